@@ -1,0 +1,124 @@
+package limiter
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Algorithm says how the events of a [Limit] are counted.
+// The package documentation compares them.
+type Algorithm uint8
+
+const (
+	// SlidingWindow, the default, weighs the count of the previous window by how
+	// much of it still overlaps the last Per, and adds the current one. Two numbers
+	// a key; any interval d no longer than Per admits at most Events*(1+d/Per).
+	SlidingWindow Algorithm = iota
+
+	// TokenBucket admits up to Burst at once and refills evenly at Events per Per.
+	// An interval d admits at most Burst + d*Events/Per. GCRA and the leaky bucket
+	// as a meter take the same decisions; "gcra" is accepted as its name in text.
+	TokenBucket
+
+	// LeakyBucket is a queue: events leave it at a constant rate of Events per Per,
+	// and at most Burst wait. One that has to wait is allowed with a Delay.
+	// It holds one leaving and Burst waiting, so Decision.Limit is Burst+1.
+	LeakyBucket
+
+	// FixedWindow counts events in windows aligned to the epoch. The cheapest to
+	// explain; 2*Events can pass around a boundary.
+	FixedWindow
+
+	// SlidingLog remembers the time of every event: never more than Events in any
+	// interval of Per, at eight bytes an event. Events is at most 10,000.
+	SlidingLog
+)
+
+// algorithm is the seam behind which each one lives. All its functions are pure.
+// They take a state that advance has brought to the time in question, so that
+// what the passing of time does to a state is written once.
+type algorithm struct {
+	name    string
+	aliases []string
+	bursts  bool
+
+	// compile derives from q.limit the numbers that the other functions use.
+	compile func(q *Quota)
+
+	// advance is s at time t, no earlier than s.Last.
+	advance func(q *Quota, s State, t int64) State
+
+	// take is s after an event of that cost, or s and false when there is no room.
+	// The cost is positive and at most the capacity.
+	take func(q *Quota, s State, cost int64) (State, bool)
+
+	// giveBack is s with up to n units less in it.
+	giveBack func(q *Quota, s State, n int64) State
+
+	// look is how many units are free, and after how many microseconds all are.
+	look func(q *Quota, s State) (remaining, reset int64)
+
+	// wait is after how many microseconds take would succeed, 0 if it would now.
+	wait func(q *Quota, s State, cost int64) int64
+
+	// delay is how long an event waits that finds s, in microseconds; nil for no queue.
+	delay func(q *Quota, s State) int64
+}
+
+// algorithms holds them all. Its functions are set in each algorithm's own file.
+var algorithms = [...]*algorithm{
+	SlidingWindow: &slidingWindow,
+	TokenBucket:   &tokenBucket,
+	LeakyBucket:   &leakyBucket,
+	FixedWindow:   &fixedWindow,
+	SlidingLog:    &slidingLog,
+}
+
+func (a Algorithm) lookup() (*algorithm, bool) {
+	if int(a) >= len(algorithms) {
+		return nil, false
+	}
+	return algorithms[a], true
+}
+
+// String is the algorithm's name in text, such as "sliding-window".
+func (a Algorithm) String() string {
+	if known, ok := a.lookup(); ok {
+		return known.name
+	}
+	return fmt.Sprintf("Algorithm(%d)", uint8(a))
+}
+
+// MarshalText writes what String does and refuses an algorithm there is not.
+func (a Algorithm) MarshalText() ([]byte, error) {
+	if _, ok := a.lookup(); !ok {
+		return nil, fmt.Errorf("limiter: there is no algorithm %d", uint8(a))
+	}
+	return []byte(a.String()), nil
+}
+
+// UnmarshalText reads an algorithm's name, in any case, with - or _ between words.
+func (a *Algorithm) UnmarshalText(text []byte) error {
+	name := strings.ReplaceAll(strings.ToLower(string(text)), "_", "-")
+	for i, known := range algorithms {
+		if name == known.name {
+			*a = Algorithm(i)
+			return nil
+		}
+		for _, alias := range known.aliases {
+			if name == alias {
+				*a = Algorithm(i)
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("limiter: algorithm %q is not one of %s", text, algorithmNames())
+}
+
+func algorithmNames() string {
+	var names []string
+	for _, known := range algorithms {
+		names = append(names, known.name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,38 @@
+package limiter
+
+import (
+	"math"
+	"time"
+)
+
+// Never is the RetryAfter of a cost that is above what the limit ever allows at once.
+const Never time.Duration = math.MaxInt64
+
+// A Decision is the answer to "may this happen now?". Its fields mean the same
+// for every algorithm and store. All durations are whole microseconds.
+type Decision struct {
+	// Allowed says whether the event may happen. A look, an event of cost 0, always may.
+	Allowed bool
+
+	// Limit is the most units that can ever pass at once: Events, or Burst for
+	// TokenBucket, or Burst+1 for LeakyBucket.
+	Limit int64
+
+	// Remaining is how many units could pass right now, after this decision.
+	Remaining int64
+
+	// RetryAfter is zero when Allowed. Otherwise the same cost is refused until
+	// exactly then and admitted from then on, if nothing else comes in between.
+	// It is Never for a cost above Limit, at least a microsecond for any other.
+	RetryAfter time.Duration
+
+	// NextAfter is when Remaining next grows by one unit; zero when it is Limit.
+	NextAfter time.Duration
+
+	// ResetAfter is when Remaining is Limit again; zero when it is now.
+	ResetAfter time.Duration
+
+	// Delay is how long an allowed event has to wait for its turn in a LeakyBucket.
+	// For a look it is how long an event would wait. Zero for the other algorithms.
+	Delay time.Duration
+}

@@ -1,0 +1,17 @@
+package limiter
+
+// A leaky bucket is a token bucket that makes an event wait for those before it:
+// the level it finds is the queue. One event leaves at once and Burst may wait,
+// so it holds Burst+1.
+var leakyBucket = algorithm{
+	name:    "leaky-bucket",
+	bursts:  true,
+	compile: func(q *Quota) { compileBucket(q, q.limit.burst()+1) },
+
+	advance:  drainBucket,
+	take:     fillBucket,
+	giveBack: emptyBucket,
+	look:     lookBucket,
+	wait:     waitBucket,
+	delay:    func(q *Quota, s State) int64 { return divUp(s.Level, q.refill) },
+}

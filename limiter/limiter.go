@@ -1,0 +1,83 @@
+package limiter
+
+import "context"
+
+// Config is what [New] takes.
+type Config struct {
+	// Name says what is limited, such as "mail". Required: limiters that share a
+	// store count apart by their names.
+	Name string
+
+	// Limit is required.
+	Limit Limit
+
+	// Store holds the counters. Nil: a [Memory] of its own.
+	Store Store
+}
+
+// A Limiter answers for one limit, whoever asks.
+type Limiter struct {
+	quota  *Quota
+	store  Store
+	memory *Memory // the store, if it is one: the compiler then sees that nothing escapes
+}
+
+// New returns a Limiter, or everything that is wrong with c.
+func New(c Config) (*Limiter, error) {
+	quota, err := NewQuota(c.Name, "", c.Limit)
+	if err != nil {
+		return nil, err
+	}
+	if c.Store == nil {
+		if c.Store, err = NewMemory(MemoryConfig{}); err != nil {
+			return nil, err
+		}
+	}
+	l := &Limiter{quota: quota, store: c.Store}
+	l.memory, _ = c.Store.(*Memory)
+	return l, nil
+}
+
+// Must is for a limiter written in code: it panics where New returns an error.
+func Must(l *Limiter, err error) *Limiter {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// Allow is AllowN with a cost of one.
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN takes cost units for key if they are there. A refusal is a Decision, not
+// an error; an error means that the store could not decide, or that cost is negative.
+// Cost 0 looks without taking.
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (Decision, error) {
+	charges := [1]Charge{{Quota: l.quota, Key: key, Cost: cost}}
+	if l.memory != nil {
+		var decisions [1]Decision
+		err := l.memory.Decide(ctx, charges[:], decisions[:])
+		return decisions[0], err
+	}
+	return decideElsewhere(ctx, l.store, charges[0])
+}
+
+// decideElsewhere is apart from AllowN because what it passes to an interface escapes.
+func decideElsewhere(ctx context.Context, store Store, c Charge) (Decision, error) {
+	decisions := make([]Decision, 1)
+	err := store.Decide(ctx, []Charge{c}, decisions)
+	return decisions[0], err
+}
+
+// GiveBack returns n units to key, for events that did not happen after all.
+// Never more than the limit remain.
+func (l *Limiter) GiveBack(ctx context.Context, key string, n int64) error {
+	return l.store.GiveBack(ctx, []Charge{{Quota: l.quota, Key: key, Cost: n}})
+}
+
+// Reset makes key as if it had never been seen.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	return l.store.Reset(ctx, []Charge{{Quota: l.quota, Key: key}})
+}

@@ -1,0 +1,441 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/limiter/internal/table"
+)
+
+// seed keys the digests of this process. Nobody outside can know it, so nobody can
+// choose keys that collide.
+var seed = maphash.MakeSeed()
+
+// MemoryConfig is what [NewMemory] takes.
+type MemoryConfig struct {
+	// MaxKeys bounds how many keys are remembered at once, over all limits: from 1
+	// to 2^31. Zero means a million. Memory is taken as keys come, 21 to 35 bytes
+	// for each, and eight more per event in SlidingLog.
+	MaxKeys int
+}
+
+// Memory is the store inside the process, and the default.
+//
+// A key is held as a 64-bit digest under a secret seed. Among a million live keys
+// the chance that any two share a counter is 3 in 10^8. Keys that are back in their
+// initial state are forgotten as others need their place; there is no goroutine and
+// nothing to close.
+//
+// At MaxKeys, a new key takes the place of the one nearest to its initial state
+// among the 24 it competes with, and that one begins anew when it returns. A key
+// that is being refused is never forgotten; where a new key finds only such, it
+// shares one overflow counter with all others of its rule and tier in that
+// situation. [Memory.Stats] counts both. Competition begins a little before the
+// cap, when about nine tenths of MaxKeys are live.
+//
+// Time is the process's monotonic clock, so setting the system's clock has no
+// effect. Windows are aligned to the epoch as it was when the store was made.
+//
+// Memory always can decide: its errors are those of [CheckCharges], and one for more
+// than 32,000 different limits. It does not look at the context.
+type Memory struct {
+	start  time.Time
+	origin int64 // start in microseconds since 1970
+
+	table    *table.Table
+	overflow *table.Shard // the overflow counters; locked after any shard of table
+
+	overflowed atomic.Uint64
+
+	register sync.Mutex               // guards changes of what follows
+	tags     map[Limit]table.Tag      // by limit, since that is what reads a state
+	quotas   atomic.Pointer[[]*Quota] // by tag, one for each limit
+	claimed  map[string]struct{}      // see Claim
+}
+
+// binding remembers the tag a quota has in a store.
+type binding struct {
+	memory *Memory
+	tag    table.Tag
+}
+
+const (
+	defaultMaxKeys = 1_000_000
+	maxMaxKeys     = 1 << 31
+	maxTags        = 32_000
+)
+
+// NewMemory returns an empty store.
+func NewMemory(c MemoryConfig) (*Memory, error) {
+	if c.MaxKeys == 0 {
+		c.MaxKeys = defaultMaxKeys
+	}
+	if c.MaxKeys < 1 || c.MaxKeys > maxMaxKeys {
+		return nil, fmt.Errorf("limiter: MaxKeys is %d: it must be from 1 to %d, or 0 for %d", c.MaxKeys, maxMaxKeys, defaultMaxKeys)
+	}
+	start := time.Now()
+	m := &Memory{
+		start:    start,
+		origin:   max(0, start.UnixMicro()),
+		table:    table.New(c.MaxKeys),
+		overflow: table.NewShard(),
+		tags:     map[Limit]table.Tag{},
+		claimed:  map[string]struct{}{},
+	}
+	m.quotas.Store(&[]*Quota{nil})
+	return m, nil
+}
+
+// now is at or after origin, whatever clock the store was made under.
+func (m *Memory) now() int64 {
+	return m.origin + max(0, time.Since(m.start).Microseconds())
+}
+
+// digest is what a charge's key is held as.
+func digest(c *Charge) uint64 { return maphash.String(seed, c.Key) ^ c.Quota.salt }
+
+// Decide implements [Store]. Its errors are those of [CheckCharges].
+func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	if err := checkDecisions(charges, decisions); err != nil {
+		return err
+	}
+	switch n := len(charges); {
+	case n == 1:
+		return m.decideOne(&charges[0], &decisions[0])
+	case n <= 8:
+		var slots [8]slot
+		return m.decideAll(charges, decisions, slots[:n])
+	default:
+		return m.decideAll(charges, decisions, make([]slot, n))
+	}
+}
+
+// decideOne is the hot path.
+func (m *Memory) decideOne(c *Charge, d *Decision) error {
+	q := c.Quota
+	tag, err := m.tag(q)
+	if err != nil {
+		return err
+	}
+	now, key := m.now(), digest(c)
+	shard := m.table.Shard(m.table.Index(key))
+	shard.Lock()
+	if !m.decideIn(shard, key, now, c, tag, d) {
+		// No room for a new key. The shard stays locked, so that nothing changes
+		// between that finding and the decision on the overflow counter.
+		m.overflow.Lock()
+		m.decideIn(m.overflow, q.salt, max(now, shard.Now), c, tag, d)
+		m.overflow.Unlock()
+		m.overflowed.Add(1)
+	}
+	shard.Unlock()
+	return nil
+}
+
+// decideIn decides on one charge in a locked shard; false means there is no room.
+func (m *Memory) decideIn(shard *table.Shard, key uint64, now int64, c *Charge, tag table.Tag, d *Decision) bool {
+	q := c.Quota
+	now = max(now, shard.Now)
+	shard.Now = now
+
+	var s State
+	cell, found := shard.Find(key)
+	if found {
+		s = m.load(shard, cell, q, tag)
+	}
+	s, allowed := q.Take(s, now, c.Cost)
+	if allowed && c.Cost > 0 {
+		if !found {
+			if cell, found = shard.Room(key, tag, m); !found {
+				return false
+			}
+		}
+		m.save(shard, cell, q, tag, s)
+	}
+	*d = q.Describe(s, now, c.Cost, allowed)
+	return true
+}
+
+// A slot is what decideAll knows of one charge.
+type slot struct {
+	shard   *table.Shard
+	key     uint64
+	cell    table.Cell
+	tag     table.Tag
+	found   bool
+	allowed bool
+	before  State
+	after   State
+}
+
+// decideAll decides on charges together: it locks every shard they touch, always in
+// the same order, looks at all, and writes only when all are allowed.
+func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot) error {
+	shards, err := m.place(charges, slots)
+	if err != nil {
+		return err
+	}
+	now := m.lock(shards)
+	defer m.unlock(shards)
+
+	all := true
+	for i := range slots {
+		s, c := &slots[i], &charges[i]
+		if s.cell, s.found = s.shard.Find(s.key); s.found {
+			s.before = m.load(s.shard, s.cell, c.Quota, s.tag)
+		}
+		s.after, s.allowed = c.Quota.Take(s.before, now, c.Cost)
+		all = all && s.allowed
+	}
+	if all {
+		var overflow bool
+		all, overflow = m.commit(charges, slots, now)
+		if overflow {
+			defer m.overflow.Unlock() // Describe may still read a log there
+			m.overflowed.Add(1)
+		}
+	}
+	for i := range slots {
+		s, c := &slots[i], &charges[i]
+		switch {
+		case all:
+			decisions[i] = c.Quota.Describe(s.after, now, c.Cost, true)
+		case s.allowed:
+			decisions[i] = c.Quota.Describe(s.before, now, 0, true)
+		default:
+			decisions[i] = c.Quota.Describe(s.before, now, c.Cost, false)
+		}
+	}
+	return nil
+}
+
+// place fills in where each charge's key belongs, and returns the set of shards.
+func (m *Memory) place(charges []Charge, slots []slot) (shards uint64, err error) {
+	for i := range charges {
+		s := &slots[i]
+		if s.tag, err = m.tag(charges[i].Quota); err != nil {
+			return 0, err
+		}
+		s.key = digest(&charges[i])
+		index := m.table.Index(s.key)
+		s.shard = m.table.Shard(index)
+		shards |= 1 << index
+	}
+	return shards, nil
+}
+
+// commit writes what was decided. A new key that finds no room moves to its rule's
+// overflow counter, which may refuse: then nothing is written. It reports whether
+// it left the overflow shard locked.
+func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overflow bool) {
+	for i := range slots {
+		if s := &slots[i]; s.found {
+			s.shard.Pin(s.cell)
+		}
+	}
+	taken = true
+	for i := range slots {
+		s, c := &slots[i], &charges[i]
+		if s.found || c.Cost == 0 {
+			continue
+		}
+		if s.cell, s.found = s.shard.Room(s.key, s.tag, m); !s.found {
+			if !overflow {
+				m.overflow.Lock()
+				m.overflow.Now = max(now, m.overflow.Now)
+				overflow = true
+			}
+			s.shard, s.key = m.overflow, c.Quota.salt
+			if s.cell, s.found = s.shard.Find(s.key); s.found {
+				s.before = m.load(s.shard, s.cell, c.Quota, s.tag)
+			} else {
+				s.cell, s.found = s.shard.Room(s.key, s.tag, m)
+			}
+			s.after, s.allowed = c.Quota.Take(s.before, s.shard.Now, c.Cost)
+			taken = taken && s.allowed
+		}
+		s.shard.Pin(s.cell)
+	}
+	for i := range slots {
+		s, c := &slots[i], &charges[i]
+		if !s.found {
+			continue
+		}
+		s.cell, _ = s.shard.Find(s.key) // it may have moved as its shard grew
+		s.shard.Unpin(s.cell)
+		if taken && c.Cost > 0 {
+			m.save(s.shard, s.cell, c.Quota, s.tag, s.after)
+		}
+	}
+	return taken, overflow
+}
+
+// lock locks a set of shards in ascending order and returns the time to decide at,
+// which is not before any decision that was taken in one of them.
+func (m *Memory) lock(shards uint64) (now int64) {
+	now = m.now()
+	for rest := shards; rest != 0; rest &= rest - 1 {
+		shard := m.table.Shard(bits.TrailingZeros64(rest))
+		shard.Lock()
+		now = max(now, shard.Now)
+	}
+	for rest := shards; rest != 0; rest &= rest - 1 {
+		m.table.Shard(bits.TrailingZeros64(rest)).Now = now
+	}
+	return now
+}
+
+func (m *Memory) unlock(shards uint64) {
+	for rest := shards; rest != 0; rest &= rest - 1 {
+		m.table.Shard(bits.TrailingZeros64(rest)).Unlock()
+	}
+}
+
+// GiveBack implements [Store]. Its errors are those of [CheckCharges].
+func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
+	return m.change(charges, func(s *slot, c *Charge, now int64) {
+		state := m.load(s.shard, s.cell, c.Quota, s.tag)
+		m.save(s.shard, s.cell, c.Quota, s.tag, c.Quota.GiveBack(state, now, c.Cost))
+	})
+}
+
+// Reset implements [Store]. Its errors are those of [CheckCharges].
+func (m *Memory) Reset(_ context.Context, charges []Charge) error {
+	return m.change(charges, func(s *slot, _ *Charge, _ int64) {
+		s.shard.Clear(s.cell)
+	})
+}
+
+// change applies f to the cells there are, all under their shards' locks.
+func (m *Memory) change(charges []Charge, f func(s *slot, c *Charge, now int64)) error {
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	slots := make([]slot, len(charges))
+	shards, err := m.place(charges, slots)
+	if err != nil {
+		return err
+	}
+	now := m.lock(shards)
+	defer m.unlock(shards)
+	for i := range slots {
+		s := &slots[i]
+		if s.cell, s.found = s.shard.Find(s.key); s.found {
+			f(s, &charges[i], now)
+		}
+	}
+	return nil
+}
+
+// load reads a cell as a state of q, even if it was written under another limit.
+func (m *Memory) load(shard *table.Shard, cell table.Cell, q *Quota, tag table.Tag) State {
+	written, word := shard.At(cell)
+	if written == tag {
+		return m.unpack(shard, q, word)
+	}
+	before := m.quota(written)
+	return q.convert(before, m.unpack(shard, before, word), shard.Now)
+}
+
+func (m *Memory) unpack(shard *table.Shard, q *Quota, word uint64) State {
+	if q.layout.boxed {
+		return unbox(shard.Span(word))
+	}
+	return q.layout.unpack(q, m.origin, shard.Now, word)
+}
+
+func (m *Memory) save(shard *table.Shard, cell table.Cell, q *Quota, tag table.Tag, s State) {
+	written, word := shard.At(cell)
+	if written&table.Boxed == 0 {
+		word = 0 // it refers to no span
+	}
+	if q.layout.boxed {
+		shard.Set(cell, tag, box(shard, word, s))
+		return
+	}
+	shard.FreeSpan(word)
+	shard.Set(cell, tag, q.layout.pack(q, m.origin, s))
+}
+
+// Judge implements table.Judge.
+func (m *Memory) Judge(shard *table.Shard, tag table.Tag, word uint64) (idleIn int64, refusing bool) {
+	q := m.quota(tag)
+	s := q.at(m.unpack(shard, q, word), shard.Now)
+	remaining, reset := q.algorithm.look(q, s)
+	if remaining == q.capacity {
+		return 0, false
+	}
+	return reset, remaining < 1
+}
+
+// tag is the number under which cells of this quota's limit are written.
+func (m *Memory) tag(q *Quota) (table.Tag, error) {
+	if b := q.bound.Load(); b != nil && b.memory == m {
+		return b.tag, nil
+	}
+	return m.bind(q)
+}
+
+func (m *Memory) bind(q *Quota) (table.Tag, error) {
+	m.register.Lock()
+	defer m.register.Unlock()
+	tag, ok := m.tags[q.limit]
+	if !ok {
+		quotas := *m.quotas.Load()
+		if len(quotas) > maxTags {
+			return 0, fmt.Errorf("limiter: rule %q: the store already counts for %d different limits and can take no more", q.rule, maxTags)
+		}
+		tag = table.Tag(len(quotas))
+		if q.layout.boxed {
+			tag |= table.Boxed
+		}
+		extended := append(quotas[:len(quotas):len(quotas)], q)
+		m.quotas.Store(&extended)
+		m.tags[q.limit] = tag
+	}
+	q.bound.Store(&binding{m, tag})
+	return tag, nil
+}
+
+// quota is one with the limit of that tag.
+func (m *Memory) quota(tag table.Tag) *Quota { return (*m.quotas.Load())[tag&^table.Boxed] }
+
+// Claim reports whether rule is a name that nobody has claimed in this store before.
+// The middleware warns when two of its limiters count under one name.
+func (m *Memory) Claim(rule string) bool {
+	m.register.Lock()
+	defer m.register.Unlock()
+	_, taken := m.claimed[rule]
+	m.claimed[rule] = struct{}{}
+	return !taken
+}
+
+// MemoryStats is what [Memory.Stats] tells.
+type MemoryStats struct {
+	Cells      int    // places for keys that memory is taken for
+	Bytes      int    // that memory, and the logs'
+	Evicted    uint64 // keys that were forgotten at the cap before their time
+	Overflowed uint64 // decisions taken on an overflow counter
+}
+
+// Stats sums up the store. It locks one shard after the other, each for a moment.
+func (m *Memory) Stats() MemoryStats {
+	stats := MemoryStats{Overflowed: m.overflowed.Load()}
+	for i := range m.table.Shards() {
+		shard := m.table.Shard(i)
+		shard.Lock()
+		stats.Cells += shard.Cells()
+		stats.Bytes += shard.Bytes()
+		stats.Evicted += shard.Evicted
+		shard.Unlock()
+	}
+	return stats
+}

@@ -1,0 +1,109 @@
+package limiter
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/weirgo/weir/limiter/internal/table"
+)
+
+// Memory keeps most states in one word, whose times count from the store's origin.
+// What a packed state decides is what the State decides; the word drops only what
+// Memory's clock, which never steps back in a shard, makes good.
+
+// uptime is how long a process can run before a packed time would overflow.
+const uptime = 17 * 366 * 24 * time.Hour
+
+// layout says how a quota's states are packed.
+type layout struct {
+	boxed  bool
+	pack   func(q *Quota, origin int64, s State) uint64
+	unpack func(q *Quota, origin, now int64, word uint64) State
+	bits   uint // of a count in a window's word
+}
+
+func layoutOf(q *Quota) layout {
+	switch q.limit.Algorithm {
+	case TokenBucket, LeakyBucket:
+		return layout{pack: packBucket, unpack: unpackBucket}
+	case SlidingWindow, FixedWindow:
+		count := uint(bits.Len64(uint64(q.capacity)))
+		index := uint(bits.Len64(uint64(uptime.Microseconds()/q.window + 1)))
+		if index+2*count <= 64 {
+			return layout{pack: packWindow, unpack: unpackWindow, bits: count}
+		}
+	}
+	return layout{boxed: true}
+}
+
+// A bucket's word is when it will be empty, in units of 1/refill microseconds.
+func packBucket(q *Quota, origin int64, s State) uint64 {
+	return uint64((s.Last-origin)*q.refill + s.Level)
+}
+
+func unpackBucket(q *Quota, origin, now int64, word uint64) State {
+	return State{Last: now, Level: max(0, int64(word)-(now-origin)*q.refill)}
+}
+
+// A window's word is its index and the two counts.
+func packWindow(q *Quota, origin int64, s State) uint64 {
+	index := uint64(s.Last/q.window - origin/q.window)
+	bits := q.layout.bits
+	return index<<(2*bits) | uint64(s.Prev)<<bits | uint64(s.Level)
+}
+
+func unpackWindow(q *Quota, origin, _ int64, word uint64) State {
+	bits := q.layout.bits
+	index := int64(word>>(2*bits)) + origin/q.window
+	mask := uint64(1)<<bits - 1
+	return State{Last: index * q.window, Level: int64(word & mask), Prev: int64(word >> bits & mask)}
+}
+
+// A boxed state is a span: the integers, where the log is in the rest, the rest.
+const (
+	boxLast = iota
+	boxLevel
+	boxPrev
+	boxStart
+	boxCount
+	boxHeader
+)
+
+func unbox(span []int64) State {
+	if span == nil {
+		return State{}
+	}
+	start, n := span[boxStart], span[boxCount]
+	log := span[boxHeader:]
+	if start > 0 && start+n == int64(len(log)) {
+		// Make room behind the log, or Take would have to move it out of the span.
+		copy(log, log[start:])
+		start = 0
+		span[boxStart] = 0
+	}
+	return State{Last: span[boxLast], Level: span[boxLevel], Prev: span[boxPrev], Log: log[start : start+n]}
+}
+
+// box writes s to the span behind ref, or to a larger one, and returns where it is.
+func box(shard *table.Shard, ref uint64, s State) uint64 {
+	need := boxHeader + len(s.Log)
+	span := shard.Span(ref)
+	start := 0
+	switch {
+	case need > len(span):
+		old := ref
+		ref = shard.NewSpan(need + len(s.Log)/4)
+		span = shard.Span(ref)
+		copy(span[boxHeader:], s.Log) // which may lie in the old span
+		shard.FreeSpan(old)
+	case len(s.Log) > 0:
+		if at := len(span) - cap(s.Log); at >= boxHeader && &span[at] == &s.Log[0] {
+			start = at - boxHeader // it is where Take appended to it
+		} else {
+			copy(span[boxHeader:], s.Log)
+		}
+	}
+	span[boxLast], span[boxLevel], span[boxPrev] = s.Last, s.Level, s.Prev
+	span[boxStart], span[boxCount] = int64(start), int64(len(s.Log))
+	return ref
+}

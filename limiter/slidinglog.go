@@ -1,0 +1,45 @@
+package limiter
+
+import "slices"
+
+// A sliding log is the times of the events of the last Per, one for each unit.
+var slidingLog = algorithm{
+	name:    "sliding-log",
+	aliases: []string{"sliding-window-log"},
+	compile: func(q *Quota) {
+		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
+	},
+
+	advance: func(q *Quota, s State, t int64) State {
+		// An event at e counts in [e, e+window).
+		gone, _ := slices.BinarySearch(s.Log, t-q.window+1)
+		return State{Last: t, Log: s.Log[gone:]}
+	},
+	take: func(q *Quota, s State, cost int64) (State, bool) {
+		if int64(len(s.Log))+cost > q.capacity {
+			return s, false
+		}
+		for range cost {
+			s.Log = append(s.Log, s.Last)
+		}
+		return s, true
+	},
+	giveBack: func(q *Quota, s State, n int64) State {
+		s.Log = s.Log[:max(0, len(s.Log)-int(n))]
+		return s
+	},
+	look: func(q *Quota, s State) (remaining, reset int64) {
+		used := len(s.Log)
+		if used == 0 {
+			return q.capacity, 0
+		}
+		return q.capacity - int64(used), s.Log[used-1] + q.window - s.Last
+	},
+	wait: func(q *Quota, s State, cost int64) int64 {
+		tooMany := int64(len(s.Log)) + cost - q.capacity
+		if tooMany <= 0 {
+			return 0
+		}
+		return s.Log[tooMany-1] + q.window - s.Last
+	},
+}

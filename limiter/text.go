@@ -1,0 +1,201 @@
+package limiter
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Parse reads a limit written as text and checks it:
+//
+//	100/1m                    100 in a sliding minute
+//	10/s burst 20             a token bucket; a burst makes it one
+//	1000/h token-bucket       burst 1000
+//	5/10m sliding-log         exact
+//	1_000_000/30d             underscores may group digits
+//
+// The period is a unit (s, m, h, d, or the words second, minute, hour, day) or a
+// number with a unit (ms, us and sums such as 1h30m too). What follows it may come
+// in either order: "burst" with a number, and the name of an algorithm, of which
+// "gcra" is another name for token-bucket.
+func Parse(text string) (Limit, error) {
+	l, err := parse(text)
+	if err == nil {
+		err = l.Validate()
+	}
+	if err != nil {
+		return Limit{}, fmt.Errorf("limiter: parse %q: %w", shorten(text), err)
+	}
+	return l, nil
+}
+
+func parse(text string) (Limit, error) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return Limit{}, fmt.Errorf("it is empty, want something like 100/1m")
+	}
+	events, period, ok := strings.Cut(words[0], "/")
+	if !ok {
+		return Limit{}, fmt.Errorf("it does not begin with events/period, such as 100/1m")
+	}
+	var l Limit
+	var err error
+	if l.Events, err = parseCount("events", events); err != nil {
+		return Limit{}, err
+	}
+	if l.Per, err = parsePeriod(period); err != nil {
+		return Limit{}, err
+	}
+
+	var burst int64
+	named := false
+	for rest := words[1:]; len(rest) > 0; {
+		switch {
+		case rest[0] == "burst" && burst != 0:
+			return Limit{}, fmt.Errorf("burst is given twice")
+		case rest[0] == "burst" && len(rest) == 1:
+			return Limit{}, fmt.Errorf("burst has no number after it")
+		case rest[0] == "burst":
+			if burst, err = parseCount("burst", rest[1]); err != nil {
+				return Limit{}, err
+			}
+			if burst == 0 {
+				return Limit{}, fmt.Errorf("burst is 0: it must be at least 1")
+			}
+			rest = rest[2:]
+		case named:
+			return Limit{}, fmt.Errorf("%q comes after an algorithm was named already", rest[0])
+		default:
+			if err := l.Algorithm.UnmarshalText([]byte(rest[0])); err != nil {
+				return Limit{}, fmt.Errorf("%q is neither burst nor one of %s", rest[0], algorithmNames())
+			}
+			named = true
+			rest = rest[1:]
+		}
+	}
+	switch {
+	case burst != 0 && named:
+		l.Burst = burst
+	case burst != 0:
+		l = l.WithBurst(burst)
+	}
+	return l, nil
+}
+
+// shorten keeps a hostile text out of logs, and its beginning in them.
+func shorten(text string) string {
+	const enough = 64
+	if len(text) <= enough {
+		return text
+	}
+	return text[:enough] + "..."
+}
+
+func parseCount(what, digits string) (int64, error) {
+	plain := strings.ReplaceAll(digits, "_", "")
+	if plain == "" || strings.Trim(plain, "0123456789") != "" {
+		return 0, fmt.Errorf("%s is %q: it must be a whole number", what, digits)
+	}
+	n, err := strconv.ParseInt(plain, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is %q: it must be a whole number below 2^63", what, digits)
+	}
+	return n, nil
+}
+
+// units are the periods that go without a number, longest first for formatPeriod.
+var units = []struct {
+	short, long string
+	length      time.Duration
+}{
+	{"d", "day", 24 * time.Hour},
+	{"h", "hour", time.Hour},
+	{"m", "minute", time.Minute},
+	{"s", "second", time.Second},
+	{"ms", "millisecond", time.Millisecond},
+	{"us", "microsecond", time.Microsecond},
+}
+
+func parsePeriod(text string) (time.Duration, error) {
+	for _, unit := range units {
+		if text == unit.short || text == unit.long {
+			return unit.length, nil
+		}
+	}
+	// time.ParseDuration knows no days: whole ones may stand in front.
+	rest := text
+	var days time.Duration
+	if number, after, ok := strings.Cut(text, "d"); ok {
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil {
+			return 0, fmt.Errorf("period %q: days must be a whole number up to 366", text)
+		}
+		days, rest = time.Duration(n)*24*time.Hour, after
+	}
+	if rest == "" && days != 0 {
+		return days, nil
+	}
+	if strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
+		return 0, fmt.Errorf("period %q has a sign", text)
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil {
+		return 0, fmt.Errorf("period %q is not a duration such as 10s, 1m, 24h or 30d", text)
+	}
+	if d > maxPeriod {
+		d = maxPeriod + 1 // Validate names the bound; the sum must not overflow
+	}
+	return days + d, nil
+}
+
+// String writes l so that [Parse] reads it back: 100/1m, 10/1s token-bucket burst 20.
+func (l Limit) String() string {
+	var b strings.Builder
+	b.WriteString(strconv.FormatInt(l.Events, 10))
+	b.WriteByte('/')
+	b.WriteString(formatPeriod(l.Per))
+	if l.Algorithm != SlidingWindow {
+		b.WriteByte(' ')
+		b.WriteString(l.Algorithm.String())
+	}
+	if l.Burst != 0 {
+		b.WriteString(" burst ")
+		b.WriteString(strconv.FormatInt(l.Burst, 10))
+	}
+	return b.String()
+}
+
+func formatPeriod(d time.Duration) string {
+	if d <= 0 || d%time.Microsecond != 0 {
+		return d.String() // not a valid period, shown as it is
+	}
+	var b strings.Builder
+	for _, unit := range units {
+		if n := d / unit.length; n > 0 {
+			b.WriteString(strconv.FormatInt(int64(n), 10))
+			b.WriteString(unit.short)
+			d -= n * unit.length
+		}
+	}
+	return b.String()
+}
+
+// MarshalText writes l as String does. A limit that is not valid is an error.
+func (l Limit) MarshalText() ([]byte, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	return []byte(l.String()), nil
+}
+
+// UnmarshalText reads what [Parse] reads, so that a Limit can be a flag
+// (flag.TextVar), an environment variable or a field in YAML or JSON.
+func (l *Limit) UnmarshalText(text []byte) error {
+	parsed, err := Parse(string(text))
+	if err != nil {
+		return err
+	}
+	*l = parsed
+	return nil
+}
