@@ -1,0 +1,37 @@
+// Package echo5limit is Weir's middleware for echo v5:
+//
+//	e.Use(echo5limit.PerIP(limiter.PerMinute(100)))                               // the router
+//	e.GET("/search", search, echo5limit.PerIP(limiter.PerSecond(2)))              // one route
+//	e.Use(echo5limit.New(middleware.Must(middleware.New(middleware.Config{...})))) // rules
+//
+// A route is echo's pattern, such as "/users/:id". It is not known to middleware
+// added with e.Pre. The client's address is what package keyfunc says, whatever
+// echo's IPExtractor is.
+package echo5limit
+
+import (
+	"github.com/labstack/echo/v5"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// New returns limits as an echo middleware. Handlers find the decision with
+// middleware.FromContext(c.Request().Context()).
+func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			c.Request().Pattern = c.Path()
+			if !limits.Check(c.Response(), c.Request()) {
+				return nil
+			}
+			return next(c)
+		}
+	}
+}
+
+// PerIP limits requests for each client address, as [middleware.PerIP] does.
+func PerIP(limit limiter.Limit, trust ...keyfunc.IPOption) echo.MiddlewareFunc {
+	return New(middleware.Must(middleware.NewPerIP(limit, trust...)))
+}

@@ -1,0 +1,34 @@
+// Package ginlimit is Weir's middleware for gin:
+//
+//	r.Use(ginlimit.PerIP(limiter.PerMinute(100)))                              // the router
+//	r.GET("/search", ginlimit.PerIP(limiter.PerSecond(2)), search)             // one route
+//	r.Use(ginlimit.New(middleware.Must(middleware.New(middleware.Config{...})))) // rules
+//
+// A route is gin's pattern, such as "/users/:id". The client's address is what
+// package keyfunc says, whatever gin's TrustedProxies are: gin's default trusts
+// every header, so c.ClientIP is no key for a limit.
+package ginlimit
+
+import (
+	"github.com/gin-gonic/gin"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// New returns limits as a gin middleware. Handlers find the decision with
+// middleware.FromContext(c.Request.Context()).
+func New(limits *middleware.RateLimit) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		c.Request.Pattern = c.FullPath()
+		if !limits.Check(c.Writer, c.Request) {
+			c.Abort()
+		}
+	}
+}
+
+// PerIP limits requests for each client address, as [middleware.PerIP] does.
+func PerIP(limit limiter.Limit, trust ...keyfunc.IPOption) gin.HandlerFunc {
+	return New(middleware.Must(middleware.NewPerIP(limit, trust...)))
+}

@@ -1,0 +1,65 @@
+package middleware
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The formats of a refusal's body, in the order in which they are preferred when a
+// client accepts several alike.
+const (
+	formatProblem = iota // only when asked for by name
+	formatJSON           // also for a client that accepts anything or says nothing
+	formatText           // also for text/html, which browsers ask for
+)
+
+// ranges says how specifically each media range asks for each format; 0: it does not.
+var ranges = map[string][3]int{
+	"application/problem+json": {formatProblem: 3},
+	"application/json":         {formatJSON: 3},
+	"text/plain":               {formatText: 3},
+	"text/html":                {formatText: 3},
+	"application/*":            {formatJSON: 2},
+	"text/*":                   {formatText: 2},
+	"*/*":                      {formatJSON: 1, formatText: 1},
+}
+
+// negotiate picks the format for an Accept field (RFC 9110 section 12.5.1): for each
+// format its most specific range counts, and the highest weight wins.
+func negotiate(accept []string) int {
+	var weights [3]float64
+	var specific [3]int
+	for _, line := range accept {
+		for element := range strings.SplitSeq(line, ",") {
+			media, params, _ := strings.Cut(element, ";")
+			for format, specificity := range ranges[strings.ToLower(strings.TrimSpace(media))] {
+				if specificity > specific[format] {
+					specific[format], weights[format] = specificity, weight(params)
+				}
+			}
+		}
+	}
+	best := formatJSON
+	for _, format := range []int{formatText, formatProblem} {
+		if weights[format] > weights[best] || weights[format] == weights[best] && format < best && weights[format] > 0 {
+			best = format
+		}
+	}
+	return best
+}
+
+// weight is the q among a media range's parameters; 1 if there is none, 0 if it is bad.
+func weight(params string) float64 {
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
+		if !strings.EqualFold(name, "q") {
+			continue
+		}
+		q, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(q >= 0 && q <= 1) {
+			return 0
+		}
+		return q
+	}
+	return 1
+}

@@ -1,0 +1,195 @@
+package middleware
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// Headers says which header fields tell clients about their quota. Retry-After is
+// sent with every refusal that has an end, whatever is chosen here.
+type Headers uint8
+
+const (
+	// HeadersBoth sends both families.
+	HeadersBoth Headers = iota
+
+	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
+	// X-RateLimit-Reset (in seconds since 1970, as GitHub does), of the binding rule.
+	HeadersLegacy
+
+	// HeadersDraft11 sends RateLimit-Policy and RateLimit, listing every rule, as in
+	// draft-ietf-httpapi-ratelimit-headers-11.
+	HeadersDraft11
+
+	// HeadersNone sends neither.
+	HeadersNone
+)
+
+// ExposedHeaders is what a CORS configuration has to list in
+// Access-Control-Expose-Headers for scripts to read Weir's header fields.
+func ExposedHeaders() []string {
+	return []string{
+		"RateLimit", "RateLimit-Policy", "Retry-After",
+		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
+	}
+}
+
+// The fields' names in net/http's canonical form, under which Header.Get finds them.
+const (
+	fieldLimit     = "X-Ratelimit-Limit"
+	fieldRemaining = "X-Ratelimit-Remaining"
+	fieldReset     = "X-Ratelimit-Reset"
+	fieldPolicy    = "Ratelimit-Policy"
+	fieldRateLimit = "Ratelimit"
+)
+
+// A policy is a quota with the parts of the header fields that never change.
+type policy struct {
+	quota  *limiter.Quota
+	name   string // a Structured Fields string (RFC 9651): "ip"
+	member string // in RateLimit-Policy: "ip";q=100;w=60
+}
+
+func newPolicy(q *limiter.Quota) *policy {
+	name := appendString(nil, q.Rule())
+	member := strconv.AppendInt(append(slices.Clone(name), ";q="...), q.Capacity(), 10)
+	if q.Window() >= time.Second { // the draft knows no shorter window
+		member = strconv.AppendInt(append(member, ";w="...), secondsUp(q.Window()), 10)
+	}
+	return &policy{quota: q, name: string(name), member: string(member)}
+}
+
+// appendString writes a Structured Fields string. Names are printable ASCII already.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return append(b, '"')
+}
+
+// appendMember writes a member of the RateLimit list: "ip";r=99;t=13. The draft's t is
+// the time in which the client can use no more than r, so until the next unit comes.
+func (e *entry) appendMember(b []byte) []byte {
+	b = append(b, e.policy.name...)
+	b = strconv.AppendInt(append(b, ";r="...), e.Remaining, 10)
+	if e.NextAfter > 0 {
+		b = strconv.AppendInt(append(b, ";t="...), secondsUp(e.NextAfter), 10)
+	}
+	return b
+}
+
+// writeHeaders sets the fields for this limiter and those further out. The values
+// share one string and one array, both of this response alone.
+func (s *scope) writeHeaders(h http.Header, which Headers) {
+	if which == HeadersNone {
+		return
+	}
+	var room [8]*entry
+	list := s.all(room[:0])
+	var space [512]byte
+	var ends [5]int
+	b := space[:0]
+
+	if which != HeadersDraft11 {
+		e := binding(list)
+		b = strconv.AppendInt(b, e.Limit, 10)
+		ends[0] = len(b)
+		b = strconv.AppendInt(b, e.Remaining, 10)
+		ends[1] = len(b)
+		b = strconv.AppendInt(b, unixUp(time.Now().Add(e.ResetAfter)), 10)
+		ends[2] = len(b)
+	}
+	if which != HeadersLegacy {
+		if !s.allowed {
+			// The rules that refused come first.
+			slices.SortStableFunc(list, func(a, b *entry) int { return refusedFirst(a) - refusedFirst(b) })
+		}
+		for i, e := range list {
+			b = appendComma(b, i)
+			b = append(b, e.policy.member...)
+		}
+		ends[3] = len(b)
+		for i, e := range list {
+			b = appendComma(b, i)
+			b = e.appendMember(b)
+		}
+		ends[4] = len(b)
+	}
+
+	text := string(b)
+	start := 0
+	for i, end := range ends {
+		if end > 0 {
+			s.values[i] = text[start:end]
+			start = end
+		}
+	}
+	if which != HeadersDraft11 {
+		h[fieldLimit] = s.values[0:1:1]
+		h[fieldRemaining] = s.values[1:2:2]
+		h[fieldReset] = s.values[2:3:3]
+	}
+	if which != HeadersLegacy {
+		s.writeList(h, fieldPolicy, 3)
+		s.writeList(h, fieldRateLimit, 4)
+	}
+}
+
+// writeList sets a list field to this limiter's value, which includes the outer
+// limiters' members and so replaces theirs, beside what others have put there.
+func (s *scope) writeList(h http.Header, field string, i int) {
+	ours := s.values[i : i+1 : i+1]
+	present := h[field]
+	if len(present) == 0 {
+		h[field] = ours
+		return
+	}
+	for outer := s.outer; outer != nil; outer = outer.outer {
+		if at := slices.Index(present, outer.values[i]); at >= 0 && outer.values[i] != "" {
+			replaced := slices.Clone(present)
+			replaced[at] = ours[0]
+			h[field] = replaced
+			return
+		}
+	}
+	h[field] = append(present[:len(present):len(present)], ours[0])
+}
+
+func refusedFirst(e *entry) int {
+	if e.Allowed {
+		return 1
+	}
+	return 0
+}
+
+func appendComma(b []byte, i int) []byte {
+	if i > 0 {
+		b = append(b, ", "...)
+	}
+	return b
+}
+
+// secondsUp is d in whole seconds, rounded up.
+func secondsUp(d time.Duration) int64 {
+	seconds := int64(d / time.Second)
+	if d%time.Second > 0 {
+		seconds++
+	}
+	return seconds
+}
+
+// unixUp is t in seconds since 1970, rounded up.
+func unixUp(t time.Time) int64 {
+	if t.Nanosecond() > 0 {
+		return t.Unix() + 1
+	}
+	return t.Unix()
+}

@@ -1,0 +1,264 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+)
+
+// A RateLimit decides about HTTP requests. [New] makes one; it is used by many
+// goroutines at once.
+type RateLimit struct {
+	rules           []*rule
+	store           limiter.Store
+	headers         Headers
+	onRefused       func(http.ResponseWriter, *http.Request, Result)
+	countPreflights bool
+	logger          *slog.Logger
+	routed          bool // some rule may look at r.Pattern
+	tiered          bool // some rule has tiers
+	batches         sync.Pool
+	storeFailure    onceWarning
+}
+
+// New returns a limiter for these rules, or everything that is wrong with c.
+func New(c Config) (*RateLimit, error) {
+	rules, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	l := &RateLimit{
+		rules:           rules,
+		store:           c.Store,
+		headers:         c.Headers,
+		onRefused:       c.OnRefused,
+		countPreflights: c.CountPreflights,
+		logger:          c.Logger,
+	}
+	l.batches.New = func() any { return new(batch) }
+	if l.store == nil {
+		if l.store, err = limiter.NewMemory(limiter.MemoryConfig{}); err != nil {
+			return nil, err
+		}
+	}
+	for i := range rules {
+		l.routed = l.routed || rules[i].Match != nil
+		l.tiered = l.tiered || len(rules[i].tiers) > 0
+		l.claim(rules[i].Name)
+	}
+	return l, nil
+}
+
+// Must is for a limiter written in code: it panics where New returns an error.
+func Must(l *RateLimit, err error) *RateLimit {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// NewPerIP returns a limiter with one rule: limit for each client address, as
+// [keyfunc.IP] tells it. Behind a proxy, pass one of keyfunc's Trust options.
+func NewPerIP(limit limiter.Limit, trust ...keyfunc.IPOption) (*RateLimit, error) {
+	key, keyErr := keyfunc.NewIP(trust...)
+	// The limit is part of the name, so that a router's PerIP and a route's are told
+	// apart in the header fields.
+	l, err := New(Config{Rules: []Rule{{Name: "ip:" + limit.String(), Key: key, Limit: limit}}})
+	if err := errors.Join(keyErr, err); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// PerIP limits requests for each client address:
+//
+//	handler := middleware.PerIP(limiter.PerMinute(100))(mux)
+//
+// The client is the peer of the connection, IPv6 by /64. Behind a proxy that is the
+// proxy, so name it: PerIP(limit, keyfunc.TrustProxies("10.0.0.0/8")).
+//
+// Each call counts on its own. It panics on an invalid limit, as it is written in
+// code; use [NewPerIP] for one that comes from a file.
+func PerIP(limit limiter.Limit, trust ...keyfunc.IPOption) func(http.Handler) http.Handler {
+	return Must(NewPerIP(limit, trust...)).Handler
+}
+
+// Handler limits the requests to next. It is what net/http and chi call a middleware.
+//
+// Rules that match by [Route] need r.Pattern, which exists once the request is
+// routed: around a route's handler, or around an *http.ServeMux, which Handler asks.
+// Another router's adapter sets it (chilimit, ginlimit, echolimit).
+func (l *RateLimit) Handler(next http.Handler) http.Handler {
+	mux, _ := next.(*http.ServeMux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if mux != nil && l.routed && r.Pattern == "" && r.URL != nil {
+			routed := *r
+			_, routed.Pattern = mux.Handler(r)
+			r = &routed
+		}
+		s, ok := l.check(w, r)
+		if !ok {
+			return
+		}
+		if s != nil {
+			r = r.WithContext(s)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Check decides about r, sets the header fields and, if the request has to wait for
+// its turn, waits. When it returns false it has answered already, and the request
+// must go no further. When it returns true, r's context holds the [Result]: Check
+// changes r in place, for routers that hold on to it.
+//
+// Check is for adapters: what Handler does, without knowing what comes next.
+func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
+	s, ok := l.check(w, r)
+	if ok && s != nil {
+		*r = *r.WithContext(s)
+	}
+	return ok
+}
+
+// A batch is the scratch space of a check. It is pooled because what goes through the
+// Store interface cannot stay on the stack.
+type batch struct {
+	charges   []limiter.Charge
+	decisions []limiter.Decision
+	policies  []*policy
+}
+
+func (b *batch) add(p *policy, key string, cost int64) {
+	b.charges = append(b.charges, limiter.Charge{Quota: p.quota, Key: key, Cost: cost})
+	b.decisions = append(b.decisions, limiter.Decision{})
+	b.policies = append(b.policies, p)
+}
+
+// empty forgets the keys, which may be long.
+func (b *batch) empty() {
+	clear(b.charges)
+	b.charges, b.decisions, b.policies = b.charges[:0], b.decisions[:0], b.policies[:0]
+}
+
+// check is the hot path: rules to charges, one decision, header fields. The scope is
+// what the next handler's context should be; nil means that no rule applied.
+func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool) {
+	if !l.countPreflights && isPreflight(r) {
+		return nil, true
+	}
+	b := l.batches.Get().(*batch)
+	s, status := l.decide(b, r)
+	b.empty()
+	l.batches.Put(b)
+
+	switch {
+	case status == statusUndecided:
+		return nil, true
+	case status == http.StatusOK:
+		s.writeHeaders(w.Header(), l.headers)
+		if !wait(r.Context(), s.delay()) {
+			w.WriteHeader(statusClientClosedRequest)
+			return nil, false
+		}
+		return s, true
+	}
+	if s != nil {
+		s.writeHeaders(w.Header(), l.headers)
+	}
+	l.refuse(w, r, s, status)
+	return nil, false
+}
+
+// What decide says beside HTTP's statuses.
+const (
+	statusUndecided           = 0   // no rule applied
+	statusClientClosedRequest = 499 // nginx's; nobody is there to read it
+)
+
+// decide collects the charges of the rules that match and has the store decide.
+func (l *RateLimit) decide(b *batch, r *http.Request) (*scope, int) {
+	ctx := r.Context()
+	tier := ""
+	if l.tiered {
+		tier = Tier(ctx)
+	}
+	for i := range l.rules {
+		rule := l.rules[i]
+		if rule.Match != nil && !rule.Match(r) {
+			continue
+		}
+		key := ""
+		if rule.Key != nil {
+			var err error
+			if key, err = rule.Key(r); err != nil || key == "" {
+				switch rule.NoKey {
+				case NoKeyBadRequest:
+					return nil, http.StatusBadRequest
+				case NoKeyUnauthorized:
+					return nil, http.StatusUnauthorized
+				case NoKeySkip:
+					if err == nil || errors.Is(err, keyfunc.ErrNoKey) {
+						continue
+					}
+				}
+				l.warnKeyFailure(rule, err)
+				key = noKey
+			} else {
+				l.warnOneKey(rule, key, r)
+			}
+		}
+		cost := int64(1)
+		if rule.Cost != nil {
+			cost = max(1, rule.Cost(r))
+		}
+		b.add(rule.policyFor(tier), key, cost)
+	}
+	if len(b.charges) == 0 {
+		return nil, statusUndecided
+	}
+	if err := l.store.Decide(ctx, b.charges, b.decisions); err != nil {
+		if ctx.Err() == nil { // a client that went away is no outage
+			l.warnStoreFailure(err)
+		}
+		return nil, http.StatusServiceUnavailable
+	}
+	s := newScope(ctx, b)
+	if !s.allowed {
+		return s, http.StatusTooManyRequests
+	}
+	return s, http.StatusOK
+}
+
+// noKey is the key of requests without one. No key function returns it, as it is
+// not valid UTF-8 and keys that come from headers are tagged.
+const noKey = "\xff no key"
+
+// wait returns after d, or at once and false when the client goes away.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isPreflight tells a real CORS preflight from any other OPTIONS request, which would
+// be a free path if it were not counted.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions &&
+		r.Header.Get("Origin") != "" &&
+		r.Header.Get("Access-Control-Request-Method") != ""
+}

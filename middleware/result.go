@@ -1,0 +1,156 @@
+package middleware
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A Result is what the limiters that a request has passed so far said about it.
+type Result struct {
+	// Decision is that of the binding rule: one that refused or, if all allowed,
+	// the one with the fewest units left. The zero Result, of a request that no
+	// rule applied to, has no Rule and is not Allowed.
+	limiter.Decision
+
+	// Rule is the binding rule's name, and Tier the tier it counted in, if any.
+	Rule, Tier string
+
+	// Status is what a refusal answers: 429 when a limit is exceeded, 400 or 401 for
+	// a request without a key (see NoKey), 503 when the store could not decide.
+	// Zero when the request was allowed.
+	Status int
+
+	// Rules has every rule that applied, of outer limiters first.
+	Rules []RuleResult
+}
+
+// A RuleResult is one rule's part of a [Result]. When another rule of the same
+// limiter refused, nothing was taken from this one.
+type RuleResult struct {
+	Rule, Tier string
+	limiter.Decision
+}
+
+// FromContext returns the Result for a request's context: in a handler behind the
+// limiter, what is left to this client. It is zero where no limiter ran.
+func FromContext(ctx context.Context) Result {
+	if s, ok := ctx.Value(scopeKey{}).(*scope); ok {
+		return s.result()
+	}
+	return Result{}
+}
+
+// A scope is the context behind a limiter. It remembers the decisions, for handlers
+// and for limiters further in, which have to agree with this one on the header fields.
+type scope struct {
+	context.Context
+	outer   *scope
+	entries []entry
+	allowed bool
+
+	inline  [2]entry  // entries, if there are no more
+	values  [5]string // the header fields' values
+	written [2]string // the draft's fields as this limiter wrote them
+}
+
+// An entry is one rule's decision.
+type entry struct {
+	policy *policy
+	limiter.Decision
+}
+
+type scopeKey struct{}
+
+// Value makes the scope itself findable, so that it needs no context around it.
+func (s *scope) Value(key any) any {
+	if key == (scopeKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+func newScope(ctx context.Context, b *batch) *scope {
+	s := &scope{Context: ctx, allowed: true}
+	s.outer, _ = ctx.Value(scopeKey{}).(*scope)
+	s.entries = s.inline[:0]
+	for i, p := range b.policies {
+		s.entries = append(s.entries, entry{p, b.decisions[i]})
+		s.allowed = s.allowed && b.decisions[i].Allowed
+	}
+	return s
+}
+
+// delay is how long the request has to wait for its turn.
+func (s *scope) delay() (d time.Duration) {
+	for i := range s.entries {
+		d = max(d, s.entries[i].Delay)
+	}
+	return d
+}
+
+// all appends the entries of every limiter so far to list, outer ones first. Of
+// entries with the same name the stricter one stands, where the first stood.
+func (s *scope) all(list []*entry) []*entry {
+	if s.outer != nil {
+		list = s.outer.all(list)
+	}
+	for i := range s.entries {
+		list = merge(list, &s.entries[i])
+	}
+	return list
+}
+
+func merge(list []*entry, e *entry) []*entry {
+	for i, other := range list {
+		if other.policy.quota.Rule() == e.policy.quota.Rule() {
+			if e.stricter(other) {
+				list[i] = e
+			}
+			return list
+		}
+	}
+	return append(list, e)
+}
+
+// stricter tells which of two entries a client should mind.
+func (e *entry) stricter(than *entry) bool {
+	switch {
+	case e.Allowed != than.Allowed:
+		return !e.Allowed
+	case !e.Allowed:
+		return e.RetryAfter > than.RetryAfter
+	case e.Remaining != than.Remaining:
+		return e.Remaining < than.Remaining
+	default:
+		return e.ResetAfter > than.ResetAfter
+	}
+}
+
+// binding is the strictest entry.
+func binding(list []*entry) *entry {
+	strictest := list[0]
+	for _, e := range list[1:] {
+		if e.stricter(strictest) {
+			strictest = e
+		}
+	}
+	return strictest
+}
+
+func (s *scope) result() Result {
+	var space [8]*entry
+	list := s.all(space[:0])
+	b := binding(list)
+	result := Result{
+		Decision: b.Decision,
+		Rule:     b.policy.quota.Rule(),
+		Tier:     b.policy.quota.Tier(),
+		Rules:    make([]RuleResult, len(list)),
+	}
+	for i, e := range list {
+		result.Rules[i] = RuleResult{e.policy.quota.Rule(), e.policy.quota.Tier(), e.Decision}
+	}
+	return result
+}

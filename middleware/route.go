@@ -1,0 +1,126 @@
+package middleware
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Route matches requests by the pattern they were routed by, never by the raw path,
+// whose spellings a client chooses:
+//
+//	middleware.Route("GET /search")       // GET and HEAD, as in http.ServeMux
+//	middleware.Route("/users/{id}")       // any method
+//	middleware.Route("/assets/*")         // every pattern that begins so
+//
+// A parameter may be spelled as in any router ({id}, {id:[0-9]+}, :id): it matches a
+// parameter of any name in the same place. A pattern with a host, as ServeMux has
+// them, matches with or without it. Several patterns match when one of them does.
+//
+// Route needs r.Pattern, which is empty until a request is routed; see
+// [RateLimit.Handler]. It panics on a pattern that cannot match anything.
+func Route(patterns ...string) func(*http.Request) bool {
+	if len(patterns) == 0 {
+		panic("middleware: Route needs a pattern")
+	}
+	routes := make([]route, len(patterns))
+	for i, pattern := range patterns {
+		routes[i] = parseRoute(pattern)
+		if routes[i].path == "" || routes[i].path[0] != '/' {
+			panic("middleware: Route pattern " + strconv.Quote(pattern) + " has no path: want something like \"GET /search\" or \"/assets/*\"")
+		}
+		routes[i].any = strings.HasSuffix(routes[i].path, "/*")
+		routes[i].path = strings.TrimSuffix(routes[i].path, "*")
+	}
+	var unrouted unroutedDetector
+	return func(r *http.Request) bool {
+		if r.Pattern == "" {
+			unrouted.blank(patterns[0])
+			return false
+		}
+		unrouted.seen()
+		pattern := parseRoute(r.Pattern)
+		for i := range routes {
+			if routes[i].matches(r.Method, &pattern) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// A route is a pattern in parts. The host or the method may be empty.
+type route struct {
+	method, host, path string
+	any                bool // path is a prefix
+}
+
+func parseRoute(pattern string) route {
+	var r route
+	rest := strings.TrimSpace(pattern)
+	if method, after, ok := strings.Cut(rest, " "); ok && !strings.Contains(method, "/") {
+		r.method, rest = method, strings.TrimLeft(after, " ")
+	}
+	slash := strings.IndexByte(rest, '/')
+	if slash < 0 {
+		r.host = rest
+		return r
+	}
+	r.host, r.path = rest[:slash], rest[slash:]
+	return r
+}
+
+func (want *route) matches(method string, pattern *route) bool {
+	if want.method != "" && want.method != method && !(want.method == http.MethodGet && method == http.MethodHead) {
+		return false
+	}
+	if want.host != "" && want.host != pattern.host {
+		return false
+	}
+	return matchPath(want.path, pattern.path, want.any)
+}
+
+// matchPath compares paths segment by segment. Of a prefix, which ends in a slash,
+// what follows is free.
+func matchPath(want, path string, prefix bool) bool {
+	for {
+		wantSegment, wantRest, wantMore := strings.Cut(want, "/")
+		segment, rest, more := strings.Cut(path, "/")
+		if prefix && !wantMore {
+			return true
+		}
+		if wantMore != more || !sameSegment(wantSegment, segment) {
+			return false
+		}
+		if !more {
+			return true
+		}
+		want, path = wantRest, rest
+	}
+}
+
+func sameSegment(a, b string) bool {
+	if a == b {
+		return true
+	}
+	kind := parameter(a)
+	return kind != literal && kind == parameter(b)
+}
+
+const (
+	literal = iota
+	one     // a parameter for one segment
+	many    // a parameter for all that follow
+)
+
+func parameter(segment string) int {
+	switch {
+	case segment == "":
+		return literal
+	case segment[0] == '*', strings.HasSuffix(segment, "...}"):
+		return many
+	case segment[0] == ':', segment[0] == '{' && segment != "{$}":
+		return one
+	}
+	return literal
+}

@@ -1,0 +1,146 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+// Warnings are for mistakes that cannot be seen when a limiter is made. Each is given
+// once, has a code that the README explains, and never has a key in it.
+
+// onceWarning is a warning that is given once.
+type onceWarning struct{ given atomic.Bool }
+
+func (o *onceWarning) warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
+	if o.given.Load() || !o.given.CompareAndSwap(false, true) {
+		return
+	}
+	if logger == nil {
+		logger = slog.Default()
+	}
+	attrs = append([]slog.Attr{slog.String("code", code)}, attrs...)
+	logger.LogAttrs(context.Background(), slog.LevelWarn, message, attrs...)
+}
+
+// claim notes that a rule counts in the store, and warns if another limiter's does so
+// under the same name: the two then share their counters.
+func (l *RateLimit) claim(rule string) {
+	store, ok := l.store.(interface{ Claim(rule string) bool })
+	if ok && !store.Claim(rule) {
+		new(onceWarning).warn(l.logger, "weir-shared-counter",
+			"weir: two limiters share a store and a rule name, so they share counters; rename one, or give each its own store",
+			slog.String("rule", rule))
+	}
+}
+
+func (l *RateLimit) warnKeyFailure(rule *rule, err error) {
+	if err == nil || errors.Is(err, keyfunc.ErrNoKey) {
+		return // no key is no failure
+	}
+	rule.failure.warn(l.logger, "weir-key-failed",
+		"weir: a key function failed; the request shares a counter with all such requests",
+		slog.String("rule", rule.Name))
+}
+
+func (l *RateLimit) warnStoreFailure(err error) {
+	l.storeFailure.warn(l.logger, "weir-store-failed",
+		"weir: the store could not decide; requests are answered 503 until it can",
+		slog.String("error", err.Error()))
+}
+
+// A oneKeyDetector notices a rule whose key is the same for everybody.
+type oneKeyDetector struct {
+	done     atomic.Bool // decided either way
+	mu       sync.Mutex
+	key      string
+	requests int
+	peers    []string
+}
+
+const (
+	oneKeyRequests = 100    // before that, one busy client is as likely
+	oneKeyPeers    = 3      // different peers that had the same key
+	oneKeyPatience = 10_000 // requests after which one key seems to be meant
+)
+
+// warnOneKey warns when many requests from several peers all had one key. Keys that
+// are the same for everybody on purpose have keyfunc's tags.
+func (l *RateLimit) warnOneKey(rule *rule, key string, r *http.Request) {
+	d := &rule.oneKey
+	if d.done.Load() {
+		return
+	}
+	if d.suspicious(key, r.RemoteAddr) {
+		new(onceWarning).warn(l.logger, "weir-one-key",
+			"weir: a rule's key function gives every client the same key, so one client can use up the limit of all",
+			slog.String("rule", rule.Name))
+	}
+}
+
+func (d *oneKeyDetector) suspicious(key, remoteAddr string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.done.Load() {
+		return false
+	}
+	d.requests++
+	if d.requests == 1 {
+		d.key = strings.Clone(key)
+	}
+	if key != d.key || onPurpose(key) || d.requests > oneKeyPatience {
+		d.done.Store(true)
+		d.key, d.peers = "", nil
+		return false
+	}
+	if len(d.peers) < oneKeyPeers {
+		host, _, err := net.SplitHostPort(remoteAddr)
+		if err == nil && !slices.Contains(d.peers, host) {
+			d.peers = append(d.peers, strings.Clone(host))
+		}
+	}
+	if d.requests < oneKeyRequests || len(d.peers) < oneKeyPeers {
+		return false
+	}
+	d.done.Store(true)
+	return true
+}
+
+// onPurpose knows keyfunc's keys that do not tell clients apart.
+func onPurpose(key string) bool {
+	return key == "global" || strings.HasPrefix(key, "route:") ||
+		strings.HasPrefix(key, "method:") || strings.HasPrefix(key, "host:")
+}
+
+// An unroutedDetector notices a Route that only ever sees requests before routing.
+type unroutedDetector struct {
+	routed atomic.Bool
+	blanks atomic.Int32
+	given  onceWarning
+}
+
+// unroutedRequests is how many requests without a pattern, and none with one, are
+// more than unknown paths.
+const unroutedRequests = 100
+
+func (d *unroutedDetector) seen() {
+	if !d.routed.Load() {
+		d.routed.Store(true)
+	}
+}
+
+func (d *unroutedDetector) blank(pattern string) {
+	if !d.routed.Load() && d.blanks.Add(1) == unroutedRequests {
+		d.given.warn(nil, "weir-unrouted",
+			"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
+			slog.String("route", pattern))
+	}
+}
