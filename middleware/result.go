@@ -50,9 +50,8 @@ type scope struct {
 	entries []entry
 	allowed bool
 
-	inline  [2]entry  // entries, if there are no more
-	values  [5]string // the header fields' values
-	written [2]string // the draft's fields as this limiter wrote them
+	inline [2]entry  // entries, if there are no more
+	values [5]string // the header fields' values, in the order of writeHeaders
 }
 
 // An entry is one rule's decision.

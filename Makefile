@@ -1,0 +1,27 @@
+# `make test` is the whole check: what it needs it sets up, or says how to.
+
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
+
+.PHONY: test vet unit fuzz bench newest help
+
+test: vet unit $(if $(CI),newest) ## everything: vet, staticcheck, tests with the race detector, the examples
+
+vet: ## go vet, gofmt and staticcheck, over the examples too
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
+	go vet ./... ./_examples/*/
+	go run $(STATICCHECK) ./... ./_examples/*/
+
+unit: ## tests with the race detector
+	go test -race -timeout 15m ./...
+
+fuzz: ## every fuzz target for FUZZTIME (20s)
+	.ci/fuzz $(or $(FUZZTIME),20s)
+
+bench: ## the benchmarks beside the code
+	go test -run '^$$' -bench . -benchmem ./...
+
+newest: ## tests against the newest versions of what Weir uses, in a scratch copy
+	.ci/newest
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10

@@ -1,0 +1,52 @@
+// Package limiter answers one question: may this happen now?
+//
+//	mail := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50)}))
+//
+//	d, err := mail.Allow(ctx, "user:42")
+//	if err == nil && !d.Allowed {
+//		fmt.Println("again in", d.RetryAfter)
+//	}
+//
+// To limit HTTP requests use package middleware, which stands on this one.
+//
+// # Limits and algorithms
+//
+// A [Limit] is a number of events in a period. Written as text it is 100/1m, or
+// "10/s burst 20", or "1000/h token-bucket"; [Parse] and [Limit.String] read and
+// write that. How events are counted is the limit's [Algorithm]. With N for Events,
+// P for Per and B for Burst:
+//
+//	algorithm       for                                at most in any period P    state
+//	SlidingWindow   "100 per minute" as people mean    2N-1, on average traffic   3 integers
+//	(the default)   it                                 very near N
+//	TokenBucket     a steady rate that allows bursts   B+N                        2 integers
+//	LeakyBucket     smoothing: events wait for their   N+1 leave, evenly spaced   2 integers
+//	                turn instead of being refused
+//	FixedWindow     quotas that people see reset,      2N, N in each aligned      2 integers
+//	                such as 1000 per day               window
+//	SlidingLog      small limits that must be exact    N                          N integers
+//
+// An event may cost more than one unit ([Limiter.AllowN]). One that costs more than
+// ever fits is refused with RetryAfter [Never]; cost 0 looks without taking.
+//
+// # Answers
+//
+// A [Decision] means the same whatever the algorithm and wherever the counters are.
+// RetryAfter is exact: an event refused now is refused until then and admitted from
+// then on, if no other comes first. A refusal uses up nothing, so asking too often
+// never makes the wait longer. Of N units in M > N concurrent requests exactly N are
+// admitted. Time is counted in whole microseconds and never backwards: while a clock
+// that stepped back catches up, nothing is granted again.
+//
+// The long-run rate is never above what was asked for. It is exactly that for every
+// limit whose Events per Per reduce to a fraction of small numbers, as 100 per minute
+// does; else it is at most a millionth below, or a thousandth at rates above 1,000
+// per second.
+//
+// # Stores
+//
+// Counters are held by a [Store]. [Memory] keeps them in the process and is the
+// default. A store takes a batch of charges, for several limits, entirely or not at
+// all. To write one, hold a [State] for each key, call [Quota.Take] and
+// [Quota.Describe], and run the suite in package limitertest.
+package limiter

@@ -1,0 +1,90 @@
+package middleware_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// nobody is a ResponseWriter whose own cost is a map.
+type nobody struct{ header http.Header }
+
+func (w nobody) Header() http.Header         { return w.header }
+func (w nobody) Write(b []byte) (int, error) { return len(b), nil }
+func (w nobody) WriteHeader(int)             {}
+
+var noop = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+func BenchmarkPerIP(b *testing.B) {
+	benchmark(b, middleware.PerIP(limiter.PerMinute(600_000_000))(noop))
+}
+
+func BenchmarkRefusal(b *testing.B) {
+	h := middleware.PerIP(limiter.PerDay(1))(noop)
+	h.ServeHTTP(httptest.NewRecorder(), request())
+	benchmark(b, h)
+}
+
+func BenchmarkHeaders(b *testing.B) {
+	for name, headers := range map[string]middleware.Headers{
+		"both": middleware.HeadersBoth, "legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone,
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := middleware.Must(middleware.New(middleware.Config{Headers: headers, Rules: []middleware.Rule{
+				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(600_000_000)}}}))
+			benchmark(b, l.Handler(noop))
+		})
+	}
+}
+
+func BenchmarkRules(b *testing.B) {
+	for _, n := range []int{1, 3, 8} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var rules []middleware.Rule
+			for i := range n {
+				rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Key: keyfunc.IP(), Limit: limiter.PerMinute(600_000_000)})
+			}
+			benchmark(b, middleware.Must(middleware.New(middleware.Config{Rules: rules})).Handler(noop))
+		})
+	}
+}
+
+func BenchmarkRoute(b *testing.B) {
+	match := middleware.Route("GET /api/v1/users/{id}/posts")
+	r := request()
+	r.Pattern = "/api/v1/users/:id/posts"
+	b.ReportAllocs()
+	for b.Loop() {
+		match(r)
+	}
+}
+
+func benchmark(b *testing.B, h http.Handler) {
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		r, w := request(), nobody{http.Header{}}
+		for pb.Next() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+func TestAnAllowedRequestAllocatesThreeTimes(t *testing.T) {
+	// The request's copy with its context, the scope in it, and the header values' text.
+	h := middleware.PerIP(limiter.PerMinute(600_000_000))(noop)
+	r, w := request(), nobody{http.Header{}}
+	h.ServeHTTP(w, r)
+	allocs := testing.AllocsPerRun(1000, func() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	})
+	assert.LessOrEqual(t, allocs, 3.0)
+}

@@ -1,0 +1,133 @@
+package middleware_test
+
+import (
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+var mux, login http.Handler = http.NewServeMux(), http.NotFoundHandler()
+
+func ExamplePerIP() {
+	handler := middleware.PerIP(limiter.PerMinute(2))(mux)
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Code, w.Header().Get("X-RateLimit-Remaining"))
+	}
+	// Output:
+	// 404 1
+	// 404 0
+	// 429 0
+}
+
+func ExamplePerIP_route() {
+	mux := http.NewServeMux()
+	mux.Handle("POST /login", middleware.PerIP(limiter.PerMinute(5))(login))
+}
+
+func ExamplePerIP_behindAProxy() {
+	// The load balancers' addresses, and nobody else's: who is in there can claim
+	// to be any client.
+	handler := middleware.PerIP(limiter.PerMinute(100), keyfunc.TrustProxies("10.1.0.0/16"))(mux)
+	_ = handler
+}
+
+func ExampleNew() {
+	limits, err := middleware.New(middleware.Config{
+		Rules: []middleware.Rule{
+			{Name: "global", Limit: limiter.PerSecond(5_000)}, // no Key: one counter for all
+			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(300)},
+			{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
+				Limit: limiter.PerHour(100),
+				Tiers: middleware.Tiers{"premium": limiter.PerHour(10_000)}},
+			{Name: "search", Match: middleware.Route("GET /search"), Key: keyfunc.IP(),
+				Limit: limiter.PerMinute(30).WithBurst(10)},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := limits.Handler(mux)
+
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	fmt.Println(w.Header().Get("RateLimit-Policy"))
+	// Output:
+	// "global";q=5000;w=1, "ip";q=300;w=60, "plan";q=100;w=3600
+}
+
+func ExampleNew_mistakes() {
+	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Limit: limiter.PerMinute(0)},
+		{Limit: limiter.PerMinute(5)},
+	}})
+	fmt.Println(err)
+	// Output:
+	// middleware: Rules[0] "login": limiter: Events is 0: it must be from 1 to 1000000000000
+	// middleware: Rules[1] "": limiter: the rule name is empty
+}
+
+// Your own authentication says who the user is and which tier they are in.
+func ExampleWithTier() {
+	authenticate := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx := keyfunc.WithUser(r.Context(), "42")
+			ctx = middleware.WithTier(ctx, "premium")
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{
+		Name:  "plan",
+		Key:   keyfunc.User,
+		Limit: limiter.PerHour(100),
+		Tiers: middleware.Tiers{"premium": limiter.PerHour(10_000)},
+	}}}))
+	handler := authenticate(limits.Handler(mux))
+
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	fmt.Println(w.Header().Get("X-RateLimit-Limit"))
+	// Output: 10000
+}
+
+// Outside the authentication there is no user or tier yet: every request is then
+// counted without a key, on one counter for all.
+func ExampleWithTier_incorrect() {
+	authenticate := func(next http.Handler) http.Handler { return next }
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "plan", Key: keyfunc.User, Limit: limiter.PerHour(100)},
+	}}))
+	handler := limits.Handler(authenticate(mux)) // the wrong way around
+	_ = handler
+}
+
+func ExampleFromContext() {
+	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		result := middleware.FromContext(r.Context())
+		fmt.Printf("%d of %d left by rule %s\n", result.Remaining, result.Limit, result.Rule)
+	})
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "reports", Limit: limiter.PerDay(10)},
+	}}))
+	limits.Handler(report).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	// Output: 9 of 10 left by rule reports
+}
+
+func ExampleConfig_onRefused() {
+	limits := middleware.Must(middleware.New(middleware.Config{
+		Rules: []middleware.Rule{{Name: "api", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}},
+		OnRefused: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
+			w.WriteHeader(result.Status)
+			fmt.Fprintf(w, "<p>Please come back in %v.</p>", result.RetryAfter.Round(time.Second))
+		},
+	}))
+	_ = limits
+}

@@ -1,0 +1,258 @@
+package middleware_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// inMinute runs f in fake time, ten seconds into a minute of its calendar.
+func inMinute(t *testing.T, f func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 10*time.Second)))
+		f(t)
+	})
+}
+
+func TestHeadersOfEachDialect(t *testing.T) {
+	legacy := []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+	draft := []string{"Ratelimit", "Ratelimit-Policy"}
+	tests := map[string]struct {
+		headers      middleware.Headers
+		sent, absent []string
+	}{
+		"both":   {middleware.HeadersBoth, append(legacy, draft...), nil},
+		"legacy": {middleware.HeadersLegacy, legacy, draft},
+		"draft":  {middleware.HeadersDraft11, draft, legacy},
+		"none":   {middleware.HeadersNone, nil, append(legacy, draft...)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			l, err := middleware.New(middleware.Config{Headers: test.headers, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
+			require.NoError(t, err)
+			for _, code := range []int{200, 429} {
+				w := serve(l.Handler(ok), request())
+				require.Equal(t, code, w.Code)
+				for _, field := range test.sent {
+					assert.Len(t, w.Header()[field], 1, field)
+				}
+				for _, field := range test.absent {
+					assert.NotContains(t, w.Header(), field)
+				}
+				assert.Equal(t, code == 429, w.Header().Get("Retry-After") != "", "Retry-After does not depend on the dialect")
+			}
+		})
+	}
+}
+
+func TestHeaderValues(t *testing.T) {
+	inMinute(t, func(t *testing.T) {
+		h := newLimit(t,
+			middleware.Rule{Name: "min", Key: keyfunc.IP(), Limit: limiter.PerMinute(2).With(limiter.FixedWindow)},
+			middleware.Rule{Name: `day "x"\`, Limit: limiter.PerDay(1000).With(limiter.TokenBucket)},
+			middleware.Rule{Name: "fast", Limit: limiter.Limit{Events: 100, Per: 100 * time.Millisecond}},
+		).Handler(ok)
+		reset := strconv.FormatInt(time.Now().Truncate(time.Minute).Add(time.Minute).Unix(), 10)
+
+		w := serve(h, request())
+		assert.Equal(t, []string{`"min";q=2;w=60, "day \"x\"\\";q=1000;w=86400, "fast";q=100`}, w.Header()["Ratelimit-Policy"],
+			"the draft has no window under a second")
+		assert.Equal(t, []string{`"min";r=1;t=50, "day \"x\"\\";r=999;t=87, "fast";r=99;t=1`}, w.Header()["Ratelimit"])
+		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
+		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Remaining"))
+		assert.Equal(t, reset, w.Header().Get("X-RateLimit-Reset"))
+
+		time.Sleep(500 * time.Microsecond)
+		serve(h, request())
+		w = serve(h, request())
+		require.Equal(t, 429, w.Code)
+		assert.Equal(t, "50", w.Header().Get("Retry-After"), "49.9995 seconds, rounded up")
+		assert.Equal(t, `"min";r=0;t=50, "day \"x\"\\";r=998;t=87, "fast";r=98;t=1`, w.Header().Get("RateLimit"))
+		assert.Equal(t, reset, w.Header().Get("X-RateLimit-Reset"))
+
+		time.Sleep(49*time.Second + 999*time.Millisecond)
+		w = serve(h, request())
+		require.Equal(t, 429, w.Code)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"), "half a millisecond is not 0")
+	})
+}
+
+func TestTheRulesThatRefusedComeFirst(t *testing.T) {
+	h := newLimit(t,
+		middleware.Rule{Name: "a", Limit: limiter.PerHour(10)},
+		middleware.Rule{Name: "b", Limit: limiter.PerHour(1)},
+		middleware.Rule{Name: "c", Limit: limiter.PerDay(1)},
+	).Handler(ok)
+	serve(h, request())
+	w := serve(h, request())
+	require.Equal(t, 429, w.Code)
+	assert.Regexp(t, `^"b";r=0;.*"c";r=0;.*"a";r=9;`, w.Header().Get("RateLimit"))
+	assert.Regexp(t, `^"b";.*"c";.*"a";`, w.Header().Get("RateLimit-Policy"))
+}
+
+func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
+	inMinute(t, func(t *testing.T) {
+		fixed := func(n int64) limiter.Limit { return limiter.PerMinute(n).With(limiter.FixedWindow) }
+		outer := newLimit(t, middleware.Rule{Name: "router", Limit: fixed(10)}, middleware.Rule{Name: "twice", Limit: fixed(8)})
+		inner := newLimit(t, middleware.Rule{Name: "route", Limit: fixed(3)}, middleware.Rule{Name: "twice", Limit: fixed(7)})
+		innermost := newLimit(t, middleware.Rule{Name: "deep", Limit: fixed(5)})
+		var seen middleware.Result
+		h := outer.Handler(inner.Handler(innermost.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			seen = middleware.FromContext(r.Context())
+		}))))
+
+		w := serve(h, request())
+		assert.Equal(t, []string{`"router";q=10;w=60, "twice";q=7;w=60, "route";q=3;w=60, "deep";q=5;w=60`}, w.Header()["Ratelimit-Policy"],
+			"every policy once; of two with one name the stricter")
+		assert.Equal(t, []string{`"router";r=9;t=50, "twice";r=6;t=50, "route";r=2;t=50, "deep";r=4;t=50`}, w.Header()["Ratelimit"])
+		assert.Equal(t, []string{"3"}, w.Header()["X-Ratelimit-Limit"])
+		assert.Equal(t, []string{"2"}, w.Header()["X-Ratelimit-Remaining"])
+		assert.Equal(t, "route", seen.Rule)
+		assert.Len(t, seen.Rules, 4)
+
+		serve(h, request())
+		serve(h, request())
+		w = serve(h, request())
+		require.Equal(t, 429, w.Code)
+		assert.Equal(t, []string{`"route";q=3;w=60, "router";q=10;w=60, "twice";q=8;w=60`}, w.Header()["Ratelimit-Policy"])
+		assert.Equal(t, []string{`"route";r=0;t=50, "router";r=6;t=50, "twice";r=4;t=50`}, w.Header()["Ratelimit"])
+		assert.Equal(t, []string{"50"}, w.Header()["Retry-After"])
+	})
+}
+
+func TestTheSameLimiterTwiceDoublesNothing(t *testing.T) {
+	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10)})
+	w := serve(l.Handler(l.Handler(ok)), request())
+	assert.Equal(t, []string{`"r";q=10;w=3600`}, w.Header()["Ratelimit-Policy"])
+	assert.Equal(t, "8", w.Header().Get("X-RateLimit-Remaining"))
+}
+
+func TestOtherMembersOfTheListsStay(t *testing.T) {
+	inner := middleware.PerIP(limiter.PerHour(5))(ok)
+	between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("RateLimit-Policy", `"gateway";q=1`)
+		inner.ServeHTTP(w, r)
+	})
+	w := serve(middleware.PerIP(limiter.PerHour(9))(between), request())
+	assert.Equal(t, []string{`"ip:9/1h";q=9;w=3600, "ip:5/1h";q=5;w=3600`, `"gateway";q=1`}, w.Header()["Ratelimit-Policy"])
+
+	alone := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("RateLimit-Policy", `"gateway";q=1`)
+		inner.ServeHTTP(w, r)
+	})
+	w = serve(alone, request())
+	assert.Equal(t, []string{`"gateway";q=1`, `"ip:5/1h";q=5;w=3600`}, w.Header()["Ratelimit-Policy"])
+}
+
+func TestResponsesShareNoHeaderMemory(t *testing.T) {
+	h := middleware.PerIP(limiter.PerHour(9))(ok)
+	first := serve(h, request()).Header()
+	for field, values := range first {
+		first[field] = append(values, "appended by somebody")
+	}
+	second := serve(h, request()).Header()
+	for field, values := range second {
+		assert.Len(t, values, 1, field)
+		assert.NotContains(t, values, "appended by somebody")
+	}
+	assert.Equal(t, "8", first.Get("X-RateLimit-Remaining"))
+}
+
+func TestExposedHeadersAreThoseSent(t *testing.T) {
+	h := middleware.PerIP(limiter.PerHour(1))(ok)
+	serve(h, request())
+	sent := serve(h, request()).Header()
+	for _, field := range middleware.ExposedHeaders() {
+		assert.NotEmpty(t, sent.Get(field), field)
+	}
+}
+
+// waitless are the algorithms under which Check never waits.
+var waitless = []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.FixedWindow, limiter.SlidingLog}
+
+// Whatever the rules, the fields parse as Structured Fields with the draft's types,
+// and a client that waits for Retry-After seconds finds the effective window over.
+func TestFieldsAreStructuredAndRetryAfterIsNotBeforeTheWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 12).Draw(t, "rules")
+		rules := make([]middleware.Rule, n)
+		for i := range rules {
+			rules[i] = middleware.Rule{
+				Name: strconv.Itoa(i) + rapid.StringMatching(`[ -~]{0,8}[!-~]`).Draw(t, "name"),
+				Limit: limiter.Limit{
+					Events:    rapid.Int64Range(1, 8).Draw(t, "events"),
+					Per:       time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "per")) * time.Microsecond,
+					Algorithm: rapid.SampledFrom(waitless).Draw(t, "algorithm"),
+				},
+			}
+		}
+		l, err := middleware.New(middleware.Config{Rules: rules})
+		if err != nil {
+			t.Skip(err)
+		}
+		for range 10 {
+			l.Check(httptest.NewRecorder(), request())
+		}
+		w := httptest.NewRecorder()
+		allowed := l.Check(w, request())
+		policies := parseList(t, w.Header()["Ratelimit-Policy"])
+		limits := parseList(t, w.Header()["Ratelimit"])
+		if len(policies) != n || len(limits) != n {
+			t.Fatalf("%d and %d members for %d rules", len(policies), len(limits), n)
+		}
+		retry, _ := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+		if !allowed && retry < 1 {
+			t.Fatalf("Retry-After is %d on a refusal", retry)
+		}
+		for i := range limits {
+			if limits[i].Value != policies[i].Value {
+				t.Fatalf("the lists name different policies: %v and %v", limits[i].Value, policies[i].Value)
+			}
+			if q := param(t, policies[i], "q"); q < 1 {
+				t.Fatalf("q=%d", q)
+			}
+			r := param(t, limits[i], "r")
+			if _, ok := limits[i].Params.Get("t"); ok && r == 0 && !allowed && i == 0 {
+				if window := param(t, limits[i], "t"); window > retry {
+					t.Fatalf("Retry-After %d points into the effective window of %d s", retry, window)
+				}
+			}
+		}
+	})
+}
+
+func parseList(t *rapid.T, lines []string) (items []httpsfv.Item) {
+	list, err := httpsfv.UnmarshalList(lines)
+	if err != nil {
+		t.Fatalf("%q is no list: %v", lines, err)
+	}
+	for _, member := range list {
+		item := member.(httpsfv.Item)
+		if _, ok := item.Value.(string); !ok {
+			t.Fatalf("%v is no string", item.Value)
+		}
+		items = append(items, item)
+	}
+	return items
+}
+
+func param(t *rapid.T, item httpsfv.Item, name string) int64 {
+	value, ok := item.Params.Get(name)
+	n, isInteger := value.(int64)
+	if !ok || !isInteger || n < 0 {
+		t.Fatalf("%s of %v is %v, not an integer", name, item.Value, value)
+	}
+	return n
+}
