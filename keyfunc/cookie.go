@@ -1,0 +1,33 @@
+package keyfunc
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// Cookie is the value of a cookie: "cookie:session:8f3a".
+//
+// It is safe once the value has been checked; a client that drops its cookie, or
+// makes one up, is somebody new. Two cookies of that name with different values
+// are an error, as with [APIKey].
+//
+// Cookie panics if name is not the name of a cookie.
+func Cookie(name string) Func {
+	if !isToken(name) {
+		panic(fmt.Sprintf("keyfunc: Cookie(%q): it is not the name of a cookie", name))
+	}
+	prefix := cookieTag + name + ":"
+	errTwo := fmt.Errorf("keyfunc: the request has two different %s cookies", name)
+	return func(r *http.Request) (string, error) {
+		cookies := r.CookiesNamed(name)
+		values := make([]string, len(cookies))
+		for i, cookie := range cookies {
+			values[i] = cookie.Value
+		}
+		value, err := only(values, errTwo)
+		if err != nil {
+			return "", err
+		}
+		return prefix + value, nil
+	}
+}

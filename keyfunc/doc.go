@@ -1,0 +1,53 @@
+// Package keyfunc says who a request comes from.
+//
+// A rate limit counts per key, and a [Func] reads the key from the request. To
+// give every client address a limit of its own, use [IP]:
+//
+//	middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(300)}
+//
+// # Which to choose
+//
+//	count per                                use
+//	client, nothing in front of the server   IP()
+//	client, behind a proxy or a CDN          IP(TrustProxies("10.0.0.0/8")), see below
+//	network of a client                      IP(IPv6Prefix(48)), as a second, wider rule
+//	signed-in user, else address             First(User, IP())
+//	API key or token you have checked        APIKey("X-Api-Key"), Bearer
+//	any other header, a cookie               Header("X-Tenant"), Cookie("session")
+//	address and headers of the client        Fingerprint()
+//	route, method, host, everybody together  Route, Method, Host, Global
+//	two things at once                       Join(User, Route)
+//	anything, without storing it in clear    Hash(secret, APIKey("X-Api-Key"))
+//
+// A Func of your own is any function of the same shape.
+//
+// # Behind a proxy
+//
+// Behind a proxy the TCP peer is the proxy, so IP() alone counts all clients as
+// one, and says so in the log once. Headers that name the client can be sent by
+// anybody; they are believed only from the peers you name, and in one way per key:
+//
+//	keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"))     // X-Forwarded-For, from these peers
+//	keyfunc.IP(keyfunc.TrustForwarded("10.0.0.0/8"))   // Forwarded (RFC 7239), from these peers
+//	keyfunc.IP(keyfunc.TrustHeader("CF-Connecting-IP", "173.245.48.0/20", "2400:cb00::/32"))
+//	keyfunc.IP(keyfunc.TrustHops(2))                   // when the addresses can't be known
+//	keyfunc.IP(keyfunc.TrustProxies(), keyfunc.TrustUnixSocket())   // nginx on a unix socket
+//
+// Check before going live: send a request through the proxy with a made-up header,
+//
+//	curl -H 'X-Forwarded-For: 198.51.100.7' https://example.com/
+//
+// and look at the key. It must be your own address: not 198.51.100.7, and not the
+// proxy's. Whatever is in doubt (no header, no address in it) is counted on the
+// peer: clients then share a limit, but nobody is without one.
+//
+// # Keys anybody can make up
+//
+// An address takes some effort to change; a header does not. APIKey, Bearer,
+// Header, Cookie, Host and Fingerprint read what the client wrote, and a client
+// that writes something new on every request is a new client on every request.
+// Count them after the value has been checked, or beside a rule on IP.
+//
+// Say who somebody is before counting: if "John" and "john" sign in to one
+// account, the key is the account's id, not what was typed.
+package keyfunc

@@ -1,0 +1,68 @@
+package keyfunc
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// A Func reads the key a request is counted under. It returns a key or an error,
+// and never "" without one. [ErrNoKey] says that the request carries no such key;
+// any other error says that the key could not be read.
+//
+// The keys of this package can't be mistaken for one another: an address is plain
+// ("192.0.2.1", "2001:db8::/64"), everything else begins with what it is ("user:42").
+// A Func of your own does well to begin its keys with a word and a colon too.
+//
+// A Func does not change the request and may be called from many goroutines.
+type Func func(*http.Request) (string, error)
+
+// ErrNoKey says that a request carries no such key: no user, no such header.
+// [First] then asks the next function.
+var ErrNoKey = errors.New("keyfunc: the request carries no such key")
+
+// What keys begin with. No tag is only hexadecimal digits, as an IPv6 address might be.
+//
+// The middleware package reads "route:", "method:", "host:" and the whole key
+// "global": counters shared by everybody on purpose. They can't change here alone.
+const (
+	userTag        = "user:"
+	apiKeyTag      = "apikey:"
+	bearerTag      = "bearer:"
+	headerTag      = "header:"
+	cookieTag      = "cookie:"
+	routeTag       = "route:"
+	methodTag      = "method:"
+	hostTag        = "host:"
+	joinTag        = "join:"
+	hashTag        = "hash:"
+	fingerprintTag = "fp:"
+
+	globalKey = "global"
+)
+
+// key calls f and holds it to its word, for f may be anybody's.
+func (f Func) key(r *http.Request) (string, error) {
+	key, err := f(r)
+	if err == nil && key == "" {
+		err = ErrNoKey
+	}
+	if err != nil {
+		return "", err
+	}
+	return key, nil
+}
+
+// mustFuncs returns a copy of fs that the caller can no longer change.
+func mustFuncs(caller string, fs []Func) []Func {
+	if len(fs) == 0 {
+		panic("keyfunc: " + caller + " needs at least one function")
+	}
+	for i, f := range fs {
+		if f == nil {
+			panic(fmt.Sprintf("keyfunc: %s: function %d is nil", caller, i+1))
+		}
+	}
+	return slices.Clone(fs)
+}

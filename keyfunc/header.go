@@ -1,0 +1,136 @@
+package keyfunc
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// APIKey is the value of a header that holds an API key: "apikey:s3cret".
+//
+// It is safe once the key has been checked. A limiter that runs before that counts
+// made-up keys too, one new counter each; put a rule on [IP] beside it. To keep
+// the key itself out of the store, wrap it in [Hash].
+//
+// A header with two different values is an error, not [ErrNoKey]: which of the two
+// your authentication believes is unknown here, and a client must not escape its
+// limit by sending a second one. For a token in Authorization, use [Bearer], which
+// knows that "Bearer" and "bearer" are the same.
+//
+// APIKey panics if header is not the name of a header.
+func APIKey(header string) Func {
+	return headerFunc("APIKey", header, func(string) string { return apiKeyTag })
+}
+
+// Header is the value of a header: "header:X-Tenant:acme". It does not matter how
+// the name is spelled, "x-tenant" or "X-Tenant".
+//
+// It is safe when the value has been checked, or when a proxy sets the header and
+// drops what clients send under that name. A client can leave any header out, and
+// make a proxy leave it out ("Connection: X-Tenant"): a request without the header
+// has no key, so say what it is counted under, as in First(Header(...), IP()).
+// A header with two different values is an error, as with [APIKey].
+//
+// Do not use it for addresses: Header("X-Real-IP") believes everybody, and counts
+// one address under all its spellings. That is [TrustHeader].
+//
+// Header panics if name is not the name of a header.
+func Header(name string) Func {
+	return headerFunc("Header", name, func(name string) string { return headerTag + name + ":" })
+}
+
+// Bearer is the token of an Authorization header with the Bearer scheme (RFC 6750):
+// "bearer:mF_9.B5f-4.1JqM". However the scheme is spelled, the key is the same.
+// Any other scheme, or none, has no key.
+//
+// It is safe once the token has been checked; see [APIKey]. If a user can have
+// several tokens, count the user ([User]): fresh tokens would be fresh limits.
+// Two different Authorization headers, or a token with a space in it, are an error.
+func Bearer(r *http.Request) (string, error) {
+	value, err := only(r.Header["Authorization"], errTwoCredentials)
+	if err != nil {
+		return "", err
+	}
+	scheme, token := value, ""
+	if i := strings.IndexAny(value, ows); i >= 0 {
+		scheme, token = value[:i], strings.Trim(value[i:], ows)
+	}
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", ErrNoKey
+	}
+	// A lenient reader would take the first word, and the rest could be anything.
+	if strings.ContainsAny(token, ows) {
+		return "", errTokenSpace
+	}
+	return bearerTag + token, nil
+}
+
+var (
+	errTwoCredentials = errors.New("keyfunc: the request has two different Authorization headers")
+	errTokenSpace     = errors.New("keyfunc: the request has a bearer token with a space in it")
+)
+
+// ows is the optional whitespace around header values; HTTP/2 does not trim it.
+const ows = " \t"
+
+func headerFunc(caller, header string, tag func(name string) string) Func {
+	name, err := canonicalHeader(header)
+	if err != nil {
+		panic(fmt.Sprintf("keyfunc: %s(%q): %v", caller, header, err))
+	}
+	prefix := tag(name)
+	errTwo := fmt.Errorf("keyfunc: the request has two different %s headers", name)
+	return func(r *http.Request) (string, error) {
+		value, err := only(r.Header[name], errTwo)
+		if err != nil {
+			return "", err
+		}
+		return prefix + value, nil
+	}
+}
+
+// only returns the one value that all of values are, or errTwo if they differ.
+func only(values []string, errTwo error) (string, error) {
+	if len(values) == 0 {
+		return "", ErrNoKey
+	}
+	value := strings.Trim(values[0], ows)
+	for _, other := range values[1:] {
+		if strings.Trim(other, ows) != value {
+			return "", errTwo
+		}
+	}
+	if value == "" {
+		return "", ErrNoKey
+	}
+	return value, nil
+}
+
+// canonicalHeader returns name as [http.Header] has it.
+func canonicalHeader(name string) (string, error) {
+	if !isToken(name) {
+		return "", errors.New("it is not the name of a header")
+	}
+	canonical := http.CanonicalHeaderKey(name)
+	if canonical == "Host" {
+		return "", errors.New("net/http takes it out of the headers; use Host")
+	}
+	return canonical, nil
+}
+
+// isToken reports whether s is a token of RFC 9110 §5.6.2: the name of a header, a
+// cookie or a parameter.
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !isTokenChar(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isTokenChar(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
+		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}

@@ -1,0 +1,316 @@
+package keyfunc
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// IP is the address of the client: "192.0.2.1", or the first 64 bits of an IPv6
+// address, "2001:db8::/64", because every IPv6 customer has at least that many
+// addresses to choose from. Its error is always nil.
+//
+// Without options the client is the TCP peer, which can't be made up; no header is
+// read. That is safe anywhere, but behind a proxy all clients are the proxy. If a
+// request carries X-Forwarded-For or the like all the same, the function logs one
+// warning (code weir-untrusted-proxy) and does nothing else about it.
+//
+// At most one option may say whom to trust: [TrustProxies], [TrustForwarded],
+// [TrustHeader] or [TrustHops]. The header is read only if the peer is trusted, and
+// no other header is tried. When what it says is in doubt, the client is the peer.
+//
+// A peer without an address, such as a unix socket, has the key "no-ip", one for
+// all of them; see [TrustUnixSocket].
+//
+// One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1)
+// is IPv4, zones and ports do not count. An address under the NAT64 prefix
+// 64:ff9b::/96 counts as the IPv4 address in it, or all translated clients would
+// share a key. That prefix is not routed on the internet, so it comes from a
+// translator of your own. It is not decoded to decide who is trusted.
+//
+// Many people can share an IPv4 address (an office, a mobile network): choose the
+// limit for that, or count users. And one customer can hold many /64 networks: a
+// second rule with [IPv6Prefix] of 48 bounds those.
+//
+// IP panics on a configuration that can't be meant. If yours is read from a file,
+// use [NewIP].
+func IP(opts ...IPOption) Func {
+	return must(newClientIP(opts)).key
+}
+
+// NewIP is [IP] for a configuration that is not written in code. It returns
+// everything wrong with it, joined.
+func NewIP(opts ...IPOption) (Func, error) {
+	ip, err := newClientIP(opts)
+	if err != nil {
+		return nil, err
+	}
+	return ip.key, nil
+}
+
+// An IPOption says how [IP], [NewIP] and [Fingerprint] find the client's address.
+type IPOption func(*ipConfig)
+
+// TrustProxies reads the client's address from X-Forwarded-For if the peer is in
+// cidrs. From the right, the first address that is not in cidrs is the client.
+//
+//	keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8", "2001:db8:1::/48"))
+//
+// It is safe when every address in cidrs is a proxy that appends the address it was
+// called from, as load balancers do, and nginx with $proxy_add_x_forwarded_for.
+// Clients with an address in cidrs can be whoever they like, so name the proxies, not
+// the networks they share with others.
+//
+// Check before going live that a header of your own does not change your key; the
+// package documentation shows how. The key is then your address. If it is a
+// proxy's, cidrs lacks that proxy.
+//
+// All lines of the header count, as one list. Empty entries are skipped. An entry
+// that is not an address ends the search, and the client is the peer: what is left
+// of it can't be believed. If all entries are proxies, the leftmost is the client: a
+// machine of yours that calls through your own proxies.
+//
+// cidrs may be plain addresses; CIDRs wider than /8 (IPv4) or /7 (IPv6) are refused,
+// 0.0.0.0/0 among them. There must be one, unless [TrustUnixSocket] names the proxy.
+func TrustProxies(cidrs ...string) IPOption {
+	return func(c *ipConfig) {
+		c.trust("TrustProxies", "X-Forwarded-For", cutForwardedFor)
+		c.trustPeers("TrustProxies", cidrs)
+		c.needPeers = len(cidrs) == 0
+	}
+}
+
+// TrustForwarded reads the client's address from the Forwarded header (RFC 7239) if
+// the peer is in cidrs. It works like [TrustProxies], is safe with proxies that append
+// an element with a "for" parameter, and is checked in the same way.
+//
+// Most proxies do not write this header, and pass on one that the client wrote.
+// Behind those it is not safe.
+//
+// "unknown", an obfuscated name, an element without "for" or with a parameter twice,
+// and IPv6 or a port without quotes are not addresses: the client is the peer.
+func TrustForwarded(cidrs ...string) IPOption {
+	return func(c *ipConfig) {
+		c.trust("TrustForwarded", "Forwarded", cutForwarded)
+		c.trustPeers("TrustForwarded", cidrs)
+		c.needPeers = len(cidrs) == 0
+	}
+}
+
+// TrustHops takes the n-th address from the right of X-Forwarded-For as the client,
+// whoever the peer is (on a unix socket only with [TrustUnixSocket]). n is the number
+// of proxies between client and server: each one appends an address, so with one load
+// balancer n is 1, with a CDN in front of it 2.
+//
+// Prefer [TrustProxies], which can't be off by one. This is for proxies whose
+// addresses can't be known, and safe only where nothing but those proxies can reach
+// the server: anybody else writes the header himself.
+//
+// Check before going live that the key is your own address. If it is a proxy's, n is
+// too low and clients share limits; if a header of your own changes the key, n is
+// too high and clients choose their keys: fix it at once. With fewer than n
+// addresses, or one of the n not an address, the client is the peer.
+func TrustHops(n int) IPOption {
+	return func(c *ipConfig) {
+		c.trust("TrustHops", "X-Forwarded-For", cutForwardedFor)
+		c.hops, c.anyPeer = n, true
+		if n < 1 {
+			c.report("TrustHops(%d): it must be at least 1", n)
+		}
+	}
+}
+
+// TrustHeader reads the client's address from a header that holds just that, if the
+// peer is in cidrs; without cidrs, from any peer.
+//
+//	keyfunc.IP(keyfunc.TrustHeader("CF-Connecting-IP", "173.245.48.0/20", "2400:cb00::/32"))
+//
+// It is safe with a header that your proxy sets on every request, replacing what the
+// client sent: X-Real-IP where nginx is told to set it, CF-Connecting-IP behind
+// Cloudflare. True-Client-IP, X-Azure-ClientIP and Fastly-Client-IP look alike, but
+// are passed on as the client wrote them unless the proxy is told to replace them.
+// Without cidrs it is safe only where nothing but the proxy can reach the server.
+//
+// Check before going live, through the proxy and around it, that sending the header
+// yourself does not change your key. If the header is missing, is there twice or is
+// not one address, the client is the peer.
+//
+// X-Forwarded-For and Forwarded are refused: they are lists, and have options of
+// their own.
+func TrustHeader(name string, cidrs ...string) IPOption {
+	return func(c *ipConfig) {
+		canonical, err := canonicalHeader(name)
+		switch {
+		case err != nil:
+			c.report("TrustHeader(%q): %v", name, err)
+		case canonical == "X-Forwarded-For":
+			c.report("TrustHeader(%q): it is a list that the client may have begun; use TrustProxies", name)
+		case canonical == "Forwarded":
+			c.report("TrustHeader(%q): it is a list that the client may have begun; use TrustForwarded", name)
+		}
+		c.trust("TrustHeader", canonical, nil)
+		c.trustPeers("TrustHeader", cidrs)
+		c.anyPeer = len(cidrs) == 0
+	}
+}
+
+// TrustUnixSocket makes a peer on a unix socket a trusted proxy, for the option that
+// says which header to read:
+//
+//	keyfunc.IP(keyfunc.TrustProxies(), keyfunc.TrustUnixSocket())
+//
+// It is safe when only the proxy may open the socket: check its mode and owner.
+// Without this option everybody behind the socket shares the key "no-ip".
+func TrustUnixSocket() IPOption {
+	return func(c *ipConfig) { c.unixSocket = true }
+}
+
+// IPv6Prefix sets how many bits of an IPv6 address count, from 32 to 128; the default
+// is 64. Customers are given a /64, a /56 or a /48: fewer bits fold neighbours
+// together. More than 64 let a client have as many keys as it likes, and suit only
+// networks where you assign the addresses.
+func IPv6Prefix(bits int) IPOption {
+	return func(c *ipConfig) {
+		c.ipv6Prefix = bits
+		if bits < 32 || bits > 128 {
+			c.report("IPv6Prefix(%d): it must be from 32 to 128", bits)
+		}
+	}
+}
+
+// ipConfig is a clientIP that options are being applied to.
+type ipConfig struct {
+	clientIP
+	trusts    []string // names of the options that said whom to trust
+	needPeers bool
+	errs      []error
+}
+
+func (c *ipConfig) report(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("keyfunc: "+format, args...))
+}
+
+func (c *ipConfig) trust(option, header string, cut cut) {
+	c.trusts = append(c.trusts, option)
+	c.header, c.cut = header, cut
+}
+
+func (c *ipConfig) trustPeers(option string, cidrs []string) {
+	for _, cidr := range cidrs {
+		prefix, err := parsePrefix(cidr)
+		if err != nil {
+			c.report("%s(%q): %v", option, cidr, err)
+			continue
+		}
+		c.peers = append(c.peers, prefix)
+	}
+}
+
+func newClientIP(opts []IPOption) (*clientIP, error) {
+	c := &ipConfig{clientIP: clientIP{ipv6Prefix: 64}}
+	for i, opt := range opts {
+		if opt == nil {
+			c.report("option %d is nil", i+1)
+			continue
+		}
+		opt(c)
+	}
+	switch {
+	case len(c.trusts) > 1:
+		c.report("%s: an address is found in one way; keep one of them", strings.Join(c.trusts, ", "))
+	case c.unixSocket && len(c.trusts) == 0:
+		c.report("TrustUnixSocket(): it needs TrustProxies or another option that says which header to read")
+	case c.needPeers && !c.unixSocket:
+		c.report("%s(): it needs the addresses of your proxies", c.trusts[0])
+	}
+	if err := errors.Join(c.errs...); err != nil {
+		return nil, err
+	}
+	return &c.clientIP, nil
+}
+
+func must(ip *clientIP, err error) *clientIP {
+	if err != nil {
+		panic(err.Error())
+	}
+	return ip
+}
+
+// A clientIP finds the address of the client.
+type clientIP struct {
+	header     string   // the header that names the client, canonical; "" reads none
+	cut        cut      // how to take hops off its lines; nil if it holds one address
+	hops       int      // how many hops to take; 0 to go by peers
+	peers      prefixes // whose header is read
+	anyPeer    bool     // whether it is read from peers outside of peers
+	unixSocket bool     // and from peers on a unix socket
+	ipv6Prefix int
+	warning    proxyWarning
+}
+
+func (c *clientIP) key(r *http.Request) (string, error) {
+	peer := parseAddress(r.RemoteAddr)
+	if c.header == "" {
+		c.warning.check(r)
+	} else if c.trusted(peer, r.RemoteAddr) {
+		if client := c.named(r.Header[c.header]); client.IsValid() {
+			return addressKey(client, c.ipv6Prefix), nil
+		}
+	}
+	if !peer.IsValid() {
+		return noIP, nil
+	}
+	// There is one way to spell IPv4, unless inside IPv6: the text is the key.
+	if host, _ := splitPort(r.RemoteAddr); peer.Is4() && strings.IndexByte(host, ':') < 0 {
+		return host, nil
+	}
+	return addressKey(peer, c.ipv6Prefix), nil
+}
+
+// trusted reports whether the peer's header is to be read.
+func (c *clientIP) trusted(peer netip.Addr, remoteAddr string) bool {
+	if !peer.IsValid() {
+		return c.unixSocket && isUnixSocket(remoteAddr)
+	}
+	return c.anyPeer || c.peers.contain(peer)
+}
+
+// isUnixSocket reports whether a RemoteAddr is what net makes of a unix socket: a path,
+// or nothing for a client without a name. Other text is not trusted; it may come from
+// somebody who rewrote RemoteAddr from a header.
+func isUnixSocket(remoteAddr string) bool {
+	return remoteAddr == "" || remoteAddr[0] == '@' || remoteAddr[0] == '/'
+}
+
+// named is the client that a trusted peer names, or the zero Addr if in doubt.
+func (c *clientIP) named(lines []string) netip.Addr {
+	if c.cut == nil {
+		if len(lines) != 1 {
+			return netip.Addr{}
+		}
+		return parseAddress(strings.Trim(lines[0], ows))
+	}
+
+	var hop netip.Addr
+	hops := 0
+	for _, line := range slices.Backward(lines) {
+		for {
+			line = strings.TrimRight(line, ","+ows)
+			if line == "" {
+				break
+			}
+			line, hop = c.cut(line)
+			hops++
+			if !hop.IsValid() || hops == c.hops || c.hops == 0 && !c.peers.contain(hop) {
+				return hop
+			}
+		}
+	}
+	if c.hops > 0 {
+		return netip.Addr{} // fewer than there should be
+	}
+	return hop
+}

@@ -1,0 +1,80 @@
+package keyfunc_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+func TestMain(m *testing.M) {
+	// Most tests send forwarding headers to somebody who trusts nobody.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// from is a request of peer, with headers given as name, value, name, value.
+func from(peer string, headers ...string) *http.Request {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = peer
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	return r
+}
+
+// lines are the lines of one header, for from.
+func lines(name string, values []string) []string {
+	var headers []string
+	for _, value := range values {
+		headers = append(headers, name, value)
+	}
+	return headers
+}
+
+// keyOf is the key of r under f, which must have one.
+func keyOf(t testing.TB, f keyfunc.Func, r *http.Request) string {
+	t.Helper()
+	key, err := f(r)
+	require.NoError(t, err)
+	require.NotEmpty(t, key, "a Func never returns an empty key without an error")
+	return key
+}
+
+// assertNoKey asserts that r has no key under f.
+func assertNoKey(t *testing.T, f keyfunc.Func, r *http.Request) {
+	t.Helper()
+	key, err := f(r)
+	assert.ErrorIs(t, err, keyfunc.ErrNoKey)
+	assert.Empty(t, key)
+}
+
+// assertFails asserts that the key of r can't be read, which is not the same as having none.
+func assertFails(t *testing.T, f keyfunc.Func, r *http.Request) {
+	t.Helper()
+	key, err := f(r)
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, keyfunc.ErrNoKey)
+	assert.Empty(t, key)
+}
+
+// isAddressKey reports whether key is what IP may say: the one spelling of an IPv4
+// address, or of an IPv6 prefix of bits bits.
+func isAddressKey(key string, bits int) bool {
+	if key == "no-ip" {
+		return true
+	}
+	if ip, err := netip.ParseAddr(key); err == nil {
+		return ip.Is4() && ip.String() == key
+	}
+	prefix, err := netip.ParsePrefix(key)
+	return err == nil && prefix.Addr().Is6() && !prefix.Addr().Is4In6() &&
+		prefix.Bits() == bits && prefix.Masked().String() == key
+}

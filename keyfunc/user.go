@@ -1,0 +1,33 @@
+package keyfunc
+
+import (
+	"context"
+	"net/http"
+)
+
+type userContextKey struct{}
+
+// WithUser returns a context that says who the request's user is, for [User]:
+//
+//	r = r.WithContext(keyfunc.WithUser(r.Context(), account.ID))
+//
+// Call it in your authentication, which must run before the limiter. The id must
+// be the one name of an account, not one of several spellings a user may type.
+// An empty id means no user, also inside a context that had one.
+func WithUser(ctx context.Context, id string) context.Context {
+	key := ""
+	if id != "" {
+		key = userTag + id
+	}
+	return context.WithValue(ctx, userContextKey{}, key)
+}
+
+// User is the user that [WithUser] put in the request's context: "user:42".
+// Nothing in the request itself can change it. It does not allocate.
+func User(r *http.Request) (string, error) {
+	key, _ := r.Context().Value(userContextKey{}).(string)
+	if key == "" {
+		return "", ErrNoKey
+	}
+	return key, nil
+}

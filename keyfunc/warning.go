@@ -1,0 +1,45 @@
+package keyfunc
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+)
+
+// forwardingHeaders are what proxies say the client's address in.
+var forwardingHeaders = [...]string{
+	"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Cf-Connecting-Ip", "True-Client-Ip",
+}
+
+// A proxyWarning tells the operator, once, that there seems to be a proxy which
+// nobody trusts: all its clients would be counted as one.
+type proxyWarning struct {
+	given   atomic.Bool
+	checked atomic.Uint32
+}
+
+// check looks at the first requests and then at one in 64. A counter for all of
+// them would be a cache line that every core writes.
+func (w *proxyWarning) check(r *http.Request) {
+	if w.given.Load() {
+		return
+	}
+	if w.checked.Load() < 256 {
+		w.checked.Add(1)
+	} else if rand.Uint32()%64 != 0 {
+		return
+	}
+	for _, name := range forwardingHeaders {
+		if len(r.Header[name]) > 0 && w.given.CompareAndSwap(false, true) {
+			// Never the value: it is the client's text.
+			slog.Default().LogAttrs(r.Context(), slog.LevelWarn,
+				"keyfunc: a request names a client address, but no proxy is trusted, so it is counted on "+
+					"its TCP peer. If the server is behind a proxy, all clients share one limit: name the "+
+					"proxy with TrustProxies, TrustForwarded, TrustHeader or TrustHops. "+
+					"If it is not, the client made the header up and all is well.",
+				slog.String("code", "weir-untrusted-proxy"), slog.String("header", name))
+			return
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package keyfunc_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+// logged is what slog's default logger writes until the end of the test.
+func logged(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	var log bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
+	return &log
+}
+
+func TestAnUntrustedProxyIsReportedOnce(t *testing.T) {
+	for _, header := range []string{
+		"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Cf-Connecting-Ip", "True-Client-Ip",
+	} {
+		for name, f := range map[string]keyfunc.Func{"IP": keyfunc.IP(), "Fingerprint": keyfunc.Fingerprint()} {
+			t.Run(name+" "+header, func(t *testing.T) {
+				log := logged(t)
+				for range 1000 {
+					keyOf(t, f, from("10.0.0.1:1", header, "198.51.100.7"))
+				}
+				var line struct{ Level, Msg, Code, Header string }
+				require.NoError(t, json.Unmarshal(log.Bytes(), &line), "one line: %s", log)
+				assert.Equal(t, "WARN", line.Level)
+				assert.Equal(t, "weir-untrusted-proxy", line.Code)
+				assert.Equal(t, header, line.Header)
+				assert.Contains(t, line.Msg, "TrustProxies")
+				assert.NotContains(t, log.String(), "198.51.100.7", "the client's text stays out of the log")
+			})
+		}
+	}
+}
+
+func TestAnUntrustedProxyIsReportedPerKeyFunction(t *testing.T) {
+	log := logged(t)
+	for _, f := range []keyfunc.Func{keyfunc.IP(), keyfunc.IP()} {
+		keyOf(t, f, from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.7"))
+	}
+	assert.Equal(t, 2, bytes.Count(log.Bytes(), []byte("\n")))
+}
+
+func TestAProxyThatComesLateIsStillReported(t *testing.T) {
+	log := logged(t)
+	f := keyfunc.IP()
+	for range 10_000 {
+		keyOf(t, f, from("192.0.2.1:1"))
+	}
+	require.Empty(t, log.String(), "a request without such a header is nothing to report")
+	// One request in 64 is looked at: that all of these are missed won't happen.
+	for range 64 * 64 {
+		keyOf(t, f, from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.7"))
+	}
+	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")))
+}
+
+func TestATrustedProxyIsNotReported(t *testing.T) {
+	log := logged(t)
+	for _, opt := range []keyfunc.IPOption{
+		keyfunc.TrustProxies("10.0.0.0/8"),
+		keyfunc.TrustForwarded("10.0.0.0/8"),
+		keyfunc.TrustHops(1),
+		keyfunc.TrustHeader("X-Real-IP", "10.0.0.0/8"),
+	} {
+		f := keyfunc.IP(opt)
+		for _, peer := range []string{"10.0.0.1:1", "203.0.113.9:1"} {
+			keyOf(t, f, from(peer, "X-Forwarded-For", "192.0.2.1", "X-Real-IP", "192.0.2.1"))
+		}
+	}
+	assert.Empty(t, log.String())
+}
