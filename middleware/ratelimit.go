@@ -48,7 +48,7 @@ func New(c Config) (*RateLimit, error) {
 		}
 	}
 	for i := range rules {
-		l.routed = l.routed || rules[i].Match != nil
+		l.routed = l.routed || rules[i].Match != nil || rules[i].Key != nil || rules[i].Cost != nil
 		l.tiered = l.tiered || len(rules[i].tiers) > 0
 		l.claim(rules[i].Name)
 	}
@@ -73,6 +73,7 @@ func NewPerIP(limit limiter.Limit, trust ...keyfunc.IPOption) (*RateLimit, error
 	if err := errors.Join(keyErr, err); err != nil {
 		return nil, err
 	}
+	l.routed = false // an address is the same on every route
 	return l, nil
 }
 
@@ -93,14 +94,18 @@ func PerIP(limit limiter.Limit, trust ...keyfunc.IPOption) func(http.Handler) ht
 //
 // Rules that match by [Route] need r.Pattern, which exists once the request is
 // routed: around a route's handler, or around an *http.ServeMux, which Handler asks.
+// A mux inside of that one is known only to a limiter around it.
 // Another router's adapter sets it (chilimit, ginlimit, echolimit).
 func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	mux, _ := next.(*http.ServeMux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if mux != nil && l.routed && r.Pattern == "" && r.URL != nil {
-			routed := *r
-			_, routed.Pattern = mux.Handler(r)
-			r = &routed
+		if mux != nil && l.routed && r.URL != nil {
+			// Inside another mux, r has that one's pattern, such as "/v1/".
+			if _, pattern := mux.Handler(r); pattern != "" {
+				routed := *r
+				routed.Pattern = pattern
+				r = &routed
+			}
 		}
 		s, ok := l.check(w, r)
 		if !ok {

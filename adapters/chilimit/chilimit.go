@@ -10,13 +10,20 @@
 //
 //	r.Use(chilimit.New(limits))
 //
-// which looks the route up first. In rules and in keyfunc.Route, a route is then
-// its whole pattern, such as "/v1/users/{id}", in every sub-router.
+// which looks the route up first. Add it behind middleware that changes the path or
+// the method that chi routes by, such as CleanPath, StripSlashes and GetHead.
+//
+// In rules and in keyfunc.Route, a route is then its whole pattern in every
+// sub-router: "/v1/users/{id}", and "/v1/" for the "/" of one mounted at "/v1". A
+// sub-router inside another handler, as in r.Mount("/v1", auth(sub)), is out of
+// sight: all of it is "/v1/*" there, but for limits added With. Use auth inside it.
 package chilimit
 
 import (
+	"cmp"
 	"net/http"
 	"path"
+	"strings"
 	"sync"
 
 	"github.com/go-chi/chi/v5"
@@ -28,32 +35,59 @@ import (
 func New(limits *middleware.RateLimit) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		limited := limits.Handler(next)
+		var known sync.Map // of the routers below a root, by that root
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if rctx := chi.RouteContext(r.Context()); rctx != nil && rctx.Routes != nil && r.URL != nil {
-				r.Pattern = pattern(rctx, r)
+				routers, ok := known.Load(rctx.Routes)
+				if !ok {
+					routers, _ = known.LoadOrStore(rctx.Routes, below(rctx.Routes, "", map[string]chi.Routes{}))
+				}
+				r.Pattern = pattern(rctx, r, routers.(map[string]chi.Routes))
 			}
 			limited.ServeHTTP(w, r)
 		})
 	}
 }
 
-// pattern is the route that chi is going to choose, or empty if there is none.
-func pattern(rctx *chi.Context, r *http.Request) string {
-	method := rctx.RouteMethod
-	if method == "" {
-		method = r.Method
+// below notes a router and those mounted in it, by where.
+func below(router chi.Routes, at string, routers map[string]chi.Routes) map[string]chi.Routes {
+	routers[at] = router
+	for _, route := range router.Routes() {
+		if route.SubRoutes != nil {
+			below(route.SubRoutes, at+mountPoint(route.Pattern), routers)
+		}
 	}
-	full := r.URL.RawPath
-	if full == "" {
-		full = r.URL.Path
+	return routers
+}
+
+// mountPoint is where a router is mounted that chi knows as "/v1", "/v1/" or "/v1/*".
+func mountPoint(pattern string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(pattern, "*"), "/")
+}
+
+// pattern is the route that chi has chosen or is going to, or empty if there is none.
+func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) string {
+	at, whole := "", ""
+	for _, p := range rctx.RoutePatterns {
+		at, whole = at+mountPoint(p), at+p
 	}
-	if rctx.RoutePath != "" && len(rctx.RoutePatterns) == 0 {
-		full = rctx.RoutePath // as middleware.StripSlashes and CleanPath leave it
+	router, ok := routers[at]
+	if !ok {
+		return whole // of a route whose own middleware this is
 	}
-	if found := find(rctx.Routes, method, full); found != "" {
-		return found
+	method := cmp.Or(rctx.RouteMethod, r.Method)
+	rest := cmp.Or(rctx.RoutePath, r.URL.RawPath, r.URL.Path, "/") // RoutePath is the rest below a mount
+	found := find(router, method, rest)
+	if found == "" {
+		found = find(router, method, path.Clean("/"+rest)) // middleware may yet clean it
 	}
-	return find(rctx.Routes, method, path.Clean("/"+full))
+	if found == "" {
+		return ""
+	}
+	if root := at + strings.TrimSuffix(found, "/"); routers[root] != nil {
+		return root + "/" // "/v1" and "/v1/" are one route
+	}
+	return at + found
 }
 
 // contexts holds what chi's Find writes to.

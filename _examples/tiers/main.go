@@ -1,0 +1,55 @@
+// Tiers gives every user the limit of the plan they pay for.
+//
+//	go run ./_examples/tiers
+//	curl -i -H 'X-Api-Key: carla' http://127.0.0.1:8080/                               # 10,000 an hour
+//	for i in $(seq 101); do curl -si -H 'X-Api-Key: finn' http://127.0.0.1:8080/; done # 100 an hour
+package main
+
+import (
+	"flag"
+	"io"
+	"log"
+	"net"
+	"net/http"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+type account struct{ id, plan string }
+
+var accounts = map[string]account{"carla": {"42", "premium"}, "finn": {"7", "free"}} // by API key
+
+// authenticate comes before the limiter and says who asks, and on which plan.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if account, ok := accounts[r.Header.Get("X-Api-Key")]; ok {
+			ctx = middleware.WithTier(ctx, account.plan)
+			ctx = keyfunc.WithUser(ctx, account.id)
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
+	flag.Parse()
+
+	limits := middleware.Must(middleware.New(middleware.Config{
+		Rules: []middleware.Rule{
+			{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
+				Limit: limiter.PerHour(100),
+				Tiers: middleware.Tiers{"premium": limiter.PerHour(10_000)}},
+		},
+	}))
+	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })
+
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("listening on http://%s", listener.Addr())
+	log.Fatal(http.Serve(listener, authenticate(limits.Handler(hello))))
+}

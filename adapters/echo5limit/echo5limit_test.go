@@ -1,0 +1,105 @@
+package echo5limit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/labstack/echo/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/adapters/echo5limit"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+func serve(h http.Handler, target string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+	return w
+}
+
+func home(c *echo.Context) error { return c.String(http.StatusOK, "home") }
+
+func TestARefusalIsNoErrorToEcho(t *testing.T) {
+	var handled []error
+	e := echo.New()
+	e.HTTPErrorHandler = func(c *echo.Context, err error) { handled = append(handled, err) }
+	e.Use(echo5limit.PerIP(limiter.PerHour(1)))
+	e.GET("/", home)
+	require.Equal(t, http.StatusOK, serve(e, "/").Code)
+	w := serve(e, "/")
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.Empty(t, handled, "HTTPErrorHandler would write a second answer")
+}
+
+func TestMiddlewareInFrontSeesTheStatusOfARefusal(t *testing.T) {
+	var status int
+	var failed error
+	e := echo.New()
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			failed = next(c)
+			response, err := echo.UnwrapResponse(c.Response())
+			require.NoError(t, err)
+			status = response.Status
+			return failed
+		}
+	}, echo5limit.PerIP(limiter.PerHour(1)))
+	e.GET("/", home)
+	serve(e, "/")
+	serve(e, "/")
+	require.NoError(t, failed)
+	require.Equal(t, http.StatusTooManyRequests, status, "loggers and metrics of echo's count refusals")
+}
+
+// Pre runs before routing: limits work, rules by route do not apply.
+func TestInPreThereIsNoRoute(t *testing.T) {
+	patterns := []string{}
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "all", Limit: limiter.PerHour(2), Match: func(r *http.Request) bool {
+			patterns = append(patterns, r.Pattern)
+			return true
+		}},
+		{Name: "home", Limit: limiter.PerHour(1), Match: middleware.Route("/")},
+	}}))
+	e := echo.New()
+	e.Pre(echo5limit.New(limits))
+	e.GET("/", home)
+	require.Equal(t, http.StatusOK, serve(e, "/").Code)
+	require.Equal(t, http.StatusOK, serve(e, "/").Code, "the rule for the route did not apply")
+	require.Equal(t, http.StatusTooManyRequests, serve(e, "/").Code)
+	require.Equal(t, []string{"", "", ""}, patterns)
+}
+
+// Echo puts a context in its pool as soon as the request is done.
+func TestTheDecisionIsNotLeftInTheNextRequest(t *testing.T) {
+	e := echo.New()
+	e.GET("/limited", home, echo5limit.PerIP(limiter.PerHour(5)))
+	result := middleware.Result{Rule: "none was seen"}
+	e.GET("/free", func(c *echo.Context) error {
+		result = middleware.FromContext(c.Request().Context())
+		return nil
+	})
+	serve(e, "/limited")
+	w := serve(e, "/free")
+	require.Zero(t, result)
+	require.Empty(t, w.Header())
+}
+
+func TestTheClientIsWhoKeyfuncSays(t *testing.T) {
+	e := echo.New()
+	e.Use(echo5limit.PerIP(limiter.PerHour(1)))
+	e.GET("/", home)
+	for i, want := range []int{200, 429} {
+		request := httptest.NewRequest(http.MethodGet, "/", nil)
+		request.Header.Set("X-Forwarded-For", "198.51.100."+string(rune('1'+i)))
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, request)
+		require.Equal(t, want, w.Code, "a header nobody vouches for makes no new client")
+	}
+}
+
+func TestPerIPPanicsOnALimitThatCannotBeMeant(t *testing.T) {
+	require.Panics(t, func() { echo5limit.PerIP(limiter.PerMinute(0)) })
+}

@@ -1,0 +1,67 @@
+package echo5limit_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/labstack/echo/v5"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/adapters/echo5limit"
+	"github.com/weirgo/weir/internal/routertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEcho5(t *testing.T) {
+	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams})
+}
+
+func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
+	return func(app routertest.App) http.Handler {
+		e := engine()
+		if app.Authenticate != nil {
+			e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+				return func(c *echo.Context) error {
+					c.SetRequest(c.Request().WithContext(app.Authenticate(c.Request())))
+					return next(c)
+				}
+			})
+		}
+		e.Use(limits(app.Limits)...)
+		if app.Behind != nil {
+			e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+				return func(c *echo.Context) error {
+					app.Behind()
+					return next(c)
+				}
+			})
+		}
+		fill(e.Group(""), app.Group)
+		return e
+	}
+}
+
+func fill(r *echo.Group, g routertest.Group) {
+	for _, route := range g.Routes {
+		r.Add(route.Method, routertest.ColonParams(route.Path), func(c *echo.Context) error {
+			route.Handler(c.Response(), c.Request())
+			return nil
+		}, limits(route.Limits)...)
+	}
+	for _, sub := range g.Groups {
+		fill(r.Group(routertest.ColonParams(sub.Prefix), limits(sub.Limits)...), sub)
+	}
+}
+
+func limits(all []routertest.Limit) []echo.MiddlewareFunc {
+	var handlers []echo.MiddlewareFunc
+	for _, limit := range all {
+		if limit.Rules != nil {
+			handlers = append(handlers, echo5limit.New(limit.Rules))
+		} else {
+			handlers = append(handlers, echo5limit.PerIP(limit.PerIP))
+		}
+	}
+	return handlers
+}

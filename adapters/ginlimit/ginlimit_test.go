@@ -1,0 +1,99 @@
+package ginlimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/adapters/ginlimit"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+func serve(h http.Handler, target string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+	return w
+}
+
+func TestARefusalAbortsTheChain(t *testing.T) {
+	var calls []string
+	note := func(name string) gin.HandlerFunc {
+		return func(c *gin.Context) {
+			c.Next()
+			calls = append(calls, name)
+			if c.IsAborted() {
+				calls = append(calls, name+" sees abort")
+			}
+		}
+	}
+	r := gin.New()
+	r.Use(note("before"), ginlimit.PerIP(limiter.PerHour(1)), note("behind"))
+	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "home") })
+
+	require.Equal(t, http.StatusOK, serve(r, "/").Code)
+	require.Equal(t, []string{"behind", "before"}, calls)
+	calls = nil
+	w := serve(r, "/")
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.Equal(t, []string{"before", "before sees abort"}, calls, "gin's own middleware in front sees c.IsAborted")
+}
+
+func TestMiddlewareInFrontSeesTheStatusOfARefusal(t *testing.T) {
+	var status, size int
+	r := gin.New()
+	r.Use(func(c *gin.Context) {
+		c.Next()
+		status, size = c.Writer.Status(), c.Writer.Size()
+	}, ginlimit.PerIP(limiter.PerHour(1)))
+	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "home") })
+	serve(r, "/")
+	w := serve(r, "/")
+	require.Equal(t, http.StatusTooManyRequests, status, "loggers and metrics of gin's count refusals")
+	require.Equal(t, w.Body.Len(), size)
+}
+
+func TestHandlersOfGinReadTheDecision(t *testing.T) {
+	r := gin.New()
+	r.Use(ginlimit.PerIP(limiter.PerHour(5)))
+	var inRequest, copied middleware.Result
+	r.GET("/", func(c *gin.Context) {
+		inRequest = middleware.FromContext(c.Request.Context())
+		copied = middleware.FromContext(c.Copy().Request.Context())
+	})
+	serve(r, "/")
+	require.EqualValues(t, 4, inRequest.Remaining)
+	require.EqualValues(t, 4, copied.Remaining, "c.Copy, for goroutines, has it too")
+}
+
+// Gin puts a context in its pool as soon as the request is done.
+func TestTheDecisionIsNotLeftInTheNextRequest(t *testing.T) {
+	r := gin.New()
+	r.GET("/limited", ginlimit.PerIP(limiter.PerHour(5)), func(*gin.Context) {})
+	var result middleware.Result
+	r.GET("/free", func(c *gin.Context) { result = middleware.FromContext(c.Request.Context()) })
+	serve(r, "/limited")
+	w := serve(r, "/free")
+	require.Zero(t, result)
+	require.Empty(t, w.Header())
+}
+
+func TestTheClientIsWhoKeyfuncSays(t *testing.T) {
+	r := gin.New() // which trusts every proxy
+	r.Use(ginlimit.PerIP(limiter.PerHour(1)))
+	r.GET("/", func(*gin.Context) {})
+	for i, want := range []int{200, 429} {
+		request := httptest.NewRequest(http.MethodGet, "/", nil)
+		request.Header.Set("X-Forwarded-For", "198.51.100."+string(rune('1'+i)))
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, request)
+		require.Equal(t, want, w.Code, "a header nobody vouches for makes no new client")
+	}
+}
+
+func TestPerIPPanicsOnALimitThatCannotBeMeant(t *testing.T) {
+	require.Panics(t, func() { ginlimit.PerIP(limiter.PerMinute(0)) })
+}

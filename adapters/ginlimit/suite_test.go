@@ -1,0 +1,70 @@
+package ginlimit_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/adapters/ginlimit"
+	"github.com/weirgo/weir/internal/routertest"
+)
+
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.TestMode)
+	goleak.VerifyTestMain(m)
+}
+
+func TestGin(t *testing.T) {
+	routertest.Run(t, routertest.Router{Build: build(gin.New), Pattern: routertest.ColonParams})
+}
+
+func TestGinThatCorrectsPaths(t *testing.T) {
+	routertest.Run(t, routertest.Router{Pattern: routertest.ColonParams, Build: build(func(...gin.OptionFunc) *gin.Engine {
+		engine := gin.New()
+		engine.RedirectFixedPath = true
+		engine.RemoveExtraSlash = true
+		engine.UseRawPath = true
+		engine.HandleMethodNotAllowed = true
+		return engine
+	})})
+}
+
+func build(engine func(...gin.OptionFunc) *gin.Engine) func(routertest.App) http.Handler {
+	return func(app routertest.App) http.Handler {
+		r := engine()
+		if app.Authenticate != nil {
+			r.Use(func(c *gin.Context) { c.Request = c.Request.WithContext(app.Authenticate(c.Request)) })
+		}
+		r.Use(limits(app.Limits)...)
+		if app.Behind != nil {
+			r.Use(func(*gin.Context) { app.Behind() })
+		}
+		fill(&r.RouterGroup, app.Group)
+		return r
+	}
+}
+
+func fill(r *gin.RouterGroup, g routertest.Group) {
+	for _, route := range g.Routes {
+		r.Handle(route.Method, routertest.ColonParams(route.Path), append(limits(route.Limits), func(c *gin.Context) {
+			route.Handler(c.Writer, c.Request)
+		})...)
+	}
+	for _, sub := range g.Groups {
+		fill(r.Group(routertest.ColonParams(sub.Prefix), limits(sub.Limits)...), sub)
+	}
+}
+
+func limits(all []routertest.Limit) []gin.HandlerFunc {
+	var handlers []gin.HandlerFunc
+	for _, limit := range all {
+		if limit.Rules != nil {
+			handlers = append(handlers, ginlimit.New(limit.Rules))
+		} else {
+			handlers = append(handlers, ginlimit.PerIP(limit.PerIP))
+		}
+	}
+	return handlers
+}

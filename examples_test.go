@@ -1,0 +1,213 @@
+package weir_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/require"
+)
+
+// An example is what a program under _examples promises.
+type example struct {
+	request string            // method and path that are limited
+	header  map[string]string // sent with the request
+	limit   int               // requests that pass before one is refused
+	within  time.Duration     // the limit's period
+	free    string            // method and path that still answer 200 then, if any
+	shows   []string          // what a reader comes for, word for word
+}
+
+var examples = map[string]example{
+	"quickstart": {
+		request: "GET /", limit: 5, within: 10 * time.Second,
+		shows: []string{"middleware.PerIP("},
+	},
+	"nethttp": {
+		request: "POST /login", limit: 5, within: time.Minute, free: "GET /",
+		shows: []string{
+			"handler := middleware.PerIP(limiter.PerMinute(100))(mux)",
+			`mux.Handle("POST /login", middleware.PerIP(limiter.PerMinute(5))(login))`,
+		},
+	},
+	"chi": {
+		request: "GET /search", limit: 2, within: time.Second, free: "GET /",
+		shows: []string{
+			"r.Use(middleware.PerIP(limiter.PerMinute(100)))",
+			`r.With(middleware.PerIP(limiter.PerSecond(2))).Get("/search", search)`,
+		},
+	},
+	"gin": {
+		request: "GET /api/search", limit: 2, within: time.Second, free: "GET /",
+		shows: []string{
+			"r.Use(ginlimit.PerIP(limiter.PerMinute(100)))",
+			`g.GET("/search", ginlimit.PerIP(limiter.PerSecond(2)), search)`,
+		},
+	},
+	"echo": {
+		request: "GET /search", limit: 2, within: time.Second, free: "GET /",
+		shows: []string{
+			"e.Use(echolimit.PerIP(limiter.PerMinute(100)))",
+			`e.GET("/search", search, echolimit.PerIP(limiter.PerSecond(2)))`,
+		},
+	},
+	"echo5": {
+		request: "GET /search", limit: 2, within: time.Second, free: "GET /",
+		shows: []string{
+			"e.Use(echo5limit.PerIP(limiter.PerMinute(100)))",
+			`e.GET("/search", search, echo5limit.PerIP(limiter.PerSecond(2)))`,
+		},
+	},
+	"tiers": {
+		request: "GET /", header: map[string]string{"X-Api-Key": "finn"}, limit: 100, within: time.Hour,
+		shows: []string{
+			`{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),`,
+			"Limit: limiter.PerHour(100),",
+			`Tiers: middleware.Tiers{"premium": limiter.PerHour(10_000)}},`,
+			"ctx = middleware.WithTier(ctx, ",
+			"ctx = keyfunc.WithUser(ctx, ",
+		},
+	},
+}
+
+func TestExamplesDoWhatTheyShow(t *testing.T) {
+	t.Parallel()
+	entries, err := os.ReadDir("_examples")
+	require.NoError(t, err)
+	var paths []string
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		if _, ok := examples[entry.Name()]; !ok {
+			t.Fatalf("_examples/%s is not in this test: say what it promises", entry.Name())
+		}
+		paths = append(paths, "./_examples/"+entry.Name())
+	}
+	require.Len(t, paths, len(examples), "this test expects an example that is not there")
+
+	// All at once: each pattern is a folder, and run fails where one matches nothing.
+	programs := t.TempDir()
+	run(t, append([]string{"go", "build", "-o", programs + string(filepath.Separator)}, paths...)...)
+	run(t, append([]string{"go", "vet"}, paths...)...)
+
+	for name, example := range examples {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			example.isShown(t, name)
+			server := start(t, filepath.Join(programs, name))
+			example.isKept(t, server)
+		})
+	}
+}
+
+// isShown checks the program's text.
+func (e example) isShown(t *testing.T, name string) {
+	source, err := os.ReadFile(filepath.Join("_examples", name, "main.go"))
+	require.NoError(t, err)
+	text := string(source)
+	comment, _, _ := strings.Cut(text, "package main")
+	require.Contains(t, comment, "go run ./_examples/"+name+"\n", "the comment on top says how to run it")
+	_, path, _ := strings.Cut(e.request, " ")
+	require.Contains(t, comment, "http://127.0.0.1:8080"+path, "the comment on top says what to ask")
+	require.Contains(t, text, `"addr", "127.0.0.1:8080"`)
+	for _, line := range e.shows {
+		require.Contains(t, text, line, "a reader comes for this line, as the README spells it")
+	}
+	if lines := strings.Count(text, "\n"); lines > 60 {
+		t.Errorf("it has %d lines: an example is read at a glance", lines)
+	}
+}
+
+// isKept asks the running program until it refuses.
+func (e example) isKept(t *testing.T, server string) {
+	var refused *http.Response
+	passed := 0
+	for refused == nil {
+		response := ask(t, server, e.request, e.header)
+		switch response.StatusCode {
+		case http.StatusOK:
+			passed++
+			// A machine too slow for two requests in a second would go on forever.
+			require.Less(t, passed, 3*e.limit+20, "nothing is refused")
+		case http.StatusTooManyRequests:
+			refused = response
+		default:
+			t.Fatalf("request %d answered %s", passed+1, response.Status)
+		}
+	}
+	if passed < e.limit {
+		t.Errorf("%d requests passed, want %d before the first refusal", passed, e.limit)
+	}
+
+	h := refused.Header
+	require.Equal(t, strconv.Itoa(e.limit), h.Get("X-RateLimit-Limit"), "the limit that refused is told")
+	require.Equal(t, "0", h.Get("X-RateLimit-Remaining"), "a refusal says that nothing is left")
+	reset, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64)
+	require.NoError(t, err, "X-RateLimit-Reset is a time in seconds since 1970")
+	require.WithinDuration(t, time.Now(), time.Unix(reset, 0), 2*e.within+5*time.Second)
+	retry, err := strconv.Atoi(h.Get("Retry-After"))
+	require.NoError(t, err, "Retry-After is a number of seconds")
+	// A sliding window's events fade in the window after their own.
+	if most := 2 * int(e.within/time.Second); retry < 1 || retry > most {
+		t.Errorf("Retry-After is %d, want from 1 to %d", retry, most)
+	}
+	for _, field := range []string{"RateLimit", "RateLimit-Policy"} {
+		list, err := httpsfv.UnmarshalList(h.Values(field))
+		require.NoError(t, err, "%s: %q", field, h.Values(field))
+		require.NotEmpty(t, list, "%s lists the rules", field)
+	}
+
+	if e.free != "" {
+		require.Equal(t, http.StatusOK, ask(t, server, e.free, nil).StatusCode,
+			"%s is not behind the limit that refused", e.free)
+	}
+}
+
+// ask sends a request and returns the response without its body.
+func ask(t *testing.T, server, request string, header map[string]string) *http.Response {
+	t.Helper()
+	method, path, _ := strings.Cut(request, " ")
+	r, err := http.NewRequestWithContext(t.Context(), method, server+path, nil)
+	require.NoError(t, err)
+	for name, value := range header {
+		r.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response
+}
+
+// start runs a program on a free port until the test ends and returns its URL.
+func start(t *testing.T, program string) string {
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	cmd := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0")
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait() // it was killed, which is an error
+	})
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		if _, url, ok := strings.Cut(lines.Text(), "listening on "); ok {
+			go io.Copy(io.Discard, stderr) // gin logs every request
+			return url
+		}
+	}
+	t.Fatalf("%s does not say where it listens", program)
+	return ""
+}

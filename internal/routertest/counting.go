@@ -1,0 +1,144 @@
+package routertest
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+func perIPForTheRouter(s *suite) {
+	server := s.serve(app([]Limit{perIP(limiter.PerHour(3))},
+		get("/", say("home")), get("/search", say("found"))))
+	a := server.wantStatus(200, "the first passes", "GET /")
+	require.Equal(s, s.protocol, a.Proto, "the suite speaks the protocol that it says")
+	require.Equal(s, "home", a.body)
+	require.Equal(s, []string{"3"}, a.Header.Values("X-RateLimit-Limit"))
+	require.Equal(s, []string{"2"}, a.Header.Values("X-RateLimit-Remaining"))
+	server.wantStatus(200, "the second passes", "GET /search")
+	server.wantStatus(200, "the third passes", "GET /")
+	server.wantStatus(429, "the fourth of three does not", "GET /")
+	server.wantStatus(429, "it is one limit for the whole router", "GET /search")
+}
+
+func perIPForARoute(s *suite) {
+	server := s.serve(app(nil,
+		get("/", say("home")), get("/search", say("found"), perIP(limiter.PerHour(2)))))
+	server.wantStatus(200, "the first passes", "GET /search")
+	server.wantStatus(200, "the second passes", "GET /search")
+	server.wantStatus(429, "the third of two does not", "GET /search")
+	a := server.wantStatus(200, "another route has no limit", "GET /")
+	require.Empty(s, a.Header.Values("X-RateLimit-Limit"), "a route without a limit tells none")
+	require.Empty(s, a.Header.Values("RateLimit"), "a route without a limit tells none")
+}
+
+func usersAreCountedApart(s *suite) {
+	a := app([]Limit{rules(middleware.Rule{Name: "user", Key: keyfunc.User, Limit: limiter.PerHour(1)})},
+		get("/", say("home")))
+	a.Authenticate = func(r *http.Request) context.Context {
+		return keyfunc.WithUser(r.Context(), r.Header.Get("X-User"))
+	}
+	server := s.serve(a)
+	server.wantStatus(200, "ann's first", "GET /", "X-User: ann")
+	server.wantStatus(429, "ann's second", "GET /", "X-User: ann")
+	server.wantStatus(200, "ben has a counter of his own", "GET /", "X-User: ben")
+	server.wantStatus(200, "the first without a user", "GET /")
+	server.wantStatus(429, "without a user they share a counter", "GET /")
+}
+
+func tierComesFromTheContext(s *suite) {
+	limit := rules(middleware.Rule{
+		Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
+		Limit: limiter.PerHour(1),
+		Tiers: middleware.Tiers{"premium": limiter.PerHour(2)},
+	})
+	var result middleware.Result
+	a := app([]Limit{limit}, get("/", func(_ http.ResponseWriter, r *http.Request) {
+		result = middleware.FromContext(r.Context())
+	}))
+	a.Authenticate = func(r *http.Request) context.Context {
+		ctx := r.Context()
+		ctx = middleware.WithTier(ctx, r.Header.Get("X-Plan"))
+		ctx = keyfunc.WithUser(ctx, "42")
+		return ctx
+	}
+	server := s.serve(a)
+	answer := server.wantStatus(200, "the first without a plan", "GET /")
+	require.Equal(s, "1", answer.Header.Get("X-RateLimit-Limit"))
+	require.Empty(s, result.Tier)
+	server.wantStatus(429, "one is all without a plan", "GET /")
+	answer = server.wantStatus(200, "premium is counted apart", "GET /", "X-Plan: premium")
+	require.Equal(s, "2", answer.Header.Get("X-RateLimit-Limit"))
+	require.Equal(s, "premium", result.Tier)
+	server.wantStatus(200, "premium has two", "GET /", "X-Plan: premium")
+	server.wantStatus(429, "premium has only two", "GET /", "X-Plan: premium")
+	server.wantStatus(429, "a tier that the rule does not have is none", "GET /", "X-Plan: gold")
+}
+
+func handlerReadsTheDecision(s *suite) {
+	var result middleware.Result
+	server := s.serve(app(
+		[]Limit{rules(middleware.Rule{Name: "all", Limit: limiter.PerHour(10)})},
+		get("/", func(_ http.ResponseWriter, r *http.Request) { result = middleware.FromContext(r.Context()) },
+			rules(middleware.Rule{Name: "home", Key: keyfunc.IP(), Limit: limiter.PerHour(2)}))))
+	server.wantStatus(200, "", "GET /")
+	require.True(s, result.Allowed, "a request that reaches the handler was allowed")
+	require.Zero(s, result.Status, "Status is for refusals")
+	require.Equal(s, "home", result.Rule, "the binding rule is the one with the least left")
+	require.EqualValues(s, 2, result.Limit)
+	require.EqualValues(s, 1, result.Remaining)
+	require.Len(s, result.Rules, 2, "the rules of both limiters are there")
+	require.Equal(s, "all", result.Rules[0].Rule, "outer limiters come first")
+	require.EqualValues(s, 9, result.Rules[0].Remaining)
+	require.EqualValues(s, 1, result.Rules[1].Remaining)
+}
+
+func preflights(s *suite) {
+	options := Route{Method: http.MethodOptions, Path: "/search", Handler: say("")}
+	server := s.serve(app([]Limit{perIP(limiter.PerHour(2))}, get("/search", say("found")), options))
+	for range 5 {
+		a := server.wantStatus(200, "a preflight is not counted", "OPTIONS /search",
+			"Origin: https://example.com", "Access-Control-Request-Method: GET")
+		require.Empty(s, a.Header.Values("X-RateLimit-Remaining"), "what is not counted is not told")
+	}
+	server.wantStatus(200, "plain OPTIONS is counted", "OPTIONS /search")
+	server.wantStatus(200, "OPTIONS without Access-Control-Request-Method is no preflight",
+		"OPTIONS /search", "Origin: https://example.com")
+	server.wantStatus(429, "the third OPTIONS of two", "OPTIONS /search")
+	server.wantStatus(429, "they count on the limit of all", "GET /search")
+	server.wantStatus(200, "a preflight passes when nothing is left", "OPTIONS /search",
+		"Origin: https://example.com", "Access-Control-Request-Method: GET")
+}
+
+func concurrentRequests(s *suite) {
+	const limit, requests = 10, 40
+	var handled atomic.Int32
+	server := s.serve(app([]Limit{perIP(limiter.PerHour(limit))},
+		get("/", func(http.ResponseWriter, *http.Request) { handled.Add(1) })))
+	var passed, refused atomic.Int32
+	var all sync.WaitGroup
+	for range requests {
+		r := server.request(s.Context(), "GET /")
+		all.Go(func() {
+			a, err := server.try(r)
+			switch {
+			case err != nil:
+				s.Errorf("a request failed: %v", err)
+			case a.StatusCode == 200:
+				passed.Add(1)
+			case a.StatusCode == 429:
+				refused.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(s, limit, passed.Load(), "exactly the limit passes")
+	require.EqualValues(s, requests-limit, refused.Load(), "all others are refused")
+	require.EqualValues(s, limit, handled.Load(), "the handler sees what passed")
+}

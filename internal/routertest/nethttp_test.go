@@ -1,0 +1,84 @@
+package routertest_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/internal/routertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// One mux has all routes; the limits of a group are around each of them.
+func TestServeMux(t *testing.T) {
+	routertest.Run(t, routertest.Router{Build: func(app routertest.App) http.Handler {
+		mux := http.NewServeMux()
+		for _, group := range app.Groups {
+			flat(mux, group, "", nil)
+		}
+		routes(mux, "", app.Routes, nil)
+		return front(app, mux)
+	}})
+}
+
+func flat(mux *http.ServeMux, group routertest.Group, prefix string, outer []routertest.Limit) {
+	limits := slices.Concat(outer, group.Limits)
+	routes(mux, prefix+group.Prefix, group.Routes, limits)
+	for _, sub := range group.Groups {
+		flat(mux, sub, prefix+group.Prefix, limits)
+	}
+}
+
+// Every group is a mux of its own, whose patterns have the whole path.
+func TestServeMuxInServeMux(t *testing.T) {
+	routertest.Run(t, routertest.Router{Nested: true, Build: func(app routertest.App) http.Handler {
+		return front(app, nested("", app.Group))
+	}})
+}
+
+func nested(prefix string, group routertest.Group) *http.ServeMux {
+	mux := http.NewServeMux()
+	routes(mux, prefix, group.Routes, nil)
+	for _, sub := range group.Groups {
+		mux.Handle(prefix+sub.Prefix+"/", limited(nested(prefix+sub.Prefix, sub), sub.Limits))
+	}
+	return mux
+}
+
+func routes(mux *http.ServeMux, prefix string, routes []routertest.Route, outer []routertest.Limit) {
+	for _, route := range routes {
+		path := prefix + route.Path
+		if path == "/" {
+			path = "/{$}" // alone, it would be everything
+		}
+		mux.Handle(route.Method+" "+path, limited(route.Handler, slices.Concat(outer, route.Limits)))
+	}
+}
+
+// front is what stands in front of the router.
+func front(app routertest.App, mux *http.ServeMux) http.Handler {
+	handler := http.Handler(mux)
+	if app.Behind != nil {
+		handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			app.Behind()
+			mux.ServeHTTP(w, r)
+		})
+	}
+	handler = limited(handler, app.Limits)
+	if app.Authenticate == nil {
+		return handler
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r.WithContext(app.Authenticate(r)))
+	})
+}
+
+func limited(handler http.Handler, limits []routertest.Limit) http.Handler {
+	for _, limit := range slices.Backward(limits) {
+		handler = limit.NetHTTP()(handler)
+	}
+	return handler
+}

@@ -1,0 +1,268 @@
+// Package routertest is the suite that Weir passes behind every router, over real
+// connections in HTTP/1.1 and HTTP/2.
+//
+// A router is described by a [Router], whose Build turns an [App] into a handler as a
+// user of that router would write it. [Run] does the rest.
+package routertest
+
+import (
+	"context"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// A Router says how to write an App for a router.
+type Router struct {
+	// Build returns a handler that serves app.
+	Build func(app App) http.Handler
+
+	// Pattern spells a path as the router does: "/users/{id}" might be "/users/:id".
+	// Nil: the router spells it like that.
+	Pattern func(path string) string
+
+	// Unrouted says that limits for the whole router or a group run before routing,
+	// so that no rule there can match by route.
+	Unrouted bool
+
+	// Nested says that a group is a router of its own, whose routes the limits
+	// further out do not know.
+	Nested bool
+}
+
+// An App is what a router has to serve.
+type App struct {
+	// Authenticate returns the context of a request, as a middleware in front of all
+	// limits sets it. Nil: there is no such middleware.
+	Authenticate func(*http.Request) context.Context
+
+	// Behind is called in a middleware behind the limits of the whole router. Nil:
+	// there is no such middleware.
+	Behind func()
+
+	// Group has the limits of the whole router, its routes and its groups.
+	// Its prefix is empty.
+	Group
+}
+
+// A Group is routes with a common prefix and limits.
+type Group struct {
+	Prefix string
+	Limits []Limit // the outermost first
+	Routes []Route
+	Groups []Group
+}
+
+// A Route is one method and one path.
+type Route struct {
+	Method  string
+	Path    string  // within its group, with parameters such as {id}; "/*" ends a catch-all
+	Limits  []Limit // for this route alone
+	Handler http.HandlerFunc
+}
+
+// A Limit is one middleware of the adapter's: New(Rules), or PerIP(PerIP).
+type Limit struct {
+	Rules *middleware.RateLimit
+	PerIP limiter.Limit
+}
+
+// NetHTTP is l as package middleware has it.
+func (l Limit) NetHTTP() func(http.Handler) http.Handler {
+	if l.Rules != nil {
+		return l.Rules.Handler
+	}
+	return middleware.PerIP(l.PerIP)
+}
+
+// ColonParams spells {id} as :id.
+func ColonParams(path string) string {
+	return strings.NewReplacer("{", ":", "}", "").Replace(path)
+}
+
+// Run runs the suite.
+func Run(t *testing.T, router Router) {
+	if router.Pattern == nil {
+		router.Pattern = func(path string) string { return path }
+	}
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			for _, c := range cases {
+				if c.routed && router.Unrouted || c.only != "" && c.only != protocol {
+					continue
+				}
+				t.Run(c.claim, func(t *testing.T) {
+					c.run(&suite{T: t, router: router, protocol: protocol})
+				})
+			}
+		})
+	}
+}
+
+// A testCase is one claim about every router.
+type testCase struct {
+	claim  string
+	run    func(*suite)
+	routed bool   // limits for the whole router match by route
+	only   string // protocol
+}
+
+var cases = []testCase{
+	{claim: "PerIP for the router refuses after exactly N", run: perIPForTheRouter},
+	{claim: "PerIP for a route limits that route alone", run: perIPForARoute},
+	{claim: "clients are counted apart by user", run: usersAreCountedApart},
+	{claim: "the tier comes from the context", run: tierComesFromTheContext},
+	{claim: "the handler can read the decision", run: handlerReadsTheDecision},
+	{claim: "preflights pass uncounted, other OPTIONS count", run: preflights},
+	{claim: "concurrent requests get exactly N", run: concurrentRequests},
+
+	{claim: "router and route agree on one set of headers", run: stackedHeaders},
+	{claim: "the stricter limit is told, also when it is the outer one", run: stricterOuter},
+	{claim: "limits of the same name are listed once", run: sameNameOnce},
+	{claim: "router, group and route agree", run: threeLevels},
+
+	{claim: "rules match by route with parameters", run: rulesByRoute, routed: true},
+	{claim: "rules match by route in groups, wherever the limit is", run: rulesByRouteInGroups, routed: true},
+	{claim: "a rule by route works around that route alone", run: ruleAroundRoute},
+	{claim: "a counter per route", run: counterPerRoute, routed: true},
+	{claim: "HEAD counts as GET", run: headCountsAsGet, routed: true},
+	{claim: "spellings of a path cannot evade its limit", run: spellings, routed: true},
+	{claim: "unknown paths are counted and have no pattern", run: unknownPaths},
+
+	{claim: "a refusal is what the client accepts", run: refusalBody},
+	{claim: "a refusal to HEAD has no body", run: refusalToHead},
+	{claim: "a refused request goes no further", run: refusalGoesNoFurther},
+	{claim: "OnRefused answers instead", run: onRefused},
+	{claim: "a request without a key is refused as told", run: noKey},
+	{claim: "a failing store is 503, never 429 nor a pass", run: failingStore},
+	{claim: "a panic leaves the limiter usable", run: panics},
+
+	{claim: "server-sent events arrive one by one", run: events},
+	{claim: "the ResponseWriter is what it is without a limit", run: sameResponseWriter},
+	{claim: "a request body can be read while the response is written", run: fullDuplex},
+	{claim: "an upgraded connection is the handler's", run: upgrade, only: "HTTP/1.1"},
+	{claim: "a leaky bucket delays", run: leakyBucketDelays},
+	{claim: "a client that goes away while it waits is let go", run: clientGoesAway},
+}
+
+// A suite is one case's view of the router.
+type suite struct {
+	*testing.T
+	router   Router
+	protocol string
+}
+
+// A server serves an App.
+type server struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+func (s *suite) serve(app App) *server { return s.serveHandler(s.router.Build(app)) }
+
+func (s *suite) serveHandler(h http.Handler) *server {
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // cases panic on purpose
+	if s.protocol == "HTTP/2.0" {
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
+	s.Cleanup(srv.Close)
+	client := srv.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &server{t: s.T, url: srv.URL, client: client}
+}
+
+// An answer is a response that was read to its end.
+type answer struct {
+	*http.Response
+	body string
+}
+
+// request makes a request. Headers are written like "Accept: text/plain".
+func (s *server) request(ctx context.Context, target string, header ...string) *http.Request {
+	s.t.Helper()
+	method, path, _ := strings.Cut(target, " ")
+	r, err := http.NewRequestWithContext(ctx, method, s.url+path, nil)
+	require.NoError(s.t, err)
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(name, value)
+	}
+	return r
+}
+
+// ask sends a request such as "GET /search".
+func (s *server) ask(target string, header ...string) answer {
+	s.t.Helper()
+	a, err := s.try(s.request(s.t.Context(), target, header...))
+	require.NoError(s.t, err, target)
+	return a
+}
+
+func (s *server) try(r *http.Request) (answer, error) {
+	response, err := s.client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return answer{response, string(body)}, err
+}
+
+// wantStatus sends a request and checks the status.
+func (s *server) wantStatus(want int, why, target string, header ...string) answer {
+	s.t.Helper()
+	a := s.ask(target, header...)
+	require.Equal(s.t, want, a.StatusCode, "%s: %s", target, why)
+	return a
+}
+
+// limits makes a limiter that keeps its warnings to itself.
+func limits(c middleware.Config) Limit {
+	c.Logger = slog.New(slog.DiscardHandler)
+	return Limit{Rules: middleware.Must(middleware.New(c))}
+}
+
+func rules(rules ...middleware.Rule) Limit { return limits(middleware.Config{Rules: rules}) }
+
+func perIP(limit limiter.Limit) Limit { return Limit{PerIP: limit} }
+
+// say is a handler that answers 200 with a text.
+func say(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+}
+
+func get(path string, handler http.HandlerFunc, limits ...Limit) Route {
+	return Route{Method: http.MethodGet, Path: path, Handler: handler, Limits: limits}
+}
+
+// app is an App of these routes.
+func app(limit []Limit, routes ...Route) App {
+	return App{Group: Group{Limits: limit, Routes: routes}}
+}
+
+// receive waits for something that has to happen. The half minute is for a broken
+// promise alone: nothing waits for time to pass.
+func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("waited half a minute for %s", what)
+	}
+	return value
+}

@@ -1,0 +1,240 @@
+package routertest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+func events(s *suite) {
+	for _, flush := range []struct {
+		with string
+		now  func(w http.ResponseWriter) error
+	}{
+		{"http.Flusher", func(w http.ResponseWriter) error { w.(http.Flusher).Flush(); return nil }},
+		{"http.ResponseController", func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }},
+	} {
+		seen := make(chan string)
+		server := s.serve(app([]Limit{perIP(limiter.PerHour(100))},
+			get("/events", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				for i := range 3 {
+					fmt.Fprintf(w, "data: %d\n\n", i)
+					if err := flush.now(w); err != nil {
+						s.Errorf("flush with %s: %v", flush.with, err)
+						return
+					}
+					// Only a client that has this event lets the next one begin.
+					select {
+					case got := <-seen:
+						if want := fmt.Sprintf("data: %d", i); got != want {
+							s.Errorf("the client saw %q, want %q", got, want)
+						}
+					case <-r.Context().Done():
+						s.Errorf("the client went away before it saw event %d", i)
+						return
+					}
+				}
+			}, perIP(limiter.PerHour(10)))))
+		response, err := server.client.Do(server.request(s.Context(), "GET /events"))
+		require.NoError(s, err)
+		require.EqualValues(s, 9, readFields(s, response.Header).remaining, "the fields come with the first event")
+		lines := bufio.NewScanner(response.Body)
+		for lines.Scan() {
+			if lines.Text() != "" {
+				seen <- lines.Text()
+			}
+		}
+		require.NoError(s, lines.Err())
+		require.NoError(s, response.Body.Close())
+	}
+}
+
+// sameResponseWriter compares what a handler has to write to with and without limits.
+func sameResponseWriter(s *suite) {
+	probe := func(w http.ResponseWriter, _ *http.Request) {
+		_, flusher := w.(http.Flusher)
+		_, hijacker := w.(http.Hijacker)
+		_, pusher := w.(http.Pusher)
+		_, readerFrom := w.(io.ReaderFrom)
+		_, stringWriter := w.(io.StringWriter)
+		controller := http.NewResponseController(w)
+		soon := time.Now().Add(time.Hour)
+		report := fmt.Sprintf("%T Flusher=%t Hijacker=%t Pusher=%t ReaderFrom=%t StringWriter=%t", w,
+			flusher, hijacker, pusher, readerFrom, stringWriter)
+		report += fmt.Sprintf(" SetReadDeadline=%v SetWriteDeadline=%v EnableFullDuplex=%v Flush=%v ",
+			controller.SetReadDeadline(soon), controller.SetWriteDeadline(soon),
+			controller.EnableFullDuplex(), controller.Flush())
+		_, _ = io.Copy(w, strings.NewReader(report)) // through ReaderFrom where there is one
+	}
+	without := s.serve(app(nil, get("/", probe))).ask("GET /").body
+	limit := []Limit{perIP(limiter.PerHour(100)), rules(middleware.Rule{Name: "all", Limit: limiter.PerHour(50)})}
+	with := s.serve(app(limit, get("/", probe, perIP(limiter.PerHour(20))))).ask("GET /").body
+	require.NotEmpty(s, without)
+	require.Equal(s, without, with, "a limit takes nothing away from the ResponseWriter")
+}
+
+func fullDuplex(s *suite) {
+	server := s.serve(app([]Limit{perIP(limiter.PerHour(100))}, Route{
+		Method: http.MethodPost, Path: "/echo", Handler: func(w http.ResponseWriter, r *http.Request) {
+			controller := http.NewResponseController(w)
+			_ = controller.EnableFullDuplex() // HTTP/2 always is
+			lines := bufio.NewScanner(r.Body)
+			for lines.Scan() {
+				fmt.Fprintln(w, lines.Text())
+				if err := controller.Flush(); err != nil {
+					s.Errorf("flush: %v", err)
+				}
+			}
+		},
+	}))
+	reader, writer := io.Pipe()
+	r := server.request(s.Context(), "POST /echo")
+	r.Body = reader
+	type result struct {
+		response *http.Response
+		err      error
+	}
+	responses := make(chan result, 1)
+	go func() {
+		response, err := server.client.Do(r)
+		responses <- result{response, err}
+	}()
+	fmt.Fprintln(writer, "one")
+	got := receive(s.T, responses, "the response to begin before the request ends")
+	require.NoError(s, got.err)
+	lines := bufio.NewScanner(got.response.Body)
+	require.True(s, lines.Scan())
+	require.Equal(s, "one", lines.Text())
+	fmt.Fprintln(writer, "two")
+	require.True(s, lines.Scan())
+	require.Equal(s, "two", lines.Text())
+	require.NoError(s, writer.Close())
+	require.False(s, lines.Scan())
+	require.NoError(s, got.response.Body.Close())
+}
+
+func upgrade(s *suite) {
+	server := s.serve(app([]Limit{perIP(limiter.PerHour(1))},
+		get("/socket", func(w http.ResponseWriter, r *http.Request) {
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				s.Errorf("hijack: %v", err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(buffered, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+				"Upgrade: "+r.Header.Get("Upgrade")+"\r\nSec-WebSocket-Accept: from the handler\r\n\r\n")
+			_ = buffered.Flush()
+			line, _ := buffered.ReadString('\n')
+			fmt.Fprint(buffered, "echo "+line)
+			_ = buffered.Flush()
+		}, perIP(limiter.PerHour(5)))))
+	address := strings.TrimPrefix(server.url, "http://")
+	shake := func() (*http.Response, net.Conn, *bufio.Reader) {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(s, err)
+		s.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "GET /socket HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", address)
+		reader := bufio.NewReader(conn)
+		response, err := http.ReadResponse(reader, nil)
+		require.NoError(s, err)
+		return response, conn, reader
+	}
+	response, conn, reader := shake()
+	require.Equal(s, http.StatusSwitchingProtocols, response.StatusCode)
+	require.Equal(s, "websocket", response.Header.Get("Upgrade"))
+	require.Equal(s, "from the handler", response.Header.Get("Sec-WebSocket-Accept"))
+	fmt.Fprint(conn, "hello\n")
+	line, err := reader.ReadString('\n')
+	require.NoError(s, err)
+	require.Equal(s, "echo hello\n", line)
+	_, err = reader.ReadByte()
+	require.ErrorIs(s, err, io.EOF, "nothing is written to a connection that was taken over")
+
+	response, _, _ = shake()
+	require.Equal(s, http.StatusTooManyRequests, response.StatusCode, "a handshake counts like a request")
+	require.NotEmpty(s, response.Header.Get("Retry-After"))
+}
+
+func leakyBucketDelays(s *suite) {
+	// One every 20 ms: each request finds the one before it still in the queue, unless
+	// this machine needs longer than that for a request; then another one will.
+	queue := limiter.Limit{Events: 50, Per: time.Second, Burst: 5, Algorithm: limiter.LeakyBucket}
+	var delay time.Duration
+	var reached time.Time
+	server := s.serve(app([]Limit{perIP(queue)}, get("/", func(_ http.ResponseWriter, r *http.Request) {
+		reached = time.Now()
+		delay = middleware.FromContext(r.Context()).Delay
+	})))
+	delayed := 0
+	for range 1000 {
+		asked := time.Now()
+		server.wantStatus(200, "a queue that is not full makes nobody go away", "GET /")
+		require.GreaterOrEqual(s, reached.Sub(asked), delay, "the handler begins when it is the request's turn")
+		if delay > 0 {
+			delayed++
+		}
+		if delayed == 3 {
+			return
+		}
+	}
+	s.Errorf("of 1000 requests one after the other, %d were delayed", delayed)
+}
+
+// A watchedStore tells when it has decided.
+type watchedStore struct {
+	limiter.Store
+	decided chan struct{}
+}
+
+func (w watchedStore) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	err := w.Store.Decide(ctx, charges, decisions)
+	w.decided <- struct{}{}
+	return err
+}
+
+func clientGoesAway(s *suite) {
+	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	require.NoError(s, err)
+	store := watchedStore{memory, make(chan struct{}, 2)}
+	var handled atomic.Int32
+	handler := s.router.Build(app(
+		[]Limit{limits(middleware.Config{Store: store, Rules: []middleware.Rule{
+			{Name: "queue", Limit: limiter.PerHour(1).With(limiter.LeakyBucket)},
+		}})},
+		get("/", func(http.ResponseWriter, *http.Request) { handled.Add(1) })))
+	left := make(chan struct{}, 2)
+	server := s.serveHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { left <- struct{}{} }()
+		handler.ServeHTTP(w, r)
+	}))
+	server.wantStatus(200, "the first need not wait", "GET /")
+	receive(s.T, store.decided, "the first decision")
+	receive(s.T, left, "the first handler to return")
+
+	ctx, goAway := context.WithCancel(s.Context())
+	failed := make(chan error, 1)
+	r := server.request(ctx, "GET /")
+	go func() {
+		_, err := server.try(r)
+		failed <- err
+	}()
+	receive(s.T, store.decided, "the second decision")
+	goAway() // it would have to wait for an hour
+	receive(s.T, left, "the handler of a client that went away to return")
+	require.ErrorIs(s, receive(s.T, failed, "the client to notice"), context.Canceled)
+	require.EqualValues(s, 1, handled.Load(), "who went away is not served")
+}
