@@ -11,7 +11,7 @@ import (
 //
 // The raw path would not do: a client can spell it in many ways, and every id in
 // it would be a key. A request without a pattern has no key, so Route needs a
-// router that has already run: inside an http.ServeMux handler, or an adapter.
+// router that has already run, an adapter, or a limiter around an http.ServeMux.
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", ErrNoKey

@@ -104,7 +104,10 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				r = &routed
+				if l.Check(w, &routed) {
+					next.ServeHTTP(w, &routed)
+				}
+				return
 			}
 		}
 		s, ok := l.check(w, r)

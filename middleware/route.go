@@ -11,7 +11,7 @@ import (
 //
 //	middleware.Route("GET /search")       // GET and HEAD, as in http.ServeMux
 //	middleware.Route("/users/{id}")       // any method
-//	middleware.Route("/assets/*")         // every pattern that begins so
+//	middleware.Route("/assets/*")         // "/assets" and every pattern below it
 //
 // A parameter may be spelled as in any router ({id}, {id:[0-9]+}, :id): it matches a
 // parameter of any name in the same place. A pattern with a host, as ServeMux has
@@ -26,11 +26,10 @@ func Route(patterns ...string) func(*http.Request) bool {
 	routes := make([]route, len(patterns))
 	for i, pattern := range patterns {
 		routes[i] = parseRoute(pattern)
-		if routes[i].path == "" || routes[i].path[0] != '/' {
+		if routes[i].path == "" {
 			panic("middleware: Route pattern " + strconv.Quote(pattern) + " has no path: want something like \"GET /search\" or \"/assets/*\"")
 		}
-		routes[i].any = strings.HasSuffix(routes[i].path, "/*")
-		routes[i].path = strings.TrimSuffix(routes[i].path, "*")
+		routes[i].path, routes[i].below = strings.CutSuffix(routes[i].path, "/*")
 	}
 	var unrouted unroutedDetector
 	return func(r *http.Request) bool {
@@ -52,7 +51,7 @@ func Route(patterns ...string) func(*http.Request) bool {
 // A route is a pattern in parts. The host or the method may be empty.
 type route struct {
 	method, host, path string
-	any                bool // path is a prefix
+	below              bool // path stands for everything below it too
 }
 
 func parseRoute(pattern string) route {
@@ -77,23 +76,22 @@ func (want *route) matches(method string, pattern *route) bool {
 	if want.host != "" && want.host != pattern.host {
 		return false
 	}
-	return matchPath(want.path, pattern.path, want.any)
+	return matchPath(want.path, pattern.path, want.below)
 }
 
-// matchPath compares paths segment by segment. Of a prefix, which ends in a slash,
-// what follows is free.
-func matchPath(want, path string, prefix bool) bool {
+// matchPath compares paths segment by segment.
+func matchPath(want, path string, below bool) bool {
 	for {
 		wantSegment, wantRest, wantMore := strings.Cut(want, "/")
 		segment, rest, more := strings.Cut(path, "/")
-		if prefix && !wantMore {
-			return true
-		}
-		if wantMore != more || !sameSegment(wantSegment, segment) {
+		if !sameSegment(wantSegment, segment) {
 			return false
 		}
+		if !wantMore {
+			return below || !more
+		}
 		if !more {
-			return true
+			return false
 		}
 		want, path = wantRest, rest
 	}
