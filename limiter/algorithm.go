@@ -12,7 +12,9 @@ type Algorithm uint8
 const (
 	// SlidingWindow, the default, weighs the count of the previous window by how
 	// much of it still overlaps the last Per, and adds the current one. Two numbers
-	// a key; any interval d no longer than Per admits at most Events*(1+d/Per).
+	// a key; any interval d no longer than Per admits at most Events*(1+d/Per), and
+	// who has spent everything waits at most Per+Per/Events for one more. Where Events
+	// is a handful that is long: TokenBucket or SlidingLog suit such limits better.
 	SlidingWindow Algorithm = iota
 
 	// TokenBucket admits up to Burst at once and refills evenly at Events per Per.
@@ -112,7 +114,7 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 			}
 		}
 	}
-	return fmt.Errorf("limiter: algorithm %q is not one of %s", text, algorithmNames())
+	return fmt.Errorf("limiter: algorithm %q is not one of %s", shorten(string(text)), algorithmNames())
 }
 
 func algorithmNames() string {

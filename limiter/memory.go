@@ -19,8 +19,9 @@ var seed = maphash.MakeSeed()
 // MemoryConfig is what [NewMemory] takes.
 type MemoryConfig struct {
 	// MaxKeys bounds how many keys are remembered at once, over all limits: from 1
-	// to 2^31. Zero means a million. Memory is taken as keys come, 21 to 35 bytes
-	// for each, and eight more per event in SlidingLog.
+	// to 2^31. Zero means a million. Memory is taken as keys come, 22 to 31 bytes
+	// for each; 64 more where a window counts above a million or so, and 8 to 16
+	// more per event in SlidingLog.
 	MaxKeys int
 }
 
@@ -32,11 +33,12 @@ type MemoryConfig struct {
 // nothing to close.
 //
 // At MaxKeys, a new key takes the place of the one nearest to its initial state
-// among the 24 it competes with, and that one begins anew when it returns. A key
-// that is being refused is never forgotten; where a new key finds only such, it
+// among up to 96 in its reach, and that one begins anew when it returns. A key
+// of which nothing remains is never forgotten; where a new key finds only such, it
 // shares one overflow counter with all others of its rule and tier in that
-// situation. [Memory.Stats] counts both. Competition begins a little before the
-// cap, when about nine tenths of MaxKeys are live.
+// situation. [Memory.Stats] counts both. It begins a little before the
+// cap: up to 80% of MaxKeys every key has a place of its own, and of the first 90%
+// some 3 in 1,000 have to take another's.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
@@ -75,8 +77,8 @@ func NewMemory(c MemoryConfig) (*Memory, error) {
 	if c.MaxKeys == 0 {
 		c.MaxKeys = defaultMaxKeys
 	}
-	if c.MaxKeys < 1 || c.MaxKeys > maxMaxKeys {
-		return nil, fmt.Errorf("limiter: MaxKeys is %d: it must be from 1 to %d, or 0 for %d", c.MaxKeys, maxMaxKeys, defaultMaxKeys)
+	if c.MaxKeys < 1 || int64(c.MaxKeys) > maxMaxKeys {
+		return nil, fmt.Errorf("limiter: MaxKeys is %d: it must be from 1 to %d, or 0 for %d", c.MaxKeys, int64(maxMaxKeys), defaultMaxKeys)
 	}
 	start := time.Now()
 	m := &Memory{
@@ -259,8 +261,16 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 			} else {
 				s.cell, s.found = s.shard.Room(s.key, s.tag, m)
 			}
-			s.after, s.allowed = c.Quota.Take(s.before, s.shard.Now, c.Cost)
-			taken = taken && s.allowed
+			from := s.before
+			for j := range i {
+				// Another new key of the rule may have come to the same counter before.
+				if slots[j].shard == s.shard && slots[j].key == s.key {
+					from = slots[j].after
+				}
+			}
+			if s.after, s.allowed = c.Quota.Take(from, s.shard.Now, c.Cost); !s.allowed {
+				s.before, taken = from, false
+			}
 		}
 		s.shard.Pin(s.cell)
 	}
@@ -342,7 +352,11 @@ func (m *Memory) load(shard *table.Shard, cell table.Cell, q *Quota, tag table.T
 		return m.unpack(shard, q, word)
 	}
 	before := m.quota(written)
-	return q.convert(before, m.unpack(shard, before, word), shard.Now)
+	s := q.convert(before, m.unpack(shard, before, word), shard.Now)
+	// Written even if a refusal follows: its RetryAfter goes by the new limit, so
+	// the cell must too.
+	m.save(shard, cell, q, tag, s)
+	return s
 }
 
 func (m *Memory) unpack(shard *table.Shard, q *Quota, word uint64) State {

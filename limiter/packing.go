@@ -69,13 +69,16 @@ const (
 	boxHeader
 )
 
+// logRoom is how much an event usually costs at most.
+const logRoom = 16
+
 func unbox(span []int64) State {
 	if span == nil {
 		return State{}
 	}
 	start, n := span[boxStart], span[boxCount]
 	log := span[boxHeader:]
-	if start > 0 && start+n == int64(len(log)) {
+	if start > 0 && int64(len(log))-(start+n) < logRoom {
 		// Make room behind the log, or Take would have to move it out of the span.
 		copy(log, log[start:])
 		start = 0

@@ -148,9 +148,6 @@ func (q *Quota) convert(from *Quota, s State, now int64) State {
 	s = from.at(s, now)
 	remaining, _ := from.algorithm.look(from, s)
 	used := min(from.capacity-remaining, q.capacity)
-	if used == 0 {
-		return State{}
-	}
 	converted, _ := q.algorithm.take(q, q.at(State{}, s.Last), used)
 	return converted
 }

@@ -54,7 +54,7 @@ func CheckCharges(charges []Charge) error {
 	}
 	for i := range charges {
 		c := &charges[i]
-		if c.Quota == nil {
+		if c.Quota == nil || c.Quota.algorithm == nil { // the latter is &Quota{}
 			return fmt.Errorf("%w: charge %d has no quota", ErrCharges, i)
 		}
 		if c.Cost < 0 {

@@ -65,10 +65,10 @@ func parse(text string) (Limit, error) {
 			}
 			rest = rest[2:]
 		case named:
-			return Limit{}, fmt.Errorf("%q comes after an algorithm was named already", rest[0])
+			return Limit{}, fmt.Errorf("%q comes after an algorithm was named already", shorten(rest[0]))
 		default:
 			if err := l.Algorithm.UnmarshalText([]byte(rest[0])); err != nil {
-				return Limit{}, fmt.Errorf("%q is neither burst nor one of %s", rest[0], algorithmNames())
+				return Limit{}, fmt.Errorf("%q is neither burst nor one of %s", shorten(rest[0]), algorithmNames())
 			}
 			named = true
 			rest = rest[1:]
@@ -95,11 +95,11 @@ func shorten(text string) string {
 func parseCount(what, digits string) (int64, error) {
 	plain := strings.ReplaceAll(digits, "_", "")
 	if plain == "" || strings.Trim(plain, "0123456789") != "" {
-		return 0, fmt.Errorf("%s is %q: it must be a whole number", what, digits)
+		return 0, fmt.Errorf("%s is %q: it must be a whole number", what, shorten(digits))
 	}
 	n, err := strconv.ParseInt(plain, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s is %q: it must be a whole number below 2^63", what, digits)
+		return 0, fmt.Errorf("%s is %q: it must be a whole number below 2^63", what, shorten(digits))
 	}
 	return n, nil
 }
@@ -129,7 +129,7 @@ func parsePeriod(text string) (time.Duration, error) {
 	if number, after, ok := strings.Cut(text, "d"); ok {
 		n, err := strconv.ParseUint(number, 10, 16)
 		if err != nil {
-			return 0, fmt.Errorf("period %q: days must be a whole number up to 366", text)
+			return 0, fmt.Errorf("period %q: days must be a whole number up to 366", shorten(text))
 		}
 		days, rest = time.Duration(n)*24*time.Hour, after
 	}
@@ -137,11 +137,11 @@ func parsePeriod(text string) (time.Duration, error) {
 		return days, nil
 	}
 	if strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
-		return 0, fmt.Errorf("period %q has a sign", text)
+		return 0, fmt.Errorf("period %q has a sign", shorten(text))
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil {
-		return 0, fmt.Errorf("period %q is not a duration such as 10s, 1m, 24h or 30d", text)
+		return 0, fmt.Errorf("period %q is not a duration such as 10s, 1m, 24h or 30d", shorten(text))
 	}
 	if d > maxPeriod {
 		d = maxPeriod + 1 // Validate names the bound; the sum must not overflow

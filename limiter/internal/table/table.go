@@ -7,14 +7,17 @@
 //	byte 0      6       7      8           32          56     64
 //	     | tags | pinned| spill| 3 digests | 3 states  | spare |
 //
-// A digest's low bits choose the shard and its high bits the home line. The cell is
-// in the home line or one of the next [window]-1; a line without the spill mark ends
-// the search, because nothing was ever put beyond it for want of room.
+// A digest's low bits choose the shard; hashes of all its bits choose two lines, and
+// the cell is in one of them: in the first if there was room, and if not, in the
+// second, which the first's spill mark tells. Where both are full, cells move to their
+// own second lines to make room, along the shortest chain of at most maxReach lines
+// (cuckoo hashing, after Pagh and Rodler 2004). So a line of three is full nearly
+// always before the shard grows, and a cell is found in one or two cache misses.
 //
 // A tag says how to read the state; the table itself never does. Whoever uses it
 // supplies a [Judge], and the cells it calls idle carry no information: they are
 // taken over by new digests on the way, which is all the sweeping there is. A shard
-// grows by a quarter when a window is full of live cells, up to its maximum. There,
+// grows by a quarter when all cells in reach are live, up to its maximum. There,
 // the cell nearest to idle makes room, unless all are refusing.
 //
 // A state that does not fit a word is a reference to a span of words kept beside
@@ -30,7 +33,7 @@ import (
 
 const (
 	cellsPerLine = 3
-	window       = 8  // lines in which a digest may lie
+	maxReach     = 32 // lines that are looked at to make room for a digest
 	maxShards    = 64 // so that a set of shards is a uint64
 	minLines     = 4
 )
@@ -43,8 +46,8 @@ const Boxed Tag = 1 << 15
 
 type line struct {
 	tag    [cellsPerLine]Tag
-	pinned uint8 // a bit for each cell that must stay where it is
-	spill  bool  // a digest was put further on because this line was full
+	pinned uint8 // a bit for each cell that must not be taken over
+	spill  bool  // a digest whose first line this is went to its second
 	digest [cellsPerLine]uint64
 	state  [cellsPerLine]uint64
 	_      uint64
@@ -53,7 +56,7 @@ type line struct {
 // A line is a cache line.
 var _ [64]byte = [unsafe.Sizeof(line{})]byte{}
 
-// A Cell is a place in a shard, good until the shard grows.
+// A Cell is a place in a shard, good until Room moves cells.
 type Cell int
 
 // A Judge tells what a state is worth at the shard's time: after how many
@@ -156,96 +159,157 @@ func (s *Shard) Find(digest uint64) (Cell, bool) {
 	if n == 0 {
 		return 0, false
 	}
-	at := home(digest, n)
-	for range min(window, n) {
-		l := &s.lines[at]
-		for i := range l.digest {
-			if l.digest[i] == digest && l.tag[i] != 0 {
-				return Cell(at*cellsPerLine + i), true
-			}
-		}
-		if !l.spill {
-			break
-		}
-		if at++; at == n {
-			at = 0
-		}
+	at := first(digest, n)
+	if i := s.lines[at].index(digest); i >= 0 {
+		return Cell(at*cellsPerLine + i), true
+	}
+	if !s.lines[at].spill {
+		return 0, false
+	}
+	at = second(digest, n)
+	if i := s.lines[at].index(digest); i >= 0 {
+		return Cell(at*cellsPerLine + i), true
 	}
 	return 0, false
 }
 
+// index is which of a line's cells a digest has, or -1.
+func (l *line) index(digest uint64) int {
+	for i := range l.digest {
+		if l.digest[i] == digest && l.tag[i] != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
 // Room makes a cell for a digest that Find did not find, with that tag and state 0.
-// It takes an empty or idle cell, or grows the shard, or evicts the cell nearest to
-// idle; it fails when every cell in reach is refusing or pinned. A growth moves cells.
+// It takes an empty or idle cell within reach, or grows the shard, or evicts the cell
+// nearest to idle; it fails when every cell in reach is refusing or pinned. It may
+// move other cells.
 func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 	for {
-		free, victim := s.search(digest, judge)
+		var r reach
+		r.explore(s, digest, judge)
 		switch {
-		case free >= 0:
-			return s.occupy(free, digest, tag), true
+		case r.free != nowhere:
+			return s.occupy(&r, r.free, digest, tag), true
 		case s.grow(judge):
 			continue
-		case victim >= 0:
+		case r.victim != nowhere:
 			s.Evicted++
-			return s.occupy(victim, digest, tag), true
+			return s.occupy(&r, r.victim, digest, tag), true
 		default:
 			return 0, false
 		}
 	}
 }
 
-const nowhere Cell = -1
+// occupy makes a cell in reach empty, moves the cells on the way to it one step on,
+// and gives the one that this frees to digest.
+func (s *Shard) occupy(r *reach, at place, digest uint64, tag Tag) Cell {
+	to, i := &s.lines[r.steps[at.step].line], at.cell
+	s.clear(to, i)
+	for step := at.step; r.steps[step].from.step >= 0; {
+		from := r.steps[step].from
+		l := &s.lines[r.steps[from.step].line]
+		to.tag[i], to.digest[i], to.state[i] = l.tag[from.cell], l.digest[from.cell], l.state[from.cell]
+		to.pinned = to.pinned&^(1<<i) | l.pinned>>from.cell&1<<i
+		s.noteSpill(to.digest[i], r.steps[step].line)
+		to, i, step = l, from.cell, from.step
+		at = from
+	}
+	to.tag[i], to.digest[i], to.state[i] = tag, digest, 0
+	to.pinned &^= 1 << i
+	line := r.steps[at.step].line
+	s.noteSpill(digest, line)
+	return Cell(line*cellsPerLine + i)
+}
 
-// search looks through a digest's window for the first cell that is free, and if
-// there is none for the one that can best be spared.
-func (s *Shard) search(digest uint64, judge Judge) (free, victim Cell) {
+// noteSpill marks a digest's first line if it is not the one the digest is in.
+func (s *Shard) noteSpill(digest uint64, line int) {
+	if home := first(digest, len(s.lines)); home != line {
+		s.lines[home].spill = true
+	}
+}
+
+// A reach is the cells that can be freed for a digest by moving others to their
+// second lines: those of its own two lines, of the lines its neighbours there could
+// move to, and so on, nearest first.
+type reach struct {
+	steps  [maxReach]step
+	n      int
+	free   place // an empty or idle cell
+	victim place // without one: the cell nearest to idle
+}
+
+// A step is a line, and the cell that would move there.
+type step struct {
+	line int
+	from place
+}
+
+// A place is a cell of a step's line.
+type place struct{ step, cell int }
+
+var nowhere = place{-1, -1}
+
+func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
+	r.free, r.victim = nowhere, nowhere
 	n := len(s.lines)
-	victim = nowhere
 	if n == 0 {
-		return nowhere, nowhere
+		return
 	}
 	var nearest int64
-	at := home(digest, n)
-	for range min(window, n) {
-		l := &s.lines[at]
+	visit := func(line int, from place) (found bool) {
+		for i := range r.n {
+			if r.steps[i].line == line {
+				return false
+			}
+		}
+		here := r.n
+		r.steps[here] = step{line, from}
+		r.n++
+		l := &s.lines[line]
 		for i := range l.tag {
 			if l.tag[i] == 0 {
-				return Cell(at*cellsPerLine + i), nowhere
+				r.free = place{here, i}
+				return true
 			}
 		}
 		for i := range l.tag {
 			if l.pinned&(1<<i) != 0 {
 				continue
 			}
-			cell := Cell(at*cellsPerLine + i)
 			idleIn, refusing := judge.Judge(s, l.tag[i], l.state[i])
 			if idleIn == 0 {
-				return cell, nowhere
+				r.free = place{here, i}
+				return true
 			}
-			if !refusing && (victim == nowhere || idleIn < nearest) {
-				victim, nearest = cell, idleIn
+			if !refusing && (r.victim == nowhere || idleIn < nearest) {
+				r.victim, nearest = place{here, i}, idleIn
 			}
 		}
-		if at++; at == n {
-			at = 0
+		return false
+	}
+	if visit(first(digest, n), nowhere) || visit(second(digest, n), nowhere) {
+		return
+	}
+	for from := 0; from < r.n; from++ {
+		l := &s.lines[r.steps[from].line]
+		for i, other := range l.digest {
+			if r.n == maxReach {
+				return
+			}
+			line := first(other, n)
+			if line == r.steps[from].line {
+				line = second(other, n)
+			}
+			if visit(line, place{from, i}) {
+				return
+			}
 		}
 	}
-	return nowhere, victim
-}
-
-// occupy gives a cell to a digest and marks the lines before it as passed over.
-func (s *Shard) occupy(c Cell, digest uint64, tag Tag) Cell {
-	l, i := s.cell(c)
-	s.clear(l, i)
-	l.tag[i], l.digest[i] = tag, digest
-	n := len(s.lines)
-	for at := home(digest, n); at != int(c)/cellsPerLine; {
-		s.lines[at].spill = true
-		if at++; at == n {
-			at = 0
-		}
-	}
-	return c
 }
 
 // grow drops the idle cells and, unless that made ample room, moves the others to
@@ -255,7 +319,7 @@ func (s *Shard) grow(judge Judge) bool {
 	if n >= s.maxLines {
 		return false
 	}
-	live := 0
+	live, dropped := 0, 0
 	for at := range s.lines {
 		l := &s.lines[at]
 		for i := range l.tag {
@@ -264,13 +328,16 @@ func (s *Shard) grow(judge Judge) bool {
 			}
 			if idleIn, _ := judge.Judge(s, l.tag[i], l.state[i]); idleIn == 0 && l.pinned&(1<<i) == 0 {
 				s.clear(l, i)
+				dropped++
 				continue
 			}
 			live++
 		}
 	}
 	size := n
-	if live > s.Cells()/2 || n == 0 {
+	// All in reach can be live in an array that is half empty: what nothing was dropped
+	// from must grow, or the caller would come back for ever.
+	if live > s.Cells()/2 || dropped == 0 {
 		size = max(minLines, n+(n+3)/4)
 	}
 	for {
@@ -280,14 +347,14 @@ func (s *Shard) grow(judge Judge) bool {
 			return true
 		}
 		if size == s.maxLines {
-			s.maxLines = n // a window would not hold its cells: stay as it is
+			s.maxLines = n // its cells did not fit: stay as it is
 			return false
 		}
 		size += (size + 3) / 4
 	}
 }
 
-// rehash returns the cells in an array of size lines, unless some window is too small.
+// rehash returns the cells in an array of size lines, unless they do not fit.
 func (s *Shard) rehash(size int) ([]line, bool) {
 	moved := Shard{lines: make([]line, size)}
 	for at := range s.lines {
@@ -296,14 +363,15 @@ func (s *Shard) rehash(size int) ([]line, bool) {
 			if l.tag[i] == 0 {
 				continue
 			}
-			to, _ := moved.search(l.digest[i], allLive{})
-			if to == nowhere {
+			var r reach
+			r.explore(&moved, l.digest[i], allLive{})
+			if r.free == nowhere {
 				return nil, false
 			}
-			moved.occupy(to, l.digest[i], l.tag[i])
-			moved.Set(to, l.tag[i], l.state[i])
+			cell := moved.occupy(&r, r.free, l.digest[i], l.tag[i])
+			moved.Set(cell, l.tag[i], l.state[i])
 			if l.pinned&(1<<i) != 0 {
-				moved.Pin(to)
+				moved.Pin(cell)
 			}
 		}
 	}
@@ -326,8 +394,19 @@ func (s *Shard) clear(l *line, i int) {
 	l.tag[i], l.digest[i], l.state[i] = 0, 0, 0
 }
 
-// home maps a digest's high bits evenly to n lines, n being no power of two.
-func home(digest uint64, n int) int {
-	hi, _ := bits.Mul64(digest, uint64(n))
+// first and second are the lines a digest may be in, of n, which is no power of two.
+func first(digest uint64, n int) int { return spread(digest, n) }
+
+func second(digest uint64, n int) int {
+	line := spread(digest*0x9e3779b97f4a7c15, n) // the odd multiplier brings the low bits up
+	if line == first(digest, n) {
+		line = (line + 1) % n
+	}
+	return line
+}
+
+// spread maps the high bits of x evenly to n lines.
+func spread(x uint64, n int) int {
+	hi, _ := bits.Mul64(x, uint64(n))
 	return int(hi)
 }

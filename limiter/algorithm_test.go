@@ -1,0 +1,469 @@
+package limiter
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// mustQuota is l under a name that no test looks at.
+func mustQuota(tb require.TestingT, l Limit) *Quota {
+	q, err := NewQuota("rule", "", l)
+	require.NoError(tb, err, "%v", l)
+	return q
+}
+
+func TestEveryDecisionIsTheModels(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				q := mustQuota(t, anyLimit(a).Draw(t, "limit"))
+				if q.step > 1 {
+					t.Skip("fades in steps, which is another test")
+				}
+				m, s, d := newModel(q), State{}, Decision{}
+				now := anyStart().Draw(t, "start")
+				for range rapid.IntRange(1, 25).Draw(t, "steps") {
+					now = max(0, now+anyStep(q, d).Draw(t, "step"))
+					if rapid.IntRange(0, 9).Draw(t, "gives back") == 0 {
+						n := anyCost(q.capacity, 1).Draw(t, "n")
+						s = q.GiveBack(s, now, n)
+						m.giveBack(now, n)
+					}
+					cost := anyCost(q.capacity, m.remaining(now)).Draw(t, "cost")
+					after, allowed := q.Take(s, now, cost)
+					d = q.Describe(after, now, cost, allowed)
+					require.Equal(t, m.decide(now, cost), d, "cost %d at %d under %v", cost, now, q.limit)
+					s = after
+				}
+			})
+		})
+	}
+}
+
+func TestAWindowThatFadesInStepsNeverAdmitsMoreThanOneThatDoesNot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		per := rapid.Int64Range(1e9, maxPeriod.Microseconds()).Draw(t, "per")
+		events := rapid.Int64Range(1<<53/per+1, min(maxEvents, maxRate*per)).Draw(t, "events")
+		q := mustQuota(t, Limit{Events: events, Per: micros(per)})
+		require.Greater(t, q.step, int64(1))
+		m, s, d := newModel(q), State{}, Decision{}
+		now := anyStart().Draw(t, "start")
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			now = max(0, now+anyStep(q, d).Draw(t, "step"))
+			exact := m.remaining(now)
+			// What the exact window had room for two steps ago: one has not passed yet, and
+			// in a window of no whole number of steps they are a little longer.
+			var late int64
+			if at := max(now, m.last); at%per >= 2*q.step {
+				late = floor(m.room(at - 2*q.step))
+			}
+			cost := anyCost(q.capacity, exact).Draw(t, "cost")
+			after, allowed := q.Take(s, now, cost)
+			d = q.Describe(after, now, cost, allowed)
+			if allowed && cost > 0 {
+				require.LessOrEqual(t, cost, exact, "admitted although the exact window has no room")
+				require.True(t, m.take(now, cost))
+			} else if cost > 0 {
+				require.Greater(t, cost, late, "refused although the exact window had room two steps ago")
+			}
+			s = after
+			checkFuture(t, q, s, now, cost, d)
+		}
+	})
+}
+
+// checkFuture tries what a decision says of the future, on copies of the state.
+func checkFuture(t require.TestingT, q *Quota, s State, now, cost int64, d Decision) {
+	remaining := func(after time.Duration) int64 {
+		return q.Describe(s, now+after.Microseconds(), 0, true).Remaining
+	}
+	admitted := func(after time.Duration) bool {
+		_, ok := q.Take(s, now+after.Microseconds(), cost)
+		return ok
+	}
+	const tick = time.Microsecond
+	switch {
+	case d.Allowed:
+		require.Zero(t, d.RetryAfter)
+	case cost > q.capacity:
+		require.Equal(t, Never, d.RetryAfter)
+	default:
+		require.GreaterOrEqual(t, d.RetryAfter, tick)
+		require.False(t, admitted(d.RetryAfter-tick), "admitted before RetryAfter")
+		require.True(t, admitted(d.RetryAfter), "refused after RetryAfter")
+		whole := (d.RetryAfter + time.Second - 1).Truncate(time.Second)
+		require.True(t, admitted(whole), "refused after RetryAfter, rounded up to whole seconds")
+	}
+	if d.Remaining == d.Limit {
+		require.Zero(t, d.NextAfter)
+		require.Zero(t, d.ResetAfter)
+		return
+	}
+	require.Equal(t, d.Remaining, remaining(d.NextAfter-tick), "grew before NextAfter")
+	require.Greater(t, remaining(d.NextAfter), d.Remaining, "did not grow at NextAfter")
+	require.Less(t, remaining(d.ResetAfter-tick), d.Limit, "all remain before ResetAfter")
+	require.Equal(t, d.Limit, remaining(d.ResetAfter), "not all remain at ResetAfter")
+}
+
+func TestWhatADecisionSaysOfTheFutureComesTrue(t *testing.T) {
+	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, _ State, after State, now, cost int64, d Decision) {
+		checkFuture(t, q, after, now, cost, d)
+	})
+}
+
+func TestARefusalChangesNothing(t *testing.T) {
+	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision) {
+		if !d.Allowed || cost == 0 {
+			require.Equal(t, before, after)
+		}
+	})
+}
+
+func TestRemainingIsWithinTheLimitAndFallsByWhatIsAdmittedOnly(t *testing.T) {
+	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision) {
+		require.GreaterOrEqual(t, d.Remaining, int64(0))
+		require.LessOrEqual(t, d.Remaining, d.Limit)
+		found := q.Describe(before, now, 0, true).Remaining
+		if d.Allowed {
+			found -= cost
+		}
+		require.Equal(t, found, d.Remaining, "an event of cost %d changed what remains by something else", cost)
+		later := now + magnitude(1, 3*q.Window().Microseconds()).Draw(t, "later")
+		require.GreaterOrEqual(t, q.Describe(after, later, 0, true).Remaining, d.Remaining, "Remaining fell by time alone")
+	})
+}
+
+func TestGivingBackNeverLeavesMoreThanTheLimit(t *testing.T) {
+	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, _, after State, now, _ int64, d Decision) {
+		n := rapid.OneOf(rapid.Int64(), magnitude(1, q.capacity)).Draw(t, "n")
+		s := clone(after)
+		back := q.Describe(q.GiveBack(s, now, n), now, 0, true).Remaining
+		require.LessOrEqual(t, back, d.Limit)
+		require.GreaterOrEqual(t, back, d.Remaining, "giving back took something")
+		if n <= 0 {
+			require.Equal(t, d.Remaining, back, "giving back %d is nothing", n)
+		}
+	})
+}
+
+func TestGivingBackAtOnceUndoesTaking(t *testing.T) {
+	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision) {
+		if d.Allowed && cost > 0 {
+			require.Equal(t, q.Describe(before, now, 0, true).Remaining,
+				q.Describe(q.GiveBack(clone(after), now, cost), now, 0, true).Remaining)
+		}
+	})
+}
+
+// trace runs random events through each algorithm and shows each to check.
+func trace(t *testing.T, algorithms []Algorithm, check func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision)) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				q := mustQuota(t, anyLimit(a).Draw(t, "limit"))
+				s, d := State{}, Decision{Remaining: q.capacity}
+				now := anyStart().Draw(t, "start")
+				for range rapid.IntRange(1, 25).Draw(t, "steps") {
+					now = max(0, now+anyStep(q, d).Draw(t, "step"))
+					cost := anyCost(q.capacity, d.Remaining).Draw(t, "cost")
+					after, allowed := q.Take(clone(s), now, cost)
+					d = q.Describe(after, now, cost, allowed)
+					check(t, q, s, after, now, cost, d)
+					s = after
+				}
+			})
+		})
+	}
+}
+
+// clone is s with a log of its own, since Take appends in place.
+func clone(s State) State {
+	s.Log = append([]int64(nil), s.Log...)
+	return s
+}
+
+// An admission is what a limit let pass, and when.
+type admission struct{ at, cost int64 }
+
+// admit runs a random trace, of many small steps rather than of large ones, and
+// returns what was admitted. The clock may step back; a limit's time does not.
+func admit(t *rapid.T, q *Quota) (admitted []admission) {
+	s, d := State{}, Decision{Remaining: q.capacity}
+	now := anyStart().Draw(t, "start")
+	for range rapid.IntRange(1, 60).Draw(t, "steps") {
+		now = max(0, now+anyStep(q, d).Draw(t, "step"))
+		cost := max(1, anyCost(q.capacity, d.Remaining).Draw(t, "cost"))
+		after, allowed := q.Take(s, now, cost)
+		d = q.Describe(after, now, cost, allowed)
+		if allowed {
+			admitted = append(admitted, admission{after.Last, cost})
+		}
+		s = after
+	}
+	return admitted
+}
+
+// bounded fails if more was admitted in any closed interval than bound says of its length.
+func bounded(t *rapid.T, l Limit, admitted []admission, bound func(from, to int64) *big.Rat) {
+	for i := range admitted {
+		sum := new(big.Rat)
+		for _, a := range admitted[i:] {
+			sum.Add(sum, whole(a.cost))
+			if limit := bound(admitted[i].at, a.at); limit != nil && sum.Cmp(limit) > 0 {
+				t.Fatalf("%v admitted %v in [%d, %d], want at most %v", l, sum, admitted[i].at, a.at, limit)
+			}
+		}
+	}
+}
+
+func TestABucketAdmitsAtMostItsBurstAndWhatHasRefilled(t *testing.T) {
+	for _, a := range []Algorithm{TokenBucket, LeakyBucket} {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				l := anyLimit(a).Draw(t, "limit")
+				q := mustQuota(t, l)
+				asked := big.NewRat(l.Events, l.Per.Microseconds()) // not the compiled rate
+				bounded(t, l, admit(t, q), func(from, to int64) *big.Rat {
+					refilled := new(big.Rat).Mul(asked, whole(to-from))
+					return refilled.Add(refilled, whole(q.capacity))
+				})
+			})
+		})
+	}
+}
+
+func TestASlidingLogAdmitsAtMostItsEventsInAnyPeriod(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit(SlidingLog).Draw(t, "limit")
+		bounded(t, l, admit(t, mustQuota(t, l)), func(from, to int64) *big.Rat {
+			if to-from >= l.Per.Microseconds() {
+				return nil
+			}
+			return whole(l.Events)
+		})
+	})
+}
+
+func TestAFixedWindowAdmitsAtMostItsEventsInEachWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit(FixedWindow).Draw(t, "limit")
+		per := l.Per.Microseconds()
+		bounded(t, l, admit(t, mustQuota(t, l)), func(from, to int64) *big.Rat {
+			if from/per != to/per {
+				return nil
+			}
+			return whole(l.Events)
+		})
+	})
+}
+
+func TestASlidingWindowAdmitsAtMostItsEventsAndTheShareOfTheInterval(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit(SlidingWindow).Draw(t, "limit")
+		per := l.Per.Microseconds()
+		bounded(t, l, admit(t, mustQuota(t, l)), func(from, to int64) *big.Rat {
+			if to-from > per {
+				return nil
+			}
+			return new(big.Rat).Mul(whole(l.Events), big.NewRat(per+to-from, per))
+		})
+	})
+}
+
+func TestALeakyBucketsEventsLeaveAtAConstantRate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit(LeakyBucket).Draw(t, "limit")
+		q := mustQuota(t, l)
+		s, now := State{}, anyStart().Draw(t, "start")
+		previous, cost := int64(-1), int64(0)
+		for range rapid.IntRange(2, 30).Draw(t, "events") {
+			now += magnitude(1, q.drain).Draw(t, "step") - 1
+			taken, ok := q.Take(s, now, 1)
+			if !ok {
+				continue
+			}
+			leaves := now + q.Describe(taken, now, 1, true).Delay.Microseconds()
+			if previous >= 0 {
+				// Rounding up to a microsecond may bring two closer by less than one.
+				apart := new(big.Rat).Mul(whole(cost), big.NewRat(l.Per.Microseconds(), l.Events))
+				require.Negative(t, new(big.Rat).Sub(apart, whole(leaves-previous)).Cmp(whole(1)),
+					"%v let two events out %d microseconds apart", l, leaves-previous)
+			}
+			s, previous, cost = taken, leaves, 1
+		}
+	})
+}
+
+// Buckets reach the same sum another way when they are larger, so this goes for sums:
+// one event may be refused that a smaller limit admits.
+func TestARaisedLimitNeverAdmitsLessInTotal(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				low := Limit{
+					Events: rapid.Int64Range(1, 30).Draw(t, "events"), Per: 10 * time.Second, Algorithm: a,
+				}
+				high := low
+				high.Events += rapid.Int64Range(1, 30).Draw(t, "raise")
+				lower, higher := mustQuota(t, low), mustQuota(t, high)
+				var ls, hs State
+				var admittedLow, admittedHigh int
+				now := anyStart().Draw(t, "start")
+				for range rapid.IntRange(1, 150).Draw(t, "events") {
+					now += magnitude(1, 3_000_000).Draw(t, "step") - 1
+					var ok bool
+					if ls, ok = lower.Take(ls, now, 1); ok {
+						admittedLow++
+					}
+					if hs, ok = higher.Take(hs, now, 1); ok {
+						admittedHigh++
+					}
+					require.GreaterOrEqual(t, admittedHigh, admittedLow, "%v admitted more than %v", low, high)
+				}
+			})
+		})
+	}
+}
+
+func TestAClockThatStepsBackGrantsNothing(t *testing.T) {
+	const hour = int64(3_600_000_000)
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			q := mustQuota(t, Limit{Events: 10, Per: 10 * time.Second, Algorithm: a})
+			now := int64(1_753_000_000_000_000)
+			s, ok := q.Take(State{}, now, q.capacity)
+			require.True(t, ok)
+			before := q.Describe(s, now, 0, true)
+
+			// Oscillating, it passes the same ten seconds again and again.
+			for range 100 {
+				for _, at := range []int64{now - hour, now - 1, now} {
+					_, ok := q.Take(s, at, 1)
+					require.False(t, ok, "a clock that oscillates refilled what is spent")
+				}
+			}
+			d := q.Describe(s, now-hour, 1, false)
+			require.Equal(t, before.ResetAfter+time.Hour, d.ResetAfter, "it takes as much longer as the clock is behind")
+			_, ok = q.Take(s, now-hour+d.RetryAfter.Microseconds()-1, 1)
+			require.False(t, ok)
+			_, ok = q.Take(s, now-hour+d.RetryAfter.Microseconds(), 1)
+			require.True(t, ok)
+		})
+	}
+}
+
+func TestAClockThatJumpsForwardGrantsAtMostOneBurst(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			q := mustQuota(t, Limit{Events: 10, Per: 10 * time.Second, Algorithm: a})
+			now := int64(1_753_000_000_000_000)
+			s, _ := q.Take(State{}, now, q.capacity)
+			for _, jump := range []time.Duration{time.Hour, 366 * 24 * time.Hour, 100 * 366 * 24 * time.Hour} {
+				at := now + jump.Microseconds()
+				assert.Equal(t, q.capacity, q.Describe(s, at, 0, true).Remaining)
+				_, ok := q.Take(s, at, q.capacity+1)
+				assert.False(t, ok)
+				after, ok := q.Take(clone(s), at, q.capacity)
+				require.True(t, ok)
+				_, ok = q.Take(after, at, 1)
+				assert.False(t, ok, "a jump of %v granted more than one burst", jump)
+			}
+		})
+	}
+}
+
+func TestTheCompiledRateIsAtMostTheOneAskedForAndHardlyLess(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit(TokenBucket, LeakyBucket).Draw(t, "limit")
+		q := mustQuota(t, l)
+		asked := big.NewRat(l.Events, l.Per.Microseconds())
+		compiled := big.NewRat(q.refill, q.unit)
+		require.LessOrEqual(t, compiled.Cmp(asked), 0, "%v is compiled to a greater rate", l)
+		if micros(q.drain) > 31*24*time.Hour {
+			return
+		}
+		tolerance := big.NewRat(1, 1000)
+		if asked.Cmp(big.NewRat(1000, 1e6)) <= 0 {
+			tolerance = big.NewRat(1, 1_000_000)
+		}
+		least := new(big.Rat).Mul(asked, tolerance.Sub(big.NewRat(1, 1), tolerance))
+		require.GreaterOrEqual(t, compiled.Cmp(least), 0, "%v is compiled to %v of its rate", l,
+			new(big.Rat).Quo(compiled, asked).FloatString(9))
+	})
+}
+
+func TestWhatIsCountedStaysExactInAFloat64(t *testing.T) {
+	const exact = 1 << 53
+	rapid.Check(t, func(t *rapid.T) {
+		q := mustQuota(t, anyLimit().Draw(t, "limit"))
+		switch q.limit.Algorithm {
+		case TokenBucket, LeakyBucket:
+			level := new(big.Int).Mul(big.NewInt(q.capacity), big.NewInt(q.unit))
+			require.LessOrEqual(t, level.Cmp(big.NewInt(exact)), 0, "capacity*unit")
+			drained := new(big.Int).Mul(big.NewInt(q.drain), big.NewInt(q.refill))
+			require.LessOrEqual(t, drained.Cmp(big.NewInt(exact)), 0, "drain*refill")
+			require.LessOrEqual(t, q.refill, int64(maxRefill))
+		case SlidingWindow:
+			weight := new(big.Int).Mul(big.NewInt(q.capacity), big.NewInt(q.steps))
+			require.LessOrEqual(t, weight.Cmp(big.NewInt(exact)), 0, "Events*steps")
+		}
+	})
+}
+
+func TestTheExtremesCountExactly(t *testing.T) {
+	const day = 24 * time.Hour
+	now := int64(1_753_000_000_123_457)
+	for _, tt := range []struct {
+		name string
+		Limit
+	}{
+		{"1 per 30 days", Limit{Events: 1, Per: 30 * day}},
+		{"1 per 366 days", Limit{Events: 1, Per: 366 * day}},
+		{"10 million per second", Limit{Events: 10_000_000, Per: time.Second}},
+		{"10 per microsecond", Limit{Events: 10, Per: time.Microsecond}},
+		{"10 million per day", Limit{Events: 10_000_000, Per: day}},
+		{"a trillion per 30 days", Limit{Events: 1e12, Per: 30 * day}},
+		{"a trillion per 366 days", Limit{Events: 1e12, Per: 366 * day}},
+		{"a trillion less one per 30 days", Limit{Events: 1e12 - 1, Per: 30 * day}},
+		{"10,000 per 366 days", Limit{Events: 10_000, Per: 366 * day}},
+	} {
+		for _, a := range everyAlgorithm {
+			l := tt.With(a)
+			if a == SlidingLog && l.Events > maxLog {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, %v", tt.name, a), func(t *testing.T) {
+				q := mustQuota(t, l)
+				for _, share := range []int64{1, 3, q.capacity} {
+					s := State{}
+					for taken := int64(0); taken < q.capacity; {
+						cost := min(max(1, q.capacity/share), q.capacity-taken)
+						if share == q.capacity && q.capacity > 10_000 {
+							cost = max(1, q.capacity/9_999)
+							cost = min(cost, q.capacity-taken)
+						}
+						var ok bool
+						s, ok = q.Take(s, now, cost)
+						require.True(t, ok)
+						taken += cost
+						require.Equal(t, q.capacity-taken, q.Describe(s, now, cost, true).Remaining)
+					}
+					for _, cost := range []int64{1, q.capacity, q.capacity + 1, math.MaxInt64} {
+						after, ok := q.Take(s, now, cost)
+						require.False(t, ok, "cost %d", cost)
+						checkFuture(t, q, after, now, cost, q.Describe(after, now, cost, false))
+					}
+					_, ok := q.Take(s, now, math.MinInt64)
+					require.False(t, ok)
+				}
+			})
+		}
+	}
+}

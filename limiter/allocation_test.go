@@ -1,0 +1,101 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAllowDoesNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	for _, a := range everyAlgorithm {
+		for _, tt := range []struct {
+			name string
+			l    Limit
+			want bool
+		}{
+			{"an admission", PerDay(10_000).With(a), true},
+			{"a refusal", PerDay(1).With(a), false},
+		} {
+			t.Run(fmt.Sprintf("%s, %v", tt.name, a), func(t *testing.T) {
+				api := Must(New(Config{Name: "api", Limit: tt.l}))
+				for range 3 { // the first take memory, and the limit of 1
+					_, err := api.Allow(ctx, "key")
+					require.NoError(t, err)
+				}
+				var d Decision
+				allocs := testing.AllocsPerRun(1000, func() { d, _ = api.Allow(ctx, "key") })
+				assert.Zero(t, allocs)
+				assert.Equal(t, tt.want, d.Allowed)
+			})
+		}
+	}
+}
+
+func TestABoxedCountDoesNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	for _, l := range []Limit{PerHour(1e9), PerHour(1e9).With(FixedWindow)} {
+		require.True(t, mustQuota(t, l).layout.boxed)
+		api := Must(New(Config{Name: "api", Limit: l}))
+		allocs := testing.AllocsPerRun(1000, func() { _, _ = api.Allow(ctx, "key") })
+		assert.Zero(t, allocs, "%v", l)
+	}
+}
+
+func TestALogThatMovesOnDoesNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	for _, cost := range []int64{1, 2, 7, logRoom} {
+		m, err := NewMemory(MemoryConfig{})
+		require.NoError(t, err)
+		api := Must(New(Config{Name: "api", Limit: PerHour(100).With(SlidingLog), Store: m}))
+		step := func() {
+			m.start = m.start.Add(-time.Hour / 20)
+			_, _ = api.AllowN(ctx, "key", cost)
+		}
+		thousand := func() {
+			for range 1000 {
+				step()
+			}
+		}
+		thousand() // until the log's place is large enough
+		assert.Zero(t, testing.AllocsPerRun(1, thousand), "a thousand events of cost %d", cost)
+	}
+}
+
+func TestABatchDoesNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	m, err := NewMemory(MemoryConfig{})
+	require.NoError(t, err)
+	for _, l := range []Limit{PerDay(1_000_000), PerDay(1)} {
+		var charges []Charge
+		for i := range 3 {
+			charges = append(charges, Charge{named(t, fmt.Sprint("rule ", l.Events, i), "", l), "key", 1})
+		}
+		decisions := make([]Decision, len(charges))
+		allocs := testing.AllocsPerRun(1000, func() { _ = m.Decide(ctx, charges, decisions) })
+		assert.Zero(t, allocs, "%v", l)
+	}
+}
+
+func TestNewKeysDoNotAllocateEach(t *testing.T) {
+	ctx := context.Background()
+	for _, maxKeys := range []int{0, 1000} {
+		m, err := NewMemory(MemoryConfig{MaxKeys: maxKeys})
+		require.NoError(t, err)
+		api := Must(New(Config{Name: "api", Limit: PerHour(100), Store: m}))
+		keys := make([]string, 50_000)
+		for i := range keys {
+			keys[i] = fmt.Sprint("key ", i)
+		}
+		next := 0
+		allocs := testing.AllocsPerRun(len(keys)-1, func() {
+			_, _ = api.Allow(ctx, keys[next])
+			next++
+		})
+		assert.Zero(t, allocs, "MaxKeys %d", maxKeys)
+	}
+}

@@ -1,0 +1,169 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The benchmarks follow one caller's path through Limiter and Memory, the real clock
+// included. Serial and parallel stand beside each other; -cpu varies the latter.
+
+func benchmarkLimiter(b *testing.B, l Limit, maxKeys int) *Limiter {
+	b.Helper()
+	m, err := NewMemory(MemoryConfig{MaxKeys: maxKeys})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	return Must(New(Config{Name: "api", Limit: l, Store: m}))
+}
+
+// allow is what each benchmark repeats.
+func allow(b *testing.B, l *Limiter, key string) {
+	if _, err := l.Allow(context.Background(), key); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// serialAndParallel runs f with the number of the call.
+func serialAndParallel(b *testing.B, l func() *Limiter, f func(l *Limiter, i int)) {
+	b.Run("serial", func(b *testing.B) {
+		l := l()
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			f(l, i)
+			i++
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		l := l()
+		b.ReportAllocs()
+		b.ResetTimer()
+		var from atomic.Int64
+		b.RunParallel(func(p *testing.PB) {
+			for i := int(from.Add(1)) << 32; p.Next(); i++ {
+				f(l, i)
+			}
+		})
+	})
+}
+
+// Hot keys: no cache is missed. The log's events are gone again soon.
+func BenchmarkHotKey(b *testing.B) {
+	for _, a := range everyAlgorithm {
+		most := Limit{Events: 500_000, Per: time.Second, Algorithm: a}
+		if a == SlidingLog {
+			most = Limit{Events: 100, Per: time.Microsecond * 10, Algorithm: a}
+		}
+		b.Run("algorithm="+a.String(), func(b *testing.B) {
+			serialAndParallel(b,
+				func() *Limiter { return benchmarkLimiter(b, most, 0) },
+				func(l *Limiter, _ int) { allow(b, l, "key") })
+		})
+	}
+	b.Run("algorithm=sliding-window-boxed", func(b *testing.B) {
+		serialAndParallel(b,
+			func() *Limiter { return benchmarkLimiter(b, PerDay(800_000_000_000), 0) },
+			func(l *Limiter, _ int) { allow(b, l, "key") })
+	})
+}
+
+func BenchmarkRefusal(b *testing.B) {
+	for _, a := range everyAlgorithm {
+		b.Run("algorithm="+a.String(), func(b *testing.B) {
+			serialAndParallel(b,
+				func() *Limiter { return benchmarkLimiter(b, PerDay(1).With(a), 0) },
+				func(l *Limiter, _ int) { allow(b, l, "key") })
+		})
+	}
+}
+
+// Live keys, in an order that the cache does not foresee.
+func BenchmarkLiveKeys(b *testing.B) {
+	for _, n := range []int{1000, 100_000, 1_000_000} {
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = "192.0.2.1:" + strconv.Itoa(i)
+		}
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			serialAndParallel(b, func() *Limiter {
+				l := benchmarkLimiter(b, PerHour(1_000_000), 3*n/2)
+				for _, key := range keys {
+					allow(b, l, key)
+				}
+				return l
+			}, func(l *Limiter, i int) { allow(b, l, keys[uint64(i)*0x9e3779b97f4a7c15%uint64(n)]) })
+		})
+	}
+}
+
+// New keys: at first there is room, then all are in use and each takes another's place,
+// and then all that are there refuse.
+func BenchmarkNewKeys(b *testing.B) {
+	keys := make([]string, 1<<20)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	for _, tt := range []struct {
+		name    string
+		l       Limit
+		maxKeys int
+	}{
+		{"into=free", PerHour(100), 1 << 24},
+		{"into=idle", Limit{Events: 10, Per: time.Microsecond}.With(TokenBucket), 1000},
+		{"into=live", PerHour(100), 10_000},
+		{"into=refusing", PerHour(1), 10_000},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			l := benchmarkLimiter(b, tt.l, tt.maxKeys)
+			i := 0
+			for b.Loop() {
+				if _, err := l.Allow(context.Background(), keys[i&(1<<20-1)]); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+		})
+	}
+}
+
+func BenchmarkBatch(b *testing.B) {
+	for _, n := range []int{1, 3, 8, 64} {
+		for _, tt := range []struct {
+			name string
+			l    Limit
+		}{{"admitted", PerDay(1_000_000_000)}, {"refused", PerDay(1)}} {
+			b.Run(fmt.Sprintf("charges=%d/%s", n, tt.name), func(b *testing.B) {
+				m, err := NewMemory(MemoryConfig{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				var charges []Charge
+				for i := range n {
+					charges = append(charges, Charge{named(b, fmt.Sprint("rule ", i), "", tt.l.With(TokenBucket)), "key", 1})
+				}
+				decisions := make([]Decision, n)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := m.Decide(context.Background(), charges, decisions); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Parse("10/s burst 20"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,451 @@
+package limiter
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// fullWindow is a MaxKeys with which all keys compete with each other.
+const fullWindow = 6
+
+// A memory is a Memory in a test, where time stands still.
+type memory struct {
+	*Memory
+	t *testing.T
+}
+
+func newMemory(t *testing.T, maxKeys int) memory {
+	t.Helper()
+	m, err := NewMemory(MemoryConfig{MaxKeys: maxKeys})
+	require.NoError(t, err)
+	return memory{m, t}
+}
+
+func (m memory) decide(charges ...Charge) []Decision {
+	m.t.Helper()
+	d := make([]Decision, len(charges))
+	require.NoError(m.t, m.Decide(m.t.Context(), charges, d))
+	return d
+}
+
+func (m memory) take(q *Quota, key string, cost int64) bool {
+	m.t.Helper()
+	return m.decide(Charge{q, key, cost})[0].Allowed
+}
+
+func (m memory) remaining(q *Quota, key string) int64 {
+	m.t.Helper()
+	return m.decide(Charge{q, key, 0})[0].Remaining
+}
+
+// flood sends events of so many new keys.
+func (m memory) flood(q *Quota, prefix string, n int) {
+	m.t.Helper()
+	for i := range n {
+		m.decide(Charge{q, fmt.Sprint(prefix, i), 1})
+	}
+}
+
+func named(t require.TestingT, rule, tier string, l Limit) *Quota {
+	q, err := NewQuota(rule, tier, l)
+	require.NoError(t, err)
+	return q
+}
+
+func TestMaxKeysHasBounds(t *testing.T) {
+	for _, keys := range []int{-1, math.MinInt, math.MaxInt} {
+		m, err := NewMemory(MemoryConfig{MaxKeys: keys})
+		require.ErrorContains(t, err, fmt.Sprintf("limiter: MaxKeys is %d: it must be from 1 to 2147483648", keys))
+		require.Nil(t, m)
+	}
+	for _, keys := range []int{0, 1, 2, 1000, math.MaxInt32} {
+		m := newMemory(t, keys)
+		require.True(t, m.take(mustQuota(t, PerMinute(5)), "key", 1))
+		require.Less(t, m.Stats().Bytes, 1<<16, "memory is taken as keys come, not for MaxKeys at once")
+	}
+}
+
+func TestAStoreForOneKeyStillCountsExactly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q := newMemory(t, 1), mustQuota(t, PerMinute(5))
+		admitted := 0
+		for i := range 1000 {
+			if m.take(q, fmt.Sprint("key ", i%3), 1) {
+				admitted++
+			}
+		}
+		assert.Equal(t, 15, admitted, "three cells make a line")
+		assert.Equal(t, 3, m.Stats().Cells)
+	})
+}
+
+func TestAFloodOfNewKeysTakesNoMoreMemory(t *testing.T) {
+	const maxKeys = 3000
+	for _, l := range []Limit{
+		PerMinute(5), PerMinute(2_000_000), // packed and boxed
+		PerMinute(5).With(TokenBucket), PerMinute(5).With(LeakyBucket), PerMinute(5).With(FixedWindow),
+		PerMinute(5).With(SlidingLog),
+	} {
+		t.Run(l.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, q := newMemory(t, maxKeys), mustQuota(t, l)
+				m.flood(q, "first ", 4*maxKeys)
+				before := m.Stats()
+				require.LessOrEqual(t, before.Cells, maxKeys+64*3, "MaxKeys, but for whole lines")
+				require.NotZero(t, before.Evicted)
+				for round := range 4 {
+					time.Sleep(time.Duration(round) * time.Hour)
+					m.flood(q, fmt.Sprint("round ", round, " "), 3*maxKeys)
+				}
+				after := m.Stats()
+				assert.Equal(t, before.Cells, after.Cells)
+				assert.Equal(t, before.Bytes, after.Bytes)
+			})
+		})
+	}
+}
+
+func TestIdleCellsAreReusedBeforeTheTableGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q := newMemory(t, 0), mustQuota(t, PerMinute(5))
+		m.flood(q, "first ", 20_000)
+		before := m.Stats()
+		for round := range 20 {
+			time.Sleep(3 * time.Minute)
+			m.flood(q, fmt.Sprint("round ", round, " "), 20_000)
+		}
+		after := m.Stats()
+		assert.Less(t, after.Bytes, before.Bytes*3/2, "400,000 keys came, never more than 20,000 at a time")
+		assert.Zero(t, after.Evicted, "an idle cell carries no information: nothing was forgotten")
+	})
+}
+
+func TestIdleKeysGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(t, fullWindow)
+		short, long := named(t, "short", "", PerSecond(5)), named(t, "long", "", PerHour(5))
+		for i := range fullWindow / 2 {
+			m.take(short, fmt.Sprint(i), 3)
+			m.take(long, fmt.Sprint(i), 3)
+		}
+		time.Sleep(3 * time.Second)
+		m.flood(long, "new ", fullWindow/2)
+		for i := range fullWindow / 2 {
+			assert.Equal(t, int64(2), m.remaining(long, fmt.Sprint(i)), "a key was forgotten while others were idle")
+			assert.Equal(t, int64(4), m.remaining(long, fmt.Sprint("new ", i)))
+		}
+		assert.Zero(t, m.Stats().Evicted)
+	})
+}
+
+func TestThenTheKeyNearestToIdleGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q := newMemory(t, fullWindow), mustQuota(t, PerHour(100).With(TokenBucket))
+		for i := range fullWindow {
+			m.take(q, fmt.Sprint(i), int64(10+i*7%fullWindow))
+		}
+		for evicted := range fullWindow / 2 {
+			m.take(q, fmt.Sprint("new ", evicted), 99)
+			assert.Equal(t, uint64(evicted+1), m.Stats().Evicted)
+			for i := range fullWindow {
+				used := int64(10 + i*7%fullWindow)
+				if used <= int64(10+evicted) {
+					assert.Equal(t, int64(100), m.remaining(q, fmt.Sprint(i)), "the key with %d in use is nearest to idle", used)
+				} else {
+					assert.Equal(t, 100-used, m.remaining(q, fmt.Sprint(i)), "a key with %d in use went before one with less", used)
+				}
+			}
+		}
+	})
+}
+
+func TestAKeyThatIsRefusingIsNeverForgotten(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, q := newMemory(t, fullWindow), mustQuota(t, PerHour(5).With(a))
+				other := named(t, "other", "", PerHour(1_000_000))
+				for i := range fullWindow {
+					require.True(t, m.take(q, fmt.Sprint(i), q.Capacity()))
+				}
+				for i := range 500 {
+					m.take(q, fmt.Sprint("single ", i), 1)
+					m.take(other, fmt.Sprint("other ", i), 1)
+					m.decide(Charge{q, fmt.Sprint("batch ", i), 1}, Charge{other, fmt.Sprint("batch ", i), 1}, Charge{other, fmt.Sprint("more ", i), 2})
+					m.decide(Charge{q, fmt.Sprint(i % fullWindow), 0}, Charge{other, fmt.Sprint("looked ", i), 1})
+				}
+				for i := range fullWindow {
+					require.False(t, m.take(q, fmt.Sprint(i), 1), "a flood of new keys set key %d free", i)
+				}
+				assert.Zero(t, m.Stats().Evicted)
+				assert.NotZero(t, m.Stats().Overflowed)
+			})
+		})
+	}
+}
+
+func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		inBubble(t, func() {
+			m, err := NewMemory(MemoryConfig{MaxKeys: rapid.SampledFrom([]int{1, 6, 24, 100, 3000}).Draw(rt, "MaxKeys")})
+			require.NoError(rt, err)
+			var quotas []*Quota
+			for i, a := range everyAlgorithm {
+				quotas = append(quotas, named(rt, fmt.Sprint(i), "", PerHour(3).With(a)))
+			}
+			quotas = append(quotas, named(rt, "boxed", "", PerHour(80_000_000)))
+			exhausted := map[Charge]bool{}
+			for range rapid.IntRange(1, 150).Draw(rt, "batches") {
+				var charges []Charge
+				for range rapid.IntRange(1, 4).Draw(rt, "charges") {
+					c := Charge{Quota: rapid.SampledFrom(quotas).Draw(rt, "quota"), Key: fmt.Sprint(rapid.IntRange(0, 20).Draw(rt, "key"))}
+					c.Cost = min(c.Quota.capacity, rapid.SampledFrom([]int64{0, 1, 2, c.Quota.capacity}).Draw(rt, "cost"))
+					if CheckCharges(append(charges, c)) == nil {
+						charges = append(charges, c)
+					}
+				}
+				decisions := make([]Decision, len(charges))
+				require.NoError(rt, m.Decide(t.Context(), charges, decisions))
+				for i, c := range charges {
+					at := Charge{Quota: c.Quota, Key: c.Key}
+					if exhausted[at] {
+						require.Zero(rt, decisions[i].Remaining, "an exhausted key was forgotten")
+						require.True(rt, c.Cost == 0 || !decisions[i].Allowed)
+					}
+				}
+				for _, c := range charges {
+					at := Charge{Quota: c.Quota, Key: c.Key}
+					look := make([]Decision, 1)
+					require.NoError(rt, m.Decide(t.Context(), []Charge{at}, look))
+					if look[0].Remaining == 0 {
+						exhausted[at] = true
+					}
+				}
+			}
+		})
+	})
+}
+
+// overflowing is a store whose cells are all taken by keys that are being refused.
+func overflowing(t *testing.T) memory {
+	m := newMemory(t, fullWindow)
+	q := named(t, "exhausted", "", PerHour(1))
+	for i := range fullWindow {
+		require.True(t, m.take(q, fmt.Sprint(i), 1))
+	}
+	return m
+}
+
+func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := overflowing(t)
+				silver, gold := named(t, "api", "silver", PerHour(5).With(a)), named(t, "api", "gold", PerHour(7).With(a))
+				other := named(t, "other", "", PerHour(5).With(a))
+				for _, q := range []*Quota{silver, gold, other} {
+					admitted := int64(0)
+					for i := range 50 {
+						if m.take(q, fmt.Sprint("new ", i), 1) {
+							admitted++
+						}
+					}
+					assert.Equal(t, q.Capacity(), admitted, "of all new keys of %s/%s", q.Rule(), q.Tier())
+				}
+				assert.Equal(t, uint64(150), m.Stats().Overflowed)
+
+				time.Sleep(3 * time.Hour)
+				assert.True(t, m.take(silver, "new 0", silver.Capacity()), "there is room again")
+				assert.True(t, m.take(silver, "new 1", silver.Capacity()), "and keys count apart again")
+			})
+		})
+	}
+}
+
+func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory(t, fullWindow)
+				q, kept := named(t, "api", "", PerHour(5).With(a)), named(t, "kept", "", PerHour(10).With(a))
+				require.True(t, m.take(kept, "key", kept.Capacity()-4))
+				// The kept key is far from idle, but it is found: no batch may evict it.
+				exhausted := named(t, "exhausted", "", PerHour(1))
+				for i := range fullWindow - 1 {
+					require.True(t, m.take(exhausted, fmt.Sprint(i), 1))
+				}
+				admitted := int64(0)
+				for i := range 10 {
+					d := m.decide(Charge{kept, "key", 1}, Charge{q, fmt.Sprint("new ", i), 2})
+					if d[0].Allowed && d[1].Allowed {
+						admitted++
+						continue
+					}
+					assert.True(t, d[0].Allowed, "what does not stand in the way is described as a look")
+					assert.False(t, d[1].Allowed)
+				}
+				assert.Equal(t, q.Capacity()/2, admitted)
+				assert.Equal(t, 4-admitted, m.remaining(kept, "key"))
+			})
+		})
+	}
+}
+
+func TestTwoKeysOfABatchThatShareAnOverflowCounterBothCount(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, q := overflowing(t), named(t, "api", "", PerHour(7).With(a))
+				if q.Capacity() > 7 {
+					require.True(t, m.take(q, "new", q.Capacity()-7))
+				}
+				d := m.decide(Charge{q, "a", 4}, Charge{q, "b", 4})
+				assert.True(t, d[0].Allowed, "it alone would fit, so it is a look")
+				assert.Equal(t, int64(7), d[0].Remaining)
+				assert.False(t, d[1].Allowed, "8 of 7 were admitted")
+				assert.GreaterOrEqual(t, d[1].RetryAfter, time.Microsecond)
+
+				d = m.decide(Charge{q, "a", 3}, Charge{q, "b", 2}, Charge{q, "c", 1})
+				for i := range d {
+					assert.True(t, d[i].Allowed)
+				}
+				assert.True(t, m.take(q, "d", 1))
+				assert.False(t, m.take(q, "e", 1), "6 and 1 of 7 were taken")
+			})
+		})
+	}
+}
+
+func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q := overflowing(t), named(t, "api", "", PerHour(5))
+		require.True(t, m.take(q, "new", 5))
+		require.NoError(t, m.GiveBack(t.Context(), []Charge{{q, "new", 5}}))
+		assert.False(t, m.take(q, "newer", 1), "what a shared counter holds is not one key's to give back")
+		require.NoError(t, m.Reset(t.Context(), []Charge{{q, "new", 0}}))
+		assert.False(t, m.take(q, "newer", 1))
+	})
+}
+
+func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q := newMemory(t, 1), mustQuota(t, PerHour(100))
+		var charges []Charge
+		for i := range MaxCharges {
+			charges = append(charges, Charge{q, fmt.Sprint(i), 1})
+		}
+		for _, d := range m.decide(charges...) {
+			require.True(t, d.Allowed)
+		}
+		for _, d := range m.decide(charges[3:]...) { // 122 on the shared counter, with those before
+			_ = d
+		}
+		assert.Equal(t, 3, m.Stats().Cells)
+	})
+}
+
+func TestAStoreMadeOutsideABubbleGrantsNothingInside(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			m, q := newMemory(t, 0), mustQuota(t, PerHour(5).With(a))
+			require.True(t, m.take(q, "key", q.Capacity()))
+			// In a bubble it is the year 2000.
+			synctest.Test(t, func(t *testing.T) {
+				d := memory{m.Memory, t}.decide(Charge{q, "key", 1})[0]
+				assert.False(t, d.Allowed)
+				assert.Positive(t, d.RetryAfter)
+				assert.LessOrEqual(t, d.ResetAfter, 3*time.Hour)
+				for i := range 100 { // in all shards, among them such as no time has passed in
+					key := fmt.Sprint("new ", i)
+					assert.True(t, memory{m.Memory, t}.take(q, key, q.Capacity()))
+					assert.False(t, memory{m.Memory, t}.take(q, key, 1))
+				}
+			})
+			assert.False(t, m.take(q, "key", 1))
+		})
+	}
+}
+
+func TestAClockReadBeforeAnothersDecisionStepsBackForNobody(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, q := newMemory(t, 0), mustQuota(t, PerMinute(5).With(a))
+				time.Sleep(time.Hour)
+				require.True(t, m.take(q, "key", 3))
+				before := m.decide(Charge{q, "key", 0})[0]
+
+				m.start = m.start.Add(30 * time.Minute) // as if this caller had read it then
+				assert.Equal(t, before, m.decide(Charge{q, "key", 0})[0])
+				assert.Equal(t, before, m.decide(Charge{q, "key", 0}, Charge{q, "other", 0})[0])
+				assert.True(t, m.take(q, "key", q.Capacity()-3))
+				assert.False(t, m.take(q, "key", 1))
+			})
+		})
+	}
+}
+
+func TestWhatABatchHeldInPlaceMakesRoomLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q := newMemory(t, fullWindow), mustQuota(t, PerHour(1))
+		for round := range 3 {
+			for i := range fullWindow / 2 { // both new, then both known
+				for range 2 {
+					m.decide(Charge{q, fmt.Sprint(round, "a", i), 1}, Charge{q, fmt.Sprint(round, "b", i), 1})
+				}
+			}
+			time.Sleep(2 * time.Hour)
+		}
+		assert.Zero(t, m.Stats().Overflowed, "cells of keys that are idle were not taken over")
+		assert.Zero(t, m.Stats().Evicted)
+	})
+}
+
+func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(t, 0)
+		change := func() int {
+			for _, l := range []Limit{
+				PerHour(50).With(SlidingLog), PerHour(50), PerHour(80_000_000), PerHour(50).With(TokenBucket),
+			} {
+				q := named(t, "rule", "", l)
+				for i := range 100 {
+					m.take(q, fmt.Sprint(i), 20)
+				}
+			}
+			return m.Stats().Bytes
+		}
+		change()
+		before := change()
+		for range 20 {
+			change()
+		}
+		assert.Equal(t, before, m.Stats().Bytes)
+	})
+}
+
+func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
+	m := newMemory(t, 0)
+	for i := range int64(maxTags) {
+		require.True(t, m.take(named(t, "rule", "", PerDay(i+1)), fmt.Sprint(i), 1))
+	}
+	q := named(t, "one more", "", PerDay(maxTags+1))
+	err := m.Decide(t.Context(), []Charge{{q, "key", 1}}, make([]Decision, 1))
+	require.ErrorContains(t, err, `rule "one more": the store already counts for 32000 different limits`)
+	require.NotErrorIs(t, err, ErrCharges)
+	assert.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1), "a limit it knows is fine")
+}
+
+func TestClaimIsTrueOnce(t *testing.T) {
+	m := newMemory(t, 0)
+	assert.True(t, m.Claim("a"))
+	assert.True(t, m.Claim("b"))
+	assert.False(t, m.Claim("a"))
+}

@@ -1,0 +1,191 @@
+package limiter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMemoryStartsNoGoroutine(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	m := newMemory(t, 0)
+	m.flood(mustQuota(t, perMillisecond(5)), "key ", 10_000)
+	require.NotZero(t, m.Stats().Cells)
+}
+
+// perMillisecond is a limit of events whose cells are idle soon.
+func perMillisecond(events int64) Limit { return Limit{Events: events, Per: time.Millisecond} }
+
+// What callers of one key ask and are told.
+type (
+	request struct {
+		cost int64
+		back bool
+	}
+	answer struct {
+		allowed   bool
+		remaining int64
+	}
+)
+
+// counterOf models a key under a limit while time stands still: the state is what is in use.
+func counterOf(limit int64) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return int64(0) },
+		Step: func(state, input, output any) (bool, any) {
+			used, in, out := state.(int64), input.(request), output.(answer)
+			if in.back {
+				return true, max(0, used-in.cost)
+			}
+			allowed := used+in.cost <= limit
+			if allowed {
+				used += in.cost
+			}
+			return out == answer{allowed, limit - used}, used
+		},
+		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v: %+v", input, output) },
+	}
+}
+
+func TestOneKeyIsLinearizable(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			const callers, calls = 6, 40
+			q := mustQuota(t, PerHour(9).With(a))
+			for round := range 5 {
+				history := make([][]porcupine.Operation, callers)
+				synctest.Test(t, func(t *testing.T) { // where time stands still
+					time.Sleep(time.Minute)
+					m := newMemory(t, 1+round)
+					var order atomic.Int64
+					var wg sync.WaitGroup
+					for id := range callers {
+						wg.Go(func() {
+							random := rand.New(rand.NewPCG(uint64(round), uint64(id)))
+							for range calls {
+								in := request{cost: random.Int64N(5), back: random.IntN(3) == 0}
+								c := []Charge{{q, "key", in.cost}}
+								d := make([]Decision, 1)
+								called := order.Add(1)
+								if in.back {
+									assert.NoError(t, m.GiveBack(t.Context(), c))
+								} else {
+									assert.NoError(t, m.Decide(t.Context(), c, d))
+								}
+								history[id] = append(history[id], porcupine.Operation{
+									ClientId: id, Input: in, Call: called,
+									Output: answer{d[0].Allowed, d[0].Remaining}, Return: order.Add(1),
+								})
+							}
+						})
+					}
+					wg.Wait()
+				})
+				var all []porcupine.Operation
+				for _, h := range history {
+					all = append(all, h...)
+				}
+				require.True(t, porcupine.CheckOperations(counterOf(q.Capacity()), all), "no order of the calls explains the answers")
+			}
+		})
+	}
+}
+
+func TestALinearizabilityCheckThatCanFail(t *testing.T) {
+	twice := []porcupine.Operation{
+		{ClientId: 0, Input: request{cost: 1}, Call: 1, Output: answer{true, 0}, Return: 3},
+		{ClientId: 1, Input: request{cost: 1}, Call: 2, Output: answer{true, 0}, Return: 4},
+	}
+	require.False(t, porcupine.CheckOperations(counterOf(1), twice))
+}
+
+// At the cap everything happens at once: eviction, growth, overflow and batches.
+func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
+	for _, maxKeys := range []int{1, fullWindow, 3000} {
+		t.Run(fmt.Sprint("MaxKeys ", maxKeys), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory(t, maxKeys)
+				quotas := []*Quota{
+					named(t, "a", "", PerHour(3)), named(t, "b", "", PerHour(3).With(SlidingLog)),
+					named(t, "c", "", PerHour(80_000_000)), named(t, "d", "", PerHour(3).With(TokenBucket)),
+				}
+				victim := named(t, "victim", "", PerHour(5))
+				require.True(t, m.take(victim, "key", 5))
+				var wg sync.WaitGroup
+				for id := range 8 {
+					wg.Go(func() {
+						random := rand.New(rand.NewPCG(5, uint64(id)))
+						for range 400 {
+							var charges []Charge
+							for range 1 + random.IntN(4) {
+								q := quotas[random.IntN(len(quotas))]
+								c := Charge{q, fmt.Sprint(random.IntN(5000)), random.Int64N(4)}
+								if CheckCharges(append(charges, c)) == nil {
+									charges = append(charges, c)
+								}
+							}
+							if random.IntN(20) == 0 {
+								charges = append(charges, Charge{victim, "key", 1})
+							}
+							d := make([]Decision, len(charges))
+							assert.NoError(t, m.Decide(t.Context(), charges, d))
+							if last := len(charges) - 1; charges[last].Quota == victim {
+								assert.False(t, d[last].Allowed)
+							}
+							switch random.IntN(10) {
+							case 0:
+								assert.NoError(t, m.GiveBack(t.Context(), charges[:1]))
+							case 1:
+								m.Stats()
+							}
+						}
+					})
+				}
+				wg.Wait()
+				assert.False(t, m.take(victim, "key", 1))
+				for i := range m.table.Shards() {
+					shard := m.table.Shard(i)
+					require.True(t, shard.TryLock(), "a shard was left locked")
+					shard.Unlock()
+				}
+				require.True(t, m.overflow.TryLock(), "the overflow counters were left locked")
+				m.overflow.Unlock()
+			})
+		})
+	}
+}
+
+// A limit may be used before anybody registered it, by all at once.
+func TestLimitsAreRegisteredByManyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(t, 0)
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for i := range int64(300) {
+					q, err := NewQuota("rule", "", PerHour(i+1))
+					assert.NoError(t, err)
+					d := make([]Decision, 1)
+					assert.NoError(t, m.Decide(t.Context(), []Charge{{q, fmt.Sprint(i), i + 1}}, d))
+					if d[0].Allowed {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, int64(300), admitted.Load())
+	})
+}

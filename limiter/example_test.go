@@ -1,0 +1,147 @@
+package limiter_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+func Example() {
+	mail := limiter.Must(limiter.New(limiter.Config{
+		Name:  "mail",
+		Limit: limiter.PerHour(2),
+	}))
+	for range 3 {
+		d, err := mail.Allow(context.Background(), "user:42")
+		if err != nil {
+			panic(err) // a negative cost, or a store that is away
+		}
+		fmt.Println(d.Allowed, d.Remaining)
+	}
+	// Output:
+	// true 1
+	// true 0
+	// false 0
+}
+
+func ExampleParse() {
+	for _, text := range []string{
+		"100/1m",
+		"10/s burst 20",
+		"1000/h token-bucket",
+		"1_000_000/30d",
+		"100 per minute",
+	} {
+		l, err := limiter.Parse(text)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(l.Events, "in", l.Per, "by", l.Algorithm)
+	}
+	// Output:
+	// 100 in 1m0s by sliding-window
+	// 10 in 1s by token-bucket
+	// 1000 in 1h0m0s by token-bucket
+	// 1000000 in 720h0m0s by sliding-window
+	// limiter: parse "100 per minute": it does not begin with events/period, such as 100/1m
+}
+
+func ExamplePerMinute() {
+	fmt.Println(limiter.PerMinute(100))
+	fmt.Println(limiter.PerMinute(100).WithBurst(20))
+	fmt.Println(limiter.PerMinute(100).With(limiter.SlidingLog))
+	fmt.Println(limiter.Limit{Events: 3, Per: 10 * time.Second})
+	// Output:
+	// 100/1m
+	// 100/1m token-bucket burst 20
+	// 100/1m sliding-log
+	// 3/10s
+}
+
+func ExampleLimit_Validate() {
+	l := limiter.Limit{Events: 50_000, Per: 1500 * time.Nanosecond, Algorithm: limiter.SlidingLog}
+	fmt.Println(l.Validate())
+	// Output:
+	// limiter: Per is 1.5µs: it must be a whole number of microseconds
+	// limiter: Events is 50000: sliding-log remembers every event and takes at most 10000
+}
+
+// A limit can be a flag, and an environment variable or a field of JSON or YAML
+// just so, since it is text.
+func ExampleLimit_UnmarshalText() {
+	flags := flag.NewFlagSet("server", flag.ContinueOnError)
+	var api limiter.Limit
+	flags.TextVar(&api, "api", limiter.PerMinute(100), "events per period")
+
+	err := flags.Parse([]string{"-api", "10/s burst 20"})
+	fmt.Println(api, err)
+	// Output:
+	// 10/1s token-bucket burst 20 <nil>
+}
+
+// An upload costs a unit for each megabyte. What does not fit takes nothing.
+func ExampleLimiter_AllowN() {
+	uploads := limiter.Must(limiter.New(limiter.Config{
+		Name:  "uploads",
+		Limit: limiter.PerHour(100).With(limiter.SlidingLog),
+	}))
+	for _, megabytes := range []int64{70, 40, 30, 500} {
+		d, err := uploads.AllowN(context.Background(), "user:42", megabytes)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(megabytes, d.Allowed, d.Remaining, d.RetryAfter == limiter.Never)
+	}
+	// Output:
+	// 70 true 30 false
+	// 40 false 30 false
+	// 30 true 0 false
+	// 500 false 0 true
+}
+
+// Give back what did not happen after all.
+func ExampleLimiter_GiveBack() {
+	ctx := context.Background()
+	mail := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50)}))
+
+	send := func() error { return fmt.Errorf("the server is away") }
+	if d, err := mail.Allow(ctx, "user:42"); err == nil && d.Allowed {
+		if send() != nil {
+			_ = mail.GiveBack(ctx, "user:42", 1)
+		}
+	}
+	d, _ := mail.AllowN(ctx, "user:42", 0) // a look
+	fmt.Println(d.Remaining)
+	// Output:
+	// 50
+}
+
+// Several limits are taken together, or none of them is.
+func ExampleMemory_Decide() {
+	store, err := limiter.NewMemory(limiter.MemoryConfig{MaxKeys: 100_000})
+	if err != nil {
+		panic(err)
+	}
+	perUser, _ := limiter.NewQuota("user", "", limiter.PerMinute(2))
+	perTeam, _ := limiter.NewQuota("team", "gold", limiter.PerDay(1000))
+
+	for range 3 {
+		charges := []limiter.Charge{
+			{Quota: perUser, Key: "42", Cost: 1},
+			{Quota: perTeam, Key: "7", Cost: 1},
+		}
+		decisions := make([]limiter.Decision, len(charges))
+		if err := store.Decide(context.Background(), charges, decisions); err != nil {
+			panic(err)
+		}
+		fmt.Println(decisions[0].Allowed, decisions[0].Remaining, decisions[1].Remaining)
+	}
+	// Output:
+	// true 1 999
+	// true 0 998
+	// false 0 998
+}

@@ -1,0 +1,362 @@
+package table
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// A judged is what the model knows of a cell. Its number is the cell's state, or the
+// content of its span if the cell is boxed.
+type judged struct {
+	digest   uint64
+	tag      Tag
+	idleIn   int64
+	refusing bool
+	pinned   bool
+	words    int // of its span
+}
+
+// A modelled shard is one beside a map that says what must be in it.
+type modelled struct {
+	*Shard
+	by      map[uint64]*judged // by number
+	numbers map[uint64]uint64  // by digest
+	next    uint64
+}
+
+func newModelled(maxCells int) *modelled {
+	t := New(maxCells)
+	return &modelled{Shard: t.Shard(0), by: map[uint64]*judged{}, numbers: map[uint64]uint64{}}
+}
+
+func (m *modelled) number(tag Tag, state uint64) uint64 {
+	if tag&Boxed == 0 {
+		return state
+	}
+	return uint64(m.Span(state)[0])
+}
+
+func (m *modelled) Judge(s *Shard, tag Tag, state uint64) (int64, bool) {
+	j := m.by[m.number(tag, state)]
+	return j.idleIn, j.refusing
+}
+
+// put makes a cell for a new digest, and says what it took the place of.
+func (m *modelled) put(t *rapid.T, j *judged) {
+	evicted := m.Evicted
+	before := m.within(j.digest)
+	cell, ok := m.Room(j.digest, j.tag, m)
+	if !ok {
+		require.Equal(t, before, m.within(j.digest))
+		for _, number := range before {
+			require.NotZero(t, number, "there was no room where a cell was empty")
+			in := m.by[number]
+			require.True(t, in.refusing && in.idleIn > 0 || in.pinned, "there was no room where %+v could make some", in)
+		}
+		return
+	}
+	tag, state := m.At(cell)
+	require.Equal(t, j.tag, tag)
+	require.Zero(t, state, "a new cell has a state")
+
+	lost := 0
+	for digest, number := range m.numbers {
+		if _, found := m.Find(digest); found {
+			continue
+		}
+		gone := m.by[number]
+		require.False(t, gone.pinned, "a pinned cell was taken over")
+		if gone.idleIn > 0 {
+			lost++
+			require.False(t, gone.refusing, "a refusing cell was evicted")
+			for _, other := range before {
+				in := m.by[other]
+				require.NotZero(t, other, "a live cell was evicted where one was empty")
+				require.True(t, in.pinned || in.idleIn > 0, "a live cell was evicted where one was idle")
+				require.True(t, in.pinned || in.refusing || in.idleIn >= gone.idleIn, "%+v was evicted, and %+v was nearer to idle", gone, in)
+			}
+		}
+		delete(m.by, number)
+		delete(m.numbers, digest)
+	}
+	require.Equal(t, uint64(lost), m.Evicted-evicted, "Evicted counts live cells only, and all")
+	require.LessOrEqual(t, lost, 1)
+
+	m.next++
+	state = m.next
+	if j.tag&Boxed != 0 {
+		state = m.span(j)
+	}
+	m.Set(cell, j.tag, state)
+	m.by[m.next], m.numbers[j.digest] = j, m.next
+}
+
+// span is a new span, written full of the number.
+func (m *modelled) span(j *judged) uint64 {
+	ref := m.NewSpan(j.words)
+	for i := range m.Span(ref) {
+		m.Span(ref)[i] = int64(m.next)
+	}
+	return ref
+}
+
+// within is the numbers in the cells within a digest's reach, 0 for an empty cell.
+func (m *modelled) within(digest uint64) (numbers []uint64) {
+	var r reach
+	r.explore(m.Shard, digest, allLive{})
+	for _, step := range r.steps[:r.n] {
+		l := &m.lines[step.line]
+		for c := range l.tag {
+			number := uint64(0)
+			if l.tag[c] != 0 {
+				number = m.number(l.tag[c], l.state[c])
+			}
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
+// check holds the shard to the map.
+func (m *modelled) check(t *rapid.T) {
+	live := 0
+	for at := range m.lines {
+		l := &m.lines[at]
+		for i := range l.tag {
+			if l.tag[i] != 0 {
+				live++
+			}
+		}
+	}
+	require.Equal(t, len(m.numbers), live, "a digest is in two cells, or a cell was lost or made")
+	for digest, number := range m.numbers {
+		cell, found := m.Find(digest)
+		require.True(t, found, "a digest is not found")
+		tag, state := m.At(cell)
+		j := m.by[number]
+		require.Equal(t, j.tag, tag)
+		if tag&Boxed == 0 {
+			require.Equal(t, number, state)
+			continue
+		}
+		span := m.Span(state)
+		require.GreaterOrEqual(t, len(span), j.words)
+		for _, word := range span {
+			require.Equal(t, int64(number), word, "two spans overlap")
+		}
+	}
+}
+
+func TestAShardHoldsWhatAMapHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModelled(rapid.SampledFrom([]int{1, 3, 10, 24, 30, 100, 1000}).Draw(t, "maxCells"))
+		crowded := rapid.Bool().Draw(t, "crowded") // digests that compete for few lines
+		digest := func() uint64 {
+			d := rapid.Uint64().Draw(t, "digest")
+			if crowded {
+				d = d<<62 | d>>58<<20 | d&0xff
+			}
+			return d
+		}
+		known := func() (uint64, *judged, Cell) {
+			digests := make([]uint64, 0, len(m.numbers))
+			for number := uint64(1); number <= m.next; number++ { // in one order, for rapid
+				if j := m.by[number]; j != nil {
+					digests = append(digests, j.digest)
+				}
+			}
+			if len(digests) == 0 {
+				t.Skip("nothing is known")
+			}
+			d := rapid.SampledFrom(digests).Draw(t, "known")
+			cell, found := m.Find(d)
+			require.True(t, found)
+			return m.numbers[d], m.by[m.numbers[d]], cell
+		}
+		putOne := func(t *rapid.T) {
+			j := &judged{
+				digest:   digest(),
+				tag:      Tag(rapid.SampledFrom([]int{1, 7, 3 | int(Boxed), 9 | int(Boxed)}).Draw(t, "tag")),
+				idleIn:   rapid.Int64Range(0, 5).Draw(t, "idleIn"),
+				refusing: rapid.Bool().Draw(t, "refusing"),
+				words:    rapid.IntRange(1, 40).Draw(t, "words"),
+			}
+			if _, found := m.Find(j.digest); found {
+				require.Contains(t, m.numbers, j.digest)
+				return
+			}
+			require.NotContains(t, m.numbers, j.digest, "a digest is not found")
+			m.put(t, j)
+		}
+		put := func(t *rapid.T) {
+			for range rapid.IntRange(1, 15).Draw(t, "digests") {
+				putOne(t)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"put": put, "put more": put,
+			"set": func(t *rapid.T) {
+				number, j, cell := known()
+				tag, state := m.At(cell)
+				m.next++
+				delete(m.by, number)
+				m.by[m.next], m.numbers[j.digest] = j, m.next
+				switch {
+				case tag&Boxed == 0:
+					m.Set(cell, tag, m.next)
+				case rapid.Bool().Draw(t, "unbox"):
+					m.FreeSpan(state)
+					j.tag &^= Boxed
+					m.Set(cell, j.tag, m.next)
+				default:
+					j.words = rapid.IntRange(1, 100).Draw(t, "words")
+					ref := m.span(j)
+					m.FreeSpan(state)
+					m.Set(cell, tag, ref)
+				}
+			},
+			"clear": func(t *rapid.T) {
+				number, j, cell := known()
+				if j.pinned {
+					t.Skip("pinned")
+				}
+				m.Clear(cell)
+				delete(m.by, number)
+				delete(m.numbers, j.digest)
+				_, found := m.Find(j.digest)
+				require.False(t, found)
+			},
+			"pin": func(t *rapid.T) {
+				_, j, cell := known()
+				m.Pin(cell)
+				j.pinned = true
+			},
+			"unpin": func(t *rapid.T) {
+				_, j, cell := known()
+				m.Unpin(cell)
+				j.pinned = false
+			},
+			"time passes": func(t *rapid.T) {
+				by := rapid.Int64Range(1, 5).Draw(t, "by")
+				for _, j := range m.by {
+					j.idleIn = max(0, j.idleIn-by)
+				}
+			},
+			"": m.check,
+		})
+	})
+}
+
+func TestATableIsNeverLargerThanItsMaximum(t *testing.T) {
+	for _, maxCells := range []int{1, 2, 3, 4, 100, 1000, 1024, 1025, 10_000, 100_000} {
+		table, random := New(maxCells), rand.New(rand.NewPCG(1, 1))
+		for range 3 * maxCells {
+			fill(table, random.Uint64(), live{})
+		}
+		assert.LessOrEqual(t, cells(table), maxCells+table.Shards()*cellsPerLine, "maxCells %d", maxCells)
+		assert.LessOrEqual(t, table.Shards(), maxShards)
+	}
+}
+
+func TestATableBeginsWithNoMemory(t *testing.T) {
+	table := New(1 << 31)
+	for i := range table.Shards() {
+		assert.Zero(t, table.Shard(i).Bytes())
+	}
+	_, found := table.Shard(0).Find(5)
+	assert.False(t, found)
+}
+
+// live judges all cells to be in use, and none to be refusing; refusing, all to be refusing.
+type (
+	live     struct{}
+	refusing struct{}
+)
+
+func (live) Judge(*Shard, Tag, uint64) (int64, bool)     { return 1, false }
+func (refusing) Judge(*Shard, Tag, uint64) (int64, bool) { return 1, true }
+
+// fill puts a digest into a table and reports whether there was room.
+func fill(t *Table, digest uint64, judge Judge) bool {
+	_, ok := t.Shard(t.Index(digest)).Room(digest, 1, judge)
+	return ok
+}
+
+func cells(t *Table) (n int) {
+	for i := range t.Shards() {
+		n += t.Shard(i).Cells()
+	}
+	return n
+}
+
+func size(t *Table) (n int) {
+	for i := range t.Shards() {
+		n += t.Shard(i).Bytes()
+	}
+	return n
+}
+
+// Beyond some load, a new digest finds all in reach full although the table is not. What
+// Memory says of MaxKeys is what is measured here.
+func TestATableIsNearlyFullBeforeMuchIsEvicted(t *testing.T) {
+	for _, maxCells := range []int{1000, 10_000, 1_000_000} {
+		table, random := New(maxCells), rand.New(rand.NewPCG(8, uint64(maxCells)))
+		held, lost, first := 0, 0, 0
+		var lostAt [101]float64 // in hundredths of maxCells that were put in
+		most := 0.0             // bytes for each cell in use
+		for i := range maxCells {
+			if fill(table, random.Uint64(), refusing{}) {
+				held++
+			} else if lost++; first == 0 {
+				first = held
+			}
+			if hundredth := maxCells / 100; (i+1)%hundredth == 0 {
+				lostAt[(i+1)/hundredth] = float64(lost) / float64(i+1)
+				if i > maxCells/10 {
+					most = max(most, float64(size(table))/float64(held))
+				}
+			}
+		}
+		share := float64(held) / float64(maxCells)
+		t.Logf("%9d cells: first without room at %.0f%%; without room %.2f%% of the first 60%%, %.2f%% of 70%%, %.2f%% of 80%%, %.2f%% of 90%%, %.2f%% of all; at most %.1f bytes a key",
+			maxCells, 100*float64(first)/float64(maxCells), 100*lostAt[60], 100*lostAt[70], 100*lostAt[80], 100*lostAt[90], 100*lostAt[100], most)
+		assert.Greater(t, share, 0.94, "of as many digests as there are cells")
+		assert.Less(t, lostAt[70], 0.0001)
+		assert.Less(t, lostAt[80], 0.001)
+		assert.Less(t, lostAt[90], 0.01)
+		assert.Less(t, most, 40.0)
+	}
+}
+
+// This once went on for ever: the array was not more than half full, so it kept its size.
+func TestAShardGrowsWhereNoChainHelps(t *testing.T) {
+	table, random := New(1000), rand.New(rand.NewPCG(1, 1))
+	for put := 0; put <= 2*cellsPerLine; {
+		digest := random.Uint64()
+		if first(digest, minLines) == 0 && second(digest, minLines) == 1 {
+			require.True(t, fill(table, digest, refusing{}), "there was no room in a table that could grow")
+			put++
+		}
+	}
+	require.Greater(t, cells(table), minLines*cellsPerLine)
+}
+
+func BenchmarkFind(b *testing.B) {
+	table, random := New(1_000_000), rand.New(rand.NewPCG(1, 1))
+	digests := make([]uint64, 600_000)
+	for i := range digests {
+		digests[i] = random.Uint64()
+		fill(table, digests[i], live{})
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		d := digests[i%len(digests)]
+		table.Shard(table.Index(d)).Find(d)
+		i += 7919
+	}
+}

@@ -1,0 +1,165 @@
+package limiter
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestValidateNamesEveryBadFieldAndItsValue(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, tt := range []struct {
+		name string
+		l    Limit
+		want []string // one for each problem
+	}{
+		{"the zero Limit", Limit{}, []string{"Events is 0", "Per is 0s"}},
+		{"no events", PerSecond(0), []string{"Events is 0: it must be from 1 to 1000000000000"}},
+		{"negative events", PerSecond(-5), []string{"Events is -5"}},
+		{"too many events", Limit{Events: 1e12 + 1, Per: 366 * day}, []string{"Events is 1000000000001"}},
+		{"as many events as there are", PerSecond(math.MaxInt64), []string{"Events is 9223372036854775807"}},
+		{"no period", Limit{Events: 1}, []string{"Per is 0s: it must be more than 0"}},
+		{"a negative period", Limit{Events: 1, Per: -time.Second}, []string{"Per is -1s"}},
+		{"a period too long", Limit{Events: 1, Per: 366*day + 1000}, []string{"at most 366 days"}},
+		{"the longest period", Limit{Events: 1, Per: math.MaxInt64}, []string{"at most 366 days"}},
+		{"nanoseconds", Limit{Events: 1, Per: 1500 * time.Nanosecond}, []string{"Per is 1.5µs: it must be a whole number of microseconds"}},
+		{"a rate too high", Limit{Events: 11, Per: time.Microsecond}, []string{"Events is 11 per 1µs: the rate must be at most 10 million per second"}},
+		{"a negative burst", PerSecond(1).WithBurst(-1), []string{"Burst is -1"}},
+		{"a burst too great", PerSecond(1e7).WithBurst(1e12 + 1), []string{"Burst is 1000000000001"}},
+		{"a burst that takes years", Limit{Events: 1, Per: 30 * day, Burst: 13, Algorithm: TokenBucket}, []string{"Burst is 13: at 1 per 720h0m0s it would take more than 366 days"}},
+		{"a queue that takes years", Limit{Events: 1, Per: 30 * day, Burst: 13, Algorithm: LeakyBucket}, []string{"Burst is 13"}},
+		{"a burst that overflows", Limit{Events: 1, Per: 366 * day, Burst: 1e12, Algorithm: TokenBucket}, []string{"Burst is 1000000000000: at 1 per"}},
+		{"a burst of a window", Limit{Events: 1, Per: time.Second, Burst: 2}, []string{"Burst is 2: sliding-window has no burst"}},
+		{"a burst of a fixed window", Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: FixedWindow}, []string{"fixed-window has no burst"}},
+		{"a burst of a log", Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: SlidingLog}, []string{"sliding-log has no burst"}},
+		{"an unknown algorithm", PerSecond(1).With(5), []string{"Algorithm is 5: there is no such algorithm"}},
+		{"the last unknown algorithm", PerSecond(1).With(255), []string{"Algorithm is 255"}},
+		{"a log too long", PerDay(10_001).With(SlidingLog), []string{"Events is 10001: sliding-log remembers every event and takes at most 10000"}},
+		{
+			"everything at once",
+			Limit{Events: -1, Per: 1500, Burst: -2, Algorithm: 77},
+			[]string{"Events is -1", "Per is 1.5µs", "Burst is -2", "Algorithm is 77"},
+		},
+		{
+			"a bad burst of a window without a period",
+			Limit{Events: 20_000_000, Burst: -3},
+			[]string{"Per is 0s", "Burst is -3: it must", "Burst is -3: sliding-window has no burst"},
+		},
+		{
+			"too fast and too large",
+			Limit{Events: 1e12, Per: time.Second, Burst: -1, Algorithm: SlidingLog},
+			[]string{"Burst is -1", "sliding-log has no burst"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.l.Validate()
+			require.Error(t, err)
+			lines := strings.Split(err.Error(), "\n")
+			require.Len(t, lines, len(tt.want), "%v", err)
+			for i, want := range tt.want {
+				assert.Contains(t, lines[i], want)
+				assert.True(t, strings.HasPrefix(lines[i], "limiter: "), lines[i])
+			}
+			_, err = NewQuota("rule", "", tt.l)
+			require.ErrorContains(t, err, tt.want[0], "NewQuota says what Validate says")
+			_, err = tt.l.MarshalText()
+			require.Error(t, err, "an invalid limit must not be written where it would not be read")
+		})
+	}
+}
+
+func TestValidateAcceptsTheBounds(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, l := range []Limit{
+		{Events: 1, Per: time.Microsecond},
+		{Events: 10, Per: time.Microsecond},
+		{Events: 1, Per: 366 * day},
+		{Events: 1e12, Per: 366 * day},
+		{Events: 1e12, Per: 100_000 * time.Second},
+		{Events: 1, Per: 366 * day, Algorithm: LeakyBucket},
+		{Events: 1, Per: 30 * day, Burst: 12, Algorithm: TokenBucket},
+		{Events: 10_000_000, Per: time.Second, Burst: 1e12, Algorithm: LeakyBucket},
+		{Events: 10_000, Per: 366 * day, Algorithm: SlidingLog},
+	} {
+		assert.NoError(t, l.Validate(), "%v", l)
+	}
+}
+
+func TestWithBurstMakesABucketOfTheDefaultOnly(t *testing.T) {
+	assert.Equal(t, TokenBucket, PerSecond(10).WithBurst(20).Algorithm)
+	assert.Equal(t, LeakyBucket, PerSecond(10).With(LeakyBucket).WithBurst(20).Algorithm)
+	assert.Equal(t, LeakyBucket, PerSecond(10).WithBurst(20).With(LeakyBucket).Algorithm)
+	assert.Error(t, PerSecond(10).With(FixedWindow).WithBurst(20).Validate())
+}
+
+func TestABurstDefaultsToTheEvents(t *testing.T) {
+	for _, tt := range []struct {
+		l    Limit
+		want int64
+	}{
+		{PerSecond(10), 10},
+		{PerSecond(10).With(FixedWindow), 10},
+		{PerSecond(10).With(SlidingLog), 10},
+		{PerSecond(10).With(TokenBucket), 10},
+		{PerSecond(10).WithBurst(3), 3},
+		{PerSecond(10).With(LeakyBucket), 11},
+		{PerSecond(10).With(LeakyBucket).WithBurst(3), 4},
+	} {
+		assert.Equal(t, tt.want, mustQuota(t, tt.l).Capacity(), "%v", tt.l)
+	}
+}
+
+func TestEveryGeneratedLimitIsValid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		require.NoError(t, anyLimit().Draw(t, "limit").Validate())
+	})
+}
+
+func TestEveryLimitIsEitherRefusedOrCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := Limit{
+			Events:    rapid.OneOf(rapid.Int64(), magnitude(1, math.MaxInt64)).Draw(t, "events"),
+			Per:       time.Duration(rapid.OneOf(rapid.Int64(), rapid.Map(magnitude(1, 4e13), func(n int64) int64 { return n * 1000 })).Draw(t, "per")),
+			Burst:     rapid.OneOf(rapid.Just(int64(0)), rapid.Int64(), magnitude(1, math.MaxInt64)).Draw(t, "burst"),
+			Algorithm: Algorithm(rapid.IntRange(0, 6).Draw(t, "algorithm")),
+		}
+		q, err := NewQuota("rule", "", l)
+		if err != nil {
+			require.Nil(t, q)
+			return
+		}
+		now := anyStart().Draw(t, "now")
+		s, ok := q.Take(State{}, now, q.capacity)
+		require.True(t, ok)
+		after, ok := q.Take(s, now, 1)
+		require.False(t, ok)
+		checkFuture(t, q, after, now, 1, q.Describe(after, now, 1, false))
+	})
+}
+
+func TestMulDivUpRoundsUpAndSaturates(t *testing.T) {
+	for _, tt := range []struct{ a, b, c, want int64 }{
+		{6, 7, 2, 21},
+		{6, 7, 4, 11},
+		{1, 1, math.MaxInt64, 1},
+		{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		{math.MaxInt64, 2, 1, math.MaxInt64},
+		{math.MaxInt64, math.MaxInt64, 1, math.MaxInt64},
+		{1 << 62, 4, 2, math.MaxInt64},
+	} {
+		assert.Equal(t, tt.want, mulDivUp(tt.a, tt.b, tt.c), "%d*%d/%d", tt.a, tt.b, tt.c)
+	}
+}
+
+func TestValidateJoinsErrorsThatCanBeTakenApart(t *testing.T) {
+	joined, ok := Limit{Events: -1, Burst: -1}.Validate().(interface{ Unwrap() []error })
+	require.True(t, ok)
+	require.Len(t, joined.Unwrap(), 4)
+	require.False(t, errors.Is(Limit{}.Validate(), ErrCharges))
+}

@@ -1,0 +1,93 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNewReportsEverythingAtOnce(t *testing.T) {
+	l, err := New(Config{Name: "\n", Limit: Limit{Events: -1, Burst: -1}})
+	require.Nil(t, l)
+	for _, want := range []string{"rule name", "Events is -1", "Per is 0s", "Burst is -1"} {
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestMustPanicsWithWhatIsWrong(t *testing.T) {
+	assert.PanicsWithError(t, "limiter: the rule name is empty", func() { Must(New(Config{Limit: PerSecond(1)})) })
+	assert.NotNil(t, Must(New(Config{Name: "api", Limit: PerSecond(1)})))
+}
+
+func TestLimitersOfOneStoreCountApartByTheirNames(t *testing.T) {
+	ctx := context.Background()
+	m, err := NewMemory(MemoryConfig{})
+	require.NoError(t, err)
+	mail := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
+	again := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
+	text := Must(New(Config{Name: "text", Limit: PerHour(2), Store: m}))
+	alone := Must(New(Config{Name: "mail", Limit: PerHour(2)}))
+	for _, tt := range []struct {
+		l    *Limiter
+		want int64
+	}{{mail, 1}, {again, 0}, {text, 1}, {alone, 1}} {
+		d, err := tt.l.Allow(ctx, "user")
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Equal(t, tt.want, d.Remaining)
+	}
+}
+
+func TestALimiterTakesLooksGivesBackAndResets(t *testing.T) {
+	ctx := context.Background()
+	m, err := NewMemory(MemoryConfig{})
+	require.NoError(t, err)
+	for name, store := range map[string]Store{"Memory": m, "another store": struct{ Store }{m}} {
+		l := Must(New(Config{Name: name, Limit: PerHour(5).With(FixedWindow), Store: store}))
+		remaining := func() int64 {
+			d, err := l.AllowN(ctx, "key", 0)
+			require.NoError(t, err)
+			return d.Remaining
+		}
+		d, err := l.AllowN(ctx, "key", 3)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Equal(t, int64(2), remaining(), name)
+		d, err = l.AllowN(ctx, "key", 3)
+		require.NoError(t, err, "a refusal is an answer")
+		assert.False(t, d.Allowed)
+		require.NoError(t, l.GiveBack(ctx, "key", 1))
+		assert.Equal(t, int64(3), remaining(), name)
+		require.NoError(t, l.Reset(ctx, "key"))
+		assert.Equal(t, int64(5), remaining(), name)
+
+		_, err = l.AllowN(ctx, "key", -1)
+		require.ErrorIs(t, err, ErrCharges)
+		require.ErrorIs(t, l.GiveBack(ctx, "key", -1), ErrCharges)
+	}
+}
+
+// brokenStore can't decide.
+type brokenStore struct{ Store }
+
+var errOutage = errors.New("the store is away")
+
+func (brokenStore) Decide(context.Context, []Charge, []Decision) error { return errOutage }
+
+func TestALimiterSaysThatItsStoreCouldNotDecide(t *testing.T) {
+	l := Must(New(Config{Name: "mail", Limit: PerHour(5), Store: brokenStore{}}))
+	d, err := l.Allow(context.Background(), "key")
+	require.ErrorIs(t, err, errOutage)
+	assert.False(t, d.Allowed)
+}
+
+func TestMemoryDoesNotLookAtTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	d, err := Must(New(Config{Name: "mail", Limit: PerHour(5)})).Allow(ctx, "key")
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+}

@@ -1,0 +1,419 @@
+package limitertest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+func TestASoundStorePasses(t *testing.T) {
+	for _, c := range cases {
+		failure := c.failure(t, "")
+		require.Empty(t, failure, c.name)
+	}
+}
+
+func TestAStoreWithAClockOfItsOwnPasses(t *testing.T) {
+	now := time.Date(2031, 2, 3, 4, 5, 6, 7000, time.UTC)
+	Run(t, Harness{
+		New: func(testing.TB) limiter.Store {
+			s := newFlawed("")
+			s.clock = func() time.Time { return now }
+			return s
+		},
+		Sleep: func(d time.Duration) { now = now.Add(d) },
+	})
+}
+
+func TestEveryFlawIsCaught(t *testing.T) {
+	for _, tt := range []struct{ flaw, by string }{
+		{"forgets everything", "admits exactly the limit at once"},
+		{"limits are off by one", "admits exactly the limit at once"},
+		{"every cost is 1", "admits the limit as one event of that cost"},
+		{"a refusal spends", "a refusal takes nothing and changes nothing"},
+		{"a refusal moves the clock", "a refusal takes nothing and changes nothing"},
+		{"a look spends", "an event of cost 0 looks"},
+		{"costs are 32 bits", "a cost above the limit is refused for ever and takes nothing"},
+		{"never comes back", "a long pause grants one limit and no more"},
+		{"states are floats of 32 bits", "counts exactly at the greatest limits"},
+		{"no delay", "a leaky bucket lets events out at a constant rate"},
+		{"time is in milliseconds", "RetryAfter is exact"},
+		{"RetryAfter is in seconds", "RetryAfter is exact"},
+		{"expires after half the time", "RetryAfter is exact"},
+		{"expires after half the time", "ResetAfter is exact"},
+		{"expires a little early", "ResetAfter is exact"},
+		{"NextAfter is ResetAfter", "NextAfter is exact"},
+		{"a batch is one by one", "a batch takes nothing if one charge is refused"},
+		{"a batch is one by one", "a refused batch leaves new keys as if never seen"},
+		{"a batch stops at the first refusal", "a batch takes nothing if one charge is refused"},
+		{"a batch stops at the first refusal", "every charge that stands in the way is refused"},
+		{"a refused batch describes what it did not take", "a batch takes nothing if one charge is refused"},
+		{"only the first charge is taken", "a batch takes every charge"},
+		{"an empty batch panics or fails", "a batch can be empty"},
+		{"a batch has at most ten charges", "a batch can have MaxCharges charges"},
+		{"looks stand in the way", "looks and events go together in a batch"},
+		{"all keys are one", "keys do not know of each other"},
+		{"tiers are one", "rules and tiers count apart"},
+		{"rules are one", "rules and tiers count apart"},
+		{"names are joined with a colon", "rules and tiers count apart"},
+		{"keys end at a NUL", "a key is any bytes"},
+		{"keys end after 64 bytes", "a key is any bytes"},
+		{"keys are trimmed", "a key is any bytes"},
+		{"keys are valid UTF-8", "a key is any bytes"},
+		{"keys are hashed to 16 bits", "thousands of keys are counted each"},
+		{"charges are not checked", "a batch that makes no sense is an error"},
+		{"errors are not ErrCharges", "a batch that makes no sense is an error"},
+		{"room is not checked", "decisions need as much room as there are charges"},
+		{"nothing is given back", "what is given back can be taken again"},
+		{"more is given back than taken", "no more can be given back than was taken"},
+		{"all is given back", "giving nothing back changes nothing"},
+		{"a refund is saved up", "giving back to an unknown key is harmless"},
+		{"one is given back", "a batch is given back to each of its keys"},
+		{"reset does nothing", "a reset key is as if never seen"},
+		{"reset forgets all tiers", "a reset key is as if never seen"},
+		{"a new limit begins anew", "a changed limit keeps what was used"},
+		{"a new limit reads the old state", "a changed limit keeps what was used"},
+		{"a refusal leaves the old limit's state", "a changed limit keeps what was used"},
+		{"states belong to the quota's address", "the same limit in a new quota changes nothing"},
+		{"time is in milliseconds", "decides as the quota does"},
+		{"expires after half the time", "decides as the quota does"},
+		{"a refused batch describes what it did not take", "decides as the quota does"},
+		{"reads and writes in two steps", "exactly N of many callers are admitted"},
+		{"reads and writes in two steps", "callers of different cost never take more than the limit"},
+		{"reads and writes in two steps", "exactly N of many batches are taken"},
+		{"gives back in two steps", "what callers hold never exceeds the limit"},
+	} {
+		t.Run(tt.flaw+" fails "+tt.by, func(t *testing.T) {
+			for _, c := range cases {
+				if c.name == tt.by {
+					failure := c.failure(t, tt.flaw)
+					require.NotEmpty(t, failure, "the case passed on a store with that flaw")
+					require.Contains(t, failure, c.why, "a failure says which promise was broken")
+					return
+				}
+			}
+			t.Fatalf("there is no case %q", tt.by)
+		})
+	}
+}
+
+// failure is how a store with that flaw fails the case, or empty.
+func (c testCase) failure(t *testing.T, flaw string) string {
+	if c.run != nil {
+		return failure(t, flaw, c.why, c.run)
+	}
+	for _, l := range samples {
+		if text := failure(t, flaw, c.why, func(t *trial) { c.each(t, l) }); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+func failure(t *testing.T, flaw, why string, run func(*trial)) string {
+	r := &recorder{}
+	synctest.Test(t, func(t *testing.T) {
+		r.TB = t
+		ended := make(chan struct{})
+		go func() { // since a failure ends its goroutine
+			defer close(ended)
+			defer func() {
+				if p := recover(); p != nil {
+					r.text = fmt.Sprint("panic: ", p, why)
+				}
+			}()
+			run(newTrial(r, why, newFlawed(flaw), time.Sleep))
+		}()
+		<-ended
+	})
+	return r.text
+}
+
+// A recorder keeps the failure that a case reports to it.
+type recorder struct {
+	testing.TB
+	text string
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.text = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// flawed is a sound store, but for one flaw.
+type flawed struct {
+	flaw  string
+	clock func() time.Time
+	made  time.Time
+
+	mu    sync.Mutex
+	held  map[string]held
+	saved map[string]int64
+}
+
+type held struct {
+	quota *limiter.Quota
+	state limiter.State
+	until int64
+}
+
+func newFlawed(flaw string) *flawed {
+	return &flawed{flaw: flaw, clock: time.Now, made: time.Now(), held: map[string]held{}, saved: map[string]int64{}}
+}
+
+func (s *flawed) now() int64 {
+	switch s.flaw {
+	case "time is in milliseconds":
+		return s.clock().UnixMilli() * 1000
+	case "never comes back":
+		return s.made.UnixMicro()
+	}
+	return s.clock().UnixMicro()
+}
+
+func (s *flawed) name(c limiter.Charge) string {
+	rule, tier, key := c.Quota.Rule(), c.Quota.Tier(), c.Key
+	switch s.flaw {
+	case "all keys are one":
+		key = ""
+	case "tiers are one":
+		tier = ""
+	case "rules are one":
+		rule = ""
+	case "names are joined with a colon":
+		return rule + ":" + tier + ":" + key
+	case "keys end at a NUL":
+		key, _, _ = strings.Cut(key, "\x00")
+	case "keys end after 64 bytes":
+		key = key[:min(64, len(key))]
+	case "keys are trimmed":
+		key = strings.TrimSpace(key)
+	case "keys are valid UTF-8":
+		key = strings.ToValidUTF8(key, "\ufffd")
+	case "keys are hashed to 16 bits":
+		hash := uint16(7)
+		for _, b := range []byte(key) {
+			hash = hash*31 + uint16(b)
+		}
+		key = fmt.Sprint(hash)
+	case "states belong to the quota's address":
+		rule = fmt.Sprintf("%p", c.Quota)
+	}
+	return fmt.Sprintf("%q %q %q", rule, tier, key)
+}
+
+func (s *flawed) check(charges []limiter.Charge) error {
+	err := limiter.CheckCharges(charges)
+	switch {
+	case s.flaw == "charges are not checked":
+		return nil
+	case s.flaw == "errors are not ErrCharges" && err != nil:
+		return fmt.Errorf("something is wrong: %v", err)
+	case s.flaw == "an empty batch panics or fails" && len(charges) == 0:
+		return fmt.Errorf("no charges")
+	case s.flaw == "a batch has at most ten charges" && len(charges) > 10:
+		return fmt.Errorf("too many charges")
+	}
+	return err
+}
+
+// pause lets others in between two steps, if the flaw is that there are two.
+func (s *flawed) pause(flaw string) {
+	if s.flaw == flaw {
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
+}
+
+// load is the state of a charge's key under its quota.
+func (s *flawed) load(c limiter.Charge, now int64) limiter.State {
+	if s.flaw == "forgets everything" {
+		return limiter.State{}
+	}
+	h, ok := s.held[s.name(c)]
+	if !ok || strings.HasPrefix(s.flaw, "expires") && now >= h.until {
+		return limiter.State{}
+	}
+	if h.quota.Limit() == c.Quota.Limit() || s.flaw == "a new limit reads the old state" {
+		return h.state
+	}
+	if s.flaw == "a new limit begins anew" {
+		return limiter.State{}
+	}
+	used := h.quota.Capacity() - h.quota.Describe(h.state, now, 0, true).Remaining
+	state, _ := c.Quota.Take(limiter.State{}, now, min(used, c.Quota.Capacity()))
+	if s.flaw != "a refusal leaves the old limit's state" {
+		s.save(c, state, now)
+	}
+	return state
+}
+
+func (s *flawed) save(c limiter.Charge, state limiter.State, now int64) {
+	if s.flaw == "states are floats of 32 bits" {
+		state.Level, state.Prev = int64(float32(state.Level)), int64(float32(state.Prev))
+	}
+	reset := c.Quota.Describe(state, now, 0, true).ResetAfter.Microseconds()
+	switch s.flaw {
+	case "expires after half the time":
+		reset /= 2
+	case "expires a little early":
+		reset -= 1
+	}
+	s.held[s.name(c)] = held{c.Quota, state, now + reset}
+}
+
+func (s *flawed) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if err := s.check(charges); err != nil {
+		return err
+	}
+	switch {
+	case s.flaw == "room is not checked":
+		decisions = append(decisions, make([]limiter.Decision, len(charges))...)
+	case len(decisions) != len(charges):
+		return fmt.Errorf("%w: no room", limiter.ErrCharges)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+
+	all := true
+	before, after := make([]limiter.State, len(charges)), make([]limiter.State, len(charges))
+	allowed := make([]bool, len(charges))
+	for i, c := range charges {
+		cost := c.Cost
+		switch {
+		case s.flaw == "every cost is 1":
+			cost = min(1, cost)
+		case s.flaw == "limits are off by one" && cost == 1 && s.load(c, now).Level > 0:
+			cost = 0
+		case s.flaw == "a look spends":
+			cost = max(1, cost)
+		case s.flaw == "costs are 32 bits":
+			cost = int64(int32(cost))
+		}
+		before[i] = s.load(c, now)
+		after[i], allowed[i] = c.Quota.Take(before[i], now, cost+s.saved[s.name(c)])
+		if s.flaw == "a refund is saved up" && s.saved[s.name(c)] < 0 {
+			after[i], allowed[i] = before[i], true
+		}
+		if s.flaw == "looks stand in the way" && cost == 0 && c.Quota.Describe(before[i], now, 0, true).Remaining == 0 {
+			allowed[i] = false
+		}
+		all = all && allowed[i]
+		if s.flaw == "a batch stops at the first refusal" && !all {
+			break
+		}
+	}
+	s.pause("reads and writes in two steps")
+	for i, c := range charges {
+		take := all
+		switch s.flaw {
+		case "a batch is one by one":
+			take = allowed[i]
+		case "a batch stops at the first refusal":
+			take = allowed[i]
+		case "only the first charge is taken":
+			take = all && i == 0
+		case "a refusal spends":
+			if !allowed[i] && c.Cost <= c.Quota.Capacity() {
+				rest := c.Quota.Describe(before[i], now, 0, true).Remaining
+				after[i], _ = c.Quota.Take(before[i], now, rest)
+				take = true
+			}
+		case "a refusal moves the clock":
+			take = true
+			if !allowed[i] && after[i].Last != 0 {
+				after[i].Last = now
+			}
+		}
+		if take && (c.Cost > 0 || s.flaw == "a look spends") {
+			s.save(c, after[i], now)
+		}
+		switch {
+		case all:
+			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
+		case allowed[i] && s.flaw == "a refused batch describes what it did not take":
+			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
+		case allowed[i]:
+			decisions[i] = c.Quota.Describe(before[i], now, 0, true)
+		default:
+			decisions[i] = c.Quota.Describe(before[i], now, c.Cost, false)
+		}
+		switch s.flaw {
+		case "no delay":
+			decisions[i].Delay = 0
+		case "NextAfter is ResetAfter":
+			decisions[i].NextAfter = decisions[i].ResetAfter
+		case "RetryAfter is in seconds":
+			if r := decisions[i].RetryAfter; r > 0 && r != limiter.Never {
+				decisions[i].RetryAfter = (r + time.Second - 1).Truncate(time.Second)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *flawed) GiveBack(_ context.Context, charges []limiter.Charge) error {
+	if err := s.check(charges); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for i, c := range charges {
+		cost := c.Cost
+		switch {
+		case s.flaw == "nothing is given back":
+			continue
+		case s.flaw == "one is given back" && i > 0:
+			continue
+		case s.flaw == "all is given back" && cost == 0:
+			cost = c.Quota.Capacity()
+		case s.flaw == "a refund is saved up":
+			if _, ok := s.held[s.name(c)]; !ok {
+				s.saved[s.name(c)] -= cost
+				continue
+			}
+		}
+		state := s.load(c, now)
+		s.pause("gives back in two steps")
+		state = c.Quota.GiveBack(state, now, cost)
+		if s.flaw == "more is given back than taken" && state.Level == 0 {
+			state.Level = -cost
+		}
+		s.save(c, state, now)
+	}
+	return nil
+}
+
+func (s *flawed) Reset(_ context.Context, charges []limiter.Charge) error {
+	if err := s.check(charges); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range charges {
+		switch s.flaw {
+		case "reset does nothing":
+		case "reset forgets all tiers":
+			for name := range s.held {
+				if strings.HasPrefix(name, fmt.Sprintf("%q ", c.Quota.Rule())) && strings.HasSuffix(name, fmt.Sprintf(" %q", c.Key)) {
+					delete(s.held, name)
+				}
+			}
+		default:
+			delete(s.held, s.name(c))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package limitertest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// keys are about who is told from whom.
+var keys = []testCase{
+	{
+		name: "keys do not know of each other",
+		why:  "What one caller does changes nothing for another.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(l)
+			t.take(q, "calm", 1)
+			before := t.look(q, "calm")
+			t.take(q, "busy", q.Capacity())
+			t.refuse(q, "busy", 1)
+			t.refuse(q, "busy", q.Capacity()+1)
+			t.giveBack(limiter.Charge{Quota: q, Key: "busy", Cost: 1})
+			t.reset(limiter.Charge{Quota: q, Key: "busy"})
+			t.take(q, "busy", 2)
+			if after := t.look(q, "calm"); after != before {
+				t.broken("while another key was used, given back to and reset, one under %v went from %+v to %+v", l, before, after)
+			}
+		},
+	},
+	{
+		name: "rules and tiers count apart",
+		why:  "The rule's name, the tier's name and the key all tell counters apart, and do not run into each other.",
+		each: func(t *trial, l limiter.Limit) {
+			var charges []limiter.Charge
+			for _, names := range [][3]string{
+				{"a", "", "k"}, {"b", "", "k"}, {"a", "a", "k"}, {"a", "b", "k"}, {"b", "a", "k"},
+				{"ab", "", "k"}, {"a", "", "bk"}, {"ab", "c", "k"}, {"a", "bc", "k"}, {"abc", "", "k"},
+				{"a", "", "b:k"}, {"a:b", "", "k"}, {"a", "b", ":k"}, {"a/b", "", "k"}, {"a", "b", "/k"}, {"a", "", "b/k"},
+				{"a", "", ""}, {"a", "k", ""}, {"ak", "", ""}, {"a", "", "\x00k"}, {"A", "", "k"}, {"a", "", "K"},
+				{"a", "", "a"}, {"{a}", "", "k"}, {"a", "{k}", ""}, {"a|b", "", "k"}, {"a", "", "|b|k"},
+			} {
+				charges = append(charges, limiter.Charge{Quota: t.named(names[0], names[1], l), Key: names[2], Cost: 1})
+			}
+			t.distinct(charges)
+		},
+	},
+	{
+		name: "a key is any bytes",
+		why:  "A key is looked up by all of its bytes, whatever they are and however many: hash it if the store's own keys are limited.",
+		run: func(t *trial) {
+			q := t.quota(samples[0])
+			long := strings.Repeat("k", 64<<10)
+			var charges []limiter.Charge
+			for _, key := range []string{
+				"", " ", "  ", "\x00", "\x00\x00", "a", "a\x00", "\x00a", "a\x00b", "a\n", "a\r\n", "A", "a ", " a",
+				"\xff", "\xfe\xff", "\xc3\x28", "\ufffd", "é", "e\u0301", "{", "}", "{}", "{a}", "{a}b", "{b}a", "a:b", "a::b",
+				"*", "?", "[a]", "%", "%s", `\`, `"`, "'", "');--", "${a}", "nil", "null", "0", "00",
+				long, long + "k", long[1:], "x" + long[1:], long[1:] + "x",
+				long[:64], long[:63] + "x", long[:255], long[:256], long[:257], long[:4096], long[:4095] + "x",
+			} {
+				charges = append(charges, limiter.Charge{Quota: q, Key: key, Cost: 1})
+			}
+			t.distinct(charges)
+		},
+	},
+	{
+		name: "thousands of keys are counted each",
+		why:  "A key is only mistaken for another if a hash of fewer than 64 good bits stands for it.",
+		run: func(t *trial) {
+			q := t.quota(samples[1])
+			for round := range int64(2) {
+				for i := range 3000 {
+					if d := t.take(q, fmt.Sprint("key ", i), 1); d.Remaining != q.Capacity()-1-round {
+						t.broken("event %d of key %d left %d, want %d", round+1, i, d.Remaining, q.Capacity()-1-round)
+					}
+				}
+			}
+		},
+	},
+}
+
+// distinct takes 1 for the first charge, 2 for the second and so on, wrapping around,
+// and then sees that each has exactly its own left.
+func (t *trial) distinct(charges []limiter.Charge) {
+	t.Helper()
+	cost := func(i int, q *limiter.Quota) int64 { return int64(i)%q.Capacity() + 1 }
+	for i, c := range charges {
+		d := t.look(c.Quota, c.Key)
+		if d.Remaining != d.Limit {
+			t.broken("%s was never charged, and %d of %d remain: it is taken for another key", describe(charges[i:i+1]), d.Remaining, d.Limit)
+		}
+		t.take(c.Quota, c.Key, cost(i, c.Quota))
+	}
+	for i, c := range charges {
+		d := t.look(c.Quota, c.Key)
+		if want := c.Quota.Capacity() - cost(i, c.Quota); d.Remaining != want {
+			t.broken("%d were taken for %s, and %d of %d remain, want %d: it is taken for another key",
+				cost(i, c.Quota), describe(charges[i:i+1]), d.Remaining, d.Limit, want)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package limitertest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// mistakes are about batches that make no sense.
+var mistakes = []testCase{
+	{
+		name: "a batch that makes no sense is an error",
+		why:  "Decide, GiveBack and Reset begin with limiter.CheckCharges, before they touch anything.",
+		run: func(t *trial) {
+			q := t.quota(samples[0])
+			gold := t.named("rule", "gold", samples[0])
+			again := t.quota(samples[1]) // the same counters, under a new limit
+			good := limiter.Charge{Quota: q, Key: "key", Cost: 1}
+
+			long := []limiter.Charge{good}
+			for i := range limiter.MaxCharges {
+				long = append(long, limiter.Charge{Quota: q, Key: fmt.Sprint("key ", i), Cost: 1})
+			}
+			for _, bad := range []struct {
+				name    string
+				charges []limiter.Charge
+			}{
+				{"no quota", []limiter.Charge{good, {Key: "key", Cost: 1}}},
+				{"no quota, alone", []limiter.Charge{{Key: "key", Cost: 1}}},
+				{"a negative cost", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: -1}}},
+				{"a negative cost, alone", []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}},
+				{"the most negative cost", []limiter.Charge{{Quota: q, Key: "key", Cost: -1 << 63}}},
+				{"one key charged twice", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: 1}, {Quota: q, Key: "key", Cost: 2}}},
+				{"one key charged twice, through two quotas", []limiter.Charge{good, {Quota: again, Key: "key", Cost: 1}}},
+				{"more than MaxCharges", long},
+			} {
+				err := t.store.Decide(t.Context(), bad.charges, make([]limiter.Decision, len(bad.charges)))
+				t.mistaken("Decide", bad.name, err)
+				t.mistaken("GiveBack", bad.name, t.store.GiveBack(t.Context(), bad.charges))
+				t.mistaken("Reset", bad.name, t.store.Reset(t.Context(), bad.charges))
+				t.remaining(q, "key", q.Capacity(), "after a batch with "+bad.name)
+				t.remaining(gold, "key", q.Capacity(), "after a batch with "+bad.name)
+			}
+
+			t.take(q, "key", 3)
+			t.mistaken("GiveBack", "a negative cost", t.store.GiveBack(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}))
+			t.mistaken("Reset", "one key twice", t.store.Reset(t.Context(), []limiter.Charge{good, good}))
+			t.remaining(q, "key", q.Capacity()-3, "after mistaken calls")
+		},
+	},
+	{
+		name: "decisions need as much room as there are charges",
+		why:  "A decision that nobody can read is no decision: return an error that wraps limiter.ErrCharges.",
+		run: func(t *trial) {
+			q := t.quota(samples[0])
+			charges := []limiter.Charge{{Quota: q, Key: "a", Cost: 1}, {Quota: q, Key: "b", Cost: 1}}
+			for _, room := range []int{0, 1, 3} {
+				t.mistaken("Decide", fmt.Sprintf("2 charges and room for %d decisions", room),
+					t.store.Decide(t.Context(), charges, make([]limiter.Decision, room)))
+			}
+			t.mistaken("Decide", "a charge and no room", t.store.Decide(t.Context(), charges[:1], nil))
+			t.mistaken("Decide", "no charge and room for one", t.store.Decide(t.Context(), nil, make([]limiter.Decision, 1)))
+			for _, c := range charges {
+				t.remaining(q, c.Key, q.Capacity(), "after an error")
+			}
+		},
+	},
+}
+
+// mistaken fails unless err wraps ErrCharges.
+func (t *trial) mistaken(method, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, limiter.ErrCharges) {
+		t.broken("%s of %s returned %v, want an error that wraps limiter.ErrCharges", method, what, err)
+	}
+}

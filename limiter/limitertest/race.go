@@ -1,0 +1,151 @@
+package limitertest
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// callers is how many goroutines call the store at once in a race.
+const callers = 16
+
+// races are about many callers at once. A store that reads, decides and writes in more
+// than one step is caught by them, if not at the first run; and go test -race helps.
+var races = []testCase{
+	{
+		name: "exactly N of many callers are admitted",
+		why:  "Of M who ask at once N are admitted, never one more: finding, deciding and writing are one step.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(scaled(l, 100))
+			var admitted atomic.Int64
+			t.race(20, func(ctx context.Context, _ *rand.Rand) error {
+				d, err := t.try(ctx, limiter.Charge{Quota: q, Key: "key", Cost: 1})
+				if d[0].Allowed {
+					admitted.Add(1)
+				}
+				return err
+			})
+			if n := admitted.Load(); n != q.Capacity() {
+				t.broken("%d of %d callers were admitted at once under %v, want %d", n, 20*callers, q.Limit(), q.Capacity())
+			}
+			t.remaining(q, "key", 0, "after a race for all")
+		},
+	},
+	{
+		name: "callers of different cost never take more than the limit",
+		why:  "What was admitted adds up to what is missing.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(scaled(l, 100))
+			var taken atomic.Int64
+			t.race(20, func(ctx context.Context, random *rand.Rand) error {
+				cost := random.Int64N(7)
+				d, err := t.try(ctx, limiter.Charge{Quota: q, Key: "key", Cost: cost})
+				if d[0].Allowed {
+					taken.Add(cost)
+				}
+				return err
+			})
+			t.remaining(q, "key", q.Capacity()-taken.Load(), "after a race of different costs")
+		},
+	},
+	{
+		name: "exactly N of many batches are taken",
+		why:  "All or nothing holds in a race too, whatever keys the batches share and in whatever order they name them. A case that never ends is a deadlock: take locks in one order.",
+		each: func(t *trial, l limiter.Limit) {
+			shared := t.named("shared", "", scaled(l, 60))
+			wide := t.named("wide", "", limiter.PerHour(1000))
+			names := []string{"a", "b", "c", "d", "e"}
+			taken := make([]atomic.Int64, len(names))
+			var admitted atomic.Int64
+			t.race(15, func(ctx context.Context, random *rand.Rand) error {
+				charges := []limiter.Charge{{Quota: shared, Key: "key", Cost: 1}}
+				picked := random.Perm(len(names))[:3]
+				for _, i := range picked {
+					charges = append(charges, limiter.Charge{Quota: wide, Key: names[i], Cost: int64(i)})
+				}
+				random.Shuffle(len(charges), func(i, j int) { charges[i], charges[j] = charges[j], charges[i] })
+				decisions, err := t.try(ctx, charges...)
+				for _, d := range decisions {
+					if !d.Allowed {
+						return err
+					}
+				}
+				admitted.Add(1)
+				for _, i := range picked {
+					taken[i].Add(int64(i))
+				}
+				return err
+			})
+			if n := admitted.Load(); n != shared.Capacity() {
+				t.broken("%d of %d batches were taken at once under %v, want %d", n, 15*callers, shared.Limit(), shared.Capacity())
+			}
+			for i, name := range names {
+				t.remaining(wide, name, wide.Capacity()-taken[i].Load(), "after a race of batches")
+			}
+		},
+	},
+	{
+		name: "what callers hold never exceeds the limit",
+		why:  "Giving back and taking are one step each: a unit that is given back is not given twice.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(l)
+			var held, most atomic.Int64
+			t.race(40, func(ctx context.Context, _ *rand.Rand) error {
+				charge := limiter.Charge{Quota: q, Key: "key", Cost: 1}
+				d, err := t.try(ctx, charge)
+				if err != nil || !d[0].Allowed {
+					return err
+				}
+				now := held.Add(1)
+				for {
+					if before := most.Load(); now <= before || most.CompareAndSwap(before, now) {
+						break
+					}
+				}
+				held.Add(-1)
+				return t.store.GiveBack(ctx, []limiter.Charge{charge})
+			})
+			if n := most.Load(); n > q.Capacity() {
+				t.broken("%d units were held at once under %v, want at most %d", n, l, q.Capacity())
+			}
+			t.remaining(q, "key", q.Capacity(), "after all was given back")
+		},
+	},
+}
+
+// try is decide for a goroutine of a race, which must not end the case.
+func (t *trial) try(ctx context.Context, charges ...limiter.Charge) ([]limiter.Decision, error) {
+	decisions := make([]limiter.Decision, len(charges))
+	err := t.store.Decide(ctx, charges, decisions)
+	return decisions, err
+}
+
+// race calls f so many times in each of many goroutines, all set off together.
+func (t *trial) race(times int, f func(ctx context.Context, random *rand.Rand) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make(chan error, callers)
+	start := make(chan struct{})
+	for i := range callers {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 3))
+			<-start
+			for range times {
+				if err := f(t.Context(), random); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	select {
+	case err := <-errs:
+		t.broken("one of %d callers at once got the error %q, want none", callers, err)
+	default:
+	}
+}

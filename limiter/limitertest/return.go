@@ -1,0 +1,103 @@
+package limitertest
+
+import (
+	"math"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// returns are about units that are given back, and keys that are forgotten.
+var returns = []testCase{
+	{
+		name: "what is given back can be taken again",
+		why:  "GiveBack is for events that did not happen after all.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(l)
+			t.take(q, "key", q.Capacity())
+			t.refuse(q, "key", 2)
+			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 2})
+			t.remaining(q, "key", 2, "after 2 were given back")
+			t.take(q, "key", 2)
+			t.refuse(q, "key", 1)
+		},
+	},
+	{
+		name: "no more can be given back than was taken",
+		why:  "More than the limit never remain, and nothing is saved up for later: use Quota.GiveBack.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(l)
+			for _, n := range []int64{2, 3, q.Capacity(), q.Capacity() + 1, 1 << 53, math.MaxInt64} {
+				t.take(q, "key", 2)
+				t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: n})
+				t.remaining(q, "key", q.Capacity(), "after more was given back than taken")
+			}
+			t.take(q, "key", q.Capacity())
+			t.refuse(q, "key", 1)
+		},
+	},
+	{
+		name: "giving nothing back changes nothing",
+		why:  "Cost 0 of GiveBack is 0 units, not all of them and not one.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(l)
+			before := t.take(q, "key", 3)
+			t.giveBack(limiter.Charge{Quota: q, Key: "key"})
+			t.remaining(q, "key", before.Remaining, "after 0 were given back")
+		},
+	},
+	{
+		name: "giving back to an unknown key is harmless",
+		why:  "A key that has nothing to get back, or was forgotten in between, gets nothing.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(l)
+			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 3})
+			t.remaining(q, "key", q.Capacity(), "after 3 were given back to a new key")
+			t.take(q, "key", q.Capacity())
+			t.refuse(q, "key", 1)
+
+			t.sleep(t.look(q, "key").ResetAfter)
+			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 3})
+			t.take(q, "key", q.Capacity())
+			t.refuse(q, "key", 1)
+		},
+	},
+	{
+		name: "a batch is given back to each of its keys",
+		why:  "Every charge of GiveBack gets its own Cost back, to its own key only.",
+		run: func(t *trial) {
+			charges := t.mixed("rule")
+			t.decide(charges...)
+			before := t.looks(charges)
+			t.decide(charges...)
+			t.giveBack(append(charges, limiter.Charge{Quota: t.quota(samples[0]), Key: "unknown", Cost: 1})...)
+			for i, d := range t.looks(charges) {
+				if d.Remaining != before[i].Remaining {
+					t.broken("under %v %d remain after %d were taken and given back, want %d",
+						charges[i].Quota.Limit(), d.Remaining, charges[i].Cost, before[i].Remaining)
+				}
+			}
+		},
+	},
+	{
+		name: "a reset key is as if never seen",
+		why:  "Reset forgets all about a key, under the charge's rule and tier only. Its Cost means nothing.",
+		each: func(t *trial, l limiter.Limit) {
+			q, gold := t.quota(l), t.named("rule", "gold", l)
+			fresh := t.look(q, "key")
+			t.take(q, "key", q.Capacity())
+			t.take(q, "other", 3)
+			t.take(gold, "key", 3)
+			t.reset(
+				limiter.Charge{Quota: q, Key: "key", Cost: 1},
+				limiter.Charge{Quota: q, Key: "never seen"},
+			)
+			if d := t.look(q, "key"); d != fresh {
+				t.broken("under %v a key that was reset looks %+v, want %+v", l, d, fresh)
+			}
+			t.remaining(q, "other", q.Capacity()-3, "for another key")
+			t.remaining(gold, "key", q.Capacity()-3, "in another tier")
+			t.take(q, "key", q.Capacity())
+			t.refuse(q, "key", 1)
+		},
+	},
+}

@@ -1,0 +1,147 @@
+package limitertest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// samples are limits to try each promise on: one for each algorithm, with a rate that
+// is no whole number of microseconds, and small enough to be exhausted one by one.
+var samples = []limiter.Limit{
+	{Events: 7, Per: 10 * time.Second, Algorithm: limiter.SlidingWindow},
+	{Events: 7, Per: 10 * time.Second, Burst: 5, Algorithm: limiter.TokenBucket},
+	{Events: 7, Per: 10 * time.Second, Burst: 4, Algorithm: limiter.LeakyBucket},
+	{Events: 7, Per: 10 * time.Second, Algorithm: limiter.FixedWindow},
+	{Events: 7, Per: 10 * time.Second, Algorithm: limiter.SlidingLog},
+}
+
+// tick is the resolution of every duration in a decision.
+const tick = time.Microsecond
+
+// A trial is one case being tried on one store.
+type trial struct {
+	testing.TB
+	store limiter.Store
+	why   string
+	sleep func(time.Duration)
+}
+
+func newTrial(tb testing.TB, why string, store limiter.Store, sleep func(time.Duration)) *trial {
+	t := &trial{TB: tb, store: store, why: why, sleep: sleep}
+	t.sleep(3_456_789 * tick) // not to begin where a window does
+	return t
+}
+
+// broken ends the case: what was seen is not what the promise says.
+func (t *trial) broken(format string, args ...any) {
+	t.Helper()
+	t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), t.why)
+}
+
+// quota is l under the rule name that most cases use.
+func (t *trial) quota(l limiter.Limit) *limiter.Quota {
+	t.Helper()
+	return t.named("rule", "", l)
+}
+
+func (t *trial) named(rule, tier string, l limiter.Limit) *limiter.Quota {
+	t.Helper()
+	q, err := limiter.NewQuota(rule, tier, l)
+	if err != nil {
+		t.Fatalf("limitertest: NewQuota(%q, %q, %v): %v", rule, tier, l, err)
+	}
+	return q
+}
+
+// decide is the answers to a batch, whose error has to be nil.
+func (t *trial) decide(charges ...limiter.Charge) []limiter.Decision {
+	t.Helper()
+	decisions := make([]limiter.Decision, len(charges))
+	if err := t.store.Decide(t.Context(), charges, decisions); err != nil {
+		t.broken("Decide(%s) returned error %q, want none", describe(charges), err)
+	}
+	return decisions
+}
+
+// ask is the answer to one charge.
+func (t *trial) ask(q *limiter.Quota, key string, cost int64) limiter.Decision {
+	t.Helper()
+	return t.decide(limiter.Charge{Quota: q, Key: key, Cost: cost})[0]
+}
+
+// look is the answer to one of cost 0.
+func (t *trial) look(q *limiter.Quota, key string) limiter.Decision {
+	t.Helper()
+	d := t.ask(q, key, 0)
+	if !d.Allowed {
+		t.broken("cost 0 under %v: Allowed is false: a look is always allowed", q.Limit())
+	}
+	return d
+}
+
+// take asks for what has to be admitted.
+func (t *trial) take(q *limiter.Quota, key string, cost int64) limiter.Decision {
+	t.Helper()
+	d := t.ask(q, key, cost)
+	if !d.Allowed {
+		t.broken("cost %d under %v was refused, want admitted: %+v", cost, q.Limit(), d)
+	}
+	if d.RetryAfter != 0 {
+		t.broken("cost %d under %v was admitted with RetryAfter %v, want 0", cost, q.Limit(), d.RetryAfter)
+	}
+	return d
+}
+
+// refuse asks for what has to be refused.
+func (t *trial) refuse(q *limiter.Quota, key string, cost int64) limiter.Decision {
+	t.Helper()
+	d := t.ask(q, key, cost)
+	if d.Allowed {
+		t.broken("cost %d under %v was admitted, want refused: %+v", cost, q.Limit(), d)
+	}
+	if d.RetryAfter < tick {
+		t.broken("cost %d under %v was refused with RetryAfter %v, want at least 1µs", cost, q.Limit(), d.RetryAfter)
+	}
+	return d
+}
+
+// remaining fails unless that many units remain.
+func (t *trial) remaining(q *limiter.Quota, key string, want int64, after string) {
+	t.Helper()
+	if d := t.look(q, key); d.Remaining != want {
+		t.broken("under %v %d of %d remain %s, want %d", q.Limit(), d.Remaining, d.Limit, after, want)
+	}
+}
+
+func (t *trial) giveBack(charges ...limiter.Charge) {
+	t.Helper()
+	if err := t.store.GiveBack(t.Context(), charges); err != nil {
+		t.broken("GiveBack(%s) returned error %q, want none", describe(charges), err)
+	}
+}
+
+func (t *trial) reset(charges ...limiter.Charge) {
+	t.Helper()
+	if err := t.store.Reset(t.Context(), charges); err != nil {
+		t.broken("Reset(%s) returned error %q, want none", describe(charges), err)
+	}
+}
+
+// describe writes charges for a failure text, each as rule/tier[key]*cost.
+func describe(charges []limiter.Charge) string {
+	text := ""
+	for i, c := range charges {
+		if i > 0 {
+			text += ", "
+		}
+		rule := "no quota"
+		if c.Quota != nil {
+			rule = c.Quota.Rule() + "/" + c.Quota.Tier()
+		}
+		text += fmt.Sprintf("%s[%.20q]*%d", rule, c.Key, c.Cost)
+	}
+	return text
+}

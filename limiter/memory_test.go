@@ -1,0 +1,23 @@
+package limiter_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/limitertest"
+)
+
+func newMemory(tb testing.TB, c limiter.MemoryConfig) *limiter.Memory {
+	tb.Helper()
+	m, err := limiter.NewMemory(c)
+	require.NoError(tb, err)
+	return m
+}
+
+func TestMemoryKeepsAStoresPromises(t *testing.T) {
+	limitertest.Run(t, limitertest.Harness{
+		New: func(t testing.TB) limiter.Store { return newMemory(t, limiter.MemoryConfig{}) },
+	})
+}

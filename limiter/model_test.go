@@ -1,0 +1,252 @@
+package limiter
+
+import (
+	"math/big"
+	"sort"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// A model is an algorithm written down from its definition, in exact fractions and
+// without a thought for speed. What a decision says follows from room alone.
+type model struct {
+	capacity int64
+	last     int64 // the time of the last change
+	room     func(t int64) *big.Rat
+	add      func(t, n int64) // n is negative for what is given back
+	delay    func(t int64) *big.Rat
+}
+
+func newModel(q *Quota) *model {
+	switch q.limit.Algorithm {
+	case TokenBucket:
+		return bucketModel(q, q.limit.burst())
+	case LeakyBucket:
+		m := bucketModel(q, q.limit.burst()+1)
+		m.delay = func(t int64) *big.Rat {
+			queue := new(big.Rat).Sub(whole(m.capacity), m.room(t))
+			return queue.Quo(queue, big.NewRat(q.refill, q.unit))
+		}
+		return m
+	case FixedWindow:
+		return windowModel(q, func(int64) *big.Rat { return new(big.Rat) })
+	case SlidingWindow:
+		per := q.limit.Per.Microseconds()
+		return windowModel(q, func(into int64) *big.Rat { return big.NewRat(per-into, per) })
+	default:
+		return logModel(q)
+	}
+}
+
+// bucketModel leaks at the compiled rate; that this is the rate asked for is another test.
+func bucketModel(q *Quota, capacity int64) *model {
+	m := &model{capacity: capacity}
+	rate := big.NewRat(q.refill, q.unit)
+	level := new(big.Rat)
+	at := func(t int64) *big.Rat {
+		leaked := new(big.Rat).Mul(rate, whole(t-m.last))
+		return notNegative(leaked.Sub(level, leaked))
+	}
+	m.room = func(t int64) *big.Rat { return new(big.Rat).Sub(whole(capacity), at(t)) }
+	m.add = func(t, n int64) { level = notNegative(new(big.Rat).Add(at(t), whole(n))) }
+	return m
+}
+
+// windowModel counts in windows, and weighs the one before by share(how far into this one).
+func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
+	m := &model{capacity: q.limit.Events}
+	per := q.limit.Per.Microseconds()
+	counts := map[int64]int64{}
+	m.room = func(t int64) *big.Rat {
+		before := new(big.Rat).Mul(whole(counts[t/per-1]), share(t%per))
+		room := whole(m.capacity - counts[t/per])
+		return room.Sub(room, before)
+	}
+	m.add = func(t, n int64) {
+		if counts[t/per] += n; counts[t/per] < 0 {
+			// More comes back than this window has: the rest is the last one's.
+			counts[t/per-1] = max(0, counts[t/per-1]+counts[t/per])
+			counts[t/per] = 0
+		}
+	}
+	return m
+}
+
+func logModel(q *Quota) *model {
+	m := &model{capacity: q.limit.Events}
+	per := q.limit.Per.Microseconds()
+	var log []int64
+	m.room = func(t int64) *big.Rat {
+		room := m.capacity
+		for _, event := range log {
+			if event+per > t {
+				room--
+			}
+		}
+		return whole(room)
+	}
+	m.add = func(t, n int64) {
+		for ; n > 0; n-- {
+			log = append(log, t)
+		}
+		for ; n < 0 && len(log) > 0 && log[len(log)-1]+per > t; n++ {
+			log = log[:len(log)-1]
+		}
+	}
+	return m
+}
+
+// remaining is how many whole units there is room for. A clock that is behind has to catch up.
+func (m *model) remaining(now int64) int64 {
+	return floor(m.room(max(now, m.last)))
+}
+
+func (m *model) take(now, cost int64) bool {
+	if cost > m.remaining(now) {
+		return cost == 0
+	}
+	if cost > 0 {
+		now = max(now, m.last)
+		m.add(now, cost)
+		m.last = now
+	}
+	return true
+}
+
+func (m *model) giveBack(now, n int64) {
+	if n > 0 {
+		now = max(now, m.last)
+		m.add(now, -min(n, m.capacity))
+		m.last = now
+	}
+}
+
+// decide is a whole decision. What it says of the future is found by trying.
+func (m *model) decide(now, cost int64) Decision {
+	var delay time.Duration
+	if m.delay != nil {
+		delay = ceil(m.delay(max(now, m.last)))
+	}
+	d := Decision{Allowed: m.take(now, cost), Limit: m.capacity, Remaining: m.remaining(now)}
+	after := func(units int64) time.Duration {
+		return first(func(wait int64) bool { return m.remaining(now+wait) >= units })
+	}
+	if d.Remaining < d.Limit {
+		d.NextAfter = after(d.Remaining + 1)
+		d.ResetAfter = after(d.Limit)
+	}
+	switch {
+	case d.Allowed:
+		d.Delay = delay
+	case cost > m.capacity:
+		d.RetryAfter = Never
+	default:
+		d.RetryAfter = after(cost)
+	}
+	return d
+}
+
+// first is the first microsecond at which something comes true that then stays true.
+func first(true func(wait int64) bool) time.Duration {
+	end := 1
+	for !true(int64(end)) {
+		end *= 2
+	}
+	return micros(int64(sort.Search(end, func(wait int) bool { return true(int64(wait)) })))
+}
+
+func whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }
+
+func ceil(r *big.Rat) time.Duration {
+	n := new(big.Int).Sub(new(big.Int).Add(r.Num(), r.Denom()), big.NewInt(1))
+	return micros(n.Div(n, r.Denom()).Int64())
+}
+
+func notNegative(r *big.Rat) *big.Rat {
+	if r.Sign() < 0 {
+		return new(big.Rat)
+	}
+	return r
+}
+
+// anyLimit draws from all valid limits, of every order of magnitude.
+func anyLimit(algorithms ...Algorithm) *rapid.Generator[Limit] {
+	if len(algorithms) == 0 {
+		algorithms = everyAlgorithm
+	}
+	return rapid.Custom(func(t *rapid.T) Limit {
+		l := Limit{Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm")}
+		per := magnitude(1, maxPeriod.Microseconds()).Draw(t, "per")
+		if rapid.Bool().Draw(t, "round") {
+			per = rapid.SampledFrom([]int64{1e6, 6e7, 3.6e9, 8.64e10}).Draw(t, "unit")
+		}
+		l.Per = micros(per)
+		most := min(maxEvents, maxRate*per)
+		if l.Algorithm == SlidingLog {
+			most = min(most, 60) // beyond, the model takes too long
+		}
+		l.Events = magnitude(1, most).Draw(t, "events")
+		if a, _ := l.Algorithm.lookup(); a.bursts && rapid.Bool().Draw(t, "bursts") {
+			// As many as come back in 366 days, rounded down.
+			back := new(big.Int).Mul(big.NewInt(l.Events), big.NewInt(maxPeriod.Microseconds()))
+			back.Div(back, big.NewInt(per))
+			most := int64(maxEvents)
+			if back.IsInt64() {
+				most = min(most, back.Int64())
+			}
+			l.Burst = magnitude(1, most).Draw(t, "burst")
+		}
+		return l
+	})
+}
+
+// magnitude draws from low to high with every number of bits equally likely.
+func magnitude(low, high int64) *rapid.Generator[int64] {
+	return rapid.Custom(func(t *rapid.T) int64 {
+		top := high
+		for bits := rapid.IntRange(0, 62).Draw(t, "halvings"); bits > 0 && top/2 >= low; bits-- {
+			top /= 2
+		}
+		return rapid.Int64Range(max(low, top/2), top).Draw(t, "value")
+	})
+}
+
+var everyAlgorithm = []Algorithm{SlidingWindow, TokenBucket, LeakyBucket, FixedWindow, SlidingLog}
+
+// anyCost draws a cost that matters to a key of which so many units remain.
+func anyCost(capacity, remaining int64) *rapid.Generator[int64] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]int64{0, 1, 1, 1, 2}),
+		rapid.SampledFrom([]int64{remaining, remaining + 1, capacity, capacity + 1}),
+		magnitude(1, capacity),
+	)
+}
+
+// anyStep draws how the clock moves: not at all, a little, to where d says that
+// something happens or just before, far, or back.
+func anyStep(q *Quota, d Decision) *rapid.Generator[int64] {
+	retry := d.RetryAfter
+	if retry == Never {
+		retry = 0
+	}
+	window := q.Window().Microseconds()
+	return rapid.OneOf(
+		rapid.SampledFrom([]int64{0, 0, 1}),
+		rapid.SampledFrom([]int64{
+			retry.Microseconds(), retry.Microseconds() - 1,
+			d.NextAfter.Microseconds(), d.NextAfter.Microseconds() - 1,
+			d.ResetAfter.Microseconds(), d.ResetAfter.Microseconds() - 1,
+		}),
+		magnitude(1, window),
+		magnitude(1, 3*window),
+		rapid.Map(magnitude(1, 3_600_000_000), func(back int64) int64 { return -back }),
+	)
+}
+
+// anyStart draws a time of day in this century or the epoch's first.
+func anyStart() *rapid.Generator[int64] {
+	return rapid.OneOf(rapid.Int64Range(1.7e15, 1.8e15), rapid.Int64Range(0, 1e9))
+}

@@ -1,0 +1,219 @@
+package limiter
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// inBubble runs f, which may use a rapid.T, where time is fake.
+func inBubble(t *testing.T, f func()) {
+	var failure any
+	synctest.Test(t, func(*testing.T) {
+		defer func() { failure = recover() }()
+		f()
+	})
+	// Rapid waits outside. It tells what went wrong by the line that panics, and a draw
+	// that went wrong is not what it looks for.
+	if fmt.Sprintf("%T", failure) == "rapid.invalidData" {
+		panic(failure)
+	}
+	if failure != nil {
+		panic(failure)
+	}
+}
+
+// A plainStore is what Memory has to decide like: states as they are, in a map.
+type plainStore map[plainKey]*plainState
+
+type plainKey struct{ rule, tier, key string }
+
+type plainState struct {
+	State
+	quota *Quota
+}
+
+func (p plainStore) find(c Charge, now int64) *plainState {
+	at := plainKey{c.Quota.rule, c.Quota.tier, c.Key}
+	s := p[at]
+	if s == nil {
+		s = &plainState{quota: c.Quota}
+		p[at] = s
+	}
+	if s.quota.limit != c.Quota.limit {
+		used := s.quota.Capacity() - s.quota.Describe(s.State, now, 0, true).Remaining
+		s.State, _ = c.Quota.Take(State{}, now, min(used, c.Quota.Capacity()))
+		s.quota = c.Quota
+	}
+	return s
+}
+
+func (p plainStore) decide(charges []Charge, now int64) []Decision {
+	after, allowed, all := make([]State, len(charges)), make([]bool, len(charges)), true
+	for i, c := range charges {
+		after[i], allowed[i] = c.Quota.Take(clone(p.find(c, now).State), now, c.Cost)
+		all = all && allowed[i]
+	}
+	decisions := make([]Decision, len(charges))
+	for i, c := range charges {
+		s := p.find(c, now)
+		cost := c.Cost
+		switch {
+		case all:
+			s.State = after[i]
+		case allowed[i]:
+			cost = 0
+		}
+		decisions[i] = c.Quota.Describe(s.State, now, cost, allowed[i])
+	}
+	return decisions
+}
+
+func (p plainStore) giveBack(charges []Charge, now int64) {
+	for _, c := range charges {
+		s := p.find(c, now)
+		s.State = c.Quota.GiveBack(s.State, now, c.Cost)
+	}
+}
+
+func (p plainStore) reset(charges []Charge) {
+	for _, c := range charges {
+		delete(p, plainKey{c.Quota.rule, c.Quota.tier, c.Key})
+	}
+}
+
+// sameTrace holds Memory to plainStore over a random trace under limits.
+func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
+	rapid.Check(t, func(rt *rapid.T) {
+		inBubble(t, func() {
+			time.Sleep(micros(rapid.Int64Range(0, 1e9).Draw(rt, "start")))
+			m, err := NewMemory(MemoryConfig{})
+			require.NoError(rt, err)
+			plain, d := plainStore{}, Decision{}
+			year := 366 * 24 * time.Hour
+			end := time.Now().Add(uptime - 7*year)
+
+			names := []string{"a", "b", "c"}
+			quotas := make([]*Quota, len(names))
+			name := func(i int) {
+				quotas[i], err = NewQuota(names[i], "", limits.Draw(rt, "limit"))
+				require.NoError(rt, err)
+			}
+			for i := range names {
+				name(i)
+			}
+			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+				if step := micros(max(0, anyStep(quotas[0], d).Draw(rt, "step"))); time.Now().Add(step).Before(end) {
+					time.Sleep(step)
+				}
+				now := time.Now().UnixMicro()
+				var charges []Charge
+				for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "charges") {
+					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
+					c := Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
+					c.Cost = anyCost(q.capacity, d.Remaining).Draw(rt, "cost")
+					if CheckCharges(append(charges, c)) == nil {
+						charges = append(charges, c)
+					}
+				}
+				switch rapid.IntRange(0, 15).Draw(rt, "what") {
+				case 0:
+					plain.giveBack(charges, now)
+					require.NoError(rt, m.GiveBack(t.Context(), charges))
+				case 1:
+					plain.reset(charges)
+					require.NoError(rt, m.Reset(t.Context(), charges))
+				case 2:
+					name(rapid.IntRange(0, len(names)-1).Draw(rt, "rule"))
+				default:
+					decisions := make([]Decision, len(charges))
+					require.NoError(rt, m.Decide(t.Context(), charges, decisions))
+					want := plain.decide(charges, now)
+					for i, c := range charges {
+						require.Equal(rt, want[i], decisions[i], "%v, cost %d", c.Quota.limit, c.Cost)
+					}
+					d = decisions[0]
+				}
+			}
+		})
+	})
+}
+
+func TestMemoryDecidesAsThePlainFunctionsDo(t *testing.T) {
+	t.Run("any limits", func(t *testing.T) { sameTrace(t, anyLimit()) })
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) { sameTrace(t, anyLimit(a)) })
+	}
+	t.Run("boxed and not", func(t *testing.T) {
+		sameTrace(t, rapid.SampledFrom([]Limit{
+			PerMinute(1000), PerMinute(2_000_000), PerHour(5_000_000_000),
+			PerMinute(2_000_000).With(FixedWindow), PerDay(8e11), PerMinute(1e8).With(TokenBucket),
+			PerMinute(9).With(SlidingLog), PerMinute(40).With(SlidingLog), PerMinute(1e8).With(LeakyBucket),
+		}))
+	})
+}
+
+func TestEveryLimitOfUpToAMillionFitsAWord(t *testing.T) {
+	for _, a := range []Algorithm{SlidingWindow, TokenBucket, LeakyBucket, FixedWindow} {
+		for _, per := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 366 * 24 * time.Hour} {
+			q := mustQuota(t, Limit{Events: 1_000_000, Per: per, Algorithm: a})
+			assert.False(t, q.layout.boxed, "%v", q.limit)
+		}
+	}
+	for _, events := range []int64{1, 1000, 60_000} {
+		assert.False(t, mustQuota(t, PerSecond(events)).layout.boxed, "%d/s", events)
+	}
+}
+
+func TestAPackedStateIsGoodForSeventeenYears(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := mustQuota(t, anyLimit(SlidingWindow, TokenBucket, LeakyBucket, FixedWindow).Draw(t, "limit"))
+		if q.layout.boxed {
+			t.Skip("not packed")
+		}
+		origin := anyStart().Draw(t, "origin")
+		now := origin + uptime.Microseconds() - rapid.Int64Range(0, 2*q.Window().Microseconds()).Draw(t, "left")
+		if now < origin {
+			t.Skip("a window longer than that")
+		}
+		cost := magnitude(1, q.capacity).Draw(t, "cost")
+		s, ok := q.Take(State{}, now, cost)
+		require.True(t, ok)
+		later := now + magnitude(1, q.Window().Microseconds()).Draw(t, "later") - 1
+		unpacked := q.layout.unpack(q, origin, later, q.layout.pack(q, origin, s))
+		require.Equal(t, q.Describe(s, later, 0, true), q.Describe(unpacked, later, 0, true))
+	})
+}
+
+func TestALimitThatChangesOnAnIdleKeyLeavesItIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for i, from := range everyAlgorithm {
+			for j, to := range everyAlgorithm {
+				m, err := NewMemory(MemoryConfig{})
+				require.NoError(t, err)
+				rule := fmt.Sprint("rule ", i, j)
+				before, err := NewQuota(rule, "", PerMinute(5).With(from))
+				require.NoError(t, err)
+				after, err := NewQuota(rule, "", PerHour(7).With(to))
+				require.NoError(t, err)
+
+				d := make([]Decision, 1)
+				require.NoError(t, m.Decide(t.Context(), []Charge{{before, "key", 3}}, d))
+				time.Sleep(time.Hour)
+				// A state that was never anywhere in time must not be packed.
+				require.NoError(t, m.GiveBack(t.Context(), []Charge{{after, "key", 0}}))
+				for range after.Capacity() {
+					require.NoError(t, m.Decide(t.Context(), []Charge{{after, "key", 1}}, d))
+					require.True(t, d[0].Allowed, "%v to %v: %+v", from, to, d[0])
+				}
+				require.NoError(t, m.Decide(t.Context(), []Charge{{after, "key", 1}}, d))
+				require.False(t, d[0].Allowed)
+			}
+		}
+	})
+}

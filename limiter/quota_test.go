@@ -1,0 +1,85 @@
+package limiter
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAQuotaKnowsWhatItWasMadeOf(t *testing.T) {
+	l := PerSecond(10).WithBurst(20)
+	q, err := NewQuota("api", "gold", l)
+	require.NoError(t, err)
+	assert.Equal(t, "api", q.Rule())
+	assert.Equal(t, "gold", q.Tier())
+	assert.Equal(t, l, q.Limit())
+	assert.Equal(t, int64(20), q.Capacity())
+	assert.Equal(t, 2*time.Second, q.Window())
+	assert.Equal(t, time.Minute, mustQuota(t, PerMinute(5)).Window())
+}
+
+func TestNamesArePrintableAndOfSomeLength(t *testing.T) {
+	l := PerSecond(1)
+	for _, name := range []string{"a", "search", "GET /search", `with "quotes"`, "~!", strings.Repeat("n", 128)} {
+		_, err := NewQuota(name, name, l)
+		assert.NoError(t, err, "%q", name)
+	}
+	for _, tt := range []struct{ name, want string }{
+		{"", "the rule name is empty"},
+		{" ", "begins or ends with a space"},
+		{" a", "begins or ends with a space"},
+		{"a ", "begins or ends with a space"},
+		{"a\n", "outside printable ASCII"},
+		{"a\x00b", "outside printable ASCII"},
+		{"\x7f", "outside printable ASCII"},
+		{"größe", "outside printable ASCII"},
+		{"\xff", "outside printable ASCII"},
+		{strings.Repeat("n", 129), "has 129 characters: at most 128"},
+		{strings.Repeat("n", 1<<20), "at most 128"},
+	} {
+		q, err := NewQuota(tt.name, "", l)
+		require.ErrorContains(t, err, tt.want, "%.20q", tt.name)
+		assert.Less(t, len(err.Error()), 200)
+		assert.Nil(t, q)
+		if tt.name != "" {
+			_, err = NewQuota("rule", tt.name, l)
+			require.ErrorContains(t, err, strings.ReplaceAll(tt.want, "rule", "tier"))
+		}
+	}
+}
+
+func TestNewQuotaReportsEverythingAtOnce(t *testing.T) {
+	_, err := NewQuota("", "\n", Limit{Burst: -1})
+	for _, want := range []string{"rule name is empty", "tier name", "Events is 0", "Per is 0s", "Burst is -1"} {
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestTakeRefusesWhatMakesNoSense(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		q := mustQuota(t, PerSecond(10).With(a))
+		for _, cost := range []int64{-1, math.MinInt64, q.Capacity() + 1, math.MaxInt64} {
+			s, ok := q.Take(State{}, 1, cost)
+			assert.False(t, ok, "%v, cost %d", a, cost)
+			assert.Zero(t, s)
+			assert.Equal(t, Never, q.Describe(s, 1, cost, false).RetryAfter, "%v, cost %d", a, cost)
+		}
+	}
+}
+
+func TestTimeBeforeTheEpochIsTheEpoch(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		q := mustQuota(t, PerSecond(10).With(a))
+		s, ok := q.Take(State{}, -1_000_000, q.Capacity())
+		require.True(t, ok)
+		_, ok = q.Take(s, -1, 1)
+		assert.False(t, ok, "%v", a)
+		s, ok = q.Take(s, 10_000_000, 1)
+		assert.True(t, ok, "%v", a)
+		assert.Equal(t, int64(10_000_000), s.Last)
+	}
+}

@@ -1,0 +1,280 @@
+package limiter
+
+import (
+	"encoding/json"
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// good is text that Parse reads, as what, and how that is written again.
+var good = []struct {
+	text    string
+	want    Limit
+	written string
+}{
+	{"100/1m", PerMinute(100), "100/1m"},
+	{"100/m", PerMinute(100), "100/1m"},
+	{"100/minute", PerMinute(100), "100/1m"},
+	{"100/60s", PerMinute(100), "100/1m"},
+	{"  100/1m\t\n", PerMinute(100), "100/1m"},
+	{"5/s", PerSecond(5), "5/1s"},
+	{"5/second", PerSecond(5), "5/1s"},
+	{"5/h", PerHour(5), "5/1h"},
+	{"5/hour", PerHour(5), "5/1h"},
+	{"5/d", PerDay(5), "5/1d"},
+	{"5/day", PerDay(5), "5/1d"},
+	{"5/24h", PerDay(5), "5/1d"},
+	{"5/ms", Limit{Events: 5, Per: time.Millisecond}, "5/1ms"},
+	{"5/us", Limit{Events: 5, Per: time.Microsecond}, "5/1us"},
+	{"5/1µs", Limit{Events: 5, Per: time.Microsecond}, "5/1us"},
+	{"5/millisecond", Limit{Events: 5, Per: time.Millisecond}, "5/1ms"},
+	{"10/1h30m", Limit{Events: 10, Per: 90 * time.Minute}, "10/1h30m"},
+	{"10/1.5h", Limit{Events: 10, Per: 90 * time.Minute}, "10/1h30m"},
+	{"10/1d12h", Limit{Events: 10, Per: 36 * time.Hour}, "10/1d12h"},
+	{"10/36h", Limit{Events: 10, Per: 36 * time.Hour}, "10/1d12h"},
+	{"10/1d1h1m1s1ms1us", Limit{Events: 10, Per: 25*time.Hour + time.Minute + time.Second + time.Millisecond + time.Microsecond}, "10/1d1h1m1s1ms1us"},
+	{"1_000_000/30d", Limit{Events: 1_000_000, Per: 30 * 24 * time.Hour}, "1000000/30d"},
+	{"1/366d", Limit{Events: 1, Per: 366 * 24 * time.Hour}, "1/366d"},
+	{"007/1m", PerMinute(7), "7/1m"},
+	{"10/s burst 20", PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
+	{"10/s burst 2_0", PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
+	{"10/s burst 20 gcra", PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
+	{"10/s gcra burst 20", PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
+	{"10/s burst 10", PerSecond(10).WithBurst(10), "10/1s token-bucket burst 10"},
+	{"1000/h token-bucket", PerHour(1000).With(TokenBucket), "1000/1h token-bucket"},
+	{"1000/h TOKEN_BUCKET", PerHour(1000).With(TokenBucket), "1000/1h token-bucket"},
+	{"1000/h leaky-bucket burst 5", PerHour(1000).With(LeakyBucket).WithBurst(5), "1000/1h leaky-bucket burst 5"},
+	{"1000/h fixed-window", PerHour(1000).With(FixedWindow), "1000/1h fixed-window"},
+	{"1000/h fixed-window-counter", PerHour(1000).With(FixedWindow), "1000/1h fixed-window"},
+	{"5/10m sliding-log", Limit{Events: 5, Per: 10 * time.Minute, Algorithm: SlidingLog}, "5/10m sliding-log"},
+	{"5/10m sliding-window-log", Limit{Events: 5, Per: 10 * time.Minute, Algorithm: SlidingLog}, "5/10m sliding-log"},
+	{"5/10m sliding-window", Limit{Events: 5, Per: 10 * time.Minute}, "5/10m"},
+	{"5/10m sliding-counter", Limit{Events: 5, Per: 10 * time.Minute}, "5/10m"},
+}
+
+// bad is text that Parse refuses, and what the error has to say.
+var bad = []struct{ text, want string }{
+	{"", "it is empty"},
+	{" \t\n", "it is empty"},
+	{"10", `parse "10": it does not begin with events/period`},
+	{"/", `events is ""`},
+	{"/m", `events is ""`},
+	{"10/", `period ""`},
+	{"10 / m", "does not begin with events/period"},
+	{"ten/m", `events is "ten": it must be a whole number`},
+	{"-10/m", `events is "-10"`},
+	{"+10/m", `events is "+10"`},
+	{"1.5/m", `events is "1.5"`},
+	{"1e3/m", `events is "1e3"`},
+	{"0x10/m", `events is "0x10"`},
+	{"_/m", `events is "_"`},
+	{"٣/m", "events is"},
+	{"9223372036854775808/m", `events is "9223372036854775808": it must be a whole number below 2^63`},
+	{"99999999999999999999999/m", "below 2^63"},
+	{"0/m", "Events is 0"},
+	{"1000000000001/d", "Events is 1000000000001"},
+	{"10/m/s", `period "m/s"`},
+	{"10/0s", "Per is 0s"},
+	{"10/0", "Per is 0s"},
+	{"10/0d", `period "0d"`},
+	{"10/-1m", `period "-1m" has a sign`},
+	{"10/+1m", `period "+1m" has a sign`},
+	{"10/1d-1m", `period "1d-1m" has a sign`},
+	{"10/1d+1m", "has a sign"},
+	{"10/-1d", `period "-1d": days must be a whole number`},
+	{"10/1.5d", `period "1.5d": days must be a whole number`},
+	{"10/1h1d", `period "1h1d"`},
+	{"10/1d1d", `period "1d1d"`},
+	{"10/fortnight", `period "fortnight"`},
+	{"10/month", `period "month"`},
+	{"10/M", `period "M"`},
+	{"10/1w", `period "1w"`},
+	{"10/5", `period "5"`},
+	{"10/367d", "at most 366 days"},
+	{"10/366d1us", "at most 366 days"},
+	{"10/65535d", "at most 366 days"},
+	{"10/65536d", "days must be a whole number up to 366"},
+	{"10/65535d2562047h", "Per is 1581624h"},
+	{"10/99999999h", `period "99999999h"`},
+	{"10/1ns", "whole number of microseconds"},
+	{"10/1m1ns", "whole number of microseconds"},
+	{"11/us", "at most 10 million per second"},
+	{"10/s burst", "burst has no number after it"},
+	{"10/s burst many", `burst is "many"`},
+	{"10/s burst -1", `burst is "-1"`},
+	{"10/s burst 0", "burst is 0"},
+	{"10/s burst 5 burst 5", "burst is given twice"},
+	{"10/s burst token-bucket", `burst is "token-bucket"`},
+	{"10/s burst 5 fixed-window", "fixed-window has no burst"},
+	{"10/s sliding-window burst 5", "sliding-window has no burst"},
+	{"10/s token-bucket leaky-bucket", `"leaky-bucket" comes after an algorithm was named already`},
+	{"10/s leaky", `"leaky" is neither burst nor one of sliding-window, token-bucket`},
+	{"10/s BURST 5", `"BURST" is neither burst`},
+	{"10/s 5", `"5" is neither burst`},
+	{"10/s # comment", `"#" is neither burst`},
+	{"10/s burst 99999999999999999999", "below 2^63"},
+	{"20000/d sliding-log", "takes at most 10000"},
+	{"1/30d burst 13", "more than 366 days"},
+	{"10/s\x00", "period"},
+	{"\xff/s", "events is"},
+}
+
+func TestParseReadsWhatPeopleWrite(t *testing.T) {
+	for _, tt := range good {
+		t.Run(tt.text, func(t *testing.T) {
+			l, err := Parse(tt.text)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, l)
+			assert.Equal(t, tt.written, l.String())
+		})
+	}
+}
+
+func TestParseSaysWhatItCanNotRead(t *testing.T) {
+	for _, tt := range bad {
+		t.Run(tt.text, func(t *testing.T) {
+			l, err := Parse(tt.text)
+			require.ErrorContains(t, err, tt.want)
+			assert.Zero(t, l)
+			assert.Contains(t, err.Error(), "limiter: parse ")
+		})
+	}
+}
+
+func TestAHostileTextDoesNotFillTheLog(t *testing.T) {
+	long := strings.Repeat("9", 1<<20)
+	for _, text := range []string{
+		long, long + "/m", "10/" + long, "10/" + long + "d", "10/-" + long, "10/s " + long, "10/s burst " + long,
+		"10/s gcra " + long, strings.Repeat("x", 1<<20) + "/m", "10/s burst x" + long, "10/xs" + long,
+		"10/s " + strings.Repeat("\x00", 1<<20),
+	} {
+		_, err := Parse(text)
+		require.Error(t, err)
+		assert.Less(t, len(err.Error()), 1000, "%.40q: the error repeats all of it", text)
+	}
+	var a Algorithm
+	assert.Less(t, len(a.UnmarshalText([]byte(long)).Error()), 1000)
+}
+
+func TestWhatStringWritesParseReads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit().Draw(t, "limit")
+		parsed, err := Parse(l.String())
+		require.NoError(t, err)
+		require.Equal(t, l, parsed)
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, tt := range good {
+		f.Add(tt.text)
+	}
+	for _, tt := range bad {
+		f.Add(tt.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := Parse(text)
+		if err != nil {
+			if l != (Limit{}) {
+				t.Errorf("Parse(%q) = %v with an error, want the zero Limit", text, l)
+			}
+			if len(err.Error()) > 2000 {
+				t.Errorf("Parse(%q): the error has %d characters", text, len(err.Error()))
+			}
+			return
+		}
+		if err := l.Validate(); err != nil {
+			t.Errorf("Parse(%q) = %v, which is not valid: %v", text, l, err)
+		}
+		if again, err := Parse(l.String()); err != nil || again != l {
+			t.Errorf("Parse(%q) = %v, and Parse of that is %v, %v", text, l, again, err)
+		}
+		if _, err := NewQuota("rule", "", l); err != nil {
+			t.Errorf("Parse(%q) = %v, of which NewQuota says %v", text, l, err)
+		}
+	})
+}
+
+func TestAnInvalidLimitIsShownAsItIs(t *testing.T) {
+	assert.Equal(t, "0/0s", Limit{}.String())
+	assert.Equal(t, "-1/-1s", Limit{Events: -1, Per: -time.Second}.String())
+	assert.Equal(t, "1/1.5µs Algorithm(9) burst -3", Limit{Events: 1, Per: 1500, Burst: -3, Algorithm: 9}.String())
+}
+
+func TestALimitIsTextInJSON(t *testing.T) {
+	var config struct {
+		Login  Limit
+		Search *Limit
+	}
+	require.NoError(t, json.Unmarshal([]byte(`{"Login": "5/m", "Search": "10/s burst 20"}`), &config))
+	assert.Equal(t, PerMinute(5), config.Login)
+	assert.Equal(t, PerSecond(10).WithBurst(20), *config.Search)
+
+	text, err := json.Marshal(config)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"Login": "5/1m", "Search": "10/1s token-bucket burst 20"}`, string(text))
+
+	err = json.Unmarshal([]byte(`{"Login": "5 per minute"}`), &config)
+	require.ErrorContains(t, err, `limiter: parse "5 per minute"`)
+	assert.Equal(t, PerMinute(5), config.Login, "what can't be read leaves the field alone")
+}
+
+func TestALimitIsAFlag(t *testing.T) {
+	flags := flag.NewFlagSet("program", flag.ContinueOnError)
+	var usage strings.Builder
+	flags.SetOutput(&usage)
+	var l Limit
+	flags.TextVar(&l, "limit", PerMinute(100), "events per `period`")
+	require.NoError(t, flags.Parse(nil))
+	assert.Equal(t, PerMinute(100), l)
+	require.NoError(t, flags.Parse([]string{"-limit", "10/s burst 20"}))
+	assert.Equal(t, PerSecond(10).WithBurst(20), l)
+	require.ErrorContains(t, flags.Parse([]string{"-limit", "10"}), "it does not begin with events/period")
+	assert.Contains(t, usage.String(), "(default 100/1m)")
+}
+
+func TestAnAlgorithmIsText(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		text, err := a.MarshalText()
+		require.NoError(t, err)
+		assert.Equal(t, a.String(), string(text))
+		for _, written := range []string{a.String(), strings.ToUpper(a.String()), strings.ReplaceAll(a.String(), "-", "_")} {
+			read := Algorithm(99)
+			require.NoError(t, read.UnmarshalText([]byte(written)))
+			assert.Equal(t, a, read)
+		}
+		for _, alias := range algorithms[a].aliases {
+			read := Algorithm(99)
+			require.NoError(t, read.UnmarshalText([]byte(alias)))
+			assert.Equal(t, a, read)
+		}
+	}
+}
+
+func TestAnUnknownAlgorithmIsNoText(t *testing.T) {
+	_, err := Algorithm(9).MarshalText()
+	require.ErrorContains(t, err, "there is no algorithm 9")
+	assert.Equal(t, "Algorithm(9)", Algorithm(9).String())
+	a := LeakyBucket
+	err = a.UnmarshalText([]byte("bucket"))
+	require.ErrorContains(t, err, `algorithm "bucket" is not one of sliding-window, token-bucket, leaky-bucket, fixed-window, sliding-log`)
+	assert.Equal(t, LeakyBucket, a, "what can't be read leaves the field alone")
+}
+
+func TestNoTwoAlgorithmsShareAName(t *testing.T) {
+	seen := map[string]Algorithm{"burst": 99}
+	for _, a := range everyAlgorithm {
+		for _, name := range append([]string{a.String()}, algorithms[a].aliases...) {
+			other, taken := seen[name]
+			assert.False(t, taken, "%q is %v and %v", name, a, other)
+			seen[name] = a
+		}
+	}
+	assert.Len(t, algorithms, len(everyAlgorithm), "a new algorithm belongs in everyAlgorithm, so that all tests try it")
+}
