@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fullWindow is a MaxKeys with which all keys compete with each other.
-const fullWindow = 6
+// fewKeys is a MaxKeys with which all keys compete with each other.
+const fewKeys = 6
 
 // A memory is a Memory in a test, where time stands still.
 type memory struct {
@@ -129,15 +129,15 @@ func TestIdleCellsAreReusedBeforeTheTableGrows(t *testing.T) {
 
 func TestIdleKeysGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(t, fullWindow)
+		m := newMemory(t, fewKeys)
 		short, long := named(t, "short", "", PerSecond(5)), named(t, "long", "", PerHour(5))
-		for i := range fullWindow / 2 {
+		for i := range fewKeys / 2 {
 			m.take(short, fmt.Sprint(i), 3)
 			m.take(long, fmt.Sprint(i), 3)
 		}
 		time.Sleep(3 * time.Second)
-		m.flood(long, "new ", fullWindow/2)
-		for i := range fullWindow / 2 {
+		m.flood(long, "new ", fewKeys/2)
+		for i := range fewKeys / 2 {
 			assert.Equal(t, int64(2), m.remaining(long, fmt.Sprint(i)), "a key was forgotten while others were idle")
 			assert.Equal(t, int64(4), m.remaining(long, fmt.Sprint("new ", i)))
 		}
@@ -147,15 +147,15 @@ func TestIdleKeysGoFirst(t *testing.T) {
 
 func TestThenTheKeyNearestToIdleGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, q := newMemory(t, fullWindow), mustQuota(t, PerHour(100).With(TokenBucket))
-		for i := range fullWindow {
-			m.take(q, fmt.Sprint(i), int64(10+i*7%fullWindow))
+		m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(100).With(TokenBucket))
+		for i := range fewKeys {
+			m.take(q, fmt.Sprint(i), int64(10+i*7%fewKeys))
 		}
-		for evicted := range fullWindow / 2 {
+		for evicted := range fewKeys / 2 {
 			m.take(q, fmt.Sprint("new ", evicted), 99)
 			assert.Equal(t, uint64(evicted+1), m.Stats().Evicted)
-			for i := range fullWindow {
-				used := int64(10 + i*7%fullWindow)
+			for i := range fewKeys {
+				used := int64(10 + i*7%fewKeys)
 				if used <= int64(10+evicted) {
 					assert.Equal(t, int64(100), m.remaining(q, fmt.Sprint(i)), "the key with %d in use is nearest to idle", used)
 				} else {
@@ -170,18 +170,18 @@ func TestAKeyThatIsRefusingIsNeverForgotten(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, q := newMemory(t, fullWindow), mustQuota(t, PerHour(5).With(a))
+				m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(5).With(a))
 				other := named(t, "other", "", PerHour(1_000_000))
-				for i := range fullWindow {
+				for i := range fewKeys {
 					require.True(t, m.take(q, fmt.Sprint(i), q.Capacity()))
 				}
 				for i := range 500 {
 					m.take(q, fmt.Sprint("single ", i), 1)
 					m.take(other, fmt.Sprint("other ", i), 1)
 					m.decide(Charge{q, fmt.Sprint("batch ", i), 1}, Charge{other, fmt.Sprint("batch ", i), 1}, Charge{other, fmt.Sprint("more ", i), 2})
-					m.decide(Charge{q, fmt.Sprint(i % fullWindow), 0}, Charge{other, fmt.Sprint("looked ", i), 1})
+					m.decide(Charge{q, fmt.Sprint(i % fewKeys), 0}, Charge{other, fmt.Sprint("looked ", i), 1})
 				}
-				for i := range fullWindow {
+				for i := range fewKeys {
 					require.False(t, m.take(q, fmt.Sprint(i), 1), "a flood of new keys set key %d free", i)
 				}
 				assert.Zero(t, m.Stats().Evicted)
@@ -194,7 +194,7 @@ func TestAKeyThatIsRefusingIsNeverForgotten(t *testing.T) {
 func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inBubble(t, func() {
-			m, err := NewMemory(MemoryConfig{MaxKeys: rapid.SampledFrom([]int{1, 6, 24, 100, 3000}).Draw(rt, "MaxKeys")})
+			m, err := NewMemory(MemoryConfig{MaxKeys: rapid.SampledFrom([]int{1, fewKeys, 24, 100, 3000}).Draw(rt, "MaxKeys")})
 			require.NoError(rt, err)
 			var quotas []*Quota
 			for i, a := range everyAlgorithm {
@@ -235,9 +235,9 @@ func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 
 // overflowing is a store whose cells are all taken by keys that are being refused.
 func overflowing(t *testing.T) memory {
-	m := newMemory(t, fullWindow)
+	m := newMemory(t, fewKeys)
 	q := named(t, "exhausted", "", PerHour(1))
-	for i := range fullWindow {
+	for i := range fewKeys {
 		require.True(t, m.take(q, fmt.Sprint(i), 1))
 	}
 	return m
@@ -273,12 +273,12 @@ func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := newMemory(t, fullWindow)
+				m := newMemory(t, fewKeys)
 				q, kept := named(t, "api", "", PerHour(5).With(a)), named(t, "kept", "", PerHour(10).With(a))
 				require.True(t, m.take(kept, "key", kept.Capacity()-4))
 				// The kept key is far from idle, but it is found: no batch may evict it.
 				exhausted := named(t, "exhausted", "", PerHour(1))
-				for i := range fullWindow - 1 {
+				for i := range fewKeys - 1 {
 					require.True(t, m.take(exhausted, fmt.Sprint(i), 1))
 				}
 				admitted := int64(0)
@@ -394,9 +394,9 @@ func TestAClockReadBeforeAnothersDecisionStepsBackForNobody(t *testing.T) {
 
 func TestWhatABatchHeldInPlaceMakesRoomLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, q := newMemory(t, fullWindow), mustQuota(t, PerHour(1))
+		m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(1))
 		for round := range 3 {
-			for i := range fullWindow / 2 { // both new, then both known
+			for i := range fewKeys / 2 { // both new, then both known
 				for range 2 {
 					m.decide(Charge{q, fmt.Sprint(round, "a", i), 1}, Charge{q, fmt.Sprint(round, "b", i), 1})
 				}

@@ -77,7 +77,7 @@ func appendString(b []byte, s string) []byte {
 
 // appendMember writes a member of the RateLimit list: "ip";r=99;t=13. The draft's t is
 // the time in which the client can use no more than r, so until the next unit comes.
-func (e *entry) appendMember(b []byte) []byte {
+func (e entry) appendMember(b []byte) []byte {
 	b = append(b, e.policy.name...)
 	b = strconv.AppendInt(append(b, ";r="...), e.Remaining, 10)
 	if e.NextAfter > 0 {
@@ -92,8 +92,8 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 	if which == HeadersNone {
 		return
 	}
-	var room [8]*entry
-	list := s.all(room[:0])
+	var room [8]entry
+	list := s.entries(room[:0])
 	var space [512]byte
 	var ends [5]int
 	b := space[:0]
@@ -110,7 +110,7 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 	if which != HeadersLegacy {
 		if !s.allowed {
 			// The rules that refused come first.
-			slices.SortStableFunc(list, func(a, b *entry) int { return refusedFirst(a) - refusedFirst(b) })
+			slices.SortStableFunc(list, func(a, b entry) int { return refusedFirst(a) - refusedFirst(b) })
 		}
 		for i, e := range list {
 			b = appendComma(b, i)
@@ -163,7 +163,7 @@ func (s *scope) writeList(h http.Header, field string, i int) {
 	h[field] = append(present[:len(present):len(present)], ours[0])
 }
 
-func refusedFirst(e *entry) int {
+func refusedFirst(e entry) int {
 	if e.Allowed {
 		return 1
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -23,7 +22,6 @@ type RateLimit struct {
 	logger          *slog.Logger
 	routed          bool // some rule may look at r.Pattern
 	tiered          bool // some rule has tiers
-	batches         sync.Pool
 	storeFailure    onceWarning
 }
 
@@ -41,7 +39,6 @@ func New(c Config) (*RateLimit, error) {
 		countPreflights: c.CountPreflights,
 		logger:          c.Logger,
 	}
-	l.batches.New = func() any { return new(batch) }
 	if l.store == nil {
 		if l.store, err = limiter.NewMemory(limiter.MemoryConfig{}); err != nil {
 			return nil, err
@@ -135,63 +132,33 @@ func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
 	return ok
 }
 
-// A batch is the scratch space of a check. It is pooled because what goes through the
-// Store interface cannot stay on the stack.
-type batch struct {
-	charges   []limiter.Charge
-	decisions []limiter.Decision
-	policies  []*policy
-}
-
-func (b *batch) add(p *policy, key string, cost int64) {
-	b.charges = append(b.charges, limiter.Charge{Quota: p.quota, Key: key, Cost: cost})
-	b.decisions = append(b.decisions, limiter.Decision{})
-	b.policies = append(b.policies, p)
-}
-
-// empty forgets the keys, which may be long.
-func (b *batch) empty() {
-	clear(b.charges)
-	b.charges, b.decisions, b.policies = b.charges[:0], b.decisions[:0], b.policies[:0]
-}
-
 // check is the hot path: rules to charges, one decision, header fields. The scope is
 // what the next handler's context should be; nil means that no rule applied.
 func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool) {
 	if !l.countPreflights && isPreflight(r) {
 		return nil, true
 	}
-	b := l.batches.Get().(*batch)
-	s, status := l.decide(b, r)
-	b.empty()
-	l.batches.Put(b)
-
-	switch {
-	case status == statusUndecided:
-		return nil, true
-	case status == http.StatusOK:
-		s.writeHeaders(w.Header(), l.headers)
-		if !wait(r.Context(), s.delay()) {
-			w.WriteHeader(statusClientClosedRequest)
-			return nil, false
-		}
-		return s, true
-	}
+	s, status := l.decide(r)
 	if s != nil {
 		s.writeHeaders(w.Header(), l.headers)
 	}
-	l.refuse(w, r, s, status)
-	return nil, false
+	if status != http.StatusOK {
+		l.refuse(w, r, s, status)
+		return nil, false
+	}
+	if s != nil && !wait(r.Context(), s.delay()) {
+		w.WriteHeader(statusClientClosedRequest)
+		return nil, false
+	}
+	return s, true
 }
 
-// What decide says beside HTTP's statuses.
-const (
-	statusUndecided           = 0   // no rule applied
-	statusClientClosedRequest = 499 // nginx's; nobody is there to read it
-)
+// statusClientClosedRequest is nginx's; nobody is there to read it.
+const statusClientClosedRequest = 499
 
-// decide collects the charges of the rules that match and has the store decide.
-func (l *RateLimit) decide(b *batch, r *http.Request) (*scope, int) {
+// decide charges the rules that match and returns 200, or the status to refuse with.
+// The scope is nil if nothing was decided: no rule applied, or the status says why.
+func (l *RateLimit) decide(r *http.Request) (s *scope, status int) {
 	ctx := r.Context()
 	tier := ""
 	if l.tiered {
@@ -202,46 +169,63 @@ func (l *RateLimit) decide(b *batch, r *http.Request) (*scope, int) {
 		if rule.Match != nil && !rule.Match(r) {
 			continue
 		}
-		key := ""
-		if rule.Key != nil {
-			var err error
-			if key, err = rule.Key(r); err != nil || key == "" {
-				switch rule.NoKey {
-				case NoKeyBadRequest:
-					return nil, http.StatusBadRequest
-				case NoKeyUnauthorized:
-					return nil, http.StatusUnauthorized
-				case NoKeySkip:
-					if err == nil || errors.Is(err, keyfunc.ErrNoKey) {
-						continue
-					}
-				}
-				l.warnKeyFailure(rule, err)
-				key = noKey
-			} else {
-				l.warnOneKey(rule, key, r)
-			}
+		key, status := l.key(rule, r)
+		if status == statusSkip {
+			continue
+		}
+		if status != http.StatusOK {
+			return nil, status
 		}
 		cost := int64(1)
 		if rule.Cost != nil {
 			cost = max(1, rule.Cost(r))
 		}
-		b.add(rule.policyFor(tier), key, cost)
+		if s == nil {
+			s = newScope(ctx)
+		}
+		s.add(rule.policyFor(tier), key, cost)
 	}
-	if len(b.charges) == 0 {
-		return nil, statusUndecided
+	if s == nil {
+		return nil, http.StatusOK
 	}
-	if err := l.store.Decide(ctx, b.charges, b.decisions); err != nil {
+	if err := s.decide(l.store); err != nil {
 		if ctx.Err() == nil { // a client that went away is no outage
 			l.warnStoreFailure(err)
 		}
 		return nil, http.StatusServiceUnavailable
 	}
-	s := newScope(ctx, b)
 	if !s.allowed {
 		return s, http.StatusTooManyRequests
 	}
 	return s, http.StatusOK
+}
+
+// statusSkip is what key says of a rule that does not mind a request without a key.
+const statusSkip = 0
+
+// key is what the rule counts r under. Without a key it is what NoKey says: the
+// shared one, or a status other than 200.
+func (l *RateLimit) key(rule *rule, r *http.Request) (string, int) {
+	if rule.Key == nil {
+		return "", http.StatusOK
+	}
+	key, err := rule.Key(r)
+	if err == nil && key != "" {
+		l.warnOneKey(rule, key, r)
+		return key, http.StatusOK
+	}
+	missing := err == nil || errors.Is(err, keyfunc.ErrNoKey)
+	switch {
+	case rule.NoKey == NoKeyBadRequest:
+		return "", http.StatusBadRequest
+	case rule.NoKey == NoKeyUnauthorized:
+		return "", http.StatusUnauthorized
+	case rule.NoKey == NoKeySkip && missing:
+		return "", statusSkip
+	case !missing:
+		l.warnKeyFailure(rule)
+	}
+	return noKey, http.StatusOK
 }
 
 // noKey is the key of requests without one. No key function returns it, as it is

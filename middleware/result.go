@@ -46,18 +46,20 @@ func FromContext(ctx context.Context) Result {
 // and for limiters further in, which have to agree with this one on the header fields.
 type scope struct {
 	context.Context
-	outer   *scope
-	entries []entry
-	allowed bool
+	outer *scope
 
-	inline [2]entry  // entries, if there are no more
+	// One of each for every rule that applied. Charges are of no use once decided.
+	policies  []*policy
+	charges   []limiter.Charge
+	decisions []limiter.Decision
+	allowed   bool // by all of them
+
 	values [5]string // the header fields' values, in the order of writeHeaders
-}
 
-// An entry is one rule's decision.
-type entry struct {
-	policy *policy
-	limiter.Decision
+	// What the slices begin as, so that one allocation does for a rule or two.
+	policySpace   [2]*policy
+	chargeSpace   [2]limiter.Charge
+	decisionSpace [2]limiter.Decision
 }
 
 type scopeKey struct{}
@@ -70,38 +72,59 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-func newScope(ctx context.Context, b *batch) *scope {
-	s := &scope{Context: ctx, allowed: true}
+func newScope(ctx context.Context) *scope {
+	s := &scope{Context: ctx}
 	s.outer, _ = ctx.Value(scopeKey{}).(*scope)
-	s.entries = s.inline[:0]
-	for i, p := range b.policies {
-		s.entries = append(s.entries, entry{p, b.decisions[i]})
-		s.allowed = s.allowed && b.decisions[i].Allowed
-	}
+	s.policies, s.charges, s.decisions = s.policySpace[:0], s.chargeSpace[:0], s.decisionSpace[:0]
 	return s
+}
+
+// add makes a rule part of the decision to come.
+func (s *scope) add(p *policy, key string, cost int64) {
+	s.policies = append(s.policies, p)
+	s.charges = append(s.charges, limiter.Charge{Quota: p.quota, Key: key, Cost: cost})
+	s.decisions = append(s.decisions, limiter.Decision{})
+}
+
+// decide has the store decide on all that was added.
+func (s *scope) decide(store limiter.Store) error {
+	if err := store.Decide(s.Context, s.charges, s.decisions); err != nil {
+		return err
+	}
+	s.allowed = true
+	for i := range s.decisions {
+		s.allowed = s.allowed && s.decisions[i].Allowed
+	}
+	return nil
 }
 
 // delay is how long the request has to wait for its turn.
 func (s *scope) delay() (d time.Duration) {
-	for i := range s.entries {
-		d = max(d, s.entries[i].Delay)
+	for i := range s.decisions {
+		d = max(d, s.decisions[i].Delay)
 	}
 	return d
 }
 
-// all appends the entries of every limiter so far to list, outer ones first. Of
-// entries with the same name the stricter one stands, where the first stood.
-func (s *scope) all(list []*entry) []*entry {
+// An entry is one rule's decision.
+type entry struct {
+	policy *policy
+	*limiter.Decision
+}
+
+// entries appends those of every limiter so far to list, outer ones first. Of entries
+// with the same name the stricter one stands, where the first stood.
+func (s *scope) entries(list []entry) []entry {
 	if s.outer != nil {
-		list = s.outer.all(list)
+		list = s.outer.entries(list)
 	}
-	for i := range s.entries {
-		list = merge(list, &s.entries[i])
+	for i, p := range s.policies {
+		list = merge(list, entry{p, &s.decisions[i]})
 	}
 	return list
 }
 
-func merge(list []*entry, e *entry) []*entry {
+func merge(list []entry, e entry) []entry {
 	for i, other := range list {
 		if other.policy.quota.Rule() == e.policy.quota.Rule() {
 			if e.stricter(other) {
@@ -114,7 +137,7 @@ func merge(list []*entry, e *entry) []*entry {
 }
 
 // stricter tells which of two entries a client should mind.
-func (e *entry) stricter(than *entry) bool {
+func (e entry) stricter(than entry) bool {
 	switch {
 	case e.Allowed != than.Allowed:
 		return !e.Allowed
@@ -128,7 +151,7 @@ func (e *entry) stricter(than *entry) bool {
 }
 
 // binding is the strictest entry.
-func binding(list []*entry) *entry {
+func binding(list []entry) entry {
 	strictest := list[0]
 	for _, e := range list[1:] {
 		if e.stricter(strictest) {
@@ -139,17 +162,17 @@ func binding(list []*entry) *entry {
 }
 
 func (s *scope) result() Result {
-	var space [8]*entry
-	list := s.all(space[:0])
+	var space [8]entry
+	list := s.entries(space[:0])
 	b := binding(list)
 	result := Result{
-		Decision: b.Decision,
+		Decision: *b.Decision,
 		Rule:     b.policy.quota.Rule(),
 		Tier:     b.policy.quota.Tier(),
 		Rules:    make([]RuleResult, len(list)),
 	}
 	for i, e := range list {
-		result.Rules[i] = RuleResult{e.policy.quota.Rule(), e.policy.quota.Tier(), e.Decision}
+		result.Rules[i] = RuleResult{e.policy.quota.Rule(), e.policy.quota.Tier(), *e.Decision}
 	}
 	return result
 }

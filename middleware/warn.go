@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/weirgo/weir/keyfunc"
 )
 
 // Warnings are for mistakes that cannot be seen when a limiter is made. Each is given
@@ -42,10 +39,8 @@ func (l *RateLimit) claim(rule string) {
 	}
 }
 
-func (l *RateLimit) warnKeyFailure(rule *rule, err error) {
-	if err == nil || errors.Is(err, keyfunc.ErrNoKey) {
-		return // no key is no failure
-	}
+// warnKeyFailure leaves the error out: it may quote what the client sent.
+func (l *RateLimit) warnKeyFailure(rule *rule) {
 	rule.failure.warn(l.logger, "weir-key-failed",
 		"weir: a key function failed; the request shares a counter with all such requests",
 		slog.String("rule", rule.Name))
