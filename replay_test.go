@@ -68,7 +68,7 @@ func (m *logModel) take(client string, t int64) int64 {
 }
 
 // windowModel counts the events of every window there ever was. The window before
-// counts for as much of it as the last period overlaps.
+// counts for as much of it as the last period overlaps, in whole units.
 type windowModel struct {
 	events, per int64
 	slides      bool
@@ -80,7 +80,7 @@ func (m *windowModel) free(client string, t int64) int64 {
 	left := m.events - m.counts[client][window]
 	if m.slides {
 		overlap := big.NewRat(m.per-t%m.per, m.per)
-		left -= ceil(overlap.Mul(overlap, big.NewRat(m.counts[client][window-1], 1)))
+		left -= floor(overlap.Mul(overlap, big.NewRat(m.counts[client][window-1], 1)))
 	}
 	return max(0, left)
 }
@@ -154,8 +154,6 @@ func (m *queueModel) take(client string, t int64) int64 {
 }
 
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }
-
-func ceil(r *big.Rat) int64 { return -floor(new(big.Rat).Neg(r)) }
 
 func newModel(l limiter.Limit) model {
 	per := l.Per.Microseconds()

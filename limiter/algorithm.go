@@ -12,9 +12,7 @@ type Algorithm uint8
 const (
 	// SlidingWindow, the default, weighs the count of the previous window by how
 	// much of it still overlaps the last Per, and adds the current one. Two numbers
-	// a key; any interval d no longer than Per admits at most Events*(1+d/Per), and
-	// who has spent everything waits at most Per+Per/Events for one more. Where Events
-	// is a handful that is long: TokenBucket or SlidingLog suit such limits better.
+	// a key; any interval d no longer than Per admits less than Events*(1+d/Per)+1.
 	SlidingWindow Algorithm = iota
 
 	// TokenBucket admits up to Burst at once and refills evenly at Events per Per.

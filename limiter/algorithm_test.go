@@ -264,6 +264,7 @@ func TestAFixedWindowAdmitsAtMostItsEventsInEachWindow(t *testing.T) {
 	})
 }
 
+// Less than one more than the share, because the previous window counts in whole units.
 func TestASlidingWindowAdmitsAtMostItsEventsAndTheShareOfTheInterval(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := anyLimit(SlidingWindow).Draw(t, "limit")
@@ -272,9 +273,34 @@ func TestASlidingWindowAdmitsAtMostItsEventsAndTheShareOfTheInterval(t *testing.
 			if to-from > per {
 				return nil
 			}
-			return new(big.Rat).Mul(whole(l.Events), big.NewRat(per+to-from, per))
+			most := new(big.Rat).Mul(whole(l.Events), big.NewRat(per+to-from, per))
+			return whole(-floor(most.Neg(most)))
 		})
 	})
+}
+
+// A client that comes back exactly when it is told to gets all that it was promised.
+func TestAPatientClientGetsTheWholeRate(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		for _, events := range []int64{1, 2, 5, 60, 100} {
+			l := PerMinute(events).With(a)
+			q := mustQuota(t, l)
+			const minutes = 200
+			s, now := State{}, int64(1_753_000_000_123_457)
+			end := now + minutes*l.Per.Microseconds()
+			admitted := int64(0)
+			for now < end {
+				var ok bool
+				if s, ok = q.Take(s, now, 1); ok {
+					admitted++
+					continue
+				}
+				now += q.Describe(s, now, 1, false).RetryAfter.Microseconds()
+			}
+			assert.GreaterOrEqual(t, admitted, events*(minutes-1), "%v", l)
+			assert.LessOrEqual(t, admitted, events*(minutes+1)+1, "%v", l)
+		}
+	}
 }
 
 func TestALeakyBucketsEventsLeaveAtAConstantRate(t *testing.T) {

@@ -46,7 +46,7 @@ func serialAndParallel(b *testing.B, l func() *Limiter, f func(l *Limiter, i int
 		b.ResetTimer()
 		var from atomic.Int64
 		b.RunParallel(func(p *testing.PB) {
-			for i := int(from.Add(1)) << 32; p.Next(); i++ {
+			for i := int(from.Add(1)) * 1_000_003; p.Next(); i++ {
 				f(l, i)
 			}
 		})

@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fewKeys is a MaxKeys with which all keys compete with each other.
+// fewKeys is a MaxKeys with which all keys compete with each other: they make two lines
+// of three cells, and a key may be in either of two lines.
 const fewKeys = 6
 
 // A memory is a Memory in a test, where time stands still.
@@ -60,7 +61,11 @@ func named(t require.TestingT, rule, tier string, l Limit) *Quota {
 }
 
 func TestMaxKeysHasBounds(t *testing.T) {
-	for _, keys := range []int{-1, math.MinInt, math.MaxInt} {
+	wrong := []int{-1, math.MinInt}
+	if math.MaxInt > math.MaxInt32 {
+		wrong = append(wrong, math.MaxInt)
+	}
+	for _, keys := range wrong {
 		m, err := NewMemory(MemoryConfig{MaxKeys: keys})
 		require.ErrorContains(t, err, fmt.Sprintf("limiter: MaxKeys is %d: it must be from 1 to 2147483648", keys))
 		require.Nil(t, m)
@@ -87,7 +92,7 @@ func TestAStoreForOneKeyStillCountsExactly(t *testing.T) {
 }
 
 func TestAFloodOfNewKeysTakesNoMoreMemory(t *testing.T) {
-	const maxKeys = 3000
+	const maxKeys = 1500
 	for _, l := range []Limit{
 		PerMinute(5), PerMinute(2_000_000), // packed and boxed
 		PerMinute(5).With(TokenBucket), PerMinute(5).With(LeakyBucket), PerMinute(5).With(FixedWindow),
@@ -100,7 +105,7 @@ func TestAFloodOfNewKeysTakesNoMoreMemory(t *testing.T) {
 				before := m.Stats()
 				require.LessOrEqual(t, before.Cells, maxKeys+64*3, "MaxKeys, but for whole lines")
 				require.NotZero(t, before.Evicted)
-				for round := range 4 {
+				for round := range 3 {
 					time.Sleep(time.Duration(round) * time.Hour)
 					m.flood(q, fmt.Sprint("round ", round, " "), 3*maxKeys)
 				}
@@ -189,6 +194,55 @@ func TestAKeyThatIsRefusingIsNeverForgotten(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of cost 30 nothing is left for, though 10 units are.
+func TestAKeyThatRefusesACostIsNotForgottenEither(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q, other := newMemory(t, fewKeys), mustQuota(t, PerHour(100).With(TokenBucket)), named(t, "other", "", PerHour(1000))
+		require.True(t, m.take(q, "single", 90))
+		require.False(t, m.take(q, "single", 30))
+		require.True(t, m.take(q, "batch", 90))
+		require.False(t, m.decide(Charge{q, "batch", 30}, Charge{other, "x", 1})[0].Allowed)
+		m.flood(other, "new ", 1000)
+		assert.Equal(t, int64(10), m.remaining(q, "single"))
+		assert.Equal(t, int64(10), m.remaining(q, "batch"))
+
+		require.True(t, m.take(q, "single", 10))
+		time.Sleep(30 * time.Hour)
+		m.flood(other, "newer ", 1000)
+		assert.NotZero(t, m.Stats().Evicted)
+	})
+}
+
+func TestTheCounterOfARuleWithoutAKeyIsNeverForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, global, ip := newMemory(t, 100), named(t, "global", "", PerMinute(100)), named(t, "ip", "", PerDay(5))
+		admitted := 0
+		for i := range 1000 {
+			if m.take(global, "", 1) {
+				admitted++
+			}
+			m.flood(ip, fmt.Sprint(i, " "), 5)
+			m.decide(Charge{ip, fmt.Sprint("batch ", i), 1}, Charge{global, "", 0})
+		}
+		assert.Equal(t, 100, admitted)
+		assert.NotZero(t, m.Stats().Evicted)
+	})
+}
+
+func TestOfKeysThatAreIdleTogetherTheLeastUsedGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(100))
+		for i := range fewKeys {
+			m.take(q, fmt.Sprint(i), int64(10*(i+1)))
+		}
+		m.flood(q, "new ", 1)
+		assert.Equal(t, int64(100), m.remaining(q, "0"))
+		for i := 1; i < fewKeys; i++ {
+			assert.Equal(t, int64(100-10*(i+1)), m.remaining(q, fmt.Sprint(i)))
+		}
+	})
 }
 
 func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
@@ -354,7 +408,7 @@ func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
 func TestAStoreMadeOutsideABubbleGrantsNothingInside(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			m, q := newMemory(t, 0), mustQuota(t, PerHour(5).With(a))
+			m, q := newMemory(t, 0), mustQuota(t, Limit{Events: 5, Per: time.Hour + time.Microsecond, Algorithm: a})
 			require.True(t, m.take(q, "key", q.Capacity()))
 			// In a bubble it is the year 2000.
 			synctest.Test(t, func(t *testing.T) {
@@ -365,7 +419,9 @@ func TestAStoreMadeOutsideABubbleGrantsNothingInside(t *testing.T) {
 				for i := range 100 { // in all shards, among them such as no time has passed in
 					key := fmt.Sprint("new ", i)
 					assert.True(t, memory{m.Memory, t}.take(q, key, q.Capacity()))
-					assert.False(t, memory{m.Memory, t}.take(q, key, 1))
+					refused := memory{m.Memory, t}.decide(Charge{q, key, 1})[0]
+					assert.False(t, refused.Allowed)
+					assert.LessOrEqual(t, refused.ResetAfter, 3*time.Hour)
 				}
 			})
 			assert.False(t, m.take(q, "key", 1))
@@ -433,9 +489,9 @@ func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
 
 func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 	m := newMemory(t, 0)
-	for i := range int64(maxTags) {
-		require.True(t, m.take(named(t, "rule", "", PerDay(i+1)), fmt.Sprint(i), 1))
-	}
+	most := make([]*Quota, maxTags) // as if so many were there, but for one
+	m.quotas.Store(&most)
+	require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
 	q := named(t, "one more", "", PerDay(maxTags+1))
 	err := m.Decide(t.Context(), []Charge{{q, "key", 1}}, make([]Decision, 1))
 	require.ErrorContains(t, err, `rule "one more": the store already counts for 32000 different limits`)
@@ -445,7 +501,7 @@ func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 
 func TestClaimIsTrueOnce(t *testing.T) {
 	m := newMemory(t, 0)
-	assert.True(t, m.Claim("a"))
-	assert.True(t, m.Claim("b"))
-	assert.False(t, m.Claim("a"))
+	assert.NoError(t, m.Claim("a"))
+	assert.NoError(t, m.Claim("b"))
+	assert.ErrorIs(t, m.Claim("a"), ErrClaimed)
 }

@@ -17,7 +17,7 @@
 // P for Per and B for Burst:
 //
 //	algorithm       for                                at most in any period P    state
-//	SlidingWindow   "100 per minute" as people mean    2N-1, on average traffic   3 integers
+//	SlidingWindow   "100 per minute" as people mean    2N, on average traffic     3 integers
 //	(the default)   it                                 very near N
 //	TokenBucket     a steady rate that allows bursts   B+N                        2 integers
 //	LeakyBucket     smoothing: events wait for their   N+1 leave, evenly spaced   2 integers
@@ -38,10 +38,10 @@
 // admitted. Time is counted in whole microseconds and never backwards: while a clock
 // that stepped back catches up, nothing is granted again.
 //
-// The long-run rate is never above what was asked for. It is exactly that for every
-// limit whose Events per Per reduce to a fraction of small numbers, as 100 per minute
-// does; else it is at most a millionth below, or a thousandth at rates above 1,000
-// per second.
+// The long-run rate is never above what was asked for. For windows and the log it is
+// exactly that, and for buckets whose Events per Per reduce to a fraction of small
+// numbers, as 100 per minute does. For other buckets that refill within a month it is
+// at most a millionth below, or a thousandth at rates above 1,000 per second.
 //
 // # Stores
 //

@@ -1,6 +1,10 @@
 package limiter
 
-import "context"
+import (
+	"context"
+	"errors"
+	"log/slog"
+)
 
 // Config is what [New] takes.
 type Config struct {
@@ -31,6 +35,16 @@ func New(c Config) (*Limiter, error) {
 	if c.Store == nil {
 		if c.Store, err = NewMemory(MemoryConfig{}); err != nil {
 			return nil, err
+		}
+	}
+	if store, ok := c.Store.(interface{ Claim(rule string) error }); ok {
+		err := store.Claim(c.Name)
+		if err != nil && !errors.Is(err, ErrClaimed) {
+			return nil, err
+		}
+		if err != nil {
+			slog.Warn("weir: two limiters share a store and a name, so they share counters; rename one, or give each its own store",
+				"code", "weir-shared-counter", "rule", c.Name)
 		}
 	}
 	l := &Limiter{quota: quota, store: c.Store}

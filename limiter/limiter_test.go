@@ -3,6 +3,8 @@ package limiter
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -90,4 +92,26 @@ func TestMemoryDoesNotLookAtTheContext(t *testing.T) {
 	d, err := Must(New(Config{Name: "mail", Limit: PerHour(5)})).Allow(ctx, "key")
 	require.NoError(t, err)
 	assert.True(t, d.Allowed)
+}
+
+func TestNewRefusesAMemoryThatNewMemoryDidNotMake(t *testing.T) {
+	for _, m := range []*Memory{nil, {}} {
+		_, err := New(Config{Name: "mail", Limit: PerHour(5), Store: m})
+		assert.ErrorContains(t, err, "Store is a Memory that NewMemory did not make")
+	}
+}
+
+func TestNewWarnsOfASharedCounter(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+
+	m, err := NewMemory(MemoryConfig{})
+	require.NoError(t, err)
+	Must(New(Config{Name: "mail", Limit: PerHour(5), Store: m}))
+	Must(New(Config{Name: "sms", Limit: PerHour(5), Store: m}))
+	assert.Empty(t, log.String())
+	Must(New(Config{Name: "mail", Limit: PerHour(5), Store: m}))
+	assert.Contains(t, log.String(), "code=weir-shared-counter rule=mail")
 }

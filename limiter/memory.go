@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math/bits"
@@ -19,9 +20,11 @@ var seed = maphash.MakeSeed()
 // MemoryConfig is what [NewMemory] takes.
 type MemoryConfig struct {
 	// MaxKeys bounds how many keys are remembered at once, over all limits: from 1
-	// to 2^31. Zero means a million. Memory is taken as keys come, 22 to 31 bytes
-	// for each; 64 more where a window counts above a million or so, and 8 to 16
-	// more per event in SlidingLog.
+	// to 2^31, rounded up to a multiple of three in each of up to 64 parts. Zero
+	// means a million. Memory is taken as keys come, 22 to 31 bytes
+	// for each. A window that counts above some 100,000 in a second or a million in
+	// a minute takes 80 more, and SlidingLog takes 8 to 32 more per event, which
+	// MaxKeys does not bound.
 	MaxKeys int
 }
 
@@ -33,12 +36,13 @@ type MemoryConfig struct {
 // nothing to close.
 //
 // At MaxKeys, a new key takes the place of the one nearest to its initial state
-// among up to 96 in its reach, and that one begins anew when it returns. A key
-// of which nothing remains is never forgotten; where a new key finds only such, it
-// shares one overflow counter with all others of its rule and tier in that
-// situation. [Memory.Stats] counts both. It begins a little before the
-// cap: up to 80% of MaxKeys every key has a place of its own, and of the first 90%
-// some 3 in 1,000 have to take another's.
+// among up to 96 in its reach, and that one begins anew when it returns. A key that
+// is being refused is never forgotten, nor is the empty key, which rules without a
+// Key count under. Where a new key finds only such, it shares one overflow counter
+// with all others of its rule and tier in that situation; a look at a key that has
+// no counter shows a fresh one even then. [Memory.Stats] counts what was forgotten
+// and what was shared. It begins a little before the cap: up to 80% of MaxKeys every
+// key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
@@ -151,16 +155,19 @@ func (m *Memory) decideIn(shard *table.Shard, key uint64, now int64, c *Charge, 
 	var s State
 	cell, found := shard.Find(key)
 	if found {
-		s = m.load(shard, cell, q, tag)
+		s = m.load(shard, cell, c, tag)
 	}
 	s, allowed := q.Take(s, now, c.Cost)
-	if allowed && c.Cost > 0 {
+	switch {
+	case allowed && c.Cost > 0:
 		if !found {
-			if cell, found = shard.Room(key, tag, m); !found {
+			if cell, found = m.room(shard, key, tag, c); !found {
 				return false
 			}
 		}
 		m.save(shard, cell, q, tag, s)
+	case !allowed && found:
+		shard.Mark(cell, table.Refusing)
 	}
 	*d = q.Describe(s, now, c.Cost, allowed)
 	return true
@@ -192,7 +199,7 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 	for i := range slots {
 		s, c := &slots[i], &charges[i]
 		if s.cell, s.found = s.shard.Find(s.key); s.found {
-			s.before = m.load(s.shard, s.cell, c.Quota, s.tag)
+			s.before = m.load(s.shard, s.cell, c, s.tag)
 		}
 		s.after, s.allowed = c.Quota.Take(s.before, now, c.Cost)
 		all = all && s.allowed
@@ -213,6 +220,9 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 		case s.allowed:
 			decisions[i] = c.Quota.Describe(s.before, now, 0, true)
 		default:
+			if s.found {
+				s.shard.Mark(s.cell, table.Refusing)
+			}
 			decisions[i] = c.Quota.Describe(s.before, now, c.Cost, false)
 		}
 	}
@@ -240,7 +250,7 @@ func (m *Memory) place(charges []Charge, slots []slot) (shards uint64, err error
 func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overflow bool) {
 	for i := range slots {
 		if s := &slots[i]; s.found {
-			s.shard.Pin(s.cell)
+			s.shard.Mark(s.cell, table.Pinned)
 		}
 	}
 	taken = true
@@ -249,7 +259,7 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 		if s.found || c.Cost == 0 {
 			continue
 		}
-		if s.cell, s.found = s.shard.Room(s.key, s.tag, m); !s.found {
+		if s.cell, s.found = m.room(s.shard, s.key, s.tag, c); !s.found {
 			if !overflow {
 				m.overflow.Lock()
 				m.overflow.Now = max(now, m.overflow.Now)
@@ -257,9 +267,9 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 			}
 			s.shard, s.key = m.overflow, c.Quota.salt
 			if s.cell, s.found = s.shard.Find(s.key); s.found {
-				s.before = m.load(s.shard, s.cell, c.Quota, s.tag)
+				s.before = m.load(s.shard, s.cell, c, s.tag)
 			} else {
-				s.cell, s.found = s.shard.Room(s.key, s.tag, m)
+				s.cell, s.found = m.room(s.shard, s.key, s.tag, c)
 			}
 			from := s.before
 			for j := range i {
@@ -272,7 +282,7 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 				s.before, taken = from, false
 			}
 		}
-		s.shard.Pin(s.cell)
+		s.shard.Mark(s.cell, table.Pinned)
 	}
 	for i := range slots {
 		s, c := &slots[i], &charges[i]
@@ -280,7 +290,7 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 			continue
 		}
 		s.cell, _ = s.shard.Find(s.key) // it may have moved as its shard grew
-		s.shard.Unpin(s.cell)
+		s.shard.Unmark(s.cell, table.Pinned)
 		if taken && c.Cost > 0 {
 			m.save(s.shard, s.cell, c.Quota, s.tag, s.after)
 		}
@@ -312,7 +322,10 @@ func (m *Memory) unlock(shards uint64) {
 // GiveBack implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
 	return m.change(charges, func(s *slot, c *Charge, now int64) {
-		state := m.load(s.shard, s.cell, c.Quota, s.tag)
+		if c.Cost == 0 {
+			return
+		}
+		state := m.load(s.shard, s.cell, c, s.tag)
 		m.save(s.shard, s.cell, c.Quota, s.tag, c.Quota.GiveBack(state, now, c.Cost))
 	})
 }
@@ -345,17 +358,31 @@ func (m *Memory) change(charges []Charge, f func(s *slot, c *Charge, now int64))
 	return nil
 }
 
-// load reads a cell as a state of q, even if it was written under another limit.
-func (m *Memory) load(shard *table.Shard, cell table.Cell, q *Quota, tag table.Tag) State {
+// room makes a cell for c's key, if there is any. The key of a rule that does not tell
+// keys apart is kept for good: there is one for each rule, and it has to outlast any
+// flood of others.
+func (m *Memory) room(shard *table.Shard, key uint64, tag table.Tag, c *Charge) (table.Cell, bool) {
+	cell, ok := shard.Room(key, tag, judge{m})
+	if ok && c.Key == "" {
+		shard.Mark(cell, table.Kept)
+	}
+	return cell, ok
+}
+
+// load reads a cell as a state of c's quota, even if it was written under another limit.
+func (m *Memory) load(shard *table.Shard, cell table.Cell, c *Charge, tag table.Tag) State {
+	q := c.Quota
 	written, word := shard.At(cell)
 	if written == tag {
 		return m.unpack(shard, q, word)
 	}
 	before := m.quota(written)
 	s := q.convert(before, m.unpack(shard, before, word), shard.Now)
-	// Written even if a refusal follows: its RetryAfter goes by the new limit, so
-	// the cell must too.
-	m.save(shard, cell, q, tag, s)
+	if c.Cost > 0 {
+		// Written even if a refusal follows: its RetryAfter goes by the new limit, so
+		// the cell must too. A look leaves it alone.
+		m.save(shard, cell, q, tag, s)
+	}
 	return s
 }
 
@@ -379,15 +406,19 @@ func (m *Memory) save(shard *table.Shard, cell table.Cell, q *Quota, tag table.T
 	shard.Set(cell, tag, q.layout.pack(q, m.origin, s))
 }
 
-// Judge implements table.Judge.
-func (m *Memory) Judge(shard *table.Shard, tag table.Tag, word uint64) (idleIn int64, refusing bool) {
+// judge tells the table what a cell is worth.
+type judge struct{ *Memory }
+
+func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int64, refusing bool) {
 	q := m.quota(tag)
 	s := q.at(m.unpack(shard, q, word), shard.Now)
 	remaining, reset := q.algorithm.look(q, s)
 	if remaining == q.capacity {
 		return 0, false
 	}
-	return reset, remaining < 1
+	// Keys of one window are idle at the same time; the more used, the more is lost.
+	const steps = 1 << 10
+	return reset*steps + int64(float64(q.capacity-remaining)/float64(q.capacity)*(steps-1)), remaining < 1
 }
 
 // tag is the number under which cells of this quota's limit are written.
@@ -422,20 +453,29 @@ func (m *Memory) bind(q *Quota) (table.Tag, error) {
 // quota is one with the limit of that tag.
 func (m *Memory) quota(tag table.Tag) *Quota { return (*m.quotas.Load())[tag&^table.Boxed] }
 
-// Claim reports whether rule is a name that nobody has claimed in this store before.
-// The middleware warns when two of its limiters count under one name.
-func (m *Memory) Claim(rule string) bool {
+// ErrClaimed is what a store's Claim returns for a name that is taken.
+var ErrClaimed = errors.New("limiter: another limiter counts under this name in this store")
+
+// Claim notes that a limiter counts under rule in this store. A second one under the
+// same name gets ErrClaimed, for [New] and the middleware's New to warn about; any
+// other error says that the store cannot be used. Other stores may have the method too.
+func (m *Memory) Claim(rule string) error {
+	if m == nil || m.table == nil {
+		return errors.New("limiter: Store is a Memory that NewMemory did not make")
+	}
 	m.register.Lock()
 	defer m.register.Unlock()
-	_, taken := m.claimed[rule]
+	if _, taken := m.claimed[rule]; taken {
+		return ErrClaimed
+	}
 	m.claimed[rule] = struct{}{}
-	return !taken
+	return nil
 }
 
 // MemoryStats is what [Memory.Stats] tells.
 type MemoryStats struct {
 	Cells      int    // places for keys that memory is taken for
-	Bytes      int    // that memory, and the logs'
+	Bytes      int    // that memory, and what logs and overflow counters take
 	Evicted    uint64 // keys that were forgotten at the cap before their time
 	Overflowed uint64 // decisions taken on an overflow counter
 }
@@ -451,5 +491,8 @@ func (m *Memory) Stats() MemoryStats {
 		stats.Evicted += shard.Evicted
 		shard.Unlock()
 	}
+	m.overflow.Lock()
+	stats.Bytes += m.overflow.Bytes()
+	m.overflow.Unlock()
 	return stats
 }

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"math/big"
-	"sort"
 	"time"
 
 	"pgregory.net/rapid"
@@ -53,15 +52,15 @@ func bucketModel(q *Quota, capacity int64) *model {
 	return m
 }
 
-// windowModel counts in windows, and weighs the one before by share(how far into this one).
+// windowModel counts in windows, and the one before by its share(how far into this one),
+// in whole units.
 func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
 	m := &model{capacity: q.limit.Events}
 	per := q.limit.Per.Microseconds()
 	counts := map[int64]int64{}
 	m.room = func(t int64) *big.Rat {
-		before := new(big.Rat).Mul(whole(counts[t/per-1]), share(t%per))
-		room := whole(m.capacity - counts[t/per])
-		return room.Sub(room, before)
+		before := floor(new(big.Rat).Mul(whole(counts[t/per-1]), share(t%per)))
+		return whole(m.capacity - counts[t/per] - before)
 	}
 	m.add = func(t, n int64) {
 		if counts[t/per] += n; counts[t/per] < 0 {
@@ -148,12 +147,20 @@ func (m *model) decide(now, cost int64) Decision {
 }
 
 // first is the first microsecond at which something comes true that then stays true.
-func first(true func(wait int64) bool) time.Duration {
-	end := 1
-	for !true(int64(end)) {
+func first(holds func(wait int64) bool) time.Duration {
+	end := int64(1)
+	for !holds(end) {
 		end *= 2
 	}
-	return micros(int64(sort.Search(end, func(wait int) bool { return true(int64(wait)) })))
+	from := end / 2
+	for from < end {
+		if middle := from + (end-from)/2; holds(middle) {
+			end = middle
+		} else {
+			from = middle + 1
+		}
+	}
+	return micros(end)
 }
 
 func whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }

@@ -47,6 +47,9 @@ func (p plainStore) find(c Charge, now int64) *plainState {
 	}
 	if s.quota.limit != c.Quota.limit {
 		used := s.quota.Capacity() - s.quota.Describe(s.State, now, 0, true).Remaining
+		if c.Cost == 0 { // a look, which changes nothing
+			s = &plainState{}
+		}
 		s.State, _ = c.Quota.Take(State{}, now, min(used, c.Quota.Capacity()))
 		s.quota = c.Quota
 	}

@@ -81,7 +81,7 @@ func (q *Quota) Limit() Limit { return q.limit }
 // Capacity is the most units that can pass at once, Decision.Limit.
 func (q *Quota) Capacity() int64 { return q.capacity }
 
-// Window is the time in which an exhausted quota is whole again.
+// Window is the limit's period, or for buckets the time in which a full one drains.
 func (q *Quota) Window() time.Duration {
 	if q.algorithm.bursts {
 		return micros(q.drain)

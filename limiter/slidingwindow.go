@@ -1,10 +1,12 @@
 package limiter
 
 // A sliding window is the count of the current window, aligned as FixedWindow's,
-// plus the share of the previous one that the last Per still overlaps. The share
-// fades in steps, of a microsecond unless Events*Per is above 2^53, and is compared
-// without rounding; where a step is longer, its beginning counts, which never admits
-// too much.
+// plus the whole units in the share of the previous one that the last Per still
+// overlaps. Were the share not rounded down, the last unit would be out of reach until
+// the previous window is forgotten, and "1 per minute" would be one in two minutes.
+//
+// The share fades in steps, of a microsecond unless Events*Per is above 2^53; where a
+// step is longer, its beginning counts, which never admits too much.
 var slidingWindow = algorithm{
 	name:    "sliding-window",
 	aliases: []string{"sliding-window-counter", "sliding-counter"},
@@ -25,8 +27,7 @@ var slidingWindow = algorithm{
 		}
 	},
 	take: func(q *Quota, s State, cost int64) (State, bool) {
-		room := q.capacity - s.Level - cost
-		if room < 0 || s.Prev*q.fade(s) > room*q.steps {
+		if s.Level+q.share(s)+cost > q.capacity {
 			return s, false
 		}
 		s.Level += cost
@@ -39,29 +40,36 @@ var slidingWindow = algorithm{
 		return s
 	},
 	look: func(q *Quota, s State) (remaining, reset int64) {
-		remaining = max(0, q.capacity-s.Level-divUp(s.Prev*q.fade(s), q.steps))
-		reset = q.windowRest(s)
+		remaining = max(0, q.capacity-s.Level-q.share(s))
 		if s.Level > 0 {
-			reset += q.window
+			return remaining, q.windowRest(s) + q.faded(s.Level, 0)
 		}
-		return remaining, reset
+		return remaining, q.faded(s.Prev, 0) - q.elapsed(s)
 	},
 	wait: func(q *Quota, s State, cost int64) int64 {
 		if room := q.capacity - s.Level - cost; room >= 0 {
-			if s.Prev*q.fade(s) <= room*q.steps {
+			if q.share(s) <= room {
 				return 0
 			}
-			return q.windowRest(s) - q.window + q.faded(s.Prev, room)
+			return q.faded(s.Prev, room) - q.elapsed(s)
 		}
 		// The next window has to begin, and what is now current has to fade in it.
 		return q.windowRest(s) + q.faded(s.Level, q.capacity-cost)
 	},
 }
 
-// fade is how many of q.steps the previous window still counts for at s.Last.
-func (q *Quota) fade(s State) int64 { return q.steps - s.Last%q.window/q.step }
+// elapsed is how far s.Last is into its window.
+func (q *Quota) elapsed(s State) int64 { return s.Last % q.window }
 
-// faded is how far into a window a previous count has faded to room.
+// share is how much of the previous window still counts, in whole units.
+func (q *Quota) share(s State) int64 {
+	return s.Prev * (q.steps - q.elapsed(s)/q.step) / q.steps
+}
+
+// faded is how far into a window the share of a previous count is down to room units.
 func (q *Quota) faded(prev, room int64) int64 {
-	return min((q.steps-room*q.steps/prev)*q.step, q.window)
+	if prev <= room {
+		return 0
+	}
+	return min((q.steps-((room+1)*q.steps-1)/prev)*q.step, q.window)
 }

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 //	5/10m sliding-log         exact
 //	1_000_000/30d             underscores may group digits
 //
-// The period is a unit (s, m, h, d, or the words second, minute, hour, day) or a
+// The period is a unit (s, m, h, d, or sec, min, second, minute, hour, day) or a
 // number with a unit (ms, us and sums such as 1h30m too). What follows it may come
 // in either order: "burst" with a number, and the name of an algorithm, of which
 // "gcra" is another name for token-bucket.
@@ -52,11 +53,11 @@ func parse(text string) (Limit, error) {
 	named := false
 	for rest := words[1:]; len(rest) > 0; {
 		switch {
-		case rest[0] == "burst" && burst != 0:
+		case strings.EqualFold(rest[0], "burst") && burst != 0:
 			return Limit{}, fmt.Errorf("burst is given twice")
-		case rest[0] == "burst" && len(rest) == 1:
+		case strings.EqualFold(rest[0], "burst") && len(rest) == 1:
 			return Limit{}, fmt.Errorf("burst has no number after it")
-		case rest[0] == "burst":
+		case strings.EqualFold(rest[0], "burst"):
 			if burst, err = parseCount("burst", rest[1]); err != nil {
 				return Limit{}, err
 			}
@@ -94,7 +95,8 @@ func shorten(text string) string {
 
 func parseCount(what, digits string) (int64, error) {
 	plain := strings.ReplaceAll(digits, "_", "")
-	if plain == "" || strings.Trim(plain, "0123456789") != "" {
+	if strings.HasPrefix(digits, "_") || strings.HasSuffix(digits, "_") || strings.Contains(digits, "__") ||
+		plain == "" || strings.Trim(plain, "0123456789") != "" {
 		return 0, fmt.Errorf("%s is %q: it must be a whole number", what, shorten(digits))
 	}
 	n, err := strconv.ParseInt(plain, 10, 64)
@@ -106,20 +108,21 @@ func parseCount(what, digits string) (int64, error) {
 
 // units are the periods that go without a number, longest first for formatPeriod.
 var units = []struct {
-	short, long string
-	length      time.Duration
+	short  string
+	words  []string
+	length time.Duration
 }{
-	{"d", "day", 24 * time.Hour},
-	{"h", "hour", time.Hour},
-	{"m", "minute", time.Minute},
-	{"s", "second", time.Second},
-	{"ms", "millisecond", time.Millisecond},
-	{"us", "microsecond", time.Microsecond},
+	{"d", []string{"day"}, 24 * time.Hour},
+	{"h", []string{"hour"}, time.Hour},
+	{"m", []string{"min", "minute"}, time.Minute},
+	{"s", []string{"sec", "second"}, time.Second},
+	{"ms", []string{"millisecond"}, time.Millisecond},
+	{"us", []string{"microsecond"}, time.Microsecond},
 }
 
 func parsePeriod(text string) (time.Duration, error) {
 	for _, unit := range units {
-		if text == unit.short || text == unit.long {
+		if text == unit.short || slices.Contains(unit.words, text) {
 			return unit.length, nil
 		}
 	}

@@ -33,8 +33,11 @@ func negotiate(accept []string) int {
 		for element := range strings.SplitSeq(line, ",") {
 			media, params, _ := strings.Cut(element, ";")
 			for format, specificity := range ranges[strings.ToLower(strings.TrimSpace(media))] {
-				if specificity > specific[format] {
-					specific[format], weights[format] = specificity, weight(params)
+				switch q := weight(params); {
+				case specificity > specific[format]:
+					specific[format], weights[format] = specificity, q
+				case specificity == specific[format] && specificity > 0:
+					weights[format] = max(weights[format], q)
 				}
 			}
 		}

@@ -22,9 +22,10 @@ type Config struct {
 	// Headers says which header fields responses carry. Zero: HeadersBoth.
 	Headers Headers
 
-	// OnRefused answers in place of Weir when a request is refused, whatever the
-	// status (see Result.Status). The header fields, Retry-After among them, are
-	// set already. Nil: a short body in the format that the client accepts.
+	// OnRefused answers in place of Weir when a request is refused. The header
+	// fields, Retry-After among them, are set already; the status is not, so call
+	// w.WriteHeader(result.Status). Nil: a short body in the format that the client
+	// accepts.
 	OnRefused func(w http.ResponseWriter, r *http.Request, result Result)
 
 	// CountPreflights makes CORS preflights count like other requests. Left false,
@@ -33,7 +34,8 @@ type Config struct {
 	// other OPTIONS request counts in either case.
 	CountPreflights bool
 
-	// Logger receives the warnings about misconfiguration. Nil: slog.Default().
+	// Logger receives this limiter's warnings about misconfiguration. Nil:
+	// slog.Default(), where keyfunc and Route log theirs in any case.
 	Logger *slog.Logger
 }
 
@@ -81,11 +83,11 @@ const (
 	// that fails with another error than keyfunc.ErrNoKey still shares a counter.
 	NoKeySkip
 
-	// NoKeyBadRequest answers 400.
+	// NoKeyBadRequest answers 400. No rule is charged for such a request.
 	NoKeyBadRequest
 
 	// NoKeyUnauthorized answers 401, with a WWW-Authenticate field that names the
-	// Bearer scheme unless one is set already.
+	// Bearer scheme unless one is set already. No rule is charged for it either.
 	NoKeyUnauthorized
 )
 

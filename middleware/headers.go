@@ -77,10 +77,11 @@ func appendString(b []byte, s string) []byte {
 
 // appendMember writes a member of the RateLimit list: "ip";r=99;t=13. The draft's t is
 // the time in which the client can use no more than r, so until the next unit comes.
-func (e entry) appendMember(b []byte) []byte {
+// Retry-After should not be before it, so beside one only the rules that refused tell t.
+func (e entry) appendMember(b []byte, allowed bool) []byte {
 	b = append(b, e.policy.name...)
 	b = strconv.AppendInt(append(b, ";r="...), e.Remaining, 10)
-	if e.NextAfter > 0 {
+	if e.NextAfter > 0 && e.Allowed == allowed {
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(e.NextAfter), 10)
 	}
 	return b
@@ -119,7 +120,7 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 		ends[3] = len(b)
 		for i, e := range list {
 			b = appendComma(b, i)
-			b = e.appendMember(b)
+			b = e.appendMember(b, s.allowed)
 		}
 		ends[4] = len(b)
 	}

@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -47,7 +48,9 @@ func New(c Config) (*RateLimit, error) {
 	for i := range rules {
 		l.routed = l.routed || rules[i].Match != nil || rules[i].Key != nil || rules[i].Cost != nil
 		l.tiered = l.tiered || len(rules[i].tiers) > 0
-		l.claim(rules[i].Name)
+		if err := l.claim(rules[i].Name); err != nil {
+			return nil, fmt.Errorf("middleware: Config.Store: %w", err)
+		}
 	}
 	return l, nil
 }
@@ -62,8 +65,8 @@ func Must(l *RateLimit, err error) *RateLimit {
 
 // NewPerIP returns a limiter with one rule: limit for each client address, as
 // [keyfunc.IP] tells it. Behind a proxy, pass one of keyfunc's Trust options.
-func NewPerIP(limit limiter.Limit, trust ...keyfunc.IPOption) (*RateLimit, error) {
-	key, keyErr := keyfunc.NewIP(trust...)
+func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, error) {
+	key, keyErr := keyfunc.NewIP(options...)
 	// The limit is part of the name, so that a router's PerIP and a route's are told
 	// apart in the header fields.
 	l, err := New(Config{Rules: []Rule{{Name: "ip:" + limit.String(), Key: key, Limit: limit}}})
@@ -83,17 +86,20 @@ func NewPerIP(limit limiter.Limit, trust ...keyfunc.IPOption) (*RateLimit, error
 //
 // Each call counts on its own. It panics on an invalid limit, as it is written in
 // code; use [NewPerIP] for one that comes from a file.
-func PerIP(limit limiter.Limit, trust ...keyfunc.IPOption) func(http.Handler) http.Handler {
-	return Must(NewPerIP(limit, trust...)).Handler
+func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) http.Handler {
+	return Must(NewPerIP(limit, options...)).Handler
 }
 
 // Handler limits the requests to next. It is what net/http and chi call a middleware.
 //
 // Rules that match by [Route] need r.Pattern, which exists once the request is
-// routed: around a route's handler, or around an *http.ServeMux, which Handler asks.
-// A mux inside of that one is known only to a limiter around it.
+// routed: around a route's handler, or directly around an *http.ServeMux, which
+// Handler asks. A mux inside of that one is known only to a limiter around it.
 // Another router's adapter sets it (chilimit, ginlimit, echolimit).
 func (l *RateLimit) Handler(next http.Handler) http.Handler {
+	if next == nil {
+		panic("middleware: Handler needs a next handler")
+	}
 	mux, _ := next.(*http.ServeMux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if mux != nil && l.routed && r.URL != nil {
@@ -104,6 +110,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 				if l.Check(w, &routed) {
 					next.ServeHTTP(w, &routed)
 				}
+				r.Pattern = routed.Pattern // as the mux would have left it
 				return
 			}
 		}
@@ -111,10 +118,13 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		if !ok {
 			return
 		}
-		if s != nil {
-			r = r.WithContext(s)
+		if s == nil {
+			next.ServeHTTP(w, r)
+			return
 		}
-		next.ServeHTTP(w, r)
+		behind := r.WithContext(s)
+		next.ServeHTTP(w, behind)
+		r.Pattern = behind.Pattern // of a mux inside, for those outside
 	})
 }
 
@@ -146,7 +156,20 @@ func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool)
 		l.refuse(w, r, s, status)
 		return nil, false
 	}
-	if s != nil && !wait(r.Context(), s.delay()) {
+	if s == nil {
+		return nil, true
+	}
+	switch d := s.delay(); {
+	case d == 0:
+		return s, true
+	case tooLate(s, d):
+		// Somebody else takes its place in the queue, and it learns now.
+		if err := l.store.GiveBack(s, s.charges); err != nil {
+			l.warnStoreFailure(err)
+		}
+		l.refuse(w, r, nil, http.StatusServiceUnavailable)
+		return nil, false
+	case !wait(s, d):
 		w.WriteHeader(statusClientClosedRequest)
 		return nil, false
 	}
@@ -215,6 +238,9 @@ func (l *RateLimit) key(rule *rule, r *http.Request) (string, int) {
 		return key, http.StatusOK
 	}
 	missing := err == nil || errors.Is(err, keyfunc.ErrNoKey)
+	if !missing {
+		l.warnKeyFailure(rule, err)
+	}
 	switch {
 	case rule.NoKey == NoKeyBadRequest:
 		return "", http.StatusBadRequest
@@ -222,21 +248,22 @@ func (l *RateLimit) key(rule *rule, r *http.Request) (string, int) {
 		return "", http.StatusUnauthorized
 	case rule.NoKey == NoKeySkip && missing:
 		return "", statusSkip
-	case !missing:
-		l.warnKeyFailure(rule)
 	}
+	l.warnOneKey(rule, noKey, r)
 	return noKey, http.StatusOK
 }
 
-// noKey is the key of requests without one. No key function returns it, as it is
-// not valid UTF-8 and keys that come from headers are tagged.
-const noKey = "\xff no key"
+// noKey is the key of requests without one: no key function's, as it would be none.
+const noKey = ""
+
+// tooLate reports whether ctx ends before a turn that comes after d.
+func tooLate(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < d
+}
 
 // wait returns after d, or at once and false when the client goes away.
 func wait(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -302,6 +302,33 @@ func TestAClientThatGoesAwayLeavesTheQueueAtOnce(t *testing.T) {
 	})
 }
 
+func TestATurnAfterTheDeadlineIsRefusedAtOnceAndGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(1)}).Handler(ok)
+		require.Equal(t, 200, serve(h, request()).Code)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		for range 3 {
+			w := serve(h, request().WithContext(ctx))
+			assert.Equal(t, 503, w.Code, "the client is there, and its turn would come too late")
+			assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		}
+		assert.Zero(t, time.Since(start))
+		assert.Equal(t, 200, serve(h, request()).Code, "the place in the queue was given back")
+	})
+}
+
+func TestNewRefusesAMemoryThatNewMemoryDidNotMake(t *testing.T) {
+	_, err := middleware.New(middleware.Config{Store: new(limiter.Memory), Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
+	require.ErrorContains(t, err, "Config.Store")
+}
+
+func TestHandlerPanicsWithoutANextHandler(t *testing.T) {
+	require.PanicsWithValue(t, "middleware: Handler needs a next handler", func() { middleware.PerIP(limiter.PerHour(1))(nil) })
+}
+
 // brokenStore cannot decide.
 type brokenStore struct{ limiter.Store }
 
@@ -345,7 +372,7 @@ func TestAroundAServeMuxRoutesAreKnown(t *testing.T) {
 	do := func(method, path string) int {
 		r := httptest.NewRequest(method, path, nil)
 		code := serve(h, r).Code
-		assert.Empty(t, r.Pattern, "the caller's request is left alone")
+		assert.NotEmpty(t, r.Pattern, "who is outside knows the route, as without a limiter")
 		return code
 	}
 	assert.Equal(t, 200, do("GET", "/users/1"))

@@ -36,6 +36,8 @@ func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
 		{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, text},
 		{[]string{"text/html;q=0.1, application/json;q=0.2"}, plain},
 		{[]string{"application/json;q=0, */*"}, text},
+		{[]string{"text/html;q=0, text/plain"}, text},
+		{[]string{"text/html;q=0.1, application/json;q=0.5, text/plain"}, text},
 		{[]string{"image/png"}, plain},
 		{[]string{"text/plain;q=nonsense, application/json;q=0.1"}, plain},
 		{[]string{"text/plain; charset=utf-8 ; q=1"}, text},

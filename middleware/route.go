@@ -26,8 +26,8 @@ func Route(patterns ...string) func(*http.Request) bool {
 	routes := make([]route, len(patterns))
 	for i, pattern := range patterns {
 		routes[i] = parseRoute(pattern)
-		if routes[i].path == "" {
-			panic("middleware: Route pattern " + strconv.Quote(pattern) + " has no path: want something like \"GET /search\" or \"/assets/*\"")
+		if reason := routes[i].invalid(); reason != "" {
+			panic("middleware: Route pattern " + strconv.Quote(pattern) + " " + reason + ": want something like \"GET /search\" or \"/assets/*\"")
 		}
 		routes[i].path, routes[i].below = strings.CutSuffix(routes[i].path, "/*")
 	}
@@ -67,6 +67,19 @@ func parseRoute(pattern string) route {
 	}
 	r.host, r.path = rest[:slash], rest[slash:]
 	return r
+}
+
+// invalid says why no request can match, or nothing.
+func (want *route) invalid() string {
+	switch {
+	case want.path == "":
+		return "has no path"
+	case strings.ContainsAny(want.path, " ?#"):
+		return "has a space, ? or # in its path"
+	case want.method != strings.ToUpper(want.method) || strings.ContainsAny(want.method, ", "):
+		return "does not begin with a method in capitals"
+	}
+	return ""
 }
 
 func (want *route) matches(method string, pattern *route) bool {

@@ -77,7 +77,7 @@ func TestRouteTakesSeveralPatterns(t *testing.T) {
 }
 
 func TestRoutePanicsOnWhatCannotMatch(t *testing.T) {
-	for _, pattern := range []string{"", " ", "GET", "search", "GET search"} {
+	for _, pattern := range []string{"", " ", "GET", "search", "GET search", "get /search", "GET,POST /x", "/x y", "/search?q=1", "/x#y"} {
 		assert.Panics(t, func() { middleware.Route(pattern) }, "%q", pattern)
 	}
 	assert.Panics(t, func() { middleware.Route() })

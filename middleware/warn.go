@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // Warnings are for mistakes that cannot be seen when a limiter is made. Each is given
@@ -29,21 +32,31 @@ func (o *onceWarning) warn(logger *slog.Logger, code, message string, attrs ...s
 }
 
 // claim notes that a rule counts in the store, and warns if another limiter's does so
-// under the same name: the two then share their counters.
-func (l *RateLimit) claim(rule string) {
-	store, ok := l.store.(interface{ Claim(rule string) bool })
-	if ok && !store.Claim(rule) {
+// under the same name: the two then share their counters. An error is the store's.
+func (l *RateLimit) claim(rule string) error {
+	store, ok := l.store.(interface{ Claim(rule string) error })
+	if !ok {
+		return nil
+	}
+	err := store.Claim(rule)
+	if errors.Is(err, limiter.ErrClaimed) {
 		new(onceWarning).warn(l.logger, "weir-shared-counter",
 			"weir: two limiters share a store and a rule name, so they share counters; rename one, or give each its own store",
 			slog.String("rule", rule))
+		return nil
 	}
+	return err
 }
 
-// warnKeyFailure leaves the error out: it may quote what the client sent.
-func (l *RateLimit) warnKeyFailure(rule *rule) {
+func (l *RateLimit) warnKeyFailure(rule *rule, err error) {
+	if rule.failure.given.Load() {
+		return
+	}
+	const enough = 200 // of a text that may not be the application's alone
+	text := err.Error()
 	rule.failure.warn(l.logger, "weir-key-failed",
-		"weir: a key function failed; the request shares a counter with all such requests",
-		slog.String("rule", rule.Name))
+		"weir: a key function failed; its requests are treated as Rule.NoKey says",
+		slog.String("rule", rule.Name), slog.String("error", text[:min(len(text), enough)]))
 }
 
 func (l *RateLimit) warnStoreFailure(err error) {
@@ -76,7 +89,7 @@ func (l *RateLimit) warnOneKey(rule *rule, key string, r *http.Request) {
 	}
 	if d.suspicious(key, r.RemoteAddr) {
 		new(onceWarning).warn(l.logger, "weir-one-key",
-			"weir: a rule's key function gives every client the same key, so one client can use up the limit of all",
+			"weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all",
 			slog.String("rule", rule.Name))
 	}
 }

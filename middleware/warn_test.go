@@ -41,6 +41,16 @@ func TestWarnsOnceWhenAKeyIsTheSameForEverybody(t *testing.T) {
 	assert.NotContains(t, log.String(), "same-for-all", "keys are not logged")
 }
 
+func TestWarnsWhenNobodyHasAKey(t *testing.T) {
+	logger, log := logged()
+	l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: limiter.PerHour(1)}}})
+	require.NoError(t, err)
+	for i := range 200 {
+		serve(l.Handler(ok), request(from(fmt.Sprintf("192.0.2.%d:1", i%3))))
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"), "the limiter is outside the authentication")
+}
+
 func TestDoesNotWarnAboutOneKeyWhenItMayBeMeant(t *testing.T) {
 	byTurns := 0
 	tests := map[string]struct {
@@ -96,7 +106,7 @@ func TestWarnsOnceWhenAKeyFunctionFails(t *testing.T) {
 		serve(l.Handler(ok), request())
 	}
 	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-key-failed"))
-	assert.Contains(t, log.String(), "rule=r")
+	assert.Contains(t, log.String(), `rule=r error="secret detail"`, "the application's own error, for its operator")
 }
 
 func TestWarnsOnceWhenTheStoreFails(t *testing.T) {

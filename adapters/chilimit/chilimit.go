@@ -11,7 +11,8 @@
 //	r.Use(chilimit.New(limits))
 //
 // which looks the route up first. Add it behind middleware that changes the path or
-// the method that chi routes by, such as CleanPath, StripSlashes and GetHead.
+// the method that chi routes by, such as CleanPath, StripSlashes and GetHead: in front
+// of them it may see another route than chi will, and a limit can be evaded.
 //
 // In rules and in keyfunc.Route, a route is then its whole pattern in every
 // sub-router: "/v1/users/{id}", and "/v1/" for the "/" of one mounted at "/v1". A
@@ -79,7 +80,8 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 	rest := cmp.Or(rctx.RoutePath, r.URL.RawPath, r.URL.Path, "/") // RoutePath is the rest below a mount
 	found := find(router, method, rest)
 	if found == "" {
-		found = find(router, method, path.Clean("/"+rest)) // middleware may yet clean it
+		// For limits in front of CleanPath after all. It does not undo escapes as they may.
+		found = find(router, method, path.Clean("/"+rest))
 	}
 	if found == "" {
 		return ""

@@ -32,6 +32,6 @@ func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
 }
 
 // PerIP limits requests for each client address, as [middleware.PerIP] does.
-func PerIP(limit limiter.Limit, trust ...keyfunc.IPOption) echo.MiddlewareFunc {
-	return New(middleware.Must(middleware.NewPerIP(limit, trust...)))
+func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) echo.MiddlewareFunc {
+	return New(middleware.Must(middleware.NewPerIP(limit, options...)))
 }

@@ -29,6 +29,6 @@ func New(limits *middleware.RateLimit) gin.HandlerFunc {
 }
 
 // PerIP limits requests for each client address, as [middleware.PerIP] does.
-func PerIP(limit limiter.Limit, trust ...keyfunc.IPOption) gin.HandlerFunc {
-	return New(middleware.Must(middleware.NewPerIP(limit, trust...)))
+func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) gin.HandlerFunc {
+	return New(middleware.Must(middleware.NewPerIP(limit, options...)))
 }

@@ -4,8 +4,8 @@
 // A [Table] is a power of two of shards, each behind a mutex. A shard is an array
 // of lines, and a line is one 64-byte cache line with three cells:
 //
-//	byte 0      6       7      8           32          56     64
-//	     | tags | pinned| spill| 3 digests | 3 states  | spare |
+//	byte 0      6       9       10      16          40         64
+//	     | tags | marks | spill | spare | 3 digests | 3 states |
 //
 // A digest's low bits choose the shard; hashes of all its bits choose two lines, and
 // the cell is in one of them: in the first if there was room, and if not, in the
@@ -44,13 +44,27 @@ type Tag uint16
 // Boxed marks the tags whose state is a reference to a span.
 const Boxed Tag = 1 << 15
 
+// A Mark says what a cell is protected from.
+type Mark uint8
+
+const (
+	// Pinned cells are not taken over while a batch that uses them is decided.
+	Pinned Mark = 1 << iota
+
+	// Kept cells are never taken over.
+	Kept
+
+	// Refusing cells are not evicted, though they may say that they could be. The
+	// next Set ends it.
+	Refusing
+)
+
 type line struct {
 	tag    [cellsPerLine]Tag
-	pinned uint8 // a bit for each cell that must not be taken over
-	spill  bool  // a digest whose first line this is went to its second
+	mark   [cellsPerLine]Mark
+	spill  bool // a digest whose first line this is went to its second
 	digest [cellsPerLine]uint64
 	state  [cellsPerLine]uint64
-	_      uint64
 }
 
 // A line is a cache line.
@@ -59,11 +73,11 @@ var _ [64]byte = [unsafe.Sizeof(line{})]byte{}
 // A Cell is a place in a shard, good until Room moves cells.
 type Cell int
 
-// A Judge tells what a state is worth at the shard's time: after how many
-// microseconds it carries no information any more (0: it already does not),
+// A Judge tells what a state is worth at the shard's time: 0 if it is idle, which is
+// to say that it carries no information, and more the longer it will take to be;
 // and whether it is refusing.
 type Judge interface {
-	Judge(s *Shard, tag Tag, state uint64) (idleIn int64, refusing bool)
+	Judge(s *Shard, tag Tag, state uint64) (worth int64, refusing bool)
 }
 
 // A Table is a fixed number of shards.
@@ -133,6 +147,7 @@ func (s *Shard) At(c Cell) (Tag, uint64) {
 func (s *Shard) Set(c Cell, tag Tag, state uint64) {
 	l, i := s.cell(c)
 	l.tag[i], l.state[i] = tag, state
+	l.mark[i] &^= Refusing
 }
 
 // Clear empties a cell.
@@ -141,16 +156,16 @@ func (s *Shard) Clear(c Cell) {
 	s.clear(l, i)
 }
 
-// Pin keeps Room and growth from taking a cell over, until Unpin.
-func (s *Shard) Pin(c Cell) {
+// Mark protects a cell, beside what protects it already.
+func (s *Shard) Mark(c Cell, m Mark) {
 	l, i := s.cell(c)
-	l.pinned |= 1 << i
+	l.mark[i] |= m
 }
 
-// Unpin undoes Pin.
-func (s *Shard) Unpin(c Cell) {
+// Unmark ends a protection.
+func (s *Shard) Unmark(c Cell, m Mark) {
 	l, i := s.cell(c)
-	l.pinned &^= 1 << i
+	l.mark[i] &^= m
 }
 
 // Find is where a digest's cell is.
@@ -185,7 +200,7 @@ func (l *line) index(digest uint64) int {
 
 // Room makes a cell for a digest that Find did not find, with that tag and state 0.
 // It takes an empty or idle cell within reach, or grows the shard, or evicts the cell
-// nearest to idle; it fails when every cell in reach is refusing or pinned. It may
+// nearest to idle; it fails when every cell in reach is refusing or marked. It may
 // move other cells.
 func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 	for {
@@ -213,14 +228,13 @@ func (s *Shard) occupy(r *reach, at place, digest uint64, tag Tag) Cell {
 	for step := at.step; r.steps[step].from.step >= 0; {
 		from := r.steps[step].from
 		l := &s.lines[r.steps[from.step].line]
-		to.tag[i], to.digest[i], to.state[i] = l.tag[from.cell], l.digest[from.cell], l.state[from.cell]
-		to.pinned = to.pinned&^(1<<i) | l.pinned>>from.cell&1<<i
+		to.tag[i], to.mark[i] = l.tag[from.cell], l.mark[from.cell]
+		to.digest[i], to.state[i] = l.digest[from.cell], l.state[from.cell]
 		s.noteSpill(to.digest[i], r.steps[step].line)
 		to, i, step = l, from.cell, from.step
 		at = from
 	}
-	to.tag[i], to.digest[i], to.state[i] = tag, digest, 0
-	to.pinned &^= 1 << i
+	to.tag[i], to.mark[i], to.digest[i], to.state[i] = tag, 0, digest, 0
 	line := r.steps[at.step].line
 	s.noteSpill(digest, line)
 	return Cell(line*cellsPerLine + i)
@@ -240,7 +254,7 @@ type reach struct {
 	steps  [maxReach]step
 	n      int
 	free   place // an empty or idle cell
-	victim place // without one: the cell nearest to idle
+	victim place // without one: the cell worth least
 }
 
 // A step is a line, and the cell that would move there.
@@ -260,7 +274,7 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 	if n == 0 {
 		return
 	}
-	var nearest int64
+	var least int64
 	visit := func(line int, from place) (found bool) {
 		for i := range r.n {
 			if r.steps[i].line == line {
@@ -278,16 +292,17 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 			}
 		}
 		for i := range l.tag {
-			if l.pinned&(1<<i) != 0 {
+			if l.mark[i]&(Pinned|Kept) != 0 {
 				continue
 			}
-			idleIn, refusing := judge.Judge(s, l.tag[i], l.state[i])
-			if idleIn == 0 {
+			worth, refusing := judge.Judge(s, l.tag[i], l.state[i])
+			refusing = refusing || l.mark[i]&Refusing != 0
+			if worth == 0 {
 				r.free = place{here, i}
 				return true
 			}
-			if !refusing && (r.victim == nowhere || idleIn < nearest) {
-				r.victim, nearest = place{here, i}, idleIn
+			if !refusing && (r.victim == nowhere || worth < least) {
+				r.victim, least = place{here, i}, worth
 			}
 		}
 		return false
@@ -313,7 +328,8 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 }
 
 // grow drops the idle cells and, unless that made ample room, moves the others to
-// a larger array. It reports false when the shard is as large as it may be.
+// a larger array. It reports whether there may be room now; there is none to make when
+// the shard is as large as it may be.
 func (s *Shard) grow(judge Judge) bool {
 	n := len(s.lines)
 	if n >= s.maxLines {
@@ -326,7 +342,7 @@ func (s *Shard) grow(judge Judge) bool {
 			if l.tag[i] == 0 {
 				continue
 			}
-			if idleIn, _ := judge.Judge(s, l.tag[i], l.state[i]); idleIn == 0 && l.pinned&(1<<i) == 0 {
+			if worth, _ := judge.Judge(s, l.tag[i], l.state[i]); worth == 0 && l.mark[i]&(Pinned|Kept) == 0 {
 				s.clear(l, i)
 				dropped++
 				continue
@@ -348,7 +364,7 @@ func (s *Shard) grow(judge Judge) bool {
 		}
 		if size == s.maxLines {
 			s.maxLines = n // its cells did not fit: stay as it is
-			return false
+			return dropped > 0
 		}
 		size += (size + 3) / 4
 	}
@@ -370,9 +386,7 @@ func (s *Shard) rehash(size int) ([]line, bool) {
 			}
 			cell := moved.occupy(&r, r.free, l.digest[i], l.tag[i])
 			moved.Set(cell, l.tag[i], l.state[i])
-			if l.pinned&(1<<i) != 0 {
-				moved.Pin(cell)
-			}
+			moved.Mark(cell, l.mark[i])
 		}
 	}
 	return moved.lines, true
@@ -391,7 +405,7 @@ func (s *Shard) clear(l *line, i int) {
 	if l.tag[i]&Boxed != 0 {
 		s.FreeSpan(l.state[i])
 	}
-	l.tag[i], l.digest[i], l.state[i] = 0, 0, 0
+	l.tag[i], l.mark[i], l.digest[i], l.state[i] = 0, 0, 0, 0
 }
 
 // first and second are the lines a digest may be in, of n, which is no power of two.

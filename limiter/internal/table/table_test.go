@@ -1,6 +1,7 @@
 package table
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -238,12 +239,12 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 			},
 			"pin": func(t *rapid.T) {
 				_, j, cell := known()
-				m.Pin(cell)
+				m.Mark(cell, Pinned)
 				j.pinned = true
 			},
 			"unpin": func(t *rapid.T) {
 				_, j, cell := known()
-				m.Unpin(cell)
+				m.Unmark(cell, Pinned)
 				j.pinned = false
 			},
 			"time passes": func(t *rapid.T) {
@@ -269,7 +270,7 @@ func TestATableIsNeverLargerThanItsMaximum(t *testing.T) {
 }
 
 func TestATableBeginsWithNoMemory(t *testing.T) {
-	table := New(1 << 31)
+	table := New(math.MaxInt32)
 	for i := range table.Shards() {
 		assert.Zero(t, table.Shard(i).Bytes())
 	}
