@@ -9,6 +9,7 @@ test: vet unit $(if $(CI),newest) ## everything: vet, staticcheck, tests with th
 vet: ## go vet, gofmt and staticcheck, over the examples too
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./... ./_examples/*/
+	GOARCH=386 go vet ./limiter/... ./keyfunc ./middleware # where an int has 32 bits
 	go run $(STATICCHECK) ./... ./_examples/*/
 
 unit: ## tests with the race detector

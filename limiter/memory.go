@@ -157,7 +157,7 @@ func (m *Memory) decideIn(shard *table.Shard, key uint64, now int64, c *Charge, 
 	if found {
 		s = m.load(shard, cell, c, tag)
 	}
-	s, allowed := q.Take(s, now, c.Cost)
+	s, allowed := q.takeNow(q.at(s, now), c.Cost)
 	switch {
 	case allowed && c.Cost > 0:
 		if !found {
@@ -166,11 +166,18 @@ func (m *Memory) decideIn(shard *table.Shard, key uint64, now int64, c *Charge, 
 			}
 		}
 		m.save(shard, cell, q, tag, s)
-	case !allowed && found:
+	case found:
+		m.noteRefusal(shard, cell, c, allowed)
+	}
+	*d = q.describe(s, 0, c.Cost, allowed)
+	return true
+}
+
+// noteRefusal keeps a key from being forgotten that is refused although units are left.
+func (m *Memory) noteRefusal(shard *table.Shard, cell table.Cell, c *Charge, allowed bool) {
+	if !allowed && c.Cost <= c.Quota.capacity {
 		shard.Mark(cell, table.Refusing)
 	}
-	*d = q.Describe(s, now, c.Cost, allowed)
-	return true
 }
 
 // A slot is what decideAll knows of one charge.
@@ -201,7 +208,8 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 		if s.cell, s.found = s.shard.Find(s.key); s.found {
 			s.before = m.load(s.shard, s.cell, c, s.tag)
 		}
-		s.after, s.allowed = c.Quota.Take(s.before, now, c.Cost)
+		s.before = c.Quota.at(s.before, now)
+		s.after, s.allowed = c.Quota.takeNow(s.before, c.Cost)
 		all = all && s.allowed
 	}
 	if all {
@@ -216,14 +224,14 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 		s, c := &slots[i], &charges[i]
 		switch {
 		case all:
-			decisions[i] = c.Quota.Describe(s.after, now, c.Cost, true)
+			decisions[i] = c.Quota.describe(s.after, 0, c.Cost, true)
 		case s.allowed:
-			decisions[i] = c.Quota.Describe(s.before, now, 0, true)
+			decisions[i] = c.Quota.describe(s.before, 0, 0, true)
 		default:
 			if s.found {
-				s.shard.Mark(s.cell, table.Refusing)
+				m.noteRefusal(s.shard, s.cell, c, false)
 			}
-			decisions[i] = c.Quota.Describe(s.before, now, c.Cost, false)
+			decisions[i] = c.Quota.describe(s.before, 0, c.Cost, false)
 		}
 	}
 	return nil
@@ -267,20 +275,18 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 			}
 			s.shard, s.key = m.overflow, c.Quota.salt
 			if s.cell, s.found = s.shard.Find(s.key); s.found {
-				s.before = m.load(s.shard, s.cell, c, s.tag)
+				s.before = c.Quota.at(m.load(s.shard, s.cell, c, s.tag), s.shard.Now)
 			} else {
 				s.cell, s.found = m.room(s.shard, s.key, s.tag, c)
 			}
-			from := s.before
 			for j := range i {
 				// Another new key of the rule may have come to the same counter before.
 				if slots[j].shard == s.shard && slots[j].key == s.key {
-					from = slots[j].after
+					s.before = slots[j].after
 				}
 			}
-			if s.after, s.allowed = c.Quota.Take(from, s.shard.Now, c.Cost); !s.allowed {
-				s.before, taken = from, false
-			}
+			s.after, s.allowed = c.Quota.takeNow(s.before, c.Cost)
+			taken = taken && s.allowed
 		}
 		s.shard.Mark(s.cell, table.Pinned)
 	}

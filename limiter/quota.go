@@ -93,14 +93,19 @@ func (q *Quota) Window() time.Duration {
 // When there is no room it is s itself, and false. Cost 0 takes nothing and succeeds;
 // a negative cost, or one above the capacity, fails.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
+	taken, ok := q.takeNow(q.at(s, now), cost)
+	if !ok || cost == 0 {
+		return s, ok
+	}
+	return taken, true
+}
+
+// takeNow is Take for a state already brought to the present.
+func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	if cost <= 0 || cost > q.capacity {
 		return s, cost == 0
 	}
-	taken, ok := q.algorithm.take(q, q.at(s, now), cost)
-	if !ok {
-		return s, false
-	}
-	return taken, true
+	return q.algorithm.take(q, s, cost)
 }
 
 // GiveBack is s with up to n units less used: never more than Limit remain.

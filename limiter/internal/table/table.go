@@ -63,6 +63,7 @@ type line struct {
 	tag    [cellsPerLine]Tag
 	mark   [cellsPerLine]Mark
 	spill  bool // a digest whose first line this is went to its second
+	_      [6]byte
 	digest [cellsPerLine]uint64
 	state  [cellsPerLine]uint64
 }
