@@ -110,7 +110,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 				if l.Check(w, &routed) {
 					next.ServeHTTP(w, &routed)
 				}
-				r.Pattern = routed.Pattern // as the mux would have left it
+				showPattern(r, &routed)
 				return
 			}
 		}
@@ -124,8 +124,16 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		}
 		behind := r.WithContext(s)
 		next.ServeHTTP(w, behind)
-		r.Pattern = behind.Pattern // of a mux inside, for those outside
+		showPattern(r, behind)
 	})
+}
+
+// showPattern lets those outside see the pattern that a mux inside has left, as they
+// would without a limiter between.
+func showPattern(outside, inside *http.Request) {
+	if outside.Pattern != inside.Pattern {
+		outside.Pattern = inside.Pattern
+	}
 }
 
 // Check decides about r, sets the header fields and, if the request has to wait for
