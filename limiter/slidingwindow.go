@@ -17,10 +17,10 @@ var slidingWindow = algorithm{
 	},
 
 	advance: func(q *Quota, s State, t int64) State {
-		switch t/q.window - s.Last/q.window {
-		case 0:
+		switch age := t - s.Last + q.elapsed(s); { // of the window of s.Last
+		case age < q.window:
 			return State{Last: t, Level: s.Level, Prev: s.Prev}
-		case 1:
+		case age < 2*q.window:
 			return State{Last: t, Prev: s.Level}
 		default:
 			return State{Last: t}
@@ -63,6 +63,9 @@ func (q *Quota) elapsed(s State) int64 { return s.Last % q.window }
 
 // share is how much of the previous window still counts, in whole units.
 func (q *Quota) share(s State) int64 {
+	if s.Prev == 0 {
+		return 0
+	}
 	return s.Prev * (q.steps - q.elapsed(s)/q.step) / q.steps
 }
 
