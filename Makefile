@@ -2,9 +2,12 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test vet unit fuzz bench newest help
+.PHONY: test setup vet unit fuzz bench newest help
 
-test: vet unit $(if $(CI),newest) ## everything: vet, staticcheck, tests with the race detector, the examples
+test: setup vet unit $(if $(CI),newest) ## everything: vet, staticcheck, tests with the race detector, the examples
+
+setup: ## installs redis-server where it is missing
+	.ci/setup
 
 vet: ## go vet, gofmt and staticcheck, over the examples too
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
@@ -13,7 +16,7 @@ vet: ## go vet, gofmt and staticcheck, over the examples too
 	go run $(STATICCHECK) ./... ./_examples/*/
 
 unit: ## tests with the race detector
-	go test -race -timeout 15m ./...
+	WEIR_REQUIRE_REDIS=1 go test -race -timeout 15m ./...
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	.ci/fuzz $(or $(FUZZTIME),20s)

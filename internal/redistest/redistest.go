@@ -1,0 +1,229 @@
+// Package redistest runs real redis-server processes for tests: one, a cluster of
+// three masters, or a master with a replica and three sentinels, on free ports of
+// the loopback interface, ended with the test.
+//
+// Where redis-server is missing a test is skipped, and says so. With CI or
+// WEIR_REQUIRE_REDIS set in the environment, as under make test, it fails instead.
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a server may take to do what it is told on a busy machine.
+const patience = 30 * time.Second
+
+// A Server is a redis-server process, or a sentinel.
+type Server struct {
+	Addr string // 127.0.0.1:port
+
+	t    testing.TB
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// Start runs a server without persistence. Options are redis-server's, such as
+// "--maxmemory", "2mb".
+func Start(t testing.TB, options ...string) *Server {
+	t.Helper()
+	port := freePort(t)
+	args := append([]string{
+		"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no",
+	}, options...)
+	return start(t, port, args)
+}
+
+func start(t testing.TB, port string, args []string) *Server {
+	t.Helper()
+	s := &Server{Addr: "127.0.0.1:" + port, t: t, dir: t.TempDir(), args: args}
+	s.launch()
+	t.Cleanup(func() {
+		s.Resume()
+		s.Kill()
+	})
+	return s
+}
+
+func (s *Server) launch() {
+	s.t.Helper()
+	s.cmd = exec.Command(executable(s.t, "redis-server"), s.args...)
+	s.cmd.Dir = s.dir
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatalf("redistest: start redis-server: %v", err)
+	}
+	s.await("to answer", func() bool {
+		answer, err := s.Do("PING")
+		return err == nil && answer == "PONG"
+	})
+}
+
+// Kill ends the process at once, as kill -9 does. Nothing that it held survives.
+func (s *Server) Kill() {
+	if s.cmd.ProcessState != nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // it may be gone already
+	_ = s.cmd.Wait()
+}
+
+// Restart kills the process and starts it again, empty, at the same address.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	s.launch()
+}
+
+// Pause makes the server hang (SIGSTOP): connections stay open, nothing is answered.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume undoes Pause.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig os.Signal) {
+	if s.cmd.ProcessState == nil {
+		_ = s.cmd.Process.Signal(sig)
+	}
+}
+
+// Do sends one command on a connection of its own and returns a simple, integer or
+// bulk answer as text. Arrays come as their elements, a line each.
+func (s *Server) Do(command ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(command))
+	for _, word := range command {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(word), word)
+	}
+	if _, err := conn.Write([]byte(b.String())); err != nil {
+		return "", err
+	}
+	return readAnswer(bufio.NewReader(conn))
+}
+
+// MustDo is Do for a command that has to succeed.
+func (s *Server) MustDo(command ...string) string {
+	s.t.Helper()
+	answer, err := s.Do(command...)
+	if err != nil {
+		s.t.Fatalf("redistest: %s: %v", strings.Join(command, " "), err)
+	}
+	return answer
+}
+
+// readAnswer reads RESP2.
+func readAnswer(r *bufio.Reader) (string, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimRight(line, "\r\n")
+	if line == "" {
+		return "", fmt.Errorf("redistest: an empty answer")
+	}
+	kind, rest := line[0], line[1:]
+	switch kind {
+	case '+', ':':
+		return rest, nil
+	case '-':
+		return "", fmt.Errorf("redistest: server says %s", rest)
+	}
+	n, err := strconv.Atoi(rest)
+	if err != nil {
+		return "", fmt.Errorf("redistest: answer %q: %w", line, err)
+	}
+	if kind == '*' {
+		elements := make([]string, max(n, 0))
+		for i := range elements {
+			if elements[i], err = readAnswer(r); err != nil {
+				return "", err
+			}
+		}
+		return strings.Join(elements, "\n"), nil
+	}
+	if n < 0 {
+		return "", nil
+	}
+	text := make([]byte, n+len("\r\n"))
+	for read := 0; read < len(text); {
+		more, err := r.Read(text[read:])
+		if err != nil {
+			return "", err
+		}
+		read += more
+	}
+	return string(text[:n]), nil
+}
+
+// await polls until done, and fails the test if it never is.
+func (s *Server) await(what string, done func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	s.t.Fatalf("redistest: %s took more than %v %s\n%s", s.Addr, patience, what, log)
+}
+
+// executable is the path of a program of Redis's. Without it the test ends.
+func executable(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path
+	}
+	message := name + " is not installed; install it with: apt-get install redis-server (Debian, Ubuntu) or brew install redis (macOS)"
+	if os.Getenv("CI") != "" || os.Getenv("WEIR_REQUIRE_REDIS") != "" {
+		t.Fatal(message)
+	}
+	t.Skip(message)
+	return ""
+}
+
+// freePort is one that nobody listens on, nor on the one 10,000 above, which a node of
+// a cluster takes too. It is below the ports that systems give to outgoing connections.
+func freePort(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		port := 11_000 + rand.IntN(10_000)
+		if isFree(port) && isFree(port+10_000) {
+			return strconv.Itoa(port)
+		}
+	}
+	t.Fatal("redistest: there is no free port")
+	return ""
+}
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}

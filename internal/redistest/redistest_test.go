@@ -1,0 +1,72 @@
+package redistest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+)
+
+func TestAServerAnswersUntilItIsKilledAndComesBackEmpty(t *testing.T) {
+	s := redistest.Start(t)
+	assert.Equal(t, "OK", s.MustDo("SET", "key", "a value\r\nof two lines"))
+	assert.Equal(t, "a value\r\nof two lines", s.MustDo("GET", "key"))
+	s.Kill()
+	_, err := s.Do("PING")
+	require.Error(t, err)
+
+	s.Restart()
+	assert.Equal(t, "PONG", s.MustDo("PING"))
+	assert.Equal(t, "0", s.MustDo("EXISTS", "key"))
+}
+
+func TestServersOfOneTestAreApart(t *testing.T) {
+	a, b := redistest.Start(t), redistest.Start(t)
+	a.MustDo("SET", "key", "a")
+	assert.Equal(t, "0", b.MustDo("EXISTS", "key"))
+}
+
+func TestOptionsReachTheServer(t *testing.T) {
+	s := redistest.Start(t, "--maxmemory", "3mb")
+	assert.Equal(t, "maxmemory\n3145728", s.MustDo("CONFIG", "GET", "maxmemory"))
+	_, err := s.Do("NONSENSE")
+	assert.ErrorContains(t, err, "unknown command")
+}
+
+func TestAPausedServerGoesOnWhenResumed(t *testing.T) {
+	s := redistest.Start(t)
+	s.Pause()
+	answers := make(chan string)
+	go func() { answers <- s.MustDo("PING") }()
+	s.Resume()
+	assert.Equal(t, "PONG", <-answers)
+}
+
+func TestAClusterHasAllSlots(t *testing.T) {
+	nodes := redistest.StartCluster(t)
+	require.Len(t, redistest.Addrs(nodes), 3)
+	info := nodes[0].MustDo("CLUSTER", "INFO")
+	assert.Contains(t, info, "cluster_slots_ok:16384")
+	assert.Contains(t, info, "cluster_size:3")
+	moved := 0
+	for _, node := range nodes {
+		if _, err := node.Do("SET", "key", "value"); err != nil {
+			require.ErrorContains(t, err, "MOVED")
+			moved++
+		}
+	}
+	assert.Equal(t, 2, moved, "a slot belongs to one node")
+}
+
+func TestSentinelsReplaceAMasterThatWasKilled(t *testing.T) {
+	s := redistest.StartSentinel(t)
+	s.Master.MustDo("SET", "key", "value")
+	assert.Equal(t, "1", s.Master.MustDo("WAIT", "1", "5000"))
+	s.Master.Kill()
+	s.AwaitFailover()
+	assert.Equal(t, "value", s.Replica.MustDo("GET", "key"))
+	assert.True(t, strings.HasPrefix(s.Replica.MustDo("ROLE"), "master"))
+}
