@@ -26,7 +26,7 @@ type Decision struct {
 	// It is Never for a cost above Limit, at least a microsecond for any other.
 	RetryAfter time.Duration
 
-	// NextAfter is when Remaining next grows by one unit; zero when it is Limit.
+	// NextAfter is when Remaining next grows, by a unit or more; zero when it is Limit.
 	NextAfter time.Duration
 
 	// ResetAfter is when Remaining is Limit again; zero when it is now.
