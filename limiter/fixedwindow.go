@@ -4,6 +4,7 @@ package limiter
 var fixedWindow = algorithm{
 	name:    "fixed-window",
 	aliases: []string{"fixed-window-counter"},
+	layout:  windowLayout,
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 	},

@@ -6,6 +6,7 @@ package limiter
 var leakyBucket = algorithm{
 	name:    "leaky-bucket",
 	bursts:  true,
+	layout:  bucketLayout,
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()+1) },
 
 	advance:  drainBucket,

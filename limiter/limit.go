@@ -13,7 +13,6 @@ const (
 	maxEvents = 1_000_000_000_000
 	maxPeriod = 366 * 24 * time.Hour
 	maxRate   = 10 // events per microsecond: ten million per second
-	maxLog    = 10_000
 )
 
 // A Limit says how many events may happen in how much time, and what "in" means:
@@ -96,8 +95,8 @@ func (l Limit) Validate() error {
 		report("Algorithm is %d: there is no such algorithm", uint8(l.Algorithm))
 	case l.Burst != 0 && !a.bursts:
 		report("Burst is %d: %v has no burst, only token-bucket and leaky-bucket do", l.Burst, l.Algorithm)
-	case l.Algorithm == SlidingLog && l.Events > maxLog:
-		report("Events is %d: sliding-log remembers every event and takes at most %d", l.Events, int64(maxLog))
+	case a.mostEvents != 0 && l.Events > a.mostEvents:
+		report("Events is %d: %v remembers every event and takes at most %d", l.Events, l.Algorithm, a.mostEvents)
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)

@@ -21,10 +21,11 @@ var seed = maphash.MakeSeed()
 type MemoryConfig struct {
 	// MaxKeys bounds how many keys are remembered at once, over all limits: from 1
 	// to 2^31, rounded up to a multiple of three in each of up to 64 parts. Zero
-	// means a million. Memory is taken as keys come, 22 to 31 bytes
-	// for each. A window that counts above some 100,000 in a second or a million in
-	// a minute takes 80 more, and SlidingLog takes 8 to 32 more per event, which
-	// MaxKeys does not bound.
+	// means a million.
+	//
+	// Memory is taken as keys come, 22 to 31 bytes for each. A window that counts
+	// above some 100,000 in a second or a million in a minute takes 80 more, and
+	// SlidingLog 8 to 32 more per event, which MaxKeys does not bound.
 	MaxKeys int
 }
 
@@ -166,16 +167,17 @@ func (m *Memory) decideIn(shard *table.Shard, key uint64, now int64, c *Charge, 
 			}
 		}
 		m.save(shard, cell, q, tag, s)
-	case found:
-		m.noteRefusal(shard, cell, c, allowed)
+	case !allowed && found:
+		noteRefusal(shard, cell, c)
 	}
 	*d = q.describe(s, 0, c.Cost, allowed)
 	return true
 }
 
 // noteRefusal keeps a key from being forgotten that is refused although units are left.
-func (m *Memory) noteRefusal(shard *table.Shard, cell table.Cell, c *Charge, allowed bool) {
-	if !allowed && c.Cost <= c.Quota.capacity {
+// A cost that is never met says nothing about the key.
+func noteRefusal(shard *table.Shard, cell table.Cell, c *Charge) {
+	if c.Cost <= c.Quota.capacity {
 		shard.Mark(cell, table.Refusing)
 	}
 }
@@ -216,7 +218,7 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 		var overflow bool
 		all, overflow = m.commit(charges, slots, now)
 		if overflow {
-			defer m.overflow.Unlock() // Describe may still read a log there
+			defer m.overflow.Unlock() // describe may still read a log there
 			m.overflowed.Add(1)
 		}
 	}
@@ -229,7 +231,7 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 			decisions[i] = c.Quota.describe(s.before, 0, 0, true)
 		default:
 			if s.found {
-				m.noteRefusal(s.shard, s.cell, c, false)
+				noteRefusal(s.shard, s.cell, c)
 			}
 			decisions[i] = c.Quota.describe(s.before, 0, c.Cost, false)
 		}
@@ -424,7 +426,7 @@ func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int6
 	}
 	// Keys of one window are idle at the same time; the more used, the more is lost.
 	const steps = 1 << 10
-	return reset*steps + int64(float64(q.capacity-remaining)/float64(q.capacity)*(steps-1)), remaining < 1
+	return reset*steps + (q.capacity-remaining)*(steps-1)/q.capacity, remaining < 1
 }
 
 // tag is the number under which cells of this quota's limit are written.

@@ -221,7 +221,12 @@ func magnitude(low, high int64) *rapid.Generator[int64] {
 	})
 }
 
-var everyAlgorithm = []Algorithm{SlidingWindow, TokenBucket, LeakyBucket, FixedWindow, SlidingLog}
+var everyAlgorithm = func() (all []Algorithm) {
+	for a := range algorithms {
+		all = append(all, Algorithm(a))
+	}
+	return all
+}()
 
 // anyCost draws a cost that matters to a key of which so many units remain.
 func anyCost(capacity, remaining int64) *rapid.Generator[int64] {

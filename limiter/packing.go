@@ -23,17 +23,23 @@ type layout struct {
 }
 
 func layoutOf(q *Quota) layout {
-	switch q.limit.Algorithm {
-	case TokenBucket, LeakyBucket:
-		return layout{pack: packBucket, unpack: unpackBucket}
-	case SlidingWindow, FixedWindow:
-		count := uint(bits.Len64(uint64(q.capacity)))
-		index := uint(bits.Len64(uint64(uptime.Microseconds()/q.window + 1)))
-		if index+2*count <= 64 {
-			return layout{pack: packWindow, unpack: unpackWindow, bits: count}
-		}
+	if q.algorithm.layout == nil {
+		return layout{boxed: true}
 	}
-	return layout{boxed: true}
+	return q.algorithm.layout(q)
+}
+
+func bucketLayout(*Quota) layout {
+	return layout{pack: packBucket, unpack: unpackBucket}
+}
+
+func windowLayout(q *Quota) layout {
+	count := uint(bits.Len64(uint64(q.capacity)))
+	index := uint(bits.Len64(uint64(uptime.Microseconds()/q.window + 1)))
+	if index+2*count > 64 {
+		return layout{boxed: true}
+	}
+	return layout{pack: packWindow, unpack: unpackWindow, bits: count}
 }
 
 // A bucket's word is when it will be empty, in units of 1/refill microseconds.

@@ -4,8 +4,9 @@ import "slices"
 
 // A sliding log is the times of the events of the last Per, one for each unit.
 var slidingLog = algorithm{
-	name:    "sliding-log",
-	aliases: []string{"sliding-window-log"},
+	name:       "sliding-log",
+	aliases:    []string{"sliding-window-log"},
+	mostEvents: 10_000,
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 	},

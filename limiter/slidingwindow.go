@@ -10,6 +10,7 @@ package limiter
 var slidingWindow = algorithm{
 	name:    "sliding-window",
 	aliases: []string{"sliding-window-counter", "sliding-counter"},
+	layout:  windowLayout,
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 		q.step = divUp(q.window, (1<<53)/q.capacity)

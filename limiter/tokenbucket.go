@@ -19,6 +19,7 @@ var tokenBucket = algorithm{
 	name:    "token-bucket",
 	aliases: []string{"gcra"},
 	bursts:  true,
+	layout:  bucketLayout,
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()) },
 
 	advance:  drainBucket,

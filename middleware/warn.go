@@ -21,9 +21,12 @@ import (
 type onceWarning struct{ given atomic.Bool }
 
 func (o *onceWarning) warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
-	if o.given.Load() || !o.given.CompareAndSwap(false, true) {
-		return
+	if !o.given.Load() && o.given.CompareAndSwap(false, true) {
+		warn(logger, code, message, attrs...)
 	}
+}
+
+func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
 	if logger == nil {
 		logger = slog.Default()
 	}
@@ -40,7 +43,7 @@ func (l *RateLimit) claim(rule string) error {
 	}
 	err := store.Claim(rule)
 	if errors.Is(err, limiter.ErrClaimed) {
-		new(onceWarning).warn(l.logger, "weir-shared-counter",
+		warn(l.logger, "weir-shared-counter",
 			"weir: two limiters share a store and a rule name, so they share counters; rename one, or give each its own store",
 			slog.String("rule", rule))
 		return nil
@@ -88,7 +91,7 @@ func (l *RateLimit) warnOneKey(rule *rule, key string, r *http.Request) {
 		return
 	}
 	if d.suspicious(key, r.RemoteAddr) {
-		new(onceWarning).warn(l.logger, "weir-one-key",
+		warn(l.logger, "weir-one-key",
 			"weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all",
 			slog.String("rule", rule.Name))
 	}
@@ -132,7 +135,6 @@ func onPurpose(key string) bool {
 type unroutedDetector struct {
 	routed atomic.Bool
 	blanks atomic.Int32
-	given  onceWarning
 }
 
 // unroutedRequests is how many requests without a pattern, and none with one, are
@@ -147,7 +149,7 @@ func (d *unroutedDetector) seen() {
 
 func (d *unroutedDetector) blank(pattern string) {
 	if !d.routed.Load() && d.blanks.Add(1) == unroutedRequests {
-		d.given.warn(nil, "weir-unrouted",
+		warn(nil, "weir-unrouted",
 			"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
 			slog.String("route", pattern))
 	}

@@ -92,7 +92,15 @@ func (s *Server) Restart() {
 }
 
 // Pause makes the server hang (SIGSTOP): connections stay open, nothing is answered.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+// It returns when the process has stopped.
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		s.t.Fatalf("redistest: %s did not stop: status %v, %v", s.Addr, status, err)
+	}
+}
 
 // Resume undoes Pause.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }

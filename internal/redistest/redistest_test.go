@@ -1,8 +1,11 @@
 package redistest_test
 
 import (
+	"net"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,13 +39,24 @@ func TestOptionsReachTheServer(t *testing.T) {
 	assert.ErrorContains(t, err, "unknown command")
 }
 
-func TestAPausedServerGoesOnWhenResumed(t *testing.T) {
+func TestAPausedServerAnswersOnlyWhenResumed(t *testing.T) {
 	s := redistest.Start(t)
 	s.Pause()
-	answers := make(chan string)
-	go func() { answers <- s.MustDo("PING") }()
+	conn, err := net.Dial("tcp", s.Addr)
+	require.NoError(t, err, "a hung server's connections stay open")
+	defer conn.Close()
+	_, err = conn.Write([]byte("PING\r\n"))
+	require.NoError(t, err)
+	answer := make([]byte, 16)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	_, err = conn.Read(answer)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+
 	s.Resume()
-	assert.Equal(t, "PONG", <-answers)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+	n, err := conn.Read(answer)
+	require.NoError(t, err)
+	assert.Equal(t, "+PONG\r\n", string(answer[:n]))
 }
 
 func TestAClusterHasAllSlots(t *testing.T) {
