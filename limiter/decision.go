@@ -35,4 +35,8 @@ type Decision struct {
 	// Delay is how long an allowed event has to wait for its turn in a LeakyBucket.
 	// For a look it is how long an event would wait. Zero for the other algorithms.
 	Delay time.Duration
+
+	// Degraded says that the store's server gave no answer, and the rule's [Outage]
+	// policy decided.
+	Degraded bool
 }

@@ -17,6 +17,10 @@ type Config struct {
 
 	// Store holds the counters. Nil: a [Memory] of its own.
 	Store Store
+
+	// OnOutage says what happens while the store's server gives no answer, if it has
+	// one. Zero: Local.
+	OnOutage Outage
 }
 
 // A Limiter answers for one limit, whoever asks.
@@ -29,9 +33,10 @@ type Limiter struct {
 // New returns a Limiter, or everything that is wrong with c.
 func New(c Config) (*Limiter, error) {
 	quota, err := NewQuota(c.Name, "", c.Limit)
-	if err != nil {
+	if err := errors.Join(err, c.OnOutage.Validate()); err != nil {
 		return nil, err
 	}
+	quota.OnOutage = c.OnOutage
 	if c.Store == nil {
 		if c.Store, err = NewMemory(MemoryConfig{}); err != nil {
 			return nil, err

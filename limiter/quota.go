@@ -14,6 +14,10 @@ import (
 //
 // A Quota is made once, at start-up, and may be used by many goroutines.
 type Quota struct {
+	// OnOutage says what happens while the store's server gives no answer. To be set
+	// before the first use.
+	OnOutage Outage
+
 	rule, tier string
 	limit      Limit
 	algorithm  *algorithm

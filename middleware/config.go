@@ -65,6 +65,12 @@ type Rule struct {
 	// NoKey says what happens to a request that has no key, or whose key function
 	// fails. Zero: NoKeyShare.
 	NoKey NoKey
+
+	// OnOutage says what happens while the store's server gives no answer: count in this
+	// process (Local), let pass (Open), or answer 503 (Closed). Where the rules of a
+	// request differ, Closed goes before the others. It is the store that does this:
+	// package redisstore's does, and package failover makes any other. Zero: Local.
+	OnOutage limiter.Outage
 }
 
 // Tiers are limits by tier name. A request that [WithTier] puts in one of them is
@@ -133,6 +139,9 @@ func (c *Config) compile() ([]*rule, error) {
 		if given.NoKey > NoKeyUnauthorized {
 			report("Rules[%d] %q: NoKey is %d: there is no such choice", i, given.Name, given.NoKey)
 		}
+		if err := given.OnOutage.Validate(); err != nil {
+			report("Rules[%d] %q: %w", i, given.Name, err)
+		}
 		compiled := &rule{Rule: given}
 		compile := func(what, tier string, l limiter.Limit) *policy {
 			quota, err := limiter.NewQuota(given.Name, tier, l)
@@ -140,6 +149,7 @@ func (c *Config) compile() ([]*rule, error) {
 				report("Rules[%d] %q%s: %w", i, given.Name, what, err)
 				return nil
 			}
+			quota.OnOutage = given.OnOutage
 			return newPolicy(quota)
 		}
 		compiled.policy = compile("", "", given.Limit)

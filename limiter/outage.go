@@ -1,0 +1,61 @@
+package limiter
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Outage says what becomes of a rule's events while the server that holds its
+// counters gives no answer. It concerns stores that have one, such as Redis's; package
+// failover carries it out.
+type Outage uint8
+
+const (
+	// Local, the default, counts in this process meanwhile, against the limit divided by
+	// the number of processes that share the store.
+	Local Outage = iota
+
+	// Open lets events pass uncounted.
+	Open
+
+	// Closed lets none pass: the store returns an error, which the middleware answers
+	// with 503, as it is not the client's quota that ran out.
+	Closed
+)
+
+var outages = [...]string{Local: "local", Open: "open", Closed: "closed"}
+
+// String is "local", "open" or "closed".
+func (o Outage) String() string {
+	if int(o) < len(outages) {
+		return outages[o]
+	}
+	return fmt.Sprintf("Outage(%d)", uint8(o))
+}
+
+// Validate returns an error for a value that is none of the three.
+func (o Outage) Validate() error {
+	if int(o) >= len(outages) {
+		return fmt.Errorf("limiter: OnOutage is %d: it must be Local, Open or Closed", uint8(o))
+	}
+	return nil
+}
+
+// MarshalText writes what String does and refuses a value that is none of the three.
+func (o Outage) MarshalText() ([]byte, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return []byte(o.String()), nil
+}
+
+// UnmarshalText reads what MarshalText writes, in any case.
+func (o *Outage) UnmarshalText(text []byte) error {
+	for i, name := range outages {
+		if strings.EqualFold(name, string(text)) {
+			*o = Outage(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("limiter: outage policy %q is not one of %s", shorten(string(text)), strings.Join(outages[:], ", "))
+}
