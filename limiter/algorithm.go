@@ -7,6 +7,8 @@ import (
 
 // An Algorithm says how the events of a [Limit] are counted.
 // The package documentation compares them.
+//
+// Their numbers are written to shared stores, so they stay as they are.
 type Algorithm uint8
 
 const (
@@ -41,6 +43,9 @@ type algorithm struct {
 	name    string
 	aliases []string
 	bursts  bool
+
+	// lua is the file of its twin, for stores that decide in a server.
+	lua string
 
 	// mostEvents bounds Events for one that remembers every event; 0: it does not.
 	mostEvents int64

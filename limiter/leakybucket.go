@@ -7,6 +7,7 @@ var leakyBucket = algorithm{
 	name:    "leaky-bucket",
 	bursts:  true,
 	layout:  bucketLayout,
+	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()+1) },
 
 	advance:  drainBucket,

@@ -11,6 +11,7 @@ var slidingWindow = algorithm{
 	name:    "sliding-window",
 	aliases: []string{"sliding-window-counter", "sliding-counter"},
 	layout:  windowLayout,
+	lua:     "slidingwindow.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 		q.step = divUp(q.window, (1<<53)/q.capacity)

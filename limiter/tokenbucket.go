@@ -20,6 +20,7 @@ var tokenBucket = algorithm{
 	aliases: []string{"gcra"},
 	bursts:  true,
 	layout:  bucketLayout,
+	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()) },
 
 	advance:  drainBucket,

@@ -1,0 +1,51 @@
+package limiter
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+)
+
+//go:embed *.lua
+var luaFiles embed.FS
+
+func readLua(name string) []byte {
+	source, err := luaFiles.ReadFile(name)
+	if err != nil {
+		panic(err) // an algorithm names a file that is not here
+	}
+	return source
+}
+
+// Lua is the source of these algorithms for a store that decides inside a server which
+// runs Lua, as Redis does: a chunk that sets the local table algorithms, by number. Each
+// entry has functions over a quota q, which begins as [Quota.Numbers], and a state s,
+// whose fields last, level and prev are those of [State]:
+//
+//	compile(q)         derives from the numbers what the others use, capacity among it
+//	advance(q, s, t)   brings s to time t, no earlier than s.last
+//	take(q, s, cost)   the level after an event that fits, or nil; cost from 1 to capacity
+//	giveBack(q, s, n)  takes up to n units back out of s
+//	look(q, s)         how many units are free, and after how many microseconds all are
+//
+// SlidingLog's state is a list, so its entry has isLog set; slidinglog.lua says what it
+// needs of the store. Decisions are those of the functions of the same names in Go.
+func Lua(of ...Algorithm) string {
+	var source strings.Builder
+	source.Write(readLua("integer.lua"))
+	source.WriteString("local algorithms = {}\n")
+	for _, a := range of {
+		if known, ok := a.lookup(); ok {
+			fmt.Fprintf(&source, "algorithms[%d] = (function()\n%send)()\n", a, readLua(known.lua))
+		}
+	}
+	return source.String()
+}
+
+// Numbers are what the functions of [Lua] take as a quota, all below 2^53.
+func (q *Quota) Numbers() [3]int64 {
+	if q.algorithm.bursts {
+		return [3]int64{q.capacity, q.unit, q.refill}
+	}
+	return [3]int64{q.capacity, q.window, q.step}
+}

@@ -1,0 +1,57 @@
+-- The twin of slidingwindow.go. q[1], q[2], q[3] are capacity, window and step.
+
+-- How much of the previous window still counts, in whole units.
+local function share(q, s)
+  if s.prev == 0 then
+    return 0
+  end
+  return div(s.prev * (q.steps - div(fmod(s.last, q.window), q.step)), q.steps)
+end
+
+-- How far into a window nothing is left of a previous count.
+local function faded(q, prev)
+  if prev <= 0 then
+    return 0
+  end
+  return math.min((q.steps - div(q.steps - 1, prev)) * q.step, q.window)
+end
+
+return {
+  compile = function(q)
+    q.capacity, q.window, q.step = q[1], q[2], q[3]
+    q.steps = divUp(q.window, q.step)
+  end,
+
+  advance = function(q, s, t)
+    local age = t - s.last + fmod(s.last, q.window)
+    if age >= 2 * q.window then
+      s.prev = 0
+      s.level = 0
+    elseif age >= q.window then
+      s.prev = s.level
+      s.level = 0
+    end
+    s.last = t
+  end,
+
+  take = function(q, s, cost)
+    if s.level + share(q, s) + cost <= q.capacity then
+      return s.level + cost
+    end
+  end,
+
+  giveBack = function(q, s, n)
+    local current = math.min(n, s.level)
+    s.level = s.level - current
+    s.prev = math.max(0, s.prev - (n - current))
+  end,
+
+  look = function(q, s)
+    local remaining = math.max(0, q.capacity - s.level - share(q, s))
+    local elapsed = fmod(s.last, q.window)
+    if s.level > 0 then
+      return remaining, q.window - elapsed + faded(q, s.level)
+    end
+    return remaining, faded(q, s.prev) - elapsed
+  end,
+}
