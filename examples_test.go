@@ -15,6 +15,8 @@ import (
 
 	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
 )
 
 // An example is what a program under _examples promises.
@@ -25,6 +27,9 @@ type example struct {
 	within  time.Duration     // the limit's period
 	free    string            // method and path that still answer 200 then, if any
 	shows   []string          // what a reader comes for, word for word
+
+	// args are what the program is started with in this test, beside its address.
+	args func(t *testing.T) []string
 }
 
 var examples = map[string]example{
@@ -77,6 +82,13 @@ var examples = map[string]example{
 			"ctx = keyfunc.WithUser(ctx, ",
 		},
 	},
+	"redis": {
+		request: "GET /", limit: 10, within: time.Minute, free: "GET /news",
+		shows: []string{"redisstore.New(rdb", "OnOutage: limiter.Closed", "OnOutage: limiter.Open"},
+		args: func(t *testing.T) []string {
+			return []string{"-second", "127.0.0.1:0", "-redis", redistest.Start(t).Addr}
+		},
+	},
 }
 
 func TestExamplesDoWhatTheyShow(t *testing.T) {
@@ -104,8 +116,11 @@ func TestExamplesDoWhatTheyShow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			example.isShown(t, name)
-			server := start(t, filepath.Join(programs, name))
-			example.isKept(t, server)
+			var args []string
+			if example.args != nil {
+				args = example.args(t)
+			}
+			example.isKept(t, start(t, filepath.Join(programs, name), args...))
 		})
 	}
 }
@@ -191,9 +206,14 @@ func ask(t *testing.T, server, request string, header map[string]string) *http.R
 }
 
 // start runs a program on a free port until the test ends and returns its URL.
-func start(t *testing.T, program string) string {
+func start(t *testing.T, program string, args ...string) string {
+	return startAll(t, program, 1, args...)[0]
+}
+
+// startAll is start for a program with so many servers.
+func startAll(t *testing.T, program string, servers int, args ...string) (urls []string) {
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
-	cmd := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, program, append([]string{"-addr", "127.0.0.1:0"}, args...)...)
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -204,10 +224,13 @@ func start(t *testing.T, program string) string {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
 		if _, url, ok := strings.Cut(lines.Text(), "listening on "); ok {
+			urls = append(urls, url)
+		}
+		if len(urls) == servers {
 			go io.Copy(io.Discard, stderr) // gin logs every request
-			return url
+			return urls
 		}
 	}
 	t.Fatalf("%s does not say where it listens", program)
-	return ""
+	return nil
 }

@@ -9,6 +9,8 @@ require (
 	github.com/go-chi/chi/v5 v5.2.3
 	github.com/labstack/echo/v4 v4.13.4
 	github.com/labstack/echo/v5 v5.0.0
+	github.com/redis/go-redis/v9 v9.7.3
+	github.com/sony/gobreaker/v2 v2.1.0
 	github.com/stretchr/testify v1.11.1
 	go.uber.org/goleak v1.3.0
 	pgregory.net/rapid v1.2.0
@@ -42,8 +44,6 @@ require (
 	github.com/modern-go/reflect2 v1.0.2 // indirect
 	github.com/pelletier/go-toml/v2 v2.2.2 // indirect
 	github.com/pmezard/go-difflib v1.0.0 // indirect
-	github.com/redis/go-redis/v9 v9.7.3 // indirect
-	github.com/sony/gobreaker/v2 v2.1.0 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.2.12 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
