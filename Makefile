@@ -2,9 +2,9 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit fuzz bench newest help
+.PHONY: test setup vet unit fuzz bench race newest benchmarks help
 
-test: setup vet unit $(if $(CI),newest) ## everything: vet, staticcheck, tests with the race detector, the examples
+test: setup vet unit $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
 setup: ## installs redis-server where it is missing
 	.ci/setup
@@ -23,6 +23,14 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 
 bench: ## the benchmarks beside the code
 	go test -run '^$$' -bench . -benchmem ./...
+
+race: ## Weir beside its peers on a Redis, in one run of some minutes
+	go -C _benchmarks run ./redisrace
+
+benchmarks: ## checks the module of the race, and has every contestant decide a little
+	go -C _benchmarks vet ./...
+	cd _benchmarks && go run $(STATICCHECK) ./...
+	WEIR_REQUIRE_REDIS=1 go -C _benchmarks test ./...
 
 newest: ## tests against the newest versions of what Weir uses, in a scratch copy
 	.ci/newest

@@ -113,6 +113,24 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 	}
 }
 
+func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
+	t.Parallel()
+	for of, may := range map[string][]string{
+		"limiter/failover":   {"github.com/sony/gobreaker/"},
+		"limiter/redisstore": {"github.com/sony/gobreaker/", "github.com/redis/go-redis/", "github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous"},
+	} {
+		for _, p := range goList(t, "-deps", "./"+of) {
+			allowed := p.Standard || strings.HasPrefix(p.ImportPath, module+"/limiter")
+			for _, path := range may {
+				allowed = allowed || strings.HasPrefix(p.ImportPath, path)
+			}
+			if !allowed {
+				t.Errorf("package %s compiles %s", of, p.ImportPath)
+			}
+		}
+	}
+}
+
 func TestRouterAdaptersStaySmall(t *testing.T) {
 	t.Parallel()
 	const most = 80

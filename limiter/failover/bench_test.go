@@ -1,0 +1,63 @@
+package failover
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A prompt store has its answer at once, so that what is left is the failover's own.
+type prompt struct {
+	limiter.Store
+	err error
+}
+
+func (p prompt) Within(time.Duration) limiter.Store { return p }
+
+func (p prompt) Decide(context.Context, []limiter.Charge, []limiter.Decision) error { return p.err }
+
+// patient is one that leaves deadlines to its caller.
+type patient struct{ limiter.Store }
+
+func (p patient) Decide(context.Context, []limiter.Charge, []limiter.Decision) error { return nil }
+
+func BenchmarkDecide(b *testing.B) {
+	quiet := Options{Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {}}
+	shared := quiet
+	shared.Replicas = 3
+	for _, bb := range []struct {
+		name  string
+		store limiter.Store
+		o     limiter.Outage
+	}{
+		{"store=alone", prompt{}, limiter.Local},
+		{"store=well", New(prompt{}, quiet), limiter.Local},
+		{"store=well-without-Within", New(patient{}, quiet), limiter.Local},
+		{"store=outage-open", New(prompt{err: errDown}, quiet), limiter.Open},
+		{"store=outage-local", New(prompt{err: errDown}, shared), limiter.Local},
+		{"store=outage-closed", New(prompt{err: errDown}, quiet), limiter.Closed},
+	} {
+		q := quota(b, "api", limiter.PerSecond(1_000_000), bb.o)
+		decideIn := func(charges []limiter.Charge, decisions []limiter.Decision) {
+			_ = bb.store.Decide(context.Background(), charges, decisions)
+		}
+		b.Run(bb.name+"/serial", func(b *testing.B) {
+			charges, decisions := []limiter.Charge{charge(q, "key")}, make([]limiter.Decision, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				decideIn(charges, decisions)
+			}
+		})
+		b.Run(bb.name+"/parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(p *testing.PB) {
+				charges, decisions := []limiter.Charge{charge(q, "key")}, make([]limiter.Decision, 1)
+				for p.Next() {
+					decideIn(charges, decisions)
+				}
+			})
+		})
+	}
+}

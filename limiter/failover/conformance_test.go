@@ -1,0 +1,49 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/limitertest"
+)
+
+func TestAStoreAroundAnotherKeepsItsPromises(t *testing.T) {
+	limitertest.Run(t, limitertest.Harness{
+		New: func(t testing.TB) limiter.Store { return New(newServer(t, fine)) },
+	})
+}
+
+// outage hides what is different about decisions by policy: that they say so, and that a
+// reset did not reach the server.
+type outage struct{ *Store }
+
+func (o outage) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	err := o.Store.Decide(ctx, charges, decisions)
+	for i := range decisions {
+		decisions[i].Degraded = false
+	}
+	return err
+}
+
+func (o outage) Reset(ctx context.Context, charges []limiter.Charge) error {
+	err := o.Store.Reset(ctx, charges)
+	if errors.Is(err, ErrUnavailable) {
+		return nil
+	}
+	return err
+}
+
+func TestLocalDecisionsKeepAStoresPromises(t *testing.T) {
+	limitertest.Run(t, limitertest.Harness{
+		New: func(t testing.TB) limiter.Store {
+			s := New(newServer(t, dead), Options{Failures: 1, OnDegraded: func(Event) {}})
+			breakDown(t, s, charge(quota(t, "first", limiter.PerDay(1), limiter.Local), ""))
+			require.True(t, s.Stats().Degraded)
+			return outage{s}
+		},
+	})
+}

@@ -1,0 +1,54 @@
+package failover
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// timed ends each call to a store after a time, by its context. It costs a timer and
+// some allocations a call, which a store that keeps deadlines by itself can save.
+type timed struct {
+	limiter.Store
+	deadline time.Duration
+}
+
+// within is store under a deadline.
+func within(store limiter.Store, deadline time.Duration) limiter.Store {
+	if store, ok := store.(interface {
+		Within(deadline time.Duration) limiter.Store
+	}); ok {
+		return store.Within(deadline)
+	}
+	return &timed{store, deadline}
+}
+
+// bare is the store that within was given, or the one it made of it.
+func bare(store limiter.Store) limiter.Store {
+	if t, ok := store.(*timed); ok {
+		return t.Store
+	}
+	return store
+}
+
+// Within changes the deadline.
+func (t *timed) Within(deadline time.Duration) limiter.Store { return within(t.Store, deadline) }
+
+func (t *timed) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	ctx, cancel := context.WithTimeout(ctx, t.deadline)
+	defer cancel()
+	return t.Store.Decide(ctx, charges, decisions)
+}
+
+func (t *timed) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+	ctx, cancel := context.WithTimeout(ctx, t.deadline)
+	defer cancel()
+	return t.Store.GiveBack(ctx, charges)
+}
+
+func (t *timed) Reset(ctx context.Context, charges []limiter.Charge) error {
+	ctx, cancel := context.WithTimeout(ctx, t.deadline)
+	defer cancel()
+	return t.Store.Reset(ctx, charges)
+}

@@ -1,0 +1,168 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// ErrUnavailable is what an error wraps that comes of an outage: of a batch with a
+// Closed rule, and of a Reset. What the server or the network said is wrapped too.
+var ErrUnavailable = errors.New("failover: the store's server gives no answer")
+
+// Store is a [limiter.Store] around another, whose counters are in a server.
+type Store struct {
+	// trouble is the set of parts that have failures on record or an open breaker. All
+	// is well while it is empty, which one load tells.
+	trouble atomic.Uint64
+	parts   [64]atomic.Pointer[part] // made when first in trouble
+
+	inner   limiter.Store             // returns within the deadline
+	partOf  func(*limiter.Charge) int // nil: there is one part
+	options Options
+	news    news
+
+	local  *limiter.Memory
+	shares sync.Map // of local: *limiter.Quota -> its share, also a *limiter.Quota
+
+	_        [64]byte // what is counted for each decision stays off the cache line of trouble
+	counters counters
+}
+
+// New returns a Store around store. It panics on options that Validate refuses and on
+// more than one Options, as both are mistakes in the program; call Validate first for
+// options that come from elsewhere.
+//
+// Three methods of store are used if it has them. Within(deadline time.Duration)
+// limiter.Store returns the same store with calls that end by themselves after that
+// time; without it each call has a context with that deadline, and is trusted to return
+// when it has passed. Part(c *limiter.Charge) int tells which of up to 64 servers that
+// fail independently, from 0, holds a charge; without it there is one. Claim is
+// [limiter.Memory.Claim]'s like. Part and Claim are asked of what Within returned.
+//
+// Where store is a Store of this package, the new one takes its place.
+func New(store limiter.Store, options ...Options) *Store {
+	if store == nil {
+		panic("failover: New needs a store")
+	}
+	if len(options) > 1 {
+		panic(fmt.Sprintf("failover: New takes one Options, and was given %d", len(options)))
+	}
+	var o Options
+	if len(options) == 1 {
+		o = options[0]
+	}
+	o, memory, err := o.complete()
+	if err != nil {
+		panic(err.Error())
+	}
+	s := &Store{
+		inner:   within(store, o.Deadline),
+		options: o,
+		news:    news{hook: o.OnDegraded},
+		local:   memory, // made now, as it is small while empty and no outage should begin with work
+	}
+	if store, ok := bare(s.inner).(interface{ Part(c *limiter.Charge) int }); ok {
+		s.partOf = store.Part
+	}
+	return s
+}
+
+// Within is the inner store under another deadline, without the failover.
+func (s *Store) Within(deadline time.Duration) limiter.Store {
+	return within(bare(s.inner), deadline)
+}
+
+// Claim asks the inner store, if it has a Claim.
+func (s *Store) Claim(rule string) error {
+	if store, ok := bare(s.inner).(interface{ Claim(rule string) error }); ok {
+		return store.Claim(rule)
+	}
+	return nil
+}
+
+// Decide implements [limiter.Store]. In an outage it follows the charges' policies. It
+// returns ctx's error if ctx has ended before the server answered.
+func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if len(decisions) != len(charges) {
+		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
+	}
+	if s.trouble.Load() != 0 {
+		if err := limiter.CheckCharges(charges); err != nil {
+			return err
+		}
+		if parts, cause := s.outage(charges); cause != nil {
+			taken, err := s.decideByPolicy(charges, decisions, cause)
+			s.probe(parts, charges, taken)
+			return err
+		}
+	}
+	failed, err := s.settle(ctx, charges, s.inner.Decide(ctx, charges, decisions))
+	if failed {
+		_, err = s.decideByPolicy(charges, decisions, err)
+		return err
+	}
+	if err == nil {
+		s.counters.decided.Add(1)
+	}
+	return err
+}
+
+// GiveBack implements [limiter.Store]. In an outage units return to the local counters:
+// those that the server counted before it stay taken. After the outage they return to
+// the server's counters, even those that were counted locally.
+func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+	if s.trouble.Load() != 0 {
+		if err := limiter.CheckCharges(charges); err != nil {
+			return err
+		}
+		if _, cause := s.outage(charges); cause != nil {
+			return s.local.GiveBack(ctx, s.localShares(nil, charges))
+		}
+	}
+	_, err := s.settle(ctx, charges, s.inner.GiveBack(ctx, charges))
+	return err
+}
+
+// Reset implements [limiter.Store], and resets the local counters too. In an outage those
+// alone are reset, and the error wraps [ErrUnavailable].
+func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	if err := s.local.Reset(ctx, s.localShares(nil, charges)); err != nil {
+		return err
+	}
+	if _, cause := s.outage(charges); cause != nil {
+		return fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause)
+	}
+	_, err := s.settle(ctx, charges, s.inner.Reset(ctx, charges))
+	return err
+}
+
+// settle books how a call to the inner store went. It returns the error of a call that
+// failed, or what the caller is to be told of one that did not.
+func (s *Store) settle(ctx context.Context, charges []limiter.Charge, err error) (failed bool, _ error) {
+	if err == nil {
+		if s.trouble.Load() != 0 {
+			s.succeeded(charges)
+		}
+		return false, nil
+	}
+	if errors.Is(err, limiter.ErrCharges) {
+		return false, err
+	}
+	if gone := ctx.Err(); gone != nil {
+		return false, gone // it says nothing about the server, whatever err is
+	}
+	if mistake := limiter.CheckCharges(charges); mistake != nil {
+		return false, mistake // a server that is down does not get to say so
+	}
+	s.failed(charges, err)
+	return true, err
+}

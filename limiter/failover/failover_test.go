@@ -1,0 +1,623 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+func TestWhileAllIsWellTheInnerStoreDecides(t *testing.T) {
+	inner := newServer(t, fine)
+	s := New(inner)
+	api := quota(t, "api", limiter.PerMinute(2), limiter.Local)
+	for i, want := range []bool{true, true, false} {
+		d := decide(t, s, charge(api, "key"))[0]
+		assert.Equal(t, want, d.Allowed, "decision %d", i+1)
+		assert.False(t, d.Degraded)
+	}
+	assert.Equal(t, int64(2), inner.used(t, api, "key"))
+	assert.Equal(t, Stats{Decided: 3}, s.Stats())
+}
+
+func TestAHungServerHoldsADecisionUpForTheDeadlineAndThenNotAtAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, hung)
+		s := New(inner, Options{Deadline: 20 * time.Millisecond, Failures: 3})
+		api := quota(t, "api", limiter.PerMinute(100), limiter.Local)
+		for i, want := range []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond, 0, 0, 0} {
+			start := time.Now()
+			d := decide(t, s, charge(api, "key"))[0]
+			assert.Equal(t, want, time.Since(start), "decision %d", i+1)
+			assert.True(t, d.Allowed)
+			assert.True(t, d.Degraded)
+			assert.Equal(t, int64(99-i), d.Remaining, "those that waited are counted too")
+		}
+		assert.Equal(t, int64(3), inner.calls.Load())
+		stats := s.Stats()
+		assert.Equal(t, Stats{Local: 6, Failures: 3, Degraded: true}, stats)
+		time.Sleep(time.Second / 2)
+		assert.Equal(t, time.Second/2, s.Stats().DegradedFor)
+	})
+}
+
+func TestTheDefaultsAreWhatTheyAreSaidToBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, hung)
+		s := New(inner, Options{OnDegraded: func(Event) {}})
+		api := quota(t, "api", limiter.PerMinute(10), limiter.Local)
+		start := time.Now()
+		for range 100 {
+			decide(t, s, charge(api, "key"))
+		}
+		assert.Equal(t, 5*50*time.Millisecond, time.Since(start))
+		inner.is(fine)
+		time.Sleep(time.Second)
+		decide(t, s, charge(api, "key"))
+		synctest.Wait()
+		assert.True(t, s.Stats().Degraded, "it was asked before a second was over")
+		time.Sleep(time.Nanosecond)
+		decide(t, s, charge(api, "key"))
+		synctest.Wait()
+		assert.False(t, s.Stats().Degraded)
+	})
+}
+
+func TestEachCallHasADeadlineUnlessTheStoreKeepsOne(t *testing.T) {
+	api := quota(t, "api", limiter.PerMinute(100), limiter.Local)
+	all := []limiter.Charge{charge(api, "key")}
+	for _, keeps := range []bool{false, true} {
+		inner, calls := newServer(t, fine), 0
+		inner.is(func(ctx context.Context, kind string, _ []limiter.Charge) error {
+			calls++
+			deadline, ok := ctx.Deadline()
+			assert.Equal(t, !keeps, ok, kind)
+			if ok {
+				assert.WithinDuration(t, time.Now(), deadline, time.Minute, kind)
+			}
+			return nil
+		})
+		var store limiter.Store = inner
+		if keeps {
+			store = punctual{server: inner}
+		}
+		s := New(store, Options{Deadline: time.Minute})
+		require.NoError(t, s.Decide(t.Context(), all, make([]limiter.Decision, 1)))
+		require.NoError(t, s.GiveBack(t.Context(), all))
+		require.NoError(t, s.Reset(t.Context(), all))
+		assert.Equal(t, 3, calls)
+		if keeps {
+			assert.Equal(t, time.Minute, s.inner.(punctual).deadline)
+		}
+	}
+}
+
+func TestNoFailoverIsAroundAnother(t *testing.T) {
+	plain := newServer(t, fine)
+	for _, store := range []limiter.Store{plain, New(plain), New(New(plain)), New(plain).Within(time.Second)} {
+		s := New(store, Options{Deadline: time.Minute})
+		assert.Equal(t, &timed{plain, time.Minute}, s.inner)
+	}
+	own := punctual{server: plain}
+	for _, store := range []limiter.Store{own, New(own), New(New(own)), New(own).Within(time.Second)} {
+		s := New(store, Options{Deadline: time.Minute})
+		assert.Equal(t, punctual{plain, time.Minute}, s.inner)
+	}
+	assert.NotNil(t, New(New(cluster{plain})).partOf, "a store that was unwrapped still tells its parts")
+}
+
+func TestClaimIsTheInnerStores(t *testing.T) {
+	inner := newServer(t, fine)
+	require.NoError(t, New(inner).Claim("api"))
+	require.ErrorIs(t, New(New(inner)).Claim("api"), limiter.ErrClaimed)
+	assert.NoError(t, New(struct{ limiter.Store }{inner}).Claim("api"), "a store without a Claim")
+}
+
+func TestAProbeFindsTheServersReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, dead), &diary{}
+		s := New(inner, Options{ProbeEvery: time.Minute, OnDegraded: heard.note})
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		breakDown(t, s, charge(api, "key"))
+
+		inner.is(fine)
+		time.Sleep(time.Minute)
+		before := inner.calls.Load()
+		decide(t, s, charge(api, "key"))
+		synctest.Wait()
+		assert.Equal(t, before, inner.calls.Load(), "it was asked too early")
+
+		time.Sleep(time.Nanosecond)
+		assert.True(t, decide(t, s, charge(api, "key"))[0].Degraded, "a request waits for no probe")
+		synctest.Wait()
+		assert.Equal(t, int64(1), inner.used(t, api, "key"), "the probe's event happened, and counts")
+
+		d := decide(t, s, charge(api, "key"))[0]
+		assert.False(t, d.Degraded)
+		assert.Equal(t, int64(98), d.Remaining)
+		assert.Equal(t, []Event{
+			{Degraded: true, Err: errDown},
+			{Err: errDown, For: time.Minute + 1},
+		}, heard.read())
+		assert.Equal(t, Stats{Decided: 1, Local: 7, Failures: 5}, s.Stats())
+	})
+}
+
+func TestAServerThatStaysDownIsAskedOnceInAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, hung), &diary{}
+		s := New(inner, Options{OnDegraded: heard.note})
+		api := quota(t, "api", limiter.PerHour(1_000_000), limiter.Local)
+		breakDown(t, s, charge(api, "key"))
+		inner.calls.Store(0)
+		start := time.Now()
+		for range 10_000 {
+			time.Sleep(time.Millisecond)
+			decide(t, s, charge(api, "key"))
+		}
+		assert.Equal(t, 10*time.Second, time.Since(start), "a request waited for a probe")
+		assert.Equal(t, int64(9), inner.calls.Load(), "each second and the deadline of 50ms")
+		assert.Equal(t, uint64(5+9), s.Stats().Failures)
+		assert.Len(t, heard.read(), 1, "it is still the same outage")
+	})
+}
+
+func TestThereIsOneProbeAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := New(inner, Options{Deadline: time.Minute})
+		api := quota(t, "api", limiter.PerHour(1_000_000), limiter.Local)
+		breakDown(t, s, charge(api, "key"))
+		inner.is(hung)
+		inner.calls.Store(0)
+		time.Sleep(2 * time.Second)
+		for range 50 {
+			time.Sleep(time.Second)
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(func() { decide(t, s, charge(api, "key")) })
+			}
+			wg.Wait()
+		}
+		assert.Equal(t, int64(1), inner.calls.Load())
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestAClientThatGoesAwayDoesNotEndTheProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := New(inner)
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		breakDown(t, s, charge(api, "key"))
+		inner.is(func(ctx context.Context, _ string, _ []limiter.Charge) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+				return nil
+			}
+		})
+		time.Sleep(2 * time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		charges := []limiter.Charge{charge(api, "key")}
+		require.NoError(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)))
+		cancel()
+		charges[0] = limiter.Charge{} // it is the caller's again
+		time.Sleep(20 * time.Millisecond)
+		assert.False(t, s.Stats().Degraded)
+		assert.Equal(t, int64(1), inner.used(t, api, "key"))
+	})
+}
+
+func TestAServerThatCanBeReadButNotWrittenStaysDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, readOnly), &diary{}
+		s := New(inner, Options{OnDegraded: heard.note})
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		breakDown(t, s, charge(api, "key"))
+		for cost := range int64(2) {
+			time.Sleep(2 * time.Second)
+			decide(t, s, limiter.Charge{Quota: api, Key: "key", Cost: cost})
+			synctest.Wait()
+			assert.True(t, s.Stats().Degraded, "cost %d", cost)
+		}
+		assert.Len(t, heard.read(), 1)
+		assert.Equal(t, uint64(7), s.Stats().Failures)
+	})
+}
+
+func TestAProbeKeepsWhatAnEventStandsFor(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		o    limiter.Outage
+		cost int64
+		want int64
+	}{
+		{"an event that was counted locally", limiter.Local, 3, 3},
+		{"one that was refused locally", limiter.Local, 60, 0},
+		{"one that passed uncounted", limiter.Open, 3, 3},
+		{"one that was stopped", limiter.Closed, 3, 0},
+		{"a look", limiter.Local, 0, 0},
+		{"a look that was stopped", limiter.Closed, 0, 0},
+		{"one that the server refuses", limiter.Open, 101, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newServer(t, dead)
+				s := New(inner, Options{Replicas: 2})
+				api := quota(t, "api", limiter.PerHour(100), tt.o)
+				breakDown(t, s, charge(api, "other"))
+				inner.is(fine)
+				time.Sleep(2 * time.Second)
+				charges := []limiter.Charge{{Quota: api, Key: "key", Cost: tt.cost}, {Quota: api, Key: "a look"}}
+				_ = s.Decide(t.Context(), charges, make([]limiter.Decision, 2))
+				synctest.Wait()
+				assert.False(t, s.Stats().Degraded)
+				assert.Equal(t, tt.want, inner.used(t, api, "key"))
+				assert.Zero(t, inner.used(t, api, "a look"))
+			})
+		})
+	}
+}
+
+func TestAProbeThatIsRefusedGivesNothingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := New(inner)
+		login := quota(t, "login", limiter.PerHour(100), limiter.Closed)
+		c := limiter.Charge{Quota: login, Key: "key", Cost: 60}
+		decide(t, s, c)
+		inner.is(dead)
+		breakDown(t, s, c)
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		require.Error(t, s.Decide(t.Context(), []limiter.Charge{c}, make([]limiter.Decision, 1)))
+		synctest.Wait()
+		assert.False(t, s.Stats().Degraded, "a refusal is an answer")
+		assert.Equal(t, int64(60), inner.used(t, login, "key"))
+	})
+}
+
+func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, hung)
+		s := New(inner, Options{Deadline: time.Second})
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		charges := []limiter.Charge{charge(api, "key")}
+
+		flood := func() {
+			for range 20 {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Millisecond, cancel)
+				assert.Equal(t, context.Canceled, s.Decide(ctx, charges, make([]limiter.Decision, 1)))
+				assert.Equal(t, context.Canceled, s.GiveBack(ctx, charges))
+				assert.Equal(t, context.Canceled, s.Reset(ctx, charges))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			assert.Equal(t, context.DeadlineExceeded, s.Decide(ctx, charges, make([]limiter.Decision, 1)),
+				"a deadline of the client's own")
+		}
+		flood()
+		assert.Equal(t, Stats{}, s.Stats())
+
+		for range 5 {
+			assert.False(t, s.Stats().Degraded)
+			decide(t, s, charges...)
+			if !s.Stats().Degraded {
+				flood() // keeps nothing from being noticed
+			}
+		}
+		assert.True(t, s.Stats().Degraded)
+		assert.Equal(t, uint64(5), s.Stats().Failures)
+	})
+}
+
+func TestAServerThatFailsNowAndThenIsAskedEachTime(t *testing.T) {
+	inner, heard := newServer(t, fine), &diary{}
+	s := New(inner, Options{OnDegraded: heard.note})
+	api := quota(t, "api", limiter.PerHour(10_000), limiter.Local)
+	for i := range 1000 {
+		inner.is(dead)
+		if i%5 == 4 {
+			inner.is(fine)
+		}
+		d := decide(t, s, charge(api, "key"))[0]
+		assert.Equal(t, i%5 != 4, d.Degraded)
+	}
+	assert.Equal(t, Stats{Decided: 200, Local: 800, Failures: 800}, s.Stats())
+	assert.Zero(t, s.trouble.Load(), "a success wipes the slate")
+	assert.Empty(t, heard.read())
+}
+
+func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
+	inner := newServer(t, fine)
+	api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+	negative := []limiter.Charge{{Quota: api, Key: "key", Cost: -1}}
+	refusing := fmt.Errorf("%w: the key is too long", limiter.ErrCharges)
+	for _, m := range []struct {
+		name string
+		mood mood
+	}{
+		{"fine", fine},
+		{"dead", dead},
+		{"picky", func(context.Context, string, []limiter.Charge) error { return refusing }},
+	} {
+		inner.is(m.mood)
+		s := New(cluster{inner}, Options{Failures: 1})
+		for _, charges := range [][]limiter.Charge{negative, {{}}} {
+			assert.ErrorIs(t, s.Decide(t.Context(), charges, make([]limiter.Decision, 1)), limiter.ErrCharges, m.name)
+			assert.ErrorIs(t, s.GiveBack(t.Context(), charges), limiter.ErrCharges, m.name)
+			assert.ErrorIs(t, s.Reset(t.Context(), charges), limiter.ErrCharges, m.name)
+		}
+		assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(api, "0")}, nil), limiter.ErrCharges, m.name)
+		assert.Equal(t, Stats{}, s.Stats(), m.name)
+	}
+	s := New(inner)
+	assert.Equal(t, refusing, s.Decide(t.Context(), []limiter.Charge{charge(api, "key")}, make([]limiter.Decision, 1)))
+}
+
+func TestAMistakeIsOneInAnOutageToo(t *testing.T) {
+	inner := newServer(t, dead)
+	s := New(cluster{inner})
+	for _, o := range []limiter.Outage{limiter.Local, limiter.Open, limiter.Closed} {
+		api := quota(t, "api", limiter.PerHour(100), o)
+		breakDown(t, s, charge(api, "0"))
+		before := s.Stats()
+		for _, charges := range [][]limiter.Charge{
+			{{Quota: api, Key: "0", Cost: -1}},
+			{{Key: "0", Cost: 1}},
+			{charge(api, "0"), charge(api, "0")},
+		} {
+			assert.ErrorIs(t, s.Decide(t.Context(), charges, make([]limiter.Decision, len(charges))), limiter.ErrCharges)
+			assert.ErrorIs(t, s.GiveBack(t.Context(), charges), limiter.ErrCharges)
+			assert.ErrorIs(t, s.Reset(t.Context(), charges), limiter.ErrCharges)
+		}
+		assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(api, "0")}, make([]limiter.Decision, 2)), limiter.ErrCharges)
+		after := s.Stats()
+		before.DegradedFor, after.DegradedFor = 0, 0
+		assert.Equal(t, before, after)
+		s = New(cluster{inner})
+	}
+}
+
+func TestAMistakeThatOnlyTheServerSeesLeavesTheProbeToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := New(inner)
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		breakDown(t, s, charge(api, "key"))
+		inner.is(func(context.Context, string, []limiter.Charge) error { return limiter.ErrCharges })
+		time.Sleep(2 * time.Second)
+		decide(t, s, charge(api, "key"))
+		synctest.Wait()
+		assert.True(t, s.Stats().Degraded)
+		inner.is(fine)
+		decide(t, s, charge(api, "key"))
+		synctest.Wait()
+		assert.False(t, s.Stats().Degraded)
+		assert.Equal(t, uint64(5), s.Stats().Failures, "a mistake is no failure")
+	})
+}
+
+func TestAPanicOfTheStoreIsItsCallersAndWedgesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := New(inner)
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		furious := func(context.Context, string, []limiter.Charge) error { panic("oh no") }
+		for range 2 { // well, and in trouble
+			inner.is(furious)
+			for range 10 {
+				assert.Panics(t, func() { decide(t, s, charge(api, "key")) })
+			}
+			inner.is(fine)
+			assert.False(t, decide(t, s, charge(api, "key"))[0].Degraded)
+			inner.is(dead)
+			decide(t, s, charge(api, "key"))
+		}
+
+		breakDown(t, s, charge(api, "key"))
+		inner.is(furious)
+		for range 3 {
+			time.Sleep(2 * time.Second)
+			decide(t, s, charge(api, "key"))
+			synctest.Wait()
+			assert.ErrorContains(t, func() error { _, cause := s.outage([]limiter.Charge{charge(api, "key")}); return cause }(),
+				"failover: the store panicked: oh no", "nobody recovers from it in a probe")
+		}
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		decide(t, s, charge(api, "key"))
+		synctest.Wait()
+		assert.False(t, decide(t, s, charge(api, "key"))[0].Degraded)
+	})
+}
+
+func TestACallThatBeganBeforeTheOutageDoesNotEndIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := New(inner, Options{Deadline: time.Minute})
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		inner.is(func(context.Context, string, []limiter.Charge) error {
+			time.Sleep(10 * time.Second)
+			return nil
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() { decide(t, s, charge(api, "slow")) })
+		synctest.Wait()
+		inner.is(dead)
+		breakDown(t, s, charge(api, "key"))
+		wg.Wait() // by now it is time for a probe
+		assert.True(t, s.Stats().Degraded)
+	})
+}
+
+func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, fine), &diary{}
+		s := New(inner, Options{OnDegraded: heard.note, Deadline: time.Millisecond, ProbeEvery: 5 * time.Millisecond})
+		local := quota(t, "local", limiter.PerHour(1_000_000), limiter.Local)
+		open := quota(t, "open", limiter.PerHour(1_000_000), limiter.Open)
+		closed := quota(t, "closed", limiter.PerHour(1_000_000), limiter.Closed)
+
+		const callers, times = 20, 2000
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 1))
+				for range times {
+					time.Sleep(time.Duration(random.IntN(5000)) * time.Microsecond)
+					if random.IntN(200) == 0 {
+						inner.is([]mood{fine, dead, hung}[random.IntN(3)])
+					}
+					q := []*limiter.Quota{local, open, closed}[random.IntN(3)]
+					var d [1]limiter.Decision
+					err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key")}, d[:])
+					if q == closed && err != nil {
+						assert.ErrorIs(t, err, ErrUnavailable)
+					} else {
+						assert.NoError(t, err)
+						assert.True(t, d[0].Allowed)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+
+		stats := s.Stats()
+		assert.Equal(t, uint64(callers*times), stats.Decided+stats.Local+stats.Open+stats.Closed)
+		events := heard.read()
+		require.Greater(t, len(events), 20, "the server did not flap")
+		for i, e := range events {
+			assert.Equal(t, i%2 == 0, e.Degraded, "event %d", i+1)
+			assert.Equal(t, e.Degraded, e.For == 0, "event %d", i+1)
+		}
+	})
+}
+
+func TestGiveBackGoesWhereTheUnitsAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := New(inner, Options{Replicas: 2})
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		open := quota(t, "open", limiter.PerHour(100), limiter.Open)
+		c := charge(api, "key")
+		decide(t, s, c)
+		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c}))
+		assert.Zero(t, inner.used(t, api, "key"))
+
+		inner.is(dead)
+		for range 5 {
+			assert.ErrorIs(t, s.GiveBack(t.Context(), []limiter.Charge{c}), errDown)
+		}
+		require.True(t, s.Stats().Degraded, "units that cannot be given back are a sign too")
+
+		inner.calls.Store(0)
+		d := decide(t, s, c, charge(open, "key"))
+		assert.Equal(t, int64(49), d[0].Remaining)
+		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c, charge(open, "key")}))
+		assert.Equal(t, int64(49), decide(t, s, c)[0].Remaining)
+		assert.Zero(t, inner.calls.Load())
+
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		decide(t, s, c)
+		synctest.Wait()
+		require.Equal(t, int64(1), inner.used(t, api, "key"))
+		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c}))
+		assert.Zero(t, inner.used(t, api, "key"))
+	})
+}
+
+func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := New(inner)
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		c := charge(api, "key")
+		decide(t, s, c)
+		inner.is(dead)
+		assert.Equal(t, errDown, s.Reset(t.Context(), []limiter.Charge{c}))
+		breakDown(t, s, c)
+
+		inner.calls.Store(0)
+		err := s.Reset(t.Context(), []limiter.Charge{c})
+		assert.ErrorIs(t, err, ErrUnavailable)
+		assert.ErrorIs(t, err, errDown)
+		assert.EqualError(t, err, "failover: the store's server gives no answer, so its counters could not be reset: connection refused")
+		assert.Zero(t, inner.calls.Load())
+		assert.Equal(t, int64(99), decide(t, s, c)[0].Remaining, "the local counter is reset")
+
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		decide(t, s, c)
+		synctest.Wait()
+		require.Equal(t, int64(2), inner.used(t, api, "key"))
+		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{c}))
+		assert.Zero(t, inner.used(t, api, "key"))
+		inner.is(dead)
+		assert.Equal(t, int64(99), decide(t, s, c)[0].Remaining, "the local counter is reset while all is well")
+	})
+}
+
+func TestADecisionDoesNotAllocate(t *testing.T) {
+	api := quota(t, "api", limiter.PerSecond(1_000_000).With(limiter.FixedWindow), limiter.Local)
+	free := quota(t, "free", limiter.PerSecond(1_000_000).With(limiter.FixedWindow), limiter.Open)
+	charges := []limiter.Charge{charge(api, "key"), charge(free, "key"), charge(api, "other")}
+	decisions := make([]limiter.Decision, len(charges))
+	ctx := context.Background()
+
+	for _, tt := range []struct {
+		name     string
+		mood     mood
+		degraded bool
+	}{{"well", fine, false}, {"in an outage", dead, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := New(punctual{server: newServer(t, tt.mood)}, Options{
+				Replicas: 2, Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {},
+			})
+			require.NoError(t, s.Decide(ctx, charges, decisions))
+			allocs := testing.AllocsPerRun(1000, func() {
+				if err := s.Decide(ctx, charges, decisions); err != nil {
+					panic(err)
+				}
+			})
+			assert.Zero(t, allocs)
+			assert.Equal(t, tt.degraded, decisions[0].Degraded)
+		})
+	}
+}
+
+func TestNewPanicsOnMistakesInTheProgram(t *testing.T) {
+	inner := newServer(t, fine)
+	assert.PanicsWithValue(t, "failover: New needs a store", func() { New(nil) })
+	assert.PanicsWithValue(t, "failover: New takes one Options, and was given 2", func() { New(inner, Options{}, Options{}) })
+	assert.PanicsWithValue(t, "failover: Replicas is -1: it must be from 1 to 100000, or 0 for 1",
+		func() { New(inner, Options{Replicas: -1}) })
+}
+
+func TestValidateNamesEverythingThatIsWrong(t *testing.T) {
+	require.NoError(t, Options{}.Validate())
+	require.NoError(t, Options{Deadline: time.Minute, Replicas: maxReplicas, Failures: maxFailures, ProbeEvery: time.Hour, MaxKeys: 1}.Validate())
+	assert.EqualError(t, Options{Deadline: -1, Replicas: -2, Failures: -3, ProbeEvery: -4, MaxKeys: -5}.Validate(), ""+
+		"failover: Deadline is -1ns: it must be more than 0 and at most 1m0s, or 0 for 50ms\n"+
+		"failover: Replicas is -2: it must be from 1 to 100000, or 0 for 1\n"+
+		"failover: Failures is -3: it must be from 1 to 1000000, or 0 for 5\n"+
+		"failover: ProbeEvery is -4ns: it must be more than 0 and at most 1h0m0s, or 0 for 1s\n"+
+		"failover: limiter: MaxKeys is -5: it must be from 1 to 2147483648, or 0 for 1000000")
+	err := Options{Deadline: time.Minute + 1, Replicas: maxReplicas + 1, Failures: maxFailures + 1, ProbeEvery: time.Hour + 1}.Validate()
+	for _, field := range []string{"Deadline is 1m0", "Replicas is 100001", "Failures is 1000001", "ProbeEvery is 1h0m0"} {
+		assert.ErrorContains(t, err, field)
+	}
+}

@@ -1,0 +1,161 @@
+package failover
+
+import (
+	"iter"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A part is a server of the inner store that has been in trouble. Its breaker is told
+// of outcomes after the fact; it lets nothing through by itself.
+type part struct {
+	store  *Store
+	number int
+
+	mu      sync.Mutex
+	breaker *gobreaker.CircuitBreaker[struct{}]
+	err     error     // the last there was
+	since   time.Time // when the policies came into force; zero: they are not
+	probing bool
+}
+
+// newPart is a part that no outcome is known of.
+func newPart(s *Store, number int) *part {
+	return &part{store: s, number: number, breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout: s.options.ProbeEvery,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return int64(c.ConsecutiveFailures) >= int64(s.options.Failures)
+		},
+	})}
+}
+
+// note books the outcome of a call that the server was known to be up for. While the
+// policies are in force, a call that began before is of the past.
+func (p *part) note(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		p.book(err)
+	}
+}
+
+// book tells the breaker of an outcome, and the store what the breaker makes of it.
+// It needs the lock.
+func (p *part) book(err error) {
+	_, _ = p.breaker.Execute(func() (struct{}, error) { return struct{}{}, err })
+	if err != nil {
+		p.err = err
+	}
+	open := p.breaker.State() != gobreaker.StateClosed
+	switch {
+	case open && p.since.IsZero():
+		p.since = time.Now()
+		p.store.news.tell(Event{Degraded: true, Part: p.number, Err: p.err})
+	case !open && !p.since.IsZero():
+		p.store.news.tell(Event{Part: p.number, Err: p.err, For: time.Since(p.since)})
+		p.since = time.Time{}
+		p.store.shares.Clear() // rules may have been read anew since they were first needed
+	}
+	if bit := uint64(1) << p.number; open || err != nil {
+		p.store.trouble.Or(bit)
+	} else {
+		p.store.trouble.And(^bit)
+	}
+}
+
+// outage is what the server or the network said last if the policies are in force, or nil.
+func (p *part) outage() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		return nil
+	}
+	return p.err
+}
+
+// beginProbe reports whether it is time for a probe, which the caller then owes.
+func (p *part) beginProbe() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.probing || p.breaker.State() != gobreaker.StateHalfOpen {
+		return false
+	}
+	p.probing = true
+	return true
+}
+
+// endProbe books a probe's outcome, if it had one.
+func (p *part) endProbe(known bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.probing = false
+	if known {
+		p.book(err)
+	}
+}
+
+// partsOf is the set of parts that charges are on. They have been checked.
+func (s *Store) partsOf(charges []limiter.Charge) uint64 {
+	if s.partOf == nil {
+		return 1
+	}
+	var set uint64
+	for i := range charges {
+		set |= 1 << s.partNumber(&charges[i])
+	}
+	return set
+}
+
+// partNumber keeps what Part says within bounds.
+func (s *Store) partNumber(c *limiter.Charge) int {
+	if s.partOf == nil {
+		return 0
+	}
+	return s.partOf(c) & 63
+}
+
+// inTrouble yields those of a set of parts that are.
+func (s *Store) inTrouble(set uint64) iter.Seq[*part] {
+	return func(yield func(*part) bool) {
+		for rest := set & s.trouble.Load(); rest != 0; rest &= rest - 1 {
+			if !yield(s.parts[bits.TrailingZeros64(rest)].Load()) {
+				return
+			}
+		}
+	}
+}
+
+// outage is the set of parts that charges are on, and what one of those said whose
+// breaker is open, or nil.
+func (s *Store) outage(charges []limiter.Charge) (parts uint64, cause error) {
+	parts = s.partsOf(charges)
+	for p := range s.inTrouble(parts) {
+		if cause := p.outage(); cause != nil {
+			return parts, cause
+		}
+	}
+	return parts, nil
+}
+
+func (s *Store) succeeded(charges []limiter.Charge) {
+	for p := range s.inTrouble(s.partsOf(charges)) {
+		p.note(nil)
+	}
+}
+
+// failed counts against all parts of a batch, as the inner store does not say which.
+func (s *Store) failed(charges []limiter.Charge, err error) {
+	s.counters.failures.Add(1)
+	for rest := s.partsOf(charges); rest != 0; rest &= rest - 1 {
+		number := bits.TrailingZeros64(rest)
+		if s.parts[number].Load() == nil {
+			s.parts[number].CompareAndSwap(nil, newPart(s, number))
+		}
+		s.parts[number].Load().note(err)
+	}
+}

@@ -1,0 +1,63 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// few is how many Local charges are decided without allocating.
+const few = 8
+
+// decideByPolicy decides on a batch without the server. taken reports whether its
+// events may happen.
+func (s *Store) decideByPolicy(charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
+	for i := range charges {
+		if q := charges[i].Quota; q.OnOutage == limiter.Closed {
+			s.counters.closed.Add(1)
+			return false, fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
+		}
+	}
+
+	var chargeRoom [few]limiter.Charge
+	var answerRoom [few]limiter.Decision
+	local, answers := s.localShares(chargeRoom[:0], charges), answerRoom[:]
+	if len(local) > few {
+		answers = make([]limiter.Decision, len(local))
+	}
+	answers = answers[:len(local)]
+	if err := s.local.Decide(context.Background(), local, answers); err != nil {
+		return false, err
+	}
+
+	taken = true
+	for i := range charges {
+		d := &decisions[i]
+		if q := charges[i].Quota; q.OnOutage == limiter.Open {
+			*d = limiter.Decision{Allowed: true, Limit: q.Capacity(), Remaining: q.Capacity()}
+		} else {
+			*d, answers = answers[0], answers[1:]
+		}
+		d.Degraded = true
+		taken = taken && d.Allowed
+	}
+	if len(local) > 0 {
+		s.counters.local.Add(1)
+	} else {
+		s.counters.open.Add(1)
+	}
+	return taken, nil
+}
+
+// localShares appends to room what the charges of Local rules are in this process.
+func (s *Store) localShares(room, charges []limiter.Charge) []limiter.Charge {
+	for _, c := range charges {
+		if c.Quota.OnOutage == limiter.Open || c.Quota.OnOutage == limiter.Closed {
+			continue
+		}
+		c.Quota = s.share(c.Quota)
+		room = append(room, c)
+	}
+	return room
+}

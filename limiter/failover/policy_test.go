@@ -1,0 +1,204 @@
+package failover
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+func TestAnOpenRulePassesUncounted(t *testing.T) {
+	s := New(newServer(t, dead))
+	search := quota(t, "search", limiter.PerMinute(2), limiter.Open)
+	for range 10 {
+		assert.Equal(t, []limiter.Decision{{Allowed: true, Limit: 2, Remaining: 2, Degraded: true}}, decide(t, s, charge(search, "key")))
+	}
+	assert.Equal(t, uint64(10), s.Stats().Open)
+	assert.Zero(t, s.Stats().Local)
+}
+
+func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
+	s := New(newServer(t, dead), Options{Replicas: 3})
+	api := quota(t, "api", limiter.PerMinute(10), limiter.Local)
+	for i, want := range []bool{true, true, true, false, false} {
+		d := decide(t, s, charge(api, "key"))[0]
+		assert.Equal(t, want, d.Allowed, "event %d", i+1)
+		assert.Equal(t, int64(3), d.Limit)
+		assert.True(t, d.Degraded, "event %d", i+1)
+	}
+	gold, err := limiter.NewQuota("api", "gold", limiter.PerMinute(10))
+	require.NoError(t, err)
+	assert.True(t, decide(t, s, charge(gold, "key"))[0].Allowed, "tiers are counted apart")
+
+	d := decide(t, s, limiter.Charge{Quota: api, Key: "other", Cost: 4})[0]
+	assert.Equal(t, limiter.Never, d.RetryAfter, "of no share is there so much")
+}
+
+func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
+	inner := newServer(t, dead)
+	s := New(inner)
+	login := quota(t, "login", limiter.PerMinute(10), limiter.Closed)
+	search := quota(t, "search", limiter.PerMinute(10), limiter.Open)
+	api := quota(t, "api", limiter.PerMinute(10), limiter.Local)
+	for i := range 10 { // failing calls first, then none
+		for _, charges := range [][]limiter.Charge{
+			{charge(login, "key")},
+			{charge(search, "key"), charge(api, "key"), charge(login, "key")},
+			{{Quota: login, Key: "key"}},
+		} {
+			decisions := make([]limiter.Decision, len(charges))
+			err := s.Decide(t.Context(), charges, decisions)
+			require.ErrorIs(t, err, ErrUnavailable)
+			require.ErrorIs(t, err, errDown)
+			assert.EqualError(t, err, `failover: the store's server gives no answer, and rule "login" is closed meanwhile: connection refused`)
+			assert.Zero(t, decisions[0], "batch %d", i+1)
+		}
+	}
+	assert.Equal(t, uint64(30), s.Stats().Closed)
+	assert.Equal(t, int64(9), decide(t, s, charge(api, "key"))[0].Remaining, "nothing was taken")
+}
+
+func TestLocalRulesOfABatchAreTakenTogetherOrNotAtAll(t *testing.T) {
+	s := New(newServer(t, dead), Options{Replicas: 2})
+	few := quota(t, "few", limiter.PerMinute(4), limiter.Local)
+	many := quota(t, "many", limiter.PerMinute(100), limiter.Local)
+	free := quota(t, "free", limiter.PerMinute(7), limiter.Open)
+	batch := []limiter.Charge{charge(many, "key"), charge(free, "key"), charge(few, "key")}
+	look := limiter.Decision{Allowed: true, Limit: 7, Remaining: 7, Degraded: true}
+	for i := range 4 {
+		d := decide(t, s, batch...)
+		taken := min(i+1, 2)
+		assert.Equal(t, i < 2, d[2].Allowed)
+		assert.Equal(t, i >= 2, d[2].RetryAfter > 0)
+		assert.Equal(t, int64(2), d[2].Limit)
+		assert.True(t, d[0].Allowed)
+		assert.Equal(t, int64(50-taken), d[0].Remaining, "a batch that is refused takes nothing")
+		assert.Equal(t, look, d[1])
+		assert.True(t, d[0].Degraded && d[2].Degraded)
+	}
+	assert.Equal(t, uint64(4), s.Stats().Local, "a batch counts once")
+	assert.Zero(t, s.Stats().Open)
+}
+
+func TestABatchOfAnyLengthIsDecided(t *testing.T) {
+	s := New(newServer(t, dead), Options{Replicas: 2, Failures: 1})
+	for n := range limiter.MaxCharges + 1 {
+		var charges []limiter.Charge
+		for i := range n {
+			q := quota(t, fmt.Sprint("rule ", i), limiter.PerMinute(int64(1000+2*i)), limiter.Outage(i%2))
+			charges = append(charges, charge(q, fmt.Sprint("key ", n)))
+		}
+		for i, d := range decide(t, s, charges...) {
+			want := int64(1000 + 2*i)
+			if i%2 == 0 {
+				want = want/2 - 1
+			}
+			assert.Equal(t, want, d.Remaining, "charge %d of %d", i+1, n)
+		}
+	}
+}
+
+func TestPartsFailApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, downFor("1")), &diary{}
+		s := New(cluster{inner}, Options{OnDegraded: heard.note})
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+		for range 10 {
+			assert.True(t, decide(t, s, charge(api, "1 a"))[0].Degraded)
+			assert.False(t, decide(t, s, charge(api, "0 a"))[0].Degraded)
+			assert.False(t, decide(t, s, charge(api, "2 a"), charge(api, "0 b"))[0].Degraded)
+		}
+		assert.Equal(t, Stats{Decided: 20, Local: 10, Failures: 5, Degraded: true}, s.Stats())
+
+		// The batch is one: a part that is down makes it one for the policy.
+		calls := inner.calls.Load()
+		for _, d := range decide(t, s, charge(api, "2 b"), charge(api, "1 b")) {
+			assert.True(t, d.Degraded)
+		}
+		assert.Equal(t, calls, inner.calls.Load())
+		assert.Zero(t, inner.used(t, api, "2 b"))
+
+		synctest.Wait()
+		assert.Equal(t, []Event{{Degraded: true, Part: 1, Err: errDown}}, heard.read())
+	})
+}
+
+func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, downFor("1", "2")), &diary{}
+		s := New(cluster{inner}, Options{OnDegraded: heard.note})
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+		breakDown(t, s, charge(api, "1"))
+		time.Sleep(700 * time.Millisecond)
+		breakDown(t, s, charge(api, "2"))
+		inner.is(downFor("2"))
+		time.Sleep(700 * time.Millisecond) // part 2 has not been down for a second yet
+
+		batch := []limiter.Charge{charge(api, "0 a"), charge(api, "1 a"), charge(api, "2 a"), charge(api, "1 b")}
+		calls := inner.calls.Load()
+		decide(t, s, batch...)
+		synctest.Wait()
+		assert.Equal(t, calls+1, inner.calls.Load())
+		for key, want := range map[string]int64{"0 a": 0, "1 a": 1, "1 b": 1, "2 a": 0} {
+			assert.Equal(t, want, inner.used(t, api, key), "key %q", key)
+		}
+		assert.False(t, decide(t, s, charge(api, "1"))[0].Degraded, "part 2, which is down, is not held against it")
+		assert.True(t, decide(t, s, charge(api, "2"))[0].Degraded)
+		assert.True(t, s.Stats().Degraded)
+
+		time.Sleep(time.Second)
+		inner.is(fine)
+		decide(t, s, batch...)
+		synctest.Wait()
+		assert.False(t, s.Stats().Degraded)
+		assert.Equal(t, int64(1), inner.used(t, api, "1 a"), "part 1 was up, and its charge was the policy's")
+		assert.Equal(t, []Event{
+			{Degraded: true, Part: 1, Err: errDown},
+			{Degraded: true, Part: 2, Err: errDown},
+			{Part: 1, Err: errDown, For: 1400 * time.Millisecond},
+			{Part: 2, Err: errDown, For: 1700 * time.Millisecond},
+		}, heard.read())
+	})
+}
+
+func TestABatchThatFailsCountsAgainstAllItsParts(t *testing.T) {
+	inner := newServer(t, dead)
+	s := New(cluster{inner})
+	api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+	for range 4 {
+		decide(t, s, charge(api, "0"), charge(api, "1"))
+	}
+	inner.is(fine)
+	assert.False(t, decide(t, s, charge(api, "1"))[0].Degraded) // which acquits part 1
+	inner.is(dead)
+	decide(t, s, charge(api, "0"), charge(api, "1"))
+	inner.is(fine)
+	assert.True(t, decide(t, s, charge(api, "0"))[0].Degraded)
+	assert.False(t, decide(t, s, charge(api, "1"))[0].Degraded)
+
+	inner.is(dead)
+	s = New(cluster{inner})
+	breakDown(t, s, charge(api, "0"), charge(api, "1"))
+	inner.is(fine)
+	assert.True(t, decide(t, s, charge(api, "0"))[0].Degraded)
+	assert.True(t, decide(t, s, charge(api, "1"))[0].Degraded)
+}
+
+func TestThereCanBe64Parts(t *testing.T) {
+	inner := newServer(t, dead)
+	s := New(cluster{inner}, Options{Failures: 1, OnDegraded: func(Event) {}})
+	api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+	for number := range 64 {
+		key := string(rune('0' + number))
+		breakDown(t, s, charge(api, key))
+	}
+	assert.Equal(t, ^uint64(0), s.trouble.Load())
+	calls := inner.calls.Load()
+	decide(t, s, charge(api, "0"), charge(api, "o"))
+	assert.Equal(t, calls, inner.calls.Load())
+}

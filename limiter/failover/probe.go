@@ -1,0 +1,70 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// probe tries the charges of a batch that was decided by policy on those of its parts
+// whose turn it is, each part with its own charges, so that what another part says does
+// not count for it. taken is whether the batch's events may happen.
+func (s *Store) probe(parts uint64, charges []limiter.Charge, taken bool) {
+	for p := range s.inTrouble(parts) {
+		if !p.beginProbe() {
+			continue
+		}
+		var tried, owed []limiter.Charge
+		for _, c := range charges {
+			if s.partNumber(&c) != p.number {
+				continue
+			}
+			happened := c.Cost
+			if !taken {
+				happened = 0
+			}
+			c.Cost = max(1, c.Cost) // a look would not find out whether the server can write
+			tried = append(tried, c)
+			if c.Cost -= happened; c.Cost > 0 {
+				owed = append(owed, c)
+			}
+		}
+		go s.try(p, tried, owed)
+	}
+}
+
+// try is a probe. Of what it takes, it gives back what no event stands for. It has
+// nothing of the request's context: a client that goes away does not end it.
+func (s *Store) try(p *part, charges, owed []limiter.Charge) {
+	decisions := make([]limiter.Decision, len(charges))
+	err := survive(func() error {
+		return s.inner.Decide(context.Background(), charges, decisions)
+	})
+	mistake := errors.Is(err, limiter.ErrCharges) // which says nothing about the server
+	if err != nil && !mistake {
+		s.counters.failures.Add(1)
+	}
+	p.endProbe(!mistake, err)
+	if err != nil || len(owed) == 0 {
+		return
+	}
+	for i := range decisions {
+		if !decisions[i].Allowed {
+			return // and nothing was taken
+		}
+	}
+	_ = survive(func() error { return s.inner.GiveBack(context.Background(), owed) })
+}
+
+// survive makes an error of a panic, which nobody would recover from in a goroutine
+// that is no request's.
+func survive(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("failover: the store panicked: %v", r)
+		}
+	}()
+	return f()
+}

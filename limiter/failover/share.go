@@ -1,0 +1,72 @@
+package failover
+
+import (
+	"cmp"
+	"math/bits"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// longest is the longest period of a limit.
+const longest = 366 * 24 * time.Hour
+
+// share is the quota that Local counts against, under the same names.
+func (s *Store) share(q *limiter.Quota) *limiter.Quota {
+	if s.options.Replicas == 1 {
+		return q
+	}
+	if known, ok := s.shares.Load(q); ok {
+		return known.(*limiter.Quota)
+	}
+	divided, err := limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), int64(s.options.Replicas)))
+	if err != nil {
+		return q // a test says that this does not happen; too much is better than nothing
+	}
+	known, _ := s.shares.LoadOrStore(q, divided)
+	return known.(*limiter.Quota)
+}
+
+// divide is a limit of which so many together are no more than l in the long run, except
+// that each is one event in 366 days at least.
+func divide(l limiter.Limit, replicas int64) limiter.Limit {
+	if replicas == 1 {
+		return l
+	}
+	bucket := l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket
+	if bucket {
+		l.Burst = max(1, cmp.Or(l.Burst, l.Events)/replicas)
+	}
+	switch {
+	case !bucket && l.Events >= replicas:
+		l.Events /= replicas
+	case !bucket:
+		l = slow(l, 1, replicas)
+	case l.Per <= longest/time.Duration(replicas):
+		l.Per *= time.Duration(replicas)
+	default:
+		// As many events as there is time for, since the more, the less is rounded away.
+		fit, _ := mulDiv(l.Events, longest.Microseconds(), l.Per.Microseconds()*replicas)
+		l = slow(l, max(1, fit), replicas)
+	}
+	return l
+}
+
+// slow is l with so many events in the time that l divided by replicas takes for them,
+// as far as that is no more than 366 days.
+func slow(l limiter.Limit, events, replicas int64) limiter.Limit {
+	per, rest := mulDiv(events, l.Per.Microseconds()*replicas, l.Events)
+	if rest > 0 {
+		per++
+	}
+	l.Events = events
+	l.Per = time.Duration(min(per, longest.Microseconds())) * time.Microsecond
+	return l
+}
+
+// mulDiv is a*b/c, and what remains, for positive numbers whose quotient fits.
+func mulDiv(a, b, c int64) (quotient, rest int64) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	q, r := bits.Div64(hi, lo, uint64(c))
+	return int64(q), int64(r)
+}

@@ -1,0 +1,167 @@
+package failover
+
+import (
+	"fmt"
+	"math/big"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+const day = 24 * time.Hour
+
+func TestALimitIsDividedWithoutExceedingIt(t *testing.T) {
+	for _, tt := range []struct {
+		limit    string
+		replicas int64
+		want     string
+	}{
+		{"100/1m", 1, "100/1m"},
+		{"100/1m", 4, "25/1m"},
+		{"100/1m", 3, "33/1m"},
+		{"3/1m", 3, "1/1m"},
+		{"2/1m", 3, "1/1m30s"},
+		{"3/1s", 7, "1/2333334us"},
+		{"100/1h sliding-log", 8, "12/1h sliding-log"},
+		{"1/1d fixed-window", 30, "1/30d fixed-window"},
+		{"1/30d fixed-window", 30, "1/366d fixed-window"}, // the floor
+		{"10/1s burst 20", 4, "10/4s token-bucket burst 5"},
+		{"10/1s token-bucket", 4, "10/4s token-bucket burst 2"},
+		{"10/1s burst 3", 4, "10/4s token-bucket burst 1"},
+		{"10/1s leaky-bucket", 20, "10/20s leaky-bucket burst 1"},
+		{"11/366d token-bucket", 2, "5/28747636363637us token-bucket burst 5"},
+		{"2/366d token-bucket", 3, "1/366d token-bucket burst 1"}, // the floor
+		{"1000000000000/30d token-bucket", 100_000, "122000000/366d token-bucket burst 10000000"},
+	} {
+		t.Run(fmt.Sprint(tt.limit, " by ", tt.replicas), func(t *testing.T) {
+			l, err := limiter.Parse(tt.limit)
+			require.NoError(t, err)
+			want, err := limiter.Parse(tt.want)
+			require.NoError(t, err)
+			assert.Equal(t, want, divide(l, tt.replicas))
+		})
+	}
+}
+
+// anyLimit is a valid limit of any algorithm.
+func anyLimit() *rapid.Generator[limiter.Limit] {
+	return rapid.Custom(func(t *rapid.T) limiter.Limit {
+		l := limiter.Limit{
+			Algorithm: rapid.SampledFrom([]limiter.Algorithm{
+				limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow, limiter.SlidingLog,
+			}).Draw(t, "algorithm"),
+			Events: rapid.OneOf(rapid.Int64Range(1, 100), rapid.Int64Range(1, 1_000_000_000_000)).Draw(t, "events"),
+			Per: time.Microsecond * time.Duration(rapid.OneOf(
+				rapid.Int64Range(1, (366*day).Microseconds()),
+				rapid.SampledFrom([]int64{1, 1e6, 60e6, 3600e6, day.Microseconds(), (366 * day).Microseconds()}),
+			).Draw(t, "microseconds")),
+		}
+		if l.Algorithm == limiter.SlidingLog {
+			l.Events = min(l.Events, 10_000)
+		}
+		if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+			l.Burst = rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 100), rapid.Int64Range(1, 1_000_000_000_000)).Draw(t, "burst")
+		}
+		if l.Validate() != nil {
+			t.Skip("not a limit")
+		}
+		return l
+	})
+}
+
+func TestEveryShareIsALimitAndAllTogetherAreNoMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit().Draw(t, "limit")
+		replicas := rapid.OneOf(rapid.Int64Range(1, 1000), rapid.Int64Range(1, maxReplicas)).Draw(t, "replicas")
+		share := divide(l, replicas)
+		require.NoError(t, share.Validate(), "%v", share)
+		require.Equal(t, l.Algorithm, share.Algorithm)
+
+		whole := big.NewRat(l.Events, l.Per.Microseconds())
+		all := big.NewRat(share.Events, share.Per.Microseconds())
+		all.Mul(all, big.NewRat(replicas, 1))
+		if floor := share.Events == 1 && share.Per == longest; all.Cmp(whole) > 0 && !floor {
+			t.Fatalf("%d times %v is %v a microsecond, more than %v of %v", replicas, share, all, whole, l)
+		}
+
+		burst := func(l limiter.Limit) int64 {
+			if l.Burst == 0 {
+				return l.Events
+			}
+			return l.Burst
+		}
+		if burst(share) > 1 && share.Burst != 0 && burst(share)*replicas > burst(l) {
+			t.Fatalf("%d bursts of %d are more than %d", replicas, burst(share), burst(l))
+		}
+
+		// And it gives nothing away: half of a fair share at the least.
+		if all.Mul(all, big.NewRat(2, 1)); all.Cmp(whole) < 0 {
+			t.Fatalf("%d times %v is less than half of %v", replicas, share, l)
+		}
+	})
+}
+
+func TestASingleProcessHasTheWholeLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit().Draw(t, "limit")
+		require.Equal(t, l, divide(l, 1))
+	})
+	api := quota(t, "api", limiter.PerMinute(10), limiter.Local)
+	assert.Same(t, api, New(newServer(t, fine)).share(api))
+}
+
+func TestReplicasInAnOutageAdmitTheLimitTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, l := range []limiter.Limit{
+			limiter.PerMinute(60), limiter.PerMinute(2), limiter.PerMinute(60).With(limiter.TokenBucket),
+			limiter.PerMinute(2).WithBurst(1), limiter.PerMinute(60).With(limiter.LeakyBucket),
+			limiter.PerMinute(60).With(limiter.FixedWindow), limiter.PerMinute(60).With(limiter.SlidingLog),
+		} {
+			const replicas = 6
+			q := quota(t, "api", l, limiter.Local)
+			admitted := int64(0)
+			for range replicas {
+				s := New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {}})
+				for range 10 * 60 {
+					time.Sleep(time.Second)
+					if decide(t, s, charge(q, "key"))[0].Allowed {
+						admitted++
+					}
+				}
+			}
+			most := 10*l.Events + max(q.Capacity(), 2*replicas) // what fits at once besides
+			assert.LessOrEqual(t, admitted, most, "%v", l)
+			assert.GreaterOrEqual(t, admitted, 8*l.Events, "%v", l)
+		}
+	})
+}
+
+func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := New(inner, Options{Replicas: 2})
+		held := func() (n int) {
+			s.shares.Range(func(any, any) bool { n++; return true })
+			return n
+		}
+		for range 10 {
+			decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.Local), "key"))
+		}
+		assert.Equal(t, 10, held())
+		assert.Equal(t, uint64(10), s.Stats().Local)
+		d := decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.Local), "key"))[0]
+		assert.False(t, d.Allowed, "rules that are read anew are the same counters")
+
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.Local), "key"))
+		synctest.Wait()
+		assert.Zero(t, held())
+	})
+}

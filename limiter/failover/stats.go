@@ -1,0 +1,49 @@
+package failover
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stats is what [Store.Stats] tells. A batch that was decided counts in one of the first
+// four; one that makes no sense, or whose client went away, in none.
+type Stats struct {
+	Decided uint64 // batches that the inner store decided
+	Local   uint64 // batches decided by policy with a Local rule in them and no Closed one
+	Open    uint64 // batches decided by policy with Open rules alone
+	Closed  uint64 // batches that were errors because of a Closed rule
+
+	// Failures is how many calls the inner store failed at: decisions, units to give
+	// back, resets and probes.
+	Failures uint64
+
+	// Degraded says that policies are in force, for one part of the store at least, and
+	// DegradedFor how long the first of them have been. It ends with a probe, so without
+	// requests it lasts.
+	Degraded    bool
+	DegradedFor time.Duration
+}
+
+type counters struct {
+	decided, local, open, closed, failures atomic.Uint64
+}
+
+// Stats sums up what was decided, and how, and how it stands.
+func (s *Store) Stats() Stats {
+	stats := Stats{
+		Decided:  s.counters.decided.Load(),
+		Local:    s.counters.local.Load(),
+		Open:     s.counters.open.Load(),
+		Closed:   s.counters.closed.Load(),
+		Failures: s.counters.failures.Load(),
+	}
+	for p := range s.inTrouble(^uint64(0)) {
+		p.mu.Lock()
+		if !p.since.IsZero() {
+			stats.Degraded = true
+			stats.DegradedFor = max(stats.DegradedFor, time.Since(p.since))
+		}
+		p.mu.Unlock()
+	}
+	return stats
+}

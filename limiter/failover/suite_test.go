@@ -1,0 +1,167 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errDown = errors.New("connection refused")
+
+// A server is a store whose counters could be elsewhere. What it does besides counting
+// is up to its mood.
+type server struct {
+	*limiter.Memory
+	mood  atomic.Pointer[mood]
+	calls atomic.Int64
+}
+
+// A mood sees each call, whose kind is decide, give back or reset, and fails it or not.
+type mood func(ctx context.Context, kind string, charges []limiter.Charge) error
+
+func fine(context.Context, string, []limiter.Charge) error { return nil }
+func dead(context.Context, string, []limiter.Charge) error { return errDown }
+func hung(ctx context.Context, _ string, _ []limiter.Charge) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// readOnly can be asked and does not count.
+func readOnly(_ context.Context, kind string, charges []limiter.Charge) error {
+	for _, c := range charges {
+		if c.Cost > 0 || kind != "decide" {
+			return errors.New("READONLY You can't write against a read only replica")
+		}
+	}
+	return nil
+}
+
+func newServer(t testing.TB, m mood) *server {
+	t.Helper()
+	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	require.NoError(t, err)
+	s := &server{Memory: memory}
+	s.is(m)
+	return s
+}
+
+func (s *server) is(m mood) { s.mood.Store(&m) }
+
+func (s *server) called(ctx context.Context, kind string, charges []limiter.Charge) error {
+	s.calls.Add(1)
+	return (*s.mood.Load())(ctx, kind, charges)
+}
+
+func (s *server) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if err := s.called(ctx, "decide", charges); err != nil {
+		return err
+	}
+	return s.Memory.Decide(ctx, charges, decisions)
+}
+
+func (s *server) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+	if err := s.called(ctx, "give back", charges); err != nil {
+		return err
+	}
+	return s.Memory.GiveBack(ctx, charges)
+}
+
+func (s *server) Reset(ctx context.Context, charges []limiter.Charge) error {
+	if err := s.called(ctx, "reset", charges); err != nil {
+		return err
+	}
+	return s.Memory.Reset(ctx, charges)
+}
+
+// used is how many units of a key the server has counted, whatever its mood.
+func (s *server) used(t testing.TB, q *limiter.Quota, key string) int64 {
+	t.Helper()
+	var d [1]limiter.Decision
+	require.NoError(t, s.Memory.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key}}, d[:]))
+	return d[0].Limit - d[0].Remaining
+}
+
+// A cluster is a server whose charges are on parts, by the number their key begins with.
+type cluster struct{ *server }
+
+func (c cluster) Part(charge *limiter.Charge) int { return int(charge.Key[0] - '0') }
+
+// downFor is the mood of a cluster some of whose parts give no answer.
+func downFor(parts ...string) mood {
+	return func(_ context.Context, _ string, charges []limiter.Charge) error {
+		for _, c := range charges {
+			for _, part := range parts {
+				if c.Key[:1] == part {
+					return errDown
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// punctual is a server that keeps deadlines by itself.
+type punctual struct {
+	*server
+	deadline time.Duration
+}
+
+func (p punctual) Within(deadline time.Duration) limiter.Store { return punctual{p.server, deadline} }
+
+// A diary is a hook that remembers.
+type diary struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+func (d *diary) note(e Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events = append(d.events, e)
+}
+
+func (d *diary) read() []Event {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]Event(nil), d.events...)
+}
+
+func quota(t testing.TB, rule string, l limiter.Limit, o limiter.Outage) *limiter.Quota {
+	t.Helper()
+	q, err := limiter.NewQuota(rule, "", l)
+	require.NoError(t, err)
+	q.OnOutage = o
+	return q
+}
+
+func charge(q *limiter.Quota, key string) limiter.Charge {
+	return limiter.Charge{Quota: q, Key: key, Cost: 1}
+}
+
+// decide is the answers to a batch.
+func decide(t testing.TB, s limiter.Store, charges ...limiter.Charge) []limiter.Decision {
+	t.Helper()
+	decisions := make([]limiter.Decision, len(charges))
+	require.NoError(t, s.Decide(t.Context(), charges, decisions))
+	return decisions
+}
+
+// breakDown makes so many decisions on charges that the policies come into force.
+func breakDown(t testing.TB, s *Store, charges ...limiter.Charge) {
+	t.Helper()
+	for range s.options.Failures {
+		_ = s.Decide(t.Context(), charges, make([]limiter.Decision, len(charges)))
+	}
+	_, cause := s.outage(charges)
+	require.Error(t, cause, "the policies are not in force")
+}
