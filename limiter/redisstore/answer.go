@@ -1,0 +1,146 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// An answer is what the script says about one group: the server's time, and a record for
+// each of its charges.
+type answer struct {
+	now     int64
+	records string
+}
+
+// A record is a charge's verdict and the state to describe it by: after the charge if the
+// whole group was taken, before it otherwise. Of a log it has three times in place of all.
+type record struct {
+	allowed           bool
+	last, level, prev int64
+
+	oldest, blocking, newest int64
+}
+
+const (
+	recordSize    = 1 + 3*8
+	logRecordSize = 1 + 5*8
+)
+
+func isLog(q *limiter.Quota) bool { return q.Limit().Algorithm == limiter.SlidingLog }
+
+func sizeOf(q *limiter.Quota) int {
+	if isLog(q) {
+		return logRecordSize
+	}
+	return recordSize
+}
+
+var errAnswer = errors.New("redisstore: Redis gave an answer that the script cannot have given")
+
+// deliver cuts the script's reply into the groups' answers.
+func (r *request) deliver(reply string, err error) {
+	var now int64
+	if err == nil {
+		size := 8
+		for _, g := range r.groups {
+			for i := range g.items {
+				size += sizeOf(g.items[i].quota)
+			}
+		}
+		if len(reply) != size {
+			err = errAnswer
+		} else {
+			now, reply = number(reply), reply[8:]
+		}
+	}
+	for _, g := range r.groups {
+		if err != nil {
+			g.deliver(answer{}, err)
+			continue
+		}
+		size := 0
+		for i := range g.items {
+			size += sizeOf(g.items[i].quota)
+		}
+		g.deliver(answer{now, reply[:size]}, nil)
+		reply = reply[size:]
+	}
+}
+
+// next reads the record of a charge under q and what comes after it.
+func next(records string, q *limiter.Quota) (record, string) {
+	r := record{
+		allowed: records[0] == 1,
+		last:    number(records[1:]),
+		level:   number(records[9:]),
+	}
+	if isLog(q) {
+		r.oldest, r.blocking, r.newest = number(records[17:]), number(records[25:]), number(records[33:])
+	} else {
+		r.prev = number(records[17:])
+	}
+	return r, records[sizeOf(q):]
+}
+
+func number(s string) int64 {
+	var b [8]byte
+	copy(b[:], s)
+	return int64(math.Float64frombits(binary.LittleEndian.Uint64(b[:])))
+}
+
+// state is the state that r tells of. Of a log it is one that gives the same answers to a
+// charge of that cost: of its times only three are asked for.
+func (r *record) state(q *limiter.Quota, cost int64) limiter.State {
+	s := limiter.State{Last: r.last, Level: r.level, Prev: r.prev}
+	if !isLog(q) || r.level == 0 {
+		return s
+	}
+	s.Level = 0
+	s.Log = make([]int64, r.level)
+	blocking := max(0, r.level+cost-q.Capacity()-1)
+	for i := range s.Log {
+		if int64(i) < blocking {
+			s.Log[i] = r.oldest
+		} else {
+			s.Log[i] = r.blocking
+		}
+	}
+	s.Log[r.level-1] = r.newest
+	return s
+}
+
+// decide fills in the decisions on a group, and returns whether it was taken.
+func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (taken bool) {
+	taken = true
+	records := a.records
+	for i := range charges {
+		taken = taken && records[0] == 1
+		records = records[sizeOf(charges[i].Quota):]
+	}
+	records = a.records
+	for i := range charges {
+		c := &charges[i]
+		var r record
+		r, records = next(records, c.Quota)
+		cost := c.Cost
+		if !taken && r.allowed {
+			cost = 0 // it was only looked at
+		}
+		decisions[i] = c.Quota.Describe(r.state(c.Quota, cost), a.now, cost, r.allowed)
+	}
+	return taken
+}
+
+// look describes the charges of a group as they stand after it.
+func (a answer) look(charges []limiter.Charge, decisions []limiter.Decision) {
+	records := a.records
+	for i := range charges {
+		c := &charges[i]
+		var r record
+		r, records = next(records, c.Quota)
+		decisions[i] = c.Quota.Describe(r.state(c.Quota, c.Cost), a.now, 0, true)
+	}
+}

@@ -1,0 +1,67 @@
+package redisstore
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/limitertest"
+)
+
+func conforms(t *testing.T, client redis.UniversalClient, o Options, flush func()) {
+	clock := newServerClock()
+	limitertest.Run(t, limitertest.Harness{
+		New: func(t testing.TB) limiter.Store {
+			flush()
+			return onClock(t, clock, client, o)
+		},
+		Sleep: clock.sleep,
+	})
+}
+
+func TestAStoreOnOneServerKeepsItsPromises(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	flush := func() { server.MustDo("FLUSHALL") }
+	for name, o := range map[string]Options{
+		"by default":             {},
+		"with every refusal new": {ForgetRefusals: true},
+		"one by one":             {MaxBatch: 1, ForgetRefusals: true},
+		"with a secret":          {Secret: []byte("a secret of 16 bytes"), Prefix: "other"},
+	} {
+		t.Run(name, func(t *testing.T) { conforms(t, client, o, flush) })
+	}
+}
+
+func TestAStoreOnAClusterKeepsItsPromises(t *testing.T) {
+	nodes := redistest.StartCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)})
+	t.Cleanup(func() { _ = client.Close() })
+	conforms(t, client, Options{}, func() {
+		for _, n := range nodes {
+			n.MustDo("FLUSHALL")
+		}
+	})
+}
+
+func TestAStoreOnSentinelKeepsItsPromises(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	conforms(t, client, Options{}, func() { sentinel.Master.MustDo("FLUSHALL") })
+}
+
+func TestAStoreOnARingKeepsItsPromises(t *testing.T) {
+	one, two := redistest.Start(t), redistest.Start(t)
+	client := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}})
+	t.Cleanup(func() { _ = client.Close() })
+	conforms(t, client, Options{}, func() {
+		one.MustDo("FLUSHALL")
+		two.MustDo("FLUSHALL")
+	})
+}

@@ -1,0 +1,70 @@
+// Package redisstore counts in Redis, so that all processes of a service enforce one limit:
+//
+//	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	limits, err := middleware.New(middleware.Config{Store: redisstore.New(rdb), Rules: rules})
+//
+// The client is any of go-redis v9: for one server, for Sentinel, for a Cluster or a Ring.
+// Servers that speak as Redis 6.2 or newer does, such as Valkey, do as well.
+//
+// # Decisions
+//
+// A decision is one round trip, whatever the number of rules: a script reads Redis's own
+// clock, decides as [limiter.Quota] would, and writes counters and expiry together. Of N
+// units in M > N concurrent requests, in any number of processes, exactly N are admitted.
+//
+// Decisions that are asked for while others are on their way leave together in the next
+// batch, at most two of which are on their way at once. So the more there is to do the
+// less each decision costs, and who comes alone waits for nobody. A caller whose context
+// ends leaves at once; what it asked for is taken all the same if it was on its way.
+//
+// What Redis refused is remembered for up to a second, if it would be refused that long:
+// who hammers a refused key does not reach Redis. GiveBack and Reset are seen at once in
+// the process that calls them, and within that second in the others.
+//
+// A script reaches only one node of a Cluster, and what is counted for different keys may be
+// on different ones. There the charges of a batch go out at the same time, by key, and if
+// one is refused, what the others took is given back: for the length of a round trip others
+// may be refused for it, and nobody is admitted too much. All rules with the same key are
+// decided in one script there too.
+//
+// A command that go-redis sends again, because the connection broke after Redis had run
+// it, may count twice.
+//
+// # Outages
+//
+// When Redis gives no answer within 50 milliseconds, each rule's [limiter.Outage] decides:
+// by default every process counts by itself, against the limit divided by
+// Options.Failover.Replicas, which is therefore worth setting. Package failover says more.
+// Nothing is asked of Redis before the first decision: an application starts while Redis
+// is down.
+//
+// The deadline holds whatever the client's own timeouts are. With its ContextTimeoutEnabled
+// set, a connection that hangs is dropped at the deadline too, not after ReadTimeout.
+//
+// # What is in Redis
+//
+// A key for every counter that is not back in its initial state:
+//
+//	weir:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, digest of the client's key, rule
+//	weir:{EsoXtJryKJQ28wPgFmAwog}:plan:premium and tier
+//
+// The digest is 128 bits of SHA-256, or of HMAC-SHA-256 under Options.Secret, without
+// which addresses can be found from digests by trying them all. The rule's and tier's names
+// are written as they are, but for colons. A limit can change under its rule's name: what
+// was used stays used.
+//
+// The value is 49 bytes, the limit in a form that the script can use and the state; a
+// SlidingLog has 8 bytes more for each event. With all that Redis adds a key takes some
+// 170 bytes. It expires when all its units are free again, so at the latest one period
+// after the last event, two for SlidingWindow; a key whose expiry somebody removes gets
+// one again. Values under the prefix that are not Weir's are replaced.
+//
+// Set maxmemory-policy to noeviction, or to volatile-ttl in a Redis that has other data: a
+// counter that is evicted forgets what was used. A Redis that is full under noeviction is an
+// outage. Nothing needs to be persisted; without persistence a restart begins all counters
+// anew.
+//
+// After a failover to a replica, by Sentinel or in a Cluster, what had not yet been
+// replicated is forgotten. While a slot is moved, commands are redirected, which go-redis
+// follows.
+package redisstore

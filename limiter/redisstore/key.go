@@ -1,0 +1,110 @@
+package redisstore
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"hash"
+	"strings"
+	"sync"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// keys names counters: prefix:{digest}:rule, or prefix:{digest}:rule:tier. The braces
+// are a hash tag, so that in a Cluster all counters of one key are on one node. Only the
+// digest of what a client sent is ever part of a name.
+type keys struct {
+	prefix string
+	macs   *sync.Pool // of hash.Hash under the secret; nil without one
+}
+
+func newKeys(prefix string, secret []byte) keys {
+	k := keys{prefix: prefix}
+	if len(secret) > 0 {
+		k.macs = &sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}
+	}
+	return k
+}
+
+// tagSize is how long a digest is as text: 128 bits in base64.
+const tagSize = 22
+
+// tag is the digest of a charge's key.
+func (k *keys) tag(key string) (tag [tagSize]byte) {
+	sum := k.digest(key)
+	base64.RawURLEncoding.Encode(tag[:], sum[:16])
+	return tag
+}
+
+func (k *keys) digest(key string) [sha256.Size]byte {
+	if k.macs == nil {
+		return sha256.Sum256([]byte(key))
+	}
+	mac := k.macs.Get().(hash.Hash)
+	defer k.macs.Put(mac)
+	mac.Reset()
+	mac.Write([]byte(key)) // which cannot fail
+	return [sha256.Size]byte(mac.Sum(nil))
+}
+
+// name is the counter's name.
+func (k *keys) name(tag [tagSize]byte, q *limiter.Quota) string {
+	var space [128]byte
+	b := append(space[:0], k.prefix...)
+	b = append(b, ":{"...)
+	b = append(b, tag[:]...)
+	b = append(b, "}:"...)
+	b = appendName(b, q.Rule())
+	if q.Tier() != "" {
+		b = append(b, ':')
+		b = appendName(b, q.Tier())
+	}
+	return string(b)
+}
+
+// appendName escapes the colon, which separates, as in a URL.
+func appendName(b []byte, name string) []byte {
+	if !strings.ContainsAny(name, ":%") {
+		return append(b, name...)
+	}
+	for _, c := range []byte(name) {
+		switch c {
+		case ':':
+			b = append(b, "%3A"...)
+		case '%':
+			b = append(b, "%25"...)
+		default:
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+// slots is how many a Redis Cluster has.
+const slots = 16384
+
+// slot is where in a Cluster the keys with this tag are: CRC16 (XMODEM) of the tag, as
+// the Redis Cluster specification says.
+func slot(tag [tagSize]byte) uint16 {
+	crc := uint16(0)
+	for _, c := range tag {
+		crc = crc<<8 ^ crc16[byte(crc>>8)^c]
+	}
+	return crc % slots
+}
+
+var crc16 = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			crc <<= 1
+			if carry {
+				crc ^= 0x1021
+			}
+		}
+		table[i] = crc
+	}
+	return table
+}()

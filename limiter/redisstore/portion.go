@@ -1,0 +1,91 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A portion is the charges of a batch that are on one key, and so on one server.
+type portion struct {
+	key       string
+	charges   []limiter.Charge
+	decisions []limiter.Decision
+	places    []int // of the charges in the batch
+	group     *group
+	taken     bool
+}
+
+func byKey(charges []limiter.Charge) []portion {
+	var portions []portion
+	for i, c := range charges {
+		p := 0
+		for p < len(portions) && portions[p].key != c.Key {
+			p++
+		}
+		if p == len(portions) {
+			portions = append(portions, portion{key: c.Key})
+		}
+		portions[p].charges = append(portions[p].charges, c)
+		portions[p].decisions = append(portions[p].decisions, limiter.Decision{})
+		portions[p].places = append(portions[p].places, i)
+	}
+	return portions
+}
+
+// decideApart decides on charges that one script cannot reach together. Their portions go
+// out at the same time; if one is refused, or fails, what others took is given back.
+func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision, asked time.Duration) error {
+	until := time.Now().Add(s.timeout)
+	portions := byKey(charges)
+	for i := range portions {
+		portions[i].group = s.send(take, portions[i].charges)
+	}
+	all := true
+	var errs []error
+	for i := range portions {
+		p := &portions[i]
+		if err := s.receive(ctx, p.group, time.Until(until)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.taken = s.conclude(p.group, p.charges, p.decisions, asked)
+		all = all && p.taken
+	}
+	if !all || len(errs) > 0 {
+		s.undo(portions, asked)
+	}
+	for _, p := range portions {
+		for i, place := range p.places {
+			decisions[place] = p.decisions[i]
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// undo gives back what portions took, and describes them as looks. It goes on when the
+// caller has left. What it cannot give back stays used, which admits nothing.
+func (s *store) undo(portions []portion, asked time.Duration) {
+	until := time.Now().Add(s.timeout)
+	for i := range portions {
+		if p := &portions[i]; p.taken {
+			p.group = s.send(giveBack, p.charges)
+		}
+	}
+	for i := range portions {
+		p := &portions[i]
+		if !p.taken {
+			continue
+		}
+		if s.receive(context.Background(), p.group, time.Until(until)) != nil {
+			continue
+		}
+		p.group.answer.look(p.charges, p.decisions)
+		if s.refusals != nil {
+			s.refusals.note(p.charges, p.group.answer, asked)
+		}
+		p.group.free()
+	}
+}

@@ -1,0 +1,192 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+)
+
+// Options is what [New] takes. The zero Options are the defaults.
+type Options struct {
+	// Prefix begins the names of all counters: up to 64 characters of printable ASCII
+	// without a space or a brace. Applications that share a Redis need different ones.
+	// Empty: "weir".
+	Prefix string
+
+	// Secret keys the digests that stand for clients in Redis. Without one, who can read
+	// Redis can find addresses and short tokens by trying them all. All processes need
+	// the same; a new one starts all counters anew. 16 bytes or more, or none.
+	Secret []byte
+
+	// MaxBatch bounds how many charges go to Redis together when more than two decisions
+	// are asked for at once, and with it how long a script runs: some 3 microseconds for
+	// each. From 1, which lets each decision travel alone, to 1000. Zero: 256.
+	MaxBatch int
+
+	// ForgetRefusals makes every request of a refused key reach Redis. Otherwise what
+	// Redis said is remembered for up to a second.
+	ForgetRefusals bool
+
+	// Failover says what happens while Redis gives no answer.
+	Failover failover.Options
+}
+
+const (
+	defaultPrefix   = "weir"
+	longestPrefix   = 64
+	shortestSecret  = 16
+	defaultMaxBatch = 256
+	mostMaxBatch    = 1000
+)
+
+// Validate returns everything that is wrong with o, joined, or nil. [New] panics on it.
+func (o Options) Validate() error {
+	var errs []error
+	report := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("redisstore: "+format, args...))
+	}
+	if len(o.Prefix) > longestPrefix {
+		report("Prefix %.20q... has %d characters: at most %d are allowed", o.Prefix, len(o.Prefix), longestPrefix)
+	}
+	if i := strings.IndexFunc(o.Prefix, func(c rune) bool { return c <= ' ' || c > '~' || c == '{' || c == '}' }); i >= 0 {
+		report("Prefix %q has a space, a brace or a character outside printable ASCII", o.Prefix)
+	}
+	if n := len(o.Secret); n > 0 && n < shortestSecret {
+		report("Secret has %d bytes: it must have at least %d, or none", n, shortestSecret)
+	}
+	if o.MaxBatch < 0 || o.MaxBatch > mostMaxBatch {
+		report("MaxBatch is %d: it must be from 1 to %d, or 0 for %d", o.MaxBatch, mostMaxBatch, defaultMaxBatch)
+	}
+	if err := o.Failover.Validate(); err != nil {
+		report("Failover: %w", err)
+	}
+	return errors.Join(errs...)
+}
+
+// Store is a [limiter.Store] whose counters are in Redis.
+type Store struct {
+	store    *store
+	failover *failover.Store
+}
+
+// New returns a store on a client of go-redis: one for a single server, for Sentinel, a
+// Cluster or a Ring. It asks nothing of Redis, which may be down. The client stays the
+// caller's to close.
+//
+// New is written in code: it panics on a nil client, and on options that
+// [Options.Validate] has something to say about.
+func New(client redis.UniversalClient, options ...Options) *Store {
+	var o Options
+	switch len(options) {
+	case 0:
+	case 1:
+		o = options[0]
+	default:
+		panic("redisstore: New takes one Options")
+	}
+	if isNil(client) {
+		panic("redisstore: New needs a client")
+	}
+	if err := o.Validate(); err != nil {
+		panic(err)
+	}
+	s := newStore(client, o)
+	return &Store{store: s, failover: failover.New(s, o.Failover)}
+}
+
+func isNil(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case nil:
+		return true
+	case *redis.Client:
+		return c == nil
+	case *redis.ClusterClient:
+		return c == nil
+	case *redis.Ring:
+		return c == nil
+	}
+	return false
+}
+
+// clusterLanes is how many ranges of slots have a lane of their own.
+const clusterLanes = 32
+
+func newStore(client redis.UniversalClient, o Options) *store {
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = defaultMaxBatch
+	}
+	s := &store{
+		keys:       newKeys(o.Prefix, o.Secret),
+		carrier:    &carrier{client: client, scripts: &scripts{decide: decideLua}},
+		maxBatch:   o.MaxBatch,
+		lanes:      make([]*lane, 1),
+		remembered: &atomic.Uint64{},
+		claimed:    &sync.Map{},
+	}
+	switch client.(type) {
+	case *redis.Client:
+	case *redis.ClusterClient:
+		s.carrier.split, s.lanes = true, make([]*lane, clusterLanes)
+	default:
+		// A Ring, or a client around another one: what holds for each holds for it.
+		s.carrier.split = true
+	}
+	if !o.ForgetRefusals {
+		s.refusals = newRefusals()
+	}
+	return s
+}
+
+// Decide implements [limiter.Store].
+func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	return s.failover.Decide(ctx, charges, decisions)
+}
+
+// GiveBack implements [limiter.Store].
+func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+	return s.failover.GiveBack(ctx, charges)
+}
+
+// Reset implements [limiter.Store]. Other processes may go on to refuse the key for up to
+// a second.
+func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
+	return s.failover.Reset(ctx, charges)
+}
+
+// Within is the store without its outage policies, deciding within a deadline or not at
+// all. It is for package failover, so that [failover.New] around a Store puts its own
+// options in place of Options.Failover.
+func (s *Store) Within(deadline time.Duration) limiter.Store { return s.store.Within(deadline) }
+
+// Claim notes that a limiter of this process counts under rule in this store; a second
+// one gets [limiter.ErrClaimed]. Limiters of other processes are meant to share.
+func (s *Store) Claim(rule string) error { return s.store.Claim(rule) }
+
+// Stats is what [Store.Stats] tells.
+type Stats struct {
+	failover.Stats
+
+	Batches    uint64 // that went to Redis
+	Remembered uint64 // decisions that were refusals remembered
+}
+
+// Stats sums up what the store has done since it was made.
+func (s *Store) Stats() Stats {
+	return Stats{
+		Stats:      s.failover.Stats(),
+		Batches:    s.store.carrier.batches.Load(),
+		Remembered: s.store.remembered.Load(),
+	}
+}

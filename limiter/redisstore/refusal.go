@@ -1,0 +1,150 @@
+package redisstore
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// refusals remembers, for a moment, what Redis said about keys that it refused, so that
+// who hammers one is refused in this process and does not reach Redis.
+//
+// It is exact: others can only have used up more since, so what does not fit the state of
+// then, as it would be now, does not fit. Units that another process gives back or resets
+// are what it misses, and that is why it remembers for memorySpan only.
+type refusals struct {
+	seed   maphash.Seed
+	clock  func() time.Duration // monotonic
+	size   atomic.Int64         // keys
+	shards [64]refusalShard
+}
+
+const (
+	memorySpan    = time.Second
+	memoryOfShard = 256 // keys; 16,384 in all, of some 150 bytes each
+)
+
+type refusalShard struct {
+	mu    sync.Mutex
+	known map[refusalKey]sighting
+}
+
+type refusalKey struct {
+	digest uint64
+	quota  *limiter.Quota
+}
+
+// A sighting is a state that was seen at Redis's time now. When that was on our clock is
+// between asked and heard.
+type sighting struct {
+	record
+	cost         int64 // that the record is about
+	now          int64
+	asked, heard time.Duration
+}
+
+func newRefusals() *refusals {
+	start := time.Now()
+	return &refusals{
+		seed:  maphash.MakeSeed(),
+		clock: func() time.Duration { return time.Since(start) },
+	}
+}
+
+func (m *refusals) find(c *limiter.Charge) (*refusalShard, refusalKey) {
+	digest := maphash.String(m.seed, c.Key)
+	return &m.shards[digest%uint64(len(m.shards))], refusalKey{digest, c.Quota}
+}
+
+// recall is what is remembered of a charge's key.
+func (m *refusals) recall(c *limiter.Charge, now time.Duration) (sighting, bool) {
+	shard, key := m.find(c)
+	shard.mu.Lock()
+	s, ok := shard.known[key]
+	shard.mu.Unlock()
+	return s, ok && now-s.heard < memorySpan && s.answers(c, now)
+}
+
+// answers tells whether s says enough about c. Of a log's times three are known, which
+// does for a cost of one until the oldest no longer counts.
+func (s *sighting) answers(c *limiter.Charge, now time.Duration) bool {
+	if !isLog(c.Quota) {
+		return true
+	}
+	return c.Cost == 1 && s.cost == 1 && s.latest(now) < s.oldest+c.Quota.Window().Microseconds()
+}
+
+// latest and earliest are what Redis's clock may say now.
+func (s *sighting) latest(now time.Duration) int64   { return s.now + (now - s.asked).Microseconds() }
+func (s *sighting) earliest(now time.Duration) int64 { return s.now + (now - s.heard).Microseconds() }
+
+// decide fills in the decisions and returns true if the charges are refused by what is
+// remembered of them. A charge that fits is described as it was last seen.
+func (m *refusals) decide(charges []limiter.Charge, decisions []limiter.Decision) bool {
+	if m.size.Load() == 0 {
+		return false
+	}
+	now := m.clock()
+	refused := false
+	for i := range charges {
+		c := &charges[i]
+		s, ok := m.recall(c, now)
+		if !ok {
+			return false
+		}
+		state := s.state(c.Quota, s.cost)
+		cost := c.Cost
+		_, allowed := c.Quota.Take(state, s.latest(now), cost)
+		if allowed {
+			cost = 0 // a look
+		}
+		refused = refused || !allowed
+		// By the earliest time, so that who waits as long as this says is not early.
+		decisions[i] = c.Quota.Describe(state, s.earliest(now), cost, allowed)
+	}
+	return refused
+}
+
+// note remembers the answer to a group that was refused.
+func (m *refusals) note(charges []limiter.Charge, a answer, asked time.Duration) {
+	heard := m.clock()
+	records := a.records
+	for i := range charges {
+		c := &charges[i]
+		s := sighting{cost: c.Cost, now: a.now, asked: asked, heard: heard}
+		s.record, records = next(records, c.Quota)
+		shard, key := m.find(c)
+		shard.mu.Lock()
+		if shard.known == nil {
+			shard.known = make(map[refusalKey]sighting)
+		}
+		before := len(shard.known)
+		if before >= memoryOfShard {
+			for other := range shard.known { // any one
+				delete(shard.known, other)
+				break
+			}
+		}
+		shard.known[key] = s
+		m.size.Add(int64(len(shard.known) - before))
+		shard.mu.Unlock()
+	}
+}
+
+// forget is for keys that this process has changed since they were seen.
+func (m *refusals) forget(charges []limiter.Charge) {
+	if m.size.Load() == 0 {
+		return
+	}
+	for i := range charges {
+		shard, key := m.find(&charges[i])
+		shard.mu.Lock()
+		before := len(shard.known)
+		delete(shard.known, key)
+		m.size.Add(int64(len(shard.known) - before))
+		shard.mu.Unlock()
+	}
+}

@@ -1,0 +1,86 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A request is a batch of groups as the script's keys and argument.
+//
+// The argument is how many quotas, groups and charges follow, in 2 bytes each; the quotas
+// in 25 bytes; the groups as an op and a size, a byte each; and the charges, as the number
+// of the key and of the quota, from 1, in 2 bytes, and the cost in 8. Integers are
+// little-endian; what may be large is a double, as all numbers are in Lua.
+type request struct {
+	groups     []*group
+	algorithms algorithms
+	withSource bool  // Redis has to be told the script
+	args       []any // the command, the script, the number of keys, keys, argument
+	cmd        *redis.Cmd
+}
+
+const firstKey = 3 // in args
+
+// encode makes the arguments of the groups, but for the command and the script.
+func (r *request) encode() {
+	items := 0
+	for _, g := range r.groups {
+		items += len(g.items)
+	}
+	r.args = make([]any, firstKey, firstKey+items+1)
+	var numbers map[string]uint16 // of keys
+	if items > 1 {
+		numbers = make(map[string]uint16, items)
+	}
+	var space [4]*limiter.Quota
+	quotas := space[:0]
+	groups := make([]byte, 0, 2*len(r.groups))
+	charges := make([]byte, 0, 12*items)
+	for _, g := range r.groups {
+		groups = append(groups, byte(g.op), byte(len(g.items)))
+		for i := range g.items {
+			it := &g.items[i]
+			key, known := numbers[it.name]
+			if !known {
+				r.args = append(r.args, it.name)
+				key = uint16(len(r.args) - firstKey)
+				if numbers != nil {
+					numbers[it.name] = key
+				}
+			}
+			quota := slices.Index(quotas, it.quota)
+			if quota < 0 {
+				quota = len(quotas)
+				quotas = append(quotas, it.quota)
+				r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
+			}
+			charges = binary.LittleEndian.AppendUint16(charges, key)
+			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
+			charges = appendNumber(charges, min(it.cost, it.quota.Capacity()+1)) // more is as bad, and may be above 2^53
+		}
+	}
+	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges))
+	for _, n := range []int{len(quotas), len(r.groups), items} {
+		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
+	}
+	for _, q := range quotas {
+		argument = append(argument, byte(q.Limit().Algorithm))
+		for _, n := range q.Numbers() {
+			argument = appendNumber(argument, n)
+		}
+	}
+	r.args[2] = len(r.args) - firstKey
+	argument = append(argument, groups...)
+	argument = append(argument, charges...)
+	r.args = append(r.args, argument)
+}
+
+// appendNumber writes an integer up to 2^53 as a double.
+func appendNumber(b []byte, n int64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
+}
