@@ -64,7 +64,7 @@ func (l *RateLimit) warnKeyFailure(rule *rule, err error) {
 
 func (l *RateLimit) warnStoreFailure(err error) {
 	l.storeFailure.warn(l.logger, "weir-store-failed",
-		"weir: the store could not decide; requests are answered 503 until it can",
+		"weir: the store could not decide; such requests are answered 503 until it can",
 		slog.String("error", err.Error()))
 }
 
