@@ -11,7 +11,8 @@
 //
 // A call fails if the store returns an error, be it because the deadline has passed.
 // It is decided by policy at once, and after Options.Failures in a row so is all that
-// follows, without asking the server. A client that goes away, and a batch that makes
+// follows, without asking the server. Calls that fail at the same time count once, so that
+// one short stall under load is no outage. A client that goes away, and a batch that makes
 // no sense, are no failures, and no successes either.
 //
 // The policy is one for a batch, as all or nothing is promised of it. A Closed rule in

@@ -102,7 +102,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 			return err
 		}
 	}
-	failed, err := s.settle(ctx, charges, s.inner.Decide(ctx, charges, decisions))
+	failed, err := s.settle(ctx, time.Now(), charges, s.inner.Decide(ctx, charges, decisions))
 	if failed {
 		_, err = s.decideByPolicy(charges, decisions, err)
 		return err
@@ -125,7 +125,7 @@ func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
 			return s.local.GiveBack(ctx, s.localShares(nil, charges))
 		}
 	}
-	_, err := s.settle(ctx, charges, s.inner.GiveBack(ctx, charges))
+	_, err := s.settle(ctx, time.Now(), charges, s.inner.GiveBack(ctx, charges))
 	return err
 }
 
@@ -141,13 +141,13 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if _, cause := s.outage(charges); cause != nil {
 		return fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause)
 	}
-	_, err := s.settle(ctx, charges, s.inner.Reset(ctx, charges))
+	_, err := s.settle(ctx, time.Now(), charges, s.inner.Reset(ctx, charges))
 	return err
 }
 
-// settle books how a call to the inner store went. It returns the error of a call that
+// settle books how a call to the inner store went that began then. It returns the error of a call that
 // failed, or what the caller is to be told of one that did not.
-func (s *Store) settle(ctx context.Context, charges []limiter.Charge, err error) (failed bool, _ error) {
+func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (failed bool, _ error) {
 	if err == nil {
 		if s.trouble.Load() != 0 {
 			s.succeeded(charges)
@@ -163,6 +163,6 @@ func (s *Store) settle(ctx context.Context, charges []limiter.Charge, err error)
 	if mistake := limiter.CheckCharges(charges); mistake != nil {
 		return false, mistake // a server that is down does not get to say so
 	}
-	s.failed(charges, err)
+	s.failed(began, charges, err)
 	return true, err
 }

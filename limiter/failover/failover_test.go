@@ -49,6 +49,25 @@ func TestAHungServerHoldsADecisionUpForTheDeadlineAndThenNotAtAll(t *testing.T) 
 	})
 }
 
+func TestCallsThatFailTogetherCountOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, hung)
+		s := New(inner, Options{Failures: 3})
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+		for stall := range 3 {
+			assert.False(t, s.Stats().Degraded, "degraded by %d stalls, be there many callers: want 3", stall)
+			var wg sync.WaitGroup
+			for range 64 {
+				wg.Go(func() { decide(t, s, charge(api, "key")) })
+			}
+			wg.Wait()
+			time.Sleep(time.Microsecond)
+		}
+		assert.True(t, s.Stats().Degraded, "three in a row, one after the other")
+		assert.Equal(t, uint64(3*64), s.Stats().Failures)
+	})
+}
+
 func TestTheDefaultsAreWhatTheyAreSaidToBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)

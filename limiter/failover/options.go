@@ -19,7 +19,8 @@ type Options struct {
 	Replicas int
 
 	// Failures is how many calls in a row have to fail for the policies to come into
-	// force: up to a million. Until then each waits for the server. Zero: 5.
+	// force, each begun after the one before had failed: up to a million. Until then each
+	// waits for the server. Zero: 5.
 	Failures int
 
 	// ProbeEvery is how long the server is left alone before a request's charges are

@@ -20,6 +20,7 @@ type part struct {
 	mu      sync.Mutex
 	breaker *gobreaker.CircuitBreaker[struct{}]
 	err     error     // the last there was
+	failed  time.Time // when that was
 	since   time.Time // when the policies came into force; zero: they are not
 	probing bool
 }
@@ -35,11 +36,12 @@ func newPart(s *Store, number int) *part {
 }
 
 // note books the outcome of a call that the server was known to be up for. While the
-// policies are in force, a call that began before is of the past.
-func (p *part) note(err error) {
+// policies are in force, a call that began before is of the past. And calls that fail at
+// the same time fail for one reason, be they hundreds: they count once.
+func (p *part) note(began time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.since.IsZero() {
+	if p.since.IsZero() && (err == nil || !began.Before(p.failed)) {
 		p.book(err)
 	}
 }
@@ -49,7 +51,7 @@ func (p *part) note(err error) {
 func (p *part) book(err error) {
 	_, _ = p.breaker.Execute(func() (struct{}, error) { return struct{}{}, err })
 	if err != nil {
-		p.err = err
+		p.err, p.failed = err, time.Now()
 	}
 	open := p.breaker.State() != gobreaker.StateClosed
 	switch {
@@ -144,18 +146,18 @@ func (s *Store) outage(charges []limiter.Charge) (parts uint64, cause error) {
 
 func (s *Store) succeeded(charges []limiter.Charge) {
 	for p := range s.inTrouble(s.partsOf(charges)) {
-		p.note(nil)
+		p.note(time.Time{}, nil)
 	}
 }
 
 // failed counts against all parts of a batch, as the inner store does not say which.
-func (s *Store) failed(charges []limiter.Charge, err error) {
+func (s *Store) failed(began time.Time, charges []limiter.Charge, err error) {
 	s.counters.failures.Add(1)
 	for rest := s.partsOf(charges); rest != 0; rest &= rest - 1 {
 		number := bits.TrailingZeros64(rest)
 		if s.parts[number].Load() == nil {
 			s.parts[number].CompareAndSwap(nil, newPart(s, number))
 		}
-		s.parts[number].Load().note(err)
+		s.parts[number].Load().note(began, err)
 	}
 }
