@@ -73,14 +73,13 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 // AllowN takes cost units for key if they are there. A refusal is a Decision, not
 // an error; an error means that the store could not decide, or that cost is negative.
 // Cost 0 looks without taking.
-func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (Decision, error) {
-	charges := [1]Charge{{Quota: l.quota, Key: key, Cost: cost}}
-	if l.memory != nil {
-		var decisions [1]Decision
-		err := l.memory.Decide(ctx, charges[:], decisions[:])
-		return decisions[0], err
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decision, err error) {
+	c := Charge{Quota: l.quota, Key: key, Cost: cost}
+	if l.memory == nil || cost < 0 {
+		return decideElsewhere(ctx, l.store, c)
 	}
-	return decideElsewhere(ctx, l.store, charges[0])
+	err = l.memory.decideOne(l.quota, key, cost, &d)
+	return d, err
 }
 
 // decideElsewhere is apart from AllowN because what it passes to an interface escapes.

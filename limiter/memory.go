@@ -69,6 +69,7 @@ type Memory struct {
 type binding struct {
 	memory *Memory
 	tag    table.Tag
+	window int64 // the index of the one at the store's origin
 }
 
 const (
@@ -104,7 +105,7 @@ func (m *Memory) now() int64 {
 }
 
 // digest is what a charge's key is held as.
-func digest(c *Charge) uint64 { return maphash.String(seed, c.Key) ^ c.Quota.salt }
+func digest(q *Quota, key string) uint64 { return maphash.String(seed, key) ^ q.salt }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
@@ -116,7 +117,7 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 	}
 	switch n := len(charges); {
 	case n == 1:
-		return m.decideOne(&charges[0], &decisions[0])
+		return m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
 	case n <= 8:
 		var slots [8]slot
 		return m.decideAll(charges, decisions, slots[:n])
@@ -126,20 +127,19 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 }
 
 // decideOne is the hot path.
-func (m *Memory) decideOne(c *Charge, d *Decision) error {
-	q := c.Quota
-	tag, err := m.tag(q)
+func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error {
+	b, err := m.binding(q)
 	if err != nil {
 		return err
 	}
-	now, key := m.now(), digest(c)
-	shard := m.table.Shard(m.table.Index(key))
+	now, hash := m.now(), digest(q, key)
+	shard := m.table.Shard(m.table.Index(hash))
 	shard.Lock()
-	if !m.decideIn(shard, key, now, c, tag, d) {
+	if !m.decideIn(shard, hash, now, q, key, cost, b, d) {
 		// No room for a new key. The shard stays locked, so that nothing changes
 		// between that finding and the decision on the overflow counter.
 		m.overflow.Lock()
-		m.decideIn(m.overflow, q.salt, max(now, shard.Now), c, tag, d)
+		m.decideIn(m.overflow, q.salt, max(now, shard.Now), q, key, cost, b, d)
 		m.overflow.Unlock()
 		m.overflowed.Add(1)
 	}
@@ -148,36 +148,78 @@ func (m *Memory) decideOne(c *Charge, d *Decision) error {
 }
 
 // decideIn decides on one charge in a locked shard; false means there is no room.
-func (m *Memory) decideIn(shard *table.Shard, key uint64, now int64, c *Charge, tag table.Tag, d *Decision) bool {
-	q := c.Quota
+func (m *Memory) decideIn(shard *table.Shard, hash uint64, now int64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
 	now = max(now, shard.Now)
 	shard.Now = now
-
-	var s State
-	cell, found := shard.Find(key)
+	cell, found := shard.Find(hash)
+	var word uint64
 	if found {
-		s = m.load(shard, cell, c, tag)
+		var tag table.Tag
+		if tag, word = shard.At(cell); tag != b.tag {
+			return m.decideState(shard, hash, cell, found, now, q, key, cost, b, d)
+		}
 	}
-	s, allowed := q.takeNow(q.at(s, now), c.Cost)
+	if q.layout.boxed {
+		if word == 0 || q.algorithm.mostEvents != 0 { // no box yet, or one with a log
+			return m.decideState(shard, hash, cell, found, now, q, key, cost, b, d)
+		}
+		if m.decideBox(shard.Span(word), now, q, cost, d); !d.Allowed {
+			noteRefusal(shard, cell, q, cost)
+		} else if cost > 0 {
+			shard.Unmark(cell, table.Refusing)
+		}
+		return true
+	}
+	after := q.decideWord(now-m.origin, b, word, cost, d)
 	switch {
-	case allowed && c.Cost > 0:
+	case after != word:
 		if !found {
-			if cell, found = m.room(shard, key, tag, c); !found {
+			if cell, found = m.room(shard, hash, b.tag, key); !found {
 				return false
 			}
 		}
-		m.save(shard, cell, q, tag, s)
-	case !allowed && found:
-		noteRefusal(shard, cell, c)
+		shard.Set(cell, b.tag, after)
+	case !d.Allowed && found:
+		noteRefusal(shard, cell, q, cost)
 	}
-	*d = q.describe(s, 0, c.Cost, allowed)
+	return true
+}
+
+// decideBox is decideIn for a window's counts in a box.
+func (m *Memory) decideBox(span []int64, now int64, q *Quota, cost int64, d *Decision) {
+	c := counts{q.byWindow.down(span[boxLast]), span[boxLevel], span[boxPrev]}
+	if q.decideCounts(now, &c, cost, d) {
+		span[boxLast], span[boxLevel], span[boxPrev] = now, c.level, c.prev
+	}
+}
+
+// decideState is decideIn for states that are not packed, and for a cell that was written
+// under another limit.
+func (m *Memory) decideState(shard *table.Shard, hash uint64, cell table.Cell, found bool, now int64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
+	var s State
+	if found {
+		s = m.load(shard, cell, q, cost, b.tag)
+	}
+	s, allowed := q.takeNow(q.at(s, now), cost)
+	switch {
+	case allowed && cost > 0:
+		if !found {
+			if cell, found = m.room(shard, hash, b.tag, key); !found {
+				return false
+			}
+		}
+		m.save(shard, cell, q, b.tag, s)
+	case !allowed && found:
+		noteRefusal(shard, cell, q, cost)
+	}
+	*d = q.describe(s, 0, cost, allowed)
 	return true
 }
 
 // noteRefusal keeps a key from being forgotten that is refused although units are left.
 // A cost that is never met says nothing about the key.
-func noteRefusal(shard *table.Shard, cell table.Cell, c *Charge) {
-	if c.Cost <= c.Quota.capacity {
+func noteRefusal(shard *table.Shard, cell table.Cell, q *Quota, cost int64) {
+	if cost <= q.capacity {
 		shard.Mark(cell, table.Refusing)
 	}
 }
@@ -208,7 +250,7 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 	for i := range slots {
 		s, c := &slots[i], &charges[i]
 		if s.cell, s.found = s.shard.Find(s.key); s.found {
-			s.before = m.load(s.shard, s.cell, c, s.tag)
+			s.before = m.load(s.shard, s.cell, c.Quota, c.Cost, s.tag)
 		}
 		s.before = c.Quota.at(s.before, now)
 		s.after, s.allowed = c.Quota.takeNow(s.before, c.Cost)
@@ -231,7 +273,7 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 			decisions[i] = c.Quota.describe(s.before, 0, 0, true)
 		default:
 			if s.found {
-				noteRefusal(s.shard, s.cell, c)
+				noteRefusal(s.shard, s.cell, c.Quota, c.Cost)
 			}
 			decisions[i] = c.Quota.describe(s.before, 0, c.Cost, false)
 		}
@@ -243,10 +285,12 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 func (m *Memory) place(charges []Charge, slots []slot) (shards uint64, err error) {
 	for i := range charges {
 		s := &slots[i]
-		if s.tag, err = m.tag(charges[i].Quota); err != nil {
+		b, err := m.binding(charges[i].Quota)
+		if err != nil {
 			return 0, err
 		}
-		s.key = digest(&charges[i])
+		s.tag = b.tag
+		s.key = digest(charges[i].Quota, charges[i].Key)
 		index := m.table.Index(s.key)
 		s.shard = m.table.Shard(index)
 		shards |= 1 << index
@@ -269,7 +313,7 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 		if s.found || c.Cost == 0 {
 			continue
 		}
-		if s.cell, s.found = m.room(s.shard, s.key, s.tag, c); !s.found {
+		if s.cell, s.found = m.room(s.shard, s.key, s.tag, c.Key); !s.found {
 			if !overflow {
 				m.overflow.Lock()
 				m.overflow.Now = max(now, m.overflow.Now)
@@ -277,9 +321,9 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 			}
 			s.shard, s.key = m.overflow, c.Quota.salt
 			if s.cell, s.found = s.shard.Find(s.key); s.found {
-				s.before = c.Quota.at(m.load(s.shard, s.cell, c, s.tag), s.shard.Now)
+				s.before = c.Quota.at(m.load(s.shard, s.cell, c.Quota, c.Cost, s.tag), s.shard.Now)
 			} else {
-				s.cell, s.found = m.room(s.shard, s.key, s.tag, c)
+				s.cell, s.found = m.room(s.shard, s.key, s.tag, c.Key)
 			}
 			for j := range i {
 				// Another new key of the rule may have come to the same counter before.
@@ -333,7 +377,7 @@ func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
 		if c.Cost == 0 {
 			return
 		}
-		state := m.load(s.shard, s.cell, c, s.tag)
+		state := m.load(s.shard, s.cell, c.Quota, c.Cost, s.tag)
 		m.save(s.shard, s.cell, c.Quota, s.tag, c.Quota.GiveBack(state, now, c.Cost))
 	})
 }
@@ -366,27 +410,26 @@ func (m *Memory) change(charges []Charge, f func(s *slot, c *Charge, now int64))
 	return nil
 }
 
-// room makes a cell for c's key, if there is any. The key of a rule that does not tell
+// room makes a cell for a key, if there is any. The key of a rule that does not tell
 // keys apart is kept for good: there is one for each rule, and it has to outlast any
 // flood of others.
-func (m *Memory) room(shard *table.Shard, key uint64, tag table.Tag, c *Charge) (table.Cell, bool) {
-	cell, ok := shard.Room(key, tag, judge{m})
-	if ok && c.Key == "" {
+func (m *Memory) room(shard *table.Shard, hash uint64, tag table.Tag, key string) (table.Cell, bool) {
+	cell, ok := shard.Room(hash, tag, judge{m})
+	if ok && key == "" {
 		shard.Mark(cell, table.Kept)
 	}
 	return cell, ok
 }
 
-// load reads a cell as a state of c's quota, even if it was written under another limit.
-func (m *Memory) load(shard *table.Shard, cell table.Cell, c *Charge, tag table.Tag) State {
-	q := c.Quota
+// load reads a cell as a state of q, even if it was written under another limit.
+func (m *Memory) load(shard *table.Shard, cell table.Cell, q *Quota, cost int64, tag table.Tag) State {
 	written, word := shard.At(cell)
 	if written == tag {
 		return m.unpack(shard, q, word)
 	}
 	before := m.quota(written)
 	s := q.convert(before, m.unpack(shard, before, word), shard.Now)
-	if c.Cost > 0 {
+	if cost > 0 {
 		// Written even if a refusal follows: its RetryAfter goes by the new limit, so
 		// the cell must too. A look leaves it alone.
 		m.save(shard, cell, q, tag, s)
@@ -429,22 +472,22 @@ func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int6
 	return reset*steps + (q.capacity-remaining)*(steps-1)/q.capacity, remaining < 1
 }
 
-// tag is the number under which cells of this quota's limit are written.
-func (m *Memory) tag(q *Quota) (table.Tag, error) {
+// binding is how q's cells are written here.
+func (m *Memory) binding(q *Quota) (*binding, error) {
 	if b := q.bound.Load(); b != nil && b.memory == m {
-		return b.tag, nil
+		return b, nil
 	}
 	return m.bind(q)
 }
 
-func (m *Memory) bind(q *Quota) (table.Tag, error) {
+func (m *Memory) bind(q *Quota) (*binding, error) {
 	m.register.Lock()
 	defer m.register.Unlock()
 	tag, ok := m.tags[q.limit]
 	if !ok {
 		quotas := *m.quotas.Load()
 		if len(quotas) > maxTags {
-			return 0, fmt.Errorf("limiter: rule %q: the store already counts for %d different limits and can take no more", q.rule, maxTags)
+			return nil, fmt.Errorf("limiter: rule %q: the store already counts for %d different limits and can take no more", q.rule, maxTags)
 		}
 		tag = table.Tag(len(quotas))
 		if q.layout.boxed {
@@ -454,8 +497,12 @@ func (m *Memory) bind(q *Quota) (table.Tag, error) {
 		m.quotas.Store(&extended)
 		m.tags[q.limit] = tag
 	}
-	q.bound.Store(&binding{m, tag})
-	return tag, nil
+	b := &binding{memory: m, tag: tag}
+	if q.window > 0 {
+		b.window = m.origin / q.window
+	}
+	q.bound.Store(b)
+	return b, nil
 }
 
 // quota is one with the limit of that tag.

@@ -30,6 +30,12 @@ type Quota struct {
 	// Windows, in microseconds. SlidingWindow fades the previous window in steps.
 	window, step, steps int64
 
+	// What word.go needs of the above.
+	full                      int64 // a bucket's level
+	queue, fades              bool
+	byUnit, byRefill          divisor
+	byWindow, byStep, bySteps divisor
+
 	// How Memory finds and packs this quota's states.
 	salt   uint64
 	layout layout
@@ -50,6 +56,7 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	q := &Quota{rule: rule, tier: tier, limit: l}
 	q.algorithm, _ = l.Algorithm.lookup()
 	q.algorithm.compile(q)
+	q.compileWord()
 	q.salt = maphash.String(seed, rule+"\x00"+tier)
 	q.layout = layoutOf(q)
 	return q, nil

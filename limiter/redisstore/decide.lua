@@ -22,7 +22,11 @@ local function valueOf(i)
   if values then
     return values[i] or ''
   end
-  return redis.pcall('GETRANGE', KEYS[i], '0', '48')
+  local value = redis.pcall('GETRANGE', KEYS[i], '0', '48')
+  if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
+    error(value.err) -- not to be taken for a key that nobody has used
+  end
+  return value
 end
 
 local function readQuota(bytes)
@@ -40,7 +44,11 @@ end
 -- The time of a log's stored event i, from 0. The algorithms above call it.
 function event(s, i)
   local at = headSize + 8 * fmod(s.head + i, s.slots)
-  return (read('<d', redis.call('GETRANGE', s.key, at, at + 7)))
+  local bytes = redis.call('GETRANGE', s.key, at, at + 7)
+  if #bytes < 8 then
+    return 0 -- somebody has cut it off
+  end
+  return (read('<d', bytes))
 end
 
 -- Makes s a state under q that knows of no event.
@@ -143,7 +151,9 @@ end
 local function save(s)
   local q = s.quota
   local free, reset = isFree(s)
-  local life = divUp(math.max(0, reset) + s.last - now, 1000)
+  -- One more, as Redis counts from when the script began, in whole milliseconds, which may
+  -- be before now.
+  local life = divUp(math.max(0, reset) + s.last - now, 1000) + 1
   if free then
     if s.stored then
       redis.call('DEL', s.key)

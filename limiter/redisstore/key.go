@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -22,6 +23,7 @@ type keys struct {
 func newKeys(prefix string, secret []byte) keys {
 	k := keys{prefix: prefix}
 	if len(secret) > 0 {
+		secret = bytes.Clone(secret) // the caller may wipe its own
 		k.macs = &sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}
 	}
 	return k

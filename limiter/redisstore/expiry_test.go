@@ -1,0 +1,253 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+)
+
+// forgetful is the store of New without its outage policies and without a memory: what
+// a test asks of it, it asks of Redis.
+func forgetful(client redis.UniversalClient) *store {
+	return newStore(client, Options{ForgetRefusals: true}).Within(10 * time.Second).(*store)
+}
+
+// samples are a limit of each algorithm, with which nothing comes back within a test.
+var samples = []limiter.Limit{
+	{Events: 10, Per: time.Hour},
+	{Events: 10, Per: time.Hour, Algorithm: limiter.TokenBucket},
+	{Events: 10, Per: time.Hour, Algorithm: limiter.LeakyBucket},
+	{Events: 10, Per: time.Hour, Algorithm: limiter.FixedWindow},
+	{Events: 10, Per: time.Hour, Algorithm: limiter.SlidingLog},
+}
+
+// ask carries one group and describes its charges at Redis's time now.
+func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []limiter.Decision, now int64) {
+	t.Helper()
+	g := newGroup(op)
+	for i := range charges {
+		c := &charges[i]
+		g.tag = s.keys.tag(c.Key)
+		g.add(s.keys.name(g.tag, c.Quota), c)
+	}
+	s.carrier.carry(context.Background(), []*group{g})
+	<-g.done
+	require.NoError(t, g.err)
+	decisions, now = make([]limiter.Decision, len(charges)), g.answer.now
+	if op == take {
+		g.answer.decide(charges, decisions)
+	} else {
+		g.answer.look(charges, decisions)
+	}
+	g.free()
+	return decisions, now
+}
+
+func nameOf(s *store, q *limiter.Quota, key string) string { return s.keys.name(s.keys.tag(key), q) }
+
+func integer(t testing.TB, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// serverMillis is Redis's time.
+func serverMillis(t testing.TB, server *redistest.Server) int64 {
+	t.Helper()
+	seconds, micros, _ := strings.Cut(server.MustDo("TIME"), "\n")
+	return integer(t, seconds)*1000 + integer(t, micros)/1000
+}
+
+// livesFor fails unless the key is deleted so long after Redis's time now, give or take
+// the whole milliseconds that an expiry is in, or was by the time that this looks.
+func livesFor(t testing.TB, server *redistest.Server, name string, reset time.Duration, now int64) {
+	t.Helper()
+	life := (reset.Microseconds() + 999) / 1000
+	expiry := integer(t, server.MustDo("PEXPIRETIME", name))
+	until := serverMillis(t, server)
+	if reset == 0 {
+		require.Equal(t, int64(-2), expiry, "%s is stored, though all its units are free", name)
+		return
+	}
+	if expiry == -2 {
+		require.GreaterOrEqual(t, until, now/1000+life, "%s is gone, %v before its units are free", name, reset)
+		return
+	}
+	require.NotEqual(t, int64(-1), expiry, "%s never expires", name)
+	// Redis keeps a key through the millisecond that is its expiry.
+	require.GreaterOrEqual(t, 1000*(expiry+1), now+reset.Microseconds(), "%s expires before its units are free, in %v", name, reset)
+	// Both sides are rounded, and decide.lua adds a millisecond.
+	free, late := (now+reset.Microseconds()+999)/1000, until-now/1000
+	require.LessOrEqual(t, expiry, free+late+2, "%s outlives the last of its units, free in %v", name, reset)
+}
+
+func TestAKeyLivesUntilAllItsUnitsAreFreeAndNoLonger(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	random := rand.New(rand.NewPCG(5, 6))
+	c := chance{draw: func(from, to int64) int64 { return from + random.Int64N(to-from+1) }}
+	limits := append(append([]limiter.Limit{}, samples...), extremes...)
+	for range 60 {
+		limits = append(limits, c.limit())
+	}
+	for i, l := range limits {
+		q := quotaOf(t, fmt.Sprint("rule ", i), l)
+		name := nameOf(s, q, "key")
+		for range 8 {
+			op := op(random.IntN(5))
+			if op > giveBack {
+				op = take
+			}
+			decisions, now := ask(t, s, op, charge(q, "key", c.magnitude(q.Capacity())))
+			livesFor(t, server, name, decisions[0].ResetAfter, now)
+		}
+	}
+}
+
+// As a state does not step back with the clock, its expiry is that much later.
+func TestAKeyLivesLongerByWhatTheClockIsBehind(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock()
+	s := forgetful(client)
+	s.carrier.testClock = clock.args
+	s.carrier.scripts = &scripts{decide: strings.Replace(decideLua, "redis.call('TIME')", "{ARGV[2], ARGV[3]}", 1)}
+	for _, l := range samples {
+		q := quotaOf(t, l.Algorithm.String(), l)
+		ask(t, s, take, charge(q, "key", 3))
+		clock.sleep(-5 * time.Hour)
+		now := serverMillis(t, server) * 1000
+		decisions, _ := ask(t, s, take, charge(q, "key", 1))
+		require.Greater(t, decisions[0].ResetAfter, 5*time.Hour)
+		livesFor(t, server, nameOf(s, q, "key"), decisions[0].ResetAfter, now)
+		clock.sleep(5 * time.Hour)
+	}
+}
+
+func TestAKeyThatLostItsExpiryGetsItBack(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	others := quotaOf(t, "other", samples[0])
+	for _, l := range samples {
+		for what, request := range map[string]struct {
+			op   op
+			cost int64
+		}{
+			"a take":      {take, 1},
+			"a look":      {take, 0},
+			"a refusal":   {take, 9},
+			"too much":    {take, 1 << 60},
+			"a give-back": {giveBack, 1},
+		} {
+			q := quotaOf(t, l.Algorithm.String()+" "+what, l)
+			name := nameOf(s, q, "key")
+			ask(t, s, take, charge(q, "key", 2))
+			before, _ := ask(t, s, take, charge(q, "key", 2))
+			require.Equal(t, "1", server.MustDo("PERSIST", name))
+			decisions, now := ask(t, s, request.op, charge(q, "key", request.cost), charge(others, "other", 0))
+			livesFor(t, server, name, decisions[0].ResetAfter, now)
+
+			want := before[0].Remaining
+			switch what {
+			case "a take":
+				want--
+			case "a give-back":
+				want++
+			}
+			after, _ := ask(t, s, take, charge(q, "key", 0))
+			assert.Equal(t, want, after[0].Remaining, "%v: the repair by %s is of the expiry only", l.Algorithm, what)
+		}
+	}
+	assert.Equal(t, "0", server.MustDo("EXISTS", nameOf(s, others, "other")), "a look is stored")
+}
+
+func TestAKeyWithAllItsUnitsFreeIsGone(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for _, l := range samples {
+		q := quotaOf(t, l.Algorithm.String(), l)
+		for _, end := range []struct {
+			op   op
+			cost int64
+		}{{giveBack, 4}, {giveBack, 1 << 60}, {reset, 0}} {
+			ask(t, s, take, charge(q, "key", 3))
+			ask(t, s, take, charge(q, "key", 1))
+			require.Equal(t, "1", server.MustDo("DBSIZE"), "%v: taken units are stored", l.Algorithm)
+			decisions, _ := ask(t, s, end.op, charge(q, "key", end.cost))
+			assert.Equal(t, q.Capacity(), decisions[0].Remaining)
+			assert.Zero(t, decisions[0].ResetAfter)
+			assert.Equal(t, "0", server.MustDo("DBSIZE"), "%v: a key is stored that has nothing to say", l.Algorithm)
+		}
+	}
+}
+
+// changed is how many writes the server has seen.
+func changed(t testing.TB, server *redistest.Server) string {
+	t.Helper()
+	for _, line := range strings.Split(server.MustDo("INFO", "persistence"), "\r\n") {
+		if n, ok := strings.CutPrefix(line, "rdb_changes_since_last_save:"); ok {
+			return n
+		}
+	}
+	t.Fatal("INFO counts no changes")
+	return ""
+}
+
+func TestOnlyWhatTakesWrites(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	var used, unseen []limiter.Charge
+	for _, l := range samples {
+		q := quotaOf(t, l.Algorithm.String(), l)
+		ask(t, s, take, charge(q, "key", q.Capacity()-1))
+		used = append(used, charge(q, "key", 0))
+		unseen = append(unseen, charge(q, "unseen", 0))
+	}
+	server.MustDo("CONFIG", "RESETSTAT")
+	before, size := changed(t, server), server.MustDo("DBSIZE")
+	for i := range used {
+		for _, cost := range []int64{2, 5, used[i].Quota.Capacity() + 1, 1 << 60} {
+			c := used[i]
+			c.Cost = cost
+			d, _ := ask(t, s, take, c)
+			require.False(t, d[0].Allowed)
+			d, _ = ask(t, s, take, used[(i+1)%len(used)], c, unseen[i]) // looks, with what is refused
+			require.False(t, d[1].Allowed)
+			room := charge(used[(i+1)%len(used)].Quota, "key", 1)
+			d, _ = ask(t, s, take, room, c) // which would fit, but for c
+			require.True(t, d[0].Allowed)
+			require.False(t, d[1].Allowed)
+		}
+		ask(t, s, giveBack, used[i]) // of nothing
+	}
+	ask(t, s, take, used...)
+	ask(t, s, take, unseen...)
+	for i := range unseen {
+		c := unseen[i]
+		c.Cost = 5
+		ask(t, s, giveBack, c)
+	}
+	ask(t, s, reset, unseen...)
+	assert.Equal(t, before, changed(t, server), "refusals and looks write")
+	assert.Equal(t, size, server.MustDo("DBSIZE"))
+	stats := server.MustDo("INFO", "commandstats")
+	for _, command := range []string{"set", "setrange", "del", "pexpire"} {
+		assert.NotContains(t, stats, "cmdstat_"+command+":", "a refusal or a look calls %s", command)
+	}
+	server.MustDo("FLUSHALL")
+	for _, c := range unseen {
+		ask(t, s, take, c)
+	}
+	assert.Equal(t, "0", server.MustDo("DBSIZE"), "an unseen key that is looked at is stored")
+}

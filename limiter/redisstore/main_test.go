@@ -1,0 +1,108 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+)
+
+// patience is how long a test waits for what has to happen, on a busy machine.
+const patience = 30 * time.Second
+
+// TestMain waits longer than goleak does by itself: a client that is closed while its
+// server is down may sleep for a second before it notices.
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // which tells of outages that tests make
+	code := m.Run()
+	var leak error
+	for deadline := time.Now().Add(patience / 2); code == 0 && time.Now().Before(deadline); {
+		if leak = goleak.Find(); leak == nil {
+			break
+		}
+	}
+	if leak != nil {
+		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// await polls until done, and fails the test if it never is.
+func await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("waited %v in vain for %s", patience, what)
+}
+
+func closeAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
+	t.Cleanup(func() { _ = client.Close() }) // a test may have closed it
+	return client
+}
+
+func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
+	return closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+}
+
+// bounded is a quota that nothing comes back to while a test lasts.
+func bounded(t testing.TB, rule string, events int64, a limiter.Algorithm) *limiter.Quota {
+	t.Helper()
+	return quotaOf(t, rule, limiter.Limit{Events: events, Per: 300 * 24 * time.Hour, Algorithm: a})
+}
+
+func quotaOf(t testing.TB, rule string, l limiter.Limit) *limiter.Quota {
+	t.Helper()
+	q, err := limiter.NewQuota(rule, "", l)
+	require.NoError(t, err)
+	return q
+}
+
+var everyAlgorithm = []limiter.Algorithm{
+	limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow, limiter.SlidingLog,
+}
+
+func charge(q *limiter.Quota, key string, cost int64) limiter.Charge {
+	return limiter.Charge{Quota: q, Key: key, Cost: cost}
+}
+
+// decideOne is a decision on a single charge.
+func decideOne(t testing.TB, s limiter.Store, q *limiter.Quota, key string, cost int64) limiter.Decision {
+	t.Helper()
+	var d [1]limiter.Decision
+	require.NoError(t, s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}, d[:]))
+	return d[0]
+}
+
+// roundTrips is how many scripts the server was asked to run.
+func roundTrips(t testing.TB, server *redistest.Server) (calls int) {
+	t.Helper()
+	for _, line := range strings.Split(server.MustDo("INFO", "commandstats"), "\r\n") {
+		for _, command := range []string{"cmdstat_evalsha:calls=", "cmdstat_eval:calls="} {
+			var n int
+			if _, err := fmt.Sscanf(line, command+"%d,", &n); err == nil {
+				calls += n
+			}
+		}
+	}
+	return calls
+}
+
+// forgetting are the options under which every refusal is Redis's own.
+var forgetting = Options{ForgetRefusals: true}

@@ -1,0 +1,391 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+)
+
+// carryAll carries a group for each of the charges, all in one batch.
+func carryAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.Decision {
+	t.Helper()
+	batch := make([]*group, len(charges))
+	for i := range charges {
+		c := &charges[i]
+		batch[i] = newGroup(op)
+		batch[i].tag = s.keys.tag(c.Key)
+		batch[i].add(s.keys.name(batch[i].tag, c.Quota), c)
+	}
+	s.carrier.carry(context.Background(), batch)
+	decisions := make([]limiter.Decision, len(charges))
+	for i, g := range batch {
+		<-g.done
+		require.NoError(t, g.err)
+		if op == take {
+			g.answer.decide(charges[i:i+1], decisions[i:i+1])
+		} else {
+			g.answer.look(charges[i:i+1], decisions[i:i+1])
+		}
+		g.free()
+	}
+	return decisions
+}
+
+// keysOf are so many keys, which in a Cluster are on all nodes.
+func keysOf(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key ", i)
+	}
+	return keys
+}
+
+func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for _, l := range samples {
+		q := quotaOf(t, l.Algorithm.String(), l)
+		for want := q.Capacity() - 1; want >= 0; want-- {
+			server.MustDo("SCRIPT", "FLUSH")
+			assert.Equal(t, want, decideOne(t, s, q, "key", 1).Remaining, "a decision after SCRIPT FLUSH is taken once")
+		}
+		server.MustDo("SCRIPT", "FLUSH")
+		assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
+		server.MustDo("SCRIPT", "FLUSH")
+		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
+		assert.Equal(t, int64(2), decideOne(t, s, q, "key", 0).Remaining)
+		server.MustDo("SCRIPT", "FLUSH")
+		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 0)}))
+		assert.Equal(t, q.Capacity(), decideOne(t, s, q, "key", 0).Remaining)
+	}
+}
+
+func TestEachNodeOfAClusterIsToldTheScriptItNeeds(t *testing.T) {
+	nodes := redistest.StartCluster(t)
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	s := forgetful(client)
+	var charges []limiter.Charge
+	for i, key := range keysOf(60) {
+		l := samples[i%len(samples)]
+		charges = append(charges, charge(quotaOf(t, l.Algorithm.String(), l), key, 1))
+	}
+	for round := range int64(3) {
+		for i, node := range nodes {
+			if round != int64(i) { // one that has not forgotten, too
+				node.MustDo("SCRIPT", "FLUSH")
+			}
+		}
+		for i, d := range carryAll(t, s, take, charges) {
+			assert.Equal(t, charges[i].Quota.Capacity()-1-round, d.Remaining, "a decision after SCRIPT FLUSH is taken once")
+		}
+	}
+	algorithmsChange(t, client)
+}
+
+// The script has only the algorithms that a batch needs. What was written under another
+// one takes the script that has them all.
+func TestAScriptWithoutTheAlgorithmOfWhatIsStoredIsReplaced(t *testing.T) {
+	_, client := startRedis(t)
+	algorithmsChange(t, client)
+}
+
+// algorithmsChange compares what is said of keys that were written under each algorithm
+// and are asked about under each, one by one and together.
+func algorithmsChange(t *testing.T, client redis.UniversalClient) {
+	clock := newServerClock()
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	m := model{}
+	compare := func(charges []limiter.Charge) {
+		t.Helper()
+		now := clock.micros.Load()
+		for i, d := range carryAll(t, s, take, charges) {
+			want := m.decide(charges[i:i+1], now)[0]
+			require.Equal(t, want, d, "%v, charge %d", charges[i].Quota.Limit(), i)
+		}
+	}
+	var before, after []limiter.Charge
+	for _, from := range samples {
+		for _, to := range samples {
+			to.Events++
+			rule := fmt.Sprint(from.Algorithm, to.Algorithm)
+			for _, key := range keysOf(3) {
+				before = append(before, charge(quotaOf(t, rule, from), key, 4))
+				after = append(after, charge(quotaOf(t, rule, to), key, 3))
+			}
+		}
+	}
+	compare(before)
+	clock.sleep(time.Minute)
+	for i := range after[:len(after)/2] {
+		compare(after[i : i+1])
+	}
+	clock.sleep(time.Minute)
+	compare(after) // those that are changed, and those that are not, together
+	compare(after)
+}
+
+func TestWhatSomebodyElsePutAtAKeyIsReplaced(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for what, command := range map[string][]string{
+		"a list":                         {"RPUSH", "@", "a", "b"},
+		"a hash":                         {"HSET", "@", "field", "value"},
+		"a set":                          {"SADD", "@", "member"},
+		"a sorted set":                   {"ZADD", "@", "1", "member"},
+		"a stream":                       {"XADD", "@", "*", "field", "value"},
+		"an empty string":                {"SET", "@", ""},
+		"a number":                       {"SET", "@", "12345"},
+		"a short string":                 {"SET", "@", strings.Repeat("x", 48)},
+		"49 bytes of no known algorithm": {"SET", "@", "\xc8" + strings.Repeat("\x00", 48)},
+		"49 bytes of text":               {"SET", "@", strings.Repeat("x", 49)},
+		"a long string":                  {"SET", "@", strings.Repeat("x", 1000)},
+	} {
+		for _, l := range samples {
+			for _, expires := range []bool{false, true} {
+				server.MustDo("FLUSHALL")
+				by := fmt.Sprintf("%s in place of a %v", what, l.Algorithm)
+				q := quotaOf(t, "rule", l)
+				neighbour := quotaOf(t, "neighbour", samples[0])
+				name := nameOf(s, q, "key")
+				foreign := make([]string, len(command))
+				for i, word := range command {
+					foreign[i] = strings.ReplaceAll(word, "@", name)
+				}
+				server.MustDo(foreign...)
+				if expires {
+					server.MustDo("PEXPIRE", name, "1000000000")
+				}
+				decisions := carryAll(t, s, take, []limiter.Charge{
+					charge(q, "first", 1), charge(neighbour, "key", 2), charge(q, "key", 3), charge(neighbour, "key", 1), charge(q, "last", 4),
+				})
+				for i, want := range []int64{q.Capacity() - 1, 8, q.Capacity() - 3, 7, q.Capacity() - 4} {
+					assert.True(t, decisions[i].Allowed, by)
+					assert.Equal(t, want, decisions[i].Remaining, "%s: charge %d", by, i)
+				}
+				assert.Equal(t, q.Capacity()-4, decideOne(t, s, q, "key", 1).Remaining, "%s: what was taken is stored", by)
+				assert.Equal(t, "string", server.MustDo("TYPE", name), by)
+				ttl := integer(t, server.MustDo("PTTL", name))
+				assert.True(t, ttl > 0 && ttl <= 2*time.Hour.Milliseconds()+1, "%s: it lives for %d ms", by, ttl)
+				assert.Equal(t, "4", server.MustDo("DBSIZE"), "%s: no other key is there", by)
+			}
+		}
+	}
+}
+
+// A value that does not fit its own head is somebody's doing too. It must not stop the
+// decisions about other keys for good.
+func TestALogThatWasCutOffCountsAsOld(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	q := quotaOf(t, "rule", samples[limiter.SlidingLog])
+	name := nameOf(s, q, "key")
+	for _, length := range []int{49, 56, 60, 49 + 8*3} {
+		server.MustDo("FLUSHALL")
+		ask(t, s, take, charge(q, "key", 6))
+		value := server.MustDo("GET", name)
+		require.Len(t, value, 49+8*6)
+		server.MustDo("SET", name, value[:length])
+		decisions := carryAll(t, s, take, []limiter.Charge{charge(q, "other", 1), charge(q, "key", 1)})
+		assert.Equal(t, int64(9), decisions[0].Remaining)
+		assert.True(t, decisions[1].Allowed)
+	}
+}
+
+// A batch may be as large as MaxBatch and a caller's charges allow.
+func TestTheLargestBatchIsDecided(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for _, l := range samples {
+		q := quotaOf(t, l.Algorithm.String(), l)
+		var charges []limiter.Charge
+		for _, key := range keysOf(mostMaxBatch) {
+			charges = append(charges, charge(q, key, 3))
+		}
+		for i, d := range carryAll(t, s, take, charges) {
+			require.Equal(t, q.Capacity()-3, d.Remaining, "%v: charge %d of many", l.Algorithm, i)
+		}
+		for i, d := range carryAll(t, s, giveBack, charges) {
+			require.Equal(t, q.Capacity(), d.Remaining, "%v: charge %d of many", l.Algorithm, i)
+		}
+		for i := range charges {
+			charges[i] = charge(quotaOf(t, fmt.Sprint(l.Algorithm, "rule ", i), l), "key", 4)
+		}
+		for i, d := range carryAll(t, s, take, charges) {
+			require.Equal(t, q.Capacity()-4, d.Remaining, "%v: charge %d of as many rules", l.Algorithm, i)
+		}
+	}
+	assert.Equal(t, fmt.Sprint(mostMaxBatch*len(samples)), server.MustDo("DBSIZE"))
+}
+
+// neededCommands are all that a user of Redis must be allowed, besides what go-redis does
+// to log in.
+var neededCommands = []string{"eval", "evalsha", "time", "mget", "getrange", "set", "setrange", "del", "pexpire", "pttl"}
+
+// everything is done with charges of all algorithms: takes, refusals, looks, changes of
+// limit, give-backs, resets, and repairs of an expiry that an admin took away.
+func everything(t *testing.T, s *store, admin *redistest.Server) error {
+	t.Helper()
+	for i, l := range samples {
+		changed := samples[(i+1)%len(samples)]
+		changed.Events = 7
+		rule := fmt.Sprint("rule-", i)
+		before, after := quotaOf(t, rule, l), quotaOf(t, rule, changed)
+		decisions := make([]limiter.Decision, 1)
+		for _, c := range []limiter.Charge{
+			charge(before, "key", 4), charge(before, "key", 8), charge(before, "key", 0), charge(after, "key", 0), charge(after, "key", 9), charge(after, "key", 2),
+		} {
+			if err := s.Decide(t.Context(), []limiter.Charge{c}, decisions); err != nil {
+				return err
+			}
+			admin.MustDo("PERSIST", nameOf(s, before, "key"))
+		}
+		if err := s.GiveBack(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
+			return err
+		}
+		if err := s.Reset(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// as is a store whose user may run these commands, on keys that match the patterns.
+func as(t *testing.T, server *redistest.Server, commands []string, patterns ...string) *store {
+	t.Helper()
+	rule := []string{"ACL", "SETUSER", "weir", "reset", "on", ">password"}
+	for _, c := range commands {
+		rule = append(rule, "+"+c)
+	}
+	for _, p := range patterns {
+		rule = append(rule, "~"+p)
+	}
+	server.MustDo(rule...)
+	return forgetful(closeAfter(t, redis.NewClient(&redis.Options{
+		Addr: server.Addr, Username: "weir", Password: "password", MaxRetries: -1, DisableIndentity: true,
+	})))
+}
+
+func TestAUserNeedsFewCommandsAndTheKeysOfThePrefix(t *testing.T) {
+	server, _ := startRedis(t)
+	s := as(t, server, neededCommands, "weir:*")
+	require.NoError(t, everything(t, s, server))
+	assert.Empty(t, server.MustDo("ACL", "LOG"), "something was refused")
+
+	for _, missing := range neededCommands {
+		var others []string
+		for _, c := range neededCommands {
+			if c != missing {
+				others = append(others, c)
+			}
+		}
+		server.MustDo("SCRIPT", "FLUSH")
+		server.MustDo("FLUSHALL")
+		assert.Error(t, everything(t, as(t, server, others, "weir:*"), server), "%s is not needed, or its absence is not noticed", missing)
+	}
+}
+
+// The keys that a script touches are those that it declares: a Cluster, a proxy and an ACL
+// rely on it.
+func TestAScriptTouchesOnlyTheKeysThatItDeclares(t *testing.T) {
+	server, _ := startRedis(t)
+	keys := newKeys("weir", nil)
+	var names []string
+	for i := range samples {
+		names = append(names, keys.name(keys.tag("key"), tiered(t, fmt.Sprint("rule-", i), "")))
+	}
+	require.NoError(t, everything(t, as(t, server, neededCommands, names...), server))
+	assert.Error(t, everything(t, as(t, server, neededCommands, names[1:]...), server), "the keys are not what is restricted")
+}
+
+func TestACounterTakesLittleMemory(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for _, tt := range []struct {
+		limit limiter.Limit
+		cost  int64
+		most  int64
+	}{
+		{samples[limiter.SlidingWindow], 3, 200},
+		{samples[limiter.TokenBucket], 3, 200},
+		{samples[limiter.LeakyBucket], 3, 200},
+		{samples[limiter.FixedWindow], 3, 200},
+		{samples[limiter.SlidingLog], 1, 240},
+		{samples[limiter.SlidingLog], 10, 400},
+		{limiter.PerHour(100).With(limiter.SlidingLog), 100, 2300},
+		{limiter.PerHour(10_000).With(limiter.SlidingLog), 10_000, 180_000},
+	} {
+		server.MustDo("FLUSHALL")
+		q := quotaOf(t, "search", tt.limit)
+		for range min(tt.cost, 100) {
+			ask(t, s, take, charge(q, "key", max(1, tt.cost/100)))
+		}
+		bytes := integer(t, server.MustDo("MEMORY", "USAGE", nameOf(s, q, "key")))
+		t.Logf("%v, %d taken: %d bytes", tt.limit, tt.cost, bytes)
+		assert.LessOrEqual(t, bytes, tt.most, "%v with %d taken", tt.limit, tt.cost)
+	}
+}
+
+func TestAFullServerTakesNothingAndIsUsedAgainWhenThereIsRoom(t *testing.T) {
+	server, client := startRedis(t, "--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
+	s := forgetful(client)
+	var charges []limiter.Charge
+	for _, l := range samples {
+		charges = append(charges, charge(quotaOf(t, l.Algorithm.String(), l), "key", 2))
+	}
+	decisions := make([]limiter.Decision, len(charges))
+	require.NoError(t, s.Decide(t.Context(), charges, decisions))
+
+	filled := 0
+	for ; ; filled++ {
+		if _, err := server.Do("SET", fmt.Sprint("filler ", filled), strings.Repeat("x", 10_000)); err != nil {
+			require.ErrorContains(t, err, "OOM")
+			break
+		}
+	}
+	server.MustDo("CONFIG", "SET", "maxmemory", "3mb") // as what a connection needs comes and goes
+	size := server.MustDo("DBSIZE")
+	unseen := make([]limiter.Charge, len(charges))
+	for i := range charges {
+		require.ErrorContains(t, s.Decide(t.Context(), charges[i:i+1], decisions[:1]), "OOM", "%v", samples[i].Algorithm)
+		unseen[i] = charge(charges[i].Quota, "unseen", 1)
+		require.ErrorContains(t, s.Decide(t.Context(), unseen[i:i+1], decisions[:1]), "OOM", "%v", samples[i].Algorithm)
+	}
+	require.ErrorContains(t, s.Decide(t.Context(), charges, decisions), "OOM")
+	assert.Equal(t, size, server.MustDo("DBSIZE"))
+	for _, c := range charges {
+		assert.Equal(t, c.Quota.Capacity()-2, decideOne(t, s, c.Quota, "key", 0).Remaining, "an error takes nothing; and looks need no memory")
+		assert.False(t, decideOne(t, s, c.Quota, "key", c.Quota.Capacity()).Allowed, "nor do refusals")
+	}
+	for ; filled > 0; filled-- {
+		server.MustDo("DEL", fmt.Sprint("filler ", filled-1))
+	}
+	require.NoError(t, s.Decide(t.Context(), charges, decisions))
+	for i, d := range decisions {
+		assert.Equal(t, charges[i].Quota.Capacity()-4, d.Remaining, "%v", samples[i].Algorithm)
+	}
+}
+
+func TestAReplicaCannotTake(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	q := quotaOf(t, "rule", samples[0])
+	decideOne(t, s, q, "key", 2)
+	server.MustDo("REPLICAOF", "127.0.0.1", "1")
+	decisions := make([]limiter.Decision, 1)
+	require.ErrorContains(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, decisions), "READONLY")
+	assert.Zero(t, decisions[0], "there is no decision")
+	require.ErrorContains(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
+	require.ErrorContains(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
+	assert.Equal(t, int64(8), decideOne(t, s, q, "key", 0).Remaining, "it can be asked, and has taken nothing")
+	server.MustDo("REPLICAOF", "NO", "ONE")
+	assert.Equal(t, int64(7), decideOne(t, s, q, "key", 1).Remaining, "a replica that became the master takes")
+}

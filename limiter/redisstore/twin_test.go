@@ -1,0 +1,861 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+)
+
+// A model says what the script must answer and store. It knows no algorithm: it holds a
+// [limiter.State] for each counter and asks the [limiter.Quota].
+type model map[counter]entry
+
+type counter struct{ rule, tier, key string }
+
+// An entry is a state and the quota it was written under.
+type entry struct {
+	quota *limiter.Quota
+	state limiter.State
+}
+
+func counterOf(c limiter.Charge) counter { return counter{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
+
+// alike tells that states of a are states of b.
+func alike(a, b *limiter.Quota) bool {
+	return a.Limit().Algorithm == b.Limit().Algorithm && a.Numbers() == b.Numbers()
+}
+
+// at is the state of a charge's key under its quota, and whether it was written under
+// another limit. What was used then stays used.
+func (m model) at(c limiter.Charge, now int64) (state limiter.State, converted bool) {
+	e, ok := m[counterOf(c)]
+	if !ok {
+		return limiter.State{}, false
+	}
+	if alike(e.quota, c.Quota) {
+		return e.state, false
+	}
+	used := e.quota.Capacity() - e.quota.Describe(e.state, now, 0, true).Remaining
+	state, ok = c.Quota.Take(limiter.State{}, max(now, e.state.Last), min(used, c.Quota.Capacity()))
+	if !ok {
+		panic("an empty counter did not take what it has room for")
+	}
+	return state, true
+}
+
+// put writes a state. One with all its units free is forgotten: it is as good as none.
+func (m model) put(c limiter.Charge, state limiter.State, now int64) {
+	if d := c.Quota.Describe(state, now, 0, true); d.Remaining == d.Limit {
+		delete(m, counterOf(c))
+		return
+	}
+	m[counterOf(c)] = entry{c.Quota, state}
+}
+
+func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
+	before := make([]limiter.State, len(charges))
+	after := make([]limiter.State, len(charges))
+	converted := make([]bool, len(charges))
+	allowed := make([]bool, len(charges))
+	all := true
+	for i, c := range charges {
+		before[i], converted[i] = m.at(c, now)
+		after[i], allowed[i] = c.Quota.Take(before[i], now, c.Cost)
+		all = all && allowed[i]
+	}
+	decisions := make([]limiter.Decision, len(charges))
+	for i, c := range charges {
+		switch {
+		case all:
+			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
+		case allowed[i]:
+			decisions[i] = c.Quota.Describe(before[i], now, 0, true)
+		default:
+			decisions[i] = c.Quota.Describe(before[i], now, c.Cost, false)
+		}
+		switch {
+		case c.Cost == 0: // a look writes nothing
+		case all:
+			m.put(c, after[i], now)
+		case converted[i]: // what is answered goes by the new limit from now on
+			m.put(c, before[i], now)
+		}
+	}
+	return decisions
+}
+
+// look is what a charge's key looks like, however much it costs.
+func (m model) look(c limiter.Charge, now int64) limiter.Decision {
+	state, _ := m.at(c, now)
+	return c.Quota.Describe(state, now, 0, true)
+}
+
+func (m model) giveBack(charges []limiter.Charge, now int64) {
+	for _, c := range charges {
+		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
+			state, _ := m.at(c, now)
+			m.put(c, c.Quota.GiveBack(state, now, c.Cost), now)
+		}
+	}
+}
+
+func (m model) reset(charges []limiter.Charge) {
+	for _, c := range charges {
+		delete(m, counterOf(c))
+	}
+}
+
+// Chance is where the numbers of a trace come from: rapid, or a fuzzer's bytes.
+type chance struct {
+	draw func(from, to int64) int64
+	more func() bool
+}
+
+func fromRapid(t *rapid.T, steps int) chance {
+	left := rapid.IntRange(1, steps).Draw(t, "steps")
+	return chance{
+		draw: func(from, to int64) int64 { return rapid.Int64Range(from, to).Draw(t, "") },
+		more: func() bool { left--; return left >= 0 },
+	}
+}
+
+// fromBytes takes as many of them as a number needs. When none are left all are zero.
+func fromBytes(data []byte) chance {
+	return chance{
+		draw: func(from, to int64) int64 {
+			var n uint64
+			for most := uint64(to - from); most > 0 && len(data) > 0; most >>= 8 {
+				n = n<<8 | uint64(data[0])
+				data = data[1:]
+			}
+			if to-from == math.MaxInt64 {
+				return from + int64(n>>1)
+			}
+			return from + int64(n%uint64(to-from+1))
+		},
+		more: func() bool { return len(data) > 0 },
+	}
+}
+
+func (c chance) oneIn(n int64) bool { return c.draw(1, n) == n }
+
+// magnitude is a number from 1 to most, as likely small as large.
+func (c chance) magnitude(most int64) int64 {
+	for n := c.draw(0, int64(big.NewInt(most).BitLen())-1); n > 0; n-- {
+		most >>= 1
+	}
+	return c.draw(most/2+1, most)
+}
+
+func pick[T any](c chance, from []T) T { return from[c.draw(0, int64(len(from))-1)] }
+
+const year = 366 * 24 * time.Hour
+
+// extremes are the limits at which something has to give.
+var extremes = []limiter.Limit{
+	{Events: 1, Per: year},
+	{Events: 1, Per: time.Microsecond},
+	{Events: 10, Per: time.Microsecond},
+	{Events: 10_000_000, Per: time.Second},
+	{Events: 1_000_000_000_000, Per: 30 * 24 * time.Hour},
+	{Events: 1_000_000_000_000, Per: year},
+	{Events: 999_999_999_989, Per: year - time.Microsecond},
+	{Events: 1, Per: year, Algorithm: limiter.TokenBucket},
+	{Events: 10, Per: time.Microsecond, Algorithm: limiter.TokenBucket},
+	{Events: 10_000_000, Per: time.Second, Burst: 1_000_000_000_000, Algorithm: limiter.TokenBucket},
+	{Events: 1_000_000_000_000, Per: 30 * 24 * time.Hour, Algorithm: limiter.TokenBucket},
+	{Events: 999_999_999_989, Per: year - time.Microsecond, Burst: 999_999_999_989, Algorithm: limiter.TokenBucket},
+	{Events: 3, Per: 7 * time.Microsecond, Burst: 1, Algorithm: limiter.TokenBucket},
+	{Events: 1, Per: year, Burst: 1, Algorithm: limiter.LeakyBucket},
+	{Events: 1_000_000_000_000, Per: year, Algorithm: limiter.LeakyBucket},
+	{Events: 16_383, Per: 16_381 * time.Microsecond, Burst: 1, Algorithm: limiter.LeakyBucket},
+	{Events: 1, Per: time.Microsecond, Algorithm: limiter.FixedWindow},
+	{Events: 1_000_000_000_000, Per: year, Algorithm: limiter.FixedWindow},
+	{Events: 1, Per: year, Algorithm: limiter.SlidingLog},
+	{Events: 10, Per: time.Microsecond, Algorithm: limiter.SlidingLog},
+	{Events: 10_000, Per: time.Second, Algorithm: limiter.SlidingLog},
+	{Events: 10_000, Per: year, Algorithm: limiter.SlidingLog},
+}
+
+// limit is any that is valid.
+func (c chance) limit() limiter.Limit {
+	if c.oneIn(4) {
+		return pick(c, extremes)
+	}
+	l := limiter.Limit{Algorithm: limiter.Algorithm(c.draw(0, int64(limiter.SlidingLog)))}
+	l.Per = time.Duration(c.magnitude(year.Microseconds())) * time.Microsecond
+	events := int64(1_000_000_000_000)
+	if l.Algorithm == limiter.SlidingLog {
+		events = pick(c, []int64{3, 3, 20, 20, 10_000})
+	}
+	l.Events = c.magnitude(min(events, 10*l.Per.Microseconds()))
+	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+		l.Burst = pick(c, []int64{0, 1, 2, c.magnitude(1_000_000_000_000)})
+	}
+	for l.Validate() != nil {
+		l.Burst /= 2 // as it takes too long to come back
+	}
+	return l
+}
+
+// A fail is what a test in a trace ends with.
+type fail interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// A twin is a store and a model that are told the same.
+type twin struct {
+	chance
+	t      fail
+	store  *store
+	clock  *serverClock
+	client redis.UniversalClient
+	model  model
+
+	rules  []*limiter.Quota // as the limits are now
+	former []*limiter.Quota // what a limit was before
+	keys   []string
+	waits  []time.Duration // that decisions told of
+	told   []string
+
+	// What may happen, apart from decisions.
+	back, change, batches bool
+	hammer                bool // the same is asked again soon
+}
+
+func newTwin(t fail, c chance, s *store, clock *serverClock) *twin {
+	return newTwinOf(t, c, c.limit, s, clock)
+}
+
+func newTwinOf(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *twin {
+	clock.micros.Store(newServerClock().micros.Load() + c.draw(0, 1_000_000))
+	w := &twin{chance: c, t: t, store: s, clock: clock, client: s.carrier.client, model: model{}}
+	for _, name := range []counter{{rule: "rule"}, {rule: "rule", tier: "tier"}, {rule: "GET /other"}} {
+		w.rules = append(w.rules, w.quota(name.rule, name.tier, limit()))
+	}
+	w.former = slices.Clone(w.rules)
+	w.keys = []string{"a", "b", "c"}[:c.draw(1, 3)]
+	return w
+}
+
+func (w *twin) quota(rule, tier string, l limiter.Limit) *limiter.Quota {
+	w.t.Helper()
+	q, err := limiter.NewQuota(rule, tier, l)
+	if err != nil {
+		w.t.Fatalf("a limit that was drawn is not valid: %v", err)
+	}
+	return q
+}
+
+func (w *twin) note(format string, args ...any) {
+	w.told = append(w.told, fmt.Sprintf(format, args...))
+}
+
+// broken ends the test with what led to it.
+func (w *twin) broken(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("%s\nafter\n%s", fmt.Sprintf(format, args...), strings.Join(w.told[max(0, len(w.told)-30):], "\n"))
+}
+
+func (w *twin) check(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.broken("Redis could not decide: %v", err)
+	}
+}
+
+// run lets things happen, and compares what Redis then holds.
+func (w *twin) run() {
+	w.t.Helper()
+	for w.more() {
+		switch n := w.draw(0, 19); {
+		case n == 0 && w.change:
+			w.changeLimit()
+		case n <= 2 && w.batches:
+			w.batch()
+		case n == 3:
+			charges := w.charges()
+			w.note("reset %v", shown(charges[:1]))
+			w.check(w.store.Reset(context.Background(), charges[:1]))
+			w.model.reset(charges[:1])
+		case n <= 5:
+			charges := w.charges()
+			w.note("give back %v", shown(charges))
+			w.check(w.store.GiveBack(context.Background(), charges))
+			w.model.giveBack(charges, w.clock.micros.Load())
+		case n <= 10:
+			w.passTime()
+		default:
+			charges := w.charges()
+			w.decide(charges)
+			for w.hammer && !w.oneIn(3) {
+				w.clock.sleep(time.Duration(w.magnitude(400_000)-1) * time.Microsecond)
+				w.decide(charges)
+			}
+		}
+	}
+	for _, q := range w.rules {
+		for _, key := range w.keys {
+			w.compareStored(q, key)
+		}
+	}
+}
+
+func (w *twin) decide(charges []limiter.Charge) []limiter.Decision {
+	w.t.Helper()
+	w.note("at %d decide %v", w.clock.micros.Load(), shown(charges))
+	got := make([]limiter.Decision, len(charges))
+	w.check(w.store.Decide(context.Background(), charges, got))
+	w.compare(charges, got, w.model.decide(charges, w.clock.micros.Load()))
+	return got
+}
+
+func shown(charges []limiter.Charge) string {
+	var b strings.Builder
+	for _, c := range charges {
+		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost)
+	}
+	return b.String()
+}
+
+func (w *twin) compare(charges []limiter.Charge, got, want []limiter.Decision) {
+	w.t.Helper()
+	for i := range charges {
+		if got[i] != want[i] {
+			w.broken("charge %d was answered\n%+v, and\n%+v is what Go says", i, got[i], want[i])
+		}
+		for _, wait := range []time.Duration{got[i].RetryAfter, got[i].NextAfter, got[i].ResetAfter, got[i].Delay} {
+			if wait > 0 && wait != limiter.Never {
+				w.waits = append(w.waits, wait)
+			}
+		}
+	}
+}
+
+// charges are one to six, no two of them for one counter.
+func (w *twin) charges() []limiter.Charge {
+	var charges []limiter.Charge
+	for n := w.draw(1, 6); n > 0; n-- {
+		i := w.draw(0, int64(len(w.rules))-1)
+		q := w.rules[i]
+		if w.batches && w.oneIn(8) {
+			q = w.former[i]
+		}
+		c := limiter.Charge{Quota: q, Key: pick(w.chance, w.keys), Cost: w.cost(q)}
+		if !slices.ContainsFunc(charges, func(other limiter.Charge) bool { return counterOf(other) == counterOf(c) }) {
+			charges = append(charges, c)
+		}
+	}
+	return charges
+}
+
+func (w *twin) cost(q *limiter.Quota) int64 {
+	switch most := q.Capacity(); w.draw(0, 11) {
+	case 0:
+		return 0
+	case 1:
+		return most
+	case 2:
+		return most + 1
+	case 3:
+		return most - 1
+	case 4:
+		return pick(w.chance, []int64{math.MaxInt64, 1 << 53, 1<<53 + 1, 1 << 62})
+	case 5, 6:
+		return w.magnitude(most)
+	case 7:
+		return most/2 + 1
+	default:
+		return 1
+	}
+}
+
+func (w *twin) passTime() {
+	window := pick(w.chance, w.rules).Window().Microseconds()
+	now := w.clock.micros.Load()
+	step := int64(0)
+	switch w.draw(0, 9) {
+	case 0:
+		step = 1
+	case 1:
+		step = w.draw(0, window)
+	case 2:
+		step = w.magnitude(window)
+	case 3: // where a window ends
+		step = window - now%window + w.draw(-1, 1)
+	case 4, 5, 6: // what somebody was told to wait, and a microsecond less
+		if len(w.waits) > 0 {
+			step = pick(w.chance, w.waits[max(0, len(w.waits)-6):]).Microseconds() + w.draw(-1, 0)
+		}
+	case 7:
+		step = w.draw(1, 5) * year.Microseconds() / 2
+	default:
+		if w.back {
+			step = -w.magnitude((5 * time.Hour).Microseconds())
+		}
+	}
+	if w.back || step > 0 {
+		now += step
+	}
+	const first, last = 946684800_000000, 7258118400_000000 // the years 2000 and 2200
+	w.clock.micros.Store(min(max(now, first), last))
+	w.note("%d us later, at %d", step, w.clock.micros.Load())
+}
+
+// changeLimit gives a rule another limit, or the same one in another quota.
+func (w *twin) changeLimit() {
+	i := w.draw(0, int64(len(w.rules))-1)
+	q := w.rules[i]
+	l := q.Limit()
+	switch w.draw(0, 3) {
+	case 0:
+	case 1: // another algorithm
+		l.Algorithm = limiter.Algorithm(w.draw(0, int64(limiter.SlidingLog)))
+		if l.Burst = 0; l.Validate() != nil {
+			l = w.limit()
+		}
+	default:
+		l = w.limit()
+	}
+	w.former[i] = q
+	w.rules[i] = w.quota(q.Rule(), q.Tier(), l)
+	w.note("%s/%s is %+v", q.Rule(), q.Tier(), l)
+}
+
+// batch carries several groups to Redis at once, which must be as one after the other.
+func (w *twin) batch() {
+	w.t.Helper()
+	type sent struct {
+		*group
+		charges []limiter.Charge
+	}
+	var batch []*group
+	var all []sent
+	for n := w.draw(2, 6); n > 0; n-- {
+		charges := w.charges()
+		op := op(w.draw(0, 7))
+		if op > reset {
+			op = take
+		}
+		g := newGroup(op)
+		for i := range charges {
+			c := &charges[i]
+			g.tag = w.store.keys.tag(c.Key)
+			g.add(w.store.keys.name(g.tag, c.Quota), c)
+		}
+		batch = append(batch, g)
+		all = append(all, sent{g, charges})
+		w.note("together: op %d, %s", op, shown(charges))
+	}
+	w.store.carrier.carry(context.Background(), batch)
+	now := w.clock.micros.Load()
+	for _, g := range all {
+		<-g.done
+		w.check(g.err)
+		if g.answer.now != now {
+			w.broken("the script said it was %d, want %d", g.answer.now, now)
+		}
+		got := make([]limiter.Decision, len(g.charges))
+		var want []limiter.Decision
+		switch g.op {
+		case take:
+			g.answer.decide(g.charges, got)
+			want = w.model.decide(g.charges, now)
+		case giveBack:
+			g.answer.look(g.charges, got)
+			w.model.giveBack(g.charges, now)
+			for _, c := range g.charges {
+				want = append(want, w.model.look(c, now))
+			}
+		case reset:
+			g.answer.look(g.charges, got)
+			w.model.reset(g.charges)
+			for _, c := range g.charges {
+				want = append(want, w.model.look(c, now))
+			}
+		}
+		w.compare(g.charges, got, want)
+		g.free()
+	}
+}
+
+// compareStored reads the counter's bytes, not through the script.
+func (w *twin) compareStored(q *limiter.Quota, key string) {
+	w.t.Helper()
+	name := w.store.keys.name(w.store.keys.tag(key), q)
+	value, err := w.client.Get(context.Background(), name).Result()
+	e, ok := w.model[counter{q.Rule(), q.Tier(), key}]
+	switch {
+	case errors.Is(err, redis.Nil):
+		if ok {
+			w.broken("%s is not stored, want %+v", name, e.state)
+		}
+		return
+	case err != nil:
+		w.broken("read %s: %v", name, err)
+	case !ok:
+		w.broken("%s is stored as %x, though nothing of it is used", name, value)
+	}
+	state, err := decodeStored(value, e.quota)
+	if err != nil {
+		w.broken("%s, of %+v: %v", name, e.quota.Limit(), err)
+	}
+	want := e.state
+	if state.Last != want.Last || state.Level != want.Level || state.Prev != want.Prev || !slices.Equal(state.Log, want.Log) {
+		w.broken("%s, of %+v, is stored as\n%+v, and\n%+v is what Go says", name, e.quota.Limit(), state, want)
+	}
+}
+
+// decodeStored reads a value that was written under q.
+func decodeStored(value string, q *limiter.Quota) (s limiter.State, err error) {
+	double := func(at int) int64 {
+		f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(value[at : at+8])))
+		if f != math.Trunc(f) || f < 0 || f > 1<<53 {
+			err = fmt.Errorf("there is %v at %d: not an integer from 0 to 2^53", f, at)
+		}
+		return int64(f)
+	}
+	if len(value) < 49 {
+		return s, fmt.Errorf("it has %d bytes", len(value))
+	}
+	numbers := [3]int64{double(1), double(9), double(17)}
+	if limiter.Algorithm(value[0]) != q.Limit().Algorithm || numbers != q.Numbers() {
+		return s, fmt.Errorf("it was written under %d %v, want %d %v", value[0], numbers, q.Limit().Algorithm, q.Numbers())
+	}
+	s = limiter.State{Last: double(25), Level: double(33), Prev: double(41)}
+	if q.Limit().Algorithm != limiter.SlidingLog {
+		if len(value) != 49 {
+			return s, fmt.Errorf("it has %d bytes, want 49", len(value))
+		}
+		return s, err
+	}
+	slots, head := q.Capacity(), s.Prev
+	if most := 49 + 8*int(slots); len(value) > most || head >= slots || s.Level > slots {
+		return s, fmt.Errorf("a ring of %d has %d bytes, %d events and a head at %d", slots, len(value), s.Level, head)
+	}
+	for i := range s.Level {
+		at := 49 + 8*int((head+i)%slots)
+		if at+8 > len(value) {
+			return s, fmt.Errorf("event %d of %d is at %d, after the end at %d", i, s.Level, at, len(value))
+		}
+		s.Log = append(s.Log, double(at))
+	}
+	s.Level, s.Prev = 0, 0
+	return s, err
+}
+
+func startRedis(t testing.TB, options ...string) (*redistest.Server, *redis.Client) {
+	t.Helper()
+	server := redistest.Start(t, options...)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	return server, client
+}
+
+// steps is how long a trace may be.
+func steps() int {
+	if testing.Short() {
+		return 30
+	}
+	return 120
+}
+
+func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock()
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	rapid.Check(t, func(t *rapid.T) {
+		server.MustDo("FLUSHALL")
+		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w.back, w.change = true, true
+		w.run()
+	})
+}
+
+// A log has a search and a ring, so it gets more of what is hard for them: few events of
+// different times, and waits that end when one in the middle does.
+func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock()
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	rapid.Check(t, func(t *rapid.T) {
+		server.MustDo("FLUSHALL")
+		c := fromRapid(t, 2*steps())
+		w := newTwinOf(t, c, func() limiter.Limit {
+			return limiter.Limit{Events: c.draw(2, 12), Per: time.Second, Algorithm: limiter.SlidingLog}
+		}, s, clock)
+		w.keys, w.back, w.batches = w.keys[:1], true, true
+		for c.more() {
+			if c.oneIn(4) {
+				w.batch()
+			}
+			q := pick(c, w.rules)
+			d := w.decide([]limiter.Charge{{Quota: q, Key: w.keys[0], Cost: c.draw(0, q.Capacity())}})[0]
+			switch {
+			case d.RetryAfter == 0:
+				clock.sleep(time.Duration(c.draw(0, 200_000)) * time.Microsecond)
+			case c.oneIn(2):
+				clock.sleep(d.RetryAfter)
+			default:
+				clock.sleep(d.RetryAfter - time.Microsecond)
+			}
+		}
+		w.run()
+	})
+}
+
+func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock()
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	rapid.Check(t, func(t *rapid.T) {
+		server.MustDo("FLUSHALL")
+		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w.back, w.change, w.batches = true, true, true
+		w.run()
+	})
+}
+
+// A process that alone talks to Redis never sees that it remembers refusals.
+func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock()
+	remembered := uint64(0)
+	rapid.Check(t, func(rt *rapid.T) {
+		server.MustDo("FLUSHALL")
+		s := onClock(t, clock, client, Options{})
+		w := newTwin(rt, fromRapid(rt, steps()), s, clock)
+		w.hammer = true
+		w.run()
+		remembered += s.remembered.Load()
+	})
+	assert.NotZero(t, remembered, "refusals are remembered at all")
+}
+
+func FuzzLuaDecidesAsGo(f *testing.F) {
+	_, client := startRedis(f)
+	clock := newServerClock()
+	s := onClock(f, clock, client, Options{ForgetRefusals: true})
+	random := rand.NewChaCha8([32]byte{})
+	for _, size := range []int{16, 64, 64, 64, 64, 250, 250, 250, 250, 1000, 1000, 1000, 4000} {
+		seed := make([]byte, size)
+		_, _ = random.Read(seed) // which cannot fail
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 10_000 {
+			t.Skip("longer than it need be")
+		}
+		require.NoError(t, client.FlushAll(context.Background()).Err())
+		w := newTwin(t, fromBytes(data), s, clock)
+		w.back, w.change, w.batches = true, true, true
+		w.run()
+	})
+}
+
+// Two windows can hold more than the limit between them, of which a give-back of however
+// much returns the limit.
+func TestAGiveBackReturnsNoMoreThanTheLimit(t *testing.T) {
+	_, client := startRedis(t)
+	clock := newServerClock()
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	q := quotaOf(t, "rule", limiter.PerMinute(10))
+	w := &twin{t: t, store: s, clock: clock, client: client, model: model{}}
+	for _, cost := range []int64{10, 11, math.MaxInt64} {
+		key := fmt.Sprint("key ", cost)
+		w.decide([]limiter.Charge{charge(q, key, 10)})
+		clock.sleep(95 * time.Second)
+		require.True(t, w.decide([]limiter.Charge{charge(q, key, 5)})[0].Allowed)
+		back := []limiter.Charge{charge(q, key, cost)}
+		require.NoError(t, s.GiveBack(t.Context(), back))
+		w.model.giveBack(back, clock.micros.Load())
+		w.compareStored(q, key)
+		d := w.decide([]limiter.Charge{charge(q, key, 0)})[0]
+		assert.Equal(t, int64(8), d.Remaining, "5 of the window before are left, of which half count")
+		clock.sleep(25 * time.Second)
+	}
+}
+
+// As long as the clock is not beyond the last take, no more remains than that take left.
+func TestTimeThatStepsBackGrantsNothing(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock()
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	rapid.Check(t, func(t *rapid.T) {
+		server.MustDo("FLUSHALL")
+		c := fromRapid(t, steps())
+		w := newTwin(t, c, s, clock)
+		q, key := w.rules[0], w.keys[0]
+		remaining, changed := q.Capacity(), int64(0)
+		for c.more() {
+			w.passTime()
+			if c.oneIn(2) {
+				back := c.magnitude((5 * time.Hour).Microseconds())
+				clock.micros.Add(-back)
+				w.note("%d us back", back)
+			}
+			charges := []limiter.Charge{{Quota: q, Key: key, Cost: c.magnitude(q.Capacity())}}
+			w.note("decide %s", shown(charges))
+			got := make([]limiter.Decision, 1)
+			w.check(s.Decide(context.Background(), charges, got))
+			d := got[0]
+			now := clock.micros.Load()
+			most := remaining
+			if d.Allowed {
+				most -= charges[0].Cost
+			}
+			if now <= changed && (most < 0 || d.Remaining > most) {
+				w.broken("the clock is %d us behind the last take and %d of %d remain, want at most %d", changed-now, d.Remaining, d.Limit, most)
+			}
+			if d.Allowed {
+				remaining, changed = d.Remaining, max(changed, now)
+			}
+		}
+	})
+}
+
+// What look says goes into an expiry, in milliseconds, and decides whether a state is
+// worth storing, so that little else would tell that it is off by a microsecond.
+func TestALookInLuaIsGos(t *testing.T) {
+	_, client := startRedis(t)
+	const script = `
+		local answers = {}
+		for i = 1, #ARGV, 8 do
+			local n = {}
+			for j = 0, 7 do n[j] = tonumber(ARGV[i + j]) end
+			local q = {n[1], n[2], n[3]}
+			local s = {last = n[4], level = n[5], prev = n[6]}
+			local a = algorithms[n[0]]
+			a.compile(q)
+			a.advance(q, s, n[7])
+			local remaining, reset = a.look(q, s)
+			answers[#answers + 1] = string.format('%.17g %.17g', remaining, reset)
+		end
+		return answers`
+	source := limiter.Lua(limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow) + script
+	rapid.Check(t, func(t *rapid.T) {
+		c := fromRapid(t, 50)
+		var args []any
+		var want []string
+		for c.more() {
+			l := c.limit()
+			if l.Algorithm == limiter.SlidingLog {
+				l = extremes[4+c.draw(0, 2)]
+			}
+			q, err := limiter.NewQuota("rule", "", l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			window := q.Window().Microseconds()
+			now := 1_600_000_000_000_000 + c.draw(0, window)
+			// Two takes, in this window and in the one before, and then a moment that may be
+			// the very one at which all is free again, or next to it.
+			s, _ := q.Take(limiter.State{}, now, c.magnitude(q.Capacity()))
+			now += c.draw(0, window)
+			if more, ok := q.Take(s, now, c.magnitude(q.Capacity())); ok && c.oneIn(2) {
+				s = more
+			}
+			if d := q.Describe(s, now, 0, true); c.oneIn(2) {
+				now += pick(c, []int64{d.ResetAfter.Microseconds(), d.NextAfter.Microseconds()}) + c.draw(-1, 1)
+			}
+			now = max(now, s.Last)
+			d := q.Describe(s, now, 0, true)
+			n := q.Numbers()
+			args = append(args, int64(l.Algorithm), n[0], n[1], n[2], s.Last, s.Level, s.Prev, now)
+			if d.Remaining == d.Limit {
+				want = append(want, fmt.Sprint(d.Remaining, " free"))
+			} else {
+				want = append(want, fmt.Sprint(d.Remaining, " ", d.ResetAfter.Microseconds()))
+			}
+		}
+		answers, err := client.Eval(context.Background(), source, nil, args...).StringSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range answers {
+			remaining, reset, _ := strings.Cut(got, " ")
+			fixed := args[8*i] == int64(limiter.FixedWindow) // which ends, even if empty
+			if strings.HasSuffix(want[i], " free") && (fixed || strings.HasPrefix(reset, "-") || reset == "0") {
+				reset = "free"
+			}
+			if remaining+" "+reset != want[i] {
+				t.Fatalf("look of %v says %s %s in Lua, want %s as in Go", args[8*i:8*i+8], remaining, reset, want[i])
+			}
+		}
+	})
+}
+
+func TestDivisionInLuaIsGos(t *testing.T) {
+	_, client := startRedis(t)
+	const script = `
+		local answers = {}
+		for i = 1, #ARGV, 2 do
+			local a, b = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+			answers[#answers + 1] = string.format('%.17g %.17g', div(a, b), divUp(a, b))
+		end
+		return answers`
+	const top = int64(1 << 53)
+	var pairs [][2]int64
+	add := func(a, b int64) {
+		if a >= 0 && b > 0 && a <= top && b <= top {
+			pairs = append(pairs, [2]int64{a, b})
+		}
+	}
+	interesting := []int64{1, 2, 3, 5, 7, 10, 1<<14 - 1, 1 << 14, 999_983, 1_000_000, 60_000_000,
+		1 << 26, 1<<27 - 1, 94906265, 94906266, 94906267, 1_700_000_000_000_000, 1 << 52, 1<<52 + 1, top - 3, top - 2, top - 1, top}
+	for _, a := range interesting {
+		add(0, a)
+		for _, b := range interesting {
+			for _, d := range []int64{-1, 0, 1} {
+				add(a+d, b)
+				add(a, b+d)
+				add(top/b*b+d, b) // as near to a multiple as doubles are dense
+				add((top/b-1)*b+d, b)
+			}
+		}
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 20_000 {
+		b := random.Int64N(top>>random.IntN(53)) + 1
+		add(top/b*b-random.Int64N(2), b)
+		add(random.Int64N(top), b)
+	}
+	source := limiter.Lua() + script
+	for some := range slices.Chunk(pairs, 1000) {
+		args := make([]any, 0, 2*len(some))
+		for _, p := range some {
+			args = append(args, p[0], p[1])
+		}
+		answers, err := client.Eval(context.Background(), source, nil, args...).StringSlice()
+		require.NoError(t, err)
+		for i, p := range some {
+			up := "-" // the sum in it would not be exact
+			got, gotUp, _ := strings.Cut(answers[i], " ")
+			if p[0]+p[1] <= top {
+				up = fmt.Sprint((p[0] + p[1] - 1) / p[1])
+			} else {
+				gotUp = "-"
+			}
+			if got != fmt.Sprint(p[0]/p[1]) || gotUp != up {
+				t.Fatalf("div and divUp of %d and %d are %s and %s in Lua, want %d and %s as in Go", p[0], p[1], got, gotUp, p[0]/p[1], up)
+			}
+		}
+	}
+}

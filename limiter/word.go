@@ -1,0 +1,126 @@
+package limiter
+
+// What the algorithms decide, on states as Memory packs them: the hot path. The State
+// functions say what is right, and the tests hold these to them.
+
+// compileWord derives what the functions below use from what the algorithm compiled.
+func (q *Quota) compileWord() {
+	q.full = q.capacity * q.unit
+	q.queue, q.fades = q.algorithm.delay != nil, q.steps > 0
+	q.byUnit, q.byRefill = newDivisor(q.unit), newDivisor(q.refill)
+	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
+}
+
+// decideWord fills in the decision on a word that was written under q's limit, or 0, and
+// returns the word after it. Now counts from the store's origin, in microseconds.
+func (q *Quota) decideWord(now int64, b *binding, word uint64, cost int64, d *Decision) uint64 {
+	if q.algorithm.bursts {
+		return q.decideBucket(now, word, cost, d)
+	}
+	return q.decideWindow(now+b.memory.origin, b.window, word, cost, d)
+}
+
+// decideBucket fills in the decision on a bucket's word at a time in microseconds since
+// the store's origin, and returns the word after it.
+func (q *Quota) decideBucket(now int64, word uint64, cost int64, d *Decision) uint64 {
+	drained := now * q.refill
+	level := max(0, int64(word)-drained)
+	allowed := cost <= q.capacity && level+cost*q.unit <= q.full || cost == 0
+	d.Allowed = allowed
+	d.Limit = q.capacity
+	d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay = 0, 0, 0, 0
+	switch {
+	case allowed:
+		if q.queue {
+			d.Delay = micros(q.byRefill.up(level))
+		}
+		level += cost * q.unit
+		if cost > 0 {
+			word = uint64(drained + level)
+		}
+	case cost > q.capacity:
+		d.RetryAfter = Never
+	default:
+		d.RetryAfter = micros(q.byRefill.up(level - (q.capacity-cost)*q.unit))
+	}
+	used := q.byUnit.up(level)
+	d.Remaining = q.capacity - used
+	if used > 0 {
+		d.NextAfter = micros(q.byRefill.up(level - (used-1)*q.unit))
+		d.ResetAfter = micros(q.byRefill.up(level))
+	}
+	return word
+}
+
+// counts are a window's state: its index since 1970, its count, and that of the one before.
+type counts struct{ index, level, prev int64 }
+
+// decideWindow is decideBucket for a window's word. The index counts from origin, the
+// store's window at its own beginning.
+func (q *Quota) decideWindow(now, origin int64, word uint64, cost int64, d *Decision) uint64 {
+	width := q.layout.bits
+	mask := uint64(1)<<width - 1
+	c := counts{int64(word>>(2*width)) + origin, int64(word & mask), int64(word >> width & mask)}
+	if !q.decideCounts(now, &c, cost, d) {
+		return word
+	}
+	return uint64(c.index-origin)<<(2*width) | uint64(c.prev)<<width | uint64(c.level)
+}
+
+// decideCounts fills in the decision on counts at a time in microseconds since 1970, and
+// reports whether they have changed.
+func (q *Quota) decideCounts(now int64, c *counts, cost int64, d *Decision) (changed bool) {
+	current := q.byWindow.down(now)
+	elapsed := now - current*q.window
+	switch age := current - c.index; {
+	case age == 0:
+	case age == 1 && q.fades:
+		c.index, c.level, c.prev = current, 0, c.level
+	default:
+		c.index, c.level, c.prev = current, 0, 0
+	}
+	share := int64(0)
+	if c.prev > 0 {
+		share = q.bySteps.down(c.prev * (q.steps - q.byStep.down(elapsed)))
+	}
+	free := q.capacity - c.level - share
+	allowed := cost <= free || cost == 0
+	d.Allowed = allowed
+	d.Limit = q.capacity
+	d.RetryAfter, d.Delay = 0, 0
+	switch {
+	case allowed:
+		c.level += cost
+		free -= cost
+	case cost > q.capacity:
+		d.RetryAfter = Never
+	default:
+		d.RetryAfter = micros(q.waitCounts(c, elapsed, cost))
+	}
+	free = max(0, free)
+	d.Remaining = free
+	d.NextAfter, d.ResetAfter = 0, 0
+	if free < q.capacity {
+		d.NextAfter = micros(q.waitCounts(c, elapsed, free+1))
+		switch {
+		case c.level == 0:
+			d.ResetAfter = micros(q.faded(c.prev, 0) - elapsed)
+		case q.fades:
+			d.ResetAfter = micros(q.window - elapsed + q.faded(c.level, 0))
+		default:
+			d.ResetAfter = micros(q.window - elapsed)
+		}
+	}
+	return allowed && cost > 0
+}
+
+// waitCounts is how long a cost does not fit that does not fit now.
+func (q *Quota) waitCounts(c *counts, elapsed, cost int64) int64 {
+	if room := q.capacity - c.level - cost; room >= 0 {
+		return q.faded(c.prev, room) - elapsed
+	}
+	if !q.fades {
+		return q.window - elapsed
+	}
+	return q.window - elapsed + q.faded(c.level, q.capacity-cost)
+}
