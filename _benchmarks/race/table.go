@@ -1,0 +1,126 @@
+package race
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// WriteTables writes a table in Markdown for each case, those who decide most at the top.
+// The last column compares decisions per second with baseline's, if it ran.
+func (r *Results) WriteTables(w io.Writer, baseline string) {
+	for _, c := range r.cases {
+		fmt.Fprintf(w, "\n### %v\n\n", c)
+		header := []string{"contestant"}
+		for _, m := range r.metrics {
+			header = append(header, string(m))
+		}
+		header = append(header, "× "+baseline)
+		var rows [][]string
+		for _, name := range r.ranking(c) {
+			row := []string{name}
+			for _, m := range r.metrics {
+				figure, _ := r.Figure(name, c, m)
+				row = append(row, number(figure))
+			}
+			compared := ""
+			if ratio, ok := r.Ratio(name, baseline, c, PerSecond); ok {
+				compared = fmt.Sprintf("%.2f", ratio.Value)
+			}
+			rows = append(rows, append(row, compared))
+		}
+		writeTable(w, header, rows)
+	}
+	r.writeComplaints(w)
+}
+
+// ranking is who ran in a case, by decisions per second.
+func (r *Results) ranking(c Case) []string {
+	var names []string
+	speed := map[string]float64{}
+	for _, contestant := range r.contestants {
+		if figure, ran := r.Figure(contestant.Name, c, PerSecond); ran {
+			names = append(names, contestant.Name)
+			speed[contestant.Name] = figure
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(speed[b], speed[a]) })
+	return names
+}
+
+func (r *Results) writeComplaints(w io.Writer) {
+	if len(r.complaints) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n### The first error of each that had any\n\n")
+	for _, contestant := range r.contestants {
+		if err := r.Complaint(contestant.Name); err != nil {
+			fmt.Fprintf(w, "- %s: %v\n", contestant.Name, err)
+		}
+	}
+}
+
+// WriteGoals writes what came of goals, as a table in Markdown. Behind each ratio are the
+// lowest and the highest of a single round.
+func (r *Results) WriteGoals(w io.Writer, goals []Goal) {
+	var rows [][]string
+	for _, g := range goals {
+		reached, holds, measured := g.reached(r)
+		verdict := "missed"
+		switch {
+		case !measured:
+			reached, verdict = "", "not measured"
+		case holds:
+			verdict = "yes"
+		}
+		rows = append(rows, []string{g.String(), g.Bound.String(), reached, verdict})
+	}
+	fmt.Fprintln(w)
+	writeTable(w, []string{"goal", "target", "reached", ""}, rows)
+}
+
+// number is a figure as readers want it: three digits, or all those before the point.
+func number(f float64) string {
+	switch {
+	case f == float64(int64(f)) || f >= 100:
+		return thousands(fmt.Sprintf("%.0f", f))
+	case f >= 10:
+		return fmt.Sprintf("%.1f", f)
+	}
+	return fmt.Sprintf("%.2f", f)
+}
+
+// writeTable aligns the columns, for those who read the source.
+func writeTable(w io.Writer, header []string, rows [][]string) {
+	width := make([]int, len(header))
+	for _, row := range append([][]string{header}, rows...) {
+		for i, cell := range row {
+			width[i] = max(width[i], len([]rune(cell)))
+		}
+	}
+	line := func(row []string) {
+		for i, cell := range row {
+			pad := strings.Repeat(" ", width[i]-len([]rune(cell)))
+			if i == 0 {
+				fmt.Fprintf(w, "| %s%s |", cell, pad)
+			} else {
+				fmt.Fprintf(w, " %s%s |", pad, cell)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	line(header)
+	for i := range header {
+		if i == 0 {
+			fmt.Fprintf(w, "| %s |", strings.Repeat("-", width[i]))
+		} else {
+			fmt.Fprintf(w, " %s: |", strings.Repeat("-", max(width[i]-1, 1)))
+		}
+	}
+	fmt.Fprintln(w)
+	for _, row := range rows {
+		line(row)
+	}
+}

@@ -1,0 +1,188 @@
+// Command redisrace lets rate limiters that count in Redis run against each other: Weir,
+// other libraries for Go, and floors that no limiter on the same client can get under. It
+// starts a redis-server of its own. The figures go to standard output, in Markdown.
+//
+//	go -C _benchmarks run ./redisrace
+//	go -C _benchmarks run ./redisrace -quick -only weir,redis_rate
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weirgo/weir/benchmarks/race"
+)
+
+type settings struct {
+	rounds     int
+	slice      time.Duration
+	goroutines []int
+	keys       []int
+	only       []string
+	pool       int
+	json       string
+}
+
+func main() {
+	s, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "redisrace:", err)
+		os.Exit(2)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, s, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "redisrace:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (settings, error) {
+	s := settings{goroutines: []int{1, 8, 64, 256}, keys: []int{10_000, 1}}
+	flags := flag.NewFlagSet("redisrace", flag.ExitOnError)
+	flags.IntVar(&s.rounds, "rounds", 7, "how many times every contestant runs in every case")
+	flags.DurationVar(&s.slice, "slice", 300*time.Millisecond, "how long it runs each time")
+	flags.Func("goroutines", "how many call at once, a `list` (default 1,8,64,256)", numbers(&s.goroutines))
+	flags.Func("keys", "about how many keys, a `list` (default 10000,1)", numbers(&s.keys))
+	flags.Func("only", "the `names` of those to run (default all)", func(list string) error {
+		for name := range strings.SplitSeq(list, ",") {
+			s.only = append(s.only, strings.TrimSpace(name))
+		}
+		return nil
+	})
+	flags.IntVar(&s.pool, "pool", 64, "connections of each client of go-redis")
+	flags.StringVar(&s.json, "json", "", "also write the figures of each round to this `file`")
+	quick := flags.Bool("quick", false, "one round of short slices, for a look; other flags are above it")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if *quick {
+		given := map[string]bool{}
+		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		if !given["rounds"] {
+			s.rounds = 1
+		}
+		if !given["slice"] {
+			s.slice = 100 * time.Millisecond
+		}
+	}
+	if s.rounds < 1 || s.slice <= 0 || s.pool < 1 {
+		return s, fmt.Errorf("-rounds, -slice and -pool must be above 0")
+	}
+	if flags.NArg() > 0 {
+		return s, fmt.Errorf("%q is no flag", flags.Arg(0))
+	}
+	return s, nil
+}
+
+// numbers reads a list of positive numbers.
+func numbers(into *[]int) func(string) error {
+	return func(list string) error {
+		*into = nil
+		for text := range strings.SplitSeq(list, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(text))
+			if err != nil || n < 1 {
+				return fmt.Errorf("%q is no positive number", text)
+			}
+			*into = append(*into, n)
+		}
+		return nil
+	}
+}
+
+func run(ctx context.Context, s settings, out io.Writer) error {
+	addr, stop, err := startServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	course := newCourse(addr, s.pool, slices.Max(s.keys))
+	defer course.close()
+	contestants, err := course.contestants(ctx, s.only)
+	if err != nil {
+		return err
+	}
+	plan := &race.Plan{
+		Contestants: contestants,
+		Rounds:      s.rounds,
+		Slice:       s.slice,
+		Meters:      []race.Meter{race.ClientCPU, course.cpu()},
+		Reset:       course.reset,
+		Progress:    func(done, of int, what string) { fmt.Fprintf(os.Stderr, "\r\033[K%d/%d %s", done, of, what) },
+	}
+	for _, keys := range s.keys {
+		for _, goroutines := range s.goroutines {
+			plan.Cases = append(plan.Cases, race.Case{Goroutines: goroutines, Keys: keys})
+		}
+	}
+	server, err := course.version(ctx)
+	if err != nil {
+		return err
+	}
+	results, err := plan.Run(ctx)
+	fmt.Fprint(os.Stderr, "\r\033[K")
+	if err != nil {
+		return err
+	}
+	report(out, plan, results, server, s)
+	if s.json == "" {
+		return nil
+	}
+	return writeJSON(s.json, results, server, s)
+}
+
+func report(w io.Writer, plan *race.Plan, results *race.Results, server string, s settings) {
+	fmt.Fprintf(w, "# Limiters that count in Redis\n\n")
+	fmt.Fprintf(w, "- %s on %s/%s, GOMAXPROCS %d; Redis %s on the same machine, over loopback\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), server)
+	fmt.Fprintf(w, "- medians over %d rounds of %v; ratios are medians of each round's; errors and refusals are sums\n", s.rounds, s.slice)
+	fmt.Fprintf(w, "- go-redis with PoolSize %d and defaults otherwise; rueidis with its defaults\n", s.pool)
+	fmt.Fprintf(w, "- %s\n", strings.Join(versions(), ", "))
+	fmt.Fprintf(w, "- client CPU includes the loop that calls, the same for all; Redis CPU is its main thread's\n\n")
+	for _, c := range plan.Contestants {
+		fmt.Fprintf(w, "- **%s**: %s\n", c.Name, c.About)
+	}
+	results.WriteTables(w, redisRate)
+	fmt.Fprintf(w, "\n### Goals\n\nIn parentheses: the lowest and the highest ratio of a single round.\n")
+	results.WriteGoals(w, goals(slices.Max(s.keys)))
+}
+
+// versions are of the libraries that run.
+func versions() []string {
+	var versions []string
+	info, _ := debug.ReadBuildInfo()
+	for _, m := range info.Deps {
+		for _, name := range []string{"go-redis", "redis_rate", "ulule/limiter", "throttled", "httprate", "rueidis"} {
+			if strings.Contains(m.Path, name) {
+				versions = append(versions, strings.TrimPrefix(m.Path, "github.com/")+" "+m.Version)
+				break
+			}
+		}
+	}
+	return versions
+}
+
+func writeJSON(file string, results *race.Results, server string, s settings) error {
+	text, err := json.MarshalIndent(map[string]any{
+		"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "gomaxprocs": runtime.GOMAXPROCS(0),
+		"redis": server, "modules": versions(),
+		"rounds": s.rounds, "slice": s.slice.String(), "pool": s.pool,
+		"results": results,
+	}, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
