@@ -1,11 +1,11 @@
--- The twin of fixedwindow.go. q[1] and q[2] are capacity and window.
+-- The twin of fixedwindow.go.
 return {
-  compile = function(q)
-    q.capacity, q.window = q[1], q[2]
+  compile = function(capacity, window)
+    return {algorithm = false, bytes = false, capacity = capacity, window = window}
   end,
 
   advance = function(q, s, t)
-    if div(t, q.window) ~= div(s.last, q.window) then
+    if t - t % q.window > s.last then
       s.level = 0
     end
     s.last = t
@@ -22,6 +22,6 @@ return {
   end,
 
   look = function(q, s)
-    return q.capacity - s.level, q.window - fmod(s.last, q.window)
+    return q.capacity - s.level, q.window - s.last % q.window
   end,
 }

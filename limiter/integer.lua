@@ -1,5 +1,4 @@
--- Go's integer division for what is not negative. Lua's own would round: a/b is a
--- double, and so is what its % is made of.
-local fmod = math.fmod
-local function div(a, b) return (a - fmod(a, b)) / b end
+-- Integer division of what is not negative and below 2^53. There a/b, a double, is never
+-- rounded up to a whole number, so that Lua's % is exact, and with it these.
+local function div(a, b) return (a - a % b) / b end
 local function divUp(a, b) return div(a + b - 1, b) end

@@ -1,4 +1,4 @@
--- The twin of slidinglog.go. q[1] and q[2] are capacity and window.
+-- The twin of slidinglog.go.
 --
 -- The level is how many events there are. The first s.kept of them are stored, and
 -- event(s, i) is the time of the one at i, from 0; those after them happened at s.last.
@@ -13,8 +13,8 @@ end
 return {
   isLog = true,
 
-  compile = function(q)
-    q.capacity, q.window = q[1], q[2]
+  compile = function(capacity, window)
+    return {algorithm = false, bytes = false, capacity = capacity, window = window}
   end,
 
   advance = function(q, s, t)

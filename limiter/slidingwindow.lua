@@ -1,11 +1,11 @@
--- The twin of slidingwindow.go. q[1], q[2], q[3] are capacity, window and step.
+-- The twin of slidingwindow.go.
 
 -- How much of the previous window still counts, in whole units.
 local function share(q, s)
   if s.prev == 0 then
     return 0
   end
-  return div(s.prev * (q.steps - div(fmod(s.last, q.window), q.step)), q.steps)
+  return div(s.prev * (q.steps - div(s.last % q.window, q.step)), q.steps)
 end
 
 -- How far into a window nothing is left of a previous count.
@@ -17,13 +17,15 @@ local function faded(q, prev)
 end
 
 return {
-  compile = function(q)
-    q.capacity, q.window, q.step = q[1], q[2], q[3]
-    q.steps = divUp(q.window, q.step)
+  compile = function(capacity, window, step)
+    return {
+      algorithm = false, bytes = false, capacity = capacity,
+      window = window, step = step, steps = divUp(window, step),
+    }
   end,
 
   advance = function(q, s, t)
-    local age = t - s.last + fmod(s.last, q.window)
+    local age = t - s.last + s.last % q.window
     if age >= 2 * q.window then
       s.prev = 0
       s.level = 0
@@ -48,7 +50,7 @@ return {
 
   look = function(q, s)
     local remaining = math.max(0, q.capacity - s.level - share(q, s))
-    local elapsed = fmod(s.last, q.window)
+    local elapsed = s.last % q.window
     if s.level > 0 then
       return remaining, q.window - elapsed + faded(q, s.level)
     end

@@ -1,22 +1,26 @@
--- The twin of tokenbucket.go. q[1], q[2], q[3] are capacity, unit and refill.
+-- The twin of tokenbucket.go.
 return {
-  compile = function(q)
-    q.capacity, q.unit, q.refill = q[1], q[2], q[3]
-    q.drain = divUp(q.capacity * q.unit, q.refill)
+  compile = function(capacity, unit, refill)
+    return {
+      algorithm = false, bytes = false, capacity = capacity,
+      unit = unit, refill = refill, full = capacity * unit,
+      drain = divUp(capacity * unit, refill),
+    }
   end,
 
   advance = function(q, s, t)
-    if t - s.last >= q.drain then
-      s.level = 0
-    else
-      s.level = math.max(0, s.level - (t - s.last) * q.refill)
+    local passed = t - s.last
+    local level = s.level - passed * q.refill
+    if passed >= q.drain or level < 0 then
+      level = 0
     end
+    s.level = level
     s.last = t
   end,
 
   take = function(q, s, cost)
     local level = s.level + cost * q.unit
-    if level <= q.capacity * q.unit then
+    if level <= q.full then
       return level
     end
   end,

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirgo/weir/benchmarks/race"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/redisstore"
@@ -70,7 +72,8 @@ func openOwnScript(ctx context.Context, c *course) (func() race.Call, error) {
 		return nil, err
 	}
 	var sent []any
-	recorded := c.client()
+	recorded := redis.NewClient(&redis.Options{Addr: c.addr, ContextTimeoutEnabled: true}) // or weir's copy has no hooks
+	c.closeLater(recorded.Close)
 	recorded.AddHook(recorder{func(args []any) error {
 		if args[0] == "evalsha" {
 			sent = append([]any(nil), args...)

@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,44 +17,60 @@ type carrier struct {
 	// split is set where a script reaches only keys of one tag: in a Cluster or a Ring.
 	split bool
 
-	batches atomic.Uint64
+	batches *atomic.Uint64
 
 	// testClock is the server's time in tests that move it.
 	testClock func() []any
 }
 
-// carry runs a batch and delivers the answers.
-func (c *carrier) carry(ctx context.Context, batch []*group) {
+// within is the carrier with that deadline on round trips, and whether its client keeps
+// it. A client for one server can be made to. Its copy has its connections, and not its
+// hooks, so it is used only where it has to be.
+func (c *carrier) within(timeout time.Duration) (*carrier, bool) {
+	client, ok := c.client.(*redis.Client)
+	if !ok {
+		return c, false
+	}
+	other := *c
+	if !client.Options().ContextTimeoutEnabled {
+		client = client.WithTimeout(timeout)
+		client.Options().ContextTimeoutEnabled = true
+		other.client = client
+	}
+	return &other, true
+}
+
+// carry is a carry of a [lane].
+func (c *carrier) carry(ctx context.Context, batch []*group, landed func()) {
 	c.batches.Add(1)
-	requests := []request{{groups: batch}}
+	requests := []*request{{groups: batch}}
 	if c.split {
 		requests = splitByTag(batch)
 	}
-	for i := range requests {
-		requests[i].encode()
+	for _, r := range requests {
+		r.encode()
 	}
-	for len(requests) > 0 {
-		c.send(ctx, requests)
-		var again []request
-		for i := range requests {
-			r := &requests[i]
-			reply, err := r.cmd.Text()
-			if err != nil && r.amend(err) {
-				again = append(again, *r)
-			} else {
-				r.deliver(reply, err)
-			}
-		}
-		requests = again
+	for rest := slices.Clone(requests); len(rest) > 0; {
+		c.send(ctx, rest)
+		rest = slices.DeleteFunc(rest, func(r *request) bool {
+			_, err := r.cmd.result()
+			return err == nil || !r.amend(err)
+		})
+	}
+	landed()
+	for _, r := range requests {
+		r.deliver(r.cmd.result())
 	}
 }
 
 // send brings requests to Redis, in one round trip for each server.
-func (c *carrier) send(ctx context.Context, requests []request) {
-	for i := range requests {
-		r := &requests[i]
-		args := r.args
-		if script := c.scripts.of(r.algorithms); r.withSource {
+func (c *carrier) send(ctx context.Context, requests []*request) {
+	for _, r := range requests {
+		args, script := r.args, c.scripts.of
+		if r.single {
+			script = c.scripts.single
+		}
+		if script := script(r.algorithms); r.withSource {
 			args[0], args[1] = "eval", script.source
 		} else {
 			args[0], args[1] = "evalsha", script.hash
@@ -60,27 +78,62 @@ func (c *carrier) send(ctx context.Context, requests []request) {
 		if c.testClock != nil {
 			args = append(args[:len(args):len(args)], c.testClock()...)
 		}
-		r.cmd = redis.NewCmd(ctx, args...)
+		r.cmd = command{Cmd: redis.NewCmd(ctx, args...)}
 	}
+	// A command has its error, here and below.
 	if len(requests) == 1 {
-		_ = c.client.Process(ctx, requests[0].cmd) // the command has its error, here and below
+		_ = c.client.Process(ctx, requests[0].cmd.Cmd)
 		return
 	}
 	pipeline := c.client.Pipeline()
-	for i := range requests {
-		_ = pipeline.Process(ctx, requests[i].cmd)
+	for _, r := range requests {
+		if r.alone {
+			_ = c.client.Process(ctx, r.cmd.Cmd)
+		} else {
+			_ = pipeline.Process(ctx, &r.cmd)
+		}
 	}
 	_, _ = pipeline.Exec(ctx)
 }
 
-// amend changes r so that it succeeds where Redis did not run it for want of source, and
-// reports whether it could.
+// A command is one of several that go out together. A Cluster asks for a script to be
+// tried again while of its keys' slot some are on one node and some on another. go-redis
+// then repeats all that went to the node, if it was the first, though others have been
+// run; or none. So it does not get to know, and the script is tried again alone.
+type command struct {
+	*redis.Cmd
+	again error
+}
+
+// SetErr is called with every answer.
+func (c *command) SetErr(err error) {
+	c.again = nil
+	if err != nil && isTryAgain(err) {
+		c.again, err = err, nil
+	}
+	c.Cmd.SetErr(err)
+}
+
+func (c *command) result() (string, error) {
+	if c.again != nil {
+		return "", c.again
+	}
+	return c.Text()
+}
+
+// amend changes r so that it succeeds where Redis did not run it for want of source, or of
+// some of its keys, and reports whether it could.
 func (r *request) amend(err error) bool {
 	switch {
 	case isUnknown(err) && !r.withSource:
 		r.withSource = true
+	case isIncomplete(err) && r.single:
+		r.single, r.withSource = false, false
+		r.encodeBatch()
 	case isIncomplete(err) && r.algorithms != every:
 		r.algorithms, r.withSource = every, false
+	case isTryAgain(err) && !r.alone:
+		r.alone = true
 	default:
 		return false
 	}
@@ -88,15 +141,15 @@ func (r *request) amend(err error) bool {
 }
 
 // splitByTag makes a request for each tag.
-func splitByTag(batch []*group) []request {
+func splitByTag(batch []*group) []*request {
 	index := make(map[[tagSize]byte]int, len(batch))
-	var requests []request
+	var requests []*request
 	for _, g := range batch {
 		i, ok := index[g.tag]
 		if !ok {
 			i = len(requests)
 			index[g.tag] = i
-			requests = append(requests, request{})
+			requests = append(requests, &request{})
 		}
 		requests[i].groups = append(requests[i].groups, g)
 	}

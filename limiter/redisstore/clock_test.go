@@ -32,20 +32,29 @@ func (c *serverClock) args() []any {
 // Redis's own clock.
 func onClock(t testing.TB, clock *serverClock, client redis.UniversalClient, o Options) *store {
 	t.Helper()
-	script := decideLua
-	for from, to := range map[string]string{
-		"redis.call('TIME')":      "{ARGV[2], ARGV[3]}",
-		"'PEXPIRE', s.key, life)": "'PEXPIRE', s.key, life + 3600000)",
-		"s.prev), 'PX', life)":    "s.prev), 'PX', life + 3600000)",
-	} {
-		require.Equal(t, 1, strings.Count(script, from), from)
-		script = strings.Replace(script, from, to, 1)
-	}
 	s := newStore(client, o)
-	s.carrier.scripts = &scripts{decide: script}
+	s.carrier.scripts = newScripts(
+		patch(t, decideLua,
+			"redis.call('TIME')", "{ARGV[2], ARGV[3]}",
+			"'PEXPIRE', s.key, life)", "'PEXPIRE', s.key, life + 3600000)",
+			"s.prev), 'PX', life)", "s.prev), 'PX', life + 3600000)"),
+		patch(t, oneLua,
+			"redis.call('TIME')", "{ARGV[3], ARGV[4]}",
+			"divUp(reset + s.last - now, 1000) + 1)", "divUp(reset + s.last - now, 1000) + 3600000)"),
+	)
 	s.carrier.testClock = clock.args
 	if s.refusals != nil {
 		s.refusals.clock = func() time.Duration { return time.Duration(clock.micros.Load()) * time.Microsecond }
 	}
 	return s.Within(10 * time.Second).(*store)
+}
+
+// patch is a script with words in place of others, each of which it has once.
+func patch(t testing.TB, script string, words ...string) string {
+	t.Helper()
+	for i := 0; i < len(words); i += 2 {
+		require.Equal(t, 1, strings.Count(script, words[i]), words[i])
+		script = strings.Replace(script, words[i], words[i+1], 1)
+	}
+	return script
 }

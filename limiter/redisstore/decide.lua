@@ -1,54 +1,35 @@
 -- Decides on a batch: every group in turn, each taken entirely or not at all, at one
 -- time, the server's. ARGV[1] is what request.go encodes; the answer is what answer.go
--- reads. What is above this line is limiter.Lua: the algorithms, and whether all of
--- them are here.
+-- reads. What is above this line is limiter.Lua, the algorithms; whether all of them are
+-- here; and, where logs are, log.lua.
 --
--- A key's value is the quota it was written under, 25 bytes, and its state, 24. Behind
--- that a log has a ring of times, eight bytes each, whose oldest is in the slot prev.
+-- A key's value is the quota it was written under, 25 bytes, and its state, 24.
+--
+-- Most of what a short script costs is functions and tables that it makes anew each time.
+-- So there are few functions, and tables begin with all their fields.
 local pack, read, sub, rep = struct.pack, struct.unpack, string.sub, string.rep
-local quotaSize, headSize = 25, 49
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local states = {}
 
--- All values at once, which is cheaper, unless some may be logs, which are long.
-local values
-if not algorithms[SLIDING_LOG] then
-  values = redis.call('MGET', unpack(KEYS))
-end
-
--- The first headSize bytes of KEYS[i], or of what somebody else has put there.
-local function valueOf(i)
-  if values then
-    return values[i] or ''
-  end
-  local value = redis.pcall('GETRANGE', KEYS[i], '0', '48')
-  if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
-    error(value.err) -- not to be taken for a key that nobody has used
-  end
-  return value
-end
-
-local function readQuota(bytes)
-  local q = {}
-  local kind
-  kind, q[1], q[2], q[3] = read('<Bddd', bytes)
+local request = ARGV[1]
+local quotaCount, groupCount, chargeCount, at = read('<HHH', request)
+local quotas = {false}
+for i = 1, quotaCount do
+  local kind, a, b, c = read('<Bddd', request, at)
+  local q = algorithms[kind].compile(a, b, c)
   q.algorithm = algorithms[kind]
-  if q.algorithm then
-    q.bytes = bytes
-    q.algorithm.compile(q)
-    return q
-  end
+  q.bytes = sub(request, at, at + 24)
+  quotas[i] = q
+  at = at + 25
 end
+-- Many numbers at once, which is cheaper; the last of them is where the next begin.
+local groups = {read('<' .. rep('BB', groupCount), request, at)}
+local charges = {read('<' .. rep('HHd', chargeCount), request, groups[#groups])}
 
--- The time of a log's stored event i, from 0. The algorithms above call it.
-function event(s, i)
-  local at = headSize + 8 * fmod(s.head + i, s.slots)
-  local bytes = redis.call('GETRANGE', s.key, at, at + 7)
-  if #bytes < 8 then
-    return 0 -- somebody has cut it off
-  end
-  return (read('<d', bytes))
+-- All values at once too, unless some may be logs, which are long.
+local values
+if not saveLog then
+  values = redis.call('MGET', unpack(KEYS))
 end
 
 -- Makes s a state under q that knows of no event.
@@ -56,162 +37,113 @@ local function clear(s, q)
   s.quota, s.level, s.prev = q, 0, 0
   if q.algorithm.isLog then
     s.kept, s.dropped, s.head, s.slots = 0, 0, 0, q.capacity
+  else
+    s.kept = nil
   end
 end
 
--- What the state says under another quota: what was used stays used.
-local function convert(s, q)
-  local before = s.quota
-  local remaining = before.algorithm.look(before, s)
-  local used = math.min(before.capacity - remaining, q.capacity)
-  clear(s, q)
-  s.rewritten = true
-  if used > 0 then
-    s.level = q.algorithm.take(q, s, used)
-  end
-end
-
--- The state of KEYS[i] at the present, which is never before its own past. A value that
--- is none of ours is as good as none.
-local function load(i, q)
-  local value = valueOf(i)
-  local s = { -- with all its fields at once, which is when a table is cheap
-    key = KEYS[i], quota = q, last = now, level = 0, prev = 0,
-    stored = value ~= '', rewritten = false, changed = false,
-  }
-  states[i] = s
-  clear(s, q)
-  if not s.stored then
-    return s
-  end
-  local written
-  if type(value) == 'string' and #value >= headSize then
-    local bytes = sub(value, 1, quotaSize)
-    written = q
-    if bytes ~= q.bytes then
-      written = readQuota(bytes)
-      if not written and not complete then
-        error('WEIRINCOMPLETE')
-      end
-    end
-  end
-  if not written then
-    s.rewritten = true
-    return s
-  end
-  clear(s, written)
-  s.last, s.level, s.prev = read('<ddd', value, quotaSize + 1)
-  if written.algorithm.isLog then
-    s.kept, s.head = s.level, s.prev
-  end
-  written.algorithm.advance(written, s, math.max(now, s.last))
-  return s
-end
-
--- That state under q. Who only looks through another limit gets a copy.
-local function stateOf(i, q, looks)
-  local s = states[i] or load(i, q)
-  if s.quota.bytes ~= q.bytes then
-    if looks then
-      local original = s
-      s = {}
-      for name, value in pairs(original) do
-        s[name] = value
-      end
-    end
-    convert(s, q)
-  end
-  return s
-end
-
-local function saveLog(s)
-  local first = fmod(s.head + s.dropped, s.slots)
-  if s.rewritten then
-    redis.call('DEL', s.key)
-    first = 0
-  end
-  redis.call('SETRANGE', s.key, '0', s.quota.bytes .. pack('<ddd', s.last, s.level, first))
-  local slot = fmod(first + s.kept, s.slots)
-  local more = s.level - s.kept
-  while more > 0 do -- once, or twice where the ring ends
-    local n = math.min(more, s.slots - slot)
-    redis.call('SETRANGE', s.key, headSize + 8 * slot, rep(pack('<d', s.last), n))
-    more = more - n
-    slot = 0
-  end
-end
-
--- Whether all units are free, and else after how many microseconds they are.
+-- Whether all units of s are free, and after how many microseconds they are.
 local function isFree(s)
   local _, reset = s.quota.algorithm.look(s.quota, s)
   return s.level == 0 and s.prev == 0 or reset <= 0, reset
 end
 
--- Value and expiry go together: a key lives until all its units are free again.
-local function save(s)
-  local q = s.quota
-  local free, reset = isFree(s)
-  -- One more, as Redis counts from when the script began, in whole milliseconds, which may
-  -- be before now.
-  local life = divUp(math.max(0, reset) + s.last - now, 1000) + 1
-  if free then
-    if s.stored then
-      redis.call('DEL', s.key)
-    end
-  elseif q.algorithm.isLog then
-    saveLog(s)
-    redis.call('PEXPIRE', s.key, life)
-  else
-    redis.call('SET', s.key, q.bytes .. pack('<ddd', s.last, s.level, s.prev), 'PX', life)
-  end
-end
-
-local request = ARGV[1]
-local quotaCount, groupCount, chargeCount, at = read('<HHH', request)
-local quotas = {}
-for i = 1, quotaCount do
-  quotas[i] = readQuota(sub(request, at, at + quotaSize - 1))
-  at = at + quotaSize
-end
--- Many numbers at once, which is cheaper; the last of them is where the next begin.
-local groups = {read('<' .. rep('BB', groupCount), request, at)}
-local charges = {read('<' .. rep('HHd', chargeCount), request, groups[#groups])}
-
-local answers, answered, format = {now}, 1, {'<d'}
-local function answer(s, allowed, cost)
-  local a = s.quota.algorithm
-  answers[answered + 1] = allowed
-  answers[answered + 2] = s.last
-  answers[answered + 3] = s.level
-  if a.isLog then
-    answers[answered + 4], answers[answered + 5], answers[answered + 6] = a.times(s.quota, s, cost)
-    answered = answered + 6
-    format[#format + 1] = 'Bddddd'
-  else
-    answers[answered + 4] = s.prev
-    answered = answered + 4
-    format[#format + 1] = 'Bddd'
-  end
-end
-
 local TAKE, GIVE_BACK, RESET = 0, 1, 2
-local group, costs, levels = {}, {}, {}
-local nextCharge = 1
+local states = {false}
+local group, levels = {false}, {false}
+local answers, answered = {now, 0, 0, 0, 0}, 1
+local format = {'<d', ''}
+local nextCharge, nextFormat = 1, 2
 for g = 1, groupCount do
   local op, size = groups[2 * g - 1], groups[2 * g]
+  local firstCharge = nextCharge
   local all = true
   for i = 1, size do
-    local q, cost = quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
-    local s = stateOf(charges[nextCharge], q, cost == 0 and op ~= RESET)
+    local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
     nextCharge = nextCharge + 3
+
+    -- The state of the key at the present, which is never before its own past. A value
+    -- that is none of ours is as good as none.
+    local s = states[key]
+    if not s then
+      local value
+      if values then
+        value = values[key]
+      else
+        value = redis.pcall('GETRANGE', KEYS[key], '0', '48')
+        if type(value) == 'table' then
+          if not string.find(value.err, 'WRONGTYPE', 1, true) then
+            error(value.err) -- not to be taken for a key that nobody has used
+          end
+          value = 'something else'
+        elseif value == '' then
+          value = false
+        end
+      end
+      s = {
+        key = KEYS[key], quota = q, last = now, level = 0, prev = 0,
+        stored = value and true, rewritten = false, changed = false,
+      }
+      states[key] = s
+      if q.algorithm.isLog then
+        clear(s, q)
+      end
+      if value then
+        local bytes = sub(value, 1, 25)
+        local written = q
+        if #value < 49 then
+          written = nil
+        elseif bytes ~= q.bytes then
+          local kind, a, b, c = read('<Bddd', bytes)
+          written = algorithms[kind] and algorithms[kind].compile(a, b, c)
+          if written then
+            written.algorithm = algorithms[kind]
+            written.bytes = bytes
+          elseif not complete then
+            error('WEIRINCOMPLETE')
+          end
+        end
+        if written then
+          if written ~= q then
+            clear(s, written)
+          end
+          s.last, s.level, s.prev = read('<ddd', value, 26)
+          if written.algorithm.isLog then
+            s.kept, s.head = s.level, s.prev
+          end
+          written.algorithm.advance(written, s, math.max(now, s.last))
+        else
+          s.rewritten = true
+        end
+      end
+    end
+
+    -- Under another quota, what was used stays used. Who only looks through it gets a
+    -- copy.
+    local before = s.quota
+    if before ~= q and before.bytes ~= q.bytes then
+      if cost == 0 and op ~= RESET then
+        local copy = {}
+        for name, value in pairs(s) do
+          copy[name] = value
+        end
+        s = copy
+      end
+      local used = math.min(before.capacity - before.algorithm.look(before, s), q.capacity)
+      clear(s, q)
+      s.rewritten = true
+      if used > 0 then
+        s.level = q.algorithm.take(q, s, used)
+      end
+    end
+
     group[i] = s
-    costs[i] = cost
-    levels[i] = nil
+    levels[i] = false
     if op == TAKE then
       local level = s.level
       if cost > 0 then
         -- A state of another limit is replaced even if a refusal follows, whose
-        -- RetryAfter goes by the new one. A look leaves it alone.
+        -- RetryAfter goes by the new one.
         s.changed = s.changed or s.rewritten
         level = cost <= q.capacity and q.algorithm.take(q, s, cost)
       end
@@ -229,24 +161,49 @@ for g = 1, groupCount do
       end
     end
   end
+
   for i = 1, size do
     local s = group[i]
-    if op == TAKE and all and costs[i] > 0 then
-      s.level = levels[i]
+    local level = levels[i]
+    local cost = charges[firstCharge + 3 * i - 1]
+    if op == TAKE and all and cost > 0 then
+      s.level = level
       s.changed = true
     end
-    answer(s, levels[i] and 1 or 0, costs[i])
+    answers[answered + 1] = level and 1 or 0
+    answers[answered + 2] = s.last
+    answers[answered + 3] = s.level
+    if s.kept then
+      answers[answered + 4], answers[answered + 5], answers[answered + 6] =
+        s.quota.algorithm.times(s.quota, s, cost)
+      answered = answered + 6
+      format[nextFormat] = 'Bddddd'
+    else
+      answers[answered + 4] = s.prev
+      answered = answered + 4
+      format[nextFormat] = 'Bddd'
+    end
+    nextFormat = nextFormat + 1
   end
 end
 
+-- Value and expiry go together: a key lives until all its units are free again. One
+-- millisecond is added, as Redis counts from when the script began, which may be before now.
 for i = 1, #KEYS do
   local s = states[i]
-  if s.changed then
-    save(s)
-  elseif s.stored and redis.call('PTTL', s.key) == -1 then
-    -- Somebody has taken its expiry away.
-    s.changed = true
-    save(s)
+  if s.changed or s.stored and redis.call('PTTL', s.key) == -1 then -- somebody took it away
+    local free, reset = isFree(s)
+    local life = divUp(reset + s.last - now, 1000) + 1
+    if free then
+      if s.stored then
+        redis.call('DEL', s.key)
+      end
+    elseif s.kept then
+      saveLog(s, s.quota.bytes)
+      redis.call('PEXPIRE', s.key, life)
+    else
+      redis.call('SET', s.key, s.quota.bytes .. pack('<ddd', s.last, s.level, s.prev), 'PX', life)
+    end
   end
 end
 return pack(table.concat(format), unpack(answers))

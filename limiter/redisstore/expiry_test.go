@@ -41,7 +41,7 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 		g.tag = s.keys.tag(c.Key)
 		g.add(s.keys.name(g.tag, c.Quota), c)
 	}
-	s.carrier.carry(context.Background(), []*group{g})
+	s.carrier.carry(context.Background(), []*group{g}, func() {})
 	<-g.done
 	require.NoError(t, g.err)
 	decisions, now = make([]limiter.Decision, len(charges)), g.answer.now
@@ -122,7 +122,9 @@ func TestAKeyLivesLongerByWhatTheClockIsBehind(t *testing.T) {
 	clock := newServerClock()
 	s := forgetful(client)
 	s.carrier.testClock = clock.args
-	s.carrier.scripts = &scripts{decide: strings.Replace(decideLua, "redis.call('TIME')", "{ARGV[2], ARGV[3]}", 1)}
+	s.carrier.scripts = newScripts(
+		patch(t, decideLua, "redis.call('TIME')", "{ARGV[2], ARGV[3]}"),
+		patch(t, oneLua, "redis.call('TIME')", "{ARGV[3], ARGV[4]}"))
 	for _, l := range samples {
 		q := quotaOf(t, l.Algorithm.String(), l)
 		ask(t, s, take, charge(q, "key", 3))

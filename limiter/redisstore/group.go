@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,18 +17,18 @@ const (
 	reset
 )
 
-// A group is charges that are decided together, and the caller who waits for them.
-//
-// Either the caller takes the answer or it leaves before there is one. Who comes second
-// to the state puts the group back into the pool.
+// A group is charges that are decided together, and the caller who waits for them. When
+// it is answered it is the caller's alone, who may reuse it. A caller who leaves before
+// that leaves it behind.
 type group struct {
 	op    op
 	items []item
 	tag   [tagSize]byte // of all the items, where a script can reach only one
+	since time.Time     // when the caller came
 
-	state atomic.Uint32
-	done  chan struct{} // gets a value when answered
-	timer *time.Timer
+	state  atomic.Uint32
+	done   chan struct{} // gets a value when a waiting group is answered, leads or has to leave
+	flight *flight       // that it leads
 
 	answer answer
 	err    error
@@ -42,17 +41,16 @@ type item struct {
 	cost  int64
 }
 
+// The states of a group. From waiting there is one step to another, by whoever comes
+// first; a leading group is answered in the end.
 const (
 	waiting uint32 = iota
+	leading
 	answered
 	left
 )
 
-var groups = sync.Pool{New: func() any {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return &group{done: make(chan struct{}, 1), timer: timer}
-}}
+var groups = sync.Pool{New: func() any { return &group{done: make(chan struct{}, 1)} }}
 
 func newGroup(op op) *group {
 	g := groups.Get().(*group)
@@ -61,7 +59,7 @@ func newGroup(op op) *group {
 	return g
 }
 
-// free is for the last one to know of g.
+// free is for the caller of a group that was answered.
 func (g *group) free() {
 	clear(g.items) // to keep no key alive
 	g.items, g.answer, g.err = g.items[:0], answer{}, nil
@@ -72,36 +70,16 @@ func (g *group) add(name string, c *limiter.Charge) {
 	g.items = append(g.items, item{name, c.Quota, c.Cost})
 }
 
-// await returns when g is answered. With false the caller has left, because its time was
-// up or its context ended, and must not touch g again.
-func (g *group) await(ctx context.Context, timeout time.Duration) bool {
-	g.timer.Reset(timeout)
-	select {
-	case <-g.done:
-		g.timer.Stop()
-		return true
-	case <-ctx.Done():
-		g.timer.Stop()
-	case <-g.timer.C:
-	}
-	if g.state.CompareAndSwap(waiting, left) {
-		return false
-	}
-	<-g.done // the answer came at the same moment
-	return true
-}
-
 // deliver gives g its answer, if somebody still waits for it.
 func (g *group) deliver(a answer, err error) {
 	if g.hasLeft() {
-		g.free()
 		return
 	}
 	g.answer, g.err = a, err
 	if g.state.CompareAndSwap(waiting, answered) {
 		g.done <- struct{}{}
 	} else {
-		g.free()
+		g.state.CompareAndSwap(leading, answered)
 	}
 }
 

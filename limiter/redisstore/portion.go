@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -37,8 +36,7 @@ func byKey(charges []limiter.Charge) []portion {
 
 // decideApart decides on charges that one script cannot reach together. Their portions go
 // out at the same time; if one is refused, or fails, what others took is given back.
-func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision, asked time.Duration) error {
-	until := time.Now().Add(s.timeout)
+func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision, asked asking) error {
 	portions := byKey(charges)
 	for i := range portions {
 		portions[i].group = s.send(take, portions[i].charges)
@@ -47,7 +45,7 @@ func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decis
 	var errs []error
 	for i := range portions {
 		p := &portions[i]
-		if err := s.receive(ctx, p.group, time.Until(until)); err != nil {
+		if err := s.receive(ctx, p.group); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -67,8 +65,7 @@ func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decis
 
 // undo gives back what portions took, and describes them as looks. It goes on when the
 // caller has left. What it cannot give back stays used, which admits nothing.
-func (s *store) undo(portions []portion, asked time.Duration) {
-	until := time.Now().Add(s.timeout)
+func (s *store) undo(portions []portion, asked asking) {
 	for i := range portions {
 		if p := &portions[i]; p.taken {
 			p.group = s.send(giveBack, p.charges)
@@ -79,7 +76,7 @@ func (s *store) undo(portions []portion, asked time.Duration) {
 		if !p.taken {
 			continue
 		}
-		if s.receive(context.Background(), p.group, time.Until(until)) != nil {
+		if s.receive(context.Background(), p.group) != nil {
 			continue
 		}
 		p.group.answer.look(p.charges, p.decisions)

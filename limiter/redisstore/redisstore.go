@@ -129,7 +129,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	}
 	s := &store{
 		keys:       newKeys(o.Prefix, o.Secret),
-		carrier:    &carrier{client: client, scripts: &scripts{decide: decideLua}},
+		carrier:    &carrier{client: client, scripts: newScripts(decideLua, oneLua), batches: &atomic.Uint64{}},
 		maxBatch:   o.MaxBatch,
 		lanes:      make([]*lane, 1),
 		remembered: &atomic.Uint64{},

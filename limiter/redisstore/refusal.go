@@ -16,11 +16,21 @@ import (
 // then, as it would be now, does not fit. Units that another process gives back or resets
 // are what it misses, and that is why it remembers for memorySpan only.
 type refusals struct {
-	seed   maphash.Seed
-	clock  func() time.Duration // monotonic
-	size   atomic.Int64         // keys
-	shards [64]refusalShard
+	seed    maphash.Seed
+	clock   func() time.Duration // monotonic
+	size    atomic.Int64         // keys
+	changes atomic.Uint64        // units given back, and resets
+	doubted atomic.Int64         // when Redis last gave no answer, on the clock
+	shards  [64]refusalShard
 }
+
+// An asking is when Redis was asked: at what time, and after how many changes.
+type asking struct {
+	at      time.Duration
+	changes uint64
+}
+
+func (m *refusals) asking() asking { return asking{m.clock(), m.changes.Load()} }
 
 const (
 	memorySpan    = time.Second
@@ -28,8 +38,9 @@ const (
 )
 
 type refusalShard struct {
-	mu    sync.Mutex
-	known map[refusalKey]sighting
+	mu      sync.Mutex
+	known   map[refusalKey]sighting
+	changed uint64 // by which of the changes, last
 }
 
 type refusalKey struct {
@@ -65,8 +76,12 @@ func (m *refusals) recall(c *limiter.Charge, now time.Duration) (sighting, bool)
 	shard.mu.Lock()
 	s, ok := shard.known[key]
 	shard.mu.Unlock()
-	return s, ok && now-s.heard < memorySpan && s.answers(c, now)
+	return s, ok && now-s.heard < memorySpan && int64(s.heard) > m.doubted.Load() && s.answers(c, now)
 }
+
+// doubt is for when Redis gives no answer. What was heard before is not used any more,
+// as it would pass for a sign of life, which package failover is waiting for.
+func (m *refusals) doubt() { m.doubted.Store(int64(m.clock())) }
 
 // answers tells whether s says enough about c. Of a log's times three are known, which
 // does for a cost of one until the oldest no longer counts.
@@ -108,16 +123,20 @@ func (m *refusals) decide(charges []limiter.Charge, decisions []limiter.Decision
 	return refused
 }
 
-// note remembers the answer to a group that was refused.
-func (m *refusals) note(charges []limiter.Charge, a answer, asked time.Duration) {
+// note remembers the answer to a group that was refused, unless it is of before a change.
+func (m *refusals) note(charges []limiter.Charge, a answer, asked asking) {
 	heard := m.clock()
 	records := a.records
 	for i := range charges {
 		c := &charges[i]
-		s := sighting{cost: c.Cost, now: a.now, asked: asked, heard: heard}
+		s := sighting{cost: c.Cost, now: a.now, asked: asked.at, heard: heard}
 		s.record, records = next(records, c.Quota)
 		shard, key := m.find(c)
 		shard.mu.Lock()
+		if asked.changes < shard.changed {
+			shard.mu.Unlock()
+			continue
+		}
 		if shard.known == nil {
 			shard.known = make(map[refusalKey]sighting)
 		}
@@ -134,14 +153,22 @@ func (m *refusals) note(charges []limiter.Charge, a answer, asked time.Duration)
 	}
 }
 
-// forget is for keys that this process has changed since they were seen.
+// forget is for keys of which this process has taken since they were seen.
 func (m *refusals) forget(charges []limiter.Charge) {
-	if m.size.Load() == 0 {
-		return
+	if m.size.Load() > 0 {
+		m.drop(charges, 0)
 	}
+}
+
+// revoke is for keys that this process has given units back to, or reset. What Redis said
+// of them before, and is still on its way, is not to be noted.
+func (m *refusals) revoke(charges []limiter.Charge) { m.drop(charges, m.changes.Add(1)) }
+
+func (m *refusals) drop(charges []limiter.Charge, change uint64) {
 	for i := range charges {
 		shard, key := m.find(&charges[i])
 		shard.mu.Lock()
+		shard.changed = max(shard.changed, change)
 		before := len(shard.known)
 		delete(shard.known, key)
 		m.size.Add(int64(len(shard.known) - before))

@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -19,15 +17,28 @@ import (
 type request struct {
 	groups     []*group
 	algorithms algorithms
+	single     bool  // for one.lua
 	withSource bool  // Redis has to be told the script
 	args       []any // the command, the script, the number of keys, keys, argument
-	cmd        *redis.Cmd
+	cmd        command
+	alone      bool // not in a pipeline
 }
 
 const firstKey = 3 // in args
 
 // encode makes the arguments of the groups, but for the command and the script.
 func (r *request) encode() {
+	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !isLog(g.items[0].quota) {
+		it := &g.items[0]
+		r.single = true
+		r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
+		r.args = []any{nil, nil, 1, it.name, appendQuota(nil, it.quota), costOf(it)}
+		return
+	}
+	r.encodeBatch()
+}
+
+func (r *request) encodeBatch() {
 	items := 0
 	for _, g := range r.groups {
 		items += len(g.items)
@@ -61,7 +72,7 @@ func (r *request) encode() {
 			}
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
-			charges = appendNumber(charges, min(it.cost, it.quota.Capacity()+1)) // more is as bad, and may be above 2^53
+			charges = appendNumber(charges, costOf(it))
 		}
 	}
 	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges))
@@ -69,16 +80,25 @@ func (r *request) encode() {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
 	}
 	for _, q := range quotas {
-		argument = append(argument, byte(q.Limit().Algorithm))
-		for _, n := range q.Numbers() {
-			argument = appendNumber(argument, n)
-		}
+		argument = appendQuota(argument, q)
 	}
 	r.args[2] = len(r.args) - firstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
 	r.args = append(r.args, argument)
 }
+
+// appendQuota writes q in 25 bytes, as it is stored too.
+func appendQuota(b []byte, q *limiter.Quota) []byte {
+	b = append(b, byte(q.Limit().Algorithm))
+	for _, n := range q.Numbers() {
+		b = appendNumber(b, n)
+	}
+	return b
+}
+
+// costOf is it's cost, or one that is as much too large and yet below 2^53.
+func costOf(it *item) int64 { return min(it.cost, it.quota.Capacity()+1) }
 
 // appendNumber writes an integer up to 2^53 as a double.
 func appendNumber(b []byte, n int64) []byte {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -28,10 +30,12 @@ type store struct {
 // Within is the store with that deadline on every decision.
 func (s *store) Within(timeout time.Duration) limiter.Store {
 	other := *s
+	carrier, led := s.carrier.within(timeout)
+	other.carrier = carrier
 	other.timeout = timeout
 	other.lanes = make([]*lane, len(s.lanes))
 	for i := range other.lanes {
-		other.lanes[i] = &lane{most: s.maxBatch, timeout: timeout, carry: s.carrier.carry}
+		other.lanes[i] = newLane(led, s.maxBatch, timeout, carrier.carry)
 	}
 	return &other
 }
@@ -75,27 +79,44 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
 	}
-	var asked time.Duration
+	var asked asking
 	if s.refusals != nil {
 		if s.refusals.decide(charges, decisions) {
 			s.remembered.Add(1)
 			return nil
 		}
-		asked = s.refusals.clock()
+		asked = s.refusals.asking()
 	}
 	if s.carrier.split && len(charges) > 1 {
 		return s.decideApart(ctx, charges, decisions, asked)
 	}
-	g := s.send(take, charges)
-	if err := s.receive(ctx, g, s.timeout); err != nil {
+	g, err := s.ask(ctx, take, charges)
+	if err != nil {
 		return err
 	}
 	s.conclude(g, charges, decisions, asked)
 	return nil
 }
 
-// send departs with charges that a script can reach together.
+// ask sends charges that a script can reach together, and waits for the answer.
+func (s *store) ask(ctx context.Context, op op, charges []limiter.Charge) (*group, error) {
+	g := s.group(op, charges)
+	return g, s.check(ctx, g, s.lane(g.tag).ask(ctx, g))
+}
+
+// send is ask without the waiting. Where batches are led, one waits for each.
 func (s *store) send(op op, charges []limiter.Charge) *group {
+	g := s.group(op, charges)
+	s.lane(g.tag).depart(g)
+	return g
+}
+
+// receive waits for what was sent.
+func (s *store) receive(ctx context.Context, g *group) error {
+	return s.check(ctx, g, s.lane(g.tag).await(ctx, g))
+}
+
+func (s *store) group(op op, charges []limiter.Charge) *group {
 	g := newGroup(op)
 	for i := range charges {
 		c := &charges[i]
@@ -105,27 +126,37 @@ func (s *store) send(op op, charges []limiter.Charge) *group {
 		}
 		g.add(s.keys.name(tag, c.Quota), c)
 	}
-	s.lane(g.tag).depart(g)
 	return g
 }
 
-// receive waits until g is answered. If it returns an error, g is no longer the caller's.
-func (s *store) receive(ctx context.Context, g *group, timeout time.Duration) error {
-	if !g.await(ctx, timeout) {
+// check is why a group was not decided, if it was not. Then it is no longer the caller's.
+func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
+	if !isAnswered {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		s.doubt()
 		return fmt.Errorf("redisstore: Redis gave no answer in %v: %w", s.timeout, context.DeadlineExceeded)
 	}
 	if err := g.err; err != nil {
 		g.free()
+		if said := redis.Error(nil); !errors.As(err, &said) {
+			s.doubt()
+		}
 		return fmt.Errorf("redisstore: %w", err)
 	}
 	return nil
 }
 
+// doubt is for when Redis gave no answer, be it an error.
+func (s *store) doubt() {
+	if s.refusals != nil {
+		s.refusals.doubt()
+	}
+}
+
 // conclude makes decisions of g's answer and ends g.
-func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter.Decision, asked time.Duration) (taken bool) {
+func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter.Decision, asked asking) (taken bool) {
 	taken = g.answer.decide(charges, decisions)
 	switch {
 	case s.refusals == nil:
@@ -157,20 +188,23 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 		return err
 	}
 	if s.refusals != nil {
-		defer s.refusals.forget(charges)
+		defer s.refusals.revoke(charges)
 	}
-	portions := []portion{{charges: charges}}
-	if s.carrier.split {
-		portions = byKey(charges)
+	if !s.carrier.split {
+		g, err := s.ask(ctx, op, charges)
+		if err == nil {
+			g.free()
+		}
+		return err
 	}
-	until := time.Now().Add(s.timeout)
+	portions := byKey(charges)
 	for i := range portions {
 		portions[i].group = s.send(op, portions[i].charges)
 	}
 	var errs []error
 	for i := range portions {
 		g := portions[i].group
-		if err := s.receive(ctx, g, time.Until(until)); err != nil {
+		if err := s.receive(ctx, g); err != nil {
 			errs = append(errs, err)
 		} else {
 			g.free()

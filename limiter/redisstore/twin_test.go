@@ -464,7 +464,7 @@ func (w *twin) batch() {
 		all = append(all, sent{g, charges})
 		w.note("together: op %d, %s", op, shown(charges))
 	}
-	w.store.carrier.carry(context.Background(), batch)
+	w.store.carrier.carry(context.Background(), batch, func() {})
 	now := w.clock.micros.Load()
 	for _, g := range all {
 		<-g.done
@@ -740,10 +740,9 @@ func TestALookInLuaIsGos(t *testing.T) {
 		for i = 1, #ARGV, 8 do
 			local n = {}
 			for j = 0, 7 do n[j] = tonumber(ARGV[i + j]) end
-			local q = {n[1], n[2], n[3]}
 			local s = {last = n[4], level = n[5], prev = n[6]}
 			local a = algorithms[n[0]]
-			a.compile(q)
+			local q = a.compile(n[1], n[2], n[3])
 			a.advance(q, s, n[7])
 			local remaining, reset = a.look(q, s)
 			answers[#answers + 1] = string.format('%.17g %.17g', remaining, reset)

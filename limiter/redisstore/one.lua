@@ -1,0 +1,32 @@
+-- Decides on a single charge, as decide.lua does, for callers who come alone: what that
+-- sets up for a batch would take longer than the decision. KEYS[1] is the key, ARGV[1]
+-- the quota, ARGV[2] the cost. What is not plain here is left to decide.lua: a value of
+-- another quota, or without an expiry.
+local bytes, cost = ARGV[1], tonumber(ARGV[2])
+local kind, a, b, c = struct.unpack('<Bddd', bytes)
+local algorithm = algorithms[kind]
+local q = algorithm.compile(a, b, c)
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local s = {last = now, level = 0, prev = 0}
+local value = redis.call('MGET', KEYS[1])[1] -- as decide.lua does: nil where there is something else
+if value then
+  if #value ~= 49 or string.sub(value, 1, 25) ~= bytes then
+    error('WEIRINCOMPLETE')
+  end
+  s.last, s.level, s.prev = struct.unpack('<ddd', value, 26)
+  algorithm.advance(q, s, math.max(now, s.last))
+end
+local level = s.level
+if cost > 0 then
+  level = cost <= q.capacity and algorithm.take(q, s, cost)
+end
+if level and cost > 0 then
+  s.level = level
+  local _, reset = algorithm.look(q, s)
+  redis.call('SET', KEYS[1], bytes .. struct.pack('<ddd', s.last, s.level, s.prev),
+    'PX', divUp(reset + s.last - now, 1000) + 1)
+elseif value and redis.call('PTTL', KEYS[1]) == -1 then
+  error('WEIRINCOMPLETE')
+end
+return struct.pack('<dBddd', now, level and 1 or 0, s.last, s.level, s.prev)
