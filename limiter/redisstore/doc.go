@@ -13,9 +13,10 @@
 // units in M > N concurrent requests, in any number of processes, exactly N are admitted.
 //
 // Decisions that are asked for while others are on their way leave together in the next
-// batch, at most two of which are on their way at once. So the more there is to do the
-// less each decision costs, and who comes alone waits for nobody. A caller whose context
-// ends leaves at once; what it asked for is taken all the same if it was on its way.
+// batch, so the more there is to do the less each one costs, and who comes alone waits for
+// nobody. A second batch leaves beside the first when it is as large; there are no more. A
+// caller whose context ends leaves at once, or after the round trip if it is the one that
+// brings the batch to Redis; what it asked for is taken all the same if it was on its way.
 //
 // What Redis refused is remembered for up to a second, if it would be refused that long:
 // who hammers a refused key does not reach Redis. GiveBack and Reset are seen at once in
@@ -38,8 +39,11 @@
 // Nothing is asked of Redis before the first decision: an application starts while Redis
 // is down.
 //
-// The deadline holds whatever the client's own timeouts are. With its ContextTimeoutEnabled
-// set, a connection that hangs is dropped at the deadline too, not after ReadTimeout.
+// The deadline holds whatever the client's own timeouts are. For that, a client for one
+// server is used through a copy (WithTimeout), which has its connections and not its hooks:
+// set ContextTimeoutEnabled in its options, and Weir uses the client itself, so that hooks,
+// for tracing say, see its commands. Set it on a client for a Cluster or a Ring too: then a
+// connection that hangs is dropped at the deadline, and not after ReadTimeout.
 //
 // # What is in Redis
 //
@@ -54,10 +58,13 @@
 // was used stays used.
 //
 // The value is 49 bytes, the limit in a form that the script can use and the state; a
-// SlidingLog has 8 bytes more for each event. With all that Redis adds a key takes some
-// 170 bytes. It expires when all its units are free again, so at the latest one period
+// SlidingLog has 8 to 16 bytes more for each event. With all that Redis adds a key takes
+// some 210 bytes. It expires when all its units are free again, so at the latest one period
 // after the last event, two for SlidingWindow; a key whose expiry somebody removes gets
 // one again. Values under the prefix that are not Weir's are replaced.
+//
+// An ACL user needs ~weir:* +eval +evalsha +time +mget +getrange +set +setrange +del
+// +pexpire +pttl, and in a Cluster what the client asks about slots.
 //
 // Set maxmemory-policy to noeviction, or to volatile-ttl in a Redis that has other data: a
 // counter that is evicted forgets what was used. A Redis that is full under noeviction is an
