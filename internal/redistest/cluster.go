@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -37,4 +38,62 @@ func Addrs(servers []*Server) []string {
 		addrs[i] = s.Addr
 	}
 	return addrs
+}
+
+// Owner is the node of a cluster that has key's slot.
+func Owner(nodes []*Server, key string) *Server {
+	nodes[0].t.Helper()
+	var owner *Server
+	nodes[0].await("to say who has "+key, func() bool {
+		for _, node := range nodes {
+			if _, err := node.Do("EXISTS", key); err == nil {
+				owner = node
+			}
+		}
+		return owner != nil
+	})
+	return owner
+}
+
+// MoveSlot moves key's slot, with all the keys in it, to another node, as resharding a
+// cluster in use does: some keys are here then and some there, and none is away.
+func MoveSlot(nodes []*Server, key string, to *Server) {
+	to.t.Helper()
+	BeginMove(nodes, key, to)()
+}
+
+// BeginMove moves the first key of key's slot to another node. What it returns moves the
+// others, and ends the move.
+func BeginMove(nodes []*Server, key string, to *Server) (finish func()) {
+	to.t.Helper()
+	from := Owner(nodes, key)
+	if from == to {
+		return func() {}
+	}
+	slot := from.MustDo("CLUSTER", "KEYSLOT", key)
+	host, port, err := net.SplitHostPort(to.Addr)
+	if err != nil {
+		to.t.Fatal(err)
+	}
+	moveOne := func() bool {
+		name := from.MustDo("CLUSTER", "GETKEYSINSLOT", slot, "1")
+		if name != "" {
+			from.MustDo("MIGRATE", host, port, name, "0", "5000")
+		}
+		return name != ""
+	}
+	fromID, toID := from.MustDo("CLUSTER", "MYID"), to.MustDo("CLUSTER", "MYID")
+	to.MustDo("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	from.MustDo("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	moveOne()
+	return func() {
+		for moveOne() {
+		}
+		to.MustDo("CLUSTER", "SETSLOT", slot, "NODE", toID)
+		for _, node := range nodes {
+			if node != to {
+				node.MustDo("CLUSTER", "SETSLOT", slot, "NODE", toID)
+			}
+		}
+	}
 }

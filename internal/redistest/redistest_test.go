@@ -1,6 +1,7 @@
 package redistest_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -73,6 +74,27 @@ func TestAClusterHasAllSlots(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 2, moved, "a slot belongs to one node")
+}
+
+func TestASlotMovesWithItsKeys(t *testing.T) {
+	nodes := redistest.StartCluster(t)
+	from := redistest.Owner(nodes, "{slot}0")
+	for i := range 25 {
+		from.MustDo("SET", fmt.Sprintf("{slot}%d", i), "value")
+	}
+	to := nodes[0]
+	if to == from {
+		to = nodes[1]
+	}
+	redistest.MoveSlot(nodes, "{slot}0", to)
+	assert.Same(t, to, redistest.Owner(nodes, "{slot}0"))
+	for i := range 25 {
+		assert.Equal(t, "value", to.MustDo("GET", fmt.Sprintf("{slot}%d", i)))
+	}
+	_, err := from.Do("GET", "{slot}0")
+	assert.ErrorContains(t, err, "MOVED")
+	redistest.MoveSlot(nodes, "{slot}0", to) // where it is already
+	assert.Equal(t, "value", to.MustDo("GET", "{slot}0"))
 }
 
 func TestSentinelsReplaceAMasterThatWasKilled(t *testing.T) {

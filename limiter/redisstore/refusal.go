@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,19 +40,15 @@ const (
 
 type refusalShard struct {
 	mu      sync.Mutex
-	known   map[refusalKey]sighting
-	changed uint64 // by which of the changes, last
-}
-
-type refusalKey struct {
-	digest uint64
-	quota  *limiter.Quota
+	known   map[uint64]sighting // by digest of key, rule and tier
+	changed uint64              // by which of the changes, last
 }
 
 // A sighting is a state that was seen at Redis's time now. When that was on our clock is
 // between asked and heard.
 type sighting struct {
 	record
+	quota        *limiter.Quota
 	cost         int64 // that the record is about
 	now          int64
 	asked, heard time.Duration
@@ -65,9 +62,12 @@ func newRefusals() *refusals {
 	}
 }
 
-func (m *refusals) find(c *limiter.Charge) (*refusalShard, refusalKey) {
+func (m *refusals) find(c *limiter.Charge) (*refusalShard, uint64) {
 	digest := maphash.String(m.seed, c.Key)
-	return &m.shards[digest%uint64(len(m.shards))], refusalKey{digest, c.Quota}
+	for _, name := range [2]string{c.Quota.Rule(), c.Quota.Tier()} {
+		digest = bits.RotateLeft64(digest, 1) ^ maphash.String(m.seed, name)
+	}
+	return &m.shards[digest%uint64(len(m.shards))], digest
 }
 
 // recall is what is remembered of a charge's key.
@@ -76,7 +76,7 @@ func (m *refusals) recall(c *limiter.Charge, now time.Duration) (sighting, bool)
 	shard.mu.Lock()
 	s, ok := shard.known[key]
 	shard.mu.Unlock()
-	return s, ok && now-s.heard < memorySpan && int64(s.heard) > m.doubted.Load() && s.answers(c, now)
+	return s, ok && s.quota == c.Quota && now-s.heard < memorySpan && int64(s.heard) > m.doubted.Load() && s.answers(c, now)
 }
 
 // doubt is for when Redis gives no answer. What was heard before is not used any more,
@@ -129,7 +129,7 @@ func (m *refusals) note(charges []limiter.Charge, a answer, asked asking) {
 	records := a.records
 	for i := range charges {
 		c := &charges[i]
-		s := sighting{cost: c.Cost, now: a.now, asked: asked.at, heard: heard}
+		s := sighting{quota: c.Quota, cost: c.Cost, now: a.now, asked: asked.at, heard: heard}
 		s.record, records = next(records, c.Quota)
 		shard, key := m.find(c)
 		shard.mu.Lock()
@@ -138,7 +138,7 @@ func (m *refusals) note(charges []limiter.Charge, a answer, asked asking) {
 			continue
 		}
 		if shard.known == nil {
-			shard.known = make(map[refusalKey]sighting)
+			shard.known = make(map[uint64]sighting)
 		}
 		before := len(shard.known)
 		if before >= memoryOfShard {

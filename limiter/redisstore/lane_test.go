@@ -1,0 +1,1268 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+)
+
+// A tower carries a lane's batches in place of Redis: each is on its way until it is told
+// to land.
+type tower struct{ trips chan *trip }
+
+type trip struct {
+	ctx   context.Context
+	batch []*group
+	order chan struct{}
+}
+
+func (w tower) carry(ctx context.Context, batch []*group, landed func()) {
+	tr := &trip{ctx, slices.Clone(batch), make(chan struct{})}
+	w.trips <- tr
+	<-tr.order
+	landed()
+	for _, g := range batch {
+		g.deliver(answer{now: int64(len(g.items))}, nil)
+	}
+}
+
+func (w tower) next(t *testing.T) *trip {
+	t.Helper()
+	select {
+	case tr := <-w.trips:
+		return tr
+	case <-time.After(patience):
+		t.Fatal("no batch departed")
+		return nil
+	}
+}
+
+// none says that nothing has departed. What could was told so before, but for the
+// goroutine, which therefore is given time to show itself.
+func (w tower) none(t *testing.T, why string) {
+	t.Helper()
+	select {
+	case tr := <-w.trips:
+		t.Fatalf("a batch of %d departed: %s", len(tr.batch), why)
+	case <-time.After(5 * time.Millisecond):
+	}
+}
+
+func (tr *trip) land() { close(tr.order) }
+
+func (tr *trip) charges() (n int) {
+	for _, g := range tr.batch {
+		n += len(g.items)
+	}
+	return n
+}
+
+// A traveller is a caller and its group.
+type traveller struct {
+	*group
+	cancel  context.CancelFunc
+	arrived chan bool // what ask returns
+}
+
+// travel lets a caller of so many charges ask a lane, and returns when it has departed or
+// waits for that.
+func (l *lane) travel(t *testing.T, charges int) *traveller {
+	t.Helper()
+	g := &group{done: make(chan struct{}, 1)}
+	for range charges {
+		g.add("name", &limiter.Charge{Cost: 1})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	tr := &traveller{g, cancel, make(chan bool, 1)}
+	go func() { tr.arrived <- l.ask(ctx, g) }()
+	await(t, "a caller to be under way", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return slices.Contains(l.waiting, g) || slices.ContainsFunc(l.flights, func(f *flight) bool { return slices.Contains(f.batch, g) })
+	})
+	return tr
+}
+
+func (tr *traveller) hears(t *testing.T) bool {
+	t.Helper()
+	select {
+	case answered := <-tr.arrived:
+		tr.cancel()
+		return answered
+	case <-time.After(patience):
+		t.Fatal("a caller hears nothing")
+		return false
+	}
+}
+
+// arrives says that a caller is answered, with its own answer.
+func (tr *traveller) arrives(t *testing.T) {
+	t.Helper()
+	require.True(t, tr.hears(t), "a caller was not answered")
+	require.EqualValues(t, len(tr.items), tr.answer.now, "a caller got somebody else's answer")
+}
+
+// leaves says that a caller's context ends and the caller leaves at once.
+func (tr *traveller) leaves(t *testing.T) {
+	t.Helper()
+	tr.cancel()
+	require.False(t, tr.hears(t), "a caller whose context has ended was answered")
+}
+
+func groupsOf(travellers ...*traveller) (groups []*group) {
+	for _, tr := range travellers {
+		groups = append(groups, tr.group)
+	}
+	return groups
+}
+
+func (l *lane) count() (flying, waiting int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.flights), len(l.waiting)
+}
+
+// awaitIdle says that a lane has nothing left to carry, which it must come to.
+func (l *lane) awaitIdle(t *testing.T) {
+	t.Helper()
+	await(t, "a lane without traffic to have nothing on its way", func() bool {
+		flying, waiting := l.count()
+		return flying+waiting == 0
+	})
+}
+
+// bothWays runs a test on a lane whose batches are led by callers, and on one whose have
+// goroutines.
+func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testing.T, l *lane, w tower)) {
+	for _, led := range []bool{true, false} {
+		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
+			w := tower{make(chan *trip, 1000)}
+			l := newLane(led, most, timeout, w.carry)
+			test(t, l, w)
+			l.awaitIdle(t)
+			w.none(t, "nobody travels any more")
+		})
+	}
+}
+
+// longEnough is a timeout that does not matter.
+const longEnough = patience
+
+func TestTheFirstTwoLeaveAtOnceAndTheRestTogether(t *testing.T) {
+	bothWays(t, 256, longEnough, func(t *testing.T, l *lane, w tower) {
+		var all []*traveller
+		for range 10 {
+			all = append(all, l.travel(t, 3))
+		}
+		first, second := w.next(t), w.next(t)
+		assert.Len(t, first.batch, 1, "who comes first waits for nobody")
+		assert.Len(t, second.batch, 1, "who comes second waits for nobody")
+		w.none(t, "two batches are on their way already")
+		first.land()
+		third := w.next(t)
+		assert.Equal(t, groupsOf(all[2:]...), third.batch, "those who came meanwhile leave together, in the order they came")
+		w.none(t, "two batches are on their way already")
+		second.land()
+		w.none(t, "nobody waits any more")
+
+		// A second batch leaves when it is as large as the first.
+		for range 7 {
+			all = append(all, l.travel(t, 1))
+		}
+		w.none(t, "7 wait for a batch of 8 to land, or for one more to come")
+		all = append(all, l.travel(t, 1))
+		fourth := w.next(t)
+		assert.Len(t, fourth.batch, 8, "a second batch waits only for as many as are in the first")
+		all = append(all, l.travel(t, 1))
+		w.none(t, "two batches are on their way already")
+		fourth.land()
+		w.none(t, "one waits for a batch of 8 to land, or for 7 more to come")
+		third.land()
+		w.next(t).land()
+		for _, tr := range all {
+			tr.arrives(t)
+		}
+		alone := l.travel(t, 1)
+		w.next(t).land()
+		alone.arrives(t)
+	})
+}
+
+func TestABatchHasNoMoreChargesThanItMay(t *testing.T) {
+	bothWays(t, 10, longEnough, func(t *testing.T, l *lane, w tower) {
+		var all []*traveller
+		for _, charges := range []int{1, 1 /* wait: */, 4, 5, 1, 1, 10, 9, 25, 3, 7} {
+			all = append(all, l.travel(t, charges))
+		}
+		first, second := w.next(t), w.next(t)
+		second.land()
+		for _, want := range []struct {
+			groups, charges int
+			why             string
+		}{
+			{3, 10, "4, 5 and 1 fill a batch"},
+			{1, 1, "with 1 and 10 it would be too full"},
+			{1, 10, ""},
+			{1, 9, ""},
+			{1, 25, "a group is not divided, however large"},
+			{2, 10, "3 and 7 fill a batch"},
+		} {
+			tr := w.next(t)
+			assert.Len(t, tr.batch, want.groups, want.why)
+			assert.Equal(t, want.charges, tr.charges(), want.why)
+			tr.land()
+		}
+		first.land()
+		for _, tr := range all {
+			tr.arrives(t)
+		}
+	})
+}
+
+func TestWithAMaxBatchOfOneEachTravelsAloneAndAtOnce(t *testing.T) {
+	bothWays(t, 1, longEnough, func(t *testing.T, l *lane, w tower) {
+		var all []*traveller
+		var trips []*trip
+		for range 10 {
+			all = append(all, l.travel(t, 2))
+			trips = append(trips, w.next(t))
+			assert.Len(t, trips[len(trips)-1].batch, 1, "a batch has one group")
+		}
+		for i := range trips {
+			trips[i].land()
+			all[i].arrives(t)
+		}
+	})
+}
+
+func TestWhoHasLeftIsNotCarried(t *testing.T) {
+	bothWays(t, 2, longEnough, func(t *testing.T, l *lane, w tower) {
+		var all []*traveller
+		for range 8 {
+			all = append(all, l.travel(t, 1))
+		}
+		first, second := w.next(t), w.next(t)
+		for _, i := range []int{2, 3, 5} {
+			all[i].leaves(t)
+		}
+		if l.led {
+			all[1].cancel() // who leads stays, as others may be in its batch
+		} else {
+			all[1].leaves(t)
+		}
+		second.land()
+		third := w.next(t)
+		assert.Equal(t, groupsOf(all[4], all[6]), third.batch, "who left takes no seat in a batch")
+		all[4].leaves(t) // under way, and not the leader
+		third.land()
+		first.land()
+		fourth := w.next(t)
+		assert.Equal(t, groupsOf(all[7]), fourth.batch)
+		fourth.land()
+		for _, i := range []int{0, 6, 7} {
+			all[i].arrives(t)
+		}
+		if l.led {
+			all[1].arrives(t)
+		}
+
+		// All who wait have left: nothing departs, and the lane is not stuck.
+		x, y, z := l.travel(t, 1), l.travel(t, 1), l.travel(t, 1)
+		first, second = w.next(t), w.next(t)
+		z.leaves(t)
+		first.land()
+		second.land()
+		w.none(t, "all who waited have left")
+		x.arrives(t)
+		y.arrives(t)
+		z = l.travel(t, 1)
+		w.next(t).land()
+		z.arrives(t)
+	})
+}
+
+func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
+	const timeout = 80 * time.Millisecond
+	bothWays(t, 256, timeout, func(t *testing.T, l *lane, w tower) {
+		start := time.Now()
+		hung := []*traveller{l.travel(t, 1), l.travel(t, 1)}
+		first, second := w.next(t), w.next(t)
+		deadline, ok := first.ctx.Deadline()
+		require.True(t, ok, "a batch has a deadline, for who dials")
+		assert.WithinDuration(t, start.Add(timeout), deadline, timeout)
+		require.NoError(t, first.ctx.Err())
+		await(t, "half of the time to pass", func() bool { return time.Since(start) > timeout/2 })
+		next := []*traveller{l.travel(t, 1), l.travel(t, 1)}
+		// The flights are given up, and those who wait leave.
+		third := w.next(t)
+		assert.GreaterOrEqual(t, time.Since(start), timeout, "a batch was given up too early")
+		assert.Equal(t, groupsOf(next...), third.batch, "those who waited leave when the batches before them are given up")
+		<-first.ctx.Done()
+		require.ErrorIs(t, first.ctx.Err(), context.DeadlineExceeded)
+		await(t, "the other to be given up", func() bool { return second.ctx.Err() != nil })
+		third.land()
+		for _, tr := range next {
+			tr.hears(t) // in time or, on a busy machine, not
+		}
+		if !l.led {
+			for _, tr := range hung {
+				assert.False(t, tr.hears(t), "callers leave when their time is up, whatever becomes of their batch")
+			}
+		}
+		l.awaitIdle(t)
+
+		// Those that were given up land late, when others have taken their places. They make
+		// no room for a third.
+		x, y, z := l.travel(t, 1), l.travel(t, 1), l.travel(t, 1)
+		fourth, fifth := w.next(t), w.next(t)
+		first.land()
+		second.land()
+		if l.led {
+			hung[0].arrives(t)
+			hung[1].arrives(t)
+		}
+		if time.Since(z.since) < timeout/2 {
+			w.none(t, "two batches are on their way already")
+		}
+		fourth.land()
+		sixth := w.next(t)
+		fifth.land()
+		sixth.land()
+		for _, tr := range []*traveller{x, y, z} {
+			tr.hears(t)
+		}
+	})
+}
+
+func TestWhoWaitsTooLongLeaves(t *testing.T) {
+	const timeout = 40 * time.Millisecond
+	bothWays(t, 1, timeout, func(t *testing.T, l *lane, w tower) {
+		tr := l.travel(t, 1)
+		flight := w.next(t)
+		g := &group{done: make(chan struct{}, 1)}
+		g.since = time.Now()
+		l.mu.Lock()
+		l.waiting = append(l.waiting, g) // with no place in any batch
+		l.mu.Unlock()
+		assert.False(t, l.await(t.Context(), g), "a caller that got no place was answered")
+		took := time.Since(g.since)
+		assert.GreaterOrEqual(t, took, timeout, "a caller left too early")
+		assert.Less(t, took, timeout+timeout/lateness+200*time.Millisecond, "a caller left too late")
+		flight.land()
+		tr.hears(t)
+	})
+}
+
+func TestALaneAtRestHasNoTimer(t *testing.T) {
+	bothWays(t, 256, 10*time.Millisecond, func(t *testing.T, l *lane, w tower) {
+		for range 3 {
+			tr := l.travel(t, 1)
+			w.next(t).land()
+			tr.hears(t)
+			await(t, "a lane without traffic to be at rest", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return !l.watched && !l.watch.Stop()
+			})
+		}
+	})
+}
+
+func TestAnAnswerThatIsThereIsTakenHoweverLate(t *testing.T) {
+	l := newLane(false, 256, time.Hour, nil)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 { // as select picks at random
+		g := newGroup(take)
+		g.deliver(answer{now: 7}, nil)
+		require.True(t, l.await(gone, g), "what was charged is reported as a failure, though the answer is there")
+		require.EqualValues(t, 7, g.answer.now)
+		g.free()
+	}
+}
+
+func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		w := tower{make(chan *trip, 1)}
+		l := newLane(true, 256, time.Hour, w.carry)
+		leader, other := newGroup(take), newGroup(take)
+		leader.since = time.Now()
+		l.waiting = []*group{other, leader}
+		l.mu.Lock()
+		require.Nil(t, l.launch(nil))
+		l.mu.Unlock()
+		go func() { w.next(t).land() }()
+		require.True(t, l.await(gone, leader), "who leads is answered")
+		require.True(t, l.await(t.Context(), other), "others in its batch are answered")
+	}
+}
+
+// Callers come, wait, leave and hang at random. Each is answered once or has left, and
+// that is all that is ever seen.
+func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
+	for _, led := range []bool{true, false} {
+		for _, most := range []int{1, 2, 7, 256} {
+			t.Run(fmt.Sprintf("led=%t, at most %d", led, most), func(t *testing.T) {
+				t.Parallel()
+				const timeout = 4 * time.Millisecond
+				var l *lane
+				l = newLane(led, most, timeout, func(ctx context.Context, batch []*group, landed func()) {
+					charges := 0
+					for _, g := range batch {
+						charges += len(g.items)
+					}
+					assert.False(t, charges > most && len(batch) > 1, "a batch has %d charges, more than %d", charges, most)
+					if flying, _ := l.count(); most > 1 && flying > 2 {
+						t.Errorf("%d batches are on their way", flying)
+					}
+					if rand.IntN(20) == 0 {
+						<-ctx.Done()
+						time.Sleep(time.Millisecond)
+					} else {
+						time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
+					}
+					landed()
+					for _, g := range batch {
+						g.deliver(answer{now: int64(len(g.items))}, nil)
+					}
+				})
+				var wg sync.WaitGroup
+				var answered, gone atomic.Int64
+				const callers, calls = 32, 150
+				for range callers {
+					wg.Go(func() {
+						for range calls {
+							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(2000))*time.Microsecond)
+							n := 1 + rand.IntN(4)
+							g := newGroup(take)
+							for range n {
+								g.add("name", &limiter.Charge{Cost: 1})
+							}
+							if l.ask(ctx, g) {
+								assert.Equal(t, int64(n), g.answer.now, "a caller got somebody else's answer")
+								g.free()
+								answered.Add(1)
+							} else {
+								gone.Add(1)
+							}
+							cancel()
+						}
+					})
+				}
+				wg.Wait()
+				l.awaitIdle(t)
+				assert.EqualValues(t, callers*calls, answered.Load()+gone.Load())
+				assert.NotZero(t, answered.Load())
+				assert.True(t, gone.Load() > 0 || led && most == 1, "nobody has left")
+			})
+		}
+	}
+}
+
+// A gate is before Redis: it counts the round trips of scripts, and can hold them up, on
+// their way there or back.
+type gate struct {
+	mu          sync.Mutex
+	shut        chan struct{} // nil: open
+	shutBehind  chan struct{} // the same, for what Redis has answered
+	trips, cmds int
+	keys        []int // of each script
+}
+
+func (h *gate) shutIt() (open func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	shut := make(chan struct{})
+	h.shut = shut
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		close(shut)
+		h.shut = nil
+	})
+}
+
+// holdNextAnswer keeps the next answer back. answered is closed when Redis has given it.
+func (h *gate) holdNextAnswer() (answered chan struct{}, release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	answered = make(chan struct{})
+	h.shutBehind = make(chan struct{})
+	behind := h.shutBehind
+	h.shut = nil
+	go func() {
+		behind <- struct{}{}
+		close(answered)
+		<-behind
+	}()
+	return answered, func() { close(behind) }
+}
+
+func (h *gate) pass(cmds []redis.Cmder) (behind chan struct{}) {
+	scripts := 0
+	h.mu.Lock()
+	for _, cmd := range cmds {
+		if name := cmd.Name(); name == "evalsha" || name == "eval" {
+			scripts++
+			h.keys = append(h.keys, cmd.Args()[2].(int))
+		}
+	}
+	shut := h.shut
+	if scripts > 0 {
+		h.trips++
+		h.cmds += scripts
+		behind, h.shutBehind = h.shutBehind, nil
+	}
+	h.mu.Unlock()
+	if scripts > 0 && shut != nil {
+		<-shut
+	}
+	return behind
+}
+
+func (h *gate) count() (trips int, keys []int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.trips, slices.Clone(h.keys)
+}
+
+func (h *gate) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trips, h.cmds, h.keys = 0, 0, nil
+}
+
+func (h *gate) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (h *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		behind := h.pass([]redis.Cmder{cmd})
+		err := next(ctx, cmd)
+		if behind != nil {
+			<-behind
+			<-behind
+		}
+		return err
+	}
+}
+
+func (h *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.pass(cmds)
+		return next(ctx, cmds)
+	}
+}
+
+// gated is a store on a server, with nothing between them but a gate and a long deadline.
+// Its batches are led by callers, or have goroutines.
+func gated(t *testing.T, led bool, o Options) (*store, *gate, *redistest.Server) {
+	t.Helper()
+	server := redistest.Start(t)
+	client := connect(t, server)
+	if !led {
+		client = closeAfter(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: time.Hour}))
+	}
+	g := &gate{}
+	client.AddHook(g)
+	s := newStore(client, o).Within(longEnough).(*store)
+	require.Equal(t, led, s.lanes[0].led)
+	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket} { // so that Redis knows the scripts
+		one, two := bounded(t, "one", 1000, a), bounded(t, "two", 1000, a)
+		decideOne(t, s, one, "", 1)
+		require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(one, "", 1), charge(two, "", 1)}, make([]limiter.Decision, 2)))
+	}
+	s.lanes[0].awaitIdle(t)
+	g.forget()
+	return s, g, server
+}
+
+func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
+	server := redistest.Start(t)
+	s := newStore(connect(t, server), forgetting).Within(patience)
+	for _, rules := range []int{1, 2, 5, limiter.MaxCharges} {
+		var charges []limiter.Charge
+		for i := range rules {
+			q := bounded(t, fmt.Sprint("rule ", i), 10, everyAlgorithm[i%len(everyAlgorithm)])
+			charges = append(charges, limiter.Charge{Quota: q, Key: fmt.Sprint("key ", rules, i%3), Cost: 1})
+		}
+		decisions := make([]limiter.Decision, rules)
+		require.NoError(t, s.Decide(t.Context(), charges, decisions)) // Redis learns the scripts
+		require.NoError(t, s.GiveBack(t.Context(), charges))
+		before := roundTrips(t, server)
+		for range 12 { // 10 taken, 2 refused
+			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+		}
+		assert.Equal(t, 12, roundTrips(t, server)-before, "12 decisions about %d rules are 12 round trips", rules)
+		require.NoError(t, s.GiveBack(t.Context(), charges))
+		require.NoError(t, s.Reset(t.Context(), charges))
+		assert.Equal(t, 14, roundTrips(t, server)-before, "giving back is one round trip, and so is a reset")
+	}
+}
+
+func TestThoseWhoComeDuringARoundTripShareTheNext(t *testing.T) {
+	s, gate, server := gated(t, true, Options{})
+	q := bounded(t, "rule", 40, limiter.SlidingWindow)
+	before := roundTrips(t, server)
+	open := gate.shutIt()
+	defer open()
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			if decideOne(t, s, q, "key", 1).Allowed {
+				admitted.Add(1)
+			}
+		})
+	}
+	await(t, "62 of 64 callers to wait behind two batches", func() bool {
+		flying, waiting := s.lanes[0].count()
+		trips, _ := gate.count()
+		return flying == 2 && waiting == 62 && trips == 2
+	})
+	open()
+	wg.Wait()
+	assert.EqualValues(t, 40, admitted.Load(), "a shared round trip admits the limit")
+	assert.Equal(t, 3, roundTrips(t, server)-before, "64 callers at once need three round trips")
+}
+
+func TestNoBatchToRedisExceedsMaxBatch(t *testing.T) {
+	for _, most := range []int{1, 10, 25} {
+		s, gate, _ := gated(t, true, Options{MaxBatch: most})
+		q := bounded(t, "rule", 40, limiter.SlidingWindow)
+		open := gate.shutIt()
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() { assert.True(t, decideOne(t, s, q, fmt.Sprint(i), 1).Allowed) })
+		}
+		await(t, "all callers to be under way", func() bool {
+			flying, waiting := s.lanes[0].count()
+			return flying+waiting == 64
+		})
+		open()
+		wg.Wait()
+		trips, keys := gate.count()
+		assert.LessOrEqual(t, slices.Max(keys), most, "a batch has MaxBatch charges at most")
+		want := 64
+		if most > 1 {
+			want = 2 + (62+most-1)/most
+		}
+		assert.Equal(t, want, trips, "64 callers in batches of at most %d", most)
+	}
+}
+
+func TestASlowServerIsAskedFarLessOftenThanItIsNeeded(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	client.AddHook(slowly(time.Millisecond))
+	s := New(client)
+	q := bounded(t, "rule", 1_000_000, limiter.SlidingWindow)
+	const callers, calls = 64, 50
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range calls {
+				if d := decideOne(t, s, q, "key", 1); d.Degraded {
+					return // on a machine so busy that 50 ms pass
+				}
+			}
+		})
+	}
+	wg.Wait()
+	decided := int(s.Stats().Decided)
+	assert.Less(t, roundTrips(t, server), decided/8, "%d decisions of %d callers share round trips", decided, callers)
+	again := roundTrips(t, server) - int(s.Stats().Batches)
+	assert.True(t, 1 <= again && again <= 4, "Batches counts round trips, but for the %d with the script's source", again)
+}
+
+// slowly is a hook under which a round trip takes at least so long.
+type slowly time.Duration
+
+func (d slowly) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d slowly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(d))
+		return next(ctx, cmd)
+	}
+}
+func (d slowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestWhoCancelsDisturbsNobody(t *testing.T) {
+	for _, led := range []bool{true, false} {
+		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
+			s, gate, _ := gated(t, led, Options{})
+			q := bounded(t, "rule", 100, limiter.TokenBucket)
+			open := gate.shutIt()
+			defer open()
+			type caller struct {
+				cancel context.CancelFunc
+				result chan error
+				d      [1]limiter.Decision
+			}
+			call := func(cost int64) *caller {
+				c := &caller{result: make(chan error, 1)}
+				var ctx context.Context
+				ctx, c.cancel = context.WithCancel(t.Context())
+				flying, waiting := s.lanes[0].count()
+				go func() { c.result <- s.Decide(ctx, []limiter.Charge{charge(q, "key", cost)}, c.d[:]) }()
+				await(t, "a caller to be under way", func() bool {
+					f, w := s.lanes[0].count()
+					return f+w == flying+waiting+1
+				})
+				return c
+			}
+			result := func(c *caller, why string) error {
+				select {
+				case err := <-c.result:
+					c.cancel()
+					return err
+				case <-time.After(patience):
+					t.Fatal(why)
+					return nil
+				}
+			}
+			departed, stays := call(1), call(2)
+			await(t, "both to be at the gate", func() bool { trips, _ := gate.count(); return trips == 2 })
+			waits, alsoStays := call(10), call(20)
+			departed.cancel()
+			waits.cancel()
+			assert.ErrorIs(t, result(waits, "a caller that cancels is held until Redis answers"), context.Canceled)
+			if !led { // who leads stays for the answer
+				assert.ErrorIs(t, result(departed, "a caller that cancels is held until Redis answers"), context.Canceled)
+			}
+			open()
+			for _, c := range []*caller{stays, alsoStays} {
+				require.NoError(t, result(c, "others in the batch got no answer"), "others in the batch are answered")
+				assert.True(t, c.d[0].Allowed)
+			}
+			if led {
+				assert.NoError(t, result(departed, "a leader got no answer"), "who leads gets the answer")
+			}
+			s.lanes[0].awaitIdle(t)
+			assert.EqualValues(t, 100-1-2-20, decideOne(t, s, q, "key", 0).Remaining,
+				"who left before departure (10) is not charged, and who left after it (1) is")
+		})
+	}
+}
+
+func TestADecisionThatIsTooLateIsNotAskedFor(t *testing.T) {
+	s, gate, _ := gated(t, true, Options{})
+	q := bounded(t, "rule", 100, limiter.TokenBucket)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
+	assert.ErrorIs(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)), context.Canceled)
+	assert.ErrorIs(t, s.GiveBack(ctx, charges), context.Canceled)
+	assert.ErrorIs(t, s.Reset(ctx, charges), context.Canceled)
+	trips, _ := gate.count()
+	assert.Zero(t, trips, "a caller that has left already reaches nobody")
+}
+
+// Every kind of deployment, each with servers of its own.
+var deployments = []struct {
+	name string
+	// start returns what makes clients.
+	start func(t *testing.T) func() redis.UniversalClient
+}{
+	{"a single server", func(t *testing.T) func() redis.UniversalClient {
+		server := redistest.Start(t)
+		return func() redis.UniversalClient { return connect(t, server) }
+	}},
+	{"a Cluster", func(t *testing.T) func() redis.UniversalClient {
+		nodes := redistest.StartCluster(t)
+		return func() redis.UniversalClient {
+			return closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+		}
+	}},
+	{"a Ring", func(t *testing.T) func() redis.UniversalClient {
+		one, two := redistest.Start(t), redistest.Start(t)
+		return func() redis.UniversalClient {
+			return closeAfter(t, redis.NewRing(&redis.RingOptions{
+				Addrs:              map[string]string{"one": one.Addr, "two": two.Addr},
+				HeartbeatFrequency: time.Minute, // a busy machine is no reason to move keys
+			}))
+		}
+	}},
+	{"Sentinel", func(t *testing.T) func() redis.UniversalClient {
+		sentinel := redistest.StartSentinel(t)
+		return func() redis.UniversalClient {
+			return closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
+				MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
+			}))
+		}
+	}},
+}
+
+func TestExactlyTheLimitIsAdmittedOfManyConcurrentRequests(t *testing.T) {
+	for _, at := range deployments {
+		t.Run(at.name, func(t *testing.T) {
+			t.Parallel()
+			client := at.start(t)
+			for _, o := range []Options{{}, forgetting, {MaxBatch: 1, ForgetRefusals: true}, {MaxBatch: 3}} {
+				var stores []limiter.Store
+				for range 5 {
+					stores = append(stores, newStore(client(), o).Within(patience))
+				}
+				for _, a := range everyAlgorithm {
+					q := bounded(t, fmt.Sprintf("%v %d %t", a, o.MaxBatch, o.ForgetRefusals), 100, a)
+					capacity := q.Capacity()
+					var admitted atomic.Int64
+					var wg sync.WaitGroup
+					for i := range 40 {
+						wg.Go(func() {
+							for range 10 {
+								if decideOne(t, stores[i%len(stores)], q, "key", 1).Allowed {
+									admitted.Add(1)
+								}
+							}
+						})
+					}
+					wg.Wait()
+					assert.Equal(t, capacity, admitted.Load(), "%v admits exactly %d of 400 requests with %+v", a, capacity, o)
+				}
+			}
+		})
+	}
+}
+
+func TestAHundredProcessesTogetherAdmitExactlyTheLimit(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	q := bounded(t, "rule", 250, limiter.SlidingWindow)
+	var admitted, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range 100 {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 2})
+		closeAfter(t, client)
+		s := newStore(client, Options{}).Within(patience)
+		for range 2 {
+			wg.Go(func() {
+				for range 5 {
+					if decideOne(t, s, q, "key", 1).Allowed {
+						admitted.Add(1)
+					} else {
+						refused.Add(1)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	assert.EqualValues(t, 250, admitted.Load(), "100 processes of 1000 requests admit the limit")
+	assert.EqualValues(t, 750, refused.Load())
+}
+
+func TestExactlyTheLimitIsAdmittedByBatchesOfSeveralRules(t *testing.T) {
+	for _, at := range deployments {
+		t.Run(at.name, func(t *testing.T) {
+			t.Parallel()
+			client := at.start(t)
+			var stores []limiter.Store
+			for range 4 {
+				stores = append(stores, newStore(client(), forgetting).Within(patience))
+			}
+			// Of one key, so that they are decided together everywhere. The tightest binds.
+			wide := bounded(t, "wide", 500, limiter.TokenBucket)
+			tight := bounded(t, "tight", 70, limiter.SlidingWindow)
+			middle := bounded(t, "middle", 80, limiter.SlidingLog)
+			var admitted atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 20 {
+				wg.Go(func() {
+					charges := []limiter.Charge{{Quota: wide, Key: "key", Cost: 2}, {Quota: tight, Key: "key", Cost: 1}, {Quota: middle, Key: "key", Cost: 1}}
+					decisions := make([]limiter.Decision, len(charges))
+					for range 10 {
+						if assert.NoError(t, stores[i%4].Decide(t.Context(), charges, decisions)) && allowed(decisions) {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			assert.EqualValues(t, 70, admitted.Load(), "the tightest rule admits exactly its limit")
+			for q, want := range map[*limiter.Quota]int64{wide: 500 - 2*70, tight: 0, middle: 10} {
+				assert.Equal(t, want, decideOne(t, stores[0], q, "key", 0).Remaining, "refused batches took nothing of %q", q.Rule())
+			}
+		})
+	}
+}
+
+func allowed(decisions []limiter.Decision) bool {
+	return !slices.ContainsFunc(decisions, func(d limiter.Decision) bool { return !d.Allowed })
+}
+
+// Each caller has keys, limits and costs that are like nobody else's, so that an answer
+// that went astray would be noticed.
+func TestEachCallerGetsItsOwnAnswers(t *testing.T) {
+	for _, at := range deployments[:3] {
+		t.Run(at.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(at.start(t)(), Options{MaxBatch: 50}).Within(patience)
+			var wg sync.WaitGroup
+			for caller := range 48 {
+				wg.Go(func() {
+					random := rand.New(rand.NewPCG(1, uint64(caller)))
+					var counters []limiter.Charge
+					remaining := map[*limiter.Quota]int64{}
+					for i := range 6 {
+						q := bounded(t, fmt.Sprintf("rule %d of %d", i, caller), int64(50+10*caller+i), everyAlgorithm[(caller+i)%5])
+						remaining[q] = q.Capacity()
+						counters = append(counters, limiter.Charge{Quota: q, Key: fmt.Sprintf("key %d of %d", i/2, caller)})
+					}
+					for range 25 {
+						var charges []limiter.Charge
+						all := true
+						for _, i := range random.Perm(len(counters))[:1+random.IntN(4)] {
+							c := counters[i]
+							c.Cost = random.Int64N(40)
+							all = all && c.Cost <= remaining[c.Quota]
+							charges = append(charges, c)
+						}
+						decisions := make([]limiter.Decision, len(charges))
+						if !assert.NoError(t, s.Decide(t.Context(), charges, decisions)) {
+							return
+						}
+						for i, c := range charges {
+							fits := c.Cost <= remaining[c.Quota]
+							if all {
+								remaining[c.Quota] -= c.Cost
+							}
+							got, want := decisions[i], remaining[c.Quota]
+							if got.Limit != c.Quota.Capacity() || got.Remaining != want || got.Allowed != fits {
+								t.Errorf("caller %d charged %d to %v and was answered %+v, want %d remaining and allowed = %t",
+									caller, c.Cost, c.Quota.Limit(), got, want, fits)
+								return
+							}
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// scattered is keys with one on each node of a cluster, and how a store names their
+// counters under q.
+func scattered(t *testing.T, nodes []*redistest.Server, s *store, q *limiter.Quota) (keys, names []string) {
+	t.Helper()
+	for _, node := range nodes {
+		for i := 0; ; i++ {
+			key := fmt.Sprint("key ", len(keys), " ", i)
+			if name := s.keys.name(s.keys.tag(key), q); redistest.Owner(nodes, name) == node {
+				keys, names = append(keys, key), append(names, name)
+				break
+			}
+		}
+	}
+	return keys, names
+}
+
+func TestChargesOnSeveralNodesAreTakenAllOrNone(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t)
+	clock := newServerClock()
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	s := onClock(t, clock, client, forgetting)
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			q := quotaOf(t, "rule "+a.String(), limiter.PerMinute(10).With(a))
+			keys, names := scattered(t, nodes, s, q)
+			other := quotaOf(t, "other "+a.String(), limiter.PerMinute(10).With(a))
+			charges := []limiter.Charge{charge(q, keys[0], 2), charge(q, keys[1], 3), charge(other, keys[0], 4), charge(q, keys[2], 1)}
+			decisions := make([]limiter.Decision, len(charges))
+			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			for i, want := range []int64{8, 7, 6, 9} {
+				assert.Equal(t, q.Capacity()-10+want, decisions[i].Remaining, "charge %d is taken where it belongs", i)
+				assert.True(t, decisions[i].Allowed)
+			}
+
+			clock.sleep(123 * time.Millisecond)
+			decideOne(t, s, q, keys[2], q.Capacity()-1) // exhausts the last
+			looks := func() []limiter.Decision {
+				t.Helper()
+				d := make([]limiter.Decision, len(charges))
+				free := slices.Clone(charges)
+				for i := range free {
+					free[i].Cost = 0
+				}
+				require.NoError(t, s.Decide(t.Context(), free, d))
+				return d
+			}
+			before := looks()
+			values := func() (v []string) {
+				for _, name := range names {
+					v = append(v, redistest.Owner(nodes, name).MustDo("GET", name))
+				}
+				return v
+			}
+			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			alone := decideOne(t, s, q, keys[2], 1)
+			assert.False(t, alone.Allowed)
+			assert.Equal(t, alone, decisions[3], "what stood in the way says so, and since when")
+			assert.Equal(t, before[:3], decisions[:3], "the others are described as looks")
+			assert.Equal(t, before, looks(), "what others took is given back: the state is as before")
+
+			// Given back at the instant it was taken, what is stored is the same too, but for
+			// the time it was stored.
+			first := values()
+			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			assert.Equal(t, first, values(), "a refusal changes no state")
+		})
+	}
+}
+
+func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
+	t.Parallel()
+	one, two := redistest.Start(t), redistest.Start(t)
+	servers := []*redistest.Server{one, two}
+	client := closeAfter(t, redis.NewRing(&redis.RingOptions{
+		Addrs: map[string]string{"one": one.Addr, "two": two.Addr}, HeartbeatFrequency: time.Minute,
+	}))
+	s := newStore(client, forgetting).Within(patience).(*store)
+	q := bounded(t, "rule", 10, limiter.SlidingWindow)
+	var keys [2]string // on each
+	for i := 0; keys[0] == "" || keys[1] == ""; i++ {
+		key := fmt.Sprint("key ", i)
+		decideOne(t, s, q, key, 1)
+		for at, server := range servers {
+			if server.MustDo("EXISTS", s.keys.name(s.keys.tag(key), q)) == "1" {
+				keys[at] = key
+			}
+		}
+	}
+	two.MustDo("ACL", "SETUSER", "default", "-eval", "-evalsha")
+	for _, charges := range [][]limiter.Charge{
+		{charge(q, keys[0], 5), charge(q, keys[1], 5)},
+		{charge(q, keys[1], 5), charge(q, keys[0], 5)},
+	} {
+		err := s.Decide(t.Context(), charges, make([]limiter.Decision, 2))
+		require.ErrorContains(t, err, "NOPERM", "an error of one server is an error of the decision")
+		assert.EqualValues(t, 9, decideOne(t, s, q, keys[0], 0).Remaining, "what the other server took is given back")
+	}
+	assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, keys[1], 1), charge(q, keys[0], 1)}))
+	assert.EqualValues(t, 10, decideOne(t, s, q, keys[0], 0).Remaining, "what can be given back is, though another server fails")
+	two.MustDo("ACL", "SETUSER", "default", "+eval", "+evalsha")
+	assert.EqualValues(t, 9, decideOne(t, s, q, keys[1], 0).Remaining)
+}
+
+// While a slot moves, a script on two counters of a key has to be tried again until both
+// are on one node. Others that went out with it are not to be run again.
+func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t)
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: redistest.Addrs(nodes), MaxRedirects: 1000, MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 10 * time.Millisecond,
+	}))
+	h := &gate{}
+	client.AddHook(h)
+	s := newStore(client, forgetting).Within(patience).(*store)
+	one, two := bounded(t, "one", 10, limiter.SlidingWindow), bounded(t, "two", 10, limiter.SlidingWindow)
+	var keys []string
+	for i := 0; len(keys) < 4; i++ { // of one lane, and on one node
+		if key := fmt.Sprint("key ", i); s.part(s.keys.tag(key)) == 0 {
+			keys = append(keys, key)
+		}
+	}
+	moves, stays := keys[0], keys[1]
+	from := redistest.Owner(nodes, s.keys.name(s.keys.tag(stays), one))
+	to := nodes[(slices.Index(nodes, from)+1)%3]
+	type result struct {
+		d   []limiter.Decision
+		err error
+	}
+	send := func(charges ...limiter.Charge) chan result {
+		flying, waiting := s.lanes[0].count()
+		c := make(chan result, 1)
+		go func() {
+			d := make([]limiter.Decision, len(charges))
+			c <- result{d, s.Decide(context.Background(), charges, d)}
+		}()
+		await(t, "a caller to be under way", func() bool {
+			f, w := s.lanes[0].count()
+			return f+w == flying+waiting+1
+		})
+		return c
+	}
+	receive := func(c chan result, remaining int64) {
+		t.Helper()
+		select {
+		case r := <-c:
+			require.NoError(t, r.err)
+			for _, d := range r.d {
+				assert.Equal(t, remaining, d.Remaining, "what was charged once is counted once")
+			}
+		case <-time.After(patience):
+			t.Fatal("a script that has to be tried again got no answer")
+		}
+	}
+	var remaining int64 = 10
+	for _, first := range []bool{true, false} {
+		for range 2 { // both counters have to be there when their slot begins to move
+			remaining--
+			decideOne(t, s, one, moves, 1)
+			decideOne(t, s, two, moves, 1)
+			decideOne(t, s, one, stays, 1)
+		}
+		s.lanes[0].awaitIdle(t)
+		finish := redistest.BeginMove(nodes, s.keys.name(s.keys.tag(moves), one), to)
+		open := h.shutIt()
+		defer open()
+		before := []chan result{send(charge(one, keys[2], 0)), send(charge(one, keys[3], 0))}
+		var split, whole chan result
+		if first {
+			split = send(charge(one, moves, 1), charge(two, moves, 1))
+		}
+		whole = send(charge(one, stays, 1))
+		if !first {
+			split = send(charge(one, moves, 1), charge(two, moves, 1))
+		}
+		open()
+		remaining--
+		for _, c := range before {
+			receive(c, 10)
+		}
+		finish()
+		receive(whole, remaining)
+		receive(split, remaining)
+		s.lanes[0].awaitIdle(t)
+		to = from
+	}
+}
+
+// Charges on several nodes hold each other's units for a moment, so fewer than the limit
+// may pass; never more, and nothing is lost.
+func TestConcurrentBatchesOverNodesNeitherAdmitTooMuchNorLoseUnits(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t)
+	var stores []*store
+	for range 3 {
+		client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+		stores = append(stores, newStore(client, forgetting).Within(patience).(*store))
+	}
+	for _, a := range everyAlgorithm {
+		q := bounded(t, "rule "+a.String(), 60, a)
+		keys, _ := scattered(t, nodes, stores[0], q)
+		var used [3]atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 24 {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(a), uint64(i)))
+				for range 12 {
+					var charges []limiter.Charge
+					order := random.Perm(3)[:2+random.IntN(2)]
+					for _, k := range order {
+						charges = append(charges, limiter.Charge{Quota: q, Key: keys[k], Cost: 1})
+					}
+					decisions := make([]limiter.Decision, len(charges))
+					if assert.NoError(t, stores[i%3].Decide(t.Context(), charges, decisions)) && allowed(decisions) {
+						for _, k := range order {
+							used[k].Add(1)
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for k := range keys {
+			assert.LessOrEqual(t, used[k].Load(), q.Capacity(), "%v admits no more than its limit", a)
+			assert.Equal(t, q.Capacity()-used[k].Load(), decideOne(t, stores[0], q, keys[k], 0).Remaining,
+				"%v: what refused batches took is given back to the last unit", a)
+		}
+	}
+}
+
+func TestADecisionKeepsItsDeadlineWhileTheServerHangs(t *testing.T) {
+	// Not parallel: it looks for goroutines.
+	server := redistest.Start(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.Cleanup(func(int) {}))
+	for _, timeout := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr})
+		s := New(client).Within(timeout)
+		q := bounded(t, "rule", 1000, limiter.SlidingWindow)
+		decideOne(t, s, q, "key", 1)
+		server.Pause()
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				for range 5 {
+					start := time.Now()
+					charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
+					err := s.Decide(t.Context(), charges, make([]limiter.Decision, 1))
+					took := time.Since(start)
+					assert.Error(t, err)
+					assert.GreaterOrEqual(t, took, timeout, "it waits for the server as long as it may")
+					assert.Less(t, took, timeout+timeout/lateness+200*time.Millisecond, "a decision keeps its deadline while the server hangs")
+				}
+			})
+		}
+		wg.Wait()
+		start := time.Now()
+		assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
+		assert.Less(t, time.Since(start), timeout+200*time.Millisecond, "GiveBack keeps the deadline too")
+
+		server.Resume()
+		await(t, "decisions after the server has come back", func() bool {
+			err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key"}}, make([]limiter.Decision, 1))
+			return err == nil
+		})
+		require.NoError(t, client.Close())
+	}
+}
+
+func TestADecisionKeepsItsDeadlineWhereOneNodeOfSeveralHangs(t *testing.T) {
+	t.Parallel()
+	const timeout = 50 * time.Millisecond
+	nodes := redistest.StartCluster(t)
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	s := newStore(client, forgetting).Within(timeout).(*store)
+	q := bounded(t, "rule", 1000, limiter.SlidingWindow)
+	keys, _ := scattered(t, nodes, s, q)
+	charges := []limiter.Charge{charge(q, keys[0], 1), charge(q, keys[1], 1), charge(q, keys[2], 1)}
+	decisions := make([]limiter.Decision, 3)
+	await(t, "a first answer", func() bool { return s.Decide(t.Context(), charges, decisions) == nil })
+	await(t, "the same on every key", func() bool {
+		ok := true
+		for _, key := range keys {
+			var d [1]limiter.Decision
+			ok = ok && s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key}}, d[:]) == nil
+		}
+		return ok
+	})
+	nodes[1].Pause()
+	defer nodes[1].Resume()
+	before := decideOne(t, s, q, keys[0], 0).Remaining
+	for range 5 {
+		start := time.Now()
+		err := s.Decide(t.Context(), charges, decisions)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Less(t, time.Since(start), 2*timeout+200*time.Millisecond, "a decision keeps its deadline where one node hangs")
+	}
+	assert.Equal(t, before, decideOne(t, s, q, keys[0], 0).Remaining, "what live nodes took meanwhile is given back")
+	var failed error
+	for _, key := range []string{keys[0], keys[2]} {
+		var d [1]limiter.Decision
+		failed = errors.Join(failed, s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: 1}}, d[:]))
+	}
+	assert.NoError(t, failed, "keys on other nodes do not wait for the one that hangs")
+}

@@ -1,0 +1,334 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+)
+
+func TestWhoHammersARefusedKeyReachesRedisOnceASecond(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			clock := newServerClock()
+			s := onClock(t, clock, client, Options{})
+			q := quotaOf(t, "rule "+a.String(), limiter.PerHour(5).With(a))
+			decideOne(t, s, q, "key", q.Capacity())
+			remembered := s.remembered.Load()
+			before := roundTrips(t, server)
+			last := decideOne(t, s, q, "key", 1)
+			for range 1000 {
+				clock.sleep(10 * time.Millisecond)
+				d := decideOne(t, s, q, "key", 1)
+				require.False(t, d.Allowed)
+				require.Equal(t, last.RetryAfter-10*time.Millisecond, d.RetryAfter, "RetryAfter counts down")
+				last = d
+			}
+			assert.Equal(t, 11, roundTrips(t, server)-before, "in ten seconds, a thousand requests of a refused key reach Redis once a second")
+			assert.EqualValues(t, 1001-11, s.remembered.Load()-remembered, "Stats tells how many did not")
+		})
+	}
+}
+
+func TestWithForgetRefusalsEachReachesRedis(t *testing.T) {
+	server := redistest.Start(t)
+	s := onClock(t, newServerClock(), connect(t, server), forgetting)
+	q := quotaOf(t, "rule", limiter.PerHour(5))
+	decideOne(t, s, q, "key", 5)
+	before := roundTrips(t, server)
+	for range 20 {
+		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
+	}
+	assert.Equal(t, 20, roundTrips(t, server)-before, "with ForgetRefusals every request reaches Redis")
+	assert.Zero(t, s.remembered.Load())
+}
+
+func TestARememberedRefusalEndsAtTheInstantOfAdmission(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	const tick = time.Microsecond
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			clock := newServerClock()
+			s := onClock(t, clock, client, Options{})
+			clock.sleep(1234 * tick)
+			for _, cost := range []int64{1, 2, 5} {
+				// Of a log, what is not about single events is Redis's to say.
+				q := quotaOf(t, fmt.Sprint("rule ", a, cost), limiter.Limit{Events: 10, Per: 900 * time.Millisecond, Algorithm: a})
+				decideOne(t, s, q, "key", 3)
+				clock.sleep(77_777 * tick)
+				decideOne(t, s, q, "key", q.Capacity()-3)
+				clock.sleep(tick)
+				d := decideOne(t, s, q, "key", cost)
+				remembered := s.remembered.Load()
+				require.False(t, d.Allowed)
+				for wait := d.RetryAfter; wait > tick; wait = d.RetryAfter {
+					clock.sleep(max(tick, wait/2/tick*tick))
+					d = decideOne(t, s, q, "key", cost)
+					require.False(t, d.Allowed, "%v before the instant of admission", d.RetryAfter)
+				}
+				if a != limiter.SlidingLog || cost == 1 {
+					assert.NotEqual(t, remembered, s.remembered.Load(), "no refusal was remembered")
+				}
+				clock.sleep(d.RetryAfter)
+				d = decideOne(t, s, q, "key", cost)
+				assert.True(t, d.Allowed, "a remembered refusal outlasts what Redis said")
+			}
+		})
+	}
+}
+
+// What is remembered answers like Redis itself, field for field, as long as nobody else
+// comes in between.
+func TestWhatIsRememberedIsWhatRedisWouldSay(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			clock := newServerClock()
+			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
+			random := rand.New(rand.NewPCG(1, uint64(a)))
+			q := quotaOf(t, "rule "+a.String(), limiter.Limit{Events: 7, Per: 2 * time.Second, Algorithm: a})
+			other := quotaOf(t, "other "+a.String(), limiter.Limit{Events: 9, Per: 3 * time.Second, Algorithm: a})
+			for range 600 {
+				clock.sleep(time.Duration(random.Int64N(100_000)) * time.Microsecond)
+				charges := []limiter.Charge{charge(q, "key", 1), charge(other, "key", 1)}
+				if random.IntN(2) == 0 {
+					charges[random.IntN(2)].Cost = random.Int64N(12)
+				}
+				got, want := make([]limiter.Decision, 2), make([]limiter.Decision, 2)
+				before := s.remembered.Load()
+				require.NoError(t, s.Decide(t.Context(), charges, got))
+				if s.remembered.Load() == before {
+					continue // it was Redis that answered
+				}
+				require.False(t, allowed(got))
+				require.NoError(t, direct.Decide(t.Context(), charges, want))
+				require.Equal(t, want, got, "of %+v", charges)
+			}
+			assert.Greater(t, s.remembered.Load(), uint64(30), "too few refusals were remembered for this to say much")
+		})
+	}
+}
+
+func TestWhatThisProcessGivesBackIsSeenAtOnce(t *testing.T) {
+	client := connect(t, redistest.Start(t))
+	clock := newServerClock()
+	s := onClock(t, clock, client, Options{})
+	q := quotaOf(t, "rule", limiter.PerHour(5))
+	c := []limiter.Charge{charge(q, "key", 1)}
+	for range 3 {
+		for decideOne(t, s, q, "key", 1).Allowed {
+		}
+		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
+		require.NoError(t, s.GiveBack(t.Context(), c))
+		assert.True(t, decideOne(t, s, q, "key", 1).Allowed, "what was given back is there at once")
+		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
+		require.NoError(t, s.Reset(t.Context(), c))
+		assert.EqualValues(t, 4, decideOne(t, s, q, "key", 1).Remaining, "after a reset all is there at once")
+		require.Zero(t, s.refusals.size.Load(), "what no longer holds is forgotten")
+	}
+}
+
+func TestWhatIsGivenBackDuringARefusalIsSeenAtOnce(t *testing.T) {
+	s, gate, _ := gated(t, true, Options{})
+	q := bounded(t, "rule", 5, limiter.SlidingWindow)
+	for name, change := range map[string]func(context.Context, []limiter.Charge) error{"given back": s.GiveBack, "reset": s.Reset} {
+		decideOne(t, s, q, name, 5)
+		// Redis refuses, and before this process hears of it, another request gives back.
+		answered, release := gate.holdNextAnswer()
+		late := make(chan limiter.Decision)
+		go func() { late <- decideOne(t, s, q, name, 1) }()
+		<-answered
+		require.NoError(t, change(t.Context(), []limiter.Charge{charge(q, name, 5)}))
+		release()
+		require.False(t, (<-late).Allowed)
+		assert.True(t, decideOne(t, s, q, name, 5).Allowed, "an older refusal hides what was %s since", name)
+	}
+}
+
+func TestWhatAnotherProcessGivesBackIsSeenWithinASecond(t *testing.T) {
+	client := connect(t, redistest.Start(t))
+	clock := newServerClock()
+	s, other := onClock(t, clock, client, Options{}), onClock(t, clock, client, Options{})
+	q := quotaOf(t, "rule", limiter.PerHour(5))
+	c := []limiter.Charge{charge(q, "key", 5)}
+	for name, change := range map[string]func() error{
+		"given back": func() error { return other.GiveBack(t.Context(), c) },
+		"reset":      func() error { return other.Reset(t.Context(), c) },
+	} {
+		decideOne(t, s, q, "key", 5)
+		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
+		require.NoError(t, change())
+		clock.sleep(time.Second - time.Microsecond)
+		assert.False(t, decideOne(t, s, q, "key", 1).Allowed, "a refusal is remembered for a second")
+		clock.sleep(time.Microsecond)
+		assert.True(t, decideOne(t, s, q, "key", 5).Allowed, "what another process has %s is there a second later", name)
+		require.NoError(t, other.Reset(t.Context(), c))
+		require.NoError(t, s.Reset(t.Context(), c))
+	}
+}
+
+// An attack varies neither its key alone nor all of it: a rule for all, one by address.
+func TestABatchIsRefusedByWhatIsRememberedOfAllItsRules(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	clock := newServerClock()
+	s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
+	ip := quotaOf(t, "ip", limiter.PerHour(5))
+	all := quotaOf(t, "all", limiter.PerHour(1000).WithBurst(1000))
+	login := quotaOf(t, "login", limiter.PerHour(4).With(limiter.SlidingLog))
+	charges := []limiter.Charge{charge(all, "", 1), charge(ip, "one", 1), charge(login, "one", 1)}
+	got, want := make([]limiter.Decision, 3), make([]limiter.Decision, 3)
+	for range 4 {
+		require.NoError(t, s.Decide(t.Context(), charges, got))
+		require.True(t, allowed(got))
+	}
+	require.NoError(t, s.Decide(t.Context(), charges, got))
+	before := roundTrips(t, server)
+	for range 20 {
+		clock.sleep(time.Millisecond)
+		require.NoError(t, s.Decide(t.Context(), charges, got))
+	}
+	assert.Equal(t, before, roundTrips(t, server), "a batch that was refused is remembered")
+	require.NoError(t, direct.Decide(t.Context(), charges, want))
+	assert.Equal(t, want, got, "a remembered batch is described as Redis would")
+	assert.False(t, got[2].Allowed)
+	assert.True(t, got[0].Allowed && got[1].Allowed, "what has room does not stand in the way")
+
+	// Another caller has a rule in common with this one, and is not refused for it.
+	before = roundTrips(t, server)
+	two := []limiter.Charge{charge(all, "", 1), charge(ip, "two", 1), charge(login, "two", 1)}
+	require.NoError(t, s.Decide(t.Context(), two, got))
+	assert.True(t, allowed(got), "who was not refused is asked for")
+	assert.Equal(t, 1, roundTrips(t, server)-before)
+
+	// Of part of a batch nothing is remembered; Redis has to describe it.
+	require.NoError(t, s.Decide(t.Context(), charges, got)) // remembered anew
+	before = roundTrips(t, server)
+	more := append(slices.Clone(charges), charge(ip, "three", 1))
+	got = make([]limiter.Decision, 4)
+	require.NoError(t, s.Decide(t.Context(), more, got))
+	assert.False(t, allowed(got))
+	assert.Equal(t, 1, roundTrips(t, server)-before, "a charge that nothing is known of is Redis's to describe")
+
+	// A look, and a charge that fits, are not refused by what is remembered.
+	remembered := s.remembered.Load()
+	assert.True(t, decideOne(t, s, login, "one", 0).Allowed)
+	assert.True(t, decideOne(t, s, ip, "one", 1).Allowed, "what has room is taken, though it was in a batch that was refused")
+	assert.Equal(t, remembered, s.remembered.Load(), "an event that may happen is Redis's to decide")
+}
+
+func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t)
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	clock := newServerClock()
+	s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
+	q := quotaOf(t, "rule", limiter.PerHour(5))
+	keys, _ := scattered(t, nodes, s, q)
+	charges := []limiter.Charge{charge(q, keys[0], 1), charge(q, keys[1], 1), charge(q, keys[2], 1)}
+	decideOne(t, direct, q, keys[1], 5)
+	got, want := make([]limiter.Decision, 3), make([]limiter.Decision, 3)
+	require.NoError(t, s.Decide(t.Context(), charges, got))
+	remembered := s.remembered.Load()
+	for range 20 {
+		clock.sleep(time.Millisecond)
+		require.NoError(t, s.Decide(t.Context(), charges, got))
+	}
+	assert.EqualValues(t, 20, s.remembered.Load()-remembered, "a batch that was refused on several nodes is remembered")
+	require.NoError(t, direct.Decide(t.Context(), charges, want))
+	assert.Equal(t, want, got, "and described as Redis would")
+	assert.True(t, decideOne(t, s, q, keys[0], 5).Allowed, "what the others took was given back")
+}
+
+func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
+	s := onClock(t, newServerClock(), connect(t, redistest.Start(t)), Options{})
+	q := quotaOf(t, "rule", limiter.PerHour(5))
+	const most = 64 * 256
+	var charges []limiter.Charge
+	decisions := make([]limiter.Decision, limiter.MaxCharges)
+	for i := range 2 * most {
+		charges = append(charges, charge(q, fmt.Sprint("key ", i), 6)) // more than there ever is
+		if len(charges) == limiter.MaxCharges {
+			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			charges = charges[:0]
+		}
+		if size := s.refusals.size.Load(); size > most {
+			t.Fatalf("%d refusals are remembered, more than %d", size, most)
+		}
+	}
+	count := func() (n int64) {
+		for i := range s.refusals.shards {
+			shard := &s.refusals.shards[i]
+			assert.LessOrEqual(t, len(shard.known), 256, "a shard remembers 256 keys at most")
+			n += int64(len(shard.known))
+		}
+		return n
+	}
+	assert.Equal(t, count(), s.refusals.size.Load(), "the size is what is remembered")
+	assert.Greater(t, count(), int64(most*9/10), "there is room for nearly as many as may be")
+	before := s.remembered.Load()
+	for i := 2*most - 64; i < 2*most; i++ {
+		decideOne(t, s, q, fmt.Sprint("key ", i), 6)
+	}
+	assert.Greater(t, s.remembered.Load()-before, uint64(32), "those who came last are mostly remembered")
+
+	for i := range 2 * most / limiter.MaxCharges {
+		for j := range limiter.MaxCharges {
+			charges = append(charges, charge(q, fmt.Sprint("key ", i*limiter.MaxCharges+j), 1))
+		}
+		require.NoError(t, s.Reset(t.Context(), charges))
+		charges = charges[:0]
+	}
+	assert.Zero(t, count(), "a reset forgets")
+	assert.Zero(t, s.refusals.size.Load(), "the size is what is remembered")
+}
+
+// Requests, units given back and resets of a few keys at once, through stores that
+// remember: all units are accounted for, and who gives back sees it.
+func TestWhatIsRememberedAdmitsNothingAndHidesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newServerClock() // stands still, so that nothing is forgotten by itself
+	s := onClock(t, clock, connect(t, server), Options{})
+	q := quotaOf(t, "rule", limiter.PerHour(3))
+	const keys = 4
+	var held [keys]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 150 {
+				k := random.IntN(keys)
+				c := []limiter.Charge{charge(q, fmt.Sprint("key ", k), 1)}
+				var d [1]limiter.Decision
+				if !assert.NoError(t, s.Decide(t.Context(), c, d[:])) || !d[0].Allowed {
+					continue
+				}
+				if now := held[k].Add(1); now > 3 {
+					t.Errorf("%d units of 3 are held at once", now)
+				}
+				held[k].Add(-1)
+				assert.NoError(t, s.GiveBack(t.Context(), c))
+			}
+		})
+	}
+	wg.Wait()
+	for k := range keys {
+		assert.True(t, decideOne(t, s, q, fmt.Sprint("key ", k), 3).Allowed, "all was given back, and a refusal of before hides it")
+	}
+	assert.NotZero(t, s.remembered.Load(), "nothing was remembered, so this says nothing")
+}
