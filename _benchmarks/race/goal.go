@@ -49,7 +49,7 @@ func (g Goal) String() string {
 func (g Goal) reached(r *Results) (value string, holds, measured bool) {
 	if g.To == "" {
 		figure, ran := r.Figure(g.Of, g.Case, g.Metric)
-		return number(figure), g.Bound.holds(figure), ran
+		return Number(figure), g.Bound.holds(figure), ran
 	}
 	ratio, ran := r.Ratio(g.Of, g.To, g.Case, g.Metric)
 	return fmt.Sprintf("%.2f (%.2f to %.2f)", ratio.Value, ratio.Low, ratio.High), g.Bound.holds(ratio.Value), ran

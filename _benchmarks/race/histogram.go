@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// A histogram counts durations in buckets no wider than 1/128 of what is in them, so a
-// quantile is off by less than half a percent. Longer than 2^40 ns, 18 minutes, is
+// A Histogram counts durations in buckets no wider than 1/128 of what is in them, so a
+// Quantile is off by less than half a percent. Longer than 2^40 ns, 18 minutes, is
 // counted as that.
-type histogram struct {
+type Histogram struct {
 	buckets [(40 - fineBits + 1) << fineBits]uint32
 	count   int
 }
@@ -19,7 +19,8 @@ const (
 	longest  = 1<<40 - 1
 )
 
-func (h *histogram) add(d time.Duration) {
+// Add counts a duration.
+func (h *Histogram) Add(d time.Duration) {
 	h.buckets[bucketOf(d)]++
 	h.count++
 }
@@ -38,15 +39,16 @@ func middle(i int) time.Duration {
 	return time.Duration(low + 1<<shift/2)
 }
 
-func (h *histogram) merge(other *histogram) {
+// Merge counts what other has counted.
+func (h *Histogram) Merge(other *Histogram) {
 	for i, n := range other.buckets {
 		h.buckets[i] += n
 	}
 	h.count += other.count
 }
 
-// quantile is the duration that so large a part of all do not exceed; 0 when there are none.
-func (h *histogram) quantile(part float64) time.Duration {
+// Quantile is the duration that so large a part of all do not exceed; 0 when there are none.
+func (h *Histogram) Quantile(part float64) time.Duration {
 	rank := int(math.Ceil(part * float64(h.count)))
 	for i, n := range h.buckets {
 		if rank -= int(n); rank <= 0 && n > 0 {

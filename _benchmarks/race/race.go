@@ -30,12 +30,17 @@ type Contestant struct {
 // A Case is what contestants are put to: so many goroutines, each of which asks again as
 // soon as it has an answer, about random ones of so many keys.
 type Case struct {
-	Goroutines int `json:"goroutines"`
-	Keys       int `json:"keys"`
+	Goroutines int    `json:"goroutines"`
+	Keys       int    `json:"keys"`
+	Name       string `json:"name,omitempty"` // of what else is special about it
 }
 
 func (c Case) String() string {
-	return plural(c.Goroutines, "goroutine") + ", " + plural(c.Keys, "key")
+	text := plural(c.Goroutines, "goroutine") + ", " + plural(c.Keys, "key")
+	if c.Name != "" {
+		return c.Name + ": " + text
+	}
+	return text
 }
 
 // A Meter is something that is used up while deciding: CPU time, say.
@@ -59,6 +64,13 @@ type Plan struct {
 
 	// Progress hears of each slice before it begins. May be nil.
 	Progress func(done, of int, what string)
+
+	// Measure is how one contestant is measured in one case, if that is not by what it
+	// decides in a Slice. It returns no Figures for one that could not take part.
+	Measure func(context.Context, Contestant, Case) (Figures, error)
+
+	// Metrics are what Measure returns. Without Measure they follow from the Meters.
+	Metrics []Metric
 }
 
 // Run runs the race. When ctx ends, so does the race, with an error.
@@ -72,19 +84,29 @@ func (p *Plan) Run(ctx context.Context) (*Results, error) {
 				if p.Progress != nil {
 					p.Progress(done, of, contestant.Name+": "+c.String())
 				}
-				figures, complaint, err := p.slice(ctx, contestant, c)
+				figures, complaint, err := p.measure(ctx, contestant, c)
 				if ended := ctx.Err(); ended != nil {
 					return nil, ended
 				}
 				if err != nil {
 					return nil, fmt.Errorf("race: %s, %v: %w", contestant.Name, c, err)
 				}
-				results.add(contestant.Name, c, figures, complaint)
+				if figures != nil {
+					results.add(contestant.Name, c, figures, complaint)
+				}
 				done++
 			}
 		}
 	}
 	return results, nil
+}
+
+func (p *Plan) measure(ctx context.Context, contestant Contestant, c Case) (figures Figures, complaint, err error) {
+	if p.Measure == nil {
+		return p.slice(ctx, contestant, c)
+	}
+	figures, err = p.Measure(ctx, contestant, c)
+	return figures, nil, err
 }
 
 func shuffled[T any](of []T) []T {
@@ -97,9 +119,14 @@ func shuffled[T any](of []T) []T {
 func Keys(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
-		keys[i] = fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255)
+		keys[i] = Key(i)
 	}
 	return keys
+}
+
+// Key is one of them. The first 2^24 differ.
+func Key(i int) string {
+	return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255)
 }
 
 // plural is "1 key" or "10,000 keys".

@@ -31,7 +31,7 @@ func TestARaceMeasuresEveryoneInEveryCaseAndRound(t *testing.T) {
 		resets, used := 0, 0.0
 		plan := &Plan{
 			Contestants: []Contestant{steady("fast", time.Millisecond), steady("slow", 2*time.Millisecond)},
-			Cases:       []Case{{1, 1}, {4, 100}},
+			Cases:       []Case{{Goroutines: 1, Keys: 1}, {Goroutines: 4, Keys: 100}},
 			Rounds:      3,
 			Slice:       time.Second,
 			Meters:      []Meter{{Metric: "fuel", Read: func() (float64, error) { used += 500; return used, nil }}},
@@ -74,7 +74,7 @@ func TestErrorsAndRefusalsAreCountedApart(t *testing.T) {
 					return true, nil
 				}
 			}}},
-			Cases:  []Case{{1, 1}},
+			Cases:  []Case{{Goroutines: 1, Keys: 1}},
 			Rounds: 2,
 			Slice:  400 * time.Millisecond,
 		}
@@ -101,7 +101,7 @@ func TestASliceBeginsWhenTheContestantIsUp(t *testing.T) {
 					return true, nil
 				}
 			}}},
-			Cases:  []Case{{2, 10}},
+			Cases:  []Case{{Goroutines: 2, Keys: 10}},
 			Rounds: 1,
 			Slice:  100 * time.Millisecond,
 		}
@@ -120,7 +120,7 @@ func TestARaceEndsWithItsContext(t *testing.T) {
 				return true, ctx.Err()
 			}
 		}}},
-		Cases:  []Case{{1, 1}},
+		Cases:  []Case{{Goroutines: 1, Keys: 1}},
 		Rounds: 1_000_000,
 		Slice:  time.Millisecond,
 	}
@@ -129,31 +129,31 @@ func TestARaceEndsWithItsContext(t *testing.T) {
 }
 
 func TestAQuantileIsOffByLessThanOnePercent(t *testing.T) {
-	assert.Zero(t, new(histogram).quantile(0.5))
+	assert.Zero(t, new(Histogram).Quantile(0.5))
 	random := rand.New(rand.NewPCG(1, 2))
-	var h, other histogram
+	var h, other Histogram
 	var all []time.Duration
 	for i := range 100_000 {
 		d := time.Duration(math.Exp(random.Float64() * 25)) // 1 ns to a minute and more
 		all = append(all, d)
 		if i%3 == 0 {
-			other.add(d)
+			other.Add(d)
 		} else {
-			h.add(d)
+			h.Add(d)
 		}
 	}
-	h.merge(&other)
+	h.Merge(&other)
 	slices.Sort(all)
 	for _, part := range []float64{0.0001, 0.01, 0.5, 0.9, 0.99, 0.9999, 1} {
 		want := all[int(math.Ceil(part*float64(len(all))))-1]
-		assert.InEpsilon(t, float64(want), float64(h.quantile(part)), 0.01, "quantile %g", part)
+		assert.InEpsilon(t, float64(want), float64(h.Quantile(part)), 0.01, "quantile %g", part)
 	}
 }
 
 func TestEveryDurationHasABucket(t *testing.T) {
-	var h histogram
+	var h Histogram
 	for _, d := range []time.Duration{-1, 0, 1, 127, 128, 255, 256, 257, longest - 1, longest, longest + 1, math.MaxInt64} {
-		h.add(d)
+		h.Add(d)
 	}
 	assert.Equal(t, len(h.buckets)-1, bucketOf(math.MaxInt64))
 	for i := range h.buckets {
@@ -170,24 +170,24 @@ func TestTheMedianOfAnEvenNumberIsBetweenTheMiddleTwo(t *testing.T) {
 func twoRounds() *Results {
 	r := newResults(&Plan{
 		Contestants: []Contestant{{Name: "a"}, {Name: "b"}, {Name: "c"}},
-		Cases:       []Case{{64, 10_000}, {1, 1}},
+		Cases:       []Case{{Goroutines: 64, Keys: 10_000}, {Goroutines: 1, Keys: 1}},
 	})
 	for i, perSecond := range []float64{30_000, 50_000} {
-		r.add("a", Case{64, 10_000}, Figures{PerSecond: perSecond, P50: 12.34, P99: 1234.5, Errors: 1}, errors.New("no luck"))
-		r.add("b", Case{64, 10_000}, Figures{PerSecond: float64(80_000 + i), P50: 0.5, P99: 99}, nil)
+		r.add("a", Case{Goroutines: 64, Keys: 10_000}, Figures{PerSecond: perSecond, P50: 12.34, P99: 1234.5, Errors: 1}, errors.New("no luck"))
+		r.add("b", Case{Goroutines: 64, Keys: 10_000}, Figures{PerSecond: float64(80_000 + i), P50: 0.5, P99: 99}, nil)
 	}
 	return r
 }
 
 func TestARatioIsTheMedianOfThoseOfSingleRounds(t *testing.T) {
-	r := newResults(&Plan{Contestants: []Contestant{{Name: "a"}, {Name: "b"}}, Cases: []Case{{1, 1}}})
+	r := newResults(&Plan{Contestants: []Contestant{{Name: "a"}, {Name: "b"}}, Cases: []Case{{Goroutines: 1, Keys: 1}}})
 	for _, slowness := range []float64{1, 10, 10, 1, 30} { // of the machine
-		r.add("a", Case{1, 1}, Figures{P50: 2 * slowness}, nil)
-		r.add("b", Case{1, 1}, Figures{P50: slowness}, nil)
+		r.add("a", Case{Goroutines: 1, Keys: 1}, Figures{P50: 2 * slowness}, nil)
+		r.add("b", Case{Goroutines: 1, Keys: 1}, Figures{P50: slowness}, nil)
 	}
-	r.add("a", Case{1, 1}, Figures{P50: 100}, nil)
-	r.add("b", Case{1, 1}, Figures{P50: 1}, nil)
-	ratio, ok := r.Ratio("a", "b", Case{1, 1}, P50)
+	r.add("a", Case{Goroutines: 1, Keys: 1}, Figures{P50: 100}, nil)
+	r.add("b", Case{Goroutines: 1, Keys: 1}, Figures{P50: 1}, nil)
+	ratio, ok := r.Ratio("a", "b", Case{Goroutines: 1, Keys: 1}, P50)
 	assert.True(t, ok)
 	assert.Equal(t, Ratio{2, 2, 100}, ratio)
 }
@@ -216,7 +216,7 @@ func TestTablesReadWellAsText(t *testing.T) {
 
 func TestGoalsSayWhatWasReached(t *testing.T) {
 	var text strings.Builder
-	many := Case{64, 10_000}
+	many := Case{Goroutines: 64, Keys: 10_000}
 	twoRounds().WriteGoals(&text, []Goal{
 		{Metric: PerSecond, Case: many, Of: "b", To: "a", Bound: AtLeast(1.5)},
 		{Metric: P50, Case: many, Of: "a", To: "b", Bound: AtMost(1)},
@@ -246,7 +246,7 @@ func TestResultsAreWrittenAsJSONWithEveryRound(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(text, &results))
 	require.Len(t, results, 2)
-	assert.Equal(t, Case{64, 10_000}, results[0].Case)
+	assert.Equal(t, Case{Goroutines: 64, Keys: 10_000}, results[0].Case)
 	assert.InDelta(t, 40_000, results[0].Figures[PerSecond], 0)
 	assert.Len(t, results[0].Rounds, 2)
 }

@@ -2,6 +2,7 @@ package race
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 )
 
@@ -43,6 +44,10 @@ func newResults(p *Plan) *Results {
 		rounds:      map[place][]Figures{},
 		complaints:  map[string]error{},
 	}
+	if p.Measure != nil {
+		r.metrics = p.Metrics
+		return r
+	}
 	for _, m := range p.Meters {
 		r.metrics = append(r.metrics, m.Metric)
 	}
@@ -74,6 +79,37 @@ func (r *Results) Figure(contestant string, c Case, m Metric) (float64, bool) {
 		return sum, true
 	}
 	return median(each), true
+}
+
+// Lowest is who has the least of a metric in a case, among those that count. It is false
+// if none of them ran.
+func (r *Results) Lowest(c Case, m Metric, counts func(contestant string) bool) (string, bool) {
+	for _, name := range slices.Backward(r.ranking(c, m)) {
+		if counts(name) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// Include adds the results of another race, with cases of its own.
+func (r *Results) Include(other *Results) {
+	for _, contestant := range other.contestants {
+		if !slices.ContainsFunc(r.contestants, func(c Contestant) bool { return c.Name == contestant.Name }) {
+			r.contestants = append(r.contestants, contestant)
+		}
+	}
+	for _, m := range other.metrics {
+		if !slices.Contains(r.metrics, m) {
+			r.metrics = append(r.metrics, m)
+		}
+	}
+	r.cases = append(r.cases, other.cases...)
+	if r.rounds == nil {
+		r.rounds, r.complaints = map[place][]Figures{}, map[string]error{}
+	}
+	maps.Copy(r.rounds, other.rounds)
+	maps.Copy(r.complaints, other.complaints)
 }
 
 // Complaint is the first error that a contestant returned, or nil.
@@ -125,7 +161,7 @@ func (r *Results) MarshalJSON() ([]byte, error) {
 				continue
 			}
 			figures := Figures{}
-			for _, m := range r.metrics {
+			for m := range rounds[0] {
 				figures[m], _ = r.Figure(contestant.Name, c, m)
 			}
 			results = append(results, result{contestant.Name, c, figures, rounds})

@@ -10,7 +10,7 @@ import (
 
 // A tally is what one goroutine has seen.
 type tally struct {
-	latencies histogram // of every call
+	latencies Histogram // of every call
 	decisions int       // calls without an error
 	refused   int       // of them
 	errors    int
@@ -49,8 +49,8 @@ func (p *Plan) slice(ctx context.Context, contestant Contestant, c Case) (figure
 	}
 	figures = Figures{
 		PerSecond: float64(total.decisions) / elapsed.Seconds(),
-		P50:       micros(total.latencies.quantile(0.50)),
-		P99:       micros(total.latencies.quantile(0.99)),
+		P50:       micros(total.latencies.Quantile(0.50)),
+		P99:       micros(total.latencies.Quantile(0.99)),
 		Errors:    float64(total.errors),
 		Refused:   float64(total.refused),
 	}
@@ -124,7 +124,7 @@ func (p *Plan) run(ctx context.Context, contestant Contestant, keys []string, ta
 }
 
 func (t *tally) note(allowed bool, err error, latency time.Duration) {
-	t.latencies.add(latency)
+	t.latencies.Add(latency)
 	switch {
 	case err != nil:
 		t.errors++
@@ -139,7 +139,7 @@ func (t *tally) note(allowed bool, err error, latency time.Duration) {
 }
 
 func (t *tally) add(other *tally) {
-	t.latencies.merge(&other.latencies)
+	t.latencies.Merge(&other.latencies)
 	t.decisions += other.decisions
 	t.refused += other.refused
 	t.errors += other.errors

@@ -19,11 +19,11 @@ func (r *Results) WriteTables(w io.Writer, baseline string) {
 		}
 		header = append(header, "× "+baseline)
 		var rows [][]string
-		for _, name := range r.ranking(c) {
+		for _, name := range r.ranking(c, PerSecond) {
 			row := []string{name}
 			for _, m := range r.metrics {
 				figure, _ := r.Figure(name, c, m)
-				row = append(row, number(figure))
+				row = append(row, Number(figure))
 			}
 			compared := ""
 			if ratio, ok := r.Ratio(name, baseline, c, PerSecond); ok {
@@ -31,23 +31,58 @@ func (r *Results) WriteTables(w io.Writer, baseline string) {
 			}
 			rows = append(rows, append(row, compared))
 		}
-		writeTable(w, header, rows)
+		WriteTable(w, header, rows)
 	}
 	r.writeComplaints(w)
 }
 
-// ranking is who ran in a case, by decisions per second.
-func (r *Results) ranking(c Case) []string {
+// ranking is who ran in a case, those with the most of a metric at the top.
+func (r *Results) ranking(c Case, by Metric) []string {
 	var names []string
-	speed := map[string]float64{}
+	figures := map[string]float64{}
 	for _, contestant := range r.contestants {
-		if figure, ran := r.Figure(contestant.Name, c, PerSecond); ran {
+		if figure, ran := r.Figure(contestant.Name, c, by); ran {
 			names = append(names, contestant.Name)
-			speed[contestant.Name] = figure
+			figures[contestant.Name] = figure
 		}
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(speed[b], speed[a]) })
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(figures[b], figures[a]) })
 	return names
+}
+
+// A Comparison is a column of ratios to one contestant.
+type Comparison struct {
+	Title string
+	To    string
+}
+
+// WriteCase writes the table of one case, in Markdown, with these metrics. Those that have
+// least of the first are at the top, and it is what comparisons are of.
+func (r *Results) WriteCase(w io.Writer, c Case, metrics []Metric, comparisons []Comparison) {
+	header := []string{"contestant"}
+	for _, m := range metrics {
+		header = append(header, string(m))
+	}
+	for _, comparison := range comparisons {
+		header = append(header, comparison.Title)
+	}
+	var rows [][]string
+	for _, name := range slices.Backward(r.ranking(c, metrics[0])) {
+		row := []string{name}
+		for _, m := range metrics {
+			figure, _ := r.Figure(name, c, m)
+			row = append(row, Number(figure))
+		}
+		for _, comparison := range comparisons {
+			cell := ""
+			if ratio, ok := r.Ratio(name, comparison.To, c, metrics[0]); ok {
+				cell = fmt.Sprintf("%.2f", ratio.Value)
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, row)
+	}
+	WriteTable(w, header, rows)
 }
 
 func (r *Results) writeComplaints(w io.Writer) {
@@ -78,11 +113,11 @@ func (r *Results) WriteGoals(w io.Writer, goals []Goal) {
 		rows = append(rows, []string{g.String(), g.Bound.String(), reached, verdict})
 	}
 	fmt.Fprintln(w)
-	writeTable(w, []string{"goal", "target", "reached", ""}, rows)
+	WriteTable(w, []string{"goal", "target", "reached", ""}, rows)
 }
 
-// number is a figure as readers want it: three digits, or all those before the point.
-func number(f float64) string {
+// Number is a figure as readers want it: three digits, or all those before the point.
+func Number(f float64) string {
 	switch {
 	case f == float64(int64(f)) || f >= 100:
 		return thousands(fmt.Sprintf("%.0f", f))
@@ -92,8 +127,9 @@ func number(f float64) string {
 	return fmt.Sprintf("%.2f", f)
 }
 
-// writeTable aligns the columns, for those who read the source.
-func writeTable(w io.Writer, header []string, rows [][]string) {
+// WriteTable writes a table in Markdown, with its columns aligned for those who read the
+// source.
+func WriteTable(w io.Writer, header []string, rows [][]string) {
 	width := make([]int, len(header))
 	for _, row := range append([][]string{header}, rows...) {
 		for i, cell := range row {
