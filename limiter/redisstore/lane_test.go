@@ -355,9 +355,9 @@ func TestWhoWaitsTooLongLeaves(t *testing.T) {
 		tr := l.travel(t, 1)
 		flight := w.next(t)
 		g := &group{done: make(chan struct{}, 1)}
-		g.since = time.Now()
+		g.since = tr.since // no later, so that it is not given the other's place when that is given up
 		l.mu.Lock()
-		l.waiting = append(l.waiting, g) // with no place in any batch
+		l.waiting = append(l.waiting, g)
 		l.mu.Unlock()
 		assert.False(t, l.await(t.Context(), g), "a caller that got no place was answered")
 		took := time.Since(g.since)
@@ -366,6 +366,22 @@ func TestWhoWaitsTooLongLeaves(t *testing.T) {
 		flight.land()
 		tr.hears(t)
 	})
+}
+
+func TestALeaderKeepsItsOwnDeadline(t *testing.T) {
+	w := tower{make(chan *trip, 10)}
+	l := newLane(true, 256, longEnough, w.carry)
+	all := []*traveller{l.travel(t, 1), l.travel(t, 1), l.travel(t, 1), l.travel(t, 1)}
+	first, second := w.next(t), w.next(t)
+	first.land()
+	third := w.next(t)
+	deadline, _ := third.ctx.Deadline()
+	assert.Equal(t, all[3].since.Add(longEnough), deadline, "who leads after having waited has so much less time")
+	second.land()
+	third.land()
+	for _, tr := range all {
+		tr.arrives(t)
+	}
 }
 
 func TestALaneAtRestHasNoTimer(t *testing.T) {
@@ -1228,6 +1244,28 @@ func TestADecisionKeepsItsDeadlineWhileTheServerHangs(t *testing.T) {
 		})
 		require.NoError(t, client.Close())
 	}
+}
+
+// A caller may lead only after it has waited for another to be given up.
+func TestADecisionKeepsItsDeadlineWheneverItComes(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	server := redistest.Start(t)
+	s := newStore(connect(t, server), Options{}).Within(timeout)
+	q := bounded(t, "rule", 1000, limiter.SlidingWindow)
+	decideOne(t, s, q, "key", 1)
+	server.Pause()
+	defer server.Resume()
+	var wg sync.WaitGroup
+	for start, n := time.Now(), time.Duration(0); n < 10; n++ {
+		await(t, "a tenth of the deadline to pass", func() bool { return time.Since(start) >= n*timeout/10 })
+		wg.Go(func() {
+			start := time.Now()
+			assert.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)))
+			assert.Less(t, time.Since(start), timeout+timeout/lateness+timeout/8, "who came %v after the first waits too long", n*timeout/10)
+		})
+	}
+	wg.Wait()
 }
 
 func TestADecisionKeepsItsDeadlineWhereOneNodeOfSeveralHangs(t *testing.T) {

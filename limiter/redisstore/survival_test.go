@@ -343,19 +343,24 @@ func TestRefusalsThatAreRememberedDoNotPassForALivingServer(t *testing.T) {
 	t.Parallel()
 	leavesNoGoroutine(t)
 	server := redistest.Start(t)
-	s := New(connect(t, server), Options{Failover: failover.Options{Deadline: 20 * time.Millisecond, OnDegraded: func(failover.Event) {}}})
-	q := bounded(t, "rule", 5, limiter.SlidingWindow)
-	await(t, "a refusal by Redis", func() bool {
-		d := decideOne(t, s, q, "hammered", 1)
-		return !d.Allowed && !d.Degraded
-	})
-	server.Pause()
-	defer server.Resume()
-	for i := range 5 {
-		assert.True(t, decideOne(t, s, q, fmt.Sprint("key ", i), 1).Degraded)
-		decideOne(t, s, q, "hammered", 1)
+	for name, client := range map[string]redis.UniversalClient{
+		"a client for one server": connect(t, server),
+		"a Ring":                  closeAfter(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: time.Hour})),
+	} {
+		s := New(client, Options{Failover: failover.Options{Deadline: 20 * time.Millisecond, OnDegraded: func(failover.Event) {}}})
+		q := bounded(t, "rule of "+name, 5, limiter.SlidingWindow)
+		await(t, "a refusal by Redis", func() bool {
+			d := decideOne(t, s, q, "hammered", 1)
+			return !d.Allowed && !d.Degraded
+		})
+		server.Pause()
+		for i := range 5 {
+			assert.True(t, decideOne(t, s, q, fmt.Sprint("key ", i), 1).Degraded)
+			decideOne(t, s, q, "hammered", 1)
+		}
+		assert.True(t, s.Stats().Degraded, "with %s: after five failures in a row, between refusals that were remembered, the policies are in force", name)
+		server.Resume()
 	}
-	assert.True(t, s.Stats().Degraded, "after five failures in a row, between refusals that were remembered, the policies are in force")
 }
 
 func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
