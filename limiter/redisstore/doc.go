@@ -25,8 +25,10 @@
 // A script reaches only one node of a Cluster, and what is counted for different keys may be
 // on different ones. There the charges of a batch go out at the same time, by key, and if
 // one is refused, what the others took is given back: for the length of a round trip others
-// may be refused for it, and nobody is admitted too much. All rules with the same key are
-// decided in one script there too.
+// may be refused for it, and nobody is admitted too much. Such a refusal takes a second round
+// trip, with a deadline of its own. All rules with the same key are decided in one script
+// there too. While a slot is being moved, several rules on a key that is new to it fail, as
+// Redis asks to try again until the move is over, and are decided as in an outage.
 //
 // A command that go-redis sends again, because the connection broke after Redis had run
 // it, may count twice.
@@ -40,10 +42,12 @@
 // is down.
 //
 // The deadline holds whatever the client's own timeouts are. For that, a client for one
-// server is used through a copy (WithTimeout), which has its connections and not its hooks:
-// set ContextTimeoutEnabled in its options, and Weir uses the client itself, so that hooks,
-// for tracing say, see its commands. Set it on a client for a Cluster or a Ring too: then a
-// connection that hangs is dropped at the deadline, and not after ReadTimeout.
+// server is used through a copy (WithTimeout), which has its connections but may lack its
+// hooks: set ContextTimeoutEnabled in its options, and Weir uses the client itself, so that
+// hooks, for tracing say, see its commands. Set it on a client for a Cluster or a Ring too:
+// then a connection that hangs is dropped at the deadline, and not after ReadTimeout. With
+// MaxRetries at -1, a connection that is refused fails at once, where go-redis would try
+// again until the deadline.
 //
 // # What is in Redis
 //
