@@ -32,7 +32,8 @@
 //
 // After Options.ProbeEvery the next batch is decided by policy still, and tried on the
 // server beside that, with its costs, so that a server which can be read but not written
-// stays known as down. The first such probe that succeeds ends the outage. What was
+// stays known as down. The first such probe that succeeds ends the outage; one that is
+// refused, which writes nothing, if the server had given no answer at all. What was
 // counted locally is not added to the server's counters: for as long as a window or a
 // bucket reaches back, a key may get what it got from both.
 //

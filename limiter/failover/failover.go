@@ -145,6 +145,13 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return err
 }
 
+// isLate tells that a context ended by a deadline of its own that gave the server time
+// enough. Where requests have less time than Deadline, that is all there is to see of one
+// that hangs.
+func (s *Store) isLate(gone error, began time.Time) bool {
+	return errors.Is(gone, context.DeadlineExceeded) && time.Since(began) >= s.options.Deadline/4
+}
+
 // settle books how a call to the inner store went that began then. It returns the error of a call that
 // failed, or what the caller is to be told of one that did not.
 func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (failed bool, _ error) {
@@ -157,7 +164,7 @@ func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.C
 	if errors.Is(err, limiter.ErrCharges) {
 		return false, err
 	}
-	if gone := ctx.Err(); gone != nil {
+	if gone := ctx.Err(); gone != nil && !s.isLate(gone, began) {
 		return false, gone // it says nothing about the server, whatever err is
 	}
 	if mistake := limiter.CheckCharges(charges); mistake != nil {

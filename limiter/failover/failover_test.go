@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -341,6 +342,54 @@ func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
 	})
 }
 
+func TestRequestsWithLessTimeThanTheDeadlineNoticeAHungServerToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(newServer(t, hung), Options{})
+		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		for range 5 {
+			assert.False(t, s.Stats().Degraded)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+			decisions := make([]limiter.Decision, 1)
+			require.NoError(t, s.Decide(ctx, []limiter.Charge{charge(api, "key")}, decisions))
+			assert.True(t, decisions[0].Degraded, "the policy decides, as for any failure")
+			cancel()
+		}
+		assert.True(t, s.Stats().Degraded, "a server that never answers in time is an outage")
+	})
+}
+
+// complaint is an error that the server gave, as go-redis tells it.
+type complaint struct{ error }
+
+func (complaint) RedisError() {}
+
+func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"full":   {complaint{errors.New("OOM")}, true},
+		"silent": {errDown, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newServer(t, fine)
+				s := New(inner, Options{OnDegraded: func(Event) {}})
+				login := quota(t, "login", limiter.PerDay(1), limiter.Local)
+				c := charge(login, "key")
+				decide(t, s, c) // and so the server refuses from now on
+				inner.is(func(context.Context, string, []limiter.Charge) error { return tt.err })
+				breakDown(t, s, c)
+				inner.is(fine)
+				time.Sleep(2 * time.Second)
+				decide(t, s, c)
+				synctest.Wait()
+				assert.Equal(t, tt.want, s.Stats().Degraded)
+			})
+		})
+	}
+}
+
 func TestAServerThatFailsNowAndThenIsAskedEachTime(t *testing.T) {
 	inner, heard := newServer(t, fine), &diary{}
 	s := New(inner, Options{OnDegraded: heard.note})
@@ -630,7 +679,7 @@ func TestValidateNamesEverythingThatIsWrong(t *testing.T) {
 	require.NoError(t, Options{}.Validate())
 	require.NoError(t, Options{Deadline: time.Minute, Replicas: maxReplicas, Failures: maxFailures, ProbeEvery: time.Hour, MaxKeys: 1}.Validate())
 	assert.EqualError(t, Options{Deadline: -1, Replicas: -2, Failures: -3, ProbeEvery: -4, MaxKeys: -5}.Validate(), ""+
-		"failover: Deadline is -1ns: it must be more than 0 and at most 1m0s, or 0 for 50ms\n"+
+		"failover: Deadline is -1ns: it must be from 1ms to 1m0s, or 0 for 50ms\n"+
 		"failover: Replicas is -2: it must be from 1 to 100000, or 0 for 1\n"+
 		"failover: Failures is -3: it must be from 1 to 1000000, or 0 for 5\n"+
 		"failover: ProbeEvery is -4ns: it must be more than 0 and at most 1h0m0s, or 0 for 1s\n"+

@@ -11,7 +11,9 @@ import (
 
 // Options are what can be chosen. The zero value is made of defaults.
 type Options struct {
-	// Deadline is how long a decision may wait for the server: at most a minute. Zero: 50ms.
+	// Deadline is how long a decision may wait for the server: from 1ms to a minute. Where
+	// requests have less time than that, one that ends after a quarter of it counts as a
+	// failure. Zero: 50ms.
 	Deadline time.Duration
 
 	// Replicas is how many processes share the server, up to 100,000. Local divides each
@@ -38,6 +40,7 @@ type Options struct {
 }
 
 const (
+	minDeadline   = time.Millisecond
 	maxDeadline   = time.Minute
 	maxReplicas   = 100_000 // 366 days times that fits 64 bits in microseconds
 	maxFailures   = 1_000_000
@@ -56,8 +59,8 @@ func (o Options) complete() (Options, *limiter.Memory, error) {
 	report := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("failover: "+format, args...))
 	}
-	if o.Deadline < 0 || o.Deadline > maxDeadline {
-		report("Deadline is %v: it must be more than 0 and at most %v, or 0 for 50ms", o.Deadline, maxDeadline)
+	if o.Deadline != 0 && (o.Deadline < minDeadline || o.Deadline > maxDeadline) {
+		report("Deadline is %v: it must be from %v to %v, or 0 for 50ms", o.Deadline, minDeadline, maxDeadline)
 	}
 	if o.Replicas < 0 || o.Replicas > maxReplicas {
 		report("Replicas is %d: it must be from 1 to %d, or 0 for 1", o.Replicas, maxReplicas)

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"errors"
 	"iter"
 	"math/bits"
 	"sync"
@@ -89,6 +90,15 @@ func (p *part) beginProbe() bool {
 	}
 	p.probing = true
 	return true
+}
+
+// complained tells whether the last failure was an answer, if only an error: go-redis marks
+// those of the server's with this method.
+func (p *part) complained() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var said interface{ RedisError() }
+	return errors.As(p.err, &said)
 }
 
 // endProbe books a probe's outcome, if it had one.

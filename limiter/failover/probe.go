@@ -46,14 +46,15 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 	if err != nil && !mistake {
 		s.counters.failures.Add(1)
 	}
-	p.endProbe(!mistake, err)
-	if err != nil || len(owed) == 0 {
-		return
-	}
+	taken := err == nil
 	for i := range decisions {
-		if !decisions[i].Allowed {
-			return // and nothing was taken
-		}
+		taken = taken && decisions[i].Allowed
+	}
+	// A refusal writes nothing, so it tells of a server that was silent, and not of one
+	// that was full or read-only.
+	p.endProbe(!mistake && (err != nil || taken || !p.complained()), err)
+	if !taken || len(owed) == 0 {
+		return
 	}
 	_ = survive(func() error { return s.inner.GiveBack(context.Background(), owed) })
 }

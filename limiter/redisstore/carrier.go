@@ -23,22 +23,34 @@ type carrier struct {
 	testClock func() []any
 }
 
-// within is the carrier with that deadline on round trips, and whether its client keeps
-// it. A client for one server can be made to. Its copy has its connections, and not its
-// hooks, so it is used only where it has to be.
+// within is the carrier with that deadline on round trips, and whether its client keeps it.
+//
+// A client for one server can be made to, by a copy that has its connections but may lack
+// its hooks, so it is used only where it has to be. Two do not keep deadlines whatever
+// they are told: go-redis dials TLS without one, and asks sentinels without one.
 func (c *carrier) within(timeout time.Duration) (*carrier, bool) {
 	client, ok := c.client.(*redis.Client)
 	if !ok {
 		return c, false
 	}
-	other := *c
-	if !client.Options().ContextTimeoutEnabled {
-		client = client.WithTimeout(timeout)
-		client.Options().ContextTimeoutEnabled = true
-		other.client = client
+	o := client.Options()
+	if o.TLSConfig != nil || o.Addr == sentinelAddr {
+		return c, false
 	}
+	if o.ContextTimeoutEnabled {
+		return c, true
+	}
+	other := *c
+	client = client.WithTimeout(timeout)
+	client.Options().ContextTimeoutEnabled = true
+	// What is sent again may count twice, and a refused connection is known at once.
+	client.Options().MaxRetries = 0
+	other.client = client
 	return &other, true
 }
+
+// sentinelAddr is the address of a client of redis.NewFailoverClient's.
+const sentinelAddr = "FailoverClient"
 
 // carry is a carry of a [lane].
 func (c *carrier) carry(ctx context.Context, batch []*group, landed func()) {

@@ -3,8 +3,10 @@ package redisstore
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -595,4 +597,41 @@ func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
 	assert.NotZero(t, c.admitted[hot].byRedis.Load(), "Redis takes over when it comes up")
 	c.report("while Redis was down", start, up)
 	c.report("until it decided", up, end)
+}
+
+// go-redis's own way to a TLS server, and to the sentinels, heeds no context.
+func TestADecisionKeepsItsDeadlineWhereTheClientDoesNot(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and that is all
+	require.NoError(t, err)
+	defer silent.Close()
+	hangs := redistest.StartSentinel(t)
+	clients := map[string]redis.UniversalClient{
+		"TLS": redis.NewClient(&redis.Options{
+			Addr: silent.Addr().String(), TLSConfig: &tls.Config{InsecureSkipVerify: true},
+			DialTimeout: time.Second, ContextTimeoutEnabled: true,
+		}),
+		"sentinels": redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: hangs.Name, SentinelAddrs: redistest.Addrs(hangs.Sentinels), ReadTimeout: time.Second,
+		}),
+	}
+	for _, sentinel := range hangs.Sentinels {
+		sentinel.Pause()
+	}
+	q := bounded(t, "rule", 1000, limiter.TokenBucket)
+	for name, client := range clients {
+		const timeout = 50 * time.Millisecond
+		s := New(client).Within(timeout)
+		for range 3 {
+			start := time.Now()
+			assert.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)))
+			assert.Less(t, time.Since(start), timeout+timeout/lateness+200*time.Millisecond, name)
+		}
+	}
+	for _, sentinel := range hangs.Sentinels {
+		sentinel.Resume()
+	}
+	for _, client := range clients {
+		assert.NoError(t, client.Close())
+	}
 }
