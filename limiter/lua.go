@@ -19,10 +19,12 @@ func readLua(name string) []byte {
 
 // Lua is the source of these algorithms for a store that decides inside a server which
 // runs Lua, as Redis does: a chunk that sets the local table algorithms, by number. Each
-// entry has functions over a quota q, which begins as [Quota.Numbers], and a state s,
-// whose fields last, level and prev are those of [State]:
+// entry has functions over a quota q, which the first of them makes, and a state s, whose
+// fields last, level and prev are those of [State]:
 //
-//	compile(q)         derives from the numbers what the others use, capacity among it
+//	compile(a, b, c)   the quota of these [Quota.Numbers], with its capacity, and with room
+//	                   for the store's own algorithm and bytes, as a table is cheap to make
+//	                   with all its fields at once
 //	advance(q, s, t)   brings s to time t, no earlier than s.last
 //	take(q, s, cost)   the level after an event that fits, or nil; cost from 1 to capacity
 //	giveBack(q, s, n)  takes up to n units back out of s
@@ -42,7 +44,7 @@ func Lua(of ...Algorithm) string {
 	return source.String()
 }
 
-// Numbers are what the functions of [Lua] take as a quota, all below 2^53.
+// Numbers are what a quota is compiled of in [Lua], all below 2^53.
 func (q *Quota) Numbers() [3]int64 {
 	if q.algorithm.bursts {
 		return [3]int64{q.capacity, q.unit, q.refill}

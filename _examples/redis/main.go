@@ -3,7 +3,7 @@
 //	redis-server --save "" &
 //	go run ./_examples/redis
 //	for i in $(seq 6); do curl -i http://127.0.0.1:8080/; curl -i http://127.0.0.1:8081/; done # 10 of 12 pass
-//	redis-cli shutdown nosave          # now each instance counts for itself, to its half
+//	redis-cli shutdown nosave          # in a second, each instance counts for itself, to its half
 //	curl -i http://127.0.0.1:8080/pay  # 503: closed in an outage; /news passes: open
 package main
 

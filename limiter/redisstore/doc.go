@@ -24,8 +24,9 @@
 //
 // A script reaches only one node of a Cluster, and what is counted for different keys may be
 // on different ones. There the charges of a batch go out at the same time, by key, and if
-// one is refused, what the others took is given back: for the length of a round trip others
-// may be refused for it, and nobody is admitted too much. Such a refusal takes a second round
+// one is refused, what the others took is given back: for the length of a round trip, or a
+// second in a process that remembers it, others may be refused for it, and nobody is
+// admitted too much. Such a refusal takes a second round
 // trip, with a deadline of its own. All rules with the same key are decided in one script
 // there too. While a slot is being moved, several rules on a key that is new to it fail, as
 // Redis asks to try again until the move is over, and are decided as in an outage.
@@ -45,9 +46,8 @@
 // server is used through a copy (WithTimeout), which has its connections but may lack its
 // hooks: set ContextTimeoutEnabled in its options, and Weir uses the client itself, so that
 // hooks, for tracing say, see its commands. Set it on a client for a Cluster or a Ring too:
-// then a connection that hangs is dropped at the deadline, and not after ReadTimeout. With
-// MaxRetries at -1, a connection that is refused fails at once, where go-redis would try
-// again until the deadline.
+// then a connection that hangs is dropped at the deadline, and not after ReadTimeout. A
+// Dialer of your own has to heed its context.
 //
 // # What is in Redis
 //
@@ -76,6 +76,7 @@
 // anew.
 //
 // After a failover to a replica, by Sentinel or in a Cluster, what had not yet been
-// replicated is forgotten. While a slot is moved, commands are redirected, which go-redis
+// replicated is forgotten. A Ring moves the keys of a shard that is lost to the others,
+// where they begin anew: prefer a Cluster where limits have to hold. While a slot is moved, commands are redirected, which go-redis
 // follows.
 package redisstore

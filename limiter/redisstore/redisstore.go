@@ -27,9 +27,9 @@ type Options struct {
 	// the same; a new one starts all counters anew. 16 bytes or more, or none.
 	Secret []byte
 
-	// MaxBatch bounds how many charges go to Redis together when more than two decisions
-	// are asked for at once, and with it how long a script runs: some 3 microseconds for
-	// each. From 1, which lets each decision travel alone, to 1000. Zero: 256.
+	// MaxBatch bounds how many charges of different decisions go to Redis together, and with
+	// it how long a script runs: some 4 microseconds for each. From 1, which lets each
+	// decision travel alone, to 1000. Zero: 256.
 	MaxBatch int
 
 	// ForgetRefusals makes every request of a refused key reach Redis. Otherwise what
