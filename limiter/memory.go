@@ -198,7 +198,7 @@ func (m *Memory) decideBox(span []int64, now int64, q *Quota, cost int64, d *Dec
 func (m *Memory) decideState(shard *table.Shard, hash uint64, cell table.Cell, found bool, now int64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
 	var s State
 	if found {
-		s = m.load(shard, cell, q, cost, b.tag)
+		s = m.load(shard, cell, q, b.tag)
 	}
 	s, allowed := q.takeNow(q.at(s, now), cost)
 	switch {
@@ -250,7 +250,7 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 	for i := range slots {
 		s, c := &slots[i], &charges[i]
 		if s.cell, s.found = s.shard.Find(s.key); s.found {
-			s.before = m.load(s.shard, s.cell, c.Quota, c.Cost, s.tag)
+			s.before = m.load(s.shard, s.cell, c.Quota, s.tag)
 		}
 		s.before = c.Quota.at(s.before, now)
 		s.after, s.allowed = c.Quota.takeNow(s.before, c.Cost)
@@ -321,7 +321,7 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 			}
 			s.shard, s.key = m.overflow, c.Quota.salt
 			if s.cell, s.found = s.shard.Find(s.key); s.found {
-				s.before = c.Quota.at(m.load(s.shard, s.cell, c.Quota, c.Cost, s.tag), s.shard.Now)
+				s.before = c.Quota.at(m.load(s.shard, s.cell, c.Quota, s.tag), s.shard.Now)
 			} else {
 				s.cell, s.found = m.room(s.shard, s.key, s.tag, c.Key)
 			}
@@ -377,7 +377,7 @@ func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
 		if c.Cost == 0 {
 			return
 		}
-		state := m.load(s.shard, s.cell, c.Quota, c.Cost, s.tag)
+		state := m.load(s.shard, s.cell, c.Quota, s.tag)
 		m.save(s.shard, s.cell, c.Quota, s.tag, c.Quota.GiveBack(state, now, c.Cost))
 	})
 }
@@ -421,20 +421,17 @@ func (m *Memory) room(shard *table.Shard, hash uint64, tag table.Tag, key string
 	return cell, ok
 }
 
-// load reads a cell as a state of q, even if it was written under another limit.
-func (m *Memory) load(shard *table.Shard, cell table.Cell, q *Quota, cost int64, tag table.Tag) State {
+// load reads a cell as a state of q, even if it was written under another limit. The
+// cell stays as it is: a conversion to a lower limit forgets what was used above it, so
+// it is saved only with what is taken or given back, or else two limits that are asked in
+// turn would make room for each other.
+func (m *Memory) load(shard *table.Shard, cell table.Cell, q *Quota, tag table.Tag) State {
 	written, word := shard.At(cell)
 	if written == tag {
 		return m.unpack(shard, q, word)
 	}
 	before := m.quota(written)
-	s := q.convert(before, m.unpack(shard, before, word), shard.Now)
-	if cost > 0 {
-		// Written even if a refusal follows: its RetryAfter goes by the new limit, so
-		// the cell must too. A look leaves it alone.
-		m.save(shard, cell, q, tag, s)
-	}
-	return s
+	return q.convert(before, m.unpack(shard, before, word), shard.Now)
 }
 
 func (m *Memory) unpack(shard *table.Shard, q *Quota, word uint64) State {

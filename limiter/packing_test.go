@@ -29,7 +29,7 @@ func inBubble(t *testing.T, f func()) {
 }
 
 // A plainStore is what Memory has to decide like: states as they are, in a map.
-type plainStore map[plainKey]*plainState
+type plainStore map[plainKey]plainState
 
 type plainKey struct{ rule, tier, key string }
 
@@ -38,55 +38,57 @@ type plainState struct {
 	quota *Quota
 }
 
-func (p plainStore) find(c Charge, now int64) *plainState {
-	at := plainKey{c.Quota.rule, c.Quota.tier, c.Key}
-	s := p[at]
-	if s == nil {
-		s = &plainState{quota: c.Quota}
-		p[at] = s
-	}
-	if s.quota.limit != c.Quota.limit {
+func plainKeyOf(c Charge) plainKey { return plainKey{c.Quota.rule, c.Quota.tier, c.Key} }
+
+// find is the state of a charge's key under its quota, which is not written yet.
+func (p plainStore) find(c Charge, now int64) State {
+	s, ok := p[plainKeyOf(c)]
+	if ok && s.quota.limit != c.Quota.limit {
 		used := s.quota.Capacity() - s.quota.Describe(s.State, now, 0, true).Remaining
-		if c.Cost == 0 { // a look, which changes nothing
-			s = &plainState{}
-		}
 		s.State, _ = c.Quota.Take(State{}, now, min(used, c.Quota.Capacity()))
-		s.quota = c.Quota
 	}
-	return s
+	return s.State
+}
+
+// put writes a state, unless the charge is a look.
+func (p plainStore) put(c Charge, s State) {
+	if c.Cost > 0 {
+		p[plainKeyOf(c)] = plainState{s, c.Quota}
+	}
 }
 
 func (p plainStore) decide(charges []Charge, now int64) []Decision {
-	after, allowed, all := make([]State, len(charges)), make([]bool, len(charges)), true
+	before, after := make([]State, len(charges)), make([]State, len(charges))
+	allowed, all := make([]bool, len(charges)), true
 	for i, c := range charges {
-		after[i], allowed[i] = c.Quota.Take(clone(p.find(c, now).State), now, c.Cost)
+		before[i] = p.find(c, now)
+		after[i], allowed[i] = c.Quota.Take(clone(before[i]), now, c.Cost)
 		all = all && allowed[i]
 	}
 	decisions := make([]Decision, len(charges))
 	for i, c := range charges {
-		s := p.find(c, now)
-		cost := c.Cost
+		s, cost := before[i], c.Cost
 		switch {
 		case all:
-			s.State = after[i]
+			s = after[i]
+			p.put(c, s)
 		case allowed[i]:
 			cost = 0
 		}
-		decisions[i] = c.Quota.Describe(s.State, now, cost, allowed[i])
+		decisions[i] = c.Quota.Describe(s, now, cost, allowed[i])
 	}
 	return decisions
 }
 
 func (p plainStore) giveBack(charges []Charge, now int64) {
 	for _, c := range charges {
-		s := p.find(c, now)
-		s.State = c.Quota.GiveBack(s.State, now, c.Cost)
+		p.put(c, c.Quota.GiveBack(p.find(c, now), now, c.Cost))
 	}
 }
 
 func (p plainStore) reset(charges []Charge) {
 	for _, c := range charges {
-		delete(p, plainKey{c.Quota.rule, c.Quota.tier, c.Key})
+		delete(p, plainKeyOf(c))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 var changes = []testCase{
 	{
 		name: "a changed limit keeps what was used",
-		why:  "A new configuration forgives nobody: of a state written under another limit, the units in use are carried over, at most the new limit. What is answered from then on is exact, so the state is rewritten even by a refusal.",
+		why:  "A new configuration forgives nobody: of a state written under another limit, the units in use are carried over, at most the new limit. Looks and refusals change nothing, so the state becomes the new limit's with the first admission under it, from which on all that is answered is exact.",
 		each: func(t *trial, l limiter.Limit) {
 			for i, to := range samples {
 				for _, changed := range []limiter.Limit{to, scaled(to, 11), scaled(to, 2)} {
@@ -21,14 +21,47 @@ var changes = []testCase{
 					t.take(before, "key", 4)
 					t.take(before, "given back", 4)
 					want := max(0, after.Capacity()-4)
+					used := t.look(before, "key")
 					t.remaining(after, "key", want, "of 4 that were used under "+l.String())
 					t.refuse(after, "key", want+1)
+					// Not all of a batch fits, though this key's charge may.
+					t.decide(
+						limiter.Charge{Quota: after, Key: "key", Cost: max(1, want)},
+						limiter.Charge{Quota: after, Key: "too much", Cost: after.Capacity() + 1},
+					)
+					if d := t.look(before, "key"); d != used {
+						t.broken("after a look and refusals under %v a key looks %+v under %v, want %+v as before", changed, d, l, used)
+					}
 					if want > 0 {
 						t.take(after, "key", want)
 					}
 					t.giveBack(limiter.Charge{Quota: after, Key: "given back", Cost: 1})
 					t.remaining(after, "given back", after.Capacity()-min(4, after.Capacity())+1, "of 4 that were used and 1 given back")
-					t.retry(after, "key", 2)
+					if want > 0 {
+						t.retry(after, "key", 2)
+					}
+				}
+			}
+		},
+	},
+	{
+		name: "two limits in turn admit no more than the larger",
+		why:  "While a new configuration is rolled out, some processes ask under the old limit and some under the new one. What one of them is refused must not be stored as the other's state: cut down to the lower limit, it would leave room under the higher one, time after time.",
+		each: func(t *trial, l limiter.Limit) {
+			for i, other := range samples {
+				for first := range 2 {
+					rule := fmt.Sprint("rule ", i, first)
+					turns := []*limiter.Quota{t.named(rule, "", slow(l, 10)), t.named(rule, "", slow(other, 12))}
+					want := max(turns[0].Capacity(), turns[1].Capacity())
+					admitted := int64(0)
+					for turn := range 60 {
+						if t.ask(turns[(first+turn)%2], "key", 1).Allowed {
+							admitted++
+						}
+					}
+					if admitted != want {
+						t.broken("%v and %v, in turn, admitted %d of 60 at once, want %d", turns[0].Limit(), turns[1].Limit(), admitted, want)
+					}
 				}
 			}
 		},
@@ -99,4 +132,10 @@ func scaled(l limiter.Limit, events int64) limiter.Limit {
 		l.Burst = events
 	}
 	return l
+}
+
+// slow is l scaled, in a period that no case sees the end of.
+func slow(l limiter.Limit, events int64) limiter.Limit {
+	l.Per = 300 * 24 * time.Hour
+	return scaled(l, events)
 }

@@ -16,7 +16,7 @@ import (
 // matters, drop those whose look has Remaining == Limit, as they carry no information.
 type MapStore struct {
 	mu     sync.Mutex
-	states map[counter]*state
+	states map[counter]state
 }
 
 type counter struct{ rule, tier, key string }
@@ -26,22 +26,28 @@ type state struct {
 	quota *limiter.Quota // that it was written under
 }
 
-func NewMapStore() *MapStore { return &MapStore{states: map[counter]*state{}} }
+func NewMapStore() *MapStore { return &MapStore{states: map[counter]state{}} }
+
+func counterOf(c limiter.Charge) counter {
+	return counter{c.Quota.Rule(), c.Quota.Tier(), c.Key}
+}
 
 // find is the state of a charge's key. If the limit has changed, what was used stays used.
-func (m *MapStore) find(c limiter.Charge, now int64) *state {
-	at := counter{c.Quota.Rule(), c.Quota.Tier(), c.Key}
-	s := m.states[at]
-	if s == nil {
-		s = &state{quota: c.Quota}
-		m.states[at] = s
-	}
-	if s.quota.Limit() != c.Quota.Limit() {
+// It writes nothing, since what is refused must not change anything.
+func (m *MapStore) find(c limiter.Charge, now int64) limiter.State {
+	s, ok := m.states[counterOf(c)]
+	if ok && s.quota.Limit() != c.Quota.Limit() {
 		used := s.quota.Capacity() - s.quota.Describe(s.State, now, 0, true).Remaining
 		s.State, _ = c.Quota.Take(limiter.State{}, now, min(used, c.Quota.Capacity()))
-		s.quota = c.Quota
 	}
-	return s
+	return s.State
+}
+
+// put writes a state, unless the charge only looks.
+func (m *MapStore) put(c limiter.Charge, s limiter.State) {
+	if c.Cost > 0 {
+		m.states[counterOf(c)] = state{s, c.Quota}
+	}
 }
 
 func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
@@ -55,23 +61,24 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions
 	defer m.mu.Unlock()
 	now := time.Now().UnixMicro()
 
+	before := make([]limiter.State, len(charges))
 	after := make([]limiter.State, len(charges))
 	allowed := make([]bool, len(charges))
 	all := true
 	for i, c := range charges {
-		after[i], allowed[i] = c.Quota.Take(m.find(c, now).State, now, c.Cost)
+		before[i] = m.find(c, now)
+		after[i], allowed[i] = c.Quota.Take(before[i], now, c.Cost)
 		all = all && allowed[i]
 	}
 	for i, c := range charges {
-		s := m.find(c, now)
 		switch {
 		case all:
-			s.State = after[i]
-			decisions[i] = c.Quota.Describe(s.State, now, c.Cost, true)
+			m.put(c, after[i])
+			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
 		case allowed[i]: // it did not stand in the way: a look
-			decisions[i] = c.Quota.Describe(s.State, now, 0, true)
+			decisions[i] = c.Quota.Describe(before[i], now, 0, true)
 		default:
-			decisions[i] = c.Quota.Describe(s.State, now, c.Cost, false)
+			decisions[i] = c.Quota.Describe(before[i], now, c.Cost, false)
 		}
 	}
 	return nil
@@ -85,8 +92,7 @@ func (m *MapStore) GiveBack(_ context.Context, charges []limiter.Charge) error {
 	defer m.mu.Unlock()
 	now := time.Now().UnixMicro()
 	for _, c := range charges {
-		s := m.find(c, now)
-		s.State = c.Quota.GiveBack(s.State, now, c.Cost)
+		m.put(c, c.Quota.GiveBack(m.find(c, now), now, c.Cost))
 	}
 	return nil
 }
@@ -98,7 +104,7 @@ func (m *MapStore) Reset(_ context.Context, charges []limiter.Charge) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range charges {
-		delete(m.states, counter{c.Quota.Rule(), c.Quota.Tier(), c.Key})
+		delete(m.states, counterOf(c))
 	}
 	return nil
 }

@@ -82,7 +82,9 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"reset forgets all tiers", "a reset key is as if never seen"},
 		{"a new limit begins anew", "a changed limit keeps what was used"},
 		{"a new limit reads the old state", "a changed limit keeps what was used"},
-		{"a refusal leaves the old limit's state", "a changed limit keeps what was used"},
+		{"a look rewrites the old limit's state", "a changed limit keeps what was used"},
+		{"a refusal rewrites the old limit's state", "a changed limit keeps what was used"},
+		{"a refusal rewrites the old limit's state", "two limits in turn admit no more than the larger"},
 		{"states belong to the quota's address", "the same limit in a new quota changes nothing"},
 		{"time is in milliseconds", "decides as the quota does"},
 		{"expires after half the time", "decides as the quota does"},
@@ -252,7 +254,9 @@ func (s *flawed) load(c limiter.Charge, now int64) limiter.State {
 	}
 	used := h.quota.Capacity() - h.quota.Describe(h.state, now, 0, true).Remaining
 	state, _ := c.Quota.Take(limiter.State{}, now, min(used, c.Quota.Capacity()))
-	if s.flaw != "a refusal leaves the old limit's state" {
+	switch {
+	case s.flaw == "a look rewrites the old limit's state" && c.Cost == 0,
+		s.flaw == "a refusal rewrites the old limit's state" && c.Cost > 0:
 		s.save(c, state, now)
 	}
 	return state

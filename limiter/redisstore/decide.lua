@@ -118,11 +118,13 @@ for g = 1, groupCount do
       end
     end
 
-    -- Under another quota, what was used stays used. Who only looks through it gets a
-    -- copy.
+    -- Under another quota, what was used stays used. Who looks or takes through it gets a
+    -- copy, which becomes the key's state only if the group is taken: a lower limit forgets
+    -- what was used above it, and two that are asked in turn must not make room for each
+    -- other.
     local before = s.quota
     if before ~= q and before.bytes ~= q.bytes then
-      if cost == 0 and op ~= RESET then
+      if op == TAKE or cost == 0 and op ~= RESET then
         local copy = {}
         for name, value in pairs(s) do
           copy[name] = value
@@ -142,9 +144,6 @@ for g = 1, groupCount do
     if op == TAKE then
       local level = s.level
       if cost > 0 then
-        -- A state of another limit is replaced even if a refusal follows, whose
-        -- RetryAfter goes by the new one.
-        s.changed = s.changed or s.rewritten
         level = cost <= q.capacity and q.algorithm.take(q, s, cost)
       end
       levels[i] = level
@@ -169,6 +168,7 @@ for g = 1, groupCount do
     if op == TAKE and all and cost > 0 then
       s.level = level
       s.changed = true
+      states[charges[firstCharge + 3 * i - 3]] = s
     end
     answers[answered + 1] = level and 1 or 0
     answers[answered + 2] = s.last

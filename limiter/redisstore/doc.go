@@ -59,7 +59,8 @@
 // The digest is 128 bits of SHA-256, or of HMAC-SHA-256 under Options.Secret, without
 // which addresses can be found from digests by trying them all. The rule's and tier's names
 // are written as they are, but for colons. A limit can change under its rule's name: what
-// was used stays used.
+// was used stays used. A key that is exhausted at that moment drains as the old limit says
+// until it is admitted under the new one, or reset.
 //
 // The value is 49 bytes, the limit in a form that the script can use and the state; a
 // SlidingLog has 8 to 16 bytes more for each event. With all that Redis adds a key takes

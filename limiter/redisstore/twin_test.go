@@ -41,22 +41,22 @@ func alike(a, b *limiter.Quota) bool {
 	return a.Limit().Algorithm == b.Limit().Algorithm && a.Numbers() == b.Numbers()
 }
 
-// at is the state of a charge's key under its quota, and whether it was written under
-// another limit. What was used then stays used.
-func (m model) at(c limiter.Charge, now int64) (state limiter.State, converted bool) {
+// at is the state of a charge's key under its quota. If it was written under another
+// limit, what was used then stays used.
+func (m model) at(c limiter.Charge, now int64) limiter.State {
 	e, ok := m[counterOf(c)]
 	if !ok {
-		return limiter.State{}, false
+		return limiter.State{}
 	}
 	if alike(e.quota, c.Quota) {
-		return e.state, false
+		return e.state
 	}
 	used := e.quota.Capacity() - e.quota.Describe(e.state, now, 0, true).Remaining
-	state, ok = c.Quota.Take(limiter.State{}, max(now, e.state.Last), min(used, c.Quota.Capacity()))
+	state, ok := c.Quota.Take(limiter.State{}, max(now, e.state.Last), min(used, c.Quota.Capacity()))
 	if !ok {
 		panic("an empty counter did not take what it has room for")
 	}
-	return state, true
+	return state
 }
 
 // put writes a state. One with all its units free is forgotten: it is as good as none.
@@ -71,11 +71,10 @@ func (m model) put(c limiter.Charge, state limiter.State, now int64) {
 func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 	before := make([]limiter.State, len(charges))
 	after := make([]limiter.State, len(charges))
-	converted := make([]bool, len(charges))
 	allowed := make([]bool, len(charges))
 	all := true
 	for i, c := range charges {
-		before[i], converted[i] = m.at(c, now)
+		before[i] = m.at(c, now)
 		after[i], allowed[i] = c.Quota.Take(before[i], now, c.Cost)
 		all = all && allowed[i]
 	}
@@ -89,12 +88,8 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 		default:
 			decisions[i] = c.Quota.Describe(before[i], now, c.Cost, false)
 		}
-		switch {
-		case c.Cost == 0: // a look writes nothing
-		case all:
+		if all && c.Cost > 0 { // neither a look nor a refusal writes anything
 			m.put(c, after[i], now)
-		case converted[i]: // what is answered goes by the new limit from now on
-			m.put(c, before[i], now)
 		}
 	}
 	return decisions
@@ -102,15 +97,13 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 
 // look is what a charge's key looks like, however much it costs.
 func (m model) look(c limiter.Charge, now int64) limiter.Decision {
-	state, _ := m.at(c, now)
-	return c.Quota.Describe(state, now, 0, true)
+	return c.Quota.Describe(m.at(c, now), now, 0, true)
 }
 
 func (m model) giveBack(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
-			state, _ := m.at(c, now)
-			m.put(c, c.Quota.GiveBack(state, now, c.Cost), now)
+			m.put(c, c.Quota.GiveBack(m.at(c, now), now, c.Cost), now)
 		}
 	}
 }
