@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -78,6 +80,7 @@ func next(records string, q *limiter.Quota) (record, string) {
 		level:   number(records[9:]),
 	}
 	if isLog(q) {
+		r.level = min(max(0, r.level), q.Capacity()) // what is in Redis may be anything
 		r.oldest, r.blocking, r.newest = number(records[17:]), number(records[25:]), number(records[33:])
 	} else {
 		r.prev = number(records[17:])
@@ -91,25 +94,34 @@ func number(s string) int64 {
 	return int64(math.Float64frombits(binary.LittleEndian.Uint64(b[:])))
 }
 
-// state is the state that r tells of. Of a log it is one that gives the same answers to a
-// charge of that cost: of its times only three are asked for.
-func (r *record) state(q *limiter.Quota, cost int64) limiter.State {
-	s := limiter.State{Last: r.last, Level: r.level, Prev: r.prev}
-	if !isLog(q) || r.level == 0 {
-		return s
+// logs are for the times of logs, of which there may be thousands in one.
+var logs = sync.Pool{New: func() any { return new([]int64) }}
+
+// describe is the decision on c, of which r tells, as one on an event of that cost.
+func (r *record) describe(c *limiter.Charge, now, cost int64, allowed bool) limiter.Decision {
+	if !isLog(c.Quota) || r.level == 0 {
+		return c.Quota.Describe(limiter.State{Last: r.last, Level: r.level, Prev: r.prev}, now, cost, allowed)
 	}
-	s.Level = 0
-	s.Log = make([]int64, r.level)
-	blocking := max(0, r.level+cost-q.Capacity()-1)
-	for i := range s.Log {
+	log := logs.Get().(*[]int64)
+	*log = slices.Grow((*log)[:0], int(r.level))[:r.level]
+	r.fill(*log, c)
+	d := c.Quota.Describe(limiter.State{Last: r.last, Log: *log}, now, cost, allowed)
+	logs.Put(log)
+	return d
+}
+
+// fill makes a log that gives the same answers to c as the one of which r knows three
+// times: of the others none is asked for.
+func (r *record) fill(log []int64, c *limiter.Charge) {
+	blocking := max(0, r.level+c.Cost-c.Quota.Capacity()-1)
+	for i := range log {
 		if int64(i) < blocking {
-			s.Log[i] = r.oldest
+			log[i] = r.oldest
 		} else {
-			s.Log[i] = r.blocking
+			log[i] = r.blocking
 		}
 	}
-	s.Log[r.level-1] = r.newest
-	return s
+	log[len(log)-1] = r.newest
 }
 
 // decide fills in the decisions on a group, and returns whether it was taken.
@@ -129,7 +141,7 @@ func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (
 		if !taken && r.allowed {
 			cost = 0 // it was only looked at
 		}
-		decisions[i] = c.Quota.Describe(r.state(c.Quota, cost), a.now, cost, r.allowed)
+		decisions[i] = r.describe(c, a.now, cost, r.allowed)
 	}
 	return taken
 }
@@ -141,6 +153,6 @@ func (a answer) look(charges []limiter.Charge, decisions []limiter.Decision) {
 		c := &charges[i]
 		var r record
 		r, records = next(records, c.Quota)
-		decisions[i] = c.Quota.Describe(r.state(c.Quota, c.Cost), a.now, 0, true)
+		decisions[i] = r.describe(c, a.now, 0, true)
 	}
 }

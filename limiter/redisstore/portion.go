@@ -81,7 +81,7 @@ func (s *store) undo(portions []portion, asked asking) {
 		}
 		p.group.answer.look(p.charges, p.decisions)
 		if s.refusals != nil {
-			s.refusals.note(p.charges, p.group.answer, asked)
+			s.refusals.note(p.charges, p.decisions, p.group.answer, asked)
 		}
 		p.group.free()
 	}

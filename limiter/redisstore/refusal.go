@@ -35,7 +35,7 @@ func (m *refusals) asking() asking { return asking{m.clock(), m.changes.Load()} 
 
 const (
 	memorySpan    = time.Second
-	memoryOfShard = 256 // keys; 16,384 in all, of some 150 bytes each
+	memoryOfShard = 256 // keys; 16,384 in all, of some 250 bytes each
 )
 
 type refusalShard struct {
@@ -45,13 +45,14 @@ type refusalShard struct {
 }
 
 // A sighting is a state that was seen at Redis's time now. When that was on our clock is
-// between asked and heard.
+// between asked and heard. Of a log, which is too long to keep, it is what that state says
+// to an event of cost 1.
 type sighting struct {
-	record
-	quota        *limiter.Quota
-	cost         int64 // that the record is about
-	now          int64
-	asked, heard time.Duration
+	quota             *limiter.Quota
+	last, level, prev int64
+	one               limiter.Decision
+	now               int64
+	asked, heard      time.Duration
 }
 
 func newRefusals() *refusals {
@@ -83,13 +84,51 @@ func (m *refusals) recall(c *limiter.Charge, now time.Duration) (sighting, bool)
 // as it would pass for a sign of life, which package failover is waiting for.
 func (m *refusals) doubt() { m.doubted.Store(int64(m.clock())) }
 
-// answers tells whether s says enough about c. Of a log's times three are known, which
-// does for a cost of one until the oldest no longer counts.
+// answers tells whether s says enough about c. What it says of a log is about a cost of 1,
+// and holds until the oldest event no longer counts.
 func (s *sighting) answers(c *limiter.Charge, now time.Duration) bool {
 	if !isLog(c.Quota) {
 		return true
 	}
-	return c.Cost == 1 && s.cost == 1 && s.latest(now) < s.oldest+c.Quota.Window().Microseconds()
+	return c.Cost == 1 && (s.level == 0 || now-s.asked < s.one.NextAfter)
+}
+
+// decide is what s, which answers c, says to it. A charge that fits is described as it was
+// last seen.
+func (s *sighting) decide(c *limiter.Charge, now time.Duration) limiter.Decision {
+	if isLog(c.Quota) {
+		d := s.one
+		passed := max(0, now-s.heard).Truncate(time.Microsecond)
+		if !d.Allowed {
+			d.RetryAfter = max(time.Microsecond, d.RetryAfter-passed)
+		}
+		d.NextAfter = max(0, d.NextAfter-passed)
+		d.ResetAfter = max(0, d.ResetAfter-passed)
+		return d
+	}
+	state := limiter.State{Last: s.last, Level: s.level, Prev: s.prev}
+	cost := c.Cost
+	_, allowed := c.Quota.Take(state, s.latest(now), cost)
+	if allowed {
+		cost = 0 // a look
+	}
+	// By the earliest time, so that who waits as long as this says is not early.
+	return c.Quota.Describe(state, s.earliest(now), cost, allowed)
+}
+
+// ofOne is what the state that d describes says to an event of cost 1.
+func ofOne(d limiter.Decision) limiter.Decision {
+	d.Allowed, d.RetryAfter = d.Remaining > 0, 0
+	if !d.Allowed {
+		d.RetryAfter = d.NextAfter
+	}
+	return d
+}
+
+// isNewer tells whether s was seen after other. Redis's clock says so, unless other was
+// asked for when s was known: the clock has then stepped back.
+func (s *sighting) isNewer(other *sighting) bool {
+	return s.now > other.now && other.asked <= s.heard
 }
 
 // latest and earliest are what Redis's clock may say now.
@@ -97,7 +136,7 @@ func (s *sighting) latest(now time.Duration) int64   { return s.now + (now - s.a
 func (s *sighting) earliest(now time.Duration) int64 { return s.now + (now - s.heard).Microseconds() }
 
 // decide fills in the decisions and returns true if the charges are refused by what is
-// remembered of them. A charge that fits is described as it was last seen.
+// remembered of them.
 func (m *refusals) decide(charges []limiter.Charge, decisions []limiter.Decision) bool {
 	if m.size.Load() == 0 {
 		return false
@@ -105,66 +144,77 @@ func (m *refusals) decide(charges []limiter.Charge, decisions []limiter.Decision
 	now := m.clock()
 	refused := false
 	for i := range charges {
-		c := &charges[i]
-		s, ok := m.recall(c, now)
+		s, ok := m.recall(&charges[i], now)
 		if !ok {
 			return false
 		}
-		state := s.state(c.Quota, s.cost)
-		cost := c.Cost
-		_, allowed := c.Quota.Take(state, s.latest(now), cost)
-		if allowed {
-			cost = 0 // a look
-		}
-		refused = refused || !allowed
-		// By the earliest time, so that who waits as long as this says is not early.
-		decisions[i] = c.Quota.Describe(state, s.earliest(now), cost, allowed)
+		decisions[i] = s.decide(&charges[i], now)
+		refused = refused || !decisions[i].Allowed
 	}
 	return refused
 }
 
-// note remembers the answer to a group that was refused, unless it is of before a change.
-func (m *refusals) note(charges []limiter.Charge, a answer, asked asking) {
+// note remembers the answer to a group that was refused, and how decisions describe it.
+func (m *refusals) note(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking) {
+	m.see(charges, decisions, a, asked, true)
+}
+
+// renew is note for a group that was taken, whose answer is what is left now: it replaces
+// what is remembered of the keys. Of those that nobody was refused nothing is remembered.
+func (m *refusals) renew(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking) {
+	if m.size.Load() > 0 {
+		m.see(charges, decisions, a, asked, false)
+	}
+}
+
+func (m *refusals) see(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, add bool) {
 	heard := m.clock()
 	records := a.records
 	for i := range charges {
 		c := &charges[i]
-		s := sighting{quota: c.Quota, cost: c.Cost, now: a.now, asked: asked.at, heard: heard}
-		s.record, records = next(records, c.Quota)
+		var r record
+		r, records = next(records, c.Quota)
+		s := sighting{
+			quota: c.Quota, last: r.last, level: r.level, prev: r.prev,
+			now: a.now, asked: asked.at, heard: heard,
+		}
+		if isLog(c.Quota) {
+			s.one = ofOne(decisions[i])
+		}
 		shard, key := m.find(c)
 		shard.mu.Lock()
-		if asked.changes < shard.changed {
-			shard.mu.Unlock()
-			continue
-		}
-		if shard.known == nil {
-			shard.known = make(map[uint64]sighting)
-		}
 		before := len(shard.known)
-		if before >= memoryOfShard {
-			for other := range shard.known { // any one
-				delete(shard.known, other)
-				break
-			}
+		known, ok := shard.known[key]
+		switch {
+		case ok && known.isNewer(&s):
+		case asked.changes < shard.changed: // s may be of before the change, and known of before s
+			delete(shard.known, key)
+		case ok || add:
+			shard.put(key, s)
 		}
-		shard.known[key] = s
 		m.size.Add(int64(len(shard.known) - before))
 		shard.mu.Unlock()
 	}
 }
 
-// forget is for keys of which this process has taken since they were seen.
-func (m *refusals) forget(charges []limiter.Charge) {
-	if m.size.Load() > 0 {
-		m.drop(charges, 0)
+// put makes room for what was seen if there is none.
+func (s *refusalShard) put(key uint64, seen sighting) {
+	if s.known == nil {
+		s.known = make(map[uint64]sighting)
 	}
+	if _, ok := s.known[key]; !ok && len(s.known) >= memoryOfShard {
+		for other := range s.known { // any one
+			delete(s.known, other)
+			break
+		}
+	}
+	s.known[key] = seen
 }
 
 // revoke is for keys that this process has given units back to, or reset. What Redis said
 // of them before, and is still on its way, is not to be noted.
-func (m *refusals) revoke(charges []limiter.Charge) { m.drop(charges, m.changes.Add(1)) }
-
-func (m *refusals) drop(charges []limiter.Charge, change uint64) {
+func (m *refusals) revoke(charges []limiter.Charge) {
+	change := m.changes.Add(1)
 	for i := range charges {
 		shard, key := m.find(&charges[i])
 		shard.mu.Lock()

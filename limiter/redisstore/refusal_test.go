@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -230,6 +232,193 @@ func TestABatchIsRefusedByWhatIsRememberedOfAllItsRules(t *testing.T) {
 	assert.True(t, decideOne(t, s, login, "one", 0).Allowed)
 	assert.True(t, decideOne(t, s, ip, "one", 1).Allowed, "what has room is taken, though it was in a batch that was refused")
 	assert.Equal(t, remembered, s.remembered.Load(), "an event that may happen is Redis's to decide")
+}
+
+// Rules as in the README: one for all, one by address. Who is admitted takes of what is
+// remembered of the former, which must not be forgotten for it.
+func TestWhoIsAdmittedDoesNotLetAnAttackerThrough(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			clock := newServerClock()
+			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
+			all := quotaOf(t, "all "+a.String(), limiter.Limit{Events: 1000, Per: time.Hour, Algorithm: a})
+			ip := quotaOf(t, "ip "+a.String(), limiter.PerHour(5))
+			attack := []limiter.Charge{charge(all, "", 1), charge(ip, "attacker", 1)}
+			got, want := make([]limiter.Decision, 2), make([]limiter.Decision, 2)
+			decideOne(t, s, ip, "attacker", 5)
+			scripts := 0
+			for i := range 200 {
+				before := roundTrips(t, server)
+				require.NoError(t, s.Decide(t.Context(), attack, got))
+				require.False(t, allowed(got))
+				scripts += roundTrips(t, server) - before
+				require.NoError(t, direct.Decide(t.Context(), attack, want))
+				require.Equal(t, want, got, "a remembered batch is described as Redis would after %d admissions", i)
+				clock.sleep(time.Millisecond)
+				require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(all, "", 1), charge(ip, fmt.Sprint(i), 1)}, got))
+				require.True(t, allowed(got))
+				clock.sleep(time.Millisecond)
+			}
+			assert.LessOrEqual(t, scripts, 2, "200 attacks between as many good requests reach Redis")
+		})
+	}
+}
+
+func TestALookLeavesARefusalRemembered(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			clock := newServerClock()
+			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
+			q := quotaOf(t, "rule "+a.String(), limiter.PerHour(5).With(a))
+			decideOne(t, s, q, "key", 2)
+			clock.sleep(time.Millisecond)
+			decideOne(t, s, q, "key", q.Capacity()-2)
+			decideOne(t, s, q, "key", 1)
+			remembered := s.remembered.Load()
+			for range 50 {
+				clock.sleep(time.Millisecond)
+				require.True(t, decideOne(t, s, q, "key", 0).Allowed)
+				clock.sleep(time.Millisecond)
+				require.Equal(t, decideOne(t, direct, q, "key", 1), decideOne(t, s, q, "key", 1))
+			}
+			assert.EqualValues(t, 50, s.remembered.Load()-remembered, "a look makes Redis be asked again")
+		})
+	}
+}
+
+// What a look saw of units that another process has given back is there for who comes next.
+func TestWhatALookSawIsBelieved(t *testing.T) {
+	client := connect(t, redistest.Start(t))
+	for _, a := range everyAlgorithm {
+		clock := newServerClock()
+		s, other := onClock(t, clock, client, Options{}), onClock(t, clock, client, Options{})
+		q := quotaOf(t, "rule "+a.String(), limiter.PerHour(5).With(a))
+		decideOne(t, s, q, "key", q.Capacity())
+		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
+		clock.sleep(time.Millisecond)
+		require.NoError(t, other.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
+		clock.sleep(time.Millisecond)
+		q2 := quotaOf(t, "two "+a.String(), limiter.PerHour(5))
+		require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 0), charge(q2, "key", 1)}, make([]limiter.Decision, 2)))
+		assert.True(t, decideOne(t, s, q, "key", 1).Allowed, "%v: a look saw room, and who takes it is refused", a)
+	}
+}
+
+func TestARememberedRefusalAllocatesNothing(t *testing.T) {
+	client := connect(t, redistest.Start(t))
+	s := onClock(t, newServerClock(), client, Options{})
+	var charges []limiter.Charge
+	for _, a := range everyAlgorithm {
+		q := quotaOf(t, "rule "+a.String(), limiter.Limit{Events: 10_000, Per: time.Hour, Algorithm: a})
+		decideOne(t, s, q, "key", q.Capacity())
+		charges = append(charges, charge(q, "key", 1), charge(q, "unused", 1))
+	}
+	ctx := t.Context()
+	for n := range charges {
+		some := charges[n&^1 : n+1] // a charge that is refused, alone and with one that is not
+		decisions := make([]limiter.Decision, len(some))
+		require.NoError(t, s.Decide(ctx, some, decisions))
+		remembered := s.remembered.Load()
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			if s.Decide(ctx, some, decisions) != nil || decisions[0].Allowed {
+				t.Error("not refused")
+			}
+		}), "a remembered refusal of %v allocates", some[0].Quota.Limit())
+		assert.EqualValues(t, 101, s.remembered.Load()-remembered, "of %v", some)
+	}
+}
+
+func TestAnAnswerAboutALogAllocatesNothing(t *testing.T) {
+	q := quotaOf(t, "rule", limiter.PerHour(10_000).With(limiter.SlidingLog))
+	charges := []limiter.Charge{charge(q, "key", 1)}
+	a := answerOf(5000, 1, 5000, 9000, 1000, 1000, 5000)
+	decisions := make([]limiter.Decision, 1)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { a.decide(charges, decisions) }), "an answer about a log allocates")
+	assert.EqualValues(t, 1000, decisions[0].Remaining)
+}
+
+// answerOf is an answer about one charge, of these numbers.
+func answerOf(now int64, verdict byte, numbers ...int64) answer {
+	records := []byte{verdict}
+	for _, n := range numbers {
+		records = binary.LittleEndian.AppendUint64(records, math.Float64bits(float64(n)))
+	}
+	return answer{now, string(records)}
+}
+
+func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
+	q := quotaOf(t, "rule", limiter.PerHour(5).With(limiter.FixedWindow))
+	c := []limiter.Charge{charge(q, "key", 1)}
+	const hour = int64(3600e6)
+	for _, add := range []bool{false, true} {
+		m := newRefusals()
+		var clock time.Duration
+		m.clock = func() time.Duration { return clock }
+		see := func(now, level int64, taken bool, asked asking) {
+			a := answerOf(now, 1, now, level, 0)
+			clock += time.Millisecond
+			if taken {
+				m.renew(c, make([]limiter.Decision, 1), a, asked)
+			} else {
+				m.note(c, make([]limiter.Decision, 1), a, asked)
+			}
+		}
+		level := func() int64 {
+			s, ok := m.recall(&c[0], clock)
+			if !ok {
+				return -1
+			}
+			return s.level
+		}
+		clock += time.Millisecond
+		early := m.asking()
+		see(hour+10, 1, true, m.asking())
+		assert.EqualValues(t, -1, level(), "who is admitted and was never refused is remembered")
+		see(hour+20, 2, false, m.asking())
+		require.EqualValues(t, 2, level())
+		see(hour+30, 3, !add, early)
+		assert.EqualValues(t, 3, level(), "what is newer is not remembered")
+		see(hour+25, 4, !add, early)
+		assert.EqualValues(t, 3, level(), "an answer that comes late hides a newer one")
+		clock += time.Millisecond
+		see(5, 1, !add, m.asking())
+		assert.EqualValues(t, 1, level(), "after Redis's clock was set back, it is not believed")
+		require.EqualValues(t, 1, m.size.Load())
+
+		late := m.asking()
+		m.revoke(c)
+		see(hour+40, 5, !add, late)
+		assert.EqualValues(t, -1, level(), "what was asked before a change is remembered")
+		see(hour+45, 2, false, m.asking())
+		see(hour+50, 5, !add, late)
+		assert.EqualValues(t, -1, level(), "what may be of before a change is remembered, or what is older still")
+		assert.Zero(t, m.size.Load())
+	}
+}
+
+// An answer that comes late replaces none that Redis gave after it.
+func TestALateAnswerDoesNotUndoWhatIsRemembered(t *testing.T) {
+	for late, first := range map[int64]int64{6: 0, 5: 6} { // 6 of 10 are taken, and 5 more are refused
+		s, gate, server := gated(t, true, Options{})
+		q := bounded(t, "rule", 10, limiter.SlidingWindow)
+		decideOne(t, s, q, "key", first)
+		answered, release := gate.holdNextAnswer()
+		done := make(chan struct{})
+		go func() { decideOne(t, s, q, "key", late); close(done) }()
+		<-answered
+		time.Sleep(time.Millisecond)
+		require.True(t, decideOne(t, s, q, "key", 4).Allowed)
+		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
+		release()
+		<-done
+		before := roundTrips(t, server)
+		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
+		assert.Equal(t, before, roundTrips(t, server), "a late answer to a cost of %d hides what Redis said since", late)
+	}
 }
 
 func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {

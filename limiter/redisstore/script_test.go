@@ -389,3 +389,21 @@ func TestAReplicaCannotTake(t *testing.T) {
 	server.MustDo("REPLICAOF", "NO", "ONE")
 	assert.Equal(t, int64(7), decideOne(t, s, q, "key", 1).Remaining, "a replica that became the master takes")
 }
+
+// A value of the right size under one of Weir's names can say anything.
+func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	q := quotaOf(t, "log", limiter.PerMinute(5).With(limiter.SlidingLog))
+	name := s.keys.name(s.keys.tag("key"), q)
+	for _, level := range []int64{-1, -1 << 40, 6, 1 << 40} {
+		value := appendQuota(nil, q)
+		for _, n := range []int64{serverMillis(t, server) * 1000, level, 0} {
+			value = appendNumber(value, n)
+		}
+		require.NoError(t, client.Set(context.Background(), name, value, time.Minute).Err())
+		for cost := range int64(3) {
+			_ = s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: cost}}, make([]limiter.Decision, 1))
+		}
+	}
+}

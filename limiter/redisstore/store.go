@@ -161,9 +161,9 @@ func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter
 	switch {
 	case s.refusals == nil:
 	case taken:
-		s.refusals.forget(charges) // there is less left than was seen
+		s.refusals.renew(charges, decisions, g.answer, asked)
 	default:
-		s.refusals.note(charges, g.answer, asked)
+		s.refusals.note(charges, decisions, g.answer, asked)
 	}
 	g.free()
 	return taken
