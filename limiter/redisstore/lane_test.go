@@ -593,12 +593,14 @@ func (h *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func gated(t *testing.T, led bool, o Options) (*store, *gate, *redistest.Server) {
 	t.Helper()
 	server := redistest.Start(t)
-	client := connect(t, server)
-	if !led {
-		client = closeAfter(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: time.Hour}))
-	}
 	g := &gate{}
-	client.AddHook(g)
+	var client redis.UniversalClient
+	if led {
+		client = connectWith(t, server, g)
+	} else {
+		client = closeAfter(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: time.Hour}))
+		client.AddHook(g)
+	}
 	s := newStore(client, o).Within(longEnough).(*store)
 	require.Equal(t, led, s.lanes[0].led)
 	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket} { // so that Redis knows the scripts
@@ -687,8 +689,7 @@ func TestNoBatchToRedisExceedsMaxBatch(t *testing.T) {
 
 func TestASlowServerIsAskedFarLessOftenThanItIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
-	client := connect(t, server)
-	client.AddHook(slowly(time.Millisecond))
+	client := connectWith(t, server, slowly(time.Millisecond))
 	s := New(client)
 	q := bounded(t, "rule", 1_000_000, limiter.SlidingWindow)
 	const callers, calls = 64, 50

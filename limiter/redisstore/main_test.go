@@ -57,6 +57,14 @@ func closeAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClien
 	return client
 }
 
+// connectWith is connect with a hook. Weir's copy of a client may lack it, so there must
+// be none.
+func connectWith(t testing.TB, server *redistest.Server, hook redis.Hook) redis.UniversalClient {
+	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true}))
+	client.AddHook(hook)
+	return client
+}
+
 func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
 	return closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 }

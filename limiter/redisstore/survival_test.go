@@ -548,8 +548,7 @@ func TestWhoCancelsEnMasseDegradesNobody(t *testing.T) {
 	t.Parallel()
 	leavesNoGoroutine(t)
 	server := redistest.Start(t)
-	client := connect(t, server)
-	client.AddHook(slowly(time.Millisecond))
+	client := connectWith(t, server, slowly(time.Millisecond))
 	c := gather(t, client, 10*time.Second)
 	var wg sync.WaitGroup
 	for i := range 32 {
