@@ -66,17 +66,20 @@ func Must(l *Limiter, err error) *Limiter {
 }
 
 // Allow is AllowN with a cost of one.
-func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.AllowN(ctx, key, 1)
+func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
+	if l.memory == nil {
+		return l.AllowN(ctx, key, 1)
+	}
+	err = l.memory.decideOne(l.quota, key, 1, &d)
+	return d, err
 }
 
 // AllowN takes cost units for key if they are there. A refusal is a Decision, not
 // an error; an error means that the store could not decide, or that cost is negative.
 // Cost 0 looks without taking.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decision, err error) {
-	c := Charge{Quota: l.quota, Key: key, Cost: cost}
 	if l.memory == nil || cost < 0 {
-		return decideElsewhere(ctx, l.store, c)
+		return decideElsewhere(ctx, l.store, Charge{Quota: l.quota, Key: key, Cost: cost})
 	}
 	err = l.memory.decideOne(l.quota, key, cost, &d)
 	return d, err

@@ -37,7 +37,7 @@ type MemoryConfig struct {
 // nothing to close.
 //
 // At MaxKeys, a new key takes the place of the one nearest to its initial state
-// among up to 96 in its reach, and that one begins anew when it returns. A key that
+// among up to 24 in its reach, and that one begins anew when it returns. A key that
 // is being refused is never forgotten, nor is the empty key, which rules without a
 // Key count under. Where a new key finds only such, it shares one overflow counter
 // with all others of its rule and tier in that situation; a look at a key that has
@@ -459,8 +459,22 @@ type judge struct{ *Memory }
 
 func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int64, refusing bool) {
 	q := m.quota(tag)
-	s := q.at(m.unpack(shard, q, word), shard.Now)
-	remaining, reset := q.algorithm.look(q, s)
+	var remaining, reset int64
+	switch {
+	case q.layout.boxed:
+		s := q.at(m.unpack(shard, q, word), shard.Now)
+		remaining, reset = q.algorithm.look(q, s)
+	case q.algorithm.bursts:
+		level := int64(word) - (shard.Now-m.origin)*q.refill
+		if level <= 0 {
+			return 0, false
+		}
+		remaining, reset = q.capacity-q.byUnit.up(level), q.byRefill.up(level)
+	default:
+		var d Decision
+		q.decideWindow(shard.Now, q.byWindow.down(m.origin), word, 0, &d)
+		remaining, reset = d.Remaining, d.ResetAfter.Microseconds()
+	}
 	if remaining == q.capacity {
 		return 0, false
 	}

@@ -34,6 +34,7 @@ import (
 const (
 	cellsPerLine = 3
 	maxReach     = 32 // lines that are looked at to make room for a digest
+	fullReach    = 8  // in a shard that has no empty cell and can have no more
 	maxShards    = 64 // so that a set of shards is a uint64
 	minLines     = 4
 )
@@ -122,6 +123,7 @@ type Shard struct {
 
 	lines    []line
 	maxLines int
+	used     int // cells that are not empty
 	spans    spans
 
 	_ [64]byte // keeps neighbours' locks on other cache lines
@@ -236,6 +238,7 @@ func (s *Shard) occupy(r *reach, at place, digest uint64, tag Tag) Cell {
 		at = from
 	}
 	to.tag[i], to.mark[i], to.digest[i], to.state[i] = tag, 0, digest, 0
+	s.used++
 	line := r.steps[at.step].line
 	s.noteSpill(digest, line)
 	return Cell(line*cellsPerLine + i)
@@ -274,6 +277,10 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 	n := len(s.lines)
 	if n == 0 {
 		return
+	}
+	most := maxReach
+	if n >= s.maxLines && s.used == n*cellsPerLine {
+		most = fullReach // each more is a cache miss, and all that it finds is another victim
 	}
 	var least int64
 	visit := func(line int, from place) (found bool) {
@@ -314,7 +321,7 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 	for from := 0; from < r.n; from++ {
 		l := &s.lines[r.steps[from].line]
 		for i, other := range l.digest {
-			if r.n == maxReach {
+			if r.n == most {
 				return
 			}
 			line := first(other, n)
@@ -403,9 +410,13 @@ func (s *Shard) cell(c Cell) (*line, int) {
 }
 
 func (s *Shard) clear(l *line, i int) {
+	if l.tag[i] == 0 {
+		return
+	}
 	if l.tag[i]&Boxed != 0 {
 		s.FreeSpan(l.state[i])
 	}
+	s.used--
 	l.tag[i], l.mark[i], l.digest[i], l.state[i] = 0, 0, 0, 0
 }
 

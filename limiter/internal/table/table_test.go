@@ -140,6 +140,7 @@ func (m *modelled) check(t *rapid.T) {
 		}
 	}
 	require.Equal(t, len(m.numbers), live, "a digest is in two cells, or a cell was lost or made")
+	require.Equal(t, live, m.used, "cells in use are miscounted")
 	for digest, number := range m.numbers {
 		cell, found := m.Find(digest)
 		require.True(t, found, "a digest is not found")
