@@ -232,8 +232,24 @@ type slot struct {
 	tag     table.Tag
 	found   bool
 	allowed bool
-	before  State
-	after   State
+
+	// A state is a word, unless it is boxed, is of another limit, or moves to an overflow
+	// counter.
+	packed    bool
+	binding   *binding
+	word      uint64
+	wordAfter uint64
+	before    State
+	after     State
+}
+
+// look describes a slot's key before its charge.
+func (s *slot) look(m *Memory, q *Quota, now int64, d *Decision) {
+	if s.packed {
+		q.decideWord(now-m.origin, s.binding, s.word, 0, d)
+		return
+	}
+	*d = q.describe(s.before, 0, 0, true)
 }
 
 // decideAll decides on charges together: it locks every shard they touch, always in
@@ -249,11 +265,22 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 	all := true
 	for i := range slots {
 		s, c := &slots[i], &charges[i]
+		s.packed = !c.Quota.layout.boxed
 		if s.cell, s.found = s.shard.Find(s.key); s.found {
-			s.before = m.load(s.shard, s.cell, c.Quota, s.tag)
+			var tag table.Tag
+			tag, s.word = s.shard.At(s.cell)
+			s.packed = s.packed && tag == s.tag
 		}
-		s.before = c.Quota.at(s.before, now)
-		s.after, s.allowed = c.Quota.takeNow(s.before, c.Cost)
+		if s.packed {
+			s.wordAfter = c.Quota.decideWord(now-m.origin, s.binding, s.word, c.Cost, &decisions[i])
+			s.allowed = decisions[i].Allowed
+		} else {
+			if s.found {
+				s.before = m.load(s.shard, s.cell, c.Quota, s.tag)
+			}
+			s.before = c.Quota.at(s.before, now)
+			s.after, s.allowed = c.Quota.takeNow(s.before, c.Cost)
+		}
 		all = all && s.allowed
 	}
 	if all {
@@ -268,14 +295,18 @@ func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot)
 		s, c := &slots[i], &charges[i]
 		switch {
 		case all:
-			decisions[i] = c.Quota.describe(s.after, 0, c.Cost, true)
+			if !s.packed { // or it was described as it was decided
+				decisions[i] = c.Quota.describe(s.after, 0, c.Cost, true)
+			}
 		case s.allowed:
-			decisions[i] = c.Quota.describe(s.before, 0, 0, true)
+			s.look(m, c.Quota, now, &decisions[i])
 		default:
 			if s.found {
 				noteRefusal(s.shard, s.cell, c.Quota, c.Cost)
 			}
-			decisions[i] = c.Quota.describe(s.before, 0, c.Cost, false)
+			if !s.packed {
+				decisions[i] = c.Quota.describe(s.before, 0, c.Cost, false)
+			}
 		}
 	}
 	return nil
@@ -289,7 +320,7 @@ func (m *Memory) place(charges []Charge, slots []slot) (shards uint64, err error
 		if err != nil {
 			return 0, err
 		}
-		s.tag = b.tag
+		s.binding, s.tag = b, b.tag
 		s.key = digest(charges[i].Quota, charges[i].Key)
 		index := m.table.Index(s.key)
 		s.shard = m.table.Shard(index)
@@ -302,6 +333,16 @@ func (m *Memory) place(charges []Charge, slots []slot) (shards uint64, err error
 // overflow counter, which may refuse: then nothing is written. It reports whether
 // it left the overflow shard locked.
 func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overflow bool) {
+	needsRoom := false
+	for i := range slots {
+		needsRoom = needsRoom || !slots[i].found && charges[i].Cost > 0
+	}
+	if !needsRoom {
+		for i := range slots {
+			m.write(&slots[i], &charges[i])
+		}
+		return true, false
+	}
 	for i := range slots {
 		if s := &slots[i]; s.found {
 			s.shard.Mark(s.cell, table.Pinned)
@@ -319,7 +360,8 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 				m.overflow.Now = max(now, m.overflow.Now)
 				overflow = true
 			}
-			s.shard, s.key = m.overflow, c.Quota.salt
+			s.shard, s.key, s.packed = m.overflow, c.Quota.salt, false
+			s.before = c.Quota.at(State{}, s.shard.Now)
 			if s.cell, s.found = s.shard.Find(s.key); s.found {
 				s.before = c.Quota.at(m.load(s.shard, s.cell, c.Quota, s.tag), s.shard.Now)
 			} else {
@@ -343,11 +385,22 @@ func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overf
 		}
 		s.cell, _ = s.shard.Find(s.key) // it may have moved as its shard grew
 		s.shard.Unmark(s.cell, table.Pinned)
-		if taken && c.Cost > 0 {
-			m.save(s.shard, s.cell, c.Quota, s.tag, s.after)
+		if taken {
+			m.write(s, c)
 		}
 	}
 	return taken, overflow
+}
+
+// write stores what is after a charge.
+func (m *Memory) write(s *slot, c *Charge) {
+	switch {
+	case c.Cost == 0:
+	case s.packed:
+		s.shard.Set(s.cell, s.tag, s.wordAfter)
+	default:
+		m.save(s.shard, s.cell, c.Quota, s.tag, s.after)
+	}
 }
 
 // lock locks a set of shards in ascending order and returns the time to decide at,
