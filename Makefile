@@ -2,7 +2,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit fuzz bench race newest benchmarks help
+.PHONY: test setup vet unit fuzz bench race race-memory newest benchmarks help
 
 test: setup vet unit $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
@@ -27,6 +27,9 @@ bench: ## the benchmarks beside the code
 race: ## Weir beside its peers on a Redis, in one run of some minutes
 	go -C _benchmarks run ./redisrace
 
+race-memory: ## Weir beside its peers in memory, in one run of some twenty minutes
+	go -C _benchmarks run ./memrace
+
 benchmarks: ## checks the module of the race, and has every contestant decide a little
 	go -C _benchmarks vet ./...
 	cd _benchmarks && go run $(STATICCHECK) ./...
@@ -36,4 +39,4 @@ newest: ## tests against the newest versions of what Weir uses, in a scratch cop
 	.ci/newest
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
