@@ -48,9 +48,7 @@ func (r *request) deliver(reply string, err error) {
 	if err == nil {
 		size := 8
 		for _, g := range r.groups {
-			for i := range g.items {
-				size += sizeOf(g.items[i].quota)
-			}
+			size += g.answerSize()
 		}
 		if len(reply) != size {
 			err = errAnswer
@@ -63,13 +61,18 @@ func (r *request) deliver(reply string, err error) {
 			g.deliver(answer{}, err)
 			continue
 		}
-		size := 0
-		for i := range g.items {
-			size += sizeOf(g.items[i].quota)
-		}
+		size := g.answerSize()
 		g.deliver(answer{now, reply[:size]}, nil)
 		reply = reply[size:]
 	}
+}
+
+// answerSize is how long g's records are.
+func (g *group) answerSize() (size int) {
+	for i := range g.items {
+		size += sizeOf(g.items[i].quota)
+	}
+	return size
 }
 
 // next reads the record of a charge under q and what comes after it.
