@@ -56,7 +56,7 @@ func serialAndParallel(b *testing.B, l func() *Limiter, f func(l *Limiter, i int
 // Hot keys: no cache is missed. The log's events are gone again soon.
 func BenchmarkHotKey(b *testing.B) {
 	for _, a := range everyAlgorithm {
-		most := Limit{Events: 500_000, Per: time.Second, Algorithm: a}
+		most := Limit{Events: 1<<28 - 1, Per: 30 * 24 * time.Hour, Algorithm: a}
 		if a == SlidingLog {
 			most = Limit{Events: 100, Per: time.Microsecond * 10, Algorithm: a}
 		}
@@ -166,4 +166,25 @@ func BenchmarkParse(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Each caller has a key of its own, and all share a rule without keys.
+func BenchmarkSharedRule(b *testing.B) {
+	m, err := NewMemory(MemoryConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	most := Limit{Events: 1<<28 - 1, Per: 30 * 24 * time.Hour}
+	own, shared := named(b, "own", "", most), named(b, "shared", "", most)
+	var callers atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		charges := []Charge{{shared, "", 1}, {own, fmt.Sprint(callers.Add(1)), 1}}
+		decisions := make([]Decision, len(charges))
+		for p.Next() {
+			if err := m.Decide(context.Background(), charges, decisions); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +216,36 @@ func TestAKeyThatRefusesACostIsNotForgottenEither(t *testing.T) {
 	})
 }
 
+// A key that hovers at its limit is refused and admitted by turns.
+func TestAKeyThatWasRefusedIsNotForgottenUntilHalfIsFreeAgain(t *testing.T) {
+	for _, tt := range []struct {
+		free      time.Duration // of ten units in as many hours
+		forgotten bool
+	}{{2 * time.Hour, false}, {5 * time.Hour, false}, {6 * time.Hour, true}} {
+		for _, batch := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				m, q := newMemory(t, fewKeys), named(t, "q", "", Limit{Events: 10, Per: 10 * time.Hour, Algorithm: TokenBucket})
+				charges := []Charge{{q, "key", 1}}
+				if batch {
+					charges = append(charges, Charge{named(t, "p", "", PerDay(1_000_000)), "", 1})
+				}
+				m.take(q, "key", 10)
+				require.False(t, m.decide(charges...)[0].Allowed)
+				time.Sleep(tt.free)
+				require.True(t, m.decide(charges...)[0].Allowed)
+				before := m.remaining(q, "key")
+				for i := range 10 * fewKeys { // these are further from idle
+					m.take(q, fmt.Sprint(i), 10)
+				}
+				if tt.forgotten {
+					before = q.Capacity()
+				}
+				assert.Equal(t, before, m.remaining(q, "key"), "after %v", tt.free)
+			})
+		}
+	}
+}
+
 func TestTheCounterOfARuleWithoutAKeyIsNeverForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, global, ip := newMemory(t, 100), named(t, "global", "", PerMinute(100)), named(t, "ip", "", PerDay(5))
@@ -352,6 +383,35 @@ func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
 	}
 }
 
+func TestAnOverflowCounterThatIsIdleOutlastsTheBatchThatUsesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, long := newMemory(t, 3), named(t, "long", "", PerDay(1))
+		for i := range 10 {
+			m.take(long, fmt.Sprint(i), 1)
+			m.take(long, fmt.Sprint(i), 1)
+		}
+		var old []Charge
+		for i := range 20 {
+			old = append(old, Charge{named(t, fmt.Sprint("old ", i), "", PerSecond(5)), "key", 1})
+		}
+		for round := range 5 {
+			m.decide(old...) // each has an overflow counter now
+			time.Sleep(3 * time.Second)
+			batch := slices.Clone(old)
+			for i := range 40 {
+				batch = append(batch, Charge{named(t, fmt.Sprint("new ", round, i), "", PerSecond(5)), "key", 1})
+			}
+			for _, d := range m.decide(batch...) {
+				require.True(t, d.Allowed)
+			}
+			for _, c := range batch {
+				require.EqualValues(t, 3, m.decide(c)[0].Remaining, "what the batch took of %q is gone", c.Quota.Rule())
+			}
+			time.Sleep(3 * time.Second)
+		}
+	})
+}
+
 func TestTwoKeysOfABatchThatShareAnOverflowCounterBothCount(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
@@ -425,25 +485,6 @@ func TestAStoreMadeOutsideABubbleGrantsNothingInside(t *testing.T) {
 				}
 			})
 			assert.False(t, m.take(q, "key", 1))
-		})
-	}
-}
-
-func TestAClockReadBeforeAnothersDecisionStepsBackForNobody(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, q := newMemory(t, 0), mustQuota(t, PerMinute(5).With(a))
-				time.Sleep(time.Hour)
-				require.True(t, m.take(q, "key", 3))
-				before := m.decide(Charge{q, "key", 0})[0]
-
-				m.start = m.start.Add(30 * time.Minute) // as if this caller had read it then
-				assert.Equal(t, before, m.decide(Charge{q, "key", 0})[0])
-				assert.Equal(t, before, m.decide(Charge{q, "key", 0}, Charge{q, "other", 0})[0])
-				assert.True(t, m.take(q, "key", q.Capacity()-3))
-				assert.False(t, m.take(q, "key", 1))
-			})
 		})
 	}
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,4 +189,114 @@ func TestLimitsAreRegisteredByManyAtOnce(t *testing.T) {
 		wg.Wait()
 		assert.Equal(t, int64(300), admitted.Load())
 	})
+}
+
+// Were the clock read before the word, a bucket that is refilled every microsecond would soon
+// be seen fuller than full, and a window's words would be of windows to come.
+func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		for _, batch := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, batch %v", a, batch), func(t *testing.T) {
+				m := newMemory(t, 0)
+				quotas := []*Quota{
+					named(t, "a", "", Limit{Events: 2, Per: 2 * time.Microsecond, Algorithm: a}),
+					named(t, "b", "", Limit{Events: 2, Per: 2 * time.Microsecond, Algorithm: a}),
+				}
+				if !batch {
+					quotas = quotas[:1]
+				}
+				var wg sync.WaitGroup
+				for range 4 {
+					wg.Go(func() {
+						var charges []Charge
+						for _, q := range quotas {
+							charges = append(charges, Charge{q, "key", 1})
+						}
+						decisions := make([]Decision, len(charges))
+						for range 50_000 {
+							if err := m.Decide(t.Context(), charges, decisions); !assert.NoError(t, err) {
+								return
+							}
+							for _, d := range decisions {
+								// What a bucket or two windows can be away from idle.
+								if d.Remaining < 0 || d.Remaining > d.Limit || d.ResetAfter > 4*time.Microsecond || d.RetryAfter > 4*time.Microsecond {
+									t.Errorf("%+v", d)
+									return
+								}
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}
+
+// Batches of two keys in either order, beside decisions on one of them: what is in use of
+// both is as much as was admitted, and no batch sees one key ahead of the other.
+func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
+	const callers, calls = 4, 20_000
+	for _, a := range []Algorithm{SlidingWindow, TokenBucket, FixedWindow} {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // where time stands still
+				m := newMemory(t, 0)
+				x, y := named(t, "x", "", PerHour(callers*calls).With(a)), named(t, "y", "", PerHour(callers*calls/4).With(a))
+				never := named(t, "never", "", PerHour(1).With(a))
+				require.True(t, m.take(never, "key", 1))
+				var onBoth, onX atomic.Int64
+				caller := func(random *rand.Rand) {
+					d := make([]Decision, 3)
+					for range calls {
+						charges := []Charge{{x, "key", 1}, {y, "key", 1}}
+						taken := random.IntN(5)
+						switch taken {
+						case 0:
+							slices.Reverse(charges)
+						case 1:
+							charges[0].Cost, charges[1].Cost = 0, 0
+						case 2:
+							charges = append(charges, Charge{never, "key", 1})
+						case 3:
+							charges = charges[:1]
+						}
+						d = d[:len(charges)]
+						before := onX.Load()
+						assert.NoError(t, m.Decide(t.Context(), charges, d))
+						after := onX.Load() + callers // as many may not have counted theirs yet
+						used := func(q *Quota) int64 {
+							i := slices.IndexFunc(charges, func(c Charge) bool { return c.Quota == q })
+							return d[i].Limit - d[i].Remaining
+						}
+						all := !slices.ContainsFunc(d, func(d Decision) bool { return !d.Allowed })
+						switch {
+						case taken == 3:
+							if all {
+								onX.Add(1)
+							}
+							continue
+						case taken != 1 && all:
+							onBoth.Add(1)
+						}
+						if alone := used(x) - used(y); alone < before || alone > after {
+							t.Errorf("%d were taken from one key alone, where it must be from %d to %d: %+v", alone, before, after, d)
+							return
+						}
+					}
+				}
+				var wg sync.WaitGroup
+				for id := range callers {
+					wg.Go(func() { caller(rand.New(rand.NewPCG(3, uint64(id)))) })
+				}
+				wg.Wait()
+				used := func(q *Quota) int64 {
+					d := m.decide(Charge{q, "key", 0})[0]
+					return d.Limit - d.Remaining
+				}
+				assert.Equal(t, onBoth.Load()+onX.Load(), used(x))
+				assert.Equal(t, onBoth.Load(), used(y))
+				assert.Equal(t, y.Capacity(), onBoth.Load(), "some must have been refused")
+			})
+		})
+	}
 }

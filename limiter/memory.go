@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,7 +104,9 @@ func (m *Memory) now() int64 {
 }
 
 // digest is what a charge's key is held as.
-func digest(q *Quota, key string) uint64 { return maphash.String(seed, key) ^ q.salt }
+func digest(q *Quota, key string) uint64 { return hashOf(key) ^ q.salt }
+
+func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
@@ -115,73 +116,138 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 	if err := checkDecisions(charges, decisions); err != nil {
 		return err
 	}
-	switch n := len(charges); {
-	case n == 1:
+	switch len(charges) {
+	case 0:
+		return nil
+	case 1:
 		return m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
-	case n <= 8:
-		var slots [8]slot
-		return m.decideAll(charges, decisions, slots[:n])
 	default:
-		return m.decideAll(charges, decisions, make([]slot, n))
+		return m.decideAll(charges, decisions)
 	}
 }
 
-// decideOne is the hot path.
-func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error {
-	b, err := m.binding(q)
-	if err != nil {
-		return err
+// attempts is how often the hot paths try where others are faster, before they queue up
+// for the lock.
+const attempts = 6
+
+// pause leaves a word to those who were faster: for a microsecond or two, and twice as long
+// each time. They then decide several times from their own cache, where all would do little
+// else than pass the word around.
+func pause(attempt int) {
+	for range 2048 << attempt {
 	}
-	now, hash := m.now(), digest(q, key)
+}
+
+// decideOne is the hot path, as long as the key is known and others leave its word alone.
+// A refusal then writes nothing. The clock is read after the word, here and elsewhere: no
+// decision is before one that it builds on.
+func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error {
+	b := q.bound.Load()
+	if b == nil || b.memory != m {
+		var err error
+		if b, err = m.bind(q); err != nil {
+			return err
+		}
+	}
+	hash := digest(q, key)
 	shard := m.table.Shard(m.table.Index(hash))
+	for attempt := 0; attempt < attempts && !q.layout.boxed; attempt++ {
+		place, sight := shard.Seek(hash)
+		if sight == table.Busy {
+			pause(attempt)
+			continue
+		}
+		if sight == table.Unseen || place.Tag() != b.tag {
+			break
+		}
+		after := q.decideWord(m.now()-m.origin, b, place.State(), cost, d)
+		if marksAfter(place.Marks(), q, cost, d) != place.Marks() {
+			break
+		}
+		if after == place.State() || place.Swap(after) {
+			return nil
+		}
+		pause(attempt)
+	}
+	m.decideLocked(shard, hash, q, key, cost, b, d)
+	return nil
+}
+
+// marksAfter keeps a key from being forgotten that is refused, though some units may be
+// left, until half of them are free again. A cost that is never met says nothing about the
+// key.
+func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark {
+	switch {
+	case !d.Allowed && cost <= q.capacity:
+		return marks | table.Refusing
+	case d.Allowed && d.Remaining >= q.capacity/2 && cost > 0:
+		return marks &^ table.Refusing
+	}
+	return marks
+}
+
+// decideLocked is decideOne for keys that are new, and whatever else the hot path is not for.
+func (m *Memory) decideLocked(shard *table.Shard, hash uint64, q *Quota, key string, cost int64, b *binding, d *Decision) {
 	shard.Lock()
-	if !m.decideIn(shard, hash, now, q, key, cost, b, d) {
+	if !m.decideIn(shard, hash, q, key, cost, b, d) {
 		// No room for a new key. The shard stays locked, so that nothing changes
 		// between that finding and the decision on the overflow counter.
 		m.overflow.Lock()
-		m.decideIn(m.overflow, q.salt, max(now, shard.Now), q, key, cost, b, d)
+		m.decideIn(m.overflow, q.salt, q, key, cost, b, d)
 		m.overflow.Unlock()
 		m.overflowed.Add(1)
 	}
 	shard.Unlock()
-	return nil
 }
 
 // decideIn decides on one charge in a locked shard; false means there is no room.
-func (m *Memory) decideIn(shard *table.Shard, hash uint64, now int64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
-	now = max(now, shard.Now)
-	shard.Now = now
+func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
 	cell, found := shard.Find(hash)
-	var word uint64
-	if found {
-		var tag table.Tag
-		if tag, word = shard.At(cell); tag != b.tag {
-			return m.decideState(shard, hash, cell, found, now, q, key, cost, b, d)
-		}
+	if !found {
+		return m.decideNew(shard, hash, q, key, cost, b, d)
 	}
+	written, word := cell.Tag(), cell.Take()
+	shard.Now = m.now()
+	switch {
+	case written != b.tag || q.algorithm.mostEvents > 0 || q.layout.boxed && word == 0:
+		s, allowed := q.takeNow(q.at(m.load(shard, q, b, written, word), shard.Now), cost)
+		*d = q.describe(s, 0, cost, allowed)
+		if allowed && cost > 0 {
+			written, word = b.tag, m.save(shard, q, written, word, s)
+		}
+	case q.layout.boxed:
+		m.decideBox(shard.Span(word), shard.Now, q, cost, d)
+	default:
+		word = q.decideWord(shard.Now-m.origin, b, word, cost, d)
+	}
+	cell.SetMarks(marksAfter(cell.Marks(), q, cost, d))
+	cell.Put(written, word)
+	return true
+}
+
+// decideNew is decideIn for a key without a cell.
+func (m *Memory) decideNew(shard *table.Shard, hash uint64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
+	shard.Now = m.now()
+	var word uint64
+	var s State
 	if q.layout.boxed {
-		if word == 0 || q.algorithm.mostEvents != 0 { // no box yet, or one with a log
-			return m.decideState(shard, hash, cell, found, now, q, key, cost, b, d)
-		}
-		if m.decideBox(shard.Span(word), now, q, cost, d); !d.Allowed {
-			noteRefusal(shard, cell, q, cost)
-		} else if cost > 0 {
-			shard.Unmark(cell, table.Refusing)
-		}
+		var allowed bool
+		s, allowed = q.takeNow(q.at(s, shard.Now), cost)
+		*d = q.describe(s, 0, cost, allowed)
+	} else {
+		word = q.decideWord(shard.Now-m.origin, b, 0, cost, d)
+	}
+	if !d.Allowed || cost == 0 {
 		return true
 	}
-	after := q.decideWord(now-m.origin, b, word, cost, d)
-	switch {
-	case after != word:
-		if !found {
-			if cell, found = m.room(shard, hash, b.tag, key); !found {
-				return false
-			}
-		}
-		shard.Set(cell, b.tag, after)
-	case !d.Allowed && found:
-		noteRefusal(shard, cell, q, cost)
+	cell, ok := m.room(shard, hash, b.tag, key)
+	if !ok {
+		return false
 	}
+	if q.layout.boxed {
+		word = box(shard, 0, s)
+	}
+	cell.Put(b.tag, word)
 	return true
 }
 
@@ -193,294 +259,23 @@ func (m *Memory) decideBox(span []int64, now int64, q *Quota, cost int64, d *Dec
 	}
 }
 
-// decideState is decideIn for states that are not packed, and for a cell that was written
-// under another limit.
-func (m *Memory) decideState(shard *table.Shard, hash uint64, cell table.Cell, found bool, now int64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
-	var s State
-	if found {
-		s = m.load(shard, cell, q, b.tag)
-	}
-	s, allowed := q.takeNow(q.at(s, now), cost)
-	switch {
-	case allowed && cost > 0:
-		if !found {
-			if cell, found = m.room(shard, hash, b.tag, key); !found {
-				return false
-			}
-		}
-		m.save(shard, cell, q, b.tag, s)
-	case !allowed && found:
-		noteRefusal(shard, cell, q, cost)
-	}
-	*d = q.describe(s, 0, cost, allowed)
-	return true
-}
-
-// noteRefusal keeps a key from being forgotten that is refused although units are left.
-// A cost that is never met says nothing about the key.
-func noteRefusal(shard *table.Shard, cell table.Cell, q *Quota, cost int64) {
-	if cost <= q.capacity {
-		shard.Mark(cell, table.Refusing)
-	}
-}
-
-// A slot is what decideAll knows of one charge.
-type slot struct {
-	shard   *table.Shard
-	key     uint64
-	cell    table.Cell
-	tag     table.Tag
-	found   bool
-	allowed bool
-
-	// A state is a word, unless it is boxed, is of another limit, or moves to an overflow
-	// counter.
-	packed    bool
-	binding   *binding
-	word      uint64
-	wordAfter uint64
-	before    State
-	after     State
-}
-
-// look describes a slot's key before its charge.
-func (s *slot) look(m *Memory, q *Quota, now int64, d *Decision) {
-	if s.packed {
-		q.decideWord(now-m.origin, s.binding, s.word, 0, d)
-		return
-	}
-	*d = q.describe(s.before, 0, 0, true)
-}
-
-// decideAll decides on charges together: it locks every shard they touch, always in
-// the same order, looks at all, and writes only when all are allowed.
-func (m *Memory) decideAll(charges []Charge, decisions []Decision, slots []slot) error {
-	shards, err := m.place(charges, slots)
-	if err != nil {
-		return err
-	}
-	now := m.lock(shards)
-	defer m.unlock(shards)
-
-	all := true
-	for i := range slots {
-		s, c := &slots[i], &charges[i]
-		s.packed = !c.Quota.layout.boxed
-		if s.cell, s.found = s.shard.Find(s.key); s.found {
-			var tag table.Tag
-			tag, s.word = s.shard.At(s.cell)
-			s.packed = s.packed && tag == s.tag
-		}
-		if s.packed {
-			s.wordAfter = c.Quota.decideWord(now-m.origin, s.binding, s.word, c.Cost, &decisions[i])
-			s.allowed = decisions[i].Allowed
-		} else {
-			if s.found {
-				s.before = m.load(s.shard, s.cell, c.Quota, s.tag)
-			}
-			s.before = c.Quota.at(s.before, now)
-			s.after, s.allowed = c.Quota.takeNow(s.before, c.Cost)
-		}
-		all = all && s.allowed
-	}
-	if all {
-		var overflow bool
-		all, overflow = m.commit(charges, slots, now)
-		if overflow {
-			defer m.overflow.Unlock() // describe may still read a log there
-			m.overflowed.Add(1)
-		}
-	}
-	for i := range slots {
-		s, c := &slots[i], &charges[i]
-		switch {
-		case all:
-			if !s.packed { // or it was described as it was decided
-				decisions[i] = c.Quota.describe(s.after, 0, c.Cost, true)
-			}
-		case s.allowed:
-			s.look(m, c.Quota, now, &decisions[i])
-		default:
-			if s.found {
-				noteRefusal(s.shard, s.cell, c.Quota, c.Cost)
-			}
-			if !s.packed {
-				decisions[i] = c.Quota.describe(s.before, 0, c.Cost, false)
-			}
-		}
-	}
-	return nil
-}
-
-// place fills in where each charge's key belongs, and returns the set of shards.
-func (m *Memory) place(charges []Charge, slots []slot) (shards uint64, err error) {
-	for i := range charges {
-		s := &slots[i]
-		b, err := m.binding(charges[i].Quota)
-		if err != nil {
-			return 0, err
-		}
-		s.binding, s.tag = b, b.tag
-		s.key = digest(charges[i].Quota, charges[i].Key)
-		index := m.table.Index(s.key)
-		s.shard = m.table.Shard(index)
-		shards |= 1 << index
-	}
-	return shards, nil
-}
-
-// commit writes what was decided. A new key that finds no room moves to its rule's
-// overflow counter, which may refuse: then nothing is written. It reports whether
-// it left the overflow shard locked.
-func (m *Memory) commit(charges []Charge, slots []slot, now int64) (taken, overflow bool) {
-	needsRoom := false
-	for i := range slots {
-		needsRoom = needsRoom || !slots[i].found && charges[i].Cost > 0
-	}
-	if !needsRoom {
-		for i := range slots {
-			m.write(&slots[i], &charges[i])
-		}
-		return true, false
-	}
-	for i := range slots {
-		if s := &slots[i]; s.found {
-			s.shard.Mark(s.cell, table.Pinned)
-		}
-	}
-	taken = true
-	for i := range slots {
-		s, c := &slots[i], &charges[i]
-		if s.found || c.Cost == 0 {
-			continue
-		}
-		if s.cell, s.found = m.room(s.shard, s.key, s.tag, c.Key); !s.found {
-			if !overflow {
-				m.overflow.Lock()
-				m.overflow.Now = max(now, m.overflow.Now)
-				overflow = true
-			}
-			s.shard, s.key, s.packed = m.overflow, c.Quota.salt, false
-			s.before = c.Quota.at(State{}, s.shard.Now)
-			if s.cell, s.found = s.shard.Find(s.key); s.found {
-				s.before = c.Quota.at(m.load(s.shard, s.cell, c.Quota, s.tag), s.shard.Now)
-			} else {
-				s.cell, s.found = m.room(s.shard, s.key, s.tag, c.Key)
-			}
-			for j := range i {
-				// Another new key of the rule may have come to the same counter before.
-				if slots[j].shard == s.shard && slots[j].key == s.key {
-					s.before = slots[j].after
-				}
-			}
-			s.after, s.allowed = c.Quota.takeNow(s.before, c.Cost)
-			taken = taken && s.allowed
-		}
-		s.shard.Mark(s.cell, table.Pinned)
-	}
-	for i := range slots {
-		s, c := &slots[i], &charges[i]
-		if !s.found {
-			continue
-		}
-		s.cell, _ = s.shard.Find(s.key) // it may have moved as its shard grew
-		s.shard.Unmark(s.cell, table.Pinned)
-		if taken {
-			m.write(s, c)
-		}
-	}
-	return taken, overflow
-}
-
-// write stores what is after a charge.
-func (m *Memory) write(s *slot, c *Charge) {
-	switch {
-	case c.Cost == 0:
-	case s.packed:
-		s.shard.Set(s.cell, s.tag, s.wordAfter)
-	default:
-		m.save(s.shard, s.cell, c.Quota, s.tag, s.after)
-	}
-}
-
-// lock locks a set of shards in ascending order and returns the time to decide at,
-// which is not before any decision that was taken in one of them.
-func (m *Memory) lock(shards uint64) (now int64) {
-	now = m.now()
-	for rest := shards; rest != 0; rest &= rest - 1 {
-		shard := m.table.Shard(bits.TrailingZeros64(rest))
-		shard.Lock()
-		now = max(now, shard.Now)
-	}
-	for rest := shards; rest != 0; rest &= rest - 1 {
-		m.table.Shard(bits.TrailingZeros64(rest)).Now = now
-	}
-	return now
-}
-
-func (m *Memory) unlock(shards uint64) {
-	for rest := shards; rest != 0; rest &= rest - 1 {
-		m.table.Shard(bits.TrailingZeros64(rest)).Unlock()
-	}
-}
-
-// GiveBack implements [Store]. Its errors are those of [CheckCharges].
-func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
-	return m.change(charges, func(s *slot, c *Charge, now int64) {
-		if c.Cost == 0 {
-			return
-		}
-		state := m.load(s.shard, s.cell, c.Quota, s.tag)
-		m.save(s.shard, s.cell, c.Quota, s.tag, c.Quota.GiveBack(state, now, c.Cost))
-	})
-}
-
-// Reset implements [Store]. Its errors are those of [CheckCharges].
-func (m *Memory) Reset(_ context.Context, charges []Charge) error {
-	return m.change(charges, func(s *slot, _ *Charge, _ int64) {
-		s.shard.Clear(s.cell)
-	})
-}
-
-// change applies f to the cells there are, all under their shards' locks.
-func (m *Memory) change(charges []Charge, f func(s *slot, c *Charge, now int64)) error {
-	if err := CheckCharges(charges); err != nil {
-		return err
-	}
-	slots := make([]slot, len(charges))
-	shards, err := m.place(charges, slots)
-	if err != nil {
-		return err
-	}
-	now := m.lock(shards)
-	defer m.unlock(shards)
-	for i := range slots {
-		s := &slots[i]
-		if s.cell, s.found = s.shard.Find(s.key); s.found {
-			f(s, &charges[i], now)
-		}
-	}
-	return nil
-}
-
 // room makes a cell for a key, if there is any. The key of a rule that does not tell
 // keys apart is kept for good: there is one for each rule, and it has to outlast any
 // flood of others.
 func (m *Memory) room(shard *table.Shard, hash uint64, tag table.Tag, key string) (table.Cell, bool) {
 	cell, ok := shard.Room(hash, tag, judge{m})
 	if ok && key == "" {
-		shard.Mark(cell, table.Kept)
+		cell.SetMarks(table.Kept)
 	}
 	return cell, ok
 }
 
-// load reads a cell as a state of q, even if it was written under another limit. The
-// cell stays as it is: a conversion to a lower limit forgets what was used above it, so
-// it is saved only with what is taken or given back, or else two limits that are asked in
-// turn would make room for each other.
-func (m *Memory) load(shard *table.Shard, cell table.Cell, q *Quota, tag table.Tag) State {
-	written, word := shard.At(cell)
-	if written == tag {
+// load reads a cell's word as a state of q, even if it was written under another limit. A
+// conversion to a lower limit forgets what was used above it, so it is saved only with what
+// is taken or given back, or else two limits that are asked in turn would make room for
+// each other.
+func (m *Memory) load(shard *table.Shard, q *Quota, b *binding, written table.Tag, word uint64) State {
+	if written == b.tag {
 		return m.unpack(shard, q, word)
 	}
 	before := m.quota(written)
@@ -494,17 +289,59 @@ func (m *Memory) unpack(shard *table.Shard, q *Quota, word uint64) State {
 	return q.layout.unpack(q, m.origin, shard.Now, word)
 }
 
-func (m *Memory) save(shard *table.Shard, cell table.Cell, q *Quota, tag table.Tag, s State) {
-	written, word := shard.At(cell)
+// save is a state of q as a cell's word, which was another.
+func (m *Memory) save(shard *table.Shard, q *Quota, written table.Tag, word uint64, s State) uint64 {
 	if written&table.Boxed == 0 {
 		word = 0 // it refers to no span
 	}
 	if q.layout.boxed {
-		shard.Set(cell, tag, box(shard, word, s))
-		return
+		return box(shard, word, s)
 	}
 	shard.FreeSpan(word)
-	shard.Set(cell, tag, q.layout.pack(q, m.origin, s))
+	return q.layout.pack(q, m.origin, s)
+}
+
+// GiveBack implements [Store]. Its errors are those of [CheckCharges].
+func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
+	return m.change(charges, func(shard *table.Shard, cell table.Cell, c *Charge, b *binding) {
+		if c.Cost == 0 {
+			return
+		}
+		written, word := cell.Tag(), cell.Take()
+		shard.Now = m.now()
+		s := c.Quota.GiveBack(m.load(shard, c.Quota, b, written, word), shard.Now, c.Cost)
+		cell.SetMarks(cell.Marks() &^ table.Refusing)
+		cell.Put(b.tag, m.save(shard, c.Quota, written, word, s))
+	})
+}
+
+// Reset implements [Store]. Its errors are those of [CheckCharges].
+func (m *Memory) Reset(_ context.Context, charges []Charge) error {
+	return m.change(charges, func(shard *table.Shard, cell table.Cell, _ *Charge, _ *binding) {
+		shard.Clear(cell)
+	})
+}
+
+// change applies f to the cells there are, one after the other.
+func (m *Memory) change(charges []Charge, f func(shard *table.Shard, cell table.Cell, c *Charge, b *binding)) error {
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	for i := range charges {
+		c := &charges[i]
+		b, err := m.binding(c.Quota)
+		if err != nil {
+			return err
+		}
+		hash := digest(c.Quota, c.Key)
+		shard := m.table.Shard(m.table.Index(hash))
+		shard.Lock()
+		if cell, ok := shard.Find(hash); ok {
+			f(shard, cell, c, b)
+		}
+		shard.Unlock()
+	}
+	return nil
 }
 
 // judge tells the table what a cell is worth.

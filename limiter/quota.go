@@ -161,6 +161,9 @@ func (q *Quota) at(s State, now int64) State {
 
 // convert is a state of another quota as one of q's: what was used stays used.
 func (q *Quota) convert(from *Quota, s State, now int64) State {
+	if from.limit == q.limit {
+		return s
+	}
 	s = from.at(s, now)
 	remaining, _ := from.algorithm.look(from, s)
 	used := min(from.capacity-remaining, q.capacity)

@@ -61,7 +61,7 @@ func CheckCharges(charges []Charge) error {
 			return fmt.Errorf("%w: charge %d, of rule %q, has cost %d", ErrCharges, i, c.Quota.rule, c.Cost)
 		}
 		for j := range i {
-			if other := &charges[j]; other.Key == c.Key && other.Quota.rule == c.Quota.rule && other.Quota.tier == c.Quota.tier {
+			if other := &charges[j]; other.Quota.salt == c.Quota.salt && other.Key == c.Key && other.Quota.rule == c.Quota.rule && other.Quota.tier == c.Quota.tier {
 				return fmt.Errorf("%w: charges %d and %d are both for one key of rule %q", ErrCharges, j, i, c.Quota.rule)
 			}
 		}

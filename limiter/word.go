@@ -74,6 +74,8 @@ func (q *Quota) decideCounts(now int64, c *counts, cost int64, d *Decision) (cha
 	elapsed := now - current*q.window
 	switch age := current - c.index; {
 	case age == 0:
+	case age < 0: // somebody wrote it while it was being judged
+		current, elapsed = c.index, 0
 	case age == 1 && q.fades:
 		c.index, c.level, c.prev = current, 0, c.level
 	default:

@@ -50,7 +50,7 @@ func (m *modelled) Judge(s *Shard, tag Tag, state uint64) (int64, bool) {
 func (m *modelled) put(t *rapid.T, j *judged) {
 	evicted := m.Evicted
 	before := m.within(j.digest)
-	grown := len(m.lines) == m.maxLines // and so before is what Room finds
+	grown := len(*m.lines.Load()) == m.maxLines // and so before is what Room finds
 	cell, ok := m.Room(j.digest, j.tag, m)
 	if !ok {
 		if grown {
@@ -63,9 +63,8 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 		}
 		return
 	}
-	tag, state := m.At(cell)
-	require.Equal(t, j.tag, tag)
-	require.Zero(t, state, "a new cell has a state")
+	require.Equal(t, j.tag, cell.Tag())
+	require.Zero(t, cell.line.word[cell.i], "a new cell has a state")
 
 	lost := 0
 	for digest, number := range m.numbers {
@@ -94,11 +93,11 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 	require.LessOrEqual(t, lost, 1)
 
 	m.next++
-	state = m.next
+	state := m.next
 	if j.tag&Boxed != 0 {
 		state = m.span(j)
 	}
-	m.Set(cell, j.tag, state)
+	cell.Put(j.tag, state)
 	m.by[m.next], m.numbers[j.digest] = j, m.next
 }
 
@@ -114,13 +113,13 @@ func (m *modelled) span(j *judged) uint64 {
 // within is the numbers in the cells within a digest's reach, 0 for an empty cell.
 func (m *modelled) within(digest uint64) (numbers []uint64) {
 	var r reach
-	r.explore(m.Shard, digest, allLive{})
+	r.explore(m.Shard, digest, refusing{})
 	for _, step := range r.steps[:r.n] {
-		l := &m.lines[step.line]
-		for c := range l.tag {
+		l := &r.lines[step.line]
+		for i := range l.digest {
 			number := uint64(0)
-			if l.tag[c] != 0 {
-				number = m.number(l.tag[c], l.state[c])
+			if c := (Cell{l, i}); c.Tag() != 0 {
+				number = m.number(c.Tag(), c.look())
 			}
 			numbers = append(numbers, number)
 		}
@@ -128,25 +127,28 @@ func (m *modelled) within(digest uint64) (numbers []uint64) {
 	return numbers
 }
 
+// look is the state of a cell that nobody has taken.
+func (c Cell) look() uint64 { return c.line.word[c.i] ^ c.seal() }
+
 // check holds the shard to the map.
 func (m *modelled) check(t *rapid.T) {
 	live := 0
-	for at := range m.lines {
-		l := &m.lines[at]
-		for i := range l.tag {
-			if l.tag[i] != 0 {
-				live++
-			}
-		}
+	for range all(*m.lines.Load()) {
+		live++
 	}
 	require.Equal(t, len(m.numbers), live, "a digest is in two cells, or a cell was lost or made")
 	require.Equal(t, live, m.used, "cells in use are miscounted")
 	for digest, number := range m.numbers {
 		cell, found := m.Find(digest)
 		require.True(t, found, "a digest is not found")
-		tag, state := m.At(cell)
+		tag, state := cell.Tag(), cell.look()
 		j := m.by[number]
 		require.Equal(t, j.tag, tag)
+		place, sight := m.Seek(digest)
+		require.Equal(t, Seen, sight, "a digest is not found without the lock")
+		require.Equal(t, tag, place.Tag())
+		require.Equal(t, state, place.State())
+		require.Equal(t, j.pinned, place.Marks()&Pinned != 0)
 		if tag&Boxed == 0 {
 			require.Equal(t, number, state)
 			continue
@@ -209,22 +211,31 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 			"put": put, "put more": put,
 			"set": func(t *rapid.T) {
 				number, j, cell := known()
-				tag, state := m.At(cell)
 				m.next++
 				delete(m.by, number)
 				m.by[m.next], m.numbers[j.digest] = j, m.next
+				tag := cell.Tag()
+				if tag&Boxed == 0 && rapid.Bool().Draw(t, "without the lock") {
+					place, _ := m.Seek(j.digest)
+					require.True(t, place.Swap(m.next))
+					require.False(t, place.Swap(m.next+1), "its word is another")
+					return
+				}
+				state := cell.Take()
+				_, sight := m.Seek(j.digest)
+				require.Equal(t, Busy, sight, "a cell that is taken is found without the lock")
 				switch {
 				case tag&Boxed == 0:
-					m.Set(cell, tag, m.next)
+					cell.Put(tag, m.next)
 				case rapid.Bool().Draw(t, "unbox"):
 					m.FreeSpan(state)
 					j.tag &^= Boxed
-					m.Set(cell, j.tag, m.next)
+					cell.Put(j.tag, m.next)
 				default:
 					j.words = rapid.IntRange(1, 100).Draw(t, "words")
 					ref := m.span(j)
 					m.FreeSpan(state)
-					m.Set(cell, tag, ref)
+					cell.Put(tag, ref)
 				}
 			},
 			"clear": func(t *rapid.T) {
@@ -240,12 +251,12 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 			},
 			"pin": func(t *rapid.T) {
 				_, j, cell := known()
-				m.Mark(cell, Pinned)
+				cell.SetMarks(cell.Marks() | Pinned)
 				j.pinned = true
 			},
 			"unpin": func(t *rapid.T) {
 				_, j, cell := known()
-				m.Unmark(cell, Pinned)
+				cell.SetMarks(cell.Marks() &^ Pinned)
 				j.pinned = false
 			},
 			"time passes": func(t *rapid.T) {
@@ -290,7 +301,10 @@ func (refusing) Judge(*Shard, Tag, uint64) (int64, bool) { return 1, true }
 
 // fill puts a digest into a table and reports whether there was room.
 func fill(t *Table, digest uint64, judge Judge) bool {
-	_, ok := t.Shard(t.Index(digest)).Room(digest, 1, judge)
+	cell, ok := t.Shard(t.Index(digest)).Room(digest, 1, judge)
+	if ok {
+		cell.Put(1, digest)
+	}
 	return ok
 }
 

@@ -1,0 +1,236 @@
+package table
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// put makes a cell for a digest in a shard where there is room.
+func put(t *testing.T, s *Shard, digest uint64, tag Tag, state uint64) {
+	t.Helper()
+	cell, ok := s.Room(digest, tag, refusing{})
+	require.True(t, ok)
+	cell.Put(tag, state)
+}
+
+// seen is the place of a digest that must be there.
+func seen(t *testing.T, s *Shard, digest uint64) Place {
+	t.Helper()
+	place, sight := s.Seek(digest)
+	require.Equal(t, Seen, sight)
+	return place
+}
+
+// What may happen between Seek and Swap, or Take, while a goroutine sleeps.
+func TestASwapThatComesLateChangesNothing(t *testing.T) {
+	const mine, other, tag, state = 5, 6, 1, 77
+	for name, meanwhile := range map[string]func(s *Shard){
+		"its state changed": func(s *Shard) { c, _ := s.Find(mine); c.Take(); c.Put(tag, state+1) },
+		"its tag changed":   func(s *Shard) { c, _ := s.Find(mine); c.Put(tag+1, c.Take()) },
+		"it was emptied":    func(s *Shard) { c, _ := s.Find(mine); s.Clear(c) },
+		"it was taken":      func(s *Shard) { c, _ := s.Find(mine); c.Take() },
+		"another has its cell and state": func(s *Shard) {
+			c, _ := s.Find(mine)
+			s.Clear(c)
+			put(t, s, other, tag, state)
+		},
+		"it moved to a larger array": func(s *Shard) {
+			s.maxLines = 100
+			for n := s.Cells(); n == s.Cells(); {
+				put(t, s, rand.Uint64(), tag, state)
+			}
+		},
+		"it moved to its other line": func(s *Shard) {
+			c, _ := s.Find(mine)
+			for {
+				put(t, s, rand.Uint64(), tag, state)
+				if now, ok := s.Find(mine); !ok || now != c {
+					require.True(t, ok)
+					return
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewShard()
+			if s.maxLines = 1; name == "it moved to its other line" {
+				s.maxLines = 1000
+			}
+			put(t, s, mine, tag, state)
+			place := seen(t, s, mine)
+			meanwhile(s)
+			before := append([]line(nil), *s.lines.Load()...)
+			assert.False(t, place.Still())
+			assert.False(t, place.Swap(1))
+			assert.False(t, place.Take())
+			assert.Equal(t, before, *s.lines.Load())
+		})
+	}
+}
+
+// byState judges by a state's low digits: the last is its worth, the one before it says if
+// it is refusing.
+type byState struct{ then func() }
+
+func (b *byState) Judge(_ *Shard, _ Tag, state uint64) (int64, bool) {
+	if then := b.then; then != nil {
+		b.then = nil
+		defer then()
+	}
+	return int64(state % 10), state%100 >= 10
+}
+
+func TestACellThatIsUsedAfterItWasJudgedIsNotLost(t *testing.T) {
+	const idle, live, refusing = 100, 101, 111
+	for name, states := range map[string]struct{ before, after uint64 }{
+		"it was idle":         {idle, live},
+		"it could be evicted": {live, refusing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewShard()
+			s.maxLines = 1
+			put(t, s, 1, 1, states.before)
+			put(t, s, 2, 1, refusing+100)
+			put(t, s, 3, 1, refusing+200)
+			judge := &byState{then: func() { assert.True(t, seen(t, s, 1).Swap(states.after)) }}
+			_, ok := s.Room(4, 1, judge)
+			if states.after == refusing {
+				assert.False(t, ok)
+				assert.Zero(t, s.Evicted)
+				assert.Equal(t, states.after, seen(t, s, 1).State())
+			} else {
+				assert.True(t, ok, "what is live can be evicted")
+				assert.EqualValues(t, 1, s.Evicted, "and is counted")
+			}
+		})
+	}
+	t.Run("while the shard grows", func(t *testing.T) {
+		s := NewShard()
+		put(t, s, 1, 1, idle)
+		judge := &byState{then: func() { assert.True(t, seen(t, s, 1).Swap(live)) }}
+		assert.True(t, s.grow(judge))
+		assert.EqualValues(t, live, seen(t, s, 1).State())
+	})
+}
+
+// Two digests take turns in one line while others look for one of them.
+func TestAPlaceIsTheDigestsOwn(t *testing.T) {
+	s := NewShard()
+	s.maxLines = 1
+	digests := [...]uint64{rand.Uint64(), rand.Uint64()}
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	var found atomic.Int64
+	for range 2 {
+		wg.Go(func() {
+			for !over.Load() {
+				place, sight := s.Seek(digests[0])
+				if sight != Seen {
+					continue
+				}
+				found.Add(1)
+				if place.Tag() != 1 || place.State() != 1000 {
+					t.Errorf("tag %d, state %x are another's", place.Tag(), place.State())
+					return
+				}
+			}
+		})
+	}
+	for turn := 0; turn < 200_000 || found.Load() < 1000; turn++ {
+		s.Lock()
+		put(t, s, digests[turn%2], Tag(1+turn%2), uint64(1000+turn%2))
+		s.Unlock()
+		s.Lock()
+		cell, _ := s.Find(digests[turn%2])
+		s.Clear(cell)
+		s.Unlock()
+	}
+	over.Store(true)
+	wg.Wait()
+}
+
+// Counters are counted up while others come and go, and so make their cells move.
+func TestEverySwapCountsWhereverItsCellMoves(t *testing.T) {
+	const counters, callers = 60, 3
+	s := NewShard()
+	random := rand.New(rand.NewPCG(1, 2))
+	digests := make([]uint64, counters)
+	var counts [counters]atomic.Uint64
+	const live, step = 11, 100 // see byState
+	judge := &byState{}
+	for i := range digests {
+		digests[i] = random.Uint64()
+		put(t, s, digests[i], 1, live)
+	}
+	s.maxLines = 40 // so that there is not always room for all
+
+	var wg sync.WaitGroup
+	var over atomic.Bool
+	for id := range callers {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(3, uint64(id)))
+			for !over.Load() {
+				at := random.IntN(counters)
+				place, sight := s.Seek(digests[at])
+				if sight != Seen {
+					continue
+				}
+				if place.State()%step != live {
+					t.Errorf("state %d: it is another's", place.State())
+					return
+				}
+				after := place.State() + step
+				switch random.IntN(3) {
+				case 0:
+					if place.Swap(after) {
+						counts[at].Add(1)
+					}
+				case 1:
+					if place.Take() {
+						place.Put(after)
+						counts[at].Add(1)
+					}
+				case 2:
+					s.Lock()
+					cell, ok := s.Find(digests[at])
+					if assert.True(t, ok, "a counter is gone") {
+						cell.Put(cell.Tag(), cell.Take()+step)
+						counts[at].Add(1)
+					}
+					s.Unlock()
+				}
+			}
+		})
+	}
+	for range 100_000 {
+		s.Lock()
+		if digest := random.Uint64(); random.IntN(3) > 0 {
+			if cell, ok := s.Room(digest, 2, judge); ok {
+				cell.Put(2, uint64(random.IntN(2))) // idle or live
+			}
+		} else {
+			lines := *s.lines.Load()
+			cell := Cell{&lines[random.IntN(len(lines))], random.IntN(cellsPerLine)}
+			switch cell.Tag() {
+			case 0:
+			case 2:
+				s.Clear(cell)
+			default: // another limit now says how to read it
+				cell.Put(cell.Tag()^4, cell.Take())
+			}
+		}
+		s.Unlock()
+	}
+	over.Store(true)
+	wg.Wait()
+	for i, digest := range digests {
+		cell, ok := s.Find(digest)
+		require.True(t, ok, "a counter is gone")
+		require.Equal(t, live+step*counts[i].Load(), cell.Take())
+	}
+}

@@ -1,0 +1,297 @@
+package table
+
+import "sync/atomic"
+
+const (
+	maxReach  = 32 // lines that are looked at to make room for a digest
+	fullReach = 8  // in a shard that has no empty cell and can have no more
+	minLines  = 4
+)
+
+// Room makes a cell for a digest that Find did not find, with that tag, for the caller
+// to put a first state into. The cell is one within reach that was empty or idle, or
+// that the shard grew by, or else the one nearest to idle is evicted; Room fails when all
+// in reach are refusing or marked. It may move other cells, so the caller must have taken
+// none.
+func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
+	for {
+		var r reach
+		if s.used < s.Cells()*7/8 {
+			r.explore(s, digest, nil) // there is an empty cell nearby: nobody is judged
+		}
+		if r.free == nowhere {
+			r.explore(s, digest, judge)
+		}
+		switch {
+		case r.free != nowhere:
+			if s.vacate(r.cell(r.free), judge, false) {
+				return s.occupy(&r, r.free, digest, tag), true
+			}
+		case s.grow(judge):
+		case r.victim != nowhere:
+			if s.vacate(r.cell(r.victim), judge, true) {
+				return s.occupy(&r, r.victim, digest, tag), true
+			}
+		default:
+			return Cell{}, false
+		}
+	}
+}
+
+// vacate empties a cell if it is idle, or at least may be evicted: its state may have
+// changed since it was judged.
+func (s *Shard) vacate(c Cell, judge Judge, evict bool) bool {
+	if c.Tag() == 0 {
+		return true
+	}
+	state := c.Take()
+	worth, refusing := judge.Judge(s, c.Tag(), state)
+	if worth > 0 && (refusing || !evict) {
+		c.Put(c.Tag(), state)
+		return false
+	}
+	if worth > 0 {
+		s.Evicted++
+	}
+	s.empty(c, state)
+	return true
+}
+
+// occupy gives digest the cell that is left when each on the way to an empty place has
+// moved one step on.
+func (s *Shard) occupy(r *reach, at place, digest uint64, tag Tag) Cell {
+	to := r.cell(at)
+	for {
+		line := r.steps[at.step]
+		if line.from == nowhere {
+			to.settle(digest, tag, 0)
+			s.used++
+			noteSpill(r.lines, digest, int(line.line))
+			return to
+		}
+		from := r.cell(line.from)
+		word, moving := from.take(), from.line.digest[from.i]
+		to.settle(moving, from.Tag(), from.Marks())
+		to.put(word)
+		noteSpill(r.lines, moving, int(line.line))
+		to, at = from, line.from
+	}
+}
+
+// noteSpill marks a digest's first line if it is not the one the digest is in.
+func noteSpill(lines []line, digest uint64, line int) {
+	if home := first(digest, len(lines)); home != line && lines[home].head&spill == 0 {
+		lines[home].setHead(lines[home].head | spill)
+	}
+}
+
+// A reach is the cells that can be freed for a digest by moving others to their
+// second lines: those of its own two lines, of the lines its neighbours there could
+// move to, and so on, nearest first.
+type reach struct {
+	lines  []line
+	n      int
+	free   place // an empty or idle cell
+	victim place // without one: the cell worth least
+	least  int64
+	steps  [maxReach]step
+}
+
+// A step is a line, and the cell that would move there.
+type step struct {
+	line int32
+	from place
+}
+
+// A place is a cell of a step's line, counted from one.
+type place struct{ step, cell int8 }
+
+var nowhere = place{}
+
+// explore looks for a free cell. Without a judge that is an empty one.
+func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
+	r.lines, r.n, r.free, r.victim = *s.lines.Load(), 0, nowhere, nowhere
+	n := len(r.lines)
+	if n == 0 {
+		return
+	}
+	most := maxReach
+	if n >= s.maxLines && s.used == n*cellsPerLine {
+		most = fullReach // each more is a cache miss, and all that it finds is another victim
+	}
+	if r.visit(s, judge, first(digest, n), nowhere) || r.visit(s, judge, second(digest, n), nowhere) {
+		return
+	}
+	for from := 0; from < r.n; from++ {
+		at := int(r.steps[from].line)
+		for i, other := range r.lines[at].digest {
+			if r.n == most {
+				return
+			}
+			to := first(other, n)
+			if to == at {
+				to = second(other, n)
+			}
+			if r.visit(s, judge, to, place{int8(from), int8(i + 1)}) {
+				return
+			}
+		}
+	}
+}
+
+// visit reports whether there is a free cell in a line.
+func (r *reach) visit(s *Shard, judge Judge, line int, from place) bool {
+	for i := range r.n {
+		if r.steps[i].line == int32(line) {
+			return false
+		}
+	}
+	here := int8(r.n)
+	r.steps[here] = step{int32(line), from}
+	r.n++
+	l := &r.lines[line]
+	if i := l.head.empty(); i >= 0 {
+		r.free = place{here, int8(i + 1)}
+		return true
+	}
+	if judge == nil {
+		return false
+	}
+	for i := range l.digest {
+		c := Cell{l, i}
+		word := atomic.LoadUint64(&l.word[i])
+		if word == taken || c.Marks()&(Pinned|Kept) != 0 {
+			continue
+		}
+		worth, refusing := judge.Judge(s, c.Tag(), word^c.seal())
+		if worth == 0 {
+			r.free = place{here, int8(i + 1)}
+			return true
+		}
+		if refusing || c.Marks()&Refusing != 0 {
+			continue
+		}
+		if r.victim == nowhere || worth < r.least {
+			r.victim, r.least = place{here, int8(i + 1)}, worth
+		}
+	}
+	return false
+}
+
+func (r *reach) cell(p place) Cell {
+	return Cell{&r.lines[r.steps[p.step].line], int(p.cell) - 1}
+}
+
+// empty is which of a line's cells is empty, or -1.
+func (h head) empty() int {
+	for i := range cellsPerLine {
+		if h.tag(i) == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// grow drops the idle cells and, unless that made ample room, moves the others to
+// a larger array. It reports whether there may be room now; there is none to make when
+// the shard is as large as it may be.
+func (s *Shard) grow(judge Judge) bool {
+	lines := *s.lines.Load()
+	n := len(lines)
+	if n >= s.maxLines {
+		return false
+	}
+	before := s.used
+	for c := range all(lines) {
+		if c.Marks()&(Pinned|Kept) != 0 {
+			continue
+		}
+		if word := atomic.LoadUint64(&c.line.word[c.i]); word != taken {
+			if worth, _ := judge.Judge(s, c.Tag(), word^c.seal()); worth == 0 {
+				s.vacate(c, judge, false)
+			}
+		}
+	}
+	dropped := before - s.used
+	size := n
+	// All in reach can be live in an array that is half empty: what nothing was dropped
+	// from must grow, or the caller would come back for ever.
+	if s.used > s.Cells()/2 || dropped == 0 {
+		size = max(minLines, larger(n))
+	}
+	for {
+		size = min(size, s.maxLines)
+		if s.rehash(size) {
+			return true
+		}
+		if size == s.maxLines {
+			s.maxLines = n // its cells did not fit: stay as it is
+			return dropped > 0
+		}
+		size = larger(size)
+	}
+}
+
+// larger is a size that keeps what a cell takes within 36 bytes right after it.
+func larger(lines int) int { return lines + (2*lines+4)/5 }
+
+// rehash moves the cells to an array of size lines, unless they do not fit.
+func (s *Shard) rehash(size int) bool {
+	lines := make([]line, size)
+	moved := Shard{maxLines: size}
+	moved.lines.Store(&lines)
+	for c := range all(*s.lines.Load()) {
+		word := c.take()
+		if moved.place(c, word) {
+			continue
+		}
+		c.put(word)
+		for back := range all(lines) {
+			c, _ := s.Find(back.line.digest[back.i])
+			c.put(back.line.word[back.i])
+		}
+		return false
+	}
+	s.lines.Store(&lines)
+	return true
+}
+
+// place puts into a shard that nobody else sees what was in a cell.
+func (s *Shard) place(c Cell, word uint64) bool {
+	lines, digest := *s.lines.Load(), c.line.digest[c.i]
+	line := first(digest, len(lines))
+	i := lines[line].head.empty()
+	if i < 0 {
+		lines[line].head |= spill
+		line = second(digest, len(lines))
+		i = lines[line].head.empty()
+	}
+	if l := &lines[line]; i >= 0 {
+		l.head = l.head.withTag(i, c.Tag()).withMarks(i, c.Marks())
+		l.digest[i], l.word[i] = digest, word
+		s.used++
+		return true
+	}
+	var r reach
+	if r.explore(s, digest, nil); r.free == nowhere {
+		return false
+	}
+	to := s.occupy(&r, r.free, digest, c.Tag())
+	to.SetMarks(c.Marks())
+	to.put(word)
+	return true
+}
+
+// all are the cells in lines that are not empty.
+func all(lines []line) func(yield func(Cell) bool) {
+	return func(yield func(Cell) bool) {
+		for at := range lines {
+			l := &lines[at]
+			for i := range l.digest {
+				if l.head.tag(i) != 0 && !yield(Cell{l, i}) {
+					return
+				}
+			}
+		}
+	}
+}
