@@ -44,6 +44,33 @@ func parseAddress(s string) netip.Addr {
 	return ip.Unmap().WithZone("")
 }
 
+// plainIPv4 is the host of what net/http makes of an IPv4 peer, "192.0.2.1:80", or "" for
+// any other text: what parseAddress finds in it too, only faster.
+func plainIPv4(s string) string {
+	at := 0
+	for octet := range 4 {
+		from, n := at, 0
+		for at < len(s) && s[at]-'0' <= 9 {
+			n = n*10 + int(s[at]-'0')
+			at++
+		}
+		digits := at - from
+		if digits == 0 || digits > 3 || n > 255 || digits > 1 && s[from] == '0' || at == len(s) {
+			return ""
+		}
+		if octet < 3 {
+			if s[at] != '.' {
+				return ""
+			}
+			at++
+		}
+	}
+	if !isPort(s[at:]) {
+		return ""
+	}
+	return s[:at]
+}
+
 // splitPort splits "host:port" and "[host]:port". The port keeps its colon.
 func splitPort(s string) (host, port string) {
 	if strings.HasPrefix(s, "[") {

@@ -252,10 +252,14 @@ type clientIP struct {
 }
 
 func (c *clientIP) key(r *http.Request) (string, error) {
-	peer := parseAddress(r.RemoteAddr)
 	if c.header == "" {
 		c.warning.check(r)
-	} else if c.trusted(peer, r.RemoteAddr) {
+		if host := plainIPv4(r.RemoteAddr); host != "" {
+			return host, nil
+		}
+	}
+	peer := parseAddress(r.RemoteAddr)
+	if c.header != "" && c.trusted(peer, r.RemoteAddr) {
 		if client := c.named(r.Header[c.header]); client.IsValid() {
 			return addressKey(client, c.ipv6Prefix), nil
 		}

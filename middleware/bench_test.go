@@ -20,10 +20,13 @@ func (w nobody) Header() http.Header         { return w.header }
 func (w nobody) Write(b []byte) (int, error) { return len(b), nil }
 func (w nobody) WriteHeader(int)             {}
 
+// plenty is never used up, and its keys never are idle.
+var plenty = limiter.PerDay(30_000_000)
+
 var noop = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
 func BenchmarkPerIP(b *testing.B) {
-	benchmark(b, middleware.PerIP(limiter.PerMinute(600_000_000))(noop))
+	benchmark(b, middleware.PerIP(plenty)(noop))
 }
 
 func BenchmarkRefusal(b *testing.B) {
@@ -38,7 +41,7 @@ func BenchmarkHeaders(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			l := middleware.Must(middleware.New(middleware.Config{Headers: headers, Rules: []middleware.Rule{
-				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(600_000_000)}}}))
+				{Name: "ip", Key: keyfunc.IP(), Limit: plenty}}}))
 			benchmark(b, l.Handler(noop))
 		})
 	}
@@ -49,7 +52,7 @@ func BenchmarkRules(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var rules []middleware.Rule
 			for i := range n {
-				rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Key: keyfunc.IP(), Limit: limiter.PerMinute(600_000_000)})
+				rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Key: keyfunc.IP(), Limit: plenty})
 			}
 			benchmark(b, middleware.Must(middleware.New(middleware.Config{Rules: rules})).Handler(noop))
 		})
@@ -77,14 +80,14 @@ func benchmark(b *testing.B, h http.Handler) {
 	})
 }
 
-func TestAnAllowedRequestAllocatesThreeTimes(t *testing.T) {
-	// The request's copy with its context, the scope in it, and the header values' text.
-	h := middleware.PerIP(limiter.PerMinute(600_000_000))(noop)
+func TestAnAllowedRequestAllocatesTwice(t *testing.T) {
+	// The request's copy with its context, and the scope in it.
+	h := middleware.PerIP(limiter.PerMinute(100_000))(noop)
 	r, w := request(), nobody{http.Header{}}
 	h.ServeHTTP(w, r)
 	allocs := testing.AllocsPerRun(1000, func() {
 		clear(w.header)
 		h.ServeHTTP(w, r)
 	})
-	assert.LessOrEqual(t, allocs, 3.0)
+	assert.LessOrEqual(t, allocs, 2.0)
 }

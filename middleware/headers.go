@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -50,6 +51,7 @@ const (
 // A policy is a quota with the parts of the header fields that never change.
 type policy struct {
 	quota  *limiter.Quota
+	limit  string // X-RateLimit-Limit
 	name   string // a Structured Fields string (RFC 9651): "ip"
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 }
@@ -60,7 +62,10 @@ func newPolicy(q *limiter.Quota) *policy {
 	if q.Window() >= time.Second { // the draft knows no shorter window
 		member = strconv.AppendInt(append(member, ";w="...), secondsUp(q.Window()), 10)
 	}
-	return &policy{quota: q, name: string(name), member: string(member)}
+	return &policy{
+		quota: q, limit: strconv.FormatInt(q.Capacity(), 10),
+		name: string(name), member: string(member),
+	}
 }
 
 // appendString writes a Structured Fields string. Names are printable ASCII already.
@@ -87,62 +92,56 @@ func (e entry) appendMember(b []byte, allowed bool) []byte {
 	return b
 }
 
-// writeHeaders sets the fields for this limiter and those further out. The values
-// share one string and one array, both of this response alone.
+// writeHeaders sets the fields for this limiter and those further out. The values'
+// array is of this response alone, as is the text of those that change.
 func (s *scope) writeHeaders(h http.Header, which Headers) {
 	if which == HeadersNone {
 		return
 	}
 	var room [8]entry
 	list := s.entries(room[:0])
-	var space [512]byte
-	var ends [5]int
-	b := space[:0]
-
+	text := s.text[:0]
 	if which != HeadersDraft11 {
 		e := binding(list)
-		b = strconv.AppendInt(b, e.Limit, 10)
-		ends[0] = len(b)
-		b = strconv.AppendInt(b, e.Remaining, 10)
-		ends[1] = len(b)
-		b = strconv.AppendInt(b, unixUp(time.Now().Add(e.ResetAfter)), 10)
-		ends[2] = len(b)
-	}
-	if which != HeadersLegacy {
-		if !s.allowed {
-			// The rules that refused come first.
-			slices.SortStableFunc(list, func(a, b entry) int { return refusedFirst(a) - refusedFirst(b) })
-		}
-		for i, e := range list {
-			b = appendComma(b, i)
-			b = append(b, e.policy.member...)
-		}
-		ends[3] = len(b)
-		for i, e := range list {
-			b = appendComma(b, i)
-			b = e.appendMember(b, s.allowed)
-		}
-		ends[4] = len(b)
-	}
-
-	text := string(b)
-	start := 0
-	for i, end := range ends {
-		if end > 0 {
-			s.values[i] = text[start:end]
-			start = end
-		}
-	}
-	if which != HeadersDraft11 {
+		text = strconv.AppendInt(text, unixUp(time.Now().Add(e.ResetAfter)), 10)
+		reset := len(text)
+		text = strconv.AppendInt(text, e.Remaining, 10)
+		s.values[0], s.values[1], s.values[2] = e.policy.limit, textOf(text[reset:]), textOf(text[:reset])
 		h[fieldLimit] = s.values[0:1:1]
 		h[fieldRemaining] = s.values[1:2:2]
 		h[fieldReset] = s.values[2:3:3]
 	}
 	if which != HeadersLegacy {
+		s.values[3] = list[0].policy.member
+		if len(list) > 1 {
+			if !s.allowed {
+				// The rules that refused come first.
+				slices.SortStableFunc(list, func(a, b entry) int { return refusedFirst(a) - refusedFirst(b) })
+			}
+			const member = 64 // bytes, of most
+			s.values[3] = policies(make([]byte, 0, member*len(list)), list)
+			text = make([]byte, 0, member*len(list))
+		}
+		from := len(text)
+		for i, e := range list {
+			text = e.appendMember(appendComma(text, i), s.allowed)
+		}
+		s.values[4] = textOf(text[from:])
 		s.writeList(h, fieldPolicy, 3)
 		s.writeList(h, fieldRateLimit, 4)
 	}
 }
+
+// policies is the value of RateLimit-Policy for several rules, written to b.
+func policies(b []byte, list []entry) string {
+	for i, e := range list {
+		b = append(appendComma(b, i), e.policy.member...)
+	}
+	return textOf(b)
+}
+
+// textOf is b as a string, without a copy. Nobody may write to b any more.
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // writeList sets a list field to this limiter's value, which includes the outer
 // limiters' members and so replaces theirs, beside what others have put there.

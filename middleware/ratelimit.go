@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -17,6 +18,7 @@ import (
 type RateLimit struct {
 	rules           []*rule
 	store           limiter.Store
+	memory          *limiter.Memory // the store, if it is one: then charges stay on the stack
 	headers         Headers
 	onRefused       func(http.ResponseWriter, *http.Request, Result)
 	countPreflights bool
@@ -45,6 +47,7 @@ func New(c Config) (*RateLimit, error) {
 			return nil, err
 		}
 	}
+	l.memory, _ = l.store.(*limiter.Memory)
 	for i := range rules {
 		l.routed = l.routed || rules[i].Match != nil || rules[i].Key != nil || rules[i].Cost != nil
 		l.tiered = l.tiered || len(rules[i].tiers) > 0
@@ -156,7 +159,13 @@ func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool)
 	if !l.countPreflights && isPreflight(r) {
 		return nil, true
 	}
-	s, status := l.decide(r)
+	var few [4]limiter.Charge
+	s, charges, status := l.match(r, few[:0])
+	if s != nil {
+		if status = l.decide(s, charges); status == http.StatusServiceUnavailable {
+			s = nil
+		}
+	}
 	if s != nil {
 		s.writeHeaders(w.Header(), l.headers)
 	}
@@ -172,7 +181,7 @@ func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool)
 		return s, true
 	case tooLate(s, d):
 		// Somebody else takes its place in the queue, and it learns now.
-		if err := l.store.GiveBack(s, s.charges); err != nil {
+		if err := l.store.GiveBack(s, slices.Clone(charges)); err != nil {
 			l.warnStoreFailure(err)
 		}
 		l.refuse(w, r, nil, http.StatusServiceUnavailable)
@@ -187,11 +196,12 @@ func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool)
 // statusClientClosedRequest is nginx's; nobody is there to read it.
 const statusClientClosedRequest = 499
 
-// decide charges the rules that match and returns 200, or the status to refuse with.
-// The scope is nil if nothing was decided: no rule applied, or the status says why.
-func (l *RateLimit) decide(r *http.Request) (s *scope, status int) {
-	ctx := r.Context()
-	tier := ""
+// match appends the charges of the rules that match, and returns 200, or the status to
+// refuse with. The scope is nil if there is nothing to decide: no rule applies, or the
+// status says why.
+func (l *RateLimit) match(r *http.Request, charges []limiter.Charge) (*scope, []limiter.Charge, int) {
+	var s *scope
+	ctx, tier := r.Context(), ""
 	if l.tiered {
 		tier = Tier(ctx)
 	}
@@ -205,30 +215,46 @@ func (l *RateLimit) decide(r *http.Request) (s *scope, status int) {
 			continue
 		}
 		if status != http.StatusOK {
-			return nil, status
+			return nil, nil, status
 		}
 		cost := int64(1)
 		if rule.Cost != nil {
 			cost = max(1, rule.Cost(r))
 		}
 		if s == nil {
-			s = newScope(ctx)
+			s = newScope(ctx, len(l.rules))
 		}
-		s.add(rule.policyFor(tier), key, cost)
+		policy := rule.policyFor(tier)
+		s.policies = append(s.policies, policy)
+		charges = append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 	}
-	if s == nil {
-		return nil, http.StatusOK
+	return s, charges, http.StatusOK
+}
+
+// decide has the store decide on the charges, and returns 200, or the status to refuse
+// with: 503 if it could not.
+func (l *RateLimit) decide(s *scope, charges []limiter.Charge) (status int) {
+	s.decisions = s.decisions[:len(charges)]
+	var err error
+	if l.memory != nil {
+		err = l.memory.Decide(s.Context, charges, s.decisions)
+	} else {
+		err = l.store.Decide(s.Context, slices.Clone(charges), s.decisions)
 	}
-	if err := s.decide(l.store); err != nil {
-		if ctx.Err() == nil { // a client that went away is no outage
+	if err != nil {
+		if s.Err() == nil { // a client that went away is no outage
 			l.warnStoreFailure(err)
 		}
-		return nil, http.StatusServiceUnavailable
+		return http.StatusServiceUnavailable
+	}
+	s.allowed = true
+	for i := range s.decisions {
+		s.allowed = s.allowed && s.decisions[i].Allowed
 	}
 	if !s.allowed {
-		return s, http.StatusTooManyRequests
+		return http.StatusTooManyRequests
 	}
-	return s, http.StatusOK
+	return http.StatusOK
 }
 
 // statusSkip is what key says of a rule that does not mind a request without a key.

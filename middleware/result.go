@@ -48,18 +48,18 @@ type scope struct {
 	context.Context
 	outer *scope
 
-	// One of each for every rule that applied. Charges are of no use once decided.
+	// One of each for every rule that applied.
 	policies  []*policy
-	charges   []limiter.Charge
 	decisions []limiter.Decision
-	allowed   bool // by all of them
 
-	values [5]string // the header fields' values, in the order of writeHeaders
+	// The header fields' values, in the order of writeHeaders, and what is new in them.
+	values  [5]string
+	text    [63]byte
+	allowed bool // by all rules
 
-	// What the slices begin as, so that one allocation does for a rule or two.
-	policySpace   [2]*policy
-	chargeSpace   [2]limiter.Charge
-	decisionSpace [2]limiter.Decision
+	// What the slices are for a single rule.
+	policySpace   [1]*policy
+	decisionSpace [1]limiter.Decision
 }
 
 type scopeKey struct{}
@@ -72,30 +72,15 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-func newScope(ctx context.Context) *scope {
+// newScope is a scope for so many rules at most.
+func newScope(ctx context.Context, rules int) *scope {
 	s := &scope{Context: ctx}
 	s.outer, _ = ctx.Value(scopeKey{}).(*scope)
-	s.policies, s.charges, s.decisions = s.policySpace[:0], s.chargeSpace[:0], s.decisionSpace[:0]
+	s.policies, s.decisions = s.policySpace[:0], s.decisionSpace[:0]
+	if rules > 1 {
+		s.policies, s.decisions = make([]*policy, 0, rules), make([]limiter.Decision, 0, rules)
+	}
 	return s
-}
-
-// add makes a rule part of the decision to come.
-func (s *scope) add(p *policy, key string, cost int64) {
-	s.policies = append(s.policies, p)
-	s.charges = append(s.charges, limiter.Charge{Quota: p.quota, Key: key, Cost: cost})
-	s.decisions = append(s.decisions, limiter.Decision{})
-}
-
-// decide has the store decide on all that was added.
-func (s *scope) decide(store limiter.Store) error {
-	if err := store.Decide(s.Context, s.charges, s.decisions); err != nil {
-		return err
-	}
-	s.allowed = true
-	for i := range s.decisions {
-		s.allowed = s.allowed && s.decisions[i].Allowed
-	}
-	return nil
 }
 
 // delay is how long the request has to wait for its turn.

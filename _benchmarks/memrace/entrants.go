@@ -26,7 +26,7 @@ type entrant struct {
 
 // entrants are all of them. To add one, add it here.
 var entrants = []entrant{
-	{name: weir, module: weirModule, about: "limiter.Limiter, a token bucket; middleware.PerIP with both families of header fields",
+	{name: weir, module: weirModule, about: "limiter.Limiter, a token bucket; a middleware by address with both families of header fields",
 		open: openWeir(limiter.TokenBucket), wrap: wrapWeir, charges: 1},
 	{name: "weir-sliding-window", module: weirModule, about: "limiter.Limiter", open: openWeir(limiter.SlidingWindow)},
 	{name: "weir-leaky-bucket", module: weirModule, about: "limiter.Limiter", open: openWeir(limiter.LeakyBucket)},

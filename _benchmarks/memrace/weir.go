@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/benchmarks/race"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -73,7 +74,9 @@ func openRules(s *stage, charges int) (func() race.Call, error) {
 }
 
 func wrapWeir(s *stage, next http.Handler) (limited, bare http.Handler, err error) {
-	l, err := middleware.NewPerIP(limitOf(s.quota, limiter.TokenBucket))
+	l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "ip", Key: keyfunc.IP(), Limit: limitOf(s.quota, limiter.TokenBucket)},
+	}})
 	if err != nil {
 		return nil, nil, err
 	}
