@@ -216,6 +216,28 @@ func TestAKeyThatRefusesACostIsNotForgottenEither(t *testing.T) {
 	})
 }
 
+// Whoever fills the store with keys that are being refused does not drive out the others.
+func TestThoseWhoWereThereBeforeASiegeStay(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const maxKeys, regulars = 3000, 500
+				m, q := newMemory(t, maxKeys), named(t, "q", "", PerDay(10).With(a))
+				m.flood(q, "regular ", regulars)
+				for i := range 3 * maxKeys {
+					for m.take(q, fmt.Sprint("besieger ", i), 1) {
+					}
+				}
+				m.flood(q, "late besieger ", 10*maxKeys)
+				for i := range regulars {
+					require.EqualValues(t, q.Capacity()-1, m.remaining(q, fmt.Sprint("regular ", i)))
+				}
+				assert.NotZero(t, m.Stats().Overflowed)
+			})
+		})
+	}
+}
+
 // A key that hovers at its limit is refused and admitted by turns.
 func TestAKeyThatWasRefusedIsNotForgottenUntilHalfIsFreeAgain(t *testing.T) {
 	for _, tt := range []struct {
@@ -235,7 +257,7 @@ func TestAKeyThatWasRefusedIsNotForgottenUntilHalfIsFreeAgain(t *testing.T) {
 				require.True(t, m.decide(charges...)[0].Allowed)
 				before := m.remaining(q, "key")
 				for i := range 10 * fewKeys { // these are further from idle
-					m.take(q, fmt.Sprint(i), 10)
+					m.take(q, fmt.Sprint(i), 9)
 				}
 				if tt.forgotten {
 					before = q.Capacity()

@@ -22,7 +22,7 @@ type MemoryConfig struct {
 	// to 2^31, rounded up to a multiple of three in each of up to 64 parts. Zero
 	// means a million.
 	//
-	// Memory is taken as keys come, 22 to 31 bytes for each. A window that counts
+	// Memory is taken as keys come, 22 to 34 bytes for each. A window that counts
 	// above some 100,000 in a second or a million in a minute takes 80 more, and
 	// SlidingLog 8 to 32 more per event, which MaxKeys does not bound.
 	MaxKeys int
@@ -37,12 +37,18 @@ type MemoryConfig struct {
 //
 // At MaxKeys, a new key takes the place of the one nearest to its initial state
 // among up to 24 in its reach, and that one begins anew when it returns. A key that
-// is being refused is never forgotten, nor is the empty key, which rules without a
-// Key count under. Where a new key finds only such, it shares one overflow counter
-// with all others of its rule and tier in that situation; a look at a key that has
-// no counter shows a fresh one even then. [Memory.Stats] counts what was forgotten
+// was refused is not forgotten until half of its limit is free again, and the empty key,
+// which rules without a Key count under, never is. Where most in reach are being refused,
+// the store is under siege, and nobody is forgotten: a new key then shares one overflow
+// counter with all others of its rule and tier in that situation; a look at a key that
+// has no counter shows a fresh one even then. [Memory.Stats] counts what was forgotten
 // and what was shared. It begins a little before the cap: up to 80% of MaxKeys every
 // key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
+//
+// Keys that are known are decided on without a lock, and a refusal writes nothing. A
+// lock is taken for new keys (one for each of up to 64 parts, so a part that grows holds
+// up the new keys of that part, for about a millisecond at a million keys), for SlidingLog,
+// and for windows whose counts are too large for a word.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.

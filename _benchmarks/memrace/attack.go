@@ -22,13 +22,15 @@ const (
 	idleP99    race.Metric = "p99 ns of the customer, idle"
 	floodP99   race.Metric = "p99 ns of the customer, under flood"
 	calls      race.Metric = "calls of the customer under flood"
+	p99Ratio   race.Metric = "p99 of the customer, under flood / idle"
+	heapRatio  race.Metric = "store's heap, after / before"
 	turnedAway race.Metric = "of them refused"
 	forgotten  race.Metric = "of the customer's keys forgotten"
 	evicted    race.Metric = "evicted"
 	overflowed race.Metric = "overflowed"
 )
 
-var attackMetrics = []race.Metric{heapBefore, heapAfter, floodPerOp, idleP50, floodP50, idleP99, floodP99, calls, turnedAway, forgotten, evicted, overflowed}
+var attackMetrics = []race.Metric{heapBefore, heapAfter, heapRatio, floodPerOp, idleP50, floodP50, idleP99, floodP99, p99Ratio, calls, turnedAway, forgotten, evicted, overflowed}
 
 const (
 	maxKeys      = 100_000
@@ -96,6 +98,8 @@ func attack(flood int, cost int64) (bout, error) {
 		now := m.Stats()
 		const mega = 1e6
 		return race.Figures{
+			heapRatio:  (float64(after) - float64(empty)) / (float64(before) - float64(empty)),
+			p99Ratio:   float64(mine.latencies.Quantile(0.99)) / float64(idle.latencies.Quantile(0.99)),
 			heapBefore: (float64(before) - float64(empty)) / mega,
 			heapAfter:  (float64(after) - float64(empty)) / mega,
 			floodPerOp: figures[perOp],

@@ -140,7 +140,9 @@ func (m *meet) goals() []race.Goal {
 			atMost(allocs, "", 2)
 		case rules:
 			goals = append(goals, race.Goal{Metric: perOp, Case: c, Of: weirThreeRules, To: weir, Bound: race.AtMost(2)})
-		case flooded:
+		case flooded, besieged:
+			atMost(heapRatio, "", 1.05)
+			atMost(p99Ratio, "", 3)
 			atMost(turnedAway, "", 0)
 			atMost(forgotten, "", 0)
 		}

@@ -10,9 +10,9 @@ const (
 
 // Room makes a cell for a digest that Find did not find, with that tag, for the caller
 // to put a first state into. The cell is one within reach that was empty or idle, or
-// that the shard grew by, or else the one nearest to idle is evicted; Room fails when all
-// in reach are refusing or marked. It may move other cells, so the caller must have taken
-// none.
+// that the shard grew by, or else the one nearest to idle is evicted; Room fails when most
+// in reach are refusing, or all are marked. It may move other cells, so the caller must have
+// taken none.
 func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 	for {
 		var r reach
@@ -28,7 +28,7 @@ func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 				return s.occupy(&r, r.free, digest, tag), true
 			}
 		case s.grow(judge):
-		case r.victim != nowhere:
+		case r.victim != nowhere && !r.besieged():
 			if s.vacate(r.cell(r.victim), judge, true) {
 				return s.occupy(&r, r.victim, digest, tag), true
 			}
@@ -94,6 +94,8 @@ type reach struct {
 	free   place // an empty or idle cell
 	victim place // without one: the cell worth least
 	least  int64
+
+	judged, refusing int // cells
 	steps  [maxReach]step
 }
 
@@ -110,7 +112,7 @@ var nowhere = place{}
 
 // explore looks for a free cell. Without a judge that is an empty one.
 func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
-	r.lines, r.n, r.free, r.victim = *s.lines.Load(), 0, nowhere, nowhere
+	r.lines, r.n, r.free, r.victim, r.judged, r.refusing = *s.lines.Load(), 0, nowhere, nowhere, 0, 0
 	n := len(r.lines)
 	if n == 0 {
 		return
@@ -168,7 +170,9 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from place) bool {
 			r.free = place{here, int8(i + 1)}
 			return true
 		}
+		r.judged++
 		if refusing || c.Marks()&Refusing != 0 {
+			r.refusing++
 			continue
 		}
 		if r.victim == nowhere || worth < r.least {
@@ -177,6 +181,10 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from place) bool {
 	}
 	return false
 }
+
+// besieged reports whether most cells are refusing. Then those that are not stay: they are
+// who was there before, and the new ones are most likely to be refused as well.
+func (r *reach) besieged() bool { return 2*r.refusing > r.judged }
 
 func (r *reach) cell(p place) Cell {
 	return Cell{&r.lines[r.steps[p.step].line], int(p.cell) - 1}

@@ -56,10 +56,12 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 		if grown {
 			require.Equal(t, before, m.within(j.digest))
 		}
+		besieged := m.besieged(m.within(j.digest))
 		for _, number := range m.within(j.digest) {
 			require.NotZero(t, number, "there was no room where a cell was empty")
 			in := m.by[number]
-			require.True(t, in.refusing && in.idleIn > 0 || in.pinned, "there was no room where %+v could make some", in)
+			require.True(t, in.idleIn > 0 || in.pinned, "there was no room where %+v was idle", in)
+			require.True(t, in.refusing || in.pinned || besieged, "there was no room where %+v could be evicted", in)
 		}
 		return
 	}
@@ -76,6 +78,7 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 		if gone.idleIn > 0 {
 			lost++
 			require.False(t, gone.refusing, "a refusing cell was evicted")
+			require.False(t, grown && m.besieged(before), "a cell was evicted where most are refusing")
 			for _, other := range before {
 				if !grown {
 					break
@@ -125,6 +128,20 @@ func (m *modelled) within(digest uint64) (numbers []uint64) {
 		}
 	}
 	return numbers
+}
+
+// besieged reports whether most of those that are not pinned are refusing.
+func (m *modelled) besieged(numbers []uint64) bool {
+	refusing, all := 0, 0
+	for _, number := range numbers {
+		if in := m.by[number]; in != nil && !in.pinned {
+			all++
+			if in.refusing {
+				refusing++
+			}
+		}
+	}
+	return 2*refusing > all
 }
 
 // look is the state of a cell that nobody has taken.
