@@ -229,9 +229,14 @@ func TestThoseWhoWereThereBeforeASiegeStay(t *testing.T) {
 					}
 				}
 				m.flood(q, "late besieger ", 10*maxKeys)
+				lost := 0
 				for i := range regulars {
-					require.EqualValues(t, q.Capacity()-1, m.remaining(q, fmt.Sprint("regular ", i)))
+					if m.remaining(q, fmt.Sprint("regular ", i)) != q.Capacity()-1 {
+						lost++
+					}
 				}
+				// Here and there most in some key's reach are regulars.
+				assert.LessOrEqual(t, lost, regulars/50)
 				assert.NotZero(t, m.Stats().Overflowed)
 			})
 		})

@@ -14,10 +14,15 @@ const (
 // in reach are refusing, or all are marked. It may move other cells, so the caller must have
 // taken none.
 func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
+	if c, ok := s.nearby(digest); ok {
+		c.settle(digest, tag, 0)
+		s.used++
+		return c, true
+	}
 	for {
 		var r reach
 		if s.used < s.Cells()*7/8 {
-			r.explore(s, digest, nil) // there is an empty cell nearby: nobody is judged
+			r.explore(s, digest, nil) // most likely there is an empty cell: nobody is judged
 		}
 		if r.free == nowhere {
 			r.explore(s, digest, judge)
@@ -36,6 +41,24 @@ func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 			return Cell{}, false
 		}
 	}
+}
+
+// nearby is an empty cell in one of a digest's own lines.
+func (s *Shard) nearby(digest uint64) (Cell, bool) {
+	lines := *s.lines.Load()
+	if len(lines) == 0 {
+		return Cell{}, false
+	}
+	l := &lines[first(digest, len(lines))]
+	if i := l.head.empty(); i >= 0 {
+		return Cell{l, i}, true
+	}
+	other := &lines[second(digest, len(lines))]
+	if i := other.head.empty(); i >= 0 {
+		l.noteSpill()
+		return Cell{other, i}, true
+	}
+	return Cell{}, false
 }
 
 // vacate empties a cell if it is idle, or at least may be evicted: its state may have
@@ -66,22 +89,29 @@ func (s *Shard) occupy(r *reach, at place, digest uint64, tag Tag) Cell {
 		if line.from == nowhere {
 			to.settle(digest, tag, 0)
 			s.used++
-			noteSpill(r.lines, digest, int(line.line))
+			r.spill(digest, to)
 			return to
 		}
 		from := r.cell(line.from)
 		word, moving := from.take(), from.line.digest[from.i]
 		to.settle(moving, from.Tag(), from.Marks())
 		to.put(word)
-		noteSpill(r.lines, moving, int(line.line))
+		r.spill(moving, to)
 		to, at = from, line.from
 	}
 }
 
-// noteSpill marks a digest's first line if it is not the one the digest is in.
-func noteSpill(lines []line, digest uint64, line int) {
-	if home := first(digest, len(lines)); home != line && lines[home].head&spill == 0 {
-		lines[home].setHead(lines[home].head | spill)
+// spill notes that a digest is in its second line, if it is.
+func (r *reach) spill(digest uint64, c Cell) {
+	if home := &r.lines[first(digest, len(r.lines))]; home != c.line {
+		home.noteSpill()
+	}
+}
+
+// noteSpill marks a line as the first one of a digest that is in its second.
+func (l *line) noteSpill() {
+	if l.head&spill == 0 {
+		l.setHead(l.head | spill)
 	}
 }
 
@@ -96,7 +126,7 @@ type reach struct {
 	least  int64
 
 	judged, refusing int // cells
-	steps  [maxReach]step
+	steps            [maxReach]step
 }
 
 // A step is a line, and the cell that would move there.
@@ -204,23 +234,14 @@ func (h head) empty() int {
 // a larger array. It reports whether there may be room now; there is none to make when
 // the shard is as large as it may be.
 func (s *Shard) grow(judge Judge) bool {
-	lines := *s.lines.Load()
-	n := len(lines)
+	n := len(*s.lines.Load())
 	if n >= s.maxLines {
 		return false
 	}
-	before := s.used
-	for c := range all(lines) {
-		if c.Marks()&(Pinned|Kept) != 0 {
-			continue
-		}
-		if word := atomic.LoadUint64(&c.line.word[c.i]); word != taken {
-			if worth, _ := judge.Judge(s, c.Tag(), word^c.seal()); worth == 0 {
-				s.vacate(c, judge, false)
-			}
-		}
+	dropped := 0
+	if s.someIdle(judge) {
+		dropped = s.drop(judge)
 	}
-	dropped := before - s.used
 	size := n
 	// All in reach can be live in an array that is half empty: what nothing was dropped
 	// from must grow, or the caller would come back for ever.
@@ -240,8 +261,42 @@ func (s *Shard) grow(judge Judge) bool {
 	}
 }
 
+// someIdle looks for an idle cell in a sample that shows one if a tenth are.
+func (s *Shard) someIdle(judge Judge) bool {
+	const sample = 16 // lines
+	lines := *s.lines.Load()
+	for at := 0; at < len(lines); at += 1 + len(lines)/sample {
+		for c := range all(lines[at : at+1]) {
+			if s.idle(c, judge) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// drop empties the idle cells, and counts them.
+func (s *Shard) drop(judge Judge) int {
+	before := s.used
+	for c := range all(*s.lines.Load()) {
+		if s.idle(c, judge) {
+			s.vacate(c, judge, false)
+		}
+	}
+	return before - s.used
+}
+
+func (s *Shard) idle(c Cell, judge Judge) bool {
+	word := atomic.LoadUint64(&c.line.word[c.i])
+	if word == taken || c.Marks()&(Pinned|Kept) != 0 {
+		return false
+	}
+	worth, _ := judge.Judge(s, c.Tag(), word^c.seal())
+	return worth == 0
+}
+
 // larger is a size that keeps what a cell takes within 36 bytes right after it.
-func larger(lines int) int { return lines + (2*lines+4)/5 }
+func larger(lines int) int { return lines + (9*lines+19)/20 }
 
 // rehash moves the cells to an array of size lines, unless they do not fit.
 func (s *Shard) rehash(size int) bool {
@@ -266,17 +321,11 @@ func (s *Shard) rehash(size int) bool {
 
 // place puts into a shard that nobody else sees what was in a cell.
 func (s *Shard) place(c Cell, word uint64) bool {
-	lines, digest := *s.lines.Load(), c.line.digest[c.i]
-	line := first(digest, len(lines))
-	i := lines[line].head.empty()
-	if i < 0 {
-		lines[line].head |= spill
-		line = second(digest, len(lines))
-		i = lines[line].head.empty()
-	}
-	if l := &lines[line]; i >= 0 {
-		l.head = l.head.withTag(i, c.Tag()).withMarks(i, c.Marks())
-		l.digest[i], l.word[i] = digest, word
+	digest := c.line.digest[c.i]
+	if to, ok := s.nearby(digest); ok {
+		l := to.line
+		l.head = l.head.withTag(to.i, c.Tag()).withMarks(to.i, c.Marks())
+		l.digest[to.i], l.word[to.i] = digest, word
 		s.used++
 		return true
 	}

@@ -63,12 +63,26 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 			require.True(t, in.idleIn > 0 || in.pinned, "there was no room where %+v was idle", in)
 			require.True(t, in.refusing || in.pinned || besieged, "there was no room where %+v could be evicted", in)
 		}
+		require.Zero(t, m.forget(t, before, grown), "something was evicted for nothing")
 		return
 	}
 	require.Equal(t, j.tag, cell.Tag())
 	require.Zero(t, cell.line.word[cell.i], "a new cell has a state")
+	lost := m.forget(t, before, grown)
+	require.Equal(t, uint64(lost), m.Evicted-evicted, "Evicted counts live cells only, and all")
+	require.LessOrEqual(t, lost, 1)
 
-	lost := 0
+	m.next++
+	state := m.next
+	if j.tag&Boxed != 0 {
+		state = m.span(j)
+	}
+	cell.Put(j.tag, state)
+	m.by[m.next], m.numbers[j.digest] = j, m.next
+}
+
+// forget drops what is not in the shard any more, and counts what of it was live.
+func (m *modelled) forget(t *rapid.T, before []uint64, grown bool) (lost int) {
 	for digest, number := range m.numbers {
 		if _, found := m.Find(digest); found {
 			continue
@@ -92,16 +106,7 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 		delete(m.by, number)
 		delete(m.numbers, digest)
 	}
-	require.Equal(t, uint64(lost), m.Evicted-evicted, "Evicted counts live cells only, and all")
-	require.LessOrEqual(t, lost, 1)
-
-	m.next++
-	state := m.next
-	if j.tag&Boxed != 0 {
-		state = m.span(j)
-	}
-	cell.Put(j.tag, state)
-	m.by[m.next], m.numbers[j.digest] = j, m.next
+	return lost
 }
 
 // span is a new span, written full of the number.
