@@ -1,8 +1,6 @@
 package limiter
 
 import (
-	"math/bits"
-
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
@@ -130,6 +128,7 @@ func swapAll(charges []Charge, spots []spot) bool {
 
 // A slot is what decideSlots knows of one charge.
 type slot struct {
+	index   int
 	shard   *table.Shard
 	key     uint64
 	binding *binding
@@ -154,12 +153,12 @@ func (m *Memory) decideSlots(charges []Charge, decisions []Decision) error {
 		slots = make([]slot, n)
 	}
 	slots = slots[:n]
-	shards, err := m.place(charges, slots)
-	if err != nil {
+	if err := m.place(charges, slots); err != nil {
 		return err
 	}
-	m.lock(shards)
-	defer m.unlock(shards)
+	var locks [MaxCharges]*table.Shard
+	held := m.lock(slots, locks[:0])
+	defer unlock(held)
 	all, missing := m.weigh(charges, slots)
 	if all && missing {
 		putBack(slots)
@@ -191,19 +190,18 @@ func (m *Memory) decideSlots(charges []Charge, decisions []Decision) error {
 	return nil
 }
 
-// place fills in where each charge's key belongs, and returns the set of shards.
-func (m *Memory) place(charges []Charge, slots []slot) (shards uint64, err error) {
+// place fills in where each charge's key belongs.
+func (m *Memory) place(charges []Charge, slots []slot) (err error) {
 	for i := range charges {
 		s := &slots[i]
 		if s.binding, err = m.binding(charges[i].Quota); err != nil {
-			return 0, err
+			return err
 		}
 		s.key = digest(charges[i].Quota, charges[i].Key)
-		index := m.table.Index(s.key)
-		s.shard = m.table.Shard(index)
-		shards |= 1 << index
+		s.index = m.table.Index(s.key)
+		s.shard = m.table.Shard(s.index)
 	}
-	return shards, nil
+	return nil
 }
 
 // weigh takes the cells there are, reads the clock, and decides. Missing says that a
@@ -284,15 +282,27 @@ func (m *Memory) makeRoom(charges []Charge, slots []slot) (overflow bool) {
 	return overflow
 }
 
-// lock locks a set of shards in ascending order.
-func (m *Memory) lock(shards uint64) {
-	for rest := shards; rest != 0; rest &= rest - 1 {
-		m.table.Shard(bits.TrailingZeros64(rest)).Lock()
+// lock locks each shard once, in ascending order, and appends it to held.
+func (m *Memory) lock(slots []slot, held []*table.Shard) []*table.Shard {
+	for last := -1; ; {
+		next := m.table.Shards()
+		for i := range slots {
+			if index := slots[i].index; index > last {
+				next = min(next, index)
+			}
+		}
+		if next == m.table.Shards() {
+			return held
+		}
+		shard := m.table.Shard(next)
+		shard.Lock()
+		held = append(held, shard)
+		last = next
 	}
 }
 
-func (m *Memory) unlock(shards uint64) {
-	for rest := shards; rest != 0; rest &= rest - 1 {
-		m.table.Shard(bits.TrailingZeros64(rest)).Unlock()
+func unlock(held []*table.Shard) {
+	for _, shard := range held {
+		shard.Unlock()
 	}
 }

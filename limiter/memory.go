@@ -19,7 +19,7 @@ var seed = maphash.MakeSeed()
 // MemoryConfig is what [NewMemory] takes.
 type MemoryConfig struct {
 	// MaxKeys bounds how many keys are remembered at once, over all limits: from 1
-	// to 2^31, rounded up to a multiple of three in each of up to 64 parts. Zero
+	// to 2^31, rounded up to a multiple of three in each of up to 4096 parts. Zero
 	// means a million.
 	//
 	// Memory is taken as keys come, 22 to 34 bytes for each. A window that counts
@@ -46,8 +46,8 @@ type MemoryConfig struct {
 // key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
 //
 // Keys that are known are decided on without a lock, and a refusal writes nothing. A
-// lock is taken for new keys (one for each of up to 64 parts, so a part that grows holds
-// up the new keys of that part, for about a millisecond at a million keys), for SlidingLog,
+// lock is taken for new keys (each of 64 parts or more has one, so a part that grows holds
+// up its keys, for some milliseconds at most), for SlidingLog,
 // and for windows whose counts are too large for a word.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no

@@ -52,7 +52,11 @@ import (
 
 const (
 	cellsPerLine = 3
-	maxShards    = 64 // so that a set of shards is a uint64
+
+	// A shard has some thousand cells where there are few shards, so that growing one
+	// holds nobody up for long, and where there are many keys, more shards.
+	fewShards, fewCells   = 64, 1 << 10
+	manyShards, manyCells = 4096, 1 << 14
 )
 
 // A Tag says how a cell's state is to be read. Zero marks an empty cell.
@@ -147,7 +151,7 @@ type Table struct {
 // whole lines in each shard. It begins with none.
 func New(maxCells int) *Table {
 	shards := 1
-	for shards < maxShards && maxCells/shards > 1024 {
+	for shards < fewShards && maxCells/shards > fewCells || shards < manyShards && maxCells/shards > manyCells {
 		shards *= 2
 	}
 	t := &Table{shards: make([]Shard, shards)}
