@@ -45,10 +45,10 @@ type MemoryConfig struct {
 // and what was shared. It begins a little before the cap: up to 80% of MaxKeys every
 // key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
 //
-// Keys that are known are decided on without a lock, and a refusal writes nothing. A
-// lock is taken for new keys (each of 64 parts or more has one, so a part that grows holds
-// up its keys, for some milliseconds at most), for SlidingLog,
-// and for windows whose counts are too large for a word.
+// Keys that are known are decided on without a lock, and a refusal writes nothing. New
+// keys take the lock of their part, of which there are 64 or more; a part that grows holds
+// its keys up for some milliseconds at most. SlidingLog, and windows whose counts are too
+// large for a word, always take that lock.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
@@ -136,11 +136,11 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 // for the lock.
 const attempts = 6
 
-// pause leaves a word to those who were faster: for a microsecond or two, and twice as long
+// pause leaves a word to those who were faster: for half a microsecond, and twice as long
 // each time. They then decide several times from their own cache, where all would do little
 // else than pass the word around.
 func pause(attempt int) {
-	for range 2048 << attempt {
+	for range 1024 << attempt {
 	}
 }
 

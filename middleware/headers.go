@@ -118,9 +118,11 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 				// The rules that refused come first.
 				slices.SortStableFunc(list, func(a, b entry) int { return refusedFirst(a) - refusedFirst(b) })
 			}
-			const member = 64 // bytes, of most
-			s.values[3] = policies(make([]byte, 0, member*len(list)), list)
-			text = make([]byte, 0, member*len(list))
+			text = make([]byte, 0, 64*len(list)) // enough for most
+			for i, e := range list {
+				text = append(appendComma(text, i), e.policy.member...)
+			}
+			s.values[3] = textOf(text)
 		}
 		from := len(text)
 		for i, e := range list {
@@ -130,14 +132,6 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 		s.writeList(h, fieldPolicy, 3)
 		s.writeList(h, fieldRateLimit, 4)
 	}
-}
-
-// policies is the value of RateLimit-Policy for several rules, written to b.
-func policies(b []byte, list []entry) string {
-	for i, e := range list {
-		b = append(appendComma(b, i), e.policy.member...)
-	}
-	return textOf(b)
 }
 
 // textOf is b as a string, without a copy. Nobody may write to b any more.

@@ -159,7 +159,7 @@ func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool)
 	if !l.countPreflights && isPreflight(r) {
 		return nil, true
 	}
-	var few [4]limiter.Charge
+	var few [fewRules]limiter.Charge
 	s, charges, status := l.match(r, few[:0])
 	if s != nil {
 		if status = l.decide(s, charges); status == http.StatusServiceUnavailable {

@@ -62,6 +62,10 @@ type scope struct {
 	decisionSpace [1]limiter.Decision
 }
 
+// fewRules is how many a limiter may have for everything of a request to have its place
+// beforehand.
+const fewRules = 4
+
 type scopeKey struct{}
 
 // Value makes the scope itself findable, so that it needs no context around it.
@@ -77,8 +81,15 @@ func newScope(ctx context.Context, rules int) *scope {
 	s := &scope{Context: ctx}
 	s.outer, _ = ctx.Value(scopeKey{}).(*scope)
 	s.policies, s.decisions = s.policySpace[:0], s.decisionSpace[:0]
-	if rules > 1 {
+	switch {
+	case rules > fewRules:
 		s.policies, s.decisions = make([]*policy, 0, rules), make([]limiter.Decision, 0, rules)
+	case rules > 1:
+		few := &struct {
+			policies  [fewRules]*policy
+			decisions [fewRules]limiter.Decision
+		}{}
+		s.policies, s.decisions = few.policies[:0], few.decisions[:0]
 	}
 	return s
 }
