@@ -40,29 +40,38 @@ func (m *Memory) decideSpots(charges []Charge, decisions []Decision, spots []spo
 			pause(attempt)
 			continue
 		}
-		now, all := m.now()-m.origin, true
-		for i := range spots {
-			s, c, d := &spots[i], &charges[i], &decisions[i]
-			s.after = c.Quota.decideWord(now, s.binding, s.State(), c.Cost, d)
-			if marksAfter(s.Marks(), c.Quota, c.Cost, d) != s.Marks() {
-				return false
-			}
-			all = all && d.Allowed
+		all, changed, marked := m.decideEach(charges, decisions, spots)
+		if marked {
+			return false
 		}
-		if all && swapAll(charges, spots) {
-			return true
-		}
-		if !all && still(spots) {
-			for i := range spots {
-				if d := &decisions[i]; d.Allowed { // show it as a look
-					charges[i].Quota.decideWord(now, spots[i].binding, spots[i].State(), 0, d)
-				}
-			}
+		if all && changed && swapAll(charges, spots) || !(all && changed) && still(spots) {
 			return true
 		}
 		pause(attempt)
 	}
 	return false
+}
+
+// decideEach fills in the decisions. It reports whether all are allowed, whether that would
+// change a state, and whether a mark has to change.
+func (m *Memory) decideEach(charges []Charge, decisions []Decision, spots []spot) (all, changed, marked bool) {
+	now := m.now() - m.origin
+	all = true
+	for i := range spots {
+		s, c := &spots[i], &charges[i]
+		s.after = c.Quota.decideWord(now, s.binding, s.State(), c.Cost, &decisions[i])
+		all = all && decisions[i].Allowed
+		changed = changed || s.after != s.State()
+	}
+	for i := range spots {
+		s, q, cost, d := &spots[i], charges[i].Quota, charges[i].Cost, &decisions[i]
+		if !all && d.Allowed {
+			cost = 0 // it is a look
+			q.decideWord(now, s.binding, s.State(), 0, d)
+		}
+		marked = marked || marksAfter(s.Marks(), q, cost, d) != s.Marks()
+	}
+	return all, changed, marked
 }
 
 // seek finds the places of all keys, if they can be decided on without locks.
@@ -144,7 +153,8 @@ type slot struct {
 }
 
 // decideSlots decides on charges together: it locks every shard they touch, always in
-// the same order, takes all cells, and writes only when all charges are allowed.
+// the same order, takes all cells, and counts only when all charges are allowed. A key that
+// was given a cell, and is then not charged, has an idle one.
 func (m *Memory) decideSlots(charges []Charge, decisions []Decision) error {
 	n := len(charges)
 	var few [fewCharges]slot

@@ -216,6 +216,21 @@ func TestAKeyThatRefusesACostIsNotForgottenEither(t *testing.T) {
 	})
 }
 
+func TestGivingBackALittleDoesNotMakeAKeyForgettable(t *testing.T) {
+	for _, tt := range []struct{ back, left int64 }{{2, 2}, {5, 10}} {
+		synctest.Test(t, func(t *testing.T) {
+			m, q := newMemory(t, fewKeys), named(t, "q", "", Limit{Events: 10, Per: 10 * time.Hour, Algorithm: TokenBucket})
+			m.take(q, "key", 10)
+			require.False(t, m.take(q, "key", 1))
+			require.NoError(t, m.GiveBack(t.Context(), []Charge{{q, "key", tt.back}}))
+			for i := range 10 * fewKeys { // these are further from idle
+				m.take(q, fmt.Sprint(i), 9)
+			}
+			assert.Equal(t, tt.left, m.remaining(q, "key"))
+		})
+	}
+}
+
 // Whoever fills the store with keys that are being refused does not drive out the others.
 func TestThoseWhoWereThereBeforeASiegeStay(t *testing.T) {
 	for _, a := range everyAlgorithm {
@@ -564,6 +579,9 @@ func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 	err := m.Decide(t.Context(), []Charge{{q, "key", 1}}, make([]Decision, 1))
 	require.ErrorContains(t, err, `rule "one more": the store already counts for 32000 different limits`)
 	require.NotErrorIs(t, err, ErrCharges)
+	known := named(t, "rule", "", PerDay(maxTags))
+	require.Error(t, m.GiveBack(t.Context(), []Charge{{known, "key", 1}, {q, "key", 1}}))
+	assert.Equal(t, known.Capacity()-1, m.remaining(known, "key"), "some was given back though there was an error")
 	assert.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1), "a limit it knows is fine")
 }
 

@@ -300,3 +300,98 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 		})
 	}
 }
+
+// With every lock held by somebody, whoever needs one waits.
+func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
+	for _, a := range []Algorithm{SlidingWindow, TokenBucket, LeakyBucket, FixedWindow} {
+		t.Run(a.String(), func(t *testing.T) {
+			m := newMemory(t, 0)
+			own, roomy, global := named(t, "own", "", PerDay(1000).With(a)), named(t, "roomy", "", PerDay(10).With(a)), named(t, "global", "", PerDay(1).With(a))
+			exhausted, spare := named(t, "exhausted", "", PerDay(1).With(a)), named(t, "spare", "", PerDay(1000).With(a))
+			for _, q := range []*Quota{exhausted, global} {
+				for m.take(q, "", 1) {
+				}
+			}
+			m.take(own, "key", 1)
+			m.take(spare, "key", 1)
+			require.False(t, m.take(own, "other", own.Capacity()) && m.take(own, "other", 1), "it is marked as refused")
+			m.take(roomy, "key", 1)
+			require.False(t, m.take(roomy, "key", roomy.Capacity()), "it is marked as refused, and has much left")
+
+			for i := range m.table.Shards() {
+				m.table.Shard(i).Lock()
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 3 {
+					assert.True(t, m.take(own, "key", 1))
+					assert.False(t, m.take(exhausted, "", 1))
+					assert.False(t, m.take(own, "other", 1))
+					m.decide(Charge{own, "key", 1}, Charge{spare, "key", 1})
+					m.decide(Charge{own, "key", 0}, Charge{spare, "key", 0})
+					m.decide(Charge{roomy, "key", 1}, Charge{global, "", 1})
+				}
+			}()
+			select {
+			case <-done:
+			case <-time.After(10 * time.Second):
+				t.Error("a decision waits for a lock")
+			}
+			for i := range m.table.Shards() {
+				m.table.Shard(i).Unlock()
+			}
+			<-done
+		})
+	}
+}
+
+// Everything at once, but for eviction: no unit is lost, and none is taken twice.
+func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where time stands still
+		const keys = 300
+		m := newMemory(t, 0)
+		quotas := []*Quota{
+			named(t, "a", "", PerDay(10_000)), named(t, "b", "", PerDay(10_000).With(TokenBucket)),
+			named(t, "c", "", PerDay(8e11)), named(t, "d", "", PerDay(9000).With(SlidingLog)),
+			named(t, "e", "", PerDay(10_000).With(FixedWindow)),
+		}
+		var used [5][keys]atomic.Int64
+		var wg sync.WaitGroup
+		for id := range 4 {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(9, uint64(id)))
+				for range 4000 {
+					var charges []Charge
+					var of []*atomic.Int64
+					for range 1 + random.IntN(4) {
+						i, key := random.IntN(len(quotas)), random.IntN(keys)
+						c := Charge{quotas[i], fmt.Sprint(key), 1 + random.Int64N(3)}
+						if CheckCharges(append(charges, c)) == nil {
+							charges, of = append(charges, c), append(of, &used[i][key])
+						}
+					}
+					d := make([]Decision, len(charges))
+					assert.NoError(t, m.Decide(t.Context(), charges, d))
+					back := random.IntN(3) == 0
+					if back { // all of what was taken just now, so it is there
+						assert.NoError(t, m.GiveBack(t.Context(), charges))
+					}
+					for i, c := range charges {
+						assert.True(t, d[i].Allowed)
+						if !back {
+							of[i].Add(c.Cost)
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		require.Zero(t, m.Stats().Evicted)
+		for i, q := range quotas {
+			for key := range keys {
+				assert.Equal(t, used[i][key].Load(), q.Capacity()-m.remaining(q, fmt.Sprint(key)), "%v, key %d", q.Limit(), key)
+			}
+		}
+	})
+}

@@ -36,19 +36,19 @@ type MemoryConfig struct {
 // nothing to close.
 //
 // At MaxKeys, a new key takes the place of the one nearest to its initial state
-// among up to 24 in its reach, and that one begins anew when it returns. A key that
+// among some dozen in its reach, and that one begins anew when it returns. A key that
 // was refused is not forgotten until half of its limit is free again, and the empty key,
 // which rules without a Key count under, never is. Where most in reach are being refused,
-// the store is under siege, and nobody is forgotten: a new key then shares one overflow
-// counter with all others of its rule and tier in that situation; a look at a key that
-// has no counter shows a fresh one even then. [Memory.Stats] counts what was forgotten
-// and what was shared. It begins a little before the cap: up to 80% of MaxKeys every
-// key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
+// the store is under siege, and no other is forgotten either: a new key then shares one
+// overflow counter with all others of its rule and tier in that situation; a look at a
+// key that has no counter shows a fresh one even then. [Memory.Stats] counts what was
+// forgotten and what was shared. It begins a little before the cap: up to 80% of MaxKeys
+// every key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
 //
 // Keys that are known are decided on without a lock, and a refusal writes nothing. New
-// keys take the lock of their part, of which there are 64 or more; a part that grows holds
-// its keys up for some milliseconds at most. SlidingLog, and windows whose counts are too
-// large for a word, always take that lock.
+// keys take the lock of their part of the store; there are 64 parts at a million keys, and
+// one that grows holds its keys up for a millisecond or two. SlidingLog, and windows whose
+// counts are too large for a word, always take that lock.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
@@ -138,7 +138,7 @@ const attempts = 6
 
 // pause leaves a word to those who were faster: for half a microsecond, and twice as long
 // each time. They then decide several times from their own cache, where all would do little
-// else than pass the word around.
+// else than pass the word around. (The compiler keeps the loop, though it is empty.)
 func pause(attempt int) {
 	for range 1024 << attempt {
 	}
@@ -186,7 +186,7 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 	switch {
 	case !d.Allowed && cost <= q.capacity:
 		return marks | table.Refusing
-	case d.Allowed && d.Remaining >= q.capacity/2 && cost > 0:
+	case d.Allowed && 2*d.Remaining >= q.capacity && cost > 0:
 		return marks &^ table.Refusing
 	}
 	return marks
@@ -307,7 +307,8 @@ func (m *Memory) save(shard *table.Shard, q *Quota, written table.Tag, word uint
 	return q.layout.pack(q, m.origin, s)
 }
 
-// GiveBack implements [Store]. Its errors are those of [CheckCharges].
+// GiveBack implements [Store]. Its errors are those of [CheckCharges]. Keys get theirs
+// back one after the other.
 func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
 	return m.change(charges, func(shard *table.Shard, cell table.Cell, c *Charge, b *binding) {
 		if c.Cost == 0 {
@@ -316,7 +317,8 @@ func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
 		written, word := cell.Tag(), cell.Take()
 		shard.Now = m.now()
 		s := c.Quota.GiveBack(m.load(shard, c.Quota, b, written, word), shard.Now, c.Cost)
-		cell.SetMarks(cell.Marks() &^ table.Refusing)
+		d := c.Quota.Describe(s, shard.Now, 0, true)
+		cell.SetMarks(marksAfter(cell.Marks(), c.Quota, c.Cost, &d))
 		cell.Put(b.tag, m.save(shard, c.Quota, written, word, s))
 	})
 }
@@ -334,11 +336,13 @@ func (m *Memory) change(charges []Charge, f func(shard *table.Shard, cell table.
 		return err
 	}
 	for i := range charges {
-		c := &charges[i]
-		b, err := m.binding(c.Quota)
-		if err != nil {
-			return err
+		if _, err := m.binding(charges[i].Quota); err != nil {
+			return err // before anything has changed
 		}
+	}
+	for i := range charges {
+		c := &charges[i]
+		b, _ := m.binding(c.Quota)
 		hash := digest(c.Quota, c.Key)
 		shard := m.table.Shard(m.table.Index(hash))
 		shard.Lock()

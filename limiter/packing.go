@@ -8,8 +8,8 @@ import (
 )
 
 // Memory keeps most states in one word, whose times count from the store's origin.
-// What a packed state decides is what the State decides; the word drops only what
-// Memory's clock, which never steps back in a shard, makes good.
+// What a packed state decides is what the State decides; the word drops only what Memory
+// makes good by reading its clock after the word.
 
 // uptime is how long a process can run before a packed time would overflow.
 const uptime = 17 * 366 * 24 * time.Hour

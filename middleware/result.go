@@ -52,10 +52,11 @@ type scope struct {
 	policies  []*policy
 	decisions []limiter.Decision
 
-	// The header fields' values, in the order of writeHeaders, and what is new in them.
+	// The header fields' values, in the order of writeHeaders, and what is new in them:
+	// who keeps such a value keeps the scope.
 	values  [5]string
-	text    [63]byte
-	allowed bool // by all rules
+	text    [63]byte // with allowed, 64
+	allowed bool     // by all rules
 
 	// What the slices are for a single rule.
 	policySpace   [1]*policy

@@ -141,7 +141,7 @@ func TestAPlaceIsTheDigestsOwn(t *testing.T) {
 			}
 		})
 	}
-	for turn := 0; turn < 200_000 || found.Load() < 1000; turn++ {
+	for turn := 0; (turn < 200_000 || found.Load() < 1000) && !t.Failed(); turn++ {
 		s.Lock()
 		put(t, s, digests[turn%2], Tag(1+turn%2), uint64(1000+turn%2))
 		s.Unlock()
@@ -233,4 +233,60 @@ func TestEverySwapCountsWhereverItsCellMoves(t *testing.T) {
 		require.True(t, ok, "a counter is gone")
 		require.Equal(t, live+step*counts[i].Load(), cell.Take())
 	}
+}
+
+// A shard that cannot become as large as it should puts everything back.
+func TestEverySwapCountsThoughAShardGivesUpGrowing(t *testing.T) {
+	gaveUp := 0
+	for round := range uint64(200) {
+		s := NewShard()
+		random := rand.New(rand.NewPCG(7, round))
+		size := 5 + random.IntN(8)
+		s.maxLines = size
+		digests, counts := make([]uint64, size*cellsPerLine), make([]atomic.Uint64, size*cellsPerLine)
+		var known atomic.Int64
+		var over atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(8, round))
+			for !over.Load() {
+				if n := int(known.Load()); n > 0 {
+					at := random.IntN(n)
+					if place, sight := s.Seek(digests[at]); sight == Seen && place.Swap(place.State()+1) {
+						counts[at].Add(1)
+					}
+				}
+			}
+		})
+		for range 3 * len(digests) {
+			s.Lock()
+			if digest := random.Uint64(); int(known.Load()) < len(digests) {
+				if cell, ok := s.Room(digest, 1, refusing{}); ok {
+					cell.Put(1, 0)
+					digests[known.Load()] = digest
+					known.Add(1)
+				}
+			}
+			s.Unlock()
+		}
+		over.Store(true)
+		wg.Wait()
+		if s.maxLines < size {
+			gaveUp++
+		}
+		for i := range known.Load() {
+			cell, ok := s.Find(digests[i])
+			require.True(t, ok)
+			require.Equal(t, counts[i].Load(), cell.Take())
+		}
+	}
+	require.NotZero(t, gaveUp, "nothing was tested")
+}
+
+func TestNoSealedStateLooksTaken(t *testing.T) {
+	s := NewShard()
+	_, sight := s.Seek(5)
+	require.Equal(t, Unseen, sight, "where there is nothing yet")
+	put(t, s, 5, 1, seal(5, 1)) // which would be 0
+	assert.Equal(t, seal(5, 1)^1, seen(t, s, 5).State(), "off by one")
 }

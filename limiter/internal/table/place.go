@@ -67,7 +67,7 @@ func (p Place) Swap(state uint64) bool {
 	return atomic.CompareAndSwapUint64(p.at, p.word, sealed(state, p.seal))
 }
 
-// Take has the cell for the caller alone, until it calls Put. Nobody may wait for anything
+// Take has the cell for the caller alone, until it calls Put. It may not wait for anything
 // meanwhile, as others wait for the cell.
 func (p Place) Take() bool { return atomic.CompareAndSwapUint64(p.at, p.word, taken) }
 

@@ -80,9 +80,9 @@ func (s *Shard) vacate(c Cell, judge Judge, evict bool) bool {
 	return true
 }
 
-// occupy gives digest the cell that is left when each on the way to an empty place has
+// occupy gives digest the cell that is left when each on the way to an empty one has
 // moved one step on.
-func (s *Shard) occupy(r *reach, at place, digest uint64, tag Tag) Cell {
+func (s *Shard) occupy(r *reach, at hop, digest uint64, tag Tag) Cell {
 	to := r.cell(at)
 	for {
 		line := r.steps[at.step]
@@ -121,8 +121,8 @@ func (l *line) noteSpill() {
 type reach struct {
 	lines  []line
 	n      int
-	free   place // an empty or idle cell
-	victim place // without one: the cell worth least
+	free   hop // an empty or idle cell
+	victim hop // without one: the cell worth least
 	least  int64
 
 	judged, refusing int // cells
@@ -132,13 +132,13 @@ type reach struct {
 // A step is a line, and the cell that would move there.
 type step struct {
 	line int32
-	from place
+	from hop
 }
 
-// A place is a cell of a step's line, counted from one.
-type place struct{ step, cell int8 }
+// A hop is a cell of a step's line, counted from one.
+type hop struct{ step, cell int8 }
 
-var nowhere = place{}
+var nowhere = hop{}
 
 // explore looks for a free cell. Without a judge that is an empty one.
 func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
@@ -164,7 +164,7 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 			if to == at {
 				to = second(other, n)
 			}
-			if r.visit(s, judge, to, place{int8(from), int8(i + 1)}) {
+			if r.visit(s, judge, to, hop{int8(from), int8(i + 1)}) {
 				return
 			}
 		}
@@ -172,7 +172,7 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 }
 
 // visit reports whether there is a free cell in a line.
-func (r *reach) visit(s *Shard, judge Judge, line int, from place) bool {
+func (r *reach) visit(s *Shard, judge Judge, line int, from hop) bool {
 	for i := range r.n {
 		if r.steps[i].line == int32(line) {
 			return false
@@ -183,7 +183,7 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from place) bool {
 	r.n++
 	l := &r.lines[line]
 	if i := l.head.empty(); i >= 0 {
-		r.free = place{here, int8(i + 1)}
+		r.free = hop{here, int8(i + 1)}
 		return true
 	}
 	if judge == nil {
@@ -197,7 +197,7 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from place) bool {
 		}
 		worth, refusing := judge.Judge(s, c.Tag(), word^c.seal())
 		if worth == 0 {
-			r.free = place{here, int8(i + 1)}
+			r.free = hop{here, int8(i + 1)}
 			return true
 		}
 		r.judged++
@@ -206,7 +206,7 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from place) bool {
 			continue
 		}
 		if r.victim == nowhere || worth < r.least {
-			r.victim, r.least = place{here, int8(i + 1)}, worth
+			r.victim, r.least = hop{here, int8(i + 1)}, worth
 		}
 	}
 	return false
@@ -216,8 +216,8 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from place) bool {
 // who was there before, and the new ones are most likely to be refused as well.
 func (r *reach) besieged() bool { return 2*r.refusing > r.judged }
 
-func (r *reach) cell(p place) Cell {
-	return Cell{&r.lines[r.steps[p.step].line], int(p.cell) - 1}
+func (r *reach) cell(h hop) Cell {
+	return Cell{&r.lines[r.steps[h.step].line], int(h.cell) - 1}
 }
 
 // empty is which of a line's cells is empty, or -1.
@@ -305,7 +305,7 @@ func (s *Shard) rehash(size int) bool {
 	moved.lines.Store(&lines)
 	for c := range all(*s.lines.Load()) {
 		word := c.take()
-		if moved.place(c, word) {
+		if moved.adopt(c, word) {
 			continue
 		}
 		c.put(word)
@@ -319,8 +319,8 @@ func (s *Shard) rehash(size int) bool {
 	return true
 }
 
-// place puts into a shard that nobody else sees what was in a cell.
-func (s *Shard) place(c Cell, word uint64) bool {
+// adopt puts into a shard that nobody else sees what was in a cell of another.
+func (s *Shard) adopt(c Cell, word uint64) bool {
 	digest := c.line.digest[c.i]
 	if to, ok := s.nearby(digest); ok {
 		l := to.line

@@ -21,7 +21,7 @@
 // Whoever uses it supplies a [Judge], and the cells it calls idle carry no information:
 // they are taken over by new digests on the way, which is all the sweeping there is. A
 // shard grows when all cells in reach are live, up to its maximum. There, the cell
-// nearest to idle makes room, unless all are refusing.
+// nearest to idle makes room, unless most are refusing.
 //
 // A state that does not fit a word is a reference to a span of words kept beside
 // the lines (see span.go); its tag has the Boxed bit.
@@ -38,7 +38,13 @@
 //     puts a word back. All who move a cell, or change several as one, take it first.
 //   - turns counts the changes of who is in the line's cells, each counted before the new
 //     word is there. A word that was read while it stood still belongs to the digest and
-//     the tag that were read with it.
+//     the tag that were read with it. (Marks change without a turn: a stale one at worst
+//     sends somebody to the lock.)
+//
+// Nobody waits in a circle. Without the lock a cell is tried for, never waited for, and
+// nothing is waited for while one is held. With it, a cell is waited for ([Cell.Take]), so
+// only for those without it. Locks of several shards are taken in one order, and Room, which
+// waits for any cell, is called by who holds none.
 package table
 
 import (
@@ -75,7 +81,7 @@ const (
 	// Kept cells are never taken over.
 	Kept
 
-	// Refusing cells are not evicted, though they may say that they could be.
+	// Refusing cells are not evicted, even if the Judge would let them go.
 	Refusing
 )
 
