@@ -4,22 +4,35 @@ import (
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
-// How Memory decides on several charges as one.
+// How Memory decides on several charges as one: on spots, without locks, if it can,
+// or else on slots, with the locks of their shards.
 
-// fewCharges is how many there can be without an allocation.
-const fewCharges = 8
+// fewCharges is how many most batches have at most.
+const fewCharges = 4
 
 func (m *Memory) decideAll(charges []Charge, decisions []Decision) error {
-	n := len(charges)
-	var few [fewCharges]spot
-	spots := few[:]
-	if n > fewCharges {
-		spots = make([]spot, n)
+	var done bool
+	if len(charges) <= fewCharges {
+		done = m.decideFew(charges, decisions)
+	} else {
+		done = m.decideMany(charges, decisions)
 	}
-	if m.decideSpots(charges, decisions, spots[:n]) {
+	if done {
 		return nil
 	}
 	return m.decideSlots(charges, decisions)
+}
+
+// decideFew and decideMany differ in how much stack they clear.
+func (m *Memory) decideFew(charges []Charge, decisions []Decision) bool {
+	var spots [fewCharges]spot
+	return m.decideSpots(charges, decisions, spots[:len(charges)])
+}
+
+//go:noinline
+func (m *Memory) decideMany(charges []Charge, decisions []Decision) bool {
+	var spots [MaxCharges]spot
+	return m.decideSpots(charges, decisions, spots[:len(charges)])
 }
 
 // A spot is what decideSpots knows of one charge.
@@ -57,11 +70,16 @@ func (m *Memory) decideSpots(charges []Charge, decisions []Decision, spots []spo
 func (m *Memory) decideEach(charges []Charge, decisions []Decision, spots []spot) (all, changed, marked bool) {
 	now := m.now() - m.origin
 	all = true
+	var marks table.Mark
 	for i := range spots {
 		s, c := &spots[i], &charges[i]
 		s.after = c.Quota.decideWord(now, s.binding, s.State(), c.Cost, &decisions[i])
 		all = all && decisions[i].Allowed
 		changed = changed || s.after != s.State()
+		marks |= s.Marks()
+	}
+	if all && marks&table.Refusing == 0 {
+		return all, changed, false
 	}
 	for i := range spots {
 		s, q, cost, d := &spots[i], charges[i].Quota, charges[i].Cost, &decisions[i]
@@ -156,13 +174,12 @@ type slot struct {
 // the same order, takes all cells, and counts only when all charges are allowed. A key that
 // was given a cell, and is then not charged, has an idle one.
 func (m *Memory) decideSlots(charges []Charge, decisions []Decision) error {
-	n := len(charges)
 	var few [fewCharges]slot
 	slots := few[:]
-	if n > fewCharges {
+	if n := len(charges); n > fewCharges {
 		slots = make([]slot, n)
 	}
-	slots = slots[:n]
+	slots = slots[:len(charges)]
 	if err := m.place(charges, slots); err != nil {
 		return err
 	}
