@@ -27,7 +27,7 @@ bench: ## the benchmarks beside the code
 race: ## Weir beside its peers on a Redis, in one run of some minutes
 	go -C _benchmarks run ./redisrace
 
-race-memory: ## Weir beside its peers in memory, in one run of some twenty minutes
+race-memory: ## Weir beside its peers in memory, in one run of a quarter of an hour
 	go -C _benchmarks run ./memrace
 
 benchmarks: ## checks the module of the race, and has every contestant decide a little
