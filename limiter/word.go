@@ -75,7 +75,7 @@ func (q *Quota) decideCounts(now int64, c *counts, cost int64, d *Decision) (cha
 	switch age := current - c.index; {
 	case age == 0:
 	case age < 0: // only for judge, while somebody else decides on it
-		current, elapsed = c.index, 0
+		elapsed = 0
 	case age == 1 && q.fades:
 		c.index, c.level, c.prev = current, 0, c.level
 	default:
