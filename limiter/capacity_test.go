@@ -236,14 +236,14 @@ func TestThoseWhoWereThereBeforeASiegeStay(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const maxKeys, regulars = 3000, 500
+				const maxKeys, regulars = 1500, 250
 				m, q := newMemory(t, maxKeys), named(t, "q", "", PerDay(10).With(a))
 				m.flood(q, "regular ", regulars)
 				for i := range 3 * maxKeys {
 					for m.take(q, fmt.Sprint("besieger ", i), 1) {
 					}
 				}
-				m.flood(q, "late besieger ", 10*maxKeys)
+				m.flood(q, "late besieger ", 3*maxKeys)
 				lost := 0
 				for i := range regulars {
 					if m.remaining(q, fmt.Sprint("regular ", i)) != q.Capacity()-1 {

@@ -213,7 +213,7 @@ func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {
 							charges = append(charges, Charge{q, "key", 1})
 						}
 						decisions := make([]Decision, len(charges))
-						for range 50_000 {
+						for range 15_000 {
 							if err := m.Decide(t.Context(), charges, decisions); !assert.NoError(t, err) {
 								return
 							}
