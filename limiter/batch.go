@@ -97,8 +97,7 @@ func (m *Memory) seek(charges []Charge, spots []spot) table.Sight {
 	var hash uint64
 	for i := range spots {
 		s, c := &spots[i], &charges[i]
-		s.binding = c.Quota.bound.Load()
-		if s.binding == nil || s.binding.memory != m || c.Quota.layout.boxed {
+		if s.binding = m.bound(c.Quota); s.binding == nil || c.Quota.layout.boxed {
 			return table.Unseen
 		}
 		if i == 0 || c.Key != charges[i-1].Key {

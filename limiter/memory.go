@@ -148,8 +148,8 @@ func pause(attempt int) {
 // A refusal then writes nothing. The clock is read after the word, here and elsewhere: no
 // decision is before one that it builds on.
 func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error {
-	b := q.bound.Load()
-	if b == nil || b.memory != m {
+	b := m.bound(q)
+	if b == nil {
 		var err error
 		if b, err = m.bind(q); err != nil {
 			return err
@@ -385,10 +385,18 @@ func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int6
 
 // binding is how q's cells are written here.
 func (m *Memory) binding(q *Quota) (*binding, error) {
-	if b := q.bound.Load(); b != nil && b.memory == m {
+	if b := m.bound(q); b != nil {
 		return b, nil
 	}
 	return m.bind(q)
+}
+
+// bound is that, or nil if q was not here last.
+func (m *Memory) bound(q *Quota) *binding {
+	if b := q.bound.Load(); b != nil && b.memory == m {
+		return b
+	}
+	return nil
 }
 
 func (m *Memory) bind(q *Quota) (*binding, error) {

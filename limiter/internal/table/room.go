@@ -190,26 +190,33 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from hop) bool {
 		return false
 	}
 	for i := range l.digest {
-		c := Cell{l, i}
-		word := atomic.LoadUint64(&l.word[i])
-		if word == taken || c.Marks()&(Pinned|Kept) != 0 {
+		worth, refusing, free := s.appraise(Cell{l, i}, judge)
+		switch {
+		case !free:
 			continue
-		}
-		worth, refusing := judge.Judge(s, c.Tag(), word^c.seal())
-		if worth == 0 {
+		case worth == 0:
 			r.free = hop{here, int8(i + 1)}
 			return true
 		}
 		r.judged++
-		if refusing || c.Marks()&Refusing != 0 {
+		switch {
+		case refusing:
 			r.refusing++
-			continue
-		}
-		if r.victim == nowhere || worth < r.least {
+		case r.victim == nowhere || worth < r.least:
 			r.victim, r.least = hop{here, int8(i + 1)}, worth
 		}
 	}
 	return false
+}
+
+// appraise judges a cell as it is now, if it is free to be taken over at all.
+func (s *Shard) appraise(c Cell, judge Judge) (worth int64, refusing, free bool) {
+	word := atomic.LoadUint64(&c.line.word[c.i])
+	if word == taken || c.Marks()&(Pinned|Kept) != 0 {
+		return 0, false, false
+	}
+	worth, refusing = judge.Judge(s, c.Tag(), word^c.seal())
+	return worth, refusing || c.Marks()&Refusing != 0, true
 }
 
 // besieged reports whether most cells are refusing. Then those that are not stay: they are
@@ -287,12 +294,8 @@ func (s *Shard) drop(judge Judge) int {
 }
 
 func (s *Shard) idle(c Cell, judge Judge) bool {
-	word := atomic.LoadUint64(&c.line.word[c.i])
-	if word == taken || c.Marks()&(Pinned|Kept) != 0 {
-		return false
-	}
-	worth, _ := judge.Judge(s, c.Tag(), word^c.seal())
-	return worth == 0
+	worth, _, free := s.appraise(c, judge)
+	return free && worth == 0
 }
 
 // larger is a size that keeps what a cell takes within 36 bytes right after it.
