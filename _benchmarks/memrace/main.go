@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -24,11 +23,8 @@ import (
 )
 
 type settings struct {
-	rounds    int
-	slice     time.Duration
-	only      []string
+	race.Flags
 	cases     []string
-	json      string
 	svg       string
 	many      []int // live keys
 	fresh     int   // new keys
@@ -60,31 +56,15 @@ func main() {
 func parse(args []string) (settings, error) {
 	s := settings{progress: os.Stderr, many: []int{100_000, 1_000_000}, fresh: 1_000_000, held: []int{1_000_000, 10_000_000}, strangers: 10_000_000}
 	flags := flag.NewFlagSet("memrace", flag.ExitOnError)
-	flags.IntVar(&s.rounds, "rounds", 7, "how many times every contestant runs in every case")
-	flags.DurationVar(&s.slice, "slice", 150*time.Millisecond, "about how long it runs each time")
-	flags.Func("only", "the `names` of those to run (default all)", list(&s.only))
-	flags.Func("cases", "the `kinds` of cases to run (default all: "+strings.Join(kinds, ", ")+")", list(&s.cases))
-	flags.StringVar(&s.json, "json", "", "also write the figures of each round to this `file`")
+	flags.Func("cases", "the `kinds` of cases to run (default all: "+strings.Join(kinds, ", ")+")", race.List(&s.cases))
 	flags.StringVar(&s.svg, "svg", "", "also draw the figures of allowed decisions to this `file`")
-	quick := flags.Bool("quick", false, "one round of short slices and a smaller attack, for a look; other flags are above it")
-	if err := flags.Parse(args); err != nil {
+	if err := s.Parse(flags, args, 150*time.Millisecond, 40*time.Millisecond); err != nil {
 		return s, err
 	}
-	if *quick {
-		given := map[string]bool{}
-		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-		if !given["rounds"] {
-			s.rounds = 1
-		}
-		if !given["slice"] {
-			s.slice = 40 * time.Millisecond
-		}
+	if s.Quick {
 		s.held, s.strangers = []int{1_000_000}, 1_000_000
 	}
-	if s.rounds < 1 || s.slice <= 0 {
-		return s, fmt.Errorf("-rounds and -slice must be above 0")
-	}
-	for _, name := range s.only {
+	for _, name := range s.Only {
 		if _, ok := named(name); !ok {
 			return s, fmt.Errorf("there is no contestant %q", name)
 		}
@@ -94,19 +74,7 @@ func parse(args []string) (settings, error) {
 			return s, fmt.Errorf("there is no kind of cases %q", kind)
 		}
 	}
-	if flags.NArg() > 0 {
-		return s, fmt.Errorf("%q is no flag", flags.Arg(0))
-	}
 	return s, nil
-}
-
-func list(into *[]string) func(string) error {
-	return func(text string) error {
-		for name := range strings.SplitSeq(text, ",") {
-			*into = append(*into, strings.TrimSpace(name))
-		}
-		return nil
-	}
 }
 
 // kinds are the names of cases, in the order in which they run.
@@ -137,11 +105,11 @@ func (s settings) heats() []heat {
 			heats = append(heats, h)
 		}
 	}
-	add(allowed, s.rounds, cores, append([]int{1}, s.many...)...)
-	add(refused, s.rounds, cores, append([]int{1}, s.many...)...)
-	add(newKeys, s.rounds, cores, s.fresh)
-	add(rules, s.rounds, cores, 1)
-	add(requests, s.rounds, cores, 1)
+	add(allowed, s.Rounds, cores, append([]int{1}, s.many...)...)
+	add(refused, s.Rounds, cores, append([]int{1}, s.many...)...)
+	add(newKeys, s.Rounds, cores, s.fresh)
+	add(rules, s.Rounds, cores, 1)
+	add(requests, s.Rounds, cores, 1)
 	add(memory, 1, cores[:1], s.held...)
 	add(flooded, 1, everyCore, s.strangers)
 	add(besieged, 1, everyCore, s.strangers)
@@ -164,10 +132,8 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 		}
 	}
 	m.report(out)
-	if s.json != "" {
-		if err := m.writeJSON(s.json); err != nil {
-			return err
-		}
+	if err := m.WriteJSON(&m.results, map[string]any{"modules": versions(), "notes": m.notes}); err != nil {
+		return err
 	}
 	if s.svg != "" {
 		return os.WriteFile(s.svg, []byte(m.plot()), 0o644)
@@ -198,7 +164,7 @@ func (m *meet) run(ctx context.Context, h heat) error {
 				}
 				processes[contestant.Name] = p
 			}
-			figures, err := p.measure(c, m.slice)
+			figures, err := p.measure(c, m.Slice)
 			if err != nil {
 				out[contestant.Name] = true
 				m.notes = append(m.notes, fmt.Sprintf("%s, %v: %v", contestant.Name, c, err))
@@ -211,7 +177,7 @@ func (m *meet) run(ctx context.Context, h heat) error {
 		},
 	}
 	for _, e := range entrants {
-		if (len(m.only) == 0 || slices.Contains(m.only, e.name)) && e.takesPart(h.cases[0].Name) {
+		if (len(m.Only) == 0 || slices.Contains(m.Only, e.name)) && e.takesPart(h.cases[0].Name) {
 			plan.Contestants = append(plan.Contestants, race.Contestant{Name: e.name, About: e.about})
 		}
 	}
@@ -223,16 +189,4 @@ func (m *meet) run(ctx context.Context, h heat) error {
 	m.results.Include(results)
 	m.cases = append(m.cases, h.cases...)
 	return nil
-}
-
-func (m *meet) writeJSON(file string) error {
-	text, err := json.MarshalIndent(map[string]any{
-		"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "gomaxprocs": runtime.GOMAXPROCS(0),
-		"modules": versions(), "rounds": m.rounds, "slice": m.slice.String(),
-		"results": &m.results, "notes": m.notes,
-	}, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }

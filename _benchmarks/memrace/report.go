@@ -13,10 +13,10 @@ import (
 func (m *meet) report(w io.Writer) {
 	fmt.Fprintf(w, "# Limiters that count in memory\n\n")
 	fmt.Fprintf(w, "- %s on %s/%s, GOMAXPROCS %d\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
-	fmt.Fprintf(w, "- medians over %d rounds of about %v; ratios are medians of each round's\n", m.rounds, m.slice)
+	fmt.Fprintf(w, "- medians over %d rounds of about %v; ratios are medians of each round's\n", m.Rounds, m.Slice)
 	fmt.Fprintf(w, "- ns/op is the time that n calls took by n, however many goroutines made them\n\n")
 	for _, e := range entrants {
-		if len(m.only) == 0 || slices.Contains(m.only, e.name) {
+		if len(m.Only) == 0 || slices.Contains(m.Only, e.name) {
 			fmt.Fprintf(w, "- **%s**: %s%s\n", e.name, e.about, version(e.module))
 		}
 	}

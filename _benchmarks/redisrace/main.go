@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -26,13 +25,10 @@ import (
 )
 
 type settings struct {
-	rounds     int
-	slice      time.Duration
+	race.Flags
 	goroutines []int
 	keys       []int
-	only       []string
 	pool       int
-	json       string
 }
 
 func main() {
@@ -52,37 +48,14 @@ func main() {
 func parse(args []string) (settings, error) {
 	s := settings{goroutines: []int{1, 8, 64, 256}, keys: []int{10_000, 1}}
 	flags := flag.NewFlagSet("redisrace", flag.ExitOnError)
-	flags.IntVar(&s.rounds, "rounds", 7, "how many times every contestant runs in every case")
-	flags.DurationVar(&s.slice, "slice", 300*time.Millisecond, "how long it runs each time")
 	flags.Func("goroutines", "how many call at once, a `list` (default 1,8,64,256)", numbers(&s.goroutines))
 	flags.Func("keys", "about how many keys, a `list` (default 10000,1)", numbers(&s.keys))
-	flags.Func("only", "the `names` of those to run (default all)", func(list string) error {
-		for name := range strings.SplitSeq(list, ",") {
-			s.only = append(s.only, strings.TrimSpace(name))
-		}
-		return nil
-	})
 	flags.IntVar(&s.pool, "pool", 64, "connections of each client of go-redis")
-	flags.StringVar(&s.json, "json", "", "also write the figures of each round to this `file`")
-	quick := flags.Bool("quick", false, "one round of short slices, for a look; other flags are above it")
-	if err := flags.Parse(args); err != nil {
+	if err := s.Parse(flags, args, 300*time.Millisecond, 100*time.Millisecond); err != nil {
 		return s, err
 	}
-	if *quick {
-		given := map[string]bool{}
-		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-		if !given["rounds"] {
-			s.rounds = 1
-		}
-		if !given["slice"] {
-			s.slice = 100 * time.Millisecond
-		}
-	}
-	if s.rounds < 1 || s.slice <= 0 || s.pool < 1 {
-		return s, fmt.Errorf("-rounds, -slice and -pool must be above 0")
-	}
-	if flags.NArg() > 0 {
-		return s, fmt.Errorf("%q is no flag", flags.Arg(0))
+	if s.pool < 1 {
+		return s, fmt.Errorf("-pool must be above 0")
 	}
 	return s, nil
 }
@@ -110,14 +83,14 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	defer stop()
 	course := newCourse(addr, s.pool, slices.Max(s.keys))
 	defer course.close()
-	contestants, err := course.contestants(ctx, s.only)
+	contestants, err := course.contestants(ctx, s.Only)
 	if err != nil {
 		return err
 	}
 	plan := &race.Plan{
 		Contestants: contestants,
-		Rounds:      s.rounds,
-		Slice:       s.slice,
+		Rounds:      s.Rounds,
+		Slice:       s.Slice,
 		Meters:      []race.Meter{race.ClientCPU, course.cpu()},
 		Reset:       course.reset,
 		Progress:    func(done, of int, what string) { fmt.Fprintf(os.Stderr, "\r\033[K%d/%d %s", done, of, what) },
@@ -137,17 +110,14 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	report(out, plan, results, server, s)
-	if s.json == "" {
-		return nil
-	}
-	return writeJSON(s.json, results, server, s)
+	return s.WriteJSON(results, map[string]any{"redis": server, "modules": versions(), "pool": s.pool})
 }
 
 func report(w io.Writer, plan *race.Plan, results *race.Results, server string, s settings) {
 	fmt.Fprintf(w, "# Limiters that count in Redis\n\n")
 	fmt.Fprintf(w, "- %s on %s/%s, GOMAXPROCS %d; Redis %s on the same machine, over loopback\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), server)
-	fmt.Fprintf(w, "- medians over %d rounds of %v; ratios are medians of each round's; errors and refusals are sums\n", s.rounds, s.slice)
+	fmt.Fprintf(w, "- medians over %d rounds of %v; ratios are medians of each round's; errors and refusals are sums\n", s.Rounds, s.Slice)
 	fmt.Fprintf(w, "- go-redis with PoolSize %d and defaults otherwise; rueidis with its defaults\n", s.pool)
 	fmt.Fprintf(w, "- %s\n", strings.Join(versions(), ", "))
 	fmt.Fprintf(w, "- client CPU includes the loop that calls, the same for all; Redis CPU is its main thread's\n\n")
@@ -172,17 +142,4 @@ func versions() []string {
 		}
 	}
 	return versions
-}
-
-func writeJSON(file string, results *race.Results, server string, s settings) error {
-	text, err := json.MarshalIndent(map[string]any{
-		"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "gomaxprocs": runtime.GOMAXPROCS(0),
-		"redis": server, "modules": versions(),
-		"rounds": s.rounds, "slice": s.slice.String(), "pool": s.pool,
-		"results": results,
-	}, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }

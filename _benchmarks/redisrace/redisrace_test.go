@@ -59,7 +59,7 @@ func TestARaceEndsWithTablesAndJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "figures.json")
 	s, err := parse([]string{"-quick", "-slice", "5ms", "-goroutines", "1,2", "-keys", "10", "-only", "ping,redis_rate", "-json", file})
 	require.NoError(t, err)
-	assert.Equal(t, 1, s.rounds)
+	assert.Equal(t, 1, s.Rounds)
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), s, &out))
 	for _, part := range []string{"### 2 goroutines, 10 keys", "| ping ", "| redis_rate ", "### Goals", "not measured"} {
