@@ -67,8 +67,8 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
 		"limiter":    {"limiter"},
-		"keyfunc":    {"keyfunc"},
-		"middleware": {"middleware", "keyfunc", "limiter"},
+		"keyfunc":    {"keyfunc", "internal/network"},
+		"middleware": {"middleware", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route"},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
 			allowed := p.Standard

@@ -1,27 +1,20 @@
 package keyfunc
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/weirgo/weir/internal/network"
 )
 
 // noIP is the key of all clients whose address is not known. One that is shared
 // is still a limit; "" or an error might be read as none.
 const noIP = "no-ip"
 
-// nat64 is the well-known prefix under which translators show IPv4 to IPv6
-// (RFC 6052), with the IPv4 address in its last 32 bits.
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
-
 // addressKey is the key of ip: IPv4 whole, IPv6 down to its prefix.
 func addressKey(ip netip.Addr, ipv6Prefix int) string {
 	// Only here, not where trust is decided: 64:ff9b::10.0.0.1 is not 10.0.0.1.
-	if nat64.Contains(ip) {
-		bytes := ip.As16()
-		ip = netip.AddrFrom4([4]byte(bytes[12:]))
-	}
+	ip = network.FromNAT64(ip)
 	if ip.Is4() {
 		return ip.String()
 	}
@@ -96,49 +89,4 @@ func isPort(s string) bool {
 		}
 	}
 	return true
-}
-
-// prefixes are networks, in the form parseAddress gives addresses.
-type prefixes []netip.Prefix
-
-func (p prefixes) contain(ip netip.Addr) bool {
-	for _, prefix := range p {
-		if prefix.Contains(ip) {
-			return true
-		}
-	}
-	return false
-}
-
-// parsePrefix reads a CIDR, or an address as the CIDR of itself.
-func parsePrefix(s string) (netip.Prefix, error) {
-	prefix, err := netip.ParsePrefix(s)
-	if err != nil {
-		ip, err := netip.ParseAddr(s)
-		if err != nil {
-			return netip.Prefix{}, errors.New("it is neither an address nor a CIDR")
-		}
-		if ip.Zone() != "" {
-			return netip.Prefix{}, errors.New("zones can't be told apart; leave it out")
-		}
-		prefix = netip.PrefixFrom(ip, ip.BitLen())
-	}
-	// Contains never finds an IPv4 address in an IPv6 prefix, so ::ffff:10.0.0.0/104
-	// would match nothing.
-	if ip := prefix.Addr(); ip.Is4In6() {
-		if prefix.Bits() < 96 {
-			return netip.Prefix{}, errors.New("it is wider than IPv4; write it as IPv4")
-		}
-		prefix = netip.PrefixFrom(ip.Unmap(), prefix.Bits()-96)
-	}
-	// Wider than 10.0.0.0/8 and fc00::/7, no network is somebody's own. This also
-	// stops 0.0.0.0/0 in two halves.
-	widest := 8
-	if prefix.Addr().Is6() {
-		widest = 7
-	}
-	if prefix.Bits() < widest {
-		return netip.Prefix{}, fmt.Errorf("it trusts strangers; networks wider than /%d are refused", widest)
-	}
-	return prefix.Masked(), nil
 }

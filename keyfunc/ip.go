@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/internal/network"
 )
 
 // IP is the address of the client: "192.0.2.1", or the first 64 bits of an IPv6
@@ -51,7 +53,18 @@ func NewIP(opts ...IPOption) (Func, error) {
 	return ip.key, nil
 }
 
-// An IPOption says how [IP], [NewIP] and [Fingerprint] find the client's address.
+// NewAddress returns a function that finds the client's address as [IP] does, whole: for
+// lists of addresses rather than for keys. A client whose address is not known has the
+// zero Addr.
+func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
+	ip, err := newClientIP(opts)
+	if err != nil {
+		return nil, err
+	}
+	return ip.address, nil
+}
+
+// An IPOption says how [IP], [NewIP], [NewAddress] and [Fingerprint] find the client's address.
 type IPOption func(*ipConfig)
 
 // TrustProxies reads the client's address from X-Forwarded-For if the peer is in
@@ -200,12 +213,16 @@ func (c *ipConfig) trust(option, header string, cut cut) {
 
 func (c *ipConfig) trustPeers(option string, cidrs []string) {
 	for _, cidr := range cidrs {
-		prefix, err := parsePrefix(cidr)
+		prefix, err := network.Parse(cidr)
 		if err != nil {
 			c.report("%s(%q): %v", option, cidr, err)
 			continue
 		}
-		c.peers = append(c.peers, prefix)
+		if widest := network.Widest(prefix); prefix.Bits() < widest {
+			c.report("%s(%q): it trusts strangers; networks wider than /%d are refused", option, cidr, widest)
+			continue
+		}
+		c.peers.Add(prefix)
 	}
 }
 
@@ -241,12 +258,12 @@ func must(ip *clientIP, err error) *clientIP {
 
 // A clientIP finds the address of the client.
 type clientIP struct {
-	header     string   // the header that names the client, canonical; "" reads none
-	cut        cut      // how to take hops off its lines; nil if it holds one address
-	hops       int      // how many hops to take; 0 to go by peers
-	peers      prefixes // whose header is read
-	anyPeer    bool     // whether it is read from peers outside of peers
-	unixSocket bool     // and from peers on a unix socket
+	header     string      // the header that names the client, canonical; "" reads none
+	cut        cut         // how to take hops off its lines; nil if it holds one address
+	hops       int         // how many hops to take; 0 to go by peers
+	peers      network.Set // whose header is read
+	anyPeer    bool        // whether it is read from peers outside of peers
+	unixSocket bool        // and from peers on a unix socket
 	ipv6Prefix int
 	warning    proxyWarning
 }
@@ -259,10 +276,8 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 		}
 	}
 	peer := parseAddress(r.RemoteAddr)
-	if c.header != "" && c.trusted(peer, r.RemoteAddr) {
-		if client := c.named(r.Header[c.header]); client.IsValid() {
-			return addressKey(client, c.ipv6Prefix), nil
-		}
+	if client := c.namedBy(peer, r); client.IsValid() {
+		return addressKey(client, c.ipv6Prefix), nil
 	}
 	if !peer.IsValid() {
 		return noIP, nil
@@ -274,12 +289,29 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	return addressKey(peer, c.ipv6Prefix), nil
 }
 
+// address is the client's, with IPv4 as such wherever it is written in IPv6.
+func (c *clientIP) address(r *http.Request) netip.Addr {
+	peer := parseAddress(r.RemoteAddr)
+	if client := c.namedBy(peer, r); client.IsValid() {
+		peer = client
+	}
+	return network.FromNAT64(peer)
+}
+
+// namedBy is the client that r's peer names, if it is trusted and names one.
+func (c *clientIP) namedBy(peer netip.Addr, r *http.Request) netip.Addr {
+	if c.header == "" || !c.trusted(peer, r.RemoteAddr) {
+		return netip.Addr{}
+	}
+	return c.named(r.Header[c.header])
+}
+
 // trusted reports whether the peer's header is to be read.
 func (c *clientIP) trusted(peer netip.Addr, remoteAddr string) bool {
 	if !peer.IsValid() {
 		return c.unixSocket && isUnixSocket(remoteAddr)
 	}
-	return c.anyPeer || c.peers.contain(peer)
+	return c.anyPeer || c.peers.Contains(peer)
 }
 
 // isUnixSocket reports whether a RemoteAddr is what net makes of a unix socket: a path,
@@ -308,7 +340,7 @@ func (c *clientIP) named(lines []string) netip.Addr {
 			}
 			line, hop = c.cut(line)
 			hops++
-			if !hop.IsValid() || hops == c.hops || c.hops == 0 && !c.peers.contain(hop) {
+			if !hop.IsValid() || hops == c.hops || c.hops == 0 && !c.peers.Contains(hop) {
 				return hop
 			}
 		}

@@ -1,20 +1,52 @@
 package middleware
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/bans"
 )
 
 // Config is what [New] takes.
 type Config struct {
-	// Rules are checked together on every request: all of those that match are
-	// charged, or none is. At least one is required, at most 64 can be given.
+	// Rules are checked on every request that they match. All rules of a request, of these
+	// and of the next three fields, are checked together: all are charged, or none is.
 	Rules []Rule
+
+	// ByTier are rules for the requests that [WithTier] put in a tier, by its name.
+	ByTier map[string]Rule
+
+	// ByRoute are rules by pattern, as [Route] has them. Only one of them applies to a
+	// request: the one whose path is the longest, then one with a host, then one with a
+	// method. There can be thousands.
+	ByRoute map[string]Rule
+
+	// Default is the rule for requests that none of ByRoute is for. Nil: there is none.
+	Default *Rule
+
+	// Deny says which requests are refused before anything else. Nil: none.
+	Deny func(*http.Request) bool
+
+	// Allow says which requests are not limited, unless they are refused as banned. Nil:
+	// none.
+	Allow func(*http.Request) bool
+
+	// Bans is a list of keys that are locked out; rules with Escalate add to it. Nil: there
+	// is none.
+	Bans bans.List
+
+	// BanKeys says which keys of a request are looked up in Bans. Nil: those of the rules
+	// with Escalate, whatever requests they match.
+	BanKeys []keyfunc.Func
+
+	// BanStatus is what banned and denied requests are answered: 403 or 429. Zero: 403.
+	BanStatus int
+
+	// Shadow makes all rules what [Rule.Shadow] says, and bans and Deny too.
+	Shadow bool
 
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
 	Store limiter.Store
@@ -34,15 +66,17 @@ type Config struct {
 	// other OPTIONS request counts in either case.
 	CountPreflights bool
 
-	// Logger receives this limiter's warnings about misconfiguration. Nil:
-	// slog.Default(), where keyfunc and Route log theirs in any case.
+	// Logger receives this limiter's warnings about misconfiguration, and what rules in
+	// Shadow would have refused. Nil: slog.Default(), where keyfunc and Route log theirs
+	// in any case.
 	Logger *slog.Logger
 }
 
 // A Rule is one limit on some requests, counted for each key apart.
 type Rule struct {
 	// Name is required and unique in a Config. Clients see it in the RateLimit
-	// fields: 1 to 128 characters of printable ASCII.
+	// fields: 1 to 128 characters of printable ASCII. Counters go by it: a rule that
+	// keeps its name keeps them when its limit changes.
 	Name string
 
 	// Key says who is asking. Nil: one counter for all requests that match.
@@ -54,7 +88,8 @@ type Rule struct {
 	// Tiers are limits for some callers, by the name given to [WithTier].
 	Tiers Tiers
 
-	// Match says which requests the rule is for; see [Route]. Nil: all.
+	// Match says which requests the rule is for; see [Route]. Nil: all. A rule of ByTier,
+	// of ByRoute or Default matches more narrowly with it, not another rule instead.
 	Match func(*http.Request) bool
 
 	// Cost is how many units a request takes. Nil: 1. A result below 1 counts as 1,
@@ -71,6 +106,34 @@ type Rule struct {
 	// request differ, Closed goes before the others. It is the store that does this:
 	// package redisstore's does, and package failover makes any other. Zero: Local.
 	OnOutage limiter.Outage
+
+	// SoftAt is a percentage of what the limit allows at once, from 1 to 99. From there on
+	// responses carry X-RateLimit-Warning and [Result.NearLimit] is set. Zero: no warning.
+	SoftAt int
+
+	// Overdraft is how many units per period pass beyond the limit, with
+	// [limiter.Decision.Degraded] set, for a handler to answer with less, before requests
+	// are refused. They are counted apart, by the same algorithm; a LeakyBucket can have
+	// none. Zero: none.
+	Overdraft int64
+
+	// Escalate bans a key that is refused again and again. Zero: it does not.
+	Escalate Escalation
+
+	// Shadow makes the rule decide, count and log what it would refuse (code weir-shadow,
+	// at most once a minute, with how many), and refuse nothing. Clients see nothing of it.
+	Shadow bool
+}
+
+// An Escalation bans a key that a rule refused After times Within so much time, first for
+// Ban, and Factor times as long each time it happens again, up to Max. It needs
+// Config.Bans and a Key. Requests without a key are not banned.
+type Escalation struct {
+	After  int           // refusals, from 1 to 10,000
+	Within time.Duration // at most 366 days
+	Ban    time.Duration // at least a millisecond
+	Factor float64       // from 1 to 1000. Zero: 2
+	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer
 }
 
 // Tiers are limits by tier name. A request that [WithTier] puts in one of them is
@@ -96,74 +159,3 @@ const (
 	// Bearer scheme unless one is set already. No rule is charged for it either.
 	NoKeyUnauthorized
 )
-
-// rule is a Rule that was checked.
-type rule struct {
-	Rule
-	policy  *policy            // for requests in no tier
-	tiers   map[string]*policy // nil without
-	oneKey  oneKeyDetector
-	failure onceWarning
-}
-
-// policyFor is the policy for requests in that tier.
-func (r *rule) policyFor(tier string) *policy {
-	if p, ok := r.tiers[tier]; ok {
-		return p
-	}
-	return r.policy
-}
-
-// compile checks c and returns its rules, or everything that is wrong with it.
-func (c *Config) compile() ([]*rule, error) {
-	var errs []error
-	report := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("middleware: "+format, args...))
-	}
-	if len(c.Rules) == 0 {
-		report("Config.Rules is empty: at least one rule is needed")
-	}
-	if len(c.Rules) > limiter.MaxCharges {
-		report("Config.Rules has %d rules: at most %d are possible", len(c.Rules), limiter.MaxCharges)
-	}
-	if c.Headers > HeadersNone {
-		report("Config.Headers is %d: there is no such choice", c.Headers)
-	}
-	rules := make([]*rule, 0, len(c.Rules))
-	names := map[string]bool{}
-	for i, given := range c.Rules {
-		if given.Name != "" && names[given.Name] {
-			report("Rules[%d]: there is another rule named %q", i, given.Name)
-		}
-		names[given.Name] = true
-		if given.NoKey > NoKeyUnauthorized {
-			report("Rules[%d] %q: NoKey is %d: there is no such choice", i, given.Name, given.NoKey)
-		}
-		if err := given.OnOutage.Validate(); err != nil {
-			report("Rules[%d] %q: %w", i, given.Name, err)
-		}
-		compiled := &rule{Rule: given}
-		compile := func(what, tier string, l limiter.Limit) *policy {
-			quota, err := limiter.NewQuota(given.Name, tier, l)
-			if err != nil {
-				report("Rules[%d] %q%s: %w", i, given.Name, what, err)
-				return nil
-			}
-			quota.OnOutage = given.OnOutage
-			return newPolicy(quota)
-		}
-		compiled.policy = compile("", "", given.Limit)
-		if compiled.policy != nil && len(given.Tiers) > 0 {
-			compiled.tiers = make(map[string]*policy, len(given.Tiers))
-			for tier, l := range given.Tiers {
-				if tier == "" {
-					report("Rules[%d] %q: Tiers has a tier without a name; Limit is for requests in no tier", i, given.Name)
-					continue
-				}
-				compiled.tiers[tier] = compile(fmt.Sprintf(" tier %q", tier), tier, l)
-			}
-		}
-		rules = append(rules, compiled)
-	}
-	return rules, errors.Join(errs...)
-}

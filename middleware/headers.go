@@ -15,7 +15,8 @@ import (
 type Headers uint8
 
 const (
-	// HeadersBoth sends both families.
+	// HeadersBoth sends both families. Like either alone, it also sends
+	// X-RateLimit-Warning of rules with SoftAt that have little left.
 	HeadersBoth Headers = iota
 
 	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
@@ -35,7 +36,7 @@ const (
 func ExposedHeaders() []string {
 	return []string{
 		"RateLimit", "RateLimit-Policy", "Retry-After",
-		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
+		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Warning",
 	}
 }
 
@@ -46,6 +47,7 @@ const (
 	fieldReset     = "X-Ratelimit-Reset"
 	fieldPolicy    = "Ratelimit-Policy"
 	fieldRateLimit = "Ratelimit"
+	fieldWarning   = "X-Ratelimit-Warning"
 )
 
 // A policy is a quota with the parts of the header fields that never change.
@@ -54,6 +56,10 @@ type policy struct {
 	limit  string // X-RateLimit-Limit
 	name   string // a Structured Fields string (RFC 9651): "ip"
 	member string // in RateLimit-Policy: "ip";q=100;w=60
+
+	rule      *rule
+	overdraft *limiter.Quota // nil: there is none
+	nearAt    int64          // what remains at most when clients are warned; -1: they are not
 }
 
 func newPolicy(q *limiter.Quota) *policy {
@@ -100,6 +106,10 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 	}
 	var room [8]entry
 	list := s.entries(room[:0])
+	if len(list) == 0 {
+		return // of rules in shadow alone
+	}
+	writeWarning(h, list)
 	text := s.text[:0]
 	if which != HeadersDraft11 {
 		e := binding(list)
@@ -131,6 +141,23 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 		s.values[4] = textOf(text[from:])
 		s.writeList(h, fieldPolicy, 3)
 		s.writeList(h, fieldRateLimit, 4)
+	}
+}
+
+// writeWarning tells which rules have little left, in the form of the RateLimit list:
+// "search";r=3;q=30. It replaces what a limiter further out has told.
+func writeWarning(h http.Header, list []entry) {
+	var text []byte
+	for _, e := range list {
+		if !e.isNear() {
+			continue
+		}
+		text = append(appendComma(text, len(text)), e.policy.name...)
+		text = strconv.AppendInt(append(text, ";r="...), e.Remaining, 10)
+		text = strconv.AppendInt(append(text, ";q="...), e.Limit, 10)
+	}
+	if text != nil {
+		h[fieldWarning] = []string{textOf(text)}
 	}
 }
 

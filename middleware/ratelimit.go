@@ -3,10 +3,11 @@ package middleware
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -16,46 +17,62 @@ import (
 // A RateLimit decides about HTTP requests. [New] makes one; it is used by many
 // goroutines at once.
 type RateLimit struct {
-	rules           []*rule
-	store           limiter.Store
-	memory          *limiter.Memory // the store, if it is one: then charges stay on the stack
-	headers         Headers
-	onRefused       func(http.ResponseWriter, *http.Request, Result)
-	countPreflights bool
-	logger          *slog.Logger
-	routed          bool // some rule may look at r.Pattern
-	tiered          bool // some rule has tiers
-	storeFailure    onceWarning
+	rules  atomic.Pointer[ruleset]
+	store  limiter.Store
+	memory *limiter.Memory // the store, if it is one: then charges stay on the stack
+
+	changing sync.Mutex
+	claimed  map[string]bool // names of counters in the store that are this limiter's
+
+	storeFailure onceWarning
 }
 
 // New returns a limiter for these rules, or everything that is wrong with c.
 func New(c Config) (*RateLimit, error) {
-	rules, err := c.compile()
+	set, err := compile(c, nil)
 	if err != nil {
 		return nil, err
 	}
-	l := &RateLimit{
-		rules:           rules,
-		store:           c.Store,
-		headers:         c.Headers,
-		onRefused:       c.OnRefused,
-		countPreflights: c.CountPreflights,
-		logger:          c.Logger,
-	}
+	l := &RateLimit{store: c.Store, claimed: map[string]bool{}}
 	if l.store == nil {
 		if l.store, err = limiter.NewMemory(limiter.MemoryConfig{}); err != nil {
 			return nil, err
 		}
 	}
 	l.memory, _ = l.store.(*limiter.Memory)
-	for i := range rules {
-		l.routed = l.routed || rules[i].Match != nil || rules[i].Key != nil || rules[i].Cost != nil
-		l.tiered = l.tiered || len(rules[i].tiers) > 0
-		if err := l.claim(rules[i].Name); err != nil {
-			return nil, fmt.Errorf("middleware: Config.Store: %w", err)
-		}
+	if err := l.claim(set); err != nil {
+		return nil, err
 	}
+	l.rules.Store(set)
 	return l, nil
+}
+
+// Reconfigure puts these rules in the place of the present ones, at once for all requests
+// that come, or returns everything that is wrong with c and changes nothing. Requests that
+// are being decided are decided by the rules they came under.
+//
+// Counters stay: they go by the rule's name, tier and key. What was used of a limit that
+// changes stays used. Config.Store has to be nil, or the store that the limiter has.
+func (l *RateLimit) Reconfigure(c Config) error {
+	if c.Store != nil && !sameStore(c.Store, l.store) {
+		return errors.New("middleware: Config.Store is another store: Reconfigure keeps the one that there is")
+	}
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	set, err := compile(c, l.rules.Load())
+	if err != nil {
+		return err
+	}
+	if err := l.claim(set); err != nil {
+		return err
+	}
+	l.rules.Store(set)
+	return nil
+}
+
+func sameStore(a, b limiter.Store) bool {
+	kind := reflect.TypeOf(a)
+	return kind == reflect.TypeOf(b) && kind.Comparable() && a == b
 }
 
 // Must is for a limiter written in code: it panics where New returns an error.
@@ -76,7 +93,7 @@ func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, err
 	if err := errors.Join(keyErr, err); err != nil {
 		return nil, err
 	}
-	l.routed = false // an address is the same on every route
+	l.rules.Load().routed = false // an address is the same on every route
 	return l, nil
 }
 
@@ -105,7 +122,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	}
 	mux, _ := next.(*http.ServeMux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if mux != nil && l.routed && r.URL != nil {
+		if mux != nil && l.rules.Load().routed && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
@@ -156,21 +173,31 @@ func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
 // check is the hot path: rules to charges, one decision, header fields. The scope is
 // what the next handler's context should be; nil means that no rule applied.
 func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool) {
-	if !l.countPreflights && isPreflight(r) {
+	set := l.rules.Load()
+	if set.gated {
+		if ban, ok := set.banned(r); ok && !set.Shadow {
+			set.refuse(w, r, bannedResult(ban, set.BanStatus))
+			return nil, false
+		}
+	}
+	if !set.CountPreflights && isPreflight(r) {
+		return nil, true
+	}
+	if set.Allow != nil && set.Allow(r) {
 		return nil, true
 	}
 	var few [fewRules]limiter.Charge
-	s, charges, status := l.match(r, few[:0])
+	s, charges, status := set.match(r, few[:0])
 	if s != nil {
-		if status = l.decide(s, charges); status == http.StatusServiceUnavailable {
+		if charges, status = l.decide(set, s, charges); status == http.StatusServiceUnavailable {
 			s = nil
 		}
 	}
 	if s != nil {
-		s.writeHeaders(w.Header(), l.headers)
+		s.writeHeaders(w.Header(), set.Headers)
 	}
 	if status != http.StatusOK {
-		l.refuse(w, r, s, status)
+		set.refuse(w, r, s.refusal(status))
 		return nil, false
 	}
 	if s == nil {
@@ -182,9 +209,9 @@ func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool)
 	case tooLate(s, d):
 		// Somebody else takes its place in the queue, and it learns now.
 		if err := l.store.GiveBack(s, slices.Clone(charges)); err != nil {
-			l.warnStoreFailure(err)
+			l.warnStoreFailure(set, err)
 		}
-		l.refuse(w, r, nil, http.StatusServiceUnavailable)
+		set.refuse(w, r, Result{Status: http.StatusServiceUnavailable})
 		return nil, false
 	case !wait(s, d):
 		w.WriteHeader(statusClientClosedRequest)
@@ -199,62 +226,118 @@ const statusClientClosedRequest = 499
 // match appends the charges of the rules that match, and returns 200, or the status to
 // refuse with. The scope is nil if there is nothing to decide: no rule applies, or the
 // status says why.
-func (l *RateLimit) match(r *http.Request, charges []limiter.Charge) (*scope, []limiter.Charge, int) {
-	var s *scope
+func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (*scope, []limiter.Charge, int) {
 	ctx, tier := r.Context(), ""
-	if l.tiered {
+	if set.tiered {
 		tier = Tier(ctx)
 	}
-	for i := range l.rules {
-		rule := l.rules[i]
-		if rule.Match != nil && !rule.Match(r) {
-			continue
-		}
-		key, status := l.key(rule, r)
-		if status == statusSkip {
-			continue
-		}
-		if status != http.StatusOK {
-			return nil, nil, status
-		}
-		cost := int64(1)
-		if rule.Cost != nil {
-			cost = max(1, rule.Cost(r))
-		}
-		if s == nil {
-			s = newScope(ctx, len(l.rules))
-		}
-		policy := rule.policyFor(tier)
-		s.policies = append(s.policies, policy)
-		charges = append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
+	m := matching{set: set, request: r, tier: tier, status: http.StatusOK}
+	for _, rule := range set.always {
+		charges = m.add(charges, rule)
 	}
-	return s, charges, http.StatusOK
+	if set.byTier != nil && tier != "" {
+		charges = m.add(charges, set.byTier[tier])
+	}
+	if set.byRoute != nil || set.otherwise != nil {
+		charges = m.add(charges, set.forRoute(r))
+	}
+	if m.status != http.StatusOK {
+		return nil, nil, m.status
+	}
+	return m.scope, charges, m.status
+}
+
+// A matching is what is known of a request while its rules are gathered. The charges are
+// not part of it, or they would leave the stack with the rest.
+type matching struct {
+	set     *ruleset
+	request *http.Request
+	tier    string
+	scope   *scope // nil before the first rule
+	status  int    // 200, or what to refuse with
+}
+
+// add appends what the request is charged for a rule, if there is one and it matches.
+func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
+	r := m.request
+	if rule == nil || m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
+		return charges
+	}
+	key, status := m.set.key(rule, r)
+	switch {
+	case status == http.StatusOK:
+	case status == statusSkip || rule.Shadow:
+		return charges
+	default:
+		m.status = status
+		return charges
+	}
+	cost := int64(1)
+	if rule.Cost != nil {
+		cost = max(1, rule.Cost(r))
+	}
+	if m.scope == nil {
+		m.scope = newScope(r.Context(), m.set.most)
+	}
+	policy := rule.policyFor(m.tier)
+	m.scope.policies = append(m.scope.policies, policy)
+	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 
 // decide has the store decide on the charges, and returns 200, or the status to refuse
-// with: 503 if it could not.
-func (l *RateLimit) decide(s *scope, charges []limiter.Charge) (status int) {
+// with: 503 if it could not. The charges are those that were taken.
+func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) ([]limiter.Charge, int) {
 	s.decisions = s.decisions[:len(charges)]
-	var err error
-	if l.memory != nil {
-		err = l.memory.Decide(s.Context, charges, s.decisions)
-	} else {
-		err = l.store.Decide(s.Context, slices.Clone(charges), s.decisions)
+	if err := l.ask(s.Context, charges, s.decisions); err != nil {
+		return charges, l.undecided(set, s, err)
 	}
-	if err != nil {
-		if s.Err() == nil { // a client that went away is no outage
-			l.warnStoreFailure(err)
+	s.allowed = allAllowed(s.decisions)
+	if s.allowed {
+		return charges, http.StatusOK
+	}
+	if set.lenient {
+		taken, err := l.concede(set, s, charges)
+		if err != nil {
+			return charges, l.undecided(set, s, err)
 		}
-		return http.StatusServiceUnavailable
+		if s.allowed {
+			return taken, http.StatusOK
+		}
 	}
-	s.allowed = true
-	for i := range s.decisions {
-		s.allowed = s.allowed && s.decisions[i].Allowed
+	if set.strict {
+		l.escalate(set, s, charges)
 	}
-	if !s.allowed {
-		return http.StatusTooManyRequests
+	return charges, http.StatusTooManyRequests
+}
+
+// ask has the store decide. Charges stay on the stack if it is a Memory.
+func (l *RateLimit) ask(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if l.memory != nil {
+		return l.memory.Decide(ctx, charges, decisions)
+	}
+	return l.store.Decide(ctx, slices.Clone(charges), decisions)
+}
+
+// undecided is the status of a request that the store could not decide about.
+func (l *RateLimit) undecided(set *ruleset, s *scope, err error) int {
+	if s.Err() == nil { // a client that went away is no outage
+		l.warnStoreFailure(set, err)
+	}
+	for _, p := range s.policies {
+		if !p.rule.Shadow {
+			return http.StatusServiceUnavailable
+		}
 	}
 	return http.StatusOK
+}
+
+func allAllowed(decisions []limiter.Decision) bool {
+	for i := range decisions {
+		if !decisions[i].Allowed {
+			return false
+		}
+	}
+	return true
 }
 
 // statusSkip is what key says of a rule that does not mind a request without a key.
@@ -262,18 +345,18 @@ const statusSkip = 0
 
 // key is what the rule counts r under. Without a key it is what NoKey says: the
 // shared one, or a status other than 200.
-func (l *RateLimit) key(rule *rule, r *http.Request) (string, int) {
+func (set *ruleset) key(rule *rule, r *http.Request) (string, int) {
 	if rule.Key == nil {
 		return "", http.StatusOK
 	}
 	key, err := rule.Key(r)
 	if err == nil && key != "" {
-		l.warnOneKey(rule, key, r)
+		rule.warnOneKey(set.Logger, key, r)
 		return key, http.StatusOK
 	}
 	missing := err == nil || errors.Is(err, keyfunc.ErrNoKey)
 	if !missing {
-		l.warnKeyFailure(rule, err)
+		rule.warnKeyFailure(set.Logger, err)
 	}
 	switch {
 	case rule.NoKey == NoKeyBadRequest:
@@ -283,7 +366,7 @@ func (l *RateLimit) key(rule *rule, r *http.Request) (string, int) {
 	case rule.NoKey == NoKeySkip && missing:
 		return "", statusSkip
 	}
-	l.warnOneKey(rule, noKey, r)
+	rule.warnOneKey(set.Logger, noKey, r)
 	return noKey, http.StatusOK
 }
 

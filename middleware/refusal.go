@@ -10,38 +10,45 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// refuse answers a request that must go no further. s is nil when nothing was decided.
-func (l *RateLimit) refuse(w http.ResponseWriter, r *http.Request, s *scope, status int) {
-	var result Result
+// refusal is what is told about a refused request. s is nil when nothing was decided.
+func (s *scope) refusal(status int) (result Result) {
 	if s != nil {
 		result = s.result()
 	}
 	result.Status = status
+	return result
+}
 
+// refuse answers a request that must go no further.
+func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, result Result) {
 	h := w.Header()
 	h["Cache-Control"] = []string{"no-store"}
-	switch status {
-	case http.StatusTooManyRequests:
-		if result.RetryAfter != limiter.Never {
-			h["Retry-After"] = []string{strconv.FormatInt(secondsUp(result.RetryAfter), 10)}
-		}
-	case http.StatusUnauthorized:
-		if h.Get("WWW-Authenticate") == "" {
-			h.Set("WWW-Authenticate", "Bearer")
-		}
+	if seconds := result.retryAfter(); seconds > 0 {
+		h["Retry-After"] = []string{strconv.FormatInt(seconds, 10)}
 	}
-	if l.onRefused != nil {
-		l.onRefused(w, r, result)
+	if result.Status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if set.OnRefused != nil {
+		set.OnRefused(w, r, result)
 		return
 	}
 	contentType, body := result.body(r.Header["Accept"])
 	h["Content-Type"] = []string{contentType}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	w.WriteHeader(status)
+	w.WriteHeader(result.Status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the client may be gone, and there is nobody else to tell
 	}
+}
+
+// retryAfter is in whole seconds; 0 if there is no telling, or no use in coming back.
+func (r *Result) retryAfter() int64 {
+	if r.RetryAfter == limiter.Never || !r.Banned && r.Status != http.StatusTooManyRequests {
+		return 0
+	}
+	return secondsUp(r.RetryAfter)
 }
 
 // A kind is what clients are told about refusals of one status.
@@ -67,6 +74,11 @@ var kinds = map[int]kind{
 		title:   "Temporary Reduced Capacity",
 		code:    "temporary_reduced_capacity",
 		message: "The service is temporarily unable to take this request.",
+	},
+	http.StatusForbidden: {
+		title:   "Forbidden",
+		code:    "banned",
+		message: "Requests from this client are not accepted.",
 	},
 	http.StatusBadRequest: {
 		title:   "Bad Request",
@@ -100,14 +112,12 @@ type plain struct {
 // body is the answer in the format that the client accepts.
 func (r *Result) body(accept []string) (contentType string, body []byte) {
 	kind := kinds[r.Status]
-	message, seconds := kind.message, int64(0)
-	if r.Status == http.StatusTooManyRequests {
-		if r.RetryAfter == limiter.Never {
-			message = "The request costs more than the limit ever allows at once."
-		} else {
-			seconds = secondsUp(r.RetryAfter)
-			message += " Try again in " + inWords(seconds) + "."
-		}
+	message, seconds := kind.message, r.retryAfter()
+	switch {
+	case seconds > 0:
+		message += " Try again in " + inWords(seconds) + "."
+	case r.Status == http.StatusTooManyRequests && !r.Banned:
+		message = "The request costs more than the limit ever allows at once."
 	}
 	// Marshalling strings and integers cannot fail.
 	switch negotiate(accept) {

@@ -11,16 +11,23 @@ import (
 type Result struct {
 	// Decision is that of the binding rule: one that refused or, if all allowed,
 	// the one with the fewest units left. The zero Result, of a request that no
-	// rule applied to, has no Rule and is not Allowed.
+	// rule applied to, has no Rule and is not Allowed. Degraded is also set for a request
+	// that passed on a rule's Overdraft, and where any rule's decision has it.
 	limiter.Decision
 
 	// Rule is the binding rule's name, and Tier the tier it counted in, if any.
 	Rule, Tier string
 
-	// Status is what a refusal answers: 429 when a limit is exceeded, 400 or 401 for
-	// a request without a key (see NoKey), 503 when the store could not decide.
-	// Zero when the request was allowed.
+	// Status is what a refusal answers: 429 when a limit is exceeded, 403 (or 429) for a
+	// banned client, 400 or 401 for a request without a key (see NoKey), 503 when the
+	// store could not decide. Zero when the request was allowed.
 	Status int
+
+	// Banned says that the request was refused before any rule was looked at.
+	Banned bool
+
+	// NearLimit says that a rule has less left than its SoftAt leaves.
+	NearLimit bool
 
 	// Rules has every rule that applied, of outer limiters first.
 	Rules []RuleResult
@@ -31,6 +38,9 @@ type Result struct {
 type RuleResult struct {
 	Rule, Tier string
 	limiter.Decision
+
+	// Shadow says that the rule refuses nothing, whatever it decided.
+	Shadow bool
 }
 
 // FromContext returns the Result for a request's context: in a handler behind the
@@ -98,7 +108,9 @@ func newScope(ctx context.Context, rules int) *scope {
 // delay is how long the request has to wait for its turn.
 func (s *scope) delay() (d time.Duration) {
 	for i := range s.decisions {
-		d = max(d, s.decisions[i].Delay)
+		if !s.policies[i].rule.Shadow {
+			d = max(d, s.decisions[i].Delay)
+		}
 	}
 	return d
 }
@@ -109,14 +121,32 @@ type entry struct {
 	*limiter.Decision
 }
 
-// entries appends those of every limiter so far to list, outer ones first. Of entries
-// with the same name the stricter one stands, where the first stood.
+// isNear reports whether it is one to warn about.
+func (e entry) isNear() bool { return e.Remaining <= e.policy.nearAt }
+
+// entries appends those of every limiter so far to list, outer ones first, but for rules
+// in shadow. Of entries with the same name the stricter one stands, where the first stood.
 func (s *scope) entries(list []entry) []entry {
 	if s.outer != nil {
 		list = s.outer.entries(list)
 	}
 	for i, p := range s.policies {
-		list = merge(list, entry{p, &s.decisions[i]})
+		if !p.rule.Shadow {
+			list = merge(list, entry{p, &s.decisions[i]})
+		}
+	}
+	return list
+}
+
+// shadows appends what entries leaves out.
+func (s *scope) shadows(list []entry) []entry {
+	if s.outer != nil {
+		list = s.outer.shadows(list)
+	}
+	for i, p := range s.policies {
+		if p.rule.Shadow {
+			list = append(list, entry{p, &s.decisions[i]})
+		}
 	}
 	return list
 }
@@ -158,18 +188,22 @@ func binding(list []entry) entry {
 	return strictest
 }
 
-func (s *scope) result() Result {
+func (s *scope) result() (result Result) {
 	var space [8]entry
 	list := s.entries(space[:0])
-	b := binding(list)
-	result := Result{
-		Decision: *b.Decision,
-		Rule:     b.policy.quota.Rule(),
-		Tier:     b.policy.quota.Tier(),
-		Rules:    make([]RuleResult, len(list)),
+	if len(list) > 0 {
+		b := binding(list)
+		result.Decision = *b.Decision
+		result.Rule, result.Tier = b.policy.quota.Rule(), b.policy.quota.Tier()
 	}
+	for _, e := range list {
+		result.Degraded = result.Degraded || e.Degraded
+		result.NearLimit = result.NearLimit || e.isNear()
+	}
+	list = s.shadows(list)
+	result.Rules = make([]RuleResult, len(list))
 	for i, e := range list {
-		result.Rules[i] = RuleResult{e.policy.quota.Rule(), e.policy.quota.Tier(), *e.Decision}
+		result.Rules[i] = RuleResult{e.policy.quota.Rule(), e.policy.quota.Tier(), *e.Decision, e.policy.rule.Shadow}
 	}
 	return result
 }

@@ -3,7 +3,9 @@ package middleware
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -34,36 +36,54 @@ func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
 	logger.LogAttrs(context.Background(), slog.LevelWarn, message, attrs...)
 }
 
-// claim notes that a rule counts in the store, and warns if another limiter's does so
-// under the same name: the two then share their counters. An error is the store's.
-func (l *RateLimit) claim(rule string) error {
+// claim notes that the rules' counters are this limiter's, and warns if another limiter
+// counts under the same name in the store: the two then share counters. An error is the
+// store's.
+func (l *RateLimit) claim(set *ruleset) error {
 	store, ok := l.store.(interface{ Claim(rule string) error })
 	if !ok {
 		return nil
 	}
-	err := store.Claim(rule)
-	if errors.Is(err, limiter.ErrClaimed) {
-		warn(l.logger, "weir-shared-counter",
-			"weir: two limiters share a store and a rule name, so they share counters; rename one, or give each its own store",
-			slog.String("rule", rule))
-		return nil
+	for _, name := range set.counters() {
+		if l.claimed[name] {
+			continue
+		}
+		err := store.Claim(name)
+		switch {
+		case errors.Is(err, limiter.ErrClaimed):
+			warn(set.Logger, "weir-shared-counter",
+				"weir: two limiters share a store and a rule name, so they share counters; rename one, or give each its own store",
+				slog.String("rule", name))
+		case err != nil:
+			return fmt.Errorf("middleware: Config.Store: %w", err)
+		}
+		l.claimed[name] = true
 	}
-	return err
+	return nil
 }
 
-func (l *RateLimit) warnKeyFailure(rule *rule, err error) {
-	if rule.failure.given.Load() {
+// counters is the names under which rules count.
+func (set *ruleset) counters() []string {
+	names := map[string]bool{}
+	for id := range set.quotas {
+		names[id.rule] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
+	if r.failure.given.Load() {
 		return
 	}
 	const enough = 200 // of a text that may not be the application's alone
 	text := err.Error()
-	rule.failure.warn(l.logger, "weir-key-failed",
+	r.failure.warn(logger, "weir-key-failed",
 		"weir: a key function failed; its requests are treated as Rule.NoKey says",
-		slog.String("rule", rule.Name), slog.String("error", text[:min(len(text), enough)]))
+		slog.String("rule", r.Name), slog.String("error", text[:min(len(text), enough)]))
 }
 
-func (l *RateLimit) warnStoreFailure(err error) {
-	l.storeFailure.warn(l.logger, "weir-store-failed",
+func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
+	l.storeFailure.warn(set.Logger, "weir-store-failed",
 		"weir: the store could not decide; such requests are answered 503 until it can",
 		slog.String("error", err.Error()))
 }
@@ -85,15 +105,15 @@ const (
 
 // warnOneKey warns when many requests from several peers all had one key. Keys that
 // are the same for everybody on purpose have keyfunc's tags.
-func (l *RateLimit) warnOneKey(rule *rule, key string, r *http.Request) {
-	d := &rule.oneKey
+func (r *rule) warnOneKey(logger *slog.Logger, key string, request *http.Request) {
+	d := &r.oneKey
 	if d.done.Load() {
 		return
 	}
-	if d.suspicious(key, r.RemoteAddr) {
-		warn(l.logger, "weir-one-key",
+	if d.suspicious(key, request.RemoteAddr) {
+		warn(logger, "weir-one-key",
 			"weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all",
-			slog.String("rule", rule.Name))
+			slog.String("rule", r.Name))
 	}
 }
 

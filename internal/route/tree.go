@@ -1,0 +1,122 @@
+package route
+
+import "strings"
+
+// A Tree finds, among the patterns of many rules, the one that says most about a request:
+// it has the longest path, then a host, then a method. The zero Tree is empty.
+type Tree[T any] struct{ root node[T] }
+
+// A node is a place that paths lead to, segment by segment.
+type node[T any] struct {
+	literals  map[string]*node[T]
+	one, many *node[T] // parameters for one segment, and for all that follow
+
+	here  []leaf[T] // for the path that ends here
+	below []leaf[T] // for this path and those below it
+}
+
+// A leaf is what was added for some method and host, or for all.
+type leaf[T any] struct {
+	pattern Pattern
+	value   T
+}
+
+// Add puts a rule's pattern into the tree, or returns the value of the one that is there
+// for the same requests, and false.
+func (t *Tree[T]) Add(p Pattern, value T) (T, bool) {
+	at := &t.root
+	for segment := range strings.SplitSeq(p.Path, "/") {
+		at = at.grow(segment)
+	}
+	leaves := &at.here
+	if p.Below {
+		leaves = &at.below
+	}
+	for i := range *leaves {
+		if other := &(*leaves)[i]; other.pattern.Method == p.Method && other.pattern.Host == p.Host {
+			return other.value, false
+		}
+	}
+	*leaves = append(*leaves, leaf[T]{p, value})
+	return value, true
+}
+
+func (n *node[T]) grow(segment string) *node[T] {
+	if next := n.next(segment); next != nil {
+		return next
+	}
+	next := &node[T]{}
+	switch parameter(segment) {
+	case one:
+		n.one = next
+	case many:
+		n.many = next
+	default:
+		if n.literals == nil {
+			n.literals = map[string]*node[T]{}
+		}
+		n.literals[segment] = next
+	}
+	return next
+}
+
+func (n *node[T]) next(segment string) *node[T] {
+	switch parameter(segment) {
+	case one:
+		return n.one
+	case many:
+		return n.many
+	default:
+		return n.literals[segment]
+	}
+}
+
+// Find is the value for a request that was routed by pattern. It does not allocate.
+func (t *Tree[T]) Find(method, pattern string) (value T, ok bool) {
+	route := Parse(pattern)
+	var found *leaf[T]
+	at, rest, more := &t.root, route.Path, true
+	for more {
+		var segment string
+		segment, rest, more = strings.Cut(rest, "/")
+		if at = at.next(segment); at == nil {
+			break
+		}
+		if leaf := best(at.below, method, route.Host); leaf != nil {
+			found = leaf
+		}
+	}
+	if at != nil {
+		if leaf := best(at.here, method, route.Host); leaf != nil {
+			found = leaf
+		}
+	}
+	if found == nil {
+		return value, false
+	}
+	return found.value, true
+}
+
+// best is the leaf that says most about a request, or nil.
+func best[T any](leaves []leaf[T], method, host string) (found *leaf[T]) {
+	most := 0
+	for i := range leaves {
+		p := &leaves[i].pattern
+		if !p.takes(method) || p.Host != "" && p.Host != host {
+			continue
+		}
+		says := 1
+		if p.Host != "" {
+			says += 4
+		}
+		if p.Method == method {
+			says += 2
+		} else if p.Method != "" {
+			says++ // GET, of a HEAD
+		}
+		if says > most {
+			found, most = &leaves[i], says
+		}
+	}
+	return found
+}

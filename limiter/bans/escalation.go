@@ -1,0 +1,64 @@
+package bans
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// An Escalation says how long a ban is: First, and Factor times as long each time it is
+// repeated, up to Max. Repetitions are forgotten when a key was not banned for Max after
+// its last ban ended.
+type Escalation struct {
+	First  time.Duration
+	Factor float64
+	Max    time.Duration
+}
+
+const maxFactor = 1000
+
+// Validate returns everything that is wrong with e, joined, or nil.
+func (e Escalation) Validate() error {
+	var errs []error
+	report := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("bans: "+format, args...))
+	}
+	if e.First <= 0 || e.First%time.Millisecond != 0 {
+		report("First is %v: it must be whole milliseconds, at least one", e.First)
+	}
+	if !(e.Factor >= 1 && e.Factor <= maxFactor) { // which NaN is neither
+		report("Factor is %v: it must be from 1 to %d", e.Factor, maxFactor)
+	}
+	switch {
+	case e.Max > MaxDuration:
+		report("Max is %v: it must be at most %v", e.Max, MaxDuration)
+	case e.Max < e.First:
+		report("Max is %v: it must be at least First, %v", e.Max, e.First)
+	case e.Max%time.Millisecond != 0:
+		report("Max is %v: it must be whole milliseconds", e.Max)
+	}
+	return errors.Join(errs...)
+}
+
+// Duration is how long the ban is that is the times-th of those that came one after the
+// other, from 1: in whole milliseconds, and never above Max.
+//
+// The multiplications are those of bans.lua in package redisstore, in the same order, so
+// that both round alike.
+func (e Escalation) Duration(times int) time.Duration {
+	if times <= 1 {
+		return min(e.First, e.Max)
+	}
+	power, square := 1.0, e.Factor
+	for n := times - 1; n > 0; n /= 2 {
+		if n%2 == 1 {
+			power *= square
+		}
+		square *= square
+	}
+	ms := float64(e.First.Milliseconds()) * power
+	if !(ms < float64(e.Max.Milliseconds())) {
+		return e.Max
+	}
+	return time.Duration(ms) * time.Millisecond
+}

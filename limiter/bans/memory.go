@@ -1,0 +1,263 @@
+package bans
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// MemoryConfig is what [NewMemory] takes.
+type MemoryConfig struct {
+	// MaxBans bounds how many keys are remembered at once, with those whose ban is over
+	// but whose repetitions count still: from 1 to 10 million. Zero: 100,000. A key takes
+	// some 250 bytes and its own length, of which up to 256 bytes are kept.
+	MaxBans int
+}
+
+const (
+	defaultMaxBans = 100_000
+	maxMaxBans     = 10_000_000
+)
+
+// Memory is the list inside the process.
+//
+// At MaxBans, a new ban takes the place of a key whose ban is over and which is only
+// remembered for its repetitions; else of the ban by escalation that ends soonest; else,
+// if it is by hand itself, of the one by hand that ends soonest. Bans without an end never
+// give way. Bans that are over are dropped as others come, or are looked for; there is no
+// goroutine and nothing to close.
+//
+// Time is the process's monotonic clock, so setting the system's clock has no effect.
+type Memory struct {
+	start time.Time
+	max   int
+	seed  maphash.Seed
+
+	// What Find reads. A ban that is over counts until it is dropped.
+	inForce atomic.Int64 // bans
+	next    atomic.Int64 // when the first of them ends, in nanoseconds since start
+	shards  [shardCount]shard
+
+	mu        sync.Mutex // guards changes, and what follows; locked before a shard
+	size      int
+	queues    [classes]queue
+	evicted   uint64
+	forgotten uint64
+}
+
+// NewMemory returns an empty list.
+func NewMemory(c MemoryConfig) (*Memory, error) {
+	if c.MaxBans < 0 || c.MaxBans > maxMaxBans {
+		return nil, fmt.Errorf("bans: MaxBans is %d: it must be from 1 to %d, or 0 for %d", c.MaxBans, maxMaxBans, defaultMaxBans)
+	}
+	m := &Memory{start: time.Now(), max: cmp.Or(c.MaxBans, defaultMaxBans), seed: maphash.MakeSeed()}
+	m.next.Store(never)
+	for i := range m.shards {
+		m.shards[i].entries = map[string]*entry{}
+	}
+	return m, nil
+}
+
+// never is when a ban ends that has no end.
+const never = math.MaxInt64
+
+func (m *Memory) now() int64 { return int64(time.Since(m.start)) }
+
+// Find implements [List].
+func (m *Memory) Find(key string) (Ban, bool) {
+	if m.Empty() {
+		return Ban{}, false
+	}
+	now := m.now()
+	if now >= m.next.Load() && m.mu.TryLock() { // whoever has the lock expires too
+		m.expire(now)
+		m.mu.Unlock()
+	}
+	if !isLong(key) {
+		return m.find(key, now)
+	}
+	// A string this short that does not escape is on the stack.
+	id := digest(key)
+	return m.find(string(id[:]), now)
+}
+
+func (m *Memory) find(id string, now int64) (Ban, bool) {
+	s := m.shard(id)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.entries[id]
+	if e == nil || now >= e.until {
+		return Ban{}, false
+	}
+	return m.ban(e), true
+}
+
+// Empty implements [List].
+func (m *Memory) Empty() bool { return m.inForce.Load() == 0 }
+
+// Ban implements [List]. Its errors are those of [CheckDuration], and [ErrFull].
+func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
+	if err := CheckDuration(d); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	m.expire(now)
+	id := idOf(key)
+	state := state{until: never}
+	if d > 0 {
+		state.until = now + int64(d)
+	}
+	if old := m.remembered(id, now); old != nil {
+		state.times, state.remember = old.times, old.remember
+	}
+	return m.put(id, state, now)
+}
+
+// Escalate implements [List]. Its errors are those of [Escalation.Validate], one for a
+// rule without a name, and [ErrFull].
+func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ban, error) {
+	if err := CheckEscalation(rule, e); err != nil {
+		return Ban{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	m.expire(now)
+	id := idOf(key)
+	times := 1
+	if old := m.remembered(id, now); old != nil {
+		if now < old.until {
+			return m.ban(old), nil
+		}
+		times = min(old.times, maxTimes-1) + 1
+	}
+	err := m.put(id, state{
+		rule:     strings.Clone(rule),
+		until:    now + int64(e.Duration(times)),
+		times:    times,
+		remember: e.Max,
+	}, now)
+	if err != nil {
+		return Ban{}, err
+	}
+	return m.ban(m.shard(id).entries[id]), nil
+}
+
+// maxTimes fits an int everywhere.
+const maxTimes = math.MaxInt32
+
+// CheckEscalation is the error of [List.Escalate] for what it does not take, or nil.
+func CheckEscalation(rule string, e Escalation) error {
+	if rule == "" {
+		return errors.Join(errors.New("bans: a ban by escalation needs the name of its rule"), e.Validate())
+	}
+	return e.Validate()
+}
+
+// Unban implements [List]. Its error is nil.
+func (m *Memory) Unban(_ context.Context, key string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id := idOf(key)
+	if m.shard(id).entries[id] == nil {
+		id = key // which may be a digest
+	}
+	if e := m.shard(id).entries[id]; e != nil {
+		m.drop(e)
+		m.settle()
+	}
+	return nil
+}
+
+// All implements [List]. Its error is nil.
+func (m *Memory) All(context.Context) ([]Ban, error) {
+	var list []Ban
+	now := m.now()
+	m.each(func(e *entry) {
+		if now < e.until {
+			list = append(list, m.ban(e))
+		}
+	})
+	Sort(list)
+	return list, nil
+}
+
+// Each calls f with all that is known, in no order: bans in force, and those that are over
+// and whose repetitions are remembered, until that long after Until. It is for who keeps a
+// list elsewhere too. f must not call m.
+func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
+	m.each(func(e *entry) { f(m.ban(e), e.remember) })
+}
+
+func (m *Memory) each(f func(*entry)) {
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.RLock()
+		for _, e := range s.entries {
+			f(e)
+		}
+		s.mu.RUnlock()
+	}
+}
+
+// Restore puts a ban into the list as it is: one that [Memory.Each] told of, here or in
+// another process. It replaces what is known of the key. A ban that is over, and whose
+// repetitions need not be remembered any more, leaves nothing. The error is [ErrFull], or
+// about a b.Times or a remember that is negative or an end too far away.
+func (m *Memory) Restore(b Ban, remember time.Duration) error {
+	if b.Times < 0 || remember < 0 || remember > MaxDuration {
+		return fmt.Errorf("bans: Times is %d, remembered for %v: neither may be negative, nor the latter more than %v", b.Times, remember, MaxDuration)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	m.expire(now)
+	id := idOf(b.Key)
+	if digest := b.Key; isDigest(digest) {
+		id = strings.Clone(digest)
+	}
+	state := state{rule: strings.Clone(b.Rule), until: never, times: min(b.Times, maxTimes), remember: remember}
+	if !b.Until.IsZero() {
+		if left := time.Until(b.Until); left > MaxDuration {
+			return fmt.Errorf("bans: a ban until %v: it must end within %v", b.Until, MaxDuration)
+		}
+		state.until = int64(b.Until.Sub(m.start))
+	}
+	if now >= state.forgottenAt() {
+		if e := m.shard(id).entries[id]; e != nil {
+			m.drop(e)
+			m.settle()
+		}
+		return nil
+	}
+	return m.put(id, state, now)
+}
+
+// Stats is what [Memory.Stats] tells.
+type Stats struct {
+	Bans       int    // in force, or over and not yet dropped
+	Remembered int    // keys that are not banned, and whose repetitions count
+	Evicted    uint64 // bans that gave way to others at MaxBans
+	Forgotten  uint64 // keys whose repetitions gave way to bans at MaxBans
+}
+
+// Stats sums up the list.
+func (m *Memory) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Stats{
+		Bans:       int(m.inForce.Load()),
+		Remembered: len(m.queues[remembered]),
+		Evicted:    m.evicted,
+		Forgotten:  m.forgotten,
+	}
+}

@@ -1,0 +1,110 @@
+package middleware
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// concede is for requests that a rule refused which does not mean it: because it is in
+// shadow, or has an overdraft. Such charges are left out, or moved to the overdraft, until
+// all that remain are taken, or a rule refuses that means it. It returns what was taken;
+// s has what each rule said, and whether the request passes.
+func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([]limiter.Charge, error) {
+	asked := make([]concession, len(charges))
+	for i := range charges {
+		asked[i] = concession{rule: i}
+	}
+	for decisions := s.decisions; ; {
+		var taken []limiter.Charge
+		var next []concession
+		means := false
+		for i, c := range asked {
+			charge, policy, d := charges[i], s.policies[c.rule], decisions[i]
+			if !c.overdrawn {
+				s.decisions[c.rule] = d
+			}
+			switch {
+			case d.Allowed:
+			case policy.rule.Shadow:
+				policy.rule.shadowed.note(set.Logger, policy)
+				continue
+			case c.overdrawn: // whichever has room first lets it pass
+				s.decisions[c.rule].RetryAfter = min(s.decisions[c.rule].RetryAfter, d.RetryAfter)
+				means = true
+			case policy.overdraft == nil:
+				means = true
+			default:
+				c.overdrawn, charge.Quota = true, policy.overdraft
+			}
+			taken, next = append(taken, charge), append(next, c)
+		}
+		if means {
+			return nil, nil
+		}
+		if charges, asked = taken, next; len(charges) > 0 {
+			decisions = make([]limiter.Decision, len(charges))
+			if err := l.ask(s.Context, charges, decisions); err != nil {
+				return nil, err
+			}
+			if !allAllowed(decisions) {
+				continue
+			}
+		}
+		for i, c := range asked {
+			if c.overdrawn {
+				d := &s.decisions[c.rule]
+				d.Allowed, d.RetryAfter, d.Degraded = true, 0, true
+			} else {
+				s.decisions[c.rule] = decisions[i]
+			}
+		}
+		s.allowed = true
+		return charges, nil
+	}
+}
+
+// A concession is what is still asked of a rule, by its place in the scope.
+type concession struct {
+	rule      int
+	overdrawn bool // its overdraft is asked
+}
+
+// escalate counts a refusal against those rules that ban who is refused too often.
+func (l *RateLimit) escalate(set *ruleset, s *scope, charges []limiter.Charge) {
+	for i := range charges {
+		rule, d := s.policies[i].rule, &s.decisions[i]
+		if rule.strikes == nil || d.Allowed || rule.Shadow || charges[i].Key == noKey {
+			continue
+		}
+		// Who hangs up at once is refused all the same.
+		if until := l.strike(context.WithoutCancel(s.Context), set, rule, charges[i].Key); !until.IsZero() {
+			d.RetryAfter = max(d.RetryAfter, time.Until(until))
+		}
+	}
+}
+
+// strike counts one refusal of key, and returns until when that bans it, if it does.
+func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key string) (until time.Time) {
+	charges := []limiter.Charge{{Quota: rule.strikes, Key: key, Cost: 1}}
+	decisions := make([]limiter.Decision, 1)
+	if err := l.store.Decide(ctx, charges, decisions); err != nil {
+		l.warnStoreFailure(set, err)
+		return time.Time{}
+	}
+	if decisions[0].Allowed && decisions[0].Remaining > 0 {
+		return time.Time{}
+	}
+	ban, err := set.Bans.Escalate(ctx, key, rule.Name, rule.growth)
+	if err == nil {
+		err = l.store.Reset(ctx, charges) // after the ban it begins anew
+	}
+	if err != nil {
+		rule.escalation.warn(set.Logger, "weir-ban-failed",
+			"weir: a ban could not be noted where others see it, or its count not begun anew",
+			slog.String("rule", rule.Name), slog.String("error", err.Error()))
+	}
+	return ban.Until
+}

@@ -1,0 +1,329 @@
+package middleware
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/bans"
+)
+
+// A ruleset is a Config that was checked, in the form that requests are decided by.
+type ruleset struct {
+	Config
+	always    []*rule
+	byTier    map[string]*rule
+	byRoute   *byRoute // nil without
+	otherwise *rule    // for requests that byRoute has none for
+
+	most    int  // rules that one request can meet
+	routed  bool // some rule may look at r.Pattern
+	tiered  bool // some rule asks for the tier
+	gated   bool // some requests are banned or never limited
+	lenient bool // some rule does not mean each of its refusals: shadow, overdraft
+	soft    bool // some rule warns
+	strict  bool // some rule counts its refusals
+
+	quotas map[quotaID]*limiter.Quota // all of them
+
+	shadowedBans shadowCount
+}
+
+// byRoute is the rules by route, of which one applies to a request.
+type byRoute struct {
+	tree     route.Tree[*rule]
+	first    string // a pattern, to name in a warning
+	unrouted unroutedDetector
+}
+
+// forRoute is the one rule for the route that was chosen for r, or nil.
+func (set *ruleset) forRoute(r *http.Request) *rule {
+	switch by := set.byRoute; {
+	case by == nil:
+	case r.Pattern == "":
+		by.unrouted.blank(by.first)
+	default:
+		by.unrouted.seen()
+		if rule, ok := by.tree.Find(r.Method, r.Pattern); ok {
+			return rule
+		}
+	}
+	return set.otherwise
+}
+
+// rule is a Rule that was checked.
+type rule struct {
+	Rule
+	policy  *policy            // for requests in no tier
+	tiers   map[string]*policy // nil without
+	strikes *limiter.Quota     // what refusals count against; nil without Escalate
+	growth  bans.Escalation
+
+	oneKey     oneKeyDetector
+	failure    onceWarning
+	escalation onceWarning
+	shadowed   shadowCount
+}
+
+// policyFor is the policy for requests in that tier.
+func (r *rule) policyFor(tier string) *policy {
+	if p, ok := r.tiers[tier]; ok {
+		return p
+	}
+	return r.policy
+}
+
+// quotaID says which quotas are the same, so that one outlives a change of the others.
+type quotaID struct {
+	rule, tier string
+	limit      limiter.Limit
+	onOutage   limiter.Outage
+}
+
+// A compiler makes a ruleset of a Config, and notes all that is wrong with it.
+type compiler struct {
+	set    *ruleset
+	before *ruleset        // whose place the set takes; nil: none
+	names  map[string]bool // of counters
+	errs   []error
+
+	escalating []keyfunc.Func // keys of the rules that ban them
+}
+
+func (c *compiler) report(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("middleware: "+format, args...))
+}
+
+// compile checks config and returns what requests are decided by, or everything that is
+// wrong with it. What is the same in before is taken over.
+func compile(config Config, before *ruleset) (*ruleset, error) {
+	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}}
+	c := &compiler{set: set, before: before, names: map[string]bool{}}
+	c.settings()
+	for i, given := range config.Rules {
+		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given))
+	}
+	if len(config.ByTier) > 0 {
+		set.byTier = make(map[string]*rule, len(config.ByTier))
+		for _, tier := range slices.Sorted(maps.Keys(config.ByTier)) {
+			if tier == "" {
+				c.report("ByTier has a tier without a name; Rules are for requests in any tier")
+			}
+			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier])
+		}
+	}
+	if len(config.ByRoute) > 0 {
+		set.byRoute = &byRoute{}
+		for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
+			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text])
+			set.byRoute.first = cmp.Or(set.byRoute.first, text)
+			pattern, err := route.ParseRule(text)
+			if err != nil {
+				c.report("ByRoute: %w", err)
+			} else if other, ok := set.byRoute.tree.Add(pattern, rule); !ok {
+				c.report("ByRoute[%q] %q: it is the same route as that of %q", text, rule.Name, other.Name)
+			}
+		}
+	}
+	if config.Default != nil {
+		set.otherwise = c.rule("Default", *config.Default)
+	}
+	if len(set.BanKeys) == 0 {
+		set.BanKeys = c.escalating
+	}
+	set.Rules, set.ByTier, set.ByRoute, set.Default = nil, nil, nil, nil // they are the caller's
+
+	set.most = len(set.always)
+	set.tiered = set.tiered || set.byTier != nil
+	if set.byTier != nil {
+		set.most++
+	}
+	if set.byRoute != nil || set.otherwise != nil {
+		set.most++
+	}
+	set.gated = set.Allow != nil || set.Deny != nil || set.Bans != nil
+	set.routed = set.routed || set.gated || set.byRoute != nil
+	if set.most == 0 && set.Deny == nil && set.Bans == nil {
+		c.report("Config.Rules is empty: at least one rule is needed")
+	}
+	if set.most > limiter.MaxCharges {
+		c.report("Config.Rules has %d rules: at most %d are possible for one request, with ByTier and ByRoute", len(set.always), limiter.MaxCharges)
+	}
+	if err := errors.Join(c.errs...); err != nil {
+		return nil, err
+	}
+	return set, nil
+}
+
+func (c *compiler) settings() {
+	set := c.set
+	if set.Headers > HeadersNone {
+		c.report("Config.Headers is %d: there is no such choice", set.Headers)
+	}
+	switch set.BanStatus {
+	case 0:
+		set.BanStatus = http.StatusForbidden
+	case http.StatusForbidden, http.StatusTooManyRequests:
+	default:
+		c.report("Config.BanStatus is %d: it must be 403 or 429", set.BanStatus)
+	}
+	for i, key := range set.BanKeys {
+		if key == nil {
+			c.report("Config.BanKeys[%d] is nil", i)
+		}
+	}
+	if len(set.BanKeys) > 0 && set.Bans == nil {
+		c.report("Config.BanKeys needs Config.Bans, a list to look the keys up in")
+	}
+	set.BanKeys = slices.Clone(set.BanKeys)
+}
+
+// rule checks a Rule. What it returns is only good for use if nothing was reported.
+func (c *compiler) rule(at string, given Rule) *rule {
+	c.name(at, given.Name)
+	at = fmt.Sprintf("%s %q", at, given.Name)
+	if given.NoKey > NoKeyUnauthorized {
+		c.report("%s: NoKey is %d: there is no such choice", at, given.NoKey)
+	}
+	if err := given.OnOutage.Validate(); err != nil {
+		c.report("%s: %w", at, err)
+	}
+	if given.SoftAt < 0 || given.SoftAt > 99 {
+		c.report("%s: SoftAt is %d: it must be a percentage from 1 to 99, or 0 for no warning", at, given.SoftAt)
+	}
+	given.Shadow = given.Shadow || c.set.Shadow
+	if given.Shadow && given.OnOutage == limiter.Closed {
+		given.OnOutage = limiter.Local // it refuses nothing
+	}
+	r := &rule{Rule: given}
+	r.policy = c.policy(at, r, "", given.Limit)
+	if r.policy != nil && len(given.Tiers) > 0 {
+		r.tiers = make(map[string]*policy, len(given.Tiers))
+		for _, tier := range slices.Sorted(maps.Keys(given.Tiers)) {
+			if tier == "" {
+				c.report("%s: Tiers has a tier without a name; Limit is for requests in no tier", at)
+				continue
+			}
+			r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, tier, given.Tiers[tier])
+		}
+	}
+	c.escalation(at, r)
+
+	set := c.set
+	set.routed = set.routed || given.Match != nil || given.Key != nil || given.Cost != nil
+	set.tiered = set.tiered || len(r.tiers) > 0
+	set.lenient = set.lenient || given.Shadow || given.Overdraft != 0
+	set.soft = set.soft || given.SoftAt != 0
+	return r
+}
+
+// name notes the name of counters.
+func (c *compiler) name(at, name string) {
+	if name != "" && c.names[name] {
+		c.report("%s: there is another rule named %q", at, name)
+	}
+	c.names[name] = true
+}
+
+// policy is r's for requests in that tier, or nil if something is wrong with it.
+func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *policy {
+	quota := c.quota(at, r.Name, tier, l, r.OnOutage)
+	if quota == nil {
+		return nil
+	}
+	p := newPolicy(quota)
+	p.rule = r
+	p.nearAt = -1
+	if r.SoftAt > 0 {
+		p.nearAt = nearAt(quota.Capacity(), int64(r.SoftAt))
+	}
+	switch {
+	case r.Overdraft == 0:
+	case r.Overdraft < 0:
+		c.report("%s: Overdraft is %d: it must not be negative", at, r.Overdraft)
+	case l.Algorithm == limiter.LeakyBucket:
+		c.report("%s: Overdraft is %d: a leaky-bucket has none, as its requests wait", at, r.Overdraft)
+	default:
+		if tier == "" {
+			c.name(at, r.Name+overdraftSuffix)
+		}
+		p.overdraft = c.quota(at+" Overdraft", r.Name+overdraftSuffix, tier,
+			limiter.Limit{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}, r.OnOutage)
+	}
+	return p
+}
+
+// What the counters of a rule's overdraft and refusals are called, after the rule.
+const (
+	overdraftSuffix = " overdraft"
+	strikesSuffix   = " strikes"
+)
+
+// nearAt is what remains at most when that percentage of the capacity is used, but not
+// all of it.
+func nearAt(capacity, percent int64) int64 {
+	whole, rest := capacity/100, capacity%100
+	left := 100 - percent
+	return whole*left + rest*left/100
+}
+
+// quota is one that was there before, or a new one, or nil if something is wrong with it.
+func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limiter.Outage) *limiter.Quota {
+	id := quotaID{rule, tier, l, onOutage}
+	var quota *limiter.Quota
+	if c.before != nil {
+		quota = c.before.quotas[id]
+	}
+	if quota == nil {
+		var err error
+		if quota, err = limiter.NewQuota(rule, tier, l); err != nil {
+			c.report("%s: %w", at, err)
+			return nil
+		}
+		quota.OnOutage = onOutage
+	}
+	c.set.quotas[id] = quota
+	return quota
+}
+
+// defaults of an Escalation.
+const (
+	defaultFactor = 2
+	defaultMaxBan = 24 * time.Hour
+	mostStrikes   = 10_000 // as the log that counts them can hold
+)
+
+func (c *compiler) escalation(at string, r *rule) {
+	e := &r.Escalate
+	if *e == (Escalation{}) {
+		return
+	}
+	e.Factor = cmp.Or(e.Factor, defaultFactor)
+	e.Max = cmp.Or(e.Max, max(defaultMaxBan, e.Ban))
+	r.growth = bans.Escalation{First: e.Ban, Factor: e.Factor, Max: e.Max}
+	if err := r.growth.Validate(); err != nil {
+		c.report("%s: Escalate: %w", at, err)
+	}
+	if e.After < 1 || e.After > mostStrikes {
+		c.report("%s: Escalate.After is %d: it must be from 1 to %d", at, e.After, mostStrikes)
+	} else {
+		c.name(at, r.Name+strikesSuffix)
+		r.strikes = c.quota(at+": Escalate.After and Within", r.Name+strikesSuffix, "",
+			limiter.Limit{Events: int64(e.After), Per: e.Within, Algorithm: limiter.SlidingLog}, limiter.Local)
+	}
+	if r.Key == nil {
+		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)
+	}
+	c.escalating = append(c.escalating, r.Key)
+	if c.set.Bans == nil {
+		c.report("%s: Escalate needs Config.Bans, a list to add to", at)
+	}
+	c.set.strict = c.set.strict || !r.Shadow
+}

@@ -1,0 +1,39 @@
+package middleware
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// A shadowCount counts what would have been refused, and logs it at most once a minute.
+type shadowCount struct {
+	refused atomic.Uint64 // since the last time
+	next    atomic.Int64  // when to log again, in nanoseconds since 1970
+}
+
+const shadowLogEvery = time.Minute
+
+func (c *shadowCount) note(logger *slog.Logger, p *policy) {
+	c.log(logger, "weir: a rule in shadow would have refused requests",
+		slog.String("rule", p.quota.Rule()), slog.String("tier", p.quota.Tier()))
+}
+
+func (c *shadowCount) noteBan(logger *slog.Logger) {
+	c.log(logger, "weir: a ban in shadow would have refused requests")
+}
+
+func (c *shadowCount) log(logger *slog.Logger, message string, attrs ...slog.Attr) {
+	c.refused.Add(1)
+	now := time.Now()
+	next := c.next.Load()
+	if now.UnixNano() < next || !c.next.CompareAndSwap(next, now.Add(shadowLogEvery).UnixNano()) {
+		return
+	}
+	if logger == nil {
+		logger = slog.Default()
+	}
+	attrs = append(attrs, slog.String("code", "weir-shadow"), slog.Uint64("requests", c.refused.Swap(0)))
+	logger.LogAttrs(context.Background(), slog.LevelInfo, message, attrs...)
+}
