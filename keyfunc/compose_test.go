@@ -55,6 +55,18 @@ func TestJoinNeedsEveryPart(t *testing.T) {
 	assert.EqualError(t, err, "keyfunc: part 2 of Join: broken")
 }
 
+func TestJoinPresentLeavesMissingPartsBlank(t *testing.T) {
+	r := from("192.0.2.1:1")
+	none := fails(keyfunc.ErrNoKey)
+	assert.Equal(t, "join:1:a2:bc", keyOf(t, keyfunc.JoinPresent(is("a"), is("bc")), r))
+	assert.Equal(t, "join:0:2:bc", keyOf(t, keyfunc.JoinPresent(none, is("bc")), r))
+	assert.Equal(t, "join:1:a0:", keyOf(t, keyfunc.JoinPresent(is("a"), is("")), r))
+	assertNoKey(t, keyfunc.JoinPresent(none, none), r)
+
+	_, err := keyfunc.JoinPresent(is("a"), fails(errBroken))(r)
+	assert.EqualError(t, err, "keyfunc: part 2 of Join: broken", "unreadable is not missing")
+}
+
 func TestJoinOfDifferentPartsIsDifferent(t *testing.T) {
 	// Digits and colons are what the lengths are made of.
 	part := rapid.StringOfN(rapid.RuneFrom([]rune("0123:ab")), 1, 12, -1)

@@ -12,9 +12,11 @@ import (
 // are an error, as with [APIKey].
 //
 // Cookie panics if name is not the name of a cookie.
-func Cookie(name string) Func {
+func Cookie(name string) Func { return must(newCookie(name)) }
+
+func newCookie(name string) (Func, error) {
 	if !isToken(name) {
-		panic(fmt.Sprintf("keyfunc: Cookie(%q): it is not the name of a cookie", name))
+		return nil, fmt.Errorf("keyfunc: Cookie(%q): it is not the name of a cookie", name)
 	}
 	prefix := cookieTag + name + ":"
 	errTwo := fmt.Errorf("keyfunc: the request has two different %s cookies", name)
@@ -29,5 +31,5 @@ func Cookie(name string) Func {
 			return "", err
 		}
 		return prefix + value, nil
-	}
+	}, nil
 }

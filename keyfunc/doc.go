@@ -16,7 +16,7 @@
 //	any other header, a cookie               Header("X-Tenant"), Cookie("session")
 //	address and headers of the client        Fingerprint()
 //	route, method, host, everybody together  Route, Method, Host, Global
-//	two things at once                       Join(User, Route)
+//	two things at once                       Join(User, Route), JoinPresent(User, IP())
 //	anything, without storing it in clear    Hash(secret, APIKey("X-Api-Key"))
 //
 // A Func of your own is any function of the same shape.

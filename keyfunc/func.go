@@ -54,6 +54,14 @@ func (f Func) key(r *http.Request) (string, error) {
 	return key, nil
 }
 
+// must is for what is written in code.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err.Error())
+	}
+	return v
+}
+
 // mustFuncs returns a copy of fs that the caller can no longer change.
 func mustFuncs(caller string, fs []Func) []Func {
 	if len(fs) == 0 {

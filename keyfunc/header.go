@@ -20,7 +20,7 @@ import (
 //
 // APIKey panics if header is not the name of a header.
 func APIKey(header string) Func {
-	return headerFunc("APIKey", header, func(string) string { return apiKeyTag })
+	return must(newAPIKey(header))
 }
 
 // Header is the value of a header: "header:X-Tenant:acme". It does not matter how
@@ -37,6 +37,14 @@ func APIKey(header string) Func {
 //
 // Header panics if name is not the name of a header.
 func Header(name string) Func {
+	return must(newHeader(name))
+}
+
+func newAPIKey(header string) (Func, error) {
+	return headerFunc("APIKey", header, func(string) string { return apiKeyTag })
+}
+
+func newHeader(name string) (Func, error) {
 	return headerFunc("Header", name, func(name string) string { return headerTag + name + ":" })
 }
 
@@ -74,10 +82,10 @@ var (
 // ows is the optional whitespace around header values; HTTP/2 does not trim it.
 const ows = " \t"
 
-func headerFunc(caller, header string, tag func(name string) string) Func {
+func headerFunc(caller, header string, tag func(name string) string) (Func, error) {
 	name, err := canonicalHeader(header)
 	if err != nil {
-		panic(fmt.Sprintf("keyfunc: %s(%q): %v", caller, header, err))
+		return nil, fmt.Errorf("keyfunc: %s(%q): %w", caller, header, err)
 	}
 	prefix := tag(name)
 	errTwo := fmt.Errorf("keyfunc: the request has two different %s headers", name)
@@ -87,7 +95,7 @@ func headerFunc(caller, header string, tag func(name string) string) Func {
 			return "", err
 		}
 		return prefix + value, nil
-	}
+	}, nil
 }
 
 // only returns the one value that all of values are, or errTwo if they differ.

@@ -249,13 +249,6 @@ func newClientIP(opts []IPOption) (*clientIP, error) {
 	return &c.clientIP, nil
 }
 
-func must(ip *clientIP, err error) *clientIP {
-	if err != nil {
-		panic(err.Error())
-	}
-	return ip
-}
-
 // A clientIP finds the address of the client.
 type clientIP struct {
 	header     string      // the header that names the client, canonical; "" reads none

@@ -1,6 +1,7 @@
 package keyfunc
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -16,19 +17,35 @@ import (
 // All parts are needed: if one has no key, neither has Join ([ErrNoKey]).
 //
 // Join panics if it is given no function or a nil one.
-func Join(fs ...Func) Func {
-	fs = mustFuncs("Join", fs)
+func Join(fs ...Func) Func { return join(mustFuncs("Join", fs), false) }
+
+// JoinPresent is [Join] for keys of which some may be missing: a part that a request has
+// no key for is left blank, unless all are.
+//
+//	keyfunc.JoinPresent(keyfunc.User, keyfunc.IP())   // a user at an address, a guest at an address
+//
+// A client that can leave a part out, or make it up, is somebody new each time: a part like
+// that needs a rule beside this one that counts the client without it.
+//
+// JoinPresent panics where Join does.
+func JoinPresent(fs ...Func) Func { return join(mustFuncs("JoinPresent", fs), true) }
+
+func join(fs []Func, blanks bool) Func {
 	return func(r *http.Request) (string, error) {
 		var few [4]string // keeps the usual list off the heap
 		parts := few[:0]
-		size := len(joinTag)
+		size, present := len(joinTag), false
 		for i, f := range fs {
 			part, err := f.key(r)
-			if err != nil {
+			if err != nil && !(blanks && errors.Is(err, ErrNoKey)) {
 				return "", fmt.Errorf("keyfunc: part %d of Join: %w", i+1, err)
 			}
 			parts = append(parts, part)
 			size += len("65536:") + len(part)
+			present = present || part != ""
+		}
+		if !present {
+			return "", ErrNoKey
 		}
 		var key strings.Builder
 		key.Grow(size)

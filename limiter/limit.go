@@ -80,11 +80,8 @@ func (l Limit) Validate() error {
 	if l.Events < 1 || l.Events > maxEvents {
 		report("Events is %d: it must be from 1 to %d", l.Events, int64(maxEvents))
 	}
-	switch {
-	case l.Per <= 0 || l.Per > maxPeriod:
-		report("Per is %v: it must be more than 0 and at most 366 days", l.Per)
-	case l.Per%time.Microsecond != 0:
-		report("Per is %v: it must be a whole number of microseconds", l.Per)
+	if err := checkPeriod(l.Per); err != nil {
+		report("Per is %w", err)
 	}
 	if l.Burst < 0 || l.Burst > maxEvents {
 		report("Burst is %d: it must be from 1 to %d, or 0 for as many as Events", l.Burst, int64(maxEvents))
@@ -110,6 +107,17 @@ func (l Limit) Validate() error {
 		report("Burst is %d: at %d per %v it would take more than 366 days to come back", l.burst(), l.Events, l.Per)
 	}
 	return errors.Join(errs...)
+}
+
+// checkPeriod says what is wrong with a period, beginning with what it is.
+func checkPeriod(d time.Duration) error {
+	switch {
+	case d <= 0 || d > maxPeriod:
+		return fmt.Errorf("%v: it must be more than 0 and at most 366 days", d)
+	case d%time.Microsecond != 0:
+		return fmt.Errorf("%v: it must be a whole number of microseconds", d)
+	}
+	return nil
 }
 
 // burst is Burst with its default.

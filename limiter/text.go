@@ -120,6 +120,19 @@ var units = []struct {
 	{"us", []string{"microsecond"}, time.Microsecond},
 }
 
+// ParsePeriod reads a period as [Parse] does: 60s, 1m, 1h30m, 30d, hour. It is from a
+// microsecond to 366 days.
+func ParsePeriod(text string) (time.Duration, error) {
+	d, err := parsePeriod(text)
+	if err != nil {
+		return 0, fmt.Errorf("limiter: %w", err)
+	}
+	if err := checkPeriod(d); err != nil {
+		return 0, fmt.Errorf("limiter: period %q is %w", shorten(text), err)
+	}
+	return d, nil
+}
+
 func parsePeriod(text string) (time.Duration, error) {
 	for _, unit := range units {
 		if text == unit.short || slices.Contains(unit.words, text) {

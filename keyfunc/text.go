@@ -1,0 +1,92 @@
+package keyfunc
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Parse reads a key written as text, in a file, a flag or the environment:
+//
+//	ip                the client's address, as [IP]
+//	user              [User], and so bearer, route, method, host, global, fingerprint
+//	apikey:X-Api-Key  [APIKey] of that header, and so header:X-Tenant, cookie:session
+//	user|ip           the first of these that the request has, as [First]
+//
+// named are keys by what they are called in the text: functions of your own, or ip and
+// fingerprint with options. Their names are letters, digits, - and _, and go before
+// those above. May be nil.
+func Parse(text string, named map[string]Func) (Func, error) {
+	var fs []Func
+	for choice := range strings.SplitSeq(text, "|") {
+		f, err := parseOne(strings.TrimSpace(choice), named)
+		if err != nil {
+			return nil, fmt.Errorf("keyfunc: parse %.64q: %w", text, err)
+		}
+		fs = append(fs, f)
+	}
+	if len(fs) == 1 {
+		return fs[0], nil
+	}
+	return First(fs...), nil
+}
+
+// plainKeys are those that are written as a word.
+var plainKeys = map[string]func() Func{
+	"ip":          func() Func { return IP() },
+	"fingerprint": func() Func { return Fingerprint() },
+	"user":        func() Func { return User },
+	"bearer":      func() Func { return Bearer },
+	"route":       func() Func { return Route },
+	"method":      func() Func { return Method },
+	"host":        func() Func { return Host },
+	"global":      func() Func { return Global },
+}
+
+// keysOf are those that are written as a word, a colon and a name.
+var keysOf = map[string]func(name string) (Func, error){
+	"apikey": newAPIKey,
+	"header": newHeader,
+	"cookie": newCookie,
+}
+
+func parseOne(text string, named map[string]Func) (Func, error) {
+	if f := named[text]; f != nil && isName(text) {
+		return f, nil
+	}
+	if f := plainKeys[text]; f != nil {
+		return f(), nil
+	}
+	kind, of, colon := strings.Cut(text, ":")
+	switch newKey := keysOf[kind]; {
+	case newKey == nil:
+	case !colon || strings.TrimSpace(of) == "":
+		return nil, fmt.Errorf("%s needs a name, as in %s:X-Name", kind, kind)
+	default:
+		return newKey(strings.TrimSpace(of))
+	}
+	return nil, fmt.Errorf("%.64q is not one of %s", text, strings.Join(keyNames(named), ", "))
+}
+
+// keyNames are all there are, as they are written.
+func keyNames(named map[string]Func) []string {
+	names := map[string]bool{}
+	for name, f := range named {
+		if f != nil && isName(name) {
+			names[name] = true
+		}
+	}
+	for name := range plainKeys {
+		names[name] = true
+	}
+	for kind := range keysOf {
+		names[kind+":NAME"] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// isName reports whether s can be what a key is called.
+func isName(s string) bool {
+	return s != "" && strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+}

@@ -1,0 +1,76 @@
+package keyfunc_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+func TestParseReadsEveryKey(t *testing.T) {
+	r := from("[2001:db8::1]:80")
+	r.Host = "example.com"
+	r.Pattern = "GET /x"
+	r.Header = http.Header{
+		"X-Api-Key":     {"k"},
+		"X-Tenant":      {"acme"},
+		"Cookie":        {"session=8f3a"},
+		"Authorization": {"Bearer t"},
+	}
+	r = r.WithContext(keyfunc.WithUser(r.Context(), "42"))
+	named := map[string]keyfunc.Func{
+		"tenant_1": is("tenant:7"),
+		"ip":       keyfunc.IP(keyfunc.IPv6Prefix(48)),
+		"a:b":      is("no name"),
+		"nil":      nil,
+	}
+	for text, want := range map[string]string{
+		"ip":                     "2001:db8::/48",
+		"user":                   "user:42",
+		"bearer":                 "bearer:t",
+		"route":                  "route:GET /x",
+		"method":                 "method:GET",
+		"host":                   "host:example.com",
+		"global":                 "global",
+		"apikey:X-Api-Key":       "apikey:k",
+		"header:x-tenant":        "header:X-Tenant:acme",
+		"header: X-Tenant":       "header:X-Tenant:acme",
+		"cookie:session":         "cookie:session:8f3a",
+		"tenant_1":               "tenant:7",
+		"user|ip":                "user:42",
+		"header:X-None | ip":     "2001:db8::/48",
+		"cookie:none|user | ip ": "user:42",
+	} {
+		f, err := keyfunc.Parse(text, named)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, keyOf(t, f, r), text)
+	}
+	f, err := keyfunc.Parse("fingerprint", nil)
+	require.NoError(t, err)
+	assert.Equal(t, keyOf(t, keyfunc.Fingerprint(), r), keyOf(t, f, r))
+}
+
+func TestParseSaysWhatIsWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"":            `keyfunc: parse "": "" is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, tenant, user`,
+		"IP":          `"IP" is not one of`,
+		"user|":       `"" is not one of`,
+		"user||ip":    `"" is not one of`,
+		"header":      "header needs a name, as in header:X-Name",
+		"header:":     "header needs a name",
+		"header:a b":  `Header("a b"): it is not the name of a header`,
+		"header:Host": `Header("Host"): net/http takes it out of the headers; use Host`,
+		"cookie:a=b":  `Cookie("a=b"): it is not the name of a cookie`,
+		"apikey:\x00": "it is not the name of a header",
+		"nil":         `"nil" is not one of`,
+		"a:b":         `"a:b" is not one of`,
+		"ip:48":       `"ip:48" is not one of`,
+	} {
+		f, err := keyfunc.Parse(text, map[string]keyfunc.Func{"tenant": is("x"), "a:b": is("x"), "nil": nil})
+		require.ErrorContains(t, err, want, text)
+		assert.Nil(t, f)
+	}
+}
