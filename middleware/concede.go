@@ -17,59 +17,62 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 	for i := range charges {
 		asked[i] = concession{rule: i}
 	}
-	for decisions := s.decisions; ; {
+	for decisions := s.decisions; !s.allowed; {
 		var taken []limiter.Charge
 		var next []concession
-		means := false
+		means, moved := false, false
 		for i, c := range asked {
 			charge, policy, d := charges[i], s.policies[c.rule], decisions[i]
-			if !c.overdrawn {
-				s.decisions[c.rule] = d
-			}
+			c.note(&s.decisions[c.rule], d)
 			switch {
 			case d.Allowed:
+			case policy.overdraft != nil && !c.overdrawn:
+				c.overdrawn, c.retryAfter, charge.Quota = true, d.RetryAfter, policy.overdraft
+				moved = true
 			case policy.rule.Shadow:
 				policy.rule.shadowed.note(set.Logger, policy)
 				continue
-			case c.overdrawn: // whichever has room first lets it pass
-				s.decisions[c.rule].RetryAfter = min(s.decisions[c.rule].RetryAfter, d.RetryAfter)
-				means = true
-			case policy.overdraft == nil:
-				means = true
 			default:
-				c.overdrawn, charge.Quota = true, policy.overdraft
+				means = true
 			}
 			taken, next = append(taken, charge), append(next, c)
 		}
-		if means {
+		if means && !moved { // or the overdrafts have not been heard yet
 			return nil, nil
 		}
-		if charges, asked = taken, next; len(charges) > 0 {
-			decisions = make([]limiter.Decision, len(charges))
+		charges, asked = taken, next
+		decisions = make([]limiter.Decision, len(charges))
+		if len(charges) > 0 {
 			if err := l.ask(s.Context, charges, decisions); err != nil {
 				return nil, err
 			}
-			if !allAllowed(decisions) {
-				continue
-			}
 		}
+		s.allowed = allAllowed(decisions)
 		for i, c := range asked {
-			if c.overdrawn {
-				d := &s.decisions[c.rule]
-				d.Allowed, d.RetryAfter, d.Degraded = true, 0, true
-			} else {
-				s.decisions[c.rule] = decisions[i]
+			if s.allowed {
+				c.note(&s.decisions[c.rule], decisions[i])
+				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
 			}
 		}
-		s.allowed = true
-		return charges, nil
 	}
+	return charges, nil
 }
 
 // A concession is what is still asked of a rule, by its place in the scope.
 type concession struct {
-	rule      int
-	overdrawn bool // its overdraft is asked
+	rule       int
+	overdrawn  bool          // its overdraft is asked
+	retryAfter time.Duration // of the limit, if so
+}
+
+// note writes what was answered into the rule's decision. Of an overdrawn rule that is the
+// limit's, but for whether the request passes: whichever has room first lets it.
+func (c concession) note(rule *limiter.Decision, d limiter.Decision) {
+	if !c.overdrawn {
+		*rule = d
+		return
+	}
+	rule.Allowed, rule.RetryAfter = d.Allowed, min(c.retryAfter, d.RetryAfter)
 }
 
 // escalate counts a refusal against those rules that ban who is refused too often.

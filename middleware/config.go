@@ -3,7 +3,6 @@ package middleware
 import (
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -123,17 +122,6 @@ type Rule struct {
 	// Shadow makes the rule decide, count and log what it would refuse (code weir-shadow,
 	// at most once a minute, with how many), and refuse nothing. Clients see nothing of it.
 	Shadow bool
-}
-
-// An Escalation bans a key that a rule refused After times Within so much time, first for
-// Ban, and Factor times as long each time it happens again, up to Max. It needs
-// Config.Bans and a Key. Requests without a key are not banned.
-type Escalation struct {
-	After  int           // refusals, from 1 to 10,000
-	Within time.Duration // at most 366 days
-	Ban    time.Duration // at least a millisecond
-	Factor float64       // from 1 to 1000. Zero: 2
-	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer
 }
 
 // Tiers are limits by tier name. A request that [WithTier] puts in one of them is

@@ -1,12 +1,16 @@
 package middleware_test
 
 import (
+	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -37,6 +41,59 @@ func TestNewNamesEveryMistake(t *testing.T) {
 			[]string{`Rules[0] "a": limiter: Events is 4611686018427387904`}},
 		{"an unknown algorithm", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid.With(200)}}},
 			[]string{"Algorithm is 200"}},
+		{"an unknown OnOutage", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, OnOutage: 9}}},
+			[]string{`Rules[0] "a"`, "OnOutage is 9"}},
+		{"only what is allowed", middleware.Config{Allow: func(*http.Request) bool { return true }}, []string{"Config.Rules is empty"}},
+		{"64 rules and one by tier", middleware.Config{Rules: make([]middleware.Rule, 64), ByTier: map[string]middleware.Rule{"free": {}}},
+			[]string{"64 rules: at most 64"}},
+		{"64 rules and one by route", middleware.Config{Rules: make([]middleware.Rule, 64), ByRoute: map[string]middleware.Rule{"/": {}}},
+			[]string{"64 rules: at most 64"}},
+		{"64 rules and a default", middleware.Config{Rules: make([]middleware.Rule, 64), Default: &middleware.Rule{}},
+			[]string{"64 rules: at most 64"}},
+		{"a tier without a name", middleware.Config{ByTier: map[string]middleware.Rule{"": {Name: "a", Limit: valid}}},
+			[]string{"ByTier has a tier without a name"}},
+		{"a mistake by tier", middleware.Config{ByTier: map[string]middleware.Rule{"free": {Name: "a"}}},
+			[]string{`ByTier["free"] "a": limiter: Events is 0`}},
+		{"a mistake by route", middleware.Config{ByRoute: map[string]middleware.Rule{"/a": {Name: "a", Limit: valid, NoKey: 7}}},
+			[]string{`ByRoute["/a"] "a": NoKey is 7`}},
+		{"a mistake in the default", middleware.Config{Default: &middleware.Rule{Name: "a"}},
+			[]string{`Default "a": limiter: Events is 0`}},
+		{"a pattern that cannot match", middleware.Config{ByRoute: map[string]middleware.Rule{"get /a": {Name: "a", Limit: valid}}},
+			[]string{`ByRoute: pattern "get /a" does not begin with a method in capitals`}},
+		{"one route twice", middleware.Config{ByRoute: map[string]middleware.Rule{"/a/{id}": {Name: "a", Limit: valid}, "/a/:name": {Name: "b", Limit: valid}}},
+			[]string{`ByRoute["/a/{id}"] "a": it is the same route as that of "b"`}},
+		{"one name in different places", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid}},
+			ByTier: map[string]middleware.Rule{"free": {Name: "a", Limit: valid}}, ByRoute: map[string]middleware.Rule{"/a": {Name: "a", Limit: valid}},
+			Default: &middleware.Rule{Name: "a", Limit: valid}},
+			[]string{`ByTier["free"]: there is another rule named "a"`, `ByRoute["/a"]: there is another rule named "a"`, `Default: there is another rule named "a"`}},
+		{"a name that an overdraft has", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Overdraft: 1}, {Name: "a overdraft", Limit: valid}}},
+			[]string{`Rules[1]: there is another rule named "a overdraft"`}},
+		{"a name that strikes have", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a strikes", Limit: valid}, {Name: "a", Key: keyfunc.IP(), Limit: valid, Escalate: strict}}},
+			[]string{`Rules[1] "a": there is another rule named "a strikes"`}},
+		{"a percentage below 0", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: -1}}}, []string{`Rules[0] "a": SoftAt is -1`}},
+		{"100 percent", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: 100}}}, []string{"SoftAt is 100"}},
+		{"a negative overdraft", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Overdraft: -1}}}, []string{`Rules[0] "a": Overdraft is -1`}},
+		{"an overdraft of a queue", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid.With(limiter.LeakyBucket), Overdraft: 1}}},
+			[]string{"Overdraft is 1: a leaky-bucket has none"}},
+		{"an overdraft of a tier's queue", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Overdraft: 1,
+			Tiers: middleware.Tiers{"free": valid.With(limiter.LeakyBucket)}}}}, []string{`"a" tier "free": Overdraft is 1: a leaky-bucket has none`}},
+		{"an overdraft that overflows", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Overdraft: 1 << 62}}},
+			[]string{`Rules[0] "a" Overdraft: limiter: Events is 4611686018427387904`}},
+		{"an answer to the banned", middleware.Config{BanStatus: 404, Rules: []middleware.Rule{{Name: "a", Limit: valid}}}, []string{"Config.BanStatus is 404"}},
+		{"a nil key of bans", middleware.Config{Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP(), nil}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
+			[]string{"Config.BanKeys[1] is nil"}},
+		{"keys of no bans", middleware.Config{BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
+			[]string{"Config.BanKeys needs Config.Bans"}},
+		{"an escalation of nothing", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Escalate: middleware.Escalation{Factor: 0.5}}}},
+			[]string{"Escalate.After is 0", "First is 0s", "Factor is 0.5", "Escalate needs a Key", "Escalate needs Config.Bans"}},
+		{"an escalation without bounds", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
+			Escalate: middleware.Escalation{After: 10_001, Within: time.Minute, Ban: time.Microsecond, Factor: 1001, Max: 367 * 24 * time.Hour}}}},
+			[]string{"Escalate.After is 10001", "First is 1µs", "Factor is 1001", "Max is 8808h0m0s"}},
+		{"an escalation that shrinks", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
+			Escalate: middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Hour, Max: time.Minute}}}},
+			[]string{"Max is 1m0s: it must be at least First, 1h0m0s"}},
+		{"an escalation within no time", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
+			Escalate: middleware.Escalation{After: 1, Ban: time.Hour}}}}, []string{`"a": Escalate.After and Within: limiter: Per is 0s`}},
 		{"all at once", middleware.Config{Headers: 9, Rules: []middleware.Rule{{NoKey: 7}, {Name: "b"}}},
 			[]string{"Config.Headers", "Rules[0]", "NoKey is 7", `Rules[1] "b"`}},
 	}
@@ -53,6 +110,30 @@ func TestNewNamesEveryMistake(t *testing.T) {
 	}
 }
 
+func TestAConfigNeedsARuleOnlyIfItRefusesNothingElse(t *testing.T) {
+	never := func(*http.Request) bool { return false }
+	rule := middleware.Rule{Name: "r", Limit: limiter.PerHour(1)}
+	for name, config := range map[string]middleware.Config{
+		"Deny":          {Deny: never},
+		"Bans":          {Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}},
+		"ByTier":        {ByTier: map[string]middleware.Rule{"free": rule}},
+		"ByRoute":       {ByRoute: map[string]middleware.Rule{"/": rule}},
+		"Default":       {Default: &rule},
+		"all that fits": {Rules: named(62), ByTier: map[string]middleware.Rule{"free": rule}, ByRoute: map[string]middleware.Rule{"/": {Name: "s", Limit: rule.Limit}}},
+	} {
+		_, err := middleware.New(config)
+		assert.NoError(t, err, name)
+	}
+}
+
+// named is so many rules.
+func named(n int) (rules []middleware.Rule) {
+	for i := range n {
+		rules = append(rules, middleware.Rule{Name: strconv.Itoa(i), Limit: limiter.PerHour(1)})
+	}
+	return rules
+}
+
 func TestAConfigCanBeChangedAfterNew(t *testing.T) {
 	tiers := middleware.Tiers{"premium": limiter.PerHour(2)}
 	rules := []middleware.Rule{{Name: "a", Limit: limiter.PerHour(1), Tiers: tiers}}
@@ -62,4 +143,16 @@ func TestAConfigCanBeChangedAfterNew(t *testing.T) {
 	delete(tiers, "premium")
 	w := serve(l.Handler(ok), request().WithContext(middleware.WithTier(t.Context(), "premium")))
 	assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
+
+	c := middleware.Config{Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}, Default: &middleware.Rule{Name: "d", Limit: limiter.PerHour(3)},
+		ByTier: map[string]middleware.Rule{"premium": {Name: "t", Limit: limiter.PerHour(4)}}, ByRoute: map[string]middleware.Rule{"/a": {Name: "r", Limit: limiter.PerHour(5)}}}
+	l = limited(t, c)
+	require.NoError(t, c.Bans.Ban(t.Context(), "192.0.2.1", 0))
+	clear(c.ByTier)
+	clear(c.ByRoute)
+	*c.Default, c.BanKeys[0] = middleware.Rule{}, keyfunc.User
+	assert.Equal(t, 403, serve(l.Handler(ok), request()).Code)
+	w = serve(l.Handler(ok), request(from("192.0.2.2:1"), routedBy("/a"), inTier("premium")))
+	assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"t";q=4;w=3600, "r";q=5;w=3600`)
+	assert.Equal(t, "3", serve(l.Handler(ok), request(from("192.0.2.2:1"))).Header().Get("X-RateLimit-Limit"))
 }

@@ -171,7 +171,7 @@ func TestResponsesShareNoHeaderMemory(t *testing.T) {
 }
 
 func TestExposedHeadersAreThoseSent(t *testing.T) {
-	h := middleware.PerIP(limiter.PerHour(1))(ok)
+	h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), SoftAt: 80}).Handler(ok)
 	serve(h, request())
 	sent := serve(h, request()).Header()
 	for _, field := range middleware.ExposedHeaders() {

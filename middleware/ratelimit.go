@@ -71,8 +71,7 @@ func (l *RateLimit) Reconfigure(c Config) error {
 }
 
 func sameStore(a, b limiter.Store) bool {
-	kind := reflect.TypeOf(a)
-	return kind == reflect.TypeOf(b) && kind.Comparable() && a == b
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // Must is for a limiter written in code: it panics where New returns an error.
@@ -122,19 +121,20 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	}
 	mux, _ := next.(*http.ServeMux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if mux != nil && l.rules.Load().routed && r.URL != nil {
+		set := l.rules.Load() // once: what it needs of the request is done here
+		if mux != nil && set.routed && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				if l.Check(w, &routed) {
+				if l.checkIn(set, w, &routed) {
 					next.ServeHTTP(w, &routed)
 				}
 				showPattern(r, &routed)
 				return
 			}
 		}
-		s, ok := l.check(w, r)
+		s, ok := l.check(set, w, r)
 		if !ok {
 			return
 		}
@@ -163,7 +163,11 @@ func showPattern(outside, inside *http.Request) {
 //
 // Check is for adapters: what Handler does, without knowing what comes next.
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
-	s, ok := l.check(w, r)
+	return l.checkIn(l.rules.Load(), w, r)
+}
+
+func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request) bool {
+	s, ok := l.check(set, w, r)
 	if ok && s != nil {
 		*r = *r.WithContext(s)
 	}
@@ -172,8 +176,7 @@ func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
 
 // check is the hot path: rules to charges, one decision, header fields. The scope is
 // what the next handler's context should be; nil means that no rule applied.
-func (l *RateLimit) check(w http.ResponseWriter, r *http.Request) (*scope, bool) {
-	set := l.rules.Load()
+func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (*scope, bool) {
 	if set.gated {
 		if ban, ok := set.banned(r); ok && !set.Shadow {
 			set.refuse(w, r, bannedResult(ban, set.BanStatus))
@@ -328,6 +331,7 @@ func (l *RateLimit) undecided(set *ruleset, s *scope, err error) int {
 			return http.StatusServiceUnavailable
 		}
 	}
+	s.allowed = true
 	return http.StatusOK
 }
 

@@ -30,6 +30,16 @@ func newLimit(t *testing.T, rules ...middleware.Rule) *middleware.RateLimit {
 	return l
 }
 
+// limited is a limiter for c, whose warnings are not the point.
+func limited(t require.TestingT, c middleware.Config) *middleware.RateLimit {
+	if c.Logger == nil {
+		c.Logger = quiet
+	}
+	l, err := middleware.New(c)
+	require.NoError(t, err)
+	return l
+}
+
 var ok = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "ok") })
 
 // request is a GET of / from the documentation's address, changed by edits.
@@ -43,8 +53,26 @@ func request(edits ...func(*http.Request)) *http.Request {
 
 func from(addr string) func(*http.Request) { return func(r *http.Request) { r.RemoteAddr = addr } }
 
+// routedBy is what a router does.
+func routedBy(pattern string) func(*http.Request) {
+	return func(r *http.Request) { r.Pattern = pattern }
+}
+
+func inTier(tier string) func(*http.Request) {
+	return func(r *http.Request) { *r = *r.WithContext(middleware.WithTier(r.Context(), tier)) }
+}
+
 func header(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+// check is what l says about r, and the Result that the next handler finds.
+func check(l *middleware.RateLimit, r *http.Request) (*httptest.ResponseRecorder, middleware.Result) {
+	w := httptest.NewRecorder()
+	if !l.Check(w, r) {
+		return w, middleware.Result{}
+	}
+	return w, middleware.FromContext(r.Context())
 }
 
 func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {

@@ -132,11 +132,11 @@ func (r *Result) body(accept []string) (contentType string, body []byte) {
 	}
 }
 
-// violated is the names of the rules that refused.
+// violated is the names of the rules that refused, and meant it.
 func (r *Result) violated() []string {
 	var names []string
 	for i := range r.Rules {
-		if !r.Rules[i].Allowed {
+		if !r.Rules[i].Allowed && !r.Rules[i].Shadow {
 			names = append(names, r.Rules[i].Rule)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
@@ -28,7 +27,6 @@ type ruleset struct {
 	tiered  bool // some rule asks for the tier
 	gated   bool // some requests are banned or never limited
 	lenient bool // some rule does not mean each of its refusals: shadow, overdraft
-	soft    bool // some rule warns
 	strict  bool // some rule counts its refusals
 
 	quotas map[quotaID]*limiter.Quota // all of them
@@ -220,7 +218,6 @@ func (c *compiler) rule(at string, given Rule) *rule {
 	set.routed = set.routed || given.Match != nil || given.Key != nil || given.Cost != nil
 	set.tiered = set.tiered || len(r.tiers) > 0
 	set.lenient = set.lenient || given.Shadow || given.Overdraft != 0
-	set.soft = set.soft || given.SoftAt != 0
 	return r
 }
 
@@ -293,30 +290,17 @@ func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limite
 	return quota
 }
 
-// defaults of an Escalation.
-const (
-	defaultFactor = 2
-	defaultMaxBan = 24 * time.Hour
-	mostStrikes   = 10_000 // as the log that counts them can hold
-)
-
+// escalation checks what r's refusals lead to.
 func (c *compiler) escalation(at string, r *rule) {
-	e := &r.Escalate
-	if *e == (Escalation{}) {
+	if r.Escalate == (Escalation{}) {
 		return
 	}
-	e.Factor = cmp.Or(e.Factor, defaultFactor)
-	e.Max = cmp.Or(e.Max, max(defaultMaxBan, e.Ban))
-	r.growth = bans.Escalation{First: e.Ban, Factor: e.Factor, Max: e.Max}
-	if err := r.growth.Validate(); err != nil {
-		c.report("%s: Escalate: %w", at, err)
-	}
-	if e.After < 1 || e.After > mostStrikes {
-		c.report("%s: Escalate.After is %d: it must be from 1 to %d", at, e.After, mostStrikes)
+	if err := r.Escalate.Validate(); err != nil {
+		c.report("%s: %w", at, err)
 	} else {
 		c.name(at, r.Name+strikesSuffix)
-		r.strikes = c.quota(at+": Escalate.After and Within", r.Name+strikesSuffix, "",
-			limiter.Limit{Events: int64(e.After), Per: e.Within, Algorithm: limiter.SlidingLog}, limiter.Local)
+		r.growth = r.Escalate.growth()
+		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", r.Escalate.strikes(), limiter.Local)
 	}
 	if r.Key == nil {
 		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)

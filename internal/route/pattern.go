@@ -60,6 +60,32 @@ func (p *Pattern) Covers(other *Pattern) bool {
 		(p.Below || !other.Below) && p.matchesPlace(other)
 }
 
+// Fit is the route of a request for path in a router that has the route p, or the routes
+// below it: p with its parameters, and what of path is below. False if p does not match.
+func (p *Pattern) Fit(path string) (string, bool) {
+	var route strings.Builder
+	want := p.Path
+	for {
+		wantSegment, wantRest, wantMore := strings.Cut(want, "/")
+		segment, rest, more := strings.Cut(path, "/")
+		kind := parameter(wantSegment)
+		if kind == literal && wantSegment != segment && (wantSegment != "{$}" || segment != "") || kind == one && segment == "" {
+			return "", false
+		}
+		route.WriteString(wantSegment)
+		switch {
+		case kind == many, !wantMore && !more:
+			return route.String(), true
+		case !wantMore && p.Below:
+			return route.String() + "/" + rest, true
+		case !wantMore, !more:
+			return "", false
+		}
+		route.WriteByte('/')
+		want, path = wantRest, rest
+	}
+}
+
 // takes reports whether p is for requests with that method. GET is for HEAD too, as in
 // http.ServeMux.
 func (p *Pattern) takes(method string) bool {

@@ -1,0 +1,178 @@
+package route_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/route"
+)
+
+// Few parts, so that what is drawn of them often meets.
+var (
+	methods  = rapid.SampledFrom([]string{"", "", "GET", "HEAD", "POST"})
+	hosts    = rapid.SampledFrom([]string{"", "", "a.example", "b.example"})
+	segments = rapid.SliceOfN(rapid.SampledFrom([]string{
+		"a", "a", "b", "", "{$}", "{id}", ":id", "{id:[0-9]+}", "*", "*rest", "{rest...}",
+	}), 1, 4)
+)
+
+func drawText(t *rapid.T, label string) string {
+	return strings.TrimSpace(methods.Draw(t, label+" method") + " " +
+		hosts.Draw(t, label+" host") + "/" + strings.Join(segments.Draw(t, label+" path"), "/"))
+}
+
+func drawRule(t *rapid.T, label string) (string, route.Pattern) {
+	text := drawText(t, label)
+	p, err := route.ParseRule(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text, p
+}
+
+// says is how much a pattern says: its path, then its host, then its method.
+func says(p route.Pattern, method string) (n int) {
+	n = strings.Count(p.Path, "/") * 100
+	if !p.Below {
+		n += 50
+	}
+	if p.Host != "" {
+		n += 10
+	}
+	switch p.Method {
+	case "":
+	case method:
+		n += 2
+	default:
+		n++
+	}
+	return n
+}
+
+// A tree finds what a look at every pattern finds.
+func TestATreeFindsThePatternThatSaysMost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tree route.Tree[string]
+		var rules []route.Pattern
+		var texts []string
+		for i := range rapid.IntRange(0, 40).Draw(t, "rules") {
+			text, p := drawRule(t, fmt.Sprint("rule ", i))
+			if _, ok := tree.Add(p, text); ok {
+				rules, texts = append(rules, p), append(texts, text)
+			}
+		}
+		for i := range 10 {
+			method := rapid.SampledFrom([]string{"GET", "HEAD", "POST", "DELETE"}).Draw(t, fmt.Sprint("method ", i))
+			pattern := drawText(t, fmt.Sprint("route ", i))
+			routed := route.Parse(pattern)
+			most, want := -1, ""
+			for j, p := range rules {
+				if p.Matches(method, &routed) && says(p, method) > most {
+					most, want = says(p, method), texts[j]
+				}
+			}
+			found, ok := tree.Find(method, pattern)
+			if found != want || ok != (most >= 0) {
+				t.Fatalf("%s routed by %q: found %q, %v, want %q of %q", method, pattern, found, ok, want, texts)
+			}
+		}
+	})
+}
+
+// Two patterns are the same to a tree if each is for all that the other is for.
+func TestATreeRefusesTheSameRouteTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tree route.Tree[string]
+		first, p := drawRule(t, "first")
+		second, q := drawRule(t, "second")
+		tree.Add(p, first)
+		other, added := tree.Add(q, second)
+		if same := p.Covers(&q) && q.Covers(&p); added == same {
+			t.Fatalf("%q after %q: added is %v", second, first, added)
+		}
+		if !added && other != first {
+			t.Fatalf("%q is said to be the same as %q, not %q", second, other, first)
+		}
+	})
+}
+
+func TestTheMoreTellingPatternGoesFirst(t *testing.T) {
+	for _, test := range []struct {
+		more, less      string
+		method, pattern string
+	}{
+		{"/a/b", "/a/*", "GET", "/a/b"},
+		{"/a", "/a/*", "GET", "/a"},
+		{"/a/{id}/*", "/a/*", "GET", "/a/:x/c"},
+		{"/a/{rest...}", "/a/*", "GET", "/a/*"},
+		{"/a/b", "a.example/a/*", "GET", "a.example/a/b"},
+		{"/a/b", "GET /a/*", "GET", "/a/b"},
+		{"a.example/a", "/a", "GET", "a.example/a"},
+		{"a.example/a", "GET /a", "GET", "a.example/a"},
+		{"GET /a", "/a", "GET", "/a"},
+		{"GET /a", "/a", "HEAD", "/a"},
+		{"HEAD /a", "GET /a", "HEAD", "/a"},
+		{"GET a.example/a", "a.example/a", "GET", "GET a.example/a"},
+		{"/*", "GET a.example/b/*", "GET", "/c"},
+	} {
+		for _, order := range [][]string{{test.more, test.less}, {test.less, test.more}} {
+			var tree route.Tree[string]
+			for _, text := range order {
+				p, err := route.ParseRule(text)
+				require.NoError(t, err)
+				_, ok := tree.Add(p, text)
+				require.True(t, ok)
+			}
+			found, ok := tree.Find(test.method, test.pattern)
+			require.True(t, ok)
+			assert.Equal(t, test.more, found, "%s routed by %q", test.method, test.pattern)
+		}
+	}
+}
+
+func TestAnEmptyTreeFindsNothing(t *testing.T) {
+	var tree route.Tree[int]
+	for _, pattern := range []string{"", "/", "GET /a", "a.example"} {
+		_, ok := tree.Find("GET", pattern)
+		assert.False(t, ok, "%q", pattern)
+	}
+}
+
+// thousand is a tree of a thousand routes, as an API has them, and a pattern of each.
+func thousand(t testing.TB) (*route.Tree[int], []string) {
+	tree, patterns := &route.Tree[int]{}, make([]string, 1000)
+	for i := range patterns {
+		patterns[i] = fmt.Sprintf("%s /api/v%d/resource%d/{id}/part%d", []string{"GET", "POST"}[i%2], i%3, i/4, i)
+		p, err := route.ParseRule(patterns[i])
+		require.NoError(t, err)
+		_, ok := tree.Add(p, i)
+		require.True(t, ok)
+	}
+	return tree, patterns
+}
+
+func TestAThousandRoutesAreFoundWithoutAllocation(t *testing.T) {
+	tree, patterns := thousand(t)
+	allocs := testing.AllocsPerRun(10, func() {
+		for want, pattern := range patterns {
+			method := pattern[:strings.IndexByte(pattern, ' ')]
+			if found, ok := tree.Find(method, pattern); !ok || found != want {
+				t.Errorf("%q is number %d, not %d", pattern, want, found)
+			}
+		}
+		tree.Find("GET", "/unknown")
+	})
+	assert.Zero(t, allocs)
+}
+
+func BenchmarkByRoute(b *testing.B) {
+	tree, patterns := thousand(b)
+	for i := 0; b.Loop(); i++ {
+		tree.Find("GET", patterns[i%len(patterns)])
+	}
+}

@@ -1,0 +1,165 @@
+package middleware_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware"
+)
+
+func bansOf(t require.TestingT) *bans.Memory {
+	list, err := bans.NewMemory(bans.MemoryConfig{})
+	require.NoError(t, err)
+	return list
+}
+
+var (
+	always = func(*http.Request) bool { return true }
+	byIP   = []keyfunc.Func{keyfunc.IP()}
+)
+
+func preflight(r *http.Request) {
+	r.Method = http.MethodOptions
+	r.Header.Set("Origin", "https://a.example")
+	r.Header.Set("Access-Control-Request-Method", "PUT")
+}
+
+func TestADeniedRequestIsRefusedBeforeAnythingElse(t *testing.T) {
+	store := &spy{}
+	l := limited(t, middleware.Config{Store: store, Deny: always, Allow: always, Rules: []middleware.Rule{
+		{Name: "r", Limit: limiter.PerHour(1), Key: func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }, NoKey: middleware.NoKeyUnauthorized},
+	}})
+	for _, r := range []*http.Request{request(), request(preflight)} {
+		w := serve(l.Handler(ok), r)
+		assert.Equal(t, 403, w.Code)
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		assert.NotContains(t, w.Header(), "Retry-After", "there is no end")
+		assert.NotContains(t, w.Header(), "Ratelimit")
+		assert.JSONEq(t, `{"error":"banned","message":"Requests from this client are not accepted."}`, w.Body.String())
+	}
+	w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
+	assert.JSONEq(t, `{"title":"Forbidden","status":403,"detail":"Requests from this client are not accepted."}`, w.Body.String())
+	assert.Empty(t, store.charged)
+}
+
+func TestABanEndsWhenItsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		store := &spy{}
+		h := limited(t, middleware.Config{Store: store, Bans: list, BanKeys: byIP, Allow: always, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}}).Handler(ok)
+		require.Equal(t, 200, serve(h, request()).Code)
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", time.Minute))
+		for _, edit := range []func(*http.Request){from("192.0.2.1:9"), preflight} {
+			w := serve(h, request(edit))
+			assert.Equal(t, 403, w.Code)
+			assert.Equal(t, "60", w.Header().Get("Retry-After"))
+			assert.Contains(t, w.Body.String(), `"retry_after":60`)
+		}
+		assert.Equal(t, 200, serve(h, request(from("192.0.2.2:1"))).Code)
+		time.Sleep(time.Minute - time.Microsecond)
+		w := serve(h, request())
+		assert.Equal(t, 403, w.Code)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		time.Sleep(time.Microsecond)
+		assert.Equal(t, 200, serve(h, request()).Code)
+		assert.Empty(t, store.charged, "what is allowed or banned is not counted")
+	})
+}
+
+func TestABanWithoutAnEndLastsUntilItIsLifted(t *testing.T) {
+	list := bansOf(t)
+	h := limited(t, middleware.Config{Bans: list, BanKeys: byIP}).Handler(ok)
+	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+	w := serve(h, request())
+	assert.Equal(t, 403, w.Code)
+	assert.NotContains(t, w.Header(), "Retry-After")
+	require.NoError(t, list.Unban(t.Context(), "192.0.2.1"))
+	assert.Equal(t, 200, serve(h, request()).Code)
+}
+
+func TestTheBannedCanBeAnswered429(t *testing.T) {
+	list := bansOf(t)
+	h := limited(t, middleware.Config{Bans: list, BanKeys: byIP, BanStatus: 429}).Handler(ok)
+	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+	w := serve(h, request())
+	assert.Equal(t, 429, w.Code)
+	assert.JSONEq(t, `{"error":"rate_limit_exceeded","message":"Too many requests."}`, w.Body.String())
+}
+
+func TestEachOfTheBanKeysIsLookedUp(t *testing.T) {
+	list := bansOf(t)
+	failing := keyfunc.Func(func(*http.Request) (string, error) { return "192.0.2.1", errors.New("no idea") })
+	empty := keyfunc.Func(func(*http.Request) (string, error) { return "", nil })
+	h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{failing, empty, keyfunc.User, keyfunc.Header("X-Device")}}).Handler(ok)
+	require.NoError(t, list.Ban(t.Context(), "", 0))
+	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+	assert.Equal(t, 200, serve(h, request()).Code, "an error is no key, and neither is an empty one")
+
+	as := func(user string) *http.Request {
+		return request(header("X-Device", "d")).WithContext(keyfunc.WithUser(t.Context(), user))
+	}
+	user, err := keyfunc.User(as("mallory"))
+	require.NoError(t, err)
+	require.NoError(t, list.Ban(t.Context(), user, 0))
+	assert.Equal(t, 403, serve(h, as("mallory")).Code)
+	assert.Equal(t, 200, serve(h, as("alice")).Code)
+	device, err := keyfunc.Header("X-Device")(as("alice"))
+	require.NoError(t, err)
+	require.NoError(t, list.Ban(t.Context(), device, 0))
+	assert.Equal(t, 403, serve(h, as("alice")).Code)
+}
+
+func TestOwnAnswersToTheBanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		var seen middleware.Result
+		h := limited(t, middleware.Config{Bans: list, BanKeys: byIP, OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+			seen = result
+			w.WriteHeader(result.Status)
+		}}).Handler(ok)
+		_, err := list.Escalate(t.Context(), "192.0.2.1", "login", bans.Escalation{First: time.Second, Factor: 1, Max: time.Second})
+		require.NoError(t, err)
+		require.Equal(t, 403, serve(h, request()).Code)
+		assert.True(t, seen.Banned)
+		assert.Equal(t, "login", seen.Rule)
+		assert.Equal(t, time.Second, seen.RetryAfter)
+	})
+}
+
+func TestWhatIsAllowedIsNeverLimited(t *testing.T) {
+	store := &spy{}
+	l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}},
+		Allow: func(r *http.Request) bool { return r.Pattern == "GET /healthz" }})
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", ok)
+	mux.Handle("/", ok)
+	h := l.Handler(mux)
+	for range 3 {
+		w := serve(h, request(func(r *http.Request) { r.URL.Path = "/healthz" }))
+		require.Equal(t, 200, w.Code)
+		require.Empty(t, w.Header().Get("RateLimit"))
+	}
+	assert.Empty(t, store.charged)
+	assert.Equal(t, 200, serve(h, request()).Code)
+	assert.Equal(t, 429, serve(h, request()).Code)
+}
+
+func TestAnEmptyListOfBansCostsNoAllocation(t *testing.T) {
+	l := limited(t, middleware.Config{Bans: bansOf(t), BanKeys: byIP, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(), Limit: plenty}}})
+	h := l.Handler(noop)
+	r, w := request(), nobody{http.Header{}}
+	h.ServeHTTP(w, r)
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	}), 2.0)
+}

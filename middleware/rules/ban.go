@@ -1,0 +1,182 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	netw "github.com/weirgo/weir/internal/network"
+	"github.com/weirgo/weir/keyfunc"
+)
+
+// A banList is whom a file bans.
+type banList struct {
+	networks netw.Set
+	keys     map[string]struct{}
+}
+
+// ban makes Config.Deny and what bans by escalation need.
+func (c *checker) ban() {
+	b := c.file.Ban
+	if b == nil {
+		b = &banned{}
+	}
+	list := banList{keys: map[string]struct{}{}}
+	list.networks = setOf(b.CIDRs)
+	for i, key := range b.Keys {
+		at := c.element([]string{"ban", "keys"}, i)
+		if c.noted(at) {
+			continue
+		}
+		if err := c.banned(&list, key); err != nil {
+			c.at(at, "%s", err)
+		}
+	}
+	if c.doc.Has("ban", "file") {
+		c.banFile(&list, b.File)
+	}
+	if b.Status != nil {
+		c.config.BanStatus = int(*b.Status)
+		if *b.Status != http.StatusForbidden && *b.Status != http.StatusTooManyRequests {
+			c.at([]string{"ban", "status"}, "is %d: it must be 403 or 429", *b.Status)
+		}
+	}
+	// Who is banned under a user's name or an address stays out of routes that count by
+	// something else.
+	for _, part := range []string{"user", "ip"} {
+		c.keys.get([]string{part}, func(int, error) {})
+	}
+	c.config.BanKeys = append(slices.Clone(c.config.BanKeys), c.keys.all()...)
+
+	var deny []func(*http.Request) bool
+	if own := c.config.Deny; own != nil {
+		deny = append(deny, own)
+	}
+	if list.networks.Len() > 0 {
+		deny = append(deny, c.inNetworks(&list.networks))
+	}
+	if len(list.keys) > 0 {
+		deny = append(deny, list.hasKey(c.keys.all()))
+	}
+	c.config.Deny = anyOf(deny)
+}
+
+// banned adds what a line or an element says.
+func (c *checker) banned(list *banList, text string) error {
+	var n network
+	if err := n.UnmarshalText([]byte(text)); err == nil {
+		list.networks.Add(n.Prefix)
+		return nil
+	} else if errors.Is(err, errEveryone) {
+		return err
+	}
+	if err := c.bannedKey(text); err != nil {
+		return err
+	}
+	list.keys[text] = struct{}{}
+	return nil
+}
+
+// bannedKey makes sure that a request with that key is asked for it.
+func (c *checker) bannedKey(text string) error {
+	kind, rest, _ := strings.Cut(text, ":")
+	name, _, _ := strings.Cut(rest, ":")
+	known := false
+	switch kind {
+	case "header", "cookie":
+		known = c.keys.get([]string{kind + ":" + name}, func(int, error) {}) != nil
+	case "user", "bearer", "method", "host", "route":
+		known = rest != "" && c.keys.get([]string{kind}, func(int, error) {}) != nil
+	case "apikey":
+		known = c.hasKey(func(id string) bool { return strings.Contains(id, "apikey:") && !isJoined(id) })
+	case "fp":
+		known = c.hasKey(func(id string) bool { return strings.Contains(id, "fingerprint") && !isJoined(id) })
+	case "join":
+		known = c.hasKey(isJoined)
+	default:
+		known = len(c.options.Keys) > 0
+	}
+	if known {
+		return nil
+	}
+	return fmt.Errorf("%.64q is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them", text)
+}
+
+func isJoined(id string) bool { return strings.Contains(id, partsSeparator) }
+
+func (c *checker) hasKey(is func(id string) bool) bool { return slices.ContainsFunc(c.keys.order, is) }
+
+// banFile adds what is in a file.
+func (c *checker) banFile(list *banList, name string) {
+	at := []string{"ban", "file"}
+	if c.readFile == nil {
+		c.at(at, "is %.64q: only rules that are in a file themselves can name one", name)
+		return
+	}
+	if name == "" {
+		c.at(at, "is empty: name a file, or leave it out")
+		return
+	}
+	path, text, err := c.readFile(name)
+	c.files = append(c.files, path)
+	if err != nil {
+		c.at(at, "can't be read: %v", err)
+		return
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if err := c.banned(list, line); err != nil {
+			c.list = append(c.list, Problem{File: path, Line: number, Column: 1, Message: err.Error()})
+		}
+	}
+}
+
+// within reports whether a client's address is in one of the networks.
+func (c *checker) within(networks []network) func(*http.Request) bool {
+	set := setOf(networks)
+	return c.inNetworks(&set)
+}
+
+func setOf(networks []network) (set netw.Set) {
+	for _, n := range networks {
+		if n.IsValid() { // or it is noted
+			set.Add(n.Prefix)
+		}
+	}
+	return set
+}
+
+func (c *checker) inNetworks(set *netw.Set) func(*http.Request) bool {
+	address, err := keyfunc.NewAddress(c.ip...)
+	if err != nil { // noted when the options were made
+		return func(*http.Request) bool { return false }
+	}
+	return func(r *http.Request) bool {
+		ip := address(r)
+		return ip != (netip.Addr{}) && set.Contains(ip)
+	}
+}
+
+// hasKey reports whether a request has a key that is banned.
+func (l *banList) hasKey(fs []keyfunc.Func) func(*http.Request) bool {
+	keys := maps.Clone(l.keys)
+	return func(r *http.Request) bool {
+		for _, f := range fs {
+			if key, err := f(r); err == nil {
+				if _, banned := keys[key]; banned {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}

@@ -1,0 +1,406 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
+)
+
+// A checker makes a middleware.Config of a file that was decoded, and notes what is wrong
+// with it.
+type checker struct {
+	problems
+	warnings []Problem
+	options  Options
+	file     *file
+	keys     *keys
+	ip       []keyfunc.IPOption
+	config   middleware.Config
+	names    map[string][]string                                     // of rules, and where
+	tiers    []string                                                // those there are; nil: unknown
+	files    []string                                                // read beside this one
+	readFile func(name string) (path string, text []byte, err error) // nil: no file may be named
+}
+
+// check is what a file says, in the form in which package middleware takes it.
+func (c *checker) check() {
+	if c.file.Version != 1 && c.doc.Has("version") {
+		c.at([]string{"version"}, "is %d: this program reads version 1", c.file.Version)
+	}
+	c.names = map[string][]string{}
+	for i := range c.config.Rules {
+		c.names[c.config.Rules[i].Name] = nil
+	}
+	c.config.Rules = slices.Clone(c.config.Rules)
+	c.config.Shadow = c.config.Shadow || c.file.Mode.shadow
+	c.proxies()
+	c.fileTiers()
+	if c.file.Global != nil {
+		at := []string{"global"}
+		c.config.Rules = append(c.config.Rules, c.rule(at, c.file.Global, "global", nil))
+	}
+	c.config.ByTier = c.rules("tiers", c.file.Tiers, func(tier string) string { return "tier:" + tier }, []string{"user|ip"})
+	c.config.ByRoute = c.rules("endpoints", c.file.Endpoints, func(pattern string) string { return pattern }, []string{"ip"})
+	if c.file.Default != nil {
+		given := c.rule([]string{"default"}, c.file.Default, "default", []string{"ip"})
+		c.config.Default = &given
+	}
+	if s := c.file.Soft; s != nil {
+		c.softAt([]string{"soft"}, s)
+	}
+	endpoints := c.endpoints()
+	c.allow(endpoints)
+	c.ban()
+	if c.nothing() && len(c.list) == 0 {
+		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default or ban")
+	}
+}
+
+func (c *checker) nothing() bool {
+	f := c.file
+	return f.Global == nil && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && f.Default == nil && f.Ban == nil &&
+		len(c.config.Rules) == 0
+}
+
+// rules makes those of a mapping, in the order of their names.
+func (c *checker) rules(section string, given map[string]rule, name func(key string) string, key []string) map[string]middleware.Rule {
+	if len(given) == 0 {
+		return nil
+	}
+	made := make(map[string]middleware.Rule, len(given))
+	for _, k := range slices.Sorted(maps.Keys(given)) {
+		r := given[k]
+		made[k] = c.rule([]string{section, k}, &r, name(k), key)
+	}
+	return made
+}
+
+// rule makes one. It is only good for use if nothing is wrong.
+func (c *checker) rule(path []string, r *rule, name string, key []string) middleware.Rule {
+	made := middleware.Rule{
+		Name:      cmp.Or(r.Name, name),
+		Limit:     c.limit(path, &r.limitFields),
+		Key:       c.key(path, r, key),
+		NoKey:     r.NoKey.NoKey,
+		Cost:      c.cost(path, r.Cost),
+		OnOutage:  r.OnOutage.Outage,
+		Overdraft: r.Overdraft,
+		Shadow:    r.Mode.shadow,
+	}
+	c.name(path, made.Name)
+	if made.Key == nil && c.doc.Has(sub(path, "no_key")...) && !c.doc.Has(sub(path, "key")...) {
+		c.at(sub(path, "no_key"), "needs a key: without one there is one counter for all")
+	}
+	switch {
+	case r.Soft != nil:
+		made.SoftAt = c.softAt(sub(path, "soft"), r.Soft)
+	case c.file.Soft != nil:
+		made.SoftAt = c.file.Soft.At.of100
+	}
+	if len(r.Tiers) > 0 {
+		made.Tiers = make(middleware.Tiers, len(r.Tiers))
+		for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
+			given := r.Tiers[tier]
+			at := sub(path, "tiers", tier)
+			c.tier(at, tier)
+			made.Tiers[tier] = c.limit(at, &given.limitFields)
+			c.quota(at, made.Name, tier, made.Tiers[tier])
+		}
+	}
+	c.quota(path, made.Name, "", made.Limit)
+	c.overdraft(path, &made)
+	c.escalate(path, r, &made, key)
+	return made
+}
+
+// name checks a rule's name and notes it.
+func (c *checker) name(path []string, name string) {
+	at := path
+	if named := sub(path, "name"); c.doc.Has(named...) {
+		at = named
+	}
+	if other, taken := c.names[name]; taken {
+		where := "among the application's own"
+		if other != nil {
+			where = "at " + document.JoinPath(other)
+		}
+		c.atKey(at, "there is another rule named %q, %s: give one of them a name of its own", name, where)
+	}
+	c.names[name] = path
+	c.quota(at, name, "", limiter.PerSecond(1))
+}
+
+// quota notes what package limiter finds wrong with a limit that is a valid one, under
+// that name.
+func (c *checker) quota(path []string, rule, tier string, l limiter.Limit) {
+	if l == (limiter.Limit{}) {
+		return // noted already
+	}
+	if _, err := limiter.NewQuota(rule, tier, l); err != nil {
+		c.atKey(path, "%s", plain(err))
+	}
+}
+
+func (c *checker) softAt(path []string, s *soft) int {
+	if !s.At.given && !c.doc.Has(sub(path, "at")...) {
+		c.at(path, "has no at: write soft: 80%%, or soft: off")
+	}
+	return s.At.of100
+}
+
+func (c *checker) overdraft(path []string, made *middleware.Rule) {
+	at := sub(path, "overdraft")
+	switch {
+	case made.Overdraft == 0 || made.Limit == (limiter.Limit{}):
+		return
+	case made.Overdraft < 0:
+		c.at(at, "is %d: it must not be negative", made.Overdraft)
+		return
+	}
+	limits := []limiter.Limit{made.Limit}
+	for _, l := range made.Tiers {
+		limits = append(limits, l)
+	}
+	for _, l := range limits {
+		if l == (limiter.Limit{}) {
+			continue
+		}
+		if l.Algorithm == limiter.LeakyBucket {
+			c.at(at, "is %d: a leaky_bucket has none, as its requests wait", made.Overdraft)
+			return
+		}
+		over := limiter.Limit{Events: made.Overdraft, Per: l.Per, Algorithm: l.Algorithm}
+		if err := over.Validate(); err != nil {
+			c.at(at, "is %d, per %v: %s", made.Overdraft, l.Per, plain(err))
+			return
+		}
+	}
+}
+
+func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallback []string) {
+	e := r.Escalate
+	if e == nil {
+		return
+	}
+	path = sub(path, "escalate")
+	if e.Within == nil || e.Ban == nil {
+		return // noted as missing
+	}
+	made.Escalate = middleware.Escalation{After: int(e.After), Within: e.Within.Duration, Ban: e.Ban.Duration}
+	if e.Factor != nil {
+		made.Escalate.Factor = e.Factor.float64
+	}
+	if e.Max != nil {
+		made.Escalate.Max = e.Max.Duration
+	}
+	if e.After < 1 || e.After > 10_000 {
+		c.at(sub(path, "after"), "is %d: it must be from 1 to 10,000", e.After)
+	}
+	if err := made.Escalate.Validate(); err != nil && e.After >= 1 && e.After <= 10_000 {
+		c.at(path, "%s", plain(err))
+	}
+	parts := fallback
+	if c.doc.Has(sub(path[:len(path)-1], "key")...) {
+		parts = r.Key
+	}
+	if len(parts) == 0 {
+		c.at(path, "needs a key: it is keys that are banned")
+	}
+	if part, is := isMadeUp(parts); is {
+		c.warn(path, "a client that sends another %s each time has a new key each time, and is never banned", part)
+	}
+}
+
+// warn notes what can't be meant, but is no mistake.
+func (c *checker) warn(path []string, format string, args ...any) {
+	noted := problems{file: c.problems.file, doc: c.doc}
+	noted.at(path, format, args...)
+	c.warnings = append(c.warnings, noted.list...)
+}
+
+// fileTiers finds out which tiers there are.
+func (c *checker) fileTiers() {
+	c.tiers = c.options.Tiers
+	for _, tier := range slices.Sorted(maps.Keys(c.file.Tiers)) {
+		c.tier([]string{"tiers", tier}, tier)
+	}
+	if c.tiers == nil && len(c.file.Tiers) > 0 {
+		c.tiers = slices.Sorted(maps.Keys(c.file.Tiers))
+	}
+}
+
+// tier notes a tier that no request is ever in.
+func (c *checker) tier(path []string, tier string) {
+	switch {
+	case tier == "":
+		c.atKey(path, "a tier has no name")
+	case c.tiers != nil && !slices.Contains(c.tiers, tier):
+		c.atKey(path, "the tier %q is never used: %s", tier, suggest(tier, c.tiers))
+	}
+}
+
+// endpoints checks the patterns of all, and returns those that are good.
+func (c *checker) endpoints() map[string]route.Pattern {
+	var tree route.Tree[string]
+	patterns := map[string]route.Pattern{}
+	for _, text := range slices.SortedFunc(maps.Keys(c.file.Endpoints), c.byPlace) {
+		at := []string{"endpoints", text}
+		pattern, ok := c.pattern(at, text)
+		if !ok {
+			continue
+		}
+		if other, ok := tree.Add(pattern, text); !ok {
+			c.atKey(at, "is the same route as %q in line %d: keep one", other, c.doc.Key("endpoints", other).Line)
+			continue
+		}
+		patterns[text] = pattern
+		if c.file.Default != nil && pattern.Covers(&everything) {
+			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", text)
+		}
+	}
+	return patterns
+}
+
+// everything is the pattern of every request.
+var everything = route.Pattern{Below: true}
+
+func (c *checker) byPlace(a, b string) int {
+	p, q := c.doc.Key("endpoints", a), c.doc.Key("endpoints", b)
+	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column), strings.Compare(a, b))
+}
+
+func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
+	pattern, err := route.ParseRule(text)
+	if err != nil {
+		c.atKey(at, "%s", err)
+	}
+	return pattern, err == nil
+}
+
+// proxies says whom the address of a client is believed from.
+func (c *checker) proxies() {
+	p := c.file.Proxies
+	if p == nil {
+		p = &proxies{}
+	}
+	var ways []string
+	way := func(name string, given bool, option func() keyfunc.IPOption) {
+		if given {
+			ways = append(ways, name)
+			c.ip = append(c.ip, option())
+		}
+	}
+	way("trusted", c.doc.Has("proxies", "trusted"), func() keyfunc.IPOption { return keyfunc.TrustProxies(texts(p.Trusted)...) })
+	way("forwarded", c.doc.Has("proxies", "forwarded"), func() keyfunc.IPOption { return keyfunc.TrustForwarded(texts(p.Forwarded)...) })
+	way("header", p.Header != nil, func() keyfunc.IPOption { return keyfunc.TrustHeader(p.Header.Name, texts(p.Header.CIDRs)...) })
+	way("hops", p.Hops != nil, func() keyfunc.IPOption { return keyfunc.TrustHops(int(*p.Hops)) })
+	if len(ways) > 1 {
+		c.at([]string{"proxies"}, "has %s: an address is found in one way, keep one of them", strings.Join(ways, " and "))
+	}
+	if p.UnixSocket {
+		c.ip = append(c.ip, keyfunc.TrustUnixSocket())
+	}
+	if p.IPv6Prefix != nil {
+		c.ip = append(c.ip, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
+	}
+	ip, err := keyfunc.NewIP(c.ip...)
+	if err != nil {
+		if !c.noted([]string{"proxies"}) {
+			c.at([]string{"proxies"}, "%s", plain(err))
+		}
+		c.ip = nil
+		ip = keyfunc.IP()
+	}
+	named := maps.Clone(c.options.Keys)
+	if named == nil {
+		named = map[string]keyfunc.Func{}
+	}
+	named["ip"], named["fingerprint"] = ip, keyfunc.Fingerprint(c.ip...)
+	c.keys = newKeys(named)
+}
+
+func texts(networks []network) (list []string) {
+	for _, n := range networks {
+		if n.IsValid() { // or it is noted
+			list = append(list, n.String())
+		}
+	}
+	return list
+}
+
+// allow makes Config.Allow, and notes endpoints that it makes useless.
+func (c *checker) allow(endpoints map[string]route.Pattern) {
+	a := c.file.Allow
+	if a == nil {
+		return
+	}
+	var matches []func(*http.Request) bool
+	if own := c.config.Allow; own != nil {
+		matches = append(matches, own)
+	}
+	if len(a.CIDRs) > 0 {
+		matches = append(matches, c.within(a.CIDRs))
+	}
+	var routes []string
+	for i, text := range a.Routes {
+		at := c.element([]string{"allow", "routes"}, i)
+		pattern, ok := c.pattern(at, text)
+		if !ok {
+			continue
+		}
+		routes = append(routes, text)
+		for _, endpoint := range slices.Sorted(maps.Keys(endpoints)) {
+			if e := endpoints[endpoint]; pattern.Covers(&e) {
+				c.atKey([]string{"endpoints", endpoint}, "is never limited, as %q is in allow.routes: keep one", text)
+			}
+		}
+	}
+	if len(routes) > 0 {
+		matches = append(matches, middleware.Route(routes...))
+	}
+	c.config.Allow = anyOf(matches)
+}
+
+// anyOf is nil for none.
+func anyOf(matches []func(*http.Request) bool) func(*http.Request) bool {
+	switch len(matches) {
+	case 0:
+		return nil
+	case 1:
+		return matches[0]
+	}
+	return func(r *http.Request) bool {
+		for _, match := range matches {
+			if match(r) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// suggest says what was probably meant, or what there is.
+func suggest(word string, known []string) string {
+	if near := document.Nearest(word, known); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "there are " + strings.Join(known, ", ")
+}
+
+// element is where the i-th element of a list is written, which may be in no list.
+func (c *checker) element(list []string, i int) []string {
+	if at := sub(list, strconv.Itoa(i)); c.doc.Has(at...) {
+		return at
+	}
+	return list
+}

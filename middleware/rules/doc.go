@@ -1,0 +1,46 @@
+// Package rules reads limits from a file, so that operators change them without a deploy:
+//
+//	limits, err := rules.Watch(ctx, "limits.yaml", rules.Options{})
+//	...
+//	r.Use(chilimit.New(limits.RateLimit))   // and so for the other routers
+//
+// The file, in YAML or JSON:
+//
+//	version: 1
+//	proxies: {trusted: [10.0.0.0/8]}
+//	ban: {cidrs: [198.51.100.0/24], file: banned.txt}       # 403, before anything else
+//	allow: {cidrs: [10.0.0.0/8], routes: ["GET /healthz"]}  # never limited
+//	global: 10_000/s
+//	tiers:
+//	  free: 100/h
+//	  premium: {limit: 10_000/h, key: user}
+//	endpoints:
+//	  "GET /search": {limit: 30/1m, algorithm: token_bucket, burst: 10, key: [user, ip]}
+//	  "POST /login": {limit: 5/1m, on_outage: closed, escalate: {after: 3, within: 10m, ban: 1m}}
+//	  "/beta/*": {limit: 10/s, mode: shadow}
+//	default: {requests: 100, window: 60s}
+//	soft: {at: 80%}                                         # a warning header before the wall
+//
+// The README has a table of all fields, [Schema] is for editors to complete them by, and
+// the command cmd/weir checks and explains files.
+//
+// # Order
+//
+// Of a request are asked, in this order: the ban list, the allow list, the global rule,
+// that of its tier, and that of its endpoint, or the default where no endpoint is for it.
+// Which endpoint that is goes by the route that the router has chosen, so the router's
+// adapter is needed; the order in the file does not matter. All rules of a request are
+// charged in one call of the store, all or none.
+//
+// # Mistakes
+//
+// A file is refused with everything that is wrong with it: line, column and what to write
+// instead. While a service runs, a file that is refused changes nothing.
+//
+// # Changes
+//
+// Counters go by a rule's name, which is its endpoint if it is given none. They stay while
+// the rule's name and key stay: of a limit that changes, what was used stays used, and a
+// rule that is given another name, or another key, begins anew. Bans stay, whatever
+// becomes of the rule that led to them; see [Watcher.Bans].
+package rules

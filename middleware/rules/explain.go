@@ -1,0 +1,222 @@
+package rules
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
+)
+
+// A Request is one to explain.
+type Request struct {
+	Method string // empty: GET
+	Path   string // a path, such as /users/42, or a route, such as /users/{id}
+	Host   string
+	IP     string // the client's address; empty: 192.0.2.1
+	Tier   string // what middleware.WithTier says
+	User   string // what keyfunc.WithUser says
+	Header http.Header
+
+	// ContentLength is the length of the body; -1: unknown.
+	ContentLength int64
+}
+
+// An Explanation says what becomes of a request, step by step.
+type Explanation struct {
+	Route string // that a router with the file's routes chooses for it
+	Steps []Step
+}
+
+// A Step is what one section of the file makes of a request, in the order of evaluation.
+type Step struct {
+	Section string `json:"section"`          // ban, allow, global, tiers, endpoints, default
+	Line    int    `json:"line,omitempty"`   // where that is; 0: not in the file
+	Rule    string `json:"rule,omitempty"`   // that applies
+	Tier    string `json:"tier,omitempty"`   // whose limit it is
+	Key     string `json:"key,omitempty"`    // that is counted under
+	Limit   string `json:"limit,omitempty"`  //
+	Cost    int64  `json:"cost,omitempty"`   // in units
+	Shadow  bool   `json:"shadow,omitempty"` // refuses nothing
+	Outage  string `json:"on_outage,omitempty"`
+	Says    string `json:"says"` // in words
+}
+
+// Explain tells which rules apply to a request, in what order, with which keys and limits.
+// Bans by escalation are those of the list in Options.Config. An error is about the
+// request.
+func (r *Rules) Explain(q Request) (Explanation, error) {
+	request, err := r.request(q)
+	if err != nil {
+		return Explanation{}, err
+	}
+	config := r.Config()
+	config.Store = nopStore{}
+	limits, err := middleware.New(config)
+	if err != nil {
+		return Explanation{}, err
+	}
+	explanation := Explanation{Route: request.Pattern}
+	step := func(s Step) { explanation.Steps = append(explanation.Steps, s) }
+	found := limits.Explain(request)
+
+	banned := Step{Section: "ban", Line: r.line("ban"), Says: "not banned"}
+	if found.Banned {
+		banned.Says = fmt.Sprintf("banned: answered %d", cmp.Or(config.BanStatus, http.StatusForbidden))
+		if key := found.Ban.Key; key != "" {
+			banned.Key, banned.Rule = key, found.Ban.Rule
+			if !found.Ban.Until.IsZero() {
+				banned.Says += " until " + found.Ban.Until.Format(time.RFC3339)
+			}
+		}
+		banned.Shadow = config.Shadow
+	}
+	step(banned)
+	if found.Banned && !config.Shadow {
+		return explanation, nil
+	}
+	if found.Preflight {
+		step(Step{Section: "allow", Says: "a CORS preflight: not limited"})
+		return explanation, nil
+	}
+	allow := Step{Section: "allow", Line: r.line("allow"), Says: "not on the list"}
+	if found.Exempt {
+		allow.Says = "on the list: not limited"
+	}
+	step(allow)
+	if found.Exempt {
+		return explanation, nil
+	}
+	if found.Status != 0 {
+		step(Step{Section: "rules", Says: fmt.Sprintf("a rule that applies has no key for it: answered %d", found.Status)})
+		return explanation, nil
+	}
+	for _, c := range found.Charges {
+		path := r.names[c.Rule]
+		s := Step{
+			Section: "application", Line: r.line(path...), Rule: c.Rule, Tier: c.Tier, Key: c.Key,
+			Limit: c.Limit.String(), Cost: c.Cost, Shadow: c.Shadow, Outage: c.OnOutage.String(),
+		}
+		if len(path) > 0 {
+			s.Section = path[0]
+		}
+		s.Says = s.words()
+		step(s)
+	}
+	if len(found.Charges) == 0 {
+		step(Step{Section: "rules", Says: "none applies: not limited"})
+	}
+	return explanation, nil
+}
+
+func (s *Step) words() string {
+	who := "for everybody together"
+	if s.Key != "" {
+		who = "for " + s.Key
+	}
+	text := fmt.Sprintf("%s %s", s.Limit, who)
+	if s.Tier != "" {
+		text += ", the limit of tier " + s.Tier
+	}
+	if s.Cost != 1 {
+		text += fmt.Sprintf(", at a cost of %d", s.Cost)
+	}
+	if s.Shadow {
+		text += ", in shadow: refuses nothing"
+	}
+	return text
+}
+
+// line is where that is in the file, or 0.
+func (r *Rules) line(path ...string) int {
+	if len(path) == 0 || !r.doc.Has(path...) {
+		return 0
+	}
+	return r.doc.Key(path...).Line
+}
+
+// request is q as a server would have it behind a router that knows the file's routes.
+func (r *Rules) request(q Request) (*http.Request, error) {
+	var errs []error
+	if !strings.HasPrefix(q.Path, "/") {
+		errs = append(errs, fmt.Errorf("rules: path %q does not begin with /", q.Path))
+	}
+	ip, err := netip.ParseAddr(cmp.Or(q.IP, "192.0.2.1"))
+	if err != nil {
+		errs = append(errs, fmt.Errorf("rules: ip %q is not an address", q.IP))
+	}
+	method := cmp.Or(q.Method, http.MethodGet)
+	if method != strings.ToUpper(method) || strings.ContainsAny(method, " /") {
+		errs = append(errs, fmt.Errorf("rules: method %q is not one in capitals", q.Method))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	ctx := context.Background()
+	if q.Tier != "" {
+		ctx = middleware.WithTier(ctx, q.Tier)
+	}
+	if q.User != "" {
+		ctx = keyfunc.WithUser(ctx, q.User)
+	}
+	request := (&http.Request{
+		Method: method, URL: &url.URL{Path: q.Path}, Host: q.Host, Header: http.Header{},
+		RemoteAddr: netip.AddrPortFrom(ip, 1024).String(), ContentLength: q.ContentLength,
+	}).WithContext(ctx)
+	for name, values := range q.Header {
+		request.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	request.Pattern = r.route(q.Host, q.Path)
+	return request, nil
+}
+
+// route is what a router that has the file's routes chooses for a path: of those that match
+// the one with the longest path in letters, or else the path itself.
+func (r *Rules) route(host, path string) string {
+	var texts []string
+	texts = slices.AppendSeq(texts, maps.Keys(r.file.Endpoints))
+	if r.file.Allow != nil {
+		texts = append(texts, r.file.Allow.Routes...)
+	}
+	slices.Sort(texts)
+	best, most := host+path, -1
+	for _, text := range texts {
+		pattern, err := route.ParseRule(text)
+		if err != nil || pattern.Host != "" && pattern.Host != host {
+			continue
+		}
+		fit, ok := pattern.Fit(path)
+		if !ok {
+			continue
+		}
+		if says := literals(fit, path); says > most {
+			best, most = host+fit, says
+		}
+	}
+	return best
+}
+
+// literals is how many segments of a route are those of the path.
+func literals(route, path string) (n int) {
+	for {
+		segment, rest, more := strings.Cut(route, "/")
+		want, pathRest, pathMore := strings.Cut(path, "/")
+		if segment == want {
+			n++
+		}
+		if !more || !pathMore {
+			return n
+		}
+		route, path = rest, pathRest
+	}
+}

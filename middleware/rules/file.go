@@ -1,0 +1,92 @@
+package rules
+
+// The types of this file are the format. Their tags are what is read, what the JSON Schema
+// says and what the README's table has.
+
+// file is a whole rules file.
+type file struct {
+	Version   int64           `yaml:"version" required:"true" doc:"The version of this format: 1."`
+	Mode      mode            `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
+	Proxies   *proxies        `yaml:"proxies" doc:"Who may say which client a request comes from. One of its ways; without it, the client is the TCP peer."`
+	Ban       *banned         `yaml:"ban" doc:"Who is refused before anything else."`
+	Allow     *allowed        `yaml:"allow" doc:"Who is never limited."`
+	Global    *rule           `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
+	Tiers     map[string]rule `yaml:"tiers" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
+	Endpoints map[string]rule `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\" or \"/beta/*\": the one that says most about a request applies, with the longest path, then a host, then a method."`
+	Default   *rule           `yaml:"default" doc:"The limit on requests that none of the endpoints is for."`
+	Soft      *soft           `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
+}
+
+type proxies struct {
+	Trusted    []network     `yaml:"trusted" doc:"Proxies whose X-Forwarded-For is believed."`
+	Forwarded  []network     `yaml:"forwarded" doc:"Proxies whose Forwarded field (RFC 7239) is believed."`
+	Header     *clientHeader `yaml:"header" doc:"A header that your proxy sets to the client's address."`
+	Hops       *int64        `yaml:"hops" doc:"How many proxies append to X-Forwarded-For, where their addresses can't be known."`
+	UnixSocket bool          `yaml:"unix_socket" default:"false" doc:"Also believe a peer on a unix socket."`
+	IPv6Prefix *int64        `yaml:"ipv6_prefix" default:"64" doc:"How many bits of an IPv6 address make a key, from 32 to 128."`
+}
+
+type clientHeader struct {
+	Name  string    `yaml:"name" required:"true" doc:"Such as CF-Connecting-IP."`
+	CIDRs []network `yaml:"cidrs" default:"anybody" doc:"The proxies that set it."`
+}
+
+type banned struct {
+	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
+	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them, such as user:42."`
+	File   string    `yaml:"file" doc:"A file with more of both, one on a line, # for comments; relative to this one, and watched like it."`
+	Status *int64    `yaml:"status" default:"403" doc:"What is answered: 403 or 429. Also for bans by escalation."`
+}
+
+type allowed struct {
+	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks that are never limited."`
+	Routes []string  `yaml:"routes" doc:"Routes that are never limited, written as endpoints are."`
+}
+
+// limitFields is a limit in either spelling.
+type limitFields struct {
+	Limit     *limitText `yaml:"limit" doc:"The limit in one piece: 100/1m, 10/s burst 20."`
+	Requests  *int64     `yaml:"requests" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
+	Window    *period    `yaml:"window" doc:"The time in which they fit; a plain number is in seconds."`
+	Algorithm *algorithm `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
+	Burst     *int64     `yaml:"burst" default:"requests" doc:"How many can pass at once in a token_bucket, or wait in a leaky_bucket."`
+}
+
+// tierLimit is a rule's limit for one tier.
+type tierLimit struct {
+	limitFields
+}
+
+type rule struct {
+	Name string `yaml:"name" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default."`
+	limitFields
+	Tiers     map[string]tierLimit `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
+	Key       []string             `yaml:"key" default:"ip" doc:"Who is counted: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, those that are missing left blank."`
+	NoKey     noKey                `yaml:"no_key" default:"share" doc:"What becomes of a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
+	Cost      *cost                `yaml:"cost" default:"1" doc:"How many units a request takes."`
+	OnOutage  outage               `yaml:"on_outage" default:"local" doc:"While Redis gives no answer: local counts in the process, open lets pass, closed answers 503."`
+	Mode      mode                 `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`
+	Soft      *soft                `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
+	Overdraft int64                `yaml:"overdraft" default:"0" doc:"How many more per window pass marked as degraded, for the application to answer with less."`
+	Escalate  *escalate            `yaml:"escalate" doc:"Bans a key that is refused again and again."`
+}
+
+type cost struct {
+	Units   *int64 `yaml:"units" doc:"A fixed cost; in short, cost: 5."`
+	Header  string `yaml:"header" doc:"A header with a number that makes the cost, such as Content-Length."`
+	Per     *size  `yaml:"per" default:"1" doc:"How much of that number costs a unit, rounded up: 1MiB, 500."`
+	Missing *int64 `yaml:"missing" default:"1" doc:"The cost where the header is missing or not a number, as for a chunked upload."`
+	Max     *int64 `yaml:"max" doc:"The most that a request costs."`
+}
+
+type soft struct {
+	At percent `yaml:"at" doc:"How much of the limit is used when X-RateLimit-Warning begins: 80%; or off."`
+}
+
+type escalate struct {
+	After  int64   `yaml:"after" required:"true" doc:"How many refusals, up to 10,000."`
+	Within *period `yaml:"within" required:"true" doc:"In how much time."`
+	Ban    *period `yaml:"ban" required:"true" doc:"For how long the key is banned then."`
+	Factor *factor `yaml:"factor" default:"2" doc:"How many times as long each time it happens again, from 1 to 1000."`
+	Max    *period `yaml:"max" default:"24h" doc:"The longest ban, and how long after one the next begins anew."`
+}

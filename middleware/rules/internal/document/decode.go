@@ -1,0 +1,183 @@
+package document
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Decode reads one document, YAML or JSON, into a pointer to a struct. The problems are
+// everything that is wrong, in the order of the document; what could be read is in into.
+// The Document is never nil. Decode panics if the struct has fields it can't read.
+func Decode(data []byte, into any) (*Document, []Problem) {
+	target := reflect.ValueOf(into)
+	if target.Kind() != reflect.Pointer || target.IsNil() || target.Elem().Kind() != reflect.Struct {
+		panic(fmt.Sprintf("document: Decode into %T: want a pointer to a struct", into))
+	}
+	Fields(into) // panics for what can't be read, whatever this document has of it
+	root, found := read(data)
+	if root != nil {
+		d := decoder{problems: found}
+		d.decode(entry{value: root}, target.Elem())
+		found = d.problems
+	}
+	return &Document{root: root}, found.inOrder()
+}
+
+// read makes nodes of data. Without a root there are problems.
+func read(data []byte) (*node, problems) {
+	data, found := checkBytes(data)
+	if found != nil {
+		return nil, found
+	}
+	reader := readYAML
+	if json.Valid(data) {
+		reader = readJSON
+	}
+	root, found := reader(data)
+	if root != nil && root.kind == null {
+		found.add(root.Position, nil, "the document is empty")
+		root = nil
+	}
+	return root, found
+}
+
+// A decoder moves nodes into Go values.
+type decoder struct {
+	problems problems
+	path     []string
+}
+
+func (d *decoder) complain(at Position, format string, args ...any) {
+	d.problems.add(at, d.path, format, args...)
+}
+
+// within runs do with name at the end of the path.
+func (d *decoder) within(name string, do func()) {
+	d.path = append(d.path, name)
+	do()
+	d.path = d.path[:len(d.path)-1]
+}
+
+// decode reads e into v, which is settable and zero.
+func (d *decoder) decode(e entry, v reflect.Value) {
+	n, t := e.value, v.Type()
+	switch {
+	case t.Kind() == reflect.Pointer:
+		pointee := reflect.New(t.Elem())
+		d.decode(e, pointee.Elem())
+		if n.kind != null {
+			v.Set(pointee)
+		}
+	case n.kind == null && !isText(t) && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice):
+		// Empty: all that was in it is commented out.
+	case n.kind == null:
+		d.complain(e.where(), "has no value")
+	case isText(t) && n.kind.scalar():
+		if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.text)); err != nil {
+			d.complain(n.Position, "%s", err.Error())
+		}
+	case isObject(t) && n.kind == mapping:
+		d.fields(e, v)
+	case t.Kind() == reflect.Map && n.kind == mapping:
+		d.mapping(n, v)
+	case t.Kind() == reflect.Slice && n.kind == list:
+		d.list(n.items, v)
+	case t.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(t, 1, 1))
+		d.decode(e, v.Index(0))
+	default:
+		if err := setScalar(v, n); err != nil {
+			d.complain(n.Position, "%s", err.Error())
+		}
+	}
+}
+
+func (d *decoder) fields(e entry, v reflect.Value) {
+	n, fields := e.value, fieldsOf(v.Type())
+	d.unique(n, func(inner entry) {
+		for _, f := range fields {
+			if f.name == inner.key {
+				d.decode(inner, v.FieldByIndex(f.index))
+				return
+			}
+		}
+		d.complain(inner.at, "%s", unknown(inner.key, fields))
+	})
+	for _, f := range fields {
+		if _, ok := n.child(f.name); f.required && !ok {
+			d.within(f.name, func() { d.complain(e.where(), "is required, and missing") })
+		}
+	}
+}
+
+func unknown(name string, fields []field) string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	if near := Nearest(name, names); near != "" {
+		return fmt.Sprintf("unknown field %s: did you mean %q?", quote(name), near)
+	}
+	return fmt.Sprintf("unknown field %s: want one of %s", quote(name), strings.Join(names, ", "))
+}
+
+func (d *decoder) mapping(n *node, v reflect.Value) {
+	t := v.Type()
+	v.Set(reflect.MakeMapWithSize(t, len(n.entries)))
+	d.unique(n, func(e entry) {
+		value := reflect.New(t.Elem()).Elem()
+		d.decode(e, value)
+		v.SetMapIndex(reflect.ValueOf(e.key).Convert(t.Key()), value)
+	})
+}
+
+func (d *decoder) list(items []*node, v reflect.Value) {
+	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	for i, item := range items {
+		d.within(strconv.Itoa(i), func() { d.decode(entry{value: item}, v.Index(i)) })
+	}
+}
+
+// unique calls do for each entry of a mapping, at its path. Of a key that is there twice
+// the first counts.
+func (d *decoder) unique(n *node, do func(entry)) {
+	lines := make(map[string]int, len(n.entries))
+	for _, e := range n.entries {
+		d.within(e.key, func() {
+			if line, twice := lines[e.key]; twice {
+				d.complain(e.at, "duplicate key %s: the first is on line %d", quote(e.key), line)
+				return
+			}
+			lines[e.key] = e.at.Line
+			do(e)
+		})
+	}
+}
+
+// setScalar reads n into v, which is no collection.
+func setScalar(v reflect.Value, n *node) error {
+	wrong := fmt.Errorf("is %s: want %s", n.kind, inWords(v.Type()))
+	switch {
+	case v.Kind() == reflect.String && n.kind == text:
+		v.SetString(n.text)
+	case v.Kind() == reflect.String && n.kind.scalar():
+		return fmt.Errorf("%w, so put it in quotes", wrong)
+	case v.Kind() == reflect.Bool && n.kind == boolean:
+		v.SetBool(strings.EqualFold(n.text, "true"))
+	case v.Kind() == reflect.Bool && n.kind == text:
+		return fmt.Errorf("is %s: want true or false, without quotes", quote(n.text))
+	case v.CanInt() && (n.kind == number || n.kind == text):
+		i, err := parseInteger(n.text, v.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("is %s: %w", quote(n.text), err)
+		}
+		v.SetInt(i)
+	default:
+		return wrong
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+package document
+
+import (
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// integerPattern is what an integer may look like, here and in a schema.
+const integerPattern = `^-?(0|[1-9][0-9]*(_[0-9]+)*)$`
+
+var integer = regexp.MustCompile(integerPattern)
+
+// parseInteger reads decimal digits, and _ between them, into bits. Everything else has
+// two meanings to somebody: 010 is 8 or 10, and 1e3 of a limit is rather a mistake.
+func parseInteger(s string, bits int) (int64, error) {
+	if !integer.MatchString(s) {
+		return 0, errors.New("want a whole number, written in digits: 1000, or 1_000")
+	}
+	n, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, bits)
+	if err != nil {
+		return 0, errors.New("the number is out of range")
+	}
+	return n, nil
+}

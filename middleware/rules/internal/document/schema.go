@@ -1,0 +1,186 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// Schema is the JSON Schema (draft 2020-12) of the documents Decode reads into a struct of
+// the type that of has, or points to. A type that is written as a scalar may say how, by a
+// method on its value:
+//
+//	JSONSchema() map[string]any
+//
+// Its title is also the name of the type in Fields. A struct can't contain itself.
+func Schema(of any, id, title string) []byte {
+	schema := object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}}
+	if id != "" {
+		schema = append(schema, member{"$id", id})
+	}
+	schema = append(schema, member{"title", title})
+	return indent(append(schema, structSchema(structOf(of))...))
+}
+
+// describer is what says how it is written.
+type describer interface{ JSONSchema() map[string]any }
+
+// schemaOf is the schema of what can be read into a t. It agrees with decoder.decode.
+func schemaOf(t reflect.Type) object {
+	var forms []object
+	if isText(t) || described(t) != nil {
+		forms = append(forms, scalarSchema(t))
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOf(t.Elem())
+	case reflect.Struct:
+		if isObject(t) {
+			forms = append(forms, structSchema(t))
+		}
+	case reflect.Map:
+		forms = append(forms, object{{"type", orNull(t, "object")}, {"additionalProperties", schemaOf(t.Elem())}})
+	case reflect.Slice:
+		element := schemaOf(t.Elem())
+		if !isText(t) {
+			forms = append(forms, element)
+		}
+		forms = append(forms, object{{"type", orNull(t, "array")}, {"items", element}})
+	default:
+		return scalarSchema(t)
+	}
+	if len(forms) == 1 {
+		return forms[0]
+	}
+	return object{{"anyOf", forms}}
+}
+
+// orNull is the type of a collection, which may also be left empty.
+func orNull(t reflect.Type, name string) any {
+	if isText(t) {
+		return name
+	}
+	return []string{name, "null"}
+}
+
+func structSchema(t reflect.Type) object {
+	properties, required := object{}, []string{}
+	for _, f := range fieldsOf(t) {
+		var schema object
+		if f.doc != "" {
+			schema = append(schema, member{"description", f.doc})
+		}
+		if f.hasFallback {
+			schema = append(schema, member{"default", fallbackValue(f)})
+		}
+		for _, m := range schemaOf(f.typ) {
+			if m.name != "description" || f.doc == "" {
+				schema = append(schema, m)
+			}
+		}
+		properties = append(properties, member{f.name, schema})
+		if f.required {
+			required = append(required, f.name)
+		}
+	}
+	schema := object{{"type", "object"}, {"properties", properties}}
+	if len(required) > 0 {
+		schema = append(schema, member{"required", required})
+	}
+	return append(schema, member{"additionalProperties", false})
+}
+
+func scalarSchema(t reflect.Type) object {
+	if given := described(t); given != nil {
+		var schema object
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			schema = append(schema, member{name, given[name]})
+		}
+		return schema
+	}
+	switch {
+	case isText(t):
+		return object{{"type", []string{"string", "number"}}}
+	case t.Kind() == reflect.Bool:
+		return object{{"type", "boolean"}}
+	case t.Kind() == reflect.String:
+		return object{{"type", "string"}}
+	}
+	// 10_000 is a string to a parser of YAML 1.2.
+	return object{{"type", []string{"integer", "string"}}, {"pattern", integerPattern}}
+}
+
+// described is what a t says of itself, or nil.
+func described(t reflect.Type) map[string]any {
+	if d, ok := reflect.Zero(t).Interface().(describer); ok && t.Kind() != reflect.Pointer {
+		return d.JSONSchema()
+	}
+	return nil
+}
+
+// fallbackValue is a default as a value of its type, where that is not text.
+func fallbackValue(f field) any {
+	switch t := f.typ; {
+	case isText(t):
+	case t.Kind() == reflect.Bool:
+		return f.fallback == "true"
+	case reflect.Zero(t).CanInt():
+		if n, err := parseInteger(f.fallback, t.Bits()); err == nil {
+			return n
+		}
+	}
+	return f.fallback
+}
+
+// An object is a JSON object whose members keep their order.
+type object []member
+
+type member struct {
+	name  string
+	value any
+}
+
+func (o object) MarshalJSON() ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteByte('{')
+	for i, m := range o {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		for j, part := range []any{m.name, m.value} {
+			if j > 0 {
+				out.WriteByte(':')
+			}
+			text, err := plainJSON(part)
+			if err != nil {
+				return nil, err
+			}
+			out.Write(text)
+		}
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
+}
+
+// indent writes o for people. What types say of themselves must be JSON.
+func indent(o object) []byte {
+	text, err := plainJSON(o)
+	if err != nil {
+		panic("document: " + err.Error())
+	}
+	var out bytes.Buffer
+	_ = json.Indent(&out, text, "", "  ") // it is JSON
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+// plainJSON keeps <, > and & as they are.
+func plainJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSpace(out.Bytes()), err
+}

@@ -1,0 +1,92 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+// keys makes functions of what a rules file calls a key, one for each spelling.
+type keys struct {
+	named map[string]keyfunc.Func
+	known map[string]keyfunc.Func // by its parts
+	order []string                // of known
+}
+
+func newKeys(named map[string]keyfunc.Func) *keys {
+	return &keys{named: named, known: map[string]keyfunc.Func{}}
+}
+
+// partsSeparator is in no part that could be read.
+const partsSeparator = "\n"
+
+// get is the key of these parts. One that can't be read is reported by its index.
+func (k *keys) get(parts []string, report func(i int, err error)) keyfunc.Func {
+	id := strings.Join(parts, partsSeparator)
+	if f := k.known[id]; f != nil {
+		return f
+	}
+	fs := make([]keyfunc.Func, len(parts))
+	ok := len(parts) > 0
+	for i, part := range parts {
+		f, err := keyfunc.Parse(part, k.named)
+		if err != nil {
+			report(i, plain(err))
+			ok = false
+		}
+		fs[i] = f
+	}
+	if !ok {
+		return nil
+	}
+	f := fs[0]
+	if len(fs) > 1 {
+		f = keyfunc.JoinPresent(fs...)
+	}
+	k.known[id] = f
+	k.order = append(k.order, id)
+	return f
+}
+
+// all are the keys that were made, in the order in which they were.
+func (k *keys) all() []keyfunc.Func {
+	fs := make([]keyfunc.Func, len(k.order))
+	for i, id := range k.order {
+		fs[i] = k.known[id]
+	}
+	return fs
+}
+
+// key is r's, or nil if something is wrong with it.
+func (c *checker) key(path []string, r *rule, fallback []string) keyfunc.Func {
+	parts := r.Key
+	if !c.doc.Has(sub(path, "key")...) {
+		parts = fallback
+	} else if len(parts) == 0 {
+		c.at(sub(path, "key"), "names no key: leave it out, or write ip, user and the like")
+		return nil
+	}
+	for i, part := range parts {
+		if j := slices.Index(parts, part); j < i {
+			c.at(c.element(sub(path, "key"), i), "%q is in the list twice", part)
+			return nil
+		}
+	}
+	if len(parts) == 0 {
+		return nil // one counter for all
+	}
+	return c.keys.get(parts, func(i int, err error) { c.at(c.element(sub(path, "key"), i), "%s", err) })
+}
+
+// isMadeUp reports whether a client can be somebody new by writing something new into a
+// part of the key.
+func isMadeUp(parts []string) (part string, is bool) {
+	for _, part := range parts {
+		kind, _, _ := strings.Cut(strings.TrimSpace(part), ":")
+		if slices.Contains([]string{"header", "cookie", "fingerprint", "host"}, kind) {
+			return part, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,109 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirgo/weir/middleware/rules/internal/document"
+)
+
+// A Problem is one thing that is wrong in a rules file, and what to write instead.
+type Problem struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line"` // from 1, as the next
+	Column  int    `json:"column"`
+	Field   string `json:"field,omitempty"` // such as endpoints."POST /login".limit
+	Message string `json:"message"`
+}
+
+// String is the problem in one line, as compilers write theirs.
+func (p Problem) String() string {
+	text := fmt.Sprintf("%d:%d: ", p.Line, p.Column)
+	if p.File != "" {
+		text = p.File + ":" + text
+	}
+	if p.Field != "" {
+		text += p.Field + ": "
+	}
+	return text + p.Message
+}
+
+// Error is everything that is wrong with a rules file, in its order.
+type Error struct{ Problems []Problem }
+
+// Error has a line for each problem.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// problems collects what is wrong with one document.
+type problems struct {
+	file   string
+	doc    *document.Document
+	list   []Problem
+	fields map[string]bool // that something is wrong with, or in
+}
+
+// at notes a problem with the value at path, or where it should be.
+func (p *problems) at(path []string, format string, args ...any) {
+	p.add(document.Problem{Position: p.doc.Position(path...), Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// atKey notes one with the key in front of that value.
+func (p *problems) atKey(path []string, format string, args ...any) {
+	p.add(document.Problem{Position: p.doc.Key(path...), Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+func (p *problems) add(problem document.Problem) {
+	p.list = append(p.list, Problem{
+		File: p.file, Line: problem.Line, Column: problem.Column,
+		Field: document.JoinPath(problem.Path), Message: problem.Message,
+	})
+	if p.fields == nil {
+		p.fields = map[string]bool{}
+	}
+	for i := range problem.Path {
+		p.fields[document.JoinPath(problem.Path[:i+1])] = true
+	}
+}
+
+// noted reports whether something is wrong with the value at path already, or in it.
+func (p *problems) noted(path []string) bool { return p.fields[document.JoinPath(path)] }
+
+// mostProblems is how many people read.
+const mostProblems = 100
+
+// err is all of them in order, or nil.
+func (p *problems) err() error {
+	if len(p.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(p.list, comparePlaces)
+	list := p.list
+	if len(list) > mostProblems {
+		rest := list[mostProblems]
+		rest.Field, rest.Message = "", fmt.Sprintf("and %d problems more, from here on", len(list)-mostProblems)
+		list = append(list[:mostProblems:mostProblems], rest)
+	}
+	return &Error{list}
+}
+
+func comparePlaces(a, b Problem) int {
+	if a.File != b.File {
+		return strings.Compare(a.File, b.File)
+	}
+	if a.Line != b.Line {
+		return a.Line - b.Line
+	}
+	return a.Column - b.Column
+}
+
+// sub is path with more at its end, apart from others that begin with it.
+func sub(path []string, more ...string) []string {
+	return append(path[:len(path):len(path)], more...)
+}

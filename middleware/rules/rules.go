@@ -1,0 +1,182 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
+)
+
+// Options are what a rules file can't say. The zero Options are the defaults.
+type Options struct {
+	// Config is what the file is added to: Store, Headers, OnRefused, CountPreflights,
+	// Logger, Bans and BanKeys, Rules that come before the file's, Deny and Allow beside
+	// the file's. ByTier, ByRoute, Default and BanStatus are the file's. Without Bans there
+	// is a list in memory.
+	Config middleware.Config
+
+	// Keys are keys of your own, by the names that the file uses: letters, digits, - and _.
+	Keys map[string]keyfunc.Func
+
+	// Tiers are the tiers that your authentication puts requests in, so that one of the
+	// file that is never used is a problem. Nil: not known.
+	Tiers []string
+
+	// Fallback is the text of the rules to begin with while FromRedis finds none. Nil: that
+	// is an error.
+	Fallback []byte
+
+	// Poll is how often Watch and FromRedis look for changes that nothing told of: from a
+	// tenth of a second to a day. Zero: 10 seconds.
+	Poll time.Duration
+
+	// OnReload hears of every reload by Watch and FromRedis, and of every one that was
+	// refused, one call after the other. A panic in it is logged. Nil: a record of slog for
+	// each, Info with code weir-rules-loaded and Warn with code weir-rules-refused.
+	OnReload func(Reload)
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	c := &o.Config
+	if c.ByTier != nil || c.ByRoute != nil || c.Default != nil || c.BanStatus != 0 {
+		errs = append(errs, errors.New("rules: Options.Config has ByTier, ByRoute, Default or BanStatus, which are the file's"))
+	}
+	for _, name := range []string{"ip", "fingerprint"} {
+		if o.Keys[name] != nil {
+			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q, which the file's proxies decide about", name))
+		}
+	}
+	if o.Poll != 0 && (o.Poll < 100*time.Millisecond || o.Poll > 24*time.Hour) {
+		errs = append(errs, fmt.Errorf("rules: Options.Poll is %v: it must be from 100ms to 24h, or 0 for 10s", o.Poll))
+	}
+	return errors.Join(errs...)
+}
+
+// Rules are what a rules file says, checked.
+type Rules struct {
+	config   middleware.Config
+	warnings []Problem
+	doc      *document.Document
+	file     *file
+	names    map[string][]string // where rules are, by name
+	files    []string            // that were read beside it
+	digest   [sha256.Size]byte   // of all that was read
+}
+
+// Parse reads and checks the text of a rules file, YAML or JSON. The error is an [*Error]
+// with everything that is wrong with it, or about the options. Such a text can't name a
+// file of bans; see [Load].
+func Parse(text []byte, o Options) (*Rules, error) { return parse("", text, o, nil) }
+
+// Load reads and checks a rules file and the files that it names.
+func Load(path string, o Options) (*Rules, error) {
+	text, err := readFile(path, mostRules)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	return parseFile(path, text, o)
+}
+
+// parseFile reads and checks a text as that of the file at path.
+func parseFile(path string, text []byte, o Options) (*Rules, error) {
+	return parse(path, text, o, func(name string) (string, []byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), name)
+		}
+		text, err := readFile(name, mostBans)
+		return name, text, err
+	})
+}
+
+// What is larger was not written by people, and takes long to read.
+const (
+	mostRules = 1 << 20
+	mostBans  = 32 << 20
+)
+
+func readFile(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s is larger than %d MiB", path, most>>20)
+	}
+	return text, err
+}
+
+func parse(name string, text []byte, o Options, readFile func(name string) (path string, text []byte, err error)) (*Rules, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	f := &file{}
+	doc, found := document.Decode(text, f)
+	digest := sha256.New()
+	digest.Write(text)
+	c := &checker{problems: problems{file: name, doc: doc}, options: o, file: f, config: o.Config}
+	if readFile != nil {
+		c.readFile = func(name string) (string, []byte, error) {
+			path, text, err := readFile(name)
+			fmt.Fprintf(digest, "\x00%d\x00%v\x00", len(text), err)
+			digest.Write(text)
+			return path, text, err
+		}
+	}
+	if c.config.Bans == nil {
+		list, err := bans.NewMemory(bans.MemoryConfig{})
+		if err != nil {
+			return nil, err
+		}
+		c.config.Bans = list
+	}
+	for _, problem := range found {
+		c.add(problem)
+	}
+	if doc.Has() { // it could be read
+		c.check()
+	}
+	rules := &Rules{config: c.config, warnings: c.warnings, doc: doc, file: f, names: c.names, files: c.files}
+	digest.Sum(rules.digest[:0])
+	if len(c.list) == 0 {
+		c.lastCheck()
+	}
+	return rules, c.err()
+}
+
+// lastCheck asks package middleware, so that nothing is found out only when it is used.
+func (c *checker) lastCheck() {
+	config := c.config
+	config.Store = nopStore{}
+	if _, err := middleware.New(config); err != nil {
+		c.at(nil, "%s", plain(err))
+	}
+}
+
+// nopStore is for a RateLimit that decides nothing.
+type nopStore struct{ limiter.Store }
+
+// Config is the rules for [middleware.New].
+func (r *Rules) Config() middleware.Config {
+	c := r.config
+	c.Rules = slices.Clone(c.Rules)
+	return c
+}
+
+// Warnings are what is no mistake and can hardly be meant.
+func (r *Rules) Warnings() []Problem { return slices.Clone(r.warnings) }

@@ -1,0 +1,237 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	netw "github.com/weirgo/weir/internal/network"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// What is written as one word in a rules file. Each type says in JSONSchema how.
+
+// limitText is a limit in one piece.
+type limitText struct{ limiter.Limit }
+
+func (l *limitText) UnmarshalText(text []byte) error { return plain(l.Limit.UnmarshalText(text)) }
+
+func (limitText) JSONSchema() map[string]any {
+	return map[string]any{"type": "string", "title": "limit", "examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket"}}
+}
+
+// period is a time span.
+type period struct{ time.Duration }
+
+func (p *period) UnmarshalText(text []byte) (err error) {
+	given := string(text)
+	if given != "" && strings.Trim(given, "0123456789_") == "" {
+		given += "s"
+	}
+	p.Duration, err = limiter.ParsePeriod(strings.ReplaceAll(given, "_", ""))
+	return plain(err)
+}
+
+func (period) JSONSchema() map[string]any {
+	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "examples": []any{"60s", "1m", "24h", "30d", 60}}
+}
+
+// plain is an error of another package without that package's name in front, which means
+// nothing to who writes a file.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var lines []string
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		lines = append(lines, packageNames.Replace(line))
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+var packageNames = strings.NewReplacer("limiter: ", "", "keyfunc: ", "", "middleware: ", "", "bans: ", "")
+
+// algorithm is one by its name.
+type algorithm struct{ limiter.Algorithm }
+
+var algorithms = []string{
+	"sliding_window", "token_bucket", "leaky_bucket", "fixed_window", "sliding_log",
+	"sliding_window_counter", "sliding_window_log", "gcra",
+}
+
+func (a *algorithm) UnmarshalText(text []byte) error {
+	if a.Algorithm.UnmarshalText(text) != nil {
+		return fmt.Errorf("%.64q is not an algorithm: %s", text, suggest(string(text), algorithms))
+	}
+	return nil
+}
+
+func (algorithm) JSONSchema() map[string]any {
+	return map[string]any{"enum": algorithms, "title": "algorithm"}
+}
+
+// outage is an outage policy by its name.
+type outage struct{ limiter.Outage }
+
+func (o *outage) UnmarshalText(text []byte) error { return plain(o.Outage.UnmarshalText(text)) }
+
+func (outage) JSONSchema() map[string]any {
+	return map[string]any{"enum": []string{"local", "open", "closed"}, "title": "local, open or closed"}
+}
+
+// oneOf reads a word.
+func oneOf[T any](text []byte, words []string, values []T) (value T, err error) {
+	if i := slices.Index(words, string(text)); i >= 0 {
+		return values[i], nil
+	}
+	return value, fmt.Errorf("%.64q is none of these: %s", text, suggest(string(text), words))
+}
+
+// mode says whether refusals are meant.
+type mode struct{ shadow bool }
+
+var modes = []string{"enforce", "shadow"}
+
+func (m *mode) UnmarshalText(text []byte) (err error) {
+	m.shadow, err = oneOf(text, modes, []bool{false, true})
+	return err
+}
+
+func (mode) JSONSchema() map[string]any {
+	return map[string]any{"enum": modes, "title": "enforce or shadow"}
+}
+
+// noKey says what becomes of requests without a key.
+type noKey struct{ middleware.NoKey }
+
+var noKeys = []string{"share", "skip", "bad_request", "unauthorized"}
+
+func (n *noKey) UnmarshalText(text []byte) (err error) {
+	n.NoKey, err = oneOf(text, noKeys, []middleware.NoKey{
+		middleware.NoKeyShare, middleware.NoKeySkip, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized,
+	})
+	return err
+}
+
+func (noKey) JSONSchema() map[string]any {
+	return map[string]any{"enum": noKeys, "title": "share, skip, bad_request or unauthorized"}
+}
+
+// percent is how much is used; 0 is off.
+type percent struct {
+	of100 int
+	given bool
+}
+
+func (p *percent) UnmarshalText(text []byte) error {
+	p.given = true
+	if string(text) == "off" {
+		p.of100 = 0
+		return nil
+	}
+	digits, ok := strings.CutSuffix(string(text), "%")
+	n, err := strconv.Atoi(digits)
+	if !ok || err != nil || n < 1 || n > 99 || digits != strconv.Itoa(n) {
+		return fmt.Errorf("%.64q is not a percentage from 1%% to 99%%, or off", text)
+	}
+	p.of100 = n
+	return nil
+}
+
+func (percent) JSONSchema() map[string]any {
+	return map[string]any{"type": "string", "pattern": "^([1-9][0-9]?%|off)$", "title": "percentage", "examples": []string{"80%", "off"}}
+}
+
+// factor is a number from 1 to 1000.
+type factor struct{ float64 }
+
+func (f *factor) UnmarshalText(text []byte) (err error) {
+	f.float64, err = strconv.ParseFloat(string(text), 64)
+	if err != nil || !(f.float64 >= 1 && f.float64 <= 1000) || strings.ContainsAny(string(text), "xXpP_") {
+		return fmt.Errorf("%.64q is not a number from 1 to 1000", text)
+	}
+	return nil
+}
+
+func (factor) JSONSchema() map[string]any {
+	return map[string]any{"type": "number", "minimum": 1, "maximum": 1000, "title": "number"}
+}
+
+// size is a number of bytes, or of whatever else.
+type size struct{ n int64 }
+
+var sizeUnits = map[string]int64{
+	"": 1, "B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+}
+
+func (s *size) UnmarshalText(text []byte) error {
+	given := string(text)
+	digits := strings.TrimRight(given, "kKMGiB")
+	unit, known := sizeUnits[given[len(digits):]]
+	n, err := strconv.ParseInt(strings.ReplaceAll(digits, "_", ""), 10, 64)
+	if !known || err != nil || n < 1 || digits[0] < '1' || digits[0] > '9' || n > math.MaxInt64/unit {
+		return fmt.Errorf("%.64q is not a size such as 1MiB, 500KB or 4096", text)
+	}
+	s.n = n * unit
+	return nil
+}
+
+func (size) JSONSchema() map[string]any {
+	return map[string]any{"type": []string{"string", "integer"}, "title": "size", "examples": []any{"1MiB", "500KB", 4096}}
+}
+
+// network is a CIDR, or an address.
+type network struct{ netip.Prefix }
+
+func (n *network) UnmarshalText(text []byte) (err error) {
+	if n.Prefix, err = netw.Parse(string(text)); err != nil {
+		return fmt.Errorf("%.64q: %w", text, err)
+	}
+	if widest := netw.Widest(n.Prefix); n.Bits() < widest {
+		n.Prefix = netip.Prefix{}
+		return fmt.Errorf("%.64q: %w; networks wider than /%d are refused", text, errEveryone, widest)
+	}
+	return nil
+}
+
+var errEveryone = errors.New("it takes in everyone, or nearly")
+
+func (network) JSONSchema() map[string]any {
+	return map[string]any{"type": "string", "title": "network", "examples": []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}}
+}
+
+// A rule, a tier's limit and others can be written as the one thing that matters in them.
+
+func (r *rule) UnmarshalText(text []byte) error {
+	r.Limit = new(limitText)
+	return r.Limit.UnmarshalText(text)
+}
+
+func (t *tierLimit) UnmarshalText(text []byte) error {
+	t.Limit = new(limitText)
+	return t.Limit.UnmarshalText(text)
+}
+
+func (s *soft) UnmarshalText(text []byte) error { return s.At.UnmarshalText(text) }
+
+func (c *cost) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%.64q is neither a whole number nor a mapping", text)
+	}
+	c.Units = &n
+	return nil
+}
+
+func (rule) JSONSchema() map[string]any      { return limitText{}.JSONSchema() }
+func (tierLimit) JSONSchema() map[string]any { return limitText{}.JSONSchema() }
+func (soft) JSONSchema() map[string]any      { return percent{}.JSONSchema() }
+func (cost) JSONSchema() map[string]any {
+	return map[string]any{"type": "integer", "minimum": 1, "title": "number"}
+}

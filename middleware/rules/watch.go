@@ -1,0 +1,303 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/source"
+)
+
+// A Watcher keeps a RateLimit at what its rules say.
+type Watcher struct {
+	// RateLimit is limited by the rules in force; give it to the router's adapter. It
+	// stays the same when rules are reloaded.
+	RateLimit *middleware.RateLimit
+
+	options Options
+	name    string // of the source, for people
+	source  source.Source
+	also    func(paths ...string) // names files to watch beside the source; nil: none can be
+	parse   func(text []byte, o Options) (*Rules, error)
+
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu     sync.Mutex
+	rules  *Rules
+	status Status
+}
+
+// A Reload is what became of an attempt to reload rules.
+type Reload struct {
+	// Source is the file, or the key in Redis.
+	Source string
+
+	// Err says why the rules that were in force are kept: an [*Error], or that they could
+	// not be read. Nil: those that are written are in force.
+	Err error
+
+	// Warnings are what is no mistake in them and can hardly be meant.
+	Warnings []Problem
+}
+
+// Status is what a Watcher has done.
+type Status struct {
+	LoadedAt time.Time // when the rules in force came into force
+	Loads    uint64    // rules that came into force, the first ones included
+	Refused  uint64    // attempts that failed
+	Err      error     // of the last attempt; nil: what is written is in force
+}
+
+// Watch reads a rules file and keeps a RateLimit at what it says, until ctx ends or the
+// Watcher is closed. The file may be written in place, replaced by another, or mounted
+// from a ConfigMap. An error is about the options, or the file as it is now; later on, a
+// file that is wrong or gone changes nothing, and OnReload hears of it.
+//
+// Requests are decided by the rules they came under. Counters carry over: they go by the
+// rule's name, so of a rule whose limit changes, what was used stays used.
+func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	file, err := source.NewFile(path, o.Poll)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	return watch(ctx, o, &Watcher{
+		name: path, source: file, also: file.Also,
+		parse: func(text []byte, o Options) (*Rules, error) { return parseFile(path, text, o) },
+	})
+}
+
+// FromRedis is [Watch] for rules that are the value of a key in Redis, so that a fleet
+// changes together: [Publish] writes them and tells all at once, and who misses that finds
+// them within Options.Poll. Options.Fallback has the rules to begin with if Redis is down
+// or has none yet. Rules in Redis can't name a file of bans.
+func FromRedis(ctx context.Context, client redis.UniversalClient, key string, o Options) (*Watcher, error) {
+	if err := errors.Join(o.validate(), checkRedis(client, key)); err != nil {
+		return nil, err
+	}
+	return watch(ctx, o, &Watcher{
+		name: key, source: source.NewRedis(client, key, o.Poll),
+		parse: Parse,
+	})
+}
+
+// Publish checks the text of rules, writes it to a key in Redis and tells all who have
+// theirs from there.
+func Publish(ctx context.Context, client redis.UniversalClient, key string, text []byte, o Options) error {
+	if err := checkRedis(client, key); err != nil {
+		return err
+	}
+	if _, err := Parse(text, o); err != nil {
+		return err
+	}
+	if err := source.Publish(ctx, client, key, text); err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
+	return nil
+}
+
+func checkRedis(client redis.UniversalClient, key string) error {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errors.New("rules: the Redis client is nil")
+	}
+	if key == "" {
+		return errors.New("rules: the key in Redis is empty")
+	}
+	return nil
+}
+
+// watch reads w's source for the first time and goes on in the background.
+func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
+	if o.Config.Bans == nil { // one list for all rules to come
+		list, err := bans.NewMemory(bans.MemoryConfig{})
+		if err != nil {
+			return nil, err
+		}
+		o.Config.Bans = list
+	}
+	w.options = o
+	if err := w.begin(ctx); err != nil {
+		return nil, errors.Join(err, w.source.Close())
+	}
+	ctx, w.stop = context.WithCancel(ctx)
+	w.done = make(chan struct{})
+	go w.follow(ctx)
+	return w, nil
+}
+
+// begin makes the RateLimit of the first rules.
+func (w *Watcher) begin(ctx context.Context) error {
+	text, err := w.source.Read(ctx)
+	if err != nil {
+		err = fmt.Errorf("rules: %s: %w", w.name, err)
+		if w.options.Fallback == nil {
+			return err
+		}
+		text = w.options.Fallback
+	}
+	rules, parseErr := w.parse(text, w.options)
+	if rules != nil && w.also != nil {
+		w.also(rules.files...)
+	}
+	if parseErr != nil {
+		return parseErr
+	}
+	if w.RateLimit, parseErr = middleware.New(rules.Config()); parseErr != nil {
+		return parseErr
+	}
+	w.inForce(rules)
+	if err != nil { // what is written is not what is in force
+		w.refused(err)
+	} else {
+		w.tell(Reload{Source: w.name, Warnings: rules.Warnings()})
+	}
+	return nil
+}
+
+// follow reloads after every nudge.
+func (w *Watcher) follow(ctx context.Context) {
+	defer close(w.done)
+	for {
+		select {
+		case <-ctx.Done():
+			if err := w.source.Close(); err != nil {
+				w.logger().LogAttrs(context.Background(), slog.LevelWarn, "weir: rules: "+err.Error())
+			}
+			return
+		case <-w.source.Changed():
+			w.reload(ctx)
+		}
+	}
+}
+
+// reload puts what is written in force, if it is other than what is and nothing is wrong.
+func (w *Watcher) reload(ctx context.Context) {
+	text, err := w.source.Read(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		w.refused(fmt.Errorf("rules: %s: %w", w.name, err))
+		return
+	}
+	rules, err := w.parse(text, w.options)
+	if rules != nil && w.also != nil {
+		w.also(rules.files...)
+	}
+	if err != nil {
+		w.refused(err)
+		return
+	}
+	if rules.digest == w.rules.digest {
+		w.recovered()
+		return
+	}
+	if err := w.RateLimit.Reconfigure(rules.Config()); err != nil {
+		w.refused(err)
+		return
+	}
+	w.inForce(rules)
+	w.tell(Reload{Source: w.name, Warnings: rules.Warnings()})
+}
+
+func (w *Watcher) inForce(rules *Rules) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rules = rules
+	w.status.Loads++
+	w.status.LoadedAt = time.Now()
+	w.status.Err = nil
+}
+
+// recovered notes that what is written is what is in force, after something else was.
+func (w *Watcher) recovered() {
+	w.mu.Lock()
+	again := w.status.Err != nil
+	w.status.Err = nil
+	w.mu.Unlock()
+	if again {
+		w.tell(Reload{Source: w.name, Warnings: w.rules.Warnings()})
+	}
+}
+
+// refused notes why the rules in force are kept, and tells it once.
+func (w *Watcher) refused(err error) {
+	w.mu.Lock()
+	again := w.status.Err != nil && w.status.Err.Error() == err.Error()
+	w.status.Err = err
+	w.status.Refused++
+	w.mu.Unlock()
+	if !again {
+		w.tell(Reload{Source: w.name, Err: err})
+	}
+}
+
+// Status tells what was reloaded.
+func (w *Watcher) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// Rules are those in force.
+func (w *Watcher) Rules() *Rules {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rules
+}
+
+// Bans is the list that the rules' bans are in.
+func (w *Watcher) Bans() bans.List { return w.options.Config.Bans }
+
+// Close ends the watching. The rules in force stay in force.
+func (w *Watcher) Close() error {
+	w.stop()
+	<-w.done
+	return nil
+}
+
+func (w *Watcher) logger() *slog.Logger {
+	if w.options.Config.Logger != nil {
+		return w.options.Config.Logger
+	}
+	return slog.Default()
+}
+
+// tell calls the hook, or logs.
+func (w *Watcher) tell(r Reload) {
+	if w.options.OnReload == nil {
+		w.log(r)
+		return
+	}
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			w.logger().LogAttrs(context.Background(), slog.LevelError, "weir: rules: OnReload panicked", slog.Any("panic", panicked))
+		}
+	}()
+	w.options.OnReload(r)
+}
+
+func (w *Watcher) log(r Reload) {
+	ctx := context.Background()
+	if r.Err != nil {
+		w.logger().LogAttrs(ctx, slog.LevelWarn, "weir: rules were not reloaded, those in force are kept",
+			slog.String("code", "weir-rules-refused"), slog.String("source", r.Source), slog.String("error", r.Err.Error()))
+		return
+	}
+	w.logger().LogAttrs(ctx, slog.LevelInfo, "weir: rules are in force",
+		slog.String("code", "weir-rules-loaded"), slog.String("source", r.Source))
+	for _, warning := range r.Warnings {
+		w.logger().LogAttrs(ctx, slog.LevelWarn, "weir: "+warning.String(), slog.String("code", "weir-rules-warning"))
+	}
+}

@@ -1,0 +1,343 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+func TestARuleInShadowRefusesNothingAndTellsClientsNothing(t *testing.T) {
+	l := newLimit(t,
+		middleware.Rule{Name: "shady", Limit: limiter.PerHour(1), SoftAt: 1, Shadow: true},
+		middleware.Rule{Name: "open", Limit: limiter.PerHour(3)},
+	)
+	for n := range 3 {
+		w, result := check(l, request())
+		require.Equal(t, 200, w.Code)
+		assert.Equal(t, "3", w.Header().Get("X-RateLimit-Limit"))
+		assert.Equal(t, `"open";q=3;w=3600`, w.Header().Get("RateLimit-Policy"))
+		assert.NotContains(t, fmt.Sprint(w.Header()), "shady")
+		assert.Equal(t, "open", result.Rule)
+		assert.EqualValues(t, 2-n, result.Remaining, "the other rule is charged all the same")
+		require.Len(t, result.Rules, 2, "handlers see it")
+		assert.Equal(t, "shady", result.Rules[1].Rule)
+		assert.True(t, result.Rules[1].Shadow)
+		assert.Equal(t, n == 0, result.Rules[1].Allowed)
+		assert.False(t, result.Rules[0].Shadow)
+	}
+	w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
+	require.Equal(t, 429, w.Code)
+	assert.Contains(t, w.Body.String(), `"violated-policies":["open"]`)
+	assert.NotContains(t, fmt.Sprint(w.Header()), "shady")
+}
+
+func TestARuleInShadowAloneLeavesNoTrace(t *testing.T) {
+	h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), SoftAt: 1, Shadow: true}).Handler(ok)
+	for range 3 {
+		w := serve(h, request())
+		require.Equal(t, 200, w.Code)
+		assert.Empty(t, w.Header())
+	}
+}
+
+func TestALimiterInShadowLeavesTheFieldsOfOthersAlone(t *testing.T) {
+	inMinute(t, func(t *testing.T) {
+		outer := newLimit(t, middleware.Rule{Name: "o", Limit: limiter.PerMinute(3).With(limiter.FixedWindow)},
+			middleware.Rule{Name: "p", Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
+		want := serve(outer.Handler(ok), request()).Header()
+		for name, inner := range map[string]*middleware.RateLimit{
+			"that refuses":      newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), Shadow: true, Cost: func(*http.Request) int64 { return 2 }}),
+			"without an answer": limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{{Name: "r", Limit: plenty, Shadow: true}}}),
+		} {
+			outer := newLimit(t, middleware.Rule{Name: "o", Limit: limiter.PerMinute(3).With(limiter.FixedWindow)},
+				middleware.Rule{Name: "p", Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
+			assert.Equal(t, want, serve(outer.Handler(inner.Handler(ok)), request()).Header(), name)
+		}
+	})
+}
+
+// drawRules draws some rules with small limits, that count by two keys.
+func drawRules(t *rapid.T, label string, most int, edit func(*middleware.Rule)) (rules []middleware.Rule) {
+	for i := range rapid.IntRange(0, most).Draw(t, label+"s") {
+		rule := middleware.Rule{
+			Name: fmt.Sprint(label, " ", i),
+			Limit: limiter.Limit{
+				Events: rapid.Int64Range(1, 8).Draw(t, "events"),
+				Per:    time.Duration(rapid.Int64Range(1, 100).Draw(t, "per")) * time.Second, Algorithm: rapid.SampledFrom(waitless).Draw(t, "algorithm"),
+			},
+			Cost: func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) },
+		}
+		if rapid.Bool().Draw(t, "keyed") {
+			rule.Key = keyfunc.IP()
+		}
+		edit(&rule)
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+func drawRequest(t *rapid.T) func() *http.Request {
+	peer := rapid.SampledFrom([]string{"192.0.2.1:1", "192.0.2.2:1"}).Draw(t, "peer")
+	cost := strings.Repeat("x", rapid.IntRange(1, 3).Draw(t, "cost"))
+	return func() *http.Request { return request(from(peer), header("X-Cost", cost)) }
+}
+
+// Rules decide as if those in shadow were not there, and each rule in shadow as if it alone
+// were asked, about the requests that the others let pass.
+func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			meant := drawRules(t, "meant", 3, func(*middleware.Rule) {})
+			shadows := drawRules(t, "shadow", 3, func(r *middleware.Rule) { r.Shadow = true })
+			if len(meant) == 0 || len(shadows) == 0 {
+				t.Skip("nothing to compare")
+			}
+			all := append(append([]middleware.Rule{}, shadows...), meant...)
+			both := limited(t, middleware.Config{Rules: rapid.Permutation(all).Draw(t, "order")})
+			without := limited(t, middleware.Config{Rules: meant})
+			alone := map[string]*middleware.RateLimit{}
+			var refused middleware.Result
+			for _, rule := range shadows {
+				rule.Shadow = false
+				alone[rule.Name] = limited(t, middleware.Config{Rules: []middleware.Rule{rule},
+					OnRefused: func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) { refused = result }})
+			}
+			for range 30 {
+				time.Sleep(time.Duration(rapid.IntRange(0, 3).Draw(t, "pause")) * time.Second)
+				r := drawRequest(t)
+				w, result := check(both, r())
+				want, wanted := check(without, r())
+				if w.Code != want.Code || w.Header().Get("Retry-After") != want.Header().Get("Retry-After") {
+					t.Fatalf("%d, retry after %q, and without rules in shadow %d, retry after %q",
+						w.Code, w.Header().Get("Retry-After"), want.Code, want.Header().Get("Retry-After"))
+				}
+				if w.Code != 200 {
+					continue
+				}
+				decisions := map[string]limiter.Decision{}
+				for _, rule := range wanted.Rules {
+					decisions[rule.Rule] = rule.Decision
+				}
+				for name, l := range alone {
+					_, single := check(l, r())
+					if len(single.Rules) == 0 {
+						single = refused
+					}
+					decisions[name] = single.Rules[0].Decision
+				}
+				for _, rule := range result.Rules {
+					if rule.Decision != decisions[rule.Rule] {
+						t.Fatalf("%s decided %+v, and alone %+v", rule.Rule, rule.Decision, decisions[rule.Rule])
+					}
+				}
+			}
+		})
+	})
+}
+
+func TestExactlyTheLimitPassesWhileARuleInShadowRefuses(t *testing.T) {
+	const n, workers, each = 100, 8, 50
+	l := newLimit(t,
+		middleware.Rule{Name: "shadow a", Limit: limiter.PerDay(1), Shadow: true},
+		middleware.Rule{Name: "all", Limit: limiter.PerDay(n)},
+		middleware.Rule{Name: "shadow b", Limit: limiter.PerDay(n / 2), Shadow: true},
+		middleware.Rule{Name: "half", Limit: limiter.PerDay(n), Key: keyfunc.IP()},
+	)
+	var passed, shadowed atomic.Int64
+	var group sync.WaitGroup
+	for i := range workers {
+		group.Go(func() {
+			for range each {
+				w, result := check(l, request(from(fmt.Sprintf("192.0.2.%d:1", i%2))))
+				if w.Code == 200 {
+					passed.Add(1)
+					for _, rule := range result.Rules {
+						if rule.Rule == "shadow b" && rule.Allowed {
+							shadowed.Add(1)
+						}
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	assert.EqualValues(t, n, passed.Load())
+	assert.EqualValues(t, n/2, shadowed.Load())
+}
+
+func TestAQueueInShadowDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(5), Shadow: true},
+			middleware.Rule{Name: "r", Limit: plenty})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		for n := range 8 {
+			w, result := check(l, request().WithContext(ctx))
+			require.Equal(t, 200, w.Code)
+			if 0 < n && n < 6 {
+				assert.Equal(t, time.Duration(n)*time.Second, result.Rules[1].Delay, "what it would be is told")
+			}
+		}
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestShadowIsLoggedOnceAMinuteWithHowMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{
+			{Name: "r", Limit: limiter.PerDay(2), Shadow: true, Key: keyfunc.IP(), Tiers: middleware.Tiers{"gold": limiter.PerDay(1)}}}})
+		for range 2 {
+			check(l, request())
+		}
+		assert.Empty(t, log.String(), "it would have refused nothing")
+		for range 5 {
+			check(l, request())
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-shadow"))
+		assert.Contains(t, log.String(), "level=INFO")
+		assert.Contains(t, log.String(), `rule=r tier="" code=weir-shadow requests=1`)
+		assert.NotContains(t, log.String(), "192.0.2.1", "keys are not logged")
+
+		log.Reset()
+		time.Sleep(time.Minute - time.Nanosecond)
+		check(l, request())
+		assert.Empty(t, log.String())
+		time.Sleep(time.Nanosecond)
+		check(l, request(inTier("gold")))
+		check(l, request(inTier("gold")))
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-shadow"))
+		assert.Contains(t, log.String(), `rule=r tier=gold code=weir-shadow requests=6`)
+	})
+}
+
+func TestShadowLosesNoCountAmongManyWhoLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		l := limited(t, middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Rules: []middleware.Rule{
+			{Name: "r", Limit: limiter.PerDay(1), Shadow: true}}})
+		check(l, request())
+		for range 3 {
+			var group sync.WaitGroup
+			for range 20 {
+				group.Go(func() { check(l, request()) })
+			}
+			group.Wait()
+			time.Sleep(time.Minute)
+		}
+		check(l, request())
+		sum := 0
+		for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
+			var n int
+			_, err := fmt.Sscanf(line[strings.Index(line, "requests="):], "requests=%d", &n)
+			require.NoError(t, err)
+			sum += n
+		}
+		assert.Equal(t, 61, sum)
+	})
+}
+
+func TestARuleInShadowAsksNobodyForAKey(t *testing.T) {
+	for _, noKey := range []middleware.NoKey{middleware.NoKeyUnauthorized, middleware.NoKeyBadRequest, middleware.NoKeySkip} {
+		for name, key := range map[string]keyfunc.Func{
+			"missing": func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey },
+			"failing": func(*http.Request) (string, error) { return "", errors.New("the database is down") },
+		} {
+			rule := middleware.Rule{Name: "r", Key: key, NoKey: noKey, Limit: limiter.PerHour(1), Shadow: true}
+			l := newLimit(t, rule, middleware.Rule{Name: "open", Limit: limiter.PerHour(2)})
+			for range 2 {
+				require.Equal(t, 200, serve(l.Handler(ok), request()).Code, name)
+			}
+			assert.Equal(t, 429, serve(l.Handler(ok), request()).Code, "the other rule is charged")
+		}
+	}
+}
+
+func TestWithoutAnAnswerFromTheStoreRulesInShadowLetPass(t *testing.T) {
+	shadow := middleware.Rule{Name: "s", Limit: limiter.PerHour(1), Shadow: true, OnOutage: limiter.Closed}
+	l := limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow}})
+	w := serve(l.Handler(ok), request())
+	assert.Equal(t, 200, w.Code)
+	assert.Empty(t, w.Header().Get("RateLimit"))
+	assert.Equal(t, limiter.Local, l.Explain(request()).Charges[0].OnOutage, "a rule in shadow cannot be closed")
+
+	l = limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
+	assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)
+
+	store := &spy{}
+	l = limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
+	require.Equal(t, 200, serve(l.Handler(ok), request()).Code)
+	store.fails = func(_ context.Context, charges []limiter.Charge) error {
+		if len(charges) == 1 {
+			return errors.New("down, when it is asked without the rule in shadow")
+		}
+		return nil
+	}
+	assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)
+}
+
+func TestAConfigInShadowRefusesNothingAtAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		list := bansOf(t)
+		l := limited(t, middleware.Config{
+			Logger: logger, Shadow: true, Bans: list, BanKeys: byIP,
+			Deny:    func(r *http.Request) bool { return r.Header.Get("X-Bad") != "" },
+			Rules:   []middleware.Rule{{Name: "r", Limit: limiter.PerDay(1), Key: keyfunc.IP(), Escalate: strict}},
+			ByTier:  map[string]middleware.Rule{"free": {Name: "t", Limit: limiter.PerDay(1)}},
+			ByRoute: byRoute(limiter.PerDay(1), "/a"),
+			Default: &middleware.Rule{Name: "d", Limit: limiter.PerDay(1)},
+		})
+		for range 20 {
+			for _, r := range []*http.Request{request(), request(inTier("free"), routedBy("/a")), request(header("X-Bad", "1"))} {
+				w := serve(l.Handler(ok), r)
+				require.Equal(t, 200, w.Code)
+				require.Empty(t, w.Header())
+			}
+		}
+		assert.True(t, list.Empty(), "a rule in shadow bans nobody")
+		for _, name := range []string{"rule=r ", "rule=t ", "rule=/a ", "rule=d "} {
+			assert.Contains(t, log.String(), name)
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "a ban in shadow would have refused requests"))
+
+		time.Sleep(time.Minute)
+		log.Reset()
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+		require.Equal(t, 200, serve(l.Handler(ok), request()).Code)
+		assert.Contains(t, log.String(), `a ban in shadow would have refused requests" code=weir-shadow requests=20`)
+	})
+}
+
+func TestARuleInShadowWithAnOverdraftWouldRefuseOnlyBeyondIt(t *testing.T) {
+	logger, log := logged()
+	l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerDay(2), Overdraft: 1, Shadow: true}}})
+	for range 3 {
+		w, result := check(l, request())
+		require.Equal(t, 200, w.Code)
+		assert.True(t, result.Rules[0].Allowed)
+		assert.False(t, result.Degraded, "nobody is to answer with less")
+	}
+	assert.Empty(t, log.String())
+	_, result := check(l, request())
+	assert.False(t, result.Rules[0].Allowed)
+	assert.Contains(t, log.String(), "code=weir-shadow")
+}

@@ -1,0 +1,49 @@
+package middleware_test
+
+import (
+	"context"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A spy is a store that remembers what it was asked, and what it has taken.
+type spy struct {
+	store   limiter.Store
+	asked   [][]limiter.Charge
+	charged []limiter.Charge
+	fails   func(ctx context.Context, charges []limiter.Charge) error // nil: never
+}
+
+func (s *spy) inner() limiter.Store {
+	if s.store == nil {
+		s.store, _ = limiter.NewMemory(limiter.MemoryConfig{})
+	}
+	return s.store
+}
+
+func (s *spy) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	s.asked = append(s.asked, charges)
+	if s.fails != nil {
+		if err := s.fails(ctx, charges); err != nil {
+			return err
+		}
+	}
+	if err := s.inner().Decide(ctx, charges, decisions); err != nil {
+		return err
+	}
+	for i := range decisions {
+		if !decisions[i].Allowed {
+			return nil
+		}
+	}
+	s.charged = append(s.charged, charges...)
+	return nil
+}
+
+func (s *spy) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+	return s.inner().GiveBack(ctx, charges)
+}
+
+func (s *spy) Reset(ctx context.Context, charges []limiter.Charge) error {
+	return s.inner().Reset(ctx, charges)
+}
