@@ -145,17 +145,18 @@ func (d *decoder) list(items []*node, v reflect.Value) {
 // unique calls do for each entry of a mapping, at its path. Of a key that is there twice
 // the first counts.
 func (d *decoder) unique(n *node, do func(entry)) {
-	lines := make(map[string]int, len(n.entries))
-	for _, e := range n.entries {
+	first := make(map[string]int, len(n.entries))
+	for i, e := range n.entries {
 		d.within(e.key, func() {
-			if line, twice := lines[e.key]; twice {
-				d.complain(e.at, "duplicate key %s: the first is on line %d", quote(e.key), line)
+			if other, twice := first[e.key]; twice {
+				d.complain(e.at, "duplicate key %s: the first is on line %d", quote(e.key), n.entries[other].at.Line)
 				return
 			}
-			lines[e.key] = e.at.Line
+			first[e.key] = i
 			do(e)
 		})
 	}
+	n.first = first
 }
 
 // setScalar reads n into v, which is no collection.

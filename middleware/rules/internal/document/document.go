@@ -78,8 +78,12 @@ func last[T any](s []T) T { return s[len(s)-1] }
 func (n *node) child(name string) (entry, bool) {
 	switch n.kind {
 	case mapping:
-		i := slices.IndexFunc(n.entries, func(e entry) bool { return e.key == name })
-		if i >= 0 {
+		i, ok := n.first[name]
+		if n.first == nil {
+			i = slices.IndexFunc(n.entries, func(e entry) bool { return e.key == name })
+			ok = i >= 0
+		}
+		if ok {
 			return n.entries[i], true
 		}
 	case list:

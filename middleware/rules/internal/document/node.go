@@ -21,6 +21,8 @@ type node struct {
 	items   []*node // of a list
 	entries []entry // of a mapping, in the order of the document, duplicates too
 
+	first map[string]int // of entries, by key; nil before the mapping was decoded
+
 	values int // it and all below it, what is aliased as often as it is
 	height int // collections in each other; 0 for a scalar
 }
