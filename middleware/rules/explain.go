@@ -34,22 +34,22 @@ type Request struct {
 
 // An Explanation says what becomes of a request, step by step.
 type Explanation struct {
-	Route string // that a router with the file's routes chooses for it
-	Steps []Step
+	Route string `json:"route"` // that a router with the file's routes chooses for it
+	Steps []Step `json:"steps"`
 }
 
 // A Step is what one section of the file makes of a request, in the order of evaluation.
 type Step struct {
-	Section string `json:"section"`          // ban, allow, global, tiers, endpoints, default
-	Line    int    `json:"line,omitempty"`   // where that is; 0: not in the file
-	Rule    string `json:"rule,omitempty"`   // that applies
-	Tier    string `json:"tier,omitempty"`   // whose limit it is
-	Key     string `json:"key,omitempty"`    // that is counted under
-	Limit   string `json:"limit,omitempty"`  //
-	Cost    int64  `json:"cost,omitempty"`   // in units
-	Shadow  bool   `json:"shadow,omitempty"` // refuses nothing
-	Outage  string `json:"on_outage,omitempty"`
-	Says    string `json:"says"` // in words
+	Section string `json:"section"`             // ban, allow, global, tiers, endpoints, default, application
+	Line    int    `json:"line,omitempty"`      // where that is; 0: not in the file
+	Rule    string `json:"rule,omitempty"`      // that applies
+	Tier    string `json:"tier,omitempty"`      // whose limit it is
+	Key     string `json:"key,omitempty"`       // that is counted under; empty: everybody together
+	Limit   string `json:"limit,omitempty"`     // as text
+	Cost    int64  `json:"cost,omitempty"`      // in units
+	Outage  string `json:"on_outage,omitempty"` // what happens while Redis gives no answer
+	Shadow  bool   `json:"shadow,omitempty"`    // it refuses nothing
+	Says    string `json:"says"`                // all that, in words
 }
 
 // Explain tells which rules apply to a request, in what order, with which keys and limits.

@@ -90,7 +90,7 @@ func oneOf[T any](text []byte, words []string, values []T) (value T, err error) 
 	if i := slices.Index(words, string(text)); i >= 0 {
 		return values[i], nil
 	}
-	return value, fmt.Errorf("%.64q is none of these: %s", text, suggest(string(text), words))
+	return value, fmt.Errorf("%.64q is not what can be written here: %s", text, suggest(string(text), words))
 }
 
 // mode says whether refusals are meant.

@@ -1,0 +1,112 @@
+// Weir checks and explains rules files.
+//
+//	go install github.com/weirgo/weir/cmd/weir@latest
+//	weir check limits.yaml
+//	weir explain limits.yaml --method POST --path /login --ip 203.0.113.7 --tier free
+//	weir schema > limits.schema.json
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+)
+
+// What the command ends with.
+const (
+	exitGood  = 0
+	exitBad   = 1 // the file has problems
+	exitUsage = 2 // it was not asked anything that it knows
+)
+
+// A command is what the first argument names.
+type command struct {
+	name, args, does string
+	run              func(*session, []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"check", "FILE...", "tells everything that is wrong with rules files", check},
+		{"explain", "FILE --path PATH", "tells which rules apply to a request, in what order, with which keys and limits", explain},
+		{"schema", "", "writes the JSON Schema of rules files, for editors", schema},
+	}
+}
+
+// A session is one run of the command.
+type session struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func main() {
+	os.Exit((&session{os.Stdin, os.Stdout, os.Stderr}).run(os.Args[1:]))
+}
+
+// errBad says that what is wrong has been told.
+var errBad = errors.New("the file has problems")
+
+// usageError is about the command line.
+type usageError struct{ error }
+
+func (s *session) run(args []string) int {
+	if len(args) == 0 {
+		s.usage()
+		return exitUsage
+	}
+	if slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
+		s.usage()
+		return exitGood
+	}
+	known := commands()
+	i := slices.IndexFunc(known, func(c command) bool { return c.name == args[0] })
+	if i < 0 {
+		fmt.Fprintf(s.err, "weir: there is no command %q\n", args[0])
+		s.usage()
+		return exitUsage
+	}
+	err := known[i].run(s, args[1:])
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitGood
+	case errors.Is(err, flag.ErrHelp):
+		return exitGood
+	case errors.Is(err, errBad):
+		return exitBad
+	case errors.As(err, &usage):
+		fmt.Fprintf(s.err, "weir %s: %v\n", known[i].name, err)
+		return exitUsage
+	}
+	fmt.Fprintf(s.err, "weir %s: %v\n", known[i].name, err)
+	return exitBad
+}
+
+func (s *session) usage() {
+	fmt.Fprintln(s.err, "usage: weir COMMAND, which is one of")
+	for _, c := range commands() {
+		fmt.Fprintf(s.err, "  %-30s %s\n", c.name+" "+c.args, c.does)
+	}
+	fmt.Fprintln(s.err, "weir COMMAND --help tells its flags.")
+}
+
+// parse reads flags and arguments in any order.
+func (s *session) parse(flags *flag.FlagSet, args []string) (rest []string, err error) {
+	flags.SetOutput(s.err)
+	for {
+		if err := flags.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return nil, err
+			}
+			return nil, usageError{err}
+		}
+		if flags.NArg() == 0 {
+			return rest, nil
+		}
+		rest = append(rest, flags.Arg(0))
+		args = flags.Args()[1:]
+	}
+}

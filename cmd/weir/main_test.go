@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const good = `version: 1
+ban: {cidrs: [198.51.100.0/24]}
+tiers: {free: 100/h}
+endpoints:
+  "GET /users/{id}": {limit: 5/s, key: [user, tenant]}
+  "POST /login": {limit: 5/m, key: "header:X-Device", escalate: {after: 3, within: 10m, ban: 1m}}
+default: 100/m
+`
+
+const bad = `version: 1
+default: {limit: 100/m, mode: shadwo}
+endpoints:
+  "GET /a": {limt: 5/s}
+`
+
+// weir runs the command on these files.
+func weir(t *testing.T, in string, args ...string) (exit int, out, err string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	exit = (&session{strings.NewReader(in), &stdout, &stderr}).run(args)
+	return exit, stdout.String(), stderr.String()
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestCheckTellsWhatIsWrongAndWhere(t *testing.T) {
+	path := write(t, "bad.yaml", bad)
+	exit, out, _ := weir(t, "", "check", path)
+	assert.Equal(t, exitBad, exit)
+	assert.Equal(t, path+`:2:31: default.mode: "shadwo" is not what can be written here: did you mean "shadow"?
+`+path+`:4:14: endpoints."GET /a".limt: unknown field "limt": did you mean "limit"?
+`+path+": 2 problems\n", out)
+}
+
+func TestCheckOfAGoodFileEndsWithZero(t *testing.T) {
+	path := write(t, "good.yaml", good)
+	exit, out, err := weir(t, "", "check", path, "--keys", "tenant")
+	require.Equal(t, exitGood, exit, out+err)
+	assert.Equal(t, path+`:6:65: endpoints."POST /login".escalate: warning: a client that sends another header:X-Device each time has a new key each time, and is never banned
+`+path+": good\n", out)
+	exit, out, _ = weir(t, good, "check", "--keys=tenant", "-")
+	assert.Equal(t, exitGood, exit)
+	assert.Contains(t, out, "-: good\n")
+}
+
+func TestCheckKnowsWhatItIsTold(t *testing.T) {
+	exit, out, _ := weir(t, good, "check", "-")
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, out, `"tenant" is not one of`)
+	exit, out, _ = weir(t, good, "check", "-", "--keys", "tenant", "--tiers", "fre, premium")
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, out, `the tier "free" is never used: did you mean "fre"?`)
+}
+
+func TestCheckAsJSONIsReadByPrograms(t *testing.T) {
+	exit, out, _ := weir(t, "", "check", "--json", write(t, "good.yaml", good), write(t, "bad.yaml", bad), "none.yaml")
+	assert.Equal(t, exitBad, exit)
+	var reports []report
+	require.NoError(t, json.Unmarshal([]byte(out), &reports), out)
+	require.Len(t, reports, 3)
+	require.Len(t, reports[1].Problems, 2)
+	assert.False(t, reports[1].Good)
+	assert.Equal(t, 2, reports[1].Problems[0].Line)
+	assert.Equal(t, 31, reports[1].Problems[0].Column)
+	assert.Equal(t, `endpoints."GET /a".limt`, reports[1].Problems[1].Field)
+	assert.Contains(t, reports[2].Problems[0].Message, "none.yaml")
+
+	exit, out, _ = weir(t, good, "check", "--json", "--keys", "tenant", "-")
+	assert.Equal(t, exitGood, exit)
+	require.NoError(t, json.Unmarshal([]byte(out), &reports))
+	assert.True(t, reports[0].Good)
+	assert.Len(t, reports[0].Warnings, 1)
+}
+
+func TestExplainTellsTheRulesOfARequest(t *testing.T) {
+	exit, out, err := weir(t, good, "explain", "-", "--path", "/users/42", "--tier", "free", "--ip", "203.0.113.7", "--keys", "tenant")
+	require.Equal(t, exitGood, exit, err)
+	assert.Equal(t, `GET /users/42, routed as /users/{id}
+1.  ban        line 2  not banned
+2.  allow              not on the list
+3.  tiers      line 3  "tier:free": 100/1h for 203.0.113.7
+4.  endpoints  line 5  "GET /users/{id}": 5/1s for join:0:10:tenant:...
+`, out)
+
+	_, out, _ = weir(t, good, "explain", "-", "--keys=tenant", "--path", "/", "--ip", "198.51.100.4")
+	assert.Equal(t, "GET /, routed as /\n1.  ban  line 2  banned: answered 403\n", out)
+
+	exit, out, _ = weir(t, good, "explain", "-", "--keys=tenant", "--json", "--method", "POST", "--path", "/login", "--header", "X-Device: 7")
+	assert.Equal(t, exitGood, exit)
+	var explanation struct{ Steps []struct{ Section, Key, Limit string } }
+	require.NoError(t, json.Unmarshal([]byte(out), &explanation), out)
+	last := explanation.Steps[len(explanation.Steps)-1]
+	assert.Equal(t, "endpoints header:X-Device:7 5/1m", last.Section+" "+last.Key+" "+last.Limit)
+}
+
+func TestSchemaIsJSON(t *testing.T) {
+	exit, out, _ := weir(t, "", "schema")
+	assert.Equal(t, exitGood, exit)
+	assert.True(t, json.Valid([]byte(out)))
+}
+
+func TestAMistakeOnTheCommandLineIsTold(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "usage: weir COMMAND"},
+		{[]string{"chekc"}, `there is no command "chekc"`},
+		{[]string{"check"}, "name a file"},
+		{[]string{"check", "--bogus", "x"}, "flag provided but not defined"},
+		{[]string{"explain", "-"}, "and a --path"},
+		{[]string{"explain", "-", "--keys=tenant", "--path", "x"}, `path "x" does not begin with /`},
+		{[]string{"explain", "-", "--keys=tenant", "--path", "/", "--ip", "x"}, `ip "x" is not an address`},
+		{[]string{"explain", "-", "--path", "/", "--header", "x"}, "want a name, a colon and a value"},
+		{[]string{"schema", "x"}, "takes no arguments"},
+	} {
+		exit, out, err := weir(t, good, test.args...)
+		assert.Equal(t, exitUsage, exit, test.args)
+		assert.Contains(t, err, test.want, test.args)
+		assert.Empty(t, out, test.args)
+	}
+	exit, _, err := weir(t, "", "--help")
+	assert.Equal(t, exitGood, exit)
+	assert.Contains(t, err, "explain FILE")
+	exit, _, _ = weir(t, "", "check", "--help")
+	assert.Equal(t, exitGood, exit)
+	exit, _, err = weir(t, bad, "explain", "-", "--path", "/")
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, err, `did you mean "limit"?`)
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// knowing are the flags about what the application knows and the file does not.
+func knowing(flags *flag.FlagSet) (tiers, keys *string) {
+	return flags.String("tiers", "", "comma-separated `names` of the tiers that the application assigns"),
+		flags.String("keys", "", "comma-separated `names` of the application's own keys")
+}
+
+func options(tiers, keys string) rules.Options {
+	o := rules.Options{Tiers: list(tiers), Keys: map[string]keyfunc.Func{}}
+	for _, name := range list(keys) {
+		o.Keys[name] = func(*http.Request) (string, error) { return name + ":...", nil }
+	}
+	return o
+}
+
+func list(text string) (names []string) {
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// load reads a file, or the standard input for "-".
+func (s *session) load(name string, o rules.Options) (*rules.Rules, error) {
+	if name != "-" {
+		return rules.Load(name, o)
+	}
+	text, err := io.ReadAll(s.in)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Parse(text, o)
+}
+
+// A report is what check has to say about a file, as JSON.
+type report struct {
+	File     string          `json:"file"`
+	Good     bool            `json:"good"`
+	Problems []rules.Problem `json:"problems"`
+	Warnings []rules.Problem `json:"warnings"`
+}
+
+func check(s *session, args []string) error {
+	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+	asJSON := flags.Bool("json", false, "write a JSON array with an object for each file")
+	tiers, keys := knowing(flags)
+	files, err := s.parse(flags, args)
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return usageError{errors.New("name a file to check, or - for the standard input")}
+	}
+	var reports []report
+	bad := false
+	for _, file := range files {
+		r := report{File: file, Good: true, Problems: []rules.Problem{}, Warnings: []rules.Problem{}}
+		loaded, err := s.load(file, options(*tiers, *keys))
+		var wrong *rules.Error
+		switch {
+		case errors.As(err, &wrong):
+			r.Problems = wrong.Problems
+		case err != nil:
+			r.Problems = []rules.Problem{{File: file, Message: err.Error()}}
+		default:
+			r.Warnings = append(r.Warnings, loaded.Warnings()...)
+		}
+		r.Good = err == nil
+		bad = bad || err != nil
+		reports = append(reports, r)
+	}
+	if *asJSON {
+		err = writeJSON(s.out, reports)
+	} else {
+		for _, r := range reports {
+			r.write(s.out)
+		}
+	}
+	if bad && err == nil {
+		err = errBad
+	}
+	return err
+}
+
+// write writes the report for people, and for editors that know how compilers write.
+func (r *report) write(out io.Writer) {
+	for _, problem := range r.Problems {
+		if problem.Line == 0 {
+			fmt.Fprintln(out, problem.Message)
+			continue
+		}
+		fmt.Fprintln(out, problem)
+	}
+	for _, warning := range r.Warnings {
+		warning.Message = "warning: " + warning.Message
+		fmt.Fprintln(out, warning)
+	}
+	switch n := len(r.Problems); {
+	case r.Good:
+		fmt.Fprintf(out, "%s: good\n", r.File)
+	case n == 1:
+		fmt.Fprintf(out, "%s: 1 problem\n", r.File)
+	default:
+		fmt.Fprintf(out, "%s: %d problems\n", r.File, n)
+	}
+}
+
+func explain(s *session, args []string) error {
+	flags := flag.NewFlagSet("explain", flag.ContinueOnError)
+	q := rules.Request{Header: http.Header{}}
+	flags.StringVar(&q.Method, "method", http.MethodGet, "the request's `method`")
+	flags.StringVar(&q.Path, "path", "", "its `path`, such as /users/42, or its route, such as /users/{id}")
+	flags.StringVar(&q.Host, "host", "", "the `host` it asks for")
+	flags.StringVar(&q.IP, "ip", "192.0.2.1", "the `address` of the connection's other end")
+	flags.StringVar(&q.Tier, "tier", "", "the `tier` that the application puts it in")
+	flags.StringVar(&q.User, "user", "", "the `id` of its user, as the application says")
+	flags.Int64Var(&q.ContentLength, "length", 0, "the length of its body in `bytes`; -1: unknown")
+	flags.Func("header", "a `header` of it, such as \"X-Device: 7\"; may be repeated", func(text string) error {
+		name, value, ok := strings.Cut(text, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return errors.New("want a name, a colon and a value")
+		}
+		q.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		return nil
+	})
+	asJSON := flags.Bool("json", false, "write JSON")
+	tiers, keys := knowing(flags)
+	files, err := s.parse(flags, args)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 || q.Path == "" {
+		return usageError{errors.New("name one file, or - for the standard input, and a --path")}
+	}
+	loaded, err := s.load(files[0], options(*tiers, *keys))
+	if err != nil {
+		return err
+	}
+	explanation, err := loaded.Explain(q)
+	if err != nil {
+		return usageError{err}
+	}
+	if *asJSON {
+		return writeJSON(s.out, explanation)
+	}
+	fmt.Fprintf(s.out, "%s %s, routed as %s\n", q.Method, q.Path, explanation.Route)
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	for i, step := range explanation.Steps {
+		line := ""
+		if step.Line > 0 {
+			line = fmt.Sprintf("line %d", step.Line)
+		}
+		says := step.Says
+		if step.Rule != "" && step.Rule != step.Section {
+			says = fmt.Sprintf("%q: %s", step.Rule, says)
+		}
+		fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
+	}
+	return table.Flush()
+}
+
+func schema(s *session, args []string) error {
+	rest, err := s.parse(flag.NewFlagSet("schema", flag.ContinueOnError), args)
+	if err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		return usageError{errors.New("it takes no arguments")}
+	}
+	_, err = s.out.Write(rules.Schema())
+	return err
+}
+
+func writeJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
