@@ -167,6 +167,7 @@ func CheckEscalation(rule string, e Escalation) error {
 func (m *Memory) Unban(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.expire(m.now())
 	id := idOf(key)
 	if m.shard(id).entries[id] == nil {
 		id = key // which may be a digest
@@ -222,8 +223,8 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	now := m.now()
 	m.expire(now)
 	id := idOf(b.Key)
-	if digest := b.Key; isDigest(digest) {
-		id = strings.Clone(digest)
+	if isDigest(b.Key) {
+		id = b.Key
 	}
 	state := state{rule: strings.Clone(b.Rule), until: never, times: min(b.Times, maxTimes), remember: remember}
 	if !b.Until.IsZero() {
