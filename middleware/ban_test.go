@@ -153,6 +153,34 @@ func TestWhatIsAllowedIsNeverLimited(t *testing.T) {
 	assert.Equal(t, 429, serve(h, request()).Code)
 }
 
+func TestWhileNothingIsBannedNoKeyIsLookedUp(t *testing.T) {
+	list, asked := bansOf(t), 0
+	h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{func(r *http.Request) (string, error) {
+		asked++
+		return keyfunc.IP()(r)
+	}}}).Handler(ok)
+	require.Equal(t, 200, serve(h, request()).Code)
+	assert.Zero(t, asked)
+	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
+	require.Equal(t, 200, serve(h, request()).Code)
+	assert.Equal(t, 1, asked)
+}
+
+// A slow list finds a ban that ends while it is looked for.
+type slow struct{ bans.List }
+
+func (slow) Empty() bool                  { return false }
+func (slow) Find(string) (bans.Ban, bool) { return bans.Ban{Until: time.Now()}, true }
+
+func TestABanThatHasJustEndedHasARetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, middleware.Config{Bans: slow{}, BanKeys: byIP}).Handler(ok)
+		w := serve(h, request())
+		assert.Equal(t, 403, w.Code)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+	})
+}
+
 func TestAnEmptyListOfBansCostsNoAllocation(t *testing.T) {
 	l := limited(t, middleware.Config{Bans: bansOf(t), BanKeys: byIP, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(), Limit: plenty}}})
 	h := l.Handler(noop)

@@ -52,6 +52,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 			if s.allowed {
 				c.note(&s.decisions[c.rule], decisions[i])
 				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
+				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].rule.Shadow
 			}
 		}
 	}

@@ -59,6 +59,9 @@ type Config struct {
 	// accepts.
 	OnRefused func(w http.ResponseWriter, r *http.Request, result Result)
 
+	// Observer hears what becomes of every request. Nil: nobody does.
+	Observer Observer
+
 	// CountPreflights makes CORS preflights count like other requests. Left false,
 	// a preflight (OPTIONS with Origin and Access-Control-Request-Method) passes
 	// uncounted, because a refused one would break the call that it asks for. Any

@@ -93,7 +93,7 @@ func TestNewNamesEveryMistake(t *testing.T) {
 			Escalate: middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Hour, Max: time.Minute}}}},
 			[]string{"Max is 1m0s: it must be at least First, 1h0m0s"}},
 		{"an escalation within no time", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
-			Escalate: middleware.Escalation{After: 1, Ban: time.Hour}}}}, []string{`"a": Escalate.After and Within: limiter: Per is 0s`}},
+			Escalate: middleware.Escalation{After: 1, Ban: time.Hour}}}}, []string{`Escalate.Within: limiter: Per is 0s`}},
 		{"all at once", middleware.Config{Headers: 9, Rules: []middleware.Rule{{NoKey: 7}, {Name: "b"}}},
 			[]string{"Config.Headers", "Rules[0]", "NoKey is 7", `Rules[1] "b"`}},
 	}

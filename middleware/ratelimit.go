@@ -179,6 +179,7 @@ func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request
 func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (*scope, bool) {
 	if set.gated {
 		if ban, ok := set.banned(r); ok && !set.Shadow {
+			set.observe(r, Observation{Outcome: OutcomeBanned, Ban: ban}, nil, nil)
 			set.refuse(w, r, bannedResult(ban, set.BanStatus))
 			return nil, false
 		}
@@ -187,36 +188,28 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 		return nil, true
 	}
 	if set.Allow != nil && set.Allow(r) {
+		set.observe(r, Observation{Outcome: OutcomeExempt}, nil, nil)
 		return nil, true
 	}
 	var few [fewRules]limiter.Charge
 	s, charges, status := set.match(r, few[:0])
-	if s != nil {
-		if charges, status = l.decide(set, s, charges); status == http.StatusServiceUnavailable {
+	switch {
+	case status != http.StatusOK:
+		set.observe(r, Observation{Outcome: OutcomeNoKey}, nil, nil)
+	case s == nil:
+		return nil, true
+	default:
+		if status = l.decideObserved(set, r, s, charges); status == http.StatusServiceUnavailable {
 			s = nil
+			break
 		}
-	}
-	if s != nil {
 		s.writeHeaders(w.Header(), set.Headers)
 	}
 	if status != http.StatusOK {
 		set.refuse(w, r, s.refusal(status))
 		return nil, false
 	}
-	if s == nil {
-		return nil, true
-	}
-	switch d := s.delay(); {
-	case d == 0:
-		return s, true
-	case tooLate(s, d):
-		// Somebody else takes its place in the queue, and it learns now.
-		if err := l.store.GiveBack(s, slices.Clone(charges)); err != nil {
-			l.warnStoreFailure(set, err)
-		}
-		set.refuse(w, r, Result{Status: http.StatusServiceUnavailable})
-		return nil, false
-	case !wait(s, d):
+	if d := s.delay(); d > 0 && !wait(s, d) {
 		w.WriteHeader(statusClientClosedRequest)
 		return nil, false
 	}
@@ -287,30 +280,56 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 
-// decide has the store decide on the charges, and returns 200, or the status to refuse
-// with: 503 if it could not. The charges are those that were taken.
-func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) ([]limiter.Charge, int) {
+// decideObserved is decide, and tells the observer of it.
+func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, charges []limiter.Charge) int {
 	s.decisions = s.decisions[:len(charges)]
+	if set.Observer == nil {
+		status, _ := l.decide(set, s, charges)
+		return status
+	}
+	var began time.Time
+	if l.measured() {
+		began = time.Now()
+	}
+	status, err := l.decide(set, s, charges)
+	o := Observation{Outcome: s.outcome(status), Err: err}
+	if !began.IsZero() {
+		o.Elapsed = max(time.Since(began), 1)
+	}
+	set.observe(r, o, s, charges)
+	return status
+}
+
+// decide has the store decide on the charges, and returns 200, or the status to refuse
+// with: 503 if it could not, with the error, or if the request's turn comes too late.
+func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (status int, err error) {
 	if err := l.ask(s.Context, charges, s.decisions); err != nil {
-		return charges, l.undecided(set, s, err)
+		return l.undecided(set, s, err), err
 	}
 	s.allowed = allAllowed(s.decisions)
-	if s.allowed {
-		return charges, http.StatusOK
-	}
-	if set.lenient {
+	if !s.allowed && set.lenient {
 		taken, err := l.concede(set, s, charges)
 		if err != nil {
-			return charges, l.undecided(set, s, err)
+			return l.undecided(set, s, err), err
 		}
 		if s.allowed {
-			return taken, http.StatusOK
+			charges = taken
 		}
 	}
-	if set.strict {
-		l.escalate(set, s, charges)
+	if !s.allowed {
+		if set.strict {
+			l.escalate(set, s, charges)
+		}
+		return http.StatusTooManyRequests, nil
 	}
-	return charges, http.StatusTooManyRequests
+	if d := s.delay(); d > 0 && tooLate(s, d) {
+		// Somebody else takes its place in the queue, and it learns now.
+		if err := l.store.GiveBack(s, slices.Clone(charges)); err != nil {
+			l.warnStoreFailure(set, err)
+		}
+		return http.StatusServiceUnavailable, nil
+	}
+	return http.StatusOK, nil
 }
 
 // ask has the store decide. Charges stay on the stack if it is a Memory.

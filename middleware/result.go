@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -64,9 +65,10 @@ type scope struct {
 
 	// The header fields' values, in the order of writeHeaders, and what is new in them:
 	// who keeps such a value keeps the scope.
-	values  [5]string
-	text    [63]byte // with allowed, 64
-	allowed bool     // by all rules
+	values    [5]string
+	text      [62]byte // with the next two, 64
+	allowed   bool     // by all rules
+	overdrawn bool     // on a rule's overdraft
 
 	// What the slices are for a single rule.
 	policySpace   [1]*policy
@@ -119,6 +121,20 @@ func (s *scope) delay() (d time.Duration) {
 type entry struct {
 	policy *policy
 	*limiter.Decision
+}
+
+// outcome is what an answer with that status comes of, once the store was asked.
+func (s *scope) outcome(status int) Outcome {
+	switch status {
+	case http.StatusServiceUnavailable:
+		return OutcomeUndecided
+	case http.StatusTooManyRequests:
+		return OutcomeRefused
+	}
+	if s.overdrawn {
+		return OutcomeOverdrawn
+	}
+	return OutcomeAllowed
 }
 
 // isNear reports whether it is one to warn about.

@@ -33,7 +33,7 @@ func Route(patterns ...string) func(*http.Request) bool {
 	var unrouted unroutedDetector
 	return func(r *http.Request) bool {
 		if r.Pattern == "" {
-			unrouted.blank(patterns[0])
+			unrouted.blank(nil, patterns[0])
 			return false
 		}
 		unrouted.seen()

@@ -17,6 +17,7 @@ import (
 // A ruleset is a Config that was checked, in the form that requests are decided by.
 type ruleset struct {
 	Config
+	all       []*rule
 	always    []*rule
 	byTier    map[string]*rule
 	byRoute   *byRoute // nil without
@@ -46,7 +47,7 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 	switch by := set.byRoute; {
 	case by == nil:
 	case r.Pattern == "":
-		by.unrouted.blank(by.first)
+		by.unrouted.blank(set.Logger, by.first)
 	default:
 		by.unrouted.seen()
 		if rule, ok := by.tree.Find(r.Method, r.Pattern); ok {
@@ -63,6 +64,8 @@ type rule struct {
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
 	growth  bans.Escalation
+
+	route, forTier string // what it is for, by the Config
 
 	oneKey     oneKeyDetector
 	failure    onceWarning
@@ -115,6 +118,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 				c.report("ByTier has a tier without a name; Rules are for requests in any tier")
 			}
 			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier])
+			set.byTier[tier].forTier = tier
 		}
 	}
 	if len(config.ByRoute) > 0 {
@@ -122,6 +126,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
 			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text])
 			set.byRoute.first = cmp.Or(set.byRoute.first, text)
+			rule.route = text
 			pattern, err := route.ParseRule(text)
 			if err != nil {
 				c.report("ByRoute: %w", err)
@@ -215,6 +220,7 @@ func (c *compiler) rule(at string, given Rule) *rule {
 	c.escalation(at, r)
 
 	set := c.set
+	set.all = append(set.all, r)
 	set.routed = set.routed || given.Match != nil || given.Key != nil || given.Cost != nil
 	set.tiered = set.tiered || len(r.tiers) > 0
 	set.lenient = set.lenient || given.Shadow || given.Overdraft != 0
@@ -266,9 +272,7 @@ const (
 // nearAt is what remains at most when that percentage of the capacity is used, but not
 // all of it.
 func nearAt(capacity, percent int64) int64 {
-	whole, rest := capacity/100, capacity%100
-	left := 100 - percent
-	return whole*left + rest*left/100
+	return capacity * (100 - percent) / 100 // of 10^12 at most
 }
 
 // quota is one that was there before, or a new one, or nil if something is wrong with it.

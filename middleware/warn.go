@@ -167,9 +167,9 @@ func (d *unroutedDetector) seen() {
 	}
 }
 
-func (d *unroutedDetector) blank(pattern string) {
+func (d *unroutedDetector) blank(logger *slog.Logger, pattern string) {
 	if !d.routed.Load() && d.blanks.Add(1) == unroutedRequests {
-		warn(nil, "weir-unrouted",
+		warn(logger, "weir-unrouted",
 			"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
 			slog.String("route", pattern))
 	}

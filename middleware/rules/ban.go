@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	netw "github.com/weirgo/weir/internal/network"
 	"github.com/weirgo/weir/keyfunc"
@@ -84,13 +85,13 @@ func (c *checker) banned(list *banList, text string) error {
 // bannedKey makes sure that a request with that key is asked for it.
 func (c *checker) bannedKey(text string) error {
 	kind, rest, _ := strings.Cut(text, ":")
-	name, _, _ := strings.Cut(rest, ":")
+	name, value, _ := strings.Cut(rest, ":")
 	known := false
 	switch kind {
 	case "header", "cookie":
-		known = c.keys.get([]string{kind + ":" + name}, func(int, error) {}) != nil
+		return c.spelled(text, kind+":"+name, withKey(kind, name, value))
 	case "user", "bearer", "method", "host", "route":
-		known = rest != "" && c.keys.get([]string{kind}, func(int, error) {}) != nil
+		return c.spelled(text, kind, withKey(kind, "", rest))
 	case "apikey":
 		known = c.hasKey(func(id string) bool { return strings.Contains(id, "apikey:") && !isJoined(id) })
 	case "fp":
@@ -103,7 +104,53 @@ func (c *checker) bannedKey(text string) error {
 	if known {
 		return nil
 	}
+	return errNoSuchKey(text)
+}
+
+func errNoSuchKey(text string) error {
 	return fmt.Errorf("%.64q is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them", text)
+}
+
+// spelled makes sure that a banned key is spelled as that of a request which has it, as
+// one that is not bans nobody.
+func (c *checker) spelled(text, part string, r *http.Request) error {
+	f := c.keys.get([]string{part}, func(int, error) {})
+	if f == nil {
+		return errNoSuchKey(text)
+	}
+	kind, _, _ := strings.Cut(part, ":")
+	if c.options.Keys[kind] != nil {
+		return nil // it is the application's
+	}
+	switch key, err := f(r); {
+	case err != nil:
+		return errNoSuchKey(text)
+	case key != text:
+		return fmt.Errorf("%.64q is no key that a request can have: the like of it is %.64q", text, key)
+	}
+	return nil
+}
+
+// withKey is a request with a key of that kind.
+func withKey(kind, name, value string) *http.Request {
+	r := &http.Request{Header: http.Header{}}
+	switch kind {
+	case "user":
+		r = r.WithContext(keyfunc.WithUser(r.Context(), value))
+	case "bearer":
+		r.Header.Set("Authorization", "Bearer "+value)
+	case "header":
+		r.Header.Set(name, value)
+	case "cookie":
+		r.Header.Set("Cookie", name+"="+value)
+	case "method":
+		r.Method = value
+	case "host":
+		r.Host = value
+	case "route":
+		r.Pattern = value
+	}
+	return r
 }
 
 func isJoined(id string) bool { return strings.Contains(id, partsSeparator) }
@@ -127,17 +174,31 @@ func (c *checker) banFile(list *banList, name string) {
 		c.at(at, "can't be read: %v", err)
 		return
 	}
-	number := 0
-	for line := range strings.Lines(string(text)) {
+	number, wrong := 0, 0
+	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
 		number++
-		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line == "" {
+		given := strings.TrimSpace(withoutComment(line))
+		if given == "" {
 			continue
 		}
-		if err := c.banned(list, line); err != nil {
-			c.list = append(c.list, Problem{File: path, Line: number, Column: 1, Message: err.Error()})
+		if err := c.banned(list, given); err != nil {
+			column := 1 + utf8.RuneCountInString(line[:strings.Index(line, given)])
+			c.list = append(c.list, Problem{File: path, Line: number, Column: column, Message: err.Error()})
+			if wrong++; wrong > mostProblems {
+				return // it is no such file
+			}
 		}
 	}
+}
+
+// withoutComment is a line up to a # that begins it, or follows a space: a key may have one.
+func withoutComment(line string) string {
+	for i := range len(line) {
+		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
+			return line[:i]
+		}
+	}
+	return line
 }
 
 // within reports whether a client's address is in one of the networks.

@@ -34,7 +34,7 @@ type checker struct {
 
 // check is what a file says, in the form in which package middleware takes it.
 func (c *checker) check() {
-	if c.file.Version != 1 && c.doc.Has("version") {
+	if c.file.Version != 1 && c.doc.Has("version") && !c.noted([]string{"version"}) {
 		c.at([]string{"version"}, "is %d: this program reads version 1", c.file.Version)
 	}
 	c.names = map[string][]string{}
@@ -114,10 +114,9 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
 			made.Tiers[tier] = c.limit(at, &given.limitFields)
-			c.quota(at, made.Name, tier, made.Tiers[tier])
+			c.quota(at, "rule", tier)
 		}
 	}
-	c.quota(path, made.Name, "", made.Limit)
 	c.overdraft(path, &made)
 	c.escalate(path, r, &made, key)
 	return made
@@ -137,16 +136,12 @@ func (c *checker) name(path []string, name string) {
 		c.atKey(at, "there is another rule named %q, %s: give one of them a name of its own", name, where)
 	}
 	c.names[name] = path
-	c.quota(at, name, "", limiter.PerSecond(1))
+	c.quota(at, name, "")
 }
 
-// quota notes what package limiter finds wrong with a limit that is a valid one, under
-// that name.
-func (c *checker) quota(path []string, rule, tier string, l limiter.Limit) {
-	if l == (limiter.Limit{}) {
-		return // noted already
-	}
-	if _, err := limiter.NewQuota(rule, tier, l); err != nil {
+// quota notes what package limiter finds wrong with those names.
+func (c *checker) quota(path []string, rule, tier string) {
+	if _, err := limiter.NewQuota(rule, tier, limiter.PerSecond(1)); err != nil {
 		c.atKey(path, "%s", plain(err))
 	}
 }
@@ -168,8 +163,8 @@ func (c *checker) overdraft(path []string, made *middleware.Rule) {
 		return
 	}
 	limits := []limiter.Limit{made.Limit}
-	for _, l := range made.Tiers {
-		limits = append(limits, l)
+	for _, tier := range slices.Sorted(maps.Keys(made.Tiers)) {
+		limits = append(limits, made.Tiers[tier])
 	}
 	for _, l := range limits {
 		if l == (limiter.Limit{}) {
@@ -203,11 +198,14 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 	if e.Max != nil {
 		made.Escalate.Max = e.Max.Duration
 	}
-	if e.After < 1 || e.After > 10_000 {
+	switch {
+	case c.noted(path):
+	case e.After < 1 || e.After > 10_000:
 		c.at(sub(path, "after"), "is %d: it must be from 1 to 10,000", e.After)
-	}
-	if err := made.Escalate.Validate(); err != nil && e.After >= 1 && e.After <= 10_000 {
-		c.at(path, "%s", plain(err))
+	default:
+		if err := made.Escalate.Validate(); err != nil {
+			c.at(path, "%s", plain(err))
+		}
 	}
 	parts := fallback
 	if c.doc.Has(sub(path[:len(path)-1], "key")...) {
@@ -215,6 +213,11 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 	}
 	if len(parts) == 0 {
 		c.at(path, "needs a key: it is keys that are banned")
+	}
+	if c.isShared(parts) {
+		c.at(path, "needs a key that tells clients apart: a ban of %s would be one of everybody", strings.Join(parts, " and "))
+	} else if part, is := c.canBeShared(parts); is {
+		c.warn(path, "clients without the rest of the key share one that is %s, and are banned together", part)
 	}
 	if part, is := isMadeUp(parts); is {
 		c.warn(path, "a client that sends another %s each time has a new key each time, and is never banned", part)
@@ -307,6 +310,20 @@ func (c *checker) proxies() {
 	if len(ways) > 1 {
 		c.at([]string{"proxies"}, "has %s: an address is found in one way, keep one of them", strings.Join(ways, " and "))
 	}
+	if h := p.Header; h != nil && len(h.CIDRs) == 0 && c.doc.Has("proxies", "header", "cidrs") {
+		c.at([]string{"proxies", "header", "cidrs"}, "is empty: name the proxies, or leave it out to believe anybody")
+	}
+	for _, name := range []string{"trusted", "forwarded"} {
+		if at := []string{"proxies", name}; slices.Contains(ways, name) && len(p.Trusted)+len(p.Forwarded) == 0 && !p.UnixSocket {
+			c.at(at, "is empty: name your proxies")
+		}
+	}
+	if p.Hops != nil && *p.Hops < 1 && !c.noted([]string{"proxies", "hops"}) {
+		c.at([]string{"proxies", "hops"}, "is %d: it must be at least 1", *p.Hops)
+	}
+	if bits := p.IPv6Prefix; bits != nil && (*bits < 32 || *bits > 128) && !c.noted([]string{"proxies", "ipv6_prefix"}) {
+		c.at([]string{"proxies", "ipv6_prefix"}, "is %d: it must be from 32 to 128", *bits)
+	}
 	if p.UnixSocket {
 		c.ip = append(c.ip, keyfunc.TrustUnixSocket())
 	}
@@ -352,6 +369,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		matches = append(matches, c.within(a.CIDRs))
 	}
 	var routes []string
+	sorted := slices.Sorted(maps.Keys(endpoints))
 	for i, text := range a.Routes {
 		at := c.element([]string{"allow", "routes"}, i)
 		pattern, ok := c.pattern(at, text)
@@ -359,7 +377,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 			continue
 		}
 		routes = append(routes, text)
-		for _, endpoint := range slices.Sorted(maps.Keys(endpoints)) {
+		for _, endpoint := range sorted {
 			if e := endpoints[endpoint]; pattern.Covers(&e) {
 				c.atKey([]string{"endpoints", endpoint}, "is never limited, as %q is in allow.routes: keep one", text)
 			}

@@ -176,47 +176,54 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 	for name, values := range q.Header {
 		request.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	request.Pattern = r.route(q.Host, q.Path)
+	request.Pattern = r.route(method, q.Host, q.Path)
 	return request, nil
 }
 
 // route is what a router that has the file's routes chooses for a path: of those that match
-// the one with the longest path in letters, or else the path itself.
-func (r *Rules) route(host, path string) string {
+// the one that has letters where the others have a parameter, and a parameter where they
+// have all that is below, or else the path itself.
+func (r *Rules) route(method, host, path string) string {
 	var texts []string
 	texts = slices.AppendSeq(texts, maps.Keys(r.file.Endpoints))
 	if r.file.Allow != nil {
 		texts = append(texts, r.file.Allow.Routes...)
 	}
 	slices.Sort(texts)
-	best, most := host+path, -1
+	best, most := host+path, []byte(nil)
 	for _, text := range texts {
 		pattern, err := route.ParseRule(text)
-		if err != nil || pattern.Host != "" && pattern.Host != host {
+		if err != nil || pattern.Host != "" && pattern.Host != host || !pattern.Matches(method, &pattern) {
 			continue
 		}
 		fit, ok := pattern.Fit(path)
 		if !ok {
 			continue
 		}
-		if says := literals(fit, path); says > most {
+		if says := exactness(&pattern, path); slices.Compare(says, most) > 0 {
 			best, most = host+fit, says
 		}
 	}
 	return best
 }
 
-// literals is how many segments of a route are those of the path.
-func literals(route, path string) (n int) {
-	for {
-		segment, rest, more := strings.Cut(route, "/")
-		want, pathRest, pathMore := strings.Cut(path, "/")
-		if segment == want {
-			n++
+// exactness compares patterns that a path fits: a number for each segment, the larger the
+// more it says.
+func exactness(p *route.Pattern, path string) (says []byte) {
+	const many, one, literal = 1, 2, 3
+	there := strings.Split(path, "/")
+	for i, segment := range strings.Split(p.Path, "/") {
+		switch {
+		case i < len(there) && segment == there[i]:
+			says = append(says, literal)
+		case strings.HasPrefix(segment, "*"), strings.HasSuffix(segment, "...}"):
+			return append(says, many)
+		default:
+			says = append(says, one)
 		}
-		if !more || !pathMore {
-			return n
-		}
-		route, path = rest, pathRest
 	}
+	if p.Below {
+		says = append(says, many)
+	}
+	return says
 }

@@ -67,6 +67,9 @@ func (c *checker) key(path []string, r *rule, fallback []string) keyfunc.Func {
 		c.at(sub(path, "key"), "names no key: leave it out, or write ip, user and the like")
 		return nil
 	}
+	if c.noted(sub(path, "key")) {
+		return nil
+	}
 	for i, part := range parts {
 		if j := slices.Index(parts, part); j < i {
 			c.at(c.element(sub(path, "key"), i), "%q is in the list twice", part)
@@ -77,6 +80,53 @@ func (c *checker) key(path []string, r *rule, fallback []string) keyfunc.Func {
 		return nil // one counter for all
 	}
 	return c.keys.get(parts, func(i int, err error) { c.at(c.element(sub(path, "key"), i), "%s", err) })
+}
+
+// isShared reports whether a key is the same for all clients, of a host or a route at most.
+func (c *checker) isShared(parts []string) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.hasChoice(part, sharedKinds) })
+}
+
+// canBeShared reports whether it is for clients that have no more than one part of it.
+func (c *checker) canBeShared(parts []string) (part string, is bool) {
+	shared := slices.IndexFunc(parts, func(part string) bool { return c.hasChoice(part, sharedKinds) })
+	if shared < 0 {
+		return "", false
+	}
+	for _, part := range parts {
+		if !c.hasChoice(part, sharedKinds) && !c.isOptional(part) {
+			return "", false
+		}
+	}
+	return parts[shared], true
+}
+
+var (
+	sharedKinds   = []string{"global", "route", "method", "host"}
+	optionalKinds = []string{"user", "bearer", "apikey", "header", "cookie"}
+)
+
+// hasChoice reports whether one of the keys that a part may be is of these kinds, and not
+// the application's.
+func (c *checker) hasChoice(part string, kinds []string) bool {
+	for choice := range strings.SplitSeq(part, "|") {
+		choice = strings.TrimSpace(choice)
+		kind, _, _ := strings.Cut(choice, ":")
+		if c.options.Keys[choice] == nil && slices.Contains(kinds, strings.TrimSpace(kind)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOptional reports whether a request may have none of the keys that a part may be.
+func (c *checker) isOptional(part string) bool {
+	for choice := range strings.SplitSeq(part, "|") {
+		if !c.hasChoice(choice, optionalKinds) {
+			return false
+		}
+	}
+	return true
 }
 
 // isMadeUp reports whether a client can be somebody new by writing something new into a

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -57,6 +59,14 @@ func (o *Options) validate() error {
 			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q, which the file's proxies decide about", name))
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(o.Keys)) {
+		switch {
+		case o.Keys[name] == nil:
+			errs = append(errs, fmt.Errorf("rules: Options.Keys[%q] is nil", name))
+		case name == "" || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
+			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q: a name is letters, digits, - and _", name))
+		}
+	}
 	if o.Poll != 0 && (o.Poll < 100*time.Millisecond || o.Poll > 24*time.Hour) {
 		errs = append(errs, fmt.Errorf("rules: Options.Poll is %v: it must be from 100ms to 24h, or 0 for 10s", o.Poll))
 	}
@@ -77,7 +87,19 @@ type Rules struct {
 // Parse reads and checks the text of a rules file, YAML or JSON. The error is an [*Error]
 // with everything that is wrong with it, or about the options. Such a text can't name a
 // file of bans; see [Load].
-func Parse(text []byte, o Options) (*Rules, error) { return parse("", text, o, nil) }
+func Parse(text []byte, o Options) (*Rules, error) {
+	return onlyGood(parseText(text, o))
+}
+
+// onlyGood keeps rules that something is wrong with from those who overlook the error.
+func onlyGood(r *Rules, err error) (*Rules, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func parseText(text []byte, o Options) (*Rules, error) { return parse("", text, o, nil) }
 
 // Load reads and checks a rules file and the files that it names.
 func Load(path string, o Options) (*Rules, error) {
@@ -85,10 +107,11 @@ func Load(path string, o Options) (*Rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	return parseFile(path, text, o)
+	return onlyGood(parseFile(path, text, o))
 }
 
-// parseFile reads and checks a text as that of the file at path.
+// parseFile reads and checks a text as that of the file at path. With an error, the Rules
+// still tell which files it names.
 func parseFile(path string, text []byte, o Options) (*Rules, error) {
 	return parse(path, text, o, func(name string) (string, []byte, error) {
 		if !filepath.IsAbs(name) {
@@ -106,14 +129,18 @@ const (
 )
 
 func readFile(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path) // first: to open a named pipe waits for its other end
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
 		err = fmt.Errorf("%s is larger than %d MiB", path, most>>20)

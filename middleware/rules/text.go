@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,11 +33,26 @@ type period struct{ time.Duration }
 func (p *period) UnmarshalText(text []byte) (err error) {
 	given := string(text)
 	if given != "" && strings.Trim(given, "0123456789_") == "" {
-		given += "s"
+		seconds, ok := whole(given)
+		if !ok {
+			return fmt.Errorf("%.64q is not a whole number of seconds, nor a duration such as 10s, 1m, 24h or 30d", text)
+		}
+		given = strconv.FormatInt(seconds, 10) + "s"
 	}
-	p.Duration, err = limiter.ParsePeriod(strings.ReplaceAll(given, "_", ""))
+	p.Duration, err = limiter.ParsePeriod(given)
 	return plain(err)
 }
+
+// whole reads what the other integers of a file are: digits, with a _ between any two.
+func whole(text string) (int64, bool) {
+	if !wholeNumber.MatchString(text) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
+	return n, err == nil
+}
+
+var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
 func (period) JSONSchema() map[string]any {
 	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "examples": []any{"60s", "1m", "24h", "30d", 60}}
@@ -55,7 +71,15 @@ func plain(err error) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-var packageNames = strings.NewReplacer("limiter: ", "", "keyfunc: ", "", "middleware: ", "", "bans: ", "")
+// packageNames also gives what other packages call by a name of Go's that of the file.
+var packageNames = strings.NewReplacer(
+	"limiter: ", "", "keyfunc: ", "", "middleware: ", "", "bans: ", "",
+	"Events is ", "requests is ", "Per is ", "window is ", "Burst is ", "burst is ", "as many as Events", "as many as requests",
+	"Escalate.Within: limiter: Per is ", "within is ", "Escalate.Ban: ", "",
+	"First is ", "ban is ", "Factor is ", "factor is ", "Max is ", "max is ", "at least First,", "at least ban,",
+	"TrustHeader(", "header (", "TrustUnixSocket()", "unix_socket", "TrustProxies or another option", "trusted or another way",
+	"use TrustProxies", "use trusted", "use TrustForwarded", "use forwarded",
+)
 
 // algorithm is one by its name.
 type algorithm struct{ limiter.Algorithm }
@@ -174,8 +198,8 @@ func (s *size) UnmarshalText(text []byte) error {
 	given := string(text)
 	digits := strings.TrimRight(given, "kKMGiB")
 	unit, known := sizeUnits[given[len(digits):]]
-	n, err := strconv.ParseInt(strings.ReplaceAll(digits, "_", ""), 10, 64)
-	if !known || err != nil || n < 1 || digits[0] < '1' || digits[0] > '9' || n > math.MaxInt64/unit {
+	n, ok := whole(digits)
+	if !known || !ok || n < 1 || n > math.MaxInt64/unit {
 		return fmt.Errorf("%.64q is not a size such as 1MiB, 500KB or 4096", text)
 	}
 	s.n = n * unit
@@ -209,20 +233,28 @@ func (network) JSONSchema() map[string]any {
 // A rule, a tier's limit and others can be written as the one thing that matters in them.
 
 func (r *rule) UnmarshalText(text []byte) error {
-	r.Limit = new(limitText)
-	return r.Limit.UnmarshalText(text)
+	return unmarshalLimit(&r.limitFields, text)
 }
 
 func (t *tierLimit) UnmarshalText(text []byte) error {
-	t.Limit = new(limitText)
-	return t.Limit.UnmarshalText(text)
+	return unmarshalLimit(&t.limitFields, text)
+}
+
+// unmarshalLimit leaves f without a limit if it can't be read: that is noted then.
+func unmarshalLimit(f *limitFields, text []byte) error {
+	var l limitText
+	if err := l.UnmarshalText(text); err != nil {
+		return err
+	}
+	f.Limit = &l
+	return nil
 }
 
 func (s *soft) UnmarshalText(text []byte) error { return s.At.UnmarshalText(text) }
 
 func (c *cost) UnmarshalText(text []byte) error {
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
+	n, ok := whole(string(text))
+	if !ok {
 		return fmt.Errorf("%.64q is neither a whole number nor a mapping", text)
 	}
 	c.Units = &n

@@ -88,7 +88,7 @@ func FromRedis(ctx context.Context, client redis.UniversalClient, key string, o 
 	}
 	return watch(ctx, o, &Watcher{
 		name: key, source: source.NewRedis(client, key, o.Poll),
-		parse: Parse,
+		parse: parseText,
 	})
 }
 

@@ -1,0 +1,121 @@
+package middleware_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// What is explained is what then is asked of the store, or why it is not asked.
+func TestExplainTellsWhatIsAsked(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string) middleware.Rule {
+			rule := middleware.Rule{
+				Name: name, Limit: limiter.PerDay(rapid.Int64Range(1, 5).Draw(t, "limit")),
+				Key:      rapid.SampledFrom([]keyfunc.Func{nil, keyfunc.IP(), keyfunc.Header("X-Key")}).Draw(t, "key"),
+				NoKey:    middleware.NoKey(rapid.IntRange(0, 3).Draw(t, "no key")),
+				Shadow:   rapid.Bool().Draw(t, "shadow"),
+				OnOutage: limiter.Outage(rapid.IntRange(0, 2).Draw(t, "on outage")),
+			}
+			if rapid.Bool().Draw(t, "tiered") {
+				rule.Tiers = middleware.Tiers{"gold": limiter.PerDay(7)}
+			}
+			if rapid.Bool().Draw(t, "costly") {
+				rule.Cost = func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Key"))) }
+			}
+			if rapid.IntRange(0, 4).Draw(t, "matching") == 0 {
+				rule.Match = func(r *http.Request) bool { return r.Header.Get("X-Key") != "" }
+			}
+			return rule
+		}
+		store := &spy{}
+		list := bansOf(t)
+		otherwise := draw("default")
+		c := middleware.Config{
+			Store: store, Bans: list, BanKeys: byIP, CountPreflights: rapid.Bool().Draw(t, "preflights"), Shadow: rapid.Bool().Draw(t, "all in shadow"),
+			Rules:   []middleware.Rule{draw("a"), draw("b")},
+			ByTier:  map[string]middleware.Rule{"gold": draw("gold")},
+			ByRoute: map[string]middleware.Rule{"/a": draw("/a"), "/b/*": draw("/b")},
+			Default: &otherwise,
+			Allow:   func(r *http.Request) bool { return r.Pattern == "/free" },
+			Deny:    func(r *http.Request) bool { return r.Pattern == "/bad" },
+		}
+		l := limited(t, c)
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
+		for range 10 {
+			edits := []func(*http.Request){
+				from(rapid.SampledFrom([]string{"192.0.2.1:1", "192.0.2.2:1", "192.0.2.9:1"}).Draw(t, "peer")),
+				routedBy(rapid.SampledFrom([]string{"", "/a", "/b/c", "/c", "/free", "/bad"}).Draw(t, "route")),
+				header("X-Key", rapid.SampledFrom([]string{"", "k", "key"}).Draw(t, "value")),
+			}
+			if rapid.Bool().Draw(t, "in a tier") {
+				edits = append(edits, inTier("gold"))
+			}
+			if rapid.IntRange(0, 4).Draw(t, "preflight") == 0 {
+				edits = append(edits, preflight)
+			}
+			store.asked = nil
+			e := l.Explain(request(edits...))
+			require.Empty(t, store.asked, "to explain is not to ask")
+			w, result := check(l, request(edits...))
+
+			if len(store.asked) == 0 {
+				require.Empty(t, e.Charges)
+			} else {
+				require.Equal(t, len(store.asked[0]), len(e.Charges))
+				for i, asked := range store.asked[0] {
+					q := asked.Quota
+					shadow := c.Shadow || slices.ContainsFunc(result.Rules, func(r middleware.RuleResult) bool { return r.Rule == q.Rule() && r.Shadow })
+					if w.Code != 200 {
+						shadow = e.Charges[i].Shadow // nobody tells
+					}
+					require.Equal(t, middleware.ExplainedCharge{Rule: q.Rule(), Tier: q.Tier(), Key: asked.Key, Limit: q.Limit(),
+						Cost: asked.Cost, OnOutage: q.OnOutage, Shadow: shadow}, e.Charges[i])
+				}
+			}
+			switch w.Code {
+			case 200, 429:
+				require.Zero(t, e.Status)
+				require.True(t, !e.Banned || c.Shadow)
+			case 403:
+				require.True(t, e.Banned)
+			default:
+				require.Equal(t, w.Code, e.Status)
+			}
+		}
+	})
+}
+
+func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
+	list := bansOf(t)
+	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
+	l := limited(t, middleware.Config{
+		Bans: list, BanKeys: byIP,
+		Deny:  func(r *http.Request) bool { return r.Pattern == "/bad" },
+		Allow: func(r *http.Request) bool { return r.Pattern == "/free" },
+		Rules: []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},
+	})
+	ban, _ := list.Find("192.0.2.9")
+	assert.Equal(t, middleware.Explanation{Banned: true, Ban: ban}, l.Explain(request(from("192.0.2.9:1"), routedBy("/free"))))
+	assert.Equal(t, middleware.Explanation{Banned: true}, l.Explain(request(routedBy("/bad"))))
+	assert.Equal(t, middleware.Explanation{Exempt: true}, l.Explain(request(routedBy("/free"))))
+	assert.Equal(t, middleware.Explanation{Preflight: true}, l.Explain(request(preflight)))
+	assert.Equal(t, middleware.Explanation{Status: 400}, l.Explain(request()))
+}
+
+func TestExplainLogsNoBansInShadow(t *testing.T) {
+	logger, log := logged()
+	l := limited(t, middleware.Config{Logger: logger, Shadow: true, Deny: always, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
+	e := l.Explain(request())
+	assert.True(t, e.Banned)
+	assert.Len(t, e.Charges, 1, "it goes on all the same")
+	assert.Empty(t, log.String())
+}

@@ -1,0 +1,138 @@
+package middleware
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/bans"
+)
+
+// An Observer hears of every request that a limiter had a say in, for metrics, logs and
+// the like. It is called in the request's goroutine, before the answer or the next handler,
+// and from many at once.
+type Observer interface {
+	// Observe is given what was found. The Observation and all it points to are only good
+	// until it returns.
+	Observe(o *Observation)
+}
+
+// An Observation is what became of one request.
+type Observation struct {
+	Request *http.Request
+	Outcome Outcome
+
+	// Rules are those that applied, those in shadow too. There are none for a request that
+	// is banned, exempt or without a key.
+	Rules []ObservedRule
+
+	// Ban is what it was banned for, with OutcomeBanned; zero if Config.Deny said so.
+	Ban bans.Ban
+
+	// Elapsed is how long the decision took; zero if that was not measured: of a store
+	// in memory, one decision in 64 is.
+	Elapsed time.Duration
+
+	// Err is why the store could not decide, with OutcomeUndecided.
+	Err error
+}
+
+// An ObservedRule is one rule's part in an Observation.
+type ObservedRule struct {
+	// Quota has the names and the limit. It is the same one for as long as they and
+	// Rule.OnOutage stay, so it can be what something is found by.
+	Quota *limiter.Quota
+
+	// Key is as the client made it: not to be shown to others as it is.
+	Key  string
+	Cost int64
+
+	// Decision is what the rule said.
+	Decision *limiter.Decision
+
+	// Shadow says that it refuses nothing.
+	Shadow bool
+}
+
+// An Outcome is what becomes of a request.
+type Outcome uint8
+
+// What becomes of requests, in the order in which it is found out.
+const (
+	OutcomeBanned    Outcome = iota // refused for a ban, or by Config.Deny
+	OutcomeExempt                   // let pass by Config.Allow
+	OutcomeNoKey                    // refused for want of a key, 400 or 401
+	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503
+	OutcomeRefused                  // refused by a limit
+	OutcomeOverdrawn                // let pass on an overdraft
+	OutcomeAllowed                  // let pass
+)
+
+var outcomes = [...]string{"banned", "exempt", "no_key", "undecided", "refused", "overdrawn", "allowed"}
+
+// Outcomes are all there are.
+func Outcomes() []Outcome {
+	all := make([]Outcome, len(outcomes))
+	for i := range all {
+		all[i] = Outcome(i)
+	}
+	return all
+}
+
+// String is the outcome in a word, such as "refused".
+func (o Outcome) String() string {
+	if int(o) < len(outcomes) {
+		return outcomes[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
+
+// Observers is all of these as one, in this order.
+func Observers(all ...Observer) Observer {
+	for i, o := range all {
+		if o == nil {
+			panic(fmt.Sprintf("middleware: Observers: observer %d is nil", i+1))
+		}
+	}
+	return several(slices.Clone(all))
+}
+
+type several []Observer
+
+func (s several) Observe(o *Observation) {
+	for _, observer := range s {
+		observer.Observe(o)
+	}
+}
+
+// observations are reused, so that to observe allocates nothing.
+var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]ObservedRule, 0, fewRules)} }}
+
+// observe tells the observer, if there is one.
+func (set *ruleset) observe(r *http.Request, found Observation, s *scope, charges []limiter.Charge) {
+	if set.Observer == nil {
+		return
+	}
+	o := observations.Get().(*Observation)
+	rules := o.Rules[:0]
+	for i := range charges {
+		p := s.policies[i]
+		rules = append(rules, ObservedRule{
+			Quota: p.quota, Key: charges[i].Key, Cost: charges[i].Cost, Decision: &s.decisions[i], Shadow: p.rule.Shadow,
+		})
+	}
+	*o = found
+	o.Request, o.Rules = r, rules
+	set.Observer.Observe(o)
+	clear(rules) // they hold on to the request's memory
+	*o = Observation{Rules: rules[:0]}
+	observations.Put(o)
+}
+
+// measured reports whether a decision is to be timed: to read the clock twice costs as much
+// as to decide in memory.
+func (l *RateLimit) measured() bool { return l.memory == nil || rand.Uint32()%64 == 0 }

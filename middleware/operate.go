@@ -1,0 +1,90 @@
+package middleware
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A RuleInfo is a rule in force, for one tier or for requests in none.
+type RuleInfo struct {
+	Rule, Tier string
+	Limit      limiter.Limit
+	OnOutage   limiter.Outage
+	Shadow     bool
+
+	// Route is the pattern of a rule of Config.ByRoute, ForTier the tier of one of
+	// Config.ByTier.
+	Route, ForTier string
+}
+
+// Rules are those in force, in the order in which they are asked: Config.Rules, ByTier,
+// ByRoute by pattern, Default.
+func (l *RateLimit) Rules() []RuleInfo {
+	var all []RuleInfo
+	for _, p := range l.rules.Load().policies() {
+		r, q := p.rule, p.quota
+		all = append(all, RuleInfo{q.Rule(), q.Tier(), q.Limit(), q.OnOutage, r.Shadow, r.route, r.forTier})
+	}
+	return all
+}
+
+// policies are those of all rules.
+func (set *ruleset) policies() []*policy {
+	var all []*policy
+	for _, r := range set.all {
+		all = append(all, r.policy)
+		tiers := make([]*policy, 0, len(r.tiers))
+		for _, p := range r.tiers {
+			tiers = append(tiers, p)
+		}
+		slices.SortFunc(tiers, func(a, b *policy) int { return cmp.Compare(a.quota.Tier(), b.quota.Tier()) })
+		all = append(all, tiers...)
+	}
+	return all
+}
+
+// ErrNoRule is what Peek and Reset return for a rule that is not in force.
+var ErrNoRule = errors.New("middleware: there is no rule of that name")
+
+// Peek tells what a key has left of a rule, in each of its tiers, and takes nothing. The
+// key is as the rule's key function makes it; empty for a rule without one.
+func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
+	var results []RuleResult
+	for _, p := range l.rules.Load().policies() {
+		if p.quota.Rule() != rule {
+			continue
+		}
+		var d [1]limiter.Decision
+		if err := l.store.Decide(ctx, []limiter.Charge{{Quota: p.quota, Key: key}}, d[:]); err != nil {
+			return nil, err
+		}
+		results = append(results, RuleResult{rule, p.quota.Tier(), d[0], p.rule.Shadow})
+	}
+	if results == nil {
+		return nil, fmt.Errorf("%w: %.128q", ErrNoRule, rule)
+	}
+	return results, nil
+}
+
+// Reset makes a key as if the rule had never seen it, in all tiers, with its overdraft and
+// what it was refused. Bans are another matter; see Config.Bans.
+func (l *RateLimit) Reset(ctx context.Context, name, key string) error {
+	set := l.rules.Load()
+	if !slices.ContainsFunc(set.all, func(r *rule) bool { return r.Name == name }) {
+		return fmt.Errorf("%w: %.128q", ErrNoRule, name)
+	}
+	for id, quota := range set.quotas {
+		if id.rule != name && id.rule != name+overdraftSuffix && id.rule != name+strikesSuffix {
+			continue
+		}
+		if err := l.store.Reset(ctx, []limiter.Charge{{Quota: quota, Key: key}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,770 @@
+package rules_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// problemsOf is what is wrong with a file, a line each.
+func problemsOf(t testing.TB, err error) []string {
+	t.Helper()
+	var wrong *rules.Error
+	require.ErrorAs(t, err, &wrong)
+	lines := make([]string, len(wrong.Problems))
+	for i, p := range wrong.Problems {
+		lines[i] = p.String()
+	}
+	return lines
+}
+
+func TestABrokenFileIsRefusedWithAllThatIsWrongWithItAndWhere(t *testing.T) {
+	for _, broken := range brokenFiles {
+		t.Run(broken.name, func(t *testing.T) {
+			got, err := rules.Parse([]byte(broken.text), rules.Options{})
+			assert.Nil(t, got)
+			require.Equal(t, broken.problems, problemsOf(t, err))
+			require.Equal(t, strings.Join(broken.problems, "\n"), err.Error())
+		})
+	}
+}
+
+func TestTwentyProblemsAreToldAtOnceInTheOrderOfTheFile(t *testing.T) {
+	const text = `version: 3
+mode: loud
+proxies: {trusted: [10.0.0.0/8, localhost], hops: 2}
+ban: {cidrs: [198.51.100.0/99], keys: [nobody], status: 404, fil: banned.txt}
+allow: {routes: [healthz]}
+global: 10/fortnight
+tiers:
+  free: {requests: 100}
+endpoints:
+  "GET /a": {limit: 3/s, window: 1s}
+  search: 3/s
+  "POST /b": {limit: 3/s, key: [ip, nobody], cost: {per: 3}}
+  "POST /c": {limit: 3/s, escalate: {after: 0, within: 1m, ban: 1m}, overdraft: -2}
+  "POST /c": 3/s
+default: {limit: 3/s, algorithm: fixed_window, burst: 3, tiers: {fre: 3/s}, on_outage: shut}
+soft: 120%
+`
+	_, err := rules.Parse([]byte(text), rules.Options{})
+	want := []string{
+		`1:10: version: is 3: this program reads version 1`,
+		`2:7: mode: "loud" is not`,
+		`3:10: proxies: has trusted and hops: `,
+		`3:33: proxies.trusted.1: "localhost": it is neither`,
+		`4:15: ban.cidrs.0: "198.51.100.0/99": it is neither`,
+		`4:40: ban.keys.0: "nobody" is neither`,
+		`4:57: ban.status: is 404: `,
+		`4:62: ban.fil: unknown field "fil": did you mean "file"?`,
+		`5:18: allow.routes.0: pattern "healthz" has no path`,
+		`6:9: global: parse "10/fortnight": `,
+		`8:20: tiers.free.requests: needs a window`,
+		`10:13: endpoints."GET /a": has limit, and requests or window too`,
+		`11:3: endpoints.search: pattern "search" has no path`,
+		`12:37: endpoints."POST /b".key.1: parse "nobody": `,
+		`12:52: endpoints."POST /b".cost: has neither units nor a header`,
+		`13:45: endpoints."POST /c".escalate.after: is 0: `,
+		`13:81: endpoints."POST /c".overdraft: is -2: `,
+		`14:3: endpoints."POST /c": duplicate key "POST /c": the first is on line 13`,
+		`15:55: default.burst: burst is 3: fixed-window has no burst`,
+		`15:66: default.tiers.fre: the tier "fre" is never used: did you mean "free"?`,
+		`15:88: default.on_outage: outage policy "shut" is not`,
+		`16:7: soft: "120%" is not a percentage`,
+	}
+	got := problemsOf(t, err)
+	require.Len(t, got, len(want), "%s", err)
+	for i := range want {
+		require.True(t, strings.HasPrefix(got[i], want[i]), "want %s...\ngot  %s", want[i], got[i])
+	}
+}
+
+func TestMoreProblemsThanPeopleReadAreCounted(t *testing.T) {
+	text := "version: 1\nendpoints:\n" + strings.Repeat("  x: 3/s\n", 150)
+	_, err := rules.Parse([]byte(text), rules.Options{})
+	problems := problemsOf(t, err)
+	require.LessOrEqual(t, len(problems), 102)
+	require.Regexp(t, `^\d+:\d+: and \d+ problems more, from here on$`, problems[len(problems)-1])
+}
+
+func TestProblemsOfAFileOfBansHaveItsNameAndLines(t *testing.T) {
+	for name, of := range map[string]struct {
+		banned string
+		want   []string
+	}{
+		"lines that are neither": {
+			"192.0.2.1\n# a comment\n\n  everybody  # all of them\n10.0.0.0/33\nuser:42\r\n\theader:x-a:b\n0.0.0.0/0\n",
+			[]string{
+				`banned.txt:4:3: "everybody" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+				`banned.txt:5:1: "10.0.0.0/33" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+				`banned.txt:7:2: "header:x-a:b" is no key that a request can have: the like of it is "header:X-A:b"`,
+				`banned.txt:8:1: "0.0.0.0/0": it takes in everyone, or nearly; networks wider than /8 are refused`,
+			},
+		},
+		"nothing but bytes": {"\x00\xff\n", []string{
+			`banned.txt:1:1: "\x00\xff" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		}},
+	} {
+		dir := write(t, map[string]string{"limits.yaml": "version: 1\nban: {file: banned.txt}\n", "banned.txt": of.banned})
+		_, err := rules.Load(filepath.Join(dir, "limits.yaml"), rules.Options{})
+		problems := problemsOf(t, err)
+		for i := range problems {
+			problems[i] = strings.TrimPrefix(problems[i], dir+"/")
+		}
+		require.Equal(t, of.want, problems, name)
+	}
+}
+
+func TestAFileOfBansThatIsNoneIsRefusedBeforeItCostsMuch(t *testing.T) {
+	dir := write(t, map[string]string{
+		"limits.yaml": "version: 1\nban: {file: banned.txt}\n",
+		"banned.txt":  strings.Repeat("x\n", 4<<20),
+	})
+	_, err := rules.Load(filepath.Join(dir, "limits.yaml"), rules.Options{})
+	require.LessOrEqual(t, len(problemsOf(t, err)), 101)
+
+	require.NoError(t, os.Truncate(filepath.Join(dir, "banned.txt"), 32<<20+1))
+	_, err = rules.Load(filepath.Join(dir, "limits.yaml"), rules.Options{})
+	require.Equal(t, []string{dir + "/limits.yaml:2:13: ban.file: can't be read: " + dir + "/banned.txt is larger than 32 MiB"}, problemsOf(t, err))
+}
+
+func TestAFileOfBansThatCantBeReadIsAProblemOfTheFileThatNamesIt(t *testing.T) {
+	dir := write(t, nil)
+	for name, want := range map[string]string{
+		"missing.txt": "2:13: ban.file: can't be read: stat " + dir + "/missing.txt: no such file or directory",
+		".":           "2:13: ban.file: can't be read: " + dir + " is not a regular file",
+		`""`:          "2:13: ban.file: is empty: name a file, or leave it out",
+	} {
+		path := filepath.Join(dir, "limits.yaml")
+		require.NoError(t, os.WriteFile(path, []byte("version: 1\nban: {file: "+name+"}\n"), 0o600))
+		_, err := rules.Load(path, rules.Options{})
+		require.Equal(t, []string{path + ":" + want}, problemsOf(t, err))
+	}
+}
+
+func TestRulesThatCantBeReadAreAnError(t *testing.T) {
+	dir := write(t, nil)
+	_, err := rules.Load(filepath.Join(dir, "limits.yaml"), rules.Options{})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = rules.Load(dir, rules.Options{})
+	require.EqualError(t, err, "rules: "+dir+" is not a regular file")
+	path := filepath.Join(dir, "large.yaml")
+	require.NoError(t, os.WriteFile(path, make([]byte, 1<<20+1), 0o600))
+	_, err = rules.Load(path, rules.Options{})
+	require.EqualError(t, err, "rules: "+path+" is larger than 1 MiB")
+}
+
+func TestRulesOfTheApplicationAndOfTheFileHaveDifferentNames(t *testing.T) {
+	o := rules.Options{Config: middleware.Config{Rules: []middleware.Rule{{Name: "default", Limit: limiter.PerSecond(3)}}}}
+	_, err := rules.Parse([]byte("version: 1\ndefault: 3/s\n"), o)
+	require.Equal(t, []string{
+		`2:1: default: there is another rule named "default", among the application's own: give one of them a name of its own`,
+	}, problemsOf(t, err))
+	_, err = rules.Parse([]byte("version: 1\ndefault: {limit: 3/s, name: others}\n"), o)
+	require.NoError(t, err)
+}
+
+func TestATierThatTheApplicationDoesNotHaveIsAProblem(t *testing.T) {
+	o := rules.Options{Tiers: []string{"free", "paid"}}
+	_, err := rules.Parse([]byte("version: 1\ntiers: {pad: 3/s}\ndefault: {limit: 3/s, tiers: {gold: 3/s, free: 1/s}}\n"), o)
+	require.Equal(t, []string{
+		`2:9: tiers.pad: the tier "pad" is never used: did you mean "paid"?`,
+		`3:31: default.tiers.gold: the tier "gold" is never used: there are free, paid`,
+	}, problemsOf(t, err))
+}
+
+// What only package middleware can find out is told too, where the file begins.
+func TestProblemsOfTheApplicationsConfigAreFound(t *testing.T) {
+	o := rules.Options{Config: middleware.Config{Rules: []middleware.Rule{{Name: "mine"}}}}
+	_, err := rules.Parse([]byte("version: 1\ndefault: 3/s\n"), o)
+	problems := problemsOf(t, err)
+	require.Len(t, problems, 1)
+	require.True(t, strings.HasPrefix(problems[0], `1:1: Rules[0] "mine": `), problems[0])
+}
+
+func TestAnErrorIsOneOfTheFile(t *testing.T) {
+	_, err := rules.Parse(nil, rules.Options{})
+	require.True(t, errors.As(err, new(*rules.Error)))
+	_, err = rules.Parse(nil, rules.Options{Poll: 1})
+	require.False(t, errors.As(err, new(*rules.Error)))
+}
+
+// brokenFiles have every problem that the package finds in the text of a file.
+var brokenFiles = []struct {
+	name, text string
+	problems   []string
+}{
+	{"an empty file", ``, []string{
+		`1:1: the document is empty`,
+	}},
+	{"nothing but a version", `version: 1
+`, []string{
+		`1:1: limits nothing: it has no global, tiers, endpoints, default or ban`,
+	}},
+	{"no version", `default: 3/s
+`, []string{
+		`1:1: version: is required, and missing`,
+	}},
+	{"a version of another format", `version: 2
+default: 3/s
+`, []string{
+		`1:10: version: is 2: this program reads version 1`,
+	}},
+	{"a version that is no number", `version: one
+default: 3/s
+`, []string{
+		`1:10: version: is "one": want a whole number, written in digits: 1000, or 1_000`,
+	}},
+	{"a version without a value", `version:
+default: 3/s
+`, []string{
+		`1:1: version: has no value`,
+	}},
+	{"a list where the file should be", `- version: 1
+`, []string{
+		`1:1: is a list: want a mapping`,
+	}},
+	{"a field that is mistyped", `version: 1
+default: {limit: 3/s, burts: 5}
+`, []string{
+		`2:23: default.burts: unknown field "burts": did you mean "burst"?`,
+	}},
+	{"a field that nothing is like", `version: 1
+default: 3/s
+colour: green
+`, []string{
+		`3:1: colour: unknown field "colour": want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, soft`,
+	}},
+	{"a field that is there twice", `version: 1
+default: 3/s
+default: 4/s
+`, []string{
+		`3:1: default: duplicate key "default": the first is on line 2`,
+	}},
+	{"a syntax error", `version: 1
+default: {limit: 3/s
+`, []string{
+		`2:10: syntax: could not find flow mapping end token '}'`,
+	}},
+	{"a limit that can't be read", `version: 1
+default: {limit: 3 per second}
+`, []string{
+		`2:18: default.limit: parse "3 per second": it does not begin with events/period, such as 100/1m`,
+	}},
+	{"a limit in short that can't be read", `version: 1
+endpoints:
+  "GET /search": 30/1x
+`, []string{
+		`3:18: endpoints."GET /search": parse "30/1x": period "1x" is not a duration such as 10s, 1m, 24h or 30d`,
+	}},
+	{"a limit of a tier in short that can't be read", `version: 1
+default: {limit: 3/s, tiers: {free: 0/s}}
+`, []string{
+		`2:37: default.tiers.free: parse "0/s": requests is 0: it must be from 1 to 1000000000000`,
+	}},
+	{"a limit that is a number", `version: 1
+default: 100
+`, []string{
+		`2:10: default: parse "100": it does not begin with events/period, such as 100/1m`,
+	}},
+	{"a rule that is a list", `version: 1
+default: [3/s]
+`, []string{
+		`2:10: default: is a list: want text, or a mapping`,
+	}},
+	{"a rule without a limit", `version: 1
+default: {key: ip}
+`, []string{
+		`2:10: default: has no limit: write limit: 100/1m, or requests and window`,
+	}},
+	{"a tier of a rule without a limit", `version: 1
+default: {limit: 3/s, tiers: {free: {}}}
+`, []string{
+		`2:37: default.tiers.free: has no limit: write limit: 100/1m, or requests and window`,
+	}},
+	{"both spellings of a limit", `version: 1
+default: {limit: 3/s, window: 1s}
+`, []string{
+		`2:10: default: has limit, and requests or window too: they are two ways to write one thing, keep one`,
+	}},
+	{"requests without a window", `version: 1
+default: {requests: 3}
+`, []string{
+		`2:21: default.requests: needs a window, the time that so many requests fit in`,
+	}},
+	{"a window without requests", `version: 1
+default: {window: 3s}
+`, []string{
+		`2:19: default.window: needs requests, how many fit in the window`,
+	}},
+	{"no requests", `version: 1
+default: {requests: 0, window: 1s}
+`, []string{
+		`2:21: default.requests: is 0: it must be at least 1`,
+	}},
+	{"more requests than can be counted", `version: 1
+default: {requests: 2_000_000_000_000, window: 1h}
+`, []string{
+		`2:21: default.requests: requests is 2000000000000: it must be from 1 to 1000000000000`,
+	}},
+	{"more requests than can be, in a limit", `version: 1
+default: 100_000_000/s
+`, []string{
+		`2:10: default: parse "100_000_000/s": requests is 100000000 per 1s: the rate must be at most 10 million per second`,
+	}},
+	{"requests that are not whole", `version: 1
+default: {requests: 1.5, window: 1s}
+`, []string{
+		`2:21: default.requests: is "1.5": want a whole number, written in digits: 1000, or 1_000`,
+	}},
+	{"a window that is not a duration", `version: 1
+default: {requests: 3, window: soon}
+`, []string{
+		`2:32: default.window: period "soon" is not a duration such as 10s, 1m, 24h or 30d`,
+	}},
+	{"a window that is no time at all", `version: 1
+default: {requests: 3, window: 0}
+`, []string{
+		`2:32: default.window: period "0s" is 0s: it must be more than 0 and at most 366 days`,
+	}},
+	{"a window that is longer than a year", `version: 1
+default: {requests: 3, window: 367d}
+`, []string{
+		`2:32: default.window: period "367d" is 8808h0m0s: it must be more than 0 and at most 366 days`,
+	}},
+	{"a window that is negative", `version: 1
+default: {requests: 3, window: -60}
+`, []string{
+		`2:32: default.window: period "-60" has a sign`,
+	}},
+	{"a window of digits that may be octal", `version: 1
+default: {requests: 3, window: 010}
+`, []string{
+		`2:32: default.window: "010" is not a whole number of seconds, nor a duration such as 10s, 1m, 24h or 30d`,
+	}},
+	{"a window without digits", `version: 1
+default: {requests: 3, window: _}
+`, []string{
+		`2:32: default.window: "_" is not a whole number of seconds, nor a duration such as 10s, 1m, 24h or 30d`,
+	}},
+	{"an algorithm that is mistyped", `version: 1
+default: {limit: 3/s, algorithm: tokn_bucket}
+`, []string{
+		`2:34: default.algorithm: "tokn_bucket" is not an algorithm: did you mean "token_bucket"?`,
+	}},
+	{"an algorithm there is not", `version: 1
+default: {limit: 3/s, algorithm: magic}
+`, []string{
+		`2:34: default.algorithm: "magic" is not an algorithm: there are sliding_window, token_bucket, leaky_bucket, fixed_window, sliding_log, sliding_window_counter, sliding_window_log, gcra`,
+	}},
+	{"two algorithms", `version: 1
+default: {limit: 3/s token_bucket, algorithm: fixed_window}
+`, []string{
+		`2:47: default.algorithm: is fixed-window, but limit says token-bucket: keep one`,
+	}},
+	{"a burst below one", `version: 1
+default: {limit: 3/s, burst: 0}
+`, []string{
+		`2:30: default.burst: is 0: it must be at least 1`,
+	}},
+	{"two bursts", `version: 1
+default: {limit: 3/s burst 5, burst: 5}
+`, []string{
+		`2:38: default.burst: is given in limit too: keep one`,
+	}},
+	{"a burst of what has none", `version: 1
+default: {limit: 3/s, algorithm: fixed_window, burst: 5}
+`, []string{
+		`2:55: default.burst: burst is 5: fixed-window has no burst, only token-bucket and leaky-bucket do`,
+	}},
+	{"a burst that takes years to come back", `version: 1
+default: {requests: 1, window: 1d, burst: 400}
+`, []string{
+		`2:43: default.burst: burst is 400: at 1 per 24h0m0s it would take more than 366 days to come back`,
+	}},
+	{"a burst in a limit of what has none", `version: 1
+default: 3/s fixed_window burst 5
+`, []string{
+		`2:10: default: parse "3/s fixed_window burst 5": burst is 5: fixed-window has no burst, only token-bucket and leaky-bucket do`,
+	}},
+	{"a log that is too long", `version: 1
+default: {requests: 10_001, window: 1h, algorithm: sliding_log}
+`, []string{
+		`2:21: default.requests: requests is 10001: sliding-log remembers every event and takes at most 10000`,
+	}},
+	{"a key there is not", `version: 1
+default: {limit: 3/s, key: [ip, usr]}
+`, []string{
+		`2:33: default.key.1: parse "usr": "usr" is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, user`,
+	}},
+	{"a key without its name", `version: 1
+default: {limit: 3/s, key: header}
+`, []string{
+		`2:28: default.key: parse "header": header needs a name, as in header:X-Name`,
+	}},
+	{"a key of what is no header", `version: 1
+default: {limit: 3/s, key: "header:X Tenant"}
+`, []string{
+		`2:28: default.key: parse "header:X Tenant": Header("X Tenant"): it is not the name of a header`,
+	}},
+	{"a key that is a number", `version: 1
+default: {limit: 3/s, key: 5}
+`, []string{
+		`2:28: default.key: is a number: want text, so put it in quotes`,
+	}},
+	{"no key in a list", `version: 1
+default: {limit: 3/s, key: []}
+`, []string{
+		`2:28: default.key: names no key: leave it out, or write ip, user and the like`,
+	}},
+	{"an empty key", `version: 1
+default: {limit: 3/s, key: ""}
+`, []string{
+		`2:28: default.key: parse "": "" is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, user`,
+	}},
+	{"a key twice", `version: 1
+default: {limit: 3/s, key: [ip, user, ip]}
+`, []string{
+		`2:39: default.key.2: "ip" is in the list twice`,
+	}},
+	{"what becomes of requests without a key that is not asked for", `version: 1
+global: {limit: 3/s, no_key: skip}
+`, []string{
+		`2:30: global.no_key: needs a key: without one there is one counter for all`,
+	}},
+	{"what becomes of requests without a key that can't be", `version: 1
+default: {limit: 3/s, no_key: skp}
+`, []string{
+		`2:31: default.no_key: "skp" is not what can be written here: did you mean "skip"?`,
+	}},
+	{"a cost of nothing", `version: 1
+default: {limit: 3/s, cost: 0}
+`, []string{
+		`2:29: default.cost: is 0: it must be at least 1`,
+	}},
+	{"a cost that is no number", `version: 1
+default: {limit: 3/s, cost: much}
+`, []string{
+		`2:29: default.cost: "much" is neither a whole number nor a mapping`,
+	}},
+	{"a cost that is fixed and is not", `version: 1
+default: {limit: 3/s, cost: {units: 3, header: Content-Length}}
+`, []string{
+		`2:29: default.cost: has units and a header: a cost is either fixed or read from a header`,
+	}},
+	{"a cost of neither kind", `version: 1
+default: {limit: 3/s, cost: {per: 1MiB}}
+`, []string{
+		`2:29: default.cost: has neither units nor a header to read them from`,
+	}},
+	{"a cost by what is no header", `version: 1
+default: {limit: 3/s, cost: {header: "Content Length"}}
+`, []string{
+		`2:38: default.cost.header: "Content Length" is not the name of a header`,
+	}},
+	{"a cost by a list of headers", `version: 1
+default: {limit: 3/s, cost: {header: [Content-Length]}}
+`, []string{
+		`2:38: default.cost.header: is a list: want text`,
+	}},
+	{"a cost by sizes that can't be", `version: 1
+default: {limit: 3/s, cost: {header: Content-Length, per: 1Mb, missing: 0, max: -1}}
+`, []string{
+		`2:59: default.cost.per: "1Mb" is not a size such as 1MiB, 500KB or 4096`,
+		`2:73: default.cost.missing: is 0: it must be at least 1`,
+		`2:81: default.cost.max: is -1: it must be at least 1`,
+	}},
+	{"an outage policy there is not", `version: 1
+default: {limit: 3/s, on_outage: close}
+`, []string{
+		`2:34: default.on_outage: outage policy "close" is not one of local, open, closed`,
+	}},
+	{"a mode there is not", `version: 1
+mode: dark
+default: {limit: 3/s, mode: off}
+`, []string{
+		`2:7: mode: "dark" is not what can be written here: there are enforce, shadow`,
+		`3:29: default.mode: "off" is not what can be written here: there are enforce, shadow`,
+	}},
+	{"a warning without a percentage", `version: 1
+soft: {}
+default: {limit: 3/s, soft: 80}
+`, []string{
+		`2:7: soft: has no at: write soft: 80%, or soft: off`,
+		`3:29: default.soft: "80" is not a percentage from 1% to 99%, or off`,
+	}},
+	{"a warning at all of the limit", `version: 1
+default: {limit: 3/s, soft: 100%}
+`, []string{
+		`2:29: default.soft: "100%" is not a percentage from 1% to 99%, or off`,
+	}},
+	{"an overdraft below zero", `version: 1
+default: {limit: 3/s, overdraft: -1}
+`, []string{
+		`2:34: default.overdraft: is -1: it must not be negative`,
+	}},
+	{"an overdraft of a queue", `version: 1
+default: {limit: 3/s leaky_bucket, overdraft: 2}
+`, []string{
+		`2:47: default.overdraft: is 2: a leaky_bucket has none, as its requests wait`,
+	}},
+	{"an overdraft of a queue in a tier", `version: 1
+default: {limit: 3/s, overdraft: 2, tiers: {free: 3/s leaky_bucket, paid: 5/s leaky_bucket}}
+`, []string{
+		`2:34: default.overdraft: is 2: a leaky_bucket has none, as its requests wait`,
+	}},
+	{"an overdraft that is too large", `version: 1
+default: {limit: 3/s, overdraft: 100_000_000}
+`, []string{
+		`2:34: default.overdraft: is 100000000, per 1s: requests is 100000000 per 1s: the rate must be at most 10 million per second`,
+	}},
+	{"an escalation without its parts", `version: 1
+default: {limit: 3/s, escalate: {}}
+`, []string{
+		`2:23: default.escalate.after: is required, and missing`,
+		`2:23: default.escalate.within: is required, and missing`,
+		`2:23: default.escalate.ban: is required, and missing`,
+	}},
+	{"an escalation that is text", `version: 1
+default: {limit: 3/s, escalate: 3}
+`, []string{
+		`2:33: default.escalate: is a number: want a mapping`,
+	}},
+	{"an escalation of parts that can't be read", `version: 1
+default: {limit: 3/s, escalate: {after: x, within: y, ban: z, factor: 0.5, max: w}}
+`, []string{
+		`2:41: default.escalate.after: is "x": want a whole number, written in digits: 1000, or 1_000`,
+		`2:52: default.escalate.within: period "y" is not a duration such as 10s, 1m, 24h or 30d`,
+		`2:60: default.escalate.ban: period "z" is not a duration such as 10s, 1m, 24h or 30d`,
+		`2:71: default.escalate.factor: "0.5" is not a number from 1 to 1000`,
+		`2:81: default.escalate.max: period "w" is not a duration such as 10s, 1m, 24h or 30d`,
+	}},
+	{"an escalation after nothing", `version: 1
+default: {limit: 3/s, escalate: {after: 0, within: 1m, ban: 1m}}
+`, []string{
+		`2:41: default.escalate.after: is 0: it must be from 1 to 10,000`,
+	}},
+	{"an escalation after more than are counted", `version: 1
+default: {limit: 3/s, escalate: {after: 10_001, within: 1m, ban: 1m}}
+`, []string{
+		`2:41: default.escalate.after: is 10001: it must be from 1 to 10,000`,
+	}},
+	{"an escalation that ends below its beginning", `version: 1
+default: {limit: 3/s, escalate: {after: 3, within: 1m, ban: 10m, max: 1m}}
+`, []string{
+		`2:33: default.escalate: max is 1m0s: it must be at least ban, 10m0s`,
+	}},
+	{"an escalation by parts of a millisecond", `version: 1
+default: {limit: 3/s, escalate: {after: 3, within: 1m, ban: 500us}}
+`, []string{
+		`2:33: default.escalate: ban is 500µs: it must be whole milliseconds, at least one`,
+	}},
+	{"an escalation without a key", `version: 1
+global: {limit: 3/s, escalate: {after: 3, within: 1m, ban: 1m}}
+`, []string{
+		`2:32: global.escalate: needs a key: it is keys that are banned`,
+	}},
+	{"an escalation that bans everybody", `version: 1
+default: {limit: 3/s, key: [method, "user|route"], escalate: {after: 3, within: 1m, ban: 1m}}
+`, []string{
+		`2:62: default.escalate: needs a key that tells clients apart: a ban of method and user|route would be one of everybody`,
+	}},
+	{"two rules of one name", `version: 1
+global: {limit: 3/s, name: default}
+default: 3/s
+`, []string{
+		`3:1: default: there is another rule named "default", at global: give one of them a name of its own`,
+	}},
+	{"a name that is too long", `version: 1
+default: {limit: 3/s, name: "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"}
+`, []string{
+		`2:23: default.name: the rule name "01234567890123456789"... has 130 characters: at most 128 are allowed`,
+	}},
+	{"an endpoint that can't be a name", `version: 1
+endpoints:
+  "/süß": {limit: 3/s, tiers: {gold: 5/s}}
+`, []string{
+		`3:3: endpoints."/süß": the rule name "/süß" has a character outside printable ASCII`,
+	}},
+	{"a tier that can't be a name", `version: 1
+tiers: {"größte": 3/s}
+`, []string{
+		`2:9: tiers.größte: the rule name "tier:größte" has a character outside printable ASCII`,
+	}},
+	{"a tier of a rule that can't be a name", `version: 1
+default: {limit: 3/s, tiers: {" gold": 5/s}}
+`, []string{
+		`2:31: default.tiers." gold": the tier name " gold" begins or ends with a space`,
+	}},
+	{"a tier without a name", `version: 1
+tiers: {"": 3/s}
+`, []string{
+		`2:9: tiers."": a tier has no name`,
+	}},
+	{"a tier that no request is in", `version: 1
+tiers: {free: 3/s, premium: 9/s}
+default: {limit: 3/s, tiers: {premum: 5/s}}
+`, []string{
+		`3:31: default.tiers.premum: the tier "premum" is never used: did you mean "premium"?`,
+	}},
+	{"endpoints that are none", `version: 1
+endpoints:
+  search: 3/s
+  "get /x": 3/s
+  "GET /x?y=1": 3/s
+`, []string{
+		`3:3: endpoints.search: pattern "search" has no path: want something like "GET /search" or "/assets/*"`,
+		`4:3: endpoints."get /x": pattern "get /x" does not begin with a method in capitals: want something like "GET /search" or "/assets/*"`,
+		`5:3: endpoints."GET /x?y=1": pattern "GET /x?y=1" has a space, ? or # in its path: want something like "GET /search" or "/assets/*"`,
+	}},
+	{"endpoints that are the same", `version: 1
+endpoints:
+  "GET /users/{id}": 3/s
+  "GET /users/:name": 3/s
+`, []string{
+		`4:3: endpoints."GET /users/:name": is the same route as "GET /users/{id}" in line 3: keep one`,
+	}},
+	{"a default behind an endpoint for all", `version: 1
+endpoints: {"/*": 3/s}
+default: 3/s
+`, []string{
+		`3:10: default: is never used, as the endpoint "/*" is for every request: keep one`,
+	}},
+	{"an allowed route that is none", `version: 1
+allow: {routes: [healthz, "GET /ok"]}
+default: 3/s
+`, []string{
+		`2:18: allow.routes.0: pattern "healthz" has no path: want something like "GET /search" or "/assets/*"`,
+	}},
+	{"an endpoint that is allowed", `version: 1
+allow: {routes: "/internal/*"}
+endpoints: {"GET /internal/{id}": 3/s}
+`, []string{
+		`3:13: endpoints."GET /internal/{id}": is never limited, as "/internal/*" is in allow.routes: keep one`,
+	}},
+	{"proxies in two ways", `version: 1
+proxies: {trusted: 10.0.0.0/8, hops: 1}
+default: 3/s
+`, []string{
+		`2:10: proxies: has trusted and hops: an address is found in one way, keep one of them`,
+	}},
+	{"proxies that are nobody", `version: 1
+proxies: {trusted: []}
+default: 3/s
+`, []string{
+		`2:20: proxies.trusted: is empty: name your proxies`,
+	}},
+	{"proxies that are everybody", `version: 1
+proxies: {trusted: [0.0.0.0/0, "::/1", proxy.example.com, "fe80::1%eth0"]}
+default: 3/s
+`, []string{
+		`2:21: proxies.trusted.0: "0.0.0.0/0": it takes in everyone, or nearly; networks wider than /8 are refused`,
+		`2:32: proxies.trusted.1: "::/1": it takes in everyone, or nearly; networks wider than /7 are refused`,
+		`2:40: proxies.trusted.2: "proxy.example.com": it is neither an address nor a CIDR`,
+		`2:59: proxies.trusted.3: "fe80::1%eth0": zones can't be told apart; leave it out`,
+	}},
+	{"no hops", `version: 1
+proxies: {hops: 0}
+default: 3/s
+`, []string{
+		`2:17: proxies.hops: is 0: it must be at least 1`,
+	}},
+	{"a header that is a list", `version: 1
+proxies: {header: {name: X-Forwarded-For}}
+default: 3/s
+`, []string{
+		`2:10: proxies: header ("X-Forwarded-For"): it is a list that the client may have begun; use trusted`,
+	}},
+	{"a header without its name", `version: 1
+proxies: {header: {cidrs: 10.0.0.0/8}}
+default: 3/s
+`, []string{
+		`2:11: proxies.header.name: is required, and missing`,
+	}},
+	{"a header that all proxies were taken from", `version: 1
+proxies: {header: {name: X-Real-IP, cidrs: []}}
+default: 3/s
+`, []string{
+		`2:44: proxies.header.cidrs: is empty: name the proxies, or leave it out to believe anybody`,
+	}},
+	{"a socket without a header", `version: 1
+proxies: {unix_socket: true}
+default: 3/s
+`, []string{
+		`2:10: proxies: unix_socket: it needs trusted or another way that says which header to read`,
+	}},
+	{"a socket that is neither", `version: 1
+proxies: {trusted: 10.0.0.0/8, unix_socket: yes, ipv6_prefix: 16}
+default: 3/s
+`, []string{
+		`2:45: proxies.unix_socket: is "yes": want true or false, without quotes`,
+		`2:63: proxies.ipv6_prefix: is 16: it must be from 32 to 128`,
+	}},
+	{"a header's name that is none", `version: 1
+proxies: {header: {name: "X Real"}}
+default: 3/s
+`, []string{
+		`2:10: proxies: header ("X Real"): it is not the name of a header`,
+	}},
+	{"bans that are none", `version: 1
+ban:
+  cidrs: [198.51.100.0/33, 0.0.0.0/1]
+  keys: [eve, "user:", 0.0.0.0/0, "", 7]
+`, []string{
+		`3:11: ban.cidrs.0: "198.51.100.0/33": it is neither an address nor a CIDR`,
+		`3:28: ban.cidrs.1: "0.0.0.0/1": it takes in everyone, or nearly; networks wider than /8 are refused`,
+		`4:10: ban.keys.0: "eve" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`4:15: ban.keys.1: "user:" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`4:24: ban.keys.2: "0.0.0.0/0": it takes in everyone, or nearly; networks wider than /8 are refused`,
+		`4:35: ban.keys.3: "" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`4:39: ban.keys.4: is a number: want text, so put it in quotes`,
+	}},
+	{"bans of keys that no request has", `version: 1
+ban: {keys: ["header:x-tenant:acme", "header:X-Tenant:", "cookie:a b:c", "method:get", "host:EXAMPLE.com", "route:", "apikey:x", "fp:x", "join:1:x", "bearer:a b"]}
+`, []string{
+		`2:14: ban.keys.0: "header:x-tenant:acme" is no key that a request can have: the like of it is "header:X-Tenant:acme"`,
+		`2:38: ban.keys.1: "header:X-Tenant:" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:58: ban.keys.2: "cookie:a b:c" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:74: ban.keys.3: "method:get" is no key that a request can have: the like of it is "method:other"`,
+		`2:88: ban.keys.4: "host:EXAMPLE.com" is no key that a request can have: the like of it is "host:example.com"`,
+		`2:108: ban.keys.5: "route:" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:118: ban.keys.6: "apikey:x" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:130: ban.keys.7: "fp:x" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:138: ban.keys.8: "join:1:x" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:150: ban.keys.9: "bearer:a b" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+	}},
+	{"an answer to banned clients that is none", `version: 1
+ban: {cidrs: 198.51.100.0/24, status: 418}
+`, []string{
+		`2:39: ban.status: is 418: it must be 403 or 429`,
+	}},
+	{"a file of bans in rules that are in none", `version: 1
+ban: {file: banned.txt}
+`, []string{
+		`2:13: ban.file: is "banned.txt": only rules that are in a file themselves can name one`,
+	}},
+	{"an alias that is unknown", `version: 1
+default: *limit
+`, []string{
+		`2:10: unknown alias: no anchor of its name stands before it; text that begins with * needs quotes`,
+	}},
+	{"a merge key", `version: 1
+tiers: {a: &a {limit: 3/s}, b: {<<: *a}}
+`, []string{
+		`2:33: merge keys (<<) are not supported; write the fields, or give the whole mapping an alias`,
+	}},
+	{"JSON that is wrong", `{"version": 1, "default": {"limit": "3/s", "key": null, "cost": "5", "overdraft": 1e3}}
+`, []string{
+		`1:51: default.key: names no key: leave it out, or write ip, user and the like`,
+		`1:83: default.overdraft: is "1e3": want a whole number, written in digits: 1000, or 1_000`,
+	}},
+}

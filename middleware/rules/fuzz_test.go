@@ -1,0 +1,266 @@
+package rules_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// FuzzParse reads any bytes as a rules file.
+func FuzzParse(f *testing.F) {
+	f.Add(sample(f))
+	for _, broken := range brokenFiles {
+		f.Add([]byte(broken.text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) { requireSense(t, text) })
+}
+
+func sample(t testing.TB) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/sample.yaml")
+	require.NoError(t, err)
+	return text
+}
+
+// requireSense reads a text and requires what is promised of any: rules that can be used,
+// or problems that are in it; the same again the next time. It reports which.
+func requireSense(t testing.TB, text []byte) (good bool) {
+	t.Helper()
+	r, err := rules.Parse(text, rules.Options{})
+	again, errAgain := rules.Parse(text, rules.Options{})
+	if err != nil {
+		require.Equal(t, err, errAgain, "%q", text)
+		requireProblems(t, text, err)
+		return false
+	}
+	require.NoError(t, errAgain, "%q", text)
+	require.Equal(t, r.Warnings(), again.Warnings(), "%q", text)
+	require.Equal(t, comparable(r.Config()), comparable(again.Config()), "%q", text)
+	if _, err := middleware.New(r.Config()); err != nil {
+		t.Fatalf("%q is taken, and refused by package middleware: %v", text, err)
+	}
+	for _, warning := range r.Warnings() {
+		requireWithin(t, text, warning)
+	}
+	return true
+}
+
+// comparable is a config without its functions.
+func comparable(c middleware.Config) []any {
+	plain := []any{c.BanStatus, c.Shadow, c.Deny == nil, c.Allow == nil, len(c.BanKeys)}
+	add := func(where string, r middleware.Rule) {
+		plain = append(plain, where, plainly(r), r.Key == nil, r.Cost == nil)
+	}
+	for i, r := range c.Rules {
+		add(fmt.Sprint(i), r)
+	}
+	for _, by := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
+		for _, name := range slices.Sorted(func(yield func(string) bool) {
+			for name := range by {
+				if !yield(name) {
+					return
+				}
+			}
+		}) {
+			add(name, by[name])
+		}
+	}
+	if c.Default != nil {
+		add("default", *c.Default)
+	}
+	return plain
+}
+
+func requireProblems(t testing.TB, text []byte, err error) {
+	t.Helper()
+	var wrong *rules.Error
+	if !errors.As(err, &wrong) || len(wrong.Problems) == 0 || reflect.TypeOf(err) != reflect.TypeFor[*rules.Error]() {
+		t.Fatalf("%q: %T is no error about the file: %v", text, err, err)
+	}
+	for _, p := range wrong.Problems {
+		requireWithin(t, text, p)
+	}
+}
+
+// requireWithin requires a problem to be somewhere in the text, in one line and in plain words.
+func requireWithin(t testing.TB, text []byte, p rules.Problem) {
+	t.Helper()
+	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text)), "\n")
+	if p.Line < 1 || p.Line > len(lines) || p.Column < 1 || p.Column > utf8.RuneCountInString(lines[p.Line-1])+1 {
+		t.Fatalf("%q: the problem is not in the text: %s", text, p)
+	}
+	if p.Message == "" || strings.ContainsAny(p.String(), "\n\r") || len(p.String()) > 2000 {
+		t.Fatalf("%q: the problem can't be read: %q", text, p)
+	}
+	for _, name := range []string{
+		"limiter:", "limiter.", "keyfunc:", "keyfunc.", "middleware:", "middleware.", "bans:", "bans.", "route.", "document:", "netip.", "strconv.", "Escalate.",
+		"TrustProxies", "TrustHops", "Events", "%!",
+	} {
+		if strings.Contains(p.Message, name) && !strings.Contains(string(text), name) {
+			t.Fatalf("%q: the problem speaks of Go: %s", text, p)
+		}
+	}
+}
+
+// The sample, edited by somebody with the worst of luck: it either means something, or all
+// that is wrong is told where it is.
+func TestTenThousandRandomEditsOfTheSample(t *testing.T) {
+	edits := 10_000
+	if testing.Short() {
+		edits = 1_000
+	}
+	original := string(sample(t))
+	original = strings.Replace(original, ", file: banned.txt", "", 1) // which a text alone can't name
+	rng := rand.New(rand.NewPCG(1, 2))
+	good := 0
+	for range edits {
+		text := original
+		for range 1 + rng.IntN(3) {
+			text = mutations[rng.IntN(len(mutations))](rng, text)
+		}
+		if requireSense(t, []byte(text)) {
+			good++
+		}
+	}
+	t.Logf("%d of %d still meant something", good, edits)
+	require.Greater(t, good, edits/100, "or the edits are too rough to test anything but syntax")
+	require.Less(t, good, edits*9/10, "or they are too gentle")
+}
+
+// mutations are what may happen to a text.
+var mutations = []func(*rand.Rand, string) string{
+	func(rng *rand.Rand, s string) string { // a byte is lost
+		at := rng.IntN(len(s) + 1)
+		return s[:at] + s[min(at+1, len(s)):]
+	},
+	func(rng *rand.Rand, s string) string { // or becomes another
+		at := rng.IntN(len(s) + 1)
+		return s[:at] + string(byte(rng.IntN(256))) + s[min(at+1, len(s)):]
+	},
+	func(rng *rand.Rand, s string) string { // or is there twice
+		at := rng.IntN(len(s) + 1)
+		return s[:at] + s[max(at-1, 0):]
+	},
+	func(rng *rand.Rand, s string) string { // it ends too early
+		return s[:rng.IntN(len(s)+1)]
+	},
+	lines(func(rng *rand.Rand, l []string) []string { // a line is lost
+		at := rng.IntN(len(l))
+		return slices.Delete(l, at, at+1)
+	}),
+	lines(func(rng *rand.Rand, l []string) []string { // or is there twice
+		at := rng.IntN(len(l))
+		return slices.Insert(l, rng.IntN(len(l)), l[at])
+	}),
+	lines(func(rng *rand.Rand, l []string) []string { // two change places
+		i, j := rng.IntN(len(l)), rng.IntN(len(l))
+		l[i], l[j] = l[j], l[i]
+		return l
+	}),
+	lines(func(rng *rand.Rand, l []string) []string { // one moves in, or out
+		at := rng.IntN(len(l))
+		if rng.IntN(2) == 0 {
+			l[at] = " " + l[at]
+		} else {
+			l[at] = strings.TrimPrefix(l[at], " ")
+		}
+		return l
+	}),
+	tokens(func(rng *rand.Rand, words []string) { // a word is lost
+		words[rng.IntN(len(words))] = ""
+	}),
+	tokens(func(rng *rand.Rand, words []string) { // two change places
+		i, j := rng.IntN(len(words)), rng.IntN(len(words))
+		words[i], words[j] = words[j], words[i]
+	}),
+	tokens(func(rng *rand.Rand, words []string) { // one is another
+		words[rng.IntN(len(words))] = extremes[rng.IntN(len(extremes))]
+	}),
+	tokens(func(rng *rand.Rand, words []string) { // one is mistyped
+		at := rng.IntN(len(words))
+		words[at] += words[at][len(words[at])/2:]
+	}),
+	func(rng *rand.Rand, s string) string { // a number is another
+		var at []int
+		for i := range len(s) {
+			if s[i] >= '0' && s[i] <= '9' && (i == 0 || s[i-1] < '0' || s[i-1] > '9') {
+				at = append(at, i)
+			}
+		}
+		if len(at) == 0 {
+			return s
+		}
+		from := at[rng.IntN(len(at))]
+		to := from
+		for to < len(s) && s[to] >= '0' && s[to] <= '9' {
+			to++
+		}
+		return s[:from] + numbers[rng.IntN(len(numbers))] + s[to:]
+	},
+}
+
+var numbers = []string{
+	"0", "-1", "1", "2", "99", "100", "101", "10000", "10001", "1000000000000", "1000000000001", "9223372036854775807",
+	"9223372036854775808", "-9223372036854775808", "1e3", "1.5", "007", "0x7f", "1_000", "1__0", "NaN",
+}
+
+var extremes = []string{
+	"", "null", "~", "true", "[]", "{}", "[[]]", "{a: b}", `""`, "*a", "&a", "!!str", "|", ">", "#", "'", `"`, ": ", "- ", ", ", "?", "%",
+	"leaky_bucket", "token_bucket", "fixed_window", "sliding_log", "user", "ip", "user|ip", "global", "header:X-A", "0s", "1ns", "400d", "1us",
+	"local", "shadow", "off", "1%", "default", "tier:free", "global", "/*", `"GET /"`, `"süß"`, "10/s burst 5", "1/366d", "10000000/s",
+	"0.0.0.0/0", "::1", "1GiB", "endpoints", "tiers", "overdraft: 3", "name: default", "no_key: skip", "\t", "\u2028", "\x00", "\xff",
+}
+
+func lines(edit func(*rand.Rand, []string) []string) func(*rand.Rand, string) string {
+	return func(rng *rand.Rand, s string) string {
+		return strings.Join(edit(rng, strings.Split(s, "\n")), "\n")
+	}
+}
+
+// tokens edits the words between a text's punctuation.
+func tokens(edit func(*rand.Rand, []string)) func(*rand.Rand, string) string {
+	return func(rng *rand.Rand, s string) string {
+		isWord := func(r rune) bool { return !strings.ContainsRune(" \n{}[],\"#", r) }
+		var words, between []string
+		for rest := s; rest != ""; {
+			end := strings.IndexFunc(rest, isWord)
+			if end < 0 {
+				end = len(rest)
+			}
+			between, rest = append(between, rest[:end]), rest[end:]
+			if rest == "" {
+				break
+			}
+			end = strings.IndexFunc(rest, func(r rune) bool { return !isWord(r) })
+			if end < 0 {
+				end = len(rest)
+			}
+			words, rest = append(words, rest[:end]), rest[end:]
+		}
+		if len(words) == 0 {
+			return s
+		}
+		edit(rng, words)
+		var b strings.Builder
+		for i := range max(len(words), len(between)) {
+			if i < len(between) {
+				b.WriteString(between[i])
+			}
+			if i < len(words) {
+				b.WriteString(words[i])
+			}
+		}
+		return b.String()
+	}
+}

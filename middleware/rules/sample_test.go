@@ -1,0 +1,271 @@
+package rules_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+func loadSample(t testing.TB, o rules.Options) *rules.Rules {
+	t.Helper()
+	r, err := rules.Load("testdata/sample.yaml", o)
+	require.NoError(t, err)
+	return r
+}
+
+// A plainRule is a rule without its functions, which can't be compared.
+type plainRule struct {
+	Name      string
+	Limit     limiter.Limit
+	Tiers     middleware.Tiers
+	NoKey     middleware.NoKey
+	OnOutage  limiter.Outage
+	SoftAt    int
+	Overdraft int64
+	Escalate  middleware.Escalation
+	Shadow    bool
+}
+
+func plainly(r middleware.Rule) plainRule {
+	return plainRule{r.Name, r.Limit, r.Tiers, r.NoKey, r.OnOutage, r.SoftAt, r.Overdraft, r.Escalate, r.Shadow}
+}
+
+// keyOf is the key of a request under a rule; "none" if the rule has one counter.
+func keyOf(t testing.TB, r middleware.Rule, c call) string {
+	t.Helper()
+	if r.Key == nil {
+		return "none"
+	}
+	key, err := r.Key(c.request())
+	if err != nil {
+		return err.Error()
+	}
+	return key
+}
+
+func TestTheSampleIsWhatItSays(t *testing.T) {
+	r := loadSample(t, rules.Options{})
+	c := r.Config()
+
+	const hour = time.Hour
+	require.Len(t, c.Rules, 1)
+	assert.Equal(t, plainRule{Name: "global", Limit: limiter.PerSecond(10_000), SoftAt: 80}, plainly(c.Rules[0]))
+	require.NotNil(t, c.Default)
+	assert.Equal(t, plainRule{Name: "default", Limit: limiter.PerMinute(100), SoftAt: 80}, plainly(*c.Default))
+	require.Equal(t, []string{"free", "premium"}, slices.Sorted(maps.Keys(c.ByTier)))
+	assert.Equal(t, plainRule{Name: "tier:free", Limit: limiter.PerHour(100), SoftAt: 80}, plainly(c.ByTier["free"]))
+	assert.Equal(t, plainRule{Name: "tier:premium", Limit: limiter.PerHour(10_000), SoftAt: 80}, plainly(c.ByTier["premium"]))
+	require.Len(t, c.ByRoute, 4)
+	search, upload, login, beta := c.ByRoute["GET /api/v1/search"], c.ByRoute["POST /api/v1/upload"], c.ByRoute["POST /login"], c.ByRoute["/beta/*"]
+	assert.Equal(t, plainRule{Name: "GET /api/v1/search", SoftAt: 80,
+		Limit: limiter.Limit{Events: 30, Per: time.Minute, Burst: 10, Algorithm: limiter.TokenBucket}}, plainly(search))
+	assert.Equal(t, plainRule{Name: "POST /api/v1/upload", SoftAt: 80,
+		Limit: limiter.Limit{Events: 10, Per: hour, Algorithm: limiter.SlidingLog}}, plainly(upload))
+	assert.Equal(t, plainRule{Name: "POST /login", Limit: limiter.PerMinute(5), SoftAt: 80, OnOutage: limiter.Closed,
+		Escalate: middleware.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 24 * hour}}, plainly(login))
+	assert.Equal(t, plainRule{Name: "/beta/*", Limit: limiter.PerSecond(10), SoftAt: 80, Shadow: true}, plainly(beta))
+
+	guest := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": "192.0.2.9, 10.0.0.7", "X-Device": "d"}}
+	user := guest
+	user.user = "42"
+	assert.Equal(t, "none", keyOf(t, c.Rules[0], user))
+	assert.Equal(t, "192.0.2.9", keyOf(t, *c.Default, user))
+	assert.Equal(t, "user:42", keyOf(t, c.ByTier["free"], user))
+	assert.Equal(t, "192.0.2.9", keyOf(t, c.ByTier["premium"], guest))
+	assert.Equal(t, "join:7:user:429:192.0.2.9", keyOf(t, search, user))
+	assert.Equal(t, "join:0:9:192.0.2.9", keyOf(t, search, guest))
+	assert.Equal(t, "192.0.2.9", keyOf(t, upload, user))
+	assert.Equal(t, "join:9:192.0.2.917:header:X-Device:d", keyOf(t, login, guest))
+	assert.Equal(t, "192.0.2.9", keyOf(t, beta, guest))
+
+	for _, rule := range []middleware.Rule{c.Rules[0], *c.Default, c.ByTier["free"], c.ByTier["premium"], search, login, beta} {
+		assert.Nil(t, rule.Cost, rule.Name)
+		assert.Nil(t, rule.Match, rule.Name)
+	}
+	require.NotNil(t, upload.Cost)
+	assert.EqualValues(t, 3, upload.Cost(call{length: 2<<20 + 1}.request()))
+
+	require.NotNil(t, c.Deny)
+	for from, banned := range map[string]bool{
+		"198.51.100.7": true, "198.51.101.1": false, "203.0.113.66": true, "203.0.113.67": false,
+		"192.0.2.200": true, "192.0.2.9": false, "2001:db8:bad:1::7": true, "2001:db8:bae::7": false,
+	} {
+		asked := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": from}}
+		assert.Equal(t, banned, c.Deny(asked.request()), from)
+	}
+	assert.True(t, c.Deny(call{user: "eve"}.request()))
+	assert.False(t, c.Deny(call{user: "ev"}.request()))
+	require.NotNil(t, c.Allow)
+	assert.True(t, c.Allow(call{from: "10.1.2.3:80"}.request()))
+	assert.False(t, c.Allow(guest.request()))
+	assert.True(t, c.Allow(call{route: "GET /healthz"}.request()))
+	assert.True(t, c.Allow(call{route: "HEAD /healthz"}.request()))
+	assert.False(t, c.Allow(call{route: "POST /healthz"}.request()))
+
+	assert.NotNil(t, c.Bans)
+	assert.Zero(t, c.BanStatus)
+	assert.False(t, c.Shadow)
+	require.Len(t, r.Warnings(), 1)
+	assert.Equal(t, `testdata/sample.yaml:14:29: endpoints."POST /login".escalate: a client that sends another header:X-Device each time has a new key each time, and is never banned`,
+		r.Warnings()[0].String())
+}
+
+// What both make of a limit is what package limiter reads in its own words.
+func TestBothSpellingsOfALimitAreEqual(t *testing.T) {
+	for short, long := range map[string]string{
+		"100/60s":                       "requests: 100, window: 60",
+		"100/1m":                        "requests: 100, window: 60s",
+		"10_000/h":                      "requests: 10_000, window: 1h",
+		"5/10m sliding_log":             "requests: 5, window: 10m, algorithm: sliding_window_log",
+		"5/10m sliding-window":          "requests: 5, window: 600s, algorithm: sliding_window_counter",
+		"10/s burst 20":                 "requests: 10, window: 1s, burst: 20",
+		"10/s token_bucket":             "requests: 10, window: 1s, algorithm: gcra",
+		"10/s leaky_bucket burst 3":     "requests: 10, window: 1s, algorithm: leaky_bucket, burst: 3",
+		"10/30d fixed_window":           "requests: 10, window: 30d, algorithm: FIXED-WINDOW",
+		"10/1h30m":                      "requests: 10, window: 90m",
+		"{limit: 10/s, burst: 20}":      "requests: 10, window: 1s, algorithm: token_bucket, burst: 20",
+		"{limit: 10/s burst 20}":        "limit: 10/s, algorithm: token_bucket, burst: 20",
+		"{limit: 7/s, algorithm: gcra}": "limit: 7/s token_bucket",
+	} {
+		one := parse(t, "version: 1\ndefault: "+short+"\n", rules.Options{}).Config().Default.Limit
+		other := parse(t, "version: 1\ndefault: {"+long+"}\n", rules.Options{}).Config().Default.Limit
+		assert.Equal(t, one, other, "%s and %s", short, long)
+		if !strings.HasPrefix(short, "{") {
+			want, err := limiter.Parse(short)
+			require.NoError(t, err)
+			assert.Equal(t, want, one, short)
+		}
+	}
+}
+
+func TestAWindowIsInSecondsUnlessItSays(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"60": time.Minute, `"60"`: time.Minute, "1": time.Second, "3_600": time.Hour, "31_622_400": 366 * 24 * time.Hour,
+		"60s": time.Minute, "1m": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "30d": 30 * 24 * time.Hour,
+		"500ms": 500 * time.Millisecond, "1h30m": 90 * time.Minute, "1d12h": 36 * time.Hour, "1.5s": 1500 * time.Millisecond,
+		"0": 0, "-1": 0, "+1": 0, "1.5": 0, "060": 0, "_60": 0, "6__0": 0, "60_": 0, "1_0s": 0, "1e3": 0, "0x10": 0,
+		"31_622_401": 0, "99999999999999999999": 0, "1w": 0, "-1s": 0, `""`: 0, `" 60"`: 0, "60 s": 0, "1ns": 0, ".": 0,
+	} {
+		r, err := rules.Parse([]byte("version: 1\ndefault: {requests: 1, window: "+text+"}\n"), rules.Options{})
+		if want == 0 {
+			assert.Error(t, err, text)
+		} else if assert.NoError(t, err, text) {
+			assert.Equal(t, want, r.Config().Default.Limit.Per, text)
+		}
+	}
+}
+
+// Each scalar of the format with what is read of it. An empty want is a problem.
+func TestScalarsAreReadAsTheyAreMeant(t *testing.T) {
+	const escalate = "escalate: {after: 1, within: 1m, ban: 1m, factor: "
+	for field, texts := range map[string]map[string]string{
+		"algorithm: ": {
+			"sliding_window": "sliding-window", "sliding_window_counter": "sliding-window", "fixed_window": "fixed-window",
+			"token_bucket": "token-bucket", "gcra": "token-bucket", "leaky_bucket": "leaky-bucket", "sliding_log": "sliding-log",
+			"sliding_window_log": "sliding-log", "Token-Bucket": "token-bucket", "slidingwindow": "", "1": "", "true": "",
+		},
+		"on_outage: ": {"local": "local", "open": "open", "closed": "closed", "close": "", `""`: "", "1": ""},
+		"mode: ":      {"enforce": "false", "shadow": "true", "Shadow": "", "off": "", "false": ""},
+		"no_key: ":    {"share": "0", "skip": "1", "bad_request": "2", "unauthorized": "3", "400": "", "Skip": ""},
+		"soft: ": {"80%": "80", `"1%"`: "1", "99%": "99", "off": "0", "{at: 50%}": "50", "{at: off}": "0",
+			"0%": "", "100%": "", "80": "", "08%": "", "+8%": "", "8.5%": "", "-5%": "", "%": "", "80 %": "", "on": ""},
+		escalate: {"1}": "1", "2.5}": "2.5", "1000}": "1000", `"3"}`: "3", "0}": "", "0.99}": "", "1001}": "", ".nan}": "",
+			".inf}": "", "1_0}": "", "0x2}": "", "-2}": "", "two}": ""},
+		"overdraft: ": {"5": "5", "0": "0", "1_000": "1000", "-1": "", "1.5": "", "05": ""},
+		"cost: ": {"5": "5", "{units: 5}": "5", `"5"`: "5", "1_000": "1000", "9223372036854775807": "9223372036854775807",
+			"0": "", "-1": "", "+5": "", "05": "", "5.0": "", "9223372036854775808": "", "_5": "", "5_": "", "1MiB": ""},
+	} {
+		for text, want := range texts {
+			r, err := rules.Parse([]byte("version: 1\ndefault: {limit: 10/s, "+field+text+"}\n"), rules.Options{})
+			if want == "" {
+				assert.Error(t, err, "%s%s", field, text)
+				continue
+			}
+			if !assert.NoError(t, err, "%s%s", field, text) {
+				continue
+			}
+			rule := r.Config().Default
+			got := map[string]any{
+				"algorithm: ": rule.Limit.Algorithm, "on_outage: ": rule.OnOutage, "mode: ": rule.Shadow, "no_key: ": rule.NoKey,
+				"soft: ": rule.SoftAt, escalate: rule.Escalate.Factor, "overdraft: ": rule.Overdraft,
+			}[field]
+			if field == "cost: " {
+				got = rule.Cost(call{}.request())
+			}
+			assert.Equal(t, want, fmt.Sprint(got), "%s%s", field, text)
+		}
+	}
+}
+
+func TestASizeIsANumberAndAUnit(t *testing.T) {
+	for text, want := range map[string]int64{
+		"1": 1, "4096": 4096, "4_096": 4096, "500B": 500, "1kB": 1000, "1KB": 1000, "2MB": 2e6, "3GB": 3e9,
+		"1KiB": 1 << 10, "1MiB": 1 << 20, "2GiB": 2 << 30, `"1MiB"`: 1 << 20, "8_589_934_591GiB": (1<<33 - 1) << 30,
+		"0": 0, "-1": 0, "+1": 0, "01": 0, "1.5MiB": 0, "1 MiB": 0, "MiB": 0, "1MiBMiB": 0, "1Mb": 0, "1mib": 0, "1TiB": 0,
+		"1M": 0, "_1": 0, "1__0": 0, `""`: 0, "8_589_934_592GiB": 0, "9223372036854775808": 0, "0x10": 0, "1e3": 0, "on": 0,
+	} {
+		r, err := rules.Parse([]byte("version: 1\ndefault: {limit: 10/s, cost: {header: X-Size, per: "+text+"}}\n"), rules.Options{})
+		if want == 0 {
+			assert.Error(t, err, text)
+			continue
+		}
+		if !assert.NoError(t, err, text) {
+			continue
+		}
+		cost := r.Config().Default.Cost
+		sized := func(n int64) *http.Request { return call{header: map[string]string{"X-Size": fmt.Sprint(n)}}.request() }
+		assert.EqualValues(t, 1, cost(sized(want)), text)
+		if want < 1<<62 {
+			assert.EqualValues(t, 2, cost(sized(want+1)), text)
+		}
+	}
+}
+
+// Rules in short are those with a limit and nothing else.
+func TestWhatIsWrittenInShortIsWhatItStandsFor(t *testing.T) {
+	const long = `version: 1
+ban: {cidrs: [198.51.100.7], keys: ["user:eve"]}
+allow: {routes: ["GET /healthz"], cidrs: [192.0.2.0/28]}
+global: {limit: 50/s}
+tiers: {free: {limit: 5/s}}
+endpoints:
+  "GET /a": {limit: 3/1m, tiers: {free: {limit: 2/1m}}, key: [ip], cost: {units: 2}, soft: {at: 70%}}
+soft: {at: 80%}
+default: {limit: 7/m}
+`
+	const short = `{"version": 1, "ban": {"cidrs": "198.51.100.7", "keys": "user:eve"},
+	"allow": {"routes": "GET /healthz", "cidrs": "192.0.2.0/28"},
+	"global": "50/s", "tiers": {"free": "5/s"},
+	"endpoints": {"GET /a": {"limit": "3/1m", "tiers": {"free": "2/1m"}, "key": "ip", "cost": 2, "soft": "70%"}},
+	"soft": "80%", "default": "7/m"}`
+	a, b := parse(t, long, rules.Options{}).Config(), parse(t, short, rules.Options{}).Config()
+	assert.Equal(t, plainly(a.Rules[0]), plainly(b.Rules[0]))
+	assert.Equal(t, plainly(a.ByTier["free"]), plainly(b.ByTier["free"]))
+	assert.Equal(t, plainly(a.ByRoute["GET /a"]), plainly(b.ByRoute["GET /a"]))
+	assert.Equal(t, plainly(*a.Default), plainly(*b.Default))
+	assert.Equal(t, 70, b.ByRoute["GET /a"].SoftAt)
+	assert.EqualValues(t, 2, b.ByRoute["GET /a"].Cost(call{}.request()))
+	assert.Equal(t, keyOf(t, a.ByRoute["GET /a"], call{}), keyOf(t, b.ByRoute["GET /a"], call{}))
+	for _, c := range []call{{}, {from: "198.51.100.7:1"}, {user: "eve"}, {route: "/healthz"}, {from: "192.0.2.20:1"}} {
+		assert.Equal(t, a.Deny(c.request()), b.Deny(c.request()), c)
+		assert.Equal(t, a.Allow(c.request()), b.Allow(c.request()), c)
+	}
+}
+
+func TestSoftOfARuleGoesBeforeThatOfTheFile(t *testing.T) {
+	c := parse(t, "version: 1\nsoft: 80%\nglobal: {limit: 3/s, soft: off}\ndefault: {limit: 3/s, soft: 50%}\ntiers: {a: 3/s}\n", rules.Options{}).Config()
+	assert.Equal(t, 0, c.Rules[0].SoftAt)
+	assert.Equal(t, 50, c.Default.SoftAt)
+	assert.Equal(t, 80, c.ByTier["a"].SoftAt)
+}
