@@ -6,7 +6,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 test: setup vet unit $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
-setup: ## installs redis-server where it is missing
+setup: ## installs redis-server where it is missing, and in CI Chromium and promtool
 	.ci/setup
 
 vet: ## go vet, gofmt and staticcheck, over the examples too

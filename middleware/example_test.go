@@ -131,3 +131,56 @@ func ExampleConfig_onRefused() {
 	}))
 	_ = limits
 }
+
+// The limits of a running service are changed; what was used of them stays used.
+func ExampleRateLimit_Reconfigure() {
+	rules := func(perHour int64) middleware.Config {
+		return middleware.Config{Rules: []middleware.Rule{
+			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(perHour)},
+		}}
+	}
+	limits := middleware.Must(middleware.New(rules(100)))
+	h := limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println(middleware.FromContext(r.Context()).Remaining, "left")
+	}))
+	ask := func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)) }
+
+	ask()
+	if err := limits.Reconfigure(rules(10)); err != nil {
+		fmt.Println(err)
+	}
+	ask()
+	// Output:
+	// 99 left
+	// 8 left
+}
+
+// One of many rules applies to a request, by its route.
+func ExampleConfig_byRoute() {
+	perIP := func(name string, limit limiter.Limit) middleware.Rule {
+		return middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: limit}
+	}
+	rest := perIP("rest", limiter.PerMinute(300))
+	limits := middleware.Must(middleware.New(middleware.Config{
+		ByRoute: map[string]middleware.Rule{
+			"GET /search": perIP("search", limiter.PerMinute(30)),
+			"/admin/*":    perIP("admin", limiter.PerMinute(60)),
+		},
+		Default: &rest,
+	}))
+	show := func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println(r.URL.Path, "-", middleware.FromContext(r.Context()).Rule)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /search", show)
+	mux.HandleFunc("/admin/users/{id}", show)
+	mux.HandleFunc("/", show)
+	h := limits.Handler(mux)
+	for _, path := range []string{"/search", "/admin/users/7", "/about"} {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+	}
+	// Output:
+	// /search - search
+	// /admin/users/7 - admin
+	// /about - rest
+}

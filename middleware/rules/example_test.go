@@ -1,0 +1,93 @@
+package rules_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// A service whose limits are in a file, counted in Redis.
+func ExampleWatch() {
+	ctx := context.Background() // the service's
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	bans, err := redisstore.NewBans(ctx, rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	limits, err := rules.Watch(ctx, "limits.yaml", rules.Options{
+		Config: middleware.Config{Store: redisstore.New(rdb), Bans: bans},
+		Keys:   map[string]keyfunc.Func{"tenant": keyfunc.Header("X-Tenant")}, // key: tenant
+		Tiers:  []string{"free", "premium"},                                   // that authentication assigns
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	log.Fatal(http.ListenAndServe(":8080", limits.RateLimit.Handler(mux)))
+}
+
+// All instances of a service take their limits from one key.
+func ExampleFromRedis() {
+	ctx := context.Background() // the service's
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	limits, err := rules.FromRedis(ctx, rdb, "limits", rules.Options{
+		Fallback: []byte("{version: 1, default: 100/m}"), // until Redis has some
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limits.Close()
+
+	// Somewhere else, to change them:
+	text := []byte("{version: 1, default: 200/m}")
+	if err := rules.Publish(ctx, rdb, "limits", text, rules.Options{}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleParse() {
+	_, err := rules.Parse([]byte(`
+version: 1
+endpoints:
+  "GET /search": {limit: 30/1m, algoritm: token_bucket}
+  "POST /login": {limit: 5/1fortnight}
+`), rules.Options{})
+	fmt.Println(err)
+	// Output:
+	// 4:33: endpoints."GET /search".algoritm: unknown field "algoritm": did you mean "algorithm"?
+	// 5:26: endpoints."POST /login".limit: parse "5/1fortnight": period "1fortnight" is not a duration such as 10s, 1m, 24h or 30d
+}
+
+func ExampleRules_Explain() {
+	loaded, err := rules.Parse([]byte(`
+version: 1
+tiers:
+  free: 100/h
+endpoints:
+  "GET /users/{id}": {limit: 5/s, key: [user, ip]}
+default: 60/m
+`), rules.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	explanation, err := loaded.Explain(rules.Request{Path: "/users/7", IP: "203.0.113.9", Tier: "free", User: "42"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, step := range explanation.Steps {
+		fmt.Println(step.Section, "line", step.Line, "-", step.Says)
+	}
+	// Output:
+	// ban line 0 - not banned
+	// allow line 0 - not on the list
+	// tiers line 4 - 100/1h for user:42
+	// endpoints line 6 - 5/1s for join:7:user:4211:203.0.113.9
+}
