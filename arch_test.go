@@ -66,9 +66,10 @@ func run(t *testing.T, command ...string) (stdout []byte) {
 func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
-		"limiter":    {"limiter"},
-		"keyfunc":    {"keyfunc", "internal/network"},
-		"middleware": {"middleware", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route"},
+		"limiter":      {"limiter"},
+		"limiter/bans": {"limiter/bans"},
+		"keyfunc":      {"keyfunc", "internal/network"},
+		"middleware":   {"middleware", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route"},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
 			allowed := p.Standard
@@ -129,6 +130,42 @@ func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 				allowed = allowed || strings.HasPrefix(p.ImportPath, path)
 			}
 			if !allowed {
+				t.Errorf("package %s compiles %s", of, p.ImportPath)
+			}
+		}
+	}
+}
+
+func TestRulesCompileAReaderAWatcherAndARedisClientAlone(t *testing.T) {
+	t.Parallel()
+	ours := []string{
+		"middleware", "middleware/rules", "middleware/rules/internal/document", "middleware/rules/internal/source",
+		"keyfunc", "limiter", "limiter/bans", "limiter/internal/table", "internal/network", "internal/route",
+	}
+	may := []string{
+		"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/", "github.com/redis/go-redis/",
+		"github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous", // go-redis's, and those of its newest:
+		"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic",
+	}
+	for _, p := range goList(t, "-deps", "./middleware/rules") {
+		allowed := p.Standard
+		for _, name := range ours {
+			allowed = allowed || p.ImportPath == module+"/"+name
+		}
+		for _, path := range may {
+			allowed = allowed || strings.HasPrefix(p.ImportPath, path)
+		}
+		if !allowed {
+			t.Errorf("package middleware/rules compiles %s", p.ImportPath)
+		}
+	}
+}
+
+func TestTheReaderAndTheWatcherOfRulesKnowNothingOfThem(t *testing.T) {
+	t.Parallel()
+	for _, of := range []string{"middleware/rules/internal/document", "middleware/rules/internal/source"} {
+		for _, p := range goList(t, "-deps", "./"+of) {
+			if p.ours() && p.ImportPath != module+"/"+of {
 				t.Errorf("package %s compiles %s", of, p.ImportPath)
 			}
 		}

@@ -30,6 +30,9 @@ type example struct {
 
 	// args are what the program is started with in this test, beside its address.
 	args func(t *testing.T) []string
+
+	// after is what else is to be seen when a request was refused. Nil: nothing.
+	after func(t *testing.T, server string, args []string)
 }
 
 var examples = map[string]example{
@@ -89,6 +92,40 @@ var examples = map[string]example{
 			return []string{"-second", "127.0.0.1:0", "-redis", redistest.Start(t).Addr}
 		},
 	},
+	"rules": {
+		request: "GET /api/v1/search", limit: 10, within: 20 * time.Second, free: "GET /healthz",
+		shows: []string{
+			"limits, err := rules.Watch(", "r.Use(authenticate, chilimit.New(limits.RateLimit))",
+			"sed -i.bak 's/burst: 10/burst: 20/' _examples/rules/limits.yaml",
+		},
+		args:  func(t *testing.T) []string { return []string{"-rules", copyOfRules(t)} },
+		after: rulesCanBeEdited,
+	},
+}
+
+// copyOfRules is the path of the example's file, in a folder of this test.
+func copyOfRules(t *testing.T) string {
+	folder := t.TempDir()
+	require.NoError(t, os.CopyFS(folder, os.DirFS("_examples/rules")))
+	return filepath.Join(folder, "limits.yaml")
+}
+
+// rulesCanBeEdited does what the comment on top of the example does.
+func rulesCanBeEdited(t *testing.T, server string, args []string) {
+	require.Equal(t, http.StatusForbidden,
+		ask(t, server, "GET /", map[string]string{"X-Api-Key": "mallory"}).StatusCode, "banned.txt is in force")
+	path := args[1]
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	edited := strings.Replace(string(text), "burst: 10", "burst: 20", 1)
+	require.NotEqual(t, string(text), edited)
+	require.NoError(t, os.WriteFile(path, []byte(edited), 0o600))
+	response := ask(t, server, "GET /api/v1/search", nil)
+	for began := time.Now(); response.Header.Get("X-RateLimit-Limit") != "20"; time.Sleep(10 * time.Millisecond) {
+		require.Less(t, time.Since(began), 30*time.Second, "the file that was edited is not in force")
+		response = ask(t, server, "GET /api/v1/search", nil)
+	}
+	require.Equal(t, http.StatusOK, response.StatusCode, "of 20, 10 were used")
 }
 
 func TestExamplesDoWhatTheyShow(t *testing.T) {
@@ -120,7 +157,11 @@ func TestExamplesDoWhatTheyShow(t *testing.T) {
 			if example.args != nil {
 				args = example.args(t)
 			}
-			example.isKept(t, start(t, filepath.Join(programs, name), args...))
+			server := start(t, filepath.Join(programs, name), args...)
+			example.isKept(t, server)
+			if example.after != nil {
+				example.after(t, server, args)
+			}
 		})
 	}
 }

@@ -126,7 +126,7 @@ func TestOwnAnswersToTheBanned(t *testing.T) {
 			seen = result
 			w.WriteHeader(result.Status)
 		}}).Handler(ok)
-		_, err := list.Escalate(t.Context(), "192.0.2.1", "login", bans.Escalation{First: time.Second, Factor: 1, Max: time.Second})
+		_, err := list.Escalate(t.Context(), "192.0.2.1", "login", bans.Escalation{Ban: time.Second, Factor: 1, Max: time.Second})
 		require.NoError(t, err)
 		require.Equal(t, 403, serve(h, request()).Code)
 		assert.True(t, seen.Banned)

@@ -30,7 +30,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 				c.overdrawn, c.retryAfter, charge.Quota = true, d.RetryAfter, policy.overdraft
 				moved = true
 			case policy.rule.Shadow:
-				policy.rule.shadowed.note(set.Logger, policy)
+				policy.rule.notes.shadowed.note(set.Logger, policy)
 				continue
 			default:
 				means = true
@@ -80,7 +80,7 @@ func (c concession) note(rule *limiter.Decision, d limiter.Decision) {
 func (l *RateLimit) escalate(set *ruleset, s *scope, charges []limiter.Charge) {
 	for i := range charges {
 		rule, d := s.policies[i].rule, &s.decisions[i]
-		if rule.strikes == nil || d.Allowed || rule.Shadow || charges[i].Key == noKey {
+		if key := charges[i].Key; rule.strikes == nil || d.Allowed || rule.Shadow || isShared(key) {
 			continue
 		}
 		// Who hangs up at once is refused all the same.
@@ -98,7 +98,10 @@ func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key st
 		l.warnStoreFailure(set, err)
 		return time.Time{}
 	}
-	if decisions[0].Allowed && decisions[0].Remaining > 0 {
+	switch d := &decisions[0]; {
+	case d.Allowed && d.Remaining > 0:
+		return time.Time{}
+	case d.Limit < rule.strikes.Capacity(): // this process's share of it, during an outage
 		return time.Time{}
 	}
 	ban, err := set.Bans.Escalate(ctx, key, rule.Name, rule.growth)
@@ -106,7 +109,7 @@ func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key st
 		err = l.store.Reset(ctx, charges) // after the ban it begins anew
 	}
 	if err != nil {
-		rule.escalation.warn(set.Logger, "weir-ban-failed",
+		rule.notes.escalation.warn(set.Logger, "weir-ban-failed",
 			"weir: a ban could not be noted where others see it, or its count not begun anew",
 			slog.String("rule", rule.Name), slog.String("error", err.Error()))
 	}

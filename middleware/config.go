@@ -38,7 +38,7 @@ type Config struct {
 	Bans bans.List
 
 	// BanKeys says which keys of a request are looked up in Bans. Nil: those of the rules
-	// with Escalate, whatever requests they match.
+	// with Escalate, one after the other, whatever requests they match.
 	BanKeys []keyfunc.Func
 
 	// BanStatus is what banned and denied requests are answered: 403 or 429. Zero: 403.

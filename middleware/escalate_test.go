@@ -17,6 +17,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -246,6 +247,20 @@ func TestAStoreThatCannotCountStrikesStillRefuses(t *testing.T) {
 	assert.Equal(t, "1", hammer(t, h, 5))
 	assert.Zero(t, bansIn(t, list))
 	assert.Contains(t, log.String(), "code=weir-store-failed")
+}
+
+func TestAProcessBansNobodyOnItsShareOfTheStrikes(t *testing.T) {
+	for replicas, want := range map[int]int{1: 1, 2: 0, 10: 0} {
+		list := bansOf(t)
+		store := failover.New(brokenStore{}, failover.Options{Replicas: replicas, OnDegraded: func(failover.Event) {}})
+		rule := loginRule(strict)
+		rule.Limit = limiter.PerHour(1)
+		h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{rule}}).Handler(ok)
+		hammer(t, h, 2)
+		assert.Zero(t, bansIn(t, list), "with %d replicas", replicas)
+		hammer(t, h, 1)
+		assert.Equal(t, want, bansIn(t, list), "with %d replicas", replicas)
+	}
 }
 
 func TestStrikesOfManyAtOnceMakeOneBan(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 
 // An Escalation bans a key that a rule refused After times Within so much time, first for
 // Ban, and Factor times as long each time it happens again, up to Max. It needs
-// Config.Bans and a Key. Requests without a key are not banned.
+// Config.Bans and a Key. Requests without a key are not banned, nor
+// keys that everybody has: those of keyfunc.Global, Route, Method and Host, and "no-ip".
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000
 	Within time.Duration // at most 366 days
@@ -36,7 +37,7 @@ func (e Escalation) Validate() error {
 		errs = append(errs, fmt.Errorf("middleware: Escalate.Within: %w", err))
 	}
 	if err := e.growth().Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("middleware: Escalate.Ban: %w", err))
+		errs = append(errs, fmt.Errorf("middleware: Escalate: %w", err))
 	}
 	return errors.Join(errs...)
 }
@@ -49,6 +50,6 @@ func (e Escalation) strikes() limiter.Limit {
 // growth is how long bans are, with the defaults.
 func (e Escalation) growth() bans.Escalation {
 	return bans.Escalation{
-		First: e.Ban, Factor: cmp.Or(e.Factor, defaultFactor), Max: cmp.Or(e.Max, max(defaultMaxBan, e.Ban)),
+		Ban: e.Ban, Factor: cmp.Or(e.Factor, defaultFactor), Max: cmp.Or(e.Max, max(defaultMaxBan, e.Ban)),
 	}
 }

@@ -59,7 +59,6 @@ type policy struct {
 
 	rule      *rule
 	overdraft *limiter.Quota // nil: there is none
-	nearAt    int64          // what remains at most when clients are warned; -1: they are not
 }
 
 func newPolicy(q *limiter.Quota) *policy {

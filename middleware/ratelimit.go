@@ -262,7 +262,10 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	key, status := m.set.key(rule, r)
 	switch {
 	case status == http.StatusOK:
-	case status == statusSkip || rule.Shadow:
+	case status == statusSkip:
+		return charges
+	case rule.Shadow:
+		rule.notes.shadowed.note(m.set.Logger, rule.policy)
 		return charges
 	default:
 		m.status = status

@@ -138,7 +138,11 @@ func (s *scope) outcome(status int) Outcome {
 }
 
 // isNear reports whether it is one to warn about.
-func (e entry) isNear() bool { return e.Remaining <= e.policy.nearAt }
+func (e entry) isNear() bool {
+	softAt := int64(e.policy.rule.SoftAt)
+	// The limit is a share of the policy's during an outage. It is 10^12 at most.
+	return softAt > 0 && e.Remaining <= e.Limit*(100-softAt)/100
+}
 
 // entries appends those of every limiter so far to list, outer ones first, but for rules
 // in shadow. Of entries with the same name the stricter one stands, where the first stood.

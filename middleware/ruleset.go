@@ -67,6 +67,12 @@ type rule struct {
 
 	route, forTier string // what it is for, by the Config
 
+	notes *notes
+}
+
+// notes are what was noticed about a rule. They outlive a change of the rules, so as not
+// to tell it again.
+type notes struct {
 	oneKey     oneKeyDetector
 	failure    onceWarning
 	escalation onceWarning
@@ -91,8 +97,9 @@ type quotaID struct {
 // A compiler makes a ruleset of a Config, and notes all that is wrong with it.
 type compiler struct {
 	set    *ruleset
-	before *ruleset        // whose place the set takes; nil: none
-	names  map[string]bool // of counters
+	before *ruleset          // whose place the set takes; nil: none
+	kept   map[string]*notes // of before's rules
+	names  map[string]bool   // of counters
 	errs   []error
 
 	escalating []keyfunc.Func // keys of the rules that ban them
@@ -106,7 +113,12 @@ func (c *compiler) report(format string, args ...any) {
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}}
-	c := &compiler{set: set, before: before, names: map[string]bool{}}
+	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
+	if before != nil {
+		for _, r := range before.all {
+			c.kept[r.Name] = r.notes
+		}
+	}
 	c.settings()
 	for i, given := range config.Rules {
 		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given))
@@ -140,6 +152,9 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	if len(set.BanKeys) == 0 {
 		set.BanKeys = c.escalating
+	}
+	if set.Bans != nil && len(set.BanKeys) == 0 {
+		c.report("Config.Bans needs Config.BanKeys, or a rule with Escalate: no key is looked up in it")
 	}
 	set.Rules, set.ByTier, set.ByRoute, set.Default = nil, nil, nil, nil // they are the caller's
 
@@ -205,7 +220,7 @@ func (c *compiler) rule(at string, given Rule) *rule {
 	if given.Shadow && given.OnOutage == limiter.Closed {
 		given.OnOutage = limiter.Local // it refuses nothing
 	}
-	r := &rule{Rule: given}
+	r := &rule{Rule: given, notes: c.notes(given.Name)}
 	r.policy = c.policy(at, r, "", given.Limit)
 	if r.policy != nil && len(given.Tiers) > 0 {
 		r.tiers = make(map[string]*policy, len(given.Tiers))
@@ -227,6 +242,14 @@ func (c *compiler) rule(at string, given Rule) *rule {
 	return r
 }
 
+// notes are those of the rule that had this name before, or new ones.
+func (c *compiler) notes(name string) *notes {
+	if kept := c.kept[name]; kept != nil {
+		return kept
+	}
+	return &notes{}
+}
+
 // name notes the name of counters.
 func (c *compiler) name(at, name string) {
 	if name != "" && c.names[name] {
@@ -243,10 +266,6 @@ func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *pol
 	}
 	p := newPolicy(quota)
 	p.rule = r
-	p.nearAt = -1
-	if r.SoftAt > 0 {
-		p.nearAt = nearAt(quota.Capacity(), int64(r.SoftAt))
-	}
 	switch {
 	case r.Overdraft == 0:
 	case r.Overdraft < 0:
@@ -268,12 +287,6 @@ const (
 	overdraftSuffix = " overdraft"
 	strikesSuffix   = " strikes"
 )
-
-// nearAt is what remains at most when that percentage of the capacity is used, but not
-// all of it.
-func nearAt(capacity, percent int64) int64 {
-	return capacity * (100 - percent) / 100 // of 10^12 at most
-}
 
 // quota is one that was there before, or a new one, or nil if something is wrong with it.
 func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limiter.Outage) *limiter.Quota {

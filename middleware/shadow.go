@@ -26,9 +26,9 @@ func (c *shadowCount) noteBan(logger *slog.Logger) {
 
 func (c *shadowCount) log(logger *slog.Logger, message string, attrs ...slog.Attr) {
 	c.refused.Add(1)
-	now := time.Now()
-	next := c.next.Load()
-	if now.UnixNano() < next || !c.next.CompareAndSwap(next, now.Add(shadowLogEvery).UnixNano()) {
+	now, next := time.Now().UnixNano(), c.next.Load()
+	isEarly := now < next && next-now <= int64(shadowLogEvery) // or else the clock was set back
+	if isEarly || !c.next.CompareAndSwap(next, now+int64(shadowLogEvery)) {
 		return
 	}
 	if logger == nil {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -80,6 +81,16 @@ func TestEveryDialectWarnsButNone(t *testing.T) {
 		w, result := check(l, request())
 		assert.Equal(t, want, w.Header().Get("X-RateLimit-Warning"))
 		assert.True(t, result.NearLimit, "a handler is told in any case")
+	}
+}
+
+func TestDuringAnOutageTheWarningIsAboutTheShare(t *testing.T) {
+	store := failover.New(brokenStore{}, failover.Options{Replicas: 10, OnDegraded: func(failover.Event) {}})
+	l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(100), SoftAt: 80}}})
+	for used := 1; used <= 10; used++ {
+		w, result := check(l, request())
+		assert.Equal(t, used >= 8, result.NearLimit)
+		assert.Equal(t, used >= 8, w.Header().Get("X-RateLimit-Warning") != "")
 	}
 }
 

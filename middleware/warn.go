@@ -72,12 +72,12 @@ func (set *ruleset) counters() []string {
 }
 
 func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
-	if r.failure.given.Load() {
+	if r.notes.failure.given.Load() {
 		return
 	}
 	const enough = 200 // of a text that may not be the application's alone
 	text := err.Error()
-	r.failure.warn(logger, "weir-key-failed",
+	r.notes.failure.warn(logger, "weir-key-failed",
 		"weir: a key function failed; its requests are treated as Rule.NoKey says",
 		slog.String("rule", r.Name), slog.String("error", text[:min(len(text), enough)]))
 }
@@ -106,7 +106,7 @@ const (
 // warnOneKey warns when many requests from several peers all had one key. Keys that
 // are the same for everybody on purpose have keyfunc's tags.
 func (r *rule) warnOneKey(logger *slog.Logger, key string, request *http.Request) {
-	d := &r.oneKey
+	d := &r.notes.oneKey
 	if d.done.Load() {
 		return
 	}
@@ -150,6 +150,9 @@ func onPurpose(key string) bool {
 	return key == "global" || strings.HasPrefix(key, "route:") ||
 		strings.HasPrefix(key, "method:") || strings.HasPrefix(key, "host:")
 }
+
+// isShared reports whether a key is that of clients who have nothing to do with each other.
+func isShared(key string) bool { return key == noKey || key == "no-ip" || onPurpose(key) }
 
 // An unroutedDetector notices a Route that only ever sees requests before routing.
 type unroutedDetector struct {

@@ -43,9 +43,25 @@ func ParseRule(pattern string) (Pattern, error) {
 		reason = "does not begin with a method in capitals"
 	default:
 		p.Path, p.Below = strings.CutSuffix(p.Path, "/*")
-		return p, nil
+		if !p.goesOnBehindItsEnd() {
+			return p, nil
+		}
+		reason = "goes on behind a parameter for all that follows"
 	}
 	return p, fmt.Errorf("pattern %q %s: want something like \"GET /search\" or \"/assets/*\"", pattern, reason)
+}
+
+// goesOnBehindItsEnd reports whether something comes after a parameter that no router lets
+// anything come after.
+func (p *Pattern) goesOnBehindItsEnd() bool {
+	for rest, more := p.Path, true; more; {
+		var segment string
+		segment, rest, more = strings.Cut(rest, "/")
+		if parameter(segment) == many && (more || p.Below) {
+			return true
+		}
+	}
+	return false
 }
 
 // Matches reports whether the pattern of a rule is for requests with that method that
@@ -56,8 +72,7 @@ func (p *Pattern) Matches(method string, route *Pattern) bool {
 
 // Covers reports whether p is for all requests that another rule's pattern is for.
 func (p *Pattern) Covers(other *Pattern) bool {
-	return (p.Method == "" || other.Method != "" && p.takes(other.Method)) &&
-		(p.Below || !other.Below) && p.matchesPlace(other)
+	return p.takes(other.Method) && (p.Below || !other.Below) && p.matchesPlace(other)
 }
 
 // Fit is the route of a request for path in a router that has the route p, or the routes

@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"cmp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,6 +37,9 @@ func TestParseRuleSaysWhyNothingCanMatch(t *testing.T) {
 		"/a?b=c":      "has a space, ? or # in its path",
 		"/a#b":        "has a space, ? or # in its path",
 		"/a b":        "has a space, ? or # in its path",
+		"/a/*/b":      "goes on behind a parameter for all that follows",
+		"/{a...}/b":   "goes on behind a parameter for all that follows",
+		"/*/*":        "goes on behind a parameter for all that follows",
 		"get /a":      "does not begin with a method in capitals",
 		"GET,POST /a": "does not begin with a method in capitals",
 	} {
@@ -47,36 +51,79 @@ func TestParseRuleSaysWhyNothingCanMatch(t *testing.T) {
 	assert.Equal(t, route.Pattern{Method: "GET", Path: "/a", Below: true}, p)
 }
 
-// What a pattern covers, it is for; and a route that only the other is for shows that it
-// does not cover it.
+func TestAParameterIsForAParameterOfItsKind(t *testing.T) {
+	for _, kinds := range [][]string{
+		{"/a"}, {"/{$}"}, {"/{id}", "/:id", "/{id:[0-9]+}", "/{}"}, {"/{rest...}", "/*", "/*rest", "/{...}"}, {"/"}, {"/a{id}"},
+	} {
+		for _, rule := range kinds {
+			p := route.Parse(rule)
+			for _, text := range []string{"/a", "/{$}", "/{id}", "/:id", "/{id:[0-9]+}", "/{}", "/{rest...}", "/*", "/*rest", "/{...}", "/", "/a{id}"} {
+				routed := route.Parse(text)
+				assert.Equal(t, slices.Contains(kinds, text), p.Matches("GET", &routed), "%q, routed by %q", rule, text)
+			}
+		}
+	}
+}
+
+// A pattern covers another if it is for the other's own route, for one below it if the other
+// is for those, with the other's host, or one that nobody names, whatever the method.
 func TestAPatternCoversAnotherIfItIsForAllOfItsRequests(t *testing.T) {
-	requests := []string{"GET", "HEAD", "POST", "DELETE"}
 	rapid.Check(t, func(t *rapid.T) {
 		first, p := drawRule(t, "first")
-		second, q := drawRule(t, "second")
-		pattern := drawText(t, "route")
-		routed := route.Parse(pattern)
-		covers := p.Covers(&q)
-		for _, method := range requests {
-			if covers && q.Matches(method, &routed) && !p.Matches(method, &routed) {
-				t.Fatalf("%q covers %q, and is not for %s routed by %q", first, second, method, pattern)
-			}
+		second, q := drawOther(t, first)
+		if rapid.Bool().Draw(t, "swapped") {
+			first, p, second, q = second, q, first, p
 		}
-		if covers {
-			return
-		}
-		// Its own path and, if it is for those below, one of them; its host, or one that
-		// no pattern names.
+		all := true
 		for _, below := range []string{"", "/below"} {
-			own := route.Pattern{Host: cmp.Or(q.Host, "c.example"), Path: q.Path + below}
-			for _, method := range requests {
-				if q.Matches(method, &own) && !p.Matches(method, &own) {
-					return
-				}
+			routed := route.Pattern{Host: cmp.Or(q.Host, "c.example"), Path: q.Path + below}
+			for _, method := range []string{"GET", "HEAD", "POST", "DELETE"} {
+				all = all && (!q.Matches(method, &routed) || p.Matches(method, &routed))
 			}
 		}
-		t.Fatalf("%q does not cover %q, and is for all of its requests", first, second)
+		if p.Covers(&q) != all {
+			t.Fatalf("%q covers %q is %v", first, second, !all)
+		}
 	})
+}
+
+func TestFitIsTheRouteThatAPathWouldHave(t *testing.T) {
+	for _, test := range []struct {
+		rule, path, want string // empty: it does not fit
+	}{
+		{"/", "/", "/"},
+		{"/", "/a", ""},
+		{"/a/b", "/a/b", "/a/b"},
+		{"/a/b", "/a", ""},
+		{"/a/b", "/a/b/c", ""},
+		{"/a/b", "/a/c", ""},
+		{"/a/", "/a/", "/a/"},
+		{"/a/", "/a", ""},
+		{"/a/{$}", "/a/", "/a/{$}"},
+		{"/a/{$}", "/a/b", ""},
+		{"/users/{id}", "/users/42", "/users/{id}"},
+		{"/users/:id", "/users/42", "/users/:id"},
+		{"/users/{id}", "/users/", ""},
+		{"/users/{id}", "/users/42/posts", ""},
+		{"/users/{id}/posts", "/users/42/posts", "/users/{id}/posts"},
+		{"/files/{path...}", "/files/a/b", "/files/{path...}"},
+		{"/files/{path...}", "/files/", "/files/{path...}"},
+		{"/*", "/", "/"},
+		{"/*", "/a/b", "/a/b"},
+		{"/v1/{x}/*", "/v1/y/z/w", "/v1/{x}/z/w"},
+		{"/v1/{x}/*", "/v1/y", "/v1/{x}"},
+		{"/v1/{x}/*", "/v1", ""},
+	} {
+		p, err := route.ParseRule(test.rule)
+		require.NoError(t, err)
+		fit, ok := p.Fit(test.path)
+		require.Equal(t, test.want, fit, "%q for %q", test.rule, test.path)
+		require.Equal(t, test.want != "", ok)
+		if ok {
+			routed := route.Parse(fit)
+			assert.True(t, p.Matches("GET", &routed), "%q for %q", test.rule, test.path)
+		}
+	}
 }
 
 func FuzzARuleIsForTheRouteOfItsName(f *testing.F) {

@@ -11,11 +11,14 @@ type node[T any] struct {
 	literals  map[string]*node[T]
 	one, many *node[T] // parameters for one segment, and for all that follow
 
-	here  []leaf[T] // for the path that ends here
-	below []leaf[T] // for this path and those below it
+	here  leaves[T] // for the path that ends here
+	below leaves[T] // for this path and those below it
 }
 
-// A leaf is what was added for some method and host, or for all.
+// leaves are what was added for a place: for some host, or for all under "".
+type leaves[T any] map[string][]leaf[T]
+
+// A leaf is what was added for some method, or for all.
 type leaf[T any] struct {
 	pattern Pattern
 	value   T
@@ -28,16 +31,19 @@ func (t *Tree[T]) Add(p Pattern, value T) (T, bool) {
 	for segment := range strings.SplitSeq(p.Path, "/") {
 		at = at.grow(segment)
 	}
-	leaves := &at.here
+	place := &at.here
 	if p.Below {
-		leaves = &at.below
+		place = &at.below
 	}
-	for i := range *leaves {
-		if other := &(*leaves)[i]; other.pattern.Method == p.Method && other.pattern.Host == p.Host {
+	if *place == nil {
+		*place = leaves[T]{}
+	}
+	for _, other := range (*place)[p.Host] {
+		if other.pattern.Method == p.Method {
 			return other.value, false
 		}
 	}
-	*leaves = append(*leaves, leaf[T]{p, value})
+	(*place)[p.Host] = append((*place)[p.Host], leaf[T]{p, value})
 	return value, true
 }
 
@@ -82,12 +88,12 @@ func (t *Tree[T]) Find(method, pattern string) (value T, ok bool) {
 		if at = at.next(segment); at == nil {
 			break
 		}
-		if leaf := best(at.below, method, route.Host); leaf != nil {
+		if leaf := at.below.best(method, route.Host); leaf != nil {
 			found = leaf
 		}
 	}
 	if at != nil {
-		if leaf := best(at.here, method, route.Host); leaf != nil {
+		if leaf := at.here.best(method, route.Host); leaf != nil {
 			found = leaf
 		}
 	}
@@ -98,21 +104,30 @@ func (t *Tree[T]) Find(method, pattern string) (value T, ok bool) {
 }
 
 // best is the leaf that says most about a request, or nil.
-func best[T any](leaves []leaf[T], method, host string) (found *leaf[T]) {
+func (all leaves[T]) best(method, host string) *leaf[T] {
+	if all == nil {
+		return nil
+	}
+	if host != "" {
+		if found := bestOf(all[host], method); found != nil {
+			return found
+		}
+	}
+	return bestOf(all[""], method)
+}
+
+func bestOf[T any](leaves []leaf[T], method string) (found *leaf[T]) {
 	most := 0
 	for i := range leaves {
 		p := &leaves[i].pattern
-		if !p.takes(method) || p.Host != "" && p.Host != host {
+		if !p.takes(method) {
 			continue
 		}
 		says := 1
-		if p.Host != "" {
-			says += 4
-		}
 		if p.Method == method {
-			says += 2
+			says = 3
 		} else if p.Method != "" {
-			says++ // GET, of a HEAD
+			says = 2 // GET, of a HEAD
 		}
 		if says > most {
 			found, most = &leaves[i], says

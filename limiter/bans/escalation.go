@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// An Escalation says how long a ban is: First, and Factor times as long each time it is
+// An Escalation says how long a ban is: Ban, and Factor times as long each time it is
 // repeated, up to Max. Repetitions are forgotten when a key was not banned for Max after
 // its last ban ended.
 type Escalation struct {
-	First  time.Duration
+	Ban    time.Duration
 	Factor float64
 	Max    time.Duration
 }
@@ -23,8 +23,8 @@ func (e Escalation) Validate() error {
 	report := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("bans: "+format, args...))
 	}
-	if e.First <= 0 || e.First%time.Millisecond != 0 {
-		report("First is %v: it must be whole milliseconds, at least one", e.First)
+	if e.Ban <= 0 || e.Ban%time.Millisecond != 0 {
+		report("Ban is %v: it must be whole milliseconds, at least one", e.Ban)
 	}
 	if !(e.Factor >= 1 && e.Factor <= maxFactor) { // which NaN is neither
 		report("Factor is %v: it must be from 1 to %d", e.Factor, maxFactor)
@@ -32,8 +32,8 @@ func (e Escalation) Validate() error {
 	switch {
 	case e.Max > MaxDuration:
 		report("Max is %v: it must be at most %v", e.Max, MaxDuration)
-	case e.Max < e.First:
-		report("Max is %v: it must be at least First, %v", e.Max, e.First)
+	case e.Max < e.Ban:
+		report("Max is %v: it must be at least Ban, %v", e.Max, e.Ban)
 	case e.Max%time.Millisecond != 0:
 		report("Max is %v: it must be whole milliseconds", e.Max)
 	}
@@ -47,7 +47,7 @@ func (e Escalation) Validate() error {
 // that both round alike.
 func (e Escalation) Duration(times int) time.Duration {
 	if times <= 1 {
-		return min(e.First, e.Max)
+		return min(e.Ban, e.Max)
 	}
 	power, square := 1.0, e.Factor
 	for n := times - 1; n > 0; n /= 2 {
@@ -56,7 +56,7 @@ func (e Escalation) Duration(times int) time.Duration {
 		}
 		square *= square
 	}
-	ms := float64(e.First.Milliseconds()) * power
+	ms := float64(e.Ban.Milliseconds()) * power
 	if !(ms < float64(e.Max.Milliseconds())) {
 		return e.Max
 	}

@@ -199,14 +199,14 @@ func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
 	m.each(func(e *entry) { f(m.ban(e), e.remember) })
 }
 
+// each holds up changes, and so sees one moment.
 func (m *Memory) each(f func(*entry)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for i := range m.shards {
-		s := &m.shards[i]
-		s.mu.RLock()
-		for _, e := range s.entries {
+		for _, e := range m.shards[i].entries {
 			f(e)
 		}
-		s.mu.RUnlock()
 	}
 }
 

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ bans.List = (*bans.Memory)(nil)
 
-var hourly = bans.Escalation{First: time.Hour, Factor: 1, Max: time.Hour}
+var hourly = bans.Escalation{Ban: time.Hour, Factor: 1, Max: time.Hour}
 
 func newMemory(t testing.TB, c bans.MemoryConfig) *bans.Memory {
 	t.Helper()
@@ -211,7 +211,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 func TestBansGoOnUnderLoad(t *testing.T) {
 	const most = 50
 	m := newMemory(t, bans.MemoryConfig{MaxBans: most})
-	quick := bans.Escalation{First: time.Millisecond, Factor: 2, Max: 4 * time.Millisecond}
+	quick := bans.Escalation{Ban: time.Millisecond, Factor: 2, Max: 4 * time.Millisecond}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

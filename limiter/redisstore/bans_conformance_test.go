@@ -72,7 +72,7 @@ var banClaims = []struct {
 	{"mistakes are errors and ban nobody", 0, func(t *testing.T, w banWorld) {
 		assert.ErrorContains(t, w.list.Ban(t.Context(), "key", -1), "-1ns")
 		assert.ErrorContains(t, w.list.Ban(t.Context(), "key", bans.MaxDuration+1), "8784h0m0.000000001s")
-		_, err := w.list.Escalate(t.Context(), "key", "rule", bans.Escalation{First: time.Hour, Max: time.Hour})
+		_, err := w.list.Escalate(t.Context(), "key", "rule", bans.Escalation{Ban: time.Hour, Max: time.Hour})
 		assert.ErrorContains(t, err, "Factor is 0")
 		_, err = w.list.Escalate(t.Context(), "key", "", doubling)
 		assert.ErrorContains(t, err, "name of its rule")
@@ -94,7 +94,7 @@ var banClaims = []struct {
 	{"a ban that is in force is returned as it is", 0, func(t *testing.T, w banWorld) {
 		first := escalated(t, w, "key", "rule", doubling)
 		w.pass(30 * time.Minute)
-		again := escalated(t, w, "key", "another", bans.Escalation{First: 5 * time.Hour, Factor: 1, Max: 5 * time.Hour})
+		again := escalated(t, w, "key", "another", bans.Escalation{Ban: 5 * time.Hour, Factor: 1, Max: 5 * time.Hour})
 		assert.Equal(t, 1, again.Times)
 		assert.Equal(t, "rule", again.Rule)
 		assert.WithinDuration(t, time.Now().Add(30*time.Minute), again.Until, time.Minute)
@@ -133,7 +133,7 @@ var banClaims = []struct {
 		for key, d := range map[string]time.Duration{"c": 3 * time.Hour, "never": 0, "a": time.Hour, "also never": 0, "over": time.Minute} {
 			require.NoError(t, w.list.Ban(t.Context(), key, d))
 		}
-		escalated(t, w, "b", "rule", bans.Escalation{First: 2 * time.Hour, Factor: 1, Max: 2 * time.Hour})
+		escalated(t, w, "b", "rule", bans.Escalation{Ban: 2 * time.Hour, Factor: 1, Max: 2 * time.Hour})
 		w.pass(5 * time.Minute)
 		list := all(t, w)
 		var got []string
@@ -186,9 +186,9 @@ var banClaims = []struct {
 	}},
 	{"at the cap, the ban by escalation gives way that ends soonest", 3, func(t *testing.T, w banWorld) {
 		require.NoError(t, w.list.Ban(t.Context(), "by hand", time.Hour))
-		escalated(t, w, "long", "rule", bans.Escalation{First: 9 * time.Hour, Factor: 1, Max: 9 * time.Hour})
-		escalated(t, w, "short", "rule", bans.Escalation{First: 5 * time.Hour, Factor: 1, Max: 9 * time.Hour})
-		escalated(t, w, "new", "rule", bans.Escalation{First: 2 * time.Hour, Factor: 1, Max: 9 * time.Hour})
+		escalated(t, w, "long", "rule", bans.Escalation{Ban: 9 * time.Hour, Factor: 1, Max: 9 * time.Hour})
+		escalated(t, w, "short", "rule", bans.Escalation{Ban: 5 * time.Hour, Factor: 1, Max: 9 * time.Hour})
+		escalated(t, w, "new", "rule", bans.Escalation{Ban: 2 * time.Hour, Factor: 1, Max: 9 * time.Hour})
 		gaveWay(t, w, "short")
 		banned(t, w, "by hand")
 		banned(t, w, "long")
@@ -233,7 +233,7 @@ var banClaims = []struct {
 }
 
 // doubling begins with an hour.
-var doubling = bans.Escalation{First: time.Hour, Factor: 2, Max: 10 * time.Hour}
+var doubling = bans.Escalation{Ban: time.Hour, Factor: 2, Max: 10 * time.Hour}
 
 func banned(t testing.TB, w banWorld, key string) bans.Ban {
 	t.Helper()
@@ -320,8 +320,8 @@ func compareWithModel(t *testing.T, rt *rapid.T, w banWorld) {
 		},
 		"escalate": func(rt *rapid.T) {
 			key := key.Draw(rt, "key")
-			e := bans.Escalation{First: hours.Draw(rt, "first"), Factor: rapid.Float64Range(1, 4).Draw(rt, "factor")}
-			e.Max = e.First + hours.Draw(rt, "more")
+			e := bans.Escalation{Ban: hours.Draw(rt, "first"), Factor: rapid.Float64Range(1, 4).Draw(rt, "factor")}
+			e.Max = e.Ban + hours.Draw(rt, "more")
 			k, ok := model[key]
 			if !ok || !inForce(k) {
 				times := 1

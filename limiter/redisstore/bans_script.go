@@ -65,7 +65,7 @@ func (r *bansInRedis) ban(ctx context.Context, tag string, d time.Duration) (ban
 }
 
 func (r *bansInRedis) escalate(ctx context.Context, tag, rule string, e bans.Escalation) (bansAnswer, error) {
-	return r.change(ctx, "escalate", tag, rule, milliseconds(e.First), strconv.FormatFloat(e.Factor, 'g', -1, 64), milliseconds(e.Max))
+	return r.change(ctx, "escalate", tag, rule, milliseconds(e.Ban), strconv.FormatFloat(e.Factor, 'g', -1, 64), milliseconds(e.Max))
 }
 
 // change is for what is answered by the state of a key.

@@ -489,7 +489,7 @@ func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
 		require.NoError(t, list.Ban(t.Context(), "203.0.113.8", 0))
 		_, err := list.Escalate(t.Context(), "user:42", "POST /login", doubling)
 		require.NoError(t, err)
-		_, err = list.Escalate(t.Context(), "user:43", "POST /login", bans.Escalation{First: time.Millisecond, Factor: 1, Max: time.Hour})
+		_, err = list.Escalate(t.Context(), "user:43", "POST /login", bans.Escalation{Ban: time.Millisecond, Factor: 1, Max: time.Hour})
 		require.NoError(t, err)
 		time.Sleep(2 * time.Millisecond)
 		require.NoError(t, list.Ban(t.Context(), "203.0.113.9", time.Hour)) // the one before is remembered now
@@ -518,11 +518,11 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64Range(1, bans.MaxDuration.Milliseconds())
 		e := bans.Escalation{
-			First:  time.Duration(ms.Draw(t, "first")>>rapid.IntRange(0, 34).Draw(t, "shift")+1) * time.Millisecond,
+			Ban:    time.Duration(ms.Draw(t, "first")>>rapid.IntRange(0, 34).Draw(t, "shift")+1) * time.Millisecond,
 			Factor: rapid.OneOf(rapid.Float64Range(1, 1000), rapid.Float64Range(1, 1.01), rapid.SampledFrom([]float64{1, 1.5, 2, 3, 10, 1000})).Draw(t, "factor"),
 		}
-		e.First = min(e.First, bans.MaxDuration)
-		e.Max = max(e.First, time.Duration(ms.Draw(t, "max"))*time.Millisecond)
+		e.Ban = min(e.Ban, bans.MaxDuration)
+		e.Max = max(e.Ban, time.Duration(ms.Draw(t, "max"))*time.Millisecond)
 		times := rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 1<<31-1)).Draw(t, "times")
 		if err := e.Validate(); err != nil {
 			t.Fatal(err)
@@ -553,7 +553,7 @@ func TestWhatIsOverIsDroppedFromRedis(t *testing.T) {
 	client := connect(t, server)
 	list := readBans(t, client, BansOptions{Poll: never})
 	for i := range 40 {
-		_, err := list.Escalate(t.Context(), fmt.Sprint("key ", i), "rule", bans.Escalation{First: time.Hour, Factor: 1, Max: 2 * time.Hour})
+		_, err := list.Escalate(t.Context(), fmt.Sprint("key ", i), "rule", bans.Escalation{Ban: time.Hour, Factor: 1, Max: 2 * time.Hour})
 		require.NoError(t, err)
 		require.NoError(t, list.Ban(t.Context(), fmt.Sprint("hand ", i), time.Hour))
 	}
@@ -631,7 +631,7 @@ func TestBansNeedNoMoreRightsThanTheyTell(t *testing.T) {
 		return server.MustDo("PUBSUB", "NUMSUB", here.redis.channel) == here.redis.channel+"\n2"
 	})
 	for _, key := range []string{"a", "b", "c"} {
-		_, err = here.Escalate(t.Context(), key, "rule", bans.Escalation{First: time.Millisecond, Factor: 1, Max: time.Second})
+		_, err = here.Escalate(t.Context(), key, "rule", bans.Escalation{Ban: time.Millisecond, Factor: 1, Max: time.Second})
 		require.NoError(t, err)
 	}
 	require.NoError(t, here.Unban(t.Context(), "c"))
