@@ -1,9 +1,16 @@
-// Weir checks and explains rules files.
+// Weir checks and explains rules files, and is an operator's hand on the counters and bans
+// in a Redis.
 //
 //	go install github.com/weirgo/weir/cmd/weir@latest
 //	weir check limits.yaml
 //	weir explain limits.yaml --method POST --path /login --ip 203.0.113.7 --tier free
 //	weir schema > limits.schema.json
+//	weir top --redis redis://localhost:6379
+//	weir peek limits.yaml --key user:42
+//	weir reset limits.yaml --key user:42 --rule "POST /login"
+//	weir ban 203.0.113.7 --for 1h
+//	weir bans
+//	weir unban 203.0.113.7
 package main
 
 import (
@@ -33,6 +40,12 @@ func commands() []command {
 		{"check", "FILE...", "tells everything that is wrong with rules files", check},
 		{"explain", "FILE --path PATH", "tells which rules apply to a request, in what order, with which keys and limits", explain},
 		{"schema", "", "writes the JSON Schema of rules files, for editors", schema},
+		{"top", "", "lists the keys in a Redis that have used most of their limit", top},
+		{"peek", "FILE --key KEY", "tells what a key has left of each rule, and takes nothing", peek},
+		{"reset", "FILE --key KEY", "makes a key as if its rules had never seen it", reset},
+		{"ban", "KEY", "locks a key out of all processes that share the list of bans", ban},
+		{"unban", "KEY", "lets it in again", unban},
+		{"bans", "", "lists who is locked out", listBans},
 	}
 }
 

@@ -106,7 +106,9 @@ func TestExplainTellsTheRulesOfARequest(t *testing.T) {
 
 	exit, out, _ = weir(t, good, "explain", "-", "--keys=tenant", "--json", "--method", "POST", "--path", "/login", "--header", "X-Device: 7")
 	assert.Equal(t, exitGood, exit)
-	var explanation struct{ Steps []struct{ Section, Key, Limit string } }
+	var explanation struct {
+		Steps []struct{ Section, Key, Limit string }
+	}
 	require.NoError(t, json.Unmarshal([]byte(out), &explanation), out)
 	last := explanation.Steps[len(explanation.Steps)-1]
 	assert.Equal(t, "endpoints header:X-Device:7 5/1m", last.Section+" "+last.Key+" "+last.Limit)

@@ -1,0 +1,192 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed top.lua
+var topLua string
+
+var topScript = newScript("local event, saveLog\n" + source(every) + logLua + topLua)
+
+// A Usage is how much of a limit a key has used.
+type Usage struct {
+	Digest     string        `json:"digest"` // that stands for the key
+	Rule       string        `json:"rule"`
+	Tier       string        `json:"tier,omitempty"`
+	Used       int64         `json:"used"` // of Limit, in units
+	Limit      int64         `json:"limit"`
+	ResetAfter time.Duration `json:"reset_after"` // when all of it is free again
+}
+
+// compare puts the largest share first, and of the same shares the most units.
+func (u *Usage) compare(other *Usage) int {
+	return -cmp.Or(
+		cmp.Compare(float64(u.Used)/float64(u.Limit), float64(other.Used)/float64(other.Limit)),
+		cmp.Compare(u.Used, other.Used),
+		-strings.Compare(u.Rule+u.Tier+u.Digest, other.Rule+other.Tier+other.Digest),
+	)
+}
+
+// TopOptions is what [Top] takes. The zero TopOptions are the defaults.
+type TopOptions struct {
+	// Prefix is as in [Options].
+	Prefix string
+
+	// Rule is the only one to look at. Empty: all.
+	Rule string
+
+	// MaxKeys is how many keys of the Redis, of whatever kind, are looked at before Top
+	// gives up, at most. Zero: a million.
+	MaxKeys int
+}
+
+const defaultMaxScanned = 1_000_000
+
+// Top are the n counters in Redis that have used the largest share of their limit just now,
+// the largest first: who is being refused, or nearly. The bool reports whether all were
+// looked at. Redis goes on to decide meanwhile, as it is asked for some hundred keys at a
+// time; it takes some 10 seconds for a million.
+func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions) ([]Usage, bool, error) {
+	if isNil(client) {
+		return nil, false, errors.New("redisstore: Top needs a client")
+	}
+	if n < 1 || n > 10_000 {
+		return nil, false, fmt.Errorf("redisstore: Top of %d: it must be from 1 to 10000", n)
+	}
+	if o.MaxKeys < 0 {
+		return nil, false, fmt.Errorf("redisstore: MaxKeys is %d: it must not be negative", o.MaxKeys)
+	}
+	if err := (Options{Prefix: o.Prefix}).Validate(); err != nil {
+		return nil, false, err
+	}
+	t := &topping{n: n, prefix: cmp.Or(o.Prefix, defaultPrefix), rule: o.Rule, left: cmp.Or(o.MaxKeys, defaultMaxScanned)}
+	each := func(ctx context.Context, node *redis.Client) error { return t.scan(ctx, node) }
+	var err error
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(ctx, each)
+	case *redis.Ring:
+		err = c.ForEachShard(ctx, each)
+	default:
+		err = t.scan(ctx, client)
+	}
+	if err != nil {
+		err = fmt.Errorf("redisstore: %w", err)
+	}
+	return t.top, t.left > 0, err
+}
+
+// A topping is a Top under way. Nodes are asked at the same time.
+type topping struct {
+	n            int
+	prefix, rule string
+
+	mu   sync.Mutex
+	left int // keys that may still be looked at
+	top  []Usage
+}
+
+const topPage = 200 // keys
+
+func (t *topping) scan(ctx context.Context, node redis.Cmdable) error {
+	pattern := escapeGlob(t.prefix) + ":{*}:*"
+	for cursor := uint64(0); ; {
+		names, next, err := node.Scan(ctx, cursor, pattern, topPage).Result()
+		if err != nil {
+			return err
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { _, ok := t.parse(name); return !ok })
+		if err := t.ask(ctx, node, names); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 || !t.goOn() {
+			return nil
+		}
+	}
+}
+
+// escapeGlob is text as a pattern of Redis that matches it alone.
+func escapeGlob(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(text)
+}
+
+// goOn reports whether another page may be looked at.
+func (t *topping) goOn() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left = max(0, t.left-topPage) // SCAN's COUNT is of keys that it looks at
+	return t.left > 0
+}
+
+// ask notes the usage of these counters, which may be in different slots of a node.
+func (t *topping) ask(ctx context.Context, node redis.Cmdable, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	answers := make([]*redis.Cmd, len(names))
+	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			if i == 0 { // from then on it is known by its hash
+				answers[i] = p.Eval(ctx, topScript.source, []string{name})
+			} else {
+				answers[i] = p.EvalSha(ctx, topScript.hash, []string{name})
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	for i, answer := range answers {
+		numbers, err := answer.Int64Slice()
+		if err != nil {
+			return err
+		}
+		if len(numbers) != 3 || numbers[0] <= 0 || numbers[1] <= 0 {
+			continue // no counter, or one that is free again
+		}
+		u, _ := t.parse(names[i])
+		u.Used, u.Limit, u.ResetAfter = numbers[0], numbers[1], time.Duration(numbers[2])*time.Microsecond
+		t.note(u)
+	}
+	return nil
+}
+
+// parse is whose counter it is, by its name.
+func (t *topping) parse(name string) (u Usage, ok bool) {
+	rest, ok := strings.CutPrefix(name, t.prefix+":{")
+	if !ok {
+		return u, false
+	}
+	digest, names, ok := strings.Cut(rest, "}:")
+	if !ok || len(digest) != tagSize {
+		return u, false
+	}
+	rule, tier, _ := strings.Cut(names, ":")
+	unescape := strings.NewReplacer("%3A", ":", "%25", "%").Replace
+	u = Usage{Digest: digest, Rule: unescape(rule), Tier: unescape(tier)}
+	return u, t.rule == "" || t.rule == u.Rule
+}
+
+// note keeps u if it is among the first n.
+func (t *topping) note(u Usage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, _ := slices.BinarySearchFunc(t.top, u, func(a, b Usage) int { return a.compare(&b) })
+	if at == t.n {
+		return
+	}
+	t.top = slices.Insert(t.top, at, u)
+	t.top = t.top[:min(len(t.top), t.n)]
+}

@@ -1,0 +1,23 @@
+-- Tells how much of its quota the counter KEYS[1] has used, and changes nothing. What is
+-- above this line is limiter.Lua, all algorithms, and log.lua. Replies with what is used,
+-- the capacity, and the microseconds until all is free; or with nothing for what is no counter.
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local value = redis.pcall('GETRANGE', KEYS[1], '0', '48')
+if type(value) == 'table' or #value < 49 then
+  return {}
+end
+local kind, a, b, c = struct.unpack('<Bddd', value)
+local algorithm = algorithms[kind]
+if not algorithm then
+  return {}
+end
+local q = algorithm.compile(a, b, c)
+local s = {key = KEYS[1], quota = q, dropped = 0, slots = q.capacity}
+s.last, s.level, s.prev = struct.unpack('<ddd', value, 26)
+if algorithm.isLog then
+  s.kept, s.head = s.level, s.prev
+end
+algorithm.advance(q, s, math.max(now, s.last))
+local remaining, reset = algorithm.look(q, s)
+return {q.capacity - remaining, q.capacity, math.max(0, reset + s.last - now)}
