@@ -112,24 +112,30 @@ func (s several) Observe(o *Observation) {
 // observations are reused, so that to observe allocates nothing.
 var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]ObservedRule, 0, fewRules)} }}
 
-// observe tells the observer, if there is one.
-func (set *ruleset) observe(r *http.Request, found Observation, s *scope, charges []limiter.Charge) {
+// observe tells the observer, if there is one, of a request that no rule was asked about.
+func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
 	if set.Observer == nil {
 		return
 	}
 	o := observations.Get().(*Observation)
+	o.Request, o.Outcome, o.Ban = r, outcome, ban
+	set.Observer.Observe(o)
+	o.Request, o.Ban = nil, bans.Ban{}
+	observations.Put(o)
+}
+
+// observeRules tells the observer, which there is, of a decision.
+func (set *ruleset) observeRules(r *http.Request, outcome Outcome, s *scope, charges []limiter.Charge, elapsed time.Duration, err error) {
+	o := observations.Get().(*Observation)
 	rules := o.Rules[:0]
 	for i := range charges {
-		p := s.policies[i]
-		rules = append(rules, ObservedRule{
-			Quota: p.quota, Key: charges[i].Key, Cost: charges[i].Cost, Decision: &s.decisions[i], Shadow: p.rule.Shadow,
-		})
+		p, c := s.policies[i], &charges[i]
+		rules = append(rules, ObservedRule{p.quota, c.Key, c.Cost, &s.decisions[i], p.rule.Shadow})
 	}
-	*o = found
-	o.Request, o.Rules = r, rules
+	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, rules, elapsed, err
 	set.Observer.Observe(o)
 	clear(rules) // they hold on to the request's memory
-	*o = Observation{Rules: rules[:0]}
+	o.Request, o.Rules, o.Elapsed, o.Err = nil, rules[:0], 0, nil
 	observations.Put(o)
 }
 

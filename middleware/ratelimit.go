@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/bans"
 )
 
 // A RateLimit decides about HTTP requests. [New] makes one; it is used by many
@@ -179,7 +180,7 @@ func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request
 func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (*scope, bool) {
 	if set.gated {
 		if ban, ok := set.banned(r); ok && !set.Shadow {
-			set.observe(r, Observation{Outcome: OutcomeBanned, Ban: ban}, nil, nil)
+			set.observe(r, OutcomeBanned, ban)
 			set.refuse(w, r, bannedResult(ban, set.BanStatus))
 			return nil, false
 		}
@@ -188,14 +189,14 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 		return nil, true
 	}
 	if set.Allow != nil && set.Allow(r) {
-		set.observe(r, Observation{Outcome: OutcomeExempt}, nil, nil)
+		set.observe(r, OutcomeExempt, bans.Ban{})
 		return nil, true
 	}
 	var few [fewRules]limiter.Charge
 	s, charges, status := set.match(r, few[:0])
 	switch {
 	case status != http.StatusOK:
-		set.observe(r, Observation{Outcome: OutcomeNoKey}, nil, nil)
+		set.observe(r, OutcomeNoKey, bans.Ban{})
 	case s == nil:
 		return nil, true
 	default:
@@ -295,11 +296,11 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 		began = time.Now()
 	}
 	status, err := l.decide(set, s, charges)
-	o := Observation{Outcome: s.outcome(status), Err: err}
+	elapsed := time.Duration(0)
 	if !began.IsZero() {
-		o.Elapsed = max(time.Since(began), 1)
+		elapsed = max(time.Since(began), 1)
 	}
-	set.observe(r, o, s, charges)
+	set.observeRules(r, s.outcome(status), s, charges, elapsed, err)
 	return status
 }
 

@@ -1,0 +1,214 @@
+package offenders
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func newSummary(k int) *summary {
+	return &summary{counters: make([]counter, k), index: make([]uint16, indexSize(k)), names: make([]name, k)}
+}
+
+// drawKey is biased to a few keys, to runs of new ones, and to hashes that collide.
+func drawKey(t *rapid.T) uint64 {
+	return rapid.OneOf(
+		rapid.Uint64Range(0, 3),
+		rapid.Uint64Range(0, 50),
+		rapid.Map(rapid.Uint64Range(0, 20), func(n uint64) uint64 { return n << 32 }),
+		rapid.Uint64(),
+	).Draw(t, "key")
+}
+
+func TestASummaryCountsNeverTooLittleAndTooMuchByItsErrorAtMost(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.IntRange(1, 12).Draw(t, "k")
+		s, truth := newSummary(k), map[uint64]uint64{}
+		for range rapid.IntRange(0, 300).Draw(t, "requests") {
+			key, n := drawKey(t), rapid.SampledFrom([]uint64{1, 1, 1, 16}).Draw(t, "n")
+			s.add(key, fmt.Sprint(key), n)
+			truth[key] += n
+			checkSummary(t, s, truth)
+		}
+		s.clear()
+		s.add(7, "7", 1)
+		checkSummary(t, s, map[uint64]uint64{7: 1})
+	})
+}
+
+func checkSummary(t *rapid.T, s *summary, truth map[uint64]uint64) {
+	k, sum, floor := uint64(len(s.counters)), uint64(0), s.floor()
+	require.LessOrEqual(t, floor, s.total/k)
+	found := map[uint64]bool{}
+	for i, c := range s.counters[:s.used] {
+		found[c.hash] = true
+		sum += c.count
+		require.GreaterOrEqual(t, c.count, truth[c.hash])
+		require.LessOrEqual(t, c.count-c.error, truth[c.hash])
+		require.LessOrEqual(t, c.error, floor)
+		require.Equal(t, fmt.Sprint(c.hash), s.names[i].String())
+	}
+	require.Equal(t, s.total, sum)
+	require.Len(t, found, s.used, "a key has one counter")
+	for key, n := range truth {
+		if !found[key] {
+			require.LessOrEqual(t, n, floor, "who has no counter came no more often than any who has")
+		}
+	}
+	var places []int
+	for at, place := range s.index {
+		if place == 0 {
+			continue
+		}
+		places = append(places, int(place)-1)
+		for home := s.counters[place-1].hash & s.mask(); home != uint64(at); home = (home + 1) & s.mask() {
+			require.NotZero(t, s.index[home], "no gap between a counter and where it is looked for")
+		}
+	}
+	slices.Sort(places)
+	for i, place := range places {
+		require.Equal(t, i, place)
+	}
+	require.Len(t, places, s.used)
+}
+
+// A tally is the exact count that a rule's is held against.
+type tally struct {
+	step, key uint64
+	refused   bool
+}
+
+func TestEveryKeyAboveItsShareIsFoundAndNoCountIsOffByMore(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.IntRange(1, 8).Draw(t, "k")
+		r := newRule(k, false)
+		now := int64(1)
+		var seen []tally
+		for range rapid.IntRange(0, 400).Draw(t, "requests") {
+			if rapid.IntRange(0, 9).Draw(t, "later") == 0 {
+				now += rapid.Int64Range(1, 9).Draw(t, "steps")
+			}
+			one := tally{uint64(now), drawKey(t), rapid.Bool().Draw(t, "refused")}
+			stripe := rapid.IntRange(0, stripes-1).Draw(t, "stripe")
+			r.stripes[stripe].add(now, one.key, "", 1, one.refused)
+			seen = append(seen, one)
+		}
+		now += rapid.Int64Range(0, 2).Draw(t, "steps")
+
+		all, refused, any := map[uint64]uint64{}, map[uint64]uint64{}, map[uint64]bool{}
+		var totalAll, totalRefused uint64
+		for _, one := range seen {
+			any[one.key] = true
+			if int64(one.step) <= now-panes {
+				continue
+			}
+			all[one.key]++
+			totalAll++
+			if one.refused {
+				refused[one.key]++
+				totalRefused++
+			}
+		}
+		gotRefused, gotAll := r.totals(now)
+		require.Equal(t, totalAll, gotAll)
+		require.Equal(t, totalRefused, gotRefused)
+
+		known := r.read(now)
+		for key := range any {
+			r, a := known.counts(key)
+			checkCount(t, r, refused[key], totalRefused, k)
+			checkCount(t, a, all[key], totalAll, k)
+			require.LessOrEqual(t, r.N, a.N)
+			require.LessOrEqual(t, r.AtLeast(), a.AtLeast())
+		}
+		top := first(k, known.refused.keys, func(hash uint64) Count { r, _ := known.counts(hash); return r })
+		busiest := first(k, known.all.keys, func(hash uint64) Count { _, a := known.counts(hash); return a })
+		checkTop(t, top, refused, totalRefused, k)
+		checkTop(t, busiest, all, totalAll, k)
+	})
+}
+
+func checkCount(t *rapid.T, c Count, truth, total uint64, k int) {
+	require.GreaterOrEqual(t, c.N, truth)
+	require.LessOrEqual(t, c.AtLeast(), truth)
+	require.LessOrEqual(t, c.Error, total/uint64(k))
+}
+
+func checkTop(t *rapid.T, top []uint64, truth map[uint64]uint64, total uint64, k int) {
+	require.LessOrEqual(t, len(top), k)
+	for key, n := range truth {
+		if n*uint64(k) > total {
+			require.Contains(t, top, key, "%d of %d, and %d are told apart", n, total, k)
+		}
+	}
+}
+
+func TestNewKeysOneAfterTheOtherTakeConstantTimeEach(t *testing.T) {
+	// As the work is in passes over the counters, it is the passes that are counted.
+	const k = 100
+	s := newSummary(k)
+	passes, before := 0, s.lowest
+	for i := range uint64(100 * k) {
+		s.add(i, "", 1)
+		if s.lowest != before {
+			passes, before = passes+1, s.lowest
+		}
+	}
+	assert.LessOrEqual(t, passes, 101)
+}
+
+func TestARuleTakesTheMemoryThatIsSaid(t *testing.T) {
+	for names, most := range map[bool]uint64{false: 175_000, true: 535_000} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		runtime.KeepAlive(newRule(defaultK, names))
+		runtime.ReadMemStats(&after)
+		assert.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, most)
+	}
+}
+
+func TestAnyStripeWillDo(t *testing.T) {
+	r := newRule(4, false)
+	for i := range stripes {
+		r.stripes[i].mu.Lock() // others are there
+		defer r.stripes[i].mu.Unlock()
+		if i < stripes-1 {
+			assert.Same(t, r.free(t, 0), &r.stripes[i+1])
+		}
+	}
+}
+
+// free is what lock returns, unlocked.
+func (r *rule) free(t *testing.T, own int) *stripe {
+	t.Helper()
+	s := r.lock(own)
+	s.mu.Unlock()
+	return s
+}
+
+func TestTheIndexIsAtMostHalfFull(t *testing.T) {
+	for k := 1; k <= maxK; k++ {
+		size := indexSize(k)
+		require.GreaterOrEqual(t, size, 2*k)
+		require.Less(t, size, 4*k+1)
+		require.Zero(t, size&(size-1))
+	}
+	assert.Less(t, maxK, 1<<16)
+}
+
+func TestRulesShareAPlaceInTheSamplingSeldom(t *testing.T) {
+	var s sampling
+	places := map[any]bool{}
+	for _, rule := range []string{"ip", "user", "global", "GET /api/v1/search", "POST /api/v1/upload", "POST /login", "/beta/*", "default", "", "a"} {
+		places[s.of(rule)] = true
+	}
+	assert.Len(t, slices.Collect(maps.Keys(places)), 10)
+}

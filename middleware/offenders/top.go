@@ -1,0 +1,147 @@
+package offenders
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"hash/maphash"
+	"slices"
+	"unicode/utf8"
+)
+
+// An Offender is a key, and what became of its requests.
+type Offender struct {
+	// Key is a digest, or with Options.ShowKeys the key itself, as far as Whole says. It
+	// is empty for what those share who have no key, with or without ShowKeys.
+	Key string
+
+	// Whole says that Key is the key as rules have it, to peek at, reset or ban. Of a key
+	// longer than 63 bytes Key is only the beginning, and a digest.
+	Whole bool
+
+	Refused, All Count
+}
+
+// A Count is how many requests there were, as far as is known: between AtLeast and N, but
+// for the chance that the package comment tells of.
+type Count struct {
+	N     uint64
+	Error uint64 // by how much N may be too high
+}
+
+// AtLeast is N without the Error.
+func (c Count) AtLeast() uint64 { return c.N - c.Error }
+
+// A Rule is one that was met in the window, and by how many requests. All is an estimate
+// where there were many, as the package comment says.
+type Rule struct {
+	Name         string
+	Refused, All uint64
+}
+
+// Rules are those followed, by name. Tiers of a rule count as one.
+func (s *Sketch) Rules() []Rule {
+	now := s.clock.exactly()
+	var all []Rule
+	for name, r := range *s.rules.Load() {
+		if refused, asked := r.totals(now); asked > 0 {
+			all = append(all, Rule{name, refused, asked})
+		}
+	}
+	slices.SortFunc(all, func(a, b Rule) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Top are the keys that the rule refused most, n at most, the first in front. Those that
+// were not refused are none of them.
+func (s *Sketch) Top(rule string, n int) []Offender {
+	known := s.read(rule)
+	return s.describe(known, first(n, known.refused.keys, func(hash uint64) Count {
+		refused, _ := known.counts(hash)
+		return refused
+	}))
+}
+
+// Busiest are the keys that the rule was asked about most, n at most, the first in front.
+func (s *Sketch) Busiest(rule string, n int) []Offender {
+	known := s.read(rule)
+	return s.describe(known, first(n, known.all.keys, func(hash uint64) Count {
+		_, all := known.counts(hash)
+		return all
+	}))
+}
+
+// Digest is what Offender.Key is of a key that is not shown, to find somebody's. Other
+// processes have other digests.
+func (s *Sketch) Digest(key string) string { return s.digest(maphash.String(s.seed, key)) }
+
+// digest hides a hash, which is made to be fast and not to be shown.
+func (s *Sketch) digest(hash uint64) string {
+	mac := hmac.New(sha256.New, s.secret[:])
+	mac.Write(binary.LittleEndian.AppendUint64(nil, hash))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:12])
+}
+
+// read is what is known of a rule in the window.
+func (s *Sketch) read(rule string) *known {
+	r := (*s.rules.Load())[rule]
+	if r == nil {
+		return &known{}
+	}
+	return r.read(s.clock.exactly())
+}
+
+// first are those keys, n at most, with the highest counts; of equal ones the surest.
+func first(n int, keys map[uint64]excess, count func(hash uint64) Count) []uint64 {
+	type rank struct {
+		hash uint64
+		Count
+	}
+	ranks := make([]rank, 0, len(keys))
+	for hash := range keys {
+		ranks = append(ranks, rank{hash, count(hash)})
+	}
+	slices.SortFunc(ranks, func(a, b rank) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Error, b.Error), cmp.Compare(a.hash, b.hash))
+	})
+	hashes := make([]uint64, max(0, min(n, len(ranks))))
+	for i := range hashes {
+		hashes[i] = ranks[i].hash
+	}
+	return hashes
+}
+
+func (s *Sketch) describe(k *known, hashes []uint64) []Offender {
+	all := make([]Offender, len(hashes))
+	for i, hash := range hashes {
+		o := &all[i]
+		o.Refused, o.All = k.counts(hash)
+		name := cmp.Or(k.refused.keys[hash].name, k.all.keys[hash].name)
+		switch {
+		case hash == maphash.String(s.seed, ""):
+			o.Whole = true
+		case name == nil:
+			o.Key = s.digest(hash)
+		case name.whole():
+			o.Key, o.Whole = name.String(), true
+		default:
+			o.Key = cut(name.String()) + "…" + s.digest(hash)
+		}
+	}
+	return all
+}
+
+// cut drops a character that is not complete.
+func cut(s string) string {
+	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
+		if tail := s[len(s)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRuneInString(tail) {
+				return s[:len(s)-i]
+			}
+			break
+		}
+	}
+	return s
+}
