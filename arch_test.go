@@ -70,6 +70,9 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"limiter/bans": {"limiter/bans"},
 		"keyfunc":      {"keyfunc", "internal/network"},
 		"middleware":   {"middleware", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route"},
+		"middleware/offenders": {
+			"middleware", "middleware/offenders", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route",
+		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
 			allowed := p.Standard

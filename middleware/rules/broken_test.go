@@ -574,9 +574,9 @@ global: {limit: 3/s, escalate: {after: 3, within: 1m, ban: 1m}}
 		`2:32: global.escalate: needs a key: it is keys that are banned`,
 	}},
 	{"an escalation that bans everybody", `version: 1
-default: {limit: 3/s, key: [method, "user|route"], escalate: {after: 3, within: 1m, ban: 1m}}
+default: {limit: 3/s, key: [method, "host|route"], escalate: {after: 3, within: 1m, ban: 1m}}
 `, []string{
-		`2:62: default.escalate: needs a key that tells clients apart: a ban of method and user|route would be one of everybody`,
+		`2:62: default.escalate: needs a key that tells clients apart: method and host|route is that of many`,
 	}},
 	{"two rules of one name", `version: 1
 global: {limit: 3/s, name: default}

@@ -214,21 +214,16 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 	if len(parts) == 0 {
 		c.at(path, "needs a key: it is keys that are banned")
 	}
-	if c.isShared(parts) {
-		c.at(path, "needs a key that tells clients apart: a ban of %s would be one of everybody", strings.Join(parts, " and "))
-	} else if part, is := c.canBeShared(parts); is {
-		c.warn(path, "clients without the rest of the key share one that is %s, and are banned together", part)
-	}
-	if len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !slices.Contains(everybodys, part) }) {
-		c.at(path, "bans nobody: the key %s is that of many clients", strings.Join(parts, ", "))
+	switch {
+	case c.isShared(parts):
+		c.at(path, "needs a key that tells clients apart: %s is that of many", strings.Join(parts, " and "))
+	case c.canBeShared(parts):
+		c.warn(path, "clients that have nothing of %s but what they share with others are banned together", strings.Join(parts, " and "))
 	}
 	if part, is := isMadeUp(parts); is {
 		c.warn(path, "a client that sends another %s each time has a new key each time, and is never banned", part)
 	}
 }
-
-// everybodys are keys that do not tell clients apart.
-var everybodys = []string{"global", "route", "method", "host"}
 
 // warn notes what can't be meant, but is no mistake.
 func (c *checker) warn(path []string, format string, args ...any) {

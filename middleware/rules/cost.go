@@ -50,8 +50,11 @@ func (c *checker) cost(path []string, given *cost) func(*http.Request) int64 {
 	if given.Per != nil {
 		per = given.Per.n
 	}
-	missing, most = cmp.Or(missing, 1), cmp.Or(most, math.MaxInt64)
 	name := http.CanonicalHeaderKey(given.Header)
+	if name == contentLength && missing == 0 {
+		c.warn(path, "a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing")
+	}
+	missing, most = cmp.Or(missing, 1), cmp.Or(most, math.MaxInt64)
 	return func(r *http.Request) int64 {
 		n, ok := amount(r, name)
 		if !ok {
@@ -65,9 +68,11 @@ func (c *checker) cost(path []string, given *cost) func(*http.Request) int64 {
 	}
 }
 
+const contentLength = "Content-Length"
+
 // amount is the number in a header of r; the largest, should there be several.
 func amount(r *http.Request, name string) (int64, bool) {
-	if name == "Content-Length" { // which net/http has checked; -1 if the body is chunked
+	if name == contentLength { // which net/http has checked; -1 if the body is chunked
 		return r.ContentLength, r.ContentLength >= 0
 	}
 	most := int64(-1)

@@ -82,51 +82,44 @@ func (c *checker) key(path []string, r *rule, fallback []string) keyfunc.Func {
 	return c.keys.get(parts, func(i int, err error) { c.at(c.element(sub(path, "key"), i), "%s", err) })
 }
 
-// isShared reports whether a key is the same for all clients, of a host or a route at most.
+// isShared reports whether a key never tells the clients of a route or a host apart.
 func (c *checker) isShared(parts []string) bool {
-	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.hasChoice(part, sharedKinds) })
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.isAlways(part, sharedKinds) })
 }
 
-// canBeShared reports whether it is for clients that have no more than one part of it.
-func (c *checker) canBeShared(parts []string) (part string, is bool) {
-	shared := slices.IndexFunc(parts, func(part string) bool { return c.hasChoice(part, sharedKinds) })
-	if shared < 0 {
-		return "", false
-	}
+// canBeShared reports whether it does not for those who have less than others. Of a key of
+// one part package middleware sees that by itself.
+func (c *checker) canBeShared(parts []string) bool {
+	shared := false
 	for _, part := range parts {
-		if !c.hasChoice(part, sharedKinds) && !c.isOptional(part) {
-			return "", false
+		canBe := c.canBe(part, sharedKinds)
+		if !canBe && !c.isAlways(part, optionalKinds) {
+			return false
 		}
+		shared = shared || canBe
 	}
-	return parts[shared], true
+	return shared && len(parts) > 1
 }
 
 var (
 	sharedKinds   = []string{"global", "route", "method", "host"}
-	optionalKinds = []string{"user", "bearer", "apikey", "header", "cookie"}
+	optionalKinds = []string{"user", "bearer", "apikey", "header", "cookie"} // blank if they are missing
 )
 
-// hasChoice reports whether one of the keys that a part may be is of these kinds, and not
-// the application's.
-func (c *checker) hasChoice(part string, kinds []string) bool {
-	for choice := range strings.SplitSeq(part, "|") {
-		choice = strings.TrimSpace(choice)
-		kind, _, _ := strings.Cut(choice, ":")
-		if c.options.Keys[choice] == nil && slices.Contains(kinds, strings.TrimSpace(kind)) {
-			return true
-		}
-	}
-	return false
+// canBe reports whether one of the keys that a part may be is of these kinds, and isAlways
+// whether all are. Those that the application has under such a name are of none.
+func (c *checker) canBe(part string, kinds []string) bool {
+	return slices.ContainsFunc(strings.Split(part, "|"), func(choice string) bool { return c.isOf(choice, kinds) })
 }
 
-// isOptional reports whether a request may have none of the keys that a part may be.
-func (c *checker) isOptional(part string) bool {
-	for choice := range strings.SplitSeq(part, "|") {
-		if !c.hasChoice(choice, optionalKinds) {
-			return false
-		}
-	}
-	return true
+func (c *checker) isAlways(part string, kinds []string) bool {
+	return !slices.ContainsFunc(strings.Split(part, "|"), func(choice string) bool { return !c.isOf(choice, kinds) })
+}
+
+func (c *checker) isOf(choice string, kinds []string) bool {
+	choice = strings.TrimSpace(choice)
+	kind, _, _ := strings.Cut(choice, ":")
+	return c.options.Keys[choice] == nil && slices.Contains(kinds, strings.TrimSpace(kind))
 }
 
 // isMadeUp reports whether a client can be somebody new by writing something new into a

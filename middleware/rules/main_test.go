@@ -69,6 +69,7 @@ func parse(t testing.TB, text string, o rules.Options) *rules.Rules {
 	t.Helper()
 	r, err := rules.Parse([]byte(text), o)
 	require.NoError(t, err)
+	requireSchema(t, text)
 	return r
 }
 
@@ -77,6 +78,7 @@ func load(t testing.TB, files map[string]string, o rules.Options) *rules.Rules {
 	t.Helper()
 	r, err := rules.Load(filepath.Join(write(t, files), "limits.yaml"), o)
 	require.NoError(t, err)
+	requireSchema(t, files["limits.yaml"])
 	return r
 }
 

@@ -34,8 +34,8 @@ type Options struct {
 	// file that is never used is a problem. Nil: not known.
 	Tiers []string
 
-	// Fallback is the text of the rules to begin with while FromRedis finds none. Nil: that
-	// is an error.
+	// Fallback is the text of the rules to begin with where Watch and FromRedis find none,
+	// or wrong ones. Nil: that is an error.
 	Fallback []byte
 
 	// Poll is how often Watch and FromRedis look for changes that nothing told of: from a

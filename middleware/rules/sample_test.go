@@ -116,9 +116,11 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 	assert.NotNil(t, c.Bans)
 	assert.Zero(t, c.BanStatus)
 	assert.False(t, c.Shadow)
-	require.Len(t, r.Warnings(), 1)
-	assert.Equal(t, `testdata/sample.yaml:14:29: endpoints."POST /login".escalate: a client that sends another header:X-Device each time has a new key each time, and is never banned`,
+	require.Len(t, r.Warnings(), 2)
+	assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing`,
 		r.Warnings()[0].String())
+	assert.Equal(t, `testdata/sample.yaml:14:29: endpoints."POST /login".escalate: a client that sends another header:X-Device each time has a new key each time, and is never banned`,
+		r.Warnings()[1].String())
 }
 
 // What both make of a limit is what package limiter reads in its own words.
@@ -132,7 +134,7 @@ func TestBothSpellingsOfALimitAreEqual(t *testing.T) {
 		"10/s burst 20":                 "requests: 10, window: 1s, burst: 20",
 		"10/s token_bucket":             "requests: 10, window: 1s, algorithm: gcra",
 		"10/s leaky_bucket burst 3":     "requests: 10, window: 1s, algorithm: leaky_bucket, burst: 3",
-		"10/30d fixed_window":           "requests: 10, window: 30d, algorithm: FIXED-WINDOW",
+		"10/30d fixed_window":           "requests: 10, window: 30d, algorithm: fixed_window",
 		"10/1h30m":                      "requests: 10, window: 90m",
 		"{limit: 10/s, burst: 20}":      "requests: 10, window: 1s, algorithm: token_bucket, burst: 20",
 		"{limit: 10/s burst 20}":        "limit: 10/s, algorithm: token_bucket, burst: 20",

@@ -75,8 +75,8 @@ func plain(err error) error {
 var packageNames = strings.NewReplacer(
 	"limiter: ", "", "keyfunc: ", "", "middleware: ", "", "bans: ", "",
 	"Events is ", "requests is ", "Per is ", "window is ", "Burst is ", "burst is ", "as many as Events", "as many as requests",
-	"Escalate.Within: limiter: Per is ", "within is ", "Escalate.Ban: ", "",
-	"First is ", "ban is ", "Factor is ", "factor is ", "Max is ", "max is ", "at least First,", "at least ban,",
+	"Escalate.Within: limiter: Per is ", "within is ", "Escalate: ", "",
+	"Ban is ", "ban is ", "Factor is ", "factor is ", "Max is ", "max is ", "at least Ban,", "at least ban,",
 	"TrustHeader(", "header (", "TrustUnixSocket()", "unix_socket", "TrustProxies or another option", "trusted or another way",
 	"use TrustProxies", "use trusted", "use TrustForwarded", "use forwarded",
 )

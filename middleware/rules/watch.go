@@ -59,8 +59,9 @@ type Status struct {
 
 // Watch reads a rules file and keeps a RateLimit at what it says, until ctx ends or the
 // Watcher is closed. The file may be written in place, replaced by another, or mounted
-// from a ConfigMap. An error is about the options, or the file as it is now; later on, a
-// file that is wrong or gone changes nothing, and OnReload hears of it.
+// from a ConfigMap. An error is about the options, or about the file as it is now unless
+// there is a Fallback; later on, a file that is wrong or gone changes nothing, and OnReload
+// hears of it.
 //
 // Requests are decided by the rules they came under. Counters carry over: they go by the
 // rule's name, so of a rule whose limit changes, what was used stays used.
@@ -80,8 +81,8 @@ func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 
 // FromRedis is [Watch] for rules that are the value of a key in Redis, so that a fleet
 // changes together: [Publish] writes them and tells all at once, and who misses that finds
-// them within Options.Poll. Options.Fallback has the rules to begin with if Redis is down
-// or has none yet. Rules in Redis can't name a file of bans.
+// them within Options.Poll. Options.Fallback has the rules to begin with if Redis is down,
+// has none yet or has wrong ones. Rules in Redis can't name a file of bans.
 func FromRedis(ctx context.Context, client redis.UniversalClient, key string, o Options) (*Watcher, error) {
 	if err := errors.Join(o.validate(), checkRedis(client, key)); err != nil {
 		return nil, err
@@ -138,31 +139,40 @@ func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
 
 // begin makes the RateLimit of the first rules.
 func (w *Watcher) begin(ctx context.Context) error {
-	text, err := w.source.Read(ctx)
-	if err != nil {
-		err = fmt.Errorf("rules: %s: %w", w.name, err)
+	rules, refused := w.read(ctx)
+	if refused != nil {
 		if w.options.Fallback == nil {
-			return err
+			return refused
 		}
-		text = w.options.Fallback
+		var err error
+		if rules, err = w.parse(w.options.Fallback, w.options); err != nil {
+			return fmt.Errorf("rules: Options.Fallback: %w", err)
+		}
 	}
-	rules, parseErr := w.parse(text, w.options)
-	if rules != nil && w.also != nil {
-		w.also(rules.files...)
-	}
-	if parseErr != nil {
-		return parseErr
-	}
-	if w.RateLimit, parseErr = middleware.New(rules.Config()); parseErr != nil {
-		return parseErr
+	var err error
+	if w.RateLimit, err = middleware.New(rules.Config()); err != nil {
+		return err
 	}
 	w.inForce(rules)
-	if err != nil { // what is written is not what is in force
-		w.refused(err)
+	if refused != nil { // what is written is not what is in force
+		w.refused(refused)
 	} else {
 		w.tell(Reload{Source: w.name, Warnings: rules.Warnings()})
 	}
 	return nil
+}
+
+// read is the rules that are written, or what is wrong with them.
+func (w *Watcher) read(ctx context.Context) (*Rules, error) {
+	text, err := w.source.Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %s: %w", w.name, err)
+	}
+	rules, err := w.parse(text, w.options)
+	if rules != nil && w.also != nil {
+		w.also(rules.files...)
+	}
+	return rules, err
 }
 
 // follow reloads after every nudge.
@@ -183,17 +193,9 @@ func (w *Watcher) follow(ctx context.Context) {
 
 // reload puts what is written in force, if it is other than what is and nothing is wrong.
 func (w *Watcher) reload(ctx context.Context) {
-	text, err := w.source.Read(ctx)
+	rules, err := w.read(ctx)
 	if ctx.Err() != nil {
 		return
-	}
-	if err != nil {
-		w.refused(fmt.Errorf("rules: %s: %w", w.name, err))
-		return
-	}
-	rules, err := w.parse(text, w.options)
-	if rules != nil && w.also != nil {
-		w.also(rules.files...)
 	}
 	if err != nil {
 		w.refused(err)
@@ -260,7 +262,8 @@ func (w *Watcher) Rules() *Rules {
 // Bans is the list that the rules' bans are in.
 func (w *Watcher) Bans() bans.List { return w.options.Config.Bans }
 
-// Close ends the watching. The rules in force stay in force.
+// Close ends the watching. The rules in force stay in force. It is not to be called in
+// OnReload, for which it waits.
 func (w *Watcher) Close() error {
 	w.stop()
 	<-w.done

@@ -167,6 +167,8 @@ func setScalar(v reflect.Value, n *node) error {
 		v.SetString(n.text)
 	case v.Kind() == reflect.String && n.kind.scalar():
 		return fmt.Errorf("%w, so put it in quotes", wrong)
+	case v.Kind() == reflect.String && n.kind == mapping: // as [user:42] is read, or a: b: c
+		return fmt.Errorf("%w; what has a colon in it needs quotes", wrong)
 	case v.Kind() == reflect.Bool && n.kind == boolean:
 		v.SetBool(strings.EqualFold(n.text, "true"))
 	case v.Kind() == reflect.Bool && n.kind == text:

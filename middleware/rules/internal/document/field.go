@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"sync"
 	"time"
 )
 
@@ -19,8 +20,19 @@ type field struct {
 }
 
 // fieldsOf lists the fields of a struct, those of embedded structs in their place. Fields
-// that can't be read are a mistake in the program, and panic.
+// that can't be read are a mistake in the program, and panic. The list is not to be changed.
 func fieldsOf(t reflect.Type) []field {
+	if known, ok := knownFields.Load(t); ok {
+		return known.([]field)
+	}
+	fields := readFields(t)
+	knownFields.Store(t, fields)
+	return fields
+}
+
+var knownFields sync.Map // of what fieldsOf was asked for, by its reflect.Type
+
+func readFields(t reflect.Type) []field {
 	var fields []field
 	for i := range t.NumField() {
 		f := t.Field(i)

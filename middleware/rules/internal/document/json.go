@@ -35,7 +35,7 @@ func (r *jsonReader) token() (json.Token, Position) {
 	t, _ := r.decoder.Token()
 	for ; r.seen < from; r.seen++ {
 		switch c := r.data[r.seen]; {
-		case c == '\n':
+		case c == '\n', c == '\r' && !bytes.HasPrefix(r.data[r.seen+1:], []byte("\n")):
 			r.at = Position{r.at.Line + 1, 1}
 		case utf8.RuneStart(c):
 			r.at.Column++

@@ -33,6 +33,7 @@ func TestEveryMistakeIsSaidWithItsPlace(t *testing.T) {
 		"the first of a duplicate counts":                     {fine + "name: a\nname: {}\n", []string{`3:1: name: duplicate key "name": the first is on line 2`}},
 		"keys that somebody chose can't be duplicates either": {fine + "rooms:\n  a b: 1\n  \"a b\": 2\n", []string{`4:3: rooms."a b": duplicate key "a b": the first is on line 3`}},
 		"duplicates are found in JSON":                        {`{"version": 1, "name": "a", "name": "b"}`, []string{`1:29: name: duplicate key "name": the first is on line 1`}},
+		"a colon makes a mapping":                             {fine + "name: {a: b}", []string{`2:7: name: is a mapping: want text; what has a colon in it needs quotes`}},
 		"a list is no text":                                   {fine + "name: [a]", []string{`2:7: name: is a list: want text`}},
 		"a mapping is no list":                                {fine + "rooms: {a: {size: b, windows: {panes: {}}}}", []string{`2:39: rooms.a.windows.panes: is a mapping: want a whole number`}},
 		"a list is no mapping":                                {fine + "rooms: [a]", []string{`2:8: rooms: is a list: want a mapping`}},

@@ -1,0 +1,93 @@
+package rules_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
+	key := func(*http.Request) (string, error) { return "k", nil }
+	keys := func(name string, f keyfunc.Func) rules.Options {
+		return rules.Options{Keys: map[string]keyfunc.Func{name: f}}
+	}
+	rule := middleware.Rule{Name: "x", Limit: limiter.PerSecond(1)}
+	const files = "rules: Options.Config has ByTier, ByRoute, Default or BanStatus, which are the file's"
+	for _, of := range []struct {
+		o    rules.Options
+		want string
+	}{
+		{rules.Options{Config: middleware.Config{ByTier: map[string]middleware.Rule{"free": rule}}}, files},
+		{rules.Options{Config: middleware.Config{ByRoute: map[string]middleware.Rule{"/": rule}}}, files},
+		{rules.Options{Config: middleware.Config{Default: &rule}}, files},
+		{rules.Options{Config: middleware.Config{BanStatus: 403}}, files},
+		{keys("ip", key), `rules: Options.Keys has "ip", which the file's proxies decide about`},
+		{keys("fingerprint", key), `rules: Options.Keys has "fingerprint", which the file's proxies decide about`},
+		{keys("org", nil), `rules: Options.Keys["org"] is nil`},
+		{keys("", key), `rules: Options.Keys has "": a name is letters, digits, - and _`},
+		{keys("my org", key), `rules: Options.Keys has "my org": a name is letters, digits, - and _`},
+		{keys("org:id", key), `rules: Options.Keys has "org:id": a name is letters, digits, - and _`},
+		{rules.Options{Poll: 99 * time.Millisecond}, "rules: Options.Poll is 99ms: it must be from 100ms to 24h, or 0 for 10s"},
+		{rules.Options{Poll: -time.Second}, "rules: Options.Poll is -1s: it must be from 100ms to 24h, or 0 for 10s"},
+		{rules.Options{Poll: 25 * time.Hour}, "rules: Options.Poll is 25h0m0s: it must be from 100ms to 24h, or 0 for 10s"},
+	} {
+		const text = "version: 1\ndefault: 3/s\n"
+		path := write(t, map[string]string{"limits.yaml": text}) + "/limits.yaml"
+		_, err := rules.Parse([]byte(text), of.o)
+		assert.EqualError(t, err, of.want)
+		_, err = rules.Load(path, of.o)
+		assert.EqualError(t, err, of.want)
+		_, err = rules.Watch(t.Context(), path, of.o)
+		assert.EqualError(t, err, of.want)
+	}
+	_, err := rules.Parse(nil, rules.Options{Poll: 1, Config: middleware.Config{BanStatus: 403}})
+	require.Len(t, strings.Split(err.Error(), "\n"), 2, "all at once")
+}
+
+func TestWhatCanHardlyBeMeantIsWarnedOf(t *testing.T) {
+	const escalate = "escalate: {after: 1, within: 1m, ban: 1m}"
+	for rule, want := range map[string]string{
+		"key: ip":                    "",
+		"key: [user, ip]":            "",
+		"key: user|ip":               "",
+		"key: user|route":            "", // guests are not banned
+		"key: apikey:X-Key":          "",
+		"key: bearer":                "",
+		"key: [ip, route]":           "",
+		"key: [org, route]":          "",
+		"key: [user|ip, route]":      "",
+		`key: "header:X-A"`:          "a client that sends another header:X-A each time has a new key each time, and is never banned",
+		`key: "cookie:a|ip"`:         "a client that sends another cookie:a|ip each time has a new key each time, and is never banned",
+		"key: [ip, host]":            "a client that sends another host each time has a new key each time, and is never banned",
+		"key: fingerprint":           "a client that sends another fingerprint each time has a new key each time, and is never banned",
+		"key: [user|ip, host]":       "a client that sends another host each time has a new key each time, and is never banned",
+		"key: [user, route]":         "clients that have nothing of user and route but what they share with others are banned together",
+		"key: [user|method, bearer]": "clients that have nothing of user|method and bearer but what they share with others are banned together",
+	} {
+		o := rules.Options{Keys: map[string]keyfunc.Func{"org": keyfunc.IP()}}
+		text := "version: 1\ndefault: {limit: 3/s, " + rule + ", " + escalate + "}\n"
+		var got []string
+		for _, w := range parse(t, text, o).Warnings() {
+			require.Equal(t, []any{2, strings.Index(text, escalate) - 10 + len("escalate: "), "default.escalate"}, []any{w.Line, w.Column, w.Field})
+			got = append(got, w.Message)
+		}
+		assert.Equal(t, want, strings.Join(got, "\n"), rule)
+	}
+}
+
+func TestAKeyOfTheApplicationsIsNotTakenForOneThatAllShare(t *testing.T) {
+	own := rules.Options{Keys: map[string]keyfunc.Func{"global": keyfunc.IP()}}
+	const text = "version: 1\ndefault: {limit: 3/s, key: global, escalate: {after: 1, within: 1m, ban: 1m}}\n"
+	parse(t, text, own)
+	_, err := rules.Parse([]byte(text), rules.Options{})
+	require.Equal(t, []string{"2:46: default.escalate: needs a key that tells clients apart: global is that of many"}, problemsOf(t, err))
+}

@@ -1,0 +1,217 @@
+package rules_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+const inRedis = "app:limits"
+
+func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// fromRedis follows the rules in a server, as one process of a fleet does.
+func fromRedis(t *testing.T, server *redistest.Server, o rules.Options) *watched {
+	t.Helper()
+	w := &watched{}
+	o.OnReload = w.hear
+	if o.Poll == 0 {
+		o.Poll = time.Hour
+	}
+	var err error
+	w.Watcher, err = rules.FromRedis(t.Context(), connect(t, server), inRedis, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	w.site = &site{t, w.RateLimit}
+	return w
+}
+
+func publish(t testing.TB, server *redistest.Server, text string) {
+	t.Helper()
+	require.NoError(t, rules.Publish(t.Context(), connect(t, server), inRedis, []byte(text), rules.Options{}))
+}
+
+func TestAFleetChangesTogether(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	publish(t, server, limitOf("5/h"))
+	fleet := []*watched{fromRedis(t, server, rules.Options{}), fromRedis(t, server, rules.Options{})}
+	for _, w := range fleet {
+		require.Equal(t, "5", w.limit())
+		require.Equal(t, []rules.Reload{{Source: inRedis}}, w.all())
+	}
+	eventually(t, "both to listen", func() bool { return server.MustDo("PUBSUB", "NUMSUB", inRedis+":changed") == inRedis+":changed\n2" })
+	started := time.Now()
+	publish(t, server, limitOf("6/h"))
+	for _, w := range fleet {
+		w.becomes("6")
+	}
+	require.Less(t, time.Since(started), 5*time.Second, "nobody polls within the hour")
+}
+
+func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := connect(t, server)
+	err := rules.Publish(t.Context(), client, inRedis, []byte("version: 2\ndefault: 3/s\n"), rules.Options{})
+	require.Equal(t, []string{"1:10: version: is 2: this program reads version 1"}, problemsOf(t, err))
+	require.Error(t, rules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")+"ban: {file: banned.txt}\n"), rules.Options{}))
+	require.Equal(t, "0", server.MustDo("EXISTS", inRedis))
+
+	var none *redis.Client
+	for _, bad := range []redis.UniversalClient{nil, none} {
+		require.EqualError(t, rules.Publish(t.Context(), bad, inRedis, []byte(limitOf("5/h")), rules.Options{}), "rules: the Redis client is nil")
+		_, err = rules.FromRedis(t.Context(), bad, inRedis, rules.Options{})
+		require.EqualError(t, err, "rules: the Redis client is nil")
+	}
+	require.EqualError(t, rules.Publish(t.Context(), client, "", []byte(limitOf("5/h")), rules.Options{}), "rules: the key in Redis is empty")
+	_, err = rules.FromRedis(t.Context(), client, "", rules.Options{Poll: 1})
+	require.EqualError(t, err, "rules: Options.Poll is 1ns: it must be from 100ms to 24h, or 0 for 10s\nrules: the key in Redis is empty")
+	server.Kill()
+	require.ErrorContains(t, rules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")), rules.Options{}), "rules: source: publish Redis key")
+}
+
+func TestABadValueKeepsTheLastGoodOne(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	publish(t, server, limitOf("5/h"))
+	w := fromRedis(t, server, rules.Options{Poll: 100 * time.Millisecond})
+	server.MustDo("SET", inRedis, "version: 1\ndefault: 5 per hour\n") // by hand, and told to nobody
+	eventually(t, "the refusal", func() bool { return len(w.all()) == 2 })
+	require.EqualError(t, w.all()[1].Err, `2:10: default: parse "5 per hour": it does not begin with events/period, such as 100/1m`)
+	require.Equal(t, "5", w.limit())
+	server.MustDo("DEL", inRedis)
+	eventually(t, "the next refusal", func() bool { return len(w.all()) == 3 })
+	require.ErrorContains(t, w.all()[2].Err, "nothing is there")
+	require.Equal(t, "5", w.limit())
+	server.MustDo("SET", inRedis, limitOf("6/h"))
+	w.becomes("6")
+	eventually(t, "it to be polled some more", func() bool { return w.Status().Err == nil })
+	require.Len(t, w.all(), 4, "each was told of once")
+}
+
+func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+
+	client := connect(t, server)
+	_, err := rules.FromRedis(t.Context(), client, inRedis, rules.Options{})
+	require.ErrorContains(t, err, "rules: app:limits: source: read Redis key \"app:limits\": nothing is there")
+	empty := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
+	require.Equal(t, "3", empty.limit())
+	require.Len(t, empty.all(), 1)
+	require.ErrorContains(t, empty.all()[0].Err, "nothing is there")
+	require.ErrorContains(t, empty.Status().Err, "nothing is there")
+
+	server.Kill()
+	_, err = rules.FromRedis(t.Context(), client, inRedis, rules.Options{})
+	require.ErrorContains(t, err, "rules: app:limits: source: read Redis key")
+	_, err = rules.FromRedis(t.Context(), client, inRedis, rules.Options{Fallback: []byte("version: 2\n")})
+	require.Equal(t, "1:10: version: is 2: this program reads version 1", problemsOf(t, err)[0])
+	down := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
+	require.Equal(t, "3", down.limit())
+	require.Error(t, down.Status().Err)
+
+	server.Restart()
+	publish(t, server, limitOf("4/h"))
+	empty.becomes("4")
+	down.becomes("4")
+}
+
+func TestAProcessStartsWithItsFallbackWhereTheRulesAreWrong(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.MustDo("SET", inRedis, "version: 1\ndefault: 5 per hour\n")
+	_, err := rules.FromRedis(t.Context(), connect(t, server), inRedis, rules.Options{})
+	require.Len(t, problemsOf(t, err), 1)
+	w := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
+	require.Equal(t, "3", w.limit())
+	require.Len(t, problemsOf(t, w.Status().Err), 1)
+	publish(t, server, limitOf("4/h"))
+	w.becomes("4")
+}
+
+func TestTheFallbackItselfInRedisIsGoodNews(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
+	publish(t, server, limitOf("3/h"))
+	eventually(t, "the good news", func() bool { return w.Status().Err == nil })
+	require.EqualValues(t, 1, w.Status().Loads)
+	require.Len(t, w.all(), 2)
+}
+
+// The server is killed while requests are decided, and comes back empty, with other rules.
+func TestRulesHoldWhileRedisIsGone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	publish(t, server, limitOf("1_000_000/h"))
+	w := fromRedis(t, server, rules.Options{Poll: 100 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	var other atomic.Int64
+	handler := w.RateLimit.Handler(okay)
+	for range 2 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				answer := httptest.NewRecorder()
+				handler.ServeHTTP(answer, call{}.request())
+				if answer.Code != http.StatusOK || answer.Header().Get("X-Ratelimit-Limit") == "" {
+					other.Add(1)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	server.Kill()
+	eventually(t, "it to be noticed", func() bool { return w.Status().Err != nil })
+	require.Equal(t, "1000000", w.limit())
+	server.Restart()
+	eventually(t, "it to be empty", func() bool {
+		err := w.Status().Err
+		return err != nil && err.Error() == `rules: app:limits: source: read Redis key "app:limits": nothing is there`
+	})
+	require.Equal(t, "1000000", w.limit())
+	publish(t, server, limitOf("2_000_000/h"))
+	w.becomes("2000000")
+	cancel()
+	all.Wait()
+	require.Zero(t, other.Load())
+}
+
+func TestFollowingRedisEndsWithItsContextOrClose(t *testing.T) {
+	server := redistest.Start(t)
+	publish(t, server, limitOf("5/h"))
+	for name, end := range map[string]func(w *rules.Watcher, cancel func()){
+		"its context": func(_ *rules.Watcher, cancel func()) { cancel() },
+		"Close":       func(w *rules.Watcher, _ func()) { _ = w.Close() },
+	} {
+		before := goleak.IgnoreCurrent()
+		client := redis.NewClient(&redis.Options{Addr: server.Addr})
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := rules.FromRedis(ctx, client, inRedis, rules.Options{OnReload: func(rules.Reload) {}})
+		require.NoError(t, err, name)
+		end(w, cancel)
+		require.NoError(t, w.Close())
+		require.NoError(t, client.Close())
+		eventually(t, fmt.Sprintf("all to end with %s", name), func() bool { return goleak.Find(before, ofTheClient) == nil })
+		cancel()
+	}
+}

@@ -1,0 +1,492 @@
+package rules_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+func TestTheOrderIsBanAllowGlobalTierEndpointOrDefault(t *testing.T) {
+	s := openText(t, `
+version: 1
+default: {limit: 3/h sliding_log}
+endpoints: {"GET /a": 2/h sliding_log}
+tiers: {free: {limit: 4/h sliding_log, key: ip}}
+global: 6/h sliding_log
+allow: {cidrs: 198.51.100.0/28, routes: "GET /healthz"}
+ban: {cidrs: 198.51.100.7}
+`)
+	ok, refused := http.StatusOK, http.StatusTooManyRequests
+
+	// A ban goes before all, and the list of those who are not limited before the limits.
+	require.Equal(t, http.StatusForbidden, s.status(call{from: "198.51.100.7:1"}))
+	require.Equal(t, http.StatusForbidden, s.status(call{from: "198.51.100.7:1", route: "/healthz"}))
+	for range 10 {
+		answer := s.ask(call{from: "198.51.100.8:1", route: "/a", tier: "free"})
+		require.Equal(t, ok, answer.StatusCode)
+		require.Empty(t, answer.Header.Get("Ratelimit"))
+		require.Equal(t, ok, s.status(call{route: "/healthz", tier: "free"}))
+	}
+
+	// The rest are charged together, in this order, and all of them or none.
+	a := call{route: "/a", tier: "free"}
+	require.Equal(t, `"global";q=6;w=3600, "tier:free";q=4;w=3600, "GET /a";q=2;w=3600`, s.ask(a).Header.Get("Ratelimit-Policy"))
+	require.Equal(t, ok, s.status(a))
+	require.Equal(t, refused, s.status(a))
+	require.Equal(t, refused, s.status(a))
+	b := call{path: "/b", tier: "free"}
+	answer := s.ask(b)
+	require.Equal(t, ok, answer.StatusCode)
+	requireLeft(t, "global 3, tier:free 1, default 2", answer)
+	require.Equal(t, ok, s.status(b))
+	answer = s.ask(b)
+	require.Equal(t, refused, answer.StatusCode)
+	requireLeft(t, "tier:free 0, global 2, default 1", answer) // who refused comes first
+	guest := call{path: "/b"}
+	require.Equal(t, ok, s.status(guest), "the tier is not that of a guest")
+	require.Equal(t, refused, s.status(guest), "the default was used by the address, whatever its tier")
+	other := call{path: "/b", from: "192.0.2.2:1"}
+	require.Equal(t, ok, s.status(other))
+	requireLeft(t, "global 0, default 2", s.ask(other))
+}
+
+// requireLeft compares what an answer says of what is left, "rule n, rule n".
+func requireLeft(t testing.TB, want string, answer *http.Response) {
+	t.Helper()
+	var left []string
+	for member := range strings.SplitSeq(answer.Header.Get("Ratelimit"), ", ") {
+		name, rest, _ := strings.Cut(member, ";r=")
+		n, _, _ := strings.Cut(rest, ";")
+		left = append(left, strings.Trim(name, `"`)+" "+n)
+	}
+	require.Equal(t, want, strings.Join(left, ", "))
+}
+
+func TestWhoIsBanned(t *testing.T) {
+	s := open(t, load(t, map[string]string{
+		"limits.yaml": `
+version: 1
+proxies: {trusted: [10.0.0.0/8, "2001:db8:1::/48"]}
+ban:
+  cidrs: [198.51.100.0/24, "2001:db8:bad::/48", "::ffff:192.0.2.128/121"]
+  keys: ["user:eve", "header:X-Tenant:acme", "cookie:session:s3", "203.0.113.5", "2001:db8:5::/64", "host:evil.example"]
+  file: more.txt
+default: {limit: 1000/s}
+`,
+		"more.txt": "\ufeff# who was bad\r\n\r\n203.0.113.6\r\n203.0.113.128/25  # an office\r\n\tuser:mallory\r\nuser:a#b\r\nbearer:t0k3n #\r\nmethod:TRACE",
+	}, rules.Options{}))
+	forwarded := func(from, by string) call { return call{from: by, header: map[string]string{"X-Forwarded-For": from}} }
+	header := func(name, value string) call { return call{header: map[string]string{name: value}} }
+	for name, of := range map[string]struct {
+		c      call
+		banned bool
+	}{
+		"an address in a network":                    {call{from: "198.51.100.200:1"}, true},
+		"one beside it":                              {call{from: "198.51.101.0:1"}, false},
+		"one of IPv6":                                {call{from: "[2001:db8:bad:ffff::1]:1"}, true},
+		"one beside it of IPv6":                      {call{from: "[2001:db8:bae::1]:1"}, false},
+		"IPv4 in IPv6":                               {call{from: "[::ffff:198.51.100.1]:1"}, true},
+		"IPv4 in NAT64":                              {call{from: "[64:ff9b::198.51.100.1]:1"}, true},
+		"a network written as IPv4 in IPv6":          {call{from: "192.0.2.129:1"}, true},
+		"one outside of that":                        {call{from: "192.0.2.127:1"}, false},
+		"a client behind a proxy":                    {forwarded("198.51.100.1", "10.1.1.1:1"), true},
+		"one that names another before it":           {forwarded("192.0.2.1, 198.51.100.1", "10.1.1.1:1"), true},
+		"one behind two proxies":                     {forwarded("198.51.100.1, 10.2.2.2", "[2001:db8:1::7]:1"), true},
+		"one that only says so":                      {forwarded("198.51.100.1, 192.0.2.1", "10.1.1.1:1"), false},
+		"one that says so to no proxy":               {forwarded("198.51.100.1", "192.0.2.1:1"), false},
+		"one that would be another, without a proxy": {forwarded("192.0.2.1", "198.51.100.1:1"), true},
+		"the proxy itself":                           {call{from: "10.1.1.1:1"}, false},
+		"a peer without an address":                  {call{from: "@"}, false},
+		"a user":                                     {call{user: "eve"}, true},
+		"another user":                               {call{user: "Eve"}, false},
+		"a header":                                   {header("X-Tenant", "acme"), true},
+		"another value of it":                        {header("X-Tenant", "acme2"), false},
+		"a cookie":                                   {header("Cookie", "a=b; session=s3"), true},
+		"another cookie":                             {header("Cookie", "session=s4"), false},
+		"an address as a key":                        {call{from: "203.0.113.5:1"}, true},
+		"a network as a key":                         {call{from: "[2001:db8:5::9]:1"}, true},
+		"a host":                                     {call{host: "EVIL.example:8080"}, true},
+		"another host":                               {call{host: "good.example"}, false},
+		"an address in the file":                     {call{from: "203.0.113.6:1"}, true},
+		"one not in the file":                        {call{from: "203.0.113.7:1"}, false},
+		"a network in the file":                      {call{from: "203.0.113.200:1"}, true},
+		"a user in the file":                         {call{user: "mallory"}, true},
+		"a user with a # in the name":                {call{user: "a#b"}, true},
+		"one with less of a name":                    {call{user: "a"}, false},
+		"a token in the file":                        {header("Authorization", "bearer t0k3n"), true},
+		"another token":                              {header("Authorization", "Bearer t0k3n2"), false},
+		"a method in the file":                       {call{route: "TRACE /"}, true},
+		"nobody in particular":                       {call{}, false},
+	} {
+		want := http.StatusOK
+		if of.banned {
+			want = http.StatusForbidden
+		}
+		answer := s.ask(of.c)
+		assert.Equal(t, want, answer.StatusCode, name)
+		assert.Empty(t, answer.Header.Get("Retry-After"), name)
+	}
+}
+
+func TestBannedClientsAreAnsweredWhatTheFileSays(t *testing.T) {
+	s := openText(t, "version: 1\nban: {cidrs: 192.0.2.1, status: 429}\n")
+	answer := s.ask(call{})
+	require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
+	require.Equal(t, "no-store", answer.Header.Get("Cache-Control"))
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, `{"error":"rate_limit_exceeded","message":"Too many requests."}`, string(body))
+	require.Equal(t, http.StatusOK, s.status(call{from: "192.0.2.2:1"}))
+}
+
+func TestACompositeKeyThatWasBannedIsFoundWhereTheKeyIsMade(t *testing.T) {
+	const key = "join:7:user:429:192.0.2.1"
+	s := openText(t, `{"version": 1, "default": {"limit": "100/s", "key": ["user", "ip"]}, "ban": {"keys": "`+key+`"}}`)
+	require.Equal(t, http.StatusForbidden, s.status(call{user: "42"}))
+	require.Equal(t, http.StatusOK, s.status(call{user: "43"}))
+	require.Equal(t, http.StatusOK, s.status(call{user: "42", from: "192.0.2.2:1"}))
+}
+
+func TestEachWayToFindTheClient(t *testing.T) {
+	for proxies, of := range map[string]struct {
+		c    call
+		want string
+	}{
+		"{trusted: 10.0.0.0/8}":                          {call{from: "10.0.0.1:1", header: map[string]string{"X-Forwarded-For": "192.0.2.9"}}, "192.0.2.9"},
+		"{forwarded: 10.0.0.0/8}":                        {call{from: "10.0.0.1:1", header: map[string]string{"Forwarded": "for=192.0.2.9"}}, "192.0.2.9"},
+		"{header: {name: x-real-ip}}":                    {call{from: "203.0.113.1:1", header: map[string]string{"X-Real-Ip": "192.0.2.9"}}, "192.0.2.9"},
+		"{header: {name: X-Real-IP, cidrs: 10.0.0.0/8}}": {call{from: "203.0.113.1:1", header: map[string]string{"X-Real-Ip": "192.0.2.9"}}, "203.0.113.1"},
+		"{hops: 2}":                                               {call{header: map[string]string{"X-Forwarded-For": "1.1.1.1, 192.0.2.9, 2.2.2.2"}}, "192.0.2.9"},
+		"{trusted: [], unix_socket: true}":                        {call{from: "@", header: map[string]string{"X-Forwarded-For": "192.0.2.9"}}, "192.0.2.9"},
+		"{trusted: 10.0.0.0/8, unix_socket: false}":               {call{from: "@", header: map[string]string{"X-Forwarded-For": "192.0.2.9"}}, "no-ip"},
+		"{ipv6_prefix: 48}":                                       {call{from: "[2001:db8:1:2::3]:1"}, "2001:db8:1::/48"},
+		"{ipv6_prefix: 128, forwarded: [10.0.0.1, \"::1\"]}":      {call{from: "[::1]:1", header: map[string]string{"Forwarded": `for="[2001:db8::7]"`}}, "2001:db8::7/128"},
+		"{trusted: 10.0.0.1, ipv6_prefix: 64}":                    {call{from: "[2001:db8:1:2::3]:1", header: map[string]string{"X-Forwarded-For": "192.0.2.9"}}, "2001:db8:1:2::/64"},
+		"{trusted: 10.0.0.0/8, unix_socket: true}\nmode: enforce": {call{from: "/run/x.sock", header: map[string]string{"X-Forwarded-For": "192.0.2.9"}}, "192.0.2.9"},
+	} {
+		c := parse(t, "version: 1\nproxies: "+proxies+"\ndefault: {limit: 3/s}\n", rules.Options{}).Config()
+		assert.Equal(t, of.want, keyOf(t, *c.Default, of.c), proxies)
+	}
+}
+
+func TestWhatARequestCosts(t *testing.T) {
+	const contentLength = "{header: content-length, per: 1KiB}"
+	sized := func(n int64) call { return call{route: "POST /", length: n} }
+	said := func(value string) call { return call{header: map[string]string{"X-Units": value}} }
+	twice := func(values ...string) *http.Request {
+		r := call{}.request()
+		r.Header["X-Units"] = values
+		return r
+	}
+	for _, of := range []struct {
+		cost string
+		r    *http.Request
+		want int64
+	}{
+		{"1", call{}.request(), 1},
+		{"7", call{}.request(), 7},
+		{contentLength, sized(1024).request(), 1},
+		{contentLength, sized(1025).request(), 2},
+		{contentLength, sized(10 << 10).request(), 10},
+		{contentLength, call{}.request(), 1},                                // no body
+		{contentLength, sized(-1).request(), 1},                             // chunked
+		{"{header: Content-Length, missing: 9}", sized(-1).request(), 9},    // and not for less
+		{"{header: Content-Length, missing: 9}", call{}.request(), 1},       // no body, and said so
+		{contentLength, sized(1<<63 - 1).request(), 1 << 53},                // huge, and no overflow
+		{"{header: Content-Length}", sized(1<<63 - 1).request(), 1<<63 - 1}, // all of it
+		{"{header: Content-Length, max: 50}", sized(1 << 40).request(), 50}, // at most
+		{"{header: Content-Length, missing: 90, max: 50}", sized(-1).request(), 50},
+		{"{header: X-Units}", said("5").request(), 5},
+		{"{header: X-Units}", said(" 5\t").request(), 5},
+		{"{header: X-Units}", said("0").request(), 1},
+		{"{header: X-Units}", said("-5").request(), 1},
+		{"{header: X-Units, missing: 4}", said("-5").request(), 4},
+		{"{header: X-Units, missing: 4}", said("+5").request(), 4},
+		{"{header: X-Units, missing: 4}", said("0x10").request(), 4},
+		{"{header: X-Units, missing: 4}", said("1e9").request(), 4},
+		{"{header: X-Units, missing: 4}", said("5, 6").request(), 4},
+		{"{header: X-Units, missing: 4}", said("five").request(), 4},
+		{"{header: X-Units, missing: 4}", said("").request(), 4},
+		{"{header: X-Units, missing: 4}", call{}.request(), 4},
+		{"{header: X-Units, max: 100}", said("99999999999999999999999").request(), 100},
+		{"{header: X-Units, per: 3}", said("7").request(), 3},
+		{"{header: x-units}", twice("5", "8", "6"), 8},
+		{"{header: x-units, missing: 4}", twice("5", "many"), 4},
+	} {
+		cost := parse(t, "version: 1\ndefault: {limit: 3/s, cost: "+of.cost+"}\n", rules.Options{}).Config().Default.Cost
+		assert.Equal(t, of.want, cost(of.r), "%s of %v, length %d", of.cost, of.r.Header, of.r.ContentLength)
+	}
+}
+
+func TestUploadsAreChargedByTheirLengthOverHTTP(t *testing.T) {
+	r := parse(t, "version: 1\nendpoints: {\"POST /up\": {limit: 10/h sliding_log, cost: {header: Content-Length, per: 1KiB, missing: 4}}}\n", rules.Options{})
+	limits, err := middleware.New(r.Config())
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("POST /up", okay)
+	address := serve(t, limits.Handler(mux))
+	for _, of := range []struct {
+		head, body   string
+		status, left int // -1: the limiter was not asked
+	}{
+		{"Content-Length: 100", strings.Repeat("x", 100), 200, 9},
+		{"Content-Length: 3072", strings.Repeat("x", 3072), 200, 6},
+		{"Transfer-Encoding: chunked", "5\r\nchunk\r\n0\r\n\r\n", 200, 2}, // nobody knows how long
+		{"Content-Length: 2049", strings.Repeat("x", 2049), 429, 2},
+		{"Content-Length: 104857600", "", 429, 2}, // before any of it is sent
+		{"Content-Length: 9223372036854775807", "", 429, 2},
+		{"Content-Length: 9223372036854775808", "", 400, -1},
+		{"Content-Length: -1", "", 400, -1},
+		{"Content-Length: many", "", 400, -1},
+		{"Content-Length: 1\r\nContent-Length: 2", "x", 400, -1},
+		{"Content-Length: 0", "", 200, 1},
+		{"X-None: 0", "", 200, 0},
+		{"Content-Length: 0", "", 429, 0},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "POST /up HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n\r\n%s", of.head, of.body)
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+		require.Equal(t, of.status, answer.StatusCode, of.head)
+		if of.left >= 0 {
+			require.Equal(t, strconv.Itoa(of.left), answer.Header.Get("X-Ratelimit-Remaining"), of.head)
+		}
+	}
+}
+
+func TestKeysAreReadAsTheFileSays(t *testing.T) {
+	tenant := map[string]string{"X-Tenant": "acme", "Cookie": "session=s3", "Authorization": "Bearer t0k3n"}
+	full := call{user: "42", header: tenant, route: "POST /x/{id}", host: "EXAMPLE.com:80"}
+	own := rules.Options{Keys: map[string]keyfunc.Func{
+		"org":  func(*http.Request) (string, error) { return "org:7", nil },
+		"user": func(*http.Request) (string, error) { return "mine:42", nil },
+	}}
+	for key, want := range map[string]string{
+		"ip": "192.0.2.1", "bearer": "bearer:t0k3n", "header:X-Tenant": "header:X-Tenant:acme", "apikey:x-tenant": "apikey:acme",
+		"cookie:session": "cookie:session:s3", "method": "method:POST", "host": "host:example.com",
+		"route": "route:EXAMPLE.com:80/x/{id}", "global": "global", "org": "org:7", "user": "mine:42",
+		"cookie:none|org": "org:7", "header:X-None | ip": "192.0.2.1",
+		"[org, ip]": "join:5:org:79:192.0.2.1", "[header:X-None, ip]": "join:0:9:192.0.2.1",
+		"[\"header:X-None|cookie:session\", org]": "join:17:cookie:session:s35:org:7",
+	} {
+		if !strings.HasPrefix(key, "[") {
+			key = strconv.Quote(key)
+		}
+		key = strings.ReplaceAll(key, "[header:X-None, ", `["header:X-None", `) // a colon there needs quotes
+		c := parse(t, "version: 1\ndefault: {limit: 3/s, key: "+key+"}\n", own).Config()
+		assert.Equal(t, want, keyOf(t, *c.Default, full), key)
+	}
+	c := parse(t, "version: 1\ndefault: {limit: 3/s, key: user|ip}\n", rules.Options{}).Config()
+	assert.Equal(t, "user:42", keyOf(t, *c.Default, full))
+	assert.Equal(t, "192.0.2.1", keyOf(t, *c.Default, call{}))
+	c = parse(t, "version: 1\ndefault: {limit: 3/s, key: [user, bearer]}\n", rules.Options{}).Config()
+	assert.Equal(t, keyfunc.ErrNoKey.Error(), keyOf(t, *c.Default, call{}))
+}
+
+func TestACompositeKeyCountsEachPairApart(t *testing.T) {
+	s := openText(t, "version: 1\ndefault: {limit: 2/h sliding_log, key: [user, ip]}\n")
+	s.passes(2, call{user: "42"})
+	s.passes(2, call{user: "42", from: "192.0.2.2:1"})
+	s.passes(2, call{user: "43"})
+	s.passes(2, call{})
+	s.passes(2, call{from: "192.0.2.2:1"})
+}
+
+func TestWhatBecomesOfRequestsWithoutAKey(t *testing.T) {
+	for noKey, of := range map[string]struct{ first, second int }{
+		"share": {200, 429}, "skip": {200, 200}, "bad_request": {400, 400}, "unauthorized": {401, 401},
+	} {
+		s := openText(t, "version: 1\ndefault: {limit: 1/h sliding_log, key: user, no_key: "+noKey+"}\n")
+		assert.Equal(t, of.first, s.status(call{}), noKey)
+		assert.Equal(t, of.second, s.status(call{from: "192.0.2.2:1"}), noKey)
+		s.passes(1, call{user: "42"})
+	}
+}
+
+func TestTiersOfARuleHaveItsKeyAndAnotherLimit(t *testing.T) {
+	s := openText(t, `
+version: 1
+endpoints:
+  "GET /report": {limit: 1/h sliding_log, key: user|ip, tiers: {free: 2/h sliding_log, paid: {requests: 3, window: 1h, algorithm: sliding_log}}}
+`)
+	s.passes(1, call{route: "/report"})
+	s.passes(2, call{route: "/report", user: "1", tier: "free"})
+	s.passes(3, call{route: "/report", user: "2", tier: "paid"})
+	s.passes(1, call{route: "/report", user: "3", tier: "other"})
+	require.Equal(t, http.StatusOK, s.status(call{path: "/else"}))
+}
+
+func TestTiersAreCountedByTheUserOrElseTheAddress(t *testing.T) {
+	s := openText(t, "version: 1\ntiers: {free: 2/h sliding_log, paid: {limit: 2/h sliding_log, key: global}}\n")
+	s.passes(2, call{tier: "free", user: "1"})
+	s.passes(2, call{tier: "free", user: "2"})
+	s.passes(2, call{tier: "free"})
+	s.passes(2, call{tier: "paid", user: "1"})
+	require.Equal(t, http.StatusTooManyRequests, s.status(call{tier: "paid", user: "2"}))
+	require.Equal(t, http.StatusOK, s.status(call{user: "1"}))
+}
+
+func TestAWarningComesBeforeTheWall(t *testing.T) {
+	s := openText(t, "version: 1\nsoft: 80%\ndefault: 10/h sliding_log\n")
+	for i := range 10 {
+		answer := s.ask(call{})
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+		want := ""
+		if left := 9 - i; left <= 2 {
+			want = fmt.Sprintf(`"default";r=%d;q=10`, left)
+		}
+		require.Equal(t, want, answer.Header.Get("X-RateLimit-Warning"))
+	}
+}
+
+func TestAnOverdraftPassesMarked(t *testing.T) {
+	limits, err := middleware.New(parse(t, "version: 1\ndefault: {limit: 3/h sliding_log, overdraft: 2}\n", rules.Options{}).Config())
+	require.NoError(t, err)
+	var degraded []bool
+	s := &site{t, limits}
+	handler := limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		degraded = append(degraded, middleware.FromContext(r.Context()).Degraded)
+	}))
+	for range 5 {
+		handler.ServeHTTP(discard{http.Header{}}, call{}.request())
+	}
+	require.Equal(t, []bool{false, false, false, true, true}, degraded)
+	require.Equal(t, http.StatusTooManyRequests, s.status(call{}))
+}
+
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header              { return d.header }
+func (discard) WriteHeader(int)                    {}
+func (discard) Write(text []byte) (n int, _ error) { return len(text), nil }
+
+// The login of the sample: three refusals, and the device is out for a minute, then for two.
+func TestRefusalsLeadToBansThatGrow(t *testing.T) {
+	for status, line := range map[int]string{http.StatusForbidden: "", http.StatusTooManyRequests: "ban: {status: 429}\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := openText(t, `
+version: 1
+`+line+`endpoints:
+  "POST /login": {limit: 5/1m sliding_log, key: [ip, "header:X-Device"], escalate: {after: 3, within: 10m, ban: 1m, max: 3m}}
+default: 100/m
+`)
+			login := call{route: "POST /login", header: map[string]string{"X-Device": "d"}}
+			other := call{route: "POST /login", header: map[string]string{"X-Device": "e"}}
+			for _, minutes := range []int{1, 2, 3, 3} {
+				time.Sleep(time.Hour / 60) // the limit is whole again
+				for range 5 {
+					require.Equal(t, http.StatusOK, s.status(login))
+				}
+				for range 2 {
+					require.Equal(t, http.StatusTooManyRequests, s.status(login))
+				}
+				answer := s.ask(login)
+				require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
+				require.Equal(t, strconv.Itoa(60*minutes), answer.Header.Get("Retry-After"), "the refusal that bans says until when")
+				time.Sleep(10 * time.Second)
+				answer = s.ask(login)
+				require.Equal(t, status, answer.StatusCode)
+				require.Equal(t, strconv.Itoa(60*minutes-10), answer.Header.Get("Retry-After"))
+				require.Equal(t, status, s.status(call{header: map[string]string{"X-Device": "d"}}), "the device is out everywhere")
+				require.Equal(t, http.StatusOK, s.status(call{}))
+				require.Equal(t, http.StatusOK, s.status(other))
+				time.Sleep(time.Duration(minutes)*time.Minute - 10*time.Second)
+				require.Equal(t, http.StatusOK, s.status(call{header: map[string]string{"X-Device": "d"}}))
+			}
+		})
+	}
+}
+
+func TestARuleInShadowRefusesNothingAndTellsNobody(t *testing.T) {
+	var log lockedBuffer
+	o := rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	s := open(t, parse(t, "version: 1\nendpoints: {\"/beta/*\": {limit: 1/h sliding_log, mode: shadow}}\ndefault: 1/h sliding_log\n", o))
+	for range 5 {
+		answer := s.ask(call{route: "GET /beta/x"})
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+		require.Empty(t, answer.Header)
+	}
+	require.Contains(t, log.String(), "code=weir-shadow")
+	s.passes(1, call{path: "/else"})
+}
+
+func TestAFileInShadowRefusesNothing(t *testing.T) {
+	silently := rules.Options{Config: middleware.Config{Logger: slog.New(slog.DiscardHandler)}}
+	s := open(t, parse(t, `
+version: 1
+mode: shadow
+ban: {cidrs: 192.0.2.1}
+global: 1/h sliding_log
+tiers: {free: 1/h sliding_log}
+default: {limit: 1/h sliding_log, key: user, no_key: unauthorized, on_outage: closed}
+`, silently))
+	for range 5 {
+		answer := s.ask(call{tier: "free"})
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+		require.Empty(t, answer.Header)
+	}
+}
+
+func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
+	failing := errors.New("a store that is down")
+	own := middleware.Config{
+		Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
+		Deny:    func(r *http.Request) bool { return r.Header.Get("X-Deny") != "" },
+		Allow:   func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" },
+		BanKeys: []keyfunc.Func{keyfunc.Bearer},
+		Headers: middleware.HeadersDraft11,
+		OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+			w.Header().Set("X-Rule", result.Rule)
+			w.WriteHeader(result.Status)
+		},
+	}
+	s := open(t, parse(t, "version: 1\nglobal: 2/h sliding_log\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
+	header := func(name string) map[string]string { return map[string]string{name: "1"} }
+	require.Equal(t, http.StatusForbidden, s.status(call{header: header("X-Deny")}))
+	require.Equal(t, http.StatusForbidden, s.status(call{from: "192.0.2.7:1"}))
+	for range 5 {
+		require.Equal(t, http.StatusOK, s.status(call{header: header("X-Allow")}))
+		require.Equal(t, http.StatusOK, s.status(call{from: "192.0.2.8:1"}))
+	}
+	answer := s.ask(call{})
+	require.Equal(t, `"mine";q=3;w=3600, "global";q=2;w=3600`, answer.Header.Get("Ratelimit-Policy"))
+	require.Empty(t, answer.Header.Get("X-Ratelimit-Limit"))
+	require.Equal(t, http.StatusOK, s.status(call{}))
+	require.Equal(t, "global", s.ask(call{}).Header.Get("X-Rule"))
+	require.Len(t, own.Rules, 1, "what was given stays as it was")
+
+	own.Store = brokenStore{failing}
+	own.OnRefused, own.Logger = nil, slog.New(slog.DiscardHandler)
+	s = open(t, parse(t, "version: 1\nglobal: 2/h\n", rules.Options{Config: own}))
+	require.Equal(t, http.StatusServiceUnavailable, s.status(call{}))
+}
+
+// A brokenStore decides nothing.
+type brokenStore struct{ err error }
+
+func (s brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decision) error {
+	return s.err
+}
+func (s brokenStore) GiveBack(context.Context, []limiter.Charge) error { return s.err }
+func (s brokenStore) Reset(context.Context, []limiter.Charge) error    { return s.err }
