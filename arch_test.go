@@ -73,6 +73,9 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"middleware/offenders": {
 			"middleware", "middleware/offenders", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route",
 		},
+		"adapters/sloglimit": {
+			"adapters/sloglimit", "middleware", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route",
+		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
 			allowed := p.Standard

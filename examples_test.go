@@ -2,12 +2,14 @@ package weir_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,6 +29,7 @@ type example struct {
 	within  time.Duration     // the limit's period
 	free    string            // method and path that still answer 200 then, if any
 	shows   []string          // what a reader comes for, word for word
+	lines   int               // that its main.go may have; 0: 60
 
 	// args are what the program is started with in this test, beside its address.
 	args func(t *testing.T) []string
@@ -101,6 +104,30 @@ var examples = map[string]example{
 		args:  func(t *testing.T) []string { return []string{"-rules", copyOfRules(t)} },
 		after: rulesCanBeEdited,
 	},
+	"observability": {
+		request: "GET /search", limit: 10, within: time.Minute, free: "GET /", lines: 110,
+		shows: []string{
+			"promlimit.Must(promlimit.New(promlimit.Options{Store: store}))", "prometheus.MustRegister(metrics)",
+			"middleware.Observers(metrics, refusals",
+		},
+		after: metricsTellWhoIsRefused,
+	},
+}
+
+// metricsTellWhoIsRefused waits for the attacker and the noisy tenant to be seen.
+func metricsTellWhoIsRefused(t *testing.T, server string, _ []string) {
+	for _, rule := range []string{"ip", "tenant", "search"} {
+		refused := regexp.MustCompile(`rate_limit_exceeded_total\{rule="` + rule + `"\} [1-9]`)
+		require.Eventually(t, func() bool {
+			response, err := http.Get(server + "/metrics")
+			if err != nil {
+				return false
+			}
+			defer response.Body.Close()
+			text, err := io.ReadAll(response.Body)
+			return err == nil && refused.Match(text)
+		}, 30*time.Second, 100*time.Millisecond, "nothing that %s refuses", rule)
+	}
 }
 
 // copyOfRules is the path of the example's file, in a folder of this test.
@@ -179,8 +206,8 @@ func (e example) isShown(t *testing.T, name string) {
 	for _, line := range e.shows {
 		require.Contains(t, text, line, "a reader comes for this line, as the README spells it")
 	}
-	if lines := strings.Count(text, "\n"); lines > 60 {
-		t.Errorf("it has %d lines: an example is read at a glance", lines)
+	if lines, most := strings.Count(text, "\n"), cmp.Or(e.lines, 60); lines > most {
+		t.Errorf("it has %d lines, more than %d: an example is read at a glance", lines, most)
 	}
 }
 

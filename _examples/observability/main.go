@@ -1,0 +1,80 @@
+// Observability is a service that is busy, and shows it to Prometheus. traffic.go plays its
+// clients: twenty good ones, an attacker who makes up keys, and a noisy tenant.
+//
+//	go run ./_examples/observability
+//	for i in $(seq 11); do curl -i http://127.0.0.1:8080/search; done # 10 pass
+//	curl -s http://127.0.0.1:8080/metrics | grep rate_limit_exceeded  # ip: the attacker; tenant: the noisy one
+//	prometheus --config.file=_examples/observability/prometheus.yml --storage.tsdb.path=/tmp/weir
+//
+// Grafana shows grafana-dashboard.json (Dashboards, New, Import); alerts.yml is tried by
+// promtool test rules _examples/observability/alerts_test.yml. With -redis 127.0.0.1:6379
+// limits are counted there: stop it, and see the alerts fire and the service go on.
+package main
+
+import (
+	"flag"
+	"io"
+	"log"
+	"net"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/adapters/promlimit"
+	"github.com/weirgo/weir/adapters/sloglimit"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/middleware"
+)
+
+func open(server string) limiter.Store {
+	if server != "" {
+		return redisstore.New(redis.NewClient(&redis.Options{Addr: server}))
+	}
+	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return memory
+}
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
+	server := flag.String("redis", "", "address of a Redis to count in; empty: in memory")
+	flag.Parse()
+
+	store := open(*server)
+	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store}))
+	prometheus.MustRegister(metrics)
+	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
+
+	address := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1"))
+	limits := middleware.Must(middleware.New(middleware.Config{
+		Store:    store,
+		Observer: middleware.Observers(metrics, refusals),
+		Rules: []middleware.Rule{
+			{Name: "ip", Key: address, Limit: limiter.PerSecond(50)},
+			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerSecond(20)},
+			{Name: "search", Match: middleware.Route("GET /search"), Key: address, Limit: limiter.PerMinute(10)},
+			{Name: "ip-next", Key: address, Limit: limiter.PerSecond(10), Shadow: true}, // what would it do?
+		},
+	}))
+	hello := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") }
+	service := http.NewServeMux()
+	service.HandleFunc("GET /{$}", hello)
+	service.HandleFunc("GET /search", hello)
+	mux := http.NewServeMux()
+	mux.Handle("/", limits.Handler(service))
+	mux.Handle("GET /metrics", promhttp.Handler())
+
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("listening on http://%s", listener.Addr())
+	play("http://" + listener.Addr().String())
+	log.Fatal(http.Serve(listener, mux))
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// A client of the service asks so often in a second.
+type client struct {
+	rate   int
+	from   string
+	tenant func() string
+}
+
+var connections = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+
+// play has all kinds of clients ask the service at url, for as long as it runs.
+func play(url string) {
+	for i := range 20 {
+		tenant := fmt.Sprint("good-", i%5)
+		go client{2, fmt.Sprint("192.0.2.", i+1), func() string { return tenant }}.ask(url)
+	}
+	for i := range 3 { // the attacker's addresses; a key that is new has all of its limit
+		go client{150, fmt.Sprint("198.51.100.", i+1), func() string { return fmt.Sprintf("%016x", rand.Uint64()) }}.ask(url)
+	}
+	for i := range 4 { // a tenant with a loop in its script
+		go client{20, fmt.Sprint("203.0.113.", i+1), func() string { return "noisy" }}.ask(url)
+	}
+}
+
+func (c client) ask(url string) {
+	for range time.Tick(time.Second / time.Duration(c.rate)) {
+		r, err := http.NewRequest(http.MethodGet, url+"/", nil)
+		if err != nil {
+			panic(err) // the address is this program's own
+		}
+		r.Header.Set("X-Forwarded-For", c.from)
+		r.Header.Set("X-Tenant", c.tenant())
+		response, err := connections.Do(r)
+		if err != nil {
+			continue // the service says why
+		}
+		io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
+}

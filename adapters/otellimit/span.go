@@ -1,0 +1,99 @@
+package otellimit
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// Attributes of spans and events.
+const (
+	outcomeKey    = attribute.Key("rate_limit.outcome")
+	ruleKey       = attribute.Key("rate_limit.rule")
+	tierKey       = attribute.Key("rate_limit.tier")
+	limitKey      = attribute.Key("rate_limit.limit")
+	remainingKey  = attribute.Key("rate_limit.remaining")
+	costKey       = attribute.Key("rate_limit.cost")
+	degradedKey   = attribute.Key("rate_limit.degraded")
+	retryAfterKey = attribute.Key("rate_limit.retry_after") // in seconds
+)
+
+// annotate writes what became of a request into its span, with an event for each refusal.
+// Of several limiters, the attributes are those of the last.
+func annotate(span trace.Span, o *middleware.Observation) {
+	var space [6]attribute.KeyValue
+	attributes := append(space[:0], outcomeKey.String(o.Outcome.String()))
+	if o.Err == nil && o.Outcome != middleware.OutcomeUndecided {
+		attributes = appendBinding(attributes, o.Rules)
+		for i := range o.Rules {
+			if r := &o.Rules[i]; !r.Decision.Allowed {
+				span.AddEvent(eventOf(r), trace.WithAttributes(refusal(r)...))
+			}
+		}
+	}
+	if o.Outcome == middleware.OutcomeBanned {
+		banned := append([]attribute.KeyValue(nil), ruleKey.String(o.Ban.Rule))
+		if !o.Ban.Until.IsZero() {
+			banned = append(banned, retryAfterKey.Float64(time.Until(o.Ban.Until).Seconds()))
+		}
+		span.AddEvent("rate_limit.banned", trace.WithAttributes(banned...))
+	}
+	if o.Err != nil {
+		span.RecordError(o.Err)
+	}
+	span.SetAttributes(attributes...)
+}
+
+// appendBinding appends the rule that clients should mind: that refused, or has the least
+// left.
+func appendBinding(attributes []attribute.KeyValue, rules []middleware.ObservedRule) []attribute.KeyValue {
+	var binding *middleware.ObservedRule
+	degraded := false
+	for i := range rules {
+		r := &rules[i]
+		degraded = degraded || r.Decision.Degraded
+		switch {
+		case r.Shadow:
+		case binding == nil,
+			binding.Decision.Allowed && !r.Decision.Allowed,
+			binding.Decision.Allowed == r.Decision.Allowed && r.Decision.Remaining < binding.Decision.Remaining:
+			binding = r
+		}
+	}
+	if degraded {
+		attributes = append(attributes, degradedKey.Bool(true))
+	}
+	if binding == nil {
+		return attributes
+	}
+	return append(append(attributes, named(binding)...),
+		limitKey.Int64(binding.Decision.Limit), remainingKey.Int64(binding.Decision.Remaining))
+}
+
+// named is a rule, and its tier if it has one.
+func named(r *middleware.ObservedRule) []attribute.KeyValue {
+	names := []attribute.KeyValue{ruleKey.String(r.Quota.Rule())}
+	if tier := r.Quota.Tier(); tier != "" {
+		names = append(names, tierKey.String(tier))
+	}
+	return names
+}
+
+func eventOf(r *middleware.ObservedRule) string {
+	if r.Shadow {
+		return "rate_limit.shadow_refused"
+	}
+	return "rate_limit.refused"
+}
+
+func refusal(r *middleware.ObservedRule) []attribute.KeyValue {
+	attributes := append(named(r), costKey.Int64(r.Cost), limitKey.Int64(r.Decision.Limit))
+	if r.Decision.RetryAfter != limiter.Never {
+		attributes = append(attributes, retryAfterKey.Float64(r.Decision.RetryAfter.Seconds()))
+	}
+	return attributes
+}

@@ -1,0 +1,184 @@
+package sloglimit
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash/maphash"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A Logger is a [middleware.Observer] that logs refusals.
+type Logger struct {
+	options Options
+
+	mu     sync.Mutex
+	bursts map[id]*burst
+	keys   int      // of the bursts, those that are of a key
+	queue  []*burst // by when they are due, as all wait the same time
+	timer  *time.Timer
+}
+
+// A refusal is one rule's part in one request's.
+type refusal struct {
+	code, rule, tier, key string
+	limit                 limiter.Limit
+	retryAfter            time.Duration
+}
+
+// An id tells bursts apart. Keys are clients' to choose, so it is under a seed, and two
+// hashes of one key do not agree by accident.
+type id struct {
+	code, rule, tier string
+	key              [2]uint64
+}
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+// A burst is the refusals of one key by one rule.
+type burst struct {
+	id     id
+	record record // the next one
+	due    time.Time
+}
+
+// A record is what there is to log of a burst.
+type record struct {
+	code, rule, tier, limit, key, route string
+
+	requests   uint64
+	retryAfter time.Duration
+	crowd      bool // it is of all keys beyond MaxKeys
+}
+
+// noRetry is more than anybody would wait: limiter.Never, or a ban without an end.
+const noRetry = 100 * 366 * 24 * time.Hour
+
+// note counts a refusal, and logs it if it is the first of its burst.
+func (l *Logger) note(r *http.Request, f refusal) {
+	which := id{code: f.code, rule: f.rule, tier: f.tier}
+	if f.key != "" {
+		for i, seed := range seeds {
+			which.key[i] = maphash.String(seed, f.key)
+		}
+	}
+	if first, ok := l.count(which, r, &f); ok {
+		l.write(first) // without the lock: a handler may be slow, or log a request of its own
+	}
+}
+
+func (l *Logger) count(which id, r *http.Request, f *refusal) (first record, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, known := l.bursts[which]
+	isKey := f.key != ""
+	if !known && isKey && l.keys >= l.options.MaxKeys {
+		// The crowd has an id that no key's hashes make but by a chance of 2^-128.
+		isKey, which.key = false, [2]uint64{1, 1}
+		b, known = l.bursts[which]
+	}
+	if known {
+		b.record.add(r, f)
+		return record{}, false
+	}
+	b = &burst{id: which, record: record{code: f.code, rule: f.rule, tier: f.tier, crowd: f.key != "" && !isKey}}
+	if isKey {
+		b.record.key = l.show(f.key)
+		l.keys++
+	}
+	b.due = time.Now().Add(l.options.Interval)
+	l.bursts[which] = b
+	l.queue = append(l.queue, b)
+	if len(l.queue) == 1 {
+		l.timer = time.AfterFunc(l.options.Interval, l.wake)
+	}
+	first = b.record
+	first.add(r, f)
+	return first, true
+}
+
+// add counts a refusal. What is told of it is that of the first.
+func (b *record) add(r *http.Request, f *refusal) {
+	b.requests++
+	if b.requests > 1 {
+		return
+	}
+	b.route, b.limit, b.retryAfter = r.Pattern, "", f.retryAfter
+	if f.limit != (limiter.Limit{}) {
+		b.limit = f.limit.String()
+	}
+	if b.retryAfter > noRetry {
+		b.retryAfter = 0
+	}
+}
+
+// show is a key as it is logged.
+func (l *Logger) show(key string) string {
+	if l.options.ShowKeys {
+		return string([]byte(key[:min(len(key), 128)])) // the request's memory is not held on to
+	}
+	mac := hmac.New(sha256.New, l.options.Secret)
+	mac.Write([]byte(key))
+	return hex.EncodeToString(mac.Sum(nil)[:8])
+}
+
+// wake logs what is due, and ends bursts that nothing was added to.
+func (l *Logger) wake() { l.tell(false) }
+
+// Flush logs what was refused since the last records, and forgets all bursts: for when a
+// program ends.
+func (l *Logger) Flush() { l.tell(true) }
+
+func (l *Logger) tell(all bool) {
+	for _, r := range l.due(all) {
+		l.write(r)
+	}
+}
+
+// due takes the records that are due, and sets the timer for the next.
+func (l *Logger) due(all bool) []record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer == nil {
+		return nil
+	}
+	l.timer.Stop()
+	var records []record
+	now := time.Now()
+	n := 0
+	for ; n < len(l.queue) && (all || !l.queue[n].due.After(now)); n++ {
+		b := l.queue[n]
+		if b.record.requests == 0 {
+			l.end(b)
+			continue
+		}
+		records = append(records, b.record)
+		b.record.requests = 0
+		if all {
+			l.end(b)
+			continue
+		}
+		b.due = now.Add(l.options.Interval)
+		l.queue = append(l.queue, b)
+	}
+	clear(l.queue[:n])
+	l.queue = l.queue[n:]
+	if len(l.queue) == 0 {
+		l.queue, l.timer = nil, nil
+		return records
+	}
+	l.timer = time.AfterFunc(time.Until(l.queue[0].due), l.wake)
+	return records
+}
+
+// end forgets a burst, so that the next refusal is the first of one.
+func (l *Logger) end(b *burst) {
+	delete(l.bursts, b.id)
+	if b.record.key != "" {
+		l.keys--
+	}
+}

@@ -1,0 +1,175 @@
+// Package sloglimit logs refusals through log/slog: one record when a key begins to be
+// refused by a rule, and from then on one per interval with how many there were, however
+// many that are.
+//
+//	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
+//	limits, err := middleware.New(middleware.Config{Observer: refusals, Rules: ...})
+//
+// A record has code weir-refused, or weir-banned or weir-no-key, and
+//
+//	rule, tier    the rule that refused; of a ban, the one that led to it, if any
+//	limit         such as 100/1m
+//	key           a digest of who asked, under a secret; see Options
+//	route         the pattern of the request that the record was made for, if it has one
+//	requests      how many were refused since the record before
+//	retry_after   of the first, if it can be told
+//
+// Nothing else of what a client sent is in it. A digest is the same in every record of a
+// process, so that records of one client can be found, and says nothing more to those who
+// don't have the secret. Give all processes [Options.Secret] for all to make the same.
+//
+// A request that is let pass costs a few nanoseconds. There is no goroutine: while
+// something was refused, one timer waits to say how many.
+package sloglimit
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/weirgo/weir/middleware"
+)
+
+// Options is what [New] takes. The zero Options are the defaults.
+type Options struct {
+	// Logger is written to. Nil: slog.Default().
+	Logger *slog.Logger
+
+	// Level of the records. Zero: slog.LevelInfo.
+	Level slog.Level
+
+	// Interval is how long nothing more is said of a rule and a key, from a second to a
+	// day. Zero: a minute.
+	Interval time.Duration
+
+	// MaxKeys bounds how many rules and keys are told apart within an interval, up to a
+	// million, at some 200 bytes each. Beyond it, refusals are logged by rule, without a
+	// key. Zero: 1000, which also bounds the records per interval.
+	MaxKeys int
+
+	// ShowKeys logs keys as they are, cut off after 128 bytes: addresses, user names, and
+	// API keys that are to be kept secret.
+	ShowKeys bool
+
+	// Secret keys the digests: 16 bytes or more, or none for one that is made up.
+	Secret []byte
+}
+
+const (
+	shortestInterval = time.Second
+	longestInterval  = 24 * time.Hour
+	mostMaxKeys      = 1_000_000
+	shortestSecret   = 16
+)
+
+// Validate returns everything that is wrong with o, joined, or nil.
+func (o Options) Validate() error {
+	var errs []error
+	if o.Interval != 0 && (o.Interval < shortestInterval || o.Interval > longestInterval) {
+		errs = append(errs, fmt.Errorf("sloglimit: Interval is %v: it must be from %v to %v, or 0 for 1m",
+			o.Interval, shortestInterval, longestInterval))
+	}
+	if o.MaxKeys < 0 || o.MaxKeys > mostMaxKeys {
+		errs = append(errs, fmt.Errorf("sloglimit: MaxKeys is %d: it must be from 1 to %d, or 0 for 1000", o.MaxKeys, mostMaxKeys))
+	}
+	if n := len(o.Secret); n > 0 && n < shortestSecret {
+		errs = append(errs, fmt.Errorf("sloglimit: Secret has %d bytes: it must have at least %d, or none", n, shortestSecret))
+	}
+	return errors.Join(errs...)
+}
+
+// New returns a Logger, or everything that is wrong with o.
+func New(o Options) (*Logger, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Interval == 0 {
+		o.Interval = time.Minute
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = 1000
+	}
+	if len(o.Secret) == 0 {
+		o.Secret = make([]byte, 32)
+		_, _ = rand.Read(o.Secret) // it never fails
+	}
+	return &Logger{options: o, bursts: map[id]*burst{}}, nil
+}
+
+// Must is for a Logger written in code: it panics where [New] returns an error.
+func Must(l *Logger, err error) *Logger {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// Observe implements [middleware.Observer].
+func (l *Logger) Observe(o *middleware.Observation) {
+	switch o.Outcome {
+	case middleware.OutcomeRefused:
+		for i := range o.Rules {
+			if r := &o.Rules[i]; !r.Decision.Allowed && !r.Shadow {
+				l.note(o.Request, refusal{
+					code: "weir-refused", rule: r.Quota.Rule(), tier: r.Quota.Tier(), key: r.Key,
+					limit: r.Quota.Limit(), retryAfter: r.Decision.RetryAfter,
+				})
+			}
+		}
+	case middleware.OutcomeBanned:
+		f := refusal{code: "weir-banned", rule: o.Ban.Rule, key: o.Ban.Key}
+		if !o.Ban.Until.IsZero() {
+			f.retryAfter = time.Until(o.Ban.Until)
+		}
+		l.note(o.Request, f)
+	case middleware.OutcomeNoKey:
+		l.note(o.Request, refusal{code: "weir-no-key"})
+	}
+}
+
+// logger is asked for each time, as the default one may change.
+func (l *Logger) logger() *slog.Logger {
+	if l.options.Logger != nil {
+		return l.options.Logger
+	}
+	return slog.Default()
+}
+
+// write logs what was counted of a burst.
+func (l *Logger) write(r record) {
+	ctx := context.Background()
+	logger := l.logger()
+	if !logger.Enabled(ctx, l.options.Level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 9)
+	text := func(name, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(name, value))
+		}
+	}
+	text("code", r.code)
+	text("rule", r.rule)
+	text("tier", r.tier)
+	text("limit", r.limit)
+	text("key", r.key)
+	text("route", r.route)
+	attrs = append(attrs, slog.Uint64("requests", r.requests))
+	if r.retryAfter > 0 {
+		attrs = append(attrs, slog.Duration("retry_after", r.retryAfter))
+	}
+	message := messages[r.code]
+	if r.crowd {
+		message += ", by more keys than are told apart"
+	}
+	logger.LogAttrs(ctx, l.options.Level, message, attrs...)
+}
+
+var messages = map[string]string{
+	"weir-refused": "weir: requests are refused",
+	"weir-banned":  "weir: requests of a banned client are refused",
+	"weir-no-key":  "weir: requests without a key are refused",
+}

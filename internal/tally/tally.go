@@ -1,0 +1,178 @@
+// Package tally counts what limiters decide, by rule and outcome, and reads how their store
+// is, for adapters that show it to a monitoring system.
+package tally
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// A Decision is what a rule said about a request.
+type Decision uint8
+
+// What rules say.
+const (
+	Allowed       Decision = iota
+	Refused                // and the request with it
+	ShadowRefused          // by a rule in shadow: the request went on
+	Undecided              // the store gave no decision
+	decisions
+)
+
+var decisionNames = [decisions]string{"allowed", "refused", "shadow_refused", "undecided"}
+
+// Decisions are all there are.
+func Decisions() []Decision { return []Decision{Allowed, Refused, ShadowRefused, Undecided} }
+
+// String is the decision in a word.
+func (d Decision) String() string { return decisionNames[d] }
+
+// Other is the rule that requests of rules beyond the cap are counted under.
+const Other = "other"
+
+// A Tally is a [middleware.Observer] that counts. To count takes no lock and no memory,
+// but for the first request of a quota.
+type Tally struct {
+	Store *Store
+
+	most     int
+	outcomes *counts // by middleware.Outcome, and errors
+	slots    [256]atomic.Pointer[slot]
+	quotas   sync.Map // *limiter.Quota to its *slot
+	dropped  atomic.Uint64
+
+	mu     sync.Mutex
+	rules  map[name]*counts
+	cached int // quotas in the map, of which those that are no longer in force are forgotten in time
+}
+
+type name struct{ rule, tier string }
+
+// A slot is a quota and the counters of its rule and tier. Most are found by the quota's
+// address alone; of those that share a place, all but the last are in the map only.
+type slot struct {
+	quota  *limiter.Quota
+	counts *counts
+}
+
+// errors is where store errors are counted, behind the outcomes.
+const errors = int(middleware.OutcomeAllowed) + 1
+
+// New returns a Tally that tells apart so many rules and tiers at most.
+func New(store limiter.Store, most int) *Tally {
+	return &Tally{Store: newStore(store), most: most, outcomes: newCounts(), rules: map[name]*counts{}}
+}
+
+// Observe implements [middleware.Observer].
+func (t *Tally) Observe(o *middleware.Observation) {
+	s := seat(hash(o))
+	t.outcomes.add(s, int(o.Outcome))
+	troubled := o.Err != nil
+	for i := range o.Rules {
+		r := &o.Rules[i]
+		t.of(r.Quota).add(s, int(decisionOf(o, r)))
+		troubled = troubled || r.Decision.Degraded
+	}
+	if troubled {
+		if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error of the store's
+			t.outcomes.add(s, errors)
+		}
+		t.Store.notice()
+	}
+}
+
+func decisionOf(o *middleware.Observation, r *middleware.ObservedRule) Decision {
+	switch {
+	case o.Err != nil || o.Outcome == middleware.OutcomeUndecided:
+		return Undecided
+	case r.Decision.Allowed:
+		return Allowed
+	case r.Shadow:
+		return ShadowRefused
+	}
+	return Refused
+}
+
+func (t *Tally) of(q *limiter.Quota) *counts {
+	if s := t.slots[hash(q)].Load(); s != nil && s.quota == q {
+		return s.counts
+	}
+	if s, ok := t.quotas.Load(q); ok {
+		return s.(*slot).counts
+	}
+	return t.add(q)
+}
+
+// add finds the counters for a quota that was not seen before. Reloaded rules bring new
+// quotas under old names.
+func (t *Tally) add(q *limiter.Quota) *counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, ok := t.quotas.Load(q); ok {
+		return s.(*slot).counts
+	}
+	n := name{q.Rule(), q.Tier()}
+	c, ok := t.rules[n]
+	if !ok && len(t.rules) >= t.most {
+		t.dropped.Add(1)
+		n = name{rule: Other} // shared with the user's rule of that name, if there is one
+		c, ok = t.rules[n]
+	}
+	if !ok {
+		c = newCounts()
+		t.rules[n] = c
+	}
+	if t.cached >= 16*t.most {
+		t.forget()
+	}
+	t.cached++
+	s := &slot{q, c}
+	t.quotas.Store(q, s)
+	t.slots[hash(q)].Store(s) // in the place of one that may be out of force
+	return c
+}
+
+// forget lets go of all quotas. Those in force are found again.
+func (t *Tally) forget() {
+	t.cached = 0
+	t.quotas.Clear()
+	for i := range t.slots {
+		t.slots[i].Store(nil)
+	}
+}
+
+// A Rule is how often a rule, in one tier, said what.
+type Rule struct {
+	Rule, Tier string
+	Count      [decisions]uint64
+}
+
+// Rules are all that were met, by name.
+func (t *Tally) Rules() []Rule {
+	t.mu.Lock()
+	all := make([]Rule, 0, len(t.rules))
+	for n, c := range t.rules {
+		r := Rule{Rule: n.rule, Tier: n.tier}
+		for d := range r.Count {
+			r.Count[d] = c.sum(d)
+		}
+		all = append(all, r)
+	}
+	t.mu.Unlock()
+	slices.SortFunc(all, func(a, b Rule) int { return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Tier, b.Tier)) })
+	return all
+}
+
+// Outcome is how many requests became what.
+func (t *Tally) Outcome(o middleware.Outcome) uint64 { return t.outcomes.sum(int(o)) }
+
+// Errors is how many requests the store could not decide about.
+func (t *Tally) Errors() uint64 { return t.outcomes.sum(errors) }
+
+// Dropped is how many quotas found no room below the cap.
+func (t *Tally) Dropped() uint64 { return t.dropped.Load() }
