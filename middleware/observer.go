@@ -118,7 +118,8 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
 		return
 	}
 	o := observations.Get().(*Observation)
-	o.Request, o.Outcome, o.Ban = r, outcome, ban
+	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, o.Rules[:0], 0, nil
+	o.Ban = ban
 	set.Observer.Observe(o)
 	o.Request, o.Ban = nil, bans.Ban{}
 	observations.Put(o)
@@ -134,8 +135,7 @@ func (set *ruleset) observeRules(r *http.Request, outcome Outcome, s *scope, cha
 	}
 	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, rules, elapsed, err
 	set.Observer.Observe(o)
-	clear(rules) // they hold on to the request's memory
-	o.Request, o.Rules, o.Elapsed, o.Err = nil, rules[:0], 0, nil
+	o.Request = nil // the rest is written over, or goes with the next collection
 	observations.Put(o)
 }
 
