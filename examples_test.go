@@ -108,14 +108,30 @@ var examples = map[string]example{
 		request: "GET /search", limit: 10, within: time.Minute, free: "GET /", lines: 110,
 		shows: []string{
 			"promlimit.Must(promlimit.New(promlimit.Options{Store: store}))", "prometheus.MustRegister(metrics)",
-			"middleware.Observers(metrics, refusals",
+			"middleware.Observers(metrics, refusals, page, top)", "page.Add(limits)",
 		},
 		after: metricsTellWhoIsRefused,
 	},
 }
 
-// metricsTellWhoIsRefused waits for the attacker and the noisy tenant to be seen.
+// metricsTellWhoIsRefused waits for the attacker and the noisy tenant to be seen, on the
+// page within five seconds.
 func metricsTellWhoIsRefused(t *testing.T, server string, _ []string) {
+	snapshot := func() string {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/limits", nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept", "application/json")
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.Eventually(t, func() bool {
+		text := snapshot()
+		return strings.Contains(text, "header:X-Tenant:noisy") && strings.Contains(text, "198.51.100.")
+	}, 30*time.Second, 100*time.Millisecond, "the page does not tell who is refused")
 	for _, rule := range []string{"ip", "tenant", "search"} {
 		refused := regexp.MustCompile(`rate_limit_exceeded_total\{rule="` + rule + `"\} [1-9]`)
 		require.Eventually(t, func() bool {

@@ -55,7 +55,8 @@ func NewIP(opts ...IPOption) (Func, error) {
 
 // NewAddress returns a function that finds the client's address as [IP] does, whole: for
 // lists of addresses rather than for keys. A client whose address is not known has the
-// zero Addr.
+// zero Addr, and so has one whose trusted proxy says nothing that can be believed: where
+// IP counts the proxy, a list must not take the client for it.
 func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 	ip, err := newClientIP(opts)
 	if err != nil {
@@ -284,11 +285,14 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 
 // address is the client's, with IPv4 as such wherever it is written in IPv6.
 func (c *clientIP) address(r *http.Request) netip.Addr {
-	peer := parseAddress(r.RemoteAddr)
-	if client := c.namedBy(peer, r); client.IsValid() {
-		peer = client
+	client := parseAddress(r.RemoteAddr)
+	if c.header != "" && c.trusted(client, r.RemoteAddr) {
+		// Without a list, the request is the proxy's own.
+		if lines := r.Header[c.header]; len(lines) > 0 || c.cut == nil {
+			client = c.named(lines)
+		}
 	}
-	return network.FromNAT64(peer)
+	return network.FromNAT64(client)
 }
 
 // namedBy is the client that r's peer names, if it is trusted and names one.

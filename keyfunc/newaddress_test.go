@@ -22,8 +22,6 @@ func TestNewAddressIsTheWholeAddressOfTheClient(t *testing.T) {
 		{proxy, "198.51.100.7, 192.0.2.1", "192.0.2.1"},
 		{proxy, "[2001:db8:1:2:3::4]:80", "2001:db8:1:2:3::4"},
 		{proxy, "64:ff9b::192.0.2.1", "192.0.2.1"},
-		{proxy, "unknown", "10.0.0.1"},
-		{proxy, "", "10.0.0.1"},
 		{"[64:ff9b::a00:1]:1", "192.0.2.1", "10.0.0.1"}, // is not the proxy
 	} {
 		f, err := keyfunc.NewAddress(keyfunc.TrustProxies("10.0.0.0/8"))
@@ -35,6 +33,27 @@ func TestNewAddressIsTheWholeAddressOfTheClient(t *testing.T) {
 	for _, peer := range []string{"", "@", "/run/app.sock", "garbage", "010.0.0.1:1", "192.0.2.1:http"} {
 		assert.Zero(t, f(from(peer)), "%q", peer)
 	}
+}
+
+// peerOnly is the key of the peer.
+var peerOnly = keyfunc.IP()
+
+// Where IP counts a proxy that is in doubt about its client, a list of addresses must not
+// take the client for the proxy.
+func TestAClientInDoubtHasNoAddress(t *testing.T) {
+	address, err := keyfunc.NewAddress(keyfunc.TrustProxies("10.0.0.0/8"))
+	require.NoError(t, err)
+	const proxy = "10.0.0.5:1"
+	assert.Equal(t, "203.0.113.7", address(from(proxy, "X-Forwarded-For", "203.0.113.7")).String())
+	assert.Equal(t, "10.0.0.5", address(from(proxy)).String(), "the proxy's own request")
+	for _, doubt := range []string{"foo", "203.0.113.7, foo", "unknown", "203.0.113.7:x"} {
+		assert.False(t, address(from(proxy, "X-Forwarded-For", doubt)).IsValid(), doubt)
+	}
+	address, err = keyfunc.NewAddress(keyfunc.TrustHeader("X-Real-IP", "10.0.0.0/8"))
+	require.NoError(t, err)
+	assert.False(t, address(from(proxy)).IsValid(), "the proxy sets it on every request")
+	assert.False(t, address(from(proxy, "X-Real-IP", "203.0.113.7", "X-Real-IP", "203.0.113.8")).IsValid())
+	assert.Equal(t, "203.0.113.9", address(from("203.0.113.9:1", "X-Real-IP", "10.0.0.1")).String(), "a stranger says nothing")
 }
 
 func FuzzTheAddressIsThatOfTheKey(f *testing.F) {
@@ -70,7 +89,11 @@ func FuzzTheAddressIsThatOfTheKey(f *testing.F) {
 				assert.Empty(t, ip.Zone())
 				switch {
 				case !ip.IsValid():
-					assert.Equal(t, "no-ip", key)
+					// Nobody is known, or the peer is a proxy that is in doubt, whom IP counts.
+					if key != "no-ip" {
+						peerKey, _ := peerOnly(from(peer))
+						assert.Equal(t, peerKey, key)
+					}
 				case ip.Is4():
 					assert.Equal(t, ip.String(), key)
 				default:

@@ -1,8 +1,6 @@
 package middleware
 
 import (
-	"context"
-	"log/slog"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -74,44 +72,4 @@ func (c concession) note(rule *limiter.Decision, d limiter.Decision) {
 		return
 	}
 	rule.Allowed, rule.RetryAfter = d.Allowed, min(c.retryAfter, d.RetryAfter)
-}
-
-// escalate counts a refusal against those rules that ban who is refused too often.
-func (l *RateLimit) escalate(set *ruleset, s *scope, charges []limiter.Charge) {
-	for i := range charges {
-		rule, d := s.policies[i].rule, &s.decisions[i]
-		if key := charges[i].Key; rule.strikes == nil || d.Allowed || rule.Shadow || isShared(key) {
-			continue
-		}
-		// Who hangs up at once is refused all the same.
-		if until := l.strike(context.WithoutCancel(s.Context), set, rule, charges[i].Key); !until.IsZero() {
-			d.RetryAfter = max(d.RetryAfter, time.Until(until))
-		}
-	}
-}
-
-// strike counts one refusal of key, and returns until when that bans it, if it does.
-func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key string) (until time.Time) {
-	charges := []limiter.Charge{{Quota: rule.strikes, Key: key, Cost: 1}}
-	decisions := make([]limiter.Decision, 1)
-	if err := l.store.Decide(ctx, charges, decisions); err != nil {
-		l.warnStoreFailure(set, err)
-		return time.Time{}
-	}
-	switch d := &decisions[0]; {
-	case d.Allowed && d.Remaining > 0:
-		return time.Time{}
-	case d.Limit < rule.strikes.Capacity(): // this process's share of it, during an outage
-		return time.Time{}
-	}
-	ban, err := set.Bans.Escalate(ctx, key, rule.Name, rule.growth)
-	if err == nil {
-		err = l.store.Reset(ctx, charges) // after the ban it begins anew
-	}
-	if err != nil {
-		rule.notes.escalation.warn(set.Logger, "weir-ban-failed",
-			"weir: a ban could not be noted where others see it, or its count not begun anew",
-			slog.String("rule", rule.Name), slog.String("error", err.Error()))
-	}
-	return ban.Until
 }

@@ -1,7 +1,9 @@
-// Observability is a service that is busy, and shows it to Prometheus. traffic.go plays its
-// clients: twenty good ones, an attacker who makes up keys, and a noisy tenant.
+// Observability is a service that is busy, and shows it: to people on a live page, to
+// Prometheus, and in the log. traffic.go plays its clients: twenty good ones, an attacker
+// who makes up keys, and a noisy tenant.
 //
 //	go run ./_examples/observability
+//	open http://127.0.0.1:8080/limits                                 # the page
 //	for i in $(seq 11); do curl -i http://127.0.0.1:8080/search; done # 10 pass
 //	curl -s http://127.0.0.1:8080/metrics | grep rate_limit_exceeded  # ip: the attacker; tenant: the noisy one
 //	prometheus --config.file=_examples/observability/prometheus.yml --storage.tsdb.path=/tmp/weir
@@ -17,17 +19,21 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir/adapters/dashboard"
 	"github.com/weirgo/weir/adapters/promlimit"
 	"github.com/weirgo/weir/adapters/sloglimit"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/bans"
 	"github.com/weirgo/weir/limiter/redisstore"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/offenders"
 )
 
 func open(server string) limiter.Store {
@@ -41,6 +47,9 @@ func open(server string) limiter.Store {
 	return memory
 }
 
+// isOperator is who sits at this machine. Yours asks who has signed in.
+func isOperator(r *http.Request) bool { return strings.HasPrefix(r.RemoteAddr, "127.0.0.1:") }
+
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
 	server := flag.String("redis", "", "address of a Redis to count in; empty: in memory")
@@ -50,11 +59,23 @@ func main() {
 	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store}))
 	prometheus.MustRegister(metrics)
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
+	top, err := offenders.New(offenders.Options{ShowKeys: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	list, err := bans.NewMemory(bans.MemoryConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	page, err := dashboard.New(dashboard.Options{Authorise: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true})
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	address := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1"))
 	limits := middleware.Must(middleware.New(middleware.Config{
-		Store:    store,
-		Observer: middleware.Observers(metrics, refusals),
+		Store: store, Bans: list, BanKeys: []keyfunc.Func{address},
+		Observer: middleware.Observers(metrics, refusals, page, top),
 		Rules: []middleware.Rule{
 			{Name: "ip", Key: address, Limit: limiter.PerSecond(50)},
 			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerSecond(20)},
@@ -62,6 +83,7 @@ func main() {
 			{Name: "ip-next", Key: address, Limit: limiter.PerSecond(10), Shadow: true}, // what would it do?
 		},
 	}))
+	page.Add(limits)
 	hello := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") }
 	service := http.NewServeMux()
 	service.HandleFunc("GET /{$}", hello)
@@ -69,6 +91,7 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/", limits.Handler(service))
 	mux.Handle("GET /metrics", promhttp.Handler())
+	mux.Handle("/limits", page)
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {

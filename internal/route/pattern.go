@@ -56,7 +56,7 @@ func ParseRule(pattern string) (Pattern, error) {
 func (p *Pattern) goesOnBehindItsEnd() bool {
 	for rest, more := p.Path, true; more; {
 		var segment string
-		segment, rest, more = strings.Cut(rest, "/")
+		segment, rest, more = cut(rest)
 		if parameter(segment) == many && (more || p.Below) {
 			return true
 		}
@@ -81,7 +81,7 @@ func (p *Pattern) Fit(path string) (string, bool) {
 	var route strings.Builder
 	want := p.Path
 	for {
-		wantSegment, wantRest, wantMore := strings.Cut(want, "/")
+		wantSegment, wantRest, wantMore := cut(want)
 		segment, rest, more := strings.Cut(path, "/")
 		kind := parameter(wantSegment)
 		if kind == literal && wantSegment != segment && (wantSegment != "{$}" || segment != "") || kind == one && segment == "" {
@@ -114,8 +114,8 @@ func (p *Pattern) matchesPlace(route *Pattern) bool {
 // matchPath compares paths segment by segment.
 func matchPath(want, path string, below bool) bool {
 	for {
-		wantSegment, wantRest, wantMore := strings.Cut(want, "/")
-		segment, rest, more := strings.Cut(path, "/")
+		wantSegment, wantRest, wantMore := cut(want)
+		segment, rest, more := cut(path)
 		if !sameSegment(wantSegment, segment) {
 			return false
 		}
@@ -149,8 +149,49 @@ func parameter(segment string) int {
 		return literal
 	case segment[0] == '*', strings.HasSuffix(segment, "...}"):
 		return many
-	case segment[0] == ':', segment[0] == '{' && segment != "{$}":
+	case segment[0] == ':', segment[0] == '{' && segment != "{$}" && closing(segment) == len(segment)-1:
 		return one
 	}
 	return literal
+}
+
+// cut is the first segment of a route, and what follows its slash, if there is one. A
+// parameter's expression, as in {id:[^/]+}, may have slashes of its own.
+func cut(path string) (segment, rest string, more bool) {
+	segment, rest, more = strings.Cut(path, "/")
+	if !more || strings.IndexByte(segment, '{') < 0 {
+		return segment, rest, more
+	}
+	for at, depth := 0, 0; at < len(path); at++ {
+		switch path[at] {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		case '/':
+			if depth <= 0 {
+				return path[:at], path[at+1:], true
+			}
+		}
+	}
+	if closing(path) < 0 {
+		return segment, rest, more // a brace that is nothing but a letter
+	}
+	return path, "", false
+}
+
+// closing is where the brace that s begins with is closed, or -1.
+func closing(s string) int {
+	depth := 0
+	for at := range len(s) {
+		switch s[at] {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return at
+			}
+		}
+	}
+	return -1
 }

@@ -65,6 +65,33 @@ func TestAParameterIsForAParameterOfItsKind(t *testing.T) {
 	}
 }
 
+func TestAnExpressionMayHaveSlashes(t *testing.T) {
+	for rule, others := range map[string][]string{
+		"/users/{id}":        {"/users/{id:[^/]+}", "/users/{id:a/{2}}", "/users/:id"},
+		"/users/{id}/posts":  {"/users/{id:[^/]+}/posts"},
+		"/users/{id:[^/]+}":  {"/users/{id}"},
+		"/users/{id:[^/]+}/": {"/users/{id}/"},
+		"/f/{n}.json":        {"/f/{n}.json"},
+		"/{":                 {"/{"},
+		"/{a/b":              {"/{a/b"},
+	} {
+		p, err := route.ParseRule("GET " + rule)
+		require.NoError(t, err)
+		for _, other := range others {
+			routed := route.Parse(other)
+			assert.True(t, p.Matches("GET", &routed), "%q, routed by %q", rule, other)
+			var tree route.Tree[bool]
+			tree.Add(p, true)
+			found, _ := tree.Find("GET", other)
+			assert.True(t, found, "%q, routed by %q", rule, other)
+		}
+		for _, other := range []string{"/users/me", "/users/{id:[^/]+}/comments", "/f/{n}.xml", "/f/{n}"} {
+			routed := route.Parse(other)
+			assert.False(t, p.Matches("GET", &routed), "%q, routed by %q", rule, other)
+		}
+	}
+}
+
 // A pattern covers another if it is for the other's own route, for one below it if the other
 // is for those, with the other's host, or one that nobody names, whatever the method.
 func TestAPatternCoversAnotherIfItIsForAllOfItsRequests(t *testing.T) {

@@ -1,7 +1,5 @@
 package route
 
-import "strings"
-
 // A Tree finds, among the patterns of many rules, the one that says most about a request:
 // it has the longest path, then a host, then a method. The zero Tree is empty.
 type Tree[T any] struct{ root node[T] }
@@ -28,7 +26,9 @@ type leaf[T any] struct {
 // for the same requests, and false.
 func (t *Tree[T]) Add(p Pattern, value T) (T, bool) {
 	at := &t.root
-	for segment := range strings.SplitSeq(p.Path, "/") {
+	for rest, more := p.Path, true; more; {
+		var segment string
+		segment, rest, more = cut(rest)
 		at = at.grow(segment)
 	}
 	place := &at.here
@@ -84,7 +84,7 @@ func (t *Tree[T]) Find(method, pattern string) (value T, ok bool) {
 	at, rest, more := &t.root, route.Path, true
 	for more {
 		var segment string
-		segment, rest, more = strings.Cut(rest, "/")
+		segment, rest, more = cut(rest)
 		if at = at.next(segment); at == nil {
 			break
 		}

@@ -1,0 +1,271 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// An action is what an operator asks for.
+type action struct {
+	Action string `json:"action"` // peek, reset, ban or unban
+	Rule   string `json:"rule"`   // of peek and reset
+	Key    string `json:"key"`    // as quoteKey writes it; of unban also as the page shows it
+	For    string `json:"for"`    // of ban; empty: until it is lifted
+}
+
+// An outcome is what became of an action.
+type outcome struct {
+	Error  string     `json:"error,omitempty"`
+	Text   string     `json:"text,omitempty"`
+	Counts []peekView `json:"counts,omitempty"`
+	Ban    *banView   `json:"ban,omitempty"`
+}
+
+type peekView struct {
+	Rule      string `json:"rule"`
+	Tier      string `json:"tier,omitempty"`
+	Limit     int64  `json:"limit"`
+	Remaining int64  `json:"remaining"`
+	Next      string `json:"next,omitempty"`  // when there is more
+	Reset     string `json:"reset,omitempty"` // when there is all
+	Shadow    bool   `json:"shadow,omitempty"`
+	Degraded  bool   `json:"degraded,omitempty"`
+}
+
+const (
+	maxAction  = 64 << 10 // bytes; keys can be long
+	actionWait = 3 * time.Second
+)
+
+// A mistake is the operator's.
+type mistake struct{ error }
+
+func mistakef(format string, args ...any) error { return mistake{fmt.Errorf(format, args...)} }
+
+// act does what is asked for, if the page asked for it.
+func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
+	if err := d.origin.Check(r); err != nil {
+		d.log.LogAttrs(r.Context(), slog.LevelWarn, "weir: an action was refused that did not come from the dashboard's own page",
+			slog.String("code", "weir-operator-refused"), slog.String("remote", r.RemoteAddr), slog.Any("error", err))
+		reply(w, http.StatusForbidden, outcome{Error: "This did not come from the page itself."})
+		return
+	}
+	// A form of another site cannot say so, whatever the browser's age.
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		reply(w, http.StatusUnsupportedMediaType, outcome{Error: "The page takes application/json."})
+		return
+	}
+	var a action
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAction))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&a); err != nil {
+		reply(w, http.StatusBadRequest, outcome{Error: "The request cannot be read: " + err.Error()})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), actionWait)
+	defer cancel()
+	done, err := d.do(ctx, a)
+	d.record(r, a, err)
+	switch {
+	case err == nil:
+		reply(w, http.StatusOK, done)
+	case errors.As(err, new(mistake)), errors.Is(err, middleware.ErrNoRule):
+		reply(w, http.StatusBadRequest, outcome{Error: err.Error()})
+	default:
+		reply(w, http.StatusBadGateway, outcome{Error: err.Error(), Text: done.Text})
+	}
+}
+
+func reply(w http.ResponseWriter, status int, o outcome) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(mustMarshal(o))
+}
+
+// record logs who did what.
+func (d *Dashboard) record(r *http.Request, a action, err error) {
+	key, bad := unquoteKey(a.Key)
+	if bad != nil {
+		key = a.Key
+	}
+	attrs := []slog.Attr{
+		slog.String("code", "weir-operator"), slog.String("action", cut(a.Action)), slog.String("key", cut(d.shown(key))),
+	}
+	if a.Rule != "" {
+		attrs = append(attrs, slog.String("rule", cut(a.Rule)))
+	}
+	if a.For != "" {
+		attrs = append(attrs, slog.String("for", cut(a.For)))
+	}
+	if user, err := keyfunc.User(r); err == nil {
+		attrs = append(attrs, slog.String("user", user))
+	} else if user, _, ok := r.BasicAuth(); ok {
+		attrs = append(attrs, slog.String("user", user))
+	}
+	attrs = append(attrs, slog.String("remote", r.RemoteAddr))
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	d.log.LogAttrs(r.Context(), level, "weir: an operator used the dashboard", attrs...)
+}
+
+// cut keeps a log's lines from being as long as somebody likes.
+func cut(text string) string { return fmt.Sprintf("%.300s", text) }
+
+func (d *Dashboard) do(ctx context.Context, a action) (outcome, error) {
+	key, err := unquoteKey(a.Key)
+	if err != nil {
+		return outcome{}, mistake{err}
+	}
+	switch a.Action {
+	case "peek":
+		return d.peek(ctx, a.Rule, key)
+	case "reset":
+		return d.reset(ctx, a.Rule, key)
+	case "ban":
+		return d.ban(ctx, key, a.For)
+	case "unban":
+		return d.unban(ctx, a.Key, key)
+	}
+	return outcome{}, mistakef("there is no action %.40q", a.Action)
+}
+
+func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err error) {
+	found, err := d.each(rule, func(l *middleware.RateLimit) error {
+		results, err := l.Peek(ctx, rule, key)
+		for _, r := range results {
+			o.Counts = append(o.Counts, peekView{
+				Rule: r.Rule, Tier: r.Tier, Limit: r.Limit, Remaining: r.Remaining,
+				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Shadow, Degraded: r.Degraded,
+			})
+		}
+		return err
+	})
+	if err != nil || !found {
+		return outcome{}, orNoRule(err, rule)
+	}
+	if d.options.Bans != nil && key != "" {
+		if ban, ok := d.options.Bans.Find(key); ok {
+			v := d.banView(ban)
+			o.Ban = &v
+		}
+	}
+	return o, nil
+}
+
+func (d *Dashboard) reset(ctx context.Context, rule, key string) (outcome, error) {
+	found, err := d.each(rule, func(l *middleware.RateLimit) error { return l.Reset(ctx, rule, key) })
+	if err != nil || !found {
+		return outcome{}, orNoRule(err, rule)
+	}
+	return outcome{Text: "The key begins anew under " + rule + "."}, nil
+}
+
+// each calls f for the limiters, of which some have the rule.
+func (d *Dashboard) each(rule string, f func(*middleware.RateLimit) error) (found bool, err error) {
+	for _, l := range d.all() {
+		switch err := f(l); {
+		case errors.Is(err, middleware.ErrNoRule):
+		case err != nil:
+			return found, err
+		default:
+			found = true
+		}
+	}
+	return found, nil
+}
+
+func orNoRule(err error, rule string) error {
+	if err != nil {
+		return err
+	}
+	if rule == "" {
+		return mistakef("which rule?")
+	}
+	return fmt.Errorf("%w: %.128q", middleware.ErrNoRule, rule)
+}
+
+var errNoBans = mistakef("the page has no list of bans (dashboard.Options.Bans)")
+
+func (d *Dashboard) ban(ctx context.Context, key, period string) (outcome, error) {
+	if d.options.Bans == nil {
+		return outcome{}, errNoBans
+	}
+	if key == "" {
+		return outcome{}, mistakef("which key?")
+	}
+	var length time.Duration
+	text := "The key is banned until the ban is lifted."
+	if period != "" {
+		var err error
+		if length, err = limiter.ParsePeriod(period); err != nil {
+			return outcome{}, mistake{err}
+		}
+		text = "The key is banned for " + period + "."
+	}
+	defer d.forgetBans()
+	if err := d.options.Bans.Ban(ctx, key, length); err != nil {
+		o := outcome{}
+		if _, here := d.options.Bans.Find(key); here {
+			o.Text = text + " Only this process knows as yet."
+		}
+		return o, err
+	}
+	return outcome{Text: text}, nil
+}
+
+// unban lifts a ban by its key, or by what is shown for it.
+func (d *Dashboard) unban(ctx context.Context, shown, key string) (outcome, error) {
+	if d.options.Bans == nil {
+		return outcome{}, errNoBans
+	}
+	if key == "" {
+		return outcome{}, mistakef("which key?")
+	}
+	_, banned := d.options.Bans.Find(key)
+	all, _ := d.options.Bans.All(ctx) // what is known, if that fails
+	for _, ban := range all {
+		if d.shown(ban.Key) == shown {
+			key, banned = ban.Key, true
+		}
+	}
+	defer d.forgetBans()
+	// Also of one that is not banned: what led to a ban is forgotten.
+	if err := d.options.Bans.Unban(ctx, key); err != nil {
+		return outcome{}, err
+	}
+	if !banned {
+		return outcome{Text: "The key was not banned. What it did is forgotten."}, nil
+	}
+	return outcome{Text: "The ban is lifted."}, nil
+}
+
+// forgetBans has the page look at them again.
+func (d *Dashboard) forgetBans() {
+	d.latest.Lock()
+	defer d.latest.Unlock()
+	d.latest.bans = nil
+}
+
+// wait is a time to wait, for people.
+func wait(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return ""
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,196 @@
+package dashboard_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/adapters/dashboard"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter/bans"
+)
+
+func TestAnOperatorLetsACustomerThrough(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for range 11 {
+		s.send("GET", "/", "198.51.100.1", "acme")
+	}
+	require.Equal(t, http.StatusTooManyRequests, s.send("GET", "/", "198.51.100.1", "acme"))
+
+	code, said := s.do(`{"action":"peek","rule":"tenant","key":"header:X-Tenant:acme"}`)
+	require.Equal(t, http.StatusOK, code, said)
+	var answer struct {
+		Counts []struct {
+			Rule, Tier, Next, Reset string
+			Limit, Remaining        int
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(said), &answer))
+	require.Len(t, answer.Counts, 2, "one for each tier")
+	assert.Equal(t, 10, answer.Counts[0].Limit)
+	assert.Zero(t, answer.Counts[0].Remaining)
+	assert.NotEmpty(t, answer.Counts[0].Reset)
+	assert.Equal(t, "premium", answer.Counts[1].Tier)
+	require.Equal(t, http.StatusTooManyRequests, s.send("GET", "/", "198.51.100.1", "acme"), "a look gives nothing back")
+
+	code, said = s.do(`{"action":"reset","rule":"tenant","key":"header:X-Tenant:acme"}`)
+	require.Equal(t, http.StatusOK, code, said)
+	assert.Equal(t, http.StatusOK, s.send("GET", "/", "198.51.100.1", "acme"))
+}
+
+func TestAnOperatorBansAndLiftsBans(t *testing.T) {
+	for _, shown := range []bool{false, true} {
+		s := start(t, dashboard.Options{ShowKeys: shown})
+		code, said := s.do(`{"action":"ban","key":"203.0.113.9","for":"1d"}`)
+		require.Equal(t, http.StatusOK, code, said)
+		require.Equal(t, http.StatusForbidden, s.send("GET", "/", "203.0.113.9", ""))
+
+		_, said = s.do(`{"action":"peek","rule":"ip","key":"203.0.113.9"}`)
+		assert.Contains(t, said, `"ban":`)
+
+		list := s.figures().Bans
+		require.Equal(t, 1, list.Total)
+		assert.Equal(t, shown, list.List[0].Key == "203.0.113.9")
+		assert.InDelta(t, time.Now().Add(24*time.Hour).UnixMilli(), list.List[0].Until, 60_000)
+		ask, err := json.Marshal(map[string]string{"action": "unban", "key": list.List[0].Key})
+		require.NoError(t, err)
+		code, said = s.do(string(ask))
+		require.Equal(t, http.StatusOK, code, said)
+		assert.Equal(t, http.StatusOK, s.send("GET", "/", "203.0.113.9", ""), "lifted by what the page shows for the key")
+		assert.Zero(t, s.figures().Bans.Total)
+
+		require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+		code, _ = s.do(`{"action":"unban","key":"203.0.113.9"}`)
+		require.Equal(t, http.StatusOK, code)
+		assert.True(t, s.bans.Empty(), "lifted by the key itself")
+		_, said = s.do(`{"action":"unban","key":"203.0.113.9"}`)
+		assert.Contains(t, said, "was not banned")
+	}
+}
+
+// Keys are what clients send.
+func TestKeysThatAreHardToWriteAreActedOn(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	for _, key := range []string{"a\x00b", "\xff\xfe", "a\u202eb", `"quoted"`, " blanks ", "</script>"} {
+		require.NoError(t, s.bans.Ban(t.Context(), key, 0))
+	}
+	for _, ban := range s.figures().Bans.List {
+		ask, err := json.Marshal(map[string]string{"action": "unban", "key": ban.Key})
+		require.NoError(t, err)
+		code, said := s.do(string(ask))
+		require.Equal(t, http.StatusOK, code, said)
+		assert.Contains(t, said, "lifted")
+		s.figures()
+	}
+	assert.True(t, s.bans.Empty())
+}
+
+func TestOnlyThePageItselfActs(t *testing.T) {
+	const ban = `{"action":"ban","key":"203.0.113.9"}`
+	for name, edit := range map[string]func(*http.Request){
+		"another site":                       func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+		"another host of the site":           func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") },
+		"an old browser on another site":     func(r *http.Request) { r.Header.Del("Sec-Fetch-Site"); r.Header.Set("Origin", "https://evil.example") },
+		"a form":                             func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") },
+		"a form that says it is text":        func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") },
+		"nothing of what it is":              func(r *http.Request) { r.Header.Del("Content-Type") },
+		"a GET, as a link or an image would": func(r *http.Request) { r.Method = http.MethodGet },
+		"a HEAD":                             func(r *http.Request) { r.Method = http.MethodHead },
+		"a PUT":                              func(r *http.Request) { r.Method = http.MethodPut },
+	} {
+		s := start(t, dashboard.Options{})
+		_, _ = s.do(ban, edit)
+		assert.True(t, s.bans.Empty(), name)
+	}
+	s := start(t, dashboard.Options{})
+	_, _ = s.do(ban, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
+	assert.Contains(t, s.log.String(), "weir-operator-refused")
+	code, said := s.do(ban, func(r *http.Request) { r.Header.Del("Sec-Fetch-Site") })
+	assert.Equal(t, http.StatusOK, code, "who is no browser says nothing of sites: %s", said)
+}
+
+func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for ask, want := range map[string]string{
+		`{"action":"peek","rule":"nope","key":"a"}`:        `there is no rule of that name: \"nope\"`,
+		`{"action":"reset","rule":"nope","key":"a"}`:       "there is no rule",
+		`{"action":"peek","key":"a"}`:                      "which rule?",
+		`{"action":"ban","key":""}`:                        "which key?",
+		`{"action":"unban","key":""}`:                      "which key?",
+		`{"action":"ban","key":"a","for":"-1h"}`:           "has a sign",
+		`{"action":"ban","key":"a","for":"1 fortnight"}`:   "1 fortnight",
+		`{"action":"ban","key":"\"half"}`:                  "quotation mark",
+		`{"action":"drop"}`:                                `there is no action \"drop\"`,
+		`{"action":"peek","rulle":"ip"}`:                   `unknown field \"rulle\"`,
+		`{`:                                                "cannot be read",
+		`{"action":"` + strings.Repeat("a", 65<<10) + `"}`: "too large",
+	} {
+		code, said := s.do(ask)
+		assert.Equal(t, http.StatusBadRequest, code, ask[:min(len(ask), 80)])
+		assert.Contains(t, said, want)
+	}
+	without, err := dashboard.New(dashboard.Options{Authorise: anybody, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	s.mux = without
+	_, said := s.do(`{"action":"ban","key":"a"}`)
+	assert.Contains(t, said, "no list of bans")
+	_, said = s.do(`{"action":"unban","key":"a"}`)
+	assert.Contains(t, said, "no list of bans")
+}
+
+func TestWhatAnOperatorDoesIsLoggedWithoutTheKey(t *testing.T) {
+	for _, shown := range []bool{false, true} {
+		s := start(t, dashboard.Options{ShowKeys: shown})
+		for _, ask := range []string{
+			`{"action":"peek","rule":"ip","key":"203.0.113.9"}`, `{"action":"reset","rule":"ip","key":"203.0.113.9"}`,
+			`{"action":"ban","key":"203.0.113.9","for":"1h"}`, `{"action":"unban","key":"203.0.113.9"}`,
+		} {
+			s.do(ask, func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), "ann")) })
+		}
+		s.do(`{"action":"peek","rule":"nope","key":"203.0.113.9"}`, func(r *http.Request) { r.SetBasicAuth("bob", "secret") })
+		log := s.log.String()
+		assert.Equal(t, 5, strings.Count(log, "code=weir-operator "))
+		assert.Equal(t, 4, strings.Count(log, "user=user:ann"))
+		assert.Contains(t, log, "user=bob")
+		assert.NotContains(t, log, "secret")
+		for _, word := range []string{"action=peek", "action=reset", "action=ban", "action=unban", "rule=ip", "for=1h", "remote=192.0.2.1:1234"} {
+			assert.Contains(t, log, word)
+		}
+		assert.Equal(t, shown, strings.Contains(log, "203.0.113.9"))
+	}
+}
+
+// brokenList is one of a Redis that is down.
+type brokenList struct{ bans.List }
+
+func (b brokenList) Ban(ctx context.Context, key string, d time.Duration) error {
+	return errors.Join(b.List.Ban(ctx, key, d), errors.New("connection refused"))
+}
+
+func (b brokenList) All(ctx context.Context) ([]bans.Ban, error) {
+	all, _ := b.List.All(ctx)
+	return all, errors.New("connection refused")
+}
+
+func TestABanThatOnlyThisProcessKnowsIsSaidToBeOne(t *testing.T) {
+	memory, err := bans.NewMemory(bans.MemoryConfig{})
+	require.NoError(t, err)
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: brokenList{memory}, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	s := &service{t: t, page: page, mux: page}
+	code, said := s.do(`{"action":"ban","key":"a"}`)
+	assert.Equal(t, http.StatusBadGateway, code)
+	assert.Contains(t, said, "connection refused")
+	assert.Contains(t, said, "Only this process knows")
+	list := s.figures().Bans
+	assert.Equal(t, 1, list.Total)
+	assert.Contains(t, list.Error, "connection refused")
+}

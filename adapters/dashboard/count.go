@@ -1,0 +1,224 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+const (
+	span      = 300       // seconds that are shown
+	kept      = span + 10 // for who is looking while others come
+	maxSeries = 500
+	maxQuotas = 16_000
+
+	outcomes = int(middleware.OutcomeAllowed) + 1
+)
+
+// counts is what was counted, in total since the start and for each of the last seconds.
+//
+// Nothing runs to divide time into seconds: the first request of a new second moves what
+// was counted until then into the one before.
+type counts struct {
+	second   atomic.Int64 // that is counted now, since the start
+	byQuota  sync.Map     // *limiter.Quota to *series
+	outcome  [outcomes]counter
+	degraded counter // decisions by outage policies
+	elapsed  latency
+	lastErr  atomic.Pointer[storeError]
+
+	mu     sync.Mutex
+	byName map[seriesName]*series
+	other  *series // of all beyond maxSeries
+	quotas int     // in byQuota
+	swept  int64   // the second in which room was last made
+}
+
+type seriesName struct{ rule, tier string }
+
+// A series is what one rule did in one tier.
+type series struct {
+	seriesName
+	asked, refused counter
+	latest         sample // of those it refused
+}
+
+// A counter counts events, by the second.
+type counter struct {
+	total   atomic.Uint64
+	folded  uint64 // the total when the present second began
+	history [kept]uint32
+}
+
+type storeError struct {
+	second int64
+	err    error
+}
+
+func (c *counts) init() {
+	c.byName = map[seriesName]*series{}
+	c.other = &series{}
+}
+
+// Observe implements [middleware.Observer].
+func (d *Dashboard) Observe(o *middleware.Observation) {
+	c := &d.counts
+	now := d.now()
+	if now > c.second.Load() && c.mu.TryLock() { // whoever has the lock does it too
+		c.fold(now)
+		c.mu.Unlock()
+	}
+	if int(o.Outcome) < outcomes {
+		c.outcome[o.Outcome].total.Add(1)
+	}
+	if o.Elapsed > 0 {
+		c.elapsed.add(o.Elapsed)
+	}
+	if o.Err != nil && !errors.Is(o.Err, context.Canceled) { // of the client
+		c.lastErr.Store(&storeError{now, o.Err})
+	}
+	degraded := false
+	for i := range o.Rules {
+		rule := &o.Rules[i]
+		s := c.find(rule.Quota)
+		s.asked.total.Add(1)
+		if !rule.Decision.Allowed && o.Err == nil { // else it is no decision
+			s.refused.total.Add(1)
+			c.note(s, o.Rules, i)
+		}
+		degraded = degraded || rule.Decision.Degraded
+	}
+	// An overdraft says the same of its decisions.
+	if degraded && o.Outcome != middleware.OutcomeOverdrawn {
+		c.degraded.total.Add(1)
+	}
+}
+
+// note keeps who was refused by a rule: by its key or, if that is everybody's, by the key of
+// another rule that applied.
+func (c *counts) note(s *series, rules []middleware.ObservedRule, i int) {
+	if key := rules[i].Key; key != "" {
+		s.latest.add(key, s)
+		return
+	}
+	for j := range rules {
+		if key := rules[j].Key; key != "" {
+			s.latest.add(key, c.find(rules[j].Quota))
+			return
+		}
+	}
+}
+
+// now is the present second.
+func (d *Dashboard) now() int64 { return int64(time.Since(d.start) / time.Second) }
+
+func (c *counts) find(q *limiter.Quota) *series {
+	if s, ok := c.byQuota.Load(q); ok {
+		return s.(*series)
+	}
+	return c.add(q)
+}
+
+// add makes a quota known: a rule whose limit has changed has a new one, and goes on in the
+// series that it had.
+func (c *counts) add(q *limiter.Quota) *series {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.named(seriesName{q.Rule(), q.Tier()})
+	if c.quotas == maxQuotas { // most are of limits long gone; those in force come again
+		c.forgetQuotas()
+	}
+	if _, known := c.byQuota.LoadOrStore(q, s); !known {
+		c.quotas++
+	}
+	return s
+}
+
+func (c *counts) forgetQuotas() {
+	c.byQuota.Clear()
+	c.quotas = 0
+}
+
+func (c *counts) named(name seriesName) *series {
+	if s, ok := c.byName[name]; ok {
+		return s
+	}
+	if len(c.byName) == maxSeries && !c.sweep() {
+		return c.other
+	}
+	s := &series{seriesName: name}
+	c.byName[name] = s
+	return s
+}
+
+// sweep forgets series in which nothing happened for all the time that is kept: most are
+// of rules that are gone. It looks for them once in a while, as others come.
+func (c *counts) sweep() bool {
+	now := c.second.Load()
+	if now-c.swept < span {
+		return false
+	}
+	c.swept = now
+	for name, s := range c.byName {
+		if s.asked.total.Load() == s.asked.folded && s.asked.sum(now, span) == 0 {
+			delete(c.byName, name)
+		}
+	}
+	c.forgetQuotas()
+	return len(c.byName) < maxSeries
+}
+
+// fold ends the second that was counted, as now is a later one. Its time is that of some
+// hundred loads and stores.
+func (c *counts) fold(now int64) {
+	last := c.second.Load()
+	if now <= last {
+		return
+	}
+	for i := range c.outcome {
+		c.outcome[i].fold(last, now)
+	}
+	c.degraded.fold(last, now)
+	for _, s := range c.byName {
+		s.asked.fold(last, now)
+		s.refused.fold(last, now)
+	}
+	c.other.asked.fold(last, now)
+	c.other.refused.fold(last, now)
+	c.elapsed.fold(last, now)
+	c.second.Store(now)
+}
+
+func (c *counter) fold(last, now int64) {
+	total := c.total.Load()
+	c.history[last%kept] = uint32(total - c.folded)
+	c.folded = total
+	for idle := max(last+1, now-kept); idle < now; idle++ {
+		c.history[idle%kept] = 0
+	}
+}
+
+// seconds are the last n whole seconds before now, the oldest first; those before the start
+// are 0. The counts are folded to now.
+func (c *counter) seconds(now int64, n int) []uint32 {
+	list := make([]uint32, n)
+	for i := range list {
+		if second := now - int64(n-i); second >= 0 {
+			list[i] = c.history[second%kept]
+		}
+	}
+	return list
+}
+
+// sum is what was counted in the last n whole seconds before now.
+func (c *counter) sum(now int64, n int) (sum uint64) {
+	for second := max(0, now-int64(n)); second < now; second++ {
+		sum += uint64(c.history[second%kept])
+	}
+	return sum
+}

@@ -1,0 +1,252 @@
+package dashboard
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+func newDashboard(t require.TestingT, o Options) *Dashboard {
+	d, err := New(o)
+	require.NoError(t, err)
+	return d
+}
+
+func quota(t require.TestingT, rule, tier string, limit limiter.Limit) *limiter.Quota {
+	q, err := limiter.NewQuota(rule, tier, limit)
+	require.NoError(t, err)
+	return q
+}
+
+func observed(q *limiter.Quota, key string, allowed bool) *middleware.Observation {
+	o := &middleware.Observation{Outcome: middleware.OutcomeAllowed, Rules: []middleware.ObservedRule{
+		{Quota: q, Key: key, Cost: 1, Decision: &limiter.Decision{Allowed: allowed}},
+	}}
+	if !allowed {
+		o.Outcome = middleware.OutcomeRefused
+	}
+	return o
+}
+
+func TestEachSecondHasWhatWasCountedInIt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &counter{}
+		var now int64
+		model := map[int64]uint32{}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			if later := rapid.SampledFrom([]int64{0, 1, 1, 2, 10, span - 1, span, span + 1, 3 * span}).Draw(t, "later"); later > 0 {
+				c.fold(now, now+later)
+				now += later
+			}
+			n := rapid.Uint32Range(0, 5).Draw(t, "n")
+			c.total.Add(uint64(n))
+			model[now] += n
+		}
+		c.fold(now, now+1)
+		now++
+		got, sum := c.seconds(now, span), uint64(0)
+		for i, n := range got {
+			second := now - span + int64(i)
+			if n != model[second] {
+				t.Fatalf("second %d has %d, want %d", second, n, model[second])
+			}
+			sum += uint64(n)
+		}
+		if c.sum(now, span) != sum {
+			t.Fatalf("sum is %d, of seconds that come to %d", c.sum(now, span), sum)
+		}
+	})
+}
+
+func TestRequestsCountInTheSecondInWhichTheyCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDashboard(t, Options{})
+		q := quota(t, "ip", "", limiter.PerMinute(5))
+		for range 3 {
+			d.Observe(observed(q, "a", true))
+		}
+		time.Sleep(time.Second)
+		d.Observe(observed(q, "a", false))
+		time.Sleep(3*time.Second + 500*time.Millisecond)
+		d.Observe(observed(q, "a", true))
+		time.Sleep(time.Second)
+
+		c := &d.counts
+		c.fold(d.now())
+		s := c.byName[seriesName{"ip", ""}]
+		assert.Equal(t, []uint32{3, 1, 0, 0, 1}, s.asked.seconds(5, 5))
+		assert.Equal(t, []uint32{0, 1, 0, 0, 0}, s.refused.seconds(5, 5))
+		assert.Equal(t, []uint32{3, 0, 0, 0, 1}, c.outcome[middleware.OutcomeAllowed].seconds(5, 5))
+	})
+}
+
+func TestARuleWhoseLimitChangesGoesOnInItsSeries(t *testing.T) {
+	d := newDashboard(t, Options{})
+	d.Observe(observed(quota(t, "ip", "", limiter.PerMinute(5)), "a", true))
+	d.Observe(observed(quota(t, "ip", "", limiter.PerMinute(50)), "a", true))
+	d.Observe(observed(quota(t, "ip", "premium", limiter.PerMinute(50)), "a", true))
+	require.Len(t, d.counts.byName, 2)
+	assert.EqualValues(t, 2, d.counts.byName[seriesName{"ip", ""}].asked.total.Load())
+}
+
+func TestMemoryIsBoundedHoweverManyRulesComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDashboard(t, Options{})
+		for i := range 3 * maxSeries {
+			d.Observe(observed(quota(t, fmt.Sprint("rule ", i), "", limiter.PerMinute(5)), "a", true))
+		}
+		assert.Len(t, d.counts.byName, maxSeries)
+		assert.EqualValues(t, 2*maxSeries, d.counts.other.asked.total.Load())
+
+		time.Sleep((span + 2) * time.Second)
+		d.Observe(observed(quota(t, "new", "", limiter.PerMinute(5)), "a", true))
+		assert.Contains(t, d.counts.byName, seriesName{"new", ""}, "those of which nothing is shown any more make room")
+
+		for i := range 2 * maxQuotas {
+			d.Observe(observed(quota(t, "new", "", limiter.PerMinute(int64(i+1))), "a", true))
+		}
+		known := 0
+		d.counts.byQuota.Range(func(any, any) bool { known++; return true })
+		assert.LessOrEqual(t, known, maxQuotas)
+		assert.EqualValues(t, 1+2*maxQuotas, d.counts.byName[seriesName{"new", ""}].asked.total.Load())
+	})
+}
+
+func TestWhatTheStoreCouldNotDecideWasRefusedByNoRule(t *testing.T) {
+	d := newDashboard(t, Options{})
+	o := observed(quota(t, "ip", "", limiter.PerMinute(5)), "a", false)
+	o.Outcome, o.Err = middleware.OutcomeUndecided, assert.AnError
+	d.Observe(o)
+	assert.Zero(t, d.counts.byName[seriesName{"ip", ""}].refused.total.Load())
+}
+
+func TestToObserveAllocatesNothing(t *testing.T) {
+	d := newDashboard(t, Options{})
+	q := quota(t, "ip", "", limiter.PerMinute(5))
+	for _, allowed := range []bool{true, false} {
+		o := observed(q, "198.51.100.1", allowed)
+		o.Elapsed = time.Microsecond
+		d.Observe(o)
+		assert.Zero(t, testing.AllocsPerRun(1000, func() { d.Observe(o) }), "allowed: %v", allowed)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	d := newDashboard(b, Options{})
+	q := quota(b, "ip", "", limiter.PerMinute(5))
+	for _, allowed := range []bool{true, false} {
+		o := observed(q, "198.51.100.1", allowed)
+		b.Run(o.Outcome.String(), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				d.Observe(o)
+			}
+		})
+		b.Run(o.Outcome.String()+" parallel", func(b *testing.B) {
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					d.Observe(o)
+				}
+			})
+		})
+	}
+}
+
+func TestAQuantileIsAtMostAQuarterTooHigh(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := &latency{}
+		times := rapid.SliceOfN(rapid.Int64Range(1, int64(time.Hour)), 1, 300).Draw(t, "times")
+		for _, ns := range times {
+			l.add(time.Duration(ns))
+		}
+		slices.Sort(times)
+		for _, share := range []float64{0, 0.5, 0.99} {
+			exact := times[min(int(share*float64(len(times))), len(times)-1)]
+			got := int64(l.quantile(share))
+			if got < exact || float64(got) > math.Ceil(float64(exact)*1.25)+1 {
+				t.Fatalf("quantile %v of %v is %d, want %d", share, times, got, exact)
+			}
+		}
+	})
+}
+
+func TestWhatDecisionsTookIsForgottenAfterTwentySeconds(t *testing.T) {
+	l := &latency{}
+	require.Zero(t, l.quantile(0.5))
+	l.add(time.Millisecond)
+	l.fold(3, 9)
+	l.fold(9, 12)
+	require.Positive(t, l.quantile(0.5))
+	l.fold(12, 21)
+	require.Zero(t, l.quantile(0.5))
+	l.add(time.Millisecond)
+	l.fold(21, 60)
+	require.Zero(t, l.quantile(0.5))
+}
+
+func TestAKeyIsReadBackAsItIsShown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.OneOf(
+			rapid.String(),
+			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
+			rapid.SampledFrom([]string{"", `"`, `"a"`, " a", "a\u202eb", "a\x00", "\xff", "#a", "user:42", "a b"}),
+		).Draw(t, "key")
+		shown := quoteKey(key)
+		for _, c := range shown {
+			if c < ' ' || c == '\u202e' || c == '\ufffd' && key != shown {
+				t.Fatalf("%q is shown as %q", key, shown)
+			}
+		}
+		if back, err := unquoteKey(shown); err != nil || back != key {
+			t.Fatalf("%q is shown as %s and read as %q, %v", key, shown, back, err)
+		}
+	})
+	require.Equal(t, "header:X-Tenant:acme", quoteKey("header:X-Tenant:acme"))
+	_, err := unquoteKey(`"half`)
+	require.Error(t, err)
+}
+
+func TestAnyStructOfAStoreBecomesFigures(t *testing.T) {
+	type inner struct {
+		Degraded    bool
+		DegradedFor time.Duration
+		Failures    uint64
+	}
+	type stats struct {
+		inner
+		unexported int
+		Bytes      int
+		Remembered uint64
+		Share      float64
+		Slow       time.Duration
+		Healthy    bool
+		Name       string
+		Other      []int
+	}
+	got := statsOf(withStats[stats]{stats{
+		inner: inner{true, 90 * time.Second, 1234567}, unexported: 1,
+		Bytes: 3 << 20, Remembered: 999, Share: 0.25, Slow: 1500 * time.Microsecond, Healthy: true, Name: "a\nb",
+	}})
+	assert.Equal(t, storeStats{true, true, 90 * time.Second, []figure{
+		{"Failures", "1,234,567"}, {"Bytes", "3.0 MiB"}, {"Remembered", "999"}, {"Share", "0.25"},
+		{"Slow", "2ms"}, {"Healthy", "true"}, {"Name", `"a\nb"`},
+	}}, got)
+	for _, without := range []any{nil, 1, (*http.Request)(nil), withStats[int]{1}} {
+		assert.Empty(t, statsOf(without).figures)
+	}
+}
+
+type withStats[T any] struct{ stats T }
+
+func (w withStats[T]) Stats() T { return w.stats }

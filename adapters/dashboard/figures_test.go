@@ -1,0 +1,263 @@
+package dashboard_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/adapters/dashboard"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// figures are what the page is given, as far as tests look at it.
+type figures struct {
+	Second  int
+	Verdict struct {
+		Level, Text, Detail string
+		Findings            []struct{ Rule, Text string }
+	}
+	Store struct {
+		Bad         bool
+		Text, Error string
+		Median      string
+		Figures     []struct{ Name, Value string }
+	}
+	Bans struct {
+		Total int
+		Error string
+		List  []struct {
+			Key, Rule string
+			Until     int64
+		}
+	}
+	Top []struct {
+		Rule           string
+		Asked, Refused int
+		Most, Busiest  []struct {
+			Key            string
+			Whole          bool
+			Asked, Refused int
+		}
+	}
+	Rows []struct {
+		Rule, Tier, Limit, For, OnOutage string
+		Shadow                           bool
+	}
+	Counts [][3]int
+	Hidden int
+	Names  []string
+	Series []struct {
+		Row            int
+		Asked, Refused []int
+	}
+	History [][]int
+}
+
+// figures are the present ones.
+func (s *service) figures() (f figures) {
+	s.t.Helper()
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, accepting("application/json"))
+	require.Equal(s.t, http.StatusOK, w.Code)
+	require.NoError(s.t, json.Unmarshal(w.Body.Bytes(), &f))
+	return f
+}
+
+func sum(list []int) (n int) {
+	for _, m := range list {
+		n += m
+	}
+	return n
+}
+
+func TestTheFiguresAreWhatHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{ShowKeys: true})
+		for range 15 {
+			s.send("GET", "/", "198.51.100.1", "acme")
+		}
+		for range 8 {
+			s.send("POST", "/login", "198.51.100.2", "")
+		}
+		require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+		s.send("GET", "/", "203.0.113.9", "")
+		time.Sleep(time.Second)
+
+		f := s.figures()
+		of := map[string]int{}
+		for i, row := range f.Rows {
+			of[row.Rule+row.Tier] = i
+		}
+		assert.Equal(t, "60/1m token-bucket burst 10", f.Rows[of["tenant"]].Limit)
+		assert.Equal(t, "POST /login", f.Rows[of["login"]].For)
+		assert.Equal(t, "closed", f.Rows[of["login"]].OnOutage)
+		assert.True(t, f.Rows[of["strict"]].Shadow)
+		assert.Contains(t, of, "tenantpremium")
+
+		assert.Contains(t, f.Counts, [3]int{of["tenant"], 15, 5})
+		assert.Contains(t, f.Counts, [3]int{of["login"], 8, 3})
+		assert.Contains(t, f.Counts, [3]int{of["ip"], 23, 0})
+		for _, series := range f.Series {
+			if series.Row == of["tenant"] {
+				assert.Equal(t, 15, series.Asked[len(series.Asked)-1])
+				assert.Equal(t, 5, sum(series.Refused))
+			}
+		}
+		for i, name := range f.Names {
+			assert.Len(t, f.History[i], 300)
+			want := map[string]int{"allowed": 15, "refused": 8, "banned": 1}
+			assert.Equal(t, want[name], sum(f.History[i]), name)
+		}
+		require.NotEmpty(t, f.Top)
+		for _, top := range f.Top {
+			if top.Rule == "tenant" {
+				assert.Equal(t, 5, top.Refused)
+				assert.Equal(t, "header:X-Tenant:acme", top.Most[0].Key)
+				assert.Equal(t, 5, top.Most[0].Refused)
+				assert.True(t, top.Most[0].Whole)
+			}
+		}
+		assert.Equal(t, 1, f.Bans.Total)
+		assert.Equal(t, "counts in this process", f.Store.Text)
+		assert.NotEmpty(t, f.Store.Figures)
+	})
+}
+
+func TestKeysAreDigestsUnlessTheyAreToBeShown(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for range 15 {
+		s.send("GET", "/", "198.51.100.1", "acme")
+	}
+	require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, accepting("application/json"))
+	for _, key := range []string{"acme", "198.51.100.1", "203.0.113.9"} {
+		assert.NotContains(t, w.Body.String(), key)
+	}
+}
+
+func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		load  func(s *service, i int)
+		level string
+		says  []string
+	}{
+		"nobody": {func(*service, int) {}, "idle", []string{"No requests"}},
+		"good clients": {func(s *service, i int) { s.good(i) }, "good",
+			[]string{"All is well: 20 requests a second, none refused."}},
+		"a noisy tenant": {func(s *service, i int) { s.good(i); s.noisy() }, "warning",
+			[]string{"nearly all by tenant", "100% of its latest 64 refusals are of one key, header:X-Tenant:acme"}},
+		"an attacker who rotates keys": {func(s *service, i int) { s.good(i); s.attack() }, "warning",
+			[]string{"nearly all by login", "One counter for everybody", "keys of ip: a crowd, or an attacker"}},
+		"one attacker": {func(s *service, i int) { s.good(i); s.send("POST", "/login", "203.0.113.9", "") }, "warning",
+			[]string{"of its latest 64 refusals are of one key of ip"}},
+		"a limit that is too low": {func(s *service, i int) {
+			for j := range 4 {
+				n := (4*i + j) % 60
+				s.send("GET", "/", fmt.Sprint("198.51.100.", n), fmt.Sprint("tenant-", n))
+			}
+		}, "warning", []string{"by tenant", "keys: many clients at once. Either the limit is too low"}},
+		"banned clients": {func(s *service, i int) {
+			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
+			s.good(i)
+			s.send("GET", "/", "203.0.113.9", "")
+		}, "warning", []string{"50% of 40 requests a second are of banned clients."}},
+		"clients without a key": {func(s *service, i int) { s.good(i); s.send("GET", "/internal", "198.51.100.1", "") }, "warning",
+			[]string{"50% of 40 requests a second are refused for want of a key."}},
+		"banned ones and noisy ones": {func(s *service, i int) {
+			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
+			s.good(i)
+			s.send("GET", "/", "203.0.113.9", "")
+			s.send("GET", "/", "203.0.113.9", "")
+			s.attack()
+		}, "warning", []string{"50% of 80 requests a second are of banned clients. 19% are refused, nearly all by login."}},
+		"two at once": {func(s *service, i int) { s.good(i); s.noisy(); s.attack(); s.attack() }, "warning",
+			[]string{"most by login", "keys of ip: a crowd", "one key, header:X-Tenant:acme"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, dashboard.Options{ShowKeys: true})
+				for i := range 20 * 30 {
+					tt.load(s, i)
+					time.Sleep(50 * time.Millisecond)
+				}
+				v := s.figures().Verdict
+				assert.Equal(t, tt.level, v.Level)
+				text := fmt.Sprint(v)
+				for _, want := range tt.says {
+					assert.Contains(t, text, want)
+				}
+			})
+		})
+	}
+}
+
+// undecided is a store that gives no answer.
+type undecided struct{ limiter.Store }
+
+func (undecided) Decide(ctx context.Context, _ []limiter.Charge, _ []limiter.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return assert.AnError
+}
+
+func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := undecided{}
+		page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+		require.NoError(t, err)
+		limits, err := middleware.New(middleware.Config{Observer: page, Store: store, Logger: slog.New(slog.DiscardHandler),
+			Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerMinute(5)}}})
+		require.NoError(t, err)
+		page.Add(limits)
+		s := &service{t: t, page: page, mux: page}
+
+		r := httptest.NewRequest("GET", "/", nil)
+		gone, cancel := contextWithCancel(r)
+		cancel()
+		limits.Check(httptest.NewRecorder(), gone)
+		time.Sleep(time.Second)
+		assert.False(t, s.figures().Store.Bad, "a client that went away is no outage")
+
+		limits.Check(httptest.NewRecorder(), r)
+		time.Sleep(time.Second)
+		f := s.figures()
+		assert.True(t, f.Store.Bad)
+		assert.Contains(t, f.Store.Error, assert.AnError.Error())
+		assert.Equal(t, "bad", f.Verdict.Level)
+		assert.Contains(t, f.Verdict.Detail, "503")
+		time.Sleep(10 * time.Second)
+		assert.False(t, s.figures().Store.Bad)
+	})
+}
+
+func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
+	routes := map[string]middleware.Rule{}
+	for i := range 600 {
+		routes[fmt.Sprintf("GET /route/%d", i)] = middleware.Rule{Name: fmt.Sprint("route ", i), Limit: limiter.PerMinute(5)}
+	}
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
+	require.NoError(t, err)
+	page.Add(limits, limits)
+	f := (&service{t: t, page: page, mux: page}).figures()
+	assert.Len(t, f.Rows, 500)
+	assert.Equal(t, 100, f.Hidden, "a limiter that is added twice has its rules once")
+}
+
+func contextWithCancel(r *http.Request) (*http.Request, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	return r.WithContext(ctx), cancel
+}

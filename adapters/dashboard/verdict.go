@@ -1,0 +1,256 @@
+package dashboard
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/weirgo/weir/middleware"
+)
+
+// A verdict says in words what the figures come to.
+type verdict struct {
+	Level  level  `json:"level"`
+	Text   string `json:"text"`
+	Detail string `json:"detail,omitempty"`
+
+	Findings []finding `json:"findings,omitempty"` // the worst first
+}
+
+// A finding is whom one rule refuses.
+type finding struct {
+	Rule string `json:"rule"`
+	Text string `json:"text"`
+}
+
+type level string
+
+const (
+	idle    level = "idle"
+	good    level = "good"
+	warning level = "warning"
+	bad     level = "bad"
+)
+
+const judged = 10 // seconds
+
+// judge says what happened in the last ten seconds. d.latest is locked.
+func (d *Dashboard) judge(s *state) verdict {
+	c := &d.counts
+	c.mu.Lock()
+	var all uint64
+	var became [outcomes]uint64
+	for i := range c.outcome {
+		became[i] = c.outcome[i].sum(s.Second, judged)
+		all += became[i]
+	}
+	rules := refusals(s)
+	c.mu.Unlock()
+
+	rate := perSecond(all, min(judged, s.Second)) + " requests a second"
+	if s.Store.Bad {
+		return storeVerdict(s, rate, all, became)
+	}
+	if all == 0 {
+		return verdict{Level: idle, Text: "No requests in the last ten seconds."}
+	}
+	troubles := troublesOf(all, became, rules)
+	if len(troubles) == 0 {
+		none := "none"
+		if passed := became[middleware.OutcomeAllowed] + became[middleware.OutcomeOverdrawn] + became[middleware.OutcomeExempt]; passed < all {
+			none = percent(all-passed, all)
+		}
+		return verdict{Level: good, Text: fmt.Sprintf("All is well: %s, %s refused.", rate, none)}
+	}
+	v := verdict{Level: warning}
+	for i, t := range troubles {
+		if i == 0 {
+			v.Text = fmt.Sprintf("%s of %s %s.", percent(t.n, all), rate, t.text)
+		} else {
+			v.Text += fmt.Sprintf(" %s %s.", percent(t.n, all), t.text)
+		}
+		if t.limits {
+			v.Findings = d.findings(rules)
+		}
+	}
+	return v
+}
+
+// storeVerdict is that on requests while the store gives no answer.
+func storeVerdict(s *state, rate string, all uint64, became [outcomes]uint64) verdict {
+	v := verdict{Level: bad, Text: "The store " + s.Store.Text + "."}
+	switch undecided := became[middleware.OutcomeUndecided]; {
+	case undecided > 0:
+		v.Detail = percent(undecided, all) + " of requests are answered 503. "
+	case s.Store.Degraded > 0:
+		v.Detail = "Each rule's outage policy decides. "
+	}
+	some := "none"
+	if refused := became[middleware.OutcomeRefused]; refused > 0 {
+		some = percent(refused, all)
+	}
+	v.Detail += fmt.Sprintf("%s, %s refused by limits.", rate, some)
+	return v
+}
+
+// A trouble is why so many requests do not pass that it has to be said.
+type trouble struct {
+	n      uint64
+	text   string
+	limits bool // it is limits that refuse them
+}
+
+// troublesOf are those there are, the worst first.
+func troublesOf(all uint64, became [outcomes]uint64, rules []refusing) (troubles []trouble) {
+	add := func(o middleware.Outcome, least uint64, text string, limits bool) {
+		if n := became[o]; n > 0 && n*100 >= least*all {
+			troubles = append(troubles, trouble{n, text, limits})
+		}
+	}
+	add(middleware.OutcomeRefused, 1, "are refused"+by(rules), true)
+	add(middleware.OutcomeUndecided, 1, "are answered 503, as their turn would come too late", false)
+	add(middleware.OutcomeBanned, 5, "are of banned clients", false)
+	add(middleware.OutcomeNoKey, 5, "are refused for want of a key", false)
+	slices.SortStableFunc(troubles, func(a, b trouble) int { return cmp.Compare(b.n, a.n) })
+	return troubles
+}
+
+// by names the rule that refuses most, if it is more than half.
+func by(rules []refusing) string {
+	if len(rules) == 0 {
+		return ""
+	}
+	switch first, sum := rules[0], sumOf(rules); {
+	case first.refused*10 >= sum*9:
+		return ", nearly all by " + first.rule
+	case first.refused*2 >= sum:
+		return ", most by " + first.rule
+	}
+	return ""
+}
+
+func sumOf(rules []refusing) (sum uint64) {
+	for _, r := range rules {
+		sum += r.refused
+	}
+	return sum
+}
+
+// findings say whom the worst rules refuse.
+func (d *Dashboard) findings(rules []refusing) (found []finding) {
+	for _, r := range rules[:min(len(rules), maxFindings)] {
+		if text := d.who(r); text != "" && r.refused*20 >= sumOf(rules) {
+			found = append(found, finding{r.rule, text})
+		}
+	}
+	return found
+}
+
+const (
+	maxFindings = 3
+	fewRefusals = 16 // of which nothing can be said
+)
+
+// A refusing rule is one that refused requests.
+type refusing struct {
+	rule    string
+	refused uint64
+	latest  spread // in the tier that refused most
+	most    uint64 // there
+}
+
+// refusals are the rules that refused, the worst first. The counts are locked.
+func refusals(s *state) []refusing {
+	var all []refusing
+	for i, series := range s.series {
+		if series == nil || s.Rows[i].Shadow {
+			continue
+		}
+		n := series.refused.sum(s.Second, judged)
+		if n == 0 {
+			continue
+		}
+		at := slices.IndexFunc(all, func(r refusing) bool { return r.rule == series.rule })
+		if at < 0 {
+			at, all = len(all), append(all, refusing{rule: series.rule})
+		}
+		r := &all[at]
+		if r.refused += n; n > r.most {
+			r.most, r.latest = n, series.latest.spread()
+		}
+	}
+	slices.SortStableFunc(all, func(a, b refusing) int { return cmp.Compare(b.refused, a.refused) })
+	return all
+}
+
+// who says whom a rule refuses: one who is noisy, or many.
+func (d *Dashboard) who(r refusing) string {
+	l := r.latest
+	if l.refusals < fewRefusals {
+		return ""
+	}
+	share := percent(uint64(l.most), uint64(l.refusals))
+	latest := fmt.Sprintf("latest %d refusals", l.refusals)
+	if l.by != r.rule {
+		begin := "One counter for everybody, and "
+		switch {
+		case 2*l.most >= l.refusals:
+			return begin + fmt.Sprintf("%s of its %s are of one key of %s: one noisy client.", share, latest, l.by)
+		case 2*l.keys >= l.refusals:
+			return begin + fmt.Sprintf("its %s are of %d keys of %s: a crowd, or an attacker who rotates keys.", latest, l.keys, l.by)
+		}
+		return begin + fmt.Sprintf("its %s are of %d keys of %s.", latest, l.keys, l.by)
+	}
+	switch {
+	case 2*l.most >= l.refusals:
+		return fmt.Sprintf("%s of its %s are of one key%s: one noisy client, no reason to raise the limit.", share, latest, d.named(r.rule))
+	case 2*l.keys >= l.refusals:
+		return fmt.Sprintf("Its %s are of %d keys: many clients at once. Either the limit is too low, or an attacker rotates keys.", latest, l.keys)
+	}
+	return fmt.Sprintf("Its %s are of %d keys.", latest, l.keys)
+}
+
+// named is the key that a rule refused most in the last hour, where it is without doubt the
+// one that it refuses now.
+func (d *Dashboard) named(rule string) string {
+	for _, t := range d.latest.top {
+		if t.Rule == rule && len(t.Most) > 0 {
+			if first := t.Most[0]; 2*(first.Refused-min(first.Refused, first.Error)) > t.Refused {
+				return ", " + first.Key
+			}
+		}
+	}
+	return ""
+}
+
+func perSecond(n uint64, seconds int64) string {
+	rate := float64(n) / float64(max(1, seconds))
+	if rate < 10 {
+		return strconv.FormatFloat(rate, 'g', 2, 64)
+	}
+	return grouped(strconv.FormatInt(int64(rate+0.5), 10))
+}
+
+func percent(n, of uint64) string {
+	if of == 0 {
+		return "0%"
+	}
+	return percentOf(float64(n) / float64(of))
+}
+
+// percentOf does not say 0% of what there is, nor 100% if it is less.
+func percentOf(share float64) string {
+	p := min(max(share, 0), 1) * 100
+	switch {
+	case p == 0:
+		return "0%"
+	case p < 1:
+		return "less than 1%"
+	case p < 10:
+		return strconv.FormatFloat(p, 'f', 1, 64) + "%"
+	case p < 100 && p > 99:
+		return "over 99%"
+	}
+	return strconv.FormatFloat(p, 'f', 0, 64) + "%"
+}
