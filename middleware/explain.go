@@ -18,9 +18,10 @@ type Explanation struct {
 	// Config.Allow lets it pass uncounted.
 	Preflight, Exempt bool
 
-	// Status is what a rule answers to a request without a key, if it refuses it: 400 or
-	// 401. Otherwise zero.
-	Status int
+	// Status is what a rule answers to a request without a key, if it refuses it, 400 or
+	// 401, and Keyless the rule. Otherwise both are zero.
+	Status  int
+	Keyless string
 
 	// Charges are what is asked of the store, in the order of the rules.
 	Charges []ExplainedCharge
@@ -49,9 +50,9 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
 		return e
 	}
-	s, charges, status := set.match(r, nil)
+	s, charges, status, keyless := set.match(r, nil)
 	if status != http.StatusOK {
-		e.Status = status
+		e.Status, e.Keyless = status, keyless
 	}
 	for i, c := range charges {
 		e.Charges = append(e.Charges, ExplainedCharge{

@@ -193,7 +193,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 		return nil, true
 	}
 	var few [fewRules]limiter.Charge
-	s, charges, status := set.match(r, few[:0])
+	s, charges, status, _ := set.match(r, few[:0])
 	switch {
 	case status != http.StatusOK:
 		set.observe(r, OutcomeNoKey, bans.Ban{})
@@ -221,9 +221,9 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 const statusClientClosedRequest = 499
 
 // match appends the charges of the rules that match, and returns 200, or the status to
-// refuse with. The scope is nil if there is nothing to decide: no rule applies, or the
-// status says why.
-func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (*scope, []limiter.Charge, int) {
+// refuse with and the rule that does. The scope is nil if there is nothing to decide: no
+// rule applies, or the status says why.
+func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, all []limiter.Charge, status int, refuses string) {
 	ctx, tier := r.Context(), ""
 	if set.tiered {
 		tier = Tier(ctx)
@@ -239,9 +239,9 @@ func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (*scope, []
 		charges = m.add(charges, set.forRoute(r))
 	}
 	if m.status != http.StatusOK {
-		return nil, nil, m.status
+		return nil, nil, m.status, m.refuses
 	}
-	return m.scope, charges, m.status
+	return m.scope, charges, m.status, ""
 }
 
 // A matching is what is known of a request while its rules are gathered. The charges are
@@ -252,6 +252,7 @@ type matching struct {
 	tier    string
 	scope   *scope // nil before the first rule
 	status  int    // 200, or what to refuse with
+	refuses string // the rule that does
 }
 
 // add appends what the request is charged for a rule, if there is one and it matches.
@@ -269,7 +270,7 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 		rule.notes.shadowed.note(m.set.Logger, rule.policy)
 		return charges
 	default:
-		m.status = status
+		m.status, m.refuses = status, rule.Name
 		return charges
 	}
 	cost := int64(1)

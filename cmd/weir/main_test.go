@@ -55,7 +55,7 @@ func TestCheckOfAGoodFileEndsWithZero(t *testing.T) {
 	path := write(t, "good.yaml", good)
 	exit, out, err := weir(t, "", "check", path, "--keys", "tenant")
 	require.Equal(t, exitGood, exit, out+err)
-	assert.Equal(t, path+`:6:65: endpoints."POST /login".escalate: warning: a client that sends another header:X-Device each time has a new key each time, and is never banned
+	assert.Equal(t, path+`:6:36: endpoints."POST /login".key: warning: a client that sends another header:X-Device each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned, while who sends somebody else's has him banned
 `+path+": good\n", out)
 	exit, out, _ = weir(t, good, "check", "--keys=tenant", "-")
 	assert.Equal(t, exitGood, exit)
@@ -97,8 +97,8 @@ func TestExplainTellsTheRulesOfARequest(t *testing.T) {
 	assert.Equal(t, `GET /users/42, routed as /users/{id}
 1.  ban        line 2  not banned
 2.  allow              not on the list
-3.  tiers      line 3  "tier:free": 100/1h for 203.0.113.7
-4.  endpoints  line 5  "GET /users/{id}": 5/1s for join:0:10:tenant:...
+3.  tiers      line 3  "tier:free": 100/1h for "203.0.113.7"
+4.  endpoints  line 5  "GET /users/{id}": 5/1s for "join:0:10:tenant:..."
 `, out)
 
 	_, out, _ = weir(t, good, "explain", "-", "--keys=tenant", "--path", "/", "--ip", "198.51.100.4")

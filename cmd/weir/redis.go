@@ -5,6 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
 	"github.com/weirgo/weir/limiter/redisstore"
@@ -82,7 +86,9 @@ func (s *server) bans(ctx context.Context, client redis.UniversalClient) (bans.L
 	if err != nil {
 		return nil, err
 	}
-	list, err := redisstore.NewBans(ctx, client, redisstore.BansOptions{Prefix: s.prefix, Secret: secret})
+	list, err := redisstore.NewBans(ctx, client, redisstore.BansOptions{
+		Prefix: s.prefix, Secret: secret, Logger: slog.New(slog.DiscardHandler), // errors are returned
+	})
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -114,6 +120,23 @@ func (s *server) with(limit time.Duration, do func(ctx context.Context, client r
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return do(ctx, client)
+}
+
+// keyOf is the key that is counted where somebody writes an address: of an IPv6 client its
+// /64. Networks are no keys.
+func keyOf(text string) (string, error) {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		r := &http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()}
+		return keyfunc.IP()(r)
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return text, nil
+	}
+	if prefix.Addr().Is6() && prefix == prefix.Masked() {
+		return text, nil // as keyfunc writes it, for whatever length
+	}
+	return "", usageError{fmt.Errorf("%s is a network, and no key: networks go into ban.cidrs of a rules file", text)}
 }
 
 func top(s *session, args []string) error {
@@ -202,7 +225,11 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 		if len(names) == 0 {
 			return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
 		}
-		return do(ctx, limits, names, *key)
+		counted, err := keyOf(*key)
+		if err != nil {
+			return err
+		}
+		return do(ctx, limits, names, counted)
 	})
 }
 
@@ -235,6 +262,10 @@ func reset(s *session, args []string) error {
 	})
 }
 
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
 // onBans runs do on the list of bans, with the one argument that it needs.
 func onBans(s *session, flags *flag.FlagSet, args []string, wants string, do func(ctx context.Context, list bans.List, arg string) error) error {
 	server := serverFlags(flags)
@@ -249,8 +280,11 @@ func onBans(s *session, flags *flag.FlagSet, args []string, wants string, do fun
 	case wants != "" && (len(rest) != 1 || rest[0] == ""):
 		return usageError{errors.New("name " + wants)}
 	case wants != "":
-		arg = rest[0]
+		if arg, err = keyOf(rest[0]); err != nil {
+			return err
+		}
 	}
+	redis.SetLogger(silence{}) // about the connection that closes when this ends
 	return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
 		list, err := server.bans(ctx, client)
 		if err != nil {

@@ -88,6 +88,8 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	run("unban", all[0].Key)
 	await(t, func() bool { return login() == http.StatusOK })
 	assert.NotContains(t, run("bans"), "hand")
+	assert.Contains(t, run("ban", "2001:db8::7"), "2001:db8::/64 is banned", "that is what an IPv6 client is counted under")
+	assert.Contains(t, run("unban", "2001:db8::8"), "2001:db8::/64 is not")
 	run("ban", "user:13")
 	assert.Contains(t, run("bans"), "it is lifted")
 }
@@ -117,6 +119,8 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"reset", "none.yaml"}, exitBad, "none.yaml"},
 		{[]string{"ban"}, exitUsage, "name the key"},
 		{[]string{"ban", "x", "--for", "soon"}, exitUsage, "--for"},
+		{[]string{"ban", "198.51.100.0/24"}, exitUsage, "ban.cidrs"},
+		{[]string{"peek", file, "--key", "198.51.100.0/24"}, exitUsage, "ban.cidrs"},
 		{[]string{"unban", "a", "b"}, exitUsage, "name the key"},
 		{[]string{"bans", "--secret-file", "none"}, exitBad, "none"},
 	} {

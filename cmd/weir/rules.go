@@ -173,7 +173,13 @@ func explain(s *session, args []string) error {
 		}
 		fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, note := range explanation.Notes {
+		fmt.Fprintf(s.out, "note: %s\n", note)
+	}
+	return nil
 }
 
 func schema(s *session, args []string) error {

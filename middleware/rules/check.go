@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,6 +118,7 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 			c.quota(at, "rule", tier)
 		}
 	}
+	c.doubtKey(path, r, c.parts(path, r, key))
 	c.overdraft(path, &made)
 	c.escalate(path, r, &made, key)
 	return made
@@ -207,10 +209,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 			c.at(path, "%s", plain(err))
 		}
 	}
-	parts := fallback
-	if c.doc.Has(sub(path[:len(path)-1], "key")...) {
-		parts = r.Key
-	}
+	parts := c.parts(path[:len(path)-1], r, fallback)
 	if len(parts) == 0 {
 		c.at(path, "needs a key: it is keys that are banned")
 	}
@@ -220,9 +219,43 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 	case c.canBeShared(parts):
 		c.warn(path, "clients that have nothing of %s but what they share with others are banned together", strings.Join(parts, " and "))
 	}
-	if part, is := isMadeUp(parts); is {
-		c.warn(path, "a client that sends another %s each time has a new key each time, and is never banned", part)
+	if c.file.Proxies == nil && slices.ContainsFunc(parts, func(part string) bool { return c.canBe(part, []string{"ip"}) }) {
+		c.warn(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
 	}
+}
+
+// parts are what the key of a rule is made of.
+func (c *checker) parts(path []string, r *rule, fallback []string) []string {
+	if c.doc.Has(sub(path, "key")...) {
+		return r.Key
+	}
+	return fallback
+}
+
+// doubtKey warns of a key that a client can make up.
+func (c *checker) doubtKey(path []string, r *rule, parts []string) {
+	part := c.madeUp(parts)
+	if part == "" {
+		return
+	}
+	text := "a client that sends another " + part + " each time has a new key each time"
+	if !c.holdsEach(c.file.Global) {
+		text += ", and a new limit: give global a key: ip to hold it"
+	}
+	if r.Escalate != nil {
+		text += ", and is never banned"
+		if !c.isOwn(parts) {
+			text += ", while who sends somebody else's has him banned"
+		}
+	}
+	if !c.holdsEach(c.file.Global) || r.Escalate != nil {
+		c.warn(sub(path, "key"), "%s", text)
+	}
+}
+
+// holdsEach reports whether a rule counts each client apart, whatever it sends.
+func (c *checker) holdsEach(r *rule) bool {
+	return r != nil && len(r.Key) > 0 && c.madeUp(r.Key) == "" && !c.isShared(r.Key)
 }
 
 // warn notes what can't be meant, but is no mistake.
@@ -314,6 +347,12 @@ func (c *checker) proxies() {
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 && c.doc.Has("proxies", "header", "cidrs") {
 		c.at([]string{"proxies", "header", "cidrs"}, "is empty: name the proxies, or leave it out to believe anybody")
 	}
+	if h := p.Header; h != nil && len(h.CIDRs) == 0 {
+		c.warn([]string{"proxies", "header"}, "whoever reaches the server can be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
+	}
+	if p.Hops != nil && c.doc.Has("allow", "cidrs") {
+		c.warn([]string{"proxies", "hops"}, "whoever reaches the server without passing all proxies can be any client, also one that is in allow.cidrs")
+	}
 	for _, name := range []string{"trusted", "forwarded"} {
 		if at := []string{"proxies", name}; slices.Contains(ways, name) && len(p.Trusted)+len(p.Forwarded) == 0 && !p.UnixSocket {
 			c.at(at, "is empty: name your proxies")
@@ -331,7 +370,7 @@ func (c *checker) proxies() {
 	if p.IPv6Prefix != nil {
 		c.ip = append(c.ip, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
 	}
-	ip, err := keyfunc.NewIP(c.ip...)
+	ip, err := c.options.addresses.ip(p, c.ip)
 	if err != nil {
 		if !c.noted([]string{"proxies"}) {
 			c.at([]string{"proxies"}, "%s", plain(err))
@@ -345,6 +384,24 @@ func (c *checker) proxies() {
 	}
 	named["ip"], named["fingerprint"] = ip, keyfunc.Fingerprint(c.ip...)
 	c.keys = newKeys(named)
+}
+
+// addresses remembers the function that finds clients by the latest proxies, as it warns
+// once of what it notices. A nil one remembers nothing.
+type addresses struct {
+	of    *proxies
+	found keyfunc.Func
+}
+
+func (a *addresses) ip(p *proxies, options []keyfunc.IPOption) (keyfunc.Func, error) {
+	if a != nil && a.found != nil && reflect.DeepEqual(a.of, p) {
+		return a.found, nil
+	}
+	found, err := keyfunc.NewIP(options...)
+	if a != nil && err == nil {
+		*a = addresses{p, found}
+	}
+	return found, err
 }
 
 func texts(networks []network) (list []string) {

@@ -88,6 +88,6 @@ default: 60/m
 	// Output:
 	// ban line 0 - not banned
 	// allow line 0 - not on the list
-	// tiers line 4 - 100/1h for user:42
-	// endpoints line 6 - 5/1s for join:7:user:4211:203.0.113.9
+	// tiers line 4 - 100/1h for "user:42"
+	// endpoints line 6 - 5/1s for "join:7:user:4211:203.0.113.9"
 }

@@ -34,8 +34,9 @@ type Request struct {
 
 // An Explanation says what becomes of a request, step by step.
 type Explanation struct {
-	Route string `json:"route"` // that a router with the file's routes chooses for it
-	Steps []Step `json:"steps"`
+	Route string   `json:"route"` // that a router with the file's routes chooses for it
+	Steps []Step   `json:"steps"`
+	Notes []string `json:"notes,omitempty"` // on what was asked
 }
 
 // A Step is what one section of the file makes of a request, in the order of evaluation.
@@ -67,6 +68,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	explanation := Explanation{Route: request.Pattern}
+	if q.Tier != "" && r.tiers != nil && !slices.Contains(r.tiers, q.Tier) {
+		explanation.Notes = append(explanation.Notes, fmt.Sprintf("the file has no tier %q: %s", q.Tier, suggest(q.Tier, r.tiers)))
+	}
 	step := func(s Step) { explanation.Steps = append(explanation.Steps, s) }
 	found := limits.Explain(request)
 
@@ -98,7 +102,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return explanation, nil
 	}
 	if found.Status != 0 {
-		step(Step{Section: "rules", Says: fmt.Sprintf("a rule that applies has no key for it: answered %d", found.Status)})
+		step(Step{Section: "rules", Says: fmt.Sprintf("%q has no key for it: answered %d", found.Keyless, found.Status)})
 		return explanation, nil
 	}
 	for _, c := range found.Charges {
@@ -122,7 +126,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 func (s *Step) words() string {
 	who := "for everybody together"
 	if s.Key != "" {
-		who = "for " + s.Key
+		who = fmt.Sprintf("for %q", s.Key)
 	}
 	text := fmt.Sprintf("%s %s", s.Limit, who)
 	if s.Tier != "" {
@@ -150,6 +154,9 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 	var errs []error
 	if !strings.HasPrefix(q.Path, "/") {
 		errs = append(errs, fmt.Errorf("rules: path %q does not begin with /", q.Path))
+	}
+	if strings.ContainsAny(q.Path, "?#") {
+		errs = append(errs, fmt.Errorf("rules: path %q has a ? or #: leave out what is not the path", q.Path))
 	}
 	ip, err := netip.ParseAddr(cmp.Or(q.IP, "192.0.2.1"))
 	if err != nil {

@@ -172,32 +172,32 @@ func TestAnExplanationIsInTheOrderOfEvaluationAndSaysWhere(t *testing.T) {
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
 			`6 global "global": 100/1s for everybody together`,
-			`8 tiers "tier:free": 10/1m for user:7`,
-			`11 endpoints "GET /users/{id}": 2/1s for 192.0.2.1, the limit of tier free`,
+			`8 tiers "tier:free": 10/1m for "user:7"`,
+			`11 endpoints "GET /users/{id}": 2/1s for "192.0.2.1", the limit of tier free`,
 		}},
 		{rules.Request{Path: "/users/{id}", IP: "192.0.2.9"}, []string{ // a route as it is written
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
 			`6 global "global": 100/1s for everybody together`,
-			`11 endpoints "GET /users/{id}": 1/1s for 192.0.2.9`,
+			`11 endpoints "GET /users/{id}": 1/1s for "192.0.2.9"`,
 		}},
 		{rules.Request{Method: "POST", Path: "/users/42/files/a/b", ContentLength: 5000}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
 			`6 global "global": 100/1s for everybody together`,
-			`15 endpoints "POST /users/{id}/files/*": 60/1s for 192.0.2.1, at a cost of 5`,
+			`15 endpoints "POST /users/{id}/files/*": 60/1s for "192.0.2.1", at a cost of 5`,
 		}},
 		{rules.Request{Path: "/beta/x"}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
 			`6 global "global": 100/1s for everybody together`,
-			`16 endpoints "/beta/*": 7/1s for 192.0.2.1, in shadow: refuses nothing`,
+			`16 endpoints "/beta/*": 7/1s for "192.0.2.1", in shadow: refuses nothing`,
 		}},
 		{rules.Request{Path: "/nowhere"}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
 			`6 global "global": 100/1s for everybody together`,
-			`19 default "default": 10/1s token-bucket burst 20 for method:GET`,
+			`19 default "default": 10/1s token-bucket burst 20 for "method:GET"`,
 		}},
 		{rules.Request{Path: "/users/42", IP: "198.51.100.7"}, []string{`4 ban: banned: answered 429`}},
 		{rules.Request{Path: "/users/42", User: "eve"}, []string{`4 ban: banned: answered 429`}},
@@ -206,7 +206,7 @@ func TestAnExplanationIsInTheOrderOfEvaluationAndSaysWhere(t *testing.T) {
 		{rules.Request{Method: "POST", Path: "/users/42"}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
-			`0 rules: a rule that applies has no key for it: answered 401`,
+			`0 rules: "POST /users/{id}" has no key for it: answered 401`,
 		}},
 		{rules.Request{Method: "OPTIONS", Path: "/users/42", Header: http.Header{"origin": {"x"}, "Access-Control-Request-Method": {"GET"}}}, []string{
 			`4 ban: not banned`,
@@ -282,7 +282,7 @@ func TestRulesOfTheApplicationAreExplainedAsSuch(t *testing.T) {
 	require.Equal(t, []string{
 		`0 ban: not banned`, `0 allow: not on the list`,
 		`0 application "mine": 3/1s for everybody together`,
-		`2 default "default": 3/1s for 192.0.2.1`,
+		`2 default "default": 3/1s for "192.0.2.1"`,
 	}, steps(t, r, rules.Request{Path: "/"}))
 }
 

@@ -104,6 +104,7 @@ func (c *checker) canBeShared(parts []string) bool {
 var (
 	sharedKinds   = []string{"global", "route", "method", "host"}
 	optionalKinds = []string{"user", "bearer", "apikey", "header", "cookie"} // blank if they are missing
+	madeUpKinds   = []string{"header", "cookie", "fingerprint", "host"}      // as the client wrote it
 )
 
 // canBe reports whether one of the keys that a part may be is of these kinds, and isAlways
@@ -122,14 +123,18 @@ func (c *checker) isOf(choice string, kinds []string) bool {
 	return c.options.Keys[choice] == nil && slices.Contains(kinds, strings.TrimSpace(kind))
 }
 
-// isMadeUp reports whether a client can be somebody new by writing something new into a
-// part of the key.
-func isMadeUp(parts []string) (part string, is bool) {
+// madeUp is a part of the key that a client can be somebody new by, or another, by writing
+// something else into it; or "".
+func (c *checker) madeUp(parts []string) string {
 	for _, part := range parts {
-		kind, _, _ := strings.Cut(strings.TrimSpace(part), ":")
-		if slices.Contains([]string{"header", "cookie", "fingerprint", "host"}, kind) {
-			return part, true
+		if c.canBe(part, madeUpKinds) {
+			return part
 		}
 	}
-	return "", false
+	return ""
+}
+
+// isOwn reports whether the key is always of what only its owner has.
+func (c *checker) isOwn(parts []string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return c.isAlways(part, []string{"ip", "user", "fingerprint"}) })
 }

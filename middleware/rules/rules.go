@@ -35,7 +35,7 @@ type Options struct {
 	Tiers []string
 
 	// Fallback is the text of the rules to begin with where Watch and FromRedis find none,
-	// or wrong ones. Nil: that is an error.
+	// or wrong ones. It can't name a file of bans. Nil: that is an error.
 	Fallback []byte
 
 	// Poll is how often Watch and FromRedis look for changes that nothing told of: from a
@@ -46,6 +46,8 @@ type Options struct {
 	// refused, one call after the other. A panic in it is logged. Nil: a record of slog for
 	// each, Info with code weir-rules-loaded and Warn with code weir-rules-refused.
 	OnReload func(Reload)
+
+	addresses *addresses // of a Watcher
 }
 
 func (o *Options) validate() error {
@@ -81,6 +83,7 @@ type Rules struct {
 	file     *file
 	names    map[string][]string // where rules are, by name
 	files    []string            // that were read beside it
+	tiers    []string            // that there are; nil: unknown
 	digest   [sha256.Size]byte   // of all that was read
 }
 
@@ -178,7 +181,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if doc.Has() { // it could be read
 		c.check()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings, doc: doc, file: f, names: c.names, files: c.files}
+	rules := &Rules{config: c.config, warnings: c.warnings, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers}
 	digest.Sum(rules.digest[:0])
 	if len(c.list) == 0 {
 		c.lastCheck()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ type Watcher struct {
 
 	stop context.CancelFunc
 	done chan struct{}
+
+	warned []Problem // the last time
 
 	mu     sync.Mutex
 	rules  *Rules
@@ -127,6 +130,7 @@ func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
 		}
 		o.Config.Bans = list
 	}
+	o.addresses = &addresses{}
 	w.options = o
 	if err := w.begin(ctx); err != nil {
 		return nil, errors.Join(err, w.source.Close())
@@ -145,7 +149,7 @@ func (w *Watcher) begin(ctx context.Context) error {
 			return refused
 		}
 		var err error
-		if rules, err = w.parse(w.options.Fallback, w.options); err != nil {
+		if rules, err = Parse(w.options.Fallback, w.options); err != nil {
 			return fmt.Errorf("rules: Options.Fallback: %w", err)
 		}
 	}
@@ -153,6 +157,7 @@ func (w *Watcher) begin(ctx context.Context) error {
 	if w.RateLimit, err = middleware.New(rules.Config()); err != nil {
 		return err
 	}
+	w.warnOfPolling()
 	w.inForce(rules)
 	if refused != nil { // what is written is not what is in force
 		w.refused(refused)
@@ -160,6 +165,16 @@ func (w *Watcher) begin(ctx context.Context) error {
 		w.tell(Reload{Source: w.name, Warnings: rules.Warnings()})
 	}
 	return nil
+}
+
+// warnOfPolling tells that changes are found only by looking from time to time, if so.
+func (w *Watcher) warnOfPolling() {
+	watched, ok := w.source.(interface{ Warning() error })
+	if !ok || watched.Warning() == nil {
+		return
+	}
+	w.logger().LogAttrs(context.Background(), slog.LevelWarn, "weir: rules: changes are found by looking only",
+		slog.String("code", "weir-rules-polled"), slog.String("source", w.name), slog.String("error", watched.Warning().Error()))
 }
 
 // read is the rules that are written, or what is wrong with them.
@@ -301,6 +316,10 @@ func (w *Watcher) log(r Reload) {
 	w.logger().LogAttrs(ctx, slog.LevelInfo, "weir: rules are in force",
 		slog.String("code", "weir-rules-loaded"), slog.String("source", r.Source))
 	for _, warning := range r.Warnings {
+		if slices.Contains(w.warned, warning) {
+			continue
+		}
 		w.logger().LogAttrs(ctx, slog.LevelWarn, "weir: "+warning.String(), slog.String("code", "weir-rules-warning"))
 	}
+	w.warned = r.Warnings
 }

@@ -314,11 +314,20 @@ func TestWithoutAHookReloadsAreLogged(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Close()
 	require.Contains(t, log.String(), `level=INFO msg="weir: rules are in force" code=weir-rules-loaded source=`+path)
-	require.Contains(t, log.String(), `level=WARN msg="weir: `+path+`:2:50: default.escalate: a client that sends another host each time`)
+	require.Contains(t, log.String(), `level=WARN msg="weir: `+path+`:2:28: default.key: a client that sends another host each time`)
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(readText(t, path), "3/s", "4/s", 1)), 0o600))
+	eventually(t, "the reload", func() bool { return strings.Count(log.String(), "weir-rules-loaded") == 2 })
+	require.Equal(t, 1, strings.Count(log.String(), "sends another host"), "it is told once")
 	require.NoError(t, os.WriteFile(path, []byte("version: 2\n"), 0o600))
 	eventually(t, "the refusal", func() bool { return strings.Contains(log.String(), "weir-rules-refused") })
 	require.Contains(t, log.String(), `level=WARN msg="weir: rules were not reloaded, those in force are kept" code=weir-rules-refused source=`+path)
 	require.Contains(t, log.String(), `version: is 2: this program reads version 1`)
+}
+
+func readText(t *testing.T, path string) string {
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
 }
 
 func TestWatchEndsWithItsContextOrClose(t *testing.T) {
