@@ -59,8 +59,8 @@ func CheckDuration(d time.Duration) error {
 	return nil
 }
 
-// Sort puts bans in the order of [List.All].
-func Sort(list []Ban) {
+// sortBans puts bans in the order of [List.All].
+func sortBans(list []Ban) {
 	slices.SortFunc(list, func(a, b Ban) int {
 		if a.Until.IsZero() != b.Until.IsZero() {
 			if a.Until.IsZero() {

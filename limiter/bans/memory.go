@@ -188,7 +188,7 @@ func (m *Memory) All(context.Context) ([]Ban, error) {
 			list = append(list, m.ban(e))
 		}
 	})
-	Sort(list)
+	sortBans(list)
 	return list, nil
 }
 

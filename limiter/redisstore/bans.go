@@ -175,7 +175,7 @@ func (b *Bans) Find(key string) (bans.Ban, bool) {
 	if local.Empty() {
 		return bans.Ban{}, false
 	}
-	tag := b.keys.tagInPlace(key)
+	tag := b.keys.tag(key)
 	return local.Find(string(tag[:])) // which is on the stack: it is short
 }
 

@@ -713,15 +713,3 @@ func TestFindAllocatesNothing(t *testing.T) {
 		assert.Zero(t, least)
 	}
 }
-
-func TestADigestInPlaceIsTheDigest(t *testing.T) {
-	for _, secret := range []string{"", "a secret of 16 bytes"} {
-		keys := newKeys("weir", []byte(secret))
-		rapid.Check(t, func(t *rapid.T) {
-			key := string(rapid.SliceOfN(rapid.Byte(), 0, 600).Draw(t, "key"))
-			if keys.tagInPlace(key) != keys.tag(key) {
-				t.Fatalf("%q has two digests", key)
-			}
-		})
-	}
-}

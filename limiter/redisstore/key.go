@@ -32,22 +32,31 @@ func newKeys(prefix string, secret []byte) keys {
 // tagSize is how long a digest is as text: 128 bits in base64.
 const tagSize = 22
 
-// tag is the digest of a charge's key.
-func (k *keys) tag(key string) (tag [tagSize]byte) {
-	sum := k.digest(key)
-	base64.RawURLEncoding.Encode(tag[:], sum[:16])
-	return tag
+// A digestSpace is what a digest is made in. What is given to a hash is on the heap, and
+// every request needs one.
+type digestSpace struct {
+	key [256]byte
+	sum [sha256.Size]byte
 }
 
-func (k *keys) digest(key string) [sha256.Size]byte {
+var digestSpaces = sync.Pool{New: func() any { return new(digestSpace) }}
+
+// tag is the digest of a key. It allocates nothing for keys of up to 256 bytes.
+func (k *keys) tag(key string) (tag [tagSize]byte) {
+	space := digestSpaces.Get().(*digestSpace)
+	defer digestSpaces.Put(space)
+	text := append(space.key[:0], key...)
 	if k.macs == nil {
-		return sha256.Sum256([]byte(key))
+		space.sum = sha256.Sum256(text)
+	} else {
+		mac := k.macs.Get().(hash.Hash)
+		defer k.macs.Put(mac)
+		mac.Reset()
+		mac.Write(text) // which cannot fail
+		mac.Sum(space.sum[:0])
 	}
-	mac := k.macs.Get().(hash.Hash)
-	defer k.macs.Put(mac)
-	mac.Reset()
-	mac.Write([]byte(key)) // which cannot fail
-	return [sha256.Size]byte(mac.Sum(nil))
+	base64.RawURLEncoding.Encode(tag[:], space.sum[:16])
+	return tag
 }
 
 // name is the counter's name.

@@ -3,6 +3,8 @@ package redisstore
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -240,4 +242,20 @@ func TestNewSaysWhatItNeeds(t *testing.T) {
 	client := closeAfter(t, redis.NewClient(&redis.Options{}))
 	assert.PanicsWithValue(t, "redisstore: New takes one Options", func() { New(client, Options{}, Options{}) })
 	assert.NotPanics(t, func() { New(client) }, "nothing is asked of Redis yet")
+}
+
+func TestATagIsTheDigestOfTheWholeKey(t *testing.T) {
+	for _, secret := range []string{"", "a secret of 16 bytes"} {
+		keys := newKeys("weir", []byte(secret))
+		rapid.Check(t, func(t *rapid.T) {
+			key := rapid.SliceOfN(rapid.Byte(), 0, 600).Draw(t, "key")
+			digest := sha256.New()
+			if secret != "" {
+				digest = hmac.New(sha256.New, []byte(secret))
+			}
+			digest.Write(key)
+			tag := keys.tag(string(key))
+			require.Equal(t, base64.RawURLEncoding.EncodeToString(digest.Sum(nil)[:16]), string(tag[:]))
+		})
+	}
 }
