@@ -300,7 +300,8 @@ func (w *Watcher) tell(r Reload) {
 	}
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			w.logger().LogAttrs(context.Background(), slog.LevelError, "weir: rules: OnReload panicked", slog.Any("panic", panicked))
+			w.logger().LogAttrs(context.Background(), slog.LevelError, "weir: rules: OnReload panicked",
+				slog.String("code", "weir-hook-panic"), slog.String("panic", fmt.Sprint(panicked)))
 		}
 	}()
 	w.options.OnReload(r)
