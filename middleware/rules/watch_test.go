@@ -296,7 +296,7 @@ func TestAHookThatPanicsIsLoggedAndHeardOfNoMore(t *testing.T) {
 		OnReload: func(rules.Reload) { panic("oh dear") },
 		Config:   middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 	})
-	require.Contains(t, log.String(), `"weir: rules: OnReload panicked" panic="oh dear"`)
+	require.Contains(t, log.String(), `"weir: rules: OnReload panicked" code=weir-hook-panic panic="oh dear"`)
 	w.write(limitOf("6/h"))
 	w.becomes("6")
 	w.write(limitOf("7/h"))
