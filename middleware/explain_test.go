@@ -108,7 +108,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 	assert.Equal(t, middleware.Explanation{Banned: true}, l.Explain(request(routedBy("/bad"))))
 	assert.Equal(t, middleware.Explanation{Exempt: true}, l.Explain(request(routedBy("/free"))))
 	assert.Equal(t, middleware.Explanation{Preflight: true}, l.Explain(request(preflight)))
-	assert.Equal(t, middleware.Explanation{Status: 400}, l.Explain(request()))
+	assert.Equal(t, middleware.Explanation{Status: 400, Keyless: "r"}, l.Explain(request()))
 }
 
 func TestExplainLogsNoBansInShadow(t *testing.T) {

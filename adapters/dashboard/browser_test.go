@@ -91,10 +91,14 @@ func (b *browser) run(actions ...chromedp.Action) {
 	require.NoError(b.t, chromedp.Run(b, actions...))
 }
 
-// click clicks on what a person would find there.
+// click clicks on what a person sees there. Not at its place, which may be another's by the
+// time that the mouse is there: the page is live.
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	b.run(chromedp.Click(selector, chromedp.ByQuery, chromedp.NodeVisible))
+	b.run(
+		chromedp.WaitVisible(selector, chromedp.ByQuery),
+		evaluate("document.querySelector(`"+selector+"`).click()"),
+	)
 }
 
 // eval is the value of an expression in the page.

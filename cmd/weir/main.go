@@ -14,12 +14,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // What the command ends with.
@@ -55,7 +58,13 @@ type session struct {
 	out, err io.Writer
 }
 
+// silence is for go-redis, which logs what commands say themselves, and the end of connections.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
 func main() {
+	redis.SetLogger(silence{})
 	os.Exit((&session{os.Stdin, os.Stdout, os.Stderr}).run(os.Args[1:]))
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -26,6 +27,11 @@ default: {limit: 100/m, mode: shadwo}
 endpoints:
   "GET /a": {limt: 5/s}
 `
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silence{})
+	os.Exit(m.Run())
+}
 
 // weir runs the command on these files.
 func weir(t *testing.T, in string, args ...string) (exit int, out, err string) {

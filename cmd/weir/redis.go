@@ -262,10 +262,6 @@ func reset(s *session, args []string) error {
 	})
 }
 
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
-
 // onBans runs do on the list of bans, with the one argument that it needs.
 func onBans(s *session, flags *flag.FlagSet, args []string, wants string, do func(ctx context.Context, list bans.List, arg string) error) error {
 	server := serverFlags(flags)
@@ -284,7 +280,6 @@ func onBans(s *session, flags *flag.FlagSet, args []string, wants string, do fun
 			return err
 		}
 	}
-	redis.SetLogger(silence{}) // about the connection that closes when this ends
 	return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
 		list, err := server.bans(ctx, client)
 		if err != nil {
