@@ -12,6 +12,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/offenders"
 )
 
 // nobody is a ResponseWriter whose own cost is a map.
@@ -40,17 +41,20 @@ func limited(t testing.TB, o middleware.Observer, limits ...limiter.Limit) http.
 	return l.Handler(noop)
 }
 
-// BenchmarkMiddleware is a request with and without metrics.
+// BenchmarkMiddleware is a request without metrics, with them, and with them and a sketch of
+// who asks most.
 func BenchmarkMiddleware(b *testing.B) {
 	plenty := limiter.PerDay(30_000_000)
 	metrics, err := promlimit.New(promlimit.Options{})
+	require.NoError(b, err)
+	sketch, err := offenders.New(offenders.Options{})
 	require.NoError(b, err)
 	for _, rules := range []int{1, 3} {
 		limits := []limiter.Limit{plenty, plenty, plenty}[:rules]
 		for _, c := range []struct {
 			name     string
 			observer middleware.Observer
-		}{{"without", nil}, {"idle", idle{}}, {"with", metrics}} {
+		}{{"without", nil}, {"idle", idle{}}, {"with", metrics}, {"sketch", middleware.Observers(metrics, sketch)}} {
 			b.Run(string(rune('0'+rules))+"/"+c.name, func(b *testing.B) {
 				h := limited(b, c.observer, limits...)
 				b.ReportAllocs()
