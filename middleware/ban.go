@@ -27,6 +27,7 @@ func (set *ruleset) findBan(r *http.Request) (bans.Ban, bool) {
 	for _, f := range set.BanKeys {
 		if key, err := f(r); err == nil && key != noKey {
 			if ban, ok := set.Bans.Find(key); ok {
+				ban.Key = key // of which a shared list has the digest only
 				return ban, true
 			}
 		}

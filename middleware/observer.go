@@ -13,8 +13,9 @@ import (
 )
 
 // An Observer hears of every request that a limiter had a say in, for metrics, logs and
-// the like. It is called in the request's goroutine, before the answer or the next handler,
-// and from many at once.
+// the like: not of preflights, nor of those that no rule is for, nor of bans in shadow. It
+// is called in the request's goroutine, before the answer or the next handler, and from many
+// at once. A panic in it is the request's.
 type Observer interface {
 	// Observe is given what was found. The Observation and all it points to are only good
 	// until it returns.
@@ -37,7 +38,8 @@ type Observation struct {
 	// in memory, one decision in 64 is.
 	Elapsed time.Duration
 
-	// Err is why the store could not decide, with OutcomeUndecided.
+	// Err is why the store could not decide, with OutcomeUndecided, or with OutcomeAllowed if
+	// all the rules are in shadow.
 	Err error
 }
 

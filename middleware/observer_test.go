@@ -179,6 +179,15 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, status())
 	assert.True(t, list.Empty(), "and so do the strikes")
 
+	other := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "a", Key: keyfunc.IP(), Limit: limiter.PerHour(9)}, {Name: "a strikes", Key: keyfunc.IP(), Limit: limiter.PerHour(9)},
+	}})
+	check(other, request())
+	require.NoError(t, other.Reset(context.Background(), "a", "192.0.2.1"))
+	results, err := other.Peek(context.Background(), "a strikes", "192.0.2.1")
+	require.NoError(t, err)
+	assert.Equal(t, int64(8), results[0].Remaining, "another rule's counter stays")
+
 	_, err = l.Peek(context.Background(), "none", "x")
 	assert.ErrorIs(t, err, middleware.ErrNoRule)
 	assert.ErrorIs(t, l.Reset(context.Background(), "ip strikes", "x"), middleware.ErrNoRule)

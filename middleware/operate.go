@@ -73,13 +73,18 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 
 // Reset makes a key as if the rule had never seen it, in all tiers, with its overdraft and
 // what it was refused. Bans are another matter; see Config.Bans.
-func (l *RateLimit) Reset(ctx context.Context, name, key string) error {
-	set := l.rules.Load()
-	if !slices.ContainsFunc(set.all, func(r *rule) bool { return r.Name == name }) {
-		return fmt.Errorf("%w: %.128q", ErrNoRule, name)
+func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
+	var quotas []*limiter.Quota
+	for _, p := range l.rules.Load().policies() {
+		if p.rule.Name == rule {
+			quotas = append(quotas, p.quota, p.overdraft, p.rule.strikes)
+		}
 	}
-	for id, quota := range set.quotas {
-		if id.rule != name && id.rule != name+overdraftSuffix && id.rule != name+strikesSuffix {
+	if quotas == nil {
+		return fmt.Errorf("%w: %.128q", ErrNoRule, rule)
+	}
+	for _, quota := range quotas {
+		if quota == nil {
 			continue
 		}
 		if err := l.store.Reset(ctx, []limiter.Charge{{Quota: quota, Key: key}}); err != nil {

@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -16,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
 	"github.com/weirgo/weir/limiter/redisstore"
@@ -122,23 +120,6 @@ func (s *server) with(limit time.Duration, do func(ctx context.Context, client r
 	return do(ctx, client)
 }
 
-// keyOf is the key that is counted where somebody writes an address: of an IPv6 client its
-// /64. Networks are no keys.
-func keyOf(text string) (string, error) {
-	if ip, err := netip.ParseAddr(text); err == nil {
-		r := &http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()}
-		return keyfunc.IP()(r)
-	}
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		return text, nil
-	}
-	if prefix.Addr().Is6() && prefix == prefix.Masked() {
-		return text, nil // as keyfunc writes it, for whatever length
-	}
-	return "", usageError{fmt.Errorf("%s is a network, and no key: networks go into ban.cidrs of a rules file", text)}
-}
-
 func top(s *session, args []string) error {
 	flags := flag.NewFlagSet("top", flag.ContinueOnError)
 	server := serverFlags(flags)
@@ -192,11 +173,11 @@ func round(d time.Duration) time.Duration {
 func newTable(s *session) *tabwriter.Writer { return tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0) }
 
 // onKey runs do for the rules of a file that flags name, on the key that they name.
-func onKey(s *session, name string, args []string, do func(ctx context.Context, limits *middleware.RateLimit, rules []string, key string) error) error {
+func onKey(s *session, name string, args []string, do func(ctx context.Context, limits *middleware.RateLimit, rules []string, key, digest string) error) error {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	server := serverFlags(flags)
 	rule := flags.String("rule", "", "only this rule, by its `name`; all rules without it")
-	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42; without it, the counter of everybody")
+	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42; empty: the counter of everybody")
 	tiers, keys := knowing(flags)
 	files, err := s.parse(flags, args)
 	if err != nil {
@@ -204,6 +185,18 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	}
 	if len(files) != 1 {
 		return usageError{errors.New("name the file of rules, or - for the standard input")}
+	}
+	given := false
+	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "key" })
+	if !given {
+		return usageError{errors.New("name the --key; an empty one for the counter that everybody shares")}
+	}
+	counted, err := operate.Key(*key)
+	if err != nil {
+		return usageError{err}
+	}
+	if redisstore.IsDigest(counted) {
+		return usageError{errors.New("this is a digest, from which the key cannot be told: peek prints the digest of a key, to compare")}
 	}
 	loaded, err := s.load(files[0], options(*tiers, *keys))
 	if err != nil {
@@ -225,16 +218,17 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 		if len(names) == 0 {
 			return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
 		}
-		counted, err := keyOf(*key)
+		secret, err := server.secret()
 		if err != nil {
 			return err
 		}
-		return do(ctx, limits, names, counted)
+		return do(ctx, limits, names, counted, redisstore.Digest(counted, secret))
 	})
 }
 
 func peek(s *session, args []string) error {
-	return onKey(s, "peek", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key string) error {
+	return onKey(s, "peek", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key, digest string) error {
+		fmt.Fprintf(s.out, "key %q, in Redis %s\n", key, digest)
 		table := newTable(s)
 		fmt.Fprintln(table, "RULE\tUSED\tLIMIT\tLEFT\tFREE IN")
 		for _, name := range names {
@@ -251,7 +245,7 @@ func peek(s *session, args []string) error {
 }
 
 func reset(s *session, args []string) error {
-	return onKey(s, "reset", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key string) error {
+	return onKey(s, "reset", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key, _ string) error {
 		for _, name := range names {
 			if err := limits.Reset(ctx, name, key); err != nil {
 				return err
@@ -276,8 +270,8 @@ func onBans(s *session, flags *flag.FlagSet, args []string, wants string, do fun
 	case wants != "" && (len(rest) != 1 || rest[0] == ""):
 		return usageError{errors.New("name " + wants)}
 	case wants != "":
-		if arg, err = keyOf(rest[0]); err != nil {
-			return err
+		if arg, err = operate.Key(rest[0]); err != nil {
+			return usageError{err}
 		}
 	}
 	return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
@@ -299,6 +293,9 @@ func ban(s *session, args []string) error {
 			if d, err = limiter.ParsePeriod(*period); err != nil {
 				return usageError{fmt.Errorf("--for: %w", err)}
 			}
+		}
+		if redisstore.IsDigest(key) {
+			return usageError{errors.New("this is a digest, from which the key cannot be told: name the key")}
 		}
 		if err := list.Ban(ctx, key, d); err != nil {
 			return err

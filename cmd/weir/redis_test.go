@@ -62,17 +62,19 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	}
 	require.Equal(t, http.StatusTooManyRequests, login())
 
-	lines := strings.Split(run("peek", path, "--key", "203.0.113.7"), "\n")
+	said, table, _ := strings.Cut(run("peek", path, "--key", "203.0.113.7"), "\n")
+	lines := strings.Split(table, "\n")
 	assert.Equal(t, []string{"RULE", "USED", "LIMIT", "LEFT", "FREE", "IN"}, strings.Fields(lines[0]))
 	assert.Equal(t, []string{`"global"`, "0", "100", "100", "0s"}, strings.Fields(lines[1]), "it has no key")
 	assert.Equal(t, []string{`"POST`, `/login"`, "3", "3", "0"}, strings.Fields(lines[2])[:5])
 	assert.Equal(t, []string{`"POST`, `/login",`, "tier", `"premium"`, "0", "9", "9", "0s"}, strings.Fields(lines[3]))
-	assert.Contains(t, run("peek", path, "--rule=global"), `"global"  3`)
+	assert.Contains(t, run("peek", path, "--rule=global", "--key="), `"global"  3`)
 
 	var top []redisstore.Usage
 	require.NoError(t, json.Unmarshal([]byte(run("top", "--json", "--n=1")), &top))
 	assert.Equal(t, "POST /login", top[0].Rule)
 	assert.Equal(t, int64(3), top[0].Used)
+	assert.Equal(t, `key "203.0.113.7", in Redis `+top[0].Digest, said, "so that it can be found in top")
 	assert.Contains(t, run("top"), `100%`)
 	assert.NotContains(t, run("top", "--rule", "global"), "login")
 
@@ -113,10 +115,13 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"top", "--redis", "http://x"}, exitUsage, "--redis"},
 		{[]string{"top", "--n", "0"}, exitBad, "Top of 0"},
 		{[]string{"top", "x"}, exitUsage, "flags only"},
-		{[]string{"peek"}, exitUsage, "name the file"},
-		{[]string{"peek", file, "--rule", "none"}, exitUsage, `no rule named "none"`},
-		{[]string{"peek", file, "--prefix", "a b"}, exitUsage, "a b"},
-		{[]string{"reset", "none.yaml"}, exitBad, "none.yaml"},
+		{[]string{"peek", "--key=x"}, exitUsage, "name the file"},
+		{[]string{"peek", file, "--key=x", "--rule", "none"}, exitUsage, `no rule named "none"`},
+		{[]string{"peek", file, "--key=x", "--prefix", "a b"}, exitUsage, "a b"},
+		{[]string{"reset", file}, exitUsage, "name the --key"},
+		{[]string{"reset", file, "--key", "AAAAAAAAAAAAAAAAAAAAAA"}, exitUsage, "this is a digest"},
+		{[]string{"ban", "AAAAAAAAAAAAAAAAAAAAAA"}, exitUsage, "this is a digest"},
+		{[]string{"reset", "none.yaml", "--key=x"}, exitBad, "none.yaml"},
 		{[]string{"ban"}, exitUsage, "name the key"},
 		{[]string{"ban", "x", "--for", "soon"}, exitUsage, "--for"},
 		{[]string{"ban", "198.51.100.0/24"}, exitUsage, "ban.cidrs"},

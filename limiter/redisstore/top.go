@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -179,10 +180,29 @@ func (t *topping) parse(name string) (u Usage, ok bool) {
 	return u, t.rule == "" || t.rule == u.Rule
 }
 
+// Digest is what stands for a key in Redis, under the secret of the store's Options, to know
+// it again in Top.
+func Digest(key string, secret []byte) string {
+	k := newKeys("", secret)
+	tag := k.tag(key)
+	return string(tag[:])
+}
+
+// IsDigest reports whether text could be a digest.
+func IsDigest(text string) bool {
+	decoded, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	return err == nil && len(text) == tagSize && len(decoded) == 16
+}
+
 // note keeps u if it is among the first n.
 func (t *topping) note(u Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if slices.ContainsFunc(t.top, func(known Usage) bool {
+		return known.Digest == u.Digest && known.Rule == u.Rule && known.Tier == u.Tier
+	}) {
+		return // SCAN may give a key twice
+	}
 	at, _ := slices.BinarySearchFunc(t.top, u, func(a, b Usage) int { return a.compare(&b) })
 	if at == t.n {
 		return
