@@ -14,6 +14,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"io"
 	"log"
@@ -36,41 +37,40 @@ import (
 	"github.com/weirgo/weir/middleware/offenders"
 )
 
-func open(server string) limiter.Store {
-	if server != "" {
-		return redisstore.New(redis.NewClient(&redis.Options{Addr: server}))
+// open is where limits are counted, and who is banned.
+func open(server string) (limiter.Store, bans.List) {
+	if server == "" {
+		return must(limiter.NewMemory(limiter.MemoryConfig{})), must(bans.NewMemory(bans.MemoryConfig{}))
 	}
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	rdb := redis.NewClient(&redis.Options{Addr: server})
+	return redisstore.New(rdb), must(redisstore.NewBans(context.Background(), rdb))
+}
+
+func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return memory
+	return v
 }
 
-// isOperator is who sits at this machine. Yours asks who has signed in.
-func isOperator(r *http.Request) bool { return strings.HasPrefix(r.RemoteAddr, "127.0.0.1:") }
+// isOperator is who sits at this machine, and asks for it by its address: a page from
+// elsewhere could have a browser here ask under a name of its own. Yours asks who has
+// signed in.
+func isOperator(r *http.Request) bool {
+	return strings.HasPrefix(r.RemoteAddr, "127.0.0.1:") && strings.HasPrefix(r.Host, "127.0.0.1:")
+}
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
 	server := flag.String("redis", "", "address of a Redis to count in; empty: in memory")
 	flag.Parse()
 
-	store := open(*server)
+	store, list := open(*server)
 	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store}))
 	prometheus.MustRegister(metrics)
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
-	top, err := offenders.New(offenders.Options{ShowKeys: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	list, err := bans.NewMemory(bans.MemoryConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	page, err := dashboard.New(dashboard.Options{Authorise: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	top := must(offenders.New(offenders.Options{ShowKeys: true}))
+	page := must(dashboard.New(dashboard.Options{Authorise: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true}))
 
 	address := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1"))
 	limits := middleware.Must(middleware.New(middleware.Config{
@@ -93,10 +93,7 @@ func main() {
 	mux.Handle("GET /metrics", promhttp.Handler())
 	mux.Handle("/limits", page)
 
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", *addr))
 	log.Printf("listening on http://%s", listener.Addr())
 	play("http://" + listener.Addr().String())
 	log.Fatal(http.Serve(listener, mux))

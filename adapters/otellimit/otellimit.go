@@ -5,8 +5,8 @@
 //	limits, err := middleware.New(middleware.Config{Observer: telemetry, Store: store, Rules: ...})
 //
 // It begins no span: put what does, such as otelhttp, around the limiter. Nothing of what a
-// client sends is in attributes or events: they are names of rules and tiers, numbers, and
-// words of this package. A refusal leaves the span's status as it is, being no error of the
+// client sends is in attributes or events: they are names of rules and tiers, numbers, words
+// of this package, and the error of a store that could not decide. A refusal leaves the span's status as it is, being no error of the
 // server's.
 package otellimit
 

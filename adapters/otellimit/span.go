@@ -36,13 +36,16 @@ func annotate(span trace.Span, o *middleware.Observation) {
 		}
 	}
 	if o.Outcome == middleware.OutcomeBanned {
-		banned := append([]attribute.KeyValue(nil), ruleKey.String(o.Ban.Rule))
+		var banned []attribute.KeyValue
+		if o.Ban.Rule != "" { // or it is by hand
+			banned = append(banned, ruleKey.String(o.Ban.Rule))
+		}
 		if !o.Ban.Until.IsZero() {
 			banned = append(banned, retryAfterKey.Float64(time.Until(o.Ban.Until).Seconds()))
 		}
 		span.AddEvent("rate_limit.banned", trace.WithAttributes(banned...))
 	}
-	if o.Err != nil {
+	if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error
 		span.RecordError(o.Err)
 	}
 	span.SetAttributes(attributes...)

@@ -29,7 +29,7 @@ var (
 		"Rules, tiers and their reloads that came after MaxRules others, and are counted as rule other.")
 
 	storeErrors = desc("rate_limit_store_errors_total",
-		"Requests that the store could not decide about, so that they were answered 503.", "store")
+		"Requests that the store could not decide about: answered 503, unless all their rules are in shadow.", "store")
 	redisErrors = desc("redis_connection_errors_total",
 		"Calls that Redis failed at: there was no connection, no answer in time, or an error.")
 	degraded = desc("rate_limit_degraded",
@@ -40,7 +40,7 @@ var (
 		"The circuit breaker in front of the store's server, or of one of several: 1 for the state that it is in.",
 		"store", "state")
 	byServer = desc("rate_limit_store_decisions_total",
-		"Decisions of the store, by who took them: its server, or an outage policy.", "store", "by")
+		"Calls of the store that were decided, one for all rules of a request, by who did: its server, or an outage policy.", "store", "by")
 	redisBatches  = desc("rate_limit_redis_batches_total", "Batches of decisions that went to Redis.")
 	redisRefusals = desc("rate_limit_redis_remembered_total", "Decisions that were refusals remembered, without Redis.")
 
