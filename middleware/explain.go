@@ -57,7 +57,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	for i, c := range charges {
 		e.Charges = append(e.Charges, ExplainedCharge{
 			Rule: c.Quota.Rule(), Tier: c.Quota.Tier(), Key: c.Key, Limit: c.Quota.Limit(), Cost: c.Cost,
-			OnOutage: c.Quota.OnOutage, Shadow: s.policies[i].rule.Shadow,
+			OnOutage: c.Quota.OnOutage, Shadow: s.policies[i].shadow,
 		})
 	}
 	return e

@@ -58,6 +58,8 @@ type policy struct {
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 
 	rule      *rule
+	shadow    bool           // the rule's, as the next
+	softAt    int64          // percent
 	overdraft *limiter.Quota // nil: there is none
 }
 

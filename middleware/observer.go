@@ -133,7 +133,7 @@ func (set *ruleset) observeRules(r *http.Request, outcome Outcome, s *scope, cha
 	rules := o.Rules[:0]
 	for i := range charges {
 		p, c := s.policies[i], &charges[i]
-		rules = append(rules, ObservedRule{p.quota, c.Key, c.Cost, &s.decisions[i], p.rule.Shadow})
+		rules = append(rules, ObservedRule{p.quota, c.Key, c.Cost, &s.decisions[i], p.shadow})
 	}
 	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, rules, elapsed, err
 	set.Observer.Observe(o)

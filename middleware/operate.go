@@ -63,7 +63,7 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 		if err := l.store.Decide(ctx, []limiter.Charge{{Quota: p.quota, Key: key}}, d[:]); err != nil {
 			return nil, err
 		}
-		results = append(results, RuleResult{rule, p.quota.Tier(), d[0], p.rule.Shadow})
+		results = append(results, RuleResult{rule, p.quota.Tier(), d[0], p.shadow})
 	}
 	if results == nil {
 		return nil, fmt.Errorf("%w: %.128q", ErrNoRule, rule)

@@ -351,7 +351,7 @@ func (l *RateLimit) undecided(set *ruleset, s *scope, err error) int {
 		l.warnStoreFailure(set, err)
 	}
 	for _, p := range s.policies {
-		if !p.rule.Shadow {
+		if !p.shadow {
 			return http.StatusServiceUnavailable
 		}
 	}

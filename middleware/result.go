@@ -110,7 +110,7 @@ func newScope(ctx context.Context, rules int) *scope {
 // delay is how long the request has to wait for its turn.
 func (s *scope) delay() (d time.Duration) {
 	for i := range s.decisions {
-		if !s.policies[i].rule.Shadow {
+		if !s.policies[i].shadow {
 			d = max(d, s.decisions[i].Delay)
 		}
 	}
@@ -139,7 +139,7 @@ func (s *scope) outcome(status int) Outcome {
 
 // isNear reports whether it is one to warn about.
 func (e entry) isNear() bool {
-	softAt := int64(e.policy.rule.SoftAt)
+	softAt := e.policy.softAt
 	// The limit is a share of the policy's during an outage. It is 10^12 at most.
 	return softAt > 0 && e.Remaining <= e.Limit*(100-softAt)/100
 }
@@ -151,7 +151,7 @@ func (s *scope) entries(list []entry) []entry {
 		list = s.outer.entries(list)
 	}
 	for i, p := range s.policies {
-		if !p.rule.Shadow {
+		if !p.shadow {
 			list = merge(list, entry{p, &s.decisions[i]})
 		}
 	}
@@ -164,7 +164,7 @@ func (s *scope) shadows(list []entry) []entry {
 		list = s.outer.shadows(list)
 	}
 	for i, p := range s.policies {
-		if p.rule.Shadow {
+		if p.shadow {
 			list = append(list, entry{p, &s.decisions[i]})
 		}
 	}
@@ -223,7 +223,7 @@ func (s *scope) result() (result Result) {
 	list = s.shadows(list)
 	result.Rules = make([]RuleResult, len(list))
 	for i, e := range list {
-		result.Rules[i] = RuleResult{e.policy.quota.Rule(), e.policy.quota.Tier(), *e.Decision, e.policy.rule.Shadow}
+		result.Rules[i] = RuleResult{e.policy.quota.Rule(), e.policy.quota.Tier(), *e.Decision, e.policy.shadow}
 	}
 	return result
 }

@@ -265,7 +265,7 @@ func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *pol
 		return nil
 	}
 	p := newPolicy(quota)
-	p.rule = r
+	p.rule, p.shadow, p.softAt = r, r.Shadow, int64(r.SoftAt)
 	switch {
 	case r.Overdraft == 0:
 	case r.Overdraft < 0:
