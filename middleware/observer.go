@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -41,6 +40,8 @@ type Observation struct {
 	// Err is why the store could not decide, with OutcomeUndecided, or with OutcomeAllowed if
 	// all the rules are in shadow.
 	Err error
+
+	turn uint8 // of those that are timed
 }
 
 // An ObservedRule is one rule's part in an Observation.
@@ -128,8 +129,7 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
 }
 
 // observeRules tells the observer, which there is, of a decision.
-func (set *ruleset) observeRules(r *http.Request, outcome Outcome, s *scope, charges []limiter.Charge, elapsed time.Duration, err error) {
-	o := observations.Get().(*Observation)
+func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcome, s *scope, charges []limiter.Charge, elapsed time.Duration, err error) {
 	rules := o.Rules[:0]
 	for i := range charges {
 		p, c := s.policies[i], &charges[i]
@@ -141,6 +141,9 @@ func (set *ruleset) observeRules(r *http.Request, outcome Outcome, s *scope, cha
 	observations.Put(o)
 }
 
-// measured reports whether a decision is to be timed: to read the clock twice costs as much
-// as to decide in memory.
-func (l *RateLimit) measured() bool { return l.memory == nil || rand.Uint32()%64 == 0 }
+// timed reports whether the decision that o is about is to be timed: to read the clock twice
+// costs as much as to decide in memory.
+func (l *RateLimit) timed(o *Observation) bool {
+	o.turn++
+	return l.memory == nil || o.turn%64 == 0
+}

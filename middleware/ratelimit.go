@@ -292,8 +292,9 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 		status, _ := l.decide(set, s, charges)
 		return status
 	}
+	o := observations.Get().(*Observation)
 	var began time.Time
-	if l.measured() {
+	if l.timed(o) {
 		began = time.Now()
 	}
 	status, err := l.decide(set, s, charges)
@@ -301,7 +302,7 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 	if !began.IsZero() {
 		elapsed = max(time.Since(began), 1)
 	}
-	set.observeRules(r, s.outcome(status), s, charges, elapsed, err)
+	set.observeRules(o, r, s.outcome(status), s, charges, elapsed, err)
 	return status
 }
 
