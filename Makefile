@@ -2,7 +2,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit fuzz bench race race-memory newest benchmarks help
+.PHONY: test setup vet unit fuzz bench race race-memory race-leases newest benchmarks help
 
 test: setup vet unit $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
@@ -29,6 +29,9 @@ race: ## Weir beside its peers on a Redis, in one run of some minutes
 
 race-memory: ## Weir beside its peers in memory, in one run of a quarter of an hour
 	go -C _benchmarks run ./memrace
+
+race-leases: ## the modes of leasestore beside each other, in one run of ten minutes
+	go -C _benchmarks run ./leaserace
 
 benchmarks: ## checks the module of the race, and has every contestant decide a little
 	go -C _benchmarks vet ./...

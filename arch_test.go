@@ -124,6 +124,11 @@ func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
 		"limiter/failover": {"github.com/sony/gobreaker/"},
+		"limiter/leasestore": {
+			"github.com/sony/gobreaker/", "github.com/redis/go-redis/",
+			"github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous",
+			"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic", "golang.org/x/sys/",
+		},
 		"limiter/redisstore": {
 			"github.com/sony/gobreaker/", "github.com/redis/go-redis/",
 			"github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous", // go-redis's, and those of its newest:

@@ -52,6 +52,11 @@ func New(c Config) (*Limiter, error) {
 				"code", "weir-shared-counter", "rule", c.Name)
 		}
 	}
+	if store, ok := c.Store.(interface{ Check(q *Quota) error }); ok {
+		if err := store.Check(quota); err != nil {
+			return nil, err
+		}
+	}
 	l := &Limiter{quota: quota, store: c.Store}
 	l.memory, _ = c.Store.(*Memory)
 	return l, nil

@@ -76,6 +76,7 @@ func (o Options) Validate() error {
 type Store struct {
 	store    *store
 	failover *failover.Store
+	policy   failover.Options // that it was made with, for a Lessor
 }
 
 // New returns a store on a client of go-redis: one for a single server, for Sentinel, a
@@ -100,7 +101,7 @@ func New(client redis.UniversalClient, options ...Options) *Store {
 		panic(err)
 	}
 	s := newStore(client, o)
-	return &Store{store: s, failover: failover.New(s, o.Failover)}
+	return &Store{store: s, failover: failover.New(s, o.Failover), policy: o.Failover}
 }
 
 func isNil(client redis.UniversalClient) bool {

@@ -1,0 +1,58 @@
+package leasestore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/limitertest"
+)
+
+// conforms runs the suite but for the cases, by the end of their names, that a mode deviates
+// in, each with the reason. The suite's limits are so tight that most are decided exactly,
+// unless half of them may be ahead; what it does with larger ones is not.
+func conforms(t *testing.T, o Options, deviations map[string]string) {
+	limitertest.Run(t, limitertest.Harness{
+		New: func(t testing.TB) limiter.Store {
+			for end, reason := range deviations {
+				if strings.Contains(t.Name()+"/", "/"+strings.ReplaceAll(end, " ", "_")+"/") {
+					t.Skip("deviates: " + reason)
+				}
+			}
+			return newFake().instance(t, 1, o)
+		},
+	})
+}
+
+func TestLeasedKeepsAStoresPromises(t *testing.T) {
+	t.Run("by default", func(t *testing.T) { conforms(t, Options{Mode: Leased}, nil) })
+	t.Run("with half of it ahead", func(t *testing.T) {
+		conforms(t, Options{Mode: Leased, Ahead: mostAhead}, map[string]string{
+			"decides as the quota does": "what is in hand when its window ends is returned by the next settlement, and until then counts as used",
+		})
+	})
+}
+
+func TestSynchronisedKeepsAStoresPromises(t *testing.T) {
+	counters := "where a limit's mode changes with it, so does its counter, which begins anew"
+	late := "a bucket that was full begins to refill when Redis has heard of what was used: an exchange later, at most"
+	spent := "who has used up all of a limit since the last exchange waits for the next, though some may have come back"
+	t.Run("by default", func(t *testing.T) {
+		conforms(t, Options{Mode: Synchronised}, map[string]string{
+			"counts exactly at the greatest limits":            spent,
+			"a changed limit keeps what was used":              counters,
+			"two limits in turn admit no more than the larger": counters,
+		})
+	})
+	t.Run("with half of it ahead", func(t *testing.T) {
+		conforms(t, Options{Mode: Synchronised, Ahead: mostAhead}, map[string]string{
+			"counts exactly at the greatest limits":                    spent,
+			"a changed limit keeps what was used":                      counters,
+			"two limits in turn admit no more than the larger":         counters,
+			"a refusal takes nothing and changes nothing/token-bucket": late,
+			"RetryAfter is exact while some remain/token-bucket":       late,
+			"ResetAfter is exact/token-bucket":                         late,
+			"decides as the quota does":                                late,
+		})
+	})
+}

@@ -1,0 +1,101 @@
+// Package leasestore decides in memory, and keeps many processes within one limit through
+// the Redis that they share. Where a round trip for every decision is too much:
+//
+//	store := leasestore.New(redisstore.New(rdb), leasestore.Options{Mode: leasestore.Leased})
+//	defer store.Close()
+//	limits, err := middleware.New(middleware.Config{Store: store, Rules: rules})
+//
+// or for some rules only, by name:
+//
+//	leasestore.Options{Rules: map[string]leasestore.Mode{"global": leasestore.Leased}}
+//
+// # Which mode
+//
+//	            a decision            more than the limit       less than the limit   for
+//	Exact       a round trip          never                     never                 logins, and whatever must be exact
+//	Leased      memory; on keys that  never in the long run;    a little, as below    rates that many requests share
+//	            are new, a trip       at most Ahead (25%) of
+//	                                  the burst at a moment
+//	Synchronised memory, always       at most one burst for     a little, as below    quotas over minutes and longer
+//	                                  each process at a moment
+//
+// Leased is the one to begin with. Choose Synchronised where no request may ever wait for the
+// network, and where a burst is small beside what the limit allows in the time that matters:
+// of "100 per second", three processes can admit 300 at once before they hear of each other;
+// of "6000 per minute" that takes as many requests in less than a tenth of a second.
+//
+// Limits of which Ahead would come to fewer than two units, such as "5 per minute" on a login,
+// are decided exactly whatever the mode.
+//
+// LeakyBucket and SlidingLog can only be Exact: a queue has one order, in which units taken
+// ahead would leave gaps, and a log is for never more than N in any period. Options.Mode
+// leaves them Exact; Options.Rules can't give them another, which limiter.New and the
+// middleware's New refuse with the reason.
+//
+// # Leased
+//
+// A process takes units of a key ahead: what it was asked for in 75 milliseconds, or some more
+// (a third of Ahead, at most 20) while half of the limit is free. It spends them by itself,
+// asks for more before it runs out, on a tick of 10 milliseconds and for all keys at once, and
+// returns what it does not use: after half of five seconds in which nobody asks, at once what
+// others are short of, and all of it when the Store is closed.
+//
+// Redis charges a unit when it grants it, and no unit is spent that it has not granted. So
+// admissions over a whole run, and over whatever happens to processes and to Redis, never
+// exceed burst + rate x time, or a window's events. At a moment, units that were granted
+// before can be spent beside those that have come back since, so a bucket's burst can be
+// exceeded by what is held. Redis knows who holds how much, and grants no more than Ahead to
+// all processes together; while it grants anew what it forgot in a restart, for five seconds,
+// twice that. Units of a window are spent in that window, and exceed nothing.
+//
+// What is lost is what is in the wrong hands: at most Ahead. A process that dies has spent
+// what it held, as far as others can tell: a bucket's units come back within the time in which
+// Ahead of it refills, a window's with the window, and its share of Ahead after five seconds.
+//
+// Keys that are asked for once in five seconds, or less, are decided by Redis each time. So
+// is what cannot be paid for with what is in hand. Where Redis had no unit left at the last
+// settlement, and a key is asked for so often that not everybody can go and see, requests are
+// refused until the next one, some 10 milliseconds later, and told so in RetryAfter. All other
+// refusals are Redis's own, with the exact RetryAfter, or follow from what it said last.
+// Remaining is as of the last settlement, less what this process has spent since.
+//
+// # Synchronised
+//
+// A process counts by itself, on top of what all have told Redis, and tells it what it has
+// counted every 75 milliseconds. What several admit before they hear of each other is too
+// much: one burst for each process at most, beyond what the limit allows, as nobody admits
+// more than that before Redis has heard of it. Who has done so waits for the next exchange,
+// which RetryAfter says; a burst of less than the rate brings in 75 milliseconds is better
+// Leased. A bucket remembers
+// it and makes up for it before it admits again, so that in the long run nothing is exceeded;
+// a window forgets it with the window, of which the bound then holds each time. A bucket that
+// was full begins to refill when Redis has heard of what was used, 75 milliseconds later at
+// most, which is lost.
+//
+// Counters are others than those of exact decisions: a rule that changes its mode begins anew.
+// What cannot be told, because Redis gave no answer, is told again, and so may count twice.
+//
+// # Outages
+//
+// While Redis gives no answer each rule's [limiter.Outage] decides, as redisstore.Options
+// say: of Leased rules when what is in hand is used up or has expired, of Synchronised ones
+// when an exchange has failed, for a quarter of a second at most after Redis went away. Both
+// hear of its return in the background. A process begins while Redis is down. OnDegraded hears
+// of both, of each by itself.
+//
+// Time in a process is its monotonic clock, beside which Redis's own decides: setting a
+// process's clock has no effect. One that is suspended finds its leases expired if its
+// monotonic clock went on meanwhile.
+//
+// # What it takes
+//
+// One goroutine, which sleeps while nobody asks; [Store.Close] ends it. Some 300 bytes for
+// each key that is in use, up to Options.MaxKeys. In Redis a second key beside a counter that
+// is leased, with 24 bytes for each process that holds units, for five seconds; and one key for
+// each Synchronised counter. The ACL is redisstore's.
+//
+// In a Cluster each key is settled by a script of its own, and a node that hangs holds up the
+// settlements of all until the client gives it up: set ContextTimeoutEnabled on the client,
+// which bounds that to a quarter of a second. While one node of it is lost, the outage
+// policies decide on all Synchronised rules.
+package leasestore

@@ -1,0 +1,242 @@
+package leasestore
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// How a Leased charge is decided on, with what is in hand.
+
+// A verdict is what comes of a charge without asking Redis.
+type verdict uint8
+
+const (
+	ask     verdict = iota // nothing: ask
+	allowed                // spent from what is in hand, or a look
+	refused
+)
+
+// decideOne is the hot path, as long as there are units in hand: one lock, one clock, and
+// nothing allocated.
+func (s *Store) decideOne(ctx context.Context, p *plan, charges []limiter.Charge, d *limiter.Decision) error {
+	c := &charges[0]
+	v, h := s.spend(p, c, d)
+	if v != ask {
+		return nil
+	}
+	return s.askOne(ctx, p, *c, h, d)
+}
+
+// A hand is units that were taken out of an entry's for one charge, and Redis's time when they
+// were granted.
+type hand struct{ units, since int64 }
+
+// spend decides on a charge from what is in hand. Where it cannot, it takes of that as much as
+// there is, for the caller to add to.
+func (s *Store) spend(p *plan, c *limiter.Charge, d *limiter.Decision) (v verdict, h hand) {
+	hash := s.hash(p, c.Key)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	now := s.now()
+	if e, cell := sh.find(hash); e != nil {
+		v, h = s.spendFrom(sh, e, cell, p, c.Cost, now, d)
+		if v == ask {
+			sh.asked++
+		} else {
+			sh.local++
+		}
+		sh.mu.Unlock()
+		return v, h
+	}
+	sh.asked++
+	sh.mu.Unlock()
+	return ask, hand{}
+}
+
+func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now int64, d *limiter.Decision) (verdict, hand) {
+	if e.plan != p.number {
+		// The limit has changed. Redis converts what was used, for those who ask exactly.
+		e.expire(now, true)
+		s.list(sh, e, cell, leased)
+		if e.back == 0 && !e.busy {
+			e.plan, e.heard, e.sights = p.number, 0, 0
+		}
+		return ask, hand{}
+	}
+	e.expire(now, false)
+	known := e.heard > 0 && now-e.heard < memory.Microseconds()
+	if cost == 0 {
+		if known && e.whole {
+			e.describe(p, now, d)
+			return allowed, hand{}
+		}
+		return ask, hand{}
+	}
+	e.touch(p, cost, now)
+	switch {
+	case cost > p.capacity:
+		return ask, hand{}
+	case cost <= e.stock:
+		e.stock -= cost
+		e.describe(p, now, d)
+		s.list(sh, e, cell, leased)
+		return allowed, hand{cost, e.since}
+	case known && e.refuses(p, cost, now, d):
+		s.list(sh, e, cell, leased)
+		return refused, hand{}
+	}
+	h := hand{e.stock, e.since}
+	e.stock = 0
+	return ask, h
+}
+
+// touch counts an event that is asked for.
+func (e *entry) touch(p *plan, cost, now int64) {
+	e.touched = now
+	e.sights = min(e.sights, 254) + 1
+	e.asks = min(e.asks, math.MaxInt32-1) + 1
+	e.recent = min(e.recent+min(cost, p.capacity), p.capacity)
+}
+
+// expire takes units out of hand whose time is up, or all of them. They are returned, unless
+// it has been up for so long that they no longer count as held.
+func (e *entry) expire(now int64, all bool) {
+	if e.stock > 0 && (all || now >= e.until) {
+		e.back += e.stock
+		e.stock = 0
+	}
+	if e.back > 0 && now >= e.until+grace.Microseconds() {
+		e.back = 0
+	}
+}
+
+// view is the state of the counter as Redis would see it at a time, had it never granted
+// what is in hand.
+func (e *entry) view(p *plan, at int64) limiter.State {
+	s := e.state()
+	if p.window > 0 && at/p.window != e.now/p.window {
+		return s // what was taken of the window before is not of this one, and nothing is in hand
+	}
+	if n := e.stock - e.exact; n > 0 {
+		s = p.quota.GiveBack(s, at, n)
+	} else if n < 0 {
+		s, _ = p.quota.Take(s, at, -n)
+	}
+	return s
+}
+
+// describe fills in the decision on what was admitted, or on a look: as of when Redis was
+// last heard, but for what this process has spent since.
+func (e *entry) describe(p *plan, now int64, d *limiter.Decision) {
+	at := e.earliest(now)
+	*d = p.quota.Describe(e.view(p, at), at, 0, true)
+}
+
+// refuses fills in the decision if a cost cannot be admitted: because by what Redis said it
+// is not there, and others can only have used up more; or because Redis had nothing left a
+// moment ago and is to be asked in a moment, where so many ask that each cannot by itself.
+func (e *entry) refuses(p *plan, cost, now int64, d *limiter.Decision) bool {
+	latest := e.latest(now)
+	view := e.view(p, latest)
+	if _, fits := p.quota.Take(view, latest, cost); !fits {
+		// By the earliest time, so that who waits as long as this says is not early.
+		at := e.earliest(now)
+		*d = p.quota.Describe(e.view(p, at), at, cost, false)
+		return true
+	}
+	if !e.scarce || !e.often || cost > p.room || now-e.heard >= 2*tick.Microseconds() {
+		return false
+	}
+	at := e.earliest(now)
+	*d = p.quota.Describe(e.view(p, at), at, 0, true)
+	d.Allowed = false
+	d.Remaining = min(d.Remaining, cost-1)
+	d.RetryAfter = time.Duration(max(1, e.heard+tick.Microseconds()-now)) * time.Microsecond
+	d.NextAfter = d.RetryAfter
+	d.ResetAfter = max(d.ResetAfter, d.NextAfter)
+	return true
+}
+
+// askOne asks Redis for what is missing of a charge.
+func (s *Store) askOne(ctx context.Context, p *plan, c limiter.Charge, h hand, d *limiter.Decision) error {
+	c.Cost -= h.units
+	var one [1]limiter.Decision
+	err := s.exact.Decide(ctx, []limiter.Charge{c}, one[:])
+	*d = one[0]
+	taken := err == nil && d.Allowed
+	addHand(d, p, s.asked(p, c.Key, c.Cost, h, taken))
+	return err
+}
+
+// asked is told what came of a charge that Redis was asked about, and says how much is in
+// hand. What was taken out of it is put back unless the charge was taken. A key that was not known
+// is from now on; one sight of it leases nothing.
+func (s *Store) asked(p *plan, key string, cost int64, h hand, taken bool) (inHand int64) {
+	hash := s.hash(p, key)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	e, cell := sh.find(hash)
+	if e == nil && cost > 0 {
+		if e = sh.add(hash, s.table.most, false, s.worth); e != nil {
+			_, cell = sh.find(hash)
+			e.tag, e.plan, e.counted = s.ledger.Tag(key), p.number, now-memory.Microseconds()
+			e.watched = now
+			e.touch(p, cost, now)
+		}
+	}
+	if e == nil || e.plan != p.number {
+		return 0 // it is lost, and comes back as if it had been spent
+	}
+	switch {
+	case taken && cost > 0:
+		e.exact += cost
+		if e.busy {
+			e.crossed += cost
+		}
+	case !taken && (p.window == 0 || h.since/p.window == e.since/p.window):
+		e.stock += h.units // and what is of another window is lost
+	}
+	e.expire(now, false)
+	if cost > 0 || e.back > 0 {
+		s.list(sh, e, cell, leased)
+	}
+	return e.stock
+}
+
+// addHand counts what is in hand as remaining, in a decision of Redis's.
+func addHand(d *limiter.Decision, p *plan, inHand int64) {
+	if inHand == 0 || d.Degraded {
+		return
+	}
+	d.Remaining = min(d.Limit, d.Remaining+inHand)
+	if d.Remaining == d.Limit {
+		d.NextAfter, d.ResetAfter = 0, 0
+	} else if p.window == 0 {
+		back := time.Duration(float64(p.quota.Window()) * float64(inHand) / float64(p.capacity))
+		d.ResetAfter = max(d.NextAfter, d.ResetAfter-back.Truncate(time.Microsecond))
+	}
+}
+
+// surrender takes all out of hand that is held of a charge's key, and forgets what is known.
+func (s *Store) surrender(c *limiter.Charge) (units int64) {
+	p := s.plans.of(c.Quota)
+	hash := s.hash(p, c.Key)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e, cell := sh.find(hash)
+	if e == nil {
+		return 0
+	}
+	s.list(sh, e, cell, leased) // the others may hold that much more
+	units, e.stock, e.heard = e.stock, 0, 0
+	if e.plan != p.number {
+		return 0
+	}
+	return min(units, p.capacity)
+}

@@ -1,0 +1,111 @@
+package leasestore
+
+import "time"
+
+// A pace is when the loop last did what.
+type pace struct {
+	settled, exchanged time.Time
+	pause              time.Duration // between settlements; longer while they fail
+	sweep              time.Duration // until idle entries are looked at again
+}
+
+const (
+	longestPause = time.Second            // between settlements that fail
+	mostRounds   = 32                     // of one exchange
+	lostPause    = 100 * time.Millisecond // between exchanges that fail
+	sweepEvery   = 250 * time.Millisecond // at first, when nobody asks any more
+	longestSweep = time.Second            // while units are held
+	longestRest  = 10 * time.Minute       // while none are
+)
+
+// loop is the Store's goroutine: it settles leases and exchanges counts, and nothing else
+// does while it runs. Where nobody asks it sleeps, and who asks wakes it.
+func (s *Store) loop() {
+	defer close(s.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	p := pace{pause: tick, sweep: sweepEvery}
+	for {
+		wait, isForever := s.idle(&p)
+		timer.Reset(wait)
+		if isForever {
+			timer.Stop()
+		}
+		select {
+		case <-s.stop:
+			return
+		case <-s.wake:
+			// Others may follow whose asks can go along.
+			p.sweep = sweepEvery
+			timer.Reset(tick)
+			select {
+			case <-s.stop:
+				return
+			case <-timer.C:
+			}
+		case <-timer.C:
+		}
+		s.dozing.Store(false)
+		s.turn(&p)
+	}
+}
+
+// turn does what is due.
+func (s *Store) turn(p *pace) {
+	if time.Since(p.settled) >= p.pause {
+		if err := s.settle(); err != nil {
+			p.pause = min(2*p.pause, longestPause)
+		} else {
+			p.pause = tick
+		}
+		p.settled = time.Now()
+	}
+	every := exchangeEvery
+	if s.lost.Load() != nil {
+		every = lostPause
+	}
+	if time.Since(p.exchanged) >= every {
+		p.exchanged = time.Now()
+		for range mostRounds {
+			if more, err := s.exchange(time.Now().Add(patience)); !more || err != nil { // which it remembers
+				break
+			}
+		}
+	}
+}
+
+// idle is for how long there is nothing to do. Where nothing is listed, who lists something
+// wakes the loop.
+func (s *Store) idle(p *pace) (wait time.Duration, isForever bool) {
+	s.dozing.Store(true)
+	isListed, keys := s.listed()
+	switch {
+	case isListed:
+		s.dozing.Store(false)
+		p.sweep = sweepEvery
+		return max(time.Until(p.settled.Add(tick)), time.Millisecond), false
+	case s.lost.Load() != nil:
+		return lostPause, false
+	case keys > 0:
+		wait = p.sweep
+		if p.sweep *= 2; s.holding {
+			p.sweep = min(p.sweep, longestSweep)
+		}
+		p.sweep = min(p.sweep, longestRest)
+		return wait, false
+	default:
+		return time.Hour, true
+	}
+}
+
+// listed reports whether an entry is on a list, and how many entries there are.
+func (s *Store) listed() (isListed bool, keys int) {
+	for i := range s.table.shards {
+		sh := &s.table.shards[i]
+		sh.mu.Lock()
+		isListed = isListed || len(sh.listed[leased])+len(sh.listed[counted]) > 0
+		keys += len(sh.index)
+		sh.mu.Unlock()
+	}
+	return isListed, keys
+}

@@ -1,0 +1,116 @@
+-- Settles leases: each is units of one counter that a process takes ahead, spends on its
+-- own, and returns if it does not. What is above this line is limiter.Lua. ARGV[1] is what
+-- lease.go encodes, and KEYS are, for each lease, the counter and who holds how much of it.
+--
+-- A unit is charged when it is granted, so it is nobody else's whatever becomes of its
+-- holder. The list of holders decides on nothing but how much may be ahead: 24 bytes for
+-- each, who it is, how many units at most, and until when.
+local pack, read, sub = struct.pack, struct.unpack, string.sub
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local mostHolders = 64
+
+local request = ARGV[1]
+local quotaCount, count, percent, life, holder, at = read('<HHHdc8', request)
+local quotas = {}
+for i = 1, quotaCount do
+  local kind, a, b, c = read('<Bddd', request, at)
+  local q = algorithms[kind].compile(a, b, c)
+  q.algorithm = algorithms[kind]
+  q.bytes = sub(request, at, at + 24)
+  quotas[i] = q
+  at = at + 25
+end
+
+-- What is returned goes to the window that it was taken from, which time may have made the
+-- previous one. Nothing is owed to a window that is gone.
+local function giveBack(q, s, n, since)
+  if not q.window then
+    q.algorithm.giveBack(q, s, n)
+    return
+  end
+  local age = div(s.last, q.window) - div(since, q.window)
+  if age == 0 then
+    s.level = math.max(0, s.level - n)
+  elseif age == 1 then
+    s.prev = math.max(0, s.prev - n)
+  end
+end
+
+local values = redis.call('MGET', unpack(KEYS))
+local answers = {pack('<d', now)}
+for i = 1, count do
+  local number, since, back, keep, want, need
+  number, since, back, keep, want, need, at = read('<Hddddd', request, at)
+  local q = quotas[number]
+  local key, holdersKey = KEYS[2 * i - 1], KEYS[2 * i]
+  local value, holders = values[2 * i - 1], values[2 * i] or ''
+
+  local s = {last = now, level = 0, prev = 0}
+  local isOurs = true
+  if value then
+    isOurs = #value == 49 and sub(value, 1, 25) == q.bytes
+    if isOurs then
+      s.last, s.level, s.prev = read('<ddd', value, 26)
+      q.algorithm.advance(q, s, math.max(now, s.last))
+    end
+  end
+
+  if not isOurs then
+    -- Of another limit, or something else: whoever decides exactly makes it ours.
+    answers[i + 1] = pack('<dddd', -1, 0, 0, 0)
+  else
+    if value and back > 0 then
+      giveBack(q, s, back, since)
+    end
+
+    -- An end that is too far away was written before the clock stepped back.
+    local others, kept, keptCount = 0, {}, 0
+    for e = 1, #holders - 23, 24 do
+      local units, ends = read('<dd', holders, e + 8)
+      if ends > now and ends <= now + 2 * life and sub(holders, e, e + 7) ~= holder then
+        others = others + units
+        keptCount = keptCount + 1
+        kept[keptCount] = sub(holders, e, e + 23)
+      end
+    end
+
+    local remaining = q.algorithm.look(q, s)
+    local most = need
+    if 2 * remaining >= q.capacity then
+      most = math.max(want, need)
+    end
+    local room = div(q.capacity * percent, 100) - others - keep
+    local granted = math.max(0, math.min(most, remaining, room))
+    if keptCount >= mostHolders then
+      granted = 0
+    end
+    if granted > 0 then
+      s.level = q.algorithm.take(q, s, granted)
+    end
+
+    if granted > 0 or value and back > 0 then
+      local _, reset = q.algorithm.look(q, s)
+      if s.level == 0 and s.prev == 0 or reset <= 0 then
+        redis.call('DEL', key)
+      else
+        redis.call('SET', key, q.bytes .. pack('<ddd', s.last, s.level, s.prev),
+          'PX', divUp(reset + s.last - now, 1000) + 1)
+      end
+    end
+    if keep + granted > 0 then
+      keptCount = keptCount + 1
+      kept[keptCount] = holder .. pack('<dd', keep + granted, now + life)
+    end
+    local list = table.concat(kept)
+    if list ~= holders then
+      if list == '' then
+        redis.call('DEL', holdersKey)
+      else
+        redis.call('SET', holdersKey, list, 'PX', divUp(life, 1000) + 1)
+      end
+    end
+    answers[i + 1] = pack('<dddd', granted, s.last, s.level, s.prev)
+  end
+end
+return table.concat(answers)
