@@ -8,8 +8,12 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -27,6 +31,7 @@ type action struct {
 type outcome struct {
 	Error  string     `json:"error,omitempty"`
 	Text   string     `json:"text,omitempty"`
+	Key    string     `json:"key,omitempty"` // that the action was done on, if it was written as another
 	Counts []peekView `json:"counts,omitempty"`
 	Ban    *banView   `json:"ban,omitempty"`
 }
@@ -74,8 +79,12 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), actionWait)
 	defer cancel()
-	done, err := d.do(ctx, a)
-	d.record(r, a, err)
+	key, err := d.key(ctx, a)
+	var done outcome
+	if err == nil {
+		done, err = d.do(ctx, a, key)
+	}
+	d.record(r, a, key, err)
 	switch {
 	case err == nil:
 		reply(w, http.StatusOK, done)
@@ -93,11 +102,7 @@ func reply(w http.ResponseWriter, status int, o outcome) {
 }
 
 // record logs who did what.
-func (d *Dashboard) record(r *http.Request, a action, err error) {
-	key, bad := unquoteKey(a.Key)
-	if bad != nil {
-		key = a.Key
-	}
+func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 	attrs := []slog.Attr{
 		slog.String("code", "weir-operator"), slog.String("action", cut(a.Action)), slog.String("key", cut(d.shown(key))),
 	}
@@ -108,9 +113,10 @@ func (d *Dashboard) record(r *http.Request, a action, err error) {
 		attrs = append(attrs, slog.String("for", cut(a.For)))
 	}
 	if user, err := keyfunc.User(r); err == nil {
-		attrs = append(attrs, slog.String("user", user))
-	} else if user, _, ok := r.BasicAuth(); ok {
-		attrs = append(attrs, slog.String("user", user))
+		attrs = append(attrs, slog.String("user", cut(user)))
+	}
+	if claimed, _, ok := r.BasicAuth(); ok { // Authorise may have looked at it, or not
+		attrs = append(attrs, slog.String("claimed_user", fmt.Sprintf("%.100s", claimed)))
 	}
 	attrs = append(attrs, slog.String("remote", r.RemoteAddr))
 	level := slog.LevelInfo
@@ -124,22 +130,83 @@ func (d *Dashboard) record(r *http.Request, a action, err error) {
 // cut keeps a log's lines from being as long as somebody likes.
 func cut(text string) string { return fmt.Sprintf("%.300s", text) }
 
-func (d *Dashboard) do(ctx context.Context, a action) (outcome, error) {
-	key, err := unquoteKey(a.Key)
+// key is the key that an operator means: what quoteKey wrote in quotation marks is it to the
+// letter, else an address is the key that it is counted as. With an error it is the text.
+func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
+	text := strings.TrimSpace(a.Key)
+	key, err := unquoteKey(text)
 	if err != nil {
-		return outcome{}, mistake{err}
+		return text, mistake{err}
 	}
+	if a.Action == "unban" {
+		if banned, ok := d.banned(ctx, text, key); ok {
+			return banned, nil
+		}
+	}
+	if key != text {
+		return key, nil
+	}
+	if key, err = operate.Key(text); err != nil {
+		return text, mistake{err}
+	}
+	if d.isDigest(key) {
+		return key, mistakef("this is a digest, from which the key cannot be told: name the key")
+	}
+	return key, nil
+}
+
+// isDigest reports whether an operator has copied what the page shows in place of a key.
+func (d *Dashboard) isDigest(text string) bool {
+	l := &d.latest
+	l.Lock()
+	defer l.Unlock()
+	for _, t := range l.top {
+		for _, k := range slices.Concat(t.Most, t.Busiest) {
+			if !k.Whole && k.Key == text {
+				return true
+			}
+		}
+	}
+	return l.bans != nil && !d.options.ShowKeys &&
+		slices.ContainsFunc(l.bans.List, func(b banView) bool { return b.Key == text && text != "" })
+}
+
+// banned is the key of a ban, by what is shown for it or by the key itself.
+func (d *Dashboard) banned(ctx context.Context, shown, key string) (string, bool) {
+	if d.options.Bans == nil || key == "" {
+		return "", false
+	}
+	all, _ := d.options.Bans.All(ctx) // what is known, if that fails
+	for _, ban := range all {
+		if d.shown(ban.Key) == shown {
+			return ban.Key, true
+		}
+	}
+	_, ok := d.options.Bans.Find(key)
+	return key, ok
+}
+
+// do does it on a key.
+func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, err error) {
 	switch a.Action {
 	case "peek":
-		return d.peek(ctx, a.Rule, key)
+		o, err = d.peek(ctx, a.Rule, key)
 	case "reset":
-		return d.reset(ctx, a.Rule, key)
+		o, err = d.reset(ctx, a.Rule, key)
 	case "ban":
-		return d.ban(ctx, key, a.For)
+		o, err = d.ban(ctx, key, a.For)
 	case "unban":
-		return d.unban(ctx, a.Key, key)
+		o, err = d.unban(ctx, key)
+	default:
+		return outcome{}, mistakef("there is no action %.40q", a.Action)
 	}
-	return outcome{}, mistakef("there is no action %.40q", a.Action)
+	if ip, bad := netip.ParseAddr(strings.TrimSpace(a.Key)); bad == nil && key != ip.String() {
+		o.Key = key
+		if o.Text != "" {
+			o.Text = "This address is counted as " + key + ". " + o.Text
+		}
+	}
+	return o, err
 }
 
 func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err error) {
@@ -226,8 +293,7 @@ func (d *Dashboard) ban(ctx context.Context, key, period string) (outcome, error
 	return outcome{Text: text}, nil
 }
 
-// unban lifts a ban by its key, or by what is shown for it.
-func (d *Dashboard) unban(ctx context.Context, shown, key string) (outcome, error) {
+func (d *Dashboard) unban(ctx context.Context, key string) (outcome, error) {
 	if d.options.Bans == nil {
 		return outcome{}, errNoBans
 	}
@@ -235,12 +301,6 @@ func (d *Dashboard) unban(ctx context.Context, shown, key string) (outcome, erro
 		return outcome{}, mistakef("which key?")
 	}
 	_, banned := d.options.Bans.Find(key)
-	all, _ := d.options.Bans.All(ctx) // what is known, if that fails
-	for _, ban := range all {
-		if d.shown(ban.Key) == shown {
-			key, banned = ban.Key, true
-		}
-	}
 	defer d.forgetBans()
 	// Also of one that is not banned: what led to a ban is forgotten.
 	if err := d.options.Bans.Unban(ctx, key); err != nil {

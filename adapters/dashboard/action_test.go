@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -120,18 +121,22 @@ func TestOnlyThePageItselfActs(t *testing.T) {
 func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
 	s := start(t, dashboard.Options{})
 	for ask, want := range map[string]string{
-		`{"action":"peek","rule":"nope","key":"a"}`:        `there is no rule of that name: \"nope\"`,
-		`{"action":"reset","rule":"nope","key":"a"}`:       "there is no rule",
-		`{"action":"peek","key":"a"}`:                      "which rule?",
-		`{"action":"ban","key":""}`:                        "which key?",
-		`{"action":"unban","key":""}`:                      "which key?",
-		`{"action":"ban","key":"a","for":"-1h"}`:           "has a sign",
-		`{"action":"ban","key":"a","for":"1 fortnight"}`:   "1 fortnight",
-		`{"action":"ban","key":"\"half"}`:                  "quotation mark",
-		`{"action":"drop"}`:                                `there is no action \"drop\"`,
-		`{"action":"peek","rulle":"ip"}`:                   `unknown field \"rulle\"`,
-		`{`:                                                "cannot be read",
-		`{"action":"` + strings.Repeat("a", 65<<10) + `"}`: "too large",
+		`{"action":"peek","rule":"nope","key":"a"}`:         `there is no rule of that name: \"nope\"`,
+		`{"action":"reset","rule":"nope","key":"a"}`:        "there is no rule",
+		`{"action":"peek","key":"a"}`:                       "which rule?",
+		`{"action":"ban","key":""}`:                         "which key?",
+		`{"action":"unban","key":""}`:                       "which key?",
+		`{"action":"ban","key":"a","for":"-1h"}`:            "has a sign",
+		`{"action":"ban","key":"a","for":"1 fortnight"}`:    "1 fortnight",
+		`{"action":"ban","key":"\"half"}`:                   "quotation mark",
+		`{"action":"ban","key":"198.51.100.0/24"}`:          "198.51.100.0/24 is a network, and no key: networks go into ban.cidrs",
+		`{"action":"unban","key":"198.51.100.0/24"}`:        "is a network",
+		`{"action":"peek","rule":"ip","key":"10.0.0.0/8"}`:  "is a network",
+		`{"action":"reset","rule":"ip","key":"10.0.0.0/8"}`: "is a network",
+		`{"action":"drop"}`:                                 `there is no action \"drop\"`,
+		`{"action":"peek","rulle":"ip"}`:                    `unknown field \"rulle\"`,
+		`{`:                                                 "cannot be read",
+		`{"action":"` + strings.Repeat("a", 65<<10) + `"}`:  "too large",
 	} {
 		code, said := s.do(ask)
 		assert.Equal(t, http.StatusBadRequest, code, ask[:min(len(ask), 80)])
@@ -159,12 +164,76 @@ func TestWhatAnOperatorDoesIsLoggedWithoutTheKey(t *testing.T) {
 		log := s.log.String()
 		assert.Equal(t, 5, strings.Count(log, "code=weir-operator "))
 		assert.Equal(t, 4, strings.Count(log, "user=user:ann"))
-		assert.Contains(t, log, "user=bob")
+		assert.Contains(t, log, " claimed_user=bob")
+		assert.NotContains(t, log, " user=bob", "nobody may have asked for the password")
 		assert.NotContains(t, log, "secret")
 		for _, word := range []string{"action=peek", "action=reset", "action=ban", "action=unban", "rule=ip", "for=1h", "remote=192.0.2.1:1234"} {
 			assert.Contains(t, log, word)
 		}
 		assert.Equal(t, shown, strings.Contains(log, "203.0.113.9"))
+	}
+}
+
+func TestANameThatNobodyCheckedIsCutInTheLog(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	s.do(`{"action":"peek","rule":"ip","key":"a"}`, func(r *http.Request) { r.SetBasicAuth(strings.Repeat("x", 4000), "") })
+	assert.Contains(t, s.log.String(), "claimed_user="+strings.Repeat("x", 100)+" ")
+}
+
+func TestAnAddressIsTheKeyThatItIsCountedAs(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	const client = "[2001:db8::1]"
+	for range 3 {
+		s.send("GET", "/", client, "")
+	}
+	_, said := s.do(`{"action":"peek","rule":"strict","key":"2001:db8::ffff"}`)
+	assert.Contains(t, said, `"remaining":2`)
+	assert.Contains(t, said, `"key":"2001:db8::/64"`)
+	_, said = s.do(`{"action":"reset","rule":"strict","key":" 2001:db8::1 "}`)
+	assert.Contains(t, said, "counted as 2001:db8::/64. The key begins anew")
+	_, said = s.do(`{"action":"peek","rule":"strict","key":"2001:db8::/64"}`)
+	assert.Contains(t, said, `"remaining":5`)
+
+	code, said := s.do(`{"action":"ban","key":"2001:db8::1","for":"1h"}`)
+	require.Equal(t, http.StatusOK, code)
+	assert.Contains(t, said, "This address is counted as 2001:db8::/64. The key is banned for 1h.")
+	assert.Equal(t, http.StatusForbidden, s.send("GET", "/", client, ""))
+	assert.Contains(t, s.log.String(), "action=ban key=2001:db8::/64")
+	_, said = s.do(`{"action":"unban","key":"2001:db8::2"}`)
+	assert.Contains(t, said, "The ban is lifted.")
+	assert.Equal(t, http.StatusOK, s.send("GET", "/", client, ""))
+
+	s.do(`{"action":"ban","key":" 203.0.113.9\t"}`)
+	assert.Equal(t, http.StatusForbidden, s.send("GET", "/", "203.0.113.9", ""))
+}
+
+func TestAKeyInQuotationMarksIsTakenToTheLetter(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for _, key := range []string{"2001:db8::1", "198.51.100.0/24", " a "} {
+		text, err := json.Marshal(map[string]string{"action": "ban", "key": strconv.Quote(key)})
+		require.NoError(t, err)
+		code, said := s.do(string(text))
+		require.Equal(t, http.StatusOK, code, said)
+		_, banned := s.bans.Find(key)
+		assert.True(t, banned, key)
+	}
+	code, said := s.do(`{"action":"unban","key":"198.51.100.0/24"}`)
+	require.Equal(t, http.StatusOK, code, said)
+	_, banned := s.bans.Find("198.51.100.0/24")
+	assert.False(t, banned, "what is banned is lifted, whatever it is")
+}
+
+func TestWhatThePageShowsForAKeyIsNoKey(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for range 15 {
+		s.send("GET", "/", "198.51.100.1", "acme")
+	}
+	require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+	f := s.figures()
+	for _, digest := range []string{f.Top[0].Most[0].Key, f.Bans.List[0].Key} {
+		code, said := s.do(`{"action":"ban","key":"` + digest + `"}`)
+		assert.Equal(t, http.StatusBadRequest, code)
+		assert.Contains(t, said, "this is a digest")
 	}
 }
 

@@ -46,6 +46,7 @@ type series struct {
 	seriesName
 	asked, refused counter
 	latest         sample // of those it refused
+	new            newcomers
 }
 
 // A counter counts events, by the second.
@@ -63,6 +64,7 @@ type storeError struct {
 func (c *counts) init() {
 	c.byName = map[seriesName]*series{}
 	c.other = &series{}
+	c.other.new.init(0)
 }
 
 // Observe implements [middleware.Observer].
@@ -87,6 +89,9 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		rule := &o.Rules[i]
 		s := c.find(rule.Quota)
 		s.asked.total.Add(1)
+		if rule.Key != "" {
+			s.new.add(hash(rule.Key)) // which takes some 8 ns
+		}
 		if !rule.Decision.Allowed && o.Err == nil { // else it is no decision
 			s.refused.total.Add(1)
 			c.note(s, o.Rules, i)
@@ -152,6 +157,7 @@ func (c *counts) named(name seriesName) *series {
 		return c.other
 	}
 	s := &series{seriesName: name}
+	s.new.init(c.second.Load())
 	c.byName[name] = s
 	return s
 }
@@ -187,9 +193,11 @@ func (c *counts) fold(now int64) {
 	for _, s := range c.byName {
 		s.asked.fold(last, now)
 		s.refused.fold(last, now)
+		s.new.fold(last, now)
 	}
 	c.other.asked.fold(last, now)
 	c.other.refused.fold(last, now)
+	c.other.new.fold(last, now)
 	c.elapsed.fold(last, now)
 	c.second.Store(now)
 }

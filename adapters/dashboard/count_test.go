@@ -233,12 +233,13 @@ func TestAnyStructOfAStoreBecomesFigures(t *testing.T) {
 		Healthy    bool
 		Name       string
 		Other      []int
+		LastError  error
 	}
 	got := statsOf(withStats[stats]{stats{
 		inner: inner{true, 90 * time.Second, 1234567}, unexported: 1,
-		Bytes: 3 << 20, Remembered: 999, Share: 0.25, Slow: 1500 * time.Microsecond, Healthy: true, Name: "a\nb",
+		Bytes: 3 << 20, Remembered: 999, Share: 0.25, Slow: 1500 * time.Microsecond, Healthy: true, Name: "a\nb", LastError: assert.AnError,
 	}})
-	assert.Equal(t, storeStats{true, true, 90 * time.Second, []figure{
+	assert.Equal(t, storeStats{true, true, 90 * time.Second, assert.AnError.Error(), []figure{
 		{"Failures", "1,234,567"}, {"Bytes", "3.0 MiB"}, {"Remembered", "999"}, {"Share", "0.25"},
 		{"Slow", "2ms"}, {"Healthy", "true"}, {"Name", `"a\nb"`},
 	}}, got)
@@ -250,3 +251,38 @@ func TestAnyStructOfAStoreBecomesFigures(t *testing.T) {
 type withStats[T any] struct{ stats T }
 
 func (w withStats[T]) Stats() T { return w.stats }
+
+func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
+	times := func(n int) (counts []int) {
+		for range n {
+			counts = append(counts, 1)
+		}
+		return counts
+	}
+	for _, tt := range []struct {
+		counts []int // of refusals, by key
+		says   string
+	}{
+		{[]int{15}, ""},
+		{[]int{64}, "100% of its latest 64 refusals are of one key: one noisy client, no reason to raise the limit."},
+		{append([]int{32}, times(32)...), "50% of its latest 64 refusals are of one key: one noisy client, no reason to raise the limit."},
+		{[]int{50, 5, 5, 4}, "78% of its latest 64 refusals are of one key: one noisy client, no reason to raise the limit."},
+		{[]int{32, 32}, "Its latest 64 refusals are of 2 keys: a few noisy clients."},
+		{[]int{22, 21, 21}, "Its latest 64 refusals are of 3 keys: a few noisy clients."},
+		{[]int{6, 10}, "Its latest 16 refusals are of 2 keys: a few noisy clients."},
+		{append([]int{20, 18, 18}, times(8)...), "88% of its latest 64 refusals are of 3 keys: a few noisy clients."},
+		{[]int{8, 8, 8, 8, 8, 8, 8, 8}, "Its latest 64 refusals are of 8 keys: a few noisy clients."},
+		{[]int{8, 7, 7, 7, 7, 7, 7, 7, 7}, "Its latest 64 refusals are of 9 keys."},
+		{[]int{2, 2, 2, 2, 2, 2, 2, 2}, "Its latest 16 refusals are of 8 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+		{times(64), "Its latest 64 refusals are of 64 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+	} {
+		d := newDashboard(t, Options{})
+		s := &series{seriesName: seriesName{rule: "ip"}}
+		for key, n := range tt.counts {
+			for range n {
+				s.latest.add(fmt.Sprint("key ", key), s)
+			}
+		}
+		assert.Equal(t, tt.says, d.who(refusing{rule: "ip", latest: s.latest.spread()}), "%v", tt.counts)
+	}
+}

@@ -27,6 +27,14 @@ type Options struct {
 	//
 	// lets all look and few act. It is asked for every request, and at least every five
 	// minutes while the page is open. Nil: nobody may.
+	//
+	// Check credentials, or at least the Host header as well as the address. An address
+	// alone lets in every site that a browser at it visits and whose name is made to point
+	// here (DNS rebinding), and whoever comes through a proxy on the same machine.
+	//
+	// What was done is logged with the user that [keyfunc.WithUser] put into the request's
+	// context. The name of basic authentication is logged as claimed_user, as only Authorise
+	// knows whether it was checked.
 	Authorise func(*http.Request) bool
 
 	// Title is above the page, such as the service's name. Empty: the host's name.
@@ -46,7 +54,8 @@ type Options struct {
 
 	// ShowKeys shows the keys of bans, on the page, and of all that is done from it, in the
 	// log. They can be addresses, names of users and API keys. False: digests stand for
-	// them, those of Offenders.
+	// them, those of Offenders. A list in Redis has digests only, under its own secret: the
+	// keys of its bans are digests in any case.
 	ShowKeys bool
 
 	// MaxStreams is how many open pages are served at once, 1 to 10,000. Zero: 16.
@@ -57,7 +66,7 @@ type Options struct {
 }
 
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. Memory for its
-// counts is bounded: some 4 KB for each of up to 500 rules and tiers, and what is beyond
+// counts is bounded: some 7 KB for each of up to 500 rules and tiers, and what is beyond
 // them is counted together.
 type Dashboard struct {
 	options Options

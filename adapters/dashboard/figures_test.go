@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/dashboard"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/offenders"
 )
 
 // figures are what the page is given, as far as tests look at it.
@@ -49,7 +51,8 @@ type figures struct {
 			Asked, Refused int
 		}
 	}
-	Rows []struct {
+	Unlisted struct{ Rules, Unfollowed int }
+	Rows     []struct {
 		Rule, Tier, Limit, For, OnOutage string
 		Shadow                           bool
 	}
@@ -181,6 +184,21 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			s.send("GET", "/", "203.0.113.9", "")
 			s.attack()
 		}, "warning", []string{"50% of 80 requests a second are of banned clients. 19% are refused, nearly all by login."}},
+		"three attackers": {func(s *service, i int) { s.good(i); s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3)) }, "warning",
+			[]string{"Its latest 64 refusals are of 3 keys, header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
+		"five attackers": {func(s *service, i int) { s.good(i); s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%5)) }, "warning",
+			[]string{"are of 5 keys, among them header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
+		"two attackers at everybody's counter": {func(s *service, i int) { s.good(i); s.send("POST", "/login", fmt.Sprint("203.0.113.", i%2), "") }, "warning",
+			[]string{"are of 2 keys of ip, 203.0.113.0 and 203.0.113.1: a few noisy clients."}},
+		"one who is noisy after another": {func(s *service, i int) {
+			switch {
+			case i < 500:
+				s.noisy()
+				s.noisy()
+			default:
+				s.send("GET", "/", "203.0.113.10", "emca")
+			}
+		}, "warning", []string{"of one key, header:X-Tenant:emca: one"}},
 		"two at once": {func(s *service, i int) { s.good(i); s.noisy(); s.attack(); s.attack() }, "warning",
 			[]string{"most by login", "keys of ip: a crowd", "one key, header:X-Tenant:acme"}},
 	} {
@@ -200,6 +218,84 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAnAttackerWhomNothingRefusesIsSeenByNewKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{})
+		for i := range 10 * 150 {
+			s.good(i / 10)
+			for j := range 3 * (i / (10 * 135)) {
+				s.send("GET", "/", fmt.Sprint("203.0.113.", j), fmt.Sprint("made up ", i, j))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		v := s.figures().Verdict
+		assert.Contains(t, v.Text, "none refused")
+		require.Len(t, v.Findings, 1, "%v", v)
+		assert.Equal(t, "tenant", v.Findings[0].Rule)
+		assert.Contains(t, v.Findings[0].Text, "of keys that it had not seen for minutes, or ever")
+	})
+}
+
+func TestAFewWhoAreNoisyHaveNoNamesWhereKeysAreDigests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{})
+		for i := range 20 * 30 {
+			s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3))
+			time.Sleep(50 * time.Millisecond)
+		}
+		assert.Contains(t, fmt.Sprint(s.figures().Verdict), "Its latest 64 refusals are of 3 keys: a few noisy clients.")
+	})
+}
+
+// down is a store that counts, as its outage policies say.
+type down struct {
+	limiter.Store
+	last error
+}
+
+type downStats struct {
+	Degraded    bool
+	DegradedFor time.Duration
+	LastError   error
+}
+
+func (d *down) Stats() downStats { return downStats{d.last != nil, time.Minute, d.last} }
+
+func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		require.NoError(t, err)
+		store := &down{Store: memory}
+		s := start(t, dashboard.Options{ShowKeys: true, Store: store})
+		for i := range 20 * 30 {
+			if i == 10*30 {
+				store.last = assert.AnError
+			}
+			s.noisy()
+			time.Sleep(50 * time.Millisecond)
+		}
+		f := s.figures()
+		assert.Equal(t, "bad", f.Verdict.Level)
+		assert.Equal(t, assert.AnError.Error(), f.Store.Error)
+		require.Len(t, f.Verdict.Findings, 1)
+		assert.Contains(t, f.Verdict.Findings[0].Text, "of one key, header:X-Tenant:acme")
+
+		assert.Greater(t, f.Top[len(f.Top)-1].Refused, f.Top[0].Refused)
+		assert.Equal(t, "strict", f.Top[len(f.Top)-1].Rule, "it refuses nothing")
+	})
+}
+
+func TestWhoseKeysAreNotListedIsSaid(t *testing.T) {
+	page, limits := manyRules(t)
+	for i := range 40 {
+		ask(limits, i, 1)
+	}
+	f := (&service{t: t, page: page, mux: page}).figures()
+	assert.Len(t, f.Top, 24)
+	assert.Equal(t, 30-24, f.Unlisted.Rules)
+	assert.Equal(t, 40-30, f.Unlisted.Unfollowed)
 }
 
 // undecided is a store that gives no answer.
@@ -255,6 +351,32 @@ func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
 	f := (&service{t: t, page: page, mux: page}).figures()
 	assert.Len(t, f.Rows, 500)
 	assert.Equal(t, 100, f.Hidden, "a limiter that is added twice has its rules once")
+}
+
+// manyRules are 40, thing 0 to thing 39, of which offenders follows 30.
+func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
+	routes := map[string]middleware.Rule{}
+	for i := range 40 {
+		pattern := fmt.Sprintf("GET /things/%d", i)
+		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2)}
+	}
+	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
+	require.NoError(t, err)
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Offenders: top})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Observer: middleware.Observers(page, top), ByRoute: routes})
+	require.NoError(t, err)
+	page.Add(limits)
+	return page, limits
+}
+
+// ask sends requests to one of manyRules.
+func ask(limits *middleware.RateLimit, thing, times int) {
+	for range times {
+		r := httptest.NewRequest("GET", fmt.Sprint("/things/", thing), nil)
+		r.Pattern = fmt.Sprint("GET /things/", thing)
+		limits.Check(httptest.NewRecorder(), r)
+	}
 }
 
 func contextWithCancel(r *http.Request) (*http.Request, context.CancelFunc) {

@@ -27,25 +27,49 @@ type topKey struct {
 	Asked   uint64 `json:"asked"`
 	Refused uint64 `json:"refused"`
 	Error   uint64 `json:"error,omitempty"` // by which what the list is ordered by may be too high
+	hash    uint64 // as samples have it; 0: it is not known, or of all together
+}
+
+// unlisted is whose keys are not.
+type unlisted struct {
+	Rules      int    `json:"rules"`      // beyond topRules
+	Unfollowed uint64 `json:"unfollowed"` // offenders.Sketch.Unfollowed
 }
 
 // lookAtTop are the keys of those rules that refused most, then of those that were asked
-// most.
-func (d *Dashboard) lookAtTop() []topView {
+// most, and last of those in shadow, which refuse nothing.
+func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
+	live := map[string]bool{}
+	for _, r := range rows {
+		live[r.Rule] = live[r.Rule] || !r.Shadow
+	}
+	inShadow := func(r offenders.Rule) int {
+		if live, known := live[r.Name]; known && !live {
+			return 1
+		}
+		return 0
+	}
 	rules := d.options.Offenders.Rules()
 	slices.SortStableFunc(rules, func(a, b offenders.Rule) int {
-		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.All, a.All))
+		return cmp.Or(cmp.Compare(inShadow(a), inShadow(b)), cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.All, a.All))
 	})
 	top := []topView{}
 	for _, r := range rules[:min(len(rules), topRules)] {
 		v := topView{Rule: r.Name, Asked: r.All, Refused: r.Refused, Most: []topKey{}, Busiest: []topKey{}}
 		for _, o := range d.options.Offenders.Top(r.Name, topKeys) {
-			v.Most = append(v.Most, topKey{quoteKey(o.Key), o.Whole, o.All.N, o.Refused.N, o.Refused.Error})
+			v.Most = append(v.Most, topKey{quoteKey(o.Key), o.Whole, o.All.N, o.Refused.N, o.Refused.Error, hashOf(o)})
 		}
 		for _, o := range d.options.Offenders.Busiest(r.Name, topKeys) {
-			v.Busiest = append(v.Busiest, topKey{quoteKey(o.Key), o.Whole, o.All.N, o.Refused.N, o.All.Error})
+			v.Busiest = append(v.Busiest, topKey{quoteKey(o.Key), o.Whole, o.All.N, o.Refused.N, o.All.Error, hashOf(o)})
 		}
 		top = append(top, v)
 	}
-	return top
+	return top, &unlisted{max(0, len(rules)-topRules), d.options.Offenders.Unfollowed()}
+}
+
+func hashOf(o offenders.Offender) uint64 {
+	if !o.Whole || o.Key == "" {
+		return 0
+	}
+	return hash(o.Key)
 }

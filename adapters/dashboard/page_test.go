@@ -168,6 +168,43 @@ func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
 	assert.Equal(t, 41, eval[int](b, shown))
 }
 
+func TestThePageSaysOfWhichRulesItKnowsNoKeys(t *testing.T) {
+	page, limits := manyRules(t)
+	for i := range 40 {
+		ask(limits, i, 1+39/(i+1)) // most of thing 0
+	}
+	time.Sleep(time.Second) // for it to be in the figures
+	b := open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
+	b.await(patience, `document.querySelectorAll(".row").length === 41`)
+	const beyond = "There are more rules than are followed: "
+	look := func(rule, note string) {
+		b.run(evaluate(`{ const find = document.querySelector("#find"); find.value = "` + rule + `"; find.dispatchEvent(new Event("input")) }`))
+		b.run(evaluate("[...document.querySelectorAll('#rows button')].find((row) => row.querySelector('.name').firstChild.data === `" + rule + "`).click()"))
+		b.await(patience, `document.querySelector("#top-title").innerText === "Who, under `+rule+`"`)
+		text := b.text("#top-note")
+		assert.Contains(t, text, note, rule)
+		assert.Contains(t, text, beyond, rule)
+	}
+	look("thing 0", "Of 38 refusals")
+	look("thing 20", "Nobody was refused in the last hour.")
+	look("thing 29", "Keys are listed for the 24 busiest rules only.")
+	look("thing 39", "Keys are listed for the 24 busiest rules only.")
+}
+
+func TestWhomARuleInShadowWouldRefuseComesLastAndIsSaidToBeInShadow(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	for range 20 {
+		s.send("GET", "/", "198.51.100.1", "")
+	}
+	time.Sleep(time.Second) // for it to be in the figures
+	b := open(t, s.serve(), 1280, 900, false)
+	b.await(patience, `document.querySelector("#top-title").innerText === "Who, under strict (in shadow)"`)
+	for range 12 {
+		s.send("GET", "/", "198.51.100.1", "acme")
+	}
+	b.await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
+}
+
 func TestThePageKeepsTheQueryThatLetItIn(t *testing.T) {
 	s := start(t, dashboard.Options{Authorise: func(r *http.Request) bool { return r.URL.Query().Get("token") == "s3cret" }})
 	b := open(t, s.serve()+"?token=s3cret", 800, 600, false)

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"cmp"
 	"hash/maphash"
+	"slices"
 	"sync/atomic"
 )
 
@@ -17,8 +19,11 @@ type sample struct {
 
 var seed = maphash.MakeSeed()
 
+// hash is what a sample has of a key. 0 is none.
+func hash(key string) uint64 { return maphash.String(seed, key) | 1 }
+
 func (s *sample) add(key string, by *series) {
-	s.keys[s.next.Add(1)%sampleSize].Store(maphash.String(seed, key) | 1) // 0 is none
+	s.keys[s.next.Add(1)%sampleSize].Store(hash(key))
 	if s.by.Load() != by {
 		s.by.Store(by)
 	}
@@ -26,9 +31,15 @@ func (s *sample) add(key string, by *series) {
 
 // A spread is how a sample is divided.
 type spread struct {
-	refusals, keys int
-	most           int    // refusals of one key
-	by             string // the rule whose keys they are
+	refusals int
+	keys     []share // the one with most in front
+	by       string  // the rule whose keys they are
+}
+
+// A share is one key's.
+type share struct {
+	key      uint64
+	refusals int
 }
 
 func (s *sample) spread() (found spread) {
@@ -37,12 +48,27 @@ func (s *sample) spread() (found spread) {
 		if key := s.keys[i].Load(); key != 0 {
 			counted[key]++
 			found.refusals++
-			found.most = max(found.most, counted[key])
 		}
 	}
-	found.keys = len(counted)
+	for key, n := range counted {
+		found.keys = append(found.keys, share{key, n})
+	}
+	slices.SortFunc(found.keys, func(a, b share) int {
+		return cmp.Or(cmp.Compare(b.refusals, a.refusals), cmp.Compare(a.key, b.key))
+	})
 	if by := s.by.Load(); by != nil {
 		found.by = by.rule
 	}
 	return found
+}
+
+// noisy are the keys that come near the first, and how much of the sample is theirs.
+func (s *spread) noisy() (keys []share, refusals int) {
+	for i, k := range s.keys {
+		if 4*k.refusals < s.keys[0].refusals {
+			return s.keys[:i], refusals
+		}
+		refusals += k.refusals
+	}
+	return s.keys, refusals
 }

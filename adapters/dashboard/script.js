@@ -371,25 +371,32 @@
   function drawKeys() {
     if (!$("top")) return;
     if (last.top) top = last.top;
+    else if (last.unlisted) top = []; // an empty list is not sent
     const row = rows.find((r) => identity(r) === selected);
     // Of all rules, the worst that tells keys apart.
     const found = (last.verdict.findings || []).map((f) => top.find((t) => t.rule === f.rule)).filter(Boolean);
     const seen = row ? top.find((t) => t.rule === row.rule) : [...found, ...top].find((t) => t[order].some((k) => k.key !== "")) || top[0];
-    say($("top-title"), seen || row ? "Who, under " + (seen ? seen.rule : row.rule) : "Who");
+    const rule = seen ? seen.rule : row && row.rule;
+    const inShadow = rows.some((r) => r.rule === rule) && rows.every((r) => r.rule !== rule || r.shadow);
+    say($("top-title"), seen || row ? "Who, under " + rule + (inShadow ? " (in shadow)" : "") : "Who");
     const keys = seen ? seen[order] : [];
     const all = seen ? (order === "most" ? seen.refused : seen.asked) : 0;
+    const { rules, unfollowed } = last.unlisted || {};
+    let note = "";
+    if (row && !seen && rules) note = "Keys are listed for the " + top.length + " busiest rules only.";
+    else if (row && !seen && unfollowed) note = "Nothing is known of this rule's keys.";
+    else if (!keys.length) note = order === "most" ? "Nobody was refused in the last hour." : "Nobody asked in the last hour.";
+    else if (keys.length === 1 && keys[0].key === "" && row) note = "This rule has one counter for everybody. Who asks most is under the rules that tell keys apart.";
+    else note = "Of " + count(all) + (order === "most" ? " refusals" : " requests") + " in the last hour." +
+      (keys.some((k) => !k.whole) ? " Digests stand for keys (offenders.Options.ShowKeys)." : "");
+    if (unfollowed) note += " There are more rules than are followed: " + count(unfollowed) + " times since the start, a request met one of which no keys are known (offenders.Options.MaxRules).";
+    say($("top-note"), note);
     const drawn = JSON.stringify([seen && seen.rule, order, all, keys]);
     if (drawn === drawnKeys) return;
     drawnKeys = drawn;
     const focused = document.activeElement && document.activeElement.dataset.key;
     $("keys").replaceChildren(...keys.map((k) => keyItem(seen.rule, k, all)));
     if (focused !== undefined) for (const b of $("keys").querySelectorAll("button")) if (b.dataset.key === focused) b.focus();
-    let note = "";
-    if (!seen || !keys.length) note = order === "most" ? "Nobody was refused in the last hour." : "Nobody asked in the last hour.";
-    else if (keys.length === 1 && keys[0].key === "" && row) note = "This rule has one counter for everybody. Who asks most is under the rules that tell keys apart.";
-    else note = "Of " + count(all) + (order === "most" ? " refusals" : " requests") + " in the last hour." +
-      (keys.some((k) => !k.whole) ? " Digests stand for keys (offenders.Options.ShowKeys)." : "");
-    say($("top-note"), note);
   }
   function keyItem(rule, k, all) {
     const n = order === "most" ? k.refused : k.asked;
@@ -503,7 +510,8 @@
     if (answer.error) said.push(el("p", { class: "error" }, answer.error));
     if (answer.text) said.push(el("p", {}, answer.text));
     if (what === "peek" && answer.counts) {
-      said.push(el("p", {}, key === "" ? "Everybody together, under " + rule + ":" : el("code", {}, key), key === "" ? "" : " under " + rule + ":"));
+      const counted = answer.key || key;
+      said.push(el("p", {}, counted === "" ? "Everybody together, under " + rule + ":" : el("code", {}, counted), counted === "" ? "" : " under " + rule + ":"));
     }
     for (const c of answer.counts || []) {
       const parts = [whole.format(c.remaining) + " of " + whole.format(c.limit) + " left"];

@@ -22,6 +22,7 @@ type tick struct {
 	Verdict  verdict   `json:"verdict"`
 	Store    storeView `json:"store"`
 	Top      []topView `json:"top,omitempty"`
+	Unlisted *unlisted `json:"unlisted,omitempty"`
 	Bans     *bansView `json:"bans,omitempty"`
 }
 
@@ -86,13 +87,14 @@ const (
 // latest is what was last looked at, for all who look in one second.
 type latest struct {
 	sync.Mutex
-	state   *state
-	version int // of the rows
-	tick    []byte
-	bans    *bansView
-	bansAt  int64
-	top     []topView
-	topAt   int64
+	state    *state
+	version  int // of the rows
+	tick     []byte
+	bans     *bansView
+	bansAt   int64
+	top      []topView
+	unlisted *unlisted
+	topAt    int64
 }
 
 // look brings d.latest to the present, and folds the counts. It is locked meanwhile, so that
@@ -131,9 +133,10 @@ func (d *Dashboard) refresh(l *latest) {
 	}
 	d.count(s)
 	if d.options.Offenders != nil && (l.top == nil || now >= l.topAt+topEvery) {
-		l.top, l.topAt = d.lookAtTop(), now
+		l.top, l.unlisted = d.lookAtTop(s.Rows)
+		l.topAt = now
 	}
-	s.Bans, s.Top = l.bans, l.top
+	s.Bans, s.Top, s.Unlisted = l.bans, l.top, l.unlisted
 	s.Verdict = d.judge(s)
 	l.state = s
 	l.tick = mustMarshal(s.tick)
@@ -239,9 +242,11 @@ func (d *Dashboard) lookAtStore(now int64) storeView {
 		v.Median, v.Slowest = short(median), short(c.elapsed.quantile(0.99))
 	}
 	failed := false
-	if last := c.lastErr.Load(); last != nil && now-last.second < 60 {
+	if last := c.lastErr.Load(); last != nil && now-last.second < 60+int64(stats.degradedFor/time.Second) {
 		v.Error = fmt.Sprintf("%.300s", last.err.Error())
 		failed = now-last.second < recent
+	} else if stats.degraded {
+		v.Error = fmt.Sprintf("%.300s", stats.lastError)
 	}
 	_, inMemory := d.options.Store.(*limiter.Memory)
 	switch {

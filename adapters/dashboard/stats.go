@@ -19,6 +19,7 @@ type storeStats struct {
 	known       bool // it has one, with a field Degraded
 	degraded    bool
 	degradedFor time.Duration
+	lastError   string
 	figures     []figure
 }
 
@@ -39,6 +40,9 @@ func statsOf(store any) (stats storeStats) {
 			continue
 		}
 		v := value.FieldByIndex(field.Index)
+		if field.Name == "LastError" {
+			stats.lastError = errorText(v)
+		}
 		switch {
 		case field.Name == "Degraded" && v.Kind() == reflect.Bool:
 			stats.known, stats.degraded = true, v.Bool()
@@ -51,6 +55,17 @@ func statsOf(store any) (stats storeStats) {
 		}
 	}
 	return stats
+}
+
+// errorText is what a field that is an error or a string says.
+func errorText(v reflect.Value) string {
+	if err, ok := v.Interface().(error); ok && err != nil {
+		return err.Error()
+	}
+	if v.Kind() == reflect.String {
+		return v.String()
+	}
+	return ""
 }
 
 func figureText(name string, v reflect.Value) (string, bool) {

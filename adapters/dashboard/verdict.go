@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weirgo/weir/middleware"
 )
@@ -46,11 +47,14 @@ func (d *Dashboard) judge(s *state) verdict {
 		all += became[i]
 	}
 	rules := refusals(s)
+	fresh := newcomersOf(s)
 	c.mu.Unlock()
 
 	rate := perSecond(all, min(judged, s.Second)) + " requests a second"
 	if s.Store.Bad {
-		return storeVerdict(s, rate, all, became)
+		v := storeVerdict(s, rate, all, became)
+		v.Findings = with(d.findings(rules), fresh)
+		return v
 	}
 	if all == 0 {
 		return verdict{Level: idle, Text: "No requests in the last ten seconds."}
@@ -61,7 +65,7 @@ func (d *Dashboard) judge(s *state) verdict {
 		if passed := became[middleware.OutcomeAllowed] + became[middleware.OutcomeOverdrawn] + became[middleware.OutcomeExempt]; passed < all {
 			none = percent(all-passed, all)
 		}
-		return verdict{Level: good, Text: fmt.Sprintf("All is well: %s, %s refused.", rate, none)}
+		return verdict{Level: good, Text: fmt.Sprintf("All is well: %s, %s refused.", rate, none), Findings: with(nil, fresh)}
 	}
 	v := verdict{Level: warning}
 	for i, t := range troubles {
@@ -74,6 +78,7 @@ func (d *Dashboard) judge(s *state) verdict {
 			v.Findings = d.findings(rules)
 		}
 	}
+	v.Findings = with(v.Findings, fresh)
 	return v
 }
 
@@ -147,6 +152,32 @@ func (d *Dashboard) findings(rules []refusing) (found []finding) {
 	return found
 }
 
+// newcomersOf are the rules of which most that they are asked is of keys that are new. No
+// limit refuses such clients. The counts are locked.
+func newcomersOf(s *state) (found []finding) {
+	for i, series := range s.series {
+		if series == nil || s.Rows[i].Shadow {
+			continue
+		}
+		if share, known := series.new.share(&series.asked, s.Second); known && 2*share >= 1 {
+			found = append(found, finding{series.rule, fmt.Sprintf("About %.0f%% of what it is asked is of keys that it had not seen for minutes, or ever: "+
+				"many clients that ask once, or an attacker who rotates keys.", 100*share)})
+		}
+	}
+	return found
+}
+
+// with adds to findings those on other rules, as far as there is room.
+func with(findings, others []finding) []finding {
+	for _, other := range others {
+		said := slices.ContainsFunc(findings, func(f finding) bool { return f.Rule == other.Rule })
+		if !said && len(findings) < maxFindings {
+			findings = append(findings, other)
+		}
+	}
+	return findings
+}
+
 const (
 	maxFindings = 3
 	fewRefusals = 16 // of which nothing can be said
@@ -184,44 +215,93 @@ func refusals(s *state) []refusing {
 	return all
 }
 
-// who says whom a rule refuses: one who is noisy, or many.
+// who says whom a rule refuses: one who is noisy, a few, or many.
 func (d *Dashboard) who(r refusing) string {
 	l := r.latest
 	if l.refusals < fewRefusals {
 		return ""
 	}
-	share := percent(uint64(l.most), uint64(l.refusals))
-	latest := fmt.Sprintf("latest %d refusals", l.refusals)
+	begin, its, of := "", "Its", ""
+	one, crowd := "one noisy client, no reason to raise the limit", "many clients at once. Either the limit is too low, or an attacker rotates keys"
 	if l.by != r.rule {
-		begin := "One counter for everybody, and "
-		switch {
-		case 2*l.most >= l.refusals:
-			return begin + fmt.Sprintf("%s of its %s are of one key of %s: one noisy client.", share, latest, l.by)
-		case 2*l.keys >= l.refusals:
-			return begin + fmt.Sprintf("its %s are of %d keys of %s: a crowd, or an attacker who rotates keys.", latest, l.keys, l.by)
-		}
-		return begin + fmt.Sprintf("its %s are of %d keys of %s.", latest, l.keys, l.by)
+		begin, its, of = "One counter for everybody, and ", "its", " of "+l.by
+		one, crowd = "one noisy client", "a crowd, or an attacker who rotates keys"
 	}
+	latest := fmt.Sprintf("latest %d refusals", l.refusals)
+	part := func(n int) string { return percent(uint64(n), uint64(l.refusals)) + " of its " + latest }
+	all := its + " " + latest
+
+	most := l.keys[0].refusals
+	noisy, theirs := l.noisy()
+	alone := 2*most >= l.refusals
+	few := len(noisy) > 1 && len(noisy) <= maxFew && 4*theirs >= 3*l.refusals && theirs >= 4*len(noisy)
 	switch {
-	case 2*l.most >= l.refusals:
-		return fmt.Sprintf("%s of its %s are of one key%s: one noisy client, no reason to raise the limit.", share, latest, d.named(r.rule))
-	case 2*l.keys >= l.refusals:
-		return fmt.Sprintf("Its %s are of %d keys: many clients at once. Either the limit is too low, or an attacker rotates keys.", latest, l.keys)
+	case few:
+		if theirs < l.refusals {
+			all = part(theirs)
+		}
+		return begin + fmt.Sprintf("%s are of %d keys%s%s: a few noisy clients.", all, len(noisy), of, d.named(l.by, noisy))
+	case alone:
+		return begin + fmt.Sprintf("%s are of one key%s%s: %s.", part(most), of, d.named(l.by, noisy[:1]), one)
+	case 2*len(l.keys) >= l.refusals:
+		return begin + fmt.Sprintf("%s are of %d keys%s: %s.", all, len(l.keys), of, crowd)
 	}
-	return fmt.Sprintf("Its %s are of %d keys.", latest, l.keys)
+	return begin + fmt.Sprintf("%s are of %d keys%s.", all, len(l.keys), of)
 }
 
-// named is the key that a rule refused most in the last hour, where it is without doubt the
-// one that it refuses now.
-func (d *Dashboard) named(rule string) string {
-	for _, t := range d.latest.top {
-		if t.Rule == rule && len(t.Most) > 0 {
-			if first := t.Most[0]; 2*(first.Refused-min(first.Refused, first.Error)) > t.Refused {
-				return ", " + first.Key
+const (
+	maxFew   = 8 // keys: more are many
+	maxNamed = 3
+)
+
+// named are these keys, as far as the rule's offenders are shown and they are among them.
+func (d *Dashboard) named(rule string, keys []share) string {
+	at := slices.IndexFunc(d.latest.top, func(t topView) bool { return t.Rule == rule })
+	if at < 0 {
+		return ""
+	}
+	t := &d.latest.top[at]
+	var names []string
+	for _, k := range keys {
+		for _, known := range slices.Concat(t.Most, t.Busiest) {
+			if known.hash == k.key {
+				names = append(names, known.Key)
+				break
 			}
 		}
 	}
+	slices.Sort(names) // not to change places each second
+	names = names[:min(len(names), maxNamed)]
+	switch n := len(names); {
+	case n == 0 && len(keys) == 1:
+		return t.surely()
+	case n == 0:
+		return ""
+	case n < len(keys):
+		return ", among them " + and(names)
+	default:
+		return ", " + and(names)
+	}
+}
+
+// surely is the digest of the key that a rule refused most in the last hour, where that is
+// more than all others.
+func (t *topView) surely() string {
+	if len(t.Most) > 0 {
+		if first := t.Most[0]; !first.Whole && 2*(first.Refused-min(first.Refused, first.Error)) > t.Refused {
+			return ", " + first.Key
+		}
+	}
 	return ""
+}
+
+// and is a list in words.
+func and(names []string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 func perSecond(n uint64, seconds int64) string {
