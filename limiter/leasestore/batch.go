@@ -151,7 +151,7 @@ func (b *batch) settleAsked(taken bool) {
 			continue
 		}
 		cost := b.charges[i].Cost - p.hand.units
-		addHand(&b.decisions[i], p.plan, b.asked(p.plan, b.charges[i].Key, cost, p.hand, taken))
+		addHand(&b.decisions[i], p.plan, b.asked(p.plan, b.charges[i].Key, cost, p.hand, taken, b.decisions[i].Degraded))
 	}
 }
 
@@ -159,7 +159,7 @@ func (b *batch) settleAsked(taken bool) {
 func (b *batch) release() {
 	for i := range b.parts {
 		if p := &b.parts[i]; p.hand.units > 0 {
-			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false)
+			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
 			p.hand = hand{}
 		}
 	}
@@ -172,7 +172,7 @@ func (b *batch) look() {
 		if p.plan == nil || p.plan.mode != Leased || p.verdict != allowed {
 			continue
 		}
-		b.asked(p.plan, b.charges[i].Key, 0, p.hand, false)
+		b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
 		p.hand = hand{}
 		c := b.charges[i]
 		c.Cost = 0
@@ -210,7 +210,7 @@ func (b *batch) lookCounted(ctx context.Context, counted []int) error {
 func (b *batch) refuse(ctx context.Context, taken []int) error {
 	for i := range b.parts {
 		if p := &b.parts[i]; p.verdict == ask && p.hand.units > 0 {
-			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false)
+			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
 			p.hand = hand{}
 		}
 	}
@@ -230,7 +230,7 @@ func (b *batch) refuse(ctx context.Context, taken []int) error {
 	for _, n := range unknown {
 		inHand := int64(0)
 		if p := &b.parts[n]; p.plan != nil {
-			inHand = b.asked(p.plan, b.charges[n].Key, 0, hand{}, false)
+			inHand = b.asked(p.plan, b.charges[n].Key, 0, hand{}, false, false)
 			addHand(&b.decisions[n], p.plan, inHand)
 		}
 		if err := b.blame(ctx, n, inHand); err != nil {

@@ -241,6 +241,7 @@ func (c counter) Reset(ctx context.Context, charges []limiter.Charge) error {
 		sh, e, _ := c.lock(p, charges[i].Key)
 		tag := e.tag
 		e.last, e.level, e.prev, e.pending = 0, 0, 0, 0
+		e.busy = false // what an exchange under way says is of before
 		sh.mu.Unlock()
 		if err := c.ledger.Forget(ctx, tag, p.quota); err != nil {
 			return err

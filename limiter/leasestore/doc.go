@@ -94,8 +94,10 @@
 // is leased, with 24 bytes for each process that holds units, for five seconds; and one key for
 // each Synchronised counter. The ACL is redisstore's.
 //
-// In a Cluster each key is settled by a script of its own, and a node that hangs holds up the
-// settlements of all until the client gives it up: set ContextTimeoutEnabled on the client,
-// which bounds that to a quarter of a second. While one node of it is lost, the outage
+// In a Cluster and in a Ring nothing is returned, as go-redis may send there twice what it is
+// told once: what is not used comes back with the refill. There each key is settled by a
+// script of its own, and a node that hangs holds up the settlements of all until the client
+// gives it up: set ContextTimeoutEnabled on the client, which bounds that to a quarter of a
+// second. While one node of it is lost, the outage
 // policies decide on all Synchronised rules.
 package leasestore

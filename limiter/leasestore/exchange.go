@@ -50,11 +50,11 @@ func (s *Store) gatherCounts(r *round) (more bool) {
 		n := 0
 		for ; n < len(list) && len(r.counts) < mostInRound; n++ {
 			e := &sh.cells[list[n]]
-			if !e.listed || e.busy {
+			p := s.plans.numbered(e.plan)
+			if !e.listed || e.busy || p.mode != Synchronised { // which is another key's cell by now
 				continue
 			}
 			e.listed, e.busy = false, true
-			p := s.plans.numbered(e.plan)
 			r.counts = append(r.counts, redisstore.Count{Tag: e.tag, Quota: p.quota, Used: e.pending})
 			r.of = append(r.of, e.hash)
 		}

@@ -186,7 +186,7 @@ func (l fakeLedger) settleAt(now int64, leases []redisstore.Lease) int64 {
 	defer l.mu.Unlock()
 	for i := range leases {
 		e := &leases[i]
-		e.Done = true
+		e.Done, e.Now = true, now
 		name, q := nameOf(e.Quota, e.Tag), e.Quota
 		w, ok := l.states[name]
 		if ok && w.quota.Limit() != q.Limit() {

@@ -167,14 +167,15 @@ func (s *Store) askOne(ctx context.Context, p *plan, c limiter.Charge, h hand, d
 	err := s.exact.Decide(ctx, []limiter.Charge{c}, one[:])
 	*d = one[0]
 	taken := err == nil && d.Allowed
-	addHand(d, p, s.asked(p, c.Key, c.Cost, h, taken))
+	addHand(d, p, s.asked(p, c.Key, c.Cost, h, taken, err != nil || d.Degraded))
 	return err
 }
 
 // asked is told what came of a charge that Redis was asked about, and says how much is in
 // hand. What was taken out of it is put back unless the charge was taken. A key that was not known
-// is from now on; one sight of it leases nothing.
-func (s *Store) asked(p *plan, key string, cost int64, h hand, taken bool) (inHand int64) {
+// is from now on; one sight of it leases nothing. Where Redis has not decided, it has charged
+// nothing, and what it said before is no reason to refuse any more.
+func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided bool) (inHand int64) {
 	hash := s.hash(p, key)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
@@ -192,7 +193,11 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken bool) (inHa
 	if e == nil || e.plan != p.number {
 		return 0 // it is lost, and comes back as if it had been spent
 	}
+	if undecided {
+		e.heard = 0
+	}
 	switch {
+	case taken && undecided:
 	case taken && cost > 0:
 		e.exact += cost
 		if e.busy {
@@ -223,6 +228,7 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 }
 
 // surrender takes all out of hand that is held of a charge's key, and forgets what is known.
+// Units of a window that is gone are not among them.
 func (s *Store) surrender(c *limiter.Charge) (units int64) {
 	p := s.plans.of(c.Quota)
 	hash := s.hash(p, c.Key)
@@ -233,6 +239,7 @@ func (s *Store) surrender(c *limiter.Charge) (units int64) {
 	if e == nil {
 		return 0
 	}
+	e.expire(s.now(), false)
 	s.list(sh, e, cell, leased) // the others may hold that much more
 	units, e.stock, e.heard = e.stock, 0, 0
 	if e.plan != p.number {

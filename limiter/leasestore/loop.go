@@ -83,7 +83,8 @@ func (s *Store) idle(p *pace) (wait time.Duration, isForever bool) {
 	case isListed:
 		s.dozing.Store(false)
 		p.sweep = sweepEvery
-		return max(time.Until(p.settled.Add(tick)), time.Millisecond), false
+		next := min(time.Until(p.settled.Add(p.pause)), time.Until(p.exchanged.Add(exchangeEvery)))
+		return max(next, time.Millisecond), false
 	case s.lost.Load() != nil:
 		return lostPause, false
 	case keys > 0:

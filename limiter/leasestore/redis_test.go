@@ -421,7 +421,10 @@ func TestModesWorkOnACluster(t *testing.T) {
 			require.NoError(t, s.Close())
 			if m == Leased {
 				for key := range 20 {
-					assert.EqualValues(t, 970, decideOne(t, s, q, fmt.Sprint(key), 0).Remaining)
+					// What was held is not returned there.
+					remaining := decideOne(t, s, q, fmt.Sprint(key), 0).Remaining
+					assert.LessOrEqual(t, remaining, int64(970))
+					assert.GreaterOrEqual(t, remaining, int64(970-2*mostChunk))
 				}
 			}
 		})

@@ -55,10 +55,10 @@ func (s *Store) settle() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	asked := s.now()
-	now, err := s.ledger.Settle(ctx, r.leases)
+	_, err := s.ledger.Settle(ctx, r.leases)
 	heard := s.now()
 	for i := range r.leases {
-		s.settled(&r.leases[i], r.of[i], now, asked, heard)
+		s.settled(&r.leases[i], r.of[i], asked, heard)
 	}
 	return err
 }
@@ -74,7 +74,8 @@ func (s *Store) gather(r *round) {
 		list := sh.listed[leased]
 		n := 0
 		for ; n < len(list) && len(r.leases) < mostInRound; n++ {
-			if e := &sh.cells[list[n]]; e.listed {
+			// A cell that was another key's may be on the other list.
+			if e := &sh.cells[list[n]]; e.listed && s.plans.numbered(e.plan).mode != Synchronised {
 				e.listed = false
 				s.propose(r, e, now, true)
 			}
@@ -181,7 +182,7 @@ func (e *entry) measure(now int64) {
 }
 
 // settled takes in what Redis said about a lease.
-func (s *Store) settled(l *redisstore.Lease, hash uint64, redisNow, asked, heard int64) {
+func (s *Store) settled(l *redisstore.Lease, hash uint64, asked, heard int64) {
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -201,6 +202,7 @@ func (s *Store) settled(l *redisstore.Lease, hash uint64, redisNow, asked, heard
 		e.heard, e.scarce = 0, false
 		return
 	}
+	redisNow := l.Now
 	e.until = asked + life.Microseconds()
 	if p.window > 0 {
 		// A window's units are spent in that window. Its end comes no later on our clock than

@@ -50,6 +50,14 @@ func (s *Store) Lessor(percent int, life, timeout time.Duration) *Lessor {
 		policy:  s.policy,
 	}
 	l.carrier, _ = s.store.carrier.within(timeout)
+	if client, ok := l.carrier.client.(*redis.Client); ok {
+		// What is returned twice would be admitted twice.
+		other := *l.carrier
+		client = client.WithTimeout(timeout)
+		client.Options().MaxRetries = 0
+		other.client = client
+		l.carrier = &other
+	}
 	_, _ = rand.Read(l.holder[:]) // which cannot fail
 	return l
 }
@@ -77,11 +85,13 @@ type Lease struct {
 	Want  int64 // units wanted while half of the limit is free
 	Need  int64 // units wanted in any case
 
-	// What Redis says: how many of the units wanted it has charged, and the state then.
+	// What Redis says: how many of the units wanted it has charged, and the state then, at
+	// its time Now.
 	// Done is false if it is not known to have heard of the lease, Foreign is true if the
 	// counter is another limit's, of which it grants nothing.
 	Done    bool
 	Foreign bool
+	Now     int64
 	Granted int64
 	State   limiter.State
 }
@@ -113,7 +123,11 @@ func (l *Lessor) encodeLeases(leases []Lease) []any {
 		name := l.keys.name(e.Tag, e.Quota)
 		args = append(args, name, name+holdersSuffix)
 		body = binary.LittleEndian.AppendUint16(body, uint16(slices.Index(quotas, e.Quota)+1))
-		for _, n := range [...]int64{e.Since, e.Back, e.Keep, e.Want, e.Need} {
+		back := e.Back
+		if l.carrier.split {
+			back = 0 // which go-redis may send twice
+		}
+		for _, n := range [...]int64{e.Since, back, e.Keep, e.Want, e.Need} {
 			body = appendNumber(body, min(n, 1<<53))
 		}
 	}
@@ -127,14 +141,14 @@ const (
 	syncSuffix    = "::sync"
 )
 
-func (l *Lessor) readLeases(reply string, leases []Lease) bool {
+func (l *Lessor) readLeases(now int64, reply string, leases []Lease) bool {
 	if len(reply) != 32*len(leases) {
 		return false
 	}
 	for i := range leases {
 		e := &leases[i]
 		granted := number(reply)
-		e.Done, e.Foreign, e.Granted = true, granted < 0, max(0, granted)
+		e.Done, e.Foreign, e.Now, e.Granted = true, granted < 0, now, max(0, granted)
 		e.State = limiter.State{Last: number(reply[8:]), Level: number(reply[16:]), Prev: number(reply[24:])}
 		reply = reply[32:]
 	}
@@ -154,7 +168,7 @@ func quotasOf[T any](all []T, of func(*T) *limiter.Quota) []*limiter.Quota {
 // settle sends all in as many scripts as it takes: at once, in one pipeline. Where a script
 // reaches only keys of one tag, each has its own.
 func settle[T any](ctx context.Context, l *Lessor, s *script, all []T, most int,
-	encode func([]T) []any, read func(reply string, some []T) bool) (now int64, err error) {
+	encode func([]T) []any, read func(now int64, reply string, some []T) bool) (now int64, err error) {
 
 	if l.carrier.split {
 		most = 1
@@ -176,7 +190,7 @@ func settle[T any](ctx context.Context, l *Lessor, s *script, all []T, most int,
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("redisstore: %w", err))
-		case len(reply) < 8 || !read(reply[8:], portions[i]):
+		case len(reply) < 8 || !read(number(reply), reply[8:], portions[i]):
 			errs = append(errs, errAnswer)
 		default:
 			now = number(reply)

@@ -55,7 +55,7 @@ func (l *Lessor) encodeCounts(counts []Count) []any {
 	return append(args, body)
 }
 
-func (l *Lessor) readCounts(reply string, counts []Count) bool {
+func (l *Lessor) readCounts(_ int64, reply string, counts []Count) bool {
 	if len(reply) != 24*len(counts) {
 		return false
 	}
