@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -112,8 +113,11 @@ func (s several) Observe(o *Observation) {
 	}
 }
 
-// observations are reused, so that to observe allocates nothing.
-var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]ObservedRule, 0, fewRules)} }}
+// observations are reused, so that to observe allocates nothing. They begin at any turn, as
+// they may not live for 64.
+var observations = sync.Pool{New: func() any {
+	return &Observation{Rules: make([]ObservedRule, 0, fewRules), turn: uint8(rand.Uint32())}
+}}
 
 // observe tells the observer, if there is one, of a request that no rule was asked about.
 func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {

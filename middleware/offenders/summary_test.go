@@ -3,6 +3,7 @@ package offenders
 import (
 	"fmt"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"testing"
@@ -167,11 +168,15 @@ func TestNewKeysOneAfterTheOtherTakeConstantTimeEach(t *testing.T) {
 
 func TestARuleTakesTheMemoryThatIsSaid(t *testing.T) {
 	for names, most := range map[bool]uint64{false: 175_000, true: 535_000} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		runtime.KeepAlive(newRule(defaultK, names))
-		runtime.ReadMemStats(&after)
-		assert.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, most)
+		least := uint64(math.MaxUint64)
+		for range 10 { // as others allocate meanwhile
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			runtime.KeepAlive(newRule(defaultK, names))
+			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+		}
+		assert.LessOrEqual(t, least, most)
 	}
 }
 
