@@ -16,7 +16,6 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -79,7 +78,7 @@ func parse(args []string) (settings, error) {
 	flags.DurationVar(&s.duration, "duration", 30*time.Second, "how long each mode runs under each limit and traffic")
 	flags.Float64Var(&s.load, "load", 20_000, "decisions per second of all instances together")
 	flags.IntVar(&s.keys, "keys", 1000, "how many keys, of which the first is asked for most (Zipf 1.1)")
-	flags.Func("limits", "events per second of each key, a `list` (default 10,100,300)", numbers(&s.limits))
+	flags.Func("limits", "events per second of each key, a `list` (default 10,100,300)", race.Numbers(&s.limits))
 	flags.Func("traffic", "steady, bursty or both, a `list` (default both)", names(&s.traffics, traffics))
 	flags.Func("modes", "a `list` of exact, leased and synchronised (default all), and memory, a floor that shares nothing", names(&s.modes, append(modes, memory)))
 	flags.StringVar(&s.svg, "svg", "", "also draw the hottest key's admissions to this `file`")
@@ -97,21 +96,6 @@ func parse(args []string) (settings, error) {
 		return s, fmt.Errorf("%q is no flag", flags.Arg(0))
 	}
 	return s, nil
-}
-
-// numbers reads a list of positive numbers.
-func numbers(into *[]int) func(string) error {
-	return func(list string) error {
-		*into = nil
-		for text := range strings.SplitSeq(list, ",") {
-			n, err := strconv.Atoi(strings.TrimSpace(text))
-			if err != nil || n < 1 {
-				return fmt.Errorf("%q is no positive number", text)
-			}
-			*into = append(*into, n)
-		}
-		return nil
-	}
 }
 
 // names reads a list of some of those there are.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -76,4 +77,19 @@ func (f *Flags) WriteJSON(results *Results, more map[string]any) error {
 		return err
 	}
 	return os.WriteFile(f.JSON, append(text, '\n'), 0o644)
+}
+
+// Numbers reads a list of positive numbers.
+func Numbers(into *[]int) func(string) error {
+	return func(list string) error {
+		*into = nil
+		for text := range strings.SplitSeq(list, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(text))
+			if err != nil || n < 1 {
+				return fmt.Errorf("%q is no positive number", text)
+			}
+			*into = append(*into, n)
+		}
+		return nil
+	}
 }

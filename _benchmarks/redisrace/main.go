@@ -16,7 +16,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -48,8 +47,8 @@ func main() {
 func parse(args []string) (settings, error) {
 	s := settings{goroutines: []int{1, 8, 64, 256}, keys: []int{10_000, 1}}
 	flags := flag.NewFlagSet("redisrace", flag.ExitOnError)
-	flags.Func("goroutines", "how many call at once, a `list` (default 1,8,64,256)", numbers(&s.goroutines))
-	flags.Func("keys", "about how many keys, a `list` (default 10000,1)", numbers(&s.keys))
+	flags.Func("goroutines", "how many call at once, a `list` (default 1,8,64,256)", race.Numbers(&s.goroutines))
+	flags.Func("keys", "about how many keys, a `list` (default 10000,1)", race.Numbers(&s.keys))
 	flags.IntVar(&s.pool, "pool", 64, "connections of each client of go-redis")
 	if err := s.Parse(flags, args, 300*time.Millisecond, 100*time.Millisecond); err != nil {
 		return s, err
@@ -58,21 +57,6 @@ func parse(args []string) (settings, error) {
 		return s, fmt.Errorf("-pool must be above 0")
 	}
 	return s, nil
-}
-
-// numbers reads a list of positive numbers.
-func numbers(into *[]int) func(string) error {
-	return func(list string) error {
-		*into = nil
-		for text := range strings.SplitSeq(list, ",") {
-			n, err := strconv.Atoi(strings.TrimSpace(text))
-			if err != nil || n < 1 {
-				return fmt.Errorf("%q is no positive number", text)
-			}
-			*into = append(*into, n)
-		}
-		return nil
-	}
 }
 
 func run(ctx context.Context, s settings, out io.Writer) error {
