@@ -9,7 +9,7 @@ import (
 //
 // It is safe once the value has been checked; a client that drops its cookie, or
 // makes one up, is somebody new. Two cookies of that name with different values
-// are an error, as with [APIKey].
+// are [ErrAmbiguous], as with [APIKey].
 //
 // Cookie panics if name is not the name of a cookie.
 func Cookie(name string) Func { return must(newCookie(name)) }
@@ -19,7 +19,7 @@ func newCookie(name string) (Func, error) {
 		return nil, fmt.Errorf("keyfunc: Cookie(%q): it is not the name of a cookie", name)
 	}
 	prefix := cookieTag + name + ":"
-	errTwo := fmt.Errorf("keyfunc: the request has two different %s cookies", name)
+	var errTwo error = ambiguous("two different " + name + " cookies")
 	return func(r *http.Request) (string, error) {
 		cookies := r.CookiesNamed(name)
 		values := make([]string, len(cookies))

@@ -8,9 +8,15 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// show prints the key of a request from peer with the given headers.
-func show(key keyfunc.Func, peer string, headers ...string) {
-	fmt.Println(key(from(peer, headers...)))
+// show prints what a request from peer with the given headers is counted under, and the
+// class of its key if it is not one client's own.
+func show(f keyfunc.Func, peer string, headers ...string) {
+	key, err := f(from(peer, headers...))
+	text, class := keyfunc.Classify(key)
+	if class != keyfunc.Own {
+		text += fmt.Sprintf(" (%s)", class)
+	}
+	fmt.Println(text, err)
 }
 
 func ExampleIP() {
@@ -26,7 +32,7 @@ func ExampleIP() {
 	// 192.0.2.1 <nil>
 	// 2001:db8::/64 <nil>
 	// 2001:db8::/64 <nil>
-	// no-ip <nil>
+	// no-ip (shared) <nil>
 }
 
 func ExampleNewIP() {
@@ -63,7 +69,7 @@ func ExampleTrustForwarded() {
 	// Output:
 	// 2001:db8::/64 <nil>
 	// 192.0.2.1 <nil>
-	// 10.0.0.1 <nil>
+	// 10.0.0.1 (in doubt) <nil>
 }
 
 func ExampleTrustHops() {
@@ -184,11 +190,11 @@ func ExampleFunc() {
 		}
 		return "tenant:" + id, nil
 	}
-	key := keyfunc.First(tenant, keyfunc.Global)
+	key := keyfunc.First(tenant, keyfunc.IP())
 
 	fmt.Println(key(httptest.NewRequest("GET", "/?tenant=acme", nil)))
 	fmt.Println(key(httptest.NewRequest("GET", "/", nil)))
 	// Output:
 	// tenant:acme <nil>
-	// global <nil>
+	// 192.0.2.1 <nil>
 }

@@ -25,7 +25,8 @@ var fingerprintHeaders = [...]string{"User-Agent", "Accept", "Accept-Language", 
 func Fingerprint(opts ...IPOption) Func {
 	ip := must(newClientIP(opts))
 	return func(r *http.Request) (string, error) {
-		address, _ := ip.key(r) // there always is one
+		key, _ := ip.key(r) // there always is one
+		address, class := Classify(key)
 		// Lengths and counts keep the parts apart, whatever is in them.
 		var room [1024]byte // keeps the usual request off the heap
 		text := appendPart(room[:0], address)
@@ -37,7 +38,7 @@ func Fingerprint(opts ...IPOption) Func {
 			}
 		}
 		sum := sha256.Sum256(text)
-		return digestKey(fingerprintTag, sum[:]), nil
+		return digestKey(class, fingerprintTag, sum[:]), nil
 	}
 }
 

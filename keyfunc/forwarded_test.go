@@ -145,8 +145,9 @@ func TestForwardedIsReadAsItWasWritten(t *testing.T) {
 		if doubt {
 			want = "10.0.0.1"
 		}
-		if got, _ := f(from("10.0.0.1:1", "Forwarded", line)); got != want {
-			t.Fatalf("key = %q, want %q for %s", got, want, line)
+		key, _ := f(from("10.0.0.1:1", "Forwarded", line))
+		if got, class := keyfunc.Classify(key); got != want || (class == keyfunc.InDoubt) != doubt {
+			t.Fatalf("key = %q of class %d, want %q for %s, in doubt: %t", got, class, want, line, doubt)
 		}
 	})
 }

@@ -13,7 +13,11 @@ import (
 //
 // The keys of this package can't be mistaken for one another: an address is plain
 // ("192.0.2.1", "2001:db8::/64"), everything else begins with what it is ("user:42").
-// A Func of your own does well to begin its keys with a word and a colon too.
+// A Func of your own does well to begin its keys with a word and a colon too: a key that is
+// the client's text from its first byte can pose as any other.
+//
+// Keys that are not one client's alone have that written before them, where no header can
+// write it; [Classify] takes it off. The middleware does so before it counts.
 //
 // A Func does not change the request and may be called from many goroutines.
 type Func func(*http.Request) (string, error)
@@ -22,10 +26,12 @@ type Func func(*http.Request) (string, error)
 // [First] then asks the next function.
 var ErrNoKey = errors.New("keyfunc: the request carries no such key")
 
+// ErrAmbiguous is what an error wraps that says of a request that it carries several keys
+// where one is meant, such as two different API keys. Which of them is believed behind the
+// limiter is unknown, so such a request goes no further: the middleware answers 400.
+var ErrAmbiguous = errors.New("keyfunc: the request has several keys where one is meant")
+
 // What keys begin with. No tag is only hexadecimal digits, as an IPv6 address might be.
-//
-// The middleware package reads "route:", "method:", "host:" and the whole key
-// "global": counters shared by everybody on purpose. They can't change here alone.
 const (
 	userTag        = "user:"
 	apiKeyTag      = "apikey:"

@@ -20,7 +20,8 @@ const minSecret = 16
 //
 // A hash without a secret would not hide them: there are few enough addresses and
 // e-mails to try them all. Give every replica that shares a store the same secret,
-// and no other use to it; with a new secret all counters start anew.
+// and no other use to it; with a new secret all counters start anew. The [Class] of the key
+// stays what it is.
 //
 // Hash copies secret. It panics if secret is shorter than 16 bytes or f is nil.
 func Hash(secret []byte, f Func) Func {
@@ -39,14 +40,15 @@ func Hash(secret []byte, f Func) Func {
 		mac := macs.Get().(hash.Hash)
 		defer macs.Put(mac)
 		mac.Reset()
+		key, class := Classify(key)
 		mac.Write([]byte(key))
 		var sum [sha256.Size]byte
-		return digestKey(hashTag, mac.Sum(sum[:0])), nil
+		return digestKey(class, hashTag, mac.Sum(sum[:0])), nil
 	}
 }
 
 // digestKey is a digest as the text of a key.
-func digestKey(tag string, sum []byte) string {
+func digestKey(class Class, tag string, sum []byte) string {
 	var text [64]byte
-	return string(base64.RawURLEncoding.AppendEncode(append(text[:0], tag...), sum))
+	return string(base64.RawURLEncoding.AppendEncode(append(append(text[:0], class.mark()...), tag...), sum))
 }

@@ -13,9 +13,9 @@ import (
 // made-up keys too, one new counter each; put a rule on [IP] beside it. To keep
 // the key itself out of the store, wrap it in [Hash].
 //
-// A header with two different values is an error, not [ErrNoKey]: which of the two
+// A header with two different values is [ErrAmbiguous], not [ErrNoKey]: which of the two
 // your authentication believes is unknown here, and a client must not escape its
-// limit by sending a second one. For a token in Authorization, use [Bearer], which
+// limit, or its ban, by sending a second one. For a token in Authorization, use [Bearer], which
 // knows that "Bearer" and "bearer" are the same.
 //
 // APIKey panics if header is not the name of a header.
@@ -30,7 +30,7 @@ func APIKey(header string) Func {
 // drops what clients send under that name. A client can leave any header out, and
 // make a proxy leave it out ("Connection: X-Tenant"): a request without the header
 // has no key, so say what it is counted under, as in First(Header(...), IP()).
-// A header with two different values is an error, as with [APIKey].
+// A header with two different values is [ErrAmbiguous], as with [APIKey].
 //
 // Do not use it for addresses: Header("X-Real-IP") believes everybody, and counts
 // one address under all its spellings. That is [TrustHeader].
@@ -54,7 +54,7 @@ func newHeader(name string) (Func, error) {
 //
 // It is safe once the token has been checked; see [APIKey]. If a user can have
 // several tokens, count the user ([User]): fresh tokens would be fresh limits.
-// Two different Authorization headers, or a token with a space in it, are an error.
+// Two different Authorization headers, or a token with a space in it, are [ErrAmbiguous].
 func Bearer(r *http.Request) (string, error) {
 	value, err := only(r.Header["Authorization"], errTwoCredentials)
 	if err != nil {
@@ -75,9 +75,16 @@ func Bearer(r *http.Request) (string, error) {
 }
 
 var (
-	errTwoCredentials = errors.New("keyfunc: the request has two different Authorization headers")
-	errTokenSpace     = errors.New("keyfunc: the request has a bearer token with a space in it")
+	errTwoCredentials error = ambiguous("two different Authorization headers")
+	errTokenSpace     error = ambiguous("a bearer token with a space in it")
 )
+
+// ambiguous is an ErrAmbiguous that says what a request has two of, and no value.
+type ambiguous string
+
+func (has ambiguous) Error() string { return "keyfunc: the request has " + string(has) }
+
+func (has ambiguous) Is(target error) bool { return target == ErrAmbiguous }
 
 // ows is the optional whitespace around header values; HTTP/2 does not trim it.
 const ows = " \t"
@@ -88,7 +95,7 @@ func headerFunc(caller, header string, tag func(name string) string) (Func, erro
 		return nil, fmt.Errorf("keyfunc: %s(%q): %w", caller, header, err)
 	}
 	prefix := tag(name)
-	errTwo := fmt.Errorf("keyfunc: the request has two different %s headers", name)
+	var errTwo error = ambiguous("two different " + name + " headers")
 	return func(r *http.Request) (string, error) {
 		value, err := only(r.Header[name], errTwo)
 		if err != nil {

@@ -22,7 +22,8 @@ import (
 //
 // At most one option may say whom to trust: [TrustProxies], [TrustForwarded],
 // [TrustHeader] or [TrustHops]. The header is read only if the peer is trusted, and
-// no other header is tried. When what it says is in doubt, the client is the peer.
+// no other header is tried. When what it says is in doubt, the client is counted on the
+// peer, and the key is [InDoubt]: a proxy is not banned for what came through it.
 //
 // A peer without an address, such as a unix socket, has the key "no-ip", one for
 // all of them; see [TrustUnixSocket].
@@ -270,17 +271,25 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 		}
 	}
 	peer := parseAddress(r.RemoteAddr)
-	if client := c.namedBy(peer, r); client.IsValid() {
-		return addressKey(client, c.ipv6Prefix), nil
+	trusted := c.header != "" && c.trusted(peer, r.RemoteAddr)
+	if trusted {
+		if client := c.named(r.Header[c.header]); client.IsValid() {
+			return addressKey(client, c.ipv6Prefix), nil
+		}
 	}
 	if !peer.IsValid() {
 		return noIP, nil
 	}
 	// There is one way to spell IPv4, unless inside IPv6: the text is the key.
-	if host, _ := splitPort(r.RemoteAddr); peer.Is4() && strings.IndexByte(host, ':') < 0 {
-		return host, nil
+	text, _ := splitPort(r.RemoteAddr)
+	if !peer.Is4() || strings.IndexByte(text, ':') >= 0 {
+		text = addressKey(peer, c.ipv6Prefix)
 	}
-	return addressKey(peer, c.ipv6Prefix), nil
+	if trusted {
+		// Even without the header: a client can have it dropped ("Connection: X-Forwarded-For").
+		return inDoubtMark + text, nil
+	}
+	return text, nil
 }
 
 // address is the client's, with IPv4 as such wherever it is written in IPv6.
@@ -293,14 +302,6 @@ func (c *clientIP) address(r *http.Request) netip.Addr {
 		}
 	}
 	return network.FromNAT64(client)
-}
-
-// namedBy is the client that r's peer names, if it is trusted and names one.
-func (c *clientIP) namedBy(peer netip.Addr, r *http.Request) netip.Addr {
-	if c.header == "" || !c.trusted(peer, r.RemoteAddr) {
-		return netip.Addr{}
-	}
-	return c.named(r.Header[c.header])
 }
 
 // trusted reports whether the peer's header is to be read.

@@ -14,7 +14,8 @@ import (
 //
 // Every part begins with its length, so that no two lists of parts make the same
 // key, whatever a client puts into them: "join:7:user:42" + "12:route:GET /x".
-// All parts are needed: if one has no key, neither has Join ([ErrNoKey]).
+// All parts are needed: if one has no key, neither has Join ([ErrNoKey]). It is [Shared] if
+// all parts are, and [InDoubt] if one is.
 //
 // Join panics if it is given no function or a nil one.
 func Join(fs ...Func) Func { return join(mustFuncs("Join", fs), false) }
@@ -35,20 +36,26 @@ func join(fs []Func, blanks bool) Func {
 		var few [4]string // keeps the usual list off the heap
 		parts := few[:0]
 		size, present := len(joinTag), false
+		class := Shared
 		for i, f := range fs {
 			part, err := f.key(r)
 			if err != nil && !(blanks && errors.Is(err, ErrNoKey)) {
 				return "", fmt.Errorf("keyfunc: part %d of Join: %w", i+1, err)
 			}
+			part, of := Classify(part)
 			parts = append(parts, part)
 			size += len("65536:") + len(part)
-			present = present || part != ""
+			if part != "" {
+				present = true
+				class = class.with(of)
+			}
 		}
 		if !present {
 			return "", ErrNoKey
 		}
 		var key strings.Builder
-		key.Grow(size)
+		key.Grow(len(class.mark()) + size)
+		key.WriteString(class.mark())
 		key.WriteString(joinTag)
 		for _, part := range parts {
 			var digits [20]byte

@@ -39,13 +39,27 @@ func lines(name string, values []string) []string {
 	return headers
 }
 
-// keyOf is the key of r under f, which must have one.
+// keyOf is what r is counted under by f, which must have a key for it.
 func keyOf(t testing.TB, f keyfunc.Func, r *http.Request) string {
+	t.Helper()
+	text, _ := classified(t, f, r)
+	return text
+}
+
+// classOf is the class of r's key under f.
+func classOf(t testing.TB, f keyfunc.Func, r *http.Request) keyfunc.Class {
+	t.Helper()
+	_, class := classified(t, f, r)
+	return class
+}
+
+func classified(t testing.TB, f keyfunc.Func, r *http.Request) (string, keyfunc.Class) {
 	t.Helper()
 	key, err := f(r)
 	require.NoError(t, err)
-	require.NotEmpty(t, key, "a Func never returns an empty key without an error")
-	return key
+	text, class := keyfunc.Classify(key)
+	require.NotEmpty(t, text, "a Func never returns an empty key without an error")
+	return text, class
 }
 
 // assertNoKey asserts that r has no key under f.
@@ -54,6 +68,14 @@ func assertNoKey(t *testing.T, f keyfunc.Func, r *http.Request) {
 	key, err := f(r)
 	assert.ErrorIs(t, err, keyfunc.ErrNoKey)
 	assert.Empty(t, key)
+}
+
+// assertAmbiguous asserts that r has several keys under f, where one is meant.
+func assertAmbiguous(t *testing.T, f keyfunc.Func, r *http.Request) {
+	t.Helper()
+	assertFails(t, f, r)
+	_, err := f(r)
+	assert.ErrorIs(t, err, keyfunc.ErrAmbiguous)
 }
 
 // assertFails asserts that the key of r can't be read, which is not the same as having none.

@@ -16,7 +16,7 @@ func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", ErrNoKey
 	}
-	return routeTag + r.Pattern, nil
+	return sharedMark + routeTag + r.Pattern, nil
 }
 
 // Method is the request's method: "method:GET". Methods that net/http has no
@@ -25,25 +25,25 @@ func Route(r *http.Request) (string, error) {
 func Method(r *http.Request) (string, error) {
 	switch r.Method {
 	case http.MethodGet:
-		return methodTag + http.MethodGet, nil
+		return sharedMark + methodTag + http.MethodGet, nil
 	case http.MethodHead:
-		return methodTag + http.MethodHead, nil
+		return sharedMark + methodTag + http.MethodHead, nil
 	case http.MethodPost:
-		return methodTag + http.MethodPost, nil
+		return sharedMark + methodTag + http.MethodPost, nil
 	case http.MethodPut:
-		return methodTag + http.MethodPut, nil
+		return sharedMark + methodTag + http.MethodPut, nil
 	case http.MethodPatch:
-		return methodTag + http.MethodPatch, nil
+		return sharedMark + methodTag + http.MethodPatch, nil
 	case http.MethodDelete:
-		return methodTag + http.MethodDelete, nil
+		return sharedMark + methodTag + http.MethodDelete, nil
 	case http.MethodConnect:
-		return methodTag + http.MethodConnect, nil
+		return sharedMark + methodTag + http.MethodConnect, nil
 	case http.MethodOptions:
-		return methodTag + http.MethodOptions, nil
+		return sharedMark + methodTag + http.MethodOptions, nil
 	case http.MethodTrace:
-		return methodTag + http.MethodTrace, nil
+		return sharedMark + methodTag + http.MethodTrace, nil
 	}
-	return methodTag + "other", nil
+	return sharedMark + methodTag + "other", nil
 }
 
 // Host is the host the request asks for, in lower case, without port, brackets or
@@ -59,5 +59,5 @@ func Host(r *http.Request) (string, error) {
 	if host == "" {
 		return "", ErrNoKey
 	}
-	return hostTag + strings.ToLower(host), nil
+	return sharedMark + hostTag + strings.ToLower(host), nil
 }

@@ -1,0 +1,138 @@
+package keyfunc_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+var hashSecret = []byte("sixteen bytes or more, at random")
+
+// combined are all ways to make one key of others.
+func combined(fs ...keyfunc.Func) map[string]keyfunc.Func {
+	all := map[string]keyfunc.Func{
+		"Join":              keyfunc.Join(fs...),
+		"JoinPresent":       keyfunc.JoinPresent(fs...),
+		"Hash(Join)":        keyfunc.Hash(hashSecret, keyfunc.Join(fs...)),
+		"First(User, Join)": keyfunc.First(keyfunc.User, keyfunc.Join(fs...)),
+		"Join(Hash)":        keyfunc.Join(keyfunc.Hash(hashSecret, keyfunc.JoinPresent(fs...))),
+	}
+	if len(fs) == 1 {
+		all["alone"] = fs[0]
+	}
+	return all
+}
+
+func assertClass(t *testing.T, want keyfunc.Class, r *http.Request, fs ...keyfunc.Func) {
+	t.Helper()
+	for how, f := range combined(fs...) {
+		assert.Equal(t, want, classOf(t, f, r), how)
+	}
+}
+
+func TestAKeyOfClientsThatHaveNothingToDoWithEachOtherIsShared(t *testing.T) {
+	r := from("192.0.2.1:1", "X-Key", "mine")
+	r.Pattern, r.Host = "GET /", "example.com"
+	onSocket := from("@", "User-Agent", "curl/8")
+	onSocket.Pattern = "GET /"
+	ip, key := keyfunc.IP(), keyfunc.APIKey("X-Key")
+
+	assertClass(t, keyfunc.Shared, r, keyfunc.Global)
+	assertClass(t, keyfunc.Shared, r, keyfunc.Route)
+	assertClass(t, keyfunc.Shared, r, keyfunc.Method)
+	assertClass(t, keyfunc.Shared, r, keyfunc.Host)
+	assertClass(t, keyfunc.Shared, r, keyfunc.Route, keyfunc.Method)
+	assertClass(t, keyfunc.Shared, r, keyfunc.Host, keyfunc.Global)
+	assertClass(t, keyfunc.Shared, onSocket, ip)
+	assertClass(t, keyfunc.Shared, onSocket, ip, keyfunc.Route)
+	assertClass(t, keyfunc.Shared, onSocket, keyfunc.Fingerprint())
+	assert.Equal(t, keyfunc.Shared, classOf(t, keyfunc.JoinPresent(keyfunc.User, keyfunc.Route), r), "what is missing is nobody's")
+
+	assertClass(t, keyfunc.Own, r, ip)
+	assertClass(t, keyfunc.Own, r, ip, keyfunc.Route)
+	assertClass(t, keyfunc.Own, r, keyfunc.Global, key)
+	assertClass(t, keyfunc.Own, r, keyfunc.Fingerprint())
+	assert.Equal(t, keyfunc.Own, classOf(t, keyfunc.JoinPresent(key, keyfunc.Route), r))
+}
+
+func TestAClientThatItsProxyDoesNotNameIsInDoubt(t *testing.T) {
+	proxies, hops := keyfunc.TrustProxies("10.0.0.0/8"), keyfunc.TrustHops(2)
+	forwarded, header := keyfunc.TrustForwarded("10.0.0.0/8"), keyfunc.TrustHeader("X-Real-IP", "10.0.0.0/8")
+	for _, tt := range []struct {
+		name   string
+		option keyfunc.IPOption
+		r      *http.Request
+		want   keyfunc.Class
+	}{
+		{"no header", proxies, from("10.0.0.1:1"), keyfunc.InDoubt},
+		{"unknown", proxies, from("10.0.0.1:1", "X-Forwarded-For", "unknown"), keyfunc.InDoubt},
+		{"past the CDN", hops, from("10.0.0.1:1", "X-Forwarded-For", "192.0.2.1"), keyfunc.InDoubt},
+		{"hidden", forwarded, from("10.0.0.1:1", "Forwarded", "for=_hidden"), keyfunc.InDoubt},
+		{"no address", header, from("10.0.0.1:1", "X-Real-IP", "example.com"), keyfunc.InDoubt},
+		{"IPv6", keyfunc.TrustProxies("fd00::1"), from("[fd00::1]:1", "X-Forwarded-For", "-"), keyfunc.InDoubt},
+
+		{"named", proxies, from("10.0.0.1:1", "X-Forwarded-For", "192.0.2.1"), keyfunc.Own},
+		{"a machine behind the proxies", proxies, from("10.0.0.1:1", "X-Forwarded-For", "10.0.0.7"), keyfunc.Own},
+		{"not a proxy", proxies, from("192.0.2.1:1", "X-Forwarded-For", "unknown"), keyfunc.Own},
+		{"not a proxy, without a header", header, from("192.0.2.1:1"), keyfunc.Own},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.r.Pattern = "GET /"
+			tt.r = tt.r.WithContext(keyfunc.WithUser(tt.r.Context(), ""))
+			assertClass(t, tt.want, tt.r, keyfunc.IP(tt.option))
+			assertClass(t, tt.want, tt.r, keyfunc.IP(tt.option), keyfunc.Route)
+			assertClass(t, tt.want, tt.r, keyfunc.Fingerprint(tt.option))
+			signedIn := tt.r.WithContext(keyfunc.WithUser(tt.r.Context(), "42"))
+			assert.Equal(t, tt.want, classOf(t, keyfunc.Join(keyfunc.User, keyfunc.IP(tt.option)), signedIn))
+		})
+	}
+}
+
+// A class is not what a client is counted under: the counter stays the same.
+func TestTheClassIsNoPartOfTheText(t *testing.T) {
+	plain := func(*http.Request) (string, error) { return "10.0.0.1", nil }
+	r, ip := from("10.0.0.1:1"), keyfunc.IP(keyfunc.TrustHops(1))
+	for how, f := range combined(ip) {
+		assert.Equal(t, keyOf(t, combined(plain)[how], r), keyOf(t, f, r), how)
+	}
+}
+
+func TestNoClientWritesAClass(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		class := rapid.SampledFrom([]keyfunc.Class{keyfunc.Shared, keyfunc.InDoubt}).Draw(t, "class")
+		text := class.Mark(rapid.String().Draw(t, "text"))
+		r := from("192.0.2.1:1", "X-Key", text, "Authorization", "Bearer "+text)
+		r = r.WithContext(keyfunc.WithUser(r.Context(), text))
+		for name, f := range map[string]keyfunc.Func{
+			"User": keyfunc.User, "APIKey": keyfunc.APIKey("X-Key"), "Header": keyfunc.Header("X-Key"), "Bearer": keyfunc.Bearer,
+		} {
+			key, err := f(r)
+			if err != nil {
+				continue // a space in a token
+			}
+			if _, got := keyfunc.Classify(key); got != keyfunc.Own {
+				t.Fatalf("%s makes %q of it, which is %v", name, key, got)
+			}
+		}
+	})
+}
+
+func TestAMarkIsTakenOffAndNothingElse(t *testing.T) {
+	for _, class := range []keyfunc.Class{keyfunc.Own, keyfunc.Shared, keyfunc.InDoubt} {
+		text, got := keyfunc.Classify(class.Mark("tenant:7"))
+		assert.Equal(t, "tenant:7", text)
+		assert.Equal(t, class, got)
+		assert.NotEmpty(t, class.String())
+	}
+	for _, key := range []string{"", "\x00", "\x00shared", "\x00x:y", "shared:x", "global"} {
+		text, class := keyfunc.Classify(key)
+		assert.Equal(t, key, text)
+		assert.Equal(t, keyfunc.Own, class)
+	}
+	assert.False(t, strings.HasPrefix(keyfunc.Own.Mark("x"), "\x00"))
+}
