@@ -203,6 +203,7 @@ func (m *Memory) decideSlots(charges []Charge, decisions []Decision) error {
 			cost = 0 // it is a look
 		}
 		decisions[i] = q.describe(*state, 0, cost, s.allowed)
+		decisions[i].Overflow = s.shard == m.overflow
 		if !s.found {
 			continue
 		}

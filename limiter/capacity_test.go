@@ -380,16 +380,22 @@ func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 				for _, q := range []*Quota{silver, gold, other} {
 					admitted := int64(0)
 					for i := range 50 {
-						if m.take(q, fmt.Sprint("new ", i), 1) {
+						d := m.decide(Charge{q, fmt.Sprint("new ", i), 1})[0]
+						require.True(t, d.Overflow, "the decision does not say that it is of a shared counter")
+						if d.Allowed {
 							admitted++
 						}
 					}
 					assert.Equal(t, q.Capacity(), admitted, "of all new keys of %s/%s", q.Rule(), q.Tier())
 				}
+				known := []Decision{{Overflow: true, Degraded: true}} // of another decision
+				require.NoError(t, m.Decide(t.Context(), []Charge{{named(t, "exhausted", "", PerHour(1)), "0", 1}}, known))
+				assert.False(t, known[0].Overflow || known[0].Degraded, "a key with a counter of its own")
 				assert.Equal(t, uint64(150), m.Stats().Overflowed)
 
 				time.Sleep(3 * time.Hour)
-				assert.True(t, m.take(silver, "new 0", silver.Capacity()), "there is room again")
+				again := m.decide(Charge{silver, "new 0", silver.Capacity()})[0]
+				assert.True(t, again.Allowed && !again.Overflow, "there is room again")
 				assert.True(t, m.take(silver, "new 1", silver.Capacity()), "and keys count apart again")
 			})
 		})
@@ -411,6 +417,7 @@ func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
 				admitted := int64(0)
 				for i := range 10 {
 					d := m.decide(Charge{kept, "key", 1}, Charge{q, fmt.Sprint("new ", i), 2})
+					assert.True(t, !d[0].Overflow && d[1].Overflow)
 					if d[0].Allowed && d[1].Allowed {
 						admitted++
 						continue

@@ -14,6 +14,14 @@ type Decision struct {
 	// Allowed says whether the event may happen. A look, an event of cost 0, always may.
 	Allowed bool
 
+	// Degraded says that the store's server gave no answer, and the rule's [Outage]
+	// policy decided.
+	Degraded bool
+
+	// Overflow says that the store had no room for the key, and decided on a counter that
+	// such keys share. So a refusal says nothing about the key: others used up what there was.
+	Overflow bool
+
 	// Limit is the most units that can ever pass at once: Events, or Burst for
 	// TokenBucket, or Burst+1 for LeakyBucket.
 	Limit int64
@@ -35,8 +43,4 @@ type Decision struct {
 	// Delay is how long an allowed event has to wait for its turn in a LeakyBucket.
 	// For a look it is how long an event would wait. Zero for the other algorithms.
 	Delay time.Duration
-
-	// Degraded says that the store's server gave no answer, and the rule's [Outage]
-	// policy decided.
-	Degraded bool
 }

@@ -40,9 +40,9 @@ type MemoryConfig struct {
 // was refused is not forgotten until half of its limit is free again, and the empty key,
 // which rules without a Key count under, never is. Where most in reach are being refused,
 // the store is under siege, and no other is forgotten either: a new key then shares one
-// overflow counter with all others of its rule and tier in that situation; a look at a
-// key that has no counter shows a fresh one even then. [Memory.Stats] counts what was
-// forgotten and what was shared. It begins a little before the cap: up to 80% of MaxKeys
+// overflow counter with all others of its rule and tier in that situation, which
+// [Decision.Overflow] says; a look at a key that has no counter shows a fresh one even then.
+// [Memory.Stats] counts what was forgotten and what was shared. It begins a little before the cap: up to 80% of MaxKeys
 // every key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
 //
 // Keys that are known are decided on without a lock, and a refusal writes nothing. New
@@ -200,6 +200,7 @@ func (m *Memory) decideLocked(shard *table.Shard, hash uint64, q *Quota, key str
 		// between that finding and the decision on the overflow counter.
 		m.overflow.Lock()
 		m.decideIn(m.overflow, q.salt, q, key, cost, b, d)
+		d.Overflow = true
 		m.overflow.Unlock()
 		m.overflowed.Add(1)
 	}

@@ -28,6 +28,7 @@ func (q *Quota) decideBucket(now int64, word uint64, cost int64, d *Decision) ui
 	allowed := cost <= q.capacity && level+cost*q.unit <= q.full || cost == 0
 	d.Allowed = allowed
 	d.Limit = q.capacity
+	d.Degraded, d.Overflow = false, false
 	d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay = 0, 0, 0, 0
 	switch {
 	case allowed:
@@ -88,6 +89,7 @@ func (q *Quota) decideCounts(now int64, c *counts, cost int64, d *Decision) (cha
 	free := q.capacity - c.level - share
 	allowed := cost <= free || cost == 0
 	d.Allowed = allowed
+	d.Degraded, d.Overflow = false, false
 	d.Limit = q.capacity
 	d.RetryAfter, d.Delay = 0, 0
 	switch {
