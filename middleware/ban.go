@@ -1,38 +1,55 @@
 package middleware
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
 )
 
-// banned reports whether r is to be refused before any rule is looked at.
-func (set *ruleset) banned(r *http.Request) (bans.Ban, bool) {
-	ban, ok := set.findBan(r)
-	if ok && set.Shadow {
-		set.shadowedBans.noteBan(set.Logger)
-	}
-	return ban, ok
+// A banKey is a key to look up in the list of bans. When its function fails, no rule can
+// count the request instead: it is refused, unless its rule says to let such requests pass.
+type banKey struct {
+	read keyfunc.Func
+	open bool
 }
 
-func (set *ruleset) findBan(r *http.Request) (bans.Ban, bool) {
+// findBan looks r's keys up before any rule is asked, and returns 200, or the status to
+// refuse with: BanStatus for a ban, or another if it cannot be told that there is none.
+func (set *ruleset) findBan(r *http.Request) (bans.Ban, int) {
 	if set.Deny != nil && set.Deny(r) {
-		return bans.Ban{}, true
+		return bans.Ban{}, set.BanStatus
 	}
-	if set.Bans == nil || set.Bans.Empty() {
-		return bans.Ban{}, false
+	listed := set.Bans != nil && !set.Bans.Empty()
+	if !listed && set.DenyKey == nil {
+		return bans.Ban{}, http.StatusOK
 	}
-	for _, f := range set.BanKeys {
-		if key, err := f(r); err == nil && key != noKey {
-			if ban, ok := set.Bans.Find(key); ok {
-				ban.Key = key // of which a shared list has the digest only
-				return ban, true
+	status := http.StatusOK
+	for _, look := range set.banKeys {
+		key, _, err := read(look.read, r)
+		switch {
+		case err == nil:
+			if listed {
+				if ban, ok := set.Bans.Find(key); ok {
+					ban.Key = key // of which a shared list has the digest only
+					return ban, set.BanStatus
+				}
 			}
+			if set.DenyKey != nil && set.DenyKey(key) {
+				return bans.Ban{Key: key}, set.BanStatus
+			}
+		case errors.Is(err, keyfunc.ErrNoKey):
+		case errors.Is(err, keyfunc.ErrAmbiguous):
+			status = http.StatusBadRequest
+		case !look.open && status == http.StatusOK:
+			set.banKeyFailure.warnKeyFailure(set.Logger, err, "its requests are refused while anything is banned")
+			status = http.StatusServiceUnavailable
 		}
 	}
-	return bans.Ban{}, false
+	return bans.Ban{}, status
 }
 
 // bannedResult is what is told about a request that was refused for a ban.

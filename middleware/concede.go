@@ -41,7 +41,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 		charges, asked = taken, next
 		decisions = make([]limiter.Decision, len(charges))
 		if len(charges) > 0 {
-			if err := l.ask(s.Context, charges, decisions); err != nil {
+			if err := l.ask(s, set, charges, decisions); err != nil {
 				return nil, err
 			}
 		}

@@ -37,8 +37,16 @@ type Config struct {
 	// is none.
 	Bans bans.List
 
-	// BanKeys says which keys of a request are looked up in Bans. Nil: those of the rules
-	// with Escalate, one after the other, whatever requests they match.
+	// DenyKey says which keys are locked out beside those in Bans, such as a fixed list. It is
+	// given the text of a key, as keyfunc.Classify returns it. Nil: none.
+	DenyKey func(key string) bool
+
+	// BanKeys says which keys of a request are looked up in Bans and asked of DenyKey. Nil:
+	// those of the rules with Escalate, one after the other, whatever requests they match.
+	//
+	// A request with a key that cannot be read is never taken for one that is not banned,
+	// while anything is: an ambiguous one is answered 400, and one whose key function fails
+	// 503, unless the rule that has the function is Open in an outage.
 	BanKeys []keyfunc.Func
 
 	// BanStatus is what banned and denied requests are answered: 403 or 429. Zero: 403.
@@ -99,14 +107,18 @@ type Rule struct {
 	// so bound what a client can influence.
 	Cost func(*http.Request) int64
 
-	// NoKey says what happens to a request that has no key, or whose key function
-	// fails. Zero: NoKeyShare.
+	// NoKey says what happens to a request that has no key. One that is ambiguous, as its
+	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is. Zero:
+	// NoKeyShare.
 	NoKey NoKey
 
 	// OnOutage says what happens while the store's server gives no answer: count in this
 	// process (Local), let pass (Open), or answer 503 (Closed). Where the rules of a
 	// request differ, Closed goes before the others. It is the store that does this:
 	// package redisstore's does, and package failover makes any other. Zero: Local.
+	//
+	// It says the same for a request whose key function fails, where Local counts all such
+	// requests together, or answers 503 if NoKey refuses those without a key.
 	OnOutage limiter.Outage
 
 	// SoftAt is a percentage of what the limit allows at once, from 1 to 99. From there on
@@ -139,8 +151,7 @@ const (
 	// NoKeyShare counts all requests without a key on one shared counter.
 	NoKeyShare NoKey = iota
 
-	// NoKeySkip leaves requests that have no key to the other rules. A key function
-	// that fails with another error than keyfunc.ErrNoKey still shares a counter.
+	// NoKeySkip leaves requests that have no key to the other rules.
 	NoKeySkip
 
 	// NoKeyBadRequest answers 400. No rule is charged for such a request.
@@ -150,3 +161,16 @@ const (
 	// Bearer scheme unless one is set already. No rule is charged for it either.
 	NoKeyUnauthorized
 )
+
+// status is what it answers; 200 to count the request all the same.
+func (n NoKey) status() int {
+	switch n {
+	case NoKeySkip:
+		return statusSkip
+	case NoKeyBadRequest:
+		return http.StatusBadRequest
+	case NoKeyUnauthorized:
+		return http.StatusUnauthorized
+	}
+	return http.StatusOK
+}

@@ -14,8 +14,10 @@ import (
 
 // An Escalation bans a key that a rule refused After times Within so much time, first for
 // Ban, and Factor times as long each time it happens again, up to Max. It needs
-// Config.Bans and a Key. Requests without a key are not banned, nor
-// keys that everybody has: those of keyfunc.Global, Route, Method and Host, and "no-ip".
+// Config.Bans and a Key. Only a key of the client's own is banned: not one that clients
+// share, be it a rule's counter of requests without a key, nor the address of a proxy that
+// does not name its client (see keyfunc.Class). Nor is a key for which the store had no room,
+// as what others used up is no fault of its own (see limiter.Decision.Overflow).
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000
 	Within time.Duration // at most 366 days
@@ -60,12 +62,11 @@ func (e Escalation) growth() bans.Escalation {
 func (l *RateLimit) escalate(set *ruleset, s *scope, charges []limiter.Charge) {
 	for i := range charges {
 		rule, d := s.policies[i].rule, &s.decisions[i]
-		key := charges[i].Key
-		if rule.strikes == nil || d.Allowed || rule.Shadow || isShared(key) {
+		if rule.strikes == nil || d.Allowed || d.Overflow || rule.Shadow || s.notOwn&(1<<i) != 0 {
 			continue
 		}
-		// Who hangs up at once is refused all the same.
-		if until := l.strike(context.WithoutCancel(s.Context), set, rule, key); !until.IsZero() {
+		// A client that hangs up at once is refused all the same.
+		if until := l.strike(context.WithoutCancel(s.Context), set, rule, charges[i].Key); !until.IsZero() {
 			d.RetryAfter = max(d.RetryAfter, time.Until(until))
 		}
 	}
@@ -84,7 +85,7 @@ func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key st
 		return time.Time{}
 	}
 	switch d := &decisions[0]; {
-	case d.Allowed && d.Remaining > 0:
+	case d.Allowed && d.Remaining > 0, d.Overflow:
 		return time.Time{}
 	case d.Limit < rule.strikes.Capacity(): // this process's share of it, during an outage
 		return time.Time{}

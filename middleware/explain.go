@@ -18,8 +18,9 @@ type Explanation struct {
 	// Config.Allow lets it pass uncounted.
 	Preflight, Exempt bool
 
-	// Status is what a rule answers to a request without a key, if it refuses it, 400 or
-	// 401, and Keyless the rule. Otherwise both are zero.
+	// Status is what a request without a key is answered, if it is refused for it: 400, 401,
+	// or 503 if the key function failed; and Keyless the rule that refuses it, or empty if it
+	// is not known whether the request is banned.
 	Status  int
 	Keyless string
 
@@ -41,7 +42,13 @@ type ExplainedCharge struct {
 // which keys and limits. It stops where r would go no further.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	set := l.rules.Load()
-	if e.Ban, e.Banned = set.findBan(r); e.Banned && !set.Shadow {
+	switch ban, status := set.findBan(r); {
+	case status == set.BanStatus:
+		e.Ban, e.Banned = ban, true
+	case status != http.StatusOK && !set.Shadow:
+		e.Status = status
+	}
+	if (e.Banned || e.Status != 0) && !set.Shadow {
 		return e
 	}
 	if e.Preflight = !set.CountPreflights && isPreflight(r); e.Preflight {

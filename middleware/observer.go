@@ -69,7 +69,7 @@ type Outcome uint8
 const (
 	OutcomeBanned    Outcome = iota // refused for a ban, or by Config.Deny
 	OutcomeExempt                   // let pass by Config.Allow
-	OutcomeNoKey                    // refused for want of a key, 400 or 401
+	OutcomeNoKey                    // refused for want of a key: 400, 401, or 503 if its function failed
 	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503
 	OutcomeRefused                  // refused by a limit
 	OutcomeOverdrawn                // let pass on an overdraft

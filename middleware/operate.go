@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -52,8 +53,10 @@ func (set *ruleset) policies() []*policy {
 var ErrNoRule = errors.New("middleware: there is no rule of that name")
 
 // Peek tells what a key has left of a rule, in each of its tiers, and takes nothing. The
-// key is as the rule's key function makes it; empty for a rule without one.
+// key is as the rule's key function makes it, with its class or without; empty for a rule
+// without one.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
+	key, _ = keyfunc.Classify(key)
 	var results []RuleResult
 	for _, p := range l.rules.Load().policies() {
 		if p.quota.Rule() != rule {
@@ -74,6 +77,7 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 // Reset makes a key as if the rule had never seen it, in all tiers, with its overdraft and
 // what it was refused. Bans are another matter; see Config.Bans.
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
+	key, _ = keyfunc.Classify(key)
 	var quotas []*limiter.Quota
 	for _, p := range l.rules.Load().policies() {
 		if p.rule.Name == rule {

@@ -179,9 +179,17 @@ func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request
 // what the next handler's context should be; nil means that no rule applied.
 func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (*scope, bool) {
 	if set.gated {
-		if ban, ok := set.banned(r); ok && !set.Shadow {
+		switch ban, status := set.findBan(r); {
+		case status == http.StatusOK:
+		case set.Shadow:
+			set.shadowedBans.noteBan(set.Logger)
+		case status == set.BanStatus:
 			set.observe(r, OutcomeBanned, ban)
-			set.refuse(w, r, bannedResult(ban, set.BanStatus))
+			set.refuse(w, r, bannedResult(ban, status))
+			return nil, false
+		default:
+			set.observe(r, OutcomeNoKey, bans.Ban{})
+			set.refuse(w, r, Result{Status: status})
 			return nil, false
 		}
 	}
@@ -261,7 +269,7 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	if rule == nil || m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
 		return charges
 	}
-	key, status := m.set.key(rule, r)
+	key, class, status := m.set.key(rule, r)
 	switch {
 	case status == http.StatusOK:
 	case status == statusSkip:
@@ -281,6 +289,9 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 		m.scope = newScope(r.Context(), m.set.most)
 	}
 	policy := rule.policyFor(m.tier)
+	if class != keyfunc.Own {
+		m.scope.notOwn |= 1 << len(charges)
+	}
 	m.scope.policies = append(m.scope.policies, policy)
 	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
@@ -309,7 +320,7 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 // decide has the store decide on the charges, and returns 200, or the status to refuse
 // with: 503 if it could not, with the error, or if the request's turn comes too late.
 func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (status int, err error) {
-	if err := l.ask(s.Context, charges, s.decisions); err != nil {
+	if err := l.ask(s, set, charges, s.decisions); err != nil {
 		return l.undecided(set, s, err), err
 	}
 	s.allowed = allAllowed(s.decisions)
@@ -339,11 +350,28 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 }
 
 // ask has the store decide. Charges stay on the stack if it is a Memory.
-func (l *RateLimit) ask(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (l *RateLimit) ask(s *scope, set *ruleset, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if l.memory != nil {
-		return l.memory.Decide(ctx, charges, decisions)
+		return l.memory.Decide(s.Context, charges, decisions)
+	}
+	ctx := s.Context
+	if set.strict {
+		// A client that hangs up at once is counted all the same, or it would never be banned.
+		var cancel context.CancelFunc
+		ctx, cancel = uncancelled(ctx)
+		defer cancel()
 	}
 	return l.store.Decide(ctx, slices.Clone(charges), decisions)
+}
+
+// uncancelled is ctx, with its deadline, for what goes on when the client goes away.
+func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	ctx = context.WithoutCancel(ctx)
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline)
 }
 
 // undecided is the status of a request that the store could not decide about.
@@ -369,34 +397,52 @@ func allAllowed(decisions []limiter.Decision) bool {
 	return true
 }
 
-// statusSkip is what key says of a rule that does not mind a request without a key.
+// statusSkip is what key says of a rule that does not count a request without a key.
 const statusSkip = 0
 
-// key is what the rule counts r under. Without a key it is what NoKey says: the
-// shared one, or a status other than 200.
-func (set *ruleset) key(rule *rule, r *http.Request) (string, int) {
+// key is what the rule counts r under, or a status other than 200. A request that has no
+// key is what NoKey says, and one whose key could not be found out what OnOutage says.
+func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, int) {
 	if rule.Key == nil {
-		return "", http.StatusOK
+		return noKey, keyfunc.Shared, http.StatusOK
 	}
-	key, err := rule.Key(r)
-	if err == nil && key != "" {
-		rule.warnOneKey(set.Logger, key, r)
-		return key, http.StatusOK
+	key, class, err := read(rule.Key, r)
+	if err == nil {
+		rule.warnOneKey(set.Logger, key, class, r)
+		return key, class, http.StatusOK
 	}
-	missing := err == nil || errors.Is(err, keyfunc.ErrNoKey)
-	if !missing {
+	status := rule.NoKey.status()
+	if !errors.Is(err, keyfunc.ErrNoKey) {
 		rule.warnKeyFailure(set.Logger, err)
+		status = rule.failedKeyStatus(err)
 	}
+	if status == http.StatusOK {
+		rule.warnOneKey(set.Logger, noKey, keyfunc.Shared, r)
+	}
+	return noKey, keyfunc.Shared, status
+}
+
+// read is the key of r under f. An empty one is none.
+func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err error) {
+	key, err = f(r)
+	if key, class = keyfunc.Classify(key); err == nil && key == noKey {
+		err = keyfunc.ErrNoKey
+	}
+	return key, class, err
+}
+
+// failedKeyStatus is what becomes of a request whose key could not be read: of an ambiguous
+// one, 400; else what an outage means, where to count here is to count all of them together.
+func (r *rule) failedKeyStatus(err error) int {
 	switch {
-	case rule.NoKey == NoKeyBadRequest:
-		return "", http.StatusBadRequest
-	case rule.NoKey == NoKeyUnauthorized:
-		return "", http.StatusUnauthorized
-	case rule.NoKey == NoKeySkip && missing:
-		return "", statusSkip
+	case errors.Is(err, keyfunc.ErrAmbiguous):
+		return http.StatusBadRequest
+	case r.OnOutage == limiter.Open:
+		return statusSkip
+	case r.OnOutage == limiter.Closed, r.NoKey == NoKeyBadRequest, r.NoKey == NoKeyUnauthorized:
+		return http.StatusServiceUnavailable
 	}
-	rule.warnOneKey(set.Logger, noKey, r)
-	return noKey, http.StatusOK
+	return http.StatusOK
 }
 
 // noKey is the key of requests without one: no key function's, as it would be none.

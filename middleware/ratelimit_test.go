@@ -184,8 +184,9 @@ func TestARequestWithoutAKeyIsNeverUnlimited(t *testing.T) {
 		{"empty is skipped when that is chosen", nothing, middleware.NoKeySkip, []int{200, 200}},
 		{"failing is not skipped", failing, middleware.NoKeySkip, []int{200, 429}},
 		{"missing is a bad request", missing, middleware.NoKeyBadRequest, []int{400, 400}},
-		{"failing is a bad request", failing, middleware.NoKeyBadRequest, []int{400}},
+		{"failing is no pass where missing is none", failing, middleware.NoKeyBadRequest, []int{503}},
 		{"missing is unauthorized", missing, middleware.NoKeyUnauthorized, []int{401}},
+		{"failing is not unauthorized", failing, middleware.NoKeyUnauthorized, []int{503}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

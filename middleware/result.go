@@ -62,6 +62,7 @@ type scope struct {
 	// One of each for every rule that applied.
 	policies  []*policy
 	decisions []limiter.Decision
+	notOwn    uint64 // which of the charges are of a key that is not one client's own
 
 	// The header fields' values, in the order of writeHeaders, and what is new in them:
 	// who keeps such a value keeps the scope.

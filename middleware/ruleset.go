@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/internal/route"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
 )
@@ -26,13 +25,15 @@ type ruleset struct {
 	most    int  // rules that one request can meet
 	routed  bool // some rule may look at r.Pattern
 	tiered  bool // some rule asks for the tier
-	gated   bool // some requests are banned or never limited
+	gated   bool // some requests are banned
 	lenient bool // some rule does not mean each of its refusals: shadow, overdraft
 	strict  bool // some rule counts its refusals
 
 	quotas map[quotaID]*limiter.Quota // all of them
 
-	shadowedBans shadowCount
+	banKeys       []banKey
+	banKeyFailure keyFailure
+	shadowedBans  shadowCount
 }
 
 // byRoute is the rules by route, of which one applies to a request.
@@ -74,7 +75,7 @@ type rule struct {
 // to tell it again.
 type notes struct {
 	oneKey     oneKeyDetector
-	failure    onceWarning
+	failure    keyFailure
 	escalation onceWarning
 	shadowed   shadowCount
 }
@@ -102,7 +103,7 @@ type compiler struct {
 	names  map[string]bool   // of counters
 	errs   []error
 
-	escalating []keyfunc.Func // keys of the rules that ban them
+	escalating []banKey // keys of the rules that ban them
 }
 
 func (c *compiler) report(format string, args ...any) {
@@ -150,13 +151,16 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	if config.Default != nil {
 		set.otherwise = c.rule("Default", *config.Default)
 	}
-	if len(set.BanKeys) == 0 {
-		set.BanKeys = c.escalating
+	if set.banKeys == nil {
+		set.banKeys = c.escalating
 	}
-	if set.Bans != nil && len(set.BanKeys) == 0 {
+	if set.Bans != nil && len(set.banKeys) == 0 {
 		c.report("Config.Bans needs Config.BanKeys, or a rule with Escalate: no key is looked up in it")
 	}
-	set.Rules, set.ByTier, set.ByRoute, set.Default = nil, nil, nil, nil // they are the caller's
+	if set.DenyKey != nil && len(set.banKeys) == 0 {
+		c.report("Config.DenyKey needs Config.BanKeys, or a rule with Escalate: it is asked about no key")
+	}
+	set.Rules, set.ByTier, set.ByRoute, set.Default, set.BanKeys = nil, nil, nil, nil, nil // they are the caller's
 
 	set.most = len(set.always)
 	set.tiered = set.tiered || set.byTier != nil
@@ -166,9 +170,9 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	if set.byRoute != nil || set.otherwise != nil {
 		set.most++
 	}
-	set.gated = set.Allow != nil || set.Deny != nil || set.Bans != nil
-	set.routed = set.routed || set.gated || set.byRoute != nil
-	if set.most == 0 && set.Deny == nil && set.Bans == nil {
+	set.gated = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
+	set.routed = set.routed || set.gated || set.Allow != nil || set.byRoute != nil
+	if set.most == 0 && !set.gated {
 		c.report("Config.Rules is empty: at least one rule is needed")
 	}
 	if set.most > limiter.MaxCharges {
@@ -196,11 +200,11 @@ func (c *compiler) settings() {
 		if key == nil {
 			c.report("Config.BanKeys[%d] is nil", i)
 		}
+		set.banKeys = append(set.banKeys, banKey{read: key})
 	}
-	if len(set.BanKeys) > 0 && set.Bans == nil {
-		c.report("Config.BanKeys needs Config.Bans, a list to look the keys up in")
+	if len(set.BanKeys) > 0 && set.Bans == nil && set.DenyKey == nil {
+		c.report("Config.BanKeys needs Config.Bans or DenyKey, a list to look the keys up in")
 	}
-	set.BanKeys = slices.Clone(set.BanKeys)
 }
 
 // rule checks a Rule. What it returns is only good for use if nothing was reported.
@@ -322,7 +326,7 @@ func (c *compiler) escalation(at string, r *rule) {
 	if r.Key == nil {
 		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)
 	}
-	c.escalating = append(c.escalating, r.Key)
+	c.escalating = append(c.escalating, banKey{r.Key, r.OnOutage == limiter.Open})
 	if c.set.Bans == nil {
 		c.report("%s: Escalate needs Config.Bans, a list to add to", at)
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -78,15 +79,22 @@ func (set *ruleset) counters() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
-	if r.notes.failure.given.Load() {
+// A keyFailure is the warning that a key function failed.
+type keyFailure struct{ onceWarning }
+
+func (w *keyFailure) warnKeyFailure(logger *slog.Logger, err error, what string, attrs ...slog.Attr) {
+	if w.given.Load() {
 		return
 	}
 	const enough = 200 // of a text that may not be the application's alone
 	text := err.Error()
-	r.notes.failure.warn(logger, "weir-key-failed",
-		"weir: a key function failed; its requests are treated as Rule.NoKey says",
-		slog.String("rule", r.Name), slog.String("error", text[:min(len(text), enough)]))
+	attrs = append(attrs, slog.String("error", text[:min(len(text), enough)]))
+	w.warn(logger, "weir-key-failed", "weir: a key function failed; "+what, attrs...)
+}
+
+func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
+	r.notes.failure.warnKeyFailure(logger, err,
+		"an ambiguous request is answered 400, any other is treated as Rule.OnOutage says", slog.String("rule", r.Name))
 }
 
 func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
@@ -110,21 +118,21 @@ const (
 	oneKeyPatience = 10_000 // requests after which one key seems to be meant
 )
 
-// warnOneKey warns when many requests from several peers all had one key. Keys that
-// are the same for everybody on purpose have keyfunc's tags.
-func (r *rule) warnOneKey(logger *slog.Logger, key string, request *http.Request) {
+// warnOneKey warns when many requests from several peers all had one key, which does not
+// say that it is shared.
+func (r *rule) warnOneKey(logger *slog.Logger, key string, class keyfunc.Class, request *http.Request) {
 	d := &r.notes.oneKey
 	if d.done.Load() {
 		return
 	}
-	if d.suspicious(key, request.RemoteAddr) {
+	if d.suspicious(key, class == keyfunc.Shared && key != noKey, request.RemoteAddr) {
 		warn(logger, "weir-one-key",
 			"weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all",
 			slog.String("rule", r.Name))
 	}
 }
 
-func (d *oneKeyDetector) suspicious(key, remoteAddr string) bool {
+func (d *oneKeyDetector) suspicious(key string, onPurpose bool, remoteAddr string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.done.Load() {
@@ -134,7 +142,7 @@ func (d *oneKeyDetector) suspicious(key, remoteAddr string) bool {
 	if d.requests == 1 {
 		d.key = strings.Clone(key)
 	}
-	if key != d.key || onPurpose(key) || d.requests > oneKeyPatience {
+	if key != d.key || onPurpose || d.requests > oneKeyPatience {
 		d.done.Store(true)
 		d.key, d.peers = "", nil
 		return false
@@ -151,15 +159,6 @@ func (d *oneKeyDetector) suspicious(key, remoteAddr string) bool {
 	d.done.Store(true)
 	return true
 }
-
-// onPurpose knows keyfunc's keys that do not tell clients apart.
-func onPurpose(key string) bool {
-	return key == "global" || strings.HasPrefix(key, "route:") ||
-		strings.HasPrefix(key, "method:") || strings.HasPrefix(key, "host:")
-}
-
-// isShared reports whether a key is that of clients who have nothing to do with each other.
-func isShared(key string) bool { return key == noKey || key == "no-ip" || onPurpose(key) }
 
 // An unroutedDetector notices a Route that only ever sees requests before routing.
 type unroutedDetector struct {

@@ -60,10 +60,10 @@ func (c *checker) ban() {
 	if list.networks.Len() > 0 {
 		deny = append(deny, c.inNetworks(&list.networks))
 	}
-	if len(list.keys) > 0 {
-		deny = append(deny, list.hasKey(c.keys.all()))
-	}
 	c.config.Deny = anyOf(deny)
+	if len(list.keys) > 0 {
+		c.config.DenyKey = list.has(c.config.DenyKey)
+	}
 }
 
 // banned adds what a line or an element says.
@@ -122,7 +122,8 @@ func (c *checker) spelled(text, part string, r *http.Request) error {
 	if c.options.Keys[kind] != nil {
 		return nil // it is the application's
 	}
-	switch key, err := f(r); {
+	key, err := f(r)
+	switch key, _ := keyfunc.Classify(key); {
 	case err != nil:
 		return errNoSuchKey(text)
 	case key != text:
@@ -227,17 +228,12 @@ func (c *checker) inNetworks(set *netw.Set) func(*http.Request) bool {
 	}
 }
 
-// hasKey reports whether a request has a key that is banned.
-func (l *banList) hasKey(fs []keyfunc.Func) func(*http.Request) bool {
+// has reports whether a key is banned, here or by the application's own list, which may be
+// nil.
+func (l *banList) has(own func(key string) bool) func(key string) bool {
 	keys := maps.Clone(l.keys)
-	return func(r *http.Request) bool {
-		for _, f := range fs {
-			if key, err := f(r); err == nil {
-				if _, banned := keys[key]; banned {
-					return true
-				}
-			}
-		}
-		return false
+	return func(key string) bool {
+		_, banned := keys[key]
+		return banned || own != nil && own(key)
 	}
 }

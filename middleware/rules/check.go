@@ -213,11 +213,8 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 	if len(parts) == 0 {
 		c.at(path, "needs a key: it is keys that are banned")
 	}
-	switch {
-	case c.isShared(parts):
+	if c.isShared(parts) {
 		c.at(path, "needs a key that tells clients apart: %s is that of many", strings.Join(parts, " and "))
-	case c.canBeShared(parts):
-		c.warn(path, "clients that have nothing of %s but what they share with others are banned together", strings.Join(parts, " and "))
 	}
 	if c.file.Proxies == nil && slices.ContainsFunc(parts, func(part string) bool { return c.canBe(part, []string{"ip"}) }) {
 		c.warn(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")

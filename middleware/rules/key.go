@@ -1,10 +1,13 @@
 package rules
 
 import (
+	"errors"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 )
 
 // keys makes functions of what a rules file calls a key, one for each spelling.
@@ -12,10 +15,11 @@ type keys struct {
 	named map[string]keyfunc.Func
 	known map[string]keyfunc.Func // by its parts
 	order []string                // of known
+	open  map[string]bool         // by parts, of those that rules have: whether all of these are open in an outage
 }
 
 func newKeys(named map[string]keyfunc.Func) *keys {
-	return &keys{named: named, known: map[string]keyfunc.Func{}}
+	return &keys{named: named, known: map[string]keyfunc.Func{}, open: map[string]bool{}}
 }
 
 // partsSeparator is in no part that could be read.
@@ -49,13 +53,34 @@ func (k *keys) get(parts []string, report func(i int, err error)) keyfunc.Func {
 	return f
 }
 
-// all are the keys that were made, in the order in which they were.
+// usedBy notes that a rule has the key of these parts.
+func (k *keys) usedBy(parts []string, r *rule) {
+	id := strings.Join(parts, partsSeparator)
+	before, used := k.open[id]
+	k.open[id] = r.OnOutage.Outage == limiter.Open && (before || !used)
+}
+
+// all are the keys that were made, in the order in which they were. One that only rules
+// have which let pass what they cannot count is none when it fails.
 func (k *keys) all() []keyfunc.Func {
 	fs := make([]keyfunc.Func, len(k.order))
 	for i, id := range k.order {
 		fs[i] = k.known[id]
+		if k.open[id] {
+			fs[i] = orNone(fs[i])
+		}
 	}
 	return fs
+}
+
+func orNone(f keyfunc.Func) keyfunc.Func {
+	return func(r *http.Request) (string, error) {
+		key, err := f(r)
+		if err != nil && !errors.Is(err, keyfunc.ErrAmbiguous) {
+			return "", keyfunc.ErrNoKey
+		}
+		return key, err
+	}
 }
 
 // key is r's, or nil if something is wrong with it.
@@ -79,6 +104,7 @@ func (c *checker) key(path []string, r *rule, fallback []string) keyfunc.Func {
 	if len(parts) == 0 {
 		return nil // one counter for all
 	}
+	c.keys.usedBy(parts, r)
 	return c.keys.get(parts, func(i int, err error) { c.at(c.element(sub(path, "key"), i), "%s", err) })
 }
 
@@ -87,24 +113,9 @@ func (c *checker) isShared(parts []string) bool {
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.isAlways(part, sharedKinds) })
 }
 
-// canBeShared reports whether it does not for those who have less than others. Of a key of
-// one part package middleware sees that by itself.
-func (c *checker) canBeShared(parts []string) bool {
-	shared := false
-	for _, part := range parts {
-		canBe := c.canBe(part, sharedKinds)
-		if !canBe && !c.isAlways(part, optionalKinds) {
-			return false
-		}
-		shared = shared || canBe
-	}
-	return shared && len(parts) > 1
-}
-
 var (
-	sharedKinds   = []string{"global", "route", "method", "host"}
-	optionalKinds = []string{"user", "bearer", "apikey", "header", "cookie"} // blank if they are missing
-	madeUpKinds   = []string{"header", "cookie", "fingerprint", "host"}      // as the client wrote it
+	sharedKinds = []string{"global", "route", "method", "host"}
+	madeUpKinds = []string{"header", "cookie", "fingerprint", "host"} // as the client wrote it
 )
 
 // canBe reports whether one of the keys that a part may be is of these kinds, and isAlways

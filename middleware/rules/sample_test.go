@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
@@ -51,6 +52,7 @@ func keyOf(t testing.TB, r middleware.Rule, c call) string {
 	if err != nil {
 		return err.Error()
 	}
+	key, _ = keyfunc.Classify(key)
 	return key
 }
 
@@ -104,8 +106,9 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		asked := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": from}}
 		assert.Equal(t, banned, c.Deny(asked.request()), from)
 	}
-	assert.True(t, c.Deny(call{user: "eve"}.request()))
-	assert.False(t, c.Deny(call{user: "ev"}.request()))
+	require.NotNil(t, c.DenyKey)
+	assert.True(t, c.DenyKey("user:eve"))
+	assert.False(t, c.DenyKey("user:ev"))
 	require.NotNil(t, c.Allow)
 	assert.True(t, c.Allow(call{from: "10.1.2.3:80"}.request()))
 	assert.False(t, c.Allow(guest.request()))
@@ -261,6 +264,7 @@ default: {limit: 7/m}
 	assert.Equal(t, keyOf(t, a.ByRoute["GET /a"], call{}), keyOf(t, b.ByRoute["GET /a"], call{}))
 	for _, c := range []call{{}, {from: "198.51.100.7:1"}, {user: "eve"}, {route: "/healthz"}, {from: "192.0.2.20:1"}} {
 		assert.Equal(t, a.Deny(c.request()), b.Deny(c.request()), c)
+		assert.Equal(t, a.DenyKey("user:"+c.user), b.DenyKey("user:"+c.user), c)
 		assert.Equal(t, a.Allow(c.request()), b.Allow(c.request()), c)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -490,3 +491,22 @@ func (s brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decisio
 }
 func (s brokenStore) GiveBack(context.Context, []limiter.Charge) error { return s.err }
 func (s brokenStore) Reset(context.Context, []limiter.Charge) error    { return s.err }
+
+func TestWhileAnythingIsBannedAKeyThatFailsFollowsTheOutagePolicyOfItsRules(t *testing.T) {
+	fails := func(*http.Request) (string, error) { return "", errors.New("the database is down") }
+	o := rules.Options{Keys: map[string]keyfunc.Func{"org": fails}}
+	for endpoints, want := range map[string]int{
+		`{"/a": {limit: 9/s, key: org, on_outage: open}}`:                                                      200,
+		`{"/a": {limit: 9/s, key: org, on_outage: local}}`:                                                     503,
+		`{"/a": {limit: 9/s, key: org}, "/b": {limit: 9/s, key: org, on_outage: open}}`:                        503,
+		`{"/a": {limit: 9/s, key: org, on_outage: open}, "/b": {limit: 9/s, key: org}}`:                        503,
+		`{"/a": {limit: 9/s, key: org, on_outage: open}, "/b": {limit: 9/s, key: [org, ip], on_outage: open}}`: 200,
+	} {
+		l, err := middleware.New(parse(t, "version: 1\nban: {keys: [\"user:eve\"]}\nendpoints: "+endpoints+"\n", o).Config())
+		require.NoError(t, err)
+		w := httptest.NewRecorder()
+		l.Handler(http.NotFoundHandler()).ServeHTTP(w, call{route: "/a"}.request())
+		assert.Equal(t, want == 200, w.Code == 404, "%s: %d", endpoints, w.Code)
+		assert.Equal(t, want == 503, w.Code == 503, "%s: %d", endpoints, w.Code)
+	}
+}
