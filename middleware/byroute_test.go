@@ -36,25 +36,29 @@ func namesOf(t require.TestingT, l *middleware.RateLimit, r *http.Request) (name
 
 func TestOfTheRulesByRouteOnlyTheMostTellingApplies(t *testing.T) {
 	l := limited(t, middleware.Config{
-		ByRoute: byRoute(plenty, "/*", "/api/*", "GET /api/*", "GET /api/search", "/api/search", "a.example/api/search", "/api/{version}/users"),
+		ByRoute: byRoute(plenty, "/*", "/api/*", "GET /api/*", "GET /api/search", "/api/search", "a.example/api/search", "*.example/api/*", "/api/{version}/users"),
 		Default: &middleware.Rule{Name: "default", Limit: plenty},
 	})
 	for _, test := range []struct{ method, pattern, want string }{
 		{"GET", "/api/search", "GET /api/search"},
+		{"GET a.example", "/api/search", "a.example/api/search"},
+		{"GET b.example", "/api/search", "*.example/api/*"},
+		{"GET a.example", "/api/other", "*.example/api/*"},
+		{"GET a.example", "/other", "/*"},
+		{"GET a.example", "", "/*"},
 		{"HEAD", "GET /api/search", "GET /api/search"},
 		{"POST", "/api/search", "/api/search"},
-		{"GET", "a.example/api/search", "a.example/api/search"},
-		{"GET", "b.example/api/search", "GET /api/search"},
+		{"GET", "a.example/api/search", "GET /api/search"},
 		{"GET", "/api/other", "GET /api/*"},
 		{"POST", "/api/other/deep", "/api/*"},
 		{"GET", "/api", "GET /api/*"},
 		{"GET", "/api/:v/users", "/api/{version}/users"},
 		{"GET", "/api/:v/other", "GET /api/*"},
 		{"GET", "/other", "/*"},
-		{"GET", "", "default"},
+		{"GET", "", "/*"},
 	} {
 		r := request(routedBy(test.pattern))
-		r.Method = test.method
+		r.Method, r.Host, _ = strings.Cut(test.method, " ")
 		assert.Equal(t, []string{test.want}, namesOf(t, l, r), "%s routed by %q", test.method, test.pattern)
 	}
 }
