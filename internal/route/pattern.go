@@ -64,6 +64,30 @@ func (p *Pattern) String() string {
 	return strings.TrimSpace(p.Method + " " + host + path)
 }
 
+// OfMux is a path with its parameters spelled as in http.ServeMux.
+func OfMux(path string) string {
+	var b strings.Builder
+	for rest, more := path, true; more; {
+		var segment string
+		segment, rest, more = cut(rest)
+		switch name := strings.Trim(segment, ":*{}."); parameter(segment) {
+		case one:
+			name, _, _ = strings.Cut(name, ":")
+			segment = "{" + name + "}"
+		case many:
+			if name == "" {
+				name = "rest"
+			}
+			segment = "{" + name + "...}"
+		}
+		b.WriteString(segment)
+		if more {
+			b.WriteByte('/')
+		}
+	}
+	return b.String()
+}
+
 // IsForAll reports whether p is for every path, also those that no router knows.
 func (p *Pattern) IsForAll() bool { return p.Below && p.Path == "" }
 

@@ -133,6 +133,15 @@ func TestFitIsTheRouteThatAPathWouldHave(t *testing.T) {
 	}
 }
 
+func TestOfMuxSpellsParametersAsServeMuxDoes(t *testing.T) {
+	for path, want := range map[string]string{
+		"/": "/", "/a/": "/a/", "/{$}": "/{$}", "/a/{id}/b": "/a/{id}/b", "/a/:id": "/a/{id}", "/{id:[^/]+}/b": "/{id}/b",
+		"/a/*": "/a/{rest...}", "/a/*path": "/a/{path...}", "/{path...}": "/{path...}", "/a:b": "/a:b",
+	} {
+		assert.Equal(t, want, route.OfMux(path), "%q", path)
+	}
+}
+
 func FuzzARuleIsForTheRouteOfItsName(f *testing.F) {
 	for _, text := range []string{
 		"/", "GET /a/{id}", "a.example/*", "/{$}", "//", "/*/*", "POST /x/{rest...}", "get /", "\x00/", "/{", "*.a.example/b", "[::1]/", "A.:8/", "api./",

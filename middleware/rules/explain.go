@@ -263,54 +263,40 @@ func (r *Rules) route(request *http.Request) string {
 	return best
 }
 
-// routeOfMux is what an http.ServeMux chooses: the same, but that a host goes before none,
-// then a method before none where paths say the same, and that what ends in a slash is for
-// all that is below it.
+// routeOfMux is what an http.ServeMux with the file's routes chooses, or the path itself:
+// it is asked. What it can't have is left out.
 func (r *Rules) routeOfMux(request *http.Request) string {
-	path, host := request.URL.Path, route.Host(request.Host)
-	best, most := path, []byte(nil)
+	mux := http.NewServeMux()
 	for _, text := range r.routes() {
-		pattern, err := route.ParseRule(text)
-		if err != nil || !pattern.Takes(request.Method) || !pattern.IsFor(host) {
-			continue
-		}
-		registered := pattern.String()
-		if place, ok := strings.CutSuffix(pattern.Path, "/"); ok {
-			pattern.Path, pattern.Below = place, true
-		} else if pattern.Below {
-			registered = strings.TrimSuffix(registered, "*")
-		}
-		if _, ok := pattern.Fit(path); !ok {
-			continue
-		}
-		says := slices.Concat([]byte{exactHost(&pattern)}, exactness(&pattern, path), []byte{exactMethod(&pattern, request.Method)})
-		if slices.Compare(says, most) > 0 {
-			best, most = registered, says
+		if pattern, err := route.ParseRule(text); err == nil {
+			register(mux, &pattern)
 		}
 	}
-	return best
-}
-
-// exactHost compares hosts: none, wildcards by their labels, a host.
-func exactHost(p *route.Pattern) byte {
-	switch domain, wild := strings.CutPrefix(p.Host, "*"); {
-	case domain == "":
-		return 0
-	case wild:
-		return byte(strings.Count(domain, "."))
-	default:
-		return 255
+	if _, pattern := mux.Handler(request); pattern != "" {
+		return pattern
 	}
+	return request.URL.Path
 }
 
-func exactMethod(p *route.Pattern, method string) byte {
-	switch p.Method {
-	case "":
-		return 0
-	case method:
-		return 2
-	default:
-		return 1
+// register adds the route of a pattern, if it can be one beside those that are there. A host
+// with a wildcard is no host to a mux.
+func register(mux *http.ServeMux, p *route.Pattern) {
+	path := p.Path
+	if p.Below {
+		path += "/"
+	}
+	hosts := []string{p.Host}
+	switch {
+	case strings.HasPrefix(p.Host, "*"):
+		hosts = []string{""}
+	case strings.Contains(p.Host, ":"):
+		hosts = []string{p.Host, "[" + p.Host + "]"} // as it comes with a port, and without
+	}
+	for _, host := range hosts {
+		func() {
+			defer func() { _ = recover() }()
+			mux.Handle(strings.TrimSpace(p.Method+" "+host+route.OfMux(path)), http.NotFoundHandler())
+		}()
 	}
 }
 

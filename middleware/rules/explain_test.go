@@ -246,7 +246,7 @@ allow: {routes: "/users/{id}/photo"}
 		assert.Equal(t, want, explanation.Route, asked)
 	}
 	for asked, want := range map[string]string{
-		"api.example/users/42": "api.example/users/{id}", "API.example.:80/users/me": "api.example/users/{id}", "/users/42": "GET /users/{id}",
+		"api.example/users/42": "api.example/users/{id}", "api.example:80/users/me": "api.example/users/{id}", "API.example./users/me": "GET /users/{id}", "/users/42": "GET /users/{id}",
 		"/files/a": "GET /files/{path...}", "/a/x/c": "/a/x/", "/a/x": "/a/x/", "/nowhere": "/nowhere",
 	} {
 		host, path, _ := strings.Cut(asked, "/")
