@@ -160,6 +160,31 @@ func TestWarnsWhenRulesByRouteNeverSeeAPattern(t *testing.T) {
 	assert.Empty(t, log.String(), "unknown paths have no pattern either")
 }
 
+// A rule for everything is for what no route is for too: 404s are a flood like any other.
+func TestARuleForEveryPathIsForThoseThatNoRouteIsFor(t *testing.T) {
+	logger, log := logged()
+	mux := http.NewServeMux()
+	mux.Handle("GET /a", ok)
+	for name, c := range map[string]middleware.Config{
+		"by route": {ByRoute: byRoute(limiter.PerHour(3), "/*", "GET /b")},
+		"by host":  {ByRoute: byRoute(limiter.PerHour(3), "example.com/*")},
+		"matching": {Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(3), Match: middleware.Route("example.com/*")}}},
+	} {
+		c.Logger = logger
+		h := limited(t, c).Handler(mux)
+		var codes []int
+		for _, path := range []string{"/a", "/nowhere", "/else", "/where", "/a"} {
+			codes = append(codes, serve(h, httptest.NewRequest("GET", path, nil)).Code)
+		}
+		assert.Equal(t, []int{200, 404, 404, 429, 429}, codes, name)
+	}
+	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoute(plenty, "/*")})
+	for range 300 {
+		serve(l.Handler(ok), request())
+	}
+	assert.Empty(t, log.String(), "such a rule needs no route")
+}
+
 // thousandRoutes is a limiter with a rule for each of a thousand routes.
 func thousandRoutes(t testing.TB) (l *middleware.RateLimit, patterns []string) {
 	rules := map[string]middleware.Rule{}
