@@ -72,7 +72,7 @@ type rule struct {
 }
 
 type cost struct {
-	Units   *int64 `yaml:"units" doc:"A fixed cost; in short, cost: 5."`
+	Units   *int64 `yaml:"units" doc:"A fixed cost, no more than the limit allows at once; in short, cost: 5."`
 	Header  string `yaml:"header" doc:"A header with a number that makes the cost, such as Content-Length."`
 	Per     *size  `yaml:"per" default:"1" doc:"How much of that number costs a unit, rounded up: 1MiB, 500."`
 	Missing *int64 `yaml:"missing" default:"1" doc:"The cost where the header is missing or not a number, as for a chunked upload."`
