@@ -36,25 +36,29 @@ func namesOf(t require.TestingT, l *middleware.RateLimit, r *http.Request) (name
 
 func TestOfTheRulesByRouteOnlyTheMostTellingApplies(t *testing.T) {
 	l := limited(t, middleware.Config{
-		ByRoute: byRoute(plenty, "/*", "/api/*", "GET /api/*", "GET /api/search", "/api/search", "a.example/api/search", "/api/{version}/users"),
+		ByRoute: byRoute(plenty, "/*", "/api/*", "GET /api/*", "GET /api/search", "/api/search", "a.example/api/search", "*.example/api/*", "/api/{version}/users"),
 		Default: &middleware.Rule{Name: "default", Limit: plenty},
 	})
 	for _, test := range []struct{ method, pattern, want string }{
 		{"GET", "/api/search", "GET /api/search"},
+		{"GET a.example", "/api/search", "a.example/api/search"},
+		{"GET b.example", "/api/search", "*.example/api/*"},
+		{"GET a.example", "/api/other", "*.example/api/*"},
+		{"GET a.example", "/other", "/*"},
+		{"GET a.example", "", "/*"},
 		{"HEAD", "GET /api/search", "GET /api/search"},
 		{"POST", "/api/search", "/api/search"},
-		{"GET", "a.example/api/search", "a.example/api/search"},
-		{"GET", "b.example/api/search", "GET /api/search"},
+		{"GET", "a.example/api/search", "GET /api/search"},
 		{"GET", "/api/other", "GET /api/*"},
 		{"POST", "/api/other/deep", "/api/*"},
 		{"GET", "/api", "GET /api/*"},
 		{"GET", "/api/:v/users", "/api/{version}/users"},
 		{"GET", "/api/:v/other", "GET /api/*"},
 		{"GET", "/other", "/*"},
-		{"GET", "", "default"},
+		{"GET", "", "/*"},
 	} {
 		r := request(routedBy(test.pattern))
-		r.Method = test.method
+		r.Method, r.Host, _ = strings.Cut(test.method, " ")
 		assert.Equal(t, []string{test.want}, namesOf(t, l, r), "%s routed by %q", test.method, test.pattern)
 	}
 }
@@ -154,6 +158,31 @@ func TestWarnsWhenRulesByRouteNeverSeeAPattern(t *testing.T) {
 		serve(l.Handler(ok), request())
 	}
 	assert.Empty(t, log.String(), "unknown paths have no pattern either")
+}
+
+// A rule for everything is for what no route is for too: 404s are a flood like any other.
+func TestARuleForEveryPathIsForThoseThatNoRouteIsFor(t *testing.T) {
+	logger, log := logged()
+	mux := http.NewServeMux()
+	mux.Handle("GET /a", ok)
+	for name, c := range map[string]middleware.Config{
+		"by route": {ByRoute: byRoute(limiter.PerHour(3), "/*", "GET /b")},
+		"by host":  {ByRoute: byRoute(limiter.PerHour(3), "example.com/*")},
+		"matching": {Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(3), Match: middleware.Route("example.com/*")}}},
+	} {
+		c.Logger = logger
+		h := limited(t, c).Handler(mux)
+		var codes []int
+		for _, path := range []string{"/a", "/nowhere", "/else", "/where", "/a"} {
+			codes = append(codes, serve(h, httptest.NewRequest("GET", path, nil)).Code)
+		}
+		assert.Equal(t, []int{200, 404, 404, 429, 429}, codes, name)
+	}
+	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoute(plenty, "/*")})
+	for range 300 {
+		serve(l.Handler(ok), request())
+	}
+	assert.Empty(t, log.String(), "such a rule needs no route")
 }
 
 // thousandRoutes is a limiter with a rule for each of a thousand routes.

@@ -19,8 +19,12 @@ type Config struct {
 	ByTier map[string]Rule
 
 	// ByRoute are rules by pattern, as [Route] has them. Only one of them applies to a
-	// request: the one whose path is the longest, then one with a host, then one with a
-	// method. There can be thousands.
+	// request. Those for its host go before those for any, as in http.ServeMux, and a host
+	// before a wildcard, the longer one first; of these the one whose path is the longest
+	// applies, then one with a method. There can be thousands.
+	//
+	// The host is what the client writes: whoever makes one up meets the rules for any host,
+	// or Default, so have one of them, or a rule in Rules.
 	ByRoute map[string]Rule
 
 	// Default is the rule for requests that none of ByRoute is for. Nil: there is none.
@@ -29,8 +33,8 @@ type Config struct {
 	// Deny says which requests are refused before anything else. Nil: none.
 	Deny func(*http.Request) bool
 
-	// Allow says which requests are not limited, unless they are refused as banned. Nil:
-	// none.
+	// Allow says which requests are not limited, unless they are refused as banned. It must
+	// not go by what a client can write, such as a host. Nil: none.
 	Allow func(*http.Request) bool
 
 	// Bans is a list of keys that are locked out; rules with Escalate add to it. Nil: there
@@ -102,10 +106,14 @@ type Rule struct {
 	// of ByRoute or Default matches more narrowly with it, not another rule instead.
 	Match func(*http.Request) bool
 
-	// Cost is how many units a request takes. Nil: 1. A result below 1 counts as 1,
-	// and one above what the limit allows at once is refused without a Retry-After,
-	// so bound what a client can influence.
+	// Cost is how many units a request takes. Nil: as many as Units says. A result below 1
+	// counts as 1, and one above what the limit allows at once is refused without a
+	// Retry-After, so bound what a client can influence.
 	Cost func(*http.Request) int64
+
+	// Units is a cost that is the same for every request. New refuses one that the limit, or
+	// that of a tier, never allows at once, which it can't know of a Cost. Zero: 1.
+	Units int64
 
 	// NoKey says what happens to a request that has no key. One that is ambiguous, as its
 	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is. Zero:

@@ -44,7 +44,9 @@
 // # What is never unlimited by accident
 //
 // A request without a key shares a counter with its like, or is refused (see [NoKey]).
-// A store that cannot decide means 503. An invalid rule is an error from [New].
+// A store that cannot decide means 503. An invalid rule is an error from [New], and so are
+// a pattern that no request matches and a fixed cost ([Rule.Units]) that a limit never
+// allows.
 //
 // Put the limiter inside CORS handling, or scripts cannot read a refusal, and behind
 // authentication where it counts by user or tier.

@@ -281,7 +281,7 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 		m.status, m.refuses = status, rule.Name
 		return charges
 	}
-	cost := int64(1)
+	cost := max(1, rule.Units)
 	if rule.Cost != nil {
 		cost = max(1, rule.Cost(r))
 	}

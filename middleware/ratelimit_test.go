@@ -270,6 +270,16 @@ func TestCosts(t *testing.T) {
 	assert.Equal(t, 429, serve(h, request()).Code)
 }
 
+func TestUnitsAreWhatEveryRequestCosts(t *testing.T) {
+	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Units: 4, Tiers: middleware.Tiers{"gold": limiter.PerHour(4)}})
+	require.EqualValues(t, 4, l.Explain(request()).Charges[0].Cost)
+	for _, want := range []int{200, 200, 429} {
+		assert.Equal(t, want, serve(l.Handler(ok), request()).Code)
+	}
+	assert.Equal(t, 200, serve(l.Handler(ok), request(inTier("gold"))).Code, "all of a limit is not more than it")
+	assert.Equal(t, 429, serve(l.Handler(ok), request(inTier("gold"))).Code)
+}
+
 func TestPreflightsAreNotCountedAndOtherOptionsAre(t *testing.T) {
 	options := func(r *http.Request) { r.Method = http.MethodOptions }
 	preflight := []func(*http.Request){options, header("Origin", "https://a.example"), header("Access-Control-Request-Method", "PUT")}

@@ -39,6 +39,15 @@ func TestABadConfigChangesNothing(t *testing.T) {
 	assert.EqualValues(t, 1, result.Remaining)
 }
 
+func TestAFixedCostThatALowerLimitNeverAllowsIsRefused(t *testing.T) {
+	rule := middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Units: 5}
+	l := newLimit(t, rule)
+	rule.Limit = limiter.PerHour(4)
+	require.ErrorContains(t, l.Reconfigure(middleware.Config{Logger: quiet, Rules: []middleware.Rule{rule}}),
+		`Rules[0] "r": Units is 5: 4/1h allows at most 4 at once`)
+	require.Equal(t, limiter.PerHour(10), l.Rules()[0].Limit)
+}
+
 func TestCountersOutliveAChangeOfConfig(t *testing.T) {
 	keyed := func(n int64) middleware.Rule {
 		return middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerDay(n), Tiers: middleware.Tiers{"gold": limiter.PerDay(2 * n)}}

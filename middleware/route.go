@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/weirgo/weir/internal/route"
 )
@@ -12,10 +13,20 @@ import (
 //	middleware.Route("GET /search")       // GET and HEAD, as in http.ServeMux
 //	middleware.Route("/users/{id}")       // any method
 //	middleware.Route("/assets/*")         // "/assets" and every pattern below it
+//	middleware.Route("/*")                // every request, also those that no route is for
 //
 // A parameter may be spelled as in any router ({id}, {id:[0-9]+}, :id): it matches a
-// parameter of any name in the same place. A pattern with a host, as ServeMux has
-// them, matches with or without it. Several patterns match when one of them does.
+// parameter of any name in the same place. Several patterns match when one of them does.
+//
+// A pattern may begin with a host, which is compared with r.Host, whether or not the
+// router knows hosts: in lower case, without port and trailing dot.
+//
+//	middleware.Route("GET example.org/search")
+//	middleware.Route("*.example.org/*")   // a.example.org and b.a.example.org, not example.org
+//	middleware.Route("[2001:db8::1]/*")   // however the address is spelled
+//
+// A host is what the client writes into its request. Let no limit hang on it alone, and do
+// not use one in [Config.Allow], where anybody could write it.
 //
 // Route needs r.Pattern, which is empty until a request is routed; see
 // [RateLimit.Handler]. It panics on a pattern that cannot match anything.
@@ -23,23 +34,30 @@ func Route(patterns ...string) func(*http.Request) bool {
 	if len(patterns) == 0 {
 		panic("middleware: Route needs a pattern")
 	}
-	rules := make([]route.Pattern, len(patterns))
+	rules, first := make([]route.Pattern, len(patterns)), ""
 	for i, pattern := range patterns {
 		var err error
 		if rules[i], err = route.ParseRule(pattern); err != nil {
 			panic("middleware: Route " + err.Error())
 		}
+		if first == "" && !rules[i].IsForAll() {
+			first = pattern
+		}
 	}
+	hosts := slices.ContainsFunc(rules, func(p route.Pattern) bool { return p.Host != "" })
 	var unrouted unroutedDetector
 	return func(r *http.Request) bool {
-		if r.Pattern == "" {
-			unrouted.blank(nil, patterns[0])
-			return false
+		if r.Pattern == "" { // which "/*" is for too
+			unrouted.blank(nil, first)
+		} else {
+			unrouted.seen()
 		}
-		unrouted.seen()
-		routed := route.Parse(r.Pattern)
+		routed, host := route.Parse(r.Pattern), ""
+		if hosts {
+			host = route.Host(r.Host)
+		}
 		for i := range rules {
-			if rules[i].Matches(r.Method, &routed) {
+			if rules[i].Matches(r.Method, host, &routed) {
 				return true
 			}
 		}

@@ -52,13 +52,19 @@ func TestRoute(t *testing.T) {
 		{"/beta/*", "GET", "/betatest", false},
 		{"/*", "GET", "/anything/at/all", true},
 		{"POST /*", "GET", "/anything", false},
-		{"example.com/a", "GET", "example.com/a", true},
-		{"example.com/a", "GET", "example.org/a", false},
-		{"example.com/a", "GET", "/a", false},
+		{"example.com/a", "GET", "example.com/a", true}, // the request's host
+		{"example.com/a", "GET", "/a", true},
+		{"EXAMPLE.com./a", "GET", "/a", true},
+		{"example.org/a", "GET", "/a", false},
+		{"*.com/a", "GET", "/a", true},
+		{"*.example.com/a", "GET", "/a", false},
 		{"/a", "GET", "example.com/a", true},
 		{"GET example.com/a/{$}", "GET", "GET example.com/a/{$}", true},
 		{"/a/{$}", "GET", "/a/{id}", false},
 		{"/a", "GET", "", false},
+		{"/a/*", "GET", "", false},
+		{"/*", "GET", "", true},
+		{"POST /*", "GET", "", false},
 	}
 	for _, test := range tests {
 		r := request()
@@ -77,7 +83,7 @@ func TestRouteTakesSeveralPatterns(t *testing.T) {
 }
 
 func TestRoutePanicsOnWhatCannotMatch(t *testing.T) {
-	for _, pattern := range []string{"", " ", "GET", "search", "GET search", "get /search", "GET,POST /x", "/x y", "/search?q=1", "/x#y"} {
+	for _, pattern := range []string{"", " ", "GET", "search", "GET search", "get /search", "GET,POST /x", "/x y", "/search?q=1", "/x#y", "GET/x", "api/x", "a.example:80/x"} {
 		assert.Panics(t, func() { middleware.Route(pattern) }, "%q", pattern)
 	}
 	assert.Panics(t, func() { middleware.Route() })
@@ -87,5 +93,8 @@ func TestRouteDoesNotAllocate(t *testing.T) {
 	match := middleware.Route("GET /users/{id}", "/assets/*")
 	r := request()
 	r.Pattern = "GET /users/:user"
+	assert.Zero(t, testing.AllocsPerRun(100, func() { match(r) }))
+	match = middleware.Route("GET a.example/users/{id}", "*.example.com/assets/*")
+	r.Host = "b.example.com:8080"
 	assert.Zero(t, testing.AllocsPerRun(100, func() { match(r) }))
 }

@@ -39,21 +39,23 @@ type ruleset struct {
 // byRoute is the rules by route, of which one applies to a request.
 type byRoute struct {
 	tree     route.Tree[*rule]
-	first    string // a pattern, to name in a warning
+	first    string // a pattern that needs a route, to name in a warning
 	unrouted unroutedDetector
 }
 
 // forRoute is the one rule for the route that was chosen for r, or nil.
 func (set *ruleset) forRoute(r *http.Request) *rule {
-	switch by := set.byRoute; {
-	case by == nil:
-	case r.Pattern == "":
+	by := set.byRoute
+	if by == nil {
+		return set.otherwise
+	}
+	if r.Pattern == "" {
 		by.unrouted.blank(set.Logger, by.first)
-	default:
+	} else {
 		by.unrouted.seen()
-		if rule, ok := by.tree.Find(r.Method, r.Pattern); ok {
-			return rule
-		}
+	}
+	if rule, ok := by.tree.Find(r.Method, r.Host, r.Pattern); ok {
+		return rule
 	}
 	return set.otherwise
 }
@@ -138,9 +140,11 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		set.byRoute = &byRoute{}
 		for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
 			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text])
-			set.byRoute.first = cmp.Or(set.byRoute.first, text)
 			rule.route = text
 			pattern, err := route.ParseRule(text)
+			if !pattern.IsForAll() {
+				set.byRoute.first = cmp.Or(set.byRoute.first, text)
+			}
 			if err != nil {
 				c.report("ByRoute: %w", err)
 			} else if other, ok := set.byRoute.tree.Add(pattern, rule); !ok {
@@ -220,6 +224,12 @@ func (c *compiler) rule(at string, given Rule) *rule {
 	if given.SoftAt < 0 || given.SoftAt > 99 {
 		c.report("%s: SoftAt is %d: it must be a percentage from 1 to 99, or 0 for no warning", at, given.SoftAt)
 	}
+	if given.Units < 0 {
+		c.report("%s: Units is %d: it must not be negative", at, given.Units)
+	}
+	if given.Units != 0 && given.Cost != nil {
+		c.report("%s: Units is %d, and there is a Cost: keep one", at, given.Units)
+	}
 	given.Shadow = given.Shadow || c.set.Shadow
 	if given.Shadow && given.OnOutage == limiter.Closed {
 		given.OnOutage = limiter.Local // it refuses nothing
@@ -268,6 +278,9 @@ func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *pol
 	if quota == nil {
 		return nil
 	}
+	if most := quota.Capacity(); r.Units > most {
+		c.report("%s: Units is %d: %v allows at most %d at once, so that no request would ever pass", at, r.Units, l, most)
+	}
 	p := newPolicy(quota)
 	p.rule, p.shadow, p.softAt = r, r.Shadow, int64(r.SoftAt)
 	switch {
@@ -282,6 +295,9 @@ func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *pol
 		}
 		p.overdraft = c.quota(at+" Overdraft", r.Name+overdraftSuffix, tier,
 			limiter.Limit{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}, r.OnOutage)
+		if over := p.overdraft; over != nil && r.Units > over.Capacity() {
+			c.report("%s: Overdraft is %d: a request takes %d units, so that none would ever pass by it", at, r.Overdraft, r.Units)
+		}
 	}
 	return p
 }

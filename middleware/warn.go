@@ -176,8 +176,10 @@ func (d *unroutedDetector) seen() {
 	}
 }
 
+// blank notes a request without a pattern. The pattern is a rule's that needs one; empty if
+// none does.
 func (d *unroutedDetector) blank(logger *slog.Logger, pattern string) {
-	if !d.routed.Load() && d.blanks.Add(1) == unroutedRequests {
+	if pattern != "" && !d.routed.Load() && d.blanks.Add(1) == unroutedRequests {
 		warn(logger, "weir-unrouted",
 			"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
 			slog.String("route", pattern))

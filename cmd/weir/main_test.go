@@ -120,6 +120,28 @@ func TestExplainTellsTheRulesOfARequest(t *testing.T) {
 	assert.Equal(t, "endpoints header:X-Device:7 5/1m", last.Section+" "+last.Key+" "+last.Limit)
 }
 
+func TestExplainKnowsHostsAndWhatAServeMuxMakesOfASlash(t *testing.T) {
+	const hosted = "version: 1\nendpoints: {\"*.example.org/*\": 5/s, \"/static/\": 2/s}\ndefault: 9/s\n"
+	for _, test := range []struct {
+		args []string
+		last string
+	}{
+		{[]string{"--path", "/news", "--host", "A.Example.org.:8080"}, `"*.example.org/*": 5/1s for "192.0.2.1"`},
+		{[]string{"--path", "/news", "--host", "example.org"}, `9/1s for "192.0.2.1"`},
+		{[]string{"--path", "/static/a", "--host", "example.org", "--servemux"}, `"/static/": 2/1s for "192.0.2.1"`},
+		{[]string{"--path", "/static/a", "--host", "example.org"}, `note: an http.ServeMux routes it as "/static/", to other rules: explain it with ServeMux (--servemux)`},
+		{[]string{"--path", "/news"}, "note: the file has endpoints for hosts, and the request names none: say which with Host (--host)"},
+	} {
+		exit, out, err := weir(t, hosted, append([]string{"explain", "-"}, test.args...)...)
+		require.Equal(t, exitGood, exit, err)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		assert.True(t, strings.HasSuffix(lines[len(lines)-1], test.last), out)
+	}
+	exit, out, _ := weir(t, hosted, "check", "-")
+	require.Equal(t, exitGood, exit)
+	assert.Contains(t, out, `write "/static/*" for all that is below`)
+}
+
 func TestSchemaIsJSON(t *testing.T) {
 	exit, out, _ := weir(t, "", "schema")
 	assert.Equal(t, exitGood, exit)
@@ -138,6 +160,7 @@ func TestAMistakeOnTheCommandLineIsTold(t *testing.T) {
 		{[]string{"explain", "-"}, "and a --path"},
 		{[]string{"explain", "-", "--keys=tenant", "--path", "x"}, `path "x" does not begin with /`},
 		{[]string{"explain", "-", "--keys=tenant", "--path", "/", "--ip", "x"}, `ip "x" is not an address`},
+		{[]string{"explain", "-", "--keys=tenant", "--path", "/", "--host", "http://x"}, `host "http://x" is more than a host`},
 		{[]string{"explain", "-", "--path", "/", "--header", "x"}, "want a name, a colon and a value"},
 		{[]string{"schema", "x"}, "takes no arguments"},
 	} {

@@ -127,7 +127,8 @@ func explain(s *session, args []string) error {
 	q := rules.Request{Header: http.Header{}}
 	flags.StringVar(&q.Method, "method", http.MethodGet, "the request's `method`")
 	flags.StringVar(&q.Path, "path", "", "its `path`, such as /users/42, or its route, such as /users/{id}")
-	flags.StringVar(&q.Host, "host", "", "the `host` it asks for")
+	flags.StringVar(&q.Host, "host", "", "the `host` it asks for, which endpoints can begin with")
+	flags.BoolVar(&q.ServeMux, "servemux", false, "the router is an http.ServeMux, where \"/static/\" is for all that is below it")
 	flags.StringVar(&q.IP, "ip", "192.0.2.1", "the `address` of the connection's other end")
 	flags.StringVar(&q.Tier, "tier", "", "the `tier` that the application puts it in")
 	flags.StringVar(&q.User, "user", "", "the `id` of its user, as the application says")
@@ -160,7 +161,7 @@ func explain(s *session, args []string) error {
 	if *asJSON {
 		return writeJSON(s.out, explanation)
 	}
-	fmt.Fprintf(s.out, "%s %s, routed as %s\n", q.Method, q.Path, explanation.Route)
+	fmt.Fprintf(s.out, "%s %s%s, routed as %s\n", q.Method, q.Host, q.Path, explanation.Route)
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	for i, step := range explanation.Steps {
 		line := ""

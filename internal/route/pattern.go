@@ -3,77 +3,93 @@
 package route
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 )
 
 // A Pattern is a route in parts. The host or the method may be empty.
 type Pattern struct {
-	Method, Host, Path string
-	Below              bool // Path stands for everything below it too
+	Method string
+	Host   string // a rule's is as Host spells it; *.example.com is one or more labels in front of it
+	Path   string
+	Below  bool // Path stands for everything below it too
 }
 
 // Parse takes what a router calls a route apart. It can't fail.
 func Parse(pattern string) Pattern {
 	var p Pattern
-	rest := strings.TrimSpace(pattern)
-	if method, after, ok := strings.Cut(rest, " "); ok && !strings.Contains(method, "/") {
-		p.Method, rest = method, strings.TrimLeft(after, " ")
+	p.Method, p.Host = cutMethod(strings.TrimSpace(pattern))
+	if slash := strings.IndexByte(p.Host, '/'); slash >= 0 {
+		p.Host, p.Path = p.Host[:slash], p.Host[slash:]
 	}
-	slash := strings.IndexByte(rest, '/')
-	if slash < 0 {
-		p.Host = rest
-		return p
-	}
-	p.Host, p.Path = rest[:slash], rest[slash:]
 	return p
 }
 
-// ParseRule is Parse for the pattern of a rule, whose path may end in /* for all that is
-// below. The error says why no request can match.
-func ParseRule(pattern string) (Pattern, error) {
-	p, reason := Parse(pattern), ""
-	switch {
-	case p.Path == "":
-		reason = "has no path"
-	case strings.ContainsAny(p.Path, " ?#"):
-		reason = "has a space, ? or # in its path"
-	case p.Method != strings.ToUpper(p.Method) || strings.ContainsAny(p.Method, ", "):
-		reason = "does not begin with a method in capitals"
-	default:
-		p.Path, p.Below = strings.CutSuffix(p.Path, "/*")
-		if !p.goesOnBehindItsEnd() {
-			return p, nil
-		}
-		reason = "goes on behind a parameter for all that follows"
-	}
-	return p, fmt.Errorf("pattern %q %s: want something like \"GET /search\" or \"/assets/*\"", pattern, reason)
-}
-
-// goesOnBehindItsEnd reports whether something comes after a parameter that no router lets
-// anything come after.
-func (p *Pattern) goesOnBehindItsEnd() bool {
-	for rest, more := p.Path, true; more; {
-		var segment string
-		segment, rest, more = cut(rest)
-		if parameter(segment) == many && (more || p.Below) {
-			return true
+// cutMethod cuts a method off, which ends with a space or a tab, as in http.ServeMux.
+func cutMethod(pattern string) (method, rest string) {
+	for i := range len(pattern) {
+		switch pattern[i] {
+		case '/':
+			return "", pattern
+		case ' ', '\t':
+			return pattern[:i], strings.TrimLeft(pattern[i:], " \t")
 		}
 	}
-	return false
+	return "", pattern
 }
 
-// Matches reports whether the pattern of a rule is for requests with that method that
-// were routed by route.
-func (p *Pattern) Matches(method string, route *Pattern) bool {
-	return p.takes(method) && p.matchesPlace(route)
+// Matches reports whether the pattern of a rule is for requests with that method, to that
+// host, as Host spells it, that were routed by route. The host of the route itself says
+// nothing: most routers know none.
+func (p *Pattern) Matches(method, host string, route *Pattern) bool {
+	return p.Takes(method) && p.IsFor(host) && matchPath(p.Path, route.Path, p.Below)
 }
 
 // Covers reports whether p is for all requests that another rule's pattern is for.
 func (p *Pattern) Covers(other *Pattern) bool {
-	return p.takes(other.Method) && (p.Below || !other.Below) && p.matchesPlace(other)
+	return p.Takes(other.Method) && p.coversHost(other) && (p.Below || !other.Below) && matchPath(p.Path, other.Path, p.Below)
 }
+
+// String is the pattern of a rule as text.
+func (p *Pattern) String() string {
+	host, path := p.Host, p.Path
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	} else if host != "" && host != "localhost" && !strings.Contains(host, ".") {
+		host += "."
+	}
+	if p.Below {
+		path += "/*"
+	}
+	return strings.TrimSpace(p.Method + " " + host + path)
+}
+
+// OfMux is a path with its parameters spelled as in http.ServeMux.
+func OfMux(path string) string {
+	var b strings.Builder
+	for rest, more := path, true; more; {
+		var segment string
+		segment, rest, more = cut(rest)
+		switch name := strings.Trim(segment, ":*{}."); parameter(segment) {
+		case one:
+			name, _, _ = strings.Cut(name, ":")
+			segment = "{" + name + "}"
+		case many:
+			if name == "" {
+				name = "rest"
+			}
+			segment = "{" + name + "...}"
+		}
+		b.WriteString(segment)
+		if more {
+			b.WriteByte('/')
+		}
+	}
+	return b.String()
+}
+
+// IsForAll reports whether p is for every path, also those that no router knows.
+func (p *Pattern) IsForAll() bool { return p.Below && p.Path == "" }
 
 // Fit is the route of a request for path in a router that has the route p, or the routes
 // below it: p with its parameters, and what of path is below. False if p does not match.
@@ -101,14 +117,10 @@ func (p *Pattern) Fit(path string) (string, bool) {
 	}
 }
 
-// takes reports whether p is for requests with that method. GET is for HEAD too, as in
+// Takes reports whether p is for requests with that method. GET is for HEAD too, as in
 // http.ServeMux.
-func (p *Pattern) takes(method string) bool {
+func (p *Pattern) Takes(method string) bool {
 	return p.Method == "" || p.Method == method || p.Method == http.MethodGet && method == http.MethodHead
-}
-
-func (p *Pattern) matchesPlace(route *Pattern) bool {
-	return (p.Host == "" || p.Host == route.Host) && matchPath(p.Path, route.Path, p.Below)
 }
 
 // matchPath compares paths segment by segment.

@@ -1,20 +1,24 @@
 package route
 
+import "strings"
+
 // A Tree finds, among the patterns of many rules, the one that says most about a request:
-// it has the longest path, then a host, then a method. The zero Tree is empty.
-type Tree[T any] struct{ root node[T] }
+// one for its host before one for any, as in http.ServeMux, and a host before a wildcard;
+// of those the one with the longest path, then one with a method. The zero Tree is empty.
+type Tree[T any] struct {
+	any   node[T]
+	hosts map[string]*node[T] // by host, and by what follows the * of a wildcard
+	dots  int                 // most in a wildcard
+}
 
 // A node is a place that paths lead to, segment by segment.
 type node[T any] struct {
 	literals  map[string]*node[T]
 	one, many *node[T] // parameters for one segment, and for all that follow
 
-	here  leaves[T] // for the path that ends here
-	below leaves[T] // for this path and those below it
+	here  []leaf[T] // for the path that ends here
+	below []leaf[T] // for this path and those below it
 }
-
-// leaves are what was added for a place: for some host, or for all under "".
-type leaves[T any] map[string][]leaf[T]
 
 // A leaf is what was added for some method, or for all.
 type leaf[T any] struct {
@@ -25,26 +29,67 @@ type leaf[T any] struct {
 // Add puts a rule's pattern into the tree, or returns the value of the one that is there
 // for the same requests, and false.
 func (t *Tree[T]) Add(p Pattern, value T) (T, bool) {
-	at := &t.root
+	at := t.host(p.Host)
 	for rest, more := p.Path, true; more; {
 		var segment string
 		segment, rest, more = cut(rest)
 		at = at.grow(segment)
 	}
+	if other := at.same(&p); other != nil {
+		return other.value, false
+	}
 	place := &at.here
 	if p.Below {
 		place = &at.below
 	}
-	if *place == nil {
-		*place = leaves[T]{}
+	*place = append(*place, leaf[T]{p, value})
+	return value, true
+}
+
+// Has reports whether a pattern for the same requests is there.
+func (t *Tree[T]) Has(p Pattern) bool {
+	at := &t.any
+	if p.Host != "" {
+		at = t.hosts[strings.TrimPrefix(p.Host, "*")]
 	}
-	for _, other := range (*place)[p.Host] {
-		if other.pattern.Method == p.Method {
-			return other.value, false
+	for rest, more := p.Path, true; more && at != nil; {
+		var segment string
+		segment, rest, more = cut(rest)
+		at = at.next(segment)
+	}
+	return at != nil && at.same(&p) != nil
+}
+
+// same is the leaf at n for the same requests, or nil.
+func (n *node[T]) same(p *Pattern) *leaf[T] {
+	leaves := n.here
+	if p.Below {
+		leaves = n.below
+	}
+	for i := range leaves {
+		if leaves[i].pattern.Method == p.Method {
+			return &leaves[i]
 		}
 	}
-	(*place)[p.Host] = append((*place)[p.Host], leaf[T]{p, value})
-	return value, true
+	return nil
+}
+
+// host is where the paths of a pattern's host begin.
+func (t *Tree[T]) host(host string) *node[T] {
+	if host == "" {
+		return &t.any
+	}
+	host, wild := strings.CutPrefix(host, "*")
+	if wild {
+		t.dots = max(t.dots, strings.Count(host, "."))
+	}
+	if t.hosts == nil {
+		t.hosts = map[string]*node[T]{}
+	}
+	if t.hosts[host] == nil {
+		t.hosts[host] = &node[T]{}
+	}
+	return t.hosts[host]
 }
 
 func (n *node[T]) grow(segment string) *node[T] {
@@ -77,25 +122,16 @@ func (n *node[T]) next(segment string) *node[T] {
 	}
 }
 
-// Find is the value for a request that was routed by pattern. It does not allocate.
-func (t *Tree[T]) Find(method, pattern string) (value T, ok bool) {
+// Find is the value for a request to host, as it is in http.Request, that was routed by
+// pattern. It does not allocate, but for a host that is spelled as few clients do.
+func (t *Tree[T]) Find(method, host, pattern string) (value T, ok bool) {
 	route := Parse(pattern)
 	var found *leaf[T]
-	at, rest, more := &t.root, route.Path, true
-	for more {
-		var segment string
-		segment, rest, more = cut(rest)
-		if at = at.next(segment); at == nil {
-			break
-		}
-		if leaf := at.below.best(method, route.Host); leaf != nil {
-			found = leaf
-		}
+	if len(t.hosts) > 0 {
+		found = t.findHost(method, Host(host), route.Path)
 	}
-	if at != nil {
-		if leaf := at.here.best(method, route.Host); leaf != nil {
-			found = leaf
-		}
+	if found == nil {
+		found = t.any.find(method, route.Path)
 	}
 	if found == nil {
 		return value, false
@@ -103,24 +139,60 @@ func (t *Tree[T]) Find(method, pattern string) (value T, ok bool) {
 	return found.value, true
 }
 
-// best is the leaf that says most about a request, or nil.
-func (all leaves[T]) best(method, host string) *leaf[T] {
-	if all == nil {
-		return nil
+// findHost looks at the patterns for a host, then at those with a wildcard, the longest
+// first. A host of many labels costs no more than one of as many as wildcards have.
+func (t *Tree[T]) findHost(method, host, path string) *leaf[T] {
+	if found := t.hosts[host].find(method, path); found != nil {
+		return found
 	}
-	if host != "" {
-		if found := bestOf(all[host], method); found != nil {
+	at := len(host)
+	for range t.dots {
+		dot := strings.LastIndexByte(host[:at], '.')
+		if dot < 0 {
+			break
+		}
+		at = dot
+	}
+	for at < len(host) {
+		if found := t.hosts[host[at:]].find(method, path); found != nil {
 			return found
 		}
+		dot := strings.IndexByte(host[at+1:], '.')
+		if dot < 0 {
+			break
+		}
+		at += 1 + dot
 	}
-	return bestOf(all[""], method)
+	return nil
 }
 
-func bestOf[T any](leaves []leaf[T], method string) (found *leaf[T]) {
+// find is the leaf that says most about a path, or nil.
+func (n *node[T]) find(method, path string) (found *leaf[T]) {
+	if n == nil {
+		return nil
+	}
+	for more := true; more; {
+		var segment string
+		segment, path, more = cut(path)
+		if n = n.next(segment); n == nil {
+			return found
+		}
+		if leaf := best(n.below, method); leaf != nil {
+			found = leaf
+		}
+	}
+	if leaf := best(n.here, method); leaf != nil {
+		found = leaf
+	}
+	return found
+}
+
+// best is the leaf that says most about a method, or nil.
+func best[T any](leaves []leaf[T], method string) (found *leaf[T]) {
 	most := 0
 	for i := range leaves {
 		p := &leaves[i].pattern
-		if !p.takes(method) {
+		if !p.Takes(method) {
 			continue
 		}
 		says := 1

@@ -15,7 +15,7 @@ import (
 // Few parts, so that what is drawn of them often meets.
 var (
 	methods  = rapid.SampledFrom([]string{"", "", "GET", "HEAD", "POST"})
-	hosts    = rapid.SampledFrom([]string{"", "", "a.example", "b.example"})
+	hosts    = rapid.SampledFrom([]string{"", "", "a.example", "b.example", "*.example", "c.a.example", "*.a.example", "d.c.a.example"})
 	segments = rapid.SliceOfN(rapid.SampledFrom([]string{
 		"a", "a", "b", "", "{$}", "{id}", ":id", "{id:[0-9]+}", "*", "*rest", "{rest...}",
 	}), 1, 4)
@@ -47,14 +47,17 @@ func drawOther(t *rapid.T, rule string) (string, route.Pattern) {
 	return drawFrom(t, rapid.SampledFrom([]string{drawText(t, "other"), rule, rule + "/*", rule + "/a", "/" + path, "/" + path + "/*"}))
 }
 
-// says is how much a pattern says: its path, then its host, then its method.
+// says is how much a pattern says: its host, then its path, then its method.
 func says(p route.Pattern, method string) (n int) {
-	n = strings.Count(p.Path, "/") * 100
+	switch {
+	case strings.HasPrefix(p.Host, "*"):
+		n = len(p.Host) * 10_000
+	case p.Host != "":
+		n = 1_000_000
+	}
+	n += strings.Count(p.Path, "/") * 100
 	if !p.Below {
 		n += 50
-	}
-	if p.Host != "" {
-		n += 10
 	}
 	switch p.Method {
 	case "":
@@ -80,17 +83,17 @@ func TestATreeFindsThePatternThatSaysMost(t *testing.T) {
 		}
 		for i := range 10 {
 			method := rapid.SampledFrom([]string{"GET", "HEAD", "POST", "DELETE"}).Draw(t, fmt.Sprint("method ", i))
-			pattern := drawText(t, fmt.Sprint("route ", i))
+			pattern, host := drawText(t, fmt.Sprint("route ", i)), hosts.Draw(t, fmt.Sprint("host ", i))
 			routed := route.Parse(pattern)
 			most, want := -1, ""
 			for j, p := range rules {
-				if p.Matches(method, &routed) && says(p, method) > most {
+				if p.Matches(method, route.Host(host), &routed) && says(p, method) > most {
 					most, want = says(p, method), texts[j]
 				}
 			}
-			found, ok := tree.Find(method, pattern)
+			found, ok := tree.Find(method, host, pattern)
 			if found != want || ok != (most >= 0) {
-				t.Fatalf("%s routed by %q: found %q, %v, want %q of %q", method, pattern, found, ok, want, texts)
+				t.Fatalf("%s of %q routed by %q: found %q, %v, want %q of %q", method, host, pattern, found, ok, want, texts)
 			}
 		}
 	})
@@ -115,22 +118,29 @@ func TestATreeRefusesTheSameRouteTwice(t *testing.T) {
 
 func TestTheMoreTellingPatternGoesFirst(t *testing.T) {
 	for _, test := range []struct {
-		more, less      string
-		method, pattern string
+		more, less            string
+		method, host, pattern string
 	}{
-		{"/a/b", "/a/*", "GET", "/a/b"},
-		{"/a", "/a/*", "GET", "/a"},
-		{"/a/{id}/*", "/a/*", "GET", "/a/:x/c"},
-		{"/a/{rest...}", "/a/*", "GET", "/a/*"},
-		{"/a/b", "a.example/a/*", "GET", "a.example/a/b"},
-		{"/a/b", "GET /a/*", "GET", "/a/b"},
-		{"a.example/a", "/a", "GET", "a.example/a"},
-		{"a.example/a", "GET /a", "GET", "a.example/a"},
-		{"GET /a", "/a", "GET", "/a"},
-		{"GET /a", "/a", "HEAD", "/a"},
-		{"HEAD /a", "GET /a", "HEAD", "/a"},
-		{"GET a.example/a", "a.example/a", "GET", "GET a.example/a"},
-		{"/*", "GET a.example/b/*", "GET", "/c"},
+		{"/a/b", "/a/*", "GET", "", "/a/b"},
+		{"/a", "/a/*", "GET", "", "/a"},
+		{"/a/{id}/*", "/a/*", "GET", "", "/a/:x/c"},
+		{"/a/{rest...}", "/a/*", "GET", "", "/a/*"},
+		{"/a/b", "GET /a/*", "GET", "", "/a/b"},
+		{"GET /a", "/a", "GET", "", "/a"},
+		{"GET /a", "/a", "HEAD", "", "/a"},
+		{"HEAD /a", "GET /a", "HEAD", "", "/a"},
+		{"a.example/*", "/a/b", "GET", "a.example", "/a/b"},
+		{"a.example/a", "GET /a", "GET", "a.example", "/a"},
+		{"GET a.example/a", "a.example/a", "GET", "a.example", "GET a.example/a"},
+		{"a.example/*", "GET *.example/a", "GET", "a.example", "/a"},
+		{"*.a.example/*", "GET *.example/a", "GET", "b.a.example", "/a"},
+		{"*.example/*", "GET /a", "GET", "b.a.example", "/a"},
+		{"*.example/a", "*.example/*", "GET", "a.example", "/a"},
+		{"/a", "GET a.example/b/*", "GET", "a.example", "/a"},
+		{"/a", "*.a.example/*", "GET", "a.example", "/a"},
+		{"*.example/a", "POST a.example/a", "GET", "a.example", "/a"},
+		{"/*", "GET a.example/b/*", "GET", "a.example", "/c"},
+		{"/*", "GET /b/*", "GET", "", ""},
 	} {
 		for _, order := range [][]string{{test.more, test.less}, {test.less, test.more}} {
 			var tree route.Tree[string]
@@ -140,9 +150,9 @@ func TestTheMoreTellingPatternGoesFirst(t *testing.T) {
 				_, ok := tree.Add(p, text)
 				require.True(t, ok)
 			}
-			found, ok := tree.Find(test.method, test.pattern)
+			found, ok := tree.Find(test.method, test.host, test.pattern)
 			require.True(t, ok)
-			assert.Equal(t, test.more, found, "%s routed by %q", test.method, test.pattern)
+			assert.Equal(t, test.more, found, "%s of %q routed by %q", test.method, test.host, test.pattern)
 		}
 	}
 }
@@ -150,7 +160,7 @@ func TestTheMoreTellingPatternGoesFirst(t *testing.T) {
 func TestAnEmptyTreeFindsNothing(t *testing.T) {
 	var tree route.Tree[int]
 	for _, pattern := range []string{"", "/", "GET /a", "a.example"} {
-		_, ok := tree.Find("GET", pattern)
+		_, ok := tree.Find("GET", "a.example", pattern)
 		assert.False(t, ok, "%q", pattern)
 	}
 }
@@ -173,18 +183,50 @@ func TestAThousandRoutesAreFoundWithoutAllocation(t *testing.T) {
 	allocs := testing.AllocsPerRun(10, func() {
 		for want, pattern := range patterns {
 			method := pattern[:strings.IndexByte(pattern, ' ')]
-			if found, ok := tree.Find(method, pattern); !ok || found != want {
+			if found, ok := tree.Find(method, "a.example", pattern); !ok || found != want {
 				t.Errorf("%q is number %d, not %d", pattern, want, found)
 			}
 		}
-		tree.Find("GET", "/unknown")
+		tree.Find("GET", "a.example", "/unknown")
 	})
 	assert.Zero(t, allocs)
+}
+
+// A rule for one host makes every request's host be looked at.
+func TestAThousandRoutesAreFoundWithoutAllocationWhateverTheHost(t *testing.T) {
+	tree := withHosts(t)
+	for _, host := range []string{"a.example", "a.example:8080", "b.c.wild.example", "unknown.example", "", "192.0.2.1:80", "[2001:db8::1]:80", "a.b.c.d.e.f.g.h.i.j.k"} {
+		assert.Zero(t, testing.AllocsPerRun(100, func() { tree.Find("GET", host, "GET /api/v1/resource1/{id}/part4") }), "%q", host)
+	}
+}
+
+// withHosts is a tree of a thousand routes, and of others for hosts.
+func withHosts(t testing.TB) *route.Tree[int] {
+	tree, _ := thousand(t)
+	for i, text := range []string{"a.example/api/*", "*.wild.example/*", "[2001:db8::1]/b", "localhost/"} {
+		p, err := route.ParseRule(text)
+		require.NoError(t, err)
+		tree.Add(p, i)
+	}
+	return tree
 }
 
 func BenchmarkByRoute(b *testing.B) {
 	tree, patterns := thousand(b)
 	for i := 0; b.Loop(); i++ {
-		tree.Find("GET", patterns[i%len(patterns)])
+		tree.Find("GET", "api.example.org:8080", patterns[i%len(patterns)])
+	}
+}
+
+func BenchmarkByRouteAndHost(b *testing.B) {
+	tree := withHosts(b)
+	_, patterns := thousand(b)
+	for _, host := range []string{"unknown.example.org:8080", "a.example", "b.wild.example", "B.Wild.Example", strings.Repeat("a.", 120) + "example"} {
+		b.Run(host[:min(len(host), 30)], func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				tree.Find("GET", host, patterns[i%len(patterns)])
+			}
+		})
 	}
 }

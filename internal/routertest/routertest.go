@@ -133,6 +133,7 @@ var cases = []testCase{
 
 	{claim: "rules match by route with parameters", run: rulesByRoute, routed: true},
 	{claim: "rules match by route in groups, wherever the limit is", run: rulesByRouteInGroups, routed: true},
+	{claim: "rules match by host, however it is spelled", run: rulesByHost, routed: true},
 	{claim: "a rule by route works around that route alone", run: ruleAroundRoute},
 	{claim: "a counter per route", run: counterPerRoute, routed: true},
 	{claim: "HEAD counts as GET", run: headCountsAsGet, routed: true},

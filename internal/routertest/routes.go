@@ -107,6 +107,43 @@ func rulesByRouteInGroups(s *suite) {
 	}
 }
 
+func rulesByHost(s *suite) {
+	byHost := map[string]middleware.Rule{}
+	for _, pattern := range []string{"example.org/*", "POST example.org/search", "*.example.org/search", "[2001:db8::1]/*", "GET /search"} {
+		byHost[pattern] = middleware.Rule{Name: pattern, Key: keyfunc.IP(), Limit: limiter.PerHour(1000)}
+	}
+	server := s.serve(app(
+		[]Limit{limits(middleware.Config{
+			ByRoute: byHost,
+			Rules:   []middleware.Rule{byRoute("also", "GET example.org/users/{id}", "*.example.org/*")},
+			Default: &middleware.Rule{Name: "default", Limit: limiter.PerHour(1000)},
+		})},
+		get("/search", say("found")),
+		Route{Method: http.MethodPost, Path: "/search", Handler: say("posted")},
+		get("/users/{id}", say("user"))))
+	for _, test := range []struct {
+		host, target string
+		want         []string
+	}{
+		{"example.org", "GET /search", []string{"example.org/*"}},
+		{"EXAMPLE.Org", "GET /search", []string{"example.org/*"}},
+		{"example.org:8443", "POST /search", []string{"POST example.org/search"}},
+		{"example.org.:80", "GET /users/7", []string{"also", "example.org/*"}},
+		{"b.a.Example.org", "GET /search", []string{"also", "*.example.org/search"}},
+		{"a.example.org", "GET /users/7", []string{"also", "default"}},
+		{"[2001:DB8:0::1]:80", "GET /search", []string{"[2001:db8::1]/*"}},
+		{"example.org.invalid", "GET /search", []string{"GET /search"}},
+		{"example.org.invalid", "POST /search", []string{"default"}},
+	} {
+		request := server.request(s.Context(), test.target)
+		request.Host = test.host
+		a, err := server.try(request)
+		require.NoError(s, err)
+		require.Equal(s, 200, a.StatusCode)
+		require.ElementsMatch(s, test.want, readFields(s, a.Header).order, "the rules for %s of %s", test.target, test.host)
+	}
+}
+
 func ruleAroundRoute(s *suite) {
 	server := s.serve(app(nil,
 		get("/users/{id}", say("user"), rules(byRoute("this", "GET /users/{id}"), byRoute("other", "GET /search")))))

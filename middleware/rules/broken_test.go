@@ -622,9 +622,60 @@ endpoints:
   "get /x": 3/s
   "GET /x?y=1": 3/s
 `, []string{
-		`3:3: endpoints.search: pattern "search" has no path: want something like "GET /search" or "/assets/*"`,
-		`4:3: endpoints."get /x": pattern "get /x" does not begin with a method in capitals: want something like "GET /search" or "/assets/*"`,
-		`5:3: endpoints."GET /x?y=1": pattern "GET /x?y=1" has a space, ? or # in its path: want something like "GET /search" or "/assets/*"`,
+		`3:3: endpoints.search: pattern "search" has no path: want "/search"`,
+		`4:3: endpoints."get /x": pattern "get /x" does not begin with a method in capitals: want "GET /x"`,
+		`5:3: endpoints."GET /x?y=1": pattern "GET /x?y=1" has a space, ? or # in its path: want "GET /x"`,
+	}},
+	{"endpoints that no request can match", `version: 1
+endpoints:
+  "GET/a": 3/s
+  "GET ^/api/.*$": 3/s
+  "https://example.com/a": 3/s
+  api/x: 3/s
+  "GET,POST /x": 3/s
+  "/users/{id": 3/s
+  "/a//b": 3/s
+  "example.com:8080/a": 3/s
+  "{tenant}.example.com/a": 3/s
+  "münchen.example/a": {limit: 3/s, name: munich}
+`, []string{
+		`3:3: endpoints."GET/a": pattern "GET/a" has no space behind its method: want "GET /a"`,
+		`4:3: endpoints."GET ^/api/.*$": pattern "GET ^/api/.*$" looks like a regular expression, and is compared with what routes are registered as: want "GET /api/*"`,
+		`5:3: endpoints."https://example.com/a": pattern "https://example.com/a" has a scheme: want "example.com/a"`,
+		`6:3: endpoints."api/x": pattern "api/x" begins with "api", which reads as a host (write "api." if it is one): want "/api/x"`,
+		`7:3: endpoints."GET,POST /x": pattern "GET,POST /x" has several methods, of which a pattern has one or none: want "GET /x" and "POST /x"`,
+		`8:3: endpoints."/users/{id": pattern "/users/{id" has a brace without its other one: want "/users/{id}"`,
+		`9:3: endpoints."/a//b": pattern "/a//b" has // in its path: want "/a/b"`,
+		`10:3: endpoints."example.com:8080/a": pattern "example.com:8080/a" has a port, which no host is compared with: want "example.com/a"`,
+		`11:3: endpoints."{tenant}.example.com/a": pattern "{tenant}.example.com/a" has a host that is not one: want "*.example.com/a"`,
+		`12:3: endpoints."münchen.example/a": pattern "münchen.example/a" has a host outside ASCII, which clients ask for by its form within: want something like "xn--mnchen-3ya.example/search"`,
+	}},
+	{"endpoints that are the same but for how the host is spelled", `version: 1
+endpoints: {"GET Example.org./x": 3/s, "GET example.org/x": 3/s}
+`, []string{
+		`2:40: endpoints."GET example.org/x": is the same route as "GET Example.org./x" in line 2: keep one`,
+	}},
+	{"an allowed route of a host, which clients write as they like", `version: 1
+allow: {routes: ["GET /ok", "internal.example.org/*"]}
+default: 3/s
+`, []string{
+		`2:29: allow.routes.1: has a host, which clients write as they like: name the route without it, or those who may ask in cidrs`,
+	}},
+	{"a fixed cost that the limit never allows", `version: 1
+global: {limit: 10/s, cost: 20}
+default: {limit: 100/s burst 5, cost: {units: 6}}
+endpoints:
+  "/a": {requests: 10, window: 1m, cost: 8, tiers: {paid: 9/m, team: 7/m}, overdraft: 5}
+tiers:
+  paid: {limit: 10/s, cost: 20, overdraft: 30}
+  team: {limit: 5/s leaky-bucket burst 3, cost: 9}
+`, []string{
+		`2:29: global.cost: is 20: 10/1s allows at most 10 at once, so no request would ever pass`,
+		`3:47: default.cost.units: is 6: 100/1s token-bucket burst 5 allows at most 5 at once, so no request would ever pass`,
+		`5:42: endpoints."/a".cost: is 8: 7/1m, the limit of tier team, allows at most 7 at once, so no request would ever pass`,
+		`5:87: endpoints."/a".overdraft: is 5: a request costs 8, so none would ever pass by it`,
+		`7:29: tiers.paid.cost: is 20: 10/1s allows at most 10 at once, so no request would ever pass`,
+		`8:49: tiers.team.cost: is 9: 5/1s leaky-bucket burst 3 allows at most 4 at once, so no request would ever pass`,
 	}},
 	{"endpoints that are the same", `version: 1
 endpoints:
@@ -643,7 +694,7 @@ default: 3/s
 allow: {routes: [healthz, "GET /ok"]}
 default: 3/s
 `, []string{
-		`2:18: allow.routes.0: pattern "healthz" has no path: want something like "GET /search" or "/assets/*"`,
+		`2:18: allow.routes.0: pattern "healthz" has no path: want "/healthz"`,
 	}},
 	{"an endpoint that is allowed", `version: 1
 allow: {routes: "/internal/*"}
@@ -762,7 +813,7 @@ tiers: {a: &a {limit: 3/s}, b: {<<: *a}}
 `, []string{
 		`2:33: merge keys (<<) are not supported; write the fields, or give the whole mapping an alias`,
 	}},
-	{"JSON that is wrong", `{"version": 1, "default": {"limit": "3/s", "key": null, "cost": "5", "overdraft": 1e3}}
+	{"JSON that is wrong", `{"version": 1, "default": {"limit": "9/s", "key": null, "cost": "5", "overdraft": 1e3}}
 `, []string{
 		`1:51: default.key: names no key: leave it out, or write ip, user and the like`,
 		`1:83: default.overdraft: is "1e3": want a whole number, written in digits: 1000, or 1_000`,

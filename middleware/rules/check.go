@@ -93,11 +93,11 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 		Limit:     c.limit(path, &r.limitFields),
 		Key:       c.key(path, r, key),
 		NoKey:     r.NoKey.NoKey,
-		Cost:      c.cost(path, r.Cost),
 		OnOutage:  r.OnOutage.Outage,
 		Overdraft: r.Overdraft,
 		Shadow:    r.Mode.shadow,
 	}
+	made.Units, made.Cost = c.cost(path, r.Cost)
 	c.name(path, made.Name)
 	if made.Key == nil && c.doc.Has(sub(path, "no_key")...) && !c.doc.Has(sub(path, "key")...) {
 		c.at(sub(path, "no_key"), "needs a key: without one there is one counter for all")
@@ -120,6 +120,7 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 	}
 	c.doubtKey(path, r, c.parts(path, r, key))
 	c.overdraft(path, &made)
+	c.neverPasses(path, r.Cost, &made)
 	c.escalate(path, r, &made, key)
 	return made
 }
@@ -262,6 +263,13 @@ func (c *checker) warn(path []string, format string, args ...any) {
 	c.warnings = append(c.warnings, noted.list...)
 }
 
+// warnKey is warn about the key in front of that value.
+func (c *checker) warnKey(path []string, format string, args ...any) {
+	noted := problems{file: c.problems.file, doc: c.doc}
+	noted.atKey(path, format, args...)
+	c.warnings = append(c.warnings, noted.list...)
+}
+
 // fileTiers finds out which tiers there are.
 func (c *checker) fileTiers() {
 	c.tiers = c.options.Tiers
@@ -281,44 +289,6 @@ func (c *checker) tier(path []string, tier string) {
 	case c.tiers != nil && !slices.Contains(c.tiers, tier):
 		c.atKey(path, "the tier %q is never used: %s", tier, suggest(tier, c.tiers))
 	}
-}
-
-// endpoints checks the patterns of all, and returns those that are good.
-func (c *checker) endpoints() map[string]route.Pattern {
-	var tree route.Tree[string]
-	patterns := map[string]route.Pattern{}
-	for _, text := range slices.SortedFunc(maps.Keys(c.file.Endpoints), c.byPlace) {
-		at := []string{"endpoints", text}
-		pattern, ok := c.pattern(at, text)
-		if !ok {
-			continue
-		}
-		if other, ok := tree.Add(pattern, text); !ok {
-			c.atKey(at, "is the same route as %q in line %d: keep one", other, c.doc.Key("endpoints", other).Line)
-			continue
-		}
-		patterns[text] = pattern
-		if c.file.Default != nil && pattern.Covers(&everything) {
-			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", text)
-		}
-	}
-	return patterns
-}
-
-// everything is the pattern of every request.
-var everything = route.Pattern{Below: true}
-
-func (c *checker) byPlace(a, b string) int {
-	p, q := c.doc.Key("endpoints", a), c.doc.Key("endpoints", b)
-	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column), strings.Compare(a, b))
-}
-
-func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
-	pattern, err := route.ParseRule(text)
-	if err != nil {
-		c.atKey(at, "%s", err)
-	}
-	return pattern, err == nil
 }
 
 // proxies says whom the address of a client is believed from.
@@ -429,6 +399,10 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		at := c.element([]string{"allow", "routes"}, i)
 		pattern, ok := c.pattern(at, text)
 		if !ok {
+			continue
+		}
+		if pattern.Host != "" {
+			c.at(at, "has a host, which clients write as they like: name the route without it, or those who may ask in cidrs")
 			continue
 		}
 		routes = append(routes, text)

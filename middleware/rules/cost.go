@@ -2,18 +2,23 @@ package rules
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
 )
 
-// cost is what a request costs, or nil for one unit.
-func (c *checker) cost(path []string, given *cost) func(*http.Request) int64 {
+// cost is what a request costs: a number of units, or what a function says. Zero and nil
+// are one unit.
+func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.Request) int64) {
 	if given == nil {
-		return nil
+		return 0, nil
 	}
 	path = sub(path, "cost")
 	positive := func(name string, n *int64) int64 {
@@ -33,18 +38,18 @@ func (c *checker) cost(path []string, given *cost) func(*http.Request) int64 {
 	switch {
 	case given.Units != nil && (given.Header != "" || given.Per != nil || given.Missing != nil || given.Max != nil):
 		c.at(path, "has units and a header: a cost is either fixed or read from a header")
-		return nil
+		return 0, nil
 	case given.Units != nil:
-		return func(*http.Request) int64 { return units }
+		return max(0, units), nil
 	case given.Header == "" && c.noted(path):
-		return nil // which may be why there is none
+		return 0, nil // which may be why there is none
 	case given.Header == "":
 		c.at(path, "has neither units nor a header to read them from")
-		return nil
+		return 0, nil
 	}
 	if _, err := keyfunc.Parse("header:"+given.Header, nil); err != nil {
 		c.at(sub(path, "header"), "%q is not the name of a header", given.Header)
-		return nil
+		return 0, nil
 	}
 	per := int64(1)
 	if given.Per != nil {
@@ -55,7 +60,7 @@ func (c *checker) cost(path []string, given *cost) func(*http.Request) int64 {
 		c.warn(path, "a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing")
 	}
 	missing, most = cmp.Or(missing, 1), cmp.Or(most, math.MaxInt64)
-	return func(r *http.Request) int64 {
+	return 0, func(r *http.Request) int64 {
 		n, ok := amount(r, name)
 		if !ok {
 			return min(missing, most)
@@ -65,6 +70,40 @@ func (c *checker) cost(path []string, given *cost) func(*http.Request) int64 {
 			units++
 		}
 		return min(max(1, units), most)
+	}
+}
+
+// neverPasses notes a cost that the limits of a rule never allow: one that every request has
+// is a mistake, one of requests without the header may be meant.
+func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule) {
+	overdraftAt, path := sub(path, "overdraft"), sub(path, "cost")
+	if given == nil || c.noted(path) {
+		return
+	}
+	at, units, which, note := path, made.Units, "no request", c.at
+	switch {
+	case given.Units != nil:
+		if fixed := sub(path, "units"); c.doc.Has(fixed...) {
+			at = fixed
+		}
+	case given.Missing != nil:
+		at, units, which, note = sub(path, "missing"), *given.Missing, "no request without that header", c.warn
+		if given.Max != nil {
+			units = min(units, *given.Max)
+		}
+	}
+	compare := func(l limiter.Limit, of string) {
+		quota, err := limiter.NewQuota("rule", "", l)
+		if err == nil && units > quota.Capacity() { // an error is noted
+			note(at, "is %d: %v%s allows at most %d at once, so %s would ever pass", units, l, of, quota.Capacity(), which)
+		}
+	}
+	compare(made.Limit, "")
+	for _, tier := range slices.Sorted(maps.Keys(made.Tiers)) {
+		compare(made.Tiers[tier], ", the limit of tier "+tier+",")
+	}
+	if made.Overdraft > 0 && made.Units > made.Overdraft {
+		c.at(overdraftAt, "is %d: a request costs %d, so none would ever pass by it", made.Overdraft, made.Units)
 	}
 }
 

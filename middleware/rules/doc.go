@@ -29,8 +29,13 @@
 // Of a request are asked, in this order: the ban list, the allow list, the global rule,
 // that of its tier, and that of its endpoint, or the default where no endpoint is for it.
 // Which endpoint that is goes by the route that the router has chosen, so the router's
-// adapter is needed; the order in the file does not matter. All rules of a request are
-// charged in one call of the store, all or none.
+// adapter is needed; the order in the file does not matter. An endpoint for the request's
+// host, "example.org/*", goes before "*.example.org/*", and that before one for any host;
+// then the longest path decides, then a method. All rules of a request are charged in one
+// call of the store, all or none.
+//
+// A host is what the client writes into its request. One that no endpoint is for falls to
+// those for any host, or to the default: have one, or a global rule.
 //
 // # Mistakes
 //

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ import (
 type Request struct {
 	Method string // empty: GET
 	Path   string // a path, such as /users/42, or a route, such as /users/{id}
-	Host   string
+	Host   string // that it asks for
 	IP     string // the client's address; empty: 192.0.2.1
 	Tier   string // what middleware.WithTier says
 	User   string // what keyfunc.WithUser says
@@ -30,6 +31,10 @@ type Request struct {
 
 	// ContentLength is the length of the body; -1: unknown.
 	ContentLength int64
+
+	// ServeMux says that the router is an http.ServeMux, where "/static/" is for all that is
+	// below it, and where routes can have hosts.
+	ServeMux bool
 }
 
 // An Explanation says what becomes of a request, step by step.
@@ -67,7 +72,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	explanation := Explanation{Route: request.Pattern}
+	explanation := Explanation{Route: request.Pattern, Notes: r.doubts(limits, request, q)}
 	if q.Tier != "" && r.tiers != nil && !slices.Contains(r.tiers, q.Tier) {
 		explanation.Notes = append(explanation.Notes, fmt.Sprintf("the file has no tier %q: %s", q.Tier, suggest(q.Tier, r.tiers)))
 	}
@@ -163,6 +168,9 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 		errs = append(errs, fmt.Errorf("rules: ip %q is not an address", q.IP))
 	}
 	method := cmp.Or(q.Method, http.MethodGet)
+	if strings.ContainsAny(q.Host, "/ ") {
+		errs = append(errs, fmt.Errorf("rules: host %q is more than a host such as example.org", q.Host))
+	}
 	if method != strings.ToUpper(method) || strings.ContainsAny(method, " /") {
 		errs = append(errs, fmt.Errorf("rules: method %q is not one in capitals", q.Method))
 	}
@@ -183,24 +191,65 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 	for name, values := range q.Header {
 		request.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	request.Pattern = r.route(method, q.Host, q.Path)
+	if q.ServeMux {
+		request.Pattern = r.routeOfMux(request)
+	} else {
+		request.Pattern = r.route(request)
+	}
 	return request, nil
 }
 
-// route is what a router that has the file's routes chooses for a path: of those that match
-// the one that has letters where the others have a parameter, and a parameter where they
-// have all that is below, or else the path itself.
-func (r *Rules) route(method, host, path string) string {
-	var texts []string
-	texts = slices.AppendSeq(texts, maps.Keys(r.file.Endpoints))
+// doubts are what an explanation leaves open.
+func (r *Rules) doubts(limits *middleware.RateLimit, request *http.Request, q Request) (notes []string) {
+	if q.Host == "" && slices.ContainsFunc(r.routes(), func(text string) bool { return hostOf(text) != "" }) {
+		notes = append(notes, "the file has endpoints for hosts, and the request names none: say which with Host (--host)")
+	}
+	if q.ServeMux {
+		return notes
+	}
+	onMux := request.WithContext(request.Context())
+	onMux.Pattern = r.routeOfMux(request)
+	if here, there := limits.Explain(request), limits.Explain(onMux); !reflect.DeepEqual(rulesOf(here), rulesOf(there)) {
+		notes = append(notes, fmt.Sprintf("an http.ServeMux routes it as %q, to other rules: explain it with ServeMux (--servemux)", onMux.Pattern))
+	}
+	return notes
+}
+
+// rulesOf are the rules that are asked, or why none is.
+func rulesOf(e middleware.Explanation) (rules []string) {
+	if e.Exempt {
+		return []string{"exempt"}
+	}
+	for _, c := range e.Charges {
+		rules = append(rules, c.Rule)
+	}
+	return append(rules, e.Keyless)
+}
+
+// routes are those that the file names.
+func (r *Rules) routes() []string {
+	texts := slices.Collect(maps.Keys(r.file.Endpoints))
 	if r.file.Allow != nil {
 		texts = append(texts, r.file.Allow.Routes...)
 	}
 	slices.Sort(texts)
-	best, most := host+path, []byte(nil)
-	for _, text := range texts {
+	return texts
+}
+
+func hostOf(text string) string {
+	p, _ := route.ParseRule(text)
+	return p.Host
+}
+
+// route is what a router that has the file's routes, and knows no hosts, chooses for a path:
+// of those that match the one that has letters where the others have a parameter, and a
+// parameter where they have all that is below, or else the path itself.
+func (r *Rules) route(request *http.Request) string {
+	path := request.URL.Path
+	best, most := path, []byte(nil)
+	for _, text := range r.routes() {
 		pattern, err := route.ParseRule(text)
-		if err != nil || pattern.Host != "" && pattern.Host != host || !pattern.Matches(method, &pattern) {
+		if err != nil || !pattern.Takes(request.Method) {
 			continue
 		}
 		fit, ok := pattern.Fit(path)
@@ -208,10 +257,47 @@ func (r *Rules) route(method, host, path string) string {
 			continue
 		}
 		if says := exactness(&pattern, path); slices.Compare(says, most) > 0 {
-			best, most = host+fit, says
+			best, most = fit, says
 		}
 	}
 	return best
+}
+
+// routeOfMux is what an http.ServeMux with the file's routes chooses, or the path itself:
+// it is asked. What it can't have is left out.
+func (r *Rules) routeOfMux(request *http.Request) string {
+	mux := http.NewServeMux()
+	for _, text := range r.routes() {
+		if pattern, err := route.ParseRule(text); err == nil {
+			register(mux, &pattern)
+		}
+	}
+	if _, pattern := mux.Handler(request); pattern != "" {
+		return pattern
+	}
+	return request.URL.Path
+}
+
+// register adds the route of a pattern, if it can be one beside those that are there. A host
+// with a wildcard is no host to a mux.
+func register(mux *http.ServeMux, p *route.Pattern) {
+	path := p.Path
+	if p.Below {
+		path += "/"
+	}
+	hosts := []string{p.Host}
+	switch {
+	case strings.HasPrefix(p.Host, "*"):
+		hosts = []string{""}
+	case strings.Contains(p.Host, ":"):
+		hosts = []string{p.Host, "[" + p.Host + "]"} // as it comes with a port, and without
+	}
+	for _, host := range hosts {
+		func() {
+			defer func() { _ = recover() }()
+			mux.Handle(strings.TrimSpace(p.Method+" "+host+route.OfMux(path)), http.NotFoundHandler())
+		}()
+	}
 }
 
 // exactness compares patterns that a path fits: a number for each segment, the larger the

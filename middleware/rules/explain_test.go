@@ -234,7 +234,7 @@ endpoints:
 allow: {routes: "/users/{id}/photo"}
 `, rules.Options{})
 	for asked, want := range map[string]string{
-		"GET /users/42": "/users/{id}", "HEAD /users/42": "/users/{id}", "PUT /users/42": "/users/42",
+		"GET /users/42": "/users/{id}", "HEAD /users/42": "/users/{id}", "PUT /users/42": "/users/{id}",
 		"GET /users/me": "/users/{id}", "POST /users/me": "/users/me", "GET /users": "/users", "GET /users/42/else": "/users/42/else",
 		"GET /users/42/photo": "/users/{id}/photo", "GET /files/a/b/c": "/files/{path...}", "GET /files/a/meta": "/files/{dir}/meta",
 		"GET /a/x/c": "/a/x/c", "GET /a/y/c": "/a/{b}/c", "GET /end/": "/end/{$}", "GET /end/x": "/end/x", "GET /tree/7": "/tree/:name",
@@ -245,9 +245,15 @@ allow: {routes: "/users/{id}/photo"}
 		require.NoError(t, err)
 		assert.Equal(t, want, explanation.Route, asked)
 	}
-	explanation, err := r.Explain(rules.Request{Path: "/users/42", Host: "api.example"})
-	require.NoError(t, err)
-	require.Equal(t, "api.example/users/{id}", explanation.Route)
+	for asked, want := range map[string]string{
+		"api.example/users/42": "api.example/users/{id}", "api.example:80/users/me": "api.example/users/{id}", "API.example./users/me": "GET /users/{id}", "/users/42": "GET /users/{id}",
+		"/files/a": "GET /files/{path...}", "/a/x/c": "/a/x/", "/a/x": "/a/x/", "/nowhere": "/nowhere",
+	} {
+		host, path, _ := strings.Cut(asked, "/")
+		explanation, err := r.Explain(rules.Request{Path: "/" + path, Host: host, ServeMux: true})
+		require.NoError(t, err)
+		assert.Equal(t, want, explanation.Route, "%s on http.ServeMux", asked)
+	}
 }
 
 func TestAnExplanationKnowsBansByEscalationAndByHand(t *testing.T) {
@@ -293,10 +299,11 @@ func TestNothingThatAppliesIsSaid(t *testing.T) {
 
 func TestARequestThatCantBeIsNotExplained(t *testing.T) {
 	r := parse(t, "version: 1\ndefault: 3/s\n", rules.Options{})
-	_, err := r.Explain(rules.Request{Method: "get /x", Path: "users", IP: "localhost"})
+	_, err := r.Explain(rules.Request{Method: "get /x", Path: "users", IP: "localhost", Host: "https://example.org"})
 	require.EqualError(t, err, errors.Join(
 		errors.New(`rules: path "users" does not begin with /`),
 		errors.New(`rules: ip "localhost" is not an address`),
+		errors.New(`rules: host "https://example.org" is more than a host such as example.org`),
 		errors.New(`rules: method "get /x" is not one in capitals`),
 	).Error())
 }

@@ -12,7 +12,7 @@ type file struct {
 	Allow     *allowed        `yaml:"allow" doc:"Who is never limited."`
 	Global    *rule           `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
 	Tiers     map[string]rule `yaml:"tiers" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
-	Endpoints map[string]rule `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\" or \"/beta/*\": the one that says most about a request applies, with the longest path, then a host, then a method."`
+	Endpoints map[string]rule `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\": the one that says most about a request applies, for its host rather than for any, then with the longest path, then with a method."`
 	Default   *rule           `yaml:"default" doc:"The limit on requests that none of the endpoints is for."`
 	Soft      *soft           `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
 }
@@ -40,7 +40,7 @@ type banned struct {
 
 type allowed struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks that are never limited."`
-	Routes []string  `yaml:"routes" doc:"Routes that are never limited, written as endpoints are."`
+	Routes []string  `yaml:"routes" doc:"Routes that are never limited, written as endpoints are, without a host, which clients write as they like."`
 }
 
 // limitFields is a limit in either spelling.
@@ -72,7 +72,7 @@ type rule struct {
 }
 
 type cost struct {
-	Units   *int64 `yaml:"units" doc:"A fixed cost; in short, cost: 5."`
+	Units   *int64 `yaml:"units" doc:"A fixed cost, no more than the limit allows at once; in short, cost: 5."`
 	Header  string `yaml:"header" doc:"A header with a number that makes the cost, such as Content-Length."`
 	Per     *size  `yaml:"per" default:"1" doc:"How much of that number costs a unit, rounded up: 1MiB, 500."`
 	Missing *int64 `yaml:"missing" default:"1" doc:"The cost where the header is missing or not a number, as for a chunked upload."`

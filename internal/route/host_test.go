@@ -1,0 +1,74 @@
+package route_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/keyfunc"
+)
+
+func TestAHostHasOneSpelling(t *testing.T) {
+	for field, want := range map[string]string{
+		"":                         "",
+		"example.org":              "example.org",
+		"EXAMPLE.org":              "example.org",
+		"example.org.":             "example.org",
+		"Example.Org.:8080":        "example.org",
+		"example.org:":             "example.org",
+		"example.org..":            "example.org.", // which is no pattern's
+		"example.org:80:90":        "",
+		"xn--Mnchen-3ya.example":   "xn--mnchen-3ya.example",
+		"münchen.example":          "",
+		"\u212aelvin.example":      "", // a letter that Unicode has a k for
+		"K\u212a.example":          "",
+		"192.0.2.1:80":             "192.0.2.1",
+		"[::1]":                    "::1",
+		"[::1]:8080":               "::1",
+		"[2001:DB8:0:0::1]:8080":   "2001:db8::1",
+		"2001:db8:0::1":            "2001:db8::1",
+		"[fe80::1%25eth0]:80":      "",
+		"[fe80::1%eth0]:80":        "",
+		"[192.0.2.1]":              "",
+		"[::1":                     "",
+		"[::1]x":                   "",
+		"[]":                       "",
+		":80":                      "",
+		".":                        "",
+		".example.org":             "",
+		"user@example.org":         "user@example.org", // which is no pattern's either
+		strings.Repeat("a", 253):   strings.Repeat("a", 253),
+		strings.Repeat("A", 254):   "",
+		strings.Repeat("A", 1<<20): "",
+	} {
+		assert.Equal(t, want, route.Host(field), "%.40q", field)
+	}
+}
+
+// Whatever a client writes, a host that a pattern can have is one and the same for rules
+// and for keys, and costs nothing to spell a second time.
+func FuzzAHostIsSpelledOnce(f *testing.F) {
+	for _, field := range []string{"example.org", "A.b.:80", "[::1]:8", "::ffff:1.2.3.4", "[fe80::1%eth0]", "..", "a:b:c", "[", "\xff"} {
+		f.Add(field)
+	}
+	f.Fuzz(func(t *testing.T, field string) {
+		host := route.Host(field)
+		if host == "" {
+			return
+		}
+		require.Equal(t, host, strings.ToLower(host))
+		if !strings.HasSuffix(host, ".") {
+			require.Equal(t, host, route.Host(host))
+		}
+		require.Zero(t, testing.AllocsPerRun(1, func() { route.Host(host) }))
+		if !strings.Contains(host, ":") { // of which keys keep the client's spelling
+			key, err := keyfunc.Host(&http.Request{Host: field})
+			require.NoError(t, err)
+			require.Equal(t, "host:"+host, key)
+		}
+	})
+}

@@ -1,0 +1,126 @@
+package rules
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
+)
+
+// endpoints checks the patterns of all, and returns those that are good.
+func (c *checker) endpoints() map[string]route.Pattern {
+	var tree route.Tree[string]
+	patterns := map[string]route.Pattern{}
+	texts := slices.SortedFunc(maps.Keys(c.file.Endpoints), c.byPlace)
+	for _, text := range texts {
+		at := []string{"endpoints", text}
+		pattern, ok := c.pattern(at, text)
+		if !ok {
+			continue
+		}
+		if other, ok := tree.Add(pattern, text); !ok {
+			c.atKey(at, "is the same route as %q in line %d: keep one", other, c.doc.Key("endpoints", other).Line)
+			continue
+		}
+		patterns[text] = pattern
+		if c.file.Default != nil && pattern.Covers(&everything) {
+			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", text)
+		}
+	}
+	c.hosts(texts, patterns, &tree)
+	return patterns
+}
+
+// everything is the pattern of every request.
+var everything = route.Pattern{Below: true}
+
+func (c *checker) byPlace(a, b string) int {
+	p, q := c.doc.Key("endpoints", a), c.doc.Key("endpoints", b)
+	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column), strings.Compare(a, b))
+}
+
+// pattern is what a route says, if one can say it.
+func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
+	pattern, err := route.ParseRule(text)
+	if err != nil {
+		c.atKey(at, "%s", err)
+		return pattern, false
+	}
+	c.doubtPattern(at, text, &pattern)
+	return pattern, true
+}
+
+// doubtPattern warns of what is a route, and hardly the one that is meant.
+func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
+	place, slash := strings.CutSuffix(text, "/")
+	switch {
+	case p.Below:
+	case slash && p.Path != "/":
+		c.warnKey(at, "is for all that is below it on http.ServeMux, and for that one path on chi, gin and echo: write %q for all that is below on each of them", place+"/*")
+	case strings.HasSuffix(p.Path, "*") && !strings.HasSuffix(p.Path, "/*"):
+		c.warnKey(at, "is for a route that is registered just so, with its *: write %q for all that is below", strings.TrimRight(text, "*")+"/*")
+	}
+	if near := document.Nearest(p.Method, methods); near != "" && near != p.Method {
+		c.warnKey(at, "is for a method %q of your own: did you mean %q?", p.Method, near)
+	}
+}
+
+// methods are those that HTTP and WebDAV know.
+var methods = []string{
+	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "QUERY",
+	"COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "REPORT", "SEARCH", "UNLOCK",
+}
+
+// hosts warns of limits that hang on a host, which is whatever a client writes.
+func (c *checker) hosts(texts []string, patterns map[string]route.Pattern, tree *route.Tree[string]) {
+	var named, unnamed []string
+	for _, text := range texts {
+		switch p, ok := patterns[text]; {
+		case !ok:
+		case p.Host == "":
+			unnamed = append(unnamed, text)
+		default:
+			named = append(named, text)
+		}
+	}
+	counted := c.countsAll()
+	elsewhere := counted || c.config.Default != nil && counts(c.config.Default)
+	const enough = 100 // to tell people, and each is compared with all others
+	for _, text := range named[:min(len(named), enough)] {
+		p, at := patterns[text], []string{"endpoints", text}
+		if made := c.config.ByRoute[text]; made.Shadow && !counted {
+			c.warnKey(at, "is in shadow, so a client that writes that host into its requests is not limited: give global a limit")
+		}
+		host := p.Host
+		p.Host = ""
+		covered, before := elsewhere, ""
+		for _, other := range unnamed {
+			q, made := patterns[other], c.config.ByRoute[other]
+			covered = covered || q.Covers(&p) && counts(&made)
+			if before == "" && p.Covers(&q) && !q.Covers(&p) {
+				if q.Host = host; !tree.Has(q) {
+					before = other
+					c.warnKey(at, "goes before %q, so a client that writes that host into its requests is limited by this alone: add %q", before, q.String())
+				}
+			}
+		}
+		if !covered {
+			elsewhere = true // said once, it is said of all
+			c.warnKey(at, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
+		}
+	}
+}
+
+// countsAll reports whether a rule counts each request, whatever else is in it.
+func (c *checker) countsAll() bool {
+	return slices.ContainsFunc(c.config.Rules, func(r middleware.Rule) bool { return r.Match == nil && counts(&r) })
+}
+
+// counts reports whether a rule limits all requests that it is for.
+func counts(r *middleware.Rule) bool {
+	return !r.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
+}

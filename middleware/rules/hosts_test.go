@@ -1,0 +1,403 @@
+package rules_test
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	echov4 "github.com/labstack/echo/v4"
+	echov5 "github.com/labstack/echo/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/adapters/chilimit"
+	"github.com/weirgo/weir/adapters/echo5limit"
+	"github.com/weirgo/weir/adapters/echolimit"
+	"github.com/weirgo/weir/adapters/ginlimit"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// hostRouters serve routes such as "GET /users/{id}" behind limits for all of them.
+var hostRouters = map[string]func(limits *middleware.RateLimit, routes []string) http.Handler{
+	"net http": func(limits *middleware.RateLimit, routes []string) http.Handler {
+		mux := http.NewServeMux()
+		for _, route := range routes {
+			mux.HandleFunc(strings.TrimSuffix(route, "*"), lineHandler)
+		}
+		return limits.Handler(mux)
+	},
+	"net http with hosts": func(limits *middleware.RateLimit, routes []string) http.Handler {
+		mux := http.NewServeMux()
+		for _, route := range routes {
+			method, path, _ := strings.Cut(strings.TrimSuffix(route, "*"), " ")
+			for _, host := range []string{"", "example.org", "a.example.org", "unknown.example", "2001:db8::1"} {
+				mux.HandleFunc(method+" "+host+path, lineHandler)
+			}
+		}
+		return limits.Handler(mux)
+	},
+	"chi": func(limits *middleware.RateLimit, routes []string) http.Handler {
+		r := chi.NewRouter()
+		r.Use(chilimit.New(limits))
+		for _, route := range routes {
+			method, path, _ := strings.Cut(route, " ")
+			r.MethodFunc(method, path, lineHandler)
+		}
+		return r
+	},
+	"gin": func(limits *middleware.RateLimit, routes []string) http.Handler {
+		quietGin()
+		r := gin.New()
+		r.Use(ginlimit.New(limits))
+		for _, route := range routes {
+			method, path, _ := strings.Cut(route, " ")
+			if strings.HasSuffix(path, "*") {
+				path += "rest"
+			}
+			r.Handle(method, colonParams(path), gin.WrapF(lineHandler))
+		}
+		return r
+	},
+	"echo v4": func(limits *middleware.RateLimit, routes []string) http.Handler {
+		e := echov4.New()
+		e.Use(echolimit.New(limits))
+		for _, route := range routes {
+			method, path, _ := strings.Cut(route, " ")
+			e.Add(method, colonParams(path), echov4.WrapHandler(http.HandlerFunc(lineHandler)))
+		}
+		return e
+	},
+	"echo v5": func(limits *middleware.RateLimit, routes []string) http.Handler {
+		e := echov5.New()
+		e.Use(echo5limit.New(limits))
+		for _, route := range routes {
+			method, path, _ := strings.Cut(route, " ")
+			e.Add(method, colonParams(path), echov5.WrapHandler(http.HandlerFunc(lineHandler)))
+		}
+		return e
+	},
+}
+
+const hosted = `
+version: 1
+endpoints:
+  "example.org/*": 5/h
+  "POST example.org/login": 4/h
+  "*.example.org/*": 6/h
+  "*.example.org/static/*": 7/h
+  "[2001:db8::1]/*": 8/h
+  "GET /static/*": 9/h
+  "POST /login": 3/h
+default: 10/h
+`
+
+var hostedRoutes = []string{"GET /news", "POST /login", "GET /users/{id}", "GET /static/*"}
+
+// hostedRequests are requests, and the rule that is for them.
+var hostedRequests = []struct{ host, request, rule string }{
+	{"example.org", "GET /news", "example.org/*"},
+	{"EXAMPLE.Org", "GET /users/42", "example.org/*"},
+	{"example.org:8443", "GET /news", "example.org/*"},
+	{"example.org.", "GET /news", "example.org/*"},
+	{"Example.Org.:80", "GET /news", "example.org/*"},
+	{"example.org", "POST /login", "POST example.org/login"},
+	{"example.org", "GET /static/a/b", "example.org/*"},
+	{"example.org", "GET /nowhere", "example.org/*"}, // no route is for it
+	{"a.example.org", "GET /news", "*.example.org/*"},
+	{"b.a.example.org:1", "POST /login", "*.example.org/*"},
+	{"a.example.org", "GET /static/a", "*.example.org/static/*"},
+	{"[2001:db8::1]", "GET /news", "[2001:db8::1]/*"},
+	{"[2001:DB8:0::1]:8080", "GET /news", "[2001:db8::1]/*"},
+	{"[2001:db8::2]", "GET /news", "default"},
+	{"unknown.example", "POST /login", "POST /login"},
+	{"unknown.example", "GET /static/x", "GET /static/*"},
+	{"unknown.example", "GET /news", "default"},
+	{"notexample.org", "GET /news", "default"},
+	{".example.org", "GET /news", "default"},
+	{"example.org.evil.example", "GET /news", "default"},
+	{"example.org@evil.example", "GET /news", "default"},
+	{"", "GET /news", "default"},
+}
+
+func TestAHostInAnEndpointLimitsOnEveryRouterAsIsExplained(t *testing.T) {
+	var taken ledger
+	r := parse(t, hosted, rules.Options{Config: middleware.Config{Store: &taken, Logger: slog.New(slog.DiscardHandler)}})
+	for name, router := range hostRouters {
+		t.Run(name, func(t *testing.T) {
+			limits, err := middleware.New(r.Config())
+			require.NoError(t, err)
+			h := router(limits, hostedRoutes)
+			for _, test := range hostedRequests {
+				method, path, _ := strings.Cut(test.request, " ")
+				request := httptest.NewRequest(method, path, nil)
+				request.Host = test.host
+				taken.charges = nil
+				h.ServeHTTP(httptest.NewRecorder(), request)
+				assert.Equal(t, []string{test.rule}, taken.rules(), "%s of %q", test.request, test.host)
+
+				explanation, err := r.Explain(rules.Request{
+					Method: method, Path: path, Host: test.host, ServeMux: strings.HasPrefix(name, "net"),
+				})
+				require.NoError(t, err)
+				assert.Equal(t, test.rule, explanation.Steps[2].Rule, "%s of %q, as explained", test.request, test.host)
+			}
+		})
+	}
+}
+
+// rules are the names of those that were charged last.
+func (l *ledger) rules() (names []string) {
+	for _, c := range l.charges {
+		names = append(names, c.Quota.Rule())
+	}
+	return names
+}
+
+func TestOfManyRequestsToAHostAsManyPassAsItsEndpointSays(t *testing.T) {
+	for name, router := range hostRouters {
+		limits, err := middleware.New(parse(t, "version: 1\nendpoints: {\"example.org/*\": 5/h sliding_log}\nglobal: 1000/h\n", rules.Options{}).Config())
+		require.NoError(t, err)
+		h := router(limits, hostedRoutes)
+		passed := 0
+		for i := range 160 {
+			r := httptest.NewRequest("GET", fmt.Sprint("http://example.org/users/", i), nil)
+			r.Host = []string{"example.org", "example.org:8080", "EXAMPLE.ORG."}[i%3]
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code == http.StatusOK {
+				passed++
+			}
+		}
+		assert.Equal(t, 5, passed, name)
+	}
+}
+
+// A request names its host in the target, in Host, or in :authority: net/http makes r.Host
+// of each, and the target goes before Host.
+func TestTheHostOfATargetCountsAndNotWhatHostSaysBesideIt(t *testing.T) {
+	var taken ledger
+	r := parse(t, hosted, rules.Options{Config: middleware.Config{Store: &taken, Logger: slog.New(slog.DiscardHandler)}})
+	limits, err := middleware.New(r.Config())
+	require.NoError(t, err)
+	server := httptest.NewServer(hostRouters["chi"](limits, hostedRoutes))
+	t.Cleanup(server.Close)
+	for text, want := range map[string]string{
+		"GET /news HTTP/1.1\r\nHost: Example.ORG:80\r\n":                           "example.org/*",
+		"GET http://Example.org:8080/news HTTP/1.1\r\nHost: unknown.example\r\n":   "example.org/*",
+		"GET http://unknown.example/news HTTP/1.1\r\nHost: example.org\r\n":        "default",
+		"GET http://[2001:db8:0::1]:80/news HTTP/1.1\r\nHost: unknown.example\r\n": "[2001:db8::1]/*",
+		"GET /news HTTP/1.0\r\n": "default",
+	} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		_, err = fmt.Fprint(conn, text+"Connection: close\r\n\r\n")
+		require.NoError(t, err)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.NoError(t, conn.Close())
+		require.Equal(t, http.StatusOK, response.StatusCode)
+		assert.Equal(t, []string{want}, taken.rules(), "%q", text)
+	}
+}
+
+// muxOf is an http.ServeMux with the endpoints of a file as its routes, of these patterns
+// those that it takes, and what is charged there.
+func muxOf(t *rapid.T, patterns []string) (mux *http.ServeMux, h http.Handler, r *rules.Rules, taken *ledger) {
+	mux = http.NewServeMux()
+	file := "version: 1\nendpoints:\n"
+	taken = &ledger{}
+	all, any := false, false
+	for _, pattern := range patterns {
+		if !registers(mux, strings.TrimSuffix(pattern, "*")) {
+			continue
+		}
+		any, all = true, all || pattern == "/*"
+		file += fmt.Sprintf("  %q: 1/s\n", pattern)
+	}
+	if !any {
+		t.Skip("none of the patterns")
+	}
+	if !all {
+		file += "default: 1/s\n"
+	}
+	r, err := rules.Parse([]byte(file), rules.Options{Config: middleware.Config{Store: taken, Logger: slog.New(slog.DiscardHandler)}})
+	require.NoError(t, err, "%s", file)
+	limits, err := middleware.New(r.Config())
+	require.NoError(t, err)
+	return mux, limits.Handler(mux), r, taken
+}
+
+// registers reports whether a mux takes a pattern, beside those it has.
+func registers(mux *http.ServeMux, pattern string) (ok bool) {
+	defer func() { ok = recover() == nil }()
+	mux.HandleFunc(pattern, lineHandler)
+	return true
+}
+
+// Of the patterns that an http.ServeMux has, the one it chooses is the one that limits, and
+// the one that is explained: with hosts, methods, and paths that end in a slash.
+func TestWhatAServeMuxChoosesLimitsAndIsExplained(t *testing.T) {
+	words := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(of) }
+	pattern := rapid.Custom(func(t *rapid.T) string {
+		return words("", "GET ", "POST ").Draw(t, "method") + words("", "example.org", "a.example.org", "api.").Draw(t, "host") +
+			words("/", "/{$}", "/a", "/a/", "/a/{$}", "/a/b", "/a/b/", "/a/{x}", "/a/{x}/", "/a/{x}/c", "/{x}", "/{x}/b", "/a/{x...}").Draw(t, "path")
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		patterns := rapid.SliceOfNDistinct(pattern, 1, 12, rapid.ID).Draw(t, "patterns")
+		stars := rapid.Bool().Draw(t, "with stars")
+		if stars { // not with both: "/a/" says more than "GET /a/*"
+			for i, pattern := range patterns {
+				if strings.HasSuffix(pattern, "/") {
+					patterns[i] += "*"
+				}
+			}
+		}
+		mux, h, r, taken := muxOf(t, patterns)
+		for range 10 {
+			method := words("GET", "HEAD", "POST").Draw(t, "method")
+			path := words("/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c", "/a/z", "/a/z/c", "/z", "/z/b", "/a/b/c/d").Draw(t, "path")
+			host := words("example.org", "a.example.org", "other.example", "").Draw(t, "host")
+			request := httptest.NewRequest(method, path, nil)
+			request.Host = host
+			taken.charges = nil
+			h.ServeHTTP(httptest.NewRecorder(), request)
+
+			explanation, err := r.Explain(rules.Request{Method: method, Path: path, Host: host, ServeMux: true})
+			require.NoError(t, err)
+			require.Equal(t, taken.rules(), []string{explanation.Steps[2].Rule}, "%s %q%s: %+v", method, host, path, explanation)
+			if _, chosen := mux.Handler(request); chosen != "" && !stars { // "/a/*" is for "/a" too
+				require.Equal(t, []string{chosen}, taken.rules(), "%s %q%s", method, host, path)
+			}
+		}
+	})
+}
+
+func TestWhatEndsInASlashIsExplainedAsTheRouterHasIt(t *testing.T) {
+	r := parse(t, "version: 1\nendpoints: {\"/static/\": 1/s}\ndefault: 2/s\n", rules.Options{})
+	require.Equal(t, []string{
+		`2:13: endpoints."/static/": is for all that is below it on http.ServeMux, and for that one path on chi, gin and echo: write "/static/*" for all that is below on each of them`,
+	}, textsOf(r.Warnings()))
+	for _, test := range []struct {
+		path     string
+		serveMux bool
+		rule     string
+		notes    []string
+	}{
+		{"/static/", false, "/static/", nil},
+		{"/static/", true, "/static/", nil},
+		{"/static/a", true, "/static/", nil},
+		{"/static", true, "/static/", nil}, // to which it is redirected
+		{"/static/a", false, "default", []string{`an http.ServeMux routes it as "/static/", to other rules: explain it with ServeMux (--servemux)`}},
+		{"/other", false, "default", nil},
+	} {
+		explanation, err := r.Explain(rules.Request{Path: test.path, ServeMux: test.serveMux})
+		require.NoError(t, err)
+		assert.Equal(t, test.rule, explanation.Steps[2].Rule, "%+v", test)
+		assert.Equal(t, test.notes, explanation.Notes, "%+v", test)
+	}
+}
+
+func TestAnExplanationAsksForTheHostThatEndpointsAreFor(t *testing.T) {
+	r := parse(t, hosted, rules.Options{})
+	explanation, err := r.Explain(rules.Request{Path: "/news"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"the file has endpoints for hosts, and the request names none: say which with Host (--host)"}, explanation.Notes)
+}
+
+func textsOf(problems []rules.Problem) (texts []string) {
+	for _, p := range problems {
+		texts = append(texts, p.String())
+	}
+	return texts
+}
+
+func TestAPatternThatIsHardlyMeantDrawsAWarning(t *testing.T) {
+	for endpoints, want := range map[string][]string{
+		`"/": 1/s`:             nil, // the home page, which has no other name
+		`"/static/*": 1/s`:     nil,
+		`"GET /a/b/": 1/s`:     {`3:3: endpoints."GET /a/b/": is for all that is below it on http.ServeMux, and for that one path on chi, gin and echo: write "GET /a/b/*" for all that is below on each of them`},
+		`"/static*": 1/s`:      {`3:3: endpoints."/static*": is for a route that is registered just so, with its *: write "/static/*" for all that is below`},
+		`"GTE /a": 1/s`:        {`3:3: endpoints."GTE /a": is for a method "GTE" of your own: did you mean "GET"?`},
+		`"PURGE /a": 1/s`:      nil,
+		`"PROPFIND /a/*": 1/s`: nil,
+	} {
+		r := parse(t, "version: 1\nendpoints:\n  "+endpoints+"\ndefault: 1/s\n", rules.Options{})
+		assert.Equal(t, want, textsOf(r.Warnings()), endpoints)
+	}
+	r := parse(t, "version: 1\nallow: {routes: \"/static/\"}\ndefault: 1/s\n", rules.Options{})
+	require.Len(t, r.Warnings(), 1)
+	require.Equal(t, `allow.routes`, r.Warnings()[0].Field)
+}
+
+func TestALimitThatHangsOnAHostDrawsAWarning(t *testing.T) {
+	const (
+		others = `: is for requests that name that host, and a client that names another is not limited: give default or global a limit`
+		shadow = `: is in shadow, so a client that writes that host into its requests is not limited: give global a limit`
+		before = `: goes before "POST /login", so a client that writes that host into its requests is limited by this alone: add "POST `
+	)
+	for _, test := range []struct{ text, warning string }{
+		{`endpoints: {"a.example/*": 1/s}`, `2:13: endpoints."a.example/*"` + others},
+		{`endpoints: {"a.example/*": 1/s, "b.example/*": 1/s}`, `2:13: endpoints."a.example/*"` + others},
+		{`endpoints: {"a.example/*": 1/s, "/*": 2/s}`, ""},
+		{`endpoints: {"a.example/*": 1/s, "/*": {limit: 2/s, mode: shadow}}`, `2:13: endpoints."a.example/*"` + others},
+		{`endpoints: {"a.example/x": 1/s, "/x": 2/s}`, ""},
+		{`endpoints: {"a.example/x": 1/s, "GET /x": 2/s, "a.example/y": 1/s, default: 1/s}`, "error"},
+		{`endpoints: {"GET a.example/x": 1/s, "POST /x": 2/s}`, `2:13: endpoints."GET a.example/x"` + others},
+		{"default: 2/s\nendpoints: {\"a.example/*\": 1/s}", ""},
+		{"default: {limit: 2/s, mode: shadow}\nendpoints: {\"a.example/*\": 1/s}", `3:13: endpoints."a.example/*"` + others},
+		{"default: {limit: 2/s, key: user, no_key: skip}\nendpoints: {\"a.example/*\": 1/s}", `3:13: endpoints."a.example/*"` + others},
+		{"global: 2/s\nendpoints: {\"a.example/*\": {limit: 1/s, mode: shadow}}", ""},
+		{"default: 2/s\nendpoints: {\"a.example/*\": {limit: 1/s, mode: shadow}}", `3:13: endpoints."a.example/*"` + shadow},
+		{"global: 2/s\nendpoints: {\"a.example/*\": 1/s, \"POST /login\": 1/s}", `3:13: endpoints."a.example/*"` + before + `a.example/login"`},
+		{"global: 2/s\nendpoints: {\"[::1]/*\": 1/s, \"POST /login\": 1/s}", `3:13: endpoints."[::1]/*"` + before + `[::1]/login"`},
+		{"global: 2/s\nendpoints: {\"*.example/*\": 1/s, \"POST /login\": 1/s, \"POST *.example/login\": 1/s}", ""},
+	} {
+		r, err := rules.Parse([]byte("version: 1\n"+test.text+"\n"), rules.Options{})
+		if test.warning == "error" {
+			require.Error(t, err)
+			continue
+		}
+		require.NoError(t, err, test.text)
+		var want []string
+		if test.warning != "" {
+			want = []string{test.warning}
+		}
+		assert.Equal(t, want, textsOf(r.Warnings()), test.text)
+	}
+	own := middleware.Config{Rules: []middleware.Rule{{Name: "mine", Limit: limiter.PerSecond(9)}}}
+	r := parse(t, "version: 1\nendpoints: {\"a.example/*\": 1/s}\n", rules.Options{Config: own})
+	require.Empty(t, r.Warnings(), "a rule of the application's counts as global does")
+}
+
+func TestACostThatRequestsWithoutTheHeaderNeverPassWithDrawsAWarning(t *testing.T) {
+	r := parse(t, "version: 1\ndefault: {limit: 5/s, cost: {header: X-Units, missing: 6}}\n", rules.Options{})
+	require.Equal(t, []string{
+		`2:56: default.cost.missing: is 6: 5/1s allows at most 5 at once, so no request without that header would ever pass`,
+	}, textsOf(r.Warnings()))
+	r = parse(t, "version: 1\ndefault: {limit: 5/s, cost: {header: X-Units, missing: 6, max: 5}}\n", rules.Options{})
+	require.Empty(t, r.Warnings())
+}
+
+// Many endpoints with hosts, which all go before many without, are checked in bounded time.
+func TestAFileOfManyHostsIsCheckedSoon(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("version: 1\nglobal: 1/s\nendpoints:\n")
+	for i := range 5_000 {
+		fmt.Fprintf(&b, "  h%d.example/*: 1/s\n  /p%d: 1/s\n", i, i)
+	}
+	r, err := rules.Parse([]byte(b.String()), rules.Options{})
+	require.NoError(t, err)
+	require.Len(t, r.Warnings(), 100)
+	require.True(t, slices.ContainsFunc(r.Warnings(), func(p rules.Problem) bool { return strings.Contains(p.Message, `goes before "/p0"`) }))
+}
