@@ -68,7 +68,8 @@ func FuzzAHostIsSpelledOnce(f *testing.F) {
 		if !strings.Contains(host, ":") { // of which keys keep the client's spelling
 			key, err := keyfunc.Host(&http.Request{Host: field})
 			require.NoError(t, err)
-			require.Equal(t, "host:"+host, key)
+			text, _ := keyfunc.Classify(key)
+			require.Equal(t, "host:"+host, text)
 		}
 	})
 }
