@@ -52,3 +52,21 @@ func (t *timed) Reset(ctx context.Context, charges []limiter.Charge) error {
 	defer cancel()
 	return t.Store.Reset(ctx, charges)
 }
+
+// writer is the inner store's TryWrite, under the deadline, or nil.
+func (s *Store) writer() func(context.Context, []limiter.Charge) error {
+	store, ok := bare(s.inner).(interface {
+		TryWrite(ctx context.Context, charges []limiter.Charge) error
+	})
+	if !ok {
+		return nil
+	}
+	if _, isTimed := s.inner.(*timed); !isTimed {
+		return store.TryWrite
+	}
+	return func(ctx context.Context, charges []limiter.Charge) error {
+		ctx, cancel := context.WithTimeout(ctx, s.options.Deadline)
+		defer cancel()
+		return store.TryWrite(ctx, charges)
+	}
+}

@@ -15,6 +15,12 @@
 // one short stall under load is no outage. A client that goes away, and a batch that makes
 // no sense, are no failures, and no successes either.
 //
+// The first failure after a minute without one is logged at once (weir-call-failed), with
+// what the store finds out about its server: a wrong address shows in a process that makes
+// four calls a day too. A server that cannot do what the store needs, however often it is
+// asked, is a wrong configuration and no outage: the policies decide as well, and the log
+// says so once (weir-store-unusable). Both are logged beside Options.OnDegraded.
+//
 // The policy is one for a batch, as all or nothing is promised of it. A Closed rule in
 // it makes it an error that wraps [ErrUnavailable]. Otherwise Local rules are counted
 // in this process, together, and Open ones pass. Such decisions are marked Degraded.
@@ -32,10 +38,14 @@
 //
 // After Options.ProbeEvery the next batch is decided by policy still, and tried on the
 // server beside that, with its costs, so that a server which can be read but not written
-// stays known as down. The first such probe that succeeds ends the outage; one that is
-// refused, which writes nothing, if the server had given no answer at all. What was
-// counted locally is not added to the server's counters: for as long as a window or a
-// bucket reaches back, a key may get what it got from both.
+// stays known as down. The first such probe that succeeds ends the outage. One that is
+// refused writes nothing; it ends the outage too if the store can then write something
+// else, so that an outage also ends where every key that is asked for is exhausted.
+//
+// What was counted locally is not added to the server's counters: for as long as a window
+// or a bucket reaches back, a key may get what it got from both. With Replicas set to the
+// number of processes, Local thus admits one burst more than the limit in an outage, and
+// what refilled in the server's counters meanwhile, at most a burst, once it is back.
 //
 // There is no goroutine but for a probe and for telling about changes, and nothing to
 // close. Without requests there is no probe.

@@ -16,34 +16,78 @@ type Event struct {
 	// store that has one.
 	Part int
 
+	// Server is the address of that server, or of those that the part is on, as far as the
+	// store knows it.
+	Server string
+
 	// Err is what the server or the network said last.
 	Err error
+
+	// Unusable says that by Err the server cannot do what the store needs, such as run a
+	// script: a wrong configuration, which does not pass by itself as outages do.
+	Unusable bool
 
 	// For is how long the policies were in force; zero while Degraded.
 	For time.Duration
 }
 
-// log is what is done with events by default.
+// log is what is done with events by default. That a server is unusable has been said.
 func (e Event) log() {
-	if e.Degraded {
-		slog.Warn("weir: the store's server gives no answer, so the rules' OnOutage policies decide",
-			"code", "weir-degraded", "part", e.Part, "error", e.Err)
-	} else {
-		slog.Info("weir: the store's server is back", "code", "weir-recovered", "part", e.Part, "after", e.For)
+	switch {
+	case !e.Degraded:
+		slog.Info("weir: the store's server is back", e.attrs("weir-recovered", slog.Duration("after", e.For))...)
+	case !e.Unusable:
+		slog.Warn("weir: the store's server "+kindOf(e.Err).verb()+", so the rules' OnOutage policies decide",
+			e.attrs("weir-degraded", slog.Any("error", e.Err))...)
 	}
 }
+
+// attrs are what every record of e has, and one more.
+func (e Event) attrs(code string, last slog.Attr) []any {
+	attrs := []any{slog.String("code", code), slog.Int("part", e.Part)}
+	if e.Server != "" {
+		attrs = append(attrs, slog.String("server", e.Server))
+	}
+	return append(attrs, last)
+}
+
+// A notice is an event, or what is logged whether there is a hook or not.
+type notice struct {
+	Event
+	about subject
+	part  *part
+}
+
+type subject uint8
+
+const (
+	change       subject = iota // for the hook
+	firstFailure                // none had failed for quiet
+	wrongServer                 // an unusable one
+)
+
+// over tells that the policies are no longer in force.
+func (n *notice) over() bool { return n.about == change && !n.Degraded }
+
+// quiet is how long no call has failed before one is told of as the first.
+const quiet = time.Minute
 
 // news tells a hook of events in their order, in a goroutine that ends with the last.
 // So the order needs no lock around the hook, and no request waits for it.
 type news struct {
-	hook func(Event)
+	hook     func(Event)
+	diagnose func(part int, err error) (server string, _ error) // the store's, or nil
 
 	mu      sync.Mutex
-	waiting []Event
+	waiting []notice
 	telling bool
+
+	// What has been said. Only the goroutine that tells touches it.
+	failing map[string]time.Time // of a server, when its first failure was told
+	unfit   bool                 // that a server is unusable
 }
 
-func (n *news) tell(e Event) {
+func (n *news) tell(e notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting = append(n.waiting, e)
@@ -59,7 +103,7 @@ func (n *news) tellAll() {
 	}
 }
 
-func (n *news) next() (e Event, ok bool) {
+func (n *news) next() (e notice, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.waiting) == 0 {
@@ -71,11 +115,64 @@ func (n *news) next() (e Event, ok bool) {
 }
 
 // tellOne keeps a hook that panics from ending the program, of all moments in this one.
-func (n *news) tellOne(e Event) {
+func (n *news) tellOne(e notice) {
 	defer func() {
 		if r := recover(); r != nil {
 			slog.Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(r))
 		}
 	}()
-	n.hook(e)
+	if e.over() {
+		e.Server, _ = n.examine(e.Part, nil)
+	} else {
+		e.Server, e.Err = n.examine(e.Part, e.Err)
+		e.part.learn(e.Err)
+	}
+	e.Unusable = kindOf(e.Err) == unusable
+	switch e.about {
+	case change:
+		n.unfit = n.unfit && !e.over()
+		n.hook(e.Event)
+	case firstFailure:
+		n.logFirst(e.Event)
+	case wrongServer:
+		if !n.unfit {
+			n.unfit = true
+			slog.Error("weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide",
+				e.attrs("weir-store-unusable", slog.Any("error", e.Err))...)
+		}
+	}
+}
+
+// examine asks the store which server a failure is about and, of one that gave no answer,
+// what else can be found out.
+func (n *news) examine(part int, err error) (server string, found error) {
+	if n.diagnose == nil {
+		return "", err
+	}
+	if panicked := survive(func() error { server, found = n.diagnose(part, err); return nil }); panicked != nil || found == nil {
+		found = err
+	}
+	return server, found
+}
+
+// logFirst logs the first failure of a server, which may be several parts'.
+func (n *news) logFirst(e Event) {
+	name := e.Server
+	if name == "" {
+		name = fmt.Sprint(e.Part)
+	}
+	now := time.Now()
+	if last, ok := n.failing[name]; ok && now.Sub(last) < quiet {
+		return
+	}
+	if n.failing == nil || len(n.failing) >= 1024 { // servers come and go
+		n.failing = map[string]time.Time{}
+	}
+	n.failing[name] = now
+	why := ""
+	if k := kindOf(e.Err); k != unknown {
+		why = ", as it " + k.verb()
+	}
+	slog.Warn("weir: a call to the store's server failed"+why+": the rules' OnOutage policies decide",
+		e.attrs("weir-call-failed", slog.Any("error", e.Err))...)
 }

@@ -2,12 +2,18 @@ package failover
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -43,12 +49,13 @@ func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 				decide(t, s, charge(api, "key"))
 				synctest.Wait()
 			})
+			first := `level=WARN msg="weir: a call to the store's server failed: the rules' OnOutage policies decide" code=weir-call-failed part=0 error="connection refused"` + "\n"
 			if hook != nil {
-				assert.Empty(t, log)
+				assert.Equal(t, first, log)
 				continue
 			}
-			assert.Equal(t, ""+
-				`level=WARN msg="weir: the store's server gives no answer, so the rules' OnOutage policies decide" code=weir-degraded part=0 error="connection refused"`+"\n"+
+			assert.Equal(t, first+
+				`level=WARN msg="weir: the store's server fails, so the rules' OnOutage policies decide" code=weir-degraded part=0 error="connection refused"`+"\n"+
 				`level=INFO msg="weir: the store's server is back" code=weir-recovered part=0 after=3s`+"\n", log)
 		}
 	})
@@ -119,5 +126,217 @@ func TestAHookThatPanicsEndsNoProgram(t *testing.T) {
 		})
 		assert.Equal(t, 2, calls)
 		assert.Contains(t, log, `level=ERROR msg="weir: OnDegraded panicked" code=weir-hook-panic panic="no pager"`)
+	})
+}
+
+// A located is a cluster that knows where its parts are, and what ails those that are silent.
+type located struct {
+	cluster
+	asked *[]error // what Diagnose was called with
+}
+
+func (l located) Diagnose(part int, err error) (string, error) {
+	*l.asked = append(*l.asked, err)
+	if kindOf(err) == silence {
+		err = fmt.Errorf("%w: connection refused", err)
+	}
+	return fmt.Sprintf("10.0.0.%d:6379", part/2), err
+}
+
+func TestTheFirstFailureIsLoggedAtOnceAndOnceForAServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := quota(t, "api", limiter.PerMinute(100_000), limiter.Local)
+		inner := newServer(t, fine)
+		silent := func(context.Context, string, []limiter.Charge) error { return saying{"no answer in 50ms", silence} }
+		s := New(located{cluster{inner}, new([]error)}, Options{OnDegraded: func(Event) {}})
+		failing := func(times int, parts ...string) string {
+			return logged(t, func() {
+				inner.is(silent)
+				for range times {
+					for _, part := range parts {
+						decide(t, s, charge(api, part))
+					}
+				}
+				synctest.Wait()
+				inner.is(fine)
+				for _, part := range parts {
+					decide(t, s, charge(api, part))
+				}
+				synctest.Wait()
+			})
+		}
+		line := func(part int) string {
+			return fmt.Sprintf(`level=WARN msg="weir: a call to the store's server failed, as it gives no answer: the rules' OnOutage policies decide" `+
+				`code=weir-call-failed part=%d server=10.0.0.%d:6379 error="no answer in 50ms: connection refused"`+"\n", part, part/2)
+		}
+		assert.Equal(t, line(4), failing(1, "4"), "at the first call")
+		assert.Empty(t, failing(3, "4", "5"), "once for a server, whatever parts it has")
+		assert.Equal(t, line(7), failing(3, "7"), "for each server")
+		for range 100 {
+			time.Sleep(time.Second)
+			assert.Empty(t, failing(3, "4"), "one that fails now and then, for hours, is not logged each time")
+		}
+		time.Sleep(quiet)
+		assert.Equal(t, line(4), failing(1, "4"), "after a time without")
+	})
+}
+
+func TestWhatIsLoggedSaysWhetherTheServerAnswered(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err   error
+		first string
+		then  string
+	}{
+		"silence":                 {saying{"s", silence}, "a call to the store's server failed, as it gives no answer: ", "gives no answer"},
+		"a deadline":              {context.DeadlineExceeded, "a call to the store's server failed, as it gives no answer: ", "gives no answer"},
+		"the network":             {&net.OpError{Op: "dial", Err: errDown}, "a call to the store's server failed, as it gives no answer: ", "gives no answer"},
+		"an answer":               {fmt.Errorf("wrapped: %w", saying{"s", answer}), "a call to the store's server failed, as it answers with an error: ", "answers with an error"},
+		"who knows":               {errDown, "a call to the store's server failed: ", "fails"},
+		"an answer after silence": {errors.Join(saying{"s", answer}, context.DeadlineExceeded), "a call to the store's server failed, as it answers with an error: ", "answers with an error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := logged(t, func() {
+					inner := newServer(t, func(context.Context, string, []limiter.Charge) error { return tt.err })
+					s := New(inner, Options{})
+					breakDown(t, s, charge(quota(t, "api", limiter.PerMinute(1000), limiter.Local), "key"))
+					synctest.Wait()
+				})
+				lines := strings.SplitAfter(log, "\n")
+				require.Len(t, lines, 3)
+				assert.Contains(t, lines[0], `msg="weir: `+tt.first)
+				assert.Contains(t, lines[1], `msg="weir: the store's server `+tt.then+`, so the rules' OnOutage policies decide" code=weir-degraded`)
+			})
+		})
+	}
+}
+
+func TestAnUnusableServerIsAWrongConfigurationAndSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, fine), &diary{}
+		unfit := func(context.Context, string, []limiter.Charge) error {
+			return saying{"ERR unknown command 'evalsha'", unusable}
+		}
+		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.Local)
+		closed := quota(t, "closed", limiter.PerMinute(1_000_000), limiter.Closed)
+		for _, hook := range []func(Event){nil, heard.note} {
+			s := New(cluster{inner}, Options{OnDegraded: hook})
+			outage := func() string {
+				return logged(t, func() {
+					inner.is(unfit)
+					for _, part := range []string{"1", "2"} {
+						breakDown(t, s, charge(api, part))
+					}
+					for range 100 { // probes are made too
+						time.Sleep(100 * time.Millisecond)
+						assert.True(t, decide(t, s, charge(api, "1"))[0].Degraded, "the policies decide")
+						assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(closed, "1")}, make([]limiter.Decision, 1)), ErrUnavailable)
+					}
+					synctest.Wait()
+				})
+			}
+			const line = `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide" ` +
+				`code=weir-store-unusable part=1 error="ERR unknown command 'evalsha'"` + "\n"
+			assert.Equal(t, line, outage())
+			logged(t, func() {
+				inner.is(fine)
+				for _, part := range []string{"1", "2"} {
+					time.Sleep(2 * time.Second)
+					decide(t, s, charge(api, part))
+					synctest.Wait()
+				}
+			})
+			require.False(t, s.Stats().Degraded)
+			assert.Equal(t, line, outage(), "once in each outage")
+		}
+		events := heard.read()
+		require.Len(t, events, 6)
+		for i, e := range events {
+			assert.True(t, e.Unusable)
+			assert.Equal(t, i/2%2 == 0, e.Degraded, "the hook hears of it as of any outage")
+		}
+	})
+}
+
+// The first calls of a rule whose commands are denied fail, and those of others do not.
+func TestAServerThatIsUnusableForSomeRulesIsSaidOnceToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, func(_ context.Context, _ string, charges []limiter.Charge) error {
+			if charges[0].Key == "denied" {
+				return saying{"NOPERM", unusable}
+			}
+			return nil
+		})
+		s := New(inner)
+		api := quota(t, "api", limiter.PerMinute(100_000), limiter.Local)
+		log := logged(t, func() {
+			for range 1000 {
+				decide(t, s, charge(api, "denied"))
+				decide(t, s, charge(api, "allowed"))
+				time.Sleep(time.Second)
+			}
+		})
+		assert.Equal(t, 1, strings.Count(log, "\n"), log)
+		assert.Contains(t, log, "weir-store-unusable")
+	})
+}
+
+func TestWhatWasFoundOutIsToldInErrorsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, hung), &diary{}
+		s := New(located{cluster{inner}, new([]error)}, Options{OnDegraded: heard.note})
+		login := quota(t, "login", limiter.PerMinute(10), limiter.Closed)
+		c := charge(login, "6")
+		breakDown(t, s, c)
+		synctest.Wait()
+		ask := func() error { return s.Decide(t.Context(), []limiter.Charge{c}, make([]limiter.Decision, 1)) }
+		for range 3 {
+			assert.EqualError(t, ask(), `failover: the store's server is unavailable, and rule "login" is closed meanwhile: context deadline exceeded: connection refused`)
+			time.Sleep(2 * time.Second) // a probe finds it out again
+		}
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		assert.Error(t, ask())
+		synctest.Wait()
+		events := heard.read()
+		require.Len(t, events, 2)
+		for _, e := range events {
+			assert.Equal(t, "10.0.0.3:6379", e.Server)
+			assert.EqualError(t, e.Err, "context deadline exceeded: connection refused")
+		}
+	})
+}
+
+// A curious store has a Diagnose that panics, or forgets the error.
+type curious struct {
+	*server
+	panics bool
+}
+
+func (c curious) Diagnose(int, error) (string, error) {
+	if c.panics {
+		panic("oh no")
+	}
+	return "a server", nil
+}
+
+func TestADiagnosisThatFailsHidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, panics := range []bool{false, true} {
+			inner, heard := newServer(t, dead), &diary{}
+			s := New(curious{inner, panics}, Options{OnDegraded: heard.note})
+			api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+			breakDown(t, s, charge(api, "key"))
+			inner.is(fine)
+			time.Sleep(2 * time.Second)
+			decide(t, s, charge(api, "key"))
+			synctest.Wait()
+			events := heard.read()
+			require.Len(t, events, 2)
+			for _, e := range events {
+				assert.Equal(t, errDown, e.Err)
+			}
+			assert.False(t, s.Stats().Degraded)
+		}
 	})
 }

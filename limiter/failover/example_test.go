@@ -46,6 +46,6 @@ func ExampleNew() {
 	// true 1 true <nil>
 	// true 0 true <nil>
 	// false 0 true <nil>
-	// failover: the store's server gives no answer, and rule "login" is closed meanwhile: dial tcp 10.0.0.7:6379: no route to host
+	// failover: the store's server is unavailable, and rule "login" is closed meanwhile: dial tcp 10.0.0.7:6379: no route to host
 	// alert: dial tcp 10.0.0.7:6379: no route to host
 }

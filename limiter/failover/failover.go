@@ -13,7 +13,7 @@ import (
 
 // ErrUnavailable is what an error wraps that comes of an outage: of a batch with a
 // Closed rule, and of a Reset. What the server or the network said is wrapped too.
-var ErrUnavailable = errors.New("failover: the store's server gives no answer")
+var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 
 // Store is a [limiter.Store] around another, whose counters are in a server.
 type Store struct {
@@ -27,6 +27,8 @@ type Store struct {
 	options Options
 	news    news
 
+	tryWrite func(context.Context, []limiter.Charge) error // nil: a refusal speaks for the server
+
 	local  *limiter.Memory
 	shares sync.Map // of local: *limiter.Quota -> its share, also a *limiter.Quota
 
@@ -38,12 +40,27 @@ type Store struct {
 // more than one Options, as both are mistakes in the program; call Validate first for
 // options that come from elsewhere.
 //
-// Three methods of store are used if it has them. Within(deadline time.Duration)
-// limiter.Store returns the same store with calls that end by themselves after that
-// time; without it each call has a context with that deadline, and is trusted to return
-// when it has passed. Part(c *limiter.Charge) int tells which of up to 64 servers that
-// fail independently, from 0, holds a charge; without it there is one. Claim is
-// [limiter.Memory.Claim]'s like. Part and Claim are asked of what Within returned.
+// Some methods of store are used if it has them.
+//
+//   - Within(deadline time.Duration) limiter.Store returns the same store with calls that
+//     end by themselves after that time. Without it each call has a context with that
+//     deadline, and is trusted to return when it has passed. The other methods are those of
+//     what it returns.
+//   - Part(c *limiter.Charge) int tells which of up to 64 servers that fail independently,
+//     from 0, holds a charge. Without it there is one.
+//   - Claim(rule string) error is [limiter.Memory.Claim]'s like.
+//   - TryWrite(ctx context.Context, charges []limiter.Charge) error writes something that
+//     does not last to the servers that hold the charges. A probe that is refused writes
+//     nothing, so the outage ends only when this succeeds too. Without it a refusal ends it.
+//   - Diagnose(part int, err error) (server string, _ error) names the part's server, and
+//     returns err with what more can be found out about it: after a call that had no answer,
+//     whether the server can be reached. It may take a second. With a nil error it only
+//     names the server.
+//
+// An error of the store's, or one that it wraps, may have a method Answered() bool, which
+// tells an error that the server answered with from a server that gave no answer, and a
+// method Unusable() bool, which tells that this server cannot do what the store needs
+// however often it is asked. The log says what they say.
 //
 // Where store is a Store of this package, the new one takes its place.
 func New(store limiter.Store, options ...Options) *Store {
@@ -70,6 +87,12 @@ func New(store limiter.Store, options ...Options) *Store {
 	if store, ok := bare(s.inner).(interface{ Part(c *limiter.Charge) int }); ok {
 		s.partOf = store.Part
 	}
+	if store, ok := bare(s.inner).(interface {
+		Diagnose(part int, err error) (server string, _ error)
+	}); ok {
+		s.news.diagnose = store.Diagnose
+	}
+	s.tryWrite = s.writer()
 	return s
 }
 

@@ -358,36 +358,105 @@ func TestRequestsWithLessTimeThanTheDeadlineNoticeAHungServerToo(t *testing.T) {
 	})
 }
 
-// complaint is an error that the server gave, as go-redis tells it.
-type complaint struct{ error }
-
-func (complaint) RedisError() {}
-
-func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
+func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error
-		want bool
+		bare bool // the store has no TryWrite
 	}{
-		"full":   {complaint{errors.New("OOM")}, true},
-		"silent": {errDown, false},
+		"silence":                        {err: saying{"timeout", silence}},
+		"an answer":                      {err: saying{"OOM", answer}},
+		"a wrong configuration":          {err: saying{"NOPERM", unusable}},
+		"an error that says nothing":     {err: errDown},
+		"an answer, without a TryWrite":  {err: saying{"OOM", answer}, bare: true},
+		"silence, without a TryWrite":    {err: saying{"timeout", silence}, bare: true},
+		"a wrapped error, in a deadline": {err: fmt.Errorf("calling: %w", saying{"OOM", answer})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := newServer(t, fine)
-				s := New(inner, Options{OnDegraded: func(Event) {}})
-				login := quota(t, "login", limiter.PerDay(1), limiter.Local)
-				c := charge(login, "key")
-				decide(t, s, c) // and so the server refuses from now on
+				var store limiter.Store = writable{server: inner}
+				if tt.bare {
+					store = inner
+				}
+				s := New(store, Options{OnDegraded: func(Event) {}})
+				search := quota(t, "search", limiter.PerDay(3), limiter.Open)
+				c := charge(search, "key")
+				for range 3 {
+					require.True(t, decide(t, s, c)[0].Allowed)
+				}
 				inner.is(func(context.Context, string, []limiter.Charge) error { return tt.err })
 				breakDown(t, s, c)
 				inner.is(fine)
-				time.Sleep(2 * time.Second)
-				decide(t, s, c)
-				synctest.Wait()
-				assert.Equal(t, tt.want, s.Stats().Degraded)
+				passed := 0
+				for range 8 * 50 {
+					if decide(t, s, c)[0].Allowed {
+						passed++
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				assert.Equal(t, 52, passed, "an Open rule lets pass until the first probe, after a second, and no longer")
+				assert.False(t, s.Stats().Degraded)
+				assert.Equal(t, int64(3), inner.used(t, search, "key"))
 			})
 		})
 	}
+}
+
+func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, fine), &diary{}
+		s := New(writable{server: inner}, Options{OnDegraded: heard.note})
+		login := quota(t, "login", limiter.PerDay(1), limiter.Local)
+		c := charge(login, "key")
+		decide(t, s, c) // and so the server refuses from now on
+		inner.is(dead)
+		breakDown(t, s, c)
+
+		full := errors.New("OOM")
+		inner.is(func(ctx context.Context, kind string, charges []limiter.Charge) error {
+			if kind != "try to write" {
+				return nil
+			}
+			assert.Equal(t, []limiter.Charge{c}, charges)
+			deadline, ok := ctx.Deadline()
+			assert.True(t, ok, "it has the deadline of a call")
+			assert.Equal(t, time.Now().Add(s.options.Deadline), deadline)
+			return full
+		})
+		for range 3 {
+			failures := s.Stats().Failures
+			time.Sleep(2 * time.Second)
+			decide(t, s, c)
+			synctest.Wait()
+			assert.True(t, s.Stats().Degraded)
+			assert.Equal(t, failures+1, s.Stats().Failures)
+		}
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		decide(t, s, c)
+		synctest.Wait()
+		assert.False(t, s.Stats().Degraded)
+		events := heard.read()
+		require.Len(t, events, 2)
+		assert.Equal(t, full, events[1].Err, "what the server said last")
+	})
+}
+
+func TestAProbeThatIsTakenWritesNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := New(writable{server: inner}, Options{OnDegraded: func(Event) {}})
+		api := quota(t, "api", limiter.PerDay(100), limiter.Local)
+		breakDown(t, s, charge(api, "key"))
+		inner.is(func(_ context.Context, kind string, _ []limiter.Charge) error {
+			assert.NotEqual(t, "try to write", kind)
+			return nil
+		})
+		time.Sleep(2 * time.Second)
+		decide(t, s, charge(api, "key"))
+		synctest.Wait()
+		assert.False(t, s.Stats().Degraded)
+	})
 }
 
 func TestAServerThatFailsNowAndThenIsAskedEachTime(t *testing.T) {
@@ -623,7 +692,7 @@ func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {
 		err := s.Reset(t.Context(), []limiter.Charge{c})
 		assert.ErrorIs(t, err, ErrUnavailable)
 		assert.ErrorIs(t, err, errDown)
-		assert.EqualError(t, err, "failover: the store's server gives no answer, so its counters could not be reset: connection refused")
+		assert.EqualError(t, err, "failover: the store's server is unavailable, so its counters could not be reset: connection refused")
 		assert.Zero(t, inner.calls.Load())
 		assert.Equal(t, int64(99), decide(t, s, c)[0].Remaining, "the local counter is reset")
 

@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"errors"
 	"iter"
 	"math/bits"
 	"sync"
@@ -24,6 +23,7 @@ type part struct {
 	failed  time.Time // when that was
 	since   time.Time // when the policies came into force; zero: they are not
 	probing bool
+	unfit   bool // it was told that the server is unusable
 }
 
 // newPart is a part that no outcome is known of.
@@ -43,7 +43,38 @@ func (p *part) note(began time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.since.IsZero() && (err == nil || !began.Before(p.failed)) {
+		p.announce(err)
 		p.book(err)
+	}
+}
+
+// announce has it logged that a call failed after a time in which none did, or that the
+// server is unusable. It needs the lock.
+func (p *part) announce(err error) {
+	n := notice{Event: Event{Part: p.number, Err: err}, part: p}
+	switch {
+	case err == nil:
+		return
+	case kindOf(err) == unusable:
+		if p.unfit {
+			return
+		}
+		p.unfit, n.about = true, wrongServer
+	case p.failed.IsZero() || time.Since(p.failed) >= quiet:
+		n.about = firstFailure
+	default:
+		return
+	}
+	p.store.news.tell(n)
+}
+
+// learn takes what was found out about a failure for what the server or the network said,
+// unless it has said something since.
+func (p *part) learn(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil && kindOf(p.err) == silence {
+		p.err = err
 	}
 }
 
@@ -58,10 +89,10 @@ func (p *part) book(err error) {
 	switch {
 	case open && p.since.IsZero():
 		p.since = time.Now()
-		p.store.news.tell(Event{Degraded: true, Part: p.number, Err: p.err})
+		p.store.news.tell(notice{Event: Event{Degraded: true, Part: p.number, Err: p.err}, part: p})
 	case !open && !p.since.IsZero():
-		p.store.news.tell(Event{Part: p.number, Err: p.err, For: time.Since(p.since)})
-		p.since = time.Time{}
+		p.store.news.tell(notice{Event: Event{Part: p.number, Err: p.err, For: time.Since(p.since)}, part: p})
+		p.since, p.unfit = time.Time{}, false
 		p.store.shares.Clear() // rules may have been read anew since they were first needed
 	}
 	if bit := uint64(1) << p.number; open || err != nil {
@@ -92,21 +123,15 @@ func (p *part) beginProbe() bool {
 	return true
 }
 
-// complained tells whether the last failure was an answer, if only an error: go-redis marks
-// those of the server's with this method.
-func (p *part) complained() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var said interface{ RedisError() }
-	return errors.As(p.err, &said)
-}
-
 // endProbe books a probe's outcome, if it had one.
 func (p *part) endProbe(known bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.probing = false
 	if known {
+		if kindOf(err) == unusable {
+			p.announce(err)
+		}
 		p.book(err)
 	}
 }

@@ -55,7 +55,7 @@ func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
 			err := s.Decide(t.Context(), charges, decisions)
 			require.ErrorIs(t, err, ErrUnavailable)
 			require.ErrorIs(t, err, errDown)
-			assert.EqualError(t, err, `failover: the store's server gives no answer, and rule "login" is closed meanwhile: connection refused`)
+			assert.EqualError(t, err, `failover: the store's server is unavailable, and rule "login" is closed meanwhile: connection refused`)
 			assert.Zero(t, decisions[0], "batch %d", i+1)
 		}
 	}

@@ -37,22 +37,28 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge, taken bool) {
 
 // try is a probe. Of what it takes, it gives back what no event stands for. It has
 // nothing of the request's context: a client that goes away does not end it.
+//
+// A refusal writes nothing, so after one the store is asked to write something else: a
+// server that can be read but not written is still down, and one at which every key that
+// is asked for is exhausted is not.
 func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 	decisions := make([]limiter.Decision, len(charges))
 	err := survive(func() error {
 		return s.inner.Decide(context.Background(), charges, decisions)
 	})
-	mistake := errors.Is(err, limiter.ErrCharges) // which says nothing about the server
-	if err != nil && !mistake {
-		s.counters.failures.Add(1)
-	}
 	taken := err == nil
 	for i := range decisions {
 		taken = taken && decisions[i].Allowed
 	}
-	// A refusal writes nothing, so it tells of a server that was silent, and not of one
-	// that was full or read-only.
-	p.endProbe(!mistake && (err != nil || taken || !p.complained()), err)
+	if err == nil && !taken && s.tryWrite != nil {
+		err = survive(func() error { return s.tryWrite(context.Background(), charges) })
+	}
+	mistake := errors.Is(err, limiter.ErrCharges) // which says nothing about the server
+	if err != nil && !mistake {
+		s.counters.failures.Add(1)
+		_, err = s.news.examine(p.number, err)
+	}
+	p.endProbe(!mistake, err)
 	if !taken || len(owed) == 0 {
 		return
 	}

@@ -118,6 +118,23 @@ type punctual struct {
 
 func (p punctual) Within(deadline time.Duration) limiter.Store { return punctual{p.server, deadline} }
 
+// A writable is a server that can be asked to write something else.
+type writable struct{ *server }
+
+func (w writable) TryWrite(ctx context.Context, charges []limiter.Charge) error {
+	return w.called(ctx, "try to write", charges)
+}
+
+// saying is an error that says what kind of failure it is.
+type saying struct {
+	text string
+	kind kind
+}
+
+func (s saying) Error() string  { return s.text }
+func (s saying) Answered() bool { return s.kind == answer || s.kind == unusable }
+func (s saying) Unusable() bool { return s.kind == unusable }
+
 // A diary is a hook that remembers.
 type diary struct {
 	mu     sync.Mutex

@@ -92,11 +92,7 @@ func (tr traffic) run(t *testing.T, seed uint64) {
 				fleet = append(fleet, join())
 				most = max(most, len(fleet))
 			case n == 11 && tr.restarts:
-				f.mu.Lock()
-				clear(f.states)
-				clear(f.counts)
-				clear(f.holders)
-				f.mu.Unlock()
+				f.empty()
 				bursts++
 			case n < 17 && tr.outages:
 				f.down.Store(!f.down.Load())
@@ -605,6 +601,40 @@ func TestOutagePoliciesAreHonoured(t *testing.T) {
 				}
 				_, degraded, failed = hammer(quotas[limiter.Closed], 10)
 				assert.Zero(t, degraded+failed)
+			})
+		})
+	}
+}
+
+func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
+	for _, m := range []Mode{Leased, Synchronised} {
+		t.Run(m.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				s := f.instance(t, 1, Options{Mode: m})
+				q := quotaOf(t, "open", limiter.Limit{Events: 10, Per: 24 * time.Hour}.With(limiter.TokenBucket))
+				q.OnOutage = limiter.Open
+				for range 100 {
+					decideOne(t, s, q, "key", 1)
+					time.Sleep(20 * time.Millisecond)
+				}
+				f.down.Store(true)
+				require.Eventually(t, func() bool { return decideOne(t, s, q, "key", 1).Allowed }, 10*time.Second, 10*time.Millisecond)
+				for range 200 {
+					decideOne(t, s, q, "key", 1)
+					time.Sleep(20 * time.Millisecond)
+				}
+				f.down.Store(false)
+				time.Sleep(time.Second)
+				for range 200 { // of which the first are decided by policy still
+					decideOne(t, s, q, "key", 1)
+					time.Sleep(20 * time.Millisecond)
+				}
+				for range 200 {
+					d := decideOne(t, s, q, "key", 1)
+					require.False(t, d.Allowed || d.Degraded)
+					time.Sleep(20 * time.Millisecond)
+				}
 			})
 		})
 	}

@@ -20,6 +20,25 @@ type counter struct{ *Store }
 // Within implements what package failover asks for: no call takes any time.
 func (c counter) Within(time.Duration) limiter.Store { return c }
 
+// TryWrite implements what package failover asks for: a refusal here says as much about Redis
+// as anything, since it came after an exchange.
+func (c counter) TryWrite(context.Context, []limiter.Charge) error {
+	if lost := c.lost.Load(); lost != nil {
+		return *lost
+	}
+	return nil
+}
+
+// Diagnose implements what package failover asks for, if the ledger does.
+func (c counter) Diagnose(part int, err error) (server string, _ error) {
+	if l, ok := c.ledger.(interface {
+		Diagnose(part int, err error) (server string, _ error)
+	}); ok {
+		return l.Diagnose(part, err)
+	}
+	return "", err
+}
+
 // now is Redis's time, at least.
 func (c counter) redisNow() int64 { return c.offset.Load() + c.Store.now() }
 

@@ -17,7 +17,10 @@
 //	            are new, a trip       at most Ahead (25%) of
 //	                                  the burst at a moment
 //	Synchronised memory, always       at most one burst for     a little, as below    quotas over minutes and longer
-//	                                  each process at a moment
+//	                                  each other process
+//
+// That is so while Redis answers and forgets nothing, and no process is killed: what these
+// cost is below.
 //
 // Leased is the one to begin with. Choose Synchronised where no request may ever wait for the
 // network, and where a burst is small beside what the limit allows in the time that matters:
@@ -41,12 +44,11 @@
 // others are short of, and all of it when the Store is closed.
 //
 // Redis charges a unit when it grants it, and no unit is spent that it has not granted. So
-// admissions over a whole run, and over whatever happens to processes and to Redis, never
-// exceed burst + rate x time, or a window's events. At a moment, units that were granted
+// what Redis remembers holds: whatever happens to processes, admissions over a whole run do
+// not exceed burst + rate x time, or a window's events. At a moment, units that were granted
 // before can be spent beside those that have come back since, so a bucket's burst can be
 // exceeded by what is held. Redis knows who holds how much, and grants no more than Ahead to
-// all processes together; while it grants anew what it forgot in a restart, for five seconds,
-// twice that. Units of a window are spent in that window, and exceed nothing.
+// all processes together. Units of a window are spent in that window, and exceed nothing.
 //
 // What is lost is what is in the wrong hands: at most Ahead. A process that dies has spent
 // what it held, as far as others can tell: a bucket's units come back within the time in which
@@ -63,17 +65,44 @@
 //
 // A process counts by itself, on top of what all have told Redis, and tells it what it has
 // counted every 75 milliseconds. What several admit before they hear of each other is too
-// much: one burst for each process at most, beyond what the limit allows, as nobody admits
-// more than that before Redis has heard of it. Who has done so waits for the next exchange,
-// which RetryAfter says; a burst of less than the rate brings in 75 milliseconds is better
-// Leased. A bucket remembers
-// it and makes up for it before it admits again, so that in the long run nothing is exceeded;
-// a window forgets it with the window, of which the bound then holds each time. A bucket that
-// was full begins to refill when Redis has heard of what was used, 75 milliseconds later at
-// most, which is lost.
+// much: one burst for each process but one at most, beyond what the limit allows, as none
+// admits more than that before Redis has heard of it. A process that has waits for the next
+// exchange, which RetryAfter says; a burst of less than the rate brings in 75 milliseconds is
+// better Leased. A bucket remembers it and makes up for it before it admits again, so that the
+// excess does not grow with time; a window forgets it with the window, of which the bound then
+// holds each time. A bucket that was full begins to refill when Redis has heard of what was
+// used, 75 milliseconds later at most, which is lost.
 //
 // Counters are others than those of exact decisions: a rule that changes its mode begins anew.
 // What cannot be told, because Redis gave no answer, is told again, and so may count twice.
+//
+// # What can be admitted too much
+//
+// Of a limit of B at once, of which A may be ahead, shared by n processes, this much more than
+// B + rate x time can be admitted in any interval. The rows add up, each as often as it
+// happens in the interval or, for what is still held, in the five seconds before it. Of a
+// window limit it is so many more in the window, and A is 0.
+//
+//	                                         Leased        Synchronised
+//	nothing happens                          A             (n-1) x B
+//	Redis forgets: FLUSHALL, a restart       B             n x B
+//	without persistence
+//	a process is killed, or its Close fails  0             what it had not told: at most B, and
+//	                                                       no more than it admitted in 75ms and
+//	                                                       an exchange
+//	Redis is away for one process that       (B + rate x T) / Replicas, either way;
+//	decides by policy Local for a time T     one event at least
+//	by policy Open, Closed                   all that asks, nothing
+//
+// A is in the first row only because of what was granted before the interval: over a whole run
+// Leased admits nothing too much while nothing happens, however many processes are killed.
+//
+// With Replicas = n, an outage that all processes see thus admits two bursts: one locally,
+// where the rate is shared, and from Redis, which has refilled or was restarted empty, another;
+// and what the rate brings until all have heard of its return, at most a probe
+// (failover.Options.ProbeEvery) later. With Replicas left at 1 each process admits the whole
+// limit: set it. A replica that is promoted forgets what it had not been sent, at most as if
+// all were forgotten.
 //
 // # Outages
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -74,7 +73,14 @@ func newFake() *fake {
 	}
 }
 
-var errDown = errors.New("connection refused")
+// errDown is an answer, as go-redis marks those.
+var errDown error = answered("NOAUTH Authentication required.")
+
+type answered string
+
+func (a answered) Error() string { return string(a) }
+func (answered) RedisError()     {}
+func (answered) Answered() bool  { return true }
 
 func tagOf(key string) (t redisstore.Tag) {
 	sum := sha256.Sum256([]byte(key))
@@ -309,12 +315,25 @@ func (l fakeLedger) Forget(_ context.Context, tag redisstore.Tag, q *limiter.Quo
 // instance is a process on the fake. Its exact decisions are under outage policies too.
 func (f *fake) instance(t testing.TB, number int, o Options) *Store {
 	t.Helper()
+	return f.instanceUnder(t, number, o, failover.Options{OnDegraded: func(failover.Event) {}})
+}
+
+func (f *fake) instanceUnder(t testing.TB, number int, o Options, policy failover.Options) *Store {
+	t.Helper()
 	require.NoError(t, o.Validate())
 	o = o.complete()
-	policy := failover.Options{OnDegraded: func(failover.Event) {}}
 	s := newStore(failover.New(f, policy), fakeLedger{f, number, int64(o.Ahead)}, policy, o)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// empty is what FLUSHALL does, and a restart without persistence.
+func (f *fake) empty() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.states)
+	clear(f.counts)
+	clear(f.holders)
 }
 
 func quotaOf(t testing.TB, rule string, l limiter.Limit) *limiter.Quota {

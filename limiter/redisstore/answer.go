@@ -40,7 +40,7 @@ func sizeOf(q *limiter.Quota) int {
 	return recordSize
 }
 
-var errAnswer = errors.New("redisstore: Redis gave an answer that the script cannot have given")
+var errAnswer = errors.New("the answer is none that the script can have given")
 
 // deliver cuts the script's reply into the groups' answers.
 func (r *request) deliver(reply string, err error) {

@@ -42,6 +42,19 @@
 // Nothing is asked of Redis before the first decision: an application starts while Redis
 // is down.
 //
+// An answer that is an error is an outage too: a Redis that is full, loading, read-only, or
+// wants a password. The log says which it was, and the address: of a node of a Cluster, as the
+// client knows it. After a call without an answer the server is dialed once, in the
+// background, by the client's own Dialer (hooks play no part), as go-redis keeps to itself why
+// it could not connect while it goes on trying. A server that says that it cannot run the
+// scripts (no such command, not allowed by its ACL, a Cluster's node and a client for one
+// server) is a wrong configuration, with a code of its own.
+//
+// An outage ends when a decision that is tried on Redis succeeds. One that is refused writes
+// nothing; after it a key beside the counter is written that expires in a second.
+//
+// go-redis has a logger for the whole program, which writes to standard error: see [Logger].
+//
 // The deadline holds whatever the client's own timeouts are. For that, a client for one
 // server is used through a copy (WithTimeout), which has its connections but may lack its
 // hooks: set ContextTimeoutEnabled in its options, and Weir uses the client itself, so that
@@ -69,7 +82,8 @@
 // one again. Values under the prefix that are not Weir's are replaced.
 //
 // An ACL user needs ~weir:* +eval +evalsha +time +mget +getrange +set +setrange +del
-// +pexpire +pttl, and in a Cluster what the client asks about slots.
+// +pexpire +pttl, and in a Cluster what the client asks about slots. What it lacks is said
+// in the log once (weir-store-unusable).
 //
 // Set maxmemory-policy to noeviction, or to volatile-ttl in a Redis that has other data: a
 // counter that is evicted forgets what was used. A Redis that is full under noeviction is an

@@ -97,9 +97,11 @@ const slots = 16384
 
 // slot is where in a Cluster the keys with this tag are: CRC16 (XMODEM) of the tag, as
 // the Redis Cluster specification says.
-func slot(tag [tagSize]byte) uint16 {
+func slot(tag [tagSize]byte) uint16 { return slotOf(tag[:]) }
+
+func slotOf(text []byte) uint16 {
 	crc := uint16(0)
-	for _, c := range tag {
+	for _, c := range text {
 		crc = crc<<8 ^ crc16[byte(crc>>8)^c]
 	}
 	return crc % slots

@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -64,6 +62,11 @@ func (s *Store) Lessor(percent int, life, timeout time.Duration) *Lessor {
 
 // Policy is the store's Options.Failover.
 func (l *Lessor) Policy() failover.Options { return l.policy }
+
+// Diagnose names the server and says more about an error, as package failover asks stores.
+func (l *Lessor) Diagnose(part int, err error) (server string, _ error) {
+	return l.carrier.diagnose(part, 1, err)
+}
 
 // Trips is how many scripts were sent to Redis.
 func (l *Lessor) Trips() uint64 { return l.trips.Load() }
@@ -139,6 +142,7 @@ func (l *Lessor) encodeLeases(leases []Lease) []any {
 const (
 	holdersSuffix = "::lease"
 	syncSuffix    = "::sync"
+	probeSuffix   = "::probe"
 )
 
 func (l *Lessor) readLeases(now int64, reply string, leases []Lease) bool {
@@ -189,14 +193,14 @@ func settle[T any](ctx context.Context, l *Lessor, s *script, all []T, most int,
 		reply, err := requests[i].cmd.Text()
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("redisstore: %w", err))
+			errs = append(errs, l.carrier.failed(err, 0))
 		case len(reply) < 8 || !read(number(reply), reply[8:], portions[i]):
-			errs = append(errs, errAnswer)
+			errs = append(errs, l.carrier.failed(errAnswer, 0))
 		default:
 			now = number(reply)
 		}
 	}
-	return now, errors.Join(errs...)
+	return now, joined(errs)
 }
 
 type leaseRequest struct {

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -60,7 +59,7 @@ func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decis
 			decisions[place] = p.decisions[i]
 		}
 	}
-	return errors.Join(errs...)
+	return joined(errs)
 }
 
 // undo gives back what portions took, and describes them as looks. It goes on when the

@@ -21,7 +21,7 @@ type refusals struct {
 	clock   func() time.Duration // monotonic
 	size    atomic.Int64         // keys
 	changes atomic.Uint64        // units given back, and resets
-	doubted atomic.Int64         // when Redis last gave no answer, on the clock
+	doubted atomic.Int64         // when Redis last did not decide, on the clock
 	shards  [64]refusalShard
 }
 
@@ -80,8 +80,8 @@ func (m *refusals) recall(c *limiter.Charge, now time.Duration) (sighting, bool)
 	return s, ok && s.quota == c.Quota && now-s.heard < memorySpan && int64(s.heard) > m.doubted.Load() && s.answers(c, now)
 }
 
-// doubt is for when Redis gives no answer. What was heard before is not used any more,
-// as it would pass for a sign of life, which package failover is waiting for.
+// doubt is for when Redis does not decide. What was heard before is not used any more, as it
+// would pass for a sign of life, which package failover is waiting for.
 func (m *refusals) doubt() { m.doubted.Store(int64(m.clock())) }
 
 // answers tells whether s says enough about c. What it says of a log is about a cost of 1,

@@ -2,13 +2,10 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -136,19 +133,17 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 			return err
 		}
 		s.doubt()
-		return fmt.Errorf("redisstore: Redis gave no answer in %v: %w", s.timeout, context.DeadlineExceeded)
+		return s.carrier.failed(context.DeadlineExceeded, s.timeout)
 	}
 	if err := g.err; err != nil {
 		g.free()
-		if said := redis.Error(nil); !errors.As(err, &said) {
-			s.doubt()
-		}
-		return fmt.Errorf("redisstore: %w", err)
+		s.doubt()
+		return s.carrier.failed(err, s.timeout)
 	}
 	return nil
 }
 
-// doubt is for when Redis gave no answer, be it an error.
+// doubt is for when Redis gave no answer, or could not decide.
 func (s *store) doubt() {
 	if s.refusals != nil {
 		s.refusals.doubt()
@@ -210,5 +205,5 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 			g.free()
 		}
 	}
-	return errors.Join(errs...)
+	return joined(errs)
 }
