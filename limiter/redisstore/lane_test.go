@@ -26,17 +26,20 @@ import (
 type tower struct{ trips chan *trip }
 
 type trip struct {
-	ctx   context.Context
+	ctx   *flight
 	batch []*group
 	order chan struct{}
 }
 
-func (w tower) carry(ctx context.Context, batch []*group, landed func()) {
-	tr := &trip{ctx, slices.Clone(batch), make(chan struct{})}
+func (w tower) carry(f *flight, landed func()) {
+	f.begin()
+	f.send()
+	tr := &trip{f, slices.Clone(f.batch), make(chan struct{})}
 	w.trips <- tr
 	<-tr.order
+	f.hear()
 	landed()
-	for _, g := range batch {
+	for _, g := range f.batch {
 		g.deliver(answer{now: int64(len(g.items))}, nil)
 	}
 }
@@ -152,7 +155,7 @@ func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testin
 	for _, led := range []bool{true, false} {
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
 			w := tower{make(chan *trip, 1000)}
-			l := newLane(led, most, timeout, w.carry)
+			l := newLane(led, most, 2, timeout, w.carry)
 			test(t, l, w)
 			l.awaitIdle(t)
 			w.none(t, "nobody travels any more")
@@ -370,7 +373,7 @@ func TestWhoWaitsTooLongLeaves(t *testing.T) {
 
 func TestALeaderKeepsItsOwnDeadline(t *testing.T) {
 	w := tower{make(chan *trip, 10)}
-	l := newLane(true, 256, longEnough, w.carry)
+	l := newLane(true, 256, 2, longEnough, w.carry)
 	all := []*traveller{l.travel(t, 1), l.travel(t, 1), l.travel(t, 1), l.travel(t, 1)}
 	first, second := w.next(t), w.next(t)
 	first.land()
@@ -400,7 +403,7 @@ func TestALaneAtRestHasNoTimer(t *testing.T) {
 }
 
 func TestAnAnswerThatIsThereIsTakenHoweverLate(t *testing.T) {
-	l := newLane(false, 256, time.Hour, nil)
+	l := newLane(false, 256, 2, time.Hour, nil)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 { // as select picks at random
@@ -417,7 +420,7 @@ func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
 	cancel()
 	for range 50 {
 		w := tower{make(chan *trip, 1)}
-		l := newLane(true, 256, time.Hour, w.carry)
+		l := newLane(true, 256, 2, time.Hour, w.carry)
 		leader, other := newGroup(take), newGroup(take)
 		leader.since = time.Now()
 		l.waiting = []*group{other, leader}
@@ -439,8 +442,10 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 				t.Parallel()
 				const timeout = 4 * time.Millisecond
 				var l *lane
-				l = newLane(led, most, timeout, func(ctx context.Context, batch []*group, landed func()) {
-					charges := 0
+				l = newLane(led, most, 2, timeout, func(f *flight, landed func()) {
+					f.begin()
+					f.send()
+					charges, batch := 0, f.batch
 					for _, g := range batch {
 						charges += len(g.items)
 					}
@@ -449,11 +454,12 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 						t.Errorf("%d batches are on their way", flying)
 					}
 					if rand.IntN(20) == 0 {
-						<-ctx.Done()
+						<-f.Done()
 						time.Sleep(time.Millisecond)
 					} else {
 						time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
 					}
+					f.hear()
 					landed()
 					for _, g := range batch {
 						g.deliver(answer{now: int64(len(g.items))}, nil)

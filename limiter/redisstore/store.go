@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -23,6 +21,8 @@ type store struct {
 	timeout time.Duration // of a decision
 	lanes   []*lane       // one, or a power of two of them in a Cluster
 
+	parallel int // batches in flight in a lane, where a round trip is long
+
 	remembered *atomic.Uint64 // decisions
 	claimed    *sync.Map      // names of rules
 }
@@ -35,7 +35,7 @@ func (s *store) Within(timeout time.Duration) limiter.Store {
 	other.timeout = timeout
 	other.lanes = make([]*lane, len(s.lanes))
 	for i := range other.lanes {
-		other.lanes[i] = newLane(led, s.maxBatch, timeout, carrier.carry)
+		other.lanes[i] = newLane(led, s.maxBatch, s.parallel, timeout, carrier.carry)
 	}
 	return &other
 }
@@ -140,7 +140,7 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 	}
 	if err := g.err; err != nil {
 		g.free()
-		if said := redis.Error(nil); !errors.As(err, &said) {
+		if !isAnswer(err) {
 			s.doubt()
 		}
 		return fmt.Errorf("redisstore: %w", err)
