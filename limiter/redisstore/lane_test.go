@@ -155,7 +155,8 @@ func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testin
 	for _, led := range []bool{true, false} {
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
 			w := tower{make(chan *trip, 1000)}
-			l := newLane(led, most, 2, timeout, w.carry)
+			l := newLane(led, most, 1, timeout, w.carry)
+			l.trip, l.measured = 0, true // a short link
 			test(t, l, w)
 			l.awaitIdle(t)
 			w.none(t, "nobody travels any more")
@@ -354,9 +355,9 @@ func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
 
 func TestWhoWaitsTooLongLeaves(t *testing.T) {
 	const timeout = 40 * time.Millisecond
-	bothWays(t, 1, timeout, func(t *testing.T, l *lane, w tower) {
-		tr := l.travel(t, 1)
-		flight := w.next(t)
+	bothWays(t, 256, timeout, func(t *testing.T, l *lane, w tower) {
+		tr, other := l.travel(t, 1), l.travel(t, 1)
+		flights := []*trip{w.next(t), w.next(t)}
 		g := &group{done: make(chan struct{}, 1)}
 		g.since = tr.since // no later, so that it is not given the other's place when that is given up
 		l.mu.Lock()
@@ -366,24 +367,33 @@ func TestWhoWaitsTooLongLeaves(t *testing.T) {
 		took := time.Since(g.since)
 		assert.GreaterOrEqual(t, took, timeout, "a caller left too early")
 		assert.Less(t, took, timeout+timeout/lateness+200*time.Millisecond, "a caller left too late")
-		flight.land()
+		for _, f := range flights {
+			f.land()
+		}
 		tr.hears(t)
+		other.hears(t)
 	})
 }
 
-func TestALeaderKeepsItsOwnDeadline(t *testing.T) {
-	w := tower{make(chan *trip, 10)}
-	l := newLane(true, 256, 2, longEnough, w.carry)
-	all := []*traveller{l.travel(t, 1), l.travel(t, 1), l.travel(t, 1), l.travel(t, 1)}
-	first, second := w.next(t), w.next(t)
-	first.land()
-	third := w.next(t)
-	deadline, _ := third.ctx.Deadline()
-	assert.Equal(t, all[3].since.Add(longEnough), deadline, "who leads after having waited has so much less time")
-	second.land()
-	third.land()
-	for _, tr := range all {
-		tr.arrives(t)
+func TestALeaderThatHasWaitedHasLessTimeButForRoundTrips(t *testing.T) {
+	for tripTime, atMost := range map[time.Duration]time.Duration{0: longEnough / 2, longEnough / setup: longEnough} {
+		w := tower{make(chan *trip, 1)}
+		l := newLane(true, 256, 1, longEnough, w.carry)
+		l.trip, l.measured = tripTime, true
+		g := newGroup(take)
+		g.since = time.Now().Add(-longEnough / 2)
+		l.waiting = []*group{g}
+		l.mu.Lock()
+		require.Nil(t, l.launch(nil))
+		l.mu.Unlock()
+		go l.await(t.Context(), g)
+		f := w.next(t)
+		assert.LessOrEqual(t, f.ctx.patience, atMost, "a caller waits for the timeout and some round trips in all")
+		assert.Greater(t, f.ctx.patience, atMost/2)
+		deadline, _ := f.ctx.Deadline()
+		assert.Equal(t, f.ctx.start.Add(time.Duration(f.ctx.sent.Load())+f.ctx.patience), deadline, "the time runs from when the batch is sent")
+		f.land()
+		l.awaitIdle(t)
 	}
 }
 
@@ -442,7 +452,7 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 				t.Parallel()
 				const timeout = 4 * time.Millisecond
 				var l *lane
-				l = newLane(led, most, 2, timeout, func(f *flight, landed func()) {
+				l = newLane(led, most, 1, timeout, func(f *flight, landed func()) {
 					f.begin()
 					f.send()
 					charges, batch := 0, f.batch
