@@ -21,10 +21,22 @@ type Event struct {
 
 	// For is how long the policies were in force; zero while Degraded.
 	For time.Duration
+
+	// Partly says that the event is about an outage that is not total: the server answers,
+	// but not to all calls, and the policies decide where it does not. Err and For are as
+	// above, and Part is 0.
+	Partly bool
+
+	// Share is how many of the calls failed lately, from 0 to 1, where Partly.
+	Share float64
 }
 
 // log is what is done with events by default.
 func (e Event) log() {
+	if e.Partly {
+		e.logPartly()
+		return
+	}
 	if e.Degraded {
 		slog.Warn("weir: the store's server gives no answer, so the rules' OnOutage policies decide",
 			"code", "weir-degraded", "part", e.Part, "error", e.Err)

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -201,14 +200,14 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	for i := range portions {
 		portions[i].group = s.send(op, portions[i].charges)
 	}
-	var errs []error
+	var failed failures
 	for i := range portions {
 		g := portions[i].group
 		if err := s.receive(ctx, g); err != nil {
-			errs = append(errs, err)
+			failed.add(s.part(s.keys.tag(portions[i].key)), err)
 		} else {
 			g.free()
 		}
 	}
-	return errors.Join(errs...)
+	return failed.err()
 }
