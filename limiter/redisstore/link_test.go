@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
@@ -103,6 +104,45 @@ func (p pace) runAlone(client redis.UniversalClient) float64 {
 		start := time.Now()
 		return client.Incr(ctx, key).Err() != nil || time.Since(start) > deadline
 	})
+}
+
+// A link so long that a new connection takes a multiple of the deadline, and a decision that
+// waits for another batch more than it. Both are a multiple of what is common, as such times
+// suffer less from a busy machine.
+const (
+	farTrip     = 250 * time.Millisecond
+	farDeadline = 400 * time.Millisecond
+)
+
+func TestALongWayToRedisIsNoOutage(t *testing.T) {
+	for _, at := range farDeployments {
+		t.Run(at.name, func(t *testing.T) {
+			t.Parallel()
+			link := &redistest.Link{RoundTrip: farTrip}
+			client := closeAfter(t, at.start(t)(link))
+			s := newStore(client, Options{}).Within(farDeadline).(*store)
+			q := bounded(t, "rule", 1_000_000, limiter.TokenBucket)
+			var failed, answered atomic.Int64
+			var wg sync.WaitGroup
+			for range 32 {
+				wg.Go(func() {
+					for range 8 {
+						if err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)); err != nil {
+							failed.Add(1)
+						} else {
+							answered.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			// A Cluster and the sentinels are asked for the servers first, which may take
+			// longer than the first of a caller's decisions waits.
+			assert.LessOrEqual(t, failed.Load(), int64(2*32), "connections are made although they take longer than the deadline")
+			assert.GreaterOrEqual(t, answered.Load(), int64(6*32))
+			assert.LessOrEqual(t, link.Dials(), 20, "connections are kept")
+		})
+	}
 }
 
 // BenchmarkOverALink is a new store's share of degraded decisions over links of different
