@@ -200,7 +200,7 @@ func TestAPartialOutageIsSeen(t *testing.T) {
 			Observer: metrics, Store: store, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1_000_000)}},
 		})).Handler(noop)
 		for _, every := range []int{10, 1000} { // of which one fails
-			for i := range 1500 {
+			for i := range 3000 {
 				inner.broken.Store(i%every == every-1)
 				ask(h, "/", "", "")
 				time.Sleep(10 * time.Millisecond)
