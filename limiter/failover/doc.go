@@ -2,9 +2,9 @@
 //
 //	store := failover.New(inner, failover.Options{Replicas: 4})
 //
-// Whatever happens to the server, a decision comes within the deadline, costs next to
-// nothing once it is known that the server is down, and follows the [limiter.Outage]
-// policy of each rule. redisstore is wrapped like this already; other stores whose
+// Whatever happens to the server, a decision waits for its answer no longer than the
+// deadline, costs next to nothing once it is known that the server is down, and follows the
+// [limiter.Outage] policy of each rule. redisstore is wrapped like this already; other stores whose
 // counters are elsewhere are wrapped by hand.
 //
 // # An outage
@@ -21,9 +21,22 @@
 // asked, is a wrong configuration and no outage: the policies decide as well, and the log
 // says so once (weir-store-unusable). Both are logged beside Options.OnDegraded.
 //
-// The policy is one for a batch, as all or nothing is promised of it. A Closed rule in
-// it makes it an error that wraps [ErrUnavailable]. Otherwise Local rules are counted
-// in this process, together, and Open ones pass. Such decisions are marked Degraded.
+// A Closed rule in a batch makes it an error that wraps [ErrUnavailable]. Otherwise Local
+// rules are counted in this process, and Open ones pass. Such decisions are marked Degraded.
+//
+// Where the store has several servers, each has its own breaker, and policies decide only on
+// the charges of those that are down. Those that are up go on counting the others, and a
+// batch is still taken as a whole or not at all. So a rule on a server that is up admits its
+// limit, whatever becomes of other servers, if the store says which of them failed, as
+// redisstore does. Of a store that does not, and while the breakers are not open yet, all
+// servers of a batch are taken to have failed.
+//
+// # A part of the calls
+//
+// Where the server fails at a twentieth of the decisions or more, but never at so many in a
+// row that policies come into force, OnDegraded is told with [Event.Partly] set: once when
+// that has been so for ten seconds, or up to a minute where requests are few, and once when
+// less than a hundredth fail.
 //
 // # The share of a process
 //
@@ -47,6 +60,6 @@
 // number of processes, Local thus admits one burst more than the limit in an outage, and
 // what refilled in the server's counters meanwhile, at most a burst, once it is back.
 //
-// There is no goroutine but for a probe and for telling about changes, and nothing to
-// close. Without requests there is no probe.
+// There is no goroutine but for a probe and for telling about changes, a timer while calls
+// fail, and nothing to close. Without requests there is no probe.
 package failover

@@ -29,10 +29,22 @@ type Event struct {
 
 	// For is how long the policies were in force; zero while Degraded.
 	For time.Duration
+
+	// Partly says that the event is about an outage that is not total: the server answers,
+	// but not to all calls, and the policies decide where it does not. Err and For are as
+	// above, and Part is 0.
+	Partly bool
+
+	// Share is how many of the calls failed lately, from 0 to 1, where Partly.
+	Share float64
 }
 
 // log is what is done with events by default. That a server is unusable has been said.
 func (e Event) log() {
+	if e.Partly {
+		e.logPartly()
+		return
+	}
 	switch {
 	case !e.Degraded:
 		slog.Info("weir: the store's server is back", e.attrs("weir-recovered", slog.Duration("after", e.For))...)
@@ -121,6 +133,11 @@ func (n *news) tellOne(e notice) {
 			slog.Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(r))
 		}
 	}()
+	if e.Partly { // which is about no one server
+		e.Unusable = kindOf(e.Err) == unusable
+		n.hook(e.Event)
+		return
+	}
 	if e.over() {
 		e.Server, _ = n.examine(e.Part, nil)
 	} else {

@@ -26,6 +26,7 @@ type Store struct {
 	partOf  func(*limiter.Charge) int // nil: there is one part
 	options Options
 	news    news
+	partial partial
 
 	tryWrite func(context.Context, []limiter.Charge) error // nil: a refusal speaks for the server
 
@@ -43,7 +44,7 @@ type Store struct {
 // Some methods of store are used if it has them.
 //
 //   - Within(deadline time.Duration) limiter.Store returns the same store with calls that
-//     end by themselves after that time. Without it each call has a context with that
+//     end by themselves when the server has given no answer for that time. Without it each call has a context with that
 //     deadline, and is trusted to return when it has passed. The other methods are those of
 //     what it returns.
 //   - Part(c *limiter.Charge) int tells which of up to 64 servers that fail independently,
@@ -60,7 +61,8 @@ type Store struct {
 // An error of the store's, or one that it wraps, may have a method Answered() bool, which
 // tells an error that the server answered with from a server that gave no answer, and a
 // method Unusable() bool, which tells that this server cannot do what the store needs
-// however often it is asked. The log says what they say.
+// however often it is asked. The log says what they say. A method Parts() uint64 is the set
+// of parts that failed, bit 0 for the first; without it all that were asked did.
 //
 // Where store is a Store of this package, the new one takes its place.
 func New(store limiter.Store, options ...Options) *Store {
@@ -119,15 +121,18 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 		if err := limiter.CheckCharges(charges); err != nil {
 			return err
 		}
-		if parts, cause := s.outage(charges); cause != nil {
-			taken, err := s.decideByPolicy(charges, decisions, cause)
-			s.probe(parts, charges, taken)
+		if down, cause := s.outage(charges); cause != nil {
+			taken, err := s.decideWithout(ctx, down, charges, decisions, cause)
+			s.probe(down, charges, taken)
 			return err
 		}
 	}
 	failed, err := s.settle(ctx, time.Now(), charges, s.inner.Decide(ctx, charges, decisions))
 	if failed {
-		_, err = s.decideByPolicy(charges, decisions, err)
+		if _, cause := s.outage(charges); cause == nil {
+			s.partial.miss(s)
+		}
+		_, err = s.decideWithout(ctx, s.failedParts(charges, err), charges, decisions, err)
 		return err
 	}
 	if err == nil {
@@ -138,14 +143,19 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 
 // GiveBack implements [limiter.Store]. In an outage units return to the local counters:
 // those that the server counted before it stay taken. After the outage they return to
-// the server's counters, even those that were counted locally.
+// the server's counters, even those that were counted locally. Of several servers only
+// those that are down are in an outage.
 func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
 	if s.trouble.Load() != 0 {
 		if err := limiter.CheckCharges(charges); err != nil {
 			return err
 		}
-		if _, cause := s.outage(charges); cause != nil {
-			return s.local.GiveBack(ctx, s.localShares(nil, charges))
+		if down, cause := s.outage(charges); cause != nil {
+			up, rest := s.split(charges, down)
+			if err := s.local.GiveBack(ctx, s.localShares(nil, rest.charges)); err != nil || len(up.charges) == 0 {
+				return err
+			}
+			charges = up.charges
 		}
 	}
 	_, err := s.settle(ctx, time.Now(), charges, s.inner.GiveBack(ctx, charges))
@@ -153,7 +163,8 @@ func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
 }
 
 // Reset implements [limiter.Store], and resets the local counters too. In an outage those
-// alone are reset, and the error wraps [ErrUnavailable].
+// alone are reset, with the counters on other servers than the one that is down, and the
+// error wraps [ErrUnavailable].
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
@@ -161,8 +172,13 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := s.local.Reset(ctx, s.localShares(nil, charges)); err != nil {
 		return err
 	}
-	if _, cause := s.outage(charges); cause != nil {
-		return fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause)
+	if down, cause := s.outage(charges); cause != nil {
+		err := fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause)
+		if up, _ := s.split(charges, down); len(up.charges) > 0 {
+			_, other := s.settle(ctx, time.Now(), up.charges, s.inner.Reset(ctx, up.charges))
+			err = errors.Join(err, other)
+		}
+		return err
 	}
 	_, err := s.settle(ctx, time.Now(), charges, s.inner.Reset(ctx, charges))
 	return err

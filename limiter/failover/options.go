@@ -11,7 +11,8 @@ import (
 
 // Options are what can be chosen. The zero value is made of defaults.
 type Options struct {
-	// Deadline is how long a decision may wait for the server: from 1ms to a minute. Where
+	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute.
+	// A store with a method Within may wait for a connection besides, as redisstore does. Where
 	// requests have less time than that, one that ends after a quarter of it counts as a
 	// failure. Zero: 50ms.
 	Deadline time.Duration
@@ -31,10 +32,11 @@ type Options struct {
 
 	// OnDegraded hears when the policies come into force and when they no longer are:
 	// for each part of the store in turns, one call after the other, never two at once,
-	// in a goroutine that holds up no request. A panic in it is logged. Nil: a record of
-	// slog for each, Warn with code weir-degraded and Info with code weir-recovered. A first
-	// failure (weir-call-failed) and a server that is wrongly configured
-	// (weir-store-unusable) are logged in any case.
+	// in a goroutine that holds up no request. It also hears of an outage that is not total,
+	// see [Event.Partly]. A panic in it is logged. Nil: a record of slog for each, Warn with
+	// code weir-degraded and Info with code weir-recovered, or weir-partly-degraded and
+	// weir-partly-recovered. A first failure (weir-call-failed) and a server that is wrongly
+	// configured (weir-store-unusable) are logged in any case.
 	OnDegraded func(Event)
 
 	// MaxKeys bounds how many keys Local remembers, as in [limiter.MemoryConfig].

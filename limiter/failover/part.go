@@ -90,6 +90,7 @@ func (p *part) book(err error) {
 	case open && p.since.IsZero():
 		p.since = time.Now()
 		p.store.news.tell(notice{Event: Event{Degraded: true, Part: p.number, Err: p.err}, part: p})
+		p.store.partial.forget(p.store)
 	case !open && !p.since.IsZero():
 		p.store.news.tell(notice{Event: Event{Part: p.number, Err: p.err, For: time.Since(p.since)}, part: p})
 		p.since, p.unfit = time.Time{}, false
@@ -167,16 +168,16 @@ func (s *Store) inTrouble(set uint64) iter.Seq[*part] {
 	}
 }
 
-// outage is the set of parts that charges are on, and what one of those said whose
-// breaker is open, or nil.
-func (s *Store) outage(charges []limiter.Charge) (parts uint64, cause error) {
-	parts = s.partsOf(charges)
-	for p := range s.inTrouble(parts) {
-		if cause := p.outage(); cause != nil {
-			return parts, cause
+// outage is the set of parts that charges are on whose breaker is open, and what one of
+// those said, or nil.
+func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
+	for p := range s.inTrouble(s.partsOf(charges)) {
+		if said := p.outage(); said != nil {
+			down |= 1 << p.number
+			cause = said
 		}
 	}
-	return parts, nil
+	return down, cause
 }
 
 func (s *Store) succeeded(charges []limiter.Charge) {
@@ -185,10 +186,15 @@ func (s *Store) succeeded(charges []limiter.Charge) {
 	}
 }
 
-// failed counts against all parts of a batch, as the inner store does not say which.
+// failed counts against the parts of a batch that the inner store says failed. The others
+// have answered.
 func (s *Store) failed(began time.Time, charges []limiter.Charge, err error) {
 	s.counters.failures.Add(1)
-	for rest := s.partsOf(charges); rest != 0; rest &= rest - 1 {
+	at := s.failedParts(charges, err)
+	for p := range s.inTrouble(s.partsOf(charges) &^ at) {
+		p.note(time.Time{}, nil)
+	}
+	for rest := at; rest != 0; rest &= rest - 1 {
 		number := bits.TrailingZeros64(rest)
 		if s.parts[number].Load() == nil {
 			s.parts[number].CompareAndSwap(nil, newPart(s, number))

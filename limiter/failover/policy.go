@@ -13,6 +13,15 @@ const few = 8
 // decideByPolicy decides on a batch without the server. taken reports whether its
 // events may happen.
 func (s *Store) decideByPolicy(charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
+	taken, err := s.applyPolicies(charges, decisions, cause)
+	if err == nil {
+		s.countPolicies(charges)
+	}
+	return taken, err
+}
+
+// applyPolicies is decideByPolicy but for the counting of what is no error.
+func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
 	for i := range charges {
 		if q := charges[i].Quota; q.OnOutage == limiter.Closed {
 			s.counters.closed.Add(1)
@@ -42,12 +51,18 @@ func (s *Store) decideByPolicy(charges []limiter.Charge, decisions []limiter.Dec
 		d.Degraded = true
 		taken = taken && d.Allowed
 	}
-	if len(local) > 0 {
-		s.counters.local.Add(1)
-	} else {
-		s.counters.open.Add(1)
-	}
 	return taken, nil
+}
+
+// countPolicies books a batch whose charges were decided by policy, none of them Closed.
+func (s *Store) countPolicies(charges []limiter.Charge) {
+	for i := range charges {
+		if charges[i].Quota.OnOutage != limiter.Open {
+			s.counters.local.Add(1)
+			return
+		}
+	}
+	s.counters.open.Add(1)
 }
 
 // localShares appends to room what the charges of Local rules are in this process.

@@ -6,7 +6,8 @@ import (
 )
 
 // Stats is what [Store.Stats] tells. A batch that was decided counts in one of the first
-// four; one that makes no sense, or whose client went away, in none.
+// four; one that makes no sense, or whose client went away, in none. One of which some
+// servers decided a part, and policies the rest, is decided by policy.
 type Stats struct {
 	Decided uint64 // batches that the inner store decided
 	Local   uint64 // batches decided by policy with a Local rule in them and no Closed one
@@ -22,6 +23,9 @@ type Stats struct {
 	// requests it lasts.
 	Degraded    bool
 	DegradedFor time.Duration
+
+	// Partly says that there is an outage which is not total: see [Event.Partly].
+	Partly bool
 }
 
 type counters struct {
@@ -37,6 +41,7 @@ func (s *Store) Stats() Stats {
 		Closed:   s.counters.closed.Load(),
 		Failures: s.counters.failures.Load(),
 	}
+	stats.Partly = s.partial.told.Load()
 	for p := range s.inTrouble(^uint64(0)) {
 		p.mu.Lock()
 		if !p.since.IsZero() {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -53,19 +54,23 @@ func (c *carrier) within(timeout time.Duration) (*carrier, bool) {
 const sentinelAddr = "FailoverClient"
 
 // carry is a carry of a [lane].
-func (c *carrier) carry(ctx context.Context, batch []*group, landed func()) {
+func (c *carrier) carry(f *flight, landed func()) {
 	c.batches.Add(1)
-	requests := []*request{{groups: batch}}
+	requests := []*request{{groups: f.batch, flight: f}}
 	if c.split {
-		requests = splitByTag(batch)
+		requests = splitByTag(f)
 	}
 	for _, r := range requests {
 		r.encode()
 	}
 	for rest := slices.Clone(requests); len(rest) > 0; {
-		c.send(ctx, rest)
+		f.begin()
+		c.send(f, rest)
 		rest = slices.DeleteFunc(rest, func(r *request) bool {
 			_, err := r.cmd.result()
+			if isAnswer(err) {
+				f.hear()
+			}
 			return err == nil || !r.amend(err)
 		})
 	}
@@ -152,16 +157,22 @@ func (r *request) amend(err error) bool {
 	return true
 }
 
+// isAnswer tells an answer, if only an error, from none.
+func isAnswer(err error) bool {
+	said := redis.Error(nil)
+	return err == nil || errors.As(err, &said)
+}
+
 // splitByTag makes a request for each tag.
-func splitByTag(batch []*group) []*request {
-	index := make(map[[tagSize]byte]int, len(batch))
+func splitByTag(f *flight) []*request {
+	index := make(map[[tagSize]byte]int, len(f.batch))
 	var requests []*request
-	for _, g := range batch {
+	for _, g := range f.batch {
 		i, ok := index[g.tag]
 		if !ok {
 			i = len(requests)
 			index[g.tag] = i
-			requests = append(requests, &request{})
+			requests = append(requests, &request{flight: f})
 		}
 		requests[i].groups = append(requests[i].groups, g)
 	}

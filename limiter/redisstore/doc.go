@@ -14,7 +14,9 @@
 //
 // Decisions that are asked for while others are on their way leave together in the next
 // batch, so the more there is to do the less each one costs, and who comes alone waits for
-// nobody. A second batch leaves beside the first when it is as large; there are no more. A
+// nobody. A second batch leaves beside the first when it is as large. Where a round trip takes
+// 2 milliseconds or more, up to eight leave at intervals (no more than half of PoolSize, and
+// two for each of 32 ranges of slots in a Cluster), so that few wait for most of one. A
 // caller whose context ends leaves at once, or after the round trip if it is the one that
 // brings the batch to Redis; what it asked for is taken all the same if it was on its way.
 //
@@ -55,7 +57,19 @@
 //
 // go-redis has a logger for the whole program, which writes to standard error: see [Logger].
 //
-// The deadline holds whatever the client's own timeouts are. For that, a client for one
+// The deadline runs from when a batch is sent. Making a connection, waiting for another batch
+// and sending a script that Redis does not know are no part of it: a decision may take eight
+// round trips longer for them, as they were measured last. So Redis may be 40 milliseconds
+// away. Before the first answer a round trip is taken to last as long as the deadline, so the
+// first decisions of a process may wait for nine deadlines where Redis accepts connections
+// and is silent; after that, two. A connection that takes longer than its decisions wait is
+// made all the same, for those to come. The one caller that brings a batch to a single server
+// waits for the connection, each step of which has the deadline.
+//
+// In a Cluster, while a node is down, its keys alone are decided by policy. A rule on another
+// node admits its limit as ever, also in requests that have a rule on the one that is down.
+//
+// All this holds whatever the client's own timeouts are. For that, a client for one
 // server is used through a copy (WithTimeout), which has its connections but may lack its
 // hooks: set ContextTimeoutEnabled in its options, and Weir uses the client itself, so that
 // hooks, for tracing say, see its commands. Set it on a client for a Cluster or a Ring too:

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -41,7 +40,7 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 		g.tag = s.keys.tag(c.Key)
 		g.add(s.keys.name(g.tag, c.Quota), c)
 	}
-	s.carrier.carry(context.Background(), []*group{g}, func() {})
+	carryAlone(s, []*group{g})
 	<-g.done
 	require.NoError(t, g.err)
 	decisions, now = make([]limiter.Decision, len(charges)), g.answer.now

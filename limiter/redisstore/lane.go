@@ -9,34 +9,80 @@ import (
 
 // A lane gathers groups into batches. Those who come while one is on its way leave together
 // as the next: the round trip in flight is the window, so who comes alone waits for nobody.
-// A second batch does not wait for the first if it is as large.
+// A second batch does not wait for the first if it is as large. Where a round trip is long,
+// more leave beside those, at intervals, so that nobody waits for most of one.
 //
 // Where the client keeps deadlines, a batch is led by one of the callers whose groups are
 // in it, in its own goroutine, as waking another one costs as much as a round trip on the
 // loopback interface. Where it does not, a batch has a goroutine, which may outlast the
 // callers.
+//
+// An answer has the timeout from when its batch is sent. What comes before that, waiting for
+// other batches and making a connection, has as many measured round trips as it may take.
 type lane struct {
-	led     bool
-	most    int           // charges in a batch; 1: each group leaves at once, alone
-	timeout time.Duration // of a caller
-	carry   carry
+	led      bool
+	most     int           // charges in a batch; 1: each group leaves at once, alone
+	parallel int           // flights, where a round trip is long
+	timeout  time.Duration // of an answer
+	carry    carry
 
-	mu      sync.Mutex
-	waiting []*group
-	flights []*flight   // on their way
-	watch   *time.Timer // runs look, unless the lane is at rest
-	watched bool
+	mu       sync.Mutex
+	waiting  []*group
+	flights  []*flight     // on their way
+	lone     []*flight     // given up by their callers, still making a connection
+	trip     time.Duration // how long a round trip takes: measured, or assumed
+	measured bool
+	tookOff  time.Time   // the latest flight
+	watch    *time.Timer // runs look, unless the lane is at rest
+	watched  bool
 }
 
 // A carry brings a batch to Redis, calls landed when there is an answer or none to come,
 // and delivers it.
-type carry func(ctx context.Context, batch []*group, landed func())
+type carry func(f *flight, landed func())
 
-// lateness is how much of the timeout a caller may wait beyond it, at most: an eighth.
-const lateness = 8
+const (
+	// lateness is how much of the timeout a caller may wait beyond it, at most: an eighth.
+	lateness = 8
 
-func newLane(led bool, most int, timeout time.Duration, carry carry) *lane {
-	return &lane{led: led, most: most, timeout: timeout, carry: carry}
+	// setup is how many round trips may come before a batch is sent, at most: to wait for
+	// another, to connect (TCP 1, TLS 2, HELLO, AUTH, CLIENT SETINFO), and to hear that Redis
+	// does not know the script.
+	setup = 8
+
+	// settling is how many timeouts a connection may take that no caller waits for any more.
+	settling = 20
+
+	// longTrip is the round trip from which on more than two batches are in flight.
+	// Below it two keep Redis busy, and fewer and larger batches cost less.
+	longTrip = 2 * time.Millisecond
+)
+
+// newLane is a lane of which no round trip is known. Until one is, or a flight was in vain,
+// it is assumed to take as long as it may.
+func newLane(led bool, most, parallel int, timeout time.Duration, carry carry) *lane {
+	return &lane{led: led, most: most, parallel: parallel, timeout: timeout, carry: carry, trip: timeout}
+}
+
+// patience is how long a caller waits in all. The lane is locked.
+func (l *lane) patience() time.Duration { return l.timeout + setup*l.trip }
+
+// measure takes note of how long a round trip took. The lane is locked.
+func (l *lane) measure(took time.Duration) {
+	took = min(took, l.timeout)
+	if !l.measured {
+		l.trip, l.measured = took, true
+		return
+	}
+	l.trip += (took - l.trip) / 8
+}
+
+// isLong tells that a round trip is worth more flights. The lane is locked.
+func (l *lane) isLong() bool { return l.measured && l.trip >= longTrip }
+
+// interval is that of flights where a round trip is long. The lane is locked.
+func (l *lane) interval() time.Duration {
+	return max(time.Millisecond, l.trip/time.Duration(l.parallel))
 }
 
 // depart sends g on its way. Unless it returns a flight, which the caller has to lead,
@@ -78,7 +124,7 @@ func (l *lane) await(ctx context.Context, g *group) bool {
 
 // lead carries a batch in its leader's goroutine. The next one is passed on first.
 func (l *lane) lead(f *flight) {
-	l.carry(f, f.batch, func() {
+	l.carry(f, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.land(f) {
@@ -91,7 +137,7 @@ func (l *lane) lead(f *flight) {
 func (l *lane) fly(f *flight) {
 	for f != nil {
 		var next *flight
-		l.carry(f, f.batch, func() {
+		l.carry(f, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.land(f) {
@@ -116,10 +162,11 @@ func (l *lane) launch(me *group) *flight {
 			if !g.state.CompareAndSwap(waiting, leading) {
 				continue // it has just left
 			}
-			f := l.takeOff(batch, g.since)
 			if g == me {
-				return f
+				return l.takeOff(batch, g.since)
 			}
+			f := l.takeOff(batch, time.Now())
+			f.patience = min(l.timeout, max(0, l.patience()-f.start.Sub(g.since)))
 			g.flight = f
 			g.done <- struct{}{}
 			return nil
@@ -128,9 +175,22 @@ func (l *lane) launch(me *group) *flight {
 	return nil
 }
 
+// isFree tells whether it is time for a batch. The lane is locked.
+func (l *lane) isFree() bool {
+	switch n := len(l.flights); {
+	case n == 0 || l.most == 1:
+		return true
+	case n == 1 && len(l.waiting) >= len(l.flights[0].batch):
+		return true
+	case n >= l.parallel || !l.isLong():
+		return false
+	}
+	return time.Since(l.tookOff) >= l.interval()
+}
+
 // next is a batch of those who wait, if it is time for one, or nil. The lane is locked.
 func (l *lane) next() (batch []*group) {
-	if l.most > 1 && len(l.flights) > 0 && (len(l.flights) > 1 || len(l.waiting) < len(l.flights[0].batch)) {
+	if !l.isFree() {
 		return nil
 	}
 	n, charges := 0, 0
@@ -150,84 +210,94 @@ func (l *lane) next() (batch []*group) {
 	return batch
 }
 
-// A flight is the context of a batch on its way. It ends when its time is up, and then
-// another flight takes its place, so that a connection that hangs holds up no others.
-type flight struct {
-	batch    []*group
-	deadline time.Time
-	ended    chan struct{}
-}
-
-// takeOff puts a batch on its way that has a timeout from since. The lane is locked.
-func (l *lane) takeOff(batch []*group, since time.Time) *flight {
-	f := &flight{batch: batch, deadline: since.Add(l.timeout), ended: make(chan struct{})}
+// takeOff puts a batch on its way. The lane is locked.
+func (l *lane) takeOff(batch []*group, now time.Time) *flight {
+	f := newFlight(batch, l.led, now, l.timeout)
+	l.tookOff = now
 	l.flights = append(l.flights, f)
 	if !l.watched {
 		l.watched = true
 		if l.watch == nil {
-			l.watch = time.AfterFunc(l.timeout/lateness, l.look)
+			l.watch = time.AfterFunc(l.pause(), l.look)
 		} else {
-			l.watch.Reset(l.timeout / lateness)
+			l.watch.Reset(l.pause())
 		}
 	}
 	return f
 }
 
+// pause is how long it is until the next look. The lane is locked.
+func (l *lane) pause() time.Duration {
+	if l.isLong() {
+		return min(l.timeout/lateness, l.interval())
+	}
+	return l.timeout / lateness
+}
+
 // land ends a flight; false if it was given up before. The lane is locked.
 func (l *lane) land(f *flight) bool {
+	if i := slices.Index(l.lone, f); i >= 0 {
+		l.lone = slices.Delete(l.lone, i, i+1)
+		return false
+	}
 	i := slices.Index(l.flights, f)
 	if i < 0 {
 		return false
 	}
 	l.flights = slices.Delete(l.flights, i, i+1)
+	if took := f.took(); took > 0 {
+		l.measure(took)
+	}
 	return true
 }
 
-// look tells callers whose time is up, and gives up flights. One timer for all of them is
-// cheaper than one for each.
+// look tells callers whose time is up, gives up flights, and lets others take off. One timer
+// for all of them is cheaper than one for each.
 func (l *lane) look() {
 	now := time.Now()
 	l.mu.Lock()
-	l.expire(l.waiting, now)
-	var overdue []*flight
+	defer l.mu.Unlock()
+	patience := l.patience()
+	expire(l.waiting, now, patience)
 	l.flights = slices.DeleteFunc(l.flights, func(f *flight) bool {
-		l.expire(f.batch, now)
-		if now.Before(f.deadline) {
-			return false
+		expire(f.batch, now, patience)
+		overdue := f.isOverdue(now, patience)
+		switch {
+		case !overdue:
+		case !f.led && !f.isSent():
+			expire(f.batch, now, 0)
+			l.lone = append(l.lone, f) // a connection may come of it yet
+		default:
+			expire(f.batch, now, 0)
+			close(f.ended)
 		}
-		overdue = append(overdue, f)
-		return true
+		if overdue && !l.measured {
+			l.trip = l.timeout / setup // it may be that nobody is there
+		}
+		return overdue
 	})
-	for _, f := range overdue {
-		close(f.ended)
+	l.lone = slices.DeleteFunc(l.lone, func(f *flight) bool {
+		overdue := now.Sub(f.start) >= settling*l.timeout
+		if overdue {
+			close(f.ended)
+		}
+		return overdue
+	})
+	for before := -1; len(l.flights) > before && len(l.waiting) > 0; {
+		before = len(l.flights)
 		l.launch(nil)
 	}
-	l.watched = len(l.flights) > 0 || len(l.waiting) > 0
+	l.watched = len(l.flights) > 0 || len(l.waiting) > 0 || len(l.lone) > 0
 	if l.watched {
-		l.watch.Reset(l.timeout / lateness)
+		l.watch.Reset(l.pause())
 	}
-	l.mu.Unlock()
 }
 
-// expire makes callers leave whose time is up.
-func (l *lane) expire(groups []*group, now time.Time) {
+// expire makes callers leave who have come so long ago.
+func expire(groups []*group, now time.Time, patience time.Duration) {
 	for _, g := range groups {
-		if now.Sub(g.since) >= l.timeout && g.state.CompareAndSwap(waiting, left) {
+		if now.Sub(g.since) >= patience && g.state.CompareAndSwap(waiting, left) {
 			g.done <- struct{}{}
 		}
-	}
-}
-
-// Deadline, Done, Err and Value make a flight a context.
-func (f *flight) Deadline() (time.Time, bool) { return f.deadline, true }
-func (f *flight) Done() <-chan struct{}       { return f.ended }
-func (f *flight) Value(any) any               { return nil }
-
-func (f *flight) Err() error {
-	select {
-	case <-f.ended:
-		return context.DeadlineExceeded
-	default:
-		return nil
 	}
 }

@@ -26,17 +26,20 @@ import (
 type tower struct{ trips chan *trip }
 
 type trip struct {
-	ctx   context.Context
+	ctx   *flight
 	batch []*group
 	order chan struct{}
 }
 
-func (w tower) carry(ctx context.Context, batch []*group, landed func()) {
-	tr := &trip{ctx, slices.Clone(batch), make(chan struct{})}
+func (w tower) carry(f *flight, landed func()) {
+	f.begin()
+	f.send()
+	tr := &trip{f, slices.Clone(f.batch), make(chan struct{})}
 	w.trips <- tr
 	<-tr.order
+	f.hear()
 	landed()
-	for _, g := range batch {
+	for _, g := range f.batch {
 		g.deliver(answer{now: int64(len(g.items))}, nil)
 	}
 }
@@ -152,7 +155,8 @@ func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testin
 	for _, led := range []bool{true, false} {
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
 			w := tower{make(chan *trip, 1000)}
-			l := newLane(led, most, timeout, w.carry)
+			l := newLane(led, most, 1, timeout, w.carry)
+			l.trip, l.measured = 0, true // a short link
 			test(t, l, w)
 			l.awaitIdle(t)
 			w.none(t, "nobody travels any more")
@@ -351,9 +355,9 @@ func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
 
 func TestWhoWaitsTooLongLeaves(t *testing.T) {
 	const timeout = 40 * time.Millisecond
-	bothWays(t, 1, timeout, func(t *testing.T, l *lane, w tower) {
-		tr := l.travel(t, 1)
-		flight := w.next(t)
+	bothWays(t, 256, timeout, func(t *testing.T, l *lane, w tower) {
+		tr, other := l.travel(t, 1), l.travel(t, 1)
+		flights := []*trip{w.next(t), w.next(t)}
 		g := &group{done: make(chan struct{}, 1)}
 		g.since = tr.since // no later, so that it is not given the other's place when that is given up
 		l.mu.Lock()
@@ -363,24 +367,33 @@ func TestWhoWaitsTooLongLeaves(t *testing.T) {
 		took := time.Since(g.since)
 		assert.GreaterOrEqual(t, took, timeout, "a caller left too early")
 		assert.Less(t, took, timeout+timeout/lateness+200*time.Millisecond, "a caller left too late")
-		flight.land()
+		for _, f := range flights {
+			f.land()
+		}
 		tr.hears(t)
+		other.hears(t)
 	})
 }
 
-func TestALeaderKeepsItsOwnDeadline(t *testing.T) {
-	w := tower{make(chan *trip, 10)}
-	l := newLane(true, 256, longEnough, w.carry)
-	all := []*traveller{l.travel(t, 1), l.travel(t, 1), l.travel(t, 1), l.travel(t, 1)}
-	first, second := w.next(t), w.next(t)
-	first.land()
-	third := w.next(t)
-	deadline, _ := third.ctx.Deadline()
-	assert.Equal(t, all[3].since.Add(longEnough), deadline, "who leads after having waited has so much less time")
-	second.land()
-	third.land()
-	for _, tr := range all {
-		tr.arrives(t)
+func TestALeaderThatHasWaitedHasLessTimeButForRoundTrips(t *testing.T) {
+	for tripTime, atMost := range map[time.Duration]time.Duration{0: longEnough / 2, longEnough / setup: longEnough} {
+		w := tower{make(chan *trip, 1)}
+		l := newLane(true, 256, 1, longEnough, w.carry)
+		l.trip, l.measured = tripTime, true
+		g := newGroup(take)
+		g.since = time.Now().Add(-longEnough / 2)
+		l.waiting = []*group{g}
+		l.mu.Lock()
+		require.Nil(t, l.launch(nil))
+		l.mu.Unlock()
+		go l.await(t.Context(), g)
+		f := w.next(t)
+		assert.LessOrEqual(t, f.ctx.patience, atMost, "a caller waits for the timeout and some round trips in all")
+		assert.Greater(t, f.ctx.patience, atMost/2)
+		deadline, _ := f.ctx.Deadline()
+		assert.Equal(t, f.ctx.start.Add(time.Duration(f.ctx.sent.Load())+f.ctx.patience), deadline, "the time runs from when the batch is sent")
+		f.land()
+		l.awaitIdle(t)
 	}
 }
 
@@ -400,7 +413,7 @@ func TestALaneAtRestHasNoTimer(t *testing.T) {
 }
 
 func TestAnAnswerThatIsThereIsTakenHoweverLate(t *testing.T) {
-	l := newLane(false, 256, time.Hour, nil)
+	l := newLane(false, 256, 2, time.Hour, nil)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 { // as select picks at random
@@ -417,7 +430,7 @@ func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
 	cancel()
 	for range 50 {
 		w := tower{make(chan *trip, 1)}
-		l := newLane(true, 256, time.Hour, w.carry)
+		l := newLane(true, 256, 2, time.Hour, w.carry)
 		leader, other := newGroup(take), newGroup(take)
 		leader.since = time.Now()
 		l.waiting = []*group{other, leader}
@@ -439,8 +452,10 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 				t.Parallel()
 				const timeout = 4 * time.Millisecond
 				var l *lane
-				l = newLane(led, most, timeout, func(ctx context.Context, batch []*group, landed func()) {
-					charges := 0
+				l = newLane(led, most, 1, timeout, func(f *flight, landed func()) {
+					f.begin()
+					f.send()
+					charges, batch := 0, f.batch
 					for _, g := range batch {
 						charges += len(g.items)
 					}
@@ -449,11 +464,12 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 						t.Errorf("%d batches are on their way", flying)
 					}
 					if rand.IntN(20) == 0 {
-						<-ctx.Done()
+						<-f.Done()
 						time.Sleep(time.Millisecond)
 					} else {
 						time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
 					}
+					f.hear()
 					landed()
 					for _, g := range batch {
 						g.deliver(answer{now: int64(len(g.items))}, nil)

@@ -117,3 +117,8 @@ func roundTrips(t testing.TB, server *redistest.Server) (calls int) {
 
 // forgetting are the options under which every refusal is Redis's own.
 var forgetting = Options{ForgetRefusals: true}
+
+// carryAlone brings a batch to Redis that no lane knows of.
+func carryAlone(s *store, batch []*group) {
+	s.carrier.carry(newFlight(batch, true, time.Now(), patience), func() {})
+}

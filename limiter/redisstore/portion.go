@@ -41,17 +41,17 @@ func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decis
 		portions[i].group = s.send(take, portions[i].charges)
 	}
 	all := true
-	var errs []error
+	var failed failures
 	for i := range portions {
 		p := &portions[i]
 		if err := s.receive(ctx, p.group); err != nil {
-			errs = append(errs, err)
+			failed.add(s.part(s.keys.tag(p.key)), err)
 			continue
 		}
 		p.taken = s.conclude(p.group, p.charges, p.decisions, asked)
 		all = all && p.taken
 	}
-	if !all || len(errs) > 0 {
+	if !all || len(failed.errs) > 0 {
 		s.undo(portions, asked)
 	}
 	for _, p := range portions {
@@ -59,8 +59,35 @@ func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decis
 			decisions[place] = p.decisions[i]
 		}
 	}
-	return joined(errs)
+	return failed.err()
 }
+
+// failures are what portions of a batch failed of. As an error they tell package failover
+// which parts of the store that were, so that it goes on asking the others.
+type failures struct {
+	error
+	errs  []error
+	parts uint64
+}
+
+func (f *failures) add(part int, err error) {
+	f.errs = append(f.errs, err)
+	f.parts |= 1 << part
+}
+
+// err is f as an error, if there was a failure.
+func (f *failures) err() error {
+	if f.errs == nil {
+		return nil
+	}
+	f.error = joined(f.errs)
+	return f
+}
+
+// Parts is the set of parts of the store that failed.
+func (f *failures) Parts() uint64 { return f.parts }
+
+func (f *failures) Unwrap() []error { return f.errs }
 
 // undo gives back what portions took, and describes them as looks. It goes on when the
 // caller has left. What it cannot give back stays used, which admits nothing.

@@ -118,8 +118,13 @@ func isNil(client redis.UniversalClient) bool {
 	return false
 }
 
-// clusterLanes is how many ranges of slots have a lane of their own.
-const clusterLanes = 32
+const (
+	// clusterLanes is how many ranges of slots have a lane of their own.
+	clusterLanes = 32
+
+	// parallel is how many batches are in flight at once where a round trip is long.
+	parallel = 8
+)
 
 func newStore(client redis.UniversalClient, o Options) *store {
 	if o.Prefix == "" {
@@ -133,13 +138,16 @@ func newStore(client redis.UniversalClient, o Options) *store {
 		carrier:    &carrier{client: client, scripts: newScripts(decideLua, oneLua), batches: &atomic.Uint64{}},
 		maxBatch:   o.MaxBatch,
 		lanes:      make([]*lane, 1),
+		parallel:   parallel,
 		remembered: &atomic.Uint64{},
 		claimed:    &sync.Map{},
 	}
-	switch client.(type) {
+	switch client := client.(type) {
 	case *redis.Client:
+		s.parallel = min(parallel, max(2, client.Options().PoolSize/2)) // others need connections too
 	case *redis.ClusterClient:
 		s.carrier.split, s.lanes = true, make([]*lane, clusterLanes)
+		s.parallel = 2 // the lanes share connections
 	default:
 		// A Ring, or a client around another one: what holds for each holds for it.
 		s.carrier.split = true

@@ -16,6 +16,7 @@ import (
 // little-endian; what may be large is a double, as all numbers are in Lua.
 type request struct {
 	groups     []*group
+	flight     *flight
 	algorithms algorithms
 	single     bool  // for one.lua
 	withSource bool  // Redis has to be told the script
@@ -32,7 +33,7 @@ func (r *request) encode() {
 		it := &g.items[0]
 		r.single = true
 		r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
-		r.args = []any{nil, nil, 1, it.name, appendQuota(nil, it.quota), costOf(it)}
+		r.args = []any{nil, nil, 1, it.name, &payload{r.flight, appendQuota(nil, it.quota)}, costOf(it)}
 		return
 	}
 	r.encodeBatch()
@@ -85,7 +86,22 @@ func (r *request) encodeBatch() {
 	r.args[2] = len(r.args) - firstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
-	r.args = append(r.args, argument)
+	r.args = append(r.args, &payload{r.flight, argument})
+}
+
+// A payload is an argument that tells its flight when it is sent: go-redis asks for the bytes
+// as it writes the command to a connection, which it may have had to make.
+type payload struct {
+	flight *flight // or nil
+	bytes  []byte
+}
+
+// MarshalBinary implements [encoding.BinaryMarshaler].
+func (p *payload) MarshalBinary() ([]byte, error) {
+	if p.flight != nil {
+		p.flight.send()
+	}
+	return p.bytes, nil
 }
 
 // appendQuota writes q in 25 bytes, as it is stored too.

@@ -25,7 +25,7 @@ func carryAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter
 		batch[i].tag = s.keys.tag(c.Key)
 		batch[i].add(s.keys.name(batch[i].tag, c.Quota), c)
 	}
-	s.carrier.carry(context.Background(), batch, func() {})
+	carryAlone(s, batch)
 	decisions := make([]limiter.Decision, len(charges))
 	for i, g := range batch {
 		<-g.done

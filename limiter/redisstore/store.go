@@ -20,6 +20,8 @@ type store struct {
 	timeout time.Duration // of a decision
 	lanes   []*lane       // one, or a power of two of them in a Cluster
 
+	parallel int // batches in flight in a lane, where a round trip is long
+
 	remembered *atomic.Uint64 // decisions
 	claimed    *sync.Map      // names of rules
 }
@@ -32,7 +34,7 @@ func (s *store) Within(timeout time.Duration) limiter.Store {
 	other.timeout = timeout
 	other.lanes = make([]*lane, len(s.lanes))
 	for i := range other.lanes {
-		other.lanes[i] = newLane(led, s.maxBatch, timeout, carrier.carry)
+		other.lanes[i] = newLane(led, s.maxBatch, s.parallel, timeout, carrier.carry)
 	}
 	return &other
 }
@@ -196,14 +198,14 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	for i := range portions {
 		portions[i].group = s.send(op, portions[i].charges)
 	}
-	var errs []error
+	var failed failures
 	for i := range portions {
 		g := portions[i].group
 		if err := s.receive(ctx, g); err != nil {
-			errs = append(errs, err)
+			failed.add(s.part(s.keys.tag(portions[i].key)), err)
 		} else {
 			g.free()
 		}
 	}
-	return joined(errs)
+	return failed.err()
 }

@@ -1,0 +1,109 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A half is some charges of a batch: those on servers that are up, or the others.
+type half struct {
+	charges   []limiter.Charge
+	decisions []limiter.Decision
+	places    []int // in the batch
+}
+
+func (h *half) add(place int, c limiter.Charge) {
+	h.charges = append(h.charges, c)
+	h.decisions = append(h.decisions, limiter.Decision{})
+	h.places = append(h.places, place)
+}
+
+func (h *half) putInto(decisions []limiter.Decision) {
+	for i, place := range h.places {
+		decisions[place] = h.decisions[i]
+	}
+}
+
+func (h *half) isAllowed() bool {
+	for i := range h.decisions {
+		if !h.decisions[i].Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// looks is h's charges with cost 0.
+func (h *half) looks() []limiter.Charge {
+	looks := make([]limiter.Charge, len(h.charges))
+	for i, c := range h.charges {
+		c.Cost = 0
+		looks[i] = c
+	}
+	return looks
+}
+
+// split divides a batch by whether a part is in the set of those that are down.
+func (s *Store) split(charges []limiter.Charge, down uint64) (up, rest half) {
+	for i, c := range charges {
+		h := &up
+		if down&(1<<s.partNumber(&c)) != 0 {
+			h = &rest
+		}
+		h.add(i, c)
+	}
+	return up, rest
+}
+
+// failedParts is the set of parts at which a call failed: those that the error names, or all.
+func (s *Store) failedParts(charges []limiter.Charge, err error) uint64 {
+	all := s.partsOf(charges)
+	var said interface{ Parts() uint64 }
+	if errors.As(err, &said) {
+		if named := said.Parts() & all; named != 0 {
+			return named
+		}
+	}
+	return all
+}
+
+// decideWithout decides on a batch of which the parts in down are not asked: their charges
+// follow their policies, and the server decides on the others, together or not at all. The
+// local counters come first, as what they took can be given back for certain.
+func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
+	if s.partsOf(charges)&^down == 0 {
+		return s.decideByPolicy(charges, decisions, cause)
+	}
+	up, rest := s.split(charges, down)
+	taken, err := s.applyPolicies(rest.charges, rest.decisions, cause)
+	if err != nil {
+		return false, err
+	}
+	ask := up.charges
+	if !taken {
+		ask = up.looks() // to describe them
+	}
+	failed, err := s.settle(ctx, time.Now(), up.charges, s.inner.Decide(ctx, ask, up.decisions))
+	if taken && (err != nil || !up.isAllowed()) {
+		taken = false
+		_ = s.local.GiveBack(context.Background(), s.localShares(nil, rest.charges)) // which cannot fail
+		if err == nil {
+			if _, err := s.applyPolicies(rest.looks(), rest.decisions, cause); err != nil {
+				return false, err
+			}
+		}
+	}
+	switch {
+	case failed: // others are down too; at most as often as there are servers
+		return s.decideWithout(ctx, down|s.failedParts(up.charges, err), charges, decisions, err)
+	case err != nil:
+		return false, err
+	}
+	up.putInto(decisions)
+	rest.putInto(decisions)
+	s.countPolicies(rest.charges)
+	return taken, nil
+}
