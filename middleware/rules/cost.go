@@ -43,7 +43,7 @@ func (c *checker) cost(path []string, given *cost) func(*http.Request) int64 {
 		return nil
 	}
 	if _, err := keyfunc.Parse("header:"+given.Header, nil); err != nil {
-		c.at(sub(path, "header"), "%q is not the name of a header", given.Header)
+		c.at(sub(path, "header"), "is not the name of a header")
 		return nil
 	}
 	per := int64(1)
