@@ -37,8 +37,9 @@ type List interface {
 	Escalate(ctx context.Context, key, rule string, e Escalation) (Ban, error)
 
 	// Unban lifts a ban and forgets what led to it. It takes the key, or what [List.All]
-	// has in its place. One that is not banned is no error.
-	Unban(ctx context.Context, key string) error
+	// has in its place. lifted reports whether there was a ban in force; that there was none
+	// is no error. With an error, lifted is what this process knows.
+	Unban(ctx context.Context, key string) (lifted bool, err error)
 
 	// All are the bans in force, the first to end first, those without an end last.
 	All(ctx context.Context) ([]Ban, error)

@@ -285,7 +285,9 @@ func TestBansStayWhenRulesChange(t *testing.T) {
 	w.write("version: 1\ndefault: 7/h\n")
 	eventually(t, "the reload", func() bool { return w.Status().Loads == 2 })
 	require.Equal(t, http.StatusForbidden, w.status(call{}))
-	require.NoError(t, w.Bans().Unban(t.Context(), "192.0.2.1"))
+	lifted, err := w.Bans().Unban(t.Context(), "192.0.2.1")
+	require.NoError(t, err)
+	require.True(t, lifted)
 	require.Equal(t, http.StatusOK, w.status(call{}))
 }
 
