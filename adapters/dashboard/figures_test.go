@@ -40,6 +40,7 @@ type figures struct {
 		List  []struct {
 			Key, Rule string
 			Until     int64
+			Permanent bool
 		}
 	}
 	Top []struct {

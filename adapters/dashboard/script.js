@@ -458,7 +458,7 @@
       const item = $("banned").children[i];
       item.hidden = i >= few;
       const small = item.querySelector("small");
-      say(small, (ban.until ? until(ban.until) : "until it is lifted") + ", " +
+      say(small, (ban.permanent ? "permanent" : until(ban.until)) + ", " +
         (ban.rule ? "by " + ban.rule + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "") : "by hand"));
     });
   }
@@ -522,8 +522,8 @@
       said.push(el("p", {}, c.tier ? c.tier + ": " : "", parts.join(", ") + "."));
     }
     if (answer.ban) {
-      said.push(el("p", { class: "error" }, "It is banned" + (answer.ban.rule ? " by " + answer.ban.rule : " by hand") +
-        (answer.ban.until ? ", " + until(answer.ban.until) : ", until it is lifted") + "."));
+      said.push(el("p", { class: "error" }, "It is banned " + (answer.ban.permanent ? "permanently " : "") +
+        (answer.ban.rule ? "by " + answer.ban.rule : "by hand") + (answer.ban.permanent ? "." : ", " + until(answer.ban.until) + ".")));
     }
     $("answer").replaceChildren(...said);
   }

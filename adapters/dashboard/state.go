@@ -72,8 +72,10 @@ type bansView struct {
 type banView struct {
 	Key   string `json:"key"`
 	Rule  string `json:"rule,omitempty"`
-	Until int64  `json:"until,omitempty"` // Unix milliseconds; 0: until it is lifted
+	Until int64  `json:"until,omitempty"` // Unix milliseconds
 	Times int    `json:"times,omitempty"`
+
+	Permanent bool `json:"permanent,omitempty"` // until it is lifted: there is no Until
 }
 
 const (
@@ -295,7 +297,7 @@ func (d *Dashboard) lookAtBans() *bansView {
 }
 
 func (d *Dashboard) banView(ban bans.Ban) banView {
-	v := banView{Key: d.shown(ban.Key), Rule: ban.Rule, Times: ban.Times}
+	v := banView{Key: d.shown(ban.Key), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero()}
 	if !ban.Until.IsZero() {
 		v.Until = ban.Until.UnixMilli()
 	}
