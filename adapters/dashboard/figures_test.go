@@ -34,6 +34,7 @@ type figures struct {
 		Median      string
 		Figures     []struct{ Name, Value string }
 	}
+	Full bool
 	Bans struct {
 		Total int
 		Error string

@@ -34,6 +34,7 @@ type state struct {
 	History [][]uint32   `json:"history"`
 	Series  []seriesView `json:"series"` // of rows that did anything
 	Names   []string     `json:"names"`  // of outcomes
+	Full    bool         `json:"full"`   // one more live page takes the place of another
 	series  []*series    // of each row; nil: nothing was asked of it
 }
 
@@ -168,6 +169,7 @@ func (d *Dashboard) marshal(s *state) []byte {
 	for _, o := range middleware.Outcomes() {
 		s.Names = append(s.Names, o.String())
 	}
+	s.Full = d.viewers.full()
 	text := mustMarshal(s)
 	s.History, s.Series, s.Names = nil, nil, nil
 	return text
