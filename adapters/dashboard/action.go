@@ -44,6 +44,7 @@ type peekView struct {
 	Reset     string `json:"reset,omitempty"` // when there is all
 	Shadow    bool   `json:"shadow,omitempty"`
 	Degraded  bool   `json:"degraded,omitempty"`
+	Uncounted bool   `json:"uncounted,omitempty"` // then there is no Limit, and no Remaining
 }
 
 const (
@@ -214,7 +215,7 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err 
 		for _, r := range results {
 			o.Counts = append(o.Counts, peekView{
 				Rule: r.Rule, Tier: r.Tier, Limit: r.Limit, Remaining: r.Remaining,
-				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Shadow, Degraded: r.Degraded,
+				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
 			})
 		}
 		return err

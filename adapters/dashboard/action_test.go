@@ -18,8 +18,11 @@ import (
 	"github.com/weirgo/weir/adapters/dashboard"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/middleware"
 )
 
 func TestAnOperatorLetsACustomerThrough(t *testing.T) {
@@ -321,4 +324,23 @@ func TestAResetSaysWhetherThereWasAnythingToForget(t *testing.T) {
 	s.send("GET", "/", "198.51.100.1", "")
 	_, said = s.do(ask)
 	assert.Contains(t, said, `"The key begins anew under strict."`)
+}
+
+func TestAPeekOfWhatNobodyCountsShowsNoNumbers(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, Replicas: 4, OnDegraded: func(failover.Event) {}}})
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
+		{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.Open},
+		{Name: "local", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)},
+	}})
+	require.NoError(t, err)
+	page.Add(limits)
+	s := &service{t: t, page: page, mux: page}
+	_, said := s.do(`{"action":"peek","rule":"open","key":"203.0.113.9"}`)
+	assert.Contains(t, said, `"limit":0,"remaining":0,"degraded":true,"uncounted":true`)
+	_, said = s.do(`{"action":"peek","rule":"local","key":"203.0.113.9"}`)
+	assert.Contains(t, said, `"limit":2,"remaining":2,"degraded":true}`)
 }

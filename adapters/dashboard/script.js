@@ -543,11 +543,11 @@
       said.push(el("p", {}, counted === "" ? "Everybody together, under " + rule + ":" : el("code", {}, counted), counted === "" ? "" : " under " + rule + ":"));
     }
     for (const c of answer.counts || []) {
-      const parts = [whole.format(c.remaining) + " of " + whole.format(c.limit) + " left"];
+      const parts = [c.uncounted ? "not counted, as the store gives no answer" : whole.format(c.remaining) + " of " + whole.format(c.limit) + " left"];
       if (c.next && c.remaining === 0) parts.push("the next in " + c.next);
       if (c.reset) parts.push("all again in " + c.reset);
       if (c.shadow) parts.push("in shadow");
-      if (c.degraded) parts.push("by its outage policy");
+      if (c.degraded && !c.uncounted) parts.push("by its outage policy");
       said.push(el("p", {}, c.tier ? c.tier + ": " : "", parts.join(", ") + "."));
     }
     if (answer.ban) {

@@ -17,7 +17,8 @@
 //
 // The policy is one for a batch, as all or nothing is promised of it. A Closed rule in
 // it makes it an error that wraps [ErrUnavailable]. Otherwise Local rules are counted
-// in this process, together, and Open ones pass. Such decisions are marked Degraded.
+// in this process, together, and Open ones pass. Such decisions are marked Degraded; those of
+// Open rules have no numbers ([limiter.Decision.Counted]), and those of Local ones the share's.
 //
 // # The share of a process
 //
