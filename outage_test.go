@@ -2,9 +2,12 @@ package weir_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +19,8 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/limiter/leasestore"
 	"github.com/weirgo/weir/limiter/redisstore"
 	"github.com/weirgo/weir/middleware"
 )
@@ -89,4 +94,131 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// quotaFields are those of a response that speak of a quota, without what passes with time.
+func quotaFields(h http.Header) (fields []string) {
+	for name, values := range h {
+		lower := strings.ToLower(name)
+		if !strings.HasPrefix(lower, "x-ratelimit-") && !strings.HasPrefix(lower, "ratelimit") {
+			continue
+		}
+		for _, value := range values {
+			switch lower {
+			case "x-ratelimit-reset":
+				continue
+			case "ratelimit": // less t
+				members := strings.Split(value, ", ")
+				for i := range members {
+					members[i], _, _ = strings.Cut(members[i], ";t=")
+				}
+				value = strings.Join(members, ", ")
+			}
+			fields = append(fields, lower+": "+value)
+		}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+// Of what nobody counts there is nothing to tell, and of a share only the share.
+func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
+	t.Parallel()
+	open := middleware.Rule{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.Open, SoftAt: 1}
+	local := middleware.Rule{Name: "local", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)}
+	rare := middleware.Rule{Name: "rare", Key: keyfunc.IP(), Limit: limiter.PerMinute(2)}
+	dialects := []middleware.Headers{middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone}
+	for _, test := range []struct {
+		name          string
+		rules         []middleware.Rule
+		legacy, draft []string // of the first response
+		admits        int      // of ten
+	}{
+		{"open alone", []middleware.Rule{open}, nil, nil, 10},
+		{"local alone", []middleware.Rule{local},
+			[]string{"x-ratelimit-limit: 2", "x-ratelimit-remaining: 1"},
+			[]string{`ratelimit-policy: "local";q=2;w=60`, `ratelimit: "local";r=1`}, 2},
+		{"both", []middleware.Rule{open, local},
+			[]string{"x-ratelimit-limit: 2", "x-ratelimit-remaining: 1"},
+			[]string{`ratelimit-policy: "local";q=2;w=60`, `ratelimit: "local";r=1`}, 2},
+		{"fewer than there are replicas", []middleware.Rule{local, open, rare},
+			[]string{"x-ratelimit-limit: 1", "x-ratelimit-remaining: 0"},
+			[]string{`ratelimit-policy: "local";q=2;w=60, "rare";q=1;w=120`, `ratelimit: "local";r=1, "rare";r=0`}, 1},
+	} {
+		for _, headers := range dialects {
+			for _, leased := range []bool{false, true} {
+				name := fmt.Sprintf("%s, dialect %d, leased %t", test.name, headers, leased)
+				client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+				t.Cleanup(func() { _ = client.Close() })
+				var store limiter.Store = redisstore.New(client, redisstore.Options{
+					Failover: failover.Options{Replicas: 4, Failures: 1, OnDegraded: func(failover.Event) {}},
+				})
+				if leased {
+					s := leasestore.New(store.(*redisstore.Store), leasestore.Options{Mode: leasestore.Leased})
+					t.Cleanup(func() { _ = s.Close() })
+					store = s
+				}
+				limits, err := middleware.New(middleware.Config{Store: store, Headers: headers, Rules: test.rules})
+				require.NoError(t, err)
+				var result middleware.Result
+				server := httptest.NewServer(limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					result = middleware.FromContext(r.Context())
+				})))
+				t.Cleanup(server.Close)
+
+				var want []string
+				if headers == middleware.HeadersBoth || headers == middleware.HeadersLegacy {
+					want = append(want, test.legacy...)
+				}
+				if headers == middleware.HeadersBoth || headers == middleware.HeadersDraft11 {
+					want = append(want, test.draft...)
+				}
+				slices.Sort(want)
+				admitted := 0
+				for i := range 10 {
+					response, err := server.Client().Get(server.URL)
+					require.NoError(t, err, name)
+					_ = response.Body.Close()
+					if response.StatusCode == http.StatusOK {
+						admitted++
+					}
+					if i > 0 {
+						continue
+					}
+					assert.Equal(t, want, quotaFields(response.Header), name)
+					assert.True(t, result.Allowed && result.Degraded, name)
+					assert.False(t, result.NearLimit, name)
+					assert.Equal(t, len(test.draft) > 0, result.Counted(), name)
+					for _, r := range result.Rules {
+						assert.Equal(t, r.Rule != "open", r.Counted(), "%s, %s", name, r.Rule)
+					}
+				}
+				assert.Equal(t, test.admits, admitted, name)
+			}
+		}
+	}
+}
+
+func TestAnOuterLimitersNumbersStandWhereTheInnerOneCountsNothing(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	inner, err := middleware.New(middleware.Config{
+		Store: redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}}),
+		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(3), OnOutage: limiter.Open}},
+	})
+	require.NoError(t, err)
+	outer, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}}})
+	require.NoError(t, err)
+	var result middleware.Result
+	server := httptest.NewServer(outer.Handler(inner.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		result = middleware.FromContext(r.Context())
+	}))))
+	t.Cleanup(server.Close)
+	response, err := server.Client().Get(server.URL)
+	require.NoError(t, err)
+	_ = response.Body.Close()
+	assert.Equal(t, []string{`ratelimit-policy: "ip";q=100;w=60`, `ratelimit: "ip";r=99`, "x-ratelimit-limit: 100", "x-ratelimit-remaining: 99"},
+		quotaFields(response.Header))
+	assert.Equal(t, int64(99), result.Remaining)
 }

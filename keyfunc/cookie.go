@@ -1,6 +1,7 @@
 package keyfunc
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 )
@@ -14,9 +15,11 @@ import (
 // Cookie panics if name is not the name of a cookie.
 func Cookie(name string) Func { return must(newCookie(name)) }
 
+var errNoCookieName = errors.New("it is not the name of a cookie")
+
 func newCookie(name string) (Func, error) {
 	if !isToken(name) {
-		return nil, fmt.Errorf("keyfunc: Cookie(%q): it is not the name of a cookie", name)
+		return nil, fmt.Errorf("keyfunc: Cookie(%q): %w", name, errNoCookieName)
 	}
 	prefix := cookieTag + name + ":"
 	var errTwo error = ambiguous("two different " + name + " cookies")

@@ -1,6 +1,7 @@
 package keyfunc
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,12 +18,18 @@ import (
 // named are keys by what they are called in the text: functions of your own, or ip and
 // fingerprint with options. Their names are letters, digits, - and _, and go before
 // those above. May be nil.
+//
+// The error says which of the choices is wrong, and does not quote it: what is written
+// there by mistake may be a credential.
 func Parse(text string, named map[string]Func) (Func, error) {
 	var fs []Func
 	for choice := range strings.SplitSeq(text, "|") {
 		f, err := parseOne(strings.TrimSpace(choice), named)
+		if err != nil && strings.Contains(text, "|") {
+			return nil, fmt.Errorf("keyfunc: choice %d of the key %w", len(fs)+1, err)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("keyfunc: parse %.64q: %w", text, err)
+			return nil, fmt.Errorf("keyfunc: the key %w", err)
 		}
 		fs = append(fs, f)
 	}
@@ -62,11 +69,15 @@ func parseOne(text string, named map[string]Func) (Func, error) {
 	switch newKey := keysOf[kind]; {
 	case newKey == nil:
 	case !colon || strings.TrimSpace(of) == "":
-		return nil, fmt.Errorf("%s needs a name, as in %s:X-Name", kind, kind)
+		return nil, fmt.Errorf("is of kind %s and has no name: want something like %s:X-Name", kind, kind)
 	default:
-		return newKey(strings.TrimSpace(of))
+		f, err := newKey(strings.TrimSpace(of))
+		if err != nil {
+			return nil, fmt.Errorf("is of kind %s and has a wrong name: %w", kind, errors.Unwrap(err))
+		}
+		return f, nil
 	}
-	return nil, fmt.Errorf("%.64q is not one of %s", text, strings.Join(keyNames(named), ", "))
+	return nil, fmt.Errorf("is not one of %s", strings.Join(keyNames(named), ", "))
 }
 
 // keyNames are all there are, as they are written.

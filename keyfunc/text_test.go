@@ -55,19 +55,19 @@ func TestParseReadsEveryKey(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            `keyfunc: parse "": "" is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, tenant, user`,
-		"IP":          `"IP" is not one of`,
-		"user|":       `"" is not one of`,
-		"user||ip":    `"" is not one of`,
-		"header":      "header needs a name, as in header:X-Name",
-		"header:":     "header needs a name",
-		"header:a b":  `Header("a b"): it is not the name of a header`,
-		"header:Host": `Header("Host"): net/http takes it out of the headers; use Host`,
-		"cookie:a=b":  `Cookie("a=b"): it is not the name of a cookie`,
+		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, tenant, user`,
+		"IP":          "is not one of",
+		"user|":       "keyfunc: choice 2 of the key is not one of",
+		"user||ip":    "choice 2 of the key is not one of",
+		"header":      "keyfunc: the key is of kind header and has no name: want something like header:X-Name",
+		"header:":     "is of kind header and has no name",
+		"header:a b":  `it is not the name of a header`,
+		"header:Host": `has a wrong name: net/http takes it out of the headers; use Host`,
+		"cookie:a=b":  `the key is of kind cookie and has a wrong name: it is not the name of a cookie`,
 		"apikey:\x00": "it is not the name of a header",
-		"nil":         `"nil" is not one of`,
-		"a:b":         `"a:b" is not one of`,
-		"ip:48":       `"ip:48" is not one of`,
+		"nil":         "is not one of",
+		"a:b":         "is not one of",
+		"ip:48":       "is not one of",
 	} {
 		f, err := keyfunc.Parse(text, map[string]keyfunc.Func{"tenant": is("x"), "a:b": is("x"), "nil": nil})
 		require.ErrorContains(t, err, want, text)

@@ -23,7 +23,9 @@ type Decision struct {
 	Overflow bool
 
 	// Limit is the most units that can ever pass at once: Events, or Burst for
-	// TokenBucket, or Burst+1 for LeakyBucket.
+	// TokenBucket, or Burst+1 for LeakyBucket. Of a Local rule in an outage it is this
+	// process's share. It is 0 if nothing was counted, as an Open rule decided in an outage:
+	// then all that is known is Allowed and Degraded, and the other fields are zero.
 	Limit int64
 
 	// Remaining is how many units could pass right now, after this decision.
@@ -43,4 +45,12 @@ type Decision struct {
 	// Delay is how long an allowed event has to wait for its turn in a LeakyBucket.
 	// For a look it is how long an event would wait. Zero for the other algorithms.
 	Delay time.Duration
+
+	// Window is [Quota.Window] of this process's share, if Limit is that of a share; else
+	// zero.
+	Window time.Duration
 }
+
+// Counted reports whether the decision comes of a count. That of an Open rule in an outage
+// does not, so what it has for Remaining is neither "none" nor "enough": nobody knows.
+func (d *Decision) Counted() bool { return d.Limit > 0 }

@@ -15,7 +15,7 @@ const (
 	// the number of processes that share the store.
 	Local Outage = iota
 
-	// Open lets events pass uncounted.
+	// Open lets events pass uncounted: such a Decision has a Limit of 0.
 	Open
 
 	// Closed lets none pass: the store returns an error, which the middleware answers

@@ -81,7 +81,9 @@ func TestABanWithoutAnEndLastsUntilItIsLifted(t *testing.T) {
 	w := serve(h, request())
 	assert.Equal(t, 403, w.Code)
 	assert.NotContains(t, w.Header(), "Retry-After")
-	require.NoError(t, list.Unban(t.Context(), "192.0.2.1"))
+	lifted, err := list.Unban(t.Context(), "192.0.2.1")
+	require.NoError(t, err)
+	require.True(t, lifted)
 	assert.Equal(t, 200, serve(h, request()).Code)
 }
 

@@ -122,7 +122,8 @@ type Rule struct {
 
 	// OnOutage says what happens while the store's server gives no answer: count in this
 	// process (Local), let pass (Open), or answer 503 (Closed). Where the rules of a
-	// request differ, Closed goes before the others. It is the store that does this:
+	// request differ, Closed goes before the others. Of an Open rule nothing is counted then,
+	// and no field of a response speaks of it. It is the store that does this:
 	// package redisstore's does, and package failover makes any other. Zero: Local.
 	//
 	// It says the same for a request whose key function fails, where Local counts all such

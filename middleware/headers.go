@@ -64,14 +64,10 @@ type policy struct {
 }
 
 func newPolicy(q *limiter.Quota) *policy {
-	name := appendString(nil, q.Rule())
-	member := strconv.AppendInt(append(slices.Clone(name), ";q="...), q.Capacity(), 10)
-	if q.Window() >= time.Second { // the draft knows no shorter window
-		member = strconv.AppendInt(append(member, ";w="...), secondsUp(q.Window()), 10)
-	}
+	name := string(appendString(nil, q.Rule()))
 	return &policy{
 		quota: q, limit: strconv.FormatInt(q.Capacity(), 10),
-		name: string(name), member: string(member),
+		name: name, member: memberOf(name, q.Capacity(), q.Window()),
 	}
 }
 
@@ -99,6 +95,31 @@ func (e entry) appendMember(b []byte, allowed bool) []byte {
 	return b
 }
 
+// limitText and member are what the policy has, or what there is of it in this process
+// during an outage.
+func (e entry) limitText() string {
+	if e.Window == 0 {
+		return e.policy.limit
+	}
+	return strconv.FormatInt(e.Limit, 10)
+}
+
+func (e entry) member() string {
+	if e.Window == 0 {
+		return e.policy.member
+	}
+	return memberOf(e.policy.name, e.Limit, e.Window)
+}
+
+// memberOf writes a member of the RateLimit-Policy list: "ip";q=100;w=60.
+func memberOf(name string, limit int64, window time.Duration) string {
+	member := strconv.AppendInt([]byte(name+";q="), limit, 10)
+	if window >= time.Second { // the draft knows no shorter window
+		member = strconv.AppendInt(append(member, ";w="...), secondsUp(window), 10)
+	}
+	return string(member)
+}
+
 // writeHeaders sets the fields for this limiter and those further out. The values'
 // array is of this response alone, as is the text of those that change.
 func (s *scope) writeHeaders(h http.Header, which Headers) {
@@ -106,9 +127,10 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 		return
 	}
 	var room [8]entry
-	list := s.entries(room[:0])
+	// What nothing was counted for has no numbers to tell.
+	list := slices.DeleteFunc(s.entries(room[:0]), func(e entry) bool { return !e.Counted() })
 	if len(list) == 0 {
-		return // of rules in shadow alone
+		return // of those, and of rules in shadow, alone
 	}
 	writeWarning(h, list)
 	text := s.text[:0]
@@ -117,13 +139,13 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 		text = strconv.AppendInt(text, unixUp(time.Now().Add(e.ResetAfter)), 10)
 		reset := len(text)
 		text = strconv.AppendInt(text, e.Remaining, 10)
-		s.values[0], s.values[1], s.values[2] = e.policy.limit, textOf(text[reset:]), textOf(text[:reset])
+		s.values[0], s.values[1], s.values[2] = e.limitText(), textOf(text[reset:]), textOf(text[:reset])
 		h[fieldLimit] = s.values[0:1:1]
 		h[fieldRemaining] = s.values[1:2:2]
 		h[fieldReset] = s.values[2:3:3]
 	}
 	if which != HeadersLegacy {
-		s.values[3] = list[0].policy.member
+		s.values[3] = list[0].member()
 		if len(list) > 1 {
 			if !s.allowed {
 				// The rules that refused come first.
@@ -131,7 +153,7 @@ func (s *scope) writeHeaders(h http.Header, which Headers) {
 			}
 			text = make([]byte, 0, 64*len(list)) // enough for most
 			for i, e := range list {
-				text = append(appendComma(text, i), e.policy.member...)
+				text = append(appendComma(text, i), e.member()...)
 			}
 			s.values[3] = textOf(text)
 		}

@@ -13,7 +13,8 @@ type Result struct {
 	// Decision is that of the binding rule: one that refused or, if all allowed,
 	// the one with the fewest units left. The zero Result, of a request that no
 	// rule applied to, has no Rule and is not Allowed. Degraded is also set for a request
-	// that passed on a rule's Overdraft, and where any rule's decision has it.
+	// that passed on a rule's Overdraft, and where any rule's decision has it. One that
+	// nothing was counted for (Limit is 0) is binding only where there is no other.
 	limiter.Decision
 
 	// Rule is the binding rule's name, and Tier the tier it counted in, if any.
@@ -142,7 +143,7 @@ func (s *scope) outcome(status int) Outcome {
 func (e entry) isNear() bool {
 	softAt := e.policy.softAt
 	// The limit is a share of the policy's during an outage. It is 10^12 at most.
-	return softAt > 0 && e.Remaining <= e.Limit*(100-softAt)/100
+	return softAt > 0 && e.Counted() && e.Remaining <= e.Limit*(100-softAt)/100
 }
 
 // entries appends those of every limiter so far to list, outer ones first, but for rules
@@ -191,6 +192,8 @@ func (e entry) stricter(than entry) bool {
 		return !e.Allowed
 	case !e.Allowed:
 		return e.RetryAfter > than.RetryAfter
+	case e.Counted() != than.Counted():
+		return e.Counted()
 	case e.Remaining != than.Remaining:
 		return e.Remaining < than.Remaining
 	default:

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +22,7 @@ import (
 type action struct {
 	Action string `json:"action"` // peek, reset, ban or unban
 	Rule   string `json:"rule"`   // of peek and reset
-	Key    string `json:"key"`    // as quoteKey writes it; of unban also as the page shows it
+	Key    string `json:"key"`    // as operate.Key reads it; of unban also as the page shows it
 	For    string `json:"for"`    // of ban; empty: until it is lifted
 }
 
@@ -45,6 +44,7 @@ type peekView struct {
 	Reset     string `json:"reset,omitempty"` // when there is all
 	Shadow    bool   `json:"shadow,omitempty"`
 	Degraded  bool   `json:"degraded,omitempty"`
+	Uncounted bool   `json:"uncounted,omitempty"` // then there is no Limit, and no Remaining
 }
 
 const (
@@ -90,6 +90,8 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, done)
 	case errors.As(err, new(mistake)), errors.Is(err, middleware.ErrNoRule):
 		reply(w, http.StatusBadRequest, outcome{Error: err.Error()})
+	case errors.Is(err, errNotBanned):
+		reply(w, http.StatusNotFound, outcome{Error: err.Error()})
 	default:
 		reply(w, http.StatusBadGateway, outcome{Error: err.Error(), Text: done.Text})
 	}
@@ -130,27 +132,24 @@ func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 // cut keeps a log's lines from being as long as somebody likes.
 func cut(text string) string { return fmt.Sprintf("%.300s", text) }
 
-// key is the key that an operator means: what quoteKey wrote in quotation marks is it to the
-// letter, else an address is the key that it is counted as. With an error it is the text.
+// key is the key that an operator means, as [operate.Key] reads it. With an error it is the
+// text.
 func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 	text := strings.TrimSpace(a.Key)
-	key, err := unquoteKey(text)
-	if err != nil {
-		return text, mistake{err}
+	key, wrong := operate.Key(text)
+	if wrong != nil {
+		key = text
 	}
 	if a.Action == "unban" {
-		if banned, ok := d.banned(ctx, text, key); ok {
+		if banned, ok := d.banned(ctx, text, key); ok { // whatever it is
 			return banned, nil
 		}
 	}
-	if key != text {
-		return key, nil
-	}
-	if key, err = operate.Key(text); err != nil {
-		return text, mistake{err}
-	}
-	if d.isDigest(key) {
-		return key, mistakef("this is a digest, from which the key cannot be told: name the key")
+	switch {
+	case d.isDigest(text):
+		return text, mistakef("this is a digest, from which the key cannot be told: name the key")
+	case wrong != nil:
+		return text, mistake{wrong}
 	}
 	return key, nil
 }
@@ -200,10 +199,11 @@ func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, er
 	default:
 		return outcome{}, mistakef("there is no action %.40q", a.Action)
 	}
-	if ip, bad := netip.ParseAddr(strings.TrimSpace(a.Key)); bad == nil && key != ip.String() {
+	text := strings.TrimSpace(a.Key)
+	if meant, wrong := operate.Key(text); wrong == nil && meant == key && key != text && !strings.HasPrefix(text, `"`) {
 		o.Key = key
 		if o.Text != "" {
-			o.Text = "This address is counted as " + key + ". " + o.Text
+			o.Text = "This is counted as " + key + ". " + o.Text
 		}
 	}
 	return o, err
@@ -215,7 +215,7 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err 
 		for _, r := range results {
 			o.Counts = append(o.Counts, peekView{
 				Rule: r.Rule, Tier: r.Tier, Limit: r.Limit, Remaining: r.Remaining,
-				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Shadow, Degraded: r.Degraded,
+				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
 			})
 		}
 		return err
@@ -233,9 +233,22 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err 
 }
 
 func (d *Dashboard) reset(ctx context.Context, rule, key string) (outcome, error) {
-	found, err := d.each(rule, func(l *middleware.RateLimit) error { return l.Reset(ctx, rule, key) })
+	used := false
+	found, err := d.each(rule, func(l *middleware.RateLimit) error {
+		results, err := l.Peek(ctx, rule, key)
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			used = used || r.Remaining < r.Limit
+		}
+		return l.Reset(ctx, rule, key)
+	})
 	if err != nil || !found {
 		return outcome{}, orNoRule(err, rule)
+	}
+	if !used {
+		return outcome{Text: "The key had used nothing under " + rule + ". It begins anew."}, nil
 	}
 	return outcome{Text: "The key begins anew under " + rule + "."}, nil
 }
@@ -274,7 +287,7 @@ func (d *Dashboard) ban(ctx context.Context, key, period string) (outcome, error
 		return outcome{}, mistakef("which key?")
 	}
 	var length time.Duration
-	text := "The key is banned until the ban is lifted."
+	text := "The key is banned permanently, until the ban is lifted."
 	if period != "" {
 		var err error
 		if length, err = limiter.ParsePeriod(period); err != nil {
@@ -300,17 +313,21 @@ func (d *Dashboard) unban(ctx context.Context, key string) (outcome, error) {
 	if key == "" {
 		return outcome{}, mistakef("which key?")
 	}
-	_, banned := d.options.Bans.Find(key)
 	defer d.forgetBans()
 	// Also of one that is not banned: what led to a ban is forgotten.
-	if err := d.options.Bans.Unban(ctx, key); err != nil {
+	lifted, err := d.options.Bans.Unban(ctx, key)
+	switch {
+	case err != nil && lifted:
+		return outcome{Text: "The ban is lifted. Only this process knows as yet."}, err
+	case err != nil:
 		return outcome{}, err
-	}
-	if !banned {
-		return outcome{Text: "The key was not banned. What it did is forgotten."}, nil
+	case !lifted:
+		return outcome{}, errNotBanned
 	}
 	return outcome{Text: "The ban is lifted."}, nil
 }
+
+var errNotBanned = errors.New("the key was not banned; what it did is forgotten")
 
 // forgetBans has the page look at them again.
 func (d *Dashboard) forgetBans() {

@@ -11,12 +11,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/dashboard"
+	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/middleware"
 )
 
 func TestAnOperatorLetsACustomerThrough(t *testing.T) {
@@ -72,7 +78,8 @@ func TestAnOperatorBansAndLiftsBans(t *testing.T) {
 		code, _ = s.do(`{"action":"unban","key":"203.0.113.9"}`)
 		require.Equal(t, http.StatusOK, code)
 		assert.True(t, s.bans.Empty(), "lifted by the key itself")
-		_, said = s.do(`{"action":"unban","key":"203.0.113.9"}`)
+		code, said = s.do(`{"action":"unban","key":"203.0.113.9"}`)
+		assert.Equal(t, http.StatusNotFound, code)
 		assert.Contains(t, said, "was not banned")
 	}
 }
@@ -121,22 +128,26 @@ func TestOnlyThePageItselfActs(t *testing.T) {
 func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
 	s := start(t, dashboard.Options{})
 	for ask, want := range map[string]string{
-		`{"action":"peek","rule":"nope","key":"a"}`:         `there is no rule of that name: \"nope\"`,
-		`{"action":"reset","rule":"nope","key":"a"}`:        "there is no rule",
-		`{"action":"peek","key":"a"}`:                       "which rule?",
-		`{"action":"ban","key":""}`:                         "which key?",
-		`{"action":"unban","key":""}`:                       "which key?",
-		`{"action":"ban","key":"a","for":"-1h"}`:            "has a sign",
-		`{"action":"ban","key":"a","for":"1 fortnight"}`:    "1 fortnight",
-		`{"action":"ban","key":"\"half"}`:                   "quotation mark",
-		`{"action":"ban","key":"198.51.100.0/24"}`:          "198.51.100.0/24 is a network, and no key: networks go into ban.cidrs",
-		`{"action":"unban","key":"198.51.100.0/24"}`:        "is a network",
-		`{"action":"peek","rule":"ip","key":"10.0.0.0/8"}`:  "is a network",
-		`{"action":"reset","rule":"ip","key":"10.0.0.0/8"}`: "is a network",
-		`{"action":"drop"}`:                                 `there is no action \"drop\"`,
-		`{"action":"peek","rulle":"ip"}`:                    `unknown field \"rulle\"`,
-		`{`:                                                 "cannot be read",
-		`{"action":"` + strings.Repeat("a", 65<<10) + `"}`:  "too large",
+		`{"action":"peek","rule":"nope","key":"user:a"}`:      `there is no rule of that name: \"nope\"`,
+		`{"action":"reset","rule":"nope","key":"user:a"}`:     "there is no rule",
+		`{"action":"peek","key":"user:a"}`:                    "which rule?",
+		`{"action":"ban","key":""}`:                           "which key?",
+		`{"action":"unban","key":""}`:                         "which key?",
+		`{"action":"ban","key":"user:a","for":"-1h"}`:         "has a sign",
+		`{"action":"ban","key":"user:a","for":"1 fortnight"}`: "1 fortnight",
+		`{"action":"ban","key":"\"half"}`:                     "quotation mark",
+		`{"action":"ban","key":"foo"}`:                        "no request can have this key: want an address",
+		`{"action":"peek","rule":"ip","key":"usr:42"}`:        "no request can have this key",
+		`{"action":"reset","rule":"ip","key":"203.0.113"}`:    "no request can have this key",
+		`{"action":"unban","key":"foo"}`:                      "no request can have this key",
+		`{"action":"ban","key":"198.51.100.0/24"}`:            "this is a network, and no key: networks go into ban.cidrs",
+		`{"action":"unban","key":"198.51.100.0/24"}`:          "is a network",
+		`{"action":"peek","rule":"ip","key":"10.0.0.0/8"}`:    "is a network",
+		`{"action":"reset","rule":"ip","key":"10.0.0.0/8"}`:   "is a network",
+		`{"action":"drop"}`:                                   `there is no action \"drop\"`,
+		`{"action":"peek","rulle":"ip"}`:                      `unknown field \"rulle\"`,
+		`{`:                                                   "cannot be read",
+		`{"action":"` + strings.Repeat("a", 65<<10) + `"}`:    "too large",
 	} {
 		code, said := s.do(ask)
 		assert.Equal(t, http.StatusBadRequest, code, ask[:min(len(ask), 80)])
@@ -145,9 +156,9 @@ func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
 	without, err := dashboard.New(dashboard.Options{Authorise: anybody, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	s.mux = without
-	_, said := s.do(`{"action":"ban","key":"a"}`)
+	_, said := s.do(`{"action":"ban","key":"user:a"}`)
 	assert.Contains(t, said, "no list of bans")
-	_, said = s.do(`{"action":"unban","key":"a"}`)
+	_, said = s.do(`{"action":"unban","key":"user:a"}`)
 	assert.Contains(t, said, "no list of bans")
 }
 
@@ -176,7 +187,7 @@ func TestWhatAnOperatorDoesIsLoggedWithoutTheKey(t *testing.T) {
 
 func TestANameThatNobodyCheckedIsCutInTheLog(t *testing.T) {
 	s := start(t, dashboard.Options{})
-	s.do(`{"action":"peek","rule":"ip","key":"a"}`, func(r *http.Request) { r.SetBasicAuth(strings.Repeat("x", 4000), "") })
+	s.do(`{"action":"peek","rule":"ip","key":"user:a"}`, func(r *http.Request) { r.SetBasicAuth(strings.Repeat("x", 4000), "") })
 	assert.Contains(t, s.log.String(), "claimed_user="+strings.Repeat("x", 100)+" ")
 }
 
@@ -190,13 +201,13 @@ func TestAnAddressIsTheKeyThatItIsCountedAs(t *testing.T) {
 	assert.Contains(t, said, `"remaining":2`)
 	assert.Contains(t, said, `"key":"2001:db8::/64"`)
 	_, said = s.do(`{"action":"reset","rule":"strict","key":" 2001:db8::1 "}`)
-	assert.Contains(t, said, "counted as 2001:db8::/64. The key begins anew")
+	assert.Contains(t, said, "This is counted as 2001:db8::/64. The key begins anew")
 	_, said = s.do(`{"action":"peek","rule":"strict","key":"2001:db8::/64"}`)
 	assert.Contains(t, said, `"remaining":5`)
 
 	code, said := s.do(`{"action":"ban","key":"2001:db8::1","for":"1h"}`)
 	require.Equal(t, http.StatusOK, code)
-	assert.Contains(t, said, "This address is counted as 2001:db8::/64. The key is banned for 1h.")
+	assert.Contains(t, said, "This is counted as 2001:db8::/64. The key is banned for 1h.")
 	assert.Equal(t, http.StatusForbidden, s.send("GET", "/", client, ""))
 	assert.Contains(t, s.log.String(), "action=ban key=2001:db8::/64")
 	_, said = s.do(`{"action":"unban","key":"2001:db8::2"}`)
@@ -255,11 +266,81 @@ func TestABanThatOnlyThisProcessKnowsIsSaidToBeOne(t *testing.T) {
 	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: brokenList{memory}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	s := &service{t: t, page: page, mux: page}
-	code, said := s.do(`{"action":"ban","key":"a"}`)
+	code, said := s.do(`{"action":"ban","key":"user:a"}`)
 	assert.Equal(t, http.StatusBadGateway, code)
 	assert.Contains(t, said, "connection refused")
 	assert.Contains(t, said, "Only this process knows")
 	list := s.figures().Bans
 	assert.Equal(t, 1, list.Total)
 	assert.Contains(t, list.Error, "connection refused")
+}
+
+// What a list has for a key may be a digest, of which Find knows nothing.
+func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	shared, err := redisstore.NewBans(ctx, client)
+	require.NoError(t, err)
+	memory, err := bans.NewMemory(bans.MemoryConfig{})
+	require.NoError(t, err)
+	for _, list := range []bans.List{shared, memory} {
+		for _, shown := range []bool{false, true} {
+			page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: list, ShowKeys: shown, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			s := &service{t: t, page: page, mux: page}
+			for _, key := range []string{"203.0.113.9", "user:" + strings.Repeat("x", 300)} {
+				require.NoError(t, list.Ban(t.Context(), key, 0))
+				listed := s.figures().Bans.List
+				require.Len(t, listed, 1)
+				assert.True(t, listed[0].Permanent)
+				assert.Zero(t, listed[0].Until)
+				ask, err := json.Marshal(map[string]string{"action": "unban", "key": listed[0].Key})
+				require.NoError(t, err)
+				code, said := s.do(string(ask))
+				assert.Equal(t, http.StatusOK, code)
+				assert.Contains(t, said, "The ban is lifted.")
+				_, banned := list.Find(key)
+				assert.False(t, banned)
+
+				ask, err = json.Marshal(map[string]string{"action": "unban", "key": key})
+				require.NoError(t, err)
+				code, said = s.do(string(ask))
+				assert.Equal(t, http.StatusNotFound, code)
+				assert.Contains(t, said, "was not banned")
+			}
+		}
+	}
+	cancel()
+}
+
+func TestAResetSaysWhetherThereWasAnythingToForget(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	const ask = `{"action":"reset","rule":"strict","key":"198.51.100.1"}`
+	_, said := s.do(ask)
+	assert.Contains(t, said, "had used nothing under strict")
+	s.send("GET", "/", "198.51.100.1", "")
+	_, said = s.do(ask)
+	assert.Contains(t, said, `"The key begins anew under strict."`)
+}
+
+func TestAPeekOfWhatNobodyCountsShowsNoNumbers(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, Replicas: 4, OnDegraded: func(failover.Event) {}}})
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
+		{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.Open},
+		{Name: "local", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)},
+	}})
+	require.NoError(t, err)
+	page.Add(limits)
+	s := &service{t: t, page: page, mux: page}
+	_, said := s.do(`{"action":"peek","rule":"open","key":"203.0.113.9"}`)
+	assert.Contains(t, said, `"limit":0,"remaining":0,"degraded":true,"uncounted":true`)
+	_, said = s.do(`{"action":"peek","rule":"local","key":"203.0.113.9"}`)
+	assert.Contains(t, said, `"limit":2,"remaining":2,"degraded":true}`)
 }

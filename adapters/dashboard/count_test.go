@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -202,19 +203,20 @@ func TestAKeyIsReadBackAsItIsShown(t *testing.T) {
 			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
 			rapid.SampledFrom([]string{"", `"`, `"a"`, " a", "a\u202eb", "a\x00", "\xff", "#a", "user:42", "a b"}),
 		).Draw(t, "key")
-		shown := quoteKey(key)
+		shown := typedKey(key)
 		for _, c := range shown {
 			if c < ' ' || c == '\u202e' || c == '\ufffd' && key != shown {
 				t.Fatalf("%q is shown as %q", key, shown)
 			}
 		}
-		if back, err := unquoteKey(shown); err != nil || back != key {
+		if back, err := operate.Key(shown); err != nil || back != key {
 			t.Fatalf("%q is shown as %s and read as %q, %v", key, shown, back, err)
 		}
 	})
-	require.Equal(t, "header:X-Tenant:acme", quoteKey("header:X-Tenant:acme"))
-	_, err := unquoteKey(`"half`)
-	require.Error(t, err)
+	for _, plain := range []string{"header:X-Tenant:acme", "203.0.113.7", "2001:db8::/64", "user:42", "route:GET /a b"} {
+		require.Equal(t, plain, typedKey(plain))
+	}
+	require.Equal(t, `"tenant:acme"`, typedKey("tenant:acme"), "it is of the application's own")
 }
 
 func TestAnyStructOfAStoreBecomesFigures(t *testing.T) {

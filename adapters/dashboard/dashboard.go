@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -26,7 +25,9 @@ type Options struct {
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
 	// lets all look and few act. It is asked for every request, and at least every five
-	// minutes while the page is open. Nil: nobody may.
+	// minutes while the page is open; then also with a copy of the request whose method is
+	// POST, as those who may act keep their place before others (see MaxStreams). Nil: nobody
+	// may.
 	//
 	// Check credentials, or at least the Host header as well as the address. An address
 	// alone lets in every site that a browser at it visits and whose name is made to point
@@ -58,7 +59,11 @@ type Options struct {
 	// keys of its bans are digests in any case.
 	ShowKeys bool
 
-	// MaxStreams is how many open pages are served at once, 1 to 10,000. Zero: 16.
+	// MaxStreams is how many open pages are live at once, 1 to 10,000. One page more takes
+	// the place of the one that has been open for longest, of those whose viewers may only
+	// look; if all may act, of any, but for no page that may only look. A page without a
+	// place asks for the figures every ten seconds, and is live again when there is room, or
+	// when its viewer says so. Zero: 16.
 	MaxStreams int
 
 	// Logger hears what was done from the page. Nil: slog.Default().
@@ -83,7 +88,7 @@ type Dashboard struct {
 	limiters []*middleware.RateLimit
 	latest   latest
 
-	streams   atomic.Int64
+	viewers   *viewers
 	closed    chan struct{}
 	closeOnce sync.Once
 }
@@ -106,11 +111,12 @@ func New(o Options) (*Dashboard, error) {
 	}
 	d := &Dashboard{
 		options: o, page: page, policy: policy,
-		secret: []byte(rand.Text()),
-		origin: http.NewCrossOriginProtection(),
-		log:    o.Logger,
-		start:  time.Now(),
-		closed: make(chan struct{}),
+		secret:  []byte(rand.Text()),
+		origin:  http.NewCrossOriginProtection(),
+		log:     o.Logger,
+		start:   time.Now(),
+		viewers: newViewers(o.MaxStreams),
+		closed:  make(chan struct{}),
 	}
 	if d.log == nil {
 		d.log = slog.Default()

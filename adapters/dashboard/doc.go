@@ -11,6 +11,10 @@
 // is done from it have the same address. The page needs nothing from elsewhere and keeps
 // the last five minutes, whether somebody looks or not. It has no goroutine.
 //
+// So many pages are live at once as [Options.MaxStreams] says; one more takes the place of the
+// oldest. Viewers who may act keep their place before those who may only look, so where all
+// may look, strangers do not shut an operator out.
+//
 // It is closed to everybody unless [Options.Authorise] says otherwise. Requests that change
 // something have to come from the page itself ([http.CrossOriginProtection]) and are logged.
 //

@@ -34,12 +34,14 @@ type figures struct {
 		Median      string
 		Figures     []struct{ Name, Value string }
 	}
+	Full bool
 	Bans struct {
 		Total int
 		Error string
 		List  []struct {
 			Key, Rule string
 			Until     int64
+			Permanent bool
 		}
 	}
 	Top []struct {

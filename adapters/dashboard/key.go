@@ -4,11 +4,12 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weirgo/weir/internal/operate"
 )
 
 // quoteKey is a key as it is shown: as it is or, if that would not show what it is, as a
@@ -22,16 +23,14 @@ func quoteKey(key string) string {
 	return strconv.QuoteToASCII(key)
 }
 
-// unquoteKey reads what quoteKey writes.
-func unquoteKey(text string) (string, error) {
-	if !strings.HasPrefix(text, `"`) {
-		return text, nil
+// typedKey is a key as it is shown where it can be clicked on: as [operate.Key] takes it for
+// just that key.
+func typedKey(key string) string {
+	shown := quoteKey(key)
+	if back, err := operate.Key(shown); err != nil || back != key {
+		return strconv.QuoteToASCII(key)
 	}
-	key, err := strconv.Unquote(text)
-	if err != nil {
-		return "", errors.New("the key begins with a quotation mark, and is not a string in quotation marks")
-	}
-	return key, nil
+	return shown
 }
 
 // digest stands for a key where keys are not shown.

@@ -57,14 +57,21 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
 	for _, r := range rules[:min(len(rules), topRules)] {
 		v := topView{Rule: r.Name, Asked: r.All, Refused: r.Refused, Most: []topKey{}, Busiest: []topKey{}}
 		for _, o := range d.options.Offenders.Top(r.Name, topKeys) {
-			v.Most = append(v.Most, topKey{quoteKey(o.Key), o.Whole, o.All.N, o.Refused.N, o.Refused.Error, hashOf(o)})
+			v.Most = append(v.Most, topKey{shownKey(o), o.Whole, o.All.N, o.Refused.N, o.Refused.Error, hashOf(o)})
 		}
 		for _, o := range d.options.Offenders.Busiest(r.Name, topKeys) {
-			v.Busiest = append(v.Busiest, topKey{quoteKey(o.Key), o.Whole, o.All.N, o.Refused.N, o.All.Error, hashOf(o)})
+			v.Busiest = append(v.Busiest, topKey{shownKey(o), o.Whole, o.All.N, o.Refused.N, o.All.Error, hashOf(o)})
 		}
 		top = append(top, v)
 	}
 	return top, &unlisted{max(0, len(rules)-topRules), d.options.Offenders.Unfollowed()}
+}
+
+func shownKey(o offenders.Offender) string {
+	if o.Whole {
+		return typedKey(o.Key)
+	}
+	return quoteKey(o.Key)
 }
 
 func hashOf(o offenders.Offender) uint64 {

@@ -52,6 +52,7 @@ func TestWithinFiveSecondsThePageShowsWhoIsWho(t *testing.T) {
 	b.picture("light")
 	b.click(`#banned button[aria-label$="acme"]`)
 	b.await(patience, `!document.querySelector("#banned").innerText.includes("acme")`)
+	b.await(patience, `document.querySelector("#answer").innerText.includes("The ban is lifted.")`)
 	_, banned = s.bans.Find("header:X-Tenant:acme")
 	assert.False(t, banned)
 
@@ -212,4 +213,32 @@ func TestThePageKeepsTheQueryThatLetItIn(t *testing.T) {
 	w := httptest.NewRecorder()
 	s.mux.ServeHTTP(w, httptest.NewRequest("GET", "/ops/limits", nil))
 	assert.Equal(t, http.StatusForbidden, w.Code)
+}
+
+func TestAPageThatIsNotLiveLooksFromTimeToTimeAndComesBack(t *testing.T) {
+	s := start(t, dashboard.Options{MaxStreams: 1})
+	address := s.serve()
+	b := open(t, address, 800, 600, false)
+	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	watch := func() *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept", "text/event-stream")
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		return response
+	}
+	newer := watch()
+	b.await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
+	b.await(patience, `document.querySelector("#live").innerText.includes("as many pages are live as may be")`)
+	assert.True(t, s.figures().Full, "the page has not taken the place again")
+
+	b.click("#again")
+	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	require.NoError(t, newer.Body.Close())
+
+	newer = watch()
+	b.await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
+	require.NoError(t, newer.Body.Close())
+	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
 }

@@ -62,17 +62,46 @@
   // The stream.
 
   let stream = null, silence = 0, retry = 0;
+  const often = 10000; // ms between two looks of a page that is not live
   function connect() {
     clearTimeout(retry);
+    $("again").hidden = true;
     stream = new EventSource(address);
     stream.addEventListener("state", (e) => { begin(JSON.parse(e.data)); heard(); });
     stream.addEventListener("tick", (e) => { advance(JSON.parse(e.data)); heard(); });
+    // A newer page has its place. To come back at once would take it from that one.
+    stream.addEventListener("closed", () => { stream.close(); wait(often, "a newer page is live"); });
     stream.onerror = () => {
       live("lost", "no connection");
       // A browser comes back by itself unless it was turned away.
-      if (stream.readyState === EventSource.CLOSED) retry = setTimeout(connect, 5000);
+      if (stream.readyState === EventSource.CLOSED) retry = setTimeout(look, 1000);
     };
   }
+
+  // look asks for the figures once, and for the stream if there is room for it.
+  async function look() {
+    try {
+      const response = await fetch(address, { headers: { Accept: "application/json" } });
+      if (!response.ok) throw new Error(response.statusText);
+      const state = await response.json();
+      if (!state.full) return connect();
+      begin(state);
+      wait(often, "as many pages are live as may be; seen " + new Date().toLocaleTimeString());
+    } catch {
+      live("lost", "no connection");
+      retry = setTimeout(look, often / 2);
+    }
+  }
+  function wait(ms, why) {
+    clearTimeout(silence);
+    clearTimeout(retry);
+    live("waiting", why);
+    $("again").hidden = false;
+    // Not all at the same time.
+    retry = setTimeout(look, ms * (0.75 + Math.random() / 2));
+  }
+  $("again").addEventListener("click", connect);
+
   function heard() {
     live("live", "live");
     clearTimeout(silence);
@@ -458,7 +487,7 @@
       const item = $("banned").children[i];
       item.hidden = i >= few;
       const small = item.querySelector("small");
-      say(small, (ban.until ? until(ban.until) : "until it is lifted") + ", " +
+      say(small, (ban.permanent ? "permanent" : until(ban.until)) + ", " +
         (ban.rule ? "by " + ban.rule + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "") : "by hand"));
     });
   }
@@ -514,16 +543,16 @@
       said.push(el("p", {}, counted === "" ? "Everybody together, under " + rule + ":" : el("code", {}, counted), counted === "" ? "" : " under " + rule + ":"));
     }
     for (const c of answer.counts || []) {
-      const parts = [whole.format(c.remaining) + " of " + whole.format(c.limit) + " left"];
+      const parts = [c.uncounted ? "not counted, as the store gives no answer" : whole.format(c.remaining) + " of " + whole.format(c.limit) + " left"];
       if (c.next && c.remaining === 0) parts.push("the next in " + c.next);
       if (c.reset) parts.push("all again in " + c.reset);
       if (c.shadow) parts.push("in shadow");
-      if (c.degraded) parts.push("by its outage policy");
+      if (c.degraded && !c.uncounted) parts.push("by its outage policy");
       said.push(el("p", {}, c.tier ? c.tier + ": " : "", parts.join(", ") + "."));
     }
     if (answer.ban) {
-      said.push(el("p", { class: "error" }, "It is banned" + (answer.ban.rule ? " by " + answer.ban.rule : " by hand") +
-        (answer.ban.until ? ", " + until(answer.ban.until) : ", until it is lifted") + "."));
+      said.push(el("p", { class: "error" }, "It is banned " + (answer.ban.permanent ? "permanently " : "") +
+        (answer.ban.rule ? "by " + answer.ban.rule : "by hand") + (answer.ban.permanent ? "." : ", " + until(answer.ban.until) + ".")));
     }
     $("answer").replaceChildren(...said);
   }

@@ -34,6 +34,7 @@ type state struct {
 	History [][]uint32   `json:"history"`
 	Series  []seriesView `json:"series"` // of rows that did anything
 	Names   []string     `json:"names"`  // of outcomes
+	Full    bool         `json:"full"`   // one more live page takes the place of another
 	series  []*series    // of each row; nil: nothing was asked of it
 }
 
@@ -72,8 +73,10 @@ type bansView struct {
 type banView struct {
 	Key   string `json:"key"`
 	Rule  string `json:"rule,omitempty"`
-	Until int64  `json:"until,omitempty"` // Unix milliseconds; 0: until it is lifted
+	Until int64  `json:"until,omitempty"` // Unix milliseconds
 	Times int    `json:"times,omitempty"`
+
+	Permanent bool `json:"permanent,omitempty"` // until it is lifted: there is no Until
 }
 
 const (
@@ -166,6 +169,7 @@ func (d *Dashboard) marshal(s *state) []byte {
 	for _, o := range middleware.Outcomes() {
 		s.Names = append(s.Names, o.String())
 	}
+	s.Full = d.viewers.full()
 	text := mustMarshal(s)
 	s.History, s.Series, s.Names = nil, nil, nil
 	return text
@@ -295,7 +299,7 @@ func (d *Dashboard) lookAtBans() *bansView {
 }
 
 func (d *Dashboard) banView(ban bans.Ban) banView {
-	v := banView{Key: d.shown(ban.Key), Rule: ban.Rule, Times: ban.Times}
+	v := banView{Key: d.shown(ban.Key), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero()}
 	if !ban.Until.IsZero() {
 		v.Until = ban.Until.UnixMilli()
 	}

@@ -3,7 +3,10 @@ package dashboard
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -12,16 +15,93 @@ const (
 	writeWait  = 10 * time.Second // for a browser that reads slowly
 )
 
-// stream sends the state, and then what is new, once a second, until the request ends. All
-// of it happens in the request's goroutine.
+// A viewer has the page open, or waits for another's stream to end.
+type viewer struct {
+	acts      bool          // may do more than look
+	displaced chan struct{} // closed when a newer viewer has its place
+}
+
+// viewers are those of all streams. Of what is served at once, slots are the bound: one that
+// was displaced keeps its slot until its last write is over.
+type viewers struct {
+	slots chan struct{}
+
+	mu   sync.Mutex
+	list []*viewer // the oldest first; as many as there are slots at most
+}
+
+func newViewers(most int) *viewers { return &viewers{slots: make(chan struct{}, most)} }
+
+// full reports whether the next viewer displaces one, or finds no place.
+func (v *viewers) full() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.list) == cap(v.slots)
+}
+
+// enter gives a viewer a place, which may be the oldest's of those who only look; else, and
+// only to one who acts, that of the oldest of all.
+func (v *viewers) enter(acts bool) (*viewer, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.list) == cap(v.slots) {
+		oldest := slices.IndexFunc(v.list, func(other *viewer) bool { return !other.acts })
+		if oldest < 0 && !acts {
+			return nil, false
+		}
+		oldest = max(oldest, 0)
+		close(v.list[oldest].displaced)
+		v.list = slices.Delete(v.list, oldest, oldest+1)
+	}
+	entered := &viewer{acts, make(chan struct{})}
+	v.list = append(v.list, entered)
+	return entered, true
+}
+
+// leave is for every viewer that entered.
+func (v *viewers) leave(gone *viewer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.list = slices.DeleteFunc(v.list, func(other *viewer) bool { return other == gone })
+}
+
+// mayAct asks Authorise whether who looks might also act.
+func (d *Dashboard) mayAct(r *http.Request) bool {
+	act := r.WithContext(r.Context())
+	act.Method = http.MethodPost
+	return d.options.Authorise(act)
+}
+
+// noPlace is the answer to a page for which there is none.
+func noPlace(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "60")
+	http.Error(w, "As many pages are open as may be (dashboard.Options.MaxStreams).", http.StatusServiceUnavailable)
+}
+
+// closedEvent tells a page that a newer one has its place. It does not come back by itself at
+// once: two pages would displace each other for ever. A client that does waits for a minute.
+const closedEvent = "retry: 60000\nevent: closed\ndata: {}\n\n"
+
+// stream sends the state, and then what is new, once a second, until the request ends or a
+// newer stream takes its place. All of it happens in the request's goroutine.
 func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request) {
-	if d.streams.Add(1) > int64(d.options.MaxStreams) {
-		d.streams.Add(-1)
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "As many pages are open as may be (dashboard.Options.MaxStreams).", http.StatusServiceUnavailable)
+	viewer, ok := d.viewers.enter(d.mayAct(r))
+	if !ok {
+		noPlace(w)
 		return
 	}
-	defer d.streams.Add(-1)
+	defer d.viewers.leave(viewer)
+	select {
+	case d.viewers.slots <- struct{}{}:
+		defer func() { <-d.viewers.slots }()
+	case <-viewer.displaced:
+		noPlace(w)
+		return
+	case <-r.Context().Done():
+		return
+	case <-d.closed:
+		return
+	}
 
 	answer := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -44,6 +124,11 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request) {
 		case <-d.closed:
 			return
 		case <-end.C:
+			return
+		case <-viewer.displaced:
+			_ = answer.SetWriteDeadline(time.Now().Add(writeWait))
+			_, _ = io.WriteString(w, closedEvent)
+			_ = answer.Flush()
 			return
 		case <-next.C:
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -58,11 +59,15 @@ func (v *viewer) ended() bool {
 }
 
 // view opens a stream.
-func view(s *service) *viewer {
+func view(s *service, edits ...func(*http.Request)) *viewer {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	v := &viewer{ResponseRecorder: httptest.NewRecorder(), cancel: cancel, done: make(chan struct{})}
+	r := accepting("text/event-stream").WithContext(ctx)
+	for _, edit := range edits {
+		edit(r)
+	}
 	go func() {
-		s.mux.ServeHTTP(v, accepting("text/event-stream").WithContext(ctx))
+		s.mux.ServeHTTP(v, r)
 		close(v.done)
 	}()
 	synctest.Wait()
@@ -88,24 +93,166 @@ func TestAPageIsToldEverythingAndThenWhatIsNewEachSecond(t *testing.T) {
 	})
 }
 
-func TestSoManyPagesAreOpenAtOnceAndNoMore(t *testing.T) {
+func TestTheNewestPageIsLiveAndTheOldestIsToldThatItIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{MaxStreams: 2})
 		first, second := view(s), view(s)
+		require.True(t, s.figures().Full)
 		third := view(s)
-		require.True(t, third.ended())
-		assert.Equal(t, http.StatusServiceUnavailable, third.Code)
-		assert.Equal(t, "5", third.Header().Get("Retry-After"))
-
-		first.cancel()
 		require.True(t, first.ended())
-		fourth := view(s)
-		assert.False(t, fourth.ended())
+		assert.Equal(t, "closed", last(first.events()))
+		assert.Contains(t, first.Body.String(), "retry: 60000\nevent: closed\n", "who comes back at once would displace another")
+		assert.False(t, second.ended())
+		time.Sleep(2*time.Second + 10*time.Millisecond)
+		assert.Equal(t, []string{"state", "tick", "tick"}, third.events())
+
 		second.cancel()
+		require.True(t, second.ended())
+		assert.False(t, s.figures().Full)
+		fourth := view(s)
+		assert.False(t, third.ended(), "there was room")
+		third.cancel()
 		fourth.cancel()
-		assert.True(t, second.ended())
+		assert.True(t, third.ended())
 		assert.True(t, fourth.ended())
 	})
+}
+
+func last(list []string) string { return list[len(list)-1] }
+
+// viewAs opens a stream of an operator or of a stranger.
+func viewAs(s *service, operator bool) *viewer {
+	return view(s, func(r *http.Request) {
+		if operator {
+			r.Header.Set("X-Admin", "1")
+		}
+	})
+}
+
+func anybodyLooks(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Header.Get("X-Admin") != ""
+}
+
+func TestStrangersDoNotCloseAnOperatorsPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{MaxStreams: 3, Authorise: anybodyLooks})
+		strangers := []*viewer{viewAs(s, false), viewAs(s, false), viewAs(s, false)}
+		operator := viewAs(s, true)
+		assert.False(t, operator.ended(), "he gets in")
+		assert.True(t, strangers[0].ended())
+		for range 20 {
+			strangers = append(strangers, viewAs(s, false))
+			time.Sleep(time.Second)
+		}
+		assert.False(t, operator.ended(), "and stays")
+		assert.Greater(t, len(operator.events()), 15)
+
+		more := []*viewer{viewAs(s, true), viewAs(s, true)}
+		assert.False(t, operator.ended())
+		refused := viewAs(s, false)
+		require.True(t, refused.ended(), "who may only look closes nobody who may act")
+		assert.Equal(t, http.StatusServiceUnavailable, refused.Code)
+		assert.Equal(t, "60", refused.Header().Get("Retry-After"))
+		newest := viewAs(s, true)
+		assert.True(t, operator.ended(), "the oldest of operators makes way for another")
+		for _, v := range append(append(strangers, more...), newest) {
+			v.cancel()
+			assert.True(t, v.ended())
+		}
+	})
+}
+
+// A stuck viewer reads nothing.
+type stuck struct {
+	*viewer
+	release chan struct{}
+}
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s.release
+	return 0, errors.New("timeout")
+}
+
+func TestNoMoreStreamsAreServedAtOnceThanMayBeHoweverSlowlyTheyEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{MaxStreams: 1})
+		slow := stuck{&viewer{ResponseRecorder: httptest.NewRecorder(), done: make(chan struct{})}, make(chan struct{})}
+		go func() {
+			s.mux.ServeHTTP(slow, accepting("text/event-stream").WithContext(t.Context()))
+			close(slow.done)
+		}()
+		synctest.Wait()
+		second, third := view(s), view(s)
+		require.True(t, second.ended(), "it gave way before it began")
+		assert.Equal(t, http.StatusServiceUnavailable, second.Code)
+		assert.Empty(t, third.events(), "the first is still being written to")
+		close(slow.release)
+		assert.True(t, slow.ended())
+		time.Sleep(time.Second + 10*time.Millisecond)
+		assert.Equal(t, []string{"state", "tick"}, third.events())
+		third.cancel()
+		assert.True(t, third.ended())
+
+		waiting := make(chan struct{})
+		slow.release = waiting
+		slow.done = make(chan struct{})
+		go func() {
+			s.mux.ServeHTTP(slow, accepting("text/event-stream").WithContext(t.Context()))
+			close(slow.done)
+		}()
+		synctest.Wait()
+		fourth := view(s)
+		s.page.Close()
+		assert.True(t, fourth.ended(), "Close is not held up by who waits")
+		close(waiting)
+		assert.True(t, slow.ended())
+	})
+}
+
+func TestOverHTTPAFloodOfStreamsDoesNotShutTheOperatorOut(t *testing.T) {
+	s := start(t, dashboard.Options{Authorise: anybodyLooks})
+	address := s.serve()
+	open := func(operator bool) *bufio.Scanner {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept", "text/event-stream")
+		if operator {
+			r.Header.Set("X-Admin", "1")
+		}
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = response.Body.Close() })
+		require.Equal(t, http.StatusOK, response.StatusCode)
+		lines := bufio.NewScanner(response.Body)
+		lines.Buffer(nil, 4<<20)
+		return lines
+	}
+	next := func(lines *bufio.Scanner) string {
+		for lines.Scan() {
+			if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				return name
+			}
+		}
+		return "end"
+	}
+	first := open(false)
+	require.Equal(t, "state", next(first))
+	for range 15 {
+		require.Equal(t, "state", next(open(false)))
+	}
+	operator := open(true)
+	require.Equal(t, "state", next(operator))
+	said := next(first)
+	for said == "tick" {
+		said = next(first)
+	}
+	require.Equal(t, "closed", said)
+	require.Equal(t, "end", next(first))
+	for range 32 {
+		require.Equal(t, "state", next(open(false)))
+	}
+	require.Equal(t, "tick", next(operator))
+	require.Equal(t, "tick", next(operator))
 }
 
 func TestAStreamEndsAfterFiveMinutesForAuthoriseToBeAskedAgain(t *testing.T) {

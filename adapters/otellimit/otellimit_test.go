@@ -218,6 +218,12 @@ func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
 	assert.Equal(t, "exception", span.Events()[0].Name)
 	assert.Equal(t, true, values(local.ask("finn", "").Attributes())["rate_limit.degraded"])
 
+	open := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "open", Limit: limiter.PerHour(100), OnOutage: limiter.Open}}})
+	uncounted := values(open.ask("finn", "").Attributes())
+	assert.Equal(t, "open", uncounted["rate_limit.rule"])
+	assert.NotContains(t, uncounted, "rate_limit.limit")
+	assert.NotContains(t, uncounted, "rate_limit.remaining", "nobody knows")
+
 	got := s.metrics()
 	assert.Equal(t, 1.0, got["rate_limit.store.degraded rate_limit.store=other"])
 	assert.Equal(t, 1.0, got["rate_limit.store.errors rate_limit.store=other"])

@@ -60,8 +60,9 @@ func appendBinding(attributes []attribute.KeyValue, rules []middleware.ObservedR
 		r := &rules[i]
 		degraded = degraded || r.Decision.Degraded
 		switch {
-		case r.Shadow:
+		case r.Shadow, binding != nil && !r.Decision.Counted():
 		case binding == nil,
+			!binding.Decision.Counted(),
 			binding.Decision.Allowed && !r.Decision.Allowed,
 			binding.Decision.Allowed == r.Decision.Allowed && r.Decision.Remaining < binding.Decision.Remaining:
 			binding = r
@@ -73,7 +74,11 @@ func appendBinding(attributes []attribute.KeyValue, rules []middleware.ObservedR
 	if binding == nil {
 		return attributes
 	}
-	return append(append(attributes, named(binding)...),
+	attributes = append(attributes, named(binding)...)
+	if !binding.Decision.Counted() {
+		return attributes
+	}
+	return append(attributes,
 		limitKey.Int64(binding.Decision.Limit), remainingKey.Int64(binding.Decision.Remaining))
 }
 

@@ -74,7 +74,15 @@ var errBad = errors.New("the file has problems")
 // usageError is about the command line.
 type usageError struct{ error }
 
+// run is one run of the command. All that it writes passes through printable writers.
 func (s *session) run(args []string) int {
+	out, err := &printable{to: s.out}, &printable{to: s.err}
+	defer out.flush()
+	defer err.flush()
+	return (&session{s.in, out, err}).command(args)
+}
+
+func (s *session) command(args []string) int {
 	if len(args) == 0 {
 		s.usage()
 		return exitUsage
@@ -118,6 +126,17 @@ func (s *session) usage() {
 // parse reads flags and arguments in any order.
 func (s *session) parse(flags *flag.FlagSet, args []string) (rest []string, err error) {
 	flags.SetOutput(s.err)
+	var wrong error
+	flags.VisitAll(func(f *flag.Flag) { f.Value = &quiet{f.Value, f.Name, &wrong} })
+	flags.Usage = func() {
+		flags.VisitAll(func(f *flag.Flag) { // for it to tell their types
+			if q, ok := f.Value.(*quiet); ok {
+				f.Value = q.Value
+			}
+		})
+		fmt.Fprintf(s.err, "usage of weir %s:\n", flags.Name())
+		flags.PrintDefaults()
+	}
 	for {
 		if err := flags.Parse(args); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
@@ -125,10 +144,33 @@ func (s *session) parse(flags *flag.FlagSet, args []string) (rest []string, err 
 			}
 			return nil, usageError{err}
 		}
+		if wrong != nil {
+			return nil, usageError{wrong}
+		}
 		if flags.NArg() == 0 {
 			return rest, nil
 		}
 		rest = append(rest, flags.Arg(0))
 		args = flags.Args()[1:]
 	}
+}
+
+// quiet is the value of a flag whose mistakes are told here: package flag quotes the text,
+// which may be a credential.
+type quiet struct {
+	flag.Value
+	name  string
+	wrong *error
+}
+
+func (q *quiet) Set(text string) error {
+	if err := q.Value.Set(text); err != nil && *q.wrong == nil {
+		*q.wrong = fmt.Errorf("--%s: %w", q.name, err)
+	}
+	return nil
+}
+
+func (q *quiet) IsBoolFlag() bool {
+	value, ok := q.Value.(interface{ IsBoolFlag() bool })
+	return ok && value.IsBoolFlag()
 }

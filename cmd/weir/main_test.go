@@ -71,7 +71,7 @@ func TestCheckOfAGoodFileEndsWithZero(t *testing.T) {
 func TestCheckKnowsWhatItIsTold(t *testing.T) {
 	exit, out, _ := weir(t, good, "check", "-")
 	assert.Equal(t, exitBad, exit)
-	assert.Contains(t, out, `"tenant" is not one of`)
+	assert.Contains(t, out, `endpoints."GET /users/{id}".key.1: the key is not one of`)
 	exit, out, _ = weir(t, good, "check", "-", "--keys", "tenant", "--tiers", "fre, premium")
 	assert.Equal(t, exitBad, exit)
 	assert.Contains(t, out, `the tier "free" is never used: did you mean "fre"?`)

@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -33,11 +35,8 @@ type server struct {
 
 func serverFlags(flags *flag.FlagSet) *server {
 	var s server
-	fallback := os.Getenv("WEIR_REDIS")
-	if fallback == "" {
-		fallback = "redis://127.0.0.1:6379"
-	}
-	flags.StringVar(&s.url, "redis", fallback, "`URL` of Redis, as in redis://user:password@host:6379/0; or $WEIR_REDIS")
+	// Not with $WEIR_REDIS for its default, which --help would show.
+	flags.StringVar(&s.url, "redis", "", "`URL` of Redis, as in redis://user:password@host:6379/0; without it $WEIR_REDIS, or else redis://127.0.0.1:6379")
 	flags.BoolVar(&s.cluster, "cluster", false, "it is a Cluster; more nodes as in redis://host:6379?addr=other:6379")
 	flags.StringVar(&s.master, "sentinel", "", "the URL is a Sentinel's, and this the `name` of the master")
 	flags.StringVar(&s.prefix, "prefix", "", "redisstore.Options.Prefix of the service")
@@ -45,19 +44,44 @@ func serverFlags(flags *flag.FlagSet) *server {
 	return &s
 }
 
+// address is the URL, and what it was given by.
+func (s *server) address() (text, by string) {
+	if s.url != "" {
+		return s.url, "--redis"
+	}
+	if text = os.Getenv("WEIR_REDIS"); text != "" {
+		return text, "$WEIR_REDIS"
+	}
+	return "redis://127.0.0.1:6379", "the default URL"
+}
+
+// errAddress tells what kind of mistake a URL of Redis has, without any of its text: that has
+// a password, and what is taken for a port or a path may be a part of it.
+func errAddress(text, by string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return usageError{fmt.Errorf("%s is no URL: in a user's name or a password, write / as %%2F, # as %%23, ? as %%3F, %% as %%25, @ as %%40 and so on", by)}
+	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
+		return usageError{fmt.Errorf("%s is no URL of Redis: it begins with redis://, rediss:// or unix://", by)}
+	}
+	return usageError{fmt.Errorf("%s has a host, a database or an option that go-redis does not take: want something like redis://user:password@host:6379/0", by)}
+}
+
 // connect is a client for it.
 func (s *server) connect() (redis.UniversalClient, error) {
+	text, by := s.address()
 	if s.cluster {
-		options, err := redis.ParseClusterURL(s.url)
+		options, err := redis.ParseClusterURL(text)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--redis: %w", err)}
+			return nil, errAddress(text, by)
 		}
 		options.ContextTimeoutEnabled = true
 		return redis.NewClusterClient(options), nil
 	}
-	options, err := redis.ParseURL(s.url)
+	options, err := redis.ParseURL(text)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--redis: %w", err)}
+		return nil, errAddress(text, by)
 	}
 	if s.master != "" {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
@@ -191,12 +215,12 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	if !given {
 		return usageError{errors.New("name the --key; an empty one for the counter that everybody shares")}
 	}
-	counted, err := operate.Key(*key)
-	if err != nil {
-		return usageError{err}
-	}
-	if redisstore.IsDigest(counted) {
+	if redisstore.IsDigest(*key) {
 		return usageError{errors.New("this is a digest, from which the key cannot be told: peek prints the digest of a key, to compare")}
+	}
+	counted, err := operate.Key(*key, list(*keys)...)
+	if err != nil {
+		return usageError{keyError(err)}
 	}
 	loaded, err := s.load(files[0], options(*tiers, *keys))
 	if err != nil {
@@ -247,89 +271,154 @@ func peek(s *session, args []string) error {
 func reset(s *session, args []string) error {
 	return onKey(s, "reset", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key, _ string) error {
 		for _, name := range names {
+			results, err := limits.Peek(ctx, name, key)
+			if err != nil {
+				return err
+			}
 			if err := limits.Reset(ctx, name, key); err != nil {
 				return err
 			}
-			fmt.Fprintf(s.out, "%q begins anew for %q\n", name, key)
+			used := slices.ContainsFunc(results, func(r middleware.RuleResult) bool { return r.Remaining < r.Limit })
+			had := ""
+			if !used {
+				had = ", which had used nothing"
+			}
+			fmt.Fprintf(s.out, "%q begins anew for %q%s\n", name, key, had)
 		}
 		return nil
 	})
 }
 
-// onBans runs do on the list of bans, with the one argument that it needs.
-func onBans(s *session, flags *flag.FlagSet, args []string, wants string, do func(ctx context.Context, list bans.List, arg string) error) error {
-	server := serverFlags(flags)
-	rest, err := s.parse(flags, args)
-	if err != nil {
-		return err
+// keyError is what was wrong with a key on the command line.
+func keyError(err error) error {
+	if errors.Is(err, operate.ErrNoKey) {
+		return fmt.Errorf("%w, or of a kind that --keys names", err)
 	}
-	arg := ""
-	switch {
-	case wants == "" && len(rest) > 0:
-		return usageError{errors.New("it takes flags only")}
-	case wants != "" && (len(rest) != 1 || rest[0] == ""):
-		return usageError{errors.New("name " + wants)}
-	case wants != "":
-		if arg, err = operate.Key(rest[0]); err != nil {
-			return usageError{err}
-		}
-	}
+	return err
+}
+
+// onBans runs do on the list of bans.
+func onBans(server *server, do func(ctx context.Context, list bans.List) error) error {
 	return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
 		list, err := server.bans(ctx, client)
 		if err != nil {
 			return err
 		}
-		return do(ctx, list, arg)
+		return do(ctx, list)
 	})
+}
+
+// oneKey is the one argument of a command, which wants so.
+func oneKey(rest []string, wants string) (string, error) {
+	if len(rest) != 1 || strings.TrimSpace(rest[0]) == "" {
+		return "", usageError{errors.New("name " + wants)}
+	}
+	return strings.TrimSpace(rest[0]), nil
 }
 
 func ban(s *session, args []string) error {
 	flags := flag.NewFlagSet("ban", flag.ContinueOnError)
-	period := flags.String("for", "", "how long, such as 1h or 30d; without it, until it is lifted")
-	return onBans(s, flags, args, "the key to ban, as weir explain shows it, such as user:42", func(ctx context.Context, list bans.List, key string) error {
-		var d time.Duration
-		if *period != "" {
-			var err error
-			if d, err = limiter.ParsePeriod(*period); err != nil {
-				return usageError{fmt.Errorf("--for: %w", err)}
-			}
-		}
-		if redisstore.IsDigest(key) {
-			return usageError{errors.New("this is a digest, from which the key cannot be told: name the key")}
-		}
-		if err := list.Ban(ctx, key, d); err != nil {
+	server := serverFlags(flags)
+	var length time.Duration // 0: permanent
+	flags.Func("for", "how `long`, such as 1h or 30d; without it permanently, until it is lifted", func(text string) (err error) {
+		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
+		return err
+	})
+	keys := ownKeys(flags)
+	rest, err := s.parse(flags, args)
+	if err != nil {
+		return err
+	}
+	text, err := oneKey(rest, "the key to ban, as weir explain shows it, such as user:42")
+	if err != nil {
+		return err
+	}
+	if redisstore.IsDigest(text) {
+		return usageError{errors.New("this is a digest, from which the key cannot be told: name the key")}
+	}
+	key, err := operate.Key(text, list(*keys)...)
+	if err != nil {
+		return usageError{keyError(err)}
+	}
+	return onBans(server, func(ctx context.Context, list bans.List) error {
+		if err := list.Ban(ctx, key, length); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "%s is banned\n", key)
+		if length == 0 {
+			fmt.Fprintf(s.out, "%s is banned permanently, until the ban is lifted\n", key)
+		} else {
+			fmt.Fprintf(s.out, "%s is banned for %v\n", key, length)
+		}
 		return nil
 	})
 }
 
+// errNotBanned is what unban ends with where there was nothing to lift.
+var errNotBanned = errors.New("it was not banned; what led to earlier bans is forgotten")
+
 func unban(s *session, args []string) error {
-	return onBans(s, flag.NewFlagSet("unban", flag.ContinueOnError), args, "the key, or its digest as weir bans shows it", func(ctx context.Context, list bans.List, key string) error {
-		if err := list.Unban(ctx, key); err != nil {
+	flags := flag.NewFlagSet("unban", flag.ContinueOnError)
+	server := serverFlags(flags)
+	keys := ownKeys(flags)
+	rest, err := s.parse(flags, args)
+	if err != nil {
+		return err
+	}
+	key, err := oneKey(rest, "the key, or its digest as weir bans shows it")
+	if err != nil {
+		return err
+	}
+	if !redisstore.IsDigest(key) {
+		if key, err = operate.Key(key, list(*keys)...); err != nil {
+			return usageError{keyError(err)}
+		}
+	}
+	return onBans(server, func(ctx context.Context, list bans.List) error {
+		lifted, err := list.Unban(ctx, key)
+		if err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "%s is not banned\n", key)
+		if !lifted {
+			return errNotBanned
+		}
+		fmt.Fprintf(s.out, "%s: the ban is lifted\n", key)
 		return nil
 	})
+}
+
+// A listedBan is a ban as JSON.
+type listedBan struct {
+	bans.Ban
+	Permanent bool `json:"permanent"` // there is no "until"
 }
 
 func listBans(s *session, args []string) error {
 	flags := flag.NewFlagSet("bans", flag.ContinueOnError)
+	server := serverFlags(flags)
 	asJSON := flags.Bool("json", false, "write JSON")
-	return onBans(s, flags, args, "", func(ctx context.Context, list bans.List, _ string) error {
+	rest, err := s.parse(flags, args)
+	if err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		return usageError{errors.New("it takes flags only")}
+	}
+	return onBans(server, func(ctx context.Context, list bans.List) error {
 		all, err := list.All(ctx)
 		if err != nil {
 			return err
 		}
 		if *asJSON {
-			return writeJSON(s.out, all)
+			listed := []listedBan{}
+			for _, b := range all {
+				listed = append(listed, listedBan{b, b.Until.IsZero()})
+			}
+			return writeJSON(s.out, listed)
 		}
 		table := newTable(s)
 		fmt.Fprintln(table, "UNTIL\tTIMES\tBY\tKEY")
 		for _, b := range all {
-			until, by := "it is lifted", "hand"
+			until, by := "permanent", "hand"
 			if !b.Until.IsZero() {
 				until = b.Until.Format(time.RFC3339)
 			}

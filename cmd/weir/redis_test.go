@@ -87,13 +87,28 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	var all []struct{ Key string }
 	require.NoError(t, json.Unmarshal([]byte(run("bans", "--json")), &all))
 	require.Len(t, all, 1)
-	run("unban", all[0].Key)
+	assert.Contains(t, run("unban", all[0].Key), "the ban is lifted")
 	await(t, func() bool { return login() == http.StatusOK })
 	assert.NotContains(t, run("bans"), "hand")
-	assert.Contains(t, run("ban", "2001:db8::7"), "2001:db8::/64 is banned", "that is what an IPv6 client is counted under")
-	assert.Contains(t, run("unban", "2001:db8::8"), "2001:db8::/64 is not")
-	run("ban", "user:13")
-	assert.Contains(t, run("bans"), "it is lifted")
+	for _, key := range []string{all[0].Key, "203.0.113.7", "user:nobody"} {
+		exit, out, err := weir(t, "", "unban", key, url)
+		assert.Equal(t, exitBad, exit, key)
+		assert.Empty(t, out)
+		assert.Contains(t, err, "weir unban: it was not banned")
+	}
+	assert.Contains(t, run("ban", "2001:db8::7", "--for=1d"), "2001:db8::/64 is banned for 24h0m0s", "that is what an IPv6 client is counted under")
+	assert.Contains(t, run("unban", "2001:db8::8"), "2001:db8::/64: the ban is lifted")
+	assert.Equal(t, "[]\n", run("bans", "--json"))
+
+	assert.Contains(t, run("ban", "tenant:acme", "--keys", "tenant"), "tenant:acme is banned permanently")
+	assert.Contains(t, run("bans"), "permanent")
+	var listed []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(run("bans", "--json")), &listed))
+	require.Len(t, listed, 1)
+	assert.Equal(t, true, listed[0]["permanent"])
+	assert.NotContains(t, listed[0], "until")
+	assert.Contains(t, run("unban", `"tenant:acme"`), "the ban is lifted")
+	assert.Contains(t, run("reset", path, "--key=203.0.113.99", "--rule=POST /login"), "had used nothing")
 }
 
 // await asks until it is so: bans travel.
@@ -110,20 +125,26 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		want string
 	}{
 		{[]string{"top", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
-		{[]string{"peek", file, "--key=x", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
+		{[]string{"peek", file, "--key=user:x", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"bans", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"top", "--redis", "http://x"}, exitUsage, "--redis"},
 		{[]string{"top", "--n", "0"}, exitBad, "Top of 0"},
 		{[]string{"top", "x"}, exitUsage, "flags only"},
 		{[]string{"peek", "--key=x"}, exitUsage, "name the file"},
-		{[]string{"peek", file, "--key=x", "--rule", "none"}, exitUsage, `no rule named "none"`},
-		{[]string{"peek", file, "--key=x", "--prefix", "a b"}, exitUsage, "a b"},
+		{[]string{"peek", file, "--key=user:x", "--rule", "none"}, exitUsage, `no rule named "none"`},
+		{[]string{"peek", file, "--key=user:x", "--prefix", "a b"}, exitUsage, "a b"},
 		{[]string{"reset", file}, exitUsage, "name the --key"},
 		{[]string{"reset", file, "--key", "AAAAAAAAAAAAAAAAAAAAAA"}, exitUsage, "this is a digest"},
 		{[]string{"ban", "AAAAAAAAAAAAAAAAAAAAAA"}, exitUsage, "this is a digest"},
-		{[]string{"reset", "none.yaml", "--key=x"}, exitBad, "none.yaml"},
+		{[]string{"reset", "none.yaml", "--key=user:x"}, exitBad, "none.yaml"},
 		{[]string{"ban"}, exitUsage, "name the key"},
-		{[]string{"ban", "x", "--for", "soon"}, exitUsage, "--for"},
+		{[]string{"ban", "user:x", "--for", "soon"}, exitUsage, "--for"},
+		{[]string{"ban", "user:x", "--for="}, exitUsage, "--for"},
+		{[]string{"ban", "foo"}, exitUsage, "no request can have this key: want an address"},
+		{[]string{"ban", "tenant:acme"}, exitUsage, "or of a kind that --keys names"},
+		{[]string{"unban", "foo"}, exitUsage, "no request can have this key"},
+		{[]string{"peek", file, "--key", "usr:42"}, exitUsage, "no request can have this key"},
+		{[]string{"reset", file, "--key", "203.0.113"}, exitUsage, "no request can have this key"},
 		{[]string{"ban", "198.51.100.0/24"}, exitUsage, "ban.cidrs"},
 		{[]string{"peek", file, "--key", "198.51.100.0/24"}, exitUsage, "ban.cidrs"},
 		{[]string{"unban", "a", "b"}, exitUsage, "name the key"},

@@ -16,8 +16,11 @@ import (
 
 // knowing are the flags about what the application knows and the file does not.
 func knowing(flags *flag.FlagSet) (tiers, keys *string) {
-	return flags.String("tiers", "", "comma-separated `names` of the tiers that the application assigns"),
-		flags.String("keys", "", "comma-separated `names` of the application's own keys")
+	return flags.String("tiers", "", "comma-separated `names` of the tiers that the application assigns"), ownKeys(flags)
+}
+
+func ownKeys(flags *flag.FlagSet) *string {
+	return flags.String("keys", "", "comma-separated `names` of the application's own keys")
 }
 
 func options(tiers, keys string) rules.Options {

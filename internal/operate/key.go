@@ -1,29 +1,152 @@
-// Package operate is what the command and the dashboard share: how an operator names a key.
+// Package operate is what the command, the dashboard and rules files share: how people write
+// a key.
 package operate
 
 import (
-	"fmt"
+	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// Key is the key that is counted where somebody writes an address: of an IPv6 client its
-// /64. Anything else is a key as it is. A network is an error, as it is no client's key.
-func Key(text string) (string, error) {
+// No error of this package has the text in it: it may be a credential, and errors are logged.
+var (
+	ErrNetwork = errors.New("this is a network, and no key: networks go into ban.cidrs of a rules file")
+	ErrQuotes  = errors.New("the key begins with a quotation mark, and is not a string in quotation marks")
+	ErrNoKey   = errors.New("no request can have this key: want an address (203.0.113.7, 2001:db8::1); or what the key is, a colon and its text (user:42, apikey:KEY, bearer:TOKEN, header:X-Tenant:acme, cookie:session:8f3a, host:example.com, method:GET, route:GET /search), or join:, hash: or fp: as weir explain shows them; or a key of the application's own, in quotation marks")
+)
+
+// Key is the key that is counted where a person writes text:
+//
+//   - an address is the key that it is counted under: of an IPv6 client its /64
+//   - a key of a kind of package keyfunc is spelled as a request has it
+//   - a key that begins with one of own, the application's own kinds, and a colon is itself
+//   - what is in quotation marks, a string of Go, is taken to the letter
+//
+// Nothing stands for the counter of everybody. Anything else no request can have.
+func Key(text string, own ...string) (string, error) {
+	text, _ = keyfunc.Classify(text)
 	text = strings.TrimSpace(text)
+	if strings.HasPrefix(text, `"`) {
+		key, err := strconv.Unquote(text)
+		if err != nil {
+			return "", ErrQuotes
+		}
+		return key, nil
+	}
 	if ip, err := netip.ParseAddr(text); err == nil {
 		r := &http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()}
 		return keyfunc.IP()(r)
 	}
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		if prefix.Addr().Is6() && prefix == prefix.Masked() {
+			return text, nil // as keyfunc writes it, for whatever length
+		}
+		return "", ErrNetwork
+	}
+	kind, _, _ := strings.Cut(text, ":")
+	switch {
+	case text == "", text == "global", text == "no-ip":
+		return text, nil
+	case kind != text && slices.Contains(own, kind):
+		return text, nil
+	case isMade(text):
 		return text, nil
 	}
-	if prefix.Addr().Is6() && prefix == prefix.Masked() {
-		return text, nil // as keyfunc writes it, for whatever length
+	spelled, err := Spelled(text)
+	if err != nil || !strings.EqualFold(withoutSpaces(spelled), withoutSpaces(text)) {
+		return "", ErrNoKey // which may also be a part of what was written
 	}
-	return "", fmt.Errorf("%s is a network, and no key: networks go into ban.cidrs of a rules file", text)
+	return spelled, nil
+}
+
+func withoutSpaces(text string) string { return strings.ReplaceAll(text, " ", "") }
+
+// isMade reports whether text is built as keyfunc builds keys of other keys.
+func isMade(text string) bool {
+	kind, rest, _ := strings.Cut(text, ":")
+	switch kind {
+	case "hash", "fp":
+		sum, err := base64.RawURLEncoding.Strict().DecodeString(rest)
+		return err == nil && len(sum) == 32
+	case "join":
+		return isJoined(rest)
+	}
+	return false
+}
+
+// isJoined reports whether text is parts, each with its length and a colon in front.
+func isJoined(text string) bool {
+	if text == "" {
+		return false
+	}
+	for text != "" {
+		digits, rest, _ := strings.Cut(text, ":")
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 0 || n > len(rest) || digits != strconv.Itoa(n) {
+			return false
+		}
+		text = rest[n:]
+	}
+	return true
+}
+
+// Spelled is the key of a request that has what such a text says: a user, or a header with
+// that value. It differs from the text where that is spelled as no request's key is.
+func Spelled(text string) (string, error) {
+	kind, rest, ok := strings.Cut(text, ":")
+	if !ok {
+		return "", ErrNoKey
+	}
+	part, name, value := kind, "", rest
+	switch kind {
+	case "header", "cookie":
+		name, value, _ = strings.Cut(rest, ":")
+		part = kind + ":" + name
+	case "apikey": // the key does not say of which header
+		name = "X-Api-Key"
+		part = kind + ":" + name
+	case "user", "bearer", "method", "host", "route":
+	default:
+		return "", ErrNoKey
+	}
+	f, err := keyfunc.Parse(part, nil)
+	if err != nil {
+		return "", ErrNoKey
+	}
+	if kind != "user" && strings.ContainsFunc(value, isControl) {
+		return "", ErrNoKey // net/http refuses it
+	}
+	key, err := f(request(kind, name, value))
+	spelled, _ := keyfunc.Classify(key)
+	return spelled, err
+}
+
+func isControl(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
+
+// request is one with a key of that kind.
+func request(kind, name, value string) *http.Request {
+	r := &http.Request{Header: http.Header{}}
+	switch kind {
+	case "user":
+		r = r.WithContext(keyfunc.WithUser(r.Context(), value))
+	case "bearer":
+		r.Header.Set("Authorization", "Bearer "+value)
+	case "header", "apikey":
+		r.Header.Set(name, value)
+	case "cookie":
+		r.Header.Set("Cookie", name+"="+value)
+	case "method":
+		r.Method = value
+	case "host":
+		r.Host = value
+	case "route":
+		r.Pattern = value
+	}
+	return r
 }

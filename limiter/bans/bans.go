@@ -11,10 +11,10 @@ import (
 
 // A Ban locks one key out.
 type Ban struct {
-	Key   string    // as it was banned, or its digest: in a list shared through Redis, and of keys longer than 256 bytes
-	Rule  string    // whose refusals led to it; empty: by hand
-	Until time.Time // zero: until it is lifted
-	Times int       // how many bans by escalation came one after the other, with this one; 0: none did
+	Key   string    `json:"key"`            // as it was banned, or its digest: in a list shared through Redis, and of keys longer than 256 bytes
+	Rule  string    `json:"rule,omitempty"` // whose refusals led to it; empty: by hand
+	Until time.Time `json:"until,omitzero"` // zero: it is permanent, until it is lifted
+	Times int       `json:"times"`          // how many bans by escalation came one after the other, with this one; 0: none did
 }
 
 // A List is who is locked out. It may be used by many goroutines at once.
@@ -37,8 +37,9 @@ type List interface {
 	Escalate(ctx context.Context, key, rule string, e Escalation) (Ban, error)
 
 	// Unban lifts a ban and forgets what led to it. It takes the key, or what [List.All]
-	// has in its place. One that is not banned is no error.
-	Unban(ctx context.Context, key string) error
+	// has in its place. lifted reports whether there was a ban in force; that there was none
+	// is no error. With an error, lifted is what this process knows.
+	Unban(ctx context.Context, key string) (lifted bool, err error)
 
 	// All are the bans in force, the first to end first, those without an end last.
 	All(ctx context.Context) ([]Ban, error)

@@ -164,19 +164,21 @@ func CheckEscalation(rule string, e Escalation) error {
 }
 
 // Unban implements [List]. Its error is nil.
-func (m *Memory) Unban(_ context.Context, key string) error {
+func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.expire(m.now())
+	now := m.now()
+	m.expire(now)
 	id := idOf(key)
 	if m.shard(id).entries[id] == nil {
 		id = key // which may be a digest
 	}
 	if e := m.shard(id).entries[id]; e != nil {
+		lifted = now < e.until
 		m.drop(e)
 		m.settle()
 	}
-	return nil
+	return lifted, nil
 }
 
 // All implements [List]. Its error is nil.

@@ -22,7 +22,9 @@
 // says so once (weir-store-unusable). Both are logged beside Options.OnDegraded.
 //
 // A Closed rule in a batch makes it an error that wraps [ErrUnavailable]. Otherwise Local
-// rules are counted in this process, and Open ones pass. Such decisions are marked Degraded.
+// rules are counted in this process, and Open ones pass. Such decisions are marked Degraded;
+// those of Open rules have no numbers ([limiter.Decision.Counted]), and those of Local ones
+// the share's.
 //
 // Where the store has several servers, each has its own breaker, and policies decide only on
 // the charges of those that are down. Those that are up go on counting the others, and a

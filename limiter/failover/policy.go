@@ -41,12 +41,17 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 	}
 
 	taken = true
+	next := 0 // of local
 	for i := range charges {
 		d := &decisions[i]
 		if q := charges[i].Quota; q.OnOutage == limiter.Open {
-			*d = limiter.Decision{Allowed: true, Limit: q.Capacity(), Remaining: q.Capacity()}
+			*d = limiter.Decision{Allowed: true} // nothing was counted
 		} else {
-			*d, answers = answers[0], answers[1:]
+			*d = answers[next]
+			if share := local[next].Quota; share != q {
+				d.Window = share.Window()
+			}
+			next++
 		}
 		d.Degraded = true
 		taken = taken && d.Allowed

@@ -16,7 +16,7 @@ func TestAnOpenRulePassesUncounted(t *testing.T) {
 	s := New(newServer(t, dead))
 	search := quota(t, "search", limiter.PerMinute(2), limiter.Open)
 	for range 10 {
-		assert.Equal(t, []limiter.Decision{{Allowed: true, Limit: 2, Remaining: 2, Degraded: true}}, decide(t, s, charge(search, "key")))
+		assert.Equal(t, []limiter.Decision{{Allowed: true, Degraded: true}}, decide(t, s, charge(search, "key")))
 	}
 	assert.Equal(t, uint64(10), s.Stats().Open)
 	assert.Zero(t, s.Stats().Local)
@@ -29,11 +29,20 @@ func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 		d := decide(t, s, charge(api, "key"))[0]
 		assert.Equal(t, want, d.Allowed, "event %d", i+1)
 		assert.Equal(t, int64(3), d.Limit)
+		assert.Equal(t, time.Minute, d.Window)
+		assert.LessOrEqual(t, d.Remaining, d.Limit)
 		assert.True(t, d.Degraded, "event %d", i+1)
 	}
 	gold, err := limiter.NewQuota("api", "gold", limiter.PerMinute(10))
 	require.NoError(t, err)
 	assert.True(t, decide(t, s, charge(gold, "key"))[0].Allowed, "tiers are counted apart")
+
+	rare := quota(t, "rare", limiter.PerMinute(2), limiter.Local)
+	slow := decide(t, s, charge(rare, "key"))[0]
+	assert.Equal(t, int64(1), slow.Limit)
+	assert.Equal(t, 90*time.Second, slow.Window, "one event in the time that a third of the limit takes for it")
+	whole := New(newServer(t, dead))
+	assert.Zero(t, decide(t, whole, charge(api, "key"))[0].Window, "it is the rule's own")
 
 	d := decide(t, s, limiter.Charge{Quota: api, Key: "other", Cost: 4})[0]
 	assert.Equal(t, limiter.Never, d.RetryAfter, "of no share is there so much")
@@ -69,7 +78,7 @@ func TestLocalRulesOfABatchAreTakenTogetherOrNotAtAll(t *testing.T) {
 	many := quota(t, "many", limiter.PerMinute(100), limiter.Local)
 	free := quota(t, "free", limiter.PerMinute(7), limiter.Open)
 	batch := []limiter.Charge{charge(many, "key"), charge(free, "key"), charge(few, "key")}
-	look := limiter.Decision{Allowed: true, Limit: 7, Remaining: 7, Degraded: true}
+	look := limiter.Decision{Allowed: true, Degraded: true}
 	for i := range 4 {
 		d := decide(t, s, batch...)
 		taken := min(i+1, 2)
@@ -94,10 +103,11 @@ func TestABatchOfAnyLengthIsDecided(t *testing.T) {
 			charges = append(charges, charge(q, fmt.Sprint("key ", n)))
 		}
 		for i, d := range decide(t, s, charges...) {
-			want := int64(1000 + 2*i)
-			if i%2 == 0 {
-				want = want/2 - 1
+			want := int64(1000+2*i)/2 - 1
+			if charges[i].Quota.OnOutage == limiter.Open {
+				want = 0
 			}
+			assert.Equal(t, want > 0, d.Counted())
 			assert.Equal(t, want, d.Remaining, "charge %d of %d", i+1, n)
 		}
 	}

@@ -245,7 +245,7 @@ func (b *batch) refuse(ctx context.Context, taken []int) error {
 func (b *batch) blame(ctx context.Context, n int, inHand int64) error {
 	c, d := b.charges[n], &b.decisions[n]
 	switch {
-	case c.Cost <= d.Remaining:
+	case c.Cost <= d.Remaining, !d.Counted():
 		return nil
 	case c.Cost > d.Limit:
 		d.Allowed, d.RetryAfter = false, limiter.Never

@@ -238,7 +238,7 @@ func (b *Bans) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 		return c.ban, nil
 	case errors.Is(err, bans.ErrFull):
 		if flight.version == 0 { // else it is banned otherwise by now
-			_ = b.local.Load().Unban(ctx, tag) // which cannot fail
+			_, _ = b.local.Load().Unban(ctx, tag) // which cannot fail
 		}
 		return bans.Ban{}, err
 	case !errors.Is(err, errDown):
@@ -265,7 +265,7 @@ func (b *Bans) escalateHere(ctx context.Context, tag, rule string, e bans.Escala
 }
 
 // Unban implements [bans.List]. It takes a key, or the digest that All has of it.
-func (b *Bans) Unban(ctx context.Context, key string) error {
+func (b *Bans) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	tags := []string{b.tag(key)}
 	if isTag(key) {
 		tags = append(tags, key)
@@ -276,12 +276,16 @@ func (b *Bans) Unban(ctx context.Context, key string) error {
 	answer, err := b.redis.unban(ctx, tags)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	lifted = err == nil && answer.lifted
 	for _, tag := range tags {
 		flight := b.land(tag)
+		_, here := b.local.Load().Find(tag)
+		_, isPending := b.pending[tag]
+		lifted = lifted || here && (err != nil || isPending) // of which Redis does not know
 		switch {
 		case err != nil:
 			delete(b.pending, tag)
-			_ = b.local.Load().Unban(ctx, tag) // which cannot fail
+			_, _ = b.local.Load().Unban(ctx, tag) // which cannot fail
 		case answer.tag == "" || answer.tag == tag:
 			b.accept(tag, bansChange{version: answer.version, lifted: true}, flight)
 		}
@@ -291,7 +295,7 @@ func (b *Bans) Unban(ctx context.Context, key string) error {
 		b.seen = unread // as Redis may know of the ban still
 		b.nudge()
 	}
-	return err
+	return lifted, err
 }
 
 // All implements [bans.List]. It asks Redis whether this process knows everything. If that
@@ -375,7 +379,7 @@ func (b *Bans) tell(tag string, c bansChange) {
 // still, and the copy is as full of bans without an end as that.
 func (b *Bans) apply(m *bans.Memory, tag string, c bansChange) {
 	if c.lifted {
-		_ = m.Unban(context.Background(), tag)
+		_, _ = m.Unban(context.Background(), tag)
 		return
 	}
 	if err := m.Restore(c.ban, c.remember); err != nil {

@@ -181,13 +181,14 @@ if op == 'ban' then
   return answer(r)
 end
 
--- The first of some tags that is known, which is the answer's last.
+-- The first of some tags that is known: it ends the answer, with '1' if it was banned.
 if op == 'unban' then
   for i = 4, #ARGV do
     if redis.call('HEXISTS', list, ARGV[i]) == 1 then
+      local r = find(ARGV[i])
       drop(ARGV[i])
       tell(ARGV[i], '')
-      return {text(version()), text(now), ARGV[i]}
+      return {text(version()), text(now), ARGV[i], r and inForce(r) and '1' or '0'}
     end
   end
   return {text(version()), text(now)}

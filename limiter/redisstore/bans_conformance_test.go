@@ -54,7 +54,7 @@ var banClaims = []struct {
 			w.pass(bans.MaxDuration - time.Hour)
 			assert.Zero(t, banned(t, w, "key").Until)
 		}
-		require.NoError(t, w.list.Unban(t.Context(), "key"))
+		lifted(t, w, "key", true)
 		free(t, w, "key")
 		assert.True(t, w.list.Empty())
 	}},
@@ -110,14 +110,15 @@ var banClaims = []struct {
 		w.pass(2*time.Hour + 10*time.Hour)
 		assert.Equal(t, 1, escalated(t, w, "key", "rule", doubling).Times)
 	}},
-	{"unbanning forgets repetitions, and does nothing to who is not banned", 0, func(t *testing.T, w banWorld) {
-		require.NoError(t, w.list.Unban(t.Context(), "key"))
+	{"unbanning forgets repetitions, and says whether there was a ban", 0, func(t *testing.T, w banWorld) {
+		lifted(t, w, "key", false)
 		escalated(t, w, "key", "rule", doubling)
-		require.NoError(t, w.list.Unban(t.Context(), "key"))
+		lifted(t, w, "key", true)
+		lifted(t, w, "key", false)
 		free(t, w, "key")
 		assert.Equal(t, 1, escalated(t, w, "key", "rule", doubling).Times)
 		w.pass(time.Hour)
-		require.NoError(t, w.list.Unban(t.Context(), "key"))
+		lifted(t, w, "key", false)
 		assert.Equal(t, 1, escalated(t, w, "key", "rule", doubling).Times)
 	}},
 	{"a ban by hand leaves repetitions as they are", 0, func(t *testing.T, w banWorld) {
@@ -146,7 +147,7 @@ var banClaims = []struct {
 		}
 		assert.Equal(t, append([]string{w.id("a"), w.id("b"), w.id("c")}, last...), got)
 		for _, ban := range list {
-			require.NoError(t, w.list.Unban(t.Context(), ban.Key))
+			lifted(t, w, ban.Key, true)
 		}
 		assert.Empty(t, all(t, w))
 		assert.True(t, w.list.Empty())
@@ -170,7 +171,8 @@ var banClaims = []struct {
 			assert.LessOrEqual(t, len(ban.Key), 256)
 		}
 		for _, key := range keys {
-			require.NoError(t, w.list.Unban(t.Context(), key))
+			lifted(t, w, key, true)
+			lifted(t, w, key, false)
 			free(t, w, key)
 		}
 		assert.True(t, w.list.Empty())
@@ -240,6 +242,14 @@ func banned(t testing.TB, w banWorld, key string) bans.Ban {
 	ban, ok := w.list.Find(key)
 	require.True(t, ok, "%.40q is not banned", key)
 	return ban
+}
+
+// lifted unbans a key, of which there is a ban or none.
+func lifted(t testing.TB, w banWorld, key string, want bool) {
+	t.Helper()
+	got, err := w.list.Unban(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, want, got, "%.40q was banned", key)
 }
 
 func free(t testing.TB, w banWorld, key string) {
@@ -336,8 +346,11 @@ func compareWithModel(t *testing.T, rt *rapid.T, w banWorld) {
 		},
 		"unban": func(rt *rapid.T) {
 			key := key.Draw(rt, "key")
+			k, ok := model[key]
 			delete(model, key)
-			require.NoError(rt, w.list.Unban(t.Context(), key))
+			lifted, err := w.list.Unban(t.Context(), key)
+			require.NoError(rt, err)
+			assert.Equal(rt, ok && inForce(k), lifted)
 		},
 		"pass": func(rt *rapid.T) {
 			d := hours.Draw(rt, "for")
@@ -346,7 +359,8 @@ func compareWithModel(t *testing.T, rt *rapid.T, w banWorld) {
 		},
 	})
 	for _, key := range keys {
-		require.NoError(rt, w.list.Unban(t.Context(), key))
+		_, err := w.list.Unban(t.Context(), key)
+		require.NoError(rt, err)
 	}
 	require.Less(rt, time.Since(start), time.Minute/2, "the machine is too slow for this test")
 }

@@ -44,7 +44,8 @@ type bansAnswer struct {
 	remember     int64  // milliseconds
 	times        int    //
 	rule         string //
-	tag          string // that was lifted
+	tag          string // that was known, and is forgotten
+	lifted       bool   // as its ban was in force
 }
 
 // change is what the answer says about a digest, on this process's clock.
@@ -92,8 +93,8 @@ func (r *bansInRedis) unban(ctx context.Context, tags []string) (a bansAnswer, e
 	if len(answer) < 2 || !a.stamp(answer) {
 		return a, fmt.Errorf("redisstore: the script of bans answers %.200q", answer)
 	}
-	if len(answer) > 2 {
-		a.tag = answer[2]
+	if len(answer) > 3 {
+		a.tag, a.lifted = answer[2], answer[3] == "1"
 	}
 	return a, nil
 }

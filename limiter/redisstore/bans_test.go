@@ -98,6 +98,14 @@ func isBanned(list *Bans, key string) bool {
 // never is a Poll that a test does not live to see.
 const never = time.Hour
 
+// unban lifts a ban that there is, or lifts nothing.
+func unban(t testing.TB, list bans.List, key string, want bool) {
+	t.Helper()
+	lifted, err := list.Unban(t.Context(), key)
+	require.NoError(t, err)
+	assert.Equal(t, want, lifted, "there was a ban")
+}
+
 func TestABanIsKnownInEveryProcess(t *testing.T) {
 	one, two := redistest.Start(t), redistest.Start(t)
 	cluster, sentinel := redistest.StartCluster(t), redistest.StartSentinel(t)
@@ -126,7 +134,7 @@ func TestABanIsKnownInEveryProcess(t *testing.T) {
 			}
 			// A digest that is listed in one process is lifted in another.
 			for _, ban := range all(t, banWorld{list: here}) {
-				require.NoError(t, there.Unban(t.Context(), ban.Key))
+				unban(t, there, ban.Key, true)
 			}
 			awaitFree(t, here, "key")
 			awaitFree(t, here, "by hand")
@@ -173,7 +181,7 @@ func TestAMessageThatIsLostIsMadeUpFor(t *testing.T) {
 
 	require.NoError(t, mute.Ban(t.Context(), "a", time.Hour))
 	awaitBanned(t, polling, "a")
-	require.NoError(t, mute.Unban(t.Context(), "a"))
+	unban(t, mute, "a", true)
 	awaitFree(t, polling, "a")
 	require.NoError(t, mute.Ban(t.Context(), "b", time.Hour))
 	awaitBanned(t, polling, "b")
@@ -219,7 +227,9 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	assert.NoError(t, err, "a ban that is known needs no Redis")
 	assert.Equal(t, ban, again)
 	assert.Error(t, list.Ban(ctx, "lifted", time.Hour))
-	assert.Error(t, list.Unban(ctx, "lifted"))
+	lifted, err := list.Unban(ctx, "lifted")
+	assert.Error(t, err)
+	assert.True(t, lifted, "as far as is known here")
 	assert.False(t, isBanned(list, "lifted"))
 	known, err := list.All(ctx)
 	assert.Error(t, err)
@@ -303,7 +313,7 @@ func TestACallEndsThoughRedisHangs(t *testing.T) {
 	defer server.Resume()
 	for name, call := range map[string]func(context.Context) error{
 		"Ban":      func(ctx context.Context) error { return list.Ban(ctx, "a", 0) },
-		"Unban":    func(ctx context.Context) error { return list.Unban(ctx, "b") },
+		"Unban":    func(ctx context.Context) error { _, err := list.Unban(ctx, "b"); return err },
 		"All":      func(ctx context.Context) error { _, err := list.All(ctx); return err },
 		"Escalate": func(ctx context.Context) error { _, err := list.Escalate(ctx, "d", "rule", doubling); return err },
 	} {
@@ -345,9 +355,10 @@ func TestWhatRedisDidNotLiftComesBack(t *testing.T) {
 	require.NoError(t, list.Ban(t.Context(), "key", 0))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, list.Unban(gone, "key"), context.Canceled)
+	_, err := list.Unban(gone, "key")
+	require.ErrorIs(t, err, context.Canceled)
 	awaitBanned(t, list, "key")
-	require.NoError(t, list.Unban(t.Context(), "key"))
+	unban(t, list, "key", true)
 	all(t, banWorld{list: list})
 	assert.False(t, isBanned(list, "key"))
 }
@@ -394,7 +405,8 @@ func TestAListIsReadInPages(t *testing.T) {
 			case <-done:
 				return
 			default:
-				assert.NoError(t, list.Unban(t.Context(), fmt.Sprint(i)))
+				_, err := list.Unban(t.Context(), fmt.Sprint(i))
+				assert.NoError(t, err)
 				assert.NoError(t, list.Ban(t.Context(), fmt.Sprint(i), 2*time.Hour))
 			}
 		}
@@ -436,7 +448,7 @@ func TestProcessesAgreeAfterAnUproar(t *testing.T) {
 					case 0:
 						_ = list.Ban(ctx, key, time.Duration(1+rand.IntN(20))*time.Second*100)
 					case 1:
-						_ = list.Unban(ctx, key)
+						_, _ = list.Unban(ctx, key)
 					case 2:
 						_, _ = list.Escalate(ctx, key, "rule", doubling)
 					default:
@@ -571,12 +583,12 @@ func TestWhatIsOverIsDroppedFromRedis(t *testing.T) {
 	assert.Equal(t, []string{"82", "40", "41", "0"}, sizes())
 	passInRedis(t, list, time.Hour)
 	for range 4 {
-		require.NoError(t, list.Unban(t.Context(), "nobody"))
+		unban(t, list, "nobody", false)
 	}
 	assert.Equal(t, []string{"42", "0", "1", "40"}, sizes())
 	passInRedis(t, list, 2*time.Hour)
 	for range 4 {
-		require.NoError(t, list.Unban(t.Context(), "nobody"))
+		unban(t, list, "nobody", false)
 	}
 	assert.Equal(t, []string{"2", "0", "1", "0"}, sizes())
 }
@@ -608,10 +620,10 @@ func TestUnbanTakesAKeyThatLooksLikeADigest(t *testing.T) {
 	for _, key := range []string{"key", digest} {
 		require.NoError(t, list.Ban(t.Context(), key, 0))
 	}
-	require.NoError(t, list.Unban(t.Context(), digest))
+	unban(t, list, digest, true)
 	assert.False(t, isBanned(list, digest), "it is a key first")
 	assert.True(t, isBanned(list, "key"))
-	require.NoError(t, list.Unban(t.Context(), digest))
+	unban(t, list, digest, true)
 	assert.False(t, isBanned(list, "key"))
 }
 
@@ -634,7 +646,8 @@ func TestBansNeedNoMoreRightsThanTheyTell(t *testing.T) {
 		_, err = here.Escalate(t.Context(), key, "rule", bans.Escalation{Ban: time.Millisecond, Factor: 1, Max: time.Second})
 		require.NoError(t, err)
 	}
-	require.NoError(t, here.Unban(t.Context(), "c"))
+	_, err = here.Unban(t.Context(), "c")
+	require.NoError(t, err)
 	require.NoError(t, here.Ban(t.Context(), "endless", 0))
 	awaitBanned(t, there, "endless")
 	all(t, banWorld{list: there})
@@ -654,7 +667,8 @@ func TestBansEndWithTheirContext(t *testing.T) {
 		return err != nil && len(known) == 1
 	})
 	assert.True(t, isBanned(list, "key"))
-	assert.NoError(t, list.Unban(context.Background(), "key"))
+	_, err := list.Unban(context.Background(), "key")
+	assert.NoError(t, err)
 	assert.False(t, isBanned(list, "key"))
 }
 

@@ -171,7 +171,7 @@ func (t *topping) parse(name string) (u Usage, ok bool) {
 		return u, false
 	}
 	digest, names, ok := strings.Cut(rest, "}:")
-	if !ok || len(digest) != tagSize {
+	if !ok || !isTag(digest) {
 		return u, false
 	}
 	rule, tier, _ := strings.Cut(names, ":")

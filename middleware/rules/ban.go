@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	netw "github.com/weirgo/weir/internal/network"
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
 )
 
@@ -82,16 +83,17 @@ func (c *checker) banned(list *banList, text string) error {
 	return nil
 }
 
-// bannedKey makes sure that a request with that key is asked for it.
+// bannedKey makes sure that a request with that key is asked for it. Its errors name the
+// kind of the key alone: the rest may be a credential, or a line of whatever file was named.
 func (c *checker) bannedKey(text string) error {
 	kind, rest, _ := strings.Cut(text, ":")
-	name, value, _ := strings.Cut(rest, ":")
 	known := false
 	switch kind {
 	case "header", "cookie":
-		return c.spelled(text, kind+":"+name, withKey(kind, name, value))
+		name, _, _ := strings.Cut(rest, ":")
+		return c.spelled(text, kind, kind+":"+name)
 	case "user", "bearer", "method", "host", "route":
-		return c.spelled(text, kind, withKey(kind, "", rest))
+		return c.spelled(text, kind, kind)
 	case "apikey":
 		known = c.hasKey(func(id string) bool { return strings.Contains(id, "apikey:") && !isJoined(id) })
 	case "fp":
@@ -99,59 +101,35 @@ func (c *checker) bannedKey(text string) error {
 	case "join":
 		known = c.hasKey(isJoined)
 	default:
-		known = len(c.options.Keys) > 0
+		if len(c.options.Keys) > 0 {
+			return nil // it may be one of the application's
+		}
+		return errors.New("is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them")
 	}
-	if known {
-		return nil
-	}
-	return errNoSuchKey(text)
-}
-
-func errNoSuchKey(text string) error {
-	return fmt.Errorf("%.64q is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them", text)
-}
-
-// spelled makes sure that a banned key is spelled as that of a request which has it, as
-// one that is not bans nobody.
-func (c *checker) spelled(text, part string, r *http.Request) error {
-	f := c.keys.get([]string{part}, func(int, error) {})
-	if f == nil {
-		return errNoSuchKey(text)
-	}
-	kind, _, _ := strings.Cut(part, ":")
-	if c.options.Keys[kind] != nil {
-		return nil // it is the application's
-	}
-	key, err := f(r)
-	switch key, _ := keyfunc.Classify(key); {
-	case err != nil:
-		return errNoSuchKey(text)
-	case key != text:
-		return fmt.Errorf("%.64q is no key that a request can have: the like of it is %.64q", text, key)
+	if !known {
+		return fmt.Errorf("is a key of kind %s, and no rule has such a key", kind)
 	}
 	return nil
 }
 
-// withKey is a request with a key of that kind.
-func withKey(kind, name, value string) *http.Request {
-	r := &http.Request{Header: http.Header{}}
-	switch kind {
-	case "user":
-		r = r.WithContext(keyfunc.WithUser(r.Context(), value))
-	case "bearer":
-		r.Header.Set("Authorization", "Bearer "+value)
-	case "header":
-		r.Header.Set(name, value)
-	case "cookie":
-		r.Header.Set("Cookie", name+"="+value)
-	case "method":
-		r.Method = value
-	case "host":
-		r.Host = value
-	case "route":
-		r.Pattern = value
+// spelled makes sure that a banned key is spelled as that of a request which has it, as
+// one that is not bans nobody.
+func (c *checker) spelled(text, kind, part string) error {
+	if c.keys.get([]string{part}, func(int, error) {}) != nil {
+		if c.options.Keys[kind] != nil {
+			return nil // it is the application's
+		}
+		if key, err := operate.Spelled(text); err == nil && key == text {
+			return nil
+		}
 	}
-	return r
+	return fmt.Errorf("is a key of kind %s that no request can have: want something like %s", kind, keySamples[kind])
+}
+
+// keySamples are keys of each kind as they are spelled.
+var keySamples = map[string]string{
+	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a",
+	"method": "method:GET", "host": "host:example.com, in lower case and without a port", "route": "route:GET /search",
 }
 
 func isJoined(id string) bool { return strings.Contains(id, partsSeparator) }
@@ -162,7 +140,7 @@ func (c *checker) hasKey(is func(id string) bool) bool { return slices.ContainsF
 func (c *checker) banFile(list *banList, name string) {
 	at := []string{"ban", "file"}
 	if c.readFile == nil {
-		c.at(at, "is %.64q: only rules that are in a file themselves can name one", name)
+		c.at(at, "can't be used here: only rules that are in a file themselves can name one")
 		return
 	}
 	if name == "" {

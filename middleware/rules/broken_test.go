@@ -61,9 +61,9 @@ soft: 120%
 		`1:10: version: is 3: this program reads version 1`,
 		`2:7: mode: "loud" is not`,
 		`3:10: proxies: has trusted and hops: `,
-		`3:33: proxies.trusted.1: "localhost": it is neither`,
-		`4:15: ban.cidrs.0: "198.51.100.0/99": it is neither`,
-		`4:40: ban.keys.0: "nobody" is neither`,
+		`3:33: proxies.trusted.1: it is neither`,
+		`4:15: ban.cidrs.0: it is neither`,
+		`4:40: ban.keys.0: is neither`,
 		`4:57: ban.status: is 404: `,
 		`4:62: ban.fil: unknown field "fil": did you mean "file"?`,
 		`5:18: allow.routes.0: pattern "healthz" has no path`,
@@ -71,11 +71,11 @@ soft: 120%
 		`8:20: tiers.free.requests: needs a window`,
 		`10:13: endpoints."GET /a": has limit, and requests or window too`,
 		`11:3: endpoints.search: pattern "search" has no path`,
-		`12:37: endpoints."POST /b".key.1: parse "nobody": `,
+		`12:37: endpoints."POST /b".key.1: the key is not one of `,
 		`12:52: endpoints."POST /b".cost: has neither units nor a header`,
 		`13:45: endpoints."POST /c".escalate.after: is 0: `,
 		`13:81: endpoints."POST /c".overdraft: is -2: `,
-		`14:3: endpoints."POST /c": duplicate key "POST /c": the first is on line 13`,
+		`14:3: endpoints."POST /c": duplicate key: the first is on line 13`,
 		`15:55: default.burst: burst is 3: fixed-window has no burst`,
 		`15:66: default.tiers.fre: the tier "fre" is never used: did you mean "free"?`,
 		`15:88: default.on_outage: outage policy "shut" is not`,
@@ -104,14 +104,14 @@ func TestProblemsOfAFileOfBansHaveItsNameAndLines(t *testing.T) {
 		"lines that are neither": {
 			"192.0.2.1\n# a comment\n\n  everybody  # all of them\n10.0.0.0/33\nuser:42\r\n\theader:x-a:b\n0.0.0.0/0\n",
 			[]string{
-				`banned.txt:4:3: "everybody" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-				`banned.txt:5:1: "10.0.0.0/33" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-				`banned.txt:7:2: "header:x-a:b" is no key that a request can have: the like of it is "header:X-A:b"`,
-				`banned.txt:8:1: "0.0.0.0/0": it takes in everyone, or nearly; networks wider than /8 are refused`,
+				`banned.txt:4:3: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+				`banned.txt:5:1: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+				`banned.txt:7:2: is a key of kind header that no request can have: want something like header:X-Tenant:acme`,
+				`banned.txt:8:1: it takes in everyone, or nearly; networks wider than /8 are refused`,
 			},
 		},
 		"nothing but bytes": {"\x00\xff\n", []string{
-			`banned.txt:1:1: "\x00\xff" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+			`banned.txt:1:1: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
 		}},
 	} {
 		dir := write(t, map[string]string{"limits.yaml": "version: 1\nban: {file: banned.txt}\n", "banned.txt": of.banned})
@@ -222,7 +222,7 @@ default: 3/s
 	{"a version that is no number", `version: one
 default: 3/s
 `, []string{
-		`1:10: version: is "one": want a whole number, written in digits: 1000, or 1_000`,
+		`1:10: version: is text: want a whole number, written in digits: 1000, or 1_000`,
 	}},
 	{"a version without a value", `version:
 default: 3/s
@@ -242,13 +242,13 @@ default: {limit: 3/s, burts: 5}
 default: 3/s
 colour: green
 `, []string{
-		`3:1: colour: unknown field "colour": want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, soft`,
+		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, soft`,
 	}},
 	{"a field that is there twice", `version: 1
 default: 3/s
 default: 4/s
 `, []string{
-		`3:1: default: duplicate key "default": the first is on line 2`,
+		`3:1: default: duplicate key: the first is on line 2`,
 	}},
 	{"a syntax error", `version: 1
 default: {limit: 3/s
@@ -404,17 +404,17 @@ default: {requests: 10_001, window: 1h, algorithm: sliding_log}
 	{"a key there is not", `version: 1
 default: {limit: 3/s, key: [ip, usr]}
 `, []string{
-		`2:33: default.key.1: parse "usr": "usr" is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, user`,
+		`2:33: default.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, user`,
 	}},
 	{"a key without its name", `version: 1
 default: {limit: 3/s, key: header}
 `, []string{
-		`2:28: default.key: parse "header": header needs a name, as in header:X-Name`,
+		`2:28: default.key: the key is of kind header and has no name: want something like header:X-Name`,
 	}},
 	{"a key of what is no header", `version: 1
 default: {limit: 3/s, key: "header:X Tenant"}
 `, []string{
-		`2:28: default.key: parse "header:X Tenant": Header("X Tenant"): it is not the name of a header`,
+		`2:28: default.key: the key is of kind header and has a wrong name: it is not the name of a header`,
 	}},
 	{"a key that is a number", `version: 1
 default: {limit: 3/s, key: 5}
@@ -429,12 +429,12 @@ default: {limit: 3/s, key: []}
 	{"an empty key", `version: 1
 default: {limit: 3/s, key: ""}
 `, []string{
-		`2:28: default.key: parse "": "" is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, user`,
+		`2:28: default.key: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, user`,
 	}},
 	{"a key twice", `version: 1
 default: {limit: 3/s, key: [ip, user, ip]}
 `, []string{
-		`2:39: default.key.2: "ip" is in the list twice`,
+		`2:39: default.key.2: is in the list twice`,
 	}},
 	{"what becomes of requests without a key that is not asked for", `version: 1
 global: {limit: 3/s, no_key: skip}
@@ -469,7 +469,7 @@ default: {limit: 3/s, cost: {per: 1MiB}}
 	{"a cost by what is no header", `version: 1
 default: {limit: 3/s, cost: {header: "Content Length"}}
 `, []string{
-		`2:38: default.cost.header: "Content Length" is not the name of a header`,
+		`2:38: default.cost.header: is not the name of a header`,
 	}},
 	{"a cost by a list of headers", `version: 1
 default: {limit: 3/s, cost: {header: [Content-Length]}}
@@ -542,7 +542,7 @@ default: {limit: 3/s, escalate: 3}
 	{"an escalation of parts that can't be read", `version: 1
 default: {limit: 3/s, escalate: {after: x, within: y, ban: z, factor: 0.5, max: w}}
 `, []string{
-		`2:41: default.escalate.after: is "x": want a whole number, written in digits: 1000, or 1_000`,
+		`2:41: default.escalate.after: is text: want a whole number, written in digits: 1000, or 1_000`,
 		`2:52: default.escalate.within: period "y" is not a duration such as 10s, 1m, 24h or 30d`,
 		`2:60: default.escalate.ban: period "z" is not a duration such as 10s, 1m, 24h or 30d`,
 		`2:71: default.escalate.factor: "0.5" is not a number from 1 to 1000`,
@@ -718,10 +718,10 @@ default: 3/s
 proxies: {trusted: [0.0.0.0/0, "::/1", proxy.example.com, "fe80::1%eth0"]}
 default: 3/s
 `, []string{
-		`2:21: proxies.trusted.0: "0.0.0.0/0": it takes in everyone, or nearly; networks wider than /8 are refused`,
-		`2:32: proxies.trusted.1: "::/1": it takes in everyone, or nearly; networks wider than /7 are refused`,
-		`2:40: proxies.trusted.2: "proxy.example.com": it is neither an address nor a CIDR`,
-		`2:59: proxies.trusted.3: "fe80::1%eth0": zones can't be told apart; leave it out`,
+		`2:21: proxies.trusted.0: it takes in everyone, or nearly; networks wider than /8 are refused`,
+		`2:32: proxies.trusted.1: it takes in everyone, or nearly; networks wider than /7 are refused`,
+		`2:40: proxies.trusted.2: it is neither an address nor a CIDR`,
+		`2:59: proxies.trusted.3: zones can't be told apart; leave it out`,
 	}},
 	{"no hops", `version: 1
 proxies: {hops: 0}
@@ -757,7 +757,7 @@ default: 3/s
 proxies: {trusted: 10.0.0.0/8, unix_socket: yes, ipv6_prefix: 16}
 default: 3/s
 `, []string{
-		`2:45: proxies.unix_socket: is "yes": want true or false, without quotes`,
+		`2:45: proxies.unix_socket: is text: want true or false, without quotes`,
 		`2:63: proxies.ipv6_prefix: is 16: it must be from 32 to 128`,
 	}},
 	{"a header's name that is none", `version: 1
@@ -771,27 +771,27 @@ ban:
   cidrs: [198.51.100.0/33, 0.0.0.0/1]
   keys: [eve, "user:", 0.0.0.0/0, "", 7]
 `, []string{
-		`3:11: ban.cidrs.0: "198.51.100.0/33": it is neither an address nor a CIDR`,
-		`3:28: ban.cidrs.1: "0.0.0.0/1": it takes in everyone, or nearly; networks wider than /8 are refused`,
-		`4:10: ban.keys.0: "eve" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-		`4:15: ban.keys.1: "user:" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-		`4:24: ban.keys.2: "0.0.0.0/0": it takes in everyone, or nearly; networks wider than /8 are refused`,
-		`4:35: ban.keys.3: "" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`3:11: ban.cidrs.0: it is neither an address nor a CIDR`,
+		`3:28: ban.cidrs.1: it takes in everyone, or nearly; networks wider than /8 are refused`,
+		`4:10: ban.keys.0: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`4:15: ban.keys.1: is a key of kind user that no request can have: want something like user:42`,
+		`4:24: ban.keys.2: it takes in everyone, or nearly; networks wider than /8 are refused`,
+		`4:35: ban.keys.3: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
 		`4:39: ban.keys.4: is a number: want text, so put it in quotes`,
 	}},
 	{"bans of keys that no request has", `version: 1
 ban: {keys: ["header:x-tenant:acme", "header:X-Tenant:", "cookie:a b:c", "method:get", "host:EXAMPLE.com", "route:", "apikey:x", "fp:x", "join:1:x", "bearer:a b"]}
 `, []string{
-		`2:14: ban.keys.0: "header:x-tenant:acme" is no key that a request can have: the like of it is "header:X-Tenant:acme"`,
-		`2:38: ban.keys.1: "header:X-Tenant:" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-		`2:58: ban.keys.2: "cookie:a b:c" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-		`2:74: ban.keys.3: "method:get" is no key that a request can have: the like of it is "method:other"`,
-		`2:88: ban.keys.4: "host:EXAMPLE.com" is no key that a request can have: the like of it is "host:example.com"`,
-		`2:108: ban.keys.5: "route:" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-		`2:118: ban.keys.6: "apikey:x" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-		`2:130: ban.keys.7: "fp:x" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-		`2:138: ban.keys.8: "join:1:x" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
-		`2:150: ban.keys.9: "bearer:a b" is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:14: ban.keys.0: is a key of kind header that no request can have: want something like header:X-Tenant:acme`,
+		`2:38: ban.keys.1: is a key of kind header that no request can have: want something like header:X-Tenant:acme`,
+		`2:58: ban.keys.2: is a key of kind cookie that no request can have: want something like cookie:session:8f3a`,
+		`2:74: ban.keys.3: is a key of kind method that no request can have: want something like method:GET`,
+		`2:88: ban.keys.4: is a key of kind host that no request can have: want something like host:example.com, in lower case and without a port`,
+		`2:108: ban.keys.5: is a key of kind route that no request can have: want something like route:GET /search`,
+		`2:118: ban.keys.6: is a key of kind apikey, and no rule has such a key`,
+		`2:130: ban.keys.7: is a key of kind fp, and no rule has such a key`,
+		`2:138: ban.keys.8: is a key of kind join, and no rule has such a key`,
+		`2:150: ban.keys.9: is a key of kind bearer that no request can have: want something like bearer:TOKEN`,
 	}},
 	{"an answer to banned clients that is none", `version: 1
 ban: {cidrs: 198.51.100.0/24, status: 418}
@@ -801,7 +801,7 @@ ban: {cidrs: 198.51.100.0/24, status: 418}
 	{"a file of bans in rules that are in none", `version: 1
 ban: {file: banned.txt}
 `, []string{
-		`2:13: ban.file: is "banned.txt": only rules that are in a file themselves can name one`,
+		`2:13: ban.file: can't be used here: only rules that are in a file themselves can name one`,
 	}},
 	{"an alias that is unknown", `version: 1
 default: *limit

@@ -48,7 +48,7 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 		return 0, nil
 	}
 	if _, err := keyfunc.Parse("header:"+given.Header, nil); err != nil {
-		c.at(sub(path, "header"), "%q is not the name of a header", given.Header)
+		c.at(sub(path, "header"), "is not the name of a header")
 		return 0, nil
 	}
 	per := int64(1)

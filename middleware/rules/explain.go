@@ -84,7 +84,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		banned.Says = fmt.Sprintf("banned: answered %d", cmp.Or(config.BanStatus, http.StatusForbidden))
 		if key := found.Ban.Key; key != "" {
 			banned.Key, banned.Rule = key, found.Ban.Rule
-			if !found.Ban.Until.IsZero() {
+			if found.Ban.Until.IsZero() {
+				banned.Says += ", permanently"
+			} else {
 				banned.Says += " until " + found.Ban.Until.Format(time.RFC3339)
 			}
 		}

@@ -33,7 +33,7 @@ type clientHeader struct {
 
 type banned struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
-	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them, such as user:42."`
+	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them, such as user:42. No message quotes them."`
 	File   string    `yaml:"file" doc:"A file with more of both, one on a line, # for comments; relative to this one, and watched like it."`
 	Status *int64    `yaml:"status" default:"403" doc:"What is answered: 403 or 429. Also for bans by escalation."`
 }

@@ -97,7 +97,7 @@ func (c *checker) key(path []string, r *rule, fallback []string) keyfunc.Func {
 	}
 	for i, part := range parts {
 		if j := slices.Index(parts, part); j < i {
-			c.at(c.element(sub(path, "key"), i), "%q is in the list twice", part)
+			c.at(c.element(sub(path, "key"), i), "is in the list twice")
 			return nil
 		}
 	}

@@ -213,13 +213,15 @@ func (size) JSONSchema() map[string]any {
 // network is a CIDR, or an address.
 type network struct{ netip.Prefix }
 
+// UnmarshalText does not quote what it can't read: lists of networks stand beside lists of
+// keys.
 func (n *network) UnmarshalText(text []byte) (err error) {
 	if n.Prefix, err = netw.Parse(string(text)); err != nil {
-		return fmt.Errorf("%.64q: %w", text, err)
+		return err
 	}
 	if widest := netw.Widest(n.Prefix); n.Bits() < widest {
 		n.Prefix = netip.Prefix{}
-		return fmt.Errorf("%.64q: %w; networks wider than /%d are refused", text, errEveryone, widest)
+		return fmt.Errorf("%w; networks wider than /%d are refused", errEveryone, widest)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package document
 import (
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -98,14 +99,23 @@ func (d *decoder) decode(e entry, v reflect.Value) {
 
 func (d *decoder) fields(e entry, v reflect.Value) {
 	n, fields := e.value, fieldsOf(v.Type())
-	d.unique(n, func(inner entry) {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	isNear := func(key string) bool { return Nearest(key, names) != "" }
+	d.unique(n, isNear, func(inner entry) {
 		for _, f := range fields {
 			if f.name == inner.key {
 				d.decode(inner, v.FieldByIndex(f.index))
 				return
 			}
 		}
-		d.complain(inner.at, "%s", unknown(inner.key, fields))
+		if near := Nearest(inner.key, names); near != "" {
+			d.complain(inner.at, "unknown field %s: did you mean %q?", quote(inner.key), near)
+			return
+		}
+		d.complain(inner.at, "unknown field: want one of %s", strings.Join(names, ", "))
 	})
 	for _, f := range fields {
 		if _, ok := n.child(f.name); f.required && !ok {
@@ -114,21 +124,11 @@ func (d *decoder) fields(e entry, v reflect.Value) {
 	}
 }
 
-func unknown(name string, fields []field) string {
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
-	}
-	if near := Nearest(name, names); near != "" {
-		return fmt.Sprintf("unknown field %s: did you mean %q?", quote(name), near)
-	}
-	return fmt.Sprintf("unknown field %s: want one of %s", quote(name), strings.Join(names, ", "))
-}
-
 func (d *decoder) mapping(n *node, v reflect.Value) {
 	t := v.Type()
 	v.Set(reflect.MakeMapWithSize(t, len(n.entries)))
-	d.unique(n, func(e entry) {
+	isChosen := func(string) bool { return true }
+	d.unique(n, isChosen, func(e entry) {
 		value := reflect.New(t.Elem()).Elem()
 		d.decode(e, value)
 		v.SetMapIndex(reflect.ValueOf(e.key).Convert(t.Key()), value)
@@ -143,18 +143,24 @@ func (d *decoder) list(items []*node, v reflect.Value) {
 }
 
 // unique calls do for each entry of a mapping, at its path. Of a key that is there twice
-// the first counts.
-func (d *decoder) unique(n *node, do func(entry)) {
+// the first counts. A key that is not to be told is left out of paths and messages: what
+// stands where a field is expected, and is none, may be a credential.
+func (d *decoder) unique(n *node, tells func(key string) bool, do func(entry)) {
 	first := make(map[string]int, len(n.entries))
 	for i, e := range n.entries {
-		d.within(e.key, func() {
+		check := func() {
 			if other, twice := first[e.key]; twice {
-				d.complain(e.at, "duplicate key %s: the first is on line %d", quote(e.key), n.entries[other].at.Line)
+				d.complain(e.at, "duplicate key: the first is on line %d", n.entries[other].at.Line)
 				return
 			}
 			first[e.key] = i
 			do(e)
-		})
+		}
+		if tells(e.key) {
+			d.within(e.key, check)
+		} else {
+			check()
+		}
 	}
 	n.first = first
 }
@@ -172,11 +178,15 @@ func setScalar(v reflect.Value, n *node) error {
 	case v.Kind() == reflect.Bool && n.kind == boolean:
 		v.SetBool(strings.EqualFold(n.text, "true"))
 	case v.Kind() == reflect.Bool && n.kind == text:
-		return fmt.Errorf("is %s: want true or false, without quotes", quote(n.text))
+		return errors.New("is text: want true or false, without quotes")
 	case v.CanInt() && (n.kind == number || n.kind == text):
 		i, err := parseInteger(n.text, v.Type().Bits())
 		if err != nil {
-			return fmt.Errorf("is %s: %w", quote(n.text), err)
+			is := string(text)
+			if n.kind == number {
+				is = quote(n.text)
+			}
+			return fmt.Errorf("is %s: %w", is, err)
 		}
 		v.SetInt(i)
 	default:

@@ -2,6 +2,8 @@ package document
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -40,7 +42,7 @@ type yamlReader struct {
 func (r *yamlReader) parse(source string) (root *node) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.refuse(Position{1, 1}, "the YAML parser can't read this document, and can't say where: %v", p)
+			r.refuse(Position{1, 1}, "the YAML parser can't read this document, and can't say where: %s", fault(p))
 		}
 	}()
 	var s scanner.Scanner
@@ -79,15 +81,26 @@ func (r *yamlReader) failure(err error) (at Position, format, message string) {
 		GetToken() *token.Token
 	}
 	if !errors.As(err, &syntaxError) {
-		return Position{1, 1}, "%s", syntax(err.Error())
+		return Position{1, 1}, "%s", syntax("")
 	}
 	return r.position(syntaxError.GetToken()), "%s", syntax(syntaxError.GetMessage())
 }
 
-// syntax is a message of the parser, in one line.
+// syntax is a message of the parser, in one line. One that quotes the document is not told.
 func syntax(message string) string {
+	if message == "" || strings.Contains(message, `"`) {
+		return "syntax: the YAML parser can't read this"
+	}
 	message = strings.ReplaceAll(message, "\t", `\t`)
 	return "syntax: " + strings.Join(strings.Fields(message), " ")
+}
+
+// fault is what the parser panicked with, if that can't be of the document's text.
+func fault(p any) string {
+	if err, ok := p.(runtime.Error); ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%T", p)
 }
 
 // node builds the node of n. The recursion is bounded: checkTokens counted the depth.
@@ -145,7 +158,7 @@ func (r *yamlReader) entry(parent *node, n *ast.MappingValueNode) {
 	if key, ok := n.Key.(*ast.StringNode); ok {
 		e.key = key.Value
 	} else {
-		r.problems.add(e.at, nil, "the key %s is not text: put it in quotes", quote(e.key))
+		r.problems.add(e.at, nil, "the key is not text: put it in quotes")
 	}
 	e.value = r.node(n.Value)
 	r.add(parent, e)
@@ -156,7 +169,7 @@ func (r *yamlReader) entry(parent *node, n *ast.MappingValueNode) {
 func (r *yamlReader) alias(at *node, name string) *node {
 	anchored := r.anchors[name]
 	if anchored == nil {
-		r.refuse(at.Position, "the alias *%s is within its own anchor", name)
+		r.refuse(at.Position, "the alias is within its own anchor")
 		return at
 	}
 	again := *anchored

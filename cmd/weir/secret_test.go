@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/redisstore"
+)
+
+// secretArgs are command lines with a credential in them, each of which ends with an error.
+var secretArgs = [][]string{
+	{"top", "--redis=URL"},
+	{"top", "--redis=URL", "--cluster"},
+	{"top", "--redis=URL", "--sentinel=main"},
+	{"bans", "--redis=URL"},
+	{"unban", "--redis=URL", "user:42"},
+	{"top", "--cluster=URL"},
+	{"top", "--n=URL"},
+	{"top", "URL"},
+	{"ban", "user:42", "--for", "1h", "URL"},
+	{"ban", "SECRET"},
+	{"ban", "usr:SECRET"},
+	{"unban", "SECRET x"},
+	{"peek", "-", "--key=SECRET"},
+	{"reset", "-", "--key", "password:SECRET"},
+	{"explain", "-", "--path=/", "--header", "Authorization SECRET"},
+}
+
+var secretURLs = []string{
+	"redis://:SECRET@127.0.0.1:1", "redis://weir:SECRET@127.0.0.1:1/0", "rediss://weir:SECRET@127.0.0.1:1", "redis://weir:SECRET/x@127.0.0.1:1",
+	"redis://weir:SECRET#x@127.0.0.1:1", "redis://weir:x?SECRET@127.0.0.1:1", "redis://weir:SECRET%zz@127.0.0.1:1", "redis://weir:SECRET x@127.0.0.1:1",
+	"redis://weir:x:SECRET@127.0.0.1:1", "redis://weir:SECRET@127.0.0.1:1/SECRET", "redis://weir:x@127.0.0.1:1/0?password=SECRET",
+	"redis://weir:x@127.0.0.1:1/0?db=SECRET", "redis://weir:x@127.0.0.1:SECRET", "http://weir:SECRET@127.0.0.1:1", "weir:SECRET@127.0.0.1:1", "SECRET",
+	"SECRET:x@127.0.0.1", "redis:/weir:SECRET@127.0.0.1:1", "unix://weir:SECRET@/none.sock", "redis://weir:SECRET@127.0.0.1:1\x00",
+}
+
+func TestNoOutputHasACredentialOfTheCommandLineOrTheEnvironment(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		secret := rapid.StringMatching(`[b-y][b-y0-9]{15,30}`).Draw(rt, "secret")
+		url := strings.ReplaceAll(rapid.SampledFrom(secretURLs).Draw(rt, "url"), "SECRET", secret)
+		args := append([]string(nil), rapid.SampledFrom(secretArgs).Draw(rt, "args")...)
+		if strings.Contains(url, "\x00") {
+			t.Setenv("WEIR_REDIS", "") // which can't have it
+		} else {
+			t.Setenv("WEIR_REDIS", url)
+		}
+		inEnvironment := rapid.Bool().Draw(rt, "in the environment")
+		for i, arg := range args {
+			if inEnvironment && arg == "--redis=URL" {
+				arg = "--redis="
+			}
+			args[i] = strings.ReplaceAll(strings.ReplaceAll(arg, "URL", url), "SECRET", secret)
+		}
+		if rapid.Bool().Draw(rt, "asks for help") {
+			args = append(args, "--help")
+		}
+		_, out, err := weir(t, good, args...)
+		require.NotContains(rt, strings.ToLower(out+err), secret)
+		for i := range len(secret) - 8 { // nor a part
+			require.NotContains(rt, strings.ToLower(out+err), secret[i:i+8])
+		}
+	})
+}
+
+func TestCheckDoesNotPrintTheLinesOfAFileThatIsNoListOfBans(t *testing.T) {
+	secret := write(t, "credentials", "[default]\naws_secret_access_key = wJalrXUtnFEMI\nuser:ok\napikey:wJalrXUtnFEMI\n")
+	path := write(t, "limits.yaml", "version: 1\nban: {file: "+secret+"}\n")
+	for _, args := range [][]string{{"check", path}, {"check", "--json", path}, {"explain", path, "--path=/"}} {
+		exit, out, err := weir(t, "", args...)
+		assert.Equal(t, exitBad, exit)
+		assert.NotContains(t, out+err, "wJalrXUtnFEMI")
+		assert.NotContains(t, out+err, "aws_secret")
+		assert.Contains(t, out+err, "is neither an address nor a key")
+		assert.Contains(t, out+err, "is a key of kind apikey")
+	}
+}
+
+// hostile is what a terminal would act on.
+const hostile = "\x1b[2J\x1b]0;owned\x07\u009b31m\u202egnp.exe\xff\xfe\r\u2028\U000e0001"
+
+func requirePrintable(t require.TestingT, text string) {
+	require.True(t, utf8.ValidString(text), "%q", text)
+	for _, c := range text {
+		require.True(t, c == '\n' || c == '\t' || unicode.IsPrint(c), "%q in %q", c, text)
+	}
+}
+
+func TestWhatIsInRedisIsShownAndNotDone(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisstore.New(client)
+	q, err := limiter.NewQuota("rule", "", limiter.PerHour(10))
+	require.NoError(t, err)
+	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 3}}, make([]limiter.Decision, 1)))
+	names, err := client.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	// What anybody who can write to this Redis leaves there.
+	value, err := client.Dump(t.Context(), names[0]).Result()
+	require.NoError(t, err)
+	copies := []string{
+		strings.Replace(names[0], ":rule", ":"+hostile, 1),
+		strings.Replace(names[0], ":rule", ":rule:"+hostile, 1),
+		names[0][:len("weir:{")] + (hostile + strings.Repeat("x", 22))[:22] + "}:rule",
+	}
+	for _, name := range copies {
+		require.NoError(t, client.RestoreReplace(t.Context(), name, 0, value).Err())
+	}
+	url := "--redis=redis://" + server.Addr
+	exit, out, said := weir(t, "", "top", url)
+	require.Equal(t, exitGood, exit, said)
+	requirePrintable(t, out+said)
+	assert.Len(t, strings.Split(strings.TrimSpace(out), "\n"), 1+3, "a line for each counter, and none for what is no digest: %s", out)
+	exit, out, said = weir(t, "", "top", "--json", url)
+	require.Equal(t, exitGood, exit, said)
+	requirePrintable(t, out+said)
+	require.True(t, json.Valid([]byte(out)), out)
+
+	client.HSet(t.Context(), "weir:{bans}:list", strings.Repeat("A", 22), "0 0 1 "+hostile, hostile, "0 0 0 ")
+	for _, args := range [][]string{{"bans", url}, {"bans", "--json", url}, {"unban", "user:" + hostile, url}, {"check", hostile}, {hostile}} {
+		_, out, said := weir(t, "", args...)
+		requirePrintable(t, out+said)
+	}
+}
+
+func TestAPrintableWriterChangesOnlyWhatIsNotPrintable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
+		var whole, pieces bytes.Buffer
+		p := &printable{to: &whole}
+		n, err := p.Write([]byte(text))
+		require.NoError(t, err)
+		require.Equal(t, len(text), n)
+		p.flush()
+		requirePrintable(t, whole.String())
+
+		p = &printable{to: &pieces}
+		_, err = io.Copy(struct{ io.Writer }{p}, iotest.OneByteReader(strings.NewReader(text)))
+		require.NoError(t, err)
+		p.flush()
+		require.Equal(t, whole.String(), pieces.String(), "in pieces as in one")
+
+		odd := func(c rune) bool { return c != '\n' && c != '\t' && !unicode.IsPrint(c) }
+		if utf8.ValidString(text) && !strings.ContainsFunc(text, odd) {
+			require.Equal(t, text, whole.String())
+		}
+		asJSON, err := json.Marshal(text)
+		require.NoError(t, err)
+		whole.Reset()
+		p = &printable{to: &whole}
+		_, _ = p.Write(asJSON)
+		var want, got string
+		require.NoError(t, json.Unmarshal(asJSON, &want))
+		require.NoError(t, json.Unmarshal(whole.Bytes(), &got))
+		require.Equal(t, want, got, "JSON says the same")
+	})
+}
