@@ -151,7 +151,7 @@ func TestRulesCompileAReaderAWatcherAndARedisClientAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document", "middleware/rules/internal/source",
-		"keyfunc", "limiter", "limiter/bans", "limiter/internal/table", "internal/network", "internal/route",
+		"keyfunc", "limiter", "limiter/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
 	}
 	may := []string{
 		"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/", "github.com/redis/go-redis/",
