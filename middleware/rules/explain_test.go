@@ -269,7 +269,7 @@ func TestAnExplanationKnowsBansByEscalationAndByHand(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Len(t, steps(t, r, rules.Request{Path: "/"}), 3)
 		require.NoError(t, list.Ban(t.Context(), "user:7", 0))
-		require.Equal(t, []string{`0 ban: banned: answered 403`}, steps(t, r, rules.Request{Path: "/", User: "7"}))
+		require.Equal(t, []string{`0 ban: banned: answered 403, permanently`}, steps(t, r, rules.Request{Path: "/", User: "7"}))
 	})
 }
 
