@@ -30,7 +30,7 @@ func ParseRule(pattern string) (Pattern, error) {
 
 // parseRule returns why no request can match, or an empty reason.
 func parseRule(pattern string) (p Pattern, reason string) {
-	if strings.Contains(pattern, "://") {
+	if strings.Contains(withoutParameters(pattern), "://") {
 		return p, "has a scheme"
 	}
 	p = Parse(pattern)

@@ -91,6 +91,7 @@ func TestAPatternThatRoutersHaveIsGood(t *testing.T) {
 		"/static*":                     {Path: "/static*"}, // chi and echo have it
 		"/a/*path":                     {Path: "/a/*path"},
 		"/a/{id:[a-z?#^$|\\\\ .*]+}/b": {Path: "/a/{id:[a-z?#^$|\\\\ .*]+}/b"},
+		"/{url:https?://.*}":           {Path: "/{url:https?://.*}"},
 		"/{a}.{b}/{c...}":              {Path: "/{a}.{b}/{c...}"},
 		"/items:batch":                 {Path: "/items:batch"},
 		"/odata/$metadata":             {Path: "/odata/$metadata"},

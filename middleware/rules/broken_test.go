@@ -659,7 +659,7 @@ endpoints: {"GET Example.org./x": 3/s, "GET example.org/x": 3/s}
 allow: {routes: ["GET /ok", "internal.example.org/*"]}
 default: 3/s
 `, []string{
-		`2:29: allow.routes.1: has a host, which clients write as they like: name the route without it, or those who may ask in cidrs`,
+		`2:29: allow.routes.1: has a host, which clients write as they like: name the route without it, or the clients in cidrs`,
 	}},
 	{"a fixed cost that the limit never allows", `version: 1
 global: {limit: 10/s, cost: 20}

@@ -402,7 +402,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 			continue
 		}
 		if pattern.Host != "" {
-			c.at(at, "has a host, which clients write as they like: name the route without it, or those who may ask in cidrs")
+			c.at(at, "has a host, which clients write as they like: name the route without it, or the clients in cidrs")
 			continue
 		}
 		routes = append(routes, text)
