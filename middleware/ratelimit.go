@@ -185,7 +185,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 			return nil, false
 		}
 	}
-	if !set.CountPreflights && isPreflight(r) {
+	if set.ExemptPreflights && isPreflight(r) {
 		return nil, true
 	}
 	if set.Allow != nil && set.Allow(r) {
@@ -372,8 +372,8 @@ func allAllowed(decisions []limiter.Decision) bool {
 // statusSkip is what key says of a rule that does not mind a request without a key.
 const statusSkip = 0
 
-// key is what the rule counts r under. Without a key it is what NoKey says: the
-// shared one, or a status other than 200.
+// key is what the rule counts r under. Without a key it is what NoKey says (the shared one,
+// or a status other than 200), but of a preflight the client's address.
 func (set *ruleset) key(rule *rule, r *http.Request) (string, int) {
 	if rule.Key == nil {
 		return "", http.StatusOK
@@ -386,6 +386,9 @@ func (set *ruleset) key(rule *rule, r *http.Request) (string, int) {
 	missing := err == nil || errors.Is(err, keyfunc.ErrNoKey)
 	if !missing {
 		rule.warnKeyFailure(set.Logger, err)
+	}
+	if missing && rule.NoKey != NoKeySkip && isPreflight(r) {
+		return set.preflightKey(r), http.StatusOK
 	}
 	switch {
 	case rule.NoKey == NoKeyBadRequest:
@@ -418,12 +421,4 @@ func wait(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// isPreflight tells a real CORS preflight from any other OPTIONS request, which would
-// be a free path if it were not counted.
-func isPreflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions &&
-		r.Header.Get("Origin") != "" &&
-		r.Header.Get("Access-Control-Request-Method") != ""
 }

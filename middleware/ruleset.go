@@ -32,6 +32,8 @@ type ruleset struct {
 
 	quotas map[quotaID]*limiter.Quota // all of them
 
+	addresses []keyfunc.Func // that may tell the address of a client without credentials
+
 	shadowedBans shadowCount
 }
 
@@ -156,6 +158,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	if set.Bans != nil && len(set.BanKeys) == 0 {
 		c.report("Config.Bans needs Config.BanKeys, or a rule with Escalate: no key is looked up in it")
 	}
+	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default = nil, nil, nil, nil // they are the caller's
 
 	set.most = len(set.always)

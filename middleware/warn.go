@@ -158,8 +158,11 @@ func onPurpose(key string) bool {
 		strings.HasPrefix(key, "method:") || strings.HasPrefix(key, "host:")
 }
 
-// isShared reports whether a key is that of clients who have nothing to do with each other.
-func isShared(key string) bool { return key == noKey || key == "no-ip" || onPurpose(key) }
+// isShared reports whether a key is, or may be, that of clients who have nothing to do with
+// each other.
+func isShared(key string) bool {
+	return key == noKey || key == "no-ip" || onPurpose(key) || strings.HasPrefix(key, preflightTag)
+}
 
 // An unroutedDetector notices a Route that only ever sees requests before routing.
 type unroutedDetector struct {

@@ -48,9 +48,12 @@ func build(engine func(...gin.OptionFunc) *gin.Engine) func(routertest.App) http
 
 func fill(r *gin.RouterGroup, g routertest.Group) {
 	for _, route := range g.Routes {
-		r.Handle(route.Method, routertest.ColonParams(route.Path), append(limits(route.Limits), func(c *gin.Context) {
-			route.Handler(c.Writer, c.Request)
-		})...)
+		handlers := append(limits(route.Limits), func(c *gin.Context) { route.Handler(c.Writer, c.Request) })
+		if route.Method == "" {
+			r.Any(routertest.ColonParams(route.Path), handlers...)
+		} else {
+			r.Handle(route.Method, routertest.ColonParams(route.Path), handlers...)
+		}
 	}
 	for _, sub := range g.Groups {
 		fill(r.Group(routertest.ColonParams(sub.Prefix), limits(sub.Limits)...), sub)

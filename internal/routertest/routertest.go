@@ -65,7 +65,7 @@ type Group struct {
 
 // A Route is one method and one path.
 type Route struct {
-	Method  string
+	Method  string  // empty: all methods
 	Path    string  // within its group, with parameters such as {id}; "/*" ends a catch-all
 	Limits  []Limit // for this route alone
 	Handler http.HandlerFunc
@@ -123,7 +123,8 @@ var cases = []testCase{
 	{claim: "clients are counted apart by user", run: usersAreCountedApart},
 	{claim: "the tier comes from the context", run: tierComesFromTheContext},
 	{claim: "the handler can read the decision", run: handlerReadsTheDecision},
-	{claim: "preflights pass uncounted, other OPTIONS count", run: preflights},
+	{claim: "preflights count like other requests", run: preflightsCount},
+	{claim: "preflights that are exempt pass uncounted, other OPTIONS count", run: preflightsAreExempt},
 	{claim: "concurrent requests get exactly N", run: concurrentRequests},
 
 	{claim: "router and route agree on one set of headers", run: stackedHeaders},

@@ -90,7 +90,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return explanation, nil
 	}
 	if found.Preflight {
-		step(Step{Section: "allow", Says: "a CORS preflight: not limited"})
+		step(Step{Section: "allow", Line: r.line("allow", "preflights"), Says: "a CORS preflight: not limited"})
 		return explanation, nil
 	}
 	allow := Step{Section: "allow", Line: r.line("allow"), Says: "not on the list"}

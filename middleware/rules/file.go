@@ -41,6 +41,8 @@ type banned struct {
 type allowed struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks that are never limited."`
 	Routes []string  `yaml:"routes" doc:"Routes that are never limited, written as endpoints are."`
+
+	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights are never limited. Only for a limiter outside of the CORS handling, and only safe if no handler behind it runs on OPTIONS: see middleware.Config.ExemptPreflights."`
 }
 
 // limitFields is a limit in either spelling.
