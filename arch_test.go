@@ -68,7 +68,7 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 	for of, may := range map[string][]string{
 		"limiter":      {"limiter"},
 		"limiter/bans": {"limiter/bans"},
-		"keyfunc":      {"keyfunc", "internal/network"},
+		"keyfunc":      {"keyfunc", "internal/network", "internal/route"},
 		"middleware":   {"middleware", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route"},
 		"middleware/offenders": {
 			"middleware", "middleware/offenders", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route",

@@ -55,7 +55,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            `keyfunc: parse "": "" is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, tenant, user`,
+		"":            `keyfunc: parse "": "" is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, tenant, user`,
 		"IP":          `"IP" is not one of`,
 		"user|":       `"" is not one of`,
 		"user||ip":    `"" is not one of`,

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -117,11 +118,17 @@ func (r *rule) warnOneKey(logger *slog.Logger, key string, request *http.Request
 	if d.done.Load() {
 		return
 	}
-	if d.suspicious(key, request.RemoteAddr) {
-		warn(logger, "weir-one-key",
-			"weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all",
-			slog.String("rule", r.Name))
+	if !d.suspicious(key, request.RemoteAddr) {
+		return
 	}
+	const message = "weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all"
+	if parameters := route.Parameters(request.Pattern); len(parameters) > 0 {
+		warn(logger, "weir-one-key", message+
+			"; if it reads the path with r.PathValue or the router's own function, these find nothing before the handler: use keyfunc.PathValue",
+			slog.String("rule", r.Name), slog.String("route", request.Pattern), slog.Any("parameters", parameters))
+		return
+	}
+	warn(logger, "weir-one-key", message, slog.String("rule", r.Name))
 }
 
 func (d *oneKeyDetector) suspicious(key, remoteAddr string) bool {

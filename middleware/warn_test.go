@@ -51,6 +51,21 @@ func TestWarnsWhenNobodyHasAKey(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"), "the limiter is outside the authentication")
 }
 
+func TestTheWarningOfOneKeyNamesAPathThatIsReadTooEarly(t *testing.T) {
+	logger, log := logged()
+	l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1),
+		Key: func(r *http.Request) (string, error) { return "id:" + r.PathValue("id"), nil }}}})
+	mux := http.NewServeMux()
+	mux.Handle("GET /users/{id}", ok)
+	h := l.Handler(mux)
+	for i := range 200 {
+		serve(h, request(from(fmt.Sprintf("192.0.2.%d:1", i%3)), func(r *http.Request) { r.URL.Path = fmt.Sprintf("/users/%d", i) }))
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"))
+	assert.Contains(t, log.String(), "use keyfunc.PathValue")
+	assert.Contains(t, log.String(), `route="GET /users/{id}" parameters=[id]`)
+}
+
 func TestDoesNotWarnAboutOneKeyWhenItMayBeMeant(t *testing.T) {
 	byTurns := 0
 	tests := map[string]struct {

@@ -77,11 +77,16 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 		return whole // of a route whose own middleware this is
 	}
 	method := cmp.Or(rctx.RouteMethod, r.Method)
-	rest := cmp.Or(rctx.RoutePath, r.URL.RawPath, r.URL.Path, "/") // RoutePath is the rest below a mount
-	found := find(router, method, rest)
+	asked := cmp.Or(r.URL.RawPath, r.URL.Path, "/")
+	rest := cmp.Or(rctx.RoutePath, asked) // the rest below a mount, or what CleanPath and the like left
+	into := r
+	if rest == asked {
+		into = nil // keyfunc.PathValue reads the path itself
+	}
+	found := find(router, method, rest, into)
 	if found == "" {
 		// For limits in front of CleanPath after all. It does not undo escapes as they may.
-		found = find(router, method, path.Clean("/"+rest))
+		found = find(router, method, path.Clean("/"+rest), r)
 	}
 	if found == "" {
 		return ""
@@ -95,7 +100,9 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 // contexts holds what chi's Find writes to.
 var contexts = sync.Pool{New: func() any { return chi.NewRouteContext() }}
 
-func find(routes chi.Routes, method, path string) string {
+// find is the pattern of a path. Unless into is nil, it is given the path's values, as chi
+// is going to.
+func find(routes chi.Routes, method, path string, into *http.Request) string {
 	scratch := contexts.Get().(*chi.Context)
 	defer contexts.Put(scratch)
 	scratch.Reset()
@@ -104,6 +111,11 @@ func find(routes chi.Routes, method, path string) string {
 		// middleware.GetHead may yet make it a GET.
 		scratch.Reset()
 		found = routes.Find(scratch, http.MethodGet, path)
+	}
+	if into != nil && found != "" {
+		for i, name := range scratch.URLParams.Keys {
+			into.SetPathValue(name, scratch.URLParams.Values[i])
+		}
 	}
 	return found
 }

@@ -12,6 +12,7 @@ package echo5limit
 import (
 	"github.com/labstack/echo/v5"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -23,6 +24,10 @@ func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
 			c.Request().Pattern = c.Path()
+			if values := c.PathValues(); len(values) > 0 && !route.IsPlain(c.Request().URL) {
+				// What keyfunc.PathValue could not tell: echo may route by the path that is unescaped.
+				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values.Get)))
+			}
 			if !limits.Check(c.Response(), c.Request()) {
 				return nil
 			}

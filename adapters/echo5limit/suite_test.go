@@ -45,6 +45,9 @@ func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
 func fill(r *echo.Group, g routertest.Group) {
 	for _, route := range g.Routes {
 		handler := func(c *echo.Context) error {
+			for _, p := range c.PathValues() {
+				c.Request().SetPathValue(p.Name, p.Value)
+			}
 			route.Handler(c.Response(), c.Request())
 			return nil
 		}

@@ -45,6 +45,9 @@ func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
 func fill(r *echo.Group, g routertest.Group) {
 	for _, route := range g.Routes {
 		handler := func(c echo.Context) error {
+			for i, name := range c.ParamNames() {
+				c.Request().SetPathValue(name, c.ParamValues()[i])
+			}
 			route.Handler(c.Response(), c.Request())
 			return nil
 		}

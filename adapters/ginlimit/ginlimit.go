@@ -10,8 +10,11 @@
 package ginlimit
 
 import (
+	"strings"
+
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -22,9 +25,24 @@ import (
 func New(limits *middleware.RateLimit) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		c.Request.Pattern = c.FullPath()
+		if len(c.Params) > 0 && !route.IsPlain(c.Request.URL) {
+			// What keyfunc.PathValue could not tell: gin routes by the path that is unescaped.
+			c.Request = c.Request.WithContext(route.WithValues(c.Request.Context(), values(c)))
+		}
 		if !limits.Check(c.Writer, c.Request) {
 			c.Abort()
 		}
+	}
+}
+
+// values tells what gin has found in the path.
+func values(c *gin.Context) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := c.Params.Get(name)
+		if strings.HasSuffix(c.FullPath(), "/*"+name) {
+			value = strings.TrimPrefix(value, "/")
+		}
+		return value, ok
 	}
 }
 

@@ -55,6 +55,9 @@ func routes(mux *http.ServeMux, prefix string, routes []routertest.Route, outer 
 		if path == "/" {
 			path = "/{$}" // alone, it would be everything
 		}
+		if below, ok := strings.CutSuffix(path, "/*"); ok {
+			path = below + "/{rest...}"
+		}
 		mux.Handle(strings.TrimPrefix(route.Method+" "+path, " "), limited(route.Handler, slices.Concat(outer, route.Limits)))
 	}
 }

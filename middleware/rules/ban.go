@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -88,7 +89,7 @@ func (c *checker) bannedKey(text string) error {
 	name, value, _ := strings.Cut(rest, ":")
 	known := false
 	switch kind {
-	case "header", "cookie":
+	case "header", "cookie", "path":
 		return c.spelled(text, kind+":"+name, withKey(kind, name, value))
 	case "user", "bearer", "method", "host", "route":
 		return c.spelled(text, kind, withKey(kind, "", rest))
@@ -149,6 +150,8 @@ func withKey(kind, name, value string) *http.Request {
 		r.Host = value
 	case "route":
 		r.Pattern = value
+	case "path":
+		r.Pattern, r.URL = "/{"+name+"...}", &url.URL{Path: "/" + value}
 	}
 	return r
 }

@@ -103,8 +103,8 @@ func (c *checker) canBeShared(parts []string) bool {
 
 var (
 	sharedKinds   = []string{"global", "route", "method", "host"}
-	optionalKinds = []string{"user", "bearer", "apikey", "header", "cookie"} // blank if they are missing
-	madeUpKinds   = []string{"header", "cookie", "fingerprint", "host"}      // as the client wrote it
+	optionalKinds = []string{"user", "bearer", "apikey", "header", "cookie", "path"} // blank if they are missing
+	madeUpKinds   = []string{"header", "cookie", "fingerprint", "host", "path"}      // as the client wrote it
 )
 
 // canBe reports whether one of the keys that a part may be is of these kinds, and isAlways

@@ -46,6 +46,18 @@ endpoints: {"/a": {limit: 2/h, key: "apikey:X-Api-Key", no_key: unauthorized}}
 	require.Equal(t, http.StatusUnauthorized, s.status(preflight), "without an origin it is none")
 }
 
+func TestARuleCanCountByAParameterOfTheRoute(t *testing.T) {
+	s := openText(t, `
+version: 1
+endpoints: {"GET /users/{id}": {limit: 2/h, key: "path:id", no_key: bad_request}}
+ban: {keys: ["path:id:eve"]}
+`)
+	for _, id := range []string{"1", "2", "3"} {
+		s.passes(2, call{route: "/users/{id}", path: "/users/" + id})
+	}
+	require.Equal(t, http.StatusForbidden, s.status(call{route: "/users/{id}", path: "/users/eve"}))
+}
+
 func TestTheOrderIsBanAllowGlobalTierEndpointOrDefault(t *testing.T) {
 	s := openText(t, `
 version: 1
