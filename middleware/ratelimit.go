@@ -228,7 +228,7 @@ func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, 
 	if set.tiered {
 		tier = Tier(ctx)
 	}
-	m := matching{set: set, request: r, tier: tier, status: http.StatusOK}
+	m := matching{set: set, request: r, outer: outerScope(r), tier: tier, status: http.StatusOK}
 	for _, rule := range set.always {
 		charges = m.add(charges, rule)
 	}
@@ -249,6 +249,7 @@ func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, 
 type matching struct {
 	set     *ruleset
 	request *http.Request
+	outer   *scope // of the limiters further out; nil: there is none
 	tier    string
 	scope   *scope // nil before the first rule
 	status  int    // 200, or what to refuse with
@@ -277,11 +278,16 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	if rule.Cost != nil {
 		cost = max(1, rule.Cost(r))
 	}
-	if m.scope == nil {
-		m.scope = newScope(r.Context(), m.set.most)
-	}
 	policy := rule.policyFor(m.tier)
-	m.scope.policies = append(m.scope.policies, policy)
+	if m.outer != nil {
+		if cost = m.left(policy, key, cost); cost <= 0 {
+			return charges // it was charged by this limiter further out
+		}
+	}
+	if m.scope == nil {
+		m.scope = newScope(r, m.outer, m.set.most)
+	}
+	m.scope.policies = append(m.scope.policies, applied{policy, key, cost})
 	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 

@@ -396,7 +396,7 @@ func TestCheckLeavesTheResultInTheRequest(t *testing.T) {
 	require.True(t, l.Check(httptest.NewRecorder(), r))
 	assert.Equal(t, "r", middleware.FromContext(r.Context()).Rule)
 	w := httptest.NewRecorder()
-	require.False(t, l.Check(w, r))
+	require.False(t, l.Check(w, request()))
 	assert.Equal(t, 429, w.Code)
 }
 

@@ -35,6 +35,7 @@ type ruleset struct {
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
 
 	shadowedBans shadowCount
+	notices      *notices
 }
 
 // byRoute is the rules by route, of which one applies to a request.
@@ -116,7 +117,9 @@ func (c *compiler) report(format string, args ...any) {
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
+	set.notices = &notices{}
 	if before != nil {
+		set.notices = before.notices
 		for _, r := range before.all {
 			c.kept[r.Name] = r.notes
 		}

@@ -2,6 +2,7 @@ package routertest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -139,6 +140,19 @@ func preflightsAreExempt(s *suite) {
 	server.wantStatus(429, "they count on the limit of all", "GET /search")
 	server.wantStatus(200, "a preflight passes when nothing is left", "OPTIONS /search",
 		"Origin: https://example.com", "Access-Control-Request-Method: GET")
+}
+
+func oneLimiterInSeveralPlaces(s *suite) {
+	limit := rules(middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(4)})
+	server := s.serve(App{Group: Group{Limits: []Limit{limit, limit}, Groups: []Group{{
+		Prefix: "/v1", Limits: []Limit{limit},
+		Routes: []Route{get("/search", say("found"), limit)},
+	}}}})
+	for left := range 4 {
+		a := server.wantStatus(200, "each request is charged once", "GET /v1/search")
+		require.Equal(s, fmt.Sprint(3-left), a.Header.Get("X-RateLimit-Remaining"))
+	}
+	server.wantStatus(429, "four are all", "GET /v1/search")
 }
 
 func concurrentRequests(s *suite) {

@@ -131,6 +131,7 @@ var cases = []testCase{
 	{claim: "the stricter limit is told, also when it is the outer one", run: stricterOuter},
 	{claim: "limits of the same name are listed once", run: sameNameOnce},
 	{claim: "router, group and route agree", run: threeLevels},
+	{claim: "one limiter in several places charges once", run: oneLimiterInSeveralPlaces},
 
 	{claim: "rules match by route with parameters", run: rulesByRoute, routed: true},
 	{claim: "rules match by route in groups, wherever the limit is", run: rulesByRouteInGroups, routed: true},
