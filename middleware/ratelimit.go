@@ -21,6 +21,7 @@ type RateLimit struct {
 	rules  atomic.Pointer[ruleset]
 	store  limiter.Store
 	memory *limiter.Memory // the store, if it is one: then charges stay on the stack
+	places atomic.Pointer[[]place]
 
 	changing sync.Mutex
 	claimed  map[string]bool // names of counters in the store that are this limiter's
@@ -113,16 +114,22 @@ func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) 
 // Handler limits the requests to next. It is what net/http and chi call a middleware.
 //
 // Rules that match by [Route] need r.Pattern, which exists once the request is
-// routed: around a route's handler, or directly around an *http.ServeMux, which
-// Handler asks. A mux inside of that one is known only to a limiter around it.
+// routed: around a route's handler, or directly around an *http.ServeMux (or another
+// limiter's Handler around one), which Handler asks. A mux inside of that one is known only to a limiter around it.
 // Another router's adapter sets it (chilimit, ginlimit, echolimit).
 func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("middleware: Handler needs a next handler")
 	}
-	mux, _ := next.(*http.ServeMux)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux := muxBehind(next)
+	if mux != nil {
+		l.know(muxed{mux})
+	}
+	return &handler{mux, func(w http.ResponseWriter, r *http.Request) {
 		set := l.rules.Load() // once: what it needs of the request is done here
+		if !set.vetted.Load() {
+			l.vet(set, r, true)
+		}
 		if mux != nil && set.routed && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
@@ -146,7 +153,25 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		behind := r.WithContext(s)
 		next.ServeHTTP(w, behind)
 		showPattern(r, behind)
-	})
+	}}
+}
+
+// A handler is what Handler returns. It says which mux it leads to, for a limiter around it.
+type handler struct {
+	mux   *http.ServeMux // nil: not known
+	serve http.HandlerFunc
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r) }
+
+func muxBehind(next http.Handler) *http.ServeMux {
+	switch next := next.(type) {
+	case *http.ServeMux:
+		return next
+	case *handler:
+		return next.mux
+	}
+	return nil
 }
 
 // showPattern lets those outside see the pattern that a mux inside has left, as they
@@ -164,7 +189,11 @@ func showPattern(outside, inside *http.Request) {
 //
 // Check is for adapters: what Handler does, without knowing what comes next.
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
-	return l.checkIn(l.rules.Load(), w, r)
+	set := l.rules.Load()
+	if !set.vetted.Load() {
+		l.vet(set, r, false)
+	}
+	return l.checkIn(set, w, r)
 }
 
 func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request) bool {
@@ -224,9 +253,11 @@ const statusClientClosedRequest = 499
 // refuse with and the rule that does. The scope is nil if there is nothing to decide: no
 // rule applies, or the status says why.
 func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, all []limiter.Charge, status int, refuses string) {
-	ctx, tier := r.Context(), ""
+	tier := ""
 	if set.tiered {
-		tier = Tier(ctx)
+		if tier = Tier(r.Context()); tier != "" {
+			set.vetTier(tier)
+		}
 	}
 	m := matching{set: set, request: r, outer: outerScope(r), tier: tier, status: http.StatusOK}
 	for _, rule := range set.always {

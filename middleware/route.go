@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/weirgo/weir/internal/route"
 )
@@ -19,30 +20,44 @@ import (
 //
 // Route needs r.Pattern, which is empty until a request is routed; see
 // [RateLimit.Handler]. It panics on a pattern that cannot match anything.
+//
+//go:noinline
 func Route(patterns ...string) func(*http.Request) bool {
 	if len(patterns) == 0 {
 		panic("middleware: Route needs a pattern")
 	}
-	rules := make([]route.Pattern, len(patterns))
+	m := &routeMatcher{texts: slices.Clone(patterns), rules: make([]route.Pattern, len(patterns))}
 	for i, pattern := range patterns {
 		var err error
-		if rules[i], err = route.ParseRule(pattern); err != nil {
+		if m.rules[i], err = route.ParseRule(pattern); err != nil {
 			panic("middleware: Route " + err.Error())
 		}
 	}
-	var unrouted unroutedDetector
-	return func(r *http.Request) bool {
-		if r.Pattern == "" {
-			unrouted.blank(nil, patterns[0])
-			return false
-		}
-		unrouted.seen()
-		routed := route.Parse(r.Pattern)
-		for i := range rules {
-			if rules[i].Matches(r.Method, &routed) {
-				return true
-			}
-		}
+	return func(r *http.Request) bool { return m.matches(r) }
+}
+
+// A routeMatcher is what Route returns.
+type routeMatcher struct {
+	texts    []string
+	rules    []route.Pattern
+	unrouted unroutedDetector
+}
+
+func (m *routeMatcher) matches(r *http.Request) bool {
+	if r.URL == whichRoutes {
+		*r.Context().Value(matcherKey{}).(**routeMatcher) = m
 		return false
 	}
+	if r.Pattern == "" {
+		m.unrouted.blank(nil, m.texts[0])
+		return false
+	}
+	m.unrouted.seen()
+	routed := route.Parse(r.Pattern)
+	for i := range m.rules {
+		if m.rules[i].Matches(r.Method, &routed) {
+			return true
+		}
+	}
+	return false
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
@@ -36,6 +37,8 @@ type ruleset struct {
 
 	shadowedBans shadowCount
 	notices      *notices
+	tierNames    map[string]bool // of all rules
+	vetted       atomic.Bool     // for names that are misspelt
 }
 
 // byRoute is the rules by route, of which one applies to a request.
@@ -115,7 +118,7 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}}
+	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
 	set.notices = &notices{}
 	if before != nil {
@@ -136,6 +139,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 			}
 			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier])
 			set.byTier[tier].forTier = tier
+			set.tierNames[tier] = true
 		}
 	}
 	if len(config.ByRoute) > 0 {
@@ -235,6 +239,7 @@ func (c *compiler) rule(at string, given Rule) *rule {
 				c.report("%s: Tiers has a tier without a name; Limit is for requests in no tier", at)
 				continue
 			}
+			c.set.tierNames[tier] = true
 			r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, tier, given.Tiers[tier])
 		}
 	}

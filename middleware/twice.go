@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
+	"sync/atomic"
 )
 
 // An applied is a policy that applied to a request, with what it was charged.
@@ -55,6 +57,10 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 // notices are what was noticed about a limiter. They outlive a change of its rules.
 type notices struct {
 	twice onceWarning
+	tiers atomic.Int32 // that no rule has and that were told
+
+	mu   sync.Mutex
+	told map[string]bool
 }
 
 // outerScope is that of the limiter around this one, or nil.

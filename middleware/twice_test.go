@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -155,49 +156,51 @@ func TestARuleInShadowDecidesOnceAboutARequest(t *testing.T) {
 // However often, in whatever place and by whatever copies of the request without another
 // URL it is met: a limiter admits what it would alone.
 func TestALimiterAdmitsTheSameHoweverOftenItIsMet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rules := []middleware.Rule{
-			{Name: "all", Limit: limiter.PerDay(rapid.Int64Range(1, 12).Draw(t, "all"))},
-			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerDay(rapid.Int64Range(1, 6).Draw(t, "ip")),
-				Overdraft: rapid.Int64Range(0, 2).Draw(t, "overdraft"), Shadow: rapid.Bool().Draw(t, "shadow")},
-			{Name: "user", Key: keyfunc.User, Limit: limiter.PerDay(3), NoKey: middleware.NoKey(rapid.IntRange(0, 3).Draw(t, "no key")),
-				Tiers: middleware.Tiers{"gold": limiter.PerDay(5)}},
+	synctest.Test(t, func(*testing.T) { rapid.Check(t, admitsTheSame) })
+}
+
+func admitsTheSame(t *rapid.T) {
+	rules := []middleware.Rule{
+		{Name: "all", Limit: limiter.PerDay(rapid.Int64Range(1, 12).Draw(t, "all"))},
+		{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerDay(rapid.Int64Range(1, 6).Draw(t, "ip")),
+			Overdraft: rapid.Int64Range(0, 2).Draw(t, "overdraft"), Shadow: rapid.Bool().Draw(t, "shadow")},
+		{Name: "user", Key: keyfunc.User, Limit: limiter.PerDay(3), NoKey: middleware.NoKey(rapid.IntRange(0, 3).Draw(t, "no key")),
+			Tiers: middleware.Tiers{"gold": limiter.PerDay(5)}},
+	}
+	once, often := limited(t, middleware.Config{Rules: rules}), limited(t, middleware.Config{Rules: rules})
+	wrapped := often.Handler(ok)
+	for range rapid.IntRange(1, 3).Draw(t, "times") {
+		inside := wrapped
+		switch rapid.IntRange(0, 2).Draw(t, "how") {
+		case 0:
+			wrapped = often.Handler(inside)
+		case 1:
+			wrapped = often.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				inside.ServeHTTP(w, r.WithContext(r.Context()))
+			}))
+		case 2:
+			wrapped = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if often.Check(w, r) {
+					inside.ServeHTTP(w, r)
+				}
+			})
 		}
-		once, often := limited(t, middleware.Config{Rules: rules}), limited(t, middleware.Config{Rules: rules})
-		wrapped := often.Handler(ok)
-		for range rapid.IntRange(1, 3).Draw(t, "times") {
-			inside := wrapped
-			switch rapid.IntRange(0, 2).Draw(t, "how") {
-			case 0:
-				wrapped = often.Handler(inside)
-			case 1:
-				wrapped = often.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					inside.ServeHTTP(w, r.WithContext(r.Context()))
-				}))
-			case 2:
-				wrapped = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if often.Check(w, r) {
-						inside.ServeHTTP(w, r)
-					}
-				})
-			}
+	}
+	alone := once.Handler(ok)
+	for range 30 {
+		edits := []func(*http.Request){from(rapid.SampledFrom([]string{"192.0.2.1:1", "192.0.2.2:1"}).Draw(t, "peer"))}
+		if rapid.Bool().Draw(t, "gold") {
+			edits = append(edits, inTier("gold"))
 		}
-		alone := once.Handler(ok)
-		for range 30 {
-			edits := []func(*http.Request){from(rapid.SampledFrom([]string{"192.0.2.1:1", "192.0.2.2:1"}).Draw(t, "peer"))}
-			if rapid.Bool().Draw(t, "gold") {
-				edits = append(edits, inTier("gold"))
-			}
-			if rapid.Bool().Draw(t, "signed in") {
-				edits = append(edits, func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), "ann")) })
-			}
-			want, got := serve(alone, request(edits...)), serve(wrapped, request(edits...))
-			require.Equal(t, want.Code, got.Code)
-			for _, field := range []string{"Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Remaining", "Retry-After"} {
-				require.Equal(t, want.Header()[field], got.Header()[field])
-			}
+		if rapid.Bool().Draw(t, "signed in") {
+			edits = append(edits, func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), "ann")) })
 		}
-	})
+		want, got := serve(alone, request(edits...)), serve(wrapped, request(edits...))
+		require.Equal(t, want.Code, got.Code)
+		for _, field := range []string{"Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Remaining", "Retry-After"} {
+			require.Equal(t, want.Header()[field], got.Header()[field])
+		}
+	}
 }
 
 func TestASecondMeetingAllocatesNothing(t *testing.T) {

@@ -189,8 +189,21 @@ func (d *unroutedDetector) seen() {
 
 func (d *unroutedDetector) blank(logger *slog.Logger, pattern string) {
 	if !d.routed.Load() && d.blanks.Add(1) == unroutedRequests {
-		warn(logger, "weir-unrouted",
-			"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
-			slog.String("route", pattern))
+		d.warn(logger, pattern)
 	}
+}
+
+// tell is for a request that is known to have come before it was routed.
+func (d *unroutedDetector) tell(logger *slog.Logger, pattern string) bool {
+	if d.routed.Load() || d.blanks.Swap(unroutedRequests) >= unroutedRequests {
+		return false
+	}
+	d.warn(logger, pattern)
+	return true
+}
+
+func (d *unroutedDetector) warn(logger *slog.Logger, pattern string) {
+	warn(logger, "weir-unrouted",
+		"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
+		slog.String("route", pattern))
 }

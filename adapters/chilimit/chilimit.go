@@ -42,6 +42,7 @@ func New(limits *middleware.RateLimit) func(http.Handler) http.Handler {
 				routers, ok := known.Load(rctx.Routes)
 				if !ok {
 					routers, _ = known.LoadOrStore(rctx.Routes, below(rctx.Routes, "", map[string]chi.Routes{}))
+					limits.KnowRoutes(list(rctx.Routes))
 				}
 				r.Pattern = pattern(rctx, r, routers.(map[string]chi.Routes))
 			}
@@ -59,6 +60,15 @@ func below(router chi.Routes, at string, routers map[string]chi.Routes) map[stri
 		}
 	}
 	return routers
+}
+
+// list is what a router and those mounted in it have.
+func list(router chi.Routes) (all []string) {
+	_ = chi.Walk(router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		all = append(all, method+" "+pattern)
+		return nil
+	})
+	return all
 }
 
 // mountPoint is where a router is mounted that chi knows as "/v1", "/v1/" or "/v1/*".

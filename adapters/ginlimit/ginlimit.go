@@ -10,7 +10,9 @@
 package ginlimit
 
 import (
+	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/gin-gonic/gin"
 
@@ -23,7 +25,9 @@ import (
 // New returns limits as a gin middleware. Handlers find the decision with
 // middleware.FromContext(c.Request.Context()).
 func New(limits *middleware.RateLimit) gin.HandlerFunc {
+	var first sync.Once
 	return func(c *gin.Context) {
+		first.Do(func() { limits.KnowRoutes(list(c)) })
 		c.Request.Pattern = c.FullPath()
 		if len(c.Params) > 0 && !route.IsPlain(c.Request.URL) {
 			// What keyfunc.PathValue could not tell: gin routes by the path that is unescaped.
@@ -33,6 +37,18 @@ func New(limits *middleware.RateLimit) gin.HandlerFunc {
 			c.Abort()
 		}
 	}
+}
+
+// list is what the engine has, if it is what the server serves: a context does not tell.
+func list(c *gin.Context) (all []string) {
+	if server, ok := c.Request.Context().Value(http.ServerContextKey).(*http.Server); ok {
+		if engine, ok := server.Handler.(*gin.Engine); ok {
+			for _, r := range engine.Routes() {
+				all = append(all, r.Method+" "+r.Path)
+			}
+		}
+	}
+	return all
 }
 
 // values tells what gin has found in the path.

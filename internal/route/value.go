@@ -34,6 +34,23 @@ func Value(pattern, path string, escaped bool, name string) (value string, ok bo
 	return value, true
 }
 
+// Example is a path that a pattern's route is for, and hardly another's. It is escaped as
+// the pattern is.
+func (p *Pattern) Example() string {
+	const any = "weir-0"
+	var path strings.Builder
+	rest, braces := pathOf(p.Path)
+	for rest != "" {
+		var at piece
+		at, rest = cutPiece(rest, braces)
+		path.WriteString(at.literal)
+		if at.name != "" {
+			path.WriteString(any)
+		}
+	}
+	return path.String()
+}
+
 // Parameters are the names of a pattern's parameters.
 func Parameters(pattern string) (names []string) {
 	rest, braces := pathOf(pattern)

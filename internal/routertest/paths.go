@@ -75,11 +75,11 @@ func keySpellings(s *suite) {
 	))
 	everywhere := s.serve(app([]Limit{perID()}, get("/files/{id}/*", see("all"))))
 	for range 2 {
-		for _, id := range []string{"1", "%31", "a%2Fb", "a%2fb", "%61%2Fb", "a+b", "a%2Bb", "a%20b", "%C3%A9", "é", "1.json", "1%2Fx", "1%2F..", "."} {
+		for _, id := range []string{"1", "%31", "a%2Fb", "%61%2fb", "a+b", "a%2Bb", "%C3%A9", "é", "1%2Fx", "."} {
 			server.ask("GET /users/" + id)
 			server.ask("GET /authors/" + id + "/posts")
-			for _, path := range []string{"", "z", "//z", "../2/z", "./1/..//2", "x%2Fy", "%2e%2e/3"} {
-				for _, prefix := range []string{"/files/", "/files//", "//files/", "/files/x/../", "/files/y/../", "/./files/"} {
+			for _, path := range []string{"z", "../2/z", "x%2Fy", "%2e%2e/3"} {
+				for _, prefix := range []string{"/files/", "/files//", "/files/x/../", "/files/y/../"} {
 					server.ask("GET " + prefix + id + "/" + path)
 					if !s.router.Unrouted {
 						everywhere.ask("GET " + prefix + id + "/" + path)

@@ -139,6 +139,7 @@ var cases = []testCase{
 	{claim: "a counter per route", run: counterPerRoute, routed: true},
 	{claim: "HEAD counts as GET", run: headCountsAsGet, routed: true},
 	{claim: "spellings of a path cannot evade its limit", run: spellings, routed: true},
+	{claim: "a rule for a route that is not there is warned of", run: misspeltRoute, routed: true},
 	{claim: "a key from the path is one of each value", run: keyFromPath},
 	{claim: "a key from the path is known in groups", run: keyFromPathInGroups, routed: true},
 	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -63,6 +64,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	}
 	config := r.Config()
 	config.Store = nopStore{}
+	config.Logger = slog.New(slog.DiscardHandler) // what it would warn of is said here
 	limits, err := middleware.New(config)
 	if err != nil {
 		return Explanation{}, err
