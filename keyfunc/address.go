@@ -22,10 +22,16 @@ func addressKey(ip netip.Addr, ipv6Prefix int) string {
 	return string(netip.PrefixFrom(ip, ipv6Prefix).Masked().AppendTo(text[:0]))
 }
 
+// longestAddress is more than any address takes, with its brackets, zone and port.
+const longestAddress = 128
+
 // parseAddress reads an address as peers and proxies spell it: 192.0.2.1,
 // 192.0.2.1:80, 2001:db8::1, [2001:db8::1], [2001:db8::1]:80. What is left is
 // comparable: no IPv4 in IPv6, no zone. Anything else is the zero Addr.
 func parseAddress(s string) netip.Addr {
+	if len(s) > longestAddress {
+		return netip.Addr{}
+	}
 	host, port := splitPort(s)
 	if port != "" && !isPort(port) {
 		return netip.Addr{}

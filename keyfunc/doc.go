@@ -14,6 +14,7 @@
 //	signed-in user, else address             First(User, IP())
 //	API key or token you have checked        APIKey("X-Api-Key"), Bearer
 //	any other header, a cookie               Header("X-Tenant"), Cookie("session")
+//	parameter of the route                   PathValue("id")
 //	address and headers of the client        Fingerprint()
 //	route, method, host, everybody together  Route, Method, Host, Global
 //	two things at once                       Join(User, Route), JoinPresent(User, IP())

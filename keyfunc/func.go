@@ -41,6 +41,7 @@ const (
 	routeTag       = "route:"
 	methodTag      = "method:"
 	hostTag        = "host:"
+	pathTag        = "path:"
 	joinTag        = "join:"
 	hashTag        = "hash:"
 	fingerprintTag = "fp:"

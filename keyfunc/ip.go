@@ -83,8 +83,8 @@ type IPOption func(*ipConfig)
 // package documentation shows how. The key is then your address. If it is a
 // proxy's, cidrs lacks that proxy.
 //
-// All lines of the header count, as one list. Empty entries are skipped. An entry
-// that is not an address ends the search, and the client is the peer: what is left
+// All lines of the header count, as one list, of which the last 8 KiB are read. Empty
+// entries are skipped. An entry that is not an address ends the search, and the client is the peer: what is left
 // of it can't be believed. If all entries are proxies, the leftmost is the client: a
 // machine of yours that calls through your own proxies.
 //
@@ -319,6 +319,10 @@ func isUnixSocket(remoteAddr string) bool {
 	return remoteAddr == "" || remoteAddr[0] == '@' || remoteAddr[0] == '/'
 }
 
+// mostForwarded is how many bytes of a forwarding header are read, from the right. More are
+// of no chain of proxies, and what is not read is in doubt.
+const mostForwarded = 8192
+
 // named is the client that a trusted peer names, or the zero Addr if in doubt.
 func (c *clientIP) named(lines []string) netip.Addr {
 	if c.cut == nil {
@@ -329,18 +333,29 @@ func (c *clientIP) named(lines []string) netip.Addr {
 	}
 
 	var hop netip.Addr
-	hops := 0
+	hops, budget := 0, mostForwarded
 	for _, line := range slices.Backward(lines) {
+		whole := len(line) < budget
+		if !whole {
+			line = line[len(line)-budget:]
+		}
+		budget -= len(line) + 1
 		for {
 			line = strings.TrimRight(line, ","+ows)
 			if line == "" {
 				break
 			}
 			line, hop = c.cut(line)
+			if line == "" && !whole {
+				return netip.Addr{} // where the hop begins is not known
+			}
 			hops++
 			if !hop.IsValid() || hops == c.hops || c.hops == 0 && !c.peers.Contains(hop) {
 				return hop
 			}
+		}
+		if !whole {
+			return netip.Addr{}
 		}
 	}
 	if c.hops > 0 {

@@ -1,6 +1,8 @@
 package keyfunc_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -155,6 +157,39 @@ func TestTrustProxiesReadsForwardedFor(t *testing.T) {
 			f := keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8", "fd00::/8"))
 			assert.Equal(t, tt.want, keyOf(t, f, from(tt.peer, lines("X-Forwarded-For", tt.lines)...)))
 		})
+	}
+}
+
+// Nobody has so many proxies, and to read them takes time.
+func TestAForwardingHeaderIsReadUpToItsBound(t *testing.T) {
+	for header, key := range map[string]keyfunc.Func{
+		"X-Forwarded-For": keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8")),
+		"Forwarded":       keyfunc.IP(keyfunc.TrustForwarded("10.0.0.0/8")),
+	} {
+		hop := func(address string) string {
+			if header == "Forwarded" {
+				return "for=" + address
+			}
+			return address
+		}
+		chain := func(n int) string { return strings.Repeat(","+hop("10.0.0.2"), n) }
+		assert.Equal(t, "192.0.2.9", keyOf(t, key, from("10.0.0.1:1", header, hop("192.0.2.9")+chain(100))), "a hundred proxies are read")
+		assert.Equal(t, "192.0.2.9", keyOf(t, key, from("10.0.0.1:1", header, strings.Repeat("x", 1<<20)+","+hop("192.0.2.9")+chain(100))),
+			"what a client wrote in front of its address does not matter")
+
+		// Wherever the bound cuts an address off, what is left is not taken for one.
+		for n := 200; n < 1100; n++ {
+			got := keyOf(t, key, from("10.0.0.1:1", header, hop("198.51.100.7")+chain(n)))
+			assert.Contains(t, []string{"198.51.100.7", "10.0.0.1"}, got)
+		}
+		for padding := range 20 {
+			got := keyOf(t, key, from("10.0.0.1:1", header, hop("198.51.100.7")+chain(2000)+strings.Repeat(" ", padding)))
+			assert.Equal(t, "10.0.0.1", got, "in doubt, the client is the peer")
+			got = keyOf(t, key, from("10.0.0.1:1", header, hop("198.51.100.7"), header, strings.Repeat(",", 9000)+strings.Repeat(" ", padding)))
+			assert.Equal(t, "10.0.0.1", got, "empty entries are read too")
+		}
+		lines := slices.Repeat([]string{header, hop("10.0.0.2")}, 10_000)
+		assert.Equal(t, "10.0.0.1", keyOf(t, key, from("10.0.0.1:1", append([]string{header, hop("198.51.100.7")}, lines...)...)), "of all lines together")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 //	ip                the client's address, as [IP]
 //	user              [User], and so bearer, route, method, host, global, fingerprint
 //	apikey:X-Api-Key  [APIKey] of that header, and so header:X-Tenant, cookie:session
+//	path:id           [PathValue] of that parameter
 //	user|ip           the first of these that the request has, as [First]
 //
 // named are keys by what they are called in the text: functions of your own, or ip and
@@ -56,6 +57,7 @@ var keysOf = map[string]func(name string) (Func, error){
 	"apikey": newAPIKey,
 	"header": newHeader,
 	"cookie": newCookie,
+	"path":   newPathValue,
 }
 
 func parseOne(text string, named map[string]Func) (Func, error) {

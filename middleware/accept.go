@@ -24,16 +24,47 @@ var ranges = map[string][3]int{
 	"*/*":                      {formatJSON: 1, formatText: 1},
 }
 
+// How much of an Accept field is read, over all its lines: browsers send some 150 bytes and
+// ten elements. A refusal has to be cheap, whatever the client sends.
+const (
+	mostAcceptBytes    = 2048
+	mostAcceptElements = 64
+)
+
+// isReadable reports whether an Accept field is short enough to be read. It looks at no more
+// of it than that takes.
+func isReadable(accept []string) bool {
+	bytes, elements := 0, 0
+	for _, line := range accept {
+		if bytes += len(line) + 1; bytes > mostAcceptBytes {
+			return false
+		}
+		if elements += 1 + strings.Count(line, ","); elements > mostAcceptElements {
+			return false
+		}
+	}
+	return true
+}
+
 // negotiate picks the format for an Accept field (RFC 9110 section 12.5.1): for each
-// format its most specific range counts, and the highest weight wins.
+// format its most specific range counts, and the highest weight wins. A client whose field is
+// longer than clients send gets what one gets that sends none.
 func negotiate(accept []string) int {
+	if !isReadable(accept) {
+		return formatJSON
+	}
 	var weights [3]float64
 	var specific [3]int
 	for _, line := range accept {
 		for element := range strings.SplitSeq(line, ",") {
 			media, params, _ := strings.Cut(element, ";")
-			for format, specificity := range ranges[strings.ToLower(strings.TrimSpace(media))] {
-				switch q := weight(params); {
+			asked, known := ranges[strings.ToLower(strings.TrimSpace(media))]
+			if !known {
+				continue
+			}
+			q := weight(params)
+			for format, specificity := range asked {
+				switch {
 				case specificity > specific[format]:
 					specific[format], weights[format] = specificity, q
 				case specificity == specific[format] && specificity > 0:

@@ -39,7 +39,7 @@ func (set *ruleset) findBan(r *http.Request) (bans.Ban, int) {
 				}
 			}
 			if set.DenyKey != nil && set.DenyKey(key) {
-				return bans.Ban{Key: key}, set.BanStatus
+				return bans.Ban{}, set.BanStatus
 			}
 		case errors.Is(err, keyfunc.ErrNoKey):
 		case errors.Is(err, keyfunc.ErrAmbiguous):

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,6 +34,17 @@ func BenchmarkRefusal(b *testing.B) {
 	h := middleware.PerIP(limiter.PerDay(1))(noop)
 	h.ServeHTTP(httptest.NewRecorder(), request())
 	benchmark(b, h)
+}
+
+func BenchmarkRefusalOfALongAccept(b *testing.B) {
+	h := middleware.PerIP(limiter.PerDay(1))(noop)
+	h.ServeHTTP(httptest.NewRecorder(), request())
+	r, w := request(header("Accept", strings.Repeat("a/B;q=0.5,", 1<<20/10))), nobody{http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	}
 }
 
 func BenchmarkHeaders(b *testing.B) {

@@ -165,6 +165,7 @@ func TestARuleForEveryPathIsForThoseThatNoRouteIsFor(t *testing.T) {
 	logger, log := logged()
 	mux := http.NewServeMux()
 	mux.Handle("GET /a", ok)
+	mux.Handle("GET /b", ok)
 	for name, c := range map[string]middleware.Config{
 		"by route": {ByRoute: byRoute(limiter.PerHour(3), "/*", "GET /b")},
 		"by host":  {ByRoute: byRoute(limiter.PerHour(3), "example.com/*")},

@@ -20,7 +20,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 		var next []concession
 		means, moved := false, false
 		for i, c := range asked {
-			charge, policy, d := charges[i], s.policies[c.rule], decisions[i]
+			charge, policy, d := charges[i], s.policies[c.rule].policy, decisions[i]
 			c.note(&s.decisions[c.rule], d)
 			switch {
 			case d.Allowed:

@@ -74,11 +74,27 @@ type Config struct {
 	// Observer hears what becomes of every request. Nil: nobody does.
 	Observer Observer
 
-	// CountPreflights makes CORS preflights count like other requests. Left false,
-	// a preflight (OPTIONS with Origin and Access-Control-Request-Method) passes
-	// uncounted, because a refused one would break the call that it asks for. Any
-	// other OPTIONS request counts in either case.
-	CountPreflights bool
+	// ExemptPreflights lets CORS preflights (OPTIONS with Origin and
+	// Access-Control-Request-Method) pass uncounted. It is for a limiter outside of the CORS
+	// handling, where a preflight that is refused breaks the call that it asks for. Inside of
+	// it, where a limiter belongs, there are none.
+	//
+	// It is safe if no handler behind the limiter does anything for OPTIONS: if the CORS
+	// handling answers every preflight by itself, whatever its origin. Handlers for all methods
+	// do not look at the method: mux.Handle("/x", h), chi's Handle, gin's and echo's Any.
+	//
+	// To check, send one to every route, from an origin that you do not allow:
+	//
+	//	curl -i -X OPTIONS -H 'Origin: https://x.invalid' -H 'Access-Control-Request-Method: POST' URL
+	//
+	// No handler may run. If one does, it runs for everybody who sends these two headers, with
+	// any query and body, as often as they like.
+	//
+	// False: preflights count like other requests. Browsers send them without credentials, so
+	// a rule whose key one does not have counts it on the client's address, apart from its
+	// other keys, unless NoKey is NoKeySkip. The address is what a rule or BanKeys says it is,
+	// or else the TCP peer.
+	ExemptPreflights bool
 
 	// Logger receives this limiter's warnings about misconfiguration, and what rules in
 	// Shadow would have refused. Nil: slog.Default(), where keyfunc and Route log theirs
@@ -116,8 +132,8 @@ type Rule struct {
 	Units int64
 
 	// NoKey says what happens to a request that has no key. One that is ambiguous, as its
-	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is. Zero:
-	// NoKeyShare.
+	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is; for
+	// preflights see [Config.ExemptPreflights]. Zero: NoKeyShare.
 	NoKey NoKey
 
 	// OnOutage says what happens while the store's server gives no answer: count in this

@@ -14,8 +14,8 @@ type Explanation struct {
 	Banned bool
 	Ban    bans.Ban
 
-	// Preflight says that it is a CORS preflight, and so not counted, and Exempt that
-	// Config.Allow lets it pass uncounted.
+	// Preflight says that it is a CORS preflight that Config.ExemptPreflights lets pass
+	// uncounted, and Exempt that Config.Allow does.
 	Preflight, Exempt bool
 
 	// Status is what a request without a key is answered, if it is refused for it: 400, 401,
@@ -51,7 +51,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if (e.Banned || e.Status != 0) && !set.Shadow {
 		return e
 	}
-	if e.Preflight = !set.CountPreflights && isPreflight(r); e.Preflight {
+	if e.Preflight = set.ExemptPreflights && isPreflight(r); e.Preflight {
 		return e
 	}
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {

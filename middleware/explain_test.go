@@ -40,7 +40,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 		list := bansOf(t)
 		otherwise := draw("default")
 		c := middleware.Config{
-			Store: store, Bans: list, BanKeys: byIP, CountPreflights: rapid.Bool().Draw(t, "preflights"), Shadow: rapid.Bool().Draw(t, "all in shadow"),
+			Store: store, Bans: list, BanKeys: byIP, ExemptPreflights: rapid.Bool().Draw(t, "preflights"), Shadow: rapid.Bool().Draw(t, "all in shadow"),
 			Rules:   []middleware.Rule{draw("a"), draw("b")},
 			ByTier:  map[string]middleware.Rule{"gold": draw("gold")},
 			ByRoute: map[string]middleware.Rule{"/a": draw("/a"), "/b/*": draw("/b")},
@@ -98,7 +98,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 	list := bansOf(t)
 	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
 	l := limited(t, middleware.Config{
-		Bans: list, BanKeys: byIP,
+		Bans: list, BanKeys: byIP, ExemptPreflights: true,
 		Deny:  func(r *http.Request) bool { return r.Pattern == "/bad" },
 		Allow: func(r *http.Request) bool { return r.Pattern == "/free" },
 		Rules: []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},

@@ -96,14 +96,15 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 	store.fails = func(context.Context, []limiter.Charge) error { return broken }
 	assert.Equal(t, middleware.OutcomeUndecided, outcome())
 	assert.ErrorIs(t, heard.last(t).Err, broken)
+}
 
-	heard.seen = nil
-	check(l, request(func(r *http.Request) {
-		r.Method = http.MethodOptions
-		r.Header.Set("Origin", "https://example.com")
-		r.Header.Set("Access-Control-Request-Method", "PUT")
-	}))
-	assert.Empty(t, heard.seen, "a preflight is nobody's business")
+func TestAnExemptPreflightIsNotObserved(t *testing.T) {
+	heard := &recorder{}
+	l := limited(t, middleware.Config{Observer: heard, ExemptPreflights: true, Rules: []middleware.Rule{{Name: "all", Limit: plenty}}})
+	check(l, request(preflight))
+	assert.Empty(t, heard.seen)
+	check(l, request())
+	assert.Len(t, heard.seen, 1)
 }
 
 func TestSeveralObserversHearInTurn(t *testing.T) {

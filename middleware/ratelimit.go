@@ -21,6 +21,7 @@ type RateLimit struct {
 	rules  atomic.Pointer[ruleset]
 	store  limiter.Store
 	memory *limiter.Memory // the store, if it is one: then charges stay on the stack
+	places atomic.Pointer[[]place]
 
 	changing sync.Mutex
 	claimed  map[string]bool // names of counters in the store that are this limiter's
@@ -113,16 +114,22 @@ func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) 
 // Handler limits the requests to next. It is what net/http and chi call a middleware.
 //
 // Rules that match by [Route] need r.Pattern, which exists once the request is
-// routed: around a route's handler, or directly around an *http.ServeMux, which
-// Handler asks. A mux inside of that one is known only to a limiter around it.
+// routed: around a route's handler, or directly around an *http.ServeMux (or another
+// limiter's Handler around one), which Handler asks. A mux inside of that one is known only to a limiter around it.
 // Another router's adapter sets it (chilimit, ginlimit, echolimit).
 func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("middleware: Handler needs a next handler")
 	}
-	mux, _ := next.(*http.ServeMux)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux := muxBehind(next)
+	if mux != nil {
+		l.know(muxed{mux})
+	}
+	return &handler{mux, func(w http.ResponseWriter, r *http.Request) {
 		set := l.rules.Load() // once: what it needs of the request is done here
+		if !set.vetted.Load() {
+			l.vet(set, r, true)
+		}
 		if mux != nil && set.routed && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
@@ -146,7 +153,25 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		behind := r.WithContext(s)
 		next.ServeHTTP(w, behind)
 		showPattern(r, behind)
-	})
+	}}
+}
+
+// A handler is what Handler returns. It says which mux it leads to, for a limiter around it.
+type handler struct {
+	mux   *http.ServeMux // nil: not known
+	serve http.HandlerFunc
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r) }
+
+func muxBehind(next http.Handler) *http.ServeMux {
+	switch next := next.(type) {
+	case *http.ServeMux:
+		return next
+	case *handler:
+		return next.mux
+	}
+	return nil
 }
 
 // showPattern lets those outside see the pattern that a mux inside has left, as they
@@ -164,7 +189,11 @@ func showPattern(outside, inside *http.Request) {
 //
 // Check is for adapters: what Handler does, without knowing what comes next.
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
-	return l.checkIn(l.rules.Load(), w, r)
+	set := l.rules.Load()
+	if !set.vetted.Load() {
+		l.vet(set, r, false)
+	}
+	return l.checkIn(set, w, r)
 }
 
 func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request) bool {
@@ -193,7 +222,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 			return nil, false
 		}
 	}
-	if !set.CountPreflights && isPreflight(r) {
+	if set.ExemptPreflights && isPreflight(r) {
 		return nil, true
 	}
 	if set.Allow != nil && set.Allow(r) {
@@ -232,11 +261,13 @@ const statusClientClosedRequest = 499
 // refuse with and the rule that does. The scope is nil if there is nothing to decide: no
 // rule applies, or the status says why.
 func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, all []limiter.Charge, status int, refuses string) {
-	ctx, tier := r.Context(), ""
+	tier := ""
 	if set.tiered {
-		tier = Tier(ctx)
+		if tier = Tier(r.Context()); tier != "" {
+			set.vetTier(tier)
+		}
 	}
-	m := matching{set: set, request: r, tier: tier, status: http.StatusOK}
+	m := matching{set: set, request: r, outer: outerScope(r), tier: tier, status: http.StatusOK}
 	for _, rule := range set.always {
 		charges = m.add(charges, rule)
 	}
@@ -257,6 +288,7 @@ func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, 
 type matching struct {
 	set     *ruleset
 	request *http.Request
+	outer   *scope // of the limiters further out; nil: there is none
 	tier    string
 	scope   *scope // nil before the first rule
 	status  int    // 200, or what to refuse with
@@ -285,14 +317,19 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	if rule.Cost != nil {
 		cost = max(1, rule.Cost(r))
 	}
-	if m.scope == nil {
-		m.scope = newScope(r.Context(), m.set.most)
-	}
 	policy := rule.policyFor(m.tier)
+	if m.outer != nil {
+		if cost = m.left(policy, key, cost); cost <= 0 {
+			return charges // it was charged by this limiter further out
+		}
+	}
+	if m.scope == nil {
+		m.scope = newScope(r, m.outer, m.set.most)
+	}
 	if class != keyfunc.Own {
 		m.scope.notOwn |= 1 << len(charges)
 	}
-	m.scope.policies = append(m.scope.policies, policy)
+	m.scope.policies = append(m.scope.policies, applied{policy, key, cost})
 	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 
@@ -401,7 +438,8 @@ func allAllowed(decisions []limiter.Decision) bool {
 const statusSkip = 0
 
 // key is what the rule counts r under, or a status other than 200. A request that has no
-// key is what NoKey says, and one whose key could not be found out what OnOutage says.
+// key is what NoKey says, but a preflight its client's address; one whose key could not be
+// found out is what OnOutage says.
 func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, int) {
 	if rule.Key == nil {
 		return noKey, keyfunc.Shared, http.StatusOK
@@ -412,9 +450,13 @@ func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, int
 		return key, class, http.StatusOK
 	}
 	status := rule.NoKey.status()
-	if !errors.Is(err, keyfunc.ErrNoKey) {
+	switch {
+	case !errors.Is(err, keyfunc.ErrNoKey):
 		rule.warnKeyFailure(set.Logger, err)
 		status = rule.failedKeyStatus(err)
+	case rule.NoKey != NoKeySkip && isPreflight(r):
+		// The address may be a proxy's, so it is limited, and never banned.
+		return set.preflightKey(r), keyfunc.InDoubt, http.StatusOK
 	}
 	if status == http.StatusOK {
 		rule.warnOneKey(set.Logger, noKey, keyfunc.Shared, r)
@@ -464,12 +506,4 @@ func wait(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// isPreflight tells a real CORS preflight from any other OPTIONS request, which would
-// be a free path if it were not counted.
-func isPreflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions &&
-		r.Header.Get("Origin") != "" &&
-		r.Header.Get("Access-Control-Request-Method") != ""
 }

@@ -280,26 +280,6 @@ func TestUnitsAreWhatEveryRequestCosts(t *testing.T) {
 	assert.Equal(t, 429, serve(l.Handler(ok), request(inTier("gold"))).Code)
 }
 
-func TestPreflightsAreNotCountedAndOtherOptionsAre(t *testing.T) {
-	options := func(r *http.Request) { r.Method = http.MethodOptions }
-	preflight := []func(*http.Request){options, header("Origin", "https://a.example"), header("Access-Control-Request-Method", "PUT")}
-
-	h := middleware.PerIP(limiter.PerHour(1))(ok)
-	for range 3 {
-		w := serve(h, request(preflight...))
-		require.Equal(t, 200, w.Code)
-		require.Empty(t, w.Header().Get("RateLimit"))
-	}
-	require.Equal(t, 200, serve(h, request(options)).Code)
-	require.Equal(t, 429, serve(h, request(options, header("Origin", "https://a.example"))).Code, "without the requested method it is no preflight")
-	require.Equal(t, 200, serve(h, request(preflight...)).Code, "not even when the client is refused")
-
-	l, err := middleware.New(middleware.Config{CountPreflights: true, Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}}})
-	require.NoError(t, err)
-	require.Equal(t, 200, serve(l.Handler(ok), request(preflight...)).Code)
-	require.Equal(t, 429, serve(l.Handler(ok), request(preflight...)).Code)
-}
-
 func TestALeakyBucketMakesRequestsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(2)}).Handler(ok)
@@ -427,7 +407,7 @@ func TestCheckLeavesTheResultInTheRequest(t *testing.T) {
 	require.True(t, l.Check(httptest.NewRecorder(), r))
 	assert.Equal(t, "r", middleware.FromContext(r.Context()).Rule)
 	w := httptest.NewRecorder()
-	require.False(t, l.Check(w, r))
+	require.False(t, l.Check(w, request()))
 	assert.Equal(t, 429, w.Code)
 }
 

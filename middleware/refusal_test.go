@@ -3,6 +3,8 @@ package middleware_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,6 +55,38 @@ func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
 			require.True(t, json.Valid(w.Body.Bytes()))
 		}
 	}
+}
+
+// A refusal has to be cheap, whatever the client sends.
+func TestAnAcceptFieldWithoutEndIsNotRead(t *testing.T) {
+	const problem = "application/problem+json"
+	h := middleware.PerIP(limiter.PerDay(1))(noop)
+	h.ServeHTTP(nobody{http.Header{}}, request())
+	refuse := func(accept ...string) (contentType string, allocs float64) {
+		r, w := request(func(r *http.Request) { r.Header["Accept"] = accept }), nobody{http.Header{}}
+		allocs = testing.AllocsPerRun(10, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		})
+		return w.header.Get("Content-Type"), allocs
+	}
+	_, least := refuse()
+	long := func(text string, n int) string { return strings.Repeat(text, n/len(text)) }
+	for name, accept := range map[string][]string{
+		"one line":    {problem + long(",A/B", 1<<20)},
+		"a last line": {long(",A/B", 1<<20), problem},
+		"many lines":  append(slices.Repeat([]string{"A/B"}, 1<<18), problem),
+		"empty lines": append(make([]string, 1<<18), problem),
+		"no elements": {problem, long("A", 1<<20)},
+		"parameters":  {problem + long(";A=B", 1<<20)},
+		"commas":      {problem + long(",", 1<<20)},
+	} {
+		contentType, allocs := refuse(accept...)
+		assert.Equal(t, "application/json", contentType, "%s: it is answered like one that says nothing", name)
+		assert.LessOrEqual(t, allocs, least, "%s: what it has is not looked at", name)
+	}
+	contentType, _ := refuse("text/html,"+long("image/png,", 500), problem)
+	assert.Equal(t, problem, contentType, "more than any client sends is read")
 }
 
 func TestRefusalsSayWhatClientsNeed(t *testing.T) {

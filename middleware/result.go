@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -59,9 +60,10 @@ func FromContext(ctx context.Context) Result {
 type scope struct {
 	context.Context
 	outer *scope
+	url   *url.URL // the request's
 
 	// One of each for every rule that applied.
-	policies  []*policy
+	policies  []applied
 	decisions []limiter.Decision
 	notOwn    uint64 // which of the charges are of a key that is not one client's own
 
@@ -73,7 +75,7 @@ type scope struct {
 	overdrawn bool     // on a rule's overdraft
 
 	// What the slices are for a single rule.
-	policySpace   [1]*policy
+	policySpace   [1]applied
 	decisionSpace [1]limiter.Decision
 }
 
@@ -91,17 +93,16 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// newScope is a scope for so many rules at most.
-func newScope(ctx context.Context, rules int) *scope {
-	s := &scope{Context: ctx}
-	s.outer, _ = ctx.Value(scopeKey{}).(*scope)
+// newScope is a scope inside of another, if there is one, for so many rules at most.
+func newScope(r *http.Request, outer *scope, rules int) *scope {
+	s := &scope{Context: r.Context(), outer: outer, url: r.URL}
 	s.policies, s.decisions = s.policySpace[:0], s.decisionSpace[:0]
 	switch {
 	case rules > fewRules:
-		s.policies, s.decisions = make([]*policy, 0, rules), make([]limiter.Decision, 0, rules)
+		s.policies, s.decisions = make([]applied, 0, rules), make([]limiter.Decision, 0, rules)
 	case rules > 1:
 		few := &struct {
-			policies  [fewRules]*policy
+			policies  [fewRules]applied
 			decisions [fewRules]limiter.Decision
 		}{}
 		s.policies, s.decisions = few.policies[:0], few.decisions[:0]
@@ -152,8 +153,8 @@ func (s *scope) entries(list []entry) []entry {
 	if s.outer != nil {
 		list = s.outer.entries(list)
 	}
-	for i, p := range s.policies {
-		if !p.shadow {
+	for i := range s.policies {
+		if p := s.policies[i].policy; !p.shadow {
 			list = merge(list, entry{p, &s.decisions[i]})
 		}
 	}
@@ -165,8 +166,8 @@ func (s *scope) shadows(list []entry) []entry {
 	if s.outer != nil {
 		list = s.outer.shadows(list)
 	}
-	for i, p := range s.policies {
-		if p.shadow {
+	for i := range s.policies {
+		if p := s.policies[i].policy; p.shadow {
 			list = append(list, entry{p, &s.decisions[i]})
 		}
 	}

@@ -30,37 +30,53 @@ import (
 //
 // Route needs r.Pattern, which is empty until a request is routed; see
 // [RateLimit.Handler]. It panics on a pattern that cannot match anything.
+//
+//go:noinline
 func Route(patterns ...string) func(*http.Request) bool {
 	if len(patterns) == 0 {
 		panic("middleware: Route needs a pattern")
 	}
-	rules, first := make([]route.Pattern, len(patterns)), ""
+	m := &routeMatcher{texts: slices.Clone(patterns), rules: make([]route.Pattern, len(patterns))}
 	for i, pattern := range patterns {
 		var err error
-		if rules[i], err = route.ParseRule(pattern); err != nil {
+		if m.rules[i], err = route.ParseRule(pattern); err != nil {
 			panic("middleware: Route " + err.Error())
 		}
-		if first == "" && !rules[i].IsForAll() {
-			first = pattern
+		if m.first == "" && !m.rules[i].IsForAll() {
+			m.first = pattern
 		}
+		m.hosts = m.hosts || m.rules[i].Host != ""
 	}
-	hosts := slices.ContainsFunc(rules, func(p route.Pattern) bool { return p.Host != "" })
-	var unrouted unroutedDetector
-	return func(r *http.Request) bool {
-		if r.Pattern == "" { // which "/*" is for too
-			unrouted.blank(nil, first)
-		} else {
-			unrouted.seen()
-		}
-		routed, host := route.Parse(r.Pattern), ""
-		if hosts {
-			host = route.Host(r.Host)
-		}
-		for i := range rules {
-			if rules[i].Matches(r.Method, host, &routed) {
-				return true
-			}
-		}
+	return func(r *http.Request) bool { return m.matches(r) }
+}
+
+// A routeMatcher is what Route returns.
+type routeMatcher struct {
+	texts    []string
+	rules    []route.Pattern
+	first    string // of the texts, one that needs a route; empty: none does
+	hosts    bool   // one has a host
+	unrouted unroutedDetector
+}
+
+func (m *routeMatcher) matches(r *http.Request) bool {
+	if r.URL == whichRoutes {
+		*r.Context().Value(matcherKey{}).(**routeMatcher) = m
 		return false
 	}
+	if r.Pattern == "" { // which "/*" is for too
+		m.unrouted.blank(nil, m.first)
+	} else {
+		m.unrouted.seen()
+	}
+	routed, host := route.Parse(r.Pattern), ""
+	if m.hosts {
+		host = route.Host(r.Host)
+	}
+	for i := range m.rules {
+		if m.rules[i].Matches(r.Method, host, &routed) {
+			return true
+		}
+	}
+	return false
 }

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
 )
@@ -34,6 +36,12 @@ type ruleset struct {
 	banKeys       []banKey
 	banKeyFailure keyFailure
 	shadowedBans  shadowCount
+
+	addresses []keyfunc.Func // that may tell the address of a client without credentials
+
+	notices   *notices
+	tierNames map[string]bool // of all rules
+	vetted    atomic.Bool     // for names that are misspelt
 }
 
 // byRoute is the rules by route, of which one applies to a request.
@@ -115,9 +123,11 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}}
+	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
+	set.notices = &notices{}
 	if before != nil {
+		set.notices = before.notices
 		for _, r := range before.all {
 			c.kept[r.Name] = r.notes
 		}
@@ -134,6 +144,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 			}
 			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier])
 			set.byTier[tier].forTier = tier
+			set.tierNames[tier] = true
 		}
 	}
 	if len(config.ByRoute) > 0 {
@@ -164,6 +175,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	if set.DenyKey != nil && len(set.banKeys) == 0 {
 		c.report("Config.DenyKey needs Config.BanKeys, or a rule with Escalate: it is asked about no key")
 	}
+	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.BanKeys = nil, nil, nil, nil, nil // they are the caller's
 
 	set.most = len(set.always)
@@ -243,6 +255,7 @@ func (c *compiler) rule(at string, given Rule) *rule {
 				c.report("%s: Tiers has a tier without a name; Limit is for requests in no tier", at)
 				continue
 			}
+			c.set.tierNames[tier] = true
 			r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, tier, given.Tiers[tier])
 		}
 	}

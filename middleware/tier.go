@@ -6,7 +6,7 @@ type tierKey struct{}
 
 // WithTier puts requests with this context in a tier, for rules that have Tiers.
 // Authentication calls it, before the limiter. A tier that a rule does not have
-// counts against the rule's Limit.
+// counts against the rule's Limit, and one that no rule has is warned of.
 func WithTier(ctx context.Context, tier string) context.Context {
 	return context.WithValue(ctx, tierKey{}, tier)
 }

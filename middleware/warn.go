@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -125,11 +126,17 @@ func (r *rule) warnOneKey(logger *slog.Logger, key string, class keyfunc.Class, 
 	if d.done.Load() {
 		return
 	}
-	if d.suspicious(key, class == keyfunc.Shared && key != noKey, request.RemoteAddr) {
-		warn(logger, "weir-one-key",
-			"weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all",
-			slog.String("rule", r.Name))
+	if !d.suspicious(key, class == keyfunc.Shared && key != noKey, request.RemoteAddr) {
+		return
 	}
+	const message = "weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all"
+	if parameters := route.Parameters(request.Pattern); len(parameters) > 0 {
+		warn(logger, "weir-one-key", message+
+			"; if it reads the path with r.PathValue or the router's own function, these find nothing before the handler: use keyfunc.PathValue",
+			slog.String("rule", r.Name), slog.String("route", request.Pattern), slog.Any("parameters", parameters))
+		return
+	}
+	warn(logger, "weir-one-key", message, slog.String("rule", r.Name))
 }
 
 func (d *oneKeyDetector) suspicious(key string, onPurpose bool, remoteAddr string) bool {
@@ -180,8 +187,21 @@ func (d *unroutedDetector) seen() {
 // none does.
 func (d *unroutedDetector) blank(logger *slog.Logger, pattern string) {
 	if pattern != "" && !d.routed.Load() && d.blanks.Add(1) == unroutedRequests {
-		warn(logger, "weir-unrouted",
-			"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
-			slog.String("route", pattern))
+		d.warn(logger, pattern)
 	}
+}
+
+// tell is for a request that is known to have come before it was routed.
+func (d *unroutedDetector) tell(logger *slog.Logger, pattern string) bool {
+	if d.routed.Load() || d.blanks.Swap(unroutedRequests) >= unroutedRequests {
+		return false
+	}
+	d.warn(logger, pattern)
+	return true
+}
+
+func (d *unroutedDetector) warn(logger *slog.Logger, pattern string) {
+	warn(logger, "weir-unrouted",
+		"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
+		slog.String("route", pattern))
 }

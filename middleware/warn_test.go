@@ -51,6 +51,21 @@ func TestWarnsWhenNobodyHasAKey(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"), "the limiter is outside the authentication")
 }
 
+func TestTheWarningOfOneKeyNamesAPathThatIsReadTooEarly(t *testing.T) {
+	logger, log := logged()
+	l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1),
+		Key: func(r *http.Request) (string, error) { return "id:" + r.PathValue("id"), nil }}}})
+	mux := http.NewServeMux()
+	mux.Handle("GET /users/{id}", ok)
+	h := l.Handler(mux)
+	for i := range 200 {
+		serve(h, request(from(fmt.Sprintf("192.0.2.%d:1", i%3)), func(r *http.Request) { r.URL.Path = fmt.Sprintf("/users/%d", i) }))
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"))
+	assert.Contains(t, log.String(), "use keyfunc.PathValue")
+	assert.Contains(t, log.String(), `route="GET /users/{id}" parameters=[id]`)
+}
+
 func TestDoesNotWarnAboutOneKeyWhenItMayBeMeant(t *testing.T) {
 	byTurns := 0
 	tests := map[string]struct {
@@ -121,23 +136,28 @@ func TestWarnsOnceWhenTheStoreFails(t *testing.T) {
 }
 
 func TestWarnsWhenARouteNeverSeesAPattern(t *testing.T) {
+	// An adapter of its own: it may be that paths are unknown.
 	logger, log := logged()
 	slogDefault := slog.Default()
 	slog.SetDefault(logger)
 	t.Cleanup(func() { slog.SetDefault(slogDefault) })
 
 	l := newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("GET /search"), Limit: limiter.PerHour(1)})
-	for range 300 {
-		serve(l.Handler(ok), request())
+	for range 99 {
+		check(l, request())
+	}
+	assert.Empty(t, log.String(), "too early to tell")
+	for range 200 {
+		check(l, request())
 	}
 	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
 	assert.Contains(t, log.String(), `route="GET /search"`)
 
 	log.Reset()
 	l = newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("GET /search"), Limit: limiter.PerHour(1)})
-	serve(l.Handler(ok), request(func(r *http.Request) { r.Pattern = "/" }))
+	check(l, request(routedBy("/")))
 	for range 300 {
-		serve(l.Handler(ok), request())
+		check(l, request())
 	}
 	assert.Empty(t, log.String(), "unknown paths have no pattern either")
 }

@@ -42,6 +42,7 @@ func New(limits *middleware.RateLimit) func(http.Handler) http.Handler {
 				routers, ok := known.Load(rctx.Routes)
 				if !ok {
 					routers, _ = known.LoadOrStore(rctx.Routes, below(rctx.Routes, "", map[string]chi.Routes{}))
+					limits.KnowRoutes(list(rctx.Routes))
 				}
 				r.Pattern = pattern(rctx, r, routers.(map[string]chi.Routes))
 			}
@@ -61,6 +62,15 @@ func below(router chi.Routes, at string, routers map[string]chi.Routes) map[stri
 	return routers
 }
 
+// list is what a router and those mounted in it have.
+func list(router chi.Routes) (all []string) {
+	_ = chi.Walk(router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		all = append(all, method+" "+pattern)
+		return nil
+	})
+	return all
+}
+
 // mountPoint is where a router is mounted that chi knows as "/v1", "/v1/" or "/v1/*".
 func mountPoint(pattern string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(pattern, "*"), "/")
@@ -77,11 +87,16 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 		return whole // of a route whose own middleware this is
 	}
 	method := cmp.Or(rctx.RouteMethod, r.Method)
-	rest := cmp.Or(rctx.RoutePath, r.URL.RawPath, r.URL.Path, "/") // RoutePath is the rest below a mount
-	found := find(router, method, rest)
+	asked := cmp.Or(r.URL.RawPath, r.URL.Path, "/")
+	rest := cmp.Or(rctx.RoutePath, asked) // the rest below a mount, or what CleanPath and the like left
+	into := r
+	if rest == asked {
+		into = nil // keyfunc.PathValue reads the path itself
+	}
+	found := find(router, method, rest, into)
 	if found == "" {
 		// For limits in front of CleanPath after all. It does not undo escapes as they may.
-		found = find(router, method, path.Clean("/"+rest))
+		found = find(router, method, path.Clean("/"+rest), r)
 	}
 	if found == "" {
 		return ""
@@ -95,7 +110,9 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 // contexts holds what chi's Find writes to.
 var contexts = sync.Pool{New: func() any { return chi.NewRouteContext() }}
 
-func find(routes chi.Routes, method, path string) string {
+// find is the pattern of a path. Unless into is nil, it is given the path's values, as chi
+// is going to.
+func find(routes chi.Routes, method, path string, into *http.Request) string {
 	scratch := contexts.Get().(*chi.Context)
 	defer contexts.Put(scratch)
 	scratch.Reset()
@@ -104,6 +121,11 @@ func find(routes chi.Routes, method, path string) string {
 		// middleware.GetHead may yet make it a GET.
 		scratch.Reset()
 		found = routes.Find(scratch, http.MethodGet, path)
+	}
+	if into != nil && found != "" {
+		for i, name := range scratch.URLParams.Keys {
+			into.SetPathValue(name, scratch.URLParams.Values[i])
+		}
 	}
 	return found
 }

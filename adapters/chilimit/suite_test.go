@@ -63,7 +63,12 @@ func (s shape) build(app routertest.App) http.Handler {
 
 func (s shape) fill(r chi.Router, g routertest.Group) {
 	for _, route := range g.Routes {
-		r.With(s.limits(route.Limits)...).Method(route.Method, route.Path, route.Handler)
+		limited := r.With(s.limits(route.Limits)...)
+		if route.Method == "" {
+			limited.Handle(route.Path, route.Handler)
+		} else {
+			limited.Method(route.Method, route.Path, route.Handler)
+		}
 	}
 	for _, group := range g.Groups {
 		sub := chi.NewRouter()

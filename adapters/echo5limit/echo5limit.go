@@ -10,8 +10,12 @@
 package echo5limit
 
 import (
+	"strings"
+	"sync"
+
 	"github.com/labstack/echo/v5"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -20,15 +24,32 @@ import (
 // New returns limits as an echo middleware. Handlers find the decision with
 // middleware.FromContext(c.Request().Context()).
 func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
+	var first sync.Once
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
+			first.Do(func() { limits.KnowRoutes(list(c)) })
 			c.Request().Pattern = c.Path()
+			if values := c.PathValues(); len(values) > 0 && !route.IsPlain(c.Request().URL) {
+				// What keyfunc.PathValue could not tell: echo may route by the path that is unescaped.
+				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values.Get)))
+			}
 			if !limits.Check(c.Response(), c.Request()) {
 				return nil
 			}
 			return next(c)
 		}
 	}
+}
+
+// list is what the router has.
+func list(c *echo.Context) (all []string) {
+	for _, r := range c.Echo().Router().Routes() {
+		if r.Method == echo.RouteAny {
+			r.Method = "" // all of them
+		}
+		all = append(all, strings.TrimSpace(r.Method+" "+r.Path))
+	}
+	return all
 }
 
 // PerIP limits requests for each client address, as [middleware.PerIP] does.

@@ -10,6 +10,8 @@
 package echolimit
 
 import (
+	"sync"
+
 	"github.com/labstack/echo/v4"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -20,8 +22,10 @@ import (
 // New returns limits as an echo middleware. Handlers find the decision with
 // middleware.FromContext(c.Request().Context()).
 func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
+	var first sync.Once
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
+			first.Do(func() { limits.KnowRoutes(list(c)) })
 			c.Request().Pattern = c.Path()
 			if !limits.Check(c.Response(), c.Request()) {
 				return nil
@@ -29,6 +33,14 @@ func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
 			return next(c)
 		}
 	}
+}
+
+// list is what the router has.
+func list(c echo.Context) (all []string) {
+	for _, r := range c.Echo().Routes() {
+		all = append(all, r.Method+" "+r.Path)
+	}
+	return all
 }
 
 // PerIP limits requests for each client address, as [middleware.PerIP] does.

@@ -44,10 +44,18 @@ func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
 
 func fill(r *echo.Group, g routertest.Group) {
 	for _, route := range g.Routes {
-		r.Add(route.Method, routertest.ColonParams(route.Path), func(c echo.Context) error {
+		handler := func(c echo.Context) error {
+			for i, name := range c.ParamNames() {
+				c.Request().SetPathValue(name, c.ParamValues()[i])
+			}
 			route.Handler(c.Response(), c.Request())
 			return nil
-		}, limits(route.Limits)...)
+		}
+		if route.Method == "" {
+			r.Any(routertest.ColonParams(route.Path), handler, limits(route.Limits)...)
+		} else {
+			r.Add(route.Method, routertest.ColonParams(route.Path), handler, limits(route.Limits)...)
+		}
 	}
 	for _, sub := range g.Groups {
 		fill(r.Group(routertest.ColonParams(sub.Prefix), limits(sub.Limits)...), sub)

@@ -10,8 +10,13 @@
 package ginlimit
 
 import (
+	"net/http"
+	"strings"
+	"sync"
+
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -20,11 +25,40 @@ import (
 // New returns limits as a gin middleware. Handlers find the decision with
 // middleware.FromContext(c.Request.Context()).
 func New(limits *middleware.RateLimit) gin.HandlerFunc {
+	var first sync.Once
 	return func(c *gin.Context) {
+		first.Do(func() { limits.KnowRoutes(list(c)) })
 		c.Request.Pattern = c.FullPath()
+		if len(c.Params) > 0 && !route.IsPlain(c.Request.URL) {
+			// What keyfunc.PathValue could not tell: gin routes by the path that is unescaped.
+			c.Request = c.Request.WithContext(route.WithValues(c.Request.Context(), values(c)))
+		}
 		if !limits.Check(c.Writer, c.Request) {
 			c.Abort()
 		}
+	}
+}
+
+// list is what the engine has, if it is what the server serves: a context does not tell.
+func list(c *gin.Context) (all []string) {
+	if server, ok := c.Request.Context().Value(http.ServerContextKey).(*http.Server); ok {
+		if engine, ok := server.Handler.(*gin.Engine); ok {
+			for _, r := range engine.Routes() {
+				all = append(all, r.Method+" "+r.Path)
+			}
+		}
+	}
+	return all
+}
+
+// values tells what gin has found in the path.
+func values(c *gin.Context) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := c.Params.Get(name)
+		if strings.HasSuffix(c.FullPath(), "/*"+name) {
+			value = strings.TrimPrefix(value, "/")
+		}
+		return value, ok
 	}
 }
 

@@ -2,6 +2,7 @@ package ginlimit_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -48,9 +49,20 @@ func build(engine func(...gin.OptionFunc) *gin.Engine) func(routertest.App) http
 
 func fill(r *gin.RouterGroup, g routertest.Group) {
 	for _, route := range g.Routes {
-		r.Handle(route.Method, routertest.ColonParams(route.Path), append(limits(route.Limits), func(c *gin.Context) {
+		if below, ok := strings.CutSuffix(route.Path, "/*"); ok {
+			route.Path = below + "/*rest"
+		}
+		handlers := append(limits(route.Limits), func(c *gin.Context) {
+			for _, p := range c.Params {
+				c.Request.SetPathValue(p.Key, p.Value)
+			}
 			route.Handler(c.Writer, c.Request)
-		})...)
+		})
+		if route.Method == "" {
+			r.Any(routertest.ColonParams(route.Path), handlers...)
+		} else {
+			r.Handle(route.Method, routertest.ColonParams(route.Path), handlers...)
+		}
 	}
 	for _, sub := range g.Groups {
 		fill(r.Group(routertest.ColonParams(sub.Prefix), limits(sub.Limits)...), sub)

@@ -2,7 +2,10 @@ package routertest
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -99,9 +102,32 @@ func handlerReadsTheDecision(s *suite) {
 	require.EqualValues(s, 1, result.Rules[1].Remaining)
 }
 
-func preflights(s *suite) {
+func preflightsCount(s *suite) {
+	const limit, requests = 5, 200
+	var ran atomic.Int32
+	server := s.serve(app([]Limit{perIP(limiter.PerHour(limit))},
+		Route{Path: "/any", Handler: func(http.ResponseWriter, *http.Request) { ran.Add(1) }}))
+	for i := range requests {
+		r := server.request(s.Context(), "OPTIONS /any?transfer=all",
+			"Origin: https://example.com", "Access-Control-Request-Method: POST", "Content-Type: application/json")
+		r.Body = io.NopCloser(strings.NewReader(`{"amount":1}`))
+		a, err := server.try(r)
+		require.NoError(s, err)
+		want := http.StatusOK
+		if i >= limit {
+			want = http.StatusTooManyRequests
+		}
+		require.Equal(s, want, a.StatusCode, "preflight %d", i+1)
+	}
+	require.EqualValues(s, limit, ran.Load(), "two header fields don't switch the limit off")
+}
+
+func preflightsAreExempt(s *suite) {
 	options := Route{Method: http.MethodOptions, Path: "/search", Handler: say("")}
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(2))}, get("/search", say("found")), options))
+	limit := limits(middleware.Config{ExemptPreflights: true, Rules: []middleware.Rule{
+		{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
+	}})
+	server := s.serve(app([]Limit{limit}, get("/search", say("found")), options))
 	for range 5 {
 		a := server.wantStatus(200, "a preflight is not counted", "OPTIONS /search",
 			"Origin: https://example.com", "Access-Control-Request-Method: GET")
@@ -114,6 +140,19 @@ func preflights(s *suite) {
 	server.wantStatus(429, "they count on the limit of all", "GET /search")
 	server.wantStatus(200, "a preflight passes when nothing is left", "OPTIONS /search",
 		"Origin: https://example.com", "Access-Control-Request-Method: GET")
+}
+
+func oneLimiterInSeveralPlaces(s *suite) {
+	limit := rules(middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(4)})
+	server := s.serve(App{Group: Group{Limits: []Limit{limit, limit}, Groups: []Group{{
+		Prefix: "/v1", Limits: []Limit{limit},
+		Routes: []Route{get("/search", say("found"), limit)},
+	}}}})
+	for left := range 4 {
+		a := server.wantStatus(200, "each request is charged once", "GET /v1/search")
+		require.Equal(s, fmt.Sprint(3-left), a.Header.Get("X-RateLimit-Remaining"))
+	}
+	server.wantStatus(429, "four are all", "GET /v1/search")
 }
 
 func concurrentRequests(s *suite) {

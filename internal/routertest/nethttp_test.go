@@ -3,6 +3,7 @@ package routertest_test
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -54,7 +55,10 @@ func routes(mux *http.ServeMux, prefix string, routes []routertest.Route, outer 
 		if path == "/" {
 			path = "/{$}" // alone, it would be everything
 		}
-		mux.Handle(route.Method+" "+path, limited(route.Handler, slices.Concat(outer, route.Limits)))
+		if below, ok := strings.CutSuffix(path, "/*"); ok {
+			path = below + "/{rest...}"
+		}
+		mux.Handle(strings.TrimPrefix(route.Method+" "+path, " "), limited(route.Handler, slices.Concat(outer, route.Limits)))
 	}
 }
 

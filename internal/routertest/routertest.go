@@ -65,10 +65,10 @@ type Group struct {
 
 // A Route is one method and one path.
 type Route struct {
-	Method  string
-	Path    string  // within its group, with parameters such as {id}; "/*" ends a catch-all
-	Limits  []Limit // for this route alone
-	Handler http.HandlerFunc
+	Method  string           // empty: all methods
+	Path    string           // within its group, with parameters such as {id}; "/*" ends one for all that follows
+	Limits  []Limit          // for this route alone
+	Handler http.HandlerFunc // finds the parameters as the router does, with r.PathValue
 }
 
 // A Limit is one middleware of the adapter's: New(Rules), or PerIP(PerIP).
@@ -85,7 +85,7 @@ func (l Limit) NetHTTP() func(http.Handler) http.Handler {
 	return middleware.PerIP(l.PerIP)
 }
 
-// ColonParams spells {id} as :id.
+// ColonParams spells {id} as :id, and a "/*" at the end as it is.
 func ColonParams(path string) string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
@@ -123,13 +123,15 @@ var cases = []testCase{
 	{claim: "clients are counted apart by user", run: usersAreCountedApart},
 	{claim: "the tier comes from the context", run: tierComesFromTheContext},
 	{claim: "the handler can read the decision", run: handlerReadsTheDecision},
-	{claim: "preflights pass uncounted, other OPTIONS count", run: preflights},
+	{claim: "preflights count like other requests", run: preflightsCount},
+	{claim: "preflights that are exempt pass uncounted, other OPTIONS count", run: preflightsAreExempt},
 	{claim: "concurrent requests get exactly N", run: concurrentRequests},
 
 	{claim: "router and route agree on one set of headers", run: stackedHeaders},
 	{claim: "the stricter limit is told, also when it is the outer one", run: stricterOuter},
 	{claim: "limits of the same name are listed once", run: sameNameOnce},
 	{claim: "router, group and route agree", run: threeLevels},
+	{claim: "one limiter in several places charges once", run: oneLimiterInSeveralPlaces},
 
 	{claim: "rules match by route with parameters", run: rulesByRoute, routed: true},
 	{claim: "rules match by route in groups, wherever the limit is", run: rulesByRouteInGroups, routed: true},
@@ -138,6 +140,10 @@ var cases = []testCase{
 	{claim: "a counter per route", run: counterPerRoute, routed: true},
 	{claim: "HEAD counts as GET", run: headCountsAsGet, routed: true},
 	{claim: "spellings of a path cannot evade its limit", run: spellings, routed: true},
+	{claim: "a rule for a route that is not there is warned of", run: misspeltRoute, routed: true},
+	{claim: "a key from the path is one of each value", run: keyFromPath},
+	{claim: "a key from the path is known in groups", run: keyFromPathInGroups, routed: true},
+	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},
 	{claim: "unknown paths are counted and have no pattern", run: unknownPaths},
 
 	{claim: "a refusal is what the client accepts", run: refusalBody},

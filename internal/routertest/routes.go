@@ -1,7 +1,10 @@
 package routertest
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -218,6 +221,26 @@ func spellings(s *suite) {
 			s.Errorf("the handler of %s ran %d times, want from 1 to %d: however a path is spelled, it counts on the limit of the route that it reaches", route, ran, limit)
 		}
 	}
+}
+
+func misspeltRoute(s *suite) {
+	var log bytes.Buffer
+	limit := Limit{Rules: middleware.Must(middleware.New(middleware.Config{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Rules: []middleware.Rule{
+			byRoute("login", "POST /login"),
+			byRoute("any", "DELETE /any"),
+			byRoute("users", "/users/*", s.router.Pattern("GET /users/{name}")),
+			byRoute("typo", "POST /logn"),
+		},
+	}))}
+	server := s.serve(app([]Limit{limit}, get("/", say("home")), get("/users/{id}", say("user")),
+		Route{Path: "/any", Handler: say("any")}, Route{Method: http.MethodPost, Path: "/login", Handler: say("in")}))
+	for range 3 {
+		server.wantStatus(200, "it is only warned of", "POST /login")
+	}
+	require.Equal(s, 1, strings.Count(log.String(), "weir-no-such-route"), log.String())
+	require.Contains(s, log.String(), `rule=typo route="POST /logn"`)
 }
 
 func unknownPaths(s *suite) {

@@ -89,7 +89,7 @@ func (c *checker) bannedKey(text string) error {
 	kind, rest, _ := strings.Cut(text, ":")
 	known := false
 	switch kind {
-	case "header", "cookie":
+	case "header", "cookie", "path":
 		name, _, _ := strings.Cut(rest, ":")
 		return c.spelled(text, kind, kind+":"+name)
 	case "user", "bearer", "method", "host", "route":
@@ -128,7 +128,7 @@ func (c *checker) spelled(text, kind, part string) error {
 
 // keySamples are keys of each kind as they are spelled.
 var keySamples = map[string]string{
-	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a",
+	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a", "path": "path:id:42",
 	"method": "method:GET", "host": "host:example.com, in lower case and without a port", "route": "route:GET /search",
 }
 

@@ -404,7 +404,7 @@ default: {requests: 10_001, window: 1h, algorithm: sliding_log}
 	{"a key there is not", `version: 1
 default: {limit: 3/s, key: [ip, usr]}
 `, []string{
-		`2:33: default.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, user`,
+		`2:33: default.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
 	}},
 	{"a key without its name", `version: 1
 default: {limit: 3/s, key: header}
@@ -429,7 +429,7 @@ default: {limit: 3/s, key: []}
 	{"an empty key", `version: 1
 default: {limit: 3/s, key: ""}
 `, []string{
-		`2:28: default.key: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, route, user`,
+		`2:28: default.key: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
 	}},
 	{"a key twice", `version: 1
 default: {limit: 3/s, key: [ip, user, ip]}

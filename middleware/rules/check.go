@@ -351,6 +351,7 @@ func (c *checker) proxies() {
 	}
 	named["ip"], named["fingerprint"] = ip, keyfunc.Fingerprint(c.ip...)
 	c.keys = newKeys(named)
+	c.keys.get([]string{"ip"}, func(int, error) {}) // the first where a client's address is looked for
 }
 
 // addresses remembers the function that finds clients by the latest proxies, as it warns
@@ -386,6 +387,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	if a == nil {
 		return
 	}
+	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
 	var matches []func(*http.Request) bool
 	if own := c.config.Allow; own != nil {
 		matches = append(matches, own)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -68,6 +69,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	}
 	config := r.Config()
 	config.Store = nopStore{}
+	config.Logger = slog.New(slog.DiscardHandler) // what it would warn of is said here
 	limits, err := middleware.New(config)
 	if err != nil {
 		return Explanation{}, err
@@ -97,7 +99,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return explanation, nil
 	}
 	if found.Preflight {
-		step(Step{Section: "allow", Says: "a CORS preflight: not limited"})
+		step(Step{Section: "allow", Line: r.line("allow", "preflights"), Says: "a CORS preflight: not limited"})
 		return explanation, nil
 	}
 	allow := Step{Section: "allow", Line: r.line("allow"), Says: "not on the list"}

@@ -210,7 +210,9 @@ func TestAnExplanationIsInTheOrderOfEvaluationAndSaysWhere(t *testing.T) {
 		}},
 		{rules.Request{Method: "OPTIONS", Path: "/users/42", Header: http.Header{"origin": {"x"}, "Access-Control-Request-Method": {"GET"}}}, []string{
 			`4 ban: not banned`,
-			`0 allow: a CORS preflight: not limited`,
+			`5 allow: not on the list`,
+			`6 global "global": 100/1s for everybody together`,
+			`12 endpoints "/users/*": 3/1s for "192.0.2.1"`,
 		}},
 	} {
 		assert.Equal(t, of.want, steps(t, r, of.q), "%+v", of.q)
@@ -271,6 +273,16 @@ func TestAnExplanationKnowsBansByEscalationAndByHand(t *testing.T) {
 		require.NoError(t, list.Ban(t.Context(), "user:7", 0))
 		require.Equal(t, []string{`0 ban: banned: answered 403, permanently`}, steps(t, r, rules.Request{Path: "/", User: "7"}))
 	})
+}
+
+func TestAnExemptPreflightIsExplained(t *testing.T) {
+	preflight := rules.Request{Method: "OPTIONS", Path: "/", Header: http.Header{"Origin": {"x"}, "Access-Control-Request-Method": {"GET"}}}
+	r := parse(t, "version: 1\nallow:\n  preflights: true\ndefault: 3/s\n", rules.Options{})
+	require.Equal(t, []string{`0 ban: not banned`, `3 allow: a CORS preflight: not limited`}, steps(t, r, preflight))
+	r = parse(t, "version: 1\ndefault: 3/s\n", rules.Options{Config: middleware.Config{ExemptPreflights: true}})
+	require.Equal(t, []string{`0 ban: not banned`, `0 allow: a CORS preflight: not limited`}, steps(t, r, preflight))
+	r = parse(t, "version: 1\ndefault: {limit: 3/s, key: user}\n", rules.Options{})
+	require.Equal(t, []string{`0 ban: not banned`, `0 allow: not on the list`, `2 default "default": 3/1s for "preflight:192.0.2.1"`}, steps(t, r, preflight))
 }
 
 func TestABanInAFileInShadowIsExplainedWithWhatFollows(t *testing.T) {

@@ -41,6 +41,8 @@ type banned struct {
 type allowed struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks that are never limited."`
 	Routes []string  `yaml:"routes" doc:"Routes that are never limited, written as endpoints are, without a host, which clients write as they like."`
+
+	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights are never limited. Only for a limiter outside of the CORS handling, and only safe if no handler behind it runs on OPTIONS: see middleware.Config.ExemptPreflights."`
 }
 
 // limitFields is a limit in either spelling.
@@ -61,7 +63,7 @@ type rule struct {
 	Name string `yaml:"name" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default."`
 	limitFields
 	Tiers     map[string]tierLimit `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
-	Key       []string             `yaml:"key" default:"ip" doc:"Who is counted: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, those that are missing left blank."`
+	Key       []string             `yaml:"key" default:"ip" doc:"Who is counted: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, those that are missing left blank."`
 	NoKey     noKey                `yaml:"no_key" default:"share" doc:"What becomes of a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                `yaml:"cost" default:"1" doc:"How many units a request takes."`
 	OnOutage  outage               `yaml:"on_outage" default:"local" doc:"While Redis gives no answer: local counts in the process, open lets pass, closed answers 503."`

@@ -67,6 +67,7 @@ func TestWhatCanHardlyBeMeantIsWarnedOf(t *testing.T) {
 		"key: [user|ip, route]":      "",
 		`key: "header:X-A"`:          "a client that sends another header:X-A each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned, while who sends somebody else's has him banned",
 		`key: "cookie:a|ip"`:         "a client that sends another cookie:a|ip each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned, while who sends somebody else's has him banned",
+		"key: path:id":               "a client that sends another path:id each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned, while who sends somebody else's has him banned",
 		"key: [ip, host]":            "a client that sends another host each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned",
 		"key: fingerprint":           "a client that sends another fingerprint each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned",
 		"key: [user|ip, host]":       "a client that sends another host each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned",

@@ -21,7 +21,7 @@ import (
 
 // Options are what a rules file can't say. The zero Options are the defaults.
 type Options struct {
-	// Config is what the file is added to: Store, Headers, OnRefused, CountPreflights,
+	// Config is what the file is added to: Store, Headers, OnRefused, ExemptPreflights,
 	// Logger, Bans and BanKeys, Rules that come before the file's, Deny and Allow beside
 	// the file's. ByTier, ByRoute, Default and BanStatus are the file's. Without Bans there
 	// is a list in memory.

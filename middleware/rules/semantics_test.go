@@ -25,6 +25,40 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
+func TestPreflightsCountUnlessTheFileAllowsThem(t *testing.T) {
+	preflight := call{route: "OPTIONS /a", from: "10.0.0.1:1", header: map[string]string{
+		"Origin": "https://a.example", "Access-Control-Request-Method": "POST", "X-Forwarded-For": "192.0.2.1",
+	}}
+	const text = `
+version: 1
+proxies: {trusted: 10.0.0.0/8}
+endpoints: {"/a": {limit: 2/h, key: "apikey:X-Api-Key", no_key: unauthorized}}
+`
+	s := openText(t, text)
+	s.passes(2, preflight)
+	preflight.header["X-Forwarded-For"] = "192.0.2.2"
+	s.passes(2, preflight) // another client behind the same proxy
+
+	s = openText(t, text+"allow: {preflights: true}\n")
+	for range 5 {
+		require.Equal(t, http.StatusOK, s.status(preflight))
+	}
+	delete(preflight.header, "Origin")
+	require.Equal(t, http.StatusUnauthorized, s.status(preflight), "without an origin it is none")
+}
+
+func TestARuleCanCountByAParameterOfTheRoute(t *testing.T) {
+	s := openText(t, `
+version: 1
+endpoints: {"GET /users/{id}": {limit: 2/h, key: "path:id", no_key: bad_request}}
+ban: {keys: ["path:id:eve"]}
+`)
+	for _, id := range []string{"1", "2", "3"} {
+		s.passes(2, call{route: "/users/{id}", path: "/users/" + id})
+	}
+	require.Equal(t, http.StatusForbidden, s.status(call{route: "/users/{id}", path: "/users/eve"}))
+}
+
 func TestTheOrderIsBanAllowGlobalTierEndpointOrDefault(t *testing.T) {
 	s := openText(t, `
 version: 1

@@ -1,0 +1,96 @@
+package routertest
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// perID allows one request for each id in the path.
+func perID() Limit {
+	return rules(middleware.Rule{Name: "id", Key: keyfunc.PathValue("id"), Limit: limiter.PerHour(1), NoKey: middleware.NoKeySkip})
+}
+
+func keyFromPath(s *suite) {
+	for place, build := range map[string]func(limit Limit, routes ...Route) App{
+		"router": func(limit Limit, routes ...Route) App { return app([]Limit{limit}, routes...) },
+		"route": func(limit Limit, routes ...Route) App {
+			for i := range routes {
+				routes[i].Limits = []Limit{limit}
+			}
+			return app(nil, routes...)
+		},
+	} {
+		if place == "router" && s.router.Unrouted {
+			continue
+		}
+		server := s.serve(build(perID(), get("/users/{id}", say("user")), get("/users/{id}/posts/{post}", say("post"))))
+		for id := range 4 {
+			server.wantStatus(200, "each id has a counter, around the "+place, fmt.Sprintf("GET /users/%d", id))
+		}
+		for id := range 4 {
+			server.wantStatus(429, "of its own, around the "+place, fmt.Sprintf("GET /users/%d", id))
+			server.wantStatus(429, "whatever the route, around the "+place, fmt.Sprintf("GET /users/%d/posts/7", id))
+		}
+	}
+}
+
+func keyFromPathInGroups(s *suite) {
+	server := s.serve(App{Group: Group{Groups: []Group{{
+		Prefix: "/orgs/{org}", Limits: []Limit{perID()},
+		Routes: []Route{get("/users/{id}", say("user"))},
+	}}}})
+	for id := range 4 {
+		server.wantStatus(200, "each id has a counter", fmt.Sprintf("GET /orgs/a/users/%d", id))
+		server.wantStatus(429, "of its own", fmt.Sprintf("GET /orgs/b/users/%d", id))
+	}
+}
+
+// keySpellings holds the keys equal to what handlers see, however a path is spelled.
+func keySpellings(s *suite) {
+	var lock sync.Mutex
+	ran := map[string]int{}
+	see := func(route string) http.HandlerFunc {
+		return func(_ http.ResponseWriter, r *http.Request) {
+			id, err := url.PathUnescape(r.PathValue("id")) // chi's is escaped
+			require.NoError(s, err)
+			lock.Lock()
+			defer lock.Unlock()
+			ran[route+" "+id]++
+		}
+	}
+	// Each route has a limiter of its own, as they count the same ids.
+	server := s.serve(app(nil,
+		get("/users/{id}", see("user"), perID()),
+		get("/authors/{id}/posts", see("posts"), perID()),
+		get("/files/{id}/*", see("file"), perID()),
+	))
+	everywhere := s.serve(app([]Limit{perID()}, get("/files/{id}/*", see("all"))))
+	for range 2 {
+		for _, id := range []string{"1", "%31", "a%2Fb", "%61%2fb", "a+b", "a%2Bb", "%C3%A9", "é", "1%2Fx", "."} {
+			server.ask("GET /users/" + id)
+			server.ask("GET /authors/" + id + "/posts")
+			for _, path := range []string{"z", "../2/z", "x%2Fy", "%2e%2e/3"} {
+				for _, prefix := range []string{"/files/", "/files//", "/files/x/../", "/files/y/../"} {
+					server.ask("GET " + prefix + id + "/" + path)
+					if !s.router.Unrouted {
+						everywhere.ask("GET " + prefix + id + "/" + path)
+					}
+				}
+			}
+		}
+	}
+	require.NotEmpty(s, ran)
+	for what, n := range ran {
+		route, id, _ := strings.Cut(what, " ")
+		require.Equal(s, 1, n, "the handler of %q ran for id %q", route, id)
+	}
+}

@@ -1,0 +1,118 @@
+package keyfunc
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/route"
+)
+
+// PathValue is the value of a parameter in the request's path: "path:id:42" for
+// PathValue("id"), "/users/42" and the pattern "/users/{id}", or "/users/:id" in gin and
+// echo. The end of a path is called as in the pattern: "file" in "/static/{file...}" and
+// "/static/*file", "*" in "/static/*".
+//
+// It is one counter for each value, whoever asks. The value is what the route's handler is
+// going to see, with percent-encoding undone, so that one id has one key however it is
+// spelled. It is there before the handler's router sets it: in front of an http.ServeMux, in
+// chilimit, ginlimit and echolimit. A function of your own that calls r.PathValue or
+// chi.URLParam there finds nothing, and counts all ids as one.
+//
+// It is safe for what clients may count on one counter, such as a limit for each document. As
+// a client chooses the value, one that asks for another each time has a new key each time:
+// put a rule on [IP] beside it. To check, ask for two ids, and look at what remains of each.
+//
+// A route without the parameter has no key, and neither has a request without a route. If
+// the name is in no route, as it is misspelt, none has: the first request to a route with
+// other parameters logs a warning (code weir-no-such-parameter). A path that its route does
+// not fit, because something between the two changed it, is an error.
+//
+// PathValue panics if name can't be that of a parameter.
+func PathValue(name string) Func { return must(newPathValue(name)) }
+
+func newPathValue(name string) (Func, error) {
+	if name == "" || strings.ContainsAny(name, "/{}:$ \t") || strings.HasSuffix(name, "...") {
+		return nil, fmt.Errorf("keyfunc: PathValue(%q): it is not the name of a parameter", name)
+	}
+	prefix := pathTag + name + ":"
+	errNoFit := fmt.Errorf("keyfunc: the request's path does not fit its route, so the parameter %q is not known", name)
+	var warning parameterWarning
+	return func(r *http.Request) (string, error) {
+		value, ok := pathValue(r, name)
+		switch {
+		case ok:
+			warning.seen()
+			return prefix + value, nil
+		case slices.Contains(route.Parameters(r.Pattern), name):
+			return "", errNoFit
+		}
+		warning.missing(r, name)
+		return "", ErrNoKey
+	}, nil
+}
+
+// pathValue is what name stands for in r's path. A router that has run has the last word, as
+// it may have routed by another path than the request has.
+func pathValue(r *http.Request, name string) (string, bool) {
+	value, ok := matched(r, name)
+	if r.URL != nil && !route.IsPlain(r.URL) {
+		if found, there := route.FoundBy(r, name); there && !(ok && route.Unescape(found) == value) {
+			return found, true
+		}
+	}
+	if set := r.PathValue(name); set != "" && !(ok && set == value) {
+		return route.Unescape(set), true // chi's is escaped
+	}
+	return value, ok
+}
+
+// matched is what name stands for in r's path, by the pattern that r is routed by.
+func matched(r *http.Request, name string) (string, bool) {
+	if r.Pattern == "" || r.URL == nil {
+		return "", false
+	}
+	// As routers do, who all go by the escaped path if it says more.
+	text, escaped := r.URL.Path, false
+	if r.URL.RawPath != "" && r.URL.EscapedPath() == r.URL.RawPath {
+		text, escaped = r.URL.RawPath, true
+	}
+	if value, ok := route.Value(r.Pattern, text, escaped, name); ok {
+		return value, true
+	}
+	// A path that is about to be corrected has the route of the right one: CONNECT's is not.
+	clean := path.Clean("/" + text)
+	if value, ok := route.Value(r.Pattern, clean, escaped, name); ok {
+		return value, true
+	}
+	return route.Value(r.Pattern, strings.TrimSuffix(clean, "/")+"/", escaped, name)
+}
+
+// A parameterWarning tells the operator, once, of a parameter that no route has.
+type parameterWarning struct{ done atomic.Bool }
+
+// seen notes that there is such a parameter.
+func (w *parameterWarning) seen() {
+	if !w.done.Load() {
+		w.done.Store(true)
+	}
+}
+
+func (w *parameterWarning) missing(r *http.Request, name string) {
+	if w.done.Load() {
+		return
+	}
+	others := route.Parameters(r.Pattern)
+	if len(others) == 0 || !w.done.CompareAndSwap(false, true) {
+		return
+	}
+	slog.Default().LogAttrs(r.Context(), slog.LevelWarn,
+		"keyfunc: a route does not have the parameter that its requests are to be counted by, so they have no "+
+			"key: is its name misspelt? If the rule is for other routes, which have it, all is well.",
+		slog.String("code", "weir-no-such-parameter"), slog.String("parameter", name),
+		slog.String("route", r.Pattern), slog.Any("parameters", others))
+}

@@ -1,0 +1,177 @@
+package middleware_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+func byRoutes(patterns ...string) map[string]middleware.Rule {
+	rules := map[string]middleware.Rule{}
+	for _, pattern := range patterns {
+		rules[pattern] = middleware.Rule{Name: pattern, Limit: plenty}
+	}
+	return rules
+}
+
+func TestARuleForARouteThatTheMuxDoesNotHaveIsWarnedOf(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, pattern := range []string{
+		"POST /login", "GET /users/{id}", "/users/{id}/files/{path...}", "/v1/", "/{$}", "GET b.example/only", "PATCH /a%2Fb/{x}", "/",
+	} {
+		mux.Handle(pattern, ok)
+	}
+	there := []string{
+		"/login", "POST /login", "/users/{name}", "HEAD /users/{id}", "GET /users/:id", "/users/{id:[0-9]+}/files/{rest...}",
+		"/v1/", "/v1/*", "/nobody/knows/*", "/", "b.example/only", "PATCH /a%2Fb/{x}",
+	}
+	for pattern, instead := range map[string]string{
+		"/logn": "/", "GET /login": "/", "/Login": "/", "/login/": "/", "/users/me": "GET /users/{id}", "/v1/users": "/v1/", "a.example/only": "/",
+	} {
+		for name, c := range map[string]middleware.Config{
+			"ByRoute": {ByRoute: byRoutes(append(there, pattern)...)},
+			"Match":   {Rules: []middleware.Rule{{Name: pattern, Limit: plenty, Match: middleware.Route(append(there, pattern)...)}}},
+		} {
+			t.Run(name+" "+pattern, func(t *testing.T) {
+				logger, log := logged()
+				c.Logger = logger
+				l := limited(t, c)
+				h := l.Handler(mux)
+				assert.Empty(t, log.String(), "the mux may not be complete yet")
+				statuses(h, 3)
+				assert.Equal(t, 1, strings.Count(log.String(), "code=weir-no-such-route"), log.String())
+				for attr, value := range map[string]string{"rule": pattern, "route": pattern, "nearest": instead} {
+					if strings.Contains(value, " ") || strings.Contains(value, "{") && strings.Contains(value, " ") {
+						value = fmt.Sprintf("%q", value)
+					}
+					assert.Contains(t, log.String(), attr+"="+value)
+				}
+				require.NoError(t, l.Reconfigure(c))
+				statuses(h, 3)
+				assert.Equal(t, 1, strings.Count(log.String(), "weir-no-such-route"), "it is said once")
+			})
+		}
+	}
+}
+
+func TestARouteThatIsMisspeltInAReloadIsWarnedOf(t *testing.T) {
+	logger, log := logged()
+	mux := http.NewServeMux()
+	mux.Handle("/login", ok)
+	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/login")})
+	h := l.Handler(mux)
+	statuses(h, 2)
+	assert.Empty(t, log.String())
+	require.NoError(t, l.Reconfigure(middleware.Config{Logger: logger, ByRoute: byRoutes("/logn")}))
+	statuses(h, 2)
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-no-such-route"))
+}
+
+func TestARouteIsThereIfOneOfTheRoutersHasIt(t *testing.T) {
+	logger, log := logged()
+	inner, outer := http.NewServeMux(), http.NewServeMux()
+	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/v1/users", "/login", "POST /listed")})
+	inner.Handle("/v1/users", ok)
+	outer.Handle("/v1/", l.Handler(inner))
+	outer.Handle("/login", ok)
+	l.KnowRoutes([]string{"/listed"})
+	statuses(l.Handler(outer), 2)
+	assert.Empty(t, log.String())
+}
+
+func TestARuleForARouteThatIsNotListedIsWarnedOf(t *testing.T) {
+	logger, log := logged()
+	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("POST /logn", "/login", "GET /users/{id}", "/users/*", "/uzers/*", "a.example/login")})
+	l.KnowRoutes(nil)
+	l.KnowRoutes([]string{"POST /login", "GET /users/:id", "GET /"})
+	check(l, request(routedBy("/")))
+	assert.Equal(t, 2, strings.Count(log.String(), "code=weir-no-such-route"), log.String())
+	assert.Contains(t, log.String(), `route="POST /logn" nearest="POST /login"`)
+	assert.Contains(t, log.String(), `route=/uzers/*`)
+}
+
+func TestAConfigurationForAnotherRouterIsNotWarnedOfWithoutEnd(t *testing.T) {
+	logger, log := logged()
+	var patterns []string
+	for i := range 1000 {
+		patterns = append(patterns, fmt.Sprintf("/%d", i))
+	}
+	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes(patterns...)})
+	l.KnowRoutes([]string{"/"})
+	check(l, request(routedBy("/")))
+	assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 10)
+	assert.Contains(t, log.String(), "rules=992")
+}
+
+// A limiter around a handler that hides the mux has no route at all.
+func TestAMuxBehindAnotherHandlerIsWarnedOfAtOnce(t *testing.T) {
+	hidden := func(h http.Handler) http.Handler { return http.HandlerFunc(h.ServeHTTP) }
+	for name, c := range map[string]middleware.Config{
+		"ByRoute": {ByRoute: byRoutes("/login", "/logout")},
+		"Match":   {Rules: []middleware.Rule{{Name: "r", Limit: plenty, Match: middleware.Route("/login")}}},
+		"Deny":    {Deny: middleware.Route("/login"), Rules: []middleware.Rule{{Name: "all", Limit: plenty}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger, log := logged()
+			c.Logger = logger
+			mux := http.NewServeMux()
+			mux.Handle("/login", ok)
+			h := limited(t, c).Handler(hidden(mux))
+			statuses(h, 300)
+			assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
+			assert.Contains(t, log.String(), "route=/login")
+		})
+	}
+
+	logger, log := logged()
+	mux := http.NewServeMux()
+	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/")})
+	mux.Handle("/", l.Handler(ok))
+	statuses(mux, 3)
+	statuses(limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Limit: plenty, Match: always}}}).Handler(hidden(mux)), 300)
+	assert.Empty(t, log.String(), "around a route there is one, and other rules need none")
+}
+
+func TestALimiterAroundAnotherKnowsTheMuxBehind(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle("POST /login", ok)
+	inner := newLimit(t, middleware.Rule{Name: "inner", Limit: plenty})
+	l := limited(t, middleware.Config{ByRoute: map[string]middleware.Rule{"/login": {Name: "login", Limit: limiter.PerHour(1)}}})
+	login := func(r *http.Request) { r.Method, r.URL.Path = "POST", "/login" }
+	assert.Equal(t, []int{200, 429}, statuses(l.Handler(inner.Handler(mux)), 2, login))
+}
+
+func TestATierThatNoRuleHasIsWarnedOfOnce(t *testing.T) {
+	logger, log := logged()
+	l := limited(t, middleware.Config{Logger: logger,
+		Rules:  []middleware.Rule{{Name: "plan", Limit: plenty, Tiers: middleware.Tiers{"premium": plenty}}},
+		ByTier: map[string]middleware.Rule{"free": {Name: "free", Limit: plenty}},
+	})
+	for range 3 {
+		check(l, request())
+		check(l, request(inTier("premium")))
+		check(l, request(inTier("free")))
+	}
+	assert.Empty(t, log.String())
+	for range 3 {
+		check(l, request(inTier("Premium")))
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unknown-tier"))
+	assert.Contains(t, log.String(), "tier=Premium nearest=premium")
+
+	log.Reset()
+	check(l, request(inTier("evil\nlevel=ERROR")))
+	assert.Contains(t, log.String(), `tier="evil\nlevel=ERROR"`, "the log has it quoted")
+	for i := range 1000 {
+		check(l, request(inTier(fmt.Sprintf("%d%s", i, strings.Repeat("x", 10_000)))))
+	}
+	assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 8, "tiers without end are not logged without end")
+	assert.Less(t, log.Len(), 4000)
+}

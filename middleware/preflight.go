@@ -1,0 +1,65 @@
+package middleware
+
+import (
+	"net/http"
+	"net/netip"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+// isPreflight tells a real CORS preflight from any other OPTIONS request.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions &&
+		r.Header.Get("Origin") != "" &&
+		r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// preflightTag begins the key of a preflight in a rule whose own key it does not have.
+const preflightTag = "preflight:"
+
+// mostAddressKeys bounds what a preflight costs.
+const mostAddressKeys = 32
+
+// addressKeys are the keys among which preflightKey looks for the client's address: those of
+// the rules for all requests first, and the TCP peer at last.
+func (set *ruleset) addressKeys() (keys []keyfunc.Func) {
+	add := func(key keyfunc.Func) {
+		if key != nil && len(keys) < mostAddressKeys {
+			keys = append(keys, key)
+		}
+	}
+	for _, r := range set.always {
+		add(r.Key)
+	}
+	for _, key := range set.banKeys {
+		add(key.read)
+	}
+	if set.otherwise != nil {
+		add(set.otherwise.Key)
+	}
+	for _, r := range set.all {
+		add(r.Key)
+	}
+	return append(keys, keyfunc.IP())
+}
+
+// preflightKey is what a preflight counts under in a rule whose key it does not have: the
+// client's address, as the first key that is one says, with the proxies that it trusts.
+func (set *ruleset) preflightKey(r *http.Request) (key string) {
+	for _, f := range set.addresses {
+		var err error
+		if key, _, err = read(f, r); err == nil && isAddress(key) {
+			break
+		}
+	}
+	return preflightTag + key // the last function's error is always nil
+}
+
+// isAddress reports whether a key is what keyfunc.IP makes of an address.
+func isAddress(key string) bool {
+	if _, err := netip.ParseAddr(key); err == nil {
+		return true
+	}
+	_, err := netip.ParsePrefix(key)
+	return err == nil
+}
