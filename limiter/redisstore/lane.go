@@ -31,6 +31,7 @@ type lane struct {
 	flights  []*flight     // on their way
 	lone     []*flight     // given up by their callers, still making a connection
 	trip     time.Duration // how long a round trip takes: measured, or assumed
+	shortest time.Duration // of the latest round trips, or a little more: the way there, not the work
 	measured bool
 	tookOff  time.Time   // the latest flight
 	watch    *time.Timer // runs look, unless the lane is at rest
@@ -55,7 +56,7 @@ const (
 
 	// longTrip is the round trip from which on more than two batches are in flight.
 	// Below it two keep Redis busy, and fewer and larger batches cost less.
-	longTrip = 2 * time.Millisecond
+	longTrip = 4 * time.Millisecond
 )
 
 // newLane is a lane of which no round trip is known. Until one is, or a flight was in vain,
@@ -71,18 +72,20 @@ func (l *lane) patience() time.Duration { return l.timeout + setup*l.trip }
 func (l *lane) measure(took time.Duration) {
 	took = min(took, l.timeout)
 	if !l.measured {
-		l.trip, l.measured = took, true
+		l.trip, l.shortest, l.measured = took, took, true
 		return
 	}
 	l.trip += (took - l.trip) / 8
+	l.shortest = min(took, l.shortest+(took-l.shortest)/128)
 }
 
-// isLong tells that a round trip is worth more flights. The lane is locked.
-func (l *lane) isLong() bool { return l.measured && l.trip >= longTrip }
+// isLong tells that the way to Redis is. A round trip that is long because there is much to do
+// is not, and gets no shorter by smaller batches. The lane is locked.
+func (l *lane) isLong() bool { return l.measured && l.shortest >= longTrip }
 
 // interval is that of flights where a round trip is long. The lane is locked.
 func (l *lane) interval() time.Duration {
-	return max(time.Millisecond, l.trip/time.Duration(l.parallel))
+	return max(time.Millisecond, l.shortest/time.Duration(l.parallel))
 }
 
 // depart sends g on its way. Unless it returns a flight, which the caller has to lead,
