@@ -18,8 +18,8 @@ type request struct {
 	groups     []*group
 	flight     *flight
 	algorithms algorithms
-	single     bool  // for one.lua
-	withSource bool  // Redis has to be told the script
+	single     bool // for one.lua
+	withSource bool // Redis has to be told the script
 	payload    payload
 	args       []any // the command, the script, the number of keys, keys, argument
 	cmd        command
