@@ -63,8 +63,7 @@ func (c *carrier) carry(f *flight, landed func()) {
 	for _, r := range requests {
 		r.encode()
 	}
-	for rest := slices.Clone(requests); len(rest) > 0; {
-		f.begin()
+	for rest := slices.Clone(requests); ; f.again() {
 		c.send(f, rest)
 		rest = slices.DeleteFunc(rest, func(r *request) bool {
 			_, err := r.cmd.result()
@@ -73,6 +72,9 @@ func (c *carrier) carry(f *flight, landed func()) {
 			}
 			return err == nil || !r.amend(err)
 		})
+		if len(rest) == 0 {
+			break
+		}
 	}
 	landed()
 	for _, r := range requests {

@@ -30,8 +30,8 @@ func newFlight(batch []*group, led bool, start time.Time, timeout time.Duration)
 	return &flight{batch: batch, led: led, start: start, timeout: timeout, patience: timeout, ended: make(chan struct{})}
 }
 
-// begin is for a batch that is about to be sent, maybe not for the first time.
-func (f *flight) begin() {
+// again is for a batch that is about to be sent again, as the answer was no decision.
+func (f *flight) again() {
 	f.stepped.Store(int64(time.Since(f.start)))
 	f.sent.Store(0)
 }

@@ -30,7 +30,7 @@ type lane struct {
 	waiting  []*group
 	flights  []*flight     // on their way
 	lone     []*flight     // given up by their callers, still making a connection
-	trip     time.Duration // how long a round trip takes: measured, or assumed
+	trip     time.Duration // how long the way there and back takes: measured, or assumed
 	measured bool
 	tookOff  time.Time   // the latest flight
 	watch    *time.Timer // runs look, unless the lane is at rest
@@ -55,7 +55,7 @@ const (
 
 	// longTrip is the round trip from which on more than two batches are in flight.
 	// Below it two keep Redis busy, and fewer and larger batches cost less.
-	longTrip = 2 * time.Millisecond
+	longTrip = 4 * time.Millisecond
 )
 
 // newLane is a lane of which no round trip is known. Until one is, or a flight was in vain,
@@ -67,17 +67,20 @@ func newLane(led bool, most, parallel int, timeout time.Duration, carry carry) *
 // patience is how long a caller waits in all. The lane is locked.
 func (l *lane) patience() time.Duration { return l.timeout + setup*l.trip }
 
-// measure takes note of how long a round trip took. The lane is locked.
+// measure takes note of how long a round trip took. One that is shorter than those before is
+// nearer to what the way takes, and one that is longer had to wait for work, or else is one of
+// many. The lane is locked.
 func (l *lane) measure(took time.Duration) {
 	took = min(took, l.timeout)
 	if !l.measured {
 		l.trip, l.measured = took, true
 		return
 	}
-	l.trip += (took - l.trip) / 8
+	l.trip = min(took, l.trip+(took-l.trip)/32)
 }
 
-// isLong tells that a round trip is worth more flights. The lane is locked.
+// isLong tells that the way to Redis is. A round trip that is long because there is much to do
+// is not, and gets no shorter by smaller batches. The lane is locked.
 func (l *lane) isLong() bool { return l.measured && l.trip >= longTrip }
 
 // interval is that of flights where a round trip is long. The lane is locked.

@@ -18,8 +18,9 @@ type request struct {
 	groups     []*group
 	flight     *flight
 	algorithms algorithms
-	single     bool  // for one.lua
-	withSource bool  // Redis has to be told the script
+	single     bool // for one.lua
+	withSource bool // Redis has to be told the script
+	payload    payload
 	args       []any // the command, the script, the number of keys, keys, argument
 	cmd        command
 	alone      bool // not in a pipeline
@@ -33,7 +34,8 @@ func (r *request) encode() {
 		it := &g.items[0]
 		r.single = true
 		r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
-		r.args = []any{nil, nil, 1, it.name, &payload{r.flight, appendQuota(nil, it.quota)}, costOf(it)}
+		r.payload = payload{r.flight, appendQuota(nil, it.quota)}
+		r.args = []any{nil, nil, 1, it.name, &r.payload, costOf(it)}
 		return
 	}
 	r.encodeBatch()
@@ -86,7 +88,8 @@ func (r *request) encodeBatch() {
 	r.args[2] = len(r.args) - firstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
-	r.args = append(r.args, &payload{r.flight, argument})
+	r.payload = payload{r.flight, argument}
+	r.args = append(r.args, &r.payload)
 }
 
 // A payload is an argument that tells its flight when it is sent: go-redis asks for the bytes
