@@ -34,6 +34,7 @@ type siege struct {
 	made  int
 	under failover.Options
 	mode  Mode
+	pause time.Duration // between two events of a process
 
 	all     *gauge    // admitted, by whomever
 	byRedis *gauge    // admitted, but for what outage policies admitted
@@ -44,7 +45,7 @@ type siege struct {
 func besiege(t *testing.T, m Mode, o limiter.Outage, replicas int) *siege {
 	q := quotaOf(t, "rule", limiter.PerSecond(lossBurst).With(limiter.TokenBucket))
 	q.OnOutage = o
-	s := &siege{t: t, f: newFake(), q: q, mode: m, all: newGauge(q), byRedis: newGauge(q),
+	s := &siege{t: t, f: newFake(), q: q, mode: m, pause: 2 * time.Millisecond, all: newGauge(q), byRedis: newGauge(q),
 		under: failover.Options{Replicas: replicas, ProbeEvery: time.Second, OnDegraded: func(failover.Event) {}}}
 	for range lossProcesses {
 		s.join()
@@ -77,7 +78,7 @@ func (s *siege) ask(process int) bool {
 }
 
 func (s *siege) run(d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(s.pause) {
 		for process := range s.fleet {
 			s.ask(process)
 		}
@@ -90,6 +91,7 @@ func TestEachTimeRedisIsEmptiedAdmitsABurstAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(1, 18))
 				s := besiege(t, m, limiter.Closed, 1)
+				s.pause = time.Millisecond / 2 // which spends a burst between two exchanges
 				s.run(4 * time.Second)
 				for flushes := 1.0; flushes <= 5; flushes++ {
 					s.f.empty()
@@ -101,7 +103,7 @@ func TestEachTimeRedisIsEmptiedAdmitsABurstAgain(t *testing.T) {
 						assert.LessOrEqual(t, s.all.worst(), (flushes+1)*bursts*lossBurst-lossBurst, "over the worst interval")
 					}
 				}
-				assert.Greater(t, s.all.worst(), 4*lossBurst*max(1, bursts*0.6), "the bound is come near to")
+				assert.Greater(t, s.all.worst(), 4*lossBurst*bursts*0.8, "the bound is come near to")
 			})
 		})
 	}
@@ -139,7 +141,7 @@ func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 	for _, m := range []Mode{Leased, Synchronised} {
 		for _, replicas := range []int{1, lossProcesses} {
 			for _, restarted := range []bool{false, true} {
-				for seed := range uint64(4) {
+				for seed := range uint64(2) {
 					t.Run(fmt.Sprintf("%v, Replicas %d, restarted empty %t, %d", m, replicas, restarted, seed), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							random := rand.New(rand.NewPCG(seed, 19))
@@ -150,11 +152,11 @@ func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 								s.f.empty()
 							}
 							down := time.Now()
-							s.run(time.Duration(1+random.IntN(20)) * 500 * time.Millisecond)
+							s.run(time.Duration(1+random.IntN(10)) * 500 * time.Millisecond)
 							s.f.down.Store(false)
 							s.run(4 * time.Second)
 							policies := s.last.Sub(down).Seconds()
-							require.Less(t, policies, 16.0, "the policies are no longer in force")
+							require.Less(t, policies, 8.5, "the policies are no longer in force")
 
 							t.Logf("%.0f above the limit, %.0f in the worst interval, of a burst of %d", s.all.above(), s.all.worst(), lossBurst)
 							perProcess := (lossBurst + lossBurst*policies) / float64(replicas)
@@ -201,7 +203,7 @@ func TestAnOpenRuleAdmitsAllInAnOutageAndAClosedOneNothing(t *testing.T) {
 					before := s.all.total
 					s.run(time.Second)
 					if o == limiter.Open {
-						assert.EqualValues(t, 1000*lossProcesses, s.all.total-before)
+						assert.EqualValues(t, 500*lossProcesses, s.all.total-before)
 					} else {
 						assert.Zero(t, s.all.total-before)
 					}
@@ -221,7 +223,7 @@ func TestAnOpenRuleAdmitsAllInAnOutageAndAClosedOneNothing(t *testing.T) {
 func TestOfAWindowTheBoundsAreThoseOfEachWindow(t *testing.T) {
 	const window = 10 * time.Second
 	for _, m := range []Mode{Leased, Synchronised} {
-		for seed := range uint64(4) {
+		for seed := range uint64(3) {
 			t.Run(fmt.Sprint(m, " ", seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, 20))
@@ -230,8 +232,8 @@ func TestOfAWindowTheBoundsAreThoseOfEachWindow(t *testing.T) {
 					s.q = quotaOf(t, "window", limiter.Limit{Events: lossBurst, Per: window}.With(limiter.FixedWindow))
 					admitted, emptied, killed := map[int64]int64{}, map[int64]int64{}, map[int64]int64{}
 					now := func() int64 { return time.Now().UnixMicro() / window.Microseconds() }
-					for range 20_000 {
-						switch random.IntN(2000) {
+					for range 8000 {
+						switch random.IntN(1000) {
 						case 0:
 							s.f.empty()
 							emptied[now()]++
@@ -244,7 +246,7 @@ func TestOfAWindowTheBoundsAreThoseOfEachWindow(t *testing.T) {
 						if s.ask(random.IntN(lossProcesses)) {
 							admitted[now()]++
 						}
-						time.Sleep(2 * time.Millisecond)
+						time.Sleep(5 * time.Millisecond)
 					}
 					reached := int64(0)
 					for w, n := range admitted {
