@@ -20,8 +20,9 @@ import (
 // Vetting is bounded, as what is written in a configuration or comes from authentication may
 // be wrong all over.
 const (
-	mostAbsent       = 8  // routes that are warned of at a time
-	mostUnknownTiers = 8  // in the life of a limiter
+	mostAbsent       = 8 // routes that are warned of at a time
+	mostUnknownTiers = 8 // in the life of a limiter
+	mostPlaces       = 64
 	longestTier      = 64 // bytes of a tier that are logged
 )
 
@@ -30,6 +31,9 @@ type place interface {
 	// has reports whether requests can be routed by a rule's pattern, and what they are
 	// routed by instead or, if that is not known, might be.
 	has(p *route.Pattern, r *http.Request) (ok bool, instead string)
+
+	// is reports whether other is the same router, or has the same routes.
+	is(other place) bool
 }
 
 // KnowRoutes tells l the routes of the router that it is in, such as "GET /users/{id}", or
@@ -37,7 +41,7 @@ type place interface {
 // It is for adapters, before the first request. A router that tells none is not looked at.
 func (l *RateLimit) KnowRoutes(patterns []string) {
 	if len(patterns) > 0 {
-		l.know(listOf(patterns))
+		l.know(listOf(slices.Sorted(slices.Values(patterns))))
 	}
 }
 
@@ -47,6 +51,10 @@ func (l *RateLimit) know(p place) {
 	var all []place
 	if known := l.places.Load(); known != nil {
 		all = *known
+	}
+	// The limiter may be around every route of a router, and each time hear of all.
+	if len(all) == mostPlaces || slices.ContainsFunc(all, p.is) {
+		return
 	}
 	all = append(slices.Clip(all), p)
 	l.places.Store(&all)
@@ -159,34 +167,42 @@ func matcherOf(match func(*http.Request) bool) (m *routeMatcher) {
 	return m
 }
 
-// A listed place is a router that lists its routes: each path once, with its methods.
-type listed []listedRoute
+// A listed place is a router that lists its routes.
+type listed struct {
+	patterns []string
+	routes   []listedRoute // each path once
+}
 
 type listedRoute struct {
 	route.Pattern
 	methods []string
-	text    string // with one of them
 }
 
-func listOf(patterns []string) (list listed) {
+func listOf(patterns []string) *listed {
+	l := &listed{patterns: patterns}
 	at := map[string]int{}
 	for _, text := range patterns {
 		p := route.Parse(text)
 		i, there := at[p.Path]
 		if !there {
-			i, at[p.Path] = len(list), len(list)
-			list = append(list, listedRoute{Pattern: p, text: text})
+			i, at[p.Path] = len(l.routes), len(l.routes)
+			l.routes = append(l.routes, listedRoute{Pattern: p})
 		}
-		list[i].methods = append(list[i].methods, p.Method)
+		l.routes[i].methods = append(l.routes[i].methods, p.Method)
 	}
-	return list
+	return l
 }
 
-func (l listed) has(p *route.Pattern, _ *http.Request) (bool, string) {
+func (l *listed) is(other place) bool {
+	o, ok := other.(*listed)
+	return ok && slices.Equal(l.patterns, o.patterns)
+}
+
+func (l *listed) has(p *route.Pattern, _ *http.Request) (bool, string) {
 	wanted := *p
 	wanted.Host = "" // which these routers do not route by
-	for i := range l {
-		r := &l[i]
+	for i := range l.routes {
+		r := &l.routes[i]
 		if !wanted.Matches(wanted.Method, "", &r.Pattern) {
 			continue
 		}
@@ -196,11 +212,7 @@ func (l listed) has(p *route.Pattern, _ *http.Request) (bool, string) {
 			}
 		}
 	}
-	texts := make([]string, len(l))
-	for i := range l {
-		texts[i] = l[i].text
-	}
-	return false, nearest(p.Path, texts)
+	return false, nearest(p.Path, l.patterns)
 }
 
 // A muxed place is an http.ServeMux, which lists nothing, but says what it routes a request by.
@@ -210,6 +222,8 @@ var methods = []string{
 	http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	http.MethodHead, http.MethodOptions, http.MethodConnect, http.MethodTrace,
 }
+
+func (m muxed) is(other place) bool { return other == place(m) }
 
 func (m muxed) has(p *route.Pattern, r *http.Request) (bool, string) {
 	if p.Below {
