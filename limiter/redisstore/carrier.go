@@ -42,7 +42,7 @@ func (c *carrier) within(timeout time.Duration) (*carrier, bool) {
 		return c, true
 	}
 	other := *c
-	client = client.WithTimeout(timeout)
+	client = client.WithTimeout(settling * timeout) // contexts have shorter ones
 	client.Options().ContextTimeoutEnabled = true
 	// What is sent again may count twice, and a refused connection is known at once.
 	client.Options().MaxRetries = 0

@@ -63,8 +63,9 @@
 // away. Before the first answer a round trip is taken to last as long as the deadline, so the
 // first decisions of a process may wait for nine deadlines where Redis accepts connections
 // and is silent; after that, two. A connection that takes longer than its decisions wait is
-// made all the same, for those to come. The one caller that brings a batch to a single server
-// waits for the connection, each step of which has the deadline.
+// made all the same, for those to come. Where go-redis tells of each step of making one, as a
+// client for a single server does without TLS, a server that is silent for the deadline at any
+// of them is found out by that.
 //
 // In a Cluster, while a node is down, its keys alone are decided by policy. A rule on another
 // node admits its limit as ever, also in requests that have a rule on the one that is down.
@@ -73,7 +74,7 @@
 // server is used through a copy (WithTimeout), which has its connections but may lack its
 // hooks: set ContextTimeoutEnabled in its options, and Weir uses the client itself, so that
 // hooks, for tracing say, see its commands. Set it on a client for a Cluster or a Ring too:
-// then a connection that hangs is dropped at the deadline, and not after ReadTimeout. A
+// then a connection that hangs is dropped after twenty deadlines, and not after ReadTimeout. A
 // Dialer of your own has to heed its context.
 //
 // # What is in Redis

@@ -9,12 +9,13 @@ import (
 // A flight is a batch on its way, and its context. It ends when its time is up, and then
 // another flight takes its place, so that a connection that hangs holds up no others.
 //
-// go-redis asks a context for its deadline whenever it is about to dial, write or read. A
-// flight's is that of this one step: each has the timeout, however many a new connection
-// takes, and a server that hangs is found out by the first.
+// go-redis asks a context for its deadline whenever it is about to dial, write or read, if it
+// keeps deadlines. So a flight knows each step of making a connection: each has the timeout,
+// however many there are, and a server that hangs is found out by the first.
 type flight struct {
 	batch    []*group
-	led      bool
+	led      bool // by a caller, who cannot leave
+	steps    bool // the client asks for the deadline of each
 	start    time.Time
 	timeout  time.Duration
 	patience time.Duration // for the answer, from when the batch is sent: at most the timeout
@@ -54,14 +55,14 @@ func (f *flight) took() time.Duration {
 	return time.Duration(max(1, heard-sent))
 }
 
-// isOverdue tells whether to wait for f no more. A batch that is not sent has the patience of
-// callers or, as who leads one cannot leave it, as long as the client gets on.
+// isOverdue tells whether to wait for f no more. A batch that is not sent has as long as the
+// client is seen to get on, or the patience of callers.
 func (f *flight) isOverdue(now time.Time, patience time.Duration) bool {
 	passed := now.Sub(f.start)
 	if sent := time.Duration(f.sent.Load()); sent != 0 {
 		return passed >= sent+f.patience
 	}
-	if f.led {
+	if f.steps {
 		return passed >= time.Duration(f.stepped.Load())+f.timeout || passed >= (1+setup)*f.timeout
 	}
 	return passed >= patience
@@ -69,15 +70,19 @@ func (f *flight) isOverdue(now time.Time, patience time.Duration) bool {
 
 // Deadline, Done, Err and Value make a flight a context.
 func (f *flight) Deadline() (time.Time, bool) {
-	if sent := time.Duration(f.sent.Load()); sent != 0 {
+	sent := time.Duration(f.sent.Load())
+	switch {
+	case sent != 0 && f.led:
 		return f.start.Add(sent + f.patience), true
-	}
-	if !f.led {
-		return f.start.Add(settling * f.timeout), true
+	case sent != 0: // a late answer is nobody's, and yet the connection need not be made anew
+		return f.start.Add(max(settling*f.timeout, sent+f.timeout)), true
 	}
 	now := time.Now()
 	f.stepped.Store(int64(now.Sub(f.start)))
-	return now.Add(f.timeout), true
+	if f.led {
+		return now.Add(f.timeout), true
+	}
+	return f.start.Add(settling * f.timeout), true
 }
 
 func (f *flight) Done() <-chan struct{} { return f.ended }

@@ -12,10 +12,10 @@ import (
 // A second batch does not wait for the first if it is as large. Where a round trip is long,
 // more leave beside those, at intervals, so that nobody waits for most of one.
 //
-// Where the client keeps deadlines, a batch is led by one of the callers whose groups are
-// in it, in its own goroutine, as waking another one costs as much as a round trip on the
-// loopback interface. Where it does not, a batch has a goroutine, which may outlast the
-// callers.
+// Where the client keeps deadlines and the way is short, a batch is led by one of the callers
+// whose groups are in it, in its own goroutine, as waking another one costs as much as a round
+// trip on the loopback interface. Elsewhere a batch has a goroutine, which may outlast the
+// callers: what it connects is kept however late, and so is a connection whose answer is late.
 //
 // An answer has the timeout from when its batch is sent. What comes before that, waiting for
 // other batches and making a connection, has as many measured round trips as it may take.
@@ -24,6 +24,7 @@ type lane struct {
 	most     int           // charges in a batch; 1: each group leaves at once, alone
 	parallel int           // flights, where a round trip is long
 	timeout  time.Duration // of an answer
+	long     time.Duration // longTrip, but in tests
 	carry    carry
 
 	mu       sync.Mutex
@@ -61,7 +62,7 @@ const (
 // newLane is a lane of which no round trip is known. Until one is, or a flight was in vain,
 // it is assumed to take as long as it may.
 func newLane(led bool, most, parallel int, timeout time.Duration, carry carry) *lane {
-	return &lane{led: led, most: most, parallel: parallel, timeout: timeout, carry: carry, trip: timeout}
+	return &lane{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, carry: carry, trip: timeout}
 }
 
 // patience is how long a caller waits in all. The lane is locked.
@@ -81,7 +82,10 @@ func (l *lane) measure(took time.Duration) {
 
 // isLong tells that the way to Redis is. A round trip that is long because there is much to do
 // is not, and gets no shorter by smaller batches. The lane is locked.
-func (l *lane) isLong() bool { return l.measured && l.trip >= longTrip }
+func (l *lane) isLong() bool { return l.measured && l.trip >= l.long }
+
+// hasLeaders tells whether callers lead batches now. The lane is locked.
+func (l *lane) hasLeaders() bool { return l.led && l.measured && l.trip < l.long }
 
 // interval is that of flights where a round trip is long. The lane is locked.
 func (l *lane) interval() time.Duration {
@@ -145,7 +149,7 @@ func (l *lane) fly(f *flight) {
 			defer l.mu.Unlock()
 			if l.land(f) {
 				if batch := l.next(); batch != nil {
-					next = l.takeOff(batch, time.Now())
+					next = l.takeOff(batch, false, time.Now())
 				}
 			}
 		})
@@ -153,12 +157,12 @@ func (l *lane) fly(f *flight) {
 	}
 }
 
-// launch puts a batch of those who wait on its way, if there is one. It is led by the
-// last of them to come, which has most time left; to me it is returned. The lane is locked.
+// launch puts a batch of those who wait on its way, if there is one. If it is led, then by
+// the last of them to come, which has most time left; to me it is returned. The lane is locked.
 func (l *lane) launch(me *group) *flight {
 	for batch := l.next(); batch != nil; batch = l.next() {
-		if !l.led {
-			go l.fly(l.takeOff(batch, time.Now()))
+		if !l.hasLeaders() {
+			go l.fly(l.takeOff(batch, false, time.Now()))
 			return nil
 		}
 		for _, g := range slices.Backward(batch) {
@@ -166,9 +170,9 @@ func (l *lane) launch(me *group) *flight {
 				continue // it has just left
 			}
 			if g == me {
-				return l.takeOff(batch, g.since)
+				return l.takeOff(batch, true, g.since)
 			}
-			f := l.takeOff(batch, time.Now())
+			f := l.takeOff(batch, true, time.Now())
 			f.patience = min(l.timeout, max(0, l.patience()-f.start.Sub(g.since)))
 			g.flight = f
 			g.done <- struct{}{}
@@ -214,8 +218,9 @@ func (l *lane) next() (batch []*group) {
 }
 
 // takeOff puts a batch on its way. The lane is locked.
-func (l *lane) takeOff(batch []*group, now time.Time) *flight {
-	f := newFlight(batch, l.led, now, l.timeout)
+func (l *lane) takeOff(batch []*group, led bool, now time.Time) *flight {
+	f := newFlight(batch, led, now, l.timeout)
+	f.steps = l.led
 	l.tookOff = now
 	l.flights = append(l.flights, f)
 	if !l.watched {

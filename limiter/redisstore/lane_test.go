@@ -133,6 +133,9 @@ func groupsOf(travellers ...*traveller) (groups []*group) {
 	return groups
 }
 
+// isNear makes the way short for good, however long a test holds up batches.
+func (l *lane) isNear() { l.trip, l.measured, l.long = 0, true, time.Hour }
+
 func (l *lane) count() (flying, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +158,7 @@ func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testin
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
 			w := tower{make(chan *trip, 1000)}
 			l := newLane(led, most, 1, timeout, w.carry)
-			l.trip, l.measured = 0, true // a short link
+			l.isNear()
 			test(t, l, w)
 			l.awaitIdle(t)
 			w.none(t, "nobody travels any more")
@@ -307,7 +310,11 @@ func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
 		first, second := w.next(t), w.next(t)
 		deadline, ok := first.ctx.Deadline()
 		require.True(t, ok, "a batch has a deadline, for who dials")
-		assert.WithinDuration(t, start.Add(timeout), deadline, timeout)
+		if l.led {
+			assert.WithinDuration(t, start.Add(timeout), deadline, timeout)
+		} else {
+			assert.WithinDuration(t, start.Add(settling*timeout), deadline, timeout, "no caller waits for the end of it")
+		}
 		require.NoError(t, first.ctx.Err())
 		await(t, "half of the time to pass", func() bool { return time.Since(start) > timeout/2 })
 		next := []*traveller{l.travel(t, 1), l.travel(t, 1)}
@@ -378,7 +385,8 @@ func TestALeaderThatHasWaitedHasLessTimeButForRoundTrips(t *testing.T) {
 	for tripTime, atMost := range map[time.Duration]time.Duration{0: longEnough / 2, longEnough / setup: longEnough} {
 		w := tower{make(chan *trip, 1)}
 		l := newLane(true, 256, 1, longEnough, w.carry)
-		l.trip, l.measured = tripTime, true
+		l.isNear()
+		l.trip = tripTime
 		g := newGroup(take)
 		g.since = time.Now().Add(-longEnough / 2)
 		l.waiting = []*group{g}
@@ -430,6 +438,7 @@ func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
 	for range 50 {
 		w := tower{make(chan *trip, 1)}
 		l := newLane(true, 256, 2, time.Hour, w.carry)
+		l.isNear()
 		leader, other := newGroup(take), newGroup(take)
 		leader.since = time.Now()
 		l.waiting = []*group{other, leader}
@@ -473,6 +482,7 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 						g.deliver(answer{now: int64(len(g.items))}, nil)
 					}
 				})
+				l.isNear()
 				var wg sync.WaitGroup
 				var answered, gone atomic.Int64
 				const callers, calls = 32, 150
@@ -617,6 +627,7 @@ func gated(t *testing.T, led bool, o Options) (*store, *gate, *redistest.Server)
 	}
 	s := newStore(client, o).Within(longEnough).(*store)
 	require.Equal(t, led, s.lanes[0].led)
+	s.lanes[0].isNear()
 	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket} { // so that Redis knows the scripts
 		one, two := bounded(t, "one", 1000, a), bounded(t, "two", 1000, a)
 		decideOne(t, s, one, "", 1)
