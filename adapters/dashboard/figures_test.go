@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/dashboard"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -84,7 +84,7 @@ func sum(list []int) (n int) {
 }
 
 func TestTheFiguresAreWhatHappened(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{ShowKeys: true})
 		for range 15 {
 			s.send("GET", "/", "198.51.100.1", "acme")
@@ -203,7 +203,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			[]string{"most by login", "keys of ip: a crowd", "one key, header:X-Tenant:acme"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				s := start(t, dashboard.Options{ShowKeys: true})
 				for i := range 20 * 30 {
 					tt.load(s, i)
@@ -221,7 +221,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 }
 
 func TestAnAttackerWhomNothingRefusesIsSeenByNewKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		for i := range 10 * 150 {
 			s.good(i / 10)
@@ -239,7 +239,7 @@ func TestAnAttackerWhomNothingRefusesIsSeenByNewKeys(t *testing.T) {
 }
 
 func TestAFewWhoAreNoisyHaveNoNamesWhereKeysAreDigests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		for i := range 20 * 30 {
 			s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3))
@@ -264,7 +264,7 @@ type downStats struct {
 func (d *down) Stats() downStats { return downStats{d.last != nil, time.Minute, d.last} }
 
 func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
 		require.NoError(t, err)
 		store := &down{Store: memory}
@@ -309,7 +309,7 @@ func (undecided) Decide(ctx context.Context, _ []limiter.Charge, _ []limiter.Dec
 }
 
 func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		store := undecided{}
 		page, err := dashboard.New(dashboard.Options{Authorise: anybody})
 		require.NoError(t, err)

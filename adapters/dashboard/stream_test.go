@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/dashboard"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
 	"github.com/weirgo/weir/middleware"
@@ -70,7 +71,7 @@ func view(s *service) *viewer {
 }
 
 func TestAPageIsToldEverythingAndThenWhatIsNewEachSecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		time.Sleep(300 * time.Millisecond)
 		v := view(s)
@@ -89,7 +90,7 @@ func TestAPageIsToldEverythingAndThenWhatIsNewEachSecond(t *testing.T) {
 }
 
 func TestSoManyPagesAreOpenAtOnceAndNoMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{MaxStreams: 2})
 		first, second := view(s), view(s)
 		third := view(s)
@@ -109,7 +110,7 @@ func TestSoManyPagesAreOpenAtOnceAndNoMore(t *testing.T) {
 }
 
 func TestAStreamEndsAfterFiveMinutesForAuthoriseToBeAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		v := view(s)
 		time.Sleep(5*time.Minute - time.Second)
@@ -143,7 +144,7 @@ func TestAHeadRequestOpensNoStream(t *testing.T) {
 }
 
 func TestCloseEndsStreamsAndCanBeCalledAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		v := view(s)
 		s.page.Close()

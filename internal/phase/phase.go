@@ -27,7 +27,7 @@ const (
 	tick = time.Microsecond // the resolution of every clock in Weir
 )
 
-// Test runs f in a bubble, in fake time: once on or beside a boundary, and once anywhere.
+// Test runs f in a bubble, in fake time.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	for _, at := range phases(t) {
@@ -45,23 +45,36 @@ func Run(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { Test(t, f) })
 }
 
+// Long is a period of some 300 days of which no window begins or ends within two days: for
+// what cannot be tested in fake time, as it asks a server.
+func Long() time.Duration {
+	for period := 300 * day; ; period -= day {
+		if into := time.Duration(time.Now().UnixNano()) % period; into > 2*day && into < period-2*day {
+			return period
+		}
+	}
+}
+
 // Draw is how long after a midnight a clock begins that is not Go's.
 func Draw(t testing.TB) time.Duration {
 	t.Helper()
 	all := phases(t)
-	at := all[rand.IntN(len(all))]
+	at := all[rand.IntN(len(all))] // a server is begun once
 	log(t, at)
 	return at
 }
 
 func log(t testing.TB, at time.Duration) { t.Logf("phase: %s=%v", variable, at) }
 
-// phases are when a test runs.
+// phases are when a test runs: once, on or beside a boundary or anywhere, unless told otherwise.
 func phases(t testing.TB) []time.Duration {
 	t.Helper()
 	switch text := os.Getenv(variable); text {
 	case "":
-		return []time.Duration{beside(boundary()), anywhere(0, days*day)}
+		if rand.IntN(2) == 0 {
+			return []time.Duration{anywhere(0, days*day)}
+		}
+		return []time.Duration{beside(boundary())}
 	case "all":
 		return all()
 	default:
@@ -73,12 +86,12 @@ func phases(t testing.TB) []time.Duration {
 	}
 }
 
-// all is every hour of a day: its first moment, the last before it, and one within it.
+// all is every hour of a day: where it begins, and within it.
 func all() (phases []time.Duration) {
 	today := time.Duration(1+rand.IntN(days-1)) * day
 	for hour := range 24 {
 		at := today + time.Duration(hour)*time.Hour
-		phases = append(phases, at-tick, at, anywhere(at, at+time.Hour))
+		phases = append(phases, beside(at), anywhere(at, at+time.Hour))
 	}
 	return phases
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -179,7 +180,7 @@ func TestSynchronisedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) 
 }
 
 func TestWhatSynchronisedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		var fleet []*Store
@@ -211,7 +212,7 @@ func TestWhatSynchronisedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
 }
 
 func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		var fleet []*Store
@@ -252,7 +253,7 @@ func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
 }
 
 func TestSynchronisedHoldsASmallBurstOfAHighRateToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(1000).WithBurst(10))
 		fleet := []*Store{f.instance(t, 1, Options{Mode: Synchronised}), f.instance(t, 2, Options{Mode: Synchronised}), f.instance(t, 3, Options{Mode: Synchronised})}
@@ -273,7 +274,7 @@ func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
 	for _, m := range []Mode{Leased, Synchronised} {
 		for _, wrong := range []time.Duration{-time.Hour, -time.Second, time.Second, time.Hour} {
 			t.Run(fmt.Sprint(m, " ", wrong), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
 					f := newFake()
 					q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 					fleet := []*Store{f.instance(t, 1, Options{Mode: m}), f.instance(t, 2, Options{Mode: m}), f.instance(t, 3, Options{Mode: m})}
@@ -301,7 +302,7 @@ func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
 }
 
 func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			s := newFake().instance(t, 1, Options{Mode: m})
 			q := quotaOf(t, "rule", limiter.PerHour(100).With(limiter.TokenBucket))
@@ -329,7 +330,7 @@ func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprint(a, " ", seed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, 9))
 					f := newFake()
 					q := quotaOf(t, "rule", limiter.PerSecond(100).With(a))
@@ -361,7 +362,7 @@ func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 }
 
 func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		dies, lives := f.instance(t, 1, Options{Mode: Leased}), f.instance(t, 2, Options{Mode: Leased})
@@ -405,7 +406,7 @@ func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T
 }
 
 func TestClosingReturnsWhatIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
 		s := f.instance(t, 1, Options{Mode: Leased})
@@ -423,7 +424,7 @@ func TestClosingReturnsWhatIsHeld(t *testing.T) {
 }
 
 func TestUnitsThatNobodyAsksForAreReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
 		s := f.instance(t, 1, Options{Mode: Leased})
@@ -441,7 +442,7 @@ func TestUnitsThatNobodyAsksForAreReturned(t *testing.T) {
 }
 
 func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Mode: Leased, Rules: map[string]Mode{"exact": Exact}})
 		for name, tt := range map[string]struct {
@@ -464,7 +465,7 @@ func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
 }
 
 func TestMostDecisionsOnAHotKeyCostNoTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "global", limiter.PerSecond(10_000).With(limiter.TokenBucket))
 		s := f.instance(t, 1, Options{Mode: Leased})
@@ -478,7 +479,7 @@ func TestMostDecisionsOnAHotKeyCostNoTrip(t *testing.T) {
 }
 
 func TestAModeThatMakesNoSenseForALimitIsRefusedWithTheReason(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		for _, m := range []Mode{Leased, Synchronised} {
 			s := f.instance(t, 1, Options{Mode: m, Rules: map[string]Mode{"rule": m}})
@@ -535,7 +536,7 @@ func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 }
 
 func TestKeysAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			f := newFake()
 			s := f.instance(t, 1, Options{Mode: m, MaxKeys: 1000})
@@ -555,7 +556,7 @@ func TestKeysAreBounded(t *testing.T) {
 func TestOutagePoliciesAreHonoured(t *testing.T) {
 	for _, m := range []Mode{Leased, Synchronised} {
 		t.Run(m.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				f := newFake()
 				s := f.instance(t, 1, Options{Mode: m})
 				quotas := map[limiter.Outage]*limiter.Quota{}
@@ -611,7 +612,7 @@ func TestOutagePoliciesAreHonoured(t *testing.T) {
 }
 
 func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Rules: map[string]Mode{"leased": Leased, "synchronised": Synchronised}})
 		random := rand.New(rand.NewPCG(1, 1))
@@ -655,7 +656,7 @@ func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
 }
 
 func TestAClientThatIsGoneTakesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			s := newFake().instance(t, 1, Options{Mode: m})
 			q := quotaOf(t, "rule", limiter.PerHour(100))
