@@ -9,12 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
 func perIPForTheRouter(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(3))},
+	server := s.serve(app([]Limit{perIP(perHour(3))},
 		get("/", say("home")), get("/search", say("found"))))
 	a := server.wantStatus(200, "the first passes", "GET /")
 	require.Equal(s, s.protocol, a.Proto, "the suite speaks the protocol that it says")
@@ -29,7 +28,7 @@ func perIPForTheRouter(s *suite) {
 
 func perIPForARoute(s *suite) {
 	server := s.serve(app(nil,
-		get("/", say("home")), get("/search", say("found"), perIP(limiter.PerHour(2)))))
+		get("/", say("home")), get("/search", say("found"), perIP(perHour(2)))))
 	server.wantStatus(200, "the first passes", "GET /search")
 	server.wantStatus(200, "the second passes", "GET /search")
 	server.wantStatus(429, "the third of two does not", "GET /search")
@@ -39,7 +38,7 @@ func perIPForARoute(s *suite) {
 }
 
 func usersAreCountedApart(s *suite) {
-	a := app([]Limit{rules(middleware.Rule{Name: "user", Key: keyfunc.User, Limit: limiter.PerHour(1)})},
+	a := app([]Limit{rules(middleware.Rule{Name: "user", Key: keyfunc.User, Limit: perHour(1)})},
 		get("/", say("home")))
 	a.Authenticate = func(r *http.Request) context.Context {
 		return keyfunc.WithUser(r.Context(), r.Header.Get("X-User"))
@@ -55,8 +54,8 @@ func usersAreCountedApart(s *suite) {
 func tierComesFromTheContext(s *suite) {
 	limit := rules(middleware.Rule{
 		Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
-		Limit: limiter.PerHour(1),
-		Tiers: middleware.Tiers{"premium": limiter.PerHour(2)},
+		Limit: perHour(1),
+		Tiers: middleware.Tiers{"premium": perHour(2)},
 	})
 	var result middleware.Result
 	a := app([]Limit{limit}, get("/", func(_ http.ResponseWriter, r *http.Request) {
@@ -84,9 +83,9 @@ func tierComesFromTheContext(s *suite) {
 func handlerReadsTheDecision(s *suite) {
 	var result middleware.Result
 	server := s.serve(app(
-		[]Limit{rules(middleware.Rule{Name: "all", Limit: limiter.PerHour(10)})},
+		[]Limit{rules(middleware.Rule{Name: "all", Limit: perHour(10)})},
 		get("/", func(_ http.ResponseWriter, r *http.Request) { result = middleware.FromContext(r.Context()) },
-			rules(middleware.Rule{Name: "home", Key: keyfunc.IP(), Limit: limiter.PerHour(2)}))))
+			rules(middleware.Rule{Name: "home", Key: keyfunc.IP(), Limit: perHour(2)}))))
 	server.wantStatus(200, "", "GET /")
 	require.True(s, result.Allowed, "a request that reaches the handler was allowed")
 	require.Zero(s, result.Status, "Status is for refusals")
@@ -101,7 +100,7 @@ func handlerReadsTheDecision(s *suite) {
 
 func preflights(s *suite) {
 	options := Route{Method: http.MethodOptions, Path: "/search", Handler: say("")}
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(2))}, get("/search", say("found")), options))
+	server := s.serve(app([]Limit{perIP(perHour(2))}, get("/search", say("found")), options))
 	for range 5 {
 		a := server.wantStatus(200, "a preflight is not counted", "OPTIONS /search",
 			"Origin: https://example.com", "Access-Control-Request-Method: GET")
@@ -119,7 +118,7 @@ func preflights(s *suite) {
 func concurrentRequests(s *suite) {
 	const limit, requests = 10, 40
 	var handled atomic.Int32
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(limit))},
+	server := s.serve(app([]Limit{perIP(perHour(limit))},
 		get("/", func(http.ResponseWriter, *http.Request) { handled.Add(1) })))
 	var passed, refused atomic.Int32
 	var all sync.WaitGroup

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
@@ -26,7 +27,7 @@ import (
 
 func tiered(t testing.TB, rule, tier string) *limiter.Quota {
 	t.Helper()
-	q, err := limiter.NewQuota(rule, tier, limiter.PerHour(10))
+	q, err := limiter.NewQuota(rule, tier, limiter.Limit{Events: 10, Per: phase.Long()})
 	require.NoError(t, err)
 	return q
 }

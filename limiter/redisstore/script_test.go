@@ -101,7 +101,7 @@ func TestAScriptWithoutTheAlgorithmOfWhatIsStoredIsReplaced(t *testing.T) {
 // algorithmsChange compares what is said of keys that were written under each algorithm
 // and are asked about under each, one by one and together.
 func algorithmsChange(t *testing.T, client redis.UniversalClient) {
-	clock := newServerClock()
+	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	m := model{}
 	compare := func(charges []limiter.Charge) {
