@@ -224,7 +224,7 @@ func (r *bansInRedis) run(ctx context.Context, op string, args ...any) ([]string
 			if strings.Contains(got.err.Error(), "WEIRFULL") {
 				return nil, bans.ErrFull
 			}
-			return nil, fmt.Errorf("redisstore: bans: %w", got.err)
+			return nil, fmt.Errorf("redisstore: bans: %w", plainly(got.err))
 		}
 		return got.answer, nil
 	case <-ctx.Done():

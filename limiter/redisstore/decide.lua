@@ -95,9 +95,11 @@ for g = 1, groupCount do
           written = nil
         elseif bytes ~= q.bytes then
           local kind, a, b, c = read('<Bddd', bytes)
-          written = algorithms[kind] and algorithms[kind].compile(a, b, c)
-          if written then
-            written.algorithm = algorithms[kind]
+          local algorithm = algorithms[kind]
+          written = nil
+          if algorithm then
+            written = algorithm.compile(a, b, c)
+            written.algorithm = algorithm
             written.bytes = bytes
           elseif not complete then
             error('WEIRINCOMPLETE')

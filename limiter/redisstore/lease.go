@@ -189,7 +189,7 @@ func settle[T any](ctx context.Context, l *Lessor, s *script, all []T, most int,
 		reply, err := requests[i].cmd.Text()
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("redisstore: %w", err))
+			errs = append(errs, fmt.Errorf("redisstore: leases: %w", plainly(err)))
 		case len(reply) < 8 || !read(number(reply), reply[8:], portions[i]):
 			errs = append(errs, errAnswer)
 		default:

@@ -2,7 +2,10 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
@@ -406,4 +410,77 @@ func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
 			_ = s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: cost}}, make([]limiter.Decision, 1))
 		}
 	}
+}
+
+// The stand-in for struct is for servers that lack it, and here beside the real one.
+func TestTheStandInForStructIsWhatStructIs(t *testing.T) {
+	_, client := startRedis(t)
+	script := `local theirs = struct
+` + structLua + `
+local format, bytes = ARGV[1], ARGV[2]
+local want = {theirs.unpack(format, bytes, 3)}
+local got = {struct.unpack(format, bytes, 3)}
+for i = 1, #format do
+  if want[i] ~= got[i] and (want[i] == want[i] or got[i] == got[i]) then
+    return 'unpack ' .. i .. ' is ' .. tostring(got[i]) .. ', want ' .. tostring(want[i])
+  end
+end
+local isNumber = true
+for i = 1, #format do
+  isNumber = isNumber and want[i] == want[i]
+end
+if isNumber and theirs.pack(format, unpack(want)) ~= struct.pack(format, unpack(want)) then
+  return 'pack'
+end
+return ''`
+	special := []float64{0, 1, -1, 1 << 53, -1 << 53, 1 << 32, 1<<32 - 1, 0.1, math.MaxFloat64, math.SmallestNonzeroFloat64,
+		math.Inf(1), math.Inf(-1), math.NaN(), 2.2250738585072014e-308, 1.7e15}
+	rapid.Check(t, func(t *rapid.T) {
+		codes := rapid.SliceOfN(rapid.SampledFrom([]string{"B", "H", "d"}), 1, 12).Draw(t, "codes")
+		bytes := []byte("xx")
+		for _, code := range codes {
+			switch code {
+			case "B":
+				bytes = append(bytes, rapid.Byte().Draw(t, "byte"))
+			case "H":
+				bytes = binary.LittleEndian.AppendUint16(bytes, rapid.Uint16().Draw(t, "uint16"))
+			case "d":
+				n := rapid.OneOf(rapid.Float64(), rapid.SampledFrom(special),
+					rapid.Map(rapid.Int64Range(-1<<53, 1<<53), func(n int64) float64 { return float64(n) })).Draw(t, "double")
+				if n == 0 {
+					n = 0 // Lua tells no zero from another
+				}
+				bytes = binary.LittleEndian.AppendUint64(bytes, math.Float64bits(n))
+			}
+		}
+		said, err := client.Eval(context.Background(), script, nil, "<"+strings.Join(codes, ""), bytes).Text()
+		require.NoError(t, err)
+		require.Empty(t, said)
+	})
+}
+
+func TestThePlainScriptsAreTheOthersBehindTheStandIn(t *testing.T) {
+	s := newScripts(decideLua, oneLua)
+	for set := algorithms(1); set <= every; set++ {
+		assert.Equal(t, structLua+s.of(set).source, s.plain.of(set).source)
+		assert.Equal(t, structLua+s.single(set).source, s.plain.single(set).source)
+	}
+}
+
+func TestTheStandInIsSentAfterThatErrorOnly(t *testing.T) {
+	lacking := errors.New("ERR Error compiling script (new function): <string>:3: Script attempted to access nonexistent global variable 'struct'")
+	for _, other := range []error{
+		errors.New("NOSCRIPT No matching script"), errors.New("OOM command not allowed"), errors.New("ERR WEIRINCOMPLETE"),
+		errors.New("ERR user_script:1: Script attempted to access nonexistent global variable 'bit'"), context.DeadlineExceeded,
+	} {
+		c := &carrier{scripts: newScripts(decideLua, oneLua)}
+		r := &request{groups: []*group{newGroup(take)}}
+		c.amend(r, other)
+		assert.False(t, r.plain, "%v", other)
+		assert.Same(t, c.scripts, c.scripts.known())
+	}
+	c, r := &carrier{scripts: newScripts(decideLua, oneLua)}, &request{groups: []*group{newGroup(take)}}
+	assert.True(t, c.amend(r, lacking))
+	assert.Same(t, c.scripts.plain, c.scripts.known(), "from then on")
+	assert.False(t, c.amend(r, lacking), "once")
 }

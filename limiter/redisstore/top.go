@@ -83,7 +83,7 @@ func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions)
 		err = t.scan(ctx, client)
 	}
 	if err != nil {
-		err = fmt.Errorf("redisstore: %w", err)
+		err = fmt.Errorf("redisstore: %w", plainly(err))
 	}
 	return t.top, t.left > 0, err
 }

@@ -583,6 +583,20 @@ func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
 	})
 }
 
+// As on a server without struct, here one that has it.
+func TestThePlainScriptsDecideAndStoreWhatGoDoes(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock(t)
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	s.carrier.scripts.lacking.Store(true)
+	rapid.Check(t, func(t *rapid.T) {
+		server.MustDo("FLUSHALL")
+		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w.back, w.change, w.batches = true, true, true
+		w.run()
+	})
+}
+
 // A log has a search and a ring, so it gets more of what is hard for them: few events of
 // different times, and waits that end when one in the middle does.
 func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
