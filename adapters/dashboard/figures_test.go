@@ -358,7 +358,7 @@ func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
 	routes := map[string]middleware.Rule{}
 	for i := range 40 {
 		pattern := fmt.Sprintf("GET /things/%d", i)
-		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2)}
+		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
 	}
 	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
 	require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/dashboard"
-	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/redisstore"
@@ -138,37 +137,35 @@ func TestToStopRedisTurnsTheStoreRed(t *testing.T) {
 }
 
 func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		routes := map[string]middleware.Rule{}
-		for i := range 40 {
-			pattern := fmt.Sprintf("GET /things/%d", i)
-			routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2)}
-		}
-		page, err := dashboard.New(dashboard.Options{Authorise: anybody})
-		require.NoError(t, err)
-		limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
-		require.NoError(t, err)
-		page.Add(limits)
-		for range 5 {
-			r := httptest.NewRequest("GET", "/things/33", nil)
-			r.Pattern = "GET /things/33"
-			limits.Check(httptest.NewRecorder(), r)
-		}
-		time.Sleep(time.Second) // for it to be in the figures
-		b := open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
-		b.await(patience, `document.querySelectorAll(".row").length === 41`)
-		assert.Contains(t, b.text("#rows li:nth-child(2)"), "thing 33")
-		const shown = `[...document.querySelectorAll("#rows li")].filter((item) => !item.hidden).length`
-		assert.Equal(t, 12, eval[int](b, shown))
-		b.run(chromedp.SendKeys("#find", "thing 7", chromedp.ByQuery))
-		b.await(patience, shown+` === 2`)
-		b.click("#rows li:not([hidden]):nth-child(n+2) button")
-		assert.Contains(t, b.text("#traffic-title"), "thing 7")
-		assert.Equal(t, "thing 7", eval[string](b, `document.querySelector("#rule").value`))
-		b.run(evaluate(`const find = document.querySelector("#find"); find.value = ""; find.dispatchEvent(new Event("input"))`))
-		b.click("#rows-all")
-		assert.Equal(t, 41, eval[int](b, shown))
-	})
+	routes := map[string]middleware.Rule{}
+	for i := range 40 {
+		pattern := fmt.Sprintf("GET /things/%d", i)
+		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
+	}
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
+	require.NoError(t, err)
+	page.Add(limits)
+	for range 5 {
+		r := httptest.NewRequest("GET", "/things/33", nil)
+		r.Pattern = "GET /things/33"
+		limits.Check(httptest.NewRecorder(), r)
+	}
+	time.Sleep(time.Second) // for it to be in the figures
+	b := open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
+	b.await(patience, `document.querySelectorAll(".row").length === 41`)
+	assert.Contains(t, b.text("#rows li:nth-child(2)"), "thing 33")
+	const shown = `[...document.querySelectorAll("#rows li")].filter((item) => !item.hidden).length`
+	assert.Equal(t, 12, eval[int](b, shown))
+	b.run(chromedp.SendKeys("#find", "thing 7", chromedp.ByQuery))
+	b.await(patience, shown+` === 2`)
+	b.click("#rows li:not([hidden]):nth-child(n+2) button")
+	assert.Contains(t, b.text("#traffic-title"), "thing 7")
+	assert.Equal(t, "thing 7", eval[string](b, `document.querySelector("#rule").value`))
+	b.run(evaluate(`const find = document.querySelector("#find"); find.value = ""; find.dispatchEvent(new Event("input"))`))
+	b.click("#rows-all")
+	assert.Equal(t, 41, eval[int](b, shown))
 }
 
 func TestThePageSaysOfWhichRulesItKnowsNoKeys(t *testing.T) {

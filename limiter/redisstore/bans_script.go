@@ -19,7 +19,7 @@ var bansLua string
 
 var bansScript = newScript(bansLua)
 
-// bansInRedis is the list itself. The braces put all of it in one slot of a Cluster.
+// bansInRedis is the list itself.
 type bansInRedis struct {
 	client  redis.UniversalClient
 	names   []string
@@ -28,7 +28,7 @@ type bansInRedis struct {
 }
 
 func newBansInRedis(client redis.UniversalClient, prefix string, max int) *bansInRedis {
-	prefix += ":{bans}:"
+	prefix = current.bansUnder(prefix)
 	return &bansInRedis{
 		client:  client,
 		names:   []string{prefix + "list", prefix + "escalated", prefix + "byhand", prefix + "remembered"},

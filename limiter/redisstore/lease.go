@@ -121,7 +121,7 @@ func (l *Lessor) encodeLeases(leases []Lease) []any {
 	for i := range leases {
 		e := &leases[i]
 		name := l.keys.name(e.Tag, e.Quota)
-		args = append(args, name, name+holdersSuffix)
+		args = append(args, name, l.keys.holdersOf(name))
 		body = binary.LittleEndian.AppendUint16(body, uint16(slices.Index(quotas, e.Quota)+1))
 		back := e.Back
 		if l.carrier.split {
@@ -134,12 +134,6 @@ func (l *Lessor) encodeLeases(leases []Lease) []any {
 	args[2] = len(args) - firstKey
 	return append(args, body)
 }
-
-// No counter is named like this: a tier's name is not empty, and has no colon.
-const (
-	holdersSuffix = "::lease"
-	syncSuffix    = "::sync"
-)
 
 func (l *Lessor) readLeases(now int64, reply string, leases []Lease) bool {
 	if len(reply) != 32*len(leases) {

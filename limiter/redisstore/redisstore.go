@@ -135,6 +135,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 		lanes:      make([]*lane, 1),
 		remembered: &atomic.Uint64{},
 		claimed:    &sync.Map{},
+		told:       &sync.Once{},
 	}
 	switch client.(type) {
 	case *redis.Client:

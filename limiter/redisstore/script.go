@@ -109,7 +109,10 @@ func source(set algorithms) string {
 }
 
 // isIncomplete tells that there is something in a key that the script leaves to another.
-func isIncomplete(err error) bool { return strings.Contains(err.Error(), "WEIRINCOMPLETE") }
+func isIncomplete(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "WEIRINCOMPLETE") || strings.Contains(text, "WRONGTYPE")
+}
 
 // isWithoutStruct tells that the server's Lua lacks the library struct.
 func isWithoutStruct(err error) bool {
