@@ -27,8 +27,8 @@ type bansInRedis struct {
 	max     int
 }
 
+// newBansInRedis is the list whose names begin like that.
 func newBansInRedis(client redis.UniversalClient, prefix string, max int) *bansInRedis {
-	prefix = current.bansUnder(prefix)
 	return &bansInRedis{
 		client:  client,
 		names:   []string{prefix + "list", prefix + "escalated", prefix + "byhand", prefix + "remembered"},

@@ -49,6 +49,9 @@ for i = 1, count do
   local q, value = quotas[number], values[i]
   local s = {last = now, level = 0, prev = 0}
   local isForeign = false
+  if not value and redis.call('EXISTS', KEYS[i]) == 1 then
+    value = '' -- of another type
+  end
   if value then
     local before = q
     if #value ~= 49 then

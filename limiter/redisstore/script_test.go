@@ -269,6 +269,76 @@ func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
 	}
 }
 
+func TestTwoVersionsOfAListOfBansAndOfLeasesLeaveEachOtherAlone(t *testing.T) {
+	server, client := startRedis(t)
+	next := formats{counters: "next", holders: "next", sums: "next", bans: "next"}
+	ours := newBansInRedis(client, current.bansUnder(defaultPrefix), 10)
+	theirs := newBansInRedis(client, next.bansUnder(defaultPrefix), 10)
+	assert.NotEqual(t, ours.channel, theirs.channel)
+	tag := Digest("key", nil)
+	_, err := ours.ban(t.Context(), tag, time.Hour)
+	require.NoError(t, err)
+	page, err := theirs.read(t.Context(), 0, "0")
+	require.NoError(t, err)
+	assert.Zero(t, page.version, "the other list is empty")
+	lifted, err := theirs.unban(t.Context(), []string{tag})
+	require.NoError(t, err)
+	assert.Empty(t, lifted.tag)
+	page, err = ours.read(t.Context(), 0, "0")
+	require.NoError(t, err)
+	assert.Contains(t, page.entries, tag)
+
+	server.MustDo("FLUSHALL")
+	q := bounded(t, "rule", 100, limiter.TokenBucket)
+	for i, f := range []formats{current, next} {
+		l := New(client).Lessor(50, time.Minute, patience)
+		l.keys = f.newKeys(defaultPrefix, nil)
+		leases := []Lease{{Tag: l.Tag("key"), Quota: q, Want: 40, Need: 40}}
+		_, err := l.Settle(t.Context(), leases)
+		require.NoError(t, err)
+		assert.Equal(t, int64(40), leases[0].Granted, "version %d of 2", i+1)
+		counts := []Count{{Tag: l.Tag("key"), Quota: q, Used: 60}}
+		now, err := l.Exchange(t.Context(), counts)
+		require.NoError(t, err)
+		assert.Equal(t, int64(40), q.Describe(counts[0].State, now, 0, true).Remaining)
+		assert.Equal(t, fmt.Sprint(3*(i+1)), server.MustDo("DBSIZE"), "a counter, its holders and a sum, of each version")
+	}
+}
+
+// Units are not granted of what is not known, and a sum that is not known is not nothing.
+func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
+	server, client := startRedis(t)
+	l := New(client).Lessor(50, time.Minute, patience)
+	for what, command := range map[string][]string{
+		"a list": {"RPUSH", "@", "a"}, "text": {"SET", "@", "text"}, "49 bytes of text": {"SET", "@", strings.Repeat("x", 49)},
+	} {
+		for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.FixedWindow} {
+			server.MustDo("FLUSHALL")
+			q := bounded(t, "rule", 100, a)
+			name := l.keys.name(l.Tag("key"), q)
+			put := func(name string) {
+				server.MustDo(command[0], name, command[2])
+			}
+			put(name)
+			before := server.MustDo("DUMP", name)
+			leases := []Lease{{Tag: l.Tag("key"), Quota: q, Want: 10, Need: 10}}
+			_, err := l.Settle(t.Context(), leases)
+			require.NoError(t, err)
+			assert.True(t, leases[0].Foreign, "%s, %v", what, a)
+			assert.Zero(t, leases[0].Granted, "%s, %v", what, a)
+			assert.Equal(t, before, server.MustDo("DUMP", name), "%s, %v", what, a)
+
+			put(l.keys.sumOf(name))
+			counts := []Count{{Tag: l.Tag("key"), Quota: q}}
+			now, err := l.Exchange(t.Context(), counts)
+			require.NoError(t, err)
+			d := q.Describe(counts[0].State, now, 0, true)
+			assert.Zero(t, d.Remaining, "%s, %v", what, a)
+			assert.Greater(t, integer(t, server.MustDo("PTTL", l.keys.sumOf(name))), int64(0), "it comes back")
+		}
+	}
+}
+
 // What is stored is what a version means. If this fails, the format has changed: give it
 // another version in format.go.
 func TestTheFormatIsThatOfItsVersion(t *testing.T) {
