@@ -2,9 +2,9 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit fuzz bench race race-memory race-leases newest benchmarks help
+.PHONY: test setup vet unit miniredis phases fuzz bench race race-memory race-leases newest benchmarks help
 
-test: setup vet unit $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
+test: setup vet unit miniredis $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
 setup: ## installs redis-server where it is missing, and in CI Chromium and promtool
 	.ci/setup
@@ -17,6 +17,14 @@ vet: ## go vet, gofmt and staticcheck, over the examples too
 
 unit: ## tests with the race detector
 	WEIR_REQUIRE_REDIS=1 go test -race -timeout 15m ./...
+
+miniredis: ## redisstore on miniredis, which is in a module of its own
+	go -C internal/miniredistest vet ./...
+	cd internal/miniredistest && go run $(STATICCHECK) ./...
+	WEIR_REQUIRE_REDIS=1 go -C internal/miniredistest test ./...
+
+phases: ## tests that meet a window, in every hour of the day and where each begins
+	WEIR_PHASE=all go test -timeout 60m ./limiter/... ./middleware/... ./adapters/...
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	.ci/fuzz $(or $(FUZZTIME),20s)

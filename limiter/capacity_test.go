@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/phase"
 )
 
 // fewKeys is a MaxKeys with which all keys compete with each other: they make two lines
@@ -79,7 +81,7 @@ func TestMaxKeysHasBounds(t *testing.T) {
 }
 
 func TestAStoreForOneKeyStillCountsExactly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, 1), mustQuota(t, PerMinute(5))
 		admitted := 0
 		for i := range 1000 {
@@ -100,7 +102,7 @@ func TestAFloodOfNewKeysTakesNoMoreMemory(t *testing.T) {
 		PerMinute(5).With(SlidingLog),
 	} {
 		t.Run(l.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				m, q := newMemory(t, maxKeys), mustQuota(t, l)
 				m.flood(q, "first ", 4*maxKeys)
 				before := m.Stats()
@@ -119,7 +121,7 @@ func TestAFloodOfNewKeysTakesNoMoreMemory(t *testing.T) {
 }
 
 func TestIdleCellsAreReusedBeforeTheTableGrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, 0), mustQuota(t, PerMinute(5))
 		m.flood(q, "first ", 20_000)
 		before := m.Stats()
@@ -134,9 +136,9 @@ func TestIdleCellsAreReusedBeforeTheTableGrows(t *testing.T) {
 }
 
 func TestIdleKeysGoFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, fewKeys)
-		short, long := named(t, "short", "", PerSecond(5)), named(t, "long", "", PerHour(5))
+		short, long := named(t, "short", "", PerSecond(5)), named(t, "long", "", PerHour(5).With(TokenBucket))
 		for i := range fewKeys / 2 {
 			m.take(short, fmt.Sprint(i), 3)
 			m.take(long, fmt.Sprint(i), 3)
@@ -152,7 +154,7 @@ func TestIdleKeysGoFirst(t *testing.T) {
 }
 
 func TestThenTheKeyNearestToIdleGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(100).With(TokenBucket))
 		for i := range fewKeys {
 			m.take(q, fmt.Sprint(i), int64(10+i*7%fewKeys))
@@ -175,7 +177,7 @@ func TestThenTheKeyNearestToIdleGoes(t *testing.T) {
 func TestAKeyThatIsRefusingIsNeverForgotten(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(5).With(a))
 				other := named(t, "other", "", PerHour(1_000_000))
 				for i := range fewKeys {
@@ -199,7 +201,7 @@ func TestAKeyThatIsRefusingIsNeverForgotten(t *testing.T) {
 
 // Of cost 30 nothing is left for, though 10 units are.
 func TestAKeyThatRefusesACostIsNotForgottenEither(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, q, other := newMemory(t, fewKeys), mustQuota(t, PerHour(100).With(TokenBucket)), named(t, "other", "", PerHour(1000))
 		require.True(t, m.take(q, "single", 90))
 		require.False(t, m.take(q, "single", 30))
@@ -218,7 +220,7 @@ func TestAKeyThatRefusesACostIsNotForgottenEither(t *testing.T) {
 
 func TestGivingBackALittleDoesNotMakeAKeyForgettable(t *testing.T) {
 	for _, tt := range []struct{ back, left int64 }{{2, 2}, {5, 10}} {
-		synctest.Test(t, func(t *testing.T) {
+		phase.Test(t, func(t *testing.T) {
 			m, q := newMemory(t, fewKeys), named(t, "q", "", Limit{Events: 10, Per: 10 * time.Hour, Algorithm: TokenBucket})
 			m.take(q, "key", 10)
 			require.False(t, m.take(q, "key", 1))
@@ -235,7 +237,7 @@ func TestGivingBackALittleDoesNotMakeAKeyForgettable(t *testing.T) {
 func TestThoseWhoWereThereBeforeASiegeStay(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				const maxKeys, regulars = 1500, 250
 				m, q := newMemory(t, maxKeys), named(t, "q", "", PerDay(10).With(a))
 				m.flood(q, "regular ", regulars)
@@ -265,7 +267,7 @@ func TestAKeyThatWasRefusedIsNotForgottenUntilHalfIsFreeAgain(t *testing.T) {
 		forgotten bool
 	}{{2 * time.Hour, false}, {5 * time.Hour, false}, {6 * time.Hour, true}} {
 		for _, batch := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				m, q := newMemory(t, fewKeys), named(t, "q", "", Limit{Events: 10, Per: 10 * time.Hour, Algorithm: TokenBucket})
 				charges := []Charge{{q, "key", 1}}
 				if batch {
@@ -289,7 +291,7 @@ func TestAKeyThatWasRefusedIsNotForgottenUntilHalfIsFreeAgain(t *testing.T) {
 }
 
 func TestTheCounterOfARuleWithoutAKeyIsNeverForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, global, ip := newMemory(t, 100), named(t, "global", "", PerMinute(100)), named(t, "ip", "", PerDay(5))
 		admitted := 0
 		for i := range 1000 {
@@ -305,7 +307,7 @@ func TestTheCounterOfARuleWithoutAKeyIsNeverForgotten(t *testing.T) {
 }
 
 func TestOfKeysThatAreIdleTogetherTheLeastUsedGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(100))
 		for i := range fewKeys {
 			m.take(q, fmt.Sprint(i), int64(10*(i+1)))
@@ -373,7 +375,7 @@ func overflowing(t *testing.T) memory {
 func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				m := overflowing(t)
 				silver, gold := named(t, "api", "silver", PerHour(5).With(a)), named(t, "api", "gold", PerHour(7).With(a))
 				other := named(t, "other", "", PerHour(5).With(a))
@@ -405,7 +407,7 @@ func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				m := newMemory(t, fewKeys)
 				q, kept := named(t, "api", "", PerHour(5).With(a)), named(t, "kept", "", PerHour(10).With(a))
 				require.True(t, m.take(kept, "key", kept.Capacity()-4))
@@ -433,8 +435,8 @@ func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
 }
 
 func TestAnOverflowCounterThatIsIdleOutlastsTheBatchThatUsesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, long := newMemory(t, 3), named(t, "long", "", PerDay(1))
+	phase.Test(t, func(t *testing.T) {
+		m, long := newMemory(t, 3), named(t, "long", "", PerDay(1).With(TokenBucket))
 		for i := range 10 {
 			m.take(long, fmt.Sprint(i), 1)
 			m.take(long, fmt.Sprint(i), 1)
@@ -464,7 +466,7 @@ func TestAnOverflowCounterThatIsIdleOutlastsTheBatchThatUsesIt(t *testing.T) {
 func TestTwoKeysOfABatchThatShareAnOverflowCounterBothCount(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				m, q := overflowing(t), named(t, "api", "", PerHour(7).With(a))
 				if q.Capacity() > 7 {
 					require.True(t, m.take(q, "new", q.Capacity()-7))
@@ -487,7 +489,7 @@ func TestTwoKeysOfABatchThatShareAnOverflowCounterBothCount(t *testing.T) {
 }
 
 func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, q := overflowing(t), named(t, "api", "", PerHour(5))
 		require.True(t, m.take(q, "new", 5))
 		require.NoError(t, m.GiveBack(t.Context(), []Charge{{q, "new", 5}}))
@@ -498,7 +500,7 @@ func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
 }
 
 func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, 1), mustQuota(t, PerHour(100))
 		var charges []Charge
 		for i := range MaxCharges {
@@ -517,20 +519,20 @@ func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
 func TestAStoreMadeOutsideABubbleGrantsNothingInside(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			m, q := newMemory(t, 0), mustQuota(t, Limit{Events: 5, Per: time.Hour + time.Microsecond, Algorithm: a})
+			m, q := newMemory(t, 0), mustQuota(t, Limit{Events: 5, Per: phase.Long() + time.Microsecond, Algorithm: a})
 			require.True(t, m.take(q, "key", q.Capacity()))
 			// In a bubble it is the year 2000.
 			synctest.Test(t, func(t *testing.T) {
 				d := memory{m.Memory, t}.decide(Charge{q, "key", 1})[0]
 				assert.False(t, d.Allowed)
 				assert.Positive(t, d.RetryAfter)
-				assert.LessOrEqual(t, d.ResetAfter, 3*time.Hour)
+				assert.LessOrEqual(t, d.ResetAfter, 3*q.Limit().Per)
 				for i := range 100 { // in all shards, among them such as no time has passed in
 					key := fmt.Sprint("new ", i)
 					assert.True(t, memory{m.Memory, t}.take(q, key, q.Capacity()))
 					refused := memory{m.Memory, t}.decide(Charge{q, key, 1})[0]
 					assert.False(t, refused.Allowed)
-					assert.LessOrEqual(t, refused.ResetAfter, 3*time.Hour)
+					assert.LessOrEqual(t, refused.ResetAfter, 3*q.Limit().Per)
 				}
 			})
 			assert.False(t, m.take(q, "key", 1))
@@ -539,7 +541,7 @@ func TestAStoreMadeOutsideABubbleGrantsNothingInside(t *testing.T) {
 }
 
 func TestWhatABatchHeldInPlaceMakesRoomLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(1))
 		for round := range 3 {
 			for i := range fewKeys / 2 { // both new, then both known
@@ -555,7 +557,7 @@ func TestWhatABatchHeldInPlaceMakesRoomLater(t *testing.T) {
 }
 
 func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)
 		change := func() int {
 			for _, l := range []Limit{
@@ -578,18 +580,20 @@ func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
 }
 
 func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
-	m := newMemory(t, 0)
-	most := make([]*Quota, maxTags) // as if so many were there, but for one
-	m.quotas.Store(&most)
-	require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
-	q := named(t, "one more", "", PerDay(maxTags+1))
-	err := m.Decide(t.Context(), []Charge{{q, "key", 1}}, make([]Decision, 1))
-	require.ErrorContains(t, err, `rule "one more": the store already counts for 32000 different limits`)
-	require.NotErrorIs(t, err, ErrCharges)
-	known := named(t, "rule", "", PerDay(maxTags))
-	require.Error(t, m.GiveBack(t.Context(), []Charge{{known, "key", 1}, {q, "key", 1}}))
-	assert.Equal(t, known.Capacity()-1, m.remaining(known, "key"), "some was given back though there was an error")
-	assert.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1), "a limit it knows is fine")
+	phase.Test(t, func(t *testing.T) {
+		m := newMemory(t, 0)
+		most := make([]*Quota, maxTags) // as if so many were there, but for one
+		m.quotas.Store(&most)
+		require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
+		q := named(t, "one more", "", PerDay(maxTags+1))
+		err := m.Decide(t.Context(), []Charge{{q, "key", 1}}, make([]Decision, 1))
+		require.ErrorContains(t, err, `rule "one more": the store already counts for 32000 different limits`)
+		require.NotErrorIs(t, err, ErrCharges)
+		known := named(t, "rule", "", PerDay(maxTags))
+		require.Error(t, m.GiveBack(t.Context(), []Charge{{known, "key", 1}, {q, "key", 1}}))
+		assert.Equal(t, known.Capacity()-1, m.remaining(known, "key"), "some was given back though there was an error")
+		assert.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1), "a limit it knows is fine")
+	})
 }
 
 func TestClaimIsTrueOnce(t *testing.T) {

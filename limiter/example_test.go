@@ -12,7 +12,7 @@ import (
 func Example() {
 	mail := limiter.Must(limiter.New(limiter.Config{
 		Name:  "mail",
-		Limit: limiter.PerHour(2),
+		Limit: limiter.PerHour(2).With(limiter.SlidingLog),
 	}))
 	for range 3 {
 		d, err := mail.Allow(context.Background(), "user:42")
@@ -126,7 +126,7 @@ func ExampleMemory_Decide() {
 	if err != nil {
 		panic(err)
 	}
-	perUser, _ := limiter.NewQuota("user", "", limiter.PerMinute(2))
+	perUser, _ := limiter.NewQuota("user", "", limiter.PerMinute(2).WithBurst(2))
 	perTeam, _ := limiter.NewQuota("team", "gold", limiter.PerDay(1000))
 
 	for range 3 {

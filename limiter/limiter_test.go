@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
 )
 
 func TestNewReportsEverythingAtOnce(t *testing.T) {
@@ -25,51 +27,55 @@ func TestMustPanicsWithWhatIsWrong(t *testing.T) {
 }
 
 func TestLimitersOfOneStoreCountApartByTheirNames(t *testing.T) {
-	ctx := context.Background()
-	m, err := NewMemory(MemoryConfig{})
-	require.NoError(t, err)
-	mail := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
-	again := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
-	text := Must(New(Config{Name: "text", Limit: PerHour(2), Store: m}))
-	alone := Must(New(Config{Name: "mail", Limit: PerHour(2)}))
-	for _, tt := range []struct {
-		l    *Limiter
-		want int64
-	}{{mail, 1}, {again, 0}, {text, 1}, {alone, 1}} {
-		d, err := tt.l.Allow(ctx, "user")
+	phase.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		m, err := NewMemory(MemoryConfig{})
 		require.NoError(t, err)
-		assert.True(t, d.Allowed)
-		assert.Equal(t, tt.want, d.Remaining)
-	}
+		mail := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
+		again := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
+		text := Must(New(Config{Name: "text", Limit: PerHour(2), Store: m}))
+		alone := Must(New(Config{Name: "mail", Limit: PerHour(2)}))
+		for _, tt := range []struct {
+			l    *Limiter
+			want int64
+		}{{mail, 1}, {again, 0}, {text, 1}, {alone, 1}} {
+			d, err := tt.l.Allow(ctx, "user")
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+			assert.Equal(t, tt.want, d.Remaining)
+		}
+	})
 }
 
 func TestALimiterTakesLooksGivesBackAndResets(t *testing.T) {
-	ctx := context.Background()
-	m, err := NewMemory(MemoryConfig{})
-	require.NoError(t, err)
-	for name, store := range map[string]Store{"Memory": m, "another store": struct{ Store }{m}} {
-		l := Must(New(Config{Name: name, Limit: PerHour(5).With(FixedWindow), Store: store}))
-		remaining := func() int64 {
-			d, err := l.AllowN(ctx, "key", 0)
-			require.NoError(t, err)
-			return d.Remaining
-		}
-		d, err := l.AllowN(ctx, "key", 3)
+	phase.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		m, err := NewMemory(MemoryConfig{})
 		require.NoError(t, err)
-		assert.True(t, d.Allowed)
-		assert.Equal(t, int64(2), remaining(), name)
-		d, err = l.AllowN(ctx, "key", 3)
-		require.NoError(t, err, "a refusal is an answer")
-		assert.False(t, d.Allowed)
-		require.NoError(t, l.GiveBack(ctx, "key", 1))
-		assert.Equal(t, int64(3), remaining(), name)
-		require.NoError(t, l.Reset(ctx, "key"))
-		assert.Equal(t, int64(5), remaining(), name)
+		for name, store := range map[string]Store{"Memory": m, "another store": struct{ Store }{m}} {
+			l := Must(New(Config{Name: name, Limit: PerHour(5).With(FixedWindow), Store: store}))
+			remaining := func() int64 {
+				d, err := l.AllowN(ctx, "key", 0)
+				require.NoError(t, err)
+				return d.Remaining
+			}
+			d, err := l.AllowN(ctx, "key", 3)
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+			assert.Equal(t, int64(2), remaining(), name)
+			d, err = l.AllowN(ctx, "key", 3)
+			require.NoError(t, err, "a refusal is an answer")
+			assert.False(t, d.Allowed)
+			require.NoError(t, l.GiveBack(ctx, "key", 1))
+			assert.Equal(t, int64(3), remaining(), name)
+			require.NoError(t, l.Reset(ctx, "key"))
+			assert.Equal(t, int64(5), remaining(), name)
 
-		_, err = l.AllowN(ctx, "key", -1)
-		require.ErrorIs(t, err, ErrCharges)
-		require.ErrorIs(t, l.GiveBack(ctx, "key", -1), ErrCharges)
-	}
+			_, err = l.AllowN(ctx, "key", -1)
+			require.ErrorIs(t, err, ErrCharges)
+			require.ErrorIs(t, l.GiveBack(ctx, "key", -1), ErrCharges)
+		}
+	})
 }
 
 // brokenStore can't decide.
@@ -80,18 +86,22 @@ var errOutage = errors.New("the store is away")
 func (brokenStore) Decide(context.Context, []Charge, []Decision) error { return errOutage }
 
 func TestALimiterSaysThatItsStoreCouldNotDecide(t *testing.T) {
-	l := Must(New(Config{Name: "mail", Limit: PerHour(5), Store: brokenStore{}}))
-	d, err := l.Allow(context.Background(), "key")
-	require.ErrorIs(t, err, errOutage)
-	assert.False(t, d.Allowed)
+	phase.Test(t, func(t *testing.T) {
+		l := Must(New(Config{Name: "mail", Limit: PerHour(5), Store: brokenStore{}}))
+		d, err := l.Allow(context.Background(), "key")
+		require.ErrorIs(t, err, errOutage)
+		assert.False(t, d.Allowed)
+	})
 }
 
 func TestMemoryDoesNotLookAtTheContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	d, err := Must(New(Config{Name: "mail", Limit: PerHour(5)})).Allow(ctx, "key")
-	require.NoError(t, err)
-	assert.True(t, d.Allowed)
+	phase.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		d, err := Must(New(Config{Name: "mail", Limit: PerHour(5)})).Allow(ctx, "key")
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+	})
 }
 
 func TestNewRefusesAMemoryThatNewMemoryDidNotMake(t *testing.T) {

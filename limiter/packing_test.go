@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/phase"
 )
 
 // inBubble runs f, which may use a rapid.T, where time is fake.
@@ -196,7 +198,7 @@ func TestAPackedStateIsGoodForSeventeenYears(t *testing.T) {
 }
 
 func TestALimitThatChangesOnAnIdleKeyLeavesItIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		for i, from := range everyAlgorithm {
 			for j, to := range everyAlgorithm {
 				m, err := NewMemory(MemoryConfig{})

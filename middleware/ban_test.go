@@ -3,12 +3,12 @@ package middleware_test
 import (
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
@@ -33,25 +33,27 @@ func preflight(r *http.Request) {
 }
 
 func TestADeniedRequestIsRefusedBeforeAnythingElse(t *testing.T) {
-	store := &spy{}
-	l := limited(t, middleware.Config{Store: store, Deny: always, Allow: always, Rules: []middleware.Rule{
-		{Name: "r", Limit: limiter.PerHour(1), Key: func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }, NoKey: middleware.NoKeyUnauthorized},
-	}})
-	for _, r := range []*http.Request{request(), request(preflight)} {
-		w := serve(l.Handler(ok), r)
-		assert.Equal(t, 403, w.Code)
-		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-		assert.NotContains(t, w.Header(), "Retry-After", "there is no end")
-		assert.NotContains(t, w.Header(), "Ratelimit")
-		assert.JSONEq(t, `{"error":"banned","message":"Requests from this client are not accepted."}`, w.Body.String())
-	}
-	w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
-	assert.JSONEq(t, `{"title":"Forbidden","status":403,"detail":"Requests from this client are not accepted."}`, w.Body.String())
-	assert.Empty(t, store.charged)
+	phase.Test(t, func(t *testing.T) {
+		store := &spy{}
+		l := limited(t, middleware.Config{Store: store, Deny: always, Allow: always, Rules: []middleware.Rule{
+			{Name: "r", Limit: limiter.PerHour(1), Key: func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }, NoKey: middleware.NoKeyUnauthorized},
+		}})
+		for _, r := range []*http.Request{request(), request(preflight)} {
+			w := serve(l.Handler(ok), r)
+			assert.Equal(t, 403, w.Code)
+			assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+			assert.NotContains(t, w.Header(), "Retry-After", "there is no end")
+			assert.NotContains(t, w.Header(), "Ratelimit")
+			assert.JSONEq(t, `{"error":"banned","message":"Requests from this client are not accepted."}`, w.Body.String())
+		}
+		w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
+		assert.JSONEq(t, `{"title":"Forbidden","status":403,"detail":"Requests from this client are not accepted."}`, w.Body.String())
+		assert.Empty(t, store.charged)
+	})
 }
 
 func TestABanEndsWhenItsTimeIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		store := &spy{}
 		h := limited(t, middleware.Config{Store: store, Bans: list, BanKeys: byIP, Allow: always, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}}).Handler(ok)
@@ -75,52 +77,58 @@ func TestABanEndsWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestABanWithoutAnEndLastsUntilItIsLifted(t *testing.T) {
-	list := bansOf(t)
-	h := limited(t, middleware.Config{Bans: list, BanKeys: byIP}).Handler(ok)
-	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
-	w := serve(h, request())
-	assert.Equal(t, 403, w.Code)
-	assert.NotContains(t, w.Header(), "Retry-After")
-	lifted, err := list.Unban(t.Context(), "192.0.2.1")
-	require.NoError(t, err)
-	require.True(t, lifted)
-	assert.Equal(t, 200, serve(h, request()).Code)
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		h := limited(t, middleware.Config{Bans: list, BanKeys: byIP}).Handler(ok)
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+		w := serve(h, request())
+		assert.Equal(t, 403, w.Code)
+		assert.NotContains(t, w.Header(), "Retry-After")
+		lifted, err := list.Unban(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		require.True(t, lifted)
+		assert.Equal(t, 200, serve(h, request()).Code)
+	})
 }
 
 func TestTheBannedCanBeAnswered429(t *testing.T) {
-	list := bansOf(t)
-	h := limited(t, middleware.Config{Bans: list, BanKeys: byIP, BanStatus: 429}).Handler(ok)
-	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
-	w := serve(h, request())
-	assert.Equal(t, 429, w.Code)
-	assert.JSONEq(t, `{"error":"rate_limit_exceeded","message":"Too many requests."}`, w.Body.String())
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		h := limited(t, middleware.Config{Bans: list, BanKeys: byIP, BanStatus: 429}).Handler(ok)
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+		w := serve(h, request())
+		assert.Equal(t, 429, w.Code)
+		assert.JSONEq(t, `{"error":"rate_limit_exceeded","message":"Too many requests."}`, w.Body.String())
+	})
 }
 
 func TestEachOfTheBanKeysIsLookedUp(t *testing.T) {
-	list := bansOf(t)
-	missing := keyfunc.Func(func(*http.Request) (string, error) { return "192.0.2.1", keyfunc.ErrNoKey })
-	empty := keyfunc.Func(func(*http.Request) (string, error) { return "", nil })
-	h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{missing, empty, keyfunc.User, keyfunc.Header("X-Device")}}).Handler(ok)
-	require.NoError(t, list.Ban(t.Context(), "", 0))
-	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
-	assert.Equal(t, 200, serve(h, request()).Code, "an empty key is none")
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		missing := keyfunc.Func(func(*http.Request) (string, error) { return "192.0.2.1", keyfunc.ErrNoKey })
+		empty := keyfunc.Func(func(*http.Request) (string, error) { return "", nil })
+		h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{missing, empty, keyfunc.User, keyfunc.Header("X-Device")}}).Handler(ok)
+		require.NoError(t, list.Ban(t.Context(), "", 0))
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+		assert.Equal(t, 200, serve(h, request()).Code, "an empty key is none")
 
-	as := func(user string) *http.Request {
-		return request(header("X-Device", "d")).WithContext(keyfunc.WithUser(t.Context(), user))
-	}
-	user, err := keyfunc.User(as("mallory"))
-	require.NoError(t, err)
-	require.NoError(t, list.Ban(t.Context(), user, 0))
-	assert.Equal(t, 403, serve(h, as("mallory")).Code)
-	assert.Equal(t, 200, serve(h, as("alice")).Code)
-	device, err := keyfunc.Header("X-Device")(as("alice"))
-	require.NoError(t, err)
-	require.NoError(t, list.Ban(t.Context(), device, 0))
-	assert.Equal(t, 403, serve(h, as("alice")).Code)
+		as := func(user string) *http.Request {
+			return request(header("X-Device", "d")).WithContext(keyfunc.WithUser(t.Context(), user))
+		}
+		user, err := keyfunc.User(as("mallory"))
+		require.NoError(t, err)
+		require.NoError(t, list.Ban(t.Context(), user, 0))
+		assert.Equal(t, 403, serve(h, as("mallory")).Code)
+		assert.Equal(t, 200, serve(h, as("alice")).Code)
+		device, err := keyfunc.Header("X-Device")(as("alice"))
+		require.NoError(t, err)
+		require.NoError(t, list.Ban(t.Context(), device, 0))
+		assert.Equal(t, 403, serve(h, as("alice")).Code)
+	})
 }
 
 func TestOwnAnswersToTheBanned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		var seen middleware.Result
 		h := limited(t, middleware.Config{Bans: list, BanKeys: byIP, OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
@@ -137,34 +145,38 @@ func TestOwnAnswersToTheBanned(t *testing.T) {
 }
 
 func TestWhatIsAllowedIsNeverLimited(t *testing.T) {
-	store := &spy{}
-	l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}},
-		Allow: func(r *http.Request) bool { return r.Pattern == "GET /healthz" }})
-	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", ok)
-	mux.Handle("/", ok)
-	h := l.Handler(mux)
-	for range 3 {
-		w := serve(h, request(func(r *http.Request) { r.URL.Path = "/healthz" }))
-		require.Equal(t, 200, w.Code)
-		require.Empty(t, w.Header().Get("RateLimit"))
-	}
-	assert.Empty(t, store.charged)
-	assert.Equal(t, 200, serve(h, request()).Code)
-	assert.Equal(t, 429, serve(h, request()).Code)
+	phase.Test(t, func(t *testing.T) {
+		store := &spy{}
+		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}},
+			Allow: func(r *http.Request) bool { return r.Pattern == "GET /healthz" }})
+		mux := http.NewServeMux()
+		mux.Handle("GET /healthz", ok)
+		mux.Handle("/", ok)
+		h := l.Handler(mux)
+		for range 3 {
+			w := serve(h, request(func(r *http.Request) { r.URL.Path = "/healthz" }))
+			require.Equal(t, 200, w.Code)
+			require.Empty(t, w.Header().Get("RateLimit"))
+		}
+		assert.Empty(t, store.charged)
+		assert.Equal(t, 200, serve(h, request()).Code)
+		assert.Equal(t, 429, serve(h, request()).Code)
+	})
 }
 
 func TestWhileNothingIsBannedNoKeyIsLookedUp(t *testing.T) {
-	list, asked := bansOf(t), 0
-	h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{func(r *http.Request) (string, error) {
-		asked++
-		return keyfunc.IP()(r)
-	}}}).Handler(ok)
-	require.Equal(t, 200, serve(h, request()).Code)
-	assert.Zero(t, asked)
-	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
-	require.Equal(t, 200, serve(h, request()).Code)
-	assert.Equal(t, 1, asked)
+	phase.Test(t, func(t *testing.T) {
+		list, asked := bansOf(t), 0
+		h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{func(r *http.Request) (string, error) {
+			asked++
+			return keyfunc.IP()(r)
+		}}}).Handler(ok)
+		require.Equal(t, 200, serve(h, request()).Code)
+		assert.Zero(t, asked)
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
+		require.Equal(t, 200, serve(h, request()).Code)
+		assert.Equal(t, 1, asked)
+	})
 }
 
 // A slow list finds a ban that ends while it is looked for.
@@ -174,7 +186,7 @@ func (slow) Empty() bool                  { return false }
 func (slow) Find(string) (bans.Ban, bool) { return bans.Ban{Until: time.Now()}, true }
 
 func TestABanThatHasJustEndedHasARetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		h := limited(t, middleware.Config{Bans: slow{}, BanKeys: byIP}).Handler(ok)
 		w := serve(h, request())
 		assert.Equal(t, 403, w.Code)
@@ -183,12 +195,14 @@ func TestABanThatHasJustEndedHasARetryAfter(t *testing.T) {
 }
 
 func TestAnEmptyListOfBansCostsNoAllocation(t *testing.T) {
-	l := limited(t, middleware.Config{Bans: bansOf(t), BanKeys: byIP, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(), Limit: plenty}}})
-	h := l.Handler(noop)
-	r, w := request(), nobody{http.Header{}}
-	h.ServeHTTP(w, r)
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
-		clear(w.header)
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Bans: bansOf(t), BanKeys: byIP, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(), Limit: plenty}}})
+		h := l.Handler(noop)
+		r, w := request(), nobody{http.Header{}}
 		h.ServeHTTP(w, r)
-	}), 2.0)
+		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		}), 2.0)
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -35,129 +36,143 @@ func namesOf(t require.TestingT, l *middleware.RateLimit, r *http.Request) (name
 }
 
 func TestOfTheRulesByRouteOnlyTheMostTellingApplies(t *testing.T) {
-	l := limited(t, middleware.Config{
-		ByRoute: byRoute(plenty, "/*", "/api/*", "GET /api/*", "GET /api/search", "/api/search", "a.example/api/search", "*.example/api/*", "/api/{version}/users"),
-		Default: &middleware.Rule{Name: "default", Limit: plenty},
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{
+			ByRoute: byRoute(plenty, "/*", "/api/*", "GET /api/*", "GET /api/search", "/api/search", "a.example/api/search", "*.example/api/*", "/api/{version}/users"),
+			Default: &middleware.Rule{Name: "default", Limit: plenty},
+		})
+		for _, test := range []struct{ method, pattern, want string }{
+			{"GET", "/api/search", "GET /api/search"},
+			{"GET a.example", "/api/search", "a.example/api/search"},
+			{"GET b.example", "/api/search", "*.example/api/*"},
+			{"GET a.example", "/api/other", "*.example/api/*"},
+			{"GET a.example", "/other", "/*"},
+			{"GET a.example", "", "/*"},
+			{"HEAD", "GET /api/search", "GET /api/search"},
+			{"POST", "/api/search", "/api/search"},
+			{"GET", "a.example/api/search", "GET /api/search"},
+			{"GET", "/api/other", "GET /api/*"},
+			{"POST", "/api/other/deep", "/api/*"},
+			{"GET", "/api", "GET /api/*"},
+			{"GET", "/api/:v/users", "/api/{version}/users"},
+			{"GET", "/api/:v/other", "GET /api/*"},
+			{"GET", "/other", "/*"},
+			{"GET", "", "/*"},
+		} {
+			r := request(routedBy(test.pattern))
+			r.Method, r.Host, _ = strings.Cut(test.method, " ")
+			assert.Equal(t, []string{test.want}, namesOf(t, l, r), "%s routed by %q", test.method, test.pattern)
+		}
 	})
-	for _, test := range []struct{ method, pattern, want string }{
-		{"GET", "/api/search", "GET /api/search"},
-		{"GET a.example", "/api/search", "a.example/api/search"},
-		{"GET b.example", "/api/search", "*.example/api/*"},
-		{"GET a.example", "/api/other", "*.example/api/*"},
-		{"GET a.example", "/other", "/*"},
-		{"GET a.example", "", "/*"},
-		{"HEAD", "GET /api/search", "GET /api/search"},
-		{"POST", "/api/search", "/api/search"},
-		{"GET", "a.example/api/search", "GET /api/search"},
-		{"GET", "/api/other", "GET /api/*"},
-		{"POST", "/api/other/deep", "/api/*"},
-		{"GET", "/api", "GET /api/*"},
-		{"GET", "/api/:v/users", "/api/{version}/users"},
-		{"GET", "/api/:v/other", "GET /api/*"},
-		{"GET", "/other", "/*"},
-		{"GET", "", "/*"},
-	} {
-		r := request(routedBy(test.pattern))
-		r.Method, r.Host, _ = strings.Cut(test.method, " ")
-		assert.Equal(t, []string{test.want}, namesOf(t, l, r), "%s routed by %q", test.method, test.pattern)
-	}
 }
 
 func TestTheDefaultIsForRequestsOfNoOtherRoute(t *testing.T) {
-	l := limited(t, middleware.Config{
-		ByRoute: byRoute(plenty, "GET /search", "/users/{id}"),
-		Default: &middleware.Rule{Name: "default", Limit: limiter.PerHour(3)},
-	})
-	for _, pattern := range []string{"", "/", "/unknown"} {
-		assert.Equal(t, []string{"default"}, namesOf(t, l, request(routedBy(pattern))), "%q", pattern)
-	}
-	assert.Equal(t, []string{"GET /search"}, namesOf(t, l, request(routedBy("/search"))))
-	assert.Equal(t, 429, serve(l.Handler(ok), request()).Code, "all others share the default's counter")
-	assert.Equal(t, 200, serve(l.Handler(ok), request(routedBy("/search"))).Code)
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{
+			ByRoute: byRoute(plenty, "GET /search", "/users/{id}"),
+			Default: &middleware.Rule{Name: "default", Limit: limiter.PerHour(3)},
+		})
+		for _, pattern := range []string{"", "/", "/unknown"} {
+			assert.Equal(t, []string{"default"}, namesOf(t, l, request(routedBy(pattern))), "%q", pattern)
+		}
+		assert.Equal(t, []string{"GET /search"}, namesOf(t, l, request(routedBy("/search"))))
+		assert.Equal(t, 429, serve(l.Handler(ok), request()).Code, "all others share the default's counter")
+		assert.Equal(t, 200, serve(l.Handler(ok), request(routedBy("/search"))).Code)
 
-	l = limited(t, middleware.Config{ByRoute: byRoute(limiter.PerHour(1), "GET /search")})
-	for range 3 {
-		assert.Empty(t, namesOf(t, l, request(routedBy("/other"))), "without a default there is no limit for them")
-	}
+		l = limited(t, middleware.Config{ByRoute: byRoute(limiter.PerHour(1), "GET /search")})
+		for range 3 {
+			assert.Empty(t, namesOf(t, l, request(routedBy("/other"))), "without a default there is no limit for them")
+		}
+	})
 }
 
 func TestARuleByRouteThatDoesNotMatchLeavesNoRoomForAnother(t *testing.T) {
-	rules := byRoute(plenty, "/api/*", "/api/search")
-	search := rules["/api/search"]
-	search.Match = func(r *http.Request) bool { return r.Header.Get("X-Bulk") != "" }
-	rules["/api/search"] = search
-	l := limited(t, middleware.Config{ByRoute: rules, Default: &middleware.Rule{Name: "default", Limit: plenty}})
-	assert.Equal(t, []string{"/api/search"}, namesOf(t, l, request(routedBy("/api/search"), header("X-Bulk", "1"))))
-	assert.Empty(t, namesOf(t, l, request(routedBy("/api/search"))))
+	phase.Test(t, func(t *testing.T) {
+		rules := byRoute(plenty, "/api/*", "/api/search")
+		search := rules["/api/search"]
+		search.Match = func(r *http.Request) bool { return r.Header.Get("X-Bulk") != "" }
+		rules["/api/search"] = search
+		l := limited(t, middleware.Config{ByRoute: rules, Default: &middleware.Rule{Name: "default", Limit: plenty}})
+		assert.Equal(t, []string{"/api/search"}, namesOf(t, l, request(routedBy("/api/search"), header("X-Bulk", "1"))))
+		assert.Empty(t, namesOf(t, l, request(routedBy("/api/search"))))
+	})
 }
 
 func TestRulesOfAllPlacesApplyTogether(t *testing.T) {
-	l := limited(t, middleware.Config{
-		Rules:   []middleware.Rule{{Name: "global", Limit: limiter.PerHour(10)}},
-		ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(5)}, "premium": {Name: "premium", Limit: plenty}},
-		ByRoute: byRoute(limiter.PerHour(2), "/a", "/b"),
-		Default: &middleware.Rule{Name: "default", Limit: plenty},
-	})
-	assert.Equal(t, []string{"global", "free", "/a"}, namesOf(t, l, request(inTier("free"), routedBy("/a"))))
-	assert.Equal(t, []string{"global", "premium", "default"}, namesOf(t, l, request(inTier("premium"))))
-	assert.Equal(t, []string{"global", "/a"}, namesOf(t, l, request(inTier("unheard of"), routedBy("/a"))))
-	assert.Equal(t, []string{"global", "/b"}, namesOf(t, l, request(routedBy("/b"))))
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{
+			Rules:   []middleware.Rule{{Name: "global", Limit: limiter.PerHour(10)}},
+			ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(5)}, "premium": {Name: "premium", Limit: plenty}},
+			ByRoute: byRoute(limiter.PerHour(2), "/a", "/b"),
+			Default: &middleware.Rule{Name: "default", Limit: plenty},
+		})
+		assert.Equal(t, []string{"global", "free", "/a"}, namesOf(t, l, request(inTier("free"), routedBy("/a"))))
+		assert.Equal(t, []string{"global", "premium", "default"}, namesOf(t, l, request(inTier("premium"))))
+		assert.Equal(t, []string{"global", "/a"}, namesOf(t, l, request(inTier("unheard of"), routedBy("/a"))))
+		assert.Equal(t, []string{"global", "/b"}, namesOf(t, l, request(routedBy("/b"))))
 
-	for range 10 {
-		require.Equal(t, 429, serve(l.Handler(ok), request(inTier("free"), routedBy("/a"))).Code)
-	}
-	_, result := check(l, request(inTier("free"), routedBy("/b")))
-	assert.EqualValues(t, 5, result.Rules[0].Remaining, "what one place refuses, no other is charged for")
-	assert.EqualValues(t, 3, result.Rules[1].Remaining)
+		for range 10 {
+			require.Equal(t, 429, serve(l.Handler(ok), request(inTier("free"), routedBy("/a"))).Code)
+		}
+		_, result := check(l, request(inTier("free"), routedBy("/b")))
+		assert.EqualValues(t, 5, result.Rules[0].Remaining, "what one place refuses, no other is charged for")
+		assert.EqualValues(t, 3, result.Rules[1].Remaining)
+	})
 }
 
 func TestTiersCountInRulesOfEveryPlace(t *testing.T) {
-	rule := func(name string) middleware.Rule {
-		return middleware.Rule{Name: name, Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"gold": limiter.PerHour(2)}}
-	}
-	fallback := rule("default")
-	l := limited(t, middleware.Config{ByRoute: map[string]middleware.Rule{"/a": rule("a")}, Default: &fallback})
-	for _, pattern := range []string{"/a", "/b"} {
-		_, result := check(l, request(routedBy(pattern), inTier("gold")))
-		assert.Equal(t, "gold", result.Tier)
-		assert.EqualValues(t, 2, result.Limit)
-	}
+	phase.Test(t, func(t *testing.T) {
+		rule := func(name string) middleware.Rule {
+			return middleware.Rule{Name: name, Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"gold": limiter.PerHour(2)}}
+		}
+		fallback := rule("default")
+		l := limited(t, middleware.Config{ByRoute: map[string]middleware.Rule{"/a": rule("a")}, Default: &fallback})
+		for _, pattern := range []string{"/a", "/b"} {
+			_, result := check(l, request(routedBy(pattern), inTier("gold")))
+			assert.Equal(t, "gold", result.Tier)
+			assert.EqualValues(t, 2, result.Limit)
+		}
+	})
 }
 
 func TestAroundAServeMuxRulesByRouteApply(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.Handle("GET /users/{id}", ok)
-	mux.Handle("/static/", ok)
-	h := limited(t, middleware.Config{
-		ByRoute: byRoute(limiter.PerHour(1), "GET /users/{name}", "/static/*"),
-		Default: &middleware.Rule{Name: "default", Limit: limiter.PerHour(2)},
-	}).Handler(mux)
-	do := func(path string) int { return serve(h, httptest.NewRequest("GET", path, nil)).Code }
-	assert.Equal(t, 200, do("/users/1"))
-	assert.Equal(t, 429, do("/users/2"))
-	assert.Equal(t, 200, do("/static/a"))
-	assert.Equal(t, 429, do("/static/b/c"))
-	assert.Equal(t, 404, do("/nowhere"))
-	assert.Equal(t, 404, do("/somewhere"))
-	assert.Equal(t, 429, do("/elsewhere"), "unknown paths count against the default")
+	phase.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		mux.Handle("GET /users/{id}", ok)
+		mux.Handle("/static/", ok)
+		h := limited(t, middleware.Config{
+			ByRoute: byRoute(limiter.PerHour(1), "GET /users/{name}", "/static/*"),
+			Default: &middleware.Rule{Name: "default", Limit: limiter.PerHour(2)},
+		}).Handler(mux)
+		do := func(path string) int { return serve(h, httptest.NewRequest("GET", path, nil)).Code }
+		assert.Equal(t, 200, do("/users/1"))
+		assert.Equal(t, 429, do("/users/2"))
+		assert.Equal(t, 200, do("/static/a"))
+		assert.Equal(t, 429, do("/static/b/c"))
+		assert.Equal(t, 404, do("/nowhere"))
+		assert.Equal(t, 404, do("/somewhere"))
+		assert.Equal(t, 429, do("/elsewhere"), "unknown paths count against the default")
+	})
 }
 
 func TestWarnsWhenRulesByRouteNeverSeeAPattern(t *testing.T) {
-	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoute(plenty, "/b", "/a")})
-	for range 300 {
-		serve(l.Handler(ok), request())
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
-	assert.Contains(t, log.String(), "route=/a")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoute(plenty, "/b", "/a")})
+		for range 300 {
+			serve(l.Handler(ok), request())
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
+		assert.Contains(t, log.String(), "route=/a")
 
-	log.Reset()
-	l = limited(t, middleware.Config{Logger: logger, ByRoute: byRoute(plenty, "/b", "/a")})
-	serve(l.Handler(ok), request(routedBy("/c")))
-	for range 300 {
-		serve(l.Handler(ok), request())
-	}
-	assert.Empty(t, log.String(), "unknown paths have no pattern either")
+		log.Reset()
+		l = limited(t, middleware.Config{Logger: logger, ByRoute: byRoute(plenty, "/b", "/a")})
+		serve(l.Handler(ok), request(routedBy("/c")))
+		for range 300 {
+			serve(l.Handler(ok), request())
+		}
+		assert.Empty(t, log.String(), "unknown paths have no pattern either")
+	})
 }
 
 // A rule for everything is for what no route is for too: 404s are a flood like any other.

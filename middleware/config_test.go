@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -147,24 +148,26 @@ func named(n int) (rules []middleware.Rule) {
 }
 
 func TestAConfigCanBeChangedAfterNew(t *testing.T) {
-	tiers := middleware.Tiers{"premium": limiter.PerHour(2)}
-	rules := []middleware.Rule{{Name: "a", Limit: limiter.PerHour(1), Tiers: tiers}}
-	l, err := middleware.New(middleware.Config{Rules: rules})
-	require.NoError(t, err)
-	rules[0] = middleware.Rule{}
-	delete(tiers, "premium")
-	w := serve(l.Handler(ok), request().WithContext(middleware.WithTier(t.Context(), "premium")))
-	assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
+	phase.Test(t, func(t *testing.T) {
+		tiers := middleware.Tiers{"premium": limiter.PerHour(2)}
+		rules := []middleware.Rule{{Name: "a", Limit: limiter.PerHour(1), Tiers: tiers}}
+		l, err := middleware.New(middleware.Config{Rules: rules})
+		require.NoError(t, err)
+		rules[0] = middleware.Rule{}
+		delete(tiers, "premium")
+		w := serve(l.Handler(ok), request().WithContext(middleware.WithTier(t.Context(), "premium")))
+		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
 
-	c := middleware.Config{Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}, Default: &middleware.Rule{Name: "d", Limit: limiter.PerHour(3)},
-		ByTier: map[string]middleware.Rule{"premium": {Name: "t", Limit: limiter.PerHour(4)}}, ByRoute: map[string]middleware.Rule{"/a": {Name: "r", Limit: limiter.PerHour(5)}}}
-	l = limited(t, c)
-	require.NoError(t, c.Bans.Ban(t.Context(), "192.0.2.1", 0))
-	clear(c.ByTier)
-	clear(c.ByRoute)
-	*c.Default, c.BanKeys[0] = middleware.Rule{}, keyfunc.User
-	assert.Equal(t, 403, serve(l.Handler(ok), request()).Code)
-	w = serve(l.Handler(ok), request(from("192.0.2.2:1"), routedBy("/a"), inTier("premium")))
-	assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"t";q=4;w=3600, "r";q=5;w=3600`)
-	assert.Equal(t, "3", serve(l.Handler(ok), request(from("192.0.2.2:1"))).Header().Get("X-RateLimit-Limit"))
+		c := middleware.Config{Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}, Default: &middleware.Rule{Name: "d", Limit: limiter.PerHour(3)},
+			ByTier: map[string]middleware.Rule{"premium": {Name: "t", Limit: limiter.PerHour(4)}}, ByRoute: map[string]middleware.Rule{"/a": {Name: "r", Limit: limiter.PerHour(5)}}}
+		l = limited(t, c)
+		require.NoError(t, c.Bans.Ban(t.Context(), "192.0.2.1", 0))
+		clear(c.ByTier)
+		clear(c.ByRoute)
+		*c.Default, c.BanKeys[0] = middleware.Rule{}, keyfunc.User
+		assert.Equal(t, 403, serve(l.Handler(ok), request()).Code)
+		w = serve(l.Handler(ok), request(from("192.0.2.2:1"), routedBy("/a"), inTier("premium")))
+		assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"t";q=4;w=3600, "r";q=5;w=3600`)
+		assert.Equal(t, "3", serve(l.Handler(ok), request(from("192.0.2.2:1"))).Header().Get("X-RateLimit-Limit"))
+	})
 }

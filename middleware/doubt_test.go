@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -41,7 +42,7 @@ func TestASecondCredentialIsNoWayAroundABan(t *testing.T) {
 		"header":     {keyfunc.Header("X-Tenant"), header("X-Tenant", "mallory"), twice("X-Tenant", "mallory", "x"), "header:X-Tenant:mallory", "header:X-Tenant:alice"},
 		"two tokens": {keyfunc.Bearer, header("Authorization", "Bearer mallory"), header("Authorization", "Bearer mallory x"), "bearer:mallory", "bearer:alice"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		phase.Run(t, name, func(t *testing.T) {
 			list := bansOf(t)
 			denied := func(key string) bool { return key == way.text }
 			rule := middleware.Rule{Name: "r", Key: way.key, NoKey: middleware.NoKeySkip, Limit: plenty, Escalate: first}
@@ -59,24 +60,28 @@ func TestASecondCredentialIsNoWayAroundABan(t *testing.T) {
 }
 
 func TestABanIsFoundBesideAKeyThatCannotBeRead(t *testing.T) {
-	list := bansOf(t)
-	h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.APIKey("X-Api-Key"), keyfunc.IP()}}).Handler(ok)
-	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
-	assert.Equal(t, 403, serve(h, request(twice("X-Api-Key", "a", "b"))).Code)
-	assert.Equal(t, 400, serve(h, request(twice("X-Api-Key", "a", "b"), from("192.0.2.2:1"))).Code)
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.APIKey("X-Api-Key"), keyfunc.IP()}}).Handler(ok)
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+		assert.Equal(t, 403, serve(h, request(twice("X-Api-Key", "a", "b"))).Code)
+		assert.Equal(t, 400, serve(h, request(twice("X-Api-Key", "a", "b"), from("192.0.2.2:1"))).Code)
+	})
 }
 
 func TestAnAmbiguousKeyIsABadRequestWhateverTheRuleSays(t *testing.T) {
-	for noKey := range middleware.NoKeyUnauthorized + 1 {
-		for _, outage := range []limiter.Outage{limiter.Local, limiter.Open, limiter.Closed} {
-			key := keyfunc.JoinPresent(keyfunc.IP(), keyfunc.Header("X-Device"))
-			h := newLimit(t, middleware.Rule{Name: "r", Key: key, NoKey: noKey, OnOutage: outage, Limit: plenty}).Handler(ok)
-			w := serve(h, request(twice("X-Device", "s3cr3t", "s3cr3t2")))
-			assert.Equal(t, 400, w.Code)
-			assert.NotContains(t, w.Body.String(), "s3cr3t")
-			assert.Equal(t, 200, serve(h, request(header("X-Device", "d"))).Code)
+	phase.Test(t, func(t *testing.T) {
+		for noKey := range middleware.NoKeyUnauthorized + 1 {
+			for _, outage := range []limiter.Outage{limiter.Local, limiter.Open, limiter.Closed} {
+				key := keyfunc.JoinPresent(keyfunc.IP(), keyfunc.Header("X-Device"))
+				h := newLimit(t, middleware.Rule{Name: "r", Key: key, NoKey: noKey, OnOutage: outage, Limit: plenty}).Handler(ok)
+				w := serve(h, request(twice("X-Device", "s3cr3t", "s3cr3t2")))
+				assert.Equal(t, 400, w.Code)
+				assert.NotContains(t, w.Body.String(), "s3cr3t")
+				assert.Equal(t, 200, serve(h, request(header("X-Device", "d"))).Code)
+			}
 		}
-	}
+	})
 }
 
 func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
@@ -90,7 +95,7 @@ func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
 		{limiter.Open, []int{200, 200}, 200},
 		{limiter.Closed, []int{503, 503}, 503},
 	} {
-		t.Run(tt.outage.String(), func(t *testing.T) {
+		phase.Run(t, tt.outage.String(), func(t *testing.T) {
 			list := bansOf(t)
 			rule := middleware.Rule{Name: "r", Key: failing, OnOutage: tt.outage, Limit: limiter.PerHour(1), Escalate: first}
 			h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
@@ -107,77 +112,85 @@ func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
 }
 
 func TestExplainTellsOfKeysThatCannotBeRead(t *testing.T) {
-	list := bansOf(t)
-	l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{
-		{Name: "r", Key: keyfunc.APIKey("X-Api-Key"), Limit: plenty, Escalate: first},
-	}})
-	e := l.Explain(request(twice("X-Api-Key", "a", "b")))
-	assert.Equal(t, 400, e.Status)
-	assert.Equal(t, "r", e.Keyless)
-	require.NoError(t, list.Ban(t.Context(), "apikey:a", 0))
-	e = l.Explain(request(twice("X-Api-Key", "a", "b")))
-	assert.Equal(t, 400, e.Status)
-	assert.False(t, e.Banned)
-	assert.Empty(t, e.Keyless, "it is not a rule that refuses")
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{
+			{Name: "r", Key: keyfunc.APIKey("X-Api-Key"), Limit: plenty, Escalate: first},
+		}})
+		e := l.Explain(request(twice("X-Api-Key", "a", "b")))
+		assert.Equal(t, 400, e.Status)
+		assert.Equal(t, "r", e.Keyless)
+		require.NoError(t, list.Ban(t.Context(), "apikey:a", 0))
+		e = l.Explain(request(twice("X-Api-Key", "a", "b")))
+		assert.Equal(t, 400, e.Status)
+		assert.False(t, e.Banned)
+		assert.Empty(t, e.Keyless, "it is not a rule that refuses")
+	})
 }
 
 func TestKeysThatClientsShareAreNeverBanned(t *testing.T) {
-	ip := keyfunc.IP()
-	secret := []byte("sixteen bytes or more, at random")
-	for name, key := range map[string]keyfunc.Func{
-		"Join(Global)":                keyfunc.Join(keyfunc.Global),
-		"Join(Route, Method)":         keyfunc.Join(keyfunc.Route, keyfunc.Method),
-		"Join(Host, Route)":           keyfunc.Join(keyfunc.Host, keyfunc.Route),
-		"JoinPresent(Header, Route)":  keyfunc.JoinPresent(keyfunc.Header("X-Tenant"), keyfunc.Route),
-		"Hash(Global)":                keyfunc.Hash(secret, keyfunc.Global),
-		"Hash(Route)":                 keyfunc.Hash(secret, keyfunc.Route),
-		"First(User, Hash(Route))":    keyfunc.First(keyfunc.User, keyfunc.Hash(secret, keyfunc.Route)),
-		"Hash(IP) on a socket":        keyfunc.Hash(secret, ip),
-		"Fingerprint on a socket":     keyfunc.Fingerprint(),
-		"Join(IP, Route) on a socket": keyfunc.Join(ip, keyfunc.Route),
-	} {
-		list := bansOf(t)
-		rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1), Escalate: first}
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
-		hammer(t, h, 5, routedBy("GET /x"), from("@"))
-		assert.Zero(t, bansIn(t, list), name)
-	}
+	phase.Test(t, func(t *testing.T) {
+		ip := keyfunc.IP()
+		secret := []byte("sixteen bytes or more, at random")
+		for name, key := range map[string]keyfunc.Func{
+			"Join(Global)":                keyfunc.Join(keyfunc.Global),
+			"Join(Route, Method)":         keyfunc.Join(keyfunc.Route, keyfunc.Method),
+			"Join(Host, Route)":           keyfunc.Join(keyfunc.Host, keyfunc.Route),
+			"JoinPresent(Header, Route)":  keyfunc.JoinPresent(keyfunc.Header("X-Tenant"), keyfunc.Route),
+			"Hash(Global)":                keyfunc.Hash(secret, keyfunc.Global),
+			"Hash(Route)":                 keyfunc.Hash(secret, keyfunc.Route),
+			"First(User, Hash(Route))":    keyfunc.First(keyfunc.User, keyfunc.Hash(secret, keyfunc.Route)),
+			"Hash(IP) on a socket":        keyfunc.Hash(secret, ip),
+			"Fingerprint on a socket":     keyfunc.Fingerprint(),
+			"Join(IP, Route) on a socket": keyfunc.Join(ip, keyfunc.Route),
+		} {
+			list := bansOf(t)
+			rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1), Escalate: first}
+			h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+			hammer(t, h, 5, routedBy("GET /x"), from("@"))
+			assert.Zero(t, bansIn(t, list), name)
+		}
+	})
 }
 
 func TestAProxyIsNotBannedForClientsThatItDoesNotName(t *testing.T) {
-	for name, tt := range map[string]struct {
-		option keyfunc.IPOption
-		edit   func(*http.Request)
-	}{
-		"past the CDN":  {keyfunc.TrustHops(2), header("X-Forwarded-For", "198.51.100.7")},
-		"unknown":       {keyfunc.TrustProxies("10.0.0.0/8"), header("X-Forwarded-For", "unknown")},
-		"hidden":        {keyfunc.TrustForwarded("10.0.0.0/8"), header("Forwarded", "for=_hidden")},
-		"no address":    {keyfunc.TrustHeader("X-Real-IP", "10.0.0.0/8"), header("X-Real-Ip", "example.com")},
-		"header is off": {keyfunc.TrustProxies("10.0.0.0/8"), func(*http.Request) {}},
-	} {
-		list := bansOf(t)
-		for kind, key := range map[string]keyfunc.Func{"IP": keyfunc.IP(tt.option), "Join": keyfunc.Join(keyfunc.Method, keyfunc.IP(tt.option))} {
-			rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1), Escalate: first}
-			h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
-			hammer(t, h, 10, from("10.0.0.1:1"), tt.edit)
-			assert.Zero(t, bansIn(t, list), "%s, %s", name, kind)
+	phase.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			option keyfunc.IPOption
+			edit   func(*http.Request)
+		}{
+			"past the CDN":  {keyfunc.TrustHops(2), header("X-Forwarded-For", "198.51.100.7")},
+			"unknown":       {keyfunc.TrustProxies("10.0.0.0/8"), header("X-Forwarded-For", "unknown")},
+			"hidden":        {keyfunc.TrustForwarded("10.0.0.0/8"), header("Forwarded", "for=_hidden")},
+			"no address":    {keyfunc.TrustHeader("X-Real-IP", "10.0.0.0/8"), header("X-Real-Ip", "example.com")},
+			"header is off": {keyfunc.TrustProxies("10.0.0.0/8"), func(*http.Request) {}},
+		} {
+			list := bansOf(t)
+			for kind, key := range map[string]keyfunc.Func{"IP": keyfunc.IP(tt.option), "Join": keyfunc.Join(keyfunc.Method, keyfunc.IP(tt.option))} {
+				rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1), Escalate: first}
+				h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+				hammer(t, h, 10, from("10.0.0.1:1"), tt.edit)
+				assert.Zero(t, bansIn(t, list), "%s, %s", name, kind)
+			}
 		}
-	}
+	})
 }
 
 func TestWhatIsInDoubtIsCountedOnTheProxy(t *testing.T) {
-	key := keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"))
-	l := newLimit(t, middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(5)})
-	require.Equal(t, 200, serve(l.Handler(ok), request(from("10.0.0.1:1"), header("X-Forwarded-For", "unknown"))).Code)
-	for _, text := range []string{"10.0.0.1", keyfunc.InDoubt.Mark("10.0.0.1")} {
-		left, err := l.Peek(t.Context(), "r", text)
+	phase.Test(t, func(t *testing.T) {
+		key := keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"))
+		l := newLimit(t, middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(5)})
+		require.Equal(t, 200, serve(l.Handler(ok), request(from("10.0.0.1:1"), header("X-Forwarded-For", "unknown"))).Code)
+		for _, text := range []string{"10.0.0.1", keyfunc.InDoubt.Mark("10.0.0.1")} {
+			left, err := l.Peek(t.Context(), "r", text)
+			require.NoError(t, err)
+			assert.EqualValues(t, 4, left[0].Remaining)
+		}
+		require.NoError(t, l.Reset(t.Context(), "r", keyfunc.InDoubt.Mark("10.0.0.1")))
+		left, err := l.Peek(t.Context(), "r", "10.0.0.1")
 		require.NoError(t, err)
-		assert.EqualValues(t, 4, left[0].Remaining)
-	}
-	require.NoError(t, l.Reset(t.Context(), "r", keyfunc.InDoubt.Mark("10.0.0.1")))
-	left, err := l.Peek(t.Context(), "r", "10.0.0.1")
-	require.NoError(t, err)
-	assert.EqualValues(t, 5, left[0].Remaining)
+		assert.EqualValues(t, 5, left[0].Remaining)
+	})
 }
 
 // besieged is a limiter on a store that is full of keys which are being refused.
@@ -201,26 +214,28 @@ func besieged(t *testing.T, rule middleware.Rule) (h http.Handler, list interfac
 }
 
 func TestASiegeOfTheStoreBansNoInnocents(t *testing.T) {
-	for _, after := range []int{1, 10} {
-		rule := middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerHour(2),
-			Escalate: middleware.Escalation{After: after, Within: time.Hour, Ban: time.Hour}}
-		h, list := besieged(t, rule)
-		refused := 0
-		for i := range 300 { // newcomers, one request each
-			if serve(h, request(from(fmt.Sprintf("203.0.113.%d:1", i%250)))).Code == 429 {
-				refused++
-			}
-		}
-		require.NotZero(t, refused, "newcomers share a counter")
-		if after > 1 {
-			for i := range 200 { // regulars, refused once
-				for range 3 {
-					serve(h, request(from(fmt.Sprintf("198.51.100.%d:1", i))))
+	phase.Test(t, func(t *testing.T) {
+		for _, after := range []int{1, 10} {
+			rule := middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerHour(2),
+				Escalate: middleware.Escalation{After: after, Within: time.Hour, Ban: time.Hour}}
+			h, list := besieged(t, rule)
+			refused := 0
+			for i := range 300 { // newcomers, one request each
+				if serve(h, request(from(fmt.Sprintf("203.0.113.%d:1", i%250)))).Code == 429 {
+					refused++
 				}
 			}
+			require.NotZero(t, refused, "newcomers share a counter")
+			if after > 1 {
+				for i := range 200 { // regulars, refused once
+					for range 3 {
+						serve(h, request(from(fmt.Sprintf("198.51.100.%d:1", i))))
+					}
+				}
+			}
+			assert.True(t, list.Empty(), "with After %d", after)
 		}
-		assert.True(t, list.Empty(), "with After %d", after)
-	}
+	})
 }
 
 // A crowded store has no room for any key.
@@ -235,14 +250,16 @@ func (c *crowded) Decide(ctx context.Context, charges []limiter.Charge, decision
 }
 
 func TestARefusalFromASharedCounterStrikesNobody(t *testing.T) {
-	list := bansOf(t)
-	store := &crowded{}
-	h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
-	hammer(t, h, 10)
-	assert.Zero(t, bansIn(t, list))
-	for _, c := range store.charged {
-		assert.Equal(t, "login", c.Quota.Rule(), "nor is a strike counted that could come due later")
-	}
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		store := &crowded{}
+		h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		hammer(t, h, 10)
+		assert.Zero(t, bansIn(t, list))
+		for _, c := range store.charged {
+			assert.Equal(t, "login", c.Quota.Rule(), "nor is a strike counted that could come due later")
+		}
+	})
 }
 
 // A distant store notices when a client has gone, as one in a server does.
@@ -256,29 +273,33 @@ func (d *distant) Decide(ctx context.Context, charges []limiter.Charge, decision
 }
 
 func TestAClientThatHangsUpIsBannedAsInMemory(t *testing.T) {
-	for name, store := range map[string]limiter.Store{"in memory": nil, "elsewhere": &distant{}} {
-		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		for range 10 {
-			serve(h, request(func(r *http.Request) { *r = *r.WithContext(ctx) }))
+	phase.Test(t, func(t *testing.T) {
+		for name, store := range map[string]limiter.Store{"in memory": nil, "elsewhere": &distant{}} {
+			list := bansOf(t)
+			h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			for range 10 {
+				serve(h, request(func(r *http.Request) { *r = *r.WithContext(ctx) }))
+			}
+			assert.Equal(t, 1, bansIn(t, list), name)
+			assert.Equal(t, 403, serve(h, request()).Code, name)
 		}
-		assert.Equal(t, 1, bansIn(t, list), name)
-		assert.Equal(t, 403, serve(h, request()).Code, name)
-	}
+	})
 }
 
 func TestARequestsDeadlineHoldsForCountsThatMustBeTaken(t *testing.T) {
-	var deadline time.Time
-	store := &spy{fails: func(ctx context.Context, _ []limiter.Charge) error {
-		deadline, _ = ctx.Deadline()
-		return nil
-	}}
-	h := limited(t, middleware.Config{Bans: bansOf(t), Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	require.Equal(t, 200, serve(h, request(func(r *http.Request) { *r = *r.WithContext(ctx) })).Code)
-	want, _ := ctx.Deadline()
-	assert.Equal(t, want, deadline)
+	phase.Test(t, func(t *testing.T) {
+		var deadline time.Time
+		store := &spy{fails: func(ctx context.Context, _ []limiter.Charge) error {
+			deadline, _ = ctx.Deadline()
+			return nil
+		}}
+		h := limited(t, middleware.Config{Bans: bansOf(t), Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		require.Equal(t, 200, serve(h, request(func(r *http.Request) { *r = *r.WithContext(ctx) })).Code)
+		want, _ := ctx.Deadline()
+		assert.Equal(t, want, deadline)
+	})
 }

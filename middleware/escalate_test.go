@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
@@ -45,7 +45,7 @@ func hammer(t *testing.T, h http.Handler, n int, edits ...func(*http.Request)) (
 }
 
 func TestWhoIsRefusedAgainAndAgainIsBannedEachTimeForLonger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		for _, ban := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
@@ -77,7 +77,7 @@ func bansIn(t *testing.T, list bans.List) int {
 }
 
 func TestABanSaysWhoseItIs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		hammer(t, h, 3)
@@ -88,7 +88,7 @@ func TestABanSaysWhoseItIs(t *testing.T) {
 }
 
 func TestStrikesCountOnlyWithinTheirTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		hammer(t, h, 1)
@@ -104,14 +104,16 @@ func TestStrikesCountOnlyWithinTheirTime(t *testing.T) {
 }
 
 func TestTheFirstRefusalCanBan(t *testing.T) {
-	list := bansOf(t)
-	h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Hour})}}).Handler(ok)
-	assert.Equal(t, "3600", hammer(t, h, 1))
-	assert.Equal(t, 403, serve(h, request()).Code)
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Hour})}}).Handler(ok)
+		assert.Equal(t, "3600", hammer(t, h, 1))
+		assert.Equal(t, 403, serve(h, request()).Code)
+	})
 }
 
 func TestWithoutFactorAndMaxABanDoublesUpToADay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		h := limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: 7 * time.Hour})}}).Handler(ok)
 		for _, hours := range []int{7, 14, 24, 24} {
 			assert.Equal(t, strconv.Itoa(hours*3600), hammer(t, h, 1))
@@ -123,39 +125,45 @@ func TestWithoutFactorAndMaxABanDoublesUpToADay(t *testing.T) {
 }
 
 func TestARefusalThatHasNoEndStillBans(t *testing.T) {
-	rule := loginRule(strict)
-	rule.Cost = func(*http.Request) int64 { return 2 }
-	list := bansOf(t)
-	h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
-	assert.Empty(t, hammer(t, h, 3))
-	assert.Equal(t, 1, bansIn(t, list))
+	phase.Test(t, func(t *testing.T) {
+		rule := loginRule(strict)
+		rule.Cost = func(*http.Request) int64 { return 2 }
+		list := bansOf(t)
+		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+		assert.Empty(t, hammer(t, h, 3))
+		assert.Equal(t, 1, bansIn(t, list))
+	})
 }
 
 func TestOnlyTheRuleThatRefusedStrikes(t *testing.T) {
-	list := bansOf(t)
-	counted := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
-	counted.Limit = plenty
-	other := middleware.Rule{Name: "other", Limit: limiter.PerHour(1)}
-	h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{counted, other}}).Handler(ok)
-	hammer(t, h, 10)
-	assert.Zero(t, bansIn(t, list))
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		counted := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
+		counted.Limit = plenty
+		other := middleware.Rule{Name: "other", Limit: limiter.PerHour(1)}
+		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{counted, other}}).Handler(ok)
+		hammer(t, h, 10)
+		assert.Zero(t, bansIn(t, list))
+	})
 }
 
 func TestARuleInShadowStrikesNobodyBesideOneThatDoes(t *testing.T) {
-	list := bansOf(t)
-	shadow := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
-	shadow.Name, shadow.Shadow = "shadow", true
-	meant := loginRule(strict)
-	meant.Limit = limiter.PerHour(1)
-	h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{shadow, meant}}).Handler(ok)
-	hammer(t, h, 2)
-	assert.Zero(t, bansIn(t, list))
-	hammer(t, h, 1)
-	assert.Equal(t, 1, bansIn(t, list))
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		shadow := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
+		shadow.Name, shadow.Shadow = "shadow", true
+		meant := loginRule(strict)
+		meant.Limit = limiter.PerHour(1)
+		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{shadow, meant}}).Handler(ok)
+		hammer(t, h, 2)
+		assert.Zero(t, bansIn(t, list))
+		hammer(t, h, 1)
+		assert.Equal(t, 1, bansIn(t, list))
+	})
 }
 
 func TestWhatPassesOnTheOverdraftStrikesNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		rule := loginRule(strict)
 		rule.Limit, rule.Overdraft = limiter.PerHour(1), 2
@@ -176,14 +184,16 @@ func TestWhatPassesOnTheOverdraftStrikesNobody(t *testing.T) {
 }
 
 func TestRequestsWithoutAKeyAreNeverBanned(t *testing.T) {
-	for _, err := range []error{nil, keyfunc.ErrNoKey, errors.New("the database is down")} {
-		rule := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
-		rule.Key = func(*http.Request) (string, error) { return "", err }
-		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
-		hammer(t, h, 5)
-		assert.Zero(t, bansIn(t, list))
-	}
+	phase.Test(t, func(t *testing.T) {
+		for _, err := range []error{nil, keyfunc.ErrNoKey, errors.New("the database is down")} {
+			rule := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
+			rule.Key = func(*http.Request) (string, error) { return "", err }
+			list := bansOf(t)
+			h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+			hammer(t, h, 5)
+			assert.Zero(t, bansIn(t, list))
+		}
+	})
 }
 
 // A patient list refuses, as a server does, who has hung up.
@@ -197,18 +207,20 @@ func (p patient) Escalate(ctx context.Context, key, rule string, e bans.Escalati
 }
 
 func TestWhoHangsUpIsStruckAllTheSame(t *testing.T) {
-	list := bansOf(t)
-	store := &spy{fails: func(ctx context.Context, charges []limiter.Charge) error {
-		if charges[0].Quota.Rule() == "login" {
-			return nil // that was decided before he hung up
-		}
-		return ctx.Err()
-	}}
-	h := limited(t, middleware.Config{Bans: patient{list}, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	hammer(t, h, 3, func(r *http.Request) { *r = *r.WithContext(ctx) })
-	assert.Equal(t, 1, bansIn(t, list))
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		store := &spy{fails: func(ctx context.Context, charges []limiter.Charge) error {
+			if charges[0].Quota.Rule() == "login" {
+				return nil // that was decided before he hung up
+			}
+			return ctx.Err()
+		}}
+		h := limited(t, middleware.Config{Bans: patient{list}, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		hammer(t, h, 3, func(r *http.Request) { *r = *r.WithContext(ctx) })
+		assert.Equal(t, 1, bansIn(t, list))
+	})
 }
 
 // A broken list bans here and cannot say so elsewhere, as one in a server that is down.
@@ -220,7 +232,7 @@ func (b broken) Escalate(ctx context.Context, key, rule string, e bans.Escalatio
 }
 
 func TestABanThatIsKnownOnlyHereHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
 		e := strict
 		e.After = 1
@@ -235,36 +247,40 @@ func TestABanThatIsKnownOnlyHereHolds(t *testing.T) {
 }
 
 func TestAStoreThatCannotCountStrikesStillRefuses(t *testing.T) {
-	logger, log := logged()
-	list := bansOf(t)
-	store := &spy{fails: func(_ context.Context, charges []limiter.Charge) error {
-		if charges[0].Quota.Rule() != "login" {
-			return errors.New("connection refused")
-		}
-		return nil
-	}}
-	h := limited(t, middleware.Config{Bans: list, Store: store, Logger: logger, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
-	assert.Equal(t, "1", hammer(t, h, 5))
-	assert.Zero(t, bansIn(t, list))
-	assert.Contains(t, log.String(), "code=weir-store-failed")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		list := bansOf(t)
+		store := &spy{fails: func(_ context.Context, charges []limiter.Charge) error {
+			if charges[0].Quota.Rule() != "login" {
+				return errors.New("connection refused")
+			}
+			return nil
+		}}
+		h := limited(t, middleware.Config{Bans: list, Store: store, Logger: logger, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		assert.Equal(t, "1", hammer(t, h, 5))
+		assert.Zero(t, bansIn(t, list))
+		assert.Contains(t, log.String(), "code=weir-store-failed")
+	})
 }
 
 func TestAProcessBansNobodyOnItsShareOfTheStrikes(t *testing.T) {
-	for replicas, want := range map[int]int{1: 1, 2: 0, 10: 0} {
-		list := bansOf(t)
-		store := failover.New(brokenStore{}, failover.Options{Replicas: replicas, OnDegraded: func(failover.Event) {}})
-		rule := loginRule(strict)
-		rule.Limit = limiter.PerHour(1)
-		h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{rule}}).Handler(ok)
-		hammer(t, h, 2)
-		assert.Zero(t, bansIn(t, list), "with %d replicas", replicas)
-		hammer(t, h, 1)
-		assert.Equal(t, want, bansIn(t, list), "with %d replicas", replicas)
-	}
+	phase.Test(t, func(t *testing.T) {
+		for replicas, want := range map[int]int{1: 1, 2: 0, 10: 0} {
+			list := bansOf(t)
+			store := failover.New(brokenStore{}, failover.Options{Replicas: replicas, OnDegraded: func(failover.Event) {}})
+			rule := loginRule(strict)
+			rule.Limit = limiter.PerHour(1)
+			h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{rule}}).Handler(ok)
+			hammer(t, h, 2)
+			assert.Zero(t, bansIn(t, list), "with %d replicas", replicas)
+			hammer(t, h, 1)
+			assert.Equal(t, want, bansIn(t, list), "with %d replicas", replicas)
+		}
+	})
 }
 
 func TestStrikesOfManyAtOnceMakeOneBan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(strict)}})
 		var group sync.WaitGroup
@@ -280,12 +296,14 @@ func TestStrikesOfManyAtOnceMakeOneBan(t *testing.T) {
 }
 
 func TestRulesThatBanLookTheirKeysUpForEveryRequest(t *testing.T) {
-	list := bansOf(t)
-	rule := loginRule(strict)
-	l := limited(t, middleware.Config{Bans: list, ByRoute: map[string]middleware.Rule{"POST /login": rule}})
-	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
-	assert.Equal(t, 403, serve(l.Handler(ok), request(routedBy("/other"))).Code)
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		rule := loginRule(strict)
+		l := limited(t, middleware.Config{Bans: list, ByRoute: map[string]middleware.Rule{"POST /login": rule}})
+		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
+		assert.Equal(t, 403, serve(l.Handler(ok), request(routedBy("/other"))).Code)
 
-	l = limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.User}, ByRoute: map[string]middleware.Rule{"POST /login": rule}})
-	assert.Equal(t, 200, serve(l.Handler(ok), request(routedBy("/other"))).Code, "BanKeys say which are, if there are any")
+		l = limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.User}, ByRoute: map[string]middleware.Rule{"POST /login": rule}})
+		assert.Equal(t, 200, serve(l.Handler(ok), request(routedBy("/other"))).Code, "BanKeys say which are, if there are any")
+	})
 }

@@ -15,7 +15,7 @@ import (
 var mux, login http.Handler = http.NewServeMux(), http.NotFoundHandler()
 
 func ExamplePerIP() {
-	handler := middleware.PerIP(limiter.PerMinute(2))(mux)
+	handler := middleware.PerIP(limiter.PerMinute(2).WithBurst(2))(mux)
 
 	for range 3 {
 		w := httptest.NewRecorder()
@@ -136,7 +136,7 @@ func ExampleConfig_onRefused() {
 func ExampleRateLimit_Reconfigure() {
 	rules := func(perHour int64) middleware.Config {
 		return middleware.Config{Rules: []middleware.Rule{
-			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(perHour)},
+			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(perHour).With(limiter.SlidingLog)},
 		}}
 	}
 	limits := middleware.Must(middleware.New(rules(100)))

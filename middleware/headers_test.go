@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -39,7 +40,7 @@ func TestHeadersOfEachDialect(t *testing.T) {
 		"none":   {middleware.HeadersNone, nil, append(legacy, draft...)},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
+		phase.Run(t, name, func(t *testing.T) {
 			l, err := middleware.New(middleware.Config{Headers: test.headers, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
 			require.NoError(t, err)
 			for _, code := range []int{200, 429} {
@@ -90,16 +91,18 @@ func TestHeaderValues(t *testing.T) {
 }
 
 func TestTheRulesThatRefusedComeFirst(t *testing.T) {
-	h := newLimit(t,
-		middleware.Rule{Name: "a", Limit: limiter.PerHour(10)},
-		middleware.Rule{Name: "b", Limit: limiter.PerHour(1)},
-		middleware.Rule{Name: "c", Limit: limiter.PerDay(1)},
-	).Handler(ok)
-	serve(h, request())
-	w := serve(h, request())
-	require.Equal(t, 429, w.Code)
-	assert.Regexp(t, `^"b";r=0;.*"c";r=0;.*"a";r=9$`, w.Header().Get("RateLimit"))
-	assert.Regexp(t, `^"b";.*"c";.*"a";`, w.Header().Get("RateLimit-Policy"))
+	phase.Test(t, func(t *testing.T) {
+		h := newLimit(t,
+			middleware.Rule{Name: "a", Limit: limiter.PerHour(10)},
+			middleware.Rule{Name: "b", Limit: limiter.PerHour(1)},
+			middleware.Rule{Name: "c", Limit: limiter.PerDay(1)},
+		).Handler(ok)
+		serve(h, request())
+		w := serve(h, request())
+		require.Equal(t, 429, w.Code)
+		assert.Regexp(t, `^"b";r=0;.*"c";r=0;.*"a";r=9$`, w.Header().Get("RateLimit"))
+		assert.Regexp(t, `^"b";.*"c";.*"a";`, w.Header().Get("RateLimit-Policy"))
+	})
 }
 
 func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
@@ -133,50 +136,58 @@ func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
 }
 
 func TestTheSameLimiterTwiceDoublesNothing(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10)})
-	w := serve(l.Handler(l.Handler(ok)), request())
-	assert.Equal(t, []string{`"r";q=10;w=3600`}, w.Header()["Ratelimit-Policy"])
-	assert.Equal(t, "9", w.Header().Get("X-RateLimit-Remaining"))
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10)})
+		w := serve(l.Handler(l.Handler(ok)), request())
+		assert.Equal(t, []string{`"r";q=10;w=3600`}, w.Header()["Ratelimit-Policy"])
+		assert.Equal(t, "9", w.Header().Get("X-RateLimit-Remaining"))
+	})
 }
 
 func TestOtherMembersOfTheListsStay(t *testing.T) {
-	inner := middleware.PerIP(limiter.PerHour(5))(ok)
-	between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Add("RateLimit-Policy", `"gateway";q=1`)
-		inner.ServeHTTP(w, r)
-	})
-	w := serve(middleware.PerIP(limiter.PerHour(9))(between), request())
-	assert.Equal(t, []string{`"ip:9/1h";q=9;w=3600, "ip:5/1h";q=5;w=3600`, `"gateway";q=1`}, w.Header()["Ratelimit-Policy"])
+	phase.Test(t, func(t *testing.T) {
+		inner := middleware.PerIP(limiter.PerHour(5))(ok)
+		between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("RateLimit-Policy", `"gateway";q=1`)
+			inner.ServeHTTP(w, r)
+		})
+		w := serve(middleware.PerIP(limiter.PerHour(9))(between), request())
+		assert.Equal(t, []string{`"ip:9/1h";q=9;w=3600, "ip:5/1h";q=5;w=3600`, `"gateway";q=1`}, w.Header()["Ratelimit-Policy"])
 
-	alone := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Add("RateLimit-Policy", `"gateway";q=1`)
-		inner.ServeHTTP(w, r)
+		alone := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("RateLimit-Policy", `"gateway";q=1`)
+			inner.ServeHTTP(w, r)
+		})
+		w = serve(alone, request())
+		assert.Equal(t, []string{`"gateway";q=1`, `"ip:5/1h";q=5;w=3600`}, w.Header()["Ratelimit-Policy"])
 	})
-	w = serve(alone, request())
-	assert.Equal(t, []string{`"gateway";q=1`, `"ip:5/1h";q=5;w=3600`}, w.Header()["Ratelimit-Policy"])
 }
 
 func TestResponsesShareNoHeaderMemory(t *testing.T) {
-	h := middleware.PerIP(limiter.PerHour(9))(ok)
-	first := serve(h, request()).Header()
-	for field, values := range first {
-		first[field] = append(values, "appended by somebody")
-	}
-	second := serve(h, request()).Header()
-	for field, values := range second {
-		assert.Len(t, values, 1, field)
-		assert.NotContains(t, values, "appended by somebody")
-	}
-	assert.Equal(t, "8", first.Get("X-RateLimit-Remaining"))
+	phase.Test(t, func(t *testing.T) {
+		h := middleware.PerIP(limiter.PerHour(9))(ok)
+		first := serve(h, request()).Header()
+		for field, values := range first {
+			first[field] = append(values, "appended by somebody")
+		}
+		second := serve(h, request()).Header()
+		for field, values := range second {
+			assert.Len(t, values, 1, field)
+			assert.NotContains(t, values, "appended by somebody")
+		}
+		assert.Equal(t, "8", first.Get("X-RateLimit-Remaining"))
+	})
 }
 
 func TestExposedHeadersAreThoseSent(t *testing.T) {
-	h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), SoftAt: 80}).Handler(ok)
-	serve(h, request())
-	sent := serve(h, request()).Header()
-	for _, field := range middleware.ExposedHeaders() {
-		assert.NotEmpty(t, sent.Get(field), field)
-	}
+	phase.Test(t, func(t *testing.T) {
+		h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), SoftAt: 80}).Handler(ok)
+		serve(h, request())
+		sent := serve(h, request()).Header()
+		for _, field := range middleware.ExposedHeaders() {
+			assert.NotEmpty(t, sent.Get(field), field)
+		}
+	})
 }
 
 // waitless are the algorithms under which Check never waits.
@@ -185,54 +196,56 @@ var waitless = []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, l
 // Whatever the rules, the fields parse as Structured Fields with the draft's types,
 // and a client that waits for Retry-After seconds finds the effective window over.
 func TestFieldsAreStructuredAndRetryAfterIsNotBeforeTheWindow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 12).Draw(t, "rules")
-		rules := make([]middleware.Rule, n)
-		for i := range rules {
-			rules[i] = middleware.Rule{
-				Name: strconv.Itoa(i) + rapid.StringMatching(`[ -~]{0,8}[!-~]`).Draw(t, "name"),
-				Limit: limiter.Limit{
-					Events:    rapid.Int64Range(1, 8).Draw(t, "events"),
-					Per:       time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "per")) * time.Microsecond,
-					Algorithm: rapid.SampledFrom(waitless).Draw(t, "algorithm"),
-				},
-			}
-		}
-		l, err := middleware.New(middleware.Config{Rules: rules})
-		if err != nil {
-			t.Skip(err)
-		}
-		for range 10 {
-			l.Check(httptest.NewRecorder(), request())
-		}
-		w := httptest.NewRecorder()
-		allowed := l.Check(w, request())
-		policies := parseList(t, w.Header()["Ratelimit-Policy"])
-		limits := parseList(t, w.Header()["Ratelimit"])
-		if len(policies) != n || len(limits) != n {
-			t.Fatalf("%d and %d members for %d rules", len(policies), len(limits), n)
-		}
-		retry, _ := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
-		if !allowed && retry < 1 {
-			t.Fatalf("Retry-After is %d on a refusal", retry)
-		}
-		for i := range limits {
-			if limits[i].Value != policies[i].Value {
-				t.Fatalf("the lists name different policies: %v and %v", limits[i].Value, policies[i].Value)
-			}
-			if q := param(t, policies[i], "q"); q < 1 {
-				t.Fatalf("q=%d", q)
-			}
-			r := param(t, limits[i], "r")
-			if r < 0 {
-				t.Fatalf("r=%d", r)
-			}
-			if _, ok := limits[i].Params.Get("t"); ok && !allowed {
-				if window := param(t, limits[i], "t"); window > retry {
-					t.Fatalf("Retry-After %d points into the effective window of %d s", retry, window)
+	phase.Test(t, func(*testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			n := rapid.IntRange(1, 12).Draw(t, "rules")
+			rules := make([]middleware.Rule, n)
+			for i := range rules {
+				rules[i] = middleware.Rule{
+					Name: strconv.Itoa(i) + rapid.StringMatching(`[ -~]{0,8}[!-~]`).Draw(t, "name"),
+					Limit: limiter.Limit{
+						Events:    rapid.Int64Range(1, 8).Draw(t, "events"),
+						Per:       time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "per")) * time.Microsecond,
+						Algorithm: rapid.SampledFrom(waitless).Draw(t, "algorithm"),
+					},
 				}
 			}
-		}
+			l, err := middleware.New(middleware.Config{Rules: rules})
+			if err != nil {
+				t.Skip(err)
+			}
+			for range 10 {
+				l.Check(httptest.NewRecorder(), request())
+			}
+			w := httptest.NewRecorder()
+			allowed := l.Check(w, request())
+			policies := parseList(t, w.Header()["Ratelimit-Policy"])
+			limits := parseList(t, w.Header()["Ratelimit"])
+			if len(policies) != n || len(limits) != n {
+				t.Fatalf("%d and %d members for %d rules", len(policies), len(limits), n)
+			}
+			retry, _ := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+			if !allowed && retry < 1 {
+				t.Fatalf("Retry-After is %d on a refusal", retry)
+			}
+			for i := range limits {
+				if limits[i].Value != policies[i].Value {
+					t.Fatalf("the lists name different policies: %v and %v", limits[i].Value, policies[i].Value)
+				}
+				if q := param(t, policies[i], "q"); q < 1 {
+					t.Fatalf("q=%d", q)
+				}
+				r := param(t, limits[i], "r")
+				if r < 0 {
+					t.Fatalf("r=%d", r)
+				}
+				if _, ok := limits[i].Params.Get("t"); ok && !allowed {
+					if window := param(t, limits[i], "t"); window > retry {
+						t.Fatalf("Retry-After %d points into the effective window of %d s", retry, window)
+					}
+				}
+			}
+		})
 	})
 }
 

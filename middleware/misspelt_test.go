@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -39,7 +40,7 @@ func TestARuleForARouteThatTheMuxDoesNotHaveIsWarnedOf(t *testing.T) {
 			"ByRoute": {ByRoute: byRoutes(append(there, pattern)...)},
 			"Match":   {Rules: []middleware.Rule{{Name: pattern, Limit: plenty, Match: middleware.Route(append(there, pattern)...)}}},
 		} {
-			t.Run(name+" "+pattern, func(t *testing.T) {
+			phase.Run(t, name+" "+pattern, func(t *testing.T) {
 				logger, log := logged()
 				c.Logger = logger
 				l := limited(t, c)
@@ -62,75 +63,85 @@ func TestARuleForARouteThatTheMuxDoesNotHaveIsWarnedOf(t *testing.T) {
 }
 
 func TestARouteThatIsMisspeltInAReloadIsWarnedOf(t *testing.T) {
-	logger, log := logged()
-	mux := http.NewServeMux()
-	mux.Handle("/login", ok)
-	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/login")})
-	h := l.Handler(mux)
-	statuses(h, 2)
-	assert.Empty(t, log.String())
-	require.NoError(t, l.Reconfigure(middleware.Config{Logger: logger, ByRoute: byRoutes("/logn")}))
-	statuses(h, 2)
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-no-such-route"))
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		mux := http.NewServeMux()
+		mux.Handle("/login", ok)
+		l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/login")})
+		h := l.Handler(mux)
+		statuses(h, 2)
+		assert.Empty(t, log.String())
+		require.NoError(t, l.Reconfigure(middleware.Config{Logger: logger, ByRoute: byRoutes("/logn")}))
+		statuses(h, 2)
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-no-such-route"))
+	})
 }
 
 func TestARouteIsThereIfOneOfTheRoutersHasIt(t *testing.T) {
-	logger, log := logged()
-	inner, outer := http.NewServeMux(), http.NewServeMux()
-	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/v1/users", "/login", "POST /listed")})
-	inner.Handle("/v1/users", ok)
-	outer.Handle("/v1/", l.Handler(inner))
-	outer.Handle("/login", ok)
-	l.KnowRoutes([]string{"/listed"})
-	statuses(l.Handler(outer), 2)
-	assert.Empty(t, log.String())
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		inner, outer := http.NewServeMux(), http.NewServeMux()
+		l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/v1/users", "/login", "POST /listed")})
+		inner.Handle("/v1/users", ok)
+		outer.Handle("/v1/", l.Handler(inner))
+		outer.Handle("/login", ok)
+		l.KnowRoutes([]string{"/listed"})
+		statuses(l.Handler(outer), 2)
+		assert.Empty(t, log.String())
+	})
 }
 
 func TestARuleForARouteThatIsNotListedIsWarnedOf(t *testing.T) {
-	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("POST /logn", "/login", "GET /users/{id}", "/users/*", "/uzers/*", "a.example/login")})
-	l.KnowRoutes(nil)
-	l.KnowRoutes([]string{"POST /login", "GET /users/:id", "GET /"})
-	check(l, request(routedBy("/")))
-	assert.Equal(t, 2, strings.Count(log.String(), "code=weir-no-such-route"), log.String())
-	assert.Contains(t, log.String(), `route="POST /logn" nearest="POST /login"`)
-	assert.Contains(t, log.String(), `route=/uzers/*`)
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("POST /logn", "/login", "GET /users/{id}", "/users/*", "/uzers/*", "a.example/login")})
+		l.KnowRoutes(nil)
+		l.KnowRoutes([]string{"POST /login", "GET /users/:id", "GET /"})
+		check(l, request(routedBy("/")))
+		assert.Equal(t, 2, strings.Count(log.String(), "code=weir-no-such-route"), log.String())
+		assert.Contains(t, log.String(), `route="POST /logn" nearest="POST /login"`)
+		assert.Contains(t, log.String(), `route=/uzers/*`)
+	})
 }
 
 // As with a middleware that is added to each of a router's routes.
 func TestALimiterRemembersARouterOnceAndOnlySoMany(t *testing.T) {
-	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/login")})
-	mux := http.NewServeMux()
-	for i := range 1000 {
-		routes := []string{"GET /a", "GET /b"}
-		l.KnowRoutes([]string{routes[i%2], routes[1-i%2]})
-		l.Handler(mux)
-	}
-	l.KnowRoutes([]string{"/login"})
-	check(l, request(routedBy("/")))
-	assert.Empty(t, log.String(), "there is room for others")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/login")})
+		mux := http.NewServeMux()
+		for i := range 1000 {
+			routes := []string{"GET /a", "GET /b"}
+			l.KnowRoutes([]string{routes[i%2], routes[1-i%2]})
+			l.Handler(mux)
+		}
+		l.KnowRoutes([]string{"/login"})
+		check(l, request(routedBy("/")))
+		assert.Empty(t, log.String(), "there is room for others")
 
-	l = limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/login")})
-	for i := range 1000 {
-		l.KnowRoutes([]string{fmt.Sprintf("/%d", i)})
-	}
-	l.KnowRoutes([]string{"/login"})
-	check(l, request(routedBy("/")))
-	assert.Contains(t, log.String(), "weir-no-such-route", "but not without end")
+		l = limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/login")})
+		for i := range 1000 {
+			l.KnowRoutes([]string{fmt.Sprintf("/%d", i)})
+		}
+		l.KnowRoutes([]string{"/login"})
+		check(l, request(routedBy("/")))
+		assert.Contains(t, log.String(), "weir-no-such-route", "but not without end")
+	})
 }
 
 func TestAConfigurationForAnotherRouterIsNotWarnedOfWithoutEnd(t *testing.T) {
-	logger, log := logged()
-	var patterns []string
-	for i := range 1000 {
-		patterns = append(patterns, fmt.Sprintf("/%d", i))
-	}
-	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes(patterns...)})
-	l.KnowRoutes([]string{"/"})
-	check(l, request(routedBy("/")))
-	assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 10)
-	assert.Contains(t, log.String(), "rules=992")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		var patterns []string
+		for i := range 1000 {
+			patterns = append(patterns, fmt.Sprintf("/%d", i))
+		}
+		l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes(patterns...)})
+		l.KnowRoutes([]string{"/"})
+		check(l, request(routedBy("/")))
+		assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 10)
+		assert.Contains(t, log.String(), "rules=992")
+	})
 }
 
 // A limiter around a handler that hides the mux has no route at all.
@@ -141,7 +152,7 @@ func TestAMuxBehindAnotherHandlerIsWarnedOfAtOnce(t *testing.T) {
 		"Match":   {Rules: []middleware.Rule{{Name: "r", Limit: plenty, Match: middleware.Route("/login")}}},
 		"Deny":    {Deny: middleware.Route("/login"), Rules: []middleware.Rule{{Name: "all", Limit: plenty}}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		phase.Run(t, name, func(t *testing.T) {
 			logger, log := logged()
 			c.Logger = logger
 			mux := http.NewServeMux()
@@ -163,38 +174,42 @@ func TestAMuxBehindAnotherHandlerIsWarnedOfAtOnce(t *testing.T) {
 }
 
 func TestALimiterAroundAnotherKnowsTheMuxBehind(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.Handle("POST /login", ok)
-	inner := newLimit(t, middleware.Rule{Name: "inner", Limit: plenty})
-	l := limited(t, middleware.Config{ByRoute: map[string]middleware.Rule{"/login": {Name: "login", Limit: limiter.PerHour(1)}}})
-	login := func(r *http.Request) { r.Method, r.URL.Path = "POST", "/login" }
-	assert.Equal(t, []int{200, 429}, statuses(l.Handler(inner.Handler(mux)), 2, login))
+	phase.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		mux.Handle("POST /login", ok)
+		inner := newLimit(t, middleware.Rule{Name: "inner", Limit: plenty})
+		l := limited(t, middleware.Config{ByRoute: map[string]middleware.Rule{"/login": {Name: "login", Limit: limiter.PerHour(1)}}})
+		login := func(r *http.Request) { r.Method, r.URL.Path = "POST", "/login" }
+		assert.Equal(t, []int{200, 429}, statuses(l.Handler(inner.Handler(mux)), 2, login))
+	})
 }
 
 func TestATierThatNoRuleHasIsWarnedOfOnce(t *testing.T) {
-	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger,
-		Rules:  []middleware.Rule{{Name: "plan", Limit: plenty, Tiers: middleware.Tiers{"premium": plenty}}},
-		ByTier: map[string]middleware.Rule{"free": {Name: "free", Limit: plenty}},
-	})
-	for range 3 {
-		check(l, request())
-		check(l, request(inTier("premium")))
-		check(l, request(inTier("free")))
-	}
-	assert.Empty(t, log.String())
-	for range 3 {
-		check(l, request(inTier("Premium")))
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unknown-tier"))
-	assert.Contains(t, log.String(), "tier=Premium nearest=premium")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l := limited(t, middleware.Config{Logger: logger,
+			Rules:  []middleware.Rule{{Name: "plan", Limit: plenty, Tiers: middleware.Tiers{"premium": plenty}}},
+			ByTier: map[string]middleware.Rule{"free": {Name: "free", Limit: plenty}},
+		})
+		for range 3 {
+			check(l, request())
+			check(l, request(inTier("premium")))
+			check(l, request(inTier("free")))
+		}
+		assert.Empty(t, log.String())
+		for range 3 {
+			check(l, request(inTier("Premium")))
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unknown-tier"))
+		assert.Contains(t, log.String(), "tier=Premium nearest=premium")
 
-	log.Reset()
-	check(l, request(inTier("evil\nlevel=ERROR")))
-	assert.Contains(t, log.String(), `tier="evil\nlevel=ERROR"`, "the log has it quoted")
-	for i := range 1000 {
-		check(l, request(inTier(fmt.Sprintf("%d%s", i, strings.Repeat("x", 10_000)))))
-	}
-	assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 8, "tiers without end are not logged without end")
-	assert.Less(t, log.Len(), 4000)
+		log.Reset()
+		check(l, request(inTier("evil\nlevel=ERROR")))
+		assert.Contains(t, log.String(), `tier="evil\nlevel=ERROR"`, "the log has it quoted")
+		for i := range 1000 {
+			check(l, request(inTier(fmt.Sprintf("%d%s", i, strings.Repeat("x", 10_000)))))
+		}
+		assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 8, "tiers without end are not logged without end")
+		assert.Less(t, log.Len(), 4000)
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
@@ -42,60 +43,62 @@ func (r *recorder) last(t *testing.T) middleware.Observation {
 }
 
 func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
-	list, err := bans.NewMemory(bans.MemoryConfig{})
-	require.NoError(t, err)
-	heard := &recorder{}
-	store := &spy{}
-	l := limited(t, middleware.Config{
-		Observer: heard, Bans: list, BanKeys: []keyfunc.Func{keyfunc.IP()}, Store: store,
-		Allow: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
-		Deny:  func(r *http.Request) bool { return r.URL.Path == "/wp-admin" },
-		Rules: []middleware.Rule{
-			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Overdraft: 1},
-			{Name: "new", Limit: limiter.PerHour(1), Shadow: true},
-			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeyBadRequest, Limit: limiter.PerHour(100)},
-		},
+	phase.Test(t, func(t *testing.T) {
+		list, err := bans.NewMemory(bans.MemoryConfig{})
+		require.NoError(t, err)
+		heard := &recorder{}
+		store := &spy{}
+		l := limited(t, middleware.Config{
+			Observer: heard, Bans: list, BanKeys: []keyfunc.Func{keyfunc.IP()}, Store: store,
+			Allow: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+			Deny:  func(r *http.Request) bool { return r.URL.Path == "/wp-admin" },
+			Rules: []middleware.Rule{
+				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Overdraft: 1},
+				{Name: "new", Limit: limiter.PerHour(1), Shadow: true},
+				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeyBadRequest, Limit: limiter.PerHour(100)},
+			},
+		})
+		tenant := header("X-Tenant", "acme")
+		outcome := func(edits ...func(*http.Request)) middleware.Outcome {
+			check(l, request(append(edits, tenant)...))
+			return heard.last(t).Outcome
+		}
+
+		assert.Equal(t, middleware.OutcomeAllowed, outcome())
+		o := heard.last(t)
+		require.Len(t, o.Rules, 3)
+		assert.Equal(t, "ip", o.Rules[0].Quota.Rule())
+		assert.Equal(t, "192.0.2.1", o.Rules[0].Key)
+		assert.Equal(t, int64(1), o.Rules[0].Cost)
+		assert.Equal(t, int64(1), o.Rules[0].Decision.Remaining)
+		assert.True(t, o.Rules[1].Shadow)
+		assert.Equal(t, "header:X-Tenant:acme", o.Rules[2].Key)
+		assert.Positive(t, o.Elapsed, "of a store that is not in memory")
+		quota := o.Rules[0].Quota
+
+		assert.Equal(t, middleware.OutcomeAllowed, outcome())
+		assert.False(t, heard.last(t).Rules[1].Decision.Allowed, "in shadow, it would have refused")
+		assert.Same(t, quota, heard.last(t).Rules[0].Quota)
+		assert.Equal(t, middleware.OutcomeOverdrawn, outcome())
+		assert.Equal(t, middleware.OutcomeRefused, outcome())
+		assert.False(t, heard.last(t).Rules[0].Decision.Allowed)
+
+		path := func(path string) func(*http.Request) { return func(r *http.Request) { r.URL.Path = path } }
+		assert.Equal(t, middleware.OutcomeExempt, outcome(path("/healthz")))
+		assert.Equal(t, middleware.OutcomeBanned, outcome(path("/wp-admin")))
+		assert.Zero(t, heard.last(t).Ban)
+		require.NoError(t, list.Ban(context.Background(), "192.0.2.9", time.Hour))
+		assert.Equal(t, middleware.OutcomeBanned, outcome(from("192.0.2.9:1")))
+		assert.Equal(t, "192.0.2.9", heard.last(t).Ban.Key)
+		check(l, request())
+		assert.Equal(t, middleware.OutcomeNoKey, heard.last(t).Outcome)
+		assert.Empty(t, heard.last(t).Rules)
+
+		broken := errors.New("broken")
+		store.fails = func(context.Context, []limiter.Charge) error { return broken }
+		assert.Equal(t, middleware.OutcomeUndecided, outcome())
+		assert.ErrorIs(t, heard.last(t).Err, broken)
 	})
-	tenant := header("X-Tenant", "acme")
-	outcome := func(edits ...func(*http.Request)) middleware.Outcome {
-		check(l, request(append(edits, tenant)...))
-		return heard.last(t).Outcome
-	}
-
-	assert.Equal(t, middleware.OutcomeAllowed, outcome())
-	o := heard.last(t)
-	require.Len(t, o.Rules, 3)
-	assert.Equal(t, "ip", o.Rules[0].Quota.Rule())
-	assert.Equal(t, "192.0.2.1", o.Rules[0].Key)
-	assert.Equal(t, int64(1), o.Rules[0].Cost)
-	assert.Equal(t, int64(1), o.Rules[0].Decision.Remaining)
-	assert.True(t, o.Rules[1].Shadow)
-	assert.Equal(t, "header:X-Tenant:acme", o.Rules[2].Key)
-	assert.Positive(t, o.Elapsed, "of a store that is not in memory")
-	quota := o.Rules[0].Quota
-
-	assert.Equal(t, middleware.OutcomeAllowed, outcome())
-	assert.False(t, heard.last(t).Rules[1].Decision.Allowed, "in shadow, it would have refused")
-	assert.Same(t, quota, heard.last(t).Rules[0].Quota)
-	assert.Equal(t, middleware.OutcomeOverdrawn, outcome())
-	assert.Equal(t, middleware.OutcomeRefused, outcome())
-	assert.False(t, heard.last(t).Rules[0].Decision.Allowed)
-
-	path := func(path string) func(*http.Request) { return func(r *http.Request) { r.URL.Path = path } }
-	assert.Equal(t, middleware.OutcomeExempt, outcome(path("/healthz")))
-	assert.Equal(t, middleware.OutcomeBanned, outcome(path("/wp-admin")))
-	assert.Zero(t, heard.last(t).Ban)
-	require.NoError(t, list.Ban(context.Background(), "192.0.2.9", time.Hour))
-	assert.Equal(t, middleware.OutcomeBanned, outcome(from("192.0.2.9:1")))
-	assert.Equal(t, "192.0.2.9", heard.last(t).Ban.Key)
-	check(l, request())
-	assert.Equal(t, middleware.OutcomeNoKey, heard.last(t).Outcome)
-	assert.Empty(t, heard.last(t).Rules)
-
-	broken := errors.New("broken")
-	store.fails = func(context.Context, []limiter.Charge) error { return broken }
-	assert.Equal(t, middleware.OutcomeUndecided, outcome())
-	assert.ErrorIs(t, heard.last(t).Err, broken)
 }
 
 func TestAnExemptPreflightIsNotObserved(t *testing.T) {
@@ -108,12 +111,14 @@ func TestAnExemptPreflightIsNotObserved(t *testing.T) {
 }
 
 func TestSeveralObserversHearInTurn(t *testing.T) {
-	a, b := &recorder{}, &recorder{}
-	l := limited(t, middleware.Config{Observer: middleware.Observers(a, b), Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}}})
-	check(l, request())
-	assert.Len(t, a.seen, 1)
-	assert.Len(t, b.seen, 1)
-	assert.Panics(t, func() { middleware.Observers(a, nil) })
+	phase.Test(t, func(t *testing.T) {
+		a, b := &recorder{}, &recorder{}
+		l := limited(t, middleware.Config{Observer: middleware.Observers(a, b), Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}}})
+		check(l, request())
+		assert.Len(t, a.seen, 1)
+		assert.Len(t, b.seen, 1)
+		assert.Panics(t, func() { middleware.Observers(a, nil) })
+	})
 }
 
 func TestOutcomesHaveNames(t *testing.T) {
@@ -131,65 +136,69 @@ type counter struct{ rules int }
 func (c *counter) Observe(o *middleware.Observation) { c.rules += len(o.Rules) }
 
 func TestToObserveAllocatesNothing(t *testing.T) {
-	seen := &counter{}
-	h := limited(t, middleware.Config{Observer: seen, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerSecond(1_000_000)}}}).Handler(noop)
-	r, w := request(), nobody{http.Header{}}
-	allocs := testing.AllocsPerRun(1000, func() {
-		clear(w.header)
-		h.ServeHTTP(w, r)
+	phase.Test(t, func(t *testing.T) {
+		seen := &counter{}
+		h := limited(t, middleware.Config{Observer: seen, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerSecond(1_000_000)}}}).Handler(noop)
+		r, w := request(), nobody{http.Header{}}
+		allocs := testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		})
+		assert.LessOrEqual(t, allocs, 2.0, "as without an observer")
+		assert.GreaterOrEqual(t, seen.rules, 1000)
 	})
-	assert.LessOrEqual(t, allocs, 2.0, "as without an observer")
-	assert.GreaterOrEqual(t, seen.rules, 1000)
 }
 
 func TestPeekTakesNothingAndResetForgets(t *testing.T) {
-	list, err := bans.NewMemory(bans.MemoryConfig{})
-	require.NoError(t, err)
-	l := limited(t, middleware.Config{
-		Bans: list,
-		Rules: []middleware.Rule{{
-			Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Tiers: middleware.Tiers{"premium": limiter.PerHour(9)},
-			Overdraft: 1, Escalate: middleware.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
-		}},
-		ByRoute: map[string]middleware.Rule{"GET /search": {Name: "search", Limit: limiter.PerHour(5)}},
-		ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(7)}},
-		Default: &middleware.Rule{Name: "rest", Limit: limiter.PerHour(50)},
-	})
-	var names []string
-	for _, info := range l.Rules() {
-		names = append(names, info.Rule+"/"+info.Tier+info.Route+info.ForTier)
-	}
-	assert.Equal(t, []string{"ip/", "ip/premium", "free/free", "search/GET /search", "rest/"}, names)
-
-	status := func() int { w, _ := check(l, request()); return w.Code }
-	for range 3 {
-		require.Equal(t, http.StatusOK, status())
-	}
-	require.Equal(t, http.StatusTooManyRequests, status(), "one strike, of two")
-	for range 3 {
-		results, err := l.Peek(context.Background(), "ip", "192.0.2.1")
+	phase.Test(t, func(t *testing.T) {
+		list, err := bans.NewMemory(bans.MemoryConfig{})
 		require.NoError(t, err)
-		require.Len(t, results, 2)
-		assert.Equal(t, int64(0), results[0].Remaining)
-		assert.Equal(t, int64(9), results[1].Remaining)
-	}
-	require.NoError(t, l.Reset(context.Background(), "ip", "192.0.2.1"))
-	for range 3 {
-		require.Equal(t, http.StatusOK, status(), "limit and overdraft begin anew")
-	}
-	require.Equal(t, http.StatusTooManyRequests, status())
-	assert.True(t, list.Empty(), "and so do the strikes")
+		l := limited(t, middleware.Config{
+			Bans: list,
+			Rules: []middleware.Rule{{
+				Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Tiers: middleware.Tiers{"premium": limiter.PerHour(9)},
+				Overdraft: 1, Escalate: middleware.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
+			}},
+			ByRoute: map[string]middleware.Rule{"GET /search": {Name: "search", Limit: limiter.PerHour(5)}},
+			ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(7)}},
+			Default: &middleware.Rule{Name: "rest", Limit: limiter.PerHour(50)},
+		})
+		var names []string
+		for _, info := range l.Rules() {
+			names = append(names, info.Rule+"/"+info.Tier+info.Route+info.ForTier)
+		}
+		assert.Equal(t, []string{"ip/", "ip/premium", "free/free", "search/GET /search", "rest/"}, names)
 
-	other := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "a", Key: keyfunc.IP(), Limit: limiter.PerHour(9)}, {Name: "a strikes", Key: keyfunc.IP(), Limit: limiter.PerHour(9)},
-	}})
-	check(other, request())
-	require.NoError(t, other.Reset(context.Background(), "a", "192.0.2.1"))
-	results, err := other.Peek(context.Background(), "a strikes", "192.0.2.1")
-	require.NoError(t, err)
-	assert.Equal(t, int64(8), results[0].Remaining, "another rule's counter stays")
+		status := func() int { w, _ := check(l, request()); return w.Code }
+		for range 3 {
+			require.Equal(t, http.StatusOK, status())
+		}
+		require.Equal(t, http.StatusTooManyRequests, status(), "one strike, of two")
+		for range 3 {
+			results, err := l.Peek(context.Background(), "ip", "192.0.2.1")
+			require.NoError(t, err)
+			require.Len(t, results, 2)
+			assert.Equal(t, int64(0), results[0].Remaining)
+			assert.Equal(t, int64(9), results[1].Remaining)
+		}
+		require.NoError(t, l.Reset(context.Background(), "ip", "192.0.2.1"))
+		for range 3 {
+			require.Equal(t, http.StatusOK, status(), "limit and overdraft begin anew")
+		}
+		require.Equal(t, http.StatusTooManyRequests, status())
+		assert.True(t, list.Empty(), "and so do the strikes")
 
-	_, err = l.Peek(context.Background(), "none", "x")
-	assert.ErrorIs(t, err, middleware.ErrNoRule)
-	assert.ErrorIs(t, l.Reset(context.Background(), "ip strikes", "x"), middleware.ErrNoRule)
+		other := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "a", Key: keyfunc.IP(), Limit: limiter.PerHour(9)}, {Name: "a strikes", Key: keyfunc.IP(), Limit: limiter.PerHour(9)},
+		}})
+		check(other, request())
+		require.NoError(t, other.Reset(context.Background(), "a", "192.0.2.1"))
+		results, err := other.Peek(context.Background(), "a strikes", "192.0.2.1")
+		require.NoError(t, err)
+		assert.Equal(t, int64(8), results[0].Remaining, "another rule's counter stays")
+
+		_, err = l.Peek(context.Background(), "none", "x")
+		assert.ErrorIs(t, err, middleware.ErrNoRule)
+		assert.ErrorIs(t, l.Reset(context.Background(), "ip strikes", "x"), middleware.ErrNoRule)
+	})
 }

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -56,7 +56,7 @@ func TestAnOverdraftLetsExactlySoManyMorePassDegraded(t *testing.T) {
 // Whatever the rules: a refused request is refused until its Retry-After is over, and then
 // passes.
 func TestRetryAfterIsExactWithOverdrafts(t *testing.T) {
-	synctest.Test(t, func(*testing.T) {
+	phase.Test(t, func(*testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			edit := func(r *middleware.Rule) { r.Overdraft = rapid.Int64Range(0, 4).Draw(t, "overdraft") }
 			rules := drawRules(t, "rule", 4, func(r *middleware.Rule) {
@@ -103,7 +103,7 @@ func TestRetryAfterIsExactWithOverdrafts(t *testing.T) {
 }
 
 func TestAnotherRuleThatRefusesLeavesTheOverdraftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		var seen middleware.Result
 		l := limited(t, middleware.Config{
 			Rules: []middleware.Rule{
@@ -136,58 +136,64 @@ func TestAnotherRuleThatRefusesLeavesTheOverdraftAlone(t *testing.T) {
 }
 
 func TestTwoRulesOverdrawTogetherOrNotAtAll(t *testing.T) {
-	l := newLimit(t,
-		middleware.Rule{Name: "a", Limit: limiter.PerDay(2), Overdraft: 5},
-		middleware.Rule{Name: "b", Limit: limiter.PerDay(3), Overdraft: 1},
-	)
-	for n, want := range [][2]bool{{false, false}, {false, false}, {true, false}, {true, true}} {
-		_, result := check(l, request())
-		require.Len(t, result.Rules, 2, "request %d", n)
-		assert.Equal(t, want, [2]bool{result.Rules[0].Degraded, result.Rules[1].Degraded}, "request %d", n)
-		assert.Equal(t, want[0], result.Degraded)
-	}
-	for range 10 {
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t,
+			middleware.Rule{Name: "a", Limit: limiter.PerDay(2), Overdraft: 5},
+			middleware.Rule{Name: "b", Limit: limiter.PerDay(3), Overdraft: 1},
+		)
+		for n, want := range [][2]bool{{false, false}, {false, false}, {true, false}, {true, true}} {
+			_, result := check(l, request())
+			require.Len(t, result.Rules, 2, "request %d", n)
+			assert.Equal(t, want, [2]bool{result.Rules[0].Degraded, result.Rules[1].Degraded}, "request %d", n)
+			assert.Equal(t, want[0], result.Degraded)
+		}
+		for range 10 {
+			require.Equal(t, 429, serve(l.Handler(ok), request()).Code)
+		}
+		require.NoError(t, l.Reconfigure(middleware.Config{Logger: quiet, Rules: []middleware.Rule{{Name: "a", Limit: limiter.PerDay(2), Overdraft: 5}}}))
+		for range 3 {
+			_, result := check(l, request())
+			require.True(t, result.Degraded, "ten refusals by the other took nothing from this overdraft")
+		}
 		require.Equal(t, 429, serve(l.Handler(ok), request()).Code)
-	}
-	require.NoError(t, l.Reconfigure(middleware.Config{Logger: quiet, Rules: []middleware.Rule{{Name: "a", Limit: limiter.PerDay(2), Overdraft: 5}}}))
-	for range 3 {
-		_, result := check(l, request())
-		require.True(t, result.Degraded, "ten refusals by the other took nothing from this overdraft")
-	}
-	require.Equal(t, 429, serve(l.Handler(ok), request()).Code)
+	})
 }
 
 func TestTiersOverdrawApart(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerDay(1), Overdraft: 1,
-		Tiers: middleware.Tiers{"gold": limiter.PerDay(2).With(limiter.TokenBucket), "silver": limiter.PerHour(1)}})
-	for tier, n := range map[string]int{"": 1, "gold": 2, "silver": 1} {
-		for i := range n + 1 {
-			w, result := check(l, request(inTier(tier)))
-			require.Equal(t, 200, w.Code, "%q", tier)
-			assert.Equal(t, i == n, result.Degraded)
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerDay(1), Overdraft: 1,
+			Tiers: middleware.Tiers{"gold": limiter.PerDay(2).With(limiter.TokenBucket), "silver": limiter.PerHour(1)}})
+		for tier, n := range map[string]int{"": 1, "gold": 2, "silver": 1} {
+			for i := range n + 1 {
+				w, result := check(l, request(inTier(tier)))
+				require.Equal(t, 200, w.Code, "%q", tier)
+				assert.Equal(t, i == n, result.Degraded)
+			}
+			assert.Equal(t, 429, serve(l.Handler(ok), request(inTier(tier))).Code)
 		}
-		assert.Equal(t, 429, serve(l.Handler(ok), request(inTier(tier))).Code)
-	}
+	})
 }
 
 func TestACostMovesToTheOverdraftWhole(t *testing.T) {
-	cost := int64(3)
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerDay(4), Overdraft: 3, Cost: func(*http.Request) int64 { return cost }})
-	_, result := check(l, request())
-	assert.False(t, result.Degraded)
-	_, result = check(l, request())
-	assert.True(t, result.Degraded)
-	assert.EqualValues(t, 1, result.Remaining, "it is there for a smaller one")
-	require.Equal(t, 429, serve(l.Handler(ok), request()).Code)
-	cost = 1
-	_, result = check(l, request())
-	assert.False(t, result.Degraded)
-	cost = 5
-	assert.NotContains(t, serve(l.Handler(ok), request()).Header(), "Retry-After")
+	phase.Test(t, func(t *testing.T) {
+		cost := int64(3)
+		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerDay(4), Overdraft: 3, Cost: func(*http.Request) int64 { return cost }})
+		_, result := check(l, request())
+		assert.False(t, result.Degraded)
+		_, result = check(l, request())
+		assert.True(t, result.Degraded)
+		assert.EqualValues(t, 1, result.Remaining, "it is there for a smaller one")
+		require.Equal(t, 429, serve(l.Handler(ok), request()).Code)
+		cost = 1
+		_, result = check(l, request())
+		assert.False(t, result.Degraded)
+		cost = 5
+		assert.NotContains(t, serve(l.Handler(ok), request()).Header(), "Retry-After")
+	})
 }
 
 func TestTheOverdraftIsUsedOnlyWhileTheLimitHasNoRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerMinute(1).With(limiter.SlidingLog), Overdraft: 1})
 		for range 5 {
 			_, result := check(l, request())
@@ -199,7 +205,7 @@ func TestTheOverdraftIsUsedOnlyWhileTheLimitHasNoRoom(t *testing.T) {
 }
 
 func TestATurnThatComesTooLateGivesBackWhatWasTakenAndNoMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		queued := true
 		l := newLimit(t,
 			middleware.Rule{Name: "shadow", Limit: limiter.PerDay(1), Shadow: true},
@@ -223,27 +229,29 @@ func TestATurnThatComesTooLateGivesBackWhatWasTakenAndNoMore(t *testing.T) {
 }
 
 func TestExactlyLimitAndOverdraftPassAmongMany(t *testing.T) {
-	const n, overdraft = 60, 40
-	l := newLimit(t,
-		middleware.Rule{Name: "all", Limit: limiter.PerDay(n), Overdraft: overdraft},
-		middleware.Rule{Name: "shadow", Limit: limiter.PerDay(7), Shadow: true},
-		middleware.Rule{Name: "more", Limit: limiter.PerDay(n + overdraft)},
-	)
-	var passed, degraded atomic.Int64
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			for range 30 {
-				if w, result := check(l, request()); w.Code == 200 {
-					passed.Add(1)
-					if result.Degraded {
-						degraded.Add(1)
+	phase.Test(t, func(t *testing.T) {
+		const n, overdraft = 60, 40
+		l := newLimit(t,
+			middleware.Rule{Name: "all", Limit: limiter.PerDay(n), Overdraft: overdraft},
+			middleware.Rule{Name: "shadow", Limit: limiter.PerDay(7), Shadow: true},
+			middleware.Rule{Name: "more", Limit: limiter.PerDay(n + overdraft)},
+		)
+		var passed, degraded atomic.Int64
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				for range 30 {
+					if w, result := check(l, request()); w.Code == 200 {
+						passed.Add(1)
+						if result.Degraded {
+							degraded.Add(1)
+						}
 					}
 				}
-			}
-		})
-	}
-	group.Wait()
-	assert.EqualValues(t, n+overdraft, passed.Load())
-	assert.EqualValues(t, overdraft, degraded.Load())
+			})
+		}
+		group.Wait()
+		assert.EqualValues(t, n+overdraft, passed.Load())
+		assert.EqualValues(t, overdraft, degraded.Load())
+	})
 }

@@ -9,55 +9,64 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
 func TestPreflightsCountLikeOtherRequests(t *testing.T) {
-	h := middleware.PerIP(limiter.PerHour(2))(ok)
-	require.Equal(t, 200, serve(h, request(preflight)).Code)
-	require.Equal(t, 200, serve(h, request()).Code)
-	require.Equal(t, 429, serve(h, request(preflight)).Code)
+	phase.Test(t, func(t *testing.T) {
+		h := middleware.PerIP(limiter.PerHour(2))(ok)
+		require.Equal(t, 200, serve(h, request(preflight)).Code)
+		require.Equal(t, 200, serve(h, request()).Code)
+		require.Equal(t, 429, serve(h, request(preflight)).Code)
+	})
 }
 
 func TestExemptPreflightsAreNotCountedAndOtherOptionsAre(t *testing.T) {
-	options := func(r *http.Request) { r.Method = http.MethodOptions }
-	h := limited(t, middleware.Config{ExemptPreflights: true, Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}}}).Handler(ok)
-	for range 3 {
-		w := serve(h, request(preflight))
-		require.Equal(t, 200, w.Code)
-		require.Empty(t, w.Header().Get("RateLimit"))
-	}
-	require.Equal(t, 200, serve(h, request(options)).Code)
-	require.Equal(t, 429, serve(h, request(options, header("Origin", "https://a.example"))).Code, "without the requested method it is no preflight")
-	require.Equal(t, 429, serve(h, request(options, header("Access-Control-Request-Method", "PUT"))).Code, "nor without an origin")
-	require.Equal(t, 200, serve(h, request(preflight)).Code, "not even when the client is refused")
+	phase.Test(t, func(t *testing.T) {
+		options := func(r *http.Request) { r.Method = http.MethodOptions }
+		h := limited(t, middleware.Config{ExemptPreflights: true, Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}}}).Handler(ok)
+		for range 3 {
+			w := serve(h, request(preflight))
+			require.Equal(t, 200, w.Code)
+			require.Empty(t, w.Header().Get("RateLimit"))
+		}
+		require.Equal(t, 200, serve(h, request(options)).Code)
+		require.Equal(t, 429, serve(h, request(options, header("Origin", "https://a.example"))).Code, "without the requested method it is no preflight")
+		require.Equal(t, 429, serve(h, request(options, header("Access-Control-Request-Method", "PUT"))).Code, "nor without an origin")
+		require.Equal(t, 200, serve(h, request(preflight)).Code, "not even when the client is refused")
+	})
 }
 
 // A browser sends its preflights without credentials.
 func TestAPreflightWithoutTheRulesKeyCountsTheClientsAddress(t *testing.T) {
-	for _, noKey := range []middleware.NoKey{middleware.NoKeyShare, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized} {
-		h := newLimit(t, middleware.Rule{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(2), NoKey: noKey}).Handler(ok)
-		for _, client := range []string{"192.0.2.1:1", "192.0.2.2:1"} {
-			require.Equal(t, 200, serve(h, request(preflight, from(client))).Code, "%v: it is not refused for want of a key", noKey)
-			require.Equal(t, 200, serve(h, request(preflight, from(client))).Code)
-			require.Equal(t, 429, serve(h, request(preflight, from(client))).Code, "%v: it is counted", noKey)
+	phase.Test(t, func(t *testing.T) {
+		for _, noKey := range []middleware.NoKey{middleware.NoKeyShare, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized} {
+			h := newLimit(t, middleware.Rule{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(2), NoKey: noKey}).Handler(ok)
+			for _, client := range []string{"192.0.2.1:1", "192.0.2.2:1"} {
+				require.Equal(t, 200, serve(h, request(preflight, from(client))).Code, "%v: it is not refused for want of a key", noKey)
+				require.Equal(t, 200, serve(h, request(preflight, from(client))).Code)
+				require.Equal(t, 429, serve(h, request(preflight, from(client))).Code, "%v: it is counted", noKey)
+			}
+			require.Equal(t, 200, serve(h, request(preflight, from("192.0.2.1:1"), header("X-Api-Key", "k"))).Code, "one with a key counts that")
+			require.Equal(t, 200, serve(h, request(from("192.0.2.1:1"), header("X-Api-Key", "k"))).Code, "which preflights without it take nothing from")
+			require.Equal(t, 429, serve(h, request(from("192.0.2.1:1"), header("X-Api-Key", "k"))).Code)
 		}
-		require.Equal(t, 200, serve(h, request(preflight, from("192.0.2.1:1"), header("X-Api-Key", "k"))).Code, "one with a key counts that")
-		require.Equal(t, 200, serve(h, request(from("192.0.2.1:1"), header("X-Api-Key", "k"))).Code, "which preflights without it take nothing from")
-		require.Equal(t, 429, serve(h, request(from("192.0.2.1:1"), header("X-Api-Key", "k"))).Code)
-	}
+	})
 }
 
 // Such a rule is not for them, as it is not for the requests that they ask for.
 func TestAPreflightWithoutTheKeyOfARuleThatSkipsIsLeftToTheOthers(t *testing.T) {
-	h := newLimit(t,
-		middleware.Rule{Name: "debug", Key: keyfunc.Header("X-Debug"), Limit: limiter.PerHour(1), NoKey: middleware.NoKeySkip},
-		middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(3)}).Handler(ok)
-	for _, want := range []int{200, 200, 200, 429} {
-		require.Equal(t, want, serve(h, request(preflight)).Code)
-	}
+	phase.Test(t, func(t *testing.T) {
+		h := newLimit(t,
+			middleware.Rule{Name: "debug", Key: keyfunc.Header("X-Debug"), Limit: limiter.PerHour(1), NoKey: middleware.NoKeySkip},
+			middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(3)}).Handler(ok)
+		for _, want := range []int{200, 200, 200, 429} {
+			require.Equal(t, want, serve(h, request(preflight)).Code)
+		}
+	})
 }
 
 func TestTheAddressOfAPreflightIsTheOneThatTheRulesCount(t *testing.T) {
@@ -70,7 +79,7 @@ func TestTheAddressOfAPreflightIsTheOneThatTheRulesCount(t *testing.T) {
 		"of the default":    {ByRoute: map[string]middleware.Rule{"/api": ofKey}, Default: &byAddress},
 		"of the bans":       {Rules: []middleware.Rule{ofKey}, Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.User, behindProxy}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		phase.Run(t, name, func(t *testing.T) {
 			h := limited(t, c).Handler(ok)
 			client := func(n int) *http.Request {
 				return request(preflight, routedBy("/api"), from("10.0.0.1:1"), header("X-Forwarded-For", fmt.Sprintf("192.0.2.%d", n)))
@@ -84,36 +93,40 @@ func TestTheAddressOfAPreflightIsTheOneThatTheRulesCount(t *testing.T) {
 }
 
 func TestAPreflightDoesNotTryKeysWithoutEnd(t *testing.T) {
-	asked := 0
-	byRoute := map[string]middleware.Rule{}
-	for i := range 500 {
-		byRoute[fmt.Sprintf("/%d", i)] = middleware.Rule{Name: fmt.Sprint(i), Limit: plenty, Key: func(*http.Request) (string, error) {
-			asked++
-			return "", keyfunc.ErrNoKey
-		}}
-	}
-	h := limited(t, middleware.Config{ByRoute: byRoute}).Handler(ok)
-	require.Equal(t, 200, serve(h, request(preflight, routedBy("/7"))).Code)
-	assert.LessOrEqual(t, asked, 40)
+	phase.Test(t, func(t *testing.T) {
+		asked := 0
+		byRoute := map[string]middleware.Rule{}
+		for i := range 500 {
+			byRoute[fmt.Sprintf("/%d", i)] = middleware.Rule{Name: fmt.Sprint(i), Limit: plenty, Key: func(*http.Request) (string, error) {
+				asked++
+				return "", keyfunc.ErrNoKey
+			}}
+		}
+		h := limited(t, middleware.Config{ByRoute: byRoute}).Handler(ok)
+		require.Equal(t, 200, serve(h, request(preflight, routedBy("/7"))).Code)
+		assert.LessOrEqual(t, asked, 40)
+	})
 }
 
 // It may be a proxy's, and anybody can have a browser send preflights.
 func TestTheAddressOfAPreflightIsNotBannedForAKeyThatItDoesNotHave(t *testing.T) {
-	list := bansOf(t)
-	l := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.Bearer, keyfunc.IP()}, Rules: []middleware.Rule{
-		{Name: "key", Key: keyfunc.Bearer, Limit: limiter.PerHour(1),
-			Escalate: middleware.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}},
-	}})
-	h := l.Handler(ok)
-	for range 20 {
-		serve(h, request(preflight))
-	}
-	all, err := list.All(t.Context())
-	require.NoError(t, err)
-	assert.Empty(t, all)
-	serve(h, request(header("Authorization", "Bearer a")))
-	serve(h, request(header("Authorization", "Bearer a")))
-	all, err = list.All(t.Context())
-	require.NoError(t, err)
-	assert.Len(t, all, 1, "a key that was sent is")
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		l := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.Bearer, keyfunc.IP()}, Rules: []middleware.Rule{
+			{Name: "key", Key: keyfunc.Bearer, Limit: limiter.PerHour(1),
+				Escalate: middleware.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}},
+		}})
+		h := l.Handler(ok)
+		for range 20 {
+			serve(h, request(preflight))
+		}
+		all, err := list.All(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, all)
+		serve(h, request(header("Authorization", "Bearer a")))
+		serve(h, request(header("Authorization", "Bearer a")))
+		all, err = list.All(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, all, 1, "a key that was sent is")
+	})
 }

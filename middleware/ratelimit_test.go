@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -82,13 +83,15 @@ func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 }
 
 func TestPerIPAdmitsTheLimitAndCountsClientsApart(t *testing.T) {
-	h := middleware.PerIP(limiter.PerHour(3))(ok)
-	for range 3 {
-		require.Equal(t, 200, serve(h, request()).Code)
-	}
-	require.Equal(t, 429, serve(h, request()).Code)
-	require.Equal(t, 200, serve(h, request(from("198.51.100.7:1"))).Code, "another client has a quota of its own")
-	require.Equal(t, 200, serve(h, request(from("[2001:db8::1]:1"))).Code)
+	phase.Test(t, func(t *testing.T) {
+		h := middleware.PerIP(limiter.PerHour(3))(ok)
+		for range 3 {
+			require.Equal(t, 200, serve(h, request()).Code)
+		}
+		require.Equal(t, 429, serve(h, request()).Code)
+		require.Equal(t, 200, serve(h, request(from("198.51.100.7:1"))).Code, "another client has a quota of its own")
+		require.Equal(t, 200, serve(h, request(from("[2001:db8::1]:1"))).Code)
+	})
 }
 
 func TestPerIPPanicsOnWhatCannotBeMeant(t *testing.T) {
@@ -102,69 +105,75 @@ func TestPerIPPanicsOnWhatCannotBeMeant(t *testing.T) {
 }
 
 func TestRulesAreAllOrNothing(t *testing.T) {
-	store, err := limiter.NewMemory(limiter.MemoryConfig{})
-	require.NoError(t, err)
-	l, err := middleware.New(middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{
-		{Name: "global", Limit: limiter.PerHour(10)},
-		{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
-	}})
-	require.NoError(t, err)
-	h := l.Handler(ok)
-	for range 2 {
-		require.Equal(t, 200, serve(h, request()).Code)
-	}
-	for range 20 {
-		require.Equal(t, 429, serve(h, request()).Code)
-	}
+	phase.Test(t, func(t *testing.T) {
+		store, err := limiter.NewMemory(limiter.MemoryConfig{})
+		require.NoError(t, err)
+		l, err := middleware.New(middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{
+			{Name: "global", Limit: limiter.PerHour(10)},
+			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
+		}})
+		require.NoError(t, err)
+		h := l.Handler(ok)
+		for range 2 {
+			require.Equal(t, 200, serve(h, request()).Code)
+		}
+		for range 20 {
+			require.Equal(t, 429, serve(h, request()).Code)
+		}
 
-	quota, err := limiter.NewQuota("global", "", limiter.PerHour(10))
-	require.NoError(t, err)
-	decisions := make([]limiter.Decision, 1)
-	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: quota}}, decisions))
-	assert.EqualValues(t, 8, decisions[0].Remaining, "20 refusals by rule ip took nothing from rule global")
+		quota, err := limiter.NewQuota("global", "", limiter.PerHour(10))
+		require.NoError(t, err)
+		decisions := make([]limiter.Decision, 1)
+		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: quota}}, decisions))
+		assert.EqualValues(t, 8, decisions[0].Remaining, "20 refusals by rule ip took nothing from rule global")
+	})
 }
 
 func TestTheBindingRuleIsReported(t *testing.T) {
-	l := newLimit(t,
-		middleware.Rule{Name: "global", Limit: limiter.PerHour(100)},
-		middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
-		middleware.Rule{Name: "day", Limit: limiter.PerDay(2)},
-	)
-	var seen middleware.Result
-	h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen = middleware.FromContext(r.Context()) }))
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t,
+			middleware.Rule{Name: "global", Limit: limiter.PerHour(100)},
+			middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
+			middleware.Rule{Name: "day", Limit: limiter.PerDay(2).With(limiter.SlidingLog)}, // whose day ends with no hour
+		)
+		var seen middleware.Result
+		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen = middleware.FromContext(r.Context()) }))
 
-	serve(h, request())
-	assert.Equal(t, "day", seen.Rule, "of two rules with as much left, the one that resets later binds")
-	assert.True(t, seen.Allowed)
-	assert.EqualValues(t, 1, seen.Remaining)
-	require.Len(t, seen.Rules, 3)
-	assert.Equal(t, "global", seen.Rules[0].Rule)
-	assert.EqualValues(t, 99, seen.Rules[0].Remaining)
+		serve(h, request())
+		assert.Equal(t, "day", seen.Rule, "of two rules with as much left, the one that resets later binds")
+		assert.True(t, seen.Allowed)
+		assert.EqualValues(t, 1, seen.Remaining)
+		require.Len(t, seen.Rules, 3)
+		assert.Equal(t, "global", seen.Rules[0].Rule)
+		assert.EqualValues(t, 99, seen.Rules[0].Remaining)
 
-	serve(h, request())
-	w := serve(h, request(header("Accept", "application/problem+json")))
-	require.Equal(t, 429, w.Code)
-	assert.Contains(t, w.Body.String(), `"violated-policies":["ip","day"]`)
+		serve(h, request())
+		w := serve(h, request(header("Accept", "application/problem+json")))
+		require.Equal(t, 429, w.Code)
+		assert.Contains(t, w.Body.String(), `"violated-policies":["ip","day"]`)
+	})
 }
 
 func TestTiersAreCountedApart(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "plan", Key: keyfunc.User, Limit: limiter.PerHour(1),
-		Tiers: middleware.Tiers{"premium": limiter.PerHour(3)}})
-	h := l.Handler(ok)
-	as := func(tier string) *http.Request {
-		ctx := keyfunc.WithUser(t.Context(), "42")
-		if tier != "" {
-			ctx = middleware.WithTier(ctx, tier)
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "plan", Key: keyfunc.User, Limit: limiter.PerHour(1),
+			Tiers: middleware.Tiers{"premium": limiter.PerHour(3)}})
+		h := l.Handler(ok)
+		as := func(tier string) *http.Request {
+			ctx := keyfunc.WithUser(t.Context(), "42")
+			if tier != "" {
+				ctx = middleware.WithTier(ctx, tier)
+			}
+			return request().WithContext(ctx)
 		}
-		return request().WithContext(ctx)
-	}
-	w := serve(h, as("premium"))
-	assert.Equal(t, "3", w.Header().Get("X-RateLimit-Limit"))
-	assert.Equal(t, "2", w.Header().Get("X-RateLimit-Remaining"))
-	assert.Equal(t, 200, serve(h, as("")).Code, "what the user did as premium is not counted here")
-	assert.Equal(t, 429, serve(h, as("")).Code)
-	assert.Equal(t, 429, serve(h, as("unheard of")).Code, "a tier that the rule lacks is under its Limit")
-	assert.Equal(t, 200, serve(h, as("premium")).Code)
+		w := serve(h, as("premium"))
+		assert.Equal(t, "3", w.Header().Get("X-RateLimit-Limit"))
+		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Remaining"))
+		assert.Equal(t, 200, serve(h, as("")).Code, "what the user did as premium is not counted here")
+		assert.Equal(t, 429, serve(h, as("")).Code)
+		assert.Equal(t, 429, serve(h, as("unheard of")).Code, "a tier that the rule lacks is under its Limit")
+		assert.Equal(t, 200, serve(h, as("premium")).Code)
+	})
 }
 
 func TestARequestWithoutAKeyIsNeverUnlimited(t *testing.T) {
@@ -189,7 +198,7 @@ func TestARequestWithoutAKeyIsNeverUnlimited(t *testing.T) {
 		{"failing is not unauthorized", failing, middleware.NoKeyUnauthorized, []int{503}},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+		phase.Run(t, test.name, func(t *testing.T) {
 			h := newLimit(t, middleware.Rule{Name: "r", Key: test.key, NoKey: test.noKey, Limit: limiter.PerHour(1)}).Handler(ok)
 			for i, code := range test.codes {
 				w := serve(h, request(from([]string{"192.0.2.1:1", "192.0.2.2:1"}[i])))
@@ -207,67 +216,75 @@ func TestARequestWithoutAKeyIsNeverUnlimited(t *testing.T) {
 }
 
 func TestAnUnreadablePeerIsStillLimited(t *testing.T) {
-	for _, addr := range []string{"", "@", "garbage", "1.2.3.4", "[::1", "256.1.1.1:80"} {
-		h := middleware.PerIP(limiter.PerHour(1))(ok)
-		require.Equal(t, 200, serve(h, request(from(addr))).Code, "%q", addr)
-		require.Equal(t, 429, serve(h, request(from(addr))).Code, "RemoteAddr %q is not unlimited", addr)
-	}
+	phase.Test(t, func(t *testing.T) {
+		for _, addr := range []string{"", "@", "garbage", "1.2.3.4", "[::1", "256.1.1.1:80"} {
+			h := middleware.PerIP(limiter.PerHour(1))(ok)
+			require.Equal(t, 200, serve(h, request(from(addr))).Code, "%q", addr)
+			require.Equal(t, 429, serve(h, request(from(addr))).Code, "RemoteAddr %q is not unlimited", addr)
+		}
+	})
 }
 
 func TestAbsurdRequestsAreCounted(t *testing.T) {
-	h := newLimit(t, middleware.Rule{Name: "key", Key: keyfunc.Header("X-Key"), Limit: limiter.PerHour(1)}).Handler(ok)
-	long := strings.Repeat("k", 64<<10)
-	require.Equal(t, 200, serve(h, request(header("X-Key", long+"1"))).Code)
-	require.Equal(t, 200, serve(h, request(header("X-Key", long+"2"))).Code, "keys are not cut off")
-	require.Equal(t, 429, serve(h, request(header("X-Key", long+"1"))).Code)
+	phase.Test(t, func(t *testing.T) {
+		h := newLimit(t, middleware.Rule{Name: "key", Key: keyfunc.Header("X-Key"), Limit: limiter.PerHour(1)}).Handler(ok)
+		long := strings.Repeat("k", 64<<10)
+		require.Equal(t, 200, serve(h, request(header("X-Key", long+"1"))).Code)
+		require.Equal(t, 200, serve(h, request(header("X-Key", long+"2"))).Code, "keys are not cut off")
+		require.Equal(t, 429, serve(h, request(header("X-Key", long+"1"))).Code)
 
-	bare := &http.Request{Method: http.MethodGet, RemoteAddr: "192.0.2.9:1"} // no URL, no Header
-	h = newLimit(t, middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1), Match: nil}).Handler(ok)
-	require.Equal(t, 200, serve(h, bare).Code)
-	require.Equal(t, 429, serve(h, bare).Code)
+		bare := &http.Request{Method: http.MethodGet, RemoteAddr: "192.0.2.9:1"} // no URL, no Header
+		h = newLimit(t, middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1), Match: nil}).Handler(ok)
+		require.Equal(t, 200, serve(h, bare).Code)
+		require.Equal(t, 429, serve(h, bare).Code)
 
-	mux := http.NewServeMux()
-	mux.Handle("/", ok)
-	routed := newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("/"), Limit: limiter.PerHour(1)})
-	w := httptest.NewRecorder()
-	require.True(t, routed.Check(w, bare), "a request without a URL has no route")
+		mux := http.NewServeMux()
+		mux.Handle("/", ok)
+		routed := newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("/"), Limit: limiter.PerHour(1)})
+		w := httptest.NewRecorder()
+		require.True(t, routed.Check(w, bare), "a request without a URL has no route")
+	})
 }
 
 func TestAPanicInAKeyFunctionLeavesTheLimiterUsable(t *testing.T) {
-	bad := true
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), Key: func(*http.Request) (string, error) {
-		if bad {
-			panic(http.ErrAbortHandler)
-		}
-		return "k", nil
-	}})
-	h := l.Handler(ok)
-	require.PanicsWithValue(t, http.ErrAbortHandler, func() { serve(h, request()) }, "a panic is the application's to see")
-	bad = false
-	require.Equal(t, 200, serve(h, request()).Code)
-	require.Equal(t, 429, serve(h, request()).Code)
+	phase.Test(t, func(t *testing.T) {
+		bad := true
+		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), Key: func(*http.Request) (string, error) {
+			if bad {
+				panic(http.ErrAbortHandler)
+			}
+			return "k", nil
+		}})
+		h := l.Handler(ok)
+		require.PanicsWithValue(t, http.ErrAbortHandler, func() { serve(h, request()) }, "a panic is the application's to see")
+		bad = false
+		require.Equal(t, 200, serve(h, request()).Code)
+		require.Equal(t, 429, serve(h, request()).Code)
+	})
 }
 
 func TestCosts(t *testing.T) {
-	cost := int64(0)
-	h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10),
-		Cost: func(*http.Request) int64 { return cost }}).Handler(ok)
-	remaining := func() string { return serve(h, request()).Header().Get("X-RateLimit-Remaining") }
+	phase.Test(t, func(t *testing.T) {
+		cost := int64(0)
+		h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10),
+			Cost: func(*http.Request) int64 { return cost }}).Handler(ok)
+		remaining := func() string { return serve(h, request()).Header().Get("X-RateLimit-Remaining") }
 
-	cost = 4
-	assert.Equal(t, "6", remaining())
-	for _, cost = range []int64{0, -1, -1 << 63} {
-		before := remaining()
-		assert.NotEqual(t, before, remaining(), "cost %d counts as 1", cost)
-	}
-	cost = 11
-	w := serve(h, request())
-	assert.Equal(t, 429, w.Code)
-	assert.NotContains(t, w.Header(), "Retry-After", "waiting does not help")
-	assert.Contains(t, w.Body.String(), "more than the limit ever allows")
-	assert.NotContains(t, w.Body.String(), "retry_after")
-	cost = 1<<63 - 1
-	assert.Equal(t, 429, serve(h, request()).Code)
+		cost = 4
+		assert.Equal(t, "6", remaining())
+		for _, cost = range []int64{0, -1, -1 << 63} {
+			before := remaining()
+			assert.NotEqual(t, before, remaining(), "cost %d counts as 1", cost)
+		}
+		cost = 11
+		w := serve(h, request())
+		assert.Equal(t, 429, w.Code)
+		assert.NotContains(t, w.Header(), "Retry-After", "waiting does not help")
+		assert.Contains(t, w.Body.String(), "more than the limit ever allows")
+		assert.NotContains(t, w.Body.String(), "retry_after")
+		cost = 1<<63 - 1
+		assert.Equal(t, 429, serve(h, request()).Code)
+	})
 }
 
 func TestUnitsAreWhatEveryRequestCosts(t *testing.T) {
@@ -281,7 +298,7 @@ func TestUnitsAreWhatEveryRequestCosts(t *testing.T) {
 }
 
 func TestALeakyBucketMakesRequestsWaitForTheirTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		h := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(2)}).Handler(ok)
 		start := time.Now()
 		type served struct {
@@ -304,7 +321,7 @@ func TestALeakyBucketMakesRequestsWaitForTheirTurn(t *testing.T) {
 }
 
 func TestAClientThatGoesAwayLeavesTheQueueAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		served := 0
 		h := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerHour(1).With(limiter.LeakyBucket)}).Handler(
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
@@ -322,7 +339,7 @@ func TestAClientThatGoesAwayLeavesTheQueueAtOnce(t *testing.T) {
 }
 
 func TestATurnAfterTheDeadlineIsRefusedAtOnceAndGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		h := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(1)}).Handler(ok)
 		require.Equal(t, 200, serve(h, request()).Code)
 
@@ -356,69 +373,79 @@ func (brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decision)
 }
 
 func TestAStoreThatCannotDecideIsNeither429NorAPass(t *testing.T) {
-	l, err := middleware.New(middleware.Config{Store: brokenStore{}, Logger: quiet,
-		Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
-	require.NoError(t, err)
-	w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
-	assert.Equal(t, 503, w.Code)
-	assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-	assert.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+	phase.Test(t, func(t *testing.T) {
+		l, err := middleware.New(middleware.Config{Store: brokenStore{}, Logger: quiet,
+			Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
+		require.NoError(t, err)
+		w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
+		assert.Equal(t, 503, w.Code)
+		assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+		assert.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
 		"title":"Temporary Reduced Capacity","status":503,
 		"detail":"The service is temporarily unable to take this request."}`, w.Body.String())
-	assert.Empty(t, w.Header().Get("RateLimit"))
+		assert.Empty(t, w.Header().Get("RateLimit"))
+	})
 }
 
 func TestNoRuleNoTrace(t *testing.T) {
-	never := func(*http.Request) bool { return false }
-	h := newLimit(t, middleware.Rule{Name: "r", Match: never, Limit: limiter.PerHour(1)}).Handler(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			assert.Zero(t, middleware.FromContext(r.Context()))
-		}))
-	for range 3 {
-		w := serve(h, request())
-		require.Equal(t, 200, w.Code)
-		require.Empty(t, w.Header())
-	}
+	phase.Test(t, func(t *testing.T) {
+		never := func(*http.Request) bool { return false }
+		h := newLimit(t, middleware.Rule{Name: "r", Match: never, Limit: limiter.PerHour(1)}).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Zero(t, middleware.FromContext(r.Context()))
+			}))
+		for range 3 {
+			w := serve(h, request())
+			require.Equal(t, 200, w.Code)
+			require.Empty(t, w.Header())
+		}
+	})
 }
 
 func TestAroundAServeMuxRoutesAreKnown(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.Handle("GET /users/{id}", ok)
-	mux.Handle("POST /users/{id}", ok)
-	mux.Handle("/", ok)
-	l := newLimit(t, middleware.Rule{Name: "read", Match: middleware.Route("GET /users/{name}"), Limit: limiter.PerHour(2)})
-	h := l.Handler(mux)
-	do := func(method, path string) int {
-		r := httptest.NewRequest(method, path, nil)
-		code := serve(h, r).Code
-		assert.NotEmpty(t, r.Pattern, "who is outside knows the route, as without a limiter")
-		return code
-	}
-	assert.Equal(t, 200, do("GET", "/users/1"))
-	assert.Equal(t, 200, do("HEAD", "/users/2"), "HEAD does the work of GET")
-	assert.Equal(t, 429, do("GET", "/users/3"))
-	assert.Equal(t, 200, do("POST", "/users/3"))
-	assert.Equal(t, 200, do("GET", "/users"))
+	phase.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		mux.Handle("GET /users/{id}", ok)
+		mux.Handle("POST /users/{id}", ok)
+		mux.Handle("/", ok)
+		l := newLimit(t, middleware.Rule{Name: "read", Match: middleware.Route("GET /users/{name}"), Limit: limiter.PerHour(2)})
+		h := l.Handler(mux)
+		do := func(method, path string) int {
+			r := httptest.NewRequest(method, path, nil)
+			code := serve(h, r).Code
+			assert.NotEmpty(t, r.Pattern, "who is outside knows the route, as without a limiter")
+			return code
+		}
+		assert.Equal(t, 200, do("GET", "/users/1"))
+		assert.Equal(t, 200, do("HEAD", "/users/2"), "HEAD does the work of GET")
+		assert.Equal(t, 429, do("GET", "/users/3"))
+		assert.Equal(t, 200, do("POST", "/users/3"))
+		assert.Equal(t, 200, do("GET", "/users"))
+	})
 }
 
 func TestCheckLeavesTheResultInTheRequest(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1)})
-	r := request()
-	require.True(t, l.Check(httptest.NewRecorder(), r))
-	assert.Equal(t, "r", middleware.FromContext(r.Context()).Rule)
-	w := httptest.NewRecorder()
-	require.False(t, l.Check(w, request()))
-	assert.Equal(t, 429, w.Code)
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1)})
+		r := request()
+		require.True(t, l.Check(httptest.NewRecorder(), r))
+		assert.Equal(t, "r", middleware.FromContext(r.Context()).Rule)
+		w := httptest.NewRecorder()
+		require.False(t, l.Check(w, request()))
+		assert.Equal(t, 429, w.Code)
+	})
 }
 
 func TestContextsBehindTheLimiterStillEnd(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	h := middleware.PerIP(limiter.PerHour(1))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		child, stop := context.WithCancel(r.Context())
-		defer stop()
-		cancel()
-		<-child.Done()
-		assert.ErrorIs(t, child.Err(), context.Canceled)
-	}))
-	serve(h, request().WithContext(ctx))
+	phase.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		h := middleware.PerIP(limiter.PerHour(1))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			child, stop := context.WithCancel(r.Context())
+			defer stop()
+			cancel()
+			<-child.Done()
+			assert.ErrorIs(t, child.Err(), context.Canceled)
+		}))
+		serve(h, request().WithContext(ctx))
+	})
 }

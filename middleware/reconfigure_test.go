@@ -7,12 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -23,20 +23,22 @@ func configOf(rules ...middleware.Rule) middleware.Config {
 }
 
 func TestABadConfigChangesNothing(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerDay(3)})
-	_, result := check(l, request())
-	require.EqualValues(t, 2, result.Remaining)
-	for _, bad := range []middleware.Config{
-		{},
-		configOf(middleware.Rule{Name: "r"}),
-		configOf(middleware.Rule{Name: "other", Limit: limiter.PerDay(9)}, middleware.Rule{Name: "other", Limit: limiter.PerDay(9)}),
-		{BanStatus: 404, Rules: []middleware.Rule{{Name: "other", Limit: limiter.PerDay(9)}}},
-	} {
-		require.ErrorContains(t, l.Reconfigure(bad), "middleware: ")
-	}
-	_, result = check(l, request())
-	assert.Equal(t, "r", result.Rule)
-	assert.EqualValues(t, 1, result.Remaining)
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerDay(3)})
+		_, result := check(l, request())
+		require.EqualValues(t, 2, result.Remaining)
+		for _, bad := range []middleware.Config{
+			{},
+			configOf(middleware.Rule{Name: "r"}),
+			configOf(middleware.Rule{Name: "other", Limit: limiter.PerDay(9)}, middleware.Rule{Name: "other", Limit: limiter.PerDay(9)}),
+			{BanStatus: 404, Rules: []middleware.Rule{{Name: "other", Limit: limiter.PerDay(9)}}},
+		} {
+			require.ErrorContains(t, l.Reconfigure(bad), "middleware: ")
+		}
+		_, result = check(l, request())
+		assert.Equal(t, "r", result.Rule)
+		assert.EqualValues(t, 1, result.Remaining)
+	})
 }
 
 func TestAFixedCostThatALowerLimitNeverAllowsIsRefused(t *testing.T) {
@@ -49,95 +51,103 @@ func TestAFixedCostThatALowerLimitNeverAllowsIsRefused(t *testing.T) {
 }
 
 func TestCountersOutliveAChangeOfConfig(t *testing.T) {
-	keyed := func(n int64) middleware.Rule {
-		return middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerDay(n), Tiers: middleware.Tiers{"gold": limiter.PerDay(2 * n)}}
-	}
-	l := newLimit(t, keyed(10))
-	use := func(times int, edits ...func(*http.Request)) (d limiter.Decision) {
-		for range times {
-			_, result := check(l, request(edits...))
-			d = result.Decision
+	phase.Test(t, func(t *testing.T) {
+		keyed := func(n int64) middleware.Rule {
+			return middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerDay(n), Tiers: middleware.Tiers{"gold": limiter.PerDay(2 * n)}}
 		}
-		return d
-	}
-	use(4)
-	use(5, inTier("gold"))
-	change := func(c middleware.Config) { t.Helper(); require.NoError(t, l.Reconfigure(c)) }
+		l := newLimit(t, keyed(10))
+		use := func(times int, edits ...func(*http.Request)) (d limiter.Decision) {
+			for range times {
+				_, result := check(l, request(edits...))
+				d = result.Decision
+			}
+			return d
+		}
+		use(4)
+		use(5, inTier("gold"))
+		change := func(c middleware.Config) { t.Helper(); require.NoError(t, l.Reconfigure(c)) }
 
-	change(configOf(keyed(10), middleware.Rule{Name: "new", Limit: plenty}))
-	assert.EqualValues(t, 5, use(1).Remaining, "the rule is as it was")
-	change(configOf(keyed(20)))
-	assert.EqualValues(t, 14, use(1).Remaining, "what was used stays used of a higher limit")
-	assert.EqualValues(t, 34, use(1, inTier("gold")).Remaining, "and in each tier")
-	change(configOf(keyed(8)))
-	assert.EqualValues(t, 1, use(1).Remaining, "and of a lower one")
-	assert.EqualValues(t, 7, use(1, from("192.0.2.2:1")).Remaining)
-	change(configOf(keyed(3)))
-	assert.Equal(t, 429, serve(l.Handler(ok), request()).Code, "though that has no room left")
-	assert.EqualValues(t, 1, use(1, from("192.0.2.2:1")).Remaining)
+		change(configOf(keyed(10), middleware.Rule{Name: "new", Limit: plenty}))
+		assert.EqualValues(t, 5, use(1).Remaining, "the rule is as it was")
+		change(configOf(keyed(20)))
+		assert.EqualValues(t, 14, use(1).Remaining, "what was used stays used of a higher limit")
+		assert.EqualValues(t, 34, use(1, inTier("gold")).Remaining, "and in each tier")
+		change(configOf(keyed(8)))
+		assert.EqualValues(t, 1, use(1).Remaining, "and of a lower one")
+		assert.EqualValues(t, 7, use(1, from("192.0.2.2:1")).Remaining)
+		change(configOf(keyed(3)))
+		assert.Equal(t, 429, serve(l.Handler(ok), request()).Code, "though that has no room left")
+		assert.EqualValues(t, 1, use(1, from("192.0.2.2:1")).Remaining)
 
-	moved := keyed(20)
-	change(middleware.Config{Logger: quiet, Default: &moved})
-	assert.EqualValues(t, 12, use(1).Remaining, "another place is no other counter")
-	moved.Limit = limiter.PerDay(20).With(limiter.TokenBucket)
-	change(middleware.Config{Logger: quiet, Default: &moved})
-	assert.EqualValues(t, 11, use(1).Remaining, "and neither is another algorithm")
+		moved := keyed(20)
+		change(middleware.Config{Logger: quiet, Default: &moved})
+		assert.EqualValues(t, 12, use(1).Remaining, "another place is no other counter")
+		moved.Limit = limiter.PerDay(20).With(limiter.TokenBucket)
+		change(middleware.Config{Logger: quiet, Default: &moved})
+		assert.EqualValues(t, 11, use(1).Remaining, "and neither is another algorithm")
 
-	change(configOf(middleware.Rule{Name: "another", Limit: plenty}))
-	use(1)
-	change(configOf(keyed(20)))
-	assert.EqualValues(t, 10, use(1).Remaining, "a rule that was away finds its counters again")
-	renamed := keyed(20)
-	renamed.Name = "s"
-	change(configOf(renamed))
-	assert.EqualValues(t, 19, use(1).Remaining, "a new name is a new counter")
+		change(configOf(middleware.Rule{Name: "another", Limit: plenty}))
+		use(1)
+		change(configOf(keyed(20)))
+		assert.EqualValues(t, 10, use(1).Remaining, "a rule that was away finds its counters again")
+		renamed := keyed(20)
+		renamed.Name = "s"
+		change(configOf(renamed))
+		assert.EqualValues(t, 19, use(1).Remaining, "a new name is a new counter")
+	})
 }
 
 func TestOverdraftsAndStrikesOutliveAChangeOfConfig(t *testing.T) {
-	list := bansOf(t)
-	rule := loginRule(middleware.Escalation{After: 3, Within: time.Hour, Ban: time.Hour})
-	rule.Limit, rule.Overdraft = limiter.PerDay(1), 2
-	config := func() middleware.Config {
-		return middleware.Config{Logger: quiet, Bans: list, Rules: []middleware.Rule{rule}}
-	}
-	l := limited(t, config())
-	for n := range 6 {
-		w, result := check(l, request())
-		assert.Equal(t, n < 3, w.Code == 200)
-		assert.Equal(t, n == 1 || n == 2, result.Degraded)
-		rule.SoftAt = n + 1
-		require.NoError(t, l.Reconfigure(config()))
-	}
-	assert.Equal(t, 1, bansIn(t, list))
-	assert.Equal(t, 403, serve(l.Handler(ok), request()).Code)
+	phase.Test(t, func(t *testing.T) {
+		list := bansOf(t)
+		rule := loginRule(middleware.Escalation{After: 3, Within: time.Hour, Ban: time.Hour})
+		rule.Limit, rule.Overdraft = limiter.PerDay(1), 2
+		config := func() middleware.Config {
+			return middleware.Config{Logger: quiet, Bans: list, Rules: []middleware.Rule{rule}}
+		}
+		l := limited(t, config())
+		for n := range 6 {
+			w, result := check(l, request())
+			assert.Equal(t, n < 3, w.Code == 200)
+			assert.Equal(t, n == 1 || n == 2, result.Degraded)
+			rule.SoftAt = n + 1
+			require.NoError(t, l.Reconfigure(config()))
+		}
+		assert.Equal(t, 1, bansIn(t, list))
+		assert.Equal(t, 403, serve(l.Handler(ok), request()).Code)
+	})
 }
 
 func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
-	store := &spy{}
-	c := configOf(middleware.Rule{Name: "same", Limit: plenty}, middleware.Rule{Name: "other", Limit: limiter.PerDay(5)})
-	c.Store = store
-	l := limited(t, c)
-	check(l, request())
-	c.Rules[0].SoftAt, c.Rules[1].Limit = 80, limiter.PerDay(6)
-	require.NoError(t, l.Reconfigure(c))
-	check(l, request())
-	assert.Same(t, store.charged[0].Quota, store.charged[2].Quota, "so that the store finds at once how it counts")
-	assert.NotSame(t, store.charged[1].Quota, store.charged[3].Quota)
-	c.Rules[0].OnOutage = limiter.Closed
-	require.NoError(t, l.Reconfigure(c))
-	check(l, request())
-	assert.Equal(t, limiter.Closed, store.charged[4].Quota.OnOutage)
-	assert.Equal(t, limiter.Local, store.charged[2].Quota.OnOutage, "requests that came before are decided as they came")
+	phase.Test(t, func(t *testing.T) {
+		store := &spy{}
+		c := configOf(middleware.Rule{Name: "same", Limit: plenty}, middleware.Rule{Name: "other", Limit: limiter.PerDay(5)})
+		c.Store = store
+		l := limited(t, c)
+		check(l, request())
+		c.Rules[0].SoftAt, c.Rules[1].Limit = 80, limiter.PerDay(6)
+		require.NoError(t, l.Reconfigure(c))
+		check(l, request())
+		assert.Same(t, store.charged[0].Quota, store.charged[2].Quota, "so that the store finds at once how it counts")
+		assert.NotSame(t, store.charged[1].Quota, store.charged[3].Quota)
+		c.Rules[0].OnOutage = limiter.Closed
+		require.NoError(t, l.Reconfigure(c))
+		check(l, request())
+		assert.Equal(t, limiter.Closed, store.charged[4].Quota.OnOutage)
+		assert.Equal(t, limiter.Local, store.charged[2].Quota.OnOutage, "requests that came before are decided as they came")
+	})
 }
 
 func TestEverythingButTheStoreChangesAtOnce(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
-	require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.HeadersLegacy, Deny: func(r *http.Request) bool { return r.Method == "PUT" },
-		BanStatus: 429, Default: &middleware.Rule{Name: "d", Limit: limiter.PerDay(1)}}))
-	w := serve(l.Handler(ok), request())
-	assert.Equal(t, "1", w.Header().Get("X-RateLimit-Limit"))
-	assert.NotContains(t, w.Header(), "Ratelimit")
-	assert.Equal(t, 429, serve(l.Handler(ok), request(func(r *http.Request) { r.Method = "PUT" })).Code)
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
+		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.HeadersLegacy, Deny: func(r *http.Request) bool { return r.Method == "PUT" },
+			BanStatus: 429, Default: &middleware.Rule{Name: "d", Limit: limiter.PerDay(1)}}))
+		w := serve(l.Handler(ok), request())
+		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Limit"))
+		assert.NotContains(t, w.Header(), "Ratelimit")
+		assert.Equal(t, 429, serve(l.Handler(ok), request(func(r *http.Request) { r.Method = "PUT" })).Code)
+	})
 }
 
 // uncomparable stores cannot be told apart.
@@ -181,35 +191,37 @@ func TestAnotherStoreIsRefused(t *testing.T) {
 }
 
 func TestReconfigureDoesNotWarnAboutItsOwnCounters(t *testing.T) {
-	logger, log := logged()
-	store, err := limiter.NewMemory(limiter.MemoryConfig{})
-	require.NoError(t, err)
-	config := func(names ...string) middleware.Config {
-		c := middleware.Config{Store: store, Logger: logger}
-		for _, name := range names {
-			c.Rules = append(c.Rules, middleware.Rule{Name: name, Limit: limiter.PerDay(5), Overdraft: 1})
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		store, err := limiter.NewMemory(limiter.MemoryConfig{})
+		require.NoError(t, err)
+		config := func(names ...string) middleware.Config {
+			c := middleware.Config{Store: store, Logger: logger}
+			for _, name := range names {
+				c.Rules = append(c.Rules, middleware.Rule{Name: name, Limit: limiter.PerDay(5), Overdraft: 1})
+			}
+			return c
 		}
-		return c
-	}
-	l := limited(t, config("a"))
-	for _, names := range [][]string{{"a"}, {"a", "b"}, {"b"}, {"a", "c"}} {
-		require.NoError(t, l.Reconfigure(config(names...)))
-	}
-	assert.Empty(t, log.String())
+		l := limited(t, config("a"))
+		for _, names := range [][]string{{"a"}, {"a", "b"}, {"b"}, {"a", "c"}} {
+			require.NoError(t, l.Reconfigure(config(names...)))
+		}
+		assert.Empty(t, log.String())
 
-	other := limited(t, config("d"))
-	assert.Empty(t, log.String())
-	require.NoError(t, other.Reconfigure(config("d", "a")))
-	require.NoError(t, other.Reconfigure(config("d", "a")))
-	assert.Equal(t, 1, strings.Count(log.String(), `code=weir-shared-counter rule=a`+"\n"), "that one is of another limiter")
-	assert.Equal(t, 1, strings.Count(log.String(), `rule="a overdraft"`))
+		other := limited(t, config("d"))
+		assert.Empty(t, log.String())
+		require.NoError(t, other.Reconfigure(config("d", "a")))
+		require.NoError(t, other.Reconfigure(config("d", "a")))
+		assert.Equal(t, 1, strings.Count(log.String(), `code=weir-shared-counter rule=a`+"\n"), "that one is of another limiter")
+		assert.Equal(t, 1, strings.Count(log.String(), `rule="a overdraft"`))
 
-	broken := &claimless{Memory: store}
-	l = limited(t, middleware.Config{Store: broken, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerDay(5)}}})
-	broken.fails = true
-	require.ErrorContains(t, l.Reconfigure(configOf(middleware.Rule{Name: "s", Limit: plenty})), "Config.Store: no more claims")
-	_, result := check(l, request())
-	assert.Equal(t, "r", result.Rule, "an error changes nothing")
+		broken := &claimless{Memory: store}
+		l = limited(t, middleware.Config{Store: broken, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerDay(5)}}})
+		broken.fails = true
+		require.ErrorContains(t, l.Reconfigure(configOf(middleware.Rule{Name: "s", Limit: plenty})), "Config.Store: no more claims")
+		_, result := check(l, request())
+		assert.Equal(t, "r", result.Rule, "an error changes nothing")
+	})
 }
 
 // A claimless store stops taking claims.
@@ -226,7 +238,7 @@ func (c *claimless) Claim(name string) error {
 }
 
 func TestExactlyTheLimitPassesWhileTheConfigChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		const n, workers, each = 200, 6, 100
 		shared := func(l limiter.Limit) middleware.Rule { return middleware.Rule{Name: "shared", Limit: l} }
 		keyed := middleware.Rule{Name: "keyed", Key: keyfunc.IP(), Limit: limiter.PerDay(n)}
@@ -274,32 +286,34 @@ func TestExactlyTheLimitPassesWhileTheConfigChanges(t *testing.T) {
 // A request that came under rules that need no route is not decided by rules that do,
 // without its route.
 func TestARequestIsRoutedForTheRulesThatDecide(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.Handle("/a", ok)
-	unrouted := configOf(middleware.Rule{Name: "r", Limit: plenty})
-	routed := middleware.Config{Logger: quiet, ByRoute: byRoute(plenty, "/a"), Default: &middleware.Rule{Name: "unknown", Limit: plenty}}
-	l := limited(t, unrouted)
-	h := l.Handler(mux)
-	stop := make(chan struct{})
-	var changing sync.WaitGroup
-	changing.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				assert.NoError(t, l.Reconfigure(routed))
-				assert.NoError(t, l.Reconfigure(unrouted))
+	phase.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		mux.Handle("/a", ok)
+		unrouted := configOf(middleware.Rule{Name: "r", Limit: plenty})
+		routed := middleware.Config{Logger: quiet, ByRoute: byRoute(plenty, "/a"), Default: &middleware.Rule{Name: "unknown", Limit: plenty}}
+		l := limited(t, unrouted)
+		h := l.Handler(mux)
+		stop := make(chan struct{})
+		var changing sync.WaitGroup
+		changing.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					assert.NoError(t, l.Reconfigure(routed))
+					assert.NoError(t, l.Reconfigure(unrouted))
+				}
 			}
+		})
+		defer changing.Wait()
+		defer close(stop)
+		r, w := request(func(r *http.Request) { r.URL.Path = "/a" }), nobody{http.Header{}}
+		for range 30_000 {
+			clear(w.header)
+			r.Pattern = ""
+			h.ServeHTTP(w, r)
+			require.NotContains(t, w.header["Ratelimit"][0], "unknown")
 		}
 	})
-	defer changing.Wait()
-	defer close(stop)
-	r, w := request(func(r *http.Request) { r.URL.Path = "/a" }), nobody{http.Header{}}
-	for range 30_000 {
-		clear(w.header)
-		r.Pattern = ""
-		h.ServeHTTP(w, r)
-		require.NotContains(t, w.header["Ratelimit"][0], "unknown")
-	}
 }

@@ -10,51 +10,54 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
 func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
-	const problem, plain, text = "application/problem+json", "application/json", "text/plain; charset=utf-8"
-	tests := []struct {
-		accept []string
-		want   string
-	}{
-		{nil, plain},
-		{[]string{""}, plain},
-		{[]string{"*/*"}, plain},
-		{[]string{"application/json"}, plain},
-		{[]string{"application/*"}, plain},
-		{[]string{"application/problem+json"}, problem},
-		{[]string{"Application/Problem+JSON"}, problem},
-		{[]string{"application/json, application/problem+json"}, problem},
-		{[]string{"application/json", "application/problem+json"}, problem},
-		{[]string{"application/json, application/problem+json;q=0.5"}, plain},
-		{[]string{"application/problem+json;q=0, */*"}, plain},
-		{[]string{"application/problem+json;q=0"}, plain},
-		{[]string{"application/json, text/plain, */*"}, plain},
-		{[]string{"text/plain"}, text},
-		{[]string{"text/*"}, text},
-		{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, text},
-		{[]string{"text/html;q=0.1, application/json;q=0.2"}, plain},
-		{[]string{"application/json;q=0, */*"}, text},
-		{[]string{"text/html;q=0, text/plain"}, text},
-		{[]string{"text/html;q=0.1, application/json;q=0.5, text/plain"}, text},
-		{[]string{"image/png"}, plain},
-		{[]string{"text/plain;q=nonsense, application/json;q=0.1"}, plain},
-		{[]string{"text/plain; charset=utf-8 ; q=1"}, text},
-		{[]string{",,;;q,/,*"}, plain},
-	}
-	for _, test := range tests {
-		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1)})
-		serve(l.Handler(ok), request())
-		w := serve(l.Handler(ok), request(func(r *http.Request) { r.Header["Accept"] = test.accept }))
-		require.Equal(t, 429, w.Code)
-		require.Equal(t, test.want, w.Header().Get("Content-Type"), "Accept: %q", test.accept)
-		if test.want != text {
-			require.True(t, json.Valid(w.Body.Bytes()))
+	phase.Test(t, func(t *testing.T) {
+		const problem, plain, text = "application/problem+json", "application/json", "text/plain; charset=utf-8"
+		tests := []struct {
+			accept []string
+			want   string
+		}{
+			{nil, plain},
+			{[]string{""}, plain},
+			{[]string{"*/*"}, plain},
+			{[]string{"application/json"}, plain},
+			{[]string{"application/*"}, plain},
+			{[]string{"application/problem+json"}, problem},
+			{[]string{"Application/Problem+JSON"}, problem},
+			{[]string{"application/json, application/problem+json"}, problem},
+			{[]string{"application/json", "application/problem+json"}, problem},
+			{[]string{"application/json, application/problem+json;q=0.5"}, plain},
+			{[]string{"application/problem+json;q=0, */*"}, plain},
+			{[]string{"application/problem+json;q=0"}, plain},
+			{[]string{"application/json, text/plain, */*"}, plain},
+			{[]string{"text/plain"}, text},
+			{[]string{"text/*"}, text},
+			{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, text},
+			{[]string{"text/html;q=0.1, application/json;q=0.2"}, plain},
+			{[]string{"application/json;q=0, */*"}, text},
+			{[]string{"text/html;q=0, text/plain"}, text},
+			{[]string{"text/html;q=0.1, application/json;q=0.5, text/plain"}, text},
+			{[]string{"image/png"}, plain},
+			{[]string{"text/plain;q=nonsense, application/json;q=0.1"}, plain},
+			{[]string{"text/plain; charset=utf-8 ; q=1"}, text},
+			{[]string{",,;;q,/,*"}, plain},
 		}
-	}
+		for _, test := range tests {
+			l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1)})
+			serve(l.Handler(ok), request())
+			w := serve(l.Handler(ok), request(func(r *http.Request) { r.Header["Accept"] = test.accept }))
+			require.Equal(t, 429, w.Code)
+			require.Equal(t, test.want, w.Header().Get("Content-Type"), "Accept: %q", test.accept)
+			if test.want != text {
+				require.True(t, json.Valid(w.Body.Bytes()))
+			}
+		}
+	})
 }
 
 // A refusal has to be cheap, whatever the client sends.
@@ -114,32 +117,34 @@ func TestRefusalsSayWhatClientsNeed(t *testing.T) {
 }
 
 func TestOwnAnswersToRefusals(t *testing.T) {
-	var seen middleware.Result
-	l, err := middleware.New(middleware.Config{
-		Rules: []middleware.Rule{
-			{Name: "r", Limit: limiter.PerHour(1)},
-			{Name: "key", NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1),
-				Match: func(r *http.Request) bool { return r.Method == http.MethodPut },
-				Key:   func(*http.Request) (string, error) { return "", nil }},
-		},
-		OnRefused: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
-			seen = result
-			w.WriteHeader(http.StatusTeapot)
-		},
+	phase.Test(t, func(t *testing.T) {
+		var seen middleware.Result
+		l, err := middleware.New(middleware.Config{
+			Rules: []middleware.Rule{
+				{Name: "r", Limit: limiter.PerHour(1)},
+				{Name: "key", NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1),
+					Match: func(r *http.Request) bool { return r.Method == http.MethodPut },
+					Key:   func(*http.Request) (string, error) { return "", nil }},
+			},
+			OnRefused: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
+				seen = result
+				w.WriteHeader(http.StatusTeapot)
+			},
+		})
+		require.NoError(t, err)
+		h := l.Handler(ok)
+		require.Equal(t, 200, serve(h, request()).Code)
+
+		w := serve(h, request())
+		assert.Equal(t, http.StatusTeapot, w.Code)
+		assert.NotEmpty(t, w.Header().Get("Retry-After"))
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		assert.Equal(t, 429, seen.Status)
+		assert.Equal(t, "r", seen.Rule)
+		assert.Positive(t, seen.RetryAfter)
+
+		serve(h, request(func(r *http.Request) { r.Method = http.MethodPut }))
+		assert.Equal(t, 401, seen.Status)
+		assert.Empty(t, seen.Rule)
 	})
-	require.NoError(t, err)
-	h := l.Handler(ok)
-	require.Equal(t, 200, serve(h, request()).Code)
-
-	w := serve(h, request())
-	assert.Equal(t, http.StatusTeapot, w.Code)
-	assert.NotEmpty(t, w.Header().Get("Retry-After"))
-	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-	assert.Equal(t, 429, seen.Status)
-	assert.Equal(t, "r", seen.Rule)
-	assert.Positive(t, seen.RetryAfter)
-
-	serve(h, request(func(r *http.Request) { r.Method = http.MethodPut }))
-	assert.Equal(t, 401, seen.Status)
-	assert.Empty(t, seen.Rule)
 }

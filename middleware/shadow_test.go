@@ -11,50 +11,54 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
 func TestARuleInShadowRefusesNothingAndTellsClientsNothing(t *testing.T) {
-	l := newLimit(t,
-		middleware.Rule{Name: "shady", Limit: limiter.PerHour(1), SoftAt: 1, Shadow: true},
-		middleware.Rule{Name: "open", Limit: limiter.PerHour(3)},
-	)
-	for n := range 3 {
-		w, result := check(l, request())
-		require.Equal(t, 200, w.Code)
-		assert.Equal(t, "3", w.Header().Get("X-RateLimit-Limit"))
-		assert.Equal(t, `"open";q=3;w=3600`, w.Header().Get("RateLimit-Policy"))
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t,
+			middleware.Rule{Name: "shady", Limit: limiter.PerHour(1), SoftAt: 1, Shadow: true},
+			middleware.Rule{Name: "open", Limit: limiter.PerHour(3)},
+		)
+		for n := range 3 {
+			w, result := check(l, request())
+			require.Equal(t, 200, w.Code)
+			assert.Equal(t, "3", w.Header().Get("X-RateLimit-Limit"))
+			assert.Equal(t, `"open";q=3;w=3600`, w.Header().Get("RateLimit-Policy"))
+			assert.NotContains(t, fmt.Sprint(w.Header()), "shady")
+			assert.Equal(t, "open", result.Rule)
+			assert.EqualValues(t, 2-n, result.Remaining, "the other rule is charged all the same")
+			require.Len(t, result.Rules, 2, "handlers see it")
+			assert.Equal(t, "shady", result.Rules[1].Rule)
+			assert.True(t, result.Rules[1].Shadow)
+			assert.Equal(t, n == 0, result.Rules[1].Allowed)
+			assert.False(t, result.Rules[0].Shadow)
+		}
+		w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
+		require.Equal(t, 429, w.Code)
+		assert.Contains(t, w.Body.String(), `"violated-policies":["open"]`)
 		assert.NotContains(t, fmt.Sprint(w.Header()), "shady")
-		assert.Equal(t, "open", result.Rule)
-		assert.EqualValues(t, 2-n, result.Remaining, "the other rule is charged all the same")
-		require.Len(t, result.Rules, 2, "handlers see it")
-		assert.Equal(t, "shady", result.Rules[1].Rule)
-		assert.True(t, result.Rules[1].Shadow)
-		assert.Equal(t, n == 0, result.Rules[1].Allowed)
-		assert.False(t, result.Rules[0].Shadow)
-	}
-	w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
-	require.Equal(t, 429, w.Code)
-	assert.Contains(t, w.Body.String(), `"violated-policies":["open"]`)
-	assert.NotContains(t, fmt.Sprint(w.Header()), "shady")
+	})
 }
 
 func TestARuleInShadowAloneLeavesNoTrace(t *testing.T) {
-	h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), SoftAt: 1, Shadow: true}).Handler(noop)
-	for range 3 {
-		w := serve(h, request())
-		require.Equal(t, 200, w.Code)
-		assert.Empty(t, w.Header())
-	}
+	phase.Test(t, func(t *testing.T) {
+		h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), SoftAt: 1, Shadow: true}).Handler(noop)
+		for range 3 {
+			w := serve(h, request())
+			require.Equal(t, 200, w.Code)
+			assert.Empty(t, w.Header())
+		}
+	})
 }
 
 func TestALimiterInShadowLeavesTheFieldsOfOthersAlone(t *testing.T) {
@@ -102,7 +106,7 @@ func drawRequest(t *rapid.T) func() *http.Request {
 // Rules decide as if those in shadow were not there, and each rule in shadow as if it alone
 // were asked, about the requests that the others let pass.
 func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
-	synctest.Test(t, func(*testing.T) {
+	phase.Test(t, func(*testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			meant := drawRules(t, "meant", 3, func(*middleware.Rule) {})
 			shadows := drawRules(t, "shadow", 3, func(r *middleware.Rule) { r.Shadow = true })
@@ -153,37 +157,39 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 }
 
 func TestExactlyTheLimitPassesWhileARuleInShadowRefuses(t *testing.T) {
-	const n, workers, each = 100, 8, 50
-	l := newLimit(t,
-		middleware.Rule{Name: "shadow a", Limit: limiter.PerDay(1), Shadow: true},
-		middleware.Rule{Name: "all", Limit: limiter.PerDay(n)},
-		middleware.Rule{Name: "shadow b", Limit: limiter.PerDay(n / 2), Shadow: true},
-		middleware.Rule{Name: "half", Limit: limiter.PerDay(n), Key: keyfunc.IP()},
-	)
-	var passed, shadowed atomic.Int64
-	var group sync.WaitGroup
-	for i := range workers {
-		group.Go(func() {
-			for range each {
-				w, result := check(l, request(from(fmt.Sprintf("192.0.2.%d:1", i%2))))
-				if w.Code == 200 {
-					passed.Add(1)
-					for _, rule := range result.Rules {
-						if rule.Rule == "shadow b" && rule.Allowed {
-							shadowed.Add(1)
+	phase.Test(t, func(t *testing.T) {
+		const n, workers, each = 100, 8, 50
+		l := newLimit(t,
+			middleware.Rule{Name: "shadow a", Limit: limiter.PerDay(1), Shadow: true},
+			middleware.Rule{Name: "all", Limit: limiter.PerDay(n)},
+			middleware.Rule{Name: "shadow b", Limit: limiter.PerDay(n / 2), Shadow: true},
+			middleware.Rule{Name: "half", Limit: limiter.PerDay(n), Key: keyfunc.IP()},
+		)
+		var passed, shadowed atomic.Int64
+		var group sync.WaitGroup
+		for i := range workers {
+			group.Go(func() {
+				for range each {
+					w, result := check(l, request(from(fmt.Sprintf("192.0.2.%d:1", i%2))))
+					if w.Code == 200 {
+						passed.Add(1)
+						for _, rule := range result.Rules {
+							if rule.Rule == "shadow b" && rule.Allowed {
+								shadowed.Add(1)
+							}
 						}
 					}
 				}
-			}
-		})
-	}
-	group.Wait()
-	assert.EqualValues(t, n, passed.Load())
-	assert.EqualValues(t, n/2, shadowed.Load())
+			})
+		}
+		group.Wait()
+		assert.EqualValues(t, n, passed.Load())
+		assert.EqualValues(t, n/2, shadowed.Load())
+	})
 }
 
 func TestAQueueInShadowDelaysNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		l := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(5), Shadow: true},
 			middleware.Rule{Name: "r", Limit: plenty})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -201,10 +207,11 @@ func TestAQueueInShadowDelaysNobody(t *testing.T) {
 }
 
 func TestShadowIsLoggedOnceAMinuteWithHowMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
 		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{
-			{Name: "r", Limit: limiter.PerDay(2), Shadow: true, Key: keyfunc.IP(), Tiers: middleware.Tiers{"gold": limiter.PerDay(1)}}}})
+			{Name: "r", Limit: limiter.PerDay(2).With(limiter.SlidingLog), Shadow: true, Key: keyfunc.IP(),
+				Tiers: middleware.Tiers{"gold": limiter.PerDay(1).With(limiter.SlidingLog)}}}})
 		for range 2 {
 			check(l, request())
 		}
@@ -230,10 +237,10 @@ func TestShadowIsLoggedOnceAMinuteWithHowMany(t *testing.T) {
 }
 
 func TestShadowLosesNoCountAmongManyWhoLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		l := limited(t, middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Rules: []middleware.Rule{
-			{Name: "r", Limit: limiter.PerDay(1), Shadow: true}}})
+			{Name: "r", Limit: limiter.PerDay(1).With(limiter.SlidingLog), Shadow: true}}})
 		check(l, request())
 		const minutes, requests = 100, 20
 		for range minutes {
@@ -258,46 +265,50 @@ func TestShadowLosesNoCountAmongManyWhoLog(t *testing.T) {
 }
 
 func TestARuleInShadowAsksNobodyForAKey(t *testing.T) {
-	for _, noKey := range []middleware.NoKey{middleware.NoKeyUnauthorized, middleware.NoKeyBadRequest, middleware.NoKeySkip} {
-		for name, key := range map[string]keyfunc.Func{
-			"missing": func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey },
-			"failing": func(*http.Request) (string, error) { return "", errors.New("the database is down") },
-		} {
-			rule := middleware.Rule{Name: "r", Key: key, NoKey: noKey, Limit: limiter.PerHour(1), Shadow: true}
-			l := newLimit(t, rule, middleware.Rule{Name: "open", Limit: limiter.PerHour(2)})
-			for range 2 {
-				require.Equal(t, 200, serve(l.Handler(ok), request()).Code, name)
+	phase.Test(t, func(t *testing.T) {
+		for _, noKey := range []middleware.NoKey{middleware.NoKeyUnauthorized, middleware.NoKeyBadRequest, middleware.NoKeySkip} {
+			for name, key := range map[string]keyfunc.Func{
+				"missing": func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey },
+				"failing": func(*http.Request) (string, error) { return "", errors.New("the database is down") },
+			} {
+				rule := middleware.Rule{Name: "r", Key: key, NoKey: noKey, Limit: limiter.PerHour(1), Shadow: true}
+				l := newLimit(t, rule, middleware.Rule{Name: "open", Limit: limiter.PerHour(2)})
+				for range 2 {
+					require.Equal(t, 200, serve(l.Handler(ok), request()).Code, name)
+				}
+				assert.Equal(t, 429, serve(l.Handler(ok), request()).Code, "the other rule is charged")
 			}
-			assert.Equal(t, 429, serve(l.Handler(ok), request()).Code, "the other rule is charged")
 		}
-	}
+	})
 }
 
 func TestWithoutAnAnswerFromTheStoreRulesInShadowLetPass(t *testing.T) {
-	shadow := middleware.Rule{Name: "s", Limit: limiter.PerHour(1), Shadow: true, OnOutage: limiter.Closed}
-	l := limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow}})
-	w := serve(l.Handler(ok), request())
-	assert.Equal(t, 200, w.Code)
-	assert.Empty(t, w.Header().Get("RateLimit"))
-	assert.Equal(t, limiter.Local, l.Explain(request()).Charges[0].OnOutage, "a rule in shadow cannot be closed")
+	phase.Test(t, func(t *testing.T) {
+		shadow := middleware.Rule{Name: "s", Limit: limiter.PerHour(1), Shadow: true, OnOutage: limiter.Closed}
+		l := limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow}})
+		w := serve(l.Handler(ok), request())
+		assert.Equal(t, 200, w.Code)
+		assert.Empty(t, w.Header().Get("RateLimit"))
+		assert.Equal(t, limiter.Local, l.Explain(request()).Charges[0].OnOutage, "a rule in shadow cannot be closed")
 
-	l = limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
-	assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)
+		l = limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
+		assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)
 
-	store := &spy{}
-	l = limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
-	require.Equal(t, 200, serve(l.Handler(ok), request()).Code)
-	store.fails = func(_ context.Context, charges []limiter.Charge) error {
-		if len(charges) == 1 {
-			return errors.New("down, when it is asked without the rule in shadow")
+		store := &spy{}
+		l = limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
+		require.Equal(t, 200, serve(l.Handler(ok), request()).Code)
+		store.fails = func(_ context.Context, charges []limiter.Charge) error {
+			if len(charges) == 1 {
+				return errors.New("down, when it is asked without the rule in shadow")
+			}
+			return nil
 		}
-		return nil
-	}
-	assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)
+		assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)
+	})
 }
 
 func TestAConfigInShadowRefusesNothingAtAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
 		list := bansOf(t)
 		l := limited(t, middleware.Config{
@@ -330,16 +341,18 @@ func TestAConfigInShadowRefusesNothingAtAll(t *testing.T) {
 }
 
 func TestARuleInShadowWithAnOverdraftWouldRefuseOnlyBeyondIt(t *testing.T) {
-	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerDay(2), Overdraft: 1, Shadow: true}}})
-	for range 3 {
-		w, result := check(l, request())
-		require.Equal(t, 200, w.Code)
-		assert.True(t, result.Rules[0].Allowed)
-		assert.False(t, result.Degraded, "nobody is to answer with less")
-	}
-	assert.Empty(t, log.String())
-	_, result := check(l, request())
-	assert.False(t, result.Rules[0].Allowed)
-	assert.Contains(t, log.String(), "code=weir-shadow")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerDay(2), Overdraft: 1, Shadow: true}}})
+		for range 3 {
+			w, result := check(l, request())
+			require.Equal(t, 200, w.Code)
+			assert.True(t, result.Rules[0].Allowed)
+			assert.False(t, result.Degraded, "nobody is to answer with less")
+		}
+		assert.Empty(t, log.String())
+		_, result := check(l, request())
+		assert.False(t, result.Rules[0].Allowed)
+		assert.Contains(t, log.String(), "code=weir-shadow")
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -24,65 +25,73 @@ func statuses(h http.Handler, n int, edits ...func(*http.Request)) (codes []int)
 }
 
 func TestALimiterAroundItselfChargesOnce(t *testing.T) {
-	logger, log := logged()
-	heard := &recorder{}
-	l := limited(t, middleware.Config{Logger: logger, Observer: heard, Rules: []middleware.Rule{
-		{Name: "all", Limit: limiter.PerHour(4)}, {Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(100)},
-	}})
-	var seen middleware.Result
-	h := l.Handler(l.Handler(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		seen = middleware.FromContext(r.Context())
-	}))))
-	assert.Equal(t, []int{200, 200, 200, 200, 429, 429}, statuses(h, 6))
-	assert.Len(t, seen.Rules, 2, "each rule once")
-	assert.Zero(t, seen.Remaining)
-	assert.Len(t, heard.seen, 6, "each request once")
-	assert.Empty(t, log.String(), "nothing is wrong with it")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		heard := &recorder{}
+		l := limited(t, middleware.Config{Logger: logger, Observer: heard, Rules: []middleware.Rule{
+			{Name: "all", Limit: limiter.PerHour(4)}, {Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(100)},
+		}})
+		var seen middleware.Result
+		h := l.Handler(l.Handler(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			seen = middleware.FromContext(r.Context())
+		}))))
+		assert.Equal(t, []int{200, 200, 200, 200, 429, 429}, statuses(h, 6))
+		assert.Len(t, seen.Rules, 2, "each rule once")
+		assert.Zero(t, seen.Remaining)
+		assert.Len(t, heard.seen, 6, "each request once")
+		assert.Empty(t, log.String(), "nothing is wrong with it")
+	})
 }
 
 func TestRulesThatARequestMeetsFurtherInsideStillCount(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "all", Limit: limiter.PerHour(5)},
-		middleware.Rule{Name: "login", Match: middleware.Route("POST /login"), Limit: limiter.PerHour(2)})
-	mux := http.NewServeMux()
-	mux.Handle("POST /login", l.Handler(ok))
-	mux.Handle("/", l.Handler(ok))
-	between := http.HandlerFunc(mux.ServeHTTP) // the limiter outside does not know the route
-	h := l.Handler(between)
-	login := func(r *http.Request) { r.Method, r.URL.Path = "POST", "/login" }
-	assert.Equal(t, []int{200, 200, 429}, statuses(h, 3, login))
-	assert.Equal(t, []int{200, 200, 429}, statuses(h, 3), "the refusal inside took what it was charged outside")
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "all", Limit: limiter.PerHour(5)},
+			middleware.Rule{Name: "login", Match: middleware.Route("POST /login"), Limit: limiter.PerHour(2)})
+		mux := http.NewServeMux()
+		mux.Handle("POST /login", l.Handler(ok))
+		mux.Handle("/", l.Handler(ok))
+		between := http.HandlerFunc(mux.ServeHTTP) // the limiter outside does not know the route
+		h := l.Handler(between)
+		login := func(r *http.Request) { r.Method, r.URL.Path = "POST", "/login" }
+		assert.Equal(t, []int{200, 200, 429}, statuses(h, 3, login))
+		assert.Equal(t, []int{200, 200, 429}, statuses(h, 3), "the refusal inside took what it was charged outside")
+	})
 }
 
 // Who signs in between is somebody else inside.
 func TestAnotherKeyFurtherInsideStillCounts(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.First(keyfunc.User, keyfunc.IP()), Limit: limiter.PerHour(2)})
-	inside := l.Handler(ok)
-	h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		inside.ServeHTTP(w, r.WithContext(keyfunc.WithUser(r.Context(), r.Header.Get("X-User"))))
-	}))
-	require.Equal(t, []int{200, 200, 429}, statuses(h, 3, header("X-User", "ann")))
-	require.Equal(t, []int{429}, statuses(h, 1, header("X-User", "ben")), "the address has none left")
-	require.Equal(t, []int{429}, statuses(h, 1, header("X-User", "ann"), from("192.0.2.9:1")), "and neither has ann")
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.First(keyfunc.User, keyfunc.IP()), Limit: limiter.PerHour(2)})
+		inside := l.Handler(ok)
+		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inside.ServeHTTP(w, r.WithContext(keyfunc.WithUser(r.Context(), r.Header.Get("X-User"))))
+		}))
+		require.Equal(t, []int{200, 200, 429}, statuses(h, 3, header("X-User", "ann")))
+		require.Equal(t, []int{429}, statuses(h, 1, header("X-User", "ben")), "the address has none left")
+		require.Equal(t, []int{429}, statuses(h, 1, header("X-User", "ann"), from("192.0.2.9:1")), "and neither has ann")
+	})
 }
 
 func TestASubRequestOfAHandlerCounts(t *testing.T) {
-	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(10)}}})
-	var h http.Handler
-	h = l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/batch" {
-			return
-		}
-		for range 4 {
-			sub, err := http.NewRequestWithContext(r.Context(), "GET", "/", nil)
-			require.NoError(t, err)
-			sub.RemoteAddr = r.RemoteAddr
-			h.ServeHTTP(w, sub)
-		}
-	}))
-	batch := func(r *http.Request) { r.URL.Path = "/batch" }
-	require.Equal(t, []int{200, 200, 429}, statuses(h, 3, batch))
-	assert.Empty(t, log.String(), "it is meant")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(10)}}})
+		var h http.Handler
+		h = l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/batch" {
+				return
+			}
+			for range 4 {
+				sub, err := http.NewRequestWithContext(r.Context(), "GET", "/", nil)
+				require.NoError(t, err)
+				sub.RemoteAddr = r.RemoteAddr
+				h.ServeHTTP(w, sub)
+			}
+		}))
+		batch := func(r *http.Request) { r.URL.Path = "/batch" }
+		require.Equal(t, []int{200, 200, 429}, statuses(h, 3, batch))
+		assert.Empty(t, log.String(), "it is meant")
+	})
 }
 
 // It can't be told from a request that a handler made, so it is counted rather than not.
@@ -93,7 +102,7 @@ func TestAChangedURLBetweenCountsTwiceAndIsSaidOnce(t *testing.T) {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r.Clone(r.Context())) })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		phase.Run(t, name, func(t *testing.T) {
 			logger, log := logged()
 			l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(4)}}})
 			h := l.Handler(between(l.Handler(ok)))
@@ -105,52 +114,60 @@ func TestAChangedURLBetweenCountsTwiceAndIsSaidOnce(t *testing.T) {
 }
 
 func TestTwoLimitersStillCountEach(t *testing.T) {
-	store, err := limiter.NewMemory(limiter.MemoryConfig{})
-	require.NoError(t, err)
-	c := middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "shared", Limit: limiter.PerHour(4)}}}
-	h := limited(t, c).Handler(limited(t, c).Handler(ok))
-	assert.Equal(t, []int{200, 200, 429}, statuses(h, 3), "it is said that they share a counter")
+	phase.Test(t, func(t *testing.T) {
+		store, err := limiter.NewMemory(limiter.MemoryConfig{})
+		require.NoError(t, err)
+		c := middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "shared", Limit: limiter.PerHour(4)}}}
+		h := limited(t, c).Handler(limited(t, c).Handler(ok))
+		assert.Equal(t, []int{200, 200, 429}, statuses(h, 3), "it is said that they share a counter")
+	})
 }
 
 func TestWhatARequestCostsMoreInsideIsCharged(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Cost: func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) }})
-	costs := func(inside string) http.Handler {
-		next := l.Handler(ok)
-		return l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Header.Set("X-Cost", inside)
-			next.ServeHTTP(w, r)
-		}))
-	}
-	w := serve(costs("xxxx"), request(header("X-Cost", "xx")))
-	assert.Equal(t, "6", w.Header().Get("X-RateLimit-Remaining"))
-	w = serve(costs("x"), request(header("X-Cost", "xx")))
-	assert.Equal(t, "4", w.Header().Get("X-RateLimit-Remaining"), "and nothing is given back")
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Cost: func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) }})
+		costs := func(inside string) http.Handler {
+			next := l.Handler(ok)
+			return l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Header.Set("X-Cost", inside)
+				next.ServeHTTP(w, r)
+			}))
+		}
+		w := serve(costs("xxxx"), request(header("X-Cost", "xx")))
+		assert.Equal(t, "6", w.Header().Get("X-RateLimit-Remaining"))
+		w = serve(costs("x"), request(header("X-Cost", "xx")))
+		assert.Equal(t, "4", w.Header().Get("X-RateLimit-Remaining"), "and nothing is given back")
+	})
 }
 
 func TestARuleThatChangesMeanwhileChargesOnce(t *testing.T) {
-	config := func(limit int64) middleware.Config {
-		return middleware.Config{Logger: quiet, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(limit)}}}
-	}
-	l := limited(t, config(10))
-	inside := l.Handler(ok)
-	h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		require.NoError(t, l.Reconfigure(config(20)))
-		inside.ServeHTTP(w, r)
-	}))
-	serve(h, request())
-	left, err := l.Peek(t.Context(), "r", "")
-	require.NoError(t, err)
-	assert.EqualValues(t, 19, left[0].Remaining)
+	phase.Test(t, func(t *testing.T) {
+		config := func(limit int64) middleware.Config {
+			return middleware.Config{Logger: quiet, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(limit)}}}
+		}
+		l := limited(t, config(10))
+		inside := l.Handler(ok)
+		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			require.NoError(t, l.Reconfigure(config(20)))
+			inside.ServeHTTP(w, r)
+		}))
+		serve(h, request())
+		left, err := l.Peek(t.Context(), "r", "")
+		require.NoError(t, err)
+		assert.EqualValues(t, 19, left[0].Remaining)
+	})
 }
 
 func TestARuleInShadowDecidesOnceAboutARequest(t *testing.T) {
-	heard := &recorder{}
-	l := limited(t, middleware.Config{Observer: heard, Rules: []middleware.Rule{
-		{Name: "shadow", Limit: limiter.PerHour(1), Shadow: true}, {Name: "all", Limit: limiter.PerHour(9)},
-	}})
-	h := l.Handler(l.Handler(ok))
-	assert.Equal(t, []int{200, 200, 200}, statuses(h, 3))
-	assert.Len(t, heard.seen, 3)
+	phase.Test(t, func(t *testing.T) {
+		heard := &recorder{}
+		l := limited(t, middleware.Config{Observer: heard, Rules: []middleware.Rule{
+			{Name: "shadow", Limit: limiter.PerHour(1), Shadow: true}, {Name: "all", Limit: limiter.PerHour(9)},
+		}})
+		h := l.Handler(l.Handler(ok))
+		assert.Equal(t, []int{200, 200, 200}, statuses(h, 3))
+		assert.Len(t, heard.seen, 3)
+	})
 }
 
 // However often, in whatever place and by whatever copies of the request without another
@@ -204,12 +221,14 @@ func admitsTheSame(t *rapid.T) {
 }
 
 func TestASecondMeetingAllocatesNothing(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100_000)})
-	h := l.Handler(l.Handler(noop))
-	r, w := request(), nobody{http.Header{}}
-	h.ServeHTTP(w, r)
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
-		clear(w.header)
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100_000)})
+		h := l.Handler(l.Handler(noop))
+		r, w := request(), nobody{http.Header{}}
 		h.ServeHTTP(w, r)
-	}), 2.0)
+		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		}), 2.0)
+	})
 }

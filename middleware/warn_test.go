@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -26,29 +27,33 @@ func logged() (*slog.Logger, *bytes.Buffer) {
 func constant(*http.Request) (string, error) { return "same-for-all", nil }
 
 func TestWarnsOnceWhenAKeyIsTheSameForEverybody(t *testing.T) {
-	logger, log := logged()
-	l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Key: constant, Limit: limiter.PerHour(1)}}})
-	require.NoError(t, err)
-	for i := range 99 {
-		serve(l.Handler(ok), request(from(fmt.Sprintf("192.0.2.%d:1", i%3))))
-	}
-	assert.Empty(t, log.String(), "too early to tell")
-	for i := range 200 {
-		serve(l.Handler(ok), request(from(fmt.Sprintf("192.0.2.%d:1", i%3))))
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"))
-	assert.Contains(t, log.String(), "rule=r")
-	assert.NotContains(t, log.String(), "same-for-all", "keys are not logged")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Key: constant, Limit: limiter.PerHour(1)}}})
+		require.NoError(t, err)
+		for i := range 99 {
+			serve(l.Handler(ok), request(from(fmt.Sprintf("192.0.2.%d:1", i%3))))
+		}
+		assert.Empty(t, log.String(), "too early to tell")
+		for i := range 200 {
+			serve(l.Handler(ok), request(from(fmt.Sprintf("192.0.2.%d:1", i%3))))
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"))
+		assert.Contains(t, log.String(), "rule=r")
+		assert.NotContains(t, log.String(), "same-for-all", "keys are not logged")
+	})
 }
 
 func TestWarnsWhenNobodyHasAKey(t *testing.T) {
-	logger, log := logged()
-	l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: limiter.PerHour(1)}}})
-	require.NoError(t, err)
-	for i := range 200 {
-		serve(l.Handler(ok), request(from(fmt.Sprintf("192.0.2.%d:1", i%3))))
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"), "the limiter is outside the authentication")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: limiter.PerHour(1)}}})
+		require.NoError(t, err)
+		for i := range 200 {
+			serve(l.Handler(ok), request(from(fmt.Sprintf("192.0.2.%d:1", i%3))))
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"), "the limiter is outside the authentication")
+	})
 }
 
 func TestTheWarningOfOneKeyNamesAPathThatIsReadTooEarly(t *testing.T) {
@@ -81,7 +86,7 @@ func TestDoesNotWarnAboutOneKeyWhenItMayBeMeant(t *testing.T) {
 		"some variance": {func(*http.Request) (string, error) { byTurns++; return fmt.Sprint(byTurns / 90), nil }, 9},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
+		phase.Run(t, name, func(t *testing.T) {
 			logger, log := logged()
 			l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Key: test.key, Limit: limiter.PerHour(1)}}})
 			require.NoError(t, err)
@@ -94,70 +99,78 @@ func TestDoesNotWarnAboutOneKeyWhenItMayBeMeant(t *testing.T) {
 }
 
 func TestWarnsWhenLimitersShareAStoreAndARuleName(t *testing.T) {
-	logger, log := logged()
-	store, err := limiter.NewMemory(limiter.MemoryConfig{})
-	require.NoError(t, err)
-	config := middleware.Config{Store: store, Logger: logger, Rules: []middleware.Rule{{Name: "login", Limit: limiter.PerHour(1)}}}
-	middleware.Must(middleware.New(config))
-	assert.Empty(t, log.String())
-	middleware.Must(middleware.New(config))
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-shared-counter"))
-	assert.Contains(t, log.String(), "rule=login")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		store, err := limiter.NewMemory(limiter.MemoryConfig{})
+		require.NoError(t, err)
+		config := middleware.Config{Store: store, Logger: logger, Rules: []middleware.Rule{{Name: "login", Limit: limiter.PerHour(1)}}}
+		middleware.Must(middleware.New(config))
+		assert.Empty(t, log.String())
+		middleware.Must(middleware.New(config))
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-shared-counter"))
+		assert.Contains(t, log.String(), "rule=login")
 
-	log.Reset()
-	config.Rules[0].Name = "another"
-	middleware.Must(middleware.New(config))
-	config.Store = nil
-	middleware.Must(middleware.New(config))
-	assert.Empty(t, log.String(), "limiters with a store or a name of their own share nothing")
+		log.Reset()
+		config.Rules[0].Name = "another"
+		middleware.Must(middleware.New(config))
+		config.Store = nil
+		middleware.Must(middleware.New(config))
+		assert.Empty(t, log.String(), "limiters with a store or a name of their own share nothing")
+	})
 }
 
 func TestWarnsOnceWhenAKeyFunctionFails(t *testing.T) {
-	logger, log := logged()
-	l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1),
-		Key: func(*http.Request) (string, error) { return "", errors.New("secret detail") }}}})
-	require.NoError(t, err)
-	for range 3 {
-		serve(l.Handler(ok), request())
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-key-failed"))
-	assert.Contains(t, log.String(), `rule=r error="secret detail"`, "the application's own error, for its operator")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1),
+			Key: func(*http.Request) (string, error) { return "", errors.New("secret detail") }}}})
+		require.NoError(t, err)
+		for range 3 {
+			serve(l.Handler(ok), request())
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-key-failed"))
+		assert.Contains(t, log.String(), `rule=r error="secret detail"`, "the application's own error, for its operator")
+	})
 }
 
 func TestWarnsOnceWhenTheStoreFails(t *testing.T) {
-	logger, log := logged()
-	l, err := middleware.New(middleware.Config{Store: brokenStore{}, Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
-	require.NoError(t, err)
-	for range 3 {
-		serve(l.Handler(ok), request())
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-store-failed"))
-	assert.Contains(t, log.String(), "connection refused")
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		l, err := middleware.New(middleware.Config{Store: brokenStore{}, Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
+		require.NoError(t, err)
+		for range 3 {
+			serve(l.Handler(ok), request())
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-store-failed"))
+		assert.Contains(t, log.String(), "connection refused")
+	})
 }
 
 func TestWarnsWhenARouteNeverSeesAPattern(t *testing.T) {
-	// An adapter of its own: it may be that paths are unknown.
-	logger, log := logged()
-	slogDefault := slog.Default()
-	slog.SetDefault(logger)
-	t.Cleanup(func() { slog.SetDefault(slogDefault) })
+	phase.Test(t, func(t *testing.T) {
+		// An adapter of its own: it may be that paths are unknown.
+		logger, log := logged()
+		slogDefault := slog.Default()
+		slog.SetDefault(logger)
+		t.Cleanup(func() { slog.SetDefault(slogDefault) })
 
-	l := newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("GET /search"), Limit: limiter.PerHour(1)})
-	for range 99 {
-		check(l, request())
-	}
-	assert.Empty(t, log.String(), "too early to tell")
-	for range 200 {
-		check(l, request())
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
-	assert.Contains(t, log.String(), `route="GET /search"`)
+		l := newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("GET /search"), Limit: limiter.PerHour(1)})
+		for range 99 {
+			check(l, request())
+		}
+		assert.Empty(t, log.String(), "too early to tell")
+		for range 200 {
+			check(l, request())
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
+		assert.Contains(t, log.String(), `route="GET /search"`)
 
-	log.Reset()
-	l = newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("GET /search"), Limit: limiter.PerHour(1)})
-	check(l, request(routedBy("/")))
-	for range 300 {
-		check(l, request())
-	}
-	assert.Empty(t, log.String(), "unknown paths have no pattern either")
+		log.Reset()
+		l = newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("GET /search"), Limit: limiter.PerHour(1)})
+		check(l, request(routedBy("/")))
+		for range 300 {
+			check(l, request())
+		}
+		assert.Empty(t, log.String(), "unknown paths have no pattern either")
+	})
 }

@@ -28,7 +28,7 @@ func instance(rdb *redis.Client) http.Handler {
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Store: redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Replicas: 2}}),
 		Rules: []middleware.Rule{
-			{Name: "ip", Match: middleware.Route("/{$}"), Key: keyfunc.IP(), Limit: limiter.PerMinute(10)},
+			{Name: "ip", Match: middleware.Route("/{$}"), Key: keyfunc.IP(), Limit: limiter.PerMinute(10).With(limiter.SlidingLog)},
 			{Name: "pay", Match: middleware.Route("/pay"), Limit: limiter.PerMinute(10), OnOutage: limiter.Closed},
 			{Name: "news", Match: middleware.Route("/news"), Limit: limiter.PerMinute(10), OnOutage: limiter.Open},
 		},

@@ -16,7 +16,7 @@ import (
 // Without rules by route, package middleware is all that chi needs.
 func Example_router() {
 	r := chi.NewRouter()
-	r.Use(middleware.PerIP(limiter.PerMinute(2)))
+	r.Use(middleware.PerIP(limiter.PerMinute(2).WithBurst(2)))
 	r.Get("/", func(w http.ResponseWriter, r *http.Request) {})
 
 	get(r, "/")

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -71,7 +71,7 @@ func TestEachSecondHasWhatWasCountedInIt(t *testing.T) {
 }
 
 func TestRequestsCountInTheSecondInWhichTheyCame(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})
 		q := quota(t, "ip", "", limiter.PerMinute(5))
 		for range 3 {
@@ -93,16 +93,18 @@ func TestRequestsCountInTheSecondInWhichTheyCame(t *testing.T) {
 }
 
 func TestARuleWhoseLimitChangesGoesOnInItsSeries(t *testing.T) {
-	d := newDashboard(t, Options{})
-	d.Observe(observed(quota(t, "ip", "", limiter.PerMinute(5)), "a", true))
-	d.Observe(observed(quota(t, "ip", "", limiter.PerMinute(50)), "a", true))
-	d.Observe(observed(quota(t, "ip", "premium", limiter.PerMinute(50)), "a", true))
-	require.Len(t, d.counts.byName, 2)
-	assert.EqualValues(t, 2, d.counts.byName[seriesName{"ip", ""}].asked.total.Load())
+	phase.Test(t, func(t *testing.T) {
+		d := newDashboard(t, Options{})
+		d.Observe(observed(quota(t, "ip", "", limiter.PerMinute(5)), "a", true))
+		d.Observe(observed(quota(t, "ip", "", limiter.PerMinute(50)), "a", true))
+		d.Observe(observed(quota(t, "ip", "premium", limiter.PerMinute(50)), "a", true))
+		require.Len(t, d.counts.byName, 2)
+		assert.EqualValues(t, 2, d.counts.byName[seriesName{"ip", ""}].asked.total.Load())
+	})
 }
 
 func TestMemoryIsBoundedHoweverManyRulesComeAndGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})
 		for i := range 3 * maxSeries {
 			d.Observe(observed(quota(t, fmt.Sprint("rule ", i), "", limiter.PerMinute(5)), "a", true))
@@ -125,11 +127,13 @@ func TestMemoryIsBoundedHoweverManyRulesComeAndGo(t *testing.T) {
 }
 
 func TestWhatTheStoreCouldNotDecideWasRefusedByNoRule(t *testing.T) {
-	d := newDashboard(t, Options{})
-	o := observed(quota(t, "ip", "", limiter.PerMinute(5)), "a", false)
-	o.Outcome, o.Err = middleware.OutcomeUndecided, assert.AnError
-	d.Observe(o)
-	assert.Zero(t, d.counts.byName[seriesName{"ip", ""}].refused.total.Load())
+	phase.Test(t, func(t *testing.T) {
+		d := newDashboard(t, Options{})
+		o := observed(quota(t, "ip", "", limiter.PerMinute(5)), "a", false)
+		o.Outcome, o.Err = middleware.OutcomeUndecided, assert.AnError
+		d.Observe(o)
+		assert.Zero(t, d.counts.byName[seriesName{"ip", ""}].refused.total.Load())
+	})
 }
 
 func TestToObserveAllocatesNothing(t *testing.T) {

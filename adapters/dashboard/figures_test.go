@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/dashboard"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -86,7 +86,7 @@ func sum(list []int) (n int) {
 }
 
 func TestTheFiguresAreWhatHappened(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{ShowKeys: true})
 		for range 15 {
 			s.send("GET", "/", "198.51.100.1", "acme")
@@ -205,7 +205,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			[]string{"most by login", "keys of ip: a crowd", "one key, header:X-Tenant:acme"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				s := start(t, dashboard.Options{ShowKeys: true})
 				for i := range 20 * 30 {
 					tt.load(s, i)
@@ -223,7 +223,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 }
 
 func TestAnAttackerWhomNothingRefusesIsSeenByNewKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		for i := range 10 * 150 {
 			s.good(i / 10)
@@ -241,7 +241,7 @@ func TestAnAttackerWhomNothingRefusesIsSeenByNewKeys(t *testing.T) {
 }
 
 func TestAFewWhoAreNoisyHaveNoNamesWhereKeysAreDigests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		for i := range 20 * 30 {
 			s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3))
@@ -266,7 +266,7 @@ type downStats struct {
 func (d *down) Stats() downStats { return downStats{d.last != nil, time.Minute, d.last} }
 
 func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
 		require.NoError(t, err)
 		store := &down{Store: memory}
@@ -311,7 +311,7 @@ func (undecided) Decide(ctx context.Context, _ []limiter.Charge, _ []limiter.Dec
 }
 
 func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		store := undecided{}
 		page, err := dashboard.New(dashboard.Options{Authorise: anybody})
 		require.NoError(t, err)
@@ -360,7 +360,7 @@ func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
 	routes := map[string]middleware.Rule{}
 	for i := range 40 {
 		pattern := fmt.Sprintf("GET /things/%d", i)
-		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2)}
+		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
 	}
 	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
 	require.NoError(t, err)

@@ -141,7 +141,7 @@ func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
 	routes := map[string]middleware.Rule{}
 	for i := range 40 {
 		pattern := fmt.Sprintf("GET /things/%d", i)
-		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2)}
+		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
 	}
 	page, err := dashboard.New(dashboard.Options{Authorise: anybody})
 	require.NoError(t, err)

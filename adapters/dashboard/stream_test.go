@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/dashboard"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
 	"github.com/weirgo/weir/middleware"
@@ -75,7 +76,7 @@ func view(s *service, edits ...func(*http.Request)) *viewer {
 }
 
 func TestAPageIsToldEverythingAndThenWhatIsNewEachSecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		time.Sleep(300 * time.Millisecond)
 		v := view(s)
@@ -256,7 +257,7 @@ func TestOverHTTPAFloodOfStreamsDoesNotShutTheOperatorOut(t *testing.T) {
 }
 
 func TestAStreamEndsAfterFiveMinutesForAuthoriseToBeAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		v := view(s)
 		time.Sleep(5*time.Minute - time.Second)
@@ -290,7 +291,7 @@ func TestAHeadRequestOpensNoStream(t *testing.T) {
 }
 
 func TestCloseEndsStreamsAndCanBeCalledAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		v := view(s)
 		s.page.Close()

@@ -25,7 +25,7 @@ func TestARefusalIsNoErrorToEcho(t *testing.T) {
 	var handled []error
 	e := echo.New()
 	e.HTTPErrorHandler = func(err error, c echo.Context) { handled = append(handled, err) }
-	e.Use(echolimit.PerIP(limiter.PerHour(1)))
+	e.Use(echolimit.PerIP(limiter.PerHour(1).With(limiter.SlidingLog)))
 	e.GET("/", home)
 	require.Equal(t, http.StatusOK, serve(e, "/").Code)
 	w := serve(e, "/")
@@ -43,7 +43,7 @@ func TestMiddlewareInFrontSeesTheStatusOfARefusal(t *testing.T) {
 			status = c.Response().Status
 			return failed
 		}
-	}, echolimit.PerIP(limiter.PerHour(1)))
+	}, echolimit.PerIP(limiter.PerHour(1).With(limiter.SlidingLog)))
 	e.GET("/", home)
 	serve(e, "/")
 	serve(e, "/")
@@ -55,11 +55,11 @@ func TestMiddlewareInFrontSeesTheStatusOfARefusal(t *testing.T) {
 func TestInPreThereIsNoRoute(t *testing.T) {
 	patterns := []string{}
 	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "all", Limit: limiter.PerHour(2), Match: func(r *http.Request) bool {
+		{Name: "all", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Match: func(r *http.Request) bool {
 			patterns = append(patterns, r.Pattern)
 			return true
 		}},
-		{Name: "home", Limit: limiter.PerHour(1), Match: middleware.Route("/")},
+		{Name: "home", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Match: middleware.Route("/")},
 	}}))
 	e := echo.New()
 	e.Pre(echolimit.New(limits))
@@ -73,7 +73,7 @@ func TestInPreThereIsNoRoute(t *testing.T) {
 // Echo puts a context in its pool as soon as the request is done.
 func TestTheDecisionIsNotLeftInTheNextRequest(t *testing.T) {
 	e := echo.New()
-	e.GET("/limited", home, echolimit.PerIP(limiter.PerHour(5)))
+	e.GET("/limited", home, echolimit.PerIP(limiter.PerHour(5).With(limiter.SlidingLog)))
 	result := middleware.Result{Rule: "none was seen"}
 	e.GET("/free", func(c echo.Context) error {
 		result = middleware.FromContext(c.Request().Context())
@@ -87,7 +87,7 @@ func TestTheDecisionIsNotLeftInTheNextRequest(t *testing.T) {
 
 func TestTheClientIsWhoKeyfuncSays(t *testing.T) {
 	e := echo.New()
-	e.Use(echolimit.PerIP(limiter.PerHour(1)))
+	e.Use(echolimit.PerIP(limiter.PerHour(1).With(limiter.SlidingLog)))
 	e.GET("/", home)
 	for i, want := range []int{200, 429} {
 		request := httptest.NewRequest(http.MethodGet, "/", nil)

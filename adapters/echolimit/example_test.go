@@ -15,7 +15,7 @@ import (
 
 func ExamplePerIP() {
 	e := echo.New()
-	e.Use(echolimit.PerIP(limiter.PerMinute(2)))
+	e.Use(echolimit.PerIP(limiter.PerMinute(2).WithBurst(2)))
 	e.GET("/", func(c echo.Context) error { return nil })
 
 	get(e, "/")

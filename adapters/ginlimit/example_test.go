@@ -15,7 +15,7 @@ import (
 
 func ExamplePerIP() {
 	r := gin.New()
-	r.Use(ginlimit.PerIP(limiter.PerMinute(2)))
+	r.Use(ginlimit.PerIP(limiter.PerMinute(2).WithBurst(2)))
 	r.GET("/", func(c *gin.Context) {})
 
 	get(r, "/")

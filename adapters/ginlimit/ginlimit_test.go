@@ -31,7 +31,7 @@ func TestARefusalAbortsTheChain(t *testing.T) {
 		}
 	}
 	r := gin.New()
-	r.Use(note("before"), ginlimit.PerIP(limiter.PerHour(1)), note("behind"))
+	r.Use(note("before"), ginlimit.PerIP(limiter.PerHour(1).With(limiter.SlidingLog)), note("behind"))
 	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "home") })
 
 	require.Equal(t, http.StatusOK, serve(r, "/").Code)
@@ -48,7 +48,7 @@ func TestMiddlewareInFrontSeesTheStatusOfARefusal(t *testing.T) {
 	r.Use(func(c *gin.Context) {
 		c.Next()
 		status, size = c.Writer.Status(), c.Writer.Size()
-	}, ginlimit.PerIP(limiter.PerHour(1)))
+	}, ginlimit.PerIP(limiter.PerHour(1).With(limiter.SlidingLog)))
 	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "home") })
 	serve(r, "/")
 	w := serve(r, "/")
@@ -58,7 +58,7 @@ func TestMiddlewareInFrontSeesTheStatusOfARefusal(t *testing.T) {
 
 func TestHandlersOfGinReadTheDecision(t *testing.T) {
 	r := gin.New()
-	r.Use(ginlimit.PerIP(limiter.PerHour(5)))
+	r.Use(ginlimit.PerIP(limiter.PerHour(5).With(limiter.SlidingLog)))
 	var inRequest, copied middleware.Result
 	r.GET("/", func(c *gin.Context) {
 		inRequest = middleware.FromContext(c.Request.Context())
@@ -72,7 +72,7 @@ func TestHandlersOfGinReadTheDecision(t *testing.T) {
 // Gin puts a context in its pool as soon as the request is done.
 func TestTheDecisionIsNotLeftInTheNextRequest(t *testing.T) {
 	r := gin.New()
-	r.GET("/limited", ginlimit.PerIP(limiter.PerHour(5)), func(*gin.Context) {})
+	r.GET("/limited", ginlimit.PerIP(limiter.PerHour(5).With(limiter.SlidingLog)), func(*gin.Context) {})
 	var result middleware.Result
 	r.GET("/free", func(c *gin.Context) { result = middleware.FromContext(c.Request.Context()) })
 	serve(r, "/limited")
@@ -83,7 +83,7 @@ func TestTheDecisionIsNotLeftInTheNextRequest(t *testing.T) {
 
 func TestTheClientIsWhoKeyfuncSays(t *testing.T) {
 	r := gin.New() // which trusts every proxy
-	r.Use(ginlimit.PerIP(limiter.PerHour(1)))
+	r.Use(ginlimit.PerIP(limiter.PerHour(1).With(limiter.SlidingLog)))
 	r.GET("/", func(*gin.Context) {})
 	for i, want := range []int{200, 429} {
 		request := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/weirgo/weir/adapters/otellimit"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
@@ -110,36 +111,38 @@ var byKey = middleware.Rule{
 }
 
 func TestTheSpanSaysWhatBecameOfTheRequest(t *testing.T) {
-	s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{
-		{Name: "all", Limit: limiter.PerHour(100)}, byKey, {Name: "new", Limit: limiter.PerHour(2), Shadow: true},
-	}})
-	span := s.ask("carla", "premium")
-	assert.Equal(t, map[string]any{
-		"rate_limit.outcome": "allowed", "rate_limit.rule": "key", "rate_limit.tier": "premium",
-		"rate_limit.limit": int64(2), "rate_limit.remaining": int64(1),
-	}, values(span.Attributes()))
-	assert.Empty(t, span.Events())
+	phase.Test(t, func(t *testing.T) {
+		s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{
+			{Name: "all", Limit: limiter.PerHour(100)}, byKey, {Name: "new", Limit: limiter.PerHour(2), Shadow: true},
+		}})
+		span := s.ask("carla", "premium")
+		assert.Equal(t, map[string]any{
+			"rate_limit.outcome": "allowed", "rate_limit.rule": "key", "rate_limit.tier": "premium",
+			"rate_limit.limit": int64(2), "rate_limit.remaining": int64(1),
+		}, values(span.Attributes()))
+		assert.Empty(t, span.Events())
 
-	s.ask("finn", "")
-	span = s.ask("finn", "")
-	got := values(span.Attributes())
-	assert.Equal(t, "refused", got["rate_limit.outcome"])
-	assert.Equal(t, "key", got["rate_limit.rule"])
-	assert.NotContains(t, got, "rate_limit.tier")
-	require.Len(t, span.Events(), 2)
-	event := span.Events()[0]
-	assert.Equal(t, "rate_limit.refused", event.Name)
-	got = values(event.Attributes)
-	assert.Equal(t, "key", got["rate_limit.rule"])
-	assert.Equal(t, int64(1), got["rate_limit.cost"])
-	assert.Positive(t, got["rate_limit.retry_after"])
-	assert.Equal(t, "rate_limit.shadow_refused", span.Events()[1].Name)
-	assert.Zero(t, span.Status(), "a refusal is no error")
-	for _, span := range s.spans.Ended() {
-		for _, a := range span.Attributes() {
-			assert.NotContains(t, a.Value.Emit(), "finn")
+		s.ask("finn", "")
+		span = s.ask("finn", "")
+		got := values(span.Attributes())
+		assert.Equal(t, "refused", got["rate_limit.outcome"])
+		assert.Equal(t, "key", got["rate_limit.rule"])
+		assert.NotContains(t, got, "rate_limit.tier")
+		require.Len(t, span.Events(), 2)
+		event := span.Events()[0]
+		assert.Equal(t, "rate_limit.refused", event.Name)
+		got = values(event.Attributes)
+		assert.Equal(t, "key", got["rate_limit.rule"])
+		assert.Equal(t, int64(1), got["rate_limit.cost"])
+		assert.Positive(t, got["rate_limit.retry_after"])
+		assert.Equal(t, "rate_limit.shadow_refused", span.Events()[1].Name)
+		assert.Zero(t, span.Status(), "a refusal is no error")
+		for _, span := range s.spans.Ended() {
+			for _, a := range span.Attributes() {
+				assert.NotContains(t, a.Value.Emit(), "finn")
+			}
 		}
-	}
+	})
 }
 
 func TestTheSpanSaysWhoIsBanned(t *testing.T) {
@@ -198,39 +201,41 @@ func (b *breakable) Decide(ctx context.Context, charges []limiter.Charge, decisi
 }
 
 func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
-	require.NoError(t, err)
-	inner := &breakable{Store: memory}
-	store := failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}})
-	closed := byKey
-	closed.OnOutage = limiter.Closed
-	s := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{closed}})
-	local := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "local", Limit: limiter.PerHour(100)}}})
-	s.ask("finn", "")
-	before := s.metrics()
-	assert.Equal(t, 1.0, before["rate_limit.decision.duration rate_limit.store=other"])
-	assert.Zero(t, before["rate_limit.store.degraded rate_limit.store=other"])
+	phase.Test(t, func(t *testing.T) {
+		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		require.NoError(t, err)
+		inner := &breakable{Store: memory}
+		store := failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}})
+		closed := byKey
+		closed.OnOutage = limiter.Closed
+		s := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{closed}})
+		local := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "local", Limit: limiter.PerHour(100)}}})
+		s.ask("finn", "")
+		before := s.metrics()
+		assert.Equal(t, 1.0, before["rate_limit.decision.duration rate_limit.store=other"])
+		assert.Zero(t, before["rate_limit.store.degraded rate_limit.store=other"])
 
-	inner.broken.Store(true)
-	span := s.ask("finn", "")
-	assert.Equal(t, map[string]any{"rate_limit.outcome": "undecided"}, values(span.Attributes()))
-	require.Len(t, span.Events(), 1)
-	assert.Equal(t, "exception", span.Events()[0].Name)
-	assert.Equal(t, true, values(local.ask("finn", "").Attributes())["rate_limit.degraded"])
+		inner.broken.Store(true)
+		span := s.ask("finn", "")
+		assert.Equal(t, map[string]any{"rate_limit.outcome": "undecided"}, values(span.Attributes()))
+		require.Len(t, span.Events(), 1)
+		assert.Equal(t, "exception", span.Events()[0].Name)
+		assert.Equal(t, true, values(local.ask("finn", "").Attributes())["rate_limit.degraded"])
 
-	open := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "open", Limit: limiter.PerHour(100), OnOutage: limiter.Open}}})
-	uncounted := values(open.ask("finn", "").Attributes())
-	assert.Equal(t, "open", uncounted["rate_limit.rule"])
-	assert.NotContains(t, uncounted, "rate_limit.limit")
-	assert.NotContains(t, uncounted, "rate_limit.remaining", "nobody knows")
+		open := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "open", Limit: limiter.PerHour(100), OnOutage: limiter.Open}}})
+		uncounted := values(open.ask("finn", "").Attributes())
+		assert.Equal(t, "open", uncounted["rate_limit.rule"])
+		assert.NotContains(t, uncounted, "rate_limit.limit")
+		assert.NotContains(t, uncounted, "rate_limit.remaining", "nobody knows")
 
-	got := s.metrics()
-	assert.Equal(t, 1.0, got["rate_limit.store.degraded rate_limit.store=other"])
-	assert.Equal(t, 1.0, got["rate_limit.store.errors rate_limit.store=other"])
-	assert.GreaterOrEqual(t, got["rate_limit.store.failures rate_limit.store=other"], 1.0)
-	assert.Equal(t, 1.0, got["rate_limit.store.decisions rate_limit.by=closed,rate_limit.store=other"])
-	assert.Positive(t, got["rate_limit.store.degraded.time rate_limit.store=other"])
-	assert.Equal(t, 1.0, got["rate_limit.requests rate_limit.decision=undecided,rate_limit.rule=key"])
+		got := s.metrics()
+		assert.Equal(t, 1.0, got["rate_limit.store.degraded rate_limit.store=other"])
+		assert.Equal(t, 1.0, got["rate_limit.store.errors rate_limit.store=other"])
+		assert.GreaterOrEqual(t, got["rate_limit.store.failures rate_limit.store=other"], 1.0)
+		assert.Equal(t, 1.0, got["rate_limit.store.decisions rate_limit.by=closed,rate_limit.store=other"])
+		assert.Positive(t, got["rate_limit.store.degraded.time rate_limit.store=other"])
+		assert.Equal(t, 1.0, got["rate_limit.requests rate_limit.decision=undecided,rate_limit.rule=key"])
+	})
 }
 
 func TestTheTableIsMeasured(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/promlimit"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -156,7 +157,7 @@ func TestEveryMetricMoves(t *testing.T) {
 }
 
 func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
 		require.NoError(t, err)
 		inner := &breakable{Store: memory}

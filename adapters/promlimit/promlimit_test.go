@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/promlimit"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -151,13 +152,15 @@ func TestRulesBeyondTheCapShareASeries(t *testing.T) {
 }
 
 func TestReloadsKeepTheSeriesOfARule(t *testing.T) {
-	metrics := newMetrics(t, promlimit.Options{MaxRules: 1})
-	for range 1000 { // many more quotas than are remembered
-		metrics.Observe(observation(t, "ip", ""))
-	}
-	got := samples(t, metrics)
-	assert.Equal(t, 1000.0, got[`rate_limit_requests_total{decision="allowed",rule="ip",tier=""}`])
-	assert.Zero(t, got[`rate_limit_rules_over_cap_total`])
+	phase.Test(t, func(t *testing.T) {
+		metrics := newMetrics(t, promlimit.Options{MaxRules: 1})
+		for range 1000 { // many more quotas than are remembered
+			metrics.Observe(observation(t, "ip", ""))
+		}
+		got := samples(t, metrics)
+		assert.Equal(t, 1000.0, got[`rate_limit_requests_total{decision="allowed",rule="ip",tier=""}`])
+		assert.Zero(t, got[`rate_limit_rules_over_cap_total`])
+	})
 }
 
 func TestARuleNamedOtherSharesItsSeriesWithTheRest(t *testing.T) {

@@ -25,13 +25,13 @@ func Example() {
 
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Observer: refusals,
-		Rules:    []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}},
+		Rules:    []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
 	}))
 	handler := limits.Handler(http.NotFoundHandler())
 	for range 100 {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	}
 	// Output:
-	// level=INFO msg="weir: requests are refused" code=weir-refused rule=all limit=1/1h requests=1
-	// level=INFO msg="weir: requests are refused" code=weir-refused rule=all limit=1/1h requests=98
+	// level=INFO msg="weir: requests are refused" code=weir-refused rule=all limit="1/1h sliding-log" requests=1
+	// level=INFO msg="weir: requests are refused" code=weir-refused rule=all limit="1/1h sliding-log" requests=98
 }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/sloglimit"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
@@ -77,11 +78,11 @@ func ask(h http.Handler, key string) int {
 	return w.Code
 }
 
-// byKey lets one request an hour pass.
-var byKey = middleware.Rule{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(1), Match: middleware.Route("/items/{id}")}
+// byKey lets one request an hour pass, whenever the hour begins.
+var byKey = middleware.Rule{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(1).With(limiter.SlidingLog), Match: middleware.Route("/items/{id}")}
 
 func TestABurstIsOneRecordAtOnceAndOneForEachInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		h, _, written := logging(t, sloglimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
 		ask(h, "carla")
 		assert.Empty(t, written.take(t), "she passed")
@@ -95,7 +96,7 @@ func TestABurstIsOneRecordAtOnceAndOneForEachInterval(t *testing.T) {
 		assert.Equal(t, "INFO", r["level"])
 		assert.Equal(t, "weir-refused", r["code"])
 		assert.Equal(t, "key", r["rule"])
-		assert.Equal(t, "1/1h", r["limit"])
+		assert.Equal(t, "1/1h sliding-log", r["limit"])
 		assert.Equal(t, "GET /items/{id}", r["route"])
 		assert.Equal(t, 1.0, r["requests"])
 		assert.Positive(t, r["retry_after"])
@@ -126,7 +127,7 @@ func TestABurstIsOneRecordAtOnceAndOneForEachInterval(t *testing.T) {
 }
 
 func TestNoKeyIsLoggedUnlessAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		const secret = "sk_live_0123456789"
 		h, refusals, written := logging(t, sloglimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
 		ask(h, secret)
@@ -166,7 +167,7 @@ func TestProcessesWithOneSecretMakeTheSameDigests(t *testing.T) {
 }
 
 func TestBeyondMaxKeysRefusalsAreLoggedByRule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		h, _, written := logging(t, sloglimit.Options{MaxKeys: 3}, middleware.Config{Rules: []middleware.Rule{byKey}})
 		for i := range 100 {
 			ask(h, fmt.Sprint(i))
@@ -206,7 +207,7 @@ func TestEveryRuleThatRefusedIsNamedAndNoneInShadow(t *testing.T) {
 }
 
 func TestBansAndMissingKeysAreTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list, err := bans.NewMemory(bans.MemoryConfig{})
 		require.NoError(t, err)
 		rule := byKey

@@ -18,9 +18,9 @@ import (
 )
 
 const counted = `version: 1
-global: 100/h
+global: 100/h sliding-log
 endpoints:
-  "POST /login": {limit: 3/h, tiers: {premium: 9/h}}
+  "POST /login": {limit: 3/h sliding-log, tiers: {premium: 9/h}}
 `
 
 // A service counts in a Redis; the command looks into it.

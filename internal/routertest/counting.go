@@ -12,12 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
 func perIPForTheRouter(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(3))},
+	server := s.serve(app([]Limit{perIP(perHour(3))},
 		get("/", say("home")), get("/search", say("found"))))
 	a := server.wantStatus(200, "the first passes", "GET /")
 	require.Equal(s, s.protocol, a.Proto, "the suite speaks the protocol that it says")
@@ -32,7 +31,7 @@ func perIPForTheRouter(s *suite) {
 
 func perIPForARoute(s *suite) {
 	server := s.serve(app(nil,
-		get("/", say("home")), get("/search", say("found"), perIP(limiter.PerHour(2)))))
+		get("/", say("home")), get("/search", say("found"), perIP(perHour(2)))))
 	server.wantStatus(200, "the first passes", "GET /search")
 	server.wantStatus(200, "the second passes", "GET /search")
 	server.wantStatus(429, "the third of two does not", "GET /search")
@@ -42,7 +41,7 @@ func perIPForARoute(s *suite) {
 }
 
 func usersAreCountedApart(s *suite) {
-	a := app([]Limit{rules(middleware.Rule{Name: "user", Key: keyfunc.User, Limit: limiter.PerHour(1)})},
+	a := app([]Limit{rules(middleware.Rule{Name: "user", Key: keyfunc.User, Limit: perHour(1)})},
 		get("/", say("home")))
 	a.Authenticate = func(r *http.Request) context.Context {
 		return keyfunc.WithUser(r.Context(), r.Header.Get("X-User"))
@@ -58,8 +57,8 @@ func usersAreCountedApart(s *suite) {
 func tierComesFromTheContext(s *suite) {
 	limit := rules(middleware.Rule{
 		Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
-		Limit: limiter.PerHour(1),
-		Tiers: middleware.Tiers{"premium": limiter.PerHour(2)},
+		Limit: perHour(1),
+		Tiers: middleware.Tiers{"premium": perHour(2)},
 	})
 	var result middleware.Result
 	a := app([]Limit{limit}, get("/", func(_ http.ResponseWriter, r *http.Request) {
@@ -87,9 +86,9 @@ func tierComesFromTheContext(s *suite) {
 func handlerReadsTheDecision(s *suite) {
 	var result middleware.Result
 	server := s.serve(app(
-		[]Limit{rules(middleware.Rule{Name: "all", Limit: limiter.PerHour(10)})},
+		[]Limit{rules(middleware.Rule{Name: "all", Limit: perHour(10)})},
 		get("/", func(_ http.ResponseWriter, r *http.Request) { result = middleware.FromContext(r.Context()) },
-			rules(middleware.Rule{Name: "home", Key: keyfunc.IP(), Limit: limiter.PerHour(2)}))))
+			rules(middleware.Rule{Name: "home", Key: keyfunc.IP(), Limit: perHour(2)}))))
 	server.wantStatus(200, "", "GET /")
 	require.True(s, result.Allowed, "a request that reaches the handler was allowed")
 	require.Zero(s, result.Status, "Status is for refusals")
@@ -105,7 +104,7 @@ func handlerReadsTheDecision(s *suite) {
 func preflightsCount(s *suite) {
 	const limit, requests = 5, 200
 	var ran atomic.Int32
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(limit))},
+	server := s.serve(app([]Limit{perIP(perHour(limit))},
 		Route{Path: "/any", Handler: func(http.ResponseWriter, *http.Request) { ran.Add(1) }}))
 	for i := range requests {
 		r := server.request(s.Context(), "OPTIONS /any?transfer=all",
@@ -125,7 +124,7 @@ func preflightsCount(s *suite) {
 func preflightsAreExempt(s *suite) {
 	options := Route{Method: http.MethodOptions, Path: "/search", Handler: say("")}
 	limit := limits(middleware.Config{ExemptPreflights: true, Rules: []middleware.Rule{
-		{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
+		{Name: "ip", Key: keyfunc.IP(), Limit: perHour(2)},
 	}})
 	server := s.serve(app([]Limit{limit}, get("/search", say("found")), options))
 	for range 5 {
@@ -143,7 +142,7 @@ func preflightsAreExempt(s *suite) {
 }
 
 func oneLimiterInSeveralPlaces(s *suite) {
-	limit := rules(middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(4)})
+	limit := rules(middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: perHour(4)})
 	server := s.serve(App{Group: Group{Limits: []Limit{limit, limit}, Groups: []Group{{
 		Prefix: "/v1", Limits: []Limit{limit},
 		Routes: []Route{get("/search", say("found"), limit)},
@@ -158,7 +157,7 @@ func oneLimiterInSeveralPlaces(s *suite) {
 func concurrentRequests(s *suite) {
 	const limit, requests = 10, 40
 	var handled atomic.Int32
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(limit))},
+	server := s.serve(app([]Limit{perIP(perHour(limit))},
 		get("/", func(http.ResponseWriter, *http.Request) { handled.Add(1) })))
 	var passed, refused atomic.Int32
 	var all sync.WaitGroup

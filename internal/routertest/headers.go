@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -63,8 +62,8 @@ func readFields(s *suite, h http.Header) fields {
 }
 
 func stackedHeaders(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(10))},
-		get("/search", say("found"), perIP(limiter.PerHour(2))), get("/", say("home"))))
+	server := s.serve(app([]Limit{perIP(perHour(10))},
+		get("/search", say("found"), perIP(perHour(2))), get("/", say("home"))))
 
 	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
 	require.Equal(s, map[string]int64{"ip:10/1h": 10}, f.policies, "the router's limit alone")
@@ -94,8 +93,8 @@ func stackedHeaders(s *suite) {
 }
 
 func stricterOuter(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(1))},
-		get("/", say("home"), perIP(limiter.PerHour(50)))))
+	server := s.serve(app([]Limit{perIP(perHour(1))},
+		get("/", say("home"), perIP(perHour(50)))))
 	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
 	require.EqualValues(s, 1, f.limit, "X-RateLimit-Limit is the stricter limit's")
 	require.EqualValues(s, 0, f.remaining, "X-RateLimit-Remaining is the stricter limit's")
@@ -105,8 +104,8 @@ func stricterOuter(s *suite) {
 }
 
 func sameNameOnce(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(3))},
-		get("/", say("home"), perIP(limiter.PerHour(3))), get("/other", say("other"))))
+	server := s.serve(app([]Limit{perIP(perHour(3))},
+		get("/", say("home"), perIP(perHour(3))), get("/other", say("other"))))
 	server.wantStatus(200, "", "GET /other")
 	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
 	require.Equal(s, map[string]int64{"ip:3/1h": 1}, f.left, "the stricter of two limits of one name stands")
@@ -115,7 +114,7 @@ func sameNameOnce(s *suite) {
 
 func threeLevels(s *suite) {
 	named := func(name string, events int64) Limit {
-		return rules(middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: limiter.PerHour(events)})
+		return rules(middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: perHour(events)})
 	}
 	server := s.serve(App{Group: Group{
 		Limits: []Limit{named("all", 100), named("also", 90)},

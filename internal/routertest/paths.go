@@ -10,13 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
 // perID allows one request for each id in the path.
 func perID() Limit {
-	return rules(middleware.Rule{Name: "id", Key: keyfunc.PathValue("id"), Limit: limiter.PerHour(1), NoKey: middleware.NoKeySkip})
+	return rules(middleware.Rule{Name: "id", Key: keyfunc.PathValue("id"), Limit: perHour(1), NoKey: middleware.NoKeySkip})
 }
 
 func keyFromPath(s *suite) {

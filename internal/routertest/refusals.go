@@ -19,7 +19,7 @@ import (
 const problems = "https://iana.org/assignments/http-problem-types#"
 
 func refusalBody(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(1))}, get("/", say("home"))))
+	server := s.serve(app([]Limit{perIP(perHour(1))}, get("/", say("home"))))
 	server.wantStatus(200, "", "GET /")
 	refused := func(contentType string, header ...string) answer {
 		a := server.wantStatus(429, "nothing is left", "GET /", header...)
@@ -63,7 +63,7 @@ func refusalBody(s *suite) {
 }
 
 func refusalToHead(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(1))}, get("/", say("home")),
+	server := s.serve(app([]Limit{perIP(perHour(1))}, get("/", say("home")),
 		Route{Method: http.MethodHead, Path: "/", Handler: say("")}))
 	server.wantStatus(200, "", "GET /")
 	a := server.wantStatus(429, "nothing is left", "HEAD /")
@@ -74,11 +74,11 @@ func refusalToHead(s *suite) {
 
 func refusalGoesNoFurther(s *suite) {
 	var behind, handled atomic.Int32
-	a := app([]Limit{perIP(limiter.PerHour(1))},
+	a := app([]Limit{perIP(perHour(1))},
 		get("/", func(w http.ResponseWriter, _ *http.Request) {
 			handled.Add(1)
 			_, _ = io.WriteString(w, "home")
-		}, perIP(limiter.PerHour(9))))
+		}, perIP(perHour(9))))
 	a.Behind = func() { behind.Add(1) }
 	server := s.serve(a)
 	server.wantStatus(200, "", "GET /")
@@ -92,7 +92,7 @@ func refusalGoesNoFurther(s *suite) {
 func onRefused(s *suite) {
 	var result middleware.Result
 	limit := limits(middleware.Config{
-		Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}},
+		Rules: []middleware.Rule{{Name: "all", Limit: perHour(1)}},
 		OnRefused: func(w http.ResponseWriter, r *http.Request, refused middleware.Result) {
 			result = refused
 			w.Header().Set("Content-Type", "text/x-own")
@@ -115,7 +115,7 @@ func onRefused(s *suite) {
 func noKey(s *suite) {
 	rule := func(noKey middleware.NoKey) []Limit {
 		return []Limit{rules(middleware.Rule{
-			Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(1), NoKey: noKey,
+			Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: perHour(1), NoKey: noKey,
 		})}
 	}
 	server := s.serve(app(nil,
@@ -148,7 +148,7 @@ func (brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decision)
 func failingStore(s *suite) {
 	limit := limits(middleware.Config{
 		Store: brokenStore{},
-		Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}},
+		Rules: []middleware.Rule{{Name: "all", Limit: perHour(1)}},
 	})
 	var handled atomic.Int32
 	server := s.serve(app([]Limit{limit}, get("/", func(http.ResponseWriter, *http.Request) { handled.Add(1) })))
@@ -171,7 +171,7 @@ func failingStore(s *suite) {
 
 func panics(s *suite) {
 	limit := rules(middleware.Rule{
-		Name: "all", Limit: limiter.PerHour(3),
+		Name: "all", Limit: perHour(3),
 		Key: func(r *http.Request) (string, error) {
 			if r.Header.Get("X-Panic") == "key" {
 				panic("a key function panics")

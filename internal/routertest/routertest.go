@@ -246,6 +246,10 @@ func limits(c middleware.Config) Limit {
 
 func rules(rules ...middleware.Rule) Limit { return limits(middleware.Config{Rules: rules}) }
 
+// perHour is a limit without windows: real connections know no fake time, and no case may
+// depend on when the clock says that an hour begins.
+func perHour(events int64) limiter.Limit { return limiter.PerHour(events).With(limiter.SlidingLog) }
+
 func perIP(limit limiter.Limit) Limit { return Limit{PerIP: limit} }
 
 // say is a handler that answers 200 with a text.

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -19,7 +18,7 @@ import (
 // fields whether it applied.
 func byRoute(name string, patterns ...string) middleware.Rule {
 	return middleware.Rule{
-		Name: name, Match: middleware.Route(patterns...), Key: keyfunc.IP(), Limit: limiter.PerHour(1000),
+		Name: name, Match: middleware.Route(patterns...), Key: keyfunc.IP(), Limit: perHour(1000),
 	}
 }
 
@@ -113,13 +112,13 @@ func rulesByRouteInGroups(s *suite) {
 func rulesByHost(s *suite) {
 	byHost := map[string]middleware.Rule{}
 	for _, pattern := range []string{"example.org/*", "POST example.org/search", "*.example.org/search", "[2001:db8::1]/*", "GET /search"} {
-		byHost[pattern] = middleware.Rule{Name: pattern, Key: keyfunc.IP(), Limit: limiter.PerHour(1000)}
+		byHost[pattern] = middleware.Rule{Name: pattern, Key: keyfunc.IP(), Limit: perHour(1000)}
 	}
 	server := s.serve(app(
 		[]Limit{limits(middleware.Config{
 			ByRoute: byHost,
 			Rules:   []middleware.Rule{byRoute("also", "GET example.org/users/{id}", "*.example.org/*")},
-			Default: &middleware.Rule{Name: "default", Limit: limiter.PerHour(1000)},
+			Default: &middleware.Rule{Name: "default", Limit: perHour(1000)},
 		})},
 		get("/search", say("found")),
 		Route{Method: http.MethodPost, Path: "/search", Handler: say("posted")},
@@ -155,7 +154,7 @@ func ruleAroundRoute(s *suite) {
 
 func counterPerRoute(s *suite) {
 	server := s.serve(app(
-		[]Limit{rules(middleware.Rule{Name: "route", Key: keyfunc.Route, Limit: limiter.PerHour(2)})},
+		[]Limit{rules(middleware.Rule{Name: "route", Key: keyfunc.Route, Limit: perHour(2)})},
 		get("/search", say("found")), get("/users/{id}", say("user"))))
 	server.wantStatus(200, "", "GET /users/1")
 	server.wantStatus(200, "", "GET /users/2")
@@ -165,7 +164,7 @@ func counterPerRoute(s *suite) {
 
 func headCountsAsGet(s *suite) {
 	rule := byRoute("search", "GET /search")
-	rule.Limit = limiter.PerHour(3)
+	rule.Limit = perHour(3)
 	server := s.serve(app([]Limit{rules(rule)}, get("/search", say("found")),
 		Route{Method: http.MethodHead, Path: "/search", Handler: say("")}))
 	server.wantStatus(200, "", "GET /search")
@@ -179,7 +178,7 @@ func spellings(s *suite) {
 	const limit = 3
 	strict := func(name, pattern string) middleware.Rule {
 		rule := byRoute(name, pattern)
-		rule.Limit = limiter.PerHour(limit)
+		rule.Limit = perHour(limit)
 		return rule
 	}
 	var searches, users, items atomic.Int32
@@ -247,7 +246,7 @@ func unknownPaths(s *suite) {
 	var lock sync.Mutex
 	var patterns []string
 	limit := rules(middleware.Rule{
-		Name: "all", Key: keyfunc.IP(), Limit: limiter.PerHour(4),
+		Name: "all", Key: keyfunc.IP(), Limit: perHour(4),
 		Match: func(r *http.Request) bool {
 			lock.Lock()
 			defer lock.Unlock()

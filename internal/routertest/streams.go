@@ -26,7 +26,7 @@ func events(s *suite) {
 		{"http.ResponseController", func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }},
 	} {
 		seen := make(chan string)
-		server := s.serve(app([]Limit{perIP(limiter.PerHour(100))},
+		server := s.serve(app([]Limit{perIP(perHour(100))},
 			get("/events", func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				for i := range 3 {
@@ -46,7 +46,7 @@ func events(s *suite) {
 						return
 					}
 				}
-			}, perIP(limiter.PerHour(10)))))
+			}, perIP(perHour(10)))))
 		response, err := server.client.Do(server.request(s.Context(), "GET /events"))
 		require.NoError(s, err)
 		require.EqualValues(s, 9, readFields(s, response.Header).remaining, "the fields come with the first event")
@@ -79,14 +79,14 @@ func sameResponseWriter(s *suite) {
 		_, _ = io.Copy(w, strings.NewReader(report)) // through ReaderFrom where there is one
 	}
 	without := s.serve(app(nil, get("/", probe))).ask("GET /").body
-	limit := []Limit{perIP(limiter.PerHour(100)), rules(middleware.Rule{Name: "all", Limit: limiter.PerHour(50)})}
-	with := s.serve(app(limit, get("/", probe, perIP(limiter.PerHour(20))))).ask("GET /").body
+	limit := []Limit{perIP(perHour(100)), rules(middleware.Rule{Name: "all", Limit: perHour(50)})}
+	with := s.serve(app(limit, get("/", probe, perIP(perHour(20))))).ask("GET /").body
 	require.NotEmpty(s, without)
 	require.Equal(s, without, with, "a limit takes nothing away from the ResponseWriter")
 }
 
 func fullDuplex(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(100))}, Route{
+	server := s.serve(app([]Limit{perIP(perHour(100))}, Route{
 		Method: http.MethodPost, Path: "/echo", Handler: func(w http.ResponseWriter, r *http.Request) {
 			controller := http.NewResponseController(w)
 			_ = controller.EnableFullDuplex() // HTTP/2 always is
@@ -126,7 +126,7 @@ func fullDuplex(s *suite) {
 }
 
 func upgrade(s *suite) {
-	server := s.serve(app([]Limit{perIP(limiter.PerHour(1))},
+	server := s.serve(app([]Limit{perIP(perHour(1))},
 		get("/socket", func(w http.ResponseWriter, r *http.Request) {
 			conn, buffered, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -140,7 +140,7 @@ func upgrade(s *suite) {
 			line, _ := buffered.ReadString('\n')
 			fmt.Fprint(buffered, "echo "+line)
 			_ = buffered.Flush()
-		}, perIP(limiter.PerHour(5)))))
+		}, perIP(perHour(5)))))
 	address := strings.TrimPrefix(server.url, "http://")
 	shake := func() (*http.Response, net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", address)

@@ -27,7 +27,7 @@ func ExampleNew() {
 		OnDegraded: func(e failover.Event) { news <- e },
 	})
 	api := limiter.Must(limiter.New(limiter.Config{
-		Name: "api", Limit: limiter.PerMinute(9), Store: store,
+		Name: "api", Limit: limiter.PerMinute(9).With(limiter.TokenBucket), Store: store,
 	}))
 	login := limiter.Must(limiter.New(limiter.Config{
 		Name: "login", Limit: limiter.PerMinute(5), Store: store, OnOutage: limiter.Closed,

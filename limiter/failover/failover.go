@@ -209,6 +209,10 @@ func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.C
 	if mistake := limiter.CheckCharges(charges); mistake != nil {
 		return false, mistake // a server that is down does not get to say so
 	}
+	var one interface{ OfOneKey() bool }
+	if errors.As(err, &one) && one.OfOneKey() {
+		return true, err // which is no reason to stop asking about the others
+	}
 	s.failed(began, charges, err)
 	return true, err
 }

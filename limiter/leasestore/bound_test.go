@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -175,7 +176,7 @@ func TestSynchronisedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) 
 }
 
 func TestWhatSynchronisedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		var fleet []*Store
@@ -207,7 +208,7 @@ func TestWhatSynchronisedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
 }
 
 func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		var fleet []*Store
@@ -248,7 +249,7 @@ func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
 }
 
 func TestSynchronisedHoldsASmallBurstOfAHighRateToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(1000).WithBurst(10))
 		fleet := []*Store{f.instance(t, 1, Options{Mode: Synchronised}), f.instance(t, 2, Options{Mode: Synchronised}), f.instance(t, 3, Options{Mode: Synchronised})}
@@ -269,7 +270,7 @@ func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
 	for _, m := range []Mode{Leased, Synchronised} {
 		for _, wrong := range []time.Duration{-time.Hour, -time.Second, time.Second, time.Hour} {
 			t.Run(fmt.Sprint(m, " ", wrong), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
 					f := newFake()
 					q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 					fleet := []*Store{f.instance(t, 1, Options{Mode: m}), f.instance(t, 2, Options{Mode: m}), f.instance(t, 3, Options{Mode: m})}
@@ -297,7 +298,7 @@ func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
 }
 
 func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			s := newFake().instance(t, 1, Options{Mode: m})
 			q := quotaOf(t, "rule", limiter.PerHour(100).With(limiter.TokenBucket))
@@ -325,7 +326,7 @@ func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprint(a, " ", seed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, 9))
 					f := newFake()
 					q := quotaOf(t, "rule", limiter.PerSecond(100).With(a))
@@ -357,7 +358,7 @@ func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 }
 
 func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		dies, lives := f.instance(t, 1, Options{Mode: Leased}), f.instance(t, 2, Options{Mode: Leased})
@@ -401,7 +402,7 @@ func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T
 }
 
 func TestClosingReturnsWhatIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
 		s := f.instance(t, 1, Options{Mode: Leased})
@@ -419,7 +420,7 @@ func TestClosingReturnsWhatIsHeld(t *testing.T) {
 }
 
 func TestUnitsThatNobodyAsksForAreReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
 		s := f.instance(t, 1, Options{Mode: Leased})
@@ -437,7 +438,7 @@ func TestUnitsThatNobodyAsksForAreReturned(t *testing.T) {
 }
 
 func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Mode: Leased, Rules: map[string]Mode{"exact": Exact}})
 		for name, tt := range map[string]struct {
@@ -460,7 +461,7 @@ func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
 }
 
 func TestMostDecisionsOnAHotKeyCostNoTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "global", limiter.PerSecond(10_000).With(limiter.TokenBucket))
 		s := f.instance(t, 1, Options{Mode: Leased})
@@ -474,7 +475,7 @@ func TestMostDecisionsOnAHotKeyCostNoTrip(t *testing.T) {
 }
 
 func TestAModeThatMakesNoSenseForALimitIsRefusedWithTheReason(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		for _, m := range []Mode{Leased, Synchronised} {
 			s := f.instance(t, 1, Options{Mode: m, Rules: map[string]Mode{"rule": m}})
@@ -531,7 +532,7 @@ func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 }
 
 func TestKeysAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			f := newFake()
 			s := f.instance(t, 1, Options{Mode: m, MaxKeys: 1000})
@@ -551,7 +552,7 @@ func TestKeysAreBounded(t *testing.T) {
 func TestOutagePoliciesAreHonoured(t *testing.T) {
 	for _, m := range []Mode{Leased, Synchronised} {
 		t.Run(m.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
 				f := newFake()
 				s := f.instance(t, 1, Options{Mode: m})
 				quotas := map[limiter.Outage]*limiter.Quota{}
@@ -641,7 +642,7 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 }
 
 func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Rules: map[string]Mode{"leased": Leased, "synchronised": Synchronised}})
 		random := rand.New(rand.NewPCG(1, 1))
@@ -685,7 +686,7 @@ func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
 }
 
 func TestAClientThatIsGoneTakesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			s := newFake().instance(t, 1, Options{Mode: m})
 			q := quotaOf(t, "rule", limiter.PerHour(100))

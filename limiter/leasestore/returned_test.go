@@ -6,13 +6,13 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/redisstore"
@@ -104,7 +104,7 @@ func TestEveryLeaseHasTheTimeOfItsOwnScript(t *testing.T) {
 }
 
 func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Mode: Leased})
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Second, Algorithm: limiter.FixedWindow})
@@ -135,7 +135,7 @@ func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 }
 
 func TestAResetDuringAnExchangeHandsOutOneBurst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.lag.Store(int64(60 * time.Millisecond))
 		s := f.instance(t, 1, Options{Mode: Synchronised})

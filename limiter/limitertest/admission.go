@@ -53,7 +53,7 @@ var admissions = []testCase{
 			}
 			t.take(q, "key", 1)
 			wait := t.refuse(q, "key", 1).RetryAfter
-			pause := wait / 4 / tick * tick
+			pause := max(wait/4/tick*tick, tick)
 			for slept := pause; slept < wait; slept += pause {
 				t.sleep(pause)
 				if d := t.refuse(q, "key", 1); d.RetryAfter != wait-slept {

@@ -133,7 +133,9 @@ func failure(t *testing.T, flaw, why string, run func(*trial)) string {
 					r.text = fmt.Sprint("panic: ", p, why)
 				}
 			}()
-			run(newTrial(r, why, newFlawed(flaw), time.Sleep))
+			store := newFlawed(flaw)
+			time.Sleep(3_456_789 * tick) // not to begin where a window does
+			run(newTrial(r, why, store, time.Sleep))
 		}()
 		<-ended
 	})

@@ -23,13 +23,17 @@
 // there, such as a goroutine, has to be ended by a cleanup of its t.
 //
 // A store whose clock is elsewhere, such as a server's, sets Harness.Sleep.
+//
+// A case begins at a time of the minute, the hour and the day that is drawn at random, on
+// their boundaries too. It is logged, as what to set in the environment to repeat it:
+// WEIR_PHASE=23h59m59.999999s.
 package limitertest
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -91,10 +95,12 @@ func Run(t *testing.T, h Harness) {
 // try runs one case on a store of its own, in a bubble if the store's clock is Go's.
 func (h Harness) try(t *testing.T, why string, run func(t *trial)) {
 	if h.Sleep != nil {
-		run(newTrial(t, why, h.New(t), h.Sleep))
+		store := h.New(t)
+		h.Sleep(phase.Draw(t))
+		run(newTrial(t, why, store, h.Sleep))
 		return
 	}
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		run(newTrial(t, why, h.New(t), time.Sleep))
 	})
 }

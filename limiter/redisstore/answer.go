@@ -127,6 +127,19 @@ func (r *record) fill(log []int64, c *limiter.Charge) {
 	log[len(log)-1] = r.newest
 }
 
+// foreign is the name of a counter of g's that holds something else, or empty. Then nothing
+// was decided.
+func (g *group) foreign() string {
+	records := g.answer.records
+	for i := range g.items {
+		if records[0] == 2 {
+			return g.items[i].name
+		}
+		records = records[sizeOf(g.items[i].quota):]
+	}
+	return ""
+}
+
 // decide fills in the decisions on a group, and returns whether it was taken.
 func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (taken bool) {
 	taken = true

@@ -153,7 +153,7 @@ func NewBans(ctx context.Context, client redis.UniversalClient, options ...BansO
 		return nil, err
 	}
 	b := &Bans{
-		redis:   newBansInRedis(client, cmp.Or(o.Prefix, defaultPrefix), o.MaxBans),
+		redis:   newBansInRedis(client, current.bansUnder(cmp.Or(o.Prefix, defaultPrefix)), o.MaxBans),
 		keys:    newKeys(cmp.Or(o.Prefix, defaultPrefix), o.Secret),
 		poll:    cmp.Or(o.Poll, defaultPoll),
 		log:     cmp.Or(o.Logger, slog.Default()),

@@ -5,6 +5,7 @@
 -- an end have 0 for it and are in none of them. All times are in milliseconds.
 --
 -- ARGV[1] is what to do, ARGV[2] the channel that hears of changes, ARGV[3] the cap.
+local _ = struct.pack -- a server without struct, such as miniredis, is only tested for counters
 local list, escalated, byHand, remembered = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local op, channel, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local clock = redis.call('TIME')

@@ -19,7 +19,7 @@ var bansLua string
 
 var bansScript = newScript(bansLua)
 
-// bansInRedis is the list itself. The braces put all of it in one slot of a Cluster.
+// bansInRedis is the list itself.
 type bansInRedis struct {
 	client  redis.UniversalClient
 	names   []string
@@ -27,8 +27,8 @@ type bansInRedis struct {
 	max     int
 }
 
+// newBansInRedis is the list whose names begin like that.
 func newBansInRedis(client redis.UniversalClient, prefix string, max int) *bansInRedis {
-	prefix += ":{bans}:"
 	return &bansInRedis{
 		client:  client,
 		names:   []string{prefix + "list", prefix + "escalated", prefix + "byhand", prefix + "remembered"},
@@ -225,7 +225,7 @@ func (r *bansInRedis) run(ctx context.Context, op string, args ...any) ([]string
 			if strings.Contains(got.err.Error(), "WEIRFULL") {
 				return nil, bans.ErrFull
 			}
-			return nil, fmt.Errorf("redisstore: bans: %w", got.err)
+			return nil, fmt.Errorf("redisstore: bans: %w", plainly(got.err))
 		}
 		return got.answer, nil
 	case <-ctx.Done():

@@ -506,7 +506,7 @@ func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		require.NoError(t, list.Ban(t.Context(), "203.0.113.9", time.Hour)) // the one before is remembered now
 	}
-	form := regexp.MustCompile(`^(weir|other):\{bans\}:(list|escalated|byhand|remembered)$`)
+	form := regexp.MustCompile(`^(weir|other):1:\{bans\}:(list|escalated|byhand|remembered)$`)
 	names := strings.Split(server.MustDo("KEYS", "*"), "\n")
 	assert.Len(t, names, 8)
 	for _, name := range names {
@@ -521,8 +521,8 @@ func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
 		}
 	}
 	digest := plain.tag("203.0.113.8")
-	assert.Equal(t, "0 0 0 ", server.MustDo("HGET", "weir:{bans}:list", digest))
-	assert.Empty(t, server.MustDo("HGET", "other:{bans}:list", digest), "a secret changes it")
+	assert.Equal(t, "0 0 0 ", server.MustDo("HGET", "weir:1:{bans}:list", digest))
+	assert.Empty(t, server.MustDo("HGET", "other:1:{bans}:list", digest), "a secret changes it")
 }
 
 func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {

@@ -70,7 +70,7 @@ func (c *carrier) carry(f *flight, landed func()) {
 			if isAnswer(err) {
 				f.hear()
 			}
-			return err == nil || !r.amend(err)
+			return err == nil || !c.amend(r, err)
 		})
 		if len(rest) == 0 {
 			break
@@ -85,9 +85,10 @@ func (c *carrier) carry(f *flight, landed func()) {
 // send brings requests to Redis, in one round trip for each server.
 func (c *carrier) send(ctx context.Context, requests []*request) {
 	for _, r := range requests {
-		args, script := r.args, c.scripts.of
+		scripts := c.scripts.known()
+		args, script := r.args, scripts.of
 		if r.single {
-			script = c.scripts.single
+			script = scripts.single
 		}
 		if script := script(r.algorithms); r.withSource {
 			args[0], args[1] = "eval", script.source
@@ -142,8 +143,11 @@ func (c *command) result() (string, error) {
 
 // amend changes r so that it succeeds where Redis did not run it for want of source, or of
 // some of its keys, and reports whether it could.
-func (r *request) amend(err error) bool {
+func (c *carrier) amend(r *request, err error) bool {
 	switch {
+	case isWithoutStruct(err) && !r.plain:
+		c.scripts.lacking.Store(true)
+		r.plain, r.withSource = true, true
 	case isUnknown(err) && !r.withSource:
 		r.withSource = true
 	case isIncomplete(err) && r.single:

@@ -8,15 +8,29 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
 )
 
 // A serverClock stands in for Redis's, which no test can move. It stands still unless it
 // is told otherwise.
-type serverClock struct{ micros atomic.Int64 }
+type serverClock struct {
+	micros atomic.Int64
+	begun  int64
+}
 
-func newServerClock() *serverClock {
-	c := &serverClock{}
-	c.micros.Store(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixMicro())
+func newServerClock(t testing.TB) *serverClock { return clockAt(phase.Draw(t)) }
+
+// newSteadyClock is one in the first half of a minute that begins an hour, for claims that
+// hold as long as a window does.
+func newSteadyClock(t testing.TB) *serverClock {
+	at := phase.Draw(t)
+	return clockAt(at.Truncate(time.Hour) + at%(30*time.Second))
+}
+
+func clockAt(at time.Duration) *serverClock {
+	c := &serverClock{begun: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).Add(at).UnixMicro()}
+	c.micros.Store(c.begun)
 	return c
 }
 

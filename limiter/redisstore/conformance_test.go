@@ -11,7 +11,7 @@ import (
 )
 
 func conforms(t *testing.T, client redis.UniversalClient, o Options, flush func()) {
-	clock := newServerClock()
+	clock := newServerClock(t)
 	limitertest.Run(t, limitertest.Harness{
 		New: func(t testing.TB) limiter.Store {
 			flush()

@@ -3,7 +3,10 @@
 -- reads. What is above this line is limiter.Lua, the algorithms; whether all of them are
 -- here; and, where logs are, log.lua.
 --
--- A key's value is the quota it was written under, 25 bytes, and its state, 24.
+-- A key's value is the quota it was written under, 25 bytes, and its state, 24. What such a
+-- value is has a version (format.go), which is in its name: there is no other here. Of what
+-- is something else nothing is known, neither that it is used up nor that it is not: it is
+-- left as it is, and the groups that ask for it are told.
 --
 -- Most of what a short script costs is functions and tables that it makes anew each time.
 -- So there are few functions, and tables begin with all their fields.
@@ -30,6 +33,21 @@ local charges = {read('<' .. rep('HHd', chargeCount), request, groups[#groups])}
 local values
 if not saveLog then
   values = redis.call('MGET', unpack(KEYS))
+  -- It has no value for another type either.
+  local unused, n = {}, 0
+  for i = 1, #KEYS do
+    if not values[i] then
+      n = n + 1
+      unused[n] = KEYS[i]
+    end
+  end
+  if n > 0 and redis.call('EXISTS', unpack(unused)) > 0 then
+    for i = 1, #KEYS do
+      if not values[i] and redis.call('EXISTS', KEYS[i]) == 1 then
+        values[i] = 'something else'
+      end
+    end
+  end
 end
 
 -- Makes s a state under q that knows of no event.
@@ -62,8 +80,7 @@ for g = 1, groupCount do
     local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
     nextCharge = nextCharge + 3
 
-    -- The state of the key at the present, which is never before its own past. A value
-    -- that is none of ours is as good as none.
+    -- The state of the key at the present, which is never before its own past.
     local s = states[key]
     if not s then
       local value
@@ -76,13 +93,13 @@ for g = 1, groupCount do
             error(value.err) -- not to be taken for a key that nobody has used
           end
           value = 'something else'
-        elseif value == '' then
+        elseif value == '' and redis.call('EXISTS', KEYS[key]) == 0 then
           value = false
         end
       end
       s = {
         key = KEYS[key], quota = q, last = now, level = 0, prev = 0,
-        stored = value and true, rewritten = false, changed = false,
+        stored = value and true, foreign = false, rewritten = false, changed = false,
       }
       states[key] = s
       if q.algorithm.isLog then
@@ -95,9 +112,11 @@ for g = 1, groupCount do
           written = nil
         elseif bytes ~= q.bytes then
           local kind, a, b, c = read('<Bddd', bytes)
-          written = algorithms[kind] and algorithms[kind].compile(a, b, c)
-          if written then
-            written.algorithm = algorithms[kind]
+          local algorithm = algorithms[kind]
+          written = nil
+          if algorithm then
+            written = algorithm.compile(a, b, c)
+            written.algorithm = algorithm
             written.bytes = bytes
           elseif not complete then
             error('WEIRINCOMPLETE')
@@ -113,9 +132,12 @@ for g = 1, groupCount do
           end
           written.algorithm.advance(written, s, math.max(now, s.last))
         else
-          s.rewritten = true
+          s.foreign = true
         end
       end
+    end
+    if s.foreign and op == RESET then
+      s.foreign = false -- which is what it takes to get rid of it
     end
 
     -- Under another quota, what was used stays used. Who looks or takes through it gets a
@@ -141,7 +163,9 @@ for g = 1, groupCount do
 
     group[i] = s
     levels[i] = false
-    if op == TAKE then
+    if s.foreign then
+      all = false
+    elseif op == TAKE then
       local level = s.level
       if cost > 0 then
         level = cost <= q.capacity and q.algorithm.take(q, s, cost)
@@ -171,6 +195,9 @@ for g = 1, groupCount do
       states[charges[firstCharge + 3 * i - 3]] = s
     end
     answers[answered + 1] = level and 1 or 0
+    if s.foreign then
+      answers[answered + 1] = 2
+    end
     answers[answered + 2] = s.last
     answers[answered + 3] = s.level
     if s.kept then
@@ -191,7 +218,11 @@ end
 -- millisecond is added, as Redis counts from when the script began, which may be before now.
 for i = 1, #KEYS do
   local s = states[i]
-  if s.changed or s.stored and redis.call('PTTL', s.key) == -1 then -- somebody took it away
+  if s.foreign then
+    if redis.call('PTTL', s.key) == -1 then
+      redis.call('PEXPIRE', s.key, 3600000) -- so that it is not there for ever
+    end
+  elseif s.changed or s.stored and redis.call('PTTL', s.key) == -1 then -- somebody took it away
     local free, reset = isFree(s)
     local life = divUp(reset + s.last - now, 1000) + 1
     if free then

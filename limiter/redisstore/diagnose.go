@@ -15,6 +15,10 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
+// probeSuffix names what TryWrite writes. No counter is named like this: a tier's name is not
+// empty, and has no colon.
+const probeSuffix = "::probe"
+
 // TryWrite writes to where the charges are counted, beside their counters, for package
 // failover to find out whether Redis can be written.
 func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {

@@ -36,6 +36,14 @@
 // A command that go-redis sends again, because the connection broke after Redis had run
 // it, may count twice.
 //
+// # miniredis
+//
+// Tests may run on miniredis: counters of all algorithms, decided as Redis decides. Move its
+// clock with SetTime, which windows go by, and FastForward, which keys expire by; set
+// Options.ForgetRefusals, as refusals are remembered on the clock of the process. It is
+// slower than Redis by far, so for a busy machine give Options.Failover a Deadline of
+// seconds. [Bans], leases (package leasestore) and [Top] need a Redis, and say so.
+//
 // # Outages
 //
 // When Redis gives no answer within 50 milliseconds, each rule's [limiter.Outage] decides:
@@ -81,8 +89,13 @@
 //
 // A key for every counter that is not back in its initial state:
 //
-//	weir:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, digest of the client's key, rule
-//	weir:{EsoXtJryKJQ28wPgFmAwog}:plan:premium and tier
+//	weir:1:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, version, digest of the client's key, rule
+//	weir:1:{EsoXtJryKJQ28wPgFmAwog}:plan:premium and tier
+//
+// The version is that of the format of what is stored, here and in the names of leases and
+// bans. A release that changes a format changes its version, so processes of two releases
+// leave each other's keys alone: while both run, each counts for itself, and what the old
+// one left expires.
 //
 // The digest is 128 bits of SHA-256, or of HMAC-SHA-256 under Options.Secret, without
 // which addresses can be found from digests by trying them all. The rule's and tier's names
@@ -94,11 +107,15 @@
 // SlidingLog has 8 to 16 bytes more for each event. With all that Redis adds a key takes
 // some 210 bytes. It expires when all its units are free again, so at the latest one period
 // after the last event, two for SlidingWindow; a key whose expiry somebody removes gets
-// one again. Values under the prefix that are not Weir's are replaced.
+// one again.
 //
-// An ACL user needs ~weir:* +eval +evalsha +time +mget +getrange +set +setrange +del
-// +pexpire +pttl, and in a Cluster what the client asks about slots. What it lacks is said
-// in the log once (weir-store-unusable).
+// What is under such a name and no counter is left alone: nothing is known of what was
+// used. The OnOutage of the rule decides for that key, and the log says once which one it is
+// (weir-foreign-value). A Reset deletes it, and if it has no expiry it gets one of an hour.
+//
+// An ACL user needs ~weir:* +eval +evalsha +time +get +mget +exists +getrange +set
+// +setrange +del +pexpire +pttl, and in a Cluster what the client asks about slots. What it
+// lacks is said in the log once (weir-store-unusable).
 //
 // Set maxmemory-policy to noeviction, or to volatile-ttl in a Redis that has other data: a
 // counter that is evicted forgets what was used. A Redis that is full under noeviction is an

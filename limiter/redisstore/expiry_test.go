@@ -118,7 +118,7 @@ func TestAKeyLivesUntilAllItsUnitsAreFreeAndNoLonger(t *testing.T) {
 // As a state does not step back with the clock, its expiry is that much later.
 func TestAKeyLivesLongerByWhatTheClockIsBehind(t *testing.T) {
 	server, client := startRedis(t)
-	clock := newServerClock()
+	clock := newServerClock(t)
 	s := forgetful(client)
 	s.carrier.testClock = clock.args
 	s.carrier.scripts = newScripts(

@@ -12,16 +12,19 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// keys names counters: prefix:{digest}:rule, or prefix:{digest}:rule:tier. The braces
-// are a hash tag, so that in a Cluster all counters of one key are on one node. Only the
+// keys names counters: prefix:1:{digest}:rule, or prefix:1:{digest}:rule:tier, where 1 is
+// the version of their format. The braces are a hash tag, so that in a Cluster all counters of one key are on one node. Only the
 // digest of what a client sent is ever part of a name.
 type keys struct {
-	prefix string
+	formats
+	prefix string     // with the version
 	macs   *sync.Pool // of hash.Hash under the secret; nil without one
 }
 
-func newKeys(prefix string, secret []byte) keys {
-	k := keys{prefix: prefix}
+func newKeys(prefix string, secret []byte) keys { return current.newKeys(prefix, secret) }
+
+func (f formats) newKeys(prefix string, secret []byte) keys {
+	k := keys{formats: f, prefix: prefix + ":" + f.counters}
 	if len(secret) > 0 {
 		secret = bytes.Clone(secret) // the caller may wipe its own
 		k.macs = &sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
@@ -26,7 +27,7 @@ import (
 
 func tiered(t testing.TB, rule, tier string) *limiter.Quota {
 	t.Helper()
-	q, err := limiter.NewQuota(rule, tier, limiter.PerHour(10))
+	q, err := limiter.NewQuota(rule, tier, limiter.Limit{Events: 10, Per: phase.Long()})
 	require.NoError(t, err)
 	return q
 }
@@ -60,13 +61,13 @@ func TestASlotIsWhereRedisPutsTheKey(t *testing.T) {
 
 func TestANameIsAPrefixADigestAndTheRule(t *testing.T) {
 	for _, tt := range []struct{ prefix, rule, tier, want string }{
-		{"weir", "ip", "", "weir:{ypeBEsobvcr6wjGzmiPcTQ}:ip"},
-		{"weir", "plan", "premium", "weir:{ypeBEsobvcr6wjGzmiPcTQ}:plan:premium"},
-		{"a:b", "GET /search", "", "a:b:{ypeBEsobvcr6wjGzmiPcTQ}:GET /search"},
-		{"weir", "a:b", "c", "weir:{ypeBEsobvcr6wjGzmiPcTQ}:a%3Ab:c"},
-		{"weir", "a", "b:c", "weir:{ypeBEsobvcr6wjGzmiPcTQ}:a:b%3Ac"},
-		{"weir", "a%3Ab", "%", "weir:{ypeBEsobvcr6wjGzmiPcTQ}:a%253Ab:%25"},
-		{"weir", "{a}", "}{", "weir:{ypeBEsobvcr6wjGzmiPcTQ}:{a}:}{"},
+		{"weir", "ip", "", "weir:1:{ypeBEsobvcr6wjGzmiPcTQ}:ip"},
+		{"weir", "plan", "premium", "weir:1:{ypeBEsobvcr6wjGzmiPcTQ}:plan:premium"},
+		{"a:b", "GET /search", "", "a:b:1:{ypeBEsobvcr6wjGzmiPcTQ}:GET /search"},
+		{"weir", "a:b", "c", "weir:1:{ypeBEsobvcr6wjGzmiPcTQ}:a%3Ab:c"},
+		{"weir", "a", "b:c", "weir:1:{ypeBEsobvcr6wjGzmiPcTQ}:a:b%3Ac"},
+		{"weir", "a%3Ab", "%", "weir:1:{ypeBEsobvcr6wjGzmiPcTQ}:a%253Ab:%25"},
+		{"weir", "{a}", "}{", "weir:1:{ypeBEsobvcr6wjGzmiPcTQ}:{a}:}{"},
 	} {
 		keys := newKeys(tt.prefix, nil)
 		assert.Equal(t, tt.want, keys.name(keys.tag("a"), tiered(t, tt.rule, tt.tier)))
@@ -130,7 +131,7 @@ func TestNothingOfAKeyIsInRedis(t *testing.T) {
 		"", "{", "}", "{}", "{other}", "}:{", "weir:{aaaaaaaaaaaaaaaaaaaaaa}:rule", "a\r\nFLUSHALL\r\n", "\n", "\x00",
 		"203.0.113.7", "user:42", "\xff\xfe", "' .. redis.call('FLUSHALL') .. '", strings.Repeat("long", 1<<14),
 	}
-	form := regexp.MustCompile(`^weir:\{[A-Za-z0-9_-]{22}\}:rule$`)
+	form := regexp.MustCompile(`^weir:1:\{[A-Za-z0-9_-]{22}\}:rule$`)
 	for _, secret := range []string{"", "a secret of 16 bytes"} {
 		s := newStore(client, Options{ForgetRefusals: true, Secret: []byte(secret)}).Within(10 * time.Second)
 		q := tiered(t, "rule", "")

@@ -1023,7 +1023,7 @@ func scattered(t *testing.T, nodes []*redistest.Server, s *store, q *limiter.Quo
 func TestChargesOnSeveralNodesAreTakenAllOrNone(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t)
-	clock := newServerClock()
+	clock := newSteadyClock(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 	s := onClock(t, clock, client, forgetting)
 	for _, a := range everyAlgorithm {

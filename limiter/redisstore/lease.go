@@ -124,7 +124,7 @@ func (l *Lessor) encodeLeases(leases []Lease) []any {
 	for i := range leases {
 		e := &leases[i]
 		name := l.keys.name(e.Tag, e.Quota)
-		args = append(args, name, name+holdersSuffix)
+		args = append(args, name, l.keys.holdersOf(name))
 		body = binary.LittleEndian.AppendUint16(body, uint16(slices.Index(quotas, e.Quota)+1))
 		back := e.Back
 		if l.carrier.split {
@@ -137,13 +137,6 @@ func (l *Lessor) encodeLeases(leases []Lease) []any {
 	args[2] = len(args) - firstKey
 	return append(args, body)
 }
-
-// No counter is named like this: a tier's name is not empty, and has no colon.
-const (
-	holdersSuffix = "::lease"
-	syncSuffix    = "::sync"
-	probeSuffix   = "::probe"
-)
 
 func (l *Lessor) readLeases(now int64, reply string, leases []Lease) bool {
 	if len(reply) != 32*len(leases) {
@@ -193,7 +186,7 @@ func settle[T any](ctx context.Context, l *Lessor, s *script, all []T, most int,
 		reply, err := requests[i].cmd.Text()
 		switch {
 		case err != nil:
-			errs = append(errs, l.carrier.failed(err, 0))
+			errs = append(errs, l.carrier.failed(plainly(err), 0))
 		case len(reply) < 8 || !read(number(reply), reply[8:], portions[i]):
 			errs = append(errs, l.carrier.failed(errAnswer, 0))
 		default:

@@ -47,7 +47,7 @@ for i = 1, count do
   local value, holders = values[2 * i - 1], values[2 * i] or ''
 
   local s = {last = now, level = 0, prev = 0}
-  local isOurs = true
+  local isOurs = value or redis.call('EXISTS', key) == 0
   if value then
     isOurs = #value == 49 and sub(value, 1, 25) == q.bytes
     if isOurs then
@@ -57,7 +57,7 @@ for i = 1, count do
   end
 
   if not isOurs then
-    -- Of another limit, or something else: whoever decides exactly makes it ours.
+    -- Of another limit, which a decision changes, or something else.
     answers[i + 1] = pack('<dddd', -1, 0, 0, 0)
   else
     if value and back > 0 then

@@ -32,7 +32,7 @@ func (l *Lessor) Exchange(ctx context.Context, counts []Count) (now int64, err e
 
 // Forget makes a counter as if nobody had told of it.
 func (l *Lessor) Forget(ctx context.Context, tag Tag, q *limiter.Quota) error {
-	return l.carrier.client.Del(ctx, l.keys.name(tag, q)+syncSuffix).Err()
+	return l.carrier.client.Del(ctx, l.keys.sumOf(l.keys.name(tag, q))).Err()
 }
 
 func (l *Lessor) encodeCounts(counts []Count) []any {
@@ -47,7 +47,7 @@ func (l *Lessor) encodeCounts(counts []Count) []any {
 	}
 	for i := range counts {
 		c := &counts[i]
-		args = append(args, l.keys.name(c.Tag, c.Quota)+syncSuffix)
+		args = append(args, l.keys.sumOf(l.keys.name(c.Tag, c.Quota)))
 		body = binary.LittleEndian.AppendUint16(body, uint16(slices.Index(quotas, c.Quota)+1))
 		body = appendNumber(body, max(-1<<53, min(c.Used, 1<<53)))
 	}

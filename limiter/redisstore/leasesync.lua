@@ -48,12 +48,21 @@ for i = 1, count do
   number, used, at = read('<Hd', request, at)
   local q, value = quotas[number], values[i]
   local s = {last = now, level = 0, prev = 0}
-  if value and #value == 49 then
+  local isForeign = false
+  if not value and redis.call('EXISTS', KEYS[i]) == 1 then
+    value = '' -- of another type
+  end
+  if value then
     local before = q
-    if sub(value, 1, 25) ~= q.bytes then
+    if #value ~= 49 then
+      before = nil
+    elseif sub(value, 1, 25) ~= q.bytes then
       before = quota(sub(value, 1, 25))
     end
-    if before then
+    if not before then -- what is not known is not nothing: all is used, and comes back
+      isForeign = true
+      s.level = q.capacity * (q.unit or 1)
+    else
       s.last, s.level, s.prev = read('<ddd', value, 26)
       advance(before, s, math.max(now, s.last))
       if before ~= q then -- what was used stays used
@@ -68,7 +77,7 @@ for i = 1, count do
   elseif used < 0 and value then
     q.algorithm.giveBack(q, s, -used)
   end
-  if used ~= 0 then
+  if used ~= 0 or isForeign then
     local _, reset = q.algorithm.look(q, s)
     if s.level == 0 and s.prev == 0 or reset <= 0 then
       redis.call('DEL', KEYS[i])

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 )
@@ -75,7 +76,7 @@ func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
 // bounded is a quota that nothing comes back to while a test lasts.
 func bounded(t testing.TB, rule string, events int64, a limiter.Algorithm) *limiter.Quota {
 	t.Helper()
-	return quotaOf(t, rule, limiter.Limit{Events: events, Per: 300 * 24 * time.Hour, Algorithm: a})
+	return quotaOf(t, rule, limiter.Limit{Events: events, Per: phase.Long(), Algorithm: a})
 }
 
 func quotaOf(t testing.TB, rule string, l limiter.Limit) *limiter.Quota {

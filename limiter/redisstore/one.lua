@@ -1,7 +1,7 @@
 -- Decides on a single charge, as decide.lua does, for callers who come alone: what that
 -- sets up for a batch would take longer than the decision. KEYS[1] is the key, ARGV[1]
 -- the quota, ARGV[2] the cost. What is not plain here is left to decide.lua: a value of
--- another quota, or without an expiry.
+-- another quota, or without an expiry, or something else, which is an error already.
 local bytes, cost = ARGV[1], tonumber(ARGV[2])
 local kind, a, b, c = struct.unpack('<Bddd', bytes)
 local algorithm = algorithms[kind]
@@ -9,7 +9,7 @@ local q = algorithm.compile(a, b, c)
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local s = {last = now, level = 0, prev = 0}
-local value = redis.call('MGET', KEYS[1])[1] -- as decide.lua does: nil where there is something else
+local value = redis.call('GET', KEYS[1])
 if value then
   if #value ~= 49 or string.sub(value, 1, 25) ~= bytes then
     error('WEIRINCOMPLETE')

@@ -141,6 +141,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 		parallel:   parallel,
 		remembered: &atomic.Uint64{},
 		claimed:    &sync.Map{},
+		told:       &sync.Once{},
 	}
 	switch client := client.(type) {
 	case *redis.Client:

@@ -25,7 +25,7 @@ func TestWhoHammersARefusedKeyReachesRedisOnceASecond(t *testing.T) {
 	client := connect(t, server)
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			clock := newServerClock()
+			clock := newSteadyClock(t)
 			s := onClock(t, clock, client, Options{})
 			q := quotaOf(t, "rule "+a.String(), limiter.PerHour(5).With(a))
 			decideOne(t, s, q, "key", q.Capacity())
@@ -47,7 +47,7 @@ func TestWhoHammersARefusedKeyReachesRedisOnceASecond(t *testing.T) {
 
 func TestWithForgetRefusalsEachReachesRedis(t *testing.T) {
 	server := redistest.Start(t)
-	s := onClock(t, newServerClock(), connect(t, server), forgetting)
+	s := onClock(t, newSteadyClock(t), connect(t, server), forgetting)
 	q := quotaOf(t, "rule", limiter.PerHour(5))
 	decideOne(t, s, q, "key", 5)
 	before := roundTrips(t, server)
@@ -64,7 +64,7 @@ func TestARememberedRefusalEndsAtTheInstantOfAdmission(t *testing.T) {
 	const tick = time.Microsecond
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			clock := newServerClock()
+			clock := newSteadyClock(t)
 			s := onClock(t, clock, client, Options{})
 			clock.sleep(1234 * tick)
 			for _, cost := range []int64{1, 2, 5} {
@@ -100,7 +100,7 @@ func TestWhatIsRememberedIsWhatRedisWouldSay(t *testing.T) {
 	client := connect(t, server)
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			clock := newServerClock()
+			clock := newSteadyClock(t)
 			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
 			random := rand.New(rand.NewPCG(1, uint64(a)))
 			q := quotaOf(t, "rule "+a.String(), limiter.Limit{Events: 7, Per: 2 * time.Second, Algorithm: a})
@@ -128,7 +128,7 @@ func TestWhatIsRememberedIsWhatRedisWouldSay(t *testing.T) {
 
 func TestWhatThisProcessGivesBackIsSeenAtOnce(t *testing.T) {
 	client := connect(t, redistest.Start(t))
-	clock := newServerClock()
+	clock := newSteadyClock(t)
 	s := onClock(t, clock, client, Options{})
 	q := quotaOf(t, "rule", limiter.PerHour(5))
 	c := []limiter.Charge{charge(q, "key", 1)}
@@ -164,7 +164,7 @@ func TestWhatIsGivenBackDuringARefusalIsSeenAtOnce(t *testing.T) {
 
 func TestWhatAnotherProcessGivesBackIsSeenWithinASecond(t *testing.T) {
 	client := connect(t, redistest.Start(t))
-	clock := newServerClock()
+	clock := newSteadyClock(t)
 	s, other := onClock(t, clock, client, Options{}), onClock(t, clock, client, Options{})
 	q := quotaOf(t, "rule", limiter.PerHour(5))
 	c := []limiter.Charge{charge(q, "key", 5)}
@@ -188,7 +188,7 @@ func TestWhatAnotherProcessGivesBackIsSeenWithinASecond(t *testing.T) {
 func TestABatchIsRefusedByWhatIsRememberedOfAllItsRules(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	clock := newServerClock()
+	clock := newSteadyClock(t)
 	s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
 	ip := quotaOf(t, "ip", limiter.PerHour(5))
 	all := quotaOf(t, "all", limiter.PerHour(1000).WithBurst(1000))
@@ -241,7 +241,7 @@ func TestWhoIsAdmittedDoesNotLetAnAttackerThrough(t *testing.T) {
 	client := connect(t, server)
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			clock := newServerClock()
+			clock := newSteadyClock(t)
 			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
 			all := quotaOf(t, "all "+a.String(), limiter.Limit{Events: 1000, Per: time.Hour, Algorithm: a})
 			ip := quotaOf(t, "ip "+a.String(), limiter.PerHour(5))
@@ -271,7 +271,7 @@ func TestALookLeavesARefusalRemembered(t *testing.T) {
 	client := connect(t, server)
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
-			clock := newServerClock()
+			clock := newSteadyClock(t)
 			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
 			q := quotaOf(t, "rule "+a.String(), limiter.PerHour(5).With(a))
 			decideOne(t, s, q, "key", 2)
@@ -294,7 +294,7 @@ func TestALookLeavesARefusalRemembered(t *testing.T) {
 func TestWhatALookSawIsBelieved(t *testing.T) {
 	client := connect(t, redistest.Start(t))
 	for _, a := range everyAlgorithm {
-		clock := newServerClock()
+		clock := newSteadyClock(t)
 		s, other := onClock(t, clock, client, Options{}), onClock(t, clock, client, Options{})
 		q := quotaOf(t, "rule "+a.String(), limiter.PerHour(5).With(a))
 		decideOne(t, s, q, "key", q.Capacity())
@@ -310,7 +310,7 @@ func TestWhatALookSawIsBelieved(t *testing.T) {
 
 func TestARememberedRefusalAllocatesNothing(t *testing.T) {
 	client := connect(t, redistest.Start(t))
-	s := onClock(t, newServerClock(), client, Options{})
+	s := onClock(t, newSteadyClock(t), client, Options{})
 	var charges []limiter.Charge
 	for _, a := range everyAlgorithm {
 		q := quotaOf(t, "rule "+a.String(), limiter.Limit{Events: 10_000, Per: time.Hour, Algorithm: a})
@@ -425,7 +425,7 @@ func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
-	clock := newServerClock()
+	clock := newSteadyClock(t)
 	s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
 	q := quotaOf(t, "rule", limiter.PerHour(5))
 	keys, _ := scattered(t, nodes, s, q)
@@ -445,7 +445,7 @@ func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 }
 
 func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
-	s := onClock(t, newServerClock(), connect(t, redistest.Start(t)), Options{})
+	s := onClock(t, newSteadyClock(t), connect(t, redistest.Start(t)), Options{})
 	q := quotaOf(t, "rule", limiter.PerHour(5))
 	const most = 64 * 256
 	var charges []limiter.Charge
@@ -491,7 +491,7 @@ func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 // remember: all units are accounted for, and who gives back sees it.
 func TestWhatIsRememberedAdmitsNothingAndHidesNothing(t *testing.T) {
 	server := redistest.Start(t)
-	clock := newServerClock() // stands still, so that nothing is forgotten by itself
+	clock := newSteadyClock(t) // stands still, so that nothing is forgotten by itself
 	s := onClock(t, clock, connect(t, server), Options{})
 	q := quotaOf(t, "rule", limiter.PerHour(3))
 	const keys = 4

@@ -20,6 +20,7 @@ type request struct {
 	algorithms algorithms
 	single     bool // for one.lua
 	withSource bool // Redis has to be told the script
+	plain      bool // its Lua lacks struct
 	payload    payload
 	args       []any // the command, the script, the number of keys, keys, argument
 	cmd        command

@@ -4,9 +4,11 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -20,6 +22,9 @@ var (
 
 	//go:embed log.lua
 	logLua string
+
+	//go:embed struct.lua
+	structLua string
 )
 
 // A script is one that Redis knows by the hash of its source.
@@ -39,21 +44,37 @@ const every algorithms = 1<<(limiter.SlidingLog+1) - 1
 // costs Redis time whenever a script that defines it begins, and most batches need a
 // single algorithm.
 type scripts struct {
+	before      string // everything else
 	decide, one string // what comes after the algorithms
 
 	batches, singles [every + 1]struct {
 		sync.Once
 		script
 	}
+
+	// plain are the same scripts for a server whose Lua lacks struct, and lacking is set once
+	// the server has said so. They are nil for the plain ones.
+	plain   *scripts
+	lacking atomic.Bool
 }
 
 // newScripts puts together scripts of decide.lua and one.lua, which differ in tests.
-func newScripts(decide, one string) *scripts { return &scripts{decide: decide, one: one} }
+func newScripts(decide, one string) *scripts {
+	return &scripts{decide: decide, one: one, plain: &scripts{before: structLua, decide: decide, one: one}}
+}
+
+// known are the scripts that the server can run, as far as is known.
+func (s *scripts) known() *scripts {
+	if s.lacking.Load() {
+		return s.plain
+	}
+	return s
+}
 
 // single is the script for one charge under the algorithm in set.
 func (s *scripts) single(set algorithms) *script {
 	made := &s.singles[set]
-	made.Do(func() { made.script = newScript(source(set) + s.one) })
+	made.Do(func() { made.script = newScript(s.before + source(set) + s.one) })
 	return &made.script
 }
 
@@ -65,8 +86,8 @@ func (s *scripts) of(set algorithms) *script {
 		if set&algorithms(0).with(limiter.SlidingLog) != 0 {
 			log = logLua
 		}
-		made.script = newScript(fmt.Sprintf("local event, saveLog\n%slocal complete = %t\n%s%s",
-			source(set), set == every, log, s.decide))
+		made.script = newScript(fmt.Sprintf("%slocal event, saveLog\n%slocal complete = %t\n%s%s",
+			s.before, source(set), set == every, log, s.decide))
 	})
 	return &made.script
 }
@@ -88,7 +109,26 @@ func source(set algorithms) string {
 }
 
 // isIncomplete tells that there is something in a key that the script leaves to another.
-func isIncomplete(err error) bool { return strings.Contains(err.Error(), "WEIRINCOMPLETE") }
+func isIncomplete(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "WEIRINCOMPLETE") || strings.Contains(text, "WRONGTYPE")
+}
+
+// isWithoutStruct tells that the server's Lua lacks the library struct.
+func isWithoutStruct(err error) bool {
+	return strings.Contains(err.Error(), "nonexistent global variable 'struct'")
+}
+
+// errNoStruct is for what miniredis is not for, and its kind.
+var errNoStruct = errors.New("the server's Lua lacks the library struct, as miniredis's does: there only counters are supported, and neither leases nor bans; use a Redis")
+
+// plainly is err, or what to do about it.
+func plainly(err error) error {
+	if err != nil && isWithoutStruct(err) {
+		return fmt.Errorf("%w (%w)", errNoStruct, err)
+	}
+	return err
+}
 
 // isTryAgain tells that the keys' slot is being moved, and they are not all on one node.
 func isTryAgain(err error) bool { return strings.HasPrefix(err.Error(), "TRYAGAIN") }

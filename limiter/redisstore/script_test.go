@@ -2,17 +2,24 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 )
 
 // carryAll carries a group for each of the charges, all in one batch.
@@ -101,7 +108,7 @@ func TestAScriptWithoutTheAlgorithmOfWhatIsStoredIsReplaced(t *testing.T) {
 // algorithmsChange compares what is said of keys that were written under each algorithm
 // and are asked about under each, one by one and together.
 func algorithmsChange(t *testing.T, client redis.UniversalClient) {
-	clock := newServerClock()
+	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	m := model{}
 	compare := func(charges []limiter.Charge) {
@@ -133,7 +140,9 @@ func algorithmsChange(t *testing.T, client redis.UniversalClient) {
 	compare(after)
 }
 
-func TestWhatSomebodyElsePutAtAKeyIsReplaced(t *testing.T) {
+// What is under Weir's names and not Weir's is neither taken for an unused counter nor
+// replaced. The others in the batch are decided all the same.
+func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 	server, client := startRedis(t)
 	s := forgetful(client)
 	for what, command := range map[string][]string{
@@ -164,21 +173,197 @@ func TestWhatSomebodyElsePutAtAKeyIsReplaced(t *testing.T) {
 				if expires {
 					server.MustDo("PEXPIRE", name, "1000000000")
 				}
-				decisions := carryAll(t, s, take, []limiter.Charge{
-					charge(q, "first", 1), charge(neighbour, "key", 2), charge(q, "key", 3), charge(neighbour, "key", 1), charge(q, "last", 4),
-				})
-				for i, want := range []int64{q.Capacity() - 1, 8, q.Capacity() - 3, 7, q.Capacity() - 4} {
-					assert.True(t, decisions[i].Allowed, by)
-					assert.Equal(t, want, decisions[i].Remaining, "%s: charge %d", by, i)
+				before := server.MustDo("DUMP", name)
+				all := []limiter.Charge{charge(q, "first", 1), charge(neighbour, "key", 2), charge(q, "key", 3), charge(neighbour, "key", 1), charge(q, "last", 4)}
+				decisions := carryAll(t, s, take, all)
+				for i, want := range []int64{q.Capacity() - 1, 8, q.Capacity(), 7, q.Capacity() - 4} {
+					if i != 2 {
+						assert.True(t, decisions[i].Allowed, by)
+						assert.Equal(t, want, decisions[i].Remaining, "%s: charge %d", by, i)
+					}
 				}
-				assert.Equal(t, q.Capacity()-4, decideOne(t, s, q, "key", 1).Remaining, "%s: what was taken is stored", by)
-				assert.Equal(t, "string", server.MustDo("TYPE", name), by)
+				for _, cost := range []int64{0, 1, q.Capacity() + 1} {
+					err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", cost)}, make([]limiter.Decision, 1))
+					assert.EqualError(t, err, fmt.Sprintf("redisstore: key %q holds something else than a counter", name), by)
+				}
+				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)}, make([]limiter.Decision, 2))
+				assert.Error(t, err, by)
+				assert.Equal(t, int64(7), decideOne(t, s, neighbour, "key", 0).Remaining, "%s: a group is taken as a whole or not at all", by)
+				assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 1)}), by)
+				assert.Equal(t, before, server.MustDo("DUMP", name), "%s: it is as it was", by)
 				ttl := integer(t, server.MustDo("PTTL", name))
-				assert.True(t, ttl > 0 && ttl <= 2*time.Hour.Milliseconds()+1, "%s: it lives for %d ms", by, ttl)
-				assert.Equal(t, "4", server.MustDo("DBSIZE"), "%s: no other key is there", by)
+				if expires {
+					assert.Greater(t, ttl, int64(900_000_000), by)
+				} else {
+					assert.True(t, ttl > 0 && ttl <= time.Hour.Milliseconds(), "%s: it lives for %d ms, and not for ever", by, ttl)
+				}
+
+				require.NoError(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}), by)
+				assert.Equal(t, "0", server.MustDo("EXISTS", name), "%s: a reset makes it a counter", by)
+				assert.Equal(t, q.Capacity()-1, decideOne(t, s, q, "key", 1).Remaining, by)
 			}
 		}
 	}
+}
+
+// It is the rule's policy that decides, and for that key alone: the server is well.
+func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
+	server, client := startRedis(t)
+	var degraded atomic.Int64
+	s := New(client, Options{ForgetRefusals: true, Failover: failover.Options{
+		Deadline: 10 * time.Second, OnDegraded: func(failover.Event) { degraded.Add(1) },
+	}})
+	local, closed, open := bounded(t, "local", 3, limiter.TokenBucket), bounded(t, "closed", 3, limiter.TokenBucket), bounded(t, "open", 3, limiter.TokenBucket)
+	closed.OnOutage, open.OnOutage = limiter.Closed, limiter.Open
+	for _, q := range []*limiter.Quota{local, closed, open} {
+		server.MustDo("SET", nameOf(s.store, q, "key"), "what an operator left here")
+	}
+	for i := range 20 {
+		d := decideOne(t, s, local, "key", 1)
+		assert.True(t, d.Degraded)
+		assert.Equal(t, i < 3, d.Allowed, "Local admits the limit, and no more")
+		assert.True(t, decideOne(t, s, open, "key", 1).Allowed)
+		err := s.Decide(t.Context(), []limiter.Charge{charge(closed, "key", 1)}, make([]limiter.Decision, 1))
+		assert.ErrorIs(t, err, failover.ErrUnavailable)
+		assert.False(t, decideOne(t, s, local, fmt.Sprint("other ", i), 1).Degraded, "others are counted in Redis")
+	}
+	assert.Zero(t, degraded.Load())
+	assert.False(t, s.Stats().Degraded)
+}
+
+// storeOf is a store whose counters have that version of the format.
+func storeOf(client redis.UniversalClient, version string) limiter.Store {
+	s := newStore(client, Options{ForgetRefusals: true})
+	s.keys = formats{counters: version, holders: version, sums: version, bans: version}.newKeys(defaultPrefix, nil)
+	return s.Within(10 * time.Second)
+}
+
+// Beside each other, as while a new version is rolled out, processes of two versions count
+// apart, and do not touch what the other has.
+func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
+	server, client := startRedis(t)
+	now, next := storeOf(client, current.counters), storeOf(client, "next")
+	for _, a := range everyAlgorithm {
+		q := bounded(t, "rule "+a.String(), 10, a)
+		for used := int64(1); used <= 5; used++ {
+			assert.Equal(t, q.Capacity()-used, decideOne(t, now, q, "key", 1).Remaining, "%v", a)
+			assert.Equal(t, q.Capacity()-2*used, decideOne(t, next, q, "key", 2).Remaining, "%v", a)
+		}
+		require.NoError(t, next.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}))
+		assert.Equal(t, q.Capacity()-5, decideOne(t, now, q, "key", 0).Remaining, "%v: a reset is of its own version", a)
+		assert.Equal(t, q.Capacity(), decideOne(t, next, q, "key", 0).Remaining, "%v", a)
+		decideOne(t, next, q, "key", 7)
+	}
+	names := strings.Split(server.MustDo("KEYS", "*"), "\n")
+	assert.Len(t, names, 2*len(everyAlgorithm))
+	for _, name := range names {
+		assert.Regexp(t, `^weir:(`+current.counters+`|next):\{`, name, "one pattern, weir:*, is for all of them")
+	}
+
+	list, all, err := Top(t.Context(), client, 100, TopOptions{})
+	require.NoError(t, err)
+	require.True(t, all)
+	require.Len(t, list, len(everyAlgorithm), "of its own version alone")
+	for _, u := range list {
+		assert.Equal(t, int64(5), u.Used)
+	}
+}
+
+func TestTwoVersionsOfAListOfBansAndOfLeasesLeaveEachOtherAlone(t *testing.T) {
+	server, client := startRedis(t)
+	next := formats{counters: "next", holders: "next", sums: "next", bans: "next"}
+	ours := newBansInRedis(client, current.bansUnder(defaultPrefix), 10)
+	theirs := newBansInRedis(client, next.bansUnder(defaultPrefix), 10)
+	assert.NotEqual(t, ours.channel, theirs.channel)
+	tag := Digest("key", nil)
+	_, err := ours.ban(t.Context(), tag, time.Hour)
+	require.NoError(t, err)
+	page, err := theirs.read(t.Context(), 0, "0")
+	require.NoError(t, err)
+	assert.Zero(t, page.version, "the other list is empty")
+	lifted, err := theirs.unban(t.Context(), []string{tag})
+	require.NoError(t, err)
+	assert.Empty(t, lifted.tag)
+	page, err = ours.read(t.Context(), 0, "0")
+	require.NoError(t, err)
+	assert.Contains(t, page.entries, tag)
+
+	server.MustDo("FLUSHALL")
+	q := bounded(t, "rule", 100, limiter.TokenBucket)
+	for i, f := range []formats{current, next} {
+		l := New(client).Lessor(50, time.Minute, patience)
+		l.keys = f.newKeys(defaultPrefix, nil)
+		leases := []Lease{{Tag: l.Tag("key"), Quota: q, Want: 40, Need: 40}}
+		_, err := l.Settle(t.Context(), leases)
+		require.NoError(t, err)
+		assert.Equal(t, int64(40), leases[0].Granted, "version %d of 2", i+1)
+		counts := []Count{{Tag: l.Tag("key"), Quota: q, Used: 60}}
+		now, err := l.Exchange(t.Context(), counts)
+		require.NoError(t, err)
+		assert.Equal(t, int64(40), q.Describe(counts[0].State, now, 0, true).Remaining)
+		assert.Equal(t, fmt.Sprint(3*(i+1)), server.MustDo("DBSIZE"), "a counter, its holders and a sum, of each version")
+	}
+}
+
+// Units are not granted of what is not known, and a sum that is not known is not nothing.
+func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
+	server, client := startRedis(t)
+	l := New(client).Lessor(50, time.Minute, patience)
+	for what, command := range map[string][]string{
+		"a list": {"RPUSH", "@", "a"}, "text": {"SET", "@", "text"}, "49 bytes of text": {"SET", "@", strings.Repeat("x", 49)},
+	} {
+		for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.FixedWindow} {
+			server.MustDo("FLUSHALL")
+			q := bounded(t, "rule", 100, a)
+			name := l.keys.name(l.Tag("key"), q)
+			put := func(name string) {
+				server.MustDo(command[0], name, command[2])
+			}
+			put(name)
+			before := server.MustDo("DUMP", name)
+			leases := []Lease{{Tag: l.Tag("key"), Quota: q, Want: 10, Need: 10}}
+			_, err := l.Settle(t.Context(), leases)
+			require.NoError(t, err)
+			assert.True(t, leases[0].Foreign, "%s, %v", what, a)
+			assert.Zero(t, leases[0].Granted, "%s, %v", what, a)
+			assert.Equal(t, before, server.MustDo("DUMP", name), "%s, %v", what, a)
+
+			put(l.keys.sumOf(name))
+			counts := []Count{{Tag: l.Tag("key"), Quota: q}}
+			now, err := l.Exchange(t.Context(), counts)
+			require.NoError(t, err)
+			d := q.Describe(counts[0].State, now, 0, true)
+			assert.Zero(t, d.Remaining, "%s, %v", what, a)
+			assert.Greater(t, integer(t, server.MustDo("PTTL", l.keys.sumOf(name))), int64(0), "it comes back")
+		}
+	}
+}
+
+// What is stored is what a version means. If this fails, the format has changed: give it
+// another version in format.go.
+func TestTheFormatIsThatOfItsVersion(t *testing.T) {
+	_, client := startRedis(t)
+	clock := clockAt(0)
+	s := onClock(t, clock, client, forgetting)
+	want := map[limiter.Algorithm]string{
+		limiter.SlidingWindow: "0000000000000024400000008074d2ea41000000000000f03f" + "000089d7ae7c194300000000000008400000000000000000",
+		limiter.TokenBucket:   "010000000000002440000000002a75b541000000000000f03f" + "000089d7ae7c194300000080df17d0410000000000000000",
+		limiter.LeakyBucket:   "020000000000002640000000002a75b541000000000000f03f" + "000089d7ae7c194300000080df17d0410000000000000000",
+		limiter.FixedWindow:   "0300000000000024400000008074d2ea410000000000000000" + "000089d7ae7c194300000000000008400000000000000000",
+		limiter.SlidingLog: "0400000000000024400000008074d2ea410000000000000000" + "000089d7ae7c194300000000000008400000000000000000" +
+			"000089d7ae7c1943000089d7ae7c1943000089d7ae7c1943",
+	}
+	for _, a := range everyAlgorithm {
+		q := quotaOf(t, "rule", limiter.PerHour(10).With(a))
+		decideOne(t, s, q, "key "+a.String(), 3)
+		value, err := client.Get(t.Context(), nameOf(s, q, "key "+a.String())).Bytes()
+		require.NoError(t, err)
+		assert.Equal(t, want[a], hex.EncodeToString(value), "%v", a)
+	}
+	assert.Equal(t, "1", current.counters)
+	assert.Equal(t, "weir:1:{bans}:", current.bansUnder("weir"))
+	assert.Equal(t, "name::lease:1", current.holdersOf("name"))
+	assert.Equal(t, "name::sync:1", current.sumOf("name"))
 }
 
 // A value that does not fit its own head is somebody's doing too. It must not stop the
@@ -228,7 +413,7 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 
 // neededCommands are all that a user of Redis must be allowed, besides what go-redis does
 // to log in.
-var neededCommands = []string{"eval", "evalsha", "time", "mget", "getrange", "set", "setrange", "del", "pexpire", "pttl"}
+var neededCommands = []string{"eval", "evalsha", "time", "get", "mget", "exists", "getrange", "set", "setrange", "del", "pexpire", "pttl"}
 
 // everything is done with charges of all algorithms: takes, refusals, looks, changes of
 // limit, give-backs, resets, and repairs of an expiry that an admin took away.
@@ -406,4 +591,77 @@ func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
 			_ = s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: cost}}, make([]limiter.Decision, 1))
 		}
 	}
+}
+
+// The stand-in for struct is for servers that lack it, and here beside the real one.
+func TestTheStandInForStructIsWhatStructIs(t *testing.T) {
+	_, client := startRedis(t)
+	script := `local theirs = struct
+` + structLua + `
+local format, bytes = ARGV[1], ARGV[2]
+local want = {theirs.unpack(format, bytes, 3)}
+local got = {struct.unpack(format, bytes, 3)}
+for i = 1, #format do
+  if want[i] ~= got[i] and (want[i] == want[i] or got[i] == got[i]) then
+    return 'unpack ' .. i .. ' is ' .. tostring(got[i]) .. ', want ' .. tostring(want[i])
+  end
+end
+local isNumber = true
+for i = 1, #format do
+  isNumber = isNumber and want[i] == want[i]
+end
+if isNumber and theirs.pack(format, unpack(want)) ~= struct.pack(format, unpack(want)) then
+  return 'pack'
+end
+return ''`
+	special := []float64{0, 1, -1, 1 << 53, -1 << 53, 1 << 32, 1<<32 - 1, 0.1, math.MaxFloat64, math.SmallestNonzeroFloat64,
+		math.Inf(1), math.Inf(-1), math.NaN(), 2.2250738585072014e-308, 1.7e15}
+	rapid.Check(t, func(t *rapid.T) {
+		codes := rapid.SliceOfN(rapid.SampledFrom([]string{"B", "H", "d"}), 1, 12).Draw(t, "codes")
+		bytes := []byte("xx")
+		for _, code := range codes {
+			switch code {
+			case "B":
+				bytes = append(bytes, rapid.Byte().Draw(t, "byte"))
+			case "H":
+				bytes = binary.LittleEndian.AppendUint16(bytes, rapid.Uint16().Draw(t, "uint16"))
+			case "d":
+				n := rapid.OneOf(rapid.Float64(), rapid.SampledFrom(special),
+					rapid.Map(rapid.Int64Range(-1<<53, 1<<53), func(n int64) float64 { return float64(n) })).Draw(t, "double")
+				if n == 0 {
+					n = 0 // Lua tells no zero from another
+				}
+				bytes = binary.LittleEndian.AppendUint64(bytes, math.Float64bits(n))
+			}
+		}
+		said, err := client.Eval(context.Background(), script, nil, "<"+strings.Join(codes, ""), bytes).Text()
+		require.NoError(t, err)
+		require.Empty(t, said)
+	})
+}
+
+func TestThePlainScriptsAreTheOthersBehindTheStandIn(t *testing.T) {
+	s := newScripts(decideLua, oneLua)
+	for set := algorithms(1); set <= every; set++ {
+		assert.Equal(t, structLua+s.of(set).source, s.plain.of(set).source)
+		assert.Equal(t, structLua+s.single(set).source, s.plain.single(set).source)
+	}
+}
+
+func TestTheStandInIsSentAfterThatErrorOnly(t *testing.T) {
+	lacking := errors.New("ERR Error compiling script (new function): <string>:3: Script attempted to access nonexistent global variable 'struct'")
+	for _, other := range []error{
+		errors.New("NOSCRIPT No matching script"), errors.New("OOM command not allowed"), errors.New("ERR WEIRINCOMPLETE"),
+		errors.New("ERR user_script:1: Script attempted to access nonexistent global variable 'bit'"), context.DeadlineExceeded,
+	} {
+		c := &carrier{scripts: newScripts(decideLua, oneLua)}
+		r := &request{groups: []*group{newGroup(take)}}
+		c.amend(r, other)
+		assert.False(t, r.plain, "%v", other)
+		assert.Same(t, c.scripts, c.scripts.known())
+	}
+	c, r := &carrier{scripts: newScripts(decideLua, oneLua)}, &request{groups: []*group{newGroup(take)}}
+	assert.True(t, c.amend(r, lacking))
+	assert.Same(t, c.scripts.plain, c.scripts.known(), "from then on")
+	assert.False(t, c.amend(r, lacking), "once")
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ type store struct {
 
 	remembered *atomic.Uint64 // decisions
 	claimed    *sync.Map      // names of rules
+	told       *sync.Once     // of a foreign value
 }
 
 // Within is the store with that deadline on every decision.
@@ -142,7 +144,30 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 		s.doubt()
 		return s.carrier.failed(err, s.timeout)
 	}
+	if name := g.foreign(); name != "" {
+		g.free()
+		return s.isForeign(name)
+	}
 	return nil
+}
+
+// A foreignError is about one key. Of the server it says nothing.
+type foreignError struct{ name string }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("redisstore: key %q holds something else than a counter", e.name)
+}
+
+// OfOneKey tells package failover that it is no outage.
+func (e *foreignError) OfOneKey() bool { return true }
+
+func (s *store) isForeign(name string) error {
+	err := &foreignError{name}
+	s.told.Do(func() {
+		slog.Warn("weir: a key in Redis holds something else than a counter, so the OnOutage of its rule decides; reset or delete it, or give one of the applications another Options.Prefix",
+			"code", "weir-foreign-value", "key", name)
+	})
+	return err
 }
 
 // doubt is for when Redis gave no answer, or could not decide.

@@ -71,7 +71,7 @@ func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions)
 	if err := (Options{Prefix: o.Prefix}).Validate(); err != nil {
 		return nil, false, err
 	}
-	t := &topping{n: n, prefix: cmp.Or(o.Prefix, defaultPrefix), rule: o.Rule, left: cmp.Or(o.MaxKeys, defaultMaxScanned)}
+	t := &topping{n: n, prefix: newKeys(cmp.Or(o.Prefix, defaultPrefix), nil).prefix, rule: o.Rule, left: cmp.Or(o.MaxKeys, defaultMaxScanned)}
 	each := func(ctx context.Context, node *redis.Client) error { return t.scan(ctx, node) }
 	var err error
 	switch c := client.(type) {
@@ -83,7 +83,7 @@ func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions)
 		err = t.scan(ctx, client)
 	}
 	if err != nil {
-		err = fmt.Errorf("redisstore: %w", err)
+		err = fmt.Errorf("redisstore: %w", plainly(err))
 	}
 	return t.top, t.left > 0, err
 }
@@ -91,7 +91,7 @@ func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions)
 // A topping is a Top under way. Nodes are asked at the same time.
 type topping struct {
 	n            int
-	prefix, rule string
+	prefix, rule string // the prefix with the version of the format
 
 	mu   sync.Mutex
 	left int // keys that may still be looked at

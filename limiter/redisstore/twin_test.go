@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 )
@@ -238,7 +239,7 @@ func newTwin(t fail, c chance, s *store, clock *serverClock) *twin {
 }
 
 func newTwinOf(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *twin {
-	clock.micros.Store(newServerClock().micros.Load() + c.draw(0, 1_000_000))
+	clock.micros.Store(clock.begun + c.draw(0, 1_000_000))
 	w := &twin{chance: c, t: t, store: s, clock: clock, client: s.carrier.client, model: model{}}
 	for _, name := range []counter{{rule: "rule"}, {rule: "rule", tier: "tier"}, {rule: "GET /other"}} {
 		w.rules = append(w.rules, w.quota(name.rule, name.tier, limit()))
@@ -572,7 +573,7 @@ func steps() int {
 
 func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
 	server, client := startRedis(t)
-	clock := newServerClock()
+	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
@@ -582,11 +583,25 @@ func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
 	})
 }
 
+// As on a server without struct, here one that has it.
+func TestThePlainScriptsDecideAndStoreWhatGoDoes(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock(t)
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	s.carrier.scripts.lacking.Store(true)
+	rapid.Check(t, func(t *rapid.T) {
+		server.MustDo("FLUSHALL")
+		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w.back, w.change, w.batches = true, true, true
+		w.run()
+	})
+}
+
 // A log has a search and a ring, so it gets more of what is hard for them: few events of
 // different times, and waits that end when one in the middle does.
 func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
 	server, client := startRedis(t)
-	clock := newServerClock()
+	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
@@ -616,7 +631,7 @@ func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
 
 func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) {
 	server, client := startRedis(t)
-	clock := newServerClock()
+	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
@@ -629,7 +644,7 @@ func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) {
 // A process that alone talks to Redis never sees that it remembers refusals.
 func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
 	server, client := startRedis(t)
-	clock := newServerClock()
+	clock := newServerClock(t)
 	remembered := uint64(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		server.MustDo("FLUSHALL")
@@ -644,7 +659,7 @@ func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
 
 func FuzzLuaDecidesAsGo(f *testing.F) {
 	_, client := startRedis(f)
-	clock := newServerClock()
+	clock := newServerClock(f)
 	s := onClock(f, clock, client, Options{ForgetRefusals: true})
 	random := rand.NewChaCha8([32]byte{})
 	for _, size := range []int{16, 64, 64, 64, 64, 250, 250, 250, 250, 1000, 1000, 1000, 4000} {
@@ -667,7 +682,7 @@ func FuzzLuaDecidesAsGo(f *testing.F) {
 // much returns the limit.
 func TestAGiveBackReturnsNoMoreThanTheLimit(t *testing.T) {
 	_, client := startRedis(t)
-	clock := newServerClock()
+	clock := clockAt(phase.Draw(t).Truncate(time.Minute))
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	q := quotaOf(t, "rule", limiter.PerMinute(10))
 	w := &twin{t: t, store: s, clock: clock, client: client, model: model{}}
@@ -689,7 +704,7 @@ func TestAGiveBackReturnsNoMoreThanTheLimit(t *testing.T) {
 // As long as the clock is not beyond the last take, no more remains than that take left.
 func TestTimeThatStepsBackGrantsNothing(t *testing.T) {
 	server, client := startRedis(t)
-	clock := newServerClock()
+	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")

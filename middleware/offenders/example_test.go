@@ -18,7 +18,7 @@ func Example() {
 	}
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Observer: top,
-		Rules:    []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(2)}},
+		Rules:    []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(2).WithBurst(2)}},
 	}))
 	handler := limits.Handler(http.NotFoundHandler())
 

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -99,7 +99,7 @@ func TestANoisyTenantIsFoundAmongAHundredThousandKeys(t *testing.T) {
 }
 
 func TestWhatIsLongAgoIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := sketch(t, offenders.Options{ShowKeys: true})
 		count := func(key string) (n uint64) {
 			for _, o := range s.Top("ip", 10) {
@@ -175,7 +175,7 @@ func TestLongKeysAreShownByTheirBeginningAndToldApart(t *testing.T) {
 }
 
 func TestRulesAreBoundedAndOnesNobodyMeetsGiveWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		s := sketch(t, offenders.Options{MaxRules: 2, Window: time.Minute})
 		tell(t, s, "a", "k", true, 1)
 		tell(t, s, "b", "k", true, 1)
@@ -251,35 +251,37 @@ func TestNothingThatWasUndecidedIsCalledARefusal(t *testing.T) {
 }
 
 func TestInAMiddlewareEachRuleCountsWhatItRefused(t *testing.T) {
-	s := sketch(t, offenders.Options{ShowKeys: true})
-	h := middleware.Must(middleware.New(middleware.Config{
-		Observer: s,
-		Allow:    func(r *http.Request) bool { return r.URL.Path == "/healthz" },
-		Rules: []middleware.Rule{
-			{Name: "global", Limit: limiter.PerHour(100)},
-			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(3)},
-			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerHour(2), Shadow: true},
-		},
-	})).Handler(noop)
-	ask := func(path, from, tenant string) {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
-		r.RemoteAddr = from + ":1"
-		if tenant != "" {
-			r.Header.Set("X-Tenant", tenant)
+	phase.Test(t, func(t *testing.T) {
+		s := sketch(t, offenders.Options{ShowKeys: true})
+		h := middleware.Must(middleware.New(middleware.Config{
+			Observer: s,
+			Allow:    func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+			Rules: []middleware.Rule{
+				{Name: "global", Limit: limiter.PerHour(100)},
+				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(3)},
+				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerHour(2), Shadow: true},
+			},
+		})).Handler(noop)
+		ask := func(path, from, tenant string) {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.RemoteAddr = from + ":1"
+			if tenant != "" {
+				r.Header.Set("X-Tenant", tenant)
+			}
+			h.ServeHTTP(httptest.NewRecorder(), r)
 		}
-		h.ServeHTTP(httptest.NewRecorder(), r)
-	}
-	for range 5 {
-		ask("/", "192.0.2.1", "")
-		ask("/healthz", "192.0.2.2", "")
-	}
-	for i := range 4 {
-		ask("/", fmt.Sprint("192.0.3.", i), "acme")
-	}
-	assert.Equal(t, []offenders.Rule{{"global", 0, 9}, {"ip", 2, 9}, {"tenant", 2, 4}}, s.Rules())
-	assert.Equal(t, []offenders.Offender{{Key: "192.0.2.1", Whole: true, Refused: exactly(2), All: exactly(5)}}, s.Top("ip", 10))
-	assert.Equal(t, "header:X-Tenant:acme", s.Top("tenant", 1)[0].Key, "in shadow, it would have been refused")
-	assert.Equal(t, []offenders.Offender{{Whole: true, All: exactly(9)}}, s.Busiest("global", 10))
+		for range 5 {
+			ask("/", "192.0.2.1", "")
+			ask("/healthz", "192.0.2.2", "")
+		}
+		for i := range 4 {
+			ask("/", fmt.Sprint("192.0.3.", i), "acme")
+		}
+		assert.Equal(t, []offenders.Rule{{"global", 0, 9}, {"ip", 2, 9}, {"tenant", 2, 4}}, s.Rules())
+		assert.Equal(t, []offenders.Offender{{Key: "192.0.2.1", Whole: true, Refused: exactly(2), All: exactly(5)}}, s.Top("ip", 10))
+		assert.Equal(t, "header:X-Tenant:acme", s.Top("tenant", 1)[0].Key, "in shadow, it would have been refused")
+		assert.Equal(t, []offenders.Offender{{Whole: true, All: exactly(9)}}, s.Busiest("global", 10))
+	})
 }
 
 func TestToObserveAllocatesNothing(t *testing.T) {

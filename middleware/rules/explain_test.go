@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -20,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/adapters/chilimit"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/bans"
@@ -259,7 +259,7 @@ allow: {routes: "/users/{id}/photo"}
 }
 
 func TestAnExplanationKnowsBansByEscalationAndByHand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
 		list, err := bans.NewMemory(bans.MemoryConfig{})
 		require.NoError(t, err)
 		r := parse(t, "version: 1\ndefault: {limit: 1/h, escalate: {after: 1, within: 1h, ban: 1m}}\n",

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -57,73 +58,75 @@ func keyOf(t testing.TB, r middleware.Rule, c call) string {
 }
 
 func TestTheSampleIsWhatItSays(t *testing.T) {
-	r := loadSample(t, rules.Options{})
-	c := r.Config()
+	phase.Test(t, func(t *testing.T) {
+		r := loadSample(t, rules.Options{})
+		c := r.Config()
 
-	const hour = time.Hour
-	require.Len(t, c.Rules, 1)
-	assert.Equal(t, plainRule{Name: "global", Limit: limiter.PerSecond(10_000), SoftAt: 80}, plainly(c.Rules[0]))
-	require.NotNil(t, c.Default)
-	assert.Equal(t, plainRule{Name: "default", Limit: limiter.PerMinute(100), SoftAt: 80}, plainly(*c.Default))
-	require.Equal(t, []string{"free", "premium"}, slices.Sorted(maps.Keys(c.ByTier)))
-	assert.Equal(t, plainRule{Name: "tier:free", Limit: limiter.PerHour(100), SoftAt: 80}, plainly(c.ByTier["free"]))
-	assert.Equal(t, plainRule{Name: "tier:premium", Limit: limiter.PerHour(10_000), SoftAt: 80}, plainly(c.ByTier["premium"]))
-	require.Len(t, c.ByRoute, 4)
-	search, upload, login, beta := c.ByRoute["GET /api/v1/search"], c.ByRoute["POST /api/v1/upload"], c.ByRoute["POST /login"], c.ByRoute["/beta/*"]
-	assert.Equal(t, plainRule{Name: "GET /api/v1/search", SoftAt: 80,
-		Limit: limiter.Limit{Events: 30, Per: time.Minute, Burst: 10, Algorithm: limiter.TokenBucket}}, plainly(search))
-	assert.Equal(t, plainRule{Name: "POST /api/v1/upload", SoftAt: 80,
-		Limit: limiter.Limit{Events: 10, Per: hour, Algorithm: limiter.SlidingLog}}, plainly(upload))
-	assert.Equal(t, plainRule{Name: "POST /login", Limit: limiter.PerMinute(5), SoftAt: 80, OnOutage: limiter.Closed,
-		Escalate: middleware.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 24 * hour}}, plainly(login))
-	assert.Equal(t, plainRule{Name: "/beta/*", Limit: limiter.PerSecond(10), SoftAt: 80, Shadow: true}, plainly(beta))
+		const hour = time.Hour
+		require.Len(t, c.Rules, 1)
+		assert.Equal(t, plainRule{Name: "global", Limit: limiter.PerSecond(10_000), SoftAt: 80}, plainly(c.Rules[0]))
+		require.NotNil(t, c.Default)
+		assert.Equal(t, plainRule{Name: "default", Limit: limiter.PerMinute(100), SoftAt: 80}, plainly(*c.Default))
+		require.Equal(t, []string{"free", "premium"}, slices.Sorted(maps.Keys(c.ByTier)))
+		assert.Equal(t, plainRule{Name: "tier:free", Limit: limiter.PerHour(100), SoftAt: 80}, plainly(c.ByTier["free"]))
+		assert.Equal(t, plainRule{Name: "tier:premium", Limit: limiter.PerHour(10_000), SoftAt: 80}, plainly(c.ByTier["premium"]))
+		require.Len(t, c.ByRoute, 4)
+		search, upload, login, beta := c.ByRoute["GET /api/v1/search"], c.ByRoute["POST /api/v1/upload"], c.ByRoute["POST /login"], c.ByRoute["/beta/*"]
+		assert.Equal(t, plainRule{Name: "GET /api/v1/search", SoftAt: 80,
+			Limit: limiter.Limit{Events: 30, Per: time.Minute, Burst: 10, Algorithm: limiter.TokenBucket}}, plainly(search))
+		assert.Equal(t, plainRule{Name: "POST /api/v1/upload", SoftAt: 80,
+			Limit: limiter.Limit{Events: 10, Per: hour, Algorithm: limiter.SlidingLog}}, plainly(upload))
+		assert.Equal(t, plainRule{Name: "POST /login", Limit: limiter.PerMinute(5), SoftAt: 80, OnOutage: limiter.Closed,
+			Escalate: middleware.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 24 * hour}}, plainly(login))
+		assert.Equal(t, plainRule{Name: "/beta/*", Limit: limiter.PerSecond(10), SoftAt: 80, Shadow: true}, plainly(beta))
 
-	guest := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": "192.0.2.9, 10.0.0.7", "X-Device": "d"}}
-	user := guest
-	user.user = "42"
-	assert.Equal(t, "none", keyOf(t, c.Rules[0], user))
-	assert.Equal(t, "192.0.2.9", keyOf(t, *c.Default, user))
-	assert.Equal(t, "user:42", keyOf(t, c.ByTier["free"], user))
-	assert.Equal(t, "192.0.2.9", keyOf(t, c.ByTier["premium"], guest))
-	assert.Equal(t, "join:7:user:429:192.0.2.9", keyOf(t, search, user))
-	assert.Equal(t, "join:0:9:192.0.2.9", keyOf(t, search, guest))
-	assert.Equal(t, "192.0.2.9", keyOf(t, upload, user))
-	assert.Equal(t, "join:9:192.0.2.917:header:X-Device:d", keyOf(t, login, guest))
-	assert.Equal(t, "192.0.2.9", keyOf(t, beta, guest))
+		guest := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": "192.0.2.9, 10.0.0.7", "X-Device": "d"}}
+		user := guest
+		user.user = "42"
+		assert.Equal(t, "none", keyOf(t, c.Rules[0], user))
+		assert.Equal(t, "192.0.2.9", keyOf(t, *c.Default, user))
+		assert.Equal(t, "user:42", keyOf(t, c.ByTier["free"], user))
+		assert.Equal(t, "192.0.2.9", keyOf(t, c.ByTier["premium"], guest))
+		assert.Equal(t, "join:7:user:429:192.0.2.9", keyOf(t, search, user))
+		assert.Equal(t, "join:0:9:192.0.2.9", keyOf(t, search, guest))
+		assert.Equal(t, "192.0.2.9", keyOf(t, upload, user))
+		assert.Equal(t, "join:9:192.0.2.917:header:X-Device:d", keyOf(t, login, guest))
+		assert.Equal(t, "192.0.2.9", keyOf(t, beta, guest))
 
-	for _, rule := range []middleware.Rule{c.Rules[0], *c.Default, c.ByTier["free"], c.ByTier["premium"], search, login, beta} {
-		assert.Nil(t, rule.Cost, rule.Name)
-		assert.Nil(t, rule.Match, rule.Name)
-	}
-	require.NotNil(t, upload.Cost)
-	assert.EqualValues(t, 3, upload.Cost(call{length: 2<<20 + 1}.request()))
+		for _, rule := range []middleware.Rule{c.Rules[0], *c.Default, c.ByTier["free"], c.ByTier["premium"], search, login, beta} {
+			assert.Nil(t, rule.Cost, rule.Name)
+			assert.Nil(t, rule.Match, rule.Name)
+		}
+		require.NotNil(t, upload.Cost)
+		assert.EqualValues(t, 3, upload.Cost(call{length: 2<<20 + 1}.request()))
 
-	require.NotNil(t, c.Deny)
-	for from, banned := range map[string]bool{
-		"198.51.100.7": true, "198.51.101.1": false, "203.0.113.66": true, "203.0.113.67": false,
-		"192.0.2.200": true, "192.0.2.9": false, "2001:db8:bad:1::7": true, "2001:db8:bae::7": false,
-	} {
-		asked := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": from}}
-		assert.Equal(t, banned, c.Deny(asked.request()), from)
-	}
-	require.NotNil(t, c.DenyKey)
-	assert.True(t, c.DenyKey("user:eve"))
-	assert.False(t, c.DenyKey("user:ev"))
-	require.NotNil(t, c.Allow)
-	assert.True(t, c.Allow(call{from: "10.1.2.3:80"}.request()))
-	assert.False(t, c.Allow(guest.request()))
-	assert.True(t, c.Allow(call{route: "GET /healthz"}.request()))
-	assert.True(t, c.Allow(call{route: "HEAD /healthz"}.request()))
-	assert.False(t, c.Allow(call{route: "POST /healthz"}.request()))
+		require.NotNil(t, c.Deny)
+		for from, banned := range map[string]bool{
+			"198.51.100.7": true, "198.51.101.1": false, "203.0.113.66": true, "203.0.113.67": false,
+			"192.0.2.200": true, "192.0.2.9": false, "2001:db8:bad:1::7": true, "2001:db8:bae::7": false,
+		} {
+			asked := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": from}}
+			assert.Equal(t, banned, c.Deny(asked.request()), from)
+		}
+		require.NotNil(t, c.DenyKey)
+		assert.True(t, c.DenyKey("user:eve"))
+		assert.False(t, c.DenyKey("user:ev"))
+		require.NotNil(t, c.Allow)
+		assert.True(t, c.Allow(call{from: "10.1.2.3:80"}.request()))
+		assert.False(t, c.Allow(guest.request()))
+		assert.True(t, c.Allow(call{route: "GET /healthz"}.request()))
+		assert.True(t, c.Allow(call{route: "HEAD /healthz"}.request()))
+		assert.False(t, c.Allow(call{route: "POST /healthz"}.request()))
 
-	assert.NotNil(t, c.Bans)
-	assert.Zero(t, c.BanStatus)
-	assert.False(t, c.Shadow)
-	require.Len(t, r.Warnings(), 2)
-	assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing`,
-		r.Warnings()[0].String())
-	assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned`,
-		r.Warnings()[1].String())
+		assert.NotNil(t, c.Bans)
+		assert.Zero(t, c.BanStatus)
+		assert.False(t, c.Shadow)
+		require.Len(t, r.Warnings(), 2)
+		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing`,
+			r.Warnings()[0].String())
+		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned`,
+			r.Warnings()[1].String())
+	})
 }
 
 // What both make of a limit is what package limiter reads in its own words.
@@ -236,34 +239,36 @@ func TestASizeIsANumberAndAUnit(t *testing.T) {
 
 // Rules in short are those with a limit and nothing else.
 func TestWhatIsWrittenInShortIsWhatItStandsFor(t *testing.T) {
-	const long = `version: 1
-ban: {cidrs: [198.51.100.7], keys: ["user:eve"]}
-allow: {routes: ["GET /healthz"], cidrs: [192.0.2.0/28]}
-global: {limit: 50/s}
-tiers: {free: {limit: 5/s}}
-endpoints:
-  "GET /a": {limit: 3/1m, tiers: {free: {limit: 2/1m}}, key: [ip], cost: {units: 2}, soft: {at: 70%}}
-soft: {at: 80%}
-default: {limit: 7/m}
-`
-	const short = `{"version": 1, "ban": {"cidrs": "198.51.100.7", "keys": "user:eve"},
-	"allow": {"routes": "GET /healthz", "cidrs": "192.0.2.0/28"},
-	"global": "50/s", "tiers": {"free": "5/s"},
-	"endpoints": {"GET /a": {"limit": "3/1m", "tiers": {"free": "2/1m"}, "key": "ip", "cost": 2, "soft": "70%"}},
-	"soft": "80%", "default": "7/m"}`
-	a, b := parse(t, long, rules.Options{}).Config(), parse(t, short, rules.Options{}).Config()
-	assert.Equal(t, plainly(a.Rules[0]), plainly(b.Rules[0]))
-	assert.Equal(t, plainly(a.ByTier["free"]), plainly(b.ByTier["free"]))
-	assert.Equal(t, plainly(a.ByRoute["GET /a"]), plainly(b.ByRoute["GET /a"]))
-	assert.Equal(t, plainly(*a.Default), plainly(*b.Default))
-	assert.Equal(t, 70, b.ByRoute["GET /a"].SoftAt)
-	assert.EqualValues(t, 2, b.ByRoute["GET /a"].Units)
-	assert.Equal(t, keyOf(t, a.ByRoute["GET /a"], call{}), keyOf(t, b.ByRoute["GET /a"], call{}))
-	for _, c := range []call{{}, {from: "198.51.100.7:1"}, {user: "eve"}, {route: "/healthz"}, {from: "192.0.2.20:1"}} {
-		assert.Equal(t, a.Deny(c.request()), b.Deny(c.request()), c)
-		assert.Equal(t, a.DenyKey("user:"+c.user), b.DenyKey("user:"+c.user), c)
-		assert.Equal(t, a.Allow(c.request()), b.Allow(c.request()), c)
-	}
+	phase.Test(t, func(t *testing.T) {
+		const long = `version: 1
+	ban: {cidrs: [198.51.100.7], keys: ["user:eve"]}
+	allow: {routes: ["GET /healthz"], cidrs: [192.0.2.0/28]}
+	global: {limit: 50/s}
+	tiers: {free: {limit: 5/s}}
+	endpoints:
+	  "GET /a": {limit: 3/1m, tiers: {free: {limit: 2/1m}}, key: [ip], cost: {units: 2}, soft: {at: 70%}}
+	soft: {at: 80%}
+	default: {limit: 7/m}
+	`
+		const short = `{"version": 1, "ban": {"cidrs": "198.51.100.7", "keys": "user:eve"},
+		"allow": {"routes": "GET /healthz", "cidrs": "192.0.2.0/28"},
+		"global": "50/s", "tiers": {"free": "5/s"},
+		"endpoints": {"GET /a": {"limit": "3/1m", "tiers": {"free": "2/1m"}, "key": "ip", "cost": 2, "soft": "70%"}},
+		"soft": "80%", "default": "7/m"}`
+		a, b := parse(t, long, rules.Options{}).Config(), parse(t, short, rules.Options{}).Config()
+		assert.Equal(t, plainly(a.Rules[0]), plainly(b.Rules[0]))
+		assert.Equal(t, plainly(a.ByTier["free"]), plainly(b.ByTier["free"]))
+		assert.Equal(t, plainly(a.ByRoute["GET /a"]), plainly(b.ByRoute["GET /a"]))
+		assert.Equal(t, plainly(*a.Default), plainly(*b.Default))
+		assert.Equal(t, 70, b.ByRoute["GET /a"].SoftAt)
+		assert.EqualValues(t, 2, b.ByRoute["GET /a"].Units)
+		assert.Equal(t, keyOf(t, a.ByRoute["GET /a"], call{}), keyOf(t, b.ByRoute["GET /a"], call{}))
+		for _, c := range []call{{}, {from: "198.51.100.7:1"}, {user: "eve"}, {route: "/healthz"}, {from: "192.0.2.20:1"}} {
+			assert.Equal(t, a.Deny(c.request()), b.Deny(c.request()), c)
+			assert.Equal(t, a.DenyKey("user:"+c.user), b.DenyKey("user:"+c.user), c)
+			assert.Equal(t, a.Allow(c.request()), b.Allow(c.request()), c)
+		}
+	})
 }
 
 func TestSoftOfARuleGoesBeforeThatOfTheFile(t *testing.T) {

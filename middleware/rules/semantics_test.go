@@ -13,12 +13,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -60,7 +60,8 @@ ban: {keys: ["path:id:eve"]}
 }
 
 func TestTheOrderIsBanAllowGlobalTierEndpointOrDefault(t *testing.T) {
-	s := openText(t, `
+	phase.Test(t, func(t *testing.T) {
+		s := openText(t, `
 version: 1
 default: {limit: 3/h sliding_log}
 endpoints: {"GET /a": 2/h sliding_log}
@@ -69,38 +70,39 @@ global: 6/h sliding_log
 allow: {cidrs: 198.51.100.0/28, routes: "GET /healthz"}
 ban: {cidrs: 198.51.100.7}
 `)
-	ok, refused := http.StatusOK, http.StatusTooManyRequests
+		ok, refused := http.StatusOK, http.StatusTooManyRequests
 
-	// A ban goes before all, and the list of those who are not limited before the limits.
-	require.Equal(t, http.StatusForbidden, s.status(call{from: "198.51.100.7:1"}))
-	require.Equal(t, http.StatusForbidden, s.status(call{from: "198.51.100.7:1", route: "/healthz"}))
-	for range 10 {
-		answer := s.ask(call{from: "198.51.100.8:1", route: "/a", tier: "free"})
+		// A ban goes before all, and the list of those who are not limited before the limits.
+		require.Equal(t, http.StatusForbidden, s.status(call{from: "198.51.100.7:1"}))
+		require.Equal(t, http.StatusForbidden, s.status(call{from: "198.51.100.7:1", route: "/healthz"}))
+		for range 10 {
+			answer := s.ask(call{from: "198.51.100.8:1", route: "/a", tier: "free"})
+			require.Equal(t, ok, answer.StatusCode)
+			require.Empty(t, answer.Header.Get("Ratelimit"))
+			require.Equal(t, ok, s.status(call{route: "/healthz", tier: "free"}))
+		}
+
+		// The rest are charged together, in this order, and all of them or none.
+		a := call{route: "/a", tier: "free"}
+		require.Equal(t, `"global";q=6;w=3600, "tier:free";q=4;w=3600, "GET /a";q=2;w=3600`, s.ask(a).Header.Get("Ratelimit-Policy"))
+		require.Equal(t, ok, s.status(a))
+		require.Equal(t, refused, s.status(a))
+		require.Equal(t, refused, s.status(a))
+		b := call{path: "/b", tier: "free"}
+		answer := s.ask(b)
 		require.Equal(t, ok, answer.StatusCode)
-		require.Empty(t, answer.Header.Get("Ratelimit"))
-		require.Equal(t, ok, s.status(call{route: "/healthz", tier: "free"}))
-	}
-
-	// The rest are charged together, in this order, and all of them or none.
-	a := call{route: "/a", tier: "free"}
-	require.Equal(t, `"global";q=6;w=3600, "tier:free";q=4;w=3600, "GET /a";q=2;w=3600`, s.ask(a).Header.Get("Ratelimit-Policy"))
-	require.Equal(t, ok, s.status(a))
-	require.Equal(t, refused, s.status(a))
-	require.Equal(t, refused, s.status(a))
-	b := call{path: "/b", tier: "free"}
-	answer := s.ask(b)
-	require.Equal(t, ok, answer.StatusCode)
-	requireLeft(t, "global 3, tier:free 1, default 2", answer)
-	require.Equal(t, ok, s.status(b))
-	answer = s.ask(b)
-	require.Equal(t, refused, answer.StatusCode)
-	requireLeft(t, "tier:free 0, global 2, default 1", answer) // who refused comes first
-	guest := call{path: "/b"}
-	require.Equal(t, ok, s.status(guest), "the tier is not that of a guest")
-	require.Equal(t, refused, s.status(guest), "the default was used by the address, whatever its tier")
-	other := call{path: "/b", from: "192.0.2.2:1"}
-	require.Equal(t, ok, s.status(other))
-	requireLeft(t, "global 0, default 2", s.ask(other))
+		requireLeft(t, "global 3, tier:free 1, default 2", answer)
+		require.Equal(t, ok, s.status(b))
+		answer = s.ask(b)
+		require.Equal(t, refused, answer.StatusCode)
+		requireLeft(t, "tier:free 0, global 2, default 1", answer) // who refused comes first
+		guest := call{path: "/b"}
+		require.Equal(t, ok, s.status(guest), "the tier is not that of a guest")
+		require.Equal(t, refused, s.status(guest), "the default was used by the address, whatever its tier")
+		other := call{path: "/b", from: "192.0.2.2:1"}
+		require.Equal(t, ok, s.status(other))
+		requireLeft(t, "global 0, default 2", s.ask(other))
+	})
 }
 
 // requireLeft compares what an answer says of what is left, "rule n, rule n".
@@ -116,8 +118,9 @@ func requireLeft(t testing.TB, want string, answer *http.Response) {
 }
 
 func TestWhoIsBanned(t *testing.T) {
-	s := open(t, load(t, map[string]string{
-		"limits.yaml": `
+	phase.Test(t, func(t *testing.T) {
+		s := open(t, load(t, map[string]string{
+			"limits.yaml": `
 version: 1
 proxies: {trusted: [10.0.0.0/8, "2001:db8:1::/48"]}
 ban:
@@ -126,59 +129,60 @@ ban:
   file: more.txt
 default: {limit: 1000/s}
 `,
-		"more.txt": "\ufeff# who was bad\r\n\r\n203.0.113.6\r\n203.0.113.128/25  # an office\r\n\tuser:mallory\r\nuser:a#b\r\nbearer:t0k3n #\r\nmethod:TRACE",
-	}, rules.Options{}))
-	forwarded := func(from, by string) call { return call{from: by, header: map[string]string{"X-Forwarded-For": from}} }
-	header := func(name, value string) call { return call{header: map[string]string{name: value}} }
-	for name, of := range map[string]struct {
-		c      call
-		banned bool
-	}{
-		"an address in a network":                    {call{from: "198.51.100.200:1"}, true},
-		"one beside it":                              {call{from: "198.51.101.0:1"}, false},
-		"one of IPv6":                                {call{from: "[2001:db8:bad:ffff::1]:1"}, true},
-		"one beside it of IPv6":                      {call{from: "[2001:db8:bae::1]:1"}, false},
-		"IPv4 in IPv6":                               {call{from: "[::ffff:198.51.100.1]:1"}, true},
-		"IPv4 in NAT64":                              {call{from: "[64:ff9b::198.51.100.1]:1"}, true},
-		"a network written as IPv4 in IPv6":          {call{from: "192.0.2.129:1"}, true},
-		"one outside of that":                        {call{from: "192.0.2.127:1"}, false},
-		"a client behind a proxy":                    {forwarded("198.51.100.1", "10.1.1.1:1"), true},
-		"one that names another before it":           {forwarded("192.0.2.1, 198.51.100.1", "10.1.1.1:1"), true},
-		"one behind two proxies":                     {forwarded("198.51.100.1, 10.2.2.2", "[2001:db8:1::7]:1"), true},
-		"one that only says so":                      {forwarded("198.51.100.1, 192.0.2.1", "10.1.1.1:1"), false},
-		"one that says so to no proxy":               {forwarded("198.51.100.1", "192.0.2.1:1"), false},
-		"one that would be another, without a proxy": {forwarded("192.0.2.1", "198.51.100.1:1"), true},
-		"the proxy itself":                           {call{from: "10.1.1.1:1"}, false},
-		"a peer without an address":                  {call{from: "@"}, false},
-		"a user":                                     {call{user: "eve"}, true},
-		"another user":                               {call{user: "Eve"}, false},
-		"a header":                                   {header("X-Tenant", "acme"), true},
-		"another value of it":                        {header("X-Tenant", "acme2"), false},
-		"a cookie":                                   {header("Cookie", "a=b; session=s3"), true},
-		"another cookie":                             {header("Cookie", "session=s4"), false},
-		"an address as a key":                        {call{from: "203.0.113.5:1"}, true},
-		"a network as a key":                         {call{from: "[2001:db8:5::9]:1"}, true},
-		"a host":                                     {call{host: "EVIL.example:8080"}, true},
-		"another host":                               {call{host: "good.example"}, false},
-		"an address in the file":                     {call{from: "203.0.113.6:1"}, true},
-		"one not in the file":                        {call{from: "203.0.113.7:1"}, false},
-		"a network in the file":                      {call{from: "203.0.113.200:1"}, true},
-		"a user in the file":                         {call{user: "mallory"}, true},
-		"a user with a # in the name":                {call{user: "a#b"}, true},
-		"one with less of a name":                    {call{user: "a"}, false},
-		"a token in the file":                        {header("Authorization", "bearer t0k3n"), true},
-		"another token":                              {header("Authorization", "Bearer t0k3n2"), false},
-		"a method in the file":                       {call{route: "TRACE /"}, true},
-		"nobody in particular":                       {call{}, false},
-	} {
-		want := http.StatusOK
-		if of.banned {
-			want = http.StatusForbidden
+			"more.txt": "\ufeff# who was bad\r\n\r\n203.0.113.6\r\n203.0.113.128/25  # an office\r\n\tuser:mallory\r\nuser:a#b\r\nbearer:t0k3n #\r\nmethod:TRACE",
+		}, rules.Options{}))
+		forwarded := func(from, by string) call { return call{from: by, header: map[string]string{"X-Forwarded-For": from}} }
+		header := func(name, value string) call { return call{header: map[string]string{name: value}} }
+		for name, of := range map[string]struct {
+			c      call
+			banned bool
+		}{
+			"an address in a network":                    {call{from: "198.51.100.200:1"}, true},
+			"one beside it":                              {call{from: "198.51.101.0:1"}, false},
+			"one of IPv6":                                {call{from: "[2001:db8:bad:ffff::1]:1"}, true},
+			"one beside it of IPv6":                      {call{from: "[2001:db8:bae::1]:1"}, false},
+			"IPv4 in IPv6":                               {call{from: "[::ffff:198.51.100.1]:1"}, true},
+			"IPv4 in NAT64":                              {call{from: "[64:ff9b::198.51.100.1]:1"}, true},
+			"a network written as IPv4 in IPv6":          {call{from: "192.0.2.129:1"}, true},
+			"one outside of that":                        {call{from: "192.0.2.127:1"}, false},
+			"a client behind a proxy":                    {forwarded("198.51.100.1", "10.1.1.1:1"), true},
+			"one that names another before it":           {forwarded("192.0.2.1, 198.51.100.1", "10.1.1.1:1"), true},
+			"one behind two proxies":                     {forwarded("198.51.100.1, 10.2.2.2", "[2001:db8:1::7]:1"), true},
+			"one that only says so":                      {forwarded("198.51.100.1, 192.0.2.1", "10.1.1.1:1"), false},
+			"one that says so to no proxy":               {forwarded("198.51.100.1", "192.0.2.1:1"), false},
+			"one that would be another, without a proxy": {forwarded("192.0.2.1", "198.51.100.1:1"), true},
+			"the proxy itself":                           {call{from: "10.1.1.1:1"}, false},
+			"a peer without an address":                  {call{from: "@"}, false},
+			"a user":                                     {call{user: "eve"}, true},
+			"another user":                               {call{user: "Eve"}, false},
+			"a header":                                   {header("X-Tenant", "acme"), true},
+			"another value of it":                        {header("X-Tenant", "acme2"), false},
+			"a cookie":                                   {header("Cookie", "a=b; session=s3"), true},
+			"another cookie":                             {header("Cookie", "session=s4"), false},
+			"an address as a key":                        {call{from: "203.0.113.5:1"}, true},
+			"a network as a key":                         {call{from: "[2001:db8:5::9]:1"}, true},
+			"a host":                                     {call{host: "EVIL.example:8080"}, true},
+			"another host":                               {call{host: "good.example"}, false},
+			"an address in the file":                     {call{from: "203.0.113.6:1"}, true},
+			"one not in the file":                        {call{from: "203.0.113.7:1"}, false},
+			"a network in the file":                      {call{from: "203.0.113.200:1"}, true},
+			"a user in the file":                         {call{user: "mallory"}, true},
+			"a user with a # in the name":                {call{user: "a#b"}, true},
+			"one with less of a name":                    {call{user: "a"}, false},
+			"a token in the file":                        {header("Authorization", "bearer t0k3n"), true},
+			"another token":                              {header("Authorization", "Bearer t0k3n2"), false},
+			"a method in the file":                       {call{route: "TRACE /"}, true},
+			"nobody in particular":                       {call{}, false},
+		} {
+			want := http.StatusOK
+			if of.banned {
+				want = http.StatusForbidden
+			}
+			answer := s.ask(of.c)
+			assert.Equal(t, want, answer.StatusCode, name)
+			assert.Empty(t, answer.Header.Get("Retry-After"), name)
 		}
-		answer := s.ask(of.c)
-		assert.Equal(t, want, answer.StatusCode, name)
-		assert.Empty(t, answer.Header.Get("Retry-After"), name)
-	}
+	})
 }
 
 func TestBannedClientsAreAnsweredWhatTheFileSays(t *testing.T) {
@@ -270,42 +274,44 @@ func TestWhatARequestCosts(t *testing.T) {
 }
 
 func TestUploadsAreChargedByTheirLengthOverHTTP(t *testing.T) {
-	r := parse(t, "version: 1\nendpoints: {\"POST /up\": {limit: 10/h sliding_log, cost: {header: Content-Length, per: 1KiB, missing: 4}}}\n", rules.Options{})
-	limits, err := middleware.New(r.Config())
-	require.NoError(t, err)
-	mux := http.NewServeMux()
-	mux.Handle("POST /up", okay)
-	address := serve(t, limits.Handler(mux))
-	for _, of := range []struct {
-		head, body   string
-		status, left int // -1: the limiter was not asked
-	}{
-		{"Content-Length: 100", strings.Repeat("x", 100), 200, 9},
-		{"Content-Length: 3072", strings.Repeat("x", 3072), 200, 6},
-		{"Transfer-Encoding: chunked", "5\r\nchunk\r\n0\r\n\r\n", 200, 2}, // nobody knows how long
-		{"Content-Length: 2049", strings.Repeat("x", 2049), 429, 2},
-		{"Content-Length: 104857600", "", 429, 2}, // before any of it is sent
-		{"Content-Length: 9223372036854775807", "", 429, 2},
-		{"Content-Length: 9223372036854775808", "", 400, -1},
-		{"Content-Length: -1", "", 400, -1},
-		{"Content-Length: many", "", 400, -1},
-		{"Content-Length: 1\r\nContent-Length: 2", "x", 400, -1},
-		{"Content-Length: 0", "", 200, 1},
-		{"X-None: 0", "", 200, 0},
-		{"Content-Length: 0", "", 429, 0},
-	} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+	phase.Test(t, func(t *testing.T) {
+		r := parse(t, "version: 1\nendpoints: {\"POST /up\": {limit: 10/h sliding_log, cost: {header: Content-Length, per: 1KiB, missing: 4}}}\n", rules.Options{})
+		limits, err := middleware.New(r.Config())
 		require.NoError(t, err)
-		_, err = fmt.Fprintf(conn, "POST /up HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n\r\n%s", of.head, of.body)
-		require.NoError(t, err)
-		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		require.NoError(t, conn.Close())
-		require.Equal(t, of.status, answer.StatusCode, of.head)
-		if of.left >= 0 {
-			require.Equal(t, strconv.Itoa(of.left), answer.Header.Get("X-Ratelimit-Remaining"), of.head)
+		mux := http.NewServeMux()
+		mux.Handle("POST /up", okay)
+		address := serve(t, limits.Handler(mux))
+		for _, of := range []struct {
+			head, body   string
+			status, left int // -1: the limiter was not asked
+		}{
+			{"Content-Length: 100", strings.Repeat("x", 100), 200, 9},
+			{"Content-Length: 3072", strings.Repeat("x", 3072), 200, 6},
+			{"Transfer-Encoding: chunked", "5\r\nchunk\r\n0\r\n\r\n", 200, 2}, // nobody knows how long
+			{"Content-Length: 2049", strings.Repeat("x", 2049), 429, 2},
+			{"Content-Length: 104857600", "", 429, 2}, // before any of it is sent
+			{"Content-Length: 9223372036854775807", "", 429, 2},
+			{"Content-Length: 9223372036854775808", "", 400, -1},
+			{"Content-Length: -1", "", 400, -1},
+			{"Content-Length: many", "", 400, -1},
+			{"Content-Length: 1\r\nContent-Length: 2", "x", 400, -1},
+			{"Content-Length: 0", "", 200, 1},
+			{"X-None: 0", "", 200, 0},
+			{"Content-Length: 0", "", 429, 0},
+		} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+			require.NoError(t, err)
+			_, err = fmt.Fprintf(conn, "POST /up HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n\r\n%s", of.head, of.body)
+			require.NoError(t, err)
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+			require.Equal(t, of.status, answer.StatusCode, of.head)
+			if of.left >= 0 {
+				require.Equal(t, strconv.Itoa(of.left), answer.Header.Get("X-Ratelimit-Remaining"), of.head)
+			}
 		}
-	}
+	})
 }
 
 func TestKeysAreReadAsTheFileSays(t *testing.T) {
@@ -394,18 +400,20 @@ func TestAWarningComesBeforeTheWall(t *testing.T) {
 }
 
 func TestAnOverdraftPassesMarked(t *testing.T) {
-	limits, err := middleware.New(parse(t, "version: 1\ndefault: {limit: 3/h sliding_log, overdraft: 2}\n", rules.Options{}).Config())
-	require.NoError(t, err)
-	var degraded []bool
-	s := &site{t, limits}
-	handler := limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		degraded = append(degraded, middleware.FromContext(r.Context()).Degraded)
-	}))
-	for range 5 {
-		handler.ServeHTTP(discard{http.Header{}}, call{}.request())
-	}
-	require.Equal(t, []bool{false, false, false, true, true}, degraded)
-	require.Equal(t, http.StatusTooManyRequests, s.status(call{}))
+	phase.Test(t, func(t *testing.T) {
+		limits, err := middleware.New(parse(t, "version: 1\ndefault: {limit: 3/h sliding_log, overdraft: 2}\n", rules.Options{}).Config())
+		require.NoError(t, err)
+		var degraded []bool
+		s := &site{t, limits}
+		handler := limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			degraded = append(degraded, middleware.FromContext(r.Context()).Degraded)
+		}))
+		for range 5 {
+			handler.ServeHTTP(discard{http.Header{}}, call{}.request())
+		}
+		require.Equal(t, []bool{false, false, false, true, true}, degraded)
+		require.Equal(t, http.StatusTooManyRequests, s.status(call{}))
+	})
 }
 
 type discard struct{ header http.Header }
@@ -417,7 +425,7 @@ func (discard) Write(text []byte) (n int, _ error) { return len(text), nil }
 // The login of the sample: three refusals, and the device is out for a minute, then for two.
 func TestRefusalsLeadToBansThatGrow(t *testing.T) {
 	for status, line := range map[int]string{http.StatusForbidden: "", http.StatusTooManyRequests: "ban: {status: 429}\n"} {
-		synctest.Test(t, func(t *testing.T) {
+		phase.Test(t, func(t *testing.T) {
 			s := openText(t, `
 version: 1
 `+line+`endpoints:
@@ -452,21 +460,24 @@ default: 100/m
 }
 
 func TestARuleInShadowRefusesNothingAndTellsNobody(t *testing.T) {
-	var log lockedBuffer
-	o := rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-	s := open(t, parse(t, "version: 1\nendpoints: {\"/beta/*\": {limit: 1/h sliding_log, mode: shadow}}\ndefault: 1/h sliding_log\n", o))
-	for range 5 {
-		answer := s.ask(call{route: "GET /beta/x"})
-		require.Equal(t, http.StatusOK, answer.StatusCode)
-		require.Empty(t, answer.Header)
-	}
-	require.Contains(t, log.String(), "code=weir-shadow")
-	s.passes(1, call{path: "/else"})
+	phase.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		o := rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		s := open(t, parse(t, "version: 1\nendpoints: {\"/beta/*\": {limit: 1/h sliding_log, mode: shadow}}\ndefault: 1/h sliding_log\n", o))
+		for range 5 {
+			answer := s.ask(call{route: "GET /beta/x"})
+			require.Equal(t, http.StatusOK, answer.StatusCode)
+			require.Empty(t, answer.Header)
+		}
+		require.Contains(t, log.String(), "code=weir-shadow")
+		s.passes(1, call{path: "/else"})
+	})
 }
 
 func TestAFileInShadowRefusesNothing(t *testing.T) {
-	silently := rules.Options{Config: middleware.Config{Logger: slog.New(slog.DiscardHandler)}}
-	s := open(t, parse(t, `
+	phase.Test(t, func(t *testing.T) {
+		silently := rules.Options{Config: middleware.Config{Logger: slog.New(slog.DiscardHandler)}}
+		s := open(t, parse(t, `
 version: 1
 mode: shadow
 ban: {cidrs: 192.0.2.1}
@@ -474,45 +485,48 @@ global: 1/h sliding_log
 tiers: {free: 1/h sliding_log}
 default: {limit: 1/h sliding_log, key: user, no_key: unauthorized, on_outage: closed}
 `, silently))
-	for range 5 {
-		answer := s.ask(call{tier: "free"})
-		require.Equal(t, http.StatusOK, answer.StatusCode)
-		require.Empty(t, answer.Header)
-	}
+		for range 5 {
+			answer := s.ask(call{tier: "free"})
+			require.Equal(t, http.StatusOK, answer.StatusCode)
+			require.Empty(t, answer.Header)
+		}
+	})
 }
 
 func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
-	failing := errors.New("a store that is down")
-	own := middleware.Config{
-		Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
-		Deny:    func(r *http.Request) bool { return r.Header.Get("X-Deny") != "" },
-		Allow:   func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" },
-		BanKeys: []keyfunc.Func{keyfunc.Bearer},
-		Headers: middleware.HeadersDraft11,
-		OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
-			w.Header().Set("X-Rule", result.Rule)
-			w.WriteHeader(result.Status)
-		},
-	}
-	s := open(t, parse(t, "version: 1\nglobal: 2/h sliding_log\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
-	header := func(name string) map[string]string { return map[string]string{name: "1"} }
-	require.Equal(t, http.StatusForbidden, s.status(call{header: header("X-Deny")}))
-	require.Equal(t, http.StatusForbidden, s.status(call{from: "192.0.2.7:1"}))
-	for range 5 {
-		require.Equal(t, http.StatusOK, s.status(call{header: header("X-Allow")}))
-		require.Equal(t, http.StatusOK, s.status(call{from: "192.0.2.8:1"}))
-	}
-	answer := s.ask(call{})
-	require.Equal(t, `"mine";q=3;w=3600, "global";q=2;w=3600`, answer.Header.Get("Ratelimit-Policy"))
-	require.Empty(t, answer.Header.Get("X-Ratelimit-Limit"))
-	require.Equal(t, http.StatusOK, s.status(call{}))
-	require.Equal(t, "global", s.ask(call{}).Header.Get("X-Rule"))
-	require.Len(t, own.Rules, 1, "what was given stays as it was")
+	phase.Test(t, func(t *testing.T) {
+		failing := errors.New("a store that is down")
+		own := middleware.Config{
+			Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
+			Deny:    func(r *http.Request) bool { return r.Header.Get("X-Deny") != "" },
+			Allow:   func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" },
+			BanKeys: []keyfunc.Func{keyfunc.Bearer},
+			Headers: middleware.HeadersDraft11,
+			OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+				w.Header().Set("X-Rule", result.Rule)
+				w.WriteHeader(result.Status)
+			},
+		}
+		s := open(t, parse(t, "version: 1\nglobal: 2/h sliding_log\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
+		header := func(name string) map[string]string { return map[string]string{name: "1"} }
+		require.Equal(t, http.StatusForbidden, s.status(call{header: header("X-Deny")}))
+		require.Equal(t, http.StatusForbidden, s.status(call{from: "192.0.2.7:1"}))
+		for range 5 {
+			require.Equal(t, http.StatusOK, s.status(call{header: header("X-Allow")}))
+			require.Equal(t, http.StatusOK, s.status(call{from: "192.0.2.8:1"}))
+		}
+		answer := s.ask(call{})
+		require.Equal(t, `"mine";q=3;w=3600, "global";q=2;w=3600`, answer.Header.Get("Ratelimit-Policy"))
+		require.Empty(t, answer.Header.Get("X-Ratelimit-Limit"))
+		require.Equal(t, http.StatusOK, s.status(call{}))
+		require.Equal(t, "global", s.ask(call{}).Header.Get("X-Rule"))
+		require.Len(t, own.Rules, 1, "what was given stays as it was")
 
-	own.Store = brokenStore{failing}
-	own.OnRefused, own.Logger = nil, slog.New(slog.DiscardHandler)
-	s = open(t, parse(t, "version: 1\nglobal: 2/h\n", rules.Options{Config: own}))
-	require.Equal(t, http.StatusServiceUnavailable, s.status(call{}))
+		own.Store = brokenStore{failing}
+		own.OnRefused, own.Logger = nil, slog.New(slog.DiscardHandler)
+		s = open(t, parse(t, "version: 1\nglobal: 2/h\n", rules.Options{Config: own}))
+		require.Equal(t, http.StatusServiceUnavailable, s.status(call{}))
+	})
 }
 
 // A brokenStore decides nothing.

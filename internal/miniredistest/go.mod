@@ -1,0 +1,22 @@
+module github.com/weirgo/weir/internal/miniredistest
+
+go 1.25.0
+
+replace github.com/weirgo/weir => ../..
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/redis/go-redis/v9 v9.7.3
+	github.com/stretchr/testify v1.11.1
+	github.com/weirgo/weir v0.0.0-00010101000000-000000000000
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/davecgh/go-spew v1.1.1 // indirect
+	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
+	github.com/pmezard/go-difflib v1.0.0 // indirect
+	github.com/sony/gobreaker/v2 v2.0.0 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	gopkg.in/yaml.v3 v3.0.1 // indirect
+)

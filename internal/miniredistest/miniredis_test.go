@@ -1,0 +1,208 @@
+package miniredistest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/limiter/leasestore"
+	"github.com/weirgo/weir/limiter/limitertest"
+	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/middleware"
+)
+
+// patience is how long a script of an interpreter in Go may take on a busy machine.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // of pub/sub that ends with a test's server
+	m.Run()
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func connect(t testing.TB, addr string) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// counting is a store without outage policies: what miniredis says, or an error.
+func counting(client redis.UniversalClient, o redisstore.Options) limiter.Store {
+	o.ForgetRefusals = true
+	return redisstore.New(client, o).Within(patience)
+}
+
+func TestAStoreOnMiniredisKeepsItsPromises(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := connect(t, server.Addr())
+	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	server.SetTime(now)
+	limitertest.Run(t, limitertest.Harness{
+		New: func(testing.TB) limiter.Store {
+			server.FlushAll()
+			return counting(client, redisstore.Options{})
+		},
+		Sleep: func(d time.Duration) {
+			now = now.Add(d)
+			server.SetTime(now)
+			server.FastForward(d)
+		},
+	})
+}
+
+var everyAlgorithm = []limiter.Algorithm{
+	limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow, limiter.SlidingLog,
+}
+
+// The same calls in the same order, without regard to time, which no test can move in Redis.
+func TestMiniredisDecidesAsRedisDoes(t *testing.T) {
+	real, mini := redistest.Start(t), miniredis.RunT(t)
+	per := phase.Long()
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 16))
+			o := redisstore.Options{Prefix: fmt.Sprint("seed", seed)}
+			onReal, onMini := counting(connect(t, real.Addr), o), counting(connect(t, mini.Addr()), o)
+			var quotas []*limiter.Quota
+			for i, a := range append(everyAlgorithm, everyAlgorithm...) {
+				q, err := limiter.NewQuota(fmt.Sprint("rule ", i%7), "", limiter.Limit{Events: 2 + random.Int64N(9), Per: per, Algorithm: a})
+				require.NoError(t, err)
+				quotas = append(quotas, q)
+			}
+			for step := range 400 {
+				var charges []limiter.Charge
+				for range 1 + random.IntN(4) {
+					c := limiter.Charge{Quota: quotas[random.IntN(len(quotas))], Key: fmt.Sprint(random.IntN(3)), Cost: random.Int64N(4)}
+					if limiter.CheckCharges(append(charges, c)) == nil {
+						charges = append(charges, c)
+					}
+				}
+				switch random.IntN(12) {
+				case 0:
+					require.NoError(t, onReal.Reset(t.Context(), charges))
+					require.NoError(t, onMini.Reset(t.Context(), charges))
+				case 1, 2:
+					require.NoError(t, onReal.GiveBack(t.Context(), charges))
+					require.NoError(t, onMini.GiveBack(t.Context(), charges))
+				default:
+					want, got := make([]limiter.Decision, len(charges)), make([]limiter.Decision, len(charges))
+					require.NoError(t, onReal.Decide(t.Context(), charges, want))
+					require.NoError(t, onMini.Decide(t.Context(), charges, got))
+					for i := range want {
+						require.Equal(t, want[i].Allowed, got[i].Allowed, "step %d, %v", step, charges[i].Quota.Limit())
+						require.Equal(t, want[i].Remaining, got[i].Remaining, "step %d, %v", step, charges[i].Quota.Limit())
+					}
+				}
+			}
+		})
+	}
+}
+
+// What a user of miniredis writes, and how its clock is moved.
+func TestAServiceCanBeTestedOnMiniredis(t *testing.T) {
+	server := miniredis.RunT(t)
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	server.SetTime(now)
+	store := redisstore.New(connect(t, server.Addr()), redisstore.Options{
+		ForgetRefusals: true,
+		Failover:       failover.Options{Deadline: patience},
+	})
+	limits, err := middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
+		{Name: "all", Limit: limiter.PerHour(100)},
+		{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(2)},
+	}})
+	require.NoError(t, err)
+	handler := limits.Handler(http.NotFoundHandler())
+	ask := func() int {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		return w.Code
+	}
+	for range 2 {
+		require.Equal(t, http.StatusNotFound, ask())
+	}
+	require.Equal(t, http.StatusTooManyRequests, ask())
+	server.SetTime(now.Add(2 * time.Minute))
+	server.FastForward(2 * time.Minute)
+	require.Equal(t, http.StatusNotFound, ask())
+	require.False(t, store.Stats().Degraded)
+	require.Zero(t, store.Stats().Failures, "nothing was decided in this process alone")
+}
+
+// Each of many that come at once may be the first to learn that struct is missing.
+func TestOnMiniredisExactlyTheLimitPassesAmongMany(t *testing.T) {
+	server := miniredis.RunT(t)
+	q, err := limiter.NewQuota("rule", "", limiter.Limit{Events: 40, Per: phase.Long()})
+	require.NoError(t, err)
+	admitted := make(chan bool, 100)
+	for range 2 {
+		store := counting(connect(t, server.Addr()), redisstore.Options{})
+		for range 50 {
+			go func() {
+				d := make([]limiter.Decision, 1)
+				err := store.Decide(context.Background(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, d)
+				assert.NoError(t, err)
+				admitted <- d[0].Allowed
+			}()
+		}
+	}
+	n := 0
+	for range 100 {
+		if <-admitted {
+			n++
+		}
+	}
+	assert.Equal(t, 40, n)
+}
+
+func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
+	const why = "only counters are supported, and neither leases nor bans"
+	client := connect(t, miniredis.RunT(t).Addr())
+	var log bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+
+	list, err := redisstore.NewBans(ctx, client, redisstore.BansOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err, "nothing is asked of Redis yet")
+	require.ErrorContains(t, list.Ban(ctx, "key", time.Hour), why)
+	_, err = list.Escalate(ctx, "other", "rule", bans.Escalation{Ban: time.Hour, Factor: 1, Max: time.Hour})
+	require.Error(t, err)
+	require.ErrorContains(t, list.Unban(ctx, "key"), why)
+	_, err = list.All(ctx)
+	require.ErrorContains(t, err, why)
+	require.Contains(t, log.String(), why)
+
+	lessor := redisstore.New(client).Lessor(25, time.Second, patience)
+	q, err := limiter.NewQuota("rule", "", limiter.PerSecond(1000))
+	require.NoError(t, err)
+	_, err = lessor.Settle(ctx, []redisstore.Lease{{Tag: lessor.Tag("key"), Quota: q, Want: 10}})
+	require.ErrorContains(t, err, why)
+	_, err = lessor.Exchange(ctx, []redisstore.Count{{Tag: lessor.Tag("key"), Quota: q, Used: 1}})
+	require.ErrorContains(t, err, why)
+	require.NoError(t, leasestore.Leased.Check(q.Limit()), "it is the server that cannot")
+
+	d := make([]limiter.Decision, 1)
+	require.NoError(t, counting(client, redisstore.Options{}).Decide(ctx, []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, d))
+	_, _, err = redisstore.Top(ctx, client, 10, redisstore.TopOptions{})
+	require.ErrorContains(t, err, why)
+}
