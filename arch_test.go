@@ -66,15 +66,15 @@ func run(t *testing.T, command ...string) (stdout []byte) {
 func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
-		"limiter":      {"limiter"},
-		"limiter/bans": {"limiter/bans"},
-		"keyfunc":      {"keyfunc", "internal/network", "internal/route"},
-		"middleware":   {"middleware", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route"},
-		"middleware/offenders": {
-			"middleware", "middleware/offenders", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route",
+		"limiter":         {"limiter"},
+		"middleware/bans": {"middleware/bans"},
+		"keyfunc":         {"keyfunc", "internal/network", "internal/route"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route"},
+		"observe/offenders": {
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route",
 		},
-		"adapters/sloglimit": {
-			"adapters/sloglimit", "middleware", "keyfunc", "limiter", "limiter/bans", "internal/network", "internal/route",
+		"observe/sloglimit": {
+			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
@@ -124,12 +124,12 @@ func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
 		"limiter/failover": {"github.com/sony/gobreaker/"},
-		"limiter/leasestore": {
+		"redis/leasestore": {
 			"github.com/sony/gobreaker/", "github.com/redis/go-redis/",
 			"github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous",
 			"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic", "golang.org/x/sys/",
 		},
-		"limiter/redisstore": {
+		"redis/redisstore": {
 			"github.com/sony/gobreaker/", "github.com/redis/go-redis/",
 			"github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous", // go-redis's, and those of its newest:
 			"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic", "golang.org/x/sys/",
@@ -151,7 +151,7 @@ func TestRulesCompileAReaderAWatcherAndARedisClientAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document", "middleware/rules/internal/source",
-		"keyfunc", "limiter", "limiter/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
 	}
 	may := []string{
 		"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/", "github.com/redis/go-redis/",

@@ -90,7 +90,7 @@ var examples = map[string]example{
 	},
 	"redis": {
 		request: "GET /", limit: 10, within: time.Minute, free: "GET /news",
-		shows: []string{"redisstore.New(rdb", "OnOutage: limiter.Closed", "OnOutage: limiter.Open"},
+		shows: []string{"redisstore.New(rdb", "OnOutage: limiter.FailClosed", "OnOutage: limiter.FailOpen"},
 		args: func(t *testing.T) []string {
 			return []string{"-second", "127.0.0.1:0", "-redis", redistest.Start(t).Addr}
 		},

@@ -18,11 +18,11 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/limiter/leasestore"
-	"github.com/weirgo/weir/limiter/redisstore"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/leasestore"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // What the redis example's comment tells its reader to try.
@@ -124,7 +124,7 @@ func quotaFields(h http.Header) (fields []string) {
 // Of what nobody counts there is nothing to tell, and of a share only the share.
 func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 	t.Parallel()
-	open := middleware.Rule{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.Open, SoftAt: 1}
+	open := middleware.Rule{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.FailOpen, SoftAt: 1}
 	local := middleware.Rule{Name: "local", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)}
 	rare := middleware.Rule{Name: "rare", Key: keyfunc.IP(), Limit: limiter.PerMinute(2)}
 	dialects := []middleware.Headers{middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone}
@@ -162,7 +162,7 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 				require.NoError(t, err)
 				var result middleware.Result
 				server := httptest.NewServer(limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					result = middleware.FromContext(r.Context())
+					result, _ = middleware.FromContext(r.Context())
 				})))
 				t.Cleanup(server.Close)
 
@@ -205,14 +205,14 @@ func TestAnOuterLimitersNumbersStandWhereTheInnerOneCountsNothing(t *testing.T) 
 	t.Cleanup(func() { _ = client.Close() })
 	inner, err := middleware.New(middleware.Config{
 		Store: redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}}),
-		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(3), OnOutage: limiter.Open}},
+		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(3), OnOutage: limiter.FailOpen}},
 	})
 	require.NoError(t, err)
 	outer, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}}})
 	require.NoError(t, err)
 	var result middleware.Result
 	server := httptest.NewServer(outer.Handler(inner.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		result = middleware.FromContext(r.Context())
+		result, _ = middleware.FromContext(r.Context())
 	}))))
 	t.Cleanup(server.Close)
 	response, err := server.Client().Get(server.URL)

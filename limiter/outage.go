@@ -11,19 +11,19 @@ import (
 type Outage uint8
 
 const (
-	// Local, the default, counts in this process meanwhile, against the limit divided by
+	// FailLocal, the default, counts in this process meanwhile, against the limit divided by
 	// the number of processes that share the store.
-	Local Outage = iota
+	FailLocal Outage = iota
 
-	// Open lets events pass uncounted: such a Decision has a Limit of 0.
-	Open
+	// FailOpen lets events pass uncounted: such a Decision has a Limit of 0.
+	FailOpen
 
-	// Closed lets none pass: the store returns an error, which the middleware answers
+	// FailClosed lets none pass: the store returns an error, which the middleware answers
 	// with 503, as it is not the client's quota that ran out.
-	Closed
+	FailClosed
 )
 
-var outages = [...]string{Local: "local", Open: "open", Closed: "closed"}
+var outages = [...]string{FailLocal: "local", FailOpen: "open", FailClosed: "closed"}
 
 // String is "local", "open" or "closed".
 func (o Outage) String() string {
@@ -36,7 +36,7 @@ func (o Outage) String() string {
 // Validate returns an error for a value that is none of the three.
 func (o Outage) Validate() error {
 	if int(o) >= len(outages) {
-		return fmt.Errorf("limiter: OnOutage is %d: it must be Local, Open or Closed", uint8(o))
+		return fmt.Errorf("limiter: OnOutage is %d: it must be FailLocal, FailOpen or FailClosed", uint8(o))
 	}
 	return nil
 }

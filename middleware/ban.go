@@ -7,7 +7,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // A banKey is a key to look up in the list of bans. When its function fails, no rule can

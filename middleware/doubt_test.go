@@ -72,7 +72,7 @@ func TestABanIsFoundBesideAKeyThatCannotBeRead(t *testing.T) {
 func TestAnAmbiguousKeyIsABadRequestWhateverTheRuleSays(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for noKey := range middleware.NoKeyUnauthorized + 1 {
-			for _, outage := range []limiter.Outage{limiter.Local, limiter.Open, limiter.Closed} {
+			for _, outage := range []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed} {
 				key := keyfunc.JoinPresent(keyfunc.IP(), keyfunc.Header("X-Device"))
 				h := newLimit(t, middleware.Rule{Name: "r", Key: key, NoKey: noKey, OnOutage: outage, Limit: plenty}).Handler(ok)
 				w := serve(h, request(twice("X-Device", "s3cr3t", "s3cr3t2")))
@@ -91,9 +91,9 @@ func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
 		codes  []int
 		banned int // the status while another key is banned
 	}{
-		{limiter.Local, []int{200, 429}, 503},
-		{limiter.Open, []int{200, 200}, 200},
-		{limiter.Closed, []int{503, 503}, 503},
+		{limiter.FailLocal, []int{200, 429}, 503},
+		{limiter.FailOpen, []int{200, 200}, 200},
+		{limiter.FailClosed, []int{503, 503}, 503},
 	} {
 		phase.Run(t, tt.outage.String(), func(t *testing.T) {
 			list := bansOf(t)
@@ -102,7 +102,7 @@ func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
 			for i, want := range tt.codes {
 				w := serve(h, request())
 				assert.Equal(t, want, w.Code)
-				assert.Equal(t, tt.outage == limiter.Local, w.Header().Get("RateLimit") != "", "request %d: what is not counted has no figures", i)
+				assert.Equal(t, tt.outage == limiter.FailLocal, w.Header().Get("RateLimit") != "", "request %d: what is not counted has no figures", i)
 			}
 			require.Zero(t, bansIn(t, list))
 			require.NoError(t, list.Ban(t.Context(), "192.0.2.77", 0))

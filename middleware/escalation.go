@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // An Escalation bans a key that a rule refused After times Within so much time, first for

@@ -111,7 +111,7 @@ func ExampleWithTier_incorrect() {
 
 func ExampleFromContext() {
 	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		result := middleware.FromContext(r.Context())
+		result, _ := middleware.FromContext(r.Context())
 		fmt.Printf("%d of %d left by rule %s\n", result.Remaining, result.Limit, result.Rule)
 	})
 	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
@@ -141,7 +141,8 @@ func ExampleRateLimit_Reconfigure() {
 	}
 	limits := middleware.Must(middleware.New(rules(100)))
 	h := limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Println(middleware.FromContext(r.Context()).Remaining, "left")
+		result, _ := middleware.FromContext(r.Context())
+		fmt.Println(result.Remaining, "left")
 	}))
 	ask := func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)) }
 
@@ -169,7 +170,8 @@ func ExampleConfig_byRoute() {
 		Default: &rest,
 	}))
 	show := func(w http.ResponseWriter, r *http.Request) {
-		fmt.Println(r.URL.Path, "-", middleware.FromContext(r.Context()).Rule)
+		result, _ := middleware.FromContext(r.Context())
+		fmt.Println(r.URL.Path, "-", result.Rule)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /search", show)

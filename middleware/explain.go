@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // An Explanation is what a [RateLimit] makes of a request before it asks the store.

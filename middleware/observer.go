@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // An Observer hears of every request that a limiter had a say in, for metrics, logs and

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // A RateLimit decides about HTTP requests. [New] makes one; it is used by many
@@ -479,9 +479,9 @@ func (r *rule) failedKeyStatus(err error) int {
 	switch {
 	case errors.Is(err, keyfunc.ErrAmbiguous):
 		return http.StatusBadRequest
-	case r.OnOutage == limiter.Open:
+	case r.OnOutage == limiter.FailOpen:
 		return statusSkip
-	case r.OnOutage == limiter.Closed, r.NoKey == NoKeyBadRequest, r.NoKey == NoKeyUnauthorized:
+	case r.OnOutage == limiter.FailClosed, r.NoKey == NoKeyBadRequest, r.NoKey == NoKeyUnauthorized:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusOK

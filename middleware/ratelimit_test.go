@@ -73,7 +73,8 @@ func check(l *middleware.RateLimit, r *http.Request) (*httptest.ResponseRecorder
 	if !l.Check(w, r) {
 		return w, middleware.Result{}
 	}
-	return w, middleware.FromContext(r.Context())
+	result, _ := middleware.FromContext(r.Context())
+	return w, result
 }
 
 func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
@@ -137,7 +138,7 @@ func TestTheBindingRuleIsReported(t *testing.T) {
 			middleware.Rule{Name: "day", Limit: limiter.PerDay(2).With(limiter.SlidingLog)}, // whose day ends with no hour
 		)
 		var seen middleware.Result
-		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen = middleware.FromContext(r.Context()) }))
+		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen, _ = middleware.FromContext(r.Context()) }))
 
 		serve(h, request())
 		assert.Equal(t, "day", seen.Rule, "of two rules with as much left, the one that resets later binds")
@@ -392,7 +393,8 @@ func TestNoRuleNoTrace(t *testing.T) {
 		never := func(*http.Request) bool { return false }
 		h := newLimit(t, middleware.Rule{Name: "r", Match: never, Limit: limiter.PerHour(1)}).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				assert.Zero(t, middleware.FromContext(r.Context()))
+				_, there := middleware.FromContext(r.Context())
+				assert.False(t, there)
 			}))
 		for range 3 {
 			w := serve(h, request())
@@ -429,7 +431,9 @@ func TestCheckLeavesTheResultInTheRequest(t *testing.T) {
 		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1)})
 		r := request()
 		require.True(t, l.Check(httptest.NewRecorder(), r))
-		assert.Equal(t, "r", middleware.FromContext(r.Context()).Rule)
+		result, there := middleware.FromContext(r.Context())
+		assert.True(t, there)
+		assert.Equal(t, "r", result.Rule)
 		w := httptest.NewRecorder()
 		require.False(t, l.Check(w, request()))
 		assert.Equal(t, 429, w.Code)

@@ -130,11 +130,11 @@ func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
 		check(l, request())
 		assert.Same(t, store.charged[0].Quota, store.charged[2].Quota, "so that the store finds at once how it counts")
 		assert.NotSame(t, store.charged[1].Quota, store.charged[3].Quota)
-		c.Rules[0].OnOutage = limiter.Closed
+		c.Rules[0].OnOutage = limiter.FailClosed
 		require.NoError(t, l.Reconfigure(c))
 		check(l, request())
-		assert.Equal(t, limiter.Closed, store.charged[4].Quota.OnOutage)
-		assert.Equal(t, limiter.Local, store.charged[2].Quota.OnOutage, "requests that came before are decided as they came")
+		assert.Equal(t, limiter.FailClosed, store.charged[4].Quota.OnOutage)
+		assert.Equal(t, limiter.FailLocal, store.charged[2].Quota.OnOutage, "requests that came before are decided as they came")
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 // A Result is what the limiters that a request has passed so far said about it.
 type Result struct {
 	// Decision is that of the binding rule: one that refused or, if all allowed,
-	// the one with the fewest units left. The zero Result, of a request that no
-	// rule applied to, has no Rule and is not Allowed. Degraded is also set for a request
+	// the one with the fewest units left. Of a request that only rules in shadow applied
+	// to there is no Rule, and it is Allowed. Degraded is also set for a request
 	// that passed on a rule's Overdraft, and where any rule's decision has it. One that
 	// nothing was counted for (Limit is 0) is binding only where there is no other.
 	limiter.Decision
@@ -47,12 +47,12 @@ type RuleResult struct {
 }
 
 // FromContext returns the Result for a request's context: in a handler behind the
-// limiter, what is left to this client. It is zero where no limiter ran.
-func FromContext(ctx context.Context) Result {
+// limiter, what is left to this client. It is false where no limiter ran, or no rule applied.
+func FromContext(ctx context.Context) (Result, bool) {
 	if s, ok := ctx.Value(scopeKey{}).(*scope); ok {
-		return s.result()
+		return s.result(), true
 	}
-	return Result{}
+	return Result{}, false
 }
 
 // A scope is the context behind a limiter. It remembers the decisions, for handlers
@@ -220,6 +220,8 @@ func (s *scope) result() (result Result) {
 		b := binding(list)
 		result.Decision = *b.Decision
 		result.Rule, result.Tier = b.policy.quota.Rule(), b.policy.quota.Tier()
+	} else {
+		result.Allowed = true // by rules in shadow
 	}
 	for _, e := range list {
 		result.Degraded = result.Degraded || e.Degraded

@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // A ruleset is a Config that was checked, in the form that requests are decided by.
@@ -243,8 +243,8 @@ func (c *compiler) rule(at string, given Rule) *rule {
 		c.report("%s: Units is %d, and there is a Cost: keep one", at, given.Units)
 	}
 	given.Shadow = given.Shadow || c.set.Shadow
-	if given.Shadow && given.OnOutage == limiter.Closed {
-		given.OnOutage = limiter.Local // it refuses nothing
+	if given.Shadow && given.OnOutage == limiter.FailClosed {
+		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
 	r := &rule{Rule: given, notes: c.notes(given.Name)}
 	r.policy = c.policy(at, r, "", given.Limit)
@@ -350,12 +350,12 @@ func (c *compiler) escalation(at string, r *rule) {
 	} else {
 		c.name(at, r.Name+strikesSuffix)
 		r.growth = r.Escalate.growth()
-		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", r.Escalate.strikes(), limiter.Local)
+		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", r.Escalate.strikes(), limiter.FailLocal)
 	}
 	if r.Key == nil {
 		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)
 	}
-	c.escalating = append(c.escalating, banKey{r.Key, r.OnOutage == limiter.Open})
+	c.escalating = append(c.escalating, banKey{r.Key, r.OnOutage == limiter.FailOpen})
 	if c.set.Bans == nil {
 		c.report("%s: Escalate needs Config.Bans, a list to add to", at)
 	}

@@ -284,12 +284,12 @@ func TestARuleInShadowAsksNobodyForAKey(t *testing.T) {
 
 func TestWithoutAnAnswerFromTheStoreRulesInShadowLetPass(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		shadow := middleware.Rule{Name: "s", Limit: limiter.PerHour(1), Shadow: true, OnOutage: limiter.Closed}
+		shadow := middleware.Rule{Name: "s", Limit: limiter.PerHour(1), Shadow: true, OnOutage: limiter.FailClosed}
 		l := limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow}})
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, 200, w.Code)
 		assert.Empty(t, w.Header().Get("RateLimit"))
-		assert.Equal(t, limiter.Local, l.Explain(request()).Charges[0].OnOutage, "a rule in shadow cannot be closed")
+		assert.Equal(t, limiter.FailLocal, l.Explain(request()).Charges[0].OnOutage, "a rule in shadow cannot be closed")
 
 		l = limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
 		assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)

@@ -16,8 +16,8 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/limiter/leasestore"
-	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/redis/leasestore"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // An instance is a process of the service whose limits are shared. It is told what to do in a

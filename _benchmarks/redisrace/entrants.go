@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/weirgo/weir/benchmarks/race"
-	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // An entrant is who can take part. Open makes what it needs, and returns what makes a

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirgo/weir/benchmarks/race"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // errDegraded is a decision of an outage policy's instead of Redis's: an error of the

@@ -16,8 +16,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir"
 )
 
 func main() {
@@ -28,9 +27,9 @@ func main() {
 	search := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "found\n") }
 
 	r := chi.NewRouter()
-	r.Use(middleware.PerIP(limiter.PerMinute(100)))
+	r.Use(weir.PerIP(weir.PerMinute(100)))
 	r.Get("/", home)
-	r.With(middleware.PerIP(limiter.PerSecond(2))).Get("/search", search)
+	r.With(weir.PerIP(weir.PerSecond(2))).Get("/search", search)
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {

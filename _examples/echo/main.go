@@ -16,8 +16,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/adapters/echolimit"
-	"github.com/weirgo/weir/limiter"
 )
 
 func main() {
@@ -28,9 +28,9 @@ func main() {
 	search := func(c echo.Context) error { return c.String(http.StatusOK, "found\n") }
 
 	e := echo.New()
-	e.Use(echolimit.PerIP(limiter.PerMinute(100)))
+	e.Use(echolimit.PerIP(weir.PerMinute(100)))
 	e.GET("/", home)
-	e.GET("/search", search, echolimit.PerIP(limiter.PerSecond(2)))
+	e.GET("/search", search, echolimit.PerIP(weir.PerSecond(2)))
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/labstack/echo/v5"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/adapters/echo5limit"
-	"github.com/weirgo/weir/limiter"
 )
 
 func main() {
@@ -28,9 +28,9 @@ func main() {
 	search := func(c *echo.Context) error { return c.String(http.StatusOK, "found\n") }
 
 	e := echo.New()
-	e.Use(echo5limit.PerIP(limiter.PerMinute(100)))
+	e.Use(echo5limit.PerIP(weir.PerMinute(100)))
 	e.GET("/", home)
-	e.GET("/search", search, echo5limit.PerIP(limiter.PerSecond(2)))
+	e.GET("/search", search, echo5limit.PerIP(weir.PerSecond(2)))
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {

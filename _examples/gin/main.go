@@ -15,8 +15,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/adapters/ginlimit"
-	"github.com/weirgo/weir/limiter"
 )
 
 func main() {
@@ -27,10 +27,10 @@ func main() {
 	search := func(c *gin.Context) { c.String(http.StatusOK, "found\n") }
 
 	r := gin.Default()
-	r.Use(ginlimit.PerIP(limiter.PerMinute(100)))
+	r.Use(ginlimit.PerIP(weir.PerMinute(100)))
 	r.GET("/", home)
 	g := r.Group("/api")
-	g.GET("/search", ginlimit.PerIP(limiter.PerSecond(2)), search)
+	g.GET("/search", ginlimit.PerIP(weir.PerSecond(2)), search)
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {

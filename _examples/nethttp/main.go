@@ -14,8 +14,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir"
 )
 
 func main() {
@@ -28,8 +27,8 @@ func main() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })
 
-	mux.Handle("POST /login", middleware.PerIP(limiter.PerMinute(5))(login))
-	handler := middleware.PerIP(limiter.PerMinute(100))(mux)
+	mux.Handle("POST /login", weir.PerIP(weir.PerMinute(5))(login))
+	handler := weir.PerIP(weir.PerMinute(100))(mux)
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {

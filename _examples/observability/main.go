@@ -26,15 +26,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirgo/weir/adapters/dashboard"
-	"github.com/weirgo/weir/adapters/promlimit"
-	"github.com/weirgo/weir/adapters/sloglimit"
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
-	"github.com/weirgo/weir/limiter/redisstore"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/offenders"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/observe/offenders"
+	"github.com/weirgo/weir/observe/promlimit"
+	"github.com/weirgo/weir/observe/sloglimit"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // open is where limits are counted, and who is banned.
@@ -73,14 +74,14 @@ func main() {
 	page := must(dashboard.New(dashboard.Options{Authorise: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true}))
 
 	address := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1"))
-	limits := middleware.Must(middleware.New(middleware.Config{
+	limits := weir.Must(weir.New(weir.Config{
 		Store: store, Bans: list, BanKeys: []keyfunc.Func{address},
 		Observer: middleware.Observers(metrics, refusals, page, top),
-		Rules: []middleware.Rule{
-			{Name: "ip", Key: address, Limit: limiter.PerSecond(50)},
-			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerSecond(20)},
-			{Name: "search", Match: middleware.Route("GET /search"), Key: address, Limit: limiter.PerMinute(10)},
-			{Name: "ip-next", Key: address, Limit: limiter.PerSecond(10), Shadow: true}, // what would it do?
+		Rules: []weir.Rule{
+			{Name: "ip", Key: address, Limit: weir.PerSecond(50)},
+			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: weir.PerSecond(20)},
+			{Name: "search", Match: weir.Route("GET /search"), Key: address, Limit: weir.PerMinute(10)},
+			{Name: "ip-next", Key: address, Limit: weir.PerSecond(10), Shadow: true}, // what would it do?
 		},
 	}))
 	page.Add(limits)

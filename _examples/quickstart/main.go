@@ -14,8 +14,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir"
 )
 
 func main() {
@@ -26,7 +25,7 @@ func main() {
 		io.WriteString(w, "hello\n")
 	})
 
-	handler := middleware.PerIP(limiter.Limit{Events: 5, Per: 10 * time.Second})(hello)
+	handler := weir.PerIP(weir.Limit{Events: 5, Per: 10 * time.Second})(hello)
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {

@@ -16,25 +16,25 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/limiter/redisstore"
-	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // instance is the service. Instances share nothing but what is in Redis.
 func instance(rdb *redis.Client) http.Handler {
-	limits := middleware.Must(middleware.New(middleware.Config{
+	limits := weir.Must(weir.New(weir.Config{
 		Store: redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Replicas: 2}}),
-		Rules: []middleware.Rule{
-			{Name: "ip", Match: middleware.Route("/{$}"), Key: keyfunc.IP(), Limit: limiter.PerMinute(10).With(limiter.SlidingLog)},
-			{Name: "pay", Match: middleware.Route("/pay"), Limit: limiter.PerMinute(10), OnOutage: limiter.Closed},
-			{Name: "news", Match: middleware.Route("/news"), Limit: limiter.PerMinute(10), OnOutage: limiter.Open},
+		Rules: []weir.Rule{
+			{Name: "ip", Match: weir.Route("/{$}"), Key: keyfunc.IP(), Limit: weir.PerMinute(10).With(weir.SlidingLog)},
+			{Name: "pay", Match: weir.Route("/pay"), Limit: weir.PerMinute(10), OnOutage: weir.FailClosed},
+			{Name: "news", Match: weir.Route("/news"), Limit: weir.PerMinute(10), OnOutage: weir.FailOpen},
 		},
 	}))
 	hello := func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintln(w, "decided without Redis:", middleware.FromContext(r.Context()).Degraded)
+		result, ok := weir.FromContext(r.Context())
+		fmt.Fprintln(w, "decided without Redis:", ok && result.Degraded)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", hello)

@@ -18,9 +18,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/adapters/chilimit"
-	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -31,7 +30,7 @@ var accounts = map[string]account{"carla": {"42", "premium"}, "finn": {"7", "fre
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		account := accounts[r.Header.Get("X-Api-Key")]
-		ctx := middleware.WithTier(keyfunc.WithUser(r.Context(), account.id), account.plan)
+		ctx := weir.WithTier(weir.WithUser(r.Context(), account.id), account.plan)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

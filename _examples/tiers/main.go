@@ -12,9 +12,8 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
 )
 
 type account struct{ id, plan string }
@@ -26,8 +25,8 @@ func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if account, ok := accounts[r.Header.Get("X-Api-Key")]; ok {
-			ctx = middleware.WithTier(ctx, account.plan)
-			ctx = keyfunc.WithUser(ctx, account.id)
+			ctx = weir.WithTier(ctx, account.plan)
+			ctx = weir.WithUser(ctx, account.id)
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
@@ -37,11 +36,11 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
 	flag.Parse()
 
-	limits := middleware.Must(middleware.New(middleware.Config{
-		Rules: []middleware.Rule{
+	limits := weir.Must(weir.New(weir.Config{
+		Rules: []weir.Rule{
 			{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
-				Limit: limiter.PerHour(100),
-				Tiers: middleware.Tiers{"premium": limiter.PerHour(10_000)}},
+				Limit: weir.PerHour(100),
+				Tiers: weir.Tiers{"premium": weir.PerHour(10_000)}},
 		},
 	}))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })

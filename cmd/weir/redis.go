@@ -18,10 +18,10 @@ import (
 
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
-	"github.com/weirgo/weir/limiter/redisstore"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // patience is how long Redis has for an answer.

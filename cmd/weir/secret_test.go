@@ -17,7 +17,7 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/redisstore"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // secretArgs are command lines with a credential in them, each of which ends with an error.

@@ -20,12 +20,12 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/bans"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/limiter/leasestore"
 	"github.com/weirgo/weir/limiter/limitertest"
-	"github.com/weirgo/weir/limiter/redisstore"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/leasestore"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // patience is how long a script of an interpreter in Go may take on a busy machine.

@@ -62,7 +62,7 @@ func tierComesFromTheContext(s *suite) {
 	})
 	var result middleware.Result
 	a := app([]Limit{limit}, get("/", func(_ http.ResponseWriter, r *http.Request) {
-		result = middleware.FromContext(r.Context())
+		result, _ = middleware.FromContext(r.Context())
 	}))
 	a.Authenticate = func(r *http.Request) context.Context {
 		ctx := r.Context()
@@ -87,7 +87,7 @@ func handlerReadsTheDecision(s *suite) {
 	var result middleware.Result
 	server := s.serve(app(
 		[]Limit{rules(middleware.Rule{Name: "all", Limit: perHour(10)})},
-		get("/", func(_ http.ResponseWriter, r *http.Request) { result = middleware.FromContext(r.Context()) },
+		get("/", func(_ http.ResponseWriter, r *http.Request) { result, _ = middleware.FromContext(r.Context()) },
 			rules(middleware.Rule{Name: "home", Key: keyfunc.IP(), Limit: perHour(2)}))))
 	server.wantStatus(200, "", "GET /")
 	require.True(s, result.Allowed, "a request that reaches the handler was allowed")

@@ -177,7 +177,8 @@ func leakyBucketDelays(s *suite) {
 	var reached time.Time
 	server := s.serve(app([]Limit{perIP(queue)}, get("/", func(_ http.ResponseWriter, r *http.Request) {
 		reached = time.Now()
-		delay = middleware.FromContext(r.Context()).Delay
+		result, _ := middleware.FromContext(r.Context())
+		delay = result.Delay
 	})))
 	delayed := 0
 	for range 1000 {

@@ -32,12 +32,12 @@ func BenchmarkDecide(b *testing.B) {
 		store limiter.Store
 		o     limiter.Outage
 	}{
-		{"store=alone", prompt{}, limiter.Local},
-		{"store=well", New(prompt{}, quiet), limiter.Local},
-		{"store=well-without-Within", New(patient{}, quiet), limiter.Local},
-		{"store=outage-open", New(prompt{err: errDown}, quiet), limiter.Open},
-		{"store=outage-local", New(prompt{err: errDown}, shared), limiter.Local},
-		{"store=outage-closed", New(prompt{err: errDown}, quiet), limiter.Closed},
+		{"store=alone", prompt{}, limiter.FailLocal},
+		{"store=well", New(prompt{}, quiet), limiter.FailLocal},
+		{"store=well-without-Within", New(patient{}, quiet), limiter.FailLocal},
+		{"store=outage-open", New(prompt{err: errDown}, quiet), limiter.FailOpen},
+		{"store=outage-local", New(prompt{err: errDown}, shared), limiter.FailLocal},
+		{"store=outage-closed", New(prompt{err: errDown}, quiet), limiter.FailClosed},
 	} {
 		q := quota(b, "api", limiter.PerSecond(1_000_000), bb.o)
 		decideIn := func(charges []limiter.Charge, decisions []limiter.Decision) {

@@ -41,7 +41,7 @@ func TestLocalDecisionsKeepAStoresPromises(t *testing.T) {
 	limitertest.Run(t, limitertest.Harness{
 		New: func(t testing.TB) limiter.Store {
 			s := New(newServer(t, dead), Options{Failures: 1, OnDegraded: func(Event) {}})
-			breakDown(t, s, charge(quota(t, "first", limiter.PerDay(1), limiter.Local), ""))
+			breakDown(t, s, charge(quota(t, "first", limiter.PerDay(1), limiter.FailLocal), ""))
 			require.True(t, s.Stats().Degraded)
 			return outage{s}
 		},

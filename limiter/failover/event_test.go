@@ -42,7 +42,7 @@ func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 			log := logged(t, func() {
 				inner := newServer(t, dead)
 				s := New(inner, Options{OnDegraded: hook})
-				api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+				api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 				breakDown(t, s, charge(api, "key"))
 				inner.is(fine)
 				time.Sleep(3 * time.Second)
@@ -64,7 +64,7 @@ func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 func TestAHookMayUseTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		var s *Store
 		var degraded []bool
 		s = New(inner, Options{OnDegraded: func(e Event) {
@@ -88,7 +88,7 @@ func TestASlowHookHoldsNothingUpAndHearsAllInOrder(t *testing.T) {
 			time.Sleep(time.Hour)
 			heard.note(e)
 		}})
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		start := time.Now()
 		for range 3 {
 			inner.is(dead)
@@ -117,7 +117,7 @@ func TestAHookThatPanicsEndsNoProgram(t *testing.T) {
 				calls++
 				panic("no pager")
 			}})
-			api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+			api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 			breakDown(t, s, charge(api, "key"))
 			inner.is(fine)
 			time.Sleep(2 * time.Second)
@@ -145,7 +145,7 @@ func (l located) Diagnose(part int, err error) (string, error) {
 
 func TestTheFirstFailureIsLoggedAtOnceAndOnceForAServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := quota(t, "api", limiter.PerMinute(100_000), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
 		inner := newServer(t, fine)
 		silent := func(context.Context, string, []limiter.Charge) error { return saying{"no answer in 50ms", silence} }
 		s := New(located{cluster{inner}, new([]error)}, Options{OnDegraded: func(Event) {}})
@@ -199,7 +199,7 @@ func TestWhatIsLoggedSaysWhetherTheServerAnswered(t *testing.T) {
 				log := logged(t, func() {
 					inner := newServer(t, func(context.Context, string, []limiter.Charge) error { return tt.err })
 					s := New(inner, Options{})
-					breakDown(t, s, charge(quota(t, "api", limiter.PerMinute(1000), limiter.Local), "key"))
+					breakDown(t, s, charge(quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal), "key"))
 					synctest.Wait()
 				})
 				lines := strings.SplitAfter(log, "\n")
@@ -217,8 +217,8 @@ func TestAnUnusableServerIsAWrongConfigurationAndSaidOnce(t *testing.T) {
 		unfit := func(context.Context, string, []limiter.Charge) error {
 			return saying{"ERR unknown command 'evalsha'", unusable}
 		}
-		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.Local)
-		closed := quota(t, "closed", limiter.PerMinute(1_000_000), limiter.Closed)
+		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.FailLocal)
+		closed := quota(t, "closed", limiter.PerMinute(1_000_000), limiter.FailClosed)
 		for _, hook := range []func(Event){nil, heard.note} {
 			s := New(cluster{inner}, Options{OnDegraded: hook})
 			outage := func() string {
@@ -268,7 +268,7 @@ func TestAServerThatIsUnusableForSomeRulesIsSaidOnceToo(t *testing.T) {
 			return nil
 		})
 		s := New(inner)
-		api := quota(t, "api", limiter.PerMinute(100_000), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
 		log := logged(t, func() {
 			for range 1000 {
 				decide(t, s, charge(api, "denied"))
@@ -285,7 +285,7 @@ func TestWhatWasFoundOutIsToldInErrorsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, hung), &diary{}
 		s := New(located{cluster{inner}, new([]error)}, Options{OnDegraded: heard.note})
-		login := quota(t, "login", limiter.PerMinute(10), limiter.Closed)
+		login := quota(t, "login", limiter.PerMinute(10), limiter.FailClosed)
 		c := charge(login, "6")
 		breakDown(t, s, c)
 		synctest.Wait()
@@ -325,7 +325,7 @@ func TestADiagnosisThatFailsHidesNothing(t *testing.T) {
 		for _, panics := range []bool{false, true} {
 			inner, heard := newServer(t, dead), &diary{}
 			s := New(curious{inner, panics}, Options{OnDegraded: heard.note})
-			api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+			api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 			breakDown(t, s, charge(api, "key"))
 			inner.is(fine)
 			time.Sleep(2 * time.Second)

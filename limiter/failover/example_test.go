@@ -30,7 +30,7 @@ func ExampleNew() {
 		Name: "api", Limit: limiter.PerMinute(9).With(limiter.TokenBucket), Store: store,
 	}))
 	login := limiter.Must(limiter.New(limiter.Config{
-		Name: "login", Limit: limiter.PerMinute(5), Store: store, OnOutage: limiter.Closed,
+		Name: "login", Limit: limiter.PerMinute(5), Store: store, OnOutage: limiter.FailClosed,
 	}))
 
 	ctx := context.Background()

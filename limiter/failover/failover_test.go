@@ -19,7 +19,7 @@ import (
 func TestWhileAllIsWellTheInnerStoreDecides(t *testing.T) {
 	inner := newServer(t, fine)
 	s := New(inner)
-	api := quota(t, "api", limiter.PerMinute(2), limiter.Local)
+	api := quota(t, "api", limiter.PerMinute(2), limiter.FailLocal)
 	for i, want := range []bool{true, true, false} {
 		d := decide(t, s, charge(api, "key"))[0]
 		assert.Equal(t, want, d.Allowed, "decision %d", i+1)
@@ -33,7 +33,7 @@ func TestAHungServerHoldsADecisionUpForTheDeadlineAndThenNotAtAll(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)
 		s := New(inner, Options{Deadline: 20 * time.Millisecond, Failures: 3})
-		api := quota(t, "api", limiter.PerMinute(100), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(100), limiter.FailLocal)
 		for i, want := range []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond, 0, 0, 0} {
 			start := time.Now()
 			d := decide(t, s, charge(api, "key"))[0]
@@ -54,7 +54,7 @@ func TestCallsThatFailTogetherCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)
 		s := New(inner, Options{Failures: 3})
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		for stall := range 3 {
 			assert.False(t, s.Stats().Degraded, "degraded by %d stalls, be there many callers: want 3", stall)
 			var wg sync.WaitGroup
@@ -73,7 +73,7 @@ func TestTheDefaultsAreWhatTheyAreSaidToBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)
 		s := New(inner, Options{OnDegraded: func(Event) {}})
-		api := quota(t, "api", limiter.PerMinute(10), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
 		start := time.Now()
 		for range 100 {
 			decide(t, s, charge(api, "key"))
@@ -92,7 +92,7 @@ func TestTheDefaultsAreWhatTheyAreSaidToBe(t *testing.T) {
 }
 
 func TestEachCallHasADeadlineUnlessTheStoreKeepsOne(t *testing.T) {
-	api := quota(t, "api", limiter.PerMinute(100), limiter.Local)
+	api := quota(t, "api", limiter.PerMinute(100), limiter.FailLocal)
 	all := []limiter.Charge{charge(api, "key")}
 	for _, keeps := range []bool{false, true} {
 		inner, calls := newServer(t, fine), 0
@@ -145,7 +145,7 @@ func TestAProbeFindsTheServersReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, dead), &diary{}
 		s := New(inner, Options{ProbeEvery: time.Minute, OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 
 		inner.is(fine)
@@ -175,7 +175,7 @@ func TestAServerThatStaysDownIsAskedOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, hung), &diary{}
 		s := New(inner, Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerHour(1_000_000), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(1_000_000), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.calls.Store(0)
 		start := time.Now()
@@ -194,7 +194,7 @@ func TestThereIsOneProbeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
 		s := New(inner, Options{Deadline: time.Minute})
-		api := quota(t, "api", limiter.PerHour(1_000_000), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(1_000_000), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(hung)
 		inner.calls.Store(0)
@@ -216,7 +216,7 @@ func TestAClientThatGoesAwayDoesNotEndTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
 		s := New(inner)
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(func(ctx context.Context, _ string, _ []limiter.Charge) error {
 			select {
@@ -242,7 +242,7 @@ func TestAServerThatCanBeReadButNotWrittenStaysDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, readOnly), &diary{}
 		s := New(inner, Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		for cost := range int64(2) {
 			time.Sleep(2 * time.Second)
@@ -262,13 +262,13 @@ func TestAProbeKeepsWhatAnEventStandsFor(t *testing.T) {
 		cost int64
 		want int64
 	}{
-		{"an event that was counted locally", limiter.Local, 3, 3},
-		{"one that was refused locally", limiter.Local, 60, 0},
-		{"one that passed uncounted", limiter.Open, 3, 3},
-		{"one that was stopped", limiter.Closed, 3, 0},
-		{"a look", limiter.Local, 0, 0},
-		{"a look that was stopped", limiter.Closed, 0, 0},
-		{"one that the server refuses", limiter.Open, 101, 0},
+		{"an event that was counted locally", limiter.FailLocal, 3, 3},
+		{"one that was refused locally", limiter.FailLocal, 60, 0},
+		{"one that passed uncounted", limiter.FailOpen, 3, 3},
+		{"one that was stopped", limiter.FailClosed, 3, 0},
+		{"a look", limiter.FailLocal, 0, 0},
+		{"a look that was stopped", limiter.FailClosed, 0, 0},
+		{"one that the server refuses", limiter.FailOpen, 101, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestAProbeThatIsRefusedGivesNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
 		s := New(inner)
-		login := quota(t, "login", limiter.PerHour(100), limiter.Closed)
+		login := quota(t, "login", limiter.PerHour(100), limiter.FailClosed)
 		c := limiter.Charge{Quota: login, Key: "key", Cost: 60}
 		decide(t, s, c)
 		inner.is(dead)
@@ -311,7 +311,7 @@ func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)
 		s := New(inner, Options{Deadline: time.Second})
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		charges := []limiter.Charge{charge(api, "key")}
 
 		flood := func() {
@@ -345,7 +345,7 @@ func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
 func TestRequestsWithLessTimeThanTheDeadlineNoticeAHungServerToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(newServer(t, hung), Options{})
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		for range 5 {
 			assert.False(t, s.Stats().Degraded)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -379,7 +379,7 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 					store = inner
 				}
 				s := New(store, Options{OnDegraded: func(Event) {}})
-				search := quota(t, "search", limiter.PerDay(3), limiter.Open)
+				search := quota(t, "search", limiter.PerDay(3), limiter.FailOpen)
 				c := charge(search, "key")
 				for range 3 {
 					require.True(t, decide(t, s, c)[0].Allowed)
@@ -406,7 +406,7 @@ func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
 		s := New(writable{server: inner}, Options{OnDegraded: heard.note})
-		login := quota(t, "login", limiter.PerDay(1), limiter.Local)
+		login := quota(t, "login", limiter.PerDay(1), limiter.FailLocal)
 		c := charge(login, "key")
 		decide(t, s, c) // and so the server refuses from now on
 		inner.is(dead)
@@ -446,7 +446,7 @@ func TestAProbeThatIsTakenWritesNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
 		s := New(writable{server: inner}, Options{OnDegraded: func(Event) {}})
-		api := quota(t, "api", limiter.PerDay(100), limiter.Local)
+		api := quota(t, "api", limiter.PerDay(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(func(_ context.Context, kind string, _ []limiter.Charge) error {
 			assert.NotEqual(t, "try to write", kind)
@@ -462,7 +462,7 @@ func TestAProbeThatIsTakenWritesNothingElse(t *testing.T) {
 func TestAServerThatFailsNowAndThenIsAskedEachTime(t *testing.T) {
 	inner, heard := newServer(t, fine), &diary{}
 	s := New(inner, Options{OnDegraded: heard.note})
-	api := quota(t, "api", limiter.PerHour(10_000), limiter.Local)
+	api := quota(t, "api", limiter.PerHour(10_000), limiter.FailLocal)
 	for i := range 1000 {
 		inner.is(dead)
 		if i%5 == 4 {
@@ -478,7 +478,7 @@ func TestAServerThatFailsNowAndThenIsAskedEachTime(t *testing.T) {
 
 func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
 	inner := newServer(t, fine)
-	api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+	api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 	negative := []limiter.Charge{{Quota: api, Key: "key", Cost: -1}}
 	refusing := fmt.Errorf("%w: the key is too long", limiter.ErrCharges)
 	for _, m := range []struct {
@@ -506,7 +506,7 @@ func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
 func TestAMistakeIsOneInAnOutageToo(t *testing.T) {
 	inner := newServer(t, dead)
 	s := New(cluster{inner})
-	for _, o := range []limiter.Outage{limiter.Local, limiter.Open, limiter.Closed} {
+	for _, o := range []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed} {
 		api := quota(t, "api", limiter.PerHour(100), o)
 		breakDown(t, s, charge(api, "0"))
 		before := s.Stats()
@@ -531,7 +531,7 @@ func TestAMistakeThatOnlyTheServerSeesLeavesTheProbeToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
 		s := New(inner)
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(func(context.Context, string, []limiter.Charge) error { return limiter.ErrCharges })
 		time.Sleep(2 * time.Second)
@@ -550,7 +550,7 @@ func TestAPanicOfTheStoreIsItsCallersAndWedgesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
 		s := New(inner)
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		furious := func(context.Context, string, []limiter.Charge) error { panic("oh no") }
 		for range 2 { // well, and in trouble
 			inner.is(furious)
@@ -584,7 +584,7 @@ func TestACallThatBeganBeforeTheOutageDoesNotEndIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
 		s := New(inner, Options{Deadline: time.Minute})
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		inner.is(func(context.Context, string, []limiter.Charge) error {
 			time.Sleep(10 * time.Second)
 			return nil
@@ -603,9 +603,9 @@ func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
 		s := New(inner, Options{OnDegraded: heard.note, Deadline: time.Millisecond, ProbeEvery: 5 * time.Millisecond})
-		local := quota(t, "local", limiter.PerHour(1_000_000), limiter.Local)
-		open := quota(t, "open", limiter.PerHour(1_000_000), limiter.Open)
-		closed := quota(t, "closed", limiter.PerHour(1_000_000), limiter.Closed)
+		local := quota(t, "local", limiter.PerHour(1_000_000), limiter.FailLocal)
+		open := quota(t, "open", limiter.PerHour(1_000_000), limiter.FailOpen)
+		closed := quota(t, "closed", limiter.PerHour(1_000_000), limiter.FailClosed)
 
 		const callers, times = 20, 2000
 		var wg sync.WaitGroup
@@ -647,8 +647,8 @@ func TestGiveBackGoesWhereTheUnitsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
 		s := New(inner, Options{Replicas: 2})
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
-		open := quota(t, "open", limiter.PerHour(100), limiter.Open)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
+		open := quota(t, "open", limiter.PerHour(100), limiter.FailOpen)
 		c := charge(api, "key")
 		decide(t, s, c)
 		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c}))
@@ -681,7 +681,7 @@ func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
 		s := New(inner)
-		api := quota(t, "api", limiter.PerHour(100), limiter.Local)
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		c := charge(api, "key")
 		decide(t, s, c)
 		inner.is(dead)
@@ -709,8 +709,8 @@ func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {
 }
 
 func TestADecisionDoesNotAllocate(t *testing.T) {
-	api := quota(t, "api", limiter.PerSecond(1_000_000).With(limiter.FixedWindow), limiter.Local)
-	free := quota(t, "free", limiter.PerSecond(1_000_000).With(limiter.FixedWindow), limiter.Open)
+	api := quota(t, "api", limiter.PerSecond(1_000_000).With(limiter.FixedWindow), limiter.FailLocal)
+	free := quota(t, "free", limiter.PerSecond(1_000_000).With(limiter.FixedWindow), limiter.FailOpen)
 	charges := []limiter.Charge{charge(api, "key"), charge(free, "key"), charge(api, "other")}
 	decisions := make([]limiter.Decision, len(charges))
 	ctx := context.Background()

@@ -23,7 +23,7 @@ func (s *Store) decideByPolicy(charges []limiter.Charge, decisions []limiter.Dec
 // applyPolicies is decideByPolicy but for the counting of what is no error.
 func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
 	for i := range charges {
-		if q := charges[i].Quota; q.OnOutage == limiter.Closed {
+		if q := charges[i].Quota; q.OnOutage == limiter.FailClosed {
 			s.counters.closed.Add(1)
 			return false, fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
 		}
@@ -44,7 +44,7 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 	next := 0 // of local
 	for i := range charges {
 		d := &decisions[i]
-		if q := charges[i].Quota; q.OnOutage == limiter.Open {
+		if q := charges[i].Quota; q.OnOutage == limiter.FailOpen {
 			*d = limiter.Decision{Allowed: true} // nothing was counted
 		} else {
 			*d = answers[next]
@@ -62,7 +62,7 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 // countPolicies books a batch whose charges were decided by policy, none of them Closed.
 func (s *Store) countPolicies(charges []limiter.Charge) {
 	for i := range charges {
-		if charges[i].Quota.OnOutage != limiter.Open {
+		if charges[i].Quota.OnOutage != limiter.FailOpen {
 			s.counters.local.Add(1)
 			return
 		}
@@ -73,7 +73,7 @@ func (s *Store) countPolicies(charges []limiter.Charge) {
 // localShares appends to room what the charges of Local rules are in this process.
 func (s *Store) localShares(room, charges []limiter.Charge) []limiter.Charge {
 	for _, c := range charges {
-		if c.Quota.OnOutage == limiter.Open || c.Quota.OnOutage == limiter.Closed {
+		if c.Quota.OnOutage == limiter.FailOpen || c.Quota.OnOutage == limiter.FailClosed {
 			continue
 		}
 		c.Quota = s.share(c.Quota)

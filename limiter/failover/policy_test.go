@@ -14,7 +14,7 @@ import (
 
 func TestAnOpenRulePassesUncounted(t *testing.T) {
 	s := New(newServer(t, dead))
-	search := quota(t, "search", limiter.PerMinute(2), limiter.Open)
+	search := quota(t, "search", limiter.PerMinute(2), limiter.FailOpen)
 	for range 10 {
 		assert.Equal(t, []limiter.Decision{{Allowed: true, Degraded: true}}, decide(t, s, charge(search, "key")))
 	}
@@ -24,7 +24,7 @@ func TestAnOpenRulePassesUncounted(t *testing.T) {
 
 func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 	s := New(newServer(t, dead), Options{Replicas: 3})
-	api := quota(t, "api", limiter.PerMinute(10), limiter.Local)
+	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
 	for i, want := range []bool{true, true, true, false, false} {
 		d := decide(t, s, charge(api, "key"))[0]
 		assert.Equal(t, want, d.Allowed, "event %d", i+1)
@@ -37,7 +37,7 @@ func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, decide(t, s, charge(gold, "key"))[0].Allowed, "tiers are counted apart")
 
-	rare := quota(t, "rare", limiter.PerMinute(2), limiter.Local)
+	rare := quota(t, "rare", limiter.PerMinute(2), limiter.FailLocal)
 	slow := decide(t, s, charge(rare, "key"))[0]
 	assert.Equal(t, int64(1), slow.Limit)
 	assert.Equal(t, 90*time.Second, slow.Window, "one event in the time that a third of the limit takes for it")
@@ -51,9 +51,9 @@ func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
 	inner := newServer(t, dead)
 	s := New(inner)
-	login := quota(t, "login", limiter.PerMinute(10), limiter.Closed)
-	search := quota(t, "search", limiter.PerMinute(10), limiter.Open)
-	api := quota(t, "api", limiter.PerMinute(10), limiter.Local)
+	login := quota(t, "login", limiter.PerMinute(10), limiter.FailClosed)
+	search := quota(t, "search", limiter.PerMinute(10), limiter.FailOpen)
+	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
 	for i := range 10 { // failing calls first, then none
 		for _, charges := range [][]limiter.Charge{
 			{charge(login, "key")},
@@ -74,9 +74,9 @@ func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
 
 func TestLocalRulesOfABatchAreTakenTogetherOrNotAtAll(t *testing.T) {
 	s := New(newServer(t, dead), Options{Replicas: 2})
-	few := quota(t, "few", limiter.PerMinute(4), limiter.Local)
-	many := quota(t, "many", limiter.PerMinute(100), limiter.Local)
-	free := quota(t, "free", limiter.PerMinute(7), limiter.Open)
+	few := quota(t, "few", limiter.PerMinute(4), limiter.FailLocal)
+	many := quota(t, "many", limiter.PerMinute(100), limiter.FailLocal)
+	free := quota(t, "free", limiter.PerMinute(7), limiter.FailOpen)
 	batch := []limiter.Charge{charge(many, "key"), charge(free, "key"), charge(few, "key")}
 	look := limiter.Decision{Allowed: true, Degraded: true}
 	for i := range 4 {
@@ -104,7 +104,7 @@ func TestABatchOfAnyLengthIsDecided(t *testing.T) {
 		}
 		for i, d := range decide(t, s, charges...) {
 			want := int64(1000+2*i)/2 - 1
-			if charges[i].Quota.OnOutage == limiter.Open {
+			if charges[i].Quota.OnOutage == limiter.FailOpen {
 				want = 0
 			}
 			assert.Equal(t, want > 0, d.Counted())
@@ -117,7 +117,7 @@ func TestPartsFailApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, downFor("1")), &diary{}
 		s := New(cluster{inner}, Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		for range 10 {
 			assert.True(t, decide(t, s, charge(api, "1 a"))[0].Degraded)
 			assert.False(t, decide(t, s, charge(api, "0 a"))[0].Degraded)
@@ -142,7 +142,7 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, downFor("1", "2")), &diary{}
 		s := New(cluster{inner}, Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		breakDown(t, s, charge(api, "1"))
 		time.Sleep(700 * time.Millisecond)
 		breakDown(t, s, charge(api, "2"))
@@ -179,7 +179,7 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 func TestABatchThatFailsCountsAgainstAllItsParts(t *testing.T) {
 	inner := newServer(t, dead)
 	s := New(cluster{inner})
-	api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+	api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 	for range 4 {
 		decide(t, s, charge(api, "0"), charge(api, "1"))
 	}
@@ -202,7 +202,7 @@ func TestABatchThatFailsCountsAgainstAllItsParts(t *testing.T) {
 func TestThereCanBe64Parts(t *testing.T) {
 	inner := newServer(t, dead)
 	s := New(cluster{inner}, Options{Failures: 1, OnDegraded: func(Event) {}})
-	api := quota(t, "api", limiter.PerMinute(1000), limiter.Local)
+	api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 	for number := range 64 {
 		key := string(rune('0' + number))
 		breakDown(t, s, charge(api, key))

@@ -112,7 +112,7 @@ func TestASingleProcessHasTheWholeLimit(t *testing.T) {
 		l := anyLimit().Draw(t, "limit")
 		require.Equal(t, l, divide(l, 1))
 	})
-	api := quota(t, "api", limiter.PerMinute(10), limiter.Local)
+	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
 	assert.Same(t, api, New(newServer(t, fine)).share(api))
 }
 
@@ -124,7 +124,7 @@ func TestReplicasInAnOutageAdmitTheLimitTogether(t *testing.T) {
 			limiter.PerMinute(60).With(limiter.FixedWindow), limiter.PerMinute(60).With(limiter.SlidingLog),
 		} {
 			const replicas = 6
-			q := quota(t, "api", l, limiter.Local)
+			q := quota(t, "api", l, limiter.FailLocal)
 			admitted := int64(0)
 			for range replicas {
 				s := New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {}})
@@ -151,16 +151,16 @@ func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
 			return n
 		}
 		for range 10 {
-			decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.Local), "key"))
+			decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.FailLocal), "key"))
 		}
 		assert.Equal(t, 10, held())
 		assert.Equal(t, uint64(10), s.Stats().Local)
-		d := decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.Local), "key"))[0]
+		d := decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.FailLocal), "key"))[0]
 		assert.False(t, d.Allowed, "rules that are read anew are the same counters")
 
 		inner.is(fine)
 		time.Sleep(2 * time.Second)
-		decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.Local), "key"))
+		decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.FailLocal), "key"))
 		synctest.Wait()
 		assert.Zero(t, held())
 	})

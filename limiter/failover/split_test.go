@@ -43,8 +43,8 @@ func (f frank) Decide(ctx context.Context, charges []limiter.Charge, decisions [
 func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 	inner := newServer(t, downFor("1"))
 	s := New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}})
-	global := quota(t, "global", limiter.PerHour(10), limiter.Local)
-	user := quota(t, "user", limiter.PerHour(1000), limiter.Local)
+	global := quota(t, "global", limiter.PerHour(10), limiter.FailLocal)
+	user := quota(t, "user", limiter.PerHour(1000), limiter.FailLocal)
 	admitted := 0
 	for i := range 40 {
 		// Every other request has a rule on the server that is down.
@@ -66,7 +66,7 @@ func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 func TestAPartThatFailsIsNotHeldAgainstAnotherThatAnswered(t *testing.T) {
 	inner := newServer(t, downFor("1"))
 	s := New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}})
-	api := quota(t, "api", limiter.PerHour(1000), limiter.Local)
+	api := quota(t, "api", limiter.PerHour(1000), limiter.FailLocal)
 	for range 10 {
 		decide(t, s, charge(api, "0"), charge(api, "1"))
 	}
@@ -84,7 +84,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 		inner := &server{Memory: memory}
 		inner.is(downFor("1", "3"))
 		s := New(frank{cluster{inner}}, Options{Failures: 2, OnDegraded: func(Event) {}, ProbeEvery: time.Hour})
-		policies := []limiter.Outage{limiter.Local, limiter.Open, limiter.Closed}
+		policies := []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed}
 		quotas := make([]*limiter.Quota, 6)
 		for i := range quotas {
 			quotas[i], err = limiter.NewQuota(fmt.Sprint("rule ", i), "", limiter.Limit{Events: 4, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
@@ -112,11 +112,11 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 			for i, c := range charges {
 				before[i] = used(c)
 				down := c.Key == "1" || c.Key == "3"
-				isClosed = isClosed || down && c.Quota.OnOutage == limiter.Closed
+				isClosed = isClosed || down && c.Quota.OnOutage == limiter.FailClosed
 				switch {
 				case !down:
 					fits = fits && before[i][0]+c.Cost <= 4
-				case c.Quota.OnOutage == limiter.Local:
+				case c.Quota.OnOutage == limiter.FailLocal:
 					fits = fits && before[i][1]+c.Cost <= 4
 				}
 			}
@@ -139,7 +139,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 					switch {
 					case !down:
 						want[0] += c.Cost
-					case c.Quota.OnOutage == limiter.Local:
+					case c.Quota.OnOutage == limiter.FailLocal:
 						want[1] += c.Cost
 					}
 				}
@@ -153,7 +153,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	inner := newServer(t, fine)
 	s := New(cluster{inner}, Options{OnDegraded: func(Event) {}})
-	api := quota(t, "api", limiter.PerHour(10), limiter.Local)
+	api := quota(t, "api", limiter.PerHour(10), limiter.FailLocal)
 	inner.is(downFor("1"))
 	breakDown(t, s, charge(api, "1"))
 	both := []limiter.Charge{charge(api, "0"), charge(api, "1")}
@@ -182,7 +182,7 @@ func TestAnOutageThatIsNotTotalIsToldAndSoIsItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, unsteady(10)), &diary{}
 		s := New(inner, Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.Local)
+		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal)
 		run := func(d time.Duration) {
 			for range d / (10 * time.Millisecond) {
 				decide(t, s, charge(api, "key"))
@@ -213,7 +213,7 @@ func TestAPartialOutageOfFewRequestsIsToldToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, unsteady(6)), &diary{}
 		s := New(inner, Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.Local)
+		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal)
 		for range 120 {
 			decide(t, s, charge(api, "key"))
 			time.Sleep(time.Second)
@@ -228,7 +228,7 @@ func TestAFewFailuresAndAWholeOutageAreNoPartialOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, unsteady(200)), &diary{}
 		s := New(inner, Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.Local)
+		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal)
 		for range 20_000 {
 			decide(t, s, charge(api, "key"))
 			time.Sleep(10 * time.Millisecond)

@@ -57,7 +57,7 @@ func (k *keys) get(parts []string, report func(i int, err error)) keyfunc.Func {
 func (k *keys) usedBy(parts []string, r *rule) {
 	id := strings.Join(parts, partsSeparator)
 	before, used := k.open[id]
-	k.open[id] = r.OnOutage.Outage == limiter.Open && (before || !used)
+	k.open[id] = r.OnOutage.Outage == limiter.FailOpen && (before || !used)
 }
 
 // all are the keys that were made, in the order in which they were. One that only rules

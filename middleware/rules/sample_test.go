@@ -76,7 +76,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 			Limit: limiter.Limit{Events: 30, Per: time.Minute, Burst: 10, Algorithm: limiter.TokenBucket}}, plainly(search))
 		assert.Equal(t, plainRule{Name: "POST /api/v1/upload", SoftAt: 80,
 			Limit: limiter.Limit{Events: 10, Per: hour, Algorithm: limiter.SlidingLog}}, plainly(upload))
-		assert.Equal(t, plainRule{Name: "POST /login", Limit: limiter.PerMinute(5), SoftAt: 80, OnOutage: limiter.Closed,
+		assert.Equal(t, plainRule{Name: "POST /login", Limit: limiter.PerMinute(5), SoftAt: 80, OnOutage: limiter.FailClosed,
 			Escalate: middleware.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 24 * hour}}, plainly(login))
 		assert.Equal(t, plainRule{Name: "/beta/*", Limit: limiter.PerSecond(10), SoftAt: 80, Shadow: true}, plainly(beta))
 

@@ -406,7 +406,8 @@ func TestAnOverdraftPassesMarked(t *testing.T) {
 		var degraded []bool
 		s := &site{t, limits}
 		handler := limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			degraded = append(degraded, middleware.FromContext(r.Context()).Degraded)
+			result, _ := middleware.FromContext(r.Context())
+			degraded = append(degraded, result.Degraded)
 		}))
 		for range 5 {
 			handler.ServeHTTP(discard{http.Header{}}, call{}.request())

@@ -1,0 +1,39 @@
+// Package weir is the front door of Weir, HTTP rate limiting for Go. It has the names that a
+// program needs every day; each is one of the packages below, by a shorter way.
+//
+//	package main
+//
+//	import (
+//		"fmt"
+//		"log"
+//		"net/http"
+//
+//		"github.com/weirgo/weir"
+//	)
+//
+//	func main() {
+//		hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
+//		limited := weir.PerIP(weir.PerMinute(100))(hello)
+//		log.Fatal(http.ListenAndServe("127.0.0.1:8080", limited))
+//	}
+//
+// Every client address has 100 requests a minute. Responses tell what is left, in the
+// X-RateLimit and RateLimit fields; the 101st request is answered 429 with Retry-After. Behind
+// a proxy, name it, or all clients are the proxy: see keyfunc.TrustProxies.
+//
+// [PerIP] is a middleware of net/http and chi, for all routes or for one. [New] makes a limiter
+// of several rules, which are checked together: all of them are charged for a request, or none.
+// Counters are in memory; give [Config] a Store for a service of several processes.
+//
+// # Packages
+//
+//	middleware    rules, what is counted and what is answered; its adapters are in adapters
+//	  rules       limits as a YAML file, reloaded while the service runs
+//	  bans        clients that are locked out
+//	keyfunc       who is asking: address, user, API key, ..., and how they combine
+//	limiter       may this happen now? limits, algorithms, counters in memory; without HTTP
+//	redis         all that speaks Redis: counters, leases, bans, rules
+//	adapters      gin, echo, and chi where rules go by its routes
+//	observe       metrics, traces, logs, top offenders, a live page
+//	cmd/weir      checks and explains rules, and operates on a Redis
+package weir

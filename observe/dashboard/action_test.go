@@ -1,0 +1,346 @@
+package dashboard_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+func TestAnOperatorLetsACustomerThrough(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for range 11 {
+		s.send("GET", "/", "198.51.100.1", "acme")
+	}
+	require.Equal(t, http.StatusTooManyRequests, s.send("GET", "/", "198.51.100.1", "acme"))
+
+	code, said := s.do(`{"action":"peek","rule":"tenant","key":"header:X-Tenant:acme"}`)
+	require.Equal(t, http.StatusOK, code, said)
+	var answer struct {
+		Counts []struct {
+			Rule, Tier, Next, Reset string
+			Limit, Remaining        int
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(said), &answer))
+	require.Len(t, answer.Counts, 2, "one for each tier")
+	assert.Equal(t, 10, answer.Counts[0].Limit)
+	assert.Zero(t, answer.Counts[0].Remaining)
+	assert.NotEmpty(t, answer.Counts[0].Reset)
+	assert.Equal(t, "premium", answer.Counts[1].Tier)
+	require.Equal(t, http.StatusTooManyRequests, s.send("GET", "/", "198.51.100.1", "acme"), "a look gives nothing back")
+
+	code, said = s.do(`{"action":"reset","rule":"tenant","key":"header:X-Tenant:acme"}`)
+	require.Equal(t, http.StatusOK, code, said)
+	assert.Equal(t, http.StatusOK, s.send("GET", "/", "198.51.100.1", "acme"))
+}
+
+func TestAnOperatorBansAndLiftsBans(t *testing.T) {
+	for _, shown := range []bool{false, true} {
+		s := start(t, dashboard.Options{ShowKeys: shown})
+		code, said := s.do(`{"action":"ban","key":"203.0.113.9","for":"1d"}`)
+		require.Equal(t, http.StatusOK, code, said)
+		require.Equal(t, http.StatusForbidden, s.send("GET", "/", "203.0.113.9", ""))
+
+		_, said = s.do(`{"action":"peek","rule":"ip","key":"203.0.113.9"}`)
+		assert.Contains(t, said, `"ban":`)
+
+		list := s.figures().Bans
+		require.Equal(t, 1, list.Total)
+		assert.Equal(t, shown, list.List[0].Key == "203.0.113.9")
+		assert.InDelta(t, time.Now().Add(24*time.Hour).UnixMilli(), list.List[0].Until, 60_000)
+		ask, err := json.Marshal(map[string]string{"action": "unban", "key": list.List[0].Key})
+		require.NoError(t, err)
+		code, said = s.do(string(ask))
+		require.Equal(t, http.StatusOK, code, said)
+		assert.Equal(t, http.StatusOK, s.send("GET", "/", "203.0.113.9", ""), "lifted by what the page shows for the key")
+		assert.Zero(t, s.figures().Bans.Total)
+
+		require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+		code, _ = s.do(`{"action":"unban","key":"203.0.113.9"}`)
+		require.Equal(t, http.StatusOK, code)
+		assert.True(t, s.bans.Empty(), "lifted by the key itself")
+		code, said = s.do(`{"action":"unban","key":"203.0.113.9"}`)
+		assert.Equal(t, http.StatusNotFound, code)
+		assert.Contains(t, said, "was not banned")
+	}
+}
+
+// Keys are what clients send.
+func TestKeysThatAreHardToWriteAreActedOn(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	for _, key := range []string{"a\x00b", "\xff\xfe", "a\u202eb", `"quoted"`, " blanks ", "</script>"} {
+		require.NoError(t, s.bans.Ban(t.Context(), key, 0))
+	}
+	for _, ban := range s.figures().Bans.List {
+		ask, err := json.Marshal(map[string]string{"action": "unban", "key": ban.Key})
+		require.NoError(t, err)
+		code, said := s.do(string(ask))
+		require.Equal(t, http.StatusOK, code, said)
+		assert.Contains(t, said, "lifted")
+		s.figures()
+	}
+	assert.True(t, s.bans.Empty())
+}
+
+func TestOnlyThePageItselfActs(t *testing.T) {
+	const ban = `{"action":"ban","key":"203.0.113.9"}`
+	for name, edit := range map[string]func(*http.Request){
+		"another site":                       func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+		"another host of the site":           func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") },
+		"an old browser on another site":     func(r *http.Request) { r.Header.Del("Sec-Fetch-Site"); r.Header.Set("Origin", "https://evil.example") },
+		"a form":                             func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") },
+		"a form that says it is text":        func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") },
+		"nothing of what it is":              func(r *http.Request) { r.Header.Del("Content-Type") },
+		"a GET, as a link or an image would": func(r *http.Request) { r.Method = http.MethodGet },
+		"a HEAD":                             func(r *http.Request) { r.Method = http.MethodHead },
+		"a PUT":                              func(r *http.Request) { r.Method = http.MethodPut },
+	} {
+		s := start(t, dashboard.Options{})
+		_, _ = s.do(ban, edit)
+		assert.True(t, s.bans.Empty(), name)
+	}
+	s := start(t, dashboard.Options{})
+	_, _ = s.do(ban, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
+	assert.Contains(t, s.log.String(), "weir-operator-refused")
+	code, said := s.do(ban, func(r *http.Request) { r.Header.Del("Sec-Fetch-Site") })
+	assert.Equal(t, http.StatusOK, code, "who is no browser says nothing of sites: %s", said)
+}
+
+func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for ask, want := range map[string]string{
+		`{"action":"peek","rule":"nope","key":"user:a"}`:      `there is no rule of that name: \"nope\"`,
+		`{"action":"reset","rule":"nope","key":"user:a"}`:     "there is no rule",
+		`{"action":"peek","key":"user:a"}`:                    "which rule?",
+		`{"action":"ban","key":""}`:                           "which key?",
+		`{"action":"unban","key":""}`:                         "which key?",
+		`{"action":"ban","key":"user:a","for":"-1h"}`:         "has a sign",
+		`{"action":"ban","key":"user:a","for":"1 fortnight"}`: "1 fortnight",
+		`{"action":"ban","key":"\"half"}`:                     "quotation mark",
+		`{"action":"ban","key":"foo"}`:                        "no request can have this key: want an address",
+		`{"action":"peek","rule":"ip","key":"usr:42"}`:        "no request can have this key",
+		`{"action":"reset","rule":"ip","key":"203.0.113"}`:    "no request can have this key",
+		`{"action":"unban","key":"foo"}`:                      "no request can have this key",
+		`{"action":"ban","key":"198.51.100.0/24"}`:            "this is a network, and no key: networks go into ban.cidrs",
+		`{"action":"unban","key":"198.51.100.0/24"}`:          "is a network",
+		`{"action":"peek","rule":"ip","key":"10.0.0.0/8"}`:    "is a network",
+		`{"action":"reset","rule":"ip","key":"10.0.0.0/8"}`:   "is a network",
+		`{"action":"drop"}`:                                   `there is no action \"drop\"`,
+		`{"action":"peek","rulle":"ip"}`:                      `unknown field \"rulle\"`,
+		`{`:                                                   "cannot be read",
+		`{"action":"` + strings.Repeat("a", 65<<10) + `"}`:    "too large",
+	} {
+		code, said := s.do(ask)
+		assert.Equal(t, http.StatusBadRequest, code, ask[:min(len(ask), 80)])
+		assert.Contains(t, said, want)
+	}
+	without, err := dashboard.New(dashboard.Options{Authorise: anybody, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	s.mux = without
+	_, said := s.do(`{"action":"ban","key":"user:a"}`)
+	assert.Contains(t, said, "no list of bans")
+	_, said = s.do(`{"action":"unban","key":"user:a"}`)
+	assert.Contains(t, said, "no list of bans")
+}
+
+func TestWhatAnOperatorDoesIsLoggedWithoutTheKey(t *testing.T) {
+	for _, shown := range []bool{false, true} {
+		s := start(t, dashboard.Options{ShowKeys: shown})
+		for _, ask := range []string{
+			`{"action":"peek","rule":"ip","key":"203.0.113.9"}`, `{"action":"reset","rule":"ip","key":"203.0.113.9"}`,
+			`{"action":"ban","key":"203.0.113.9","for":"1h"}`, `{"action":"unban","key":"203.0.113.9"}`,
+		} {
+			s.do(ask, func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), "ann")) })
+		}
+		s.do(`{"action":"peek","rule":"nope","key":"203.0.113.9"}`, func(r *http.Request) { r.SetBasicAuth("bob", "secret") })
+		log := s.log.String()
+		assert.Equal(t, 5, strings.Count(log, "code=weir-operator "))
+		assert.Equal(t, 4, strings.Count(log, "user=user:ann"))
+		assert.Contains(t, log, " claimed_user=bob")
+		assert.NotContains(t, log, " user=bob", "nobody may have asked for the password")
+		assert.NotContains(t, log, "secret")
+		for _, word := range []string{"action=peek", "action=reset", "action=ban", "action=unban", "rule=ip", "for=1h", "remote=192.0.2.1:1234"} {
+			assert.Contains(t, log, word)
+		}
+		assert.Equal(t, shown, strings.Contains(log, "203.0.113.9"))
+	}
+}
+
+func TestANameThatNobodyCheckedIsCutInTheLog(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	s.do(`{"action":"peek","rule":"ip","key":"user:a"}`, func(r *http.Request) { r.SetBasicAuth(strings.Repeat("x", 4000), "") })
+	assert.Contains(t, s.log.String(), "claimed_user="+strings.Repeat("x", 100)+" ")
+}
+
+func TestAnAddressIsTheKeyThatItIsCountedAs(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	const client = "[2001:db8::1]"
+	for range 3 {
+		s.send("GET", "/", client, "")
+	}
+	_, said := s.do(`{"action":"peek","rule":"strict","key":"2001:db8::ffff"}`)
+	assert.Contains(t, said, `"remaining":2`)
+	assert.Contains(t, said, `"key":"2001:db8::/64"`)
+	_, said = s.do(`{"action":"reset","rule":"strict","key":" 2001:db8::1 "}`)
+	assert.Contains(t, said, "This is counted as 2001:db8::/64. The key begins anew")
+	_, said = s.do(`{"action":"peek","rule":"strict","key":"2001:db8::/64"}`)
+	assert.Contains(t, said, `"remaining":5`)
+
+	code, said := s.do(`{"action":"ban","key":"2001:db8::1","for":"1h"}`)
+	require.Equal(t, http.StatusOK, code)
+	assert.Contains(t, said, "This is counted as 2001:db8::/64. The key is banned for 1h.")
+	assert.Equal(t, http.StatusForbidden, s.send("GET", "/", client, ""))
+	assert.Contains(t, s.log.String(), "action=ban key=2001:db8::/64")
+	_, said = s.do(`{"action":"unban","key":"2001:db8::2"}`)
+	assert.Contains(t, said, "The ban is lifted.")
+	assert.Equal(t, http.StatusOK, s.send("GET", "/", client, ""))
+
+	s.do(`{"action":"ban","key":" 203.0.113.9\t"}`)
+	assert.Equal(t, http.StatusForbidden, s.send("GET", "/", "203.0.113.9", ""))
+}
+
+func TestAKeyInQuotationMarksIsTakenToTheLetter(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for _, key := range []string{"2001:db8::1", "198.51.100.0/24", " a "} {
+		text, err := json.Marshal(map[string]string{"action": "ban", "key": strconv.Quote(key)})
+		require.NoError(t, err)
+		code, said := s.do(string(text))
+		require.Equal(t, http.StatusOK, code, said)
+		_, banned := s.bans.Find(key)
+		assert.True(t, banned, key)
+	}
+	code, said := s.do(`{"action":"unban","key":"198.51.100.0/24"}`)
+	require.Equal(t, http.StatusOK, code, said)
+	_, banned := s.bans.Find("198.51.100.0/24")
+	assert.False(t, banned, "what is banned is lifted, whatever it is")
+}
+
+func TestWhatThePageShowsForAKeyIsNoKey(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for range 15 {
+		s.send("GET", "/", "198.51.100.1", "acme")
+	}
+	require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+	f := s.figures()
+	for _, digest := range []string{f.Top[0].Most[0].Key, f.Bans.List[0].Key} {
+		code, said := s.do(`{"action":"ban","key":"` + digest + `"}`)
+		assert.Equal(t, http.StatusBadRequest, code)
+		assert.Contains(t, said, "this is a digest")
+	}
+}
+
+// brokenList is one of a Redis that is down.
+type brokenList struct{ bans.List }
+
+func (b brokenList) Ban(ctx context.Context, key string, d time.Duration) error {
+	return errors.Join(b.List.Ban(ctx, key, d), errors.New("connection refused"))
+}
+
+func (b brokenList) All(ctx context.Context) ([]bans.Ban, error) {
+	all, _ := b.List.All(ctx)
+	return all, errors.New("connection refused")
+}
+
+func TestABanThatOnlyThisProcessKnowsIsSaidToBeOne(t *testing.T) {
+	memory, err := bans.NewMemory(bans.MemoryConfig{})
+	require.NoError(t, err)
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: brokenList{memory}, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	s := &service{t: t, page: page, mux: page}
+	code, said := s.do(`{"action":"ban","key":"user:a"}`)
+	assert.Equal(t, http.StatusBadGateway, code)
+	assert.Contains(t, said, "connection refused")
+	assert.Contains(t, said, "Only this process knows")
+	list := s.figures().Bans
+	assert.Equal(t, 1, list.Total)
+	assert.Contains(t, list.Error, "connection refused")
+}
+
+// What a list has for a key may be a digest, of which Find knows nothing.
+func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	shared, err := redisstore.NewBans(ctx, client)
+	require.NoError(t, err)
+	memory, err := bans.NewMemory(bans.MemoryConfig{})
+	require.NoError(t, err)
+	for _, list := range []bans.List{shared, memory} {
+		for _, shown := range []bool{false, true} {
+			page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: list, ShowKeys: shown, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			s := &service{t: t, page: page, mux: page}
+			for _, key := range []string{"203.0.113.9", "user:" + strings.Repeat("x", 300)} {
+				require.NoError(t, list.Ban(t.Context(), key, 0))
+				listed := s.figures().Bans.List
+				require.Len(t, listed, 1)
+				assert.True(t, listed[0].Permanent)
+				assert.Zero(t, listed[0].Until)
+				ask, err := json.Marshal(map[string]string{"action": "unban", "key": listed[0].Key})
+				require.NoError(t, err)
+				code, said := s.do(string(ask))
+				assert.Equal(t, http.StatusOK, code)
+				assert.Contains(t, said, "The ban is lifted.")
+				_, banned := list.Find(key)
+				assert.False(t, banned)
+
+				ask, err = json.Marshal(map[string]string{"action": "unban", "key": key})
+				require.NoError(t, err)
+				code, said = s.do(string(ask))
+				assert.Equal(t, http.StatusNotFound, code)
+				assert.Contains(t, said, "was not banned")
+			}
+		}
+	}
+	cancel()
+}
+
+func TestAResetSaysWhetherThereWasAnythingToForget(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	const ask = `{"action":"reset","rule":"strict","key":"198.51.100.1"}`
+	_, said := s.do(ask)
+	assert.Contains(t, said, "had used nothing under strict")
+	s.send("GET", "/", "198.51.100.1", "")
+	_, said = s.do(ask)
+	assert.Contains(t, said, `"The key begins anew under strict."`)
+}
+
+func TestAPeekOfWhatNobodyCountsShowsNoNumbers(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, Replicas: 4, OnDegraded: func(failover.Event) {}}})
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
+		{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.FailOpen},
+		{Name: "local", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)},
+	}})
+	require.NoError(t, err)
+	page.Add(limits)
+	s := &service{t: t, page: page, mux: page}
+	_, said := s.do(`{"action":"peek","rule":"open","key":"203.0.113.9"}`)
+	assert.Contains(t, said, `"limit":0,"remaining":0,"degraded":true,"uncounted":true`)
+	_, said = s.do(`{"action":"peek","rule":"local","key":"203.0.113.9"}`)
+	assert.Contains(t, said, `"limit":2,"remaining":2,"degraded":true}`)
+}

@@ -1,0 +1,201 @@
+package dashboard
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/observe/offenders"
+)
+
+// Options are what [New] takes. All are optional, but without Authorise nobody sees a thing.
+type Options struct {
+	// Authorise says who may see the page, and with a POST request act from it:
+	//
+	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
+	//
+	// lets all look and few act. It is asked for every request, and at least every five
+	// minutes while the page is open; then also with a copy of the request whose method is
+	// POST, as those who may act keep their place before others (see MaxStreams). Nil: nobody
+	// may.
+	//
+	// Check credentials, or at least the Host header as well as the address. An address
+	// alone lets in every site that a browser at it visits and whose name is made to point
+	// here (DNS rebinding), and whoever comes through a proxy on the same machine.
+	//
+	// What was done is logged with the user that [keyfunc.WithUser] put into the request's
+	// context. The name of basic authentication is logged as claimed_user, as only Authorise
+	// knows whether it was checked.
+	Authorise func(*http.Request) bool
+
+	// Title is above the page, such as the service's name. Empty: the host's name.
+	Title string
+
+	// Store is what the limiters count in, for its health: what a method Stats returns is
+	// shown, and its field Degraded believed. Nil, or one without the method: its health is
+	// what can be seen from requests.
+	Store limiter.Store
+
+	// Bans is the limiters' list. Nil: the page has none.
+	Bans bans.List
+
+	// Offenders knows which keys ask most and are refused most. Its own ShowKeys says
+	// whether the page names them. Nil: the page has none.
+	Offenders *offenders.Sketch
+
+	// ShowKeys shows the keys of bans, on the page, and of all that is done from it, in the
+	// log. They can be addresses, names of users and API keys. False: digests stand for
+	// them, those of Offenders. A list in Redis has digests only, under its own secret: the
+	// keys of its bans are digests in any case.
+	ShowKeys bool
+
+	// MaxStreams is how many open pages are live at once, 1 to 10,000. One page more takes
+	// the place of the one that has been open for longest, of those whose viewers may only
+	// look; if all may act, of any, but for no page that may only look. A page without a
+	// place asks for the figures every ten seconds, and is live again when there is room, or
+	// when its viewer says so. Zero: 16.
+	MaxStreams int
+
+	// Logger hears what was done from the page. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// A Dashboard is the page, and the [middleware.Observer] that counts for it. Memory for its
+// counts is bounded: some 7 KB for each of up to 500 rules and tiers, and what is beyond
+// them is counted together.
+type Dashboard struct {
+	options Options
+	page    []byte
+	policy  string // of content
+	secret  []byte // of digests
+	origin  *http.CrossOriginProtection
+	log     *slog.Logger
+	start   time.Time
+
+	counts counts
+
+	mu       sync.Mutex
+	limiters []*middleware.RateLimit
+	latest   latest
+
+	viewers   *viewers
+	closed    chan struct{}
+	closeOnce sync.Once
+}
+
+const defaultStreams, mostStreams = 16, 10_000
+
+// New returns a page that shows nothing yet: give it to limiters as their Observer, and
+// then them to Add.
+func New(o Options) (*Dashboard, error) {
+	if o.MaxStreams < 0 || o.MaxStreams > mostStreams {
+		return nil, fmt.Errorf("dashboard: MaxStreams is %d: it must be from 1 to %d, or 0 for %d", o.MaxStreams, mostStreams, defaultStreams)
+	}
+	o.MaxStreams = cmp.Or(o.MaxStreams, defaultStreams)
+	if o.Title == "" {
+		o.Title, _ = os.Hostname()
+	}
+	page, policy, err := render(o)
+	if err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
+	}
+	d := &Dashboard{
+		options: o, page: page, policy: policy,
+		secret:  []byte(rand.Text()),
+		origin:  http.NewCrossOriginProtection(),
+		log:     o.Logger,
+		start:   time.Now(),
+		viewers: newViewers(o.MaxStreams),
+		closed:  make(chan struct{}),
+	}
+	if d.log == nil {
+		d.log = slog.Default()
+	}
+	d.counts.init()
+	return d, nil
+}
+
+// Add shows the rules of these limiters, and has the page act on them. Their requests are
+// only counted if the Dashboard is their Observer too.
+func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
+	if slices.Contains(limits, nil) {
+		panic("dashboard: Add needs a limiter, not nil")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.limiters = append(d.limiters, limits...)
+}
+
+// Close ends the streams of open pages, which otherwise hold up [http.Server.Shutdown]:
+//
+//	server.RegisterOnShutdown(page.Close)
+func (d *Dashboard) Close() { d.closeOnce.Do(func() { close(d.closed) }) }
+
+// ServeHTTP serves the page, its live figures as an event stream or once as JSON, whichever
+// is accepted, and what is done from the page.
+func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.secure(w.Header())
+	if d.options.Authorise == nil || !d.options.Authorise(r) {
+		http.Error(w, "This page is closed. The service says who may see it (dashboard.Options.Authorise).", http.StatusForbidden)
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		d.act(w, r)
+	case http.MethodGet, http.MethodHead:
+		d.get(w, r)
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		http.Error(w, "This page takes GET, HEAD and POST.", http.StatusMethodNotAllowed)
+	}
+}
+
+func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
+	accept := r.Header.Get("Accept")
+	live := r.Method == http.MethodGet && strings.Contains(accept, "text/event-stream")
+	if !live && !strings.Contains(accept, "application/json") {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(d.page)
+		return
+	}
+	// Another site can't read the figures, but it could take all streams that there are.
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		http.Error(w, "The figures are for the page alone.", http.StatusForbidden)
+		return
+	}
+	if live {
+		d.stream(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(d.state())
+}
+
+// secure sets what keeps browsers from doing anything with the page but showing it.
+func (d *Dashboard) secure(h http.Header) {
+	h.Set("Content-Security-Policy", d.policy)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Add("Vary", "Accept")
+}
+
+// all are the limiters that were added.
+func (d *Dashboard) all() []*middleware.RateLimit {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clip(d.limiters)
+}

@@ -1,0 +1,387 @@
+package dashboard_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/observe/offenders"
+)
+
+// figures are what the page is given, as far as tests look at it.
+type figures struct {
+	Second  int
+	Verdict struct {
+		Level, Text, Detail string
+		Findings            []struct{ Rule, Text string }
+	}
+	Store struct {
+		Bad         bool
+		Text, Error string
+		Median      string
+		Figures     []struct{ Name, Value string }
+	}
+	Full bool
+	Bans struct {
+		Total int
+		Error string
+		List  []struct {
+			Key, Rule string
+			Until     int64
+			Permanent bool
+		}
+	}
+	Top []struct {
+		Rule           string
+		Asked, Refused int
+		Most, Busiest  []struct {
+			Key            string
+			Whole          bool
+			Asked, Refused int
+		}
+	}
+	Unlisted struct{ Rules, Unfollowed int }
+	Rows     []struct {
+		Rule, Tier, Limit, For, OnOutage string
+		Shadow                           bool
+	}
+	Counts [][3]int
+	Hidden int
+	Names  []string
+	Series []struct {
+		Row            int
+		Asked, Refused []int
+	}
+	History [][]int
+}
+
+// figures are the present ones.
+func (s *service) figures() (f figures) {
+	s.t.Helper()
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, accepting("application/json"))
+	require.Equal(s.t, http.StatusOK, w.Code)
+	require.NoError(s.t, json.Unmarshal(w.Body.Bytes(), &f))
+	return f
+}
+
+func sum(list []int) (n int) {
+	for _, m := range list {
+		n += m
+	}
+	return n
+}
+
+func TestTheFiguresAreWhatHappened(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{ShowKeys: true})
+		for range 15 {
+			s.send("GET", "/", "198.51.100.1", "acme")
+		}
+		for range 8 {
+			s.send("POST", "/login", "198.51.100.2", "")
+		}
+		require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+		s.send("GET", "/", "203.0.113.9", "")
+		time.Sleep(time.Second)
+
+		f := s.figures()
+		of := map[string]int{}
+		for i, row := range f.Rows {
+			of[row.Rule+row.Tier] = i
+		}
+		assert.Equal(t, "60/1m token-bucket burst 10", f.Rows[of["tenant"]].Limit)
+		assert.Equal(t, "POST /login", f.Rows[of["login"]].For)
+		assert.Equal(t, "closed", f.Rows[of["login"]].OnOutage)
+		assert.True(t, f.Rows[of["strict"]].Shadow)
+		assert.Contains(t, of, "tenantpremium")
+
+		assert.Contains(t, f.Counts, [3]int{of["tenant"], 15, 5})
+		assert.Contains(t, f.Counts, [3]int{of["login"], 8, 3})
+		assert.Contains(t, f.Counts, [3]int{of["ip"], 23, 0})
+		for _, series := range f.Series {
+			if series.Row == of["tenant"] {
+				assert.Equal(t, 15, series.Asked[len(series.Asked)-1])
+				assert.Equal(t, 5, sum(series.Refused))
+			}
+		}
+		for i, name := range f.Names {
+			assert.Len(t, f.History[i], 300)
+			want := map[string]int{"allowed": 15, "refused": 8, "banned": 1}
+			assert.Equal(t, want[name], sum(f.History[i]), name)
+		}
+		require.NotEmpty(t, f.Top)
+		for _, top := range f.Top {
+			if top.Rule == "tenant" {
+				assert.Equal(t, 5, top.Refused)
+				assert.Equal(t, "header:X-Tenant:acme", top.Most[0].Key)
+				assert.Equal(t, 5, top.Most[0].Refused)
+				assert.True(t, top.Most[0].Whole)
+			}
+		}
+		assert.Equal(t, 1, f.Bans.Total)
+		assert.Equal(t, "counts in this process", f.Store.Text)
+		assert.NotEmpty(t, f.Store.Figures)
+	})
+}
+
+func TestKeysAreDigestsUnlessTheyAreToBeShown(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	for range 15 {
+		s.send("GET", "/", "198.51.100.1", "acme")
+	}
+	require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, accepting("application/json"))
+	for _, key := range []string{"acme", "198.51.100.1", "203.0.113.9"} {
+		assert.NotContains(t, w.Body.String(), key)
+	}
+}
+
+func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		load  func(s *service, i int)
+		level string
+		says  []string
+	}{
+		"nobody": {func(*service, int) {}, "idle", []string{"No requests"}},
+		"good clients": {func(s *service, i int) { s.good(i) }, "good",
+			[]string{"All is well: 20 requests a second, none refused."}},
+		"a noisy tenant": {func(s *service, i int) { s.good(i); s.noisy() }, "warning",
+			[]string{"nearly all by tenant", "100% of its latest 64 refusals are of one key, header:X-Tenant:acme"}},
+		"an attacker who rotates keys": {func(s *service, i int) { s.good(i); s.attack() }, "warning",
+			[]string{"nearly all by login", "One counter for everybody", "keys of ip: a crowd, or an attacker"}},
+		"one attacker": {func(s *service, i int) { s.good(i); s.send("POST", "/login", "203.0.113.9", "") }, "warning",
+			[]string{"of its latest 64 refusals are of one key of ip"}},
+		"a limit that is too low": {func(s *service, i int) {
+			for j := range 4 {
+				n := (4*i + j) % 60
+				s.send("GET", "/", fmt.Sprint("198.51.100.", n), fmt.Sprint("tenant-", n))
+			}
+		}, "warning", []string{"by tenant", "keys: many clients at once. Either the limit is too low"}},
+		"banned clients": {func(s *service, i int) {
+			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
+			s.good(i)
+			s.send("GET", "/", "203.0.113.9", "")
+		}, "warning", []string{"50% of 40 requests a second are of banned clients."}},
+		"clients without a key": {func(s *service, i int) { s.good(i); s.send("GET", "/internal", "198.51.100.1", "") }, "warning",
+			[]string{"50% of 40 requests a second are refused for want of a key."}},
+		"banned ones and noisy ones": {func(s *service, i int) {
+			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
+			s.good(i)
+			s.send("GET", "/", "203.0.113.9", "")
+			s.send("GET", "/", "203.0.113.9", "")
+			s.attack()
+		}, "warning", []string{"50% of 80 requests a second are of banned clients. 19% are refused, nearly all by login."}},
+		"three attackers": {func(s *service, i int) { s.good(i); s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3)) }, "warning",
+			[]string{"Its latest 64 refusals are of 3 keys, header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
+		"five attackers": {func(s *service, i int) { s.good(i); s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%5)) }, "warning",
+			[]string{"are of 5 keys, among them header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
+		"two attackers at everybody's counter": {func(s *service, i int) { s.good(i); s.send("POST", "/login", fmt.Sprint("203.0.113.", i%2), "") }, "warning",
+			[]string{"are of 2 keys of ip, 203.0.113.0 and 203.0.113.1: a few noisy clients."}},
+		"one who is noisy after another": {func(s *service, i int) {
+			switch {
+			case i < 500:
+				s.noisy()
+				s.noisy()
+			default:
+				s.send("GET", "/", "203.0.113.10", "emca")
+			}
+		}, "warning", []string{"of one key, header:X-Tenant:emca: one"}},
+		"two at once": {func(s *service, i int) { s.good(i); s.noisy(); s.attack(); s.attack() }, "warning",
+			[]string{"most by login", "keys of ip: a crowd", "one key, header:X-Tenant:acme"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				s := start(t, dashboard.Options{ShowKeys: true})
+				for i := range 20 * 30 {
+					tt.load(s, i)
+					time.Sleep(50 * time.Millisecond)
+				}
+				v := s.figures().Verdict
+				assert.Equal(t, tt.level, v.Level)
+				text := fmt.Sprint(v)
+				for _, want := range tt.says {
+					assert.Contains(t, text, want)
+				}
+			})
+		})
+	}
+}
+
+func TestAnAttackerWhomNothingRefusesIsSeenByNewKeys(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{})
+		for i := range 10 * 150 {
+			s.good(i / 10)
+			for j := range 3 * (i / (10 * 135)) {
+				s.send("GET", "/", fmt.Sprint("203.0.113.", j), fmt.Sprint("made up ", i, j))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		v := s.figures().Verdict
+		assert.Contains(t, v.Text, "none refused")
+		require.Len(t, v.Findings, 1, "%v", v)
+		assert.Equal(t, "tenant", v.Findings[0].Rule)
+		assert.Contains(t, v.Findings[0].Text, "of keys that it had not seen for minutes, or ever")
+	})
+}
+
+func TestAFewWhoAreNoisyHaveNoNamesWhereKeysAreDigests(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{})
+		for i := range 20 * 30 {
+			s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3))
+			time.Sleep(50 * time.Millisecond)
+		}
+		assert.Contains(t, fmt.Sprint(s.figures().Verdict), "Its latest 64 refusals are of 3 keys: a few noisy clients.")
+	})
+}
+
+// down is a store that counts, as its outage policies say.
+type down struct {
+	limiter.Store
+	last error
+}
+
+type downStats struct {
+	Degraded    bool
+	DegradedFor time.Duration
+	LastError   error
+}
+
+func (d *down) Stats() downStats { return downStats{d.last != nil, time.Minute, d.last} }
+
+func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		require.NoError(t, err)
+		store := &down{Store: memory}
+		s := start(t, dashboard.Options{ShowKeys: true, Store: store})
+		for i := range 20 * 30 {
+			if i == 10*30 {
+				store.last = assert.AnError
+			}
+			s.noisy()
+			time.Sleep(50 * time.Millisecond)
+		}
+		f := s.figures()
+		assert.Equal(t, "bad", f.Verdict.Level)
+		assert.Equal(t, assert.AnError.Error(), f.Store.Error)
+		require.Len(t, f.Verdict.Findings, 1)
+		assert.Contains(t, f.Verdict.Findings[0].Text, "of one key, header:X-Tenant:acme")
+
+		assert.Greater(t, f.Top[len(f.Top)-1].Refused, f.Top[0].Refused)
+		assert.Equal(t, "strict", f.Top[len(f.Top)-1].Rule, "it refuses nothing")
+	})
+}
+
+func TestWhoseKeysAreNotListedIsSaid(t *testing.T) {
+	page, limits := manyRules(t)
+	for i := range 40 {
+		ask(limits, i, 1)
+	}
+	f := (&service{t: t, page: page, mux: page}).figures()
+	assert.Len(t, f.Top, 24)
+	assert.Equal(t, 30-24, f.Unlisted.Rules)
+	assert.Equal(t, 40-30, f.Unlisted.Unfollowed)
+}
+
+// undecided is a store that gives no answer.
+type undecided struct{ limiter.Store }
+
+func (undecided) Decide(ctx context.Context, _ []limiter.Charge, _ []limiter.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return assert.AnError
+}
+
+func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		store := undecided{}
+		page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+		require.NoError(t, err)
+		limits, err := middleware.New(middleware.Config{Observer: page, Store: store, Logger: slog.New(slog.DiscardHandler),
+			Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerMinute(5)}}})
+		require.NoError(t, err)
+		page.Add(limits)
+		s := &service{t: t, page: page, mux: page}
+
+		r := httptest.NewRequest("GET", "/", nil)
+		gone, cancel := contextWithCancel(r)
+		cancel()
+		limits.Check(httptest.NewRecorder(), gone)
+		time.Sleep(time.Second)
+		assert.False(t, s.figures().Store.Bad, "a client that went away is no outage")
+
+		limits.Check(httptest.NewRecorder(), r)
+		time.Sleep(time.Second)
+		f := s.figures()
+		assert.True(t, f.Store.Bad)
+		assert.Contains(t, f.Store.Error, assert.AnError.Error())
+		assert.Equal(t, "bad", f.Verdict.Level)
+		assert.Contains(t, f.Verdict.Detail, "503")
+		time.Sleep(10 * time.Second)
+		assert.False(t, s.figures().Store.Bad)
+	})
+}
+
+func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
+	routes := map[string]middleware.Rule{}
+	for i := range 600 {
+		routes[fmt.Sprintf("GET /route/%d", i)] = middleware.Rule{Name: fmt.Sprint("route ", i), Limit: limiter.PerMinute(5)}
+	}
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
+	require.NoError(t, err)
+	page.Add(limits, limits)
+	f := (&service{t: t, page: page, mux: page}).figures()
+	assert.Len(t, f.Rows, 500)
+	assert.Equal(t, 100, f.Hidden, "a limiter that is added twice has its rules once")
+}
+
+// manyRules are 40, thing 0 to thing 39, of which offenders follows 30.
+func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
+	routes := map[string]middleware.Rule{}
+	for i := range 40 {
+		pattern := fmt.Sprintf("GET /things/%d", i)
+		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
+	}
+	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
+	require.NoError(t, err)
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Offenders: top})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Observer: middleware.Observers(page, top), ByRoute: routes})
+	require.NoError(t, err)
+	page.Add(limits)
+	return page, limits
+}
+
+// ask sends requests to one of manyRules.
+func ask(limits *middleware.RateLimit, thing, times int) {
+	for range times {
+		r := httptest.NewRequest("GET", fmt.Sprint("/things/", thing), nil)
+		r.Pattern = fmt.Sprint("GET /things/", thing)
+		limits.Check(httptest.NewRecorder(), r)
+	}
+}
+
+func contextWithCancel(r *http.Request) (*http.Request, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	return r.WithContext(ctx), cancel
+}

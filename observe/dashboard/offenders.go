@@ -1,0 +1,82 @@
+package dashboard
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weirgo/weir/observe/offenders"
+)
+
+const (
+	topKeys  = 10 // that are shown of a rule
+	topRules = 24 // of which they are shown
+)
+
+// A topView is who asks most of a rule, and who is refused most.
+type topView struct {
+	Rule    string   `json:"rule"`
+	Asked   uint64   `json:"asked"` // in all
+	Refused uint64   `json:"refused"`
+	Most    []topKey `json:"most"`    // those refused most
+	Busiest []topKey `json:"busiest"` // those who ask most
+}
+
+type topKey struct {
+	Key     string `json:"key"` // empty: of all together
+	Whole   bool   `json:"whole,omitempty"`
+	Asked   uint64 `json:"asked"`
+	Refused uint64 `json:"refused"`
+	Error   uint64 `json:"error,omitempty"` // by which what the list is ordered by may be too high
+	hash    uint64 // as samples have it; 0: it is not known, or of all together
+}
+
+// unlisted is whose keys are not.
+type unlisted struct {
+	Rules      int    `json:"rules"`      // beyond topRules
+	Unfollowed uint64 `json:"unfollowed"` // offenders.Sketch.Unfollowed
+}
+
+// lookAtTop are the keys of those rules that refused most, then of those that were asked
+// most, and last of those in shadow, which refuse nothing.
+func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
+	live := map[string]bool{}
+	for _, r := range rows {
+		live[r.Rule] = live[r.Rule] || !r.Shadow
+	}
+	inShadow := func(r offenders.Rule) int {
+		if live, known := live[r.Name]; known && !live {
+			return 1
+		}
+		return 0
+	}
+	rules := d.options.Offenders.Rules()
+	slices.SortStableFunc(rules, func(a, b offenders.Rule) int {
+		return cmp.Or(cmp.Compare(inShadow(a), inShadow(b)), cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.All, a.All))
+	})
+	top := []topView{}
+	for _, r := range rules[:min(len(rules), topRules)] {
+		v := topView{Rule: r.Name, Asked: r.All, Refused: r.Refused, Most: []topKey{}, Busiest: []topKey{}}
+		for _, o := range d.options.Offenders.Top(r.Name, topKeys) {
+			v.Most = append(v.Most, topKey{shownKey(o), o.Whole, o.All.N, o.Refused.N, o.Refused.Error, hashOf(o)})
+		}
+		for _, o := range d.options.Offenders.Busiest(r.Name, topKeys) {
+			v.Busiest = append(v.Busiest, topKey{shownKey(o), o.Whole, o.All.N, o.Refused.N, o.All.Error, hashOf(o)})
+		}
+		top = append(top, v)
+	}
+	return top, &unlisted{max(0, len(rules)-topRules), d.options.Offenders.Unfollowed()}
+}
+
+func shownKey(o offenders.Offender) string {
+	if o.Whole {
+		return typedKey(o.Key)
+	}
+	return quoteKey(o.Key)
+}
+
+func hashOf(o offenders.Offender) uint64 {
+	if !o.Whole || o.Key == "" {
+		return 0
+	}
+	return hash(o.Key)
+}

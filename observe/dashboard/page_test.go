@@ -1,0 +1,244 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+const patience = 20 * time.Second // of a busy machine
+
+func TestWithinFiveSecondsThePageShowsWhoIsWho(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	require.NoError(t, s.bans.Ban(t.Context(), "198.51.100.200", time.Hour))
+	b := open(t, s.serve(), 1280, 900, false)
+	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	s.mixed()
+	b.await(5*time.Second, `["a crowd, or an attacker who rotates keys", "header:X-Tenant:acme: one noisy client"].every(
+		(text) => document.querySelector("#findings").innerText.includes(text))`)
+	assert.Contains(t, b.text("#verdict-text"), "most by login")
+	assert.Contains(t, b.text("#bans"), "198.51.100.200")
+
+	// The operator follows the tenant.
+	b.click(`#rows li:nth-child(3) button`)
+	assert.Contains(t, b.text("#traffic-title"), "tenant")
+	b.await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
+	b.click(`#keys li:first-child button`)
+	b.await(patience, `document.querySelector("#answer").innerText.includes("of 10 left")`)
+	assert.Equal(t, "header:X-Tenant:acme", eval[string](b, `document.querySelector("#key").value`))
+
+	// And bans the key, which takes two clicks, and lifts the ban.
+	b.click(`button.grave`)
+	assert.Equal(t, "Really ban?", b.text("button.grave"))
+	_, banned := s.bans.Find("header:X-Tenant:acme")
+	assert.False(t, banned)
+	b.click(`button.grave`)
+	b.await(patience, `document.querySelector("#banned").innerText.includes("acme")`)
+	_, banned = s.bans.Find("header:X-Tenant:acme")
+	assert.True(t, banned)
+	b.picture("light")
+	b.click(`#banned button[aria-label$="acme"]`)
+	b.await(patience, `!document.querySelector("#banned").innerText.includes("acme")`)
+	b.await(patience, `document.querySelector("#answer").innerText.includes("The ban is lifted.")`)
+	_, banned = s.bans.Find("header:X-Tenant:acme")
+	assert.False(t, banned)
+
+	// It is legible on other screens too.
+	for _, scheme := range []struct {
+		name string
+		dark bool
+	}{{"light", false}, {"dark", true}} {
+		for _, width := range []int64{320, 390, 800, 1280} {
+			b.look(width, 844, scheme.dark)
+			assert.LessOrEqual(t, eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing is beyond the edge")
+			for _, id := range []string{"verdict", "store", "traffic", "rules", "top", "hand", "bans"} {
+				box := eval[[]float64](b, fmt.Sprintf(`(({width, height}) => [width, height])(document.getElementById(%q).getBoundingClientRect())`, id))
+				assert.Greater(t, box[0], 0.8*float64(min(width, 400))-40, "%s at %d", id, width)
+				assert.Positive(t, box[1])
+			}
+			if width != 800 {
+				b.picture(fmt.Sprintf("%s-%d", scheme.name, width))
+			}
+		}
+	}
+	ground := eval[string](b, `getComputedStyle(document.body).backgroundColor`)
+	b.look(1280, 844, false)
+	assert.NotEqual(t, ground, eval[string](b, `getComputedStyle(document.body).backgroundColor`))
+}
+
+func TestWhatClientsSendIsTextAndNothingElse(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	const hostile = `</script><img src=x onerror=window.hit=1>`
+	for range 30 {
+		s.send("GET", "/", "198.51.100.1", hostile)
+	}
+	require.NoError(t, s.bans.Ban(t.Context(), hostile, 0))
+	require.NoError(t, s.bans.Ban(t.Context(), "\x00\u202e\xff'\"`${window.hit=1}", 0))
+	time.Sleep(time.Second) // for it to be in the figures
+	b := open(t, s.serve(), 1280, 900, false)
+	b.await(patience, `document.querySelector("#keys").innerText.includes("</script><img")`)
+	b.await(patience, `document.querySelector("#banned").innerText.includes("\\u202e")`) // as it is written in Go
+	b.click(`#keys li:first-child button`)
+	b.await(patience, `document.querySelector("#answer").innerText.includes("</script><img")`)
+	assert.True(t, eval[bool](b, `window.hit === undefined && document.images.length === 0`))
+
+	// A script that got in after all would not run.
+	b.run(evaluate(`const s = document.createElement("script"); try { s.textContent = "window.hit = 1"; document.body.append(s) } catch {}`))
+	assert.True(t, eval[bool](b, `window.hit === undefined`))
+
+	s.page.Close()
+	b.await(patience, `document.querySelector("#live").dataset.is === "lost"`)
+}
+
+func TestToStopRedisTurnsTheStoreRed(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
+	t.Cleanup(func() { rdb.Close() })
+	s := start(t, dashboard.Options{ShowKeys: true, Store: redisstore.New(rdb)})
+	b := open(t, s.serve(), 1280, 900, false)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				s.good(i)
+			}
+		}
+	}()
+	b.await(patience, `document.querySelector("#verdict").dataset.level === "good"`)
+	assert.Equal(t, "answers", b.text("#store-state"))
+	assert.Equal(t, "false", eval[string](b, `document.querySelector("#store").dataset.bad`))
+
+	server.Kill()
+	b.await(5*time.Second, `document.querySelector("#store").dataset.bad === "true"`)
+	assert.Contains(t, b.text("#store"), "gives no answer")
+	assert.Equal(t, "bad", eval[string](b, `document.querySelector("#verdict").dataset.level`))
+	b.picture("outage-light")
+	b.look(390, 844, true)
+	b.picture("outage-dark-390")
+
+	server.Restart()
+	b.await(patience, `document.querySelector("#store").dataset.bad === "false"`)
+}
+
+func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
+	routes := map[string]middleware.Rule{}
+	for i := range 40 {
+		pattern := fmt.Sprintf("GET /things/%d", i)
+		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
+	}
+	page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+	require.NoError(t, err)
+	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
+	require.NoError(t, err)
+	page.Add(limits)
+	for range 5 {
+		r := httptest.NewRequest("GET", "/things/33", nil)
+		r.Pattern = "GET /things/33"
+		limits.Check(httptest.NewRecorder(), r)
+	}
+	time.Sleep(time.Second) // for it to be in the figures
+	b := open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
+	b.await(patience, `document.querySelectorAll(".row").length === 41`)
+	assert.Contains(t, b.text("#rows li:nth-child(2)"), "thing 33")
+	const shown = `[...document.querySelectorAll("#rows li")].filter((item) => !item.hidden).length`
+	assert.Equal(t, 12, eval[int](b, shown))
+	b.run(chromedp.SendKeys("#find", "thing 7", chromedp.ByQuery))
+	b.await(patience, shown+` === 2`)
+	b.click("#rows li:not([hidden]):nth-child(n+2) button")
+	assert.Contains(t, b.text("#traffic-title"), "thing 7")
+	assert.Equal(t, "thing 7", eval[string](b, `document.querySelector("#rule").value`))
+	b.run(evaluate(`const find = document.querySelector("#find"); find.value = ""; find.dispatchEvent(new Event("input"))`))
+	b.click("#rows-all")
+	assert.Equal(t, 41, eval[int](b, shown))
+}
+
+func TestThePageSaysOfWhichRulesItKnowsNoKeys(t *testing.T) {
+	page, limits := manyRules(t)
+	for i := range 40 {
+		ask(limits, i, 1+39/(i+1)) // most of thing 0
+	}
+	time.Sleep(time.Second) // for it to be in the figures
+	b := open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
+	b.await(patience, `document.querySelectorAll(".row").length === 41`)
+	const beyond = "There are more rules than are followed: "
+	look := func(rule, note string) {
+		b.run(evaluate(`{ const find = document.querySelector("#find"); find.value = "` + rule + `"; find.dispatchEvent(new Event("input")) }`))
+		b.run(evaluate("[...document.querySelectorAll('#rows button')].find((row) => row.querySelector('.name').firstChild.data === `" + rule + "`).click()"))
+		b.await(patience, `document.querySelector("#top-title").innerText === "Who, under `+rule+`"`)
+		text := b.text("#top-note")
+		assert.Contains(t, text, note, rule)
+		assert.Contains(t, text, beyond, rule)
+	}
+	look("thing 0", "Of 38 refusals")
+	look("thing 20", "Nobody was refused in the last hour.")
+	look("thing 29", "Keys are listed for the 24 busiest rules only.")
+	look("thing 39", "Keys are listed for the 24 busiest rules only.")
+}
+
+func TestWhomARuleInShadowWouldRefuseComesLastAndIsSaidToBeInShadow(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	for range 20 {
+		s.send("GET", "/", "198.51.100.1", "")
+	}
+	time.Sleep(time.Second) // for it to be in the figures
+	b := open(t, s.serve(), 1280, 900, false)
+	b.await(patience, `document.querySelector("#top-title").innerText === "Who, under strict (in shadow)"`)
+	for range 12 {
+		s.send("GET", "/", "198.51.100.1", "acme")
+	}
+	b.await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
+}
+
+func TestThePageKeepsTheQueryThatLetItIn(t *testing.T) {
+	s := start(t, dashboard.Options{Authorise: func(r *http.Request) bool { return r.URL.Query().Get("token") == "s3cret" }})
+	b := open(t, s.serve()+"?token=s3cret", 800, 600, false)
+	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, httptest.NewRequest("GET", "/ops/limits", nil))
+	assert.Equal(t, http.StatusForbidden, w.Code)
+}
+
+func TestAPageThatIsNotLiveLooksFromTimeToTimeAndComesBack(t *testing.T) {
+	s := start(t, dashboard.Options{MaxStreams: 1})
+	address := s.serve()
+	b := open(t, address, 800, 600, false)
+	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	watch := func() *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept", "text/event-stream")
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		return response
+	}
+	newer := watch()
+	b.await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
+	b.await(patience, `document.querySelector("#live").innerText.includes("as many pages are live as may be")`)
+	assert.True(t, s.figures().Full, "the page has not taken the place again")
+
+	b.click("#again")
+	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	require.NoError(t, newer.Body.Close())
+
+	newer = watch()
+	b.await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
+	require.NoError(t, newer.Body.Close())
+	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+}

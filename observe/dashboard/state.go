@@ -1,0 +1,307 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// A tick is what is new since the second before.
+type tick struct {
+	Now      int64     `json:"now"`    // Unix seconds
+	Second   int64     `json:"second"` // since the start: the one that began
+	Outcomes []uint32  `json:"outcomes"`
+	Counts   [][3]int  `json:"counts"` // a row's number, asked, refused; of rows where there was any
+	Verdict  verdict   `json:"verdict"`
+	Store    storeView `json:"store"`
+	Top      []topView `json:"top,omitempty"`
+	Unlisted *unlisted `json:"unlisted,omitempty"`
+	Bans     *bansView `json:"bans,omitempty"`
+}
+
+// A state is all that the page shows.
+type state struct {
+	tick
+	Rows    []row        `json:"rows"`
+	Hidden  int          `json:"hidden"` // rows that are not shown
+	History [][]uint32   `json:"history"`
+	Series  []seriesView `json:"series"` // of rows that did anything
+	Names   []string     `json:"names"`  // of outcomes
+	Full    bool         `json:"full"`   // one more live page takes the place of another
+	series  []*series    // of each row; nil: nothing was asked of it
+}
+
+// A row is a rule in force, in one tier.
+type row struct {
+	Rule     string `json:"rule"`
+	Tier     string `json:"tier,omitempty"`
+	Limit    string `json:"limit"`
+	For      string `json:"for,omitempty"`
+	OnOutage string `json:"onOutage,omitempty"`
+	Shadow   bool   `json:"shadow,omitempty"`
+}
+
+type seriesView struct {
+	Row     int      `json:"row"`
+	Asked   []uint32 `json:"asked"`
+	Refused []uint32 `json:"refused"`
+}
+
+type storeView struct {
+	Bad      bool     `json:"bad"`
+	Text     string   `json:"text"`
+	Error    string   `json:"error,omitempty"`
+	Median   string   `json:"median,omitempty"`
+	Slowest  string   `json:"slowest,omitempty"` // of a hundred
+	Degraded uint64   `json:"degraded"`          // decisions by outage policies, in the last ten seconds
+	Figures  []figure `json:"figures"`
+}
+
+type bansView struct {
+	Total int       `json:"total"`
+	List  []banView `json:"list"`
+	Error string    `json:"error,omitempty"`
+}
+
+type banView struct {
+	Key   string `json:"key"`
+	Rule  string `json:"rule,omitempty"`
+	Until int64  `json:"until,omitempty"` // Unix milliseconds
+	Times int    `json:"times,omitempty"`
+
+	Permanent bool `json:"permanent,omitempty"` // until it is lifted: there is no Until
+}
+
+const (
+	maxRows     = 500
+	maxBansSeen = 100
+	bansEvery   = 5 // seconds
+	topEvery    = 2
+	bansWait    = 500 * time.Millisecond
+)
+
+// latest is what was last looked at, for all who look in one second.
+type latest struct {
+	sync.Mutex
+	state    *state
+	version  int // of the rows
+	tick     []byte
+	bans     *bansView
+	bansAt   int64
+	top      []topView
+	unlisted *unlisted
+	topAt    int64
+}
+
+// look brings d.latest to the present, and folds the counts. It is locked meanwhile, so that
+// one looks for all, and after: whoever calls it unlocks.
+func (d *Dashboard) look() *latest {
+	l := &d.latest
+	l.Lock()
+	looked := false
+	defer func() {
+		if !looked { // a list of bans, or whatever else it asked, panicked
+			l.Unlock()
+		}
+	}()
+	d.refresh(l)
+	looked = true
+	return l
+}
+
+func (d *Dashboard) refresh(l *latest) {
+	now := d.now()
+	if l.state != nil && l.state.Second == now {
+		if d.options.Bans != nil && l.bans == nil { // there is a new one
+			l.bans, l.bansAt = d.lookAtBans(), now
+			l.state.Bans = l.bans
+			l.tick = mustMarshal(l.state.tick)
+		}
+		return
+	}
+	s := &state{tick: tick{Now: time.Now().Unix(), Second: now}}
+	s.Rows, s.Hidden = d.rows()
+	if l.state == nil || !reflect.DeepEqual(l.state.Rows, s.Rows) {
+		l.version++
+	}
+	if d.options.Bans != nil && (l.bans == nil || now >= l.bansAt+bansEvery) {
+		l.bans, l.bansAt = d.lookAtBans(), now
+	}
+	d.count(s)
+	if d.options.Offenders != nil && (l.top == nil || now >= l.topAt+topEvery) {
+		l.top, l.unlisted = d.lookAtTop(s.Rows)
+		l.topAt = now
+	}
+	s.Bans, s.Top, s.Unlisted = l.bans, l.top, l.unlisted
+	s.Verdict = d.judge(s)
+	l.state = s
+	l.tick = mustMarshal(s.tick)
+}
+
+// state is all that the page shows, as JSON.
+func (d *Dashboard) state() []byte {
+	l := d.look()
+	defer l.Unlock()
+	return d.marshal(l.state)
+}
+
+// marshal is a state with its history. It is that of the present second, as counts are
+// only folded as time passes, so l must be locked.
+func (d *Dashboard) marshal(s *state) []byte {
+	c := &d.counts
+	c.mu.Lock()
+	for i := range c.outcome {
+		s.History = append(s.History, c.outcome[i].seconds(s.Second, span))
+	}
+	for i, row := range s.series {
+		if row != nil && row.asked.sum(s.Second, span) > 0 {
+			s.Series = append(s.Series, seriesView{i, row.asked.seconds(s.Second, span), row.refused.seconds(s.Second, span)})
+		}
+	}
+	c.mu.Unlock()
+	for _, o := range middleware.Outcomes() {
+		s.Names = append(s.Names, o.String())
+	}
+	s.Full = d.viewers.full()
+	text := mustMarshal(s)
+	s.History, s.Series, s.Names = nil, nil, nil
+	return text
+}
+
+func mustMarshal(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("dashboard: %v", err)) // there is nothing in it that could fail
+	}
+	return text
+}
+
+// rows are the rules in force, and how many more there are than are shown.
+func (d *Dashboard) rows() (rows []row, hidden int) {
+	known := map[row]bool{}
+	for _, l := range d.all() {
+		for _, info := range l.Rules() {
+			r := row{
+				Rule: info.Rule, Tier: info.Tier, Limit: info.Limit.String(), For: info.Route,
+				OnOutage: info.OnOutage.String(), Shadow: info.Shadow,
+			}
+			if info.ForTier != "" {
+				r.For = "tier " + info.ForTier
+			}
+			if known[r] {
+				continue
+			}
+			known[r] = true
+			if len(rows) == maxRows {
+				hidden++
+				continue
+			}
+			rows = append(rows, r)
+		}
+	}
+	return rows, hidden
+}
+
+// count fills in what was counted in the last second.
+func (d *Dashboard) count(s *state) {
+	c := &d.counts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fold(s.Second)
+	for i := range c.outcome {
+		s.Outcomes = append(s.Outcomes, uint32(c.outcome[i].sum(s.Second, 1)))
+	}
+	s.series = make([]*series, len(s.Rows))
+	s.Counts = [][3]int{}
+	for i, row := range s.Rows {
+		known := c.byName[seriesName{row.Rule, row.Tier}]
+		if known == nil {
+			continue
+		}
+		s.series[i] = known
+		if asked := known.asked.sum(s.Second, 1); asked > 0 {
+			s.Counts = append(s.Counts, [3]int{i, int(asked), int(known.refused.sum(s.Second, 1))})
+		}
+	}
+	s.Store = d.lookAtStore(s.Second)
+}
+
+// lookAtStore is how the store is. The counts are locked.
+func (d *Dashboard) lookAtStore(now int64) storeView {
+	const recent = 5 // seconds
+	c := &d.counts
+	stats := statsOf(d.options.Store)
+	v := storeView{Figures: stats.figures, Degraded: c.degraded.sum(now, 10)}
+	if v.Figures == nil {
+		v.Figures = []figure{}
+	}
+	if median := c.elapsed.quantile(0.5); median > 0 {
+		v.Median, v.Slowest = short(median), short(c.elapsed.quantile(0.99))
+	}
+	failed := false
+	if last := c.lastErr.Load(); last != nil && now-last.second < 60+int64(stats.degradedFor/time.Second) {
+		v.Error = fmt.Sprintf("%.300s", last.err.Error())
+		failed = now-last.second < recent
+	} else if stats.degraded {
+		v.Error = fmt.Sprintf("%.300s", stats.lastError)
+	}
+	_, inMemory := d.options.Store.(*limiter.Memory)
+	switch {
+	case stats.degraded:
+		v.Bad, v.Text = true, "gives no answer"
+		if stats.degradedFor >= time.Second {
+			v.Text += " for " + stats.degradedFor.Truncate(time.Second).String()
+		}
+	case failed:
+		v.Bad, v.Text = true, "can't decide"
+	case !stats.known && c.degraded.sum(now, recent) > 0:
+		v.Bad, v.Text = true, "gives no answer"
+	case inMemory:
+		v.Text = "counts in this process"
+	default:
+		v.Text = "answers"
+	}
+	return v
+}
+
+// short is a duration in few digits.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Microsecond:
+		return fmt.Sprintf("%d ns", d.Nanoseconds())
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.3g µs", float64(d)/float64(time.Microsecond))
+	case d < time.Second:
+		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
+	}
+	return fmt.Sprintf("%.3g s", d.Seconds())
+}
+
+func (d *Dashboard) lookAtBans() *bansView {
+	ctx, cancel := context.WithTimeout(context.Background(), bansWait)
+	defer cancel()
+	all, err := d.options.Bans.All(ctx)
+	v := &bansView{Total: len(all), List: []banView{}}
+	if err != nil {
+		v.Error = fmt.Sprintf("%.300s", err.Error())
+	}
+	for _, ban := range all[:min(len(all), maxBansSeen)] {
+		v.List = append(v.List, d.banView(ban))
+	}
+	return v
+}
+
+func (d *Dashboard) banView(ban bans.Ban) banView {
+	v := banView{Key: d.shown(ban.Key), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero()}
+	if !ban.Until.IsZero() {
+		v.Until = ban.Until.UnixMilli()
+	}
+	return v
+}

@@ -1,0 +1,106 @@
+package tally_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+func observation(t testing.TB, rule, tier string) *middleware.Observation {
+	q, err := limiter.NewQuota(rule, tier, limiter.PerSecond(1))
+	require.NoError(t, err)
+	return &middleware.Observation{
+		Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed,
+		Rules: []middleware.ObservedRule{{Quota: q, Cost: 1, Decision: &limiter.Decision{Allowed: true}}},
+	}
+}
+
+func TestThousandsOfQuotasAreToldApart(t *testing.T) {
+	const rules, rounds = 2000, 5 // many more than have a place by address
+	counted := tally.New(nil, rules)
+	var observations []*middleware.Observation
+	for i := range rules {
+		observations = append(observations, observation(t, fmt.Sprint("rule", i), ""))
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range rounds {
+				for _, o := range observations {
+					own := *o
+					counted.Observe(&own)
+				}
+			}
+		})
+	}
+	all.Wait()
+	list := counted.Rules()
+	require.Len(t, list, rules)
+	for _, r := range list {
+		assert.Equal(t, uint64(4*rounds), r.Count[tally.Allowed], r.Rule)
+	}
+	assert.Equal(t, uint64(4*rounds*rules), counted.Outcome(middleware.OutcomeAllowed))
+	assert.Zero(t, counted.Dropped())
+}
+
+func TestQuotasThatAreForgottenAreFoundAgain(t *testing.T) {
+	counted := tally.New(nil, 1)
+	kept := observation(t, "kept", "")
+	for range 100 {
+		counted.Observe(kept)
+		counted.Observe(observation(t, "kept", "")) // as a reload makes it
+	}
+	require.Len(t, counted.Rules(), 1)
+	assert.Equal(t, uint64(200), counted.Rules()[0].Count[tally.Allowed])
+}
+
+func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
+	counted := tally.New(nil, 10)
+	o := observation(t, "ip", "")
+	o.Outcome, o.Err = middleware.OutcomeUndecided, errors.New("broken")
+	counted.Observe(o)
+	o.Outcome, o.Rules[0].Shadow = middleware.OutcomeAllowed, true // as where all rules are in shadow
+	counted.Observe(o)
+	o.Err, o.Outcome = nil, middleware.OutcomeUndecided // its turn would come too late
+	counted.Observe(o)
+	assert.Equal(t, uint64(3), counted.Rules()[0].Count[tally.Undecided])
+	assert.Equal(t, uint64(2), counted.Errors())
+}
+
+func TestStoresAreKnownByKind(t *testing.T) {
+	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	require.NoError(t, err)
+	client := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { _ = client.Close() })
+	for _, c := range []struct {
+		name                    string
+		store                   limiter.Store
+		kind                    string
+		memory, failover, redis bool
+	}{
+		{"a limiter's own", nil, "memory", false, false, false},
+		{"in memory", memory, "memory", true, false, false},
+		{"in Redis", redisstore.New(client), "redis", false, true, true},
+		{"one of the user's", failover.New(memory), "other", false, true, false},
+		{"one without failover", struct{ limiter.Store }{memory}, "other", false, false, false},
+	} {
+		s := tally.New(c.store, 1).Store
+		assert.Equal(t, c.kind, s.Kind, c.name)
+		assert.Equal(t, c.memory, s.Memory != nil, c.name)
+		assert.Equal(t, c.failover, s.Failover != nil, c.name)
+		assert.Equal(t, c.redis, s.Redis != nil, c.name)
+	}
+}

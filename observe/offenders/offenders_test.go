@@ -1,0 +1,303 @@
+package offenders_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/observe/offenders"
+)
+
+func TestNewSaysEverythingThatIsWrong(t *testing.T) {
+	for options, want := range map[offenders.Options]string{
+		{K: -1}:                        "K is -1: it must be from 1 to 10000, or 0 for 100",
+		{K: 10_001}:                    "K is 10001",
+		{Window: -time.Hour}:           "Window is -1h0m0s: it must be from 1s to 8784h0m0s, or 0 for 1h0m0s",
+		{Window: time.Millisecond}:     "Window is 1ms",
+		{Window: 367 * 24 * time.Hour}: "Window is 8808h0m0s",
+		{MaxRules: -1}:                 "MaxRules is -1: it must be from 1 to 10000, or 0 for 100",
+		{MaxRules: 10_001}:             "MaxRules is 10001",
+	} {
+		_, err := offenders.New(options)
+		assert.ErrorContains(t, err, "offenders: "+want)
+	}
+	_, err := offenders.New(offenders.Options{K: -1, Window: -1, MaxRules: -1})
+	assert.ErrorContains(t, err, "K is")
+	assert.ErrorContains(t, err, "Window is")
+	assert.ErrorContains(t, err, "MaxRules is")
+	_, err = offenders.New(offenders.Options{K: 10_000, Window: time.Second, MaxRules: 10_000})
+	assert.NoError(t, err)
+}
+
+// tell tells the sketch of so many requests of a key.
+func tell(t testing.TB, s *offenders.Sketch, rule, key string, refused bool, n int) {
+	t.Helper()
+	o := seen(t, rule, refused)
+	o.Rules[0].Key = key
+	for range n {
+		s.Observe(o)
+	}
+}
+
+func exactly(n uint64) offenders.Count { return offenders.Count{N: n} }
+
+func TestWhoIsRefusedMostIsOnTopAndWhoAsksMostIsBusiest(t *testing.T) {
+	s := sketch(t, offenders.Options{ShowKeys: true})
+	tell(t, s, "ip", "a", false, 30)
+	tell(t, s, "ip", "b", true, 20)
+	tell(t, s, "ip", "c", true, 3)
+	tell(t, s, "user", "a", true, 1)
+
+	assert.Equal(t, []offenders.Offender{
+		{Key: "b", Whole: true, Refused: exactly(20), All: exactly(20)},
+		{Key: "c", Whole: true, Refused: exactly(3), All: exactly(3)},
+	}, s.Top("ip", 10), "who was not refused is no offender")
+	assert.Equal(t, []offenders.Offender{
+		{Key: "a", Whole: true, All: exactly(30)},
+		{Key: "b", Whole: true, Refused: exactly(20), All: exactly(20)},
+	}, s.Busiest("ip", 2))
+	assert.Equal(t, []offenders.Rule{{"ip", 23, 53}, {"user", 1, 1}}, s.Rules())
+
+	assert.Empty(t, s.Top("none", 10))
+	assert.Empty(t, s.Top("ip", 0))
+	assert.Empty(t, s.Busiest("ip", -1))
+}
+
+func TestANoisyTenantIsFoundAmongAHundredThousandKeys(t *testing.T) {
+	s := sketch(t, offenders.Options{ShowKeys: true})
+	const requests = 200_000
+	noisy := uint64(0)
+	for i := range requests {
+		if i%50 == 0 { // 2% of all
+			noisy++
+			tell(t, s, "ip", "tenant", true, 1)
+			continue
+		}
+		tell(t, s, "ip", fmt.Sprint("rotating ", rand.IntN(100_000)), true, 1)
+	}
+	top := s.Top("ip", 100)
+	require.NotEmpty(t, top)
+	assert.Equal(t, "tenant", top[0].Key)
+	assert.GreaterOrEqual(t, top[0].Refused.N, noisy)
+	assert.LessOrEqual(t, top[0].Refused.AtLeast(), noisy)
+	for _, o := range top {
+		assert.LessOrEqual(t, o.Refused.Error, uint64(requests/100))
+	}
+}
+
+func TestWhatIsLongAgoIsForgotten(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := sketch(t, offenders.Options{ShowKeys: true})
+		count := func(key string) (n uint64) {
+			for _, o := range s.Top("ip", 10) {
+				if o.Key == key {
+					n = o.Refused.N
+				}
+			}
+			return n
+		}
+		time.Sleep(5 * time.Minute)
+		tell(t, s, "ip", "early", true, 7)
+		time.Sleep(30 * time.Minute)
+		tell(t, s, "ip", "late", true, 2)
+		time.Sleep(30 * time.Minute)
+		assert.Equal(t, uint64(7), count("early"), "an hour ago")
+		assert.Equal(t, uint64(2), count("late"))
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, uint64(0), count("early"), "70 minutes ago")
+		assert.Equal(t, uint64(2), count("late"))
+		time.Sleep(time.Hour)
+		assert.Empty(t, s.Top("ip", 10))
+		assert.Empty(t, s.Rules())
+
+		time.Sleep(24 * time.Hour)
+		tell(t, s, "ip", "late", true, 1)
+		assert.Equal(t, uint64(1), count("late"))
+		for range 600 { // each minute, for ten hours
+			time.Sleep(time.Minute)
+			tell(t, s, "ip", "late", true, 1)
+			n := count("late")
+			assert.LessOrEqual(t, n, uint64(71))
+		}
+		assert.GreaterOrEqual(t, count("late"), uint64(60))
+	})
+}
+
+func TestKeysAreDigestsUnlessShown(t *testing.T) {
+	s := sketch(t, offenders.Options{})
+	tell(t, s, "ip", "192.0.2.1", true, 2)
+	tell(t, s, "user", "192.0.2.1", true, 1)
+	tell(t, s, "ip", "", true, 1)
+	top := s.Top("ip", 10)
+	require.Len(t, top, 2)
+	assert.Equal(t, s.Digest("192.0.2.1"), top[0].Key)
+	assert.False(t, top[0].Whole)
+	assert.NotContains(t, top[0].Key, "192")
+	assert.Equal(t, top[0].Key, s.Top("user", 1)[0].Key, "a key is the same under all rules")
+	assert.Equal(t, "", top[1].Key, "what all without a key share is nobody's secret")
+	assert.True(t, top[1].Whole)
+	assert.NotEqual(t, s.Digest("192.0.2.1"), sketch(t, offenders.Options{}).Digest("192.0.2.1"))
+}
+
+func TestLongKeysAreShownByTheirBeginningAndToldApart(t *testing.T) {
+	s := sketch(t, offenders.Options{ShowKeys: true})
+	fits, long := strings.Repeat("x", 63), strings.Repeat("y", 64)
+	umlauts := strings.Repeat("x", 62) + "äää"
+	hostile := "</script>\x00\xff\n"
+	for _, key := range []string{fits, long + "1", long + "2", umlauts, hostile, strings.Repeat("\xbf", 100)} {
+		tell(t, s, "user", key, true, 1)
+	}
+	shown := map[string]bool{}
+	for _, o := range s.Top("user", 10) {
+		shown[o.Key] = o.Whole
+	}
+	assert.Equal(t, map[string]bool{
+		fits:    true,
+		hostile: true,
+		strings.Repeat("y", 63) + "…" + s.Digest(long+"1"):                       false,
+		strings.Repeat("y", 63) + "…" + s.Digest(long+"2"):                       false,
+		strings.Repeat("x", 62) + "…" + s.Digest(umlauts):                        false,
+		strings.Repeat("\xbf", 63) + "…" + s.Digest(strings.Repeat("\xbf", 100)): false,
+	}, shown)
+}
+
+func TestRulesAreBoundedAndOnesNobodyMeetsGiveWay(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := sketch(t, offenders.Options{MaxRules: 2, Window: time.Minute})
+		tell(t, s, "a", "k", true, 1)
+		tell(t, s, "b", "k", true, 1)
+		tell(t, s, "c", "k", true, 3)
+		assert.Len(t, s.Rules(), 2)
+		assert.Equal(t, uint64(3), s.Unfollowed())
+
+		time.Sleep(40 * time.Second)
+		tell(t, s, "a", "k", true, 1)
+		time.Sleep(40 * time.Second)
+		tell(t, s, "c", "k", true, 1)
+		tell(t, s, "d", "k", true, 1)
+		assert.Equal(t, []offenders.Rule{{"a", 1, 1}, {"c", 1, 1}}, s.Rules())
+		assert.Empty(t, s.Top("b", 1))
+		assert.Equal(t, uint64(4), s.Unfollowed())
+	})
+}
+
+func TestWherePlentyPassTheyAreSampledAndRefusalsAreNot(t *testing.T) {
+	s := sketch(t, offenders.Options{ShowKeys: true})
+	tell(t, s, "ip", "few", false, 4096)
+	assert.Equal(t, exactly(4096), s.Busiest("ip", 1)[0].All)
+
+	tell(t, s, "ip", "few", true, 1000)
+	tell(t, s, "ip", "many", false, 1_000_000)
+	few, many := s.Busiest("ip", 2)[1], s.Busiest("ip", 2)[0]
+	assert.Equal(t, exactly(1000), few.Refused)
+	assert.Equal(t, exactly(5096), few.All)
+	assert.InDelta(t, 1_000_000, many.All.N, 32_000, "8 standard deviations")
+	assert.Zero(t, many.All.N%16, "as it was sampled from the beginning")
+	assert.Zero(t, many.All.Error)
+
+	tell(t, s, "user", "few", false, 100)
+	assert.Equal(t, exactly(100), s.Busiest("user", 1)[0].All, "a rule that has few")
+}
+
+func TestManyAtOnceAreCountedExactly(t *testing.T) {
+	s := sketch(t, offenders.Options{K: 20, ShowKeys: true})
+	const workers, each = 8, 2000
+	var all sync.WaitGroup
+	for worker := range workers {
+		all.Go(func() {
+			o := seen(t, "ip", true)
+			for i := range each {
+				o.Rules[0].Key = "hot"
+				s.Observe(o)
+				o.Rules[0].Key = fmt.Sprint(worker, "-", i)
+				s.Observe(o)
+				if i%500 == 0 {
+					s.Top("ip", 5)
+					s.Rules()
+				}
+			}
+		})
+	}
+	all.Wait()
+	const total = 2 * workers * each
+	assert.Equal(t, []offenders.Rule{{"ip", total, total}}, s.Rules())
+	hot := s.Top("ip", 1)[0]
+	assert.Equal(t, "hot", hot.Key)
+	assert.GreaterOrEqual(t, hot.Refused.N, uint64(workers*each))
+	assert.LessOrEqual(t, hot.Refused.AtLeast(), uint64(workers*each))
+	assert.LessOrEqual(t, hot.Refused.Error, uint64(total/20))
+}
+
+func TestNothingThatWasUndecidedIsCalledARefusal(t *testing.T) {
+	s := sketch(t, offenders.Options{})
+	o := seen(t, "ip", true)
+	o.Outcome, o.Err = middleware.OutcomeUndecided, errors.New("no answer")
+	s.Observe(o)
+	assert.Equal(t, []offenders.Rule{{"ip", 0, 1}}, s.Rules())
+	assert.Empty(t, s.Top("ip", 1))
+}
+
+func TestInAMiddlewareEachRuleCountsWhatItRefused(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := sketch(t, offenders.Options{ShowKeys: true})
+		h := middleware.Must(middleware.New(middleware.Config{
+			Observer: s,
+			Allow:    func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+			Rules: []middleware.Rule{
+				{Name: "global", Limit: limiter.PerHour(100)},
+				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(3)},
+				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerHour(2), Shadow: true},
+			},
+		})).Handler(noop)
+		ask := func(path, from, tenant string) {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.RemoteAddr = from + ":1"
+			if tenant != "" {
+				r.Header.Set("X-Tenant", tenant)
+			}
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		for range 5 {
+			ask("/", "192.0.2.1", "")
+			ask("/healthz", "192.0.2.2", "")
+		}
+		for i := range 4 {
+			ask("/", fmt.Sprint("192.0.3.", i), "acme")
+		}
+		assert.Equal(t, []offenders.Rule{{"global", 0, 9}, {"ip", 2, 9}, {"tenant", 2, 4}}, s.Rules())
+		assert.Equal(t, []offenders.Offender{{Key: "192.0.2.1", Whole: true, Refused: exactly(2), All: exactly(5)}}, s.Top("ip", 10))
+		assert.Equal(t, "header:X-Tenant:acme", s.Top("tenant", 1)[0].Key, "in shadow, it would have been refused")
+		assert.Equal(t, []offenders.Offender{{Whole: true, All: exactly(9)}}, s.Busiest("global", 10))
+	})
+}
+
+func TestToObserveAllocatesNothing(t *testing.T) {
+	for _, show := range []bool{false, true} {
+		s := sketch(t, offenders.Options{ShowKeys: show})
+		refused, passed := seen(t, "ip", true), seen(t, "user", false)
+		keys := make([]string, 4000)
+		for i := range keys {
+			keys[i] = fmt.Sprint("key ", i)
+		}
+		i := 0
+		assert.Zero(t, testing.AllocsPerRun(20_000, func() {
+			i++
+			refused.Rules[0].Key, passed.Rules[0].Key = keys[i%len(keys)], keys[i%len(keys)]
+			s.Observe(refused)
+			s.Observe(passed)
+		}))
+	}
+}

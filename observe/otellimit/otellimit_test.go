@@ -1,0 +1,285 @@
+package otellimit_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/observe/otellimit"
+)
+
+var noop = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// A service is a limiter in a trace.
+type service struct {
+	t        *testing.T
+	handler  http.Handler
+	spans    *tracetest.SpanRecorder
+	provider *sdktrace.TracerProvider
+	reader   *sdkmetric.ManualReader
+	observer *otellimit.Observer
+}
+
+func serve(t *testing.T, o otellimit.Options, c middleware.Config) *service {
+	s := &service{t: t, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
+	s.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans))
+	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))
+	o.Store = c.Store
+	var err error
+	s.observer, err = otellimit.New(o)
+	require.NoError(t, err)
+	c.Observer = s.observer
+	l, err := middleware.New(c)
+	require.NoError(t, err)
+	s.handler = l.Handler(noop)
+	return s
+}
+
+// ask is a request in a span, which it returns.
+func (s *service) ask(key, tier string) sdktrace.ReadOnlySpan {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("X-Api-Key", key)
+	ctx, span := s.provider.Tracer("test").Start(middleware.WithTier(r.Context(), tier), "request")
+	s.handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
+	span.End()
+	ended := s.spans.Ended()
+	return ended[len(ended)-1]
+}
+
+func values(of []attribute.KeyValue) map[string]any {
+	m := map[string]any{}
+	for _, a := range of {
+		m[string(a.Key)] = a.Value.AsInterface()
+	}
+	return m
+}
+
+// metrics are the sums, by name and attributes.
+func (s *service) metrics() map[string]float64 {
+	var all metricdata.ResourceMetrics
+	require.NoError(s.t, s.reader.Collect(context.Background(), &all))
+	m := map[string]float64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, metric := range scope.Metrics {
+			name := func(set attribute.Set) string {
+				return metric.Name + " " + set.Encoded(attribute.DefaultEncoder())
+			}
+			switch data := metric.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					m[name(p.Attributes)] = float64(p.Value)
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					m[name(p.Attributes)] = float64(p.Value)
+				}
+			case metricdata.Sum[float64]:
+				for _, p := range data.DataPoints {
+					m[name(p.Attributes)] = p.Value
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					m[name(p.Attributes)] = float64(p.Count)
+				}
+			}
+		}
+	}
+	return m
+}
+
+var byKey = middleware.Rule{
+	Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"premium": limiter.PerHour(2)},
+}
+
+func TestTheSpanSaysWhatBecameOfTheRequest(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{
+			{Name: "all", Limit: limiter.PerHour(100)}, byKey, {Name: "new", Limit: limiter.PerHour(2), Shadow: true},
+		}})
+		span := s.ask("carla", "premium")
+		assert.Equal(t, map[string]any{
+			"rate_limit.outcome": "allowed", "rate_limit.rule": "key", "rate_limit.tier": "premium",
+			"rate_limit.limit": int64(2), "rate_limit.remaining": int64(1),
+		}, values(span.Attributes()))
+		assert.Empty(t, span.Events())
+
+		s.ask("finn", "")
+		span = s.ask("finn", "")
+		got := values(span.Attributes())
+		assert.Equal(t, "refused", got["rate_limit.outcome"])
+		assert.Equal(t, "key", got["rate_limit.rule"])
+		assert.NotContains(t, got, "rate_limit.tier")
+		require.Len(t, span.Events(), 2)
+		event := span.Events()[0]
+		assert.Equal(t, "rate_limit.refused", event.Name)
+		got = values(event.Attributes)
+		assert.Equal(t, "key", got["rate_limit.rule"])
+		assert.Equal(t, int64(1), got["rate_limit.cost"])
+		assert.Positive(t, got["rate_limit.retry_after"])
+		assert.Equal(t, "rate_limit.shadow_refused", span.Events()[1].Name)
+		assert.Zero(t, span.Status(), "a refusal is no error")
+		for _, span := range s.spans.Ended() {
+			for _, a := range span.Attributes() {
+				assert.NotContains(t, a.Value.Emit(), "finn")
+			}
+		}
+	})
+}
+
+func TestTheSpanSaysWhoIsBanned(t *testing.T) {
+	list, err := bans.NewMemory(bans.MemoryConfig{})
+	require.NoError(t, err)
+	s := serve(t, otellimit.Options{}, middleware.Config{
+		Bans: list, BanKeys: []keyfunc.Func{func(*http.Request) (string, error) { return "mallory", nil }}, Rules: []middleware.Rule{byKey},
+	})
+	_, err = list.Escalate(context.Background(), "mallory", "login", bans.Escalation{Ban: time.Hour, Factor: 2, Max: time.Hour})
+	require.NoError(t, err)
+	span := s.ask("mallory", "")
+	assert.Equal(t, map[string]any{"rate_limit.outcome": "banned"}, values(span.Attributes()))
+	require.Len(t, span.Events(), 1)
+	got := values(span.Events()[0].Attributes)
+	assert.Equal(t, "login", got["rate_limit.rule"])
+	assert.InDelta(t, 3600, got["rate_limit.retry_after"], 60)
+}
+
+func TestASpanThatIsNotRecordedIsLeftAlone(t *testing.T) {
+	o, err := otellimit.New(otellimit.Options{SpansOnly: true})
+	require.NoError(t, err)
+	observation := &middleware.Observation{Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { o.Observe(observation) }))
+	assert.NoError(t, o.Close())
+}
+
+func TestMetricsCountWhatEachRuleSays(t *testing.T) {
+	s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
+	for range 3 {
+		s.ask("finn", "")
+		s.ask("carla", "premium")
+	}
+	got := s.metrics()
+	assert.Equal(t, 1.0, got["rate_limit.requests rate_limit.decision=allowed,rate_limit.rule=key"])
+	assert.Equal(t, 2.0, got["rate_limit.requests rate_limit.decision=refused,rate_limit.rule=key"])
+	assert.Equal(t, 2.0, got["rate_limit.requests rate_limit.decision=allowed,rate_limit.rule=key,rate_limit.tier=premium"])
+	assert.Equal(t, 3.0, got["rate_limit.outcomes rate_limit.outcome=refused"])
+
+	require.NoError(t, s.observer.Close())
+	assert.NotContains(t, s.metrics(), "rate_limit.outcomes rate_limit.outcome=refused")
+}
+
+// A breakable store fails while it is broken.
+type breakable struct {
+	limiter.Store
+	broken atomic.Bool
+}
+
+var errBroken = errors.New("broken")
+
+func (b *breakable) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if b.broken.Load() {
+		return errBroken
+	}
+	return b.Store.Decide(ctx, charges, decisions)
+}
+
+func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		require.NoError(t, err)
+		inner := &breakable{Store: memory}
+		store := failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}})
+		closed := byKey
+		closed.OnOutage = limiter.FailClosed
+		s := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{closed}})
+		local := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "local", Limit: limiter.PerHour(100)}}})
+		s.ask("finn", "")
+		before := s.metrics()
+		assert.Equal(t, 1.0, before["rate_limit.decision.duration rate_limit.store=other"])
+		assert.Zero(t, before["rate_limit.store.degraded rate_limit.store=other"])
+
+		inner.broken.Store(true)
+		span := s.ask("finn", "")
+		assert.Equal(t, map[string]any{"rate_limit.outcome": "undecided"}, values(span.Attributes()))
+		require.Len(t, span.Events(), 1)
+		assert.Equal(t, "exception", span.Events()[0].Name)
+		assert.Equal(t, true, values(local.ask("finn", "").Attributes())["rate_limit.degraded"])
+
+		open := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "open", Limit: limiter.PerHour(100), OnOutage: limiter.FailOpen}}})
+		uncounted := values(open.ask("finn", "").Attributes())
+		assert.Equal(t, "open", uncounted["rate_limit.rule"])
+		assert.NotContains(t, uncounted, "rate_limit.limit")
+		assert.NotContains(t, uncounted, "rate_limit.remaining", "nobody knows")
+
+		got := s.metrics()
+		assert.Equal(t, 1.0, got["rate_limit.store.degraded rate_limit.store=other"])
+		assert.Equal(t, 1.0, got["rate_limit.store.errors rate_limit.store=other"])
+		assert.GreaterOrEqual(t, got["rate_limit.store.failures rate_limit.store=other"], 1.0)
+		assert.Equal(t, 1.0, got["rate_limit.store.decisions rate_limit.by=closed,rate_limit.store=other"])
+		assert.Positive(t, got["rate_limit.store.degraded.time rate_limit.store=other"])
+		assert.Equal(t, 1.0, got["rate_limit.requests rate_limit.decision=undecided,rate_limit.rule=key"])
+	})
+}
+
+func TestTheTableIsMeasured(t *testing.T) {
+	memory, err := limiter.NewMemory(limiter.MemoryConfig{MaxKeys: 1000})
+	require.NoError(t, err)
+	s := serve(t, otellimit.Options{}, middleware.Config{Store: memory, Rules: []middleware.Rule{byKey}})
+	for i := range 5000 {
+		s.ask(string(rune('a'+i)), "")
+	}
+	got := s.metrics()
+	for _, name := range []string{"cells", "size", "evicted", "overflowed"} {
+		value, ok := got["rate_limit.table."+name+" rate_limit.store=memory"]
+		require.True(t, ok, name)
+		if !slices.Contains([]string{"evicted", "overflowed"}, name) {
+			assert.Positive(t, value, name)
+		}
+	}
+	assert.Positive(t, got["rate_limit.decision.duration rate_limit.store=memory"], "one in 64 is measured")
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	_, err := otellimit.New(otellimit.Options{MaxRules: -1})
+	assert.ErrorContains(t, err, "MaxRules is -1")
+	assert.Panics(t, func() { otellimit.Must(otellimit.New(otellimit.Options{MaxRules: -1})) })
+	o := otellimit.Must(otellimit.New(otellimit.Options{})) // on the global provider
+	assert.NoError(t, o.Close())
+}
+
+func BenchmarkObserve(b *testing.B) {
+	for name, options := range map[string]otellimit.Options{
+		"metrics": {MeterProvider: sdkmetric.NewMeterProvider()}, "spans": {SpansOnly: true},
+	} {
+		b.Run(name, func(b *testing.B) {
+			t := otellimit.Must(otellimit.New(options))
+			q, err := limiter.NewQuota("ip", "", limiter.PerHour(1))
+			require.NoError(b, err)
+			o := &middleware.Observation{
+				Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed,
+				Rules: []middleware.ObservedRule{{Quota: q, Cost: 1, Decision: &limiter.Decision{Allowed: true}}},
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				t.Observe(o)
+			}
+		})
+	}
+}

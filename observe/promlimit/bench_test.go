@@ -1,0 +1,112 @@
+package promlimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/observe/offenders"
+	"github.com/weirgo/weir/observe/promlimit"
+)
+
+// nobody is a ResponseWriter whose own cost is a map.
+type nobody struct{ header http.Header }
+
+func (w nobody) Header() http.Header         { return w.header }
+func (w nobody) Write(b []byte) (int, error) { return len(b), nil }
+func (w nobody) WriteHeader(int)             {}
+
+var noop = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+func request() *http.Request { return httptest.NewRequest(http.MethodGet, "/", nil) }
+
+// idle observes nothing: what it costs is the middleware's part.
+type idle struct{}
+
+func (idle) Observe(*middleware.Observation) {}
+
+func limited(t testing.TB, o middleware.Observer, limits ...limiter.Limit) http.Handler {
+	c := middleware.Config{Observer: o}
+	for i, l := range limits {
+		c.Rules = append(c.Rules, middleware.Rule{Name: string(rune('a' + i)), Key: keyfunc.IP(), Limit: l})
+	}
+	l, err := middleware.New(c)
+	require.NoError(t, err)
+	return l.Handler(noop)
+}
+
+// BenchmarkMiddleware is a request without metrics, with them, and with them and a sketch of
+// who asks most.
+func BenchmarkMiddleware(b *testing.B) {
+	plenty := limiter.PerDay(30_000_000)
+	metrics, err := promlimit.New(promlimit.Options{})
+	require.NoError(b, err)
+	sketch, err := offenders.New(offenders.Options{})
+	require.NoError(b, err)
+	for _, rules := range []int{1, 3} {
+		limits := []limiter.Limit{plenty, plenty, plenty}[:rules]
+		for _, c := range []struct {
+			name     string
+			observer middleware.Observer
+		}{{"without", nil}, {"idle", idle{}}, {"with", metrics}, {"sketch", middleware.Observers(metrics, sketch)}} {
+			b.Run(string(rune('0'+rules))+"/"+c.name, func(b *testing.B) {
+				h := limited(b, c.observer, limits...)
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					r, w := request(), nobody{http.Header{}}
+					for pb.Next() {
+						clear(w.header)
+						h.ServeHTTP(w, r)
+					}
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkObserve is the metrics' part alone.
+func BenchmarkObserve(b *testing.B) {
+	metrics, err := promlimit.New(promlimit.Options{})
+	require.NoError(b, err)
+	o := observation(b, "ip", "")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		own := *o
+		for pb.Next() {
+			metrics.Observe(&own)
+		}
+	})
+}
+
+// observation is of a request that a rule allowed.
+func observation(t testing.TB, rule, tier string) *middleware.Observation {
+	q, err := limiter.NewQuota(rule, tier, limiter.PerSecond(1))
+	require.NoError(t, err)
+	return &middleware.Observation{
+		Request: request(), Outcome: middleware.OutcomeAllowed,
+		Rules: []middleware.ObservedRule{{Quota: q, Key: "192.0.2.1", Cost: 1, Decision: &limiter.Decision{Allowed: true}}},
+	}
+}
+
+func TestToCountAllocatesNothing(t *testing.T) {
+	metrics, err := promlimit.New(promlimit.Options{})
+	require.NoError(t, err)
+	o := observation(t, "ip", "")
+	o.Elapsed = 1
+	metrics.Observe(o)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { metrics.Observe(o) }))
+
+	h := limited(t, metrics, limiter.PerDay(30_000_000))
+	r, w := request(), nobody{http.Header{}}
+	h.ServeHTTP(w, r)
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	}), 2.0, "as without metrics")
+}

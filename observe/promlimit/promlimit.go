@@ -1,0 +1,113 @@
+// Package promlimit shows Prometheus what limiters do.
+//
+//	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store}))
+//	prometheus.MustRegister(metrics)
+//	limits, err := middleware.New(middleware.Config{Observer: metrics, Store: store, Rules: ...})
+//
+// With rules from a file, metrics.Follow(watcher) adds reloads and bans.
+//
+// No label is made of what a client sends: they are names of rules and tiers, bounded by
+// [Options.MaxRules], and words of this package. For limiters apart, on stores of their
+// own, register each one's Metrics with a label: prometheus.WrapRegistererWith.
+//
+// A request costs some 25 ns more for each rule, beside what [middleware.Observer] costs,
+// and no memory; all else is done when Prometheus asks.
+package promlimit
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/observe/internal/tally"
+)
+
+// Options is what [New] takes. The zero Options are the defaults.
+type Options struct {
+	// Store is that of the limiters observed: a [limiter.Memory], a Store of package
+	// redisstore, or of failover. Nil: one that a RateLimit made for itself, of which
+	// nothing is shown but how long it takes.
+	Store limiter.Store
+
+	// Bans is the list of which the length is shown. Nil: that of the rules given to
+	// [Metrics.Follow], or none.
+	Bans bans.List
+
+	// MaxRules bounds how many rules and tiers have series of their own, four each, and up
+	// to 2 KiB; at most 100,000. All others are counted as one, rule="other", and
+	// rate_limit_rules_over_cap_total moves. Zero: 1000.
+	MaxRules int
+}
+
+const (
+	defaultMaxRules = 1000
+	mostMaxRules    = 100_000
+)
+
+// Metrics is a [middleware.Observer] that counts, and a [prometheus.Collector] of the
+// counts. It may observe several limiters on one store.
+type Metrics struct {
+	options Options
+	tally   *tally.Tally
+	latency prometheus.Histogram
+	watcher atomic.Pointer[rules.Watcher]
+	bans    banCount
+}
+
+// New returns metrics that nothing was counted in, or an error about the options.
+func New(o Options) (*Metrics, error) {
+	if o.MaxRules < 0 || o.MaxRules > mostMaxRules {
+		return nil, fmt.Errorf("promlimit: MaxRules is %d: it must be from 1 to %d, or 0 for %d",
+			o.MaxRules, mostMaxRules, defaultMaxRules)
+	}
+	if o.MaxRules == 0 {
+		o.MaxRules = defaultMaxRules
+	}
+	t := tally.New(o.Store, o.MaxRules)
+	return &Metrics{options: o, tally: t, latency: newLatency(t.Store.Kind)}, nil
+}
+
+// Must is for metrics written in code: it panics where [New] returns an error.
+func Must(m *Metrics, err error) *Metrics {
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// Follow adds the reloads of a rules file, and its bans if Options.Bans is nil. Of several
+// watchers the last one is shown.
+func (m *Metrics) Follow(w *rules.Watcher) error {
+	if w == nil {
+		return errors.New("promlimit: Follow needs a Watcher")
+	}
+	m.watcher.Store(w)
+	return nil
+}
+
+// Observe implements [middleware.Observer].
+func (m *Metrics) Observe(o *middleware.Observation) {
+	m.tally.Observe(o)
+	if o.Elapsed != 0 {
+		m.latency.Observe(o.Elapsed.Seconds())
+	}
+}
+
+// newLatency has buckets from 100 ns, for memory, to a second, with 5 ms among them.
+func newLatency(store string) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "rate_limit_latency_seconds",
+		Help: "How long decisions took in the store; of a store in memory, one in 64 is measured.",
+		Buckets: []float64{
+			100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 200e-6, 500e-6,
+			1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 1,
+		},
+		ConstLabels: prometheus.Labels{"store": store},
+	})
+}

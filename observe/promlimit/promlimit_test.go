@@ -1,0 +1,211 @@
+package promlimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/observe/promlimit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newMetrics(t testing.TB, o promlimit.Options) *promlimit.Metrics {
+	m, err := promlimit.New(o)
+	require.NoError(t, err)
+	return m
+}
+
+// samples is what Prometheus reads: values by name and labels, of a histogram its count.
+func samples(t testing.TB, collectors ...prometheus.Collector) map[string]float64 {
+	values := map[string]float64{}
+	for _, c := range collectors {
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, registry.Register(c))
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				var labels []string
+				for _, l := range m.GetLabel() {
+					labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+				}
+				sort.Strings(labels)
+				name := f.GetName()
+				if len(labels) > 0 {
+					name += "{" + strings.Join(labels, ",") + "}"
+				}
+				values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return values
+}
+
+// ask sends a request with an API key and a tier through a limiter.
+func ask(h http.Handler, path, key, tier string) int {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	if key != "" {
+		r.Header.Set("X-Api-Key", key)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r.WithContext(middleware.WithTier(r.Context(), tier)))
+	return w.Code
+}
+
+func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
+	metrics := newMetrics(t, promlimit.Options{})
+	l, err := middleware.New(middleware.Config{
+		Observer: metrics,
+		Allow:    func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+		Deny:     func(r *http.Request) bool { return r.URL.Path == "/wp-admin" },
+		Rules: []middleware.Rule{
+			{Name: "all", Limit: limiter.PerHour(100)},
+			{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1),
+				Tiers: middleware.Tiers{"premium": limiter.PerHour(2)}},
+			{Name: "new", Limit: limiter.PerHour(3), Shadow: true},
+		},
+	})
+	require.NoError(t, err)
+	h := l.Handler(noop)
+	for range 3 {
+		ask(h, "/", "finn", "")
+	}
+	for range 4 {
+		ask(h, "/", "carla", "premium")
+	}
+	ask(h, "/", "", "")
+	ask(h, "/healthz", "", "")
+	ask(h, "/wp-admin", "", "")
+
+	got := samples(t, metrics)
+	for name, want := range map[string]float64{
+		`rate_limit_requests_total{decision="allowed",rule="all",tier=""}`:        7,
+		`rate_limit_requests_total{decision="allowed",rule="key",tier=""}`:        1,
+		`rate_limit_requests_total{decision="refused",rule="key",tier=""}`:        2,
+		`rate_limit_requests_total{decision="allowed",rule="key",tier="premium"}`: 2,
+		`rate_limit_requests_total{decision="refused",rule="key",tier="premium"}`: 2,
+		`rate_limit_exceeded_total{rule="key"}`:                                   4,
+		`rate_limit_exceeded_total{rule="all"}`:                                   0,
+		`rate_limit_exceeded_total{rule="new"}`:                                   0,
+		`rate_limit_outcomes_total{outcome="allowed"}`:                            3,
+		`rate_limit_outcomes_total{outcome="refused"}`:                            4,
+		`rate_limit_outcomes_total{outcome="no_key"}`:                             1,
+		`rate_limit_outcomes_total{outcome="exempt"}`:                             1,
+		`rate_limit_outcomes_total{outcome="banned"}`:                             1,
+		`rate_limit_rules_over_cap_total`:                                         0,
+	} {
+		value, ok := got[name]
+		require.True(t, ok, name)
+		assert.Equal(t, want, value, name)
+	}
+	for name := range got {
+		assert.NotContains(t, name, "finn", "a key is no label")
+		assert.NotContains(t, name, "redis", "the store is in memory")
+	}
+}
+
+func TestAShadowRefusalIsNoRefusal(t *testing.T) {
+	metrics := newMetrics(t, promlimit.Options{})
+	h := middleware.Must(middleware.New(middleware.Config{
+		Observer: metrics, Rules: []middleware.Rule{{Name: "new", Limit: limiter.PerHour(1), Shadow: true}},
+	})).Handler(noop)
+	for range 3 {
+		require.Equal(t, http.StatusOK, ask(h, "/", "", ""))
+	}
+	got := samples(t, metrics)
+	assert.Equal(t, 2.0, got[`rate_limit_shadow_exceeded_total{rule="new"}`])
+	assert.Equal(t, 2.0, got[`rate_limit_requests_total{decision="shadow_refused",rule="new",tier=""}`])
+	assert.Zero(t, got[`rate_limit_exceeded_total{rule="new"}`])
+	assert.Equal(t, 3.0, got[`rate_limit_outcomes_total{outcome="allowed"}`])
+}
+
+func TestRulesBeyondTheCapShareASeries(t *testing.T) {
+	metrics := newMetrics(t, promlimit.Options{MaxRules: 2})
+	for i := range 100 {
+		metrics.Observe(observation(t, fmt.Sprint("rule", i), ""))
+	}
+	got := samples(t, metrics)
+	assert.Equal(t, 98.0, got[`rate_limit_requests_total{decision="allowed",rule="other",tier=""}`])
+	assert.Equal(t, 98.0, got[`rate_limit_rules_over_cap_total`])
+	series := 0
+	for name := range got {
+		if strings.HasPrefix(name, "rate_limit_requests_total{") {
+			series++
+		}
+	}
+	assert.Equal(t, 3*4, series, "two rules and other, four decisions each")
+}
+
+func TestReloadsKeepTheSeriesOfARule(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		metrics := newMetrics(t, promlimit.Options{MaxRules: 1})
+		for range 1000 { // many more quotas than are remembered
+			metrics.Observe(observation(t, "ip", ""))
+		}
+		got := samples(t, metrics)
+		assert.Equal(t, 1000.0, got[`rate_limit_requests_total{decision="allowed",rule="ip",tier=""}`])
+		assert.Zero(t, got[`rate_limit_rules_over_cap_total`])
+	})
+}
+
+func TestARuleNamedOtherSharesItsSeriesWithTheRest(t *testing.T) {
+	metrics := newMetrics(t, promlimit.Options{MaxRules: 1})
+	metrics.Observe(observation(t, "other", ""))
+	metrics.Observe(observation(t, "ip", ""))
+	assert.Equal(t, 2.0, samples(t, metrics)[`rate_limit_requests_total{decision="allowed",rule="other",tier=""}`])
+}
+
+func TestNoRequestIsLostAmongMany(t *testing.T) {
+	metrics := newMetrics(t, promlimit.Options{})
+	h := limited(t, metrics, limiter.PerHour(100))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 500 {
+				ask(h, "/", "", "")
+			}
+		})
+		all.Go(func() {
+			for range 20 {
+				samples(t, metrics)
+			}
+		})
+	}
+	all.Wait()
+	got := samples(t, metrics)
+	assert.Equal(t, 100.0, got[`rate_limit_requests_total{decision="allowed",rule="a",tier=""}`])
+	assert.Equal(t, 3900.0, got[`rate_limit_requests_total{decision="refused",rule="a",tier=""}`])
+	assert.Equal(t, 3900.0, got[`rate_limit_outcomes_total{outcome="refused"}`])
+	latency := got[`rate_limit_latency_seconds{store="memory"}`]
+	assert.Greater(t, latency, 0.0)
+	assert.Less(t, latency, 500.0, "one in 64 is measured")
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, most := range []int{-1, 100_001} {
+		_, err := promlimit.New(promlimit.Options{MaxRules: most})
+		assert.ErrorContains(t, err, fmt.Sprintf("MaxRules is %d", most))
+	}
+	assert.Panics(t, func() { promlimit.Must(promlimit.New(promlimit.Options{MaxRules: -1})) })
+	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow(nil))
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, 30*time.Second, 5*time.Millisecond, what)
+}

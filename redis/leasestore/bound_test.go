@@ -1,0 +1,701 @@
+package leasestore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// A gauge holds what was admitted against a bucket: by how much it was exceeded, over the
+// whole time and over the worst interval.
+type gauge struct {
+	capacity, rate float64 // units, and units in a second
+	began, last    time.Time
+	total          float64
+	level, peak    float64
+}
+
+func newGauge(q *limiter.Quota) *gauge {
+	l := q.Limit()
+	now := time.Now()
+	return &gauge{capacity: float64(q.Capacity()), rate: float64(l.Events) / l.Per.Seconds(), began: now, last: now}
+}
+
+func (g *gauge) admit(cost int64) {
+	now := time.Now()
+	g.level = max(0, g.level-g.rate*now.Sub(g.last).Seconds()) + float64(cost)
+	g.last = now
+	g.peak = max(g.peak, g.level)
+	g.total += float64(cost)
+}
+
+// above is by how much admissions exceed the burst and the rate over the whole time; worst
+// is the same of the interval in which it is most.
+func (g *gauge) above() float64 {
+	return g.total - g.capacity - g.rate*time.Since(g.began).Seconds()
+}
+func (g *gauge) worst() float64 { return g.peak - g.capacity }
+
+// abandon ends an instance as a crash does: nothing is returned, nothing told.
+func (s *Store) abandon() {
+	s.once.Do(func() {
+		close(s.stop)
+		<-s.ended
+	})
+}
+
+// A traffic is what happens to one key of a fleet at random, seen by one gauge.
+type traffic struct {
+	mode            Mode
+	limit           limiter.Limit
+	kills, restarts bool
+	outages         bool
+}
+
+func (tr traffic) run(t *testing.T, seed uint64) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		f := newFake()
+		q := quotaOf(t, "rule", tr.limit)
+		q.OnOutage = limiter.FailClosed
+		g := newGauge(q)
+		next := 0
+		join := func() *Store {
+			next++
+			return f.instance(t, next, Options{Mode: tr.mode})
+		}
+		fleet := []*Store{join(), join(), join()}
+		bursts := 1.0 // how often all instances together could begin anew
+		most := 3
+
+		load := 1 << random.IntN(5)
+		for range 3000 {
+			switch n := random.IntN(1000); {
+			case n < 5 && tr.kills:
+				i := random.IntN(len(fleet))
+				fleet[i].abandon()
+				fleet[i] = join()
+				most++ // what it had not told is as if another had it
+			case n < 8 && tr.kills && len(fleet) > 1:
+				require.True(t, f.down.Load() || fleet[0].Close() == nil)
+				fleet = fleet[1:]
+			case n < 11 && tr.kills && len(fleet) < 5:
+				fleet = append(fleet, join())
+				most = max(most, len(fleet))
+			case n == 11 && tr.restarts:
+				f.empty()
+				bursts++
+			case n < 17 && tr.outages:
+				f.down.Store(!f.down.Load())
+			case n < 40:
+				load = 1 << random.IntN(6)
+				f.lag.Store(random.Int64N(int64(40*time.Millisecond)) / 1000 * 1000 * random.Int64N(2))
+			}
+			if random.IntN(3) > 0 {
+				time.Sleep(time.Duration(random.IntN(int(time.Second) / load / 20)))
+			}
+			s := fleet[min(random.IntN(6)*random.IntN(2), len(fleet)-1)]
+			cost := int64(1)
+			if random.IntN(10) == 0 {
+				cost = 1 + random.Int64N(q.Capacity()/4+1)
+			}
+			var d [1]limiter.Decision
+			err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: cost}}, d[:])
+			if err != nil {
+				require.True(t, f.down.Load() || tr.outages, "%v", err)
+				continue
+			}
+			if d[0].Allowed && !d[0].Degraded {
+				g.admit(cost)
+			}
+		}
+		ahead := float64(q.Capacity() * defaultAhead / 100)
+		slack := 1e-6 * g.capacity
+		switch tr.mode {
+		case Exact:
+			assert.LessOrEqual(t, g.worst(), (bursts-1)*g.capacity+slack)
+		case Leased:
+			assert.LessOrEqual(t, g.above(), (bursts-1)*g.capacity+slack, "over the whole time, in units")
+			assert.LessOrEqual(t, g.worst(), (bursts-1)*g.capacity+ahead+slack, "over the worst interval, in units")
+		case Synchronised:
+			assert.LessOrEqual(t, g.worst(), (bursts*float64(most)-1)*g.capacity+slack, "over the worst interval, in units")
+		}
+		f.down.Store(false)
+	})
+}
+
+func TestLeasedNeverAdmitsMoreThanTheLimit(t *testing.T) {
+	for name, tr := range map[string]traffic{
+		"while all is well":             {},
+		"as instances come, go and die": {kills: true},
+		"as Redis is restarted empty":   {restarts: true},
+		"as Redis comes and goes":       {outages: true},
+		"whatever happens":              {kills: true, restarts: true, outages: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(5) {
+				tr.mode = Leased
+				for _, l := range []limiter.Limit{
+					limiter.PerSecond(100).With(limiter.TokenBucket),
+					limiter.PerSecond(10).WithBurst(40),
+					limiter.Limit{Events: 77, Per: 3 * time.Second}.With(limiter.TokenBucket),
+				} {
+					tr.limit = l
+					t.Run(fmt.Sprint(l, " ", seed), func(t *testing.T) { tr.run(t, seed) })
+				}
+			}
+		})
+	}
+}
+
+func TestSynchronisedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) {
+	for name, tr := range map[string]traffic{
+		"while all is well":             {},
+		"as instances come, go and die": {kills: true},
+		"as Redis is restarted empty":   {restarts: true},
+		"as Redis comes and goes":       {outages: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(5) {
+				tr.mode = Synchronised
+				tr.limit = limiter.PerSecond(100).With(limiter.TokenBucket)
+				t.Run(fmt.Sprint(seed), func(t *testing.T) { tr.run(t, seed) })
+			}
+		})
+	}
+}
+
+func TestWhatSynchronisedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
+		var fleet []*Store
+		for i := range 3 {
+			fleet = append(fleet, f.instance(t, i, Options{Mode: Synchronised}))
+		}
+		g := newGauge(q)
+		for second := range 20 {
+			f.lag.Store(int64(second%3) * int64(20*time.Millisecond))
+			times := 1000
+			if second < 2 {
+				times = 100
+			}
+			for range times {
+				for _, s := range fleet {
+					if decideOne(t, s, q, "key", 1).Allowed {
+						g.admit(1)
+					}
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if second%5 == 4 || second < 2 { // at first, long before all is made up for
+				time.Sleep(1200 * time.Millisecond) // longer than a full bucket takes to refill
+			}
+		}
+		assert.LessOrEqual(t, g.worst(), 200.0, "a burst for each instance but one, that would have had it anyway")
+		assert.Greater(t, g.worst(), 100.0, "or this test tries nothing")
+	})
+}
+
+func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
+		var fleet []*Store
+		for i := range 6 {
+			fleet = append(fleet, f.instance(t, i, Options{Mode: Leased}))
+		}
+		g := newGauge(q)
+		ask := func(s *Store) bool {
+			d := decideOne(t, s, q, "key", 1)
+			if d.Allowed {
+				g.admit(1)
+			}
+			return d.Allowed
+		}
+		held := int64(0)
+		for range 10 {
+			for range 60 {
+				for _, s := range fleet {
+					ask(s)
+				}
+				time.Sleep(90 * time.Millisecond)
+			}
+			held = 0
+			for _, s := range fleet {
+				held += s.Stats().Held
+			}
+			assert.LessOrEqual(t, held, int64(defaultAhead))
+			for _, s := range fleet { // all that there is, at once
+				for ask(s) {
+				}
+			}
+		}
+		assert.Greater(t, held, int64(defaultAhead/2), "or this test tries nothing")
+		assert.LessOrEqual(t, g.worst(), float64(defaultAhead))
+		assert.Positive(t, g.worst(), "the price is paid")
+		assert.LessOrEqual(t, g.above(), 0.0)
+	})
+}
+
+func TestSynchronisedHoldsASmallBurstOfAHighRateToo(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := quotaOf(t, "rule", limiter.PerSecond(1000).WithBurst(10))
+		fleet := []*Store{f.instance(t, 1, Options{Mode: Synchronised}), f.instance(t, 2, Options{Mode: Synchronised}), f.instance(t, 3, Options{Mode: Synchronised})}
+		g := newGauge(q)
+		for range 5000 {
+			for _, s := range fleet {
+				if decideOne(t, s, q, "key", 1).Allowed {
+					g.admit(1)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, g.worst(), 30.0, "a burst for each instance")
+	})
+}
+
+func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
+	for _, m := range []Mode{Leased, Synchronised} {
+		for _, wrong := range []time.Duration{-time.Hour, -time.Second, time.Second, time.Hour} {
+			t.Run(fmt.Sprint(m, " ", wrong), func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
+					f := newFake()
+					q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
+					fleet := []*Store{f.instance(t, 1, Options{Mode: m}), f.instance(t, 2, Options{Mode: m}), f.instance(t, 3, Options{Mode: m})}
+					g := newGauge(q)
+					for range 5000 {
+						for i, s := range fleet {
+							if i == 0 && g.total == 0 {
+								s.offset.Add(wrong.Microseconds()) // the only use of the system's clock
+							}
+							if decideOne(t, s, q, "key", 1).Allowed {
+								g.admit(1)
+							}
+						}
+						time.Sleep(time.Millisecond)
+					}
+					if m == Leased {
+						assert.LessOrEqual(t, g.above(), 0.0)
+						assert.LessOrEqual(t, g.worst(), float64(defaultAhead))
+					}
+					assert.LessOrEqual(t, g.worst(), 200.0)
+				})
+			})
+		}
+	}
+}
+
+func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, m := range []Mode{Leased, Synchronised} {
+			s := newFake().instance(t, 1, Options{Mode: m})
+			q := quotaOf(t, "rule", limiter.PerHour(100).With(limiter.TokenBucket))
+			for range 30 {
+				require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+				time.Sleep(30 * time.Millisecond)
+			}
+			require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1<<63 - 1}}))
+			time.Sleep(time.Second)
+			require.EqualValues(t, 100, decideOne(t, s, q, "key", 0).Remaining, "%v", m)
+			admitted := 0
+			for decideOne(t, s, q, "key", 1).Allowed {
+				admitted++
+			}
+			assert.Equal(t, 100, admitted, "%v", m)
+			require.NoError(t, s.Reset(t.Context(), []limiter.Charge{{Quota: q, Key: "key"}}))
+			assert.EqualValues(t, 100, decideOne(t, s, q, "key", 0).Remaining, "%v", m)
+			require.NoError(t, s.Close())
+		}
+	})
+}
+
+// windows counts admissions in the windows of a limit, by Redis's clock.
+func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
+	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
+		for seed := range uint64(8) {
+			t.Run(fmt.Sprint(a, " ", seed), func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
+					random := rand.New(rand.NewPCG(seed, 9))
+					f := newFake()
+					q := quotaOf(t, "rule", limiter.PerSecond(100).With(a))
+					f.lag.Store(int64(seed%2) * int64(20*time.Millisecond))
+					fleet := []*Store{f.instance(t, 1, Options{Mode: Leased}), f.instance(t, 2, Options{Mode: Leased}), f.instance(t, 3, Options{Mode: Leased})}
+					admitted := map[int64]int64{}
+					state := limiter.State{}
+					for range 4000 {
+						time.Sleep(time.Duration(random.IntN(int(4 * time.Millisecond))))
+						if random.IntN(200) == 0 {
+							time.Sleep(time.Duration(random.IntN(int(900 * time.Millisecond))))
+						}
+						now := time.Now().UnixMicro()
+						if !decideOne(t, fleet[random.IntN(3)*random.IntN(2)], q, "key", 1).Allowed {
+							continue
+						}
+						admitted[now/1e6]++
+						after, ok := q.Take(state, now, 1)
+						require.True(t, ok, "the algorithm itself would have refused what was admitted at %d", now)
+						state = after
+					}
+					for window, n := range admitted {
+						assert.LessOrEqual(t, n, int64(100), "in window %d", window)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
+		dies, lives := f.instance(t, 1, Options{Mode: Leased}), f.instance(t, 2, Options{Mode: Leased})
+		g := newGauge(q)
+		for range 200 {
+			if decideOne(t, dies, q, "key", 1).Allowed {
+				g.admit(1)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		held := dies.Stats().Held
+		require.Positive(t, held)
+		dies.abandon()
+
+		// They refill as if they had been spent: within Ahead of the time that the whole limit
+		// takes to refill.
+		time.Sleep(time.Second * defaultAhead / 100)
+		admitted := int64(0)
+		for decideOne(t, lives, q, "key", 1).Allowed {
+			admitted++
+			g.admit(1)
+		}
+		assert.Equal(t, int64(100), admitted, "what remains when a dead instance's %d units are back", held)
+		assert.LessOrEqual(t, g.worst(), float64(held), "the worst interval")
+		assert.LessOrEqual(t, g.above(), 0.0)
+
+		// And its share of what may be ahead, when its lease has ended.
+		time.Sleep(life + time.Second)
+		for range 100 {
+			decideOne(t, lives, q, "key", 1)
+			time.Sleep(20 * time.Millisecond)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, holders := range f.holders {
+			for _, h := range holders {
+				assert.True(t, h.units == 0 || h.ends > time.Now().UnixMicro() || h == holders[1])
+			}
+		}
+	})
+}
+
+func TestClosingReturnsWhatIsHeld(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
+		s := f.instance(t, 1, Options{Mode: Leased})
+		for range 20 {
+			require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+			time.Sleep(50 * time.Millisecond)
+		}
+		require.Positive(t, s.Stats().Held)
+		require.NoError(t, s.Close())
+		assert.Zero(t, s.Stats().Held)
+		assert.EqualValues(t, 80, decideOne(t, f, q, "key", 0).Remaining)
+		assert.EqualValues(t, 79, decideOne(t, s, q, "key", 1).Remaining, "a closed store decides exactly")
+		require.NoError(t, s.Close())
+	})
+}
+
+func TestUnitsThatNobodyAsksForAreReturned(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
+		s := f.instance(t, 1, Options{Mode: Leased})
+		for range 20 {
+			decideOne(t, s, q, "key", 1)
+			time.Sleep(50 * time.Millisecond)
+		}
+		require.Positive(t, s.Stats().Held)
+		time.Sleep(life)
+		assert.Zero(t, s.Stats().Held)
+		assert.EqualValues(t, 80, decideOne(t, f, q, "key", 0).Remaining)
+		time.Sleep(10 * life)
+		assert.Zero(t, s.Stats().Keys, "an idle key is forgotten")
+	})
+}
+
+func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := f.instance(t, 1, Options{Mode: Leased, Rules: map[string]Mode{"exact": Exact}})
+		for name, tt := range map[string]struct {
+			q    *limiter.Quota
+			keys int
+		}{
+			"tight": {quotaOf(t, "login", limiter.PerMinute(5)), 1},
+			"exact": {quotaOf(t, "exact", limiter.PerMinute(5000)), 1},
+			"cold":  {quotaOf(t, "cold", limiter.PerMinute(5000)), 100},
+		} {
+			before := f.decided.Load()
+			for i := range 100 {
+				decideOne(t, s, tt.q, fmt.Sprint(i%tt.keys), 1)
+				time.Sleep(200 * time.Millisecond)
+			}
+			assert.EqualValues(t, 100, f.decided.Load()-before, name)
+			assert.Zero(t, s.Stats().Held, name)
+		}
+	})
+}
+
+func TestMostDecisionsOnAHotKeyCostNoTrip(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := quotaOf(t, "global", limiter.PerSecond(10_000).With(limiter.TokenBucket))
+		s := f.instance(t, 1, Options{Mode: Leased})
+		for range 20_000 {
+			require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+			time.Sleep(200 * time.Microsecond)
+		}
+		trips := f.decided.Load() + f.trips.Load()
+		assert.Less(t, trips, uint64(20_000/20))
+	})
+}
+
+func TestAModeThatMakesNoSenseForALimitIsRefusedWithTheReason(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		for _, m := range []Mode{Leased, Synchronised} {
+			s := f.instance(t, 1, Options{Mode: m, Rules: map[string]Mode{"rule": m}})
+			for _, a := range []limiter.Algorithm{limiter.LeakyBucket, limiter.SlidingLog} {
+				other := quotaOf(t, "other", limiter.PerSecond(100).With(a))
+				require.NoError(t, s.Check(other), "the mode of all leaves it exact")
+				require.True(t, decideOne(t, s, other, "key", 1).Allowed)
+				q := quotaOf(t, "rule", limiter.PerSecond(100).With(a))
+				err := s.Check(q)
+				require.ErrorContains(t, err, fmt.Sprintf(`rule "rule": leasestore: limit %v cannot be %v: `, q.Limit(), m))
+				charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
+				got := s.Decide(t.Context(), charges, make([]limiter.Decision, 1))
+				require.ErrorIs(t, got, limiter.ErrCharges, "a mistake in the program, and no outage")
+				require.Equal(t, err, got)
+				require.Equal(t, err, s.GiveBack(t.Context(), charges))
+				require.NoError(t, Exact.Check(q.Limit()))
+				_, err = limiter.New(limiter.Config{Name: "rule", Limit: q.Limit(), Store: s})
+				require.ErrorIs(t, err, limiter.ErrCharges, "at construction")
+				_, err = middleware.New(middleware.Config{Store: s, Rules: []middleware.Rule{{Name: "rule", Limit: q.Limit()}}})
+				require.ErrorIs(t, err, limiter.ErrCharges, "at construction")
+			}
+			for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingWindow, limiter.FixedWindow} {
+				require.NoError(t, s.Check(quotaOf(t, "rule", limiter.PerSecond(100).With(a))))
+			}
+		}
+	})
+}
+
+func TestOptionsThatCannotBeMeantAreAllNamed(t *testing.T) {
+	err := Options{Mode: 3, Rules: map[string]Mode{"api": 9}, Ahead: 51, MaxKeys: 1}.Validate()
+	for _, part := range []string{"Mode is 3", `Rules["api"] is 9`, "Ahead is 51", "MaxKeys is 1"} {
+		assert.ErrorContains(t, err, part)
+	}
+	require.NoError(t, Options{}.Validate())
+	assert.PanicsWithValue(t, "leasestore: New needs a store", func() { New(nil, Options{}) })
+}
+
+func TestLocalDecisionsDoNotAllocate(t *testing.T) {
+	for _, m := range []Mode{Leased, Synchronised} {
+		f := newFake()
+		s := f.instance(t, 1, Options{Mode: m})
+		q := quotaOf(t, "rule", limiter.PerSecond(10_000_000).With(limiter.TokenBucket))
+		charges, decisions := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
+		for range 100 {
+			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			time.Sleep(time.Millisecond)
+		}
+		before := s.Stats().Asked
+		n := testing.AllocsPerRun(1000, func() { _ = s.Decide(t.Context(), charges, decisions) })
+		if s.Stats().Asked == before {
+			assert.Less(t, n, 1.0, m)
+		}
+	}
+}
+
+func TestKeysAreBounded(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, m := range []Mode{Leased, Synchronised} {
+			f := newFake()
+			s := f.instance(t, 1, Options{Mode: m, MaxKeys: 1000})
+			q := quotaOf(t, "rule", limiter.PerMinute(1000))
+			for i := range 100_000 {
+				decideOne(t, s, q, fmt.Sprint(i), 1)
+				if i%100 == 0 {
+					time.Sleep(exchangeEvery)
+				}
+			}
+			assert.LessOrEqual(t, s.Stats().Keys, 1000+shardCount, m)
+			require.NoError(t, s.Close())
+		}
+	})
+}
+
+func TestOutagePoliciesAreHonoured(t *testing.T) {
+	for _, m := range []Mode{Leased, Synchronised} {
+		t.Run(m.String(), func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				f := newFake()
+				s := f.instance(t, 1, Options{Mode: m})
+				quotas := map[limiter.Outage]*limiter.Quota{}
+				for _, o := range []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed} {
+					q := quotaOf(t, o.String(), limiter.Limit{Events: 100, Per: time.Hour}.With(limiter.TokenBucket))
+					q.OnOutage = o
+					quotas[o] = q
+				}
+				hammer := func(q *limiter.Quota, n int) (admitted, degraded, failed int) {
+					for range n {
+						var d [1]limiter.Decision
+						err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, d[:])
+						switch {
+						case err != nil:
+							failed++
+						case d[0].Allowed:
+							admitted++
+						}
+						if d[0].Degraded {
+							degraded++
+						}
+						time.Sleep(5 * time.Millisecond)
+					}
+					return admitted, degraded, failed
+				}
+				for _, q := range quotas {
+					admitted, degraded, failed := hammer(q, 10)
+					require.Equal(t, []int{10, 0, 0}, []int{admitted, degraded, failed})
+				}
+				f.down.Store(true)
+				time.Sleep(2 * life)       // what was leased is gone
+				for _, q := range quotas { // so that it is noticed
+					hammer(q, 100)
+				}
+				_, degraded, _ := hammer(quotas[limiter.FailLocal], 200)
+				assert.Equal(t, 200, degraded)
+				admitted, degraded, _ := hammer(quotas[limiter.FailOpen], 500)
+				assert.Equal(t, []int{500, 500}, []int{admitted, degraded})
+				_, _, failed := hammer(quotas[limiter.FailClosed], 50)
+				assert.Equal(t, 50, failed)
+
+				f.down.Store(false)
+				time.Sleep(5 * time.Second)
+				for range 2 { // a probe needs somebody to ask
+					hammer(quotas[limiter.FailClosed], 3)
+					time.Sleep(2 * time.Second)
+				}
+				_, degraded, failed = hammer(quotas[limiter.FailClosed], 10)
+				assert.Zero(t, degraded+failed)
+			})
+		})
+	}
+}
+
+func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
+	for _, m := range []Mode{Leased, Synchronised} {
+		t.Run(m.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				s := f.instance(t, 1, Options{Mode: m})
+				q := quotaOf(t, "open", limiter.Limit{Events: 10, Per: 24 * time.Hour}.With(limiter.TokenBucket))
+				q.OnOutage = limiter.FailOpen
+				for range 100 {
+					decideOne(t, s, q, "key", 1)
+					time.Sleep(20 * time.Millisecond)
+				}
+				f.down.Store(true)
+				require.Eventually(t, func() bool { return decideOne(t, s, q, "key", 1).Allowed }, 10*time.Second, 10*time.Millisecond)
+				for range 200 {
+					decideOne(t, s, q, "key", 1)
+					time.Sleep(20 * time.Millisecond)
+				}
+				f.down.Store(false)
+				time.Sleep(time.Second)
+				for range 200 { // of which the first are decided by policy still
+					decideOne(t, s, q, "key", 1)
+					time.Sleep(20 * time.Millisecond)
+				}
+				for range 200 {
+					d := decideOne(t, s, q, "key", 1)
+					require.False(t, d.Allowed || d.Degraded)
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := f.instance(t, 1, Options{Rules: map[string]Mode{"leased": Leased, "synchronised": Synchronised}})
+		random := rand.New(rand.NewPCG(1, 1))
+		quotas := []*limiter.Quota{}
+		for _, rule := range []string{"exact", "leased", "synchronised"} {
+			quotas = append(quotas, quotaOf(t, rule, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour}))
+		}
+		used := map[*limiter.Quota]int64{}
+		for range 3000 {
+			var charges []limiter.Charge
+			fits := true
+			for _, i := range random.Perm(3)[:1+random.IntN(3)] {
+				cost := random.Int64N(4)
+				fits = fits && used[quotas[i]]+cost <= 100
+				charges = append(charges, limiter.Charge{Quota: quotas[i], Key: "key", Cost: cost})
+			}
+			decisions := make([]limiter.Decision, len(charges))
+			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			taken := true
+			for i, c := range charges {
+				taken = taken && decisions[i].Allowed
+				assert.Equal(t, used[c.Quota]+c.Cost <= 100, decisions[i].Allowed, "who stands in the way is told so")
+			}
+			require.Equal(t, fits, taken)
+			for i, c := range charges {
+				if taken {
+					used[c.Quota] += c.Cost
+				}
+				require.Equal(t, 100-used[c.Quota], decisions[i].Remaining, "%s after %+v", c.Quota.Rule(), charges)
+			}
+			if random.IntN(4) == 0 {
+				time.Sleep(time.Duration(random.IntN(int(200 * time.Millisecond))))
+			}
+			if c := charges[0]; random.IntN(20) == 0 && used[c.Quota] > 5 {
+				c.Cost = random.Int64N(5)
+				require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c}))
+				used[c.Quota] -= c.Cost
+			}
+		}
+	})
+}
+
+func TestAClientThatIsGoneTakesNothing(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, m := range []Mode{Leased, Synchronised} {
+			s := newFake().instance(t, 1, Options{Mode: m})
+			q := quotaOf(t, "rule", limiter.PerHour(100))
+			gone, leave := context.WithCancel(t.Context())
+			leave()
+			err := s.Decide(gone, []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1))
+			require.ErrorIs(t, err, context.Canceled)
+			require.EqualValues(t, 100, decideOne(t, s, q, "key", 0).Remaining)
+			require.NoError(t, s.Close())
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// errLost is what an error wraps that comes of counts which cannot be exchanged.
+var errLost = errors.New("leasestore: counts cannot be exchanged")
+
+// exchange tells Redis what was counted here, and hears what all have counted. It reports
+// whether there is more to tell. While counts are lost it asks for the time, to find Redis's
+// return.
+func (s *Store) exchange(deadline time.Time) (more bool, _ error) {
+	r := &s.rounds
+	r.reset()
+	more = s.gatherCounts(r)
+	if len(r.counts) == 0 && s.lost.Load() == nil {
+		return false, nil
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	now, err := s.ledger.Exchange(ctx, r.counts)
+	heard := s.now()
+	if now > 0 {
+		s.offset.Store(now - heard)
+	}
+	for i := range r.counts {
+		s.exchanged(&r.counts[i], r.of[i], heard)
+	}
+	if err == nil {
+		s.lost.Store(nil)
+		return more, nil
+	}
+	err = fmt.Errorf("%w: %w", errLost, err)
+	s.lost.Store(&err)
+	return more, err
+}
+
+// gatherCounts collects the listed entries.
+func (s *Store) gatherCounts(r *round) (more bool) {
+	for i := range s.table.shards {
+		sh := &s.table.shards[i]
+		sh.mu.Lock()
+		list := sh.listed[counted]
+		n := 0
+		for ; n < len(list) && len(r.counts) < mostInRound; n++ {
+			e := &sh.cells[list[n]]
+			p := s.plans.numbered(e.plan)
+			if !e.listed || e.busy || p.mode != Synchronised { // which is another key's cell by now
+				continue
+			}
+			e.listed, e.busy = false, true
+			r.counts = append(r.counts, redisstore.Count{Tag: e.tag, Quota: p.quota, Used: e.pending})
+			r.of = append(r.of, e.hash)
+		}
+		sh.listed[counted] = append(list[:0], list[n:]...)
+		more = more || len(sh.listed[counted]) > 0
+		sh.mu.Unlock()
+	}
+	return more
+}
+
+// exchanged takes in what Redis said about a counter, to which what was counted since is
+// added. What Redis may not have heard is told again: rather twice than never.
+func (s *Store) exchanged(c *redisstore.Count, hash uint64, heard int64) {
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e, cell := sh.find(hash)
+	if e == nil || !e.busy {
+		return
+	}
+	e.busy = false
+	p := s.plans.numbered(e.plan)
+	if !c.Done {
+		s.list(sh, e, cell, counted)
+		return
+	}
+	e.pending -= c.Used
+	if p.quota != c.Quota {
+		return
+	}
+	e.hear(c.State, c.State.Last, heard, heard)
+	e.level = max(0, e.level+e.pending*p.unit)
+}

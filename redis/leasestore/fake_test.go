@@ -1,0 +1,352 @@
+package leasestore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // which tells of outages that tests make
+	code := m.Run()
+	var leak error
+	for deadline := time.Now().Add(15 * time.Second); code == 0 && time.Now().Before(deadline); {
+		// The latter is what clients of go-redis 9.23 leave behind when they are closed.
+		if leak = goleak.Find(goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")); leak == nil {
+			break
+		}
+	}
+	if leak != nil {
+		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// A fake is a Redis in this process, on Go's clock: the store of exact decisions, and what
+// lease.lua and leasesync.lua do. A test on a real Redis holds the latter equal.
+type fake struct {
+	mu      sync.Mutex
+	states  map[counterName]written
+	holders map[counterName]map[int]holder
+	counts  map[counterName]written
+	down    atomic.Bool
+	lag     atomic.Int64 // of a settlement or an exchange, half before and half after it
+	trips   atomic.Uint64
+	decided atomic.Uint64
+}
+
+type counterName struct {
+	rule, tier string
+	tag        redisstore.Tag
+}
+
+type written struct {
+	limiter.State
+	quota *limiter.Quota
+}
+
+type holder struct{ units, ends int64 }
+
+func newFake() *fake {
+	return &fake{
+		states: map[counterName]written{}, counts: map[counterName]written{},
+		holders: map[counterName]map[int]holder{},
+	}
+}
+
+// errDown is an answer, as go-redis marks those.
+var errDown error = answered("NOAUTH Authentication required.")
+
+type answered string
+
+func (a answered) Error() string { return string(a) }
+func (answered) RedisError()     {}
+func (answered) Answered() bool  { return true }
+
+func tagOf(key string) (t redisstore.Tag) {
+	sum := sha256.Sum256([]byte(key))
+	base64.RawURLEncoding.Encode(t[:], sum[:16])
+	return t
+}
+
+func nameOf(q *limiter.Quota, t redisstore.Tag) counterName {
+	return counterName{q.Rule(), q.Tier(), t}
+}
+
+// find is a state of q's, into which that of another limit is turned.
+func find(in map[counterName]written, q *limiter.Quota, name counterName, now int64) limiter.State {
+	w, ok := in[name]
+	if ok && w.quota.Limit() != q.Limit() {
+		used := w.quota.Capacity() - w.quota.Describe(w.State, now, 0, true).Remaining
+		w.State, _ = q.Take(limiter.State{}, now, min(used, q.Capacity()))
+	}
+	return w.State
+}
+
+func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	if len(decisions) != len(charges) {
+		return fmt.Errorf("%w: no room for %d decisions", limiter.ErrCharges, len(charges))
+	}
+	if f.down.Load() {
+		return errDown
+	}
+	f.decided.Add(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now().UnixMicro()
+	before, after := make([]limiter.State, len(charges)), make([]limiter.State, len(charges))
+	allowed, all := make([]bool, len(charges)), true
+	for i, c := range charges {
+		before[i] = find(f.states, c.Quota, nameOf(c.Quota, tagOf(c.Key)), now)
+		after[i], allowed[i] = c.Quota.Take(before[i], now, c.Cost)
+		all = all && allowed[i]
+	}
+	for i, c := range charges {
+		switch {
+		case all:
+			if c.Cost > 0 {
+				f.states[nameOf(c.Quota, tagOf(c.Key))] = written{after[i], c.Quota}
+			}
+			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
+		case allowed[i]:
+			decisions[i] = c.Quota.Describe(before[i], now, 0, true)
+		default:
+			decisions[i] = c.Quota.Describe(before[i], now, c.Cost, false)
+		}
+	}
+	return nil
+}
+
+func (f *fake) change(charges []limiter.Charge, do func(name counterName, c limiter.Charge, now int64)) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	if f.down.Load() {
+		return errDown
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range charges {
+		do(nameOf(c.Quota, tagOf(c.Key)), c, time.Now().UnixMicro())
+	}
+	return nil
+}
+
+func (f *fake) GiveBack(_ context.Context, charges []limiter.Charge) error {
+	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
+		if c.Cost > 0 {
+			f.states[name] = written{c.Quota.GiveBack(find(f.states, c.Quota, name, now), now, c.Cost), c.Quota}
+		}
+	})
+}
+
+func (f *fake) Reset(_ context.Context, charges []limiter.Charge) error {
+	return f.change(charges, func(name counterName, _ limiter.Charge, _ int64) { delete(f.states, name) })
+}
+
+// A fakeLedger is the fake as one process sees it.
+type fakeLedger struct {
+	*fake
+	number  int
+	percent int64
+}
+
+func (l fakeLedger) Tag(key string) redisstore.Tag { return tagOf(key) }
+func (l fakeLedger) Trips() uint64                 { return l.trips.Load() }
+
+func (l fakeLedger) Settle(_ context.Context, leases []redisstore.Lease) (int64, error) {
+	if l.down.Load() {
+		return 0, errDown
+	}
+	l.trips.Add(1)
+	defer time.Sleep(time.Duration(l.lag.Load()) / 2)
+	time.Sleep(time.Duration(l.lag.Load()) / 2)
+	return l.settleAt(time.Now().UnixMicro(), leases), nil
+}
+
+// settleAt is what lease.lua does.
+func (l fakeLedger) settleAt(now int64, leases []redisstore.Lease) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range leases {
+		e := &leases[i]
+		e.Done, e.Now = true, now
+		name, q := nameOf(e.Quota, e.Tag), e.Quota
+		w, ok := l.states[name]
+		if ok && w.quota.Limit() != q.Limit() {
+			e.Foreign = true
+			continue
+		}
+		s := advanced(q, w.State, now)
+		if ok && e.Back > 0 {
+			s = giveBackTo(q, s, e.Back, e.Since)
+		}
+		others := int64(0)
+		for number, h := range l.holders[name] {
+			if number != l.number && h.ends > now {
+				others += h.units
+			}
+		}
+		remaining := q.Describe(s, now, 0, true).Remaining
+		most := e.Need
+		if 2*remaining >= q.Capacity() {
+			most = max(e.Want, e.Need)
+		}
+		e.Granted = max(0, min(most, remaining, q.Capacity()*l.percent/100-others-e.Keep))
+		if e.Granted > 0 {
+			s, _ = q.Take(s, now, e.Granted)
+		}
+		if e.Granted > 0 || ok && e.Back > 0 {
+			l.states[name] = written{s, q}
+		}
+		if l.holders[name] == nil {
+			l.holders[name] = map[int]holder{}
+		}
+		l.holders[name][l.number] = holder{e.Keep + e.Granted, now + life.Microseconds()}
+		e.State = s
+	}
+	return now
+}
+
+// giveBackTo returns units to the window that they were taken from, of a state at the present.
+func giveBackTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
+	if q.Limit().Algorithm == limiter.TokenBucket {
+		return q.GiveBack(s, s.Last, n)
+	}
+	switch window := q.Numbers()[1]; s.Last/window - since/window {
+	case 0:
+		s.Level = max(0, s.Level-n)
+	case 1:
+		s.Prev = max(0, s.Prev-n)
+	}
+	return s
+}
+
+func (l fakeLedger) Exchange(_ context.Context, counts []redisstore.Count) (int64, error) {
+	if l.down.Load() {
+		return 0, errDown
+	}
+	l.trips.Add(1)
+	defer time.Sleep(time.Duration(l.lag.Load()) / 2)
+	time.Sleep(time.Duration(l.lag.Load()) / 2)
+	return l.exchangeAt(time.Now().UnixMicro(), counts), nil
+}
+
+// exchangeAt is what leasesync.lua does.
+func (l fakeLedger) exchangeAt(now int64, counts []redisstore.Count) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range counts {
+		c := &counts[i]
+		name, q := nameOf(c.Quota, c.Tag), c.Quota
+		s := find(l.counts, q, name, now)
+		s = advanced(q, s, now)
+		switch {
+		case c.Used > 0:
+			s.Level += c.Used * unitOf(q)
+		case c.Used < 0:
+			s = q.GiveBack(s, now, -c.Used)
+		}
+		if c.Used != 0 {
+			l.counts[name] = written{s, q}
+		}
+		c.Done, c.State = true, s
+	}
+	return now
+}
+
+// advanced is s at time now.
+func advanced(q *limiter.Quota, s limiter.State, now int64) limiter.State {
+	now = max(now, s.Last)
+	numbers := q.Numbers()
+	switch {
+	case q.Limit().Algorithm == limiter.TokenBucket:
+		passed := min(now-s.Last, 1+s.Level/numbers[2])
+		return limiter.State{Last: now, Level: max(0, s.Level-passed*numbers[2])}
+	case now/numbers[1] == s.Last/numbers[1]:
+		return limiter.State{Last: now, Level: s.Level, Prev: s.Prev}
+	case now/numbers[1] == s.Last/numbers[1]+1 && q.Limit().Algorithm == limiter.SlidingWindow:
+		return limiter.State{Last: now, Prev: s.Level}
+	default:
+		return limiter.State{Last: now}
+	}
+}
+
+// unitOf is what a unit adds to a state's level.
+func unitOf(q *limiter.Quota) int64 {
+	if q.Limit().Algorithm == limiter.TokenBucket {
+		return q.Numbers()[1]
+	}
+	return 1
+}
+
+func (l fakeLedger) Forget(_ context.Context, tag redisstore.Tag, q *limiter.Quota) error {
+	if l.down.Load() {
+		return errDown
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.counts, nameOf(q, tag))
+	return nil
+}
+
+// instance is a process on the fake. Its exact decisions are under outage policies too.
+func (f *fake) instance(t testing.TB, number int, o Options) *Store {
+	t.Helper()
+	return f.instanceUnder(t, number, o, failover.Options{OnDegraded: func(failover.Event) {}})
+}
+
+func (f *fake) instanceUnder(t testing.TB, number int, o Options, policy failover.Options) *Store {
+	t.Helper()
+	require.NoError(t, o.Validate())
+	o = o.complete()
+	s := newStore(failover.New(f, policy), fakeLedger{f, number, int64(o.Ahead)}, policy, o)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// empty is what FLUSHALL does, and a restart without persistence.
+func (f *fake) empty() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.states)
+	clear(f.counts)
+	clear(f.holders)
+}
+
+func quotaOf(t testing.TB, rule string, l limiter.Limit) *limiter.Quota {
+	t.Helper()
+	q, err := limiter.NewQuota(rule, "", l)
+	require.NoError(t, err)
+	return q
+}
+
+// decideOne is a decision on a single charge.
+func decideOne(t testing.TB, s limiter.Store, q *limiter.Quota, key string, cost int64) limiter.Decision {
+	t.Helper()
+	var d [1]limiter.Decision
+	require.NoError(t, s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}, d[:]))
+	return d[0]
+}

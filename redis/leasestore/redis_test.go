@@ -1,0 +1,446 @@
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+func redisStore(t testing.TB, addr string) *redisstore.Store {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return redisstore.New(rdb, redisstore.Options{Failover: failover.Options{
+		Deadline: 500 * time.Millisecond, ProbeEvery: 100 * time.Millisecond, OnDegraded: func(failover.Event) {},
+	}})
+}
+
+func onRedis(t testing.TB, addr string, o Options) *Store {
+	t.Helper()
+	s := New(redisStore(t, addr), o)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// looks makes states comparable: what is left, and when there is more.
+func looks(q *limiter.Quota, s limiter.State, now int64) limiter.Decision {
+	d := q.Describe(s, now, 0, true)
+	d.ResetAfter = 0 // a sliding window of which less than a unit is left may be forgotten
+	if d.Remaining == d.Limit {
+		d.NextAfter = 0
+	}
+	return d
+}
+
+func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
+	server := redistest.Start(t)
+	f := newFake()
+	random := rand.New(rand.NewPCG(1, 5))
+	var quotas []*limiter.Quota
+	for i, l := range []limiter.Limit{
+		limiter.PerSecond(100).With(limiter.TokenBucket),
+		limiter.Limit{Events: 7, Per: 100 * time.Millisecond}.WithBurst(50),
+		limiter.Limit{Events: 60, Per: 150 * time.Millisecond},
+		limiter.Limit{Events: 60, Per: 150 * time.Millisecond}.With(limiter.FixedWindow),
+	} {
+		quotas = append(quotas, quotaOf(t, fmt.Sprint("rule ", i), l))
+	}
+	var lessors []*redisstore.Lessor
+	for range 3 {
+		lessors = append(lessors, redisStore(t, server.Addr).Lessor(40, life, time.Second))
+	}
+	since := map[int]int64{}
+	granted := 0
+	for step := range 700 {
+		n := random.IntN(3)
+		lessor, twin := lessors[n], fakeLedger{f, n, 40}
+		if random.IntN(4) == 0 {
+			time.Sleep(time.Duration(random.IntN(int(40 * time.Millisecond))))
+		}
+		var leases []redisstore.Lease
+		var counts []redisstore.Count
+		for i, q := range quotas {
+			for k := range 3 {
+				if random.IntN(4) > 0 {
+					continue
+				}
+				tag := lessor.Tag(fmt.Sprint(k))
+				leases = append(leases, redisstore.Lease{
+					Tag: tag, Quota: q, Since: since[i], Back: random.Int64N(5), Keep: random.Int64N(10),
+					Want: random.Int64N(20), Need: random.Int64N(10),
+				})
+				counts = append(counts, redisstore.Count{Tag: tag, Quota: q, Used: random.Int64N(60) - 10})
+			}
+		}
+		if len(leases) == 0 {
+			continue
+		}
+		theirs, ours := append([]redisstore.Lease{}, leases...), append([]redisstore.Lease{}, leases...)
+		now, err := lessor.Settle(t.Context(), theirs)
+		require.NoError(t, err)
+		twin.settleAt(now, ours)
+		for i := range ours {
+			q := ours[i].Quota
+			require.Equal(t, looks(q, ours[i].State, now), looks(q, theirs[i].State, now), "step %d, %v, %+v", step, q.Limit(), leases[i])
+			ours[i].State, theirs[i].State = limiter.State{}, limiter.State{}
+			require.Equal(t, ours[i], theirs[i], "step %d, %v", step, q.Limit())
+			granted += int(ours[i].Granted)
+		}
+		for i := range quotas {
+			if random.IntN(3) == 0 {
+				since[i] = now
+			}
+		}
+
+		theirCounts, ourCounts := append([]redisstore.Count{}, counts...), append([]redisstore.Count{}, counts...)
+		now, err = lessor.Exchange(t.Context(), theirCounts)
+		require.NoError(t, err)
+		twin.exchangeAt(now, ourCounts)
+		for i := range ourCounts {
+			q := ourCounts[i].Quota
+			require.Equal(t, looks(q, ourCounts[i].State, now), looks(q, theirCounts[i].State, now), "step %d, %v, %+v", step, q.Limit(), counts[i])
+		}
+	}
+	assert.Positive(t, granted)
+}
+
+func TestWhatIsInRedisExpires(t *testing.T) {
+	server := redistest.Start(t)
+	for _, m := range []Mode{Leased, Synchronised} {
+		s := onRedis(t, server.Addr, Options{Mode: m})
+		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
+		for range 200 {
+			decideOne(t, s, q, "key", 1)
+			time.Sleep(time.Millisecond)
+		}
+		s.abandon()
+		require.NotEqual(t, "0", server.MustDo("DBSIZE"))
+		require.Eventually(t, func() bool { return server.MustDo("DBSIZE") == "0" }, 30*time.Second, 100*time.Millisecond, "%v", m)
+	}
+}
+
+// A fleet asks for one key from several instances at once until it is told to stop.
+type fleet struct {
+	q        *limiter.Quota
+	admitted atomic.Int64
+	failed   atomic.Int64
+	began    time.Time
+	wg       sync.WaitGroup
+}
+
+func newFleet(t testing.TB, perSecond int64, o limiter.Outage) *fleet {
+	q := quotaOf(t, "rule", limiter.PerSecond(perSecond).With(limiter.TokenBucket))
+	q.OnOutage = o
+	return &fleet{q: q, began: time.Now()}
+}
+
+// ask is one instance's traffic, until stop is called.
+func (f *fleet) ask(s limiter.Store, pause time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	for range 4 {
+		f.wg.Go(func() {
+			charges, decisions := []limiter.Charge{{Quota: f.q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
+			for ctx.Err() == nil {
+				err := s.Decide(context.Background(), charges, decisions)
+				switch {
+				case err != nil:
+					f.failed.Add(1)
+				case decisions[0].Allowed && !decisions[0].Degraded:
+					f.admitted.Add(1)
+				}
+				time.Sleep(pause)
+			}
+		})
+	}
+	return cancel
+}
+
+// most is what the limit lets through by now.
+func (f *fleet) most(bursts float64) float64 {
+	perSecond := float64(f.q.Limit().Events)
+	return bursts*perSecond + perSecond*time.Since(f.began).Seconds()
+}
+
+func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 8} {
+		t.Run(m.String(), func(t *testing.T) {
+			server.MustDo("FLUSHALL")
+			f := newFleet(t, 200, limiter.FailClosed)
+			stay := onRedis(t, server.Addr, Options{Mode: m})
+			stop := f.ask(stay, time.Millisecond)
+			for i := range 6 {
+				s := onRedis(t, server.Addr, Options{Mode: m})
+				leave := f.ask(s, time.Millisecond)
+				time.Sleep(200 * time.Millisecond)
+				leave()
+				if i%2 == 0 {
+					require.NoError(t, s.Close())
+				} else {
+					s.abandon()
+				}
+			}
+			stop()
+			f.wg.Wait()
+			most := f.most(bursts)
+			t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
+			assert.LessOrEqual(t, float64(f.admitted.Load()), most)
+			assert.GreaterOrEqual(t, float64(f.admitted.Load()), 0.7*f.most(1), "and the limit is used")
+			assert.Zero(t, f.failed.Load())
+		})
+	}
+}
+
+func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
+	server := redistest.Start(t)
+	for m, bursts := range map[Mode]float64{Leased: 2, Synchronised: 6} {
+		t.Run(m.String(), func(t *testing.T) {
+			server.MustDo("FLUSHALL")
+			f := newFleet(t, 200, limiter.FailClosed)
+			var stops []func()
+			for range 3 {
+				stops = append(stops, f.ask(onRedis(t, server.Addr, Options{Mode: m}), time.Millisecond))
+			}
+			time.Sleep(500 * time.Millisecond)
+			server.Restart()
+			time.Sleep(2 * time.Second)
+			admitted := f.admitted.Load()
+			require.Eventually(t, func() bool { return f.admitted.Load() > admitted+50 }, 20*time.Second, 50*time.Millisecond, "it goes on")
+			for _, stop := range stops {
+				stop()
+			}
+			f.wg.Wait()
+			most := f.most(bursts)
+			t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
+			assert.LessOrEqual(t, float64(f.admitted.Load()), most)
+		})
+	}
+}
+
+func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
+	server := redistest.Start(t)
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
+		t.Run(m.String(), func(t *testing.T) {
+			server.MustDo("FLUSHALL")
+			f := newFleet(t, 200, limiter.FailClosed)
+			var stores []*Store
+			var stops []func()
+			for range 3 {
+				stores = append(stores, onRedis(t, server.Addr, Options{Mode: m}))
+				stops = append(stops, f.ask(stores[len(stores)-1], time.Millisecond))
+			}
+			time.Sleep(500 * time.Millisecond)
+			server.Pause()
+			time.Sleep(3 * time.Second)
+			if m == Synchronised {
+				worst := time.Duration(0)
+				for range 100 {
+					began := time.Now()
+					_ = stores[0].Decide(t.Context(), []limiter.Charge{{Quota: f.q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1))
+					worst = max(worst, time.Since(began))
+				}
+				assert.Less(t, worst, 400*time.Millisecond, "nobody waits for Redis")
+			}
+			assert.Positive(t, f.failed.Load(), "the rule is Closed meanwhile")
+			server.Resume()
+			admitted := f.admitted.Load()
+			require.Eventually(t, func() bool { return f.admitted.Load() > admitted+50 }, 20*time.Second, 50*time.Millisecond, "it goes on")
+			for _, stop := range stops {
+				stop()
+			}
+			f.wg.Wait()
+			most := f.most(bursts)
+			t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
+			assert.LessOrEqual(t, float64(f.admitted.Load()), most)
+		})
+	}
+}
+
+// A wire is a way to Redis that can be cut.
+type wire struct {
+	addr  string
+	isCut atomic.Bool
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newWire(t testing.TB, to string) *wire {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wire{addr: l.Addr().String()}
+	t.Cleanup(func() { _ = l.Close(); w.cut() })
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", to)
+			if err != nil || w.isCut.Load() {
+				_ = near.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.conns = append(w.conns, near, far)
+			w.mu.Unlock()
+			go func() { _, _ = io.Copy(near, far); _ = near.Close() }()
+			go func() { _, _ = io.Copy(far, near); _ = far.Close() }()
+		}
+	}()
+	return w
+}
+
+func (w *wire) cut() {
+	w.isCut.Store(true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.conns = nil
+}
+
+func TestAnInstanceThatIsCutOffHoldsUpNobody(t *testing.T) {
+	server := redistest.Start(t)
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
+		t.Run(m.String(), func(t *testing.T) {
+			server.MustDo("FLUSHALL")
+			f := newFleet(t, 200, limiter.FailClosed)
+			w := newWire(t, server.Addr)
+			lonely := onRedis(t, w.addr, Options{Mode: m})
+			var stops []func()
+			for _, s := range []*Store{lonely, onRedis(t, server.Addr, Options{Mode: m}), onRedis(t, server.Addr, Options{Mode: m})} {
+				stops = append(stops, f.ask(s, time.Millisecond))
+			}
+			time.Sleep(3 * time.Second) // what was too much at first is made up for
+			w.cut()
+			cut, before := time.Now(), f.admitted.Load()
+			time.Sleep(2 * time.Second)
+			rate := float64(f.admitted.Load()-before) / time.Since(cut).Seconds()
+			assert.Greater(t, rate, 0.8*200, "the others go on")
+			assert.Positive(t, f.failed.Load(), "the one that is cut off is Closed")
+			w.isCut.Store(false)
+			failed := f.failed.Load()
+			require.Eventually(t, func() bool {
+				last := failed
+				failed = f.failed.Load()
+				return failed == last
+			}, 20*time.Second, 500*time.Millisecond, "it comes back")
+			for _, stop := range stops {
+				stop()
+			}
+			f.wg.Wait()
+			most := f.most(bursts)
+			t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
+			assert.LessOrEqual(t, float64(f.admitted.Load()), most)
+		})
+	}
+}
+
+func TestAHundredThousandKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	server := redistest.Start(t)
+	const keys = 100_000
+	for _, m := range []Mode{Leased, Synchronised} {
+		t.Run(m.String(), func(t *testing.T) {
+			server.MustDo("FLUSHALL")
+			s := onRedis(t, server.Addr, Options{Mode: m, MaxKeys: 50_000})
+			q := quotaOf(t, "rule", limiter.Limit{Events: 20, Per: time.Hour}.With(limiter.TokenBucket))
+			var wg sync.WaitGroup
+			for w := range 64 {
+				wg.Go(func() {
+					for i := w; i < keys; i += 64 {
+						var d [1]limiter.Decision
+						err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: fmt.Sprint(i), Cost: 1}}, d[:])
+						if err != nil || !d[0].Allowed {
+							t.Errorf("key %d: %+v, %v", i, d[0], err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			stats := s.Stats()
+			t.Logf("%+v", stats)
+			assert.Eventually(t, func() bool { return s.Stats().Keys <= 50_000+shardCount }, 20*time.Second, 10*time.Millisecond,
+				"only what waits to be told is above it")
+			if m == Leased {
+				for i := range 100 {
+					// What is on its way from Redis cannot be spent yet.
+					admitted, refused := 1, 0
+					for refused < 5 || admitted < 20 && refused < 500 {
+						if decideOne(t, s, q, fmt.Sprint(i), 1).Allowed {
+							admitted++
+						} else {
+							refused++
+							time.Sleep(time.Millisecond)
+						}
+					}
+					require.Equal(t, 20, admitted)
+				}
+			}
+		})
+	}
+}
+
+func TestModesWorkOnACluster(t *testing.T) {
+	nodes := redistest.StartCluster(t)
+	for _, m := range []Mode{Leased, Synchronised} {
+		t.Run(m.String(), func(t *testing.T) {
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)})
+			t.Cleanup(func() { _ = rdb.Close() })
+			s := New(redisstore.New(rdb), Options{Mode: m})
+			t.Cleanup(func() { _ = s.Close() })
+			q := quotaOf(t, m.String(), limiter.Limit{Events: 1000, Per: time.Hour})
+			for range 30 {
+				for key := range 20 {
+					require.True(t, decideOne(t, s, q, fmt.Sprint(key), 1).Allowed)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			stats := s.Stats()
+			assert.Greater(t, stats.Local, uint64(300))
+			require.NoError(t, s.Close())
+			if m == Leased {
+				for key := range 20 {
+					// What was held is not returned there.
+					remaining := decideOne(t, s, q, fmt.Sprint(key), 0).Remaining
+					assert.LessOrEqual(t, remaining, int64(970))
+					assert.GreaterOrEqual(t, remaining, int64(970-2*mostChunk))
+				}
+			}
+		})
+	}
+}
+
+func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	for _, m := range []Mode{Leased, Synchronised} {
+		s := onRedis(t, server.Addr, Options{Mode: m})
+		q := quotaOf(t, "rule", limiter.PerMinute(1000))
+		require.Eventually(t, func() bool {
+			d := decideOne(t, s, q, "key", 1)
+			return d.Allowed && d.Degraded
+		}, 20*time.Second, 10*time.Millisecond)
+		assert.Error(t, errors.Join(s.Close(), errors.New("Close may say what was not told")))
+	}
+}

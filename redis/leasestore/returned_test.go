@@ -1,0 +1,176 @@
+package leasestore
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// losing is the address of a proxy in front of a server, which loses one answer each time
+// that it is told to, with the connection.
+func losing(t *testing.T, server string, lose *atomic.Bool) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			upstream, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				return
+			}
+			go func() {
+				_, _ = io.Copy(upstream, client)
+				_ = upstream.Close()
+			}()
+			go func() {
+				defer client.Close()
+				defer upstream.Close()
+				answer := make([]byte, 65536)
+				for {
+					n, err := upstream.Read(answer)
+					if err != nil || lose.CompareAndSwap(true, false) {
+						return
+					}
+					if _, err := client.Write(answer[:n]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
+	server := redistest.Start(t)
+	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+	for _, timeouts := range []bool{false, true} {
+		var lose atomic.Bool
+		rdb := redis.NewClient(&redis.Options{Addr: losing(t, server.Addr, &lose), ContextTimeoutEnabled: timeouts})
+		t.Cleanup(func() { _ = rdb.Close() })
+		lessor := redisstore.New(rdb).Lessor(25, life, patience)
+		key := fmt.Sprint("key", timeouts)
+		settle := func(l redisstore.Lease) (redisstore.Lease, error) {
+			l.Tag, l.Quota = lessor.Tag(key), q
+			one := []redisstore.Lease{l}
+			_, err := lessor.Settle(t.Context(), one)
+			return one[0], err
+		}
+		granted, err := settle(redisstore.Lease{Want: 20, Need: 20})
+		require.NoError(t, err)
+		require.EqualValues(t, 20, granted.Granted)
+		exact := redisStore(t, server.Addr)
+		require.EqualValues(t, 30, decideOne(t, exact, q, key, 50).Remaining)
+		lose.Store(true)
+		_, err = settle(redisstore.Lease{Back: 20, Since: granted.Now})
+		require.Error(t, err, "nobody knows whether they were returned")
+		require.EqualValues(t, 50, decideOne(t, exact, q, key, 0).Remaining)
+	}
+}
+
+func TestEveryLeaseHasTheTimeOfItsOwnScript(t *testing.T) {
+	server := redistest.Start(t)
+	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.FixedWindow})
+	lessor := redisStore(t, server.Addr).Lessor(25, life, patience)
+	leases := make([]redisstore.Lease, 1000) // of some scripts
+	for i := range leases {
+		leases[i] = redisstore.Lease{Tag: lessor.Tag(fmt.Sprint(i)), Quota: q, Want: 20, Need: 20}
+	}
+	_, err := lessor.Settle(t.Context(), leases)
+	require.NoError(t, err)
+	times := map[int64]bool{}
+	for _, l := range leases {
+		require.Equal(t, l.State.Last, l.Now, "its state is of that time")
+		times[l.Now] = true
+	}
+	assert.Greater(t, len(times), 1)
+}
+
+func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := f.instance(t, 1, Options{Mode: Leased})
+		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Second, Algorithm: limiter.FixedWindow})
+		time.Sleep(700 * time.Millisecond)
+		for range 6 {
+			require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+			time.Sleep(15 * time.Millisecond)
+		}
+		require.Positive(t, s.Stats().Held)
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 5*time.Millisecond)))
+		charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
+		admitted := 0
+		var d [1]limiter.Decision
+		take := func() {
+			for {
+				require.NoError(t, f.Decide(t.Context(), charges, d[:]))
+				if !d[0].Allowed {
+					return
+				}
+				admitted++
+			}
+		}
+		take()
+		require.NoError(t, s.GiveBack(t.Context(), charges))
+		take()
+		assert.LessOrEqual(t, admitted, 101)
+	})
+}
+
+func TestAResetDuringAnExchangeHandsOutOneBurst(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.lag.Store(int64(60 * time.Millisecond))
+		s := f.instance(t, 1, Options{Mode: Synchronised})
+		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.TokenBucket})
+		for range 100 {
+			require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+		}
+		for told := 0; told == 0; time.Sleep(time.Millisecond) { // Redis has heard, and its answer is on the way
+			f.mu.Lock()
+			told = len(f.counts)
+			f.mu.Unlock()
+		}
+		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{{Quota: q, Key: "key"}}))
+		admitted := 0
+		for range 1000 {
+			if decideOne(t, s, q, "key", 1).Allowed {
+				admitted++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, admitted, 101)
+	})
+}
+
+func TestWhatAnOutageAdmitsIsNoReasonToRefuse(t *testing.T) {
+	server := redistest.Start(t)
+	s := onRedis(t, server.Addr, Options{Mode: Leased})
+	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.TokenBucket})
+	q.OnOutage = limiter.FailOpen
+	for range 6 {
+		require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+		time.Sleep(15 * time.Millisecond)
+	}
+	server.Kill()
+	for range 500 {
+		require.True(t, decideOne(t, s, q, "key", 1).Allowed, "the rule is open")
+	}
+}

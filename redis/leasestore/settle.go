@@ -1,0 +1,274 @@
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// The lists of a shard.
+const (
+	leased = iota
+	counted
+)
+
+// list puts an entry on a list of those that the loop looks at next. The shard is locked.
+func (s *Store) list(sh *shard, e *entry, cell uint32, which int) {
+	if e.listed {
+		return
+	}
+	e.listed = true
+	sh.listed[which] = append(sh.listed[which], cell)
+	if s.dozing.Load() {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// A round is what the loop brings to Redis at once.
+type round struct {
+	leases []redisstore.Lease
+	counts []redisstore.Count
+	of     []uint64 // their hashes
+}
+
+// mostInRound bounds a round; what does not fit is in the next one.
+const mostInRound = 2048
+
+func (r *round) reset() {
+	r.leases, r.counts, r.of = r.leases[:0], r.counts[:0], r.of[:0]
+}
+
+// settle is one round of leases.
+func (s *Store) settle() error {
+	r := &s.rounds
+	r.reset()
+	s.gather(r)
+	if len(r.leases) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	asked := s.now()
+	_, err := s.ledger.Settle(ctx, r.leases)
+	heard := s.now()
+	for i := range r.leases {
+		s.settled(&r.leases[i], r.of[i], asked, heard)
+	}
+	return err
+}
+
+// gather collects what listed entries want of Redis, and of some others what is due.
+func (s *Store) gather(r *round) {
+	passed := time.Since(s.swept)
+	s.swept, s.holding = time.Now(), false
+	for i := range s.table.shards {
+		sh := &s.table.shards[i]
+		sh.mu.Lock()
+		now := s.now()
+		list := sh.listed[leased]
+		n := 0
+		for ; n < len(list) && len(r.leases) < mostInRound; n++ {
+			// A cell that was another key's may be on the other list.
+			if e := &sh.cells[list[n]]; e.listed && s.plans.numbered(e.plan).mode != Synchronised {
+				e.listed = false
+				s.propose(r, e, now, true)
+			}
+		}
+		sh.listed[leased] = append(list[:0], list[n:]...)
+		s.sweep(r, sh, now, passed)
+		sh.mu.Unlock()
+	}
+}
+
+// sweep looks at some of the entries that nobody asks for: it returns what they hold, and
+// forgets them in the end.
+func (s *Store) sweep(r *round, sh *shard, now int64, passed time.Duration) {
+	const laps = 4 // in the life of a lease
+	share := 1 + float64(len(sh.cells))*laps*passed.Seconds()/life.Seconds()
+	for range int(min(share, float64(len(sh.cells)))) {
+		sh.swept = (sh.swept + 1) % len(sh.cells)
+		e := &sh.cells[sh.swept]
+		if !e.used || e.busy || e.listed || len(r.leases) >= mostInRound {
+			continue
+		}
+		if p := s.plans.numbered(e.plan); p.mode == Synchronised {
+			s.sweepCount(sh, e, uint32(sh.swept), p, now)
+			continue
+		}
+		switch idle := now - e.touched; {
+		case e.stock > 0 || e.back > 0:
+			s.holding = true
+			s.propose(r, e, now, false)
+		case idle > life.Microseconds():
+			sh.remove(uint32(sh.swept))
+		}
+	}
+}
+
+// propose adds to r what is to be settled about an entry, if anything is.
+func (s *Store) propose(r *round, e *entry, now int64, isAsked bool) {
+	if e.busy {
+		return
+	}
+	p := s.plans.numbered(e.plan)
+	e.expire(now, now-e.touched > life.Microseconds()/2)
+	l := redisstore.Lease{Tag: e.tag, Quota: p.quota, Since: e.since}
+	due := e.back > 0
+	if isAsked {
+		due = e.proposeAsked(&l, p, now) || e.back > 0
+	}
+	if !due {
+		return
+	}
+	l.Back, l.Keep = e.back, e.stock
+	e.back = 0
+	e.busy, e.crossed = true, 0
+	r.leases = append(r.leases, l)
+	r.of = append(r.of, e.hash)
+}
+
+// proposeAsked is propose for an entry that was asked for: it wants units before it runs
+// out, returns those that others are short of, or keeps what it has for longer.
+func (e *entry) proposeAsked(l *redisstore.Lease, p *plan, now int64) (due bool) {
+	e.measure(now)
+	need := max(1, min(int64(math.Ceil(e.rate*horizon.Seconds())), p.room))
+	isHalfFree := e.heard == 0 || 2*e.inUse(p, now) <= p.capacity
+	target := need
+	if isHalfFree {
+		target = max(need, p.chunk)
+	}
+	switch {
+	case e.sights > 1 && 2*e.stock <= target:
+		l.Need = max(0, need-e.stock)
+		l.Want = max(l.Need, p.chunk-e.stock)
+		return true
+	case !isHalfFree && e.stock > need:
+		e.back += e.stock - need
+		e.stock = need
+		return true
+	default:
+		return e.stock > 0 && e.until-now < life.Microseconds()/2
+	}
+}
+
+// inUse is how many units of the limit are in use by what Redis said last.
+func (e *entry) inUse(p *plan, now int64) int64 {
+	at := e.earliest(now)
+	d := p.quota.Describe(e.state(), at, 0, true)
+	return p.capacity - max(0, d.Remaining)
+}
+
+// measure brings the estimate of the demand up to date: at once halfway to more, and slowly
+// to less.
+func (e *entry) measure(now int64) {
+	passed := float64(max(now-e.counted, tick.Microseconds()/2)) / 1e6
+	rate := float64(e.recent) / passed
+	weight := 0.5
+	if rate < e.rate {
+		weight = min(1, passed/0.2)
+	}
+	e.rate += (rate - e.rate) * weight
+	e.recent, e.counted = 0, now
+	if now-e.watched >= 4*tick.Microseconds() {
+		e.often = int64(e.asks)*2*tick.Microseconds() >= now-e.watched
+		e.asks, e.watched = 0, now
+	}
+}
+
+// settled takes in what Redis said about a lease.
+func (s *Store) settled(l *redisstore.Lease, hash uint64, asked, heard int64) {
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e, cell := sh.find(hash)
+	if e == nil || !e.busy {
+		return
+	}
+	e.busy = false
+	p := s.plans.numbered(e.plan)
+	if l.Quota != p.quota {
+		return
+	}
+	switch {
+	case !l.Done:
+		return // what was returned is gone, what was granted too
+	case l.Foreign:
+		e.heard, e.scarce = 0, false
+		return
+	}
+	redisNow := l.Now
+	e.until = asked + life.Microseconds()
+	if p.window > 0 {
+		// A window's units are spent in that window. Its end comes no later on our clock than
+		// it does on Redis's.
+		if redisNow/p.window != e.since/p.window {
+			e.stock, e.back = 0, 0
+		}
+		e.until = min(e.until, asked+p.window-redisNow%p.window)
+	}
+	e.since = redisNow
+	e.stock += l.Granted
+	e.hear(l.State, redisNow, asked, heard)
+	e.exact, e.whole = e.crossed, e.crossed == 0
+	e.scarce = p.quota.Describe(l.State, redisNow, 0, true).Remaining <= 0
+	if e.scarce && e.stock == 0 && heard-e.touched < hungry.Microseconds() {
+		s.list(sh, e, cell, leased) // ask again, before somebody needs it
+	}
+}
+
+// settleAll returns all that is held, and tells all that was counted. The loop has ended.
+func (s *Store) settleAll() error {
+	deadline := time.Now().Add(4 * patience)
+	var errs []error
+	for time.Now().Before(deadline) {
+		r := &s.rounds
+		r.reset()
+		for i := range s.table.shards {
+			sh := &s.table.shards[i]
+			sh.mu.Lock()
+			for cell := range sh.cells {
+				e := &sh.cells[cell]
+				if len(r.leases) >= mostInRound || !e.used {
+					continue
+				}
+				p := s.plans.numbered(e.plan)
+				if p.mode == Synchronised {
+					continue
+				}
+				e.expire(s.now(), true)
+				if e.back > 0 {
+					e.busy = true
+					r.leases = append(r.leases, redisstore.Lease{Tag: e.tag, Quota: p.quota, Since: e.since, Back: e.back})
+					e.back = 0
+				}
+			}
+			sh.mu.Unlock()
+		}
+		if len(r.leases) == 0 {
+			break
+		}
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		_, err := s.ledger.Settle(ctx, r.leases)
+		cancel()
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	for time.Now().Before(deadline) {
+		more, err := s.exchange(deadline)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if err != nil || !more {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}

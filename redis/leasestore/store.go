@@ -1,0 +1,238 @@
+package leasestore
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// What the package documentation and the README say in words.
+const (
+	tick          = 10 * time.Millisecond  // from one settlement of leases to the next
+	exchangeEvery = 75 * time.Millisecond  // from one exchange of counts to the next
+	horizon       = 75 * time.Millisecond  // the demand that is leased ahead
+	hungry        = 200 * time.Millisecond // for how long more is asked for of a key that has run out
+	life          = 5 * time.Second        // of a lease, and of what is known of a key
+	grace         = time.Second            // after it, in which what was not spent can be returned
+	patience      = 250 * time.Millisecond // of a trip in the background
+	memory        = time.Second            // for how long what Redis said is a reason to refuse
+)
+
+// A ledger is what a [redisstore.Lessor] does.
+type ledger interface {
+	Tag(key string) redisstore.Tag
+	Settle(ctx context.Context, leases []redisstore.Lease) (now int64, err error)
+	Exchange(ctx context.Context, counts []redisstore.Count) (now int64, err error)
+	Forget(ctx context.Context, tag redisstore.Tag, q *limiter.Quota) error
+	Trips() uint64
+}
+
+// Store is a [limiter.Store] that decides in memory as far as the modes of its rules allow.
+type Store struct {
+	exact  limiter.Store
+	ledger ledger
+	synced *failover.Store // around a counter
+	plans  *plans
+	table  *table
+	start  time.Time
+	most   int // keys
+
+	dozing atomic.Bool // the loop waits to be woken
+	wake   chan struct{}
+	stop   chan struct{}
+	ended  chan struct{}
+	once   sync.Once
+	closed atomic.Bool
+
+	rounds  round     // this and what follows is the loop's own
+	swept   time.Time // when idle entries were last looked at
+	holding bool      // some of them held units
+
+	offset atomic.Int64          // from our clock to Redis's, at least
+	lost   atomic.Pointer[error] // why counts cannot be exchanged; nil while they can
+}
+
+// New returns a Store around store, and starts the goroutine that settles leases and
+// exchanges counts. [Store.Close] ends it. Nothing is asked of Redis before the first
+// decision.
+//
+// New is written in code: it panics on a nil store, and on options that [Options.Validate]
+// has something to say about.
+func New(store *redisstore.Store, options Options) *Store {
+	if store == nil {
+		panic("leasestore: New needs a store")
+	}
+	if err := options.Validate(); err != nil {
+		panic(err)
+	}
+	options = options.complete()
+	lessor := store.Lessor(options.Ahead, life, patience)
+	return newStore(store, lessor, lessor.Policy(), options)
+}
+
+func newStore(exact limiter.Store, l ledger, policy failover.Options, o Options) *Store {
+	start := time.Now()
+	s := &Store{
+		exact: exact, ledger: l, plans: newPlans(&o), table: newTable(o.MaxKeys), start: start, most: o.MaxKeys,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+	s.offset.Store(start.UnixMicro() - 1) // as now begins with 1
+	s.synced = failover.New(counter{s}, policy)
+	go s.loop()
+	return s
+}
+
+// now is the time on a clock that only goes forward, in microseconds. It is never 0.
+func (s *Store) now() int64 { return time.Since(s.start).Microseconds() + 1 }
+
+func (s *Store) hash(p *plan, key string) uint64 {
+	return maphash.String(s.plans.seed, key) ^ p.salt
+}
+
+// Check returns why the mode that Options.Rules gives q's rule makes no sense for its limit,
+// or nil. [limiter.New] and the middleware's New ask it; Decide returns the same, as an error
+// that wraps [limiter.ErrCharges].
+func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
+
+// Claim is [redisstore.Store.Claim].
+func (s *Store) Claim(rule string) error {
+	if store, ok := s.exact.(interface{ Claim(rule string) error }); ok {
+		return store.Claim(rule)
+	}
+	return nil
+}
+
+// Decide implements [limiter.Store].
+func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if len(charges) == 1 && len(decisions) == 1 && charges[0].Quota != nil && charges[0].Cost >= 0 {
+		if p := s.planOf(charges[0].Quota); p != nil && p.err == nil {
+			if p.mode == Synchronised {
+				return s.synced.Decide(ctx, charges, decisions)
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return s.decideOne(ctx, p, charges, &decisions[0])
+		}
+	}
+	return s.decideAll(ctx, charges, decisions)
+}
+
+// planOf is q's plan, or nil where it is exact: the limit says so, or nobody takes care of
+// leases any more.
+func (s *Store) planOf(q *limiter.Quota) *plan {
+	if q.Capacity() == 0 { // &limiter.Quota{}, which CheckCharges refuses
+		return nil
+	}
+	p := s.plans.of(q)
+	if p.err == nil && (p.mode == Exact || s.closed.Load()) {
+		return nil
+	}
+	return p
+}
+
+// GiveBack implements [limiter.Store]. What this process holds ahead of the keys is returned
+// with it.
+func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+	return s.change(ctx, charges, func(c *limiter.Charge) { c.Cost += min(s.surrender(c), math.MaxInt64-c.Cost) },
+		s.exact.GiveBack, s.synced.GiveBack)
+}
+
+// Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead
+// of the key, or to refuse it, until they next ask Redis about it.
+func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
+	return s.change(ctx, charges, func(c *limiter.Charge) { s.surrender(c) },
+		s.exact.Reset, s.synced.Reset)
+}
+
+// change is for what needs no decision: the Synchronised charges go one way, and all others
+// the other, of which the leased are prepared.
+func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare func(*limiter.Charge),
+	exact, synced func(context.Context, []limiter.Charge) error) error {
+
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	var others, counted []limiter.Charge
+	for _, c := range charges {
+		p := s.planOf(c.Quota)
+		switch {
+		case p == nil:
+		case p.err != nil:
+			return p.err
+		case p.mode == Synchronised:
+			counted = append(counted, c)
+			continue
+		}
+		others = append(others, c)
+	}
+	for i := range others {
+		if p := s.planOf(others[i].Quota); p != nil && others[i].Cost >= 0 {
+			prepare(&others[i])
+		}
+	}
+	if len(counted) > 0 {
+		if err := synced(ctx, counted); err != nil {
+			return err
+		}
+	}
+	if len(others) == 0 {
+		return ctx.Err()
+	}
+	return exact(ctx, others)
+}
+
+// Close returns what this process holds ahead, tells Redis what it has counted, and ends the
+// Store's goroutine. It takes at most a second. Decisions that are asked for afterwards are
+// exact. Its error says that Redis did not hear of all; what was held then comes back as if
+// it had been spent.
+func (s *Store) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.closed.Store(true)
+		close(s.stop)
+		<-s.ended
+		if err = s.settleAll(); err != nil {
+			err = fmt.Errorf("leasestore: close: %w", err)
+		}
+	})
+	return err
+}
+
+// Stats is what [Store.Stats] tells.
+type Stats struct {
+	Local uint64 // charges of Leased and Synchronised rules that were decided here
+	Asked uint64 // charges of Leased rules that Redis was asked about
+	Trips uint64 // scripts that settled leases or exchanged counts
+	Keys  int    // that are remembered
+	Held  int64  // units held in leases
+
+	// Synced is how Synchronised rules fare, and whether their outage policies are in force.
+	Synced failover.Stats
+}
+
+// Stats sums up what the store has done since it was made. It locks one shard after the
+// other, each for a moment.
+func (s *Store) Stats() Stats {
+	stats := Stats{Trips: s.ledger.Trips(), Synced: s.synced.Stats()}
+	for i := range s.table.shards {
+		sh := &s.table.shards[i]
+		sh.mu.Lock()
+		stats.Local += sh.local
+		stats.Asked += sh.asked
+		stats.Keys += len(sh.index)
+		for j := range sh.cells {
+			stats.Held += sh.cells[j].stock
+		}
+		sh.mu.Unlock()
+	}
+	return stats
+}

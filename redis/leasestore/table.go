@@ -1,0 +1,146 @@
+package leasestore
+
+import (
+	"sync"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// An entry is what this process knows of one counter. Times are in microseconds: last and
+// now are Redis's, all others are on the clock of this process, which no step of the system's
+// reaches. An entry has no pointers, so that the garbage collector need not look at it. What
+// decisions need comes first, in two cache lines.
+type entry struct {
+	hash   uint64
+	plan   uint32 // its number
+	used   bool   // false: the cell is free
+	listed bool   // in the shard's list of those to settle
+	busy   bool   // being settled
+	scarce bool   // Redis had no unit left
+	whole  bool   // no exact decision crossed with what Redis said last
+	often  bool   // asked for twice in two ticks
+	sights uint8  // how often it was asked for, up to 255
+
+	// What Redis said last, at its time now. On our clock that was between asked and heard;
+	// heard is 0 when nothing is known.
+	last, level, prev int64
+	now, asked, heard int64
+
+	stock, until, since int64 // Leased: units in hand until then, granted at Redis's time since
+	pending             int64 // Synchronised: units that Redis has not been told of
+	exact               int64 // units that exact decisions of this process took since Redis said that
+	touched             int64 // when it was last asked for
+	recent              int64 // units asked for since counted
+	asks                int32 // events since watched
+
+	// What only the loop and exact decisions need.
+	crossed          int64 // of exact, those during a settlement, which it may have seen
+	back             int64 // units to return, granted at since too
+	counted, watched int64
+	rate             float64 // units asked for in a second: an estimate that decides on how many to ask for
+	tag              redisstore.Tag
+}
+
+func (e *entry) state() limiter.State {
+	return limiter.State{Last: e.last, Level: e.level, Prev: e.prev}
+}
+
+// hear keeps what Redis said.
+func (e *entry) hear(s limiter.State, now, asked, heard int64) {
+	e.last, e.level, e.prev = s.Last, s.Level, s.Prev
+	e.now, e.asked, e.heard = now, asked, heard
+}
+
+// earliest and latest are what Redis's clock shows, at least and at most.
+func (e *entry) earliest(now int64) int64 { return e.now + max(0, now-e.heard) }
+func (e *entry) latest(now int64) int64   { return e.now + max(0, now-e.asked) }
+
+// A table holds entries, in shards.
+type table struct {
+	shards [shardCount]shard
+	most   int // entries in a shard
+}
+
+const shardCount = 64
+
+type shard struct {
+	mu     sync.Mutex
+	index  map[uint64]uint32 // of cells, by hash
+	cells  []entry
+	free   []uint32
+	listed [2][]uint32 // cells to settle, and to exchange
+	hand   int         // where eviction looks next
+	swept  int         // where the sweep goes on
+
+	local, asked uint64 // decisions taken here, and those that asked Redis
+	_            [64]byte
+}
+
+func newTable(maxKeys int) *table {
+	t := &table{most: (maxKeys + shardCount - 1) / shardCount}
+	for i := range t.shards {
+		t.shards[i].index = map[uint64]uint32{}
+	}
+	return t
+}
+
+func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>58] }
+
+// find is the entry with that hash, or nil, and its cell.
+func (sh *shard) find(hash uint64) (*entry, uint32) {
+	if i, ok := sh.index[hash]; ok {
+		return &sh.cells[i], i
+	}
+	return nil, 0
+}
+
+// add makes an entry, in place of another one if the shard is full, or nil where it is full
+// of those that cannot go. Those that must be added are even then.
+func (sh *shard) add(hash uint64, most int, must bool, worth func(*entry) int64) *entry {
+	for range 2 { // so that a shard that had to grow above that shrinks again
+		if len(sh.index) >= most && !sh.evict(worth) && !must {
+			return nil
+		}
+	}
+	var i uint32
+	if n := len(sh.free); n > 0 {
+		i, sh.free = sh.free[n-1], sh.free[:n-1]
+	} else {
+		i = uint32(len(sh.cells))
+		sh.cells = append(sh.cells, entry{})
+	}
+	sh.index[hash] = i
+	sh.cells[i] = entry{hash: hash, used: true}
+	return &sh.cells[i]
+}
+
+// inReach is how many entries eviction chooses from.
+const inReach = 16
+
+// evict removes the entry in reach that is worth least; a negative worth keeps it.
+func (sh *shard) evict(worth func(*entry) int64) bool {
+	least, found := int64(0), -1
+	for range min(inReach, len(sh.cells)) {
+		sh.hand = (sh.hand + 1) % len(sh.cells)
+		e := &sh.cells[sh.hand]
+		if !e.used || e.busy {
+			continue
+		}
+		if w := worth(e); w >= 0 && (found < 0 || w < least) {
+			least, found = w, sh.hand
+		}
+	}
+	if found < 0 {
+		return false
+	}
+	sh.remove(uint32(found))
+	return true
+}
+
+// remove frees a cell. It may still be listed, and whoever reads the list looks twice.
+func (sh *shard) remove(i uint32) {
+	delete(sh.index, sh.cells[i].hash)
+	sh.cells[i] = entry{}
+	sh.free = append(sh.free, i)
+}

@@ -1,0 +1,464 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// A banWorld is where a list is tried. Time passes in it without anybody waiting.
+type banWorld struct {
+	list bans.List
+	pass func(time.Duration)
+	id   func(key string) string // what the list has for a key
+}
+
+// banClaims hold of every list. Real time passes as well where Redis is, so durations are
+// hours, and what is equal is so within a minute.
+var banClaims = []struct {
+	claim string
+	max   int // MaxBans
+	check func(t *testing.T, w banWorld)
+}{
+	{"a ban ends when its time is over", 0, func(t *testing.T, w banWorld) {
+		assert.True(t, w.list.Empty())
+		require.NoError(t, w.list.Ban(t.Context(), "key", 2*time.Hour))
+		assert.False(t, w.list.Empty())
+		ban := banned(t, w, "key")
+		assert.Equal(t, w.id("key"), ban.Key)
+		assert.Empty(t, ban.Rule)
+		assert.Zero(t, ban.Times)
+		assert.WithinDuration(t, time.Now().Add(2*time.Hour), ban.Until, time.Minute)
+		free(t, w, "other")
+		w.pass(2*time.Hour - 5*time.Minute)
+		banned(t, w, "key")
+		w.pass(5 * time.Minute)
+		free(t, w, "key")
+		assert.True(t, w.list.Empty(), "Find has noticed")
+		assert.Empty(t, all(t, w))
+	}},
+	{"a ban without an end ends when it is lifted", 0, func(t *testing.T, w banWorld) {
+		require.NoError(t, w.list.Ban(t.Context(), "key", 0))
+		for range 3 {
+			w.pass(bans.MaxDuration - time.Hour)
+			assert.Zero(t, banned(t, w, "key").Until)
+		}
+		lifted(t, w, "key", true)
+		free(t, w, "key")
+		assert.True(t, w.list.Empty())
+	}},
+	{"a ban replaces the one that there is", 0, func(t *testing.T, w banWorld) {
+		for _, d := range []time.Duration{3 * time.Hour, 0, time.Hour, bans.MaxDuration, 2 * time.Hour} {
+			require.NoError(t, w.list.Ban(t.Context(), "key", d))
+			if d == 0 {
+				assert.Zero(t, banned(t, w, "key").Until)
+			} else {
+				assert.WithinDuration(t, time.Now().Add(d), banned(t, w, "key").Until, time.Minute)
+			}
+			assert.Len(t, all(t, w), 1)
+		}
+	}},
+	{"mistakes are errors and ban nobody", 0, func(t *testing.T, w banWorld) {
+		assert.ErrorContains(t, w.list.Ban(t.Context(), "key", -1), "-1ns")
+		assert.ErrorContains(t, w.list.Ban(t.Context(), "key", bans.MaxDuration+1), "8784h0m0.000000001s")
+		_, err := w.list.Escalate(t.Context(), "key", "rule", bans.Escalation{Ban: time.Hour, Max: time.Hour})
+		assert.ErrorContains(t, err, "Factor is 0")
+		_, err = w.list.Escalate(t.Context(), "key", "", doubling)
+		assert.ErrorContains(t, err, "name of its rule")
+		assert.True(t, w.list.Empty())
+	}},
+	{"a ban that is repeated is longer each time, up to the longest", 0, func(t *testing.T, w banWorld) {
+		for i, hours := range []time.Duration{1, 2, 4, 8, 10, 10} {
+			ban := escalated(t, w, "key", "POST /login", doubling)
+			assert.Equal(t, i+1, ban.Times)
+			assert.Equal(t, "POST /login", ban.Rule)
+			assert.WithinDuration(t, time.Now().Add(hours*time.Hour), ban.Until, time.Minute)
+			found := banned(t, w, "key")
+			assert.Equal(t, ban.Times, found.Times)
+			assert.Equal(t, ban.Rule, found.Rule)
+			w.pass(hours * time.Hour)
+			free(t, w, "key")
+		}
+	}},
+	{"a ban that is in force is returned as it is", 0, func(t *testing.T, w banWorld) {
+		first := escalated(t, w, "key", "rule", doubling)
+		w.pass(30 * time.Minute)
+		again := escalated(t, w, "key", "another", bans.Escalation{Ban: 5 * time.Hour, Factor: 1, Max: 5 * time.Hour})
+		assert.Equal(t, 1, again.Times)
+		assert.Equal(t, "rule", again.Rule)
+		assert.WithinDuration(t, time.Now().Add(30*time.Minute), again.Until, time.Minute)
+		assert.Equal(t, first.Key, again.Key)
+
+		require.NoError(t, w.list.Ban(t.Context(), "by hand", 0))
+		assert.Zero(t, escalated(t, w, "by hand", "rule", doubling).Until)
+	}},
+	{"repetitions are forgotten when there was none for as long as the longest ban", 0, func(t *testing.T, w banWorld) {
+		escalated(t, w, "key", "rule", doubling)
+		w.pass(time.Hour + 10*time.Hour - 5*time.Minute)
+		assert.Equal(t, 2, escalated(t, w, "key", "rule", doubling).Times)
+		w.pass(2*time.Hour + 10*time.Hour)
+		assert.Equal(t, 1, escalated(t, w, "key", "rule", doubling).Times)
+	}},
+	{"unbanning forgets repetitions, and says whether there was a ban", 0, func(t *testing.T, w banWorld) {
+		lifted(t, w, "key", false)
+		escalated(t, w, "key", "rule", doubling)
+		lifted(t, w, "key", true)
+		lifted(t, w, "key", false)
+		free(t, w, "key")
+		assert.Equal(t, 1, escalated(t, w, "key", "rule", doubling).Times)
+		w.pass(time.Hour)
+		lifted(t, w, "key", false)
+		assert.Equal(t, 1, escalated(t, w, "key", "rule", doubling).Times)
+	}},
+	{"a ban by hand leaves repetitions as they are", 0, func(t *testing.T, w banWorld) {
+		escalated(t, w, "key", "rule", doubling)
+		require.NoError(t, w.list.Ban(t.Context(), "key", 3*time.Hour))
+		ban := banned(t, w, "key")
+		assert.Empty(t, ban.Rule)
+		assert.Equal(t, 1, ban.Times)
+		w.pass(3 * time.Hour)
+		assert.Equal(t, 2, escalated(t, w, "key", "rule", doubling).Times)
+	}},
+	{"all bans are sorted by their end, and lifted by what is listed", 0, func(t *testing.T, w banWorld) {
+		for key, d := range map[string]time.Duration{"c": 3 * time.Hour, "never": 0, "a": time.Hour, "also never": 0, "over": time.Minute} {
+			require.NoError(t, w.list.Ban(t.Context(), key, d))
+		}
+		escalated(t, w, "b", "rule", bans.Escalation{Ban: 2 * time.Hour, Factor: 1, Max: 2 * time.Hour})
+		w.pass(5 * time.Minute)
+		list := all(t, w)
+		var got []string
+		for _, ban := range list {
+			got = append(got, ban.Key)
+		}
+		last := []string{w.id("also never"), w.id("never")}
+		if last[0] > last[1] {
+			last[0], last[1] = last[1], last[0]
+		}
+		assert.Equal(t, append([]string{w.id("a"), w.id("b"), w.id("c")}, last...), got)
+		for _, ban := range list {
+			lifted(t, w, ban.Key, true)
+		}
+		assert.Empty(t, all(t, w))
+		assert.True(t, w.list.Empty())
+	}},
+	{"any key can be banned", 0, func(t *testing.T, w banWorld) {
+		long := strings.Repeat("long ", 100_000)
+		keys := []string{
+			"", " ", "\x00", "\n", "\xff", "größe", "{}", "version", "sha256:", "a b c", "203.0.113.7",
+			long, long + "er", strings.Repeat("x", 256), strings.Repeat("x", 257), w.id(long), w.id("203.0.113.7") + " ",
+		}
+		for i, key := range keys {
+			for _, later := range keys[i:] {
+				free(t, w, later)
+			}
+			require.NoError(t, w.list.Ban(t.Context(), key, time.Hour))
+			banned(t, w, key)
+		}
+		list := all(t, w)
+		assert.Len(t, list, len(keys))
+		for _, ban := range list {
+			assert.LessOrEqual(t, len(ban.Key), 256)
+		}
+		for _, key := range keys {
+			lifted(t, w, key, true)
+			lifted(t, w, key, false)
+			free(t, w, key)
+		}
+		assert.True(t, w.list.Empty())
+	}},
+	{"at the cap, those give way that are only remembered", 2, func(t *testing.T, w banWorld) {
+		escalated(t, w, "remembered", "rule", doubling)
+		w.pass(time.Hour)
+		escalated(t, w, "a", "rule", doubling)
+		escalated(t, w, "b", "rule", doubling)
+		banned(t, w, "a")
+		banned(t, w, "b")
+		assert.Len(t, all(t, w), 2)
+	}},
+	{"at the cap, the ban by escalation gives way that ends soonest", 3, func(t *testing.T, w banWorld) {
+		require.NoError(t, w.list.Ban(t.Context(), "by hand", time.Hour))
+		escalated(t, w, "long", "rule", bans.Escalation{Ban: 9 * time.Hour, Factor: 1, Max: 9 * time.Hour})
+		escalated(t, w, "short", "rule", bans.Escalation{Ban: 5 * time.Hour, Factor: 1, Max: 9 * time.Hour})
+		escalated(t, w, "new", "rule", bans.Escalation{Ban: 2 * time.Hour, Factor: 1, Max: 9 * time.Hour})
+		gaveWay(t, w, "short")
+		banned(t, w, "by hand")
+		banned(t, w, "long")
+		require.NoError(t, w.list.Ban(t.Context(), "newer", 0))
+		gaveWay(t, w, "new")
+		banned(t, w, "long")
+		require.NoError(t, w.list.Ban(t.Context(), "newest", 6*time.Hour))
+		gaveWay(t, w, "long")
+
+		// All are by hand now.
+		_, err := w.list.Escalate(t.Context(), "refused", "rule", doubling)
+		assert.ErrorIs(t, err, bans.ErrFull)
+		free(t, w, "refused")
+		require.NoError(t, w.list.Ban(t.Context(), "a", 0))
+		gaveWay(t, w, "by hand")
+		require.NoError(t, w.list.Ban(t.Context(), "b", 0))
+		gaveWay(t, w, "newest")
+
+		// None has an end now.
+		assert.ErrorIs(t, w.list.Ban(t.Context(), "c", 0), bans.ErrFull)
+		free(t, w, "c")
+		require.NoError(t, w.list.Ban(t.Context(), "a", time.Hour), "who is in the list already needs no room")
+		for _, key := range []string{"newer", "a", "b"} {
+			banned(t, w, key)
+		}
+	}},
+	{"of concurrent escalations one bans", 0, func(t *testing.T, w banWorld) {
+		for round := range 3 {
+			var wg sync.WaitGroup
+			for range 32 {
+				wg.Go(func() {
+					ban, err := w.list.Escalate(t.Context(), "key", "rule", doubling)
+					assert.NoError(t, err)
+					assert.Equal(t, round+1, ban.Times)
+				})
+			}
+			wg.Wait()
+			assert.Equal(t, round+1, banned(t, w, "key").Times)
+			w.pass(time.Hour << round)
+		}
+	}},
+}
+
+// doubling begins with an hour.
+var doubling = bans.Escalation{Ban: time.Hour, Factor: 2, Max: 10 * time.Hour}
+
+func banned(t testing.TB, w banWorld, key string) bans.Ban {
+	t.Helper()
+	ban, ok := w.list.Find(key)
+	require.True(t, ok, "%.40q is not banned", key)
+	return ban
+}
+
+// lifted unbans a key, of which there is a ban or none.
+func lifted(t testing.TB, w banWorld, key string, want bool) {
+	t.Helper()
+	got, err := w.list.Unban(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, want, got, "%.40q was banned", key)
+}
+
+func free(t testing.TB, w banWorld, key string) {
+	t.Helper()
+	ban, ok := w.list.Find(key)
+	require.False(t, ok, "%.40q is banned: %+v", key, ban)
+	require.Zero(t, ban)
+}
+
+// gaveWay is free when it has come round what was dropped.
+func gaveWay(t testing.TB, w banWorld, key string) {
+	t.Helper()
+	all(t, w)
+	free(t, w, key)
+}
+
+func all(t testing.TB, w banWorld) []bans.Ban {
+	t.Helper()
+	list, err := w.list.All(t.Context())
+	require.NoError(t, err)
+	return list
+}
+
+func escalated(t testing.TB, w banWorld, key, rule string, e bans.Escalation) bans.Ban {
+	t.Helper()
+	ban, err := w.list.Escalate(t.Context(), key, rule, e)
+	require.NoError(t, err)
+	return ban
+}
+
+// compareWithModel does to a list and to a few lines what comes to mind, and empties it.
+func compareWithModel(t *testing.T, rt *rapid.T, w banWorld) {
+	type known struct {
+		until, remember time.Duration // since the beginning; until -1: never
+		times           int
+		byHand          bool
+	}
+	const never = time.Duration(-1)
+	model, now, start := map[string]known{}, time.Duration(0), time.Now()
+	inForce := func(k known) bool { return k.until == never || now < k.until }
+	hours := rapid.Map(rapid.IntRange(1, 30), func(n int) time.Duration { return time.Duration(n) * time.Hour })
+	keys := []string{"a", "b", "c"}
+	key := rapid.SampledFrom(keys)
+	rt.Repeat(map[string]func(*rapid.T){
+		"": func(rt *rapid.T) {
+			count := 0
+			for _, key := range keys {
+				k, ok := model[key]
+				ok = ok && inForce(k)
+				ban, found := w.list.Find(key)
+				if found != ok {
+					rt.Fatalf("%s is banned: %t, the model says %t of %+v at %v", key, found, ok, k, now)
+				}
+				if !ok {
+					continue
+				}
+				count++
+				assert.Equal(rt, k.times, ban.Times, key)
+				assert.Equal(rt, k.byHand, ban.Rule == "", key)
+				assert.Equal(rt, k.until == never, ban.Until.IsZero(), key)
+				if k.until != never && ban.Until.Sub(time.Now().Add(k.until-now)).Abs() > time.Minute {
+					rt.Fatalf("%s is banned until %v, the model says for %v", key, ban.Until, k.until-now)
+				}
+			}
+			assert.Equal(rt, count == 0, w.list.Empty())
+		},
+		"ban": func(rt *rapid.T) {
+			key, d := key.Draw(rt, "key"), rapid.OneOf(hours, rapid.Just(time.Duration(0))).Draw(rt, "for")
+			k, ok := model[key]
+			if !ok || k.until != never && now >= k.until+k.remember {
+				k = known{}
+			}
+			if k.until, k.byHand = now+d, true; d == 0 {
+				k.until = never
+			}
+			model[key] = k
+			require.NoError(rt, w.list.Ban(t.Context(), key, d))
+		},
+		"escalate": func(rt *rapid.T) {
+			key := key.Draw(rt, "key")
+			e := bans.Escalation{Ban: hours.Draw(rt, "first"), Factor: rapid.Float64Range(1, 4).Draw(rt, "factor")}
+			e.Max = e.Ban + hours.Draw(rt, "more")
+			k, ok := model[key]
+			if !ok || !inForce(k) {
+				times := 1
+				if ok && now < k.until+k.remember {
+					times = k.times + 1
+				}
+				model[key] = known{until: now + e.Duration(times), remember: e.Max, times: times}
+			}
+			ban, err := w.list.Escalate(t.Context(), key, "rule", e)
+			require.NoError(rt, err)
+			assert.Equal(rt, model[key].times, ban.Times)
+		},
+		"unban": func(rt *rapid.T) {
+			key := key.Draw(rt, "key")
+			k, ok := model[key]
+			delete(model, key)
+			lifted, err := w.list.Unban(t.Context(), key)
+			require.NoError(rt, err)
+			assert.Equal(rt, ok && inForce(k), lifted)
+		},
+		"pass": func(rt *rapid.T) {
+			d := hours.Draw(rt, "for")
+			w.pass(d)
+			now += d
+		},
+	})
+	for _, key := range keys {
+		_, err := w.list.Unban(t.Context(), key)
+		require.NoError(rt, err)
+	}
+	require.Less(rt, time.Since(start), time.Minute/2, "the machine is too slow for this test")
+}
+
+func TestBansInMemoryKeepTheClaims(t *testing.T) {
+	for _, tt := range banClaims {
+		t.Run(tt.claim, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				list, err := bans.NewMemory(bans.MemoryConfig{MaxBans: tt.max})
+				require.NoError(t, err)
+				tt.check(t, banWorld{list, time.Sleep, func(key string) string { return idInMemory(t, key) }})
+			})
+		})
+	}
+}
+
+func TestAListInMemoryIsWhatAModelOfItSays(t *testing.T) {
+	list, err := bans.NewMemory(bans.MemoryConfig{})
+	require.NoError(t, err)
+	// rapid has a use for the clock itself, so all that is known is moved into the past.
+	pass := func(d time.Duration) {
+		older := map[bans.Ban]time.Duration{}
+		list.Each(func(b bans.Ban, remember time.Duration) {
+			if !b.Until.IsZero() {
+				b.Until = b.Until.Add(-d)
+			}
+			older[b] = remember
+		})
+		for b, remember := range older {
+			require.NoError(t, list.Restore(b, remember))
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) { compareWithModel(t, rt, banWorld{list: list, pass: pass}) })
+}
+
+func TestAListInRedisIsWhatAModelOfItSays(t *testing.T) {
+	list := newBans(t, t.Context(), connect(t, redistest.Start(t)), BansOptions{})
+	pass := func(d time.Duration) { passInRedis(t, list, d) }
+	rapid.Check(t, func(rt *rapid.T) { compareWithModel(t, rt, banWorld{list: list, pass: pass}) })
+}
+
+// idInMemory is the key that a Memory lists.
+func idInMemory(t *testing.T, key string) string {
+	list, err := bans.NewMemory(bans.MemoryConfig{})
+	require.NoError(t, err)
+	require.NoError(t, list.Ban(t.Context(), key, 0))
+	ban, _ := list.Find(key)
+	return ban.Key
+}
+
+func TestBansInRedisKeepTheClaims(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	for _, secret := range []string{"", "a secret of 16 bytes"} {
+		for _, tt := range banClaims {
+			t.Run(fmt.Sprint(tt.claim, secret), func(t *testing.T) {
+				server.MustDo("FLUSHALL")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				list := newBans(t, ctx, client, BansOptions{MaxBans: tt.max, Secret: []byte(secret)})
+				_, err := list.All(ctx)
+				require.NoError(t, err)
+				tt.check(t, banWorld{list, func(d time.Duration) { passInRedis(t, list, d) }, list.tag})
+			})
+		}
+	}
+}
+
+// passInRedis has time pass for what is in Redis, by moving all of it into the past, and
+// for the copy of a list.
+func passInRedis(t testing.TB, b *Bans, d time.Duration) {
+	t.Helper()
+	const shift = `
+		local by = tonumber(ARGV[1])
+		local function text(n) return string.format('%.0f', n) end
+		local all = redis.call('HGETALL', KEYS[1])
+		for i = 1, #all, 2 do
+			if all[i] == 'version' then
+				redis.call('HSET', KEYS[1], 'version', text(all[i + 1] + 1))
+			else
+				local ends, rest = string.match(all[i + 1], '^(%d+)( .*)$')
+				if ends ~= '0' then
+					redis.call('HSET', KEYS[1], all[i], text(ends - by) .. rest)
+				end
+			end
+		end
+		for i = 2, 4 do
+			local all = redis.call('ZRANGE', KEYS[i], 0, -1)
+			for _, tag in ipairs(all) do
+				redis.call('ZINCRBY', KEYS[i], -by, tag)
+			end
+		end
+		for i = 1, 4 do
+			local life = redis.call('PTTL', KEYS[i])
+			if life >= 0 then redis.call('PEXPIRE', KEYS[i], text(math.max(life - by, 60000))) end
+		end
+		return redis.status_reply('OK')`
+	require.NoError(t, b.redis.client.Eval(t.Context(), shift, b.redis.names, d.Milliseconds()).Err())
+	_, err := b.All(t.Context())
+	require.NoError(t, err)
+}

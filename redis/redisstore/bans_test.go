@@ -1,0 +1,729 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// quietLog is for outages that tests make.
+var quietLog = slog.New(slog.DiscardHandler)
+
+func newBans(t testing.TB, ctx context.Context, client redis.UniversalClient, o BansOptions) *Bans {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = quietLog
+	}
+	list, err := NewBans(ctx, client, o)
+	require.NoError(t, err)
+	return list
+}
+
+// readBans is newBans, and waits until the list has been read.
+func readBans(t testing.TB, client redis.UniversalClient, o BansOptions) *Bans {
+	t.Helper()
+	list := newBans(t, t.Context(), client, o)
+	awaitBans(t, list)
+	return list
+}
+
+// awaitBans waits until a list knows what is in Redis, and hears of changes.
+func awaitBans(t testing.TB, list *Bans) {
+	t.Helper()
+	await(t, "a list to be read", func() bool {
+		_, err := list.All(t.Context())
+		return err == nil
+	})
+	await(t, "a list to hear of changes", func() bool { return hearers(t, list) > 0 })
+}
+
+// hearers is how many lists hear of changes to one.
+func hearers(t testing.TB, list *Bans) (heard int64) {
+	var mu sync.Mutex
+	count := func(ctx context.Context, client *redis.Client) error {
+		of, err := client.PubSubNumSub(ctx, list.redis.channel).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		heard += of[list.redis.channel]
+		return err
+	}
+	var err error
+	switch client := list.redis.client.(type) {
+	case *redis.Client:
+		err = count(t.Context(), client)
+	case *redis.ClusterClient:
+		err = client.ForEachMaster(t.Context(), count)
+	case *redis.Ring:
+		err = client.ForEachShard(t.Context(), count)
+	}
+	require.NoError(t, err)
+	return heard
+}
+
+func awaitBanned(t testing.TB, list *Bans, key string) bans.Ban {
+	t.Helper()
+	await(t, fmt.Sprintf("%q to be banned", key), func() bool { return isBanned(list, key) })
+	ban, _ := list.Find(key)
+	return ban
+}
+
+func awaitFree(t testing.TB, list *Bans, key string) {
+	t.Helper()
+	await(t, fmt.Sprintf("%q to be free", key), func() bool { return !isBanned(list, key) })
+}
+
+func isBanned(list *Bans, key string) bool {
+	_, ok := list.Find(key)
+	return ok
+}
+
+// never is a Poll that a test does not live to see.
+const never = time.Hour
+
+// unban lifts a ban that there is, or lifts nothing.
+func unban(t testing.TB, list bans.List, key string, want bool) {
+	t.Helper()
+	lifted, err := list.Unban(t.Context(), key)
+	require.NoError(t, err)
+	assert.Equal(t, want, lifted, "there was a ban")
+}
+
+func TestABanIsKnownInEveryProcess(t *testing.T) {
+	one, two := redistest.Start(t), redistest.Start(t)
+	cluster, sentinel := redistest.StartCluster(t), redistest.StartSentinel(t)
+	for name, client := range map[string]redis.UniversalClient{
+		"a server":  redis.NewClient(&redis.Options{Addr: one.Addr}),
+		"a cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(cluster)}),
+		"a ring":    redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}}),
+		"sentinels": redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			closeAfter(t, client)
+			o := BansOptions{Prefix: strings.ReplaceAll(name, " ", "-"), Poll: never}
+			here, there := readBans(t, client, o), readBans(t, client, o)
+			await(t, "both to hear of changes", func() bool { return hearers(t, here) == 2 })
+			require.NoError(t, here.Ban(t.Context(), "by hand", 0))
+			ban, err := there.Escalate(t.Context(), "key", "rule", doubling)
+			require.NoError(t, err)
+			for _, list := range []*Bans{here, there} {
+				assert.Zero(t, awaitBanned(t, list, "by hand").Until)
+				got := awaitBanned(t, list, "key")
+				assert.WithinDuration(t, ban.Until, got.Until, 10*time.Second)
+				got.Until = ban.Until
+				assert.Equal(t, ban, got)
+			}
+			// A digest that is listed in one process is lifted in another.
+			for _, ban := range all(t, banWorld{list: here}) {
+				unban(t, there, ban.Key, true)
+			}
+			awaitFree(t, here, "key")
+			awaitFree(t, here, "by hand")
+			assert.True(t, there.Empty())
+		})
+	}
+}
+
+func TestOfProcessesThatEscalateAtOnceOneBans(t *testing.T) {
+	server := redistest.Start(t)
+	var lists []*Bans
+	for range 4 {
+		lists = append(lists, readBans(t, connect(t, server), BansOptions{}))
+	}
+	for round := range 4 {
+		got := make([]bans.Ban, 32)
+		var wg sync.WaitGroup
+		for i := range got {
+			wg.Go(func() {
+				var err error
+				got[i], err = lists[i%len(lists)].Escalate(t.Context(), "key", "rule", doubling)
+				assert.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		for _, ban := range got {
+			assert.Equal(t, round+1, ban.Times)
+			assert.WithinDuration(t, got[0].Until, ban.Until, 10*time.Second)
+		}
+		passInRedis(t, lists[0], time.Hour<<round)
+		for _, list := range lists {
+			assert.Empty(t, all(t, banWorld{list: list}))
+		}
+	}
+}
+
+func TestAMessageThatIsLostIsMadeUpFor(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	mute := readBans(t, client, BansOptions{}) // which nobody hears
+	mute.redis.channel = "elsewhere"
+	polling := readBans(t, client, BansOptions{Poll: minPoll})
+	waiting := readBans(t, client, BansOptions{Poll: never})
+
+	require.NoError(t, mute.Ban(t.Context(), "a", time.Hour))
+	awaitBanned(t, polling, "a")
+	unban(t, mute, "a", true)
+	awaitFree(t, polling, "a")
+	require.NoError(t, mute.Ban(t.Context(), "b", time.Hour))
+	awaitBanned(t, polling, "b")
+	assert.False(t, isBanned(waiting, "b"), "it was not told")
+
+	require.NoError(t, polling.Ban(t.Context(), "c", time.Hour))
+	awaitBanned(t, waiting, "c")
+	awaitBanned(t, waiting, "b") // as the last message shows that there was another
+
+	require.NoError(t, mute.Ban(t.Context(), "d", time.Hour))
+	server.MustDo("CLIENT", "KILL", "TYPE", "pubsub")
+	awaitBanned(t, waiting, "d") // as there is a new connection
+
+	require.NoError(t, mute.Ban(t.Context(), "e", time.Hour))
+	list := all(t, banWorld{list: waiting})
+	assert.Len(t, list, 4, "All asks Redis")
+	assert.True(t, isBanned(waiting, "e"))
+}
+
+func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	server.Kill()
+	var log syncBuffer
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	list := newBans(t, ctx, connect(t, server), BansOptions{Poll: never, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	assert.True(t, list.Empty())
+	start := time.Now()
+	assert.Error(t, list.Ban(ctx, "by hand", time.Hour))
+	assert.Less(t, time.Since(start), bansTimeout+time.Second/2)
+	assert.True(t, isBanned(list, "by hand"))
+	for range 100 { // which do not all wait for a second
+		ban, err := list.Escalate(ctx, fmt.Sprint(rand.Uint64()), "rule", doubling)
+		assert.Error(t, err)
+		assert.Equal(t, 1, ban.Times)
+	}
+	ban, err := list.Escalate(ctx, "key", "rule", doubling)
+	assert.Error(t, err)
+	assert.Equal(t, list.tag("key"), ban.Key)
+	assert.True(t, isBanned(list, "key"))
+	again, err := list.Escalate(ctx, "key", "rule", doubling)
+	assert.NoError(t, err, "a ban that is known needs no Redis")
+	assert.Equal(t, ban, again)
+	assert.Error(t, list.Ban(ctx, "lifted", time.Hour))
+	lifted, err := list.Unban(ctx, "lifted")
+	assert.Error(t, err)
+	assert.True(t, lifted, "as far as is known here")
+	assert.False(t, isBanned(list, "lifted"))
+	known, err := list.All(ctx)
+	assert.Error(t, err)
+	assert.Len(t, known, 102, "All tells what is known")
+	assert.Less(t, time.Since(start), 20*time.Second)
+
+	server.Restart()
+	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "103" })
+	other := newBans(t, ctx, connect(t, server), BansOptions{Poll: never})
+	awaitBans(t, other)
+	assert.Equal(t, "rule", awaitBanned(t, other, "key").Rule)
+	awaitBanned(t, other, "by hand")
+	assert.False(t, isBanned(other, "lifted"))
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-bans-stale"))
+	await(t, "the log to tell", func() bool { return strings.Contains(log.String(), "code=weir-bans-current") })
+	cancel()
+}
+
+// A syncBuffer may be written while it is read.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
+	server := redistest.Start(t)
+	lists := []*Bans{
+		readBans(t, connect(t, server), BansOptions{Poll: 100 * time.Millisecond}),
+		readBans(t, connect(t, server), BansOptions{Poll: 100 * time.Millisecond}),
+	}
+	for i := range 250 { // more than one script brings
+		require.NoError(t, lists[0].Ban(t.Context(), fmt.Sprint(i), time.Hour))
+	}
+	_, err := lists[0].Escalate(t.Context(), "remembered", "rule", doubling)
+	require.NoError(t, err)
+	passInRedis(t, lists[0], time.Hour)
+	require.NoError(t, lists[0].Ban(t.Context(), "endless", 0))
+	_, err = lists[0].Escalate(t.Context(), "key", "rule", doubling)
+	require.NoError(t, err)
+	for i := range 250 {
+		require.NoError(t, lists[0].Ban(t.Context(), fmt.Sprint(i), time.Hour))
+	}
+	awaitBans(t, lists[1])
+
+	server.Restart()
+	for _, list := range lists {
+		assert.True(t, isBanned(list, "endless"), "it holds while Redis is away")
+	}
+	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", lists[0].redis.names[0]) == "254" })
+	other := readBans(t, connect(t, server), BansOptions{Poll: never})
+	assert.Len(t, all(t, banWorld{list: other}), 252)
+	ban, err := other.Escalate(t.Context(), "remembered", "rule", doubling)
+	require.NoError(t, err)
+	assert.Equal(t, 2, ban.Times)
+	for _, list := range lists {
+		awaitBanned(t, list, "remembered")
+		assert.Zero(t, awaitBanned(t, list, "endless").Until)
+	}
+}
+
+func TestACallEndsThoughRedisHangs(t *testing.T) {
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	list := newBans(t, ctx, connect(t, server), BansOptions{Poll: never})
+	awaitBans(t, list)
+	server.Pause()
+	defer server.Resume()
+	for name, call := range map[string]func(context.Context) error{
+		"Ban":      func(ctx context.Context) error { return list.Ban(ctx, "a", 0) },
+		"Unban":    func(ctx context.Context) error { _, err := list.Unban(ctx, "b"); return err },
+		"All":      func(ctx context.Context) error { _, err := list.All(ctx); return err },
+		"Escalate": func(ctx context.Context) error { _, err := list.Escalate(ctx, "d", "rule", doubling); return err },
+	} {
+		start := time.Now()
+		assert.Error(t, call(ctx), name)
+		assert.Less(t, time.Since(start), bansTimeout+time.Second/2, name)
+		hurried, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		start = time.Now()
+		_ = call(hurried) // Escalate has an answer
+		cancel()
+		assert.Less(t, time.Since(start), bansTimeout/2, name)
+	}
+	start := time.Now()
+	_, err := list.Escalate(ctx, "another", "rule", doubling)
+	assert.ErrorIs(t, err, errDown)
+	assert.Less(t, time.Since(start), bansTimeout/2, "others do not wait")
+	server.Resume()
+	await(t, "what was banned to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "4" })
+	await(t, "Redis to be asked again", func() bool { return !list.down.Load() })
+	_, err = list.Escalate(ctx, "yet another", "rule", doubling)
+	assert.NoError(t, err)
+}
+
+func TestWhoLeavesIsBannedAllTheSame(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	here, there := readBans(t, client, BansOptions{Poll: never}), readBans(t, client, BansOptions{Poll: never})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := here.Escalate(gone, "key", "rule", doubling)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.True(t, isBanned(here, "key"))
+	assert.Equal(t, "rule", awaitBanned(t, there, "key").Rule)
+	assert.False(t, here.down.Load(), "Redis is not to blame")
+}
+
+func TestWhatRedisDidNotLiftComesBack(t *testing.T) {
+	list := readBans(t, connect(t, redistest.Start(t)), BansOptions{Poll: never})
+	require.NoError(t, list.Ban(t.Context(), "key", 0))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := list.Unban(gone, "key")
+	require.ErrorIs(t, err, context.Canceled)
+	awaitBanned(t, list, "key")
+	unban(t, list, "key", true)
+	all(t, banWorld{list: list})
+	assert.False(t, isBanned(list, "key"))
+}
+
+func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	list, other := readBans(t, connect(t, server), BansOptions{}), readBans(t, connect(t, server), BansOptions{})
+	list.down.Store(true) // so that it does not ask
+	list.mu.Lock()
+	ban, err := list.local.Load().Escalate(t.Context(), list.tag("key"), "rule", doubling)
+	list.mu.Unlock()
+	require.NoError(t, err)
+	mute := readBans(t, connect(t, server), BansOptions{})
+	mute.redis.channel = "elsewhere"
+	require.NoError(t, mute.Ban(t.Context(), "key", time.Minute))
+	list.mu.Lock()
+	list.suspend(list.tag("key"), bansPending{ban: ban, remember: doubling.Max})
+	list.mu.Unlock()
+	await(t, "the list to be told", func() bool { return awaitBanned(t, list, "key").Rule == "" })
+	require.NoError(t, other.Ban(t.Context(), "later", time.Minute))
+	awaitBanned(t, list, "later")
+	assert.Empty(t, awaitBanned(t, other, "key").Rule)
+}
+
+func TestAListIsReadInPages(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	list := readBans(t, client, BansOptions{})
+	const most = 3000
+	var args []any
+	for i := range most {
+		p := bansPending{ban: bans.Ban{Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}
+		if args = appendMerge(args, list.tag(fmt.Sprint(i)), &p); len(args) == 100*mergeArgs {
+			_, _, err := list.redis.merge(t.Context(), args)
+			require.NoError(t, err)
+			args = args[:0]
+		}
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { // the list changes while it is read
+		for i := 0; ; i = (i + 1) % 50 {
+			select {
+			case <-done:
+				return
+			default:
+				_, err := list.Unban(t.Context(), fmt.Sprint(i))
+				assert.NoError(t, err)
+				assert.NoError(t, list.Ban(t.Context(), fmt.Sprint(i), 2*time.Hour))
+			}
+		}
+	})
+	for range 5 {
+		other := readBans(t, client, BansOptions{})
+		for i := 50; i < most; i++ {
+			ban, ok := other.Find(fmt.Sprint(i))
+			require.True(t, ok)
+			require.Equal(t, i, ban.Times)
+			require.Equal(t, "a rule\nwith \x00 strange % name ", ban.Rule)
+		}
+	}
+	close(done)
+	wg.Wait()
+	assert.Len(t, all(t, banWorld{list: list}), most)
+}
+
+// Whatever happens to messages, all processes know the same in the end.
+func TestProcessesAgreeAfterAnUproar(t *testing.T) {
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var lists []*Bans
+	for range 3 {
+		list := newBans(t, ctx, connect(t, server), BansOptions{MaxBans: 40, Poll: 50 * time.Millisecond})
+		awaitBans(t, list)
+		lists = append(lists, list)
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for _, list := range lists {
+		for range 4 {
+			wg.Go(func() {
+				for range 300 {
+					key := fmt.Sprint(rand.IntN(60))
+					switch rand.IntN(4) {
+					case 0:
+						_ = list.Ban(ctx, key, time.Duration(1+rand.IntN(20))*time.Second*100)
+					case 1:
+						_, _ = list.Unban(ctx, key)
+					case 2:
+						_, _ = list.Escalate(ctx, key, "rule", doubling)
+					default:
+						list.Find(key)
+					}
+				}
+			})
+		}
+	}
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				_, _ = server.Do("CLIENT", "KILL", "TYPE", "pubsub")
+				_, _ = server.Do("SCRIPT", "FLUSH")
+			}
+		}
+	})
+	time.AfterFunc(300*time.Millisecond, func() { close(stop) })
+	wg.Wait()
+	for _, list := range lists {
+		awaitBans(t, list)
+	}
+	want := all(t, banWorld{list: lists[0]})
+	assert.NotEmpty(t, want)
+	assert.Equal(t, strconv.Itoa(len(want)), server.MustDo("EVAL", "return redis.call('HLEN', KEYS[1]) - 1", "1", lists[0].redis.names[0]))
+	for _, list := range lists[1:] {
+		got := all(t, banWorld{list: list})
+		require.Len(t, got, len(want))
+		slices.SortFunc(got, func(a, b bans.Ban) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortFunc(want, func(a, b bans.Ban) int { return strings.Compare(a.Key, b.Key) })
+		for i := range got {
+			assert.WithinDuration(t, want[i].Until, got[i].Until, 10*time.Second)
+			got[i].Until = want[i].Until
+			assert.Equal(t, want[i], got[i])
+		}
+	}
+	cancel()
+}
+
+func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	plain := readBans(t, client, BansOptions{})
+	secret := readBans(t, client, BansOptions{Prefix: "other", Secret: []byte("a secret of 16 bytes")})
+	for _, list := range []*Bans{plain, secret} {
+		require.NoError(t, list.Ban(t.Context(), "203.0.113.7", time.Hour))
+		require.NoError(t, list.Ban(t.Context(), "203.0.113.8", 0))
+		_, err := list.Escalate(t.Context(), "user:42", "POST /login", doubling)
+		require.NoError(t, err)
+		_, err = list.Escalate(t.Context(), "user:43", "POST /login", bans.Escalation{Ban: time.Millisecond, Factor: 1, Max: time.Hour})
+		require.NoError(t, err)
+		time.Sleep(2 * time.Millisecond)
+		require.NoError(t, list.Ban(t.Context(), "203.0.113.9", time.Hour)) // the one before is remembered now
+	}
+	form := regexp.MustCompile(`^(weir|other):1:\{bans\}:(list|escalated|byhand|remembered)$`)
+	names := strings.Split(server.MustDo("KEYS", "*"), "\n")
+	assert.Len(t, names, 8)
+	for _, name := range names {
+		assert.Regexp(t, form, name)
+		assert.Positive(t, life(t, server, name), name)
+		content := server.MustDo("DUMP", name)
+		if strings.HasSuffix(name, ":list") {
+			content = server.MustDo("HGETALL", name)
+		}
+		for _, key := range []string{"203.0.113", "user:4"} {
+			assert.NotContains(t, content, key)
+		}
+	}
+	digest := plain.tag("203.0.113.8")
+	assert.Equal(t, "0 0 0 ", server.MustDo("HGET", "weir:1:{bans}:list", digest))
+	assert.Empty(t, server.MustDo("HGET", "other:1:{bans}:list", digest), "a secret changes it")
+}
+
+func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
+	list := readBans(t, connect(t, redistest.Start(t)), BansOptions{})
+	rapid.Check(t, func(t *rapid.T) {
+		ms := rapid.Int64Range(1, bans.MaxDuration.Milliseconds())
+		e := bans.Escalation{
+			Ban:    time.Duration(ms.Draw(t, "first")>>rapid.IntRange(0, 34).Draw(t, "shift")+1) * time.Millisecond,
+			Factor: rapid.OneOf(rapid.Float64Range(1, 1000), rapid.Float64Range(1, 1.01), rapid.SampledFrom([]float64{1, 1.5, 2, 3, 10, 1000})).Draw(t, "factor"),
+		}
+		e.Ban = min(e.Ban, bans.MaxDuration)
+		e.Max = max(e.Ban, time.Duration(ms.Draw(t, "max"))*time.Millisecond)
+		times := rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 1<<31-1)).Draw(t, "times")
+		if err := e.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.Background()
+		tag := list.tag("key")
+		if _, err := list.redis.unban(ctx, []string{tag}); err != nil {
+			t.Fatal(err)
+		}
+		if times > 1 {
+			over := bansPending{ban: bans.Ban{Until: time.Now().Add(-time.Second), Times: times - 1}, remember: time.Hour}
+			if _, _, err := list.redis.merge(ctx, appendMerge(nil, tag, &over)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, err := list.redis.escalate(ctx, tag, "rule", e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := time.Duration(a.ends-a.now)*time.Millisecond, e.Duration(times); got != want || a.times != times {
+			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", got, a.times, e, want, times)
+		}
+	})
+}
+
+func TestWhatIsOverIsDroppedFromRedis(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	list := readBans(t, client, BansOptions{Poll: never})
+	for i := range 40 {
+		_, err := list.Escalate(t.Context(), fmt.Sprint("key ", i), "rule", bans.Escalation{Ban: time.Hour, Factor: 1, Max: 2 * time.Hour})
+		require.NoError(t, err)
+		require.NoError(t, list.Ban(t.Context(), fmt.Sprint("hand ", i), time.Hour))
+	}
+	require.NoError(t, list.Ban(t.Context(), "long", 100*time.Hour))
+	sizes := func() (sizes []string) {
+		for i, name := range list.redis.names {
+			command := "ZCARD"
+			if i == 0 {
+				command = "HLEN"
+			}
+			sizes = append(sizes, server.MustDo(command, name))
+		}
+		return sizes
+	}
+	assert.Equal(t, []string{"82", "40", "41", "0"}, sizes())
+	passInRedis(t, list, time.Hour)
+	for range 4 {
+		unban(t, list, "nobody", false)
+	}
+	assert.Equal(t, []string{"42", "0", "1", "40"}, sizes())
+	passInRedis(t, list, 2*time.Hour)
+	for range 4 {
+		unban(t, list, "nobody", false)
+	}
+	assert.Equal(t, []string{"2", "0", "1", "0"}, sizes())
+}
+
+func TestAnEndlessBanLivesAsLongAsSomebodyReadsTheList(t *testing.T) {
+	server := redistest.Start(t)
+	list := readBans(t, connect(t, server), BansOptions{})
+	name := list.redis.names[0]
+	require.NoError(t, list.Ban(t.Context(), "short", time.Hour))
+	assert.Less(t, life(t, server, name), 25*time.Hour)
+	all(t, banWorld{list: list})
+	assert.Less(t, life(t, server, name), 25*time.Hour, "a list without endless bans need not live")
+	require.NoError(t, list.Ban(t.Context(), "endless", 0))
+	server.MustDo("PEXPIRE", name, "10000")
+	all(t, banWorld{list: list})
+	assert.Greater(t, life(t, server, name), 365*24*time.Hour)
+}
+
+func life(t testing.TB, server *redistest.Server, name string) time.Duration {
+	t.Helper()
+	ms, err := strconv.Atoi(server.MustDo("PTTL", name))
+	require.NoError(t, err)
+	return time.Duration(ms) * time.Millisecond
+}
+
+func TestUnbanTakesAKeyThatLooksLikeADigest(t *testing.T) {
+	list := readBans(t, connect(t, redistest.Start(t)), BansOptions{})
+	digest := list.tag("key")
+	for _, key := range []string{"key", digest} {
+		require.NoError(t, list.Ban(t.Context(), key, 0))
+	}
+	unban(t, list, digest, true)
+	assert.False(t, isBanned(list, digest), "it is a key first")
+	assert.True(t, isBanned(list, "key"))
+	unban(t, list, digest, true)
+	assert.False(t, isBanned(list, "key"))
+}
+
+func TestBansNeedNoMoreRightsThanTheyTell(t *testing.T) {
+	server := redistest.Start(t)
+	source, err := os.ReadFile("bans.go")
+	require.NoError(t, err)
+	said := regexp.MustCompile(`(?s)An ACL user needs (.*?), and in a Cluster`).FindSubmatch(source)
+	require.NotNil(t, said)
+	rights := strings.Fields(strings.ReplaceAll(string(said[1]), "//", ""))
+	server.MustDo(append([]string{"ACL", "SETUSER", "weir", "on", ">password"}, rights...)...)
+	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Username: "weir", Password: "password"}))
+	o := BansOptions{MaxBans: 2, Poll: never}
+	here, there := newBans(t, t.Context(), client, o), newBans(t, t.Context(), client, o)
+	all(t, banWorld{list: here})
+	await(t, "both to hear of changes", func() bool {
+		return server.MustDo("PUBSUB", "NUMSUB", here.redis.channel) == here.redis.channel+"\n2"
+	})
+	for _, key := range []string{"a", "b", "c"} {
+		_, err = here.Escalate(t.Context(), key, "rule", bans.Escalation{Ban: time.Millisecond, Factor: 1, Max: time.Second})
+		require.NoError(t, err)
+	}
+	_, err = here.Unban(t.Context(), "c")
+	require.NoError(t, err)
+	require.NoError(t, here.Ban(t.Context(), "endless", 0))
+	awaitBanned(t, there, "endless")
+	all(t, banWorld{list: there})
+	require.NoError(t, client.Ping(t.Context()).Err())
+}
+
+func TestBansEndWithTheirContext(t *testing.T) {
+	leavesNoGoroutine(t)
+	client := connect(t, redistest.Start(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	list := newBans(t, ctx, client, BansOptions{})
+	awaitBans(t, list)
+	require.NoError(t, list.Ban(ctx, "key", 0))
+	cancel()
+	await(t, "the list to end", func() bool {
+		known, err := list.All(context.Background())
+		return err != nil && len(known) == 1
+	})
+	assert.True(t, isBanned(list, "key"))
+	_, err := list.Unban(context.Background(), "key")
+	assert.NoError(t, err)
+	assert.False(t, isBanned(list, "key"))
+}
+
+func TestNewBansSaysWhatItNeeds(t *testing.T) {
+	client := closeAfter(t, redis.NewClient(&redis.Options{}))
+	for _, tt := range []struct {
+		client  redis.UniversalClient
+		options []BansOptions
+		want    []string
+	}{
+		{nil, nil, []string{"needs a client"}},
+		{(*redis.Client)(nil), nil, []string{"needs a client"}},
+		{client, make([]BansOptions, 2), []string{"takes one BansOptions"}},
+		{client, []BansOptions{{Prefix: "a b", Secret: []byte("short"), MaxBans: -1, Poll: -time.Second}},
+			[]string{`Prefix "a b"`, "Secret has 5 bytes", "MaxBans is -1", "Poll is -1s"}},
+		{client, []BansOptions{{Poll: 9 * time.Millisecond}}, []string{"Poll is 9ms", "from 10ms to 1h0m0s"}},
+		{client, []BansOptions{{Poll: time.Hour + 1}}, []string{"Poll is 1h0m0.000000001s"}},
+	} {
+		_, err := NewBans(t.Context(), tt.client, tt.options...)
+		require.Error(t, err)
+		for _, want := range tt.want {
+			assert.ErrorContains(t, err, want)
+		}
+	}
+}
+
+func TestWhatIsNotOfBansIsNotHeard(t *testing.T) {
+	server := redistest.Start(t)
+	list := readBans(t, connect(t, server), BansOptions{})
+	digest := list.tag("key")
+	for _, text := range []string{
+		"", " ", "1 2 3", "1 2 3 4 5", "a 2 3 " + digest + " ", "1 b 3 " + digest + " ", "1 2 c " + digest + " ",
+		"1 2 3 " + digest, "1 2 3 " + digest + " 4", "1 2 3 " + digest + " x 0 0 ", "1 2 3 " + digest + " 0 0 99999999999999999999 ",
+	} {
+		_, ok := parseBansMessage(text)
+		assert.False(t, ok, text)
+		server.MustDo("PUBLISH", list.redis.channel, text)
+	}
+	require.NoError(t, list.Ban(t.Context(), "key", 0))
+	assert.Len(t, all(t, banWorld{list: list}), 1)
+}
+
+func TestFindAllocatesNothing(t *testing.T) {
+	for _, secret := range []string{"", "a secret of 16 bytes"} {
+		list := readBans(t, connect(t, redistest.Start(t)), BansOptions{Secret: []byte(secret)})
+		key := strings.Repeat("k", 256)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { list.Find(key) }))
+		require.NoError(t, list.Ban(t.Context(), key, time.Hour))
+		least := 1.0
+		for range 100 { // as the race detector has pools forget
+			least = min(least, testing.AllocsPerRun(1, func() {
+				list.Find(key)
+				list.Find("another")
+			}))
+		}
+		assert.Zero(t, least)
+	}
+}

@@ -1,0 +1,667 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+)
+
+// carryAll carries a group for each of the charges, all in one batch.
+func carryAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.Decision {
+	t.Helper()
+	batch := make([]*group, len(charges))
+	for i := range charges {
+		c := &charges[i]
+		batch[i] = newGroup(op)
+		batch[i].tag = s.keys.tag(c.Key)
+		batch[i].add(s.keys.name(batch[i].tag, c.Quota), c)
+	}
+	carryAlone(s, batch)
+	decisions := make([]limiter.Decision, len(charges))
+	for i, g := range batch {
+		<-g.done
+		require.NoError(t, g.err)
+		if op == take {
+			g.answer.decide(charges[i:i+1], decisions[i:i+1])
+		} else {
+			g.answer.look(charges[i:i+1], decisions[i:i+1])
+		}
+		g.free()
+	}
+	return decisions
+}
+
+// keysOf are so many keys, which in a Cluster are on all nodes.
+func keysOf(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key ", i)
+	}
+	return keys
+}
+
+func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for _, l := range samples {
+		q := quotaOf(t, l.Algorithm.String(), l)
+		for want := q.Capacity() - 1; want >= 0; want-- {
+			server.MustDo("SCRIPT", "FLUSH")
+			assert.Equal(t, want, decideOne(t, s, q, "key", 1).Remaining, "a decision after SCRIPT FLUSH is taken once")
+		}
+		server.MustDo("SCRIPT", "FLUSH")
+		assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
+		server.MustDo("SCRIPT", "FLUSH")
+		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
+		assert.Equal(t, int64(2), decideOne(t, s, q, "key", 0).Remaining)
+		server.MustDo("SCRIPT", "FLUSH")
+		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 0)}))
+		assert.Equal(t, q.Capacity(), decideOne(t, s, q, "key", 0).Remaining)
+	}
+}
+
+func TestEachNodeOfAClusterIsToldTheScriptItNeeds(t *testing.T) {
+	nodes := redistest.StartCluster(t)
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	s := forgetful(client)
+	var charges []limiter.Charge
+	for i, key := range keysOf(60) {
+		l := samples[i%len(samples)]
+		charges = append(charges, charge(quotaOf(t, l.Algorithm.String(), l), key, 1))
+	}
+	for round := range int64(3) {
+		for i, node := range nodes {
+			if round != int64(i) { // one that has not forgotten, too
+				node.MustDo("SCRIPT", "FLUSH")
+			}
+		}
+		for i, d := range carryAll(t, s, take, charges) {
+			assert.Equal(t, charges[i].Quota.Capacity()-1-round, d.Remaining, "a decision after SCRIPT FLUSH is taken once")
+		}
+	}
+	algorithmsChange(t, client)
+}
+
+// The script has only the algorithms that a batch needs. What was written under another
+// one takes the script that has them all.
+func TestAScriptWithoutTheAlgorithmOfWhatIsStoredIsReplaced(t *testing.T) {
+	_, client := startRedis(t)
+	algorithmsChange(t, client)
+}
+
+// algorithmsChange compares what is said of keys that were written under each algorithm
+// and are asked about under each, one by one and together.
+func algorithmsChange(t *testing.T, client redis.UniversalClient) {
+	clock := newServerClock(t)
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	m := model{}
+	compare := func(charges []limiter.Charge) {
+		t.Helper()
+		now := clock.micros.Load()
+		for i, d := range carryAll(t, s, take, charges) {
+			want := m.decide(charges[i:i+1], now)[0]
+			require.Equal(t, want, d, "%v, charge %d", charges[i].Quota.Limit(), i)
+		}
+	}
+	var before, after []limiter.Charge
+	for _, from := range samples {
+		for _, to := range samples {
+			to.Events++
+			rule := fmt.Sprint(from.Algorithm, to.Algorithm)
+			for _, key := range keysOf(3) {
+				before = append(before, charge(quotaOf(t, rule, from), key, 4))
+				after = append(after, charge(quotaOf(t, rule, to), key, 3))
+			}
+		}
+	}
+	compare(before)
+	clock.sleep(time.Minute)
+	for i := range after[:len(after)/2] {
+		compare(after[i : i+1])
+	}
+	clock.sleep(time.Minute)
+	compare(after) // those that are changed, and those that are not, together
+	compare(after)
+}
+
+// What is under Weir's names and not Weir's is neither taken for an unused counter nor
+// replaced. The others in the batch are decided all the same.
+func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for what, command := range map[string][]string{
+		"a list":                         {"RPUSH", "@", "a", "b"},
+		"a hash":                         {"HSET", "@", "field", "value"},
+		"a set":                          {"SADD", "@", "member"},
+		"a sorted set":                   {"ZADD", "@", "1", "member"},
+		"a stream":                       {"XADD", "@", "*", "field", "value"},
+		"an empty string":                {"SET", "@", ""},
+		"a number":                       {"SET", "@", "12345"},
+		"a short string":                 {"SET", "@", strings.Repeat("x", 48)},
+		"49 bytes of no known algorithm": {"SET", "@", "\xc8" + strings.Repeat("\x00", 48)},
+		"49 bytes of text":               {"SET", "@", strings.Repeat("x", 49)},
+		"a long string":                  {"SET", "@", strings.Repeat("x", 1000)},
+	} {
+		for _, l := range samples {
+			for _, expires := range []bool{false, true} {
+				server.MustDo("FLUSHALL")
+				by := fmt.Sprintf("%s in place of a %v", what, l.Algorithm)
+				q := quotaOf(t, "rule", l)
+				neighbour := quotaOf(t, "neighbour", samples[0])
+				name := nameOf(s, q, "key")
+				foreign := make([]string, len(command))
+				for i, word := range command {
+					foreign[i] = strings.ReplaceAll(word, "@", name)
+				}
+				server.MustDo(foreign...)
+				if expires {
+					server.MustDo("PEXPIRE", name, "1000000000")
+				}
+				before := server.MustDo("DUMP", name)
+				all := []limiter.Charge{charge(q, "first", 1), charge(neighbour, "key", 2), charge(q, "key", 3), charge(neighbour, "key", 1), charge(q, "last", 4)}
+				decisions := carryAll(t, s, take, all)
+				for i, want := range []int64{q.Capacity() - 1, 8, q.Capacity(), 7, q.Capacity() - 4} {
+					if i != 2 {
+						assert.True(t, decisions[i].Allowed, by)
+						assert.Equal(t, want, decisions[i].Remaining, "%s: charge %d", by, i)
+					}
+				}
+				for _, cost := range []int64{0, 1, q.Capacity() + 1} {
+					err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", cost)}, make([]limiter.Decision, 1))
+					assert.EqualError(t, err, fmt.Sprintf("redisstore: key %q holds something else than a counter", name), by)
+				}
+				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)}, make([]limiter.Decision, 2))
+				assert.Error(t, err, by)
+				assert.Equal(t, int64(7), decideOne(t, s, neighbour, "key", 0).Remaining, "%s: a group is taken as a whole or not at all", by)
+				assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 1)}), by)
+				assert.Equal(t, before, server.MustDo("DUMP", name), "%s: it is as it was", by)
+				ttl := integer(t, server.MustDo("PTTL", name))
+				if expires {
+					assert.Greater(t, ttl, int64(900_000_000), by)
+				} else {
+					assert.True(t, ttl > 0 && ttl <= time.Hour.Milliseconds(), "%s: it lives for %d ms, and not for ever", by, ttl)
+				}
+
+				require.NoError(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}), by)
+				assert.Equal(t, "0", server.MustDo("EXISTS", name), "%s: a reset makes it a counter", by)
+				assert.Equal(t, q.Capacity()-1, decideOne(t, s, q, "key", 1).Remaining, by)
+			}
+		}
+	}
+}
+
+// It is the rule's policy that decides, and for that key alone: the server is well.
+func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
+	server, client := startRedis(t)
+	var degraded atomic.Int64
+	s := New(client, Options{ForgetRefusals: true, Failover: failover.Options{
+		Deadline: 10 * time.Second, OnDegraded: func(failover.Event) { degraded.Add(1) },
+	}})
+	local, closed, open := bounded(t, "local", 3, limiter.TokenBucket), bounded(t, "closed", 3, limiter.TokenBucket), bounded(t, "open", 3, limiter.TokenBucket)
+	closed.OnOutage, open.OnOutage = limiter.FailClosed, limiter.FailOpen
+	for _, q := range []*limiter.Quota{local, closed, open} {
+		server.MustDo("SET", nameOf(s.store, q, "key"), "what an operator left here")
+	}
+	for i := range 20 {
+		d := decideOne(t, s, local, "key", 1)
+		assert.True(t, d.Degraded)
+		assert.Equal(t, i < 3, d.Allowed, "Local admits the limit, and no more")
+		assert.True(t, decideOne(t, s, open, "key", 1).Allowed)
+		err := s.Decide(t.Context(), []limiter.Charge{charge(closed, "key", 1)}, make([]limiter.Decision, 1))
+		assert.ErrorIs(t, err, failover.ErrUnavailable)
+		assert.False(t, decideOne(t, s, local, fmt.Sprint("other ", i), 1).Degraded, "others are counted in Redis")
+	}
+	assert.Zero(t, degraded.Load())
+	assert.False(t, s.Stats().Degraded)
+}
+
+// storeOf is a store whose counters have that version of the format.
+func storeOf(client redis.UniversalClient, version string) limiter.Store {
+	s := newStore(client, Options{ForgetRefusals: true})
+	s.keys = formats{counters: version, holders: version, sums: version, bans: version}.newKeys(defaultPrefix, nil)
+	return s.Within(10 * time.Second)
+}
+
+// Beside each other, as while a new version is rolled out, processes of two versions count
+// apart, and do not touch what the other has.
+func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
+	server, client := startRedis(t)
+	now, next := storeOf(client, current.counters), storeOf(client, "next")
+	for _, a := range everyAlgorithm {
+		q := bounded(t, "rule "+a.String(), 10, a)
+		for used := int64(1); used <= 5; used++ {
+			assert.Equal(t, q.Capacity()-used, decideOne(t, now, q, "key", 1).Remaining, "%v", a)
+			assert.Equal(t, q.Capacity()-2*used, decideOne(t, next, q, "key", 2).Remaining, "%v", a)
+		}
+		require.NoError(t, next.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}))
+		assert.Equal(t, q.Capacity()-5, decideOne(t, now, q, "key", 0).Remaining, "%v: a reset is of its own version", a)
+		assert.Equal(t, q.Capacity(), decideOne(t, next, q, "key", 0).Remaining, "%v", a)
+		decideOne(t, next, q, "key", 7)
+	}
+	names := strings.Split(server.MustDo("KEYS", "*"), "\n")
+	assert.Len(t, names, 2*len(everyAlgorithm))
+	for _, name := range names {
+		assert.Regexp(t, `^weir:(`+current.counters+`|next):\{`, name, "one pattern, weir:*, is for all of them")
+	}
+
+	list, all, err := Top(t.Context(), client, 100, TopOptions{})
+	require.NoError(t, err)
+	require.True(t, all)
+	require.Len(t, list, len(everyAlgorithm), "of its own version alone")
+	for _, u := range list {
+		assert.Equal(t, int64(5), u.Used)
+	}
+}
+
+func TestTwoVersionsOfAListOfBansAndOfLeasesLeaveEachOtherAlone(t *testing.T) {
+	server, client := startRedis(t)
+	next := formats{counters: "next", holders: "next", sums: "next", bans: "next"}
+	ours := newBansInRedis(client, current.bansUnder(defaultPrefix), 10)
+	theirs := newBansInRedis(client, next.bansUnder(defaultPrefix), 10)
+	assert.NotEqual(t, ours.channel, theirs.channel)
+	tag := Digest("key", nil)
+	_, err := ours.ban(t.Context(), tag, time.Hour)
+	require.NoError(t, err)
+	page, err := theirs.read(t.Context(), 0, "0")
+	require.NoError(t, err)
+	assert.Zero(t, page.version, "the other list is empty")
+	lifted, err := theirs.unban(t.Context(), []string{tag})
+	require.NoError(t, err)
+	assert.Empty(t, lifted.tag)
+	page, err = ours.read(t.Context(), 0, "0")
+	require.NoError(t, err)
+	assert.Contains(t, page.entries, tag)
+
+	server.MustDo("FLUSHALL")
+	q := bounded(t, "rule", 100, limiter.TokenBucket)
+	for i, f := range []formats{current, next} {
+		l := New(client).Lessor(50, time.Minute, patience)
+		l.keys = f.newKeys(defaultPrefix, nil)
+		leases := []Lease{{Tag: l.Tag("key"), Quota: q, Want: 40, Need: 40}}
+		_, err := l.Settle(t.Context(), leases)
+		require.NoError(t, err)
+		assert.Equal(t, int64(40), leases[0].Granted, "version %d of 2", i+1)
+		counts := []Count{{Tag: l.Tag("key"), Quota: q, Used: 60}}
+		now, err := l.Exchange(t.Context(), counts)
+		require.NoError(t, err)
+		assert.Equal(t, int64(40), q.Describe(counts[0].State, now, 0, true).Remaining)
+		assert.Equal(t, fmt.Sprint(3*(i+1)), server.MustDo("DBSIZE"), "a counter, its holders and a sum, of each version")
+	}
+}
+
+// Units are not granted of what is not known, and a sum that is not known is not nothing.
+func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
+	server, client := startRedis(t)
+	l := New(client).Lessor(50, time.Minute, patience)
+	for what, command := range map[string][]string{
+		"a list": {"RPUSH", "@", "a"}, "text": {"SET", "@", "text"}, "49 bytes of text": {"SET", "@", strings.Repeat("x", 49)},
+	} {
+		for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.FixedWindow} {
+			server.MustDo("FLUSHALL")
+			q := bounded(t, "rule", 100, a)
+			name := l.keys.name(l.Tag("key"), q)
+			put := func(name string) {
+				server.MustDo(command[0], name, command[2])
+			}
+			put(name)
+			before := server.MustDo("DUMP", name)
+			leases := []Lease{{Tag: l.Tag("key"), Quota: q, Want: 10, Need: 10}}
+			_, err := l.Settle(t.Context(), leases)
+			require.NoError(t, err)
+			assert.True(t, leases[0].Foreign, "%s, %v", what, a)
+			assert.Zero(t, leases[0].Granted, "%s, %v", what, a)
+			assert.Equal(t, before, server.MustDo("DUMP", name), "%s, %v", what, a)
+
+			put(l.keys.sumOf(name))
+			counts := []Count{{Tag: l.Tag("key"), Quota: q}}
+			now, err := l.Exchange(t.Context(), counts)
+			require.NoError(t, err)
+			d := q.Describe(counts[0].State, now, 0, true)
+			assert.Zero(t, d.Remaining, "%s, %v", what, a)
+			assert.Greater(t, integer(t, server.MustDo("PTTL", l.keys.sumOf(name))), int64(0), "it comes back")
+		}
+	}
+}
+
+// What is stored is what a version means. If this fails, the format has changed: give it
+// another version in format.go.
+func TestTheFormatIsThatOfItsVersion(t *testing.T) {
+	_, client := startRedis(t)
+	clock := clockAt(0)
+	s := onClock(t, clock, client, forgetting)
+	want := map[limiter.Algorithm]string{
+		limiter.SlidingWindow: "0000000000000024400000008074d2ea41000000000000f03f" + "000089d7ae7c194300000000000008400000000000000000",
+		limiter.TokenBucket:   "010000000000002440000000002a75b541000000000000f03f" + "000089d7ae7c194300000080df17d0410000000000000000",
+		limiter.LeakyBucket:   "020000000000002640000000002a75b541000000000000f03f" + "000089d7ae7c194300000080df17d0410000000000000000",
+		limiter.FixedWindow:   "0300000000000024400000008074d2ea410000000000000000" + "000089d7ae7c194300000000000008400000000000000000",
+		limiter.SlidingLog: "0400000000000024400000008074d2ea410000000000000000" + "000089d7ae7c194300000000000008400000000000000000" +
+			"000089d7ae7c1943000089d7ae7c1943000089d7ae7c1943",
+	}
+	for _, a := range everyAlgorithm {
+		q := quotaOf(t, "rule", limiter.PerHour(10).With(a))
+		decideOne(t, s, q, "key "+a.String(), 3)
+		value, err := client.Get(t.Context(), nameOf(s, q, "key "+a.String())).Bytes()
+		require.NoError(t, err)
+		assert.Equal(t, want[a], hex.EncodeToString(value), "%v", a)
+	}
+	assert.Equal(t, "1", current.counters)
+	assert.Equal(t, "weir:1:{bans}:", current.bansUnder("weir"))
+	assert.Equal(t, "name::lease:1", current.holdersOf("name"))
+	assert.Equal(t, "name::sync:1", current.sumOf("name"))
+}
+
+// A value that does not fit its own head is somebody's doing too. It must not stop the
+// decisions about other keys for good.
+func TestALogThatWasCutOffCountsAsOld(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	q := quotaOf(t, "rule", samples[limiter.SlidingLog])
+	name := nameOf(s, q, "key")
+	for _, length := range []int{49, 56, 60, 49 + 8*3} {
+		server.MustDo("FLUSHALL")
+		ask(t, s, take, charge(q, "key", 6))
+		value := server.MustDo("GET", name)
+		require.Len(t, value, 49+8*6)
+		server.MustDo("SET", name, value[:length])
+		decisions := carryAll(t, s, take, []limiter.Charge{charge(q, "other", 1), charge(q, "key", 1)})
+		assert.Equal(t, int64(9), decisions[0].Remaining)
+		assert.True(t, decisions[1].Allowed)
+	}
+}
+
+// A batch may be as large as MaxBatch and a caller's charges allow.
+func TestTheLargestBatchIsDecided(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for _, l := range samples {
+		q := quotaOf(t, l.Algorithm.String(), l)
+		var charges []limiter.Charge
+		for _, key := range keysOf(mostMaxBatch) {
+			charges = append(charges, charge(q, key, 3))
+		}
+		for i, d := range carryAll(t, s, take, charges) {
+			require.Equal(t, q.Capacity()-3, d.Remaining, "%v: charge %d of many", l.Algorithm, i)
+		}
+		for i, d := range carryAll(t, s, giveBack, charges) {
+			require.Equal(t, q.Capacity(), d.Remaining, "%v: charge %d of many", l.Algorithm, i)
+		}
+		for i := range charges {
+			charges[i] = charge(quotaOf(t, fmt.Sprint(l.Algorithm, "rule ", i), l), "key", 4)
+		}
+		for i, d := range carryAll(t, s, take, charges) {
+			require.Equal(t, q.Capacity()-4, d.Remaining, "%v: charge %d of as many rules", l.Algorithm, i)
+		}
+	}
+	assert.Equal(t, fmt.Sprint(mostMaxBatch*len(samples)), server.MustDo("DBSIZE"))
+}
+
+// neededCommands are all that a user of Redis must be allowed, besides what go-redis does
+// to log in.
+var neededCommands = []string{"eval", "evalsha", "time", "get", "mget", "exists", "getrange", "set", "setrange", "del", "pexpire", "pttl"}
+
+// everything is done with charges of all algorithms: takes, refusals, looks, changes of
+// limit, give-backs, resets, and repairs of an expiry that an admin took away.
+func everything(t *testing.T, s *store, admin *redistest.Server) error {
+	t.Helper()
+	for i, l := range samples {
+		changed := samples[(i+1)%len(samples)]
+		changed.Events = 7
+		rule := fmt.Sprint("rule-", i)
+		before, after := quotaOf(t, rule, l), quotaOf(t, rule, changed)
+		decisions := make([]limiter.Decision, 1)
+		for _, c := range []limiter.Charge{
+			charge(before, "key", 4), charge(before, "key", 8), charge(before, "key", 0), charge(after, "key", 0), charge(after, "key", 9), charge(after, "key", 2),
+		} {
+			if err := s.Decide(t.Context(), []limiter.Charge{c}, decisions); err != nil {
+				return err
+			}
+			admin.MustDo("PERSIST", nameOf(s, before, "key"))
+		}
+		if err := s.GiveBack(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
+			return err
+		}
+		if err := s.Reset(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// as is a store whose user may run these commands, on keys that match the patterns.
+func as(t *testing.T, server *redistest.Server, commands []string, patterns ...string) *store {
+	t.Helper()
+	rule := []string{"ACL", "SETUSER", "weir", "reset", "on", ">password"}
+	for _, c := range commands {
+		rule = append(rule, "+"+c)
+	}
+	for _, p := range patterns {
+		rule = append(rule, "~"+p)
+	}
+	server.MustDo(rule...)
+	return forgetful(closeAfter(t, redis.NewClient(&redis.Options{
+		Addr: server.Addr, Username: "weir", Password: "password", MaxRetries: -1, DisableIndentity: true,
+	})))
+}
+
+func TestAUserNeedsFewCommandsAndTheKeysOfThePrefix(t *testing.T) {
+	server, _ := startRedis(t)
+	s := as(t, server, neededCommands, "weir:*")
+	require.NoError(t, everything(t, s, server))
+	assert.Empty(t, server.MustDo("ACL", "LOG"), "something was refused")
+
+	for _, missing := range neededCommands {
+		var others []string
+		for _, c := range neededCommands {
+			if c != missing {
+				others = append(others, c)
+			}
+		}
+		server.MustDo("SCRIPT", "FLUSH")
+		server.MustDo("FLUSHALL")
+		assert.Error(t, everything(t, as(t, server, others, "weir:*"), server), "%s is not needed, or its absence is not noticed", missing)
+	}
+}
+
+// The keys that a script touches are those that it declares: a Cluster, a proxy and an ACL
+// rely on it.
+func TestAScriptTouchesOnlyTheKeysThatItDeclares(t *testing.T) {
+	server, _ := startRedis(t)
+	keys := newKeys("weir", nil)
+	var names []string
+	for i := range samples {
+		names = append(names, keys.name(keys.tag("key"), tiered(t, fmt.Sprint("rule-", i), "")))
+	}
+	require.NoError(t, everything(t, as(t, server, neededCommands, names...), server))
+	assert.Error(t, everything(t, as(t, server, neededCommands, names[1:]...), server), "the keys are not what is restricted")
+}
+
+func TestACounterTakesLittleMemory(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	for _, tt := range []struct {
+		limit limiter.Limit
+		cost  int64
+		most  int64
+	}{
+		{samples[limiter.SlidingWindow], 3, 200},
+		{samples[limiter.TokenBucket], 3, 200},
+		{samples[limiter.LeakyBucket], 3, 200},
+		{samples[limiter.FixedWindow], 3, 200},
+		{samples[limiter.SlidingLog], 1, 240},
+		{samples[limiter.SlidingLog], 10, 400},
+		{limiter.PerHour(100).With(limiter.SlidingLog), 100, 2300},
+		{limiter.PerHour(10_000).With(limiter.SlidingLog), 10_000, 180_000},
+	} {
+		server.MustDo("FLUSHALL")
+		q := quotaOf(t, "search", tt.limit)
+		for range min(tt.cost, 100) {
+			ask(t, s, take, charge(q, "key", max(1, tt.cost/100)))
+		}
+		bytes := integer(t, server.MustDo("MEMORY", "USAGE", nameOf(s, q, "key")))
+		t.Logf("%v, %d taken: %d bytes", tt.limit, tt.cost, bytes)
+		assert.LessOrEqual(t, bytes, tt.most, "%v with %d taken", tt.limit, tt.cost)
+	}
+}
+
+func TestAFullServerTakesNothingAndIsUsedAgainWhenThereIsRoom(t *testing.T) {
+	server, client := startRedis(t, "--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
+	s := forgetful(client)
+	var charges []limiter.Charge
+	for _, l := range samples {
+		charges = append(charges, charge(quotaOf(t, l.Algorithm.String(), l), "key", 2))
+	}
+	decisions := make([]limiter.Decision, len(charges))
+	require.NoError(t, s.Decide(t.Context(), charges, decisions))
+
+	filled := 0
+	for ; ; filled++ {
+		if _, err := server.Do("SET", fmt.Sprint("filler ", filled), strings.Repeat("x", 10_000)); err != nil {
+			require.ErrorContains(t, err, "OOM")
+			break
+		}
+	}
+	server.MustDo("CONFIG", "SET", "maxmemory", "3mb") // as what a connection needs comes and goes
+	size := server.MustDo("DBSIZE")
+	unseen := make([]limiter.Charge, len(charges))
+	for i := range charges {
+		require.ErrorContains(t, s.Decide(t.Context(), charges[i:i+1], decisions[:1]), "OOM", "%v", samples[i].Algorithm)
+		unseen[i] = charge(charges[i].Quota, "unseen", 1)
+		require.ErrorContains(t, s.Decide(t.Context(), unseen[i:i+1], decisions[:1]), "OOM", "%v", samples[i].Algorithm)
+	}
+	require.ErrorContains(t, s.Decide(t.Context(), charges, decisions), "OOM")
+	assert.Equal(t, size, server.MustDo("DBSIZE"))
+	for _, c := range charges {
+		assert.Equal(t, c.Quota.Capacity()-2, decideOne(t, s, c.Quota, "key", 0).Remaining, "an error takes nothing; and looks need no memory")
+		assert.False(t, decideOne(t, s, c.Quota, "key", c.Quota.Capacity()).Allowed, "nor do refusals")
+	}
+	for ; filled > 0; filled-- {
+		server.MustDo("DEL", fmt.Sprint("filler ", filled-1))
+	}
+	require.NoError(t, s.Decide(t.Context(), charges, decisions))
+	for i, d := range decisions {
+		assert.Equal(t, charges[i].Quota.Capacity()-4, d.Remaining, "%v", samples[i].Algorithm)
+	}
+}
+
+func TestAReplicaCannotTake(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	q := quotaOf(t, "rule", samples[0])
+	decideOne(t, s, q, "key", 2)
+	server.MustDo("REPLICAOF", "127.0.0.1", "1")
+	decisions := make([]limiter.Decision, 1)
+	require.ErrorContains(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, decisions), "READONLY")
+	assert.Zero(t, decisions[0], "there is no decision")
+	require.ErrorContains(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
+	require.ErrorContains(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
+	assert.Equal(t, int64(8), decideOne(t, s, q, "key", 0).Remaining, "it can be asked, and has taken nothing")
+	server.MustDo("REPLICAOF", "NO", "ONE")
+	assert.Equal(t, int64(7), decideOne(t, s, q, "key", 1).Remaining, "a replica that became the master takes")
+}
+
+// A value of the right size under one of Weir's names can say anything.
+func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
+	server, client := startRedis(t)
+	s := forgetful(client)
+	q := quotaOf(t, "log", limiter.PerMinute(5).With(limiter.SlidingLog))
+	name := s.keys.name(s.keys.tag("key"), q)
+	for _, level := range []int64{-1, -1 << 40, 6, 1 << 40} {
+		value := appendQuota(nil, q)
+		for _, n := range []int64{serverMillis(t, server) * 1000, level, 0} {
+			value = appendNumber(value, n)
+		}
+		require.NoError(t, client.Set(context.Background(), name, value, time.Minute).Err())
+		for cost := range int64(3) {
+			_ = s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: cost}}, make([]limiter.Decision, 1))
+		}
+	}
+}
+
+// The stand-in for struct is for servers that lack it, and here beside the real one.
+func TestTheStandInForStructIsWhatStructIs(t *testing.T) {
+	_, client := startRedis(t)
+	script := `local theirs = struct
+` + structLua + `
+local format, bytes = ARGV[1], ARGV[2]
+local want = {theirs.unpack(format, bytes, 3)}
+local got = {struct.unpack(format, bytes, 3)}
+for i = 1, #format do
+  if want[i] ~= got[i] and (want[i] == want[i] or got[i] == got[i]) then
+    return 'unpack ' .. i .. ' is ' .. tostring(got[i]) .. ', want ' .. tostring(want[i])
+  end
+end
+local isNumber = true
+for i = 1, #format do
+  isNumber = isNumber and want[i] == want[i]
+end
+if isNumber and theirs.pack(format, unpack(want)) ~= struct.pack(format, unpack(want)) then
+  return 'pack'
+end
+return ''`
+	special := []float64{0, 1, -1, 1 << 53, -1 << 53, 1 << 32, 1<<32 - 1, 0.1, math.MaxFloat64, math.SmallestNonzeroFloat64,
+		math.Inf(1), math.Inf(-1), math.NaN(), 2.2250738585072014e-308, 1.7e15}
+	rapid.Check(t, func(t *rapid.T) {
+		codes := rapid.SliceOfN(rapid.SampledFrom([]string{"B", "H", "d"}), 1, 12).Draw(t, "codes")
+		bytes := []byte("xx")
+		for _, code := range codes {
+			switch code {
+			case "B":
+				bytes = append(bytes, rapid.Byte().Draw(t, "byte"))
+			case "H":
+				bytes = binary.LittleEndian.AppendUint16(bytes, rapid.Uint16().Draw(t, "uint16"))
+			case "d":
+				n := rapid.OneOf(rapid.Float64(), rapid.SampledFrom(special),
+					rapid.Map(rapid.Int64Range(-1<<53, 1<<53), func(n int64) float64 { return float64(n) })).Draw(t, "double")
+				if n == 0 {
+					n = 0 // Lua tells no zero from another
+				}
+				bytes = binary.LittleEndian.AppendUint64(bytes, math.Float64bits(n))
+			}
+		}
+		said, err := client.Eval(context.Background(), script, nil, "<"+strings.Join(codes, ""), bytes).Text()
+		require.NoError(t, err)
+		require.Empty(t, said)
+	})
+}
+
+func TestThePlainScriptsAreTheOthersBehindTheStandIn(t *testing.T) {
+	s := newScripts(decideLua, oneLua)
+	for set := algorithms(1); set <= every; set++ {
+		assert.Equal(t, structLua+s.of(set).source, s.plain.of(set).source)
+		assert.Equal(t, structLua+s.single(set).source, s.plain.single(set).source)
+	}
+}
+
+func TestTheStandInIsSentAfterThatErrorOnly(t *testing.T) {
+	lacking := errors.New("ERR Error compiling script (new function): <string>:3: Script attempted to access nonexistent global variable 'struct'")
+	for _, other := range []error{
+		errors.New("NOSCRIPT No matching script"), errors.New("OOM command not allowed"), errors.New("ERR WEIRINCOMPLETE"),
+		errors.New("ERR user_script:1: Script attempted to access nonexistent global variable 'bit'"), context.DeadlineExceeded,
+	} {
+		c := &carrier{scripts: newScripts(decideLua, oneLua)}
+		r := &request{groups: []*group{newGroup(take)}}
+		c.amend(r, other)
+		assert.False(t, r.plain, "%v", other)
+		assert.Same(t, c.scripts, c.scripts.known())
+	}
+	c, r := &carrier{scripts: newScripts(decideLua, oneLua)}, &request{groups: []*group{newGroup(take)}}
+	assert.True(t, c.amend(r, lacking))
+	assert.Same(t, c.scripts.plain, c.scripts.known(), "from then on")
+	assert.False(t, c.amend(r, lacking), "once")
+}

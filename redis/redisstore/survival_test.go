@@ -1,0 +1,692 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+)
+
+// A crowd is callers who go on asking a store while its server is in trouble. It keeps
+// account of what they are told.
+type crowd struct {
+	t      *testing.T
+	store  *Store
+	quotas [kinds][]*limiter.Quota
+	keys   []string // of hot and pair
+	stop   chan struct{}
+	wg     sync.WaitGroup
+
+	calls, byRedis, byLocal, byOpen, closed, gone atomic.Int64
+
+	// Of hot and pair, whose keys are few:
+	admitted [kinds]struct{ byRedis, locally, refused atomic.Int64 }
+
+	mu      sync.Mutex
+	samples []sample
+	events  []failover.Event
+}
+
+// What callers ask for, in turns.
+const (
+	hot    = iota // an event of a key that all callers share; Local
+	fresh         // an event of a key that nobody else has; Local
+	open          // an event of a rule that is Open
+	closed        // an event of a rule that is Closed
+	pair          // one event under two rules, a Local one that is exhausted and an Open one
+	kinds
+)
+
+// The limit of hot and of pair, and the share of it that a process has in an outage.
+const (
+	crowdLimit = 300
+	crowdShare = crowdLimit / crowdReplicas
+
+	crowdReplicas = 2
+	crowdCallers  = 16
+)
+
+// A sample is a decision's time. Its caller had slept before it, for that much too long:
+// what the machine is late by, the store may be late by too.
+type sample struct {
+	at         time.Time
+	took, late time.Duration
+}
+
+// gather lets a crowd loose on a store with that client. The deadline is the store's, or
+// zero for its default; tests in which nothing may fail need a longer one, as a busy
+// machine can be late.
+func gather(t *testing.T, client redis.UniversalClient, deadline time.Duration, keys ...string) *crowd {
+	t.Helper()
+	c := &crowd{t: t, stop: make(chan struct{}), keys: keys}
+	if len(keys) == 0 {
+		c.keys = []string{"key"}
+	}
+	c.store = New(client, Options{Failover: failover.Options{
+		Deadline: deadline,
+		Replicas: crowdReplicas,
+		OnDegraded: func(e failover.Event) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.events = append(c.events, e)
+		},
+	}})
+	rule := func(name string, events int64, outage limiter.Outage) *limiter.Quota {
+		q := bounded(t, name, events, limiter.SlidingWindow)
+		q.OnOutage = outage
+		return q
+	}
+	c.quotas = [kinds][]*limiter.Quota{
+		hot:    {rule("hot", crowdLimit, limiter.FailLocal)},
+		fresh:  {rule("fresh", 10, limiter.FailLocal)},
+		open:   {rule("open", 1_000_000, limiter.FailOpen)},
+		closed: {rule("closed", 1_000_000, limiter.FailClosed)},
+		pair:   {rule("pair", crowdLimit, limiter.FailLocal), rule("wide", 1_000_000, limiter.FailOpen)},
+	}
+	for i := range crowdCallers {
+		c.wg.Go(func() { c.call(i) })
+	}
+	t.Cleanup(c.disperse) // where a test ends early
+	return c
+}
+
+func (c *crowd) call(caller int) {
+	var samples []sample
+	for n := 0; ; n++ {
+		before := time.Now()
+		select {
+		case <-c.stop:
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.samples = append(c.samples, samples...)
+			return
+		case <-time.After(time.Millisecond):
+		}
+		kind := (n + caller) % kinds
+		key := fmt.Sprint("caller ", caller)
+		switch kind {
+		case hot, pair:
+			key = c.keys[n/kinds%len(c.keys)]
+		case fresh:
+			key = fmt.Sprintf("caller %d, call %d", caller, n)
+		}
+		start := time.Now()
+		c.ask(context.Background(), kind, key)
+		samples = append(samples, sample{start, time.Since(start), start.Sub(before) - time.Millisecond})
+	}
+}
+
+func (c *crowd) ask(ctx context.Context, kind int, key string) {
+	var chargeRoom [2]limiter.Charge
+	var decisionRoom [2]limiter.Decision
+	charges, decisions := chargeRoom[:0], decisionRoom[:len(c.quotas[kind])]
+	for _, q := range c.quotas[kind] {
+		charges = append(charges, charge(q, key, 1))
+	}
+	c.calls.Add(1)
+	err := c.store.Decide(ctx, charges, decisions)
+	degraded := decisions[0].Degraded
+	switch {
+	case err != nil && ctx.Err() != nil:
+		assert.Equal(c.t, ctx.Err(), err, "who leaves is told so")
+		c.gone.Add(1)
+		return
+	case err != nil:
+		assert.Equal(c.t, closed, kind, "a decision failed, though no rule is Closed: %v", err)
+		assert.ErrorIs(c.t, err, failover.ErrUnavailable)
+		c.closed.Add(1)
+		return
+	case !degraded:
+		c.byRedis.Add(1)
+	case kind == open:
+		assert.True(c.t, decisions[0].Allowed, "an Open rule lets pass in an outage")
+		c.byOpen.Add(1)
+	default:
+		assert.NotEqual(c.t, closed, kind, "a Closed rule let an event pass in an outage")
+		c.byLocal.Add(1)
+	}
+	tally := &c.admitted[kind]
+	switch {
+	case !allowed(decisions):
+		if !degraded {
+			tally.refused.Add(1)
+		}
+	case degraded:
+		tally.locally.Add(1)
+	default:
+		tally.byRedis.Add(1)
+	}
+}
+
+// disperse ends the crowd's calls, and says whether all of them add up.
+func (c *crowd) disperse() {
+	select {
+	case <-c.stop:
+		return
+	default:
+	}
+	close(c.stop)
+	c.wg.Wait()
+	s := c.store.Stats()
+	assert.EqualValues(c.t, c.byRedis.Load(), s.Decided, "Stats.Decided is what Redis decided")
+	assert.EqualValues(c.t, c.byLocal.Load(), s.Local, "Stats.Local is what was decided with a Local rule")
+	assert.EqualValues(c.t, c.byOpen.Load(), s.Open, "Stats.Open is what was decided with an Open rule alone")
+	assert.EqualValues(c.t, c.closed.Load(), s.Closed, "Stats.Closed is what was refused by a Closed rule")
+	assert.EqualValues(c.t, c.calls.Load()-c.gone.Load(), s.Decided+s.Local+s.Open+s.Closed, "all decisions are in Stats")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, e := range c.events {
+		if i%2 == 0 && e.Part == 0 && !strings.Contains(c.t.Name(), "Cluster") {
+			assert.True(c.t, e.Degraded, "an outage's end was told of before its beginning")
+		}
+	}
+}
+
+// admits says that the crowd was given no more units of each key than that, by Redis and
+// by this process.
+func (c *crowd) admits(redis, locally int64) {
+	c.t.Helper()
+	for _, kind := range []int{hot, pair} {
+		tally := &c.admitted[kind]
+		assert.LessOrEqual(c.t, tally.byRedis.Load(), redis*int64(len(c.keys)), "Redis admits no more than the limit, of kind %d", kind)
+		assert.LessOrEqual(c.t, tally.locally.Load(), locally*int64(len(c.keys)), "a process admits no more than its share, of kind %d", kind)
+	}
+}
+
+// awaitExhausted waits until Redis has refused hot and pair for a while.
+func (c *crowd) awaitExhausted() {
+	c.t.Helper()
+	c.awaitMore("the limits to be used up", &c.admitted[hot].refused, 50)
+	c.awaitMore("the limits to be used up", &c.admitted[pair].refused, 50)
+}
+
+// awaitMore waits for so many more of what n counts.
+func (c *crowd) awaitMore(what string, n *atomic.Int64, more int64) {
+	c.t.Helper()
+	target := n.Load() + more
+	await(c.t, what, func() bool { return n.Load() >= target })
+}
+
+// awaitPolicies waits until the rules' policies are in force and have been used.
+func (c *crowd) awaitPolicies() {
+	c.t.Helper()
+	await(c.t, "the policies to come into force", func() bool { return c.store.Stats().Degraded })
+	c.awaitMore("decisions by policy", &c.byLocal, 200)
+	c.awaitMore("decisions by policy", &c.byOpen, 50)
+	c.awaitMore("decisions by policy", &c.closed, 50)
+}
+
+// awaitRedis waits until Redis decides, and nothing else does any more.
+func (c *crowd) awaitRedis() {
+	c.t.Helper()
+	await(c.t, "the outage to end", func() bool { return !c.store.Stats().Degraded })
+	c.awaitMore("decisions by Redis", &c.byRedis, 200)
+}
+
+// during is the times of decisions that began in a period, in order, and the 99th of a
+// hundred delays of the machine itself.
+func (c *crowd) during(from, to time.Time) (took []time.Duration, late time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lates []time.Duration
+	for _, s := range c.samples {
+		if s.at.After(from) && s.at.Before(to) {
+			took, lates = append(took, s.took), append(lates, s.late)
+		}
+	}
+	slices.Sort(took)
+	slices.Sort(lates)
+	return took, quantile(lates, 99)
+}
+
+func quantile(sorted []time.Duration, percent int) time.Duration {
+	return sorted[(len(sorted)-1)*percent/100]
+}
+
+// report tells of the times in a period.
+func (c *crowd) report(what string, from, to time.Time) {
+	if took, late := c.during(from, to); len(took) > 0 {
+		c.t.Logf("%s, %v: %d decisions, median %v, p99 %v, most %v; the machine was late by %v",
+			what, to.Sub(from).Round(time.Millisecond), len(took), quantile(took, 50), quantile(took, 99), quantile(took, 100), late)
+	}
+}
+
+// leavesNoGoroutine says that all goroutines which a test starts have ended after its
+// clients are closed. It has to come before everything else.
+func leavesNoGoroutine(t *testing.T) {
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("test", t.Name()))) // they are inherited
+	t.Cleanup(func() {
+		pprof.SetGoroutineLabels(context.Background())
+		var b bytes.Buffer
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			b.Reset()
+			if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(b.String(), fmt.Sprintf("%q:%q", "test", t.Name())) {
+				return
+			}
+		}
+		t.Errorf("goroutines are left behind:\n%s", b.String())
+	})
+}
+
+func TestDecisionsGoOnThroughAServersDeathAndReturn(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	c := gather(t, connect(t, server), 0)
+	c.awaitExhausted()
+	start := time.Now()
+	server.Kill()
+	c.awaitPolicies()
+	dead := time.Now()
+	server.Restart()
+	c.awaitRedis()
+	end := time.Now()
+	c.awaitExhausted()
+	c.disperse()
+	c.admits(2*crowdLimit, crowdShare) // the new server knows of nothing that was used
+	assert.NotZero(t, c.admitted[hot].locally.Load(), "an outage admits what is this process's share")
+	assert.Greater(t, c.admitted[hot].byRedis.Load(), int64(crowdLimit), "the new server admits again")
+	c.report("from the kill on", start, dead)
+	c.report("until the new server decided", dead, end)
+}
+
+// Not parallel: it takes times.
+func TestAHungServerCostsNextToNothing(t *testing.T) {
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	c := gather(t, connect(t, server), 0)
+	c.awaitExhausted()
+	before := time.Now()
+	server.Pause()
+	await(t, "the policies to come into force", func() bool { return c.store.Stats().Degraded })
+	known := time.Now()
+	c.awaitPolicies()
+	probed := c.store.Stats().Failures + 2
+	await(t, "probes", func() bool { return c.store.Stats().Failures >= probed })
+	end := time.Now()
+	server.Resume()
+	c.awaitRedis()
+	back := time.Now()
+	c.awaitExhausted()
+	c.disperse()
+	c.admits(crowdLimit, crowdShare)
+
+	c.report("until the breaker opened", before, known)
+	c.report("while it was open", known, end)
+	c.report("until Redis decided again", end, back)
+	all, late := c.during(before, end)
+	assert.Less(t, quantile(all, 99), 100*time.Millisecond+late, "no request takes longer than twice the deadline")
+	idle, late := c.during(known.Add(50*time.Millisecond), end)
+	assert.Less(t, quantile(idle, 50), 5*time.Millisecond+late, "a server that is known to hang costs nothing")
+	assert.Less(t, known.Sub(before), 2*time.Second, "it takes five deadlines to know")
+}
+
+func TestRefusalsThatAreRememberedDoNotPassForALivingServer(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	for name, client := range map[string]redis.UniversalClient{
+		"a client for one server": connect(t, server),
+		"a Ring":                  closeAfter(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: time.Hour})),
+	} {
+		s := New(client, Options{Failover: failover.Options{Deadline: 20 * time.Millisecond, OnDegraded: func(failover.Event) {}}})
+		q := bounded(t, "rule of "+name, 5, limiter.SlidingWindow)
+		await(t, "a refusal by Redis", func() bool {
+			d := decideOne(t, s, q, "hammered", 1)
+			return !d.Allowed && !d.Degraded
+		})
+		server.Pause()
+		for i := range 5 {
+			assert.True(t, decideOne(t, s, q, fmt.Sprint("key ", i), 1).Degraded)
+			decideOne(t, s, q, "hammered", 1)
+		}
+		assert.True(t, s.Stats().Degraded, "with %s: after five failures in a row, between refusals that were remembered, the policies are in force", name)
+		server.Resume()
+	}
+}
+
+func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	c := gather(t, connect(t, server), 10*time.Second)
+	for range 50 {
+		server.MustDo("SCRIPT", "FLUSH")
+		c.awaitMore("decisions", &c.byRedis, 20)
+	}
+	c.awaitExhausted()
+	c.disperse()
+	s := c.store.Stats()
+	assert.Zero(t, s.Failures, "a script that Redis has forgotten is sent again")
+	assert.EqualValues(t, c.calls.Load(), s.Decided)
+	for _, kind := range []int{hot, pair} {
+		assert.EqualValues(t, crowdLimit, c.admitted[kind].byRedis.Load(), "the limit is admitted exactly")
+	}
+}
+
+func TestAFlushOfCountersIsANewBeginning(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	c := gather(t, connect(t, server), 10*time.Second)
+	c.awaitExhausted()
+	for lives := int64(2); lives <= 3; lives++ {
+		server.MustDo("FLUSHALL")
+		await(t, "the limits to be admitted again", func() bool {
+			return c.admitted[hot].byRedis.Load() >= lives*crowdLimit && c.admitted[pair].byRedis.Load() >= lives*crowdLimit
+		})
+		c.awaitExhausted()
+	}
+	c.disperse()
+	assert.Zero(t, c.store.Stats().Failures, "a server without counters is no failure")
+	for _, kind := range []int{hot, pair} {
+		assert.EqualValues(t, 3*crowdLimit, c.admitted[kind].byRedis.Load(), "the limit is admitted exactly, each time")
+	}
+}
+
+func TestAFailoverOfSentinelIsSurvived(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	sentinel := redistest.StartSentinel(t)
+	c := gather(t, closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
+	})), 0)
+	c.awaitExhausted()
+	sentinel.Master.MustDo("WAIT", "1", "5000")
+	start := time.Now()
+	sentinel.Master.Kill()
+	c.awaitPolicies()
+	sentinel.AwaitFailover()
+	elected := time.Now()
+	c.awaitRedis()
+	end := time.Now()
+	c.awaitExhausted()
+	c.disperse()
+	c.admits(crowdLimit, crowdShare) // the new master knows what was used
+	c.report("until there was a new master", start, elected)
+	c.report("until it decided", elected, end)
+}
+
+func TestAClusterWithoutANodeDecidesOnTheKeysOfTheOthers(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	nodes := redistest.StartCluster(t)
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	s := New(client, Options{Failover: failover.Options{
+		Deadline: 500 * time.Millisecond, Replicas: crowdReplicas, OnDegraded: func(failover.Event) {},
+	}})
+	q := bounded(t, "rule", crowdLimit, limiter.SlidingWindow)
+	keys, _ := scattered(t, nodes, s.store, q)
+	await(t, "Redis to decide on each key", func() bool {
+		return !slices.ContainsFunc(keys, func(key string) bool { return decideOne(t, s, q, key, 0).Degraded })
+	})
+	var admitted, locally, byPolicy [3]atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				d := decideOne(t, s, q, keys[i%3], 1)
+				switch {
+				case d.Degraded && d.Allowed:
+					locally[i%3].Add(1)
+				case d.Allowed:
+					admitted[i%3].Add(1)
+				}
+				if d.Degraded {
+					byPolicy[i%3].Add(1)
+				}
+			}
+		})
+	}
+	await(t, "traffic on all keys", func() bool {
+		return admitted[0].Load() > 20 && admitted[1].Load() > 20 && admitted[2].Load() > 20
+	})
+	nodes[1].Kill()
+	await(t, "the lost node's keys to be decided by policy, and the others' by Redis", func() bool {
+		return byPolicy[1].Load() > 1000 && admitted[0].Load() == crowdLimit && admitted[2].Load() == crowdLimit
+	})
+	close(stop)
+	wg.Wait()
+	for _, i := range []int{0, 2} {
+		assert.Zero(t, byPolicy[i].Load(), "keys on other nodes are Redis's to decide all the time")
+		assert.EqualValues(t, crowdLimit, admitted[i].Load(), "and the limit is admitted exactly")
+	}
+	assert.LessOrEqual(t, admitted[1].Load(), int64(crowdLimit))
+	assert.EqualValues(t, crowdShare, locally[1].Load(), "the lost node's key has this process's share")
+	assert.True(t, s.Stats().Degraded)
+}
+
+func TestAGlobalRuleHoldsWhileAnotherNodeOfTheClusterHangs(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	nodes := redistest.StartCluster(t)
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	s := New(client, Options{ForgetRefusals: true, Failover: failover.Options{
+		Deadline: 500 * time.Millisecond, Replicas: 1, OnDegraded: func(failover.Event) {},
+	}})
+	const limit = 400
+	global, user := bounded(t, "global", limit, limiter.SlidingWindow), bounded(t, "user", 1_000_000, limiter.TokenBucket)
+	keys, _ := scattered(t, nodes, s.store, user)
+	everybody, _ := scattered(t, nodes, s.store, global)
+	await(t, "Redis to decide on each key", func() bool {
+		return !slices.ContainsFunc(keys, func(key string) bool { return decideOne(t, s, user, key, 0).Degraded })
+	})
+	decideOne(t, s, global, everybody[0], 0)
+	nodes[1].Pause() // not the global rule's
+	defer nodes[1].Resume()
+	var admitted, locally, refused, byPolicy atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			for refused.Load() < 5000 || byPolicy.Load() < 1000 {
+				var d [2]limiter.Decision
+				charges := []limiter.Charge{charge(global, everybody[0], 1), charge(user, keys[i%3], 1)}
+				if !assert.NoError(t, s.Decide(t.Context(), charges, d[:])) {
+					return
+				}
+				switch {
+				case !allowed(d[:]):
+					refused.Add(1)
+				case d[0].Degraded:
+					locally.Add(1)
+				default:
+					admitted.Add(1)
+				}
+				if d[1].Degraded {
+					byPolicy.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, limit, admitted.Load(), "the global rule's node admits the limit exactly")
+	assert.Zero(t, locally.Load(), "what Redis can count is not counted locally")
+	var taken int64
+	for _, key := range keys {
+		taken += user.Capacity() - decideOne(t, s, user, key, 0).Remaining
+	}
+	assert.EqualValues(t, limit, taken, "what was refused took nothing of the other rule, on Redis or locally")
+}
+
+func TestSlotsOfAClusterMoveUnderTraffic(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	nodes := redistest.StartCluster(t)
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	// Keys whose batches travel together, so that one that is redirected has company.
+	names := newStore(client, Options{})
+	var keys []string
+	for i := 0; len(keys) < 3; i++ {
+		if key := fmt.Sprint("key ", i); names.part(names.keys.tag(key)) == 0 {
+			keys = append(keys, key)
+		}
+	}
+	c := gather(t, client, 10*time.Second, keys...)
+	for round := range 4 {
+		for i, key := range keys {
+			name := names.keys.name(names.keys.tag(key), c.quotas[hot][0])
+			redistest.MoveSlot(nodes, name, nodes[(round+i)%3])
+			c.awaitMore("decisions", &c.byRedis, 50)
+		}
+	}
+	c.awaitExhausted()
+	c.disperse()
+	s := c.store.Stats()
+	assert.Zero(t, s.Failures, "a slot that moves is no failure: %+v", c.events)
+	assert.EqualValues(t, c.calls.Load(), s.Decided)
+	for _, kind := range []int{hot, pair} {
+		assert.EqualValues(t, crowdLimit*len(keys), c.admitted[kind].byRedis.Load(), "of keys that move the limit is admitted exactly, of kind %d", kind)
+	}
+}
+
+func TestAFullServerLeavesDecisionsToThePolicies(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	server := redistest.Start(t, "--maxmemory", "40mb", "--maxmemory-policy", "noeviction")
+	c := gather(t, connect(t, server), 0)
+	c.awaitExhausted()
+	start := time.Now()
+	filled := 0
+	for size := 1 << 20; size >= 1<<10; {
+		if _, err := server.Do("SET", fmt.Sprint("ballast ", filled), strings.Repeat("x", size)); err != nil {
+			require.ErrorContains(t, err, "OOM")
+			size /= 2
+			continue
+		}
+		filled++
+	}
+	c.awaitMore("decisions by policy", &c.byLocal, 200)
+	c.awaitMore("decisions by policy", &c.byOpen, 50)
+	c.awaitMore("decisions by policy", &c.closed, 50)
+	end := time.Now()
+	for i := range filled {
+		server.MustDo("DEL", fmt.Sprint("ballast ", i))
+	}
+	c.awaitRedis()
+	c.awaitMore("new keys to be admitted by Redis", &c.admitted[fresh].byRedis, 50)
+	c.disperse()
+	c.admits(crowdLimit, crowdShare)
+	assert.False(t, c.store.Stats().Degraded)
+	c.report("while the server was full", start, end)
+}
+
+func TestWhoCancelsEnMasseDegradesNobody(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	client := connectWith(t, server, slowly(time.Millisecond))
+	c := gather(t, client, 10*time.Second)
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			for range 100 {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rand.IntN(2000))*time.Microsecond)
+				if i%2 == 0 {
+					ctx, cancel = context.WithCancel(context.Background())
+					go func() {
+						time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+						cancel()
+					}()
+				}
+				c.ask(ctx, rand.IntN(kinds), "key")
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	c.awaitExhausted()
+	c.disperse()
+	s := c.store.Stats()
+	assert.NotZero(t, c.gone.Load(), "nobody has left")
+	assert.Zero(t, s.Failures, "a client that goes away is no failure")
+	assert.EqualValues(t, c.calls.Load()-c.gone.Load(), s.Decided, "nobody sees a degraded decision")
+	c.admits(crowdLimit, 0)
+}
+
+func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
+	t.Parallel()
+	leavesNoGoroutine(t)
+	server := redistest.Start(t)
+	server.Kill()
+	start := time.Now()
+	c := gather(t, connect(t, server), 0)
+	c.awaitPolicies()
+	assert.Zero(t, c.byRedis.Load())
+	up := time.Now()
+	server.Restart()
+	c.awaitRedis()
+	end := time.Now()
+	c.awaitExhausted()
+	c.disperse()
+	c.admits(crowdLimit, crowdShare)
+	assert.NotZero(t, c.admitted[hot].byRedis.Load(), "Redis takes over when it comes up")
+	c.report("while Redis was down", start, up)
+	c.report("until it decided", up, end)
+}
+
+// go-redis's own way to a TLS server, and to the sentinels, heeds no context.
+func TestADecisionKeepsItsDeadlineWhereTheClientDoesNot(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and that is all
+	require.NoError(t, err)
+	defer silent.Close()
+	hangs := redistest.StartSentinel(t)
+	clients := map[string]redis.UniversalClient{
+		"TLS": redis.NewClient(&redis.Options{
+			Addr: silent.Addr().String(), TLSConfig: &tls.Config{InsecureSkipVerify: true},
+			DialTimeout: time.Second, ContextTimeoutEnabled: true,
+		}),
+		"sentinels": redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: hangs.Name, SentinelAddrs: redistest.Addrs(hangs.Sentinels), ReadTimeout: time.Second,
+		}),
+	}
+	for _, sentinel := range hangs.Sentinels {
+		sentinel.Pause()
+	}
+	q := bounded(t, "rule", 1000, limiter.TokenBucket)
+	for name, client := range clients {
+		const timeout = 50 * time.Millisecond
+		s := New(client).Within(timeout)
+		for i := range 4 {
+			bound := 2 * timeout
+			if i == 0 { // nothing is known of the link yet
+				bound = (1 + setup) * timeout
+			}
+			start := time.Now()
+			assert.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)))
+			assert.Less(t, time.Since(start), bound+timeout/lateness+200*time.Millisecond, name)
+		}
+	}
+	for _, sentinel := range hangs.Sentinels {
+		sentinel.Resume()
+	}
+	for _, client := range clients {
+		assert.NoError(t, client.Close())
+	}
+}

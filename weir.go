@@ -1,0 +1,99 @@
+package weir
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// Aliases and one-line functions, and no logic: what a name means is said where it is.
+
+// What limits and rules are made of.
+type (
+	// Limit is a number of events in a period. See [limiter.Limit].
+	Limit = limiter.Limit
+
+	// Algorithm is how events are counted. See [limiter.Algorithm].
+	Algorithm = limiter.Algorithm
+
+	// Outage is what a rule does while the store's server is away. See [limiter.Outage].
+	Outage = limiter.Outage
+
+	// Config is what [New] takes. See [middleware.Config].
+	Config = middleware.Config
+
+	// Rule is one limit on some requests. See [middleware.Rule].
+	Rule = middleware.Rule
+
+	// Tiers are a rule's limits by tier. See [middleware.Tiers].
+	Tiers = middleware.Tiers
+
+	// RateLimit decides about requests. See [middleware.RateLimit].
+	RateLimit = middleware.RateLimit
+
+	// Result is what was decided about a request. See [middleware.Result].
+	Result = middleware.Result
+)
+
+// The algorithms. See [limiter.Algorithm].
+const (
+	SlidingWindow = limiter.SlidingWindow
+	TokenBucket   = limiter.TokenBucket
+	LeakyBucket   = limiter.LeakyBucket
+	FixedWindow   = limiter.FixedWindow
+	SlidingLog    = limiter.SlidingLog
+)
+
+// The outage policies. See [limiter.Outage].
+const (
+	FailLocal  = limiter.FailLocal
+	FailOpen   = limiter.FailOpen
+	FailClosed = limiter.FailClosed
+)
+
+// PerSecond is a limit of so many events a second.
+func PerSecond(events int64) Limit { return limiter.PerSecond(events) }
+
+// PerMinute is a limit of so many events a minute.
+func PerMinute(events int64) Limit { return limiter.PerMinute(events) }
+
+// PerHour is a limit of so many events an hour.
+func PerHour(events int64) Limit { return limiter.PerHour(events) }
+
+// PerDay is a limit of so many events in 24 hours.
+func PerDay(events int64) Limit { return limiter.PerDay(events) }
+
+// Parse reads a limit as text, such as "10/s burst 20". See [limiter.Parse].
+func Parse(text string) (Limit, error) { return limiter.Parse(text) }
+
+// PerIP limits requests for each client address. It panics on an invalid limit. See
+// [middleware.PerIP].
+func PerIP(limit Limit, options ...keyfunc.IPOption) func(http.Handler) http.Handler {
+	return middleware.PerIP(limit, options...)
+}
+
+// New returns a limiter for these rules, or everything that is wrong with c. See
+// [middleware.New].
+func New(c Config) (*RateLimit, error) { return middleware.New(c) }
+
+// Must is for a limiter written in code: it panics where [New] returns an error.
+func Must(l *RateLimit, err error) *RateLimit { return middleware.Must(l, err) }
+
+// Route matches requests by the pattern they were routed by. It panics on a pattern that
+// cannot match anything. See [middleware.Route].
+func Route(patterns ...string) func(*http.Request) bool { return middleware.Route(patterns...) }
+
+// WithTier puts requests with this context in a tier. See [middleware.WithTier].
+func WithTier(ctx context.Context, tier string) context.Context {
+	return middleware.WithTier(ctx, tier)
+}
+
+// WithUser says who the user of requests with this context is. See [keyfunc.WithUser].
+func WithUser(ctx context.Context, id string) context.Context { return keyfunc.WithUser(ctx, id) }
+
+// FromContext is what was decided about the request with this context, and false where no
+// limiter ran. See [middleware.FromContext].
+func FromContext(ctx context.Context) (Result, bool) { return middleware.FromContext(ctx) }
