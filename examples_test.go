@@ -41,56 +41,56 @@ type example struct {
 var examples = map[string]example{
 	"quickstart": {
 		request: "GET /", limit: 5, within: 10 * time.Second,
-		shows: []string{"middleware.PerIP("},
+		shows: []string{"weir.PerIP("},
 	},
 	"nethttp": {
 		request: "POST /login", limit: 5, within: time.Minute, free: "GET /",
 		shows: []string{
-			"handler := middleware.PerIP(limiter.PerMinute(100))(mux)",
-			`mux.Handle("POST /login", middleware.PerIP(limiter.PerMinute(5))(login))`,
+			"handler := weir.PerIP(weir.PerMinute(100))(mux)",
+			`mux.Handle("POST /login", weir.PerIP(weir.PerMinute(5))(http.HandlerFunc(login)))`,
 		},
 	},
 	"chi": {
 		request: "GET /search", limit: 2, within: time.Second, free: "GET /",
 		shows: []string{
-			"r.Use(middleware.PerIP(limiter.PerMinute(100)))",
-			`r.With(middleware.PerIP(limiter.PerSecond(2))).Get("/search", search)`,
+			"r.Use(weir.PerIP(weir.PerMinute(100)))",
+			`r.With(weir.PerIP(weir.PerSecond(2))).Get("/search", search)`,
 		},
 	},
 	"gin": {
 		request: "GET /api/search", limit: 2, within: time.Second, free: "GET /",
 		shows: []string{
-			"r.Use(ginlimit.PerIP(limiter.PerMinute(100)))",
-			`g.GET("/search", ginlimit.PerIP(limiter.PerSecond(2)), search)`,
+			"r.Use(ginlimit.PerIP(weir.PerMinute(100)))",
+			`g.GET("/search", ginlimit.PerIP(weir.PerSecond(2)), search)`,
 		},
 	},
 	"echo": {
 		request: "GET /search", limit: 2, within: time.Second, free: "GET /",
 		shows: []string{
-			"e.Use(echolimit.PerIP(limiter.PerMinute(100)))",
-			`e.GET("/search", search, echolimit.PerIP(limiter.PerSecond(2)))`,
+			"e.Use(echolimit.PerIP(weir.PerMinute(100)))",
+			`e.GET("/search", search, echolimit.PerIP(weir.PerSecond(2)))`,
 		},
 	},
 	"echo5": {
 		request: "GET /search", limit: 2, within: time.Second, free: "GET /",
 		shows: []string{
-			"e.Use(echo5limit.PerIP(limiter.PerMinute(100)))",
-			`e.GET("/search", search, echo5limit.PerIP(limiter.PerSecond(2)))`,
+			"e.Use(echo5limit.PerIP(weir.PerMinute(100)))",
+			`e.GET("/search", search, echo5limit.PerIP(weir.PerSecond(2)))`,
 		},
 	},
 	"tiers": {
 		request: "GET /", header: map[string]string{"X-Api-Key": "finn"}, limit: 100, within: time.Hour,
 		shows: []string{
 			`{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),`,
-			"Limit: limiter.PerHour(100),",
-			`Tiers: middleware.Tiers{"premium": limiter.PerHour(10_000)}},`,
-			"ctx = middleware.WithTier(ctx, ",
-			"ctx = keyfunc.WithUser(ctx, ",
+			"Limit: weir.PerHour(100),",
+			`Tiers: weir.Tiers{"premium": weir.PerHour(10_000)}},`,
+			"ctx = weir.WithTier(ctx, ",
+			"ctx = weir.WithUser(ctx, ",
 		},
 	},
 	"redis": {
 		request: "GET /", limit: 10, within: time.Minute, free: "GET /news",
-		shows: []string{"redisstore.New(rdb", "OnOutage: limiter.FailClosed", "OnOutage: limiter.FailOpen"},
+		shows: []string{"redisstore.New(rdb", "OnOutage: weir.FailClosed", "OnOutage: weir.FailOpen"},
 		args: func(t *testing.T) []string {
 			return []string{"-second", "127.0.0.1:0", "-redis", redistest.Start(t).Addr}
 		},

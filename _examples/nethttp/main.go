@@ -21,13 +21,13 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
 	flag.Parse()
 
-	login := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	login := func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "welcome\n")
-	})
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })
 
-	mux.Handle("POST /login", weir.PerIP(weir.PerMinute(5))(login))
+	mux.Handle("POST /login", weir.PerIP(weir.PerMinute(5))(http.HandlerFunc(login)))
 	handler := weir.PerIP(weir.PerMinute(100))(mux)
 
 	listener, err := net.Listen("tcp", *addr)

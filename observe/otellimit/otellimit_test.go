@@ -228,6 +228,7 @@ func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
 		assert.NotContains(t, uncounted, "rate_limit.limit")
 		assert.NotContains(t, uncounted, "rate_limit.remaining", "nobody knows")
 
+		time.Sleep(time.Millisecond)
 		got := s.metrics()
 		assert.Equal(t, 1.0, got["rate_limit.store.degraded rate_limit.store=other"])
 		assert.Equal(t, 1.0, got["rate_limit.store.errors rate_limit.store=other"])
