@@ -45,10 +45,10 @@
 // is down.
 //
 // The deadline runs from when a batch is sent. Making a connection, waiting for another batch
-// and sending a script that Redis does not know are no part of it: a decision may take eight
+// and sending a script that Redis does not know are no part of it: a decision may take twelve
 // round trips longer for them, as they were measured last. So Redis may be 40 milliseconds
 // away. Before the first answer a round trip is taken to last as long as the deadline, so the
-// first decisions of a process may wait for nine deadlines where Redis accepts connections
+// first decisions of a process may wait for thirteen deadlines where Redis accepts connections
 // and is silent; after that, two. A connection that takes longer than its decisions wait is
 // made all the same, for those to come. Where go-redis tells of each step of making one, as a
 // client for a single server does without TLS, a server that is silent for the deadline at any

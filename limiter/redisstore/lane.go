@@ -47,9 +47,9 @@ const (
 	lateness = 8
 
 	// setup is how many round trips may come before a batch is sent, at most: to wait for
-	// another, to connect (TCP 1, TLS 2, HELLO, AUTH, CLIENT SETINFO), and to hear that Redis
-	// does not know the script.
-	setup = 8
+	// another, to connect to a sentinel and ask it (4), to connect (TCP 1, TLS 2, HELLO, AUTH,
+	// CLIENT SETINFO), and to hear that Redis does not know the script.
+	setup = 12
 
 	// settling is how many timeouts a connection may take that no caller waits for any more.
 	settling = 20
