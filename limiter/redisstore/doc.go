@@ -15,7 +15,7 @@
 // Decisions that are asked for while others are on their way leave together in the next
 // batch, so the more there is to do the less each one costs, and who comes alone waits for
 // nobody. A second batch leaves beside the first when it is as large. Where a round trip takes
-// 4 milliseconds or more, up to eight leave at intervals (no more than half of PoolSize, and
+// 8 milliseconds or more, up to eight leave at intervals (no more than half of PoolSize, and
 // two for each of 32 ranges of slots in a Cluster), so that few wait for most of one. A
 // caller whose context ends leaves at once, or after the round trip if it is the one that
 // brings the batch to Redis; what it asked for is taken all the same if it was on its way.

@@ -56,7 +56,7 @@ const (
 
 	// longTrip is the round trip from which on more than two batches are in flight.
 	// Below it two keep Redis busy, and fewer and larger batches cost less.
-	longTrip = 4 * time.Millisecond
+	longTrip = 8 * time.Millisecond
 )
 
 // newLane is a lane of which no round trip is known. Until one is, or a flight was in vain,
@@ -77,7 +77,7 @@ func (l *lane) measure(took time.Duration) {
 		l.trip, l.measured = took, true
 		return
 	}
-	l.trip = min(took, l.trip+(took-l.trip)/32)
+	l.trip = min(took, l.trip+(took-l.trip)/256)
 }
 
 // isLong tells that the way to Redis is. A round trip that is long because there is much to do
