@@ -15,7 +15,7 @@
 // Decisions that are asked for while others are on their way leave together in the next
 // batch, so the more there is to do the less each one costs, and who comes alone waits for
 // nobody. A second batch leaves beside the first when it is as large. Where a round trip takes
-// 4 milliseconds or more, up to eight leave at intervals (no more than half of PoolSize, and
+// 8 milliseconds or more, up to eight leave at intervals (no more than half of PoolSize, and
 // two for each of 32 ranges of slots in a Cluster), so that few wait for most of one. A
 // caller whose context ends leaves at once, or after the round trip if it is the one that
 // brings the batch to Redis; what it asked for is taken all the same if it was on its way.
@@ -66,10 +66,10 @@
 // go-redis has a logger for the whole program, which writes to standard error: see [Logger].
 //
 // The deadline runs from when a batch is sent. Making a connection, waiting for another batch
-// and sending a script that Redis does not know are no part of it: a decision may take eight
+// and sending a script that Redis does not know are no part of it: a decision may take twelve
 // round trips longer for them, as they were measured last. So Redis may be 40 milliseconds
 // away. Before the first answer a round trip is taken to last as long as the deadline, so the
-// first decisions of a process may wait for nine deadlines where Redis accepts connections
+// first decisions of a process may wait for thirteen deadlines where Redis accepts connections
 // and is silent; after that, two. A connection that takes longer than its decisions wait is
 // made all the same, for those to come. Where go-redis tells of each step of making one, as a
 // client for a single server does without TLS, a server that is silent for the deadline at any

@@ -47,16 +47,16 @@ const (
 	lateness = 8
 
 	// setup is how many round trips may come before a batch is sent, at most: to wait for
-	// another, to connect (TCP 1, TLS 2, HELLO, AUTH, CLIENT SETINFO), and to hear that Redis
-	// does not know the script.
-	setup = 8
+	// another, to connect to a sentinel and ask it (4), to connect (TCP 1, TLS 2, HELLO, AUTH,
+	// CLIENT SETINFO), and to hear that Redis does not know the script.
+	setup = 12
 
 	// settling is how many timeouts a connection may take that no caller waits for any more.
 	settling = 20
 
 	// longTrip is the round trip from which on more than two batches are in flight.
 	// Below it two keep Redis busy, and fewer and larger batches cost less.
-	longTrip = 4 * time.Millisecond
+	longTrip = 8 * time.Millisecond
 )
 
 // newLane is a lane of which no round trip is known. Until one is, or a flight was in vain,
@@ -77,7 +77,7 @@ func (l *lane) measure(took time.Duration) {
 		l.trip, l.measured = took, true
 		return
 	}
-	l.trip = min(took, l.trip+(took-l.trip)/32)
+	l.trip = min(took, l.trip+(took-l.trip)/256)
 }
 
 // isLong tells that the way to Redis is. A round trip that is long because there is much to do

@@ -303,7 +303,7 @@ func TestWhoHasLeftIsNotCarried(t *testing.T) {
 }
 
 func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
-	const timeout = 80 * time.Millisecond
+	const timeout = 400 * time.Millisecond
 	bothWays(t, 256, timeout, func(t *testing.T, l *lane, w tower) {
 		start := time.Now()
 		hung := []*traveller{l.travel(t, 1), l.travel(t, 1)}
