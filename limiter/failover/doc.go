@@ -3,7 +3,8 @@
 //	store := failover.New(inner, failover.Options{Replicas: 4})
 //
 // Whatever happens to the server, a decision waits for its answer no longer than the
-// deadline, costs next to nothing once it is known that the server is down, and follows the
+// deadline (and for a connection as long as the store says, if it keeps deadlines by itself as
+// redisstore does), costs next to nothing once it is known that the server is down, and follows the
 // [limiter.Outage] policy of each rule. redisstore is wrapped like this already; other stores whose
 // counters are elsewhere are wrapped by hand.
 //
@@ -38,7 +39,8 @@
 // Where the server fails at a twentieth of the decisions or more, but never at so many in a
 // row that policies come into force, OnDegraded is told with [Event.Partly] set: once when
 // that has been so for ten seconds, or up to a minute where requests are few, and once when
-// less than a hundredth fail.
+// less than a hundredth have failed of 500 calls or more, or for five minutes. While the
+// policies of a server are in force, nothing is told of a part of the calls.
 //
 // # The share of a process
 //
@@ -63,5 +65,5 @@
 // what refilled in the server's counters meanwhile, at most a burst, once it is back.
 //
 // There is no goroutine but for a probe and for telling about changes, a timer while calls
-// fail, and nothing to close. Without requests there is no probe.
+// fail and no policies are in force, and nothing to close. Without requests there is no probe.
 package failover

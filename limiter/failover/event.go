@@ -68,6 +68,13 @@ type notice struct {
 	Event
 	about subject
 	part  *part
+	found chan finding // nil: nothing is to be found out
+}
+
+// A finding is what a store says of a server.
+type finding struct {
+	server string
+	err    error
 }
 
 type subject uint8
@@ -96,10 +103,24 @@ type news struct {
 
 	// What has been said. Only the goroutine that tells touches it.
 	failing map[string]time.Time // of a server, when its first failure was told
-	unfit   bool                 // that a server is unusable
+	unfit   time.Time            // when a server was last found unusable; zero: in no outage
+	unfits  uint64               // the parts whose policies are in force for that
 }
 
+// tell has an event told. What the store finds out about it may take a second, for each of
+// the parts of a server that is gone, so it is found out at once.
 func (n *news) tell(e notice) {
+	if n.diagnose != nil && !e.Partly {
+		e.found = make(chan finding, 1)
+		go func() {
+			err := e.Err
+			if e.over() {
+				err = nil
+			}
+			server, err := n.examine(e.Part, err)
+			e.found <- finding{server, err}
+		}()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting = append(n.waiting, e)
@@ -138,24 +159,41 @@ func (n *news) tellOne(e notice) {
 		n.hook(e.Event)
 		return
 	}
-	if e.over() {
-		e.Server, _ = n.examine(e.Part, nil)
-	} else {
-		e.Server, e.Err = n.examine(e.Part, e.Err)
-		e.part.learn(e.Err)
+	if e.found != nil {
+		found := <-e.found
+		e.Server = found.server
+		if !e.over() {
+			e.Err = found.err
+			e.part.learn(e.Err)
+		}
 	}
 	e.Unusable = kindOf(e.Err) == unusable
 	switch e.about {
 	case change:
-		n.unfit = n.unfit && !e.over()
+		n.follow(&e)
 		n.hook(e.Event)
 	case firstFailure:
 		n.logFirst(e.Event)
 	case wrongServer:
-		if !n.unfit {
-			n.unfit = true
+		isNew := n.unfits == 0 && (n.unfit.IsZero() || time.Since(n.unfit) >= quiet)
+		n.unfit = time.Now()
+		if isNew {
 			slog.Error("weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide",
 				e.attrs("weir-store-unusable", slog.Any("error", e.Err))...)
+		}
+	}
+}
+
+// follow keeps account of which parts are unusable, so that an outage of them is said once and
+// the next one again.
+func (n *news) follow(e *notice) {
+	bit := uint64(1) << e.Part
+	switch {
+	case e.Degraded && e.Unusable:
+		n.unfits |= bit
+	case e.over():
+		if n.unfits &^= bit; n.unfits == 0 {
+			n.unfit = time.Time{}
 		}
 	}
 }

@@ -258,6 +258,32 @@ func TestAnUnusableServerIsAWrongConfigurationAndSaidOnce(t *testing.T) {
 	})
 }
 
+// A wrong configuration that was mended before the policies came into force, and comes again.
+func TestAServerThatIsUnusableAgainIsSaidAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		unfit := func(context.Context, string, []limiter.Charge) error { return saying{"NOPERM", unusable} }
+		s := New(inner)
+		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.FailLocal)
+		for _, times := range []int{2, 100, 1, 100} {
+			log := logged(t, func() {
+				inner.is(unfit)
+				for range times {
+					decide(t, s, charge(api, "key"))
+					time.Sleep(time.Second)
+				}
+				inner.is(fine)
+				time.Sleep(2 * time.Second)
+				decide(t, s, charge(api, "key"))
+				synctest.Wait()
+				decide(t, s, charge(api, "key"))
+			})
+			assert.Equal(t, 1, strings.Count(log, "weir-store-unusable"), log)
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
 // The first calls of a rule whose commands are denied fail, and those of others do not.
 func TestAServerThatIsUnusableForSomeRulesIsSaidOnceToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -304,6 +330,27 @@ func TestWhatWasFoundOutIsToldInErrorsToo(t *testing.T) {
 			assert.Equal(t, "10.0.0.3:6379", e.Server)
 			assert.EqualError(t, e.Err, "context deadline exceeded: connection refused")
 		}
+	})
+}
+
+// A far one takes a second to say where its parts are.
+type far struct{ cluster }
+
+func (s far) Diagnose(part int, err error) (string, error) {
+	time.Sleep(time.Second)
+	return fmt.Sprint("server", part), err
+}
+
+func TestEventsOfManyPartsDoNotWaitForEachOthersDiagnosis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, dead), &diary{}
+		s := New(far{cluster{inner}}, Options{OnDegraded: heard.note})
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
+		for part := range 32 {
+			breakDown(t, s, charge(api, string(rune('0'+part))))
+		}
+		time.Sleep(3 * time.Second)
+		require.Len(t, heard.read(), 32)
 	})
 }
 

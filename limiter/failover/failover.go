@@ -61,7 +61,8 @@ type Store struct {
 // An error of the store's, or one that it wraps, may have a method Answered() bool, which
 // tells an error that the server answered with from a server that gave no answer, and a
 // method Unusable() bool, which tells that this server cannot do what the store needs
-// however often it is asked. The log says what they say. A method Parts() uint64 is the set
+// however often it is asked. The log says what they say. One with a method OfOneKey() bool
+// that says so is about the charge's key alone: its policy decides, and there is no outage. A method Parts() uint64 is the set
 // of parts that failed, bit 0 for the first; without it all that were asked did.
 //
 // Where store is a Store of this package, the new one takes its place.
@@ -129,7 +130,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	}
 	failed, err := s.settle(ctx, time.Now(), charges, s.inner.Decide(ctx, charges, decisions))
 	if failed {
-		if _, cause := s.outage(charges); cause == nil {
+		if _, cause := s.outage(charges); cause == nil && !isOfOneKey(err) {
 			s.partial.miss(s)
 		}
 		_, err = s.decideWithout(ctx, s.failedParts(charges, err), charges, decisions, err)
@@ -209,10 +210,15 @@ func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.C
 	if mistake := limiter.CheckCharges(charges); mistake != nil {
 		return false, mistake // a server that is down does not get to say so
 	}
-	var one interface{ OfOneKey() bool }
-	if errors.As(err, &one) && one.OfOneKey() {
+	if isOfOneKey(err) {
 		return true, err // which is no reason to stop asking about the others
 	}
 	s.failed(began, charges, err)
 	return true, err
+}
+
+// isOfOneKey tells that the server answered, and could not decide on a key alone.
+func isOfOneKey(err error) bool {
+	var one interface{ OfOneKey() bool }
+	return errors.As(err, &one) && one.OfOneKey()
 }

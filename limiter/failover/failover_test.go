@@ -758,3 +758,30 @@ func TestValidateNamesEverythingThatIsWrong(t *testing.T) {
 		assert.ErrorContains(t, err, field)
 	}
 }
+
+// aboutOneKey is a server that answers, and cannot decide on a key.
+type aboutOneKey struct{ error }
+
+func (aboutOneKey) OfOneKey() bool { return true }
+
+func TestAKeyThatCannotBeDecidedIsNoOutageAndKeepsNoneUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, dead), &diary{}
+		s := New(inner, Options{OnDegraded: heard.note})
+		c := charge(quota(t, "login", limiter.PerDay(1000), limiter.FailLocal), "key")
+		breakDown(t, s, c)
+		foreign := aboutOneKey{errors.New("key holds something else")}
+		inner.is(func(context.Context, string, []limiter.Charge) error { return foreign })
+		time.Sleep(2 * time.Second)
+		decide(t, s, c) // is the probe, which is answered
+		synctest.Wait()
+		assert.False(t, s.Stats().Degraded)
+
+		for range 100 { // all fail, for minutes
+			assert.True(t, decide(t, s, c)[0].Degraded)
+			time.Sleep(2 * time.Second)
+		}
+		assert.False(t, s.Stats().Degraded || s.Stats().Partly)
+		assert.Len(t, heard.read(), 2)
+	})
+}

@@ -56,7 +56,7 @@ func (p *part) announce(err error) {
 	case err == nil:
 		return
 	case kindOf(err) == unusable:
-		if p.unfit {
+		if p.unfit && (!p.since.IsZero() || time.Since(p.failed) < quiet) {
 			return
 		}
 		p.unfit, n.about = true, wrongServer
@@ -90,10 +90,11 @@ func (p *part) book(err error) {
 	case open && p.since.IsZero():
 		p.since = time.Now()
 		p.store.news.tell(notice{Event: Event{Degraded: true, Part: p.number, Err: p.err}, part: p})
-		p.store.partial.forget(p.store)
+		p.store.partial.opened(p.store)
 	case !open && !p.since.IsZero():
 		p.store.news.tell(notice{Event: Event{Part: p.number, Err: p.err, For: time.Since(p.since)}, part: p})
 		p.since, p.unfit = time.Time{}, false
+		p.store.partial.closed(p.store)
 		p.store.shares.Clear() // rules may have been read anew since they were first needed
 	}
 	if bit := uint64(1) << p.number; open || err != nil {

@@ -9,13 +9,15 @@ import (
 
 // partial watches for an outage that is not total: calls fail, but not so many in a row that
 // a breaker opens. It costs a call nothing that does not fail. A timer runs from the first
-// failure on until there are no more.
+// failure on until there are no more, or a breaker is open: no store that is not used any more
+// has one.
 type partial struct {
 	missed atomic.Uint64 // decisions at which the server failed that was known to be up
 	told   atomic.Bool   // it is one, and the hook has been told
 
 	mu                    sync.Mutex
 	running               bool
+	open                  int       // breakers
 	began                 time.Time // of what is summed up
 	beforeMiss, beforeHit uint64    // the counts then
 	since                 time.Time // when it was told
@@ -24,6 +26,7 @@ type partial struct {
 const (
 	partialEvery  = 10 * time.Second // how often failures are summed up
 	partialSpan   = time.Minute      // for how long, at most, where they are few
+	partialEnd    = 5 * time.Minute  // for how long, at most, before the end of an outage is told
 	partialShare  = 0.05             // of the decisions, from which on it is told
 	partialOver   = 0.01             // below which it has ended
 	partialMisses = 5                // fewer are not told
@@ -34,18 +37,35 @@ func (p *partial) miss(s *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.running {
-		p.running = true
 		p.start(s)
-		time.AfterFunc(partialEvery, func() { p.look(s) })
+		p.run(s)
 	}
 	p.missed.Add(1)
 }
 
-// forget is for a breaker that opens: the failures that opened it are told of with that.
-func (p *partial) forget(s *Store) {
+// opened is for a breaker that opens: the failures that opened it are told of with that.
+func (p *partial) opened(s *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.open++
 	p.start(s)
+}
+
+// closed is for a breaker that closes. What had been told before may be over too.
+func (p *partial) closed(s *Store) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open--
+	p.start(s)
+	if p.told.Load() && !p.running {
+		p.run(s)
+	}
+}
+
+// run starts the timer. It needs the lock.
+func (p *partial) run(s *Store) {
+	p.running = true
+	time.AfterFunc(partialEvery, func() { p.look(s) })
 }
 
 // start begins to sum up anew. It needs the lock.
@@ -53,39 +73,44 @@ func (p *partial) start(s *Store) {
 	p.began, p.beforeMiss, p.beforeHit = time.Now(), p.missed.Load(), s.counters.decided.Load()
 }
 
-// look tells of the beginning and the end of a partial outage.
+// look tells of the beginning and the end of a partial outage. Its end is told when so many
+// calls have shown it that it will not be told of again at once.
 func (p *partial) look(s *Store) {
-	total, err := s.state()
+	err := s.lastError()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.running = false
+	if p.open > 0 { // which is told by itself
+		return
+	}
 	misses := p.missed.Load() - p.beforeMiss
 	calls := misses + s.counters.decided.Load() - p.beforeHit
 	share := float64(misses) / float64(max(1, calls))
+	passed := time.Since(p.began)
 	told := p.told.Load()
 	switch {
-	case total: // which is told by itself
-		p.start(s)
 	case !told && misses >= partialMisses && share >= partialShare:
 		p.told.Store(true)
 		p.since = time.Now()
 		s.news.tell(notice{Event: Event{Degraded: true, Partly: true, Share: share, Err: err}})
 		p.start(s)
-	case told && share < partialOver:
+	case told && share >= partialOver:
+		p.start(s)
+	case told && (float64(calls)*partialOver >= partialMisses || passed >= partialEnd):
 		p.told.Store(false)
 		s.news.tell(notice{Event: Event{Partly: true, Share: share, Err: err, For: time.Since(p.since)}})
-		p.running = false
-	case told || time.Since(p.began) >= partialSpan:
-		if p.running = told || misses > 0; p.running {
-			p.start(s)
+		return
+	case !told && passed >= partialSpan:
+		if misses == 0 {
+			return
 		}
+		p.start(s)
 	}
-	if p.running {
-		time.AfterFunc(partialEvery, func() { p.look(s) })
-	}
+	p.run(s)
 }
 
-// state tells whether a breaker is open, and the last error of all parts.
-func (s *Store) state() (total bool, last error) {
+// lastError is the last of all parts.
+func (s *Store) lastError() (last error) {
 	var at time.Time
 	for i := range s.parts {
 		p := s.parts[i].Load()
@@ -93,13 +118,12 @@ func (s *Store) state() (total bool, last error) {
 			continue
 		}
 		p.mu.Lock()
-		total = total || !p.since.IsZero()
 		if p.err != nil && !p.failed.Before(at) {
 			last, at = p.err, p.failed
 		}
 		p.mu.Unlock()
 	}
-	return total, last
+	return last
 }
 
 func (e Event) logPartly() {

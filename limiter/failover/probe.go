@@ -50,6 +50,9 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 	for i := range decisions {
 		taken = taken && decisions[i].Allowed
 	}
+	if isOfOneKey(err) {
+		err = nil // an answer, which wrote nothing either
+	}
 	if err == nil && !taken && s.tryWrite != nil {
 		err = survive(func() error { return s.tryWrite(context.Background(), charges) })
 	}

@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,6 +222,65 @@ func TestAPartialOutageOfFewRequestsIsToldToo(t *testing.T) {
 		require.Len(t, heard.read(), 1)
 		time.Sleep(time.Hour)
 		require.Len(t, heard.read(), 2, "without requests it ends")
+	})
+}
+
+func TestAPartialOutageIsToldOnceHoweverManyCallsSucceedInARow(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			inner, heard := newServer(t, func(context.Context, string, []limiter.Charge) error {
+				if r.IntN(10) == 0 {
+					return errDown
+				}
+				return nil
+			}), &diary{}
+			s := New(inner, Options{Failures: 100, OnDegraded: heard.note})
+			api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal)
+			for range 3600 {
+				decide(t, s, charge(api, "key"))
+				time.Sleep(time.Second)
+			}
+			require.Len(t, heard.read(), 1, "a tenth fails all the time")
+			time.Sleep(time.Hour)
+			require.Len(t, heard.read(), 2)
+		})
+	}
+}
+
+func TestNoTimerRunsWhileAServerIsDownAndNobodyAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := New(inner, Options{OnDegraded: func(Event) {}})
+		breakDown(t, s, charge(quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal), "key"))
+		time.Sleep(time.Hour)
+		s.partial.mu.Lock()
+		defer s.partial.mu.Unlock()
+		assert.False(t, s.partial.running, "it would keep a store that is not used any more")
+	})
+}
+
+// One that was told of goes on through a whole outage, and ends after it.
+func TestAPartialOutageEndsThoughAWholeOneCameBetween(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, unsteady(10)), &diary{}
+		s := New(inner, Options{OnDegraded: heard.note})
+		c := charge(quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal), "key")
+		for _, m := range []mood{unsteady(10), dead, fine} {
+			inner.is(m)
+			for range 3000 {
+				decide(t, s, c)
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		time.Sleep(time.Hour)
+		var told []string
+		for _, e := range heard.read() {
+			told = append(told, fmt.Sprintf("degraded %t, partly %t", e.Degraded, e.Partly))
+		}
+		assert.Equal(t, []string{"degraded true, partly true", "degraded true, partly false", "degraded false, partly false", "degraded false, partly true"}, told)
+		assert.False(t, s.Stats().Partly)
+		assert.False(t, s.partial.running)
 	})
 }
 

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,36 +56,48 @@ const diagnosis = time.Second
 // diagnose names the server of one of so many parts. If that gave no answer, it tries to
 // reach it, as go-redis keeps to itself why it could not while it goes on trying.
 func (c *carrier) diagnose(part, parts int, err error) (server string, _ error) {
-	type finding struct {
-		server string
-		err    error
-	}
-	found := make(chan finding, 1) // who is late finds no reader
+	mute := isMute(err)
+	named, found := make(chan string, 1), make(chan error, 1) // who is late finds no reader
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), diagnosis)
 		defer cancel()
 		nodes, unknown := c.nodes(ctx, part, parts)
-		f := finding{server: addresses(nodes), err: err}
-		if cluster, ok := c.client.(*redis.ClusterClient); ok && unknown != nil {
-			f.server = strings.Join(cluster.Options().Addrs, ", ")
+		named <- cmp.Or(addresses(nodes), c.configured())
+		if mute && (len(nodes) > 0 || unknown != nil) {
+			found <- reach(ctx, nodes, unknown)
+			return
 		}
-		if isMute(err) && (len(nodes) > 0 || unknown != nil) {
-			f.err = &diagnosed{err, reach(ctx, nodes, unknown)}
-		}
-		found <- f
+		found <- nil
 	}()
+	server = c.configured()
+	late, cancel := context.WithTimeout(context.Background(), diagnosis)
+	defer cancel()
 	select {
-	case f := <-found:
-		return f.server, f.err
-	case <-time.After(diagnosis):
-		if client, ok := c.client.(*redis.Client); ok {
-			server = addresses([]*redis.Client{client})
+	case server = <-named:
+	case <-late.Done():
+	}
+	select {
+	case reached := <-found:
+		if reached != nil {
+			err = &diagnosed{err, reached}
 		}
-		if isMute(err) {
+	case <-late.Done():
+		if mute {
 			err = &diagnosed{err, fmt.Errorf("and cannot be reached in %v", diagnosis)}
 		}
-		return server, err
 	}
+	return server, err
+}
+
+// configured is the address that the client was given, or those that it finds a Cluster by.
+func (c *carrier) configured() string {
+	switch client := c.client.(type) {
+	case *redis.Client:
+		return addresses([]*redis.Client{client})
+	case *redis.ClusterClient:
+		return strings.Join(client.Options().Addrs, ", ")
+	}
+	return ""
 }
 
 // isMute tells an error that says nothing about why there was no answer.

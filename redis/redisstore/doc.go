@@ -77,6 +77,8 @@
 //
 // In a Cluster, while a node is down, its keys alone are decided by policy. A rule on another
 // node admits its limit as ever, also in requests that have a rule on the one that is down.
+// Until it is known to be down, each of the first such requests waits for its deadline, and
+// then for what the other nodes took to be given back and taken anew.
 //
 // All this holds whatever the client's own timeouts are. For that, a client for one
 // server is used through a copy (WithTimeout), which has its connections but may lack its

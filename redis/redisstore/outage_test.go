@@ -408,6 +408,37 @@ func TestANodeOfAClusterIsNamedByItsAddressAndItsErrorOnce(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(line, "refused"), 1)
 }
 
+// It names a server that is gone for longer than it waits, whether its Dialer heeds contexts.
+func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
+	t.Parallel()
+	const addr = "192.0.2.1:6379"
+	leave := make(chan struct{})
+	t.Cleanup(func() { close(leave) })
+	heeds := func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+	ignores := func(context.Context, string, string) (net.Conn, error) { <-leave; return nil, net.ErrClosed }
+	oneNode := func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{Start: 0, End: slots - 1, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, dial := range []func(context.Context, string, string) (net.Conn, error){heeds, ignores} {
+		for _, client := range []redis.UniversalClient{
+			redis.NewClient(&redis.Options{Addr: addr, Dialer: dial}),
+			redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"192.0.2.2:6379"}, Dialer: dial, ClusterSlots: oneNode}),
+			redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, Dialer: dial}), // whose nodes nobody knows
+		} {
+			s := newStore(closeAfter(t, client), Options{})
+			for range 5 {
+				all.Go(func() {
+					server, err := s.Diagnose(0, s.carrier.failed(context.DeadlineExceeded, time.Second))
+					assert.Equal(t, addr, server)
+					assert.ErrorContains(t, err, "and cannot be reached")
+				})
+			}
+		}
+	}
+}
+
 func TestWhatGoRedisLogsCanGoToSlog(t *testing.T) {
 	log := keepLog(t)
 	redis.SetLogger(Logger{})
