@@ -32,6 +32,9 @@ import (
 // other parameters logs a warning (code weir-no-such-parameter). A path that its route does
 // not fit, because something between the two changed it, is an error.
 //
+// Where a mux around this one has a parameter of the same name, its value is the key: give the
+// two names of their own.
+//
 // PathValue panics if name can't be that of a parameter.
 func PathValue(name string) Func { return must(newPathValue(name)) }
 
