@@ -82,8 +82,8 @@ var examples = map[string]example{
 		request: "GET /", header: map[string]string{"X-Api-Key": "finn"}, limit: 100, within: time.Hour,
 		shows: []string{
 			`{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),`,
-			"Limit: limiter.PerHour(100),",
-			`Tiers: middleware.Tiers{"premium": limiter.PerHour(10_000)}},`,
+			"Limit: limiter.PerHour(20), // without an account",
+			`Tiers: middleware.Tiers{"free": limiter.PerHour(100), "premium": limiter.PerHour(10_000)}},`,
 			"ctx = middleware.WithTier(ctx, ",
 			"ctx = keyfunc.WithUser(ctx, ",
 		},

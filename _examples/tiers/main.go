@@ -40,8 +40,8 @@ func main() {
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Rules: []middleware.Rule{
 			{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
-				Limit: limiter.PerHour(100),
-				Tiers: middleware.Tiers{"premium": limiter.PerHour(10_000)}},
+				Limit: limiter.PerHour(20), // without an account
+				Tiers: middleware.Tiers{"free": limiter.PerHour(100), "premium": limiter.PerHour(10_000)}},
 		},
 	}))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })
