@@ -82,8 +82,8 @@ var examples = map[string]example{
 		request: "GET /", header: map[string]string{"X-Api-Key": "finn"}, limit: 100, within: time.Hour,
 		shows: []string{
 			`{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),`,
-			"Limit: weir.PerHour(100),",
-			`Tiers: weir.Tiers{"premium": weir.PerHour(10_000)}},`,
+			"Limit: weir.PerHour(20), // without an account",
+			`Tiers: weir.Tiers{"free": weir.PerHour(100), "premium": weir.PerHour(10_000)}},`,
 			"ctx = weir.WithTier(ctx, ",
 			"ctx = weir.WithUser(ctx, ",
 		},

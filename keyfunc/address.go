@@ -9,7 +9,7 @@ import (
 
 // noIP is the key of all clients whose address is not known. One that is shared
 // is still a limit; "" or an error might be read as none.
-const noIP = sharedMark + "no-ip"
+var noIP = Shared.Mark("no-ip")
 
 // addressKey is the key of ip: IPv4 whole, IPv6 down to its prefix.
 func addressKey(ip netip.Addr, ipv6Prefix int) string {

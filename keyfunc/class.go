@@ -1,6 +1,7 @@
 package keyfunc
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strings"
 )
@@ -35,11 +36,14 @@ func (c Class) String() string {
 	return fmt.Sprintf("Class(%d)", uint8(c))
 }
 
-// What a key that is not Own begins with. A header cannot hold a NUL, and the functions of
-// this package put a tag of their own before what a client wrote.
-const (
-	sharedMark  = "\x00shared:"
-	inDoubtMark = "\x00in-doubt:"
+// What a key that is not Own begins with. No client can write it: the functions of this
+// package put a tag of their own before a client's text, and a key that is its text from the
+// first byte, such as what a function of the application's own reads from a query, would have
+// to guess what is drawn at random here. It is of this process, and never stored.
+var (
+	drawn       = rand.Text()[:10]
+	sharedMark  = "\x00shared:" + drawn + ":"
+	inDoubtMark = "\x00in-doubt:" + drawn + ":"
 )
 
 // Classify takes a key apart into its class and the text it is counted and banned under. The

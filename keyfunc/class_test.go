@@ -129,7 +129,8 @@ func TestAMarkIsTakenOffAndNothingElse(t *testing.T) {
 		assert.Equal(t, class, got)
 		assert.NotEmpty(t, class.String())
 	}
-	for _, key := range []string{"", "\x00", "\x00shared", "\x00x:y", "shared:x", "global"} {
+	for _, key := range []string{"", "\x00", "\x00shared", "\x00x:y", "shared:x", "global",
+		"\x00shared:alice", "\x00in-doubt:alice", "\x00shared::alice"} {
 		text, class := keyfunc.Classify(key)
 		assert.Equal(t, key, text)
 		assert.Equal(t, keyfunc.Own, class)

@@ -16,8 +16,9 @@ import (
 // A Func of your own does well to begin its keys with a word and a colon too: a key that is
 // the client's text from its first byte can pose as any other.
 //
-// Keys that are not one client's alone have that written before them, where no header can
-// write it; [Classify] takes it off. The middleware does so before it counts.
+// Keys that are not one client's alone have that written before them, in a way that no client
+// can; [Classify] takes it off. The middleware does so before it counts, and who bans a key by
+// hand has to: as it is, no request has it.
 //
 // A Func does not change the request and may be called from many goroutines.
 type Func func(*http.Request) (string, error)

@@ -49,6 +49,6 @@ func Hash(secret []byte, f Func) Func {
 
 // digestKey is a digest as the text of a key.
 func digestKey(class Class, tag string, sum []byte) string {
-	var text [64]byte
+	var text [80]byte // for the longest mark, too
 	return string(base64.RawURLEncoding.AppendEncode(append(append(text[:0], class.mark()...), tag...), sum))
 }

@@ -32,6 +32,9 @@ import (
 // other parameters logs a warning (code weir-no-such-parameter). A path that its route does
 // not fit, because something between the two changed it, is an error.
 //
+// Where a mux around this one has a parameter of the same name, its value is the key: give the
+// two names of their own.
+//
 // PathValue panics if name can't be that of a parameter.
 func PathValue(name string) Func { return must(newPathValue(name)) }
 
@@ -62,13 +65,25 @@ func pathValue(r *http.Request, name string) (string, bool) {
 	value, ok := matched(r, name)
 	if r.URL != nil && !route.IsPlain(r.URL) {
 		if found, there := route.FoundBy(r, name); there && !(ok && route.Unescape(found) == value) {
+			if strings.Contains(r.URL.RawPath, found) {
+				found = route.Unescape(found) // the router went by the path as it came
+			}
 			return found, true
 		}
 	}
-	if set := r.PathValue(name); set != "" && !(ok && set == value) {
+	if set := valueSet(r, name); set != "" && !(ok && set == value) {
 		return route.Unescape(set), true // chi's is escaped
 	}
 	return value, ok
+}
+
+// valueSet is r.PathValue, which panics behind an http.ServeMux for a CONNECT of some paths
+// that are not clean, such as /users//: the mux gives these a pattern without its values.
+func valueSet(r *http.Request, name string) (value string) {
+	if r.Method == http.MethodConnect {
+		defer func() { _ = recover() }()
+	}
+	return r.PathValue(name)
 }
 
 // matched is what name stands for in r's path, by the pattern that r is routed by.
@@ -76,7 +91,8 @@ func matched(r *http.Request, name string) (string, bool) {
 	if r.Pattern == "" || r.URL == nil {
 		return "", false
 	}
-	// As routers do, who all go by the escaped path if it says more.
+	// As http.ServeMux does. Other routers may go by another spelling of a path that is not
+	// plain: their adapters say what they found.
 	text, escaped := r.URL.Path, false
 	if r.URL.RawPath != "" && r.URL.EscapedPath() == r.URL.RawPath {
 		text, escaped = r.URL.RawPath, true

@@ -204,3 +204,19 @@ func registers(mux *http.ServeMux, pattern string) (ok bool) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { handler(w, r) })
 	return true
 }
+
+func TestAConnectThatServeMuxHasNoValuesForPanicsNot(t *testing.T) {
+	key, ran := keyfunc.PathValue("id"), false
+	mux := http.NewServeMux()
+	mux.HandleFunc("/users/{id}/", func(_ http.ResponseWriter, r *http.Request) {
+		ran = true
+		_, err := key(r)
+		assert.NoError(t, err)
+	})
+	for _, path := range []string{"/users//", "/users//x", "/users/7/"} {
+		r := httptest.NewRequest(http.MethodConnect, "/", nil)
+		r.URL.Path = path
+		assert.NotPanics(t, func() { mux.ServeHTTP(httptest.NewRecorder(), r) }, path)
+	}
+	assert.True(t, ran)
+}

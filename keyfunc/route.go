@@ -23,27 +23,24 @@ func Route(r *http.Request) (string, error) {
 // constant for, "get" among them, share "method:other": a client can invent
 // methods without end. Its error is always nil.
 func Method(r *http.Request) (string, error) {
-	switch r.Method {
-	case http.MethodGet:
-		return sharedMark + methodTag + http.MethodGet, nil
-	case http.MethodHead:
-		return sharedMark + methodTag + http.MethodHead, nil
-	case http.MethodPost:
-		return sharedMark + methodTag + http.MethodPost, nil
-	case http.MethodPut:
-		return sharedMark + methodTag + http.MethodPut, nil
-	case http.MethodPatch:
-		return sharedMark + methodTag + http.MethodPatch, nil
-	case http.MethodDelete:
-		return sharedMark + methodTag + http.MethodDelete, nil
-	case http.MethodConnect:
-		return sharedMark + methodTag + http.MethodConnect, nil
-	case http.MethodOptions:
-		return sharedMark + methodTag + http.MethodOptions, nil
-	case http.MethodTrace:
-		return sharedMark + methodTag + http.MethodTrace, nil
+	if key, ok := methodKeys[r.Method]; ok {
+		return key, nil
 	}
-	return sharedMark + methodTag + "other", nil
+	return otherMethod, nil
+}
+
+var (
+	otherMethod = Shared.Mark(methodTag + "other")
+	methodKeys  = map[string]string{}
+)
+
+func init() {
+	for _, method := range []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
+	} {
+		methodKeys[method] = Shared.Mark(methodTag + method)
+	}
 }
 
 // Host is the host the request asks for, in lower case, without port, brackets or

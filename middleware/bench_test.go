@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -90,6 +91,33 @@ func benchmark(b *testing.B, h http.Handler) {
 			h.ServeHTTP(w, r)
 		}
 	})
+}
+
+func BenchmarkTier(b *testing.B) {
+	for _, tier := range []string{"premium", "unknown"} {
+		b.Run(tier, func(b *testing.B) {
+			h := middleware.Must(middleware.New(middleware.Config{Logger: slog.New(slog.DiscardHandler),
+				Rules: []middleware.Rule{{Name: "plan", Limit: plenty, Tiers: middleware.Tiers{"premium": plenty}}}})).Handler(noop)
+			benchmark(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h.ServeHTTP(w, r.WithContext(middleware.WithTier(r.Context(), tier)))
+			}))
+		})
+	}
+}
+
+func TestARequestOfAnUnknownTierAllocatesNoMore(t *testing.T) {
+	h := middleware.Must(middleware.New(middleware.Config{Logger: slog.New(slog.DiscardHandler),
+		Rules: []middleware.Rule{{Name: "plan", Limit: plenty, Tiers: middleware.Tiers{"premium": plenty}}}})).Handler(noop)
+	w := nobody{http.Header{}}
+	cost := func(tier string) float64 {
+		r := request(inTier(tier))
+		h.ServeHTTP(w, r)
+		return testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		})
+	}
+	assert.Equal(t, cost("premium"), cost("free"))
 }
 
 func TestAnAllowedRequestAllocatesTwice(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"testing"
 	"time"
 
@@ -302,4 +303,17 @@ func TestARequestsDeadlineHoldsForCountsThatMustBeTaken(t *testing.T) {
 		want, _ := ctx.Deadline()
 		assert.Equal(t, want, deadline)
 	})
+}
+
+// A function of the application's own may return what a client wrote, from the first byte, and
+// not from a header: a query and a body can have any byte.
+func TestNoClientMakesItsKeyOneThatIsNeverBanned(t *testing.T) {
+	for _, begin := range []string{"", "\x00", "\x00shared:", "\x00in-doubt:"} {
+		l := limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{
+			Name: "r", Limit: limiter.PerHour(1), Escalate: first,
+			Key: func(r *http.Request) (string, error) { return r.URL.Query().Get("id"), nil },
+		}}}).Handler(ok)
+		mallory := func(r *http.Request) { r.URL.RawQuery = url.Values{"id": {begin + "mallory"}}.Encode() }
+		assert.Equal(t, []int{200, 429, 403}, statuses(l, 3, mallory), "%q", begin)
+	}
 }

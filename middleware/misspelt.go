@@ -102,7 +102,7 @@ func (set *ruleset) vetRoutes(places []place, r *http.Request) {
 		}
 		warn(set.Logger, "weir-no-such-route",
 			"weir: a rule is for a route that the router does not have, so it never applies: is it misspelt? "+
-				"If the route is added later, or is inside another handler with a limiter of its own, all is well",
+				"If the route is added later, is there for another host, or is inside another handler with a limiter of its own, all is well",
 			slog.String("rule", given.rule), slog.String("route", given.text), slog.String("nearest", instead))
 	}
 	if absent > mostAbsent {
@@ -289,12 +289,29 @@ func (n *notices) isNew(what string) bool {
 	return true
 }
 
-// isNewTier is isNew for a tier, as long as there are few.
+// isNewTier is isNew for a tier, as long as there are few. It is asked on every request of an
+// unknown tier, which may be most of them.
 func (n *notices) isNewTier(tier string) bool {
-	if n.tiers.Load() >= mostUnknownTiers {
+	tier = tier[:min(len(tier), longestTier)]
+	if n.knowsTier(tier) {
 		return false
 	}
-	return n.isNew("tier "+tier[:min(len(tier), longestTier)]) && n.tiers.Add(1) <= mostUnknownTiers
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.knowsTier(tier) {
+		return false
+	}
+	told := []string{strings.Clone(tier)}
+	if before := n.tiers.Load(); before != nil {
+		told = append(told, *before...)
+	}
+	n.tiers.Store(&told)
+	return true
+}
+
+func (n *notices) knowsTier(tier string) bool {
+	told := n.tiers.Load()
+	return told != nil && (len(*told) >= mostUnknownTiers || slices.Contains(*told, tier))
 }
 
 // nearest is that of names which has most in common with s, at its beginning and its end, or

@@ -39,8 +39,8 @@ func main() {
 	limits := weir.Must(weir.New(weir.Config{
 		Rules: []weir.Rule{
 			{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
-				Limit: weir.PerHour(100),
-				Tiers: weir.Tiers{"premium": weir.PerHour(10_000)}},
+				Limit: weir.PerHour(20), // without an account
+				Tiers: weir.Tiers{"free": weir.PerHour(100), "premium": weir.PerHour(10_000)}},
 		},
 	}))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })

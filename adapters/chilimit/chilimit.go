@@ -29,6 +29,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -54,9 +55,9 @@ func New(limits *middleware.RateLimit) func(http.Handler) http.Handler {
 // below notes a router and those mounted in it, by where.
 func below(router chi.Routes, at string, routers map[string]chi.Routes) map[string]chi.Routes {
 	routers[at] = router
-	for _, route := range router.Routes() {
-		if route.SubRoutes != nil {
-			below(route.SubRoutes, at+mountPoint(route.Pattern), routers)
+	for _, r := range router.Routes() {
+		if r.SubRoutes != nil {
+			below(r.SubRoutes, at+mountPoint(r.Pattern), routers)
 		}
 	}
 	return routers
@@ -90,7 +91,7 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 	asked := cmp.Or(r.URL.RawPath, r.URL.Path, "/")
 	rest := cmp.Or(rctx.RoutePath, asked) // the rest below a mount, or what CleanPath and the like left
 	into := r
-	if rest == asked {
+	if rest == asked && route.IsPlain(r.URL) {
 		into = nil // keyfunc.PathValue reads the path itself
 	}
 	found := find(router, method, rest, into)

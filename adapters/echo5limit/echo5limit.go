@@ -30,7 +30,7 @@ func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
 			first.Do(func() { limits.KnowRoutes(list(c)) })
 			c.Request().Pattern = c.Path()
 			if values := c.PathValues(); len(values) > 0 && !route.IsPlain(c.Request().URL) {
-				// What keyfunc.PathValue could not tell: echo may route by the path that is unescaped.
+				// What keyfunc.PathValue could not tell: echo may route by another spelling of the path.
 				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values.Get)))
 			}
 			if !limits.Check(c.Response(), c.Request()) {

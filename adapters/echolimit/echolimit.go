@@ -10,10 +10,12 @@
 package echolimit
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -27,11 +29,26 @@ func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			first.Do(func() { limits.KnowRoutes(list(c)) })
 			c.Request().Pattern = c.Path()
+			if len(c.ParamNames()) > 0 && !route.IsPlain(c.Request().URL) {
+				// What keyfunc.PathValue could not tell: echo may route by another spelling of the path.
+				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values(c))))
+			}
 			if !limits.Check(c.Response(), c.Request()) {
 				return nil
 			}
 			return next(c)
 		}
+	}
+}
+
+// values tells what echo has found in the path.
+func values(c echo.Context) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		at := slices.Index(c.ParamNames(), name)
+		if at < 0 {
+			return "", false
+		}
+		return c.ParamValues()[at], true
 	}
 }
 

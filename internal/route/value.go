@@ -110,7 +110,8 @@ func cutPiece(path string, braces bool) (p piece, rest string) {
 		if end < 0 {
 			end = len(path)
 		}
-		return piece{name: path[1:end], ends: '/'}, path[end:]
+		// In echo, the last one of a pattern takes slashes too.
+		return piece{name: path[1:end], ends: '/', rest: end == len(path)}, path[end:]
 	case c == '*' && (!braces || len(path) == 1):
 		name := path[1:]
 		if name == "" {

@@ -10,12 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
 // perID allows one request for each id in the path.
-func perID() Limit {
-	return rules(middleware.Rule{Name: "id", Key: keyfunc.PathValue("id"), Limit: perHour(1), NoKey: middleware.NoKeySkip})
+func perID() Limit { return rules(idRule()) }
+
+func idRule() middleware.Rule {
+	return middleware.Rule{Name: "id", Key: keyfunc.PathValue("id"), Limit: perHour(1), NoKey: middleware.NoKeySkip}
+}
+
+// perIDOpen is perID, but lets pass what has an id that cannot be read.
+func perIDOpen() Limit {
+	rule := idRule()
+	rule.OnOutage = limiter.FailOpen
+	return rules(rule)
 }
 
 func keyFromPath(s *suite) {
@@ -69,10 +79,13 @@ func keySpellings(s *suite) {
 	// Each route has a limiter of its own, as they count the same ids.
 	server := s.serve(app(nil,
 		get("/users/{id}", see("user"), perID()),
+		get("/notes/{id}", see("note"), perIDOpen()),
 		get("/authors/{id}/posts", see("posts"), perID()),
 		get("/files/{id}/*", see("file"), perID()),
+		get("/teams/{team}/docs/{id}/*", see("doc"), perID()),
 	))
-	everywhere := s.serve(app([]Limit{perID()}, get("/files/{id}/*", see("all"))))
+	everywhere := s.serve(app([]Limit{perID()},
+		get("/files/{id}/*", see("all")), get("/teams/{team}/docs/{id}/*", see("all"))))
 	for range 2 {
 		for _, id := range []string{"1", "%31", "a%2Fb", "%61%2fb", "a+b", "a%2Bb", "%C3%A9", "é", "1%2Fx", "."} {
 			server.ask("GET /users/" + id)
@@ -84,6 +97,21 @@ func keySpellings(s *suite) {
 						everywhere.ask("GET " + prefix + id + "/" + path)
 					}
 				}
+			}
+		}
+	}
+	for range 2 {
+		server.ask("GET /notes/1")
+		server.ask("GET /notes/1/2") // which in echo is a note
+	}
+	for i := range 5 {
+		// A brace that is not escaped makes net/url take the whole path for unescaped, but not
+		// most routers.
+		for _, id := range []string{"7", "%37"} {
+			path := fmt.Sprintf("/teams/x%%2Fdocs%%2F%d%%2F{/docs/%s/z", 100+i, id)
+			server.askRaw(path)
+			if !s.router.Unrouted {
+				everywhere.askRaw(path)
 			}
 		}
 	}

@@ -220,6 +220,15 @@ func (s *server) ask(target string, header ...string) answer {
 	return a
 }
 
+// askRaw asks for a path as it is spelled here, which package http would correct.
+func (s *server) askRaw(path string) {
+	s.t.Helper()
+	r := s.request(s.t.Context(), "GET /")
+	r.URL.Opaque = path
+	_, err := s.try(r)
+	require.NoError(s.t, err, path)
+}
+
 func (s *server) try(r *http.Request) (answer, error) {
 	response, err := s.client.Do(r)
 	if err != nil {
