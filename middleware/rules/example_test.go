@@ -34,25 +34,6 @@ func ExampleWatch() {
 	log.Fatal(http.ListenAndServe(":8080", limits.RateLimit.Handler(mux)))
 }
 
-// All instances of a service take their limits from one key.
-func ExampleFromRedis() {
-	ctx := context.Background() // the service's
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	limits, err := rules.FromRedis(ctx, rdb, "limits", rules.Options{
-		Fallback: []byte("{version: 1, default: 100/m}"), // until Redis has some
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer limits.Close()
-
-	// Somewhere else, to change them:
-	text := []byte("{version: 1, default: 200/m}")
-	if err := rules.Publish(ctx, rdb, "limits", text, rules.Options{}); err != nil {
-		log.Fatal(err)
-	}
-}
-
 func ExampleParse() {
 	_, err := rules.Parse([]byte(`
 version: 1
