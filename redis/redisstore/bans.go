@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // BansOptions is what [NewBans] takes. The zero BansOptions are the defaults.
@@ -141,7 +142,7 @@ func NewBans(ctx context.Context, client redis.UniversalClient, options ...BansO
 	default:
 		return nil, errors.New("redisstore: NewBans takes one BansOptions")
 	}
-	if isNil(client) {
+	if wire.IsNil(client) {
 		return nil, errors.New("redisstore: NewBans needs a client")
 	}
 	if err := o.Validate(); err != nil {

@@ -12,12 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 //go:embed bans.lua
 var bansLua string
 
-var bansScript = newScript(bansLua)
+var bansScript = wire.NewScript(bansLua)
 
 // bansInRedis is the list itself.
 type bansInRedis struct {
@@ -212,11 +213,7 @@ func (r *bansInRedis) run(ctx context.Context, op string, args ...any) ([]string
 	}
 	done := make(chan result, 1)
 	go func() {
-		cmd := r.client.EvalSha(ctx, bansScript.hash, r.names, args...)
-		if err := cmd.Err(); err != nil && isUnknown(err) {
-			cmd = r.client.Eval(ctx, bansScript.source, r.names, args...)
-		}
-		answer, err := cmd.StringSlice()
+		answer, err := bansScript.Run(ctx, r.client, r.names, args...).StringSlice()
 		done <- result{answer, err}
 	}()
 	select {
@@ -225,7 +222,7 @@ func (r *bansInRedis) run(ctx context.Context, op string, args ...any) ([]string
 			if strings.Contains(got.err.Error(), "WEIRFULL") {
 				return nil, bans.ErrFull
 			}
-			return nil, fmt.Errorf("redisstore: bans: %w", plainly(got.err))
+			return nil, fmt.Errorf("redisstore: bans: %w", wire.Plainly(got.err))
 		}
 		return got.answer, nil
 	case <-ctx.Done():

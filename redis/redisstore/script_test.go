@@ -643,8 +643,8 @@ return ''`
 func TestThePlainScriptsAreTheOthersBehindTheStandIn(t *testing.T) {
 	s := newScripts(decideLua, oneLua)
 	for set := algorithms(1); set <= every; set++ {
-		assert.Equal(t, structLua+s.of(set).source, s.plain.of(set).source)
-		assert.Equal(t, structLua+s.single(set).source, s.plain.single(set).source)
+		assert.Equal(t, structLua+s.of(set).Source, s.plain.of(set).Source)
+		assert.Equal(t, structLua+s.single(set).Source, s.plain.single(set).Source)
 	}
 }
 
