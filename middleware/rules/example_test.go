@@ -11,6 +11,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -18,7 +19,7 @@ import (
 func ExampleWatch() {
 	ctx := context.Background() // the service's
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	bans, err := redisstore.NewBans(ctx, rdb)
+	bans, err := redisbans.New(ctx, rdb, redisbans.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -48,12 +48,9 @@ const (
 
 // Validate returns everything that is wrong with o, joined, or nil. [New] panics on it.
 func (o Options) Validate() error {
-	var errs []error
+	errs := wire.Check("redisstore", o.Prefix, o.Secret)
 	report := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("redisstore: "+format, args...))
-	}
-	for _, err := range wire.Check(o.Prefix, o.Secret) {
-		report("%w", err)
 	}
 	if o.MaxBatch < 0 || o.MaxBatch > mostMaxBatch {
 		report("MaxBatch is %d: it must be from 1 to %d, or 0 for %d", o.MaxBatch, mostMaxBatch, defaultMaxBatch)

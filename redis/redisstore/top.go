@@ -171,7 +171,7 @@ func (t *topping) parse(name string) (u Usage, ok bool) {
 		return u, false
 	}
 	digest, names, ok := strings.Cut(rest, "}:")
-	if !ok || !isTag(digest) {
+	if !ok || !wire.IsTag(digest) {
 		return u, false
 	}
 	rule, tier, _ := strings.Cut(names, ":")

@@ -56,3 +56,18 @@ func (d Digester) Tag(key string) (tag Tag) {
 	base64.RawURLEncoding.Encode(tag[:], space.sum[:16])
 	return tag
 }
+
+// IsTag tells that a text can be a digest.
+func IsTag(s string) bool {
+	if len(s) != TagSize {
+		return false
+	}
+	for _, c := range []byte(s) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -18,17 +18,17 @@ const (
 	shortestSecret = 16
 )
 
-// Check returns everything that is wrong with a prefix and a secret. The errors name the
-// fields Prefix and Secret, and nothing of the secret itself.
-func Check(prefix string, secret []byte) (errs []error) {
+// Check returns everything that is wrong with a prefix and a secret, for the package of that
+// name. The errors name the fields Prefix and Secret, and nothing of the secret itself.
+func Check(pkg, prefix string, secret []byte) (errs []error) {
 	if len(prefix) > longestPrefix {
-		errs = append(errs, fmt.Errorf("Prefix %.20q... has %d characters: at most %d are allowed", prefix, len(prefix), longestPrefix))
+		errs = append(errs, fmt.Errorf("%s: Prefix %.20q... has %d characters: at most %d are allowed", pkg, prefix, len(prefix), longestPrefix))
 	}
 	if i := strings.IndexFunc(prefix, func(c rune) bool { return c <= ' ' || c > '~' || c == '{' || c == '}' }); i >= 0 {
-		errs = append(errs, fmt.Errorf("Prefix %q has a space, a brace or a character outside printable ASCII", prefix))
+		errs = append(errs, fmt.Errorf("%s: Prefix %q has a space, a brace or a character outside printable ASCII", pkg, prefix))
 	}
 	if n := len(secret); n > 0 && n < shortestSecret {
-		errs = append(errs, fmt.Errorf("Secret has %d bytes: it must have at least %d, or none", n, shortestSecret))
+		errs = append(errs, fmt.Errorf("%s: Secret has %d bytes: it must have at least %d, or none", pkg, n, shortestSecret))
 	}
 	return errs
 }
