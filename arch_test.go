@@ -122,43 +122,31 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
-	for of, may := range map[string][]string{
-		"limiter/failover": {"github.com/sony/gobreaker/"},
-		"redis/leasestore": {
-			"github.com/sony/gobreaker/", "github.com/redis/go-redis/",
-			"github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous",
-			"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic", "golang.org/x/sys/",
-		},
-		"redis/redisstore": {
-			"github.com/sony/gobreaker/", "github.com/redis/go-redis/",
-			"github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous", // go-redis's, and those of its newest:
-			"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic", "golang.org/x/sys/",
-		},
-	} {
-		for _, p := range goList(t, "-deps", "./"+of) {
-			allowed := p.Standard || strings.HasPrefix(p.ImportPath, module+"/limiter")
-			for _, path := range may {
-				allowed = allowed || strings.HasPrefix(p.ImportPath, path)
-			}
-			if !allowed {
-				t.Errorf("package %s compiles %s", of, p.ImportPath)
-			}
-		}
+	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire"}
+	breaker := []string{"github.com/sony/gobreaker/"}
+	compilesAlone(t, "limiter/failover", ours[:3], breaker)
+	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans"}, ofGoRedis)
+	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/wire"} {
+		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
 	}
 }
 
-func TestRulesCompileAReaderAWatcherAndARedisClientAlone(t *testing.T) {
+func TestRulesCompileAReaderAndAWatcherAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document", "middleware/rules/internal/source",
 		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
 	}
-	may := []string{
-		"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/", "github.com/redis/go-redis/",
-		"github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous", // go-redis's, and those of its newest:
-		"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic",
-	}
-	for _, p := range goList(t, "-deps", "./middleware/rules") {
+	may := []string{"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/"}
+	compilesAlone(t, "middleware/rules", ours, may)
+	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules"), append(may, ofGoRedis...))
+}
+
+// compilesAlone requires that a package compiles the standard library and no other packages
+// than ours by name, and those whose path begins like one of may.
+func compilesAlone(t *testing.T, of string, ours, may []string) {
+	t.Helper()
+	for _, p := range goList(t, "-deps", "./"+of) {
 		allowed := p.Standard
 		for _, name := range ours {
 			allowed = allowed || p.ImportPath == module+"/"+name
@@ -167,7 +155,27 @@ func TestRulesCompileAReaderAWatcherAndARedisClientAlone(t *testing.T) {
 			allowed = allowed || strings.HasPrefix(p.ImportPath, path)
 		}
 		if !allowed {
-			t.Errorf("package middleware/rules compiles %s", p.ImportPath)
+			t.Errorf("package %s compiles %s", of, p.ImportPath)
+		}
+	}
+}
+
+// ofGoRedis begins the paths of go-redis, and of what it compiles, the newest release included.
+var ofGoRedis = []string{
+	"github.com/redis/go-redis/", "github.com/cespare/xxhash/", "github.com/dgryski/go-rendezvous",
+	"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic", "golang.org/x/sys/",
+}
+
+// What speaks Redis is in redis, so that nothing else compiles its client.
+func TestOnlyPackagesInRedisImportItsClient(t *testing.T) {
+	t.Parallel()
+	for _, p := range goList(t, "./...") {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		for _, path := range p.Imports {
+			if strings.HasPrefix(path, "github.com/redis/go-redis/") &&
+				!strings.HasPrefix(name, "redis/") && !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "_examples/") {
+				t.Errorf("%s imports %s: what speaks Redis belongs in redis", name, path)
+			}
 		}
 	}
 }

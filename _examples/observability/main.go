@@ -35,6 +35,7 @@ import (
 	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/observe/sloglimit"
+	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -44,7 +45,7 @@ func open(server string) (limiter.Store, bans.List) {
 		return must(limiter.NewMemory(limiter.MemoryConfig{})), must(bans.NewMemory(bans.MemoryConfig{}))
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server})
-	return redisstore.New(rdb), must(redisstore.NewBans(context.Background(), rdb))
+	return redisstore.New(rdb), must(redisbans.New(context.Background(), rdb, redisbans.Options{}))
 }
 
 func must[T any](v T, err error) T {

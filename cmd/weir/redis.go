@@ -21,6 +21,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -108,7 +109,7 @@ func (s *server) bans(ctx context.Context, client redis.UniversalClient) (bans.L
 	if err != nil {
 		return nil, err
 	}
-	list, err := redisstore.NewBans(ctx, client, redisstore.BansOptions{
+	list, err := redisbans.New(ctx, client, redisbans.Options{
 		Prefix: s.prefix, Secret: secret, Logger: slog.New(slog.DiscardHandler), // errors are returned
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -31,7 +32,7 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	secret := []byte("0123456789abcdef")
-	list, err := redisstore.NewBans(t.Context(), client, redisstore.BansOptions{Secret: secret})
+	list, err := redisbans.New(t.Context(), client, redisbans.Options{Secret: secret})
 	require.NoError(t, err)
 	path := write(t, "limits.yaml", counted)
 	o := rules.Options{}

@@ -43,7 +43,7 @@ func (e Escalation) Validate() error {
 // Duration is how long the ban is that is the times-th of those that came one after the
 // other, from 1: in whole milliseconds, and never above Max.
 //
-// The multiplications are those of bans.lua in package redisstore, in the same order, so
+// The multiplications are those of bans.lua in package redisbans, in the same order, so
 // that both round alike.
 func (e Escalation) Duration(times int) time.Duration {
 	if times <= 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -18,7 +19,7 @@ import (
 func ExampleWatch() {
 	ctx := context.Background() // the service's
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	bans, err := redisstore.NewBans(ctx, rdb)
+	bans, err := redisbans.New(ctx, rdb, redisbans.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -32,25 +33,6 @@ func ExampleWatch() {
 	}
 	mux := http.NewServeMux()
 	log.Fatal(http.ListenAndServe(":8080", limits.RateLimit.Handler(mux)))
-}
-
-// All instances of a service take their limits from one key.
-func ExampleFromRedis() {
-	ctx := context.Background() // the service's
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	limits, err := rules.FromRedis(ctx, rdb, "limits", rules.Options{
-		Fallback: []byte("{version: 1, default: 100/m}"), // until Redis has some
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer limits.Close()
-
-	// Somewhere else, to change them:
-	text := []byte("{version: 1, default: 200/m}")
-	if err := rules.Publish(ctx, rdb, "limits", text, rules.Options{}); err != nil {
-		log.Fatal(err)
-	}
 }
 
 func ExampleParse() {

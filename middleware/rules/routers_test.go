@@ -34,6 +34,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -590,7 +591,7 @@ var lineStores = map[string]func(*testing.T) func(*testing.T) lineBacking{
 			})
 			prefix := fmt.Sprint("line", lineServices.Add(1))
 			quiet := slog.New(slog.DiscardHandler)
-			list, err := redisstore.NewBans(ctx, client, redisstore.BansOptions{Prefix: prefix, Logger: quiet})
+			list, err := redisbans.New(ctx, client, redisbans.Options{Prefix: prefix, Logger: quiet})
 			require.NoError(t, err)
 			return lineBacking{kill: server.Kill, bans: list, store: redisstore.New(client, redisstore.Options{
 				Prefix: prefix,

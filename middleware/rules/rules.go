@@ -34,15 +34,15 @@ type Options struct {
 	// file that is never used is a problem. Nil: not known.
 	Tiers []string
 
-	// Fallback is the text of the rules to begin with where Watch and FromRedis find none,
+	// Fallback is the text of the rules to begin with where Watch and WatchSource find none,
 	// or wrong ones. It can't name a file of bans. Nil: that is an error.
 	Fallback []byte
 
-	// Poll is how often Watch and FromRedis look for changes that nothing told of: from a
+	// Poll is how often Watch, or a source, looks for changes that nothing told of: from a
 	// tenth of a second to a day. Zero: 10 seconds.
 	Poll time.Duration
 
-	// OnReload hears of every reload by Watch and FromRedis, and of every one that was
+	// OnReload hears of every reload by Watch and WatchSource, and of every one that was
 	// refused, one call after the other. A panic in it is logged. Nil: a record of slog for
 	// each, Info with code weir-rules-loaded and Warn with code weir-rules-refused.
 	OnReload func(Reload)
@@ -50,7 +50,8 @@ type Options struct {
 	addresses *addresses // of a Watcher
 }
 
-func (o *Options) validate() error {
+// Validate returns everything that is wrong with o, joined, or nil.
+func (o *Options) Validate() error {
 	var errs []error
 	c := &o.Config
 	if c.ByTier != nil || c.ByRoute != nil || c.Default != nil || c.BanStatus != 0 {
@@ -152,7 +153,7 @@ func readFile(path string, most int64) ([]byte, error) {
 }
 
 func parse(name string, text []byte, o Options, readFile func(name string) (path string, text []byte, err error)) (*Rules, error) {
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	f := &file{}

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
@@ -25,7 +22,7 @@ type Watcher struct {
 
 	options Options
 	name    string // of the source, for people
-	source  source.Source
+	source  Source
 	also    func(paths ...string) // names files to watch beside the source; nil: none can be
 	parse   func(text []byte, o Options) (*Rules, error)
 
@@ -41,7 +38,7 @@ type Watcher struct {
 
 // A Reload is what became of an attempt to reload rules.
 type Reload struct {
-	// Source is the file, or the key in Redis.
+	// Source is the file, or the name of the source: the key in Redis.
 	Source string
 
 	// Err says why the rules that were in force are kept: an [*Error], or that they could
@@ -69,7 +66,7 @@ type Status struct {
 // Requests are decided by the rules they came under. Counters carry over: they go by the
 // rule's name, so of a rule whose limit changes, what was used stays used.
 func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	file, err := source.NewFile(path, o.Poll)
@@ -82,43 +79,32 @@ func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 	})
 }
 
-// FromRedis is [Watch] for rules that are the value of a key in Redis, so that a fleet
-// changes together: [Publish] writes them and tells all at once, and who misses that finds
-// them within Options.Poll. Options.Fallback has the rules to begin with if Redis is down,
-// has none yet or has wrong ones. Rules in Redis can't name a file of bans.
-func FromRedis(ctx context.Context, client redis.UniversalClient, key string, o Options) (*Watcher, error) {
-	if err := errors.Join(o.validate(), checkRedis(client, key)); err != nil {
-		return nil, err
-	}
-	return watch(ctx, o, &Watcher{
-		name: key, source: source.NewRedis(client, key, o.Poll),
-		parse: parseText,
-	})
+// A Source is where the text of rules is, if not in a file: redis/redisrules has one. Its
+// errors say where that is.
+type Source interface {
+	// Read gives the text, or an error where there is none.
+	Read(ctx context.Context) ([]byte, error)
+
+	// Changed nudges when Read may now give something else. A nudge stands for all that
+	// came before it was received, may be spurious, and may come in the middle of a change;
+	// another one comes after it. The channel is never closed.
+	Changed() <-chan struct{}
+
+	// Close ends the nudges, and waits for what goes on behind them, though not for long
+	// where a server hangs. It may be called again.
+	Close() error
 }
 
-// Publish checks the text of rules, writes it to a key in Redis and tells all who have
-// theirs from there.
-func Publish(ctx context.Context, client redis.UniversalClient, key string, text []byte, o Options) error {
-	if err := checkRedis(client, key); err != nil {
-		return err
+// WatchSource is [Watch] for rules that are elsewhere; name tells people where. It closes the
+// source in the end, and if it fails. Such rules can't name a file of bans.
+func WatchSource(ctx context.Context, name string, s Source, o Options) (*Watcher, error) {
+	if s == nil {
+		return nil, errors.New("rules: WatchSource needs a Source")
 	}
-	if _, err := Parse(text, o); err != nil {
-		return err
+	if err := o.Validate(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	if err := source.Publish(ctx, client, key, text); err != nil {
-		return fmt.Errorf("rules: %w", err)
-	}
-	return nil
-}
-
-func checkRedis(client redis.UniversalClient, key string) error {
-	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return errors.New("rules: the Redis client is nil")
-	}
-	if key == "" {
-		return errors.New("rules: the key in Redis is empty")
-	}
-	return nil
+	return watch(ctx, o, &Watcher{name: name, source: s, parse: parseText})
 }
 
 // watch reads w's source for the first time and goes on in the background.

@@ -22,6 +22,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -282,7 +283,7 @@ func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	shared, err := redisstore.NewBans(ctx, client)
+	shared, err := redisbans.New(ctx, client, redisbans.Options{})
 	require.NoError(t, err)
 	memory, err := bans.NewMemory(bans.MemoryConfig{})
 	require.NoError(t, err)

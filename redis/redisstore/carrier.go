@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A carrier brings batches to Redis.
@@ -90,11 +92,7 @@ func (c *carrier) send(ctx context.Context, requests []*request) {
 		if r.single {
 			script = scripts.single
 		}
-		if script := script(r.algorithms); r.withSource {
-			args[0], args[1] = "eval", script.source
-		} else {
-			args[0], args[1] = "evalsha", script.hash
-		}
+		script(r.algorithms).Put(args, r.withSource)
 		if c.testClock != nil {
 			args = append(args[:len(args):len(args)], c.testClock()...)
 		}
@@ -145,10 +143,10 @@ func (c *command) result() (string, error) {
 // some of its keys, and reports whether it could.
 func (c *carrier) amend(r *request, err error) bool {
 	switch {
-	case isWithoutStruct(err) && !r.plain:
+	case wire.LacksStruct(err) && !r.plain:
 		c.scripts.lacking.Store(true)
 		r.plain, r.withSource = true, true
-	case isUnknown(err) && !r.withSource:
+	case wire.IsUnknown(err) && !r.withSource:
 		r.withSource = true
 	case isIncomplete(err) && r.single:
 		r.single, r.withSource = false, false

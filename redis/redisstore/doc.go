@@ -42,7 +42,8 @@
 // clock with SetTime, which windows go by, and FastForward, which keys expire by; set
 // Options.ForgetRefusals, as refusals are remembered on the clock of the process. It is
 // slower than Redis by far, so for a busy machine give Options.Failover a Deadline of
-// seconds. [Bans], leases (package leasestore) and [Top] need a Redis, and say so.
+// seconds. Bans (package redisbans), leases (package leasestore) and [Top] need a Redis, and
+// say so.
 //
 // # Outages
 //

@@ -7,16 +7,11 @@ type formats struct {
 	counters string // decide.lua, one.lua and lease.lua: a quota and a state
 	holders  string // lease.lua: who holds how much of a counter
 	sums     string // leasesync.lua: what processes counted
-	bans     string // bans.lua: the list, its queues, and its messages
 }
 
-var current = formats{counters: "1", holders: "1", sums: "1", bans: "1"}
+var current = formats{counters: "1", holders: "1", sums: "1"}
 
 // No counter is named as the list of its holders or a sum is: a tier's name is not empty,
 // and has no colon.
 func (f formats) holdersOf(counter string) string { return counter + "::lease:" + f.holders }
 func (f formats) sumOf(counter string) string     { return counter + "::sync:" + f.sums }
-
-// bansUnder begins the names of a list of bans. The braces put all of it in one slot of a
-// Cluster.
-func (f formats) bansUnder(prefix string) string { return prefix + ":" + f.bans + ":{bans}:" }

@@ -1,66 +1,30 @@
 package redisstore
 
 import (
-	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"hash"
 	"strings"
-	"sync"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // keys names counters: prefix:1:{digest}:rule, or prefix:1:{digest}:rule:tier, where 1 is
-// the version of their format. The braces are a hash tag, so that in a Cluster all counters of one key are on one node. Only the
-// digest of what a client sent is ever part of a name.
+// the version of their format. The braces are a hash tag, so that in a Cluster all counters
+// of one key are on one node. Only the digest of what a client sent is ever part of a name.
 type keys struct {
 	formats
-	prefix string     // with the version
-	macs   *sync.Pool // of hash.Hash under the secret; nil without one
+	prefix string // with the version
+	digest wire.Digester
 }
 
 func newKeys(prefix string, secret []byte) keys { return current.newKeys(prefix, secret) }
 
 func (f formats) newKeys(prefix string, secret []byte) keys {
-	k := keys{formats: f, prefix: prefix + ":" + f.counters}
-	if len(secret) > 0 {
-		secret = bytes.Clone(secret) // the caller may wipe its own
-		k.macs = &sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}
-	}
-	return k
+	return keys{formats: f, prefix: prefix + ":" + f.counters, digest: wire.NewDigester(secret)}
 }
 
-// tagSize is how long a digest is as text: 128 bits in base64.
-const tagSize = 22
+const tagSize = wire.TagSize
 
-// A digestSpace is what a digest is made in. What is given to a hash is on the heap, and
-// every request needs one.
-type digestSpace struct {
-	key [256]byte
-	sum [sha256.Size]byte
-}
-
-var digestSpaces = sync.Pool{New: func() any { return new(digestSpace) }}
-
-// tag is the digest of a key. It allocates nothing for keys of up to 256 bytes.
-func (k *keys) tag(key string) (tag [tagSize]byte) {
-	space := digestSpaces.Get().(*digestSpace)
-	defer digestSpaces.Put(space)
-	text := append(space.key[:0], key...)
-	if k.macs == nil {
-		space.sum = sha256.Sum256(text)
-	} else {
-		mac := k.macs.Get().(hash.Hash)
-		defer k.macs.Put(mac)
-		mac.Reset()
-		mac.Write(text) // which cannot fail
-		mac.Sum(space.sum[:0])
-	}
-	base64.RawURLEncoding.Encode(tag[:], space.sum[:16])
-	return tag
-}
+func (k *keys) tag(key string) wire.Tag { return k.digest.Tag(key) }
 
 // name is the counter's name.
 func (k *keys) name(tag [tagSize]byte, q *limiter.Quota) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 //go:embed lease.lua
@@ -26,8 +27,8 @@ type Lessor struct {
 	holder  [8]byte // who this process is
 	percent int
 	life    time.Duration
-	leases  script
-	counts  script
+	leases  *wire.Script
+	counts  *wire.Script
 	trips   atomic.Uint64
 	policy  failover.Options
 }
@@ -43,8 +44,8 @@ func (s *Store) Lessor(percent int, life, timeout time.Duration) *Lessor {
 		keys:    s.store.keys,
 		percent: percent,
 		life:    life,
-		leases:  newScript(source(leasable) + leaseLua),
-		counts:  newScript(source(leasable) + leasesyncLua),
+		leases:  wire.NewScript(source(leasable) + leaseLua),
+		counts:  wire.NewScript(source(leasable) + leasesyncLua),
 		policy:  s.policy,
 	}
 	l.carrier, _ = s.store.carrier.within(timeout)
@@ -106,7 +107,7 @@ const leasesInScript = 256
 // an error may have been heard of all the same: what they returned is returned, and what
 // they were granted is nobody's.
 func (l *Lessor) Settle(ctx context.Context, leases []Lease) (now int64, err error) {
-	return settle(ctx, l, &l.leases, leases, leasesInScript, l.encodeLeases, l.readLeases)
+	return settle(ctx, l, l.leases, leases, leasesInScript, l.encodeLeases, l.readLeases)
 }
 
 func (l *Lessor) encodeLeases(leases []Lease) []any {
@@ -164,7 +165,7 @@ func quotasOf[T any](all []T, of func(*T) *limiter.Quota) []*limiter.Quota {
 
 // settle sends all in as many scripts as it takes: at once, in one pipeline. Where a script
 // reaches only keys of one tag, each has its own.
-func settle[T any](ctx context.Context, l *Lessor, s *script, all []T, most int,
+func settle[T any](ctx context.Context, l *Lessor, s *wire.Script, all []T, most int,
 	encode func([]T) []any, read func(now int64, reply string, some []T) bool) (now int64, err error) {
 
 	if l.carrier.split {
@@ -186,7 +187,7 @@ func settle[T any](ctx context.Context, l *Lessor, s *script, all []T, most int,
 		reply, err := requests[i].cmd.Text()
 		switch {
 		case err != nil:
-			errs = append(errs, l.carrier.failed(plainly(err), 0))
+			errs = append(errs, l.carrier.failed(wire.Plainly(err), 0))
 		case len(reply) < 8 || !read(number(reply), reply[8:], portions[i]):
 			errs = append(errs, l.carrier.failed(errAnswer, 0))
 		default:
@@ -203,7 +204,7 @@ type leaseRequest struct {
 }
 
 // send sends the requests that Redis has not run.
-func (l *Lessor) send(ctx context.Context, s *script, requests []leaseRequest, withSource bool) {
+func (l *Lessor) send(ctx context.Context, s *wire.Script, requests []leaseRequest, withSource bool) {
 	pipeline := l.carrier.client.Pipeline()
 	var only *leaseRequest
 	for i := range requests {
@@ -211,10 +212,7 @@ func (l *Lessor) send(ctx context.Context, s *script, requests []leaseRequest, w
 		if !r.missing {
 			continue
 		}
-		r.args[0], r.args[1] = "evalsha", s.hash
-		if withSource {
-			r.args[0], r.args[1] = "eval", s.source
-		}
+		s.Put(r.args, withSource)
 		args := r.args
 		if l.carrier.testClock != nil {
 			args = append(args[:len(args):len(args)], l.carrier.testClock()...)
@@ -235,6 +233,6 @@ func (l *Lessor) send(ctx context.Context, s *script, requests []leaseRequest, w
 	for i := range requests {
 		r := &requests[i]
 		err := r.cmd.Err()
-		r.missing = err != nil && isUnknown(err)
+		r.missing = err != nil && wire.IsUnknown(err)
 	}
 }

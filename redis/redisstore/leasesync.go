@@ -27,7 +27,7 @@ const countsInScript = 512
 
 // Exchange brings counts to Redis and returns its time. Without any it asks for the time.
 func (l *Lessor) Exchange(ctx context.Context, counts []Count) (now int64, err error) {
-	return settle(ctx, l, &l.counts, counts, countsInScript, l.encodeCounts, l.readCounts)
+	return settle(ctx, l, l.counts, counts, countsInScript, l.encodeCounts, l.readCounts)
 }
 
 // Forget makes a counter as if nobody had told of it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // Options is what [New] takes. The zero Options are the defaults.
@@ -41,27 +41,16 @@ type Options struct {
 }
 
 const (
-	defaultPrefix   = "weir"
-	longestPrefix   = 64
-	shortestSecret  = 16
+	defaultPrefix   = wire.DefaultPrefix
 	defaultMaxBatch = 256
 	mostMaxBatch    = 1000
 )
 
 // Validate returns everything that is wrong with o, joined, or nil. [New] panics on it.
 func (o Options) Validate() error {
-	var errs []error
+	errs := wire.Check("redisstore", o.Prefix, o.Secret)
 	report := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("redisstore: "+format, args...))
-	}
-	if len(o.Prefix) > longestPrefix {
-		report("Prefix %.20q... has %d characters: at most %d are allowed", o.Prefix, len(o.Prefix), longestPrefix)
-	}
-	if i := strings.IndexFunc(o.Prefix, func(c rune) bool { return c <= ' ' || c > '~' || c == '{' || c == '}' }); i >= 0 {
-		report("Prefix %q has a space, a brace or a character outside printable ASCII", o.Prefix)
-	}
-	if n := len(o.Secret); n > 0 && n < shortestSecret {
-		report("Secret has %d bytes: it must have at least %d, or none", n, shortestSecret)
 	}
 	if o.MaxBatch < 0 || o.MaxBatch > mostMaxBatch {
 		report("MaxBatch is %d: it must be from 1 to %d, or 0 for %d", o.MaxBatch, mostMaxBatch, defaultMaxBatch)
@@ -94,7 +83,7 @@ func New(client redis.UniversalClient, options ...Options) *Store {
 	default:
 		panic("redisstore: New takes one Options")
 	}
-	if isNil(client) {
+	if wire.IsNil(client) {
 		panic("redisstore: New needs a client")
 	}
 	if err := o.Validate(); err != nil {
@@ -102,20 +91,6 @@ func New(client redis.UniversalClient, options ...Options) *Store {
 	}
 	s := newStore(client, o)
 	return &Store{store: s, failover: failover.New(s, o.Failover), policy: o.Failover}
-}
-
-func isNil(client redis.UniversalClient) bool {
-	switch c := client.(type) {
-	case nil:
-		return true
-	case *redis.Client:
-		return c == nil
-	case *redis.ClusterClient:
-		return c == nil
-	case *redis.Ring:
-		return c == nil
-	}
-	return false
 }
 
 const (

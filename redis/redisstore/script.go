@@ -1,16 +1,14 @@
 package redisstore
 
 import (
-	"crypto/sha1"
 	_ "embed"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 var (
@@ -26,11 +24,6 @@ var (
 	//go:embed struct.lua
 	structLua string
 )
-
-// A script is one that Redis knows by the hash of its source.
-type script struct {
-	source, hash string
-}
 
 // A set of algorithms, a bit for each number.
 type algorithms uint8
@@ -49,7 +42,7 @@ type scripts struct {
 
 	batches, singles [every + 1]struct {
 		sync.Once
-		script
+		*wire.Script
 	}
 
 	// plain are the same scripts for a server whose Lua lacks struct, and lacking is set once
@@ -72,29 +65,24 @@ func (s *scripts) known() *scripts {
 }
 
 // single is the script for one charge under the algorithm in set.
-func (s *scripts) single(set algorithms) *script {
+func (s *scripts) single(set algorithms) *wire.Script {
 	made := &s.singles[set]
-	made.Do(func() { made.script = newScript(s.before + source(set) + s.one) })
-	return &made.script
+	made.Do(func() { made.Script = wire.NewScript(s.before + source(set) + s.one) })
+	return made.Script
 }
 
 // of is the script for batches under the algorithms in set.
-func (s *scripts) of(set algorithms) *script {
+func (s *scripts) of(set algorithms) *wire.Script {
 	made := &s.batches[set]
 	made.Do(func() {
 		log := ""
 		if set&algorithms(0).with(limiter.SlidingLog) != 0 {
 			log = logLua
 		}
-		made.script = newScript(fmt.Sprintf("%slocal event, saveLog\n%slocal complete = %t\n%s%s",
+		made.Script = wire.NewScript(fmt.Sprintf("%slocal event, saveLog\n%slocal complete = %t\n%s%s",
 			s.before, source(set), set == every, log, s.decide))
 	})
-	return &made.script
-}
-
-func newScript(source string) script {
-	hash := sha1.Sum([]byte(source))
-	return script{source, hex.EncodeToString(hash[:])}
+	return made.Script
 }
 
 // source is that of the algorithms in set.
@@ -114,24 +102,5 @@ func isIncomplete(err error) bool {
 	return strings.Contains(text, "WEIRINCOMPLETE") || strings.Contains(text, "WRONGTYPE")
 }
 
-// isWithoutStruct tells that the server's Lua lacks the library struct.
-func isWithoutStruct(err error) bool {
-	return strings.Contains(err.Error(), "nonexistent global variable 'struct'")
-}
-
-// errNoStruct is for what miniredis is not for, and its kind.
-var errNoStruct = errors.New("the server's Lua lacks the library struct, as miniredis's does: there only counters are supported, and neither leases nor bans; use a Redis")
-
-// plainly is err, or what to do about it.
-func plainly(err error) error {
-	if err != nil && isWithoutStruct(err) {
-		return fmt.Errorf("%w (%w)", errNoStruct, err)
-	}
-	return err
-}
-
 // isTryAgain tells that the keys' slot is being moved, and they are not all on one node.
 func isTryAgain(err error) bool { return strings.HasPrefix(err.Error(), "TRYAGAIN") }
-
-// isUnknown tells that the server has not seen the script, or not since it was restarted.
-func isUnknown(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }

@@ -234,7 +234,7 @@ func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
 // storeOf is a store whose counters have that version of the format.
 func storeOf(client redis.UniversalClient, version string) limiter.Store {
 	s := newStore(client, Options{ForgetRefusals: true})
-	s.keys = formats{counters: version, holders: version, sums: version, bans: version}.newKeys(defaultPrefix, nil)
+	s.keys = formats{counters: version, holders: version, sums: version}.newKeys(defaultPrefix, nil)
 	return s.Within(10 * time.Second)
 }
 
@@ -269,26 +269,9 @@ func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
 	}
 }
 
-func TestTwoVersionsOfAListOfBansAndOfLeasesLeaveEachOtherAlone(t *testing.T) {
+func TestTwoVersionsOfLeasesLeaveEachOtherAlone(t *testing.T) {
 	server, client := startRedis(t)
-	next := formats{counters: "next", holders: "next", sums: "next", bans: "next"}
-	ours := newBansInRedis(client, current.bansUnder(defaultPrefix), 10)
-	theirs := newBansInRedis(client, next.bansUnder(defaultPrefix), 10)
-	assert.NotEqual(t, ours.channel, theirs.channel)
-	tag := Digest("key", nil)
-	_, err := ours.ban(t.Context(), tag, time.Hour)
-	require.NoError(t, err)
-	page, err := theirs.read(t.Context(), 0, "0")
-	require.NoError(t, err)
-	assert.Zero(t, page.version, "the other list is empty")
-	lifted, err := theirs.unban(t.Context(), []string{tag})
-	require.NoError(t, err)
-	assert.Empty(t, lifted.tag)
-	page, err = ours.read(t.Context(), 0, "0")
-	require.NoError(t, err)
-	assert.Contains(t, page.entries, tag)
-
-	server.MustDo("FLUSHALL")
+	next := formats{counters: "next", holders: "next", sums: "next"}
 	q := bounded(t, "rule", 100, limiter.TokenBucket)
 	for i, f := range []formats{current, next} {
 		l := New(client).Lessor(50, time.Minute, patience)
@@ -361,7 +344,6 @@ func TestTheFormatIsThatOfItsVersion(t *testing.T) {
 		assert.Equal(t, want[a], hex.EncodeToString(value), "%v", a)
 	}
 	assert.Equal(t, "1", current.counters)
-	assert.Equal(t, "weir:1:{bans}:", current.bansUnder("weir"))
 	assert.Equal(t, "name::lease:1", current.holdersOf("name"))
 	assert.Equal(t, "name::sync:1", current.sumOf("name"))
 }
@@ -643,8 +625,8 @@ return ''`
 func TestThePlainScriptsAreTheOthersBehindTheStandIn(t *testing.T) {
 	s := newScripts(decideLua, oneLua)
 	for set := algorithms(1); set <= every; set++ {
-		assert.Equal(t, structLua+s.of(set).source, s.plain.of(set).source)
-		assert.Equal(t, structLua+s.single(set).source, s.plain.single(set).source)
+		assert.Equal(t, structLua+s.of(set).Source, s.plain.of(set).Source)
+		assert.Equal(t, structLua+s.single(set).Source, s.plain.single(set).Source)
 	}
 }
 

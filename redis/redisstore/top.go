@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 //go:embed top.lua
 var topLua string
 
-var topScript = newScript("local event, saveLog\n" + source(every) + logLua + topLua)
+var topScript = wire.NewScript("local event, saveLog\n" + source(every) + logLua + topLua)
 
 // A Usage is how much of a limit a key has used.
 type Usage struct {
@@ -59,7 +61,7 @@ const defaultMaxScanned = 1_000_000
 // looked at. Redis goes on to decide meanwhile, as it is asked for some hundred keys at a
 // time; it takes some 10 seconds for a million.
 func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions) ([]Usage, bool, error) {
-	if isNil(client) {
+	if wire.IsNil(client) {
 		return nil, false, errors.New("redisstore: Top needs a client")
 	}
 	if n < 1 || n > 10_000 {
@@ -71,7 +73,7 @@ func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions)
 	if err := (Options{Prefix: o.Prefix}).Validate(); err != nil {
 		return nil, false, err
 	}
-	t := &topping{n: n, prefix: newKeys(cmp.Or(o.Prefix, defaultPrefix), nil).prefix, rule: o.Rule, left: cmp.Or(o.MaxKeys, defaultMaxScanned)}
+	t := &topping{n: n, prefix: newKeys(cmp.Or(o.Prefix, wire.DefaultPrefix), nil).prefix, rule: o.Rule, left: cmp.Or(o.MaxKeys, defaultMaxScanned)}
 	each := func(ctx context.Context, node *redis.Client) error { return t.scan(ctx, node) }
 	var err error
 	switch c := client.(type) {
@@ -83,7 +85,7 @@ func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions)
 		err = t.scan(ctx, client)
 	}
 	if err != nil {
-		err = fmt.Errorf("redisstore: %w", plainly(err))
+		err = fmt.Errorf("redisstore: %w", wire.Plainly(err))
 	}
 	return t.top, t.left > 0, err
 }
@@ -138,11 +140,9 @@ func (t *topping) ask(ctx context.Context, node redis.Cmdable, names []string) e
 	answers := make([]*redis.Cmd, len(names))
 	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, name := range names {
-			if i == 0 { // from then on it is known by its hash
-				answers[i] = p.Eval(ctx, topScript.source, []string{name})
-			} else {
-				answers[i] = p.EvalSha(ctx, topScript.hash, []string{name})
-			}
+			args := []any{nil, nil, 1, name}
+			topScript.Put(args, i == 0) // from then on it is known by its hash
+			answers[i] = p.Do(ctx, args...)
 		}
 		return nil
 	})
@@ -171,7 +171,7 @@ func (t *topping) parse(name string) (u Usage, ok bool) {
 		return u, false
 	}
 	digest, names, ok := strings.Cut(rest, "}:")
-	if !ok || !isTag(digest) {
+	if !ok || !wire.IsTag(digest) {
 		return u, false
 	}
 	rule, tier, _ := strings.Cut(names, ":")
@@ -183,8 +183,7 @@ func (t *topping) parse(name string) (u Usage, ok bool) {
 // Digest is what stands for a key in Redis, under the secret of the store's Options, to know
 // it again in Top.
 func Digest(key string, secret []byte) string {
-	k := newKeys("", secret)
-	tag := k.tag(key)
+	tag := wire.NewDigester(secret).Tag(key)
 	return string(tag[:])
 }
 

@@ -1,13 +1,11 @@
 package source
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -20,14 +18,12 @@ const (
 	never = time.Hour
 )
 
-// TestMain waits longer than goleak does by itself: what hangs in a client ends with the
-// client's own timeouts.
+// TestMain waits longer than goleak does by itself.
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // which tells of outages that tests make
 	code := m.Run()
 	var leak error
 	for deadline := time.Now().Add(long); code == 0 && time.Now().Before(deadline); {
-		if leak = goleak.Find(ofTheClient); leak == nil {
+		if leak = goleak.Find(); leak == nil {
 			break
 		}
 	}
@@ -37,13 +33,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// ofTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
-var ofTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
@@ -55,7 +44,7 @@ func eventually(t testing.TB, what string, done func() bool) {
 	t.Fatalf("waited %v in vain for %s", long, what)
 }
 
-func awaitNudge(t testing.TB, s Source) {
+func awaitNudge(t testing.TB, s *File) {
 	t.Helper()
 	select {
 	case <-s.Changed():
@@ -65,7 +54,7 @@ func awaitNudge(t testing.TB, s Source) {
 }
 
 // awaitText reads after each nudge, as users of a source do, until the text is there.
-func awaitText(t testing.TB, s Source, want string) {
+func awaitText(t testing.TB, s *File, want string) {
 	t.Helper()
 	late := time.After(long)
 	for {
@@ -83,7 +72,7 @@ func awaitText(t testing.TB, s Source, want string) {
 }
 
 // requireNoNudge waits for longer than a nudge needs.
-func requireNoNudge(t testing.TB, s Source) {
+func requireNoNudge(t testing.TB, s *File) {
 	t.Helper()
 	select {
 	case <-s.Changed():
@@ -93,7 +82,7 @@ func requireNoNudge(t testing.TB, s Source) {
 }
 
 // calm waits until nudges have come to an end.
-func calm(t testing.TB, s Source) {
+func calm(t testing.TB, s *File) {
 	t.Helper()
 	eventually(t, "nudges to end", func() bool {
 		select {
@@ -105,13 +94,13 @@ func calm(t testing.TB, s Source) {
 	})
 }
 
-func requireText(t testing.TB, s Source, want string) {
+func requireText(t testing.TB, s *File, want string) {
 	t.Helper()
 	text, err := s.Read(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, want, string(text))
 }
 
-func closeAfter(t testing.TB, s Source) {
+func closeAfter(t testing.TB, s *File) {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 }

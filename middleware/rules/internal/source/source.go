@@ -1,38 +1,22 @@
-// Package source is where rules are written, a file or a key in Redis, and when that may
-// have changed. It knows nothing of rules.
+// Package source is the file where rules are written, and when that may have changed. It
+// knows nothing of rules.
 package source
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 )
 
-// A Source is text somewhere that may change.
-type Source interface {
-	// Read gives at most 1 MiB. More is an error, and so is nothing: ErrMissing.
-	Read(ctx context.Context) ([]byte, error)
-
-	// Changed nudges when Read may now give something else. A nudge stands for all that
-	// came before it was received, may be spurious, and may come in the middle of a change;
-	// another one comes after it. The channel is never closed.
-	Changed() <-chan struct{}
-
-	// Close ends the nudges, and waits for what goes on behind them, though not for longer
-	// than a second where a file system or a server hangs. It may be called again.
-	Close() error
-}
-
 // ErrMissing is, as errors.Is tells it, what Read returns when there is no such file (which
-// is fs.ErrNotExist too) or no such key.
+// is fs.ErrNotExist too).
 var ErrMissing = errors.New("nothing is there")
 
 const (
 	maxText     = 1 << 20
 	defaultPoll = 10 * time.Second
 
-	// patience is with a server or a file system that hangs.
+	// patience is with a file system that hangs.
 	patience = time.Second
 )
 

@@ -1,4 +1,4 @@
-package source
+package redisrules
 
 import (
 	"context"
@@ -28,17 +28,17 @@ func closedAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClie
 }
 
 // follow is a source that has subscribed already.
-func follow(t testing.TB, client redis.UniversalClient) *Redis {
+func follow(t testing.TB, client redis.UniversalClient) *source {
 	t.Helper()
-	r := NewRedis(client, key, never)
+	r := newSource(client, key, never)
 	closeAfter(t, r)
 	awaitNudge(t, r)
 	return r
 }
 
-func publish(t testing.TB, client redis.UniversalClient, text string) {
+func write(t testing.TB, client redis.UniversalClient, text string) {
 	t.Helper()
-	eventually(t, "Redis to take it", func() bool { return Publish(t.Context(), client, key, []byte(text)) == nil })
+	eventually(t, "Redis to take it", func() bool { return publish(t.Context(), client, key, []byte(text)) == nil })
 }
 
 func TestWhatIsPublishedIsHeardOfAtOnce(t *testing.T) {
@@ -47,7 +47,7 @@ func TestWhatIsPublishedIsHeardOfAtOnce(t *testing.T) {
 	client := connect(t, server.Addr)
 	one, two := follow(t, client), follow(t, connect(t, server.Addr))
 	for _, text := range []string{"first", "second", ""} {
-		require.NoError(t, Publish(t.Context(), client, key, []byte(text)))
+		require.NoError(t, publish(t.Context(), client, key, []byte(text)))
 		awaitText(t, one, text)
 		awaitText(t, two, text)
 	}
@@ -57,7 +57,7 @@ func TestWhatIsPublishedIsHeardOfAtOnce(t *testing.T) {
 func TestWhatIsWrittenByHandIsFoundByThePoll(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := NewRedis(connect(t, server.Addr), key, 10*time.Millisecond)
+	r := newSource(connect(t, server.Addr), key, 10*time.Millisecond)
 	closeAfter(t, r)
 	server.MustDo("SET", key, "one")
 	awaitText(t, r, "one")
@@ -70,15 +70,15 @@ func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 	server := redistest.Start(t)
 	r := follow(t, connect(t, server.Addr))
 	_, err := r.Read(t.Context())
-	require.ErrorIs(t, err, ErrMissing)
-	require.EqualError(t, err, `source: read Redis key "weir:rules": nothing is there`)
+	require.ErrorIs(t, err, errMissing)
+	require.EqualError(t, err, `redisrules: read Redis key "weir:rules": nothing is there`)
 	server.MustDo("SET", key, "")
 	requireText(t, r, "")
 	server.MustDo("DEL", key)
 	server.MustDo("LPUSH", key, "a list")
 	_, err = r.Read(t.Context())
 	require.ErrorContains(t, err, "WRONGTYPE")
-	require.NotErrorIs(t, err, ErrMissing)
+	require.NotErrorIs(t, err, errMissing)
 }
 
 func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
@@ -87,15 +87,15 @@ func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
 	client := connect(t, server.Addr)
 	r := follow(t, client)
 	largest := strings.Repeat("x", maxText)
-	publish(t, client, largest)
+	write(t, client, largest)
 	requireText(t, r, largest)
 
-	require.EqualError(t, Publish(t.Context(), client, key, []byte(largest+"x")),
-		`source: what is to be written to Redis key "weir:rules" is longer than 1 MiB (1048576 bytes)`)
+	require.EqualError(t, publish(t.Context(), client, key, []byte(largest+"x")),
+		`redisrules: what is to be written to Redis key "weir:rules" is longer than 1 MiB (1048576 bytes)`)
 	requireText(t, r, largest)
 	server.MustDo("APPEND", key, "x")
 	_, err := r.Read(t.Context())
-	require.EqualError(t, err, `source: Redis key "weir:rules" is longer than 1 MiB (1048576 bytes)`)
+	require.EqualError(t, err, `redisrules: Redis key "weir:rules" is longer than 1 MiB (1048576 bytes)`)
 }
 
 func TestARestartOfRedisIsSurvived(t *testing.T) {
@@ -106,7 +106,7 @@ func TestARestartOfRedisIsSurvived(t *testing.T) {
 	for _, text := range []string{"first", "second"} {
 		server.Restart()
 		awaitNudge(t, r) // messages may have been missed
-		publish(t, client, text)
+		write(t, client, text)
 		awaitText(t, r, text)
 	}
 }
@@ -116,14 +116,14 @@ func TestASourceMayBeginWhileRedisIsDown(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server.Addr)
 	server.Kill()
-	r := NewRedis(client, key, never)
+	r := newSource(client, key, never)
 	closeAfter(t, r)
 	_, err := r.Read(t.Context())
 	require.Error(t, err)
-	require.NotErrorIs(t, err, ErrMissing)
-	require.ErrorContains(t, Publish(t.Context(), client, key, nil), `source: publish Redis key "weir:rules": `)
+	require.NotErrorIs(t, err, errMissing)
+	require.ErrorContains(t, publish(t.Context(), client, key, nil), `redisrules: publish Redis key "weir:rules": `)
 	server.Restart()
-	publish(t, client, "text")
+	write(t, client, "text")
 	awaitText(t, r, "text")
 }
 
@@ -137,17 +137,17 @@ func TestARedisThatHangsHoldsNobody(t *testing.T) {
 	for range 2 { // the second finds the first one still on its way
 		_, err := r.Read(t.Context())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.EqualError(t, err, `source: read Redis key "weir:rules": there is no answer within 1s: context deadline exceeded`)
+		require.EqualError(t, err, `redisrules: read Redis key "weir:rules": there is no answer within 1s: context deadline exceeded`)
 	}
 	limited, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	_, err := r.Read(limited)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, Publish(t.Context(), client, key, []byte("text")), context.DeadlineExceeded)
+	require.ErrorIs(t, publish(t.Context(), client, key, []byte("text")), context.DeadlineExceeded)
 	require.NoError(t, r.Close())
 	require.Less(t, time.Since(begin), 10*patience)
 
-	again := NewRedis(client, key, never) // which has no connection to close
+	again := newSource(client, key, never) // which has no connection to close
 	require.NoError(t, again.Close())
 	server.Resume()
 }
@@ -156,7 +156,7 @@ func TestASourceMayBeClosedAgainAndByMany(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for range 20 {
-		r := NewRedis(connect(t, server.Addr), key, 0)
+		r := newSource(connect(t, server.Addr), key, 0)
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
@@ -235,10 +235,10 @@ func TestASubscriptionThatFellSilentIsReplaced(t *testing.T) {
 	through := &mute{Listener: listener}
 	through.serve(t, server.Addr)
 
-	r := newRedis(connect(t, through.Addr().String()), key, never, 500*time.Millisecond)
+	r := newSourceWith(connect(t, through.Addr().String()), key, never, 500*time.Millisecond)
 	closeAfter(t, r)
 	awaitNudge(t, r)
-	publish(t, connect(t, server.Addr), "one")
+	write(t, connect(t, server.Addr), "one")
 	awaitText(t, r, "one")
 	before, asked := through.accepted.Load(), pings(t, server)
 	eventually(t, "it to be asked whether it stands", func() bool { return pings(t, server) >= asked+2 })
@@ -246,7 +246,7 @@ func TestASubscriptionThatFellSilentIsReplaced(t *testing.T) {
 
 	through.silenced.Store(before)
 	awaitNudge(t, r)
-	publish(t, connect(t, server.Addr), "two")
+	write(t, connect(t, server.Addr), "two")
 	eventually(t, "the text", func() bool { // through new connections
 		text, err := r.Read(t.Context())
 		return err == nil && string(text) == "two"
@@ -263,7 +263,7 @@ func TestWhatIsPublishedInAClusterIsHeardOfOnEveryNode(t *testing.T) {
 	writer := client()
 	one, two := follow(t, client()), follow(t, client())
 	for _, text := range []string{"first", "second"} {
-		require.NoError(t, Publish(t.Context(), writer, key, []byte(text)))
+		require.NoError(t, publish(t.Context(), writer, key, []byte(text)))
 		awaitText(t, one, text)
 		awaitText(t, two, text)
 	}
@@ -276,13 +276,13 @@ func TestAFailoverOfSentinelsIsSurvived(t *testing.T) {
 		MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
 	}))
 	r := follow(t, client)
-	publish(t, client, "first")
+	write(t, client, "first")
 	awaitText(t, r, "first")
 	sentinel.Master.Kill()
 	sentinel.AwaitFailover()
-	publish(t, client, "second")
+	write(t, client, "second")
 	awaitText(t, r, "second")
-	publish(t, client, "third")
+	write(t, client, "third")
 	awaitText(t, r, "third")
 }
 
@@ -295,11 +295,11 @@ func TestARingWithoutShardsThatAnswerDoesNotPanic(t *testing.T) {
 	closedAfter(t, ring)
 	server.Kill()
 	eventually(t, "the shard to count as down", func() bool { return ring.Len() == 0 })
-	r := NewRedis(ring, key, never)
+	r := newSource(ring, key, never)
 	closeAfter(t, r)
 	server.Restart()
 	awaitNudge(t, r)
-	publish(t, ring, "text")
+	write(t, ring, "text")
 	awaitText(t, r, "text")
 }
 
@@ -311,11 +311,11 @@ func TestUsersNeedNoMoreThanIsSaid(t *testing.T) {
 		return closedAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: "secret"}))
 	}
 	writer := as("writer", "+set", "+publish")
-	source := newRedis(as("reader", "+getrange", "+exists", "+subscribe", "+ping"), key, never, 100*time.Millisecond)
-	closeAfter(t, source)
-	awaitNudge(t, source)
+	reader := newSourceWith(as("reader", "+getrange", "+exists", "+subscribe", "+ping"), key, never, 100*time.Millisecond)
+	closeAfter(t, reader)
+	awaitNudge(t, reader)
 	for _, text := range []string{"", "text"} {
-		require.NoError(t, Publish(t.Context(), writer, key, []byte(text)))
-		awaitText(t, source, text)
+		require.NoError(t, publish(t.Context(), writer, key, []byte(text)))
+		awaitText(t, reader, text)
 	}
 }

@@ -1,4 +1,4 @@
-package redisstore
+package redisbans
 
 import (
 	"context"
@@ -12,24 +12,33 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 //go:embed bans.lua
-var bansLua string
+var source string
 
-var bansScript = newScript(bansLua)
+var script = wire.NewScript(source)
 
-// bansInRedis is the list itself.
-type bansInRedis struct {
+// format is the version of what is in Redis: the list, its queues, and its messages. It is
+// part of all names, so that processes of two versions of Weir on one Redis leave each other's
+// lists alone. Whoever changes what is written changes it.
+const format = "1"
+
+// under begins the names of a list. The braces put all of it in one slot of a Cluster.
+func under(prefix, format string) string { return prefix + ":" + format + ":{bans}:" }
+
+// A remote is the list itself, in Redis.
+type remote struct {
 	client  redis.UniversalClient
 	names   []string
 	channel string
 	max     int
 }
 
-// newBansInRedis is the list whose names begin like that.
-func newBansInRedis(client redis.UniversalClient, prefix string, max int) *bansInRedis {
-	return &bansInRedis{
+// newRemote is the list whose names begin like that.
+func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
+	return &remote{
 		client:  client,
 		names:   []string{prefix + "list", prefix + "escalated", prefix + "byhand", prefix + "remembered"},
 		channel: prefix + "changes",
@@ -37,8 +46,8 @@ func newBansInRedis(client redis.UniversalClient, prefix string, max int) *bansI
 	}
 }
 
-// A bansAnswer is what the script says.
-type bansAnswer struct {
+// A reply is what the script says.
+type reply struct {
 	version, now int64  // now in milliseconds, on Redis's clock
 	ends         int64  // of the ban: 0 if it has no end
 	remember     int64  // milliseconds
@@ -49,8 +58,8 @@ type bansAnswer struct {
 }
 
 // change is what the answer says about a digest, on this process's clock.
-func (a *bansAnswer) change(tag string) bansChange {
-	c := bansChange{
+func (a *reply) change(tag string) change {
+	c := change{
 		version:  a.version,
 		ban:      bans.Ban{Key: tag, Rule: a.rule, Times: a.times},
 		remember: time.Duration(a.remember) * time.Millisecond,
@@ -61,27 +70,27 @@ func (a *bansAnswer) change(tag string) bansChange {
 	return c
 }
 
-func (r *bansInRedis) ban(ctx context.Context, tag string, d time.Duration) (bansAnswer, error) {
+func (r *remote) ban(ctx context.Context, tag string, d time.Duration) (reply, error) {
 	return r.change(ctx, "ban", tag, milliseconds(d))
 }
 
-func (r *bansInRedis) escalate(ctx context.Context, tag, rule string, e bans.Escalation) (bansAnswer, error) {
+func (r *remote) escalate(ctx context.Context, tag, rule string, e bans.Escalation) (reply, error) {
 	return r.change(ctx, "escalate", tag, rule, milliseconds(e.Ban), strconv.FormatFloat(e.Factor, 'g', -1, 64), milliseconds(e.Max))
 }
 
 // change is for what is answered by the state of a key.
-func (r *bansInRedis) change(ctx context.Context, op string, args ...any) (a bansAnswer, err error) {
+func (r *remote) change(ctx context.Context, op string, args ...any) (a reply, err error) {
 	answer, err := r.run(ctx, op, args...)
 	if err != nil {
 		return a, err
 	}
 	if len(answer) != 3 || !a.stamp(answer) || !a.parse(answer[2]) {
-		return a, fmt.Errorf("redisstore: the script of bans answers %.200q", answer)
+		return a, fmt.Errorf("redisbans: the script of bans answers %.200q", answer)
 	}
 	return a, nil
 }
 
-func (r *bansInRedis) unban(ctx context.Context, tags []string) (a bansAnswer, err error) {
+func (r *remote) unban(ctx context.Context, tags []string) (a reply, err error) {
 	args := make([]any, len(tags))
 	for i, tag := range tags {
 		args[i] = tag
@@ -91,7 +100,7 @@ func (r *bansInRedis) unban(ctx context.Context, tags []string) (a bansAnswer, e
 		return a, err
 	}
 	if len(answer) < 2 || !a.stamp(answer) {
-		return a, fmt.Errorf("redisstore: the script of bans answers %.200q", answer)
+		return a, fmt.Errorf("redisbans: the script of bans answers %.200q", answer)
 	}
 	if len(answer) > 3 {
 		a.tag, a.lifted = answer[2], answer[3] == "1"
@@ -102,7 +111,7 @@ func (r *bansInRedis) unban(ctx context.Context, tags []string) (a bansAnswer, e
 // mergeArgs is how many describe a ban.
 const mergeArgs = 6
 
-func appendMerge(args []any, tag string, p *bansPending) []any {
+func appendMerge(args []any, tag string, p *pending) []any {
 	left, newer := "", ""
 	if !p.ban.Until.IsZero() {
 		left = milliseconds(time.Until(p.ban.Until))
@@ -114,32 +123,32 @@ func appendMerge(args []any, tag string, p *bansPending) []any {
 }
 
 // merge answers with the state of each digest that args describe, in their order.
-func (r *bansInRedis) merge(ctx context.Context, args []any) (stamp bansAnswer, states []string, err error) {
+func (r *remote) merge(ctx context.Context, args []any) (stamp reply, states []string, err error) {
 	answer, err := r.run(ctx, "merge", args...)
 	if err != nil {
 		return stamp, nil, err
 	}
 	if len(answer) != 2+len(args)/mergeArgs || !stamp.stamp(answer) {
-		return stamp, nil, fmt.Errorf("redisstore: the script of bans answers %.200q", answer)
+		return stamp, nil, fmt.Errorf("redisbans: the script of bans answers %.200q", answer)
 	}
 	return stamp, answer[2:], nil
 }
 
-// A bansPage is a part of the list. Without a cursor there is none: who asked knows it.
-type bansPage struct {
+// A page is a part of the list. Without a cursor there is none: who asked knows it.
+type page struct {
 	version, now int64
 	cursor       string
 	entries      []string // digest and state in turns
 }
 
-func (r *bansInRedis) read(ctx context.Context, seen int64, cursor string) (p bansPage, err error) {
+func (r *remote) read(ctx context.Context, seen int64, cursor string) (p page, err error) {
 	answer, err := r.run(ctx, "read", strconv.FormatInt(seen, 10), cursor)
 	if err != nil {
 		return p, err
 	}
-	var a bansAnswer
+	var a reply
 	if len(answer) < 2 || !a.stamp(answer) {
-		return p, fmt.Errorf("redisstore: the script of bans answers %.200q", answer)
+		return p, fmt.Errorf("redisbans: the script of bans answers %.200q", answer)
 	}
 	p.version, p.now = a.version, a.now
 	if len(answer) > 2 {
@@ -149,7 +158,7 @@ func (r *bansInRedis) read(ctx context.Context, seen int64, cursor string) (p ba
 }
 
 // stamp reads what every answer begins with.
-func (a *bansAnswer) stamp(answer []string) bool {
+func (a *reply) stamp(answer []string) bool {
 	var err, err2 error
 	a.version, err = strconv.ParseInt(answer[0], 10, 64)
 	a.now, err2 = strconv.ParseInt(answer[1], 10, 64)
@@ -157,7 +166,7 @@ func (a *bansAnswer) stamp(answer []string) bool {
 }
 
 // parse reads the state of a key.
-func (a *bansAnswer) parse(state string) bool {
+func (a *reply) parse(state string) bool {
 	fields := strings.SplitN(state, " ", 4)
 	if len(fields) != 4 {
 		return false
@@ -170,39 +179,39 @@ func (a *bansAnswer) parse(state string) bool {
 	return errors.Join(errs[:]...) == nil
 }
 
-// A bansMessage is what the channel hears of a change.
-type bansMessage struct {
+// A message is what the channel hears of a change.
+type message struct {
 	before int64 // the version that it changed
 	tag    string
-	bansChange
+	change
 }
 
-func parseBansMessage(text string) (m bansMessage, ok bool) {
+func parseMessage(text string) (m message, ok bool) {
 	fields := strings.SplitN(text, " ", 5)
-	if len(fields) != 5 || !isTag(fields[3]) {
+	if len(fields) != 5 || !wire.IsTag(fields[3]) {
 		return m, false
 	}
 	before, err := strconv.ParseInt(fields[0], 10, 64)
-	a := bansAnswer{}
+	a := reply{}
 	if err != nil || !a.stamp(fields[1:3]) {
 		return m, false
 	}
 	tag := fields[3]
 	if fields[4] == "" {
-		return bansMessage{before, tag, bansChange{version: a.version, lifted: true}}, true
+		return message{before, tag, change{version: a.version, lifted: true}}, true
 	}
 	if !a.parse(fields[4]) {
 		return m, false
 	}
-	return bansMessage{before, tag, a.change(tag)}, true
+	return message{before, tag, a.change(tag)}, true
 }
 
 // run has Redis run the script. It returns when ctx ends, or after a second if ctx says
 // nothing: go-redis waits for longer, depending on its options.
-func (r *bansInRedis) run(ctx context.Context, op string, args ...any) ([]string, error) {
+func (r *remote) run(ctx context.Context, op string, args ...any) ([]string, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, bansTimeout)
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	args = append([]any{op, r.channel, r.max}, args...)
@@ -212,11 +221,7 @@ func (r *bansInRedis) run(ctx context.Context, op string, args ...any) ([]string
 	}
 	done := make(chan result, 1)
 	go func() {
-		cmd := r.client.EvalSha(ctx, bansScript.hash, r.names, args...)
-		if err := cmd.Err(); err != nil && isUnknown(err) {
-			cmd = r.client.Eval(ctx, bansScript.source, r.names, args...)
-		}
-		answer, err := cmd.StringSlice()
+		answer, err := script.Run(ctx, r.client, r.names, args...).StringSlice()
 		done <- result{answer, err}
 	}()
 	select {
@@ -225,7 +230,7 @@ func (r *bansInRedis) run(ctx context.Context, op string, args ...any) ([]string
 			if strings.Contains(got.err.Error(), "WEIRFULL") {
 				return nil, bans.ErrFull
 			}
-			return nil, fmt.Errorf("redisstore: bans: %w", plainly(got.err))
+			return nil, fmt.Errorf("redisbans: %w", wire.Plainly(got.err))
 		}
 		return got.answer, nil
 	case <-ctx.Done():
@@ -234,5 +239,5 @@ func (r *bansInRedis) run(ctx context.Context, op string, args ...any) ([]string
 }
 
 func noAnswer(ctx context.Context) error {
-	return fmt.Errorf("redisstore: Redis said nothing about bans: %w", ctx.Err())
+	return fmt.Errorf("redisbans: Redis said nothing about bans: %w", ctx.Err())
 }

@@ -1,10 +1,11 @@
-package rules_test
+package redisrules_test
 
 import (
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,9 +17,82 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisrules"
 )
 
 const inRedis = "app:limits"
+
+// A watched is what a process of a fleet is limited by, and what its OnReload heard.
+type watched struct {
+	*rules.Watcher
+	t testing.TB
+
+	mu    sync.Mutex
+	heard []rules.Reload
+}
+
+func (w *watched) hear(r rules.Reload) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = append(w.heard, r)
+}
+
+func (w *watched) all() []rules.Reload {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.heard)
+}
+
+// limit is what an answer says of the limit in force.
+func (w *watched) limit() string {
+	w.t.Helper()
+	answer := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", asked.Add(1)%200)
+	w.RateLimit.Handler(okay).ServeHTTP(answer, r)
+	return answer.Header().Get("X-Ratelimit-Limit")
+}
+
+var asked atomic.Uint32
+
+// becomes waits until the limit is in force.
+func (w *watched) becomes(limit string) {
+	w.t.Helper()
+	eventually(w.t, "a limit of "+limit, func() bool { return w.limit() == limit })
+}
+
+var okay = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// limitOf is the text of rules with one limit.
+func limitOf(limit string) string {
+	return "version: 1\ndefault: {limit: " + limit + "}\n"
+}
+
+// problemsOf is what is wrong with rules, a line each.
+func problemsOf(t testing.TB, err error) []string {
+	t.Helper()
+	var wrong *rules.Error
+	require.ErrorAs(t, err, &wrong)
+	lines := make([]string, len(wrong.Problems))
+	for i, p := range wrong.Problems {
+		lines[i] = p.String()
+	}
+	return lines
+}
+
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	const long = 30 * time.Second // on a busy machine
+	for deadline := time.Now().Add(long); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("waited %v in vain for %s", long, what)
+}
+
+// ofTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
+var ofTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
 
 func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
@@ -35,16 +109,16 @@ func fromRedis(t *testing.T, server *redistest.Server, o rules.Options) *watched
 		o.Poll = time.Hour
 	}
 	var err error
-	w.Watcher, err = rules.FromRedis(t.Context(), connect(t, server), inRedis, o)
+	w.Watcher, err = redisrules.Watch(t.Context(), connect(t, server), inRedis, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
-	w.site = &site{t, w.RateLimit}
+	w.t = t
 	return w
 }
 
 func publish(t testing.TB, server *redistest.Server, text string) {
 	t.Helper()
-	require.NoError(t, rules.Publish(t.Context(), connect(t, server), inRedis, []byte(text), rules.Options{}))
+	require.NoError(t, redisrules.Publish(t.Context(), connect(t, server), inRedis, []byte(text), rules.Options{}))
 }
 
 func TestAFleetChangesTogether(t *testing.T) {
@@ -69,22 +143,22 @@ func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := connect(t, server)
-	err := rules.Publish(t.Context(), client, inRedis, []byte("version: 2\ndefault: 3/s\n"), rules.Options{})
+	err := redisrules.Publish(t.Context(), client, inRedis, []byte("version: 2\ndefault: 3/s\n"), rules.Options{})
 	require.Equal(t, []string{"1:10: version: is 2: this program reads version 1"}, problemsOf(t, err))
-	require.Error(t, rules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")+"ban: {file: banned.txt}\n"), rules.Options{}))
+	require.Error(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")+"ban: {file: banned.txt}\n"), rules.Options{}))
 	require.Equal(t, "0", server.MustDo("EXISTS", inRedis))
 
 	var none *redis.Client
 	for _, bad := range []redis.UniversalClient{nil, none} {
-		require.EqualError(t, rules.Publish(t.Context(), bad, inRedis, []byte(limitOf("5/h")), rules.Options{}), "rules: the Redis client is nil")
-		_, err = rules.FromRedis(t.Context(), bad, inRedis, rules.Options{})
-		require.EqualError(t, err, "rules: the Redis client is nil")
+		require.EqualError(t, redisrules.Publish(t.Context(), bad, inRedis, []byte(limitOf("5/h")), rules.Options{}), "redisrules: the Redis client is nil")
+		_, err = redisrules.Watch(t.Context(), bad, inRedis, rules.Options{})
+		require.EqualError(t, err, "redisrules: the Redis client is nil")
 	}
-	require.EqualError(t, rules.Publish(t.Context(), client, "", []byte(limitOf("5/h")), rules.Options{}), "rules: the key in Redis is empty")
-	_, err = rules.FromRedis(t.Context(), client, "", rules.Options{Poll: 1})
-	require.EqualError(t, err, "rules: Options.Poll is 1ns: it must be from 100ms to 24h, or 0 for 10s\nrules: the key in Redis is empty")
+	require.EqualError(t, redisrules.Publish(t.Context(), client, "", []byte(limitOf("5/h")), rules.Options{}), "redisrules: the key in Redis is empty")
+	_, err = redisrules.Watch(t.Context(), client, "", rules.Options{Poll: 1})
+	require.EqualError(t, err, "rules: Options.Poll is 1ns: it must be from 100ms to 24h, or 0 for 10s\nredisrules: the key in Redis is empty")
 	server.Kill()
-	require.ErrorContains(t, rules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")), rules.Options{}), "rules: source: publish Redis key")
+	require.ErrorContains(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")), rules.Options{}), "redisrules: publish Redis key")
 }
 
 func TestABadValueKeepsTheLastGoodOne(t *testing.T) {
@@ -111,8 +185,8 @@ func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
 	server := redistest.Start(t)
 
 	client := connect(t, server)
-	_, err := rules.FromRedis(t.Context(), client, inRedis, rules.Options{})
-	require.ErrorContains(t, err, "rules: app:limits: source: read Redis key \"app:limits\": nothing is there")
+	_, err := redisrules.Watch(t.Context(), client, inRedis, rules.Options{})
+	require.ErrorContains(t, err, "rules: app:limits: redisrules: read Redis key \"app:limits\": nothing is there")
 	empty := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
 	require.Equal(t, "3", empty.limit())
 	require.Len(t, empty.all(), 1)
@@ -120,9 +194,9 @@ func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
 	require.ErrorContains(t, empty.Status().Err, "nothing is there")
 
 	server.Kill()
-	_, err = rules.FromRedis(t.Context(), client, inRedis, rules.Options{})
-	require.ErrorContains(t, err, "rules: app:limits: source: read Redis key")
-	_, err = rules.FromRedis(t.Context(), client, inRedis, rules.Options{Fallback: []byte("version: 2\n")})
+	_, err = redisrules.Watch(t.Context(), client, inRedis, rules.Options{})
+	require.ErrorContains(t, err, "rules: app:limits: redisrules: read Redis key")
+	_, err = redisrules.Watch(t.Context(), client, inRedis, rules.Options{Fallback: []byte("version: 2\n")})
 	require.Equal(t, "1:10: version: is 2: this program reads version 1", problemsOf(t, err)[0])
 	down := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
 	require.Equal(t, "3", down.limit())
@@ -138,7 +212,7 @@ func TestAProcessStartsWithItsFallbackWhereTheRulesAreWrong(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.MustDo("SET", inRedis, "version: 1\ndefault: 5 per hour\n")
-	_, err := rules.FromRedis(t.Context(), connect(t, server), inRedis, rules.Options{})
+	_, err := redisrules.Watch(t.Context(), connect(t, server), inRedis, rules.Options{})
 	require.Len(t, problemsOf(t, err), 1)
 	w := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
 	require.Equal(t, "3", w.limit())
@@ -172,7 +246,7 @@ func TestRulesHoldWhileRedisIsGone(t *testing.T) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				answer := httptest.NewRecorder()
-				handler.ServeHTTP(answer, call{}.request())
+				handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
 				if answer.Code != http.StatusOK || answer.Header().Get("X-Ratelimit-Limit") == "" {
 					other.Add(1)
 				}
@@ -186,7 +260,7 @@ func TestRulesHoldWhileRedisIsGone(t *testing.T) {
 	server.Restart()
 	eventually(t, "it to be empty", func() bool {
 		err := w.Status().Err
-		return err != nil && err.Error() == `rules: app:limits: source: read Redis key "app:limits": nothing is there`
+		return err != nil && err.Error() == `rules: app:limits: redisrules: read Redis key "app:limits": nothing is there`
 	})
 	require.Equal(t, "1000000", w.limit())
 	publish(t, server, limitOf("2_000_000/h"))
@@ -206,7 +280,7 @@ func TestFollowingRedisEndsWithItsContextOrClose(t *testing.T) {
 		before := goleak.IgnoreCurrent()
 		client := redis.NewClient(&redis.Options{Addr: server.Addr})
 		ctx, cancel := context.WithCancel(t.Context())
-		w, err := rules.FromRedis(ctx, client, inRedis, rules.Options{OnReload: func(rules.Reload) {}})
+		w, err := redisrules.Watch(ctx, client, inRedis, rules.Options{OnReload: func(rules.Reload) {}})
 		require.NoError(t, err, name)
 		end(w, cancel)
 		require.NoError(t, w.Close())

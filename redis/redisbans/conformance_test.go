@@ -1,4 +1,4 @@
-package redisstore
+package redisbans
 
 import (
 	"context"
@@ -397,7 +397,7 @@ func TestAListInMemoryIsWhatAModelOfItSays(t *testing.T) {
 }
 
 func TestAListInRedisIsWhatAModelOfItSays(t *testing.T) {
-	list := newBans(t, t.Context(), connect(t, redistest.Start(t)), BansOptions{})
+	list := newList(t, t.Context(), connect(t, redistest.Start(t)), Options{})
 	pass := func(d time.Duration) { passInRedis(t, list, d) }
 	rapid.Check(t, func(rt *rapid.T) { compareWithModel(t, rt, banWorld{list: list, pass: pass}) })
 }
@@ -420,7 +420,7 @@ func TestBansInRedisKeepTheClaims(t *testing.T) {
 				server.MustDo("FLUSHALL")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				list := newBans(t, ctx, client, BansOptions{MaxBans: tt.max, Secret: []byte(secret)})
+				list := newList(t, ctx, client, Options{MaxBans: tt.max, Secret: []byte(secret)})
 				_, err := list.All(ctx)
 				require.NoError(t, err)
 				tt.check(t, banWorld{list, func(d time.Duration) { passInRedis(t, list, d) }, list.tag})
@@ -431,7 +431,7 @@ func TestBansInRedisKeepTheClaims(t *testing.T) {
 
 // passInRedis has time pass for what is in Redis, by moving all of it into the past, and
 // for the copy of a list.
-func passInRedis(t testing.TB, b *Bans, d time.Duration) {
+func passInRedis(t testing.TB, b *List, d time.Duration) {
 	t.Helper()
 	const shift = `
 		local by = tonumber(ARGV[1])

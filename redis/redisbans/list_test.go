@@ -1,4 +1,4 @@
-package redisstore
+package redisbans
 
 import (
 	"bytes"
@@ -22,31 +22,32 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // quietLog is for outages that tests make.
 var quietLog = slog.New(slog.DiscardHandler)
 
-func newBans(t testing.TB, ctx context.Context, client redis.UniversalClient, o BansOptions) *Bans {
+func newList(t testing.TB, ctx context.Context, client redis.UniversalClient, o Options) *List {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = quietLog
 	}
-	list, err := NewBans(ctx, client, o)
+	list, err := New(ctx, client, o)
 	require.NoError(t, err)
 	return list
 }
 
-// readBans is newBans, and waits until the list has been read.
-func readBans(t testing.TB, client redis.UniversalClient, o BansOptions) *Bans {
+// readList is newList, and waits until the list has been read.
+func readList(t testing.TB, client redis.UniversalClient, o Options) *List {
 	t.Helper()
-	list := newBans(t, t.Context(), client, o)
-	awaitBans(t, list)
+	list := newList(t, t.Context(), client, o)
+	awaitList(t, list)
 	return list
 }
 
-// awaitBans waits until a list knows what is in Redis, and hears of changes.
-func awaitBans(t testing.TB, list *Bans) {
+// awaitList waits until a list knows what is in Redis, and hears of changes.
+func awaitList(t testing.TB, list *List) {
 	t.Helper()
 	await(t, "a list to be read", func() bool {
 		_, err := list.All(t.Context())
@@ -56,7 +57,7 @@ func awaitBans(t testing.TB, list *Bans) {
 }
 
 // hearers is how many lists hear of changes to one.
-func hearers(t testing.TB, list *Bans) (heard int64) {
+func hearers(t testing.TB, list *List) (heard int64) {
 	var mu sync.Mutex
 	count := func(ctx context.Context, client *redis.Client) error {
 		of, err := client.PubSubNumSub(ctx, list.redis.channel).Result()
@@ -78,19 +79,19 @@ func hearers(t testing.TB, list *Bans) (heard int64) {
 	return heard
 }
 
-func awaitBanned(t testing.TB, list *Bans, key string) bans.Ban {
+func awaitBanned(t testing.TB, list *List, key string) bans.Ban {
 	t.Helper()
 	await(t, fmt.Sprintf("%q to be banned", key), func() bool { return isBanned(list, key) })
 	ban, _ := list.Find(key)
 	return ban
 }
 
-func awaitFree(t testing.TB, list *Bans, key string) {
+func awaitFree(t testing.TB, list *List, key string) {
 	t.Helper()
 	await(t, fmt.Sprintf("%q to be free", key), func() bool { return !isBanned(list, key) })
 }
 
-func isBanned(list *Bans, key string) bool {
+func isBanned(list *List, key string) bool {
 	_, ok := list.Find(key)
 	return ok
 }
@@ -119,13 +120,13 @@ func TestABanIsKnownInEveryProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			closeAfter(t, client)
-			o := BansOptions{Prefix: strings.ReplaceAll(name, " ", "-"), Poll: never}
-			here, there := readBans(t, client, o), readBans(t, client, o)
+			o := Options{Prefix: strings.ReplaceAll(name, " ", "-"), Poll: never}
+			here, there := readList(t, client, o), readList(t, client, o)
 			await(t, "both to hear of changes", func() bool { return hearers(t, here) == 2 })
 			require.NoError(t, here.Ban(t.Context(), "by hand", 0))
 			ban, err := there.Escalate(t.Context(), "key", "rule", doubling)
 			require.NoError(t, err)
-			for _, list := range []*Bans{here, there} {
+			for _, list := range []*List{here, there} {
 				assert.Zero(t, awaitBanned(t, list, "by hand").Until)
 				got := awaitBanned(t, list, "key")
 				assert.WithinDuration(t, ban.Until, got.Until, 10*time.Second)
@@ -145,9 +146,9 @@ func TestABanIsKnownInEveryProcess(t *testing.T) {
 
 func TestOfProcessesThatEscalateAtOnceOneBans(t *testing.T) {
 	server := redistest.Start(t)
-	var lists []*Bans
+	var lists []*List
 	for range 4 {
-		lists = append(lists, readBans(t, connect(t, server), BansOptions{}))
+		lists = append(lists, readList(t, connect(t, server), Options{}))
 	}
 	for round := range 4 {
 		got := make([]bans.Ban, 32)
@@ -174,10 +175,10 @@ func TestOfProcessesThatEscalateAtOnceOneBans(t *testing.T) {
 func TestAMessageThatIsLostIsMadeUpFor(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	mute := readBans(t, client, BansOptions{}) // which nobody hears
+	mute := readList(t, client, Options{}) // which nobody hears
 	mute.redis.channel = "elsewhere"
-	polling := readBans(t, client, BansOptions{Poll: minPoll})
-	waiting := readBans(t, client, BansOptions{Poll: never})
+	polling := readList(t, client, Options{Poll: minPoll})
+	waiting := readList(t, client, Options{Poll: never})
 
 	require.NoError(t, mute.Ban(t.Context(), "a", time.Hour))
 	awaitBanned(t, polling, "a")
@@ -208,11 +209,11 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	var log syncBuffer
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	list := newBans(t, ctx, connect(t, server), BansOptions{Poll: never, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	list := newList(t, ctx, connect(t, server), Options{Poll: never, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	assert.True(t, list.Empty())
 	start := time.Now()
 	assert.Error(t, list.Ban(ctx, "by hand", time.Hour))
-	assert.Less(t, time.Since(start), bansTimeout+time.Second/2)
+	assert.Less(t, time.Since(start), timeout+time.Second/2)
 	assert.True(t, isBanned(list, "by hand"))
 	for range 100 { // which do not all wait for a second
 		ban, err := list.Escalate(ctx, fmt.Sprint(rand.Uint64()), "rule", doubling)
@@ -238,8 +239,8 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 
 	server.Restart()
 	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "103" })
-	other := newBans(t, ctx, connect(t, server), BansOptions{Poll: never})
-	awaitBans(t, other)
+	other := newList(t, ctx, connect(t, server), Options{Poll: never})
+	awaitList(t, other)
 	assert.Equal(t, "rule", awaitBanned(t, other, "key").Rule)
 	awaitBanned(t, other, "by hand")
 	assert.False(t, isBanned(other, "lifted"))
@@ -268,9 +269,9 @@ func (b *syncBuffer) String() string {
 
 func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	server := redistest.Start(t)
-	lists := []*Bans{
-		readBans(t, connect(t, server), BansOptions{Poll: 100 * time.Millisecond}),
-		readBans(t, connect(t, server), BansOptions{Poll: 100 * time.Millisecond}),
+	lists := []*List{
+		readList(t, connect(t, server), Options{Poll: 100 * time.Millisecond}),
+		readList(t, connect(t, server), Options{Poll: 100 * time.Millisecond}),
 	}
 	for i := range 250 { // more than one script brings
 		require.NoError(t, lists[0].Ban(t.Context(), fmt.Sprint(i), time.Hour))
@@ -284,14 +285,14 @@ func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	for i := range 250 {
 		require.NoError(t, lists[0].Ban(t.Context(), fmt.Sprint(i), time.Hour))
 	}
-	awaitBans(t, lists[1])
+	awaitList(t, lists[1])
 
 	server.Restart()
 	for _, list := range lists {
 		assert.True(t, isBanned(list, "endless"), "it holds while Redis is away")
 	}
 	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", lists[0].redis.names[0]) == "254" })
-	other := readBans(t, connect(t, server), BansOptions{Poll: never})
+	other := readList(t, connect(t, server), Options{Poll: never})
 	assert.Len(t, all(t, banWorld{list: other}), 252)
 	ban, err := other.Escalate(t.Context(), "remembered", "rule", doubling)
 	require.NoError(t, err)
@@ -307,8 +308,8 @@ func TestACallEndsThoughRedisHangs(t *testing.T) {
 	server := redistest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	list := newBans(t, ctx, connect(t, server), BansOptions{Poll: never})
-	awaitBans(t, list)
+	list := newList(t, ctx, connect(t, server), Options{Poll: never})
+	awaitList(t, list)
 	server.Pause()
 	defer server.Resume()
 	for name, call := range map[string]func(context.Context) error{
@@ -319,17 +320,17 @@ func TestACallEndsThoughRedisHangs(t *testing.T) {
 	} {
 		start := time.Now()
 		assert.Error(t, call(ctx), name)
-		assert.Less(t, time.Since(start), bansTimeout+time.Second/2, name)
+		assert.Less(t, time.Since(start), timeout+time.Second/2, name)
 		hurried, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 		start = time.Now()
 		_ = call(hurried) // Escalate has an answer
 		cancel()
-		assert.Less(t, time.Since(start), bansTimeout/2, name)
+		assert.Less(t, time.Since(start), timeout/2, name)
 	}
 	start := time.Now()
 	_, err := list.Escalate(ctx, "another", "rule", doubling)
 	assert.ErrorIs(t, err, errDown)
-	assert.Less(t, time.Since(start), bansTimeout/2, "others do not wait")
+	assert.Less(t, time.Since(start), timeout/2, "others do not wait")
 	server.Resume()
 	await(t, "what was banned to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "4" })
 	await(t, "Redis to be asked again", func() bool { return !list.down.Load() })
@@ -340,7 +341,7 @@ func TestACallEndsThoughRedisHangs(t *testing.T) {
 func TestWhoLeavesIsBannedAllTheSame(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	here, there := readBans(t, client, BansOptions{Poll: never}), readBans(t, client, BansOptions{Poll: never})
+	here, there := readList(t, client, Options{Poll: never}), readList(t, client, Options{Poll: never})
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := here.Escalate(gone, "key", "rule", doubling)
@@ -351,7 +352,7 @@ func TestWhoLeavesIsBannedAllTheSame(t *testing.T) {
 }
 
 func TestWhatRedisDidNotLiftComesBack(t *testing.T) {
-	list := readBans(t, connect(t, redistest.Start(t)), BansOptions{Poll: never})
+	list := readList(t, connect(t, redistest.Start(t)), Options{Poll: never})
 	require.NoError(t, list.Ban(t.Context(), "key", 0))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -365,17 +366,17 @@ func TestWhatRedisDidNotLiftComesBack(t *testing.T) {
 
 func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
 	server := redistest.Start(t)
-	list, other := readBans(t, connect(t, server), BansOptions{}), readBans(t, connect(t, server), BansOptions{})
+	list, other := readList(t, connect(t, server), Options{}), readList(t, connect(t, server), Options{})
 	list.down.Store(true) // so that it does not ask
 	list.mu.Lock()
 	ban, err := list.local.Load().Escalate(t.Context(), list.tag("key"), "rule", doubling)
 	list.mu.Unlock()
 	require.NoError(t, err)
-	mute := readBans(t, connect(t, server), BansOptions{})
+	mute := readList(t, connect(t, server), Options{})
 	mute.redis.channel = "elsewhere"
 	require.NoError(t, mute.Ban(t.Context(), "key", time.Minute))
 	list.mu.Lock()
-	list.suspend(list.tag("key"), bansPending{ban: ban, remember: doubling.Max})
+	list.suspend(list.tag("key"), pending{ban: ban, remember: doubling.Max})
 	list.mu.Unlock()
 	await(t, "the list to be told", func() bool { return awaitBanned(t, list, "key").Rule == "" })
 	require.NoError(t, other.Ban(t.Context(), "later", time.Minute))
@@ -386,11 +387,11 @@ func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
 func TestAListIsReadInPages(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	list := readBans(t, client, BansOptions{})
+	list := readList(t, client, Options{})
 	const most = 3000
 	var args []any
 	for i := range most {
-		p := bansPending{ban: bans.Ban{Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}
+		p := pending{ban: bans.Ban{Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}
 		if args = appendMerge(args, list.tag(fmt.Sprint(i)), &p); len(args) == 100*mergeArgs {
 			_, _, err := list.redis.merge(t.Context(), args)
 			require.NoError(t, err)
@@ -412,7 +413,7 @@ func TestAListIsReadInPages(t *testing.T) {
 		}
 	})
 	for range 5 {
-		other := readBans(t, client, BansOptions{})
+		other := readList(t, client, Options{})
 		for i := 50; i < most; i++ {
 			ban, ok := other.Find(fmt.Sprint(i))
 			require.True(t, ok)
@@ -431,10 +432,10 @@ func TestProcessesAgreeAfterAnUproar(t *testing.T) {
 	server := redistest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var lists []*Bans
+	var lists []*List
 	for range 3 {
-		list := newBans(t, ctx, connect(t, server), BansOptions{MaxBans: 40, Poll: 50 * time.Millisecond})
-		awaitBans(t, list)
+		list := newList(t, ctx, connect(t, server), Options{MaxBans: 40, Poll: 50 * time.Millisecond})
+		awaitList(t, list)
 		lists = append(lists, list)
 	}
 	var wg sync.WaitGroup
@@ -472,7 +473,7 @@ func TestProcessesAgreeAfterAnUproar(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, func() { close(stop) })
 	wg.Wait()
 	for _, list := range lists {
-		awaitBans(t, list)
+		awaitList(t, list)
 	}
 	want := all(t, banWorld{list: lists[0]})
 	assert.NotEmpty(t, want)
@@ -494,9 +495,9 @@ func TestProcessesAgreeAfterAnUproar(t *testing.T) {
 func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	plain := readBans(t, client, BansOptions{})
-	secret := readBans(t, client, BansOptions{Prefix: "other", Secret: []byte("a secret of 16 bytes")})
-	for _, list := range []*Bans{plain, secret} {
+	plain := readList(t, client, Options{})
+	secret := readList(t, client, Options{Prefix: "other", Secret: []byte("a secret of 16 bytes")})
+	for _, list := range []*List{plain, secret} {
 		require.NoError(t, list.Ban(t.Context(), "203.0.113.7", time.Hour))
 		require.NoError(t, list.Ban(t.Context(), "203.0.113.8", 0))
 		_, err := list.Escalate(t.Context(), "user:42", "POST /login", doubling)
@@ -526,7 +527,7 @@ func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
 }
 
 func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
-	list := readBans(t, connect(t, redistest.Start(t)), BansOptions{})
+	list := readList(t, connect(t, redistest.Start(t)), Options{})
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64Range(1, bans.MaxDuration.Milliseconds())
 		e := bans.Escalation{
@@ -545,7 +546,7 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if times > 1 {
-			over := bansPending{ban: bans.Ban{Until: time.Now().Add(-time.Second), Times: times - 1}, remember: time.Hour}
+			over := pending{ban: bans.Ban{Until: time.Now().Add(-time.Second), Times: times - 1}, remember: time.Hour}
 			if _, _, err := list.redis.merge(ctx, appendMerge(nil, tag, &over)); err != nil {
 				t.Fatal(err)
 			}
@@ -563,7 +564,7 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 func TestWhatIsOverIsDroppedFromRedis(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	list := readBans(t, client, BansOptions{Poll: never})
+	list := readList(t, client, Options{Poll: never})
 	for i := range 40 {
 		_, err := list.Escalate(t.Context(), fmt.Sprint("key ", i), "rule", bans.Escalation{Ban: time.Hour, Factor: 1, Max: 2 * time.Hour})
 		require.NoError(t, err)
@@ -595,7 +596,7 @@ func TestWhatIsOverIsDroppedFromRedis(t *testing.T) {
 
 func TestAnEndlessBanLivesAsLongAsSomebodyReadsTheList(t *testing.T) {
 	server := redistest.Start(t)
-	list := readBans(t, connect(t, server), BansOptions{})
+	list := readList(t, connect(t, server), Options{})
 	name := list.redis.names[0]
 	require.NoError(t, list.Ban(t.Context(), "short", time.Hour))
 	assert.Less(t, life(t, server, name), 25*time.Hour)
@@ -615,7 +616,7 @@ func life(t testing.TB, server *redistest.Server, name string) time.Duration {
 }
 
 func TestUnbanTakesAKeyThatLooksLikeADigest(t *testing.T) {
-	list := readBans(t, connect(t, redistest.Start(t)), BansOptions{})
+	list := readList(t, connect(t, redistest.Start(t)), Options{})
 	digest := list.tag("key")
 	for _, key := range []string{"key", digest} {
 		require.NoError(t, list.Ban(t.Context(), key, 0))
@@ -629,15 +630,15 @@ func TestUnbanTakesAKeyThatLooksLikeADigest(t *testing.T) {
 
 func TestBansNeedNoMoreRightsThanTheyTell(t *testing.T) {
 	server := redistest.Start(t)
-	source, err := os.ReadFile("bans.go")
+	source, err := os.ReadFile("list.go")
 	require.NoError(t, err)
 	said := regexp.MustCompile(`(?s)An ACL user needs (.*?), and in a Cluster`).FindSubmatch(source)
 	require.NotNil(t, said)
 	rights := strings.Fields(strings.ReplaceAll(string(said[1]), "//", ""))
 	server.MustDo(append([]string{"ACL", "SETUSER", "weir", "on", ">password"}, rights...)...)
 	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Username: "weir", Password: "password"}))
-	o := BansOptions{MaxBans: 2, Poll: never}
-	here, there := newBans(t, t.Context(), client, o), newBans(t, t.Context(), client, o)
+	o := Options{MaxBans: 2, Poll: never}
+	here, there := newList(t, t.Context(), client, o), newList(t, t.Context(), client, o)
 	all(t, banWorld{list: here})
 	await(t, "both to hear of changes", func() bool {
 		return server.MustDo("PUBSUB", "NUMSUB", here.redis.channel) == here.redis.channel+"\n2"
@@ -658,8 +659,8 @@ func TestBansEndWithTheirContext(t *testing.T) {
 	leavesNoGoroutine(t)
 	client := connect(t, redistest.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
-	list := newBans(t, ctx, client, BansOptions{})
-	awaitBans(t, list)
+	list := newList(t, ctx, client, Options{})
+	awaitList(t, list)
 	require.NoError(t, list.Ban(ctx, "key", 0))
 	cancel()
 	await(t, "the list to end", func() bool {
@@ -672,22 +673,21 @@ func TestBansEndWithTheirContext(t *testing.T) {
 	assert.False(t, isBanned(list, "key"))
 }
 
-func TestNewBansSaysWhatItNeeds(t *testing.T) {
+func TestNewSaysWhatItNeeds(t *testing.T) {
 	client := closeAfter(t, redis.NewClient(&redis.Options{}))
 	for _, tt := range []struct {
 		client  redis.UniversalClient
-		options []BansOptions
+		options Options
 		want    []string
 	}{
-		{nil, nil, []string{"needs a client"}},
-		{(*redis.Client)(nil), nil, []string{"needs a client"}},
-		{client, make([]BansOptions, 2), []string{"takes one BansOptions"}},
-		{client, []BansOptions{{Prefix: "a b", Secret: []byte("short"), MaxBans: -1, Poll: -time.Second}},
+		{nil, Options{}, []string{"needs a client"}},
+		{(*redis.Client)(nil), Options{}, []string{"needs a client"}},
+		{client, Options{Prefix: "a b", Secret: []byte("short"), MaxBans: -1, Poll: -time.Second},
 			[]string{`Prefix "a b"`, "Secret has 5 bytes", "MaxBans is -1", "Poll is -1s"}},
-		{client, []BansOptions{{Poll: 9 * time.Millisecond}}, []string{"Poll is 9ms", "from 10ms to 1h0m0s"}},
-		{client, []BansOptions{{Poll: time.Hour + 1}}, []string{"Poll is 1h0m0.000000001s"}},
+		{client, Options{Poll: 9 * time.Millisecond}, []string{"Poll is 9ms", "from 10ms to 1h0m0s"}},
+		{client, Options{Poll: time.Hour + 1}, []string{"Poll is 1h0m0.000000001s"}},
 	} {
-		_, err := NewBans(t.Context(), tt.client, tt.options...)
+		_, err := New(t.Context(), tt.client, tt.options)
 		require.Error(t, err)
 		for _, want := range tt.want {
 			assert.ErrorContains(t, err, want)
@@ -697,13 +697,13 @@ func TestNewBansSaysWhatItNeeds(t *testing.T) {
 
 func TestWhatIsNotOfBansIsNotHeard(t *testing.T) {
 	server := redistest.Start(t)
-	list := readBans(t, connect(t, server), BansOptions{})
+	list := readList(t, connect(t, server), Options{})
 	digest := list.tag("key")
 	for _, text := range []string{
 		"", " ", "1 2 3", "1 2 3 4 5", "a 2 3 " + digest + " ", "1 b 3 " + digest + " ", "1 2 c " + digest + " ",
 		"1 2 3 " + digest, "1 2 3 " + digest + " 4", "1 2 3 " + digest + " x 0 0 ", "1 2 3 " + digest + " 0 0 99999999999999999999 ",
 	} {
-		_, ok := parseBansMessage(text)
+		_, ok := parseMessage(text)
 		assert.False(t, ok, text)
 		server.MustDo("PUBLISH", list.redis.channel, text)
 	}
@@ -713,7 +713,7 @@ func TestWhatIsNotOfBansIsNotHeard(t *testing.T) {
 
 func TestFindAllocatesNothing(t *testing.T) {
 	for _, secret := range []string{"", "a secret of 16 bytes"} {
-		list := readBans(t, connect(t, redistest.Start(t)), BansOptions{Secret: []byte(secret)})
+		list := readList(t, connect(t, redistest.Start(t)), Options{Secret: []byte(secret)})
 		key := strings.Repeat("k", 256)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { list.Find(key) }))
 		require.NoError(t, list.Ban(t.Context(), key, time.Hour))
@@ -726,4 +726,27 @@ func TestFindAllocatesNothing(t *testing.T) {
 		}
 		assert.Zero(t, least)
 	}
+}
+
+// Beside each other, as while a new version is rolled out, processes of two versions have
+// lists of their own.
+func TestTwoVersionsOfAListLeaveEachOtherAlone(t *testing.T) {
+	client := connect(t, redistest.Start(t))
+	ours := newRemote(client, under(wire.DefaultPrefix, format), 10)
+	theirs := newRemote(client, under(wire.DefaultPrefix, "next"), 10)
+	assert.NotEqual(t, ours.channel, theirs.channel)
+	digest := wire.NewDigester(nil).Tag("key")
+	tag := string(digest[:])
+	_, err := ours.ban(t.Context(), tag, time.Hour)
+	require.NoError(t, err)
+	page, err := theirs.read(t.Context(), 0, "0")
+	require.NoError(t, err)
+	assert.Zero(t, page.version, "the other list is empty")
+	lifted, err := theirs.unban(t.Context(), []string{tag})
+	require.NoError(t, err)
+	assert.Empty(t, lifted.tag)
+	page, err = ours.read(t.Context(), 0, "0")
+	require.NoError(t, err)
+	assert.Contains(t, page.entries, tag)
+	assert.Equal(t, "weir:1:{bans}:", under("weir", format), "what is stored is what a version means")
 }

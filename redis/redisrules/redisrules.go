@@ -1,0 +1,54 @@
+// Package redisrules has limits in a key of Redis, in the format of package rules, so that a
+// fleet changes together:
+//
+//	limits, err := redisrules.Watch(ctx, rdb, "limits", rules.Options{})
+//	...
+//	err = redisrules.Publish(ctx, rdb, "limits", text, rules.Options{}) // elsewhere
+//
+// An ACL user needs +getrange +exists +subscribe +ping on the key and on the channel, which
+// is the key and ":changed"; one that publishes, +set +publish.
+package redisrules
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// Watch is [rules.Watch] for rules that are the value of a key in Redis, a string. [Publish]
+// writes them and tells all processes at once; a process that misses that finds them within
+// Options.Poll. Options.Fallback has the rules to begin with if Redis is down, has none yet or
+// has wrong ones. Rules in Redis can't name a file of bans. The client stays the caller's to
+// close.
+func Watch(ctx context.Context, client redis.UniversalClient, key string, o rules.Options) (*rules.Watcher, error) {
+	if err := errors.Join(o.Validate(), check(client, key)); err != nil {
+		return nil, err
+	}
+	return rules.WatchSource(ctx, key, newSource(client, key, o.Poll), o)
+}
+
+// Publish checks the text of rules, writes it to a key in Redis and tells all processes that
+// have theirs from there.
+func Publish(ctx context.Context, client redis.UniversalClient, key string, text []byte, o rules.Options) error {
+	if err := check(client, key); err != nil {
+		return err
+	}
+	if _, err := rules.Parse(text, o); err != nil {
+		return err
+	}
+	return publish(ctx, client, key, text)
+}
+
+func check(client redis.UniversalClient, key string) error {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errors.New("redisrules: the Redis client is nil")
+	}
+	if key == "" {
+		return errors.New("redisrules: the key in Redis is empty")
+	}
+	return nil
+}

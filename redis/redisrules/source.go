@@ -1,0 +1,224 @@
+package redisrules
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// A source is a key in Redis, a string, as a [rules.Source]. What is written with Publish is
+// heard of at once, and any other change at the next poll. Where the client reads from
+// replicas, a nudge may come before the text does, which the next poll makes up for.
+type source struct {
+	client redis.UniversalClient
+	key    string
+	nudges chan struct{} // holds one until it is received; others are dropped
+	calls  calls
+
+	// heartbeat is how long a subscription may be silent before it is asked whether it
+	// still stands, and then how long the answer may take.
+	heartbeat time.Duration
+
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+var _ rules.Source = (*source)(nil)
+
+const (
+	maxText     = 1 << 20
+	defaultPoll = 10 * time.Second
+
+	// patience is with a server that hangs.
+	patience = time.Second
+
+	// pause is between two attempts to subscribe.
+	pause = 500 * time.Millisecond
+)
+
+// errMissing is, as errors.Is tells it, what Read returns when there is no such key.
+var errMissing = errors.New("nothing is there")
+
+func errTooLong(what string) error {
+	return fmt.Errorf("redisrules: %s is longer than 1 MiB (%d bytes)", what, maxText)
+}
+
+// newSource begins to listen for changes of a key, and nudges at least every poll, as what
+// was written without a message is found only by reading; 0 stands for 10 seconds. It
+// neither waits for Redis nor closes the client.
+func newSource(client redis.UniversalClient, key string, poll time.Duration) *source {
+	return newSourceWith(client, key, cmp.Or(poll, defaultPoll), 3*time.Second)
+}
+
+func newSourceWith(client redis.UniversalClient, key string, poll, heartbeat time.Duration) *source {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &source{
+		client:    client,
+		key:       key,
+		nudges:    make(chan struct{}, 1),
+		calls:     newCalls(),
+		heartbeat: heartbeat,
+		cancel:    cancel,
+		ended:     make(chan struct{}),
+	}
+	var both sync.WaitGroup
+	both.Go(func() { s.tick(ctx, poll) })
+	both.Go(func() { s.listen(ctx) })
+	go func() {
+		both.Wait()
+		close(s.ended)
+	}()
+	return s
+}
+
+// publish writes text for every source of that key to read, and tells them. If it fails, the
+// text may have been written all the same.
+func publish(ctx context.Context, client redis.UniversalClient, key string, text []byte) error {
+	if len(text) > maxText {
+		return errTooLong(fmt.Sprintf("what is to be written to Redis key %q", key))
+	}
+	written := string(text) // a caller that has left may change the slice
+	// Two commands: in a Cluster the channel and the key may be on different nodes.
+	_, err := newCalls().within(ctx, func(ctx context.Context) ([]byte, error) {
+		if err := client.Set(ctx, key, written, 0).Err(); err != nil {
+			return nil, err
+		}
+		if err := client.Publish(ctx, channelOf(key), "").Err(); err != nil {
+			return nil, fmt.Errorf("it is written, but no process is told and it is found at the next poll: %w", err)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("redisrules: publish Redis key %q: %w", key, err)
+	}
+	return nil
+}
+
+func channelOf(key string) string { return key + ":changed" }
+
+// Read implements [rules.Source]. Without a deadline in the context it ends within a second.
+func (s *source) Read(ctx context.Context) ([]byte, error) {
+	text, err := s.calls.within(ctx, s.read)
+	if err != nil {
+		return nil, fmt.Errorf("redisrules: read Redis key %q: %w", s.key, err)
+	}
+	if len(text) > maxText {
+		return nil, errTooLong(fmt.Sprintf("Redis key %q", s.key))
+	}
+	return text, nil
+}
+
+// read reads a byte more than a source may have, if there is one.
+func (s *source) read(ctx context.Context) ([]byte, error) {
+	text, err := s.client.GetRange(ctx, s.key, 0, maxText).Bytes()
+	if err != nil || len(text) > 0 {
+		return text, err
+	}
+	switch there, err := s.client.Exists(ctx, s.key).Result(); {
+	case err != nil:
+		return nil, err
+	case there == 0:
+		return nil, errMissing
+	}
+	// An empty one, or one that was written between the two.
+	return s.client.GetRange(ctx, s.key, 0, maxText).Bytes()
+}
+
+// Changed implements [rules.Source].
+func (s *source) Changed() <-chan struct{} { return s.nudges }
+
+// Close implements [rules.Source]. It waits for its goroutines, though for no longer than
+// a second if Redis hangs: what hangs in the client ends with the client's own timeouts.
+func (s *source) Close() error {
+	s.cancel()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-s.ended:
+	case <-late.C:
+	}
+	return nil
+}
+
+func (s *source) nudge() {
+	select {
+	case s.nudges <- struct{}{}:
+	default: // there is one already
+	}
+}
+
+func (s *source) tick(ctx context.Context, poll time.Duration) {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.nudge()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// listen follows one subscription after the other.
+func (s *source) listen(ctx context.Context) {
+	for {
+		s.follow(ctx)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// follow nudges for each message, and for the subscription itself, as messages may have
+// been missed before. It returns when the connection fails.
+func (s *source) follow(ctx context.Context) {
+	subscription, err := subscribe(ctx, s.client, channelOf(s.key))
+	if err != nil {
+		return
+	}
+	defer subscription.Close()
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // it ends ReceiveTimeout
+
+	for asked := false; ; {
+		received, err := subscription.ReceiveTimeout(ctx, s.heartbeat)
+		var timeout net.Error
+		switch {
+		case err == nil:
+			asked = false
+			if _, pong := received.(*redis.Pong); !pong {
+				s.nudge()
+			}
+		case errors.As(err, &timeout) && timeout.Timeout() && !asked:
+			asked = true
+			if subscription.Ping(ctx) != nil {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// subscribe asks for a subscription; what is received first tells whether it was had. A
+// Ring without any shard that answers panics here, where other clients wait.
+func subscribe(ctx context.Context, client redis.UniversalClient, channel string) (s *redis.PubSub, err error) {
+	if _, ring := client.(*redis.Ring); ring {
+		defer func() {
+			if reason := recover(); reason != nil {
+				err = fmt.Errorf("%v", reason)
+			}
+		}()
+	}
+	return client.Subscribe(ctx, channel), nil
+}
