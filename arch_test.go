@@ -4,12 +4,14 @@ package weir_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +28,7 @@ type listedPackage struct {
 	Standard   bool
 	GoFiles    []string
 	Imports    []string
+	Module     struct{ Path string }
 }
 
 func (p *listedPackage) ours() bool {
@@ -35,7 +38,7 @@ func (p *listedPackage) ours() bool {
 // goList runs go list and returns what it printed.
 func goList(t *testing.T, args ...string) []listedPackage {
 	t.Helper()
-	out := run(t, append([]string{"go", "list", "-json=ImportPath,Dir,Standard,GoFiles,Imports"}, args...)...)
+	out := run(t, append([]string{"go", "list", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Module"}, args...)...)
 	var packages []listedPackage
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listedPackage
@@ -61,6 +64,146 @@ func run(t *testing.T, command ...string) (stdout []byte) {
 	require.NoError(t, err, "%s:\n%s%s", strings.Join(command, " "), out.Bytes(), complaints.Bytes())
 	require.NotContains(t, complaints.String(), "matched no packages", strings.Join(command, " "))
 	return out.Bytes()
+}
+
+// A room is a folder, what is below it and in no room of its own included. Packages of a
+// room may import each other and the standard library, and beside these:
+type room struct {
+	folder  string
+	ours    []string // packages of this module
+	foreign []string // modules of others
+}
+
+// rooms is the rule for every package that users or tests import. Tests may import more.
+var rooms = []room{
+	{".", []string{"keyfunc", "limiter", "middleware"}, nil},
+
+	{"limiter", []string{"limiter/internal/table"}, nil},
+	{"limiter/internal/table", nil, nil},
+	{"limiter/failover", []string{"limiter"}, []string{"github.com/sony/gobreaker/v2"}},
+	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
+	{"keyfunc", []string{"internal/network", "internal/route"}, nil},
+
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route"}, nil},
+	{"middleware/bans", nil, nil},
+	{"middleware/rules", []string{
+		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/network", "internal/operate", "internal/route",
+		"middleware/rules/internal/document", "middleware/rules/internal/source",
+	}, nil},
+	{"middleware/rules/internal/document", nil, []string{"github.com/goccy/go-yaml"}},
+	{"middleware/rules/internal/source", nil, []string{"github.com/fsnotify/fsnotify"}},
+
+	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
+	{"observe/offenders", []string{"middleware"}, nil},
+	{"observe/sloglimit", []string{"limiter", "middleware"}, nil},
+	{"observe/dashboard", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "observe/offenders", "internal/operate"}, nil},
+	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "observe/internal/tally"},
+		[]string{"github.com/prometheus/client_golang"}},
+	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally"},
+		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
+
+	// All that speaks Redis.
+	{"redis", []string{"limiter", "limiter/failover", "middleware/bans", "middleware/rules"}, []string{"github.com/redis/go-redis/v9"}},
+
+	// Routers. No other room has one of these among ours.
+	{"adapters/chilimit", []string{"middleware", "internal/route"}, []string{"github.com/go-chi/chi/v5"}},
+	{"adapters/ginlimit", []string{"keyfunc", "limiter", "middleware", "internal/route"}, []string{"github.com/gin-gonic/gin"}},
+	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware", "internal/route"}, []string{"github.com/labstack/echo/v4"}},
+	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
+
+	{"cmd/weir", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "redis", "internal/operate"},
+		[]string{"github.com/redis/go-redis/v9"}},
+
+	{"internal/accesslog", nil, nil},
+	{"internal/network", nil, nil},
+	{"internal/operate", []string{"keyfunc"}, nil},
+	{"internal/phase", nil, nil},
+	{"internal/redistest", nil, nil},
+	{"internal/route", nil, nil},
+	{"internal/routertest", []string{"keyfunc", "limiter", "middleware"},
+		[]string{"github.com/stretchr/testify", "github.com/dunglas/httpsfv"}},
+}
+
+// roomOf is the room of a package of ours, or nil: the nearest folder that is one. The root
+// is the room of its own package alone.
+func roomOf(path string) *room {
+	for folder := strings.TrimPrefix(strings.TrimPrefix(path, module), "/"); ; folder = filepath.Dir(folder) {
+		if folder == "." && path != module {
+			return nil
+		}
+		for i := range rooms {
+			if rooms[i].folder == cmp.Or(folder, ".") {
+				return &rooms[i]
+			}
+		}
+		if folder == "" || folder == "." {
+			return nil
+		}
+	}
+}
+
+func (r *room) mayImport(path string, moduleOf map[string]string) bool {
+	of, ours := moduleOf[path]
+	switch {
+	case !ours:
+		return true // the standard library
+	case of == module:
+		to := roomOf(path)
+		return to == r || to != nil && slices.Contains(r.ours, to.folder)
+	}
+	return slices.Contains(r.foreign, of)
+}
+
+func TestEveryPackageKeepsToTheRuleOfItsRoom(t *testing.T) {
+	t.Parallel()
+	moduleOf := make(map[string]string) // of packages that are not in the standard library
+	for _, p := range goList(t, "-deps", "./...") {
+		if !p.Standard {
+			moduleOf[p.ImportPath] = p.Module.Path
+		}
+	}
+	used := make(map[*room]bool)
+	for _, p := range goList(t, "./...") {
+		r := roomOf(p.ImportPath)
+		if r == nil {
+			t.Errorf("%s is in no room: say what it may import", p.ImportPath)
+			continue
+		}
+		used[r] = true
+		for _, path := range p.Imports {
+			if !r.mayImport(path, moduleOf) {
+				t.Errorf("%s imports %s: the room %q may import the standard library and %s",
+					p.ImportPath, path, r.folder, strings.Join(slices.Concat(r.ours, r.foreign), ", "))
+			}
+		}
+	}
+	for i := range rooms {
+		if !used[&rooms[i]] {
+			t.Errorf("there is no package in the room %q", rooms[i].folder)
+		}
+	}
+}
+
+func TestAProgramThatImportsWeirAloneCompilesTheStandardLibraryAlone(t *testing.T) {
+	t.Parallel()
+	for _, p := range goList(t, "-deps", ".") {
+		if !p.Standard && !p.ours() {
+			t.Errorf("a program that imports only package weir compiles %s", p.ImportPath)
+		}
+	}
+}
+
+func TestMetricsOfACounterInMemoryCompileNoServersClientAndNoFormat(t *testing.T) {
+	t.Parallel()
+	for _, p := range goList(t, "-deps", "./observe/...") {
+		for _, without := range []string{
+			"github.com/redis/", "github.com/goccy/go-yaml", "github.com/fsnotify/", module + "/redis/", module + "/middleware/rules",
+		} {
+			if strings.HasPrefix(p.ImportPath, without) {
+				t.Errorf("a package of observe compiles %s: it must see stores and watchers through interfaces", p.ImportPath)
+			}
+		}
+	}
 }
 
 func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {

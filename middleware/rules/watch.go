@@ -253,6 +253,13 @@ func (w *Watcher) Status() Status {
 	return w.status
 }
 
+// Reloads is [Watcher.Status] in plain types, for what shows it without importing this
+// package, as promlimit does.
+func (w *Watcher) Reloads() (loaded, refused uint64, last time.Time, err error) {
+	s := w.Status()
+	return s.Loads, s.Refused, s.LoadedAt, s.Err
+}
+
 // Rules are those in force.
 func (w *Watcher) Rules() *Rules {
 	w.mu.Lock()

@@ -42,8 +42,9 @@ type Options struct {
 	Title string
 
 	// Store is what the limiters count in, for its health: what a method Stats returns is
-	// shown, and its field Degraded believed. Nil, or one without the method: its health is
-	// what can be seen from requests.
+	// shown, and its field Degraded believed, or that of what Health returns. A store around
+	// another one has a method Unwrap() limiter.Store. Nil, or one without these methods: its
+	// health is what can be seen from requests.
 	Store limiter.Store
 
 	// Bans is the limiters' list. Nil: the page has none.

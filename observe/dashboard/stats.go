@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 	"unicode"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // A figure is one thing that a store tells of itself.
@@ -23,14 +25,39 @@ type storeStats struct {
 	figures     []figure
 }
 
+// mostWrappers ends the search where a store unwraps to itself.
+const mostWrappers = 16
+
 // statsOf asks a store for its Stats, whatever struct that is: so the page does not compile
-// every store that there is.
+// every store that there is. What a store around another one does not tell, the inner one is
+// asked.
 func statsOf(store any) (stats storeStats) {
-	value := reflect.ValueOf(store)
-	if store == nil || value.Kind() == reflect.Pointer && value.IsNil() {
-		return stats
+	for range mostWrappers {
+		if value := reflect.ValueOf(store); store == nil || value.Kind() == reflect.Pointer && value.IsNil() {
+			break
+		}
+		for _, method := range []string{"Stats", "Health"} {
+			s := told(store, method)
+			if stats.figures == nil {
+				stats.figures = s.figures
+			}
+			if !stats.known {
+				s.figures, stats = stats.figures, s
+			}
+		}
+		w, ok := store.(interface{ Unwrap() limiter.Store })
+		if !ok {
+			break
+		}
+		store = w.Unwrap()
 	}
-	method := value.MethodByName("Stats")
+	return stats
+}
+
+// told is what one method of a store says.
+func told(store any, name string) (stats storeStats) {
+	value := reflect.ValueOf(store)
+	method := value.MethodByName(name)
 	if !method.IsValid() || method.Type().NumIn() != 0 || method.Type().NumOut() != 1 || method.Type().Out(0).Kind() != reflect.Struct {
 		return stats
 	}

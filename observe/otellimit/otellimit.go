@@ -28,8 +28,9 @@ type Options struct {
 	MeterProvider metric.MeterProvider
 
 	// Store is that of the limiters observed: a [limiter.Memory], a Store of package
-	// redisstore, or of failover. Nil: one that a RateLimit made for itself, of which
-	// nothing is told but how long it takes.
+	// redisstore, leasestore or failover, or one of your own around these, with a method
+	// Unwrap() limiter.Store. Nil: one that a RateLimit made for itself, of which nothing
+	// is told but how long it takes.
 	Store limiter.Store
 
 	// MaxRules bounds how many rules and tiers are told apart in metrics, up to 100,000.

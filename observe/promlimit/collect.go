@@ -141,12 +141,14 @@ func (m *Metrics) collectStore(to sink) {
 		to.count(byServer, stats.Local, s.Kind, "local")
 		to.count(byServer, stats.Open, s.Kind, "open")
 		to.count(byServer, stats.Closed, s.Kind, "closed")
+		if s.Kind == "redis" {
+			to.count(redisErrors, stats.Failures)
+		}
 	}
-	if s.Redis != nil {
-		stats := s.Redis()
-		to.count(redisErrors, stats.Failures)
-		to.count(redisBatches, stats.Batches)
-		to.count(redisRefusals, stats.Remembered)
+	if s.Batches != nil {
+		sent, remembered := s.Batches()
+		to.count(redisBatches, sent)
+		to.count(redisRefusals, remembered)
 	}
 }
 
@@ -154,12 +156,12 @@ func (m *Metrics) collectStore(to sink) {
 func (m *Metrics) collectOperation(to sink) {
 	var list bans.List
 	if w := m.watcher.Load(); w != nil {
-		status := w.Status()
-		to.count(reloads, status.Loads, "loaded")
-		to.count(reloads, status.Refused, "refused")
-		to.is(reloadOK, status.Err == nil)
-		to.gauge(reloadAt, float64(status.LoadedAt.UnixMilli())/1000)
-		list = w.Bans()
+		loaded, refused, last, err := (*w).Reloads()
+		to.count(reloads, loaded, "loaded")
+		to.count(reloads, refused, "refused")
+		to.is(reloadOK, err == nil)
+		to.gauge(reloadAt, float64(last.UnixMilli())/1000)
+		list = (*w).Bans()
 	}
 	if m.options.Bans != nil {
 		list = m.options.Bans

@@ -17,22 +17,24 @@ package promlimit
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
 
 // Options is what [New] takes. The zero Options are the defaults.
 type Options struct {
 	// Store is that of the limiters observed: a [limiter.Memory], a Store of package
-	// redisstore, or of failover. Nil: one that a RateLimit made for itself, of which
-	// nothing is shown but how long it takes.
+	// redisstore, leasestore or failover, or one of your own around these, with a method
+	// Unwrap() limiter.Store. Nil: one that a RateLimit made for itself, of which nothing
+	// is shown but how long it takes.
 	Store limiter.Store
 
 	// Bans is the list of which the length is shown. Nil: that of the rules given to
@@ -56,7 +58,7 @@ type Metrics struct {
 	options Options
 	tally   *tally.Tally
 	latency prometheus.Histogram
-	watcher atomic.Pointer[rules.Watcher]
+	watcher atomic.Pointer[Watcher]
 	bans    banCount
 }
 
@@ -81,13 +83,24 @@ func Must(m *Metrics, err error) *Metrics {
 	return m
 }
 
+// A Watcher keeps rules at what is written, as that of package rules does, which is not
+// imported for it: it brings a parser of YAML.
+type Watcher interface {
+	// Reloads is how often written rules came into force and how often they were refused,
+	// when those in force did, and why the last attempt failed, if it did.
+	Reloads() (loaded, refused uint64, last time.Time, err error)
+
+	// Bans is the list that the rules' bans are in. Nil: none.
+	Bans() bans.List
+}
+
 // Follow adds the reloads of a rules file, and its bans if Options.Bans is nil. Of several
 // watchers the last one is shown.
-func (m *Metrics) Follow(w *rules.Watcher) error {
-	if w == nil {
+func (m *Metrics) Follow(w Watcher) error {
+	if v := reflect.ValueOf(w); w == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return errors.New("promlimit: Follow needs a Watcher")
 	}
-	m.watcher.Store(w)
+	m.watcher.Store(&w)
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/observe/promlimit"
 )
 
@@ -203,6 +204,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	assert.Panics(t, func() { promlimit.Must(promlimit.New(promlimit.Options{MaxRules: -1})) })
 	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow(nil))
+	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow((*rules.Watcher)(nil)))
 }
 
 func eventually(t *testing.T, what string, done func() bool) {

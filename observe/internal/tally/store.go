@@ -7,7 +7,29 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// What a store may tell of itself. Stores are not known by their types, for which each
+// program with metrics would compile every store that there is.
+type (
+	// memory is what limiter.Memory tells, and failing what failover.Store does.
+	memory  interface{ Stats() limiter.MemoryStats }
+	failing interface{ Stats() failover.Stats }
+
+	// health is for stores around a server whose Stats are of a type of their own.
+	health interface{ Health() failover.Stats }
+
+	// kind names the server, as metrics do: "redis".
+	kind interface{ Kind() string }
+
+	// batching is how many batches went to the server, and how many decisions were
+	// refusals remembered.
+	batching interface {
+		Batches() (sent, remembered uint64)
+	}
+
+	// wrapper is a store around another one, which tells what the wrapper does not.
+	wrapper interface{ Unwrap() limiter.Store }
 )
 
 // A Store is what can be told of a limiter's store.
@@ -18,7 +40,7 @@ type Store struct {
 	// Those that the store can tell. The others are nil.
 	Memory   func() limiter.MemoryStats
 	Failover func() failover.Stats
-	Redis    func() redisstore.Stats
+	Batches  func() (sent, remembered uint64)
 
 	next atomic.Int64 // when to look again, in nanoseconds since 1970
 
@@ -28,19 +50,47 @@ type Store struct {
 }
 
 func newStore(s limiter.Store) *Store {
-	t := &Store{Kind: "other"}
-	switch s := s.(type) {
-	case nil:
+	t := &Store{}
+	if s == nil {
 		t.Kind = "memory" // of a RateLimit's own
-	case *limiter.Memory:
-		t.Kind, t.Memory = "memory", s.Stats
-	case *redisstore.Store:
-		t.Kind, t.Redis = "redis", s.Stats
-		t.Failover = func() failover.Stats { return s.Stats().Stats }
-	case interface{ Stats() failover.Stats }:
-		t.Failover = s.Stats
+	}
+	for depth := 0; s != nil && depth < mostWrappers; depth++ {
+		t.learn(s)
+		w, ok := s.(wrapper)
+		if !ok {
+			break
+		}
+		s = w.Unwrap()
+	}
+	if t.Kind == "" {
+		t.Kind = "other"
 	}
 	return t
+}
+
+// mostWrappers ends the search where a store unwraps to itself.
+const mostWrappers = 16
+
+// learn notes what a store tells that none around it does.
+func (t *Store) learn(s limiter.Store) {
+	if k, ok := s.(kind); ok && t.Kind == "" {
+		t.Kind = k.Kind()
+	}
+	if b, ok := s.(batching); ok && t.Batches == nil {
+		t.Batches = b.Batches
+	}
+	if m, ok := s.(memory); ok && t.Memory == nil {
+		t.Memory = m.Stats
+		if t.Kind == "" {
+			t.Kind = "memory"
+		}
+	}
+	if h, ok := s.(health); ok && t.Failover == nil {
+		t.Failover = h.Health
+	}
+	if f, ok := s.(failing); ok && t.Failover == nil {
+		t.Failover = f.Stats
+	}
 }
 
 // lookEvery is how exact Degraded is for an outage that ended before anybody asked.

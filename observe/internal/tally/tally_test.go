@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/redis/leasestore"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -85,6 +86,8 @@ func TestStoresAreKnownByKind(t *testing.T) {
 	require.NoError(t, err)
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
+	leases := leasestore.New(redisstore.New(client), leasestore.Options{})
+	t.Cleanup(func() { _ = leases.Close() })
 	for _, c := range []struct {
 		name                    string
 		store                   limiter.Store
@@ -96,11 +99,30 @@ func TestStoresAreKnownByKind(t *testing.T) {
 		{"in Redis", redisstore.New(client), "redis", false, true, true},
 		{"one of the user's", failover.New(memory), "other", false, true, false},
 		{"one without failover", struct{ limiter.Store }{memory}, "other", false, false, false},
+		{"around memory", around{memory}, "memory", true, false, false},
+		{"around Redis, twice", around{around{redisstore.New(client)}}, "redis", false, true, true},
+		{"one that embeds Redis's", struct{ *redisstore.Store }{redisstore.New(client)}, "redis", false, true, true},
+		{"leases of Redis", leases, "redis", false, true, true},
+		{"around nothing", around{}, "other", false, false, false},
 	} {
 		s := tally.New(c.store, 1).Store
 		assert.Equal(t, c.kind, s.Kind, c.name)
 		assert.Equal(t, c.memory, s.Memory != nil, c.name)
 		assert.Equal(t, c.failover, s.Failover != nil, c.name)
-		assert.Equal(t, c.redis, s.Redis != nil, c.name)
+		assert.Equal(t, c.redis, s.Batches != nil, c.name)
 	}
+}
+
+// around is a store of the user's around another one.
+type around struct{ limiter.Store }
+
+func (a around) Unwrap() limiter.Store { return a.Store }
+
+// itself is one that unwraps to itself.
+type itself struct{ limiter.Store }
+
+func (i itself) Unwrap() limiter.Store { return i }
+
+func TestAStoreThatUnwrapsToItselfIsOther(t *testing.T) {
+	assert.Equal(t, "other", tally.New(itself{}, 1).Store.Kind)
 }

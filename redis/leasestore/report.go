@@ -1,0 +1,27 @@
+package leasestore
+
+import (
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+)
+
+// Unwrap is the store that decides what is exact, for metrics, which ask it what this one
+// does not tell.
+func (s *Store) Unwrap() limiter.Store { return s.exact }
+
+// Health is how both ways to Redis fare together, decisions and exchanges of counts. It is
+// degraded while one of them is.
+func (s *Store) Health() failover.Stats {
+	h := s.synced.Stats()
+	exact, ok := s.exact.(interface{ Health() failover.Stats })
+	if !ok {
+		return h
+	}
+	e := exact.Health()
+	return failover.Stats{
+		Decided: h.Decided + e.Decided, Local: h.Local + e.Local, Open: h.Open + e.Open, Closed: h.Closed + e.Closed,
+		Failures: h.Failures + e.Failures,
+		Degraded: h.Degraded || e.Degraded, DegradedFor: max(h.DegradedFor, e.DegradedFor),
+		Partly: h.Partly || e.Partly,
+	}
+}
