@@ -68,8 +68,31 @@ func snippetsOf(t *testing.T, page string) []snippet {
 		})
 	}
 	require.Len(t, found, strings.Count(text, "```go\n"), "%s: a block of Go is not read", page)
+	if s := spansOf(page, text); s.code != "" {
+		found = append(found, s)
+	}
 	return found
 }
+
+// spansOf are the calls and literals in the page's sentences and tables.
+func spansOf(page, text string) snippet {
+	s := snippet{page: page, line: 1, params: "ctx context.Context, r *http.Request, limit weir.Limit, limits *weir.RateLimit, secret []byte"}
+	for _, span := range spans.FindAllString(fences.ReplaceAllString(text, ""), -1) {
+		span = strings.Trim(span, "`")
+		if ours.MatchString(span) && !strings.Contains(span, "...") && !strings.Contains(span, ")(") {
+			if expression, err := parser.ParseExpr(span); err == nil {
+				if _, ok := expression.(*ast.CallExpr); !ok {
+					span = "_ = " + span
+				}
+				s.code += span + "\n"
+			}
+		}
+	}
+	return s
+}
+
+// ours is what such a span begins with. One without brackets may be a type, but in keyfunc.
+var ours = regexp.MustCompile(`^(weir\.\w+[({]|keyfunc\.|ginlimit\.\w+\(|echolimit\.\w+\()`)
 
 // imported are the packages that lines without imports go by.
 var imported = map[string]string{
