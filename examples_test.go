@@ -220,7 +220,7 @@ func (e example) isShown(t *testing.T, name string) {
 	require.Contains(t, comment, "http://127.0.0.1:8080"+path, "the comment on top says what to ask")
 	require.Contains(t, text, `"addr", "127.0.0.1:8080"`)
 	for _, line := range e.shows {
-		require.Contains(t, text, line, "a reader comes for this line, as the README spells it")
+		require.Contains(t, text, line, "a reader comes for this line, as the docs spell it")
 	}
 	if lines, most := strings.Count(text, "\n"), cmp.Or(e.lines, 60); lines > most {
 		t.Errorf("it has %d lines, more than %d: an example is read at a glance", lines, most)

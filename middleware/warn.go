@@ -19,7 +19,7 @@ import (
 )
 
 // Warnings are for mistakes that cannot be seen when a limiter is made. Each is given
-// once, has a code that the README explains, and never has a key in it.
+// once, has a code that docs/warnings.md explains, and never has a key in it.
 
 // onceWarning is a warning that is given once.
 type onceWarning struct{ given atomic.Bool }

@@ -21,7 +21,7 @@
 //	default: {requests: 100, window: 60s}
 //	soft: {at: 80%}                                         # a warning header before the wall
 //
-// The README has a table of all fields, [Schema] is for editors to complete them by, and
+// The page docs/rules.md has a table of all fields, [Schema] is for editors to complete them by, and
 // the command cmd/weir checks and explains files.
 //
 // # Order

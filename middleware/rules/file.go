@@ -1,7 +1,7 @@
 package rules
 
 // The types of this file are the format. Their tags are what is read, what the JSON Schema
-// says and what the README's table has.
+// says and what the table in docs/rules.md has.
 
 // file is a whole rules file.
 type file struct {

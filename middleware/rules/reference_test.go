@@ -10,10 +10,10 @@ import (
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
-// The README's tables of fields are those that files are read by. To write them anew:
-// WEIR_UPDATE=1 go test ./middleware/rules -run README
-func TestTheREADMEListsEveryField(t *testing.T) {
-	const path = "../../README.md"
+// The tables of fields in docs/rules.md are those that files are read by. To write them anew:
+// WEIR_UPDATE=1 go test ./middleware/rules -run EveryField
+func TestTheDocsListEveryField(t *testing.T) {
+	const path = "../../docs/rules.md"
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), "<!-- fields -->\n")

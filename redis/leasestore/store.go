@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// What the package documentation and the README say in words.
+// What the package documentation and docs/redis.md say in words.
 const (
 	tick          = 10 * time.Millisecond  // from one settlement of leases to the next
 	exchangeEvery = 75 * time.Millisecond  // from one exchange of counts to the next

@@ -234,7 +234,7 @@ func TestABatchIsRefusedByWhatIsRememberedOfAllItsRules(t *testing.T) {
 	assert.Equal(t, remembered, s.remembered.Load(), "an event that may happen is Redis's to decide")
 }
 
-// Rules as in the README: one for all, one by address. Who is admitted takes of what is
+// Two rules: one for all, one by address. Who is admitted takes of what is
 // remembered of the former, which must not be forgotten for it.
 func TestWhoIsAdmittedDoesNotLetAnAttackerThrough(t *testing.T) {
 	server := redistest.Start(t)
