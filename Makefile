@@ -2,9 +2,9 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit miniredis phases fuzz bench race race-memory race-leases newest benchmarks help
+.PHONY: test setup vet unit narrow miniredis phases fuzz bench bench-compare race race-memory race-leases newest benchmarks help
 
-test: setup vet unit miniredis $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
+test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) miniredis $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
 setup: ## installs redis-server where it is missing, and in CI Chromium and promtool
 	.ci/setup
@@ -17,6 +17,9 @@ vet: ## go vet, gofmt and staticcheck, over the examples too
 
 unit: ## tests with the race detector
 	WEIR_REQUIRE_REDIS=1 go test -race -timeout 15m ./...
+
+narrow: ## tests where an int has 32 bits, which has no race detector; Linux on amd64 runs them
+	GOARCH=386 go test -short ./limiter ./limiter/internal/table ./keyfunc ./middleware ./middleware/bans
 
 miniredis: ## redisstore on miniredis, which is in a module of its own
 	go -C internal/miniredistest vet ./...
@@ -31,6 +34,9 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 
 bench: ## the benchmarks beside the code
 	go test -run '^$$' -bench . -benchmem ./...
+
+bench-compare: ## those benchmarks beside BASE's, in turns, with benchstat: BASE=main [PACKAGES=./limiter] [BENCH=Take] [COUNT=6]
+	.ci/bench-compare '$(BASE)' '$(or $(PACKAGES),./...)' '$(or $(BENCH),.)' '$(or $(COUNT),6)'
 
 race: ## Weir beside its peers on a Redis, in one run of some minutes
 	go -C _benchmarks run ./redisrace
@@ -50,4 +56,4 @@ newest: ## tests against the newest versions of what Weir uses, in a scratch cop
 	.ci/newest
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 15

@@ -124,22 +124,23 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	fmt.Fprintf(out, "- %s on %s/%s, GOMAXPROCS %d; one redis-server on the same machine, over loopback\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
 	fmt.Fprintf(out, "- token buckets, whose burst is a second's events; bursty is four times the load for half a second, every two seconds\n")
 	fmt.Fprintf(out, "- below and above compare with an exact limiter's answers to the same requests\n")
+	progress := race.Progress(os.Stderr)
 	var reports []*report
 	for _, limit := range s.limits {
 		for _, traffic := range s.traffics {
 			for _, mode := range s.modes {
 				c := course{Mode: mode, Traffic: traffic, Limit: int64(limit), Keys: s.keys, Load: s.load, Duration: s.duration}
-				fmt.Fprintf(os.Stderr, "\r\033[K%v", c)
+				fmt.Fprintf(progress, "\r\033[K%v", c)
 				r, err := c.run(ctx, server)
 				if err != nil {
-					fmt.Fprintln(os.Stderr)
+					fmt.Fprintln(progress)
 					return err
 				}
 				reports = append(reports, r)
 			}
 		}
 	}
-	fmt.Fprint(os.Stderr, "\r\033[K")
+	fmt.Fprint(progress, "\r\033[K")
 	writeTables(out, reports)
 	writeGoals(out, reports)
 	if s.svg != "" {

@@ -54,7 +54,7 @@ func main() {
 }
 
 func parse(args []string) (settings, error) {
-	s := settings{progress: os.Stderr, many: []int{100_000, 1_000_000}, fresh: 1_000_000, held: []int{1_000_000, 10_000_000}, strangers: 10_000_000}
+	s := settings{progress: race.Progress(os.Stderr), many: []int{100_000, 1_000_000}, fresh: 1_000_000, held: []int{1_000_000, 10_000_000}, strangers: 10_000_000}
 	flags := flag.NewFlagSet("memrace", flag.ExitOnError)
 	flags.Func("cases", "the `kinds` of cases to run (default all: "+strings.Join(kinds, ", ")+")", race.List(&s.cases))
 	flags.StringVar(&s.svg, "svg", "", "also draw the figures of allowed decisions to this `file`")

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -255,4 +258,14 @@ func TestKeysDiffer(t *testing.T) {
 	keys := Keys(100_000)
 	assert.Equal(t, "10.0.0.0", keys[0])
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(keys))), 100_000)
+}
+
+func TestProgressIsWrittenToATerminalAlone(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	fmt.Fprint(Progress(f), "1/2")
+	text, err := os.ReadFile(f.Name())
+	require.NoError(t, err)
+	require.Empty(t, text)
 }

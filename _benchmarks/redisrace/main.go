@@ -71,13 +71,14 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	progress := race.Progress(os.Stderr)
 	plan := &race.Plan{
 		Contestants: contestants,
 		Rounds:      s.Rounds,
 		Slice:       s.Slice,
 		Meters:      []race.Meter{race.ClientCPU, course.cpu()},
 		Reset:       course.reset,
-		Progress:    func(done, of int, what string) { fmt.Fprintf(os.Stderr, "\r\033[K%d/%d %s", done, of, what) },
+		Progress:    func(done, of int, what string) { fmt.Fprintf(progress, "\r\033[K%d/%d %s", done, of, what) },
 	}
 	for _, keys := range s.keys {
 		for _, goroutines := range s.goroutines {
@@ -89,7 +90,7 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	results, err := plan.Run(ctx)
-	fmt.Fprint(os.Stderr, "\r\033[K")
+	fmt.Fprint(progress, "\r\033[K")
 	if err != nil {
 		return err
 	}
