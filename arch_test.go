@@ -85,7 +85,7 @@ var rooms = []room{
 	{"keyfunc", []string{"internal/network", "internal/route"}, nil},
 
 	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route"}, nil},
-	{"middleware/bans", nil, nil},
+	{"middleware/bans", []string{"keyfunc"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document", "middleware/rules/internal/source",
@@ -103,7 +103,7 @@ var rooms = []room{
 		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
 
 	// All that speaks Redis.
-	{"redis", []string{"limiter", "limiter/failover", "middleware/bans", "middleware/rules"}, []string{"github.com/redis/go-redis/v9"}},
+	{"redis", []string{"keyfunc", "limiter", "limiter/failover", "middleware/bans", "middleware/rules"}, []string{"github.com/redis/go-redis/v9"}},
 
 	// Routers. No other room has one of these among ours.
 	{"adapters/chilimit", []string{"middleware", "internal/route"}, []string{"github.com/go-chi/chi/v5"}},
@@ -210,7 +210,7 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
 		"limiter":         {"limiter"},
-		"middleware/bans": {"middleware/bans"},
+		"middleware/bans": {"middleware/bans", "keyfunc", "internal/network", "internal/route"},
 		"keyfunc":         {"keyfunc", "internal/network", "internal/route"},
 		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route"},
 		"observe/offenders": {
@@ -268,7 +268,7 @@ func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire"}
 	breaker := []string{"github.com/sony/gobreaker/"}
 	compilesAlone(t, "limiter/failover", ours[:3], breaker)
-	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans"}, ofGoRedis)
+	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/network", "internal/route"}, ofGoRedis)
 	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/wire"} {
 		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
 	}

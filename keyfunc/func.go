@@ -17,8 +17,9 @@ import (
 // the client's text from its first byte can pose as any other.
 //
 // Keys that are not one client's alone have that written before them, in a way that no client
-// can; [Classify] takes it off. The middleware does so before it counts, and who bans a key by
-// hand has to: as it is, no request has it.
+// can; [Classify] takes it off. The middleware and the lists of bans do so by themselves. A Func
+// that builds on another's key has to, or its keys differ from process to process; [Class.Mark]
+// puts it back.
 //
 // A Func does not change the request and may be called from many goroutines.
 type Func func(*http.Request) (string, error)

@@ -17,7 +17,8 @@ type Ban struct {
 	Times int       `json:"times"`          // how many bans by escalation came one after the other, with this one; 0: none did
 }
 
-// A List is who is locked out. It may be used by many goroutines at once.
+// A List is who is locked out. It may be used by many goroutines at once. Keys are as a
+// keyfunc.Func returns them, or their text alone: a list takes the class off.
 type List interface {
 	// Find is the ban of a key that is locked out now. It is for every request: it asks
 	// nobody, and takes no lock while nothing is banned.

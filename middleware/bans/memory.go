@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/keyfunc"
 )
 
 // MemoryConfig is what [NewMemory] takes.
@@ -72,6 +74,7 @@ func (m *Memory) now() int64 { return int64(time.Since(m.start)) }
 
 // Find implements [List].
 func (m *Memory) Find(key string) (Ban, bool) {
+	key, _ = keyfunc.Classify(key)
 	if m.Empty() {
 		return Ban{}, false
 	}
@@ -104,6 +107,7 @@ func (m *Memory) Empty() bool { return m.inForce.Load() == 0 }
 
 // Ban implements [List]. Its errors are those of [CheckDuration], and [ErrFull].
 func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
+	key, _ = keyfunc.Classify(key)
 	if err := CheckDuration(d); err != nil {
 		return err
 	}
@@ -125,6 +129,7 @@ func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
 // Escalate implements [List]. Its errors are those of [Escalation.Validate], one for a
 // rule without a name, and [ErrFull].
 func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ban, error) {
+	key, _ = keyfunc.Classify(key)
 	if err := CheckEscalation(rule, e); err != nil {
 		return Ban{}, err
 	}
@@ -165,6 +170,7 @@ func CheckEscalation(rule string, e Escalation) error {
 
 // Unban implements [List]. Its error is nil.
 func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
+	key, _ = keyfunc.Classify(key)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -263,4 +264,22 @@ func TestBansGoOnUnderLoad(t *testing.T) {
 		m.Find("key")
 	}
 	assert.True(t, m.Empty())
+}
+
+func TestAListTakesAKeyAsItsFunctionReturnsIt(t *testing.T) {
+	for _, class := range []keyfunc.Class{keyfunc.Own, keyfunc.Shared, keyfunc.InDoubt} {
+		m := newMemory(t, bans.MemoryConfig{})
+		require.NoError(t, m.Ban(t.Context(), class.Mark("10.0.0.1"), 0))
+		for _, key := range []string{"10.0.0.1", class.Mark("10.0.0.1")} {
+			ban, ok := m.Find(key)
+			assert.True(t, ok, "a ban that no request meets")
+			assert.Equal(t, "10.0.0.1", ban.Key)
+		}
+		lifted, err := m.Unban(t.Context(), class.Mark("10.0.0.1"))
+		require.NoError(t, err)
+		assert.True(t, lifted)
+		ban, err := m.Escalate(t.Context(), class.Mark("10.0.0.1"), "login", bans.Escalation{Ban: time.Minute, Factor: 1, Max: time.Minute})
+		require.NoError(t, err)
+		assert.Equal(t, "10.0.0.1", ban.Key)
+	}
 }

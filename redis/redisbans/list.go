@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -167,7 +168,7 @@ func (l *List) Find(key string) (bans.Ban, bool) {
 	if local.Empty() {
 		return bans.Ban{}, false
 	}
-	tag := l.digests.Tag(key)
+	tag := l.digest(key)
 	return local.Find(string(tag[:])) // which is on the stack: it is short
 }
 
@@ -322,8 +323,14 @@ func (l *List) All(ctx context.Context) ([]bans.Ban, error) {
 var errEnded = errors.New("redisbans: the context of the List has ended")
 
 func (l *List) tag(key string) string {
-	tag := l.digests.Tag(key)
+	tag := l.digest(key)
 	return string(tag[:])
+}
+
+// digest is that of a key's text, with its class or without.
+func (l *List) digest(key string) wire.Tag {
+	text, _ := keyfunc.Classify(key)
+	return l.digests.Tag(text)
 }
 
 func (l *List) start(tag string) {

@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -749,4 +750,18 @@ func TestTwoVersionsOfAListLeaveEachOtherAlone(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, page.entries, tag)
 	assert.Equal(t, "weir:1:{bans}:", under("weir", format), "what is stored is what a version means")
+}
+
+func TestAListTakesAKeyAsItsFunctionReturnsIt(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	l := newList(t, t.Context(), client, Options{})
+	require.NoError(t, l.Ban(t.Context(), keyfunc.InDoubt.Mark("10.0.0.1"), 0))
+	for _, key := range []string{"10.0.0.1", keyfunc.InDoubt.Mark("10.0.0.1")} {
+		_, ok := l.Find(key)
+		assert.True(t, ok, "a ban that no request meets")
+	}
+	lifted, err := l.Unban(t.Context(), keyfunc.Shared.Mark("10.0.0.1"))
+	require.NoError(t, err)
+	assert.True(t, lifted)
 }
