@@ -241,20 +241,20 @@ func TestASizeIsANumberAndAUnit(t *testing.T) {
 func TestWhatIsWrittenInShortIsWhatItStandsFor(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		const long = `version: 1
-	ban: {cidrs: [198.51.100.7], keys: ["user:eve"]}
-	allow: {routes: ["GET /healthz"], cidrs: [192.0.2.0/28]}
-	global: {limit: 50/s}
-	tiers: {free: {limit: 5/s}}
-	endpoints:
-	  "GET /a": {limit: 3/1m, tiers: {free: {limit: 2/1m}}, key: [ip], cost: {units: 2}, soft: {at: 70%}}
-	soft: {at: 80%}
-	default: {limit: 7/m}
-	`
+ban: {cidrs: [198.51.100.7], keys: ["user:eve"]}
+allow: {routes: ["GET /healthz"], cidrs: [192.0.2.0/28]}
+global: {limit: 50/s}
+tiers: {free: {limit: 5/s}}
+endpoints:
+  "GET /a": {limit: 3/1m, tiers: {free: {limit: 2/1m}}, key: [ip], cost: {units: 2}, soft: {at: 70%}}
+soft: {at: 80%}
+default: {limit: 7/m}
+`
 		const short = `{"version": 1, "ban": {"cidrs": "198.51.100.7", "keys": "user:eve"},
-		"allow": {"routes": "GET /healthz", "cidrs": "192.0.2.0/28"},
-		"global": "50/s", "tiers": {"free": "5/s"},
-		"endpoints": {"GET /a": {"limit": "3/1m", "tiers": {"free": "2/1m"}, "key": "ip", "cost": 2, "soft": "70%"}},
-		"soft": "80%", "default": "7/m"}`
+	"allow": {"routes": "GET /healthz", "cidrs": "192.0.2.0/28"},
+	"global": "50/s", "tiers": {"free": "5/s"},
+	"endpoints": {"GET /a": {"limit": "3/1m", "tiers": {"free": "2/1m"}, "key": "ip", "cost": 2, "soft": "70%"}},
+	"soft": "80%", "default": "7/m"}`
 		a, b := parse(t, long, rules.Options{}).Config(), parse(t, short, rules.Options{}).Config()
 		assert.Equal(t, plainly(a.Rules[0]), plainly(b.Rules[0]))
 		assert.Equal(t, plainly(a.ByTier["free"]), plainly(b.ByTier["free"]))
