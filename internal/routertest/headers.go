@@ -66,28 +66,28 @@ func stackedHeaders(s *suite) {
 		get("/search", say("found"), perIP(perHour(2))), get("/", say("home"))))
 
 	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
-	require.Equal(s, map[string]int64{"ip:10/1h": 10}, f.policies, "the router's limit alone")
+	require.Equal(s, map[string]int64{"ip:10/1h sliding-log": 10}, f.policies, "the router's limit alone")
 	require.EqualValues(s, 9, f.remaining)
 
 	f = readFields(s, server.wantStatus(200, "", "GET /search").Header)
-	require.Equal(s, map[string]int64{"ip:10/1h": 10, "ip:2/1h": 2}, f.policies, "both limits")
-	require.Equal(s, map[string]int64{"ip:10/1h": 8, "ip:2/1h": 1}, f.left)
-	require.Equal(s, []string{"ip:10/1h", "ip:2/1h"}, f.order, "the outer limit comes first")
+	require.Equal(s, map[string]int64{"ip:10/1h sliding-log": 10, "ip:2/1h sliding-log": 2}, f.policies, "both limits")
+	require.Equal(s, map[string]int64{"ip:10/1h sliding-log": 8, "ip:2/1h sliding-log": 1}, f.left)
+	require.Equal(s, []string{"ip:10/1h sliding-log", "ip:2/1h sliding-log"}, f.order, "the outer limit comes first")
 	require.EqualValues(s, 2, f.limit, "X-RateLimit-Limit is the stricter limit's")
 	require.EqualValues(s, 1, f.remaining, "X-RateLimit-Remaining is the stricter limit's")
 
 	server.wantStatus(200, "", "GET /search")
 	a := server.wantStatus(429, "", "GET /search", "Accept: application/problem+json")
 	f = readFields(s, a.Header)
-	require.Equal(s, []string{"ip:2/1h", "ip:10/1h"}, f.order, "the rule that refused comes first")
-	require.Equal(s, map[string]int64{"ip:10/1h": 6, "ip:2/1h": 0}, f.left, "what the outer limit took stays taken")
+	require.Equal(s, []string{"ip:2/1h sliding-log", "ip:10/1h sliding-log"}, f.order, "the rule that refused comes first")
+	require.Equal(s, map[string]int64{"ip:10/1h sliding-log": 6, "ip:2/1h sliding-log": 0}, f.left, "what the outer limit took stays taken")
 	require.EqualValues(s, 2, f.limit)
 	require.EqualValues(s, 0, f.remaining)
 	var problem struct {
 		Violated []string `json:"violated-policies"`
 	}
 	require.NoError(s, json.Unmarshal([]byte(a.body), &problem), a.body)
-	require.Equal(s, []string{"ip:2/1h"}, problem.Violated, "the rule that refused is named, not the others")
+	require.Equal(s, []string{"ip:2/1h sliding-log"}, problem.Violated, "the rule that refused is named, not the others")
 	require.Len(s, a.Header.Values("Retry-After"), 1)
 	require.Len(s, a.Header.Values("Cache-Control"), 1)
 }
@@ -98,9 +98,9 @@ func stricterOuter(s *suite) {
 	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
 	require.EqualValues(s, 1, f.limit, "X-RateLimit-Limit is the stricter limit's")
 	require.EqualValues(s, 0, f.remaining, "X-RateLimit-Remaining is the stricter limit's")
-	require.Equal(s, map[string]int64{"ip:1/1h": 0, "ip:50/1h": 49}, f.left)
+	require.Equal(s, map[string]int64{"ip:1/1h sliding-log": 0, "ip:50/1h sliding-log": 49}, f.left)
 	f = readFields(s, server.wantStatus(429, "", "GET /").Header)
-	require.Equal(s, map[string]int64{"ip:1/1h": 0}, f.left, "the inner limit was not asked")
+	require.Equal(s, map[string]int64{"ip:1/1h sliding-log": 0}, f.left, "the inner limit was not asked")
 }
 
 func sameNameOnce(s *suite) {
@@ -108,7 +108,7 @@ func sameNameOnce(s *suite) {
 		get("/", say("home"), perIP(perHour(3))), get("/other", say("other"))))
 	server.wantStatus(200, "", "GET /other")
 	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
-	require.Equal(s, map[string]int64{"ip:3/1h": 1}, f.left, "the stricter of two limits of one name stands")
+	require.Equal(s, map[string]int64{"ip:3/1h sliding-log": 1}, f.left, "the stricter of two limits of one name stands")
 	require.EqualValues(s, 1, f.remaining)
 }
 

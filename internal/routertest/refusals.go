@@ -43,7 +43,7 @@ func refusalBody(s *suite) {
 	require.NoError(s, json.Unmarshal([]byte(a.body), &problem), a.body)
 	require.Equal(s, problems+"quota-exceeded", problem.Type)
 	require.Equal(s, 429, problem.Status)
-	require.Equal(s, []string{"ip:1/1h"}, problem.Violated)
+	require.Equal(s, []string{"ip:1/1h sliding-log"}, problem.Violated)
 
 	var plain struct {
 		Error, Message string
