@@ -111,7 +111,8 @@ func (r *Redis) read(ctx context.Context) ([]byte, error) {
 	case there == 0:
 		return nil, ErrMissing
 	}
-	return text, nil // an empty one
+	// An empty one, or it was written between the two.
+	return r.client.GetRange(ctx, r.key, 0, maxText).Bytes()
 }
 
 // Changed implements Source.
