@@ -2,7 +2,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow miniredis phases fuzz bench bench-compare race race-memory race-leases newest benchmarks help
+.PHONY: test setup vet unit narrow miniredis phases hours fuzz bench bench-compare race race-memory race-leases newest benchmarks help
 
 test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) miniredis $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
@@ -28,6 +28,9 @@ miniredis: ## redisstore on miniredis, which is in a module of its own
 
 phases: ## tests that meet a window, in every hour of the day and where each begins
 	WEIR_PHASE=all go test -timeout 60m ./limiter/... ./middleware/... ./adapters/...
+
+hours: ## tests that do not, with the clock moved to just before each hour
+	.ci/hours
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	.ci/fuzz $(or $(FUZZTIME),20s)

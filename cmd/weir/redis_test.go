@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
@@ -36,7 +37,9 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	require.NoError(t, err)
 	path := write(t, "limits.yaml", counted)
 	o := rules.Options{}
-	o.Config.Store = redisstore.New(client, redisstore.Options{Secret: secret, ForgetRefusals: true})
+	o.Config.Store = redisstore.New(client, redisstore.Options{
+		Secret: secret, ForgetRefusals: true, Failover: failover.Options{Deadline: 10 * time.Second}, // a busy machine is no outage
+	})
 	o.Config.Bans = list
 	limits, err := rules.Watch(t.Context(), path, o)
 	require.NoError(t, err)

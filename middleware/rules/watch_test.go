@@ -279,7 +279,7 @@ func TestCountersStayWhenRulesChange(t *testing.T) {
 
 func TestBansStayWhenRulesChange(t *testing.T) {
 	t.Parallel()
-	w := watch(t, map[string]string{"limits.yaml": "version: 1\ndefault: {limit: 1/h, escalate: {after: 1, within: 1h, ban: 1h}}\n"}, rules.Options{})
+	w := watch(t, map[string]string{"limits.yaml": "version: 1\ndefault: {limit: 1/h sliding_log, escalate: {after: 1, within: 1h, ban: 1h}}\n"}, rules.Options{})
 	w.passes(1, call{user: "x"})
 	require.Equal(t, http.StatusForbidden, w.status(call{}))
 	w.write("version: 1\ndefault: 7/h\n")

@@ -107,13 +107,13 @@ func (s *service) metrics() map[string]float64 {
 }
 
 var byKey = middleware.Rule{
-	Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"premium": limiter.PerHour(2)},
+	Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(1).With(limiter.SlidingLog), Tiers: middleware.Tiers{"premium": limiter.PerHour(2).With(limiter.SlidingLog)},
 }
 
 func TestTheSpanSaysWhatBecameOfTheRequest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{
-			{Name: "all", Limit: limiter.PerHour(100)}, byKey, {Name: "new", Limit: limiter.PerHour(2), Shadow: true},
+			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)}, byKey, {Name: "new", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Shadow: true},
 		}})
 		span := s.ask("carla", "premium")
 		assert.Equal(t, map[string]any{

@@ -81,7 +81,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	inMemory := newMetrics(t, promlimit.Options{Store: memory})
 	crowd := middleware.Must(middleware.New(middleware.Config{
 		Store: memory, Observer: inMemory,
-		Rules: []middleware.Rule{{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(10)}},
+		Rules: []middleware.Rule{{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(10).With(limiter.SlidingLog)}},
 	})).Handler(noop)
 
 	before := samples(t, inRedis, inMemory)

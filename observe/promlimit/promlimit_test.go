@@ -75,10 +75,10 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 		Allow:    func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 		Deny:     func(r *http.Request) bool { return r.URL.Path == "/wp-admin" },
 		Rules: []middleware.Rule{
-			{Name: "all", Limit: limiter.PerHour(100)},
-			{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1),
-				Tiers: middleware.Tiers{"premium": limiter.PerHour(2)}},
-			{Name: "new", Limit: limiter.PerHour(3), Shadow: true},
+			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)},
+			{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1).With(limiter.SlidingLog),
+				Tiers: middleware.Tiers{"premium": limiter.PerHour(2).With(limiter.SlidingLog)}},
+			{Name: "new", Limit: limiter.PerHour(3).With(limiter.SlidingLog), Shadow: true},
 		},
 	})
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 func TestAShadowRefusalIsNoRefusal(t *testing.T) {
 	metrics := newMetrics(t, promlimit.Options{})
 	h := middleware.Must(middleware.New(middleware.Config{
-		Observer: metrics, Rules: []middleware.Rule{{Name: "new", Limit: limiter.PerHour(1), Shadow: true}},
+		Observer: metrics, Rules: []middleware.Rule{{Name: "new", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Shadow: true}},
 	})).Handler(noop)
 	for range 3 {
 		require.Equal(t, http.StatusOK, ask(h, "/", "", ""))
@@ -173,7 +173,7 @@ func TestARuleNamedOtherSharesItsSeriesWithTheRest(t *testing.T) {
 
 func TestNoRequestIsLostAmongMany(t *testing.T) {
 	metrics := newMetrics(t, promlimit.Options{})
-	h := limited(t, metrics, limiter.PerHour(100))
+	h := limited(t, metrics, limiter.PerHour(100).With(limiter.SlidingLog))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
