@@ -38,12 +38,14 @@ func statsOf(store any) (stats storeStats) {
 		}
 		for _, method := range []string{"Stats", "Health"} {
 			s := told(store, method)
-			if stats.figures == nil {
-				stats.figures = s.figures
+			figures := stats.figures
+			if figures == nil {
+				figures = s.figures
 			}
 			if !stats.known {
-				s.figures, stats = stats.figures, s
+				stats = s
 			}
+			stats.figures = figures
 		}
 		w, ok := store.(interface{ Unwrap() limiter.Store })
 		if !ok {
