@@ -25,10 +25,12 @@ func conforms(t *testing.T, o Options, deviations map[string]string) {
 }
 
 func TestLeasedKeepsAStoresPromises(t *testing.T) {
+	inHand := "what is in hand when its window ends is returned by the next settlement, and until then counts as used"
 	t.Run("by default", func(t *testing.T) { conforms(t, Options{Mode: Leased}, nil) })
 	t.Run("with half of it ahead", func(t *testing.T) {
 		conforms(t, Options{Mode: Leased, Ahead: mostAhead}, map[string]string{
-			"decides as the quota does": "what is in hand when its window ends is returned by the next settlement, and until then counts as used",
+			"decides as the quota does":                            inHand,
+			"RetryAfter is exact while some remain/sliding-window": inHand,
 		})
 	})
 }
@@ -36,6 +38,7 @@ func TestLeasedKeepsAStoresPromises(t *testing.T) {
 func TestSynchronisedKeepsAStoresPromises(t *testing.T) {
 	counters := "where a limit's mode changes with it, so does its counter, which begins anew"
 	late := "a bucket that was full begins to refill when Redis has heard of what was used: an exchange later, at most"
+	ended := "what is left of a new window is known an exchange after the one before has ended"
 	spent := "who has used up all of a limit since the last exchange waits for the next, though some may have come back"
 	t.Run("by default", func(t *testing.T) {
 		conforms(t, Options{Mode: Synchronised}, map[string]string{
@@ -51,6 +54,10 @@ func TestSynchronisedKeepsAStoresPromises(t *testing.T) {
 			"two limits in turn admit no more than the larger":         counters,
 			"a refusal takes nothing and changes nothing/token-bucket": late,
 			"RetryAfter is exact while some remain/token-bucket":       late,
+			"RetryAfter is exact while some remain/sliding-window":     ended,
+			"RetryAfter is exact while some remain/fixed-window":       ended,
+			"giving back to an unknown key is harmless/sliding-window": ended,
+			"giving back to an unknown key is harmless/fixed-window":   ended,
 			"ResetAfter is exact/token-bucket":                         late,
 			"decides as the quota does":                                late,
 		})
