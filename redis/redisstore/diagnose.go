@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,17 +94,23 @@ func (c *carrier) diagnose(part, parts int, err error) (server string, _ error) 
 func (c *carrier) configured() string {
 	switch client := c.client.(type) {
 	case *redis.Client:
-		return addresses([]*redis.Client{client})
+		return addresses([]endpoint{endpointOf(client)})
 	case *redis.ClusterClient:
 		return strings.Join(client.Options().Addrs, ", ")
 	}
 	return ""
 }
 
+// allShardsDown is what a Ring says, instead of why, once its own checks have failed.
+const allShardsDown = "all ring shards are down"
+
 // isMute tells an error that says nothing about why there was no answer.
 func isMute(err error) bool {
 	var known *diagnosed
-	return errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &known)
+	if err == nil || errors.As(err, &known) {
+		return false
+	}
+	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), allShardsDown)
 }
 
 // A diagnosed is an error with what was found out about it.
@@ -112,15 +119,25 @@ type diagnosed struct{ err, found error }
 func (d *diagnosed) Error() string   { return d.err.Error() + ", " + d.found.Error() }
 func (d *diagnosed) Unwrap() []error { return []error{d.err, d.found} }
 
-// reach is whether connections to nodes can be made, by the client's own Dialer: it may go by
-// a proxy, or ask sentinels.
-func reach(ctx context.Context, nodes []*redis.Client, unknown error) error {
+// An endpoint is a server as its client reaches it: by the client's own Dialer, which may go
+// by a proxy, or ask sentinels.
+type endpoint struct {
+	addr string
+	dial func(context.Context) (net.Conn, error)
+}
+
+func endpointOf(node *redis.Client) endpoint {
+	o := node.Options()
+	return endpoint{o.Addr, func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }}
+}
+
+// reach is whether connections to nodes can be made.
+func reach(ctx context.Context, nodes []endpoint, unknown error) error {
 	if unknown != nil {
 		return fmt.Errorf("and cannot be reached: %w", unknown)
 	}
 	for _, node := range nodes {
-		o := node.Options()
-		conn, err := o.Dialer(ctx, o.Network, o.Addr)
+		conn, err := node.dial(ctx)
 		if err != nil {
 			return fmt.Errorf("and cannot be reached: %w", err)
 		}
@@ -130,18 +147,18 @@ func reach(ctx context.Context, nodes []*redis.Client, unknown error) error {
 }
 
 // nodes are those that a part is on, as the client knows them.
-func (c *carrier) nodes(ctx context.Context, part, parts int) (nodes []*redis.Client, _ error) {
+func (c *carrier) nodes(ctx context.Context, part, parts int) (nodes []endpoint, _ error) {
 	switch client := c.client.(type) {
 	case *redis.Client:
-		return []*redis.Client{client}, nil
+		return []endpoint{endpointOf(client)}, nil
 	case *redis.ClusterClient:
 		for _, key := range keysInPart(part, parts) {
 			node, err := client.MasterForKey(ctx, key)
 			if err != nil {
 				return nil, err
 			}
-			if !slices.ContainsFunc(nodes, func(n *redis.Client) bool { return n.Options().Addr == node.Options().Addr }) {
-				nodes = append(nodes, node)
+			if !slices.ContainsFunc(nodes, func(e endpoint) bool { return e.addr == node.Options().Addr }) {
+				nodes = append(nodes, endpointOf(node))
 			}
 		}
 	case *redis.Ring:
@@ -149,13 +166,28 @@ func (c *carrier) nodes(ctx context.Context, part, parts int) (nodes []*redis.Cl
 		err := client.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
-			nodes = append(nodes, node)
+			nodes = append(nodes, endpointOf(node))
 			return nil
 		})
-		slices.SortFunc(nodes, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+		if err == nil && len(nodes) == 0 {
+			nodes = shards(client.Options())
+		}
+		slices.SortFunc(nodes, func(a, b endpoint) int { return strings.Compare(a.addr, b.addr) })
 		return nodes, err
 	}
 	return nodes, nil
+}
+
+// shards are all of a Ring's, those too that it counts as down.
+func shards(o *redis.RingOptions) (all []endpoint) {
+	dial := o.Dialer
+	if dial == nil {
+		dial = redis.NewDialer(&redis.Options{DialTimeout: diagnosis, TLSConfig: o.TLSConfig})
+	}
+	for _, addr := range o.Addrs {
+		all = append(all, endpoint{addr, func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", addr) }})
+	}
+	return all
 }
 
 // keysInPart are some keys whose slots are a part's.
@@ -170,11 +202,11 @@ func keysInPart(part, parts int) (keys []string) {
 }
 
 // addresses names nodes for people.
-func addresses(nodes []*redis.Client) string {
+func addresses(nodes []endpoint) string {
 	var names []string
 	for _, node := range nodes {
-		if addr := node.Options().Addr; addr != sentinelAddr {
-			names = append(names, addr)
+		if node.addr != sentinelAddr {
+			names = append(names, node.addr)
 		}
 	}
 	return strings.Join(names, ", ")

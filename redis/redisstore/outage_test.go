@@ -201,10 +201,17 @@ func TestAWrongAddressIsLoggedAtTheFirstCall(t *testing.T) {
 		"a Cluster":                           redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}}),
 		"a Cluster that heeds its contexts":   redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true}),
 		"a Ring":                              redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": addr}}),
+		"a Ring that gave up its shards":      redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": addr}, HeartbeatFrequency: time.Millisecond}),
 		"a Ring whose dialer goes by a proxy": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "proxied:6379"}, Dialer: to(addr)}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			closeAfter(t, client)
+			if strings.Contains(name, "gave up") {
+				await(t, "all shards to be down", func() bool {
+					err := client.Ping(t.Context()).Err()
+					return err != nil && strings.Contains(err.Error(), allShardsDown)
+				})
+			}
 			log := keepLog(t)
 			s := New(client)
 			q := bounded(t, "rule", 100, limiter.SlidingWindow)
