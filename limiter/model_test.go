@@ -128,6 +128,7 @@ func (m *model) decide(now, cost int64) Decision {
 		delay = ceil(m.delay(max(now, m.last)))
 	}
 	d := Decision{Allowed: m.take(now, cost), Limit: m.capacity, Remaining: m.remaining(now)}
+	d.At = max(now, m.last)
 	after := func(units int64) time.Duration {
 		return first(func(wait int64) bool { return m.remaining(now+wait) >= units })
 	}

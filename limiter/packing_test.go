@@ -84,7 +84,7 @@ func (p plainStore) decide(charges []Charge, now int64) []Decision {
 
 func (p plainStore) refund(charges []Charge, now int64) {
 	for _, c := range charges {
-		p.put(c, c.Quota.Refund(p.find(c, now), now, c.Cost))
+		p.put(c, c.Quota.Refund(p.find(c, now), now, c.Cost, c.At))
 	}
 }
 
@@ -210,15 +210,15 @@ func TestALimitThatChangesOnAnIdleKeyLeavesItIdle(t *testing.T) {
 				require.NoError(t, err)
 
 				d := make([]Decision, 1)
-				require.NoError(t, m.Decide(t.Context(), []Charge{{before, "key", 3}}, d))
+				require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: before, Key: "key", Cost: 3}}, d))
 				time.Sleep(time.Hour)
 				// A state that was never anywhere in time must not be packed.
-				require.NoError(t, m.Refund(t.Context(), []Charge{{after, "key", 0}}))
+				require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 0}}))
 				for range after.Capacity() {
-					require.NoError(t, m.Decide(t.Context(), []Charge{{after, "key", 1}}, d))
+					require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 1}}, d))
 					require.True(t, d[0].Allowed, "%v to %v: %+v", from, to, d[0])
 				}
-				require.NoError(t, m.Decide(t.Context(), []Charge{{after, "key", 1}}, d))
+				require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 1}}, d))
 				require.False(t, d[0].Allowed)
 			}
 		}

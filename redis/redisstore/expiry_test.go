@@ -145,11 +145,11 @@ func TestAKeyThatLostItsExpiryGetsItBack(t *testing.T) {
 			op   op
 			cost int64
 		}{
-			"a take":      {take, 1},
-			"a look":      {take, 0},
-			"a refusal":   {take, 9},
-			"too much":    {take, 1 << 60},
-			"a refund": {refund, 1},
+			"a take":    {take, 1},
+			"a look":    {take, 0},
+			"a refusal": {take, 9},
+			"too much":  {take, 1 << 60},
+			"a refund":  {refund, 1},
 		} {
 			q := quotaOf(t, l.Algorithm.String()+" "+what, l)
 			name := nameOf(s, q, "key")

@@ -104,7 +104,7 @@ func (m model) look(c limiter.Charge, now int64) limiter.Decision {
 func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
-			m.put(c, c.Quota.Refund(m.at(c, now), now, c.Cost), now)
+			m.put(c, c.Quota.Refund(m.at(c, now), now, c.Cost, c.At), now)
 		}
 	}
 }
