@@ -12,8 +12,9 @@ import (
 //
 // The argument is how many quotas, groups and charges follow, in 2 bytes each; the quotas
 // in 25 bytes; the groups as an op and a size, a byte each; and the charges, as the number
-// of the key and of the quota, from 1, in 2 bytes, and the cost in 8. Integers are
-// little-endian; what may be large is a double, as all numbers are in Lua.
+// of the key and of the quota, from 1, in 2 bytes, and the cost in 8; then, in 8 bytes for
+// each charge of a refund, when it was taken. Integers are little-endian; what may be large
+// is a double, as all numbers are in Lua.
 type request struct {
 	groups     []*group
 	flight     *flight
@@ -56,6 +57,7 @@ func (r *request) encodeBatch() {
 	quotas := space[:0]
 	groups := make([]byte, 0, 2*len(r.groups))
 	charges := make([]byte, 0, 12*items)
+	var times []byte
 	for _, g := range r.groups {
 		groups = append(groups, byte(g.op), byte(len(g.items)))
 		for i := range g.items {
@@ -77,9 +79,12 @@ func (r *request) encodeBatch() {
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
 			charges = appendNumber(charges, costOf(it))
+			if g.op == refund {
+				times = appendNumber(times, it.at)
+			}
 		}
 	}
-	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges))
+	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges)+len(times))
 	for _, n := range []int{len(quotas), len(r.groups), items} {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
 	}
@@ -89,6 +94,7 @@ func (r *request) encodeBatch() {
 	r.args[2] = len(r.args) - firstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
+	argument = append(argument, times...)
 	r.payload = payload{r.flight, argument}
 	r.args = append(r.args, &r.payload)
 }
