@@ -29,18 +29,21 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 				}
 				m, s, d := newModel(q), State{}, Decision{}
 				now := anyStart().Draw(t, "start")
+				times := []int64{0, 1, now, math.MaxInt64, math.MinInt64}
 				for range rapid.IntRange(1, 25).Draw(t, "steps") {
 					now = max(0, now+anyStep(q, d).Draw(t, "step"))
-					if rapid.IntRange(0, 9).Draw(t, "gives back") == 0 {
+					if rapid.IntRange(0, 4).Draw(t, "refunds") == 0 {
 						n := anyCost(q.capacity, 1).Draw(t, "n")
-						s = q.Refund(s, now, n, 0)
-						m.refund(now, n)
+						at := rapid.SampledFrom(times).Draw(t, "at")
+						s = q.Refund(s, now, n, at)
+						m.refund(now, n, at)
 					}
 					cost := anyCost(q.capacity, m.remaining(now)).Draw(t, "cost")
 					after, allowed := q.Take(s, now, cost)
 					d = q.Describe(after, now, cost, allowed)
 					require.Equal(t, m.decide(now, cost), d, "cost %d at %d under %v", cost, now, q.limit)
 					s = after
+					times = append(times, d.At)
 				}
 			})
 		})

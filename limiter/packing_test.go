@@ -101,7 +101,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 			time.Sleep(micros(rapid.Int64Range(0, 1e9).Draw(rt, "start")))
 			m, err := NewMemory(MemoryConfig{})
 			require.NoError(rt, err)
-			plain, d := plainStore{}, Decision{}
+			plain, d, times := plainStore{}, Decision{}, []int64{0}
 			year := 366 * 24 * time.Hour
 			end := time.Now().Add(uptime - 7*year)
 
@@ -129,7 +129,10 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 					}
 				}
 				switch rapid.IntRange(0, 15).Draw(rt, "what") {
-				case 0:
+				case 0, 3:
+					for i := range charges {
+						charges[i].At = rapid.SampledFrom(times).Draw(rt, "at")
+					}
 					plain.refund(charges, now)
 					require.NoError(rt, m.Refund(t.Context(), charges))
 				case 1:
@@ -145,6 +148,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 						require.Equal(rt, want[i], decisions[i], "%v, cost %d", c.Quota.limit, c.Cost)
 					}
 					d = decisions[0]
+					times = append(times, d.At)
 				}
 			}
 		})

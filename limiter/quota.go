@@ -124,12 +124,19 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 }
 
 // Refund is s at time now with up to n units less used, of those that were taken at a time
-// that Describe gave as [Decision.At]; 0: it is not known. Never more than Limit remain.
+// that Describe gave as [Decision.At]. Never more than Limit remain. It may change s.Log in
+// place.
+//
+// Units return to the window that they were taken in, or to the log's entries of that time,
+// and to nothing if those are gone. A bucket does not say which units have drained meanwhile,
+// so it keeps what could have drained of these: a refund that is late by d is less by what d
+// refills. Where the time is not known (0), the units that were taken last are returned,
+// which may admit more than the limit if they were not the ones.
 func (q *Quota) Refund(s State, now, n, at int64) State {
 	if n <= 0 {
 		return s
 	}
-	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity))
+	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
 }
 
 // Describe is the Decision on an event of that cost, where s is the state that Take
@@ -150,7 +157,7 @@ func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 	}
 	switch {
 	case allowed && q.algorithm.delay != nil:
-		d.Delay = micros(q.algorithm.delay(q, q.algorithm.refund(q, s, cost)))
+		d.Delay = micros(q.algorithm.delay(q, q.algorithm.refund(q, s, cost, 0)))
 	case !allowed && (cost < 0 || cost > q.capacity):
 		d.RetryAfter = Never
 	case !allowed:
