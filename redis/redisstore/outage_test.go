@@ -449,7 +449,7 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 func TestWhatGoRedisLogsCanGoToSlog(t *testing.T) {
 	log := keepLog(t)
 	redis.SetLogger(Logger{})
-	defer redis.SetLogger(quiet{})
+	defer redistest.Silence()
 	client := closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{unreachable(t)}, MaxRetries: -1}))
 	assert.Error(t, client.Ping(t.Context()).Err())
 	log.mu.Lock()
