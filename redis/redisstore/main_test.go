@@ -83,7 +83,7 @@ func roundTrips(t testing.TB, server *redistest.Server) (calls int) {
 // forgetting are the options under which every refusal is Redis's own.
 var forgetting = Options{ForgetRefusals: true}
 
-// carryAlone brings a batch to Redis that no lane knows of.
-func carryAlone(s *store, batch []*group) {
-	s.carrier.carry(newFlight(batch, true, time.Now(), patience), func() {})
+// sendAlone brings a batch to Redis that no batcher knows of.
+func sendAlone(s *store, batch []*group) {
+	s.transport.send(newBatch(batch, true, time.Now(), patience), func() {})
 }
