@@ -224,7 +224,7 @@ func TestGivingBackALittleDoesNotMakeAKeyForgettable(t *testing.T) {
 			m, q := newMemory(t, fewKeys), named(t, "q", "", Limit{Events: 10, Per: 10 * time.Hour, Algorithm: TokenBucket})
 			m.take(q, "key", 10)
 			require.False(t, m.take(q, "key", 1))
-			require.NoError(t, m.GiveBack(t.Context(), []Charge{{q, "key", tt.back}}))
+			require.NoError(t, m.Refund(t.Context(), []Charge{{q, "key", tt.back}}))
 			for i := range 10 * fewKeys { // these are further from idle
 				m.take(q, fmt.Sprint(i), 9)
 			}
@@ -492,7 +492,7 @@ func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m, q := overflowing(t), named(t, "api", "", PerHour(5))
 		require.True(t, m.take(q, "new", 5))
-		require.NoError(t, m.GiveBack(t.Context(), []Charge{{q, "new", 5}}))
+		require.NoError(t, m.Refund(t.Context(), []Charge{{q, "new", 5}}))
 		assert.False(t, m.take(q, "newer", 1), "what a shared counter holds is not one key's to give back")
 		require.NoError(t, m.Reset(t.Context(), []Charge{{q, "new", 0}}))
 		assert.False(t, m.take(q, "newer", 1))
@@ -590,7 +590,7 @@ func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 		require.ErrorContains(t, err, `rule "one more": the store already counts for 32000 different limits`)
 		require.NotErrorIs(t, err, ErrCharges)
 		known := named(t, "rule", "", PerDay(maxTags))
-		require.Error(t, m.GiveBack(t.Context(), []Charge{{known, "key", 1}, {q, "key", 1}}))
+		require.Error(t, m.Refund(t.Context(), []Charge{{known, "key", 1}, {q, "key", 1}}))
 		assert.Equal(t, known.Capacity()-1, m.remaining(known, "key"), "some was given back though there was an error")
 		assert.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1), "a limit it knows is fine")
 	})

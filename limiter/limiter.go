@@ -97,10 +97,10 @@ func decideElsewhere(ctx context.Context, store Store, c Charge) (Decision, erro
 	return decisions[0], err
 }
 
-// GiveBack returns n units to key, for events that did not happen after all.
+// Refund returns n units to key, for events that did not happen after all.
 // Never more than the limit remain.
-func (l *Limiter) GiveBack(ctx context.Context, key string, n int64) error {
-	return l.store.GiveBack(ctx, []Charge{{Quota: l.quota, Key: key, Cost: n}})
+func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
+	return l.store.Refund(ctx, []Charge{{Quota: l.quota, Key: key, Cost: n}})
 }
 
 // Reset makes key as if it had never been seen.

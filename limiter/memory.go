@@ -308,16 +308,16 @@ func (m *Memory) save(shard *table.Shard, q *Quota, written table.Tag, word uint
 	return q.layout.pack(q, m.origin, s)
 }
 
-// GiveBack implements [Store]. Its errors are those of [CheckCharges]. Keys get theirs
+// Refund implements [Store]. Its errors are those of [CheckCharges]. Keys get theirs
 // back one after the other.
-func (m *Memory) GiveBack(_ context.Context, charges []Charge) error {
+func (m *Memory) Refund(_ context.Context, charges []Charge) error {
 	return m.change(charges, func(shard *table.Shard, cell table.Cell, c *Charge, b *binding) {
 		if c.Cost == 0 {
 			return
 		}
 		written, word := cell.Tag(), cell.Take()
 		shard.Now = m.now()
-		s := c.Quota.GiveBack(m.load(shard, c.Quota, b, written, word), shard.Now, c.Cost)
+		s := c.Quota.Refund(m.load(shard, c.Quota, b, written, word), shard.Now, c.Cost)
 		d := c.Quota.Describe(s, shard.Now, 0, true)
 		cell.SetMarks(marksAfter(cell.Marks(), c.Quota, c.Cost, &d))
 		cell.Put(b.tag, m.save(shard, c.Quota, written, word, s))

@@ -113,7 +113,7 @@ func (m *model) take(now, cost int64) bool {
 	return true
 }
 
-func (m *model) giveBack(now, n int64) {
+func (m *model) refund(now, n int64) {
 	if n > 0 {
 		now = max(now, m.last)
 		m.add(now, -min(n, m.capacity))

@@ -119,12 +119,12 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	return q.algorithm.take(q, s, cost)
 }
 
-// GiveBack is s with up to n units less used: never more than Limit remain.
-func (q *Quota) GiveBack(s State, now, n int64) State {
+// Refund is s with up to n units less used: never more than Limit remain.
+func (q *Quota) Refund(s State, now, n int64) State {
 	if n <= 0 {
 		return s
 	}
-	return q.algorithm.giveBack(q, q.at(s, now), min(n, q.capacity))
+	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity))
 }
 
 // Describe is the Decision on an event of that cost, where s is the state that Take
@@ -145,7 +145,7 @@ func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 	}
 	switch {
 	case allowed && q.algorithm.delay != nil:
-		d.Delay = micros(q.algorithm.delay(q, q.algorithm.giveBack(q, s, cost)))
+		d.Delay = micros(q.algorithm.delay(q, q.algorithm.refund(q, s, cost)))
 	case !allowed && (cost < 0 || cost > q.capacity):
 		d.RetryAfter = Never
 	case !allowed:

@@ -30,9 +30,9 @@ type Store interface {
 	// are errors in every store.
 	Decide(ctx context.Context, charges []Charge, decisions []Decision) error
 
-	// GiveBack returns Cost units to each charge's key. It never leaves more than
+	// Refund returns Cost units to each charge's key. It never leaves more than
 	// the limit, and nothing happens to a key that has nothing to get back.
-	GiveBack(ctx context.Context, charges []Charge) error
+	Refund(ctx context.Context, charges []Charge) error
 
 	// Reset makes each charge's key as if it had never been seen. Cost is ignored.
 	Reset(ctx context.Context, charges []Charge) error

@@ -41,10 +41,10 @@ func (t *timed) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return t.Store.Decide(ctx, charges, decisions)
 }
 
-func (t *timed) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+func (t *timed) Refund(ctx context.Context, charges []limiter.Charge) error {
 	ctx, cancel := context.WithTimeout(ctx, t.deadline)
 	defer cancel()
-	return t.Store.GiveBack(ctx, charges)
+	return t.Store.Refund(ctx, charges)
 }
 
 func (t *timed) Reset(ctx context.Context, charges []limiter.Charge) error {

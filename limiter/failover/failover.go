@@ -142,24 +142,24 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return err
 }
 
-// GiveBack implements [limiter.Store]. In an outage units return to the local counters:
+// Refund implements [limiter.Store]. In an outage units return to the local counters:
 // those that the server counted before it stay taken. After the outage they return to
 // the server's counters, even those that were counted locally. Of several servers only
 // those that are down are in an outage.
-func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 	if s.trouble.Load() != 0 {
 		if err := limiter.CheckCharges(charges); err != nil {
 			return err
 		}
 		if down, cause := s.outage(charges); cause != nil {
 			up, rest := s.split(charges, down)
-			if err := s.local.GiveBack(ctx, s.localShares(nil, rest.charges)); err != nil || len(up.charges) == 0 {
+			if err := s.local.Refund(ctx, s.localShares(nil, rest.charges)); err != nil || len(up.charges) == 0 {
 				return err
 			}
 			charges = up.charges
 		}
 	}
-	_, err := s.settle(ctx, time.Now(), charges, s.inner.GiveBack(ctx, charges))
+	_, err := s.settle(ctx, time.Now(), charges, s.inner.Refund(ctx, charges))
 	return err
 }
 

@@ -226,8 +226,8 @@ func (c counter) lockAll(charges []limiter.Charge) (held []*shard) {
 	return held
 }
 
-// GiveBack implements [limiter.Store].
-func (c counter) GiveBack(_ context.Context, charges []limiter.Charge) error {
+// Refund implements [limiter.Store].
+func (c counter) Refund(_ context.Context, charges []limiter.Charge) error {
 	if lost := c.lost.Load(); lost != nil {
 		return *lost
 	}
@@ -239,7 +239,7 @@ func (c counter) GiveBack(_ context.Context, charges []limiter.Charge) error {
 		s := c.state(e, p, at)
 		n := min(charges[i].Cost, p.inUse(s, at))
 		if n > 0 {
-			e.set(p, p.quota.GiveBack(s, at, n))
+			e.set(p, p.quota.Refund(s, at, n))
 			e.pending -= n
 		}
 		c.touch(sh, e, cell, now)

@@ -139,11 +139,11 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 	return p
 }
 
-// GiveBack implements [limiter.Store]. What this process holds ahead of the keys is returned
+// Refund implements [limiter.Store]. What this process holds ahead of the keys is returned
 // with it.
-func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 	return s.change(ctx, charges, func(c *limiter.Charge) { c.Cost += min(s.surrender(c), math.MaxInt64-c.Cost) },
-		s.exact.GiveBack, s.synced.GiveBack)
+		s.exact.Refund, s.synced.Refund)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead

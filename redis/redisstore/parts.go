@@ -94,7 +94,7 @@ func (f *failures) Unwrap() []error { return f.errs }
 func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {
-			p.group = s.send(giveBack, p.charges)
+			p.group = s.send(refund, p.charges)
 		}
 	}
 	for i := range parts {
