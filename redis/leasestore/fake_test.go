@@ -5,41 +5,20 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // which tells of outages that tests make
-	code := m.Run()
-	var leak error
-	for deadline := time.Now().Add(15 * time.Second); code == 0 && time.Now().Before(deadline); {
-		// The latter is what clients of go-redis 9.23 leave behind when they are closed.
-		if leak = goleak.Find(goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")); leak == nil {
-			break
-		}
-	}
-	if leak != nil {
-		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // A fake is a Redis in this process, on Go's clock: the store of exact decisions, and what
 // lease.lua and leasesync.lua do. A test on a real Redis holds the latter equal.

@@ -76,8 +76,8 @@ func (l *List) hear(text string) {
 	if m.version <= l.seen {
 		return
 	}
-	if f := l.flights[m.tag]; f != nil {
-		f.version = max(f.version, m.version)
+	if q := l.asking[m.tag]; q != nil {
+		q.version = max(q.version, m.version)
 	}
 	if m.version >= l.told[m.tag].version {
 		l.apply(l.local.Load(), m.tag, m.change)
@@ -165,8 +165,8 @@ func (l *List) replace(fresh *bans.Memory, version int64) {
 	for tag, p := range l.pending {
 		l.apply(fresh, tag, change{ban: p.ban, remember: p.remember})
 	}
-	for _, f := range l.flights {
-		f.version = max(f.version, version)
+	for _, q := range l.asking {
+		q.version = max(q.version, version)
 	}
 	l.local.Store(fresh)
 	l.seen = version
@@ -232,12 +232,12 @@ func (l *List) delivered(d delivery, stamp reply, states []string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, tag := range d.tags {
-		flight := l.finish(tag)
+		q := l.finish(tag)
 		if err != nil || l.pending[tag] != d.pending[i] { // which is newer then
 			continue
 		}
 		if answer := stamp; answer.parse(states[i]) {
-			l.accept(tag, answer.change(tag), flight)
+			l.accept(tag, answer.change(tag), q)
 		} else {
 			delete(l.pending, tag) // Redis has no room: it holds here alone
 		}

@@ -102,7 +102,7 @@ type List struct {
 	seen    int64      // the version of the list that local is
 	told    map[string]change
 	toldMax int64
-	flights map[string]*flight
+	asking  map[string]*question
 	pending map[string]pending
 }
 
@@ -115,9 +115,9 @@ type change struct {
 	lifted   bool
 }
 
-// A flight is a digest about which Redis is being asked. A message that came meanwhile,
+// A question is a digest about which Redis is being asked. A message that came meanwhile,
 // or the answer to somebody else, may be newer than the answer.
-type flight struct {
+type question struct {
 	callers int
 	version int64 // of the newest; 0: none came
 }
@@ -154,7 +154,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		asked:   make(chan chan error),
 		ended:   ctx.Done(),
 		told:    map[string]change{},
-		flights: map[string]*flight{},
+		asking:  map[string]*question{},
 		pending: map[string]pending{},
 	}
 	l.local.Store(local)
@@ -185,9 +185,9 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration) error {
 	answer, err := l.redis.ban(ctx, tag, d)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	flight := l.finish(tag)
+	q := l.finish(tag)
 	if err == nil {
-		l.accept(tag, answer.change(tag), flight)
+		l.accept(tag, answer.change(tag), q)
 		return nil
 	}
 	if errors.Is(err, bans.ErrFull) {
@@ -223,14 +223,14 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	flight := l.finish(tag)
+	q := l.finish(tag)
 	switch {
 	case err == nil:
 		c := answer.change(tag)
-		l.accept(tag, c, flight)
+		l.accept(tag, c, q)
 		return c.ban, nil
 	case errors.Is(err, bans.ErrFull):
-		if flight.version == 0 { // else it is banned otherwise by now
+		if q.version == 0 { // else it is banned otherwise by now
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
 		}
 		return bans.Ban{}, err
@@ -242,7 +242,7 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 }
 
 // escalateHere bans in this process, so that nobody has to wait for Redis, nor asks it as
-// well. A ban that is new is in flight.
+// well. A ban that is new is in q.
 func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escalation) (ban bans.Ban, isNew bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +271,7 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	defer l.mu.Unlock()
 	lifted = err == nil && answer.lifted
 	for _, tag := range tags {
-		flight := l.finish(tag)
+		q := l.finish(tag)
 		_, here := l.local.Load().Find(tag)
 		_, isPending := l.pending[tag]
 		lifted = lifted || here && (err != nil || isPending) // of which Redis does not know
@@ -280,7 +280,7 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 			delete(l.pending, tag)
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
 		case answer.tag == "" || answer.tag == tag:
-			l.accept(tag, change{version: answer.version, lifted: true}, flight)
+			l.accept(tag, change{version: answer.version, lifted: true}, q)
 		}
 	}
 	if err != nil {
@@ -340,27 +340,27 @@ func (l *List) start(tag string) {
 }
 
 func (l *List) startLocked(tag string) {
-	f := l.flights[tag]
-	if f == nil {
-		f = &flight{}
-		l.flights[tag] = f
+	q := l.asking[tag]
+	if q == nil {
+		q = &question{}
+		l.asking[tag] = q
 	}
-	f.callers++
+	q.callers++
 }
 
-func (l *List) finish(tag string) *flight {
-	f := l.flights[tag]
-	if f.callers--; f.callers == 0 {
-		delete(l.flights, tag)
+func (l *List) finish(tag string) *question {
+	q := l.asking[tag]
+	if q.callers--; q.callers == 0 {
+		delete(l.asking, tag)
 	}
-	return f
+	return q
 }
 
 // accept makes what Redis answered known here, unless a message was newer.
-func (l *List) accept(tag string, c change, f *flight) {
+func (l *List) accept(tag string, c change, q *question) {
 	delete(l.pending, tag)
-	if f.version <= c.version {
-		f.version = c.version
+	if q.version <= c.version {
+		q.version = c.version
 		l.tell(tag, c)
 		l.apply(l.local.Load(), tag, c)
 	}

@@ -82,17 +82,8 @@ func problemsOf(t testing.TB, err error) []string {
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	const long = 30 * time.Second // on a busy machine
-	for deadline := time.Now().Add(long); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Fatalf("waited %v in vain for %s", long, what)
+	redistest.Await(t, what, done)
 }
-
-// ofTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
-var ofTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
 
 func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
@@ -285,7 +276,7 @@ func TestFollowingRedisEndsWithItsContextOrClose(t *testing.T) {
 		end(w, cancel)
 		require.NoError(t, w.Close())
 		require.NoError(t, client.Close())
-		eventually(t, fmt.Sprintf("all to end with %s", name), func() bool { return goleak.Find(before, ofTheClient) == nil })
+		eventually(t, fmt.Sprintf("all to end with %s", name), func() bool { return goleak.Find(before, redistest.OfTheClient) == nil })
 		cancel()
 	}
 }

@@ -40,7 +40,7 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 		g.tag = s.keys.tag(c.Key)
 		g.add(s.keys.name(g.tag, c.Quota), c)
 	}
-	carryAlone(s, []*group{g})
+	sendAlone(s, []*group{g})
 	<-g.done
 	require.NoError(t, g.err)
 	decisions, now = make([]limiter.Decision, len(charges)), g.answer.now
@@ -120,8 +120,8 @@ func TestAKeyLivesLongerByWhatTheClockIsBehind(t *testing.T) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := forgetful(client)
-	s.carrier.testClock = clock.args
-	s.carrier.scripts = newScripts(
+	s.transport.testClock = clock.args
+	s.transport.scripts = newScripts(
 		patch(t, decideLua, "redis.call('TIME')", "{ARGV[2], ARGV[3]}"),
 		patch(t, oneLua, "redis.call('TIME')", "{ARGV[3], ARGV[4]}"))
 	for _, l := range samples {

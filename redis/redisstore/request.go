@@ -17,7 +17,7 @@ import (
 // is a double, as all numbers are in Lua.
 type request struct {
 	groups     []*group
-	flight     *flight
+	batch      *batch
 	algorithms algorithms
 	single     bool // for one.lua
 	withSource bool // Redis has to be told the script
@@ -36,7 +36,7 @@ func (r *request) encode() {
 		it := &g.items[0]
 		r.single = true
 		r.algorithms = r.algorithms.with(it.quota.Algorithm())
-		r.payload = payload{r.flight, appendQuota(nil, it.quota)}
+		r.payload = payload{r.batch, appendQuota(nil, it.quota)}
 		r.args = []any{nil, nil, 1, it.name, &r.payload, costOf(it)}
 		return
 	}
@@ -95,21 +95,21 @@ func (r *request) encodeBatch() {
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
 	argument = append(argument, times...)
-	r.payload = payload{r.flight, argument}
+	r.payload = payload{r.batch, argument}
 	r.args = append(r.args, &r.payload)
 }
 
-// A payload is an argument that tells its flight when it is sent: go-redis asks for the bytes
+// A payload is an argument that tells its batch when it is sent: go-redis asks for the bytes
 // as it writes the command to a connection, which it may have had to make.
 type payload struct {
-	flight *flight // or nil
-	bytes  []byte
+	batch *batch // or nil
+	bytes []byte
 }
 
 // MarshalBinary implements [encoding.BinaryMarshaler].
 func (p *payload) MarshalBinary() ([]byte, error) {
-	if p.flight != nil {
-		p.flight.send()
+	if p.batch != nil {
+		p.batch.send()
 	}
 	return p.bytes, nil
 }

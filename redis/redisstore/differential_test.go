@@ -214,8 +214,8 @@ type fail interface {
 	Fatalf(format string, args ...any)
 }
 
-// A twin is a store and a model that are told the same.
-type twin struct {
+// A comparison is a store and a model that are told the same.
+type comparison struct {
 	chance
 	t      fail
 	store  *store
@@ -235,13 +235,13 @@ type twin struct {
 	hammer                bool // the same is asked again soon
 }
 
-func newTwin(t fail, c chance, s *store, clock *serverClock) *twin {
-	return newTwinOf(t, c, c.limit, s, clock)
+func compareWithModel(t fail, c chance, s *store, clock *serverClock) *comparison {
+	return compareUnder(t, c, c.limit, s, clock)
 }
 
-func newTwinOf(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *twin {
+func compareUnder(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *comparison {
 	clock.micros.Store(clock.begun + c.draw(0, 1_000_000))
-	w := &twin{chance: c, t: t, store: s, clock: clock, client: s.carrier.client, model: model{}}
+	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.transport.client, model: model{}}
 	for _, name := range []counter{{rule: "rule"}, {rule: "rule", tier: "tier"}, {rule: "GET /other"}} {
 		w.rules = append(w.rules, w.quota(name.rule, name.tier, limit()))
 	}
@@ -250,7 +250,7 @@ func newTwinOf(t fail, c chance, limit func() limiter.Limit, s *store, clock *se
 	return w
 }
 
-func (w *twin) quota(rule, tier string, l limiter.Limit) *limiter.Quota {
+func (w *comparison) quota(rule, tier string, l limiter.Limit) *limiter.Quota {
 	w.t.Helper()
 	q, err := limiter.NewQuota(rule, tier, l)
 	if err != nil {
@@ -259,17 +259,17 @@ func (w *twin) quota(rule, tier string, l limiter.Limit) *limiter.Quota {
 	return q
 }
 
-func (w *twin) note(format string, args ...any) {
+func (w *comparison) note(format string, args ...any) {
 	w.told = append(w.told, fmt.Sprintf(format, args...))
 }
 
 // broken ends the test with what led to it.
-func (w *twin) broken(format string, args ...any) {
+func (w *comparison) broken(format string, args ...any) {
 	w.t.Helper()
 	w.t.Fatalf("%s\nafter\n%s", fmt.Sprintf(format, args...), strings.Join(w.told[max(0, len(w.told)-30):], "\n"))
 }
 
-func (w *twin) check(err error) {
+func (w *comparison) check(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.broken("Redis could not decide: %v", err)
@@ -277,7 +277,7 @@ func (w *twin) check(err error) {
 }
 
 // run lets things happen, and compares what Redis then holds.
-func (w *twin) run() {
+func (w *comparison) run() {
 	w.t.Helper()
 	for w.more() {
 		switch n := w.draw(0, 19); {
@@ -313,7 +313,7 @@ func (w *twin) run() {
 	}
 }
 
-func (w *twin) decide(charges []limiter.Charge) []limiter.Decision {
+func (w *comparison) decide(charges []limiter.Charge) []limiter.Decision {
 	w.t.Helper()
 	w.note("at %d decide %v", w.clock.micros.Load(), shown(charges))
 	got := make([]limiter.Decision, len(charges))
@@ -330,7 +330,7 @@ func shown(charges []limiter.Charge) string {
 	return b.String()
 }
 
-func (w *twin) compare(charges []limiter.Charge, got, want []limiter.Decision) {
+func (w *comparison) compare(charges []limiter.Charge, got, want []limiter.Decision) {
 	w.t.Helper()
 	for i := range charges {
 		if got[i] != want[i] {
@@ -346,7 +346,7 @@ func (w *twin) compare(charges []limiter.Charge, got, want []limiter.Decision) {
 }
 
 // charges are one to six, no two of them for one counter.
-func (w *twin) charges() []limiter.Charge {
+func (w *comparison) charges() []limiter.Charge {
 	var charges []limiter.Charge
 	for n := w.draw(1, 6); n > 0; n-- {
 		i := w.draw(0, int64(len(w.rules))-1)
@@ -363,7 +363,7 @@ func (w *twin) charges() []limiter.Charge {
 }
 
 // refunds are charges that were taken at the times of decisions, or at an unknown time.
-func (w *twin) refunds() []limiter.Charge {
+func (w *comparison) refunds() []limiter.Charge {
 	charges := w.charges()
 	for i := range charges {
 		if len(w.times) > 0 && !w.oneIn(4) {
@@ -373,7 +373,7 @@ func (w *twin) refunds() []limiter.Charge {
 	return charges
 }
 
-func (w *twin) cost(q *limiter.Quota) int64 {
+func (w *comparison) cost(q *limiter.Quota) int64 {
 	switch most := q.Capacity(); w.draw(0, 11) {
 	case 0:
 		return 0
@@ -394,7 +394,7 @@ func (w *twin) cost(q *limiter.Quota) int64 {
 	}
 }
 
-func (w *twin) passTime() {
+func (w *comparison) passTime() {
 	window := pick(w.chance, w.rules).Window().Microseconds()
 	now := w.clock.micros.Load()
 	step := int64(0)
@@ -427,7 +427,7 @@ func (w *twin) passTime() {
 }
 
 // changeLimit gives a rule another limit, or the same one in another quota.
-func (w *twin) changeLimit() {
+func (w *comparison) changeLimit() {
 	i := w.draw(0, int64(len(w.rules))-1)
 	q := w.rules[i]
 	l := q.Limit()
@@ -447,7 +447,7 @@ func (w *twin) changeLimit() {
 }
 
 // batch carries several groups to Redis at once, which must be as one after the other.
-func (w *twin) batch() {
+func (w *comparison) batch() {
 	w.t.Helper()
 	type sent struct {
 		*group
@@ -474,7 +474,7 @@ func (w *twin) batch() {
 		all = append(all, sent{g, charges})
 		w.note("together: op %d, %s", op, shown(charges))
 	}
-	carryAlone(w.store, batch)
+	sendAlone(w.store, batch)
 	now := w.clock.micros.Load()
 	for _, g := range all {
 		<-g.done
@@ -507,7 +507,7 @@ func (w *twin) batch() {
 }
 
 // compareStored reads the counter's bytes, not through the script.
-func (w *twin) compareStored(q *limiter.Quota, key string) {
+func (w *comparison) compareStored(q *limiter.Quota, key string) {
 	w.t.Helper()
 	name := w.store.keys.name(w.store.keys.tag(key), q)
 	value, err := w.client.Get(context.Background(), name).Result()
@@ -593,7 +593,7 @@ func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
-		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
 		w.back, w.change = true, true
 		w.run()
 	})
@@ -604,10 +604,10 @@ func TestThePlainScriptsDecideAndStoreWhatGoDoes(t *testing.T) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	s.carrier.scripts.lacking.Store(true)
+	s.transport.scripts.lacking.Store(true)
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
-		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
 		w.back, w.change, w.batches = true, true, true
 		w.run()
 	})
@@ -622,7 +622,7 @@ func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		c := fromRapid(t, 2*steps())
-		w := newTwinOf(t, c, func() limiter.Limit {
+		w := compareUnder(t, c, func() limiter.Limit {
 			return limiter.Limit{Events: c.draw(2, 12), Per: time.Second, Algorithm: limiter.SlidingLog}
 		}, s, clock)
 		w.keys, w.back, w.batches = w.keys[:1], true, true
@@ -651,7 +651,7 @@ func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) {
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
-		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
 		w.back, w.change, w.batches = true, true, true
 		w.run()
 	})
@@ -665,7 +665,7 @@ func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		server.MustDo("FLUSHALL")
 		s := onClock(t, clock, client, Options{})
-		w := newTwin(rt, fromRapid(rt, steps()), s, clock)
+		w := compareWithModel(rt, fromRapid(rt, steps()), s, clock)
 		w.hammer = true
 		w.run()
 		remembered += s.remembered.Load()
@@ -688,7 +688,7 @@ func FuzzLuaDecidesAsGo(f *testing.F) {
 			t.Skip("longer than it need be")
 		}
 		require.NoError(t, client.FlushAll(context.Background()).Err())
-		w := newTwin(t, fromBytes(data), s, clock)
+		w := compareWithModel(t, fromBytes(data), s, clock)
 		w.back, w.change, w.batches = true, true, true
 		w.run()
 	})
@@ -701,7 +701,7 @@ func TestARefundReturnsNoMoreThanTheLimit(t *testing.T) {
 	clock := clockAt(phase.Draw(t).Truncate(time.Minute))
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	q := quotaOf(t, "rule", limiter.PerMinute(10))
-	w := &twin{t: t, store: s, clock: clock, client: client, model: model{}}
+	w := &comparison{t: t, store: s, clock: clock, client: client, model: model{}}
 	for _, cost := range []int64{10, 11, math.MaxInt64} {
 		key := fmt.Sprint("key ", cost)
 		w.decide([]limiter.Charge{charge(q, key, 10)})
@@ -725,7 +725,7 @@ func TestTimeThatStepsBackGrantsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		c := fromRapid(t, steps())
-		w := newTwin(t, c, s, clock)
+		w := compareWithModel(t, c, s, clock)
 		q, key := w.rules[0], w.keys[0]
 		remaining, changed := q.Capacity(), int64(0)
 		for c.more() {
