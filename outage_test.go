@@ -78,7 +78,7 @@ func TestAClientThatHangsUpIsBannedWithCountersInRedis(t *testing.T) {
 		Bans:  must(bans.NewMemory(bans.MemoryConfig{})),
 		Rules: []middleware.Rule{{
 			Name: "login", Key: keyfunc.IP(), Limit: limiter.PerHour(2).WithBurst(2),
-			Escalate: middleware.Escalation{After: 3, Within: time.Hour, Ban: time.Hour},
+			Escalate: bans.Escalation{After: 3, Within: time.Hour, Ban: time.Hour},
 		}},
 	}))
 	handler := limits.Handler(http.NotFoundHandler())

@@ -153,7 +153,7 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 			Bans: list,
 			Rules: []middleware.Rule{{
 				Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Tiers: middleware.Tiers{"premium": limiter.PerHour(9)},
-				Overdraft: 1, Escalate: middleware.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
+				Overdraft: 1, Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
 			}},
 			ByRoute: map[string]middleware.Rule{"GET /search": {Name: "search", Limit: limiter.PerHour(5)}},
 			ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(7)}},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -75,7 +76,6 @@ type rule struct {
 	policy  *policy            // for requests in no tier
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
-	growth  bans.Escalation
 
 	notes *notes
 }
@@ -116,7 +116,7 @@ type compiler struct {
 }
 
 func (c *compiler) report(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("middleware: "+format, args...))
+	c.errs = append(c.errs, invalid.New("middleware", format, args...))
 }
 
 // compile checks config and returns what requests are decided by, or everything that is
@@ -353,15 +353,14 @@ func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limite
 
 // escalation checks what r's refusals lead to.
 func (c *compiler) escalation(at string, r *rule) {
-	if r.Escalate == (Escalation{}) {
+	if r.Escalate == (bans.Escalation{}) {
 		return
 	}
 	if err := r.Escalate.Validate(); err != nil {
-		c.report("%s: %w", at, err)
+		c.report("%s: Escalate: %w", at, err)
 	} else {
 		c.name(at, r.Name+strikesSuffix)
-		r.growth = r.Escalate.growth()
-		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", r.Escalate.strikes(), limiter.FailLocal)
+		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", strikes(r.Escalate), limiter.FailLocal)
 	}
 	if r.Key == nil {
 		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)
