@@ -33,8 +33,9 @@ type List interface {
 	Ban(ctx context.Context, key string, d time.Duration) error
 
 	// Escalate locks a key out because of what it did under a rule, which has a name, for
-	// as long as e says. A ban that is in force is returned as it is, so that of concurrent
-	// callers one bans.
+	// as long as e says. That it did it often enough is for the caller to say: After and
+	// Within are not looked at. A ban that is in force is returned as it is, so that of
+	// concurrent callers one bans.
 	Escalate(ctx context.Context, key, rule string, e Escalation) (Ban, error)
 
 	// Unban lifts a ban and forgets what led to it. It takes the key, or what [List.All]

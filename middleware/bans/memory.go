@@ -3,7 +3,6 @@ package bans
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -126,8 +125,7 @@ func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
 	return m.put(id, state, now)
 }
 
-// Escalate implements [List]. Its errors are those of [Escalation.Validate], one for a
-// rule without a name, and [ErrFull].
+// Escalate implements [List]. Its errors are those of [CheckEscalation] and [ErrFull].
 func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ban, error) {
 	key, _ = keyfunc.Classify(key)
 	if err := CheckEscalation(rule, e); err != nil {
@@ -149,7 +147,7 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 		rule:     strings.Clone(rule),
 		until:    now + int64(e.Duration(times)),
 		times:    times,
-		remember: e.Max,
+		remember: e.WithDefaults().Max,
 	}, now)
 	if err != nil {
 		return Ban{}, err
@@ -159,14 +157,6 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 
 // maxTimes fits an int everywhere.
 const maxTimes = math.MaxInt32
-
-// CheckEscalation is the error of [List.Escalate] for what it does not take, or nil.
-func CheckEscalation(rule string, e Escalation) error {
-	if rule == "" {
-		return errors.Join(errors.New("bans: a ban by escalation needs the name of its rule"), e.Validate())
-	}
-	return e.Validate()
-}
 
 // Unban implements [List]. Its error is nil.
 func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
