@@ -265,7 +265,8 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
-	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire"}
+	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
+		"keyfunc", "internal/network", "internal/route"}
 	breaker := []string{"github.com/sony/gobreaker/"}
 	compilesAlone(t, "limiter/failover", ours[:3], breaker)
 	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/network", "internal/route"}, ofGoRedis)

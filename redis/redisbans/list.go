@@ -86,7 +86,7 @@ func newCopy(max int) (*bans.Memory, error) {
 // +hscan +zadd +zrem +zrange +zrangebyscore +zcard +pexpire +pttl +publish +subscribe
 // +unsubscribe +ping, and in a Cluster what the client asks about slots.
 type List struct {
-	digests wire.Digester
+	digests keyfunc.Digester
 	redis   *remote
 	poll    time.Duration
 	log     *slog.Logger
@@ -147,7 +147,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 	}
 	l := &List{
 		redis:   newRemote(client, under(cmp.Or(o.Prefix, wire.DefaultPrefix), format), o.MaxBans),
-		digests: wire.NewDigester(o.Secret),
+		digests: keyfunc.NewDigester(o.Secret),
 		poll:    cmp.Or(o.Poll, defaultPoll),
 		log:     cmp.Or(o.Logger, slog.Default()),
 		nudges:  make(chan struct{}, 1),
@@ -260,7 +260,7 @@ func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escala
 // Unban implements [bans.List]. It takes a key, or the digest that All has of it.
 func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	tags := []string{l.tag(key)}
-	if wire.IsTag(key) {
+	if _, ok := keyfunc.ParseDigest(key); ok {
 		tags = append(tags, key)
 	}
 	for _, tag := range tags {
@@ -328,9 +328,8 @@ func (l *List) tag(key string) string {
 }
 
 // digest is that of a key's text, with its class or without.
-func (l *List) digest(key string) wire.Tag {
-	text, _ := keyfunc.Classify(key)
-	return l.digests.Tag(text)
+func (l *List) digest(key string) keyfunc.Digest {
+	return l.digests.Digest(key)
 }
 
 func (l *List) start(tag string) {

@@ -736,7 +736,7 @@ func TestTwoVersionsOfAListLeaveEachOtherAlone(t *testing.T) {
 	ours := newRemote(client, under(wire.DefaultPrefix, format), 10)
 	theirs := newRemote(client, under(wire.DefaultPrefix, "next"), 10)
 	assert.NotEqual(t, ours.channel, theirs.channel)
-	digest := wire.NewDigester(nil).Tag("key")
+	digest := keyfunc.NewDigester(nil).Digest("key")
 	tag := string(digest[:])
 	_, err := ours.ban(t.Context(), tag, time.Hour)
 	require.NoError(t, err)
