@@ -427,7 +427,7 @@ func listBans(s *session, args []string) error {
 			if b.Rule != "" {
 				by = strconv.Quote(b.Rule)
 			}
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, b.Key)
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, b.ID())
 		}
 		return table.Flush()
 	})

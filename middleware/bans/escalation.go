@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// An Escalation says how long a ban is: Ban, and Factor times as long each time it is
-// repeated, up to Max. Repetitions are forgotten when a key was not banned for Max after
-// its last ban ended.
+// An Escalation says how long bans are: the first is Ban, and each one after it Factor times
+// as long, up to Max. Repetitions are forgotten when a key was not banned again within Max
+// after its last ban ended.
 type Escalation struct {
 	Ban    time.Duration
 	Factor float64
@@ -40,11 +40,10 @@ func (e Escalation) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Duration is how long the ban is that is the times-th of those that came one after the
-// other, from 1: in whole milliseconds, and never above Max.
+// Duration is the length of the times-th ban in a row, counted from 1: in whole milliseconds,
+// and never above Max.
 //
-// The multiplications are those of bans.lua in package redisbans, in the same order, so
-// that both round alike.
+// bans.lua in package redisbans multiplies in the same order, so that both round alike.
 func (e Escalation) Duration(times int) time.Duration {
 	if times <= 1 {
 		return min(e.Ban, e.Max)

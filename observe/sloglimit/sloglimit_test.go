@@ -208,7 +208,7 @@ func TestEveryRuleThatRefusedIsNamedAndNoneInShadow(t *testing.T) {
 
 func TestBansAndMissingKeysAreTold(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		rule := byKey
 		rule.NoKey = middleware.NoKeyUnauthorized
