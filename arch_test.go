@@ -94,8 +94,8 @@ var rooms = []room{
 	{"middleware/rules/internal/source", nil, []string{"github.com/fsnotify/fsnotify"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
-	{"observe/offenders", []string{"middleware"}, nil},
-	{"observe/sloglimit", []string{"limiter", "middleware"}, nil},
+	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
+	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"observe/dashboard", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "observe/offenders", "internal/operate"}, nil},
 	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "observe/internal/tally"},
 		[]string{"github.com/prometheus/client_golang"}},
