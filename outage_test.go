@@ -196,7 +196,7 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 					assert.False(t, result.NearLimit, name)
 					assert.Equal(t, len(test.draft) > 0, result.Counted(), name)
 					for _, r := range result.Rules {
-						assert.Equal(t, r.Rule != "open", r.Counted(), "%s, %s", name, r.Rule)
+						assert.Equal(t, r.Rule.Name != "open", r.Counted(), "%s, %s", name, r.Rule.Name)
 					}
 				}
 				assert.Equal(t, test.admits, admitted, name)

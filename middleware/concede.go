@@ -27,7 +27,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 			case policy.overdraft != nil && !c.overdrawn:
 				c.overdrawn, c.retryAfter, charge.Quota = true, d.RetryAfter, policy.overdraft
 				moved = true
-			case policy.shadow:
+			case policy.info.Shadow:
 				policy.rule.notes.shadowed.note(set.Logger, policy)
 				continue
 			default:
@@ -50,7 +50,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 			if s.allowed {
 				c.note(&s.decisions[c.rule], decisions[i])
 				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
-				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].shadow
+				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].info.Shadow
 			}
 		}
 	}

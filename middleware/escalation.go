@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
@@ -62,7 +63,7 @@ func (e Escalation) growth() bans.Escalation {
 func (l *RateLimit) escalate(set *ruleset, s *scope, charges []limiter.Charge) {
 	for i := range charges {
 		rule, d := s.policies[i].rule, &s.decisions[i]
-		if rule.strikes == nil || d.Allowed || d.Overflow || rule.Shadow || s.notOwn&(1<<i) != 0 {
+		if rule.strikes == nil || d.Allowed || d.Overflow || rule.Shadow || s.policies[i].class != keyfunc.Own {
 			continue
 		}
 		// A client that hangs up at once is refused all the same.

@@ -326,10 +326,7 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	if m.scope == nil {
 		m.scope = newScope(r, m.outer, m.set.most)
 	}
-	if class != keyfunc.Own {
-		m.scope.notOwn |= 1 << len(charges)
-	}
-	m.scope.policies = append(m.scope.policies, applied{policy, key, cost})
+	m.scope.policies = append(m.scope.policies, applied{policy, key, class, cost})
 	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 
@@ -350,7 +347,7 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 	if !began.IsZero() {
 		elapsed = max(time.Since(began), 1)
 	}
-	set.observeRules(o, r, s.outcome(status), s, charges, elapsed, err)
+	set.observeRules(o, r, s.outcome(status), s, elapsed, err)
 	return status
 }
 
@@ -417,7 +414,7 @@ func (l *RateLimit) undecided(set *ruleset, s *scope, err error) int {
 		l.warnStoreFailure(set, err)
 	}
 	for _, p := range s.policies {
-		if !p.shadow {
+		if !p.info.Shadow {
 			return http.StatusServiceUnavailable
 		}
 	}

@@ -136,8 +136,8 @@ func (r *Result) body(accept []string) (contentType string, body []byte) {
 func (r *Result) violated() []string {
 	var names []string
 	for i := range r.Rules {
-		if !r.Rules[i].Allowed && !r.Rules[i].Shadow {
-			names = append(names, r.Rules[i].Rule)
+		if !r.Rules[i].Allowed && !r.Rules[i].Rule.Shadow {
+			names = append(names, r.Rules[i].Rule.Name)
 		}
 	}
 	return names
