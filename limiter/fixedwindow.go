@@ -23,7 +23,7 @@ var fixedWindow = algorithm{
 		s.Level += cost
 		return s, true
 	},
-	giveBack: func(q *Quota, s State, n int64) State {
+	refund: func(q *Quota, s State, n int64) State {
 		s.Level = max(0, s.Level-n)
 		return s
 	},

@@ -113,7 +113,7 @@ func (m *model) take(now, cost int64) bool {
 	return true
 }
 
-func (m *model) giveBack(now, n int64) {
+func (m *model) refund(now, n int64) {
 	if n > 0 {
 		now = max(now, m.last)
 		m.add(now, -min(n, m.capacity))
@@ -128,6 +128,7 @@ func (m *model) decide(now, cost int64) Decision {
 		delay = ceil(m.delay(max(now, m.last)))
 	}
 	d := Decision{Allowed: m.take(now, cost), Limit: m.capacity, Remaining: m.remaining(now)}
+	d.At = max(now, m.last)
 	after := func(units int64) time.Duration {
 		return first(func(wait int64) bool { return m.remaining(now+wait) >= units })
 	}

@@ -26,7 +26,7 @@ var slidingLog = algorithm{
 		}
 		return s, true
 	},
-	giveBack: func(q *Quota, s State, n int64) State {
+	refund: func(q *Quota, s State, n int64) State {
 		s.Log = s.Log[:max(0, len(s.Log)-int(n))]
 		return s
 	},

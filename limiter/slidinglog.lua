@@ -45,7 +45,7 @@ return {
     end
   end,
 
-  giveBack = function(q, s, n)
+  refund = function(q, s, n)
     s.level = math.max(0, s.level - n)
     s.kept = math.min(s.kept, s.level)
   end,

@@ -35,7 +35,7 @@ var slidingWindow = algorithm{
 		s.Level += cost
 		return s, true
 	},
-	giveBack: func(q *Quota, s State, n int64) State {
+	refund: func(q *Quota, s State, n int64) State {
 		current := min(n, s.Level)
 		s.Level -= current
 		s.Prev = max(0, s.Prev-(n-current))

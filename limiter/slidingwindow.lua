@@ -42,7 +42,7 @@ return {
     end
   end,
 
-  giveBack = function(q, s, n)
+  refund = function(q, s, n)
     local current = math.min(n, s.level)
     s.level = s.level - current
     s.prev = math.max(0, s.prev - (n - current))

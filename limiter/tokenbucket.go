@@ -23,11 +23,11 @@ var tokenBucket = algorithm{
 	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()) },
 
-	advance:  drainBucket,
-	take:     fillBucket,
-	giveBack: emptyBucket,
-	look:     lookBucket,
-	wait:     waitBucket,
+	advance: drainBucket,
+	take:    fillBucket,
+	refund:  emptyBucket,
+	look:    lookBucket,
+	wait:    waitBucket,
 }
 
 // compileBucket picks unit/refill, the microseconds an event costs: exactly if the

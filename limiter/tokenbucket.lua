@@ -25,7 +25,7 @@ return {
     end
   end,
 
-  giveBack = function(q, s, n)
+  refund = function(q, s, n)
     s.level = math.max(0, s.level - n * q.unit)
   end,
 

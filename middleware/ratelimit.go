@@ -375,7 +375,7 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 	}
 	if d := s.delay(); d > 0 && tooLate(s, d) {
 		// Somebody else takes its place in the queue, and it learns now.
-		if err := l.store.GiveBack(s, slices.Clone(charges)); err != nil {
+		if err := l.store.Refund(s, slices.Clone(charges)); err != nil {
 			l.warnStoreFailure(set, err)
 		}
 		return http.StatusServiceUnavailable, nil

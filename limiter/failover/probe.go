@@ -65,7 +65,7 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 	if !taken || len(owed) == 0 {
 		return
 	}
-	_ = survive(func() error { return s.inner.GiveBack(context.Background(), owed) })
+	_ = survive(func() error { return s.inner.Refund(context.Background(), owed) })
 }
 
 // survive makes an error of a panic, which nobody would recover from in a goroutine

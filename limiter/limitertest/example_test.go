@@ -84,7 +84,7 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions
 	return nil
 }
 
-func (m *MapStore) GiveBack(_ context.Context, charges []limiter.Charge) error {
+func (m *MapStore) Refund(_ context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (m *MapStore) GiveBack(_ context.Context, charges []limiter.Charge) error {
 	defer m.mu.Unlock()
 	now := time.Now().UnixMicro()
 	for _, c := range charges {
-		m.put(c, c.Quota.GiveBack(m.find(c, now), now, c.Cost))
+		m.put(c, c.Quota.Refund(m.find(c, now), now, c.Cost, c.At))
 	}
 	return nil
 }

@@ -369,7 +369,7 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge, decisions [
 	return nil
 }
 
-func (s *flawed) GiveBack(_ context.Context, charges []limiter.Charge) error {
+func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 	if err := s.check(charges); err != nil {
 		return err
 	}
@@ -393,7 +393,7 @@ func (s *flawed) GiveBack(_ context.Context, charges []limiter.Charge) error {
 		}
 		state := s.load(c, now)
 		s.pause("gives back in two steps")
-		state = c.Quota.GiveBack(state, now, cost)
+		state = c.Quota.Refund(state, now, cost, c.At)
 		if s.flaw == "more is given back than taken" && state.Level == 0 {
 			state.Level = -cost
 		}

@@ -33,10 +33,10 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 	return decisions
 }
 
-func (m model) giveBack(charges []limiter.Charge, now int64) {
+func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		at := counter{c.Quota, c.Key}
-		m[at] = c.Quota.GiveBack(m[at], now, c.Cost)
+		m[at] = c.Quota.Refund(m[at], now, c.Cost, c.At)
 	}
 }
 

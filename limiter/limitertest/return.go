@@ -10,12 +10,12 @@ import (
 var returns = []testCase{
 	{
 		name: "what is given back can be taken again",
-		why:  "GiveBack is for events that did not happen after all.",
+		why:  "Refund is for events that did not happen after all.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			t.take(q, "key", q.Capacity())
 			t.refuse(q, "key", 2)
-			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 2})
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 2})
 			t.remaining(q, "key", 2, "after 2 were given back")
 			t.take(q, "key", 2)
 			t.refuse(q, "key", 1)
@@ -23,12 +23,12 @@ var returns = []testCase{
 	},
 	{
 		name: "no more can be given back than was taken",
-		why:  "More than the limit never remain, and nothing is saved up for later: use Quota.GiveBack.",
+		why:  "More than the limit never remain, and nothing is saved up for later: use Quota.Refund.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			for _, n := range []int64{2, 3, q.Capacity(), q.Capacity() + 1, 1 << 53, math.MaxInt64} {
 				t.take(q, "key", 2)
-				t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: n})
+				t.refund(limiter.Charge{Quota: q, Key: "key", Cost: n})
 				t.remaining(q, "key", q.Capacity(), "after more was given back than taken")
 			}
 			t.take(q, "key", q.Capacity())
@@ -37,11 +37,11 @@ var returns = []testCase{
 	},
 	{
 		name: "giving nothing back changes nothing",
-		why:  "Cost 0 of GiveBack is 0 units, not all of them and not one.",
+		why:  "Cost 0 of Refund is 0 units, not all of them and not one.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			before := t.take(q, "key", 3)
-			t.giveBack(limiter.Charge{Quota: q, Key: "key"})
+			t.refund(limiter.Charge{Quota: q, Key: "key"})
 			t.remaining(q, "key", before.Remaining, "after 0 were given back")
 		},
 	},
@@ -50,26 +50,26 @@ var returns = []testCase{
 		why:  "A key that has nothing to get back, or was forgotten in between, gets nothing.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
-			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 3})
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 3})
 			t.remaining(q, "key", q.Capacity(), "after 3 were given back to a new key")
 			t.take(q, "key", q.Capacity())
 			t.refuse(q, "key", 1)
 
 			t.sleep(t.look(q, "key").ResetAfter)
-			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 3})
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 3})
 			t.take(q, "key", q.Capacity())
 			t.refuse(q, "key", 1)
 		},
 	},
 	{
 		name: "a batch is given back to each of its keys",
-		why:  "Every charge of GiveBack gets its own Cost back, to its own key only.",
+		why:  "Every charge of Refund gets its own Cost back, to its own key only.",
 		run: func(t *trial) {
 			charges := t.mixed("rule")
 			t.decide(charges...)
 			before := t.looks(charges)
 			t.decide(charges...)
-			t.giveBack(append(charges, limiter.Charge{Quota: t.quota(samples[0]), Key: "unknown", Cost: 1})...)
+			t.refund(append(charges, limiter.Charge{Quota: t.quota(samples[0]), Key: "unknown", Cost: 1})...)
 			for i, d := range t.looks(charges) {
 				if d.Remaining != before[i].Remaining {
 					t.broken("under %v %d remain after %d were taken and given back, want %d",

@@ -100,7 +100,7 @@ func (b *batch) decide(ctx context.Context) error {
 	taken, err := b.decideIn(ctx, b.exact, rest, true)
 	if err != nil {
 		b.release()
-		b.giveBack(counted)
+		b.refund(counted)
 		return err
 	}
 	if taken {
@@ -183,8 +183,8 @@ func (b *batch) look() {
 	}
 }
 
-// giveBack undoes what counted charges took.
-func (b *batch) giveBack(counted []int) {
+// refund undoes what counted charges took.
+func (b *batch) refund(counted []int) {
 	if len(counted) == 0 {
 		return
 	}
@@ -192,12 +192,12 @@ func (b *batch) giveBack(counted []int) {
 	for i, n := range counted {
 		charges[i] = b.charges[n]
 	}
-	_ = b.synced.GiveBack(context.Background(), charges) // what cannot be given back stays used
+	_ = b.synced.Refund(context.Background(), charges) // what cannot be given back stays used
 }
 
-// lookCounted is giveBack, and describes the charges as looked at.
+// lookCounted is refund, and describes the charges as looked at.
 func (b *batch) lookCounted(ctx context.Context, counted []int) error {
-	b.giveBack(counted)
+	b.refund(counted)
 	if len(counted) == 0 {
 		return nil
 	}
@@ -258,7 +258,7 @@ func (b *batch) blame(ctx context.Context, n int, inHand int64) error {
 			return err
 		}
 		if one[0].Allowed { // it has become free since
-			return b.exact.GiveBack(context.Background(), []limiter.Charge{c})
+			return b.exact.Refund(context.Background(), []limiter.Charge{c})
 		}
 		*d = one[0]
 		addHand(d, b.parts[n].plan, inHand)

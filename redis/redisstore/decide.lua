@@ -66,7 +66,7 @@ local function isFree(s)
   return s.level == 0 and s.prev == 0 or reset <= 0, reset
 end
 
-local TAKE, GIVE_BACK, RESET = 0, 1, 2
+local TAKE, REFUND, RESET = 0, 1, 2
 local states = {false}
 local group, levels = {false}, {false}
 local answers, answered = {now, 0, 0, 0, 0}, 1
@@ -174,8 +174,8 @@ for g = 1, groupCount do
       all = all and level
     elseif (s.stored or s.changed) and (op == RESET or cost > 0) then
       s.changed = true
-      if op == GIVE_BACK then
-        q.algorithm.giveBack(q, s, math.min(cost, q.capacity))
+      if op == REFUND then
+        q.algorithm.refund(q, s, math.min(cost, q.capacity))
       end
       if op == RESET or isFree(s) then
         clear(s, q)

@@ -13,7 +13,7 @@ type op uint8
 
 const (
 	take op = iota
-	giveBack
+	refund
 	reset
 )
 

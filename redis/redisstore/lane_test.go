@@ -650,13 +650,13 @@ func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
 		}
 		decisions := make([]limiter.Decision, rules)
 		require.NoError(t, s.Decide(t.Context(), charges, decisions)) // Redis learns the scripts
-		require.NoError(t, s.GiveBack(t.Context(), charges))
+		require.NoError(t, s.Refund(t.Context(), charges))
 		before := roundTrips(t, server)
 		for range 12 { // 10 taken, 2 refused
 			require.NoError(t, s.Decide(t.Context(), charges, decisions))
 		}
 		assert.Equal(t, 12, roundTrips(t, server)-before, "12 decisions about %d rules are 12 round trips", rules)
-		require.NoError(t, s.GiveBack(t.Context(), charges))
+		require.NoError(t, s.Refund(t.Context(), charges))
 		require.NoError(t, s.Reset(t.Context(), charges))
 		assert.Equal(t, 14, roundTrips(t, server)-before, "giving back is one round trip, and so is a reset")
 	}
@@ -815,7 +815,7 @@ func TestADecisionThatIsTooLateIsNotAskedFor(t *testing.T) {
 	cancel()
 	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
 	assert.ErrorIs(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)), context.Canceled)
-	assert.ErrorIs(t, s.GiveBack(ctx, charges), context.Canceled)
+	assert.ErrorIs(t, s.Refund(ctx, charges), context.Canceled)
 	assert.ErrorIs(t, s.Reset(ctx, charges), context.Canceled)
 	trips, _ := gate.count()
 	assert.Zero(t, trips, "a caller that has left already reaches nobody")
@@ -1103,7 +1103,7 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 		require.ErrorContains(t, err, "NOPERM", "an error of one server is an error of the decision")
 		assert.EqualValues(t, 9, decideOne(t, s, q, keys[0], 0).Remaining, "what the other server took is given back")
 	}
-	assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, keys[1], 1), charge(q, keys[0], 1)}))
+	assert.Error(t, s.Refund(t.Context(), []limiter.Charge{charge(q, keys[1], 1), charge(q, keys[0], 1)}))
 	assert.EqualValues(t, 10, decideOne(t, s, q, keys[0], 0).Remaining, "what can be given back is, though another server fails")
 	two.MustDo("ACL", "SETUSER", "default", "+eval", "+evalsha")
 	assert.EqualValues(t, 9, decideOne(t, s, q, keys[1], 0).Remaining)
@@ -1261,8 +1261,8 @@ func TestADecisionKeepsItsDeadlineWhileTheServerHangs(t *testing.T) {
 		}
 		wg.Wait()
 		start := time.Now()
-		assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
-		assert.Less(t, time.Since(start), timeout+200*time.Millisecond, "GiveBack keeps the deadline too")
+		assert.Error(t, s.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
+		assert.Less(t, time.Since(start), timeout+200*time.Millisecond, "Refund keeps the deadline too")
 
 		server.Resume()
 		await(t, "decisions after the server has come back", func() bool {

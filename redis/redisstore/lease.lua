@@ -24,9 +24,9 @@ end
 
 -- What is returned goes to the window that it was taken from, which time may have made the
 -- previous one. Nothing is owed to a window that is gone.
-local function giveBack(q, s, n, since)
+local function refund(q, s, n, since)
   if not q.window then
-    q.algorithm.giveBack(q, s, n)
+    q.algorithm.refund(q, s, n)
     return
   end
   local age = div(s.last, q.window) - div(since, q.window)
@@ -61,7 +61,7 @@ for i = 1, count do
     answers[i + 1] = pack('<dddd', -1, 0, 0, 0)
   else
     if value and back > 0 then
-      giveBack(q, s, back, since)
+      refund(q, s, back, since)
     end
 
     -- An end that is too far away was written before the clock stepped back.

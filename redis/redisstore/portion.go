@@ -94,7 +94,7 @@ func (f *failures) Unwrap() []error { return f.errs }
 func (s *store) undo(portions []portion, asked asking) {
 	for i := range portions {
 		if p := &portions[i]; p.taken {
-			p.group = s.send(giveBack, p.charges)
+			p.group = s.send(refund, p.charges)
 		}
 	}
 	for i := range portions {

@@ -139,9 +139,9 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return s.failover.Decide(ctx, charges, decisions)
 }
 
-// GiveBack implements [limiter.Store].
-func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
-	return s.failover.GiveBack(ctx, charges)
+// Refund implements [limiter.Store].
+func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
+	return s.failover.Refund(ctx, charges)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to refuse the key for up to

@@ -136,7 +136,7 @@ func TestWhatThisProcessGivesBackIsSeenAtOnce(t *testing.T) {
 		for decideOne(t, s, q, "key", 1).Allowed {
 		}
 		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
-		require.NoError(t, s.GiveBack(t.Context(), c))
+		require.NoError(t, s.Refund(t.Context(), c))
 		assert.True(t, decideOne(t, s, q, "key", 1).Allowed, "what was given back is there at once")
 		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
 		require.NoError(t, s.Reset(t.Context(), c))
@@ -148,7 +148,7 @@ func TestWhatThisProcessGivesBackIsSeenAtOnce(t *testing.T) {
 func TestWhatIsGivenBackDuringARefusalIsSeenAtOnce(t *testing.T) {
 	s, gate, _ := gated(t, true, Options{})
 	q := bounded(t, "rule", 5, limiter.SlidingWindow)
-	for name, change := range map[string]func(context.Context, []limiter.Charge) error{"given back": s.GiveBack, "reset": s.Reset} {
+	for name, change := range map[string]func(context.Context, []limiter.Charge) error{"given back": s.Refund, "reset": s.Reset} {
 		decideOne(t, s, q, name, 5)
 		// Redis refuses, and before this process hears of it, another request gives back.
 		answered, release := gate.holdNextAnswer()
@@ -169,7 +169,7 @@ func TestWhatAnotherProcessGivesBackIsSeenWithinASecond(t *testing.T) {
 	q := quotaOf(t, "rule", limiter.PerHour(5))
 	c := []limiter.Charge{charge(q, "key", 5)}
 	for name, change := range map[string]func() error{
-		"given back": func() error { return other.GiveBack(t.Context(), c) },
+		"given back": func() error { return other.Refund(t.Context(), c) },
 		"reset":      func() error { return other.Reset(t.Context(), c) },
 	} {
 		decideOne(t, s, q, "key", 5)
@@ -300,7 +300,7 @@ func TestWhatALookSawIsBelieved(t *testing.T) {
 		decideOne(t, s, q, "key", q.Capacity())
 		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
 		clock.sleep(time.Millisecond)
-		require.NoError(t, other.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
+		require.NoError(t, other.Refund(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
 		clock.sleep(time.Millisecond)
 		q2 := quotaOf(t, "two "+a.String(), limiter.PerHour(5))
 		require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 0), charge(q2, "key", 1)}, make([]limiter.Decision, 2)))
@@ -511,7 +511,7 @@ func TestWhatIsRememberedAdmitsNothingAndHidesNothing(t *testing.T) {
 					t.Errorf("%d units of 3 are held at once", now)
 				}
 				held[k].Add(-1)
-				assert.NoError(t, s.GiveBack(t.Context(), c))
+				assert.NoError(t, s.Refund(t.Context(), c))
 			}
 		})
 	}

@@ -34,7 +34,7 @@ func (r *request) encode() {
 	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !isLog(g.items[0].quota) {
 		it := &g.items[0]
 		r.single = true
-		r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
+		r.algorithms = r.algorithms.with(it.quota.Algorithm())
 		r.payload = payload{r.flight, appendQuota(nil, it.quota)}
 		r.args = []any{nil, nil, 1, it.name, &r.payload, costOf(it)}
 		return
@@ -72,7 +72,7 @@ func (r *request) encodeBatch() {
 			if quota < 0 {
 				quota = len(quotas)
 				quotas = append(quotas, it.quota)
-				r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
+				r.algorithms = r.algorithms.with(it.quota.Algorithm())
 			}
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
@@ -110,7 +110,7 @@ func (p *payload) MarshalBinary() ([]byte, error) {
 
 // appendQuota writes q in 25 bytes, as it is stored too.
 func appendQuota(b []byte, q *limiter.Quota) []byte {
-	b = append(b, byte(q.Limit().Algorithm))
+	b = append(b, byte(q.Algorithm()))
 	for _, n := range q.Numbers() {
 		b = appendNumber(b, n)
 	}

@@ -68,7 +68,7 @@ func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
 		server.MustDo("SCRIPT", "FLUSH")
 		assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
 		server.MustDo("SCRIPT", "FLUSH")
-		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
 		assert.Equal(t, int64(2), decideOne(t, s, q, "key", 0).Remaining)
 		server.MustDo("SCRIPT", "FLUSH")
 		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 0)}))
@@ -189,7 +189,7 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)}, make([]limiter.Decision, 2))
 				assert.Error(t, err, by)
 				assert.Equal(t, int64(7), decideOne(t, s, neighbour, "key", 0).Remaining, "%s: a group is taken as a whole or not at all", by)
-				assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 1)}), by)
+				assert.Error(t, s.Refund(t.Context(), []limiter.Charge{charge(q, "key", 1)}), by)
 				assert.Equal(t, before, server.MustDo("DUMP", name), "%s: it is as it was", by)
 				ttl := integer(t, server.MustDo("PTTL", name))
 				if expires {
@@ -380,7 +380,7 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 		for i, d := range carryAll(t, s, take, charges) {
 			require.Equal(t, q.Capacity()-3, d.Remaining, "%v: charge %d of many", l.Algorithm, i)
 		}
-		for i, d := range carryAll(t, s, giveBack, charges) {
+		for i, d := range carryAll(t, s, refund, charges) {
 			require.Equal(t, q.Capacity(), d.Remaining, "%v: charge %d of many", l.Algorithm, i)
 		}
 		for i := range charges {
@@ -415,7 +415,7 @@ func everything(t *testing.T, s *store, admin *redistest.Server) error {
 			}
 			admin.MustDo("PERSIST", nameOf(s, before, "key"))
 		}
-		if err := s.GiveBack(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
+		if err := s.Refund(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
 			return err
 		}
 		if err := s.Reset(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
@@ -550,7 +550,7 @@ func TestAReplicaCannotTake(t *testing.T) {
 	decisions := make([]limiter.Decision, 1)
 	require.ErrorContains(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, decisions), "READONLY")
 	assert.Zero(t, decisions[0], "there is no decision")
-	require.ErrorContains(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
+	require.ErrorContains(t, s.Refund(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
 	require.ErrorContains(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
 	assert.Equal(t, int64(8), decideOne(t, s, q, "key", 0).Remaining, "it can be asked, and has taken nothing")
 	server.MustDo("REPLICAOF", "NO", "ONE")

@@ -191,9 +191,9 @@ func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter
 	return taken
 }
 
-// GiveBack implements [limiter.Store].
-func (s *store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, giveBack, charges)
+// Refund implements [limiter.Store].
+func (s *store) Refund(ctx context.Context, charges []limiter.Charge) error {
+	return s.change(ctx, refund, charges)
 }
 
 // Reset implements [limiter.Store].

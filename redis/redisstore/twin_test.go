@@ -101,10 +101,10 @@ func (m model) look(c limiter.Charge, now int64) limiter.Decision {
 	return c.Quota.Describe(m.at(c, now), now, 0, true)
 }
 
-func (m model) giveBack(charges []limiter.Charge, now int64) {
+func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
-			m.put(c, c.Quota.GiveBack(m.at(c, now), now, c.Cost), now)
+			m.put(c, c.Quota.Refund(m.at(c, now), now, c.Cost, c.At), now)
 		}
 	}
 }
@@ -291,9 +291,9 @@ func (w *twin) run() {
 			w.model.reset(charges[:1])
 		case n <= 5:
 			charges := w.charges()
-			w.note("give back %v", shown(charges))
-			w.check(w.store.GiveBack(context.Background(), charges))
-			w.model.giveBack(charges, w.clock.micros.Load())
+			w.note("refund %v", shown(charges))
+			w.check(w.store.Refund(context.Background(), charges))
+			w.model.refund(charges, w.clock.micros.Load())
 		case n <= 10:
 			w.passTime()
 		default:
@@ -472,9 +472,9 @@ func (w *twin) batch() {
 		case take:
 			g.answer.decide(g.charges, got)
 			want = w.model.decide(g.charges, now)
-		case giveBack:
+		case refund:
 			g.answer.look(g.charges, got)
-			w.model.giveBack(g.charges, now)
+			w.model.refund(g.charges, now)
 			for _, c := range g.charges {
 				want = append(want, w.model.look(c, now))
 			}
@@ -678,9 +678,9 @@ func FuzzLuaDecidesAsGo(f *testing.F) {
 	})
 }
 
-// Two windows can hold more than the limit between them, of which a give-back of however
+// Two windows can hold more than the limit between them, of which a refund of however
 // much returns the limit.
-func TestAGiveBackReturnsNoMoreThanTheLimit(t *testing.T) {
+func TestARefundReturnsNoMoreThanTheLimit(t *testing.T) {
 	_, client := startRedis(t)
 	clock := clockAt(phase.Draw(t).Truncate(time.Minute))
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
@@ -692,8 +692,8 @@ func TestAGiveBackReturnsNoMoreThanTheLimit(t *testing.T) {
 		clock.sleep(95 * time.Second)
 		require.True(t, w.decide([]limiter.Charge{charge(q, key, 5)})[0].Allowed)
 		back := []limiter.Charge{charge(q, key, cost)}
-		require.NoError(t, s.GiveBack(t.Context(), back))
-		w.model.giveBack(back, clock.micros.Load())
+		require.NoError(t, s.Refund(t.Context(), back))
+		w.model.refund(back, clock.micros.Load())
 		w.compareStored(q, key)
 		d := w.decide([]limiter.Charge{charge(q, key, 0)})[0]
 		assert.Equal(t, int64(8), d.Remaining, "5 of the window before are left, of which half count")
