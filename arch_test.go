@@ -94,8 +94,8 @@ var rooms = []room{
 	{"middleware/rules/internal/source", nil, []string{"github.com/fsnotify/fsnotify"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
-	{"observe/offenders", []string{"middleware"}, nil},
-	{"observe/sloglimit", []string{"limiter", "middleware"}, nil},
+	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
+	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"observe/dashboard", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "observe/offenders", "internal/operate"}, nil},
 	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "observe/internal/tally"},
 		[]string{"github.com/prometheus/client_golang"}},
@@ -266,7 +266,8 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
-	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire"}
+	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
+		"keyfunc", "internal/network", "internal/route"}
 	breaker := []string{"github.com/sony/gobreaker/"}
 	compilesAlone(t, "limiter/failover", ours[:3], breaker)
 	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)

@@ -75,7 +75,7 @@ func TestAClientThatHangsUpIsBannedWithCountersInRedis(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Store: redisstore.New(client),
-		Bans:  must(bans.NewMemory(bans.MemoryConfig{})),
+		Bans:  must(bans.New(bans.Options{})),
 		Rules: []middleware.Rule{{
 			Name: "login", Key: keyfunc.IP(), Limit: limiter.PerHour(2).WithBurst(2),
 			Escalate: bans.Escalation{After: 3, Within: time.Hour, Ban: time.Hour},

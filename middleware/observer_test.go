@@ -40,7 +40,7 @@ func (r *recorder) last(t *testing.T) middleware.Observation {
 
 func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		heard := &recorder{}
 		store := &spy{}
@@ -147,7 +147,7 @@ func TestToObserveAllocatesNothing(t *testing.T) {
 
 func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		l := limited(t, middleware.Config{
 			Bans: list,

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
@@ -216,7 +217,7 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	if !given {
 		return usageError{errors.New("name the --key; an empty one for the counter that everybody shares")}
 	}
-	if redisstore.IsDigest(*key) {
+	if isDigest(*key) {
 		return usageError{errors.New("this is a digest, from which the key cannot be told: peek prints the digest of a key, to compare")}
 	}
 	counted, err := operate.Key(*key, list(*keys)...)
@@ -247,7 +248,7 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 		if err != nil {
 			return err
 		}
-		return do(ctx, limits, names, counted, redisstore.Digest(counted, secret))
+		return do(ctx, limits, names, counted, keyfunc.NewDigester(secret).Digest(counted).String())
 	})
 }
 
@@ -334,7 +335,7 @@ func ban(s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	if redisstore.IsDigest(text) {
+	if isDigest(text) {
 		return usageError{errors.New("this is a digest, from which the key cannot be told: name the key")}
 	}
 	key, err := operate.Key(text, list(*keys)...)
@@ -369,7 +370,7 @@ func unban(s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !redisstore.IsDigest(key) {
+	if !isDigest(key) {
 		if key, err = operate.Key(key, list(*keys)...); err != nil {
 			return usageError{keyError(err)}
 		}
@@ -426,8 +427,13 @@ func listBans(s *session, args []string) error {
 			if b.Rule != "" {
 				by = strconv.Quote(b.Rule)
 			}
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, b.Key)
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, b.ID())
 		}
 		return table.Flush()
 	})
+}
+
+func isDigest(text string) bool {
+	_, ok := keyfunc.ParseDigest(text)
+	return ok
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// An Escalation bans a key that a rule refused After times Within so much time, first for
-// Ban, and Factor times as long each time it happens again, up to Max. Repetitions are
-// forgotten when a key was not banned for Max after its last ban ended.
+// An Escalation bans a key that a rule refused After times Within so much time. The first
+// ban is as long as Ban, and each one after it Factor times as long, up to Max. Repetitions
+// are forgotten when a key was not banned again within Max after its last ban ended.
 //
 // Only a key of the client's own is banned: not one that clients share, be it a rule's
 // counter of requests without a key, nor the address of a proxy that does not name its
@@ -85,11 +85,10 @@ func CheckEscalation(rule string, e Escalation) error {
 	return errors.Join(err, e.checkBan())
 }
 
-// Duration is how long the ban is that is the times-th of those that came one after the
-// other, from 1: in whole milliseconds, and never above Max.
+// Duration is the length of the times-th ban in a row, counted from 1: in whole milliseconds,
+// and never above Max.
 //
-// The multiplications are those of bans.lua in package redisbans, in the same order, so
-// that both round alike.
+// bans.lua in package redisbans multiplies in the same order, so that both round alike.
 func (e Escalation) Duration(times int) time.Duration {
 	e = e.WithDefaults()
 	if times <= 1 {

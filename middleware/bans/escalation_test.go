@@ -74,7 +74,7 @@ func TestEscalationsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 		for _, want := range tt.want {
 			assert.ErrorContains(t, err, want)
 		}
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		_, err = list.Escalate(t.Context(), "key", "rule", tt.e)
 		assert.EqualError(t, err, tt.e.Validate().Error())

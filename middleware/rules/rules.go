@@ -170,7 +170,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		}
 	}
 	if c.config.Bans == nil {
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		if err != nil {
 			return nil, err
 		}

@@ -110,7 +110,7 @@ func WatchSource(ctx context.Context, name string, s Source, o Options) (*Watche
 // watch reads w's source for the first time and goes on in the background.
 func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
 	if o.Config.Bans == nil { // one list for all rules to come
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		if err != nil {
 			return nil, err
 		}

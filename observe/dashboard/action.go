@@ -177,8 +177,8 @@ func (d *Dashboard) banned(ctx context.Context, shown, key string) (string, bool
 	}
 	all, _ := d.options.Bans.All(ctx) // what is known, if that fails
 	for _, ban := range all {
-		if d.shown(ban.Key) == shown {
-			return ban.Key, true
+		if d.shownBan(ban) == shown {
+			return ban.ID(), true
 		}
 	}
 	_, ok := d.options.Bans.Find(key)

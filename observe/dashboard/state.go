@@ -299,7 +299,7 @@ func (d *Dashboard) lookAtBans() *bansView {
 }
 
 func (d *Dashboard) banView(ban bans.Ban) banView {
-	v := banView{Key: d.shown(ban.Key), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero()}
+	v := banView{Key: d.shownBan(ban), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero()}
 	if !ban.Until.IsZero() {
 		v.Until = ban.Until.UnixMilli()
 	}

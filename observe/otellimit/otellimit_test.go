@@ -146,7 +146,7 @@ func TestTheSpanSaysWhatBecameOfTheRequest(t *testing.T) {
 }
 
 func TestTheSpanSaysWhoIsBanned(t *testing.T) {
-	list, err := bans.NewMemory(bans.MemoryConfig{})
+	list, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	s := serve(t, otellimit.Options{}, middleware.Config{
 		Bans: list, BanKeys: []keyfunc.Func{func(*http.Request) (string, error) { return "mallory", nil }}, Rules: []middleware.Rule{byKey},

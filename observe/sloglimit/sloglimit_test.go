@@ -101,7 +101,7 @@ func TestABurstIsOneRecordAtOnceAndOneForEachInterval(t *testing.T) {
 		assert.Equal(t, 1.0, r["requests"])
 		assert.Positive(t, r["retry_after"])
 		key := r["key"]
-		assert.Len(t, key, 16)
+		assert.Len(t, key, keyfunc.DigestSize)
 		assert.NotContains(t, r, "tier")
 
 		time.Sleep(time.Minute + time.Millisecond)
@@ -137,10 +137,10 @@ func TestNoKeyIsLoggedUnlessAskedFor(t *testing.T) {
 		first := written.take(t)[0]["key"]
 		refusals.Flush()
 
-		h, refusals, written = logging(t, sloglimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
+		h, refusals, written = logging(t, sloglimit.Options{Secret: []byte("0123456789abcdef")}, middleware.Config{Rules: []middleware.Rule{byKey}})
 		ask(h, secret)
 		ask(h, secret)
-		assert.NotEqual(t, first, written.take(t)[0]["key"], "another process's secret is another")
+		assert.NotEqual(t, first, written.take(t)[0]["key"], "under another secret it is another")
 		refusals.Flush()
 
 		h, refusals, written = logging(t, sloglimit.Options{ShowKeys: true}, middleware.Config{Rules: []middleware.Rule{byKey}})
@@ -208,7 +208,7 @@ func TestEveryRuleThatRefusedIsNamedAndNoneInShadow(t *testing.T) {
 
 func TestBansAndMissingKeysAreTold(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		rule := byKey
 		rule.NoKey = middleware.NoKeyUnauthorized

@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // retryAfter is how long Redis is left alone that gave no answer.
@@ -136,7 +136,8 @@ func (l *List) readAll(ctx context.Context, page page) error {
 	for {
 		for i := 0; i+1 < len(page.entries); i += 2 {
 			a := reply{version: page.version, now: page.now}
-			if tag := page.entries[i]; wire.IsTag(tag) && a.parse(page.entries[i+1]) {
+			tag := page.entries[i]
+			if _, ok := keyfunc.ParseDigest(tag); ok && a.parse(page.entries[i+1]) {
 				l.apply(fresh, tag, a.change(tag))
 			}
 		}
