@@ -90,7 +90,7 @@ var rooms = []room{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document", "middleware/rules/internal/source",
 	}, nil},
-	{"middleware/rules/internal/document", nil, []string{"github.com/goccy/go-yaml"}},
+	{"middleware/rules/internal/document", nil, []string{"go.yaml.in/yaml/v4"}},
 	{"middleware/rules/internal/source", nil, []string{"github.com/fsnotify/fsnotify"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
@@ -197,7 +197,7 @@ func TestMetricsOfACounterInMemoryCompileNoServersClientAndNoFormat(t *testing.T
 	t.Parallel()
 	for _, p := range goList(t, "-deps", "./observe/...") {
 		for _, without := range []string{
-			"github.com/redis/", "github.com/goccy/go-yaml", "github.com/fsnotify/", module + "/redis/", module + "/middleware/rules",
+			"github.com/redis/", "go.yaml.in/yaml", "github.com/fsnotify/", module + "/redis/", module + "/middleware/rules",
 		} {
 			if strings.HasPrefix(p.ImportPath, without) {
 				t.Errorf("a package of observe compiles %s: it must see stores and watchers through interfaces", p.ImportPath)
@@ -280,7 +280,7 @@ func TestRulesCompileAReaderAndAWatcherAlone(t *testing.T) {
 		"middleware", "middleware/rules", "middleware/rules/internal/document", "middleware/rules/internal/source",
 		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
 	}
-	may := []string{"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/"}
+	may := []string{"go.yaml.in/yaml/v4", "github.com/fsnotify/fsnotify", "golang.org/x/sys/"}
 	compilesAlone(t, "middleware/rules", ours, may)
 	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules"), append(may, ofGoRedis...))
 }
