@@ -7,7 +7,6 @@ require (
 	github.com/chromedp/cdproto v0.0.0-20250222051814-50c6cb17f10a
 	github.com/chromedp/chromedp v0.13.1
 	github.com/dunglas/httpsfv v1.1.0
-	github.com/fsnotify/fsnotify v1.9.0
 	github.com/gin-gonic/gin v1.10.1
 	github.com/go-chi/chi/v5 v5.2.3
 	github.com/labstack/echo/v4 v4.13.4

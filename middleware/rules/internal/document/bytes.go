@@ -10,8 +10,8 @@ import (
 // line. It returns the rest without its byte order mark.
 func checkBytes(data []byte) ([]byte, problems) {
 	var found problems
-	if len(data) > maxBytes {
-		found.add(Position{1, 1}, nil, "the document is %d bytes long: want at most %d", len(data), maxBytes)
+	if len(data) > MaxBytes {
+		found.add(Position{1, 1}, nil, "the document is %d bytes long: want at most %d", len(data), MaxBytes)
 		return nil, found
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))

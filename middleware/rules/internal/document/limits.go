@@ -4,7 +4,7 @@ import "fmt"
 
 // More than this is refused. It is far above what people write.
 const (
-	maxBytes    = 1 << 20
+	MaxBytes    = 1 << 20
 	maxDepth    = 32      // collections in each other, aliases followed
 	maxValues   = 200_000 // aliases followed
 	maxProblems = 100
