@@ -88,10 +88,9 @@ var rooms = []room{
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/route",
-		"middleware/rules/internal/document", "middleware/rules/internal/source",
+		"middleware/rules/internal/document",
 	}, nil},
-	{"middleware/rules/internal/document", nil, []string{"github.com/goccy/go-yaml"}},
-	{"middleware/rules/internal/source", nil, []string{"github.com/fsnotify/fsnotify"}},
+	{"middleware/rules/internal/document", nil, []string{"go.yaml.in/yaml/v4"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
@@ -198,7 +197,7 @@ func TestMetricsOfACounterInMemoryCompileNoServersClientAndNoFormat(t *testing.T
 	t.Parallel()
 	for _, p := range goList(t, "-deps", "./observe/...") {
 		for _, without := range []string{
-			"github.com/redis/", "github.com/goccy/go-yaml", "github.com/fsnotify/", module + "/redis/", module + "/middleware/rules",
+			"github.com/redis/", "go.yaml.in/yaml", module + "/redis/", module + "/middleware/rules",
 		} {
 			if strings.HasPrefix(p.ImportPath, without) {
 				t.Errorf("a package of observe compiles %s: it must see stores and watchers through interfaces", p.ImportPath)
@@ -276,13 +275,13 @@ func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	}
 }
 
-func TestRulesCompileAReaderAndAWatcherAlone(t *testing.T) {
+func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
-		"middleware", "middleware/rules", "middleware/rules/internal/document", "middleware/rules/internal/source",
+		"middleware", "middleware/rules", "middleware/rules/internal/document",
 		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
 	}
-	may := []string{"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/"}
+	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)
 	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules"), append(may, ofGoRedis...))
 }
@@ -325,13 +324,12 @@ func TestOnlyPackagesInRedisImportItsClient(t *testing.T) {
 	}
 }
 
-func TestTheReaderAndTheWatcherOfRulesKnowNothingOfThem(t *testing.T) {
+func TestTheReaderOfRulesKnowsNothingOfThem(t *testing.T) {
 	t.Parallel()
-	for _, of := range []string{"middleware/rules/internal/document", "middleware/rules/internal/source"} {
-		for _, p := range goList(t, "-deps", "./"+of) {
-			if p.ours() && p.ImportPath != module+"/"+of {
-				t.Errorf("package %s compiles %s", of, p.ImportPath)
-			}
+	const of = "middleware/rules/internal/document"
+	for _, p := range goList(t, "-deps", "./"+of) {
+		if p.ours() && p.ImportPath != module+"/"+of {
+			t.Errorf("package %s compiles %s", of, p.ImportPath)
 		}
 	}
 }

@@ -253,7 +253,7 @@ default: 4/s
 	{"a syntax error", `version: 1
 default: {limit: 3/s
 `, []string{
-		`2:10: syntax: could not find flow mapping end token '}'`,
+		`2:10: syntax: did not find expected ',' or '}', while parsing a flow mapping`,
 	}},
 	{"a limit that can't be read", `version: 1
 default: {limit: 3 per second}

@@ -147,7 +147,7 @@ func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 	}
 	require.EqualError(t, redisrules.Publish(t.Context(), client, "", []byte(limitOf("5/h")), rules.Options{}), "redisrules: the key in Redis is empty")
 	_, err = redisrules.Watch(t.Context(), client, "", rules.Options{Poll: 1})
-	require.EqualError(t, err, "rules: Options.Poll is 1ns: it must be from 100ms to 24h, or 0 for 10s\nredisrules: the key in Redis is empty")
+	require.EqualError(t, err, "rules: Options.Poll is 1ns: it must be from 100ms to 24h, or 0 for the default\nredisrules: the key in Redis is empty")
 	server.Kill()
 	require.ErrorContains(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")), rules.Options{}), "redisrules: publish Redis key")
 }
