@@ -265,10 +265,10 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
-	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
+	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "internal/invalid", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
 		"keyfunc", "internal/network", "internal/route"}
 	breaker := []string{"github.com/sony/gobreaker/"}
-	compilesAlone(t, "limiter/failover", ours[:3], breaker)
+	compilesAlone(t, "limiter/failover", ours[:4], breaker)
 	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/wire"} {
 		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
@@ -279,7 +279,7 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/route",
 	}
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)
