@@ -23,7 +23,11 @@ return {
     end
   end,
 
-  look = function(q, s)
-    return q.capacity - s.level, q.window - s.last % q.window
+  remaining = function(q, s)
+    return q.capacity - s.level
+  end,
+
+  resetAfter = function(q, s)
+    return q.window - s.last % q.window
   end,
 }

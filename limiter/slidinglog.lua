@@ -65,11 +65,15 @@ return {
     s.kept = math.min(s.kept, s.level)
   end,
 
-  look = function(q, s)
+  remaining = function(q, s)
+    return q.capacity - s.level
+  end,
+
+  resetAfter = function(q, s)
     if s.level == 0 then
-      return q.capacity, 0
+      return 0
     end
-    return q.capacity - s.level, timeOf(s, s.level - 1) + q.window - s.last
+    return timeOf(s, s.level - 1) + q.window - s.last
   end,
 
   -- The times that an answer about an event of that cost needs: of the oldest event, of

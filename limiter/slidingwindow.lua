@@ -55,12 +55,15 @@ return {
     end
   end,
 
-  look = function(q, s)
-    local remaining = math.max(0, q.capacity - s.level - share(q, s))
+  remaining = function(q, s)
+    return math.max(0, q.capacity - s.level - share(q, s))
+  end,
+
+  resetAfter = function(q, s)
     local elapsed = s.last % q.window
     if s.level > 0 then
-      return remaining, q.window - elapsed + faded(q, s.level)
+      return q.window - elapsed + faded(q, s.level)
     end
-    return remaining, faded(q, s.prev) - elapsed
+    return faded(q, s.prev) - elapsed
   end,
 }

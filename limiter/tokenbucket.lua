@@ -37,7 +37,11 @@ return {
     s.level = math.max(0, s.level - back)
   end,
 
-  look = function(q, s)
-    return q.capacity - divUp(s.level, q.unit), divUp(s.level, q.refill)
+  remaining = function(q, s)
+    return q.capacity - divUp(s.level, q.unit)
+  end,
+
+  resetAfter = function(q, s)
+    return divUp(s.level, q.refill)
   end,
 }

@@ -50,11 +50,10 @@ func onClock(t testing.TB, clock *serverClock, client redis.UniversalClient, o O
 	s.transport.scripts = newScripts(
 		patch(t, decideLua,
 			"redis.call('TIME')", "{ARGV[2], ARGV[3]}",
-			"'PEXPIRE', s.key, life)", "'PEXPIRE', s.key, life + 3600000)",
-			"s.prev), 'PX', life)", "s.prev), 'PX', life + 3600000)"),
+			"divUp(expiry - now, 1000) + 1", "divUp(expiry - now, 1000) + 3600000"),
 		patch(t, oneLua,
 			"redis.call('TIME')", "{ARGV[3], ARGV[4]}",
-			"divUp(reset + s.last - now, 1000) + 1)", "divUp(reset + s.last - now, 1000) + 3600000)"),
+			"divUp(expiry - now, 1000) + 1)", "divUp(expiry - now, 1000) + 3600000)"),
 	)
 	s.transport.testClock = clock.args
 	if s.denied != nil {

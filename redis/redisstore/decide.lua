@@ -3,18 +3,18 @@
 -- reads. What is above this line is limiter.Lua, the algorithms; whether all of them are
 -- here; and, where logs are, log.lua.
 --
--- A key's value is the quota it was written under, 25 bytes, and its state, 24. What such a
--- value is has a version (format.go), which is in its name: there is no other here. Of what
+-- A key's value is the quota it was written under, 25 bytes, its state, 24, and when it
+-- expires, 8. What such a value is has a version (format.go), which is in its name: there is no other here. Of what
 -- is something else nothing is known, neither that it is used up nor that it is not: it is
 -- left as it is, and the groups that ask for it are told.
 --
 -- Most of what a short script costs is functions and tables that it makes anew each time.
 -- So there are few functions, and tables begin with all their fields.
-local pack, read, sub, rep = struct.pack, struct.unpack, string.sub, string.rep
+local pack, read, sub, rep, max = struct.pack, struct.unpack, string.sub, string.rep, math.max
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
-local request = ARGV[1]
+local request, names, call = ARGV[1], KEYS, redis.call
 local quotaCount, groupCount, chargeCount, at = read('<HHH', request)
 local quotas = {false}
 for i = 1, quotaCount do
@@ -33,18 +33,18 @@ local nextTime = charges[#charges]
 -- All values at once too, unless some may be logs, which are long.
 local values
 if not saveLog then
-  values = redis.call('MGET', unpack(KEYS))
+  values = call('MGET', unpack(names))
   -- It has no value for another type either.
   local unused, n = {}, 0
-  for i = 1, #KEYS do
+  for i = 1, #names do
     if not values[i] then
       n = n + 1
-      unused[n] = KEYS[i]
+      unused[n] = names[i]
     end
   end
-  if n > 0 and redis.call('EXISTS', unpack(unused)) > 0 then
-    for i = 1, #KEYS do
-      if not values[i] and redis.call('EXISTS', KEYS[i]) == 1 then
+  if n > 0 and call('EXISTS', unpack(unused)) > 0 then
+    for i = 1, #names do
+      if not values[i] and call('EXISTS', names[i]) == 1 then
         values[i] = 'something else'
       end
     end
@@ -63,20 +63,94 @@ end
 
 -- Whether all units of s are free, and after how many microseconds they are.
 local function isFree(s)
-  local _, reset = s.quota.algorithm.look(s.quota, s)
+  local reset = s.quota.algorithm.resetAfter(s.quota, s)
   return s.level == 0 and s.prev == 0 or reset <= 0, reset
 end
 
 local TAKE, REFUND, RESET = 0, 1, 2
-local states = {false}
+
+-- When a key that is free at that time is to expire: later, as an expiry that is late enough
+-- for the next event too need not be set again, which costs more than all else.
+local function expiryOf(free)
+  return free + max(div(max(0, free - now), 2), 5000000)
+end
+local function lifeUntil(expiry)
+  return divUp(expiry - now, 1000) + 1 -- as Redis counts from when the script began
+end
+
+-- Most groups are plain: they take from keys that have no value, or one of the quota they are
+-- charged under. Such a key has no table. What it has is its value, and its life: its name
+-- until the value changes; then how many milliseconds it is to live, or 0 if its expiry is
+-- late enough; or false, if it did not change and was seen to have an expiry.
+local scratch = {last = 0, level = 0, prev = 0}
+local lives = {unpack(names)}
+local before, after, afterLives = {false, false, false}, {false, false, false}, {false, false, false}
+
+local states = {false} -- of the other keys
 local group, levels = {false}, {false}
-local answers, answered = {now, 0, 0, 0, 0}, 1
-local format = {'<d', ''}
+local answers, answered = {now, unpack(charges)}, 1 -- which makes room for most of them
+local format = {'<d', ''} -- where there are logs
 local nextCharge, nextFormat = 1, 2
 for g = 1, groupCount do
   local op, size = groups[2 * g - 1], groups[2 * g]
-  local firstCharge = nextCharge
+  local firstCharge, firstAnswer = nextCharge, answered
   local all = true
+  local plain = op == TAKE and values and true
+  if plain then
+    for i = 1, size do
+      local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
+      local s, value, bytes, algorithm, expiry = scratch, values[key], q.bytes, q.algorithm, 0
+      if states[key] or value and (#value ~= 57 or sub(value, 1, 25) ~= bytes) then
+        plain, all, nextCharge, answered = false, true, firstCharge, firstAnswer
+        break
+      end
+      s.last, s.level, s.prev = now, 0, 0
+      if value then
+        s.last, s.level, s.prev, expiry = read('<dddd', value, 26)
+        algorithm.advance(q, s, max(now, s.last))
+      end
+      local level = s.level
+      before[i], after[i] = level, false
+      if cost > 0 then
+        level = cost <= q.capacity and algorithm.take(q, s, cost)
+        if level then
+          s.level = level
+          local free, life = s.last + algorithm.resetAfter(q, s), lives[key]
+          if free > expiry then
+            expiry = expiryOf(free)
+            life = lifeUntil(expiry)
+          elseif not life or life == names[key] then
+            life = 0
+          end
+          after[i], afterLives[i] = bytes .. pack('<dddd', s.last, level, s.prev, expiry), life
+        end
+        all = all and level
+      end
+      answers[answered + 1], answers[answered + 2] = level and 1 or 0, s.last
+      answers[answered + 3], answers[answered + 4] = s.level, s.prev
+      nextCharge, answered = nextCharge + 3, answered + 4
+    end
+  end
+  if plain then
+    for i = 1, size do
+      local key = charges[firstCharge + 3 * i - 3]
+      if all and after[i] then
+        values[key], lives[key] = after[i], afterLives[i]
+      else
+        answers[firstAnswer + 4 * i - 1] = before[i]
+        if values[key] and lives[key] == names[key] then
+          lives[key] = false
+          if call('PTTL', names[key]) == -1 then -- it was taken away
+            local q, s = quotas[charges[firstCharge + 3 * i - 2]], scratch
+            s.last, s.level, s.prev = read('<ddd', values[key], 26)
+            lives[key] = lifeUntil(expiryOf(s.last + q.algorithm.resetAfter(q, s)))
+          end
+        end
+      end
+    end
+    size = 0 -- what follows is for other groups
+  end
+
   for i = 1, size do
     local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
     nextCharge = nextCharge + 3
@@ -92,19 +166,20 @@ for g = 1, groupCount do
       if values then
         value = values[key]
       else
-        value = redis.pcall('GETRANGE', KEYS[key], '0', '48')
+        value = redis.pcall('GETRANGE', names[key], '0', '48')
         if type(value) == 'table' then
           if not string.find(value.err, 'WRONGTYPE', 1, true) then
             error(value.err) -- not to be taken for a key that nobody has used
           end
           value = 'something else'
-        elseif value == '' and redis.call('EXISTS', KEYS[key]) == 0 then
+        elseif value == '' and call('EXISTS', names[key]) == 0 then
           value = false
         end
       end
       s = {
-        key = KEYS[key], quota = q, last = now, level = 0, prev = 0,
-        stored = value and true, foreign = false, rewritten = false, changed = false,
+        key = names[key], quota = q, last = now, level = 0, prev = 0,
+        stored = value and true, foreign = false, rewritten = false,
+        changed = lives[key] and lives[key] ~= names[key], -- by a plain group
       }
       states[key] = s
       if q.algorithm.isLog then
@@ -135,7 +210,7 @@ for g = 1, groupCount do
           if written.algorithm.isLog then
             s.kept, s.head = s.level, s.prev
           end
-          written.algorithm.advance(written, s, math.max(now, s.last))
+          written.algorithm.advance(written, s, max(now, s.last))
         else
           s.foreign = true
         end
@@ -158,7 +233,7 @@ for g = 1, groupCount do
         end
         s = copy
       end
-      local used = math.min(before.capacity - before.algorithm.look(before, s), q.capacity)
+      local used = math.min(before.capacity - before.algorithm.remaining(before, s), q.capacity)
       clear(s, q)
       s.rewritten = true
       if used > 0 then
@@ -219,27 +294,33 @@ for g = 1, groupCount do
   end
 end
 
--- Value and expiry go together: a key lives until all its units are free again. One
--- millisecond is added, as Redis counts from when the script began, which may be before now.
-for i = 1, #KEYS do
-  local s = states[i]
-  if s.foreign then
-    if redis.call('PTTL', s.key) == -1 then
-      redis.call('PEXPIRE', s.key, 3600000) -- so that it is not there for ever
+-- Value and expiry go together: a key lives at least until all its units are free again.
+for i = 1, #names do
+  local s, life = states[i], lives[i]
+  if not s then
+    if life == 0 then
+      call('SETRANGE', names[i], '0', values[i])
+    elseif life and life ~= names[i] then
+      call('SET', names[i], values[i], 'PX', life)
     end
-  elseif s.changed or s.stored and redis.call('PTTL', s.key) == -1 then -- somebody took it away
+  elseif s.foreign then
+    if call('PTTL', s.key) == -1 then
+      call('PEXPIRE', s.key, 3600000) -- so that it is not there for ever
+    end
+  elseif s.changed or s.stored and call('PTTL', s.key) == -1 then -- somebody took it away
     local free, reset = isFree(s)
-    local life = divUp(reset + s.last - now, 1000) + 1
+    local expiry = expiryOf(s.last + reset)
+    life = lifeUntil(expiry)
     if free then
       if s.stored then
-        redis.call('DEL', s.key)
+        call('DEL', s.key)
       end
     elseif s.kept then
       saveLog(s, s.quota.bytes)
-      redis.call('PEXPIRE', s.key, life)
+      call('PEXPIRE', s.key, life)
     else
-      redis.call('SET', s.key, s.quota.bytes .. pack('<ddd', s.last, s.level, s.prev), 'PX', life)
+      call('SET', s.key, s.quota.bytes .. pack('<dddd', s.last, s.level, s.prev, expiry), 'PX', life)
     end
   end
 end
-return pack(table.concat(format), unpack(answers))
+return pack(saveLog and table.concat(format) or '<d' .. rep('Bddd', chargeCount), unpack(answers, 1, answered))

@@ -768,7 +768,7 @@ func TestALookInLuaIsGos(t *testing.T) {
 			local a = algorithms[n[0]]
 			local q = a.compile(n[1], n[2], n[3])
 			a.advance(q, s, n[7])
-			local remaining, reset = a.look(q, s)
+			local remaining, reset = a.remaining(q, s), a.resetAfter(q, s)
 			answers[#answers + 1] = string.format('%.17g %.17g', remaining, reset)
 		end
 		return answers`

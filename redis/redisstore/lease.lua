@@ -34,7 +34,7 @@ for i = 1, count do
   local s = {last = now, level = 0, prev = 0}
   local isOurs = value or redis.call('EXISTS', key) == 0
   if value then
-    isOurs = #value == 49 and sub(value, 1, 25) == q.bytes
+    isOurs = (#value == 49 or #value == 57) and sub(value, 1, 25) == q.bytes
     if isOurs then
       s.last, s.level, s.prev = read('<ddd', value, 26)
       q.algorithm.advance(q, s, math.max(now, s.last))
@@ -62,7 +62,7 @@ for i = 1, count do
       end
     end
 
-    local remaining = q.algorithm.look(q, s)
+    local remaining = q.algorithm.remaining(q, s)
     local most = need
     if 2 * remaining >= q.capacity then
       most = math.max(want, need)
@@ -77,7 +77,7 @@ for i = 1, count do
     end
 
     if granted > 0 or value and back > 0 then
-      local _, reset = q.algorithm.look(q, s)
+      local reset = q.algorithm.resetAfter(q, s)
       if s.level == 0 and s.prev == 0 or reset <= 0 then
         redis.call('DEL', key)
       else

@@ -54,7 +54,7 @@ for i = 1, count do
   end
   if value then
     local before = q
-    if #value ~= 49 then
+    if #value ~= 49 and #value ~= 57 then
       before = nil
     elseif sub(value, 1, 25) ~= q.bytes then
       before = quota(sub(value, 1, 25))
@@ -66,7 +66,7 @@ for i = 1, count do
       s.last, s.level, s.prev = read('<ddd', value, 26)
       advance(before, s, math.max(now, s.last))
       if before ~= q then -- what was used stays used
-        local inUse = before.capacity - before.algorithm.look(before, s)
+        local inUse = before.capacity - before.algorithm.remaining(before, s)
         s.prev = 0
         s.level = math.min(math.max(0, inUse), q.capacity) * (q.unit or 1)
       end
@@ -78,7 +78,7 @@ for i = 1, count do
     q.algorithm.refund(q, s, -used, 0)
   end
   if used ~= 0 or isForeign then
-    local _, reset = q.algorithm.look(q, s)
+    local reset = q.algorithm.resetAfter(q, s)
     if s.level == 0 and s.prev == 0 or reset <= 0 then
       redis.call('DEL', KEYS[i])
     else

@@ -8,13 +8,13 @@ local algorithm = algorithms[kind]
 local q = algorithm.compile(a, b, c)
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local s = {last = now, level = 0, prev = 0}
+local s, expiry = {last = now, level = 0, prev = 0}, 0
 local value = redis.call('GET', KEYS[1])
 if value then
-  if #value ~= 49 or string.sub(value, 1, 25) ~= bytes then
+  if #value ~= 57 or string.sub(value, 1, 25) ~= bytes then
     error('WEIRINCOMPLETE')
   end
-  s.last, s.level, s.prev = struct.unpack('<ddd', value, 26)
+  s.last, s.level, s.prev, expiry = struct.unpack('<dddd', value, 26)
   algorithm.advance(q, s, math.max(now, s.last))
 end
 local level = s.level
@@ -23,9 +23,17 @@ if cost > 0 then
 end
 if level and cost > 0 then
   s.level = level
-  local _, reset = algorithm.look(q, s)
-  redis.call('SET', KEYS[1], bytes .. struct.pack('<ddd', s.last, s.level, s.prev),
-    'PX', divUp(reset + s.last - now, 1000) + 1)
+  local free = s.last + algorithm.resetAfter(q, s)
+  local isLate = free <= expiry
+  if not isLate then
+    expiry = free + math.max(div(free - now, 2), 5000000)
+  end
+  local stored = bytes .. struct.pack('<dddd', s.last, s.level, s.prev, expiry)
+  if isLate then
+    redis.call('SETRANGE', KEYS[1], '0', stored)
+  else
+    redis.call('SET', KEYS[1], stored, 'PX', divUp(expiry - now, 1000) + 1)
+  end
 elseif value and redis.call('PTTL', KEYS[1]) == -1 then
   error('WEIRINCOMPLETE')
 end

@@ -19,5 +19,5 @@ if algorithm.isLog then
   s.kept, s.head = s.level, s.prev
 end
 algorithm.advance(q, s, math.max(now, s.last))
-local remaining, reset = algorithm.look(q, s)
+local remaining, reset = algorithm.remaining(q, s), algorithm.resetAfter(q, s)
 return {q.capacity - remaining, q.capacity, math.max(0, reset + s.last - now)}
