@@ -323,7 +323,7 @@ func TestRulesCompileAReaderAndAWatcherAlone(t *testing.T) {
 }
 
 // compilesAlone requires that a package compiles the standard library and no other packages
-// than ours by name, and those whose path begins like one of may.
+// than ours by name, and those with a path that begins like one of may.
 func compilesAlone(t *testing.T, of string, ours, may []string) {
 	t.Helper()
 	for _, p := range goList(t, "-deps", "./"+of) {

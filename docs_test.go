@@ -252,6 +252,17 @@ func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
 	}
 }
 
+// Each promise names the test or the page that holds it.
+func TestEveryPlaceThatSECURITYNamesIsThere(t *testing.T) {
+	for _, place := range places.FindAllString(readPage(t, "SECURITY.md"), -1) {
+		place = strings.Trim(place, "`")
+		_, err := os.Stat(place)
+		assert.NoError(t, err)
+	}
+}
+
+var places = regexp.MustCompile("`[a-z_]+(/[a-z_]+)*(_test\\.go|/doc\\.go)`|`(internal|middleware|keyfunc|limiter|redis)/[a-z_/]+`")
+
 // A page that no other page links is not found.
 func TestTheREADMELeadsToEveryPage(t *testing.T) {
 	text := readPage(t, "README.md")
