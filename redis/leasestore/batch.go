@@ -151,6 +151,9 @@ func (b *batch) settleAsked(taken bool) {
 			continue
 		}
 		cost := b.charges[i].Cost - p.hand.units
+		if p.hand.units > 0 && b.decisions[i].At > 0 {
+			b.decisions[i].At = p.hand.since
+		}
 		addHand(&b.decisions[i], p.plan, b.asked(p.plan, b.charges[i].Key, cost, p.hand, taken, b.decisions[i].Degraded))
 	}
 }
@@ -191,6 +194,7 @@ func (b *batch) refund(counted []int) {
 	charges := make([]limiter.Charge, len(counted))
 	for i, n := range counted {
 		charges[i] = b.charges[n]
+		charges[i].At = b.decisions[n].At
 	}
 	_ = b.synced.Refund(context.Background(), charges) // what cannot be given back stays used
 }
@@ -258,6 +262,7 @@ func (b *batch) blame(ctx context.Context, n int, inHand int64) error {
 			return err
 		}
 		if one[0].Allowed { // it has become free since
+			c.At = one[0].At
 			return b.exact.Refund(context.Background(), []limiter.Charge{c})
 		}
 		*d = one[0]
