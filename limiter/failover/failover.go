@@ -90,13 +90,10 @@ func (s *Store) Unwrap() limiter.Store { return s.inner }
 // Decide implements [limiter.Store]. In an outage it follows the charges' policies. It
 // returns ctx's error if ctx has ended before the server answered.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
+		return err // a server that is down does not get to say so
 	}
 	if s.trouble.Load() != 0 {
-		if err := limiter.CheckCharges(charges); err != nil {
-			return err
-		}
 		if down, cause := s.outage(charges); cause != nil {
 			taken, err := s.decideWithout(ctx, down, charges, decisions, cause)
 			s.probe(down, charges, taken)
@@ -200,9 +197,6 @@ func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.C
 	}
 	if gone := ctx.Err(); gone != nil && !s.isLate(gone, began) {
 		return false, gone // it says nothing about the server, whatever err is
-	}
-	if mistake := limiter.CheckCharges(charges); mistake != nil {
-		return false, mistake // a server that is down does not get to say so
 	}
 	if isOfOneKey(err) {
 		return true, err // which is no reason to stop asking about the others

@@ -2,7 +2,6 @@ package leasestore
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -19,11 +18,8 @@ type part struct {
 
 // decideAll implements [limiter.Store.Decide] for any batch.
 func (s *Store) decideAll(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
-	}
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
 	}
 	if err := ctx.Err(); err != nil {
 		return err
