@@ -78,24 +78,23 @@ type room struct {
 var rooms = []room{
 	{".", []string{"keyfunc", "limiter", "middleware"}, nil},
 
-	{"limiter", []string{"limiter/internal/table"}, nil},
+	{"limiter", []string{"limiter/internal/table", "internal/invalid"}, nil},
 	{"limiter/internal/table", nil, nil},
 	{"limiter/failover", []string{"limiter"}, []string{"github.com/sony/gobreaker/v2"}},
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
-	{"keyfunc", []string{"internal/network", "internal/route"}, nil},
+	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route"}, nil},
-	{"middleware/bans", []string{"keyfunc"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route"}, nil},
+	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/network", "internal/operate", "internal/route",
-		"middleware/rules/internal/document", "middleware/rules/internal/source",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/route",
+		"middleware/rules/internal/document",
 	}, nil},
-	{"middleware/rules/internal/document", nil, []string{"github.com/goccy/go-yaml"}},
-	{"middleware/rules/internal/source", nil, []string{"github.com/fsnotify/fsnotify"}},
+	{"middleware/rules/internal/document", nil, []string{"go.yaml.in/yaml/v4"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
-	{"observe/offenders", []string{"middleware"}, nil},
-	{"observe/sloglimit", []string{"limiter", "middleware"}, nil},
+	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
+	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"observe/dashboard", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "observe/offenders", "internal/operate"}, nil},
 	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "observe/internal/tally"},
 		[]string{"github.com/prometheus/client_golang"}},
@@ -115,10 +114,11 @@ var rooms = []room{
 		[]string{"github.com/redis/go-redis/v9"}},
 
 	{"internal/accesslog", nil, nil},
+	{"internal/invalid", nil, nil},
 	{"internal/network", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
-	{"internal/redistest", nil, nil},
+	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
 	{"internal/route", nil, nil},
 	{"internal/routertest", []string{"keyfunc", "limiter", "middleware"},
 		[]string{"github.com/stretchr/testify", "github.com/dunglas/httpsfv"}},
@@ -234,7 +234,7 @@ func TestMetricsOfACounterInMemoryCompileNoServersClientAndNoFormat(t *testing.T
 	t.Parallel()
 	for _, p := range goList(t, "-deps", "./observe/...") {
 		for _, without := range []string{
-			"github.com/redis/", "github.com/goccy/go-yaml", "github.com/fsnotify/", module + "/redis/", module + "/middleware/rules",
+			"github.com/redis/", "go.yaml.in/yaml", module + "/redis/", module + "/middleware/rules",
 		} {
 			if strings.HasPrefix(p.ImportPath, without) {
 				t.Errorf("a package of observe compiles %s: it must see stores and watchers through interfaces", p.ImportPath)
@@ -246,15 +246,15 @@ func TestMetricsOfACounterInMemoryCompileNoServersClientAndNoFormat(t *testing.T
 func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
-		"limiter":         {"limiter"},
-		"middleware/bans": {"middleware/bans", "keyfunc", "internal/network", "internal/route"},
-		"keyfunc":         {"keyfunc", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route"},
+		"limiter":         {"limiter", "internal/invalid"},
+		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
+		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route"},
 		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route",
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route",
 		},
 		"observe/sloglimit": {
-			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route",
+			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
@@ -302,22 +302,23 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
-	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire"}
+	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "internal/invalid", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
+		"keyfunc", "internal/network", "internal/route"}
 	breaker := []string{"github.com/sony/gobreaker/"}
-	compilesAlone(t, "limiter/failover", ours[:3], breaker)
-	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/network", "internal/route"}, ofGoRedis)
+	compilesAlone(t, "limiter/failover", ours[:4], breaker)
+	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/wire"} {
 		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
 	}
 }
 
-func TestRulesCompileAReaderAndAWatcherAlone(t *testing.T) {
+func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
-		"middleware", "middleware/rules", "middleware/rules/internal/document", "middleware/rules/internal/source",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
+		"middleware", "middleware/rules", "middleware/rules/internal/document",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/route",
 	}
-	may := []string{"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/"}
+	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)
 	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules"), append(may, ofGoRedis...))
 }
@@ -353,20 +354,19 @@ func TestOnlyPackagesInRedisImportItsClient(t *testing.T) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
 		for _, path := range p.Imports {
 			if strings.HasPrefix(path, "github.com/redis/go-redis/") &&
-				!strings.HasPrefix(name, "redis/") && !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "_examples/") {
+				!strings.HasPrefix(name, "redis/") && name != "internal/redistest" && !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "_examples/") {
 				t.Errorf("%s imports %s: what speaks Redis belongs in redis", name, path)
 			}
 		}
 	}
 }
 
-func TestTheReaderAndTheWatcherOfRulesKnowNothingOfThem(t *testing.T) {
+func TestTheReaderOfRulesKnowsNothingOfThem(t *testing.T) {
 	t.Parallel()
-	for _, of := range []string{"middleware/rules/internal/document", "middleware/rules/internal/source"} {
-		for _, p := range goList(t, "-deps", "./"+of) {
-			if p.ours() && p.ImportPath != module+"/"+of {
-				t.Errorf("package %s compiles %s", of, p.ImportPath)
-			}
+	const of = "middleware/rules/internal/document"
+	for _, p := range goList(t, "-deps", "./"+of) {
+		if p.ours() && p.ImportPath != module+"/"+of {
+			t.Errorf("package %s compiles %s", of, p.ImportPath)
 		}
 	}
 }

@@ -7,10 +7,8 @@ require (
 	github.com/chromedp/cdproto v0.0.0-20250222051814-50c6cb17f10a
 	github.com/chromedp/chromedp v0.13.1
 	github.com/dunglas/httpsfv v1.1.0
-	github.com/fsnotify/fsnotify v1.9.0
 	github.com/gin-gonic/gin v1.10.1
 	github.com/go-chi/chi/v5 v5.2.3
-	github.com/goccy/go-yaml v1.18.0
 	github.com/labstack/echo/v4 v4.13.4
 	github.com/labstack/echo/v5 v5.0.0
 	github.com/prometheus/client_golang v1.20.5
@@ -69,6 +67,7 @@ require (
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasttemplate v1.2.2 // indirect
 	go.opentelemetry.io/auto/sdk v1.1.0 // indirect
+	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/arch v0.8.0 // indirect
 	golang.org/x/crypto v0.47.0 // indirect
 	golang.org/x/net v0.49.0 // indirect

@@ -2,12 +2,12 @@ package keyfunc
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/network"
 )
 
@@ -160,11 +160,11 @@ func TrustHeader(name string, cidrs ...string) IPOption {
 		canonical, err := canonicalHeader(name)
 		switch {
 		case err != nil:
-			c.report("TrustHeader(%q): %v", name, err)
+			c.report("%s(%q): %w", trustHeader, name, err)
 		case canonical == "X-Forwarded-For":
-			c.report("TrustHeader(%q): it is a list that the client may have begun; use TrustProxies", name)
+			c.report("%s(%q): it is a list that the client may have begun; use %s", trustHeader, name, invalid.Name("TrustProxies"))
 		case canonical == "Forwarded":
-			c.report("TrustHeader(%q): it is a list that the client may have begun; use TrustForwarded", name)
+			c.report("%s(%q): it is a list that the client may have begun; use %s", trustHeader, name, invalid.Name("TrustForwarded"))
 		}
 		c.trust("TrustHeader", canonical, nil)
 		c.trustPeers("TrustHeader", cidrs)
@@ -182,6 +182,9 @@ func TrustHeader(name string, cidrs ...string) IPOption {
 func TrustUnixSocket() IPOption {
 	return func(c *ipConfig) { c.unixSocket = true }
 }
+
+// trustHeader is the option's name in errors.
+const trustHeader = invalid.Name("TrustHeader")
 
 // IPv6Prefix sets how many bits of an IPv6 address count, from 32 to 128; the default
 // is 64. Customers are given a /64, a /56 or a /48: fewer bits fold neighbours
@@ -205,7 +208,7 @@ type ipConfig struct {
 }
 
 func (c *ipConfig) report(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("keyfunc: "+format, args...))
+	c.errs = append(c.errs, invalid.New("keyfunc", format, args...))
 }
 
 func (c *ipConfig) trust(option, header string, cut cut) {
@@ -217,11 +220,11 @@ func (c *ipConfig) trustPeers(option string, cidrs []string) {
 	for _, cidr := range cidrs {
 		prefix, err := network.Parse(cidr)
 		if err != nil {
-			c.report("%s(%q): %v", option, cidr, err)
+			c.report("%s(%q): %w", invalid.Name(option), cidr, err)
 			continue
 		}
 		if widest := network.Widest(prefix); prefix.Bits() < widest {
-			c.report("%s(%q): it trusts strangers; networks wider than /%d are refused", option, cidr, widest)
+			c.report("%s(%q): it trusts strangers; networks wider than /%d are refused", invalid.Name(option), cidr, widest)
 			continue
 		}
 		c.peers.Add(prefix)
@@ -241,9 +244,9 @@ func newClientIP(opts []IPOption) (*clientIP, error) {
 	case len(c.trusts) > 1:
 		c.report("%s: an address is found in one way; keep one of them", strings.Join(c.trusts, ", "))
 	case c.unixSocket && len(c.trusts) == 0:
-		c.report("TrustUnixSocket(): it needs TrustProxies or another option that says which header to read")
+		c.report("%s: it needs %s that says which header to read", invalid.Name("TrustUnixSocket()"), invalid.Name("TrustProxies or another option"))
 	case c.needPeers && !c.unixSocket:
-		c.report("%s(): it needs the addresses of your proxies", c.trusts[0])
+		c.report("%s(): it needs the addresses of your proxies", invalid.Name(c.trusts[0]))
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err

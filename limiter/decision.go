@@ -25,7 +25,7 @@ type Decision struct {
 	// Limit is the most units that can ever pass at once: Events, or Burst for
 	// TokenBucket, or Burst+1 for LeakyBucket. Of a Local rule in an outage it is this
 	// process's share. It is 0 if nothing was counted, as an Open rule decided in an outage:
-	// then all that is known is Allowed and Degraded, and the other fields are zero.
+	// then all that is known is Allowed and Degraded, and the other fields but At are zero.
 	Limit int64
 
 	// Remaining is how many units could pass right now, after this decision.
@@ -45,6 +45,12 @@ type Decision struct {
 	// Delay is how long an allowed event has to wait for its turn in a LeakyBucket.
 	// For a look it is how long an event would wait. Zero for the other algorithms.
 	Delay time.Duration
+
+	// At is when the store decided, for [Charge.At] of a refund: microseconds since 1970 on
+	// the store's own clock, or another number that the store finds the units again by. It
+	// says nothing to any other store, and is not to be compared with time.Now: clocks differ
+	// between Redis and a process. Zero: it is not known.
+	At int64
 
 	// Window is [Quota.Window] of this process's share, if Limit is that of a share; else
 	// zero.

@@ -104,14 +104,14 @@ func ExampleLimiter_AllowN() {
 }
 
 // Give back what did not happen after all.
-func ExampleLimiter_GiveBack() {
+func ExampleLimiter_Refund() {
 	ctx := context.Background()
 	mail := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50)}))
 
 	send := func() error { return fmt.Errorf("the server is away") }
 	if d, err := mail.Allow(ctx, "user:42"); err == nil && d.Allowed {
 		if send() != nil {
-			_ = mail.GiveBack(ctx, "user:42", 1)
+			_ = mail.Refund(ctx, "user:42", 1, d)
 		}
 	}
 	d, _ := mail.AllowN(ctx, "user:42", 0) // a look

@@ -10,10 +10,10 @@ var leakyBucket = algorithm{
 	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()+1) },
 
-	advance:  drainBucket,
-	take:     fillBucket,
-	giveBack: emptyBucket,
-	look:     lookBucket,
-	wait:     waitBucket,
-	delay:    func(q *Quota, s State) int64 { return divUp(s.Level, q.refill) },
+	advance: drainBucket,
+	take:    fillBucket,
+	refund:  emptyBucket,
+	look:    lookBucket,
+	wait:    waitBucket,
+	delay:   func(q *Quota, s State) int64 { return divUp(s.Level, q.refill) },
 }

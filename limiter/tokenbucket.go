@@ -23,11 +23,11 @@ var tokenBucket = algorithm{
 	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()) },
 
-	advance:  drainBucket,
-	take:     fillBucket,
-	giveBack: emptyBucket,
-	look:     lookBucket,
-	wait:     waitBucket,
+	advance: drainBucket,
+	take:    fillBucket,
+	refund:  emptyBucket,
+	look:    lookBucket,
+	wait:    waitBucket,
 }
 
 // compileBucket picks unit/refill, the microseconds an event costs: exactly if the
@@ -60,8 +60,16 @@ func fillBucket(q *Quota, s State, cost int64) (State, bool) {
 	return s, true
 }
 
-func emptyBucket(q *Quota, s State, n int64) State {
-	s.Level = max(0, s.Level-n*q.unit)
+func emptyBucket(q *Quota, s State, n, at int64) State {
+	back := n * q.unit
+	if at != 0 {
+		age := max(0, s.Last-at)
+		if age >= q.drain {
+			return s
+		}
+		back = max(0, back-age*q.refill) // the rest may have drained
+	}
+	s.Level = max(0, s.Level-back)
 	return s
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 func bansOf(t require.TestingT) *bans.Memory {
-	list, err := bans.NewMemory(bans.MemoryConfig{})
+	list, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	return list
 }

@@ -8,8 +8,8 @@ import (
 
 // concede is for requests that a rule refused which does not mean it: because it is in
 // shadow, or has an overdraft. Such charges are left out, or moved to the overdraft, until
-// all that remain are taken, or a rule refuses that means it. It returns what was taken;
-// s has what each rule said, and whether the request passes.
+// all that remain are taken, or a rule refuses that means it. It returns what was taken,
+// and when; s has what each rule said, and whether the request passes.
 func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([]limiter.Charge, error) {
 	asked := make([]concession, len(charges))
 	for i := range charges {
@@ -27,7 +27,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 			case policy.overdraft != nil && !c.overdrawn:
 				c.overdrawn, c.retryAfter, charge.Quota = true, d.RetryAfter, policy.overdraft
 				moved = true
-			case policy.shadow:
+			case policy.info.Shadow:
 				policy.rule.notes.shadowed.note(set.Logger, policy)
 				continue
 			default:
@@ -48,9 +48,10 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 		s.allowed = allAllowed(decisions)
 		for i, c := range asked {
 			if s.allowed {
+				charges[i].At = decisions[i].At
 				c.note(&s.decisions[c.rule], decisions[i])
 				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
-				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].shadow
+				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].info.Shadow
 			}
 		}
 	}

@@ -156,8 +156,9 @@ type Rule struct {
 	// none. Zero: none.
 	Overdraft int64
 
-	// Escalate bans a key that is refused again and again. Zero: it does not.
-	Escalate Escalation
+	// Escalate bans a key that is refused again and again. It needs Config.Bans and a Key.
+	// Zero: it does not.
+	Escalate bans.Escalation
 
 	// Shadow makes the rule decide, count and log what it would refuse (code weir-shadow,
 	// at most once a minute, with how many), and refuse nothing. Clients see nothing of it.

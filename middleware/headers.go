@@ -52,13 +52,13 @@ const (
 
 // A policy is a quota with the parts of the header fields that never change.
 type policy struct {
+	info   *RuleInfo
 	quota  *limiter.Quota
 	limit  string // X-RateLimit-Limit
 	name   string // a Structured Fields string (RFC 9651): "ip"
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 
 	rule      *rule
-	shadow    bool           // the rule's, as the next
 	softAt    int64          // percent
 	overdraft *limiter.Quota // nil: there is none
 }

@@ -135,18 +135,21 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				if l.checkIn(set, w, &routed) {
+				if refused := l.checkIn(set, w, &routed); refused.Status != 0 {
+					set.refuse(w, &routed, refused)
+				} else {
 					next.ServeHTTP(w, &routed)
 				}
 				showPattern(r, &routed)
 				return
 			}
 		}
-		s, ok := l.check(set, w, r)
-		if !ok {
+		s, refused := l.check(set, w, r)
+		switch {
+		case refused.Status != 0:
+			set.refuse(w, r, refused)
 			return
-		}
-		if s == nil {
+		case s == nil:
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -189,24 +192,47 @@ func showPattern(outside, inside *http.Request) {
 //
 // Check is for adapters: what Handler does, without knowing what comes next.
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
+	set := l.ruleset(r)
+	refused := l.checkIn(set, w, r)
+	if refused.Status != 0 {
+		set.refuse(w, r, refused)
+	}
+	return refused.Status == 0
+}
+
+// Refusal is Check, but for the answer: of a request that is refused it sets the header
+// fields, and leaves the status, which is the Result's, and the body to its caller.
+// Config.OnRefused is not asked.
+func (l *RateLimit) Refusal(w http.ResponseWriter, r *http.Request) (result Result, refused bool) {
+	if result = l.checkIn(l.ruleset(r), w, r); result.Status == 0 {
+		return Result{}, false
+	}
+	result.writeHeaders(w.Header())
+	return result, true
+}
+
+// ruleset is the one in force for r.
+func (l *RateLimit) ruleset(r *http.Request) *ruleset {
 	set := l.rules.Load()
 	if !set.vetted.Load() {
 		l.vet(set, r, false)
 	}
-	return l.checkIn(set, w, r)
+	return set
 }
 
-func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request) bool {
-	s, ok := l.check(set, w, r)
-	if ok && s != nil {
+// checkIn is check, where the scope becomes the context of r.
+func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request) (refused Result) {
+	s, refused := l.check(set, w, r)
+	if s != nil {
 		*r = *r.WithContext(s)
 	}
-	return ok
+	return refused
 }
 
 // check is the hot path: rules to charges, one decision, header fields. The scope is
-// what the next handler's context should be; nil means that no rule applied.
-func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (*scope, bool) {
+// what the next handler's context should be; nil means that no rule applied. A request
+// that must go no further has no scope, but a Result with a Status.
+func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (s *scope, refused Result) {
 	if set.gated {
 		switch ban, status := set.findBan(r); {
 		case status == http.StatusOK:
@@ -214,20 +240,18 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 			set.shadowedBans.noteBan(set.Logger)
 		case status == set.BanStatus:
 			set.observe(r, OutcomeBanned, ban)
-			set.refuse(w, r, bannedResult(ban, status))
-			return nil, false
+			return nil, bannedResult(ban, status)
 		default:
 			set.observe(r, OutcomeNoKey, bans.Ban{})
-			set.refuse(w, r, Result{Status: status})
-			return nil, false
+			return nil, Result{Status: status}
 		}
 	}
 	if set.ExemptPreflights && isPreflight(r) {
-		return nil, true
+		return nil, Result{}
 	}
 	if set.Allow != nil && set.Allow(r) {
 		set.observe(r, OutcomeExempt, bans.Ban{})
-		return nil, true
+		return nil, Result{}
 	}
 	var few [fewRules]limiter.Charge
 	s, charges, status, _ := set.match(r, few[:0])
@@ -235,7 +259,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 	case status != http.StatusOK:
 		set.observe(r, OutcomeNoKey, bans.Ban{})
 	case s == nil:
-		return nil, true
+		return nil, Result{}
 	default:
 		if status = l.decideObserved(set, r, s, charges); status == http.StatusServiceUnavailable {
 			s = nil
@@ -244,17 +268,15 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 		s.writeHeaders(w.Header(), set.Headers)
 	}
 	if status != http.StatusOK {
-		set.refuse(w, r, s.refusal(status))
-		return nil, false
+		return nil, s.refusal(status)
 	}
 	if d := s.delay(); d > 0 && !wait(s, d) {
-		w.WriteHeader(statusClientClosedRequest)
-		return nil, false
+		return nil, Result{Status: statusClientClosedRequest}
 	}
-	return s, true
+	return s, Result{}
 }
 
-// statusClientClosedRequest is nginx's; nobody is there to read it.
+// statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.
 const statusClientClosedRequest = 499
 
 // match appends the charges of the rules that match, and returns 200, or the status to
@@ -326,10 +348,7 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	if m.scope == nil {
 		m.scope = newScope(r, m.outer, m.set.most)
 	}
-	if class != keyfunc.Own {
-		m.scope.notOwn |= 1 << len(charges)
-	}
-	m.scope.policies = append(m.scope.policies, applied{policy, key, cost})
+	m.scope.policies = append(m.scope.policies, applied{policy, key, class, cost})
 	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 
@@ -350,7 +369,7 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 	if !began.IsZero() {
 		elapsed = max(time.Since(began), 1)
 	}
-	set.observeRules(o, r, s.outcome(status), s, charges, elapsed, err)
+	set.observeRules(o, r, s.outcome(status), s, elapsed, err)
 	return status
 }
 
@@ -361,6 +380,7 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 		return l.undecided(set, s, err), err
 	}
 	s.allowed = allAllowed(s.decisions)
+	conceded := !s.allowed
 	if !s.allowed && set.lenient {
 		taken, err := l.concede(set, s, charges)
 		if err != nil {
@@ -378,7 +398,13 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 	}
 	if d := s.delay(); d > 0 && tooLate(s, d) {
 		// Somebody else takes its place in the queue, and it learns now.
-		if err := l.store.GiveBack(s, slices.Clone(charges)); err != nil {
+		taken := slices.Clone(charges)
+		for i := range taken {
+			if !conceded {
+				taken[i].At = s.decisions[i].At
+			}
+		}
+		if err := l.store.Refund(s, taken); err != nil {
 			l.warnStoreFailure(set, err)
 		}
 		return http.StatusServiceUnavailable, nil
@@ -417,7 +443,7 @@ func (l *RateLimit) undecided(set *ruleset, s *scope, err error) int {
 		l.warnStoreFailure(set, err)
 	}
 	for _, p := range s.policies {
-		if !p.shadow {
+		if !p.info.Shadow {
 			return http.StatusServiceUnavailable
 		}
 	}

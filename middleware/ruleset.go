@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -31,7 +32,8 @@ type ruleset struct {
 	lenient bool // some rule does not mean each of its refusals: shadow, overdraft
 	strict  bool // some rule counts its refusals
 
-	quotas map[quotaID]*limiter.Quota // all of them
+	infos  map[RuleInfo]*RuleInfo     // all of them, as the next
+	quotas map[quotaID]*limiter.Quota // with those of overdrafts and refusals
 
 	banKeys       []banKey
 	banKeyFailure keyFailure
@@ -74,9 +76,6 @@ type rule struct {
 	policy  *policy            // for requests in no tier
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
-	growth  bans.Escalation
-
-	route, forTier string // what it is for, by the Config
 
 	notes *notes
 }
@@ -117,13 +116,13 @@ type compiler struct {
 }
 
 func (c *compiler) report(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("middleware: "+format, args...))
+	c.errs = append(c.errs, invalid.New("middleware", format, args...))
 }
 
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[quotaID]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
 	set.notices = &notices{}
 	if before != nil {
@@ -134,7 +133,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	c.settings()
 	for i, given := range config.Rules {
-		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given))
+		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{}))
 	}
 	if len(config.ByTier) > 0 {
 		set.byTier = make(map[string]*rule, len(config.ByTier))
@@ -142,16 +141,14 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 			if tier == "" {
 				c.report("ByTier has a tier without a name; Rules are for requests in any tier")
 			}
-			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier])
-			set.byTier[tier].forTier = tier
+			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
 			set.tierNames[tier] = true
 		}
 	}
 	if len(config.ByRoute) > 0 {
 		set.byRoute = &byRoute{}
 		for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
-			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text])
-			rule.route = text
+			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
 			pattern, err := route.ParseRule(text)
 			if !pattern.IsForAll() {
 				set.byRoute.first = cmp.Or(set.byRoute.first, text)
@@ -164,7 +161,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		}
 	}
 	if config.Default != nil {
-		set.otherwise = c.rule("Default", *config.Default)
+		set.otherwise = c.rule("Default", *config.Default, RuleInfo{})
 	}
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
@@ -223,8 +220,9 @@ func (c *compiler) settings() {
 	}
 }
 
-// rule checks a Rule. What it returns is only good for use if nothing was reported.
-func (c *compiler) rule(at string, given Rule) *rule {
+// rule checks a Rule, which is for the info's Route or ForTier. What it returns is only good
+// for use if nothing was reported.
+func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	c.name(at, given.Name)
 	at = fmt.Sprintf("%s %q", at, given.Name)
 	if given.NoKey > NoKeyUnauthorized {
@@ -247,7 +245,8 @@ func (c *compiler) rule(at string, given Rule) *rule {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
 	r := &rule{Rule: given, notes: c.notes(given.Name)}
-	r.policy = c.policy(at, r, "", given.Limit)
+	info.Name, info.Limit, info.OnOutage, info.Shadow = given.Name, given.Limit, given.OnOutage, given.Shadow
+	r.policy = c.policy(at, r, info)
 	if r.policy != nil && len(given.Tiers) > 0 {
 		r.tiers = make(map[string]*policy, len(given.Tiers))
 		for _, tier := range slices.Sorted(maps.Keys(given.Tiers)) {
@@ -256,7 +255,8 @@ func (c *compiler) rule(at string, given Rule) *rule {
 				continue
 			}
 			c.set.tierNames[tier] = true
-			r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, tier, given.Tiers[tier])
+			info.Tier, info.Limit = tier, given.Tiers[tier]
+			r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info)
 		}
 	}
 	c.escalation(at, r)
@@ -285,8 +285,9 @@ func (c *compiler) name(at, name string) {
 	c.names[name] = true
 }
 
-// policy is r's for requests in that tier, or nil if something is wrong with it.
-func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *policy {
+// policy is the one of r's that info tells of, or nil if something is wrong with it.
+func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
+	tier, l := info.Tier, info.Limit
 	quota := c.quota(at, r.Name, tier, l, r.OnOutage)
 	if quota == nil {
 		return nil
@@ -295,7 +296,7 @@ func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *pol
 		c.report("%s: Units is %d: %v allows at most %d at once, so that no request would ever pass", at, r.Units, l, most)
 	}
 	p := newPolicy(quota)
-	p.rule, p.shadow, p.softAt = r, r.Shadow, int64(r.SoftAt)
+	p.info, p.rule, p.softAt = c.info(info), r, int64(r.SoftAt)
 	switch {
 	case r.Overdraft == 0:
 	case r.Overdraft < 0:
@@ -313,6 +314,16 @@ func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *pol
 		}
 	}
 	return p
+}
+
+// info is an equal one that was there before, or a new one.
+func (c *compiler) info(info RuleInfo) *RuleInfo {
+	kept := &info
+	if c.before != nil && c.before.infos[info] != nil {
+		kept = c.before.infos[info]
+	}
+	c.set.infos[info] = kept
+	return kept
 }
 
 // What the counters of a rule's overdraft and refusals are called, after the rule.
@@ -342,15 +353,14 @@ func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limite
 
 // escalation checks what r's refusals lead to.
 func (c *compiler) escalation(at string, r *rule) {
-	if r.Escalate == (Escalation{}) {
+	if r.Escalate == (bans.Escalation{}) {
 		return
 	}
 	if err := r.Escalate.Validate(); err != nil {
-		c.report("%s: %w", at, err)
+		c.report("%s: Escalate: %w", at, err)
 	} else {
 		c.name(at, r.Name+strikesSuffix)
-		r.growth = r.Escalate.growth()
-		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", r.Escalate.strikes(), limiter.FailLocal)
+		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", strikes(r.Escalate), limiter.FailLocal)
 	}
 	if r.Key == nil {
 		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)

@@ -40,8 +40,8 @@ func (s *spy) Decide(ctx context.Context, charges []limiter.Charge, decisions []
 	return nil
 }
 
-func (s *spy) GiveBack(ctx context.Context, charges []limiter.Charge) error {
-	return s.inner().GiveBack(ctx, charges)
+func (s *spy) Refund(ctx context.Context, charges []limiter.Charge) error {
+	return s.inner().Refund(ctx, charges)
 }
 
 func (s *spy) Reset(ctx context.Context, charges []limiter.Charge) error {

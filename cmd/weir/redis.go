@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
@@ -216,7 +217,7 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	if !given {
 		return usageError{errors.New("name the --key; an empty one for the counter that everybody shares")}
 	}
-	if redisstore.IsDigest(*key) {
+	if isDigest(*key) {
 		return usageError{errors.New("this is a digest, from which the key cannot be told: peek prints the digest of a key, to compare")}
 	}
 	counted, err := operate.Key(*key, list(*keys)...)
@@ -235,10 +236,10 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 		var names []string
 		seen := map[string]bool{}
 		for _, info := range limits.Rules() {
-			if !seen[info.Rule] && (*rule == "" || *rule == info.Rule) {
-				names = append(names, info.Rule)
+			if !seen[info.Name] && (*rule == "" || *rule == info.Name) {
+				names = append(names, info.Name)
 			}
-			seen[info.Rule] = true
+			seen[info.Name] = true
 		}
 		if len(names) == 0 {
 			return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
@@ -247,7 +248,7 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 		if err != nil {
 			return err
 		}
-		return do(ctx, limits, names, counted, redisstore.Digest(counted, secret))
+		return do(ctx, limits, names, counted, keyfunc.NewDigester(secret).Digest(counted).String())
 	})
 }
 
@@ -262,7 +263,7 @@ func peek(s *session, args []string) error {
 				return err
 			}
 			for _, r := range results {
-				fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", ruleName(r.Rule, r.Tier), r.Limit-r.Remaining, r.Limit, r.Remaining, round(r.ResetAfter))
+				fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", ruleName(r.Rule.Name, r.Rule.Tier), r.Limit-r.Remaining, r.Limit, r.Remaining, round(r.ResetAfter))
 			}
 		}
 		return table.Flush()
@@ -334,7 +335,7 @@ func ban(s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	if redisstore.IsDigest(text) {
+	if isDigest(text) {
 		return usageError{errors.New("this is a digest, from which the key cannot be told: name the key")}
 	}
 	key, err := operate.Key(text, list(*keys)...)
@@ -369,7 +370,7 @@ func unban(s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !redisstore.IsDigest(key) {
+	if !isDigest(key) {
 		if key, err = operate.Key(key, list(*keys)...); err != nil {
 			return usageError{keyError(err)}
 		}
@@ -426,8 +427,13 @@ func listBans(s *session, args []string) error {
 			if b.Rule != "" {
 				by = strconv.Quote(b.Rule)
 			}
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, b.Key)
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, b.ID())
 		}
 		return table.Flush()
 	})
+}
+
+func isDigest(text string) bool {
+	_, ok := keyfunc.ParseDigest(text)
+	return ok
 }

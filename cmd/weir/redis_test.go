@@ -88,13 +88,13 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	run("ban", "203.0.113.7", "--for", "1h")
 	await(t, func() bool { return login() == http.StatusForbidden })
 	assert.Contains(t, run("bans"), "hand")
-	var all []struct{ Key string }
+	var all []struct{ Digest string }
 	require.NoError(t, json.Unmarshal([]byte(run("bans", "--json")), &all))
 	require.Len(t, all, 1)
-	assert.Contains(t, run("unban", all[0].Key), "the ban is lifted")
+	assert.Contains(t, run("unban", all[0].Digest), "the ban is lifted")
 	await(t, func() bool { return login() == http.StatusOK })
 	assert.NotContains(t, run("bans"), "hand")
-	for _, key := range []string{all[0].Key, "203.0.113.7", "user:nobody"} {
+	for _, key := range []string{all[0].Digest, "203.0.113.7", "user:nobody"} {
 		exit, out, err := weir(t, "", "unban", key, url)
 		assert.Equal(t, exitBad, exit, key)
 		assert.Empty(t, out)

@@ -103,8 +103,8 @@ func TestMiniredisDecidesAsRedisDoes(t *testing.T) {
 					require.NoError(t, onReal.Reset(t.Context(), charges))
 					require.NoError(t, onMini.Reset(t.Context(), charges))
 				case 1, 2:
-					require.NoError(t, onReal.GiveBack(t.Context(), charges))
-					require.NoError(t, onMini.GiveBack(t.Context(), charges))
+					require.NoError(t, onReal.Refund(t.Context(), charges))
+					require.NoError(t, onMini.Refund(t.Context(), charges))
 				default:
 					want, got := make([]limiter.Decision, len(charges)), make([]limiter.Decision, len(charges))
 					require.NoError(t, onReal.Decide(t.Context(), charges, want))

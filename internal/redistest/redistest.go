@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a server may take to do what it is told on a busy machine.
-const patience = 30 * time.Second
+const patience = Patience
 
 // A Server is a redis-server process, or a sentinel.
 type Server struct {
@@ -47,6 +47,7 @@ func Start(t testing.TB, options ...string) *Server {
 
 func start(t testing.TB, port string, args []string) *Server {
 	t.Helper()
+	takeSlot(t)
 	s := &Server{Addr: "127.0.0.1:" + port, t: t, dir: t.TempDir(), args: args}
 	s.launch()
 	t.Cleanup(func() {

@@ -41,29 +41,11 @@ type Store struct {
 // more than one Options, as both are mistakes in the program; call Validate first for
 // options that come from elsewhere.
 //
-// Some methods of store are used if it has them.
-//
-//   - Within(deadline time.Duration) limiter.Store returns the same store with calls that
-//     end by themselves when the server has given no answer for that time. Without it each call has a context with that
-//     deadline, and is trusted to return when it has passed. The other methods are those of
-//     what it returns.
-//   - Part(c *limiter.Charge) int tells which of up to 64 servers that fail independently,
-//     from 0, holds a charge. Without it there is one.
-//   - Claim(rule string) error is [limiter.Memory.Claim]'s like.
-//   - TryWrite(ctx context.Context, charges []limiter.Charge) error writes something that
-//     does not last to the servers that hold the charges. A probe that is refused writes
-//     nothing, so the outage ends only when this succeeds too. Without it a refusal ends it.
-//   - Diagnose(part int, err error) (server string, _ error) names the part's server, and
-//     returns err with what more can be found out about it: after a call that had no answer,
-//     whether the server can be reached. It may take a second. With a nil error it only
-//     names the server.
-//
-// An error of the store's, or one that it wraps, may have a method Answered() bool, which
-// tells an error that the server answered with from a server that gave no answer, and a
-// method Unusable() bool, which tells that this server cannot do what the store needs
-// however often it is asked. The log says what they say. One with a method OfOneKey() bool
-// that says so is about the charge's key alone: its policy decides, and there is no outage. A method Parts() uint64 is the set
-// of parts that failed, bit 0 for the first; without it all that were asked did.
+// What store can do besides is used: [limiter.Bounded] (without it each call has a context
+// with the deadline, and is trusted to return when that has passed), [limiter.Partitioned]
+// (there is one server), [limiter.Writer] (a refusal ends an outage) and
+// [limiter.Diagnoser]. Its errors may be a [limiter.AnsweredError], [limiter.UnusableError],
+// [limiter.KeyError] or [limiter.PartsError].
 //
 // Where store is a Store of this package, the new one takes its place.
 func New(store limiter.Store, options ...Options) *Store {
@@ -87,12 +69,10 @@ func New(store limiter.Store, options ...Options) *Store {
 		news:    news{hook: o.OnDegraded},
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
 	}
-	if store, ok := bare(s.inner).(interface{ Part(c *limiter.Charge) int }); ok {
+	if store, ok := limiter.As[limiter.Partitioned](s.inner); ok {
 		s.partOf = store.Part
 	}
-	if store, ok := bare(s.inner).(interface {
-		Diagnose(part int, err error) (server string, _ error)
-	}); ok {
+	if store, ok := limiter.As[limiter.Diagnoser](s.inner); ok {
 		s.news.diagnose = store.Diagnose
 	}
 	s.tryWrite = s.writer()
@@ -101,27 +81,19 @@ func New(store limiter.Store, options ...Options) *Store {
 
 // Within is the inner store under another deadline, without the failover.
 func (s *Store) Within(deadline time.Duration) limiter.Store {
-	return within(bare(s.inner), deadline)
+	return within(s.inner, deadline)
 }
 
-// Claim asks the inner store, if it has a Claim.
-func (s *Store) Claim(rule string) error {
-	if store, ok := bare(s.inner).(interface{ Claim(rule string) error }); ok {
-		return store.Claim(rule)
-	}
-	return nil
-}
+// Unwrap implements [limiter.Wrapper].
+func (s *Store) Unwrap() limiter.Store { return s.inner }
 
 // Decide implements [limiter.Store]. In an outage it follows the charges' policies. It
 // returns ctx's error if ctx has ended before the server answered.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
+		return err // a server that is down does not get to say so
 	}
 	if s.trouble.Load() != 0 {
-		if err := limiter.CheckCharges(charges); err != nil {
-			return err
-		}
 		if down, cause := s.outage(charges); cause != nil {
 			taken, err := s.decideWithout(ctx, down, charges, decisions, cause)
 			s.probe(down, charges, taken)
@@ -142,24 +114,43 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return err
 }
 
-// GiveBack implements [limiter.Store]. In an outage units return to the local counters:
-// those that the server counted before it stay taken. After the outage they return to
-// the server's counters, even those that were counted locally. Of several servers only
-// those that are down are in an outage.
-func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
+// Refund implements [limiter.Store]. Units that were counted locally return to the local
+// counters, during the outage and after it, and those of an Open rule to none. Units that the
+// server counted stay taken while it is down, and the error wraps [ErrUnavailable]. Where it
+// is not known when they were taken, it is taken to be now.
+func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	var down uint64
+	var cause, err error
 	if s.trouble.Load() != 0 {
-		if err := limiter.CheckCharges(charges); err != nil {
-			return err
-		}
-		if down, cause := s.outage(charges); cause != nil {
-			up, rest := s.split(charges, down)
-			if err := s.local.GiveBack(ctx, s.localShares(nil, rest.charges)); err != nil || len(up.charges) == 0 {
-				return err
-			}
-			charges = up.charges
+		down, cause = s.outage(charges)
+	}
+	var local, server []limiter.Charge
+	for _, c := range charges {
+		switch isDown := down&(1<<s.partNumber(&c)) != 0; {
+		case c.At < 0:
+			c.At = -c.At
+			local = append(local, c)
+		case !isDown:
+			server = append(server, c)
+		case c.At == 0:
+			local = append(local, c)
+		default:
+			err = fmt.Errorf("%w, so what it counted could not be refunded: %w", ErrUnavailable, cause)
 		}
 	}
-	_, err := s.settle(ctx, time.Now(), charges, s.inner.GiveBack(ctx, charges))
+	if err := s.local.Refund(ctx, s.localShares(nil, local)); err != nil {
+		return err
+	}
+	if len(server) > 0 {
+		if _, other := s.settle(ctx, time.Now(), server, s.inner.Refund(ctx, server)); err == nil {
+			err = other
+		} else {
+			err = errors.Join(err, other)
+		}
+	}
 	return err
 }
 
@@ -207,9 +198,6 @@ func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.C
 	if gone := ctx.Err(); gone != nil && !s.isLate(gone, began) {
 		return false, gone // it says nothing about the server, whatever err is
 	}
-	if mistake := limiter.CheckCharges(charges); mistake != nil {
-		return false, mistake // a server that is down does not get to say so
-	}
 	if isOfOneKey(err) {
 		return true, err // which is no reason to stop asking about the others
 	}
@@ -219,6 +207,6 @@ func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.C
 
 // isOfOneKey tells that the server answered, and could not decide on a key alone.
 func isOfOneKey(err error) bool {
-	var one interface{ OfOneKey() bool }
+	var one limiter.KeyError
 	return errors.As(err, &one) && one.OfOneKey()
 }

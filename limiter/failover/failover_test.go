@@ -111,7 +111,7 @@ func TestEachCallHasADeadlineUnlessTheStoreKeepsOne(t *testing.T) {
 		}
 		s := New(store, Options{Deadline: time.Minute})
 		require.NoError(t, s.Decide(t.Context(), all, make([]limiter.Decision, 1)))
-		require.NoError(t, s.GiveBack(t.Context(), all))
+		require.NoError(t, s.Refund(t.Context(), all))
 		require.NoError(t, s.Reset(t.Context(), all))
 		assert.Equal(t, 3, calls)
 		if keeps {
@@ -136,9 +136,13 @@ func TestNoFailoverIsAroundAnother(t *testing.T) {
 
 func TestClaimIsTheInnerStores(t *testing.T) {
 	inner := newServer(t, fine)
-	require.NoError(t, New(inner).Claim("api"))
-	require.ErrorIs(t, New(New(inner)).Claim("api"), limiter.ErrClaimed)
-	assert.NoError(t, New(struct{ limiter.Store }{inner}).Claim("api"), "a store without a Claim")
+	claimer := func(store limiter.Store) limiter.Claimer {
+		c, _ := limiter.As[limiter.Claimer](store)
+		return c
+	}
+	require.NoError(t, claimer(New(inner)).Claim("api"))
+	require.ErrorIs(t, claimer(New(New(inner))).Claim("api"), limiter.ErrClaimed)
+	assert.Nil(t, claimer(New(struct{ limiter.Store }{inner})), "a store without a Claim")
 }
 
 func TestAProbeFindsTheServersReturn(t *testing.T) {
@@ -319,7 +323,7 @@ func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Millisecond, cancel)
 				assert.Equal(t, context.Canceled, s.Decide(ctx, charges, make([]limiter.Decision, 1)))
-				assert.Equal(t, context.Canceled, s.GiveBack(ctx, charges))
+				assert.Equal(t, context.Canceled, s.Refund(ctx, charges))
 				assert.Equal(t, context.Canceled, s.Reset(ctx, charges))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -493,7 +497,7 @@ func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
 		s := New(cluster{inner}, Options{Failures: 1})
 		for _, charges := range [][]limiter.Charge{negative, {{}}} {
 			assert.ErrorIs(t, s.Decide(t.Context(), charges, make([]limiter.Decision, 1)), limiter.ErrCharges, m.name)
-			assert.ErrorIs(t, s.GiveBack(t.Context(), charges), limiter.ErrCharges, m.name)
+			assert.ErrorIs(t, s.Refund(t.Context(), charges), limiter.ErrCharges, m.name)
 			assert.ErrorIs(t, s.Reset(t.Context(), charges), limiter.ErrCharges, m.name)
 		}
 		assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(api, "0")}, nil), limiter.ErrCharges, m.name)
@@ -516,7 +520,7 @@ func TestAMistakeIsOneInAnOutageToo(t *testing.T) {
 			{charge(api, "0"), charge(api, "0")},
 		} {
 			assert.ErrorIs(t, s.Decide(t.Context(), charges, make([]limiter.Decision, len(charges))), limiter.ErrCharges)
-			assert.ErrorIs(t, s.GiveBack(t.Context(), charges), limiter.ErrCharges)
+			assert.ErrorIs(t, s.Refund(t.Context(), charges), limiter.ErrCharges)
 			assert.ErrorIs(t, s.Reset(t.Context(), charges), limiter.ErrCharges)
 		}
 		assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(api, "0")}, make([]limiter.Decision, 2)), limiter.ErrCharges)
@@ -643,7 +647,7 @@ func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 	})
 }
 
-func TestGiveBackGoesWhereTheUnitsAre(t *testing.T) {
+func TestRefundGoesWhereTheUnitsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
 		s := New(inner, Options{Replicas: 2})
@@ -651,30 +655,52 @@ func TestGiveBackGoesWhereTheUnitsAre(t *testing.T) {
 		open := quota(t, "open", limiter.PerHour(100), limiter.FailOpen)
 		c := charge(api, "key")
 		decide(t, s, c)
-		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c}))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{c}))
 		assert.Zero(t, inner.used(t, api, "key"))
+		taken := decide(t, s, c)[0]
 
 		inner.is(dead)
 		for range 5 {
-			assert.ErrorIs(t, s.GiveBack(t.Context(), []limiter.Charge{c}), errDown)
+			assert.ErrorIs(t, s.Refund(t.Context(), []limiter.Charge{c}), errDown)
 		}
 		require.True(t, s.Stats().Degraded, "units that cannot be given back are a sign too")
 
 		inner.calls.Store(0)
 		d := decide(t, s, c, charge(open, "key"))
 		assert.Equal(t, int64(49), d[0].Remaining)
-		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c, charge(open, "key")}))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{c, charge(open, "key")}))
 		assert.Equal(t, int64(49), decide(t, s, c)[0].Remaining)
 		assert.Zero(t, inner.calls.Load())
+
+		locally := at(c, d[0])
+		ofServer := at(c, taken)
+		assert.ErrorIs(t, s.Refund(t.Context(), []limiter.Charge{ofServer}), ErrUnavailable)
+		assert.Equal(t, int64(49), decide(t, s, look(c))[0].Remaining, "what the server counted is not local")
 
 		inner.is(fine)
 		time.Sleep(2 * time.Second)
 		decide(t, s, c)
 		synctest.Wait()
-		require.Equal(t, int64(1), inner.used(t, api, "key"))
-		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c}))
+		require.Equal(t, int64(2), inner.used(t, api, "key"))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{locally}))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{at(charge(open, "key"), d[1])}))
+		assert.Equal(t, int64(2), inner.used(t, api, "key"), "what was counted locally is not the server's")
+		assert.Zero(t, inner.used(t, open, "key"))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{ofServer}))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{c}))
 		assert.Zero(t, inner.used(t, api, "key"))
 	})
+}
+
+// at is c as a refund of what d took.
+func at(c limiter.Charge, d limiter.Decision) limiter.Charge {
+	c.At = d.At
+	return c
+}
+
+func look(c limiter.Charge) limiter.Charge {
+	c.Cost = 0
+	return c
 }
 
 func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {

@@ -61,7 +61,7 @@ func (s *Store) split(charges []limiter.Charge, down uint64) (up, rest half) {
 // failedParts is the set of parts at which a call failed: those that the error names, or all.
 func (s *Store) failedParts(charges []limiter.Charge, err error) uint64 {
 	all := s.partsOf(charges)
-	var said interface{ Parts() uint64 }
+	var said limiter.PartsError
 	if errors.As(err, &said) {
 		if named := said.Parts() & all; named != 0 {
 			return named
@@ -89,7 +89,10 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 	failed, err := s.settle(ctx, time.Now(), up.charges, s.inner.Decide(ctx, ask, up.decisions))
 	if taken && (err != nil || !up.isAllowed()) {
 		taken = false
-		_ = s.local.GiveBack(context.Background(), s.localShares(nil, rest.charges)) // which cannot fail
+		for i := range rest.charges {
+			rest.charges[i].At = -rest.decisions[i].At
+		}
+		_ = s.local.Refund(context.Background(), s.localShares(nil, rest.charges)) // which cannot fail
 		if err == nil {
 			if _, err := s.applyPolicies(rest.looks(), rest.decisions, cause); err != nil {
 				return false, err

@@ -160,7 +160,7 @@ func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	both := []limiter.Charge{charge(api, "0"), charge(api, "1")}
 	decide(t, s, both...)
 	assert.EqualValues(t, 1, inner.used(t, api, "0"))
-	require.NoError(t, s.GiveBack(t.Context(), both))
+	require.NoError(t, s.Refund(t.Context(), both))
 	assert.Zero(t, inner.used(t, api, "0"), "the server that is up has its units back")
 	assert.EqualValues(t, 10-5, decide(t, s, limiter.Charge{Quota: api, Key: "1"})[0].Remaining, "and so has this process")
 	decide(t, s, both...)

@@ -26,7 +26,7 @@ type server struct {
 	calls atomic.Int64
 }
 
-// A mood sees each call, whose kind is decide, give back or reset, and fails it or not.
+// A mood sees each call, whose kind is decide, refund or reset, and fails it or not.
 type mood func(ctx context.Context, kind string, charges []limiter.Charge) error
 
 func fine(context.Context, string, []limiter.Charge) error { return nil }
@@ -69,11 +69,11 @@ func (s *server) Decide(ctx context.Context, charges []limiter.Charge, decisions
 	return s.Memory.Decide(ctx, charges, decisions)
 }
 
-func (s *server) GiveBack(ctx context.Context, charges []limiter.Charge) error {
-	if err := s.called(ctx, "give back", charges); err != nil {
+func (s *server) Refund(ctx context.Context, charges []limiter.Charge) error {
+	if err := s.called(ctx, "refund", charges); err != nil {
 		return err
 	}
-	return s.Memory.GiveBack(ctx, charges)
+	return s.Memory.Refund(ctx, charges)
 }
 
 func (s *server) Reset(ctx context.Context, charges []limiter.Charge) error {

@@ -125,7 +125,7 @@ var batches = []testCase{
 			if err := t.store.Decide(t.Context(), nil, nil); err != nil {
 				t.broken("Decide of no charges returned error %q, want none", err)
 			}
-			t.giveBack()
+			t.refund()
 			t.reset()
 		},
 	},

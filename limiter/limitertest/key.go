@@ -19,7 +19,7 @@ var keys = []testCase{
 			t.take(q, "busy", q.Capacity())
 			t.refuse(q, "busy", 1)
 			t.refuse(q, "busy", q.Capacity()+1)
-			t.giveBack(limiter.Charge{Quota: q, Key: "busy", Cost: 1})
+			t.refund(limiter.Charge{Quota: q, Key: "busy", Cost: 1})
 			t.reset(limiter.Charge{Quota: q, Key: "busy"})
 			t.take(q, "busy", 2)
 			if after := t.look(q, "calm"); after != before {

@@ -11,7 +11,7 @@ import (
 var mistakes = []testCase{
 	{
 		name: "a batch that makes no sense is an error",
-		why:  "Decide, GiveBack and Reset begin with limiter.CheckCharges, before they touch anything.",
+		why:  "Decide begins with limiter.CheckDecide, Refund and Reset with limiter.CheckCharges, before they touch anything.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			gold := t.named("rule", "gold", samples[0])
@@ -37,21 +37,21 @@ var mistakes = []testCase{
 			} {
 				err := t.store.Decide(t.Context(), bad.charges, make([]limiter.Decision, len(bad.charges)))
 				t.mistaken("Decide", bad.name, err)
-				t.mistaken("GiveBack", bad.name, t.store.GiveBack(t.Context(), bad.charges))
+				t.mistaken("Refund", bad.name, t.store.Refund(t.Context(), bad.charges))
 				t.mistaken("Reset", bad.name, t.store.Reset(t.Context(), bad.charges))
 				t.remaining(q, "key", q.Capacity(), "after a batch with "+bad.name)
 				t.remaining(gold, "key", q.Capacity(), "after a batch with "+bad.name)
 			}
 
 			t.take(q, "key", 3)
-			t.mistaken("GiveBack", "a negative cost", t.store.GiveBack(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}))
+			t.mistaken("Refund", "a negative cost", t.store.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}))
 			t.mistaken("Reset", "one key twice", t.store.Reset(t.Context(), []limiter.Charge{good, good}))
 			t.remaining(q, "key", q.Capacity()-3, "after mistaken calls")
 		},
 	},
 	{
 		name: "decisions need as much room as there are charges",
-		why:  "A decision that nobody can read is no decision: return an error that wraps limiter.ErrCharges.",
+		why:  "A decision that cannot be read is no decision: limiter.CheckDecide is the error to return.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			charges := []limiter.Charge{{Quota: q, Key: "a", Cost: 1}, {Quota: q, Key: "b", Cost: 1}}

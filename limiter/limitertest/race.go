@@ -106,7 +106,7 @@ var races = []testCase{
 					}
 				}
 				held.Add(-1)
-				return t.store.GiveBack(ctx, []limiter.Charge{charge})
+				return t.store.Refund(ctx, []limiter.Charge{charge})
 			})
 			if n := most.Load(); n > q.Capacity() {
 				t.broken("%d units were held at once under %v, want at most %d", n, l, q.Capacity())

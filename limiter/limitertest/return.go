@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"math"
+	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -10,12 +11,12 @@ import (
 var returns = []testCase{
 	{
 		name: "what is given back can be taken again",
-		why:  "GiveBack is for events that did not happen after all.",
+		why:  "Refund is for events that did not happen after all.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			t.take(q, "key", q.Capacity())
 			t.refuse(q, "key", 2)
-			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 2})
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 2})
 			t.remaining(q, "key", 2, "after 2 were given back")
 			t.take(q, "key", 2)
 			t.refuse(q, "key", 1)
@@ -23,12 +24,12 @@ var returns = []testCase{
 	},
 	{
 		name: "no more can be given back than was taken",
-		why:  "More than the limit never remain, and nothing is saved up for later: use Quota.GiveBack.",
+		why:  "More than the limit never remain, and nothing is saved up for later: use Quota.Refund.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			for _, n := range []int64{2, 3, q.Capacity(), q.Capacity() + 1, 1 << 53, math.MaxInt64} {
 				t.take(q, "key", 2)
-				t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: n})
+				t.refund(limiter.Charge{Quota: q, Key: "key", Cost: n})
 				t.remaining(q, "key", q.Capacity(), "after more was given back than taken")
 			}
 			t.take(q, "key", q.Capacity())
@@ -36,12 +37,50 @@ var returns = []testCase{
 		},
 	},
 	{
+		name: "a refund is of the units that its decision took",
+		why:  "Charge.At says when the units were taken. If they return to a window or to entries of another time, more than the limit is really used there: pass At to Quota.Refund, and fill in Decision.At, as Quota.Describe does.",
+		run: func(t *trial) {
+			const period = time.Minute
+			clock := t.named("clock", "", limiter.Limit{Events: 1, Per: period, Algorithm: limiter.FixedWindow})
+			t.sleep(t.take(clock, "key", 1).ResetAfter + 55*time.Second)
+
+			fixed := t.named("fixed", "", limiter.PerMinute(100).With(limiter.FixedWindow))
+			log := t.named("log", "", limiter.PerMinute(100).With(limiter.SlidingLog))
+			for _, q := range []*limiter.Quota{fixed, log} {
+				first := t.take(q, "key", 50)
+				if first.At == 0 {
+					t.broken("an event under %v was admitted with Decision.At 0", q.Limit())
+				}
+				t.sleep(10 * time.Second)
+				second := t.take(q, "key", t.look(q, "key").Remaining)
+				back := limiter.Charge{Quota: q, Key: "key", Cost: 40, At: first.At}
+				t.refund(back)
+				if q == fixed {
+					t.remaining(q, "key", 0, "after units of the window before were refunded")
+					t.sleep(50 * time.Second)
+					continue
+				}
+				t.sleep(time.Second)
+				t.take(q, "key", 40)
+				t.refuse(q, "key", 1)
+				t.sleep(49 * time.Second)
+				t.remaining(q, "key", 10, "a minute after 50 of which 40 were refunded")
+				t.take(q, "key", 10)
+				t.refund(back)
+				t.remaining(q, "key", 0, "after units of expired entries were refunded")
+				back.Cost, back.At = 100, second.At
+				t.refund(back)
+				t.remaining(q, "key", 50, "after the other 50 were refunded")
+			}
+		},
+	},
+	{
 		name: "giving nothing back changes nothing",
-		why:  "Cost 0 of GiveBack is 0 units, not all of them and not one.",
+		why:  "Cost 0 of Refund is 0 units, not all of them and not one.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			before := t.take(q, "key", 3)
-			t.giveBack(limiter.Charge{Quota: q, Key: "key"})
+			t.refund(limiter.Charge{Quota: q, Key: "key"})
 			t.remaining(q, "key", before.Remaining, "after 0 were given back")
 		},
 	},
@@ -50,26 +89,26 @@ var returns = []testCase{
 		why:  "A key that has nothing to get back, or was forgotten in between, gets nothing.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
-			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 3})
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 3})
 			t.remaining(q, "key", q.Capacity(), "after 3 were given back to a new key")
 			t.take(q, "key", q.Capacity())
 			t.refuse(q, "key", 1)
 
 			t.sleep(t.look(q, "key").ResetAfter)
-			t.giveBack(limiter.Charge{Quota: q, Key: "key", Cost: 3})
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 3})
 			t.take(q, "key", q.Capacity())
 			t.refuse(q, "key", 1)
 		},
 	},
 	{
 		name: "a batch is given back to each of its keys",
-		why:  "Every charge of GiveBack gets its own Cost back, to its own key only.",
+		why:  "Every charge of Refund gets its own Cost back, to its own key only.",
 		run: func(t *trial) {
 			charges := t.mixed("rule")
 			t.decide(charges...)
 			before := t.looks(charges)
 			t.decide(charges...)
-			t.giveBack(append(charges, limiter.Charge{Quota: t.quota(samples[0]), Key: "unknown", Cost: 1})...)
+			t.refund(append(charges, limiter.Charge{Quota: t.quota(samples[0]), Key: "unknown", Cost: 1})...)
 			for i, d := range t.looks(charges) {
 				if d.Remaining != before[i].Remaining {
 					t.broken("under %v %d remain after %d were taken and given back, want %d",

@@ -114,10 +114,10 @@ func (t *trial) remaining(q *limiter.Quota, key string, want int64, after string
 	}
 }
 
-func (t *trial) giveBack(charges ...limiter.Charge) {
+func (t *trial) refund(charges ...limiter.Charge) {
 	t.Helper()
-	if err := t.store.GiveBack(t.Context(), charges); err != nil {
-		t.broken("GiveBack(%s) returned error %q, want none", describe(charges), err)
+	if err := t.store.Refund(t.Context(), charges); err != nil {
+		t.broken("Refund(%s) returned error %q, want none", describe(charges), err)
 	}
 }
 

@@ -11,17 +11,24 @@ import (
 
 // A Ban locks one key out.
 type Ban struct {
-	Key   string    `json:"key"`            // as it was banned, or its digest: in a list shared through Redis, and of keys longer than 256 bytes
-	Rule  string    `json:"rule,omitempty"` // whose refusals led to it; empty: by hand
-	Until time.Time `json:"until,omitzero"` // zero: it is permanent, until it is lifted
-	Times int       `json:"times"`          // how many bans by escalation came one after the other, with this one; 0: none did
+	// Key is the key. It is empty where the list has its digest only, as one in Redis has, and
+	// every list has of keys longer than 256 bytes. Digest is empty otherwise.
+	Key    string `json:"key,omitempty"`
+	Digest string `json:"digest,omitempty"` // see keyfunc.Digest
+
+	Rule  string    `json:"rule,omitempty"` // the rule that the key was refused by; empty: banned by hand
+	Until time.Time `json:"until,omitzero"` // zero: permanent, until it is lifted
+	Times int       `json:"times"`          // bans by escalation in a row, with this one; 0: by hand, and none before
 }
 
-// A List is who is locked out. It may be used by many goroutines at once. Keys are as a
-// keyfunc.Func returns them, or their text alone: a list takes the class off.
+// ID is the key or, where the list has not got it, the digest: what [List.Unban] takes.
+func (b Ban) ID() string { return cmp.Or(b.Key, b.Digest) }
+
+// A List holds the keys that are locked out. It may be used by many goroutines at once. Keys
+// are as a keyfunc.Func returns them, or their text alone: a list takes the class off.
 type List interface {
-	// Find is the ban of a key that is locked out now. It is for every request: it asks
-	// nobody, and takes no lock while nothing is banned.
+	// Find is the ban of a key that is locked out now. It is called for every request: it
+	// asks no server, and takes no lock while nothing is banned.
 	Find(key string) (Ban, bool)
 
 	// Empty reports that nothing is banned at all, for the price of one atomic load. It may
@@ -33,27 +40,28 @@ type List interface {
 	Ban(ctx context.Context, key string, d time.Duration) error
 
 	// Escalate locks a key out because of what it did under a rule, which has a name, for
-	// as long as e says. A ban that is in force is returned as it is, so that of concurrent
+	// as long as e says. Whether it did it often enough is for the caller to say: After and
+	// Within are not looked at. A ban that is in force is returned as it is: of concurrent
 	// callers one bans.
 	Escalate(ctx context.Context, key, rule string, e Escalation) (Ban, error)
 
-	// Unban lifts a ban and forgets what led to it. It takes the key, or what [List.All]
-	// has in its place. lifted reports whether there was a ban in force; that there was none
-	// is no error. With an error, lifted is what this process knows.
+	// Unban lifts a ban and forgets what led to it. It takes the key, or [Ban.ID]. lifted
+	// reports whether a ban was in force; that there was none is no error. With an error,
+	// lifted is what this process knows.
 	Unban(ctx context.Context, key string) (lifted bool, err error)
 
 	// All are the bans in force, the first to end first, those without an end last.
 	All(ctx context.Context) ([]Ban, error)
 }
 
-// MaxDuration is how long a ban can be that has an end.
+// MaxDuration is the longest ban that has an end.
 const MaxDuration = 366 * 24 * time.Hour
 
-// ErrFull is what a list says that is at its cap, when none of its bans may give way: all
-// are without an end, or all are by hand and the new one is not.
+// ErrFull is the error of a list at its cap when none of its bans may give way: all are
+// permanent, or all are by hand and the new one is not.
 var ErrFull = errors.New("bans: the list is full of bans by hand")
 
-// CheckDuration is the error of [List.Ban] for a d that it does not take, or nil.
+// CheckDuration is the error of [List.Ban] for a duration that it does not take, or nil.
 func CheckDuration(d time.Duration) error {
 	if d < 0 || d > MaxDuration {
 		return fmt.Errorf("bans: a ban of %v: it must be at most %v, or 0 for one that is lifted by hand", d, MaxDuration)

@@ -12,7 +12,7 @@ import (
 func BenchmarkFind(b *testing.B) {
 	for _, count := range []int{0, 1, 100_000} {
 		b.Run(fmt.Sprint(count, " bans"), func(b *testing.B) {
-			m := newMemory(b, bans.MemoryConfig{})
+			m := newMemory(b, bans.Options{})
 			for i := range count {
 				require.NoError(b, m.Ban(b.Context(), fmt.Sprint("banned ", i), 0))
 			}

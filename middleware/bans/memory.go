@@ -15,12 +15,17 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// MemoryConfig is what [NewMemory] takes.
-type MemoryConfig struct {
-	// MaxBans bounds how many keys are remembered at once, with those whose ban is over
-	// but whose repetitions count still: from 1 to 10 million. Zero: 100,000. A key takes
-	// some 250 bytes and its own length, of which up to 256 bytes are kept.
+// Options are what [New] takes. The zero value consists of the defaults.
+type Options struct {
+	// MaxBans bounds how many keys are remembered at once, those included whose ban is over
+	// and whose repetitions still count: from 1 to 10 million. Zero: 100,000. A key takes
+	// some 250 bytes and its own length. Keys longer than 256 bytes are kept as digests.
 	MaxBans int
+
+	// Secret keys these digests: 16 bytes or more, and the same as in redisstore.Options, so
+	// that a client has one digest everywhere. Empty: the digests are SHA-256, which
+	// can be guessed; see [keyfunc.Digester].
+	Secret []byte
 }
 
 const (
@@ -30,20 +35,21 @@ const (
 
 // Memory is the list inside the process.
 //
-// At MaxBans, a new ban takes the place of a key whose ban is over and which is only
-// remembered for its repetitions; else of the ban by escalation that ends soonest; else,
-// if it is by hand itself, of the one by hand that ends soonest. Bans without an end never
-// give way. Bans that are over are dropped as others come, or are looked for; there is no
-// goroutine and nothing to close.
+// At MaxBans, a new ban takes the place of a key whose ban is over and which is remembered
+// only for its repetitions; else of the ban by escalation that ends first; else, if the new
+// ban is by hand, of the ban by hand that ends first. Permanent bans never give way. Bans that
+// are over are dropped when others come, or are looked for: there is no goroutine and nothing
+// to close.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no effect.
 type Memory struct {
-	start time.Time
-	max   int
-	seed  maphash.Seed
+	start   time.Time
+	max     int
+	digests keyfunc.Digester
+	seed    maphash.Seed
 
 	// What Find reads. A ban that is over counts until it is dropped.
-	inForce atomic.Int64 // bans
+	inForce atomic.Int64 // how many bans
 	next    atomic.Int64 // when the first of them ends, in nanoseconds since start
 	shards  [shardCount]shard
 
@@ -54,12 +60,21 @@ type Memory struct {
 	forgotten uint64
 }
 
-// NewMemory returns an empty list.
-func NewMemory(c MemoryConfig) (*Memory, error) {
-	if c.MaxBans < 0 || c.MaxBans > maxMaxBans {
-		return nil, fmt.Errorf("bans: MaxBans is %d: it must be from 1 to %d, or 0 for %d", c.MaxBans, maxMaxBans, defaultMaxBans)
+// New returns an empty list, or everything that is wrong with o.
+func New(o Options) (*Memory, error) {
+	err := keyfunc.CheckSecret("bans", o.Secret)
+	if o.MaxBans < 0 || o.MaxBans > maxMaxBans {
+		err = errors.Join(fmt.Errorf("bans: MaxBans is %d: it must be from 1 to %d, or 0 for %d", o.MaxBans, maxMaxBans, defaultMaxBans), err)
 	}
-	m := &Memory{start: time.Now(), max: cmp.Or(c.MaxBans, defaultMaxBans), seed: maphash.MakeSeed()}
+	if err != nil {
+		return nil, err
+	}
+	m := &Memory{
+		start:   time.Now(),
+		max:     cmp.Or(o.MaxBans, defaultMaxBans),
+		digests: keyfunc.NewDigester(o.Secret),
+		seed:    maphash.MakeSeed(),
+	}
 	m.next.Store(never)
 	for i := range m.shards {
 		m.shards[i].entries = map[string]*entry{}
@@ -67,7 +82,15 @@ func NewMemory(c MemoryConfig) (*Memory, error) {
 	return m, nil
 }
 
-// never is when a ban ends that has no end.
+// Must is for a list written in code: it panics where [New] returns an error.
+func Must(m *Memory, err error) *Memory {
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// never is when a permanent ban ends.
 const never = math.MaxInt64
 
 func (m *Memory) now() int64 { return int64(time.Since(m.start)) }
@@ -79,16 +102,15 @@ func (m *Memory) Find(key string) (Ban, bool) {
 		return Ban{}, false
 	}
 	now := m.now()
-	if now >= m.next.Load() && m.mu.TryLock() { // whoever has the lock expires too
+	if now >= m.next.Load() && m.mu.TryLock() { // else the holder of the lock does it
 		m.expire(now)
 		m.mu.Unlock()
 	}
 	if !isLong(key) {
 		return m.find(key, now)
 	}
-	// A string this short that does not escape is on the stack.
-	id := digest(key)
-	return m.find(string(id[:]), now)
+	id := m.digestID(key)
+	return m.find(string(id[:]), now) // on the stack: it is short, and does not escape
 }
 
 func (m *Memory) find(id string, now int64) (Ban, bool) {
@@ -105,8 +127,15 @@ func (m *Memory) find(id string, now int64) (Ban, bool) {
 // Empty implements [List].
 func (m *Memory) Empty() bool { return m.inForce.Load() == 0 }
 
-// Ban implements [List]. Its errors are those of [CheckDuration], and [ErrFull].
+// errDigest is for a ban that no request would meet.
+var errDigest = errors.New("bans: this list is of keys, and the key cannot be told from its digest")
+
+// Ban implements [List]. Its errors are those of [CheckDuration], one for a key made by
+// [keyfunc.Digest.Key], and [ErrFull].
 func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
+	if _, ok := keyfunc.DigestOf(key); ok {
+		return errDigest
+	}
 	key, _ = keyfunc.Classify(key)
 	if err := CheckDuration(d); err != nil {
 		return err
@@ -115,7 +144,7 @@ func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
 	defer m.mu.Unlock()
 	now := m.now()
 	m.expire(now)
-	id := idOf(key)
+	id := m.idOf(key)
 	state := state{until: never}
 	if d > 0 {
 		state.until = now + int64(d)
@@ -126,8 +155,7 @@ func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
 	return m.put(id, state, now)
 }
 
-// Escalate implements [List]. Its errors are those of [Escalation.Validate], one for a
-// rule without a name, and [ErrFull].
+// Escalate implements [List]. Its errors are those of [CheckEscalation] and [ErrFull].
 func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ban, error) {
 	key, _ = keyfunc.Classify(key)
 	if err := CheckEscalation(rule, e); err != nil {
@@ -137,7 +165,7 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 	defer m.mu.Unlock()
 	now := m.now()
 	m.expire(now)
-	id := idOf(key)
+	id := m.idOf(key)
 	times := 1
 	if old := m.remembered(id, now); old != nil {
 		if now < old.until {
@@ -149,7 +177,7 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 		rule:     strings.Clone(rule),
 		until:    now + int64(e.Duration(times)),
 		times:    times,
-		remember: e.Max,
+		remember: e.WithDefaults().Max,
 	}, now)
 	if err != nil {
 		return Ban{}, err
@@ -160,14 +188,6 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 // maxTimes fits an int everywhere.
 const maxTimes = math.MaxInt32
 
-// CheckEscalation is the error of [List.Escalate] for what it does not take, or nil.
-func CheckEscalation(rule string, e Escalation) error {
-	if rule == "" {
-		return errors.Join(errors.New("bans: a ban by escalation needs the name of its rule"), e.Validate())
-	}
-	return e.Validate()
-}
-
 // Unban implements [List]. Its error is nil.
 func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
 	key, _ = keyfunc.Classify(key)
@@ -175,9 +195,9 @@ func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
 	defer m.mu.Unlock()
 	now := m.now()
 	m.expire(now)
-	id := idOf(key)
-	if m.shard(id).entries[id] == nil {
-		id = key // which may be a digest
+	id := m.idOf(key)
+	if _, ok := keyfunc.ParseDigest(key); ok && m.shard(id).entries[id] == nil {
+		id = digestMark + key
 	}
 	if e := m.shard(id).entries[id]; e != nil {
 		lifted = now < e.until
@@ -200,14 +220,14 @@ func (m *Memory) All(context.Context) ([]Ban, error) {
 	return list, nil
 }
 
-// Each calls f with all that is known, in no order: bans in force, and those that are over
-// and whose repetitions are remembered, until that long after Until. It is for who keeps a
-// list elsewhere too. f must not call m.
+// Each calls f with all that is known, in no order: bans in force, and bans that are over and
+// whose repetitions are remembered, until that long after Until. It is for keeping the list
+// elsewhere as well. f must not call m.
 func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
 	m.each(func(e *entry) { f(m.ban(e), e.remember) })
 }
 
-// each holds up changes, and so sees one moment.
+// each calls f with the entries of one moment: it holds up changes.
 func (m *Memory) each(f func(*entry)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,22 +238,26 @@ func (m *Memory) each(f func(*entry)) {
 	}
 }
 
-// Restore puts a ban into the list as it is: one that [Memory.Each] told of, here or in
-// another process. It replaces what is known of the key. A ban that is over, and whose
-// repetitions need not be remembered any more, leaves nothing. The error is [ErrFull], or
-// about a b.Times or a remember that is negative or an end too far away.
+// Restore puts a ban into the list as it is: one that [Memory.Each] gave, here or in another
+// process with the same Secret. It replaces what is known of the key. A ban that is over, and
+// whose repetitions need not be remembered any more, leaves nothing. The error is [ErrFull],
+// or about a b.Times or a remember that is negative, an end too far away, or a b.Digest that
+// is none.
 func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	if b.Times < 0 || remember < 0 || remember > MaxDuration {
 		return fmt.Errorf("bans: Times is %d, remembered for %v: neither may be negative, nor the latter more than %v", b.Times, remember, MaxDuration)
+	}
+	id := m.idOf(b.Key)
+	if b.Key == "" && b.Digest != "" {
+		if _, ok := keyfunc.ParseDigest(b.Digest); !ok {
+			return fmt.Errorf("bans: Digest is %.40q: it is no digest", b.Digest)
+		}
+		id = digestMark + b.Digest
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	m.expire(now)
-	id := idOf(b.Key)
-	if isDigest(b.Key) {
-		id = b.Key
-	}
 	state := state{rule: strings.Clone(b.Rule), until: never, times: min(b.Times, maxTimes), remember: remember}
 	if !b.Until.IsZero() {
 		if left := time.Until(b.Until); left > MaxDuration {
@@ -251,7 +275,7 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	return m.put(id, state, now)
 }
 
-// Stats is what [Memory.Stats] tells.
+// Stats are the figures of [Memory.Stats].
 type Stats struct {
 	Bans       int    // in force, or over and not yet dropped
 	Remembered int    // keys that are not banned, and whose repetitions count
@@ -259,7 +283,7 @@ type Stats struct {
 	Forgotten  uint64 // keys whose repetitions gave way to bans at MaxBans
 }
 
-// Stats sums up the list.
+// Stats returns the list's figures.
 func (m *Memory) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -27,9 +27,9 @@ var _ bans.List = (*bans.Memory)(nil)
 
 var hourly = bans.Escalation{Ban: time.Hour, Factor: 1, Max: time.Hour}
 
-func newMemory(t testing.TB, c bans.MemoryConfig) *bans.Memory {
+func newMemory(t testing.TB, c bans.Options) *bans.Memory {
 	t.Helper()
-	m, err := bans.NewMemory(c)
+	m, err := bans.New(c)
 	require.NoError(t, err)
 	return m
 }
@@ -49,16 +49,16 @@ func isBanned(m *bans.Memory, key string) bool {
 
 func TestMaxBansIsCheckedAndNamed(t *testing.T) {
 	for _, n := range []int{-1, 10_000_001} {
-		_, err := bans.NewMemory(bans.MemoryConfig{MaxBans: n})
+		_, err := bans.New(bans.Options{MaxBans: n})
 		assert.ErrorContains(t, err, fmt.Sprintf("MaxBans is %d: it must be from 1 to 10000000, or 0 for 100000", n))
 	}
-	newMemory(t, bans.MemoryConfig{MaxBans: 1})
-	newMemory(t, bans.MemoryConfig{MaxBans: 10_000_000})
+	newMemory(t, bans.Options{MaxBans: 1})
+	newMemory(t, bans.Options{MaxBans: 10_000_000})
 }
 
 func TestABanEndsOnTheNanosecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(t, bans.MemoryConfig{})
+		m := newMemory(t, bans.Options{})
 		require.NoError(t, m.Ban(t.Context(), "key", time.Second))
 		time.Sleep(time.Second - 1)
 		assert.True(t, isBanned(m, "key"))
@@ -71,7 +71,7 @@ func TestABanEndsOnTheNanosecond(t *testing.T) {
 
 func TestRepetitionsAreForgottenOnTheNanosecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(t, bans.MemoryConfig{})
+		m := newMemory(t, bans.Options{})
 		for _, wait := range []time.Duration{2*time.Hour - 1, 2 * time.Hour} {
 			ban, err := m.Escalate(t.Context(), "key", "rule", hourly)
 			require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestRepetitionsAreForgottenOnTheNanosecond(t *testing.T) {
 
 // A request's memory is used again when it is over.
 func TestAKeyIsCloned(t *testing.T) {
-	m := newMemory(t, bans.MemoryConfig{})
+	m := newMemory(t, bans.Options{})
 	for _, ban := range []func(key string) error{
 		func(key string) error { return m.Ban(t.Context(), key, 0) },
 		func(key string) error { _, err := m.Escalate(t.Context(), key, key, hourly); return err },
@@ -109,25 +109,56 @@ func TestAKeyIsCloned(t *testing.T) {
 
 // Who is banned chooses the key, but not whose it is.
 func TestALongKeyIsHeldAsADigestThatNobodyElseCanHave(t *testing.T) {
-	m := newMemory(t, bans.MemoryConfig{})
+	m := newMemory(t, bans.Options{})
 	long := strings.Repeat("x", 10<<20)
 	require.NoError(t, m.Ban(t.Context(), long, 0))
 	ban, ok := m.Find(long)
 	require.True(t, ok)
-	assert.Len(t, ban.Key, len("sha256:")+22)
-	assert.False(t, isBanned(m, ban.Key), "a key that looks like it is another")
-	require.NoError(t, m.Ban(t.Context(), ban.Key, 0))
-	unban(t, m, ban.Key, true)
-	assert.True(t, isBanned(m, long))
-	unban(t, m, ban.Key, true) // what is listed can be lifted
+	assert.Empty(t, ban.Key)
+	assert.Equal(t, keyfunc.NewDigester(nil).Digest(long).String(), ban.Digest)
+	for _, like := range []string{ban.Digest, "\x00" + ban.Digest} {
+		assert.False(t, isBanned(m, like), "a key that looks like it is another")
+		require.NoError(t, m.Ban(t.Context(), like, 0))
+		unban(t, m, like, true)
+		assert.True(t, isBanned(m, long))
+	}
+	unban(t, m, ban.Digest, true) // what is listed can be lifted
 	assert.False(t, isBanned(m, long))
 	assert.True(t, m.Empty())
+}
+
+func TestTheDigestOfALongKeyIsUnderTheSecret(t *testing.T) {
+	secret := []byte("0123456789abcdef")
+	m := newMemory(t, bans.Options{Secret: secret})
+	long := strings.Repeat("x", 257)
+	digest := keyfunc.NewDigester(secret).Digest(long)
+	require.NoError(t, m.Ban(t.Context(), long, 0))
+	ban, ok := m.Find(digest.Key())
+	require.True(t, ok, "it is found by its digest")
+	assert.Equal(t, bans.Ban{Digest: digest.String()}, ban)
+	unban(t, m, digest.Key(), true)
+	assert.True(t, m.Empty())
+}
+
+// It would be in the list, and no request would meet it.
+func TestAListOfKeysRefusesABanOfADigest(t *testing.T) {
+	m := newMemory(t, bans.Options{})
+	assert.ErrorContains(t, m.Ban(t.Context(), keyfunc.NewDigester(nil).Digest("key").Key(), 0), "cannot be told from its digest")
+	assert.True(t, m.Empty())
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	_, err := bans.New(bans.Options{MaxBans: -1, Secret: []byte("short")})
+	assert.ErrorContains(t, err, "bans: MaxBans is -1")
+	assert.ErrorContains(t, err, "bans: Secret has 5 bytes")
+	assert.Panics(t, func() { bans.Must(bans.New(bans.Options{MaxBans: -1})) })
+	assert.NotPanics(t, func() { bans.Must(bans.New(bans.Options{})) })
 }
 
 func TestMemoryIsBoundedAndSaysWhatGaveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 100
-		m := newMemory(t, bans.MemoryConfig{MaxBans: most})
+		m := newMemory(t, bans.Options{MaxBans: most})
 		for i := range 3 * most {
 			_, err := m.Escalate(t.Context(), fmt.Sprint("a", i), "rule", hourly)
 			require.NoError(t, err)
@@ -154,7 +185,7 @@ func TestMemoryIsBoundedAndSaysWhatGaveWay(t *testing.T) {
 }
 
 func TestARepetitionFindsNoRoomAmongBans(t *testing.T) {
-	m := newMemory(t, bans.MemoryConfig{MaxBans: 1})
+	m := newMemory(t, bans.Options{MaxBans: 1})
 	_, err := m.Escalate(t.Context(), "key", "rule", hourly)
 	require.NoError(t, err)
 	require.NoError(t, m.Restore(bans.Ban{Key: "over", Rule: "rule", Until: time.Now().Add(-time.Minute), Times: 3}, time.Hour))
@@ -164,7 +195,7 @@ func TestARepetitionFindsNoRoomAmongBans(t *testing.T) {
 
 func TestWhatEachTellsCanBeRestored(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		from, to := newMemory(t, bans.MemoryConfig{}), newMemory(t, bans.MemoryConfig{})
+		from, to := newMemory(t, bans.Options{}), newMemory(t, bans.Options{})
 		for i := range rapid.IntRange(0, 10).Draw(rt, "bans") {
 			key := rapid.SampledFrom([]string{fmt.Sprint(i), strings.Repeat("long", 100+i)}).Draw(rt, "key")
 			until := time.Duration(rapid.IntRange(-3, 3).Draw(rt, "until")) * time.Hour
@@ -177,7 +208,7 @@ func TestWhatEachTellsCanBeRestored(t *testing.T) {
 		each := func(m *bans.Memory) map[string]string {
 			all := map[string]string{}
 			m.Each(func(b bans.Ban, remember time.Duration) {
-				all[b.Key] = fmt.Sprint(b.Rule, b.Times, b.Until.Round(time.Second).UTC().Format(time.RFC3339), remember)
+				all[b.ID()] = fmt.Sprint(b.Rule, b.Times, b.Until.Round(time.Second).UTC().Format(time.RFC3339), remember)
 			})
 			return all
 		}
@@ -188,10 +219,11 @@ func TestWhatEachTellsCanBeRestored(t *testing.T) {
 }
 
 func TestRestoreRefusesWhatNoListTells(t *testing.T) {
-	m := newMemory(t, bans.MemoryConfig{})
+	m := newMemory(t, bans.Options{})
 	for _, err := range []error{
 		m.Restore(bans.Ban{Times: -1}, 0),
 		m.Restore(bans.Ban{}, -1),
+		m.Restore(bans.Ban{Digest: "none"}, 0),
 		m.Restore(bans.Ban{}, bans.MaxDuration+1),
 		m.Restore(bans.Ban{Until: time.Now().Add(bans.MaxDuration + time.Hour)}, 0),
 	} {
@@ -204,7 +236,7 @@ func TestRestoreRefusesWhatNoListTells(t *testing.T) {
 }
 
 func TestFindAllocatesNothing(t *testing.T) {
-	m := newMemory(t, bans.MemoryConfig{})
+	m := newMemory(t, bans.Options{})
 	long := strings.Repeat("x", 300)
 	find := func() {
 		m.Find("key")
@@ -219,7 +251,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 
 func TestBansGoOnUnderLoad(t *testing.T) {
 	const most = 50
-	m := newMemory(t, bans.MemoryConfig{MaxBans: most})
+	m := newMemory(t, bans.Options{MaxBans: most})
 	quick := bans.Escalation{Ban: time.Millisecond, Factor: 2, Max: 4 * time.Millisecond}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -241,7 +273,7 @@ func TestBansGoOnUnderLoad(t *testing.T) {
 					list, _ := m.All(t.Context())
 					assert.LessOrEqual(t, len(list), most)
 				case 4:
-					m.Each(func(b bans.Ban, remember time.Duration) { assert.NotEmpty(t, b.Key) })
+					m.Each(func(b bans.Ban, remember time.Duration) { assert.NotEmpty(t, b.ID()) })
 				default:
 					if b, ok := m.Find(key); ok {
 						assert.Equal(t, key, b.Key)
@@ -268,7 +300,7 @@ func TestBansGoOnUnderLoad(t *testing.T) {
 
 func TestAListTakesAKeyAsItsFunctionReturnsIt(t *testing.T) {
 	for _, class := range []keyfunc.Class{keyfunc.Own, keyfunc.Shared, keyfunc.InDoubt} {
-		m := newMemory(t, bans.MemoryConfig{})
+		m := newMemory(t, bans.Options{})
 		require.NoError(t, m.Ban(t.Context(), class.Mark("10.0.0.1"), 0))
 		for _, key := range []string{"10.0.0.1", class.Mark("10.0.0.1")} {
 			ban, ok := m.Find(key)

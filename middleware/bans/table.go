@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirgo/weir/keyfunc"
 )
 
 // A state is what is known of a key.
@@ -17,7 +19,7 @@ type state struct {
 	remember time.Duration // how long after until the times count
 }
 
-// forgottenAt is when nothing of it matters any more.
+// forgottenAt is when the state says nothing any more.
 func (s *state) forgottenAt() int64 {
 	if s.until > math.MaxInt64-int64(s.remember) {
 		return never
@@ -27,13 +29,13 @@ func (s *state) forgottenAt() int64 {
 
 // An entry is in the table under its id, and in the queue of its class.
 type entry struct {
-	id string
+	id string // see idOf
 	state
 	class class
 	index int // in the queue
 }
 
-// A class is of entries that give way before those of the next.
+// A class of entries gives way before the next one.
 type class int
 
 const (
@@ -44,7 +46,7 @@ const (
 	classes = 3
 )
 
-// due is when an entry leaves its class: its ban is over, or it is forgotten.
+// due is when an entry leaves its class, as its ban is over or its repetitions are forgotten.
 func (e *entry) due() int64 {
 	if e.class == remembered {
 		return e.forgottenAt()
@@ -52,7 +54,7 @@ func (e *entry) due() int64 {
 	return e.until
 }
 
-// A queue is a heap of entries of one class, the next that is due first.
+// A queue is a heap of the entries of one class, by when they are due.
 type queue []*entry
 
 func (q queue) Len() int           { return len(q) }
@@ -75,7 +77,7 @@ func (q *queue) Pop() any {
 	return e
 }
 
-// first is the next that is due, or nil.
+// first is the entry that is due next, or nil.
 func (q queue) first() *entry {
 	if len(q) == 0 {
 		return nil
@@ -93,19 +95,46 @@ type shard struct {
 
 const shardCount = 32
 
+// longestKey is the longest that is kept, as a client may choose the length of its key.
+const longestKey = 256
+
+// digestMark begins the id of a key that is kept as its digest. Keys that begin with it are kept
+// so too, and no key is the id of another one.
+const digestMark = "\x00"
+
+func isLong(key string) bool { return len(key) > longestKey || strings.HasPrefix(key, digestMark) }
+
+func (m *Memory) digestID(key string) (id [len(digestMark) + keyfunc.DigestSize]byte) {
+	digest := m.digests.Digest(key)
+	copy(id[copy(id[:], digestMark):], digest[:])
+	return id
+}
+
+// idOf is what a key is kept as: the key itself, or of a long one the digest.
+func (m *Memory) idOf(key string) string {
+	if !isLong(key) {
+		return key
+	}
+	id := m.digestID(key)
+	return string(id[:])
+}
+
 func (m *Memory) shard(id string) *shard {
 	return &m.shards[maphash.String(m.seed, id)%shardCount]
 }
 
 func (m *Memory) ban(e *entry) Ban {
 	b := Ban{Key: e.id, Rule: e.rule, Times: e.times}
+	if digest, ok := strings.CutPrefix(e.id, digestMark); ok {
+		b.Key, b.Digest = "", digest
+	}
 	if e.until != never {
 		b.Until = m.start.Add(time.Duration(e.until))
 	}
 	return b
 }
 
-// remembered is what counts of a key, or nil.
+// remembered is the entry of a key if it still counts, or nil.
 func (m *Memory) remembered(id string, now int64) *entry {
 	e := m.shard(id).entries[id]
 	if e == nil || now >= e.forgottenAt() {
@@ -114,7 +143,7 @@ func (m *Memory) remembered(id string, now int64) *entry {
 	return e
 }
 
-// put writes what is known of a key. It makes room for a new one, or says that it cannot.
+// put writes the state of a key. It makes room for a new one, or returns ErrFull.
 func (m *Memory) put(id string, s state, now int64) error {
 	defer m.settle()
 	class := escalated
@@ -150,9 +179,9 @@ func (m *Memory) put(id string, s state, now int64) error {
 	return nil
 }
 
-// makeRoom drops what gives way to a new entry of a class, if something does.
-func (m *Memory) makeRoom(newcomer class) bool {
-	for class := range newcomer + 1 {
+// makeRoom drops an entry that gives way to a new one of this class, if there is any.
+func (m *Memory) makeRoom(of class) bool {
+	for class := range of + 1 {
 		e := m.queues[class].first()
 		if e == nil || e.until == never {
 			continue
@@ -177,11 +206,11 @@ func (m *Memory) drop(e *entry) {
 	shard.mu.Unlock()
 }
 
-// maxExpired bounds how many entries a call drops beside what it is for. At most one comes
-// with a call, so there are never many left.
+// maxExpired bounds how many entries of a class one call drops. A call adds one at most, so few
+// are ever left.
 const maxExpired = 16
 
-// expire drops some of the entries that are of no use any more.
+// expire drops some of the entries that say nothing any more.
 func (m *Memory) expire(now int64) {
 	for class := range class(classes) {
 		for range maxExpired {
@@ -194,14 +223,14 @@ func (m *Memory) expire(now int64) {
 				continue
 			}
 			heap.Remove(&m.queues[class], e.index)
-			e.class = remembered // which nobody reads without the list's lock
+			e.class = remembered // read under the list's lock only
 			heap.Push(&m.queues[remembered], e)
 		}
 	}
 	m.settle()
 }
 
-// settle writes down for Find what the queues have become.
+// settle brings what Find reads in line with the queues.
 func (m *Memory) settle() {
 	next := int64(never)
 	for class := escalated; class < classes; class++ {

@@ -253,7 +253,7 @@ default: 4/s
 	{"a syntax error", `version: 1
 default: {limit: 3/s
 `, []string{
-		`2:10: syntax: could not find flow mapping end token '}'`,
+		`2:10: syntax: did not find expected ',' or '}', while parsing a flow mapping`,
 	}},
 	{"a limit that can't be read", `version: 1
 default: {limit: 3 per second}
@@ -765,6 +765,12 @@ proxies: {header: {name: "X Real"}}
 default: 3/s
 `, []string{
 		`2:10: proxies: header ("X Real"): it is not the name of a header`,
+	}},
+	{"a header's name in words that fields have too", `version: 1
+proxies: {header: {name: "Per is TrustProxies, Burst is Max is X"}}
+default: 3/s
+`, []string{
+		`2:10: proxies: header ("Per is TrustProxies, Burst is Max is X"): it is not the name of a header`,
 	}},
 	{"bans that are none", `version: 1
 ban:

@@ -37,8 +37,8 @@ func (l *ledger) Decide(_ context.Context, charges []limiter.Charge, decisions [
 	}
 	return nil
 }
-func (*ledger) GiveBack(context.Context, []limiter.Charge) error { return nil }
-func (*ledger) Reset(context.Context, []limiter.Charge) error    { return nil }
+func (*ledger) Refund(context.Context, []limiter.Charge) error { return nil }
+func (*ledger) Reset(context.Context, []limiter.Charge) error  { return nil }
 
 const explained = `
 version: 1
@@ -260,7 +260,7 @@ allow: {routes: "/users/{id}/photo"}
 
 func TestAnExplanationKnowsBansByEscalationAndByHand(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		r := parse(t, "version: 1\ndefault: {limit: 1/h, escalate: {after: 1, within: 1h, ban: 1m}}\n",
 			rules.Options{Config: middleware.Config{Bans: list}})

@@ -36,9 +36,9 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 		{keys("", key), `rules: Options.Keys has "": a name is letters, digits, - and _`},
 		{keys("my org", key), `rules: Options.Keys has "my org": a name is letters, digits, - and _`},
 		{keys("org:id", key), `rules: Options.Keys has "org:id": a name is letters, digits, - and _`},
-		{rules.Options{Poll: 99 * time.Millisecond}, "rules: Options.Poll is 99ms: it must be from 100ms to 24h, or 0 for 10s"},
-		{rules.Options{Poll: -time.Second}, "rules: Options.Poll is -1s: it must be from 100ms to 24h, or 0 for 10s"},
-		{rules.Options{Poll: 25 * time.Hour}, "rules: Options.Poll is 25h0m0s: it must be from 100ms to 24h, or 0 for 10s"},
+		{rules.Options{Poll: 99 * time.Millisecond}, "rules: Options.Poll is 99ms: it must be from 100ms to 24h, or 0 for the default"},
+		{rules.Options{Poll: -time.Second}, "rules: Options.Poll is -1s: it must be from 100ms to 24h, or 0 for the default"},
+		{rules.Options{Poll: 25 * time.Hour}, "rules: Options.Poll is 25h0m0s: it must be from 100ms to 24h, or 0 for the default"},
 	} {
 		const text = "version: 1\ndefault: 3/s\n"
 		path := write(t, map[string]string{"limits.yaml": text}) + "/limits.yaml"

@@ -38,8 +38,9 @@ type Options struct {
 	// or wrong ones. It can't name a file of bans. Nil: that is an error.
 	Fallback []byte
 
-	// Poll is how often Watch, or a source, looks for changes that nothing told of: from a
-	// tenth of a second to a day. Zero: 10 seconds.
+	// Poll is how often Watch looks whether its files have changed, or a source for changes
+	// that nothing told it of: from a tenth of a second to a day. Zero: a second for files,
+	// and 10 seconds for a key in Redis.
 	Poll time.Duration
 
 	// OnReload hears of every reload by Watch and WatchSource, and of every one that was
@@ -71,9 +72,21 @@ func (o *Options) Validate() error {
 		}
 	}
 	if o.Poll != 0 && (o.Poll < 100*time.Millisecond || o.Poll > 24*time.Hour) {
-		errs = append(errs, fmt.Errorf("rules: Options.Poll is %v: it must be from 100ms to 24h, or 0 for 10s", o.Poll))
+		errs = append(errs, fmt.Errorf("rules: Options.Poll is %v: it must be from 100ms to 24h, or 0 for the default", o.Poll))
 	}
 	return errors.Join(errs...)
+}
+
+// needBans makes a list of bans where there is none.
+func (o *Options) needBans() error {
+	if o.Config.Bans != nil {
+		return nil
+	}
+	list, err := bans.New(bans.Options{})
+	if err == nil {
+		o.Config.Bans = list
+	}
+	return err
 }
 
 // Rules are what a rules file says, checked.
@@ -106,31 +119,27 @@ func onlyGood(r *Rules, err error) (*Rules, error) {
 func parseText(text []byte, o Options) (*Rules, error) { return parse("", text, o, nil) }
 
 // Load reads and checks a rules file and the files that it names.
-func Load(path string, o Options) (*Rules, error) {
-	text, err := readFile(path, mostRules)
+func Load(path string, o Options) (*Rules, error) { return onlyGood(loadFile(path, path, o)) }
+
+// loadFile reads and checks the rules file at path, which messages call name. With an error
+// in the file, the Rules still tell which files it names; without Rules, it can't be read.
+func loadFile(path, name string, o Options) (*Rules, error) {
+	text, err := readFile(path, document.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	return onlyGood(parseFile(path, text, o))
-}
-
-// parseFile reads and checks a text as that of the file at path. With an error, the Rules
-// still tell which files it names.
-func parseFile(path string, text []byte, o Options) (*Rules, error) {
-	return parse(path, text, o, func(name string) (string, []byte, error) {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(path), name)
+	return parse(name, text, o, func(other string) (string, []byte, error) {
+		if !filepath.IsAbs(other) {
+			other = filepath.Join(filepath.Dir(path), other)
 		}
-		text, err := readFile(name, mostBans)
-		return name, text, err
+		text, err := readFile(other, mostBans)
+		return other, text, err
 	})
 }
 
-// What is larger was not written by people, and takes long to read.
-const (
-	mostRules = 1 << 20
-	mostBans  = 32 << 20
-)
+// mostBans is the length of a file of bans: what is longer was not written by people, and
+// takes long to read.
+const mostBans = 32 << 20
 
 func readFile(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path) // first: to open a named pipe waits for its other end
@@ -153,7 +162,7 @@ func readFile(path string, most int64) ([]byte, error) {
 }
 
 func parse(name string, text []byte, o Options, readFile func(name string) (path string, text []byte, err error)) (*Rules, error) {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), o.needBans()); err != nil {
 		return nil, err
 	}
 	f := &file{}
@@ -168,13 +177,6 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 			digest.Write(text)
 			return path, text, err
 		}
-	}
-	if c.config.Bans == nil {
-		list, err := bans.NewMemory(bans.MemoryConfig{})
-		if err != nil {
-			return nil, err
-		}
-		c.config.Bans = list
 	}
 	for _, problem := range found {
 		c.add(problem)
@@ -195,7 +197,7 @@ func (c *checker) lastCheck() {
 	config := c.config
 	config.Store = nopStore{}
 	if _, err := middleware.New(config); err != nil {
-		c.at(nil, "%s", plain(err))
+		c.at(nil, "%s", inFile(err))
 	}
 }
 

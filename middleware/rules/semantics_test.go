@@ -536,8 +536,8 @@ type brokenStore struct{ err error }
 func (s brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decision) error {
 	return s.err
 }
-func (s brokenStore) GiveBack(context.Context, []limiter.Charge) error { return s.err }
-func (s brokenStore) Reset(context.Context, []limiter.Charge) error    { return s.err }
+func (s brokenStore) Refund(context.Context, []limiter.Charge) error { return s.err }
+func (s brokenStore) Reset(context.Context, []limiter.Charge) error  { return s.err }
 
 func TestWhileAnythingIsBannedAKeyThatFailsFollowsTheOutagePolicyOfItsRules(t *testing.T) {
 	fails := func(*http.Request) (string, error) { return "", errors.New("the database is down") }

@@ -1,17 +1,18 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/middleware/rules/internal/source"
 )
 
 // A Watcher keeps a RateLimit at what its rules say.
@@ -21,10 +22,9 @@ type Watcher struct {
 	RateLimit *middleware.RateLimit
 
 	options Options
-	name    string // of the source, for people
-	source  Source
-	also    func(paths ...string) // names files to watch beside the source; nil: none can be
-	parse   func(text []byte, o Options) (*Rules, error)
+	name    string // of the file or the source, for people
+	source  Source // nil: a file
+	files   files  // if there is no source
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -63,20 +63,24 @@ type Status struct {
 // there is a Fallback; later on, a file that is wrong or gone changes nothing, and OnReload
 // hears of it.
 //
+// The file, and a file of bans that it names, is looked at every Options.Poll. A change is
+// in force once two looks found the same, which is within two seconds by default: what is in
+// the middle of being written is not, unless the writing stops for as long.
+//
 // Requests are decided by the rules they came under. Counters carry over: they go by the
 // rule's name, so of a rule whose limit changes, what was used stays used.
 func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	file, err := source.NewFile(path, o.Poll)
+	if path == "" {
+		return nil, errors.New("rules: the path of the file is empty")
+	}
+	absolute, err := filepath.Abs(path) // the working directory may change
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	return watch(ctx, o, &Watcher{
-		name: path, source: file, also: file.Also,
-		parse: func(text []byte, o Options) (*Rules, error) { return parseFile(path, text, o) },
-	})
+	return watch(ctx, o, &Watcher{name: path, files: files{path: absolute}})
 }
 
 // A Source is where the text of rules is, if not in a file: redis/redisrules has one. Its
@@ -104,22 +108,19 @@ func WatchSource(ctx context.Context, name string, s Source, o Options) (*Watche
 	if err := o.Validate(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return watch(ctx, o, &Watcher{name: name, source: s, parse: parseText})
+	return watch(ctx, o, &Watcher{name: name, source: s})
 }
 
-// watch reads w's source for the first time and goes on in the background.
+// watch reads the rules for the first time and goes on in the background.
 func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
-	if o.Config.Bans == nil { // one list for all rules to come
-		list, err := bans.NewMemory(bans.MemoryConfig{})
-		if err != nil {
-			return nil, err
-		}
-		o.Config.Bans = list
-	}
+	err := o.needBans() // one list for all rules to come
 	o.addresses = &addresses{}
 	w.options = o
-	if err := w.begin(ctx); err != nil {
-		return nil, errors.Join(err, w.source.Close())
+	if err == nil {
+		err = w.begin(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.closeSource())
 	}
 	ctx, w.stop = context.WithCancel(ctx)
 	w.done = make(chan struct{})
@@ -130,6 +131,7 @@ func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
 // begin makes the RateLimit of the first rules.
 func (w *Watcher) begin(ctx context.Context) error {
 	rules, refused := w.read(ctx)
+	w.files.told = w.files.found // to OnReload, below
 	if refused != nil {
 		if w.options.Fallback == nil {
 			return refused
@@ -143,7 +145,6 @@ func (w *Watcher) begin(ctx context.Context) error {
 	if w.RateLimit, err = middleware.New(rules.Config()); err != nil {
 		return err
 	}
-	w.warnOfPolling()
 	w.inForce(rules)
 	if refused != nil { // what is written is not what is in force
 		w.refused(refused)
@@ -153,48 +154,64 @@ func (w *Watcher) begin(ctx context.Context) error {
 	return nil
 }
 
-// warnOfPolling tells that changes are found only by looking from time to time, if so.
-func (w *Watcher) warnOfPolling() {
-	watched, ok := w.source.(interface{ Warning() error })
-	if !ok || watched.Warning() == nil {
-		return
-	}
-	w.logger().LogAttrs(context.Background(), slog.LevelWarn, "weir: rules: changes are found by looking only",
-		slog.String("code", "weir-rules-polled"), slog.String("source", w.name), slog.String("error", watched.Warning().Error()))
-}
-
 // read is the rules that are written, or what is wrong with them.
 func (w *Watcher) read(ctx context.Context) (*Rules, error) {
+	if w.source == nil {
+		return w.files.read(ctx, w.name, w.options)
+	}
 	text, err := w.source.Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %s: %w", w.name, err)
 	}
-	rules, err := w.parse(text, w.options)
-	if rules != nil && w.also != nil {
-		w.also(rules.files...)
-	}
-	return rules, err
+	return parseText(text, w.options)
 }
 
-// follow reloads after every nudge.
+// follow reloads after every nudge of the source, or when files have changed.
 func (w *Watcher) follow(ctx context.Context) {
 	defer close(w.done)
+	if w.source == nil {
+		w.look(ctx)
+		return
+	}
 	for {
 		select {
 		case <-ctx.Done():
-			if err := w.source.Close(); err != nil {
+			if err := w.closeSource(); err != nil {
 				w.logger().LogAttrs(context.Background(), slog.LevelWarn, "weir: rules: "+err.Error())
 			}
 			return
 		case <-w.source.Changed():
-			w.reload(ctx)
+			rules, err := w.read(ctx)
+			w.reload(ctx, rules, err)
 		}
 	}
 }
 
-// reload puts what is written in force, if it is other than what is and nothing is wrong.
-func (w *Watcher) reload(ctx context.Context) {
-	rules, err := w.read(ctx)
+// look looks at the files from time to time.
+func (w *Watcher) look(ctx context.Context) {
+	poll := time.NewTicker(cmp.Or(w.options.Poll, defaultPoll))
+	defer poll.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+			if rules, err, changed := w.files.look(ctx, w.name, w.options); changed {
+				w.reload(ctx, rules, err)
+			}
+		}
+	}
+}
+
+func (w *Watcher) closeSource() error {
+	if w.source == nil {
+		return nil
+	}
+	return w.source.Close()
+}
+
+// reload puts what was read in force, if it is other than what is and nothing is wrong.
+func (w *Watcher) reload(ctx context.Context, rules *Rules, err error) {
 	if ctx.Err() != nil {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,8 +59,7 @@ type watched struct {
 	dir, path string
 }
 
-// watch watches limits.yaml among these files. Nothing is polled for within the test
-// unless o says so.
+// watch watches limits.yaml among these files.
 func watch(t *testing.T, files map[string]string, o rules.Options) *watched {
 	t.Helper()
 	dir := write(t, files)
@@ -72,9 +72,6 @@ func watchIn(t *testing.T, dir string, o rules.Options) *watched {
 	if o.OnReload == nil {
 		o.OnReload = w.hear
 	}
-	if o.Poll == 0 {
-		o.Poll = time.Hour
-	}
 	var err error
 	w.Watcher, err = rules.Watch(t.Context(), w.path, o)
 	require.NoError(t, err)
@@ -83,10 +80,7 @@ func watchIn(t *testing.T, dir string, o rules.Options) *watched {
 	return w
 }
 
-func (w *watched) write(text string) {
-	w.t.Helper()
-	require.NoError(w.t, os.WriteFile(w.path, []byte(text), 0o600))
-}
+func (w *watched) write(text string) { writeFile(w.t, w.path, text) }
 
 // limit is what an answer says of the limit in force.
 func (w *watched) limit() string {
@@ -96,234 +90,243 @@ func (w *watched) limit() string {
 
 var asked atomic.Uint32
 
-// becomes waits until the limit is in force.
+// becomes requires that the limit is in force as soon as is promised.
 func (w *watched) becomes(limit string) {
 	w.t.Helper()
-	eventually(w.t, "a limit of "+limit, func() bool { return w.limit() == limit })
+	settle()
+	require.Equal(w.t, limit, w.limit())
 }
 
-func TestAFileTakesEffectHoweverItIsWritten(t *testing.T) {
-	replace := func(t testing.TB, path, text string) {
-		t.Helper()
-		require.NoError(t, os.WriteFile(path+".new", []byte(text), 0o600))
-		require.NoError(t, os.Rename(path+".new", path))
-	}
-	for name, edit := range map[string]func(t testing.TB, path, text string){
-		"in place": func(t testing.TB, path, text string) {
-			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		},
-		"by another renamed over it": replace,
-		"away, and back": func(t testing.TB, path, text string) {
-			require.NoError(t, os.Remove(path))
-			time.Sleep(300 * time.Millisecond) // the watcher notices
-			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{})
-			require.Equal(t, "5", w.limit())
-			edit(t, w.path, limitOf("6/h"))
-			w.becomes("6")
-			edit(t, w.path, limitOf("7/h"))
-			w.becomes("7")
-			require.NoError(t, w.Status().Err)
-			require.GreaterOrEqual(t, w.Status().Loads, uint64(3))
-		})
-	}
+// settle waits, in a bubble, until what is written is in force by default.
+func settle() {
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
+}
+
+// bubble runs a test on a clock of its own.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	synctest.Test(t, test)
 }
 
 // As Kubernetes mounts them: limits.yaml -> ..data/limits.yaml, ..data -> ..1/.
 func TestAConfigMapTakesEffectWhenItsLinkIsReplaced(t *testing.T) {
-	t.Parallel()
-	dir := write(t, nil)
-	release := func(version int, files map[string]string) {
-		at := filepath.Join(dir, fmt.Sprintf("..%d", version))
-		require.NoError(t, os.Mkdir(at, 0o700))
-		for name, text := range files {
-			require.NoError(t, os.WriteFile(filepath.Join(at, name), []byte(text), 0o600))
+	bubble(t, func(t *testing.T) {
+		dir := write(t, nil)
+		release := func(version int, files map[string]string) {
+			at := filepath.Join(dir, fmt.Sprintf("..%d", version))
+			require.NoError(t, os.Mkdir(at, 0o700))
+			for name, text := range files {
+				require.NoError(t, os.WriteFile(filepath.Join(at, name), []byte(text), 0o600))
+			}
+			require.NoError(t, os.Symlink(filepath.Base(at), filepath.Join(dir, "..new")))
+			require.NoError(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
+			if version > 1 {
+				require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..%d", version-1))))
+			}
 		}
-		require.NoError(t, os.Symlink(filepath.Base(at), filepath.Join(dir, "..new")))
-		require.NoError(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
-		if version > 1 {
-			require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..%d", version-1))))
+		const text = "ban: {file: banned.txt}\n"
+		release(1, map[string]string{"limits.yaml": limitOf("5_000_000/h") + text, "banned.txt": "user:eve"})
+		for _, name := range []string{"limits.yaml", "banned.txt"} {
+			require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
 		}
-	}
-	const text = "ban: {file: banned.txt}\n"
-	release(1, map[string]string{"limits.yaml": limitOf("5_000_000/h") + text, "banned.txt": "user:eve"})
-	for _, name := range []string{"limits.yaml", "banned.txt"} {
-		require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
-	}
-	w := watchIn(t, dir, rules.Options{})
-	require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
-	release(2, map[string]string{"limits.yaml": limitOf("6_000_000/h") + text, "banned.txt": "user:eve"})
-	w.becomes("6000000")
-	release(3, map[string]string{"limits.yaml": limitOf("6_000_000/h") + text, "banned.txt": "user:mallory"})
-	eventually(t, "the other ban", func() bool { return w.status(call{user: "mallory"}) == http.StatusForbidden })
-	require.Equal(t, http.StatusOK, w.status(call{user: "eve"}))
+		w := watchIn(t, dir, rules.Options{})
+		require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
+		release(2, map[string]string{"limits.yaml": limitOf("6_000_000/h") + text, "banned.txt": "user:eve"})
+		w.becomes("6000000")
+		release(3, map[string]string{"limits.yaml": limitOf("6_000_000/h") + text, "banned.txt": "user:mallory"})
+		settle()
+		require.Equal(t, http.StatusForbidden, w.status(call{user: "mallory"}))
+		require.Equal(t, http.StatusOK, w.status(call{user: "eve"}))
+	})
 }
 
 func TestABadFileChangesNothingAndIsToldOfOnce(t *testing.T) {
-	t.Parallel()
-	w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{})
-	require.Equal(t, []rules.Reload{{Source: w.path}}, w.all(), "that the first rules are in force")
-	loaded := w.Status().LoadedAt
+	bubble(t, func(t *testing.T) {
+		w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{})
+		require.Equal(t, []rules.Reload{{Source: w.path}}, w.all(), "that the first rules are in force")
+		loaded := w.Status().LoadedAt
 
-	w.write(limitOf("5 per hour"))
-	eventually(t, "the refusal", func() bool { return len(w.all()) == 2 })
-	want := w.path + `:2:18: default.limit: parse "5 per hour": it does not begin with events/period, such as 100/1m`
-	require.EqualError(t, w.all()[1].Err, want)
-	require.EqualError(t, w.Status().Err, want)
-	require.Equal(t, "5", w.limit())
-	require.Equal(t, loaded, w.Status().LoadedAt)
+		w.write(limitOf("5 per hour"))
+		settle()
+		require.Len(t, w.all(), 2, "the refusal")
+		want := w.path + `:2:18: default.limit: parse "5 per hour": it does not begin with events/period, such as 100/1m`
+		require.EqualError(t, w.all()[1].Err, want)
+		require.EqualError(t, w.Status().Err, want)
+		require.Equal(t, "5", w.limit())
+		require.Equal(t, loaded, w.Status().LoadedAt)
 
-	refused := w.Status().Refused
-	require.NoError(t, os.Chtimes(w.path, time.Now(), time.Now()))
-	w.write(limitOf("5 per hour")) // as it was, and no news
-	eventually(t, "it to be read again", func() bool { return w.Status().Refused > refused })
-	require.Len(t, w.all(), 2)
+		w.write(limitOf("5 per hour")) // as it was, and no news
+		settle()
+		require.Len(t, w.all(), 2)
+		require.EqualValues(t, 1, w.Status().Refused)
 
-	w.write(limitOf("5 per day"))
-	eventually(t, "the next refusal", func() bool { return len(w.all()) == 3 })
-	w.write(limitOf("5/h")) // the first one, which never went
-	eventually(t, "the good news", func() bool { return len(w.all()) == 4 })
-	require.NoError(t, w.all()[3].Err)
-	require.NoError(t, w.Status().Err)
-	require.EqualValues(t, 1, w.Status().Loads)
-	require.Equal(t, "5", w.limit())
+		w.write(limitOf("5 per day"))
+		settle()
+		require.Len(t, w.all(), 3, "the next refusal")
+		w.write(limitOf("5/h")) // the first one, which never went
+		settle()
+		require.Len(t, w.all(), 4, "the good news")
+		require.NoError(t, w.all()[3].Err)
+		require.NoError(t, w.Status().Err)
+		require.EqualValues(t, 1, w.Status().Loads)
+		require.Equal(t, "5", w.limit())
+	})
 }
 
 func TestAFileThatIsGoneChangesNothing(t *testing.T) {
-	t.Parallel()
-	w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{})
-	require.NoError(t, os.Remove(w.path))
-	eventually(t, "the news", func() bool { return len(w.all()) == 2 })
-	require.ErrorIs(t, w.all()[1].Err, fs.ErrNotExist)
-	require.Equal(t, "5", w.limit())
-	w.write(limitOf("6/h"))
-	w.becomes("6")
+	bubble(t, func(t *testing.T) {
+		w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{})
+		require.NoError(t, os.Remove(w.path))
+		settle()
+		require.Len(t, w.all(), 2, "the news")
+		require.ErrorIs(t, w.all()[1].Err, fs.ErrNotExist)
+		require.Equal(t, "5", w.limit())
+		w.write(limitOf("6/h"))
+		w.becomes("6")
+	})
 }
 
 func TestAFileOfBansIsWatchedTooAndCanComeLater(t *testing.T) {
-	t.Parallel()
-	w := watch(t, map[string]string{"limits.yaml": limitOf("100_000/h") + "ban: {file: banned.txt}\n", "banned.txt": ""}, rules.Options{})
-	banned := filepath.Join(w.dir, "banned.txt")
-	require.Equal(t, http.StatusOK, w.status(call{user: "eve"}))
-	require.NoError(t, os.WriteFile(banned, []byte("user:eve\n"), 0o600))
-	eventually(t, "the ban", func() bool { return w.status(call{user: "eve"}) == http.StatusForbidden })
+	bubble(t, func(t *testing.T) {
+		w := watch(t, map[string]string{"limits.yaml": limitOf("100_000/h") + "ban: {file: banned.txt}\n", "banned.txt": ""}, rules.Options{})
+		banned := filepath.Join(w.dir, "banned.txt")
+		require.Equal(t, http.StatusOK, w.status(call{user: "eve"}))
+		writeFile(t, banned, "user:eve\n")
+		settle()
+		require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
 
-	require.NoError(t, os.WriteFile(banned, []byte("nobody\n"), 0o600))
-	eventually(t, "the refusal", func() bool { return w.Status().Err != nil })
-	require.Contains(t, w.Status().Err.Error(), banned+`:1:1: is neither`)
-	require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
-	require.NoError(t, os.Remove(banned))
-	eventually(t, "the next refusal", func() bool { return strings.Contains(w.Status().Err.Error(), "can't be read") })
-	require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
+		writeFile(t, banned, "nobody\n")
+		settle()
+		require.Error(t, w.Status().Err)
+		require.Contains(t, w.Status().Err.Error(), banned+`:1:1: is neither`)
+		require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
+		require.NoError(t, os.Remove(banned))
+		settle()
+		require.ErrorContains(t, w.Status().Err, "can't be read")
+		require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
 
-	require.NoError(t, os.WriteFile(banned, []byte("user:mallory\n"), 0o600))
-	eventually(t, "the other ban", func() bool { return w.status(call{user: "mallory"}) == http.StatusForbidden })
-	require.Equal(t, http.StatusOK, w.status(call{user: "eve"}))
+		writeFile(t, banned, "user:mallory\n")
+		settle()
+		require.Equal(t, http.StatusForbidden, w.status(call{user: "mallory"}))
+		require.Equal(t, http.StatusOK, w.status(call{user: "eve"}))
 
-	// A file that names another is refused without it, and taken when it comes.
-	other := filepath.Join(w.dir, "other.txt")
-	w.write(limitOf("100_000/h") + "ban: {file: other.txt}\n")
-	eventually(t, "the refusal", func() bool { return w.Status().Err != nil })
-	require.NoError(t, os.WriteFile(other, []byte("user:eve\n"), 0o600))
-	eventually(t, "the ban", func() bool { return w.status(call{user: "eve"}) == http.StatusForbidden })
-	require.Equal(t, http.StatusOK, w.status(call{user: "mallory"}))
+		// A file that names another is refused without it, and taken when it comes.
+		other := filepath.Join(w.dir, "other.txt")
+		w.write(limitOf("100_000/h") + "ban: {file: other.txt}\n")
+		settle()
+		require.Error(t, w.Status().Err)
+		writeFile(t, other, "user:eve\n")
+		settle()
+		require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
+		require.Equal(t, http.StatusOK, w.status(call{user: "mallory"}))
+	})
 }
 
 func TestWhatIsAsItWasIsNotReloaded(t *testing.T) {
-	t.Parallel()
-	w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{Poll: 100 * time.Millisecond})
-	for range 3 {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{})
+		for range 3 {
+			w.write(limitOf("5/h"))
+			settle()
+		}
+		w.write("version: 1\n") // as if it was written in pieces
+		time.Sleep(time.Second)
 		w.write(limitOf("5/h"))
-		time.Sleep(200 * time.Millisecond) // for a reload that should not come
-	}
-	require.Len(t, w.all(), 1)
-	require.EqualValues(t, 1, w.Status().Loads)
-	w.write(limitOf("6/h"))
-	w.becomes("6")
-	require.EqualValues(t, 2, w.Status().Loads)
-	require.EqualValues(t, 6, w.Rules().Config().Default.Limit.Events)
+		settle()
+		require.Len(t, w.all(), 1)
+		require.Zero(t, w.Status().Refused)
+		require.EqualValues(t, 1, w.Status().Loads)
+		w.write(limitOf("6/h"))
+		w.becomes("6")
+		require.EqualValues(t, 2, w.Status().Loads)
+		require.EqualValues(t, 6, w.Rules().Config().Default.Limit.Events)
+	})
 }
 
 func TestCountersStayWhenRulesChange(t *testing.T) {
-	t.Parallel()
-	text := func(a, b, name string) string {
-		return "version: 1\nendpoints:\n  \"GET /a\": {limit: " + a + "/h sliding_log}\n  \"GET /b\": {limit: " + b + "/h sliding_log" + name + "}\n"
-	}
-	w := watch(t, map[string]string{"limits.yaml": text("5", "5", "")}, rules.Options{})
-	a, b := call{route: "/a"}, call{route: "/b"}
-	left := func(c call) string { return w.ask(c).Header.Get("X-Ratelimit-Remaining") }
-	require.Equal(t, []string{"4", "3", "4", "3"}, []string{left(a), left(a), left(b), left(b)})
-	reload := func(text string) {
-		loads := w.Status().Loads
-		w.write(text)
-		eventually(t, "the reload", func() bool { return w.Status().Loads > loads })
-	}
-	reload(text("5", "9", "")) // of b, 2 are used
-	require.Equal(t, []string{"2", "6"}, []string{left(a), left(b)})
-	reload(text("5", "3", ""))
-	require.Equal(t, []string{"1", "0"}, []string{left(a), left(b)})
-	require.Equal(t, http.StatusTooManyRequests, w.status(b))
-	reload(text("5", "3", ", name: bee")) // begins anew
-	require.Equal(t, []string{"0", "2"}, []string{left(a), left(b)})
-	reload(text("5", "3", ", name: bee, key: user|ip")) // the same key for who is no user
-	require.Equal(t, "1", left(b))
-	reload("version: 1\ndefault: 100/h\n")
-	reload(text("5", "3", ", name: bee")) // and back
-	require.Equal(t, "0", left(b))
-	require.Equal(t, http.StatusTooManyRequests, w.status(a))
+	bubble(t, func(t *testing.T) {
+		text := func(a, b, name string) string {
+			return "version: 1\nendpoints:\n  \"GET /a\": {limit: " + a + "/h sliding_log}\n  \"GET /b\": {limit: " + b + "/h sliding_log" + name + "}\n"
+		}
+		w := watch(t, map[string]string{"limits.yaml": text("5", "5", "")}, rules.Options{})
+		a, b := call{route: "/a"}, call{route: "/b"}
+		left := func(c call) string { return w.ask(c).Header.Get("X-Ratelimit-Remaining") }
+		require.Equal(t, []string{"4", "3", "4", "3"}, []string{left(a), left(a), left(b), left(b)})
+		reload := func(text string) {
+			loads := w.Status().Loads
+			w.write(text)
+			settle()
+			require.Equal(t, loads+1, w.Status().Loads)
+		}
+		reload(text("5", "9", "")) // of b, 2 are used
+		require.Equal(t, []string{"2", "6"}, []string{left(a), left(b)})
+		reload(text("5", "3", ""))
+		require.Equal(t, []string{"1", "0"}, []string{left(a), left(b)})
+		require.Equal(t, http.StatusTooManyRequests, w.status(b))
+		reload(text("5", "3", ", name: bee")) // begins anew
+		require.Equal(t, []string{"0", "2"}, []string{left(a), left(b)})
+		reload(text("5", "3", ", name: bee, key: user|ip")) // the same key for who is no user
+		require.Equal(t, "1", left(b))
+		reload("version: 1\ndefault: 100/h\n")
+		reload(text("5", "3", ", name: bee")) // and back
+		require.Equal(t, "0", left(b))
+		require.Equal(t, http.StatusTooManyRequests, w.status(a))
+	})
 }
 
 func TestBansStayWhenRulesChange(t *testing.T) {
-	t.Parallel()
-	w := watch(t, map[string]string{"limits.yaml": "version: 1\ndefault: {limit: 1/h sliding_log, escalate: {after: 1, within: 1h, ban: 1h}}\n"}, rules.Options{})
-	w.passes(1, call{user: "x"})
-	require.Equal(t, http.StatusForbidden, w.status(call{}))
-	w.write("version: 1\ndefault: 7/h\n")
-	eventually(t, "the reload", func() bool { return w.Status().Loads == 2 })
-	require.Equal(t, http.StatusForbidden, w.status(call{}))
-	lifted, err := w.Bans().Unban(t.Context(), "192.0.2.1")
-	require.NoError(t, err)
-	require.True(t, lifted)
-	require.Equal(t, http.StatusOK, w.status(call{}))
+	bubble(t, func(t *testing.T) {
+		w := watch(t, map[string]string{"limits.yaml": "version: 1\ndefault: {limit: 1/h sliding_log, escalate: {after: 1, within: 1h, ban: 1h}}\n"}, rules.Options{})
+		w.passes(1, call{user: "x"})
+		require.Equal(t, http.StatusForbidden, w.status(call{}))
+		w.write("version: 1\ndefault: 7/h\n")
+		settle()
+		require.EqualValues(t, 2, w.Status().Loads)
+		require.Equal(t, http.StatusForbidden, w.status(call{}))
+		lifted, err := w.Bans().Unban(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		require.True(t, lifted)
+		require.Equal(t, http.StatusOK, w.status(call{}))
+	})
 }
 
 func TestAHookThatPanicsIsLoggedAndHeardOfNoMore(t *testing.T) {
-	t.Parallel()
-	var log lockedBuffer
-	w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{
-		OnReload: func(rules.Reload) { panic("oh dear") },
-		Config:   middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+	bubble(t, func(t *testing.T) {
+		var log lockedBuffer
+		w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{
+			OnReload: func(rules.Reload) { panic("oh dear") },
+			Config:   middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		})
+		require.Contains(t, log.String(), `"weir: rules: OnReload panicked" code=weir-hook-panic panic="oh dear"`)
+		w.write(limitOf("6/h"))
+		w.becomes("6")
+		w.write(limitOf("7/h"))
+		w.becomes("7")
 	})
-	require.Contains(t, log.String(), `"weir: rules: OnReload panicked" code=weir-hook-panic panic="oh dear"`)
-	w.write(limitOf("6/h"))
-	w.becomes("6")
-	w.write(limitOf("7/h"))
-	w.becomes("7")
 }
 
 func TestWithoutAHookReloadsAreLogged(t *testing.T) {
-	t.Parallel()
-	var log lockedBuffer
-	dir := write(t, map[string]string{
-		"limits.yaml": "version: 1\ndefault: {limit: 3/s, key: [ip, host], escalate: {after: 1, within: 1s, ban: 1s}}\n",
+	bubble(t, func(t *testing.T) {
+		var log lockedBuffer
+		dir := write(t, map[string]string{
+			"limits.yaml": "version: 1\ndefault: {limit: 3/s, key: [ip, host], escalate: {after: 1, within: 1s, ban: 1s}}\n",
+		})
+		path := filepath.Join(dir, "limits.yaml")
+		w, err := rules.Watch(t.Context(), path, rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
+		require.NoError(t, err)
+		defer w.Close()
+		require.Contains(t, log.String(), `level=INFO msg="weir: rules are in force" code=weir-rules-loaded source=`+path)
+		require.Contains(t, log.String(), `level=WARN msg="weir: `+path+`:2:28: default.key: a client that sends another host each time`)
+		writeFile(t, path, strings.Replace(readText(t, path), "3/s", "4/s", 1))
+		settle()
+		require.Equal(t, 2, strings.Count(log.String(), "weir-rules-loaded"))
+		require.Equal(t, 1, strings.Count(log.String(), "sends another host"), "it is told once")
+		writeFile(t, path, "version: 2\n")
+		settle()
+		require.Contains(t, log.String(), `level=WARN msg="weir: rules were not reloaded, those in force are kept" code=weir-rules-refused source=`+path)
+		require.Contains(t, log.String(), `version: is 2: this program reads version 1`)
 	})
-	path := filepath.Join(dir, "limits.yaml")
-	w, err := rules.Watch(t.Context(), path, rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
-	require.NoError(t, err)
-	defer w.Close()
-	require.Contains(t, log.String(), `level=INFO msg="weir: rules are in force" code=weir-rules-loaded source=`+path)
-	require.Contains(t, log.String(), `level=WARN msg="weir: `+path+`:2:28: default.key: a client that sends another host each time`)
-	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(readText(t, path), "3/s", "4/s", 1)), 0o600))
-	eventually(t, "the reload", func() bool { return strings.Count(log.String(), "weir-rules-loaded") == 2 })
-	require.Equal(t, 1, strings.Count(log.String(), "sends another host"), "it is told once")
-	require.NoError(t, os.WriteFile(path, []byte("version: 2\n"), 0o600))
-	eventually(t, "the refusal", func() bool { return strings.Contains(log.String(), "weir-rules-refused") })
-	require.Contains(t, log.String(), `level=WARN msg="weir: rules were not reloaded, those in force are kept" code=weir-rules-refused source=`+path)
-	require.Contains(t, log.String(), `version: is 2: this program reads version 1`)
 }
 
 func readText(t *testing.T, path string) string {
@@ -394,6 +397,7 @@ endpoints:
 			}
 			w := watch(t, map[string]string{"limits.yaml": text(0)}, rules.Options{
 				Config: middleware.Config{Store: store(t), Logger: slog.New(slog.DiscardHandler)},
+				Poll:   100 * time.Millisecond,
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), long)
 			defer cancel()
@@ -406,7 +410,7 @@ endpoints:
 						_ = os.WriteFile(w.path+".new", []byte(text(i)), 0o600)
 						_ = os.Rename(w.path+".new", w.path)
 					}
-					time.Sleep(110 * time.Millisecond) // so that it settles sometimes
+					time.Sleep(310 * time.Millisecond) // so that it settles sometimes
 				}
 			})
 			var passed, refused, strange atomic.Int64

@@ -177,8 +177,8 @@ func (d *Dashboard) banned(ctx context.Context, shown, key string) (string, bool
 	}
 	all, _ := d.options.Bans.All(ctx) // what is known, if that fails
 	for _, ban := range all {
-		if d.shown(ban.Key) == shown {
-			return ban.Key, true
+		if d.shownBan(ban) == shown {
+			return ban.ID(), true
 		}
 	}
 	_, ok := d.options.Bans.Find(key)
@@ -214,8 +214,8 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err 
 		results, err := l.Peek(ctx, rule, key)
 		for _, r := range results {
 			o.Counts = append(o.Counts, peekView{
-				Rule: r.Rule, Tier: r.Tier, Limit: r.Limit, Remaining: r.Remaining,
-				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
+				Rule: r.Rule.Name, Tier: r.Rule.Tier, Limit: r.Limit, Remaining: r.Remaining,
+				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Rule.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
 			})
 		}
 		return err

@@ -262,7 +262,7 @@ func (b brokenList) All(ctx context.Context) ([]bans.Ban, error) {
 }
 
 func TestABanThatOnlyThisProcessKnowsIsSaidToBeOne(t *testing.T) {
-	memory, err := bans.NewMemory(bans.MemoryConfig{})
+	memory, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: brokenList{memory}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -285,7 +285,7 @@ func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
 	defer cancel()
 	shared, err := redisbans.New(ctx, client, redisbans.Options{})
 	require.NoError(t, err)
-	memory, err := bans.NewMemory(bans.MemoryConfig{})
+	memory, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	for _, list := range []bans.List{shared, memory} {
 		for _, shown := range []bool{false, true} {

@@ -15,7 +15,7 @@ import (
 )
 
 func Example() {
-	list, err := bans.NewMemory(bans.MemoryConfig{})
+	list, err := bans.New(bans.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

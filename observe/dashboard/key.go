@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // quoteKey is a key as it is shown: as it is or, if that would not show what it is, as a
@@ -42,6 +44,9 @@ func (d *Dashboard) digest(key string) string {
 	mac.Write([]byte(key))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:12])
 }
+
+// shownBan is the key of a ban, or its digest where the list has that alone.
+func (d *Dashboard) shownBan(b bans.Ban) string { return cmp.Or(b.Digest, d.shown(b.Key)) }
 
 // shown is a key as bans and the log have it.
 func (d *Dashboard) shown(key string) string {

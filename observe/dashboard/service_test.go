@@ -55,7 +55,7 @@ func start(t *testing.T, o dashboard.Options) *service {
 	t.Helper()
 	s := &service{t: t, log: &syncedBuffer{}}
 	var err error
-	s.bans, err = bans.NewMemory(bans.MemoryConfig{})
+	s.bans, err = bans.New(bans.Options{})
 	require.NoError(t, err)
 	top, err := offenders.New(offenders.Options{ShowKeys: o.ShowKeys})
 	require.NoError(t, err)

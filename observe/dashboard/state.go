@@ -189,7 +189,7 @@ func (d *Dashboard) rows() (rows []row, hidden int) {
 	for _, l := range d.all() {
 		for _, info := range l.Rules() {
 			r := row{
-				Rule: info.Rule, Tier: info.Tier, Limit: info.Limit.String(), For: info.Route,
+				Rule: info.Name, Tier: info.Tier, Limit: info.Limit.String(), For: info.Route,
 				OnOutage: info.OnOutage.String(), Shadow: info.Shadow,
 			}
 			if info.ForTier != "" {
@@ -299,7 +299,7 @@ func (d *Dashboard) lookAtBans() *bansView {
 }
 
 func (d *Dashboard) banView(ban bans.Ban) banView {
-	v := banView{Key: d.shown(ban.Key), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero()}
+	v := banView{Key: d.shownBan(ban), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero()}
 	if !ban.Until.IsZero() {
 		v.Until = ban.Until.UnixMilli()
 	}

@@ -8,9 +8,9 @@ type known struct {
 }
 
 // A merged is what several summaries know together. A key that has no counter in one of them
-// may have come there as often as the lowest count says: so much is added to its count and
-// to its error. That is done for all keys at once, by the base, and each key has what it
-// differs by.
+// may have come there as often as its lowest count says, which is added to the key's count and
+// error. The base is the sum of these for a key that has no counter anywhere, and excess is what
+// a key differs by.
 //
 // As the counts of a summary add up to its total, of which k times the lowest is the base's,
 // fewer than k keys can have a count above total/k.
@@ -61,9 +61,7 @@ func (m *merged) add(s *summary) {
 		e := m.keys[c.hash]
 		e.count += int64(c.count - floor)
 		e.error += int64(c.error) - int64(floor)
-		if s.names != nil {
-			e.name = &s.names[i]
-		}
+		e.name = &s.names[i]
 		m.keys[c.hash] = e
 	}
 }

@@ -2,7 +2,6 @@ package offenders
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -11,16 +10,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
 
 // Options are what [New] takes. The zero value consists of the defaults.
 type Options struct {
 	// K is how many keys are told apart, as the package comment says: from 1 to 10,000.
-	// Zero: 100, so that nobody with more than 1% of a rule's refusals is missed.
+	// Zero: 100, so that no key with more than 1% of a rule's refusals is missed.
 	//
-	// A rule takes 56 times K counters of 24 bytes and up to 8 more to find them: 170 KB
-	// for 100, of which what no key needs is not touched. With ShowKeys it is 530 KB.
+	// A rule takes 56 times K counters of 24 bytes, up to 8 more to find them and 64 for the
+	// key: 530 KB for 100, of which what no key needs is not touched.
 	K int
 
 	// Window is how far back it goes: from a second to 366 days. Zero: an hour. It moves
@@ -28,14 +28,19 @@ type Options struct {
 	Window time.Duration
 
 	// MaxRules bounds how many rules are followed: from 1 to 10,000. Zero: 100. A rule
-	// that nobody met for all of Window gives way to another. [Sketch.Unfollowed] counts
+	// that no request met for all of Window gives way to another. [Sketch.Unfollowed] counts
 	// what was not looked at.
 	MaxRules int
 
-	// ShowKeys makes Offender.Key the key itself, for those who may know it: addresses,
-	// names of users, and whatever else rules have for keys. Otherwise it is a digest
-	// under a secret that this process made up.
+	// ShowKeys makes Offender.Key the key itself, where the reader may know it: addresses,
+	// names of users, and whatever else rules have for keys. Otherwise it is a digest. The
+	// sketch has the keys in memory either way.
 	ShowKeys bool
+
+	// Secret keys the digests: 16 bytes or more, and the same as in redisstore.Options, so
+	// that a client has one digest everywhere. Empty: the digests are SHA-256, from which
+	// anybody finds an address by trying all of them; see [keyfunc.Digester].
+	Secret []byte
 }
 
 const (
@@ -48,18 +53,18 @@ const (
 	maxMaxRules     = 10_000
 )
 
-// A Sketch is what is known of who asks and who is refused: a [middleware.Observer]. It has
-// no goroutine, and nothing to close.
+// A Sketch counts which keys ask and which are refused: a [middleware.Observer]. It has no
+// goroutine, and nothing to close.
 //
-// To observe allocates nothing once the rule is known. It takes a lock, for some 20 ns, that
-// nobody else has: a rule has four parts, and whichever is free will do.
+// Observe allocates nothing once the rule is known. It takes a lock for some 20 ns, and hardly
+// ever waits for it: a rule has four parts, and any that is free will do.
 type Sketch struct {
 	k        int
 	maxRules int
 	showKeys bool
+	digests  keyfunc.Digester
 	clock    *clock
 	seed     maphash.Seed
-	secret   [32]byte
 	sampling sampling
 
 	rules      atomic.Pointer[map[string]*rule] // by name; never changed, but replaced
@@ -81,19 +86,27 @@ func New(o Options) (*Sketch, error) {
 	if o.MaxRules < 0 || o.MaxRules > maxMaxRules {
 		errs = append(errs, fmt.Errorf("offenders: MaxRules is %d: it must be from 1 to %d, or 0 for %d", o.MaxRules, maxMaxRules, defaultMaxRules))
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if err := errors.Join(append(errs, keyfunc.CheckSecret("offenders", o.Secret))...); err != nil {
+		return nil, err
 	}
 	s := &Sketch{
 		k:        cmp.Or(o.K, defaultK),
 		maxRules: cmp.Or(o.MaxRules, defaultMaxRules),
 		showKeys: o.ShowKeys,
+		digests:  keyfunc.NewDigester(o.Secret),
 		clock:    newClock(cmp.Or(o.Window, defaultWindow) / steps),
 		seed:     maphash.MakeSeed(),
 	}
-	rand.Read(s.secret[:])
 	s.rules.Store(&map[string]*rule{})
 	return s, nil
+}
+
+// Must is for a sketch written in code: it panics where [New] returns an error.
+func Must(s *Sketch, err error) *Sketch {
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 // Observe implements [middleware.Observer].
@@ -104,7 +117,7 @@ func (s *Sketch) Observe(o *middleware.Observation) {
 	now := s.clock.now()
 	for i := range o.Rules {
 		seen := &o.Rules[i]
-		name, n := seen.Quota.Rule(), uint64(1)
+		name, n := seen.Rule.Name, uint64(1)
 		refused := o.Err == nil && !seen.Decision.Allowed
 		if !refused {
 			n = s.sampling.weight(name, now)
@@ -155,7 +168,7 @@ func (s *Sketch) follow(name string, now int64) *rule {
 		s.full.Store(now)
 		return nil
 	}
-	r := newRule(s.k, s.showKeys)
+	r := newRule(s.k, s.digests)
 	next[name] = r
 	s.rules.Store(&next)
 	return r

@@ -22,14 +22,15 @@ import (
 )
 
 func TestNewSaysEverythingThatIsWrong(t *testing.T) {
-	for options, want := range map[offenders.Options]string{
-		{K: -1}:                        "K is -1: it must be from 1 to 10000, or 0 for 100",
-		{K: 10_001}:                    "K is 10001",
-		{Window: -time.Hour}:           "Window is -1h0m0s: it must be from 1s to 8784h0m0s, or 0 for 1h0m0s",
-		{Window: time.Millisecond}:     "Window is 1ms",
-		{Window: 367 * 24 * time.Hour}: "Window is 8808h0m0s",
-		{MaxRules: -1}:                 "MaxRules is -1: it must be from 1 to 10000, or 0 for 100",
-		{MaxRules: 10_001}:             "MaxRules is 10001",
+	for want, options := range map[string]offenders.Options{
+		"K is -1: it must be from 1 to 10000, or 0 for 100": {K: -1},
+		"K is 10001": {K: 10_001},
+		"Window is -1h0m0s: it must be from 1s to 8784h0m0s, or 0 for 1h0m0s": {Window: -time.Hour},
+		"Window is 1ms":       {Window: time.Millisecond},
+		"Window is 8808h0m0s": {Window: 367 * 24 * time.Hour},
+		"MaxRules is -1: it must be from 1 to 10000, or 0 for 100": {MaxRules: -1},
+		"MaxRules is 10001":  {MaxRules: 10_001},
+		"Secret has 5 bytes": {Secret: []byte("short")},
 	} {
 		_, err := offenders.New(options)
 		assert.ErrorContains(t, err, "offenders: "+want)
@@ -62,12 +63,12 @@ func TestWhoIsRefusedMostIsOnTopAndWhoAsksMostIsBusiest(t *testing.T) {
 	tell(t, s, "user", "a", true, 1)
 
 	assert.Equal(t, []offenders.Offender{
-		{Key: "b", Whole: true, Refused: exactly(20), All: exactly(20)},
-		{Key: "c", Whole: true, Refused: exactly(3), All: exactly(3)},
+		{Digest: s.Digest("b"), Key: "b", Whole: true, Refused: exactly(20), All: exactly(20)},
+		{Digest: s.Digest("c"), Key: "c", Whole: true, Refused: exactly(3), All: exactly(3)},
 	}, s.Top("ip", 10), "who was not refused is no offender")
 	assert.Equal(t, []offenders.Offender{
-		{Key: "a", Whole: true, All: exactly(30)},
-		{Key: "b", Whole: true, Refused: exactly(20), All: exactly(20)},
+		{Digest: s.Digest("a"), Key: "a", Whole: true, All: exactly(30)},
+		{Digest: s.Digest("b"), Key: "b", Whole: true, Refused: exactly(20), All: exactly(20)},
 	}, s.Busiest("ip", 2))
 	assert.Equal(t, []offenders.Rule{{"ip", 23, 53}, {"user", 1, 1}}, s.Rules())
 
@@ -149,13 +150,37 @@ func TestKeysAreDigestsUnlessShown(t *testing.T) {
 	assert.Equal(t, top[0].Key, s.Top("user", 1)[0].Key, "a key is the same under all rules")
 	assert.Equal(t, "", top[1].Key, "what all without a key share is nobody's secret")
 	assert.True(t, top[1].Whole)
-	assert.NotEqual(t, s.Digest("192.0.2.1"), sketch(t, offenders.Options{}).Digest("192.0.2.1"))
+	for _, o := range top {
+		assert.Len(t, o.Digest, keyfunc.DigestSize)
+	}
+	assert.Equal(t, s.Digest("192.0.2.1"), sketch(t, offenders.Options{}).Digest("192.0.2.1"))
+	assert.NotEqual(t, s.Digest("192.0.2.1"), sketch(t, offenders.Options{Secret: []byte("0123456789abcdef")}).Digest("192.0.2.1"))
+}
+
+func TestAKeyIsFoundByItsDigestWhileItIsCounted(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := sketch(t, offenders.Options{Secret: []byte("0123456789abcdef"), Window: time.Minute})
+		long := strings.Repeat("x", 64)
+		tell(t, s, "ip", "192.0.2.1", false, 1)
+		tell(t, s, "user", long, true, 1)
+		key, ok := s.KeyOf(s.Digest("192.0.2.1"))
+		assert.True(t, ok)
+		assert.Equal(t, "192.0.2.1", key)
+		for _, digest := range []string{s.Digest(long), s.Digest("192.0.2.2"), "", "192.0.2.1"} {
+			_, ok := s.KeyOf(digest)
+			assert.False(t, ok, digest)
+		}
+		assert.Equal(t, s.Digest(long), s.Top("user", 1)[0].Digest, "of all of the key, which is not kept")
+		time.Sleep(2 * time.Minute)
+		_, ok = s.KeyOf(s.Digest("192.0.2.1"))
+		assert.False(t, ok)
+	})
 }
 
 func TestLongKeysAreShownByTheirBeginningAndToldApart(t *testing.T) {
 	s := sketch(t, offenders.Options{ShowKeys: true})
 	fits, long := strings.Repeat("x", 63), strings.Repeat("y", 64)
-	umlauts := strings.Repeat("x", 62) + "äää"
+	umlauts := strings.Repeat("x", 40) + strings.Repeat("ä", 12)
 	hostile := "</script>\x00\xff\n"
 	for _, key := range []string{fits, long + "1", long + "2", umlauts, hostile, strings.Repeat("\xbf", 100)} {
 		tell(t, s, "user", key, true, 1)
@@ -167,10 +192,10 @@ func TestLongKeysAreShownByTheirBeginningAndToldApart(t *testing.T) {
 	assert.Equal(t, map[string]bool{
 		fits:    true,
 		hostile: true,
-		strings.Repeat("y", 63) + "…" + s.Digest(long+"1"):                       false,
-		strings.Repeat("y", 63) + "…" + s.Digest(long+"2"):                       false,
-		strings.Repeat("x", 62) + "…" + s.Digest(umlauts):                        false,
-		strings.Repeat("\xbf", 63) + "…" + s.Digest(strings.Repeat("\xbf", 100)): false,
+		strings.Repeat("y", 41) + "…" + s.Digest(long+"1"):                       false,
+		strings.Repeat("y", 41) + "…" + s.Digest(long+"2"):                       false,
+		strings.Repeat("x", 40) + "…" + s.Digest(umlauts):                        false,
+		strings.Repeat("\xbf", 41) + "…" + s.Digest(strings.Repeat("\xbf", 100)): false,
 	}, shown)
 }
 
@@ -278,9 +303,9 @@ func TestInAMiddlewareEachRuleCountsWhatItRefused(t *testing.T) {
 			ask("/", fmt.Sprint("192.0.3.", i), "acme")
 		}
 		assert.Equal(t, []offenders.Rule{{"global", 0, 9}, {"ip", 2, 9}, {"tenant", 2, 4}}, s.Rules())
-		assert.Equal(t, []offenders.Offender{{Key: "192.0.2.1", Whole: true, Refused: exactly(2), All: exactly(5)}}, s.Top("ip", 10))
+		assert.Equal(t, []offenders.Offender{{Digest: s.Digest("192.0.2.1"), Key: "192.0.2.1", Whole: true, Refused: exactly(2), All: exactly(5)}}, s.Top("ip", 10))
 		assert.Equal(t, "header:X-Tenant:acme", s.Top("tenant", 1)[0].Key, "in shadow, it would have been refused")
-		assert.Equal(t, []offenders.Offender{{Whole: true, All: exactly(9)}}, s.Busiest("global", 10))
+		assert.Equal(t, []offenders.Offender{{Digest: s.Digest(""), Whole: true, All: exactly(9)}}, s.Busiest("global", 10))
 	})
 }
 

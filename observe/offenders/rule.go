@@ -1,20 +1,23 @@
 package offenders
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/weirgo/weir/keyfunc"
+)
 
 const (
 	steps = 6         // a window has
 	panes = steps + 1 // the current one is not complete
 
 	stripes = 1 << stripeBits
-	// stripeBits are the upper ones of a hash; the lower ones are a summary's.
+	// stripeBits are the upper bits of a hash; a summary uses the lower ones.
 	stripeBits = 2
 )
 
-// A rule is what is known of one. Its stripes have parts of its requests, and any will do:
-// what each of them knows is merged by those who read. A key has one that it goes to if
-// nobody else is there, so that the errors of others, which grow with the number of their
-// keys, are not its own.
+// A rule counts the requests of one rule. Its stripes count parts of them, any of which will
+// do for a request, and are merged when they are read. A key goes to a stripe of its own if that
+// is free, as the errors of a stripe grow with the number of its keys.
 type rule struct {
 	stripes [stripes]stripe
 }
@@ -32,22 +35,16 @@ type pane struct {
 	refused summary
 }
 
-func newRule(k int, names bool) *rule {
+func newRule(k int, digests keyfunc.Digester) *rule {
 	const summaries = stripes * panes * 2
 	r := &rule{}
 	size := indexSize(k)
 	counters := make([]counter, summaries*k)
 	index := make([]uint16, summaries*size)
-	var shown []name
-	if names {
-		shown = make([]name, summaries*k)
-	}
+	names := make([]name, summaries*k)
 	cut := func() summary {
-		s := summary{counters: counters[:k:k], index: index[:size:size]}
-		counters, index = counters[k:], index[size:]
-		if names {
-			s.names, shown = shown[:k:k], shown[k:]
-		}
+		s := summary{counters: counters[:k:k], names: names[:k:k], index: index[:size:size], digests: digests}
+		counters, names, index = counters[k:], names[k:], index[size:]
 		return s
 	}
 	for i := range r.stripes {
@@ -59,7 +56,7 @@ func newRule(k int, names bool) *rule {
 	return r
 }
 
-// add counts a key n times, and returns how many its stripe has in this step.
+// add counts a key n times, and returns how many requests its stripe has in this step.
 func (r *rule) add(now int64, hash uint64, key string, n uint64, refused bool) uint64 {
 	s := r.lock(int(hash >> (64 - stripeBits)))
 	total := s.add(now, hash, key, n, refused)
@@ -67,7 +64,7 @@ func (r *rule) add(now int64, hash uint64, key string, n uint64, refused bool) u
 	return total
 }
 
-// lock locks a stripe: this one, or if somebody is there the next that is free.
+// lock locks a stripe: the key's own, or if that is taken the next that is free.
 func (r *rule) lock(own int) *stripe {
 	for i := range stripes {
 		if s := &r.stripes[(own+i)%stripes]; s.mu.TryLock() {
@@ -88,7 +85,7 @@ func (s *stripe) add(now int64, hash uint64, key string, n uint64, refused bool)
 	return p.all.total
 }
 
-// pane is the one for a step, emptied if it has another that is over.
+// pane is the one for a step, emptied if it was for an earlier one.
 func (s *stripe) pane(step int64) *pane {
 	p := &s.panes[step%panes]
 	if p.step < step {
@@ -99,5 +96,5 @@ func (s *stripe) pane(step int64) *pane {
 	return p
 }
 
-// over reports whether the pane is of no use any more.
+// over reports whether the pane is not in the window any more.
 func (p *pane) over(now int64) bool { return p.step == 0 || p.step <= now-panes }

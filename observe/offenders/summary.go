@@ -1,20 +1,25 @@
 package offenders
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/weirgo/weir/keyfunc"
+)
 
 // A summary is the Space-Saving algorithm: k counters, for the keys that came most. A key
-// that has none takes the counter with the lowest count, and goes on from there: so its count
+// without a counter takes the one with the lowest count, and goes on from there: so its count
 // is too high by that much at most, and the lowest is never above total/k.
 //
-// No method allocates.
+// To add allocates nothing, but for keys longer than 256 bytes.
 type summary struct {
 	total    uint64
 	used     int // counters
 	lowest   uint64
 	next     int // no counter before it has the lowest count, if they are all used
 	counters []counter
-	names    []name   // of the counters, or nil
+	names    []name   // of the counters
 	index    []uint16 // by hash, with linear probing: a counter's place + 1, or 0
+	digests  keyfunc.Digester
 }
 
 type counter struct {
@@ -59,9 +64,7 @@ func (s *summary) add(hash uint64, key string, n uint64) {
 	}
 	s.counters[place] = c
 	s.index[at] = uint16(place + 1)
-	if s.names != nil {
-		s.names[place].set(key)
-	}
+	s.names[place].set(key, s.digests)
 }
 
 // last is the place of a counter with the lowest count, of k that are used. As counts only
@@ -108,18 +111,42 @@ func (s *summary) unlink(place int) {
 	s.index[gap] = 0
 }
 
-// A name is the beginning of a key.
+// A name is a key or, of one that is longer than there is room for, its beginning and its digest:
+// that is made of all of the key, which is gone when the name is read.
 type name struct {
-	size  uint8 // more than there is room for: the key was longer
+	size  uint8 // isLong: the digest is at the end
 	bytes [63]byte
 }
 
-func (n *name) set(key string) {
-	n.size = uint8(min(len(key), len(n.bytes)+1))
-	copy(n.bytes[:], key)
+const (
+	isLong    = 255
+	beginning = len(name{}.bytes) - keyfunc.DigestSize
+)
+
+func (n *name) set(key string, digests keyfunc.Digester) {
+	if len(key) <= len(n.bytes) {
+		n.size = uint8(copy(n.bytes[:], key))
+		return
+	}
+	n.size = isLong
+	digest := digests.Digest(key)
+	copy(n.bytes[copy(n.bytes[:beginning], key):], digest[:])
 }
 
 // whole reports whether the name is all of the key.
-func (n *name) whole() bool { return int(n.size) <= len(n.bytes) }
+func (n *name) whole() bool { return n.size != isLong }
 
-func (n *name) String() string { return string(n.bytes[:min(int(n.size), len(n.bytes))]) }
+// String is the key, or the beginning of a long one.
+func (n *name) String() string {
+	if !n.whole() {
+		return string(n.bytes[:beginning])
+	}
+	return string(n.bytes[:n.size])
+}
+
+func (n *name) digest(digests keyfunc.Digester) keyfunc.Digest {
+	if !n.whole() {
+		return keyfunc.Digest(n.bytes[beginning:])
+	}
+	return digests.Digest(n.String())
+}

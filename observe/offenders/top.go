@@ -2,23 +2,21 @@ package offenders
 
 import (
 	"cmp"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
-	"hash/maphash"
 	"slices"
 	"unicode/utf8"
 )
 
-// An Offender is a key, and what became of its requests.
+// An Offender is a key, and how its requests fared.
 type Offender struct {
-	// Key is a digest, or with Options.ShowKeys the key itself, as far as Whole says. It
-	// is empty for what those share who have no key, with or without ShowKeys.
+	// Digest stands for the key here as in logs, lists of bans and Redis.
+	Digest string
+
+	// Key is the digest too, or with Options.ShowKeys the key itself, as far as Whole says.
+	// The counter of all requests, which has no key, is always shown as the empty Key.
 	Key string
 
 	// Whole says that Key is the key as rules have it, to peek at, reset or ban. Of a key
-	// longer than 63 bytes Key is only the beginning, and a digest.
+	// longer than 63 bytes Key is only the beginning, and the digest.
 	Whole bool
 
 	Refused, All Count
@@ -34,14 +32,14 @@ type Count struct {
 // AtLeast is N without the Error.
 func (c Count) AtLeast() uint64 { return c.N - c.Error }
 
-// A Rule is one that was met in the window, and by how many requests. All is an estimate
+// A Rule is one that requests met in the window, and how many of them. All is an estimate
 // where there were many, as the package comment says.
 type Rule struct {
 	Name         string
 	Refused, All uint64
 }
 
-// Rules are those followed, by name. Tiers of a rule count as one.
+// Rules are the rules followed, by name. Tiers of a rule count as one.
 func (s *Sketch) Rules() []Rule {
 	now := s.clock.exactly()
 	var all []Rule
@@ -54,8 +52,8 @@ func (s *Sketch) Rules() []Rule {
 	return all
 }
 
-// Top are the keys that the rule refused most, n at most, the first in front. Those that
-// were not refused are none of them.
+// Top are the keys that the rule refused most, n at most, the first in front. Keys that were
+// not refused are not among them.
 func (s *Sketch) Top(rule string, n int) []Offender {
 	known := s.read(rule)
 	return s.describe(known, first(n, known.refused.keys, func(hash uint64) Count {
@@ -64,7 +62,7 @@ func (s *Sketch) Top(rule string, n int) []Offender {
 	}))
 }
 
-// Busiest are the keys that the rule was asked about most, n at most, the first in front.
+// Busiest are the keys with the most requests that met the rule, n at most, the first in front.
 func (s *Sketch) Busiest(rule string, n int) []Offender {
 	known := s.read(rule)
 	return s.describe(known, first(n, known.all.keys, func(hash uint64) Count {
@@ -73,15 +71,24 @@ func (s *Sketch) Busiest(rule string, n int) []Offender {
 	}))
 }
 
-// Digest is what Offender.Key is of a key that is not shown, to find somebody's. Other
-// processes have other digests.
-func (s *Sketch) Digest(key string) string { return s.digest(maphash.String(s.seed, key)) }
+// Digest is that of a key, to find it among offenders.
+func (s *Sketch) Digest(key string) string { return s.digests.Digest(key).String() }
 
-// digest hides a hash, which is made to be fast and not to be shown.
-func (s *Sketch) digest(hash uint64) string {
-	mac := hmac.New(sha256.New, s.secret[:])
-	mac.Write(binary.LittleEndian.AppendUint64(nil, hash))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:12])
+// KeyOf is the key that a digest stands for, if it is among those counted in the window and not
+// longer than 63 bytes: for an operator who has read the digest in a log.
+func (s *Sketch) KeyOf(digest string) (key string, ok bool) {
+	now := s.clock.exactly()
+	for _, r := range *s.rules.Load() {
+		k := r.read(now)
+		for _, keys := range []map[uint64]excess{k.refused.keys, k.all.keys} {
+			for _, e := range keys {
+				if e.name.whole() && e.name.digest(s.digests).String() == digest {
+					return e.name.String(), true
+				}
+			}
+		}
+	}
+	return "", false
 }
 
 // read is what is known of a rule in the window.
@@ -119,15 +126,14 @@ func (s *Sketch) describe(k *known, hashes []uint64) []Offender {
 		o := &all[i]
 		o.Refused, o.All = k.counts(hash)
 		name := cmp.Or(k.refused.keys[hash].name, k.all.keys[hash].name)
+		o.Digest = name.digest(s.digests).String()
 		switch {
-		case hash == maphash.String(s.seed, ""):
-			o.Whole = true
-		case name == nil:
-			o.Key = s.digest(hash)
-		case name.whole():
+		case !name.whole() && s.showKeys:
+			o.Key = cut(name.String()) + "…" + o.Digest
+		case name.whole() && (s.showKeys || name.size == 0):
 			o.Key, o.Whole = name.String(), true
 		default:
-			o.Key = cut(name.String()) + "…" + s.digest(hash)
+			o.Key = o.Digest
 		}
 	}
 	return all

@@ -146,7 +146,7 @@ func TestTheSpanSaysWhatBecameOfTheRequest(t *testing.T) {
 }
 
 func TestTheSpanSaysWhoIsBanned(t *testing.T) {
-	list, err := bans.NewMemory(bans.MemoryConfig{})
+	list, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	s := serve(t, otellimit.Options{}, middleware.Config{
 		Bans: list, BanKeys: []keyfunc.Func{func(*http.Request) (string, error) { return "mallory", nil }}, Rules: []middleware.Rule{byKey},
@@ -271,11 +271,9 @@ func BenchmarkObserve(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			t := otellimit.Must(otellimit.New(options))
-			q, err := limiter.NewQuota("ip", "", limiter.PerHour(1))
-			require.NoError(b, err)
 			o := &middleware.Observation{
 				Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed,
-				Rules: []middleware.ObservedRule{{Quota: q, Cost: 1, Decision: &limiter.Decision{Allowed: true}}},
+				Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: "ip"}, Cost: 1, Decision: limiter.Decision{Allowed: true}}},
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -31,21 +31,11 @@ func (c *banCount) of(list bans.List) int {
 	if time.Since(c.at) < bansEvery {
 		return c.last
 	}
-	if m, ok := list.(*bans.Memory); ok {
-		c.last = 0
-		now := time.Now()
-		m.Each(func(b bans.Ban, _ time.Duration) {
-			if b.Until.IsZero() || b.Until.After(now) {
-				c.last++
-			}
-		})
-	} else {
-		ctx, cancel := context.WithTimeout(context.Background(), bansPatience)
-		all, err := list.All(ctx)
-		cancel()
-		if err == nil || len(all) > 0 { // with an error, those known in this process
-			c.last = len(all)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), bansPatience)
+	defer cancel()
+	all, err := list.All(ctx)
+	if err == nil || len(all) > 0 { // with an error, those known in this process
+		c.last = len(all)
 	}
 	c.at = time.Now()
 	return c.last

@@ -39,7 +39,7 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
 	store := redisstore.New(client)
-	list, err := bans.NewMemory(bans.MemoryConfig{})
+	list, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	inRedis := newMetrics(t, promlimit.Options{Store: store, Bans: list})
 	file := filepath.Join(t.TempDir(), "limits.yaml")

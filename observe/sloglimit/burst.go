@@ -1,24 +1,23 @@
 package sloglimit
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"hash/maphash"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
 // A Logger is a [middleware.Observer] that logs refusals.
 type Logger struct {
 	options Options
+	digests keyfunc.Digester
 
 	mu     sync.Mutex
 	bursts map[id]*burst
-	keys   int      // of the bursts, those that are of a key
+	keys   int      // how many of the bursts are of a key
 	queue  []*burst // by when they are due, as all wait the same time
 	timer  *time.Timer
 }
@@ -55,7 +54,7 @@ type record struct {
 	crowd      bool // it is of all keys beyond MaxKeys
 }
 
-// noRetry is more than anybody would wait: limiter.Never, or a ban without an end.
+// noRetry is longer than any client waits: limiter.Never, or a permanent ban.
 const noRetry = 100 * 366 * 24 * time.Hour
 
 // note counts a refusal, and logs it if it is the first of its burst.
@@ -121,16 +120,14 @@ func (l *Logger) show(key string) string {
 	if l.options.ShowKeys {
 		return string([]byte(key[:min(len(key), 128)])) // the request's memory is not held on to
 	}
-	mac := hmac.New(sha256.New, l.options.Secret)
-	mac.Write([]byte(key))
-	return hex.EncodeToString(mac.Sum(nil)[:8])
+	return l.digests.Digest(key).String()
 }
 
 // wake logs what is due, and ends bursts that nothing was added to.
 func (l *Logger) wake() { l.tell(false) }
 
-// Flush logs what was refused since the last records, and forgets all bursts: for when a
-// program ends.
+// Flush logs what was refused since the last records, and forgets all bursts. Call it before
+// the program ends.
 func (l *Logger) Flush() { l.tell(true) }
 
 func (l *Logger) tell(all bool) {

@@ -9,14 +9,13 @@
 //
 //	rule, tier    the rule that refused; of a ban, the one that led to it, if any
 //	limit         such as 100/1m
-//	key           a digest of who asked, under a secret; see Options
+//	key           a digest of the client's key; see Options.Secret
 //	route         the pattern of the request that the record was made for, if it has one
 //	requests      how many were refused since the record before
 //	retry_after   of the first, if it can be told
 //
-// Nothing else of what a client sent is in it. A digest is the same in every record of a
-// process, so that records of one client can be found, and says nothing more to those who
-// don't have the secret. Give all processes [Options.Secret] for all to make the same.
+// Nothing else of what a client sent is in it. The digest is the text that stands for the
+// client in Redis, lists of bans and on the dashboard, too: see [Options.Secret].
 //
 // A request that is let pass costs a few nanoseconds. There is no goroutine: while
 // something was refused, one timer waits to say how many.
@@ -24,12 +23,12 @@ package sloglimit
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -54,7 +53,9 @@ type Options struct {
 	// API keys that are to be kept secret.
 	ShowKeys bool
 
-	// Secret keys the digests: 16 bytes or more, or none for one that is made up.
+	// Secret keys the digests: 16 bytes or more, and the same as in redisstore.Options, so
+	// that a client has one digest everywhere. Empty: the digests are SHA-256, from which
+	// anybody finds an address by trying all of them; see [keyfunc.Digester].
 	Secret []byte
 }
 
@@ -62,7 +63,6 @@ const (
 	shortestInterval = time.Second
 	longestInterval  = 24 * time.Hour
 	mostMaxKeys      = 1_000_000
-	shortestSecret   = 16
 )
 
 // Validate returns everything that is wrong with o, joined, or nil.
@@ -75,10 +75,7 @@ func (o Options) Validate() error {
 	if o.MaxKeys < 0 || o.MaxKeys > mostMaxKeys {
 		errs = append(errs, fmt.Errorf("sloglimit: MaxKeys is %d: it must be from 1 to %d, or 0 for 1000", o.MaxKeys, mostMaxKeys))
 	}
-	if n := len(o.Secret); n > 0 && n < shortestSecret {
-		errs = append(errs, fmt.Errorf("sloglimit: Secret has %d bytes: it must have at least %d, or none", n, shortestSecret))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, keyfunc.CheckSecret("sloglimit", o.Secret))...)
 }
 
 // New returns a Logger, or everything that is wrong with o.
@@ -92,11 +89,7 @@ func New(o Options) (*Logger, error) {
 	if o.MaxKeys == 0 {
 		o.MaxKeys = 1000
 	}
-	if len(o.Secret) == 0 {
-		o.Secret = make([]byte, 32)
-		_, _ = rand.Read(o.Secret) // it never fails
-	}
-	return &Logger{options: o, bursts: map[id]*burst{}}, nil
+	return &Logger{options: o, digests: keyfunc.NewDigester(o.Secret), bursts: map[id]*burst{}}, nil
 }
 
 // Must is for a Logger written in code: it panics where [New] returns an error.
@@ -112,10 +105,10 @@ func (l *Logger) Observe(o *middleware.Observation) {
 	switch o.Outcome {
 	case middleware.OutcomeRefused:
 		for i := range o.Rules {
-			if r := &o.Rules[i]; !r.Decision.Allowed && !r.Shadow {
+			if r := &o.Rules[i]; !r.Allowed && !r.Rule.Shadow {
 				l.note(o.Request, refusal{
-					code: "weir-refused", rule: r.Quota.Rule(), tier: r.Quota.Tier(), key: r.Key,
-					limit: r.Quota.Limit(), retryAfter: r.Decision.RetryAfter,
+					code: "weir-refused", rule: r.Rule.Name, tier: r.Rule.Tier, key: r.Key,
+					limit: r.Rule.Limit, retryAfter: r.RetryAfter,
 				})
 			}
 		}

@@ -101,7 +101,7 @@ func TestABurstIsOneRecordAtOnceAndOneForEachInterval(t *testing.T) {
 		assert.Equal(t, 1.0, r["requests"])
 		assert.Positive(t, r["retry_after"])
 		key := r["key"]
-		assert.Len(t, key, 16)
+		assert.Len(t, key, keyfunc.DigestSize)
 		assert.NotContains(t, r, "tier")
 
 		time.Sleep(time.Minute + time.Millisecond)
@@ -137,10 +137,10 @@ func TestNoKeyIsLoggedUnlessAskedFor(t *testing.T) {
 		first := written.take(t)[0]["key"]
 		refusals.Flush()
 
-		h, refusals, written = logging(t, sloglimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
+		h, refusals, written = logging(t, sloglimit.Options{Secret: []byte("0123456789abcdef")}, middleware.Config{Rules: []middleware.Rule{byKey}})
 		ask(h, secret)
 		ask(h, secret)
-		assert.NotEqual(t, first, written.take(t)[0]["key"], "another process's secret is another")
+		assert.NotEqual(t, first, written.take(t)[0]["key"], "under another secret it is another")
 		refusals.Flush()
 
 		h, refusals, written = logging(t, sloglimit.Options{ShowKeys: true}, middleware.Config{Rules: []middleware.Rule{byKey}})
@@ -208,7 +208,7 @@ func TestEveryRuleThatRefusedIsNamedAndNoneInShadow(t *testing.T) {
 
 func TestBansAndMissingKeysAreTold(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		list, err := bans.NewMemory(bans.MemoryConfig{})
+		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		rule := byKey
 		rule.NoKey = middleware.NoKeyUnauthorized
@@ -287,11 +287,9 @@ func TestWhatPassesCostsNoAllocation(t *testing.T) {
 // A refusal that is not logged is what an attack costs.
 func BenchmarkRefusal(b *testing.B) {
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{Logger: slog.New(slog.DiscardHandler)}))
-	q, err := limiter.NewQuota("ip", "", limiter.PerHour(1))
-	require.NoError(b, err)
 	o := &middleware.Observation{
 		Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeRefused,
-		Rules: []middleware.ObservedRule{{Quota: q, Key: "192.0.2.1", Cost: 1, Decision: &limiter.Decision{}}},
+		Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: "ip", Limit: limiter.PerHour(1)}, Key: "192.0.2.1", Cost: 1, Decision: limiter.Decision{}}},
 	}
 	b.ReportAllocs()
 	for b.Loop() {

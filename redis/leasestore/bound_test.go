@@ -306,7 +306,7 @@ func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 				require.True(t, decideOne(t, s, q, "key", 1).Allowed)
 				time.Sleep(30 * time.Millisecond)
 			}
-			require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1<<63 - 1}}))
+			require.NoError(t, s.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1<<63 - 1}}))
 			time.Sleep(time.Second)
 			require.EqualValues(t, 100, decideOne(t, s, q, "key", 0).Remaining, "%v", m)
 			admitted := 0
@@ -490,7 +490,7 @@ func TestAModeThatMakesNoSenseForALimitIsRefusedWithTheReason(t *testing.T) {
 				got := s.Decide(t.Context(), charges, make([]limiter.Decision, 1))
 				require.ErrorIs(t, got, limiter.ErrCharges, "a mistake in the program, and no outage")
 				require.Equal(t, err, got)
-				require.Equal(t, err, s.GiveBack(t.Context(), charges))
+				require.Equal(t, err, s.Refund(t.Context(), charges))
 				require.NoError(t, Exact.Check(q.Limit()))
 				_, err = limiter.New(limiter.Config{Name: "rule", Limit: q.Limit(), Store: s})
 				require.ErrorIs(t, err, limiter.ErrCharges, "at construction")
@@ -678,7 +678,7 @@ func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
 			}
 			if c := charges[0]; random.IntN(20) == 0 && used[c.Quota] > 5 {
 				c.Cost = random.Int64N(5)
-				require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{c}))
+				require.NoError(t, s.Refund(t.Context(), []limiter.Charge{c}))
 				used[c.Quota] -= c.Cost
 			}
 		}

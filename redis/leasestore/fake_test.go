@@ -5,41 +5,20 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // which tells of outages that tests make
-	code := m.Run()
-	var leak error
-	for deadline := time.Now().Add(15 * time.Second); code == 0 && time.Now().Before(deadline); {
-		// The latter is what clients of go-redis 9.23 leave behind when they are closed.
-		if leak = goleak.Find(goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")); leak == nil {
-			break
-		}
-	}
-	if leak != nil {
-		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // A fake is a Redis in this process, on Go's clock: the store of exact decisions, and what
 // lease.lua and leasesync.lua do. A test on a real Redis holds the latter equal.
@@ -154,10 +133,10 @@ func (f *fake) change(charges []limiter.Charge, do func(name counterName, c limi
 	return nil
 }
 
-func (f *fake) GiveBack(_ context.Context, charges []limiter.Charge) error {
+func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
 	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
 		if c.Cost > 0 {
-			f.states[name] = written{c.Quota.GiveBack(find(f.states, c.Quota, name, now), now, c.Cost), c.Quota}
+			f.states[name] = written{c.Quota.Refund(find(f.states, c.Quota, name, now), now, c.Cost, c.At), c.Quota}
 		}
 	})
 }
@@ -201,7 +180,7 @@ func (l fakeLedger) settleAt(now int64, leases []redisstore.Lease) int64 {
 		}
 		s := advanced(q, w.State, now)
 		if ok && e.Back > 0 {
-			s = giveBackTo(q, s, e.Back, e.Since)
+			s = refundTo(q, s, e.Back, e.Since)
 		}
 		others := int64(0)
 		for number, h := range l.holders[name] {
@@ -230,10 +209,10 @@ func (l fakeLedger) settleAt(now int64, leases []redisstore.Lease) int64 {
 	return now
 }
 
-// giveBackTo returns units to the window that they were taken from, of a state at the present.
-func giveBackTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
+// refundTo returns units to the window that they were taken from, of a state at the present.
+func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
 	if q.Limit().Algorithm == limiter.TokenBucket {
-		return q.GiveBack(s, s.Last, n)
+		return q.Refund(s, s.Last, n, 0)
 	}
 	switch window := q.Numbers()[1]; s.Last/window - since/window {
 	case 0:
@@ -267,7 +246,7 @@ func (l fakeLedger) exchangeAt(now int64, counts []redisstore.Count) int64 {
 		case c.Used > 0:
 			s.Level += c.Used * unitOf(q)
 		case c.Used < 0:
-			s = q.GiveBack(s, now, -c.Used)
+			s = q.Refund(s, now, -c.Used, 0)
 		}
 		if c.Used != 0 {
 			l.counts[name] = written{s, q}

@@ -69,7 +69,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 	granted := 0
 	for step := range 700 {
 		n := random.IntN(3)
-		lessor, twin := lessors[n], fakeLedger{f, n, 40}
+		lessor, model := lessors[n], fakeLedger{f, n, 40}
 		if random.IntN(4) == 0 {
 			time.Sleep(time.Duration(random.IntN(int(40 * time.Millisecond))))
 		}
@@ -94,7 +94,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		theirs, ours := append([]redisstore.Lease{}, leases...), append([]redisstore.Lease{}, leases...)
 		now, err := lessor.Settle(t.Context(), theirs)
 		require.NoError(t, err)
-		twin.settleAt(now, ours)
+		model.settleAt(now, ours)
 		for i := range ours {
 			q := ours[i].Quota
 			require.Equal(t, looks(q, ours[i].State, now), looks(q, theirs[i].State, now), "step %d, %v, %+v", step, q.Limit(), leases[i])
@@ -111,7 +111,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		theirCounts, ourCounts := append([]redisstore.Count{}, counts...), append([]redisstore.Count{}, counts...)
 		now, err = lessor.Exchange(t.Context(), theirCounts)
 		require.NoError(t, err)
-		twin.exchangeAt(now, ourCounts)
+		model.exchangeAt(now, ourCounts)
 		for i := range ourCounts {
 			q := ourCounts[i].Quota
 			require.Equal(t, looks(q, ourCounts[i].State, now), looks(q, theirCounts[i].State, now), "step %d, %v, %+v", step, q.Limit(), counts[i])

@@ -128,7 +128,7 @@ func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 			}
 		}
 		take()
-		require.NoError(t, s.GiveBack(t.Context(), charges))
+		require.NoError(t, s.Refund(t.Context(), charges))
 		take()
 		assert.LessOrEqual(t, admitted, 101)
 	})

@@ -36,7 +36,7 @@ var banClaims = []struct {
 		require.NoError(t, w.list.Ban(t.Context(), "key", 2*time.Hour))
 		assert.False(t, w.list.Empty())
 		ban := banned(t, w, "key")
-		assert.Equal(t, w.id("key"), ban.Key)
+		assert.Equal(t, w.id("key"), ban.ID())
 		assert.Empty(t, ban.Rule)
 		assert.Zero(t, ban.Times)
 		assert.WithinDuration(t, time.Now().Add(2*time.Hour), ban.Until, time.Minute)
@@ -72,8 +72,8 @@ var banClaims = []struct {
 	{"mistakes are errors and ban nobody", 0, func(t *testing.T, w banWorld) {
 		assert.ErrorContains(t, w.list.Ban(t.Context(), "key", -1), "-1ns")
 		assert.ErrorContains(t, w.list.Ban(t.Context(), "key", bans.MaxDuration+1), "8784h0m0.000000001s")
-		_, err := w.list.Escalate(t.Context(), "key", "rule", bans.Escalation{Ban: time.Hour, Max: time.Hour})
-		assert.ErrorContains(t, err, "Factor is 0")
+		_, err := w.list.Escalate(t.Context(), "key", "rule", bans.Escalation{Ban: time.Hour, Factor: 0.5, Max: time.Hour})
+		assert.ErrorContains(t, err, "Factor is 0.5")
 		_, err = w.list.Escalate(t.Context(), "key", "", doubling)
 		assert.ErrorContains(t, err, "name of its rule")
 		assert.True(t, w.list.Empty())
@@ -98,7 +98,7 @@ var banClaims = []struct {
 		assert.Equal(t, 1, again.Times)
 		assert.Equal(t, "rule", again.Rule)
 		assert.WithinDuration(t, time.Now().Add(30*time.Minute), again.Until, time.Minute)
-		assert.Equal(t, first.Key, again.Key)
+		assert.Equal(t, first.ID(), again.ID())
 
 		require.NoError(t, w.list.Ban(t.Context(), "by hand", 0))
 		assert.Zero(t, escalated(t, w, "by hand", "rule", doubling).Until)
@@ -139,7 +139,7 @@ var banClaims = []struct {
 		list := all(t, w)
 		var got []string
 		for _, ban := range list {
-			got = append(got, ban.Key)
+			got = append(got, ban.ID())
 		}
 		last := []string{w.id("also never"), w.id("never")}
 		if last[0] > last[1] {
@@ -147,7 +147,7 @@ var banClaims = []struct {
 		}
 		assert.Equal(t, append([]string{w.id("a"), w.id("b"), w.id("c")}, last...), got)
 		for _, ban := range list {
-			lifted(t, w, ban.Key, true)
+			lifted(t, w, ban.ID(), true)
 		}
 		assert.Empty(t, all(t, w))
 		assert.True(t, w.list.Empty())
@@ -168,7 +168,7 @@ var banClaims = []struct {
 		list := all(t, w)
 		assert.Len(t, list, len(keys))
 		for _, ban := range list {
-			assert.LessOrEqual(t, len(ban.Key), 256)
+			assert.LessOrEqual(t, len(ban.ID()), 256)
 		}
 		for _, key := range keys {
 			lifted(t, w, key, true)
@@ -369,7 +369,7 @@ func TestBansInMemoryKeepTheClaims(t *testing.T) {
 	for _, tt := range banClaims {
 		t.Run(tt.claim, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				list, err := bans.NewMemory(bans.MemoryConfig{MaxBans: tt.max})
+				list, err := bans.New(bans.Options{MaxBans: tt.max})
 				require.NoError(t, err)
 				tt.check(t, banWorld{list, time.Sleep, func(key string) string { return idInMemory(t, key) }})
 			})
@@ -378,7 +378,7 @@ func TestBansInMemoryKeepTheClaims(t *testing.T) {
 }
 
 func TestAListInMemoryIsWhatAModelOfItSays(t *testing.T) {
-	list, err := bans.NewMemory(bans.MemoryConfig{})
+	list, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	// rapid has a use for the clock itself, so all that is known is moved into the past.
 	pass := func(d time.Duration) {
@@ -404,11 +404,11 @@ func TestAListInRedisIsWhatAModelOfItSays(t *testing.T) {
 
 // idInMemory is the key that a Memory lists.
 func idInMemory(t *testing.T, key string) string {
-	list, err := bans.NewMemory(bans.MemoryConfig{})
+	list, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	require.NoError(t, list.Ban(t.Context(), key, 0))
 	ban, _ := list.Find(key)
-	return ban.Key
+	return ban.ID()
 }
 
 func TestBansInRedisKeepTheClaims(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // retryAfter is how long Redis is left alone that gave no answer.
@@ -76,8 +76,8 @@ func (l *List) hear(text string) {
 	if m.version <= l.seen {
 		return
 	}
-	if f := l.flights[m.tag]; f != nil {
-		f.version = max(f.version, m.version)
+	if q := l.asking[m.tag]; q != nil {
+		q.version = max(q.version, m.version)
 	}
 	if m.version >= l.told[m.tag].version {
 		l.apply(l.local.Load(), m.tag, m.change)
@@ -136,7 +136,8 @@ func (l *List) readAll(ctx context.Context, page page) error {
 	for {
 		for i := 0; i+1 < len(page.entries); i += 2 {
 			a := reply{version: page.version, now: page.now}
-			if tag := page.entries[i]; wire.IsTag(tag) && a.parse(page.entries[i+1]) {
+			tag := page.entries[i]
+			if _, ok := keyfunc.ParseDigest(tag); ok && a.parse(page.entries[i+1]) {
 				l.apply(fresh, tag, a.change(tag))
 			}
 		}
@@ -165,8 +166,8 @@ func (l *List) replace(fresh *bans.Memory, version int64) {
 	for tag, p := range l.pending {
 		l.apply(fresh, tag, change{ban: p.ban, remember: p.remember})
 	}
-	for _, f := range l.flights {
-		f.version = max(f.version, version)
+	for _, q := range l.asking {
+		q.version = max(q.version, version)
 	}
 	l.local.Store(fresh)
 	l.seen = version
@@ -232,12 +233,12 @@ func (l *List) delivered(d delivery, stamp reply, states []string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, tag := range d.tags {
-		flight := l.finish(tag)
+		q := l.finish(tag)
 		if err != nil || l.pending[tag] != d.pending[i] { // which is newer then
 			continue
 		}
 		if answer := stamp; answer.parse(states[i]) {
-			l.accept(tag, answer.change(tag), flight)
+			l.accept(tag, answer.change(tag), q)
 		} else {
 			delete(l.pending, tag) // Redis has no room: it holds here alone
 		}

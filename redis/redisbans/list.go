@@ -25,7 +25,7 @@ type Options struct {
 	Prefix string
 	Secret []byte
 
-	// MaxBans bounds the list in Redis, as in [bans.MemoryConfig]. Zero: 100,000. A ban
+	// MaxBans bounds the list in Redis, as in [bans.Options]. Zero: 100,000. A ban
 	// takes some 500 bytes in Redis. In a process there may be twice as many, of which some
 	// are not yet in Redis.
 	MaxBans int
@@ -54,7 +54,7 @@ const (
 // Validate returns everything that is wrong with o, joined, or nil.
 func (o Options) Validate() error {
 	errs := wire.Check("redisbans", o.Prefix, o.Secret)
-	if _, err := bans.NewMemory(bans.MemoryConfig{MaxBans: o.MaxBans}); err != nil {
+	if _, err := bans.New(bans.Options{MaxBans: o.MaxBans}); err != nil {
 		errs = append(errs, fmt.Errorf("redisbans: %w", err))
 	}
 	if o.Poll != 0 && (o.Poll < minPoll || o.Poll > maxPoll) {
@@ -66,7 +66,7 @@ func (o Options) Validate() error {
 // newCopy returns an empty list for what is in Redis. It has more room, as it is for
 // Redis to say what gives way.
 func newCopy(max int) (*bans.Memory, error) {
-	return bans.NewMemory(bans.MemoryConfig{MaxBans: min(2*max, mostMaxBans)})
+	return bans.New(bans.Options{MaxBans: min(2*max, mostMaxBans)})
 }
 
 // A List is a [bans.List] in Redis, shared by all processes. Each has a copy of it, so that
@@ -78,7 +78,7 @@ func newCopy(max int) (*bans.Memory, error) {
 // back, if still in force; Unban lifts in this process until the list has been read again.
 // A Redis that has lost its data gets the bans back from the processes.
 //
-// A key is known by its digest only, which is Ban.Key wherever a List gives one. All that is
+// A key is known by its digest only: every Ban has a Digest, and no Key. All that is
 // in Redis expires when it is over; a ban without an end, a year after the last process
 // stopped reading the list.
 //
@@ -86,7 +86,7 @@ func newCopy(max int) (*bans.Memory, error) {
 // +hscan +zadd +zrem +zrange +zrangebyscore +zcard +pexpire +pttl +publish +subscribe
 // +unsubscribe +ping, and in a Cluster what the client asks about slots.
 type List struct {
-	digests wire.Digester
+	digests keyfunc.Digester
 	redis   *remote
 	poll    time.Duration
 	log     *slog.Logger
@@ -102,7 +102,7 @@ type List struct {
 	seen    int64      // the version of the list that local is
 	told    map[string]change
 	toldMax int64
-	flights map[string]*flight
+	asking  map[string]*question
 	pending map[string]pending
 }
 
@@ -115,9 +115,9 @@ type change struct {
 	lifted   bool
 }
 
-// A flight is a digest about which Redis is being asked. A message that came meanwhile,
+// A question is a digest about which Redis is being asked. A message that came meanwhile,
 // or the answer to somebody else, may be newer than the answer.
-type flight struct {
+type question struct {
 	callers int
 	version int64 // of the newest; 0: none came
 }
@@ -147,14 +147,14 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 	}
 	l := &List{
 		redis:   newRemote(client, under(cmp.Or(o.Prefix, wire.DefaultPrefix), format), o.MaxBans),
-		digests: wire.NewDigester(o.Secret),
+		digests: keyfunc.NewDigester(o.Secret),
 		poll:    cmp.Or(o.Poll, defaultPoll),
 		log:     cmp.Or(o.Logger, slog.Default()),
 		nudges:  make(chan struct{}, 1),
 		asked:   make(chan chan error),
 		ended:   ctx.Done(),
 		told:    map[string]change{},
-		flights: map[string]*flight{},
+		asking:  map[string]*question{},
 		pending: map[string]pending{},
 	}
 	l.local.Store(local)
@@ -168,8 +168,15 @@ func (l *List) Find(key string) (bans.Ban, bool) {
 	if local.Empty() {
 		return bans.Ban{}, false
 	}
-	tag := l.digest(key)
-	return local.Find(string(tag[:])) // which is on the stack: it is short
+	tag := l.digests.Digest(key)
+	ban, ok := local.Find(string(tag[:])) // which is on the stack: it is short
+	return digested(ban), ok
+}
+
+// digested is a ban as callers have it: the local list has digests for its keys.
+func digested(b bans.Ban) bans.Ban {
+	b.Key, b.Digest = "", b.Key
+	return b
 }
 
 // Empty implements [bans.List].
@@ -185,9 +192,9 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration) error {
 	answer, err := l.redis.ban(ctx, tag, d)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	flight := l.finish(tag)
+	q := l.finish(tag)
 	if err == nil {
-		l.accept(tag, answer.change(tag), flight)
+		l.accept(tag, answer.change(tag), q)
 		return nil
 	}
 	if errors.Is(err, bans.ErrFull) {
@@ -212,10 +219,11 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	if err := bans.CheckEscalation(rule, e); err != nil {
 		return bans.Ban{}, err
 	}
+	e = e.WithDefaults()
 	tag := l.tag(key)
 	ban, isNew, err := l.escalateHere(ctx, tag, rule, e)
 	if err != nil || !isNew {
-		return ban, err
+		return digested(ban), err
 	}
 	var answer reply
 	if err = errDown; !l.down.Load() {
@@ -223,14 +231,14 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	flight := l.finish(tag)
+	q := l.finish(tag)
 	switch {
 	case err == nil:
 		c := answer.change(tag)
-		l.accept(tag, c, flight)
-		return c.ban, nil
+		l.accept(tag, c, q)
+		return digested(c.ban), nil
 	case errors.Is(err, bans.ErrFull):
-		if flight.version == 0 { // else it is banned otherwise by now
+		if q.version == 0 { // else it is banned otherwise by now
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
 		}
 		return bans.Ban{}, err
@@ -238,11 +246,11 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 		l.failed(ctx, err)
 	}
 	l.suspend(tag, pending{ban: ban, remember: e.Max})
-	return ban, err
+	return digested(ban), err
 }
 
 // escalateHere bans in this process, so that nobody has to wait for Redis, nor asks it as
-// well. A ban that is new is in flight.
+// well. A ban that is new is in q.
 func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escalation) (ban bans.Ban, isNew bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,7 +268,7 @@ func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escala
 // Unban implements [bans.List]. It takes a key, or the digest that All has of it.
 func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	tags := []string{l.tag(key)}
-	if wire.IsTag(key) {
+	if _, ok := keyfunc.ParseDigest(key); ok {
 		tags = append(tags, key)
 	}
 	for _, tag := range tags {
@@ -271,7 +279,7 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	defer l.mu.Unlock()
 	lifted = err == nil && answer.lifted
 	for _, tag := range tags {
-		flight := l.finish(tag)
+		q := l.finish(tag)
 		_, here := l.local.Load().Find(tag)
 		_, isPending := l.pending[tag]
 		lifted = lifted || here && (err != nil || isPending) // of which Redis does not know
@@ -280,7 +288,7 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 			delete(l.pending, tag)
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
 		case answer.tag == "" || answer.tag == tag:
-			l.accept(tag, change{version: answer.version, lifted: true}, flight)
+			l.accept(tag, change{version: answer.version, lifted: true}, q)
 		}
 	}
 	if err != nil {
@@ -317,21 +325,15 @@ func (l *List) All(ctx context.Context) ([]bans.Ban, error) {
 		err = noAnswer(waiting)
 	}
 	list, _ := l.local.Load().All(ctx) // which cannot fail
+	for i := range list {
+		list[i] = digested(list[i])
+	}
 	return list, err
 }
 
 var errEnded = errors.New("redisbans: the context of the List has ended")
 
-func (l *List) tag(key string) string {
-	tag := l.digest(key)
-	return string(tag[:])
-}
-
-// digest is that of a key's text, with its class or without.
-func (l *List) digest(key string) wire.Tag {
-	text, _ := keyfunc.Classify(key)
-	return l.digests.Tag(text)
-}
+func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
 func (l *List) start(tag string) {
 	l.mu.Lock()
@@ -340,27 +342,27 @@ func (l *List) start(tag string) {
 }
 
 func (l *List) startLocked(tag string) {
-	f := l.flights[tag]
-	if f == nil {
-		f = &flight{}
-		l.flights[tag] = f
+	q := l.asking[tag]
+	if q == nil {
+		q = &question{}
+		l.asking[tag] = q
 	}
-	f.callers++
+	q.callers++
 }
 
-func (l *List) finish(tag string) *flight {
-	f := l.flights[tag]
-	if f.callers--; f.callers == 0 {
-		delete(l.flights, tag)
+func (l *List) finish(tag string) *question {
+	q := l.asking[tag]
+	if q.callers--; q.callers == 0 {
+		delete(l.asking, tag)
 	}
-	return f
+	return q
 }
 
 // accept makes what Redis answered known here, unless a message was newer.
-func (l *List) accept(tag string, c change, f *flight) {
+func (l *List) accept(tag string, c change, q *question) {
 	delete(l.pending, tag)
-	if f.version <= c.version {
-		f.version = c.version
+	if q.version <= c.version {
+		q.version = c.version
 		l.tell(tag, c)
 		l.apply(l.local.Load(), tag, c)
 	}

@@ -136,7 +136,7 @@ func TestABanIsKnownInEveryProcess(t *testing.T) {
 			}
 			// A digest that is listed in one process is lifted in another.
 			for _, ban := range all(t, banWorld{list: here}) {
-				unban(t, there, ban.Key, true)
+				unban(t, there, ban.ID(), true)
 			}
 			awaitFree(t, here, "key")
 			awaitFree(t, here, "by hand")
@@ -223,7 +223,8 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	}
 	ban, err := list.Escalate(ctx, "key", "rule", doubling)
 	assert.Error(t, err)
-	assert.Equal(t, list.tag("key"), ban.Key)
+	assert.Equal(t, list.tag("key"), ban.Digest)
+	assert.Empty(t, ban.Key)
 	assert.True(t, isBanned(list, "key"))
 	again, err := list.Escalate(ctx, "key", "rule", doubling)
 	assert.NoError(t, err, "a ban that is known needs no Redis")
@@ -482,8 +483,8 @@ func TestProcessesAgreeAfterAnUproar(t *testing.T) {
 	for _, list := range lists[1:] {
 		got := all(t, banWorld{list: list})
 		require.Len(t, got, len(want))
-		slices.SortFunc(got, func(a, b bans.Ban) int { return strings.Compare(a.Key, b.Key) })
-		slices.SortFunc(want, func(a, b bans.Ban) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortFunc(got, func(a, b bans.Ban) int { return strings.Compare(a.Digest, b.Digest) })
+		slices.SortFunc(want, func(a, b bans.Ban) int { return strings.Compare(a.Digest, b.Digest) })
 		for i := range got {
 			assert.WithinDuration(t, want[i].Until, got[i].Until, 10*time.Second)
 			got[i].Until = want[i].Until
@@ -736,7 +737,7 @@ func TestTwoVersionsOfAListLeaveEachOtherAlone(t *testing.T) {
 	ours := newRemote(client, under(wire.DefaultPrefix, format), 10)
 	theirs := newRemote(client, under(wire.DefaultPrefix, "next"), 10)
 	assert.NotEqual(t, ours.channel, theirs.channel)
-	digest := wire.NewDigester(nil).Tag("key")
+	digest := keyfunc.NewDigester(nil).Digest("key")
 	tag := string(digest[:])
 	_, err := ours.ban(t.Context(), tag, time.Hour)
 	require.NoError(t, err)

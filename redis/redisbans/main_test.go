@@ -4,64 +4,27 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/internal/redistest"
 )
 
 // patience is how long a test waits for what has to happen, on a busy machine.
-const patience = 30 * time.Second
+const patience = redistest.Patience
 
-// TestMain waits longer than goleak does by itself: a client that is closed while its
-// server is down may sleep for a second before it notices.
-func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // which tells of outages that tests make
-	code := m.Run()
-	var leak error
-	for deadline := time.Now().Add(patience / 2); code == 0 && time.Now().Before(deadline); {
-		if leak = goleak.Find(ofTheClient); leak == nil {
-			break
-		}
-	}
-	if leak != nil {
-		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
-// ofTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
-var ofTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
+func await(t testing.TB, what string, done func() bool) { t.Helper(); redistest.Await(t, what, done) }
 
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-
-// await polls until done, and fails the test if it never is.
-func await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Fatalf("waited %v in vain for %s", patience, what)
-}
+func connect(t testing.TB, server *redistest.Server) redis.UniversalClient { return server.Connect(t) }
 
 func closeAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
-	t.Cleanup(func() { _ = client.Close() }) // a test may have closed it
-	return client
-}
-
-func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
-	return closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+	return redistest.CloseAfter(t, client)
 }
 
 // leavesNoGoroutine says that all goroutines which a test starts have ended after its

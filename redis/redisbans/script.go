@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -188,7 +189,10 @@ type message struct {
 
 func parseMessage(text string) (m message, ok bool) {
 	fields := strings.SplitN(text, " ", 5)
-	if len(fields) != 5 || !wire.IsTag(fields[3]) {
+	if len(fields) != 5 {
+		return m, false
+	}
+	if _, ok := keyfunc.ParseDigest(fields[3]); !ok {
 		return m, false
 	}
 	before, err := strconv.ParseInt(fields[0], 10, 64)

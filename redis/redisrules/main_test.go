@@ -1,58 +1,27 @@
 package redisrules
 
 import (
-	"context"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir/internal/redistest"
 )
 
 const (
 	// long is how long a test waits for what has to happen, on a busy machine.
-	long = 30 * time.Second
+	long = redistest.Patience
 
 	// never is a time between polls that no test lives to see.
 	never = time.Hour
 )
 
-// TestMain waits longer than goleak does by itself: what hangs in a client ends with the
-// client's own timeouts.
-func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // which tells of outages that tests make
-	code := m.Run()
-	var leak error
-	for deadline := time.Now().Add(long); code == 0 && time.Now().Before(deadline); {
-		if leak = goleak.Find(ofTheClient); leak == nil {
-			break
-		}
-	}
-	if leak != nil {
-		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// ofTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
-var ofTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(long); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Fatalf("waited %v in vain for %s", long, what)
+	redistest.Await(t, what, done)
 }
 
 func awaitNudge(t testing.TB, s *source) {

@@ -82,17 +82,8 @@ func problemsOf(t testing.TB, err error) []string {
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	const long = 30 * time.Second // on a busy machine
-	for deadline := time.Now().Add(long); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Fatalf("waited %v in vain for %s", long, what)
+	redistest.Await(t, what, done)
 }
-
-// ofTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
-var ofTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
 
 func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
@@ -156,7 +147,7 @@ func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 	}
 	require.EqualError(t, redisrules.Publish(t.Context(), client, "", []byte(limitOf("5/h")), rules.Options{}), "redisrules: the key in Redis is empty")
 	_, err = redisrules.Watch(t.Context(), client, "", rules.Options{Poll: 1})
-	require.EqualError(t, err, "rules: Options.Poll is 1ns: it must be from 100ms to 24h, or 0 for 10s\nredisrules: the key in Redis is empty")
+	require.EqualError(t, err, "rules: Options.Poll is 1ns: it must be from 100ms to 24h, or 0 for the default\nredisrules: the key in Redis is empty")
 	server.Kill()
 	require.ErrorContains(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")), rules.Options{}), "redisrules: publish Redis key")
 }
@@ -285,7 +276,7 @@ func TestFollowingRedisEndsWithItsContextOrClose(t *testing.T) {
 		end(w, cancel)
 		require.NoError(t, w.Close())
 		require.NoError(t, client.Close())
-		eventually(t, fmt.Sprintf("all to end with %s", name), func() bool { return goleak.Find(before, ofTheClient) == nil })
+		eventually(t, fmt.Sprintf("all to end with %s", name), func() bool { return goleak.Find(before, redistest.OfTheClient) == nil })
 		cancel()
 	}
 }

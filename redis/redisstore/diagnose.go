@@ -26,7 +26,7 @@ const probeSuffix = "::probe"
 func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	pipeline := s.carrier.client.Pipeline()
+	pipeline := s.transport.client.Pipeline()
 	var tags [][tagSize]byte
 	for i := range charges {
 		tag := s.keys.tag(charges[i].Key)
@@ -38,7 +38,7 @@ func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	}
 	if _, err := pipeline.Exec(ctx); err != nil {
 		s.doubt() // the refusal that came before is no sign of life
-		return s.carrier.failed(err, s.timeout)
+		return s.transport.failed(err, s.timeout)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ const probeLife = time.Second
 
 // Diagnose implements what package failover asks for.
 func (s *store) Diagnose(part int, err error) (server string, _ error) {
-	return s.carrier.diagnose(part, len(s.lanes), err)
+	return s.transport.diagnose(part, len(s.batchers), err)
 }
 
 // diagnosis bounds how long a diagnosis may take: some ways to a server heed no context.
@@ -56,7 +56,7 @@ const diagnosis = time.Second
 
 // diagnose names the server of one of so many parts. If that gave no answer, it tries to
 // reach it, as go-redis keeps to itself why it could not while it goes on trying.
-func (c *carrier) diagnose(part, parts int, err error) (server string, _ error) {
+func (c *transport) diagnose(part, parts int, err error) (server string, _ error) {
 	mute := isMute(err)
 	named, found := make(chan string, 1), make(chan error, 1) // who is late finds no reader
 	go func() {
@@ -91,7 +91,7 @@ func (c *carrier) diagnose(part, parts int, err error) (server string, _ error) 
 }
 
 // configured is the address that the client was given, or those that it finds a Cluster by.
-func (c *carrier) configured() string {
+func (c *transport) configured() string {
 	switch client := c.client.(type) {
 	case *redis.Client:
 		return addresses([]endpoint{endpointOf(client)})
@@ -147,7 +147,7 @@ func reach(ctx context.Context, nodes []endpoint, unknown error) error {
 }
 
 // nodes are those that a part is on, as the client knows them.
-func (c *carrier) nodes(ctx context.Context, part, parts int) (nodes []endpoint, _ error) {
+func (c *transport) nodes(ctx context.Context, part, parts int) (nodes []endpoint, _ error) {
 	switch client := c.client.(type) {
 	case *redis.Client:
 		return []endpoint{endpointOf(client)}, nil

@@ -21,7 +21,7 @@
 // brings the batch to Redis; what it asked for is taken all the same if it was on its way.
 //
 // What Redis refused is remembered for up to a second, if it would be refused that long:
-// who hammers a refused key does not reach Redis. GiveBack and Reset are seen at once in
+// who hammers a refused key does not reach Redis. Refund and Reset are seen at once in
 // the process that calls them, and within that second in the others.
 //
 // A script reaches only one node of a Cluster, and what is counted for different keys may be

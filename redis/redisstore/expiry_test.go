@@ -40,7 +40,7 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 		g.tag = s.keys.tag(c.Key)
 		g.add(s.keys.name(g.tag, c.Quota), c)
 	}
-	carryAlone(s, []*group{g})
+	sendAlone(s, []*group{g})
 	<-g.done
 	require.NoError(t, g.err)
 	decisions, now = make([]limiter.Decision, len(charges)), g.answer.now
@@ -106,7 +106,7 @@ func TestAKeyLivesUntilAllItsUnitsAreFreeAndNoLonger(t *testing.T) {
 		name := nameOf(s, q, "key")
 		for range 8 {
 			op := op(random.IntN(5))
-			if op > giveBack {
+			if op > refund {
 				op = take
 			}
 			decisions, now := ask(t, s, op, charge(q, "key", c.magnitude(q.Capacity())))
@@ -120,8 +120,8 @@ func TestAKeyLivesLongerByWhatTheClockIsBehind(t *testing.T) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := forgetful(client)
-	s.carrier.testClock = clock.args
-	s.carrier.scripts = newScripts(
+	s.transport.testClock = clock.args
+	s.transport.scripts = newScripts(
 		patch(t, decideLua, "redis.call('TIME')", "{ARGV[2], ARGV[3]}"),
 		patch(t, oneLua, "redis.call('TIME')", "{ARGV[3], ARGV[4]}"))
 	for _, l := range samples {
@@ -145,11 +145,11 @@ func TestAKeyThatLostItsExpiryGetsItBack(t *testing.T) {
 			op   op
 			cost int64
 		}{
-			"a take":      {take, 1},
-			"a look":      {take, 0},
-			"a refusal":   {take, 9},
-			"too much":    {take, 1 << 60},
-			"a give-back": {giveBack, 1},
+			"a take":    {take, 1},
+			"a look":    {take, 0},
+			"a refusal": {take, 9},
+			"too much":  {take, 1 << 60},
+			"a refund":  {refund, 1},
 		} {
 			q := quotaOf(t, l.Algorithm.String()+" "+what, l)
 			name := nameOf(s, q, "key")
@@ -163,7 +163,7 @@ func TestAKeyThatLostItsExpiryGetsItBack(t *testing.T) {
 			switch what {
 			case "a take":
 				want--
-			case "a give-back":
+			case "a refund":
 				want++
 			}
 			after, _ := ask(t, s, take, charge(q, "key", 0))
@@ -181,7 +181,7 @@ func TestAKeyWithAllItsUnitsFreeIsGone(t *testing.T) {
 		for _, end := range []struct {
 			op   op
 			cost int64
-		}{{giveBack, 4}, {giveBack, 1 << 60}, {reset, 0}} {
+		}{{refund, 4}, {refund, 1 << 60}, {reset, 0}} {
 			ask(t, s, take, charge(q, "key", 3))
 			ask(t, s, take, charge(q, "key", 1))
 			require.Equal(t, "1", server.MustDo("DBSIZE"), "%v: taken units are stored", l.Algorithm)
@@ -230,14 +230,14 @@ func TestOnlyWhatTakesWrites(t *testing.T) {
 			require.True(t, d[0].Allowed)
 			require.False(t, d[1].Allowed)
 		}
-		ask(t, s, giveBack, used[i]) // of nothing
+		ask(t, s, refund, used[i]) // of nothing
 	}
 	ask(t, s, take, used...)
 	ask(t, s, take, unseen...)
 	for i := range unseen {
 		c := unseen[i]
 		c.Cost = 5
-		ask(t, s, giveBack, c)
+		ask(t, s, refund, c)
 	}
 	ask(t, s, reset, unseen...)
 	assert.Equal(t, before, changed(t, server), "refusals and looks write")

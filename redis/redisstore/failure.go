@@ -46,7 +46,7 @@ func (s *silence) Error() string {
 
 // failed is err as the store returns it, of a call that had so much time. Its text begins with
 // the package, once.
-func (c *carrier) failed(err error, in time.Duration) error {
+func (c *transport) failed(err error, in time.Duration) error {
 	var network net.Error
 	said := redis.Error(nil)
 	if isTimeout(err) {
@@ -91,7 +91,7 @@ var (
 )
 
 // isUnusable tells that a server that says this can't run the scripts, as it is configured.
-func (c *carrier) isUnusable(said string) bool {
+func (c *transport) isUnusable(said string) bool {
 	within := func(s string) bool { return strings.Contains(said, s) }
 	if slices.ContainsFunc(passing, within) {
 		return false

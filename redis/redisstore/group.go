@@ -13,22 +13,22 @@ type op uint8
 
 const (
 	take op = iota
-	giveBack
+	refund
 	reset
 )
 
-// A group is charges that are decided together, and the caller who waits for them. When
-// it is answered it is the caller's alone, who may reuse it. A caller who leaves before
-// that leaves it behind.
+// A group is charges that are decided together, and what their caller waits for. When it is
+// answered it is the caller's alone, to be reused. A caller that leaves before that leaves it
+// behind.
 type group struct {
 	op    op
 	items []item
 	tag   [tagSize]byte // of all the items, where a script can reach only one
 	since time.Time     // when the caller came
 
-	state  atomic.Uint32
-	done   chan struct{} // gets a value when a waiting group is answered, leads or has to leave
-	flight *flight       // that it leads
+	state atomic.Uint32
+	done  chan struct{} // gets a value when a waiting group is answered, leads or has to leave
+	batch *batch        // that it leads
 
 	answer answer
 	err    error
@@ -39,9 +39,10 @@ type item struct {
 	name  string
 	quota *limiter.Quota
 	cost  int64
+	at    int64 // of a refund: when it was taken, or 0
 }
 
-// The states of a group. From waiting there is one step to another, by whoever comes
+// The states of a group. From waiting there is one step to another, for what happens
 // first; a leading group is answered in the end.
 const (
 	waiting uint32 = iota
@@ -50,10 +51,10 @@ const (
 	left
 )
 
-var groups = sync.Pool{New: func() any { return &group{done: make(chan struct{}, 1)} }}
+var groupPool = sync.Pool{New: func() any { return &group{done: make(chan struct{}, 1)} }}
 
 func newGroup(op op) *group {
-	g := groups.Get().(*group)
+	g := groupPool.Get().(*group)
 	g.op = op
 	g.state.Store(waiting)
 	return g
@@ -63,14 +64,14 @@ func newGroup(op op) *group {
 func (g *group) free() {
 	clear(g.items) // to keep no key alive
 	g.items, g.answer, g.err = g.items[:0], answer{}, nil
-	groups.Put(g)
+	groupPool.Put(g)
 }
 
 func (g *group) add(name string, c *limiter.Charge) {
-	g.items = append(g.items, item{name, c.Quota, c.Cost})
+	g.items = append(g.items, item{name, c.Quota, c.Cost, c.At})
 }
 
-// deliver gives g its answer, if somebody still waits for it.
+// deliver gives g its answer, if its caller still waits.
 func (g *group) deliver(a answer, err error) {
 	if g.hasLeft() {
 		return
@@ -83,5 +84,5 @@ func (g *group) deliver(a answer, err error) {
 	}
 }
 
-// hasLeft tells that nobody waits for g any more, so that it need not depart.
+// hasLeft reports that g's caller does not wait any more, so that g need not be sent.
 func (g *group) hasLeft() bool { return g.state.Load() == left }

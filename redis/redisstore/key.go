@@ -3,8 +3,8 @@ package redisstore
 import (
 	"strings"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // keys names counters: prefix:1:{digest}:rule, or prefix:1:{digest}:rule:tier, where 1 is
@@ -13,18 +13,18 @@ import (
 type keys struct {
 	formats
 	prefix string // with the version
-	digest wire.Digester
+	digest keyfunc.Digester
 }
 
 func newKeys(prefix string, secret []byte) keys { return current.newKeys(prefix, secret) }
 
 func (f formats) newKeys(prefix string, secret []byte) keys {
-	return keys{formats: f, prefix: prefix + ":" + f.counters, digest: wire.NewDigester(secret)}
+	return keys{formats: f, prefix: prefix + ":" + f.counters, digest: keyfunc.NewDigester(secret)}
 }
 
-const tagSize = wire.TagSize
+const tagSize = keyfunc.DigestSize
 
-func (k *keys) tag(key string) wire.Tag { return k.digest.Tag(key) }
+func (k *keys) tag(key string) [tagSize]byte { return k.digest.Digest(key) }
 
 // name is the counter's name.
 func (k *keys) name(tag [tagSize]byte, q *limiter.Quota) string {

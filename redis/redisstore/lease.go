@@ -22,15 +22,15 @@ var leaseLua string
 // A Lessor is the part of a Store that package leasestore asks for units ahead, which it is
 // for. It knows nothing of outage policies: what it cannot do is an error.
 type Lessor struct {
-	keys    keys
-	carrier *carrier
-	holder  [8]byte // who this process is
-	percent int
-	life    time.Duration
-	leases  *wire.Script
-	counts  *wire.Script
-	trips   atomic.Uint64
-	policy  failover.Options
+	keys      keys
+	transport *transport
+	holder    [8]byte // who this process is
+	percent   int
+	life      time.Duration
+	leases    *wire.Script
+	counts    *wire.Script
+	trips     atomic.Uint64
+	policy    failover.Options
 }
 
 // leasable are the algorithms that the scripts know.
@@ -48,14 +48,14 @@ func (s *Store) Lessor(percent int, life, timeout time.Duration) *Lessor {
 		counts:  wire.NewScript(source(leasable) + leasesyncLua),
 		policy:  s.policy,
 	}
-	l.carrier, _ = s.store.carrier.within(timeout)
-	if client, ok := l.carrier.client.(*redis.Client); ok {
+	l.transport, _ = s.store.transport.within(timeout)
+	if client, ok := l.transport.client.(*redis.Client); ok {
 		// What is returned twice would be admitted twice.
-		other := *l.carrier
+		other := *l.transport
 		client = client.WithTimeout(timeout)
 		client.Options().MaxRetries = 0
 		other.client = client
-		l.carrier = &other
+		l.transport = &other
 	}
 	_, _ = rand.Read(l.holder[:]) // which cannot fail
 	return l
@@ -66,7 +66,7 @@ func (l *Lessor) Policy() failover.Options { return l.policy }
 
 // Diagnose names the server and says more about an error, as package failover asks stores.
 func (l *Lessor) Diagnose(part int, err error) (server string, _ error) {
-	return l.carrier.diagnose(part, 1, err)
+	return l.transport.diagnose(part, 1, err)
 }
 
 // Trips is how many scripts were sent to Redis.
@@ -128,7 +128,7 @@ func (l *Lessor) encodeLeases(leases []Lease) []any {
 		args = append(args, name, l.keys.holdersOf(name))
 		body = binary.LittleEndian.AppendUint16(body, uint16(slices.Index(quotas, e.Quota)+1))
 		back := e.Back
-		if l.carrier.split {
+		if l.transport.split {
 			back = 0 // which go-redis may send twice
 		}
 		for _, n := range [...]int64{e.Since, back, e.Keep, e.Want, e.Need} {
@@ -168,17 +168,17 @@ func quotasOf[T any](all []T, of func(*T) *limiter.Quota) []*limiter.Quota {
 func settle[T any](ctx context.Context, l *Lessor, s *wire.Script, all []T, most int,
 	encode func([]T) []any, read func(now int64, reply string, some []T) bool) (now int64, err error) {
 
-	if l.carrier.split {
+	if l.transport.split {
 		most = 1
 	}
-	var portions [][]T
-	for rest := all; len(rest) > 0 || portions == nil; {
+	var parts [][]T
+	for rest := all; len(rest) > 0 || parts == nil; {
 		n := min(most, len(rest))
-		portions, rest = append(portions, rest[:n]), rest[n:]
+		parts, rest = append(parts, rest[:n]), rest[n:]
 	}
-	requests := make([]leaseRequest, len(portions))
+	requests := make([]leaseRequest, len(parts))
 	for i := range requests {
-		requests[i] = leaseRequest{args: encode(portions[i]), missing: true}
+		requests[i] = leaseRequest{args: encode(parts[i]), missing: true}
 	}
 	l.send(ctx, s, requests, false)
 	l.send(ctx, s, requests, true) // those whose script Redis does not know
@@ -187,9 +187,9 @@ func settle[T any](ctx context.Context, l *Lessor, s *wire.Script, all []T, most
 		reply, err := requests[i].cmd.Text()
 		switch {
 		case err != nil:
-			errs = append(errs, l.carrier.failed(wire.Plainly(err), 0))
-		case len(reply) < 8 || !read(number(reply), reply[8:], portions[i]):
-			errs = append(errs, l.carrier.failed(errAnswer, 0))
+			errs = append(errs, l.transport.failed(wire.Plainly(err), 0))
+		case len(reply) < 8 || !read(number(reply), reply[8:], parts[i]):
+			errs = append(errs, l.transport.failed(errAnswer, 0))
 		default:
 			now = number(reply)
 		}
@@ -205,7 +205,7 @@ type leaseRequest struct {
 
 // send sends the requests that Redis has not run.
 func (l *Lessor) send(ctx context.Context, s *wire.Script, requests []leaseRequest, withSource bool) {
-	pipeline := l.carrier.client.Pipeline()
+	pipeline := l.transport.client.Pipeline()
 	var only *leaseRequest
 	for i := range requests {
 		r := &requests[i]
@@ -214,8 +214,8 @@ func (l *Lessor) send(ctx context.Context, s *wire.Script, requests []leaseReque
 		}
 		s.Put(r.args, withSource)
 		args := r.args
-		if l.carrier.testClock != nil {
-			args = append(args[:len(args):len(args)], l.carrier.testClock()...)
+		if l.transport.testClock != nil {
+			args = append(args[:len(args):len(args)], l.transport.testClock()...)
 		}
 		r.cmd = redis.NewCmd(ctx, args...)
 		_ = pipeline.Process(ctx, r.cmd)
@@ -226,7 +226,7 @@ func (l *Lessor) send(ctx context.Context, s *wire.Script, requests []leaseReque
 	case 0:
 		return
 	case 1:
-		_ = l.carrier.client.Process(ctx, only.cmd) // a command has its error
+		_ = l.transport.client.Process(ctx, only.cmd) // a command has its error
 	default:
 		_, _ = pipeline.Exec(ctx)
 	}

@@ -32,7 +32,7 @@ func (l *Lessor) Exchange(ctx context.Context, counts []Count) (now int64, err e
 
 // Forget makes a counter as if nobody had told of it.
 func (l *Lessor) Forget(ctx context.Context, tag Tag, q *limiter.Quota) error {
-	return l.carrier.client.Del(ctx, l.keys.sumOf(l.keys.name(tag, q))).Err()
+	return l.transport.client.Del(ctx, l.keys.sumOf(l.keys.name(tag, q))).Err()
 }
 
 func (l *Lessor) encodeCounts(counts []Count) []any {

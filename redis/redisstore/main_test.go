@@ -1,16 +1,13 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
@@ -18,47 +15,14 @@ import (
 )
 
 // patience is how long a test waits for what has to happen, on a busy machine.
-const patience = 30 * time.Second
+const patience = redistest.Patience
 
-// TestMain waits longer than goleak does by itself: a client that is closed while its
-// server is down may sleep for a second before it notices.
-func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // which tells of outages that tests make
-	code := m.Run()
-	var leak error
-	for deadline := time.Now().Add(patience / 2); code == 0 && time.Now().Before(deadline); {
-		if leak = goleak.Find(ofTheClient); leak == nil {
-			break
-		}
-	}
-	if leak != nil {
-		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
-// ofTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
-var ofTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-
-// await polls until done, and fails the test if it never is.
-func await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Fatalf("waited %v in vain for %s", patience, what)
-}
+func await(t testing.TB, what string, done func() bool) { t.Helper(); redistest.Await(t, what, done) }
 
 func closeAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
-	t.Cleanup(func() { _ = client.Close() }) // a test may have closed it
-	return client
+	return redistest.CloseAfter(t, client)
 }
 
 // connectWith is connect with a hook. Weir's copy of a client may lack it, so there must
@@ -70,7 +34,7 @@ func connectWith(t testing.TB, server *redistest.Server, hook redis.Hook) redis.
 }
 
 func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
-	return closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+	return server.Connect(t)
 }
 
 // bounded is a quota that nothing comes back to while a test lasts.
@@ -119,7 +83,7 @@ func roundTrips(t testing.TB, server *redistest.Server) (calls int) {
 // forgetting are the options under which every refusal is Redis's own.
 var forgetting = Options{ForgetRefusals: true}
 
-// carryAlone brings a batch to Redis that no lane knows of.
-func carryAlone(s *store, batch []*group) {
-	s.carrier.carry(newFlight(batch, true, time.Now(), patience), func() {})
+// sendAlone brings a batch to Redis that no batcher knows of.
+func sendAlone(s *store, batch []*group) {
+	s.transport.send(newBatch(batch, true, time.Now(), patience), func() {})
 }

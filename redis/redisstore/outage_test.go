@@ -354,7 +354,7 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 }
 
 func TestWhatRedisSaysIsClassified(t *testing.T) {
-	single, split := &carrier{}, &carrier{split: true}
+	single, split := &transport{}, &transport{split: true}
 	for said, want := range map[string][2]bool{
 		"OOM command not allowed when used memory > 'maxmemory'. script: f1, on @user_script:44.":                           {},
 		"ERR Error running script (call to f_1): @user_script:13: -OOM command not allowed when used memory > 'maxmemory'.": {},
@@ -411,7 +411,7 @@ func TestANodeOfAClusterIsNamedByItsAddressAndItsErrorOnce(t *testing.T) {
 	line := log.await(t, "weir-call-failed")
 	t.Log(line)
 	assert.Contains(t, line, "server="+nodes[0].Addr)
-	assert.Equal(t, 1, strings.Count(line, "redisstore: "), "one error of three portions")
+	assert.Equal(t, 1, strings.Count(line, "redisstore: "), "one error of three parts")
 	assert.LessOrEqual(t, strings.Count(line, "refused"), 1)
 }
 
@@ -437,7 +437,7 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 			s := newStore(closeAfter(t, client), Options{})
 			for range 5 {
 				all.Go(func() {
-					server, err := s.Diagnose(0, s.carrier.failed(context.DeadlineExceeded, time.Second))
+					server, err := s.Diagnose(0, s.transport.failed(context.DeadlineExceeded, time.Second))
 					assert.Equal(t, addr, server)
 					assert.ErrorContains(t, err, "and cannot be reached")
 				})
@@ -449,7 +449,7 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 func TestWhatGoRedisLogsCanGoToSlog(t *testing.T) {
 	log := keepLog(t)
 	redis.SetLogger(Logger{})
-	defer redis.SetLogger(quiet{})
+	defer redistest.Silence()
 	client := closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{unreachable(t)}, MaxRetries: -1}))
 	assert.Error(t, client.Ping(t.Context()).Err())
 	log.mu.Lock()

@@ -94,8 +94,8 @@ func New(client redis.UniversalClient, options ...Options) *Store {
 }
 
 const (
-	// clusterLanes is how many ranges of slots have a lane of their own.
-	clusterLanes = 32
+	// clusterBatchers is how many ranges of slots have a batcher of their own.
+	clusterBatchers = 32
 
 	// parallel is how many batches are in flight at once where a round trip is long.
 	parallel = 8
@@ -110,9 +110,9 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	}
 	s := &store{
 		keys:       newKeys(o.Prefix, o.Secret),
-		carrier:    &carrier{client: client, scripts: newScripts(decideLua, oneLua), batches: &atomic.Uint64{}},
+		transport:  &transport{client: client, scripts: newScripts(decideLua, oneLua), batches: &atomic.Uint64{}},
 		maxBatch:   o.MaxBatch,
-		lanes:      make([]*lane, 1),
+		batchers:   make([]*batcher, 1),
 		parallel:   parallel,
 		remembered: &atomic.Uint64{},
 		claimed:    &sync.Map{},
@@ -122,14 +122,14 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	case *redis.Client:
 		s.parallel = min(parallel, max(2, client.Options().PoolSize/2)) // others need connections too
 	case *redis.ClusterClient:
-		s.carrier.split, s.lanes = true, make([]*lane, clusterLanes)
-		s.parallel = 2 // the lanes share connections
+		s.transport.split, s.batchers = true, make([]*batcher, clusterBatchers)
+		s.parallel = 2 // the batchers share connections
 	default:
 		// A Ring, or a client around another one: what holds for each holds for it.
-		s.carrier.split = true
+		s.transport.split = true
 	}
 	if !o.ForgetRefusals {
-		s.refusals = newRefusals()
+		s.denied = newDenyCache()
 	}
 	return s
 }
@@ -139,9 +139,9 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return s.failover.Decide(ctx, charges, decisions)
 }
 
-// GiveBack implements [limiter.Store].
-func (s *Store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
-	return s.failover.GiveBack(ctx, charges)
+// Refund implements [limiter.Store].
+func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
+	return s.failover.Refund(ctx, charges)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to refuse the key for up to
@@ -171,7 +171,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	return Stats{
 		Stats:      s.failover.Stats(),
-		Batches:    s.store.carrier.batches.Load(),
+		Batches:    s.store.transport.batches.Load(),
 		Remembered: s.store.remembered.Load(),
 	}
 }

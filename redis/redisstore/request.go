@@ -12,11 +12,12 @@ import (
 //
 // The argument is how many quotas, groups and charges follow, in 2 bytes each; the quotas
 // in 25 bytes; the groups as an op and a size, a byte each; and the charges, as the number
-// of the key and of the quota, from 1, in 2 bytes, and the cost in 8. Integers are
-// little-endian; what may be large is a double, as all numbers are in Lua.
+// of the key and of the quota, from 1, in 2 bytes, and the cost in 8; then, in 8 bytes for
+// each charge of a refund, when it was taken. Integers are little-endian; what may be large
+// is a double, as all numbers are in Lua.
 type request struct {
 	groups     []*group
-	flight     *flight
+	batch      *batch
 	algorithms algorithms
 	single     bool // for one.lua
 	withSource bool // Redis has to be told the script
@@ -34,8 +35,8 @@ func (r *request) encode() {
 	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !isLog(g.items[0].quota) {
 		it := &g.items[0]
 		r.single = true
-		r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
-		r.payload = payload{r.flight, appendQuota(nil, it.quota)}
+		r.algorithms = r.algorithms.with(it.quota.Algorithm())
+		r.payload = payload{r.batch, appendQuota(nil, it.quota)}
 		r.args = []any{nil, nil, 1, it.name, &r.payload, costOf(it)}
 		return
 	}
@@ -56,6 +57,7 @@ func (r *request) encodeBatch() {
 	quotas := space[:0]
 	groups := make([]byte, 0, 2*len(r.groups))
 	charges := make([]byte, 0, 12*items)
+	var times []byte
 	for _, g := range r.groups {
 		groups = append(groups, byte(g.op), byte(len(g.items)))
 		for i := range g.items {
@@ -72,14 +74,17 @@ func (r *request) encodeBatch() {
 			if quota < 0 {
 				quota = len(quotas)
 				quotas = append(quotas, it.quota)
-				r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
+				r.algorithms = r.algorithms.with(it.quota.Algorithm())
 			}
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
 			charges = appendNumber(charges, costOf(it))
+			if g.op == refund {
+				times = appendNumber(times, it.at)
+			}
 		}
 	}
-	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges))
+	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges)+len(times))
 	for _, n := range []int{len(quotas), len(r.groups), items} {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
 	}
@@ -89,28 +94,29 @@ func (r *request) encodeBatch() {
 	r.args[2] = len(r.args) - firstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
-	r.payload = payload{r.flight, argument}
+	argument = append(argument, times...)
+	r.payload = payload{r.batch, argument}
 	r.args = append(r.args, &r.payload)
 }
 
-// A payload is an argument that tells its flight when it is sent: go-redis asks for the bytes
+// A payload is an argument that tells its batch when it is sent: go-redis asks for the bytes
 // as it writes the command to a connection, which it may have had to make.
 type payload struct {
-	flight *flight // or nil
-	bytes  []byte
+	batch *batch // or nil
+	bytes []byte
 }
 
 // MarshalBinary implements [encoding.BinaryMarshaler].
 func (p *payload) MarshalBinary() ([]byte, error) {
-	if p.flight != nil {
-		p.flight.send()
+	if p.batch != nil {
+		p.batch.send()
 	}
 	return p.bytes, nil
 }
 
 // appendQuota writes q in 25 bytes, as it is stored too.
 func appendQuota(b []byte, q *limiter.Quota) []byte {
-	b = append(b, byte(q.Limit().Algorithm))
+	b = append(b, byte(q.Algorithm()))
 	for _, n := range q.Numbers() {
 		b = appendNumber(b, n)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/weirgo/weir/limiter/failover"
 )
 
-// carryAll carries a group for each of the charges, all in one batch.
-func carryAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.Decision {
+// sendAll sends a group for each of the charges, all in one batch.
+func sendAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.Decision {
 	t.Helper()
 	batch := make([]*group, len(charges))
 	for i := range charges {
@@ -32,7 +32,7 @@ func carryAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter
 		batch[i].tag = s.keys.tag(c.Key)
 		batch[i].add(s.keys.name(batch[i].tag, c.Quota), c)
 	}
-	carryAlone(s, batch)
+	sendAlone(s, batch)
 	decisions := make([]limiter.Decision, len(charges))
 	for i, g := range batch {
 		<-g.done
@@ -68,7 +68,7 @@ func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
 		server.MustDo("SCRIPT", "FLUSH")
 		assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
 		server.MustDo("SCRIPT", "FLUSH")
-		require.NoError(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
 		assert.Equal(t, int64(2), decideOne(t, s, q, "key", 0).Remaining)
 		server.MustDo("SCRIPT", "FLUSH")
 		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 0)}))
@@ -91,7 +91,7 @@ func TestEachNodeOfAClusterIsToldTheScriptItNeeds(t *testing.T) {
 				node.MustDo("SCRIPT", "FLUSH")
 			}
 		}
-		for i, d := range carryAll(t, s, take, charges) {
+		for i, d := range sendAll(t, s, take, charges) {
 			assert.Equal(t, charges[i].Quota.Capacity()-1-round, d.Remaining, "a decision after SCRIPT FLUSH is taken once")
 		}
 	}
@@ -114,7 +114,7 @@ func algorithmsChange(t *testing.T, client redis.UniversalClient) {
 	compare := func(charges []limiter.Charge) {
 		t.Helper()
 		now := clock.micros.Load()
-		for i, d := range carryAll(t, s, take, charges) {
+		for i, d := range sendAll(t, s, take, charges) {
 			want := m.decide(charges[i:i+1], now)[0]
 			require.Equal(t, want, d, "%v, charge %d", charges[i].Quota.Limit(), i)
 		}
@@ -175,7 +175,7 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 				}
 				before := server.MustDo("DUMP", name)
 				all := []limiter.Charge{charge(q, "first", 1), charge(neighbour, "key", 2), charge(q, "key", 3), charge(neighbour, "key", 1), charge(q, "last", 4)}
-				decisions := carryAll(t, s, take, all)
+				decisions := sendAll(t, s, take, all)
 				for i, want := range []int64{q.Capacity() - 1, 8, q.Capacity(), 7, q.Capacity() - 4} {
 					if i != 2 {
 						assert.True(t, decisions[i].Allowed, by)
@@ -189,7 +189,7 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)}, make([]limiter.Decision, 2))
 				assert.Error(t, err, by)
 				assert.Equal(t, int64(7), decideOne(t, s, neighbour, "key", 0).Remaining, "%s: a group is taken as a whole or not at all", by)
-				assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 1)}), by)
+				assert.Error(t, s.Refund(t.Context(), []limiter.Charge{charge(q, "key", 1)}), by)
 				assert.Equal(t, before, server.MustDo("DUMP", name), "%s: it is as it was", by)
 				ttl := integer(t, server.MustDo("PTTL", name))
 				if expires {
@@ -361,7 +361,7 @@ func TestALogThatWasCutOffCountsAsOld(t *testing.T) {
 		value := server.MustDo("GET", name)
 		require.Len(t, value, 49+8*6)
 		server.MustDo("SET", name, value[:length])
-		decisions := carryAll(t, s, take, []limiter.Charge{charge(q, "other", 1), charge(q, "key", 1)})
+		decisions := sendAll(t, s, take, []limiter.Charge{charge(q, "other", 1), charge(q, "key", 1)})
 		assert.Equal(t, int64(9), decisions[0].Remaining)
 		assert.True(t, decisions[1].Allowed)
 	}
@@ -377,16 +377,16 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 		for _, key := range keysOf(mostMaxBatch) {
 			charges = append(charges, charge(q, key, 3))
 		}
-		for i, d := range carryAll(t, s, take, charges) {
+		for i, d := range sendAll(t, s, take, charges) {
 			require.Equal(t, q.Capacity()-3, d.Remaining, "%v: charge %d of many", l.Algorithm, i)
 		}
-		for i, d := range carryAll(t, s, giveBack, charges) {
+		for i, d := range sendAll(t, s, refund, charges) {
 			require.Equal(t, q.Capacity(), d.Remaining, "%v: charge %d of many", l.Algorithm, i)
 		}
 		for i := range charges {
 			charges[i] = charge(quotaOf(t, fmt.Sprint(l.Algorithm, "rule ", i), l), "key", 4)
 		}
-		for i, d := range carryAll(t, s, take, charges) {
+		for i, d := range sendAll(t, s, take, charges) {
 			require.Equal(t, q.Capacity()-4, d.Remaining, "%v: charge %d of as many rules", l.Algorithm, i)
 		}
 	}
@@ -415,7 +415,7 @@ func everything(t *testing.T, s *store, admin *redistest.Server) error {
 			}
 			admin.MustDo("PERSIST", nameOf(s, before, "key"))
 		}
-		if err := s.GiveBack(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
+		if err := s.Refund(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
 			return err
 		}
 		if err := s.Reset(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {
@@ -550,7 +550,7 @@ func TestAReplicaCannotTake(t *testing.T) {
 	decisions := make([]limiter.Decision, 1)
 	require.ErrorContains(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, decisions), "READONLY")
 	assert.Zero(t, decisions[0], "there is no decision")
-	require.ErrorContains(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
+	require.ErrorContains(t, s.Refund(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
 	require.ErrorContains(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
 	assert.Equal(t, int64(8), decideOne(t, s, q, "key", 0).Remaining, "it can be asked, and has taken nothing")
 	server.MustDo("REPLICAOF", "NO", "ONE")
@@ -636,13 +636,13 @@ func TestTheStandInIsSentAfterThatErrorOnly(t *testing.T) {
 		errors.New("NOSCRIPT No matching script"), errors.New("OOM command not allowed"), errors.New("ERR WEIRINCOMPLETE"),
 		errors.New("ERR user_script:1: Script attempted to access nonexistent global variable 'bit'"), context.DeadlineExceeded,
 	} {
-		c := &carrier{scripts: newScripts(decideLua, oneLua)}
+		c := &transport{scripts: newScripts(decideLua, oneLua)}
 		r := &request{groups: []*group{newGroup(take)}}
 		c.amend(r, other)
 		assert.False(t, r.plain, "%v", other)
 		assert.Same(t, c.scripts, c.scripts.known())
 	}
-	c, r := &carrier{scripts: newScripts(decideLua, oneLua)}, &request{groups: []*group{newGroup(take)}}
+	c, r := &transport{scripts: newScripts(decideLua, oneLua)}, &request{groups: []*group{newGroup(take)}}
 	assert.True(t, c.amend(r, lacking))
 	assert.Same(t, c.scripts.plain, c.scripts.known(), "from then on")
 	assert.False(t, c.amend(r, lacking), "once")

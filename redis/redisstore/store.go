@@ -13,15 +13,15 @@ import (
 
 // store decides in Redis and knows nothing of outage policies.
 type store struct {
-	keys     keys
-	carrier  *carrier
-	maxBatch int
-	refusals *refusals // nil: none are remembered
+	keys      keys
+	transport *transport
+	maxBatch  int
+	denied    *denyCache // nil: no refusal is remembered
 
-	timeout time.Duration // of a decision
-	lanes   []*lane       // one, or a power of two of them in a Cluster
+	timeout  time.Duration // of a decision
+	batchers []*batcher    // one, or a power of two of them in a Cluster
 
-	parallel int // batches in flight in a lane, where a round trip is long
+	parallel int // batches of a batcher in flight, where a round trip is long
 
 	remembered *atomic.Uint64 // decisions
 	claimed    *sync.Map      // names of rules
@@ -31,31 +31,31 @@ type store struct {
 // Within is the store with that deadline on every decision.
 func (s *store) Within(timeout time.Duration) limiter.Store {
 	other := *s
-	carrier, led := s.carrier.within(timeout)
-	other.carrier = carrier
+	transport, led := s.transport.within(timeout)
+	other.transport = transport
 	other.timeout = timeout
-	other.lanes = make([]*lane, len(s.lanes))
-	for i := range other.lanes {
-		other.lanes[i] = newLane(led, s.maxBatch, s.parallel, timeout, carrier.carry)
+	other.batchers = make([]*batcher, len(s.batchers))
+	for i := range other.batchers {
+		other.batchers[i] = newBatcher(led, s.maxBatch, s.parallel, timeout, transport.send)
 	}
 	return &other
 }
 
-// lane is the way to the keys with this tag.
-func (s *store) lane(tag [tagSize]byte) *lane { return s.lanes[s.part(tag)] }
+// batcher is that of the keys with this tag.
+func (s *store) batcher(tag [tagSize]byte) *batcher { return s.batchers[s.part(tag)] }
 
-// part is which of the lanes that is. In a Cluster each has a range of slots, which is
+// part is which of the batchers is that of a tag. In a Cluster each has a range of slots, which is
 // mostly on one node, so that a node that is gone holds up its own keys only.
 func (s *store) part(tag [tagSize]byte) int {
-	if len(s.lanes) == 1 {
+	if len(s.batchers) == 1 {
 		return 0
 	}
-	return int(slot(tag)) * len(s.lanes) / slots
+	return int(slot(tag)) * len(s.batchers) / slots
 }
 
 // Part tells package failover what fails apart from what.
 func (s *store) Part(c *limiter.Charge) int {
-	if len(s.lanes) == 1 {
+	if len(s.batchers) == 1 {
 		return 0
 	}
 	return s.part(s.keys.tag(c.Key))
@@ -71,25 +71,22 @@ func (s *store) Claim(rule string) error {
 
 // Decide implements [limiter.Store].
 func (s *store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
-	}
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
 	}
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
 	}
 	var asked asking
-	if s.refusals != nil {
-		if s.refusals.decide(charges, decisions) {
+	if s.denied != nil {
+		if s.denied.decide(charges, decisions) {
 			s.remembered.Add(1)
 			return nil
 		}
-		asked = s.refusals.asking()
+		asked = s.denied.asking()
 	}
-	if s.carrier.split && len(charges) > 1 {
-		return s.decideApart(ctx, charges, decisions, asked)
+	if s.transport.split && len(charges) > 1 {
+		return s.decideSplit(ctx, charges, decisions, asked)
 	}
 	g, err := s.ask(ctx, take, charges)
 	if err != nil {
@@ -102,19 +99,19 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 // ask sends charges that a script can reach together, and waits for the answer.
 func (s *store) ask(ctx context.Context, op op, charges []limiter.Charge) (*group, error) {
 	g := s.group(op, charges)
-	return g, s.check(ctx, g, s.lane(g.tag).ask(ctx, g))
+	return g, s.check(ctx, g, s.batcher(g.tag).ask(ctx, g))
 }
 
-// send is ask without the waiting. Where batches are led, one waits for each.
+// send is ask without the waiting. Where batches are led, their caller has to wait for each.
 func (s *store) send(op op, charges []limiter.Charge) *group {
 	g := s.group(op, charges)
-	s.lane(g.tag).depart(g)
+	s.batcher(g.tag).enqueue(g)
 	return g
 }
 
 // receive waits for what was sent.
 func (s *store) receive(ctx context.Context, g *group) error {
-	return s.check(ctx, g, s.lane(g.tag).await(ctx, g))
+	return s.check(ctx, g, s.batcher(g.tag).await(ctx, g))
 }
 
 func (s *store) group(op op, charges []limiter.Charge) *group {
@@ -137,12 +134,12 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 			return err
 		}
 		s.doubt()
-		return s.carrier.failed(context.DeadlineExceeded, s.timeout)
+		return s.transport.failed(context.DeadlineExceeded, s.timeout)
 	}
 	if err := g.err; err != nil {
 		g.free()
 		s.doubt()
-		return s.carrier.failed(err, s.timeout)
+		return s.transport.failed(err, s.timeout)
 	}
 	if name := g.foreign(); name != "" {
 		g.free()
@@ -172,8 +169,8 @@ func (s *store) isForeign(name string) error {
 
 // doubt is for when Redis gave no answer, or could not decide.
 func (s *store) doubt() {
-	if s.refusals != nil {
-		s.refusals.doubt()
+	if s.denied != nil {
+		s.denied.doubt()
 	}
 }
 
@@ -181,19 +178,19 @@ func (s *store) doubt() {
 func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter.Decision, asked asking) (taken bool) {
 	taken = g.answer.decide(charges, decisions)
 	switch {
-	case s.refusals == nil:
+	case s.denied == nil:
 	case taken:
-		s.refusals.renew(charges, decisions, g.answer, asked)
+		s.denied.update(charges, decisions, g.answer, asked)
 	default:
-		s.refusals.note(charges, decisions, g.answer, asked)
+		s.denied.add(charges, decisions, g.answer, asked)
 	}
 	g.free()
 	return taken
 }
 
-// GiveBack implements [limiter.Store].
-func (s *store) GiveBack(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, giveBack, charges)
+// Refund implements [limiter.Store].
+func (s *store) Refund(ctx context.Context, charges []limiter.Charge) error {
+	return s.change(ctx, refund, charges)
 }
 
 // Reset implements [limiter.Store].
@@ -209,25 +206,25 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
 	}
-	if s.refusals != nil {
-		defer s.refusals.revoke(charges)
+	if s.denied != nil {
+		defer s.denied.invalidate(charges)
 	}
-	if !s.carrier.split {
+	if !s.transport.split {
 		g, err := s.ask(ctx, op, charges)
 		if err == nil {
 			g.free()
 		}
 		return err
 	}
-	portions := byKey(charges)
-	for i := range portions {
-		portions[i].group = s.send(op, portions[i].charges)
+	parts := byKey(charges)
+	for i := range parts {
+		parts[i].group = s.send(op, parts[i].charges)
 	}
 	var failed failures
-	for i := range portions {
-		g := portions[i].group
+	for i := range parts {
+		g := parts[i].group
 		if err := s.receive(ctx, g); err != nil {
-			failed.add(s.part(s.keys.tag(portions[i].key)), err)
+			failed.add(s.part(s.keys.tag(parts[i].key)), err)
 		} else {
 			g.free()
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,17 +13,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 //go:embed top.lua
 var topLua string
 
-var topScript = wire.NewScript("local event, saveLog\n" + source(every) + logLua + topLua)
+var topScript = wire.NewScript("local event, cut, saveLog\n" + source(every) + logLua + topLua)
 
 // A Usage is how much of a limit a key has used.
 type Usage struct {
-	Digest     string        `json:"digest"` // that stands for the key
+	Digest     string        `json:"digest"` // of the key: see [keyfunc.Digest]
 	Rule       string        `json:"rule"`
 	Tier       string        `json:"tier,omitempty"`
 	Used       int64         `json:"used"` // of Limit, in units
@@ -171,26 +171,16 @@ func (t *topping) parse(name string) (u Usage, ok bool) {
 		return u, false
 	}
 	digest, names, ok := strings.Cut(rest, "}:")
-	if !ok || !wire.IsTag(digest) {
+	if !ok {
+		return u, false
+	}
+	if _, ok := keyfunc.ParseDigest(digest); !ok {
 		return u, false
 	}
 	rule, tier, _ := strings.Cut(names, ":")
 	unescape := strings.NewReplacer("%3A", ":", "%25", "%").Replace
 	u = Usage{Digest: digest, Rule: unescape(rule), Tier: unescape(tier)}
 	return u, t.rule == "" || t.rule == u.Rule
-}
-
-// Digest is what stands for a key in Redis, under the secret of the store's Options, to know
-// it again in Top.
-func Digest(key string, secret []byte) string {
-	tag := wire.NewDigester(secret).Tag(key)
-	return string(tag[:])
-}
-
-// IsDigest reports whether text could be a digest.
-func IsDigest(text string) bool {
-	decoded, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	return err == nil && len(text) == tagSize && len(decoded) == 16
 }
 
 // note keeps u if it is among the first n.

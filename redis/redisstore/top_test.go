@@ -130,15 +130,3 @@ func TestTopRefusesWhatMakesNoSense(t *testing.T) {
 	_, _, err = Top(t.Context(), client, 1, TopOptions{})
 	assert.Error(t, err, "nobody is there")
 }
-
-func TestADigestIsKnownAgain(t *testing.T) {
-	for _, secret := range [][]byte{nil, []byte("a secret of 16 bytes")} {
-		keys := newKeys(defaultPrefix, secret)
-		tag := keys.tag("user:42")
-		assert.Equal(t, string(tag[:]), Digest("user:42", secret))
-		assert.True(t, IsDigest(string(tag[:])))
-	}
-	for _, text := range []string{"", "user:42", "203.0.113.7", "AAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAA:A"} {
-		assert.False(t, IsDigest(text), text)
-	}
-}

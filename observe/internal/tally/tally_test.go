@@ -21,11 +21,9 @@ import (
 )
 
 func observation(t testing.TB, rule, tier string) *middleware.Observation {
-	q, err := limiter.NewQuota(rule, tier, limiter.PerSecond(1))
-	require.NoError(t, err)
 	return &middleware.Observation{
 		Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed,
-		Rules: []middleware.ObservedRule{{Quota: q, Cost: 1, Decision: &limiter.Decision{Allowed: true}}},
+		Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: rule, Tier: tier}, Cost: 1, Decision: limiter.Decision{Allowed: true}}},
 	}
 }
 
@@ -73,7 +71,7 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 	o := observation(t, "ip", "")
 	o.Outcome, o.Err = middleware.OutcomeUndecided, errors.New("broken")
 	counted.Observe(o)
-	o.Outcome, o.Rules[0].Shadow = middleware.OutcomeAllowed, true // as where all rules are in shadow
+	o.Outcome, o.Rules[0].Rule.Shadow = middleware.OutcomeAllowed, true // as where all rules are in shadow
 	counted.Observe(o)
 	o.Err, o.Outcome = nil, middleware.OutcomeUndecided // its turn would come too late
 	counted.Observe(o)
@@ -97,7 +95,7 @@ func TestStoresAreKnownByKind(t *testing.T) {
 		{"a limiter's own", nil, "memory", false, false, false},
 		{"in memory", memory, "memory", true, false, false},
 		{"in Redis", redisstore.New(client), "redis", false, true, true},
-		{"one of the user's", failover.New(memory), "other", false, true, false},
+		{"one with failover", failover.New(memory), "memory", true, true, false},
 		{"one without failover", struct{ limiter.Store }{memory}, "other", false, false, false},
 		{"around memory", around{memory}, "memory", true, false, false},
 		{"around Redis, twice", around{around{redisstore.New(client)}}, "redis", false, true, true},

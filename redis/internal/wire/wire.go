@@ -1,4 +1,4 @@
-// Package wire is what the packages that speak Redis share: scripts, digests, and what is
+// Package wire is what the packages that speak Redis share: scripts, and what is
 // allowed in a prefix and a secret. It knows nothing of limits and bans.
 package wire
 
@@ -8,15 +8,14 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/keyfunc"
 )
 
 // DefaultPrefix begins the names in Redis where none is given.
 const DefaultPrefix = "weir"
 
-const (
-	longestPrefix  = 64
-	shortestSecret = 16
-)
+const longestPrefix = 64
 
 // Check returns everything that is wrong with a prefix and a secret, for the package of that
 // name. The errors name the fields Prefix and Secret, and nothing of the secret itself.
@@ -27,8 +26,8 @@ func Check(pkg, prefix string, secret []byte) (errs []error) {
 	if i := strings.IndexFunc(prefix, func(c rune) bool { return c <= ' ' || c > '~' || c == '{' || c == '}' }); i >= 0 {
 		errs = append(errs, fmt.Errorf("%s: Prefix %q has a space, a brace or a character outside printable ASCII", pkg, prefix))
 	}
-	if n := len(secret); n > 0 && n < shortestSecret {
-		errs = append(errs, fmt.Errorf("%s: Secret has %d bytes: it must have at least %d, or none", pkg, n, shortestSecret))
+	if err := keyfunc.CheckSecret(pkg, secret); err != nil {
+		errs = append(errs, err)
 	}
 	return errs
 }

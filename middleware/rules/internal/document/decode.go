@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -34,16 +36,28 @@ func read(data []byte) (*node, problems) {
 	if found != nil {
 		return nil, found
 	}
-	reader := readYAML
 	if json.Valid(data) {
-		reader = readJSON
+		data = surrogates.ReplaceAllFunc(data, character)
 	}
-	root, found := reader(data)
+	root, found := readYAML(data)
 	if root != nil && root.kind == null {
-		found.add(root.Position, nil, "the document is empty")
+		found.add(Position{1, 1}, nil, "the document is empty")
 		root = nil
 	}
 	return root, found
+}
+
+// surrogates are a character in two escapes, which is all of JSON that is not YAML, or an
+// escaped backslash, behind which none begins.
+var surrogates = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
+
+// character is what surrogates stand for, and a backslash as it is written.
+func character(escaped []byte) []byte {
+	var s string
+	if string(escaped) == `\\` || json.Unmarshal(slices.Concat([]byte{'"'}, escaped, []byte{'"'}), &s) != nil {
+		return escaped
+	}
+	return []byte(s)
 }
 
 // A decoder moves nodes into Go values.

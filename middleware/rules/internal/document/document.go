@@ -23,8 +23,8 @@
 //
 // # What is a document
 //
-// JSON as encoding/json reads it, or YAML 1.2 without tags, directives, merge keys and
-// complex keys. Aliases are followed, within the bounds that hold for all (limits.go).
+// JSON as encoding/json reads it, or YAML without tags, merge keys and keys that are not
+// text. Aliases are followed, within the bounds that hold for all (limits.go).
 package document
 
 import (

@@ -14,7 +14,7 @@ func FuzzDecode(f *testing.F) {
 		"", "version: 1", "version: 1\n---\n", "{\n\t\"version\": 1,\n\t\"name\": \"a\\u00e9\\ud83d\\ude00\"\n}", "version: 1\r\nname: >-\r\n  a\r\n\r\n  b\r\n",
 		"version: 1\nrooms:\n  hall: &h {size: 1m, windows: [{width: 10_000, panes: [1, [2]]}]}\n  \"a b\": *h\n",
 		"version: 1\ncolors:\n- red\n-\n", "a: &a [*a]", "<<: {a: b}", "? a\n: b", "!!str a", "%YAML 1.2\n---\na", "\ufeffversion:\t1\n\n...\n", "a: 'b''c\n  d'\n",
-		"{a, b: , ? c}", "[a: b, - c]", "name: \"\\x41\\U0001F600\\\n  b\"", "- - - a\n  - b\n", "a: |2+\n   b\n\n", "rooms:\n  hall:\n    size: a\n   windows: []\n", "*: a", "a\rb: c", "\r0", "é: ü # ö\nö",
+		"{a, b: , ? c}", "[a: b, - c]", "name: \"\\x41\\U0001F600\\\n  b\"", "- - - a\n  - b\n", "a: |2+\n   b\n\n", "rooms:\n  hall:\n    size: a\n   windows: []\n", "*: a", "a\rb: c", "\r0", "é: ü # ö\nö", "a: !\"", "a: !b!c d", "%TAG ! a",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -26,24 +26,14 @@ func TestWhatIsTooMuchIsRefused(t *testing.T) {
 	}
 	for claim, c := range map[string]struct{ text, want string }{
 		"bytes":                      {strings.Repeat("# padding\n", 1<<17), "1:1: the document is 1310720 bytes long: want at most 1048576"},
-		"depth of lists":             {strings.Repeat("[", 40), "1:33: nested more than 32 deep"},
-		"depth of mappings":          {strings.Repeat("{a: ", 40), "1:129: nested more than 32 deep"},
-		"depth of blocks":            {stairs(40), "33:34: nested more than 32 deep"},
-		"depth of dashes":            {strings.Repeat("- ", 40), "1:65: nested more than 32 deep"},
+		"depth of lists":             {strings.Repeat("[", 40) + "a" + strings.Repeat("]", 40), "1:34: nested more than 32 deep"},
+		"depth of mappings":          {strings.Repeat("{a: ", 40) + strings.Repeat("}", 40), "1:133: nested more than 32 deep"},
+		"depth of blocks":            {stairs(40), "34:34: nested more than 32 deep"},
+		"depth of dashes":            {strings.Repeat("- ", 40), "1:67: nested more than 32 deep"},
 		"depth of JSON":              {strings.Repeat("[", 40) + strings.Repeat("]", 40), "1:34: nested more than 32 deep"},
 		"depth, where aliases lead":  {"a: &a " + strings.Repeat("[", 20) + strings.Repeat("]", 20) + "\nb: " + strings.Repeat("[", 20) + "*a" + strings.Repeat("]", 20), "2:11: nested more than 32 deep"},
 		"values, where aliases lead": {laughs, "6:15: more than 200000 values, counting those of an alias wherever it stands"},
 		"values":                     {"[" + strings.Repeat("1,", 200_000) + "1]", "1:400000: more than 200000 values, counting those of an alias wherever it stands"},
-		"a line of YAML":             {"a: " + strings.Repeat("b", 4096), "1:1: the line has 4099 characters: want at most 4096"},
-		"tabs in a line":             {"a: 1\nb: c" + strings.Repeat("\t", 101), "2:1: the line has 101 tabs: want at most 100"},
-		"empty lines":                {"a: |\n  b" + strings.Repeat("\n \t", 200), "103:1: more than 100 empty lines in a row"},
-		"keys in a block":            {strings.Repeat("a: 1\n", 10_001), "10001:2: more than 10000 keys in one mapping"},
-		"keys without a value":       {strings.Repeat("- a:\n", 1001), "1001:4: more than 1000 keys and elements without a value"},
-		"elements without a value":   {strings.Repeat("-\n", 1001), "1001:1: more than 1000 keys and elements without a value"},
-		"values that are left out":   {"{a" + strings.Repeat(",\na", 1001), "1001:2: more than 1000 keys and elements without a value"},
-		"what is below long keys":    {strings.Repeat("k", 4000) + ":\n" + strings.Repeat("- a\n", 20_000), "8369:1: long keys have too much below them"},
-		"anchors of one value":       {"a: " + strings.Repeat("&a ", 1000) + "b", "1:7: a value can have one anchor"},
-		"values of one key":          {"{a: b: c: d}", "1:5: syntax: text with a colon and a space in it needs quotes"},
 	} {
 		lines := complaints(c.text)
 		require.NotEmpty(t, lines, claim)
@@ -70,8 +60,9 @@ func TestWhatPeopleWriteIsNotTooMuch(t *testing.T) {
 	require.Len(t, h.Colors, 30_000)
 }
 
-// At a megabyte each would take the scanner or the parser minutes, or all of the stack, were
-// there no limits.
+// These are what parsers of YAML need the square of the length for, or all of the stack. The
+// one in use needs at most a second for a megabyte of any of them, and no more than it needs
+// for a megabyte of what people write.
 func TestReadingEndsWhateverTheBytes(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 16
@@ -79,6 +70,9 @@ func TestReadingEndsWhateverTheBytes(t *testing.T) {
 		{"", "a:\n"}, {"", "a: 1\n"}, {"", "-\n"}, {"", "- a\n"}, {"", "<"}, {"", "\"\t"}, {"", "- "}, {"", "? "}, {"", "? a\n"}, {"", "&a "}, {"", "!a "},
 		{"", "["}, {"", "{"}, {"", "{a: "}, {"", "]"}, {"", "@"}, {"", "---\n"}, {"", "...\n"}, {"", "%a\n"}, {"", ">\n a\n"}, {"{", "a,"}, {"{", "a:\n"}, {"{", "? "},
 		{"[", "a: b,"}, {"[", ","}, {"[", "- "}, {"a: |\n ", "\n"}, {"a: >\n ", " \n"}, {"|+\n", "\n"}, {"'", " \n"}, {"\"", "\t\n"}, {"\"", "\\"}, {"a: b\n", "  c\n"}, {"a: b\n", "# \\\n"},
+		{"", "#a\n"}, {"a: b\n", "\n"}, {"a: b\n", "#\n\n"}, {"", "- #\n"}, {"[", "#\n,"}, {"", "\t"}, {"", "a: &a1\n"}, {"[", "&a b,"}, {"a: &a b\nc: [", "*a,"},
+		{"", "a: [b] # c\n"}, {"a:\n  - b\n", " #c\n\n"}, {"", "x"}, {"", "''"}, {"[", "'',"}, {"a: ", "b "}, {"", "a: b: "}, {"", "é"}, {"[", "{},"}, {"", "- - - -\n"},
+		{"k: \"", "\\n"}, {"", "|\n"}, {"", "%TAG ! a\n"}, {"[", "!!int 1,"}, {"{?", "["}, {"{", "[a]: b,"}, {"", "? - a\n"}, {"[", "\n"}, {"a: >\n", "  a\n b\n"},
 	} {
 		for _, line := range []int{1, 4000} {
 			piece := strings.Repeat(c[1], max(1, line/len(c[1])))

@@ -42,7 +42,7 @@ func (e entry) where() Position {
 	return e.value.Position
 }
 
-// A builder makes nodes within the limits. The two readers share it.
+// A builder makes nodes within the limits.
 type builder struct {
 	problems problems
 	refused  bool // a limit was passed; what was built is of no use

@@ -1,11 +1,17 @@
 package document
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Nearest is the one of names that s was probably meant to be, or "".
 func Nearest(s string, names []string) string {
 	const longest = 64 // of anything worth the comparison
-	if len(s) > longest {
+	switch {
+	case slices.Contains(names, s):
+		return s
+	case len(s) > longest:
 		return ""
 	}
 	best, least := "", max(1, len(s)/3)+1
@@ -18,9 +24,9 @@ func Nearest(s string, names []string) string {
 }
 
 // plain is s without what people get wrong rather than mistype.
-func plain(s string) string {
-	return strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(s))
-}
+func plain(s string) string { return separators.Replace(strings.ToLower(s)) }
+
+var separators = strings.NewReplacer("-", "", "_", "", " ", "")
 
 // distance counts the letters to insert, drop, replace, or swap with their neighbour, to
 // make b of a.

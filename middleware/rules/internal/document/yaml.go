@@ -1,31 +1,23 @@
 package document
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
-	"slices"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/scanner"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
 )
 
-// readYAML builds the nodes of data.
+// readYAML builds the nodes of data. The parser's time and memory grow with its length and
+// no faster, so the limits are checked on what it made.
 func readYAML(data []byte) (*node, problems) {
-	// The scanner takes a carriage return for text, in blocks of it.
-	source := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data))
-	r := &yamlReader{anchors: map[string]*node{}}
-	for line := range strings.SplitSeq(source, "\n") {
-		r.lines = append(r.lines, []rune(line))
-	}
-	if r.checkLines(); r.refused {
-		return nil, r.problems
-	}
-	root := r.parse(source)
-	if r.refused {
+	r := &yamlReader{data: data, anchored: map[*yaml.Node]*node{}}
+	root := r.parse()
+	if len(r.problems) > 0 {
 		root = nil
 	}
 	return root, r.problems
@@ -33,67 +25,87 @@ func readYAML(data []byte) (*node, problems) {
 
 type yamlReader struct {
 	builder
-	lines   [][]rune         // of the document, for positions to be in it
-	anchors map[string]*node // by name; nil: its value is not complete
+	data     []byte
+	anchored map[*yaml.Node]*node // what aliases lead to; nil: it is not complete
 }
 
-// parse is where the parser runs. It may panic on what it never met, in which case the
-// document is at fault too.
-func (r *yamlReader) parse(source string) (root *node) {
+// parse runs the parser, and refuses the document if that panics.
+func (r *yamlReader) parse() (root *node) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.refuse(Position{1, 1}, "the YAML parser can't read this document, and can't say where: %s", fault(p))
 		}
 	}()
-	var s scanner.Scanner
-	s.Init(source)
-	scanned, _ := s.Scan() // an error is a token too
-	var tokens token.Tokens
-	for _, t := range scanned {
-		if t.Type != token.CommentType {
-			tokens.Add(t)
-		}
+	var first, second yaml.Node
+	loader, err := yaml.NewLoader(bytes.NewReader(r.data))
+	if err == nil {
+		err = loader.Load(&first)
 	}
-	if i := slices.IndexFunc(tokens, func(t *token.Token) bool { return t.Type == token.InvalidType }); i >= 0 {
-		r.refuse(r.position(tokens[i]), "%s", syntax(tokens[i].Error))
-		return nil
+	if err == io.EOF {
+		return &node{Position: Position{1, 1}, kind: null}
 	}
-	if r.checkTokens(tokens); r.refused {
-		return nil
+	if err == nil {
+		root = r.node(first.Content[0], 0)
+		err = loader.Load(&second)
 	}
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		r.refuse(r.failure(err))
-		return nil
+	switch {
+	case err == nil:
+		r.refuse(Position{second.Line, second.Column}, "another document begins here: want one")
+	case err != io.EOF:
+		r.fail(err)
 	}
-	for _, document := range file.Docs {
-		if document.Body != nil {
-			return r.node(document.Body)
-		}
-	}
-	return &node{Position: Position{1, 1}, kind: null}
+	return root
 }
 
-// failure is a parser's error, and where it is.
-func (r *yamlReader) failure(err error) (at Position, format, message string) {
-	var syntaxError interface {
-		GetMessage() string
-		GetToken() *token.Token
+// fail notes an error of the parser.
+func (r *yamlReader) fail(err error) {
+	var failed *yaml.LoadError
+	if !errors.As(err, &failed) {
+		r.refuse(Position{1, 1}, "syntax: the YAML parser can't read this")
+		return
 	}
-	if !errors.As(err, &syntaxError) {
-		return Position{1, 1}, "%s", syntax("")
+	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(r.data)), "\n")
+	at, began := position(failed.Mark), position(failed.ContextMark)
+	rest := from(lines, at)
+	message := "syntax: " + failed.Message
+	switch {
+	case failed.Stage == yaml.ComposerStage: // its message quotes the document
+		message = unknownAlias
+	case failed.ContextMsg == "while scanning an alias":
+		at, message = began, unknownAlias
+	case strings.HasSuffix(failed.ContextMsg, " a tag"), strings.Contains(failed.Message, "tag handle"): // as above
+		message = noTags
+	case failed.ContextMsg == "while scanning a directive", strings.Contains(failed.Message, "YAML document"):
+		at, message = Position{at.Line, 1}, "directives (%NAME) are not supported; text that begins with % needs quotes"
+	case strings.HasPrefix(rest, "\t") && failed.ContextMsg == "while scanning for the next token":
+		message = "syntax: lines are indented with spaces, not with tabs"
+	case failed.ContextMsg != "":
+		message += ", " + failed.ContextMsg
+		if strings.TrimSpace(rest) == "" && began.Line > 0 {
+			at = began // of what the document ends in
+		}
 	}
-	return r.position(syntaxError.GetToken()), "%s", syntax(syntaxError.GetMessage())
+	if at.Line < 1 || at.Line > len(lines) { // the parser adds a line end
+		at = Position{len(lines), utf8.RuneCountInString(last(lines)) + 1}
+	}
+	r.refuse(at, "%s", message)
 }
 
-// syntax is a message of the parser, in one line. One that quotes the document is not told.
-func syntax(message string) string {
-	if message == "" || strings.Contains(message, `"`) {
-		return "syntax: the YAML parser can't read this"
+func position(m yaml.Mark) Position { return Position{m.Line, m.Column} }
+
+// from is the text from p on.
+func from(lines []string, p Position) string {
+	if p.Line < 1 || p.Line > len(lines) {
+		return ""
 	}
-	message = strings.ReplaceAll(message, "\t", `\t`)
-	return "syntax: " + strings.Join(strings.Fields(message), " ")
+	line := []rune(lines[p.Line-1])
+	return string(line[min(max(p.Column, 1)-1, len(line)):]) + strings.Join(lines[p.Line:], "\n")
 }
+
+const (
+	unknownAlias = "unknown alias: no anchor of its name stands before it; text that begins with * needs quotes"
+	noTags       = "tags (!name) are not supported; text that begins with ! needs quotes"
+)
 
 // fault is what the parser panicked with, if that can't be of the document's text.
 func fault(p any) string {
@@ -103,71 +115,73 @@ func fault(p any) string {
 	return fmt.Sprintf("%T", p)
 }
 
-// node builds the node of n. The recursion is bounded: checkTokens counted the depth.
-func (r *yamlReader) node(n ast.Node) *node {
-	made := &node{Position: r.position(n.GetToken()), values: 1}
-	switch n := n.(type) {
-	case *ast.MappingNode:
+// node builds the node of n, which is in depth collections.
+func (r *yamlReader) node(n *yaml.Node, depth int) *node {
+	made := &node{Position: Position{n.Line, n.Column}, values: 1}
+	if depth > maxDepth {
+		r.refuse(made.Position, "%s", tooDeep())
+		return made
+	}
+	if n.Kind == yaml.AliasNode {
+		return r.alias(made, n.Alias)
+	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		r.problems.add(made.Position, nil, noTags)
+	}
+	if n.Anchor != "" {
+		r.anchored[n] = nil
+		defer func() { r.anchored[n] = made }()
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
 		made.kind = mapping
-		if len(n.Values) > 0 && !n.IsFlowStyle {
-			made.Position = r.position(n.Values[0].Key.GetToken())
+		for i := 0; i+1 < len(n.Content) && !r.refused; i += 2 {
+			r.add(made, r.entry(n.Content[i], n.Content[i+1], depth))
 		}
-		for _, value := range n.Values {
-			r.entry(made, value)
-		}
-	case *ast.MappingValueNode:
-		made.kind, made.Position = mapping, r.position(n.Key.GetToken())
-		r.entry(made, n)
-	case *ast.SequenceNode:
+	case yaml.SequenceNode:
 		made.kind = list
-		for _, value := range n.Values {
-			if r.refused {
-				break
-			}
-			r.add(made, entry{value: r.node(value)})
+		for i := 0; i < len(n.Content) && !r.refused; i++ {
+			r.add(made, entry{value: r.node(n.Content[i], depth+1)})
 		}
-	case *ast.AnchorNode:
-		name := n.Name.GetToken().Value
-		r.anchors[name] = nil
-		made = r.node(n.Value)
-		r.anchors[name] = made
-	case *ast.AliasNode:
-		return r.alias(made, n.Value.GetToken().Value)
-	case *ast.LiteralNode:
-		made.kind, made.text = text, n.Value.Value
-	case *ast.StringNode:
-		made.kind, made.text = text, n.Value
-	case *ast.NullNode:
-		made.kind = null
-	case *ast.BoolNode:
-		made.kind, made.text = boolean, n.Token.Value
-	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		made.kind, made.text = number, n.GetToken().Value
 	default:
-		r.refuse(made.Position, "%s is not supported here", strings.ToLower(n.Type().String()))
+		if made.kind = scalarKind(n); made.kind != null {
+			made.text = n.Value
+		}
 	}
 	return made
 }
 
-func (r *yamlReader) entry(parent *node, n *ast.MappingValueNode) {
-	if r.refused {
-		return
-	}
-	t := n.Key.GetToken()
-	e := entry{key: t.Value, at: r.position(t)}
-	if key, ok := n.Key.(*ast.StringNode); ok {
-		e.key = key.Value
-	} else {
+func (r *yamlReader) entry(key, value *yaml.Node, depth int) entry {
+	e := entry{key: key.Value, at: Position{key.Line, key.Column}}
+	switch {
+	case key.Kind != yaml.ScalarNode:
+		r.problems.add(e.at, nil, "the key is a list, a mapping or an alias: want text")
+	case key.Style&yaml.TaggedStyle != 0:
+		r.problems.add(e.at, nil, noTags)
+	case key.ShortTag() == "!!merge":
+		r.problems.add(e.at, nil, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
+	case scalarKind(key) != text:
 		r.problems.add(e.at, nil, "the key is not text: put it in quotes")
 	}
-	e.value = r.node(n.Value)
-	r.add(parent, e)
+	e.value = r.node(value, depth+1)
+	return e
+}
+
+func scalarKind(n *yaml.Node) kind {
+	switch n.ShortTag() {
+	case "!!null":
+		return null
+	case "!!bool":
+		return boolean
+	case "!!int", "!!float":
+		return number
+	}
+	return text // of which some looks like a date
 }
 
 // alias is the value of an anchor, once more. What is in it stays where the anchor is.
-// That there is one, checkTokens has seen.
-func (r *yamlReader) alias(at *node, name string) *node {
-	anchored := r.anchors[name]
+func (r *yamlReader) alias(at *node, to *yaml.Node) *node {
+	anchored := r.anchored[to]
 	if anchored == nil {
 		r.refuse(at.Position, "the alias is within its own anchor")
 		return at
@@ -175,22 +189,4 @@ func (r *yamlReader) alias(at *node, name string) *node {
 	again := *anchored
 	again.Position = at.Position
 	return &again
-}
-
-// position is where t begins. The scanner's columns fall short behind tabs.
-func (r *yamlReader) position(t *token.Token) Position {
-	if t == nil || t.Position == nil {
-		return Position{1, 1}
-	}
-	line := min(max(t.Position.Line, 1), len(r.lines))
-	chars := r.lines[line-1]
-	column := min(max(t.Position.Column, 1), len(chars)+1)
-	first, _, _ := strings.Cut(strings.TrimSpace(t.Origin), "\n")
-	origin := []rune(strings.TrimSpace(first))
-	for at := column - 1; at+len(origin) <= len(chars); at++ {
-		if slices.Equal(chars[at:at+len(origin)], origin) {
-			return Position{line, at + 1}
-		}
-	}
-	return Position{line, column}
 }

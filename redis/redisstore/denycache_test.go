@@ -136,19 +136,19 @@ func TestWhatThisProcessGivesBackIsSeenAtOnce(t *testing.T) {
 		for decideOne(t, s, q, "key", 1).Allowed {
 		}
 		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
-		require.NoError(t, s.GiveBack(t.Context(), c))
+		require.NoError(t, s.Refund(t.Context(), c))
 		assert.True(t, decideOne(t, s, q, "key", 1).Allowed, "what was given back is there at once")
 		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
 		require.NoError(t, s.Reset(t.Context(), c))
 		assert.EqualValues(t, 4, decideOne(t, s, q, "key", 1).Remaining, "after a reset all is there at once")
-		require.Zero(t, s.refusals.size.Load(), "what no longer holds is forgotten")
+		require.Zero(t, s.denied.size.Load(), "what no longer holds is forgotten")
 	}
 }
 
 func TestWhatIsGivenBackDuringARefusalIsSeenAtOnce(t *testing.T) {
 	s, gate, _ := gated(t, true, Options{})
 	q := bounded(t, "rule", 5, limiter.SlidingWindow)
-	for name, change := range map[string]func(context.Context, []limiter.Charge) error{"given back": s.GiveBack, "reset": s.Reset} {
+	for name, change := range map[string]func(context.Context, []limiter.Charge) error{"given back": s.Refund, "reset": s.Reset} {
 		decideOne(t, s, q, name, 5)
 		// Redis refuses, and before this process hears of it, another request gives back.
 		answered, release := gate.holdNextAnswer()
@@ -169,7 +169,7 @@ func TestWhatAnotherProcessGivesBackIsSeenWithinASecond(t *testing.T) {
 	q := quotaOf(t, "rule", limiter.PerHour(5))
 	c := []limiter.Charge{charge(q, "key", 5)}
 	for name, change := range map[string]func() error{
-		"given back": func() error { return other.GiveBack(t.Context(), c) },
+		"given back": func() error { return other.Refund(t.Context(), c) },
 		"reset":      func() error { return other.Reset(t.Context(), c) },
 	} {
 		decideOne(t, s, q, "key", 5)
@@ -300,7 +300,7 @@ func TestWhatALookSawIsBelieved(t *testing.T) {
 		decideOne(t, s, q, "key", q.Capacity())
 		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
 		clock.sleep(time.Millisecond)
-		require.NoError(t, other.GiveBack(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
+		require.NoError(t, other.Refund(t.Context(), []limiter.Charge{charge(q, "key", 2)}))
 		clock.sleep(time.Millisecond)
 		q2 := quotaOf(t, "two "+a.String(), limiter.PerHour(5))
 		require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 0), charge(q2, "key", 1)}, make([]limiter.Decision, 2)))
@@ -355,16 +355,16 @@ func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
 	c := []limiter.Charge{charge(q, "key", 1)}
 	const hour = int64(3600e6)
 	for _, add := range []bool{false, true} {
-		m := newRefusals()
+		m := newDenyCache()
 		var clock time.Duration
 		m.clock = func() time.Duration { return clock }
 		see := func(now, level int64, taken bool, asked asking) {
 			a := answerOf(now, 1, now, level, 0)
 			clock += time.Millisecond
 			if taken {
-				m.renew(c, make([]limiter.Decision, 1), a, asked)
+				m.update(c, make([]limiter.Decision, 1), a, asked)
 			} else {
-				m.note(c, make([]limiter.Decision, 1), a, asked)
+				m.add(c, make([]limiter.Decision, 1), a, asked)
 			}
 		}
 		level := func() int64 {
@@ -390,7 +390,7 @@ func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
 		require.EqualValues(t, 1, m.size.Load())
 
 		late := m.asking()
-		m.revoke(c)
+		m.invalidate(c)
 		see(hour+40, 5, !add, late)
 		assert.EqualValues(t, -1, level(), "what was asked before a change is remembered")
 		see(hour+45, 2, false, m.asking())
@@ -456,19 +456,19 @@ func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 			require.NoError(t, s.Decide(t.Context(), charges, decisions))
 			charges = charges[:0]
 		}
-		if size := s.refusals.size.Load(); size > most {
+		if size := s.denied.size.Load(); size > most {
 			t.Fatalf("%d refusals are remembered, more than %d", size, most)
 		}
 	}
 	count := func() (n int64) {
-		for i := range s.refusals.shards {
-			shard := &s.refusals.shards[i]
+		for i := range s.denied.shards {
+			shard := &s.denied.shards[i]
 			assert.LessOrEqual(t, len(shard.known), 256, "a shard remembers 256 keys at most")
 			n += int64(len(shard.known))
 		}
 		return n
 	}
-	assert.Equal(t, count(), s.refusals.size.Load(), "the size is what is remembered")
+	assert.Equal(t, count(), s.denied.size.Load(), "the size is what is remembered")
 	assert.Greater(t, count(), int64(most*9/10), "there is room for nearly as many as may be")
 	before := s.remembered.Load()
 	for i := 2*most - 64; i < 2*most; i++ {
@@ -484,7 +484,7 @@ func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 		charges = charges[:0]
 	}
 	assert.Zero(t, count(), "a reset forgets")
-	assert.Zero(t, s.refusals.size.Load(), "the size is what is remembered")
+	assert.Zero(t, s.denied.size.Load(), "the size is what is remembered")
 }
 
 // Requests, units given back and resets of a few keys at once, through stores that
@@ -511,7 +511,7 @@ func TestWhatIsRememberedAdmitsNothingAndHidesNothing(t *testing.T) {
 					t.Errorf("%d units of 3 are held at once", now)
 				}
 				held[k].Add(-1)
-				assert.NoError(t, s.GiveBack(t.Context(), c))
+				assert.NoError(t, s.Refund(t.Context(), c))
 			}
 		})
 	}

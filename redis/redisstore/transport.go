@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// A carrier brings batches to Redis.
-type carrier struct {
+// A transport brings batches to Redis.
+type transport struct {
 	client  redis.UniversalClient
 	scripts *scripts
 
@@ -26,24 +26,24 @@ type carrier struct {
 	testClock func() []any
 }
 
-// within is the carrier with that deadline on round trips, and whether its client keeps it.
+// within is the transport with that deadline on round trips, and whether its client keeps it.
 //
 // A client for one server can be made to, by a copy that has its connections but may lack
 // its hooks, so it is used only where it has to be. Two do not keep deadlines whatever
 // they are told: go-redis dials TLS without one, and asks sentinels without one.
-func (c *carrier) within(timeout time.Duration) (*carrier, bool) {
-	client, ok := c.client.(*redis.Client)
+func (t *transport) within(timeout time.Duration) (*transport, bool) {
+	client, ok := t.client.(*redis.Client)
 	if !ok {
-		return c, false
+		return t, false
 	}
 	o := client.Options()
 	if o.TLSConfig != nil || o.Addr == sentinelAddr {
-		return c, false
+		return t, false
 	}
 	if o.ContextTimeoutEnabled {
-		return c, true
+		return t, true
 	}
-	other := *c
+	other := *t
 	client = client.WithTimeout(settling * timeout) // contexts have shorter ones
 	client.Options().ContextTimeoutEnabled = true
 	// What is sent again may count twice, and a refused connection is known at once.
@@ -55,58 +55,58 @@ func (c *carrier) within(timeout time.Duration) (*carrier, bool) {
 // sentinelAddr is the address of a client of redis.NewFailoverClient's.
 const sentinelAddr = "FailoverClient"
 
-// carry is a carry of a [lane].
-func (c *carrier) carry(f *flight, landed func()) {
-	c.batches.Add(1)
-	requests := []*request{{groups: f.batch, flight: f}}
-	if c.split {
-		requests = splitByTag(f)
+// send is a [sendFunc].
+func (t *transport) send(b *batch, finished func()) {
+	t.batches.Add(1)
+	requests := []*request{{groups: b.groups, batch: b}}
+	if t.split {
+		requests = splitByTag(b)
 	}
 	for _, r := range requests {
 		r.encode()
 	}
-	for rest := slices.Clone(requests); ; f.again() {
-		c.send(f, rest)
+	for rest := slices.Clone(requests); ; b.again() {
+		t.exchange(b, rest)
 		rest = slices.DeleteFunc(rest, func(r *request) bool {
 			_, err := r.cmd.result()
 			if isAnswer(err) {
-				f.hear()
+				b.hear()
 			}
-			return err == nil || !c.amend(r, err)
+			return err == nil || !t.amend(r, err)
 		})
 		if len(rest) == 0 {
 			break
 		}
 	}
-	landed()
+	finished()
 	for _, r := range requests {
 		r.deliver(r.cmd.result())
 	}
 }
 
-// send brings requests to Redis, in one round trip for each server.
-func (c *carrier) send(ctx context.Context, requests []*request) {
+// exchange brings requests to Redis, in one round trip for each server.
+func (t *transport) exchange(ctx context.Context, requests []*request) {
 	for _, r := range requests {
-		scripts := c.scripts.known()
+		scripts := t.scripts.known()
 		args, script := r.args, scripts.of
 		if r.single {
 			script = scripts.single
 		}
 		script(r.algorithms).Put(args, r.withSource)
-		if c.testClock != nil {
-			args = append(args[:len(args):len(args)], c.testClock()...)
+		if t.testClock != nil {
+			args = append(args[:len(args):len(args)], t.testClock()...)
 		}
 		r.cmd = command{Cmd: redis.NewCmd(ctx, args...)}
 	}
 	// A command has its error, here and below.
 	if len(requests) == 1 {
-		_ = c.client.Process(ctx, requests[0].cmd.Cmd)
+		_ = t.client.Process(ctx, requests[0].cmd.Cmd)
 		return
 	}
-	pipeline := c.client.Pipeline()
+	pipeline := t.client.Pipeline()
 	for _, r := range requests {
 		if r.alone {
-			_ = c.client.Process(ctx, r.cmd.Cmd)
+			_ = t.client.Process(ctx, r.cmd.Cmd)
 		} else {
 			_ = pipeline.Process(ctx, &r.cmd)
 		}
@@ -141,10 +141,10 @@ func (c *command) result() (string, error) {
 
 // amend changes r so that it succeeds where Redis did not run it for want of source, or of
 // some of its keys, and reports whether it could.
-func (c *carrier) amend(r *request, err error) bool {
+func (t *transport) amend(r *request, err error) bool {
 	switch {
 	case wire.LacksStruct(err) && !r.plain:
-		c.scripts.lacking.Store(true)
+		t.scripts.lacking.Store(true)
 		r.plain, r.withSource = true, true
 	case wire.IsUnknown(err) && !r.withSource:
 		r.withSource = true
@@ -168,15 +168,15 @@ func isAnswer(err error) bool {
 }
 
 // splitByTag makes a request for each tag.
-func splitByTag(f *flight) []*request {
-	index := make(map[[tagSize]byte]int, len(f.batch))
+func splitByTag(b *batch) []*request {
+	index := make(map[[tagSize]byte]int, len(b.groups))
 	var requests []*request
-	for _, g := range f.batch {
+	for _, g := range b.groups {
 		i, ok := index[g.tag]
 		if !ok {
 			i = len(requests)
 			index[g.tag] = i
-			requests = append(requests, &request{flight: f})
+			requests = append(requests, &request{batch: b})
 		}
 		requests[i].groups = append(requests[i].groups, g)
 	}

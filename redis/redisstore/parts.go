@@ -6,8 +6,8 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A portion is the charges of a batch that are on one key, and so on one server.
-type portion struct {
+// A keyPart is the part of some charges that is on one key, and so in one slot and on one node.
+type keyPart struct {
 	key       string
 	charges   []limiter.Charge
 	decisions []limiter.Decision
@@ -16,34 +16,34 @@ type portion struct {
 	taken     bool
 }
 
-func byKey(charges []limiter.Charge) []portion {
-	var portions []portion
+func byKey(charges []limiter.Charge) []keyPart {
+	var parts []keyPart
 	for i, c := range charges {
 		p := 0
-		for p < len(portions) && portions[p].key != c.Key {
+		for p < len(parts) && parts[p].key != c.Key {
 			p++
 		}
-		if p == len(portions) {
-			portions = append(portions, portion{key: c.Key})
+		if p == len(parts) {
+			parts = append(parts, keyPart{key: c.Key})
 		}
-		portions[p].charges = append(portions[p].charges, c)
-		portions[p].decisions = append(portions[p].decisions, limiter.Decision{})
-		portions[p].places = append(portions[p].places, i)
+		parts[p].charges = append(parts[p].charges, c)
+		parts[p].decisions = append(parts[p].decisions, limiter.Decision{})
+		parts[p].places = append(parts[p].places, i)
 	}
-	return portions
+	return parts
 }
 
-// decideApart decides on charges that one script cannot reach together. Their portions go
+// decideSplit decides on charges that one script cannot reach together. Their parts go
 // out at the same time; if one is refused, or fails, what others took is given back.
-func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision, asked asking) error {
-	portions := byKey(charges)
-	for i := range portions {
-		portions[i].group = s.send(take, portions[i].charges)
+func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision, asked asking) error {
+	parts := byKey(charges)
+	for i := range parts {
+		parts[i].group = s.send(take, parts[i].charges)
 	}
 	all := true
 	var failed failures
-	for i := range portions {
-		p := &portions[i]
+	for i := range parts {
+		p := &parts[i]
 		if err := s.receive(ctx, p.group); err != nil {
 			failed.add(s.part(s.keys.tag(p.key)), err)
 			continue
@@ -52,9 +52,9 @@ func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decis
 		all = all && p.taken
 	}
 	if !all || len(failed.errs) > 0 {
-		s.undo(portions, asked)
+		s.undo(parts, asked)
 	}
-	for _, p := range portions {
+	for _, p := range parts {
 		for i, place := range p.places {
 			decisions[place] = p.decisions[i]
 		}
@@ -62,7 +62,7 @@ func (s *store) decideApart(ctx context.Context, charges []limiter.Charge, decis
 	return failed.err()
 }
 
-// failures are what portions of a batch failed of. As an error they tell package failover
+// failures are what parts of some charges failed of. As an error they tell package failover
 // which parts of the store that were, so that it goes on asking the others.
 type failures struct {
 	error
@@ -89,16 +89,19 @@ func (f *failures) Parts() uint64 { return f.parts }
 
 func (f *failures) Unwrap() []error { return f.errs }
 
-// undo gives back what portions took, and describes them as looks. It goes on when the
+// undo gives back what parts took, and describes them as looks. It goes on when the
 // caller has left. What it cannot give back stays used, which admits nothing.
-func (s *store) undo(portions []portion, asked asking) {
-	for i := range portions {
-		if p := &portions[i]; p.taken {
-			p.group = s.send(giveBack, p.charges)
+func (s *store) undo(parts []keyPart, asked asking) {
+	for i := range parts {
+		if p := &parts[i]; p.taken {
+			for j := range p.charges {
+				p.charges[j].At = p.decisions[j].At
+			}
+			p.group = s.send(refund, p.charges)
 		}
 	}
-	for i := range portions {
-		p := &portions[i]
+	for i := range parts {
+		p := &parts[i]
 		if !p.taken {
 			continue
 		}
@@ -106,8 +109,8 @@ func (s *store) undo(portions []portion, asked asking) {
 			continue
 		}
 		p.group.answer.look(p.charges, p.decisions)
-		if s.refusals != nil {
-			s.refusals.note(p.charges, p.decisions, p.group.answer, asked)
+		if s.denied != nil {
+			s.denied.add(p.charges, p.decisions, p.group.answer, asked)
 		}
 		p.group.free()
 	}

@@ -10,19 +10,19 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// refusals remembers, for a moment, what Redis said about keys that it refused, so that
-// who hammers one is refused in this process and does not reach Redis.
+// A denyCache remembers, for a moment, what Redis said about keys that it refused, so that a
+// client that goes on is refused in this process and does not reach Redis.
 //
 // It is exact: others can only have used up more since, so what does not fit the state of
 // then, as it would be now, does not fit. Units that another process gives back or resets
 // are what it misses, and that is why it remembers for memorySpan only.
-type refusals struct {
+type denyCache struct {
 	seed    maphash.Seed
 	clock   func() time.Duration // monotonic
 	size    atomic.Int64         // keys
 	changes atomic.Uint64        // units given back, and resets
 	doubted atomic.Int64         // when Redis last did not decide, on the clock
-	shards  [64]refusalShard
+	shards  [64]denyShard
 }
 
 // An asking is when Redis was asked: at what time, and after how many changes.
@@ -31,23 +31,23 @@ type asking struct {
 	changes uint64
 }
 
-func (m *refusals) asking() asking { return asking{m.clock(), m.changes.Load()} }
+func (m *denyCache) asking() asking { return asking{m.clock(), m.changes.Load()} }
 
 const (
 	memorySpan    = time.Second
 	memoryOfShard = 256 // keys; 16,384 in all, of some 250 bytes each
 )
 
-type refusalShard struct {
+type denyShard struct {
 	mu      sync.Mutex
-	known   map[uint64]sighting // by digest of key, rule and tier
-	changed uint64              // by which of the changes, last
+	known   map[uint64]denyEntry // by digest of key, rule and tier
+	changed uint64               // by which of the changes, last
 }
 
-// A sighting is a state that was seen at Redis's time now. When that was on our clock is
+// A denyEntry is a state that was seen at Redis's time now. When that was on our clock is
 // between asked and heard. Of a log, which is too long to keep, it is what that state says
 // to an event of cost 1.
-type sighting struct {
+type denyEntry struct {
 	quota             *limiter.Quota
 	last, level, prev int64
 	one               limiter.Decision
@@ -55,15 +55,15 @@ type sighting struct {
 	asked, heard      time.Duration
 }
 
-func newRefusals() *refusals {
+func newDenyCache() *denyCache {
 	start := time.Now()
-	return &refusals{
+	return &denyCache{
 		seed:  maphash.MakeSeed(),
 		clock: func() time.Duration { return time.Since(start) },
 	}
 }
 
-func (m *refusals) find(c *limiter.Charge) (*refusalShard, uint64) {
+func (m *denyCache) find(c *limiter.Charge) (*denyShard, uint64) {
 	digest := maphash.String(m.seed, c.Key)
 	for _, name := range [2]string{c.Quota.Rule(), c.Quota.Tier()} {
 		digest = bits.RotateLeft64(digest, 1) ^ maphash.String(m.seed, name)
@@ -72,7 +72,7 @@ func (m *refusals) find(c *limiter.Charge) (*refusalShard, uint64) {
 }
 
 // recall is what is remembered of a charge's key.
-func (m *refusals) recall(c *limiter.Charge, now time.Duration) (sighting, bool) {
+func (m *denyCache) recall(c *limiter.Charge, now time.Duration) (denyEntry, bool) {
 	shard, key := m.find(c)
 	shard.mu.Lock()
 	s, ok := shard.known[key]
@@ -82,11 +82,11 @@ func (m *refusals) recall(c *limiter.Charge, now time.Duration) (sighting, bool)
 
 // doubt is for when Redis does not decide. What was heard before is not used any more, as it
 // would pass for a sign of life, which package failover is waiting for.
-func (m *refusals) doubt() { m.doubted.Store(int64(m.clock())) }
+func (m *denyCache) doubt() { m.doubted.Store(int64(m.clock())) }
 
 // answers tells whether s says enough about c. What it says of a log is about a cost of 1,
 // and holds until the oldest event no longer counts.
-func (s *sighting) answers(c *limiter.Charge, now time.Duration) bool {
+func (s *denyEntry) answers(c *limiter.Charge, now time.Duration) bool {
 	if !isLog(c.Quota) {
 		return true
 	}
@@ -95,7 +95,7 @@ func (s *sighting) answers(c *limiter.Charge, now time.Duration) bool {
 
 // decide is what s, which answers c, says to it. A charge that fits is described as it was
 // last seen.
-func (s *sighting) decide(c *limiter.Charge, now time.Duration) limiter.Decision {
+func (s *denyEntry) decide(c *limiter.Charge, now time.Duration) limiter.Decision {
 	if isLog(c.Quota) {
 		d := s.one
 		passed := max(0, now-s.heard).Truncate(time.Microsecond)
@@ -112,7 +112,7 @@ func (s *sighting) decide(c *limiter.Charge, now time.Duration) limiter.Decision
 	if allowed {
 		cost = 0 // a look
 	}
-	// By the earliest time, so that who waits as long as this says is not early.
+	// By the earliest time, so that a client that waits as long as this says is not early.
 	return c.Quota.Describe(state, s.earliest(now), cost, allowed)
 }
 
@@ -127,17 +127,17 @@ func ofOne(d limiter.Decision) limiter.Decision {
 
 // isNewer tells whether s was seen after other. Redis's clock says so, unless other was
 // asked for when s was known: the clock has then stepped back.
-func (s *sighting) isNewer(other *sighting) bool {
+func (s *denyEntry) isNewer(other *denyEntry) bool {
 	return s.now > other.now && other.asked <= s.heard
 }
 
 // latest and earliest are what Redis's clock may say now.
-func (s *sighting) latest(now time.Duration) int64   { return s.now + (now - s.asked).Microseconds() }
-func (s *sighting) earliest(now time.Duration) int64 { return s.now + (now - s.heard).Microseconds() }
+func (s *denyEntry) latest(now time.Duration) int64   { return s.now + (now - s.asked).Microseconds() }
+func (s *denyEntry) earliest(now time.Duration) int64 { return s.now + (now - s.heard).Microseconds() }
 
 // decide fills in the decisions and returns true if the charges are refused by what is
 // remembered of them.
-func (m *refusals) decide(charges []limiter.Charge, decisions []limiter.Decision) bool {
+func (m *denyCache) decide(charges []limiter.Charge, decisions []limiter.Decision) bool {
 	if m.size.Load() == 0 {
 		return false
 	}
@@ -154,27 +154,27 @@ func (m *refusals) decide(charges []limiter.Charge, decisions []limiter.Decision
 	return refused
 }
 
-// note remembers the answer to a group that was refused, and how decisions describe it.
-func (m *refusals) note(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking) {
-	m.see(charges, decisions, a, asked, true)
+// add remembers the answer to a group that was refused, and how decisions describe it.
+func (m *denyCache) add(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking) {
+	m.store(charges, decisions, a, asked, true)
 }
 
-// renew is note for a group that was taken, whose answer is what is left now: it replaces
-// what is remembered of the keys. Of those that nobody was refused nothing is remembered.
-func (m *refusals) renew(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking) {
+// update is add for a group that was taken, whose answer is what is left now: it replaces
+// what is remembered of the keys. Of keys that were not refused nothing is remembered.
+func (m *denyCache) update(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking) {
 	if m.size.Load() > 0 {
-		m.see(charges, decisions, a, asked, false)
+		m.store(charges, decisions, a, asked, false)
 	}
 }
 
-func (m *refusals) see(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, add bool) {
+func (m *denyCache) store(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, add bool) {
 	heard := m.clock()
 	records := a.records
 	for i := range charges {
 		c := &charges[i]
 		var r record
 		r, records = next(records, c.Quota)
-		s := sighting{
+		s := denyEntry{
 			quota: c.Quota, last: r.last, level: r.level, prev: r.prev,
 			now: a.now, asked: asked.at, heard: heard,
 		}
@@ -198,9 +198,9 @@ func (m *refusals) see(charges []limiter.Charge, decisions []limiter.Decision, a
 }
 
 // put makes room for what was seen if there is none.
-func (s *refusalShard) put(key uint64, seen sighting) {
+func (s *denyShard) put(key uint64, seen denyEntry) {
 	if s.known == nil {
-		s.known = make(map[uint64]sighting)
+		s.known = make(map[uint64]denyEntry)
 	}
 	if _, ok := s.known[key]; !ok && len(s.known) >= memoryOfShard {
 		for other := range s.known { // any one
@@ -211,9 +211,9 @@ func (s *refusalShard) put(key uint64, seen sighting) {
 	s.known[key] = seen
 }
 
-// revoke is for keys that this process has given units back to, or reset. What Redis said
+// invalidate is for keys that this process has given units back to, or reset. What Redis said
 // of them before, and is still on its way, is not to be noted.
-func (m *refusals) revoke(charges []limiter.Charge) {
+func (m *denyCache) invalidate(charges []limiter.Charge) {
 	change := m.changes.Add(1)
 	for i := range charges {
 		shard, key := m.find(&charges[i])

@@ -16,58 +16,58 @@ const (
 	inTime  = 50 * time.Millisecond // the timeout
 )
 
-// overFakeLink runs a test in a bubble on a lane to a server that is far away: what comes
+// overFakeLink runs a test in a bubble on a batcher to a server that is far away: what comes
 // before a batch is sent is connect's to do.
-func overFakeLink(t *testing.T, led bool, connect func(f *flight), test func(l *lane)) {
+func overFakeLink(t *testing.T, led bool, connect func(b *batch), test func(q *batcher)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLane(led, 256, parallel, inTime, func(f *flight, landed func()) {
+		q := newBatcher(led, 256, parallel, inTime, func(b *batch, finished func()) {
 			if connect != nil {
-				connect(f)
+				connect(b)
 			}
-			if f.Err() == nil {
-				f.send()
+			if b.Err() == nil {
+				b.send()
 				time.Sleep(farAway)
-				f.hear()
+				b.hear()
 			}
-			landed()
-			for _, g := range f.batch {
-				g.deliver(answer{}, f.Err())
+			finished()
+			for _, g := range b.groups {
+				g.deliver(answer{}, b.Err())
 			}
 		})
-		test(l)
-		time.Sleep(time.Hour) // what the lane has begun ends
+		test(q)
+		time.Sleep(time.Hour) // what the batcher has begun ends
 		synctest.Wait()
-		assert.False(t, l.watched, "a lane without traffic is at rest")
+		assert.False(t, q.watched, "a batcher without traffic is at rest")
 	})
 }
 
 // call is one decision.
-func (l *lane) call() (answered bool, took time.Duration) {
+func (q *batcher) call() (answered bool, took time.Duration) {
 	g := &group{done: make(chan struct{}, 1)}
 	start := time.Now()
-	answered = l.ask(context.Background(), g) && g.err == nil
+	answered = q.ask(context.Background(), g) && g.err == nil
 	return answered, time.Since(start)
 }
 
-func TestOnALongWayNobodyWaitsForMostOfARoundTrip(t *testing.T) {
+func TestOnALongWayNoCallerWaitsForMostOfARoundTrip(t *testing.T) {
 	for _, led := range []bool{true, false} {
 		for _, callers := range []int{1, 8, 64, 500} {
-			overFakeLink(t, led, nil, func(l *lane) {
-				l.call() // which measures it
+			overFakeLink(t, led, nil, func(q *batcher) {
+				q.call() // which measures it
 				var wg sync.WaitGroup
 				for i := range callers {
 					wg.Go(func() {
 						time.Sleep(time.Duration(i) * 77 * time.Microsecond)
 						for n := range 20 {
-							answered, took := l.call()
+							answered, took := q.call()
 							assert.True(t, answered, "call %d was late", n)
 							assert.LessOrEqual(t, took, farAway+2*farAway/parallel, "a call waited for long, of %d callers", callers)
 						}
 					})
 				}
 				wg.Wait()
-				assert.InDelta(t, farAway, l.trip, 1000, "a round trip is measured as what it takes")
+				assert.InDelta(t, farAway, q.trip, 1000, "a round trip is measured as what it takes")
 			})
 		}
 	}
@@ -75,9 +75,9 @@ func TestOnALongWayNobodyWaitsForMostOfARoundTrip(t *testing.T) {
 
 func TestAConnectionIsMadeHoweverManyRoundTripsItTakes(t *testing.T) {
 	// As go-redis does: TCP, HELLO and CLIENT SETINFO, of which each asks for its deadline.
-	threeSteps := func(f *flight) {
+	threeSteps := func(b *batch) {
 		for range 3 {
-			deadline, _ := f.Deadline()
+			deadline, _ := b.Deadline()
 			if time.Until(deadline) < farAway {
 				return
 			}
@@ -87,15 +87,15 @@ func TestAConnectionIsMadeHoweverManyRoundTripsItTakes(t *testing.T) {
 	for _, led := range []bool{true, false} {
 		for _, measured := range []bool{false, true} {
 			t.Run(fmt.Sprintf("led=%t, measured=%t", led, measured), func(t *testing.T) {
-				overFakeLink(t, led, threeSteps, func(l *lane) {
+				overFakeLink(t, led, threeSteps, func(q *batcher) {
 					if measured {
-						l.trip, l.measured = farAway, true
+						q.trip, q.measured = farAway, true
 					}
 					var wg sync.WaitGroup
 					for range 32 {
 						wg.Go(func() {
 							for range 10 {
-								answered, took := l.call()
+								answered, took := q.call()
 								assert.True(t, answered, "a call was late for a connection")
 								assert.LessOrEqual(t, took, inTime+setup*inTime)
 							}
@@ -109,21 +109,21 @@ func TestAConnectionIsMadeHoweverManyRoundTripsItTakes(t *testing.T) {
 }
 
 func TestAServerThatHangsIsFoundOutByTheFirstStep(t *testing.T) {
-	for name, connect := range map[string]func(f *flight){
-		"at once": func(f *flight) { f.Deadline(); <-f.Done() },
-		"after two steps": func(f *flight) {
+	for name, connect := range map[string]func(b *batch){
+		"at once": func(b *batch) { b.Deadline(); <-b.Done() },
+		"after two steps": func(b *batch) {
 			for range 2 {
-				f.Deadline()
+				b.Deadline()
 				time.Sleep(5 * time.Millisecond)
 			}
-			f.Deadline()
-			<-f.Done()
+			b.Deadline()
+			<-b.Done()
 		},
-		"before it asks for anything": func(f *flight) { <-f.Done() },
+		"before it asks for anything": func(b *batch) { <-b.Done() },
 	} {
-		overFakeLink(t, true, connect, func(l *lane) {
+		overFakeLink(t, true, connect, func(q *batcher) {
 			for range 5 {
-				answered, took := l.call()
+				answered, took := q.call()
 				assert.False(t, answered)
 				assert.LessOrEqual(t, took, inTime+2*5*time.Millisecond+inTime/lateness+1, "%s: a server that hangs holds its caller up for the deadline", name)
 			}
@@ -131,37 +131,37 @@ func TestAServerThatHangsIsFoundOutByTheFirstStep(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatNobodyWaitsForIsMadeAllTheSame(t *testing.T) {
+func TestAConnectionThatNoCallerWaitsForIsMadeAllTheSame(t *testing.T) {
 	connects := 0
-	warm := func(f *flight) {
+	warm := func(b *batch) {
 		if connects++; connects > 1 {
 			return // there is a connection
 		}
 		for range 30 {
 			time.Sleep(10 * time.Millisecond)
-			assert.NoError(t, f.Err(), "what was begun is to be finished")
+			assert.NoError(t, b.Err(), "what was begun is to be finished")
 		}
 	}
-	overFakeLink(t, false, warm, func(l *lane) {
-		l.trip, l.measured = 0, true
-		answered, took := l.call()
+	overFakeLink(t, false, warm, func(q *batcher) {
+		q.trip, q.measured = 0, true
+		answered, took := q.call()
 		assert.False(t, answered)
 		assert.LessOrEqual(t, took, inTime+inTime/lateness, "its caller has left")
 		time.Sleep(300 * time.Millisecond)
-		answered, _ = l.call()
+		answered, _ = q.call()
 		assert.True(t, answered)
 	})
 
 	var ended time.Duration
-	hangs := func(f *flight) {
-		<-f.Done()
-		ended = max(ended, time.Since(f.start))
+	hangs := func(b *batch) {
+		<-b.Done()
+		ended = max(ended, time.Since(b.start))
 	}
-	overFakeLink(t, false, hangs, func(l *lane) {
-		answered, took := l.call()
+	overFakeLink(t, false, hangs, func(q *batcher) {
+		answered, took := q.call()
 		assert.False(t, answered)
 		assert.LessOrEqual(t, took, (1+setup)*inTime+inTime/lateness, "nothing is known yet: it may be slow")
-		answered, took = l.call()
+		answered, took = q.call()
 		assert.False(t, answered)
 		assert.LessOrEqual(t, took, 2*inTime+inTime/lateness, "and now it is known that nothing came")
 	})

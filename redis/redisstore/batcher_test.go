@@ -21,91 +21,90 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A tower carries a lane's batches in place of Redis: each is on its way until it is told
-// to land.
-type tower struct{ trips chan *trip }
+// A fakeRedis takes a batcher's batches: each is in flight until it is told to finish.
+type fakeRedis struct{ sent chan *sentBatch }
 
-type trip struct {
-	ctx   *flight
-	batch []*group
-	order chan struct{}
+type sentBatch struct {
+	ctx    *batch
+	groups []*group
+	answer chan struct{}
 }
 
-func (w tower) carry(f *flight, landed func()) {
-	f.send()
-	tr := &trip{f, slices.Clone(f.batch), make(chan struct{})}
-	w.trips <- tr
-	<-tr.order
-	f.hear()
-	landed()
-	for _, g := range f.batch {
+func (w fakeRedis) send(b *batch, finished func()) {
+	b.send()
+	sent := &sentBatch{b, slices.Clone(b.groups), make(chan struct{})}
+	w.sent <- sent
+	<-sent.answer
+	b.hear()
+	finished()
+	for _, g := range b.groups {
 		g.deliver(answer{now: int64(len(g.items))}, nil)
 	}
 }
 
-func (w tower) next(t *testing.T) *trip {
+func (w fakeRedis) next(t *testing.T) *sentBatch {
 	t.Helper()
 	select {
-	case tr := <-w.trips:
-		return tr
+	case c := <-w.sent:
+		return c
 	case <-time.After(patience):
-		t.Fatal("no batch departed")
+		t.Fatal("no batch was sent")
 		return nil
 	}
 }
 
-// none says that nothing has departed. What could was told so before, but for the
+// none says that nothing was sent. What could be was told so before, but for the
 // goroutine, which therefore is given time to show itself.
-func (w tower) none(t *testing.T, why string) {
+func (w fakeRedis) none(t *testing.T, why string) {
 	t.Helper()
 	select {
-	case tr := <-w.trips:
-		t.Fatalf("a batch of %d departed: %s", len(tr.batch), why)
+	case c := <-w.sent:
+		t.Fatalf("a batch of %d was sent: %s", len(c.groups), why)
 	case <-time.After(5 * time.Millisecond):
 	}
 }
 
-func (tr *trip) land() { close(tr.order) }
+func (s *sentBatch) finish() { close(s.answer) }
 
-func (tr *trip) charges() (n int) {
-	for _, g := range tr.batch {
+func (s *sentBatch) charges() (n int) {
+	for _, g := range s.groups {
 		n += len(g.items)
 	}
 	return n
 }
 
-// A traveller is a caller and its group.
-type traveller struct {
+// A caller waits for its group.
+type caller struct {
 	*group
-	cancel  context.CancelFunc
-	arrived chan bool // what ask returns
+	cancel context.CancelFunc
+	result chan bool // what ask returns
 }
 
-// travel lets a caller of so many charges ask a lane, and returns when it has departed or
-// waits for that, or has been given up already, where deadlines are short.
-func (l *lane) travel(t *testing.T, charges int) *traveller {
+// startCall lets a caller of so many charges ask a batcher, and returns when its group is in
+// flight or waits for that, or has been given up already, where deadlines are short.
+func (b *batcher) startCall(t *testing.T, charges int) *caller {
 	t.Helper()
 	g := &group{done: make(chan struct{}, 1)}
 	for range charges {
 		g.add("name", &limiter.Charge{Cost: 1})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	tr := &traveller{g, cancel, make(chan bool, 1)}
-	go func() { tr.arrived <- l.ask(ctx, g) }()
+	c := &caller{g, cancel, make(chan bool, 1)}
+	go func() { c.result <- b.ask(ctx, g) }()
 	await(t, "a caller to be under way", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return slices.Contains(l.waiting, g) || slices.ContainsFunc(l.flights, func(f *flight) bool { return slices.Contains(f.batch, g) }) ||
-			len(tr.arrived) > 0
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.Contains(b.waiting, g) || slices.ContainsFunc(b.inFlight, func(f *batch) bool { return slices.Contains(f.groups, g) }) ||
+			len(c.result) > 0
 	})
-	return tr
+	return c
 }
 
-func (tr *traveller) hears(t *testing.T) bool {
+func (c *caller) hears(t *testing.T) bool {
 	t.Helper()
 	select {
-	case answered := <-tr.arrived:
-		tr.cancel()
+	case answered := <-c.result:
+		c.cancel()
 		return answered
 	case <-time.After(patience):
 		t.Fatal("a caller hears nothing")
@@ -113,56 +112,56 @@ func (tr *traveller) hears(t *testing.T) bool {
 	}
 }
 
-// arrives says that a caller is answered, with its own answer.
-func (tr *traveller) arrives(t *testing.T) {
+// isAnswered says that a caller is answered, with its own answer.
+func (c *caller) isAnswered(t *testing.T) {
 	t.Helper()
-	require.True(t, tr.hears(t), "a caller was not answered")
-	require.EqualValues(t, len(tr.items), tr.answer.now, "a caller got somebody else's answer")
+	require.True(t, c.hears(t), "a caller was not answered")
+	require.EqualValues(t, len(c.items), c.answer.now, "a caller got another's answer")
 }
 
 // leaves says that a caller's context ends and the caller leaves at once.
-func (tr *traveller) leaves(t *testing.T) {
+func (c *caller) leaves(t *testing.T) {
 	t.Helper()
-	tr.cancel()
-	require.False(t, tr.hears(t), "a caller whose context has ended was answered")
+	c.cancel()
+	require.False(t, c.hears(t), "a caller whose context has ended was answered")
 }
 
-func groupsOf(travellers ...*traveller) (groups []*group) {
-	for _, tr := range travellers {
-		groups = append(groups, tr.group)
+func groupsOf(callers ...*caller) (groups []*group) {
+	for _, c := range callers {
+		groups = append(groups, c.group)
 	}
 	return groups
 }
 
 // isNear makes the way short for good, however long a test holds up batches.
-func (l *lane) isNear() { l.trip, l.measured, l.long = 0, true, time.Hour }
+func (b *batcher) isNear() { b.trip, b.measured, b.long = 0, true, time.Hour }
 
-func (l *lane) count() (flying, waiting int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.flights), len(l.waiting)
+func (b *batcher) count() (inFlight, waiting int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.inFlight), len(b.waiting)
 }
 
-// awaitIdle says that a lane has nothing left to carry, which it must come to.
-func (l *lane) awaitIdle(t *testing.T) {
+// awaitIdle says that a batcher has nothing left to carry, which it must come to.
+func (b *batcher) awaitIdle(t *testing.T) {
 	t.Helper()
-	await(t, "a lane without traffic to have nothing on its way", func() bool {
-		flying, waiting := l.count()
-		return flying+waiting == 0
+	await(t, "a batcher without traffic to have nothing on its way", func() bool {
+		inFlight, waiting := b.count()
+		return inFlight+waiting == 0
 	})
 }
 
-// bothWays runs a test on a lane whose batches are led by callers, and on one whose have
+// bothWays runs a test on a batcher whose batches are led by callers, and on one whose have
 // goroutines.
-func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testing.T, l *lane, w tower)) {
+func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testing.T, b *batcher, w fakeRedis)) {
 	for _, led := range []bool{true, false} {
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
-			w := tower{make(chan *trip, 1000)}
-			l := newLane(led, most, 1, timeout, w.carry)
-			l.isNear()
-			test(t, l, w)
-			l.awaitIdle(t)
-			w.none(t, "nobody travels any more")
+			w := fakeRedis{make(chan *sentBatch, 1000)}
+			b := newBatcher(led, most, 1, timeout, w.send)
+			b.isNear()
+			test(t, b, w)
+			b.awaitIdle(t)
+			w.none(t, "there are no calls any more")
 		})
 	}
 }
@@ -171,53 +170,53 @@ func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testin
 const longEnough = patience
 
 func TestTheFirstTwoLeaveAtOnceAndTheRestTogether(t *testing.T) {
-	bothWays(t, 256, longEnough, func(t *testing.T, l *lane, w tower) {
-		var all []*traveller
+	bothWays(t, 256, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
+		var all []*caller
 		for range 10 {
-			all = append(all, l.travel(t, 3))
+			all = append(all, b.startCall(t, 3))
 		}
 		first, second := w.next(t), w.next(t)
-		assert.Len(t, first.batch, 1, "who comes first waits for nobody")
-		assert.Len(t, second.batch, 1, "who comes second waits for nobody")
+		assert.Len(t, first.groups, 1, "the first caller does not wait")
+		assert.Len(t, second.groups, 1, "the second caller does not wait")
 		w.none(t, "two batches are on their way already")
-		first.land()
+		first.finish()
 		third := w.next(t)
-		assert.Equal(t, groupsOf(all[2:]...), third.batch, "those who came meanwhile leave together, in the order they came")
+		assert.Equal(t, groupsOf(all[2:]...), third.groups, "those who came meanwhile leave together, in the order they came")
 		w.none(t, "two batches are on their way already")
-		second.land()
-		w.none(t, "nobody waits any more")
+		second.finish()
+		w.none(t, "no caller waits any more")
 
 		// A second batch leaves when it is as large as the first.
 		for range 7 {
-			all = append(all, l.travel(t, 1))
+			all = append(all, b.startCall(t, 1))
 		}
-		w.none(t, "7 wait for a batch of 8 to land, or for one more to come")
-		all = append(all, l.travel(t, 1))
+		w.none(t, "7 wait for a batch of 8 to finish, or for one more to come")
+		all = append(all, b.startCall(t, 1))
 		fourth := w.next(t)
-		assert.Len(t, fourth.batch, 8, "a second batch waits only for as many as are in the first")
-		all = append(all, l.travel(t, 1))
+		assert.Len(t, fourth.groups, 8, "a second batch waits only for as many as are in the first")
+		all = append(all, b.startCall(t, 1))
 		w.none(t, "two batches are on their way already")
-		fourth.land()
-		w.none(t, "one waits for a batch of 8 to land, or for 7 more to come")
-		third.land()
-		w.next(t).land()
-		for _, tr := range all {
-			tr.arrives(t)
+		fourth.finish()
+		w.none(t, "one waits for a batch of 8 to finish, or for 7 more to come")
+		third.finish()
+		w.next(t).finish()
+		for _, c := range all {
+			c.isAnswered(t)
 		}
-		alone := l.travel(t, 1)
-		w.next(t).land()
-		alone.arrives(t)
+		alone := b.startCall(t, 1)
+		w.next(t).finish()
+		alone.isAnswered(t)
 	})
 }
 
 func TestABatchHasNoMoreChargesThanItMay(t *testing.T) {
-	bothWays(t, 10, longEnough, func(t *testing.T, l *lane, w tower) {
-		var all []*traveller
+	bothWays(t, 10, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
+		var all []*caller
 		for _, charges := range []int{1, 1 /* wait: */, 4, 5, 1, 1, 10, 9, 25, 3, 7} {
-			all = append(all, l.travel(t, charges))
+			all = append(all, b.startCall(t, charges))
 		}
 		first, second := w.next(t), w.next(t)
-		second.land()
+		second.finish()
 		for _, want := range []struct {
 			groups, charges int
 			why             string
@@ -229,205 +228,205 @@ func TestABatchHasNoMoreChargesThanItMay(t *testing.T) {
 			{1, 25, "a group is not divided, however large"},
 			{2, 10, "3 and 7 fill a batch"},
 		} {
-			tr := w.next(t)
-			assert.Len(t, tr.batch, want.groups, want.why)
-			assert.Equal(t, want.charges, tr.charges(), want.why)
-			tr.land()
+			c := w.next(t)
+			assert.Len(t, c.groups, want.groups, want.why)
+			assert.Equal(t, want.charges, c.charges(), want.why)
+			c.finish()
 		}
-		first.land()
-		for _, tr := range all {
-			tr.arrives(t)
+		first.finish()
+		for _, c := range all {
+			c.isAnswered(t)
 		}
 	})
 }
 
 func TestWithAMaxBatchOfOneEachTravelsAloneAndAtOnce(t *testing.T) {
-	bothWays(t, 1, longEnough, func(t *testing.T, l *lane, w tower) {
-		var all []*traveller
-		var trips []*trip
+	bothWays(t, 1, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
+		var all []*caller
+		var trips []*sentBatch
 		for range 10 {
-			all = append(all, l.travel(t, 2))
+			all = append(all, b.startCall(t, 2))
 			trips = append(trips, w.next(t))
-			assert.Len(t, trips[len(trips)-1].batch, 1, "a batch has one group")
+			assert.Len(t, trips[len(trips)-1].groups, 1, "a batch has one group")
 		}
 		for i := range trips {
-			trips[i].land()
-			all[i].arrives(t)
+			trips[i].finish()
+			all[i].isAnswered(t)
 		}
 	})
 }
 
-func TestWhoHasLeftIsNotCarried(t *testing.T) {
-	bothWays(t, 2, longEnough, func(t *testing.T, l *lane, w tower) {
-		var all []*traveller
+func TestACallerThatHasLeftIsNotInABatch(t *testing.T) {
+	bothWays(t, 2, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
+		var all []*caller
 		for range 8 {
-			all = append(all, l.travel(t, 1))
+			all = append(all, b.startCall(t, 1))
 		}
 		first, second := w.next(t), w.next(t)
 		for _, i := range []int{2, 3, 5} {
 			all[i].leaves(t)
 		}
-		if l.led {
+		if b.led {
 			all[1].cancel() // who leads stays, as others may be in its batch
 		} else {
 			all[1].leaves(t)
 		}
-		second.land()
+		second.finish()
 		third := w.next(t)
-		assert.Equal(t, groupsOf(all[4], all[6]), third.batch, "who left takes no seat in a batch")
+		assert.Equal(t, groupsOf(all[4], all[6]), third.groups, "who left takes no place in a batch")
 		all[4].leaves(t) // under way, and not the leader
-		third.land()
-		first.land()
+		third.finish()
+		first.finish()
 		fourth := w.next(t)
-		assert.Equal(t, groupsOf(all[7]), fourth.batch)
-		fourth.land()
+		assert.Equal(t, groupsOf(all[7]), fourth.groups)
+		fourth.finish()
 		for _, i := range []int{0, 6, 7} {
-			all[i].arrives(t)
+			all[i].isAnswered(t)
 		}
-		if l.led {
-			all[1].arrives(t)
+		if b.led {
+			all[1].isAnswered(t)
 		}
 
-		// All who wait have left: nothing departs, and the lane is not stuck.
-		x, y, z := l.travel(t, 1), l.travel(t, 1), l.travel(t, 1)
+		// All who wait have left: nothing is sent, and the batcher is not stuck.
+		x, y, z := b.startCall(t, 1), b.startCall(t, 1), b.startCall(t, 1)
 		first, second = w.next(t), w.next(t)
 		z.leaves(t)
-		first.land()
-		second.land()
+		first.finish()
+		second.finish()
 		w.none(t, "all who waited have left")
-		x.arrives(t)
-		y.arrives(t)
-		z = l.travel(t, 1)
-		w.next(t).land()
-		z.arrives(t)
+		x.isAnswered(t)
+		y.isAnswered(t)
+		z = b.startCall(t, 1)
+		w.next(t).finish()
+		z.isAnswered(t)
 	})
 }
 
 func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
 	const timeout = 400 * time.Millisecond
-	bothWays(t, 256, timeout, func(t *testing.T, l *lane, w tower) {
+	bothWays(t, 256, timeout, func(t *testing.T, b *batcher, w fakeRedis) {
 		start := time.Now()
-		hung := []*traveller{l.travel(t, 1), l.travel(t, 1)}
+		hung := []*caller{b.startCall(t, 1), b.startCall(t, 1)}
 		first, second := w.next(t), w.next(t)
 		deadline, ok := first.ctx.Deadline()
 		require.True(t, ok, "a batch has a deadline, for who dials")
-		if l.led {
+		if b.led {
 			assert.WithinDuration(t, start.Add(timeout), deadline, timeout)
 		} else {
 			assert.WithinDuration(t, start.Add(settling*timeout), deadline, timeout, "no caller waits for the end of it")
 		}
 		require.NoError(t, first.ctx.Err())
 		await(t, "half of the time to pass", func() bool { return time.Since(start) > timeout/2 })
-		next := []*traveller{l.travel(t, 1), l.travel(t, 1)}
-		// The flights are given up, and those who wait leave.
+		next := []*caller{b.startCall(t, 1), b.startCall(t, 1)}
+		// The batches are given up, and those who wait leave.
 		third := w.next(t)
 		assert.GreaterOrEqual(t, time.Since(start), timeout, "a batch was given up too early")
-		assert.Equal(t, groupsOf(next...), third.batch, "those who waited leave when the batches before them are given up")
+		assert.Equal(t, groupsOf(next...), third.groups, "those who waited leave when the batches before them are given up")
 		<-first.ctx.Done()
 		require.ErrorIs(t, first.ctx.Err(), context.DeadlineExceeded)
 		await(t, "the other to be given up", func() bool { return second.ctx.Err() != nil })
-		third.land()
-		for _, tr := range next {
-			tr.hears(t) // in time or, on a busy machine, not
+		third.finish()
+		for _, c := range next {
+			c.hears(t) // in time or, on a busy machine, not
 		}
-		if !l.led {
-			for _, tr := range hung {
-				assert.False(t, tr.hears(t), "callers leave when their time is up, whatever becomes of their batch")
+		if !b.led {
+			for _, c := range hung {
+				assert.False(t, c.hears(t), "callers leave when their time is up, whatever becomes of their batch")
 			}
 		}
-		l.awaitIdle(t)
+		b.awaitIdle(t)
 
-		// Those that were given up land late, when others have taken their places. They make
+		// Those that were given up finish late, when others have taken their places. They make
 		// no room for a third.
-		x, y, z := l.travel(t, 1), l.travel(t, 1), l.travel(t, 1)
+		x, y, z := b.startCall(t, 1), b.startCall(t, 1), b.startCall(t, 1)
 		fourth, fifth := w.next(t), w.next(t)
-		first.land()
-		second.land()
-		if l.led {
-			hung[0].arrives(t)
-			hung[1].arrives(t)
+		first.finish()
+		second.finish()
+		if b.led {
+			hung[0].isAnswered(t)
+			hung[1].isAnswered(t)
 		}
 		if time.Since(z.since) < timeout/2 {
 			w.none(t, "two batches are on their way already")
 		}
-		fourth.land()
+		fourth.finish()
 		sixth := w.next(t)
-		fifth.land()
-		sixth.land()
-		for _, tr := range []*traveller{x, y, z} {
-			tr.hears(t)
+		fifth.finish()
+		sixth.finish()
+		for _, c := range []*caller{x, y, z} {
+			c.hears(t)
 		}
 	})
 }
 
 func TestWhoWaitsTooLongLeaves(t *testing.T) {
 	const timeout = 40 * time.Millisecond
-	bothWays(t, 256, timeout, func(t *testing.T, l *lane, w tower) {
-		tr, other := l.travel(t, 1), l.travel(t, 1)
-		flights := []*trip{w.next(t), w.next(t)}
+	bothWays(t, 256, timeout, func(t *testing.T, b *batcher, w fakeRedis) {
+		c, other := b.startCall(t, 1), b.startCall(t, 1)
+		batches := []*sentBatch{w.next(t), w.next(t)}
 		g := &group{done: make(chan struct{}, 1)}
-		g.since = tr.since // no later, so that it is not given the other's place when that is given up
-		l.mu.Lock()
-		l.waiting = append(l.waiting, g)
-		l.mu.Unlock()
-		assert.False(t, l.await(t.Context(), g), "a caller that got no place was answered")
+		g.since = c.since // no later, so that it is not given the other's place when that is given up
+		b.mu.Lock()
+		b.waiting = append(b.waiting, g)
+		b.mu.Unlock()
+		assert.False(t, b.await(t.Context(), g), "a caller that got no place was answered")
 		took := time.Since(g.since)
 		assert.GreaterOrEqual(t, took, timeout, "a caller left too early")
 		assert.Less(t, took, timeout+timeout/lateness+200*time.Millisecond, "a caller left too late")
-		for _, f := range flights {
-			f.land()
+		for _, f := range batches {
+			f.finish()
 		}
-		tr.hears(t)
+		c.hears(t)
 		other.hears(t)
 	})
 }
 
 func TestALeaderThatHasWaitedHasLessTimeButForRoundTrips(t *testing.T) {
 	for tripTime, atMost := range map[time.Duration]time.Duration{0: longEnough / 2, longEnough / setup: longEnough} {
-		w := tower{make(chan *trip, 1)}
-		l := newLane(true, 256, 1, longEnough, w.carry)
-		l.isNear()
-		l.trip = tripTime
+		w := fakeRedis{make(chan *sentBatch, 1)}
+		b := newBatcher(true, 256, 1, longEnough, w.send)
+		b.isNear()
+		b.trip = tripTime
 		g := newGroup(take)
 		g.since = time.Now().Add(-longEnough / 2)
-		l.waiting = []*group{g}
-		l.mu.Lock()
-		require.Nil(t, l.launch(nil))
-		l.mu.Unlock()
-		go l.await(t.Context(), g)
+		b.waiting = []*group{g}
+		b.mu.Lock()
+		require.Nil(t, b.startNext(nil))
+		b.mu.Unlock()
+		go b.await(t.Context(), g)
 		f := w.next(t)
 		assert.LessOrEqual(t, f.ctx.patience, atMost, "a caller waits for the timeout and some round trips in all")
 		assert.Greater(t, f.ctx.patience, atMost/2)
 		deadline, _ := f.ctx.Deadline()
 		assert.Equal(t, f.ctx.start.Add(time.Duration(f.ctx.sent.Load())+f.ctx.patience), deadline, "the time runs from when the batch is sent")
-		f.land()
-		l.awaitIdle(t)
+		f.finish()
+		b.awaitIdle(t)
 	}
 }
 
-func TestALaneAtRestHasNoTimer(t *testing.T) {
-	bothWays(t, 256, 10*time.Millisecond, func(t *testing.T, l *lane, w tower) {
+func TestABatcherAtRestHasNoTimer(t *testing.T) {
+	bothWays(t, 256, 10*time.Millisecond, func(t *testing.T, b *batcher, w fakeRedis) {
 		for range 3 {
-			tr := l.travel(t, 1)
-			w.next(t).land()
-			tr.hears(t)
-			await(t, "a lane without traffic to be at rest", func() bool {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				return !l.watched && !l.watch.Stop()
+			c := b.startCall(t, 1)
+			w.next(t).finish()
+			c.hears(t)
+			await(t, "a batcher without traffic to be at rest", func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return !b.watched && !b.watch.Stop()
 			})
 		}
 	})
 }
 
 func TestAnAnswerThatIsThereIsTakenHoweverLate(t *testing.T) {
-	l := newLane(false, 256, 2, time.Hour, nil)
+	b := newBatcher(false, 256, 2, time.Hour, nil)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 { // as select picks at random
 		g := newGroup(take)
 		g.deliver(answer{now: 7}, nil)
-		require.True(t, l.await(gone, g), "what was charged is reported as a failure, though the answer is there")
+		require.True(t, b.await(gone, g), "what was charged is reported as a failure, though the answer is there")
 		require.EqualValues(t, 7, g.answer.now)
 		g.free()
 	}
@@ -437,18 +436,18 @@ func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 {
-		w := tower{make(chan *trip, 1)}
-		l := newLane(true, 256, 2, time.Hour, w.carry)
-		l.isNear()
+		w := fakeRedis{make(chan *sentBatch, 1)}
+		b := newBatcher(true, 256, 2, time.Hour, w.send)
+		b.isNear()
 		leader, other := newGroup(take), newGroup(take)
 		leader.since = time.Now()
-		l.waiting = []*group{other, leader}
-		l.mu.Lock()
-		require.Nil(t, l.launch(nil))
-		l.mu.Unlock()
-		go func() { w.next(t).land() }()
-		require.True(t, l.await(gone, leader), "who leads is answered")
-		require.True(t, l.await(t.Context(), other), "others in its batch are answered")
+		b.waiting = []*group{other, leader}
+		b.mu.Lock()
+		require.Nil(t, b.startNext(nil))
+		b.mu.Unlock()
+		go func() { w.next(t).finish() }()
+		require.True(t, b.await(gone, leader), "who leads is answered")
+		require.True(t, b.await(t.Context(), other), "others in its batch are answered")
 	}
 }
 
@@ -460,16 +459,16 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 			t.Run(fmt.Sprintf("led=%t, at most %d", led, most), func(t *testing.T) {
 				t.Parallel()
 				const timeout = 4 * time.Millisecond
-				var l *lane
-				l = newLane(led, most, 1, timeout, func(f *flight, landed func()) {
+				var b *batcher
+				b = newBatcher(led, most, 1, timeout, func(f *batch, finished func()) {
 					f.send()
-					charges, batch := 0, f.batch
+					charges, batch := 0, f.groups
 					for _, g := range batch {
 						charges += len(g.items)
 					}
 					assert.False(t, charges > most && len(batch) > 1, "a batch has %d charges, more than %d", charges, most)
-					if flying, _ := l.count(); most > 1 && flying > 2 {
-						t.Errorf("%d batches are on their way", flying)
+					if inFlight, _ := b.count(); most > 1 && inFlight > 2 {
+						t.Errorf("%d batches are on their way", inFlight)
 					}
 					if rand.IntN(20) == 0 {
 						<-f.Done()
@@ -478,12 +477,12 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 						time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
 					}
 					f.hear()
-					landed()
+					finished()
 					for _, g := range batch {
 						g.deliver(answer{now: int64(len(g.items))}, nil)
 					}
 				})
-				l.isNear()
+				b.isNear()
 				var wg sync.WaitGroup
 				var answered, gone atomic.Int64
 				const callers, calls = 32, 150
@@ -496,8 +495,8 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 							for range n {
 								g.add("name", &limiter.Charge{Cost: 1})
 							}
-							if l.ask(ctx, g) {
-								assert.Equal(t, int64(n), g.answer.now, "a caller got somebody else's answer")
+							if b.ask(ctx, g) {
+								assert.Equal(t, int64(n), g.answer.now, "a caller got another's answer")
 								g.free()
 								answered.Add(1)
 							} else {
@@ -508,7 +507,7 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				l.awaitIdle(t)
+				b.awaitIdle(t)
 				assert.EqualValues(t, callers*calls, answered.Load()+gone.Load())
 				assert.NotZero(t, answered.Load())
 				assert.True(t, gone.Load() > 0 || led && most == 1, "nobody has left")
@@ -627,14 +626,14 @@ func gated(t *testing.T, led bool, o Options) (*store, *gate, *redistest.Server)
 		client.AddHook(g)
 	}
 	s := newStore(client, o).Within(longEnough).(*store)
-	require.Equal(t, led, s.lanes[0].led)
-	s.lanes[0].isNear()
+	require.Equal(t, led, s.batchers[0].led)
+	s.batchers[0].isNear()
 	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket} { // so that Redis knows the scripts
 		one, two := bounded(t, "one", 1000, a), bounded(t, "two", 1000, a)
 		decideOne(t, s, one, "", 1)
 		require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(one, "", 1), charge(two, "", 1)}, make([]limiter.Decision, 2)))
 	}
-	s.lanes[0].awaitIdle(t)
+	s.batchers[0].awaitIdle(t)
 	g.forget()
 	return s, g, server
 }
@@ -650,13 +649,13 @@ func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
 		}
 		decisions := make([]limiter.Decision, rules)
 		require.NoError(t, s.Decide(t.Context(), charges, decisions)) // Redis learns the scripts
-		require.NoError(t, s.GiveBack(t.Context(), charges))
+		require.NoError(t, s.Refund(t.Context(), charges))
 		before := roundTrips(t, server)
 		for range 12 { // 10 taken, 2 refused
 			require.NoError(t, s.Decide(t.Context(), charges, decisions))
 		}
 		assert.Equal(t, 12, roundTrips(t, server)-before, "12 decisions about %d rules are 12 round trips", rules)
-		require.NoError(t, s.GiveBack(t.Context(), charges))
+		require.NoError(t, s.Refund(t.Context(), charges))
 		require.NoError(t, s.Reset(t.Context(), charges))
 		assert.Equal(t, 14, roundTrips(t, server)-before, "giving back is one round trip, and so is a reset")
 	}
@@ -678,9 +677,9 @@ func TestThoseWhoComeDuringARoundTripShareTheNext(t *testing.T) {
 		})
 	}
 	await(t, "62 of 64 callers to wait behind two batches", func() bool {
-		flying, waiting := s.lanes[0].count()
+		inFlight, waiting := s.batchers[0].count()
 		trips, _ := gate.count()
-		return flying == 2 && waiting == 62 && trips == 2
+		return inFlight == 2 && waiting == 62 && trips == 2
 	})
 	open()
 	wg.Wait()
@@ -698,8 +697,8 @@ func TestNoBatchToRedisExceedsMaxBatch(t *testing.T) {
 			wg.Go(func() { assert.True(t, decideOne(t, s, q, fmt.Sprint(i), 1).Allowed) })
 		}
 		await(t, "all callers to be under way", func() bool {
-			flying, waiting := s.lanes[0].count()
-			return flying+waiting == 64
+			inFlight, waiting := s.batchers[0].count()
+			return inFlight+waiting == 64
 		})
 		open()
 		wg.Wait()
@@ -766,11 +765,11 @@ func TestWhoCancelsDisturbsNobody(t *testing.T) {
 				c := &caller{result: make(chan error, 1)}
 				var ctx context.Context
 				ctx, c.cancel = context.WithCancel(t.Context())
-				flying, waiting := s.lanes[0].count()
+				inFlight, waiting := s.batchers[0].count()
 				go func() { c.result <- s.Decide(ctx, []limiter.Charge{charge(q, "key", cost)}, c.d[:]) }()
 				await(t, "a caller to be under way", func() bool {
-					f, w := s.lanes[0].count()
-					return f+w == flying+waiting+1
+					f, w := s.batchers[0].count()
+					return f+w == inFlight+waiting+1
 				})
 				return c
 			}
@@ -784,14 +783,14 @@ func TestWhoCancelsDisturbsNobody(t *testing.T) {
 					return nil
 				}
 			}
-			departed, stays := call(1), call(2)
+			sent, stays := call(1), call(2)
 			await(t, "both to be at the gate", func() bool { trips, _ := gate.count(); return trips == 2 })
 			waits, alsoStays := call(10), call(20)
-			departed.cancel()
+			sent.cancel()
 			waits.cancel()
 			assert.ErrorIs(t, result(waits, "a caller that cancels is held until Redis answers"), context.Canceled)
 			if !led { // who leads stays for the answer
-				assert.ErrorIs(t, result(departed, "a caller that cancels is held until Redis answers"), context.Canceled)
+				assert.ErrorIs(t, result(sent, "a caller that cancels is held until Redis answers"), context.Canceled)
 			}
 			open()
 			for _, c := range []*caller{stays, alsoStays} {
@@ -799,11 +798,11 @@ func TestWhoCancelsDisturbsNobody(t *testing.T) {
 				assert.True(t, c.d[0].Allowed)
 			}
 			if led {
-				assert.NoError(t, result(departed, "a leader got no answer"), "who leads gets the answer")
+				assert.NoError(t, result(sent, "a leader got no answer"), "who leads gets the answer")
 			}
-			s.lanes[0].awaitIdle(t)
+			s.batchers[0].awaitIdle(t)
 			assert.EqualValues(t, 100-1-2-20, decideOne(t, s, q, "key", 0).Remaining,
-				"who left before departure (10) is not charged, and who left after it (1) is")
+				"who left before its batch was sent (10) is not charged, and who left after it (1) is")
 		})
 	}
 }
@@ -815,7 +814,7 @@ func TestADecisionThatIsTooLateIsNotAskedFor(t *testing.T) {
 	cancel()
 	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
 	assert.ErrorIs(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)), context.Canceled)
-	assert.ErrorIs(t, s.GiveBack(ctx, charges), context.Canceled)
+	assert.ErrorIs(t, s.Refund(ctx, charges), context.Canceled)
 	assert.ErrorIs(t, s.Reset(ctx, charges), context.Canceled)
 	trips, _ := gate.count()
 	assert.Zero(t, trips, "a caller that has left already reaches nobody")
@@ -1103,7 +1102,7 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 		require.ErrorContains(t, err, "NOPERM", "an error of one server is an error of the decision")
 		assert.EqualValues(t, 9, decideOne(t, s, q, keys[0], 0).Remaining, "what the other server took is given back")
 	}
-	assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{charge(q, keys[1], 1), charge(q, keys[0], 1)}))
+	assert.Error(t, s.Refund(t.Context(), []limiter.Charge{charge(q, keys[1], 1), charge(q, keys[0], 1)}))
 	assert.EqualValues(t, 10, decideOne(t, s, q, keys[0], 0).Remaining, "what can be given back is, though another server fails")
 	two.MustDo("ACL", "SETUSER", "default", "+eval", "+evalsha")
 	assert.EqualValues(t, 9, decideOne(t, s, q, keys[1], 0).Remaining)
@@ -1122,7 +1121,7 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 	s := newStore(client, forgetting).Within(patience).(*store)
 	one, two := bounded(t, "one", 10, limiter.SlidingWindow), bounded(t, "two", 10, limiter.SlidingWindow)
 	var keys []string
-	for i := 0; len(keys) < 4; i++ { // of one lane, and on one node
+	for i := 0; len(keys) < 4; i++ { // of one batcher, and on one node
 		if key := fmt.Sprint("key ", i); s.part(s.keys.tag(key)) == 0 {
 			keys = append(keys, key)
 		}
@@ -1135,15 +1134,15 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 		err error
 	}
 	send := func(charges ...limiter.Charge) chan result {
-		flying, waiting := s.lanes[0].count()
+		inFlight, waiting := s.batchers[0].count()
 		c := make(chan result, 1)
 		go func() {
 			d := make([]limiter.Decision, len(charges))
 			c <- result{d, s.Decide(context.Background(), charges, d)}
 		}()
 		await(t, "a caller to be under way", func() bool {
-			f, w := s.lanes[0].count()
-			return f+w == flying+waiting+1
+			f, w := s.batchers[0].count()
+			return f+w == inFlight+waiting+1
 		})
 		return c
 	}
@@ -1167,7 +1166,7 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 			decideOne(t, s, two, moves, 1)
 			decideOne(t, s, one, stays, 1)
 		}
-		s.lanes[0].awaitIdle(t)
+		s.batchers[0].awaitIdle(t)
 		finish := redistest.BeginMove(nodes, s.keys.name(s.keys.tag(moves), one), to)
 		open := h.shutIt()
 		defer open()
@@ -1188,7 +1187,7 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 		finish()
 		receive(whole, remaining)
 		receive(split, remaining)
-		s.lanes[0].awaitIdle(t)
+		s.batchers[0].awaitIdle(t)
 		to = from
 	}
 }
@@ -1261,8 +1260,8 @@ func TestADecisionKeepsItsDeadlineWhileTheServerHangs(t *testing.T) {
 		}
 		wg.Wait()
 		start := time.Now()
-		assert.Error(t, s.GiveBack(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
-		assert.Less(t, time.Since(start), timeout+200*time.Millisecond, "GiveBack keeps the deadline too")
+		assert.Error(t, s.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
+		assert.Less(t, time.Since(start), timeout+200*time.Millisecond, "Refund keeps the deadline too")
 
 		server.Resume()
 		await(t, "decisions after the server has come back", func() bool {
@@ -1281,8 +1280,8 @@ func TestADecisionKeepsItsDeadlineWheneverItComes(t *testing.T) {
 	s := newStore(connect(t, server), Options{}).Within(timeout).(*store)
 	q := bounded(t, "rule", 1000, limiter.SlidingWindow)
 	decideOne(t, s, q, "key", 1)
-	s.lanes[0].awaitIdle(t)
-	bound := s.lanes[0].patience() // which says how long a round trip took
+	s.batchers[0].awaitIdle(t)
+	bound := s.batchers[0].patience() // which says how long a round trip took
 	server.Pause()
 	defer server.Resume()
 	var wg sync.WaitGroup

@@ -101,10 +101,10 @@ func (m model) look(c limiter.Charge, now int64) limiter.Decision {
 	return c.Quota.Describe(m.at(c, now), now, 0, true)
 }
 
-func (m model) giveBack(charges []limiter.Charge, now int64) {
+func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
-			m.put(c, c.Quota.GiveBack(m.at(c, now), now, c.Cost), now)
+			m.put(c, c.Quota.Refund(m.at(c, now), now, c.Cost, c.At), now)
 		}
 	}
 }
@@ -214,8 +214,8 @@ type fail interface {
 	Fatalf(format string, args ...any)
 }
 
-// A twin is a store and a model that are told the same.
-type twin struct {
+// A comparison is a store and a model that are told the same.
+type comparison struct {
 	chance
 	t      fail
 	store  *store
@@ -227,6 +227,7 @@ type twin struct {
 	former []*limiter.Quota // what a limit was before
 	keys   []string
 	waits  []time.Duration // that decisions told of
+	times  []int64         // of decisions
 	told   []string
 
 	// What may happen, apart from decisions.
@@ -234,13 +235,13 @@ type twin struct {
 	hammer                bool // the same is asked again soon
 }
 
-func newTwin(t fail, c chance, s *store, clock *serverClock) *twin {
-	return newTwinOf(t, c, c.limit, s, clock)
+func compareWithModel(t fail, c chance, s *store, clock *serverClock) *comparison {
+	return compareUnder(t, c, c.limit, s, clock)
 }
 
-func newTwinOf(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *twin {
+func compareUnder(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *comparison {
 	clock.micros.Store(clock.begun + c.draw(0, 1_000_000))
-	w := &twin{chance: c, t: t, store: s, clock: clock, client: s.carrier.client, model: model{}}
+	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.transport.client, model: model{}}
 	for _, name := range []counter{{rule: "rule"}, {rule: "rule", tier: "tier"}, {rule: "GET /other"}} {
 		w.rules = append(w.rules, w.quota(name.rule, name.tier, limit()))
 	}
@@ -249,7 +250,7 @@ func newTwinOf(t fail, c chance, limit func() limiter.Limit, s *store, clock *se
 	return w
 }
 
-func (w *twin) quota(rule, tier string, l limiter.Limit) *limiter.Quota {
+func (w *comparison) quota(rule, tier string, l limiter.Limit) *limiter.Quota {
 	w.t.Helper()
 	q, err := limiter.NewQuota(rule, tier, l)
 	if err != nil {
@@ -258,17 +259,17 @@ func (w *twin) quota(rule, tier string, l limiter.Limit) *limiter.Quota {
 	return q
 }
 
-func (w *twin) note(format string, args ...any) {
+func (w *comparison) note(format string, args ...any) {
 	w.told = append(w.told, fmt.Sprintf(format, args...))
 }
 
 // broken ends the test with what led to it.
-func (w *twin) broken(format string, args ...any) {
+func (w *comparison) broken(format string, args ...any) {
 	w.t.Helper()
 	w.t.Fatalf("%s\nafter\n%s", fmt.Sprintf(format, args...), strings.Join(w.told[max(0, len(w.told)-30):], "\n"))
 }
 
-func (w *twin) check(err error) {
+func (w *comparison) check(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.broken("Redis could not decide: %v", err)
@@ -276,7 +277,7 @@ func (w *twin) check(err error) {
 }
 
 // run lets things happen, and compares what Redis then holds.
-func (w *twin) run() {
+func (w *comparison) run() {
 	w.t.Helper()
 	for w.more() {
 		switch n := w.draw(0, 19); {
@@ -290,10 +291,10 @@ func (w *twin) run() {
 			w.check(w.store.Reset(context.Background(), charges[:1]))
 			w.model.reset(charges[:1])
 		case n <= 5:
-			charges := w.charges()
-			w.note("give back %v", shown(charges))
-			w.check(w.store.GiveBack(context.Background(), charges))
-			w.model.giveBack(charges, w.clock.micros.Load())
+			charges := w.refunds()
+			w.note("refund %v", shown(charges))
+			w.check(w.store.Refund(context.Background(), charges))
+			w.model.refund(charges, w.clock.micros.Load())
 		case n <= 10:
 			w.passTime()
 		default:
@@ -312,7 +313,7 @@ func (w *twin) run() {
 	}
 }
 
-func (w *twin) decide(charges []limiter.Charge) []limiter.Decision {
+func (w *comparison) decide(charges []limiter.Charge) []limiter.Decision {
 	w.t.Helper()
 	w.note("at %d decide %v", w.clock.micros.Load(), shown(charges))
 	got := make([]limiter.Decision, len(charges))
@@ -324,17 +325,18 @@ func (w *twin) decide(charges []limiter.Charge) []limiter.Decision {
 func shown(charges []limiter.Charge) string {
 	var b strings.Builder
 	for _, c := range charges {
-		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost)
+		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d, at %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost, c.At)
 	}
 	return b.String()
 }
 
-func (w *twin) compare(charges []limiter.Charge, got, want []limiter.Decision) {
+func (w *comparison) compare(charges []limiter.Charge, got, want []limiter.Decision) {
 	w.t.Helper()
 	for i := range charges {
 		if got[i] != want[i] {
 			w.broken("charge %d was answered\n%+v, and\n%+v is what Go says", i, got[i], want[i])
 		}
+		w.times = append(w.times, got[i].At)
 		for _, wait := range []time.Duration{got[i].RetryAfter, got[i].NextAfter, got[i].ResetAfter, got[i].Delay} {
 			if wait > 0 && wait != limiter.Never {
 				w.waits = append(w.waits, wait)
@@ -344,7 +346,7 @@ func (w *twin) compare(charges []limiter.Charge, got, want []limiter.Decision) {
 }
 
 // charges are one to six, no two of them for one counter.
-func (w *twin) charges() []limiter.Charge {
+func (w *comparison) charges() []limiter.Charge {
 	var charges []limiter.Charge
 	for n := w.draw(1, 6); n > 0; n-- {
 		i := w.draw(0, int64(len(w.rules))-1)
@@ -360,7 +362,18 @@ func (w *twin) charges() []limiter.Charge {
 	return charges
 }
 
-func (w *twin) cost(q *limiter.Quota) int64 {
+// refunds are charges that were taken at the times of decisions, or at an unknown time.
+func (w *comparison) refunds() []limiter.Charge {
+	charges := w.charges()
+	for i := range charges {
+		if len(w.times) > 0 && !w.oneIn(4) {
+			charges[i].At = pick(w.chance, w.times[max(0, len(w.times)-20):])
+		}
+	}
+	return charges
+}
+
+func (w *comparison) cost(q *limiter.Quota) int64 {
 	switch most := q.Capacity(); w.draw(0, 11) {
 	case 0:
 		return 0
@@ -381,7 +394,7 @@ func (w *twin) cost(q *limiter.Quota) int64 {
 	}
 }
 
-func (w *twin) passTime() {
+func (w *comparison) passTime() {
 	window := pick(w.chance, w.rules).Window().Microseconds()
 	now := w.clock.micros.Load()
 	step := int64(0)
@@ -414,7 +427,7 @@ func (w *twin) passTime() {
 }
 
 // changeLimit gives a rule another limit, or the same one in another quota.
-func (w *twin) changeLimit() {
+func (w *comparison) changeLimit() {
 	i := w.draw(0, int64(len(w.rules))-1)
 	q := w.rules[i]
 	l := q.Limit()
@@ -434,7 +447,7 @@ func (w *twin) changeLimit() {
 }
 
 // batch carries several groups to Redis at once, which must be as one after the other.
-func (w *twin) batch() {
+func (w *comparison) batch() {
 	w.t.Helper()
 	type sent struct {
 		*group
@@ -443,10 +456,13 @@ func (w *twin) batch() {
 	var batch []*group
 	var all []sent
 	for n := w.draw(2, 6); n > 0; n-- {
-		charges := w.charges()
 		op := op(w.draw(0, 7))
 		if op > reset {
 			op = take
+		}
+		charges := w.charges()
+		if op == refund {
+			charges = w.refunds()
 		}
 		g := newGroup(op)
 		for i := range charges {
@@ -458,7 +474,7 @@ func (w *twin) batch() {
 		all = append(all, sent{g, charges})
 		w.note("together: op %d, %s", op, shown(charges))
 	}
-	carryAlone(w.store, batch)
+	sendAlone(w.store, batch)
 	now := w.clock.micros.Load()
 	for _, g := range all {
 		<-g.done
@@ -472,9 +488,9 @@ func (w *twin) batch() {
 		case take:
 			g.answer.decide(g.charges, got)
 			want = w.model.decide(g.charges, now)
-		case giveBack:
+		case refund:
 			g.answer.look(g.charges, got)
-			w.model.giveBack(g.charges, now)
+			w.model.refund(g.charges, now)
 			for _, c := range g.charges {
 				want = append(want, w.model.look(c, now))
 			}
@@ -491,7 +507,7 @@ func (w *twin) batch() {
 }
 
 // compareStored reads the counter's bytes, not through the script.
-func (w *twin) compareStored(q *limiter.Quota, key string) {
+func (w *comparison) compareStored(q *limiter.Quota, key string) {
 	w.t.Helper()
 	name := w.store.keys.name(w.store.keys.tag(key), q)
 	value, err := w.client.Get(context.Background(), name).Result()
@@ -577,7 +593,7 @@ func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
-		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
 		w.back, w.change = true, true
 		w.run()
 	})
@@ -588,10 +604,10 @@ func TestThePlainScriptsDecideAndStoreWhatGoDoes(t *testing.T) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	s.carrier.scripts.lacking.Store(true)
+	s.transport.scripts.lacking.Store(true)
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
-		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
 		w.back, w.change, w.batches = true, true, true
 		w.run()
 	})
@@ -606,7 +622,7 @@ func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		c := fromRapid(t, 2*steps())
-		w := newTwinOf(t, c, func() limiter.Limit {
+		w := compareUnder(t, c, func() limiter.Limit {
 			return limiter.Limit{Events: c.draw(2, 12), Per: time.Second, Algorithm: limiter.SlidingLog}
 		}, s, clock)
 		w.keys, w.back, w.batches = w.keys[:1], true, true
@@ -635,7 +651,7 @@ func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) {
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
-		w := newTwin(t, fromRapid(t, steps()), s, clock)
+		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
 		w.back, w.change, w.batches = true, true, true
 		w.run()
 	})
@@ -649,7 +665,7 @@ func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		server.MustDo("FLUSHALL")
 		s := onClock(t, clock, client, Options{})
-		w := newTwin(rt, fromRapid(rt, steps()), s, clock)
+		w := compareWithModel(rt, fromRapid(rt, steps()), s, clock)
 		w.hammer = true
 		w.run()
 		remembered += s.remembered.Load()
@@ -672,28 +688,28 @@ func FuzzLuaDecidesAsGo(f *testing.F) {
 			t.Skip("longer than it need be")
 		}
 		require.NoError(t, client.FlushAll(context.Background()).Err())
-		w := newTwin(t, fromBytes(data), s, clock)
+		w := compareWithModel(t, fromBytes(data), s, clock)
 		w.back, w.change, w.batches = true, true, true
 		w.run()
 	})
 }
 
-// Two windows can hold more than the limit between them, of which a give-back of however
+// Two windows can hold more than the limit between them, of which a refund of however
 // much returns the limit.
-func TestAGiveBackReturnsNoMoreThanTheLimit(t *testing.T) {
+func TestARefundReturnsNoMoreThanTheLimit(t *testing.T) {
 	_, client := startRedis(t)
 	clock := clockAt(phase.Draw(t).Truncate(time.Minute))
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	q := quotaOf(t, "rule", limiter.PerMinute(10))
-	w := &twin{t: t, store: s, clock: clock, client: client, model: model{}}
+	w := &comparison{t: t, store: s, clock: clock, client: client, model: model{}}
 	for _, cost := range []int64{10, 11, math.MaxInt64} {
 		key := fmt.Sprint("key ", cost)
 		w.decide([]limiter.Charge{charge(q, key, 10)})
 		clock.sleep(95 * time.Second)
 		require.True(t, w.decide([]limiter.Charge{charge(q, key, 5)})[0].Allowed)
 		back := []limiter.Charge{charge(q, key, cost)}
-		require.NoError(t, s.GiveBack(t.Context(), back))
-		w.model.giveBack(back, clock.micros.Load())
+		require.NoError(t, s.Refund(t.Context(), back))
+		w.model.refund(back, clock.micros.Load())
 		w.compareStored(q, key)
 		d := w.decide([]limiter.Charge{charge(q, key, 0)})[0]
 		assert.Equal(t, int64(8), d.Remaining, "5 of the window before are left, of which half count")
@@ -709,7 +725,7 @@ func TestTimeThatStepsBackGrantsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		c := fromRapid(t, steps())
-		w := newTwin(t, c, s, clock)
+		w := compareWithModel(t, c, s, clock)
 		q, key := w.rules[0], w.keys[0]
 		remaining, changed := q.Capacity(), int64(0)
 		for c.more() {

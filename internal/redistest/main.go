@@ -1,0 +1,66 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+// Patience is how long a test waits for what has to happen, on a busy machine.
+const Patience = 30 * time.Second
+
+// Main is the TestMain of a package that speaks Redis: go-redis does not log the outages that
+// tests make, and no goroutine outlives the tests. It waits longer than goleak does by itself,
+// as what hangs in a client ends with the client's own timeouts.
+func Main(m *testing.M) {
+	Silence()
+	code := m.Run()
+	var leak error
+	for deadline := time.Now().Add(Patience); code == 0 && time.Now().Before(deadline); {
+		if leak = goleak.Find(OfTheClient); leak == nil {
+			break
+		}
+	}
+	if leak != nil {
+		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// OfTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
+var OfTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
+
+// Silence ends what go-redis logs.
+func Silence() { redis.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// Await polls until done, and fails the test if it never is.
+func Await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("waited %v in vain for %s", Patience, what)
+}
+
+// CloseAfter closes a client when the test ends, unless the test has.
+func CloseAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Connect returns a client for the server, which is closed when the test ends.
+func (s *Server) Connect(t testing.TB) redis.UniversalClient {
+	return CloseAfter(t, redis.NewClient(&redis.Options{Addr: s.Addr}))
+}

@@ -1,0 +1,113 @@
+package keyfunc
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"hash"
+	"strings"
+	"sync"
+)
+
+// DigestSize is the length of a [Digest] as text: 128 bits in base64url.
+const DigestSize = 22
+
+// A Digest is the text that stands for a key wherever the key itself is not shown or stored:
+// in Redis, logs, lists of bans and on the operator's page. Under one secret it is the same
+// text in all of them.
+type Digest [DigestSize]byte
+
+// String is the digest as text.
+func (d Digest) String() string { return string(d[:]) }
+
+// Key is a key that every [Digester] of this process takes for the one that d was made of,
+// under whatever secret. So an operator who has only the digest can look at counters and bans
+// in Redis, which are stored under digests. What counts under keys themselves, as
+// limiter.Memory does, has nothing under it. No client can write such a key.
+func (d Digest) Key() string { return digestMark + string(d[:]) }
+
+// digestMark is drawn at random, as the marks of a [Class] are.
+var digestMark = "\x00digest:" + drawn + ":"
+
+// DigestOf is the digest in a key that [Digest.Key] made.
+func DigestOf(key string) (Digest, bool) {
+	if key == "" || key[0] != 0 {
+		return Digest{}, false
+	}
+	text, ok := strings.CutPrefix(key, digestMark)
+	if !ok {
+		return Digest{}, false
+	}
+	return ParseDigest(text)
+}
+
+// ParseDigest reads a digest, and reports whether the text can be one.
+func ParseDigest(text string) (d Digest, ok bool) {
+	if len(text) != DigestSize {
+		return Digest{}, false
+	}
+	copy(d[:], text)
+	var sum [DigestSize]byte
+	_, err := base64.RawURLEncoding.Strict().Decode(sum[:], d[:])
+	return d, err == nil && !strings.ContainsAny(text, "\r\n") // which base64 would skip
+}
+
+// A Digester makes digests: of HMAC-SHA-256 under a secret, or of SHA-256 without one. Without
+// a secret, trying all addresses finds the address that a digest stands for within minutes, and
+// so it does with names and e-mail addresses. The zero Digester has no secret.
+type Digester struct {
+	macs *sync.Pool // of hash.Hash under the secret; nil without one
+}
+
+// NewDigester returns a Digester under a secret, which may be empty. The caller may overwrite
+// the secret afterwards.
+func NewDigester(secret []byte) Digester {
+	if len(secret) == 0 {
+		return Digester{}
+	}
+	secret = bytes.Clone(secret)
+	return Digester{&sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
+}
+
+// CheckSecret is the error of a package, which is named in it, for an option Secret that is too
+// short: one that could be guessed. No secret at all is no error.
+func CheckSecret(pkg string, secret []byte) error {
+	if n := len(secret); n > 0 && n < minSecret {
+		return fmt.Errorf("%s: Secret has %d bytes: it must have at least %d, or none", pkg, n, minSecret)
+	}
+	return nil
+}
+
+// A digestSpace is what a digest is made in. What is given to a hash is on the heap, and
+// every request needs one.
+type digestSpace struct {
+	key [256]byte
+	sum [sha256.Size]byte
+}
+
+var digestSpaces = sync.Pool{New: func() any { return new(digestSpace) }}
+
+// Digest is the digest of a key's text: the [Class] is no part of it. It allocates nothing for
+// keys of up to 256 bytes.
+func (d Digester) Digest(key string) (digest Digest) {
+	if known, ok := DigestOf(key); ok {
+		return known
+	}
+	key, _ = Classify(key)
+	space := digestSpaces.Get().(*digestSpace)
+	defer digestSpaces.Put(space)
+	text := append(space.key[:0], key...)
+	if d.macs == nil {
+		space.sum = sha256.Sum256(text)
+	} else {
+		mac := d.macs.Get().(hash.Hash)
+		defer d.macs.Put(mac)
+		mac.Reset()
+		mac.Write(text) // which cannot fail
+		mac.Sum(space.sum[:0])
+	}
+	base64.RawURLEncoding.Encode(digest[:], space.sum[:16])
+	return digest
+}

@@ -1,0 +1,71 @@
+package keyfunc_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+var digestSecret = []byte("0123456789abcdef")
+
+// The text is in Redis and in logs: another one would be another client.
+func TestTheTextOfADigestStays(t *testing.T) {
+	assert.Equal(t, "_sUlZaoM8Y9X189bOscoUA", keyfunc.NewDigester(nil).Digest("203.0.113.7").String())
+	assert.Equal(t, "4l56oV8Y55o_0CqPo1sRwg", keyfunc.NewDigester(digestSecret).Digest("203.0.113.7").String())
+}
+
+func TestADigestIsOfAKeysTextAndNotOfItsClass(t *testing.T) {
+	d := keyfunc.NewDigester(digestSecret)
+	for _, class := range []keyfunc.Class{keyfunc.Own, keyfunc.Shared, keyfunc.InDoubt} {
+		assert.Equal(t, d.Digest("key"), d.Digest(class.Mark("key")), class.String())
+	}
+}
+
+func TestAKeyMadeOfADigestHasThatDigestUnderEverySecret(t *testing.T) {
+	digest := keyfunc.NewDigester(digestSecret).Digest("203.0.113.7")
+	key := digest.Key()
+	for _, secret := range [][]byte{nil, digestSecret} {
+		assert.Equal(t, digest, keyfunc.NewDigester(secret).Digest(key))
+	}
+	back, ok := keyfunc.DigestOf(key)
+	assert.True(t, ok)
+	assert.Equal(t, digest, back)
+	for _, key := range []string{"", "\x00", digest.String(), "\x00digest:" + digest.String(), key[:len(key)-1], key + "x"} {
+		_, ok := keyfunc.DigestOf(key)
+		assert.False(t, ok, "%q", key)
+	}
+}
+
+func TestOnlyWhatCanBeADigestIsParsed(t *testing.T) {
+	digest := keyfunc.NewDigester(nil).Digest("key")
+	back, ok := keyfunc.ParseDigest(digest.String())
+	assert.True(t, ok)
+	assert.Equal(t, digest, back)
+	for _, text := range []string{"", "key", digest.String()[1:], digest.String() + "A", strings.Repeat("+", 22), strings.Repeat("/", 22),
+		strings.Repeat("A", 21) + "B", strings.Repeat("A", 20) + "\n\n", strings.Repeat("A", 18) + "\r\nAA", strings.Repeat("A", 21) + "="} {
+		_, ok := keyfunc.ParseDigest(text)
+		assert.False(t, ok, "%q", text)
+	}
+}
+
+func TestAShortSecretIsAnErrorThatDoesNotShowIt(t *testing.T) {
+	assert.NoError(t, keyfunc.CheckSecret("pkg", nil))
+	assert.NoError(t, keyfunc.CheckSecret("pkg", digestSecret))
+	err := keyfunc.CheckSecret("pkg", digestSecret[:15])
+	assert.EqualError(t, err, "pkg: Secret has 15 bytes: it must have at least 16, or none")
+}
+
+func BenchmarkDigest(b *testing.B) {
+	for name, secret := range map[string][]byte{"plain": nil, "secret": digestSecret} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			d := keyfunc.NewDigester(secret)
+			for b.Loop() {
+				d.Digest("203.0.113.7")
+			}
+		})
+	}
+}

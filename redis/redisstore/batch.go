@@ -1,0 +1,99 @@
+package redisstore
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A batch is groups that are sent together, and the context of sending them. It ends when its
+// time is up, and then another batch takes its place, so that a connection that hangs holds up
+// no others.
+//
+// go-redis asks a context for its deadline whenever it is about to dial, write or read, if it
+// keeps deadlines. So a batch knows each step of making a connection: each has the timeout,
+// however many there are, and a server that hangs is found out by the first.
+type batch struct {
+	groups   []*group
+	led      bool // by a caller, who cannot leave
+	steps    bool // the client asks for the deadline of each
+	start    time.Time
+	timeout  time.Duration
+	patience time.Duration // for the answer, from when the batch is sent: at most the timeout
+	ended    chan struct{}
+
+	// After start:
+	stepped atomic.Int64 // when the client began what it is doing now
+	sent    atomic.Int64 // when the batch was sent; zero: it is not
+	heard   atomic.Int64 // when there was an answer; zero: there is none
+}
+
+func newBatch(groups []*group, led bool, start time.Time, timeout time.Duration) *batch {
+	return &batch{groups: groups, led: led, start: start, timeout: timeout, patience: timeout, ended: make(chan struct{})}
+}
+
+// again is for a batch that is about to be sent again, as the answer was no decision.
+func (b *batch) again() {
+	b.stepped.Store(int64(time.Since(b.start)))
+	b.sent.Store(0)
+}
+
+// send is for a batch that is sent at this moment. If the client sends it again by itself,
+// the answer has no more time for that.
+func (b *batch) send() { b.sent.CompareAndSwap(0, max(1, int64(time.Since(b.start)))) }
+
+// hear is for the answer.
+func (b *batch) hear() { b.heard.Store(int64(time.Since(b.start))) }
+
+func (b *batch) isSent() bool { return b.sent.Load() != 0 }
+
+// took is how long the round trip took; zero if it is not known.
+func (b *batch) took() time.Duration {
+	heard, sent := b.heard.Load(), b.sent.Load()
+	if heard == 0 || sent == 0 {
+		return 0
+	}
+	return time.Duration(max(1, heard-sent))
+}
+
+// isOverdue reports whether to wait for b no more. A batch that is not sent has as long as the
+// client is seen to get on, or the patience of callers.
+func (b *batch) isOverdue(now time.Time, patience time.Duration) bool {
+	passed := now.Sub(b.start)
+	if sent := time.Duration(b.sent.Load()); sent != 0 {
+		return passed >= sent+b.patience
+	}
+	if b.steps {
+		return passed >= time.Duration(b.stepped.Load())+b.timeout || passed >= (1+setup)*b.timeout
+	}
+	return passed >= patience
+}
+
+// Deadline, Done, Err and Value make a batch a context.
+func (b *batch) Deadline() (time.Time, bool) {
+	sent := time.Duration(b.sent.Load())
+	switch {
+	case sent != 0 && b.led:
+		return b.start.Add(sent + b.patience), true
+	case sent != 0: // no caller waits for a late answer, and yet the connection need not be made anew
+		return b.start.Add(max(settling*b.timeout, sent+b.timeout)), true
+	}
+	now := time.Now()
+	b.stepped.Store(int64(now.Sub(b.start)))
+	if b.led {
+		return now.Add(b.timeout), true
+	}
+	return b.start.Add(settling * b.timeout), true
+}
+
+func (b *batch) Done() <-chan struct{} { return b.ended }
+func (b *batch) Value(any) any         { return nil }
+
+func (b *batch) Err() error {
+	select {
+	case <-b.ended:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,311 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A batcher gathers groups into batches. What is enqueued while a batch is in flight goes
+// together in the next one: the round trip is the window, so a lone caller does not wait. A
+// second batch does not wait for the first if it is as large. Where a round trip is long, more
+// start beside those, at intervals, so that a caller does not wait for most of one.
+//
+// Where the client keeps deadlines and a round trip is short, a batch is led by one of the
+// callers whose groups are in it, in its own goroutine, as waking another one costs as much as
+// a round trip on the loopback interface. Elsewhere a batch has a goroutine, which may outlast
+// the callers: a connection that it makes is kept however late, and so is one whose answer is
+// late.
+//
+// An answer has the timeout from when its batch is sent. What comes before that, waiting for
+// other batches and making a connection, has as many measured round trips as it may take.
+type batcher struct {
+	led      bool
+	most     int           // charges in a batch; 1: each group starts at once, alone
+	parallel int           // batches in flight, where a round trip is long
+	timeout  time.Duration // of an answer
+	long     time.Duration // longTrip, but in tests
+	send     sendFunc
+
+	mu        sync.Mutex
+	waiting   []*group
+	inFlight  []*batch
+	abandoned []*batch      // by their callers, still making a connection
+	trip      time.Duration // how long a round trip takes: measured, or assumed
+	measured  bool
+	started   time.Time   // the latest batch
+	watch     *time.Timer // runs look, unless the batcher is at rest
+	watched   bool
+}
+
+// A sendFunc brings a batch to Redis, calls finished when there is an answer or none to come,
+// and delivers it.
+type sendFunc func(b *batch, finished func())
+
+const (
+	// lateness is how much of the timeout a caller may wait beyond it, at most: an eighth.
+	lateness = 8
+
+	// setup is how many round trips may come before a batch is sent, at most: to wait for
+	// another, to connect to a sentinel and ask it (4), to connect (TCP 1, TLS 2, HELLO, AUTH,
+	// CLIENT SETINFO), and to hear that Redis does not know the script.
+	setup = 12
+
+	// settling is how many timeouts a connection may take that no caller waits for any more.
+	settling = 20
+
+	// longTrip is the round trip from which on more than two batches are in flight.
+	// Below it two keep Redis busy, and fewer and larger batches cost less.
+	longTrip = 8 * time.Millisecond
+)
+
+// newBatcher is a batcher of which no round trip is known. Until one is, or a batch was sent in
+// vain, it is assumed to take as long as it may.
+func newBatcher(led bool, most, parallel int, timeout time.Duration, send sendFunc) *batcher {
+	return &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout}
+}
+
+// patience is how long a caller waits in all. The batcher is locked.
+func (b *batcher) patience() time.Duration { return b.timeout + setup*b.trip }
+
+// measure takes note of how long a round trip took. One that is shorter than those before is
+// nearer to what the network takes, and one that is longer had to wait for work, or else is one
+// of many. The batcher is locked.
+func (b *batcher) measure(took time.Duration) {
+	took = min(took, b.timeout)
+	if !b.measured {
+		b.trip, b.measured = took, true
+		return
+	}
+	b.trip = min(took, b.trip+(took-b.trip)/256)
+}
+
+// isLong reports whether the network takes long. A round trip that is long because there is
+// much to do does not count, and gets no shorter by smaller batches. The batcher is locked.
+func (b *batcher) isLong() bool { return b.measured && b.trip >= b.long }
+
+// hasLeaders reports whether callers lead batches now. The batcher is locked.
+func (b *batcher) hasLeaders() bool { return b.led && b.measured && b.trip < b.long }
+
+// interval is that of batches where a round trip is long. The batcher is locked.
+func (b *batcher) interval() time.Duration {
+	return max(time.Millisecond, b.trip/time.Duration(b.parallel))
+}
+
+// enqueue sees to it that g is sent. Unless it returns a batch, which the caller has to lead,
+// g will be answered.
+func (b *batcher) enqueue(g *group) *batch {
+	g.since = time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = append(b.waiting, g)
+	return b.startNext(g)
+}
+
+// ask enqueues g and waits for the answer. With false the caller has left.
+func (b *batcher) ask(ctx context.Context, g *group) bool {
+	if batch := b.enqueue(g); batch != nil {
+		b.lead(batch)
+		return true
+	}
+	return b.await(ctx, g)
+}
+
+// await returns when g is answered. With false the caller has left, because its context
+// ended or its time was up, and must not touch g again.
+func (b *batcher) await(ctx context.Context, g *group) bool {
+	select {
+	case <-g.done:
+	case <-ctx.Done():
+		if g.state.CompareAndSwap(waiting, left) {
+			return false
+		}
+		<-g.done // something else happened at the same moment
+	}
+	if batch := g.batch; batch != nil {
+		g.batch = nil
+		b.lead(batch) // even if the context has ended: others are in the batch
+	}
+	return g.state.Load() == answered
+}
+
+// lead sends a batch in its leader's goroutine. The next one starts before answers are read.
+func (b *batcher) lead(batch *batch) {
+	b.send(batch, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.finish(batch) {
+			b.startNext(nil)
+		}
+	})
+}
+
+// run sends a batch, and then the next ones as long as there are any.
+func (b *batcher) run(batch *batch) {
+	for batch != nil {
+		current := batch
+		batch = nil
+		b.send(current, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.finish(current) {
+				if groups := b.next(); groups != nil {
+					batch = b.start(groups, false, time.Now())
+				}
+			}
+		})
+	}
+}
+
+// startNext starts a batch of the groups that wait, if there is one. If it is led, then by the
+// last of them to come, which has most time left; to me it is returned. The batcher is locked.
+func (b *batcher) startNext(me *group) *batch {
+	for groups := b.next(); groups != nil; groups = b.next() {
+		if !b.hasLeaders() {
+			go b.run(b.start(groups, false, time.Now()))
+			return nil
+		}
+		for _, g := range slices.Backward(groups) {
+			if !g.state.CompareAndSwap(waiting, leading) {
+				continue // it has just left
+			}
+			if g == me {
+				return b.start(groups, true, g.since)
+			}
+			batch := b.start(groups, true, time.Now())
+			batch.patience = min(b.timeout, max(0, b.patience()-batch.start.Sub(g.since)))
+			g.batch = batch
+			g.done <- struct{}{}
+			return nil
+		}
+	}
+	return nil
+}
+
+// isFree reports whether it is time for a batch. The batcher is locked.
+func (b *batcher) isFree() bool {
+	switch n := len(b.inFlight); {
+	case n == 0 || b.most == 1:
+		return true
+	case n == 1 && len(b.waiting) >= len(b.inFlight[0].groups):
+		return true
+	case n >= b.parallel || !b.isLong():
+		return false
+	}
+	return time.Since(b.started) >= b.interval()
+}
+
+// next is a batch of the groups that wait, if it is time for one, or nil. The batcher is locked.
+func (b *batcher) next() (groups []*group) {
+	if !b.isFree() {
+		return nil
+	}
+	n, charges := 0, 0
+	for _, g := range b.waiting {
+		if !g.hasLeft() {
+			charges += len(g.items)
+			if charges > b.most && groups != nil {
+				break
+			}
+			groups = append(groups, g)
+		}
+		n++
+	}
+	rest := copy(b.waiting, b.waiting[n:])
+	clear(b.waiting[rest:])
+	b.waiting = b.waiting[:rest]
+	return groups
+}
+
+// start makes groups a batch in flight. The batcher is locked.
+func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
+	batch := newBatch(groups, led, now, b.timeout)
+	batch.steps = b.led
+	b.started = now
+	b.inFlight = append(b.inFlight, batch)
+	if !b.watched {
+		b.watched = true
+		if b.watch == nil {
+			b.watch = time.AfterFunc(b.pause(), b.look)
+		} else {
+			b.watch.Reset(b.pause())
+		}
+	}
+	return batch
+}
+
+// pause is how long it is until the next look. The batcher is locked.
+func (b *batcher) pause() time.Duration {
+	if b.isLong() {
+		return min(b.timeout/lateness, b.interval())
+	}
+	return b.timeout / lateness
+}
+
+// finish ends a batch; false if it was given up before. The batcher is locked.
+func (b *batcher) finish(batch *batch) bool {
+	if i := slices.Index(b.abandoned, batch); i >= 0 {
+		b.abandoned = slices.Delete(b.abandoned, i, i+1)
+		return false
+	}
+	i := slices.Index(b.inFlight, batch)
+	if i < 0 {
+		return false
+	}
+	b.inFlight = slices.Delete(b.inFlight, i, i+1)
+	if took := batch.took(); took > 0 {
+		b.measure(took)
+	}
+	return true
+}
+
+// look tells callers that their time is up, gives up batches, and starts others. One timer for
+// all of them is cheaper than one for each.
+func (b *batcher) look() {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	patience := b.patience()
+	expire(b.waiting, now, patience)
+	b.inFlight = slices.DeleteFunc(b.inFlight, func(batch *batch) bool {
+		expire(batch.groups, now, patience)
+		if !batch.isOverdue(now, patience) {
+			return false
+		}
+		expire(batch.groups, now, 0)
+		if !batch.led && !batch.isSent() {
+			b.abandoned = append(b.abandoned, batch) // a connection may come of it yet
+		} else {
+			close(batch.ended)
+		}
+		if !b.measured {
+			b.trip = b.timeout / setup // there may be no server
+		}
+		return true
+	})
+	b.abandoned = slices.DeleteFunc(b.abandoned, func(batch *batch) bool {
+		overdue := now.Sub(batch.start) >= settling*b.timeout
+		if overdue {
+			close(batch.ended)
+		}
+		return overdue
+	})
+	for before := -1; len(b.inFlight) > before && len(b.waiting) > 0; {
+		before = len(b.inFlight)
+		b.startNext(nil)
+	}
+	b.watched = len(b.inFlight) > 0 || len(b.waiting) > 0 || len(b.abandoned) > 0
+	if b.watched {
+		b.watch.Reset(b.pause())
+	}
+}
+
+// expire makes callers leave that have come so long ago.
+func expire(groups []*group, now time.Time, patience time.Duration) {
+	for _, g := range groups {
+		if now.Sub(g.since) >= patience && g.state.CompareAndSwap(waiting, left) {
+			g.done <- struct{}{}
+		}
+	}
+}
