@@ -265,11 +265,12 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
-	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire"}
+	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire", "redis/internal/counters"}
 	breaker := []string{"github.com/sony/gobreaker/"}
 	compilesAlone(t, "limiter/failover", ours[:3], breaker)
+	compilesAlone(t, "redis/internal/wire", []string{"redis/internal/wire"}, ofGoRedis)
 	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/network", "internal/route"}, ofGoRedis)
-	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/wire"} {
+	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/counters"} {
 		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
 	}
 }
@@ -282,7 +283,7 @@ func TestRulesCompileAReaderAndAWatcherAlone(t *testing.T) {
 	}
 	may := []string{"github.com/goccy/go-yaml/", "github.com/fsnotify/fsnotify", "golang.org/x/sys/"}
 	compilesAlone(t, "middleware/rules", ours, may)
-	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules"), append(may, ofGoRedis...))
+	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules", "redis/internal/wire"), append(may, ofGoRedis...))
 }
 
 // compilesAlone requires that a package compiles the standard library and no other packages

@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // A gauge holds what was admitted against a bucket: by how much it was exceeded, over the
@@ -510,7 +511,12 @@ func TestOptionsThatCannotBeMeantAreAllNamed(t *testing.T) {
 		assert.ErrorContains(t, err, part)
 	}
 	require.NoError(t, Options{}.Validate())
-	assert.PanicsWithValue(t, "leasestore: New needs a store", func() { New(nil, Options{}) })
+	_, err = New(nil, Options{})
+	assert.EqualError(t, err, "leasestore: New needs a client")
+	_, err = New(connect(t, "localhost:1"), Options{Ahead: 51, Redis: redisstore.Options{Prefix: "a b"}})
+	for _, part := range []string{"Ahead is 51", `leasestore: Redis: redisstore: Prefix "a b"`} {
+		assert.ErrorContains(t, err, part)
+	}
 }
 
 func TestLocalDecisionsDoNotAllocate(t *testing.T) {

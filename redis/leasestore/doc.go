@@ -1,7 +1,8 @@
 // Package leasestore decides in memory, and keeps many processes within one limit through
 // the Redis that they share. Where a round trip for every decision is too much:
 //
-//	store := leasestore.New(redisstore.New(rdb), leasestore.Options{Mode: leasestore.Leased})
+//	store, err := leasestore.New(rdb, leasestore.Options{Mode: leasestore.Leased})
+//	...
 //	defer store.Close()
 //	limits, err := middleware.New(middleware.Config{Store: store, Rules: rules})
 //

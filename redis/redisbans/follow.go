@@ -17,14 +17,27 @@ const retryAfter = time.Second
 // follow keeps the copy of the list up to date. Nobody else reads the list, or hears of
 // changes, so versions are seen in their order.
 func (l *List) follow(ctx context.Context) {
-	subscription := l.redis.client.Subscribe(ctx, l.redis.channel)
-	defer subscription.Close()
-	messages := subscription.ChannelWithSubscriptions(redis.WithChannelSize(1000))
+	var subscription *redis.PubSub
+	var messages <-chan any
+	defer func() {
+		if subscription != nil {
+			_ = subscription.Close()
+		}
+	}()
 	timer := time.NewTimer(l.poll)
 	defer timer.Stop()
 	isFailing := false
 	catchUp := func() error {
-		err := l.catchUp(ctx)
+		var err error
+		if subscription == nil {
+			if subscription, err = wire.Subscribe(ctx, l.redis.Client, l.redis.channel); err == nil {
+				messages = subscription.ChannelWithSubscriptions(redis.WithChannelSize(1000))
+			}
+		}
+		if err == nil {
+			err = l.catchUp(ctx)
+		}
+		err = l.redis.failed(err)
 		if ctx.Err() != nil {
 			return err
 		}

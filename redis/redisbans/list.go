@@ -46,9 +46,6 @@ const (
 	defaultPoll = 10 * time.Second
 	minPoll     = 10 * time.Millisecond
 	maxPoll     = time.Hour
-
-	// timeout is how long Redis has for an answer, if the context does not say.
-	timeout = time.Second
 )
 
 // Validate returns everything that is wrong with o, joined, or nil.
@@ -294,33 +291,33 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 // All implements [bans.List]. It asks Redis whether this process knows everything. If that
 // fails, it returns what is known, and the error.
 func (l *List) All(ctx context.Context) ([]bans.Ban, error) {
-	waiting := ctx
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
-	answer := make(chan error, 1)
-	var err error
-	select {
-	case l.asked <- answer:
-		select {
-		case err = <-answer:
-		case <-l.ended:
-			err = errEnded
-		case <-waiting.Done():
-			err = noAnswer(waiting)
-		}
-	case <-l.ended:
-		err = errEnded
-	case <-waiting.Done():
-		err = noAnswer(waiting)
-	}
+	err := l.isCurrent(ctx)
 	list, _ := l.local.Load().All(ctx) // which cannot fail
 	return list, err
 }
 
-var errEnded = errors.New("redisbans: the context of the List has ended")
+// isCurrent returns nil when the copy is as the list in Redis.
+func (l *List) isCurrent(ctx context.Context) error {
+	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
+		answer := make(chan error, 1)
+		select {
+		case l.asked <- answer:
+		case <-l.ended:
+			return struct{}{}, errEnded
+		case <-ctx.Done():
+			return struct{}{}, context.Cause(ctx)
+		}
+		select {
+		case err := <-answer:
+			return struct{}{}, err
+		case <-l.ended:
+			return struct{}{}, errEnded
+		}
+	})
+	return l.redis.failed(err)
+}
+
+var errEnded = errors.New("the context of the List has ended")
 
 func (l *List) tag(key string) string {
 	tag := l.digest(key)

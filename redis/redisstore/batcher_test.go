@@ -715,7 +715,7 @@ func TestNoBatchToRedisExceedsMaxBatch(t *testing.T) {
 func TestASlowServerIsAskedFarLessOftenThanItIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
 	client := connectWith(t, server, slowly(time.Millisecond))
-	s := New(client)
+	s := New(client, Options{})
 	q := bounded(t, "rule", 1_000_000, limiter.SlidingWindow)
 	const callers, calls = 64, 50
 	var wg sync.WaitGroup
@@ -1011,7 +1011,7 @@ func scattered(t *testing.T, nodes []*redistest.Server, s *store, q *limiter.Quo
 	for _, node := range nodes {
 		for i := 0; ; i++ {
 			key := fmt.Sprint("key ", len(keys), " ", i)
-			if name := s.keys.name(s.keys.tag(key), q); redistest.Owner(nodes, name) == node {
+			if name := s.names.Name(s.names.Tag(key), q); redistest.Owner(nodes, name) == node {
 				keys, names = append(keys, key), append(names, name)
 				break
 			}
@@ -1088,7 +1088,7 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 		key := fmt.Sprint("key ", i)
 		decideOne(t, s, q, key, 1)
 		for at, server := range servers {
-			if server.MustDo("EXISTS", s.keys.name(s.keys.tag(key), q)) == "1" {
+			if server.MustDo("EXISTS", s.names.Name(s.names.Tag(key), q)) == "1" {
 				keys[at] = key
 			}
 		}
@@ -1122,12 +1122,12 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 	one, two := bounded(t, "one", 10, limiter.SlidingWindow), bounded(t, "two", 10, limiter.SlidingWindow)
 	var keys []string
 	for i := 0; len(keys) < 4; i++ { // of one batcher, and on one node
-		if key := fmt.Sprint("key ", i); s.part(s.keys.tag(key)) == 0 {
+		if key := fmt.Sprint("key ", i); s.part(s.names.Tag(key)) == 0 {
 			keys = append(keys, key)
 		}
 	}
 	moves, stays := keys[0], keys[1]
-	from := redistest.Owner(nodes, s.keys.name(s.keys.tag(stays), one))
+	from := redistest.Owner(nodes, s.names.Name(s.names.Tag(stays), one))
 	to := nodes[(slices.Index(nodes, from)+1)%3]
 	type result struct {
 		d   []limiter.Decision
@@ -1167,7 +1167,7 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 			decideOne(t, s, one, stays, 1)
 		}
 		s.batchers[0].awaitIdle(t)
-		finish := redistest.BeginMove(nodes, s.keys.name(s.keys.tag(moves), one), to)
+		finish := redistest.BeginMove(nodes, s.names.Name(s.names.Tag(moves), one), to)
 		open := h.shutIt()
 		defer open()
 		before := []chan result{send(charge(one, keys[2], 0)), send(charge(one, keys[3], 0))}
@@ -1240,7 +1240,7 @@ func TestADecisionKeepsItsDeadlineWhileTheServerHangs(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.Cleanup(func(int) {}))
 	for _, timeout := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr})
-		s := New(client).Within(timeout)
+		s := New(client, Options{}).Within(timeout)
 		q := bounded(t, "rule", 1000, limiter.SlidingWindow)
 		decideOne(t, s, q, "key", 1)
 		server.Pause()

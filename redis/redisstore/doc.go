@@ -1,7 +1,7 @@
 // Package redisstore counts in Redis, so that all processes of a service enforce one limit:
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-//	limits, err := middleware.New(middleware.Config{Store: redisstore.New(rdb), Rules: rules})
+//	limits, err := middleware.New(middleware.Config{Store: redisstore.New(rdb, redisstore.Options{}), Rules: rules})
 //
 // The client is any of go-redis v9: for one server, for Sentinel, for a Cluster or a Ring.
 // Servers that speak as Redis 6.2 or newer does, such as Valkey, do as well.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // An op is what a group asks for; decide.lua knows them by number.
@@ -23,8 +24,8 @@ const (
 type group struct {
 	op    op
 	items []item
-	tag   [tagSize]byte // of all the items, where a script can reach only one
-	since time.Time     // when the caller came
+	tag   wire.Tag  // of all the items, where a script can reach only one
+	since time.Time // when the caller came
 
 	state atomic.Uint32
 	done  chan struct{} // gets a value when a waiting group is answered, leads or has to leave

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
@@ -41,7 +42,6 @@ type Options struct {
 }
 
 const (
-	defaultPrefix   = wire.DefaultPrefix
 	defaultMaxBatch = 256
 	mostMaxBatch    = 1000
 )
@@ -102,15 +102,12 @@ const (
 )
 
 func newStore(client redis.UniversalClient, o Options) *store {
-	if o.Prefix == "" {
-		o.Prefix = defaultPrefix
-	}
 	if o.MaxBatch == 0 {
 		o.MaxBatch = defaultMaxBatch
 	}
 	s := &store{
-		keys:       newKeys(o.Prefix, o.Secret),
-		transport:  &transport{client: client, scripts: newScripts(decideLua, oneLua), batches: &atomic.Uint64{}},
+		names:      counters.New(o.Prefix, o.Secret, counters.Format),
+		sender:     &sender{wire.NewTransport(client), newScripts(decideLua, oneLua), &atomic.Uint64{}},
 		maxBatch:   o.MaxBatch,
 		batchers:   make([]*batcher, 1),
 		parallel:   parallel,
@@ -122,11 +119,8 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	case *redis.Client:
 		s.parallel = min(parallel, max(2, client.Options().PoolSize/2)) // others need connections too
 	case *redis.ClusterClient:
-		s.transport.split, s.batchers = true, make([]*batcher, clusterBatchers)
+		s.batchers = make([]*batcher, clusterBatchers)
 		s.parallel = 2 // the batchers share connections
-	default:
-		// A Ring, or a client around another one: what holds for each holds for it.
-		s.transport.split = true
 	}
 	if !o.ForgetRefusals {
 		s.denied = newDenyCache()
@@ -171,7 +165,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	return Stats{
 		Stats:      s.failover.Stats(),
-		Batches:    s.store.transport.batches.Load(),
+		Batches:    s.store.sender.batches.Load(),
 		Remembered: s.store.remembered.Load(),
 	}
 }

@@ -1,6 +1,6 @@
 -- Settles leases: each is units of one counter that a process takes ahead, spends on its
 -- own, and returns if it does not. What is above this line is limiter.Lua. ARGV[1] is what
--- lease.go encodes, and KEYS are, for each lease, the counter and who holds how much of it.
+-- ledger.go encodes, and KEYS are, for each lease, the counter and who holds how much of it.
 --
 -- A unit is charged when it is granted, so it is nobody else's whatever becomes of its
 -- holder. The list of holders decides on nothing but how much may be ahead: 24 bytes for
