@@ -64,8 +64,9 @@ type algorithm struct {
 	// The cost is positive and at most the capacity.
 	take func(q *Quota, s State, cost int64) (State, bool)
 
-	// refund is s with up to n units less in it.
-	refund func(q *Quota, s State, n int64) State
+	// refund is s with up to n units less in it, of those that were taken at that time; 0: it
+	// is not known.
+	refund func(q *Quota, s State, n, at int64) State
 
 	// look is how many units are free, and after how many microseconds all are.
 	look func(q *Quota, s State) (remaining, reset int64)

@@ -29,18 +29,21 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 				}
 				m, s, d := newModel(q), State{}, Decision{}
 				now := anyStart().Draw(t, "start")
+				times := []int64{0, 1, now, math.MaxInt64, math.MinInt64}
 				for range rapid.IntRange(1, 25).Draw(t, "steps") {
 					now = max(0, now+anyStep(q, d).Draw(t, "step"))
-					if rapid.IntRange(0, 9).Draw(t, "gives back") == 0 {
+					if rapid.IntRange(0, 4).Draw(t, "refunds") == 0 {
 						n := anyCost(q.capacity, 1).Draw(t, "n")
-						s = q.Refund(s, now, n)
-						m.refund(now, n)
+						at := rapid.SampledFrom(times).Draw(t, "at")
+						s = q.Refund(s, now, n, at)
+						m.refund(now, n, at)
 					}
 					cost := anyCost(q.capacity, m.remaining(now)).Draw(t, "cost")
 					after, allowed := q.Take(s, now, cost)
 					d = q.Describe(after, now, cost, allowed)
 					require.Equal(t, m.decide(now, cost), d, "cost %d at %d under %v", cost, now, q.limit)
 					s = after
+					times = append(times, d.At)
 				}
 			})
 		})
@@ -144,7 +147,7 @@ func TestGivingBackNeverLeavesMoreThanTheLimit(t *testing.T) {
 	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, _, after State, now, _ int64, d Decision) {
 		n := rapid.OneOf(rapid.Int64(), magnitude(1, q.capacity)).Draw(t, "n")
 		s := clone(after)
-		back := q.Describe(q.Refund(s, now, n), now, 0, true).Remaining
+		back := q.Describe(q.Refund(s, now, n, 0), now, 0, true).Remaining
 		require.LessOrEqual(t, back, d.Limit)
 		require.GreaterOrEqual(t, back, d.Remaining, "giving back took something")
 		if n <= 0 {
@@ -157,7 +160,7 @@ func TestGivingBackAtOnceUndoesTaking(t *testing.T) {
 	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision) {
 		if d.Allowed && cost > 0 {
 			require.Equal(t, q.Describe(before, now, 0, true).Remaining,
-				q.Describe(q.Refund(clone(after), now, cost), now, 0, true).Remaining)
+				q.Describe(q.Refund(clone(after), now, cost, 0), now, 0, true).Remaining)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func TestABatchDoesNotAllocate(t *testing.T) {
 	for _, l := range []Limit{PerDay(1_000_000), PerDay(1)} {
 		var charges []Charge
 		for i := range 3 {
-			charges = append(charges, Charge{named(t, fmt.Sprint("rule ", l.Events, i), "", l), "key", 1})
+			charges = append(charges, Charge{Quota: named(t, fmt.Sprint("rule ", l.Events, i), "", l), Key: "key", Cost: 1})
 		}
 		decisions := make([]Decision, len(charges))
 		allocs := testing.AllocsPerRun(1000, func() { _ = m.Decide(ctx, charges, decisions) })

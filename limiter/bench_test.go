@@ -145,7 +145,7 @@ func BenchmarkBatch(b *testing.B) {
 				}
 				var charges []Charge
 				for i := range n {
-					charges = append(charges, Charge{named(b, fmt.Sprint("rule ", i), "", tt.l.With(TokenBucket)), "key", 1})
+					charges = append(charges, Charge{Quota: named(b, fmt.Sprint("rule ", i), "", tt.l.With(TokenBucket)), Key: "key", Cost: 1})
 				}
 				decisions := make([]Decision, n)
 				b.ReportAllocs()
@@ -179,7 +179,7 @@ func BenchmarkSharedRule(b *testing.B) {
 	var callers atomic.Int64
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
-		charges := []Charge{{shared, "", 1}, {own, fmt.Sprint(callers.Add(1)), 1}}
+		charges := []Charge{{Quota: shared, Key: "", Cost: 1}, {Quota: own, Key: fmt.Sprint(callers.Add(1)), Cost: 1}}
 		decisions := make([]Decision, len(charges))
 		for p.Next() {
 			if err := m.Decide(context.Background(), charges, decisions); err != nil {

@@ -41,19 +41,19 @@ func (m memory) decide(charges ...Charge) []Decision {
 
 func (m memory) take(q *Quota, key string, cost int64) bool {
 	m.t.Helper()
-	return m.decide(Charge{q, key, cost})[0].Allowed
+	return m.decide(Charge{Quota: q, Key: key, Cost: cost})[0].Allowed
 }
 
 func (m memory) remaining(q *Quota, key string) int64 {
 	m.t.Helper()
-	return m.decide(Charge{q, key, 0})[0].Remaining
+	return m.decide(Charge{Quota: q, Key: key, Cost: 0})[0].Remaining
 }
 
 // flood sends events of so many new keys.
 func (m memory) flood(q *Quota, prefix string, n int) {
 	m.t.Helper()
 	for i := range n {
-		m.decide(Charge{q, fmt.Sprint(prefix, i), 1})
+		m.decide(Charge{Quota: q, Key: fmt.Sprint(prefix, i), Cost: 1})
 	}
 }
 
@@ -186,8 +186,8 @@ func TestAKeyThatIsRefusingIsNeverForgotten(t *testing.T) {
 				for i := range 500 {
 					m.take(q, fmt.Sprint("single ", i), 1)
 					m.take(other, fmt.Sprint("other ", i), 1)
-					m.decide(Charge{q, fmt.Sprint("batch ", i), 1}, Charge{other, fmt.Sprint("batch ", i), 1}, Charge{other, fmt.Sprint("more ", i), 2})
-					m.decide(Charge{q, fmt.Sprint(i % fewKeys), 0}, Charge{other, fmt.Sprint("looked ", i), 1})
+					m.decide(Charge{Quota: q, Key: fmt.Sprint("batch ", i), Cost: 1}, Charge{Quota: other, Key: fmt.Sprint("batch ", i), Cost: 1}, Charge{Quota: other, Key: fmt.Sprint("more ", i), Cost: 2})
+					m.decide(Charge{Quota: q, Key: fmt.Sprint(i % fewKeys), Cost: 0}, Charge{Quota: other, Key: fmt.Sprint("looked ", i), Cost: 1})
 				}
 				for i := range fewKeys {
 					require.False(t, m.take(q, fmt.Sprint(i), 1), "a flood of new keys set key %d free", i)
@@ -206,7 +206,7 @@ func TestAKeyThatRefusesACostIsNotForgottenEither(t *testing.T) {
 		require.True(t, m.take(q, "single", 90))
 		require.False(t, m.take(q, "single", 30))
 		require.True(t, m.take(q, "batch", 90))
-		require.False(t, m.decide(Charge{q, "batch", 30}, Charge{other, "x", 1})[0].Allowed)
+		require.False(t, m.decide(Charge{Quota: q, Key: "batch", Cost: 30}, Charge{Quota: other, Key: "x", Cost: 1})[0].Allowed)
 		m.flood(other, "new ", 1000)
 		assert.Equal(t, int64(10), m.remaining(q, "single"))
 		assert.Equal(t, int64(10), m.remaining(q, "batch"))
@@ -224,7 +224,7 @@ func TestGivingBackALittleDoesNotMakeAKeyForgettable(t *testing.T) {
 			m, q := newMemory(t, fewKeys), named(t, "q", "", Limit{Events: 10, Per: 10 * time.Hour, Algorithm: TokenBucket})
 			m.take(q, "key", 10)
 			require.False(t, m.take(q, "key", 1))
-			require.NoError(t, m.Refund(t.Context(), []Charge{{q, "key", tt.back}}))
+			require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: q, Key: "key", Cost: tt.back}}))
 			for i := range 10 * fewKeys { // these are further from idle
 				m.take(q, fmt.Sprint(i), 9)
 			}
@@ -269,9 +269,9 @@ func TestAKeyThatWasRefusedIsNotForgottenUntilHalfIsFreeAgain(t *testing.T) {
 		for _, batch := range []bool{false, true} {
 			phase.Test(t, func(t *testing.T) {
 				m, q := newMemory(t, fewKeys), named(t, "q", "", Limit{Events: 10, Per: 10 * time.Hour, Algorithm: TokenBucket})
-				charges := []Charge{{q, "key", 1}}
+				charges := []Charge{{Quota: q, Key: "key", Cost: 1}}
 				if batch {
-					charges = append(charges, Charge{named(t, "p", "", PerDay(1_000_000)), "", 1})
+					charges = append(charges, Charge{Quota: named(t, "p", "", PerDay(1_000_000)), Key: "", Cost: 1})
 				}
 				m.take(q, "key", 10)
 				require.False(t, m.decide(charges...)[0].Allowed)
@@ -299,7 +299,7 @@ func TestTheCounterOfARuleWithoutAKeyIsNeverForgotten(t *testing.T) {
 				admitted++
 			}
 			m.flood(ip, fmt.Sprint(i, " "), 5)
-			m.decide(Charge{ip, fmt.Sprint("batch ", i), 1}, Charge{global, "", 0})
+			m.decide(Charge{Quota: ip, Key: fmt.Sprint("batch ", i), Cost: 1}, Charge{Quota: global, Key: "", Cost: 0})
 		}
 		assert.Equal(t, 100, admitted)
 		assert.NotZero(t, m.Stats().Evicted)
@@ -382,7 +382,7 @@ func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 				for _, q := range []*Quota{silver, gold, other} {
 					admitted := int64(0)
 					for i := range 50 {
-						d := m.decide(Charge{q, fmt.Sprint("new ", i), 1})[0]
+						d := m.decide(Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: 1})[0]
 						require.True(t, d.Overflow, "the decision does not say that it is of a shared counter")
 						if d.Allowed {
 							admitted++
@@ -391,12 +391,12 @@ func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 					assert.Equal(t, q.Capacity(), admitted, "of all new keys of %s/%s", q.Rule(), q.Tier())
 				}
 				known := []Decision{{Overflow: true, Degraded: true}} // of another decision
-				require.NoError(t, m.Decide(t.Context(), []Charge{{named(t, "exhausted", "", PerHour(1)), "0", 1}}, known))
+				require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: named(t, "exhausted", "", PerHour(1)), Key: "0", Cost: 1}}, known))
 				assert.False(t, known[0].Overflow || known[0].Degraded, "a key with a counter of its own")
 				assert.Equal(t, uint64(150), m.Stats().Overflowed)
 
 				time.Sleep(3 * time.Hour)
-				again := m.decide(Charge{silver, "new 0", silver.Capacity()})[0]
+				again := m.decide(Charge{Quota: silver, Key: "new 0", Cost: silver.Capacity()})[0]
 				assert.True(t, again.Allowed && !again.Overflow, "there is room again")
 				assert.True(t, m.take(silver, "new 1", silver.Capacity()), "and keys count apart again")
 			})
@@ -418,7 +418,7 @@ func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
 				}
 				admitted := int64(0)
 				for i := range 10 {
-					d := m.decide(Charge{kept, "key", 1}, Charge{q, fmt.Sprint("new ", i), 2})
+					d := m.decide(Charge{Quota: kept, Key: "key", Cost: 1}, Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: 2})
 					assert.True(t, !d[0].Overflow && d[1].Overflow)
 					if d[0].Allowed && d[1].Allowed {
 						admitted++
@@ -443,14 +443,14 @@ func TestAnOverflowCounterThatIsIdleOutlastsTheBatchThatUsesIt(t *testing.T) {
 		}
 		var old []Charge
 		for i := range 20 {
-			old = append(old, Charge{named(t, fmt.Sprint("old ", i), "", PerSecond(5)), "key", 1})
+			old = append(old, Charge{Quota: named(t, fmt.Sprint("old ", i), "", PerSecond(5)), Key: "key", Cost: 1})
 		}
 		for round := range 5 {
 			m.decide(old...) // each has an overflow counter now
 			time.Sleep(3 * time.Second)
 			batch := slices.Clone(old)
 			for i := range 40 {
-				batch = append(batch, Charge{named(t, fmt.Sprint("new ", round, i), "", PerSecond(5)), "key", 1})
+				batch = append(batch, Charge{Quota: named(t, fmt.Sprint("new ", round, i), "", PerSecond(5)), Key: "key", Cost: 1})
 			}
 			for _, d := range m.decide(batch...) {
 				require.True(t, d.Allowed)
@@ -471,13 +471,13 @@ func TestTwoKeysOfABatchThatShareAnOverflowCounterBothCount(t *testing.T) {
 				if q.Capacity() > 7 {
 					require.True(t, m.take(q, "new", q.Capacity()-7))
 				}
-				d := m.decide(Charge{q, "a", 4}, Charge{q, "b", 4})
+				d := m.decide(Charge{Quota: q, Key: "a", Cost: 4}, Charge{Quota: q, Key: "b", Cost: 4})
 				assert.True(t, d[0].Allowed, "it alone would fit, so it is a look")
 				assert.Equal(t, int64(7), d[0].Remaining)
 				assert.False(t, d[1].Allowed, "8 of 7 were admitted")
 				assert.GreaterOrEqual(t, d[1].RetryAfter, time.Microsecond)
 
-				d = m.decide(Charge{q, "a", 3}, Charge{q, "b", 2}, Charge{q, "c", 1})
+				d = m.decide(Charge{Quota: q, Key: "a", Cost: 3}, Charge{Quota: q, Key: "b", Cost: 2}, Charge{Quota: q, Key: "c", Cost: 1})
 				for i := range d {
 					assert.True(t, d[i].Allowed)
 				}
@@ -492,9 +492,9 @@ func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m, q := overflowing(t), named(t, "api", "", PerHour(5))
 		require.True(t, m.take(q, "new", 5))
-		require.NoError(t, m.Refund(t.Context(), []Charge{{q, "new", 5}}))
+		require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: q, Key: "new", Cost: 5}}))
 		assert.False(t, m.take(q, "newer", 1), "what a shared counter holds is not one key's to give back")
-		require.NoError(t, m.Reset(t.Context(), []Charge{{q, "new", 0}}))
+		require.NoError(t, m.Reset(t.Context(), []Charge{{Quota: q, Key: "new", Cost: 0}}))
 		assert.False(t, m.take(q, "newer", 1))
 	})
 }
@@ -504,7 +504,7 @@ func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
 		m, q := newMemory(t, 1), mustQuota(t, PerHour(100))
 		var charges []Charge
 		for i := range MaxCharges {
-			charges = append(charges, Charge{q, fmt.Sprint(i), 1})
+			charges = append(charges, Charge{Quota: q, Key: fmt.Sprint(i), Cost: 1})
 		}
 		for _, d := range m.decide(charges...) {
 			require.True(t, d.Allowed)
@@ -523,14 +523,14 @@ func TestAStoreMadeOutsideABubbleGrantsNothingInside(t *testing.T) {
 			require.True(t, m.take(q, "key", q.Capacity()))
 			// In a bubble it is the year 2000.
 			synctest.Test(t, func(t *testing.T) {
-				d := memory{m.Memory, t}.decide(Charge{q, "key", 1})[0]
+				d := memory{m.Memory, t}.decide(Charge{Quota: q, Key: "key", Cost: 1})[0]
 				assert.False(t, d.Allowed)
 				assert.Positive(t, d.RetryAfter)
 				assert.LessOrEqual(t, d.ResetAfter, 3*q.Limit().Per)
 				for i := range 100 { // in all shards, among them such as no time has passed in
 					key := fmt.Sprint("new ", i)
 					assert.True(t, memory{m.Memory, t}.take(q, key, q.Capacity()))
-					refused := memory{m.Memory, t}.decide(Charge{q, key, 1})[0]
+					refused := memory{m.Memory, t}.decide(Charge{Quota: q, Key: key, Cost: 1})[0]
 					assert.False(t, refused.Allowed)
 					assert.LessOrEqual(t, refused.ResetAfter, 3*q.Limit().Per)
 				}
@@ -546,7 +546,7 @@ func TestWhatABatchHeldInPlaceMakesRoomLater(t *testing.T) {
 		for round := range 3 {
 			for i := range fewKeys / 2 { // both new, then both known
 				for range 2 {
-					m.decide(Charge{q, fmt.Sprint(round, "a", i), 1}, Charge{q, fmt.Sprint(round, "b", i), 1})
+					m.decide(Charge{Quota: q, Key: fmt.Sprint(round, "a", i), Cost: 1}, Charge{Quota: q, Key: fmt.Sprint(round, "b", i), Cost: 1})
 				}
 			}
 			time.Sleep(2 * time.Hour)
@@ -586,11 +586,11 @@ func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 		m.quotas.Store(&most)
 		require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
 		q := named(t, "one more", "", PerDay(maxTags+1))
-		err := m.Decide(t.Context(), []Charge{{q, "key", 1}}, make([]Decision, 1))
+		err := m.Decide(t.Context(), []Charge{{Quota: q, Key: "key", Cost: 1}}, make([]Decision, 1))
 		require.ErrorContains(t, err, `rule "one more": the store already counts for 32000 different limits`)
 		require.NotErrorIs(t, err, ErrCharges)
 		known := named(t, "rule", "", PerDay(maxTags))
-		require.Error(t, m.Refund(t.Context(), []Charge{{known, "key", 1}, {q, "key", 1}}))
+		require.Error(t, m.Refund(t.Context(), []Charge{{Quota: known, Key: "key", Cost: 1}, {Quota: q, Key: "key", Cost: 1}}))
 		assert.Equal(t, known.Capacity()-1, m.remaining(known, "key"), "some was given back though there was an error")
 		assert.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1), "a limit it knows is fine")
 	})

@@ -79,7 +79,7 @@ func TestOneKeyIsLinearizable(t *testing.T) {
 							random := rand.New(rand.NewPCG(uint64(round), uint64(id)))
 							for range calls {
 								in := request{cost: random.Int64N(5), back: random.IntN(3) == 0}
-								c := []Charge{{q, "key", in.cost}}
+								c := []Charge{{Quota: q, Key: "key", Cost: in.cost}}
 								d := make([]Decision, 1)
 								called := order.Add(1)
 								if in.back {
@@ -134,13 +134,13 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 							var charges []Charge
 							for range 1 + random.IntN(4) {
 								q := quotas[random.IntN(len(quotas))]
-								c := Charge{q, fmt.Sprint(random.IntN(5000)), random.Int64N(4)}
+								c := Charge{Quota: q, Key: fmt.Sprint(random.IntN(5000)), Cost: random.Int64N(4)}
 								if CheckCharges(append(charges, c)) == nil {
 									charges = append(charges, c)
 								}
 							}
 							if random.IntN(20) == 0 {
-								charges = append(charges, Charge{victim, "key", 1})
+								charges = append(charges, Charge{Quota: victim, Key: "key", Cost: 1})
 							}
 							d := make([]Decision, len(charges))
 							assert.NoError(t, m.Decide(t.Context(), charges, d))
@@ -182,7 +182,7 @@ func TestLimitsAreRegisteredByManyAtOnce(t *testing.T) {
 					q, err := NewQuota("rule", "", PerHour(i+1))
 					assert.NoError(t, err)
 					d := make([]Decision, 1)
-					assert.NoError(t, m.Decide(t.Context(), []Charge{{q, fmt.Sprint(i), i + 1}}, d))
+					assert.NoError(t, m.Decide(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint(i), Cost: i + 1}}, d))
 					if d[0].Allowed {
 						admitted.Add(1)
 					}
@@ -213,7 +213,7 @@ func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {
 					wg.Go(func() {
 						var charges []Charge
 						for _, q := range quotas {
-							charges = append(charges, Charge{q, "key", 1})
+							charges = append(charges, Charge{Quota: q, Key: "key", Cost: 1})
 						}
 						decisions := make([]Decision, len(charges))
 						for range 15_000 {
@@ -251,7 +251,7 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 				caller := func(random *rand.Rand) {
 					d := make([]Decision, 3)
 					for range calls {
-						charges := []Charge{{x, "key", 1}, {y, "key", 1}}
+						charges := []Charge{{Quota: x, Key: "key", Cost: 1}, {Quota: y, Key: "key", Cost: 1}}
 						taken := random.IntN(5)
 						switch taken {
 						case 0:
@@ -259,7 +259,7 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 						case 1:
 							charges[0].Cost, charges[1].Cost = 0, 0
 						case 2:
-							charges = append(charges, Charge{never, "key", 1})
+							charges = append(charges, Charge{Quota: never, Key: "key", Cost: 1})
 						case 3:
 							charges = charges[:1]
 						}
@@ -293,7 +293,7 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 				}
 				wg.Wait()
 				used := func(q *Quota) int64 {
-					d := m.decide(Charge{q, "key", 0})[0]
+					d := m.decide(Charge{Quota: q, Key: "key", Cost: 0})[0]
 					return d.Limit - d.Remaining
 				}
 				assert.Equal(t, onBoth.Load()+onX.Load(), used(x))
@@ -328,9 +328,9 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 				assert.True(t, m.take(own, "key", 1))
 				assert.False(t, m.take(exhausted, "", 1))
 				assert.False(t, m.take(own, "other", 1))
-				m.decide(Charge{own, "key", 1}, Charge{spare, "key", 1})
-				m.decide(Charge{own, "key", 0}, Charge{spare, "key", 0})
-				m.decide(Charge{roomy, "key", 1}, Charge{global, "", 1})
+				m.decide(Charge{Quota: own, Key: "key", Cost: 1}, Charge{Quota: spare, Key: "key", Cost: 1})
+				m.decide(Charge{Quota: own, Key: "key", Cost: 0}, Charge{Quota: spare, Key: "key", Cost: 0})
+				m.decide(Charge{Quota: roomy, Key: "key", Cost: 1}, Charge{Quota: global, Key: "", Cost: 1})
 			}
 			for i := range m.table.Shards() {
 				m.table.Shard(i).Unlock()
@@ -359,7 +359,7 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 					var of []*atomic.Int64
 					for range 1 + random.IntN(4) {
 						i, key := random.IntN(len(quotas)), random.IntN(keys)
-						c := Charge{quotas[i], fmt.Sprint(key), 1 + random.Int64N(3)}
+						c := Charge{Quota: quotas[i], Key: fmt.Sprint(key), Cost: 1 + random.Int64N(3)}
 						if CheckCharges(append(charges, c)) == nil {
 							charges, of = append(charges, c), append(of, &used[i][key])
 						}

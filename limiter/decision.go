@@ -46,6 +46,12 @@ type Decision struct {
 	// For a look it is how long an event would wait. Zero for the other algorithms.
 	Delay time.Duration
 
+	// At is when the store decided, for [Charge.At] of a refund: microseconds since 1970 on
+	// the store's own clock, or another number that the store finds the units again by. It
+	// says nothing to any other store, and is not to be compared with time.Now: clocks differ
+	// between Redis and a process. Zero: it is not known.
+	At int64
+
 	// Window is [Quota.Window] of this process's share, if Limit is that of a share; else
 	// zero.
 	Window time.Duration

@@ -111,7 +111,7 @@ func ExampleLimiter_Refund() {
 	send := func() error { return fmt.Errorf("the server is away") }
 	if d, err := mail.Allow(ctx, "user:42"); err == nil && d.Allowed {
 		if send() != nil {
-			_ = mail.Refund(ctx, "user:42", 1)
+			_ = mail.Refund(ctx, "user:42", 1, d)
 		}
 	}
 	d, _ := mail.AllowN(ctx, "user:42", 0) // a look

@@ -23,8 +23,10 @@ var fixedWindow = algorithm{
 		s.Level += cost
 		return s, true
 	},
-	refund: func(q *Quota, s State, n int64) State {
-		s.Level = max(0, s.Level-n)
+	refund: func(q *Quota, s State, n, at int64) State {
+		if at == 0 || at/q.window == s.Last/q.window {
+			s.Level = max(0, s.Level-n)
+		}
 		return s
 	},
 	look: func(q *Quota, s State) (remaining, reset int64) {

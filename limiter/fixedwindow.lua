@@ -17,8 +17,10 @@ return {
     end
   end,
 
-  refund = function(q, s, n)
-    s.level = math.max(0, s.level - n)
+  refund = function(q, s, n, at)
+    if at == 0 or at - at % q.window == s.last - s.last % q.window then
+      s.level = math.max(0, s.level - n)
+    end
   end,
 
   look = function(q, s)

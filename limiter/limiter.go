@@ -42,7 +42,7 @@ func New(c Config) (*Limiter, error) {
 			return nil, err
 		}
 	}
-	if store, ok := c.Store.(interface{ Claim(rule string) error }); ok {
+	if store, ok := As[Claimer](c.Store); ok {
 		err := store.Claim(c.Name)
 		if err != nil && !errors.Is(err, ErrClaimed) {
 			return nil, err
@@ -52,7 +52,7 @@ func New(c Config) (*Limiter, error) {
 				"code", "weir-shared-counter", "rule", c.Name)
 		}
 	}
-	if store, ok := c.Store.(interface{ Check(q *Quota) error }); ok {
+	if store, ok := As[Checker](c.Store); ok {
 		if err := store.Check(quota); err != nil {
 			return nil, err
 		}
@@ -97,10 +97,10 @@ func decideElsewhere(ctx context.Context, store Store, c Charge) (Decision, erro
 	return decisions[0], err
 }
 
-// Refund returns n units to key, for events that did not happen after all.
-// Never more than the limit remain.
-func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
-	return l.store.Refund(ctx, []Charge{{Quota: l.quota, Key: key, Cost: n}})
+// Refund returns n units to key, for events that did not happen after all: of those that d
+// took, which is the Decision on them. Never more than the limit remain.
+func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
+	return l.store.Refund(ctx, []Charge{{Quota: l.quota, Key: key, Cost: n, At: d.At}})
 }
 
 // Reset makes key as if it had never been seen.

@@ -66,14 +66,14 @@ func TestALimiterTakesLooksGivesBackAndResets(t *testing.T) {
 			d, err = l.AllowN(ctx, "key", 3)
 			require.NoError(t, err, "a refusal is an answer")
 			assert.False(t, d.Allowed)
-			require.NoError(t, l.Refund(ctx, "key", 1))
+			require.NoError(t, l.Refund(ctx, "key", 1, Decision{}))
 			assert.Equal(t, int64(3), remaining(), name)
 			require.NoError(t, l.Reset(ctx, "key"))
 			assert.Equal(t, int64(5), remaining(), name)
 
 			_, err = l.AllowN(ctx, "key", -1)
 			require.ErrorIs(t, err, ErrCharges)
-			require.ErrorIs(t, l.Refund(ctx, "key", -1), ErrCharges)
+			require.ErrorIs(t, l.Refund(ctx, "key", -1, Decision{}), ErrCharges)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func readLua(name string) []byte {
 //	                   with all its fields at once
 //	advance(q, s, t)   brings s to time t, no earlier than s.last
 //	take(q, s, cost)   the level after an event that fits, or nil; cost from 1 to capacity
-//	refund(q, s, n)  takes up to n units back out of s
+//	refund(q, s, n, at)  takes up to n units back out of s, of those taken at that time, or 0
 //	look(q, s)         how many units are free, and after how many microseconds all are
 //
 // SlidingLog's state is a list, so its entry has isLog set; slidinglog.lua says what it

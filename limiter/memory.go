@@ -223,6 +223,7 @@ func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string,
 			written, word = b.tag, m.save(shard, q, written, word, s)
 		}
 	case q.layout.boxed:
+		d.At = shard.Now
 		m.decideBox(shard.Span(word), shard.Now, q, cost, d)
 	default:
 		word = q.decideWord(shard.Now-m.origin, b, word, cost, d)
@@ -317,7 +318,7 @@ func (m *Memory) Refund(_ context.Context, charges []Charge) error {
 		}
 		written, word := cell.Tag(), cell.Take()
 		shard.Now = m.now()
-		s := c.Quota.Refund(m.load(shard, c.Quota, b, written, word), shard.Now, c.Cost)
+		s := c.Quota.Refund(m.load(shard, c.Quota, b, written, word), shard.Now, c.Cost, c.At)
 		d := c.Quota.Describe(s, shard.Now, 0, true)
 		cell.SetMarks(marksAfter(cell.Marks(), c.Quota, c.Cost, &d))
 		cell.Put(b.tag, m.save(shard, c.Quota, written, word, s))
@@ -428,12 +429,7 @@ func (m *Memory) bind(q *Quota) (*binding, error) {
 // quota is one with the limit of that tag.
 func (m *Memory) quota(tag table.Tag) *Quota { return (*m.quotas.Load())[tag&^table.Boxed] }
 
-// ErrClaimed is what a store's Claim returns for a name that is taken.
-var ErrClaimed = errors.New("limiter: another limiter counts under this name in this store")
-
-// Claim notes that a limiter counts under rule in this store. A second one under the
-// same name gets ErrClaimed, for [New] and the middleware's New to warn about; any
-// other error says that the store cannot be used. Other stores may have the method too.
+// Claim implements [Claimer]. Its other error is about a Memory that NewMemory did not make.
 func (m *Memory) Claim(rule string) error {
 	if m == nil || m.table == nil {
 		return errors.New("limiter: Store is a Memory that NewMemory did not make")

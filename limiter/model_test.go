@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math/big"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -13,7 +14,8 @@ type model struct {
 	capacity int64
 	last     int64 // the time of the last change
 	room     func(t int64) *big.Rat
-	add      func(t, n int64) // n is negative for what is given back
+	add      func(t, n int64)
+	back     func(t, n, at int64) // what was taken at that time; 0: last
 	delay    func(t int64) *big.Rat
 }
 
@@ -48,7 +50,15 @@ func bucketModel(q *Quota, capacity int64) *model {
 		return notNegative(leaked.Sub(level, leaked))
 	}
 	m.room = func(t int64) *big.Rat { return new(big.Rat).Sub(whole(capacity), at(t)) }
-	m.add = func(t, n int64) { level = notNegative(new(big.Rat).Add(at(t), whole(n))) }
+	m.add = func(t, n int64) { level = new(big.Rat).Add(at(t), whole(n)) }
+	m.back = func(t, n, taken int64) {
+		back := whole(n)
+		if taken != 0 { // the bucket stood still for them
+			drained := new(big.Rat).Mul(rate, whole(max(0, t-taken)))
+			back = notNegative(back.Sub(back, drained))
+		}
+		level = notNegative(back.Sub(at(t), back))
+	}
 	return m
 }
 
@@ -62,8 +72,13 @@ func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
 		before := floor(new(big.Rat).Mul(whole(counts[t/per-1]), share(t%per)))
 		return whole(m.capacity - counts[t/per] - before)
 	}
-	m.add = func(t, n int64) {
-		if counts[t/per] += n; counts[t/per] < 0 {
+	m.add = func(t, n int64) { counts[t/per] += n }
+	m.back = func(t, n, at int64) {
+		if at != 0 {
+			counts[at/per] = max(0, counts[at/per]-n)
+			return
+		}
+		if counts[t/per] -= n; counts[t/per] < 0 {
 			// More comes back than this window has: the rest is the last one's.
 			counts[t/per-1] = max(0, counts[t/per-1]+counts[t/per])
 			counts[t/per] = 0
@@ -89,8 +104,13 @@ func logModel(q *Quota) *model {
 		for ; n > 0; n-- {
 			log = append(log, t)
 		}
-		for ; n < 0 && len(log) > 0 && log[len(log)-1]+per > t; n++ {
-			log = log[:len(log)-1]
+	}
+	m.back = func(t, n, at int64) {
+		for i := len(log) - 1; i >= 0 && n > 0; i-- {
+			if log[i]+per > t && (at == 0 || log[i] == at) {
+				log = slices.Delete(log, i, i+1)
+				n--
+			}
 		}
 	}
 	return m
@@ -113,10 +133,10 @@ func (m *model) take(now, cost int64) bool {
 	return true
 }
 
-func (m *model) refund(now, n int64) {
+func (m *model) refund(now, n, at int64) {
 	if n > 0 {
 		now = max(now, m.last)
-		m.add(now, -min(n, m.capacity))
+		m.back(now, min(n, m.capacity), at)
 		m.last = now
 	}
 }
@@ -128,6 +148,7 @@ func (m *model) decide(now, cost int64) Decision {
 		delay = ceil(m.delay(max(now, m.last)))
 	}
 	d := Decision{Allowed: m.take(now, cost), Limit: m.capacity, Remaining: m.remaining(now)}
+	d.At = max(now, m.last)
 	after := func(units int64) time.Duration {
 		return first(func(wait int64) bool { return m.remaining(now+wait) >= units })
 	}

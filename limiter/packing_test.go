@@ -84,7 +84,7 @@ func (p plainStore) decide(charges []Charge, now int64) []Decision {
 
 func (p plainStore) refund(charges []Charge, now int64) {
 	for _, c := range charges {
-		p.put(c, c.Quota.Refund(p.find(c, now), now, c.Cost))
+		p.put(c, c.Quota.Refund(p.find(c, now), now, c.Cost, c.At))
 	}
 }
 
@@ -101,7 +101,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 			time.Sleep(micros(rapid.Int64Range(0, 1e9).Draw(rt, "start")))
 			m, err := NewMemory(MemoryConfig{})
 			require.NoError(rt, err)
-			plain, d := plainStore{}, Decision{}
+			plain, d, times := plainStore{}, Decision{}, []int64{0}
 			year := 366 * 24 * time.Hour
 			end := time.Now().Add(uptime - 7*year)
 
@@ -129,7 +129,10 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 					}
 				}
 				switch rapid.IntRange(0, 15).Draw(rt, "what") {
-				case 0:
+				case 0, 3:
+					for i := range charges {
+						charges[i].At = rapid.SampledFrom(times).Draw(rt, "at")
+					}
 					plain.refund(charges, now)
 					require.NoError(rt, m.Refund(t.Context(), charges))
 				case 1:
@@ -145,6 +148,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 						require.Equal(rt, want[i], decisions[i], "%v, cost %d", c.Quota.limit, c.Cost)
 					}
 					d = decisions[0]
+					times = append(times, d.At)
 				}
 			}
 		})
@@ -210,15 +214,15 @@ func TestALimitThatChangesOnAnIdleKeyLeavesItIdle(t *testing.T) {
 				require.NoError(t, err)
 
 				d := make([]Decision, 1)
-				require.NoError(t, m.Decide(t.Context(), []Charge{{before, "key", 3}}, d))
+				require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: before, Key: "key", Cost: 3}}, d))
 				time.Sleep(time.Hour)
 				// A state that was never anywhere in time must not be packed.
-				require.NoError(t, m.Refund(t.Context(), []Charge{{after, "key", 0}}))
+				require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 0}}))
 				for range after.Capacity() {
-					require.NoError(t, m.Decide(t.Context(), []Charge{{after, "key", 1}}, d))
+					require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 1}}, d))
 					require.True(t, d[0].Allowed, "%v to %v: %+v", from, to, d[0])
 				}
-				require.NoError(t, m.Decide(t.Context(), []Charge{{after, "key", 1}}, d))
+				require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 1}}, d))
 				require.False(t, d[0].Allowed)
 			}
 		}

@@ -89,6 +89,10 @@ func (q *Quota) Tier() string { return q.tier }
 // Limit is the limit as it was given.
 func (q *Quota) Limit() Limit { return q.limit }
 
+// Algorithm is how q counts: what the limit says, or what its zero Algorithm stands for at
+// the limit's size. Stores go by it, not by the limit's field.
+func (q *Quota) Algorithm() Algorithm { return q.limit.Algorithm }
+
 // Capacity is the most units that can pass at once, Decision.Limit.
 func (q *Quota) Capacity() int64 { return q.capacity }
 
@@ -119,12 +123,20 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	return q.algorithm.take(q, s, cost)
 }
 
-// Refund is s with up to n units less used: never more than Limit remain.
-func (q *Quota) Refund(s State, now, n int64) State {
+// Refund is s at time now with up to n units less used, of those that were taken at a time
+// that Describe gave as [Decision.At]. Never more than Limit remain. It may change s.Log in
+// place.
+//
+// Units return to the window that they were taken in, or to the log's entries of that time,
+// and to nothing if those are gone. A bucket does not say which units have drained meanwhile,
+// so it keeps what could have drained of these: a refund that is late by d is less by what d
+// refills. Where the time is not known (0), the units that were taken last are returned,
+// which may admit more than the limit if they were not the ones.
+func (q *Quota) Refund(s State, now, n, at int64) State {
 	if n <= 0 {
 		return s
 	}
-	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity))
+	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
 }
 
 // Describe is the Decision on an event of that cost, where s is the state that Take
@@ -138,14 +150,14 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
 // the clock is by so many microseconds: nothing drains until it has caught up.
 func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 	remaining, reset := q.algorithm.look(q, s)
-	d := Decision{Allowed: allowed, Limit: q.capacity, Remaining: remaining}
+	d := Decision{Allowed: allowed, Limit: q.capacity, Remaining: remaining, At: s.Last}
 	if remaining < q.capacity {
 		d.NextAfter = micros(behind + q.algorithm.wait(q, s, remaining+1))
 		d.ResetAfter = micros(behind + reset)
 	}
 	switch {
 	case allowed && q.algorithm.delay != nil:
-		d.Delay = micros(q.algorithm.delay(q, q.algorithm.refund(q, s, cost)))
+		d.Delay = micros(q.algorithm.delay(q, q.algorithm.refund(q, s, cost, 0)))
 	case !allowed && (cost < 0 || cost > q.capacity):
 		d.RetryAfter = Never
 	case !allowed:

@@ -26,8 +26,17 @@ var slidingLog = algorithm{
 		}
 		return s, true
 	},
-	refund: func(q *Quota, s State, n int64) State {
-		s.Log = s.Log[:max(0, len(s.Log)-int(n))]
+	refund: func(q *Quota, s State, n, at int64) State {
+		switch {
+		case at == 0:
+			s.Log = s.Log[:max(0, len(s.Log)-int(n))]
+			return s
+		case at > s.Last: // nothing was taken then; and at+1 could overflow
+			return s
+		}
+		from, _ := slices.BinarySearch(s.Log, at)
+		to, _ := slices.BinarySearch(s.Log, at+1)
+		s.Log = slices.Delete(s.Log, from, min(to, from+int(n)))
 		return s
 	},
 	look: func(q *Quota, s State) (remaining, reset int64) {

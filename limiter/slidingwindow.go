@@ -35,10 +35,17 @@ var slidingWindow = algorithm{
 		s.Level += cost
 		return s, true
 	},
-	refund: func(q *Quota, s State, n int64) State {
-		current := min(n, s.Level)
-		s.Level -= current
-		s.Prev = max(0, s.Prev-(n-current))
+	refund: func(q *Quota, s State, n, at int64) State {
+		switch age := s.Last/q.window - at/q.window; {
+		case at == 0:
+			current := min(n, s.Level)
+			s.Level -= current
+			s.Prev = max(0, s.Prev-(n-current))
+		case age == 0:
+			s.Level = max(0, s.Level-n)
+		case age == 1:
+			s.Prev = max(0, s.Prev-n)
+		}
 		return s
 	},
 	look: func(q *Quota, s State) (remaining, reset int64) {

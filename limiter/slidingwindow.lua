@@ -42,10 +42,17 @@ return {
     end
   end,
 
-  refund = function(q, s, n)
-    local current = math.min(n, s.level)
-    s.level = s.level - current
-    s.prev = math.max(0, s.prev - (n - current))
+  refund = function(q, s, n, at)
+    local age = div(s.last, q.window) - div(at, q.window)
+    if at == 0 then
+      local current = math.min(n, s.level)
+      s.level = s.level - current
+      s.prev = math.max(0, s.prev - (n - current))
+    elseif age == 0 then
+      s.level = math.max(0, s.level - n)
+    elseif age == 1 then
+      s.prev = math.max(0, s.prev - n)
+    end
   end,
 
   look = function(q, s)

@@ -15,6 +15,10 @@ type Charge struct {
 
 	// Cost is in units of the limit's Events. Zero looks without taking.
 	Cost int64
+
+	// At is for Refund: the [Decision.At] of the decision that took the units. Zero: it is
+	// not known.
+	At int64
 }
 
 // A Store counts. [Memory] is one; package limitertest holds the suite that each
@@ -30,11 +34,12 @@ type Store interface {
 	// are errors in every store.
 	Decide(ctx context.Context, charges []Charge, decisions []Decision) error
 
-	// Refund returns Cost units to each charge's key. It never leaves more than
-	// the limit, and nothing happens to a key that has nothing to get back.
+	// Refund returns up to Cost units to each charge's key, of those that were taken At that
+	// time ([Quota.Refund]). It never leaves more than the limit, and nothing happens to a
+	// key that has nothing to get back.
 	Refund(ctx context.Context, charges []Charge) error
 
-	// Reset makes each charge's key as if it had never been seen. Cost is ignored.
+	// Reset makes each charge's key as if it had never been seen. Cost and At are ignored.
 	Reset(ctx context.Context, charges []Charge) error
 }
 

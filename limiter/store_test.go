@@ -12,10 +12,10 @@ func TestCheckChargesNamesTheChargeThatMakesNoSense(t *testing.T) {
 	q := mustQuota(t, PerSecond(10))
 	gold, err := NewQuota("rule", "gold", PerSecond(10))
 	require.NoError(t, err)
-	good := Charge{q, "key", 1}
+	good := Charge{Quota: q, Key: "key", Cost: 1}
 	long := make([]Charge, 0, MaxCharges+1)
 	for i := range MaxCharges + 1 {
-		long = append(long, Charge{q, fmt.Sprint(i), 1})
+		long = append(long, Charge{Quota: q, Key: fmt.Sprint(i), Cost: 1})
 	}
 	for _, tt := range []struct {
 		name    string
@@ -24,16 +24,16 @@ func TestCheckChargesNamesTheChargeThatMakesNoSense(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"one", []Charge{good}, ""},
-		{"a look", []Charge{{q, "key", 0}}, ""},
+		{"a look", []Charge{{Quota: q, Key: "key", Cost: 0}}, ""},
 		{"as many as fit", long[:MaxCharges], ""},
-		{"two keys", []Charge{good, {q, "", 1}}, ""},
-		{"two tiers", []Charge{good, {gold, "key", 1}}, ""},
+		{"two keys", []Charge{good, {Quota: q, Key: "", Cost: 1}}, ""},
+		{"two tiers", []Charge{good, {Quota: gold, Key: "key", Cost: 1}}, ""},
 		{"too many", long, "there are 65, at most 64 fit in a batch"},
-		{"no quota", []Charge{good, {nil, "key", 1}}, "charge 1 has no quota"},
-		{"a quota that NewQuota did not make", []Charge{good, {&Quota{}, "key", 1}}, "charge 1 has no quota"},
-		{"a negative cost", []Charge{good, {gold, "key", -1}}, `charge 1, of rule "rule", has cost -1`},
-		{"twice", []Charge{good, {gold, "key", 1}, good}, `charges 0 and 2 are both for one key of rule "rule"`},
-		{"twice, through two quotas", []Charge{good, {mustQuota(t, PerHour(5)), "key", 1}}, "charges 0 and 1"},
+		{"no quota", []Charge{good, {Quota: nil, Key: "key", Cost: 1}}, "charge 1 has no quota"},
+		{"a quota that NewQuota did not make", []Charge{good, {Quota: &Quota{}, Key: "key", Cost: 1}}, "charge 1 has no quota"},
+		{"a negative cost", []Charge{good, {Quota: gold, Key: "key", Cost: -1}}, `charge 1, of rule "rule", has cost -1`},
+		{"twice", []Charge{good, {Quota: gold, Key: "key", Cost: 1}, good}, `charges 0 and 2 are both for one key of rule "rule"`},
+		{"twice, through two quotas", []Charge{good, {Quota: mustQuota(t, PerHour(5)), Key: "key", Cost: 1}}, "charges 0 and 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := CheckCharges(tt.charges)

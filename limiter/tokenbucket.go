@@ -60,8 +60,16 @@ func fillBucket(q *Quota, s State, cost int64) (State, bool) {
 	return s, true
 }
 
-func emptyBucket(q *Quota, s State, n int64) State {
-	s.Level = max(0, s.Level-n*q.unit)
+func emptyBucket(q *Quota, s State, n, at int64) State {
+	back := n * q.unit
+	if at != 0 {
+		age := max(0, s.Last-at)
+		if age >= q.drain {
+			return s
+		}
+		back = max(0, back-age*q.refill) // the rest may have drained
+	}
+	s.Level = max(0, s.Level-back)
 	return s
 }
 

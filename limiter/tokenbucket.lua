@@ -25,8 +25,16 @@ return {
     end
   end,
 
-  refund = function(q, s, n)
-    s.level = math.max(0, s.level - n * q.unit)
+  refund = function(q, s, n, at)
+    local back = n * q.unit
+    if at ~= 0 then
+      local age = math.max(0, s.last - at)
+      if age >= q.drain then
+        return
+      end
+      back = math.max(0, back - age * q.refill) -- the rest may have drained
+    end
+    s.level = math.max(0, s.level - back)
   end,
 
   look = function(q, s)

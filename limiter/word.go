@@ -14,10 +14,11 @@ func (q *Quota) compileWord() {
 // decideWord fills in the decision on a word that was written under q's limit, or 0, and
 // returns the word after it. Now counts from the store's origin, in microseconds.
 func (q *Quota) decideWord(now int64, b *binding, word uint64, cost int64, d *Decision) uint64 {
+	d.At = now + b.memory.origin
 	if q.algorithm.bursts {
 		return q.decideBucket(now, word, cost, d)
 	}
-	return q.decideWindow(now+b.memory.origin, b.window, word, cost, d)
+	return q.decideWindow(d.At, b.window, word, cost, d)
 }
 
 // decideBucket fills in the decision on a bucket's word at a time in microseconds since

@@ -42,14 +42,14 @@ func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
 // counts under the same name in the store: the two then share counters. An error is the
 // store's.
 func (l *RateLimit) claim(set *ruleset) error {
-	if store, ok := l.store.(interface{ Check(q *limiter.Quota) error }); ok {
+	if store, ok := limiter.As[limiter.Checker](l.store); ok {
 		for _, quota := range set.quotas {
 			if err := store.Check(quota); err != nil {
 				return fmt.Errorf("middleware: Config.Store: %w", err)
 			}
 		}
 	}
-	store, ok := l.store.(interface{ Claim(rule string) error })
+	store, ok := limiter.As[limiter.Claimer](l.store)
 	if !ok {
 		return nil
 	}

@@ -16,21 +16,14 @@ type timed struct {
 
 // within is store under a deadline.
 func within(store limiter.Store, deadline time.Duration) limiter.Store {
-	if store, ok := store.(interface {
-		Within(deadline time.Duration) limiter.Store
-	}); ok {
+	if store, ok := store.(limiter.Bounded); ok {
 		return store.Within(deadline)
 	}
 	return &timed{store, deadline}
 }
 
-// bare is the store that within was given, or the one it made of it.
-func bare(store limiter.Store) limiter.Store {
-	if t, ok := store.(*timed); ok {
-		return t.Store
-	}
-	return store
-}
+// Unwrap implements [limiter.Wrapper].
+func (t *timed) Unwrap() limiter.Store { return t.Store }
 
 // Within changes the deadline.
 func (t *timed) Within(deadline time.Duration) limiter.Store { return within(t.Store, deadline) }
@@ -55,9 +48,7 @@ func (t *timed) Reset(ctx context.Context, charges []limiter.Charge) error {
 
 // writer is the inner store's TryWrite, under the deadline, or nil.
 func (s *Store) writer() func(context.Context, []limiter.Charge) error {
-	store, ok := bare(s.inner).(interface {
-		TryWrite(ctx context.Context, charges []limiter.Charge) error
-	})
+	store, ok := limiter.As[limiter.Writer](s.inner)
 	if !ok {
 		return nil
 	}

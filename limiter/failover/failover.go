@@ -41,29 +41,11 @@ type Store struct {
 // more than one Options, as both are mistakes in the program; call Validate first for
 // options that come from elsewhere.
 //
-// Some methods of store are used if it has them.
-//
-//   - Within(deadline time.Duration) limiter.Store returns the same store with calls that
-//     end by themselves when the server has given no answer for that time. Without it each call has a context with that
-//     deadline, and is trusted to return when it has passed. The other methods are those of
-//     what it returns.
-//   - Part(c *limiter.Charge) int tells which of up to 64 servers that fail independently,
-//     from 0, holds a charge. Without it there is one.
-//   - Claim(rule string) error is [limiter.Memory.Claim]'s like.
-//   - TryWrite(ctx context.Context, charges []limiter.Charge) error writes something that
-//     does not last to the servers that hold the charges. A probe that is refused writes
-//     nothing, so the outage ends only when this succeeds too. Without it a refusal ends it.
-//   - Diagnose(part int, err error) (server string, _ error) names the part's server, and
-//     returns err with what more can be found out about it: after a call that had no answer,
-//     whether the server can be reached. It may take a second. With a nil error it only
-//     names the server.
-//
-// An error of the store's, or one that it wraps, may have a method Answered() bool, which
-// tells an error that the server answered with from a server that gave no answer, and a
-// method Unusable() bool, which tells that this server cannot do what the store needs
-// however often it is asked. The log says what they say. One with a method OfOneKey() bool
-// that says so is about the charge's key alone: its policy decides, and there is no outage. A method Parts() uint64 is the set
-// of parts that failed, bit 0 for the first; without it all that were asked did.
+// What store can do besides is used: [limiter.Bounded] (without it each call has a context
+// with the deadline, and is trusted to return when that has passed), [limiter.Partitioned]
+// (there is one server), [limiter.Writer] (a refusal ends an outage) and
+// [limiter.Diagnoser]. Its errors may be a [limiter.AnsweredError], [limiter.UnusableError],
+// [limiter.KeyError] or [limiter.PartsError].
 //
 // Where store is a Store of this package, the new one takes its place.
 func New(store limiter.Store, options ...Options) *Store {
@@ -87,12 +69,10 @@ func New(store limiter.Store, options ...Options) *Store {
 		news:    news{hook: o.OnDegraded},
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
 	}
-	if store, ok := bare(s.inner).(interface{ Part(c *limiter.Charge) int }); ok {
+	if store, ok := limiter.As[limiter.Partitioned](s.inner); ok {
 		s.partOf = store.Part
 	}
-	if store, ok := bare(s.inner).(interface {
-		Diagnose(part int, err error) (server string, _ error)
-	}); ok {
+	if store, ok := limiter.As[limiter.Diagnoser](s.inner); ok {
 		s.news.diagnose = store.Diagnose
 	}
 	s.tryWrite = s.writer()
@@ -101,16 +81,11 @@ func New(store limiter.Store, options ...Options) *Store {
 
 // Within is the inner store under another deadline, without the failover.
 func (s *Store) Within(deadline time.Duration) limiter.Store {
-	return within(bare(s.inner), deadline)
+	return within(s.inner, deadline)
 }
 
-// Claim asks the inner store, if it has a Claim.
-func (s *Store) Claim(rule string) error {
-	if store, ok := bare(s.inner).(interface{ Claim(rule string) error }); ok {
-		return store.Claim(rule)
-	}
-	return nil
-}
+// Unwrap implements [limiter.Wrapper].
+func (s *Store) Unwrap() limiter.Store { return s.inner }
 
 // Decide implements [limiter.Store]. In an outage it follows the charges' policies. It
 // returns ctx's error if ctx has ended before the server answered.
@@ -219,6 +194,6 @@ func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.C
 
 // isOfOneKey tells that the server answered, and could not decide on a key alone.
 func isOfOneKey(err error) bool {
-	var one interface{ OfOneKey() bool }
+	var one limiter.KeyError
 	return errors.As(err, &one) && one.OfOneKey()
 }

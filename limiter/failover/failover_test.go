@@ -136,9 +136,13 @@ func TestNoFailoverIsAroundAnother(t *testing.T) {
 
 func TestClaimIsTheInnerStores(t *testing.T) {
 	inner := newServer(t, fine)
-	require.NoError(t, New(inner).Claim("api"))
-	require.ErrorIs(t, New(New(inner)).Claim("api"), limiter.ErrClaimed)
-	assert.NoError(t, New(struct{ limiter.Store }{inner}).Claim("api"), "a store without a Claim")
+	claimer := func(store limiter.Store) limiter.Claimer {
+		c, _ := limiter.As[limiter.Claimer](store)
+		return c
+	}
+	require.NoError(t, claimer(New(inner)).Claim("api"))
+	require.ErrorIs(t, claimer(New(New(inner))).Claim("api"), limiter.ErrClaimed)
+	assert.Nil(t, claimer(New(struct{ limiter.Store }{inner})), "a store without a Claim")
 }
 
 func TestAProbeFindsTheServersReturn(t *testing.T) {

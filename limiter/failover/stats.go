@@ -28,9 +28,18 @@ type Stats struct {
 	Partly bool
 }
 
+// A Reporter is a store around a server whose health it knows. [limiter.As] finds it.
+type Reporter interface {
+	// Health is how the store fares.
+	Health() Stats
+}
+
 type counters struct {
 	decided, local, open, closed, failures atomic.Uint64
 }
+
+// Health implements [Reporter].
+func (s *Store) Health() Stats { return s.Stats() }
 
 // Stats sums up what was decided, and how, and how it stands.
 func (s *Store) Stats() Stats {

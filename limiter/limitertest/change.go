@@ -3,6 +3,7 @@ package limitertest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -91,6 +92,8 @@ var changes = []testCase{
 				counters = append(counters, limiter.Charge{Quota: q, Key: "a"}, limiter.Charge{Quota: q, Key: "b"})
 			}
 			m := model{}
+			type taken struct{ here, there int64 } // when, on the store's clock and on the model's
+			times := []taken{{}}
 			random := rand.New(rand.NewPCG(1, 2))
 			for step := range 500 {
 				if random.IntN(2) == 0 {
@@ -105,15 +108,22 @@ var changes = []testCase{
 					charges = append(charges, c)
 				}
 				switch random.IntN(12) {
-				case 0:
+				case 0, 1:
+					known := slices.Clone(charges)
+					for i := range charges {
+						at := times[random.IntN(len(times))]
+						charges[i].At, known[i].At = at.here, at.there
+					}
 					t.refund(charges...)
-					m.refund(charges, now)
-				case 1:
+					m.refund(known, now)
+				case 2:
 					t.reset(charges[:1]...)
 					m.reset(charges[:1])
 				default:
 					got := t.decide(charges...)
 					for i, want := range m.decide(charges, now) {
+						times = append(times[max(0, len(times)-6):], taken{got[i].At, want.At})
+						got[i].At = want.At // which is the store's own
 						if got[i] != want {
 							t.broken("in step %d of a trace, charge %d of %s was answered\n%+v, and\n%+v is what Quota says",
 								step+1, i+1, describe(charges), got[i], want)

@@ -92,7 +92,7 @@ func (m *MapStore) Refund(_ context.Context, charges []limiter.Charge) error {
 	defer m.mu.Unlock()
 	now := time.Now().UnixMicro()
 	for _, c := range charges {
-		m.put(c, c.Quota.Refund(m.find(c, now), now, c.Cost))
+		m.put(c, c.Quota.Refund(m.find(c, now), now, c.Cost, c.At))
 	}
 	return nil
 }

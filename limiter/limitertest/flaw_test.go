@@ -74,6 +74,7 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"errors are not ErrCharges", "a batch that makes no sense is an error"},
 		{"room is not checked", "decisions need as much room as there are charges"},
 		{"nothing is given back", "what is given back can be taken again"},
+		{"a refund has no time", "a refund is of the units that its decision took"},
 		{"more is given back than taken", "no more can be given back than was taken"},
 		{"all is given back", "giving nothing back changes nothing"},
 		{"a refund is saved up", "giving back to an unknown key is harmless"},
@@ -383,6 +384,8 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 			continue
 		case s.flaw == "one is given back" && i > 0:
 			continue
+		case s.flaw == "a refund has no time":
+			c.At = 0
 		case s.flaw == "all is given back" && cost == 0:
 			cost = c.Quota.Capacity()
 		case s.flaw == "a refund is saved up":
@@ -393,7 +396,7 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 		}
 		state := s.load(c, now)
 		s.pause("gives back in two steps")
-		state = c.Quota.Refund(state, now, cost)
+		state = c.Quota.Refund(state, now, cost, c.At)
 		if s.flaw == "more is given back than taken" && state.Level == 0 {
 			state.Level = -cost
 		}

@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"math"
+	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -33,6 +34,44 @@ var returns = []testCase{
 			}
 			t.take(q, "key", q.Capacity())
 			t.refuse(q, "key", 1)
+		},
+	},
+	{
+		name: "a refund is of the units that its decision took",
+		why:  "Charge.At says when the units were taken. If they return to a window or to entries of another time, more than the limit is really used there: pass At to Quota.Refund, and fill in Decision.At, as Quota.Describe does.",
+		run: func(t *trial) {
+			const period = time.Minute
+			clock := t.named("clock", "", limiter.Limit{Events: 1, Per: period, Algorithm: limiter.FixedWindow})
+			t.sleep(t.take(clock, "key", 1).ResetAfter + 55*time.Second)
+
+			fixed := t.named("fixed", "", limiter.PerMinute(100).With(limiter.FixedWindow))
+			log := t.named("log", "", limiter.PerMinute(100).With(limiter.SlidingLog))
+			for _, q := range []*limiter.Quota{fixed, log} {
+				first := t.take(q, "key", 50)
+				if first.At == 0 {
+					t.broken("an event under %v was admitted with Decision.At 0", q.Limit())
+				}
+				t.sleep(10 * time.Second)
+				second := t.take(q, "key", t.look(q, "key").Remaining)
+				back := limiter.Charge{Quota: q, Key: "key", Cost: 40, At: first.At}
+				t.refund(back)
+				if q == fixed {
+					t.remaining(q, "key", 0, "after units of the window before were refunded")
+					t.sleep(50 * time.Second)
+					continue
+				}
+				t.sleep(time.Second)
+				t.take(q, "key", 40)
+				t.refuse(q, "key", 1)
+				t.sleep(49 * time.Second)
+				t.remaining(q, "key", 10, "a minute after 50 of which 40 were refunded")
+				t.take(q, "key", 10)
+				t.refund(back)
+				t.remaining(q, "key", 0, "after units of expired entries were refunded")
+				back.Cost, back.At = 100, second.At
+				t.refund(back)
+				t.remaining(q, "key", 50, "after the other 50 were refunded")
+			}
 		},
 	},
 	{

@@ -47,7 +47,7 @@ func statsOf(store any) (stats storeStats) {
 			}
 			stats.figures = figures
 		}
-		w, ok := store.(interface{ Unwrap() limiter.Store })
+		w, ok := store.(limiter.Wrapper)
 		if !ok {
 			break
 		}

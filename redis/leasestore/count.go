@@ -17,10 +17,13 @@ import (
 // around. It never waits. While counts cannot be exchanged it gives the reason for an error.
 type counter struct{ *Store }
 
-// Within implements what package failover asks for: no call takes any time.
+// Unwrap hides what the exact store says of itself, which is not true of the counts.
+func (c counter) Unwrap() limiter.Store { return nil }
+
+// Within implements [limiter.Bounded]: no call takes any time.
 func (c counter) Within(time.Duration) limiter.Store { return c }
 
-// TryWrite implements what package failover asks for: a refusal here says as much about Redis
+// TryWrite implements [limiter.Writer]: a refusal here says as much about Redis
 // as anything, since it came after an exchange.
 func (c counter) TryWrite(context.Context, []limiter.Charge) error {
 	if lost := c.lost.Load(); lost != nil {
@@ -29,11 +32,9 @@ func (c counter) TryWrite(context.Context, []limiter.Charge) error {
 	return nil
 }
 
-// Diagnose implements what package failover asks for, if the ledger does.
+// Diagnose implements [limiter.Diagnoser], if the ledger does.
 func (c counter) Diagnose(part int, err error) (server string, _ error) {
-	if l, ok := c.ledger.(interface {
-		Diagnose(part int, err error) (server string, _ error)
-	}); ok {
+	if l, ok := c.ledger.(limiter.Diagnoser); ok {
 		return l.Diagnose(part, err)
 	}
 	return "", err
@@ -239,7 +240,7 @@ func (c counter) Refund(_ context.Context, charges []limiter.Charge) error {
 		s := c.state(e, p, at)
 		n := min(charges[i].Cost, p.inUse(s, at))
 		if n > 0 {
-			e.set(p, p.quota.Refund(s, at, n))
+			e.set(p, p.quota.Refund(s, at, n, 0))
 			e.pending -= n
 		}
 		c.touch(sh, e, cell, now)

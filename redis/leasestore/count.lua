@@ -75,7 +75,7 @@ for i = 1, count do
   if used > 0 then
     s.level = math.min(most, s.level + used * (q.unit or 1))
   elseif used < 0 and value then
-    q.algorithm.refund(q, s, -used)
+    q.algorithm.refund(q, s, -used, 0)
   end
   if used ~= 0 or isForeign then
     local _, reset = q.algorithm.look(q, s)

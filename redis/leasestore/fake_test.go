@@ -136,7 +136,7 @@ func (f *fake) change(charges []limiter.Charge, do func(name counterName, c limi
 func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
 	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
 		if c.Cost > 0 {
-			f.states[name] = written{c.Quota.Refund(find(f.states, c.Quota, name, now), now, c.Cost), c.Quota}
+			f.states[name] = written{c.Quota.Refund(find(f.states, c.Quota, name, now), now, c.Cost, c.At), c.Quota}
 		}
 	})
 }
@@ -212,7 +212,7 @@ func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
 // refundTo returns units to the window that they were taken from, of a state at the present.
 func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
 	if q.Limit().Algorithm == limiter.TokenBucket {
-		return q.Refund(s, s.Last, n)
+		return q.Refund(s, s.Last, n, 0)
 	}
 	switch window := q.Numbers()[1]; s.Last/window - since/window {
 	case 0:
@@ -246,7 +246,7 @@ func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 		case c.used > 0:
 			s.Level += c.used * unitOf(q)
 		case c.used < 0:
-			s = q.Refund(s, now, -c.used)
+			s = q.Refund(s, now, -c.used, 0)
 		}
 		if c.used != 0 {
 			l.counts[name] = written{s, q}

@@ -121,7 +121,7 @@ func (e *entry) view(p *plan, at int64) limiter.State {
 		return s // what was taken of the window before is not of this one, and nothing is in hand
 	}
 	if n := e.stock - e.exact; n > 0 {
-		s = p.quota.Refund(s, at, n)
+		s = p.quota.Refund(s, at, n, 0)
 	} else if n < 0 {
 		s, _ = p.quota.Take(s, at, -n)
 	}

@@ -22,21 +22,6 @@ for i = 1, quotaCount do
   at = at + 25
 end
 
--- What is returned goes to the window that it was taken from, which time may have made the
--- previous one. Nothing is owed to a window that is gone.
-local function refund(q, s, n, since)
-  if not q.window then
-    q.algorithm.refund(q, s, n)
-    return
-  end
-  local age = div(s.last, q.window) - div(since, q.window)
-  if age == 0 then
-    s.level = math.max(0, s.level - n)
-  elseif age == 1 then
-    s.prev = math.max(0, s.prev - n)
-  end
-end
-
 local values = redis.call('MGET', unpack(KEYS))
 local answers = {pack('<d', now)}
 for i = 1, count do
@@ -61,7 +46,9 @@ for i = 1, count do
     answers[i + 1] = pack('<dddd', -1, 0, 0, 0)
   else
     if value and back > 0 then
-      refund(q, s, back, since)
+      -- To the window it was taken from. Of a bucket all is returned, as no request has used
+      -- it.
+      q.algorithm.refund(q, s, back, q.window and math.max(1, since) or 0)
     end
 
     -- An end that is too far away was written before the clock stepped back.

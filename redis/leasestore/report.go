@@ -5,15 +5,14 @@ import (
 	"github.com/weirgo/weir/limiter/failover"
 )
 
-// Unwrap is the store that decides what is exact, for metrics, which ask it what this one
-// does not tell.
+// Unwrap implements [limiter.Wrapper]: it is the store that decides what is exact.
 func (s *Store) Unwrap() limiter.Store { return s.exact }
 
 // Health is how both ways to Redis fare together, decisions and exchanges of counts. It is
 // degraded while one of them is.
 func (s *Store) Health() failover.Stats {
 	h := s.synced.Stats()
-	exact, ok := s.exact.(interface{ Health() failover.Stats })
+	exact, ok := limiter.As[failover.Reporter](s.exact)
 	if !ok {
 		return h
 	}

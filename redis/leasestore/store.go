@@ -106,14 +106,6 @@ func (s *Store) hash(p *plan, key string) uint64 {
 // that wraps [limiter.ErrCharges].
 func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
 
-// Claim is [redisstore.Store.Claim].
-func (s *Store) Claim(rule string) error {
-	if store, ok := s.exact.(interface{ Claim(rule string) error }); ok {
-		return store.Claim(rule)
-	}
-	return nil
-}
-
 // Decide implements [limiter.Store].
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if len(charges) == 1 && len(decisions) == 1 && charges[0].Quota != nil && charges[0].Cost >= 0 {

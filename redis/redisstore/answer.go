@@ -30,7 +30,7 @@ const (
 	logRecordSize = 1 + 5*8
 )
 
-func isLog(q *limiter.Quota) bool { return q.Limit().Algorithm == limiter.SlidingLog }
+func isLog(q *limiter.Quota) bool { return q.Algorithm() == limiter.SlidingLog }
 
 func sizeOf(q *limiter.Quota) int {
 	if isLog(q) {

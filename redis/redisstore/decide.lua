@@ -28,6 +28,7 @@ end
 -- Many numbers at once, which is cheaper; the last of them is where the next begin.
 local groups = {read('<' .. rep('BB', groupCount), request, at)}
 local charges = {read('<' .. rep('HHd', chargeCount), request, groups[#groups])}
+local nextTime = charges[#charges]
 
 -- All values at once too, unless some may be logs, which are long.
 local values
@@ -54,7 +55,7 @@ end
 local function clear(s, q)
   s.quota, s.level, s.prev = q, 0, 0
   if q.algorithm.isLog then
-    s.kept, s.dropped, s.head, s.slots = 0, 0, 0, q.capacity
+    s.kept, s.dropped, s.head, s.slots, s.times = 0, 0, 0, q.capacity, nil
   else
     s.kept = nil
   end
@@ -79,6 +80,10 @@ for g = 1, groupCount do
   for i = 1, size do
     local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
     nextCharge = nextCharge + 3
+    local taken
+    if op == REFUND then
+      taken, nextTime = read('<d', request, nextTime)
+    end
 
     -- The state of the key at the present, which is never before its own past.
     local s = states[key]
@@ -175,7 +180,7 @@ for g = 1, groupCount do
     elseif (s.stored or s.changed) and (op == RESET or cost > 0) then
       s.changed = true
       if op == REFUND then
-        q.algorithm.refund(q, s, math.min(cost, q.capacity))
+        q.algorithm.refund(q, s, math.min(cost, q.capacity), taken)
       end
       if op == RESET or isFree(s) then
         clear(s, q)

@@ -104,7 +104,7 @@ func (m model) look(c limiter.Charge, now int64) limiter.Decision {
 func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
-			m.put(c, c.Quota.Refund(m.at(c, now), now, c.Cost), now)
+			m.put(c, c.Quota.Refund(m.at(c, now), now, c.Cost, c.At), now)
 		}
 	}
 }
@@ -227,6 +227,7 @@ type comparison struct {
 	former []*limiter.Quota // what a limit was before
 	keys   []string
 	waits  []time.Duration // that decisions told of
+	times  []int64         // of decisions
 	told   []string
 
 	// What may happen, apart from decisions.
@@ -290,7 +291,7 @@ func (w *comparison) run() {
 			w.check(w.store.Reset(context.Background(), charges[:1]))
 			w.model.reset(charges[:1])
 		case n <= 5:
-			charges := w.charges()
+			charges := w.refunds()
 			w.note("refund %v", shown(charges))
 			w.check(w.store.Refund(context.Background(), charges))
 			w.model.refund(charges, w.clock.micros.Load())
@@ -324,7 +325,7 @@ func (w *comparison) decide(charges []limiter.Charge) []limiter.Decision {
 func shown(charges []limiter.Charge) string {
 	var b strings.Builder
 	for _, c := range charges {
-		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost)
+		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d, at %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost, c.At)
 	}
 	return b.String()
 }
@@ -335,6 +336,7 @@ func (w *comparison) compare(charges []limiter.Charge, got, want []limiter.Decis
 		if got[i] != want[i] {
 			w.broken("charge %d was answered\n%+v, and\n%+v is what Go says", i, got[i], want[i])
 		}
+		w.times = append(w.times, got[i].At)
 		for _, wait := range []time.Duration{got[i].RetryAfter, got[i].NextAfter, got[i].ResetAfter, got[i].Delay} {
 			if wait > 0 && wait != limiter.Never {
 				w.waits = append(w.waits, wait)
@@ -355,6 +357,17 @@ func (w *comparison) charges() []limiter.Charge {
 		c := limiter.Charge{Quota: q, Key: pick(w.chance, w.keys), Cost: w.cost(q)}
 		if !slices.ContainsFunc(charges, func(other limiter.Charge) bool { return counterOf(other) == counterOf(c) }) {
 			charges = append(charges, c)
+		}
+	}
+	return charges
+}
+
+// refunds are charges that were taken at the times of decisions, or at an unknown time.
+func (w *comparison) refunds() []limiter.Charge {
+	charges := w.charges()
+	for i := range charges {
+		if len(w.times) > 0 && !w.oneIn(4) {
+			charges[i].At = pick(w.chance, w.times[max(0, len(w.times)-20):])
 		}
 	}
 	return charges
@@ -443,10 +456,13 @@ func (w *comparison) batch() {
 	var batch []*group
 	var all []sent
 	for n := w.draw(2, 6); n > 0; n-- {
-		charges := w.charges()
 		op := op(w.draw(0, 7))
 		if op > reset {
 			op = take
+		}
+		charges := w.charges()
+		if op == refund {
+			charges = w.refunds()
 		}
 		g := newGroup(op)
 		for i := range charges {

@@ -40,6 +40,7 @@ type item struct {
 	name  string
 	quota *limiter.Quota
 	cost  int64
+	at    int64 // of a refund: when it was taken, or 0
 }
 
 // The states of a group. From waiting there is one step to another, for what happens
@@ -68,7 +69,7 @@ func (g *group) free() {
 }
 
 func (g *group) add(name string, c *limiter.Charge) {
-	g.items = append(g.items, item{name, c.Quota, c.Cost})
+	g.items = append(g.items, item{name, c.Quota, c.Cost, c.At})
 }
 
 // deliver gives g its answer, if its caller still waits.

@@ -13,8 +13,9 @@ import (
 //
 // The argument is how many quotas, groups and charges follow, in 2 bytes each; the quotas
 // in 25 bytes; the groups as an op and a size, a byte each; and the charges, as the number
-// of the key and of the quota, from 1, in 2 bytes, and the cost in 8. Integers are
-// little-endian; what may be large is a double, as all numbers are in Lua.
+// of the key and of the quota, from 1, in 2 bytes, and the cost in 8; then, in 8 bytes for
+// each charge of a refund, when it was taken. Integers are little-endian; what may be large
+// is a double, as all numbers are in Lua.
 type request struct {
 	wire.Request
 	groups     []*group
@@ -38,7 +39,7 @@ func (r *request) encode() {
 	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !isLog(g.items[0].quota) {
 		it := &g.items[0]
 		r.single = true
-		r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
+		r.algorithms = r.algorithms.with(it.quota.Algorithm())
 		r.payload = payload{r.batch, counters.AppendQuota(nil, it.quota)}
 		r.Args = []any{nil, nil, 1, it.name, &r.payload, costOf(it)}
 		return
@@ -60,6 +61,7 @@ func (r *request) encodeBatch() {
 	quotas := space[:0]
 	groups := make([]byte, 0, 2*len(r.groups))
 	charges := make([]byte, 0, 12*items)
+	var times []byte
 	for _, g := range r.groups {
 		groups = append(groups, byte(g.op), byte(len(g.items)))
 		for i := range g.items {
@@ -76,14 +78,17 @@ func (r *request) encodeBatch() {
 			if quota < 0 {
 				quota = len(quotas)
 				quotas = append(quotas, it.quota)
-				r.algorithms = r.algorithms.with(it.quota.Limit().Algorithm)
+				r.algorithms = r.algorithms.with(it.quota.Algorithm())
 			}
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
 			charges = counters.AppendNumber(charges, costOf(it))
+			if g.op == refund {
+				times = counters.AppendNumber(times, it.at)
+			}
 		}
 	}
-	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges))
+	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges)+len(times))
 	for _, n := range []int{len(quotas), len(r.groups), items} {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
 	}
@@ -93,6 +98,7 @@ func (r *request) encodeBatch() {
 	r.Args[2] = len(r.Args) - wire.FirstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
+	argument = append(argument, times...)
 	r.payload = payload{r.batch, argument}
 	r.Args = append(r.Args, &r.payload)
 }

@@ -79,7 +79,7 @@ func (s *scripts) of(set algorithms) *wire.Script {
 		if set&algorithms(0).with(limiter.SlidingLog) != 0 {
 			log = logLua
 		}
-		made.Script = wire.NewScript(fmt.Sprintf("%slocal event, saveLog\n%slocal complete = %t\n%s%s",
+		made.Script = wire.NewScript(fmt.Sprintf("%slocal event, cut, saveLog\n%slocal complete = %t\n%s%s",
 			s.before, source(set), set == every, log, s.decide))
 	})
 	return made.Script

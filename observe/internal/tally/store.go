@@ -9,29 +9,6 @@ import (
 	"github.com/weirgo/weir/limiter/failover"
 )
 
-// What a store may tell of itself. Stores are not known by their types, for which each
-// program with metrics would compile every store that there is.
-type (
-	// memory is what limiter.Memory tells, and failing what failover.Store does.
-	memory  interface{ Stats() limiter.MemoryStats }
-	failing interface{ Stats() failover.Stats }
-
-	// health is for stores around a server whose Stats are of a type of their own.
-	health interface{ Health() failover.Stats }
-
-	// kind names the server, as metrics do: "redis".
-	kind interface{ Kind() string }
-
-	// batching is how many batches went to the server, and how many decisions were
-	// refusals remembered.
-	batching interface {
-		Batches() (sent, remembered uint64)
-	}
-
-	// wrapper is a store around another one, which tells what the wrapper does not.
-	wrapper interface{ Unwrap() limiter.Store }
-)
-
 // A Store is what can be told of a limiter's store.
 type Store struct {
 	// Kind is memory, redis or other.
@@ -49,48 +26,28 @@ type Store struct {
 	counted  time.Time
 }
 
+// newStore asks a store, and those that it wraps. They are not known by their types, for
+// which each program with metrics would compile every store that there is.
 func newStore(s limiter.Store) *Store {
 	t := &Store{}
-	if s == nil {
-		t.Kind = "memory" // of a RateLimit's own
+	if batches, ok := limiter.As[limiter.Batcher](s); ok {
+		t.Batches = batches.Batches
 	}
-	for depth := 0; s != nil && depth < mostWrappers; depth++ {
-		t.learn(s)
-		w, ok := s.(wrapper)
-		if !ok {
-			break
-		}
-		s = w.Unwrap()
+	if memory, ok := limiter.As[limiter.MemoryReporter](s); ok {
+		t.Memory = memory.Stats
 	}
-	if t.Kind == "" {
+	if health, ok := limiter.As[failover.Reporter](s); ok {
+		t.Failover = health.Health
+	}
+	switch kind, ok := limiter.As[limiter.Kind](s); {
+	case ok:
+		t.Kind = kind.Kind()
+	case s == nil, t.Memory != nil: // nil is a RateLimit's own
+		t.Kind = "memory"
+	default:
 		t.Kind = "other"
 	}
 	return t
-}
-
-// mostWrappers ends the search where a store unwraps to itself.
-const mostWrappers = 16
-
-// learn notes what a store tells that none around it does.
-func (t *Store) learn(s limiter.Store) {
-	if k, ok := s.(kind); ok && t.Kind == "" {
-		t.Kind = k.Kind()
-	}
-	if b, ok := s.(batching); ok && t.Batches == nil {
-		t.Batches = b.Batches
-	}
-	if m, ok := s.(memory); ok && t.Memory == nil {
-		t.Memory = m.Stats
-		if t.Kind == "" {
-			t.Kind = "memory"
-		}
-	}
-	if h, ok := s.(health); ok && t.Failover == nil {
-		t.Failover = h.Health
-	}
-	if f, ok := s.(failing); ok && t.Failover == nil {
-		t.Failover = f.Stats
-	}
 }
 
 // lookEvery is how exact Degraded is for an outage that ended before anybody asked.

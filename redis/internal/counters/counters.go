@@ -66,7 +66,7 @@ func appendName(b []byte, name string) []byte {
 
 // AppendQuota writes q in 25 bytes, as it is stored too.
 func AppendQuota(b []byte, q *limiter.Quota) []byte {
-	b = append(b, byte(q.Limit().Algorithm))
+	b = append(b, byte(q.Algorithm()))
 	for _, n := range q.Numbers() {
 		b = AppendNumber(b, n)
 	}
