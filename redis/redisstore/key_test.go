@@ -99,7 +99,9 @@ func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 		}
 		assert.NotContains(t, err.Error(), "123456789012345", "a secret is not told")
 		assert.Less(t, len(err.Error()), 400)
-		assert.PanicsWithError(t, err.Error(), func() { New(redis.NewClient(&redis.Options{}), tt.options) })
+		s := New(closeAfter(t, redis.NewClient(&redis.Options{})), tt.options)
+		_, refused := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50), Store: s})
+		assert.ErrorContains(t, refused, err.Error())
 	}
 }
 
@@ -112,11 +114,23 @@ func TestOptionsThatMakeSenseAreTaken(t *testing.T) {
 	}
 }
 
-func TestNewSaysWhatItNeeds(t *testing.T) {
+func TestAStoreWithoutAClientCannotBeUsed(t *testing.T) {
 	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
-		assert.PanicsWithValue(t, "redisstore: New needs a client", func() { New(client, Options{}) }, "%T", client)
+		s := New(client, Options{MaxBatch: -1})
+		for _, store := range []limiter.Store{s, s.Within(time.Second), failover.New(s)} {
+			_, err := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50), Store: store})
+			require.ErrorContains(t, err, "redisstore: New needs a client")
+			require.ErrorContains(t, err, "redisstore: MaxBatch is -1", "all that is wrong is told at once")
+		}
+		charges := []limiter.Charge{charge(bounded(t, "rule", 10, limiter.TokenBucket), "key", 1)}
+		want := "redisstore: New needs a client"
+		assert.ErrorContains(t, s.Decide(t.Context(), charges, make([]limiter.Decision, 1)), want, "it does not decide by policy either")
+		assert.ErrorContains(t, s.Refund(t.Context(), charges), want)
+		assert.ErrorContains(t, s.Reset(t.Context(), charges), want)
+		assert.ErrorContains(t, s.Claim("rule"), want)
+		assert.Zero(t, s.Stats())
+		assert.Zero(t, s.Health())
 	}
-	client := closeAfter(t, redis.NewClient(&redis.Options{}))
-	assert.PanicsWithValue(t, "redisstore: New takes one Options", func() { New(client, Options{}, Options{}) })
-	assert.NotPanics(t, func() { New(client, Options{}) }, "nothing is asked of Redis yet")
+	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: unreachable(t)}))
+	assert.NoError(t, New(client, Options{}).Check(nil), "nothing is asked of Redis yet")
 }
