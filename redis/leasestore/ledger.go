@@ -30,8 +30,8 @@ var (
 	countScript = wire.NewScript(algorithms + countLua)
 )
 
-// formats are the versions of what is in Redis beside the counters: the lists of who holds how
-// much of one, and what processes counted. A change of what is written changes the version.
+// formats are the versions of what is in Redis beside the counters: the lists of
+// their holders, and what processes counted. A change of what is written changes the version.
 type formats struct{ holders, sums string }
 
 var current = formats{holders: "1", sums: "1"}

@@ -21,6 +21,7 @@ func ledgerOf(client redis.UniversalClient, percent int, life time.Duration) *re
 }
 
 func TestTwoVersionsOfLeasesLeaveEachOtherAlone(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Connect(t)
 	next := formats{holders: "next", sums: "next"}
@@ -42,6 +43,7 @@ func TestTwoVersionsOfLeasesLeaveEachOtherAlone(t *testing.T) {
 
 // Units are not granted of what is not known, and a sum that is not known is not nothing.
 func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Connect(t)
 	l := ledgerOf(client, 50, time.Minute)
@@ -76,6 +78,7 @@ func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
 }
 
 func TestTheFormatIsPartOfNames(t *testing.T) {
+	t.Parallel()
 	assert.Equal(t, "name::lease:1", current.holdersOf("name"))
 	assert.Equal(t, "name::sync:1", current.sumOf("name"))
 }

@@ -52,6 +52,7 @@ func looks(q *limiter.Quota, s limiter.State, now int64) limiter.Decision {
 }
 
 func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	f := newFake()
 	random := rand.New(rand.NewPCG(1, 5))
@@ -124,6 +125,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 }
 
 func TestWhatIsInRedisExpires(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, m := range []Mode{Leased, Synchronised} {
 		s := onRedis(t, server.Addr, Options{Mode: m})
@@ -181,6 +183,7 @@ func (f *fleet) most(bursts float64) float64 {
 }
 
 func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 8} {
 		t.Run(m.String(), func(t *testing.T) {
@@ -211,6 +214,7 @@ func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 }
 
 func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for m, bursts := range map[Mode]float64{Leased: 2, Synchronised: 6} {
 		t.Run(m.String(), func(t *testing.T) {
@@ -237,6 +241,7 @@ func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
 }
 
 func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
 		t.Run(m.String(), func(t *testing.T) {
@@ -320,6 +325,7 @@ func (w *relay) cut() {
 }
 
 func TestAnInstanceThatIsCutOffHoldsUpNobody(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
 		t.Run(m.String(), func(t *testing.T) {
@@ -357,6 +363,7 @@ func TestAnInstanceThatIsCutOffHoldsUpNobody(t *testing.T) {
 }
 
 func TestAHundredThousandKeys(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
@@ -405,6 +412,7 @@ func TestAHundredThousandKeys(t *testing.T) {
 }
 
 func TestModesWorkOnACluster(t *testing.T) {
+	t.Parallel()
 	nodes := redistest.StartCluster(t)
 	for _, m := range []Mode{Leased, Synchronised} {
 		t.Run(m.String(), func(t *testing.T) {
@@ -434,6 +442,7 @@ func TestModesWorkOnACluster(t *testing.T) {
 }
 
 func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
 	for _, m := range []Mode{Leased, Synchronised} {

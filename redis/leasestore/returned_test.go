@@ -59,6 +59,7 @@ func losing(t *testing.T, server string, lose *atomic.Bool) string {
 }
 
 func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
 	for _, timeouts := range []bool{false, true} {
@@ -86,6 +87,7 @@ func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
 }
 
 func TestEveryLeaseHasTheTimeOfItsOwnScript(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.FixedWindow})
 	ledger := ledgerOf(connect(t, server.Addr), 25, life)
@@ -104,6 +106,7 @@ func TestEveryLeaseHasTheTimeOfItsOwnScript(t *testing.T) {
 }
 
 func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Mode: Leased})
@@ -135,6 +138,7 @@ func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 }
 
 func TestAResetDuringAnExchangeHandsOutOneBurst(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.lag.Store(int64(60 * time.Millisecond))
@@ -161,6 +165,7 @@ func TestAResetDuringAnExchangeHandsOutOneBurst(t *testing.T) {
 }
 
 func TestWhatAnOutageAdmitsIsNoReasonToRefuse(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := onRedis(t, server.Addr, Options{Mode: Leased})
 	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.TokenBucket})

@@ -84,7 +84,7 @@ func (s *Store) gather(r *round) {
 	}
 }
 
-// sweep looks at some of the entries that nobody asks for: it returns what they hold, and
+// sweep looks at some of the entries that are not asked for: it returns what they hold, and
 // forgets them in the end.
 func (s *Store) sweep(r *round, sh *shard, now int64, passed time.Duration) {
 	const laps = 4 // in the life of a lease
@@ -216,7 +216,7 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	e.exact, e.whole = e.crossed, e.crossed == 0
 	e.scarce = p.quota.Describe(l.state, redisNow, 0, true).Remaining <= 0
 	if e.scarce && e.stock == 0 && heard-e.touched < hungry.Microseconds() {
-		s.list(sh, e, cell, leased) // ask again, before somebody needs it
+		s.list(sh, e, cell, leased) // ask again, before a request needs it
 	}
 }
 

@@ -122,8 +122,8 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return s.decideAll(ctx, charges, decisions)
 }
 
-// planOf is q's plan, or nil where it is exact: the limit says so, or nobody takes care of
-// leases any more.
+// planOf is q's plan, or nil where it is exact: the limit says so, or leases are
+// not taken care of any more.
 func (s *Store) planOf(q *limiter.Quota) *plan {
 	if q.Capacity() == 0 { // &limiter.Quota{}, which CheckCharges refuses
 		return nil

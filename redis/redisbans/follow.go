@@ -14,7 +14,7 @@ import (
 // retryAfter is how long Redis is left alone that gave no answer.
 const retryAfter = time.Second
 
-// follow keeps the copy of the list up to date. Nobody else reads the list, or hears of
+// follow keeps the copy of the list up to date. Nothing else reads the list, or hears of
 // changes, so versions are seen in their order.
 func (l *List) follow(ctx context.Context) {
 	var subscription *redis.PubSub
@@ -112,7 +112,7 @@ const unread = -1
 func (l *List) catchUp(ctx context.Context) error {
 	undelivered := l.deliver(ctx)
 	if said := redis.Error(nil); undelivered != nil && !errors.As(undelivered, &said) {
-		return undelivered // there is nobody to ask either
+		return undelivered // there is no server to ask either
 	}
 	l.mu.Lock()
 	seen := l.seen
@@ -125,7 +125,7 @@ func (l *List) catchUp(ctx context.Context) error {
 		return err
 	}
 	if page.version == 0 && seen != 0 { // the list is lost
-		if err := l.giveBack(ctx); err != nil {
+		if err := l.restore(ctx); err != nil {
 			return err
 		}
 		if page, err = l.redis.read(ctx, 0, "0"); err != nil {
@@ -185,8 +185,8 @@ func (l *List) replace(fresh *bans.Memory, version int64) {
 	l.seen = version
 }
 
-// giveBack is for a Redis that lost the list: everything that is known here is pending.
-func (l *List) giveBack(ctx context.Context) error {
+// restore is for a Redis that lost the list: everything that is known here is pending.
+func (l *List) restore(ctx context.Context) error {
 	l.mu.Lock()
 	l.local.Load().Each(func(ban bans.Ban, remember time.Duration) {
 		if _, ok := l.pending[ban.Key]; !ok {

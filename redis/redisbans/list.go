@@ -67,7 +67,7 @@ func newCopy(max int) (*bans.Memory, error) {
 }
 
 // A List is a [bans.List] in Redis, shared by all processes. Each has a copy of it, so that
-// Find asks nobody. Changes travel by pub/sub: a process that missed one learns of it from
+// Find does not ask Redis. Changes travel by pub/sub: a process that missed one learns of it from
 // the next, from a new connection, or after Options.Poll.
 //
 // While Redis gives no answer the bans that are known hold. Ban and Escalate then take
@@ -113,7 +113,7 @@ type change struct {
 }
 
 // A question is a digest about which Redis is being asked. A message that came meanwhile,
-// or the answer to somebody else, may be newer than the answer.
+// or the answer to another call, may be newer than the answer.
 type question struct {
 	callers int
 	version int64 // of the newest; 0: none came
@@ -238,7 +238,7 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	return ban, err
 }
 
-// escalateHere bans in this process, so that nobody has to wait for Redis, nor asks it as
+// escalateHere bans in this process, so that other calls need not wait for Redis, nor ask it as
 // well. A ban that is new is in q.
 func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escalation) (ban bans.Ban, isNew bool, err error) {
 	l.mu.Lock()

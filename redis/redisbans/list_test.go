@@ -268,6 +268,22 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
+func TestARingWithoutShardsThatAnswerIsAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	ring := redis.NewRing(&redis.RingOptions{
+		Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: 10 * time.Millisecond,
+	})
+	closeAfter(t, ring)
+	server.Kill()
+	await(t, "the shard to count as down", func() bool { return ring.Len() == 0 })
+	list := newList(t, t.Context(), ring, Options{}) // where go-redis panics
+	_, err := list.All(t.Context())
+	require.Error(t, err)
+	server.Restart()
+	awaitList(t, list)
+	require.NoError(t, list.Ban(t.Context(), "key", time.Hour))
+}
+
 func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	server := redistest.Start(t)
 	lists := []*List{

@@ -134,7 +134,7 @@ func (r *remote) merge(ctx context.Context, args []any) (stamp reply, states []s
 	return stamp, answer[2:], nil
 }
 
-// A page is a part of the list. Without a cursor there is none: who asked knows it.
+// A page is a part of the list. Without a cursor there is none: the process knows it.
 type page struct {
 	version, now int64
 	cursor       string

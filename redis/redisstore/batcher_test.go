@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -156,12 +157,14 @@ func (b *batcher) awaitIdle(t *testing.T) {
 func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testing.T, b *batcher, w fakeRedis)) {
 	for _, led := range []bool{true, false} {
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
-			w := fakeRedis{make(chan *sentBatch, 1000)}
-			b := newBatcher(led, most, 1, timeout, w.send)
-			b.isNear()
-			test(t, b, w)
-			b.awaitIdle(t)
-			w.none(t, "there are no calls any more")
+			synctest.Test(t, func(t *testing.T) {
+				w := fakeRedis{make(chan *sentBatch, 1000)}
+				b := newBatcher(led, most, 1, timeout, w.send)
+				b.isNear()
+				test(t, b, w)
+				b.awaitIdle(t)
+				w.none(t, "there are no calls any more")
+			})
 		})
 	}
 }
@@ -454,6 +457,7 @@ func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
 // Callers come, wait, leave and hang at random. Each is answered once or has left, and
 // that is all that is ever seen.
 func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
+	t.Parallel()
 	for _, led := range []bool{true, false} {
 		for _, most := range []int{1, 2, 7, 256} {
 			t.Run(fmt.Sprintf("led=%t, at most %d", led, most), func(t *testing.T) {
@@ -831,7 +835,7 @@ var deployments = []struct {
 		return func() redis.UniversalClient { return connect(t, server) }
 	}},
 	{"a Cluster", func(t *testing.T) func() redis.UniversalClient {
-		nodes := redistest.StartCluster(t)
+		nodes := redistest.Cluster(t)
 		return func() redis.UniversalClient {
 			return closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 		}
@@ -846,7 +850,7 @@ var deployments = []struct {
 		}
 	}},
 	{"Sentinel", func(t *testing.T) func() redis.UniversalClient {
-		sentinel := redistest.StartSentinel(t)
+		sentinel := redistest.Sentinels(t)
 		return func() redis.UniversalClient {
 			return closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
 				MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
@@ -856,6 +860,7 @@ var deployments = []struct {
 }
 
 func TestExactlyTheLimitIsAdmittedOfManyConcurrentRequests(t *testing.T) {
+	t.Parallel()
 	for _, at := range deployments {
 		t.Run(at.name, func(t *testing.T) {
 			t.Parallel()
@@ -915,6 +920,7 @@ func TestAHundredProcessesTogetherAdmitExactlyTheLimit(t *testing.T) {
 }
 
 func TestExactlyTheLimitIsAdmittedByBatchesOfSeveralRules(t *testing.T) {
+	t.Parallel()
 	for _, at := range deployments {
 		t.Run(at.name, func(t *testing.T) {
 			t.Parallel()
@@ -956,6 +962,7 @@ func allowed(decisions []limiter.Decision) bool {
 // Each caller has keys, limits and costs that are like nobody else's, so that an answer
 // that went astray would be noticed.
 func TestEachCallerGetsItsOwnAnswers(t *testing.T) {
+	t.Parallel()
 	for _, at := range deployments[:3] {
 		t.Run(at.name, func(t *testing.T) {
 			t.Parallel()
@@ -1022,7 +1029,7 @@ func scattered(t *testing.T, nodes []*redistest.Server, s *store, q *limiter.Quo
 
 func TestChargesOnSeveralNodesAreTakenAllOrNone(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartCluster(t)
+	nodes := redistest.Cluster(t)
 	clock := newSteadyClock(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 	s := onClock(t, clock, client, forgetting)
@@ -1196,7 +1203,7 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 // may pass; never more, and nothing is lost.
 func TestConcurrentBatchesOverNodesNeitherAdmitTooMuchNorLoseUnits(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartCluster(t)
+	nodes := redistest.Cluster(t)
 	var stores []*store
 	for range 3 {
 		client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))

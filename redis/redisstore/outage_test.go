@@ -318,7 +318,7 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 		"its user may not write":     {user("-set"), "run this command"},
 		"its user may not ask for T": {user("-time"), "run this command"},
 		"its user has other keys":    {user("resetkeys", "~other:*"), "NOPERM"},
-		"it is one of a Cluster":     {func(t *testing.T) *redistest.Server { return redistest.StartCluster(t)[0] }, "MOVED"},
+		"it is one of a Cluster":     {func(t *testing.T) *redistest.Server { return redistest.Cluster(t)[0] }, "MOVED"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := tt.start(t)

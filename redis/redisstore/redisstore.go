@@ -23,8 +23,8 @@ type Options struct {
 	// Empty: "weir".
 	Prefix string
 
-	// Secret keys the digests that stand for clients in Redis. Without one, who can read
-	// Redis can find addresses and short tokens by trying them all. All processes need
+	// Secret keys the digests that stand for clients in Redis. Without one, those that can
+	// read Redis can find addresses and short tokens by trying them all. All processes need
 	// the same; a new one starts all counters anew. 16 bytes or more, or none.
 	Secret []byte
 

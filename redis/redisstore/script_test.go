@@ -78,7 +78,7 @@ func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
 }
 
 func TestEachNodeOfAClusterIsToldTheScriptItNeeds(t *testing.T) {
-	nodes := redistest.StartCluster(t)
+	nodes := redistest.Cluster(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 	s := forgetful(client)
 	var charges []limiter.Charge

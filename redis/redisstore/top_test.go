@@ -92,7 +92,7 @@ func TestTopSaysWhatTheStoreSays(t *testing.T) {
 }
 
 func TestTopLooksAtEveryNodeOfACluster(t *testing.T) {
-	cluster := redistest.StartCluster(t)
+	cluster := redistest.Cluster(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(cluster)}))
 	store := New(client, Options{})
 	q := bounded(t, "rule", 10, limiter.TokenBucket)

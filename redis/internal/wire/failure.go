@@ -33,7 +33,7 @@ func (f *failure) Unusable() bool { return f.unusable }
 
 // A silence is a call that ended without an answer, of which err says no more than that.
 type silence struct {
-	in  time.Duration // 0: who knows
+	in  time.Duration // 0: it is not known
 	err error
 }
 
