@@ -257,7 +257,7 @@ func (m *Memory) weigh(charges []Charge, slots []slot) (all, missing bool) {
 		}
 		for j := range i {
 			if s.found && slots[j].found && slots[j].owner == s.owner {
-				s.before = q.convert(charges[j].Quota, slots[j].after, now)
+				s.before = q.Convert(charges[j].Quota, slots[j].after, now)
 			}
 		}
 		s.before = q.at(s.before, now)

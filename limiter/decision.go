@@ -25,7 +25,7 @@ type Decision struct {
 	// Limit is the most units that can ever pass at once: Events, or Burst for
 	// TokenBucket, or Burst+1 for LeakyBucket. Of a Local rule in an outage it is this
 	// process's share. It is 0 if nothing was counted, as an Open rule decided in an outage:
-	// then all that is known is Allowed and Degraded, and the other fields are zero.
+	// then all that is known is Allowed and Degraded, and the other fields but At are zero.
 	Limit int64
 
 	// Remaining is how many units could pass right now, after this decision.

@@ -47,6 +47,11 @@
 //
 // Counters are held by a [Store]. [Memory] keeps them in the process and is the
 // default. A store takes a batch of charges, for several limits, entirely or not at
-// all. To write one, hold a [State] for each key, call [Quota.Take] and
-// [Quota.Describe], and run the suite in package limitertest.
+// all.
+//
+// To write one, hold a [State] for each counter, which is a rule, a tier and a key, and the
+// quota that it was written under. Decide is [CheckDecide], then in one step: read the time
+// and the states ([Quota.Convert]), [TakeAll], and write the states if that took them. Refund
+// is [CheckCharges] and [Quota.Refund]. Package limitertest tries the store; its example is
+// a whole one.
 package limiter

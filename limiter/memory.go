@@ -116,10 +116,7 @@ func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
-	if err := CheckCharges(charges); err != nil {
-		return err
-	}
-	if err := checkDecisions(charges, decisions); err != nil {
+	if err := CheckDecide(charges, decisions); err != nil {
 		return err
 	}
 	switch len(charges) {
@@ -278,16 +275,13 @@ func (m *Memory) room(shard *table.Shard, hash uint64, tag table.Tag, key string
 	return cell, ok
 }
 
-// load reads a cell's word as a state of q, even if it was written under another limit. A
-// conversion to a lower limit forgets what was used above it, so it is saved only with what
-// is taken or given back, or else two limits that are asked in turn would make room for
-// each other.
+// load reads a cell's word as a state of q, even if it was written under another limit.
 func (m *Memory) load(shard *table.Shard, q *Quota, b *binding, written table.Tag, word uint64) State {
 	if written == b.tag {
 		return m.unpack(shard, q, word)
 	}
 	before := m.quota(written)
-	return q.convert(before, m.unpack(shard, before, word), shard.Now)
+	return q.Convert(before, m.unpack(shard, before, word), shard.Now)
 }
 
 func (m *Memory) unpack(shard *table.Shard, q *Quota, word uint64) State {

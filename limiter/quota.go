@@ -171,9 +171,13 @@ func (q *Quota) at(s State, now int64) State {
 	return q.algorithm.advance(q, s, max(now, s.Last, 0))
 }
 
-// convert is a state of another quota as one of q's: what was used stays used.
-func (q *Quota) convert(from *Quota, s State, now int64) State {
-	if from.limit == q.limit {
+// Convert is a state that was written under another quota as one of q's: what was used stays
+// used, up to q's capacity. Under an equal limit it is s itself; from is nil for a key that
+// was never seen. It is to be written only with what is taken or refunded: a conversion to a
+// lower limit forgets what was used above it, and two limits that are asked in turn would
+// make room for each other.
+func (q *Quota) Convert(from *Quota, s State, now int64) State {
+	if from == nil || from.limit == q.limit {
 		return s
 	}
 	s = from.at(s, now)

@@ -8,8 +8,8 @@ import (
 
 // concede is for requests that a rule refused which does not mean it: because it is in
 // shadow, or has an overdraft. Such charges are left out, or moved to the overdraft, until
-// all that remain are taken, or a rule refuses that means it. It returns what was taken;
-// s has what each rule said, and whether the request passes.
+// all that remain are taken, or a rule refuses that means it. It returns what was taken,
+// and when; s has what each rule said, and whether the request passes.
 func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([]limiter.Charge, error) {
 	asked := make([]concession, len(charges))
 	for i := range charges {
@@ -48,6 +48,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 		s.allowed = allAllowed(decisions)
 		for i, c := range asked {
 			if s.allowed {
+				charges[i].At = decisions[i].At
 				c.note(&s.decisions[c.rule], decisions[i])
 				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
 				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].shadow

@@ -361,6 +361,7 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 		return l.undecided(set, s, err), err
 	}
 	s.allowed = allAllowed(s.decisions)
+	conceded := !s.allowed
 	if !s.allowed && set.lenient {
 		taken, err := l.concede(set, s, charges)
 		if err != nil {
@@ -378,7 +379,13 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 	}
 	if d := s.delay(); d > 0 && tooLate(s, d) {
 		// Somebody else takes its place in the queue, and it learns now.
-		if err := l.store.Refund(s, slices.Clone(charges)); err != nil {
+		taken := slices.Clone(charges)
+		for i := range taken {
+			if !conceded {
+				taken[i].At = s.decisions[i].At
+			}
+		}
+		if err := l.store.Refund(s, taken); err != nil {
 			l.warnStoreFailure(set, err)
 		}
 		return http.StatusServiceUnavailable, nil

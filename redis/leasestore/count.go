@@ -240,7 +240,11 @@ func (c counter) Refund(_ context.Context, charges []limiter.Charge) error {
 		s := c.state(e, p, at)
 		n := min(charges[i].Cost, p.inUse(s, at))
 		if n > 0 {
-			e.set(p, p.quota.Refund(s, at, n, 0))
+			after := p.quota.Refund(s, at, n, charges[i].At)
+			if charges[i].At != 0 {
+				n = p.inUse(s, at) - p.inUse(after, at) // what is gone is not returned
+			}
+			e.set(p, after)
 			e.pending -= n
 		}
 		c.touch(sh, e, cell, now)

@@ -138,8 +138,30 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 // Refund implements [limiter.Store]. What this process holds ahead of the keys is returned
 // with it.
 func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, charges, func(c *limiter.Charge) { c.Cost += min(s.surrender(c), math.MaxInt64-c.Cost) },
-		s.exact.Refund, s.synced.Refund)
+	var held []limiter.Charge // which were not taken when the others were
+	prepare := func(c *limiter.Charge) {
+		h := s.surrender(c)
+		switch {
+		case h.units == 0:
+		case c.At == 0:
+			c.Cost += min(h.units, math.MaxInt64-c.Cost)
+		default:
+			own := limiter.Charge{Quota: c.Quota, Key: c.Key, Cost: h.units}
+			if s.plans.of(c.Quota).window > 0 {
+				own.At = h.since
+			}
+			held = append(held, own)
+		}
+	}
+	exact := func(ctx context.Context, charges []limiter.Charge) error {
+		if len(held) > 0 {
+			if err := s.exact.Refund(ctx, held); err != nil {
+				return err
+			}
+		}
+		return s.exact.Refund(ctx, charges)
+	}
+	return s.change(ctx, charges, prepare, exact, s.synced.Refund)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead

@@ -95,6 +95,9 @@ func (f *failures) Unwrap() []error { return f.errs }
 func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {
+			for j := range p.charges {
+				p.charges[j].At = p.decisions[j].At
+			}
 			p.group = s.send(refund, p.charges)
 		}
 	}

@@ -74,11 +74,8 @@ func (s *store) Claim(rule string) error {
 
 // Decide implements [limiter.Store].
 func (s *store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
-	}
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
 	}
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
