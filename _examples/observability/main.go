@@ -45,7 +45,7 @@ func open(server string) (limiter.Store, bans.List) {
 		return must(limiter.NewMemory(limiter.MemoryConfig{})), must(bans.New(bans.Options{}))
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server})
-	return redisstore.New(rdb), must(redisbans.New(context.Background(), rdb, redisbans.Options{}))
+	return redisstore.New(rdb, redisstore.Options{}), must(redisbans.New(context.Background(), rdb, redisbans.Options{}))
 }
 
 func must[T any](v T, err error) T {

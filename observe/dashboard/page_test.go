@@ -107,7 +107,7 @@ func TestToStopRedisTurnsTheStoreRed(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
 	t.Cleanup(func() { rdb.Close() })
-	s := start(t, dashboard.Options{ShowKeys: true, Store: redisstore.New(rdb)})
+	s := start(t, dashboard.Options{ShowKeys: true, Store: redisstore.New(rdb, redisstore.Options{})})
 	b := open(t, s.serve(), 1280, 900, false)
 	stop := make(chan struct{})
 	defer close(stop)
