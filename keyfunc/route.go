@@ -6,7 +6,7 @@ import (
 )
 
 // Route is the pattern that matched the request, as [http.Request.Pattern] has it:
-// "route:GET /users/{id}". It is one counter for everybody; use Join(User, Route)
+// "route:GET /users/{id}". It is one counter for all clients; use Join(User, Route)
 // for one per user and route, and [PathValue] for one per id.
 //
 // The raw path would not do: a client can spell it in many ways, and every id in

@@ -184,7 +184,7 @@ func writeWarning(h http.Header, list []entry) {
 	}
 }
 
-// textOf is b as a string, without a copy. Nobody may write to b any more.
+// textOf is b as a string, without a copy. Nothing may write to b any more.
 func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // writeList sets a list field to this limiter's value, which includes the outer

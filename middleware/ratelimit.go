@@ -94,7 +94,7 @@ func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, err
 	if err := errors.Join(keyErr, err); err != nil {
 		return nil, err
 	}
-	l.rules.Load().routed = false // an address is the same on every route
+	l.rules.Load().needsRoute = false // an address is the same on every route
 	return l, nil
 }
 
@@ -130,7 +130,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		if !set.vetted.Load() {
 			l.vet(set, r, true)
 		}
-		if mux != nil && set.routed && r.URL != nil {
+		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
@@ -233,7 +233,7 @@ func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request
 // what the next handler's context should be; nil means that no rule applied. A request
 // that must go no further has no scope, but a Result with a Status.
 func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (s *scope, refused Result) {
-	if set.gated {
+	if set.hasBans {
 		switch ban, status := set.findBan(r); {
 		case status == http.StatusOK:
 		case set.Shadow:
@@ -284,7 +284,7 @@ const statusClientClosedRequest = 499
 // rule applies, or the status says why.
 func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, all []limiter.Charge, status int, refuses string) {
 	tier := ""
-	if set.tiered {
+	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
 			set.vetTier(tier)
 		}
@@ -296,7 +296,7 @@ func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, 
 	if set.byTier != nil && tier != "" {
 		charges = m.add(charges, set.byTier[tier])
 	}
-	if set.byRoute != nil || set.otherwise != nil {
+	if set.byRoute != nil || set.fallback != nil {
 		charges = m.add(charges, set.forRoute(r))
 	}
 	if m.status != http.StatusOK {
@@ -380,8 +380,8 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 		return l.undecided(set, s, err), err
 	}
 	s.allowed = allAllowed(s.decisions)
-	if !s.allowed && set.lenient {
-		taken, err := l.concede(set, s, charges)
+	if !s.allowed && set.hasShadowOrOverdraft {
+		taken, err := l.overdraw(set, s, charges)
 		if err != nil {
 			return l.undecided(set, s, err), err
 		}
@@ -390,13 +390,13 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 		}
 	}
 	if !s.allowed {
-		if set.strict {
+		if set.hasEscalation {
 			l.escalate(set, s, charges)
 		}
 		return http.StatusTooManyRequests, nil
 	}
 	if d := s.delay(); d > 0 && tooLate(s, d) {
-		// Somebody else takes its place in the queue, and it learns now.
+		// Its place in the queue is for another request, and the client learns now.
 		if err := l.store.GiveBack(s, slices.Clone(charges)); err != nil {
 			l.warnStoreFailure(set, err)
 		}
@@ -411,7 +411,7 @@ func (l *RateLimit) ask(s *scope, set *ruleset, charges []limiter.Charge, decisi
 		return l.memory.Decide(s.Context, charges, decisions)
 	}
 	ctx := s.Context
-	if set.strict {
+	if set.hasEscalation {
 		// A client that hangs up at once is counted all the same, or it would never be banned.
 		var cancel context.CancelFunc
 		ctx, cancel = uncancelled(ctx)
@@ -457,8 +457,8 @@ func allAllowed(decisions []limiter.Decision) bool {
 const statusSkip = 0
 
 // key is what the rule counts r under, or a status other than 200. A request that has no
-// key is what NoKey says, but a preflight its client's address; one whose key could not be
-// found out is what OnOutage says.
+// key is what NoKey says, but a preflight its client's address; where the key could not be
+// read, it is what OnOutage says.
 func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, int) {
 	if rule.Key == nil {
 		return noKey, keyfunc.Shared, http.StatusOK
@@ -492,8 +492,8 @@ func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err
 	return key, class, err
 }
 
-// failedKeyStatus is what becomes of a request whose key could not be read: of an ambiguous
-// one, 400; else what an outage means, where to count here is to count all of them together.
+// failedKeyStatus is what becomes of a request when its key could not be read: of an
+// ambiguous one, 400; else what an outage means, where to count here is to count all of them together.
 func (r *rule) failedKeyStatus(err error) int {
 	switch {
 	case errors.Is(err, keyfunc.ErrAmbiguous):

@@ -20,7 +20,7 @@ type Result struct {
 	limiter.Decision
 
 	// Rule is the binding rule's name, and Tier the tier it counted in, if any. Of a banned
-	// client Rule is the one whose refusals led to the ban, if any.
+	// client Rule is the one that led to the ban, if any.
 	Rule, Tier string
 
 	// Status is what a refusal answers: 429 when a limit is exceeded, 403 (or 429) for a
@@ -82,7 +82,7 @@ type scope struct {
 	decisions []limiter.Decision
 
 	// The header fields' values, in the order of writeHeaders, and what is new in them:
-	// who keeps such a value keeps the scope.
+	// keeping such a value keeps the scope.
 	values    [5]string
 	text      [62]byte // with the next two, 64
 	allowed   bool     // by all rules

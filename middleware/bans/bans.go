@@ -12,16 +12,16 @@ import (
 // A Ban locks one key out.
 type Ban struct {
 	Key   string    `json:"key"`            // as it was banned, or its digest: in a list shared through Redis, and of keys longer than 256 bytes
-	Rule  string    `json:"rule,omitempty"` // whose refusals led to it; empty: by hand
+	Rule  string    `json:"rule,omitempty"` // the rule that led to it; empty: by hand
 	Until time.Time `json:"until,omitzero"` // zero: it is permanent, until it is lifted
 	Times int       `json:"times"`          // how many bans by escalation came one after the other, with this one; 0: none did
 }
 
-// A List is who is locked out. It may be used by many goroutines at once. Keys are as a
+// A List has the keys that are locked out. It may be used by many goroutines at once. Keys are as a
 // keyfunc.Func returns them, or their text alone: a list takes the class off.
 type List interface {
 	// Find is the ban of a key that is locked out now. It is for every request: it asks
-	// nobody, and takes no lock while nothing is banned.
+	// no server, and takes no lock while nothing is banned.
 	Find(key string) (Ban, bool)
 
 	// Empty reports that nothing is banned at all, for the price of one atomic load. It may
