@@ -32,8 +32,10 @@ type ruleset struct {
 	hasShadowOrOverdraft bool // not every refusal by a rule is one of the request
 	hasEscalation        bool // some rule counts its refusals
 
-	infos  map[RuleInfo]*RuleInfo     // all of them, as the next
-	quotas map[quotaID]*limiter.Quota // with those of overdrafts and refusals
+	// Those that stay are the same after a change of the others. The quotas are also of
+	// overdrafts and refusals, by what they count.
+	infos  map[RuleInfo]*RuleInfo
+	quotas map[RuleInfo]*limiter.Quota
 
 	banKeys       []banKey
 	banKeyFailure keyFailure
@@ -97,13 +99,6 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// quotaID says which quotas are the same, so that one outlives a change of the others.
-type quotaID struct {
-	rule, tier string
-	limit      limiter.Limit
-	onOutage   limiter.Outage
-}
-
 // A compiler makes a ruleset of a Config, and notes all that is wrong with it.
 type compiler struct {
 	set    *ruleset
@@ -122,7 +117,7 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[quotaID]*limiter.Quota{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[RuleInfo]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
 	set.notices = &notices{}
 	if before != nil {
@@ -334,7 +329,7 @@ const (
 
 // quota is one that was there before, or a new one, or nil if something is wrong with it.
 func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limiter.Outage) *limiter.Quota {
-	id := quotaID{rule, tier, l, onOutage}
+	id := RuleInfo{Name: rule, Tier: tier, Limit: l, OnOutage: onOutage}
 	var quota *limiter.Quota
 	if c.before != nil {
 		quota = c.before.quotas[id]

@@ -75,7 +75,7 @@ func (l *RateLimit) claim(set *ruleset) error {
 func (set *ruleset) counters() []string {
 	names := map[string]bool{}
 	for id := range set.quotas {
-		names[id.rule] = true
+		names[id.Name] = true
 	}
 	return slices.Sorted(maps.Keys(names))
 }

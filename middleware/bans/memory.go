@@ -125,6 +125,14 @@ func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
 	return m.put(id, state, now)
 }
 
+// Must is for a Memory written in code: it panics where [NewMemory] returns an error.
+func Must(m *Memory, err error) *Memory {
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
 // Escalate implements [List]. Its errors are those of [CheckEscalation] and [ErrFull].
 func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ban, error) {
 	key, _ = keyfunc.Classify(key)
