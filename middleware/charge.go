@@ -77,7 +77,7 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	if m.scope == nil {
 		m.scope = newScope(r, m.outer, m.set.most)
 	}
-	m.scope.policies = append(m.scope.policies, applied{policy, key, class, cost})
+	m.scope.policies = append(m.scope.policies, applied{policy, key, cost, class, rule.Shadow})
 	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 
