@@ -237,18 +237,18 @@ func (c *checker) doubtKey(path []string, r *rule, parts []string) {
 	if part == "" {
 		return
 	}
-	text := "a client that sends another " + part + " each time has a new key each time"
+	var so []string
 	if !c.holdsEach(c.file.Global) {
-		text += ", and a new limit: give global a key: ip to hold it"
+		so = append(so, "no limit holds it (one under global with key: ip would)")
 	}
 	if r.Escalate != nil {
-		text += ", and is never banned"
+		so = append(so, "it is never banned")
 		if !c.isOwn(parts) {
-			text += ", while who sends somebody else's has him banned"
+			so = append(so, "it can have others banned")
 		}
 	}
-	if !c.holdsEach(c.file.Global) || r.Escalate != nil {
-		c.warn(sub(path, "key"), "%s", text)
+	if len(so) > 0 {
+		c.warn(sub(path, "key"), "a client that sends another %s each time has a new key each time: %s", part, strings.Join(so, ", "))
 	}
 }
 
