@@ -20,7 +20,7 @@ func Decode(data []byte, into any) (*Document, []Problem) {
 	if target.Kind() != reflect.Pointer || target.IsNil() || target.Elem().Kind() != reflect.Struct {
 		panic(fmt.Sprintf("document: Decode into %T: want a pointer to a struct", into))
 	}
-	Fields(into) // panics for what can't be read, whatever this document has of it
+	fieldsOf(target.Type().Elem()) // panics for what can't be read, whatever this document has of it
 	root, found := read(data)
 	if root != nil {
 		d := decoder{problems: found}
