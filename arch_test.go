@@ -78,16 +78,16 @@ type room struct {
 var rooms = []room{
 	{".", []string{"keyfunc", "limiter", "middleware"}, nil},
 
-	{"limiter", []string{"limiter/internal/table"}, nil},
+	{"limiter", []string{"limiter/internal/table", "internal/invalid"}, nil},
 	{"limiter/internal/table", nil, nil},
 	{"limiter/failover", []string{"limiter"}, []string{"github.com/sony/gobreaker/v2"}},
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
-	{"keyfunc", []string{"internal/network", "internal/route"}, nil},
+	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route"}, nil},
-	{"middleware/bans", []string{"keyfunc"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route"}, nil},
+	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document",
 	}, nil},
 	{"middleware/rules/internal/document", nil, []string{"go.yaml.in/yaml/v4"}},
@@ -114,6 +114,7 @@ var rooms = []room{
 		[]string{"github.com/redis/go-redis/v9"}},
 
 	{"internal/accesslog", nil, nil},
+	{"internal/invalid", nil, nil},
 	{"internal/network", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
@@ -208,15 +209,15 @@ func TestMetricsOfACounterInMemoryCompileNoServersClientAndNoFormat(t *testing.T
 func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
-		"limiter":         {"limiter"},
-		"middleware/bans": {"middleware/bans", "keyfunc", "internal/network", "internal/route"},
-		"keyfunc":         {"keyfunc", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route"},
+		"limiter":         {"limiter", "internal/invalid"},
+		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
+		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route"},
 		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route",
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route",
 		},
 		"observe/sloglimit": {
-			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/network", "internal/route",
+			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
@@ -264,10 +265,10 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
-	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire"}
+	ours := []string{"limiter", "limiter/internal/table", "internal/invalid", "limiter/failover", "redis/redisstore", "redis/leasestore", "redis/internal/wire"}
 	breaker := []string{"github.com/sony/gobreaker/"}
-	compilesAlone(t, "limiter/failover", ours[:3], breaker)
-	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/network", "internal/route"}, ofGoRedis)
+	compilesAlone(t, "limiter/failover", ours[:4], breaker)
+	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/wire"} {
 		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
 	}
@@ -277,7 +278,7 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/route",
 	}
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)

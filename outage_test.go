@@ -78,7 +78,7 @@ func TestAClientThatHangsUpIsBannedWithCountersInRedis(t *testing.T) {
 		Bans:  must(bans.NewMemory(bans.MemoryConfig{})),
 		Rules: []middleware.Rule{{
 			Name: "login", Key: keyfunc.IP(), Limit: limiter.PerHour(2).WithBurst(2),
-			Escalate: middleware.Escalation{After: 3, Within: time.Hour, Ban: time.Hour},
+			Escalate: bans.Escalation{After: 3, Within: time.Hour, Ban: time.Hour},
 		}},
 	}))
 	handler := limits.Handler(http.NotFoundHandler())
@@ -196,7 +196,7 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 					assert.False(t, result.NearLimit, name)
 					assert.Equal(t, len(test.draft) > 0, result.Counted(), name)
 					for _, r := range result.Rules {
-						assert.Equal(t, r.Rule != "open", r.Counted(), "%s, %s", name, r.Rule)
+						assert.Equal(t, r.Rule.Name != "open", r.Counted(), "%s, %s", name, r.Rule.Name)
 					}
 				}
 				assert.Equal(t, test.admits, admitted, name)

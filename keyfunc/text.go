@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // Parse reads a key written as text, in a file, a flag or the environment:
@@ -27,10 +29,10 @@ func Parse(text string, named map[string]Func) (Func, error) {
 	for choice := range strings.SplitSeq(text, "|") {
 		f, err := parseOne(strings.TrimSpace(choice), named)
 		if err != nil && strings.Contains(text, "|") {
-			return nil, fmt.Errorf("keyfunc: choice %d of the key %w", len(fs)+1, err)
+			return nil, invalid.New("keyfunc", "choice %d of the key %w", len(fs)+1, err)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("keyfunc: the key %w", err)
+			return nil, invalid.New("keyfunc", "the key %w", err)
 		}
 		fs = append(fs, f)
 	}

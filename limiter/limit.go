@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // What a Limit may ask for. Within these bounds every algorithm counts in
@@ -74,26 +76,26 @@ func (l Limit) WithBurst(burst int64) Limit {
 // Validate returns everything that is wrong with l, joined, or nil.
 func (l Limit) Validate() error {
 	var errs []error
-	report := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("limiter: "+format, args...))
+	report := func(field invalid.Name, reason string, args ...any) {
+		errs = append(errs, invalid.New("limiter", "%s is "+reason, append([]any{field}, args...)...))
 	}
 	if l.Events < 1 || l.Events > maxEvents {
-		report("Events is %d: it must be from 1 to %d", l.Events, int64(maxEvents))
+		report("Events", "%d: it must be from 1 to %d", l.Events, int64(maxEvents))
 	}
 	if err := checkPeriod(l.Per); err != nil {
-		report("Per is %w", err)
+		report("Per", "%w", err)
 	}
 	if l.Burst < 0 || l.Burst > maxEvents {
-		report("Burst is %d: it must be from 1 to %d, or 0 for as many as Events", l.Burst, int64(maxEvents))
+		report("Burst", "%d: it must be from 1 to %d, or 0 for as many as %s", l.Burst, int64(maxEvents), invalid.Name("Events"))
 	}
 	a, ok := l.Algorithm.lookup()
 	switch {
 	case !ok:
-		report("Algorithm is %d: there is no such algorithm", uint8(l.Algorithm))
+		report("Algorithm", "%d: there is no such algorithm", uint8(l.Algorithm))
 	case l.Burst != 0 && !a.bursts:
-		report("Burst is %d: %v has no burst, only token-bucket and leaky-bucket do", l.Burst, l.Algorithm)
+		report("Burst", "%d: %v has no burst, only token-bucket and leaky-bucket do", l.Burst, l.Algorithm)
 	case a.mostEvents != 0 && l.Events > a.mostEvents:
-		report("Events is %d: %v remembers every event and takes at most %d", l.Events, l.Algorithm, a.mostEvents)
+		report("Events", "%d: %v remembers every event and takes at most %d", l.Events, l.Algorithm, a.mostEvents)
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
@@ -101,10 +103,10 @@ func (l Limit) Validate() error {
 
 	per := l.Per.Microseconds()
 	if l.Events > maxRate*per {
-		report("Events is %d per %v: the rate must be at most 10 million per second", l.Events, l.Per)
+		report("Events", "%d per %v: the rate must be at most 10 million per second", l.Events, l.Per)
 	}
 	if a.bursts && mulDivUp(l.burst(), per, l.Events) > maxPeriod.Microseconds() {
-		report("Burst is %d: at %d per %v it would take more than 366 days to come back", l.burst(), l.Events, l.Per)
+		report("Burst", "%d: at %d per %v it would take more than 366 days to come back", l.burst(), l.Events, l.Per)
 	}
 	return errors.Join(errs...)
 }

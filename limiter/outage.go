@@ -3,6 +3,8 @@ package limiter
 import (
 	"fmt"
 	"strings"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // An Outage says what becomes of a rule's events while the server that holds its
@@ -36,7 +38,7 @@ func (o Outage) String() string {
 // Validate returns an error for a value that is none of the three.
 func (o Outage) Validate() error {
 	if int(o) >= len(outages) {
-		return fmt.Errorf("limiter: OnOutage is %d: it must be FailLocal, FailOpen or FailClosed", uint8(o))
+		return invalid.New("limiter", "OnOutage is %d: it must be FailLocal, FailOpen or FailClosed", uint8(o))
 	}
 	return nil
 }
@@ -57,5 +59,5 @@ func (o *Outage) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("limiter: outage policy %q is not one of %s", shorten(string(text)), strings.Join(outages[:], ", "))
+	return invalid.New("limiter", "outage policy %q is not one of %s", shorten(string(text)), strings.Join(outages[:], ", "))
 }

@@ -2,10 +2,11 @@ package limiter
 
 import (
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // A Quota is a [Limit] that was checked and given a name: what a [Store] counts
@@ -64,18 +65,18 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 
 func checkName(what, name string) error {
 	if name == "" {
-		return fmt.Errorf("limiter: the %s is empty", what)
+		return invalid.New("limiter", "the %s is empty", what)
 	}
 	if len(name) > 128 {
-		return fmt.Errorf("limiter: the %s %.20q... has %d characters: at most 128 are allowed", what, name, len(name))
+		return invalid.New("limiter", "the %s %.20q... has %d characters: at most 128 are allowed", what, name, len(name))
 	}
 	for _, c := range []byte(name) {
 		if c < ' ' || c > '~' {
-			return fmt.Errorf("limiter: the %s %q has a character outside printable ASCII", what, name)
+			return invalid.New("limiter", "the %s %q has a character outside printable ASCII", what, name)
 		}
 	}
 	if name[0] == ' ' || name[len(name)-1] == ' ' {
-		return fmt.Errorf("limiter: the %s %q begins or ends with a space", what, name)
+		return invalid.New("limiter", "the %s %q begins or ends with a space", what, name)
 	}
 	return nil
 }

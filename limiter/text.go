@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // Parse reads a limit written as text and checks it:
@@ -26,7 +28,7 @@ func Parse(text string) (Limit, error) {
 		err = l.Validate()
 	}
 	if err != nil {
-		return Limit{}, fmt.Errorf("limiter: parse %q: %w", shorten(text), err)
+		return Limit{}, invalid.New("limiter", "parse %q: %w", shorten(text), err)
 	}
 	return l, nil
 }
@@ -125,10 +127,10 @@ var units = []struct {
 func ParsePeriod(text string) (time.Duration, error) {
 	d, err := parsePeriod(text)
 	if err != nil {
-		return 0, fmt.Errorf("limiter: %w", err)
+		return 0, invalid.New("limiter", "%w", err)
 	}
 	if err := checkPeriod(d); err != nil {
-		return 0, fmt.Errorf("limiter: period %q is %w", shorten(text), err)
+		return 0, invalid.New("limiter", "period %q is %w", shorten(text), err)
 	}
 	return d, nil
 }

@@ -30,7 +30,7 @@ func namesOf(t require.TestingT, l *middleware.RateLimit, r *http.Request) (name
 	w, result := check(l, r)
 	require.Equal(t, 200, w.Code)
 	for _, rule := range result.Rules {
-		names = append(names, rule.Rule)
+		names = append(names, rule.Rule.Name)
 	}
 	return names
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 func TestNewNamesEveryMistake(t *testing.T) {
@@ -97,16 +98,16 @@ func TestNewNamesEveryMistake(t *testing.T) {
 			[]string{"Config.BanKeys[1] is nil"}},
 		{"keys of no bans", middleware.Config{BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
 			[]string{"Config.BanKeys needs Config.Bans"}},
-		{"an escalation of nothing", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Escalate: middleware.Escalation{Factor: 0.5}}}},
-			[]string{"Escalate.After is 0", "Ban is 0s", "Factor is 0.5", "Escalate needs a Key", "Escalate needs Config.Bans"}},
+		{"an escalation of nothing", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Escalate: bans.Escalation{Factor: 0.5}}}},
+			[]string{"Escalate: bans: After is 0", "Within is 0s", "Ban is 0s", "Factor is 0.5", "Escalate needs a Key", "Escalate needs Config.Bans"}},
 		{"an escalation without bounds", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
-			Escalate: middleware.Escalation{After: 10_001, Within: time.Minute, Ban: time.Microsecond, Factor: 1001, Max: 367 * 24 * time.Hour}}}},
-			[]string{"Escalate.After is 10001", "Ban is 1µs", "Factor is 1001", "Max is 8808h0m0s"}},
+			Escalate: bans.Escalation{After: 10_001, Within: time.Minute, Ban: time.Microsecond, Factor: 1001, Max: 367 * 24 * time.Hour}}}},
+			[]string{"Escalate: bans: After is 10001", "Ban is 1µs", "Factor is 1001", "Max is 8808h0m0s"}},
 		{"an escalation that shrinks", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
-			Escalate: middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Hour, Max: time.Minute}}}},
+			Escalate: bans.Escalation{After: 1, Within: time.Minute, Ban: time.Hour, Max: time.Minute}}}},
 			[]string{"Max is 1m0s: it must be at least Ban, 1h0m0s"}},
 		{"an escalation within no time", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
-			Escalate: middleware.Escalation{After: 1, Ban: time.Hour}}}}, []string{`Escalate.Within: limiter: Per is 0s`}},
+			Escalate: bans.Escalation{After: 1, Ban: time.Hour}}}}, []string{`Escalate: bans: Within is 0s`}},
 		{"all at once", middleware.Config{Headers: 9, Rules: []middleware.Rule{{NoKey: 7}, {Name: "b"}}},
 			[]string{"Config.Headers", "Rules[0]", "NoKey is 7", `Rules[1] "b"`}},
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // What is unknown about a request is never taken for "not banned" or "not limited", and no
@@ -27,7 +28,7 @@ func twice(name, one, other string) func(*http.Request) {
 }
 
 // first bans a key at its first refusal.
-var first = middleware.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}
+var first = bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}
 
 func TestASecondCredentialIsNoWayAroundABan(t *testing.T) {
 	for name, way := range map[string]struct {
@@ -218,7 +219,7 @@ func TestASiegeOfTheStoreBansNoInnocents(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for _, after := range []int{1, 10} {
 			rule := middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerHour(2),
-				Escalate: middleware.Escalation{After: after, Within: time.Hour, Ban: time.Hour}}
+				Escalate: bans.Escalation{After: after, Within: time.Hour, Ban: time.Hour}}
 			h, list := besieged(t, rule)
 			refused := 0
 			for i := range 300 { // newcomers, one request each

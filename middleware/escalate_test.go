@@ -22,10 +22,10 @@ import (
 )
 
 // strict bans who is refused three times in ten minutes.
-var strict = middleware.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 3 * time.Minute}
+var strict = bans.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 3 * time.Minute}
 
 // loginRule is one that refuses a client's second request in a second, and bans.
-func loginRule(e middleware.Escalation) middleware.Rule {
+func loginRule(e bans.Escalation) middleware.Rule {
 	return middleware.Rule{Name: "login", Key: keyfunc.IP(), Limit: limiter.PerSecond(1).With(limiter.SlidingLog), Escalate: e}
 }
 
@@ -106,7 +106,7 @@ func TestStrikesCountOnlyWithinTheirTime(t *testing.T) {
 func TestTheFirstRefusalCanBan(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Hour})}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Hour})}}).Handler(ok)
 		assert.Equal(t, "3600", hammer(t, h, 1))
 		assert.Equal(t, 403, serve(h, request()).Code)
 	})
@@ -114,12 +114,12 @@ func TestTheFirstRefusalCanBan(t *testing.T) {
 
 func TestWithoutFactorAndMaxABanDoublesUpToADay(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		h := limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: 7 * time.Hour})}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 7 * time.Hour})}}).Handler(ok)
 		for _, hours := range []int{7, 14, 24, 24} {
 			assert.Equal(t, strconv.Itoa(hours*3600), hammer(t, h, 1))
 			time.Sleep(time.Duration(hours) * time.Hour)
 		}
-		h = limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: 48 * time.Hour})}}).Handler(ok)
+		h = limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 48 * time.Hour})}}).Handler(ok)
 		assert.Equal(t, strconv.Itoa(48*3600), hammer(t, h, 1))
 	})
 }
@@ -138,7 +138,7 @@ func TestARefusalThatHasNoEndStillBans(t *testing.T) {
 func TestOnlyTheRuleThatRefusedStrikes(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		counted := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
+		counted := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
 		counted.Limit = plenty
 		other := middleware.Rule{Name: "other", Limit: limiter.PerHour(1)}
 		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{counted, other}}).Handler(ok)
@@ -150,7 +150,7 @@ func TestOnlyTheRuleThatRefusedStrikes(t *testing.T) {
 func TestARuleInShadowStrikesNobodyBesideOneThatDoes(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		shadow := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
+		shadow := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
 		shadow.Name, shadow.Shadow = "shadow", true
 		meant := loginRule(strict)
 		meant.Limit = limiter.PerHour(1)
@@ -186,7 +186,7 @@ func TestWhatPassesOnTheOverdraftStrikesNobody(t *testing.T) {
 func TestRequestsWithoutAKeyAreNeverBanned(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for _, err := range []error{nil, keyfunc.ErrNoKey, errors.New("the database is down")} {
-			rule := loginRule(middleware.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
+			rule := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
 			rule.Key = func(*http.Request) (string, error) { return "", err }
 			list := bansOf(t)
 			h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)

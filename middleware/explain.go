@@ -24,18 +24,8 @@ type Explanation struct {
 	Status  int
 	Keyless string
 
-	// Charges are what is asked of the store, in the order of the rules.
-	Charges []ExplainedCharge
-}
-
-// An ExplainedCharge is what one rule asks of a request.
-type ExplainedCharge struct {
-	Rule, Tier string
-	Key        string // empty: the counter of a rule without Key, or of requests without a key
-	Limit      limiter.Limit
-	Cost       int64
-	OnOutage   limiter.Outage
-	Shadow     bool
+	// Rules are those that the store would be asked about, in order. They have no Decision.
+	Rules []RuleResult
 }
 
 // Explain tells what would be asked about r, without asking: which rules apply, with
@@ -57,15 +47,14 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
 		return e
 	}
-	s, charges, status, keyless := set.match(r, nil)
+	s, _, status, keyless := set.match(r, nil)
 	if status != http.StatusOK {
 		e.Status, e.Keyless = status, keyless
 	}
-	for i, c := range charges {
-		e.Charges = append(e.Charges, ExplainedCharge{
-			Rule: c.Quota.Rule(), Tier: c.Quota.Tier(), Key: c.Key, Limit: c.Quota.Limit(), Cost: c.Cost,
-			OnOutage: c.Quota.OnOutage, Shadow: s.policies[i].shadow,
-		})
+	if s != nil {
+		for i := range s.policies {
+			e.Rules = append(e.Rules, s.policies[i].result(limiter.Decision{}))
+		}
 	}
 	return e
 }

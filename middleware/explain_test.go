@@ -68,17 +68,21 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 			w, result := check(l, request(edits...))
 
 			if len(store.asked) == 0 {
-				require.Empty(t, e.Charges)
+				require.Empty(t, e.Rules)
 			} else {
-				require.Equal(t, len(store.asked[0]), len(e.Charges))
+				require.Equal(t, len(store.asked[0]), len(e.Rules))
 				for i, asked := range store.asked[0] {
 					q := asked.Quota
-					shadow := c.Shadow || slices.ContainsFunc(result.Rules, func(r middleware.RuleResult) bool { return r.Rule == q.Rule() && r.Shadow })
+					shadow := c.Shadow || slices.ContainsFunc(result.Rules, func(r middleware.RuleResult) bool { return r.Rule.Name == q.Rule() && r.Rule.Shadow })
 					if w.Code != 200 {
-						shadow = e.Charges[i].Shadow // nobody tells
+						shadow = e.Rules[i].Rule.Shadow // nobody tells
 					}
-					require.Equal(t, middleware.ExplainedCharge{Rule: q.Rule(), Tier: q.Tier(), Key: asked.Key, Limit: q.Limit(),
-						Cost: asked.Cost, OnOutage: q.OnOutage, Shadow: shadow}, e.Charges[i])
+					rule := *e.Rules[i].Rule
+					rule.Route, rule.ForTier = "", "" // which no store is told
+					require.Equal(t, middleware.RuleInfo{Name: q.Rule(), Tier: q.Tier(), Limit: q.Limit(), OnOutage: q.OnOutage, Shadow: shadow}, rule)
+					require.Equal(t, asked.Key, e.Rules[i].Key)
+					require.Equal(t, asked.Cost, e.Rules[i].Cost)
+					require.Zero(t, e.Rules[i].Decision)
 				}
 			}
 			switch w.Code {
@@ -116,6 +120,6 @@ func TestExplainLogsNoBansInShadow(t *testing.T) {
 	l := limited(t, middleware.Config{Logger: logger, Shadow: true, Deny: always, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
 	e := l.Explain(request())
 	assert.True(t, e.Banned)
-	assert.Len(t, e.Charges, 1, "it goes on all the same")
+	assert.Len(t, e.Rules, 1, "it goes on all the same")
 	assert.Empty(t, log.String())
 }

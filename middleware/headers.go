@@ -52,13 +52,13 @@ const (
 
 // A policy is a quota with the parts of the header fields that never change.
 type policy struct {
+	info   *RuleInfo
 	quota  *limiter.Quota
 	limit  string // X-RateLimit-Limit
 	name   string // a Structured Fields string (RFC 9651): "ip"
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 
 	rule      *rule
-	shadow    bool           // the rule's, as the next
 	softAt    int64          // percent
 	overdraft *limiter.Quota // nil: there is none
 }
@@ -184,7 +184,7 @@ func writeWarning(h http.Header, list []entry) {
 	}
 }
 
-// textOf is b as a string, without a copy. Nobody may write to b any more.
+// textOf is b as a string, without a copy. Nothing may write to b any more.
 func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // writeList sets a list field to this limiter's value, which includes the outer

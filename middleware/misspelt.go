@@ -135,8 +135,8 @@ func (set *ruleset) routes() (all []givenRoute) {
 		}
 	}
 	for _, r := range set.all {
-		if r.route != "" {
-			all = append(all, givenRoute{r.Name, r.route, &set.byRoute.unrouted})
+		if text := r.policy.info.Route; text != "" {
+			all = append(all, givenRoute{r.Name, text, &set.byRoute.unrouted})
 		}
 		matched(r.Name, r.Match)
 	}

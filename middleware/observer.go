@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -17,8 +16,8 @@ import (
 // in shadow. It is called in the request's goroutine, before the answer or the next handler, and from many
 // at once. A panic in it is the request's.
 type Observer interface {
-	// Observe is given what was found. The Observation and all it points to are only good
-	// until it returns.
+	// Observe is given what was found. The Observation and its Rules are only good until it
+	// returns.
 	Observe(o *Observation)
 }
 
@@ -29,7 +28,7 @@ type Observation struct {
 
 	// Rules are those that applied, those in shadow too. There are none for a request that
 	// is banned, exempt or without a key.
-	Rules []ObservedRule
+	Rules []RuleResult
 
 	// Ban is what it was banned for, with OutcomeBanned; zero if Config.Deny said so.
 	Ban bans.Ban
@@ -43,23 +42,6 @@ type Observation struct {
 	Err error
 
 	turn uint8 // of those that are timed
-}
-
-// An ObservedRule is one rule's part in an Observation.
-type ObservedRule struct {
-	// Quota has the names and the limit. It is the same one for as long as they and
-	// Rule.OnOutage stay, so it can be what something is found by.
-	Quota *limiter.Quota
-
-	// Key is as the client made it: not to be shown to others as it is.
-	Key  string
-	Cost int64
-
-	// Decision is what the rule said.
-	Decision *limiter.Decision
-
-	// Shadow says that it refuses nothing.
-	Shadow bool
 }
 
 // An Outcome is what becomes of a request.
@@ -116,7 +98,7 @@ func (s several) Observe(o *Observation) {
 // observations are reused, so that to observe allocates nothing. They begin at any turn, as
 // they may not live for 64.
 var observations = sync.Pool{New: func() any {
-	return &Observation{Rules: make([]ObservedRule, 0, fewRules), turn: uint8(rand.Uint32())}
+	return &Observation{Rules: make([]RuleResult, 0, fewRules), turn: uint8(rand.Uint32())}
 }}
 
 // observe tells the observer, if there is one, of a request that no rule was asked about.
@@ -133,11 +115,10 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
 }
 
 // observeRules tells the observer, which there is, of a decision.
-func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcome, s *scope, charges []limiter.Charge, elapsed time.Duration, err error) {
+func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcome, s *scope, elapsed time.Duration, err error) {
 	rules := o.Rules[:0]
-	for i := range charges {
-		p, c := s.policies[i], &charges[i]
-		rules = append(rules, ObservedRule{p.quota, c.Key, c.Cost, &s.decisions[i], p.shadow})
+	for i := range s.policies {
+		rules = append(rules, s.policies[i].result(s.decisions[i]))
 	}
 	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, rules, elapsed, err
 	set.Observer.Observe(o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -28,12 +29,7 @@ func (r *recorder) Observe(o *middleware.Observation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	copied := *o
-	copied.Rules = nil
-	for _, rule := range o.Rules {
-		d := *rule.Decision
-		rule.Decision = &d
-		copied.Rules = append(copied.Rules, rule)
-	}
+	copied.Rules = slices.Clone(o.Rules)
 	r.seen = append(r.seen, copied)
 }
 
@@ -67,18 +63,18 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 		assert.Equal(t, middleware.OutcomeAllowed, outcome())
 		o := heard.last(t)
 		require.Len(t, o.Rules, 3)
-		assert.Equal(t, "ip", o.Rules[0].Quota.Rule())
+		assert.Equal(t, "ip", o.Rules[0].Rule.Name)
 		assert.Equal(t, "192.0.2.1", o.Rules[0].Key)
 		assert.Equal(t, int64(1), o.Rules[0].Cost)
 		assert.Equal(t, int64(1), o.Rules[0].Decision.Remaining)
-		assert.True(t, o.Rules[1].Shadow)
+		assert.True(t, o.Rules[1].Rule.Shadow)
 		assert.Equal(t, "header:X-Tenant:acme", o.Rules[2].Key)
 		assert.Positive(t, o.Elapsed, "of a store that is not in memory")
-		quota := o.Rules[0].Quota
+		info := o.Rules[0].Rule
 
 		assert.Equal(t, middleware.OutcomeAllowed, outcome())
 		assert.False(t, heard.last(t).Rules[1].Decision.Allowed, "in shadow, it would have refused")
-		assert.Same(t, quota, heard.last(t).Rules[0].Quota)
+		assert.Same(t, info, heard.last(t).Rules[0].Rule)
 		assert.Equal(t, middleware.OutcomeOverdrawn, outcome())
 		assert.Equal(t, middleware.OutcomeRefused, outcome())
 		assert.False(t, heard.last(t).Rules[0].Decision.Allowed)
@@ -157,7 +153,7 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 			Bans: list,
 			Rules: []middleware.Rule{{
 				Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Tiers: middleware.Tiers{"premium": limiter.PerHour(9)},
-				Overdraft: 1, Escalate: middleware.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
+				Overdraft: 1, Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
 			}},
 			ByRoute: map[string]middleware.Rule{"GET /search": {Name: "search", Limit: limiter.PerHour(5)}},
 			ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(7)}},
@@ -165,7 +161,7 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 		})
 		var names []string
 		for _, info := range l.Rules() {
-			names = append(names, info.Rule+"/"+info.Tier+info.Route+info.ForTier)
+			names = append(names, info.Name+"/"+info.Tier+info.Route+info.ForTier)
 		}
 		assert.Equal(t, []string{"ip/", "ip/premium", "free/free", "search/GET /search", "rest/"}, names)
 

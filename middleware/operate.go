@@ -11,12 +11,14 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A RuleInfo is a rule in force, for one tier or for requests in none.
+// A RuleInfo says what a rule in force is, for one tier or for requests in none. Of those
+// that are equal a RateLimit has one: pointers to it are the same, also after the rules were
+// changed, so that it can be found by its address.
 type RuleInfo struct {
-	Rule, Tier string
+	Name, Tier string
 	Limit      limiter.Limit
 	OnOutage   limiter.Outage
-	Shadow     bool
+	Shadow     bool // it refuses nothing, whatever it decides
 
 	// Route is the pattern of a rule of Config.ByRoute, ForTier the tier of one of
 	// Config.ByTier.
@@ -28,8 +30,7 @@ type RuleInfo struct {
 func (l *RateLimit) Rules() []RuleInfo {
 	var all []RuleInfo
 	for _, p := range l.rules.Load().policies() {
-		r, q := p.rule, p.quota
-		all = append(all, RuleInfo{q.Rule(), q.Tier(), q.Limit(), q.OnOutage, r.Shadow, r.route, r.forTier})
+		all = append(all, *p.info)
 	}
 	return all
 }
@@ -43,7 +44,7 @@ func (set *ruleset) policies() []*policy {
 		for _, p := range r.tiers {
 			tiers = append(tiers, p)
 		}
-		slices.SortFunc(tiers, func(a, b *policy) int { return cmp.Compare(a.quota.Tier(), b.quota.Tier()) })
+		slices.SortFunc(tiers, func(a, b *policy) int { return cmp.Compare(a.info.Tier, b.info.Tier) })
 		all = append(all, tiers...)
 	}
 	return all
@@ -56,17 +57,17 @@ var ErrNoRule = errors.New("middleware: there is no rule of that name")
 // key is as the rule's key function makes it, with its class or without; empty for a rule
 // without one.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
-	key, _ = keyfunc.Classify(key)
+	key, class := keyfunc.Classify(key)
 	var results []RuleResult
 	for _, p := range l.rules.Load().policies() {
-		if p.quota.Rule() != rule {
+		if p.info.Name != rule {
 			continue
 		}
 		var d [1]limiter.Decision
 		if err := l.store.Decide(ctx, []limiter.Charge{{Quota: p.quota, Key: key}}, d[:]); err != nil {
 			return nil, err
 		}
-		results = append(results, RuleResult{rule, p.quota.Tier(), d[0], p.shadow})
+		results = append(results, RuleResult{Rule: p.info, Key: key, Class: class, Decision: d[0]})
 	}
 	if results == nil {
 		return nil, fmt.Errorf("%w: %.128q", ErrNoRule, rule)

@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 func TestPreflightsCountLikeOtherRequests(t *testing.T) {
@@ -114,7 +115,7 @@ func TestTheAddressOfAPreflightIsNotBannedForAKeyThatItDoesNotHave(t *testing.T)
 		list := bansOf(t)
 		l := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.Bearer, keyfunc.IP()}, Rules: []middleware.Rule{
 			{Name: "key", Key: keyfunc.Bearer, Limit: limiter.PerHour(1),
-				Escalate: middleware.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}},
+				Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}},
 		}})
 		h := l.Handler(ok)
 		for range 20 {

@@ -94,7 +94,7 @@ func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, err
 	if err := errors.Join(keyErr, err); err != nil {
 		return nil, err
 	}
-	l.rules.Load().routed = false // an address is the same on every route
+	l.rules.Load().needsRoute = false // an address is the same on every route
 	return l, nil
 }
 
@@ -130,23 +130,26 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		if !set.vetted.Load() {
 			l.vet(set, r, true)
 		}
-		if mux != nil && set.routed && r.URL != nil {
+		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				if l.checkIn(set, w, &routed) {
+				if refused := l.checkIn(set, w, &routed); refused.Status != 0 {
+					set.refuse(w, &routed, refused)
+				} else {
 					next.ServeHTTP(w, &routed)
 				}
 				showPattern(r, &routed)
 				return
 			}
 		}
-		s, ok := l.check(set, w, r)
-		if !ok {
+		s, refused := l.check(set, w, r)
+		switch {
+		case refused.Status != 0:
+			set.refuse(w, r, refused)
 			return
-		}
-		if s == nil {
+		case s == nil:
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -189,45 +192,66 @@ func showPattern(outside, inside *http.Request) {
 //
 // Check is for adapters: what Handler does, without knowing what comes next.
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
+	set := l.ruleset(r)
+	refused := l.checkIn(set, w, r)
+	if refused.Status != 0 {
+		set.refuse(w, r, refused)
+	}
+	return refused.Status == 0
+}
+
+// Refusal is Check, but for the answer: of a request that is refused it sets the header
+// fields, and leaves the status, which is the Result's, and the body to its caller.
+// Config.OnRefused is not asked.
+func (l *RateLimit) Refusal(w http.ResponseWriter, r *http.Request) (result Result, refused bool) {
+	if result = l.checkIn(l.ruleset(r), w, r); result.Status == 0 {
+		return Result{}, false
+	}
+	result.writeHeaders(w.Header())
+	return result, true
+}
+
+// ruleset is the one in force for r.
+func (l *RateLimit) ruleset(r *http.Request) *ruleset {
 	set := l.rules.Load()
 	if !set.vetted.Load() {
 		l.vet(set, r, false)
 	}
-	return l.checkIn(set, w, r)
+	return set
 }
 
-func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request) bool {
-	s, ok := l.check(set, w, r)
-	if ok && s != nil {
+// checkIn is check, where the scope becomes the context of r.
+func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request) (refused Result) {
+	s, refused := l.check(set, w, r)
+	if s != nil {
 		*r = *r.WithContext(s)
 	}
-	return ok
+	return refused
 }
 
 // check is the hot path: rules to charges, one decision, header fields. The scope is
-// what the next handler's context should be; nil means that no rule applied.
-func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (*scope, bool) {
-	if set.gated {
+// what the next handler's context should be; nil means that no rule applied. A request
+// that must go no further has no scope, but a Result with a Status.
+func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (s *scope, refused Result) {
+	if set.hasBans {
 		switch ban, status := set.findBan(r); {
 		case status == http.StatusOK:
 		case set.Shadow:
 			set.shadowedBans.noteBan(set.Logger)
 		case status == set.BanStatus:
 			set.observe(r, OutcomeBanned, ban)
-			set.refuse(w, r, bannedResult(ban, status))
-			return nil, false
+			return nil, bannedResult(ban, status)
 		default:
 			set.observe(r, OutcomeNoKey, bans.Ban{})
-			set.refuse(w, r, Result{Status: status})
-			return nil, false
+			return nil, Result{Status: status}
 		}
 	}
 	if set.ExemptPreflights && isPreflight(r) {
-		return nil, true
+		return nil, Result{}
 	}
 	if set.Allow != nil && set.Allow(r) {
 		set.observe(r, OutcomeExempt, bans.Ban{})
-		return nil, true
+		return nil, Result{}
 	}
 	var few [fewRules]limiter.Charge
 	s, charges, status, _ := set.match(r, few[:0])
@@ -235,7 +259,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 	case status != http.StatusOK:
 		set.observe(r, OutcomeNoKey, bans.Ban{})
 	case s == nil:
-		return nil, true
+		return nil, Result{}
 	default:
 		if status = l.decideObserved(set, r, s, charges); status == http.StatusServiceUnavailable {
 			s = nil
@@ -244,17 +268,15 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 		s.writeHeaders(w.Header(), set.Headers)
 	}
 	if status != http.StatusOK {
-		set.refuse(w, r, s.refusal(status))
-		return nil, false
+		return nil, s.refusal(status)
 	}
 	if d := s.delay(); d > 0 && !wait(s, d) {
-		w.WriteHeader(statusClientClosedRequest)
-		return nil, false
+		return nil, Result{Status: statusClientClosedRequest}
 	}
-	return s, true
+	return s, Result{}
 }
 
-// statusClientClosedRequest is nginx's; nobody is there to read it.
+// statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.
 const statusClientClosedRequest = 499
 
 // match appends the charges of the rules that match, and returns 200, or the status to
@@ -262,7 +284,7 @@ const statusClientClosedRequest = 499
 // rule applies, or the status says why.
 func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, all []limiter.Charge, status int, refuses string) {
 	tier := ""
-	if set.tiered {
+	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
 			set.vetTier(tier)
 		}
@@ -274,7 +296,7 @@ func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, 
 	if set.byTier != nil && tier != "" {
 		charges = m.add(charges, set.byTier[tier])
 	}
-	if set.byRoute != nil || set.otherwise != nil {
+	if set.byRoute != nil || set.fallback != nil {
 		charges = m.add(charges, set.forRoute(r))
 	}
 	if m.status != http.StatusOK {
@@ -326,10 +348,7 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	if m.scope == nil {
 		m.scope = newScope(r, m.outer, m.set.most)
 	}
-	if class != keyfunc.Own {
-		m.scope.notOwn |= 1 << len(charges)
-	}
-	m.scope.policies = append(m.scope.policies, applied{policy, key, cost})
+	m.scope.policies = append(m.scope.policies, applied{policy, key, class, cost})
 	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 
@@ -350,7 +369,7 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 	if !began.IsZero() {
 		elapsed = max(time.Since(began), 1)
 	}
-	set.observeRules(o, r, s.outcome(status), s, charges, elapsed, err)
+	set.observeRules(o, r, s.outcome(status), s, elapsed, err)
 	return status
 }
 
@@ -361,8 +380,8 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 		return l.undecided(set, s, err), err
 	}
 	s.allowed = allAllowed(s.decisions)
-	if !s.allowed && set.lenient {
-		taken, err := l.concede(set, s, charges)
+	if !s.allowed && set.hasShadowOrOverdraft {
+		taken, err := l.overdraw(set, s, charges)
 		if err != nil {
 			return l.undecided(set, s, err), err
 		}
@@ -371,13 +390,13 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 		}
 	}
 	if !s.allowed {
-		if set.strict {
+		if set.hasEscalation {
 			l.escalate(set, s, charges)
 		}
 		return http.StatusTooManyRequests, nil
 	}
 	if d := s.delay(); d > 0 && tooLate(s, d) {
-		// Somebody else takes its place in the queue, and it learns now.
+		// Its place in the queue is for another request, and the client learns now.
 		if err := l.store.GiveBack(s, slices.Clone(charges)); err != nil {
 			l.warnStoreFailure(set, err)
 		}
@@ -392,7 +411,7 @@ func (l *RateLimit) ask(s *scope, set *ruleset, charges []limiter.Charge, decisi
 		return l.memory.Decide(s.Context, charges, decisions)
 	}
 	ctx := s.Context
-	if set.strict {
+	if set.hasEscalation {
 		// A client that hangs up at once is counted all the same, or it would never be banned.
 		var cancel context.CancelFunc
 		ctx, cancel = uncancelled(ctx)
@@ -417,7 +436,7 @@ func (l *RateLimit) undecided(set *ruleset, s *scope, err error) int {
 		l.warnStoreFailure(set, err)
 	}
 	for _, p := range s.policies {
-		if !p.shadow {
+		if !p.info.Shadow {
 			return http.StatusServiceUnavailable
 		}
 	}
@@ -438,8 +457,8 @@ func allAllowed(decisions []limiter.Decision) bool {
 const statusSkip = 0
 
 // key is what the rule counts r under, or a status other than 200. A request that has no
-// key is what NoKey says, but a preflight its client's address; one whose key could not be
-// found out is what OnOutage says.
+// key is what NoKey says, but a preflight its client's address; where the key could not be
+// read, it is what OnOutage says.
 func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, int) {
 	if rule.Key == nil {
 		return noKey, keyfunc.Shared, http.StatusOK
@@ -473,8 +492,8 @@ func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err
 	return key, class, err
 }
 
-// failedKeyStatus is what becomes of a request whose key could not be read: of an ambiguous
-// one, 400; else what an outage means, where to count here is to count all of them together.
+// failedKeyStatus is what becomes of a request when its key could not be read: of an
+// ambiguous one, 400; else what an outage means, where to count here is to count all of them together.
 func (r *rule) failedKeyStatus(err error) int {
 	switch {
 	case errors.Is(err, keyfunc.ErrAmbiguous):

@@ -145,7 +145,7 @@ func TestTheBindingRuleIsReported(t *testing.T) {
 		assert.True(t, seen.Allowed)
 		assert.EqualValues(t, 1, seen.Remaining)
 		require.Len(t, seen.Rules, 3)
-		assert.Equal(t, "global", seen.Rules[0].Rule)
+		assert.Equal(t, "global", seen.Rules[0].Rule.Name)
 		assert.EqualValues(t, 99, seen.Rules[0].Remaining)
 
 		serve(h, request())
@@ -290,7 +290,7 @@ func TestCosts(t *testing.T) {
 
 func TestUnitsAreWhatEveryRequestCosts(t *testing.T) {
 	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Units: 4, Tiers: middleware.Tiers{"gold": limiter.PerHour(4)}})
-	require.EqualValues(t, 4, l.Explain(request()).Charges[0].Cost)
+	require.EqualValues(t, 4, l.Explain(request()).Rules[0].Cost)
 	for _, want := range []int{200, 200, 429} {
 		assert.Equal(t, want, serve(l.Handler(ok), request()).Code)
 	}

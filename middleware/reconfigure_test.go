@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 func configOf(rules ...middleware.Rule) middleware.Config {
@@ -100,7 +101,7 @@ func TestCountersOutliveAChangeOfConfig(t *testing.T) {
 func TestOverdraftsAndStrikesOutliveAChangeOfConfig(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		rule := loginRule(middleware.Escalation{After: 3, Within: time.Hour, Ban: time.Hour})
+		rule := loginRule(bans.Escalation{After: 3, Within: time.Hour, Ban: time.Hour})
 		rule.Limit, rule.Overdraft = limiter.PerDay(1), 2
 		config := func() middleware.Config {
 			return middleware.Config{Logger: quiet, Bans: list, Rules: []middleware.Rule{rule}}

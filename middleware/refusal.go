@@ -21,14 +21,12 @@ func (s *scope) refusal(status int) (result Result) {
 
 // refuse answers a request that must go no further.
 func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, result Result) {
+	if result.Status == statusClientClosedRequest {
+		w.WriteHeader(result.Status)
+		return
+	}
 	h := w.Header()
-	h["Cache-Control"] = []string{"no-store"}
-	if seconds := result.retryAfter(); seconds > 0 {
-		h["Retry-After"] = []string{strconv.FormatInt(seconds, 10)}
-	}
-	if result.Status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
-		h.Set("WWW-Authenticate", "Bearer")
-	}
+	result.writeHeaders(h)
 	if set.OnRefused != nil {
 		set.OnRefused(w, r, result)
 		return
@@ -39,7 +37,18 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, result Result
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(result.Status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client may be gone, and there is nobody else to tell
+		_, _ = w.Write(body) // the client may be gone
+	}
+}
+
+// writeHeaders sets the fields of every refusal.
+func (r *Result) writeHeaders(h http.Header) {
+	h["Cache-Control"] = []string{"no-store"}
+	if seconds := r.retryAfter(); seconds > 0 {
+		h["Retry-After"] = []string{strconv.FormatInt(seconds, 10)}
+	}
+	if r.Status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
+		h.Set("WWW-Authenticate", "Bearer")
 	}
 }
 
@@ -83,12 +92,12 @@ var kinds = map[int]kind{
 	http.StatusBadRequest: {
 		title:   "Bad Request",
 		code:    "key_required",
-		message: "The request does not say who it comes from.",
+		message: "The request does not say which client it comes from.",
 	},
 	http.StatusUnauthorized: {
 		title:   "Unauthorized",
 		code:    "key_required",
-		message: "The request does not say who it comes from.",
+		message: "The request does not say which client it comes from.",
 	},
 }
 
@@ -136,8 +145,8 @@ func (r *Result) body(accept []string) (contentType string, body []byte) {
 func (r *Result) violated() []string {
 	var names []string
 	for i := range r.Rules {
-		if !r.Rules[i].Allowed && !r.Rules[i].Shadow {
-			names = append(names, r.Rules[i].Rule)
+		if !r.Rules[i].Allowed && !r.Rules[i].Rule.Shadow {
+			names = append(names, r.Rules[i].Rule.Name)
 		}
 	}
 	return names

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -18,12 +19,14 @@ type Result struct {
 	// nothing was counted for (Limit is 0) is binding only where there is no other.
 	limiter.Decision
 
-	// Rule is the binding rule's name, and Tier the tier it counted in, if any.
+	// Rule is the binding rule's name, and Tier the tier it counted in, if any. Of a banned
+	// client Rule is the one that led to the ban, if any.
 	Rule, Tier string
 
 	// Status is what a refusal answers: 429 when a limit is exceeded, 403 (or 429) for a
 	// banned client, 400 or 401 for a request without a key (see NoKey), 503 when the
-	// store could not decide. Zero when the request was allowed.
+	// store could not decide, 499 when the client went away while it waited for its turn.
+	// Zero when the request was allowed.
 	Status int
 
 	// Banned says that the request was refused before any rule was looked at.
@@ -36,14 +39,26 @@ type Result struct {
 	Rules []RuleResult
 }
 
-// A RuleResult is one rule's part of a [Result]. When another rule of the same
+// A RuleResult is what one rule decided about a request. When another rule of the same
 // limiter refused, nothing was taken from this one.
 type RuleResult struct {
-	Rule, Tier string
-	limiter.Decision
+	// Rule says what the rule is. It is shared, and not to be changed.
+	Rule *RuleInfo
 
-	// Shadow says that the rule refuses nothing, whatever it decided.
-	Shadow bool
+	// Key is what the request counts under, without its class; empty for the counter of a
+	// rule without Key, or of requests without a key. It is as the client made it: not to be
+	// shown to others as it is.
+	Key string
+
+	// Class says whether the key is one client's own.
+	Class keyfunc.Class
+
+	// Cost is how many units the request takes.
+	Cost int64
+
+	// Decision is what the rule said, which refuses nothing where Rule.Shadow is set. The
+	// zero Decision: the store was not asked, or could not decide.
+	limiter.Decision
 }
 
 // FromContext returns the Result for a request's context: in a handler behind the
@@ -65,10 +80,9 @@ type scope struct {
 	// One of each for every rule that applied.
 	policies  []applied
 	decisions []limiter.Decision
-	notOwn    uint64 // which of the charges are of a key that is not one client's own
 
 	// The header fields' values, in the order of writeHeaders, and what is new in them:
-	// who keeps such a value keeps the scope.
+	// keeping such a value keeps the scope.
 	values    [5]string
 	text      [62]byte // with the next two, 64
 	allowed   bool     // by all rules
@@ -113,7 +127,7 @@ func newScope(r *http.Request, outer *scope, rules int) *scope {
 // delay is how long the request has to wait for its turn.
 func (s *scope) delay() (d time.Duration) {
 	for i := range s.decisions {
-		if !s.policies[i].shadow {
+		if !s.policies[i].info.Shadow {
 			d = max(d, s.decisions[i].Delay)
 		}
 	}
@@ -122,7 +136,7 @@ func (s *scope) delay() (d time.Duration) {
 
 // An entry is one rule's decision.
 type entry struct {
-	policy *policy
+	*applied
 	*limiter.Decision
 }
 
@@ -154,7 +168,7 @@ func (s *scope) entries(list []entry) []entry {
 		list = s.outer.entries(list)
 	}
 	for i := range s.policies {
-		if p := s.policies[i].policy; !p.shadow {
+		if p := &s.policies[i]; !p.info.Shadow {
 			list = merge(list, entry{p, &s.decisions[i]})
 		}
 	}
@@ -167,7 +181,7 @@ func (s *scope) shadows(list []entry) []entry {
 		list = s.outer.shadows(list)
 	}
 	for i := range s.policies {
-		if p := s.policies[i].policy; p.shadow {
+		if p := &s.policies[i]; p.info.Shadow {
 			list = append(list, entry{p, &s.decisions[i]})
 		}
 	}
@@ -176,7 +190,7 @@ func (s *scope) shadows(list []entry) []entry {
 
 func merge(list []entry, e entry) []entry {
 	for i, other := range list {
-		if other.policy.quota.Rule() == e.policy.quota.Rule() {
+		if other.info.Name == e.info.Name {
 			if e.stricter(other) {
 				list[i] = e
 			}
@@ -219,7 +233,7 @@ func (s *scope) result() (result Result) {
 	if len(list) > 0 {
 		b := binding(list)
 		result.Decision = *b.Decision
-		result.Rule, result.Tier = b.policy.quota.Rule(), b.policy.quota.Tier()
+		result.Rule, result.Tier = b.info.Name, b.info.Tier
 	} else {
 		result.Allowed = true // by rules in shadow
 	}
@@ -230,7 +244,7 @@ func (s *scope) result() (result Result) {
 	list = s.shadows(list)
 	result.Rules = make([]RuleResult, len(list))
 	for i, e := range list {
-		result.Rules[i] = RuleResult{e.policy.quota.Rule(), e.policy.quota.Tier(), *e.Decision, e.policy.shadow}
+		result.Rules[i] = e.result(*e.Decision)
 	}
 	return result
 }

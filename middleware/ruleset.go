@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -18,20 +19,21 @@ import (
 // A ruleset is a Config that was checked, in the form that requests are decided by.
 type ruleset struct {
 	Config
-	all       []*rule
-	always    []*rule
-	byTier    map[string]*rule
-	byRoute   *byRoute // nil without
-	otherwise *rule    // for requests that byRoute has none for
+	all      []*rule
+	always   []*rule
+	byTier   map[string]*rule
+	byRoute  *byRoute // nil without
+	fallback *rule    // for requests that byRoute has none for
 
-	most    int  // rules that one request can meet
-	routed  bool // some rule may look at r.Pattern
-	tiered  bool // some rule asks for the tier
-	gated   bool // some requests are banned
-	lenient bool // some rule does not mean each of its refusals: shadow, overdraft
-	strict  bool // some rule counts its refusals
+	most                 int  // rules that one request can meet
+	needsRoute           bool // some rule may look at r.Pattern
+	needsTier            bool // some rule asks for the tier
+	hasBans              bool // some requests are banned
+	hasShadowOrOverdraft bool // not every refusal by a rule is one of the request
+	hasEscalation        bool // some rule counts its refusals
 
-	quotas map[quotaID]*limiter.Quota // all of them
+	infos  map[RuleInfo]*RuleInfo     // all of them, as the next
+	quotas map[quotaID]*limiter.Quota // with those of overdrafts and refusals
 
 	banKeys       []banKey
 	banKeyFailure keyFailure
@@ -55,7 +57,7 @@ type byRoute struct {
 func (set *ruleset) forRoute(r *http.Request) *rule {
 	by := set.byRoute
 	if by == nil {
-		return set.otherwise
+		return set.fallback
 	}
 	if r.Pattern == "" {
 		by.unrouted.blank(set.Logger, by.first)
@@ -65,7 +67,7 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 	if rule, ok := by.tree.Find(r.Method, r.Host, r.Pattern); ok {
 		return rule
 	}
-	return set.otherwise
+	return set.fallback
 }
 
 // rule is a Rule that was checked.
@@ -74,9 +76,6 @@ type rule struct {
 	policy  *policy            // for requests in no tier
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
-	growth  bans.Escalation
-
-	route, forTier string // what it is for, by the Config
 
 	notes *notes
 }
@@ -108,7 +107,7 @@ type quotaID struct {
 // A compiler makes a ruleset of a Config, and notes all that is wrong with it.
 type compiler struct {
 	set    *ruleset
-	before *ruleset          // whose place the set takes; nil: none
+	before *ruleset          // which the set replaces; nil: none
 	kept   map[string]*notes // of before's rules
 	names  map[string]bool   // of counters
 	errs   []error
@@ -117,13 +116,13 @@ type compiler struct {
 }
 
 func (c *compiler) report(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("middleware: "+format, args...))
+	c.errs = append(c.errs, invalid.New("middleware", format, args...))
 }
 
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, quotas: map[quotaID]*limiter.Quota{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[quotaID]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
 	set.notices = &notices{}
 	if before != nil {
@@ -134,7 +133,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	c.settings()
 	for i, given := range config.Rules {
-		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given))
+		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{}))
 	}
 	if len(config.ByTier) > 0 {
 		set.byTier = make(map[string]*rule, len(config.ByTier))
@@ -142,16 +141,14 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 			if tier == "" {
 				c.report("ByTier has a tier without a name; Rules are for requests in any tier")
 			}
-			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier])
-			set.byTier[tier].forTier = tier
+			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
 			set.tierNames[tier] = true
 		}
 	}
 	if len(config.ByRoute) > 0 {
 		set.byRoute = &byRoute{}
 		for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
-			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text])
-			rule.route = text
+			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
 			pattern, err := route.ParseRule(text)
 			if !pattern.IsForAll() {
 				set.byRoute.first = cmp.Or(set.byRoute.first, text)
@@ -164,7 +161,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		}
 	}
 	if config.Default != nil {
-		set.otherwise = c.rule("Default", *config.Default)
+		set.fallback = c.rule("Default", *config.Default, RuleInfo{})
 	}
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
@@ -179,16 +176,16 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.BanKeys = nil, nil, nil, nil, nil // they are the caller's
 
 	set.most = len(set.always)
-	set.tiered = set.tiered || set.byTier != nil
+	set.needsTier = set.needsTier || set.byTier != nil
 	if set.byTier != nil {
 		set.most++
 	}
-	if set.byRoute != nil || set.otherwise != nil {
+	if set.byRoute != nil || set.fallback != nil {
 		set.most++
 	}
-	set.gated = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
-	set.routed = set.routed || set.gated || set.Allow != nil || set.byRoute != nil
-	if set.most == 0 && !set.gated {
+	set.hasBans = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
+	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil
+	if set.most == 0 && !set.hasBans {
 		c.report("Config.Rules is empty: at least one rule is needed")
 	}
 	if set.most > limiter.MaxCharges {
@@ -223,8 +220,9 @@ func (c *compiler) settings() {
 	}
 }
 
-// rule checks a Rule. What it returns is only good for use if nothing was reported.
-func (c *compiler) rule(at string, given Rule) *rule {
+// rule checks a Rule, which is for the info's Route or ForTier. What it returns is only good
+// for use if nothing was reported.
+func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	c.name(at, given.Name)
 	at = fmt.Sprintf("%s %q", at, given.Name)
 	if given.NoKey > NoKeyUnauthorized {
@@ -247,7 +245,8 @@ func (c *compiler) rule(at string, given Rule) *rule {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
 	r := &rule{Rule: given, notes: c.notes(given.Name)}
-	r.policy = c.policy(at, r, "", given.Limit)
+	info.Name, info.Limit, info.OnOutage, info.Shadow = given.Name, given.Limit, given.OnOutage, given.Shadow
+	r.policy = c.policy(at, r, info)
 	if r.policy != nil && len(given.Tiers) > 0 {
 		r.tiers = make(map[string]*policy, len(given.Tiers))
 		for _, tier := range slices.Sorted(maps.Keys(given.Tiers)) {
@@ -256,16 +255,17 @@ func (c *compiler) rule(at string, given Rule) *rule {
 				continue
 			}
 			c.set.tierNames[tier] = true
-			r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, tier, given.Tiers[tier])
+			info.Tier, info.Limit = tier, given.Tiers[tier]
+			r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info)
 		}
 	}
 	c.escalation(at, r)
 
 	set := c.set
 	set.all = append(set.all, r)
-	set.routed = set.routed || given.Match != nil || given.Key != nil || given.Cost != nil
-	set.tiered = set.tiered || len(r.tiers) > 0
-	set.lenient = set.lenient || given.Shadow || given.Overdraft != 0
+	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost != nil
+	set.needsTier = set.needsTier || len(r.tiers) > 0
+	set.hasShadowOrOverdraft = set.hasShadowOrOverdraft || given.Shadow || given.Overdraft != 0
 	return r
 }
 
@@ -285,8 +285,9 @@ func (c *compiler) name(at, name string) {
 	c.names[name] = true
 }
 
-// policy is r's for requests in that tier, or nil if something is wrong with it.
-func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *policy {
+// policy is the one of r's that info tells of, or nil if something is wrong with it.
+func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
+	tier, l := info.Tier, info.Limit
 	quota := c.quota(at, r.Name, tier, l, r.OnOutage)
 	if quota == nil {
 		return nil
@@ -295,7 +296,7 @@ func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *pol
 		c.report("%s: Units is %d: %v allows at most %d at once, so that no request would ever pass", at, r.Units, l, most)
 	}
 	p := newPolicy(quota)
-	p.rule, p.shadow, p.softAt = r, r.Shadow, int64(r.SoftAt)
+	p.info, p.rule, p.softAt = c.info(info), r, int64(r.SoftAt)
 	switch {
 	case r.Overdraft == 0:
 	case r.Overdraft < 0:
@@ -313,6 +314,16 @@ func (c *compiler) policy(at string, r *rule, tier string, l limiter.Limit) *pol
 		}
 	}
 	return p
+}
+
+// info is an equal one that was there before, or a new one.
+func (c *compiler) info(info RuleInfo) *RuleInfo {
+	kept := &info
+	if c.before != nil && c.before.infos[info] != nil {
+		kept = c.before.infos[info]
+	}
+	c.set.infos[info] = kept
+	return kept
 }
 
 // What the counters of a rule's overdraft and refusals are called, after the rule.
@@ -342,15 +353,14 @@ func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limite
 
 // escalation checks what r's refusals lead to.
 func (c *compiler) escalation(at string, r *rule) {
-	if r.Escalate == (Escalation{}) {
+	if r.Escalate == (bans.Escalation{}) {
 		return
 	}
 	if err := r.Escalate.Validate(); err != nil {
-		c.report("%s: %w", at, err)
+		c.report("%s: Escalate: %w", at, err)
 	} else {
 		c.name(at, r.Name+strikesSuffix)
-		r.growth = r.Escalate.growth()
-		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", r.Escalate.strikes(), limiter.FailLocal)
+		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", strikes(r.Escalate), limiter.FailLocal)
 	}
 	if r.Key == nil {
 		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)
@@ -359,5 +369,5 @@ func (c *compiler) escalation(at string, r *rule) {
 	if c.set.Bans == nil {
 		c.report("%s: Escalate needs Config.Bans, a list to add to", at)
 	}
-	c.set.strict = c.set.strict || !r.Shadow
+	c.set.hasEscalation = c.set.hasEscalation || !r.Shadow
 }

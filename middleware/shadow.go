@@ -17,7 +17,7 @@ const shadowLogEvery = time.Minute
 
 func (c *shadowCount) note(logger *slog.Logger, p *policy) {
 	c.log(logger, "weir: a rule in shadow would have refused requests",
-		slog.String("rule", p.quota.Rule()), slog.String("tier", p.quota.Tier()))
+		slog.String("rule", p.info.Name), slog.String("tier", p.info.Tier))
 }
 
 func (c *shadowCount) noteBan(logger *slog.Logger) {

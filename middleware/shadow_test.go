@@ -38,10 +38,10 @@ func TestARuleInShadowRefusesNothingAndTellsClientsNothing(t *testing.T) {
 			assert.Equal(t, "open", result.Rule)
 			assert.EqualValues(t, 2-n, result.Remaining, "the other rule is charged all the same")
 			require.Len(t, result.Rules, 2, "handlers see it")
-			assert.Equal(t, "shady", result.Rules[1].Rule)
-			assert.True(t, result.Rules[1].Shadow)
+			assert.Equal(t, "shady", result.Rules[1].Rule.Name)
+			assert.True(t, result.Rules[1].Rule.Shadow)
 			assert.Equal(t, n == 0, result.Rules[1].Allowed)
-			assert.False(t, result.Rules[0].Shadow)
+			assert.False(t, result.Rules[0].Rule.Shadow)
 		}
 		w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
 		require.Equal(t, 429, w.Code)
@@ -137,7 +137,7 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 				}
 				decisions := map[string]limiter.Decision{}
 				for _, rule := range wanted.Rules {
-					decisions[rule.Rule] = rule.Decision
+					decisions[rule.Rule.Name] = rule.Decision
 				}
 				for name, l := range alone {
 					_, single := check(l, r())
@@ -147,8 +147,8 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 					decisions[name] = single.Rules[0].Decision
 				}
 				for _, rule := range result.Rules {
-					if rule.Decision != decisions[rule.Rule] {
-						t.Fatalf("%s decided %+v, and alone %+v", rule.Rule, rule.Decision, decisions[rule.Rule])
+					if rule.Decision != decisions[rule.Rule.Name] {
+						t.Fatalf("%s decided %+v, and alone %+v", rule.Rule.Name, rule.Decision, decisions[rule.Rule.Name])
 					}
 				}
 			}
@@ -174,7 +174,7 @@ func TestExactlyTheLimitPassesWhileARuleInShadowRefuses(t *testing.T) {
 					if w.Code == 200 {
 						passed.Add(1)
 						for _, rule := range result.Rules {
-							if rule.Rule == "shadow b" && rule.Allowed {
+							if rule.Rule.Name == "shadow b" && rule.Allowed {
 								shadowed.Add(1)
 							}
 						}
@@ -289,7 +289,7 @@ func TestWithoutAnAnswerFromTheStoreRulesInShadowLetPass(t *testing.T) {
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, 200, w.Code)
 		assert.Empty(t, w.Header().Get("RateLimit"))
-		assert.Equal(t, limiter.FailLocal, l.Explain(request()).Charges[0].OnOutage, "a rule in shadow cannot be closed")
+		assert.Equal(t, limiter.FailLocal, l.Explain(request()).Rules[0].Rule.OnOutage, "a rule in shadow cannot be closed")
 
 		l = limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
 		assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)

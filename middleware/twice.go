@@ -6,13 +6,22 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 )
 
 // An applied is a policy that applied to a request, with what it was charged.
 type applied struct {
 	*policy
-	key  string
-	cost int64
+	key   string
+	class keyfunc.Class
+	cost  int64
+}
+
+// result is what the rule decided.
+func (a *applied) result(d limiter.Decision) RuleResult {
+	return RuleResult{a.info, a.key, a.class, a.cost, d}
 }
 
 // taken is what limiters further out have charged a key for the same request, by the same
@@ -24,7 +33,7 @@ func (s *scope) taken(u *url.URL, p *policy, key string) (cost int64, elsewhere 
 		for i := range s.policies {
 			// A rule's notes are its own, also when the rules are changed meanwhile.
 			a := &s.policies[i]
-			if a.key != key || a.rule.notes != p.rule.notes || a.quota.Tier() != p.quota.Tier() {
+			if a.key != key || a.rule.notes != p.rule.notes || a.info.Tier != p.info.Tier {
 				continue
 			}
 			if s.url == u && u != nil {
@@ -49,7 +58,7 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 	if elsewhere && m.request.RequestURI != "" {
 		m.set.notices.twice.warn(m.set.Logger, "weir-counted-twice",
 			"weir: a request met one limiter twice, and its URL was changed or copied between, so it was counted twice; keep one of the two",
-			slog.String("rule", p.quota.Rule()))
+			slog.String("rule", p.info.Name))
 	}
 	return cost
 }

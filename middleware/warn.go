@@ -104,7 +104,7 @@ func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
 		slog.String("error", err.Error()))
 }
 
-// A oneKeyDetector notices a rule whose key is the same for everybody.
+// A oneKeyDetector notices a rule with one key for all clients.
 type oneKeyDetector struct {
 	done     atomic.Bool // decided either way
 	mu       sync.Mutex

@@ -21,9 +21,21 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
+// Options is what [NewWith] takes.
+type Options struct {
+	// OnRefused answers a request that is refused, or returns an error for echo's
+	// HTTPErrorHandler to answer, such as echo.NewHTTPError(result.Status). Retry-After and
+	// the other header fields are set already. Where it does neither, the answer is
+	// result.Status without a body. Nil: middleware.Config.OnRefused, or a short body.
+	OnRefused func(c echo.Context, result middleware.Result) error
+}
+
 // New returns limits as an echo middleware. Handlers find the decision with
 // middleware.FromContext(c.Request().Context()).
-func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
+func New(limits *middleware.RateLimit) echo.MiddlewareFunc { return NewWith(limits, Options{}) }
+
+// NewWith is New with options.
+func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 	var first sync.Once
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -33,8 +45,16 @@ func New(limits *middleware.RateLimit) echo.MiddlewareFunc {
 				// What keyfunc.PathValue could not tell: echo may route by another spelling of the path.
 				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values(c))))
 			}
-			if !limits.Check(c.Response(), c.Request()) {
-				return nil
+			if o.OnRefused == nil {
+				if !limits.Check(c.Response(), c.Request()) {
+					return nil
+				}
+			} else if result, refused := limits.Refusal(c.Response(), c.Request()); refused {
+				err := o.OnRefused(c, result)
+				if err == nil && !c.Response().Committed {
+					c.Response().WriteHeader(result.Status)
+				}
+				return err
 			}
 			return next(c)
 		}

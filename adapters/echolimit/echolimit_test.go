@@ -1,6 +1,7 @@
 package echolimit_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -31,6 +32,42 @@ func TestARefusalIsNoErrorToEcho(t *testing.T) {
 	w := serve(e, "/")
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
 	require.Empty(t, handled, "HTTPErrorHandler would write a second answer")
+}
+
+func TestARefusalIsAnsweredWithTheContextOfEcho(t *testing.T) {
+	failure := errors.New("ours")
+	for name, test := range map[string]struct {
+		answer func(c echo.Context, result middleware.Result) error
+		status int
+		body   string
+		failed []error
+	}{
+		"an answer":      {func(c echo.Context, r middleware.Result) error { return c.String(418, c.Path()+" "+r.Rule) }, 418, "/ all", nil},
+		"an error":       {func(echo.Context, middleware.Result) error { return failure }, 500, "handled", []error{failure}},
+		"neither of two": {func(echo.Context, middleware.Result) error { return nil }, 429, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failed []error
+			e := echo.New()
+			e.HTTPErrorHandler = func(err error, c echo.Context) {
+				failed = append(failed, err)
+				_ = c.String(500, "handled")
+			}
+			limits := middleware.Must(middleware.New(middleware.Config{
+				Rules:     []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
+				OnRefused: func(http.ResponseWriter, *http.Request, middleware.Result) { t.Error("the adapter's goes before it") },
+			}))
+			e.Use(echolimit.NewWith(limits, echolimit.Options{OnRefused: test.answer}))
+			e.GET("/", home)
+			require.Equal(t, "home", serve(e, "/").Body.String())
+			w := serve(e, "/")
+			require.Equal(t, test.status, w.Code)
+			require.Equal(t, test.body, w.Body.String())
+			require.Equal(t, test.failed, failed)
+			require.NotEmpty(t, w.Header().Get("Retry-After"))
+			require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		})
+	}
 }
 
 func TestMiddlewareInFrontSeesTheStatusOfARefusal(t *testing.T) {

@@ -22,9 +22,21 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
+// Options is what [NewWith] takes.
+type Options struct {
+	// OnRefused answers a request that is refused, or leaves that to a middleware in front,
+	// as with c.Error. Retry-After and the other header fields are set already, and the
+	// status is result.Status until it sets another. The handlers behind do not run.
+	// Nil: middleware.Config.OnRefused, or a short body.
+	OnRefused func(c *gin.Context, result middleware.Result)
+}
+
 // New returns limits as a gin middleware. Handlers find the decision with
 // middleware.FromContext(c.Request.Context()).
-func New(limits *middleware.RateLimit) gin.HandlerFunc {
+func New(limits *middleware.RateLimit) gin.HandlerFunc { return NewWith(limits, Options{}) }
+
+// NewWith is New with options.
+func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 	var first sync.Once
 	return func(c *gin.Context) {
 		first.Do(func() { limits.KnowRoutes(list(c)) })
@@ -33,8 +45,14 @@ func New(limits *middleware.RateLimit) gin.HandlerFunc {
 			// What keyfunc.PathValue could not tell: gin routes by the path that is unescaped.
 			c.Request = c.Request.WithContext(route.WithValues(c.Request.Context(), values(c)))
 		}
-		if !limits.Check(c.Writer, c.Request) {
+		if o.OnRefused == nil {
+			if !limits.Check(c.Writer, c.Request) {
+				c.Abort()
+			}
+		} else if result, refused := limits.Refusal(c.Writer, c.Request); refused {
 			c.Abort()
+			c.Status(result.Status)
+			o.OnRefused(c, result)
 		}
 	}
 }

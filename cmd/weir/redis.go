@@ -235,10 +235,10 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 		var names []string
 		seen := map[string]bool{}
 		for _, info := range limits.Rules() {
-			if !seen[info.Rule] && (*rule == "" || *rule == info.Rule) {
-				names = append(names, info.Rule)
+			if !seen[info.Name] && (*rule == "" || *rule == info.Name) {
+				names = append(names, info.Name)
 			}
-			seen[info.Rule] = true
+			seen[info.Name] = true
 		}
 		if len(names) == 0 {
 			return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
@@ -262,7 +262,7 @@ func peek(s *session, args []string) error {
 				return err
 			}
 			for _, r := range results {
-				fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", ruleName(r.Rule, r.Tier), r.Limit-r.Remaining, r.Limit, r.Remaining, round(r.ResetAfter))
+				fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", ruleName(r.Rule.Name, r.Rule.Tier), r.Limit-r.Remaining, r.Limit, r.Remaining, round(r.ResetAfter))
 			}
 		}
 		return table.Flush()

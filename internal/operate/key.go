@@ -29,7 +29,7 @@ var (
 //   - a key that begins with one of own, the application's own kinds, and a colon is itself
 //   - what is in quotation marks, a string of Go, is taken to the letter
 //
-// Nothing stands for the counter of everybody. Anything else no request can have.
+// No text stands for the counter of all clients. Anything else no request can have.
 func Key(text string, own ...string) (string, error) {
 	text, _ = keyfunc.Classify(text)
 	text = strings.TrimSpace(text)

@@ -96,7 +96,7 @@ func handlerReadsTheDecision(s *suite) {
 	require.EqualValues(s, 2, result.Limit)
 	require.EqualValues(s, 1, result.Remaining)
 	require.Len(s, result.Rules, 2, "the rules of both limiters are there")
-	require.Equal(s, "all", result.Rules[0].Rule, "outer limiters come first")
+	require.Equal(s, "all", result.Rules[0].Rule.Name, "outer limiters come first")
 	require.EqualValues(s, 9, result.Rules[0].Remaining)
 	require.EqualValues(s, 1, result.Rules[1].Remaining)
 }

@@ -12,16 +12,16 @@ import (
 // A Ban locks one key out.
 type Ban struct {
 	Key   string    `json:"key"`            // as it was banned, or its digest: in a list shared through Redis, and of keys longer than 256 bytes
-	Rule  string    `json:"rule,omitempty"` // whose refusals led to it; empty: by hand
+	Rule  string    `json:"rule,omitempty"` // the rule that led to it; empty: by hand
 	Until time.Time `json:"until,omitzero"` // zero: it is permanent, until it is lifted
 	Times int       `json:"times"`          // how many bans by escalation came one after the other, with this one; 0: none did
 }
 
-// A List is who is locked out. It may be used by many goroutines at once. Keys are as a
+// A List has the keys that are locked out. It may be used by many goroutines at once. Keys are as a
 // keyfunc.Func returns them, or their text alone: a list takes the class off.
 type List interface {
 	// Find is the ban of a key that is locked out now. It is for every request: it asks
-	// nobody, and takes no lock while nothing is banned.
+	// no server, and takes no lock while nothing is banned.
 	Find(key string) (Ban, bool)
 
 	// Empty reports that nothing is banned at all, for the price of one atomic load. It may
@@ -33,8 +33,9 @@ type List interface {
 	Ban(ctx context.Context, key string, d time.Duration) error
 
 	// Escalate locks a key out because of what it did under a rule, which has a name, for
-	// as long as e says. A ban that is in force is returned as it is, so that of concurrent
-	// callers one bans.
+	// as long as e says. That it did it often enough is for the caller to say: After and
+	// Within are not looked at. A ban that is in force is returned as it is, so that of
+	// concurrent callers one bans.
 	Escalate(ctx context.Context, key, rule string, e Escalation) (Ban, error)
 
 	// Unban lifts a ban and forgets what led to it. It takes the key, or what [List.All]

@@ -1,4 +1,4 @@
-// Package bans keeps who is locked out, and until when: by hand, or because a client went
+// Package bans keeps which clients are locked out, and until when: by hand, or because a client went
 // on after it was refused, each time for longer.
 //
 //	list, err := bans.NewMemory(bans.MemoryConfig{})

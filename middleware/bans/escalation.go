@@ -1,43 +1,88 @@
 package bans
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
-// An Escalation says how long a ban is: Ban, and Factor times as long each time it is
-// repeated, up to Max. Repetitions are forgotten when a key was not banned for Max after
-// its last ban ended.
+// An Escalation bans a key that a rule refused After times Within so much time, first for
+// Ban, and Factor times as long each time it happens again, up to Max. Repetitions are
+// forgotten when a key was not banned for Max after its last ban ended.
+//
+// Only a key of the client's own is banned: not one that clients share, be it a rule's
+// counter of requests without a key, nor the address of a proxy that does not name its
+// client (see keyfunc.Class). Nor is a key for which the store had no room, as what others
+// used up is no fault of its own (see limiter.Decision.Overflow).
 type Escalation struct {
-	Ban    time.Duration
-	Factor float64
-	Max    time.Duration
+	After  int           // refusals, from 1 to 10,000
+	Within time.Duration // at most 366 days
+	Ban    time.Duration // at least a millisecond, in whole ones
+	Factor float64       // from 1 to 1000. Zero: 2
+	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer
 }
 
-const maxFactor = 1000
+const (
+	mostStrikes   = 10_000 // as the log that counts them can hold
+	defaultFactor = 2
+	maxFactor     = 1000
+	defaultMax    = 24 * time.Hour
+)
+
+// WithDefaults is e with what zero stands for in Factor and Max.
+func (e Escalation) WithDefaults() Escalation {
+	e.Factor = cmp.Or(e.Factor, defaultFactor)
+	e.Max = cmp.Or(e.Max, max(defaultMax, e.Ban))
+	return e
+}
 
 // Validate returns everything that is wrong with e, joined, or nil.
 func (e Escalation) Validate() error {
 	var errs []error
-	report := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("bans: "+format, args...))
+	if e.After < 1 || e.After > mostStrikes {
+		errs = append(errs, wrong("After", "is %d: it must be from 1 to %d", e.After, mostStrikes))
 	}
+	if e.Within <= 0 || e.Within > MaxDuration || e.Within%time.Microsecond != 0 {
+		errs = append(errs, wrong("Within", "is %v: it must be whole microseconds, more than 0 and at most %v", e.Within, MaxDuration))
+	}
+	return errors.Join(append(errs, e.checkBan())...)
+}
+
+// checkBan is what a [List] needs to be right, which is told when to ban.
+func (e Escalation) checkBan() error {
+	e = e.WithDefaults()
+	var errs []error
+	report := func(field, reason string, args ...any) { errs = append(errs, wrong(field, reason, args...)) }
 	if e.Ban <= 0 || e.Ban%time.Millisecond != 0 {
-		report("Ban is %v: it must be whole milliseconds, at least one", e.Ban)
+		report("Ban", "is %v: it must be whole milliseconds, at least one", e.Ban)
 	}
 	if !(e.Factor >= 1 && e.Factor <= maxFactor) { // which NaN is neither
-		report("Factor is %v: it must be from 1 to %d", e.Factor, maxFactor)
+		report("Factor", "is %v: it must be from 1 to %d", e.Factor, maxFactor)
 	}
 	switch {
 	case e.Max > MaxDuration:
-		report("Max is %v: it must be at most %v", e.Max, MaxDuration)
+		report("Max", "is %v: it must be at most %v", e.Max, MaxDuration)
 	case e.Max < e.Ban:
-		report("Max is %v: it must be at least Ban, %v", e.Max, e.Ban)
+		report("Max", "is %v: it must be at least %s, %v", e.Max, invalid.Name("Ban"), e.Ban)
 	case e.Max%time.Millisecond != 0:
-		report("Max is %v: it must be whole milliseconds", e.Max)
+		report("Max", "is %v: it must be whole milliseconds", e.Max)
 	}
 	return errors.Join(errs...)
+}
+
+func wrong(field, reason string, args ...any) error {
+	return invalid.New("bans", "%s "+reason, append([]any{invalid.Name(field)}, args...)...)
+}
+
+// CheckEscalation is the error of [List.Escalate] for what it does not take, or nil.
+func CheckEscalation(rule string, e Escalation) error {
+	var err error
+	if rule == "" {
+		err = errors.New("bans: a ban by escalation needs the name of its rule")
+	}
+	return errors.Join(err, e.checkBan())
 }
 
 // Duration is how long the ban is that is the times-th of those that came one after the
@@ -46,6 +91,7 @@ func (e Escalation) Validate() error {
 // The multiplications are those of bans.lua in package redisbans, in the same order, so
 // that both round alike.
 func (e Escalation) Duration(times int) time.Duration {
+	e = e.WithDefaults()
 	if times <= 1 {
 		return min(e.Ban, e.Max)
 	}

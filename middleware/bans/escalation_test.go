@@ -30,6 +30,7 @@ func TestABanIsLongerEachTimeUpToTheLongest(t *testing.T) {
 		{bans.Escalation{Ban: time.Millisecond, Factor: 1000, Max: bans.MaxDuration}, 5, bans.MaxDuration},
 		{bans.Escalation{Ban: 3 * time.Millisecond, Factor: 1.5, Max: time.Hour}, 2, 4 * time.Millisecond},
 	} {
+		tt.e.After, tt.e.Within = 1, time.Minute
 		require.NoError(t, tt.e.Validate())
 		assert.Equal(t, tt.want, tt.e.Duration(tt.times), "time %d of %+v", tt.times, tt.e)
 	}
@@ -38,7 +39,7 @@ func TestABanIsLongerEachTimeUpToTheLongest(t *testing.T) {
 func TestABanIsNeverShorterThanTheOneBeforeNorThanTheFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64Range(1, bans.MaxDuration.Milliseconds())
-		e := bans.Escalation{Ban: time.Duration(ms.Draw(t, "first")) * time.Millisecond, Factor: rapid.Float64Range(1, 1000).Draw(t, "factor")}
+		e := bans.Escalation{After: 1, Within: time.Minute, Ban: time.Duration(ms.Draw(t, "first")) * time.Millisecond, Factor: rapid.Float64Range(1, 1000).Draw(t, "factor")}
 		e.Max = max(e.Ban, time.Duration(ms.Draw(t, "max"))*time.Millisecond)
 		if err := e.Validate(); err != nil {
 			t.Fatal(err)
@@ -56,7 +57,7 @@ func TestEscalationsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 		e    bans.Escalation
 		want []string
 	}{
-		{bans.Escalation{}, []string{"Ban is 0s", "Factor is 0"}},
+		{bans.Escalation{}, []string{"Ban is 0s"}},
 		{bans.Escalation{Ban: -time.Second, Factor: -1, Max: -time.Minute}, []string{"Ban is -1s", "Factor is -1", "Max is -1m0s"}},
 		{bans.Escalation{Ban: time.Microsecond, Factor: 1, Max: time.Second}, []string{"Ban is 1µs", "whole milliseconds"}},
 		{bans.Escalation{Ban: time.Second, Factor: 0.99, Max: time.Second}, []string{"Factor is 0.99", "from 1 to 1000"}},
@@ -67,6 +68,7 @@ func TestEscalationsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 		{bans.Escalation{Ban: time.Second, Factor: 1, Max: bans.MaxDuration + 1}, []string{"Max is 8784h0m0.000000001s", "at most 8784h0m0s"}},
 		{bans.Escalation{Ban: time.Second, Factor: 1, Max: time.Second + 1}, []string{"Max is 1.000000001s", "whole milliseconds"}},
 	} {
+		tt.e.After, tt.e.Within = 1, time.Minute
 		err := tt.e.Validate()
 		require.Error(t, err, "%+v", tt.e)
 		for _, want := range tt.want {

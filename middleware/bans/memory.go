@@ -3,7 +3,6 @@ package bans
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -17,8 +16,8 @@ import (
 
 // MemoryConfig is what [NewMemory] takes.
 type MemoryConfig struct {
-	// MaxBans bounds how many keys are remembered at once, with those whose ban is over
-	// but whose repetitions count still: from 1 to 10 million. Zero: 100,000. A key takes
+	// MaxBans bounds how many keys are remembered at once, with those of a ban that is over
+	// but counts as a repetition still: from 1 to 10 million. Zero: 100,000. A key takes
 	// some 250 bytes and its own length, of which up to 256 bytes are kept.
 	MaxBans int
 }
@@ -30,7 +29,7 @@ const (
 
 // Memory is the list inside the process.
 //
-// At MaxBans, a new ban takes the place of a key whose ban is over and which is only
+// At MaxBans, a new ban takes the place of a key with a ban that is over, which is only
 // remembered for its repetitions; else of the ban by escalation that ends soonest; else,
 // if it is by hand itself, of the one by hand that ends soonest. Bans without an end never
 // give way. Bans that are over are dropped as others come, or are looked for; there is no
@@ -79,7 +78,7 @@ func (m *Memory) Find(key string) (Ban, bool) {
 		return Ban{}, false
 	}
 	now := m.now()
-	if now >= m.next.Load() && m.mu.TryLock() { // whoever has the lock expires too
+	if now >= m.next.Load() && m.mu.TryLock() { // the holder of the lock expires too
 		m.expire(now)
 		m.mu.Unlock()
 	}
@@ -126,8 +125,7 @@ func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
 	return m.put(id, state, now)
 }
 
-// Escalate implements [List]. Its errors are those of [Escalation.Validate], one for a
-// rule without a name, and [ErrFull].
+// Escalate implements [List]. Its errors are those of [CheckEscalation] and [ErrFull].
 func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ban, error) {
 	key, _ = keyfunc.Classify(key)
 	if err := CheckEscalation(rule, e); err != nil {
@@ -149,7 +147,7 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 		rule:     strings.Clone(rule),
 		until:    now + int64(e.Duration(times)),
 		times:    times,
-		remember: e.Max,
+		remember: e.WithDefaults().Max,
 	}, now)
 	if err != nil {
 		return Ban{}, err
@@ -159,14 +157,6 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 
 // maxTimes fits an int everywhere.
 const maxTimes = math.MaxInt32
-
-// CheckEscalation is the error of [List.Escalate] for what it does not take, or nil.
-func CheckEscalation(rule string, e Escalation) error {
-	if rule == "" {
-		return errors.Join(errors.New("bans: a ban by escalation needs the name of its rule"), e.Validate())
-	}
-	return e.Validate()
-}
 
 // Unban implements [List]. Its error is nil.
 func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
@@ -254,9 +244,9 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 // Stats is what [Memory.Stats] tells.
 type Stats struct {
 	Bans       int    // in force, or over and not yet dropped
-	Remembered int    // keys that are not banned, and whose repetitions count
+	Remembered int    // keys that are not banned, with repetitions that count
 	Evicted    uint64 // bans that gave way to others at MaxBans
-	Forgotten  uint64 // keys whose repetitions gave way to bans at MaxBans
+	Forgotten  uint64 // keys with repetitions that gave way to bans at MaxBans
 }
 
 // Stats sums up the list.

@@ -194,7 +194,7 @@ func (m *Memory) expire(now int64) {
 				continue
 			}
 			heap.Remove(&m.queues[class], e.index)
-			e.class = remembered // which nobody reads without the list's lock
+			e.class = remembered // which is not read without the list's lock
 			heap.Push(&m.queues[remembered], e)
 		}
 	}

@@ -766,6 +766,12 @@ default: 3/s
 `, []string{
 		`2:10: proxies: header ("X Real"): it is not the name of a header`,
 	}},
+	{"a header's name in words that fields have too", `version: 1
+proxies: {header: {name: "Per is TrustProxies, Burst is Max is X"}}
+default: 3/s
+`, []string{
+		`2:10: proxies: header ("Per is TrustProxies, Burst is Max is X"): it is not the name of a header`,
+	}},
 	{"bans that are none", `version: 1
 ban:
   cidrs: [198.51.100.0/33, 0.0.0.0/1]

@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
@@ -145,7 +146,7 @@ func (c *checker) name(path []string, name string) {
 // quota notes what package limiter finds wrong with those names.
 func (c *checker) quota(path []string, rule, tier string) {
 	if _, err := limiter.NewQuota(rule, tier, limiter.PerSecond(1)); err != nil {
-		c.atKey(path, "%s", plain(err))
+		c.atKey(path, "%s", inFile(err))
 	}
 }
 
@@ -179,7 +180,7 @@ func (c *checker) overdraft(path []string, made *middleware.Rule) {
 		}
 		over := limiter.Limit{Events: made.Overdraft, Per: l.Per, Algorithm: l.Algorithm}
 		if err := over.Validate(); err != nil {
-			c.at(at, "is %d, per %v: %s", made.Overdraft, l.Per, plain(err))
+			c.at(at, "is %d, per %v: %s", made.Overdraft, l.Per, inFile(err))
 			return
 		}
 	}
@@ -194,7 +195,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 	if e.Within == nil || e.Ban == nil {
 		return // noted as missing
 	}
-	made.Escalate = middleware.Escalation{After: int(e.After), Within: e.Within.Duration, Ban: e.Ban.Duration}
+	made.Escalate = bans.Escalation{After: int(e.After), Within: e.Within.Duration, Ban: e.Ban.Duration}
 	if e.Factor != nil {
 		made.Escalate.Factor = e.Factor.float64
 	}
@@ -207,7 +208,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 		c.at(sub(path, "after"), "is %d: it must be from 1 to 10,000", e.After)
 	default:
 		if err := made.Escalate.Validate(); err != nil {
-			c.at(path, "%s", plain(err))
+			c.at(path, "%s", inFile(err))
 		}
 	}
 	parts := c.parts(path[:len(path)-1], r, fallback)
@@ -236,18 +237,18 @@ func (c *checker) doubtKey(path []string, r *rule, parts []string) {
 	if part == "" {
 		return
 	}
-	text := "a client that sends another " + part + " each time has a new key each time"
+	var so []string
 	if !c.holdsEach(c.file.Global) {
-		text += ", and a new limit: give global a key: ip to hold it"
+		so = append(so, "no limit holds it (one under global with key: ip would)")
 	}
 	if r.Escalate != nil {
-		text += ", and is never banned"
+		so = append(so, "it is never banned")
 		if !c.isOwn(parts) {
-			text += ", while who sends somebody else's has him banned"
+			so = append(so, "it can have others banned")
 		}
 	}
-	if !c.holdsEach(c.file.Global) || r.Escalate != nil {
-		c.warn(sub(path, "key"), "%s", text)
+	if len(so) > 0 {
+		c.warn(sub(path, "key"), "a client that sends another %s each time has a new key each time: %s", part, strings.Join(so, ", "))
 	}
 }
 
@@ -340,7 +341,7 @@ func (c *checker) proxies() {
 	ip, err := c.options.addresses.ip(p, c.ip)
 	if err != nil {
 		if !c.noted([]string{"proxies"}) {
-			c.at([]string{"proxies"}, "%s", plain(err))
+			c.at([]string{"proxies"}, "%s", inFile(err))
 		}
 		c.ip = nil
 		ip = keyfunc.IP()

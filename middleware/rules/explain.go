@@ -114,11 +114,12 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		step(Step{Section: "rules", Says: fmt.Sprintf("%q has no key for it: answered %d", found.Keyless, found.Status)})
 		return explanation, nil
 	}
-	for _, c := range found.Charges {
-		path := r.names[c.Rule]
+	for _, c := range found.Rules {
+		rule := c.Rule
+		path := r.names[rule.Name]
 		s := Step{
-			Section: "application", Line: r.line(path...), Rule: c.Rule, Tier: c.Tier, Key: c.Key,
-			Limit: c.Limit.String(), Cost: c.Cost, Shadow: c.Shadow, Outage: c.OnOutage.String(),
+			Section: "application", Line: r.line(path...), Rule: rule.Name, Tier: rule.Tier, Key: c.Key,
+			Limit: rule.Limit.String(), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
 		}
 		if len(path) > 0 {
 			s.Section = path[0]
@@ -126,7 +127,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		s.Says = s.words()
 		step(s)
 	}
-	if len(found.Charges) == 0 {
+	if len(found.Rules) == 0 {
 		step(Step{Section: "rules", Says: "none applies: not limited"})
 	}
 	return explanation, nil
@@ -224,8 +225,8 @@ func rulesOf(e middleware.Explanation) (rules []string) {
 	if e.Exempt {
 		return []string{"exempt"}
 	}
-	for _, c := range e.Charges {
-		rules = append(rules, c.Rule)
+	for _, c := range e.Rules {
+		rules = append(rules, c.Rule.Name)
 	}
 	return append(rules, e.Keyless)
 }

@@ -36,7 +36,7 @@ func (k *keys) get(parts []string, report func(i int, err error)) keyfunc.Func {
 	for i, part := range parts {
 		f, err := keyfunc.Parse(part, k.named)
 		if err != nil {
-			report(i, plain(err))
+			report(i, inWords(err))
 			ok = false
 		}
 		fs[i] = f

@@ -66,7 +66,7 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 		if l.Burst != 0 && withoutBurst(l).Validate() == nil {
 			at = burstAt
 		}
-		c.at(at, "%s", plain(err))
+		c.at(at, "%s", inFile(err))
 		return limiter.Limit{}
 	}
 	return l

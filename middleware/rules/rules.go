@@ -197,7 +197,7 @@ func (c *checker) lastCheck() {
 	config := c.config
 	config.Store = nopStore{}
 	if _, err := middleware.New(config); err != nil {
-		c.at(nil, "%s", plain(err))
+		c.at(nil, "%s", inFile(err))
 	}
 }
 

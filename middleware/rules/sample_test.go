@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -35,7 +36,7 @@ type plainRule struct {
 	OnOutage  limiter.Outage
 	SoftAt    int
 	Overdraft int64
-	Escalate  middleware.Escalation
+	Escalate  bans.Escalation
 	Shadow    bool
 }
 
@@ -77,7 +78,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		assert.Equal(t, plainRule{Name: "POST /api/v1/upload", SoftAt: 80,
 			Limit: limiter.Limit{Events: 10, Per: hour, Algorithm: limiter.SlidingLog}}, plainly(upload))
 		assert.Equal(t, plainRule{Name: "POST /login", Limit: limiter.PerMinute(5), SoftAt: 80, OnOutage: limiter.FailClosed,
-			Escalate: middleware.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 24 * hour}}, plainly(login))
+			Escalate: bans.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 24 * hour}}, plainly(login))
 		assert.Equal(t, plainRule{Name: "/beta/*", Limit: limiter.PerSecond(10), SoftAt: 80, Shadow: true}, plainly(beta))
 
 		guest := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": "192.0.2.9, 10.0.0.7", "X-Device": "d"}}
@@ -124,7 +125,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		require.Len(t, r.Warnings(), 2)
 		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing`,
 			r.Warnings()[0].String())
-		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned`,
+		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned`,
 			r.Warnings()[1].String())
 	})
 }

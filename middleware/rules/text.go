@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	netw "github.com/weirgo/weir/internal/network"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -21,7 +22,7 @@ import (
 // limitText is a limit in one piece.
 type limitText struct{ limiter.Limit }
 
-func (l *limitText) UnmarshalText(text []byte) error { return plain(l.Limit.UnmarshalText(text)) }
+func (l *limitText) UnmarshalText(text []byte) error { return inWords(l.Limit.UnmarshalText(text)) }
 
 func (limitText) JSONSchema() map[string]any {
 	return map[string]any{"type": "string", "title": "limit", "examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket"}}
@@ -40,7 +41,7 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 		given = strconv.FormatInt(seconds, 10) + "s"
 	}
 	p.Duration, err = limiter.ParsePeriod(given)
-	return plain(err)
+	return inWords(err)
 }
 
 // whole reads what the other integers of a file are: digits, with a _ between any two.
@@ -58,28 +59,24 @@ func (period) JSONSchema() map[string]any {
 	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "examples": []any{"60s", "1m", "24h", "30d", 60}}
 }
 
-// plain is an error of another package without that package's name in front, which means
-// nothing to who writes a file.
-func plain(err error) error {
+// inFile is the text of an error of another package, in the words of a file.
+func inFile(err error) string { return invalid.In(words, err) }
+
+// words are what a file calls the fields and options of other packages.
+var words = map[invalid.Name]string{
+	"Events": "requests", "Per": "window", "Burst": "burst", "Algorithm": "algorithm",
+	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
+	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
+	"TrustUnixSocket()": "unix_socket", "TrustProxies or another option": "trusted or another way",
+}
+
+// inWords is an error with that text, or nil.
+func inWords(err error) error {
 	if err == nil {
 		return nil
 	}
-	var lines []string
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		lines = append(lines, packageNames.Replace(line))
-	}
-	return errors.New(strings.Join(lines, "; "))
+	return errors.New(inFile(err))
 }
-
-// packageNames also gives what other packages call by a name of Go's that of the file.
-var packageNames = strings.NewReplacer(
-	"limiter: ", "", "keyfunc: ", "", "middleware: ", "", "bans: ", "",
-	"Events is ", "requests is ", "Per is ", "window is ", "Burst is ", "burst is ", "as many as Events", "as many as requests",
-	"Escalate.Within: limiter: Per is ", "within is ", "Escalate: ", "",
-	"Ban is ", "ban is ", "Factor is ", "factor is ", "Max is ", "max is ", "at least Ban,", "at least ban,",
-	"TrustHeader(", "header (", "TrustUnixSocket()", "unix_socket", "TrustProxies or another option", "trusted or another way",
-	"use TrustProxies", "use trusted", "use TrustForwarded", "use forwarded",
-)
 
 // algorithm is one by its name.
 type algorithm struct{ limiter.Algorithm }
@@ -103,7 +100,7 @@ func (algorithm) JSONSchema() map[string]any {
 // outage is an outage policy by its name.
 type outage struct{ limiter.Outage }
 
-func (o *outage) UnmarshalText(text []byte) error { return plain(o.Outage.UnmarshalText(text)) }
+func (o *outage) UnmarshalText(text []byte) error { return inWords(o.Outage.UnmarshalText(text)) }
 
 func (outage) JSONSchema() map[string]any {
 	return map[string]any{"enum": []string{"local", "open", "closed"}, "title": "local, open or closed"}

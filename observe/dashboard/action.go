@@ -214,8 +214,8 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err 
 		results, err := l.Peek(ctx, rule, key)
 		for _, r := range results {
 			o.Counts = append(o.Counts, peekView{
-				Rule: r.Rule, Tier: r.Tier, Limit: r.Limit, Remaining: r.Remaining,
-				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
+				Rule: r.Rule.Name, Tier: r.Rule.Tier, Limit: r.Limit, Remaining: r.Remaining,
+				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Rule.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
 			})
 		}
 		return err

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -15,7 +14,7 @@ const (
 	span      = 300       // seconds that are shown
 	kept      = span + 10 // for who is looking while others come
 	maxSeries = 500
-	maxQuotas = 16_000
+	maxRules  = 16_000
 
 	outcomes = int(middleware.OutcomeAllowed) + 1
 )
@@ -26,7 +25,7 @@ const (
 // was counted until then into the one before.
 type counts struct {
 	second   atomic.Int64 // that is counted now, since the start
-	byQuota  sync.Map     // *limiter.Quota to *series
+	byRule   sync.Map     // *middleware.RuleInfo to *series
 	outcome  [outcomes]counter
 	degraded counter // decisions by outage policies
 	elapsed  latency
@@ -35,7 +34,7 @@ type counts struct {
 	mu     sync.Mutex
 	byName map[seriesName]*series
 	other  *series // of all beyond maxSeries
-	quotas int     // in byQuota
+	rules  int     // in byRule
 	swept  int64   // the second in which room was last made
 }
 
@@ -87,16 +86,16 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	degraded := false
 	for i := range o.Rules {
 		rule := &o.Rules[i]
-		s := c.find(rule.Quota)
+		s := c.find(rule.Rule)
 		s.asked.total.Add(1)
 		if rule.Key != "" {
 			s.new.add(hash(rule.Key)) // which takes some 8 ns
 		}
-		if !rule.Decision.Allowed && o.Err == nil { // else it is no decision
+		if !rule.Allowed && o.Err == nil { // else it is no decision
 			s.refused.total.Add(1)
 			c.note(s, o.Rules, i)
 		}
-		degraded = degraded || rule.Decision.Degraded
+		degraded = degraded || rule.Degraded
 	}
 	// An overdraft says the same of its decisions.
 	if degraded && o.Outcome != middleware.OutcomeOverdrawn {
@@ -106,14 +105,14 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 
 // note keeps who was refused by a rule: by its key or, if that is everybody's, by the key of
 // another rule that applied.
-func (c *counts) note(s *series, rules []middleware.ObservedRule, i int) {
+func (c *counts) note(s *series, rules []middleware.RuleResult, i int) {
 	if key := rules[i].Key; key != "" {
 		s.latest.add(key, s)
 		return
 	}
 	for j := range rules {
 		if key := rules[j].Key; key != "" {
-			s.latest.add(key, c.find(rules[j].Quota))
+			s.latest.add(key, c.find(rules[j].Rule))
 			return
 		}
 	}
@@ -122,31 +121,31 @@ func (c *counts) note(s *series, rules []middleware.ObservedRule, i int) {
 // now is the present second.
 func (d *Dashboard) now() int64 { return int64(time.Since(d.start) / time.Second) }
 
-func (c *counts) find(q *limiter.Quota) *series {
-	if s, ok := c.byQuota.Load(q); ok {
+func (c *counts) find(rule *middleware.RuleInfo) *series {
+	if s, ok := c.byRule.Load(rule); ok {
 		return s.(*series)
 	}
-	return c.add(q)
+	return c.add(rule)
 }
 
-// add makes a quota known: a rule whose limit has changed has a new one, and goes on in the
-// series that it had.
-func (c *counts) add(q *limiter.Quota) *series {
+// add makes a rule known: one that has changed has a new address, and goes on in the series
+// that it had.
+func (c *counts) add(rule *middleware.RuleInfo) *series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.named(seriesName{q.Rule(), q.Tier()})
-	if c.quotas == maxQuotas { // most are of limits long gone; those in force come again
-		c.forgetQuotas()
+	s := c.named(seriesName{rule.Name, rule.Tier})
+	if c.rules == maxRules { // most are long gone; those in force come again
+		c.forgetRules()
 	}
-	if _, known := c.byQuota.LoadOrStore(q, s); !known {
-		c.quotas++
+	if _, known := c.byRule.LoadOrStore(rule, s); !known {
+		c.rules++
 	}
 	return s
 }
 
-func (c *counts) forgetQuotas() {
-	c.byQuota.Clear()
-	c.quotas = 0
+func (c *counts) forgetRules() {
+	c.byRule.Clear()
+	c.rules = 0
 }
 
 func (c *counts) named(name seriesName) *series {
@@ -175,7 +174,7 @@ func (c *counts) sweep() bool {
 			delete(c.byName, name)
 		}
 	}
-	c.forgetQuotas()
+	c.forgetRules()
 	return len(c.byName) < maxSeries
 }
 

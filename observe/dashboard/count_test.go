@@ -24,15 +24,9 @@ func newDashboard(t require.TestingT, o Options) *Dashboard {
 	return d
 }
 
-func quota(t require.TestingT, rule, tier string, limit limiter.Limit) *limiter.Quota {
-	q, err := limiter.NewQuota(rule, tier, limit)
-	require.NoError(t, err)
-	return q
-}
-
-func observed(q *limiter.Quota, key string, allowed bool) *middleware.Observation {
-	o := &middleware.Observation{Outcome: middleware.OutcomeAllowed, Rules: []middleware.ObservedRule{
-		{Quota: q, Key: key, Cost: 1, Decision: &limiter.Decision{Allowed: allowed}},
+func observed(rule *middleware.RuleInfo, key string, allowed bool) *middleware.Observation {
+	o := &middleware.Observation{Outcome: middleware.OutcomeAllowed, Rules: []middleware.RuleResult{
+		{Rule: rule, Key: key, Cost: 1, Decision: limiter.Decision{Allowed: allowed}},
 	}}
 	if !allowed {
 		o.Outcome = middleware.OutcomeRefused
@@ -73,7 +67,7 @@ func TestEachSecondHasWhatWasCountedInIt(t *testing.T) {
 func TestRequestsCountInTheSecondInWhichTheyCame(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})
-		q := quota(t, "ip", "", limiter.PerMinute(5))
+		q := &middleware.RuleInfo{Name: "ip"}
 		for range 3 {
 			d.Observe(observed(q, "a", true))
 		}
@@ -95,9 +89,9 @@ func TestRequestsCountInTheSecondInWhichTheyCame(t *testing.T) {
 func TestARuleWhoseLimitChangesGoesOnInItsSeries(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})
-		d.Observe(observed(quota(t, "ip", "", limiter.PerMinute(5)), "a", true))
-		d.Observe(observed(quota(t, "ip", "", limiter.PerMinute(50)), "a", true))
-		d.Observe(observed(quota(t, "ip", "premium", limiter.PerMinute(50)), "a", true))
+		d.Observe(observed(&middleware.RuleInfo{Name: "ip", Limit: limiter.PerMinute(5)}, "a", true))
+		d.Observe(observed(&middleware.RuleInfo{Name: "ip", Limit: limiter.PerMinute(50)}, "a", true))
+		d.Observe(observed(&middleware.RuleInfo{Name: "ip", Tier: "premium"}, "a", true))
 		require.Len(t, d.counts.byName, 2)
 		assert.EqualValues(t, 2, d.counts.byName[seriesName{"ip", ""}].asked.total.Load())
 	})
@@ -107,29 +101,29 @@ func TestMemoryIsBoundedHoweverManyRulesComeAndGo(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})
 		for i := range 3 * maxSeries {
-			d.Observe(observed(quota(t, fmt.Sprint("rule ", i), "", limiter.PerMinute(5)), "a", true))
+			d.Observe(observed(&middleware.RuleInfo{Name: fmt.Sprint("rule ", i)}, "a", true))
 		}
 		assert.Len(t, d.counts.byName, maxSeries)
 		assert.EqualValues(t, 2*maxSeries, d.counts.other.asked.total.Load())
 
 		time.Sleep((span + 2) * time.Second)
-		d.Observe(observed(quota(t, "new", "", limiter.PerMinute(5)), "a", true))
+		d.Observe(observed(&middleware.RuleInfo{Name: "new"}, "a", true))
 		assert.Contains(t, d.counts.byName, seriesName{"new", ""}, "those of which nothing is shown any more make room")
 
-		for i := range 2 * maxQuotas {
-			d.Observe(observed(quota(t, "new", "", limiter.PerMinute(int64(i+1))), "a", true))
+		for i := range 2 * maxRules {
+			d.Observe(observed(&middleware.RuleInfo{Name: "new", Limit: limiter.PerMinute(int64(i + 1))}, "a", true))
 		}
 		known := 0
-		d.counts.byQuota.Range(func(any, any) bool { known++; return true })
-		assert.LessOrEqual(t, known, maxQuotas)
-		assert.EqualValues(t, 1+2*maxQuotas, d.counts.byName[seriesName{"new", ""}].asked.total.Load())
+		d.counts.byRule.Range(func(any, any) bool { known++; return true })
+		assert.LessOrEqual(t, known, maxRules)
+		assert.EqualValues(t, 1+2*maxRules, d.counts.byName[seriesName{"new", ""}].asked.total.Load())
 	})
 }
 
 func TestWhatTheStoreCouldNotDecideWasRefusedByNoRule(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})
-		o := observed(quota(t, "ip", "", limiter.PerMinute(5)), "a", false)
+		o := observed(&middleware.RuleInfo{Name: "ip"}, "a", false)
 		o.Outcome, o.Err = middleware.OutcomeUndecided, assert.AnError
 		d.Observe(o)
 		assert.Zero(t, d.counts.byName[seriesName{"ip", ""}].refused.total.Load())
@@ -138,7 +132,7 @@ func TestWhatTheStoreCouldNotDecideWasRefusedByNoRule(t *testing.T) {
 
 func TestToObserveAllocatesNothing(t *testing.T) {
 	d := newDashboard(t, Options{})
-	q := quota(t, "ip", "", limiter.PerMinute(5))
+	q := &middleware.RuleInfo{Name: "ip"}
 	for _, allowed := range []bool{true, false} {
 		o := observed(q, "198.51.100.1", allowed)
 		o.Elapsed = time.Microsecond
@@ -149,7 +143,7 @@ func TestToObserveAllocatesNothing(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	d := newDashboard(b, Options{})
-	q := quota(b, "ip", "", limiter.PerMinute(5))
+	q := &middleware.RuleInfo{Name: "ip"}
 	for _, allowed := range []bool{true, false} {
 		o := observed(q, "198.51.100.1", allowed)
 		b.Run(o.Outcome.String(), func(b *testing.B) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
 )
 
 // newcomersAfter is what the page finds after some seconds, in each of which requests of
@@ -18,7 +18,7 @@ func newcomersAfter(t *testing.T, seconds int, keys func(second int) []string) (
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})
-		q := quota(t, "tenant", "", limiter.PerMinute(5))
+		q := &middleware.RuleInfo{Name: "tenant"}
 		for second := range seconds {
 			for _, key := range keys(second) {
 				d.Observe(observed(q, key, true))

@@ -114,11 +114,7 @@ func sketch(t testing.TB, o offenders.Options) *offenders.Sketch {
 // seen is what is observed of a request under one rule, for a key to be set.
 func seen(t testing.TB, rule string, refused bool) *middleware.Observation {
 	t.Helper()
-	quota, err := limiter.NewQuota(rule, "", limiter.PerHour(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &middleware.Observation{Rules: []middleware.ObservedRule{
-		{Quota: quota, Cost: 1, Decision: &limiter.Decision{Allowed: !refused}},
+	return &middleware.Observation{Rules: []middleware.RuleResult{
+		{Rule: &middleware.RuleInfo{Name: rule}, Cost: 1, Decision: limiter.Decision{Allowed: !refused}},
 	}}
 }

@@ -104,7 +104,7 @@ func (s *Sketch) Observe(o *middleware.Observation) {
 	now := s.clock.now()
 	for i := range o.Rules {
 		seen := &o.Rules[i]
-		name, n := seen.Quota.Rule(), uint64(1)
+		name, n := seen.Rule.Name, uint64(1)
 		refused := o.Err == nil && !seen.Decision.Allowed
 		if !refused {
 			n = s.sampling.weight(name, now)

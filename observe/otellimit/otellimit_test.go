@@ -271,11 +271,9 @@ func BenchmarkObserve(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			t := otellimit.Must(otellimit.New(options))
-			q, err := limiter.NewQuota("ip", "", limiter.PerHour(1))
-			require.NoError(b, err)
 			o := &middleware.Observation{
 				Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed,
-				Rules: []middleware.ObservedRule{{Quota: q, Cost: 1, Decision: &limiter.Decision{Allowed: true}}},
+				Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: "ip"}, Cost: 1, Decision: limiter.Decision{Allowed: true}}},
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -30,7 +30,7 @@ func annotate(span trace.Span, o *middleware.Observation) {
 	if o.Err == nil && o.Outcome != middleware.OutcomeUndecided {
 		attributes = appendBinding(attributes, o.Rules)
 		for i := range o.Rules {
-			if r := &o.Rules[i]; !r.Decision.Allowed {
+			if r := &o.Rules[i]; !r.Allowed {
 				span.AddEvent(eventOf(r), trace.WithAttributes(refusal(r)...))
 			}
 		}
@@ -53,18 +53,18 @@ func annotate(span trace.Span, o *middleware.Observation) {
 
 // appendBinding appends the rule that clients should mind: that refused, or has the least
 // left.
-func appendBinding(attributes []attribute.KeyValue, rules []middleware.ObservedRule) []attribute.KeyValue {
-	var binding *middleware.ObservedRule
+func appendBinding(attributes []attribute.KeyValue, rules []middleware.RuleResult) []attribute.KeyValue {
+	var binding *middleware.RuleResult
 	degraded := false
 	for i := range rules {
 		r := &rules[i]
-		degraded = degraded || r.Decision.Degraded
+		degraded = degraded || r.Degraded
 		switch {
-		case r.Shadow, binding != nil && !r.Decision.Counted():
+		case r.Rule.Shadow, binding != nil && !r.Counted():
 		case binding == nil,
-			!binding.Decision.Counted(),
-			binding.Decision.Allowed && !r.Decision.Allowed,
-			binding.Decision.Allowed == r.Decision.Allowed && r.Decision.Remaining < binding.Decision.Remaining:
+			!binding.Counted(),
+			binding.Allowed && !r.Allowed,
+			binding.Allowed == r.Allowed && r.Remaining < binding.Remaining:
 			binding = r
 		}
 	}
@@ -75,33 +75,33 @@ func appendBinding(attributes []attribute.KeyValue, rules []middleware.ObservedR
 		return attributes
 	}
 	attributes = append(attributes, named(binding)...)
-	if !binding.Decision.Counted() {
+	if !binding.Counted() {
 		return attributes
 	}
 	return append(attributes,
-		limitKey.Int64(binding.Decision.Limit), remainingKey.Int64(binding.Decision.Remaining))
+		limitKey.Int64(binding.Limit), remainingKey.Int64(binding.Remaining))
 }
 
 // named is a rule, and its tier if it has one.
-func named(r *middleware.ObservedRule) []attribute.KeyValue {
-	names := []attribute.KeyValue{ruleKey.String(r.Quota.Rule())}
-	if tier := r.Quota.Tier(); tier != "" {
+func named(r *middleware.RuleResult) []attribute.KeyValue {
+	names := []attribute.KeyValue{ruleKey.String(r.Rule.Name)}
+	if tier := r.Rule.Tier; tier != "" {
 		names = append(names, tierKey.String(tier))
 	}
 	return names
 }
 
-func eventOf(r *middleware.ObservedRule) string {
-	if r.Shadow {
+func eventOf(r *middleware.RuleResult) string {
+	if r.Rule.Shadow {
 		return "rate_limit.shadow_refused"
 	}
 	return "rate_limit.refused"
 }
 
-func refusal(r *middleware.ObservedRule) []attribute.KeyValue {
-	attributes := append(named(r), costKey.Int64(r.Cost), limitKey.Int64(r.Decision.Limit))
-	if r.Decision.RetryAfter != limiter.Never {
-		attributes = append(attributes, retryAfterKey.Float64(r.Decision.RetryAfter.Seconds()))
+func refusal(r *middleware.RuleResult) []attribute.KeyValue {
+	attributes := append(named(r), costKey.Int64(r.Cost), limitKey.Int64(r.Limit))
+	if r.RetryAfter != limiter.Never {
+		attributes = append(attributes, retryAfterKey.Float64(r.RetryAfter.Seconds()))
 	}
 	return attributes
 }

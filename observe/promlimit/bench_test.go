@@ -86,11 +86,9 @@ func BenchmarkObserve(b *testing.B) {
 
 // observation is of a request that a rule allowed.
 func observation(t testing.TB, rule, tier string) *middleware.Observation {
-	q, err := limiter.NewQuota(rule, tier, limiter.PerSecond(1))
-	require.NoError(t, err)
 	return &middleware.Observation{
 		Request: request(), Outcome: middleware.OutcomeAllowed,
-		Rules: []middleware.ObservedRule{{Quota: q, Key: "192.0.2.1", Cost: 1, Decision: &limiter.Decision{Allowed: true}}},
+		Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: rule, Tier: tier}, Key: "192.0.2.1", Cost: 1, Decision: limiter.Decision{Allowed: true}}},
 	}
 }
 

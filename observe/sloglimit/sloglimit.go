@@ -112,10 +112,10 @@ func (l *Logger) Observe(o *middleware.Observation) {
 	switch o.Outcome {
 	case middleware.OutcomeRefused:
 		for i := range o.Rules {
-			if r := &o.Rules[i]; !r.Decision.Allowed && !r.Shadow {
+			if r := &o.Rules[i]; !r.Allowed && !r.Rule.Shadow {
 				l.note(o.Request, refusal{
-					code: "weir-refused", rule: r.Quota.Rule(), tier: r.Quota.Tier(), key: r.Key,
-					limit: r.Quota.Limit(), retryAfter: r.Decision.RetryAfter,
+					code: "weir-refused", rule: r.Rule.Name, tier: r.Rule.Tier, key: r.Key,
+					limit: r.Rule.Limit, retryAfter: r.RetryAfter,
 				})
 			}
 		}

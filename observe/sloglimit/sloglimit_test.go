@@ -287,11 +287,9 @@ func TestWhatPassesCostsNoAllocation(t *testing.T) {
 // A refusal that is not logged is what an attack costs.
 func BenchmarkRefusal(b *testing.B) {
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{Logger: slog.New(slog.DiscardHandler)}))
-	q, err := limiter.NewQuota("ip", "", limiter.PerHour(1))
-	require.NoError(b, err)
 	o := &middleware.Observation{
 		Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeRefused,
-		Rules: []middleware.ObservedRule{{Quota: q, Key: "192.0.2.1", Cost: 1, Decision: &limiter.Decision{}}},
+		Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: "ip", Limit: limiter.PerHour(1)}, Key: "192.0.2.1", Cost: 1, Decision: limiter.Decision{}}},
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -72,8 +72,8 @@ var banClaims = []struct {
 	{"mistakes are errors and ban nobody", 0, func(t *testing.T, w banWorld) {
 		assert.ErrorContains(t, w.list.Ban(t.Context(), "key", -1), "-1ns")
 		assert.ErrorContains(t, w.list.Ban(t.Context(), "key", bans.MaxDuration+1), "8784h0m0.000000001s")
-		_, err := w.list.Escalate(t.Context(), "key", "rule", bans.Escalation{Ban: time.Hour, Max: time.Hour})
-		assert.ErrorContains(t, err, "Factor is 0")
+		_, err := w.list.Escalate(t.Context(), "key", "rule", bans.Escalation{Ban: time.Hour, Factor: 0.5, Max: time.Hour})
+		assert.ErrorContains(t, err, "Factor is 0.5")
 		_, err = w.list.Escalate(t.Context(), "key", "", doubling)
 		assert.ErrorContains(t, err, "name of its rule")
 		assert.True(t, w.list.Empty())

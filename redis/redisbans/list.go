@@ -212,6 +212,7 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	if err := bans.CheckEscalation(rule, e); err != nil {
 		return bans.Ban{}, err
 	}
+	e = e.WithDefaults()
 	tag := l.tag(key)
 	ban, isNew, err := l.escalateHere(ctx, tag, rule, e)
 	if err != nil || !isNew {

@@ -36,27 +36,27 @@ func (d Decision) String() string { return decisionNames[d] }
 const Other = "other"
 
 // A Tally is a [middleware.Observer] that counts. To count takes no lock and no memory,
-// but for the first request of a quota.
+// but for the first request of a rule.
 type Tally struct {
 	Store *Store
 
 	most     int
 	outcomes *counts // by middleware.Outcome, and errors
 	slots    [256]atomic.Pointer[slot]
-	quotas   sync.Map // *limiter.Quota to its *slot
+	known    sync.Map // *middleware.RuleInfo to its *slot
 	dropped  atomic.Uint64
 
 	mu     sync.Mutex
 	rules  map[name]*counts
-	cached int // quotas in the map, of which those that are no longer in force are forgotten in time
+	cached int // rules in the map, of which those that are no longer in force are forgotten in time
 }
 
 type name struct{ rule, tier string }
 
-// A slot is a quota and the counters of its rule and tier. Most are found by the quota's
+// A slot is a rule, in one tier, and its counters. Most are found by the rule's
 // address alone; of those that share a place, all but the last are in the map only.
 type slot struct {
-	quota  *limiter.Quota
+	rule   *middleware.RuleInfo
 	counts *counts
 }
 
@@ -75,8 +75,8 @@ func (t *Tally) Observe(o *middleware.Observation) {
 	troubled := o.Err != nil
 	for i := range o.Rules {
 		r := &o.Rules[i]
-		t.of(r.Quota).add(s, int(decisionOf(o, r)))
-		troubled = troubled || r.Decision.Degraded
+		t.of(r.Rule).add(s, int(decisionOf(o, r)))
+		troubled = troubled || r.Degraded
 	}
 	if troubled {
 		if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error of the store's
@@ -86,37 +86,37 @@ func (t *Tally) Observe(o *middleware.Observation) {
 	}
 }
 
-func decisionOf(o *middleware.Observation, r *middleware.ObservedRule) Decision {
+func decisionOf(o *middleware.Observation, r *middleware.RuleResult) Decision {
 	switch {
 	case o.Err != nil || o.Outcome == middleware.OutcomeUndecided:
 		return Undecided
-	case r.Decision.Allowed:
+	case r.Allowed:
 		return Allowed
-	case r.Shadow:
+	case r.Rule.Shadow:
 		return ShadowRefused
 	}
 	return Refused
 }
 
-func (t *Tally) of(q *limiter.Quota) *counts {
-	if s := t.slots[hash(q)].Load(); s != nil && s.quota == q {
+func (t *Tally) of(rule *middleware.RuleInfo) *counts {
+	if s := t.slots[hash(rule)].Load(); s != nil && s.rule == rule {
 		return s.counts
 	}
-	if s, ok := t.quotas.Load(q); ok {
+	if s, ok := t.known.Load(rule); ok {
 		return s.(*slot).counts
 	}
-	return t.add(q)
+	return t.add(rule)
 }
 
-// add finds the counters for a quota that was not seen before. Reloaded rules bring new
-// quotas under old names.
-func (t *Tally) add(q *limiter.Quota) *counts {
+// add finds the counters for a rule that was not seen before. Rules that were changed have
+// new addresses under old names.
+func (t *Tally) add(rule *middleware.RuleInfo) *counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s, ok := t.quotas.Load(q); ok {
+	if s, ok := t.known.Load(rule); ok {
 		return s.(*slot).counts
 	}
-	n := name{q.Rule(), q.Tier()}
+	n := name{rule.Name, rule.Tier}
 	c, ok := t.rules[n]
 	if !ok && len(t.rules) >= t.most {
 		t.dropped.Add(1)
@@ -131,16 +131,16 @@ func (t *Tally) add(q *limiter.Quota) *counts {
 		t.forget()
 	}
 	t.cached++
-	s := &slot{q, c}
-	t.quotas.Store(q, s)
-	t.slots[hash(q)].Store(s) // in the place of one that may be out of force
+	s := &slot{rule, c}
+	t.known.Store(rule, s)
+	t.slots[hash(rule)].Store(s) // in the place of one that may be out of force
 	return c
 }
 
-// forget lets go of all quotas. Those in force are found again.
+// forget lets go of all rules. Those in force are found again.
 func (t *Tally) forget() {
 	t.cached = 0
-	t.quotas.Clear()
+	t.known.Clear()
 	for i := range t.slots {
 		t.slots[i].Store(nil)
 	}
@@ -174,5 +174,5 @@ func (t *Tally) Outcome(o middleware.Outcome) uint64 { return t.outcomes.sum(int
 // Errors is how many requests the store could not decide about.
 func (t *Tally) Errors() uint64 { return t.outcomes.sum(errors) }
 
-// Dropped is how many quotas found no room below the cap.
+// Dropped is how many rules found no room below the cap.
 func (t *Tally) Dropped() uint64 { return t.dropped.Load() }

@@ -21,11 +21,9 @@ import (
 )
 
 func observation(t testing.TB, rule, tier string) *middleware.Observation {
-	q, err := limiter.NewQuota(rule, tier, limiter.PerSecond(1))
-	require.NoError(t, err)
 	return &middleware.Observation{
 		Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed,
-		Rules: []middleware.ObservedRule{{Quota: q, Cost: 1, Decision: &limiter.Decision{Allowed: true}}},
+		Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: rule, Tier: tier}, Cost: 1, Decision: limiter.Decision{Allowed: true}}},
 	}
 }
 
@@ -73,7 +71,7 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 	o := observation(t, "ip", "")
 	o.Outcome, o.Err = middleware.OutcomeUndecided, errors.New("broken")
 	counted.Observe(o)
-	o.Outcome, o.Rules[0].Shadow = middleware.OutcomeAllowed, true // as where all rules are in shadow
+	o.Outcome, o.Rules[0].Rule.Shadow = middleware.OutcomeAllowed, true // as where all rules are in shadow
 	counted.Observe(o)
 	o.Err, o.Outcome = nil, middleware.OutcomeUndecided // its turn would come too late
 	counted.Observe(o)
