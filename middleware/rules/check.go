@@ -22,7 +22,7 @@ import (
 // with it.
 type checker struct {
 	problems
-	warnings []Problem
+	warnings problems // what can't be meant, but is no mistake
 	options  Options
 	file     *file
 	keys     *keys
@@ -115,7 +115,7 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 			given := r.Tiers[tier]
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
-			made.Tiers[tier] = c.limit(at, &given.limitFields)
+			made.Tiers[tier] = c.limit(at, &given)
 			c.quota(at, "rule", tier)
 		}
 	}
@@ -219,7 +219,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 		c.at(path, "needs a key that tells clients apart: %s is that of many", strings.Join(parts, " and "))
 	}
 	if c.file.Proxies == nil && slices.ContainsFunc(parts, func(part string) bool { return c.canBe(part, []string{"ip"}) }) {
-		c.warn(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
+		c.warnings.at(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
 	}
 }
 
@@ -248,27 +248,13 @@ func (c *checker) doubtKey(path []string, r *rule, parts []string) {
 		}
 	}
 	if len(so) > 0 {
-		c.warn(sub(path, "key"), "a client that sends another %s each time has a new key each time: %s", part, strings.Join(so, ", "))
+		c.warnings.at(sub(path, "key"), "a client that sends another %s each time has a new key each time: %s", part, strings.Join(so, ", "))
 	}
 }
 
 // holdsEach reports whether a rule counts each client apart, whatever it sends.
 func (c *checker) holdsEach(r *rule) bool {
 	return r != nil && len(r.Key) > 0 && c.madeUp(r.Key) == "" && !c.isShared(r.Key)
-}
-
-// warn notes what can't be meant, but is no mistake.
-func (c *checker) warn(path []string, format string, args ...any) {
-	noted := problems{file: c.problems.file, doc: c.doc}
-	noted.at(path, format, args...)
-	c.warnings = append(c.warnings, noted.list...)
-}
-
-// warnKey is warn about the key in front of that value.
-func (c *checker) warnKey(path []string, format string, args ...any) {
-	noted := problems{file: c.problems.file, doc: c.doc}
-	noted.atKey(path, format, args...)
-	c.warnings = append(c.warnings, noted.list...)
 }
 
 // fileTiers finds out which tiers there are.
@@ -316,10 +302,10 @@ func (c *checker) proxies() {
 		c.at([]string{"proxies", "header", "cidrs"}, "is empty: name the proxies, or leave it out to believe anybody")
 	}
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 {
-		c.warn([]string{"proxies", "header"}, "whoever reaches the server can be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
+		c.warnings.at([]string{"proxies", "header"}, "whoever reaches the server can be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
 	}
 	if p.Hops != nil && c.doc.Has("allow", "cidrs") {
-		c.warn([]string{"proxies", "hops"}, "whoever reaches the server without passing all proxies can be any client, also one that is in allow.cidrs")
+		c.warnings.at([]string{"proxies", "hops"}, "whoever reaches the server without passing all proxies can be any client, also one that is in allow.cidrs")
 	}
 	for _, name := range []string{"trusted", "forwarded"} {
 		if at := []string{"proxies", name}; slices.Contains(ways, name) && len(p.Trusted)+len(p.Forwarded) == 0 && !p.UnixSocket {

@@ -54,23 +54,18 @@ type limitFields struct {
 	Burst     *int64     `yaml:"burst" default:"requests" doc:"How many can pass at once in a token_bucket, or wait in a leaky_bucket."`
 }
 
-// tierLimit is a rule's limit for one tier.
-type tierLimit struct {
-	limitFields
-}
-
 type rule struct {
 	Name string `yaml:"name" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default."`
 	limitFields
-	Tiers     map[string]tierLimit `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
-	Key       []string             `yaml:"key" default:"ip" doc:"Who is counted: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, those that are missing left blank."`
-	NoKey     noKey                `yaml:"no_key" default:"share" doc:"What becomes of a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
-	Cost      *cost                `yaml:"cost" default:"1" doc:"How many units a request takes."`
-	OnOutage  outage               `yaml:"on_outage" default:"local" doc:"While Redis gives no answer: local counts in the process, open lets pass, closed answers 503."`
-	Mode      mode                 `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`
-	Soft      *soft                `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
-	Overdraft int64                `yaml:"overdraft" default:"0" doc:"How many more per window pass marked as degraded, for the application to answer with less."`
-	Escalate  *escalate            `yaml:"escalate" doc:"Bans a key that is refused again and again."`
+	Tiers     map[string]limitFields `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
+	Key       []string               `yaml:"key" default:"ip" doc:"Who is counted: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, those that are missing left blank."`
+	NoKey     noKey                  `yaml:"no_key" default:"share" doc:"What becomes of a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
+	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
+	OnOutage  outage                 `yaml:"on_outage" default:"local" doc:"While Redis gives no answer: local counts in the process, open lets pass, closed answers 503."`
+	Mode      mode                   `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`
+	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
+	Overdraft int64                  `yaml:"overdraft" default:"0" doc:"How many more per window pass marked as degraded, for the application to answer with less."`
+	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
 }
 
 type cost struct {

@@ -169,7 +169,8 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	doc, found := document.Decode(text, f)
 	digest := sha256.New()
 	digest.Write(text)
-	c := &checker{problems: problems{file: name, doc: doc}, options: o, file: f, config: o.Config}
+	inFile := problems{file: name, doc: doc}
+	c := &checker{problems: inFile, warnings: inFile, options: o, file: f, config: o.Config}
 	if readFile != nil {
 		c.readFile = func(name string) (string, []byte, error) {
 			path, text, err := readFile(name)
@@ -184,7 +185,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if doc.Has() { // it could be read
 		c.check()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers}
 	digest.Sum(rules.digest[:0])
 	if len(c.list) == 0 {
 		c.lastCheck()

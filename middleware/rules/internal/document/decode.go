@@ -194,7 +194,7 @@ func setScalar(v reflect.Value, n *node) error {
 	case v.Kind() == reflect.Bool && n.kind == text:
 		return errors.New("is text: want true or false, without quotes")
 	case v.CanInt() && (n.kind == number || n.kind == text):
-		i, err := parseInteger(n.text, v.Type().Bits())
+		i, err := ParseInteger(n.text, v.Type().Bits())
 		if err != nil {
 			is := string(text)
 			if n.kind == number {

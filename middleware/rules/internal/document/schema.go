@@ -127,7 +127,7 @@ func fallbackValue(f field) any {
 	case t.Kind() == reflect.Bool:
 		return f.fallback == "true"
 	case reflect.Zero(t).CanInt():
-		if n, err := parseInteger(f.fallback, t.Bits()); err == nil {
+		if n, err := ParseInteger(f.fallback, t.Bits()); err == nil {
 			return n
 		}
 	}
