@@ -15,7 +15,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// A banList is whom a file bans.
+// A banList is what a file bans.
 type banList struct {
 	networks netw.Set
 	keys     map[string]struct{}
@@ -47,8 +47,7 @@ func (c *checker) ban() {
 			c.at([]string{"ban", "status"}, "is %d: it must be 403 or 429", *b.Status)
 		}
 	}
-	// Who is banned under a user's name or an address stays out of routes that count by
-	// something else.
+	// A ban on a user or an address also holds on routes that count by something else.
 	for _, part := range []string{"user", "ip"} {
 		c.keys.get([]string{part}, func(int, error) {})
 	}
@@ -113,7 +112,7 @@ func (c *checker) bannedKey(text string) error {
 }
 
 // spelled makes sure that a banned key is spelled as that of a request which has it, as
-// one that is not bans nobody.
+// one that is not has no effect.
 func (c *checker) spelled(text, kind, part string) error {
 	if c.keys.get([]string{part}, func(int, error) {}) != nil {
 		if c.options.Keys[kind] != nil {

@@ -216,7 +216,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 		c.at(path, "needs a key: it is keys that are banned")
 	}
 	if c.isShared(parts) {
-		c.at(path, "needs a key that tells clients apart: %s is that of many", strings.Join(parts, " and "))
+		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", strings.Join(parts, " and "))
 	}
 	if c.file.Proxies == nil && slices.ContainsFunc(parts, func(part string) bool { return c.canBe(part, []string{"ip"}) }) {
 		c.warnings.at(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
@@ -299,13 +299,13 @@ func (c *checker) proxies() {
 		c.at([]string{"proxies"}, "has %s: an address is found in one way, keep one of them", strings.Join(ways, " and "))
 	}
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 && c.doc.Has("proxies", "header", "cidrs") {
-		c.at([]string{"proxies", "header", "cidrs"}, "is empty: name the proxies, or leave it out to believe anybody")
+		c.at([]string{"proxies", "header", "cidrs"}, "is empty: name the proxies, or leave it out to believe any peer")
 	}
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 {
-		c.warnings.at([]string{"proxies", "header"}, "whoever reaches the server can be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
+		c.warnings.at([]string{"proxies", "header"}, "any peer can claim to be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
 	}
 	if p.Hops != nil && c.doc.Has("allow", "cidrs") {
-		c.warnings.at([]string{"proxies", "hops"}, "whoever reaches the server without passing all proxies can be any client, also one that is in allow.cidrs")
+		c.warnings.at([]string{"proxies", "hops"}, "a client that reaches the server without passing all proxies can claim to be any client, also one that is in allow.cidrs")
 	}
 	for _, name := range []string{"trusted", "forwarded"} {
 		if at := []string{"proxies", name}; slices.Contains(ways, name) && len(p.Trusted)+len(p.Forwarded) == 0 && !p.UnixSocket {

@@ -134,8 +134,8 @@ func (c *checker) isOf(choice string, kinds []string) bool {
 	return c.options.Keys[choice] == nil && slices.Contains(kinds, strings.TrimSpace(kind))
 }
 
-// madeUp is a part of the key that a client can be somebody new by, or another, by writing
-// something else into it; or "".
+// madeUp is a part of the key that a client can choose freely, to have a new key or that of
+// another client; or "".
 func (c *checker) madeUp(parts []string) string {
 	for _, part := range parts {
 		if c.canBe(part, madeUpKinds) {

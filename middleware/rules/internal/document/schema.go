@@ -134,7 +134,7 @@ func fallbackValue(f field) any {
 	return f.fallback
 }
 
-// An object is a JSON object whose members keep their order.
+// An object is a JSON object that keeps the order of its members.
 type object []member
 
 type member struct {
