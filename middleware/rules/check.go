@@ -338,7 +338,7 @@ func (c *checker) proxies() {
 	}
 	named["ip"], named["fingerprint"] = ip, keyfunc.Fingerprint(c.ip...)
 	c.keys = newKeys(named)
-	c.keys.get([]string{"ip"}, func(int, error) {}) // the first where a client's address is looked for
+	c.keys.one("ip") // the first where a client's address is looked for
 }
 
 // addresses remembers the function that finds clients by the latest proxies, as it warns
@@ -375,13 +375,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		return
 	}
 	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
-	var matches []func(*http.Request) bool
-	if own := c.config.Allow; own != nil {
-		matches = append(matches, own)
-	}
-	if len(a.CIDRs) > 0 {
-		matches = append(matches, c.within(a.CIDRs))
-	}
+	networks := setOf(a.CIDRs)
 	var routes []string
 	sorted := slices.Sorted(maps.Keys(endpoints))
 	for i, text := range a.Routes {
@@ -401,14 +395,16 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 			}
 		}
 	}
+	var onRoute func(*http.Request) bool
 	if len(routes) > 0 {
-		matches = append(matches, middleware.Route(routes...))
+		onRoute = middleware.Route(routes...)
 	}
-	c.config.Allow = anyOf(matches)
+	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&networks), onRoute)
 }
 
-// anyOf is nil for none.
-func anyOf(matches []func(*http.Request) bool) func(*http.Request) bool {
+// anyOf leaves out what is nil, and is nil for none.
+func anyOf(matches ...func(*http.Request) bool) func(*http.Request) bool {
+	matches = slices.DeleteFunc(matches, func(match func(*http.Request) bool) bool { return match == nil })
 	switch len(matches) {
 	case 0:
 		return nil

@@ -53,6 +53,9 @@ func (k *keys) get(parts []string, report func(i int, err error)) keyfunc.Func {
 	return f
 }
 
+// one is the key of one part, or nil.
+func (k *keys) one(part string) keyfunc.Func { return k.get([]string{part}, func(int, error) {}) }
+
 // usedBy notes that a rule has the key of these parts.
 func (k *keys) usedBy(parts []string, r *rule) {
 	id := strings.Join(parts, partsSeparator)

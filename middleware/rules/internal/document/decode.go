@@ -160,14 +160,12 @@ func (d *decoder) list(items []*node, v reflect.Value) {
 // the first counts. A key that is not to be told is left out of paths and messages: what
 // stands where a field is expected, and is none, may be a credential.
 func (d *decoder) unique(n *node, tells func(key string) bool, do func(entry)) {
-	first := make(map[string]int, len(n.entries))
 	for i, e := range n.entries {
 		check := func() {
-			if other, twice := first[e.key]; twice {
-				d.complain(e.at, "duplicate key: the first is on line %d", n.entries[other].at.Line)
+			if first := n.first[e.key]; first != i {
+				d.complain(e.at, "duplicate key: the first is on line %d", n.entries[first].at.Line)
 				return
 			}
-			first[e.key] = i
 			do(e)
 		}
 		if tells(e.key) {
@@ -176,7 +174,6 @@ func (d *decoder) unique(n *node, tells func(key string) bool, do func(entry)) {
 			check()
 		}
 	}
-	n.first = first
 }
 
 // setScalar reads n into v, which is no collection.

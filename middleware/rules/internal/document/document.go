@@ -27,10 +27,7 @@
 // text. Aliases are followed, within the bounds that hold for all (limits.go).
 package document
 
-import (
-	"slices"
-	"strconv"
-)
+import "strconv"
 
 // A Document is what was read, for questions about where things are.
 type Document struct {
@@ -78,12 +75,7 @@ func last[T any](s []T) T { return s[len(s)-1] }
 func (n *node) child(name string) (entry, bool) {
 	switch n.kind {
 	case mapping:
-		i, ok := n.first[name]
-		if n.first == nil {
-			i = slices.IndexFunc(n.entries, func(e entry) bool { return e.key == name })
-			ok = i >= 0
-		}
-		if ok {
+		if i, ok := n.first[name]; ok {
 			return n.entries[i], true
 		}
 	case list:
