@@ -203,7 +203,7 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	server := serverFlags(flags)
 	rule := flags.String("rule", "", "only this rule, by its `name`; all rules without it")
-	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42; empty: the counter of everybody")
+	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42; empty: the counter that all clients share")
 	tiers, keys := knowing(flags)
 	files, err := s.parse(flags, args)
 	if err != nil {
@@ -215,7 +215,7 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	given := false
 	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "key" })
 	if !given {
-		return usageError{errors.New("name the --key; an empty one for the counter that everybody shares")}
+		return usageError{errors.New("name the --key; an empty one for the counter that all clients share")}
 	}
 	if isDigest(*key) {
 		return usageError{errors.New("this is a digest, from which the key cannot be told: peek prints the digest of a key, to compare")}

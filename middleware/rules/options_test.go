@@ -91,5 +91,5 @@ func TestAKeyOfTheApplicationsIsNotTakenForOneThatAllShare(t *testing.T) {
 	const text = "version: 1\ndefault: {limit: 3/s, key: global, escalate: {after: 1, within: 1m, ban: 1m}}\n"
 	parse(t, text, own)
 	_, err := rules.Parse([]byte(text), rules.Options{})
-	require.Equal(t, []string{"2:46: default.escalate: needs a key that tells clients apart: global is that of many"}, problemsOf(t, err))
+	require.Equal(t, []string{"2:46: default.escalate: needs a key that tells clients apart: global is shared by many clients"}, problemsOf(t, err))
 }
