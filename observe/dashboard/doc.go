@@ -2,7 +2,7 @@
 // they refuse, who is banned, how the store is. From it an operator can look at a key, give
 // it a fresh start, ban it, and lift a ban.
 //
-//	page, err := dashboard.New(dashboard.Options{Authorise: isOperator, Bans: list})
+//	page, err := dashboard.New(dashboard.Options{Authorize: isOperator, Bans: list})
 //	limits, err := middleware.New(middleware.Config{Observer: page, Bans: list, ...})
 //	page.Add(limits)
 //	mux.Handle("/limits", page)
@@ -15,7 +15,7 @@
 // oldest. Viewers who may act keep their place before those who may only look, so where all
 // may look, strangers do not shut an operator out.
 //
-// It is closed to everybody unless [Options.Authorise] says otherwise. Requests that change
+// It is closed to everybody unless [Options.Authorize] says otherwise. Requests that change
 // something have to come from the page itself ([http.CrossOriginProtection]) and are logged.
 //
 // Keys are shown as digests unless [Options.ShowKeys] is set.

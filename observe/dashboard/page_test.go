@@ -86,7 +86,7 @@ func TestWhatClientsSendIsTextAndNothingElse(t *testing.T) {
 		s.send("GET", "/", "198.51.100.1", hostile)
 	}
 	require.NoError(t, s.bans.Ban(t.Context(), hostile, 0))
-	require.NoError(t, s.bans.Ban(t.Context(), "\x00\u202e\xff'\"`${window.hit=1}", 0))
+	require.NoError(t, s.bans.Ban(t.Context(), "\u202e\x00\xff'\"`${window.hit=1}", 0))
 	time.Sleep(time.Second) // for it to be in the figures
 	b := open(t, s.serve(), 1280, 900, false)
 	b.await(patience, `document.querySelector("#keys").innerText.includes("</script><img")`)
@@ -143,7 +143,7 @@ func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
 		pattern := fmt.Sprintf("GET /things/%d", i)
 		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
 	}
-	page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestWhomARuleInShadowWouldRefuseComesLastAndIsSaidToBeInShadow(t *testing.T
 }
 
 func TestThePageKeepsTheQueryThatLetItIn(t *testing.T) {
-	s := start(t, dashboard.Options{Authorise: func(r *http.Request) bool { return r.URL.Query().Get("token") == "s3cret" }})
+	s := start(t, dashboard.Options{Authorize: func(r *http.Request) bool { return r.URL.Query().Get("token") == "s3cret" }})
 	b := open(t, s.serve()+"?token=s3cret", 800, 600, false)
 	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
 	w := httptest.NewRecorder()

@@ -65,11 +65,11 @@ func (v *viewers) leave(gone *viewer) {
 	v.list = slices.DeleteFunc(v.list, func(other *viewer) bool { return other == gone })
 }
 
-// mayAct asks Authorise whether who looks might also act.
+// mayAct asks Authorize whether who looks might also act.
 func (d *Dashboard) mayAct(r *http.Request) bool {
 	act := r.WithContext(r.Context())
 	act.Method = http.MethodPost
-	return d.options.Authorise(act)
+	return d.options.Authorize(act)
 }
 
 // noPlace is the answer to a page for which there is none.

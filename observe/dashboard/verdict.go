@@ -152,14 +152,14 @@ func (d *Dashboard) findings(rules []refusing) (found []finding) {
 	return found
 }
 
-// newcomersOf are the rules of which most that they are asked is of keys that are new. No
-// limit refuses such clients. The counts are locked.
+// newcomersOf are the rules of which most requests are of new keys. No limit refuses such
+// clients. The counts are locked.
 func newcomersOf(s *state) (found []finding) {
 	for i, series := range s.series {
 		if series == nil || s.Rows[i].Shadow {
 			continue
 		}
-		if share, known := series.new.share(&series.asked, s.Second); known && 2*share >= 1 {
+		if share, most := series.new.share(&series.asked, s.Second); most {
 			found = append(found, finding{series.rule, fmt.Sprintf("About %.0f%% of what it is asked is of keys that it had not seen for minutes, or ever: "+
 				"many clients that ask once, or an attacker who rotates keys.", 100*share)})
 		}
