@@ -48,7 +48,7 @@ func commands() []command {
 		{"reset", "FILE --key KEY", "makes a key as if its rules had never seen it", reset},
 		{"ban", "KEY", "locks a key out of all processes that share the list of bans", ban},
 		{"unban", "KEY", "lets it in again", unban},
-		{"bans", "", "lists who is locked out", listBans},
+		{"bans", "", "lists the keys that are locked out", listBans},
 	}
 }
 

@@ -104,7 +104,7 @@ func reply(w http.ResponseWriter, status int, o outcome) {
 	_, _ = w.Write(mustMarshal(o))
 }
 
-// record logs who did what.
+// record logs an action and its operator.
 func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 	attrs := []slog.Attr{
 		slog.String("code", "weir-operator"), slog.String("action", cut(a.Action)), slog.String("key", cut(d.shown(key))),
@@ -130,7 +130,7 @@ func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 	d.log.LogAttrs(r.Context(), level, "weir: an operator used the dashboard", attrs...)
 }
 
-// cut keeps a log's lines from being as long as somebody likes.
+// cut bounds the length of what an operator sent, in the log.
 func cut(text string) string { return fmt.Sprintf("%.300s", text) }
 
 // key is the key that an operator means: of a digest that which it stands for, else as

@@ -21,18 +21,18 @@ import (
 
 // Options are what [New] takes. All are optional, but without Authorize the page shows nothing.
 type Options struct {
-	// Authorize says who may see the page, and with a POST request act from it:
+	// Authorize reports whether a request may see the page or, with POST, act from it:
 	//
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
 	// lets all look and few act. It is asked for every request, and at least every five
 	// minutes while the page is open; then also with a copy of the request whose method is
-	// POST, as those who may act keep their place before others (see MaxStreams). Nil: nobody
-	// may.
+	// POST, as those who may act keep their place before others (see MaxStreams). Nil: the
+	// page is closed.
 	//
 	// Check credentials, or at least the Host header as well as the address. An address
-	// alone lets in every site that a browser at it visits and whose name is made to point
-	// here (DNS rebinding), and whoever comes through a proxy on the same machine.
+	// alone lets in every site that a browser at it visits and that makes its name point here
+	// (DNS rebinding), and every client of a proxy on the same machine.
 	//
 	// What was done is logged with the user that [keyfunc.WithUser] put into the request's
 	// context. The name of basic authentication is logged as claimed_user, as only Authorize

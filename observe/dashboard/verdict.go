@@ -19,7 +19,7 @@ type verdict struct {
 	Findings []finding `json:"findings,omitempty"` // the worst first
 }
 
-// A finding is whom one rule refuses.
+// A finding says which clients one rule refuses.
 type finding struct {
 	Rule string `json:"rule"`
 	Text string `json:"text"`
@@ -142,10 +142,10 @@ func sumOf(rules []refusing) (sum uint64) {
 	return sum
 }
 
-// findings say whom the worst rules refuse.
+// findings are those on the worst rules.
 func (d *Dashboard) findings(rules []refusing) (found []finding) {
 	for _, r := range rules[:min(len(rules), maxFindings)] {
-		if text := d.who(r); text != "" && r.refused*20 >= sumOf(rules) {
+		if text := d.clients(r); text != "" && r.refused*20 >= sumOf(rules) {
 			found = append(found, finding{r.rule, text})
 		}
 	}
@@ -215,8 +215,8 @@ func refusals(s *state) []refusing {
 	return all
 }
 
-// who says whom a rule refuses: one who is noisy, a few, or many.
-func (d *Dashboard) who(r refusing) string {
+// clients says which clients a rule refuses: a noisy one, a few, or many.
+func (d *Dashboard) clients(r refusing) string {
 	l := r.latest
 	if l.refusals < fewRefusals {
 		return ""
