@@ -50,7 +50,11 @@ func Key(text string, own ...string) (string, error) {
 		}
 		return "", ErrNetwork
 	}
-	kind, _, _ := strings.Cut(text, ":")
+	kind, rest, _ := strings.Cut(text, ":")
+	if kind == "preflight" && kind != text { // a preflight is counted on the client's address
+		address, err := Key(rest)
+		return kind + ":" + address, err
+	}
 	switch {
 	case text == "", text == "global", text == "no-ip":
 		return text, nil

@@ -125,3 +125,17 @@ func (i itself) Unwrap() limiter.Store { return i }
 func TestAStoreThatUnwrapsToItselfIsOther(t *testing.T) {
 	assert.Equal(t, "other", tally.New(itself{}, 1).Store.Kind)
 }
+
+func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	exact := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}})
+	leases := leasestore.New(exact, leasestore.Options{})
+	t.Cleanup(func() { _ = leases.Close() })
+	q, err := limiter.NewQuota("ip", "", limiter.PerHour(100))
+	require.NoError(t, err)
+	require.NoError(t, leases.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)))
+	for _, store := range []limiter.Store{leases, around{leases}, around{around{exact}}} {
+		assert.True(t, tally.New(store, 1).Store.Failover().Degraded, "%T", store)
+	}
+}
