@@ -303,11 +303,12 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "internal/invalid", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
-		"keyfunc", "internal/network", "internal/route"}
+		"redis/internal/counters", "keyfunc", "internal/network", "internal/route"}
 	breaker := []string{"github.com/sony/gobreaker/"}
 	compilesAlone(t, "limiter/failover", ours[:4], breaker)
+	compilesAlone(t, "redis/internal/wire", []string{"redis/internal/wire", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
-	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/wire"} {
+	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/counters"} {
 		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
 	}
 }
@@ -320,7 +321,7 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	}
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)
-	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules"), append(may, ofGoRedis...))
+	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules", "redis/internal/wire"), append(may, ofGoRedis...))
 }
 
 // compilesAlone requires that a package compiles the standard library and no other packages

@@ -73,7 +73,7 @@ func TestAClientThatHangsUpIsBannedWithCountersInRedis(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	limits := middleware.Must(middleware.New(middleware.Config{
-		Store: redisstore.New(client),
+		Store: redisstore.New(client, redisstore.Options{}),
 		Bans:  must(bans.New(bans.Options{})),
 		Rules: []middleware.Rule{{
 			Name: "login", Key: keyfunc.IP(), Limit: limiter.PerHour(2).WithBurst(2),
@@ -155,11 +155,11 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 				name := fmt.Sprintf("%s, dialect %d, leased %t", test.name, headers, leased)
 				client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 				t.Cleanup(func() { _ = client.Close() })
-				var store limiter.Store = redisstore.New(client, redisstore.Options{
-					Failover: failover.Options{Replicas: 4, Failures: 1, OnDegraded: func(failover.Event) {}},
-				})
+				o := redisstore.Options{Failover: failover.Options{Replicas: 4, Failures: 1, OnDegraded: func(failover.Event) {}}}
+				var store limiter.Store = redisstore.New(client, o)
 				if leased {
-					s := leasestore.New(store.(*redisstore.Store), leasestore.Options{Mode: leasestore.Leased})
+					s, err := leasestore.New(client, leasestore.Options{Redis: o, Mode: leasestore.Leased})
+					require.NoError(t, err)
 					t.Cleanup(func() { _ = s.Close() })
 					store = s
 				}

@@ -58,5 +58,5 @@ type Decision struct {
 }
 
 // Counted reports whether the decision comes of a count. That of an Open rule in an outage
-// does not, so what it has for Remaining is neither "none" nor "enough": nobody knows.
+// does not, so what it has for Remaining is neither "none" nor "enough": it is unknown.
 func (d *Decision) Counted() bool { return d.Limit > 0 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
-// seed keys the digests of this process. Nobody outside can know it, so nobody can
+// seed keys the digests of this process. It is not known outside, so clients cannot
 // choose keys that collide.
 var seed = maphash.MakeSeed()
 

@@ -10,7 +10,7 @@ import (
 type Charge struct {
 	Quota *Quota
 
-	// Key says who asks. Any bytes, of any length; a Quota's keys are its own.
+	// Key names the client. Any bytes, of any length; a Quota's keys are its own.
 	Key string
 
 	// Cost is in units of the limit's Events. Zero looks without taking.

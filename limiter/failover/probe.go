@@ -75,7 +75,7 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 	_ = survive(func() error { return s.inner.Refund(context.Background(), owed) })
 }
 
-// survive makes an error of a panic, which nobody would recover from in a goroutine
+// survive makes an error of a panic, which nothing would recover from in a goroutine
 // that is no request's.
 func survive(f func() error) (err error) {
 	defer func() {

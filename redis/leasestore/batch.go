@@ -205,8 +205,8 @@ func (b *batch) lookCounted(ctx context.Context, counted []int) error {
 	return err
 }
 
-// refuse ends a batch that was refused here: who stands in the way is told so, all others
-// are looked at. Those counted had been taken.
+// refuse ends a batch that was refused here: charges that stand in the way are told so, all
+// others are looked at. Those counted had been taken.
 func (b *batch) refuse(ctx context.Context, taken []int) error {
 	for i := range b.parts {
 		if p := &b.parts[i]; p.verdict == ask && p.hand.units > 0 {

@@ -129,7 +129,7 @@ func (c counter) decide(p *plan, e *entry, at, cost int64, d *limiter.Decision) 
 		*d = p.describe(s, at, cost, ok)
 		return s
 	}
-	// Nobody admits more than a burst that others have not heard of, even where the limit has
+	// No process admits more than a burst that others have not heard of, even where the limit has
 	// brought back more since the last exchange.
 	s = c.state(e, p, at)
 	*d = p.describe(s, at, 0, true)
@@ -289,7 +289,7 @@ func (s *Store) worth(e *entry) int64 {
 	return min(reset.Microseconds(), math.MaxInt64/2)
 }
 
-// sweepCount forgets an entry that is back in its initial state and that nobody asks for.
+// sweepCount forgets an entry that is back in its initial state and is not asked for.
 func (s *Store) sweepCount(sh *shard, e *entry, cell uint32, p *plan, now int64) {
 	switch {
 	case e.pending != 0:

@@ -58,7 +58,7 @@ func (s *Store) spend(p *plan, c *limiter.Charge, d *limiter.Decision) (v verdic
 
 func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now int64, d *limiter.Decision) (verdict, hand) {
 	if e.plan != p.number {
-		// The limit has changed. Redis converts what was used, for those who ask exactly.
+		// The limit has changed. Redis converts what was used, for exact decisions.
 		e.expire(now, true)
 		s.list(sh, e, cell, leased)
 		if e.back == 0 && !e.busy {
@@ -143,7 +143,7 @@ func (e *entry) refuses(p *plan, cost, now int64, d *limiter.Decision) bool {
 	latest := e.latest(now)
 	view := e.view(p, latest)
 	if _, fits := p.quota.Take(view, latest, cost); !fits {
-		// By the earliest time, so that who waits as long as this says is not early.
+		// By the earliest time, so that a client that waits as long as this says is not early.
 		at := e.earliest(now)
 		*d = p.quota.Describe(e.view(p, at), at, cost, false)
 		return true

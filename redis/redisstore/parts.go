@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A keyPart is the part of some charges that is on one key, and so in one slot and on one node.
@@ -45,7 +46,7 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decis
 	for i := range parts {
 		p := &parts[i]
 		if err := s.receive(ctx, p.group); err != nil {
-			failed.add(s.part(s.keys.tag(p.key)), err)
+			failed.add(s.part(s.names.Tag(p.key)), err)
 			continue
 		}
 		p.taken = s.conclude(p.group, p.charges, p.decisions, asked)
@@ -80,7 +81,7 @@ func (f *failures) err() error {
 	if f.errs == nil {
 		return nil
 	}
-	f.error = joined(f.errs)
+	f.error = wire.Join(f.errs)
 	return f
 }
 
