@@ -25,7 +25,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// What the redis example's comment tells its reader to try.
+// What the comment of the redis example tells readers to try.
 func TestTheRedisExampleSharesALimitAndOutlivesRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -51,8 +51,7 @@ func TestTheRedisExampleSharesALimitAndOutlivesRedis(t *testing.T) {
 	assert.LessOrEqual(t, passed, 10)
 
 	server.Kill()
-	// What was refused a moment ago is remembered to be; other rules follow their policy
-	// at once.
+	// A refusal of a moment ago is remembered; other rules follow their policy at once.
 	assert.Equal(t, http.StatusServiceUnavailable, status(0, "/pay"), "Closed answers 503")
 	assert.Equal(t, http.StatusOK, status(0, "/news"), "Open lets pass")
 	passed = 0
@@ -102,7 +101,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// quotaFields are those of a response that speak of a quota, without what passes with time.
+// quotaFields are the response's fields about quotas, without the numbers that change with time.
 func quotaFields(h http.Header) (fields []string) {
 	for name, values := range h {
 		lower := strings.ToLower(name)
@@ -127,7 +126,7 @@ func quotaFields(h http.Header) (fields []string) {
 	return fields
 }
 
-// Of what nobody counts there is nothing to tell, and of a share only the share.
+// Responses say nothing of a rule that counts nothing, and of a process's share only the share.
 func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 	t.Parallel()
 	open := middleware.Rule{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.FailOpen, SoftAt: 1}

@@ -26,6 +26,9 @@
 //	                such as 1000 per day               window
 //	SlidingLog      small limits that must be exact    N                          N integers
 //
+// The integers are those of a [State]; Memory packs them into one word of 64 bits, except for
+// SlidingLog and for windows whose counts are too large.
+//
 // An event may cost more than one unit ([Limiter.AllowN]). One that costs more than
 // ever fits is refused with RetryAfter [Never]; cost 0 looks without taking.
 //
