@@ -40,7 +40,7 @@ func readPage(t *testing.T, path string) string {
 
 // A snippet is a block of Go in a page. A comment in front of it, which readers of the page do
 // not see, says what the lines go by: "go: r *chi.Mux" are the parameters of a function around
-// them, "go in: internal/miniredistest" is the module that they belong to.
+// them, "go in: internal/tests" is the module that they belong to.
 type snippet struct {
 	page   string
 	line   int

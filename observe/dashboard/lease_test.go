@@ -25,8 +25,10 @@ func (w wrapped) Unwrap() limiter.Store { return w.Store }
 func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	exact := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}})
-	leases := leasestore.New(exact, leasestore.Options{})
+	slow := redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}}
+	exact := redisstore.New(client, slow)
+	leases, err := leasestore.New(client, leasestore.Options{Redis: slow})
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = leases.Close() })
 	for _, store := range []limiter.Store{leases, wrapped{leases}, wrapped{wrapped{exact}}} {
 		page, err := dashboard.New(dashboard.Options{Authorize: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)})

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -98,7 +97,7 @@ func TestWhatClientsSendIsTextAndNothingElse(t *testing.T) {
 	assert.True(t, eval[bool](b, `window.hit === undefined && document.images.length === 0`))
 
 	// A script that got in after all would not run.
-	b.run(evaluate(`const s = document.createElement("script"); try { s.textContent = "window.hit = 1"; document.body.append(s) } catch {}`))
+	b.run(`const s = document.createElement("script"); try { s.textContent = "window.hit = 1"; document.body.append(s) } catch {}`)
 	assert.True(t, eval[bool](b, `window.hit === undefined`))
 
 	s.page.Close()
@@ -163,12 +162,12 @@ func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
 	assert.Contains(t, b.text("#rows li:nth-child(2)"), "thing 33")
 	const shown = `[...document.querySelectorAll("#rows li")].filter((item) => !item.hidden).length`
 	assert.Equal(t, 12, eval[int](b, shown))
-	b.run(chromedp.SendKeys("#find", "thing 7", chromedp.ByQuery))
+	b.write("#find", "thing 7")
 	b.await(patience, shown+` === 2`)
 	b.click("#rows li:not([hidden]):nth-child(n+2) button")
 	assert.Contains(t, b.text("#traffic-title"), "thing 7")
 	assert.Equal(t, "thing 7", eval[string](b, `document.querySelector("#rule").value`))
-	b.run(evaluate(`const find = document.querySelector("#find"); find.value = ""; find.dispatchEvent(new Event("input"))`))
+	b.run(`const find = document.querySelector("#find"); find.value = ""; find.dispatchEvent(new Event("input"))`)
 	b.click("#rows-all")
 	assert.Equal(t, 41, eval[int](b, shown))
 }
@@ -184,8 +183,8 @@ func TestThePageSaysOfWhichRulesItKnowsNoKeys(t *testing.T) {
 	b.await(patience, `document.querySelectorAll(".row").length === 41`)
 	const beyond = "There are more rules than are followed: "
 	look := func(rule, note string) {
-		b.run(evaluate(`{ const find = document.querySelector("#find"); find.value = "` + rule + `"; find.dispatchEvent(new Event("input")) }`))
-		b.run(evaluate("[...document.querySelectorAll('#rows button')].find((row) => row.querySelector('.name').firstChild.data === `" + rule + "`).click()"))
+		b.run(`{ const find = document.querySelector("#find"); find.value = "` + rule + `"; find.dispatchEvent(new Event("input")) }`)
+		b.run("[...document.querySelectorAll('#rows button')].find((row) => row.querySelector('.name').firstChild.data === `" + rule + "`).click()")
 		b.await(patience, `document.querySelector("#top-title").innerText === "Who, under `+rule+`"`)
 		text := b.text("#top-note")
 		assert.Contains(t, text, note, rule)
@@ -228,7 +227,7 @@ func TestAPageThatIsNotLiveLooksFromTimeToTimeAndComesBack(t *testing.T) {
 	address := s.serve()
 	b := open(t, address, 800, 600, false)
 	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
-	b.run(evaluate(`const later = window.setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms > 7000 ? ms / 10 : ms, ...a)`))
+	b.run(`const later = window.setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms > 7000 ? ms / 10 : ms, ...a)`)
 	watch := func() *http.Response {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		require.NoError(t, err)

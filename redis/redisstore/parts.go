@@ -96,7 +96,9 @@ func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {
 			for j := range p.charges {
-				p.charges[j].At = p.decisions[j].At
+				if hasTimes(p.charges[j].Quota) {
+					p.charges[j].At = p.decisions[j].At
+				}
 			}
 			p.group = s.send(refund, p.charges)
 		}
@@ -115,4 +117,11 @@ func (s *store) undo(parts []keyPart, asked asking) {
 		}
 		p.group.free()
 	}
+}
+
+// hasTimes reports that units of q are of a window or have a time. Those of a bucket are alike:
+// what drained since they were taken would be lost with each refusal.
+func hasTimes(q *limiter.Quota) bool {
+	a := q.Algorithm()
+	return a != limiter.TokenBucket && a != limiter.LeakyBucket
 }

@@ -129,8 +129,10 @@ func TestAStoreThatUnwrapsToItselfIsOther(t *testing.T) {
 func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	exact := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}})
-	leases := leasestore.New(exact, leasestore.Options{})
+	slow := redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}}
+	exact := redisstore.New(client, slow)
+	leases, err := leasestore.New(client, leasestore.Options{Redis: slow})
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = leases.Close() })
 	q, err := limiter.NewQuota("ip", "", limiter.PerHour(100))
 	require.NoError(t, err)

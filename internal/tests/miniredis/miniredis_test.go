@@ -1,4 +1,4 @@
-package miniredistest
+package miniredis_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package otellimit_test
+package opentelemetry_test
 
 import (
 	"context"
