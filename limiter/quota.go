@@ -140,6 +140,20 @@ func (q *Quota) Refund(s State, now, n, at int64) State {
 	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
 }
 
+// UndoAt is the [Charge.At] for a refund that undoes d at once, as stores do where a batch is
+// not taken after all: of a bucket it is in the future, so that what drained meanwhile is not
+// lost.
+func (q *Quota) UndoAt(d *Decision) int64 {
+	const future = 1 << 52
+	switch {
+	case !q.algorithm.bursts || d.At == 0:
+		return d.At
+	case d.At < 0: // on counters beside the store's own, as package failover has them
+		return -future
+	}
+	return future
+}
+
 // Describe is the Decision on an event of that cost, where s is the state that Take
 // returned for it and allowed is what Take said.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {

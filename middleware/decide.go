@@ -58,7 +58,7 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 		taken := slices.Clone(charges)
 		for i := range taken {
 			if atOnce { // else overdraw has noted it
-				taken[i].At = s.decisions[i].At
+				taken[i].At = taken[i].Quota.UndoAt(&s.decisions[i])
 			}
 		}
 		if err := l.store.Refund(s, taken); err != nil {

@@ -48,7 +48,7 @@ func (l *RateLimit) overdraw(set *ruleset, s *scope, charges []limiter.Charge) (
 		s.allowed = allAllowed(decisions)
 		for i, c := range asked {
 			if s.allowed {
-				charges[i].At = decisions[i].At
+				charges[i].At = charges[i].Quota.UndoAt(&decisions[i])
 				c.note(&s.decisions[c.rule], decisions[i])
 				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
 				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].info.Shadow

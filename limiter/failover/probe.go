@@ -70,7 +70,7 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 		return
 	}
 	for i := range owed {
-		owed[i].At = decisions[i].At
+		owed[i].At = owed[i].Quota.UndoAt(&decisions[i])
 	}
 	_ = survive(func() error { return s.inner.Refund(context.Background(), owed) })
 }

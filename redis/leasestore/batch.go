@@ -190,7 +190,7 @@ func (b *batch) refund(counted []int) {
 	charges := make([]limiter.Charge, len(counted))
 	for i, n := range counted {
 		charges[i] = b.charges[n]
-		charges[i].At = b.decisions[n].At
+		charges[i].At = charges[i].Quota.UndoAt(&b.decisions[n])
 	}
 	_ = b.synced.Refund(context.Background(), charges) // what cannot be given back stays used
 }
@@ -258,7 +258,7 @@ func (b *batch) blame(ctx context.Context, n int, inHand int64) error {
 			return err
 		}
 		if one[0].Allowed { // it has become free since
-			c.At = one[0].At
+			c.At = c.Quota.UndoAt(&one[0])
 			return b.exact.Refund(context.Background(), []limiter.Charge{c})
 		}
 		*d = one[0]

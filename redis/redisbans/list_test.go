@@ -549,6 +549,7 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64Range(1, bans.MaxDuration.Milliseconds())
 		e := bans.Escalation{
+			After: 1, Within: time.Second,
 			Ban:    time.Duration(ms.Draw(t, "first")>>rapid.IntRange(0, 34).Draw(t, "shift")+1) * time.Millisecond,
 			Factor: rapid.OneOf(rapid.Float64Range(1, 1000), rapid.Float64Range(1, 1.01), rapid.SampledFrom([]float64{1, 1.5, 2, 3, 10, 1000})).Draw(t, "factor"),
 		}

@@ -96,9 +96,7 @@ func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {
 			for j := range p.charges {
-				if hasTimes(p.charges[j].Quota) {
-					p.charges[j].At = p.decisions[j].At
-				}
+				p.charges[j].At = p.charges[j].Quota.UndoAt(&p.decisions[j])
 			}
 			p.group = s.send(refund, p.charges)
 		}
@@ -117,11 +115,4 @@ func (s *store) undo(parts []keyPart, asked asking) {
 		}
 		p.group.free()
 	}
-}
-
-// hasTimes reports that units of q are of a window or have a time. Those of a bucket are alike:
-// what drained since they were taken would be lost with each refusal.
-func hasTimes(q *limiter.Quota) bool {
-	a := q.Algorithm()
-	return a != limiter.TokenBucket && a != limiter.LeakyBucket
 }
