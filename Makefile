@@ -2,9 +2,9 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow miniredis phases hours fuzz bench bench-compare race race-memory race-leases newest benchmarks help
+.PHONY: test setup vet unit narrow apart phases hours fuzz bench bench-compare race race-memory race-leases newest benchmarks help
 
-test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) miniredis $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
+test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
 setup: ## installs redis-server where it is missing, and in CI Chromium and promtool
 	.ci/setup
@@ -21,10 +21,10 @@ unit: ## tests with the race detector
 narrow: ## tests where an int has 32 bits, which has no race detector; Linux on amd64 runs them
 	GOARCH=386 go test -short ./limiter ./limiter/internal/table ./keyfunc ./middleware ./middleware/bans
 
-miniredis: ## redisstore on miniredis, which is in a module of its own
-	go -C internal/miniredistest vet ./...
-	cd internal/miniredistest && go run $(STATICCHECK) ./...
-	WEIR_REQUIRE_REDIS=1 go -C internal/miniredistest test ./...
+apart: ## tests in a module of their own: on miniredis, and with OpenTelemetry's SDK
+	go -C internal/tests vet ./...
+	cd internal/tests && go run $(STATICCHECK) ./...
+	WEIR_REQUIRE_REDIS=1 go -C internal/tests test ./...
 
 phases: ## tests that meet a window, in every hour of the day and where each begins
 	WEIR_PHASE=all go test -timeout 60m ./limiter/... ./middleware/... ./adapters/...

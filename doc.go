@@ -1,5 +1,6 @@
-// Package weir is the front door of Weir, HTTP rate limiting for Go. It has the names that a
-// program needs every day; each is one of the packages below, by a shorter way.
+// Package weir limits how many requests each client of an HTTP service may send, in one
+// process or in a fleet. It has the names that a program needs every day; each stands for one
+// in the packages below.
 //
 //	package main
 //
@@ -17,7 +18,7 @@
 //		log.Fatal(http.ListenAndServe("127.0.0.1:8080", limited))
 //	}
 //
-// Every client address has 100 requests a minute. Responses tell what is left, in the
+// Every client address has 100 requests a minute. Responses say what is left, in the
 // X-RateLimit and RateLimit fields; the 101st request is answered 429 with Retry-After. Behind
 // a proxy, name it, or all clients are the proxy: see keyfunc.TrustProxies.
 //
@@ -30,7 +31,7 @@
 //	middleware    rules, what is counted and what is answered; its adapters are in adapters
 //	  rules       limits as a YAML file, reloaded while the service runs
 //	  bans        clients that are locked out
-//	keyfunc       who is asking: address, user, API key, ..., and how they combine
+//	keyfunc       what is counted by: address, user, API key, ..., and how they combine
 //	limiter       may this happen now? limits, algorithms, counters in memory; without HTTP
 //	redis         all that speaks Redis: counters, leases, bans, rules
 //	adapters      gin, echo, and chi where rules go by its routes

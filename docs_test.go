@@ -40,7 +40,7 @@ func readPage(t *testing.T, path string) string {
 
 // A snippet is a block of Go in a page. A comment in front of it, which readers of the page do
 // not see, says what the lines go by: "go: r *chi.Mux" are the parameters of a function around
-// them, "go in: internal/miniredistest" is the module that they belong to.
+// them, "go in: internal/tests" is the module that they belong to.
 type snippet struct {
 	page   string
 	line   int
@@ -251,6 +251,32 @@ func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
 		}
 	}
 }
+
+// SECURITY names the tests that hold its promises, CONTRIBUTING the files of each room.
+func TestEveryFileThatThesePagesNameIsThere(t *testing.T) {
+	var files []string
+	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && (path == ".git" || strings.HasPrefix(entry.Name(), "_docs-")) {
+			return fs.SkipDir // the latter come and go
+		}
+		files = append(files, path)
+		return err
+	}))
+	for _, page := range []string{"SECURITY.md", "CONTRIBUTING.md"} {
+		named := 0
+		for _, span := range spans.FindAllString(readPage(t, page), -1) {
+			if name := strings.Trim(span, "`"); fileName.MatchString(name) {
+				named++
+				assert.True(t, slices.ContainsFunc(files, func(path string) bool {
+					return path == name || strings.HasSuffix(path, "/"+name)
+				}), "%s: there is no %s", page, name)
+			}
+		}
+		assert.NotZero(t, named, page)
+	}
+}
+
+var fileName = regexp.MustCompile(`^[a-z0-9_/]+\.(go|lua|md)$`)
 
 // A page that no other page links is not found.
 func TestTheREADMELeadsToEveryPage(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// What the redis example's comment tells its reader to try.
+// What the comment of the redis example tells readers to try.
 func TestTheRedisExampleSharesALimitAndOutlivesRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -51,8 +51,7 @@ func TestTheRedisExampleSharesALimitAndOutlivesRedis(t *testing.T) {
 	assert.LessOrEqual(t, passed, 10)
 
 	server.Kill()
-	// What was refused a moment ago is remembered to be; other rules follow their policy
-	// at once.
+	// A refusal of a moment ago is remembered; other rules follow their policy at once.
 	assert.Equal(t, http.StatusServiceUnavailable, status(0, "/pay"), "Closed answers 503")
 	assert.Equal(t, http.StatusOK, status(0, "/news"), "Open lets pass")
 	passed = 0
@@ -74,7 +73,7 @@ func TestAClientThatHangsUpIsBannedWithCountersInRedis(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	limits := middleware.Must(middleware.New(middleware.Config{
-		Store: redisstore.New(client),
+		Store: redisstore.New(client, redisstore.Options{}),
 		Bans:  must(bans.New(bans.Options{})),
 		Rules: []middleware.Rule{{
 			Name: "login", Key: keyfunc.IP(), Limit: limiter.PerHour(2).WithBurst(2),
@@ -102,7 +101,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// quotaFields are those of a response that speak of a quota, without what passes with time.
+// quotaFields are the response's fields about quotas, without the numbers that change with time.
 func quotaFields(h http.Header) (fields []string) {
 	for name, values := range h {
 		lower := strings.ToLower(name)
@@ -127,7 +126,7 @@ func quotaFields(h http.Header) (fields []string) {
 	return fields
 }
 
-// Of what nobody counts there is nothing to tell, and of a share only the share.
+// Responses say nothing of a rule that counts nothing, and of a process's share only the share.
 func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 	t.Parallel()
 	open := middleware.Rule{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.FailOpen, SoftAt: 1}
@@ -156,11 +155,11 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 				name := fmt.Sprintf("%s, dialect %d, leased %t", test.name, headers, leased)
 				client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 				t.Cleanup(func() { _ = client.Close() })
-				var store limiter.Store = redisstore.New(client, redisstore.Options{
-					Failover: failover.Options{Replicas: 4, Failures: 1, OnDegraded: func(failover.Event) {}},
-				})
+				o := redisstore.Options{Failover: failover.Options{Replicas: 4, Failures: 1, OnDegraded: func(failover.Event) {}}}
+				var store limiter.Store = redisstore.New(client, o)
 				if leased {
-					s := leasestore.New(store.(*redisstore.Store), leasestore.Options{Mode: leasestore.Leased})
+					s, err := leasestore.New(client, leasestore.Options{Redis: o, Mode: leasestore.Leased})
+					require.NoError(t, err)
 					t.Cleanup(func() { _ = s.Close() })
 					store = s
 				}

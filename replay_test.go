@@ -231,7 +231,7 @@ func TestRealTrafficIsLimitedAsTheModelsSay(t *testing.T) {
 	}
 }
 
-// A limit on everybody and one for each client: both are taken, or neither.
+// A limit for all clients and one for each client: both are taken, or neither.
 func TestRealTrafficIsLimitedByTwoRulesTogether(t *testing.T) {
 	traffic := readTraffic(t)
 	for _, limits := range [][]limiter.Limit{
@@ -258,7 +258,7 @@ func readTraffic(t *testing.T) []accesslog.Entry {
 }
 
 // replay runs in a bubble, where time is that of the traffic. The last limit is for
-// each client, those before it for everybody.
+// each client, those before it for all.
 func replay(t *testing.T, traffic []accesslog.Entry, router func(*middleware.RateLimit, http.HandlerFunc) http.Handler, limits []limiter.Limit) {
 	time.Sleep(time.Until(traffic[0].Time)) // before there is a store: it lives 17 years
 	var rules []middleware.Rule
@@ -282,7 +282,7 @@ func replay(t *testing.T, traffic []accesslog.Entry, router func(*middleware.Rat
 	for i, entry := range traffic {
 		time.Sleep(time.Until(entry.Time))
 		now := time.Now().UnixMicro()
-		clients := slices.Repeat([]string{"everybody"}, len(models))
+		clients := slices.Repeat([]string{"all"}, len(models))
 		clients[len(models)-1] = entry.Client
 
 		// What the models say.

@@ -7,7 +7,7 @@ import (
 	"github.com/weirgo/weir/internal/network"
 )
 
-// noIP is the key of all clients whose address is not known. One that is shared
+// noIP is the key of all clients without a known address. One that is shared
 // is still a limit; "" or an error might be read as none.
 var noIP = Shared.Mark("no-ip")
 

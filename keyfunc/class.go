@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Class says whose a key is, beside what it is counted under. A client's own key can be
+// A Class says what a key stands for, beside what it is counted under. A client's own key can be
 // banned for what it does; the others stand for clients that did nothing.
 type Class uint8
 

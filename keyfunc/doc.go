@@ -16,7 +16,7 @@
 //	any other header, a cookie               Header("X-Tenant"), Cookie("session")
 //	parameter of the route                   PathValue("id")
 //	address and headers of the client        Fingerprint()
-//	route, method, host, everybody together  Route, Method, Host, Global
+//	route, method, host, all clients together Route, Method, Host, Global
 //	two things at once                       Join(User, Route), JoinPresent(User, IP())
 //	anything, without storing it in clear    Hash(secret, APIKey("X-Api-Key"))
 //
@@ -40,7 +40,7 @@
 //
 // and look at the key. It must be your own address: not 198.51.100.7, and not the
 // proxy's. Whatever is in doubt (no header, no address in it) is counted on the
-// peer: clients then share a limit, but nobody is without one.
+// peer: clients then share a limit, but none is without one.
 //
 // # Keys anybody can make up
 //
@@ -49,6 +49,6 @@
 // that writes something new on every request is a new client on every request.
 // Count them after the value has been checked, or beside a rule on IP.
 //
-// Say who somebody is before counting: if "John" and "john" sign in to one
+// Say who a user is in one spelling before counting: if "John" and "john" sign in to one
 // account, the key is the account's id, not what was typed.
 package keyfunc

@@ -10,7 +10,7 @@ import (
 //	keyfunc.First(keyfunc.User, keyfunc.IP())   // the user, or the address of a guest
 //
 // It moves on only when a function answers [ErrNoKey]. Any other error is
-// returned: who makes a key unreadable must not be counted as somebody else.
+// returned: a client that makes a key unreadable must not be counted as another.
 //
 // A client that can leave a key out chooses which of fs counts it, so every one of
 // them must be a key you would accept alone. End with one that always answers, such

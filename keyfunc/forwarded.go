@@ -26,7 +26,7 @@ func cutForwardedFor(line string) (string, netip.Addr) {
 // an odd number of backslashes before it, and the quotes around it an even one.
 // Whitespace around semicolons is not in the grammar, but common.
 func cutForwarded(line string) (string, netip.Addr) {
-	var names [8]string // the RFC has four; who sends more than eight is making them up
+	var names [8]string // the RFC has four; a client that sends more than eight makes them up
 	seen := names[:0]
 	var node string
 	for {

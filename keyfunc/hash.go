@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// minSecret is 128 bits: what nobody tries out.
+// minSecret is 128 bits: too many to try out.
 const minSecret = 16
 
 // Hash is the key of f as HMAC-SHA-256 under a secret, 48 characters whatever the

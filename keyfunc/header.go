@@ -32,7 +32,7 @@ func APIKey(header string) Func {
 // has no key, so say what it is counted under, as in First(Header(...), IP()).
 // A header with two different values is [ErrAmbiguous], as with [APIKey].
 //
-// Do not use it for addresses: Header("X-Real-IP") believes everybody, and counts
+// Do not use it for addresses: Header("X-Real-IP") believes every client, and counts
 // one address under all its spellings. That is [TrustHeader].
 //
 // Header panics if name is not the name of a header.

@@ -32,7 +32,7 @@ import (
 // is IPv4, zones and ports do not count. An address under the NAT64 prefix
 // 64:ff9b::/96 counts as the IPv4 address in it, or all translated clients would
 // share a key. That prefix is not routed on the internet, so it comes from a
-// translator of your own. It is not decoded to decide who is trusted.
+// translator of your own. It is not decoded to decide which peer is trusted.
 //
 // Many people can share an IPv4 address (an office, a mobile network): choose the
 // limit for that, or count users. And one customer can hold many /64 networks: a
@@ -55,8 +55,8 @@ func NewIP(opts ...IPOption) (Func, error) {
 }
 
 // NewAddress returns a function that finds the client's address as [IP] does, whole: for
-// lists of addresses rather than for keys. A client whose address is not known has the
-// zero Addr, and so has one whose trusted proxy says nothing that can be believed: where
+// lists of addresses rather than for keys. A client without a known address has the
+// zero Addr, and so has one of a trusted proxy that says nothing to be believed: where
 // IP counts the proxy, a list must not take the client for it.
 func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 	ip, err := newClientIP(opts)
@@ -76,7 +76,7 @@ type IPOption func(*ipConfig)
 //
 // It is safe when every address in cidrs is a proxy that appends the address it was
 // called from, as load balancers do, and nginx with $proxy_add_x_forwarded_for.
-// Clients with an address in cidrs can be whoever they like, so name the proxies, not
+// Clients with an address in cidrs can claim any address, so name the proxies, not
 // the networks they share with others.
 //
 // Check before going live that a header of your own does not change your key; the
@@ -116,7 +116,7 @@ func TrustForwarded(cidrs ...string) IPOption {
 }
 
 // TrustHops takes the n-th address from the right of X-Forwarded-For as the client,
-// whoever the peer is (on a unix socket only with [TrustUnixSocket]). n is the number
+// for any peer (on a unix socket only with [TrustUnixSocket]). n is the number
 // of proxies between client and server: each one appends an address, so with one load
 // balancer n is 1, with a CDN in front of it 2.
 //
@@ -178,7 +178,7 @@ func TrustHeader(name string, cidrs ...string) IPOption {
 //	keyfunc.IP(keyfunc.TrustProxies(), keyfunc.TrustUnixSocket())
 //
 // It is safe when only the proxy may open the socket: check its mode and owner.
-// Without this option everybody behind the socket shares the key "no-ip".
+// Without this option all clients behind the socket shares the key "no-ip".
 func TrustUnixSocket() IPOption {
 	return func(c *ipConfig) { c.unixSocket = true }
 }
@@ -187,7 +187,7 @@ func TrustUnixSocket() IPOption {
 const trustHeader = invalid.Name("TrustHeader")
 
 // IPv6Prefix sets how many bits of an IPv6 address count, from 32 to 128; the default
-// is 64. Customers are given a /64, a /56 or a /48: fewer bits fold neighbours
+// is 64. Customers are given a /64, a /56 or a /48: fewer bits fold neighbors
 // together. More than 64 let a client have as many keys as it likes, and suit only
 // networks where you assign the addresses.
 func IPv6Prefix(bits int) IPOption {
@@ -259,7 +259,7 @@ type clientIP struct {
 	header     string      // the header that names the client, canonical; "" reads none
 	cut        cut         // how to take hops off its lines; nil if it holds one address
 	hops       int         // how many hops to take; 0 to go by peers
-	peers      network.Set // whose header is read
+	peers      network.Set // the peers that the header is read of
 	anyPeer    bool        // whether it is read from peers outside of peers
 	unixSocket bool        // and from peers on a unix socket
 	ipv6Prefix int
@@ -317,7 +317,7 @@ func (c *clientIP) trusted(peer netip.Addr, remoteAddr string) bool {
 
 // isUnixSocket reports whether a RemoteAddr is what net makes of a unix socket: a path,
 // or nothing for a client without a name. Other text is not trusted; it may come from
-// somebody who rewrote RemoteAddr from a header.
+// code that rewrote RemoteAddr from a header.
 func isUnixSocket(remoteAddr string) bool {
 	return remoteAddr == "" || remoteAddr[0] == '@' || remoteAddr[0] == '/'
 }

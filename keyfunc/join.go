@@ -25,7 +25,7 @@ func Join(fs ...Func) Func { return join(mustFuncs("Join", fs), false) }
 //
 //	keyfunc.JoinPresent(keyfunc.User, keyfunc.IP())   // a user at an address, a guest at an address
 //
-// A client that can leave a part out, or make it up, is somebody new each time: a part like
+// A client that can leave a part out, or make it up, is a new client each time: a part like
 // that needs a rule beside this one that counts the client without it.
 //
 // JoinPresent panics where Join does.

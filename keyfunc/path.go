@@ -17,7 +17,7 @@ import (
 // echo. The end of a path is called as in the pattern: "file" in "/static/{file...}" and
 // "/static/*file", "*" in "/static/*".
 //
-// It is one counter for each value, whoever asks. The value is what the route's handler is
+// It is one counter for each value, for all clients. The value is what the route's handler is
 // going to see, with percent-encoding undone, so that one id has one key however it is
 // spelled. It is there before the handler's router sets it: in front of an http.ServeMux, in
 // chilimit, ginlimit and echolimit. A function of your own that calls r.PathValue or

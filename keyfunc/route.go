@@ -2,11 +2,12 @@ package keyfunc
 
 import (
 	"net/http"
-	"strings"
+
+	"github.com/weirgo/weir/internal/route"
 )
 
 // Route is the pattern that matched the request, as [http.Request.Pattern] has it:
-// "route:GET /users/{id}". It is one counter for everybody; use Join(User, Route)
+// "route:GET /users/{id}". It is one counter for all clients; use Join(User, Route)
 // for one per user and route, and [PathValue] for one per id.
 //
 // The raw path would not do: a client can spell it in many ways, and every id in
@@ -43,18 +44,21 @@ func init() {
 	}
 }
 
-// Host is the host the request asks for, in lower case, without port, brackets or
-// trailing dot: "host:example.com".
+// Host is the host the request asks for, as rules for a host have it: in lower case,
+// without port, brackets or trailing dot, an IPv6 address in its short form:
+// "host:example.com". What can be no host shares "host:other".
 //
 // It is safe when something in front of the limiter answers only to hosts you
 // know: a proxy, a ServeMux pattern with a host. Otherwise the client writes what
 // it likes in the Host header, and every new host is a new key. To check, ask for
 // a host you do not have (curl -H 'Host: x.invalid'): it must not reach the limiter.
 func Host(r *http.Request) (string, error) {
-	host, _ := splitPort(r.Host)
-	host = strings.TrimSuffix(host, ".")
+	host := route.Host(r.Host)
 	if host == "" {
-		return "", ErrNoKey
+		if text, _ := splitPort(r.Host); text == "" || text == "." {
+			return "", ErrNoKey
+		}
+		host = "other"
 	}
-	return sharedMark + hostTag + strings.ToLower(host), nil
+	return sharedMark + hostTag + host, nil
 }

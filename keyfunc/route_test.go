@@ -3,6 +3,7 @@ package keyfunc_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -49,6 +50,10 @@ func TestHostHasOneSpelling(t *testing.T) {
 		{"[2001:DB8::1]:8080", "host:2001:db8::1"},
 		{"[2001:db8::1]", "host:2001:db8::1"},
 		{"2001:db8::1", "host:2001:db8::1"},
+		{"[2001:DB8:0:0::1]", "host:2001:db8::1"},
+		{"münchen.example", "host:other"},
+		{"[2001:db8::1", "host:other"},
+		{strings.Repeat("a", 254), "host:other"},
 	} {
 		assert.Equal(t, tt.want, keyOf(t, keyfunc.Host, &http.Request{Host: tt.host}), tt.host)
 	}

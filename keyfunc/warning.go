@@ -13,7 +13,7 @@ var forwardingHeaders = [...]string{
 }
 
 // A proxyWarning tells the operator, once, that there seems to be a proxy which
-// nobody trusts: all its clients would be counted as one.
+// no option trusts: all its clients would be counted as one.
 type proxyWarning struct {
 	given   atomic.Bool
 	checked atomic.Uint32

@@ -13,8 +13,8 @@ type Algorithm uint8
 
 const (
 	// SlidingWindow, the default, weighs the count of the previous window by how
-	// much of it still overlaps the last Per, and adds the current one. Two numbers
-	// a key; any interval d no longer than Per admits less than Events*(1+d/Per)+1.
+	// much of it still overlaps the last Per, and adds the current one. Any interval d
+	// no longer than Per admits less than Events*(1+d/Per)+1.
 	SlidingWindow Algorithm = iota
 
 	// TokenBucket admits up to Burst at once and refills evenly at Events per Per.

@@ -25,7 +25,7 @@ type Decision struct {
 	// Limit is the most units that can ever pass at once: Events, or Burst for
 	// TokenBucket, or Burst+1 for LeakyBucket. Of a Local rule in an outage it is this
 	// process's share. It is 0 if nothing was counted, as an Open rule decided in an outage:
-	// then all that is known is Allowed and Degraded, and the other fields are zero.
+	// then all that is known is Allowed and Degraded, and the other fields but At are zero.
 	Limit int64
 
 	// Remaining is how many units could pass right now, after this decision.
@@ -58,5 +58,5 @@ type Decision struct {
 }
 
 // Counted reports whether the decision comes of a count. That of an Open rule in an outage
-// does not, so what it has for Remaining is neither "none" nor "enough": nobody knows.
+// does not, so what it has for Remaining is neither "none" nor "enough": it is unknown.
 func (d *Decision) Counted() bool { return d.Limit > 0 }

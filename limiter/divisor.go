@@ -14,7 +14,7 @@ func newDivisor(by int64) divisor {
 	return divisor{uint64(by), math.MaxUint64 / uint64(by)}
 }
 
-// down is n/by for an n that is not negative. It has no branch, as nobody could predict it.
+// down is n/by for an n that is not negative. It has no branch, as none could be predicted.
 func (d divisor) down(n int64) int64 {
 	quotient, _ := bits.Mul64(uint64(n), d.inverse)
 	_, complete := bits.Sub64(uint64(n)-quotient*d.by, d.by, 0)

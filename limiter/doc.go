@@ -26,6 +26,9 @@
 //	                such as 1000 per day               window
 //	SlidingLog      small limits that must be exact    N                          N integers
 //
+// The integers are those of a [State]; Memory packs them into one word of 64 bits, except for
+// SlidingLog and for windows whose counts are too large.
+//
 // An event may cost more than one unit ([Limiter.AllowN]). One that costs more than
 // ever fits is refused with RetryAfter [Never]; cost 0 looks without taking.
 //
@@ -47,6 +50,11 @@
 //
 // Counters are held by a [Store]. [Memory] keeps them in the process and is the
 // default. A store takes a batch of charges, for several limits, entirely or not at
-// all. To write one, hold a [State] for each key, call [Quota.Take] and
-// [Quota.Describe], and run the suite in package limitertest.
+// all.
+//
+// To write one, hold a [State] for each counter, which is a rule, a tier and a key, and the
+// quota that it was written under. Decide is [CheckDecide], then in one step: read the time
+// and the states ([Quota.Convert]), [TakeAll], and write the states if that took them. Refund
+// is [CheckCharges] and [Quota.Refund]. Package limitertest tries the store; its example is
+// a whole one.
 package limiter

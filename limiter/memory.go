@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
-// seed keys the digests of this process. Nobody outside can know it, so nobody can
+// seed keys the digests of this process. It is not known outside, so clients cannot
 // choose keys that collide.
 var seed = maphash.MakeSeed()
 
@@ -116,10 +116,7 @@ func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
-	if err := CheckCharges(charges); err != nil {
-		return err
-	}
-	if err := checkDecisions(charges, decisions); err != nil {
+	if err := CheckDecide(charges, decisions); err != nil {
 		return err
 	}
 	switch len(charges) {
@@ -128,25 +125,16 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 	case 1:
 		return m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
 	default:
-		return m.decideAll(charges, decisions)
+		if m.decideKnown(charges, decisions) {
+			return nil
+		}
+		return m.decideLocked(charges, decisions)
 	}
 }
 
-// attempts is how often the hot paths try where others are faster, before they queue up
-// for the lock.
-const attempts = 6
-
-// pause leaves a word to those who were faster: for half a microsecond, and twice as long
-// each time. They then decide several times from their own cache, where all would do little
-// else than pass the word around. (The compiler keeps the loop, though it is empty.)
-func pause(attempt int) {
-	for range 1024 << attempt {
-	}
-}
-
-// decideOne is the hot path, as long as the key is known and others leave its word alone.
-// A refusal then writes nothing. The clock is read after the word, here and elsewhere: no
-// decision is before one that it builds on.
+// decideOne decides on one charge: without a lock if the key is known and others leave its
+// word alone. A refusal then writes nothing. The clock is read after the word, here and
+// elsewhere: no decision is before one that it builds on.
 func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error {
 	b := m.bound(q)
 	if b == nil {
@@ -166,7 +154,7 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 		if sight == table.Unseen || place.Tag() != b.tag {
 			break
 		}
-		after := q.decideWord(m.now()-m.origin, b, place.State(), cost, d)
+		after := q.takeWord(m.now()-m.origin, b, place.State(), cost, d)
 		if marksAfter(place.Marks(), q, cost, d) != place.Marks() {
 			break
 		}
@@ -175,8 +163,20 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 		}
 		pause(attempt)
 	}
-	m.decideLocked(shard, hash, q, key, cost, b, d)
+	m.decideOneLocked(shard, hash, q, key, cost, b, d)
 	return nil
+}
+
+// attempts is how often the paths without a lock try where others are faster, before they
+// queue up for the lock.
+const attempts = 6
+
+// pause leaves a word to those who were faster: for half a microsecond, and twice as long
+// each time. They then decide several times from their own cache, where all would do little
+// else than pass the word around. (The compiler keeps the loop, though it is empty.)
+func pause(attempt int) {
+	for range 1024 << attempt {
+	}
 }
 
 // marksAfter keeps a key from being forgotten that is refused, though some units may be
@@ -192,81 +192,6 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 	return marks
 }
 
-// decideLocked is decideOne for keys that are new, and whatever else the hot path is not for.
-func (m *Memory) decideLocked(shard *table.Shard, hash uint64, q *Quota, key string, cost int64, b *binding, d *Decision) {
-	shard.Lock()
-	if !m.decideIn(shard, hash, q, key, cost, b, d) {
-		// No room for a new key. The shard stays locked, so that nothing changes
-		// between that finding and the decision on the overflow counter.
-		m.overflow.Lock()
-		m.decideIn(m.overflow, q.salt, q, key, cost, b, d)
-		d.Overflow = true
-		m.overflow.Unlock()
-		m.overflowed.Add(1)
-	}
-	shard.Unlock()
-}
-
-// decideIn decides on one charge in a locked shard; false means there is no room.
-func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
-	cell, found := shard.Find(hash)
-	if !found {
-		return m.decideNew(shard, hash, q, key, cost, b, d)
-	}
-	written, word := cell.Tag(), cell.Take()
-	shard.Now = m.now()
-	switch {
-	case written != b.tag || q.algorithm.mostEvents > 0 || q.layout.boxed && word == 0:
-		s, allowed := q.takeNow(q.at(m.load(shard, q, b, written, word), shard.Now), cost)
-		*d = q.describe(s, 0, cost, allowed)
-		if allowed && cost > 0 {
-			written, word = b.tag, m.save(shard, q, written, word, s)
-		}
-	case q.layout.boxed:
-		d.At = shard.Now
-		m.decideBox(shard.Span(word), shard.Now, q, cost, d)
-	default:
-		word = q.decideWord(shard.Now-m.origin, b, word, cost, d)
-	}
-	cell.SetMarks(marksAfter(cell.Marks(), q, cost, d))
-	cell.Put(written, word)
-	return true
-}
-
-// decideNew is decideIn for a key without a cell.
-func (m *Memory) decideNew(shard *table.Shard, hash uint64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
-	shard.Now = m.now()
-	var word uint64
-	var s State
-	if q.layout.boxed {
-		var allowed bool
-		s, allowed = q.takeNow(q.at(s, shard.Now), cost)
-		*d = q.describe(s, 0, cost, allowed)
-	} else {
-		word = q.decideWord(shard.Now-m.origin, b, 0, cost, d)
-	}
-	if !d.Allowed || cost == 0 {
-		return true
-	}
-	cell, ok := m.room(shard, hash, b.tag, key)
-	if !ok {
-		return false
-	}
-	if q.layout.boxed {
-		word = box(shard, 0, s)
-	}
-	cell.Put(b.tag, word)
-	return true
-}
-
-// decideBox is decideIn for a window's counts in a box.
-func (m *Memory) decideBox(span []int64, now int64, q *Quota, cost int64, d *Decision) {
-	c := counts{q.byWindow.down(span[boxLast]), span[boxLevel], span[boxPrev]}
-	if q.decideCounts(now, &c, cost, d) {
-		span[boxLast], span[boxLevel], span[boxPrev] = now, c.level, c.prev
-	}
-}
-
 // room makes a cell for a key, if there is any. The key of a rule that does not tell
 // keys apart is kept for good: there is one for each rule, and it has to outlast any
 // flood of others.
@@ -278,16 +203,13 @@ func (m *Memory) room(shard *table.Shard, hash uint64, tag table.Tag, key string
 	return cell, ok
 }
 
-// load reads a cell's word as a state of q, even if it was written under another limit. A
-// conversion to a lower limit forgets what was used above it, so it is saved only with what
-// is taken or given back, or else two limits that are asked in turn would make room for
-// each other.
+// load reads a cell's word as a state of q, even if it was written under another limit.
 func (m *Memory) load(shard *table.Shard, q *Quota, b *binding, written table.Tag, word uint64) State {
 	if written == b.tag {
 		return m.unpack(shard, q, word)
 	}
 	before := m.quota(written)
-	return q.convert(before, m.unpack(shard, before, word), shard.Now)
+	return q.Convert(before, m.unpack(shard, before, word), shard.Now)
 }
 
 func (m *Memory) unpack(shard *table.Shard, q *Quota, word uint64) State {
@@ -374,7 +296,7 @@ func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int6
 		remaining, reset = q.capacity-q.byUnit.up(level), q.byRefill.up(level)
 	default:
 		var d Decision
-		q.decideWindow(shard.Now, q.byWindow.down(m.origin), word, 0, &d)
+		q.takeWindow(shard.Now, q.byWindow.down(m.origin), word, 0, &d)
 		remaining, reset = d.Remaining, d.ResetAfter.Microseconds()
 	}
 	if remaining == q.capacity {

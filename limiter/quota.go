@@ -140,6 +140,20 @@ func (q *Quota) Refund(s State, now, n, at int64) State {
 	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
 }
 
+// UndoAt is the [Charge.At] for a refund that undoes d at once, as stores do where a batch is
+// not taken after all: of a bucket it is in the future, so that what drained meanwhile is not
+// lost.
+func (q *Quota) UndoAt(d *Decision) int64 {
+	const future = 1 << 52
+	switch {
+	case !q.algorithm.bursts || d.At == 0:
+		return d.At
+	case d.At < 0: // on counters beside the store's own, as package failover has them
+		return -future
+	}
+	return future
+}
+
 // Describe is the Decision on an event of that cost, where s is the state that Take
 // returned for it and allowed is what Take said.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
@@ -172,9 +186,13 @@ func (q *Quota) at(s State, now int64) State {
 	return q.algorithm.advance(q, s, max(now, s.Last, 0))
 }
 
-// convert is a state of another quota as one of q's: what was used stays used.
-func (q *Quota) convert(from *Quota, s State, now int64) State {
-	if from.limit == q.limit {
+// Convert is a state that was written under another quota as one of q's: what was used stays
+// used, up to q's capacity. Under an equal limit it is s itself; from is nil for a key that
+// was never seen. It is to be written only with what is taken or refunded: a conversion to a
+// lower limit forgets what was used above it, and two limits that are asked in turn would
+// make room for each other.
+func (q *Quota) Convert(from *Quota, s State, now int64) State {
+	if from == nil || from.limit == q.limit {
 		return s
 	}
 	s = from.at(s, now)

@@ -83,3 +83,20 @@ func TestTimeBeforeTheEpochIsTheEpoch(t *testing.T) {
 		assert.Equal(t, int64(10_000_000), s.Last)
 	}
 }
+
+func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
+	for a := range SlidingLog + 1 {
+		q, err := NewQuota("rule", "", Limit{Events: 10, Per: time.Minute, Algorithm: a})
+		require.NoError(t, err)
+		const now = 1_700_000_000_000_000
+		before, ok := q.Take(State{}, now, 7)
+		require.True(t, ok)
+		taken, ok := q.Take(before, now+1000, 2)
+		require.True(t, ok)
+		d := q.Describe(taken, now+1000, 2, true)
+		undone := q.Refund(taken, now+3000, 2, q.UndoAt(&d))
+		assert.Equal(t, q.Describe(before, now+3000, 0, true), q.Describe(undone, now+3000, 0, true), a)
+		d.At = -d.At
+		assert.Negative(t, q.UndoAt(&d), a)
+	}
+}

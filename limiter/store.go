@@ -10,7 +10,7 @@ import (
 type Charge struct {
 	Quota *Quota
 
-	// Key says who asks. Any bytes, of any length; a Quota's keys are its own.
+	// Key names the client. Any bytes, of any length; a Quota's keys are its own.
 	Key string
 
 	// Cost is in units of the limit's Events. Zero looks without taking.
@@ -50,7 +50,16 @@ const MaxCharges = 64
 // mistake in the calling program, not an outage of the store.
 var ErrCharges = errors.New("limiter: invalid charges")
 
-// CheckCharges is for stores to call first. It refuses a batch that is longer than
+// CheckDecide is for a store's Decide to call first: it is [CheckCharges], and refuses
+// decisions that are not as many as the charges.
+func CheckDecide(charges []Charge, decisions []Decision) error {
+	if len(decisions) != len(charges) {
+		return fmt.Errorf("%w: %d charges with room for %d decisions", ErrCharges, len(charges), len(decisions))
+	}
+	return CheckCharges(charges)
+}
+
+// CheckCharges is for a store's Refund and Reset to call first. It refuses a batch that is longer than
 // MaxCharges, has a charge without a quota or of negative cost, or charges one
 // key of one quota twice. Keys of different tiers of a rule are different keys.
 func CheckCharges(charges []Charge) error {
@@ -74,10 +83,25 @@ func CheckCharges(charges []Charge) error {
 	return nil
 }
 
-// checkDecisions refuses a slice for results that has no room for them.
-func checkDecisions(charges []Charge, decisions []Decision) error {
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", ErrCharges, len(charges), len(decisions))
+// TakeAll decides on charges, each of whose keys is in the state beside it, at one time: it
+// fills in the decisions, and reports whether all charges were taken. Then states holds the
+// states after them, for the store to write where the cost is above 0; else the store writes
+// nothing. It is what a store's Decide does between reading states and writing them.
+func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) (taken bool) {
+	taken = true
+	for i := range charges {
+		_, decisions[i].Allowed = charges[i].Quota.Take(states[i], now, charges[i].Cost)
+		taken = taken && decisions[i].Allowed
 	}
-	return nil
+	for i := range charges {
+		q, cost, allowed := charges[i].Quota, charges[i].Cost, decisions[i].Allowed
+		switch {
+		case taken:
+			states[i], _ = q.Take(states[i], now, cost)
+		case allowed:
+			cost = 0 // it did not stand in the way: a look
+		}
+		decisions[i] = q.Describe(states[i], now, cost, allowed)
+	}
+	return taken
 }

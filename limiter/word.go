@@ -11,19 +11,19 @@ func (q *Quota) compileWord() {
 	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
 }
 
-// decideWord fills in the decision on a word that was written under q's limit, or 0, and
+// takeWord fills in the decision on a word that was written under q's limit, or 0, and
 // returns the word after it. Now counts from the store's origin, in microseconds.
-func (q *Quota) decideWord(now int64, b *binding, word uint64, cost int64, d *Decision) uint64 {
+func (q *Quota) takeWord(now int64, b *binding, word uint64, cost int64, d *Decision) uint64 {
 	d.At = now + b.memory.origin
 	if q.algorithm.bursts {
-		return q.decideBucket(now, word, cost, d)
+		return q.takeBucket(now, word, cost, d)
 	}
-	return q.decideWindow(d.At, b.window, word, cost, d)
+	return q.takeWindow(d.At, b.window, word, cost, d)
 }
 
-// decideBucket fills in the decision on a bucket's word at a time in microseconds since
+// takeBucket fills in the decision on a bucket's word at a time in microseconds since
 // the store's origin, and returns the word after it.
-func (q *Quota) decideBucket(now int64, word uint64, cost int64, d *Decision) uint64 {
+func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint64 {
 	drained := now * q.refill
 	level := max(0, int64(word)-drained)
 	allowed := cost <= q.capacity && level+cost*q.unit <= q.full || cost == 0
@@ -57,26 +57,34 @@ func (q *Quota) decideBucket(now int64, word uint64, cost int64, d *Decision) ui
 // counts are a window's state: its index since 1970, its count, and that of the one before.
 type counts struct{ index, level, prev int64 }
 
-// decideWindow is decideBucket for a window's word. The index counts from origin, the
-// store's window at its own beginning.
-func (q *Quota) decideWindow(now, origin int64, word uint64, cost int64, d *Decision) uint64 {
+// takeWindow is takeBucket for a window's word, at a time in microseconds since 1970. The
+// index counts from origin, the store's window at its own beginning.
+func (q *Quota) takeWindow(now, origin int64, word uint64, cost int64, d *Decision) uint64 {
 	width := q.layout.bits
 	mask := uint64(1)<<width - 1
 	c := counts{int64(word>>(2*width)) + origin, int64(word & mask), int64(word >> width & mask)}
-	if !q.decideCounts(now, &c, cost, d) {
+	if !q.takeCounts(now, &c, cost, d) {
 		return word
 	}
 	return uint64(c.index-origin)<<(2*width) | uint64(c.prev)<<width | uint64(c.level)
 }
 
-// decideCounts fills in the decision on counts at a time in microseconds since 1970, and
-// reports whether they have changed.
-func (q *Quota) decideCounts(now int64, c *counts, cost int64, d *Decision) (changed bool) {
+// takeBox is takeWindow for counts that do not fit a word.
+func (q *Quota) takeBox(now int64, span []int64, cost int64, d *Decision) {
+	d.At = now
+	c := counts{q.byWindow.down(span[boxLast]), span[boxLevel], span[boxPrev]}
+	if q.takeCounts(now, &c, cost, d) {
+		span[boxLast], span[boxLevel], span[boxPrev] = now, c.level, c.prev
+	}
+}
+
+// takeCounts fills in the decision on counts, and reports whether they have changed.
+func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (changed bool) {
 	current := q.byWindow.down(now)
 	elapsed := now - current*q.window
 	switch age := current - c.index; {
 	case age == 0:
-	case age < 0: // only for judge, while somebody else decides on it
+	case age < 0: // only for judge, while another goroutine decides on it
 		elapsed = 0
 	case age == 1 && q.fades:
 		c.index, c.level, c.prev = current, 0, c.level

@@ -47,7 +47,7 @@ func isReadable(accept []string) bool {
 }
 
 // negotiate picks the format for an Accept field (RFC 9110 section 12.5.1): for each
-// format its most specific range counts, and the highest weight wins. A client whose field is
+// format its most specific range counts, and the highest weight wins. A client with a field that is
 // longer than clients send gets what one gets that sends none.
 func negotiate(accept []string) int {
 	if !isReadable(accept) {

@@ -20,10 +20,10 @@ type Config struct {
 
 	// ByRoute are rules by pattern, as [Route] has them. Only one of them applies to a
 	// request. Those for its host go before those for any, as in http.ServeMux, and a host
-	// before a wildcard, the longer one first; of these the one whose path is the longest
+	// before a wildcard, the longer one first; of these the one with the longest path
 	// applies, then one with a method. There can be thousands.
 	//
-	// The host is what the client writes: whoever makes one up meets the rules for any host,
+	// The host is what the client writes: one that it makes up meets the rules for any host,
 	// or Default, so have one of them, or a rule in Rules.
 	ByRoute map[string]Rule
 
@@ -49,7 +49,7 @@ type Config struct {
 	// those of the rules with Escalate, one after the other, whatever requests they match.
 	//
 	// A request with a key that cannot be read is never taken for one that is not banned,
-	// while anything is: an ambiguous one is answered 400, and one whose key function fails
+	// while anything is: an ambiguous one is answered 400, and one with a key function that fails
 	// 503, unless the rule that has the function is Open in an outage.
 	BanKeys []keyfunc.Func
 
@@ -71,7 +71,7 @@ type Config struct {
 	// accepts.
 	OnRefused func(w http.ResponseWriter, r *http.Request, result Result)
 
-	// Observer hears what becomes of every request. Nil: nobody does.
+	// Observer hears what becomes of every request. Nil: none.
 	Observer Observer
 
 	// ExemptPreflights lets CORS preflights (OPTIONS with Origin and
@@ -87,11 +87,11 @@ type Config struct {
 	//
 	//	curl -i -X OPTIONS -H 'Origin: https://x.invalid' -H 'Access-Control-Request-Method: POST' URL
 	//
-	// No handler may run. If one does, it runs for everybody who sends these two headers, with
+	// No handler may run. If one does, it runs for every client that sends these two headers, with
 	// any query and body, as often as they like.
 	//
 	// False: preflights count like other requests. Browsers send them without credentials, so
-	// a rule whose key one does not have counts it on the client's address, apart from its
+	// a rule with a key that one does not have counts it on the client's address, apart from its
 	// other keys, unless NoKey is NoKeySkip. The address is what a rule or BanKeys says it is,
 	// or else the TCP peer.
 	ExemptPreflights bool
@@ -109,7 +109,7 @@ type Rule struct {
 	// keeps its name keeps them when its limit changes.
 	Name string
 
-	// Key says who is asking. Nil: one counter for all requests that match.
+	// Key says which client is asking. Nil: one counter for all requests that match.
 	Key keyfunc.Func
 
 	// Limit is required. With Tiers, it is for requests in none of them.
@@ -142,7 +142,7 @@ type Rule struct {
 	// and no field of a response speaks of it. It is the store that does this:
 	// package redisstore's does, and package failover makes any other. Zero: Local.
 	//
-	// It says the same for a request whose key function fails, where Local counts all such
+	// It says the same for a request when its key function fails, where Local counts all such
 	// requests together, or answers 503 if NoKey refuses those without a key.
 	OnOutage limiter.Outage
 

@@ -30,7 +30,7 @@
 // of draft-ietf-httpapi-ratelimit-headers-11 (see [Headers]). A refusal is 429 with
 // Retry-After, Cache-Control: no-store, and a body in the format the client accepts:
 // application/problem+json (RFC 9457) if it asks for it, application/json, or text.
-// A request whose cost can never be met has no Retry-After.
+// A request with a cost that can never be met has no Retry-After.
 //
 // Limiters around each other, one for the router and one for a route, agree on one
 // set of fields. Units that an outer one has taken stay taken when an inner one

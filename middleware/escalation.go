@@ -16,7 +16,7 @@ func strikes(e bans.Escalation) limiter.Limit {
 	return limiter.Limit{Events: int64(e.After), Per: e.Within, Algorithm: limiter.SlidingLog}
 }
 
-// escalate counts a refusal against those rules that ban who is refused too often.
+// escalate counts a refusal against those rules that ban a key that is refused too often.
 func (l *RateLimit) escalate(set *ruleset, s *scope, charges []limiter.Charge) {
 	for i := range charges {
 		rule, d := s.policies[i].rule, &s.decisions[i]

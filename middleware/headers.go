@@ -87,7 +87,7 @@ func appendString(b []byte, s string) []byte {
 // the time in which the client can use no more than r, so until the next unit comes.
 // Retry-After should not be before it, so beside one only the rules that refused tell t.
 func (e entry) appendMember(b []byte, allowed bool) []byte {
-	b = append(b, e.policy.name...)
+	b = append(b, e.name...)
 	b = strconv.AppendInt(append(b, ";r="...), e.Remaining, 10)
 	if e.NextAfter > 0 && e.Allowed == allowed {
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(e.NextAfter), 10)
@@ -108,7 +108,7 @@ func (e entry) member() string {
 	if e.Window == 0 {
 		return e.policy.member
 	}
-	return memberOf(e.policy.name, e.Limit, e.Window)
+	return memberOf(e.name, e.Limit, e.Window)
 }
 
 // memberOf writes a member of the RateLimit-Policy list: "ip";q=100;w=60.
@@ -175,7 +175,7 @@ func writeWarning(h http.Header, list []entry) {
 		if !e.isNear() {
 			continue
 		}
-		text = append(appendComma(text, len(text)), e.policy.name...)
+		text = append(appendComma(text, len(text)), e.name...)
 		text = strconv.AppendInt(append(text, ";r="...), e.Remaining, 10)
 		text = strconv.AppendInt(append(text, ";q="...), e.Limit, 10)
 	}
@@ -184,7 +184,7 @@ func writeWarning(h http.Header, list []entry) {
 	}
 }
 
-// textOf is b as a string, without a copy. Nobody may write to b any more.
+// textOf is b as a string, without a copy. Nothing may write to b any more.
 func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // writeList sets a list field to this limiter's value, which includes the outer

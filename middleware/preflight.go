@@ -14,7 +14,7 @@ func isPreflight(r *http.Request) bool {
 		r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// preflightTag begins the key of a preflight in a rule whose own key it does not have.
+// preflightTag begins the key of a preflight in a rule with a key that it does not have.
 const preflightTag = "preflight:"
 
 // mostAddressKeys bounds what a preflight costs.
@@ -34,8 +34,8 @@ func (set *ruleset) addressKeys() (keys []keyfunc.Func) {
 	for _, key := range set.banKeys {
 		add(key.read)
 	}
-	if set.otherwise != nil {
-		add(set.otherwise.Key)
+	if set.fallback != nil {
+		add(set.fallback.Key)
 	}
 	for _, r := range set.all {
 		add(r.Key)
@@ -43,7 +43,7 @@ func (set *ruleset) addressKeys() (keys []keyfunc.Func) {
 	return append(keys, keyfunc.IP())
 }
 
-// preflightKey is what a preflight counts under in a rule whose key it does not have: the
+// preflightKey is what a preflight counts under in a rule with a key that it does not have: the
 // client's address, as the first key that is one says, with the proxies that it trusts.
 func (set *ruleset) preflightKey(r *http.Request) (key string) {
 	for _, f := range set.addresses {

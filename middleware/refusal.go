@@ -92,12 +92,12 @@ var kinds = map[int]kind{
 	http.StatusBadRequest: {
 		title:   "Bad Request",
 		code:    "key_required",
-		message: "The request does not say who it comes from.",
+		message: "The request does not say which client it comes from.",
 	},
 	http.StatusUnauthorized: {
 		title:   "Unauthorized",
 		code:    "key_required",
-		message: "The request does not say who it comes from.",
+		message: "The request does not say which client it comes from.",
 	},
 }
 

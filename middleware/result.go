@@ -20,7 +20,7 @@ type Result struct {
 	limiter.Decision
 
 	// Rule is the binding rule's name, and Tier the tier it counted in, if any. Of a banned
-	// client Rule is the one whose refusals led to the ban, if any.
+	// client Rule is the one that led to the ban, if any.
 	Rule, Tier string
 
 	// Status is what a refusal answers: 429 when a limit is exceeded, 403 (or 429) for a
@@ -82,7 +82,7 @@ type scope struct {
 	decisions []limiter.Decision
 
 	// The header fields' values, in the order of writeHeaders, and what is new in them:
-	// who keeps such a value keeps the scope.
+	// keeping such a value keeps the scope.
 	values    [5]string
 	text      [62]byte // with the next two, 64
 	allowed   bool     // by all rules
@@ -127,7 +127,7 @@ func newScope(r *http.Request, outer *scope, rules int) *scope {
 // delay is how long the request has to wait for its turn.
 func (s *scope) delay() (d time.Duration) {
 	for i := range s.decisions {
-		if !s.policies[i].info.Shadow {
+		if !s.policies[i].shadow {
 			d = max(d, s.decisions[i].Delay)
 		}
 	}
@@ -156,7 +156,7 @@ func (s *scope) outcome(status int) Outcome {
 
 // isNear reports whether it is one to warn about.
 func (e entry) isNear() bool {
-	softAt := e.policy.softAt
+	softAt := e.softAt
 	// The limit is a share of the policy's during an outage. It is 10^12 at most.
 	return softAt > 0 && e.Counted() && e.Remaining <= e.Limit*(100-softAt)/100
 }
@@ -168,7 +168,7 @@ func (s *scope) entries(list []entry) []entry {
 		list = s.outer.entries(list)
 	}
 	for i := range s.policies {
-		if p := &s.policies[i]; !p.info.Shadow {
+		if p := &s.policies[i]; !p.shadow {
 			list = merge(list, entry{p, &s.decisions[i]})
 		}
 	}
@@ -181,7 +181,7 @@ func (s *scope) shadows(list []entry) []entry {
 		list = s.outer.shadows(list)
 	}
 	for i := range s.policies {
-		if p := &s.policies[i]; p.info.Shadow {
+		if p := &s.policies[i]; p.shadow {
 			list = append(list, entry{p, &s.decisions[i]})
 		}
 	}
@@ -190,7 +190,7 @@ func (s *scope) shadows(list []entry) []entry {
 
 func merge(list []entry, e entry) []entry {
 	for i, other := range list {
-		if other.info.Name == e.info.Name {
+		if other.name == e.name {
 			if e.stricter(other) {
 				list[i] = e
 			}

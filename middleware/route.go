@@ -8,7 +8,7 @@ import (
 )
 
 // Route matches requests by the pattern they were routed by, never by the raw path,
-// whose spellings a client chooses:
+// which a client can spell in many ways:
 //
 //	middleware.Route("GET /search")       // GET and HEAD, as in http.ServeMux
 //	middleware.Route("/users/{id}")       // any method

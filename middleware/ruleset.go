@@ -19,21 +19,23 @@ import (
 // A ruleset is a Config that was checked, in the form that requests are decided by.
 type ruleset struct {
 	Config
-	all       []*rule
-	always    []*rule
-	byTier    map[string]*rule
-	byRoute   *byRoute // nil without
-	otherwise *rule    // for requests that byRoute has none for
+	all      []*rule
+	always   []*rule
+	byTier   map[string]*rule
+	byRoute  *byRoute // nil without
+	fallback *rule    // for requests that byRoute has none for
 
-	most    int  // rules that one request can meet
-	routed  bool // some rule may look at r.Pattern
-	tiered  bool // some rule asks for the tier
-	gated   bool // some requests are banned
-	lenient bool // some rule does not mean each of its refusals: shadow, overdraft
-	strict  bool // some rule counts its refusals
+	most                 int  // rules that one request can meet
+	needsRoute           bool // some rule may look at r.Pattern
+	needsTier            bool // some rule asks for the tier
+	hasBans              bool // some requests are banned
+	hasShadowOrOverdraft bool // not every refusal by a rule is one of the request
+	hasEscalation        bool // some rule counts its refusals
 
-	infos  map[RuleInfo]*RuleInfo     // all of them, as the next
-	quotas map[quotaID]*limiter.Quota // with those of overdrafts and refusals
+	// Those that stay are the same after a change of the others. The quotas are also of
+	// overdrafts and refusals, by what they count.
+	infos  map[RuleInfo]*RuleInfo
+	quotas map[RuleInfo]*limiter.Quota
 
 	banKeys       []banKey
 	banKeyFailure keyFailure
@@ -57,7 +59,7 @@ type byRoute struct {
 func (set *ruleset) forRoute(r *http.Request) *rule {
 	by := set.byRoute
 	if by == nil {
-		return set.otherwise
+		return set.fallback
 	}
 	if r.Pattern == "" {
 		by.unrouted.blank(set.Logger, by.first)
@@ -67,7 +69,7 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 	if rule, ok := by.tree.Find(r.Method, r.Host, r.Pattern); ok {
 		return rule
 	}
-	return set.otherwise
+	return set.fallback
 }
 
 // rule is a Rule that was checked.
@@ -97,17 +99,10 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// quotaID says which quotas are the same, so that one outlives a change of the others.
-type quotaID struct {
-	rule, tier string
-	limit      limiter.Limit
-	onOutage   limiter.Outage
-}
-
 // A compiler makes a ruleset of a Config, and notes all that is wrong with it.
 type compiler struct {
 	set    *ruleset
-	before *ruleset          // whose place the set takes; nil: none
+	before *ruleset          // which the set replaces; nil: none
 	kept   map[string]*notes // of before's rules
 	names  map[string]bool   // of counters
 	errs   []error
@@ -122,7 +117,7 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[quotaID]*limiter.Quota{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[RuleInfo]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
 	set.notices = &notices{}
 	if before != nil {
@@ -161,7 +156,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		}
 	}
 	if config.Default != nil {
-		set.otherwise = c.rule("Default", *config.Default, RuleInfo{})
+		set.fallback = c.rule("Default", *config.Default, RuleInfo{})
 	}
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
@@ -176,16 +171,16 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.BanKeys = nil, nil, nil, nil, nil // they are the caller's
 
 	set.most = len(set.always)
-	set.tiered = set.tiered || set.byTier != nil
+	set.needsTier = set.needsTier || set.byTier != nil
 	if set.byTier != nil {
 		set.most++
 	}
-	if set.byRoute != nil || set.otherwise != nil {
+	if set.byRoute != nil || set.fallback != nil {
 		set.most++
 	}
-	set.gated = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
-	set.routed = set.routed || set.gated || set.Allow != nil || set.byRoute != nil
-	if set.most == 0 && !set.gated {
+	set.hasBans = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
+	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil
+	if set.most == 0 && !set.hasBans {
 		c.report("Config.Rules is empty: at least one rule is needed")
 	}
 	if set.most > limiter.MaxCharges {
@@ -263,9 +258,9 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 
 	set := c.set
 	set.all = append(set.all, r)
-	set.routed = set.routed || given.Match != nil || given.Key != nil || given.Cost != nil
-	set.tiered = set.tiered || len(r.tiers) > 0
-	set.lenient = set.lenient || given.Shadow || given.Overdraft != 0
+	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost != nil
+	set.needsTier = set.needsTier || len(r.tiers) > 0
+	set.hasShadowOrOverdraft = set.hasShadowOrOverdraft || given.Shadow || given.Overdraft != 0
 	return r
 }
 
@@ -334,7 +329,7 @@ const (
 
 // quota is one that was there before, or a new one, or nil if something is wrong with it.
 func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limiter.Outage) *limiter.Quota {
-	id := quotaID{rule, tier, l, onOutage}
+	id := RuleInfo{Name: rule, Tier: tier, Limit: l, OnOutage: onOutage}
 	var quota *limiter.Quota
 	if c.before != nil {
 		quota = c.before.quotas[id]
@@ -369,5 +364,5 @@ func (c *compiler) escalation(at string, r *rule) {
 	if c.set.Bans == nil {
 		c.report("%s: Escalate needs Config.Bans, a list to add to", at)
 	}
-	c.set.strict = c.set.strict || !r.Shadow
+	c.set.hasEscalation = c.set.hasEscalation || !r.Shadow
 }

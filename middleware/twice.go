@@ -14,9 +14,10 @@ import (
 // An applied is a policy that applied to a request, with what it was charged.
 type applied struct {
 	*policy
-	key   string
-	class keyfunc.Class
-	cost  int64
+	key    string
+	cost   int64
+	class  keyfunc.Class
+	shadow bool // the rule's
 }
 
 // result is what the rule decided.

@@ -75,7 +75,7 @@ func (l *RateLimit) claim(set *ruleset) error {
 func (set *ruleset) counters() []string {
 	names := map[string]bool{}
 	for id := range set.quotas {
-		names[id.rule] = true
+		names[id.Name] = true
 	}
 	return slices.Sorted(maps.Keys(names))
 }
@@ -104,7 +104,7 @@ func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
 		slog.String("error", err.Error()))
 }
 
-// A oneKeyDetector notices a rule whose key is the same for everybody.
+// A oneKeyDetector notices a rule with one key for all clients.
 type oneKeyDetector struct {
 	done     atomic.Bool // decided either way
 	mu       sync.Mutex

@@ -118,12 +118,15 @@ func (t *task) store() (_ limiter.Store, done func()) {
 		return store, func() {}
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: t.Addr})
-	redisStore := redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Deadline: 2 * time.Second}})
+	o := redisstore.Options{Failover: failover.Options{Deadline: 2 * time.Second}}
 	mode := map[string]leasestore.Mode{leased: leasestore.Leased, synchronised: leasestore.Synchronised}[t.Course.Mode]
 	if mode == leasestore.Exact {
-		return redisStore, func() { _ = rdb.Close() }
+		return redisstore.New(rdb, o), func() { _ = rdb.Close() }
 	}
-	store := leasestore.New(redisStore, leasestore.Options{Mode: mode})
+	store, err := leasestore.New(rdb, leasestore.Options{Redis: o, Mode: mode})
+	if err != nil {
+		panic(err)
+	}
 	return store, func() {
 		_ = store.Close() // what is not returned is in nobody's way any more
 		_ = rdb.Close()

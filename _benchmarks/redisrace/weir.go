@@ -80,7 +80,7 @@ func openOwnScript(ctx context.Context, c *course) (func() race.Call, error) {
 		}
 		return nil
 	}})
-	call := weirCaller(redisstore.New(recorded), quotas)()
+	call := weirCaller(redisstore.New(recorded, redisstore.Options{}), quotas)()
 	commands := make(map[string][]any, c.keys)
 	for _, key := range race.Keys(c.keys) {
 		sent = nil

@@ -45,7 +45,7 @@ func open(server string) (limiter.Store, bans.List) {
 		return must(limiter.NewMemory(limiter.MemoryConfig{})), must(bans.New(bans.Options{}))
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server})
-	return redisstore.New(rdb), must(redisbans.New(context.Background(), rdb, redisbans.Options{}))
+	return redisstore.New(rdb, redisstore.Options{}), must(redisbans.New(context.Background(), rdb, redisbans.Options{}))
 }
 
 func must[T any](v T, err error) T {
@@ -72,7 +72,7 @@ func main() {
 	prometheus.MustRegister(metrics)
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
 	top := must(offenders.New(offenders.Options{ShowKeys: true}))
-	page := must(dashboard.New(dashboard.Options{Authorise: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true}))
+	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true}))
 
 	address := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1"))
 	limits := weir.Must(weir.New(weir.Config{

@@ -85,7 +85,7 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 	}
 	router, ok := routers[at]
 	if !ok {
-		return whole // of a route whose own middleware this is
+		return whole // of a route that has this middleware for itself
 	}
 	method := cmp.Or(rctx.RouteMethod, r.Method)
 	asked := cmp.Or(r.URL.RawPath, r.URL.Path, "/")

@@ -18,11 +18,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestGin(t *testing.T) {
-	routertest.Run(t, routertest.Router{Build: build(gin.New), Pattern: routertest.ColonParams})
+	routertest.Run(t, routertest.Router{Build: build(func() *gin.Engine { return gin.New() }), Pattern: routertest.ColonParams})
 }
 
 func TestGinThatCorrectsPaths(t *testing.T) {
-	routertest.Run(t, routertest.Router{Pattern: routertest.ColonParams, Build: build(func(...gin.OptionFunc) *gin.Engine {
+	routertest.Run(t, routertest.Router{Pattern: routertest.ColonParams, Build: build(func() *gin.Engine {
 		engine := gin.New()
 		engine.RedirectFixedPath = true
 		engine.RemoveExtraSlash = true
@@ -32,7 +32,7 @@ func TestGinThatCorrectsPaths(t *testing.T) {
 	})})
 }
 
-func build(engine func(...gin.OptionFunc) *gin.Engine) func(routertest.App) http.Handler {
+func build(engine func() *gin.Engine) func(routertest.App) http.Handler {
 	return func(app routertest.App) http.Handler {
 		r := engine()
 		if app.Authenticate != nil {

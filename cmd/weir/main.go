@@ -48,7 +48,7 @@ func commands() []command {
 		{"reset", "FILE --key KEY", "makes a key as if its rules had never seen it", reset},
 		{"ban", "KEY", "locks a key out of all processes that share the list of bans", ban},
 		{"unban", "KEY", "lets it in again", unban},
-		{"bans", "", "lists who is locked out", listBans},
+		{"bans", "", "lists the keys that are banned", listBans},
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *session) parse(flags *flag.FlagSet, args []string) (rest []string, err 
 	}
 }
 
-// quiet is the value of a flag whose mistakes are told here: package flag quotes the text,
+// quiet is the value of a flag that reports its mistakes here: package flag quotes the text,
 // which may be a credential.
 type quiet struct {
 	flag.Value

@@ -61,7 +61,7 @@ func TestCheckOfAGoodFileEndsWithZero(t *testing.T) {
 	path := write(t, "good.yaml", good)
 	exit, out, err := weir(t, "", "check", path, "--keys", "tenant")
 	require.Equal(t, exitGood, exit, out+err)
-	assert.Equal(t, path+`:6:36: endpoints."POST /login".key: warning: a client that sends another header:X-Device each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned, while who sends somebody else's has him banned
+	assert.Equal(t, path+`:6:36: endpoints."POST /login".key: warning: a client that sends another header:X-Device each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned, it can have others banned
 `+path+": good\n", out)
 	exit, out, _ = weir(t, good, "check", "--keys=tenant", "-")
 	assert.Equal(t, exitGood, exit)

@@ -13,7 +13,7 @@ import (
 // keys of Redis and from there here. In JSON the escapes are JSON's.
 type printable struct {
 	to   io.Writer
-	part []byte // of a character whose end is to come
+	part []byte // of a character that is not complete yet
 }
 
 func (p *printable) Write(text []byte) (int, error) {

@@ -203,7 +203,7 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	server := serverFlags(flags)
 	rule := flags.String("rule", "", "only this rule, by its `name`; all rules without it")
-	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42; empty: the counter of everybody")
+	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42, or its digest; empty: the counter that all clients share")
 	tiers, keys := knowing(flags)
 	files, err := s.parse(flags, args)
 	if err != nil {
@@ -215,14 +215,11 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	given := false
 	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "key" })
 	if !given {
-		return usageError{errors.New("name the --key; an empty one for the counter that everybody shares")}
+		return usageError{errors.New("name the --key; an empty one for the counter that all clients share")}
 	}
-	if isDigest(*key) {
-		return usageError{errors.New("this is a digest, from which the key cannot be told: peek prints the digest of a key, to compare")}
-	}
-	counted, err := operate.Key(*key, list(*keys)...)
+	counted, err := keyOf(*key, *keys)
 	if err != nil {
-		return usageError{keyError(err)}
+		return err
 	}
 	loaded, err := s.load(files[0], options(*tiers, *keys))
 	if err != nil {
@@ -254,7 +251,11 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 
 func peek(s *session, args []string) error {
 	return onKey(s, "peek", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key, digest string) error {
-		fmt.Fprintf(s.out, "key %q, in Redis %s\n", key, digest)
+		if _, ok := keyfunc.DigestOf(key); ok {
+			fmt.Fprintf(s.out, "the key with the digest %s\n", digest)
+		} else {
+			fmt.Fprintf(s.out, "key %q, in Redis %s\n", key, digest)
+		}
 		table := newTable(s)
 		fmt.Fprintln(table, "RULE\tUSED\tLIMIT\tLEFT\tFREE IN")
 		for _, name := range names {
@@ -271,7 +272,11 @@ func peek(s *session, args []string) error {
 }
 
 func reset(s *session, args []string) error {
-	return onKey(s, "reset", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key, _ string) error {
+	return onKey(s, "reset", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key, digest string) error {
+		shown := strconv.Quote(key)
+		if _, ok := keyfunc.DigestOf(key); ok {
+			shown = digest
+		}
 		for _, name := range names {
 			results, err := limits.Peek(ctx, name, key)
 			if err != nil {
@@ -285,18 +290,26 @@ func reset(s *session, args []string) error {
 			if !used {
 				had = ", which had used nothing"
 			}
-			fmt.Fprintf(s.out, "%q begins anew for %q%s\n", name, key, had)
+			fmt.Fprintf(s.out, "%q begins anew for %s%s\n", name, shown, had)
 		}
 		return nil
 	})
 }
 
-// keyError is what was wrong with a key on the command line.
-func keyError(err error) error {
-	if errors.Is(err, operate.ErrNoKey) {
-		return fmt.Errorf("%w, or of a kind that --keys names", err)
+// keyOf is the key that an argument means, or the one that stands for a digest. Own are the
+// kinds of --keys.
+func keyOf(text, own string) (string, error) {
+	if digest, ok := keyfunc.ParseDigest(text); ok {
+		return digest.Key(), nil
 	}
-	return err
+	key, err := operate.Key(text, list(own)...)
+	if errors.Is(err, operate.ErrNoKey) {
+		err = fmt.Errorf("%w, or of a kind that --keys names", err)
+	}
+	if err != nil {
+		return "", usageError{err}
+	}
+	return key, nil
 }
 
 // onBans runs do on the list of bans.
@@ -331,25 +344,26 @@ func ban(s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	text, err := oneKey(rest, "the key to ban, as weir explain shows it, such as user:42")
+	text, err := oneKey(rest, "the key to ban, as weir explain shows it, such as user:42, or its digest")
 	if err != nil {
 		return err
 	}
-	if isDigest(text) {
-		return usageError{errors.New("this is a digest, from which the key cannot be told: name the key")}
-	}
-	key, err := operate.Key(text, list(*keys)...)
+	key, err := keyOf(text, *keys)
 	if err != nil {
-		return usageError{keyError(err)}
+		return err
+	}
+	shown := key
+	if _, ok := keyfunc.DigestOf(key); ok {
+		shown = text
 	}
 	return onBans(server, func(ctx context.Context, list bans.List) error {
 		if err := list.Ban(ctx, key, length); err != nil {
 			return err
 		}
 		if length == 0 {
-			fmt.Fprintf(s.out, "%s is banned permanently, until the ban is lifted\n", key)
+			fmt.Fprintf(s.out, "%s is banned permanently, until the ban is lifted\n", shown)
 		} else {
-			fmt.Fprintf(s.out, "%s is banned for %v\n", key, length)
+			fmt.Fprintf(s.out, "%s is banned for %v\n", shown, length)
 		}
 		return nil
 	})
@@ -370,9 +384,9 @@ func unban(s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !isDigest(key) {
-		if key, err = operate.Key(key, list(*keys)...); err != nil {
-			return usageError{keyError(err)}
+	if _, ok := keyfunc.ParseDigest(key); !ok {
+		if key, err = keyOf(key, *keys); err != nil {
+			return err
 		}
 	}
 	return onBans(server, func(ctx context.Context, list bans.List) error {
@@ -431,9 +445,4 @@ func listBans(s *session, args []string) error {
 		}
 		return table.Flush()
 	})
-}
-
-func isDigest(text string) bool {
-	_, ok := keyfunc.ParseDigest(text)
-	return ok
 }

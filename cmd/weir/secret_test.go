@@ -102,7 +102,7 @@ func TestWhatIsInRedisIsShownAndNotDone(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client)
+	store := redisstore.New(client, redisstore.Options{})
 	q, err := limiter.NewQuota("rule", "", limiter.PerHour(10))
 	require.NoError(t, err)
 	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 3}}, make([]limiter.Decision, 1)))

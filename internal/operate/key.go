@@ -29,7 +29,7 @@ var (
 //   - a key that begins with one of own, the application's own kinds, and a colon is itself
 //   - what is in quotation marks, a string of Go, is taken to the letter
 //
-// Nothing stands for the counter of everybody. Anything else no request can have.
+// No text stands for the counter of all clients. Anything else no request can have.
 func Key(text string, own ...string) (string, error) {
 	text, _ = keyfunc.Classify(text)
 	text = strings.TrimSpace(text)
@@ -50,7 +50,11 @@ func Key(text string, own ...string) (string, error) {
 		}
 		return "", ErrNetwork
 	}
-	kind, _, _ := strings.Cut(text, ":")
+	kind, rest, _ := strings.Cut(text, ":")
+	if kind == "preflight" && kind != text { // a preflight is counted on the client's address
+		address, err := Key(rest)
+		return kind + ":" + address, err
+	}
 	switch {
 	case text == "", text == "global", text == "no-ip":
 		return text, nil

@@ -44,7 +44,7 @@ func Addrs(servers []*Server) []string {
 func Owner(nodes []*Server, key string) *Server {
 	nodes[0].t.Helper()
 	var owner *Server
-	nodes[0].await("to say who has "+key, func() bool {
+	nodes[0].await("to say which has "+key, func() bool {
 		for _, node := range nodes {
 			if _, err := node.Do("EXISTS", key); err == nil {
 				owner = node

@@ -2,8 +2,11 @@ package redistest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,7 +22,9 @@ const Patience = 30 * time.Second
 // as what hangs in a client ends with the client's own timeouts.
 func Main(m *testing.M) {
 	Silence()
+	waitTogether()
 	code := m.Run()
+	endPools()
 	var leak error
 	for deadline := time.Now().Add(Patience); code == 0 && time.Now().Before(deadline); {
 		if leak = goleak.Find(OfTheClient); leak == nil {
@@ -31,6 +36,17 @@ func Main(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// waitTogether has more parallel tests run at once than there are processors, unless -parallel
+// says how many: most of the time they wait for servers.
+func waitTogether() {
+	flag.Parse()
+	isSet := false
+	flag.Visit(func(f *flag.Flag) { isSet = isSet || f.Name == "test.parallel" })
+	if !isSet {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
+	}
 }
 
 // OfTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.

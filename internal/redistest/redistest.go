@@ -215,7 +215,7 @@ func executable(t testing.TB, name string) string {
 	return ""
 }
 
-// freePort is one that nobody listens on, nor on the one 10,000 above, which a node of
+// freePort is one that is free, as is the one 10,000 above it, which a node of
 // a cluster takes too. It is below the ports that systems give to outgoing connections.
 func freePort(t testing.TB) string {
 	t.Helper()

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ParseRule is Parse for the pattern of a rule, whose path may end in /* for all that is
-// below, and whose host may begin with *. for one or more labels. The error says why no
+// ParseRule is Parse for the pattern of a rule. Its path may end in /* for all that is
+// below, and its host may begin with *. for one or more labels. The error says why no
 // request can match, and what was probably meant.
 func ParseRule(pattern string) (Pattern, error) {
 	p, reason := parseRule(pattern)

@@ -90,13 +90,10 @@ func (s *Store) Unwrap() limiter.Store { return s.inner }
 // Decide implements [limiter.Store]. In an outage it follows the charges' policies. It
 // returns ctx's error if ctx has ended before the server answered.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
+		return err // a server that is down does not get to say so
 	}
 	if s.trouble.Load() != 0 {
-		if err := limiter.CheckCharges(charges); err != nil {
-			return err
-		}
 		if down, cause := s.outage(charges); cause != nil {
 			taken, err := s.decideWithout(ctx, down, charges, decisions, cause)
 			s.probe(down, charges, taken)
@@ -117,24 +114,43 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return err
 }
 
-// Refund implements [limiter.Store]. In an outage units return to the local counters:
-// those that the server counted before it stay taken. After the outage they return to
-// the server's counters, even those that were counted locally. Of several servers only
-// those that are down are in an outage.
+// Refund implements [limiter.Store]. Units that were counted locally return to the local
+// counters, during the outage and after it, and those of an Open rule to none. Units that the
+// server counted stay taken while it is down, and the error wraps [ErrUnavailable]. Where it
+// is not known when they were taken, it is taken to be now.
 func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	var down uint64
+	var cause, err error
 	if s.trouble.Load() != 0 {
-		if err := limiter.CheckCharges(charges); err != nil {
-			return err
-		}
-		if down, cause := s.outage(charges); cause != nil {
-			up, rest := s.split(charges, down)
-			if err := s.local.Refund(ctx, s.localShares(nil, rest.charges)); err != nil || len(up.charges) == 0 {
-				return err
-			}
-			charges = up.charges
+		down, cause = s.outage(charges)
+	}
+	var local, server []limiter.Charge
+	for _, c := range charges {
+		switch isDown := down&(1<<s.partNumber(&c)) != 0; {
+		case c.At < 0:
+			c.At = -c.At
+			local = append(local, c)
+		case !isDown:
+			server = append(server, c)
+		case c.At == 0:
+			local = append(local, c)
+		default:
+			err = fmt.Errorf("%w, so what it counted could not be refunded: %w", ErrUnavailable, cause)
 		}
 	}
-	_, err := s.settle(ctx, time.Now(), charges, s.inner.Refund(ctx, charges))
+	if err := s.local.Refund(ctx, s.localShares(nil, local)); err != nil {
+		return err
+	}
+	if len(server) > 0 {
+		if _, other := s.settle(ctx, time.Now(), server, s.inner.Refund(ctx, server)); err == nil {
+			err = other
+		} else {
+			err = errors.Join(err, other)
+		}
+	}
 	return err
 }
 
@@ -181,9 +197,6 @@ func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.C
 	}
 	if gone := ctx.Err(); gone != nil && !s.isLate(gone, began) {
 		return false, gone // it says nothing about the server, whatever err is
-	}
-	if mistake := limiter.CheckCharges(charges); mistake != nil {
-		return false, mistake // a server that is down does not get to say so
 	}
 	if isOfOneKey(err) {
 		return true, err // which is no reason to stop asking about the others

@@ -657,6 +657,7 @@ func TestRefundGoesWhereTheUnitsAre(t *testing.T) {
 		decide(t, s, c)
 		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{c}))
 		assert.Zero(t, inner.used(t, api, "key"))
+		taken := decide(t, s, c)[0]
 
 		inner.is(dead)
 		for range 5 {
@@ -671,14 +672,35 @@ func TestRefundGoesWhereTheUnitsAre(t *testing.T) {
 		assert.Equal(t, int64(49), decide(t, s, c)[0].Remaining)
 		assert.Zero(t, inner.calls.Load())
 
+		locally := at(c, d[0])
+		ofServer := at(c, taken)
+		assert.ErrorIs(t, s.Refund(t.Context(), []limiter.Charge{ofServer}), ErrUnavailable)
+		assert.Equal(t, int64(49), decide(t, s, look(c))[0].Remaining, "what the server counted is not local")
+
 		inner.is(fine)
 		time.Sleep(2 * time.Second)
 		decide(t, s, c)
 		synctest.Wait()
-		require.Equal(t, int64(1), inner.used(t, api, "key"))
+		require.Equal(t, int64(2), inner.used(t, api, "key"))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{locally}))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{at(charge(open, "key"), d[1])}))
+		assert.Equal(t, int64(2), inner.used(t, api, "key"), "what was counted locally is not the server's")
+		assert.Zero(t, inner.used(t, open, "key"))
+		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{ofServer}))
 		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{c}))
 		assert.Zero(t, inner.used(t, api, "key"))
 	})
+}
+
+// at is c as a refund of what d took.
+func at(c limiter.Charge, d limiter.Decision) limiter.Charge {
+	c.At = d.At
+	return c
+}
+
+func look(c limiter.Charge) limiter.Charge {
+	c.Cost = 0
+	return c
 }
 
 func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {

@@ -45,9 +45,10 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 	for i := range charges {
 		d := &decisions[i]
 		if q := charges[i].Quota; q.OnOutage == limiter.FailOpen {
-			*d = limiter.Decision{Allowed: true} // nothing was counted
+			*d = limiter.Decision{Allowed: true, At: -1} // nothing was counted
 		} else {
 			*d = answers[next]
+			d.At = -d.At // which tells Refund that it is the local counters' time
 			if share := local[next].Quota; share != q {
 				d.Window = share.Window()
 			}

@@ -16,7 +16,7 @@ func TestAnOpenRulePassesUncounted(t *testing.T) {
 	s := New(newServer(t, dead))
 	search := quota(t, "search", limiter.PerMinute(2), limiter.FailOpen)
 	for range 10 {
-		assert.Equal(t, []limiter.Decision{{Allowed: true, Degraded: true}}, decide(t, s, charge(search, "key")))
+		assert.Equal(t, []limiter.Decision{{Allowed: true, Degraded: true, At: -1}}, decide(t, s, charge(search, "key")))
 	}
 	assert.Equal(t, uint64(10), s.Stats().Open)
 	assert.Zero(t, s.Stats().Local)
@@ -78,7 +78,7 @@ func TestLocalRulesOfABatchAreTakenTogetherOrNotAtAll(t *testing.T) {
 	many := quota(t, "many", limiter.PerMinute(100), limiter.FailLocal)
 	free := quota(t, "free", limiter.PerMinute(7), limiter.FailOpen)
 	batch := []limiter.Charge{charge(many, "key"), charge(free, "key"), charge(few, "key")}
-	look := limiter.Decision{Allowed: true, Degraded: true}
+	look := limiter.Decision{Allowed: true, Degraded: true, At: -1}
 	for i := range 4 {
 		d := decide(t, s, batch...)
 		taken := min(i+1, 2)

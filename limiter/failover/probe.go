@@ -17,6 +17,7 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge, taken bool) {
 			continue
 		}
 		var tried, owed []limiter.Charge
+		owes := false
 		for _, c := range charges {
 			if s.partNumber(&c) != p.number {
 				continue
@@ -27,16 +28,19 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge, taken bool) {
 			}
 			c.Cost = max(1, c.Cost) // a look would not find out whether the server can write
 			tried = append(tried, c)
-			if c.Cost -= happened; c.Cost > 0 {
-				owed = append(owed, c)
-			}
+			c.Cost -= happened
+			owed = append(owed, c)
+			owes = owes || c.Cost > 0
+		}
+		if !owes {
+			owed = nil
 		}
 		go s.try(p, tried, owed)
 	}
 }
 
-// try is a probe. Of what it takes, it gives back what no event stands for. It has
-// nothing of the request's context: a client that goes away does not end it.
+// try is a probe. Of what it takes, it refunds what no event stands for. It has nothing of
+// the request's context: a client that goes away does not end it.
 //
 // A refusal writes nothing, so after one the store is asked to write something else: a
 // server that can be read but not written is still down, and one at which every key that
@@ -65,10 +69,13 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 	if !taken || len(owed) == 0 {
 		return
 	}
+	for i := range owed {
+		owed[i].At = owed[i].Quota.UndoAt(&decisions[i])
+	}
 	_ = survive(func() error { return s.inner.Refund(context.Background(), owed) })
 }
 
-// survive makes an error of a panic, which nobody would recover from in a goroutine
+// survive makes an error of a panic, which nothing would recover from in a goroutine
 // that is no request's.
 func survive(f func() error) (err error) {
 	defer func() {

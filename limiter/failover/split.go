@@ -89,6 +89,9 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 	failed, err := s.settle(ctx, time.Now(), up.charges, s.inner.Decide(ctx, ask, up.decisions))
 	if taken && (err != nil || !up.isAllowed()) {
 		taken = false
+		for i := range rest.charges {
+			rest.charges[i].At = -rest.charges[i].Quota.UndoAt(&rest.decisions[i])
+		}
 		_ = s.local.Refund(context.Background(), s.localShares(nil, rest.charges)) // which cannot fail
 		if err == nil {
 			if _, err := s.applyPolicies(rest.looks(), rest.decisions, cause); err != nil {

@@ -39,7 +39,7 @@ var admissions = []testCase{
 	},
 	{
 		name: "a refusal takes nothing and changes nothing",
-		why:  "Who hammers must not wait longer than who waits: write nothing back when Quota.Take says false.",
+		why:  "A client that asks too often must not wait longer than one that waits: write nothing back when Quota.Take says false.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			t.take(q, "key", q.Capacity()-1)

@@ -13,7 +13,7 @@ import (
 var changes = []testCase{
 	{
 		name: "a changed limit keeps what was used",
-		why:  "A new configuration forgives nobody: of a state written under another limit, the units in use are carried over, at most the new limit. Looks and refusals change nothing, so the state becomes the new limit's with the first admission under it, from which on all that is answered is exact.",
+		why:  "A new configuration forgives no client: of a state written under another limit, the units in use are carried over, at most the new limit. Looks and refusals change nothing, so the state becomes the new limit's with the first admission under it, from which on all that is answered is exact.",
 		each: func(t *trial, l limiter.Limit) {
 			for i, to := range samples {
 				for _, changed := range []limiter.Limit{to, scaled(to, 11), scaled(to, 2)} {

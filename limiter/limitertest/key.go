@@ -7,7 +7,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// keys are about who is told from whom.
+// keys are about telling clients apart.
 var keys = []testCase{
 	{
 		name: "keys do not know of each other",

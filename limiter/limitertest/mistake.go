@@ -11,7 +11,7 @@ import (
 var mistakes = []testCase{
 	{
 		name: "a batch that makes no sense is an error",
-		why:  "Decide, Refund and Reset begin with limiter.CheckCharges, before they touch anything.",
+		why:  "Decide begins with limiter.CheckDecide, Refund and Reset with limiter.CheckCharges, before they touch anything.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			gold := t.named("rule", "gold", samples[0])
@@ -51,7 +51,7 @@ var mistakes = []testCase{
 	},
 	{
 		name: "decisions need as much room as there are charges",
-		why:  "A decision that nobody can read is no decision: return an error that wraps limiter.ErrCharges.",
+		why:  "A decision that cannot be read is no decision: limiter.CheckDecide is the error to return.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			charges := []limiter.Charge{{Quota: q, Key: "a", Cost: 1}, {Quota: q, Key: "b", Cost: 1}}

@@ -11,23 +11,16 @@ type counter struct {
 }
 
 func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
-	after, all := make([]limiter.State, len(charges)), true
-	allowed := make([]bool, len(charges))
-	for i, c := range charges {
-		after[i], allowed[i] = c.Quota.Take(m[counter{c.Quota, c.Key}], now, c.Cost)
-		all = all && allowed[i]
-	}
+	states := make([]limiter.State, len(charges))
 	decisions := make([]limiter.Decision, len(charges))
 	for i, c := range charges {
-		at := counter{c.Quota, c.Key}
-		switch {
-		case all:
-			m[at] = after[i]
-			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
-		case allowed[i]:
-			decisions[i] = c.Quota.Describe(m[at], now, 0, true)
-		default:
-			decisions[i] = c.Quota.Describe(m[at], now, c.Cost, false)
+		states[i] = m[counter{c.Quota, c.Key}]
+	}
+	if limiter.TakeAll(charges, states, now, decisions) {
+		for i, c := range charges {
+			if c.Cost > 0 {
+				m[counter{c.Quota, c.Key}] = states[i]
+			}
 		}
 	}
 	return decisions

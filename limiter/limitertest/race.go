@@ -17,7 +17,7 @@ const callers = 16
 var races = []testCase{
 	{
 		name: "exactly N of many callers are admitted",
-		why:  "Of M who ask at once N are admitted, never one more: finding, deciding and writing are one step.",
+		why:  "Of M callers at once N are admitted, never one more: finding, deciding and writing are one step.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(scaled(l, 100))
 			var admitted atomic.Int64

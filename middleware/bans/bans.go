@@ -61,6 +61,11 @@ const MaxDuration = 366 * 24 * time.Hour
 // permanent, or all are by hand and the new one is not.
 var ErrFull = errors.New("bans: the list is full of bans by hand")
 
+// ErrDigest is the error of a list that holds keys when it is to ban a digest
+// ([keyfunc.Digest.Key]): no request would meet that ban. A list in Redis holds digests, and
+// takes them.
+var ErrDigest = errors.New("bans: the key cannot be told from its digest: name the key")
+
 // CheckDuration is the error of [List.Ban] for a duration that it does not take, or nil.
 func CheckDuration(d time.Duration) error {
 	if d < 0 || d > MaxDuration {

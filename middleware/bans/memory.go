@@ -127,14 +127,10 @@ func (m *Memory) find(id string, now int64) (Ban, bool) {
 // Empty implements [List].
 func (m *Memory) Empty() bool { return m.inForce.Load() == 0 }
 
-// errDigest is for a ban that no request would meet.
-var errDigest = errors.New("bans: this list is of keys, and the key cannot be told from its digest")
-
-// Ban implements [List]. Its errors are those of [CheckDuration], one for a key made by
-// [keyfunc.Digest.Key], and [ErrFull].
+// Ban implements [List]. Its errors are those of [CheckDuration], [ErrDigest] and [ErrFull].
 func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
 	if _, ok := keyfunc.DigestOf(key); ok {
-		return errDigest
+		return ErrDigest
 	}
 	key, _ = keyfunc.Classify(key)
 	if err := CheckDuration(d); err != nil {

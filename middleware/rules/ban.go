@@ -3,7 +3,6 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -15,7 +14,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// A banList is whom a file bans.
+// A banList is what a file bans.
 type banList struct {
 	networks netw.Set
 	keys     map[string]struct{}
@@ -47,23 +46,17 @@ func (c *checker) ban() {
 			c.at([]string{"ban", "status"}, "is %d: it must be 403 or 429", *b.Status)
 		}
 	}
-	// Who is banned under a user's name or an address stays out of routes that count by
-	// something else.
-	for _, part := range []string{"user", "ip"} {
-		c.keys.get([]string{part}, func(int, error) {})
-	}
+	// A ban on a user or an address also holds on routes that count by something else.
+	c.keys.one("user")
+	c.keys.one("ip")
 	c.config.BanKeys = append(slices.Clone(c.config.BanKeys), c.keys.all()...)
 
-	var deny []func(*http.Request) bool
-	if own := c.config.Deny; own != nil {
-		deny = append(deny, own)
-	}
-	if list.networks.Len() > 0 {
-		deny = append(deny, c.inNetworks(&list.networks))
-	}
-	c.config.Deny = anyOf(deny)
-	if len(list.keys) > 0 {
-		c.config.DenyKey = list.has(c.config.DenyKey)
+	c.config.Deny = anyOf(c.config.Deny, c.inNetworks(&list.networks))
+	if own := c.config.DenyKey; len(list.keys) > 0 {
+		c.config.DenyKey = func(key string) bool {
+			_, banned := list.keys[key]
+			return banned || own != nil && own(key)
+		}
 	}
 }
 
@@ -113,9 +106,9 @@ func (c *checker) bannedKey(text string) error {
 }
 
 // spelled makes sure that a banned key is spelled as that of a request which has it, as
-// one that is not bans nobody.
+// one that is not has no effect.
 func (c *checker) spelled(text, kind, part string) error {
-	if c.keys.get([]string{part}, func(int, error) {}) != nil {
+	if c.keys.one(part) != nil {
 		if c.options.Keys[kind] != nil {
 			return nil // it is the application's
 		}
@@ -180,12 +173,6 @@ func withoutComment(line string) string {
 	return line
 }
 
-// within reports whether a client's address is in one of the networks.
-func (c *checker) within(networks []network) func(*http.Request) bool {
-	set := setOf(networks)
-	return c.inNetworks(&set)
-}
-
 func setOf(networks []network) (set netw.Set) {
 	for _, n := range networks {
 		if n.IsValid() { // or it is noted
@@ -195,7 +182,12 @@ func setOf(networks []network) (set netw.Set) {
 	return set
 }
 
+// inNetworks reports whether a client's address is in one of the networks. It is nil if
+// there are none.
 func (c *checker) inNetworks(set *netw.Set) func(*http.Request) bool {
+	if set.Len() == 0 {
+		return nil
+	}
 	address, err := keyfunc.NewAddress(c.ip...)
 	if err != nil { // noted when the options were made
 		return func(*http.Request) bool { return false }
@@ -203,15 +195,5 @@ func (c *checker) inNetworks(set *netw.Set) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		ip := address(r)
 		return ip != (netip.Addr{}) && set.Contains(ip)
-	}
-}
-
-// has reports whether a key is banned, here or by the application's own list, which may be
-// nil.
-func (l *banList) has(own func(key string) bool) func(key string) bool {
-	keys := maps.Clone(l.keys)
-	return func(key string) bool {
-		_, banned := keys[key]
-		return banned || own != nil && own(key)
 	}
 }

@@ -22,7 +22,7 @@ import (
 // with it.
 type checker struct {
 	problems
-	warnings []Problem
+	warnings problems // what can't be meant, but is no mistake
 	options  Options
 	file     *file
 	keys     *keys
@@ -115,7 +115,7 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 			given := r.Tiers[tier]
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
-			made.Tiers[tier] = c.limit(at, &given.limitFields)
+			made.Tiers[tier] = c.limit(at, &given)
 			c.quota(at, "rule", tier)
 		}
 	}
@@ -216,10 +216,10 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 		c.at(path, "needs a key: it is keys that are banned")
 	}
 	if c.isShared(parts) {
-		c.at(path, "needs a key that tells clients apart: %s is that of many", strings.Join(parts, " and "))
+		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", strings.Join(parts, " and "))
 	}
 	if c.file.Proxies == nil && slices.ContainsFunc(parts, func(part string) bool { return c.canBe(part, []string{"ip"}) }) {
-		c.warn(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
+		c.warnings.at(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
 	}
 }
 
@@ -237,38 +237,24 @@ func (c *checker) doubtKey(path []string, r *rule, parts []string) {
 	if part == "" {
 		return
 	}
-	text := "a client that sends another " + part + " each time has a new key each time"
+	var so []string
 	if !c.holdsEach(c.file.Global) {
-		text += ", and a new limit: give global a key: ip to hold it"
+		so = append(so, "no limit holds it (one under global with key: ip would)")
 	}
 	if r.Escalate != nil {
-		text += ", and is never banned"
+		so = append(so, "it is never banned")
 		if !c.isOwn(parts) {
-			text += ", while who sends somebody else's has him banned"
+			so = append(so, "it can have others banned")
 		}
 	}
-	if !c.holdsEach(c.file.Global) || r.Escalate != nil {
-		c.warn(sub(path, "key"), "%s", text)
+	if len(so) > 0 {
+		c.warnings.at(sub(path, "key"), "a client that sends another %s each time has a new key each time: %s", part, strings.Join(so, ", "))
 	}
 }
 
 // holdsEach reports whether a rule counts each client apart, whatever it sends.
 func (c *checker) holdsEach(r *rule) bool {
 	return r != nil && len(r.Key) > 0 && c.madeUp(r.Key) == "" && !c.isShared(r.Key)
-}
-
-// warn notes what can't be meant, but is no mistake.
-func (c *checker) warn(path []string, format string, args ...any) {
-	noted := problems{file: c.problems.file, doc: c.doc}
-	noted.at(path, format, args...)
-	c.warnings = append(c.warnings, noted.list...)
-}
-
-// warnKey is warn about the key in front of that value.
-func (c *checker) warnKey(path []string, format string, args ...any) {
-	noted := problems{file: c.problems.file, doc: c.doc}
-	noted.atKey(path, format, args...)
-	c.warnings = append(c.warnings, noted.list...)
 }
 
 // fileTiers finds out which tiers there are.
@@ -313,13 +299,13 @@ func (c *checker) proxies() {
 		c.at([]string{"proxies"}, "has %s: an address is found in one way, keep one of them", strings.Join(ways, " and "))
 	}
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 && c.doc.Has("proxies", "header", "cidrs") {
-		c.at([]string{"proxies", "header", "cidrs"}, "is empty: name the proxies, or leave it out to believe anybody")
+		c.at([]string{"proxies", "header", "cidrs"}, "is empty: name the proxies, or leave it out to believe any peer")
 	}
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 {
-		c.warn([]string{"proxies", "header"}, "whoever reaches the server can be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
+		c.warnings.at([]string{"proxies", "header"}, "any peer can claim to be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
 	}
 	if p.Hops != nil && c.doc.Has("allow", "cidrs") {
-		c.warn([]string{"proxies", "hops"}, "whoever reaches the server without passing all proxies can be any client, also one that is in allow.cidrs")
+		c.warnings.at([]string{"proxies", "hops"}, "a client that reaches the server without passing all proxies can claim to be any client, also one that is in allow.cidrs")
 	}
 	for _, name := range []string{"trusted", "forwarded"} {
 		if at := []string{"proxies", name}; slices.Contains(ways, name) && len(p.Trusted)+len(p.Forwarded) == 0 && !p.UnixSocket {
@@ -352,7 +338,7 @@ func (c *checker) proxies() {
 	}
 	named["ip"], named["fingerprint"] = ip, keyfunc.Fingerprint(c.ip...)
 	c.keys = newKeys(named)
-	c.keys.get([]string{"ip"}, func(int, error) {}) // the first where a client's address is looked for
+	c.keys.one("ip") // the first where a client's address is looked for
 }
 
 // addresses remembers the function that finds clients by the latest proxies, as it warns
@@ -389,13 +375,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		return
 	}
 	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
-	var matches []func(*http.Request) bool
-	if own := c.config.Allow; own != nil {
-		matches = append(matches, own)
-	}
-	if len(a.CIDRs) > 0 {
-		matches = append(matches, c.within(a.CIDRs))
-	}
+	networks := setOf(a.CIDRs)
 	var routes []string
 	sorted := slices.Sorted(maps.Keys(endpoints))
 	for i, text := range a.Routes {
@@ -415,14 +395,16 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 			}
 		}
 	}
+	var onRoute func(*http.Request) bool
 	if len(routes) > 0 {
-		matches = append(matches, middleware.Route(routes...))
+		onRoute = middleware.Route(routes...)
 	}
-	c.config.Allow = anyOf(matches)
+	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&networks), onRoute)
 }
 
-// anyOf is nil for none.
-func anyOf(matches []func(*http.Request) bool) func(*http.Request) bool {
+// anyOf leaves out what is nil, and is nil for none.
+func anyOf(matches ...func(*http.Request) bool) func(*http.Request) bool {
+	matches = slices.DeleteFunc(matches, func(match func(*http.Request) bool) bool { return match == nil })
 	switch len(matches) {
 	case 0:
 		return nil

@@ -57,7 +57,7 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 	}
 	name := http.CanonicalHeaderKey(given.Header)
 	if name == contentLength && missing == 0 {
-		c.warn(path, "a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing")
+		c.warnings.at(path, "a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing")
 	}
 	missing, most = cmp.Or(missing, 1), cmp.Or(most, math.MaxInt64)
 	return 0, func(r *http.Request) int64 {
@@ -87,7 +87,7 @@ func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule)
 			at = fixed
 		}
 	case given.Missing != nil:
-		at, units, which, note = sub(path, "missing"), *given.Missing, "no request without that header", c.warn
+		at, units, which, note = sub(path, "missing"), *given.Missing, "no request without that header", c.warnings.at
 		if given.Max != nil {
 			units = min(units, *given.Max)
 		}

@@ -26,16 +26,16 @@
 //
 // # Order
 //
-// Of a request are asked, in this order: the ban list, the allow list, the global rule,
-// that of its tier, and that of its endpoint, or the default where no endpoint is for it.
-// Which endpoint that is goes by the route that the router has chosen, so the router's
-// adapter is needed; the order in the file does not matter. An endpoint for the request's
-// host, "example.org/*", goes before "*.example.org/*", and that before one for any host;
-// then the longest path decides, then a method. All rules of a request are charged in one
-// call of the store, all or none.
+// A request is checked in this order: the ban list, the allow list, the global rule, the rule
+// of its tier, and that of its endpoint, or the default where no endpoint matches. Endpoints
+// are compared with the route that the router has chosen, so the router's adapter is needed;
+// their order in the file does not matter. An endpoint for the request's host,
+// "example.org/*", goes before "*.example.org/*", and that before one for any host; then the
+// longest path decides, then a method. All rules of a request are charged in one call of the
+// store, all or none.
 //
-// A host is what the client writes into its request. One that no endpoint is for falls to
-// those for any host, or to the default: have one, or a global rule.
+// A host is what the client writes into its request. A request for a host without endpoints
+// is decided by those for any host, or by the default: have one, or a global rule.
 //
 // # Mistakes
 //
@@ -44,8 +44,8 @@
 //
 // # Changes
 //
-// Counters go by a rule's name, which is its endpoint if it is given none. They stay while
-// the rule's name and key stay: of a limit that changes, what was used stays used, and a
-// rule that is given another name, or another key, begins anew. Bans stay, whatever
-// becomes of the rule that led to them; see [Watcher.Bans].
+// A change is in force within two seconds, see [Watch]. Counters belong to a rule's name,
+// which is its endpoint unless the file gives another, and to its key. Where a limit changes,
+// what was used stays used; a rule with another name or another key begins anew. Bans stay,
+// also where the rule that led to them goes; see [Watcher.Bans].
 package rules

@@ -60,12 +60,12 @@ func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 	switch {
 	case p.Below:
 	case slash && p.Path != "/":
-		c.warnKey(at, "is for all that is below it on http.ServeMux, and for that one path on chi, gin and echo: write %q for all that is below on each of them", place+"/*")
+		c.warnings.atKey(at, "is for all that is below it on http.ServeMux, and for that one path on chi, gin and echo: write %q for all that is below on each of them", place+"/*")
 	case strings.HasSuffix(p.Path, "*") && !strings.HasSuffix(p.Path, "/*"):
-		c.warnKey(at, "is for a route that is registered just so, with its *: write %q for all that is below", strings.TrimRight(text, "*")+"/*")
+		c.warnings.atKey(at, "is for a route that is registered just so, with its *: write %q for all that is below", strings.TrimRight(text, "*")+"/*")
 	}
 	if near := document.Nearest(p.Method, methods); near != "" && near != p.Method {
-		c.warnKey(at, "is for a method %q of your own: did you mean %q?", p.Method, near)
+		c.warnings.atKey(at, "is for a method %q of your own: did you mean %q?", p.Method, near)
 	}
 }
 
@@ -93,7 +93,7 @@ func (c *checker) hosts(texts []string, patterns map[string]route.Pattern, tree 
 	for _, text := range named[:min(len(named), enough)] {
 		p, at := patterns[text], []string{"endpoints", text}
 		if made := c.config.ByRoute[text]; made.Shadow && !counted {
-			c.warnKey(at, "is in shadow, so a client that writes that host into its requests is not limited: give global a limit")
+			c.warnings.atKey(at, "is in shadow, so a client that writes that host into its requests is not limited: give global a limit")
 		}
 		host := p.Host
 		p.Host = ""
@@ -104,13 +104,13 @@ func (c *checker) hosts(texts []string, patterns map[string]route.Pattern, tree 
 			if before == "" && p.Covers(&q) && !q.Covers(&p) {
 				if q.Host = host; !tree.Has(q) {
 					before = other
-					c.warnKey(at, "goes before %q, so a client that writes that host into its requests is limited by this alone: add %q", before, q.String())
+					c.warnings.atKey(at, "goes before %q, so a client that writes that host into its requests is limited by this alone: add %q", before, q.String())
 				}
 			}
 		}
 		if !covered {
 			elsewhere = true // said once, it is said of all
-			c.warnKey(at, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
+			c.warnings.atKey(at, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
 		}
 	}
 }

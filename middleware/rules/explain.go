@@ -50,8 +50,8 @@ type Step struct {
 	Section string `json:"section"`             // ban, allow, global, tiers, endpoints, default, application
 	Line    int    `json:"line,omitempty"`      // where that is; 0: not in the file
 	Rule    string `json:"rule,omitempty"`      // that applies
-	Tier    string `json:"tier,omitempty"`      // whose limit it is
-	Key     string `json:"key,omitempty"`       // that is counted under; empty: everybody together
+	Tier    string `json:"tier,omitempty"`      // that has this limit
+	Key     string `json:"key,omitempty"`       // that is counted under; empty: all clients together
 	Limit   string `json:"limit,omitempty"`     // as text
 	Cost    int64  `json:"cost,omitempty"`      // in units
 	Outage  string `json:"on_outage,omitempty"` // what happens while Redis gives no answer
@@ -134,11 +134,11 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 }
 
 func (s *Step) words() string {
-	who := "for everybody together"
+	whom := "for all clients together"
 	if s.Key != "" {
-		who = fmt.Sprintf("for %q", s.Key)
+		whom = fmt.Sprintf("for %q", s.Key)
 	}
-	text := fmt.Sprintf("%s %s", s.Limit, who)
+	text := fmt.Sprintf("%s %s", s.Limit, whom)
 	if s.Tier != "" {
 		text += ", the limit of tier " + s.Tier
 	}

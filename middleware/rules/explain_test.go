@@ -171,32 +171,32 @@ func TestAnExplanationIsInTheOrderOfEvaluationAndSaysWhere(t *testing.T) {
 		{rules.Request{Path: "/users/42", Tier: "free", User: "7"}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
-			`6 global "global": 100/1s for everybody together`,
+			`6 global "global": 100/1s for all clients together`,
 			`8 tiers "tier:free": 10/1m for "user:7"`,
 			`11 endpoints "GET /users/{id}": 2/1s for "192.0.2.1", the limit of tier free`,
 		}},
 		{rules.Request{Path: "/users/{id}", IP: "192.0.2.9"}, []string{ // a route as it is written
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
-			`6 global "global": 100/1s for everybody together`,
+			`6 global "global": 100/1s for all clients together`,
 			`11 endpoints "GET /users/{id}": 1/1s for "192.0.2.9"`,
 		}},
 		{rules.Request{Method: "POST", Path: "/users/42/files/a/b", ContentLength: 5000}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
-			`6 global "global": 100/1s for everybody together`,
+			`6 global "global": 100/1s for all clients together`,
 			`15 endpoints "POST /users/{id}/files/*": 60/1s for "192.0.2.1", at a cost of 5`,
 		}},
 		{rules.Request{Path: "/beta/x"}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
-			`6 global "global": 100/1s for everybody together`,
+			`6 global "global": 100/1s for all clients together`,
 			`16 endpoints "/beta/*": 7/1s for "192.0.2.1", in shadow: refuses nothing`,
 		}},
 		{rules.Request{Path: "/nowhere"}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
-			`6 global "global": 100/1s for everybody together`,
+			`6 global "global": 100/1s for all clients together`,
 			`19 default "default": 10/1s token-bucket burst 20 for "method:GET"`,
 		}},
 		{rules.Request{Path: "/users/42", IP: "198.51.100.7"}, []string{`4 ban: banned: answered 429`}},
@@ -211,7 +211,7 @@ func TestAnExplanationIsInTheOrderOfEvaluationAndSaysWhere(t *testing.T) {
 		{rules.Request{Method: "OPTIONS", Path: "/users/42", Header: http.Header{"origin": {"x"}, "Access-Control-Request-Method": {"GET"}}}, []string{
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
-			`6 global "global": 100/1s for everybody together`,
+			`6 global "global": 100/1s for all clients together`,
 			`12 endpoints "/users/*": 3/1s for "192.0.2.1"`,
 		}},
 	} {
@@ -299,7 +299,7 @@ func TestRulesOfTheApplicationAreExplainedAsSuch(t *testing.T) {
 	r := parse(t, "version: 1\ndefault: 3/s\n", rules.Options{Config: own})
 	require.Equal(t, []string{
 		`0 ban: not banned`, `0 allow: not on the list`,
-		`0 application "mine": 3/1s for everybody together`,
+		`0 application "mine": 3/1s for all clients together`,
 		`2 default "default": 3/1s for "192.0.2.1"`,
 	}, steps(t, r, rules.Request{Path: "/"}))
 }

@@ -7,19 +7,19 @@ package rules
 type file struct {
 	Version   int64           `yaml:"version" required:"true" doc:"The version of this format: 1."`
 	Mode      mode            `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
-	Proxies   *proxies        `yaml:"proxies" doc:"Who may say which client a request comes from. One of its ways; without it, the client is the TCP peer."`
-	Ban       *banned         `yaml:"ban" doc:"Who is refused before anything else."`
-	Allow     *allowed        `yaml:"allow" doc:"Who is never limited."`
+	Proxies   *proxies        `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer."`
+	Ban       *banned         `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
+	Allow     *allowed        `yaml:"allow" doc:"Clients and routes that are never limited."`
 	Global    *rule           `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
 	Tiers     map[string]rule `yaml:"tiers" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
-	Endpoints map[string]rule `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\": the one that says most about a request applies, for its host rather than for any, then with the longest path, then with a method."`
-	Default   *rule           `yaml:"default" doc:"The limit on requests that none of the endpoints is for."`
+	Endpoints map[string]rule `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
+	Default   *rule           `yaml:"default" doc:"The limit on requests that match no endpoint."`
 	Soft      *soft           `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
 }
 
 type proxies struct {
-	Trusted    []network     `yaml:"trusted" doc:"Proxies whose X-Forwarded-For is believed."`
-	Forwarded  []network     `yaml:"forwarded" doc:"Proxies whose Forwarded field (RFC 7239) is believed."`
+	Trusted    []network     `yaml:"trusted" doc:"Proxies that are believed in X-Forwarded-For."`
+	Forwarded  []network     `yaml:"forwarded" doc:"Proxies that are believed in the Forwarded field (RFC 7239)."`
 	Header     *clientHeader `yaml:"header" doc:"A header that your proxy sets to the client's address."`
 	Hops       *int64        `yaml:"hops" doc:"How many proxies append to X-Forwarded-For, where their addresses can't be known."`
 	UnixSocket bool          `yaml:"unix_socket" default:"false" doc:"Also believe a peer on a unix socket."`
@@ -28,7 +28,7 @@ type proxies struct {
 
 type clientHeader struct {
 	Name  string    `yaml:"name" required:"true" doc:"Such as CF-Connecting-IP."`
-	CIDRs []network `yaml:"cidrs" default:"anybody" doc:"The proxies that set it."`
+	CIDRs []network `yaml:"cidrs" default:"any peer" doc:"The proxies that set it."`
 }
 
 type banned struct {
@@ -51,26 +51,21 @@ type limitFields struct {
 	Requests  *int64     `yaml:"requests" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
 	Window    *period    `yaml:"window" doc:"The time in which they fit; a plain number is in seconds."`
 	Algorithm *algorithm `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
-	Burst     *int64     `yaml:"burst" default:"requests" doc:"How many can pass at once in a token_bucket, or wait in a leaky_bucket."`
-}
-
-// tierLimit is a rule's limit for one tier.
-type tierLimit struct {
-	limitFields
+	Burst     *int64     `yaml:"burst" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
 }
 
 type rule struct {
 	Name string `yaml:"name" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default."`
 	limitFields
-	Tiers     map[string]tierLimit `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
-	Key       []string             `yaml:"key" default:"ip" doc:"Who is counted: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, those that are missing left blank."`
-	NoKey     noKey                `yaml:"no_key" default:"share" doc:"What becomes of a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
-	Cost      *cost                `yaml:"cost" default:"1" doc:"How many units a request takes."`
-	OnOutage  outage               `yaml:"on_outage" default:"local" doc:"While Redis gives no answer: local counts in the process, open lets pass, closed answers 503."`
-	Mode      mode                 `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`
-	Soft      *soft                `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
-	Overdraft int64                `yaml:"overdraft" default:"0" doc:"How many more per window pass marked as degraded, for the application to answer with less."`
-	Escalate  *escalate            `yaml:"escalate" doc:"Bans a key that is refused again and again."`
+	Tiers     map[string]limitFields `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
+	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
+	NoKey     noKey                  `yaml:"no_key" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
+	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
+	OnOutage  outage                 `yaml:"on_outage" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
+	Mode      mode                   `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`
+	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
+	Overdraft int64                  `yaml:"overdraft" default:"0" doc:"How many more per window are admitted and marked as degraded, for the application to answer with less."`
+	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
 }
 
 type cost struct {

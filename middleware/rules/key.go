@@ -53,6 +53,9 @@ func (k *keys) get(parts []string, report func(i int, err error)) keyfunc.Func {
 	return f
 }
 
+// one is the key of one part, or nil.
+func (k *keys) one(part string) keyfunc.Func { return k.get([]string{part}, func(int, error) {}) }
+
 // usedBy notes that a rule has the key of these parts.
 func (k *keys) usedBy(parts []string, r *rule) {
 	id := strings.Join(parts, partsSeparator)
@@ -134,8 +137,8 @@ func (c *checker) isOf(choice string, kinds []string) bool {
 	return c.options.Keys[choice] == nil && slices.Contains(kinds, strings.TrimSpace(kind))
 }
 
-// madeUp is a part of the key that a client can be somebody new by, or another, by writing
-// something else into it; or "".
+// madeUp is a part of the key that a client can choose freely, to have a new key or that of
+// another client; or "".
 func (c *checker) madeUp(parts []string) string {
 	for _, part := range parts {
 		if c.canBe(part, madeUpKinds) {

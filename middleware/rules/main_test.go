@@ -54,16 +54,6 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(long); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Fatalf("waited %v in vain for %s", long, what)
-}
-
 // parse is the rules of a text without mistakes.
 func parse(t testing.TB, text string, o rules.Options) *rules.Rules {
 	t.Helper()

@@ -65,12 +65,12 @@ func TestWhatCanHardlyBeMeantIsWarnedOf(t *testing.T) {
 		"key: [ip, route]":           "",
 		"key: [org, route]":          "",
 		"key: [user|ip, route]":      "",
-		`key: "header:X-A"`:          "a client that sends another header:X-A each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned, while who sends somebody else's has him banned",
-		`key: "cookie:a|ip"`:         "a client that sends another cookie:a|ip each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned, while who sends somebody else's has him banned",
-		"key: path:id":               "a client that sends another path:id each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned, while who sends somebody else's has him banned",
-		"key: [ip, host]":            "a client that sends another host each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned",
-		"key: fingerprint":           "a client that sends another fingerprint each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned",
-		"key: [user|ip, host]":       "a client that sends another host each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned",
+		`key: "header:X-A"`:          "a client that sends another header:X-A each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned, it can have others banned",
+		`key: "cookie:a|ip"`:         "a client that sends another cookie:a|ip each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned, it can have others banned",
+		"key: path:id":               "a client that sends another path:id each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned, it can have others banned",
+		"key: [ip, host]":            "a client that sends another host each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned",
+		"key: fingerprint":           "a client that sends another fingerprint each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned",
+		"key: [user|ip, host]":       "a client that sends another host each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned",
 		"key: [user, route]":         "",
 		"key: [user|method, bearer]": "",
 	} {
@@ -91,5 +91,5 @@ func TestAKeyOfTheApplicationsIsNotTakenForOneThatAllShare(t *testing.T) {
 	const text = "version: 1\ndefault: {limit: 3/s, key: global, escalate: {after: 1, within: 1m, ban: 1m}}\n"
 	parse(t, text, own)
 	_, err := rules.Parse([]byte(text), rules.Options{})
-	require.Equal(t, []string{"2:46: default.escalate: needs a key that tells clients apart: global is that of many"}, problemsOf(t, err))
+	require.Equal(t, []string{"2:46: default.escalate: needs a key that tells clients apart: global is shared by many clients"}, problemsOf(t, err))
 }

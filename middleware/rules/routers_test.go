@@ -430,6 +430,7 @@ func (c *lineClaim) serve(t *testing.T, router lineRouter, b lineBacking) *lineS
 	watcher, err := rules.Watch(t.Context(), s.path, rules.Options{
 		Config:   middleware.Config{Store: b.store, Bans: b.bans, Logger: slog.New(slog.NewJSONHandler(s.log, nil))},
 		OnReload: func(r rules.Reload) { s.reloads <- r.Err },
+		Poll:     100 * time.Millisecond,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, watcher.Close()) })

@@ -43,7 +43,7 @@ type Options struct {
 	// and 10 seconds for a key in Redis.
 	Poll time.Duration
 
-	// OnReload hears of every reload by Watch and WatchSource, and of every one that was
+	// OnReload is called for every reload by Watch and WatchSource, and for every one that was
 	// refused, one call after the other. A panic in it is logged. Nil: a record of slog for
 	// each, Info with code weir-rules-loaded and Warn with code weir-rules-refused.
 	OnReload func(Reload)
@@ -108,7 +108,7 @@ func Parse(text []byte, o Options) (*Rules, error) {
 	return onlyGood(parseText(text, o))
 }
 
-// onlyGood keeps rules that something is wrong with from those who overlook the error.
+// onlyGood returns no rules with an error, for callers that overlook the error.
 func onlyGood(r *Rules, err error) (*Rules, error) {
 	if err != nil {
 		return nil, err
@@ -169,7 +169,8 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	doc, found := document.Decode(text, f)
 	digest := sha256.New()
 	digest.Write(text)
-	c := &checker{problems: problems{file: name, doc: doc}, options: o, file: f, config: o.Config}
+	inFile := problems{file: name, doc: doc}
+	c := &checker{problems: inFile, warnings: inFile, options: o, file: f, config: o.Config}
 	if readFile != nil {
 		c.readFile = func(name string) (string, []byte, error) {
 			path, text, err := readFile(name)
@@ -184,7 +185,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if doc.Has() { // it could be read
 		c.check()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers}
 	digest.Sum(rules.digest[:0])
 	if len(c.list) == 0 {
 		c.lastCheck()
@@ -211,5 +212,5 @@ func (r *Rules) Config() middleware.Config {
 	return c
 }
 
-// Warnings are what is no mistake and can hardly be meant.
+// Warnings are about what is no mistake and is hardly meant.
 func (r *Rules) Warnings() []Problem { return slices.Clone(r.warnings) }

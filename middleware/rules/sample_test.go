@@ -125,7 +125,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		require.Len(t, r.Warnings(), 2)
 		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing`,
 			r.Warnings()[0].String())
-		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time, and a new limit: give global a key: ip to hold it, and is never banned`,
+		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned`,
 			r.Warnings()[1].String())
 	})
 }

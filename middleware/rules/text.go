@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	netw "github.com/weirgo/weir/internal/network"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // What is written as one word in a rules file. Each type says in JSONSchema how.
@@ -34,8 +34,8 @@ type period struct{ time.Duration }
 func (p *period) UnmarshalText(text []byte) (err error) {
 	given := string(text)
 	if given != "" && strings.Trim(given, "0123456789_") == "" {
-		seconds, ok := whole(given)
-		if !ok {
+		seconds, err := document.ParseInteger(given, 64)
+		if err != nil {
 			return fmt.Errorf("%.64q is not a whole number of seconds, nor a duration such as 10s, 1m, 24h or 30d", text)
 		}
 		given = strconv.FormatInt(seconds, 10) + "s"
@@ -43,17 +43,6 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 	p.Duration, err = limiter.ParsePeriod(given)
 	return inWords(err)
 }
-
-// whole reads what the other integers of a file are: digits, with a _ between any two.
-func whole(text string) (int64, bool) {
-	if !wholeNumber.MatchString(text) {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
-	return n, err == nil
-}
-
-var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
 func (period) JSONSchema() map[string]any {
 	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "examples": []any{"60s", "1m", "24h", "30d", 60}}
@@ -195,8 +184,8 @@ func (s *size) UnmarshalText(text []byte) error {
 	given := string(text)
 	digits := strings.TrimRight(given, "kKMGiB")
 	unit, known := sizeUnits[given[len(digits):]]
-	n, ok := whole(digits)
-	if !known || !ok || n < 1 || n > math.MaxInt64/unit {
+	n, err := document.ParseInteger(digits, 64)
+	if !known || err != nil || n < 1 || n > math.MaxInt64/unit {
 		return fmt.Errorf("%.64q is not a size such as 1MiB, 500KB or 4096", text)
 	}
 	s.n = n * unit
@@ -229,18 +218,11 @@ func (network) JSONSchema() map[string]any {
 	return map[string]any{"type": "string", "title": "network", "examples": []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}}
 }
 
-// A rule, a tier's limit and others can be written as the one thing that matters in them.
+// A limit and others can be written as the one thing that matters in them.
 
-func (r *rule) UnmarshalText(text []byte) error {
-	return unmarshalLimit(&r.limitFields, text)
-}
-
-func (t *tierLimit) UnmarshalText(text []byte) error {
-	return unmarshalLimit(&t.limitFields, text)
-}
-
-// unmarshalLimit leaves f without a limit if it can't be read: that is noted then.
-func unmarshalLimit(f *limitFields, text []byte) error {
+// UnmarshalText is also that of a rule, which embeds its limit. It leaves f without one that
+// can't be read: that is noted then.
+func (f *limitFields) UnmarshalText(text []byte) error {
 	var l limitText
 	if err := l.UnmarshalText(text); err != nil {
 		return err
@@ -252,17 +234,16 @@ func unmarshalLimit(f *limitFields, text []byte) error {
 func (s *soft) UnmarshalText(text []byte) error { return s.At.UnmarshalText(text) }
 
 func (c *cost) UnmarshalText(text []byte) error {
-	n, ok := whole(string(text))
-	if !ok {
+	n, err := document.ParseInteger(string(text), 64)
+	if err != nil {
 		return fmt.Errorf("%.64q is neither a whole number nor a mapping", text)
 	}
 	c.Units = &n
 	return nil
 }
 
-func (rule) JSONSchema() map[string]any      { return limitText{}.JSONSchema() }
-func (tierLimit) JSONSchema() map[string]any { return limitText{}.JSONSchema() }
-func (soft) JSONSchema() map[string]any      { return percent{}.JSONSchema() }
+func (limitFields) JSONSchema() map[string]any { return limitText{}.JSONSchema() }
+func (soft) JSONSchema() map[string]any        { return percent{}.JSONSchema() }
 func (cost) JSONSchema() map[string]any {
 	return map[string]any{"type": "integer", "minimum": 1, "title": "number"}
 }

@@ -41,11 +41,11 @@ type Reload struct {
 	// Source is the file, or the name of the source: the key in Redis.
 	Source string
 
-	// Err says why the rules that were in force are kept: an [*Error], or that they could
-	// not be read. Nil: those that are written are in force.
+	// Err says why the rules that were in force are kept: an [*Error], or that the file or
+	// source can't be read. Nil: what is written is in force.
 	Err error
 
-	// Warnings are what is no mistake in them and can hardly be meant.
+	// Warnings are about what is no mistake and is hardly meant.
 	Warnings []Problem
 }
 
@@ -61,14 +61,14 @@ type Status struct {
 // Watcher is closed. The file may be written in place, replaced by another, or mounted
 // from a ConfigMap. An error is about the options, or about the file as it is now unless
 // there is a Fallback; later on, a file that is wrong or gone changes nothing, and OnReload
-// hears of it.
+// is called.
 //
 // The file, and a file of bans that it names, is looked at every Options.Poll. A change is
 // in force once two looks found the same, which is within two seconds by default: what is in
 // the middle of being written is not, unless the writing stops for as long.
 //
-// Requests are decided by the rules they came under. Counters carry over: they go by the
-// rule's name, so of a rule whose limit changes, what was used stays used.
+// A request is decided by the rules that were in force when it came. Counters carry over:
+// they belong to the rule's name, so where a limit changes, what was used stays used.
 func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -287,8 +287,8 @@ func (w *Watcher) Rules() *Rules {
 // Bans is the list that the rules' bans are in.
 func (w *Watcher) Bans() bans.List { return w.options.Config.Bans }
 
-// Close ends the watching. The rules in force stay in force. It is not to be called in
-// OnReload, for which it waits.
+// Close ends the watching. The rules in force stay in force. Close waits for OnReload, so it
+// must not be called there. It returns nil.
 func (w *Watcher) Close() error {
 	w.stop()
 	<-w.done

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,13 +16,14 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // An action is what an operator asks for.
 type action struct {
 	Action string `json:"action"` // peek, reset, ban or unban
 	Rule   string `json:"rule"`   // of peek and reset
-	Key    string `json:"key"`    // as operate.Key reads it; of unban also as the page shows it
+	Key    string `json:"key"`    // as operate.Key reads it, or its digest; of unban also as the page shows it
 	For    string `json:"for"`    // of ban; empty: until it is lifted
 }
 
@@ -88,7 +89,7 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		reply(w, http.StatusOK, done)
-	case errors.As(err, new(mistake)), errors.Is(err, middleware.ErrNoRule):
+	case errors.As(err, new(mistake)), errors.Is(err, middleware.ErrNoRule), errors.Is(err, bans.ErrDigest):
 		reply(w, http.StatusBadRequest, outcome{Error: err.Error()})
 	case errors.Is(err, errNotBanned):
 		reply(w, http.StatusNotFound, outcome{Error: err.Error()})
@@ -103,7 +104,7 @@ func reply(w http.ResponseWriter, status int, o outcome) {
 	_, _ = w.Write(mustMarshal(o))
 }
 
-// record logs who did what.
+// record logs an action and its operator.
 func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 	attrs := []slog.Attr{
 		slog.String("code", "weir-operator"), slog.String("action", cut(a.Action)), slog.String("key", cut(d.shown(key))),
@@ -117,7 +118,7 @@ func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 	if user, err := keyfunc.User(r); err == nil {
 		attrs = append(attrs, slog.String("user", cut(user)))
 	}
-	if claimed, _, ok := r.BasicAuth(); ok { // Authorise may have looked at it, or not
+	if claimed, _, ok := r.BasicAuth(); ok { // Authorize may have looked at it, or not
 		attrs = append(attrs, slog.String("claimed_user", fmt.Sprintf("%.100s", claimed)))
 	}
 	attrs = append(attrs, slog.String("remote", r.RemoteAddr))
@@ -129,11 +130,11 @@ func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 	d.log.LogAttrs(r.Context(), level, "weir: an operator used the dashboard", attrs...)
 }
 
-// cut keeps a log's lines from being as long as somebody likes.
+// cut bounds the length of what an operator sent, in the log.
 func cut(text string) string { return fmt.Sprintf("%.300s", text) }
 
-// key is the key that an operator means, as [operate.Key] reads it. With an error it is the
-// text.
+// key is the key that an operator means: of a digest that which it stands for, else as
+// [operate.Key] reads it. With an error it is the text.
 func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 	text := strings.TrimSpace(a.Key)
 	key, wrong := operate.Key(text)
@@ -145,29 +146,14 @@ func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 			return banned, nil
 		}
 	}
-	switch {
-	case d.isDigest(text):
-		return text, mistakef("this is a digest, from which the key cannot be told: name the key")
-	case wrong != nil:
+	if digest, ok := keyfunc.ParseDigest(text); ok {
+		key, err := d.keyOf(ctx, a, digest)
+		return cmp.Or(key, text), err
+	}
+	if wrong != nil {
 		return text, mistake{wrong}
 	}
 	return key, nil
-}
-
-// isDigest reports whether an operator has copied what the page shows in place of a key.
-func (d *Dashboard) isDigest(text string) bool {
-	l := &d.latest
-	l.Lock()
-	defer l.Unlock()
-	for _, t := range l.top {
-		for _, k := range slices.Concat(t.Most, t.Busiest) {
-			if !k.Whole && k.Key == text {
-				return true
-			}
-		}
-	}
-	return l.bans != nil && !d.options.ShowKeys &&
-		slices.ContainsFunc(l.bans.List, func(b banView) bool { return b.Key == text && text != "" })
 }
 
 // banned is the key of a ban, by what is shown for it or by the key itself.

@@ -22,6 +22,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
@@ -154,7 +155,7 @@ func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, code, ask[:min(len(ask), 80)])
 		assert.Contains(t, said, want)
 	}
-	without, err := dashboard.New(dashboard.Options{Authorise: anybody, Logger: slog.New(slog.DiscardHandler)})
+	without, err := dashboard.New(dashboard.Options{Authorize: anybody, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	s.mux = without
 	_, said := s.do(`{"action":"ban","key":"user:a"}`)
@@ -235,18 +236,47 @@ func TestAKeyInQuotationMarksIsTakenToTheLetter(t *testing.T) {
 	assert.False(t, banned, "what is banned is lifted, whatever it is")
 }
 
-func TestWhatThePageShowsForAKeyIsNoKey(t *testing.T) {
+func TestADigestStandsForItsKeyInActions(t *testing.T) {
 	s := start(t, dashboard.Options{})
 	for range 15 {
 		s.send("GET", "/", "198.51.100.1", "acme")
 	}
 	require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
 	f := s.figures()
-	for _, digest := range []string{f.Top[0].Most[0].Key, f.Bans.List[0].Key} {
-		code, said := s.do(`{"action":"ban","key":"` + digest + `"}`)
-		assert.Equal(t, http.StatusBadRequest, code)
-		assert.Contains(t, said, "this is a digest")
+	tenant, listed := f.Top[0].Most[0].Key, f.Bans.List[0].Key
+	code, said := s.do(`{"action":"ban","key":"` + tenant + `"}`)
+	assert.Equal(t, http.StatusOK, code)
+	assert.NotContains(t, said, "acme", "it is not told whose digest it is")
+	_, banned := s.bans.Find("header:X-Tenant:acme")
+	assert.True(t, banned)
+	code, said = s.do(`{"action":"peek","rule":"tenant","key":"` + tenant + `"}`)
+	assert.Equal(t, http.StatusOK, code)
+	assert.Contains(t, said, `"remaining":0`)
+	assert.Contains(t, said, `"ban":{`)
+	code, said = s.do(`{"action":"unban","key":"` + listed + `"}`)
+	assert.Equal(t, http.StatusOK, code, said)
+	_, banned = s.bans.Find("203.0.113.9")
+	assert.False(t, banned)
+
+	unknown := keyfunc.NewDigester(nil).Digest("user:unknown").String()
+	for action, why := range map[string]string{"ban": "name the key", "peek": "name the key", "reset": "name the key"} {
+		code, said := s.do(`{"action":"` + action + `","rule":"tenant","key":"` + unknown + `"}`)
+		assert.Equal(t, http.StatusBadRequest, code, action)
+		assert.Contains(t, said, why)
 	}
+	code, _ = s.do(`{"action":"unban","key":"` + unknown + `"}`)
+	assert.Equal(t, http.StatusNotFound, code)
+}
+
+func TestADigestIsNotToBeUnderTwoSecrets(t *testing.T) {
+	secret := []byte("0123456789abcdef")
+	_, err := dashboard.New(dashboard.Options{Offenders: offenders.Must(offenders.New(offenders.Options{Secret: secret}))})
+	assert.ErrorContains(t, err, "dashboard: Secret is not that of Offenders")
+	_, err = dashboard.New(dashboard.Options{Secret: secret, Offenders: offenders.Must(offenders.New(offenders.Options{Secret: secret}))})
+	assert.NoError(t, err)
+	_, err = dashboard.New(dashboard.Options{Secret: secret[:3], MaxStreams: -1})
+	assert.ErrorContains(t, err, "dashboard: Secret has 3 bytes")
+	assert.ErrorContains(t, err, "dashboard: MaxStreams is -1")
 }
 
 // brokenList is one of a Redis that is down.
@@ -264,7 +294,7 @@ func (b brokenList) All(ctx context.Context) ([]bans.Ban, error) {
 func TestABanThatOnlyThisProcessKnowsIsSaidToBeOne(t *testing.T) {
 	memory, err := bans.New(bans.Options{})
 	require.NoError(t, err)
-	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: brokenList{memory}, Logger: slog.New(slog.DiscardHandler)})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: brokenList{memory}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	s := &service{t: t, page: page, mux: page}
 	code, said := s.do(`{"action":"ban","key":"user:a"}`)
@@ -289,7 +319,7 @@ func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
 	require.NoError(t, err)
 	for _, list := range []bans.List{shared, memory} {
 		for _, shown := range []bool{false, true} {
-			page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: list, ShowKeys: shown, Logger: slog.New(slog.DiscardHandler)})
+			page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: list, ShowKeys: shown, Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			s := &service{t: t, page: page, mux: page}
 			for _, key := range []string{"203.0.113.9", "user:" + strings.Repeat("x", 300)} {
@@ -331,7 +361,7 @@ func TestAPeekOfWhatNobodyCountsShowsNoNumbers(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
 	store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, Replicas: 4, OnDegraded: func(failover.Event) {}}})
-	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
 		{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.FailOpen},

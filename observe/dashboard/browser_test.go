@@ -1,61 +1,167 @@
 package dashboard_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
-	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // A browser is one window of a headless Chromium, which ends with the test. What a page
-// throws or complains of fails the test.
+// throws or complains of fails the test. It is driven with Chromium's DevTools protocol
+// over a pipe, which needs no library.
 type browser struct {
-	context.Context
-	t *testing.T
+	t       *testing.T
+	pipe    *os.File
+	session string        // of the window
+	loaded  chan struct{} // receives when a page has been loaded
+	ended   chan struct{} // is closed when Chromium has ended
+
+	mu         sync.Mutex
+	calls      int
+	answers    map[int]chan message
+	complaints []string
 }
+
+// A message of the protocol is a call, its answer, or an event.
+type message struct {
+	ID        int             `json:"id,omitempty"`
+	SessionID string          `json:"sessionId,omitempty"`
+	Method    string          `json:"method,omitempty"`
+	Params    any             `json:"params,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"`
+	Error     json.RawMessage `json:"error,omitempty"`
+}
+
+type object = map[string]any
 
 // open opens a page in a window of that size. Without Chromium the test is skipped, and
 // fails where CI is set.
 func open(t *testing.T, url string, width, height int64, dark bool) *browser {
 	t.Helper()
-	path := chromium(t)
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.WSURLReadTimeout(time.Minute))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	// A Chromium that is newer than chromedp says things that it does not know.
-	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
-	t.Cleanup(cancel)
+	b := &browser{t: t, loaded: make(chan struct{}, 1), ended: make(chan struct{}), answers: make(map[int]chan message)}
+	b.start(chromium(t))
 
-	b := &browser{ctx, t}
-	complaints := make(chan string, 100)
-	chromedp.ListenTarget(ctx, func(event any) {
-		switch e := event.(type) {
-		case *runtime.EventExceptionThrown:
-			complaints <- e.ExceptionDetails.Error()
-		case *runtime.EventConsoleAPICalled:
-			complaints <- string(e.Type)
-		}
-	})
+	var target struct{ TargetID, SessionID string }
+	b.call("Target.createTarget", object{"url": "about:blank"}, &target)
+	b.call("Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &target)
+	b.session = target.SessionID
+	b.call("Page.enable", nil, nil)
+	b.call("Runtime.enable", nil, nil)
 	t.Cleanup(func() {
-		for len(complaints) > 0 {
-			t.Errorf("the page complained: %s", <-complaints)
-		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		assert.Empty(t, b.complaints, "the page complained")
 	})
 	b.look(width, height, dark)
-	b.run(chromedp.Navigate(url))
+	b.call("Page.navigate", object{"url": url}, nil)
+	select {
+	case <-b.loaded:
+	case <-b.ended:
+		t.Fatal("Chromium ended")
+	}
 	return b
+}
+
+// start starts Chromium, which reads calls from descriptor 3 and writes to 4.
+func (b *browser) start(path string) {
+	b.t.Helper()
+	profile, err := os.MkdirTemp("", "weir-chromium-*")
+	require.NoError(b.t, err)
+	theirs, ours, err := os.Pipe()
+	require.NoError(b.t, err)
+	from, to, err := os.Pipe()
+	require.NoError(b.t, err)
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.Context()), 2*time.Minute)
+	cmd := exec.CommandContext(ctx, path, "--headless", "--remote-debugging-pipe", "--user-data-dir="+profile,
+		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--disable-background-timer-throttling", "--disable-renderer-backgrounding")
+	cmd.ExtraFiles = []*os.File{theirs, to}
+	require.NoError(b.t, cmd.Start())
+	require.NoError(b.t, theirs.Close())
+	require.NoError(b.t, to.Close())
+	b.pipe = ours
+	go b.listen(from)
+	b.t.Cleanup(func() {
+		_ = ours.Close() // ends Chromium
+		<-b.ended
+		_ = cmd.Wait()
+		cancel()
+		_ = from.Close()
+		_ = os.RemoveAll(profile)
+	})
+}
+
+// listen reads messages, each of which ends with a zero byte, until Chromium ends.
+func (b *browser) listen(from *os.File) {
+	defer close(b.ended)
+	for messages := bufio.NewReader(from); ; {
+		text, err := messages.ReadBytes(0)
+		if err != nil {
+			return
+		}
+		var m message
+		if err := json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m); err != nil {
+			b.complain(err.Error())
+			continue
+		}
+		switch {
+		case m.ID != 0:
+			b.mu.Lock()
+			answer := b.answers[m.ID]
+			delete(b.answers, m.ID)
+			b.mu.Unlock()
+			answer <- m
+		case m.Method == "Page.loadEventFired":
+			select {
+			case b.loaded <- struct{}{}:
+			default:
+			}
+		case m.Method == "Runtime.exceptionThrown" || m.Method == "Runtime.consoleAPICalled":
+			b.complain(fmt.Sprint(m.Method, m.Params))
+		}
+	}
+}
+
+func (b *browser) complain(of string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.complaints = append(b.complaints, of)
+}
+
+// call calls a method, which must succeed, and decodes its result unless that is nil.
+func (b *browser) call(method string, params, result any) {
+	b.t.Helper()
+	answer := make(chan message, 1)
+	b.mu.Lock()
+	b.calls++
+	call := message{ID: b.calls, SessionID: b.session, Method: method, Params: params}
+	b.answers[call.ID] = answer
+	b.mu.Unlock()
+	text, err := json.Marshal(call)
+	require.NoError(b.t, err)
+	_, err = b.pipe.Write(append(text, 0))
+	require.NoError(b.t, err)
+	select {
+	case m := <-answer:
+		require.Empty(b.t, string(m.Error), "%s", text)
+		if result != nil {
+			require.NoError(b.t, json.Unmarshal(m.Result, result), "%s: %s", text, m.Result)
+		}
+	case <-b.ended:
+		b.t.Fatalf("Chromium ended before it answered %s", text)
+	}
 }
 
 // look makes the window one of that size, on a system that is light or dark.
@@ -65,10 +171,10 @@ func (b *browser) look(width, height int64, dark bool) {
 	if dark {
 		scheme = "dark"
 	}
-	b.run(
-		chromedp.EmulateViewport(width, height, chromedp.EmulateScale(1)),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-	)
+	b.call("Emulation.setDeviceMetricsOverride",
+		object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.call("Emulation.setEmulatedMedia",
+		object{"features": []object{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
 func chromium(t *testing.T) string {
@@ -86,29 +192,41 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-func (b *browser) run(actions ...chromedp.Action) {
-	b.t.Helper()
-	require.NoError(b.t, chromedp.Run(b, actions...))
-}
-
-// click clicks on what a person sees there. Not at its place, which may be another's by the
-// time that the mouse is there: the page is live.
+// click clicks on an element that is visible. Not at its place, which may be another's by
+// the time that the mouse is there: the page is live.
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	b.run(
-		chromedp.WaitVisible(selector, chromedp.ByQuery),
-		evaluate("document.querySelector(`"+selector+"`).click()"),
-	)
+	b.await(time.Minute, "document.querySelector(`"+selector+"`)?.checkVisibility() === true")
+	b.run("document.querySelector(`" + selector + "`).click()")
+}
+
+// write writes text into an element, as from a keyboard.
+func (b *browser) write(selector, text string) {
+	b.t.Helper()
+	b.run("document.querySelector(`" + selector + "`).focus()")
+	b.call("Input.insertText", object{"text": text}, nil)
+}
+
+// run runs a statement as the page's own script would.
+func (b *browser) run(statement string) json.RawMessage {
+	b.t.Helper()
+	var answer struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails json.RawMessage
+	}
+	b.call("Runtime.evaluate", object{"expression": statement, "awaitPromise": true, "returnByValue": true}, &answer)
+	require.Empty(b.t, string(answer.ExceptionDetails), statement)
+	return answer.Result.Value
 }
 
 // eval is the value of an expression in the page.
 func eval[T any](b *browser, expression string) (value T) {
 	b.t.Helper()
-	b.run(chromedp.Evaluate(expression, &value, awaitPromise))
+	require.NoError(b.t, json.Unmarshal(b.run(expression), &value), expression)
 	return value
 }
 
-// text is what somebody reads in an element.
+// text is what a person reads in an element.
 func (b *browser) text(selector string) string {
 	b.t.Helper()
 	return eval[string](b, `document.querySelector(`+"`"+selector+"`"+`)?.innerText ?? ""`)
@@ -132,12 +250,10 @@ func (b *browser) picture(name string) {
 	if dir == "" {
 		dir = b.t.TempDir()
 	}
-	var png []byte
-	b.run(chromedp.FullScreenshot(&png, 100))
-	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
+	var page struct{ CSSContentSize map[string]float64 }
+	b.call("Page.getLayoutMetrics", nil, &page)
+	page.CSSContentSize["scale"] = 1
+	var screenshot struct{ Data []byte }
+	b.call("Page.captureScreenshot", object{"captureBeyondViewport": true, "clip": page.CSSContentSize}, &screenshot)
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), screenshot.Data, 0o600))
 }
-
-// evaluate runs a statement as the page's own script would.
-func evaluate(statement string) chromedp.Action { return chromedp.Evaluate(statement, nil) }
-
-func awaitPromise(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }

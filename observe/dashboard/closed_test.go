@@ -17,12 +17,12 @@ import (
 	"github.com/weirgo/weir/observe/dashboard"
 )
 
-func TestThePageIsClosedUnlessSomebodyIsAuthorised(t *testing.T) {
+func TestThePageIsClosedUnlessSomebodyIsAuthorized(t *testing.T) {
 	s := start(t, dashboard.Options{})
 	without, err := dashboard.New(dashboard.Options{Bans: s.bans})
 	require.NoError(t, err)
-	refusing := start(t, dashboard.Options{Authorise: func(*http.Request) bool { return false }}).page
-	for name, page := range map[string]*dashboard.Dashboard{"without Authorise": without, "refused by it": refusing} {
+	refusing := start(t, dashboard.Options{Authorize: func(*http.Request) bool { return false }}).page
+	for name, page := range map[string]*dashboard.Dashboard{"without Authorize": without, "refused by it": refusing} {
 		for _, r := range []*http.Request{
 			httptest.NewRequest("GET", "/", nil),
 			httptest.NewRequest("HEAD", "/", nil),
@@ -49,7 +49,7 @@ func accepting(kind string) *http.Request {
 }
 
 func TestOneMayLookAndAnotherAct(t *testing.T) {
-	s := start(t, dashboard.Options{Authorise: func(r *http.Request) bool {
+	s := start(t, dashboard.Options{Authorize: func(r *http.Request) bool {
 		return r.Method == http.MethodGet || r.Header.Get("X-Admin") != ""
 	}})
 	assert.Equal(t, http.StatusOK, s.send("GET", "/ops/limits", "192.0.2.1", ""))
@@ -62,7 +62,7 @@ func TestOneMayLookAndAnotherAct(t *testing.T) {
 }
 
 func TestThePageIsWholeInItselfAndRunsNothingElse(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Title: `</title><script>alert(1)</script>`})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Title: `</title><script>alert(1)</script>`})
 	require.NoError(t, err)
 	w := httptest.NewRecorder()
 	page.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
@@ -120,7 +120,7 @@ func TestOptionsThatMakeNoSenseAreErrors(t *testing.T) {
 
 // WCAG 2.2 asks for a contrast of 4.5 for text.
 func TestTextStandsOutFromItsGroundInLightAndDark(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
 	require.NoError(t, err)
 	w := httptest.NewRecorder()
 	page.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))

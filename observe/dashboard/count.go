@@ -12,7 +12,7 @@ import (
 
 const (
 	span      = 300       // seconds that are shown
-	kept      = span + 10 // for who is looking while others come
+	kept      = span + 10 // a reader may be at the oldest while seconds are added
 	maxSeries = 500
 	maxRules  = 16_000
 
@@ -103,7 +103,7 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	}
 }
 
-// note keeps who was refused by a rule: by its key or, if that is everybody's, by the key of
+// note keeps the key that a rule refused or, if the rule has one counter for all, the key of
 // another rule that applied.
 func (c *counts) note(s *series, rules []middleware.RuleResult, i int) {
 	if key := rules[i].Key; key != "" {

@@ -283,6 +283,6 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 				s.latest.add(fmt.Sprint("key ", key), s)
 			}
 		}
-		assert.Equal(t, tt.says, d.who(refusing{rule: "ip", latest: s.latest.spread()}), "%v", tt.counts)
+		assert.Equal(t, tt.says, d.clients(refusing{rule: "ip", latest: s.latest.spread()}), "%v", tt.counts)
 	}
 }

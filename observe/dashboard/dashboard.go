@@ -2,7 +2,7 @@ package dashboard
 
 import (
 	"cmp"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,31 +12,32 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/offenders"
 )
 
-// Options are what [New] takes. All are optional, but without Authorise nobody sees a thing.
+// Options are what [New] takes. All are optional, but without Authorize the page shows nothing.
 type Options struct {
-	// Authorise says who may see the page, and with a POST request act from it:
+	// Authorize reports whether a request may see the page or, with POST, act from it:
 	//
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
 	// lets all look and few act. It is asked for every request, and at least every five
 	// minutes while the page is open; then also with a copy of the request whose method is
-	// POST, as those who may act keep their place before others (see MaxStreams). Nil: nobody
-	// may.
+	// POST, as those who may act keep their place before others (see MaxStreams). Nil: the
+	// page is closed.
 	//
 	// Check credentials, or at least the Host header as well as the address. An address
-	// alone lets in every site that a browser at it visits and whose name is made to point
-	// here (DNS rebinding), and whoever comes through a proxy on the same machine.
+	// alone lets in every site that a browser at it visits and that makes its name point here
+	// (DNS rebinding), and every client of a proxy on the same machine.
 	//
 	// What was done is logged with the user that [keyfunc.WithUser] put into the request's
-	// context. The name of basic authentication is logged as claimed_user, as only Authorise
+	// context. The name of basic authentication is logged as claimed_user, as only Authorize
 	// knows whether it was checked.
-	Authorise func(*http.Request) bool
+	Authorize func(*http.Request) bool
 
 	// Title is above the page, such as the service's name. Empty: the host's name.
 	Title string
@@ -56,9 +57,14 @@ type Options struct {
 
 	// ShowKeys shows the keys of bans, on the page, and of all that is done from it, in the
 	// log. They can be addresses, names of users and API keys. False: digests stand for
-	// them, those of Offenders. A list in Redis has digests only, under its own secret: the
-	// keys of its bans are digests in any case.
+	// them. A list in Redis has digests only, and they are shown in any case.
 	ShowKeys bool
+
+	// Secret keys the digests: 16 bytes or more, and the same as in offenders.Options and
+	// redisstore.Options, so that a client has one digest everywhere. Empty: the digests are
+	// SHA-256, from which anybody finds an address by trying all of them; see
+	// [keyfunc.Digester].
+	Secret []byte
 
 	// MaxStreams is how many open pages are live at once, 1 to 10,000. One page more takes
 	// the place of the one that has been open for longest, of those whose viewers may only
@@ -72,13 +78,13 @@ type Options struct {
 }
 
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. Memory for its
-// counts is bounded: some 7 KB for each of up to 500 rules and tiers, and what is beyond
+// counts is bounded: some 9 KB for each of up to 500 rules and tiers, and what is beyond
 // them is counted together.
 type Dashboard struct {
 	options Options
 	page    []byte
 	policy  string // of content
-	secret  []byte // of digests
+	digests keyfunc.Digester
 	origin  *http.CrossOriginProtection
 	log     *slog.Logger
 	start   time.Time
@@ -99,8 +105,16 @@ const defaultStreams, mostStreams = 16, 10_000
 // New returns a page that shows nothing yet: give it to limiters as their Observer, and
 // then them to Add.
 func New(o Options) (*Dashboard, error) {
+	err := keyfunc.CheckSecret("dashboard", o.Secret)
+	digests := keyfunc.NewDigester(o.Secret)
+	if o.Offenders != nil && o.Offenders.Digest("") != digests.Digest("").String() {
+		err = errors.Join(err, errors.New("dashboard: Secret is not that of Offenders: a key would have two digests"))
+	}
 	if o.MaxStreams < 0 || o.MaxStreams > mostStreams {
-		return nil, fmt.Errorf("dashboard: MaxStreams is %d: it must be from 1 to %d, or 0 for %d", o.MaxStreams, mostStreams, defaultStreams)
+		err = errors.Join(err, fmt.Errorf("dashboard: MaxStreams is %d: it must be from 1 to %d, or 0 for %d", o.MaxStreams, mostStreams, defaultStreams))
+	}
+	if err != nil {
+		return nil, err
 	}
 	o.MaxStreams = cmp.Or(o.MaxStreams, defaultStreams)
 	if o.Title == "" {
@@ -112,7 +126,7 @@ func New(o Options) (*Dashboard, error) {
 	}
 	d := &Dashboard{
 		options: o, page: page, policy: policy,
-		secret:  []byte(rand.Text()),
+		digests: digests,
 		origin:  http.NewCrossOriginProtection(),
 		log:     o.Logger,
 		start:   time.Now(),
@@ -139,15 +153,20 @@ func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
 
 // Close ends the streams of open pages, which otherwise hold up [http.Server.Shutdown]:
 //
-//	server.RegisterOnShutdown(page.Close)
-func (d *Dashboard) Close() { d.closeOnce.Do(func() { close(d.closed) }) }
+//	server.RegisterOnShutdown(func() { page.Close() })
+//
+// Its error is nil.
+func (d *Dashboard) Close() error {
+	d.closeOnce.Do(func() { close(d.closed) })
+	return nil
+}
 
 // ServeHTTP serves the page, its live figures as an event stream or once as JSON, whichever
 // is accepted, and what is done from the page.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.secure(w.Header())
-	if d.options.Authorise == nil || !d.options.Authorise(r) {
-		http.Error(w, "This page is closed. The service says who may see it (dashboard.Options.Authorise).", http.StatusForbidden)
+	if d.options.Authorize == nil || !d.options.Authorize(r) {
+		http.Error(w, "This page is closed. The service says who may see it (dashboard.Options.Authorize).", http.StatusForbidden)
 		return
 	}
 	switch r.Method {

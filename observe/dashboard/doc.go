@@ -1,21 +1,21 @@
-// Package dashboard is a live page that shows what limiters do: the rules in force, who
-// they refuse, who is banned, how the store is. From it an operator can look at a key, give
+// Package dashboard is a live page that shows what limiters do: the rules in force, the keys
+// that they refuse, the bans, how the store is. From it an operator can look at a key, give
 // it a fresh start, ban it, and lift a ban.
 //
-//	page, err := dashboard.New(dashboard.Options{Authorise: isOperator, Bans: list})
+//	page, err := dashboard.New(dashboard.Options{Authorize: isOperator, Bans: list})
 //	limits, err := middleware.New(middleware.Config{Observer: page, Bans: list, ...})
 //	page.Add(limits)
 //	mux.Handle("/limits", page)
 //
 // It is one [http.Handler] for one path, of any router: the page, its live figures and what
 // is done from it have the same address. The page needs nothing from elsewhere and keeps
-// the last five minutes, whether somebody looks or not. It has no goroutine.
+// the last five minutes, whether it is open or not. It has no goroutine.
 //
 // So many pages are live at once as [Options.MaxStreams] says; one more takes the place of the
-// oldest. Viewers who may act keep their place before those who may only look, so where all
-// may look, strangers do not shut an operator out.
+// oldest. Viewers that may act keep their place before viewers that may only look, so where
+// all may look, strangers do not shut an operator out.
 //
-// It is closed to everybody unless [Options.Authorise] says otherwise. Requests that change
+// It is closed to everybody unless [Options.Authorize] says otherwise. Requests that change
 // something have to come from the page itself ([http.CrossOriginProtection]) and are logged.
 //
 // Keys are shown as digests unless [Options.ShowKeys] is set.

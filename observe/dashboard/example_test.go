@@ -24,7 +24,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	page, err := dashboard.New(dashboard.Options{
-		Authorise: func(r *http.Request) bool { // your own authentication
+		Authorize: func(r *http.Request) bool { // your own authentication
 			user, password, _ := r.BasicAuth()
 			return user == "ann" && password == "s3cret"
 		},

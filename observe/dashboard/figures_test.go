@@ -313,7 +313,7 @@ func (undecided) Decide(ctx context.Context, _ []limiter.Charge, _ []limiter.Dec
 func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := undecided{}
-		page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+		page, err := dashboard.New(dashboard.Options{Authorize: anybody})
 		require.NoError(t, err)
 		limits, err := middleware.New(middleware.Config{Observer: page, Store: store, Logger: slog.New(slog.DiscardHandler),
 			Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerMinute(5)}}})
@@ -345,7 +345,7 @@ func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
 	for i := range 600 {
 		routes[fmt.Sprintf("GET /route/%d", i)] = middleware.Rule{Name: fmt.Sprint("route ", i), Limit: limiter.PerMinute(5)}
 	}
-	page, err := dashboard.New(dashboard.Options{Authorise: anybody})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
 	require.NoError(t, err)
@@ -364,7 +364,7 @@ func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
 	}
 	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
 	require.NoError(t, err)
-	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Offenders: top})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Offenders: top})
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{Observer: middleware.Observers(page, top), ByRoute: routes})
 	require.NoError(t, err)

@@ -2,15 +2,15 @@ package dashboard
 
 import (
 	"cmp"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
+	"context"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -36,22 +36,39 @@ func typedKey(key string) string {
 }
 
 // digest stands for a key where keys are not shown.
-func (d *Dashboard) digest(key string) string {
-	if top := d.options.Offenders; top != nil {
-		return top.Digest(key)
-	}
-	mac := hmac.New(sha256.New, d.secret)
-	mac.Write([]byte(key))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:12])
-}
+func (d *Dashboard) digest(key string) string { return d.digests.Digest(key).String() }
 
 // shownBan is the key of a ban, or its digest where the list has that alone.
 func (d *Dashboard) shownBan(b bans.Ban) string { return cmp.Or(b.Digest, d.shown(b.Key)) }
 
 // shown is a key as bans and the log have it.
 func (d *Dashboard) shown(key string) string {
-	if d.options.ShowKeys || key == "" {
+	_, isDigest := keyfunc.DigestOf(key)
+	if key == "" || d.options.ShowKeys && !isDigest {
 		return quoteKey(key)
 	}
 	return d.digest(key)
+}
+
+// keyOf is the key that a digest stands for, if this process knows it: from Offenders or from
+// the list of bans. Else it is [keyfunc.Digest.Key] where actions take that: bans ask the list,
+// and counters are found by it in Redis.
+func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) (string, error) {
+	if top := d.options.Offenders; top != nil {
+		if key, ok := top.KeyOf(digest.String()); ok {
+			return key, nil
+		}
+	}
+	if list := d.options.Bans; list != nil {
+		all, _ := list.All(ctx) // what is known, if that fails
+		for _, ban := range all {
+			if ban.Key != "" && d.digest(ban.Key) == digest.String() {
+				return ban.Key, nil
+			}
+		}
+	}
+	if kind, ok := limiter.As[limiter.Kind](d.options.Store); a.Action == "ban" || a.Action == "unban" || ok && kind.Kind() == "redis" {
+		return digest.Key(), nil
+	}
+	return "", mistakef("this is a digest, of a key that this process does not know: name the key")
 }

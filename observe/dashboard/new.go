@@ -1,26 +1,29 @@
 package dashboard
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // A newcomers estimates how many requests are of keys that a rule has not seen for minutes, or
-// never. It follows one key in 2^level, and remembers those, so that of each the first request
-// is known for one: it stands for 2^level. What the others ask costs a hash.
+// ever. It follows one key in 2^level and remembers it, so that its first request is known for
+// one: it stands for 2^level. A request of another key costs a hash.
 //
-// Its level rises as more come than it can remember for minutes.
+// The level rises when more new keys come than it can remember for minutes.
 type newcomers struct {
 	level atomic.Uint32
-	came  atomic.Uint32 // that were followed since the level was looked at
+	came  atomic.Uint32 // keys that were followed since the level was looked at
 	keys  [newcomerSets][newcomerWays]atomic.Uint32
 	count counter
-	sure  int64 // the second from which on they are new, and not only unknown as yet
+	sure  int64 // the second from which on unknown keys are new
 	since int64 // the second from which on came counts
 }
 
 const (
-	newcomerSets = 128
+	newcomerSets = 256
 	newcomerWays = 4
 	newcomerMost = newcomerSets * newcomerWays / 2 // in memoryLasts
-	lowestLevel  = 3
+	lowestLevel  = 0
 	highestLevel = 24
 	memoryLasts  = 120 // seconds
 )
@@ -36,7 +39,7 @@ func (n *newcomers) add(hash uint64) {
 	if hash>>(64-level) != 0 {
 		return
 	}
-	set, key := &n.keys[hash%newcomerSets], uint32(hash>>7)|1
+	set, key := &n.keys[hash%newcomerSets], uint32(hash>>8)|1
 	for i := range set {
 		if set[i].Load() == key {
 			return
@@ -56,7 +59,7 @@ func (n *newcomers) fold(last, now int64) {
 	if now < n.since+memoryLasts {
 		return
 	}
-	// Where few come it follows more, of which those that it did not are unknown.
+	// Where few come it follows more, and those that it did not follow are unknown.
 	level := n.level.Load()
 	for came := max(1, n.came.Swap(0)); came < newcomerMost/4 && level > lowestLevel; came *= 2 {
 		level--
@@ -66,20 +69,22 @@ func (n *newcomers) fold(last, now int64) {
 	n.since = now
 }
 
-// share is how much of what a rule was asked was of newcomers, if that can be told: in the
-// last seconds, or if few of them were followed in the last minute. The counts are folded to
-// now.
-func (n *newcomers) share(asked *counter, now int64) (float64, bool) {
-	const enough = 16 // that were followed, for an estimate
+// share is the part of a rule's requests that was of new keys, if it surely is most of them: in
+// the last ten seconds or, where these do not tell, in the last minute. Of n that were followed
+// the standard error is √n, unless all are followed. The counts are folded to now.
+func (n *newcomers) share(asked *counter, now int64) (share float64, most bool) {
 	if n.count.sum(now, judged) == 0 {
 		return 0, false
 	}
+	each := float64(int(1) << n.level.Load())
 	for _, seconds := range []int{judged, 6 * judged} {
 		if now-int64(seconds) < n.sure {
-			return 0, false
+			break
 		}
-		if came := n.count.sum(now, seconds); came >= enough<<n.level.Load() {
-			return min(1, float64(came)/float64(max(1, asked.sum(now, seconds)))), true
+		came, all := float64(n.count.sum(now, seconds)), float64(asked.sum(now, seconds))
+		doubt := 2 * math.Sqrt(came/each*(1-1/each)) * each
+		if 2*(came-doubt) >= all {
+			return min(1, came/all), true
 		}
 	}
 	return 0, false

@@ -12,17 +12,18 @@ const (
 	topRules = 24 // of which they are shown
 )
 
-// A topView is who asks most of a rule, and who is refused most.
+// A topView has the keys that ask most of a rule, and those that it refuses most.
 type topView struct {
 	Rule    string   `json:"rule"`
 	Asked   uint64   `json:"asked"` // in all
 	Refused uint64   `json:"refused"`
-	Most    []topKey `json:"most"`    // those refused most
-	Busiest []topKey `json:"busiest"` // those who ask most
+	Most    []topKey `json:"most"`    // refused most
+	Busiest []topKey `json:"busiest"` // ask most
 }
 
 type topKey struct {
 	Key     string `json:"key"` // empty: of all together
+	Digest  string `json:"digest"`
 	Whole   bool   `json:"whole,omitempty"`
 	Asked   uint64 `json:"asked"`
 	Refused uint64 `json:"refused"`
@@ -30,7 +31,7 @@ type topKey struct {
 	hash    uint64 // as samples have it; 0: it is not known, or of all together
 }
 
-// unlisted is whose keys are not.
+// unlisted counts the rules whose keys are not shown.
 type unlisted struct {
 	Rules      int    `json:"rules"`      // beyond topRules
 	Unfollowed uint64 `json:"unfollowed"` // offenders.Sketch.Unfollowed
@@ -57,10 +58,10 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
 	for _, r := range rules[:min(len(rules), topRules)] {
 		v := topView{Rule: r.Name, Asked: r.All, Refused: r.Refused, Most: []topKey{}, Busiest: []topKey{}}
 		for _, o := range d.options.Offenders.Top(r.Name, topKeys) {
-			v.Most = append(v.Most, topKey{shownKey(o), o.Whole, o.All.N, o.Refused.N, o.Refused.Error, hashOf(o)})
+			v.Most = append(v.Most, topKey{shownKey(o), o.Digest, o.Whole, o.All.N, o.Refused.N, o.Refused.Error, hashOf(o)})
 		}
 		for _, o := range d.options.Offenders.Busiest(r.Name, topKeys) {
-			v.Busiest = append(v.Busiest, topKey{shownKey(o), o.Whole, o.All.N, o.Refused.N, o.All.Error, hashOf(o)})
+			v.Busiest = append(v.Busiest, topKey{shownKey(o), o.Digest, o.Whole, o.All.N, o.Refused.N, o.All.Error, hashOf(o)})
 		}
 		top = append(top, v)
 	}

@@ -9,12 +9,12 @@ import (
 
 const sampleSize = 64
 
-// A sample is who was refused of late, as hashes of keys: enough to tell one who is noisy
+// A sample has the latest keys that were refused, as hashes: enough to tell one noisy client
 // from many.
 type sample struct {
 	next atomic.Uint32
 	keys [sampleSize]atomic.Uint64
-	by   atomic.Pointer[series] // whose keys they are
+	by   atomic.Pointer[series] // the rule that has these keys
 }
 
 var seed = maphash.MakeSeed()

@@ -434,10 +434,10 @@
     bar.append(svg("rect", { class: order === "most" ? "r" : "a", width: part, height: 5 }));
     if (order !== "most" && n) bar.append(svg("rect", { class: "r", width: Math.min(part, part * k.refused / n), height: 5 }));
     return el("li", {}, el("button", {
-      type: "button", class: "key", disabled: !k.whole, "data-key": k.key,
-      title: order === "most" ? count(k.refused) + " refused of " + count(k.asked) + " asked" + (k.error ? ", up to " + count(k.error) + " fewer" : "")
-        : count(k.asked) + " asked, " + count(k.refused) + " refused" + (k.error ? ", up to " + count(k.error) + " fewer" : ""),
-      on: { click: () => take(rule, k.key) },
+      type: "button", class: "key", "data-key": k.key,
+      title: order === "most" ? count(k.refused) + " refused of " + count(k.asked) + " asked" + (k.error ? ", up to " + count(k.error) + " fewer" : "") + "; digest " + k.digest
+        : count(k.asked) + " asked, " + count(k.refused) + " refused" + (k.error ? ", up to " + count(k.error) + " fewer" : "") + "; digest " + k.digest,
+      on: { click: () => take(rule, k.whole ? k.key : k.digest) },
     }, el("code", {}, k.key === "" ? "everybody together" : k.key),
       el("span", { class: "count" }, percent(n, all) + " ", el("small", {}, count(n))),
       el("span", { class: "bar" }, bar)));

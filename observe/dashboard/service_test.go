@@ -59,8 +59,8 @@ func start(t *testing.T, o dashboard.Options) *service {
 	require.NoError(t, err)
 	top, err := offenders.New(offenders.Options{ShowKeys: o.ShowKeys})
 	require.NoError(t, err)
-	if o.Authorise == nil {
-		o.Authorise = anybody
+	if o.Authorize == nil {
+		o.Authorize = anybody
 	}
 	if o.Store == nil {
 		o.Store, err = limiter.NewMemory(limiter.MemoryConfig{})

@@ -87,7 +87,7 @@ const (
 	bansWait    = 500 * time.Millisecond
 )
 
-// latest is what was last looked at, for all who look in one second.
+// latest is what was last read, for all viewers in one second.
 type latest struct {
 	sync.Mutex
 	state    *state

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	streamLife = 5 * time.Minute  // after which a browser comes again, and is asked who it is
+	streamLife = 5 * time.Minute  // after which a browser comes again, and Authorize is asked again
 	writeWait  = 10 * time.Second // for a browser that reads slowly
 )
 
@@ -39,8 +39,8 @@ func (v *viewers) full() bool {
 	return len(v.list) == cap(v.slots)
 }
 
-// enter gives a viewer a place, which may be the oldest's of those who only look; else, and
-// only to one who acts, that of the oldest of all.
+// enter gives a viewer a place. If there is none, it displaces the oldest viewer that may only
+// look or, if all may act and this one too, the oldest of all.
 func (v *viewers) enter(acts bool) (*viewer, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -65,11 +65,11 @@ func (v *viewers) leave(gone *viewer) {
 	v.list = slices.DeleteFunc(v.list, func(other *viewer) bool { return other == gone })
 }
 
-// mayAct asks Authorise whether who looks might also act.
+// mayAct asks Authorize whether the viewer might also act.
 func (d *Dashboard) mayAct(r *http.Request) bool {
 	act := r.WithContext(r.Context())
 	act.Method = http.MethodPost
-	return d.options.Authorise(act)
+	return d.options.Authorize(act)
 }
 
 // noPlace is the answer to a page for which there is none.

@@ -136,7 +136,7 @@ func anybodyLooks(r *http.Request) bool {
 
 func TestStrangersDoNotCloseAnOperatorsPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, dashboard.Options{MaxStreams: 3, Authorise: anybodyLooks})
+		s := start(t, dashboard.Options{MaxStreams: 3, Authorize: anybodyLooks})
 		strangers := []*viewer{viewAs(s, false), viewAs(s, false), viewAs(s, false)}
 		operator := viewAs(s, true)
 		assert.False(t, operator.ended(), "he gets in")
@@ -211,7 +211,7 @@ func TestNoMoreStreamsAreServedAtOnceThanMayBeHoweverSlowlyTheyEnd(t *testing.T)
 }
 
 func TestOverHTTPAFloodOfStreamsDoesNotShutTheOperatorOut(t *testing.T) {
-	s := start(t, dashboard.Options{Authorise: anybodyLooks})
+	s := start(t, dashboard.Options{Authorize: anybodyLooks})
 	address := s.serve()
 	open := func(operator bool) *bufio.Scanner {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -256,7 +256,7 @@ func TestOverHTTPAFloodOfStreamsDoesNotShutTheOperatorOut(t *testing.T) {
 	require.Equal(t, "tick", next(operator))
 }
 
-func TestAStreamEndsAfterFiveMinutesForAuthoriseToBeAskedAgain(t *testing.T) {
+func TestAStreamEndsAfterFiveMinutesForAuthorizeToBeAskedAgain(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		v := view(s)
@@ -274,7 +274,7 @@ type panicking struct{ bans.List }
 func (panicking) All(context.Context) ([]bans.Ban, error) { panic("not well") }
 
 func TestAPanicOfOnesOwnCodeDoesNotLockThePage(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Authorise: anybody, Bans: panicking{}})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: panicking{}})
 	require.NoError(t, err)
 	for range 2 {
 		assert.PanicsWithValue(t, "not well", func() { page.ServeHTTP(httptest.NewRecorder(), accepting("application/json")) })

@@ -19,7 +19,7 @@ type verdict struct {
 	Findings []finding `json:"findings,omitempty"` // the worst first
 }
 
-// A finding is whom one rule refuses.
+// A finding says which clients one rule refuses.
 type finding struct {
 	Rule string `json:"rule"`
 	Text string `json:"text"`
@@ -142,24 +142,24 @@ func sumOf(rules []refusing) (sum uint64) {
 	return sum
 }
 
-// findings say whom the worst rules refuse.
+// findings are those on the worst rules.
 func (d *Dashboard) findings(rules []refusing) (found []finding) {
 	for _, r := range rules[:min(len(rules), maxFindings)] {
-		if text := d.who(r); text != "" && r.refused*20 >= sumOf(rules) {
+		if text := d.clients(r); text != "" && r.refused*20 >= sumOf(rules) {
 			found = append(found, finding{r.rule, text})
 		}
 	}
 	return found
 }
 
-// newcomersOf are the rules of which most that they are asked is of keys that are new. No
-// limit refuses such clients. The counts are locked.
+// newcomersOf are the rules of which most requests are of new keys. No limit refuses such
+// clients. The counts are locked.
 func newcomersOf(s *state) (found []finding) {
 	for i, series := range s.series {
 		if series == nil || s.Rows[i].Shadow {
 			continue
 		}
-		if share, known := series.new.share(&series.asked, s.Second); known && 2*share >= 1 {
+		if share, most := series.new.share(&series.asked, s.Second); most {
 			found = append(found, finding{series.rule, fmt.Sprintf("About %.0f%% of what it is asked is of keys that it had not seen for minutes, or ever: "+
 				"many clients that ask once, or an attacker who rotates keys.", 100*share)})
 		}
@@ -215,8 +215,8 @@ func refusals(s *state) []refusing {
 	return all
 }
 
-// who says whom a rule refuses: one who is noisy, a few, or many.
-func (d *Dashboard) who(r refusing) string {
+// clients says which clients a rule refuses: a noisy one, a few, or many.
+func (d *Dashboard) clients(r refusing) string {
 	l := r.latest
 	if l.refusals < fewRefusals {
 		return ""

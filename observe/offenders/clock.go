@@ -7,8 +7,8 @@ import (
 )
 
 // A clock counts steps, from 1. To read a real one for each request would take longer than
-// all the rest, so a timer says when the step is over: one at a time, and none when nobody
-// asked since.
+// all the rest, so a timer says when the step is over: one at a time, and none while no request
+// comes.
 type clock struct {
 	start   time.Time
 	step    time.Duration

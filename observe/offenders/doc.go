@@ -1,4 +1,4 @@
-// Package offenders tells which keys are refused most, and which ask most, by rule, over
+// Package offenders finds the keys that are refused most, and those that ask most, by rule, over
 // the last hour or so: in fixed memory, however many keys there are.
 //
 //	top, err := offenders.New(offenders.Options{})
@@ -23,7 +23,7 @@
 // adds. Of a rule with more than 4,096 in a sixth of Window, or up to four times as many if
 // they are of several keys, one in 16 that pass is counted from then on, as 16. Two in three
 // counts of n are then within 4√n of the truth, and all but one in 300 within 12√n. Which are
-// counted nobody can foresee. What is refused is always counted.
+// counted cannot be foreseen. What is refused is always counted.
 //
 // Requests are counted, whatever they cost. What a rule in shadow would have refused is
 // refused here. Not counted are those that met no rule: they were banned, exempt, or had no

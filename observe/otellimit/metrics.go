@@ -34,7 +34,7 @@ func (t *Observer) measure(meter metric.Meter) error {
 		outcomes:    m.counter("rate_limit.outcomes", "{request}", "What became of the requests that the limiter had a say in."),
 		errors:      m.counter("rate_limit.store.errors", "{request}", "Requests that the store could not decide about."),
 		failures:    m.counter("rate_limit.store.failures", "{call}", "Calls that the store's server failed at."),
-		decisions:   m.counter("rate_limit.store.decisions", "{decision}", "Decisions by who took them: the store's server, or an outage policy."),
+		decisions:   m.counter("rate_limit.store.decisions", "{decision}", "Decisions by the store's server (server) or by an outage policy (fail_local, fail_open, fail_closed)."),
 		evicted:     m.counter("rate_limit.table.evicted", "{key}", "Keys that were forgotten at the cap before their time."),
 		overflowed:  m.counter("rate_limit.table.overflowed", "{decision}", "Decisions at the cap on a counter shared by new keys."),
 		degraded:    m.gauge("rate_limit.store.degraded", "1", "1 while outage policies decide in place of the store's server."),
@@ -95,7 +95,7 @@ func (in *instruments) readStore(to metric.Observer, t *tally.Tally, store metri
 		to.ObserveInt64(in.failures, int64(stats.Failures), store)
 		to.ObserveFloat64(in.degradedFor, t.Store.Degraded(stats).Seconds(), store)
 		for by, n := range map[string]uint64{
-			"server": stats.Decided, "local": stats.Local, "open": stats.Open, "closed": stats.Closed,
+			"server": stats.Decided, "fail_local": stats.Local, "fail_open": stats.Open, "fail_closed": stats.Closed,
 		} {
 			to.ObserveInt64(in.decisions, int64(n), metric.WithAttributes(byKey.String(by)), store)
 		}

@@ -37,7 +37,7 @@ type Options struct {
 	// All others are counted as one, "other". Zero: 1000.
 	MaxRules int
 
-	// SpansOnly leaves metrics to somebody else.
+	// SpansOnly leaves metrics out.
 	SpansOnly bool
 }
 
@@ -46,7 +46,7 @@ const (
 	mostMaxRules    = 100_000
 )
 
-// scope is what OpenTelemetry calls who measures.
+// scope is the name of this package as OpenTelemetry has it.
 const scope = "github.com/weirgo/weir/observe/otellimit"
 
 // An Observer is a [middleware.Observer] that tells OpenTelemetry.

@@ -42,7 +42,7 @@ var (
 		"The circuit breaker in front of the store's server, or of one of several: 1 for the state that it is in.",
 		"store", "state")
 	byServer = desc("rate_limit_store_decisions_total",
-		"Calls of the store that were decided, one for all rules of a request, by who did: its server, or an outage policy.", "store", "by")
+		"Calls of the store that were decided, one for all rules of a request, by its server or by an outage policy: server, fail_local, fail_open or fail_closed.", "store", "by")
 	redisBatches  = desc("rate_limit_redis_batches_total", "Batches of decisions that went to Redis.")
 	redisRefusals = desc("rate_limit_redis_remembered_total", "Decisions that were refusals remembered, without Redis.")
 
@@ -138,9 +138,9 @@ func (m *Metrics) collectStore(to sink) {
 		to.is(breaker, !stats.Degraded, s.Kind, "closed")
 		to.is(breaker, stats.Degraded, s.Kind, "open")
 		to.count(byServer, stats.Decided, s.Kind, "server")
-		to.count(byServer, stats.Local, s.Kind, "local")
-		to.count(byServer, stats.Open, s.Kind, "open")
-		to.count(byServer, stats.Closed, s.Kind, "closed")
+		to.count(byServer, stats.Local, s.Kind, "fail_local")
+		to.count(byServer, stats.Open, s.Kind, "fail_open")
+		to.count(byServer, stats.Closed, s.Kind, "fail_closed")
 		if s.Kind == "redis" {
 			to.count(redisErrors, stats.Failures)
 		}

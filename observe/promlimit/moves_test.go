@@ -115,6 +115,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	assert.Equal(t, 1.0, now[`rate_limit_degraded{store="redis"}`])
 	assert.Equal(t, 1.0, now[`rate_limit_breaker_state{state="open",store="redis"}`])
 	assert.Equal(t, 3.0, now[`rate_limit_store_errors_total{store="redis"}`])
+	assert.GreaterOrEqual(t, now[`rate_limit_store_decisions_total{by="fail_closed",store="redis"}`], 2.0, "a word of its own: the breaker is closed when all is well")
 	assert.GreaterOrEqual(t, now["redis_connection_errors_total"], 2.0)
 	server.Restart()
 	eventually(t, "Redis is back", func() bool { return ask(h, "/pay", "", "") == http.StatusOK })

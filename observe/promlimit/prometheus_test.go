@@ -38,7 +38,7 @@ type named struct {
 func everything(t testing.TB, memory *limiter.Memory) []named {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client)
+	store := redisstore.New(client, redisstore.Options{})
 	list, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	inRedis := newMetrics(t, promlimit.Options{Store: store, Bans: list})

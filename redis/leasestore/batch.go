@@ -2,7 +2,6 @@ package leasestore
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -19,11 +18,8 @@ type part struct {
 
 // decideAll implements [limiter.Store.Decide] for any batch.
 func (s *Store) decideAll(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
-	}
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -151,6 +147,9 @@ func (b *batch) settleAsked(taken bool) {
 			continue
 		}
 		cost := b.charges[i].Cost - p.hand.units
+		if p.hand.units > 0 && b.decisions[i].At > 0 {
+			b.decisions[i].At = p.hand.since
+		}
 		addHand(&b.decisions[i], p.plan, b.asked(p.plan, b.charges[i].Key, cost, p.hand, taken, b.decisions[i].Degraded))
 	}
 }
@@ -191,6 +190,7 @@ func (b *batch) refund(counted []int) {
 	charges := make([]limiter.Charge, len(counted))
 	for i, n := range counted {
 		charges[i] = b.charges[n]
+		charges[i].At = charges[i].Quota.UndoAt(&b.decisions[n])
 	}
 	_ = b.synced.Refund(context.Background(), charges) // what cannot be given back stays used
 }
@@ -205,8 +205,8 @@ func (b *batch) lookCounted(ctx context.Context, counted []int) error {
 	return err
 }
 
-// refuse ends a batch that was refused here: who stands in the way is told so, all others
-// are looked at. Those counted had been taken.
+// refuse ends a batch that was refused here: charges that stand in the way are told so, all
+// others are looked at. Those counted had been taken.
 func (b *batch) refuse(ctx context.Context, taken []int) error {
 	for i := range b.parts {
 		if p := &b.parts[i]; p.verdict == ask && p.hand.units > 0 {
@@ -258,6 +258,7 @@ func (b *batch) blame(ctx context.Context, n int, inHand int64) error {
 			return err
 		}
 		if one[0].Allowed { // it has become free since
+			c.At = c.Quota.UndoAt(&one[0])
 			return b.exact.Refund(context.Background(), []limiter.Charge{c})
 		}
 		*d = one[0]

@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // A gauge holds what was admitted against a bucket: by how much it was exceeded, over the
@@ -135,6 +136,7 @@ func (tr traffic) run(t *testing.T, seed uint64) {
 }
 
 func TestLeasedNeverAdmitsMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
 	for name, tr := range map[string]traffic{
 		"while all is well":             {},
 		"as instances come, go and die": {kills: true},
@@ -159,6 +161,7 @@ func TestLeasedNeverAdmitsMoreThanTheLimit(t *testing.T) {
 }
 
 func TestSynchronisedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) {
+	t.Parallel()
 	for name, tr := range map[string]traffic{
 		"while all is well":             {},
 		"as instances come, go and die": {kills: true},
@@ -176,6 +179,7 @@ func TestSynchronisedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) 
 }
 
 func TestWhatSynchronisedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
@@ -208,6 +212,7 @@ func TestWhatSynchronisedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
 }
 
 func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
@@ -249,6 +254,7 @@ func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
 }
 
 func TestSynchronisedHoldsASmallBurstOfAHighRateToo(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(1000).WithBurst(10))
@@ -267,6 +273,7 @@ func TestSynchronisedHoldsASmallBurstOfAHighRateToo(t *testing.T) {
 }
 
 func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
+	t.Parallel()
 	for _, m := range []Mode{Leased, Synchronised} {
 		for _, wrong := range []time.Duration{-time.Hour, -time.Second, time.Second, time.Hour} {
 			t.Run(fmt.Sprint(m, " ", wrong), func(t *testing.T) {
@@ -298,6 +305,7 @@ func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
 }
 
 func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			s := newFake().instance(t, 1, Options{Mode: m})
@@ -323,6 +331,7 @@ func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 
 // windows counts admissions in the windows of a limit, by Redis's clock.
 func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
+	t.Parallel()
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprint(a, " ", seed), func(t *testing.T) {
@@ -358,6 +367,7 @@ func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 }
 
 func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
@@ -402,6 +412,7 @@ func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T
 }
 
 func TestClosingReturnsWhatIsHeld(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
@@ -420,6 +431,7 @@ func TestClosingReturnsWhatIsHeld(t *testing.T) {
 }
 
 func TestUnitsThatNobodyAsksForAreReturned(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
@@ -438,6 +450,7 @@ func TestUnitsThatNobodyAsksForAreReturned(t *testing.T) {
 }
 
 func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Mode: Leased, Rules: map[string]Mode{"exact": Exact}})
@@ -461,6 +474,7 @@ func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
 }
 
 func TestMostDecisionsOnAHotKeyCostNoTrip(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "global", limiter.PerSecond(10_000).With(limiter.TokenBucket))
@@ -475,6 +489,7 @@ func TestMostDecisionsOnAHotKeyCostNoTrip(t *testing.T) {
 }
 
 func TestAModeThatMakesNoSenseForALimitIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		for _, m := range []Mode{Leased, Synchronised} {
@@ -505,12 +520,18 @@ func TestAModeThatMakesNoSenseForALimitIsRefusedWithTheReason(t *testing.T) {
 }
 
 func TestOptionsThatCannotBeMeantAreAllNamed(t *testing.T) {
+	t.Parallel()
 	err := Options{Mode: 3, Rules: map[string]Mode{"api": 9}, Ahead: 51, MaxKeys: 1}.Validate()
 	for _, part := range []string{"Mode is 3", `Rules["api"] is 9`, "Ahead is 51", "MaxKeys is 1"} {
 		assert.ErrorContains(t, err, part)
 	}
 	require.NoError(t, Options{}.Validate())
-	assert.PanicsWithValue(t, "leasestore: New needs a store", func() { New(nil, Options{}) })
+	_, err = New(nil, Options{})
+	assert.EqualError(t, err, "leasestore: New needs a client")
+	_, err = New(connect(t, "localhost:1"), Options{Ahead: 51, Redis: redisstore.Options{Prefix: "a b"}})
+	for _, part := range []string{"Ahead is 51", `leasestore: Redis: redisstore: Prefix "a b"`} {
+		assert.ErrorContains(t, err, part)
+	}
 }
 
 func TestLocalDecisionsDoNotAllocate(t *testing.T) {
@@ -532,6 +553,7 @@ func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 }
 
 func TestKeysAreBounded(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			f := newFake()
@@ -550,6 +572,7 @@ func TestKeysAreBounded(t *testing.T) {
 }
 
 func TestOutagePoliciesAreHonoured(t *testing.T) {
+	t.Parallel()
 	for _, m := range []Mode{Leased, Synchronised} {
 		t.Run(m.String(), func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {
@@ -608,6 +631,7 @@ func TestOutagePoliciesAreHonoured(t *testing.T) {
 }
 
 func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
+	t.Parallel()
 	for _, m := range []Mode{Leased, Synchronised} {
 		t.Run(m.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -642,6 +666,7 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 }
 
 func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Rules: map[string]Mode{"leased": Leased, "synchronised": Synchronised}})
@@ -686,6 +711,7 @@ func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
 }
 
 func TestAClientThatIsGoneTakesNothing(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		for _, m := range []Mode{Leased, Synchronised} {
 			s := newFake().instance(t, 1, Options{Mode: m})

@@ -25,6 +25,7 @@ func conforms(t *testing.T, o Options, deviations map[string]string) {
 }
 
 func TestLeasedKeepsAStoresPromises(t *testing.T) {
+	t.Parallel()
 	inHand := "what is in hand when its window ends is returned by the next settlement, and until then counts as used"
 	t.Run("by default", func(t *testing.T) { conforms(t, Options{Mode: Leased}, nil) })
 	t.Run("with half of it ahead", func(t *testing.T) {
@@ -36,6 +37,7 @@ func TestLeasedKeepsAStoresPromises(t *testing.T) {
 }
 
 func TestSynchronisedKeepsAStoresPromises(t *testing.T) {
+	t.Parallel()
 	counters := "where a limit's mode changes with it, so does its counter, which begins anew"
 	late := "a bucket that was full begins to refill when Redis has heard of what was used: an exchange later, at most"
 	ended := "what is left of a new window is known an exchange after the one before has ended"

@@ -129,7 +129,7 @@ func (c counter) decide(p *plan, e *entry, at, cost int64, d *limiter.Decision) 
 		*d = p.describe(s, at, cost, ok)
 		return s
 	}
-	// Nobody admits more than a burst that others have not heard of, even where the limit has
+	// No process admits more than a burst that others have not heard of, even where the limit has
 	// brought back more since the last exchange.
 	s = c.state(e, p, at)
 	*d = p.describe(s, at, 0, true)
@@ -240,7 +240,11 @@ func (c counter) Refund(_ context.Context, charges []limiter.Charge) error {
 		s := c.state(e, p, at)
 		n := min(charges[i].Cost, p.inUse(s, at))
 		if n > 0 {
-			e.set(p, p.quota.Refund(s, at, n, 0))
+			after := p.quota.Refund(s, at, n, charges[i].At)
+			if charges[i].At != 0 {
+				n = p.inUse(s, at) - p.inUse(after, at) // what is gone is not returned
+			}
+			e.set(p, after)
 			e.pending -= n
 		}
 		c.touch(sh, e, cell, now)
@@ -285,7 +289,7 @@ func (s *Store) worth(e *entry) int64 {
 	return min(reset.Microseconds(), math.MaxInt64/2)
 }
 
-// sweepCount forgets an entry that is back in its initial state and that nobody asks for.
+// sweepCount forgets an entry that is back in its initial state and is not asked for.
 func (s *Store) sweepCount(sh *shard, e *entry, cell uint32, p *plan, now int64) {
 	switch {
 	case e.pending != 0:

@@ -1,7 +1,8 @@
 // Package leasestore decides in memory, and keeps many processes within one limit through
 // the Redis that they share. Where a round trip for every decision is too much:
 //
-//	store := leasestore.New(redisstore.New(rdb), leasestore.Options{Mode: leasestore.Leased})
+//	store, err := leasestore.New(rdb, leasestore.Options{Mode: leasestore.Leased})
+//	...
 //	defer store.Close()
 //	limits, err := middleware.New(middleware.Config{Store: store, Rules: rules})
 //
@@ -40,14 +41,14 @@
 // A process takes units of a key ahead: what it was asked for in 75 milliseconds, or some more
 // (a third of Ahead, at most 20) while half of the limit is free. It spends them by itself,
 // asks for more before it runs out, on a tick of 10 milliseconds and for all keys at once, and
-// returns what it does not use: after half of five seconds in which nobody asks, at once what
+// returns what it does not use: after half of five seconds without requests, at once what
 // others are short of, and all of it when the Store is closed.
 //
 // Redis charges a unit when it grants it, and no unit is spent that it has not granted. So
 // what Redis remembers holds: whatever happens to processes, admissions over a whole run do
 // not exceed burst + rate x time, or a window's events. At a moment, units that were granted
 // before can be spent beside those that have come back since, so a bucket's burst can be
-// exceeded by what is held. Redis knows who holds how much, and grants no more than Ahead to
+// exceeded by what is held. Redis knows which process holds how much, and grants no more than Ahead to
 // all processes together. Units of a window are spent in that window, and exceed nothing.
 //
 // What is lost is what is in the wrong hands: at most Ahead. A process that dies has spent
@@ -118,7 +119,7 @@
 //
 // # What it takes
 //
-// One goroutine, which sleeps while nobody asks; [Store.Close] ends it. Some 300 bytes for
+// One goroutine, which sleeps while there are no requests; [Store.Close] ends it. Some 300 bytes for
 // each key that is in use, up to Options.MaxKeys. In Redis a second key beside a counter that
 // is leased, with 24 bytes for each process that holds units, for five seconds; and one key for
 // each Synchronised counter. The ACL is redisstore's.

@@ -8,12 +8,14 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/redis/leasestore"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func Example() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	store := leasestore.New(redisstore.New(rdb), leasestore.Options{Mode: leasestore.Leased})
+	store, err := leasestore.New(rdb, leasestore.Options{Mode: leasestore.Leased})
+	if err != nil {
+		panic(err)
+	}
 	defer store.Close()
 
 	search := limiter.Must(limiter.New(limiter.Config{

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // errLost is what an error wraps that comes of counts which cannot be exchanged.
-var errLost = errors.New("leasestore: counts cannot be exchanged")
+var errLost = errors.New("counts cannot be exchanged")
 
 // exchange tells Redis what was counted here, and hears what all have counted. It reports
 // whether there is more to tell. While counts are lost it asks for the time, to find Redis's
@@ -36,7 +34,7 @@ func (s *Store) exchange(deadline time.Time) (more bool, _ error) {
 		s.lost.Store(nil)
 		return more, nil
 	}
-	err = fmt.Errorf("%w: %w", errLost, err)
+	err = fmt.Errorf("%w (%w)", err, errLost)
 	s.lost.Store(&err)
 	return more, err
 }
@@ -55,7 +53,7 @@ func (s *Store) gatherCounts(r *round) (more bool) {
 				continue
 			}
 			e.listed, e.busy = false, true
-			r.counts = append(r.counts, redisstore.Count{Tag: e.tag, Quota: p.quota, Used: e.pending})
+			r.counts = append(r.counts, count{tag: e.tag, quota: p.quota, used: e.pending})
 			r.of = append(r.of, e.hash)
 		}
 		sh.listed[counted] = append(list[:0], list[n:]...)
@@ -67,7 +65,7 @@ func (s *Store) gatherCounts(r *round) (more bool) {
 
 // exchanged takes in what Redis said about a counter, to which what was counted since is
 // added. What Redis may not have heard is told again: rather twice than never.
-func (s *Store) exchanged(c *redisstore.Count, hash uint64, heard int64) {
+func (s *Store) exchanged(c *count, hash uint64, heard int64) {
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -77,14 +75,14 @@ func (s *Store) exchanged(c *redisstore.Count, hash uint64, heard int64) {
 	}
 	e.busy = false
 	p := s.plans.numbered(e.plan)
-	if !c.Done {
+	if !c.done {
 		s.list(sh, e, cell, counted)
 		return
 	}
-	e.pending -= c.Used
-	if p.quota != c.Quota {
+	e.pending -= c.used
+	if p.quota != c.quota {
 		return
 	}
-	e.hear(c.State, c.State.Last, heard, heard)
+	e.hear(c.state, c.state.Last, heard, heard)
 	e.level = max(0, e.level+e.pending*p.unit)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -35,7 +35,7 @@ type fake struct {
 
 type counterName struct {
 	rule, tier string
-	tag        redisstore.Tag
+	tag        keyfunc.Digest
 }
 
 type written struct {
@@ -61,13 +61,13 @@ func (a answered) Error() string { return string(a) }
 func (answered) RedisError()     {}
 func (answered) Answered() bool  { return true }
 
-func tagOf(key string) (t redisstore.Tag) {
+func tagOf(key string) (t keyfunc.Digest) {
 	sum := sha256.Sum256([]byte(key))
 	base64.RawURLEncoding.Encode(t[:], sum[:16])
 	return t
 }
 
-func nameOf(q *limiter.Quota, t redisstore.Tag) counterName {
+func nameOf(q *limiter.Quota, t keyfunc.Digest) counterName {
 	return counterName{q.Rule(), q.Tier(), t}
 }
 
@@ -152,10 +152,10 @@ type fakeLedger struct {
 	percent int64
 }
 
-func (l fakeLedger) Tag(key string) redisstore.Tag { return tagOf(key) }
+func (l fakeLedger) Tag(key string) keyfunc.Digest { return tagOf(key) }
 func (l fakeLedger) Trips() uint64                 { return l.trips.Load() }
 
-func (l fakeLedger) Settle(_ context.Context, leases []redisstore.Lease) (int64, error) {
+func (l fakeLedger) Settle(_ context.Context, leases []lease) (int64, error) {
 	if l.down.Load() {
 		return 0, errDown
 	}
@@ -166,21 +166,21 @@ func (l fakeLedger) Settle(_ context.Context, leases []redisstore.Lease) (int64,
 }
 
 // settleAt is what lease.lua does.
-func (l fakeLedger) settleAt(now int64, leases []redisstore.Lease) int64 {
+func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range leases {
 		e := &leases[i]
-		e.Done, e.Now = true, now
-		name, q := nameOf(e.Quota, e.Tag), e.Quota
+		e.done, e.now = true, now
+		name, q := nameOf(e.quota, e.tag), e.quota
 		w, ok := l.states[name]
 		if ok && w.quota.Limit() != q.Limit() {
-			e.Foreign = true
+			e.foreign = true
 			continue
 		}
 		s := advanced(q, w.State, now)
-		if ok && e.Back > 0 {
-			s = refundTo(q, s, e.Back, e.Since)
+		if ok && e.back > 0 {
+			s = refundTo(q, s, e.back, e.since)
 		}
 		others := int64(0)
 		for number, h := range l.holders[name] {
@@ -189,22 +189,22 @@ func (l fakeLedger) settleAt(now int64, leases []redisstore.Lease) int64 {
 			}
 		}
 		remaining := q.Describe(s, now, 0, true).Remaining
-		most := e.Need
+		most := e.need
 		if 2*remaining >= q.Capacity() {
-			most = max(e.Want, e.Need)
+			most = max(e.want, e.need)
 		}
-		e.Granted = max(0, min(most, remaining, q.Capacity()*l.percent/100-others-e.Keep))
-		if e.Granted > 0 {
-			s, _ = q.Take(s, now, e.Granted)
+		e.granted = max(0, min(most, remaining, q.Capacity()*l.percent/100-others-e.keep))
+		if e.granted > 0 {
+			s, _ = q.Take(s, now, e.granted)
 		}
-		if e.Granted > 0 || ok && e.Back > 0 {
+		if e.granted > 0 || ok && e.back > 0 {
 			l.states[name] = written{s, q}
 		}
 		if l.holders[name] == nil {
 			l.holders[name] = map[int]holder{}
 		}
-		l.holders[name][l.number] = holder{e.Keep + e.Granted, now + life.Microseconds()}
-		e.State = s
+		l.holders[name][l.number] = holder{e.keep + e.granted, now + life.Microseconds()}
+		e.state = s
 	}
 	return now
 }
@@ -223,7 +223,7 @@ func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
 	return s
 }
 
-func (l fakeLedger) Exchange(_ context.Context, counts []redisstore.Count) (int64, error) {
+func (l fakeLedger) Exchange(_ context.Context, counts []count) (int64, error) {
 	if l.down.Load() {
 		return 0, errDown
 	}
@@ -234,24 +234,24 @@ func (l fakeLedger) Exchange(_ context.Context, counts []redisstore.Count) (int6
 }
 
 // exchangeAt is what leasesync.lua does.
-func (l fakeLedger) exchangeAt(now int64, counts []redisstore.Count) int64 {
+func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range counts {
 		c := &counts[i]
-		name, q := nameOf(c.Quota, c.Tag), c.Quota
+		name, q := nameOf(c.quota, c.tag), c.quota
 		s := find(l.counts, q, name, now)
 		s = advanced(q, s, now)
 		switch {
-		case c.Used > 0:
-			s.Level += c.Used * unitOf(q)
-		case c.Used < 0:
-			s = q.Refund(s, now, -c.Used, 0)
+		case c.used > 0:
+			s.Level += c.used * unitOf(q)
+		case c.used < 0:
+			s = q.Refund(s, now, -c.used, 0)
 		}
-		if c.Used != 0 {
+		if c.used != 0 {
 			l.counts[name] = written{s, q}
 		}
-		c.Done, c.State = true, s
+		c.done, c.state = true, s
 	}
 	return now
 }
@@ -281,7 +281,7 @@ func unitOf(q *limiter.Quota) int64 {
 	return 1
 }
 
-func (l fakeLedger) Forget(_ context.Context, tag redisstore.Tag, q *limiter.Quota) error {
+func (l fakeLedger) Forget(_ context.Context, tag keyfunc.Digest, q *limiter.Quota) error {
 	if l.down.Load() {
 		return errDown
 	}

@@ -58,7 +58,7 @@ func (s *Store) spend(p *plan, c *limiter.Charge, d *limiter.Decision) (v verdic
 
 func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now int64, d *limiter.Decision) (verdict, hand) {
 	if e.plan != p.number {
-		// The limit has changed. Redis converts what was used, for those who ask exactly.
+		// The limit has changed. Redis converts what was used, for exact decisions.
 		e.expire(now, true)
 		s.list(sh, e, cell, leased)
 		if e.back == 0 && !e.busy {
@@ -82,6 +82,7 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now i
 	case cost <= e.stock:
 		e.stock -= cost
 		e.describe(p, now, d)
+		d.At = e.since // when Redis counted them
 		s.list(sh, e, cell, leased)
 		return allowed, hand{cost, e.since}
 	case known && e.refuses(p, cost, now, d):
@@ -142,7 +143,7 @@ func (e *entry) refuses(p *plan, cost, now int64, d *limiter.Decision) bool {
 	latest := e.latest(now)
 	view := e.view(p, latest)
 	if _, fits := p.quota.Take(view, latest, cost); !fits {
-		// By the earliest time, so that who waits as long as this says is not early.
+		// By the earliest time, so that a client that waits as long as this says is not early.
 		at := e.earliest(now)
 		*d = p.quota.Describe(e.view(p, at), at, cost, false)
 		return true
@@ -166,6 +167,9 @@ func (s *Store) askOne(ctx context.Context, p *plan, c limiter.Charge, h hand, d
 	var one [1]limiter.Decision
 	err := s.exact.Decide(ctx, []limiter.Charge{c}, one[:])
 	*d = one[0]
+	if h.units > 0 && d.At > 0 {
+		d.At = h.since // the earlier of two times
+	}
 	taken := err == nil && d.Allowed
 	addHand(d, p, s.asked(p, c.Key, c.Cost, h, taken, err != nil || d.Degraded))
 	return err
@@ -229,7 +233,7 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 
 // surrender takes all out of hand that is held of a charge's key, and forgets what is known.
 // Units of a window that is gone are not among them.
-func (s *Store) surrender(c *limiter.Charge) (units int64) {
+func (s *Store) surrender(c *limiter.Charge) (h hand) {
 	p := s.plans.of(c.Quota)
 	hash := s.hash(p, c.Key)
 	sh := s.table.shard(hash)
@@ -237,13 +241,14 @@ func (s *Store) surrender(c *limiter.Charge) (units int64) {
 	defer sh.mu.Unlock()
 	e, cell := sh.find(hash)
 	if e == nil {
-		return 0
+		return h
 	}
 	e.expire(s.now(), false)
 	s.list(sh, e, cell, leased) // the others may hold that much more
-	units, e.stock, e.heard = e.stock, 0, 0
+	h = hand{min(e.stock, p.capacity), e.since}
+	e.stock, e.heard = 0, 0
 	if e.plan != p.number {
-		return 0
+		return hand{}
 	}
-	return min(units, p.capacity)
+	return h
 }

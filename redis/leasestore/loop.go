@@ -13,13 +13,13 @@ const (
 	longestPause = time.Second            // between settlements that fail
 	mostRounds   = 32                     // of one exchange
 	lostPause    = 100 * time.Millisecond // between exchanges that fail
-	sweepEvery   = 250 * time.Millisecond // at first, when nobody asks any more
+	sweepEvery   = 250 * time.Millisecond // at first, when requests have stopped
 	longestSweep = time.Second            // while units are held
 	longestRest  = 10 * time.Minute       // while none are
 )
 
 // loop is the Store's goroutine: it settles leases and exchanges counts, and nothing else
-// does while it runs. Where nobody asks it sleeps, and who asks wakes it.
+// does while it runs. Without requests it sleeps, and a request wakes it.
 func (s *Store) loop() {
 	defer close(s.ended)
 	timer := time.NewTimer(time.Hour)
@@ -35,7 +35,7 @@ func (s *Store) loop() {
 		case <-s.stop:
 			return
 		case <-s.wake:
-			// Others may follow whose asks can go along.
+			// Other requests may follow that can go along.
 			p.sweep = sweepEvery
 			timer.Reset(tick)
 			select {
@@ -74,7 +74,7 @@ func (s *Store) turn(p *pace) {
 	}
 }
 
-// idle is for how long there is nothing to do. Where nothing is listed, who lists something
+// idle is for how long there is nothing to do. Where nothing is listed, listing something
 // wakes the loop.
 func (s *Store) idle(p *pace) (wait time.Duration, isForever bool) {
 	s.dozing.Store(true)

@@ -86,6 +86,7 @@ func (s *siege) run(d time.Duration) {
 }
 
 func TestEachTimeRedisIsEmptiedAdmitsABurstAgain(t *testing.T) {
+	t.Parallel()
 	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: lossProcesses} {
 		t.Run(m.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,6 +111,7 @@ func TestEachTimeRedisIsEmptiedAdmitsABurstAgain(t *testing.T) {
 }
 
 func TestAProcessThatDiesTakesWhatItHasNotToldWithIt(t *testing.T) {
+	t.Parallel()
 	for _, m := range []Mode{Leased, Synchronised} {
 		t.Run(m.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -138,6 +140,7 @@ func TestAProcessThatDiesTakesWhatItHasNotToldWithIt(t *testing.T) {
 }
 
 func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
+	t.Parallel()
 	for _, m := range []Mode{Leased, Synchronised} {
 		for _, replicas := range []int{1, lossProcesses} {
 			for _, restarted := range []bool{false, true} {
@@ -192,6 +195,7 @@ func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 }
 
 func TestAnOpenRuleAdmitsAllInAnOutageAndAClosedOneNothing(t *testing.T) {
+	t.Parallel()
 	for _, m := range []Mode{Leased, Synchronised} {
 		for _, o := range []limiter.Outage{limiter.FailOpen, limiter.FailClosed} {
 			t.Run(fmt.Sprint(m, " ", o), func(t *testing.T) {
@@ -221,6 +225,7 @@ func TestAnOpenRuleAdmitsAllInAnOutageAndAClosedOneNothing(t *testing.T) {
 }
 
 func TestOfAWindowTheBoundsAreThoseOfEachWindow(t *testing.T) {
+	t.Parallel()
 	const window = 10 * time.Second
 	for _, m := range []Mode{Leased, Synchronised} {
 		for seed := range uint64(3) {

@@ -6,10 +6,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // Options is what [New] takes. The zero Options decide everything exactly.
 type Options struct {
+	// Redis says how the counters are named, and what happens while Redis gives no answer.
+	// A [redisstore.Store] with the same Prefix and Secret has the same counters.
+	Redis redisstore.Options
+
 	// Mode is that of all rules that Rules does not name, but for those whose limit it makes
 	// no sense for: they are Exact.
 	Mode Mode
@@ -40,9 +46,12 @@ const (
 	mostMaxKeys    = 1 << 26
 )
 
-// Validate returns everything that is wrong with o, joined, or nil. [New] panics on it.
+// Validate returns everything that is wrong with o, joined, or nil.
 func (o Options) Validate() error {
 	var errs []error
+	if err := o.Redis.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("leasestore: Redis: %w", err))
+	}
 	report := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("leasestore: "+format, args...))
 	}

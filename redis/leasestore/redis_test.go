@@ -19,21 +19,24 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
-func redisStore(t testing.TB, addr string) *redisstore.Store {
-	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return redisstore.New(rdb, redisstore.Options{Failover: failover.Options{
-		Deadline: 500 * time.Millisecond, ProbeEvery: 100 * time.Millisecond, OnDegraded: func(failover.Event) {},
-	}})
+func connect(t testing.TB, addr string) redis.UniversalClient {
+	return redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: addr}))
 }
 
 func onRedis(t testing.TB, addr string, o Options) *Store {
 	t.Helper()
-	s := New(redisStore(t, addr), o)
+	o.Redis.Failover = failover.Options{
+		Deadline: 500 * time.Millisecond, ProbeEvery: 100 * time.Millisecond, OnDegraded: func(failover.Event) {},
+	}
+	return newOn(t, connect(t, addr), o)
+}
+
+func newOn(t testing.TB, client redis.UniversalClient, o Options) *Store {
+	t.Helper()
+	s, err := New(client, o)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -49,6 +52,7 @@ func looks(q *limiter.Quota, s limiter.State, now int64) limiter.Decision {
 }
 
 func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	f := newFake()
 	random := rand.New(rand.NewPCG(1, 5))
@@ -61,46 +65,46 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 	} {
 		quotas = append(quotas, quotaOf(t, fmt.Sprint("rule ", i), l))
 	}
-	var lessors []*redisstore.Lessor
+	var ledgers []*redisLedger
 	for range 3 {
-		lessors = append(lessors, redisStore(t, server.Addr).Lessor(40, life, time.Second))
+		ledgers = append(ledgers, ledgerOf(connect(t, server.Addr), 40, life))
 	}
 	since := map[int]int64{}
 	granted := 0
 	for step := range 700 {
 		n := random.IntN(3)
-		lessor, model := lessors[n], fakeLedger{f, n, 40}
+		ledger, model := ledgers[n], fakeLedger{f, n, 40}
 		if random.IntN(4) == 0 {
 			time.Sleep(time.Duration(random.IntN(int(40 * time.Millisecond))))
 		}
-		var leases []redisstore.Lease
-		var counts []redisstore.Count
+		var leases []lease
+		var counts []count
 		for i, q := range quotas {
 			for k := range 3 {
 				if random.IntN(4) > 0 {
 					continue
 				}
-				tag := lessor.Tag(fmt.Sprint(k))
-				leases = append(leases, redisstore.Lease{
-					Tag: tag, Quota: q, Since: since[i], Back: random.Int64N(5), Keep: random.Int64N(10),
-					Want: random.Int64N(20), Need: random.Int64N(10),
+				tag := ledger.Tag(fmt.Sprint(k))
+				leases = append(leases, lease{
+					tag: tag, quota: q, since: since[i], back: random.Int64N(5), keep: random.Int64N(10),
+					want: random.Int64N(20), need: random.Int64N(10),
 				})
-				counts = append(counts, redisstore.Count{Tag: tag, Quota: q, Used: random.Int64N(60) - 10})
+				counts = append(counts, count{tag: tag, quota: q, used: random.Int64N(60) - 10})
 			}
 		}
 		if len(leases) == 0 {
 			continue
 		}
-		theirs, ours := append([]redisstore.Lease{}, leases...), append([]redisstore.Lease{}, leases...)
-		now, err := lessor.Settle(t.Context(), theirs)
+		theirs, ours := append([]lease{}, leases...), append([]lease{}, leases...)
+		now, err := ledger.Settle(t.Context(), theirs)
 		require.NoError(t, err)
 		model.settleAt(now, ours)
 		for i := range ours {
-			q := ours[i].Quota
-			require.Equal(t, looks(q, ours[i].State, now), looks(q, theirs[i].State, now), "step %d, %v, %+v", step, q.Limit(), leases[i])
-			ours[i].State, theirs[i].State = limiter.State{}, limiter.State{}
+			q := ours[i].quota
+			require.Equal(t, looks(q, ours[i].state, now), looks(q, theirs[i].state, now), "step %d, %v, %+v", step, q.Limit(), leases[i])
+			ours[i].state, theirs[i].state = limiter.State{}, limiter.State{}
 			require.Equal(t, ours[i], theirs[i], "step %d, %v", step, q.Limit())
-			granted += int(ours[i].Granted)
+			granted += int(ours[i].granted)
 		}
 		for i := range quotas {
 			if random.IntN(3) == 0 {
@@ -108,19 +112,20 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 			}
 		}
 
-		theirCounts, ourCounts := append([]redisstore.Count{}, counts...), append([]redisstore.Count{}, counts...)
-		now, err = lessor.Exchange(t.Context(), theirCounts)
+		theirCounts, ourCounts := append([]count{}, counts...), append([]count{}, counts...)
+		now, err = ledger.Exchange(t.Context(), theirCounts)
 		require.NoError(t, err)
 		model.exchangeAt(now, ourCounts)
 		for i := range ourCounts {
-			q := ourCounts[i].Quota
-			require.Equal(t, looks(q, ourCounts[i].State, now), looks(q, theirCounts[i].State, now), "step %d, %v, %+v", step, q.Limit(), counts[i])
+			q := ourCounts[i].quota
+			require.Equal(t, looks(q, ourCounts[i].state, now), looks(q, theirCounts[i].state, now), "step %d, %v, %+v", step, q.Limit(), counts[i])
 		}
 	}
 	assert.Positive(t, granted)
 }
 
 func TestWhatIsInRedisExpires(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, m := range []Mode{Leased, Synchronised} {
 		s := onRedis(t, server.Addr, Options{Mode: m})
@@ -178,6 +183,7 @@ func (f *fleet) most(bursts float64) float64 {
 }
 
 func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 8} {
 		t.Run(m.String(), func(t *testing.T) {
@@ -208,6 +214,7 @@ func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 }
 
 func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for m, bursts := range map[Mode]float64{Leased: 2, Synchronised: 6} {
 		t.Run(m.String(), func(t *testing.T) {
@@ -234,6 +241,7 @@ func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
 }
 
 func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
 		t.Run(m.String(), func(t *testing.T) {
@@ -272,18 +280,18 @@ func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
 	}
 }
 
-// A wire is a way to Redis that can be cut.
-type wire struct {
+// A relay is a way to Redis that can be cut.
+type relay struct {
 	addr  string
 	isCut atomic.Bool
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
-func newWire(t testing.TB, to string) *wire {
+func newRelay(t testing.TB, to string) *relay {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &wire{addr: l.Addr().String()}
+	w := &relay{addr: l.Addr().String()}
 	t.Cleanup(func() { _ = l.Close(); w.cut() })
 	go func() {
 		for {
@@ -306,7 +314,7 @@ func newWire(t testing.TB, to string) *wire {
 	return w
 }
 
-func (w *wire) cut() {
+func (w *relay) cut() {
 	w.isCut.Store(true)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -317,12 +325,13 @@ func (w *wire) cut() {
 }
 
 func TestAnInstanceThatIsCutOffHoldsUpNobody(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
-			w := newWire(t, server.Addr)
+			w := newRelay(t, server.Addr)
 			lonely := onRedis(t, w.addr, Options{Mode: m})
 			var stops []func()
 			for _, s := range []*Store{lonely, onRedis(t, server.Addr, Options{Mode: m}), onRedis(t, server.Addr, Options{Mode: m})} {
@@ -354,6 +363,7 @@ func TestAnInstanceThatIsCutOffHoldsUpNobody(t *testing.T) {
 }
 
 func TestAHundredThousandKeys(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
@@ -402,13 +412,13 @@ func TestAHundredThousandKeys(t *testing.T) {
 }
 
 func TestModesWorkOnACluster(t *testing.T) {
+	t.Parallel()
 	nodes := redistest.StartCluster(t)
 	for _, m := range []Mode{Leased, Synchronised} {
 		t.Run(m.String(), func(t *testing.T) {
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)})
 			t.Cleanup(func() { _ = rdb.Close() })
-			s := New(redisstore.New(rdb), Options{Mode: m})
-			t.Cleanup(func() { _ = s.Close() })
+			s := newOn(t, rdb, Options{Mode: m})
 			q := quotaOf(t, m.String(), limiter.Limit{Events: 1000, Per: time.Hour})
 			for range 30 {
 				for key := range 20 {
@@ -432,6 +442,7 @@ func TestModesWorkOnACluster(t *testing.T) {
 }
 
 func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
 	for _, m := range []Mode{Leased, Synchronised} {

@@ -59,51 +59,54 @@ func losing(t *testing.T, server string, lose *atomic.Bool) string {
 }
 
 func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
 	for _, timeouts := range []bool{false, true} {
 		var lose atomic.Bool
 		rdb := redis.NewClient(&redis.Options{Addr: losing(t, server.Addr, &lose), ContextTimeoutEnabled: timeouts})
 		t.Cleanup(func() { _ = rdb.Close() })
-		lessor := redisstore.New(rdb).Lessor(25, life, patience)
+		ledger := ledgerOf(rdb, 25, life)
 		key := fmt.Sprint("key", timeouts)
-		settle := func(l redisstore.Lease) (redisstore.Lease, error) {
-			l.Tag, l.Quota = lessor.Tag(key), q
-			one := []redisstore.Lease{l}
-			_, err := lessor.Settle(t.Context(), one)
+		settle := func(l lease) (lease, error) {
+			l.tag, l.quota = ledger.Tag(key), q
+			one := []lease{l}
+			_, err := ledger.Settle(t.Context(), one)
 			return one[0], err
 		}
-		granted, err := settle(redisstore.Lease{Want: 20, Need: 20})
+		granted, err := settle(lease{want: 20, need: 20})
 		require.NoError(t, err)
-		require.EqualValues(t, 20, granted.Granted)
-		exact := redisStore(t, server.Addr)
+		require.EqualValues(t, 20, granted.granted)
+		exact := redisstore.New(connect(t, server.Addr), redisstore.Options{})
 		require.EqualValues(t, 30, decideOne(t, exact, q, key, 50).Remaining)
 		lose.Store(true)
-		_, err = settle(redisstore.Lease{Back: 20, Since: granted.Now})
+		_, err = settle(lease{back: 20, since: granted.now})
 		require.Error(t, err, "nobody knows whether they were returned")
 		require.EqualValues(t, 50, decideOne(t, exact, q, key, 0).Remaining)
 	}
 }
 
 func TestEveryLeaseHasTheTimeOfItsOwnScript(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.FixedWindow})
-	lessor := redisStore(t, server.Addr).Lessor(25, life, patience)
-	leases := make([]redisstore.Lease, 1000) // of some scripts
+	ledger := ledgerOf(connect(t, server.Addr), 25, life)
+	leases := make([]lease, 1000) // of some scripts
 	for i := range leases {
-		leases[i] = redisstore.Lease{Tag: lessor.Tag(fmt.Sprint(i)), Quota: q, Want: 20, Need: 20}
+		leases[i] = lease{tag: ledger.Tag(fmt.Sprint(i)), quota: q, want: 20, need: 20}
 	}
-	_, err := lessor.Settle(t.Context(), leases)
+	_, err := ledger.Settle(t.Context(), leases)
 	require.NoError(t, err)
 	times := map[int64]bool{}
 	for _, l := range leases {
-		require.Equal(t, l.State.Last, l.Now, "its state is of that time")
-		times[l.Now] = true
+		require.Equal(t, l.state.Last, l.now, "its state is of that time")
+		times[l.now] = true
 	}
 	assert.Greater(t, len(times), 1)
 }
 
 func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := f.instance(t, 1, Options{Mode: Leased})
@@ -135,6 +138,7 @@ func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 }
 
 func TestAResetDuringAnExchangeHandsOutOneBurst(t *testing.T) {
+	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.lag.Store(int64(60 * time.Millisecond))
@@ -161,6 +165,7 @@ func TestAResetDuringAnExchangeHandsOutOneBurst(t *testing.T) {
 }
 
 func TestWhatAnOutageAdmitsIsNoReasonToRefuse(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := onRedis(t, server.Addr, Options{Mode: Leased})
 	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.TokenBucket})

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"math"
 	"time"
-
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // The lists of a shard.
@@ -32,8 +30,8 @@ func (s *Store) list(sh *shard, e *entry, cell uint32, which int) {
 
 // A round is what the loop brings to Redis at once.
 type round struct {
-	leases []redisstore.Lease
-	counts []redisstore.Count
+	leases []lease
+	counts []count
 	of     []uint64 // their hashes
 }
 
@@ -86,7 +84,7 @@ func (s *Store) gather(r *round) {
 	}
 }
 
-// sweep looks at some of the entries that nobody asks for: it returns what they hold, and
+// sweep looks at some of the entries that are not asked for: it returns what they hold, and
 // forgets them in the end.
 func (s *Store) sweep(r *round, sh *shard, now int64, passed time.Duration) {
 	const laps = 4 // in the life of a lease
@@ -118,7 +116,7 @@ func (s *Store) propose(r *round, e *entry, now int64, isAsked bool) {
 	}
 	p := s.plans.numbered(e.plan)
 	e.expire(now, now-e.touched > life.Microseconds()/2)
-	l := redisstore.Lease{Tag: e.tag, Quota: p.quota, Since: e.since}
+	l := lease{tag: e.tag, quota: p.quota, since: e.since}
 	due := e.back > 0
 	if isAsked {
 		due = e.proposeAsked(&l, p, now) || e.back > 0
@@ -126,7 +124,7 @@ func (s *Store) propose(r *round, e *entry, now int64, isAsked bool) {
 	if !due {
 		return
 	}
-	l.Back, l.Keep = e.back, e.stock
+	l.back, l.keep = e.back, e.stock
 	e.back = 0
 	e.busy, e.crossed = true, 0
 	r.leases = append(r.leases, l)
@@ -135,7 +133,7 @@ func (s *Store) propose(r *round, e *entry, now int64, isAsked bool) {
 
 // proposeAsked is propose for an entry that was asked for: it wants units before it runs
 // out, returns those that others are short of, or keeps what it has for longer.
-func (e *entry) proposeAsked(l *redisstore.Lease, p *plan, now int64) (due bool) {
+func (e *entry) proposeAsked(l *lease, p *plan, now int64) (due bool) {
 	e.measure(now)
 	need := max(1, min(int64(math.Ceil(e.rate*horizon.Seconds())), p.room))
 	isHalfFree := e.heard == 0 || 2*e.inUse(p, now) <= p.capacity
@@ -145,8 +143,8 @@ func (e *entry) proposeAsked(l *redisstore.Lease, p *plan, now int64) (due bool)
 	}
 	switch {
 	case e.sights > 1 && 2*e.stock <= target:
-		l.Need = max(0, need-e.stock)
-		l.Want = max(l.Need, p.chunk-e.stock)
+		l.need = max(0, need-e.stock)
+		l.want = max(l.need, p.chunk-e.stock)
 		return true
 	case !isHalfFree && e.stock > need:
 		e.back += e.stock - need
@@ -182,7 +180,7 @@ func (e *entry) measure(now int64) {
 }
 
 // settled takes in what Redis said about a lease.
-func (s *Store) settled(l *redisstore.Lease, hash uint64, asked, heard int64) {
+func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -192,17 +190,17 @@ func (s *Store) settled(l *redisstore.Lease, hash uint64, asked, heard int64) {
 	}
 	e.busy = false
 	p := s.plans.numbered(e.plan)
-	if l.Quota != p.quota {
+	if l.quota != p.quota {
 		return
 	}
 	switch {
-	case !l.Done:
+	case !l.done:
 		return // what was returned is gone, what was granted too
-	case l.Foreign:
+	case l.foreign:
 		e.heard, e.scarce = 0, false
 		return
 	}
-	redisNow := l.Now
+	redisNow := l.now
 	e.until = asked + life.Microseconds()
 	if p.window > 0 {
 		// A window's units are spent in that window. Its end comes no later on our clock than
@@ -213,12 +211,12 @@ func (s *Store) settled(l *redisstore.Lease, hash uint64, asked, heard int64) {
 		e.until = min(e.until, asked+p.window-redisNow%p.window)
 	}
 	e.since = redisNow
-	e.stock += l.Granted
-	e.hear(l.State, redisNow, asked, heard)
+	e.stock += l.granted
+	e.hear(l.state, redisNow, asked, heard)
 	e.exact, e.whole = e.crossed, e.crossed == 0
-	e.scarce = p.quota.Describe(l.State, redisNow, 0, true).Remaining <= 0
+	e.scarce = p.quota.Describe(l.state, redisNow, 0, true).Remaining <= 0
 	if e.scarce && e.stock == 0 && heard-e.touched < hungry.Microseconds() {
-		s.list(sh, e, cell, leased) // ask again, before somebody needs it
+		s.list(sh, e, cell, leased) // ask again, before a request needs it
 	}
 }
 
@@ -244,7 +242,7 @@ func (s *Store) settleAll() error {
 				e.expire(s.now(), true)
 				if e.back > 0 {
 					e.busy = true
-					r.leases = append(r.leases, redisstore.Lease{Tag: e.tag, Quota: p.quota, Since: e.since, Back: e.back})
+					r.leases = append(r.leases, lease{tag: e.tag, quota: p.quota, since: e.since, back: e.back})
 					e.back = 0
 				}
 			}

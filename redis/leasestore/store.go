@@ -2,6 +2,7 @@ package leasestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -9,8 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/internal/counters"
+	"github.com/weirgo/weir/redis/internal/wire"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -26,12 +32,13 @@ const (
 	memory        = time.Second            // for how long what Redis said is a reason to refuse
 )
 
-// A ledger is what a [redisstore.Lessor] does.
+// A ledger is where units are leased and counts are exchanged: a [redisLedger], or a fake in
+// tests.
 type ledger interface {
-	Tag(key string) redisstore.Tag
-	Settle(ctx context.Context, leases []redisstore.Lease) (now int64, err error)
-	Exchange(ctx context.Context, counts []redisstore.Count) (now int64, err error)
-	Forget(ctx context.Context, tag redisstore.Tag, q *limiter.Quota) error
+	Tag(key string) keyfunc.Digest
+	Settle(ctx context.Context, leases []lease) (now int64, err error)
+	Exchange(ctx context.Context, counts []count) (now int64, err error)
+	Forget(ctx context.Context, tag keyfunc.Digest, q *limiter.Quota) error
 	Trips() uint64
 }
 
@@ -60,22 +67,20 @@ type Store struct {
 	lost   atomic.Pointer[error] // why counts cannot be exchanged; nil while they can
 }
 
-// New returns a Store around store, and starts the goroutine that settles leases and
-// exchanges counts. [Store.Close] ends it. Nothing is asked of Redis before the first
-// decision.
-//
-// New is written in code: it panics on a nil store, and on options that [Options.Validate]
-// has something to say about.
-func New(store *redisstore.Store, options Options) *Store {
-	if store == nil {
-		panic("leasestore: New needs a store")
-	}
+// New returns a Store that counts in Redis, through a client of go-redis, and starts the
+// goroutine that settles leases and exchanges counts. [Store.Close] ends it. Nothing is asked
+// of Redis before the first decision. The client stays the caller's to close.
+func New(client redis.UniversalClient, options Options) (*Store, error) {
 	if err := options.Validate(); err != nil {
-		panic(err)
+		return nil, err
 	}
-	options = options.complete()
-	lessor := store.Lessor(options.Ahead, life, patience)
-	return newStore(store, lessor, lessor.Policy(), options)
+	if wire.IsNil(client) {
+		return nil, errors.New("leasestore: New needs a client")
+	}
+	o := options.complete()
+	names := counters.New(o.Redis.Prefix, o.Redis.Secret, counters.Format)
+	ledger := newLedger(client, names, o.Ahead, life, patience)
+	return newStore(redisstore.New(client, o.Redis), ledger, o.Redis.Failover, o), nil
 }
 
 func newStore(exact limiter.Store, l ledger, policy failover.Options, o Options) *Store {
@@ -118,8 +123,8 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return s.decideAll(ctx, charges, decisions)
 }
 
-// planOf is q's plan, or nil where it is exact: the limit says so, or nobody takes care of
-// leases any more.
+// planOf is q's plan, or nil where it is exact: the limit says so, or leases are
+// not taken care of any more.
 func (s *Store) planOf(q *limiter.Quota) *plan {
 	if q.Capacity() == 0 { // &limiter.Quota{}, which CheckCharges refuses
 		return nil
@@ -134,8 +139,30 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 // Refund implements [limiter.Store]. What this process holds ahead of the keys is returned
 // with it.
 func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, charges, func(c *limiter.Charge) { c.Cost += min(s.surrender(c), math.MaxInt64-c.Cost) },
-		s.exact.Refund, s.synced.Refund)
+	var held []limiter.Charge // which were not taken when the others were
+	prepare := func(c *limiter.Charge) {
+		h := s.surrender(c)
+		switch {
+		case h.units == 0:
+		case c.At == 0:
+			c.Cost += min(h.units, math.MaxInt64-c.Cost)
+		default:
+			own := limiter.Charge{Quota: c.Quota, Key: c.Key, Cost: h.units}
+			if s.plans.of(c.Quota).window > 0 {
+				own.At = h.since
+			}
+			held = append(held, own)
+		}
+	}
+	exact := func(ctx context.Context, charges []limiter.Charge) error {
+		if len(held) > 0 {
+			if err := s.exact.Refund(ctx, held); err != nil {
+				return err
+			}
+		}
+		return s.exact.Refund(ctx, charges)
+	}
+	return s.change(ctx, charges, prepare, exact, s.synced.Refund)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead

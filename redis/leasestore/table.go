@@ -3,8 +3,8 @@ package leasestore
 import (
 	"sync"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // An entry is what this process knows of one counter. Times are in microseconds: last and
@@ -39,7 +39,7 @@ type entry struct {
 	back             int64 // units to return, granted at since too
 	counted, watched int64
 	rate             float64 // units asked for in a second: an estimate that decides on how many to ask for
-	tag              redisstore.Tag
+	tag              keyfunc.Digest
 }
 
 func (e *entry) state() limiter.State {

@@ -51,8 +51,8 @@ local function live(key, life)
   end
 end
 
--- A version is never used twice, even by a list that was lost and began anew: so who has
--- seen the last one has seen everything.
+-- A version is never used twice, even by a list that was lost and began anew: so a
+-- process that has seen the last one has seen everything.
 local function tell(tag, value)
   local before = version()
   local after = math.max(before + 1, clock[1] * 1000000 + clock[2])
@@ -225,15 +225,15 @@ if op == 'merge' then
   return {text(version()), text(now), unpack(states)}
 end
 
--- The version that was seen, and a cursor. Without a cursor the answer to who has seen the
--- last version is that alone.
+-- The version that was seen, and a cursor. Without a cursor the answer to a process that
+-- has seen the last version is that alone.
 if op == 'read' then
   local withEnd = 0
   for i = 2, 4 do
     withEnd = withEnd + redis.call('ZCARD', KEYS[i])
   end
   if redis.call('HLEN', list) - 1 > withEnd then
-    live(list, 366 * DAY) -- the others live as long as somebody reads them
+    live(list, 366 * DAY) -- the others live as long as a process reads them
   end
   local v = text(version())
   if ARGV[5] == '0' and v == ARGV[4] then

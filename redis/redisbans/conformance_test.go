@@ -458,7 +458,7 @@ func passInRedis(t testing.TB, b *List, d time.Duration) {
 			if life >= 0 then redis.call('PEXPIRE', KEYS[i], text(math.max(life - by, 60000))) end
 		end
 		return redis.status_reply('OK')`
-	require.NoError(t, b.redis.client.Eval(t.Context(), shift, b.redis.names, d.Milliseconds()).Err())
+	require.NoError(t, b.redis.Client.Eval(t.Context(), shift, b.redis.names, d.Milliseconds()).Err())
 	_, err := b.All(t.Context())
 	require.NoError(t, err)
 }

@@ -9,22 +9,36 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // retryAfter is how long Redis is left alone that gave no answer.
 const retryAfter = time.Second
 
-// follow keeps the copy of the list up to date. Nobody else reads the list, or hears of
+// follow keeps the copy of the list up to date. Nothing else reads the list, or hears of
 // changes, so versions are seen in their order.
 func (l *List) follow(ctx context.Context) {
-	subscription := l.redis.client.Subscribe(ctx, l.redis.channel)
-	defer subscription.Close()
-	messages := subscription.ChannelWithSubscriptions(redis.WithChannelSize(1000))
+	var subscription *redis.PubSub
+	var messages <-chan any
+	defer func() {
+		if subscription != nil {
+			_ = subscription.Close()
+		}
+	}()
 	timer := time.NewTimer(l.poll)
 	defer timer.Stop()
 	isFailing := false
 	catchUp := func() error {
-		err := l.catchUp(ctx)
+		var err error
+		if subscription == nil {
+			if subscription, err = wire.Subscribe(ctx, l.redis.Client, l.redis.channel); err == nil {
+				messages = subscription.ChannelWithSubscriptions(redis.WithChannelSize(1000))
+			}
+		}
+		if err == nil {
+			err = l.catchUp(ctx)
+		}
+		err = l.redis.failed(err)
 		if ctx.Err() != nil {
 			return err
 		}
@@ -99,7 +113,7 @@ const unread = -1
 func (l *List) catchUp(ctx context.Context) error {
 	undelivered := l.deliver(ctx)
 	if said := redis.Error(nil); undelivered != nil && !errors.As(undelivered, &said) {
-		return undelivered // there is nobody to ask either
+		return undelivered // there is no server to ask either
 	}
 	l.mu.Lock()
 	seen := l.seen
@@ -112,7 +126,7 @@ func (l *List) catchUp(ctx context.Context) error {
 		return err
 	}
 	if page.version == 0 && seen != 0 { // the list is lost
-		if err := l.giveBack(ctx); err != nil {
+		if err := l.restore(ctx); err != nil {
 			return err
 		}
 		if page, err = l.redis.read(ctx, 0, "0"); err != nil {
@@ -173,8 +187,8 @@ func (l *List) replace(fresh *bans.Memory, version int64) {
 	l.seen = version
 }
 
-// giveBack is for a Redis that lost the list: everything that is known here is pending.
-func (l *List) giveBack(ctx context.Context) error {
+// restore is for a Redis that lost the list: everything that is known here is pending.
+func (l *List) restore(ctx context.Context) error {
 	l.mu.Lock()
 	l.local.Load().Each(func(ban bans.Ban, remember time.Duration) {
 		if _, ok := l.pending[ban.Key]; !ok {

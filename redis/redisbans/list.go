@@ -46,9 +46,6 @@ const (
 	defaultPoll = 10 * time.Second
 	minPoll     = 10 * time.Millisecond
 	maxPoll     = time.Hour
-
-	// timeout is how long Redis has for an answer, if the context does not say.
-	timeout = time.Second
 )
 
 // Validate returns everything that is wrong with o, joined, or nil.
@@ -70,7 +67,7 @@ func newCopy(max int) (*bans.Memory, error) {
 }
 
 // A List is a [bans.List] in Redis, shared by all processes. Each has a copy of it, so that
-// Find asks nobody. Changes travel by pub/sub: a process that missed one learns of it from
+// Find does not ask Redis. Changes travel by pub/sub: a process that missed one learns of it from
 // the next, from a new connection, or after Options.Poll.
 //
 // While Redis gives no answer the bans that are known hold. Ban and Escalate then take
@@ -116,7 +113,7 @@ type change struct {
 }
 
 // A question is a digest about which Redis is being asked. A message that came meanwhile,
-// or the answer to somebody else, may be newer than the answer.
+// or the answer to another call, may be newer than the answer.
 type question struct {
 	callers int
 	version int64 // of the newest; 0: none came
@@ -249,7 +246,7 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	return digested(ban), err
 }
 
-// escalateHere bans in this process, so that nobody has to wait for Redis, nor asks it as
+// escalateHere bans in this process, so that other calls need not wait for Redis, nor ask it as
 // well. A ban that is new is in q.
 func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escalation) (ban bans.Ban, isNew bool, err error) {
 	l.mu.Lock()
@@ -302,28 +299,7 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 // All implements [bans.List]. It asks Redis whether this process knows everything. If that
 // fails, it returns what is known, and the error.
 func (l *List) All(ctx context.Context) ([]bans.Ban, error) {
-	waiting := ctx
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
-	answer := make(chan error, 1)
-	var err error
-	select {
-	case l.asked <- answer:
-		select {
-		case err = <-answer:
-		case <-l.ended:
-			err = errEnded
-		case <-waiting.Done():
-			err = noAnswer(waiting)
-		}
-	case <-l.ended:
-		err = errEnded
-	case <-waiting.Done():
-		err = noAnswer(waiting)
-	}
+	err := l.isCurrent(ctx)
 	list, _ := l.local.Load().All(ctx) // which cannot fail
 	for i := range list {
 		list[i] = digested(list[i])
@@ -331,7 +307,28 @@ func (l *List) All(ctx context.Context) ([]bans.Ban, error) {
 	return list, err
 }
 
-var errEnded = errors.New("redisbans: the context of the List has ended")
+// isCurrent returns nil when the copy is as the list in Redis.
+func (l *List) isCurrent(ctx context.Context) error {
+	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
+		answer := make(chan error, 1)
+		select {
+		case l.asked <- answer:
+		case <-l.ended:
+			return struct{}{}, errEnded
+		case <-ctx.Done():
+			return struct{}{}, context.Cause(ctx)
+		}
+		select {
+		case err := <-answer:
+			return struct{}{}, err
+		case <-l.ended:
+			return struct{}{}, errEnded
+		}
+	})
+	return l.redis.failed(err)
+}
+
+var errEnded = errors.New("the context of the List has ended")
 
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 

@@ -68,7 +68,7 @@ func hearers(t testing.TB, list *List) (heard int64) {
 		return err
 	}
 	var err error
-	switch client := list.redis.client.(type) {
+	switch client := list.redis.Client.(type) {
 	case *redis.Client:
 		err = count(t.Context(), client)
 	case *redis.ClusterClient:
@@ -214,7 +214,7 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	assert.True(t, list.Empty())
 	start := time.Now()
 	assert.Error(t, list.Ban(ctx, "by hand", time.Hour))
-	assert.Less(t, time.Since(start), timeout+time.Second/2)
+	assert.Less(t, time.Since(start), wire.Patience+time.Second/2)
 	assert.True(t, isBanned(list, "by hand"))
 	for range 100 { // which do not all wait for a second
 		ban, err := list.Escalate(ctx, fmt.Sprint(rand.Uint64()), "rule", doubling)
@@ -267,6 +267,22 @@ func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+func TestARingWithoutShardsThatAnswerIsAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	ring := redis.NewRing(&redis.RingOptions{
+		Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: 10 * time.Millisecond,
+	})
+	closeAfter(t, ring)
+	server.Kill()
+	await(t, "the shard to count as down", func() bool { return ring.Len() == 0 })
+	list := newList(t, t.Context(), ring, Options{}) // where go-redis panics
+	_, err := list.All(t.Context())
+	require.Error(t, err)
+	server.Restart()
+	awaitList(t, list)
+	require.NoError(t, list.Ban(t.Context(), "key", time.Hour))
 }
 
 func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
@@ -322,17 +338,17 @@ func TestACallEndsThoughRedisHangs(t *testing.T) {
 	} {
 		start := time.Now()
 		assert.Error(t, call(ctx), name)
-		assert.Less(t, time.Since(start), timeout+time.Second/2, name)
+		assert.Less(t, time.Since(start), wire.Patience+time.Second/2, name)
 		hurried, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 		start = time.Now()
 		_ = call(hurried) // Escalate has an answer
 		cancel()
-		assert.Less(t, time.Since(start), timeout/2, name)
+		assert.Less(t, time.Since(start), wire.Patience/2, name)
 	}
 	start := time.Now()
 	_, err := list.Escalate(ctx, "another", "rule", doubling)
 	assert.ErrorIs(t, err, errDown)
-	assert.Less(t, time.Since(start), timeout/2, "others do not wait")
+	assert.Less(t, time.Since(start), wire.Patience/2, "others do not wait")
 	server.Resume()
 	await(t, "what was banned to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "4" })
 	await(t, "Redis to be asked again", func() bool { return !list.down.Load() })
@@ -533,6 +549,7 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64Range(1, bans.MaxDuration.Milliseconds())
 		e := bans.Escalation{
+			After: 1, Within: time.Second,
 			Ban:    time.Duration(ms.Draw(t, "first")>>rapid.IntRange(0, 34).Draw(t, "shift")+1) * time.Millisecond,
 			Factor: rapid.OneOf(rapid.Float64Range(1, 1000), rapid.Float64Range(1, 1.01), rapid.SampledFrom([]float64{1, 1.5, 2, 3, 10, 1000})).Draw(t, "factor"),
 		}

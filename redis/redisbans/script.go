@@ -31,7 +31,7 @@ func under(prefix, format string) string { return prefix + ":" + format + ":{ban
 
 // A remote is the list itself, in Redis.
 type remote struct {
-	client  redis.UniversalClient
+	*wire.Transport
 	names   []string
 	channel string
 	max     int
@@ -40,10 +40,10 @@ type remote struct {
 // newRemote is the list whose names begin like that.
 func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
 	return &remote{
-		client:  client,
-		names:   []string{prefix + "list", prefix + "escalated", prefix + "byhand", prefix + "remembered"},
-		channel: prefix + "changes",
-		max:     max,
+		Transport: wire.NewTransport(client),
+		names:     []string{prefix + "list", prefix + "escalated", prefix + "byhand", prefix + "remembered"},
+		channel:   prefix + "changes",
+		max:       max,
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *remote) merge(ctx context.Context, args []any) (stamp reply, states []s
 	return stamp, answer[2:], nil
 }
 
-// A page is a part of the list. Without a cursor there is none: who asked knows it.
+// A page is a part of the list. Without a cursor there is none: the process knows it.
 type page struct {
 	version, now int64
 	cursor       string
@@ -210,38 +210,21 @@ func parseMessage(text string) (m message, ok bool) {
 	return message{before, tag, a.change(tag)}, true
 }
 
-// run has Redis run the script. It returns when ctx ends, or after a second if ctx says
-// nothing: go-redis waits for longer, depending on its options.
+// run has Redis run the script.
 func (r *remote) run(ctx context.Context, op string, args ...any) ([]string, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
+	answer, err := wire.Call(ctx, func(ctx context.Context) ([]string, error) {
+		request := wire.NewRequest(script, r.names, append([]any{op, r.channel, r.max}, args...)...)
+		r.Run(ctx, request)
+		return request.Strings()
+	})
+	switch {
+	case err == nil:
+		return answer, nil
+	case strings.Contains(err.Error(), "WEIRFULL"):
+		return nil, bans.ErrFull
 	}
-	args = append([]any{op, r.channel, r.max}, args...)
-	type result struct {
-		answer []string
-		err    error
-	}
-	done := make(chan result, 1)
-	go func() {
-		answer, err := script.Run(ctx, r.client, r.names, args...).StringSlice()
-		done <- result{answer, err}
-	}()
-	select {
-	case got := <-done:
-		if got.err != nil {
-			if strings.Contains(got.err.Error(), "WEIRFULL") {
-				return nil, bans.ErrFull
-			}
-			return nil, fmt.Errorf("redisbans: %w", wire.Plainly(got.err))
-		}
-		return got.answer, nil
-	case <-ctx.Done():
-		return nil, noAnswer(ctx)
-	}
+	return nil, r.failed(err)
 }
 
-func noAnswer(ctx context.Context) error {
-	return fmt.Errorf("redisbans: Redis said nothing about bans: %w", ctx.Err())
-}
+// failed is why a call came to nothing.
+func (r *remote) failed(err error) error { return r.Failed("redisbans", err, 0) }

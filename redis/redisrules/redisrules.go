@@ -12,11 +12,11 @@ package redisrules
 import (
 	"context"
 	"errors"
-	"reflect"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // Watch is [rules.Watch] for rules that are the value of a key in Redis, a string. [Publish]
@@ -44,7 +44,7 @@ func Publish(ctx context.Context, client redis.UniversalClient, key string, text
 }
 
 func check(client redis.UniversalClient, key string) error {
-	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+	if wire.IsNil(client) {
 		return errors.New("redisrules: the Redis client is nil")
 	}
 	if key == "" {

@@ -12,16 +12,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A source is a key in Redis, a string, as a [rules.Source]. What is written with Publish is
 // heard of at once, and any other change at the next poll. Where the client reads from
 // replicas, a nudge may come before the text does, which the next poll makes up for.
 type source struct {
-	client redis.UniversalClient
-	key    string
-	nudges chan struct{} // holds one until it is received; others are dropped
-	calls  calls
+	client  redis.UniversalClient
+	key     string
+	nudges  chan struct{} // holds one until it is received; others are dropped
+	reading chan struct{} // holds one while a read is under way, which may outlast its caller
 
 	// heartbeat is how long a subscription may be silent before it is asked whether it
 	// still stands, and then how long the answer may take.
@@ -36,9 +37,6 @@ var _ rules.Source = (*source)(nil)
 const (
 	maxText     = 1 << 20
 	defaultPoll = 10 * time.Second
-
-	// patience is with a server that hangs.
-	patience = time.Second
 
 	// pause is between two attempts to subscribe.
 	pause = 500 * time.Millisecond
@@ -64,7 +62,7 @@ func newSourceWith(client redis.UniversalClient, key string, poll, heartbeat tim
 		client:    client,
 		key:       key,
 		nudges:    make(chan struct{}, 1),
-		calls:     newCalls(),
+		reading:   make(chan struct{}, 1),
 		heartbeat: heartbeat,
 		cancel:    cancel,
 		ended:     make(chan struct{}),
@@ -87,7 +85,7 @@ func publish(ctx context.Context, client redis.UniversalClient, key string, text
 	}
 	written := string(text) // a caller that has left may change the slice
 	// Two commands: in a Cluster the channel and the key may be on different nodes.
-	_, err := newCalls().within(ctx, func(ctx context.Context) ([]byte, error) {
+	_, err := wire.Call(ctx, func(ctx context.Context) ([]byte, error) {
 		if err := client.Set(ctx, key, written, 0).Err(); err != nil {
 			return nil, err
 		}
@@ -106,7 +104,15 @@ func channelOf(key string) string { return key + ":changed" }
 
 // Read implements [rules.Source]. Without a deadline in the context it ends within a second.
 func (s *source) Read(ctx context.Context) ([]byte, error) {
-	text, err := s.calls.within(ctx, s.read)
+	text, err := wire.Call(ctx, func(ctx context.Context) ([]byte, error) {
+		select {
+		case s.reading <- struct{}{}:
+			defer func() { <-s.reading }()
+			return s.read(ctx)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("redisrules: read Redis key %q: %w", s.key, err)
 	}
@@ -139,7 +145,7 @@ func (s *source) Changed() <-chan struct{} { return s.nudges }
 // a second if Redis hangs: what hangs in the client ends with the client's own timeouts.
 func (s *source) Close() error {
 	s.cancel()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(wire.Patience)
 	defer late.Stop()
 	select {
 	case <-s.ended:
@@ -183,7 +189,7 @@ func (s *source) listen(ctx context.Context) {
 // follow nudges for each message, and for the subscription itself, as messages may have
 // been missed before. It returns when the connection fails.
 func (s *source) follow(ctx context.Context) {
-	subscription, err := subscribe(ctx, s.client, channelOf(s.key))
+	subscription, err := wire.Subscribe(ctx, s.client, channelOf(s.key))
 	if err != nil {
 		return
 	}
@@ -208,17 +214,4 @@ func (s *source) follow(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// subscribe asks for a subscription; what is received first tells whether it was had. A
-// Ring without any shard that answers panics here, where other clients wait.
-func subscribe(ctx context.Context, client redis.UniversalClient, channel string) (s *redis.PubSub, err error) {
-	if _, ring := client.(*redis.Ring); ring {
-		defer func() {
-			if reason := recover(); reason != nil {
-				err = fmt.Errorf("%v", reason)
-			}
-		}()
-	}
-	return client.Subscribe(ctx, channel), nil
 }

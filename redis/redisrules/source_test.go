@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 const key = "weir:rules"
@@ -137,7 +138,7 @@ func TestARedisThatHangsHoldsNobody(t *testing.T) {
 	for range 2 { // the second finds the first one still on its way
 		_, err := r.Read(t.Context())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.EqualError(t, err, `redisrules: read Redis key "weir:rules": there is no answer within 1s: context deadline exceeded`)
+		require.EqualError(t, err, `redisrules: read Redis key "weir:rules": Redis gave no answer in 1s`)
 	}
 	limited, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -145,7 +146,7 @@ func TestARedisThatHangsHoldsNobody(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, publish(t.Context(), client, key, []byte("text")), context.DeadlineExceeded)
 	require.NoError(t, r.Close())
-	require.Less(t, time.Since(begin), 10*patience)
+	require.Less(t, time.Since(begin), 10*wire.Patience)
 
 	again := newSource(client, key, never) // which has no connection to close
 	require.NoError(t, again.Close())

@@ -1,13 +1,12 @@
 package redisstore
 
 import (
-	"encoding/binary"
-	"errors"
-	"math"
 	"slices"
 	"sync"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/counters"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // An answer is what the script says about one group: the server's time, and a record for
@@ -40,20 +39,19 @@ func sizeOf(q *limiter.Quota) int {
 	return recordSize
 }
 
-var errAnswer = errors.New("the answer is none that the script can have given")
-
 // deliver cuts the script's reply into the groups' answers.
-func (r *request) deliver(reply string, err error) {
+func (r *request) deliver() {
 	var now int64
+	reply, err := r.Text()
 	if err == nil {
 		size := 8
 		for _, g := range r.groups {
 			size += g.answerSize()
 		}
 		if len(reply) != size {
-			err = errAnswer
+			err = wire.ErrAnswer
 		} else {
-			now, reply = number(reply), reply[8:]
+			now, reply = counters.Number(reply), reply[8:]
 		}
 	}
 	for _, g := range r.groups {
@@ -79,22 +77,16 @@ func (g *group) answerSize() (size int) {
 func next(records string, q *limiter.Quota) (record, string) {
 	r := record{
 		allowed: records[0] == 1,
-		last:    number(records[1:]),
-		level:   number(records[9:]),
+		last:    counters.Number(records[1:]),
+		level:   counters.Number(records[9:]),
 	}
 	if isLog(q) {
 		r.level = min(max(0, r.level), q.Capacity()) // what is in Redis may be anything
-		r.oldest, r.blocking, r.newest = number(records[17:]), number(records[25:]), number(records[33:])
+		r.oldest, r.blocking, r.newest = counters.Number(records[17:]), counters.Number(records[25:]), counters.Number(records[33:])
 	} else {
-		r.prev = number(records[17:])
+		r.prev = counters.Number(records[17:])
 	}
 	return r, records[sizeOf(q):]
-}
-
-func number(s string) int64 {
-	var b [8]byte
-	copy(b[:], s)
-	return int64(math.Float64frombits(binary.LittleEndian.Uint64(b[:])))
 }
 
 // logs are for the times of logs, of which there may be thousands in one.

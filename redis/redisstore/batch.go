@@ -15,7 +15,7 @@ import (
 // however many there are, and a server that hangs is found out by the first.
 type batch struct {
 	groups   []*group
-	led      bool // by a caller, who cannot leave
+	led      bool // by a caller, which cannot leave
 	steps    bool // the client asks for the deadline of each
 	start    time.Time
 	timeout  time.Duration

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -156,12 +157,14 @@ func (b *batcher) awaitIdle(t *testing.T) {
 func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testing.T, b *batcher, w fakeRedis)) {
 	for _, led := range []bool{true, false} {
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
-			w := fakeRedis{make(chan *sentBatch, 1000)}
-			b := newBatcher(led, most, 1, timeout, w.send)
-			b.isNear()
-			test(t, b, w)
-			b.awaitIdle(t)
-			w.none(t, "there are no calls any more")
+			synctest.Test(t, func(t *testing.T) {
+				w := fakeRedis{make(chan *sentBatch, 1000)}
+				b := newBatcher(led, most, 1, timeout, w.send)
+				b.isNear()
+				test(t, b, w)
+				b.awaitIdle(t)
+				w.none(t, "there are no calls any more")
+			})
 		})
 	}
 }
@@ -454,6 +457,7 @@ func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
 // Callers come, wait, leave and hang at random. Each is answered once or has left, and
 // that is all that is ever seen.
 func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
+	t.Parallel()
 	for _, led := range []bool{true, false} {
 		for _, most := range []int{1, 2, 7, 256} {
 			t.Run(fmt.Sprintf("led=%t, at most %d", led, most), func(t *testing.T) {
@@ -715,7 +719,7 @@ func TestNoBatchToRedisExceedsMaxBatch(t *testing.T) {
 func TestASlowServerIsAskedFarLessOftenThanItIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
 	client := connectWith(t, server, slowly(time.Millisecond))
-	s := New(client)
+	s := New(client, Options{})
 	q := bounded(t, "rule", 1_000_000, limiter.SlidingWindow)
 	const callers, calls = 64, 50
 	var wg sync.WaitGroup
@@ -831,7 +835,7 @@ var deployments = []struct {
 		return func() redis.UniversalClient { return connect(t, server) }
 	}},
 	{"a Cluster", func(t *testing.T) func() redis.UniversalClient {
-		nodes := redistest.StartCluster(t)
+		nodes := redistest.Cluster(t)
 		return func() redis.UniversalClient {
 			return closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 		}
@@ -846,7 +850,7 @@ var deployments = []struct {
 		}
 	}},
 	{"Sentinel", func(t *testing.T) func() redis.UniversalClient {
-		sentinel := redistest.StartSentinel(t)
+		sentinel := redistest.Sentinels(t)
 		return func() redis.UniversalClient {
 			return closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
 				MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
@@ -856,6 +860,7 @@ var deployments = []struct {
 }
 
 func TestExactlyTheLimitIsAdmittedOfManyConcurrentRequests(t *testing.T) {
+	t.Parallel()
 	for _, at := range deployments {
 		t.Run(at.name, func(t *testing.T) {
 			t.Parallel()
@@ -915,6 +920,7 @@ func TestAHundredProcessesTogetherAdmitExactlyTheLimit(t *testing.T) {
 }
 
 func TestExactlyTheLimitIsAdmittedByBatchesOfSeveralRules(t *testing.T) {
+	t.Parallel()
 	for _, at := range deployments {
 		t.Run(at.name, func(t *testing.T) {
 			t.Parallel()
@@ -956,6 +962,7 @@ func allowed(decisions []limiter.Decision) bool {
 // Each caller has keys, limits and costs that are like nobody else's, so that an answer
 // that went astray would be noticed.
 func TestEachCallerGetsItsOwnAnswers(t *testing.T) {
+	t.Parallel()
 	for _, at := range deployments[:3] {
 		t.Run(at.name, func(t *testing.T) {
 			t.Parallel()
@@ -1011,7 +1018,7 @@ func scattered(t *testing.T, nodes []*redistest.Server, s *store, q *limiter.Quo
 	for _, node := range nodes {
 		for i := 0; ; i++ {
 			key := fmt.Sprint("key ", len(keys), " ", i)
-			if name := s.keys.name(s.keys.tag(key), q); redistest.Owner(nodes, name) == node {
+			if name := s.names.Name(s.names.Tag(key), q); redistest.Owner(nodes, name) == node {
 				keys, names = append(keys, key), append(names, name)
 				break
 			}
@@ -1022,7 +1029,7 @@ func scattered(t *testing.T, nodes []*redistest.Server, s *store, q *limiter.Quo
 
 func TestChargesOnSeveralNodesAreTakenAllOrNone(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartCluster(t)
+	nodes := redistest.Cluster(t)
 	clock := newSteadyClock(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 	s := onClock(t, clock, client, forgetting)
@@ -1088,7 +1095,7 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 		key := fmt.Sprint("key ", i)
 		decideOne(t, s, q, key, 1)
 		for at, server := range servers {
-			if server.MustDo("EXISTS", s.keys.name(s.keys.tag(key), q)) == "1" {
+			if server.MustDo("EXISTS", s.names.Name(s.names.Tag(key), q)) == "1" {
 				keys[at] = key
 			}
 		}
@@ -1122,12 +1129,12 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 	one, two := bounded(t, "one", 10, limiter.SlidingWindow), bounded(t, "two", 10, limiter.SlidingWindow)
 	var keys []string
 	for i := 0; len(keys) < 4; i++ { // of one batcher, and on one node
-		if key := fmt.Sprint("key ", i); s.part(s.keys.tag(key)) == 0 {
+		if key := fmt.Sprint("key ", i); s.part(s.names.Tag(key)) == 0 {
 			keys = append(keys, key)
 		}
 	}
 	moves, stays := keys[0], keys[1]
-	from := redistest.Owner(nodes, s.keys.name(s.keys.tag(stays), one))
+	from := redistest.Owner(nodes, s.names.Name(s.names.Tag(stays), one))
 	to := nodes[(slices.Index(nodes, from)+1)%3]
 	type result struct {
 		d   []limiter.Decision
@@ -1167,7 +1174,7 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 			decideOne(t, s, one, stays, 1)
 		}
 		s.batchers[0].awaitIdle(t)
-		finish := redistest.BeginMove(nodes, s.keys.name(s.keys.tag(moves), one), to)
+		finish := redistest.BeginMove(nodes, s.names.Name(s.names.Tag(moves), one), to)
 		open := h.shutIt()
 		defer open()
 		before := []chan result{send(charge(one, keys[2], 0)), send(charge(one, keys[3], 0))}
@@ -1196,7 +1203,7 @@ func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
 // may pass; never more, and nothing is lost.
 func TestConcurrentBatchesOverNodesNeitherAdmitTooMuchNorLoseUnits(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartCluster(t)
+	nodes := redistest.Cluster(t)
 	var stores []*store
 	for range 3 {
 		client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
@@ -1240,7 +1247,7 @@ func TestADecisionKeepsItsDeadlineWhileTheServerHangs(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.Cleanup(func(int) {}))
 	for _, timeout := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr})
-		s := New(client).Within(timeout)
+		s := New(client, Options{}).Within(timeout)
 		q := bounded(t, "rule", 1000, limiter.SlidingWindow)
 		decideOne(t, s, q, "key", 1)
 		server.Pause()

@@ -34,7 +34,7 @@ func BenchmarkDecide(b *testing.B) {
 		}
 		for _, callers := range []int{1, 8, 64, 256} {
 			b.Run(fmt.Sprintf("keys=%d/callers=%d", keys, callers), func(b *testing.B) {
-				store := New(client)
+				store := New(client, Options{})
 				b.ReportAllocs()
 				before := redisCPU(b, server)
 				b.ResetTimer()

@@ -22,6 +22,7 @@ func conforms(t *testing.T, client redis.UniversalClient, o Options, flush func(
 }
 
 func TestAStoreOnOneServerKeepsItsPromises(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = client.Close() })
@@ -37,7 +38,8 @@ func TestAStoreOnOneServerKeepsItsPromises(t *testing.T) {
 }
 
 func TestAStoreOnAClusterKeepsItsPromises(t *testing.T) {
-	nodes := redistest.StartCluster(t)
+	t.Parallel()
+	nodes := redistest.Cluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)})
 	t.Cleanup(func() { _ = client.Close() })
 	conforms(t, client, Options{}, func() {
@@ -48,7 +50,8 @@ func TestAStoreOnAClusterKeepsItsPromises(t *testing.T) {
 }
 
 func TestAStoreOnSentinelKeepsItsPromises(t *testing.T) {
-	sentinel := redistest.StartSentinel(t)
+	t.Parallel()
+	sentinel := redistest.Sentinels(t)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
 	})
@@ -57,6 +60,7 @@ func TestAStoreOnSentinelKeepsItsPromises(t *testing.T) {
 }
 
 func TestAStoreOnARingKeepsItsPromises(t *testing.T) {
+	t.Parallel()
 	one, two := redistest.Start(t), redistest.Start(t)
 	client := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}})
 	t.Cleanup(func() { _ = client.Close() })

@@ -423,7 +423,7 @@ func TestALateAnswerDoesNotUndoWhatIsRemembered(t *testing.T) {
 
 func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartCluster(t)
+	nodes := redistest.Cluster(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 	clock := newSteadyClock(t)
 	s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)

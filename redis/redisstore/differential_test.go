@@ -241,7 +241,7 @@ func compareWithModel(t fail, c chance, s *store, clock *serverClock) *compariso
 
 func compareUnder(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *comparison {
 	clock.micros.Store(clock.begun + c.draw(0, 1_000_000))
-	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.transport.client, model: model{}}
+	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.sender.Client, model: model{}}
 	for _, name := range []counter{{rule: "rule"}, {rule: "rule", tier: "tier"}, {rule: "GET /other"}} {
 		w.rules = append(w.rules, w.quota(name.rule, name.tier, limit()))
 	}
@@ -467,8 +467,8 @@ func (w *comparison) batch() {
 		g := newGroup(op)
 		for i := range charges {
 			c := &charges[i]
-			g.tag = w.store.keys.tag(c.Key)
-			g.add(w.store.keys.name(g.tag, c.Quota), c)
+			g.tag = w.store.names.Tag(c.Key)
+			g.add(w.store.names.Name(g.tag, c.Quota), c)
 		}
 		batch = append(batch, g)
 		all = append(all, sent{g, charges})
@@ -509,7 +509,7 @@ func (w *comparison) batch() {
 // compareStored reads the counter's bytes, not through the script.
 func (w *comparison) compareStored(q *limiter.Quota, key string) {
 	w.t.Helper()
-	name := w.store.keys.name(w.store.keys.tag(key), q)
+	name := w.store.names.Name(w.store.names.Tag(key), q)
 	value, err := w.client.Get(context.Background(), name).Result()
 	e, ok := w.model[counter{q.Rule(), q.Tier(), key}]
 	switch {
@@ -604,7 +604,7 @@ func TestThePlainScriptsDecideAndStoreWhatGoDoes(t *testing.T) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	s.transport.scripts.lacking.Store(true)
+	s.sender.scripts.lacking.Store(true)
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		w := compareWithModel(t, fromRapid(t, steps()), s, clock)

@@ -1,7 +1,7 @@
 // Package redisstore counts in Redis, so that all processes of a service enforce one limit:
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-//	limits, err := middleware.New(middleware.Config{Store: redisstore.New(rdb), Rules: rules})
+//	limits, err := middleware.New(middleware.Config{Store: redisstore.New(rdb, redisstore.Options{}), Rules: rules})
 //
 // The client is any of go-redis v9: for one server, for Sentinel, for a Cluster or a Ring.
 // Servers that speak as Redis 6.2 or newer does, such as Valkey, do as well.
@@ -12,25 +12,24 @@
 // clock, decides as [limiter.Quota] would, and writes counters and expiry together. Of N
 // units in M > N concurrent requests, in any number of processes, exactly N are admitted.
 //
-// Decisions that are asked for while others are on their way leave together in the next
-// batch, so the more there is to do the less each one costs, and who comes alone waits for
-// nobody. A second batch leaves beside the first when it is as large. Where a round trip takes
-// 8 milliseconds or more, up to eight leave at intervals (no more than half of PoolSize, and
-// two for each of 32 ranges of slots in a Cluster), so that few wait for most of one. A
-// caller whose context ends leaves at once, or after the round trip if it is the one that
-// brings the batch to Redis; what it asked for is taken all the same if it was on its way.
+// Decisions that are asked for while others are in flight go together in the next batch, so the
+// more there is to do the less each one costs, and a lone caller does not wait. A second batch
+// is sent beside the first when it is as large. Where a round trip takes 8 milliseconds or
+// more, up to eight are sent at intervals (no more than half of PoolSize, and two for each of
+// 32 ranges of slots in a Cluster), so that few wait for most of one. A caller whose context
+// ends returns at once, or after the round trip if it is the one that brings the batch to
+// Redis; what it asked for is taken all the same if it was in flight.
 //
 // What Redis refused is remembered for up to a second, if it would be refused that long:
-// who hammers a refused key does not reach Redis. Refund and Reset are seen at once in
-// the process that calls them, and within that second in the others.
+// a client that goes on with a refused key does not reach Redis. Refund and Reset are seen at
+// once in the process that calls them, and within that second in the others.
 //
 // A script reaches only one node of a Cluster, and what is counted for different keys may be
 // on different ones. There the charges of a batch go out at the same time, by key, and if
 // one is refused, what the others took is given back: for the length of a round trip, or a
-// second in a process that remembers it, others may be refused for it, and nobody is
-// admitted too much. Such a refusal takes a second round
-// trip, with a deadline of its own. All rules with the same key are decided in one script
-// there too. While a slot is being moved, several rules on a key that is new to it fail, as
+// second in a process that remembers it, others may be refused for it, and nothing is
+// admitted too much. Such a refusal takes a second round trip, with a deadline of its own. All
+// rules with the same key are decided in one script there too. While a slot is being moved, several rules on a key that is new to it fail, as
 // Redis asks to try again until the move is over, and are decided as in an outage.
 //
 // A command that go-redis sends again, because the connection broke after Redis had run
@@ -109,7 +108,7 @@
 // The value is 49 bytes, the limit in a form that the script can use and the state; a
 // SlidingLog has 8 to 16 bytes more for each event. With all that Redis adds a key takes
 // some 210 bytes. It expires when all its units are free again, so at the latest one period
-// after the last event, two for SlidingWindow; a key whose expiry somebody removes gets
+// after the last event, two for SlidingWindow; a key whose expiry was removed gets
 // one again.
 //
 // What is under such a name and no counter is left alone: nothing is known of what was
@@ -127,6 +126,6 @@
 //
 // After a failover to a replica, by Sentinel or in a Cluster, what had not yet been
 // replicated is forgotten. A Ring moves the keys of a shard that is lost to the others,
-// where they begin anew: prefer a Cluster where limits have to hold. While a slot is moved, commands are redirected, which go-redis
-// follows.
+// where they begin anew: prefer a Cluster where limits have to hold. While a slot is moved,
+// commands are redirected, which go-redis follows.
 package redisstore

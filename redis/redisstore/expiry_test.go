@@ -37,8 +37,8 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 	g := newGroup(op)
 	for i := range charges {
 		c := &charges[i]
-		g.tag = s.keys.tag(c.Key)
-		g.add(s.keys.name(g.tag, c.Quota), c)
+		g.tag = s.names.Tag(c.Key)
+		g.add(s.names.Name(g.tag, c.Quota), c)
 	}
 	sendAlone(s, []*group{g})
 	<-g.done
@@ -53,7 +53,9 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 	return decisions, now
 }
 
-func nameOf(s *store, q *limiter.Quota, key string) string { return s.keys.name(s.keys.tag(key), q) }
+func nameOf(s *store, q *limiter.Quota, key string) string {
+	return s.names.Name(s.names.Tag(key), q)
+}
 
 func integer(t testing.TB, text string) int64 {
 	t.Helper()
@@ -122,8 +124,8 @@ func TestAKeyLivesLongerByWhatTheClockIsBehind(t *testing.T) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := forgetful(client)
-	s.transport.testClock = clock.args
-	s.transport.scripts = newScripts(
+	s.sender.TestClock = clock.args
+	s.sender.scripts = newScripts(
 		patch(t, decideLua, "redis.call('TIME')", "{ARGV[2], ARGV[3]}"),
 		patch(t, oneLua, "redis.call('TIME')", "{ARGV[3], ARGV[4]}"))
 	for _, l := range samples {

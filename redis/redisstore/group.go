@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -23,8 +24,8 @@ const (
 type group struct {
 	op    op
 	items []item
-	tag   [tagSize]byte // of all the items, where a script can reach only one
-	since time.Time     // when the caller came
+	tag   keyfunc.Digest // of all the items, where a script can reach only one
+	since time.Time      // when the caller came
 
 	state atomic.Uint32
 	done  chan struct{} // gets a value when a waiting group is answered, leads or has to leave

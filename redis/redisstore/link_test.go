@@ -42,7 +42,7 @@ var farDeployments = []struct {
 		}
 	}},
 	{"Sentinel", func(t testing.TB) func(*redistest.Link) redis.UniversalClient {
-		sentinel := redistest.StartSentinel(t)
+		sentinel := redistest.Sentinels(t)
 		return func(link *redistest.Link) redis.UniversalClient {
 			return redis.NewFailoverClient(&redis.FailoverOptions{
 				MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels), Dialer: link.Dial,
@@ -50,7 +50,7 @@ var farDeployments = []struct {
 		}
 	}},
 	{"Cluster", func(t testing.TB) func(*redistest.Link) redis.UniversalClient {
-		nodes := redistest.StartCluster(t)
+		nodes := redistest.Cluster(t)
 		return func(link *redistest.Link) redis.UniversalClient {
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes), Dialer: link.Dial})
 		}

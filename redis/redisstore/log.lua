@@ -7,7 +7,7 @@ function event(s, i)
   local at = 49 + 8 * ((s.head + i) % s.slots)
   local bytes = redis.call('GETRANGE', s.key, at, at + 7)
   if #bytes < 8 then
-    return 0 -- somebody has cut it off
+    return 0 -- it was cut off
   end
   return (struct.unpack('<d', bytes))
 end

@@ -85,5 +85,5 @@ var forgetting = Options{ForgetRefusals: true}
 
 // sendAlone brings a batch to Redis that no batcher knows of.
 func sendAlone(s *store, batch []*group) {
-	s.transport.send(newBatch(batch, true, time.Now(), patience), func() {})
+	s.sender.send(newBatch(batch, true, time.Now(), patience), func() {})
 }

@@ -3,9 +3,7 @@ package redisstore
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A logbook is what is written with slog, while nobody else writes.
@@ -209,11 +208,11 @@ func TestAWrongAddressIsLoggedAtTheFirstCall(t *testing.T) {
 			if strings.Contains(name, "gave up") {
 				await(t, "all shards to be down", func() bool {
 					err := client.Ping(t.Context()).Err()
-					return err != nil && strings.Contains(err.Error(), allShardsDown)
+					return err != nil && strings.Contains(err.Error(), "all ring shards are down")
 				})
 			}
 			log := keepLog(t)
-			s := New(client)
+			s := New(client, Options{})
 			q := bounded(t, "rule", 100, limiter.SlidingWindow)
 			for i := range 4 { // what a worker asks in a day
 				d := decideOne(t, s, q, fmt.Sprint("key ", i), 1)
@@ -241,7 +240,7 @@ func to(addr string) func(context.Context, string, string) (net.Conn, error) {
 func TestSentinelsThatAreNotThereAreLoggedAtTheFirstCall(t *testing.T) {
 	client := closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{unreachable(t)}}))
 	log := keepLog(t)
-	s := New(client)
+	s := New(client, Options{})
 	decideOne(t, s, bounded(t, "rule", 100, limiter.SlidingWindow), "key", 1)
 	line := log.await(t, "weir-call-failed")
 	t.Log(line)
@@ -257,7 +256,7 @@ func TestAHungServerIsToldFromOneThatIsNotThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			closeAfter(t, client)
 			log := keepLog(t)
-			s := New(client)
+			s := New(client, Options{})
 			q := bounded(t, "rule", 100, limiter.SlidingWindow)
 			server.Pause()
 			defer server.Resume()
@@ -280,7 +279,7 @@ func TestAnAnswerIsNotCalledSilence(t *testing.T) {
 	server := redistest.Start(t)
 	o := operate(t, server)
 	log := keepLog(t)
-	s := New(connect(t, server))
+	s := New(connect(t, server), Options{})
 	o.do("CONFIG", "SET", "maxmemory", "1")
 	n := 0
 	q := bounded(t, "rule", 100, limiter.SlidingWindow)
@@ -319,7 +318,7 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 		"its user may not write":     {user("-set"), "run this command"},
 		"its user may not ask for T": {user("-time"), "run this command"},
 		"its user has other keys":    {user("resetkeys", "~other:*"), "NOPERM"},
-		"it is one of a Cluster":     {func(t *testing.T) *redistest.Server { return redistest.StartCluster(t)[0] }, "MOVED"},
+		"it is one of a Cluster":     {func(t *testing.T) *redistest.Server { return redistest.Cluster(t)[0] }, "MOVED"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := tt.start(t)
@@ -332,7 +331,7 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 			key := func() string { // of which a node of a Cluster has none
 				for {
 					n++
-					if tag := s.store.keys.tag(fmt.Sprint("key ", n)); slot(tag) > slots*2/3 {
+					if tag := s.store.names.Tag(fmt.Sprint("key ", n)); wire.SlotOf(tag[:]) > wire.Slots*2/3 {
 						return fmt.Sprint("key ", n)
 					}
 				}
@@ -353,41 +352,6 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 	}
 }
 
-func TestWhatRedisSaysIsClassified(t *testing.T) {
-	single, split := &transport{}, &transport{split: true}
-	for said, want := range map[string][2]bool{
-		"OOM command not allowed when used memory > 'maxmemory'. script: f1, on @user_script:44.":                           {},
-		"ERR Error running script (call to f_1): @user_script:13: -OOM command not allowed when used memory > 'maxmemory'.": {},
-		"ERR Error running script (call to f_1): @user_script: 13: -READONLY You can't write against a read only replica.":  {},
-		"ERR Error running script (call to f_1): @user_script:13: Script killed by user with SCRIPT KILL...":                {},
-		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.":                            {},
-		"NOAUTH Authentication required.":                                  {},
-		"LOADING Redis is loading the dataset in memory":                   {},
-		"ERR max number of clients reached":                                {},
-		"CLUSTERDOWN The cluster is down":                                  {},
-		"MOVED 1234 127.0.0.1:7001":                                        {true, false},
-		"CROSSSLOT Keys in request don't hash to the same slot":            {true, false},
-		"ERR This instance has cluster support disabled":                   {true, true},
-		"ERR unknown command `EVALSHA`, with args beginning with: `1`":     {true, true},
-		"NOPERM this user has no permissions to run the 'evalsha' command": {true, true},
-		"ERR user_script:3: Script attempted to access nonexistent global variable 'struct' script: f1, on @user_script:3.":     {true, true},
-		"ERR Error compiling script (new function): user_script:1: '=' expected":                                                {true, true},
-		"ERR Error running script (call to f_1): @enable_strict_lua:15: Script attempted to access nonexistent global variable": {true, true},
-	} {
-		assert.Equal(t, want, [2]bool{single.isUnusable(said), split.isUnusable(said)}, said)
-	}
-	for _, err := range []error{io.EOF, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: errors.New("refused")}} {
-		var kind interface{ Answered() bool }
-		require.ErrorAs(t, single.failed(err, 0), &kind)
-		assert.False(t, kind.Answered(), err)
-		require.ErrorIs(t, single.failed(err, 0), err)
-	}
-	var kind interface{ Answered() bool }
-	assert.False(t, errors.As(single.failed(redis.ErrClosed, 0), &kind), "a client that was closed says nothing about Redis")
-	require.ErrorAs(t, single.failed(errAnswer, 0), &kind)
-	assert.True(t, kind.Answered())
-}
-
 func TestANodeOfAClusterIsNamedByItsAddressAndItsErrorOnce(t *testing.T) {
 	nodes := redistest.StartCluster(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes), ContextTimeoutEnabled: true}))
@@ -396,8 +360,8 @@ func TestANodeOfAClusterIsNamedByItsAddressAndItsErrorOnce(t *testing.T) {
 	keys := map[*redistest.Server][]string{}
 	for i := 0; len(keys[nodes[0]]) < 3; i++ {
 		key := fmt.Sprint("key ", i)
-		tag := s.store.keys.tag(key)
-		owner := redistest.Owner(nodes, s.store.keys.name(tag, q))
+		tag := s.store.names.Tag(key)
+		owner := redistest.Owner(nodes, s.store.names.Name(tag, q))
 		keys[owner] = append(keys[owner], key)
 		assert.False(t, decideOne(t, s, q, key, 1).Degraded)
 	}
@@ -424,7 +388,7 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 	heeds := func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
 	ignores := func(context.Context, string, string) (net.Conn, error) { <-leave; return nil, net.ErrClosed }
 	oneNode := func(context.Context) ([]redis.ClusterSlot, error) {
-		return []redis.ClusterSlot{{Start: 0, End: slots - 1, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
+		return []redis.ClusterSlot{{Start: 0, End: wire.Slots - 1, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -437,7 +401,7 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 			s := newStore(closeAfter(t, client), Options{})
 			for range 5 {
 				all.Go(func() {
-					server, err := s.Diagnose(0, s.transport.failed(context.DeadlineExceeded, time.Second))
+					server, err := s.Diagnose(0, s.sender.Failed("redisstore", context.DeadlineExceeded, time.Second))
 					assert.Equal(t, addr, server)
 					assert.ErrorContains(t, err, "and cannot be reached")
 				})

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A keyPart is the part of some charges that is on one key, and so in one slot and on one node.
@@ -45,7 +46,7 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decis
 	for i := range parts {
 		p := &parts[i]
 		if err := s.receive(ctx, p.group); err != nil {
-			failed.add(s.part(s.keys.tag(p.key)), err)
+			failed.add(s.part(s.names.Tag(p.key)), err)
 			continue
 		}
 		p.taken = s.conclude(p.group, p.charges, p.decisions, asked)
@@ -80,7 +81,7 @@ func (f *failures) err() error {
 	if f.errs == nil {
 		return nil
 	}
-	f.error = joined(f.errs)
+	f.error = wire.Join(f.errs)
 	return f
 }
 
@@ -94,6 +95,9 @@ func (f *failures) Unwrap() []error { return f.errs }
 func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {
+			for j := range p.charges {
+				p.charges[j].At = p.charges[j].Quota.UndoAt(&p.decisions[j])
+			}
 			p.group = s.send(refund, p.charges)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
@@ -22,8 +23,8 @@ type Options struct {
 	// Empty: "weir".
 	Prefix string
 
-	// Secret keys the digests that stand for clients in Redis. Without one, who can read
-	// Redis can find addresses and short tokens by trying them all. All processes need
+	// Secret keys the digests that stand for clients in Redis. Without one, those that can
+	// read Redis can find addresses and short tokens by trying them all. All processes need
 	// the same; a new one starts all counters anew. 16 bytes or more, or none.
 	Secret []byte
 
@@ -41,12 +42,11 @@ type Options struct {
 }
 
 const (
-	defaultPrefix   = wire.DefaultPrefix
 	defaultMaxBatch = 256
 	mostMaxBatch    = 1000
 )
 
-// Validate returns everything that is wrong with o, joined, or nil. [New] panics on it.
+// Validate returns everything that is wrong with o, joined, or nil. A [Store] with such options cannot be used.
 func (o Options) Validate() error {
 	errs := wire.Check("redisstore", o.Prefix, o.Secret)
 	report := func(format string, args ...any) {
@@ -65,33 +65,30 @@ func (o Options) Validate() error {
 type Store struct {
 	store    *store
 	failover *failover.Store
-	policy   failover.Options // that it was made with, for a Lessor
+	invalid  error // why there are none of these
 }
 
 // New returns a store on a client of go-redis: one for a single server, for Sentinel, a
 // Cluster or a Ring. It asks nothing of Redis, which may be down. The client stays the
 // caller's to close.
 //
-// New is written in code: it panics on a nil client, and on options that
-// [Options.Validate] has something to say about.
-func New(client redis.UniversalClient, options ...Options) *Store {
-	var o Options
-	switch len(options) {
-	case 0:
-	case 1:
-		o = options[0]
-	default:
-		panic("redisstore: New takes one Options")
-	}
+// New is written within a Config, so it returns no error. A store without a client, or with
+// options that [Options.Validate] refuses, says so where a limiter is made of it
+// ([Store.Check]), and decides on nothing.
+func New(client redis.UniversalClient, o Options) *Store {
+	err := o.Validate()
 	if wire.IsNil(client) {
-		panic("redisstore: New needs a client")
+		err = errors.Join(errors.New("redisstore: New needs a client"), err)
 	}
-	if err := o.Validate(); err != nil {
-		panic(err)
+	if err != nil {
+		return &Store{invalid: err}
 	}
 	s := newStore(client, o)
-	return &Store{store: s, failover: failover.New(s, o.Failover), policy: o.Failover}
+	return &Store{store: s, failover: failover.New(s, o.Failover)}
 }
+
+// Check returns why the store cannot be used at all, or nil.
+func (s *Store) Check(*limiter.Quota) error { return s.invalid }
 
 const (
 	// clusterBatchers is how many ranges of slots have a batcher of their own.
@@ -102,15 +99,12 @@ const (
 )
 
 func newStore(client redis.UniversalClient, o Options) *store {
-	if o.Prefix == "" {
-		o.Prefix = defaultPrefix
-	}
 	if o.MaxBatch == 0 {
 		o.MaxBatch = defaultMaxBatch
 	}
 	s := &store{
-		keys:       newKeys(o.Prefix, o.Secret),
-		transport:  &transport{client: client, scripts: newScripts(decideLua, oneLua), batches: &atomic.Uint64{}},
+		names:      counters.New(o.Prefix, o.Secret, counters.Format),
+		sender:     &sender{wire.NewTransport(client), newScripts(decideLua, oneLua), &atomic.Uint64{}},
 		maxBatch:   o.MaxBatch,
 		batchers:   make([]*batcher, 1),
 		parallel:   parallel,
@@ -122,11 +116,8 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	case *redis.Client:
 		s.parallel = min(parallel, max(2, client.Options().PoolSize/2)) // others need connections too
 	case *redis.ClusterClient:
-		s.transport.split, s.batchers = true, make([]*batcher, clusterBatchers)
+		s.batchers = make([]*batcher, clusterBatchers)
 		s.parallel = 2 // the batchers share connections
-	default:
-		// A Ring, or a client around another one: what holds for each holds for it.
-		s.transport.split = true
 	}
 	if !o.ForgetRefusals {
 		s.denied = newDenyCache()
@@ -136,28 +127,47 @@ func newStore(client redis.UniversalClient, o Options) *store {
 
 // Decide implements [limiter.Store].
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
 	return s.failover.Decide(ctx, charges, decisions)
 }
 
 // Refund implements [limiter.Store].
 func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
 	return s.failover.Refund(ctx, charges)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to refuse the key for up to
 // a second.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
 	return s.failover.Reset(ctx, charges)
 }
 
 // Within is the store without its outage policies, deciding within a deadline or not at
 // all. It is for package failover, so that [failover.New] around a Store puts its own
 // options in place of Options.Failover.
-func (s *Store) Within(deadline time.Duration) limiter.Store { return s.store.Within(deadline) }
+func (s *Store) Within(deadline time.Duration) limiter.Store {
+	if s.invalid != nil {
+		return s
+	}
+	return s.store.Within(deadline)
+}
 
 // Claim notes that a limiter of this process counts under rule in this store; a second
 // one gets [limiter.ErrClaimed]. Limiters of other processes are meant to share.
-func (s *Store) Claim(rule string) error { return s.store.Claim(rule) }
+func (s *Store) Claim(rule string) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
+	return s.store.Claim(rule)
+}
 
 // Stats is what [Store.Stats] tells.
 type Stats struct {
@@ -169,9 +179,12 @@ type Stats struct {
 
 // Stats sums up what the store has done since it was made.
 func (s *Store) Stats() Stats {
+	if s.invalid != nil {
+		return Stats{}
+	}
 	return Stats{
 		Stats:      s.failover.Stats(),
-		Batches:    s.store.transport.batches.Load(),
+		Batches:    s.store.sender.batches.Load(),
 		Remembered: s.store.remembered.Load(),
 	}
 }

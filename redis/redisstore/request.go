@@ -2,10 +2,11 @@ package redisstore
 
 import (
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/counters"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A request is a batch of groups as the script's keys and argument.
@@ -16,28 +17,31 @@ import (
 // each charge of a refund, when it was taken. Integers are little-endian; what may be large
 // is a double, as all numbers are in Lua.
 type request struct {
+	wire.Request
 	groups     []*group
 	batch      *batch
 	algorithms algorithms
 	single     bool // for one.lua
-	withSource bool // Redis has to be told the script
-	plain      bool // its Lua lacks struct
+	plain      bool // Redis's Lua lacks struct
 	payload    payload
-	args       []any // the command, the script, the number of keys, keys, argument
-	cmd        command
-	alone      bool // not in a pipeline
 }
 
-const firstKey = 3 // in args
+// script is that of r.
+func (r *request) script(of *scripts) *wire.Script {
+	if r.single {
+		return of.single(r.algorithms)
+	}
+	return of.of(r.algorithms)
+}
 
-// encode makes the arguments of the groups, but for the command and the script.
+// encode makes the arguments of the groups.
 func (r *request) encode() {
 	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !isLog(g.items[0].quota) {
 		it := &g.items[0]
 		r.single = true
 		r.algorithms = r.algorithms.with(it.quota.Algorithm())
-		r.payload = payload{r.batch, appendQuota(nil, it.quota)}
-		r.args = []any{nil, nil, 1, it.name, &r.payload, costOf(it)}
+		r.payload = payload{r.batch, counters.AppendQuota(nil, it.quota)}
+		r.Args = []any{nil, nil, 1, it.name, &r.payload, costOf(it)}
 		return
 	}
 	r.encodeBatch()
@@ -48,7 +52,7 @@ func (r *request) encodeBatch() {
 	for _, g := range r.groups {
 		items += len(g.items)
 	}
-	r.args = make([]any, firstKey, firstKey+items+1)
+	r.Args = make([]any, wire.FirstKey, wire.FirstKey+items+1)
 	var numbers map[string]uint16 // of keys
 	if items > 1 {
 		numbers = make(map[string]uint16, items)
@@ -64,8 +68,8 @@ func (r *request) encodeBatch() {
 			it := &g.items[i]
 			key, known := numbers[it.name]
 			if !known {
-				r.args = append(r.args, it.name)
-				key = uint16(len(r.args) - firstKey)
+				r.Args = append(r.Args, it.name)
+				key = uint16(len(r.Args) - wire.FirstKey)
 				if numbers != nil {
 					numbers[it.name] = key
 				}
@@ -78,9 +82,9 @@ func (r *request) encodeBatch() {
 			}
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
-			charges = appendNumber(charges, costOf(it))
+			charges = counters.AppendNumber(charges, costOf(it))
 			if g.op == refund {
-				times = appendNumber(times, it.at)
+				times = counters.AppendNumber(times, it.at)
 			}
 		}
 	}
@@ -89,14 +93,14 @@ func (r *request) encodeBatch() {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
 	}
 	for _, q := range quotas {
-		argument = appendQuota(argument, q)
+		argument = counters.AppendQuota(argument, q)
 	}
-	r.args[2] = len(r.args) - firstKey
+	r.Args[2] = len(r.Args) - wire.FirstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
 	argument = append(argument, times...)
 	r.payload = payload{r.batch, argument}
-	r.args = append(r.args, &r.payload)
+	r.Args = append(r.Args, &r.payload)
 }
 
 // A payload is an argument that tells its batch when it is sent: go-redis asks for the bytes
@@ -114,19 +118,5 @@ func (p *payload) MarshalBinary() ([]byte, error) {
 	return p.bytes, nil
 }
 
-// appendQuota writes q in 25 bytes, as it is stored too.
-func appendQuota(b []byte, q *limiter.Quota) []byte {
-	b = append(b, byte(q.Algorithm()))
-	for _, n := range q.Numbers() {
-		b = appendNumber(b, n)
-	}
-	return b
-}
-
-// costOf is it's cost, or one that is as much too large and yet below 2^53.
+// costOf is an item's cost, or one that is as much too large and yet below 2^53.
 func costOf(it *item) int64 { return min(it.cost, it.quota.Capacity()+1) }
-
-// appendNumber writes an integer up to 2^53 as a double.
-func appendNumber(b []byte, n int64) []byte {
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
-}

@@ -96,11 +96,8 @@ func source(set algorithms) string {
 	return limiter.Lua(of...)
 }
 
-// isIncomplete tells that there is something in a key that the script leaves to another.
+// isIncomplete reports that there is something in a key that the script leaves to another.
 func isIncomplete(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "WEIRINCOMPLETE") || strings.Contains(text, "WRONGTYPE")
 }
-
-// isTryAgain tells that the keys' slot is being moved, and they are not all on one node.
-func isTryAgain(err error) bool { return strings.HasPrefix(err.Error(), "TRYAGAIN") }

@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/internal/counters"
 )
 
 // sendAll sends a group for each of the charges, all in one batch.
@@ -29,8 +30,8 @@ func sendAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.
 	for i := range charges {
 		c := &charges[i]
 		batch[i] = newGroup(op)
-		batch[i].tag = s.keys.tag(c.Key)
-		batch[i].add(s.keys.name(batch[i].tag, c.Quota), c)
+		batch[i].tag = s.names.Tag(c.Key)
+		batch[i].add(s.names.Name(batch[i].tag, c.Quota), c)
 	}
 	sendAlone(s, batch)
 	decisions := make([]limiter.Decision, len(charges))
@@ -77,7 +78,7 @@ func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
 }
 
 func TestEachNodeOfAClusterIsToldTheScriptItNeeds(t *testing.T) {
-	nodes := redistest.StartCluster(t)
+	nodes := redistest.Cluster(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 	s := forgetful(client)
 	var charges []limiter.Charge
@@ -234,7 +235,7 @@ func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
 // storeOf is a store whose counters have that version of the format.
 func storeOf(client redis.UniversalClient, version string) limiter.Store {
 	s := newStore(client, Options{ForgetRefusals: true})
-	s.keys = formats{counters: version, holders: version, sums: version}.newKeys(defaultPrefix, nil)
+	s.names = counters.New("", nil, version)
 	return s.Within(10 * time.Second)
 }
 
@@ -242,7 +243,7 @@ func storeOf(client redis.UniversalClient, version string) limiter.Store {
 // apart, and do not touch what the other has.
 func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
 	server, client := startRedis(t)
-	now, next := storeOf(client, current.counters), storeOf(client, "next")
+	now, next := storeOf(client, counters.Format), storeOf(client, "next")
 	for _, a := range everyAlgorithm {
 		q := bounded(t, "rule "+a.String(), 10, a)
 		for used := int64(1); used <= 5; used++ {
@@ -257,7 +258,7 @@ func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
 	names := strings.Split(server.MustDo("KEYS", "*"), "\n")
 	assert.Len(t, names, 2*len(everyAlgorithm))
 	for _, name := range names {
-		assert.Regexp(t, `^weir:(`+current.counters+`|next):\{`, name, "one pattern, weir:*, is for all of them")
+		assert.Regexp(t, `^weir:(`+counters.Format+`|next):\{`, name, "one pattern, weir:*, is for all of them")
 	}
 
 	list, all, err := Top(t.Context(), client, 100, TopOptions{})
@@ -269,61 +270,8 @@ func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
 	}
 }
 
-func TestTwoVersionsOfLeasesLeaveEachOtherAlone(t *testing.T) {
-	server, client := startRedis(t)
-	next := formats{counters: "next", holders: "next", sums: "next"}
-	q := bounded(t, "rule", 100, limiter.TokenBucket)
-	for i, f := range []formats{current, next} {
-		l := New(client).Lessor(50, time.Minute, patience)
-		l.keys = f.newKeys(defaultPrefix, nil)
-		leases := []Lease{{Tag: l.Tag("key"), Quota: q, Want: 40, Need: 40}}
-		_, err := l.Settle(t.Context(), leases)
-		require.NoError(t, err)
-		assert.Equal(t, int64(40), leases[0].Granted, "version %d of 2", i+1)
-		counts := []Count{{Tag: l.Tag("key"), Quota: q, Used: 60}}
-		now, err := l.Exchange(t.Context(), counts)
-		require.NoError(t, err)
-		assert.Equal(t, int64(40), q.Describe(counts[0].State, now, 0, true).Remaining)
-		assert.Equal(t, fmt.Sprint(3*(i+1)), server.MustDo("DBSIZE"), "a counter, its holders and a sum, of each version")
-	}
-}
-
-// Units are not granted of what is not known, and a sum that is not known is not nothing.
-func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
-	server, client := startRedis(t)
-	l := New(client).Lessor(50, time.Minute, patience)
-	for what, command := range map[string][]string{
-		"a list": {"RPUSH", "@", "a"}, "text": {"SET", "@", "text"}, "49 bytes of text": {"SET", "@", strings.Repeat("x", 49)},
-	} {
-		for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.FixedWindow} {
-			server.MustDo("FLUSHALL")
-			q := bounded(t, "rule", 100, a)
-			name := l.keys.name(l.Tag("key"), q)
-			put := func(name string) {
-				server.MustDo(command[0], name, command[2])
-			}
-			put(name)
-			before := server.MustDo("DUMP", name)
-			leases := []Lease{{Tag: l.Tag("key"), Quota: q, Want: 10, Need: 10}}
-			_, err := l.Settle(t.Context(), leases)
-			require.NoError(t, err)
-			assert.True(t, leases[0].Foreign, "%s, %v", what, a)
-			assert.Zero(t, leases[0].Granted, "%s, %v", what, a)
-			assert.Equal(t, before, server.MustDo("DUMP", name), "%s, %v", what, a)
-
-			put(l.keys.sumOf(name))
-			counts := []Count{{Tag: l.Tag("key"), Quota: q}}
-			now, err := l.Exchange(t.Context(), counts)
-			require.NoError(t, err)
-			d := q.Describe(counts[0].State, now, 0, true)
-			assert.Zero(t, d.Remaining, "%s, %v", what, a)
-			assert.Greater(t, integer(t, server.MustDo("PTTL", l.keys.sumOf(name))), int64(0), "it comes back")
-		}
-	}
-}
-
 // What is stored is what a version means. If this fails, the format has changed: give it
-// another version in format.go.
+// another version in counters.Format.
 func TestTheFormatIsThatOfItsVersion(t *testing.T) {
 	_, client := startRedis(t)
 	clock := clockAt(0)
@@ -343,9 +291,7 @@ func TestTheFormatIsThatOfItsVersion(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want[a], hex.EncodeToString(value), "%v", a)
 	}
-	assert.Equal(t, "1", current.counters)
-	assert.Equal(t, "name::lease:1", current.holdersOf("name"))
-	assert.Equal(t, "name::sync:1", current.sumOf("name"))
+	assert.Equal(t, "1", counters.Format)
 }
 
 // A value that does not fit its own head is somebody's doing too. It must not stop the
@@ -464,10 +410,10 @@ func TestAUserNeedsFewCommandsAndTheKeysOfThePrefix(t *testing.T) {
 // rely on it.
 func TestAScriptTouchesOnlyTheKeysThatItDeclares(t *testing.T) {
 	server, _ := startRedis(t)
-	keys := newKeys("weir", nil)
+	keys := counters.New("weir", nil, counters.Format)
 	var names []string
 	for i := range samples {
-		names = append(names, keys.name(keys.tag("key"), tiered(t, fmt.Sprint("rule-", i), "")))
+		names = append(names, keys.Name(keys.Tag("key"), tiered(t, fmt.Sprint("rule-", i), "")))
 	}
 	require.NoError(t, everything(t, as(t, server, neededCommands, names...), server))
 	assert.Error(t, everything(t, as(t, server, neededCommands, names[1:]...), server), "the keys are not what is restricted")
@@ -562,11 +508,11 @@ func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
 	server, client := startRedis(t)
 	s := forgetful(client)
 	q := quotaOf(t, "log", limiter.PerMinute(5).With(limiter.SlidingLog))
-	name := s.keys.name(s.keys.tag("key"), q)
+	name := s.names.Name(s.names.Tag("key"), q)
 	for _, level := range []int64{-1, -1 << 40, 6, 1 << 40} {
-		value := appendQuota(nil, q)
+		value := counters.AppendQuota(nil, q)
 		for _, n := range []int64{serverMillis(t, server) * 1000, level, 0} {
-			value = appendNumber(value, n)
+			value = counters.AppendNumber(value, n)
 		}
 		require.NoError(t, client.Set(context.Background(), name, value, time.Minute).Err())
 		for cost := range int64(3) {
@@ -636,13 +582,13 @@ func TestTheStandInIsSentAfterThatErrorOnly(t *testing.T) {
 		errors.New("NOSCRIPT No matching script"), errors.New("OOM command not allowed"), errors.New("ERR WEIRINCOMPLETE"),
 		errors.New("ERR user_script:1: Script attempted to access nonexistent global variable 'bit'"), context.DeadlineExceeded,
 	} {
-		c := &transport{scripts: newScripts(decideLua, oneLua)}
+		c := &sender{scripts: newScripts(decideLua, oneLua)}
 		r := &request{groups: []*group{newGroup(take)}}
 		c.amend(r, other)
 		assert.False(t, r.plain, "%v", other)
 		assert.Same(t, c.scripts, c.scripts.known())
 	}
-	c, r := &transport{scripts: newScripts(decideLua, oneLua)}, &request{groups: []*group{newGroup(take)}}
+	c, r := &sender{scripts: newScripts(decideLua, oneLua)}, &request{groups: []*group{newGroup(take)}}
 	assert.True(t, c.amend(r, lacking))
 	assert.Same(t, c.scripts.plain, c.scripts.known(), "from then on")
 	assert.False(t, c.amend(r, lacking), "once")

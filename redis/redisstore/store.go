@@ -4,19 +4,23 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/counters"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // store decides in Redis and knows nothing of outage policies.
 type store struct {
-	keys      keys
-	transport *transport
-	maxBatch  int
-	denied    *denyCache // nil: no refusal is remembered
+	names    counters.Names
+	sender   *sender
+	maxBatch int
+	denied   *denyCache // nil: no refusal is remembered
 
 	timeout  time.Duration // of a decision
 	batchers []*batcher    // one, or a power of two of them in a Cluster
@@ -31,26 +35,26 @@ type store struct {
 // Within is the store with that deadline on every decision.
 func (s *store) Within(timeout time.Duration) limiter.Store {
 	other := *s
-	transport, led := s.transport.within(timeout)
-	other.transport = transport
+	sender, led := s.sender.within(timeout)
+	other.sender = sender
 	other.timeout = timeout
 	other.batchers = make([]*batcher, len(s.batchers))
 	for i := range other.batchers {
-		other.batchers[i] = newBatcher(led, s.maxBatch, s.parallel, timeout, transport.send)
+		other.batchers[i] = newBatcher(led, s.maxBatch, s.parallel, timeout, sender.send)
 	}
 	return &other
 }
 
 // batcher is that of the keys with this tag.
-func (s *store) batcher(tag [tagSize]byte) *batcher { return s.batchers[s.part(tag)] }
+func (s *store) batcher(tag keyfunc.Digest) *batcher { return s.batchers[s.part(tag)] }
 
 // part is which of the batchers is that of a tag. In a Cluster each has a range of slots, which is
 // mostly on one node, so that a node that is gone holds up its own keys only.
-func (s *store) part(tag [tagSize]byte) int {
+func (s *store) part(tag keyfunc.Digest) int {
 	if len(s.batchers) == 1 {
 		return 0
 	}
-	return int(slot(tag)) * len(s.batchers) / slots
+	return int(wire.SlotOf(tag[:])) * len(s.batchers) / wire.Slots
 }
 
 // Part tells package failover what fails apart from what.
@@ -58,7 +62,7 @@ func (s *store) Part(c *limiter.Charge) int {
 	if len(s.batchers) == 1 {
 		return 0
 	}
-	return s.part(s.keys.tag(c.Key))
+	return s.part(s.names.Tag(c.Key))
 }
 
 // Claim notes that a limiter counts under rule.
@@ -71,11 +75,8 @@ func (s *store) Claim(rule string) error {
 
 // Decide implements [limiter.Store].
 func (s *store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
-	}
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", limiter.ErrCharges, len(charges), len(decisions))
 	}
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
@@ -88,7 +89,7 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 		}
 		asked = s.denied.asking()
 	}
-	if s.transport.split && len(charges) > 1 {
+	if s.sender.Split && len(charges) > 1 {
 		return s.decideSplit(ctx, charges, decisions, asked)
 	}
 	g, err := s.ask(ctx, take, charges)
@@ -121,11 +122,11 @@ func (s *store) group(op op, charges []limiter.Charge) *group {
 	g := newGroup(op)
 	for i := range charges {
 		c := &charges[i]
-		tag := s.keys.tag(c.Key)
+		tag := s.names.Tag(c.Key)
 		if i == 0 {
 			g.tag = tag
 		}
-		g.add(s.keys.name(tag, c.Quota), c)
+		g.add(s.names.Name(tag, c.Quota), c)
 	}
 	return g
 }
@@ -137,12 +138,12 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 			return err
 		}
 		s.doubt()
-		return s.transport.failed(context.DeadlineExceeded, s.timeout)
+		return s.sender.Failed("redisstore", context.DeadlineExceeded, s.timeout)
 	}
 	if err := g.err; err != nil {
 		g.free()
 		s.doubt()
-		return s.transport.failed(err, s.timeout)
+		return s.sender.Failed("redisstore", err, s.timeout)
 	}
 	if name := g.foreign(); name != "" {
 		g.free()
@@ -212,7 +213,7 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	if s.denied != nil {
 		defer s.denied.invalidate(charges)
 	}
-	if !s.transport.split {
+	if !s.sender.Split {
 		g, err := s.ask(ctx, op, charges)
 		if err == nil {
 			g.free()
@@ -227,10 +228,44 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	for i := range parts {
 		g := parts[i].group
 		if err := s.receive(ctx, g); err != nil {
-			failed.add(s.part(s.keys.tag(parts[i].key)), err)
+			failed.add(s.part(s.names.Tag(parts[i].key)), err)
 		} else {
 			g.free()
 		}
 	}
 	return failed.err()
+}
+
+// probeSuffix names what TryWrite writes. No counter is named like this: a tier's name is not
+// empty, and has no colon.
+const probeSuffix = "::probe"
+
+// TryWrite writes to where the charges are counted, beside their counters, for package
+// failover to find out whether Redis can be written.
+func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	pipeline := s.sender.Client.Pipeline()
+	var tags []keyfunc.Digest
+	for i := range charges {
+		tag := s.names.Tag(charges[i].Key)
+		if slices.Contains(tags, tag) {
+			continue
+		}
+		tags = append(tags, tag)
+		pipeline.Set(ctx, s.names.Name(tag, charges[i].Quota)+probeSuffix, "", probeLife)
+	}
+	if _, err := pipeline.Exec(ctx); err != nil {
+		s.doubt() // the refusal that came before is no sign of life
+		return s.sender.Failed("redisstore", err, s.timeout)
+	}
+	return nil
+}
+
+// probeLife is how long what TryWrite wrote is there.
+const probeLife = time.Second
+
+// Diagnose implements what package failover asks for.
+func (s *store) Diagnose(part int, err error) (server string, _ error) {
+	return s.sender.Diagnose(part, len(s.batchers), err)
 }

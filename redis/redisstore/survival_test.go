@@ -543,14 +543,14 @@ func TestSlotsOfAClusterMoveUnderTraffic(t *testing.T) {
 	names := newStore(client, Options{})
 	var keys []string
 	for i := 0; len(keys) < 3; i++ {
-		if key := fmt.Sprint("key ", i); names.part(names.keys.tag(key)) == 0 {
+		if key := fmt.Sprint("key ", i); names.part(names.names.Tag(key)) == 0 {
 			keys = append(keys, key)
 		}
 	}
 	c := gather(t, client, 10*time.Second, keys...)
 	for round := range 4 {
 		for i, key := range keys {
-			name := names.keys.name(names.keys.tag(key), c.quotas[hot][0])
+			name := names.names.Name(names.names.Tag(key), c.quotas[hot][0])
 			redistest.MoveSlot(nodes, name, nodes[(round+i)%3])
 			c.awaitMore("decisions", &c.byRedis, 50)
 		}
@@ -672,7 +672,7 @@ func TestADecisionKeepsItsDeadlineWhereTheClientDoesNot(t *testing.T) {
 	q := bounded(t, "rule", 1000, limiter.TokenBucket)
 	for name, client := range clients {
 		const timeout = 50 * time.Millisecond
-		s := New(client).Within(timeout)
+		s := New(client, Options{}).Within(timeout)
 		for i := range 4 {
 			bound := 2 * timeout
 			if i == 0 { // nothing is known of the link yet

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
@@ -57,7 +58,7 @@ type TopOptions struct {
 const defaultMaxScanned = 1_000_000
 
 // Top are the n counters in Redis that have used the largest share of their limit just now,
-// the largest first: who is being refused, or nearly. The bool reports whether all were
+// the largest first: those that are being refused, or nearly. The bool reports whether all were
 // looked at. Redis goes on to decide meanwhile, as it is asked for some hundred keys at a
 // time; it takes some 10 seconds for a million.
 func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions) ([]Usage, bool, error) {
@@ -73,8 +74,8 @@ func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions)
 	if err := (Options{Prefix: o.Prefix}).Validate(); err != nil {
 		return nil, false, err
 	}
-	t := &topping{n: n, prefix: newKeys(cmp.Or(o.Prefix, wire.DefaultPrefix), nil).prefix, rule: o.Rule, left: cmp.Or(o.MaxKeys, defaultMaxScanned)}
-	each := func(ctx context.Context, node *redis.Client) error { return t.scan(ctx, node) }
+	s := &search{n: n, prefix: counters.New(o.Prefix, nil, counters.Format).Prefix, rule: o.Rule, left: cmp.Or(o.MaxKeys, defaultMaxScanned)}
+	each := func(ctx context.Context, node *redis.Client) error { return s.scan(ctx, node) }
 	var err error
 	switch c := client.(type) {
 	case *redis.ClusterClient:
@@ -82,16 +83,16 @@ func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions)
 	case *redis.Ring:
 		err = c.ForEachShard(ctx, each)
 	default:
-		err = t.scan(ctx, client)
+		err = s.scan(ctx, client)
 	}
 	if err != nil {
-		err = fmt.Errorf("redisstore: %w", wire.Plainly(err))
+		err = wire.NewTransport(client).Failed("redisstore", err, 0)
 	}
-	return t.top, t.left > 0, err
+	return s.top, s.left > 0, err
 }
 
-// A topping is a Top under way. Nodes are asked at the same time.
-type topping struct {
+// A search is a Top under way. Nodes are asked at the same time.
+type search struct {
 	n            int
 	prefix, rule string // the prefix with the version of the format
 
@@ -102,18 +103,18 @@ type topping struct {
 
 const topPage = 200 // keys
 
-func (t *topping) scan(ctx context.Context, node redis.Cmdable) error {
-	pattern := escapeGlob(t.prefix) + ":{*}:*"
+func (s *search) scan(ctx context.Context, node redis.UniversalClient) error {
+	pattern := escapeGlob(s.prefix) + ":{*}:*"
 	for cursor := uint64(0); ; {
 		names, next, err := node.Scan(ctx, cursor, pattern, topPage).Result()
 		if err != nil {
 			return err
 		}
-		names = slices.DeleteFunc(names, func(name string) bool { _, ok := t.parse(name); return !ok })
-		if err := t.ask(ctx, node, names); err != nil {
+		names = slices.DeleteFunc(names, func(name string) bool { _, ok := s.parse(name); return !ok })
+		if err := s.ask(ctx, node, names); err != nil {
 			return err
 		}
-		if cursor = next; cursor == 0 || !t.goOn() {
+		if cursor = next; cursor == 0 || !s.goOn() {
 			return nil
 		}
 	}
@@ -125,48 +126,42 @@ func escapeGlob(text string) string {
 }
 
 // goOn reports whether another page may be looked at.
-func (t *topping) goOn() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.left = max(0, t.left-topPage) // SCAN's COUNT is of keys that it looks at
-	return t.left > 0
+func (s *search) goOn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = max(0, s.left-topPage) // SCAN's COUNT is of keys that it looks at
+	return s.left > 0
 }
 
 // ask notes the usage of these counters, which may be in different slots of a node.
-func (t *topping) ask(ctx context.Context, node redis.Cmdable, names []string) error {
+func (s *search) ask(ctx context.Context, node redis.UniversalClient, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	answers := make([]*redis.Cmd, len(names))
-	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, name := range names {
-			args := []any{nil, nil, 1, name}
-			topScript.Put(args, i == 0) // from then on it is known by its hash
-			answers[i] = p.Do(ctx, args...)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return err
+	requests := make([]*wire.Request, len(names))
+	for i, name := range names {
+		requests[i] = wire.NewRequest(topScript, []string{name})
+		requests[i].WithSource = i == 0 // from then on it is known by its hash
 	}
-	for i, answer := range answers {
-		numbers, err := answer.Int64Slice()
+	wire.NewTransport(node).Run(ctx, requests...)
+	for i, r := range requests {
+		numbers, err := r.Numbers()
 		if err != nil {
 			return err
 		}
 		if len(numbers) != 3 || numbers[0] <= 0 || numbers[1] <= 0 {
 			continue // no counter, or one that is free again
 		}
-		u, _ := t.parse(names[i])
+		u, _ := s.parse(names[i])
 		u.Used, u.Limit, u.ResetAfter = numbers[0], numbers[1], time.Duration(numbers[2])*time.Microsecond
-		t.note(u)
+		s.note(u)
 	}
 	return nil
 }
 
-// parse is whose counter it is, by its name.
-func (t *topping) parse(name string) (u Usage, ok bool) {
-	rest, ok := strings.CutPrefix(name, t.prefix+":{")
+// parse reads the name of a counter.
+func (s *search) parse(name string) (u Usage, ok bool) {
+	rest, ok := strings.CutPrefix(name, s.prefix+":{")
 	if !ok {
 		return u, false
 	}
@@ -180,22 +175,22 @@ func (t *topping) parse(name string) (u Usage, ok bool) {
 	rule, tier, _ := strings.Cut(names, ":")
 	unescape := strings.NewReplacer("%3A", ":", "%25", "%").Replace
 	u = Usage{Digest: digest, Rule: unescape(rule), Tier: unescape(tier)}
-	return u, t.rule == "" || t.rule == u.Rule
+	return u, s.rule == "" || s.rule == u.Rule
 }
 
 // note keeps u if it is among the first n.
-func (t *topping) note(u Usage) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if slices.ContainsFunc(t.top, func(known Usage) bool {
+func (s *search) note(u Usage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(s.top, func(known Usage) bool {
 		return known.Digest == u.Digest && known.Rule == u.Rule && known.Tier == u.Tier
 	}) {
 		return // SCAN may give a key twice
 	}
-	at, _ := slices.BinarySearchFunc(t.top, u, func(a, b Usage) int { return a.compare(&b) })
-	if at == t.n {
+	at, _ := slices.BinarySearchFunc(s.top, u, func(a, b Usage) int { return a.compare(&b) })
+	if at == s.n {
 		return
 	}
-	t.top = slices.Insert(t.top, at, u)
-	t.top = t.top[:min(len(t.top), t.n)]
+	s.top = slices.Insert(s.top, at, u)
+	s.top = s.top[:min(len(s.top), s.n)]
 }

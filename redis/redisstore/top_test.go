@@ -11,12 +11,13 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/counters"
 )
 
 func TestTopAreThoseWhoHaveUsedMost(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	store := New(client)
+	store := New(client, Options{})
 	for i, a := range everyAlgorithm {
 		q := bounded(t, fmt.Sprintf("rule:%v%%", a), 100, a)
 		capacity := q.Capacity()
@@ -33,8 +34,8 @@ func TestTopAreThoseWhoHaveUsedMost(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, all)
 	require.Len(t, top, 3*len(everyAlgorithm))
-	keys := newKeys(defaultPrefix, nil)
-	exhausted := keys.tag("key2")
+	keys := counters.New("weir", nil, counters.Format)
+	exhausted := keys.Tag("key2")
 	for i, u := range top {
 		if i < len(everyAlgorithm) {
 			assert.Equal(t, u.Limit, u.Used, u.Rule)
@@ -70,7 +71,7 @@ func usages(list []Usage) (names []string) {
 func TestTopSaysWhatTheStoreSays(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	store := New(client)
+	store := New(client, Options{})
 	for _, a := range everyAlgorithm {
 		q, err := limiter.NewQuota("rule "+a.String(), "tier", limiter.Limit{Events: 7, Per: 200 * time.Millisecond, Algorithm: a})
 		require.NoError(t, err)
@@ -91,9 +92,9 @@ func TestTopSaysWhatTheStoreSays(t *testing.T) {
 }
 
 func TestTopLooksAtEveryNodeOfACluster(t *testing.T) {
-	cluster := redistest.StartCluster(t)
+	cluster := redistest.Cluster(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(cluster)}))
-	store := New(client)
+	store := New(client, Options{})
 	q := bounded(t, "rule", 10, limiter.TokenBucket)
 	for i := range 60 {
 		require.True(t, decideOne(t, store, q, fmt.Sprint("key", i), 1+int64(i)%10).Allowed)

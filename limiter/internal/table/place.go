@@ -16,7 +16,7 @@ type Sight uint8
 
 const (
 	Unseen Sight = iota // with the lock there may be one
-	Busy                // somebody has taken it, most likely for nanoseconds
+	Busy                // it is taken, most likely for nanoseconds
 	Seen
 )
 

@@ -22,7 +22,7 @@ func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 	for {
 		var r reach
 		if s.used < s.Cells()*7/8 {
-			r.explore(s, digest, nil) // most likely there is an empty cell: nobody is judged
+			r.explore(s, digest, nil) // most likely there is an empty cell: none is judged
 		}
 		if r.free == nowhere {
 			r.explore(s, digest, judge)
@@ -220,7 +220,7 @@ func (s *Shard) appraise(c Cell, judge Judge) (worth int64, refusing, free bool)
 }
 
 // besieged reports whether most cells are refusing. Then those that are not stay: they are
-// who was there before, and the new ones are most likely to be refused as well.
+// what was there before, and the new ones are most likely to be refused as well.
 func (r *reach) besieged() bool { return 2*r.refusing > r.judged }
 
 func (r *reach) cell(h hop) Cell {
@@ -322,7 +322,7 @@ func (s *Shard) rehash(size int) bool {
 	return true
 }
 
-// adopt puts into a shard that nobody else sees what was in a cell of another.
+// adopt puts into a shard that no other goroutine sees what was in a cell of another.
 func (s *Shard) adopt(c Cell, word uint64) bool {
 	digest := c.line.digest[c.i]
 	if to, ok := s.nearby(digest); ok {

@@ -26,25 +26,25 @@
 // A state that does not fit a word is a reference to a span of words kept beside
 // the lines (see span.go); its tag has the Boxed bit.
 //
-// # Who may do what
+// # Without the lock and with it
 //
-// Who is in which cell changes only under the shard's lock. What a cell's word says
+// Which digest is in which cell changes only under the shard's lock. What a cell's word says
 // changes without it, by compare-and-swap (see place.go). Three things make that safe:
 //
 //   - A word is sealed: XORed with a mask of its cell's digest and tag. A swap that comes
 //     late, when the cell is another digest's, so finds another word, even if the states
 //     are equal. (Digests are 64 random bits: it errs once in 2^64, as they do.)
 //   - A word that is 0 is taken: whoever replaced it by 0 has the cell for itself until it
-//     puts a word back. All who move a cell, or change several as one, take it first.
-//   - turns counts the changes of who is in the line's cells, each counted before the new
+//     puts a word back. Whatever moves a cell, or changes several as one, takes it first.
+//   - turns counts the changes of which digests are in the line's cells, each counted before the new
 //     word is there. A word that was read while it stood still belongs to the digest and
 //     the tag that were read with it. (Marks change without a turn: a stale one at worst
-//     sends somebody to the lock.)
+//     sends a caller to the lock.)
 //
-// Nobody waits in a circle. Without the lock a cell is tried for, never waited for, and
+// No two wait for each other. Without the lock a cell is tried for, never waited for, and
 // nothing is waited for while one is held. With it, a cell is waited for ([Cell.Take]), so
 // only for those without it. Locks of several shards are taken in one order, and Room, which
-// waits for any cell, is called by who holds none.
+// waits for any cell, is called by a goroutine that holds none.
 package table
 
 import (
@@ -60,7 +60,7 @@ const (
 	cellsPerLine = 3
 
 	// A shard has some thousand cells where there are few shards, so that growing one
-	// holds nobody up for long, and where there are many keys, more shards.
+	// holds no request up for long, and where there are many keys, more shards.
 	fewShards, fewCells   = 64, 1 << 10
 	manyShards, manyCells = 4096, 1 << 14
 )
@@ -124,7 +124,7 @@ func (h head) withMarks(i int, m Mark) head {
 
 func (l *line) setHead(h head) { atomic.StoreUint64((*uint64)(&l.head), uint64(h)) }
 
-// taken is the word of a cell that somebody has for itself, and of an empty one.
+// taken is the word of a cell that a goroutine has for itself, and of an empty one.
 const taken = 0
 
 // golden spreads what it multiplies over all bits: 2^64 divided by the golden ratio.
@@ -294,7 +294,7 @@ func (c Cell) SetMarks(m Mark) {
 	}
 }
 
-// Clear empties a cell that nobody has taken for longer than a moment.
+// Clear empties a cell that is not taken for longer than a moment.
 func (s *Shard) Clear(c Cell) { s.empty(c, c.Take()) }
 
 // empty empties a cell that is taken.
@@ -320,7 +320,7 @@ func (c Cell) take() (word uint64) {
 	}
 }
 
-// settle says who is in a cell that is taken or empty, before a word is put there.
+// settle says which digest is in a cell that is taken or empty, before a word is put there.
 func (c Cell) settle(digest uint64, tag Tag, marks Mark) {
 	l := c.line
 	atomic.StoreUint64(&l.digest[c.i], digest)

@@ -50,11 +50,11 @@ func newStore(s limiter.Store) *Store {
 	return t
 }
 
-// lookEvery is how exact Degraded is for an outage that ended before anybody asked.
+// lookEvery is how exact Degraded is for an outage that ended before it was called.
 const lookEvery = 100 * time.Millisecond
 
-// notice is for a request that something was wrong with: for as long as there are any, an
-// outage is looked at, be nobody asking.
+// notice is called for a request that met an error or an outage policy: so the time of an
+// outage is counted even if no metrics are collected meanwhile.
 func (s *Store) notice() {
 	if s.Failover == nil {
 		return
@@ -66,9 +66,9 @@ func (s *Store) notice() {
 	s.Degraded(s.Failover())
 }
 
-// Degraded is for how long the store has been degraded in all, where that is what it says
-// of itself now. An outage ends with a request's probe, so what comes between the last
-// request that was noticed and the end is no longer than lookEvery and the probe.
+// Degraded is how long the store has been degraded in all, with its present stats counted in.
+// An outage ends with a request's probe, so no more than lookEvery and the probe's time is
+// missing.
 func (s *Store) Degraded(stats failover.Stats) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -84,7 +84,8 @@ func TestStoresAreKnownByKind(t *testing.T) {
 	require.NoError(t, err)
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
-	leases := leasestore.New(redisstore.New(client), leasestore.Options{})
+	leases, err := leasestore.New(client, leasestore.Options{})
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = leases.Close() })
 	for _, c := range []struct {
 		name                    string
@@ -94,12 +95,12 @@ func TestStoresAreKnownByKind(t *testing.T) {
 	}{
 		{"a limiter's own", nil, "memory", false, false, false},
 		{"in memory", memory, "memory", true, false, false},
-		{"in Redis", redisstore.New(client), "redis", false, true, true},
+		{"in Redis", redisstore.New(client, redisstore.Options{}), "redis", false, true, true},
 		{"one with failover", failover.New(memory), "memory", true, true, false},
 		{"one without failover", struct{ limiter.Store }{memory}, "other", false, false, false},
 		{"around memory", around{memory}, "memory", true, false, false},
-		{"around Redis, twice", around{around{redisstore.New(client)}}, "redis", false, true, true},
-		{"one that embeds Redis's", struct{ *redisstore.Store }{redisstore.New(client)}, "redis", false, true, true},
+		{"around Redis, twice", around{around{redisstore.New(client, redisstore.Options{})}}, "redis", false, true, true},
+		{"one that embeds Redis's", struct{ *redisstore.Store }{redisstore.New(client, redisstore.Options{})}, "redis", false, true, true},
 		{"leases of Redis", leases, "redis", false, true, true},
 		{"around nothing", around{}, "other", false, false, false},
 	} {
@@ -123,4 +124,21 @@ func (i itself) Unwrap() limiter.Store { return i }
 
 func TestAStoreThatUnwrapsToItselfIsOther(t *testing.T) {
 	assert.Equal(t, "other", tally.New(itself{}, 1).Store.Kind)
+}
+
+func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	slow := redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}}
+	exact := redisstore.New(client, slow)
+	leases, err := leasestore.New(client, leasestore.Options{Redis: slow})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = leases.Close() })
+	q, err := limiter.NewQuota("ip", "", limiter.PerHour(100))
+	require.NoError(t, err)
+	require.NoError(t, leases.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)))
+	require.NoError(t, exact.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)))
+	for _, store := range []limiter.Store{leases, around{leases}, around{around{exact}}} {
+		assert.True(t, tally.New(store, 1).Store.Failover().Degraded, "%T", store)
+	}
 }

@@ -13,27 +13,33 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 )
 
+func runText(t *testing.T, client redis.UniversalClient, s *Script, args ...any) (string, error) {
+	r := NewRequest(s, nil, args...)
+	NewTransport(client).Run(t.Context(), r)
+	return r.Text()
+}
+
 func TestAScriptIsSentWithItsSourceOnceAndByItsHashFromThenOn(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	echo := NewScript("return ARGV[1]")
 	for _, said := range []string{"one", "two", "three"} {
-		answer, err := echo.Run(t.Context(), client, nil, said).Text()
+		answer, err := runText(t, client, echo, said)
 		require.NoError(t, err)
 		assert.Equal(t, said, answer)
 	}
 	stats := server.MustDo("INFO", "commandstats")
 	assert.Contains(t, stats, "cmdstat_eval:calls=1,")
 	assert.Contains(t, stats, "cmdstat_evalsha:calls=3,") // of which the first failed
-	assert.Equal(t, server.MustDo("SCRIPT", "LOAD", echo.Source), echo.Hash())
+	assert.Equal(t, server.MustDo("SCRIPT", "LOAD", echo.Source), echo.name())
 }
 
 func TestACommandNamesAScriptByItsHashOrItsSource(t *testing.T) {
 	s, args := NewScript("return 1"), make([]any, 3)
-	s.Put(args, false)
+	s.put(args, false)
 	assert.Equal(t, []any{"evalsha", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", nil}, args)
-	s.Put(args, true)
+	s.put(args, true)
 	assert.Equal(t, []any{"eval", "return 1", nil}, args)
 }
 
@@ -49,14 +55,14 @@ func TestScriptsTravelWithTheirSourceWhereSHA1IsForbidden(t *testing.T) {
 		return
 	}
 	s, args := NewScript("return ARGV[1]"), make([]any, 2)
-	assert.Empty(t, s.Hash(), "or SHA-1 is allowed, and this tests nothing")
-	s.Put(args, false)
+	assert.Empty(t, s.name(), "or SHA-1 is allowed, and this tests nothing")
+	s.put(args, false)
 	assert.Equal(t, []any{"eval", s.Source}, args)
 
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer client.Close()
-	answer, err := s.Run(t.Context(), client, nil, "said").Text()
+	answer, err := runText(t, client, s, "said")
 	require.NoError(t, err)
 	assert.Equal(t, "said", answer)
 	assert.NotContains(t, server.MustDo("INFO", "commandstats"), "cmdstat_evalsha")

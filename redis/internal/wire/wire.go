@@ -1,10 +1,12 @@
-// Package wire is what the packages that speak Redis share: scripts, and what is
-// allowed in a prefix and a secret. It knows nothing of limits and bans.
+// Package wire is what the packages that speak Redis share: the one way to call it, with its
+// deadlines, errors and their diagnosis; scripts; and what is allowed in a prefix. It decides
+// on nothing.
 package wire
 
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -32,34 +34,22 @@ func Check(pkg, prefix string, secret []byte) (errs []error) {
 	return errs
 }
 
-// IsNil tells a client that is none, whatever its type.
+// IsNil reports that a client is none, whatever its type.
 func IsNil(client redis.UniversalClient) bool {
-	switch c := client.(type) {
-	case nil:
-		return true
-	case *redis.Client:
-		return c == nil
-	case *redis.ClusterClient:
-		return c == nil
-	case *redis.Ring:
-		return c == nil
-	}
-	return false
+	v := reflect.ValueOf(client)
+	return client == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// IsUnknown tells that the server has not seen the script, or not since it was restarted.
-func IsUnknown(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
-
-// LacksStruct tells that the server's Lua lacks the library struct.
+// LacksStruct reports that the server's Lua lacks the library struct.
 func LacksStruct(err error) bool {
 	return strings.Contains(err.Error(), "nonexistent global variable 'struct'")
 }
 
-// errNoStruct is for what miniredis is not for, and its kind.
+// errNoStruct is what to do about it: use no miniredis.
 var errNoStruct = errors.New("the server's Lua lacks the library struct, as miniredis's does: there only counters are supported, and neither leases nor bans; use a Redis")
 
-// Plainly is err, or what to do about it.
-func Plainly(err error) error {
+// plainly is err, or what to do about it.
+func plainly(err error) error {
 	if err != nil && LacksStruct(err) {
 		return fmt.Errorf("%w (%w)", errNoStruct, err)
 	}

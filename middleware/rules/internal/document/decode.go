@@ -20,7 +20,7 @@ func Decode(data []byte, into any) (*Document, []Problem) {
 	if target.Kind() != reflect.Pointer || target.IsNil() || target.Elem().Kind() != reflect.Struct {
 		panic(fmt.Sprintf("document: Decode into %T: want a pointer to a struct", into))
 	}
-	Fields(into) // panics for what can't be read, whatever this document has of it
+	fieldsOf(target.Type().Elem()) // panics for what can't be read, whatever this document has of it
 	root, found := read(data)
 	if root != nil {
 		d := decoder{problems: found}
@@ -160,14 +160,12 @@ func (d *decoder) list(items []*node, v reflect.Value) {
 // the first counts. A key that is not to be told is left out of paths and messages: what
 // stands where a field is expected, and is none, may be a credential.
 func (d *decoder) unique(n *node, tells func(key string) bool, do func(entry)) {
-	first := make(map[string]int, len(n.entries))
 	for i, e := range n.entries {
 		check := func() {
-			if other, twice := first[e.key]; twice {
-				d.complain(e.at, "duplicate key: the first is on line %d", n.entries[other].at.Line)
+			if first := n.first[e.key]; first != i {
+				d.complain(e.at, "duplicate key: the first is on line %d", n.entries[first].at.Line)
 				return
 			}
-			first[e.key] = i
 			do(e)
 		}
 		if tells(e.key) {
@@ -176,7 +174,6 @@ func (d *decoder) unique(n *node, tells func(key string) bool, do func(entry)) {
 			check()
 		}
 	}
-	n.first = first
 }
 
 // setScalar reads n into v, which is no collection.
@@ -194,7 +191,7 @@ func setScalar(v reflect.Value, n *node) error {
 	case v.Kind() == reflect.Bool && n.kind == text:
 		return errors.New("is text: want true or false, without quotes")
 	case v.CanInt() && (n.kind == number || n.kind == text):
-		i, err := parseInteger(n.text, v.Type().Bits())
+		i, err := ParseInteger(n.text, v.Type().Bits())
 		if err != nil {
 			is := string(text)
 			if n.kind == number {

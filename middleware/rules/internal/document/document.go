@@ -5,7 +5,7 @@
 // # How a struct is read
 //
 // A field's tags are `yaml:"name"` (the name in the document, needed), `doc:"one
-// sentence"`, `default:"text"` (said in the schema and the reference, applied by nobody
+// sentence"`, `default:"text"` (said in the schema and the reference, not applied
 // here) and `required:"true"`. Embedded structs are inlined, `yaml:"-"` is passed over.
 //
 //   - string, bool and integers of any size. An integer is decimal digits, a single _
@@ -14,9 +14,9 @@
 //   - slices. One element may be written without the list around it.
 //   - structs, and pointers to anything here: nil where the document has nothing.
 //   - encoding.TextUnmarshaler, by the pointer: it gets a scalar as it is written, without
-//     quotes, and what it complains of is the problem's message. If it is a struct too, a
-//     mapping is read into its fields, and so for a list or a mapping of what is a slice
-//     or a map. A struct that embeds one is one, by Go's rules.
+//     quotes, and its error is the problem's message. If it is a struct too, a mapping is
+//     read into its fields; likewise a list into a slice, and a mapping into a map. A
+//     struct that embeds one is one, by Go's rules.
 //
 // A field without a value ("limit:" and nothing after it) is a problem, but for maps and
 // slices: they are empty, as they are when each of their elements is commented out.
@@ -27,10 +27,7 @@
 // text. Aliases are followed, within the bounds that hold for all (limits.go).
 package document
 
-import (
-	"slices"
-	"strconv"
-)
+import "strconv"
 
 // A Document is what was read, for questions about where things are.
 type Document struct {
@@ -78,12 +75,7 @@ func last[T any](s []T) T { return s[len(s)-1] }
 func (n *node) child(name string) (entry, bool) {
 	switch n.kind {
 	case mapping:
-		i, ok := n.first[name]
-		if n.first == nil {
-			i = slices.IndexFunc(n.entries, func(e entry) bool { return e.key == name })
-			ok = i >= 0
-		}
-		if ok {
+		if i, ok := n.first[name]; ok {
 			return n.entries[i], true
 		}
 	case list:

@@ -20,7 +20,8 @@ type field struct {
 }
 
 // fieldsOf lists the fields of a struct, those of embedded structs in their place. Fields
-// that can't be read are a mistake in the program, and panic. The list is not to be changed.
+// that can't be read, here or in structs below, are a mistake in the program, and panic. The
+// list is not to be changed.
 func fieldsOf(t reflect.Type) []field {
 	if known, ok := knownFields.Load(t); ok {
 		return known.([]field)
@@ -91,7 +92,12 @@ func readable(t reflect.Type) bool {
 		return readable(t.Elem())
 	case reflect.Map:
 		return t.Key().Kind() == reflect.String && readable(t.Elem())
-	case reflect.Struct, reflect.String, reflect.Bool:
+	case reflect.Struct:
+		if isObject(t) {
+			fieldsOf(t)
+		}
+		return true
+	case reflect.String, reflect.Bool:
 		return true
 	}
 	return isText(t) || reflect.Zero(t).CanInt() && t != reflect.TypeFor[time.Duration]()

@@ -12,9 +12,9 @@ const integerPattern = `^-?(0|[1-9][0-9]*(_[0-9]+)*)$`
 
 var integer = regexp.MustCompile(integerPattern)
 
-// parseInteger reads decimal digits, and _ between them, into bits. Everything else has
-// two meanings to somebody: 010 is 8 or 10, and 1e3 of a limit is rather a mistake.
-func parseInteger(s string, bits int) (int64, error) {
+// ParseInteger reads decimal digits, and _ between them, into bits. All else can be read in
+// two ways: 010 is 8 or 10, and 1e3 of a limit is rather a mistake.
+func ParseInteger(s string, bits int) (int64, error) {
 	if !integer.MatchString(s) {
 		return 0, errors.New("want a whole number, written in digits: 1000, or 1_000")
 	}

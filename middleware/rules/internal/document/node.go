@@ -21,7 +21,7 @@ type node struct {
 	items   []*node // of a list
 	entries []entry // of a mapping, in the order of the document, duplicates too
 
-	first map[string]int // of entries, by key; nil before the mapping was decoded
+	first map[string]int // of entries, by key
 
 	values int // it and all below it, what is aliased as often as it is
 	height int // collections in each other; 0 for a scalar
@@ -61,6 +61,12 @@ func (b *builder) add(parent *node, e entry) {
 	if parent.kind == list {
 		parent.items = append(parent.items, e.value)
 	} else {
+		if parent.first == nil {
+			parent.first = map[string]int{}
+		}
+		if _, twice := parent.first[e.key]; !twice {
+			parent.first[e.key] = len(parent.entries)
+		}
 		parent.entries = append(parent.entries, e)
 	}
 	parent.values += e.value.values

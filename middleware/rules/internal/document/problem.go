@@ -64,13 +64,8 @@ func (p *problems) add(at Position, path []string, format string, args ...any) {
 	*p = append(*p, Problem{at, slices.Clone(path), fmt.Sprintf(format, args...)})
 }
 
-// inOrder sorts by position, and keeps the messages of a hopeless document in bounds.
+// inOrder sorts by position.
 func (p problems) inOrder() []Problem {
 	slices.SortStableFunc(p, func(a, b Problem) int { return a.compare(b.Position) })
-	if len(p) > maxProblems {
-		rest := p[maxProblems]
-		rest.Path, rest.Message = nil, fmt.Sprintf("and %d problems more, from here on", len(p)-maxProblems)
-		p = append(p[:maxProblems:maxProblems], rest)
-	}
 	return p
 }

@@ -127,14 +127,14 @@ func fallbackValue(f field) any {
 	case t.Kind() == reflect.Bool:
 		return f.fallback == "true"
 	case reflect.Zero(t).CanInt():
-		if n, err := parseInteger(f.fallback, t.Bits()); err == nil {
+		if n, err := ParseInteger(f.fallback, t.Bits()); err == nil {
 			return n
 		}
 	}
 	return f.fallback
 }
 
-// An object is a JSON object whose members keep their order.
+// An object is a JSON object that keeps the order of its members.
 type object []member
 
 type member struct {

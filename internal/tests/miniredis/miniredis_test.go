@@ -1,4 +1,4 @@
-package miniredistest
+package miniredis_test
 
 import (
 	"bytes"
@@ -194,17 +194,16 @@ func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
 	require.ErrorContains(t, err, why)
 	require.Contains(t, log.String(), why)
 
-	lessor := redisstore.New(client).Lessor(25, time.Second, patience)
 	q, err := limiter.NewQuota("rule", "", limiter.PerSecond(1000))
 	require.NoError(t, err)
-	_, err = lessor.Settle(ctx, []redisstore.Lease{{Tag: lessor.Tag("key"), Quota: q, Want: 10}})
-	require.ErrorContains(t, err, why)
-	_, err = lessor.Exchange(ctx, []redisstore.Count{{Tag: lessor.Tag("key"), Quota: q, Used: 1}})
-	require.ErrorContains(t, err, why)
+	charges, d := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
+	counted, err := leasestore.New(client, leasestore.Options{Mode: leasestore.Synchronised})
+	require.NoError(t, err)
+	require.NoError(t, counted.Decide(ctx, charges, d), "it has not been told to Redis")
+	require.ErrorContains(t, counted.Close(), why)
 	require.NoError(t, leasestore.Leased.Check(q.Limit()), "it is the server that cannot")
 
-	d := make([]limiter.Decision, 1)
-	require.NoError(t, counting(client, redisstore.Options{}).Decide(ctx, []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, d))
+	require.NoError(t, counting(client, redisstore.Options{}).Decide(ctx, charges, d))
 	_, _, err = redisstore.Top(ctx, client, 10, redisstore.TopOptions{})
 	require.ErrorContains(t, err, why)
 }

@@ -1,4 +1,4 @@
-package redisstore
+package wire
 
 import (
 	"cmp"
@@ -13,64 +13,28 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weirgo/weir/limiter"
 )
-
-// probeSuffix names what TryWrite writes. No counter is named like this: a tier's name is not
-// empty, and has no colon.
-const probeSuffix = "::probe"
-
-// TryWrite writes to where the charges are counted, beside their counters, for package
-// failover to find out whether Redis can be written.
-func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	pipeline := s.transport.client.Pipeline()
-	var tags [][tagSize]byte
-	for i := range charges {
-		tag := s.keys.tag(charges[i].Key)
-		if slices.Contains(tags, tag) {
-			continue
-		}
-		tags = append(tags, tag)
-		pipeline.Set(ctx, s.keys.name(tag, charges[i].Quota)+probeSuffix, "", probeLife)
-	}
-	if _, err := pipeline.Exec(ctx); err != nil {
-		s.doubt() // the refusal that came before is no sign of life
-		return s.transport.failed(err, s.timeout)
-	}
-	return nil
-}
-
-// probeLife is how long what TryWrite wrote is there.
-const probeLife = time.Second
-
-// Diagnose implements what package failover asks for.
-func (s *store) Diagnose(part int, err error) (server string, _ error) {
-	return s.transport.diagnose(part, len(s.batchers), err)
-}
 
 // diagnosis bounds how long a diagnosis may take: some ways to a server heed no context.
 const diagnosis = time.Second
 
-// diagnose names the server of one of so many parts. If that gave no answer, it tries to
+// Diagnose names the server of one of so many parts. If that gave no answer, it tries to
 // reach it, as go-redis keeps to itself why it could not while it goes on trying.
-func (c *transport) diagnose(part, parts int, err error) (server string, _ error) {
+func (t *Transport) Diagnose(part, parts int, err error) (server string, _ error) {
 	mute := isMute(err)
-	named, found := make(chan string, 1), make(chan error, 1) // who is late finds no reader
+	named, found := make(chan string, 1), make(chan error, 1) // a late answer finds no reader
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), diagnosis)
 		defer cancel()
-		nodes, unknown := c.nodes(ctx, part, parts)
-		named <- cmp.Or(addresses(nodes), c.configured())
+		nodes, unknown := t.nodes(ctx, part, parts)
+		named <- cmp.Or(addresses(nodes), t.configured())
 		if mute && (len(nodes) > 0 || unknown != nil) {
 			found <- reach(ctx, nodes, unknown)
 			return
 		}
 		found <- nil
 	}()
-	server = c.configured()
+	server = t.configured()
 	late, cancel := context.WithTimeout(context.Background(), diagnosis)
 	defer cancel()
 	select {
@@ -91,8 +55,8 @@ func (c *transport) diagnose(part, parts int, err error) (server string, _ error
 }
 
 // configured is the address that the client was given, or those that it finds a Cluster by.
-func (c *transport) configured() string {
-	switch client := c.client.(type) {
+func (t *Transport) configured() string {
+	switch client := t.Client.(type) {
 	case *redis.Client:
 		return addresses([]endpoint{endpointOf(client)})
 	case *redis.ClusterClient:
@@ -147,8 +111,8 @@ func reach(ctx context.Context, nodes []endpoint, unknown error) error {
 }
 
 // nodes are those that a part is on, as the client knows them.
-func (c *transport) nodes(ctx context.Context, part, parts int) (nodes []endpoint, _ error) {
-	switch client := c.client.(type) {
+func (t *Transport) nodes(ctx context.Context, part, parts int) (nodes []endpoint, _ error) {
+	switch client := t.Client.(type) {
 	case *redis.Client:
 		return []endpoint{endpointOf(client)}, nil
 	case *redis.ClusterClient:
@@ -194,7 +158,7 @@ func shards(o *redis.RingOptions) (all []endpoint) {
 func keysInPart(part, parts int) (keys []string) {
 	const enough = 8
 	for i := 0; len(keys) < enough; i++ {
-		if key := strconv.Itoa(i); int(slotOf([]byte(key)))*parts/slots == part {
+		if key := strconv.Itoa(i); int(SlotOf([]byte(key)))*parts/Slots == part {
 			keys = append(keys, key)
 		}
 	}

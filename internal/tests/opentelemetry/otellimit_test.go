@@ -1,4 +1,4 @@
-package otellimit_test
+package opentelemetry_test
 
 import (
 	"context"
@@ -233,7 +233,7 @@ func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
 		assert.Equal(t, 1.0, got["rate_limit.store.degraded rate_limit.store=other"])
 		assert.Equal(t, 1.0, got["rate_limit.store.errors rate_limit.store=other"])
 		assert.GreaterOrEqual(t, got["rate_limit.store.failures rate_limit.store=other"], 1.0)
-		assert.Equal(t, 1.0, got["rate_limit.store.decisions rate_limit.by=closed,rate_limit.store=other"])
+		assert.Equal(t, 1.0, got["rate_limit.store.decisions rate_limit.by=fail_closed,rate_limit.store=other"])
 		assert.Positive(t, got["rate_limit.store.degraded.time rate_limit.store=other"])
 		assert.Equal(t, 1.0, got["rate_limit.requests rate_limit.decision=undecided,rate_limit.rule=key"])
 	})

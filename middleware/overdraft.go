@@ -6,19 +6,19 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// concede is for requests that a rule refused which does not mean it: because it is in
-// shadow, or has an overdraft. Such charges are left out, or moved to the overdraft, until
-// all that remain are taken, or a rule refuses that means it. It returns what was taken;
-// s has what each rule said, and whether the request passes.
-func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([]limiter.Charge, error) {
-	asked := make([]concession, len(charges))
+// overdraw asks again for a request that was refused: without the rules in shadow that
+// refused it, and on the overdrafts of those that have one, until all charges that remain
+// are taken, or a rule without either refuses. It returns what was taken, and when; s has what
+// each rule said, and whether the request passes.
+func (l *RateLimit) overdraw(set *ruleset, s *scope, charges []limiter.Charge) ([]limiter.Charge, error) {
+	asked := make([]attempt, len(charges))
 	for i := range charges {
-		asked[i] = concession{rule: i}
+		asked[i] = attempt{rule: i}
 	}
 	for decisions := s.decisions; !s.allowed; {
 		var taken []limiter.Charge
-		var next []concession
-		means, moved := false, false
+		var next []attempt
+		final, moved := false, false
 		for i, c := range asked {
 			charge, policy, d := charges[i], s.policies[c.rule].policy, decisions[i]
 			c.note(&s.decisions[c.rule], d)
@@ -31,11 +31,11 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 				policy.rule.notes.shadowed.note(set.Logger, policy)
 				continue
 			default:
-				means = true
+				final = true
 			}
 			taken, next = append(taken, charge), append(next, c)
 		}
-		if means && !moved { // or the overdrafts have not been heard yet
+		if final && !moved { // or the overdrafts were not asked yet
 			return nil, nil
 		}
 		charges, asked = taken, next
@@ -48,6 +48,7 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 		s.allowed = allAllowed(decisions)
 		for i, c := range asked {
 			if s.allowed {
+				charges[i].At = charges[i].Quota.UndoAt(&decisions[i])
 				c.note(&s.decisions[c.rule], decisions[i])
 				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
 				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].info.Shadow
@@ -57,8 +58,8 @@ func (l *RateLimit) concede(set *ruleset, s *scope, charges []limiter.Charge) ([
 	return charges, nil
 }
 
-// A concession is what is still asked of a rule, by its place in the scope.
-type concession struct {
+// An attempt is what is still asked of a rule, by its place in the scope.
+type attempt struct {
 	rule       int
 	overdrawn  bool          // its overdraft is asked
 	retryAfter time.Duration // of the limit, if so
@@ -66,7 +67,7 @@ type concession struct {
 
 // note writes what was answered into the rule's decision. Of an overdrawn rule that is the
 // limit's, but for whether the request passes: whichever has room first lets it.
-func (c concession) note(rule *limiter.Decision, d limiter.Decision) {
+func (c attempt) note(rule *limiter.Decision, d limiter.Decision) {
 	if !c.overdrawn {
 		*rule = d
 		return

@@ -1,10 +1,10 @@
 -- Settles leases: each is units of one counter that a process takes ahead, spends on its
 -- own, and returns if it does not. What is above this line is limiter.Lua. ARGV[1] is what
--- lease.go encodes, and KEYS are, for each lease, the counter and who holds how much of it.
+-- ledger.go encodes, and KEYS are, for each lease, the counter and the list of its holders.
 --
--- A unit is charged when it is granted, so it is nobody else's whatever becomes of its
+-- A unit is charged when it is granted, so no other process gets it, whatever becomes of its
 -- holder. The list of holders decides on nothing but how much may be ahead: 24 bytes for
--- each, who it is, how many units at most, and until when.
+-- each: which process, how many units at most, and until when.
 local pack, read, sub = struct.pack, struct.unpack, string.sub
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]

@@ -1,4 +1,4 @@
-package redisstore
+package wire
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 // A failure is why Redis did not do what it was asked for, and what kind of failure that is,
 // for package failover and the log.
 type failure struct {
+	pkg                string
 	err                error
 	answered, unusable bool
 }
@@ -23,7 +24,7 @@ type failure struct {
 func (f *failure) Error() string {
 	// Redis repeats a command that it does not know, script and all.
 	said, _, _ := strings.Cut(f.err.Error(), ", with args beginning with")
-	return "redisstore: " + said
+	return f.pkg + ": " + said
 }
 
 func (f *failure) Unwrap() error  { return f.err }
@@ -32,11 +33,17 @@ func (f *failure) Unusable() bool { return f.unusable }
 
 // A silence is a call that ended without an answer, of which err says no more than that.
 type silence struct {
-	in  time.Duration // 0: who knows
+	in  time.Duration // 0: it is not known
 	err error
 }
 
-func (s *silence) Unwrap() []error { return []error{context.DeadlineExceeded, s.err} }
+func (s *silence) Unwrap() []error {
+	if s.err == nil {
+		return []error{context.DeadlineExceeded}
+	}
+	return []error{context.DeadlineExceeded, s.err}
+}
+
 func (s *silence) Error() string {
 	if s.in == 0 {
 		return "Redis gave no answer in time"
@@ -44,28 +51,36 @@ func (s *silence) Error() string {
 	return fmt.Sprintf("Redis gave no answer in %v", s.in)
 }
 
-// failed is err as the store returns it, of a call that had so much time. Its text begins with
-// the package, once.
-func (c *transport) failed(err error, in time.Duration) error {
+// ErrAnswer is for an answer that is not understood.
+var ErrAnswer = errors.New("the answer is none that the script can have given")
+
+// Failed is err as a package returns it, of a call that had so much time, if that is known. Its
+// text begins with the package, once.
+func (t *Transport) Failed(pkg string, err error, in time.Duration) error {
+	var failed *failure
+	if err == nil || errors.As(err, &failed) {
+		return err
+	}
 	var network net.Error
-	said := redis.Error(nil)
-	if isTimeout(err) {
+	said, known := redis.Error(nil), (*silence)(nil)
+	if isTimeout(err) && !errors.As(err, &known) {
 		err = &silence{in, err}
 	}
+	err = plainly(err)
 	switch {
-	case errors.Is(err, errAnswer):
-		return &failure{err: err, answered: true}
+	case errors.Is(err, ErrAnswer):
+		return &failure{pkg: pkg, err: err, answered: true}
 	case errors.As(err, &said):
-		return &failure{err: err, answered: true, unusable: c.isUnusable(said.Error())}
+		return &failure{pkg: pkg, err: err, answered: true, unusable: t.isUnusable(said.Error())}
 	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return &failure{err: err}
+		return &failure{pkg: pkg, err: err}
 	default:
-		return fmt.Errorf("redisstore: %w", err)
+		return fmt.Errorf("%s: %w", pkg, err)
 	}
 }
 
-// isTimeout tells an error that says only that time was up, if only that of a connection that
+// isTimeout reports that an error says only that time was up, if only that of a connection that
 // was being made.
 func isTimeout(err error) bool {
 	var timeout net.Error
@@ -90,19 +105,19 @@ var (
 	elsewhere = []string{"MOVED ", "ASK ", "CROSSSLOT "}
 )
 
-// isUnusable tells that a server that says this can't run the scripts, as it is configured.
-func (c *transport) isUnusable(said string) bool {
+// isUnusable reports that a server that says this can't run the scripts, as it is configured.
+func (t *Transport) isUnusable(said string) bool {
 	within := func(s string) bool { return strings.Contains(said, s) }
 	if slices.ContainsFunc(passing, within) {
 		return false
 	}
 	return slices.ContainsFunc(unfit, within) ||
-		!c.split && slices.ContainsFunc(elsewhere, func(s string) bool { return strings.HasPrefix(said, s) })
+		!t.Split && slices.ContainsFunc(elsewhere, func(s string) bool { return strings.HasPrefix(said, s) })
 }
 
-// joined is errors.Join of those that say different things: a node that is down fails all
+// Join is errors.Join of those that say different things: a node that is down fails all
 // scripts that were sent to it.
-func joined(errs []error) error {
+func Join(errs []error) error {
 	said := make(map[string]bool, len(errs))
 	var different []error
 	for _, err := range errs {

@@ -1,6 +1,6 @@
 -- Adds up what processes have counted by themselves, each of which decides on what it is
 -- told here and what it has counted since. What is above this line is limiter.Lua. ARGV[1]
--- is what leasesync.go encodes, KEYS are the counters.
+-- is what ledger.go encodes, KEYS are the counters.
 --
 -- A counter may be above its limit, by what several processes admitted at the same time. It
 -- is not cut down: what was too much is made up for before anything more is admitted.

@@ -1,0 +1,107 @@
+package redistest
+
+import (
+	"os"
+	"sync"
+	"testing"
+)
+
+// Cluster is StartCluster for tests that leave the nodes as they were but for keys: they take
+// turns at clusters that run until the process of the tests ends, as it takes two seconds to
+// start one. It needs Main.
+func Cluster(t testing.TB) []*Server {
+	t.Helper()
+	nodes := clusters.take(t, StartCluster)
+	t.Cleanup(func() {
+		for _, node := range nodes {
+			node.forget()
+		}
+	})
+	return nodes
+}
+
+// Sentinels is StartSentinel, as Cluster is StartCluster.
+func Sentinels(t testing.TB) *Sentinel {
+	t.Helper()
+	s := sentinels.take(t, StartSentinel)
+	t.Cleanup(s.Master.forget)
+	return s
+}
+
+// forget makes a server as if it had just been started.
+func (s *Server) forget() {
+	for _, command := range [][]string{{"FLUSHALL"}, {"SCRIPT", "FLUSH"}, {"CONFIG", "RESETSTAT"}} {
+		s.MustDo(command...)
+	}
+}
+
+var (
+	clusters  pool[[]*Server]
+	sentinels pool[*Sentinel]
+)
+
+func endPools() {
+	clusters.end()
+	sentinels.end()
+}
+
+// A pool is servers that tests take turns at.
+type pool[T any] struct {
+	mu        sync.Mutex
+	free, all []*shared[T]
+}
+
+// A shared is servers and the test that has them, which is what they take for theirs.
+type shared[T any] struct {
+	testing.TB
+	servers  T
+	cleanups []func()
+}
+
+func (s *shared[T]) shared() {}
+
+func (s *shared[T]) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+
+func (s *shared[T]) TempDir() string {
+	dir, err := os.MkdirTemp("", "weir-redistest")
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (p *pool[T]) take(t testing.TB, start func(testing.TB) T) T {
+	t.Helper()
+	p.mu.Lock()
+	var s *shared[T]
+	if n := len(p.free); n > 0 {
+		s, p.free = p.free[n-1], p.free[:n-1]
+		s.TB = t
+	}
+	p.mu.Unlock()
+	if s == nil {
+		s = &shared[T]{TB: t}
+		p.mu.Lock()
+		p.all = append(p.all, s) // though it may fail to start
+		p.mu.Unlock()
+		s.servers = start(s)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			return // they may be damaged
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.free = append(p.free, s)
+	})
+	return s.servers
+}
+
+func (p *pool[T]) end() {
+	for _, s := range p.all {
+		for i := len(s.cleanups) - 1; i >= 0; i-- {
+			s.cleanups[i]()
+		}
+	}
+}

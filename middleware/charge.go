@@ -1,0 +1,138 @@
+package middleware
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+)
+
+// match appends the charges of the rules that match, and returns 200, or the status to
+// refuse with and the rule that does. The scope is nil if there is nothing to decide: no
+// rule applies, or the status says why.
+func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, all []limiter.Charge, status int, refuses string) {
+	tier := ""
+	if set.needsTier {
+		if tier = Tier(r.Context()); tier != "" {
+			set.vetTier(tier)
+		}
+	}
+	m := matching{set: set, request: r, outer: outerScope(r), tier: tier, status: http.StatusOK}
+	for _, rule := range set.always {
+		charges = m.add(charges, rule)
+	}
+	if set.byTier != nil && tier != "" {
+		charges = m.add(charges, set.byTier[tier])
+	}
+	if set.byRoute != nil || set.fallback != nil {
+		charges = m.add(charges, set.forRoute(r))
+	}
+	if m.status != http.StatusOK {
+		return nil, nil, m.status, m.refuses
+	}
+	return m.scope, charges, m.status, ""
+}
+
+// A matching is what is known of a request while its rules are gathered. The charges are
+// not part of it, or they would leave the stack with the rest.
+type matching struct {
+	set     *ruleset
+	request *http.Request
+	outer   *scope // of the limiters further out; nil: there is none
+	tier    string
+	scope   *scope // nil before the first rule
+	status  int    // 200, or what to refuse with
+	refuses string // the rule that does
+}
+
+// add appends what the request is charged for a rule, if there is one and it matches.
+func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
+	r := m.request
+	if rule == nil || m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
+		return charges
+	}
+	key, class, status := m.set.key(rule, r)
+	switch {
+	case status == http.StatusOK:
+	case status == statusSkip:
+		return charges
+	case rule.Shadow:
+		rule.notes.shadowed.note(m.set.Logger, rule.policy)
+		return charges
+	default:
+		m.status, m.refuses = status, rule.Name
+		return charges
+	}
+	cost := max(1, rule.Units)
+	if rule.Cost != nil {
+		cost = max(1, rule.Cost(r))
+	}
+	policy := rule.policyFor(m.tier)
+	if m.outer != nil {
+		if cost = m.left(policy, key, cost); cost <= 0 {
+			return charges // it was charged by this limiter further out
+		}
+	}
+	if m.scope == nil {
+		m.scope = newScope(r, m.outer, m.set.most)
+	}
+	m.scope.policies = append(m.scope.policies, applied{policy, key, cost, class, rule.Shadow})
+	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
+}
+
+// statusSkip is what key says of a rule that does not count a request without a key.
+const statusSkip = 0
+
+// key is what the rule counts r under, or a status other than 200. A request that has no
+// key is what NoKey says, but a preflight its client's address; where the key could not be
+// read, it is what OnOutage says.
+func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, int) {
+	if rule.Key == nil {
+		return noKey, keyfunc.Shared, http.StatusOK
+	}
+	key, class, err := read(rule.Key, r)
+	if err == nil {
+		rule.warnOneKey(set.Logger, key, class, r)
+		return key, class, http.StatusOK
+	}
+	status := rule.NoKey.status()
+	switch {
+	case !errors.Is(err, keyfunc.ErrNoKey):
+		rule.warnKeyFailure(set.Logger, err)
+		status = rule.failedKeyStatus(err)
+	case rule.NoKey != NoKeySkip && isPreflight(r):
+		// The address may be a proxy's, so it is limited, and never banned.
+		return set.preflightKey(r), keyfunc.InDoubt, http.StatusOK
+	}
+	if status == http.StatusOK {
+		rule.warnOneKey(set.Logger, noKey, keyfunc.Shared, r)
+	}
+	return noKey, keyfunc.Shared, status
+}
+
+// read is the key of r under f. An empty one is none.
+func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err error) {
+	key, err = f(r)
+	if key, class = keyfunc.Classify(key); err == nil && key == noKey {
+		err = keyfunc.ErrNoKey
+	}
+	return key, class, err
+}
+
+// failedKeyStatus is what becomes of a request when its key could not be read: of an
+// ambiguous one, 400; else what an outage means, where to count here is to count all of them together.
+func (r *rule) failedKeyStatus(err error) int {
+	switch {
+	case errors.Is(err, keyfunc.ErrAmbiguous):
+		return http.StatusBadRequest
+	case r.OnOutage == limiter.FailOpen:
+		return statusSkip
+	case r.OnOutage == limiter.FailClosed, r.NoKey == NoKeyBadRequest, r.NoKey == NoKeyUnauthorized:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusOK
+}
+
+// noKey is the key of requests without one: no key function's, as it would be none.
+const noKey = ""

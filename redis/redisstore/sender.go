@@ -1,0 +1,98 @@
+package redisstore
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/redis/internal/wire"
+)
+
+// A sender brings batches to Redis.
+type sender struct {
+	*wire.Transport
+	scripts *scripts
+	batches *atomic.Uint64
+}
+
+// within is the sender with that deadline on round trips, and whether its client keeps it.
+func (s *sender) within(timeout time.Duration) (*sender, bool) {
+	other := *s
+	transport, keeps := s.Transport.Within(timeout)
+	other.Transport = transport
+	return &other, keeps
+}
+
+// send is a [sendFunc].
+func (s *sender) send(b *batch, finished func()) {
+	s.batches.Add(1)
+	requests := []*request{{groups: b.groups, batch: b}}
+	if s.Split {
+		requests = splitByTag(b)
+	}
+	for _, r := range requests {
+		r.encode()
+	}
+	for rest := slices.Clone(requests); ; b.again() {
+		s.sendOnce(b, rest)
+		rest = slices.DeleteFunc(rest, func(r *request) bool {
+			err := r.Err()
+			if wire.IsAnswer(err) {
+				b.hear()
+			}
+			return err == nil || !s.amend(r, err)
+		})
+		if len(rest) == 0 {
+			break
+		}
+	}
+	finished()
+	for _, r := range requests {
+		r.deliver()
+	}
+}
+
+// sendOnce brings requests to Redis, in one round trip for each server.
+func (s *sender) sendOnce(b *batch, requests []*request) {
+	var space [1]*wire.Request
+	all := space[:0]
+	for _, r := range requests {
+		r.Script = r.script(s.scripts.known())
+		all = append(all, &r.Request)
+	}
+	s.Send(b, all)
+}
+
+// amend changes r so that it succeeds where Redis did not run it, and reports whether it could.
+func (s *sender) amend(r *request, err error) bool {
+	switch {
+	case wire.LacksStruct(err) && !r.plain:
+		s.scripts.lacking.Store(true)
+		r.plain, r.WithSource = true, true
+	case isIncomplete(err) && r.single:
+		r.single, r.WithSource = false, false
+		r.encodeBatch()
+	case isIncomplete(err) && r.algorithms != every:
+		r.algorithms, r.WithSource = every, false
+	default:
+		return r.Amend(err)
+	}
+	return true
+}
+
+// splitByTag makes a request for each tag.
+func splitByTag(b *batch) []*request {
+	index := make(map[keyfunc.Digest]int, len(b.groups))
+	var requests []*request
+	for _, g := range b.groups {
+		i, ok := index[g.tag]
+		if !ok {
+			i = len(requests)
+			index[g.tag] = i
+			requests = append(requests, &request{batch: b})
+		}
+		requests[i].groups = append(requests[i].groups, g)
+	}
+	return requests
+}
