@@ -551,8 +551,11 @@ func decodeStored(value string, q *limiter.Quota) (s limiter.State, err error) {
 	}
 	s = limiter.State{Last: double(25), Level: double(33), Prev: double(41)}
 	if q.Limit().Algorithm != limiter.SlidingLog {
-		if len(value) != 49 {
-			return s, fmt.Errorf("it has %d bytes, want 49", len(value))
+		if len(value) != 57 {
+			return s, fmt.Errorf("it has %d bytes, want 57", len(value))
+		}
+		if expiry, free := double(49), s.Last+q.Describe(s, s.Last, 0, true).ResetAfter.Microseconds(); err == nil && expiry < free {
+			return s, fmt.Errorf("it expires at %d, and is free at %d", expiry, free)
 		}
 		return s, err
 	}
