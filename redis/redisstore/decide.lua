@@ -4,9 +4,10 @@
 -- here; and, where logs are, log.lua.
 --
 -- A key's value is the quota it was written under, 25 bytes, its state, 24, and when it
--- expires, 8. What such a value is has a version (format.go), which is in its name: there is no other here. Of what
--- is something else nothing is known, neither that it is used up nor that it is not: it is
--- left as it is, and the groups that ask for it are told.
+-- expires, 8, which a log has not, nor what leases write. What such a value is has a version,
+-- which is in its name: there is no other here. Of what is something else nothing is known,
+-- neither that it is used up nor that it is not: it is left as it is, and the groups that ask
+-- for it are told.
 --
 -- Most of what a short script costs is functions and tables that it makes anew each time.
 -- So there are few functions, and tables begin with all their fields.

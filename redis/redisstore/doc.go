@@ -105,11 +105,12 @@
 // was used stays used. A key that is exhausted at that moment drains as the old limit says
 // until it is admitted under the new one, or reset.
 //
-// The value is 49 bytes, the limit in a form that the script can use and the state; a
-// SlidingLog has 8 to 16 bytes more for each event. With all that Redis adds a key takes
-// some 210 bytes. It expires when all its units are free again, so at the latest one period
-// after the last event, two for SlidingWindow; a key whose expiry was removed gets
-// one again.
+// The value is 57 bytes, the limit in a form that the script can use, the state, and when the
+// key expires; a SlidingLog is 49, and 8 to 16 bytes more for each event. With all that Redis
+// adds a key takes some 220 bytes. It expires after all its units are free again, which is at
+// the latest one period after the last event, two for SlidingWindow: half as long again, and 5
+// seconds at least, so that the next events need not set the expiry anew. A key whose expiry
+// was removed gets one again, from events in as much time as it had left.
 //
 // What is under such a name and no counter is left alone: nothing is known of what was
 // used. The OnOutage of the rule decides for that key, and the log says once which one it is
