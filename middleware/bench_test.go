@@ -120,14 +120,36 @@ func TestARequestOfAnUnknownTierAllocatesNoMore(t *testing.T) {
 	assert.Equal(t, cost("premium"), cost("free"))
 }
 
-func TestAnAllowedRequestAllocatesTwice(t *testing.T) {
-	// The request's copy with its context, and the scope in it.
-	h := middleware.PerIP(limiter.PerMinute(100_000))(noop)
-	r, w := request(), nobody{http.Header{}}
-	h.ServeHTTP(w, r)
-	allocs := testing.AllocsPerRun(1000, func() {
-		clear(w.header)
-		h.ServeHTTP(w, r)
-	})
-	assert.LessOrEqual(t, allocs, 2.0)
+func TestWhatARequestAllocates(t *testing.T) {
+	rules := func(limit limiter.Limit, n int) (rules []middleware.Rule) {
+		for i := range n {
+			rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Key: keyfunc.IP(), Limit: limit})
+		}
+		return rules
+	}
+	once := limiter.PerDay(1)
+	problem := header("Accept", "application/problem+json")
+	for name, test := range map[string]struct {
+		config  middleware.Config
+		request *http.Request
+		most    float64
+	}{
+		// The request's copy, with the scope that is its context and the fields' values.
+		"allowed":              {middleware.Config{Rules: rules(plenty, 1)}, request(), 1},
+		"allowed, no fields":   {middleware.Config{Rules: rules(plenty, 1), Headers: middleware.HeadersNone}, request(), 1},
+		"allowed, three rules": {middleware.Config{Rules: rules(plenty, 3)}, request(), 3},
+		// The answer.
+		"refused":              {middleware.Config{Rules: rules(once, 1)}, request(), 1},
+		"refused, problem":     {middleware.Config{Rules: rules(once, 1)}, request(problem), 2},
+		"refused, three rules": {middleware.Config{Rules: rules(once, 3)}, request(), 2},
+		"denied":               {middleware.Config{Deny: func(*http.Request) bool { return true }}, request(), 1},
+	} {
+		h, w := limited(t, test.config).Handler(noop), nobody{http.Header{}}
+		h.ServeHTTP(w, test.request)
+		allocs := testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, test.request)
+		})
+		assert.LessOrEqual(t, allocs, test.most, name)
+	}
 }
