@@ -73,8 +73,8 @@ func showPattern(outside, inside *http.Request) {
 
 // Check decides about r, sets the header fields and, if the request has to wait for
 // its turn, waits. When it returns false it has answered already, and the request
-// must go no further. When it returns true, r's context holds the [Result]: Check
-// changes r in place, for routers that hold on to it.
+// must go no further. When it returns true, r's context holds the [Result], unless
+// [Config.NoResult] is set: Check changes r in place, for routers that hold on to it.
 //
 // Check is for adapters: what Handler does, without knowing what comes next.
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
@@ -155,18 +155,25 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		return nil
 	}
 	behind := r
-	var kept *scope
-	if inPlace {
-		kept = &scope{}
+	var f *fields
+	switch {
+	case set.NoResult && set.Headers == HeadersNone:
+	case set.NoResult:
+		f = &fields{}
+	case inPlace:
+		kept := &scope{}
 		kept.keep(r, outer, &s, more)
 		*r = *r.WithContext(kept)
-	} else {
+		f = &kept.fields
+	default:
 		p := &passed{}
-		kept, behind = &p.scope, &p.request
-		kept.keep(r, outer, &s, more)
-		*behind = *r.WithContext(kept)
+		p.keep(r, outer, &s, more)
+		p.request = *r.WithContext(&p.scope)
+		behind, f = &p.request, &p.fields
 	}
-	s.writeFields(w.Header(), set.Headers, &kept.values, kept.text[:0])
+	if f != nil {
+		s.writeFields(w.Header(), set.Headers, &f.values, f.text[:0])
+	}
 	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
 		return nil
