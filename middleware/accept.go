@@ -50,9 +50,37 @@ func isReadable(accept []string) bool {
 // format its most specific range counts, and the highest weight wins. A client with a field that is
 // longer than clients send gets what one gets that sends none.
 func negotiate(accept []string) int {
+	if len(accept) == 0 {
+		return formatJSON
+	}
+	if len(accept) == 1 {
+		if format, ok := common(accept[0]); ok {
+			return format
+		}
+	}
 	if !isReadable(accept) {
 		return formatJSON
 	}
+	return parseAccept(accept)
+}
+
+// common is what parseAccept says of what browsers and HTTP clients send.
+func common(accept string) (format int, ok bool) {
+	switch accept {
+	case "application/problem+json":
+		return formatProblem, true
+	case "", "*/*", "application/json", "application/json, */*", "application/json, text/plain, */*":
+		return formatJSON, true
+	case "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7":
+		return formatText, true
+	}
+	return 0, false
+}
+
+func parseAccept(accept []string) int {
 	var weights [3]float64
 	var specific [3]int
 	for _, line := range accept {

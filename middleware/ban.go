@@ -52,12 +52,11 @@ func (set *ruleset) findBan(r *http.Request) (bans.Ban, int) {
 	return bans.Ban{}, status
 }
 
-// bannedResult is what is told about a request that was refused for a ban.
-func bannedResult(ban bans.Ban, status int) Result {
-	result := Result{Rule: ban.Rule, Status: status, Banned: true}
-	result.RetryAfter = limiter.Never
+// refusedFor is the refusal of a banned client.
+func refusedFor(ban bans.Ban, status int) refusal {
+	no := refusal{status: status, banned: true, rule: ban.Rule, retryAfter: limiter.Never}
 	if !ban.Until.IsZero() {
-		result.RetryAfter = max(time.Until(ban.Until), time.Microsecond)
+		no.retryAfter = max(time.Until(ban.Until), time.Microsecond)
 	}
-	return result
+	return no
 }

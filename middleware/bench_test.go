@@ -7,12 +7,15 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // nobody is a ResponseWriter whose own cost is a map.
@@ -48,26 +51,43 @@ func BenchmarkRefusalOfALongAccept(b *testing.B) {
 	}
 }
 
+// perIP is n rules with that limit for each client.
+func perIP(limit limiter.Limit, n int) (rules []middleware.Rule) {
+	for i := range n {
+		rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Key: keyfunc.IP(), Limit: limit})
+	}
+	return rules
+}
+
 func BenchmarkHeaders(b *testing.B) {
 	for name, headers := range map[string]middleware.Headers{
 		"both": middleware.HeadersBoth, "legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone,
 	} {
 		b.Run(name, func(b *testing.B) {
-			l := middleware.Must(middleware.New(middleware.Config{Headers: headers, Rules: []middleware.Rule{
-				{Name: "ip", Key: keyfunc.IP(), Limit: plenty}}}))
-			benchmark(b, l.Handler(noop))
+			benchmark(b, limited(b, middleware.Config{Headers: headers, Rules: perIP(plenty, 1)}).Handler(noop))
+		})
+		b.Run(name+"/refused", func(b *testing.B) {
+			h := limited(b, middleware.Config{Headers: headers, Rules: perIP(limiter.PerDay(1), 1)}).Handler(noop)
+			h.ServeHTTP(nobody{http.Header{}}, request())
+			benchmark(b, h)
 		})
 	}
+}
+
+func BenchmarkLean(b *testing.B) {
+	benchmark(b, limited(b, middleware.Config{NoResult: true, Headers: middleware.HeadersNone, Rules: perIP(plenty, 1)}).Handler(noop))
+}
+
+func BenchmarkBanned(b *testing.B) {
+	list := bans.Must(bans.New(bans.Options{}))
+	require.NoError(b, list.Ban(b.Context(), "192.0.2.1", time.Hour))
+	benchmark(b, limited(b, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: perIP(plenty, 1)}).Handler(noop))
 }
 
 func BenchmarkRules(b *testing.B) {
 	for _, n := range []int{1, 3, 8} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			var rules []middleware.Rule
-			for i := range n {
-				rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Key: keyfunc.IP(), Limit: plenty})
-			}
-			benchmark(b, middleware.Must(middleware.New(middleware.Config{Rules: rules})).Handler(noop))
+			benchmark(b, limited(b, middleware.Config{Rules: perIP(plenty, n)}).Handler(noop))
 		})
 	}
 }
@@ -120,14 +140,33 @@ func TestARequestOfAnUnknownTierAllocatesNoMore(t *testing.T) {
 	assert.Equal(t, cost("premium"), cost("free"))
 }
 
-func TestAnAllowedRequestAllocatesTwice(t *testing.T) {
-	// The request's copy with its context, and the scope in it.
-	h := middleware.PerIP(limiter.PerMinute(100_000))(noop)
-	r, w := request(), nobody{http.Header{}}
-	h.ServeHTTP(w, r)
-	allocs := testing.AllocsPerRun(1000, func() {
-		clear(w.header)
-		h.ServeHTTP(w, r)
-	})
-	assert.LessOrEqual(t, allocs, 2.0)
+func TestWhatARequestAllocates(t *testing.T) {
+	once := limiter.PerDay(1)
+	problem := header("Accept", "application/problem+json")
+	for name, test := range map[string]struct {
+		config  middleware.Config
+		request *http.Request
+		most    float64
+	}{
+		// The request's copy, with the scope that is its context and the fields' values.
+		"allowed":              {middleware.Config{Rules: perIP(plenty, 1)}, request(), 1},
+		"allowed, no fields":   {middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.HeadersNone}, request(), 1},
+		"allowed, no Result":   {middleware.Config{Rules: perIP(plenty, 1), NoResult: true}, request(), 1},
+		"allowed, lean":        {middleware.Config{Rules: perIP(plenty, 1), NoResult: true, Headers: middleware.HeadersNone}, request(), 0},
+		"allowed, three lean":  {middleware.Config{Rules: perIP(plenty, 3), NoResult: true, Headers: middleware.HeadersNone}, request(), 0},
+		"allowed, three rules": {middleware.Config{Rules: perIP(plenty, 3)}, request(), 3},
+		// The answer.
+		"refused":              {middleware.Config{Rules: perIP(once, 1)}, request(), 1},
+		"refused, problem":     {middleware.Config{Rules: perIP(once, 1)}, request(problem), 2},
+		"refused, three rules": {middleware.Config{Rules: perIP(once, 3)}, request(), 2},
+		"denied":               {middleware.Config{Deny: func(*http.Request) bool { return true }}, request(), 1},
+	} {
+		h, w := limited(t, test.config).Handler(noop), nobody{http.Header{}}
+		h.ServeHTTP(w, test.request)
+		allocs := testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, test.request)
+		})
+		assert.LessOrEqual(t, allocs, test.most, name)
+	}
 }

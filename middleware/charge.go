@@ -8,61 +8,59 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// match appends the charges of the rules that match, and returns 200, or the status to
-// refuse with and the rule that does. The scope is nil if there is nothing to decide: no
-// rule applies, or the status says why.
-func (set *ruleset) match(r *http.Request, charges []limiter.Charge) (s *scope, all []limiter.Charge, status int, refuses string) {
+// match appends the policies and the charges of the rules that match, and returns 200, or
+// the status to refuse with and the rule that does, and then no policies.
+func (set *ruleset) match(r *http.Request, outer *scope, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses string) {
 	tier := ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
 			set.vetTier(tier)
 		}
 	}
-	m := matching{set: set, request: r, outer: outerScope(r), tier: tier, status: http.StatusOK}
+	m := matching{set: set, request: r, outer: outer, tier: tier, status: http.StatusOK}
 	for _, rule := range set.always {
-		charges = m.add(charges, rule)
+		policies, charges = m.add(policies, charges, rule)
 	}
 	if set.byTier != nil && tier != "" {
-		charges = m.add(charges, set.byTier[tier])
+		policies, charges = m.add(policies, charges, set.byTier[tier])
 	}
 	if set.byRoute != nil || set.fallback != nil {
-		charges = m.add(charges, set.forRoute(r))
+		policies, charges = m.add(policies, charges, set.forRoute(r))
 	}
 	if m.status != http.StatusOK {
 		return nil, nil, m.status, m.refuses
 	}
-	return m.scope, charges, m.status, ""
+	return policies, charges, m.status, ""
 }
 
-// A matching is what is known of a request while its rules are gathered. The charges are
-// not part of it, or they would leave the stack with the rest.
+// A matching is what is known of a request while its rules are gathered. Policies and
+// charges are not part of it, or they would leave the stack with the rest.
 type matching struct {
 	set     *ruleset
 	request *http.Request
 	outer   *scope // of the limiters further out; nil: there is none
 	tier    string
-	scope   *scope // nil before the first rule
 	status  int    // 200, or what to refuse with
 	refuses string // the rule that does
 }
 
 // add appends what the request is charged for a rule, if there is one and it matches.
-func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
+func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
 	r := m.request
 	if rule == nil || m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
-		return charges
+		return policies, charges
 	}
 	key, class, status := m.set.key(rule, r)
 	switch {
 	case status == http.StatusOK:
 	case status == statusSkip:
-		return charges
+		return policies, charges
 	case rule.Shadow:
 		rule.notes.shadowed.note(m.set.Logger, rule.policy)
-		return charges
+		return policies, charges
 	default:
 		m.status, m.refuses = status, rule.Name
-		return charges
+		return policies, charges
 	}
 	cost := max(1, rule.Units)
 	if rule.Cost != nil {
@@ -71,14 +69,11 @@ func (m *matching) add(charges []limiter.Charge, rule *rule) []limiter.Charge {
 	policy := rule.policyFor(m.tier)
 	if m.outer != nil {
 		if cost = m.left(policy, key, cost); cost <= 0 {
-			return charges // it was charged by this limiter further out
+			return policies, charges // it was charged by this limiter further out
 		}
 	}
-	if m.scope == nil {
-		m.scope = newScope(r, m.outer, m.set.most)
-	}
-	m.scope.policies = append(m.scope.policies, applied{policy, key, cost, class, rule.Shadow})
-	return append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
+	return append(policies, applied{policy, key, cost, class, rule.Shadow}),
+		append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
 }
 
 // statusSkip is what key says of a rule that does not count a request without a key.

@@ -65,6 +65,17 @@ type Config struct {
 	// Headers says which header fields responses carry. Zero: HeadersBoth.
 	Headers Headers
 
+	// NoResult leaves the context of requests as it is, for handlers that have no use for a
+	// Result: [FromContext] finds none. With HeadersNone, a request that passes then costs no
+	// allocation. OnRefused and Observer are told as ever.
+	//
+	// Limiters further in do not know of this one then. What they say in the header fields
+	// stands beside or in place of what it has said, and if one of them is this limiter once
+	// more, it charges the request twice. So it is for the only limiter that a request meets, or
+	// one with HeadersNone. New refuses it where only the Result would tell: with
+	// Rule.Overdraft, and with HeadersNone also with Rule.SoftAt. False: handlers find the Result.
+	NoResult bool
+
 	// OnRefused answers in place of Weir when a request is refused. The header
 	// fields, Retry-After among them, are set already; the status is not, so call
 	// w.WriteHeader(result.Status). Nil: a short body in the format that the client

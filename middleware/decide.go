@@ -10,10 +10,9 @@ import (
 )
 
 // decideObserved is decide, and tells the observer of it.
-func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, charges []limiter.Charge) int {
-	s.decisions = s.decisions[:len(charges)]
+func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge) int {
 	if set.Observer == nil {
-		status, _ := l.decide(set, s, charges)
+		status, _ := l.decide(r.Context(), set, s, charges)
 		return status
 	}
 	o := observations.Get().(*Observation)
@@ -21,7 +20,7 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 	if l.timed(o) {
 		began = time.Now()
 	}
-	status, err := l.decide(set, s, charges)
+	status, err := l.decide(r.Context(), set, s, charges)
 	elapsed := time.Duration(0)
 	if !began.IsZero() {
 		elapsed = max(time.Since(began), 1)
@@ -32,16 +31,16 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *scope, char
 
 // decide has the store decide on the charges, and returns 200, or the status to refuse
 // with: 503 if it could not, with the error, or if the request's turn comes too late.
-func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (status int, err error) {
-	if err := l.ask(s, set, charges, s.decisions); err != nil {
-		return l.undecided(set, s, err), err
+func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, err error) {
+	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
+		return l.undecided(ctx, set, s, err), err
 	}
 	s.allowed = allAllowed(s.decisions)
 	atOnce := s.allowed
 	if !s.allowed && set.hasShadowOrOverdraft {
-		taken, err := l.overdraw(set, s, charges)
+		taken, err := l.overdraw(ctx, set, s, charges)
 		if err != nil {
-			return l.undecided(set, s, err), err
+			return l.undecided(ctx, set, s, err), err
 		}
 		if s.allowed {
 			charges = taken
@@ -49,11 +48,11 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 	}
 	if !s.allowed {
 		if set.hasEscalation {
-			l.escalate(set, s, charges)
+			l.escalate(ctx, set, s, charges)
 		}
 		return http.StatusTooManyRequests, nil
 	}
-	if d := s.delay(); d > 0 && tooLate(s, d) {
+	if d := s.delay(); d > 0 && tooLate(ctx, d) {
 		// Its place in the queue is for another request, and the client learns now.
 		taken := slices.Clone(charges)
 		for i := range taken {
@@ -61,7 +60,7 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 				taken[i].At = taken[i].Quota.UndoAt(&s.decisions[i])
 			}
 		}
-		if err := l.store.Refund(s, taken); err != nil {
+		if err := l.store.Refund(ctx, taken); err != nil {
 			l.warnStoreFailure(set, err)
 		}
 		return http.StatusServiceUnavailable, nil
@@ -69,19 +68,21 @@ func (l *RateLimit) decide(set *ruleset, s *scope, charges []limiter.Charge) (st
 	return http.StatusOK, nil
 }
 
-// ask has the store decide. Charges stay on the stack if it is a Memory.
-func (l *RateLimit) ask(s *scope, set *ruleset, charges []limiter.Charge, decisions []limiter.Decision) error {
+// ask has the store decide. Charges and decisions stay on the stack if it is a Memory.
+func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if l.memory != nil {
-		return l.memory.Decide(s.Context, charges, decisions)
+		return l.memory.Decide(ctx, charges, decisions)
 	}
-	ctx := s.Context
 	if set.hasEscalation {
 		// A client that hangs up at once is counted all the same, or it would never be banned.
 		var cancel context.CancelFunc
 		ctx, cancel = uncancelled(ctx)
 		defer cancel()
 	}
-	return l.store.Decide(ctx, slices.Clone(charges), decisions)
+	answers := make([]limiter.Decision, len(decisions))
+	err := l.store.Decide(ctx, slices.Clone(charges), answers)
+	copy(decisions, answers)
+	return err
 }
 
 // uncancelled is ctx, with its deadline, for what goes on when the client goes away.
@@ -95,8 +96,8 @@ func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // undecided is the status of a request that the store could not decide about.
-func (l *RateLimit) undecided(set *ruleset, s *scope, err error) int {
-	if s.Err() == nil { // a client that went away is no outage
+func (l *RateLimit) undecided(ctx context.Context, set *ruleset, s *decided, err error) int {
+	if ctx.Err() == nil { // a client that went away is no outage
 		l.warnStoreFailure(set, err)
 	}
 	for _, p := range s.policies {

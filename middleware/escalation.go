@@ -17,14 +17,14 @@ func strikes(e bans.Escalation) limiter.Limit {
 }
 
 // escalate counts a refusal against those rules that ban a key that is refused too often.
-func (l *RateLimit) escalate(set *ruleset, s *scope, charges []limiter.Charge) {
+func (l *RateLimit) escalate(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) {
 	for i := range charges {
 		rule, d := s.policies[i].rule, &s.decisions[i]
 		if rule.strikes == nil || d.Allowed || d.Overflow || rule.Shadow || s.policies[i].class != keyfunc.Own {
 			continue
 		}
 		// A client that hangs up at once is refused all the same.
-		if until := l.strike(context.WithoutCancel(s.Context), set, rule, charges[i].Key); !until.IsZero() {
+		if until := l.strike(context.WithoutCancel(ctx), set, rule, charges[i].Key); !until.IsZero() {
 			d.RetryAfter = max(d.RetryAfter, time.Until(until))
 		}
 	}

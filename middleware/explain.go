@@ -47,14 +47,12 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
 		return e
 	}
-	s, _, status, keyless := set.match(r, nil)
+	policies, _, status, keyless := set.match(r, outerScope(r), nil, nil)
 	if status != http.StatusOK {
 		e.Status, e.Keyless = status, keyless
 	}
-	if s != nil {
-		for i := range s.policies {
-			e.Rules = append(e.Rules, s.policies[i].result(limiter.Decision{}))
-		}
+	for i := range policies {
+		e.Rules = append(e.Rules, policies[i].result(limiter.Decision{}))
 	}
 	return e
 }

@@ -31,27 +31,17 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				if refused := l.checkIn(set, w, &routed); refused.Status != 0 {
-					set.refuse(w, &routed, refused)
-				} else {
+				if l.check(set, w, &routed, true, nil) != nil {
 					next.ServeHTTP(w, &routed)
 				}
 				showPattern(r, &routed)
 				return
 			}
 		}
-		s, refused := l.check(set, w, r)
-		switch {
-		case refused.Status != 0:
-			set.refuse(w, r, refused)
-			return
-		case s == nil:
-			next.ServeHTTP(w, r)
-			return
+		if behind := l.check(set, w, r, false, nil); behind != nil {
+			next.ServeHTTP(w, behind)
+			showPattern(r, behind)
 		}
-		behind := r.WithContext(s)
-		next.ServeHTTP(w, behind)
-		showPattern(r, behind)
 	}}
 }
 
@@ -83,28 +73,20 @@ func showPattern(outside, inside *http.Request) {
 
 // Check decides about r, sets the header fields and, if the request has to wait for
 // its turn, waits. When it returns false it has answered already, and the request
-// must go no further. When it returns true, r's context holds the [Result]: Check
-// changes r in place, for routers that hold on to it.
+// must go no further. When it returns true, r's context holds the [Result], unless
+// [Config.NoResult] is set: Check changes r in place, for routers that hold on to it.
 //
 // Check is for adapters: what Handler does, without knowing what comes next.
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
-	set := l.ruleset(r)
-	refused := l.checkIn(set, w, r)
-	if refused.Status != 0 {
-		set.refuse(w, r, refused)
-	}
-	return refused.Status == 0
+	return l.check(l.ruleset(r), w, r, true, nil) != nil
 }
 
 // Refusal is Check, but for the answer: of a request that is refused it sets the header
 // fields, and leaves the status, which is the Result's, and the body to its caller.
 // Config.OnRefused is not asked.
 func (l *RateLimit) Refusal(w http.ResponseWriter, r *http.Request) (result Result, refused bool) {
-	if result = l.checkIn(l.ruleset(r), w, r); result.Status == 0 {
-		return Result{}, false
-	}
-	result.writeHeaders(w.Header())
-	return result, true
+	refused = l.check(l.ruleset(r), w, r, true, &result) == nil
+	return result, refused
 }
 
 // ruleset is the one in force for r.
@@ -116,19 +98,13 @@ func (l *RateLimit) ruleset(r *http.Request) *ruleset {
 	return set
 }
 
-// checkIn is check, where the scope becomes the context of r.
-func (l *RateLimit) checkIn(set *ruleset, w http.ResponseWriter, r *http.Request) (refused Result) {
-	s, refused := l.check(set, w, r)
-	if s != nil {
-		*r = *r.WithContext(s)
-	}
-	return refused
-}
-
-// check is the hot path: rules to charges, one decision, header fields. The scope is
-// what the next handler's context should be; nil means that no rule applied. A request
-// that must go no further has no scope, but a Result with a Status.
-func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) (s *scope, refused Result) {
+// check is the hot path: rules to charges, one decision, header fields. It returns the
+// request that goes further, with the scope as its context if a rule applied: r itself, or
+// a copy if not inPlace. It returns nil where it has answered, or told told what to answer.
+//
+// All that is known of the request stays on the stack until it passes, so that a refusal
+// pays for its answer alone.
+func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, inPlace bool, told *Result) *http.Request {
 	if set.hasBans {
 		switch ban, status := set.findBan(r); {
 		case status == http.StatusOK:
@@ -136,40 +112,73 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request) 
 			set.shadowedBans.noteBan(set.Logger)
 		case status == set.BanStatus:
 			set.observe(r, OutcomeBanned, ban)
-			return nil, bannedResult(ban, status)
+			set.refuse(w, r, nil, refusedFor(ban, status), told)
+			return nil
 		default:
 			set.observe(r, OutcomeNoKey, bans.Ban{})
-			return nil, Result{Status: status}
+			set.refuse(w, r, nil, refusal{status: status}, told)
+			return nil
 		}
 	}
 	if set.ExemptPreflights && isPreflight(r) {
-		return nil, Result{}
+		return r
 	}
 	if set.Allow != nil && set.Allow(r) {
 		set.observe(r, OutcomeExempt, bans.Ban{})
-		return nil, Result{}
+		return r
 	}
-	var few [fewRules]limiter.Charge
-	s, charges, status, _ := set.match(r, few[:0])
-	switch {
-	case status != http.StatusOK:
-		set.observe(r, OutcomeNoKey, bans.Ban{})
-	case s == nil:
-		return nil, Result{}
-	default:
-		if status = l.decideObserved(set, r, s, charges); status == http.StatusServiceUnavailable {
-			s = nil
-			break
-		}
-		s.writeHeaders(w.Header(), set.Headers)
+	var few workspace
+	policies, charges, decisions := few.policies[:0], few.charges[:0], few.decisions[:]
+	var more *many
+	if set.most > fewRules {
+		more = &many{make([]applied, 0, set.most), make([]limiter.Decision, set.most)}
+		policies, charges, decisions = more.policies, make([]limiter.Charge, 0, set.most), more.decisions
 	}
+	outer := outerScope(r)
+	policies, charges, status, _ := set.match(r, outer, policies, charges)
 	if status != http.StatusOK {
-		return nil, s.refusal(status)
+		set.observe(r, OutcomeNoKey, bans.Ban{})
+		set.refuse(w, r, nil, refusal{status: status}, told)
+		return nil
 	}
-	if d := s.delay(); d > 0 && !wait(s, d) {
-		return nil, Result{Status: statusClientClosedRequest}
+	if len(charges) == 0 {
+		return r
 	}
-	return s, Result{}
+	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)]}
+	switch status := l.decideObserved(set, r, &s, charges); status {
+	case http.StatusOK:
+	case http.StatusServiceUnavailable:
+		set.refuse(w, r, nil, refusal{status: status}, told)
+		return nil
+	default:
+		set.refuse(w, r, &s, refusal{status: status}, told)
+		return nil
+	}
+	behind := r
+	var f *fields
+	switch {
+	case set.NoResult && set.Headers == HeadersNone:
+	case set.NoResult:
+		f = &fields{}
+	case inPlace:
+		kept := &scope{}
+		kept.keep(r, outer, &s, more)
+		*r = *r.WithContext(kept)
+		f = &kept.fields
+	default:
+		p := &passed{}
+		p.keep(r, outer, &s, more)
+		p.request = *r.WithContext(&p.scope)
+		behind, f = &p.request, &p.fields
+	}
+	if f != nil {
+		s.writeFields(w.Header(), set.Headers, &f.values, f.text[:0])
+	}
+	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
+		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
+		return nil
+	}
+	return behind
 }
 
 // statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.

@@ -86,25 +86,28 @@ func appendString(b []byte, s string) []byte {
 // appendMember writes a member of the RateLimit list: "ip";r=99;t=13. The draft's t is
 // the time in which the client can use no more than r, so until the next unit comes.
 // Retry-After should not be before it, so beside one only the rules that refused tell t.
-func (e entry) appendMember(b []byte, allowed bool) []byte {
-	b = append(b, e.name...)
-	b = strconv.AppendInt(append(b, ";r="...), e.Remaining, 10)
+// remaining is the text of r.
+func (e *entry) appendMember(b []byte, allowed bool) (_ []byte, remaining string) {
+	b = append(append(b, e.name...), ";r="...)
+	from := len(b)
+	b = strconv.AppendInt(b, e.Remaining, 10)
+	remaining = textOf(b[from:])
 	if e.NextAfter > 0 && e.Allowed == allowed {
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(e.NextAfter), 10)
 	}
-	return b
+	return b, remaining
 }
 
 // limitText and member are what the policy has, or what there is of it in this process
 // during an outage.
-func (e entry) limitText() string {
+func (e *entry) limitText() string {
 	if e.Window == 0 {
 		return e.policy.limit
 	}
 	return strconv.FormatInt(e.Limit, 10)
 }
 
-func (e entry) member() string {
+func (e *entry) member() string {
 	if e.Window == 0 {
 		return e.policy.member
 	}
@@ -120,58 +123,76 @@ func memberOf(name string, limit int64, window time.Duration) string {
 	return string(member)
 }
 
-// writeHeaders sets the fields for this limiter and those further out. The values'
-// array is of this response alone, as is the text of those that change.
-func (s *scope) writeHeaders(h http.Header, which Headers) {
+// fields are the values of one response's header fields, in the order of writeFields, and
+// what is new in them. They are never shared: others may append to them, and overwrite them.
+type fields struct {
+	values [5]string
+	text   [48]byte // a passed has 632 bytes with it: more, and it takes 704 instead of 640
+}
+
+// writeFields sets the fields for this limiter and those further out. Their text goes
+// behind what text has, and is returned with it.
+func (s *decided) writeFields(h http.Header, which Headers, values *[5]string, text []byte) []byte {
 	if which == HeadersNone {
-		return
+		return text
 	}
-	var room [8]entry
+	var space [fewRules]entry
 	// What nothing was counted for has no numbers to tell.
-	list := slices.DeleteFunc(s.entries(room[:0]), func(e entry) bool { return !e.Counted() })
+	list := slices.DeleteFunc(s.entries(space[:0]), func(e entry) bool { return !e.Counted() })
 	if len(list) == 0 {
-		return // of those, and of rules in shadow, alone
+		return text // of those, and of rules in shadow, alone
 	}
 	writeWarning(h, list)
-	text := s.text[:0]
-	if which != HeadersDraft11 {
-		e := binding(list)
-		text = strconv.AppendInt(text, unixUp(time.Now().Add(e.ResetAfter)), 10)
-		reset := len(text)
-		text = strconv.AppendInt(text, e.Remaining, 10)
-		s.values[0], s.values[1], s.values[2] = e.limitText(), textOf(text[reset:]), textOf(text[:reset])
-		h[fieldLimit] = s.values[0:1:1]
-		h[fieldRemaining] = s.values[1:2:2]
-		h[fieldReset] = s.values[2:3:3]
+	if len(list) > 1 && !s.allowed {
+		// The rules that refused come first.
+		slices.SortStableFunc(list, func(a, b entry) int { return refusedFirst(&a) - refusedFirst(&b) })
 	}
+	strictest, remaining := binding(list), ""
 	if which != HeadersLegacy {
-		s.values[3] = list[0].member()
+		values[3] = list[0].member()
 		if len(list) > 1 {
-			if !s.allowed {
-				// The rules that refused come first.
-				slices.SortStableFunc(list, func(a, b entry) int { return refusedFirst(a) - refusedFirst(b) })
+			if room := 64 * len(list); cap(text)-len(text) < room {
+				text = make([]byte, 0, room) // enough for most
 			}
-			text = make([]byte, 0, 64*len(list)) // enough for most
-			for i, e := range list {
-				text = append(appendComma(text, i), e.member()...)
+			from := len(text)
+			for i := range list {
+				text = append(appendComma(text, i), list[i].member()...)
 			}
-			s.values[3] = textOf(text)
+			values[3] = textOf(text[from:])
 		}
 		from := len(text)
-		for i, e := range list {
-			text = e.appendMember(appendComma(text, i), s.allowed)
+		for i := range list {
+			var r string
+			if text, r = list[i].appendMember(appendComma(text, i), s.allowed); &list[i] == strictest {
+				remaining = r
+			}
 		}
-		s.values[4] = textOf(text[from:])
-		s.writeList(h, fieldPolicy, 3)
-		s.writeList(h, fieldRateLimit, 4)
+		values[4] = textOf(text[from:])
+		s.writeList(h, fieldPolicy, values, 3)
+		s.writeList(h, fieldRateLimit, values, 4)
 	}
+	if which != HeadersDraft11 {
+		from := len(text)
+		if remaining == "" {
+			text = strconv.AppendInt(text, strictest.Remaining, 10)
+			remaining = textOf(text[from:])
+			from = len(text)
+		}
+		text = strconv.AppendInt(text, unixUp(time.Now().Add(strictest.ResetAfter)), 10)
+		values[0], values[1], values[2] = strictest.limitText(), remaining, textOf(text[from:])
+		h[fieldLimit] = values[0:1:1]
+		h[fieldRemaining] = values[1:2:2]
+		h[fieldReset] = values[2:3:3]
+	}
+	return text
 }
 
 // writeWarning tells which rules have little left, in the form of the RateLimit list:
 // "search";r=3;q=30. It replaces what a limiter further out has told.
 func writeWarning(h http.Header, list []entry) {
 	var text []byte
-	for _, e := range list {
+	for i := range list {
+		e := &list[i]
 		if !e.isNear() {
 			continue
 		}
@@ -189,8 +210,8 @@ func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b))
 
 // writeList sets a list field to this limiter's value, which includes the outer
 // limiters' members and so replaces theirs, beside what others have put there.
-func (s *scope) writeList(h http.Header, field string, i int) {
-	ours := s.values[i : i+1 : i+1]
+func (s *decided) writeList(h http.Header, field string, values *[5]string, i int) {
+	ours := values[i : i+1 : i+1]
 	present := h[field]
 	if len(present) == 0 {
 		h[field] = ours
@@ -207,7 +228,7 @@ func (s *scope) writeList(h http.Header, field string, i int) {
 	h[field] = append(present[:len(present):len(present)], ours[0])
 }
 
-func refusedFirst(e entry) int {
+func refusedFirst(e *entry) int {
 	if e.Allowed {
 		return 1
 	}

@@ -115,7 +115,7 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
 }
 
 // observeRules tells the observer, which there is, of a decision.
-func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcome, s *scope, elapsed time.Duration, err error) {
+func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcome, s *decided, elapsed time.Duration, err error) {
 	rules := o.Rules[:0]
 	for i := range s.policies {
 		rules = append(rules, s.policies[i].result(s.decisions[i]))

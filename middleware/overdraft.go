@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"context"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -10,7 +11,7 @@ import (
 // refused it, and on the overdrafts of those that have one, until all charges that remain
 // are taken, or a rule without either refuses. It returns what was taken, and when; s has what
 // each rule said, and whether the request passes.
-func (l *RateLimit) overdraw(set *ruleset, s *scope, charges []limiter.Charge) ([]limiter.Charge, error) {
+func (l *RateLimit) overdraw(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) ([]limiter.Charge, error) {
 	asked := make([]attempt, len(charges))
 	for i := range charges {
 		asked[i] = attempt{rule: i}
@@ -41,7 +42,7 @@ func (l *RateLimit) overdraw(set *ruleset, s *scope, charges []limiter.Charge) (
 		charges, asked = taken, next
 		decisions = make([]limiter.Decision, len(charges))
 		if len(charges) > 0 {
-			if err := l.ask(s, set, charges, decisions); err != nil {
+			if err := l.ask(ctx, set, charges, decisions); err != nil {
 				return nil, err
 			}
 		}

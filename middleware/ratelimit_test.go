@@ -83,6 +83,37 @@ func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
+func TestWithoutAResultHandlersFindTheirOwnRequest(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, headers := range []middleware.Headers{middleware.HeadersBoth, middleware.HeadersNone} {
+			var refused middleware.Result
+			l := limited(t, middleware.Config{NoResult: true, Headers: headers,
+				Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerHour(2)}},
+				OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+					refused = result
+					w.WriteHeader(result.Status)
+				}})
+			r := request()
+			ctx, seen := r.Context(), 0
+			h := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, behind *http.Request) {
+				seen++
+				assert.Same(t, r, behind)
+				assert.Equal(t, ctx, behind.Context())
+				_, found := middleware.FromContext(behind.Context())
+				assert.False(t, found)
+			}))
+			w := serve(h, r)
+			assert.Equal(t, headers == middleware.HeadersBoth, w.Header().Get("X-RateLimit-Remaining") == "1")
+			require.True(t, l.Check(httptest.NewRecorder(), r), "adapters")
+			assert.Equal(t, ctx, r.Context())
+			require.Equal(t, 429, serve(h, r).Code)
+			assert.Equal(t, 1, seen)
+			assert.Equal(t, "r", refused.Rule, "OnRefused is told as ever")
+			assert.Positive(t, refused.RetryAfter)
+		}
+	})
+}
+
 func TestPerIPAdmitsTheLimitAndCountsClientsApart(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		h := middleware.PerIP(limiter.PerHour(3))(ok)

@@ -1,8 +1,6 @@
 package middleware
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -10,54 +8,109 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// refusal is what is told about a refused request. s is nil when nothing was decided.
-func (s *scope) refusal(status int) (result Result) {
+// A refusal is why a request must go no further.
+type refusal struct {
+	status     int
+	banned     bool
+	rule       string        // that led to the ban
+	retryAfter time.Duration // Never: there is no telling, or no use in coming back
+}
+
+// refuse answers a request that must go no further, or tells told, if that is not nil, what
+// to answer. s is nil when nothing was decided.
+func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, no refusal, told *Result) {
+	if no.status == statusClientClosedRequest && told == nil {
+		w.WriteHeader(no.status)
+		return
+	}
+	h, a := w.Header(), &answer{}
+	text := a.text[:0]
 	if s != nil {
-		result = s.result()
+		text = s.writeFields(h, set.Headers, (*[5]string)(a.values[:]), text)
+		no.retryAfter = s.retryAfter()
 	}
-	result.Status = status
-	return result
-}
-
-// refuse answers a request that must go no further.
-func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, result Result) {
-	if result.Status == statusClientClosedRequest {
-		w.WriteHeader(result.Status)
-		return
+	seconds := no.seconds()
+	a.set(h, 5, "Cache-Control", "no-store")
+	if seconds > 0 {
+		from := len(text)
+		text = strconv.AppendInt(text, seconds, 10)
+		a.set(h, 6, "Retry-After", textOf(text[from:]))
 	}
-	h := w.Header()
-	result.writeHeaders(h)
-	if set.OnRefused != nil {
-		set.OnRefused(w, r, result)
-		return
-	}
-	contentType, body := result.body(r.Header["Accept"])
-	h["Content-Type"] = []string{contentType}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	w.WriteHeader(result.Status)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client may be gone
-	}
-}
-
-// writeHeaders sets the fields of every refusal.
-func (r *Result) writeHeaders(h http.Header) {
-	h["Cache-Control"] = []string{"no-store"}
-	if seconds := r.retryAfter(); seconds > 0 {
-		h["Retry-After"] = []string{strconv.FormatInt(seconds, 10)}
-	}
-	if r.Status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
+	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
+	switch {
+	case told != nil:
+		*told = no.result(s)
+		return
+	case set.OnRefused != nil:
+		set.OnRefused(w, r, no.result(s))
+		return
+	}
+	from := len(text)
+	switch negotiate(r.Header["Accept"]) {
+	case formatProblem:
+		a.set(h, 7, "Content-Type", "application/problem+json")
+		text = no.appendProblem(text, s, seconds)
+	case formatText:
+		a.set(h, 7, "Content-Type", "text/plain; charset=utf-8")
+		a.set(h, 8, "X-Content-Type-Options", "nosniff")
+		text = append(no.appendMessage(text, seconds), '\n')
+	default:
+		a.set(h, 7, "Content-Type", "application/json")
+		text = no.appendPlain(text, seconds)
+	}
+	body := text[from:len(text):len(text)]
+	if r.Method == http.MethodHead {
+		// Of other answers net/http counts the bytes itself.
+		a.set(h, 9, "Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(no.status)
+		return
+	}
+	w.WriteHeader(no.status)
+	_, _ = w.Write(body) // the client may be gone
 }
 
-// retryAfter is in whole seconds; 0 if there is no telling, or no use in coming back.
-func (r *Result) retryAfter() int64 {
-	if r.RetryAfter == limiter.Never || !r.Banned && r.Status != http.StatusTooManyRequests {
+// An answer is the memory of one refusal: the header fields' values, those of fields first,
+// and all text that is new.
+type answer struct {
+	values [10]string
+	text   [224]byte
+}
+
+// set sets a field whose value no one else has set, in its place i.
+func (a *answer) set(h http.Header, i int, field, value string) {
+	a.values[i] = value
+	h[field] = a.values[i : i+1 : i+1]
+}
+
+// retryAfter is that of the binding rule.
+func (s *decided) retryAfter() time.Duration {
+	var space [fewRules]entry
+	list := s.entries(space[:0])
+	if len(list) == 0 {
 		return 0
 	}
-	return secondsUp(r.RetryAfter)
+	return binding(list).RetryAfter
+}
+
+// seconds is how long to wait, rounded up; 0 if there is no telling, or no use in coming back.
+func (no *refusal) seconds() int64 {
+	if no.retryAfter == limiter.Never || !no.banned && no.status != http.StatusTooManyRequests {
+		return 0
+	}
+	return secondsUp(no.retryAfter)
+}
+
+// result is what is told about the refusal. s is nil when nothing was decided.
+func (no *refusal) result(s *decided) (result Result) {
+	if s != nil {
+		result = s.result()
+	} else {
+		result.Rule, result.RetryAfter = no.rule, no.retryAfter
+	}
+	result.Status, result.Banned = no.status, no.banned
+	return result
 }
 
 // A kind is what clients are told about refusals of one status.
@@ -71,13 +124,14 @@ type kind struct {
 // registry is where draft-11 registers its problem types.
 const registry = "https://iana.org/assignments/http-problem-types#"
 
-var kinds = map[int]kind{
-	http.StatusTooManyRequests: {
-		problem: registry + "quota-exceeded",
-		title:   "Quota Exceeded",
-		code:    "rate_limit_exceeded",
-		message: "Too many requests.",
-	},
+var tooMany = kind{
+	problem: registry + "quota-exceeded",
+	title:   "Quota Exceeded",
+	code:    "rate_limit_exceeded",
+	message: "Too many requests.",
+}
+
+var kinds = map[int]*kind{
 	http.StatusServiceUnavailable: {
 		problem: registry + "temporary-reduced-capacity",
 		title:   "Temporary Reduced Capacity",
@@ -101,63 +155,95 @@ var kinds = map[int]kind{
 	},
 }
 
-// problem is an RFC 9457 object. The name of its last member is draft-11's and may
+func (no *refusal) kind() *kind {
+	if no.status == http.StatusTooManyRequests {
+		return &tooMany // most of them, without a look-up
+	}
+	return kinds[no.status]
+}
+
+// appendProblem writes an RFC 9457 object. The name of its last member is draft-11's and may
 // still change.
-type problem struct {
-	Type     string   `json:"type,omitempty"`
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Detail   string   `json:"detail"`
-	Violated []string `json:"violated-policies,omitempty"`
-}
-
-// plain is the JSON body for clients that did not ask for a problem object.
-type plain struct {
-	Error      string `json:"error"`
-	Message    string `json:"message"`
-	RetryAfter int64  `json:"retry_after,omitempty"`
-}
-
-// body is the answer in the format that the client accepts.
-func (r *Result) body(accept []string) (contentType string, body []byte) {
-	kind := kinds[r.Status]
-	message, seconds := kind.message, r.retryAfter()
-	switch {
-	case seconds > 0:
-		message += " Try again in " + inWords(seconds) + "."
-	case r.Status == http.StatusTooManyRequests && !r.Banned:
-		message = "The request costs more than the limit ever allows at once."
+func (no *refusal) appendProblem(b []byte, s *decided, seconds int64) []byte {
+	kind := no.kind()
+	b = append(b, '{')
+	if kind.problem != "" {
+		b = append(append(append(b, `"type":"`...), kind.problem...), `",`...)
 	}
-	// Marshalling strings and integers cannot fail.
-	switch negotiate(accept) {
-	case formatProblem:
-		body, _ = json.Marshal(problem{kind.problem, kind.title, r.Status, message, r.violated()})
-		return "application/problem+json", body
-	case formatText:
-		return "text/plain; charset=utf-8", []byte(message + "\n")
-	default:
-		body, _ = json.Marshal(plain{kind.code, message, seconds})
-		return "application/json", body
+	b = append(append(append(b, `"title":"`...), kind.title...), `","status":`...)
+	b = strconv.AppendInt(b, int64(no.status), 10)
+	b = append(no.appendMessage(append(b, `,"detail":"`...), seconds), '"')
+	if s != nil {
+		b = s.appendViolated(b)
 	}
+	return append(b, '}')
 }
 
-// violated is the names of the rules that refused, and meant it.
-func (r *Result) violated() []string {
-	var names []string
-	for i := range r.Rules {
-		if !r.Rules[i].Allowed && !r.Rules[i].Rule.Shadow {
-			names = append(names, r.Rules[i].Rule.Name)
+// appendViolated writes the names of the rules that refused, and meant it.
+func (s *decided) appendViolated(b []byte) []byte {
+	var space [fewRules]entry
+	list, before := s.entries(space[:0]), `,"violated-policies":[`
+	for i := range list {
+		if !list[i].Allowed {
+			b = appendJSON(append(b, before...), list[i].info.Name)
+			before = ","
 		}
 	}
-	return names
+	if before == "," {
+		b = append(b, ']')
+	}
+	return b
 }
 
-func inWords(seconds int64) string {
-	if seconds == 1 {
-		return "1 second"
+// appendPlain writes the JSON for clients that did not ask for a problem object.
+func (no *refusal) appendPlain(b []byte, seconds int64) []byte {
+	b = append(append(append(b, `{"error":"`...), no.kind().code...), `","message":"`...)
+	b = append(no.appendMessage(b, seconds), '"')
+	if seconds > 0 {
+		b = strconv.AppendInt(append(b, `,"retry_after":`...), seconds, 10)
 	}
-	if seconds < 120 {
-		return fmt.Sprintf("%d seconds", seconds)
+	return append(b, '}')
+}
+
+// appendMessage writes a sentence or two, which as JSON need no escaping.
+func (no *refusal) appendMessage(b []byte, seconds int64) []byte {
+	switch {
+	case seconds > 0:
+		b = append(append(b, no.kind().message...), " Try again in "...)
+		return append(appendDuration(b, seconds), '.')
+	case no.status == http.StatusTooManyRequests && !no.banned:
+		return append(b, "The request costs more than the limit ever allows at once."...)
 	}
-	return (time.Duration(seconds) * time.Second).String()
+	return append(b, no.kind().message...)
+}
+
+// appendJSON writes a rule's name, which is printable ASCII, as encoding/json does.
+func appendJSON(b []byte, name string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := range len(name) {
+		switch c := name[i]; c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '<', '>', '&':
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// appendDuration writes seconds in words, and from two minutes on as time.Duration does.
+func appendDuration(b []byte, seconds int64) []byte {
+	switch {
+	case seconds == 1:
+		return append(b, "1 second"...)
+	case seconds < 120:
+		return append(strconv.AppendInt(b, seconds, 10), " seconds"...)
+	case seconds >= 3600:
+		b = append(strconv.AppendInt(b, seconds/3600, 10), 'h')
+	}
+	b = append(strconv.AppendInt(b, seconds/60%60, 10), 'm')
+	return append(strconv.AppendInt(b, seconds%60, 10), 's')
 }

@@ -2,13 +2,17 @@ package middleware_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
@@ -60,6 +64,78 @@ func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
 	})
 }
 
+// What is known without parsing is what parsing says.
+func TestAcceptFieldsOfBrowsersAreNoSpecialCase(t *testing.T) {
+	h := middleware.PerIP(limiter.PerDay(1))(noop)
+	h.ServeHTTP(nobody{http.Header{}}, request())
+	answer := func(accept string) string {
+		return serve(h, request(header("Accept", accept))).Header().Get("Content-Type")
+	}
+	for _, accept := range []string{
+		"", "*/*", "application/json", "application/json, */*", "application/json, text/plain, */*", "application/problem+json",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7",
+	} {
+		assert.Equal(t, answer(accept+" ,"), answer(accept), accept)
+	}
+}
+
+// Bodies are written by hand, and are what encoding/json makes.
+func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
+	type plain struct {
+		Error      string `json:"error"`
+		Message    string `json:"message"`
+		RetryAfter int64  `json:"retry_after,omitempty"`
+	}
+	type problem struct {
+		Type     string   `json:"type,omitempty"`
+		Title    string   `json:"title"`
+		Status   int      `json:"status"`
+		Detail   string   `json:"detail"`
+		Violated []string `json:"violated-policies,omitempty"`
+	}
+	phase.Test(t, func(*testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			var rules []middleware.Rule
+			var names []string
+			for i := range rapid.IntRange(1, 6).Draw(t, "rules") {
+				name := strconv.Itoa(i) + rapid.StringMatching(`[ -~]{0,8}[!-~]`).Draw(t, "name")
+				per := time.Duration(rapid.Int64Range(1, 1<<33).Draw(t, "per")) * time.Millisecond
+				limit := limiter.Limit{Events: 1, Per: min(per, 30*24*time.Hour), Algorithm: limiter.SlidingLog}
+				rules, names = append(rules, middleware.Rule{Name: name, Limit: limit}), append(names, name)
+			}
+			units := rapid.Int64Range(1, 2).Draw(t, "units")
+			rules[0].Cost = func(*http.Request) int64 { return units }
+			h := middleware.Must(middleware.New(middleware.Config{Rules: rules, Logger: quiet})).Handler(noop)
+			if units == 1 {
+				serve(h, request())
+			} else {
+				names = names[:1] // it asks for more than there ever is
+			}
+
+			w := serve(h, request())
+			require.Equal(t, 429, w.Code)
+			seconds, _ := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+			message := "The request costs more than the limit ever allows at once."
+			if units == 1 {
+				words := (time.Duration(seconds) * time.Second).String()
+				if seconds < 120 {
+					words = strings.TrimSuffix(fmt.Sprintf("%d seconds", seconds), map[bool]string{true: "s"}[seconds == 1])
+				}
+				message = "Too many requests. Try again in " + words + "."
+			}
+			want, _ := json.Marshal(plain{"rate_limit_exceeded", message, seconds})
+			require.Equal(t, string(want), w.Body.String())
+
+			w = serve(h, request(header("Accept", "application/problem+json")))
+			want, _ = json.Marshal(problem{"https://iana.org/assignments/http-problem-types#quota-exceeded", "Quota Exceeded", 429, message, names})
+			require.Equal(t, string(want), w.Body.String())
+		})
+	})
+}
+
 // A refusal has to be cheap, whatever the client sends.
 func TestAnAcceptFieldWithoutEndIsNotRead(t *testing.T) {
 	const problem = "application/problem+json"
@@ -100,7 +176,6 @@ func TestRefusalsSayWhatClientsNeed(t *testing.T) {
 		w := serve(h, request())
 		assert.JSONEq(t, `{"error":"rate_limit_exceeded","message":"Too many requests. Try again in 50 seconds.","retry_after":50}`, w.Body.String())
 		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 
 		w = serve(h, request(header("Accept", "application/problem+json")))
 		assert.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded",
@@ -108,11 +183,13 @@ func TestRefusalsSayWhatClientsNeed(t *testing.T) {
 
 		w = serve(h, request(header("Accept", "text/plain")))
 		assert.Equal(t, "Too many requests. Try again in 50 seconds.\n", w.Body.String())
+		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 
 		w = serve(h, request(func(r *http.Request) { r.Method = http.MethodHead }))
 		assert.Equal(t, 429, w.Code)
 		assert.Equal(t, "50", w.Header().Get("Retry-After"))
 		assert.Empty(t, w.Body.String(), "HEAD has no body")
+		assert.Equal(t, "104", w.Header().Get("Content-Length"), "but the length of GET's")
 	})
 }
 

@@ -70,32 +70,49 @@ func FromContext(ctx context.Context) (Result, bool) {
 	return Result{}, false
 }
 
-// A scope is the context behind a limiter. It remembers the decisions, for handlers
-// and for limiters further in, which have to agree with this one on the header fields.
-type scope struct {
-	context.Context
-	outer *scope
-	url   *url.URL // the request's
+// A decided is what was decided about a request by one limiter. It stays on the stack of
+// check, with the arrays behind its slices, until the request passes. So it has no context,
+// which others may keep: the compiler does not tell the fields of a struct apart.
+type decided struct {
+	outer *scope // of the limiter further out; nil: there is none
 
 	// One of each for every rule that applied.
 	policies  []applied
 	decisions []limiter.Decision
 
-	// The header fields' values, in the order of writeHeaders, and what is new in them:
-	// keeping such a value keeps the scope.
-	values    [5]string
-	text      [62]byte // with the next two, 64
-	allowed   bool     // by all rules
-	overdrawn bool     // on a rule's overdraft
+	allowed   bool // by all rules
+	overdrawn bool // on a rule's overdraft
+}
+
+// A scope is the context behind a limiter. It remembers the decisions, for handlers
+// and for limiters further in, which have to agree with this one on the header fields.
+type scope struct {
+	context.Context          // the request's
+	url             *url.URL // the request's
+	decided
+	fields
 
 	// What the slices are for a single rule.
 	policySpace   [1]applied
 	decisionSpace [1]limiter.Decision
 }
 
-// fewRules is how many a limiter may have for everything of a request to have its place
-// beforehand.
+// A passed is a request that passed, with its context, in one allocation.
+type passed struct {
+	scope
+	request http.Request
+}
+
+// fewRules is how many rules a request may meet for all that is known of them to have its
+// place beforehand.
 const fewRules = 4
+
+// A workspace is where a request is decided about, on the stack.
+type workspace struct {
+	policies  [fewRules]applied
+	decisions [fewRules]limiter.Decision
+	charges   [fewRules]limiter.Charge
+}
 
 type scopeKey struct{}
 
@@ -107,25 +124,37 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// newScope is a scope inside of another, if there is one, for so many rules at most.
-func newScope(r *http.Request, outer *scope, rules int) *scope {
-	s := &scope{Context: r.Context(), outer: outer, url: r.URL}
-	s.policies, s.decisions = s.policySpace[:0], s.decisionSpace[:0]
+// A many is where the rules of a request have their place that may meet more than few.
+type many struct {
+	policies  []applied
+	decisions []limiter.Decision
+}
+
+// keep copies what was decided about r, without its place on the stack; what has its place
+// in more stays there.
+func (s *scope) keep(r *http.Request, outer *scope, d *decided, more *many) {
+	s.Context, s.outer, s.url = r.Context(), outer, r.URL
+	s.allowed, s.overdrawn = d.allowed, d.overdrawn
+	n := len(d.policies)
 	switch {
-	case rules > fewRules:
-		s.policies, s.decisions = make([]applied, 0, rules), make([]limiter.Decision, 0, rules)
-	case rules > 1:
+	case more != nil:
+		s.policies, s.decisions = more.policies[:n], more.decisions[:n]
+		return
+	case n == 1:
+		s.policies, s.decisions = s.policySpace[:], s.decisionSpace[:]
+	default:
 		few := &struct {
 			policies  [fewRules]applied
 			decisions [fewRules]limiter.Decision
 		}{}
-		s.policies, s.decisions = few.policies[:0], few.decisions[:0]
+		s.policies, s.decisions = few.policies[:n], few.decisions[:n]
 	}
-	return s
+	copy(s.policies, d.policies)
+	copy(s.decisions, d.decisions)
 }
 
 // delay is how long the request has to wait for its turn.
-func (s *scope) delay() (d time.Duration) {
+func (s *decided) delay() (d time.Duration) {
 	for i := range s.decisions {
 		if !s.policies[i].shadow {
 			d = max(d, s.decisions[i].Delay)
@@ -134,14 +163,15 @@ func (s *scope) delay() (d time.Duration) {
 	return d
 }
 
-// An entry is one rule's decision.
+// An entry is one rule's decision. It is a copy: a list of pointers would take what they
+// point to off the stack.
 type entry struct {
-	*applied
-	*limiter.Decision
+	applied
+	limiter.Decision
 }
 
 // outcome is what an answer with that status comes of, once the store was asked.
-func (s *scope) outcome(status int) Outcome {
+func (s *decided) outcome(status int) Outcome {
 	switch status {
 	case http.StatusServiceUnavailable:
 		return OutcomeUndecided
@@ -155,7 +185,7 @@ func (s *scope) outcome(status int) Outcome {
 }
 
 // isNear reports whether it is one to warn about.
-func (e entry) isNear() bool {
+func (e *entry) isNear() bool {
 	softAt := e.softAt
 	// The limit is a share of the policy's during an outage. It is 10^12 at most.
 	return softAt > 0 && e.Counted() && e.Remaining <= e.Limit*(100-softAt)/100
@@ -163,35 +193,38 @@ func (e entry) isNear() bool {
 
 // entries appends those of every limiter so far to list, outer ones first, but for rules
 // in shadow. Of entries with the same name the stricter one stands, where the first stood.
-func (s *scope) entries(list []entry) []entry {
+func (s *decided) entries(list []entry) []entry {
+	if n := len(list) + len(s.policies); n > cap(list) {
+		list = append(make([]entry, 0, n), list...)
+	}
 	if s.outer != nil {
 		list = s.outer.entries(list)
 	}
 	for i := range s.policies {
 		if p := &s.policies[i]; !p.shadow {
-			list = merge(list, entry{p, &s.decisions[i]})
+			list = merge(list, entry{*p, s.decisions[i]})
 		}
 	}
 	return list
 }
 
 // shadows appends what entries leaves out.
-func (s *scope) shadows(list []entry) []entry {
+func (s *decided) shadows(list []entry) []entry {
 	if s.outer != nil {
 		list = s.outer.shadows(list)
 	}
 	for i := range s.policies {
 		if p := &s.policies[i]; p.shadow {
-			list = append(list, entry{p, &s.decisions[i]})
+			list = append(list, entry{*p, s.decisions[i]})
 		}
 	}
 	return list
 }
 
 func merge(list []entry, e entry) []entry {
-	for i, other := range list {
-		if other.name == e.name {
-			if e.stricter(other) {
+	for i := range list {
+		if list[i].name == e.name {
+			if e.stricter(&list[i]) {
 				list[i] = e
 			}
 			return list
@@ -201,7 +234,7 @@ func merge(list []entry, e entry) []entry {
 }
 
 // stricter tells which of two entries a client should mind.
-func (e entry) stricter(than entry) bool {
+func (e *entry) stricter(than *entry) bool {
 	switch {
 	case e.Allowed != than.Allowed:
 		return !e.Allowed
@@ -217,34 +250,34 @@ func (e entry) stricter(than entry) bool {
 }
 
 // binding is the strictest entry.
-func binding(list []entry) entry {
-	strictest := list[0]
-	for _, e := range list[1:] {
-		if e.stricter(strictest) {
+func binding(list []entry) *entry {
+	strictest := &list[0]
+	for i := range list[1:] {
+		if e := &list[1+i]; e.stricter(strictest) {
 			strictest = e
 		}
 	}
 	return strictest
 }
 
-func (s *scope) result() (result Result) {
-	var space [8]entry
+func (s *decided) result() (result Result) {
+	var space [fewRules]entry
 	list := s.entries(space[:0])
 	if len(list) > 0 {
 		b := binding(list)
-		result.Decision = *b.Decision
+		result.Decision = b.Decision
 		result.Rule, result.Tier = b.info.Name, b.info.Tier
 	} else {
 		result.Allowed = true // by rules in shadow
 	}
-	for _, e := range list {
-		result.Degraded = result.Degraded || e.Degraded
-		result.NearLimit = result.NearLimit || e.isNear()
+	for i := range list {
+		result.Degraded = result.Degraded || list[i].Degraded
+		result.NearLimit = result.NearLimit || list[i].isNear()
 	}
 	list = s.shadows(list)
 	result.Rules = make([]RuleResult, len(list))
-	for i, e := range list {
-		result.Rules[i] = e.result(*e.Decision)
+	for i := range list {
+		result.Rules[i] = list[i].result(list[i].Decision)
 	}
 	return result
 }

@@ -229,6 +229,9 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if given.SoftAt < 0 || given.SoftAt > 99 {
 		c.report("%s: SoftAt is %d: it must be a percentage from 1 to 99, or 0 for no warning", at, given.SoftAt)
 	}
+	if given.SoftAt > 0 && c.set.NoResult && c.set.Headers == HeadersNone {
+		c.report("%s: SoftAt is %d, and with Config.NoResult and HeadersNone nothing would tell of it", at, given.SoftAt)
+	}
 	if given.Units < 0 {
 		c.report("%s: Units is %d: it must not be negative", at, given.Units)
 	}
@@ -294,6 +297,8 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
 	p.info, p.rule, p.softAt = c.info(info), r, int64(r.SoftAt)
 	switch {
 	case r.Overdraft == 0:
+	case c.set.NoResult:
+		c.report("%s: Overdraft is %d, and Config.NoResult is set: no handler would know which requests pass on it", at, r.Overdraft)
 	case r.Overdraft < 0:
 		c.report("%s: Overdraft is %d: it must not be negative", at, r.Overdraft)
 	case l.Algorithm == limiter.LeakyBucket:
