@@ -2,7 +2,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow apart phases hours fuzz bench bench-compare race race-memory race-leases newest benchmarks help
+.PHONY: test setup vet unit narrow apart phases hours fuzz bench bench-compare race race-memory race-leases race-http newest benchmarks help
 
 test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
@@ -49,6 +49,9 @@ race-memory: ## Weir beside its peers in memory, in one run of a quarter of an h
 
 race-leases: ## the modes of leasestore beside each other, in one run of ten minutes
 	go -C _benchmarks run ./leaserace
+
+race-http: ## Weir beside its peers in HTTP servers, in one run of six minutes
+	go -C _benchmarks run ./httprace
 
 benchmarks: ## checks the module of the race, and has every contestant decide a little
 	go -C _benchmarks vet ./...
