@@ -114,8 +114,7 @@ var examples = map[string]example{
 	},
 }
 
-// metricsTellWhoIsRefused waits for the attacker and the noisy tenant to be seen, on the
-// page within five seconds.
+// metricsTellWhoIsRefused waits for the attacker and the noisy tenant to be seen on the page.
 func metricsTellWhoIsRefused(t *testing.T, server string, _ []string) {
 	snapshot := func() string {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/limits", nil)
@@ -163,11 +162,11 @@ func rulesCanBeEdited(t *testing.T, server string, args []string) {
 	edited := strings.Replace(string(text), "burst: 10", "burst: 20", 1)
 	require.NotEqual(t, string(text), edited)
 	require.NoError(t, os.WriteFile(path, []byte(edited), 0o600))
-	response := ask(t, server, "GET /api/v1/search", nil)
-	for began := time.Now(); response.Header.Get("X-RateLimit-Limit") != "20"; time.Sleep(10 * time.Millisecond) {
-		require.Less(t, time.Since(began), 30*time.Second, "the file that was edited is not in force")
+	var response *http.Response
+	require.Eventually(t, func() bool {
 		response = ask(t, server, "GET /api/v1/search", nil)
-	}
+		return response.Header.Get("X-RateLimit-Limit") == "20"
+	}, redistest.Patience, 10*time.Millisecond, "the file that was edited is not in force")
 	require.Equal(t, http.StatusOK, response.StatusCode, "of 20, 10 were used")
 }
 
@@ -230,7 +229,7 @@ func (e example) isShown(t *testing.T, name string) {
 // isKept asks the running program until it refuses.
 func (e example) isKept(t *testing.T, server string) {
 	var refused *http.Response
-	passed := 0
+	began, passed := time.Now(), 0
 	for refused == nil {
 		response := ask(t, server, e.request, e.header)
 		switch response.StatusCode {
@@ -253,7 +252,8 @@ func (e example) isKept(t *testing.T, server string) {
 	require.Equal(t, "0", h.Get("X-RateLimit-Remaining"), "a refusal says that nothing is left")
 	reset, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64)
 	require.NoError(t, err, "X-RateLimit-Reset is a time in seconds since 1970")
-	require.WithinDuration(t, time.Now(), time.Unix(reset, 0), 2*e.within+5*time.Second)
+	require.Less(t, began.Unix()-1, reset, "the reset is ahead")
+	require.LessOrEqual(t, reset, time.Now().Add(2*e.within).Unix()+1, "no reset is further ahead than two periods")
 	retry, err := strconv.Atoi(h.Get("Retry-After"))
 	require.NoError(t, err, "Retry-After is a number of seconds")
 	// A sliding window's events fade in the window after their own.

@@ -1,9 +1,7 @@
 package weir_test
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -33,8 +31,8 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// trafficFile is 10,000 requests to a real web server; it is not part of the module.
-const trafficFile = "../shared/data/access.log"
+// accessLog names a web server's log, in Apache's combined format, that is replayed too.
+const accessLog = "WEIR_ACCESS_LOG"
 
 // A model says what a limit admits, as slowly and as plainly as it can be said. Times
 // are microseconds since 1970.
@@ -209,10 +207,8 @@ var routers = map[string]func(*middleware.RateLimit, http.HandlerFunc) http.Hand
 	},
 }
 
-// Real requests, at their own times, through every router: what is decided is what
-// the models say.
-func TestRealTrafficIsLimitedAsTheModelsSay(t *testing.T) {
-	traffic := readTraffic(t)
+// Requests at their own times, through every router: what is decided is what the models say.
+func TestTrafficIsLimitedAsTheModelsSay(t *testing.T) {
 	limits := []limiter.Limit{
 		{Events: 3, Per: 20 * time.Second},
 		{Events: 3, Per: 40 * time.Second, Burst: 4, Algorithm: limiter.TokenBucket},
@@ -220,47 +216,51 @@ func TestRealTrafficIsLimitedAsTheModelsSay(t *testing.T) {
 		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.FixedWindow},
 		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingLog},
 	}
-	for name, router := range routers {
-		for _, limit := range limits {
-			t.Run(name+" "+limit.Algorithm.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					replay(t, traffic, router, []limiter.Limit{limit})
+	for source, requests := range replays(t) {
+		for name, router := range routers {
+			for _, limit := range limits {
+				t.Run(source+" "+name+" "+limit.Algorithm.String(), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						replay(t, requests, router, []limiter.Limit{limit})
+					})
 				})
-			})
+			}
 		}
 	}
 }
 
 // A limit for all clients and one for each client: both are taken, or neither.
-func TestRealTrafficIsLimitedByTwoRulesTogether(t *testing.T) {
-	traffic := readTraffic(t)
-	for _, limits := range [][]limiter.Limit{
-		{limiter.PerMinute(60), {Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingLog}},
-		{{Events: 1, Per: time.Second, Burst: 10, Algorithm: limiter.TokenBucket}, limiter.PerHour(5).With(limiter.FixedWindow)},
-	} {
-		t.Run(fmt.Sprint(limits), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { replay(t, traffic, routers["nethttp"], limits) })
-		})
+func TestTrafficIsLimitedByTwoRulesTogether(t *testing.T) {
+	for source, requests := range replays(t) {
+		for _, limits := range [][]limiter.Limit{
+			{limiter.PerMinute(60), {Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingLog}},
+			{{Events: 1, Per: time.Second, Burst: 10, Algorithm: limiter.TokenBucket}, limiter.PerHour(5).With(limiter.FixedWindow)},
+			{limiter.PerHour(100), limiter.PerDay(10)},
+		} {
+			t.Run(source+" "+fmt.Sprint(limits), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { replay(t, requests, routers["nethttp"], limits) })
+			})
+		}
 	}
 }
 
-func readTraffic(t *testing.T) []accesslog.Entry {
-	file, err := os.Open(trafficFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("there is no %s here: the replay of real traffic needs it", trafficFile)
+// replays are requests in the order of their times, by where they are from.
+func replays(t *testing.T) map[string][]accesslog.Entry {
+	sources := map[string][]accesslog.Entry{"generated": accesslog.Generate(1, 10_000)}
+	if name := os.Getenv(accessLog); name != "" {
+		file, err := os.Open(name)
+		require.NoError(t, err)
+		defer file.Close()
+		sources["log"], err = accesslog.Read(file)
+		require.NoError(t, err)
 	}
-	require.NoError(t, err)
-	defer file.Close()
-	traffic, err := accesslog.Read(file)
-	require.NoError(t, err)
-	require.Len(t, traffic, 10_000)
-	return traffic
+	return sources
 }
 
-// replay runs in a bubble, where time is that of the traffic. The last limit is for
+// replay runs in a bubble, where time is that of the requests. The last limit is for
 // each client, those before it for all.
-func replay(t *testing.T, traffic []accesslog.Entry, router func(*middleware.RateLimit, http.HandlerFunc) http.Handler, limits []limiter.Limit) {
-	time.Sleep(time.Until(traffic[0].Time)) // before there is a store: it lives 17 years
+func replay(t *testing.T, requests []accesslog.Entry, router func(*middleware.RateLimit, http.HandlerFunc) http.Handler, limits []limiter.Limit) {
+	time.Sleep(time.Until(requests[0].Time)) // before there is a store: it lives 17 years
 	var rules []middleware.Rule
 	var models []model
 	for i, limit := range limits {
@@ -279,7 +279,7 @@ func replay(t *testing.T, traffic []accesslog.Entry, router func(*middleware.Rat
 
 	passed, refused := 0, 0
 	var waiting sync.WaitGroup
-	for i, entry := range traffic {
+	for i, entry := range requests {
 		time.Sleep(time.Until(entry.Time))
 		now := time.Now().UnixMicro()
 		clients := slices.Repeat([]string{"all"}, len(models))
@@ -341,6 +341,6 @@ func replay(t *testing.T, traffic []accesslog.Entry, router func(*middleware.Rat
 	waiting.Wait()
 	t.Logf("%d passed, %d were refused", passed, refused)
 	require.LessOrEqual(t, handled.Load(), int64(passed), "a refused request is not handled")
-	require.Greater(t, passed, len(traffic)/10, "a good part passes")
-	require.Greater(t, refused, len(traffic)/10, "a good part is refused")
+	require.Greater(t, passed, len(requests)/10, "a good part passes")
+	require.Greater(t, refused, len(requests)/10, "a good part is refused")
 }

@@ -1,5 +1,5 @@
-// Package accesslog reads the access logs of web servers, to replay real traffic in
-// tests.
+// Package accesslog has requests for tests to replay: made up ones, and those in the access
+// logs of web servers.
 package accesslog
 
 import (

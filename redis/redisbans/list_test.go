@@ -212,13 +212,11 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	defer cancel()
 	list := newList(t, ctx, connect(t, server), Options{Poll: never, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	assert.True(t, list.Empty())
-	start := time.Now()
 	assert.Error(t, list.Ban(ctx, "by hand", time.Hour))
-	assert.Less(t, time.Since(start), wire.Patience+time.Second/2)
 	assert.True(t, isBanned(list, "by hand"))
-	for range 100 { // which do not all wait for a second
+	for range 100 {
 		ban, err := list.Escalate(ctx, fmt.Sprint(rand.Uint64()), "rule", doubling)
-		assert.Error(t, err)
+		assert.ErrorIs(t, err, errDown, "Redis is not asked")
 		assert.Equal(t, 1, ban.Times)
 	}
 	ban, err := list.Escalate(ctx, "key", "rule", doubling)
@@ -237,7 +235,6 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	known, err := list.All(ctx)
 	assert.Error(t, err)
 	assert.Len(t, known, 102, "All tells what is known")
-	assert.Less(t, time.Since(start), 20*time.Second)
 
 	server.Restart()
 	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "103" })
@@ -326,7 +323,9 @@ func TestACallEndsThoughRedisHangs(t *testing.T) {
 	server := redistest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	list := newList(t, ctx, connect(t, server), Options{Poll: never})
+	// Without the list's own patience, calls would not end before the client's.
+	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Hour}))
+	list := newList(t, ctx, client, Options{Poll: never})
 	awaitList(t, list)
 	server.Pause()
 	defer server.Resume()
@@ -336,19 +335,13 @@ func TestACallEndsThoughRedisHangs(t *testing.T) {
 		"All":      func(ctx context.Context) error { _, err := list.All(ctx); return err },
 		"Escalate": func(ctx context.Context) error { _, err := list.Escalate(ctx, "d", "rule", doubling); return err },
 	} {
-		start := time.Now()
 		assert.Error(t, call(ctx), name)
-		assert.Less(t, time.Since(start), wire.Patience+time.Second/2, name)
 		hurried, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		start = time.Now()
 		_ = call(hurried) // Escalate has an answer
 		cancel()
-		assert.Less(t, time.Since(start), wire.Patience/2, name)
 	}
-	start := time.Now()
 	_, err := list.Escalate(ctx, "another", "rule", doubling)
-	assert.ErrorIs(t, err, errDown)
-	assert.Less(t, time.Since(start), wire.Patience/2, "others do not wait")
+	assert.ErrorIs(t, err, errDown, "others do not wait")
 	server.Resume()
 	await(t, "what was banned to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "4" })
 	await(t, "Redis to be asked again", func() bool { return !list.down.Load() })

@@ -383,7 +383,7 @@ func as(t *testing.T, server *redistest.Server, commands []string, patterns ...s
 	}
 	server.MustDo(rule...)
 	return forgetful(closeAfter(t, redis.NewClient(&redis.Options{
-		Addr: server.Addr, Username: "weir", Password: "password", MaxRetries: -1, DisableIndentity: true,
+		Addr: server.Addr, Username: "weir", Password: "password", MaxRetries: -1, DisableIdentity: true,
 	})))
 }
 

@@ -1,0 +1,108 @@
+package accesslog
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	day  = 24 * time.Hour
+	days = 4
+)
+
+// Generate makes up n requests to a website within four days; a seed always makes the same.
+// Few clients send most of them, as on a real website. They come as
+//
+//   - visits: a page and at once what is in it, a pause, the next page; more by day than by night
+//   - crawls: a robot's requests every so many seconds, exactly, often from where an hour begins
+//   - bursts: requests of one client that are milliseconds apart
+//
+// Times are whole microseconds, and many are on the boundary of a second, minute, hour or day.
+func Generate(seed uint64, n int) []Entry {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0))}
+	visitors := rand.NewZipf(g.Rand, 1.3, 8, 2_000)
+	for len(g.entries) < n {
+		switch g.IntN(60) {
+		case 0:
+			g.burst(int(visitors.Uint64()))
+		case 1:
+			g.crawl()
+		default:
+			g.visit(int(visitors.Uint64()))
+		}
+	}
+	g.entries = g.entries[:n]
+	slices.SortStableFunc(g.entries, func(a, b Entry) int { return a.Time.Compare(b.Time) })
+	return g.entries
+}
+
+type generator struct {
+	*rand.Rand
+	entries []Entry
+}
+
+// begin is midnight: windows of every length begin there.
+var begin = time.Date(2024, time.February, 28, 0, 0, 0, 0, time.UTC)
+
+func (g *generator) add(at time.Duration, client, method, target, agent string) {
+	g.entries = append(g.entries, Entry{
+		Client: client, Time: begin.Add(at.Truncate(time.Microsecond)), Method: method, Target: target,
+		Status: http.StatusOK, UserAgent: agent,
+	})
+}
+
+// address is a visitor's. Each with IPv6 has a network of its own, as its limit is the network's.
+func address(visitor int) string {
+	if visitor%4 == 3 {
+		return fmt.Sprintf("2001:db8:0:%x::1", visitor)
+	}
+	return fmt.Sprintf("198.18.%d.%d", visitor/250, 1+visitor%250)
+}
+
+func (g *generator) visit(visitor int) {
+	const agent = `Mozilla/5.0 (X11; Linux x86_64) "made up"`
+	at := g.daytime()
+	for range 1 + int(g.ExpFloat64()*2) {
+		g.add(at, address(visitor), http.MethodGet, fmt.Sprintf("/articles/%d?page=%d", g.IntN(300), 1+g.IntN(3)), agent)
+		for range g.IntN(6) {
+			at += time.Duration(g.ExpFloat64() * float64(80*time.Millisecond))
+			g.add(at, address(visitor), http.MethodGet, fmt.Sprintf("/static/%d.png", g.IntN(50)), agent)
+		}
+		if g.IntN(8) == 0 {
+			g.add(at, address(visitor), http.MethodPost, "/search", agent)
+		}
+		at += time.Duration(math.Exp(g.NormFloat64()*1.5) * float64(12*time.Second)) // a pause, sometimes of minutes
+	}
+}
+
+// daytime is a moment of any of the days, three times as likely at noon as at midnight.
+func (g *generator) daytime() time.Duration {
+	for {
+		at := time.Duration(g.Int64N(int64(days * day)))
+		if noon := (1 - math.Cos(2*math.Pi*at.Hours()/24)) / 2; g.Float64() < (1+2*noon)/3 {
+			return at
+		}
+	}
+}
+
+func (g *generator) crawl() {
+	robot := g.IntN(6)
+	every := []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, time.Minute, 15 * time.Minute, time.Hour}[robot]
+	at := time.Duration(g.IntN(days*24)) * time.Hour
+	for range 20 + g.IntN(60) {
+		g.add(at, fmt.Sprintf("203.0.113.%d", 1+robot), http.MethodGet, fmt.Sprintf("/articles/%d", g.IntN(300)), "robot/1.0 (+https://robot.example/)")
+		at += every
+	}
+}
+
+func (g *generator) burst(visitor int) {
+	at := g.daytime()
+	for range 30 + g.IntN(120) {
+		g.add(at, address(visitor), http.MethodPost, "/login", "curl/8.5.0")
+		at += time.Duration(g.IntN(20_000)) * time.Microsecond
+	}
+}
