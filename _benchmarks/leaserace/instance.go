@@ -119,7 +119,7 @@ func (t *task) store() (_ limiter.Store, done func()) {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: t.Addr})
 	o := redisstore.Options{Failover: failover.Options{Deadline: 2 * time.Second}}
-	mode := map[string]leasestore.Mode{leased: leasestore.Leased, synchronised: leasestore.Synchronised}[t.Course.Mode]
+	mode := map[string]leasestore.Mode{leased: leasestore.Leased, synchronized: leasestore.Synchronized}[t.Course.Mode]
 	if mode == leasestore.Exact {
 		return redisstore.New(rdb, o), func() { _ = rdb.Close() }
 	}

@@ -127,7 +127,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 func TestWhatIsInRedisExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		s := onRedis(t, server.Addr, Options{Mode: m})
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		for range 200 {
@@ -185,7 +185,7 @@ func (f *fleet) most(bursts float64) float64 {
 func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 8} {
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronized: 8} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
@@ -216,7 +216,7 @@ func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for m, bursts := range map[Mode]float64{Leased: 2, Synchronised: 6} {
+	for m, bursts := range map[Mode]float64{Leased: 2, Synchronized: 6} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
@@ -243,7 +243,7 @@ func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
 func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronized: 3} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
@@ -256,7 +256,7 @@ func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			server.Pause()
 			time.Sleep(3 * time.Second)
-			if m == Synchronised {
+			if m == Synchronized {
 				worst := time.Duration(0)
 				for range 100 {
 					began := time.Now()
@@ -327,7 +327,7 @@ func (w *relay) cut() {
 func TestAnInstanceThatIsCutOffHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronized: 3} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
@@ -369,7 +369,7 @@ func TestAHundredThousandKeys(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	const keys = 100_000
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			s := onRedis(t, server.Addr, Options{Mode: m, MaxKeys: 50_000})
@@ -414,7 +414,7 @@ func TestAHundredThousandKeys(t *testing.T) {
 func TestModesWorkOnACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t)
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		t.Run(m.String(), func(t *testing.T) {
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)})
 			t.Cleanup(func() { _ = rdb.Close() })
@@ -445,7 +445,7 @@ func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		s := onRedis(t, server.Addr, Options{Mode: m})
 		q := quotaOf(t, "rule", limiter.PerMinute(1000))
 		require.Eventually(t, func() bool {
