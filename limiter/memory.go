@@ -16,8 +16,8 @@ import (
 // choose keys that collide.
 var seed = maphash.MakeSeed()
 
-// MemoryConfig is what [NewMemory] takes.
-type MemoryConfig struct {
+// MemoryOptions are what [NewMemory] takes. The zero value consists of the defaults.
+type MemoryOptions struct {
 	// MaxKeys bounds how many keys are remembered at once, over all limits: from 1
 	// to 2^31, rounded up to a multiple of three in each of up to 4096 parts. Zero
 	// means a million.
@@ -84,18 +84,18 @@ const (
 )
 
 // NewMemory returns an empty store.
-func NewMemory(c MemoryConfig) (*Memory, error) {
-	if c.MaxKeys == 0 {
-		c.MaxKeys = defaultMaxKeys
+func NewMemory(o MemoryOptions) (*Memory, error) {
+	if o.MaxKeys == 0 {
+		o.MaxKeys = defaultMaxKeys
 	}
-	if c.MaxKeys < 1 || int64(c.MaxKeys) > maxMaxKeys {
-		return nil, fmt.Errorf("limiter: MaxKeys is %d: it must be from 1 to %d, or 0 for %d", c.MaxKeys, int64(maxMaxKeys), defaultMaxKeys)
+	if o.MaxKeys < 1 || int64(o.MaxKeys) > maxMaxKeys {
+		return nil, fmt.Errorf("limiter: MaxKeys is %d: it must be from 1 to %d, or 0 for %d", o.MaxKeys, int64(maxMaxKeys), defaultMaxKeys)
 	}
 	start := time.Now()
 	m := &Memory{
 		start:    start,
 		origin:   max(0, start.UnixMicro()),
-		table:    table.New(c.MaxKeys),
+		table:    table.New(o.MaxKeys),
 		overflow: table.NewShard(),
 		tags:     map[Limit]table.Tag{},
 		claimed:  map[string]struct{}{},

@@ -114,7 +114,7 @@ func limitOf(perSecond int64) limiter.Limit {
 // no time for it: decisions by an outage's policy are not what is compared.
 func (t *task) store() (_ limiter.Store, done func()) {
 	if t.Course.Mode == memory {
-		store, _ := limiter.NewMemory(limiter.MemoryConfig{}) // whose defaults are valid
+		store, _ := limiter.NewMemory(limiter.MemoryOptions{}) // whose defaults are valid
 		return store, func() {}
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: t.Addr})

@@ -208,7 +208,7 @@ func (w watchedStore) Decide(ctx context.Context, charges []limiter.Charge, deci
 }
 
 func clientGoesAway(s *suite) {
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(s, err)
 	store := watchedStore{memory, make(chan struct{}, 2)}
 	var handled atomic.Int32

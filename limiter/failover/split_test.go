@@ -80,7 +80,7 @@ func TestAPartThatFailsIsNotHeldAgainstAnotherThatAnswered(t *testing.T) {
 
 func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		inner := &server{Memory: memory}
 		inner.is(downFor("1", "3"))

@@ -267,7 +267,7 @@ func (d *down) Stats() downStats { return downStats{d.last != nil, time.Minute, 
 
 func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		store := &down{Store: memory}
 		s := start(t, dashboard.Options{ShowKeys: true, Store: store})

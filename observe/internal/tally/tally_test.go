@@ -80,7 +80,7 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 }
 
 func TestStoresAreKnownByKind(t *testing.T) {
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
