@@ -1,6 +1,6 @@
 // Package failover keeps decisions coming while a store's server is gone:
 //
-//	store := failover.New(inner, failover.Options{Replicas: 4})
+//	store, err := failover.New(inner, failover.Options{Replicas: 4})
 //
 // Whatever happens to the server, a decision waits for its answer no longer than the
 // deadline (and for a connection as long as the store says, if it keeps deadlines by itself as

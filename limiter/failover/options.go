@@ -9,7 +9,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Options are what can be chosen. The zero value is made of defaults.
+// Options are what [New] takes. The zero value consists of the defaults.
 type Options struct {
 	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute.
 	// A store with a method Within may wait for a connection besides, as redisstore does. Where

@@ -162,7 +162,7 @@ func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		inner := &breakable{Store: memory}
-		store := failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}})
+		store := failover.Must(failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}))
 		metrics := newMetrics(t, promlimit.Options{Store: store})
 		h := middleware.Must(middleware.New(middleware.Config{
 			Observer: metrics, Store: store, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1_000_000)}},
@@ -196,7 +196,7 @@ func TestAPartialOutageIsSeen(t *testing.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		inner := &breakable{Store: memory}
-		store := failover.New(inner, failover.Options{OnDegraded: func(failover.Event) {}})
+		store := failover.Must(failover.New(inner, failover.Options{OnDegraded: func(failover.Event) {}}))
 		metrics := newMetrics(t, promlimit.Options{Store: store})
 		h := middleware.Must(middleware.New(middleware.Config{
 			Observer: metrics, Store: store, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1_000_000)}},

@@ -89,8 +89,8 @@ func newStore(exact limiter.Store, l ledger, policy failover.Options, o Options)
 		exact: exact, ledger: l, plans: newPlans(&o), table: newTable(o.MaxKeys), start: start, most: o.MaxKeys,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
-	s.offset.Store(start.UnixMicro() - 1) // as now begins with 1
-	s.synced = failover.New(counter{s}, policy)
+	s.offset.Store(start.UnixMicro() - 1)                      // as now begins with 1
+	s.synced = failover.Must(failover.New(counter{s}, policy)) // which Options.Validate has looked at
 	go s.loop()
 	return s
 }

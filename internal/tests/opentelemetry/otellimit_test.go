@@ -205,7 +205,7 @@ func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		inner := &breakable{Store: memory}
-		store := failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}})
+		store := failover.Must(failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}))
 		closed := byKey
 		closed.OnOutage = limiter.FailClosed
 		s := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{closed}})
