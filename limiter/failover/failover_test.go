@@ -44,6 +44,8 @@ func TestAHungServerHoldsADecisionUpForTheDeadlineAndThenNotAtAll(t *testing.T) 
 		}
 		assert.Equal(t, int64(3), inner.calls.Load())
 		stats := s.Stats()
+		assert.ErrorIs(t, stats.LastError, context.DeadlineExceeded)
+		stats.LastError = nil
 		assert.Equal(t, Stats{Local: 6, Failures: 3, Degraded: true}, stats)
 		time.Sleep(time.Second / 2)
 		assert.Equal(t, time.Second/2, s.Stats().DegradedFor)

@@ -24,6 +24,9 @@ type Stats struct {
 	Degraded    bool
 	DegradedFor time.Duration
 
+	// LastError is what a server or the network said last, while Degraded.
+	LastError error
+
 	// Partly says that there is an outage which is not total: see [Event.Partly].
 	Partly bool
 }
@@ -54,7 +57,7 @@ func (s *Store) Stats() Stats {
 	for p := range s.inTrouble(^uint64(0)) {
 		p.mu.Lock()
 		if !p.since.IsZero() {
-			stats.Degraded = true
+			stats.Degraded, stats.LastError = true, p.err
 			stats.DegradedFor = max(stats.DegradedFor, time.Since(p.since))
 		}
 		p.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/observe/internal/tally"
 	"github.com/weirgo/weir/observe/offenders"
 )
 
@@ -42,10 +43,10 @@ type Options struct {
 	// Title is above the page, such as the service's name. Empty: the host's name.
 	Title string
 
-	// Store is what the limiters count in, for its health: what a method Stats returns is
-	// shown, and its field Degraded believed, or that of what Health returns. A store around
-	// another one has a method Unwrap() limiter.Store. Nil, or one without these methods: its
-	// health is what can be seen from requests.
+	// Store is what the limiters count in, for its health: what it tells of itself is shown
+	// ([failover.Reporter], [limiter.MemoryReporter], [limiter.Batcher]), through stores around
+	// it too ([limiter.Wrapper]). Nil, or one that tells nothing: its health is what can be
+	// seen from requests.
 	Store limiter.Store
 
 	// Bans is the limiters' list. Nil: the page has none.
@@ -89,6 +90,7 @@ type Dashboard struct {
 	log     *slog.Logger
 	start   time.Time
 
+	store  *tally.Store
 	counts counts
 
 	mu       sync.Mutex
@@ -130,6 +132,7 @@ func New(o Options) (*Dashboard, error) {
 		origin:  http.NewCrossOriginProtection(),
 		log:     o.Logger,
 		start:   time.Now(),
+		store:   tally.NewStore(o.Store),
 		viewers: newViewers(o.MaxStreams),
 		closed:  make(chan struct{}),
 	}
