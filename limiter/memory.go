@@ -47,8 +47,8 @@ type MemoryOptions struct {
 //
 // Keys that are known are decided on without a lock, and a refusal writes nothing. New
 // keys take the lock of their part of the store; there are 64 parts at a million keys, and
-// one that grows holds its keys up for a millisecond or two. SlidingLog, and windows whose
-// counts are too large for a word, always take that lock.
+// one that grows holds its keys up for a millisecond or two. SlidingLog, and windows with
+// counts that are too large for a word, always take that lock.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
@@ -171,7 +171,7 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 // queue up for the lock.
 const attempts = 6
 
-// pause leaves a word to those who were faster: for half a microsecond, and twice as long
+// pause leaves a word to those that were faster: for half a microsecond, and twice as long
 // each time. They then decide several times from their own cache, where all would do little
 // else than pass the word around. (The compiler keeps the loop, though it is empty.)
 func pause(attempt int) {

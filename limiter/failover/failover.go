@@ -15,7 +15,7 @@ import (
 // Closed rule, and of a Reset. What the server or the network said is wrapped too.
 var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 
-// Store is a [limiter.Store] around another, whose counters are in a server.
+// Store is a [limiter.Store] around another, which has its counters in a server.
 type Store struct {
 	// trouble is the set of parts that have failures on record or an open breaker. All
 	// is well while it is empty, which one load tells.

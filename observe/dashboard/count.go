@@ -46,7 +46,7 @@ type series struct {
 	seriesName
 	asked, refused counter
 	latest         sample // of those it refused
-	new            newcomers
+	new            newKeys
 }
 
 // A counter counts events, by the second.

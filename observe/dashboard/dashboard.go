@@ -27,8 +27,8 @@ type Options struct {
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
 	// lets all look and few act. It is asked for every request, and at least every five
-	// minutes while the page is open; then also with a copy of the request whose method is
-	// POST, as those who may act keep their place before others (see MaxStreams). Nil: the
+	// minutes while the page is open; then also with a copy of the request with the
+	// method POST, as viewers that may act keep their place before others (see MaxStreams). Nil: the
 	// page is closed.
 	//
 	// Check credentials, or at least the Host header as well as the address. An address
@@ -63,12 +63,12 @@ type Options struct {
 
 	// Secret keys the digests: 16 bytes or more, and the same as in offenders.Options and
 	// redisstore.Options, so that a client has one digest everywhere. Empty: the digests are
-	// SHA-256, from which anybody finds an address by trying all of them; see
+	// SHA-256, from which an address is found by trying all of them; see
 	// [keyfunc.Digester].
 	Secret []byte
 
 	// MaxStreams is how many open pages are live at once, 1 to 10,000. One page more takes
-	// the place of the one that has been open for longest, of those whose viewers may only
+	// the place of the one that has been open for longest, of those with viewers that may only
 	// look; if all may act, of any, but for no page that may only look. A page without a
 	// place asks for the figures every ten seconds, and is live again when there is room, or
 	// when its viewer says so. Zero: 16.
@@ -169,7 +169,7 @@ func (d *Dashboard) Close() error {
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.secure(w.Header())
 	if d.options.Authorize == nil || !d.options.Authorize(r) {
-		http.Error(w, "This page is closed. The service says who may see it (dashboard.Options.Authorize).", http.StatusForbidden)
+		http.Error(w, "This page is closed. The service decides which requests may see it (dashboard.Options.Authorize).", http.StatusForbidden)
 		return
 	}
 	switch r.Method {

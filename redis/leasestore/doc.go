@@ -57,7 +57,7 @@
 //
 // Keys that are asked for once in five seconds, or less, are decided by Redis each time. So
 // is what cannot be paid for with what is in hand. Where Redis had no unit left at the last
-// settlement, and a key is asked for so often that not everybody can go and see, requests are
+// settlement, and a key is asked for so often that not every request can go and see, requests are
 // refused until the next one, some 10 milliseconds later, and told so in RetryAfter. All other
 // refusals are Redis's own, with the exact RetryAfter, or follow from what it said last.
 // Remaining is as of the last settlement, less what this process has spent since.

@@ -16,7 +16,7 @@ type Options struct {
 	// A [redisstore.Store] with the same Prefix and Secret has the same counters.
 	Redis redisstore.Options
 
-	// Mode is that of all rules that Rules does not name, but for those whose limit it makes
+	// Mode is that of all rules that Rules does not name, but for those with a limit that it makes
 	// no sense for: they are Exact.
 	Mode Mode
 

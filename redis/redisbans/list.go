@@ -321,7 +321,7 @@ func (l *List) accept(c change) {
 	delete(l.pending, c.ban.Key)
 	l.learn(c)
 	if c.version < l.read {
-		l.nudge() // the list was read since, or another Redis has it now, whose clock is behind
+		l.nudge() // the list was read since, or a Redis with a clock that is behind has it now
 	}
 }
 

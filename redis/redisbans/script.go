@@ -36,7 +36,7 @@ type remote struct {
 	max     int
 }
 
-// newRemote is the list whose names begin like that.
+// newRemote is the list with names that begin like that.
 func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
 	return &remote{
 		Transport: wire.NewTransport(client),
