@@ -143,8 +143,17 @@ func New(o Options) (*Dashboard, error) {
 	return d, nil
 }
 
+// Must is for a page written in code: it panics where [New] returns an error.
+func Must(d *Dashboard, err error) *Dashboard {
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
 // Add shows the rules of these limiters, and has the page act on them. Their requests are
-// only counted if the Dashboard is their Observer too.
+// only counted if the Dashboard is their Observer too. It panics on nil, which no New returns
+// without an error.
 func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
 	if slices.Contains(limits, nil) {
 		panic("dashboard: Add needs a limiter, not nil")
