@@ -32,6 +32,13 @@ func Decisions() []Decision { return []Decision{Allowed, Refused, ShadowRefused,
 // String is the decision in a word.
 func (d Decision) String() string { return decisionNames[d] }
 
+// LatencyBounds are the buckets of decisions' times, in seconds: from 100 ns, for memory, to a
+// second, with 5 ms among them.
+var LatencyBounds = []float64{
+	100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 200e-6, 500e-6,
+	1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 1,
+}
+
 // Other is the rule that requests of rules beyond the cap are counted under.
 const Other = "other"
 
