@@ -95,7 +95,7 @@ var rooms = []room{
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
 	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware"}, nil},
-	{"observe/dashboard", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "observe/offenders", "internal/operate"}, nil},
+	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "observe/internal/tally", "observe/offenders", "internal/operate"}, nil},
 	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "observe/internal/tally"},
 		[]string{"github.com/prometheus/client_golang"}},
 	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally"},

@@ -23,7 +23,7 @@ type Digest [DigestSize]byte
 func (d Digest) String() string { return string(d[:]) }
 
 // Key is a key that every [Digester] of this process takes for the one that d was made of,
-// under whatever secret. So an operator who has only the digest can look at counters and bans
+// under whatever secret. So an operator that has only the digest can look at counters and bans
 // in Redis, which are stored under digests. What counts under keys themselves, as
 // limiter.Memory does, has nothing under it. No client can write such a key.
 func (d Digest) Key() string { return digestMark + string(d[:]) }

@@ -42,13 +42,13 @@
 // proxy's. Whatever is in doubt (no header, no address in it) is counted on the
 // peer: clients then share a limit, but none is without one.
 //
-// # Keys anybody can make up
+// # Keys that any client can make up
 //
 // An address takes some effort to change; a header does not. APIKey, Bearer,
 // Header, Cookie, Host and Fingerprint read what the client wrote, and a client
 // that writes something new on every request is a new client on every request.
 // Count them after the value has been checked, or beside a rule on IP.
 //
-// Say who a user is in one spelling before counting: if "John" and "john" sign in to one
+// Spell a user in one way before counting: if "John" and "john" sign in to one
 // account, the key is the account's id, not what was typed.
 package keyfunc

@@ -20,7 +20,7 @@ var fingerprintHeaders = [...]string{"User-Agent", "Accept", "Accept-Language", 
 // hand equal browsers in one network still share a key, and one browser may have
 // two (pages and images are asked for with different Accept headers).
 //
-// The digest has no secret, so it does not hide an address from an attacker who tries
+// The digest has no secret, so it does not hide an address from an attacker that tries
 // them all; for that, see [Hash]. Fingerprint panics where IP does.
 func Fingerprint(opts ...IPOption) Func {
 	ip := must(newClientIP(opts))

@@ -51,7 +51,7 @@ const (
 	globalKey = "global"
 )
 
-// key calls f and holds it to its word, for f may be anybody's.
+// key calls f and holds it to its word, as f may be the application's.
 func (f Func) key(r *http.Request) (string, error) {
 	key, err := f(r)
 	if err == nil && key == "" {

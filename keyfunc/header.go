@@ -67,7 +67,7 @@ func Bearer(r *http.Request) (string, error) {
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return "", ErrNoKey
 	}
-	// A lenient reader would take the first word, and the rest could be anything.
+	// A reader that tolerates more would take the first word, and the rest could be anything.
 	if strings.ContainsAny(token, ows) {
 		return "", errTokenSpace
 	}

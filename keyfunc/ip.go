@@ -120,9 +120,9 @@ func TrustForwarded(cidrs ...string) IPOption {
 // of proxies between client and server: each one appends an address, so with one load
 // balancer n is 1, with a CDN in front of it 2.
 //
-// Prefer [TrustProxies], which can't be off by one. This is for proxies whose
-// addresses can't be known, and safe only where nothing but those proxies can reach
-// the server: anybody else writes the header himself.
+// Prefer [TrustProxies], which can't be off by one. This is for proxies with
+// addresses that can't be known, and safe only where nothing but those proxies can reach
+// the server: any other client writes the header itself.
 //
 // Check before going live that the key is your own address. If it is a proxy's, n is
 // too low and clients share limits; if a header of your own changes the key, n is

@@ -84,6 +84,27 @@ func parseOne(text string, named map[string]Func) (Func, error) {
 	return nil, fmt.Errorf("is not one of %s", strings.Join(keyNames(named), ", "))
 }
 
+// KindOf says what the text of a key is ([Classify]): its kind, such as "header"; what [Parse]
+// makes such keys of, such as "header:X-Tenant"; and the value that a request has there. There
+// is no source where a key does not tell it, as of kinds apikey, join, hash and fp. Other texts,
+// such as addresses, are of no kind.
+func KindOf(text string) (kind, source, value string) {
+	kind, rest, ok := strings.Cut(text, ":")
+	if !ok {
+		return "", "", text
+	}
+	switch kind + ":" {
+	case headerTag, cookieTag, pathTag:
+		name, value, _ := strings.Cut(rest, ":")
+		return kind, kind + ":" + name, value
+	case userTag, bearerTag, routeTag, methodTag, hostTag:
+		return kind, kind, rest
+	case apiKeyTag, joinTag, hashTag, fingerprintTag:
+		return kind, "", rest
+	}
+	return "", "", text
+}
+
 // keyNames are all there are, as they are written.
 func keyNames(named map[string]Func) []string {
 	names := map[string]bool{}

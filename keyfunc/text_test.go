@@ -2,6 +2,7 @@ package keyfunc_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,5 +73,44 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		f, err := keyfunc.Parse(text, map[string]keyfunc.Func{"tenant": is("x"), "a:b": is("x"), "nil": nil})
 		require.ErrorContains(t, err, want, text)
 		assert.Nil(t, f)
+	}
+}
+
+func TestAKeyIsOfTheKindThatMadeIt(t *testing.T) {
+	r := httptest.NewRequest("GET", "http://example.com/users/42", nil)
+	r.Pattern = "/users/{id}"
+	r.Header.Set("X-Tenant", "acme:1")
+	r.Header.Set("X-Api-Key", "k")
+	r.Header.Set("Authorization", "Bearer token")
+	r.AddCookie(&http.Cookie{Name: "session", Value: "8f3a"})
+	r = r.WithContext(keyfunc.WithUser(r.Context(), "ann:1"))
+	for source, want := range map[string]struct{ kind, source, value string }{
+		"header:X-Tenant":  {"header", "header:X-Tenant", "acme:1"},
+		"cookie:session":   {"cookie", "cookie:session", "8f3a"},
+		"path:id":          {"path", "path:id", "42"},
+		"user":             {"user", "user", "ann:1"},
+		"bearer":           {"bearer", "bearer", "token"},
+		"route":            {"route", "route", "/users/{id}"},
+		"method":           {"method", "method", "GET"},
+		"host":             {"host", "host", "example.com"},
+		"apikey:X-Api-Key": {"apikey", "", "k"},
+		"global":           {"", "", "global"},
+		"ip":               {"", "", "192.0.2.1"},
+	} {
+		f, err := keyfunc.Parse(source, nil)
+		require.NoError(t, err)
+		key, err := f(r)
+		require.NoError(t, err, source)
+		text, _ := keyfunc.Classify(key)
+		kind, from, value := keyfunc.KindOf(text)
+		assert.Equal(t, want, struct{ kind, source, value string }{kind, from, value}, source)
+	}
+	for _, f := range []keyfunc.Func{keyfunc.Join(keyfunc.User, keyfunc.Method), keyfunc.Hash(make([]byte, 16), keyfunc.User), keyfunc.Fingerprint()} {
+		key, err := f(r)
+		require.NoError(t, err)
+		text, _ := keyfunc.Classify(key)
+		kind, from, _ := keyfunc.KindOf(text)
+		assert.Contains(t, []string{"join", "hash", "fp"}, kind)
+		assert.Empty(t, from)
 	}
 }

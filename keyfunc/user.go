@@ -7,7 +7,7 @@ import (
 
 type userContextKey struct{}
 
-// WithUser returns a context that says who the request's user is, for [User]:
+// WithUser returns a context that names the request's user, for [User]:
 //
 //	r = r.WithContext(keyfunc.WithUser(r.Context(), account.ID))
 //

@@ -44,7 +44,7 @@ type algorithm struct {
 	aliases []string
 	bursts  bool
 
-	// lua is the file of its twin, for stores that decide in a server.
+	// lua is the file of its counterpart, for stores that decide in a server.
 	lua string
 
 	// mostEvents bounds Events for one that remembers every event; 0: it does not.

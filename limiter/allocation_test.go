@@ -49,7 +49,7 @@ func TestABoxedCountDoesNotAllocate(t *testing.T) {
 func TestALogThatMovesOnDoesNotAllocate(t *testing.T) {
 	ctx := context.Background()
 	for _, cost := range []int64{1, 2, 7, logRoom} {
-		m, err := NewMemory(MemoryConfig{})
+		m, err := NewMemory(MemoryOptions{})
 		require.NoError(t, err)
 		api := Must(New(Config{Name: "api", Limit: PerHour(100).With(SlidingLog), Store: m}))
 		step := func() {
@@ -68,7 +68,7 @@ func TestALogThatMovesOnDoesNotAllocate(t *testing.T) {
 
 func TestABatchDoesNotAllocate(t *testing.T) {
 	ctx := context.Background()
-	m, err := NewMemory(MemoryConfig{})
+	m, err := NewMemory(MemoryOptions{})
 	require.NoError(t, err)
 	for _, l := range []Limit{PerDay(1_000_000), PerDay(1)} {
 		var charges []Charge
@@ -84,7 +84,7 @@ func TestABatchDoesNotAllocate(t *testing.T) {
 func TestNewKeysDoNotAllocateEach(t *testing.T) {
 	ctx := context.Background()
 	for _, maxKeys := range []int{0, 1000} {
-		m, err := NewMemory(MemoryConfig{MaxKeys: maxKeys})
+		m, err := NewMemory(MemoryOptions{MaxKeys: maxKeys})
 		require.NoError(t, err)
 		api := Must(New(Config{Name: "api", Limit: PerHour(100), Store: m}))
 		keys := make([]string, 50_000)

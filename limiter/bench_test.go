@@ -14,7 +14,7 @@ import (
 
 func benchmarkLimiter(b *testing.B, l Limit, maxKeys int) *Limiter {
 	b.Helper()
-	m, err := NewMemory(MemoryConfig{MaxKeys: maxKeys})
+	m, err := NewMemory(MemoryOptions{MaxKeys: maxKeys})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func BenchmarkBatch(b *testing.B) {
 			l    Limit
 		}{{"admitted", PerDay(1_000_000_000)}, {"refused", PerDay(1)}} {
 			b.Run(fmt.Sprintf("charges=%d/%s", n, tt.name), func(b *testing.B) {
-				m, err := NewMemory(MemoryConfig{})
+				m, err := NewMemory(MemoryOptions{})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -170,7 +170,7 @@ func BenchmarkParse(b *testing.B) {
 
 // Each caller has a key of its own, and all share a rule without keys.
 func BenchmarkSharedRule(b *testing.B) {
-	m, err := NewMemory(MemoryConfig{})
+	m, err := NewMemory(MemoryOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type memory struct {
 
 func newMemory(t *testing.T, maxKeys int) memory {
 	t.Helper()
-	m, err := NewMemory(MemoryConfig{MaxKeys: maxKeys})
+	m, err := NewMemory(MemoryOptions{MaxKeys: maxKeys})
 	require.NoError(t, err)
 	return memory{m, t}
 }
@@ -69,7 +69,7 @@ func TestMaxKeysHasBounds(t *testing.T) {
 		wrong = append(wrong, math.MaxInt)
 	}
 	for _, keys := range wrong {
-		m, err := NewMemory(MemoryConfig{MaxKeys: keys})
+		m, err := NewMemory(MemoryOptions{MaxKeys: keys})
 		require.ErrorContains(t, err, fmt.Sprintf("limiter: MaxKeys is %d: it must be from 1 to 2147483648", keys))
 		require.Nil(t, m)
 	}
@@ -323,7 +323,7 @@ func TestOfKeysThatAreIdleTogetherTheLeastUsedGoes(t *testing.T) {
 func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inBubble(t, func() {
-			m, err := NewMemory(MemoryConfig{MaxKeys: rapid.SampledFrom([]int{1, fewKeys, 24, 100, 3000}).Draw(rt, "MaxKeys")})
+			m, err := NewMemory(MemoryOptions{MaxKeys: rapid.SampledFrom([]int{1, fewKeys, 24, 100, 3000}).Draw(rt, "MaxKeys")})
 			require.NoError(rt, err)
 			var quotas []*Quota
 			for i, a := range everyAlgorithm {

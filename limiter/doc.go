@@ -27,7 +27,7 @@
 //	SlidingLog      small limits that must be exact    N                          N integers
 //
 // The integers are those of a [State]; Memory packs them into one word of 64 bits, except for
-// SlidingLog and for windows whose counts are too large.
+// SlidingLog and for windows with counts that are too large.
 //
 // An event may cost more than one unit ([Limiter.AllowN]). One that costs more than
 // ever fits is refused with RetryAfter [Never]; cost 0 looks without taking.
@@ -42,7 +42,7 @@
 // that stepped back catches up, nothing is granted again.
 //
 // The long-run rate is never above what was asked for. For windows and the log it is
-// exactly that, and for buckets whose Events per Per reduce to a fraction of small
+// exactly that, and for buckets where Events per Per is a fraction of small
 // numbers, as 100 per minute does. For other buckets that refill within a month it is
 // at most a millionth below, or a thousandth at rates above 1,000 per second.
 //

@@ -122,10 +122,7 @@ func ExampleLimiter_Refund() {
 
 // Several limits are taken together, or none of them is.
 func ExampleMemory_Decide() {
-	store, err := limiter.NewMemory(limiter.MemoryConfig{MaxKeys: 100_000})
-	if err != nil {
-		panic(err)
-	}
+	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{MaxKeys: 100_000}))
 	perUser, _ := limiter.NewQuota("user", "", limiter.PerMinute(2).WithBurst(2))
 	perTeam, _ := limiter.NewQuota("team", "gold", limiter.PerDay(1000))
 

@@ -1,4 +1,4 @@
--- The twin of fixedwindow.go.
+-- The counterpart of fixedwindow.go.
 return {
   compile = function(capacity, window)
     return {algorithm = false, bytes = false, capacity = capacity, window = window}

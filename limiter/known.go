@@ -115,7 +115,7 @@ func still(keys []knownKey) bool {
 	return true
 }
 
-// swapAll replaces the states, all or none. It takes all cells but one, whose swap is the
+// swapAll replaces the states, all or none. It takes all cells but one: its swap is the
 // moment at which all of them change.
 func swapAll(charges []Charge, keys []knownKey) bool {
 	one := len(keys) - 1

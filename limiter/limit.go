@@ -63,8 +63,8 @@ func (l Limit) With(a Algorithm) Limit {
 	return l
 }
 
-// WithBurst returns l with a burst. Only buckets have one, so a limit whose
-// algorithm was left at the default becomes a TokenBucket.
+// WithBurst returns l with a burst. Only buckets have one, so a limit with
+// its algorithm left at the default becomes a TokenBucket.
 func (l Limit) WithBurst(burst int64) Limit {
 	l.Burst = burst
 	if l.Algorithm == SlidingWindow {

@@ -38,7 +38,7 @@ func New(c Config) (*Limiter, error) {
 	}
 	quota.OnOutage = c.OnOutage
 	if c.Store == nil {
-		if c.Store, err = NewMemory(MemoryConfig{}); err != nil {
+		if c.Store, err = NewMemory(MemoryOptions{}); err != nil {
 			return nil, err
 		}
 	}
@@ -62,12 +62,13 @@ func New(c Config) (*Limiter, error) {
 	return l, nil
 }
 
-// Must is for a limiter written in code: it panics where New returns an error.
-func Must(l *Limiter, err error) *Limiter {
+// Must is for a limiter or a store that is written in code: it panics where [New] or
+// [NewMemory] returns an error.
+func Must[T *Limiter | *Memory](made T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return l
+	return made
 }
 
 // Allow is AllowN with a cost of one.

@@ -29,7 +29,7 @@ func TestMustPanicsWithWhatIsWrong(t *testing.T) {
 func TestLimitersOfOneStoreCountApartByTheirNames(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		m, err := NewMemory(MemoryConfig{})
+		m, err := NewMemory(MemoryOptions{})
 		require.NoError(t, err)
 		mail := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
 		again := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
@@ -50,7 +50,7 @@ func TestLimitersOfOneStoreCountApartByTheirNames(t *testing.T) {
 func TestALimiterTakesLooksGivesBackAndResets(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		m, err := NewMemory(MemoryConfig{})
+		m, err := NewMemory(MemoryOptions{})
 		require.NoError(t, err)
 		for name, store := range map[string]Store{"Memory": m, "another store": struct{ Store }{m}} {
 			l := Must(New(Config{Name: name, Limit: PerHour(5).With(FixedWindow), Store: store}))
@@ -117,7 +117,7 @@ func TestNewWarnsOfASharedCounter(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 
-	m, err := NewMemory(MemoryConfig{})
+	m, err := NewMemory(MemoryOptions{})
 	require.NoError(t, err)
 	Must(New(Config{Name: "mail", Limit: PerHour(5), Store: m}))
 	Must(New(Config{Name: "sms", Limit: PerHour(5), Store: m}))

@@ -19,7 +19,7 @@ func readLua(name string) []byte {
 
 // Lua is the source of these algorithms for a store that decides inside a server which
 // runs Lua, as Redis does: a chunk that sets the local table algorithms, by number. Each
-// entry has functions over a quota q, which the first of them makes, and a state s, whose
+// entry has functions over a quota q, which the first of them makes, and a state s. Its
 // fields last, level and prev are those of [State]:
 //
 //	compile(a, b, c)   the quota of these [Quota.Numbers], with its capacity, and with room

@@ -16,8 +16,8 @@ import (
 // choose keys that collide.
 var seed = maphash.MakeSeed()
 
-// MemoryConfig is what [NewMemory] takes.
-type MemoryConfig struct {
+// MemoryOptions are what [NewMemory] takes. The zero value consists of the defaults.
+type MemoryOptions struct {
 	// MaxKeys bounds how many keys are remembered at once, over all limits: from 1
 	// to 2^31, rounded up to a multiple of three in each of up to 4096 parts. Zero
 	// means a million.
@@ -47,8 +47,8 @@ type MemoryConfig struct {
 //
 // Keys that are known are decided on without a lock, and a refusal writes nothing. New
 // keys take the lock of their part of the store; there are 64 parts at a million keys, and
-// one that grows holds its keys up for a millisecond or two. SlidingLog, and windows whose
-// counts are too large for a word, always take that lock.
+// one that grows holds its keys up for a millisecond or two. SlidingLog, and windows with
+// counts that are too large for a word, always take that lock.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
@@ -84,18 +84,18 @@ const (
 )
 
 // NewMemory returns an empty store.
-func NewMemory(c MemoryConfig) (*Memory, error) {
-	if c.MaxKeys == 0 {
-		c.MaxKeys = defaultMaxKeys
+func NewMemory(o MemoryOptions) (*Memory, error) {
+	if o.MaxKeys == 0 {
+		o.MaxKeys = defaultMaxKeys
 	}
-	if c.MaxKeys < 1 || int64(c.MaxKeys) > maxMaxKeys {
-		return nil, fmt.Errorf("limiter: MaxKeys is %d: it must be from 1 to %d, or 0 for %d", c.MaxKeys, int64(maxMaxKeys), defaultMaxKeys)
+	if o.MaxKeys < 1 || int64(o.MaxKeys) > maxMaxKeys {
+		return nil, fmt.Errorf("limiter: MaxKeys is %d: it must be from 1 to %d, or 0 for %d", o.MaxKeys, int64(maxMaxKeys), defaultMaxKeys)
 	}
 	start := time.Now()
 	m := &Memory{
 		start:    start,
 		origin:   max(0, start.UnixMicro()),
-		table:    table.New(c.MaxKeys),
+		table:    table.New(o.MaxKeys),
 		overflow: table.NewShard(),
 		tags:     map[Limit]table.Tag{},
 		claimed:  map[string]struct{}{},
@@ -171,7 +171,7 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 // queue up for the lock.
 const attempts = 6
 
-// pause leaves a word to those who were faster: for half a microsecond, and twice as long
+// pause leaves a word to those that were faster: for half a microsecond, and twice as long
 // each time. They then decide several times from their own cache, where all would do little
 // else than pass the word around. (The compiler keeps the loop, though it is empty.)
 func pause(attempt int) {

@@ -9,15 +9,15 @@ import (
 	"github.com/weirgo/weir/limiter/limitertest"
 )
 
-func newMemory(tb testing.TB, c limiter.MemoryConfig) *limiter.Memory {
+func newMemory(tb testing.TB, o limiter.MemoryOptions) *limiter.Memory {
 	tb.Helper()
-	m, err := limiter.NewMemory(c)
+	m, err := limiter.NewMemory(o)
 	require.NoError(tb, err)
 	return m
 }
 
 func TestMemoryKeepsAStoresPromises(t *testing.T) {
 	limitertest.Run(t, limitertest.Harness{
-		New: func(t testing.TB) limiter.Store { return newMemory(t, limiter.MemoryConfig{}) },
+		New: func(t testing.TB) limiter.Store { return newMemory(t, limiter.MemoryOptions{}) },
 	})
 }

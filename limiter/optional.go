@@ -37,7 +37,7 @@ type Checker interface {
 // A Bounded store ends its calls by itself. Package failover gives the calls to other
 // stores a context with a deadline.
 type Bounded interface {
-	// Within returns the same store, whose calls fail when its server has given no answer
+	// Within returns the same store; its calls fail when the server has given no answer
 	// for that time. A store with outage policies of its own returns itself without them.
 	// It is not looked for in what a store wraps, as that would leave the wrapper out.
 	Within(deadline time.Duration) Store

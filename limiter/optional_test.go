@@ -13,7 +13,7 @@ type around struct{ Store }
 func (a *around) Unwrap() Store { return a.Store }
 
 func TestAsFindsWhatAStoreSaysThroughWrappers(t *testing.T) {
-	m, err := NewMemory(MemoryConfig{})
+	m, err := NewMemory(MemoryOptions{})
 	require.NoError(t, err)
 	for range 3 {
 		found, ok := As[MemoryReporter](&around{&around{m}})
@@ -36,7 +36,7 @@ func TestAsFindsWhatAStoreSaysThroughWrappers(t *testing.T) {
 
 // The rule of a wrapped store is claimed in that store.
 func TestNewAsksAWrappedStore(t *testing.T) {
-	m, err := NewMemory(MemoryConfig{})
+	m, err := NewMemory(MemoryOptions{})
 	require.NoError(t, err)
 	Must(New(Config{Name: "mail", Limit: PerHour(5), Store: &around{m}}))
 	assert.ErrorIs(t, m.Claim("mail"), ErrClaimed)

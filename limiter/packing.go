@@ -7,7 +7,7 @@ import (
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
-// Memory keeps most states in one word, whose times count from the store's origin.
+// Memory keeps most states in one word; its times count from the store's origin.
 // What a packed state decides is what the State decides; the word drops only what Memory
 // makes good by reading its clock after the word.
 

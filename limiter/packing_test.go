@@ -99,7 +99,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inBubble(t, func() {
 			time.Sleep(micros(rapid.Int64Range(0, 1e9).Draw(rt, "start")))
-			m, err := NewMemory(MemoryConfig{})
+			m, err := NewMemory(MemoryOptions{})
 			require.NoError(rt, err)
 			plain, d, times := plainStore{}, Decision{}, []int64{0}
 			year := 366 * 24 * time.Hour
@@ -205,7 +205,7 @@ func TestALimitThatChangesOnAnIdleKeyLeavesItIdle(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for i, from := range everyAlgorithm {
 			for j, to := range everyAlgorithm {
-				m, err := NewMemory(MemoryConfig{})
+				m, err := NewMemory(MemoryOptions{})
 				require.NoError(t, err)
 				rule := fmt.Sprint("rule ", i, j)
 				before, err := NewQuota(rule, "", PerMinute(5).With(from))

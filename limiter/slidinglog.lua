@@ -1,4 +1,4 @@
--- The twin of slidinglog.go.
+-- The counterpart of slidinglog.go.
 --
 -- The level is how many events there are. The first s.kept of them are stored, and
 -- event(s, i) is the time of the one at i, from 0; those after them happened at s.last.

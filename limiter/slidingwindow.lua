@@ -1,4 +1,4 @@
--- The twin of slidingwindow.go.
+-- The counterpart of slidingwindow.go.
 
 -- How much of the previous window still counts, in whole units.
 local function share(q, s)

@@ -1,7 +1,7 @@
 package limiter
 
 // State is what a store remembers of one key under one [Quota]: a few integers,
-// whose meaning is the algorithm's, and for SlidingLog a list of times. The zero
+// which mean what the algorithm says, and for SlidingLog a list of times. The zero
 // State is a key that was never seen. A store writes and reads it as it stands.
 type State struct {
 	// Last is the time of the last change, in microseconds since 1970. The clock

@@ -83,7 +83,7 @@ func CheckCharges(charges []Charge) error {
 	return nil
 }
 
-// TakeAll decides on charges, each of whose keys is in the state beside it, at one time: it
+// TakeAll decides on charges, each with its key's state beside it, at one time: it
 // fills in the decisions, and reports whether all charges were taken. Then states holds the
 // states after them, for the store to write where the cost is above 0; else the store writes
 // nothing. It is what a store's Decide does between reading states and writing them.

@@ -1,4 +1,4 @@
--- The twin of tokenbucket.go.
+-- The counterpart of tokenbucket.go.
 return {
   compile = function(capacity, unit, refill)
     return {

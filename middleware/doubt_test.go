@@ -197,7 +197,7 @@ func TestWhatIsInDoubtIsCountedOnTheProxy(t *testing.T) {
 
 // besieged is a limiter on a store that is full of keys which are being refused.
 func besieged(t *testing.T, rule middleware.Rule) (h http.Handler, list interface{ Empty() bool }) {
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{MaxKeys: 300})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: 300})
 	require.NoError(t, err)
 	bans := bansOf(t)
 	h = limited(t, middleware.Config{Store: memory, Bans: bans, Rules: []middleware.Rule{rule}}).Handler(ok)

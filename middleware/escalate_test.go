@@ -267,7 +267,7 @@ func TestAProcessBansNobodyOnItsShareOfTheStrikes(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for replicas, want := range map[int]int{1: 1, 2: 0, 10: 0} {
 			list := bansOf(t)
-			store := failover.New(brokenStore{}, failover.Options{Replicas: replicas, OnDegraded: func(failover.Event) {}})
+			store := failover.Must(failover.New(brokenStore{}, failover.Options{Replicas: replicas, OnDegraded: func(failover.Event) {}}))
 			rule := loginRule(strict)
 			rule.Limit = limiter.PerHour(1)
 			h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{rule}}).Handler(ok)

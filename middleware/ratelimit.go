@@ -33,7 +33,7 @@ func New(c Config) (*RateLimit, error) {
 	}
 	l := &RateLimit{store: c.Store, claimed: map[string]bool{}}
 	if l.store == nil {
-		if l.store, err = limiter.NewMemory(limiter.MemoryConfig{}); err != nil {
+		if l.store, err = limiter.NewMemory(limiter.MemoryOptions{}); err != nil {
 			return nil, err
 		}
 	}

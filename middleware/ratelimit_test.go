@@ -138,7 +138,7 @@ func TestPerIPPanicsOnWhatCannotBeMeant(t *testing.T) {
 
 func TestRulesAreAllOrNothing(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		store, err := limiter.NewMemory(limiter.MemoryConfig{})
+		store, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		l, err := middleware.New(middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{
 			{Name: "global", Limit: limiter.PerHour(10)},

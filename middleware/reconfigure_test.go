@@ -159,9 +159,9 @@ type uncomparable struct {
 
 func TestAnotherStoreIsRefused(t *testing.T) {
 	rule := middleware.Rule{Name: "r", Limit: plenty}
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
-	another, err := limiter.NewMemory(limiter.MemoryConfig{})
+	another, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
 	type inside struct{ limiter.Store }
 	for name, test := range map[string]struct {
@@ -194,7 +194,7 @@ func TestAnotherStoreIsRefused(t *testing.T) {
 func TestReconfigureDoesNotWarnAboutItsOwnCounters(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
-		store, err := limiter.NewMemory(limiter.MemoryConfig{})
+		store, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		config := func(names ...string) middleware.Config {
 			c := middleware.Config{Store: store, Logger: logger}

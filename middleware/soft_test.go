@@ -95,7 +95,7 @@ func TestEveryDialectWarnsButNone(t *testing.T) {
 
 func TestDuringAnOutageTheWarningIsAboutTheShare(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		store := failover.New(brokenStore{}, failover.Options{Replicas: 10, OnDegraded: func(failover.Event) {}})
+		store := failover.Must(failover.New(brokenStore{}, failover.Options{Replicas: 10, OnDegraded: func(failover.Event) {}}))
 		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(100), SoftAt: 80}}})
 		for used := 1; used <= 10; used++ {
 			w, result := check(l, request())

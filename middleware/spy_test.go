@@ -16,7 +16,7 @@ type spy struct {
 
 func (s *spy) inner() limiter.Store {
 	if s.store == nil {
-		s.store, _ = limiter.NewMemory(limiter.MemoryConfig{})
+		s.store, _ = limiter.NewMemory(limiter.MemoryOptions{})
 	}
 	return s.store
 }

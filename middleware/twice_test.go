@@ -115,7 +115,7 @@ func TestAChangedURLBetweenCountsTwiceAndIsSaidOnce(t *testing.T) {
 
 func TestTwoLimitersStillCountEach(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		store, err := limiter.NewMemory(limiter.MemoryConfig{})
+		store, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		c := middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "shared", Limit: limiter.PerHour(4)}}}
 		h := limited(t, c).Handler(limited(t, c).Handler(ok))

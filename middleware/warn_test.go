@@ -101,7 +101,7 @@ func TestDoesNotWarnAboutOneKeyWhenItMayBeMeant(t *testing.T) {
 func TestWarnsWhenLimitersShareAStoreAndARuleName(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
-		store, err := limiter.NewMemory(limiter.MemoryConfig{})
+		store, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		config := middleware.Config{Store: store, Logger: logger, Rules: []middleware.Rule{{Name: "login", Limit: limiter.PerHour(1)}}}
 		middleware.Must(middleware.New(config))

@@ -114,12 +114,12 @@ func limitOf(perSecond int64) limiter.Limit {
 // no time for it: decisions by an outage's policy are not what is compared.
 func (t *task) store() (_ limiter.Store, done func()) {
 	if t.Course.Mode == memory {
-		store, _ := limiter.NewMemory(limiter.MemoryConfig{}) // whose defaults are valid
+		store, _ := limiter.NewMemory(limiter.MemoryOptions{}) // whose defaults are valid
 		return store, func() {}
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: t.Addr})
 	o := redisstore.Options{Failover: failover.Options{Deadline: 2 * time.Second}}
-	mode := map[string]leasestore.Mode{leased: leasestore.Leased, synchronised: leasestore.Synchronised}[t.Course.Mode]
+	mode := map[string]leasestore.Mode{leased: leasestore.Leased, synchronized: leasestore.Synchronized}[t.Course.Mode]
 	if mode == leasestore.Exact {
 		return redisstore.New(rdb, o), func() { _ = rdb.Close() }
 	}

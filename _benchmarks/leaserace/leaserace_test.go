@@ -41,7 +41,7 @@ func TestARaceEndsWithTablesGoalsAndAPlot(t *testing.T) {
 	assert.NotContains(t, out.String(), "The first error")
 	svg, err := os.ReadFile(file)
 	require.NoError(t, err)
-	assert.Contains(t, string(svg), `class="synchronised"`)
+	assert.Contains(t, string(svg), `class="synchronized"`)
 }
 
 func TestAReportTellsWhatWasTooMuchAndTooLittle(t *testing.T) {

@@ -35,12 +35,12 @@ type settings struct {
 
 // What there is.
 var (
-	modes    = []string{exact, leased, synchronised}
+	modes    = []string{exact, leased, synchronized}
 	traffics = []string{steady, bursty}
 )
 
 const (
-	exact, leased, synchronised = "exact", "leased", "synchronised"
+	exact, leased, synchronized = "exact", "leased", "synchronized"
 
 	// memory is a floor, only if asked for: a store in each process, which shares nothing.
 	memory = "memory"
@@ -80,7 +80,7 @@ func parse(args []string) (settings, error) {
 	flags.IntVar(&s.keys, "keys", 1000, "how many keys, of which the first is asked for most (Zipf 1.1)")
 	flags.Func("limits", "events per second of each key, a `list` (default 10,100,300)", race.Numbers(&s.limits))
 	flags.Func("traffic", "steady, bursty or both, a `list` (default both)", names(&s.traffics, traffics))
-	flags.Func("modes", "a `list` of exact, leased and synchronised (default all), and memory, a floor that shares nothing", names(&s.modes, append(modes, memory)))
+	flags.Func("modes", "a `list` of exact, leased and synchronized (default all), and memory, a floor that shares nothing", names(&s.modes, append(modes, memory)))
 	flags.StringVar(&s.svg, "svg", "", "also draw the hottest key's admissions to this `file`")
 	quick := flags.Bool("quick", false, "for a look: 5 seconds each")
 	if err := flags.Parse(args); err != nil {

@@ -22,13 +22,13 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f232
 .small { font-size: 10px; fill: #59636e }
 .axis { stroke: #c4cad1; fill: none }
 .limit { stroke: #d1242f; stroke-dasharray: 4 3; fill: none }
-.exact, .leased, .synchronised { fill: none; stroke-width: 1.6 }
-.exact { stroke: #8c959f } .leased { stroke: #0969da } .synchronised { stroke: #b08800 }
+.exact, .leased, .synchronized { fill: none; stroke-width: 1.6 }
+.exact { stroke: #8c959f } .leased { stroke: #0969da } .synchronized { stroke: #b08800 }
 @media (prefers-color-scheme: dark) {
 	text { fill: #e6edf3 }
 	.small { fill: #9198a1 }
 	.axis { stroke: #565d66 }
-	.exact { stroke: #9198a1 } .leased { stroke: #4493f8 } .synchronised { stroke: #d4a72c }
+	.exact { stroke: #9198a1 } .leased { stroke: #4493f8 } .synchronized { stroke: #d4a72c }
 }
 </style>
 `

@@ -143,9 +143,9 @@ func goals() []goal {
 	return []goal{
 		{"above burst + rate x time over the run, units", leased, constant(0), func(r *report) float64 { return r.above }, units},
 		{"worst interval above the burst, units", leased, func(r *report) float64 { return aheadPart * float64(r.Limit) }, peakOf, units},
-		{"worst interval above the burst, units", synchronised, func(r *report) float64 { return float64(len(shares)) * float64(r.Limit) }, peakOf, units},
+		{"worst interval above the burst, units", synchronized, func(r *report) float64 { return float64(len(shares)) * float64(r.Limit) }, peakOf, units},
 		{"total below the exact limiter's", leased, constant(0.005), (*report).below, percent},
-		{"total below the exact limiter's", synchronised, constant(0.01), (*report).below, percent},
+		{"total below the exact limiter's", synchronized, constant(0.01), (*report).below, percent},
 		{"worst single key below", leased, constant(0.03), func(r *report) float64 { return -r.worstKey }, percent},
 		{"round trips per decision", leased, func(r *report) float64 {
 			if r.Limit >= 100 {
@@ -153,11 +153,11 @@ func goals() []goal {
 			}
 			return 0.25
 		}, tripsOf, plain},
-		{"round trips per decision", synchronised, constant(0.01), tripsOf, plain},
+		{"round trips per decision", synchronized, constant(0.01), tripsOf, plain},
 		{"p50", leased, constant(float64(time.Microsecond)), func(r *report) float64 { return float64(r.p50) }, duration},
 		{"p99", leased, constant(float64(700 * time.Microsecond)), func(r *report) float64 { return float64(r.p99) }, duration},
-		{"p50", synchronised, constant(float64(time.Microsecond)), func(r *report) float64 { return float64(r.p50) }, duration},
-		{"p99", synchronised, constant(float64(2 * time.Microsecond)), func(r *report) float64 { return float64(r.p99) }, duration},
+		{"p50", synchronized, constant(float64(time.Microsecond)), func(r *report) float64 { return float64(r.p50) }, duration},
+		{"p99", synchronized, constant(float64(2 * time.Microsecond)), func(r *report) float64 { return float64(r.p99) }, duration},
 	}
 }
 

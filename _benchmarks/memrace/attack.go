@@ -44,7 +44,7 @@ func attack(flood int, cost int64) (bout, error) {
 	return func(goroutines int, _ time.Duration) (race.Figures, error) {
 		strangers, mine := windows(flood), &customer{keys: packed(sequence(customerKeys))}
 		empty, _ := heap()
-		m, err := limiter.NewMemory(limiter.MemoryConfig{MaxKeys: maxKeys})
+		m, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: maxKeys})
 		if err != nil {
 			return nil, err
 		}

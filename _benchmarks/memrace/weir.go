@@ -27,7 +27,7 @@ func limitOf(q quota, a limiter.Algorithm) limiter.Limit {
 
 // memory has room enough that no key takes another's place.
 func (s *stage) memory() (*limiter.Memory, error) {
-	return limiter.NewMemory(limiter.MemoryConfig{MaxKeys: s.keys + s.keys/2 + 100})
+	return limiter.NewMemory(limiter.MemoryOptions{MaxKeys: s.keys + s.keys/2 + 100})
 }
 
 func openWeir(a limiter.Algorithm) func(*stage) (func() race.Call, error) {

@@ -42,7 +42,7 @@ import (
 // open is where limits are counted, and who is banned.
 func open(server string) (limiter.Store, bans.List) {
 	if server == "" {
-		return must(limiter.NewMemory(limiter.MemoryConfig{})), must(bans.New(bans.Options{}))
+		return must(limiter.NewMemory(limiter.MemoryOptions{})), must(bans.New(bans.Options{}))
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server})
 	return redisstore.New(rdb, redisstore.Options{}), must(redisbans.New(context.Background(), rdb, redisbans.Options{}))

@@ -323,31 +323,19 @@ func onBans(server *server, do func(ctx context.Context, list bans.List) error) 
 	})
 }
 
-// oneKey is the one argument of a command, which wants so.
-func oneKey(rest []string, wants string) (string, error) {
-	if len(rest) != 1 || strings.TrimSpace(rest[0]) == "" {
-		return "", usageError{errors.New("name " + wants)}
-	}
-	return strings.TrimSpace(rest[0]), nil
-}
-
-func ban(s *session, args []string) error {
-	flags := flag.NewFlagSet("ban", flag.ContinueOnError)
+// onBan runs do on the list of bans and the key that a command names, or its digest. Shown is
+// how that was written.
+func onBan(s *session, flags *flag.FlagSet, args []string, wants string, do func(ctx context.Context, list bans.List, key, shown string) error) error {
 	server := serverFlags(flags)
-	var length time.Duration // 0: permanent
-	flags.Func("for", "how `long`, such as 1h or 30d; without it permanently, until it is lifted", func(text string) (err error) {
-		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
-		return err
-	})
 	keys := ownKeys(flags)
 	rest, err := s.parse(flags, args)
 	if err != nil {
 		return err
 	}
-	text, err := oneKey(rest, "the key to ban, as weir explain shows it, such as user:42, or its digest")
-	if err != nil {
-		return err
+	if len(rest) != 1 || strings.TrimSpace(rest[0]) == "" {
+		return usageError{errors.New("name " + wants)}
 	}
+	text := strings.TrimSpace(rest[0])
 	key, err := keyOf(text, *keys)
 	if err != nil {
 		return err
@@ -356,7 +344,18 @@ func ban(s *session, args []string) error {
 	if _, ok := keyfunc.DigestOf(key); ok {
 		shown = text
 	}
-	return onBans(server, func(ctx context.Context, list bans.List) error {
+	return onBans(server, func(ctx context.Context, list bans.List) error { return do(ctx, list, key, shown) })
+}
+
+func ban(s *session, args []string) error {
+	flags := flag.NewFlagSet("ban", flag.ContinueOnError)
+	var length time.Duration // 0: permanent
+	flags.Func("for", "how `long`, such as 1h or 30d; without it permanently, until it is lifted", func(text string) (err error) {
+		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
+		return err
+	})
+	const wants = "the key to ban, as weir explain shows it, such as user:42, or its digest"
+	return onBan(s, flags, args, wants, func(ctx context.Context, list bans.List, key, shown string) error {
 		if err := list.Ban(ctx, key, length); err != nil {
 			return err
 		}
@@ -374,30 +373,16 @@ var errNotBanned = errors.New("it was not banned; what led to earlier bans is fo
 
 func unban(s *session, args []string) error {
 	flags := flag.NewFlagSet("unban", flag.ContinueOnError)
-	server := serverFlags(flags)
-	keys := ownKeys(flags)
-	rest, err := s.parse(flags, args)
-	if err != nil {
-		return err
-	}
-	key, err := oneKey(rest, "the key, or its digest as weir bans shows it")
-	if err != nil {
-		return err
-	}
-	if _, ok := keyfunc.ParseDigest(key); !ok {
-		if key, err = keyOf(key, *keys); err != nil {
-			return err
-		}
-	}
-	return onBans(server, func(ctx context.Context, list bans.List) error {
-		lifted, err := list.Unban(ctx, key)
+	const wants = "the key, or its digest as weir bans shows it"
+	return onBan(s, flags, args, wants, func(ctx context.Context, list bans.List, _, shown string) error {
+		lifted, err := list.Unban(ctx, shown) // a digest as it is written, as it may also be a key
 		if err != nil {
 			return err
 		}
 		if !lifted {
 			return errNotBanned
 		}
-		fmt.Fprintf(s.out, "%s: the ban is lifted\n", key)
+		fmt.Fprintf(s.out, "%s: the ban is lifted\n", shown)
 		return nil
 	})
 }

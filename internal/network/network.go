@@ -45,7 +45,7 @@ func Parse(s string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// Widest is the shortest prefix that can be somebody's own: none is wider than 10.0.0.0/8
+// Widest is the shortest prefix that one owner can have: none is wider than 10.0.0.0/8
 // and fc00::/7. This also tells 0.0.0.0/0 in two halves.
 func Widest(prefix netip.Prefix) int {
 	if prefix.Addr().Is6() {

@@ -74,8 +74,7 @@ func withoutSpaces(text string) string { return strings.ReplaceAll(text, " ", ""
 
 // isMade reports whether text is built as keyfunc builds keys of other keys.
 func isMade(text string) bool {
-	kind, rest, _ := strings.Cut(text, ":")
-	switch kind {
+	switch kind, _, rest := keyfunc.KindOf(text); kind {
 	case "hash", "fp":
 		sum, err := base64.RawURLEncoding.Strict().DecodeString(rest)
 		return err == nil && len(sum) == 32
@@ -104,26 +103,15 @@ func isJoined(text string) bool {
 // Spelled is the key of a request that has what such a text says: a user, or a header with
 // that value. It differs from the text where that is spelled as no request's key is.
 func Spelled(text string) (string, error) {
-	kind, rest, ok := strings.Cut(text, ":")
-	if !ok {
-		return "", ErrNoKey
+	kind, source, value := keyfunc.KindOf(text)
+	if kind == "apikey" {
+		source = "apikey:X-Api-Key" // the key does not say of which header
 	}
-	part, name, value := kind, "", rest
-	switch kind {
-	case "header", "cookie", "path":
-		name, value, _ = strings.Cut(rest, ":")
-		part = kind + ":" + name
-	case "apikey": // the key does not say of which header
-		name = "X-Api-Key"
-		part = kind + ":" + name
-	case "user", "bearer", "method", "host", "route":
-	default:
-		return "", ErrNoKey
-	}
-	f, err := keyfunc.Parse(part, nil)
+	f, err := keyfunc.Parse(source, nil)
 	if err != nil {
 		return "", ErrNoKey
 	}
+	_, name, _ := strings.Cut(source, ":")
 	if kind != "user" && strings.ContainsFunc(value, isControl) {
 		return "", ErrNoKey // net/http refuses it
 	}

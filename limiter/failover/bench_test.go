@@ -33,11 +33,11 @@ func BenchmarkDecide(b *testing.B) {
 		o     limiter.Outage
 	}{
 		{"store=alone", prompt{}, limiter.FailLocal},
-		{"store=well", New(prompt{}, quiet), limiter.FailLocal},
-		{"store=well-without-Within", New(patient{}, quiet), limiter.FailLocal},
-		{"store=outage-open", New(prompt{err: errDown}, quiet), limiter.FailOpen},
-		{"store=outage-local", New(prompt{err: errDown}, shared), limiter.FailLocal},
-		{"store=outage-closed", New(prompt{err: errDown}, quiet), limiter.FailClosed},
+		{"store=well", Must(New(prompt{}, quiet)), limiter.FailLocal},
+		{"store=well-without-Within", Must(New(patient{}, quiet)), limiter.FailLocal},
+		{"store=outage-open", Must(New(prompt{err: errDown}, quiet)), limiter.FailOpen},
+		{"store=outage-local", Must(New(prompt{err: errDown}, shared)), limiter.FailLocal},
+		{"store=outage-closed", Must(New(prompt{err: errDown}, quiet)), limiter.FailClosed},
 	} {
 		q := quota(b, "api", limiter.PerSecond(1_000_000), bb.o)
 		decideIn := func(charges []limiter.Charge, decisions []limiter.Decision) {

@@ -13,7 +13,7 @@ import (
 
 func TestAStoreAroundAnotherKeepsItsPromises(t *testing.T) {
 	limitertest.Run(t, limitertest.Harness{
-		New: func(t testing.TB) limiter.Store { return New(newServer(t, fine)) },
+		New: func(t testing.TB) limiter.Store { return Must(New(newServer(t, fine), Options{})) },
 	})
 }
 
@@ -40,7 +40,7 @@ func (o outage) Reset(ctx context.Context, charges []limiter.Charge) error {
 func TestLocalDecisionsKeepAStoresPromises(t *testing.T) {
 	limitertest.Run(t, limitertest.Harness{
 		New: func(t testing.TB) limiter.Store {
-			s := New(newServer(t, dead), Options{Failures: 1, OnDegraded: func(Event) {}})
+			s := Must(New(newServer(t, dead), Options{Failures: 1, OnDegraded: func(Event) {}}))
 			breakDown(t, s, charge(quota(t, "first", limiter.PerDay(1), limiter.FailLocal), ""))
 			require.True(t, s.Stats().Degraded)
 			return outage{s}

@@ -1,12 +1,12 @@
 // Package failover keeps decisions coming while a store's server is gone:
 //
-//	store := failover.New(inner, failover.Options{Replicas: 4})
+//	store, err := failover.New(inner, failover.Options{Replicas: 4})
 //
 // Whatever happens to the server, a decision waits for its answer no longer than the
 // deadline (and for a connection as long as the store says, if it keeps deadlines by itself as
 // redisstore does), costs next to nothing once it is known that the server is down, and follows the
-// [limiter.Outage] policy of each rule. redisstore is wrapped like this already; other stores whose
-// counters are elsewhere are wrapped by hand.
+// [limiter.Outage] policy of each rule. redisstore is wrapped like this already; other stores with
+// counters elsewhere are wrapped by hand.
 //
 // # An outage
 //

@@ -104,7 +104,7 @@ type news struct {
 	// What has been said. Only the goroutine that tells touches it.
 	failing map[string]time.Time // of a server, when its first failure was told
 	unfit   time.Time            // when a server was last found unusable; zero: in no outage
-	unfits  uint64               // the parts whose policies are in force for that
+	unfits  uint64               // the parts that have policies in force for that
 }
 
 // tell has an event told. What the store finds out about it may take a second, for each of

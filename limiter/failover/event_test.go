@@ -41,7 +41,7 @@ func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 		for _, hook := range []func(Event){nil, func(Event) {}} {
 			log := logged(t, func() {
 				inner := newServer(t, dead)
-				s := New(inner, Options{OnDegraded: hook})
+				s := Must(New(inner, Options{OnDegraded: hook}))
 				api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 				breakDown(t, s, charge(api, "key"))
 				inner.is(fine)
@@ -67,10 +67,10 @@ func TestAHookMayUseTheStore(t *testing.T) {
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		var s *Store
 		var degraded []bool
-		s = New(inner, Options{OnDegraded: func(e Event) {
+		s = Must(New(inner, Options{OnDegraded: func(e Event) {
 			assert.Equal(t, e.Degraded, s.Stats().Degraded)
 			degraded = append(degraded, decide(t, s, charge(api, "key"))[0].Degraded)
-		}})
+		}}))
 		breakDown(t, s, charge(api, "key"))
 		synctest.Wait()
 		inner.is(fine)
@@ -84,10 +84,10 @@ func TestAHookMayUseTheStore(t *testing.T) {
 func TestASlowHookHoldsNothingUpAndHearsAllInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
-		s := New(inner, Options{OnDegraded: func(e Event) {
+		s := Must(New(inner, Options{OnDegraded: func(e Event) {
 			time.Sleep(time.Hour)
 			heard.note(e)
-		}})
+		}}))
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		start := time.Now()
 		for range 3 {
@@ -113,10 +113,10 @@ func TestAHookThatPanicsEndsNoProgram(t *testing.T) {
 		calls := 0
 		log := logged(t, func() {
 			inner := newServer(t, dead)
-			s := New(inner, Options{OnDegraded: func(Event) {
+			s := Must(New(inner, Options{OnDegraded: func(Event) {
 				calls++
 				panic("no pager")
-			}})
+			}}))
 			api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 			breakDown(t, s, charge(api, "key"))
 			inner.is(fine)
@@ -148,7 +148,7 @@ func TestTheFirstFailureIsLoggedAtOnceAndOnceForAServer(t *testing.T) {
 		api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
 		inner := newServer(t, fine)
 		silent := func(context.Context, string, []limiter.Charge) error { return saying{"no answer in 50ms", silence} }
-		s := New(located{cluster{inner}, new([]error)}, Options{OnDegraded: func(Event) {}})
+		s := Must(New(located{cluster{inner}, new([]error)}, Options{OnDegraded: func(Event) {}}))
 		failing := func(times int, parts ...string) string {
 			return logged(t, func() {
 				inner.is(silent)
@@ -198,7 +198,7 @@ func TestWhatIsLoggedSaysWhetherTheServerAnswered(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := logged(t, func() {
 					inner := newServer(t, func(context.Context, string, []limiter.Charge) error { return tt.err })
-					s := New(inner, Options{})
+					s := Must(New(inner, Options{}))
 					breakDown(t, s, charge(quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal), "key"))
 					synctest.Wait()
 				})
@@ -220,7 +220,7 @@ func TestAnUnusableServerIsAWrongConfigurationAndSaidOnce(t *testing.T) {
 		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.FailLocal)
 		closed := quota(t, "closed", limiter.PerMinute(1_000_000), limiter.FailClosed)
 		for _, hook := range []func(Event){nil, heard.note} {
-			s := New(cluster{inner}, Options{OnDegraded: hook})
+			s := Must(New(cluster{inner}, Options{OnDegraded: hook}))
 			outage := func() string {
 				return logged(t, func() {
 					inner.is(unfit)
@@ -263,7 +263,7 @@ func TestAServerThatIsUnusableAgainIsSaidAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
 		unfit := func(context.Context, string, []limiter.Charge) error { return saying{"NOPERM", unusable} }
-		s := New(inner)
+		s := Must(New(inner, Options{}))
 		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.FailLocal)
 		for _, times := range []int{2, 100, 1, 100} {
 			log := logged(t, func() {
@@ -293,7 +293,7 @@ func TestAServerThatIsUnusableForSomeRulesIsSaidOnceToo(t *testing.T) {
 			}
 			return nil
 		})
-		s := New(inner)
+		s := Must(New(inner, Options{}))
 		api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
 		log := logged(t, func() {
 			for range 1000 {
@@ -310,7 +310,7 @@ func TestAServerThatIsUnusableForSomeRulesIsSaidOnceToo(t *testing.T) {
 func TestWhatWasFoundOutIsToldInErrorsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, hung), &diary{}
-		s := New(located{cluster{inner}, new([]error)}, Options{OnDegraded: heard.note})
+		s := Must(New(located{cluster{inner}, new([]error)}, Options{OnDegraded: heard.note}))
 		login := quota(t, "login", limiter.PerMinute(10), limiter.FailClosed)
 		c := charge(login, "6")
 		breakDown(t, s, c)
@@ -344,7 +344,7 @@ func (s far) Diagnose(part int, err error) (string, error) {
 func TestEventsOfManyPartsDoNotWaitForEachOthersDiagnosis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, dead), &diary{}
-		s := New(far{cluster{inner}}, Options{OnDegraded: heard.note})
+		s := Must(New(far{cluster{inner}}, Options{OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		for part := range 32 {
 			breakDown(t, s, charge(api, string(rune('0'+part))))
@@ -371,7 +371,7 @@ func TestADiagnosisThatFailsHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, panics := range []bool{false, true} {
 			inner, heard := newServer(t, dead), &diary{}
-			s := New(curious{inner, panics}, Options{OnDegraded: heard.note})
+			s := Must(New(curious{inner, panics}, Options{OnDegraded: heard.note}))
 			api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 			breakDown(t, s, charge(api, "key"))
 			inner.is(fine)

@@ -22,10 +22,10 @@ func (unplugged) Reset(context.Context, []limiter.Charge) error  { return errors
 // to wait for it.
 func ExampleNew() {
 	news := make(chan failover.Event, 10)
-	store := failover.New(unplugged{}, failover.Options{
+	store := failover.Must(failover.New(unplugged{}, failover.Options{
 		Replicas:   3,
 		OnDegraded: func(e failover.Event) { news <- e },
-	})
+	}))
 	api := limiter.Must(limiter.New(limiter.Config{
 		Name: "api", Limit: limiter.PerMinute(9).With(limiter.TokenBucket), Store: store,
 	}))

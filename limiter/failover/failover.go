@@ -15,7 +15,7 @@ import (
 // Closed rule, and of a Reset. What the server or the network said is wrapped too.
 var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 
-// Store is a [limiter.Store] around another, whose counters are in a server.
+// Store is a [limiter.Store] around another, which has its counters in a server.
 type Store struct {
 	// trouble is the set of parts that have failures on record or an open breaker. All
 	// is well while it is empty, which one load tells.
@@ -37,34 +37,25 @@ type Store struct {
 	counters counters
 }
 
-// New returns a Store around store. It panics on options that Validate refuses and on
-// more than one Options, as both are mistakes in the program; call Validate first for
-// options that come from elsewhere.
+// New returns a Store around inner, or everything that is wrong with o.
 //
-// What store can do besides is used: [limiter.Bounded] (without it each call has a context
+// What inner can do besides is used: [limiter.Bounded] (without it each call has a context
 // with the deadline, and is trusted to return when that has passed), [limiter.Partitioned]
 // (there is one server), [limiter.Writer] (a refusal ends an outage) and
 // [limiter.Diagnoser]. Its errors may be a [limiter.AnsweredError], [limiter.UnusableError],
 // [limiter.KeyError] or [limiter.PartsError].
 //
-// Where store is a Store of this package, the new one takes its place.
-func New(store limiter.Store, options ...Options) *Store {
-	if store == nil {
-		panic("failover: New needs a store")
-	}
-	if len(options) > 1 {
-		panic(fmt.Sprintf("failover: New takes one Options, and was given %d", len(options)))
-	}
-	var o Options
-	if len(options) == 1 {
-		o = options[0]
-	}
+// Where inner is a Store of this package, the new one takes its place.
+func New(inner limiter.Store, o Options) (*Store, error) {
 	o, memory, err := o.complete()
+	if inner == nil {
+		err = errors.Join(errors.New("failover: New needs a store"), err)
+	}
 	if err != nil {
-		panic(err.Error())
+		return nil, err
 	}
 	s := &Store{
-		inner:   within(store, o.Deadline),
+		inner:   within(inner, o.Deadline),
 		options: o,
 		news:    news{hook: o.OnDegraded},
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
@@ -76,6 +67,14 @@ func New(store limiter.Store, options ...Options) *Store {
 		s.news.diagnose = store.Diagnose
 	}
 	s.tryWrite = s.writer()
+	return s, nil
+}
+
+// Must is for a store written in code: it panics where [New] returns an error.
+func Must(s *Store, err error) *Store {
+	if err != nil {
+		panic(err)
+	}
 	return s
 }
 

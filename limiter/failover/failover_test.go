@@ -18,7 +18,7 @@ import (
 
 func TestWhileAllIsWellTheInnerStoreDecides(t *testing.T) {
 	inner := newServer(t, fine)
-	s := New(inner)
+	s := Must(New(inner, Options{}))
 	api := quota(t, "api", limiter.PerMinute(2), limiter.FailLocal)
 	for i, want := range []bool{true, true, false} {
 		d := decide(t, s, charge(api, "key"))[0]
@@ -32,7 +32,7 @@ func TestWhileAllIsWellTheInnerStoreDecides(t *testing.T) {
 func TestAHungServerHoldsADecisionUpForTheDeadlineAndThenNotAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)
-		s := New(inner, Options{Deadline: 20 * time.Millisecond, Failures: 3})
+		s := Must(New(inner, Options{Deadline: 20 * time.Millisecond, Failures: 3}))
 		api := quota(t, "api", limiter.PerMinute(100), limiter.FailLocal)
 		for i, want := range []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond, 0, 0, 0} {
 			start := time.Now()
@@ -44,6 +44,8 @@ func TestAHungServerHoldsADecisionUpForTheDeadlineAndThenNotAtAll(t *testing.T) 
 		}
 		assert.Equal(t, int64(3), inner.calls.Load())
 		stats := s.Stats()
+		assert.ErrorIs(t, stats.LastError, context.DeadlineExceeded)
+		stats.LastError = nil
 		assert.Equal(t, Stats{Local: 6, Failures: 3, Degraded: true}, stats)
 		time.Sleep(time.Second / 2)
 		assert.Equal(t, time.Second/2, s.Stats().DegradedFor)
@@ -53,7 +55,7 @@ func TestAHungServerHoldsADecisionUpForTheDeadlineAndThenNotAtAll(t *testing.T) 
 func TestCallsThatFailTogetherCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)
-		s := New(inner, Options{Failures: 3})
+		s := Must(New(inner, Options{Failures: 3}))
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		for stall := range 3 {
 			assert.False(t, s.Stats().Degraded, "degraded by %d stalls, be there many callers: want 3", stall)
@@ -72,7 +74,7 @@ func TestCallsThatFailTogetherCountOnce(t *testing.T) {
 func TestTheDefaultsAreWhatTheyAreSaidToBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)
-		s := New(inner, Options{OnDegraded: func(Event) {}})
+		s := Must(New(inner, Options{OnDegraded: func(Event) {}}))
 		api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
 		start := time.Now()
 		for range 100 {
@@ -109,7 +111,7 @@ func TestEachCallHasADeadlineUnlessTheStoreKeepsOne(t *testing.T) {
 		if keeps {
 			store = punctual{server: inner}
 		}
-		s := New(store, Options{Deadline: time.Minute})
+		s := Must(New(store, Options{Deadline: time.Minute}))
 		require.NoError(t, s.Decide(t.Context(), all, make([]limiter.Decision, 1)))
 		require.NoError(t, s.Refund(t.Context(), all))
 		require.NoError(t, s.Reset(t.Context(), all))
@@ -122,16 +124,16 @@ func TestEachCallHasADeadlineUnlessTheStoreKeepsOne(t *testing.T) {
 
 func TestNoFailoverIsAroundAnother(t *testing.T) {
 	plain := newServer(t, fine)
-	for _, store := range []limiter.Store{plain, New(plain), New(New(plain)), New(plain).Within(time.Second)} {
-		s := New(store, Options{Deadline: time.Minute})
+	for _, store := range []limiter.Store{plain, Must(New(plain, Options{})), Must(New(Must(New(plain, Options{})), Options{})), Must(New(plain, Options{})).Within(time.Second)} {
+		s := Must(New(store, Options{Deadline: time.Minute}))
 		assert.Equal(t, &timed{plain, time.Minute}, s.inner)
 	}
 	own := punctual{server: plain}
-	for _, store := range []limiter.Store{own, New(own), New(New(own)), New(own).Within(time.Second)} {
-		s := New(store, Options{Deadline: time.Minute})
+	for _, store := range []limiter.Store{own, Must(New(own, Options{})), Must(New(Must(New(own, Options{})), Options{})), Must(New(own, Options{})).Within(time.Second)} {
+		s := Must(New(store, Options{Deadline: time.Minute}))
 		assert.Equal(t, punctual{plain, time.Minute}, s.inner)
 	}
-	assert.NotNil(t, New(New(cluster{plain})).partOf, "a store that was unwrapped still tells its parts")
+	assert.NotNil(t, Must(New(Must(New(cluster{plain}, Options{})), Options{})).partOf, "a store that was unwrapped still tells its parts")
 }
 
 func TestClaimIsTheInnerStores(t *testing.T) {
@@ -140,15 +142,15 @@ func TestClaimIsTheInnerStores(t *testing.T) {
 		c, _ := limiter.As[limiter.Claimer](store)
 		return c
 	}
-	require.NoError(t, claimer(New(inner)).Claim("api"))
-	require.ErrorIs(t, claimer(New(New(inner))).Claim("api"), limiter.ErrClaimed)
-	assert.Nil(t, claimer(New(struct{ limiter.Store }{inner})), "a store without a Claim")
+	require.NoError(t, claimer(Must(New(inner, Options{}))).Claim("api"))
+	require.ErrorIs(t, claimer(Must(New(Must(New(inner, Options{})), Options{}))).Claim("api"), limiter.ErrClaimed)
+	assert.Nil(t, claimer(Must(New(struct{ limiter.Store }{inner}, Options{}))), "a store without a Claim")
 }
 
 func TestAProbeFindsTheServersReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, dead), &diary{}
-		s := New(inner, Options{ProbeEvery: time.Minute, OnDegraded: heard.note})
+		s := Must(New(inner, Options{ProbeEvery: time.Minute, OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 
@@ -178,7 +180,7 @@ func TestAProbeFindsTheServersReturn(t *testing.T) {
 func TestAServerThatStaysDownIsAskedOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, hung), &diary{}
-		s := New(inner, Options{OnDegraded: heard.note})
+		s := Must(New(inner, Options{OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerHour(1_000_000), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.calls.Store(0)
@@ -197,7 +199,7 @@ func TestAServerThatStaysDownIsAskedOnceInAWhile(t *testing.T) {
 func TestThereIsOneProbeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
-		s := New(inner, Options{Deadline: time.Minute})
+		s := Must(New(inner, Options{Deadline: time.Minute}))
 		api := quota(t, "api", limiter.PerHour(1_000_000), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(hung)
@@ -219,7 +221,7 @@ func TestThereIsOneProbeAtATime(t *testing.T) {
 func TestAClientThatGoesAwayDoesNotEndTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
-		s := New(inner)
+		s := Must(New(inner, Options{}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(func(ctx context.Context, _ string, _ []limiter.Charge) error {
@@ -245,7 +247,7 @@ func TestAClientThatGoesAwayDoesNotEndTheProbe(t *testing.T) {
 func TestAServerThatCanBeReadButNotWrittenStaysDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, readOnly), &diary{}
-		s := New(inner, Options{OnDegraded: heard.note})
+		s := Must(New(inner, Options{OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		for cost := range int64(2) {
@@ -277,7 +279,7 @@ func TestAProbeKeepsWhatAnEventStandsFor(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := newServer(t, dead)
-				s := New(inner, Options{Replicas: 2})
+				s := Must(New(inner, Options{Replicas: 2}))
 				api := quota(t, "api", limiter.PerHour(100), tt.o)
 				breakDown(t, s, charge(api, "other"))
 				inner.is(fine)
@@ -296,7 +298,7 @@ func TestAProbeKeepsWhatAnEventStandsFor(t *testing.T) {
 func TestAProbeThatIsRefusedGivesNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
-		s := New(inner)
+		s := Must(New(inner, Options{}))
 		login := quota(t, "login", limiter.PerHour(100), limiter.FailClosed)
 		c := limiter.Charge{Quota: login, Key: "key", Cost: 60}
 		decide(t, s, c)
@@ -314,7 +316,7 @@ func TestAProbeThatIsRefusedGivesNothingBack(t *testing.T) {
 func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, hung)
-		s := New(inner, Options{Deadline: time.Second})
+		s := Must(New(inner, Options{Deadline: time.Second}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		charges := []limiter.Charge{charge(api, "key")}
 
@@ -348,7 +350,7 @@ func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
 
 func TestRequestsWithLessTimeThanTheDeadlineNoticeAHungServerToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(newServer(t, hung), Options{})
+		s := Must(New(newServer(t, hung), Options{}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		for range 5 {
 			assert.False(t, s.Stats().Degraded)
@@ -382,7 +384,7 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 				if tt.bare {
 					store = inner
 				}
-				s := New(store, Options{OnDegraded: func(Event) {}})
+				s := Must(New(store, Options{OnDegraded: func(Event) {}}))
 				search := quota(t, "search", limiter.PerDay(3), limiter.FailOpen)
 				c := charge(search, "key")
 				for range 3 {
@@ -409,7 +411,7 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
-		s := New(writable{server: inner}, Options{OnDegraded: heard.note})
+		s := Must(New(writable{server: inner}, Options{OnDegraded: heard.note}))
 		login := quota(t, "login", limiter.PerDay(1), limiter.FailLocal)
 		c := charge(login, "key")
 		decide(t, s, c) // and so the server refuses from now on
@@ -449,7 +451,7 @@ func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
 func TestAProbeThatIsTakenWritesNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
-		s := New(writable{server: inner}, Options{OnDegraded: func(Event) {}})
+		s := Must(New(writable{server: inner}, Options{OnDegraded: func(Event) {}}))
 		api := quota(t, "api", limiter.PerDay(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(func(_ context.Context, kind string, _ []limiter.Charge) error {
@@ -465,7 +467,7 @@ func TestAProbeThatIsTakenWritesNothingElse(t *testing.T) {
 
 func TestAServerThatFailsNowAndThenIsAskedEachTime(t *testing.T) {
 	inner, heard := newServer(t, fine), &diary{}
-	s := New(inner, Options{OnDegraded: heard.note})
+	s := Must(New(inner, Options{OnDegraded: heard.note}))
 	api := quota(t, "api", limiter.PerHour(10_000), limiter.FailLocal)
 	for i := range 1000 {
 		inner.is(dead)
@@ -494,7 +496,7 @@ func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
 		{"picky", func(context.Context, string, []limiter.Charge) error { return refusing }},
 	} {
 		inner.is(m.mood)
-		s := New(cluster{inner}, Options{Failures: 1})
+		s := Must(New(cluster{inner}, Options{Failures: 1}))
 		for _, charges := range [][]limiter.Charge{negative, {{}}} {
 			assert.ErrorIs(t, s.Decide(t.Context(), charges, make([]limiter.Decision, 1)), limiter.ErrCharges, m.name)
 			assert.ErrorIs(t, s.Refund(t.Context(), charges), limiter.ErrCharges, m.name)
@@ -503,13 +505,13 @@ func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
 		assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(api, "0")}, nil), limiter.ErrCharges, m.name)
 		assert.Equal(t, Stats{}, s.Stats(), m.name)
 	}
-	s := New(inner)
+	s := Must(New(inner, Options{}))
 	assert.Equal(t, refusing, s.Decide(t.Context(), []limiter.Charge{charge(api, "key")}, make([]limiter.Decision, 1)))
 }
 
 func TestAMistakeIsOneInAnOutageToo(t *testing.T) {
 	inner := newServer(t, dead)
-	s := New(cluster{inner})
+	s := Must(New(cluster{inner}, Options{}))
 	for _, o := range []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed} {
 		api := quota(t, "api", limiter.PerHour(100), o)
 		breakDown(t, s, charge(api, "0"))
@@ -527,14 +529,14 @@ func TestAMistakeIsOneInAnOutageToo(t *testing.T) {
 		after := s.Stats()
 		before.DegradedFor, after.DegradedFor = 0, 0
 		assert.Equal(t, before, after)
-		s = New(cluster{inner})
+		s = Must(New(cluster{inner}, Options{}))
 	}
 }
 
 func TestAMistakeThatOnlyTheServerSeesLeavesTheProbeToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
-		s := New(inner)
+		s := Must(New(inner, Options{}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(func(context.Context, string, []limiter.Charge) error { return limiter.ErrCharges })
@@ -553,7 +555,7 @@ func TestAMistakeThatOnlyTheServerSeesLeavesTheProbeToTheNext(t *testing.T) {
 func TestAPanicOfTheStoreIsItsCallersAndWedgesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
-		s := New(inner)
+		s := Must(New(inner, Options{}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		furious := func(context.Context, string, []limiter.Charge) error { panic("oh no") }
 		for range 2 { // well, and in trouble
@@ -587,7 +589,7 @@ func TestAPanicOfTheStoreIsItsCallersAndWedgesNothing(t *testing.T) {
 func TestACallThatBeganBeforeTheOutageDoesNotEndIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
-		s := New(inner, Options{Deadline: time.Minute})
+		s := Must(New(inner, Options{Deadline: time.Minute}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		inner.is(func(context.Context, string, []limiter.Charge) error {
 			time.Sleep(10 * time.Second)
@@ -606,7 +608,7 @@ func TestACallThatBeganBeforeTheOutageDoesNotEndIt(t *testing.T) {
 func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
-		s := New(inner, Options{OnDegraded: heard.note, Deadline: time.Millisecond, ProbeEvery: 5 * time.Millisecond})
+		s := Must(New(inner, Options{OnDegraded: heard.note, Deadline: time.Millisecond, ProbeEvery: 5 * time.Millisecond}))
 		local := quota(t, "local", limiter.PerHour(1_000_000), limiter.FailLocal)
 		open := quota(t, "open", limiter.PerHour(1_000_000), limiter.FailOpen)
 		closed := quota(t, "closed", limiter.PerHour(1_000_000), limiter.FailClosed)
@@ -650,7 +652,7 @@ func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 func TestRefundGoesWhereTheUnitsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
-		s := New(inner, Options{Replicas: 2})
+		s := Must(New(inner, Options{Replicas: 2}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		open := quota(t, "open", limiter.PerHour(100), limiter.FailOpen)
 		c := charge(api, "key")
@@ -706,7 +708,7 @@ func look(c limiter.Charge) limiter.Charge {
 func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
-		s := New(inner)
+		s := Must(New(inner, Options{}))
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		c := charge(api, "key")
 		decide(t, s, c)
@@ -747,9 +749,9 @@ func TestADecisionDoesNotAllocate(t *testing.T) {
 		degraded bool
 	}{{"well", fine, false}, {"in an outage", dead, true}} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := New(punctual{server: newServer(t, tt.mood)}, Options{
+			s := Must(New(punctual{server: newServer(t, tt.mood)}, Options{
 				Replicas: 2, Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {},
-			})
+			}))
 			require.NoError(t, s.Decide(ctx, charges, decisions))
 			allocs := testing.AllocsPerRun(1000, func() {
 				if err := s.Decide(ctx, charges, decisions); err != nil {
@@ -762,12 +764,11 @@ func TestADecisionDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestNewPanicsOnMistakesInTheProgram(t *testing.T) {
-	inner := newServer(t, fine)
-	assert.PanicsWithValue(t, "failover: New needs a store", func() { New(nil) })
-	assert.PanicsWithValue(t, "failover: New takes one Options, and was given 2", func() { New(inner, Options{}, Options{}) })
-	assert.PanicsWithValue(t, "failover: Replicas is -1: it must be from 1 to 100000, or 0 for 1",
-		func() { New(inner, Options{Replicas: -1}) })
+func TestNewSaysEverythingThatIsWrong(t *testing.T) {
+	_, err := New(nil, Options{Replicas: -1})
+	require.ErrorContains(t, err, "failover: New needs a store")
+	require.ErrorContains(t, err, "failover: Replicas is -1: it must be from 1 to 100000, or 0 for 1")
+	assert.Panics(t, func() { Must(New(nil, Options{})) })
 }
 
 func TestValidateNamesEverythingThatIsWrong(t *testing.T) {
@@ -793,7 +794,7 @@ func (aboutOneKey) OfOneKey() bool { return true }
 func TestAKeyThatCannotBeDecidedIsNoOutageAndKeepsNoneUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, dead), &diary{}
-		s := New(inner, Options{OnDegraded: heard.note})
+		s := Must(New(inner, Options{OnDegraded: heard.note}))
 		c := charge(quota(t, "login", limiter.PerDay(1000), limiter.FailLocal), "key")
 		breakDown(t, s, c)
 		foreign := aboutOneKey{errors.New("key holds something else")}

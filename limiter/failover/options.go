@@ -9,7 +9,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Options are what can be chosen. The zero value is made of defaults.
+// Options are what [New] takes. The zero value consists of the defaults.
 type Options struct {
 	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute.
 	// A store with a method Within may wait for a connection besides, as redisstore does. Where
@@ -39,7 +39,7 @@ type Options struct {
 	// configured (weir-store-unusable) are logged in any case.
 	OnDegraded func(Event)
 
-	// MaxKeys bounds how many keys Local remembers, as in [limiter.MemoryConfig].
+	// MaxKeys bounds how many keys Local remembers, as in [limiter.MemoryOptions].
 	MaxKeys int
 }
 
@@ -75,7 +75,7 @@ func (o Options) complete() (Options, *limiter.Memory, error) {
 	if o.ProbeEvery < 0 || o.ProbeEvery > maxProbeEvery {
 		report("ProbeEvery is %v: it must be more than 0 and at most %v, or 0 for 1s", o.ProbeEvery, maxProbeEvery)
 	}
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{MaxKeys: o.MaxKeys})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: o.MaxKeys})
 	if err != nil {
 		report("%w", err)
 	}

@@ -169,7 +169,7 @@ func (s *Store) inTrouble(set uint64) iter.Seq[*part] {
 	}
 }
 
-// outage is the set of parts that charges are on whose breaker is open, and what one of
+// outage is the set of parts with an open breaker that charges are on, and what one of
 // those said, or nil.
 func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
 	for p := range s.inTrouble(s.partsOf(charges)) {

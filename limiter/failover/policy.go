@@ -60,7 +60,7 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 	return taken, nil
 }
 
-// countPolicies books a batch whose charges were decided by policy, none of them Closed.
+// countPolicies books a batch that was decided by policy, none of them Closed.
 func (s *Store) countPolicies(charges []limiter.Charge) {
 	for i := range charges {
 		if charges[i].Quota.OnOutage != limiter.FailOpen {

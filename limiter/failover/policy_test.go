@@ -13,7 +13,7 @@ import (
 )
 
 func TestAnOpenRulePassesUncounted(t *testing.T) {
-	s := New(newServer(t, dead))
+	s := Must(New(newServer(t, dead), Options{}))
 	search := quota(t, "search", limiter.PerMinute(2), limiter.FailOpen)
 	for range 10 {
 		assert.Equal(t, []limiter.Decision{{Allowed: true, Degraded: true, At: -1}}, decide(t, s, charge(search, "key")))
@@ -23,7 +23,7 @@ func TestAnOpenRulePassesUncounted(t *testing.T) {
 }
 
 func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
-	s := New(newServer(t, dead), Options{Replicas: 3})
+	s := Must(New(newServer(t, dead), Options{Replicas: 3}))
 	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
 	for i, want := range []bool{true, true, true, false, false} {
 		d := decide(t, s, charge(api, "key"))[0]
@@ -41,7 +41,7 @@ func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 	slow := decide(t, s, charge(rare, "key"))[0]
 	assert.Equal(t, int64(1), slow.Limit)
 	assert.Equal(t, 90*time.Second, slow.Window, "one event in the time that a third of the limit takes for it")
-	whole := New(newServer(t, dead))
+	whole := Must(New(newServer(t, dead), Options{}))
 	assert.Zero(t, decide(t, whole, charge(api, "key"))[0].Window, "it is the rule's own")
 
 	d := decide(t, s, limiter.Charge{Quota: api, Key: "other", Cost: 4})[0]
@@ -50,7 +50,7 @@ func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 
 func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
 	inner := newServer(t, dead)
-	s := New(inner)
+	s := Must(New(inner, Options{}))
 	login := quota(t, "login", limiter.PerMinute(10), limiter.FailClosed)
 	search := quota(t, "search", limiter.PerMinute(10), limiter.FailOpen)
 	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
@@ -73,7 +73,7 @@ func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
 }
 
 func TestLocalRulesOfABatchAreTakenTogetherOrNotAtAll(t *testing.T) {
-	s := New(newServer(t, dead), Options{Replicas: 2})
+	s := Must(New(newServer(t, dead), Options{Replicas: 2}))
 	few := quota(t, "few", limiter.PerMinute(4), limiter.FailLocal)
 	many := quota(t, "many", limiter.PerMinute(100), limiter.FailLocal)
 	free := quota(t, "free", limiter.PerMinute(7), limiter.FailOpen)
@@ -95,7 +95,7 @@ func TestLocalRulesOfABatchAreTakenTogetherOrNotAtAll(t *testing.T) {
 }
 
 func TestABatchOfAnyLengthIsDecided(t *testing.T) {
-	s := New(newServer(t, dead), Options{Replicas: 2, Failures: 1})
+	s := Must(New(newServer(t, dead), Options{Replicas: 2, Failures: 1}))
 	for n := range limiter.MaxCharges + 1 {
 		var charges []limiter.Charge
 		for i := range n {
@@ -116,14 +116,17 @@ func TestABatchOfAnyLengthIsDecided(t *testing.T) {
 func TestPartsFailApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, downFor("1")), &diary{}
-		s := New(cluster{inner}, Options{OnDegraded: heard.note})
+		s := Must(New(cluster{inner}, Options{OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		for range 10 {
 			assert.True(t, decide(t, s, charge(api, "1 a"))[0].Degraded)
 			assert.False(t, decide(t, s, charge(api, "0 a"))[0].Degraded)
 			assert.False(t, decide(t, s, charge(api, "2 a"), charge(api, "0 b"))[0].Degraded)
 		}
-		assert.Equal(t, Stats{Decided: 20, Local: 10, Failures: 5, Degraded: true}, s.Stats())
+		stats := s.Stats()
+		assert.Error(t, stats.LastError)
+		stats.LastError = nil
+		assert.Equal(t, Stats{Decided: 20, Local: 10, Failures: 5, Degraded: true}, stats)
 
 		// Of a batch on several parts, the server decides what it can.
 		calls := inner.calls.Load()
@@ -141,7 +144,7 @@ func TestPartsFailApart(t *testing.T) {
 func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, downFor("1", "2")), &diary{}
-		s := New(cluster{inner}, Options{OnDegraded: heard.note})
+		s := Must(New(cluster{inner}, Options{OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		breakDown(t, s, charge(api, "1"))
 		time.Sleep(700 * time.Millisecond)
@@ -178,7 +181,7 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 
 func TestABatchThatFailsCountsAgainstAllItsParts(t *testing.T) {
 	inner := newServer(t, dead)
-	s := New(cluster{inner})
+	s := Must(New(cluster{inner}, Options{}))
 	api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 	for range 4 {
 		decide(t, s, charge(api, "0"), charge(api, "1"))
@@ -192,7 +195,7 @@ func TestABatchThatFailsCountsAgainstAllItsParts(t *testing.T) {
 	assert.False(t, decide(t, s, charge(api, "1"))[0].Degraded)
 
 	inner.is(dead)
-	s = New(cluster{inner})
+	s = Must(New(cluster{inner}, Options{}))
 	breakDown(t, s, charge(api, "0"), charge(api, "1"))
 	inner.is(fine)
 	assert.True(t, decide(t, s, charge(api, "0"))[0].Degraded)
@@ -201,7 +204,7 @@ func TestABatchThatFailsCountsAgainstAllItsParts(t *testing.T) {
 
 func TestThereCanBe64Parts(t *testing.T) {
 	inner := newServer(t, dead)
-	s := New(cluster{inner}, Options{Failures: 1, OnDegraded: func(Event) {}})
+	s := Must(New(cluster{inner}, Options{Failures: 1, OnDegraded: func(Event) {}}))
 	api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 	for number := range 64 {
 		key := string(rune('0' + number))

@@ -9,7 +9,7 @@ import (
 )
 
 // probe tries the charges of a batch that was decided by policy on those of its parts
-// whose turn it is, each part with its own charges, so that what another part says does
+// that are due, each part with its own charges, so that what another part says does
 // not count for it. taken is whether the batch's events may happen.
 func (s *Store) probe(parts uint64, charges []limiter.Charge, taken bool) {
 	for p := range s.inTrouble(parts) {

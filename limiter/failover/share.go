@@ -64,7 +64,7 @@ func slow(l limiter.Limit, events, replicas int64) limiter.Limit {
 	return l
 }
 
-// mulDiv is a*b/c, and what remains, for positive numbers whose quotient fits.
+// mulDiv is a*b/c, and what remains, for positive numbers; the quotient has to fit.
 func mulDiv(a, b, c int64) (quotient, rest int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, r := bits.Div64(hi, lo, uint64(c))

@@ -113,7 +113,7 @@ func TestASingleProcessHasTheWholeLimit(t *testing.T) {
 		require.Equal(t, l, divide(l, 1))
 	})
 	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
-	assert.Same(t, api, New(newServer(t, fine)).share(api))
+	assert.Same(t, api, Must(New(newServer(t, fine), Options{})).share(api))
 }
 
 func TestReplicasInAnOutageAdmitTheLimitTogether(t *testing.T) {
@@ -127,7 +127,7 @@ func TestReplicasInAnOutageAdmitTheLimitTogether(t *testing.T) {
 			q := quota(t, "api", l, limiter.FailLocal)
 			admitted := int64(0)
 			for range replicas {
-				s := New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {}})
+				s := Must(New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {}}))
 				for range 10 * 60 {
 					time.Sleep(time.Second)
 					if decide(t, s, charge(q, "key"))[0].Allowed {
@@ -145,7 +145,7 @@ func TestReplicasInAnOutageAdmitTheLimitTogether(t *testing.T) {
 func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
-		s := New(inner, Options{Replicas: 2})
+		s := Must(New(inner, Options{Replicas: 2}))
 		held := func() (n int) {
 			s.shares.Range(func(any, any) bool { n++; return true })
 			return n

@@ -43,7 +43,7 @@ func (f frank) Decide(ctx context.Context, charges []limiter.Charge, decisions [
 
 func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 	inner := newServer(t, downFor("1"))
-	s := New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}})
+	s := Must(New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}}))
 	global := quota(t, "global", limiter.PerHour(10), limiter.FailLocal)
 	user := quota(t, "user", limiter.PerHour(1000), limiter.FailLocal)
 	admitted := 0
@@ -66,7 +66,7 @@ func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 
 func TestAPartThatFailsIsNotHeldAgainstAnotherThatAnswered(t *testing.T) {
 	inner := newServer(t, downFor("1"))
-	s := New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}})
+	s := Must(New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}}))
 	api := quota(t, "api", limiter.PerHour(1000), limiter.FailLocal)
 	for range 10 {
 		decide(t, s, charge(api, "0"), charge(api, "1"))
@@ -80,11 +80,11 @@ func TestAPartThatFailsIsNotHeldAgainstAnotherThatAnswered(t *testing.T) {
 
 func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		inner := &server{Memory: memory}
 		inner.is(downFor("1", "3"))
-		s := New(frank{cluster{inner}}, Options{Failures: 2, OnDegraded: func(Event) {}, ProbeEvery: time.Hour})
+		s := Must(New(frank{cluster{inner}}, Options{Failures: 2, OnDegraded: func(Event) {}, ProbeEvery: time.Hour}))
 		policies := []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed}
 		quotas := make([]*limiter.Quota, 6)
 		for i := range quotas {
@@ -153,7 +153,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 
 func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	inner := newServer(t, fine)
-	s := New(cluster{inner}, Options{OnDegraded: func(Event) {}})
+	s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
 	api := quota(t, "api", limiter.PerHour(10), limiter.FailLocal)
 	inner.is(downFor("1"))
 	breakDown(t, s, charge(api, "1"))
@@ -182,7 +182,7 @@ func unsteady(n int) mood {
 func TestAnOutageThatIsNotTotalIsToldAndSoIsItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, unsteady(10)), &diary{}
-		s := New(inner, Options{OnDegraded: heard.note})
+		s := Must(New(inner, Options{OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal)
 		run := func(d time.Duration) {
 			for range d / (10 * time.Millisecond) {
@@ -213,7 +213,7 @@ func TestAnOutageThatIsNotTotalIsToldAndSoIsItsEnd(t *testing.T) {
 func TestAPartialOutageOfFewRequestsIsToldToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, unsteady(6)), &diary{}
-		s := New(inner, Options{OnDegraded: heard.note})
+		s := Must(New(inner, Options{OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal)
 		for range 120 {
 			decide(t, s, charge(api, "key"))
@@ -235,7 +235,7 @@ func TestAPartialOutageIsToldOnceHoweverManyCallsSucceedInARow(t *testing.T) {
 				}
 				return nil
 			}), &diary{}
-			s := New(inner, Options{Failures: 100, OnDegraded: heard.note})
+			s := Must(New(inner, Options{Failures: 100, OnDegraded: heard.note}))
 			api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal)
 			for range 3600 {
 				decide(t, s, charge(api, "key"))
@@ -251,7 +251,7 @@ func TestAPartialOutageIsToldOnceHoweverManyCallsSucceedInARow(t *testing.T) {
 func TestNoTimerRunsWhileAServerIsDownAndNobodyAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
-		s := New(inner, Options{OnDegraded: func(Event) {}})
+		s := Must(New(inner, Options{OnDegraded: func(Event) {}}))
 		breakDown(t, s, charge(quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal), "key"))
 		time.Sleep(time.Hour)
 		s.partial.mu.Lock()
@@ -264,7 +264,7 @@ func TestNoTimerRunsWhileAServerIsDownAndNobodyAsks(t *testing.T) {
 func TestAPartialOutageEndsThoughAWholeOneCameBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, unsteady(10)), &diary{}
-		s := New(inner, Options{OnDegraded: heard.note})
+		s := Must(New(inner, Options{OnDegraded: heard.note}))
 		c := charge(quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal), "key")
 		for _, m := range []mood{unsteady(10), dead, fine} {
 			inner.is(m)
@@ -287,7 +287,7 @@ func TestAPartialOutageEndsThoughAWholeOneCameBetween(t *testing.T) {
 func TestAFewFailuresAndAWholeOutageAreNoPartialOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, unsteady(200)), &diary{}
-		s := New(inner, Options{OnDegraded: heard.note})
+		s := Must(New(inner, Options{OnDegraded: heard.note}))
 		api := quota(t, "api", limiter.PerSecond(1_000_000), limiter.FailLocal)
 		for range 20_000 {
 			decide(t, s, charge(api, "key"))

@@ -6,7 +6,7 @@ import (
 )
 
 // Stats is what [Store.Stats] tells. A batch that was decided counts in one of the first
-// four; one that makes no sense, or whose client went away, in none. One of which some
+// four; one that makes no sense, or that its client left, in none. One of which some
 // servers decided a part, and policies the rest, is decided by policy.
 type Stats struct {
 	Decided uint64 // batches that the inner store decided
@@ -24,11 +24,14 @@ type Stats struct {
 	Degraded    bool
 	DegradedFor time.Duration
 
+	// LastError is what a server or the network said last, while Degraded.
+	LastError error
+
 	// Partly says that there is an outage which is not total: see [Event.Partly].
 	Partly bool
 }
 
-// A Reporter is a store around a server whose health it knows. [limiter.As] finds it.
+// A Reporter is a store that knows the health of its server. [limiter.As] finds it.
 type Reporter interface {
 	// Health is how the store fares.
 	Health() Stats
@@ -54,7 +57,7 @@ func (s *Store) Stats() Stats {
 	for p := range s.inTrouble(^uint64(0)) {
 		p.mu.Lock()
 		if !p.since.IsZero() {
-			stats.Degraded = true
+			stats.Degraded, stats.LastError = true, p.err
 			stats.DegradedFor = max(stats.DegradedFor, time.Since(p.since))
 		}
 		p.mu.Unlock()

@@ -48,7 +48,7 @@ func readOnly(_ context.Context, kind string, charges []limiter.Charge) error {
 
 func newServer(t testing.TB, m mood) *server {
 	t.Helper()
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
 	s := &server{Memory: memory}
 	s.is(m)

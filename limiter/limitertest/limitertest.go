@@ -22,7 +22,7 @@
 // testing/synctest, where time passes only as the case sleeps. Whatever New starts in
 // there, such as a goroutine, has to be ended by a cleanup of its t.
 //
-// A store whose clock is elsewhere, such as a server's, sets Harness.Sleep.
+// A store with a clock elsewhere, such as a server's, sets Harness.Sleep.
 //
 // A case begins at a time of the minute, the hour and the day that is drawn at random, on
 // their boundaries too. It is logged, as what to set in the environment to repeat it:
@@ -40,8 +40,8 @@ import (
 // A Harness is how the suite gets at a store. New is required.
 type Harness struct {
 	// New returns a store that has not seen a key before, or not since it was last
-	// asked for one. It is called once in each case, with that case's t, whose
-	// Cleanup is the place to close the store.
+	// asked for one. It is called once in each case, with that case's t:
+	// its Cleanup is the place to close the store.
 	New func(t testing.TB) limiter.Store
 
 	// Sleep moves the clock that the store reads, which otherwise stands still, by

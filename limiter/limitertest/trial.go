@@ -54,7 +54,7 @@ func (t *trial) named(rule, tier string, l limiter.Limit) *limiter.Quota {
 	return q
 }
 
-// decide is the answers to a batch, whose error has to be nil.
+// decide is the answers to a batch; its error has to be nil.
 func (t *trial) decide(charges ...limiter.Charge) []limiter.Decision {
 	t.Helper()
 	decisions := make([]limiter.Decision, len(charges))

@@ -17,8 +17,8 @@ import (
 
 // Options are what [New] takes. The zero value consists of the defaults.
 type Options struct {
-	// MaxBans bounds how many keys are remembered at once, those included whose ban is over
-	// and whose repetitions still count: from 1 to 10 million. Zero: 100,000. A key takes
+	// MaxBans bounds how many keys are remembered at once, with those that have a ban which is over
+	// and repetitions that still count: from 1 to 10 million. Zero: 100,000. A key takes
 	// some 250 bytes and its own length. Keys longer than 256 bytes are kept as digests.
 	MaxBans int
 
@@ -35,7 +35,7 @@ const (
 
 // Memory is the list inside the process.
 //
-// At MaxBans, a new ban takes the place of a key whose ban is over and which is remembered
+// At MaxBans, a new ban takes the place of a key that is not banned any more and is remembered
 // only for its repetitions; else of the ban by escalation that ends first; else, if the new
 // ban is by hand, of the ban by hand that ends first. Permanent bans never give way. Bans that
 // are over are dropped when others come, or are looked for: there is no goroutine and nothing
@@ -217,7 +217,7 @@ func (m *Memory) All(context.Context) ([]Ban, error) {
 }
 
 // Each calls f with all that is known, in no order: bans in force, and bans that are over and
-// whose repetitions are remembered, until that long after Until. It is for keeping the list
+// have repetitions that are remembered, until that long after Until. It is for keeping the list
 // elsewhere as well. f must not call m.
 func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
 	m.each(func(e *entry) { f(m.ban(e), e.remember) })
@@ -236,7 +236,7 @@ func (m *Memory) each(f func(*entry)) {
 
 // Restore puts a ban into the list as it is: one that [Memory.Each] gave, here or in another
 // process with the same Secret. It replaces what is known of the key. A ban that is over, and
-// whose repetitions need not be remembered any more, leaves nothing. The error is [ErrFull],
+// has no repetitions to remember any more, leaves nothing. The error is [ErrFull],
 // or about a b.Times or a remember that is negative, an end too far away, or a b.Digest that
 // is none.
 func (m *Memory) Restore(b Ban, remember time.Duration) error {
@@ -274,9 +274,9 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 // Stats are the figures of [Memory.Stats].
 type Stats struct {
 	Bans       int    // in force, or over and not yet dropped
-	Remembered int    // keys that are not banned, and whose repetitions count
+	Remembered int    // keys that are not banned and have repetitions that count
 	Evicted    uint64 // bans that gave way to others at MaxBans
-	Forgotten  uint64 // keys whose repetitions gave way to bans at MaxBans
+	Forgotten  uint64 // keys with repetitions that gave way to bans at MaxBans
 }
 
 // Stats returns the list's figures.

@@ -79,14 +79,12 @@ func (c *checker) banned(list *banList, text string) error {
 // bannedKey makes sure that a request with that key is asked for it. Its errors name the
 // kind of the key alone: the rest may be a credential, or a line of whatever file was named.
 func (c *checker) bannedKey(text string) error {
-	kind, rest, _ := strings.Cut(text, ":")
+	kind, source, _ := keyfunc.KindOf(text)
+	if source != "" {
+		return c.spelled(text, kind, source)
+	}
 	known := false
 	switch kind {
-	case "header", "cookie", "path":
-		name, _, _ := strings.Cut(rest, ":")
-		return c.spelled(text, kind, kind+":"+name)
-	case "user", "bearer", "method", "host", "route":
-		return c.spelled(text, kind, kind)
 	case "apikey":
 		known = c.hasKey(func(id string) bool { return strings.Contains(id, "apikey:") && !isJoined(id) })
 	case "fp":

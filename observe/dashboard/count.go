@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/observe/internal/tally"
 )
 
 const (
@@ -25,7 +26,8 @@ const (
 // was counted until then into the one before.
 type counts struct {
 	second   atomic.Int64 // that is counted now, since the start
-	byRule   sync.Map     // *middleware.RuleInfo to *series
+	cache    tally.Cache[series]
+	find     func(*middleware.RuleInfo) *series
 	outcome  [outcomes]counter
 	degraded counter // decisions by outage policies
 	elapsed  latency
@@ -34,7 +36,6 @@ type counts struct {
 	mu     sync.Mutex
 	byName map[seriesName]*series
 	other  *series // of all beyond maxSeries
-	rules  int     // in byRule
 	swept  int64   // the second in which room was last made
 }
 
@@ -45,7 +46,7 @@ type series struct {
 	seriesName
 	asked, refused counter
 	latest         sample // of those it refused
-	new            newcomers
+	new            newKeys
 }
 
 // A counter counts events, by the second.
@@ -64,6 +65,7 @@ func (c *counts) init() {
 	c.byName = map[seriesName]*series{}
 	c.other = &series{}
 	c.other.new.init(0)
+	c.find = c.named
 }
 
 // Observe implements [middleware.Observer].
@@ -86,7 +88,7 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	degraded := false
 	for i := range o.Rules {
 		rule := &o.Rules[i]
-		s := c.find(rule.Rule)
+		s := c.of(rule.Rule)
 		s.asked.total.Add(1)
 		if rule.Key != "" {
 			s.new.add(hash(rule.Key)) // which takes some 8 ns
@@ -112,7 +114,7 @@ func (c *counts) note(s *series, rules []middleware.RuleResult, i int) {
 	}
 	for j := range rules {
 		if key := rules[j].Key; key != "" {
-			s.latest.add(key, c.find(rules[j].Rule))
+			s.latest.add(key, c.of(rules[j].Rule))
 			return
 		}
 	}
@@ -121,34 +123,14 @@ func (c *counts) note(s *series, rules []middleware.RuleResult, i int) {
 // now is the present second.
 func (d *Dashboard) now() int64 { return int64(time.Since(d.start) / time.Second) }
 
-func (c *counts) find(rule *middleware.RuleInfo) *series {
-	if s, ok := c.byRule.Load(rule); ok {
-		return s.(*series)
-	}
-	return c.add(rule)
-}
+func (c *counts) of(rule *middleware.RuleInfo) *series { return c.cache.Of(rule, maxRules, c.find) }
 
-// add makes a rule known: one that has changed has a new address, and goes on in the series
-// that it had.
-func (c *counts) add(rule *middleware.RuleInfo) *series {
+// named is the series of a rule by its name: one that has changed goes on in the series that
+// it had.
+func (c *counts) named(rule *middleware.RuleInfo) *series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.named(seriesName{rule.Name, rule.Tier})
-	if c.rules == maxRules { // most are long gone; those in force come again
-		c.forgetRules()
-	}
-	if _, known := c.byRule.LoadOrStore(rule, s); !known {
-		c.rules++
-	}
-	return s
-}
-
-func (c *counts) forgetRules() {
-	c.byRule.Clear()
-	c.rules = 0
-}
-
-func (c *counts) named(name seriesName) *series {
+	name := seriesName{rule.Name, rule.Tier}
 	if s, ok := c.byName[name]; ok {
 		return s
 	}
@@ -174,7 +156,7 @@ func (c *counts) sweep() bool {
 			delete(c.byName, name)
 		}
 	}
-	c.forgetRules()
+	c.cache.Forget()
 	return len(c.byName) < maxSeries
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/observe/internal/tally"
 	"github.com/weirgo/weir/observe/offenders"
 )
 
@@ -26,8 +27,8 @@ type Options struct {
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
 	// lets all look and few act. It is asked for every request, and at least every five
-	// minutes while the page is open; then also with a copy of the request whose method is
-	// POST, as those who may act keep their place before others (see MaxStreams). Nil: the
+	// minutes while the page is open; then also with a copy of the request with the
+	// method POST, as viewers that may act keep their place before others (see MaxStreams). Nil: the
 	// page is closed.
 	//
 	// Check credentials, or at least the Host header as well as the address. An address
@@ -42,10 +43,10 @@ type Options struct {
 	// Title is above the page, such as the service's name. Empty: the host's name.
 	Title string
 
-	// Store is what the limiters count in, for its health: what a method Stats returns is
-	// shown, and its field Degraded believed, or that of what Health returns. A store around
-	// another one has a method Unwrap() limiter.Store. Nil, or one without these methods: its
-	// health is what can be seen from requests.
+	// Store is what the limiters count in, for its health: what it tells of itself is shown
+	// ([failover.Reporter], [limiter.MemoryReporter], [limiter.Batcher]), through stores around
+	// it too ([limiter.Wrapper]). Nil, or one that tells nothing: its health is what can be
+	// seen from requests.
 	Store limiter.Store
 
 	// Bans is the limiters' list. Nil: the page has none.
@@ -62,12 +63,12 @@ type Options struct {
 
 	// Secret keys the digests: 16 bytes or more, and the same as in offenders.Options and
 	// redisstore.Options, so that a client has one digest everywhere. Empty: the digests are
-	// SHA-256, from which anybody finds an address by trying all of them; see
+	// SHA-256, from which an address is found by trying all of them; see
 	// [keyfunc.Digester].
 	Secret []byte
 
 	// MaxStreams is how many open pages are live at once, 1 to 10,000. One page more takes
-	// the place of the one that has been open for longest, of those whose viewers may only
+	// the place of the one that has been open for longest, of those with viewers that may only
 	// look; if all may act, of any, but for no page that may only look. A page without a
 	// place asks for the figures every ten seconds, and is live again when there is room, or
 	// when its viewer says so. Zero: 16.
@@ -89,6 +90,7 @@ type Dashboard struct {
 	log     *slog.Logger
 	start   time.Time
 
+	store  *tally.Store
 	counts counts
 
 	mu       sync.Mutex
@@ -130,6 +132,7 @@ func New(o Options) (*Dashboard, error) {
 		origin:  http.NewCrossOriginProtection(),
 		log:     o.Logger,
 		start:   time.Now(),
+		store:   tally.NewStore(o.Store),
 		viewers: newViewers(o.MaxStreams),
 		closed:  make(chan struct{}),
 	}
@@ -140,8 +143,17 @@ func New(o Options) (*Dashboard, error) {
 	return d, nil
 }
 
+// Must is for a page written in code: it panics where [New] returns an error.
+func Must(d *Dashboard, err error) *Dashboard {
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
 // Add shows the rules of these limiters, and has the page act on them. Their requests are
-// only counted if the Dashboard is their Observer too.
+// only counted if the Dashboard is their Observer too. It panics on nil, which no New returns
+// without an error.
 func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
 	if slices.Contains(limits, nil) {
 		panic("dashboard: Add needs a limiter, not nil")
@@ -166,7 +178,7 @@ func (d *Dashboard) Close() error {
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.secure(w.Header())
 	if d.options.Authorize == nil || !d.options.Authorize(r) {
-		http.Error(w, "This page is closed. The service says who may see it (dashboard.Options.Authorize).", http.StatusForbidden)
+		http.Error(w, "This page is closed. The service decides which requests may see it (dashboard.Options.Authorize).", http.StatusForbidden)
 		return
 	}
 	switch r.Method {

@@ -15,7 +15,7 @@
 // oldest. Viewers that may act keep their place before viewers that may only look, so where
 // all may look, strangers do not shut an operator out.
 //
-// It is closed to everybody unless [Options.Authorize] says otherwise. Requests that change
+// It is closed to all requests unless [Options.Authorize] says otherwise. Requests that change
 // something have to come from the page itself ([http.CrossOriginProtection]) and are logged.
 //
 // Keys are shown as digests unless [Options.ShowKeys] is set.

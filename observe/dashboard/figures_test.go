@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/dashboard"
 	"github.com/weirgo/weir/observe/offenders"
@@ -257,17 +258,13 @@ type down struct {
 	last error
 }
 
-type downStats struct {
-	Degraded    bool
-	DegradedFor time.Duration
-	LastError   error
+func (d *down) Health() failover.Stats {
+	return failover.Stats{Degraded: d.last != nil, DegradedFor: time.Minute, LastError: d.last}
 }
-
-func (d *down) Stats() downStats { return downStats{d.last != nil, time.Minute, d.last} }
 
 func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		store := &down{Store: memory}
 		s := start(t, dashboard.Options{ShowKeys: true, Store: store})

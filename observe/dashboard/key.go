@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -67,7 +66,7 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 			}
 		}
 	}
-	if kind, ok := limiter.As[limiter.Kind](d.options.Store); a.Action == "ban" || a.Action == "unban" || ok && kind.Kind() == "redis" {
+	if a.Action == "ban" || a.Action == "unban" || d.store.Kind == "redis" {
 		return digest.Key(), nil
 	}
 	return "", mistakef("this is a digest, of a key that this process does not know: name the key")

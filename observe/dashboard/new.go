@@ -5,63 +5,63 @@ import (
 	"sync/atomic"
 )
 
-// A newcomers estimates how many requests are of keys that a rule has not seen for minutes, or
+// newKeys estimates how many requests are of keys that a rule has not seen for minutes, or
 // ever. It follows one key in 2^level and remembers it, so that its first request is known for
 // one: it stands for 2^level. A request of another key costs a hash.
 //
 // The level rises when more new keys come than it can remember for minutes.
-type newcomers struct {
+type newKeys struct {
 	level atomic.Uint32
 	came  atomic.Uint32 // keys that were followed since the level was looked at
-	keys  [newcomerSets][newcomerWays]atomic.Uint32
+	keys  [newKeySets][newKeyWays]atomic.Uint32
 	count counter
 	sure  int64 // the second from which on unknown keys are new
 	since int64 // the second from which on came counts
 }
 
 const (
-	newcomerSets = 256
-	newcomerWays = 4
-	newcomerMost = newcomerSets * newcomerWays / 2 // in memoryLasts
+	newKeySets   = 256
+	newKeyWays   = 4
+	newKeyMost   = newKeySets * newKeyWays / 2 // in memoryLasts
 	lowestLevel  = 0
 	highestLevel = 24
 	memoryLasts  = 120 // seconds
 )
 
-func (n *newcomers) init(now int64) {
+func (n *newKeys) init(now int64) {
 	n.level.Store(lowestLevel)
 	n.since, n.sure = now, now+memoryLasts
 }
 
 // add is for each request. It allocates nothing.
-func (n *newcomers) add(hash uint64) {
+func (n *newKeys) add(hash uint64) {
 	level := n.level.Load()
 	if hash>>(64-level) != 0 {
 		return
 	}
-	set, key := &n.keys[hash%newcomerSets], uint32(hash>>8)|1
+	set, key := &n.keys[hash%newKeySets], uint32(hash>>8)|1
 	for i := range set {
 		if set[i].Load() == key {
 			return
 		}
 	}
 	came := n.came.Add(1)
-	set[came%newcomerWays].Store(key)
+	set[came%newKeyWays].Store(key)
 	n.count.total.Add(1 << level)
-	if came > newcomerMost && level < highestLevel && n.level.CompareAndSwap(level, level+1) {
-		n.came.Store(newcomerMost / 2) // which would not have been followed
+	if came > newKeyMost && level < highestLevel && n.level.CompareAndSwap(level, level+1) {
+		n.came.Store(newKeyMost / 2) // which would not have been followed
 	}
 }
 
 // fold is called as a second ends, with those before.
-func (n *newcomers) fold(last, now int64) {
+func (n *newKeys) fold(last, now int64) {
 	n.count.fold(last, now)
 	if now < n.since+memoryLasts {
 		return
 	}
 	// Where few come it follows more, and those that it did not follow are unknown.
 	level := n.level.Load()
-	for came := max(1, n.came.Swap(0)); came < newcomerMost/4 && level > lowestLevel; came *= 2 {
+	for came := max(1, n.came.Swap(0)); came < newKeyMost/4 && level > lowestLevel; came *= 2 {
 		level--
 		n.sure = now + memoryLasts
 	}
@@ -72,7 +72,7 @@ func (n *newcomers) fold(last, now int64) {
 // share is the part of a rule's requests that was of new keys, if it surely is most of them: in
 // the last ten seconds or, where these do not tell, in the last minute. Of n that were followed
 // the standard error is √n, unless all are followed. The counts are folded to now.
-func (n *newcomers) share(asked *counter, now int64) (share float64, most bool) {
+func (n *newKeys) share(asked *counter, now int64) (share float64, most bool) {
 	if n.count.sum(now, judged) == 0 {
 		return 0, false
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// newcomersAfter is what the page finds after some seconds, in each of which requests of
+// newKeysAfter is what the page finds after some seconds, in each of which requests of
 // certain keys came.
-func newcomersAfter(t *testing.T, seconds int, keys func(second int) []string) (found []finding) {
+func newKeysAfter(t *testing.T, seconds int, keys func(second int) []string) (found []finding) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})
@@ -26,7 +26,7 @@ func newcomersAfter(t *testing.T, seconds int, keys func(second int) []string) (
 			time.Sleep(time.Second)
 		}
 		d.counts.fold(d.now())
-		found = newcomersOf(&state{
+		found = newKeysOf(&state{
 			tick: tick{Second: d.now()}, Rows: []row{{Rule: "tenant"}},
 			series: []*series{d.counts.byName[seriesName{"tenant", ""}]},
 		})
@@ -70,7 +70,7 @@ func TestKeysThatAreRotatedAreToldFromThoseThatComeAgain(t *testing.T) {
 		"one heavy, few new": {300, func(s int) []string { return append(append(faithful(1, 1, s), rotating(30, s)...), hammer(1000)...) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := newcomersAfter(t, tt.seconds, tt.keys)
+			found := newKeysAfter(t, tt.seconds, tt.keys)
 			require.Equal(t, tt.said, len(found) == 1, "%v", found)
 			if tt.said {
 				assert.Contains(t, found[0].Text, "an attacker who rotates keys")
@@ -88,7 +88,7 @@ func hammer(n int) []string {
 }
 
 func BenchmarkNewcomers(b *testing.B) {
-	n := &newcomers{}
+	n := &newKeys{}
 	n.init(0)
 	for name, count := range map[string]int{"one key": 1, "100 keys": 100, "ever new": 1 << 17} {
 		keys := make([]string, count)

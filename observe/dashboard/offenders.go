@@ -31,7 +31,7 @@ type topKey struct {
 	hash    uint64 // as samples have it; 0: it is not known, or of all together
 }
 
-// unlisted counts the rules whose keys are not shown.
+// unlisted counts the rules of which the keys are not shown.
 type unlisted struct {
 	Rules      int    `json:"rules"`      // beyond topRules
 	Unfollowed uint64 `json:"unfollowed"` // offenders.Sketch.Unfollowed

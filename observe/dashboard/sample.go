@@ -33,7 +33,7 @@ func (s *sample) add(key string, by *series) {
 type spread struct {
 	refusals int
 	keys     []share // the one with most in front
-	by       string  // the rule whose keys they are
+	by       string  // the rule that the keys are of
 }
 
 // A share is one key's.

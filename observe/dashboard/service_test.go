@@ -63,7 +63,7 @@ func start(t *testing.T, o dashboard.Options) *service {
 		o.Authorize = anybody
 	}
 	if o.Store == nil {
-		o.Store, err = limiter.NewMemory(limiter.MemoryConfig{})
+		o.Store, err = limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 	}
 	o.Title, o.Bans, o.Offenders, o.Logger = "checkout", s.bans, top, slog.New(slog.NewTextHandler(s.log, nil))

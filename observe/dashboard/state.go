@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 )
@@ -237,33 +237,32 @@ func (d *Dashboard) count(s *state) {
 func (d *Dashboard) lookAtStore(now int64) storeView {
 	const recent = 5 // seconds
 	c := &d.counts
-	stats := statsOf(d.options.Store)
-	v := storeView{Figures: stats.figures, Degraded: c.degraded.sum(now, 10)}
-	if v.Figures == nil {
-		v.Figures = []figure{}
+	var health failover.Stats
+	if d.store.Failover != nil {
+		health = d.store.Failover()
 	}
+	v := storeView{Figures: figuresOf(d.store, health), Degraded: c.degraded.sum(now, 10)}
 	if median := c.elapsed.quantile(0.5); median > 0 {
 		v.Median, v.Slowest = short(median), short(c.elapsed.quantile(0.99))
 	}
 	failed := false
-	if last := c.lastErr.Load(); last != nil && now-last.second < 60+int64(stats.degradedFor/time.Second) {
+	if last := c.lastErr.Load(); last != nil && now-last.second < 60+int64(health.DegradedFor/time.Second) {
 		v.Error = fmt.Sprintf("%.300s", last.err.Error())
 		failed = now-last.second < recent
-	} else if stats.degraded {
-		v.Error = fmt.Sprintf("%.300s", stats.lastError)
+	} else if health.LastError != nil {
+		v.Error = fmt.Sprintf("%.300s", health.LastError.Error())
 	}
-	_, inMemory := d.options.Store.(*limiter.Memory)
 	switch {
-	case stats.degraded:
+	case health.Degraded:
 		v.Bad, v.Text = true, "gives no answer"
-		if stats.degradedFor >= time.Second {
-			v.Text += " for " + stats.degradedFor.Truncate(time.Second).String()
+		if health.DegradedFor >= time.Second {
+			v.Text += " for " + health.DegradedFor.Truncate(time.Second).String()
 		}
 	case failed:
 		v.Bad, v.Text = true, "can't decide"
-	case !stats.known && c.degraded.sum(now, recent) > 0:
+	case d.store.Failover == nil && c.degraded.sum(now, recent) > 0:
 		v.Bad, v.Text = true, "gives no answer"
-	case inMemory:
+	case d.options.Store != nil && d.store.Kind == "memory":
 		v.Text = "counts in this process"
 	default:
 		v.Text = "answers"

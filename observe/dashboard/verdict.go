@@ -47,7 +47,7 @@ func (d *Dashboard) judge(s *state) verdict {
 		all += became[i]
 	}
 	rules := refusals(s)
-	fresh := newcomersOf(s)
+	fresh := newKeysOf(s)
 	c.mu.Unlock()
 
 	rate := perSecond(all, min(judged, s.Second)) + " requests a second"
@@ -152,9 +152,9 @@ func (d *Dashboard) findings(rules []refusing) (found []finding) {
 	return found
 }
 
-// newcomersOf are the rules of which most requests are of new keys. No limit refuses such
+// newKeysOf are the rules of which most requests are of new keys. No limit refuses such
 // clients. The counts are locked.
-func newcomersOf(s *state) (found []finding) {
+func newKeysOf(s *state) (found []finding) {
 	for i, series := range s.series {
 		if series == nil || s.Rows[i].Shadow {
 			continue

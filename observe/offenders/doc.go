@@ -11,7 +11,7 @@
 //
 // It is the Space-Saving algorithm (Metwally, Agrawal and El Abbadi, 2005), in parts that
 // are merged when they are read, as Agarwal and others showed it (Mergeable Summaries,
-// 2012). So these hold for whatever comes, also from an attacker who chooses the keys:
+// 2012). So these hold for whatever comes, also from an attacker that chooses the keys:
 //
 //   - of N requests that a rule refused, every key with more than N/K of them is among the
 //     first K that Top returns;

@@ -75,7 +75,7 @@ func (s *Sketch) Busiest(rule string, n int) []Offender {
 func (s *Sketch) Digest(key string) string { return s.digests.Digest(key).String() }
 
 // KeyOf is the key that a digest stands for, if it is among those counted in the window and not
-// longer than 63 bytes: for an operator who has read the digest in a log.
+// longer than 63 bytes: for an operator that has read the digest in a log.
 func (s *Sketch) KeyOf(digest string) (key string, ok bool) {
 	now := s.clock.exactly()
 	for _, r := range *s.rules.Load() {

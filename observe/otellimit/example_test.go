@@ -1,7 +1,6 @@
 package otellimit_test
 
 import (
-	"log"
 	"net/http"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -11,10 +10,7 @@ import (
 )
 
 func Example() {
-	store, err := limiter.NewMemory(limiter.MemoryConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	telemetry := otellimit.Must(otellimit.New(otellimit.Options{Store: store}))
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Store:    store,

@@ -46,9 +46,7 @@ func (t *Observer) measure(meter metric.Meter) error {
 	var err error
 	t.duration, err = meter.Float64Histogram("rate_limit.decision.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long decisions took in the store; of a store in memory, one in 64 is measured."),
-		metric.WithExplicitBucketBoundaries(
-			100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 200e-6, 500e-6,
-			1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 1))
+		metric.WithExplicitBucketBoundaries(tally.LatencyBounds...))
 	m.note(err)
 	if m.err != nil {
 		return m.err

@@ -16,10 +16,7 @@ import (
 )
 
 func Example() {
-	store, err := limiter.NewMemory(limiter.MemoryConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store}))
 	prometheus.MustRegister(metrics)
 

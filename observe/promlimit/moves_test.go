@@ -76,7 +76,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	}
 	h := watcher.RateLimit.Handler(mux)
 
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{MaxKeys: 1000})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: 1000})
 	require.NoError(t, err)
 	inMemory := newMetrics(t, promlimit.Options{Store: memory})
 	crowd := middleware.Must(middleware.New(middleware.Config{
@@ -159,10 +159,10 @@ func TestEveryMetricMoves(t *testing.T) {
 
 func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		inner := &breakable{Store: memory}
-		store := failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}})
+		store := failover.Must(failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}))
 		metrics := newMetrics(t, promlimit.Options{Store: store})
 		h := middleware.Must(middleware.New(middleware.Config{
 			Observer: metrics, Store: store, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1_000_000)}},
@@ -193,10 +193,10 @@ func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {
 
 func TestAPartialOutageIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		inner := &breakable{Store: memory}
-		store := failover.New(inner, failover.Options{OnDegraded: func(failover.Event) {}})
+		store := failover.Must(failover.New(inner, failover.Options{OnDegraded: func(failover.Event) {}}))
 		metrics := newMetrics(t, promlimit.Options{Store: store})
 		h := middleware.Must(middleware.New(middleware.Config{
 			Observer: metrics, Store: store, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1_000_000)}},

@@ -112,15 +112,11 @@ func (m *Metrics) Observe(o *middleware.Observation) {
 	}
 }
 
-// newLatency has buckets from 100 ns, for memory, to a second, with 5 ms among them.
 func newLatency(store string) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "rate_limit_latency_seconds",
-		Help: "How long decisions took in the store; of a store in memory, one in 64 is measured.",
-		Buckets: []float64{
-			100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 200e-6, 500e-6,
-			1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 1,
-		},
+		Name:        "rate_limit_latency_seconds",
+		Help:        "How long decisions took in the store; of a store in memory, one in 64 is measured.",
+		Buckets:     tally.LatencyBounds,
 		ConstLabels: prometheus.Labels{"store": store},
 	})
 }

@@ -48,7 +48,7 @@ func promtool(t testing.TB, stdin []byte, args ...string) {
 }
 
 func TestNamesPassPromtool(t *testing.T) {
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
 	registry := prometheus.NewPedanticRegistry()
 	for _, c := range everything(t, memory) {

@@ -55,7 +55,7 @@ type Options struct {
 
 	// Secret keys the digests: 16 bytes or more, and the same as in redisstore.Options, so
 	// that a client has one digest everywhere. Empty: the digests are SHA-256, from which
-	// anybody finds an address by trying all of them; see [keyfunc.Digester].
+	// an address is found by trying all of them; see [keyfunc.Digester].
 	Secret []byte
 }
 

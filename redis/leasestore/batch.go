@@ -6,7 +6,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// How charges are decided on together: the Synchronised ones first, which cost nothing to
+// How charges are decided on together: the Synchronized ones first, which cost nothing to
 // undo, then those that can be paid for with units in hand, and then the rest, by Redis.
 
 // A part is what decideAll knows of one charge.
@@ -46,7 +46,7 @@ func (s *Store) decideAll(ctx context.Context, charges []limiter.Charge, decisio
 	switch len(charges) {
 	case modes[Exact]:
 		return s.exact.Decide(ctx, charges, decisions)
-	case modes[Synchronised]:
+	case modes[Synchronized]:
 		return s.synced.Decide(ctx, charges, decisions)
 	}
 	b := batch{s, charges, decisions, parts}
@@ -62,7 +62,7 @@ type batch struct {
 }
 
 func (b *batch) decide(ctx context.Context) error {
-	counted := b.pick(func(p *part) bool { return p.plan != nil && p.plan.mode == Synchronised })
+	counted := b.pick(func(p *part) bool { return p.plan != nil && p.plan.mode == Synchronized })
 	if len(counted) > 0 {
 		taken, err := b.decideIn(ctx, b.synced, counted, true)
 		if err != nil {

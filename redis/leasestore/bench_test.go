@@ -12,7 +12,7 @@ import (
 
 // A decision that asks nobody, on one key and on many, admitted and refused.
 func BenchmarkDecide(b *testing.B) {
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingWindow} {
 			b.Run(fmt.Sprint(m, "/", a, "/admitted"), func(b *testing.B) {
 				l := limiter.PerDay(1_000_000_000_000 / 2).With(a)

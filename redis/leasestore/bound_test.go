@@ -128,7 +128,7 @@ func (tr traffic) run(t *testing.T, seed uint64) {
 		case Leased:
 			assert.LessOrEqual(t, g.above(), (bursts-1)*g.capacity+slack, "over the whole time, in units")
 			assert.LessOrEqual(t, g.worst(), (bursts-1)*g.capacity+ahead+slack, "over the worst interval, in units")
-		case Synchronised:
+		case Synchronized:
 			assert.LessOrEqual(t, g.worst(), (bursts*float64(most)-1)*g.capacity+slack, "over the worst interval, in units")
 		}
 		f.down.Store(false)
@@ -160,7 +160,7 @@ func TestLeasedNeverAdmitsMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-func TestSynchronisedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) {
+func TestSynchronizedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) {
 	t.Parallel()
 	for name, tr := range map[string]traffic{
 		"while all is well":             {},
@@ -170,7 +170,7 @@ func TestSynchronisedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) 
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(5) {
-				tr.mode = Synchronised
+				tr.mode = Synchronized
 				tr.limit = limiter.PerSecond(100).With(limiter.TokenBucket)
 				t.Run(fmt.Sprint(seed), func(t *testing.T) { tr.run(t, seed) })
 			}
@@ -178,14 +178,14 @@ func TestSynchronisedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) 
 	}
 }
 
-func TestWhatSynchronisedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
+func TestWhatSynchronizedInstancesAdmitTooMuchIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		var fleet []*Store
 		for i := range 3 {
-			fleet = append(fleet, f.instance(t, i, Options{Mode: Synchronised}))
+			fleet = append(fleet, f.instance(t, i, Options{Mode: Synchronized}))
 		}
 		g := newGauge(q)
 		for second := range 20 {
@@ -253,12 +253,12 @@ func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
 	})
 }
 
-func TestSynchronisedHoldsASmallBurstOfAHighRateToo(t *testing.T) {
+func TestSynchronizedHoldsASmallBurstOfAHighRateToo(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.PerSecond(1000).WithBurst(10))
-		fleet := []*Store{f.instance(t, 1, Options{Mode: Synchronised}), f.instance(t, 2, Options{Mode: Synchronised}), f.instance(t, 3, Options{Mode: Synchronised})}
+		fleet := []*Store{f.instance(t, 1, Options{Mode: Synchronized}), f.instance(t, 2, Options{Mode: Synchronized}), f.instance(t, 3, Options{Mode: Synchronized})}
 		g := newGauge(q)
 		for range 5000 {
 			for _, s := range fleet {
@@ -274,7 +274,7 @@ func TestSynchronisedHoldsASmallBurstOfAHighRateToo(t *testing.T) {
 
 func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		for _, wrong := range []time.Duration{-time.Hour, -time.Second, time.Second, time.Hour} {
 			t.Run(fmt.Sprint(m, " ", wrong), func(t *testing.T) {
 				phase.Test(t, func(t *testing.T) {
@@ -307,7 +307,7 @@ func TestAnInstanceWhoseClockIsWrongAdmitsNoMore(t *testing.T) {
 func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
-		for _, m := range []Mode{Leased, Synchronised} {
+		for _, m := range []Mode{Leased, Synchronized} {
 			s := newFake().instance(t, 1, Options{Mode: m})
 			q := quotaOf(t, "rule", limiter.PerHour(100).With(limiter.TokenBucket))
 			for range 30 {
@@ -492,7 +492,7 @@ func TestAModeThatMakesNoSenseForALimitIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
-		for _, m := range []Mode{Leased, Synchronised} {
+		for _, m := range []Mode{Leased, Synchronized} {
 			s := f.instance(t, 1, Options{Mode: m, Rules: map[string]Mode{"rule": m}})
 			for _, a := range []limiter.Algorithm{limiter.LeakyBucket, limiter.SlidingLog} {
 				other := quotaOf(t, "other", limiter.PerSecond(100).With(a))
@@ -535,7 +535,7 @@ func TestOptionsThatCannotBeMeantAreAllNamed(t *testing.T) {
 }
 
 func TestLocalDecisionsDoNotAllocate(t *testing.T) {
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		f := newFake()
 		s := f.instance(t, 1, Options{Mode: m})
 		q := quotaOf(t, "rule", limiter.PerSecond(10_000_000).With(limiter.TokenBucket))
@@ -555,7 +555,7 @@ func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 func TestKeysAreBounded(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
-		for _, m := range []Mode{Leased, Synchronised} {
+		for _, m := range []Mode{Leased, Synchronized} {
 			f := newFake()
 			s := f.instance(t, 1, Options{Mode: m, MaxKeys: 1000})
 			q := quotaOf(t, "rule", limiter.PerMinute(1000))
@@ -573,7 +573,7 @@ func TestKeysAreBounded(t *testing.T) {
 
 func TestOutagePoliciesAreHonoured(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		t.Run(m.String(), func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {
 				f := newFake()
@@ -632,7 +632,7 @@ func TestOutagePoliciesAreHonoured(t *testing.T) {
 
 func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		t.Run(m.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
@@ -669,10 +669,10 @@ func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := f.instance(t, 1, Options{Rules: map[string]Mode{"leased": Leased, "synchronised": Synchronised}})
+		s := f.instance(t, 1, Options{Rules: map[string]Mode{"leased": Leased, "synchronized": Synchronized}})
 		random := rand.New(rand.NewPCG(1, 1))
 		quotas := []*limiter.Quota{}
-		for _, rule := range []string{"exact", "leased", "synchronised"} {
+		for _, rule := range []string{"exact", "leased", "synchronized"} {
 			quotas = append(quotas, quotaOf(t, rule, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour}))
 		}
 		used := map[*limiter.Quota]int64{}
@@ -713,7 +713,7 @@ func TestABatchOfAllModesIsTakenTogetherOrNotAtAll(t *testing.T) {
 func TestAClientThatIsGoneTakesNothing(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
-		for _, m := range []Mode{Leased, Synchronised} {
+		for _, m := range []Mode{Leased, Synchronized} {
 			s := newFake().instance(t, 1, Options{Mode: m})
 			q := quotaOf(t, "rule", limiter.PerHour(100))
 			gone, leave := context.WithCancel(t.Context())

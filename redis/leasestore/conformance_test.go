@@ -36,21 +36,21 @@ func TestLeasedKeepsAStoresPromises(t *testing.T) {
 	})
 }
 
-func TestSynchronisedKeepsAStoresPromises(t *testing.T) {
+func TestSynchronizedKeepsAStoresPromises(t *testing.T) {
 	t.Parallel()
 	counters := "where a limit's mode changes with it, so does its counter, which begins anew"
 	late := "a bucket that was full begins to refill when Redis has heard of what was used: an exchange later, at most"
 	ended := "what is left of a new window is known an exchange after the one before has ended"
 	spent := "who has used up all of a limit since the last exchange waits for the next, though some may have come back"
 	t.Run("by default", func(t *testing.T) {
-		conforms(t, Options{Mode: Synchronised}, map[string]string{
+		conforms(t, Options{Mode: Synchronized}, map[string]string{
 			"counts exactly at the greatest limits":            spent,
 			"a changed limit keeps what was used":              counters,
 			"two limits in turn admit no more than the larger": counters,
 		})
 	})
 	t.Run("with half of it ahead", func(t *testing.T) {
-		conforms(t, Options{Mode: Synchronised, Ahead: mostAhead}, map[string]string{
+		conforms(t, Options{Mode: Synchronized, Ahead: mostAhead}, map[string]string{
 			"counts exactly at the greatest limits":                    spent,
 			"a changed limit keeps what was used":                      counters,
 			"two limits in turn admit no more than the larger":         counters,

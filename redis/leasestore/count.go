@@ -9,11 +9,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// How Synchronised charges are decided on. An entry's state is what Redis said last, with
+// How Synchronized charges are decided on. An entry's state is what Redis said last, with
 // what was counted here since. It may be above the limit, by what others admitted at the
 // same time.
 
-// A counter is the limiter.Store of Synchronised rules, for package failover to be put
+// A counter is the limiter.Store of Synchronized rules, for package failover to be put
 // around. It never waits. While counts cannot be exchanged it gives the reason for an error.
 type counter struct{ *Store }
 
@@ -275,13 +275,13 @@ func (c counter) Reset(ctx context.Context, charges []limiter.Charge) error {
 }
 
 // worth is what an entry is worth when there are too many; a negative worth keeps it. Of
-// Synchronised keys those nearest to their initial state go first.
+// Synchronized keys those nearest to their initial state go first.
 func (s *Store) worth(e *entry) int64 {
 	if e.stock != 0 || e.back != 0 || e.pending != 0 {
 		return -1
 	}
 	p := s.plans.numbered(e.plan)
-	if p.mode != Synchronised {
+	if p.mode != Synchronized {
 		return max(0, e.touched+life.Microseconds()-s.now())
 	}
 	at := counter{s}.redisNow()

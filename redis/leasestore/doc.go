@@ -17,13 +17,13 @@
 //	Leased      memory; on keys that  never in the long run;    a little, as below    rates that many requests share
 //	            are new, a trip       at most Ahead (25%) of
 //	                                  the burst at a moment
-//	Synchronised memory, always       at most one burst for     a little, as below    quotas over minutes and longer
+//	Synchronized memory, always       at most one burst for     a little, as below    quotas over minutes and longer
 //	                                  each other process
 //
 // That is so while Redis answers and forgets nothing, and no process is killed: what these
 // cost is below.
 //
-// Leased is the one to begin with. Choose Synchronised where no request may ever wait for the
+// Leased is the one to begin with. Choose Synchronized where no request may ever wait for the
 // network, and where a burst is small beside what the limit allows in the time that matters:
 // of "100 per second", three processes can admit 300 at once before they hear of each other;
 // of "6000 per minute" that takes as many requests in less than a tenth of a second.
@@ -57,12 +57,12 @@
 //
 // Keys that are asked for once in five seconds, or less, are decided by Redis each time. So
 // is what cannot be paid for with what is in hand. Where Redis had no unit left at the last
-// settlement, and a key is asked for so often that not everybody can go and see, requests are
+// settlement, and a key is asked for so often that not every request can go and see, requests are
 // refused until the next one, some 10 milliseconds later, and told so in RetryAfter. All other
 // refusals are Redis's own, with the exact RetryAfter, or follow from what it said last.
 // Remaining is as of the last settlement, less what this process has spent since.
 //
-// # Synchronised
+// # Synchronized
 //
 // A process counts by itself, on top of what all have told Redis, and tells it what it has
 // counted every 75 milliseconds. What several admit before they hear of each other is too
@@ -84,7 +84,7 @@
 // happens in the interval or, for what is still held, in the five seconds before it. Of a
 // window limit it is so many more in the window, and A is 0.
 //
-//	                                         Leased        Synchronised
+//	                                         Leased        Synchronized
 //	nothing happens                          A             (n-1) x B
 //	Redis forgets: FLUSHALL, a restart       B             n x B
 //	without persistence
@@ -108,7 +108,7 @@
 // # Outages
 //
 // While Redis gives no answer each rule's [limiter.Outage] decides, as redisstore.Options
-// say: of Leased rules when what is in hand is used up or has expired, of Synchronised ones
+// say: of Leased rules when what is in hand is used up or has expired, of Synchronized ones
 // when an exchange has failed, for a quarter of a second at most after Redis went away. Both
 // hear of its return in the background. A process begins while Redis is down. OnDegraded hears
 // of both, of each by itself.
@@ -122,12 +122,12 @@
 // One goroutine, which sleeps while there are no requests; [Store.Close] ends it. Some 300 bytes for
 // each key that is in use, up to Options.MaxKeys. In Redis a second key beside a counter that
 // is leased, with 24 bytes for each process that holds units, for five seconds; and one key for
-// each Synchronised counter. The ACL is redisstore's.
+// each Synchronized counter. The ACL is redisstore's.
 //
 // In a Cluster and in a Ring nothing is returned, as go-redis may send there twice what it is
 // told once: what is not used comes back with the refill. There each key is settled by a
 // script of its own, and a node that hangs holds up the settlements of all until the client
 // gives it up: set ContextTimeoutEnabled on the client, which bounds that to a quarter of a
 // second. While one node of it is lost, the outage
-// policies decide on all Synchronised rules.
+// policies decide on all Synchronized rules.
 package leasestore

@@ -49,7 +49,7 @@ func (s *Store) gatherCounts(r *round) (more bool) {
 		for ; n < len(list) && len(r.counts) < mostInRound; n++ {
 			e := &sh.cells[list[n]]
 			p := s.plans.numbered(e.plan)
-			if !e.listed || e.busy || p.mode != Synchronised { // which is another key's cell by now
+			if !e.listed || e.busy || p.mode != Synchronized { // which is another key's cell by now
 				continue
 			}
 			e.listed, e.busy = false, true

@@ -301,7 +301,7 @@ func (f *fake) instanceUnder(t testing.TB, number int, o Options, policy failove
 	t.Helper()
 	require.NoError(t, o.Validate())
 	o = o.complete()
-	s := newStore(failover.New(f, policy), fakeLedger{f, number, int64(o.Ahead)}, policy, o)
+	s := newStore(failover.Must(failover.New(f, policy)), fakeLedger{f, number, int64(o.Ahead)}, policy, o)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

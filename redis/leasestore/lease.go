@@ -102,7 +102,7 @@ func (e *entry) touch(p *plan, cost, now int64) {
 	e.recent = min(e.recent+min(cost, p.capacity), p.capacity)
 }
 
-// expire takes units out of hand whose time is up, or all of them. They are returned, unless
+// expire takes units out of hand, those that are due or all of them. They are returned, unless
 // it has been up for so long that they no longer count as held.
 func (e *entry) expire(now int64, all bool) {
 	if e.stock > 0 && (all || now >= e.until) {

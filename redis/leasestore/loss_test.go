@@ -87,7 +87,7 @@ func (s *siege) run(d time.Duration) {
 
 func TestEachTimeRedisIsEmptiedAdmitsABurstAgain(t *testing.T) {
 	t.Parallel()
-	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: lossProcesses} {
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronized: lossProcesses} {
 		t.Run(m.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(1, 18))
@@ -112,7 +112,7 @@ func TestEachTimeRedisIsEmptiedAdmitsABurstAgain(t *testing.T) {
 
 func TestAProcessThatDiesTakesWhatItHasNotToldWithIt(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		t.Run(m.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const kills = 6
@@ -141,7 +141,7 @@ func TestAProcessThatDiesTakesWhatItHasNotToldWithIt(t *testing.T) {
 
 func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		for _, replicas := range []int{1, lossProcesses} {
 			for _, restarted := range []bool{false, true} {
 				for seed := range uint64(2) {
@@ -196,7 +196,7 @@ func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 
 func TestAnOpenRuleAdmitsAllInAnOutageAndAClosedOneNothing(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		for _, o := range []limiter.Outage{limiter.FailOpen, limiter.FailClosed} {
 			t.Run(fmt.Sprint(m, " ", o), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestAnOpenRuleAdmitsAllInAnOutageAndAClosedOneNothing(t *testing.T) {
 func TestOfAWindowTheBoundsAreThoseOfEachWindow(t *testing.T) {
 	t.Parallel()
 	const window = 10 * time.Second
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprint(m, " ", seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestOfAWindowTheBoundsAreThoseOfEachWindow(t *testing.T) {
 					reached := int64(0)
 					for w, n := range admitted {
 						most := lossBurst * (1 + emptied[w])
-						if m == Synchronised {
+						if m == Synchronized {
 							most = lossBurst * (lossProcesses*(1+emptied[w]) + killed[w])
 						}
 						assert.LessOrEqual(t, n, most, "in window %d, emptied %d times, with %d killed", w, emptied[w], killed[w])

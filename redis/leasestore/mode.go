@@ -16,13 +16,13 @@ const (
 	// Leased spends, in this process, units that Redis has granted ahead.
 	Leased
 
-	// Synchronised counts in this process and exchanges counts with the others.
-	Synchronised
+	// Synchronized counts in this process and exchanges counts with the others.
+	Synchronized
 )
 
-var modes = [...]string{Exact: "exact", Leased: "leased", Synchronised: "synchronised"}
+var modes = [...]string{Exact: "exact", Leased: "leased", Synchronized: "synchronized"}
 
-// String is "exact", "leased" or "synchronised".
+// String is "exact", "leased" or "synchronized".
 func (m Mode) String() string {
 	if int(m) < len(modes) {
 		return modes[m]
@@ -33,7 +33,7 @@ func (m Mode) String() string {
 // Check returns why a limit cannot be counted in mode m, or nil.
 func (m Mode) Check(l limiter.Limit) error {
 	if int(m) >= len(modes) {
-		return fmt.Errorf("leasestore: Mode is %d: it must be Exact, Leased or Synchronised", uint8(m))
+		return fmt.Errorf("leasestore: Mode is %d: it must be Exact, Leased or Synchronized", uint8(m))
 	}
 	if m == Exact {
 		return nil

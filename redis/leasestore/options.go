@@ -16,7 +16,7 @@ type Options struct {
 	// A [redisstore.Store] with the same Prefix and Secret has the same counters.
 	Redis redisstore.Options
 
-	// Mode is that of all rules that Rules does not name, but for those whose limit it makes
+	// Mode is that of all rules that Rules does not name, but for those with a limit that it makes
 	// no sense for: they are Exact.
 	Mode Mode
 
@@ -31,7 +31,7 @@ type Options struct {
 	Ahead int
 
 	// MaxKeys bounds how many keys are remembered, from 64 to 2^26, of some 300 bytes each. Of
-	// Leased rules a key that finds no room is decided exactly. Of Synchronised ones it takes
+	// Leased rules a key that finds no room is decided exactly. Of Synchronized ones it takes
 	// the place of one that Redis has been told of, nearest to its initial state among some
 	// in reach, which is known again after an exchange; what came since the last exchange is
 	// above the bound. Zero: 200,000.
@@ -56,11 +56,11 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("leasestore: "+format, args...))
 	}
 	if int(o.Mode) >= len(modes) {
-		report("Mode is %d: it must be Exact, Leased or Synchronised", uint8(o.Mode))
+		report("Mode is %d: it must be Exact, Leased or Synchronized", uint8(o.Mode))
 	}
 	for _, rule := range slices.Sorted(maps.Keys(o.Rules)) {
 		if m := o.Rules[rule]; int(m) >= len(modes) {
-			report("Rules[%q] is %d: it must be Exact, Leased or Synchronised", rule, uint8(m))
+			report("Rules[%q] is %d: it must be Exact, Leased or Synchronized", rule, uint8(m))
 		}
 	}
 	if o.Ahead < 0 || o.Ahead > mostAhead {

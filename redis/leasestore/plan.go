@@ -103,7 +103,7 @@ func (ps *plans) make(q *limiter.Quota, number uint32) *plan {
 		salt: maphash.String(ps.seed, q.Rule()+"\x00"+q.Tier()),
 	}
 	err := p.mode.Check(q.Limit())
-	if numbers := q.Numbers(); err == nil && p.mode == Synchronised && q.Algorithm() == limiter.TokenBucket && numbers[0] > mostLevel/numbers[1] {
+	if numbers := q.Numbers(); err == nil && p.mode == Synchronized && q.Algorithm() == limiter.TokenBucket && numbers[0] > mostLevel/numbers[1] {
 		err = fmt.Errorf("leasestore: limit %v cannot be %v: what several processes admit at once could not be told apart in a double; round its numbers", q.Limit(), p.mode)
 	}
 	if err != nil && !isNamed {

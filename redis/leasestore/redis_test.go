@@ -127,7 +127,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 func TestWhatIsInRedisExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		s := onRedis(t, server.Addr, Options{Mode: m})
 		q := quotaOf(t, "rule", limiter.PerSecond(100).With(limiter.TokenBucket))
 		for range 200 {
@@ -185,7 +185,7 @@ func (f *fleet) most(bursts float64) float64 {
 func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 8} {
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronized: 8} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
@@ -216,7 +216,7 @@ func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for m, bursts := range map[Mode]float64{Leased: 2, Synchronised: 6} {
+	for m, bursts := range map[Mode]float64{Leased: 2, Synchronized: 6} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
@@ -243,7 +243,7 @@ func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
 func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronized: 3} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
@@ -316,7 +316,7 @@ func (w *relay) cut() {
 func TestAnInstanceThatIsCutOffHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for m, bursts := range map[Mode]float64{Leased: 1, Synchronised: 3} {
+	for m, bursts := range map[Mode]float64{Leased: 1, Synchronized: 3} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			f := newFleet(t, 200, limiter.FailClosed)
@@ -356,7 +356,7 @@ func TestAHundredThousandKeys(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	const keys = 100_000
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		t.Run(m.String(), func(t *testing.T) {
 			server.MustDo("FLUSHALL")
 			s := onRedis(t, server.Addr, Options{Mode: m, MaxKeys: 50_000})
@@ -401,7 +401,7 @@ func TestAHundredThousandKeys(t *testing.T) {
 func TestModesWorkOnACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t)
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		t.Run(m.String(), func(t *testing.T) {
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)})
 			t.Cleanup(func() { _ = rdb.Close() })
@@ -432,7 +432,7 @@ func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
-	for _, m := range []Mode{Leased, Synchronised} {
+	for _, m := range []Mode{Leased, Synchronized} {
 		s := onRedis(t, server.Addr, Options{Mode: m})
 		q := quotaOf(t, "rule", limiter.PerMinute(1000))
 		require.Eventually(t, func() bool {

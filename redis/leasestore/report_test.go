@@ -14,11 +14,11 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// A store that only decides Synchronised rules asks the exact one nothing, so it must say by
+// A store that only decides Synchronized rules asks the exact one nothing, so it must say by
 // itself that Redis is gone.
 func TestAnOutageIsSeenInEveryMode(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []leasestore.Mode{leasestore.Exact, leasestore.Leased, leasestore.Synchronised} {
+	for _, mode := range []leasestore.Mode{leasestore.Exact, leasestore.Leased, leasestore.Synchronized} {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 		t.Cleanup(func() { _ = client.Close() })
 		store, err := leasestore.New(client, leasestore.Options{

@@ -142,7 +142,7 @@ func TestAResetDuringAnExchangeHandsOutOneBurst(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.lag.Store(int64(60 * time.Millisecond))
-		s := f.instance(t, 1, Options{Mode: Synchronised})
+		s := f.instance(t, 1, Options{Mode: Synchronized})
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.TokenBucket})
 		for range 100 {
 			require.True(t, decideOne(t, s, q, "key", 1).Allowed)

@@ -73,7 +73,7 @@ func (s *Store) gather(r *round) {
 		n := 0
 		for ; n < len(list) && len(r.leases) < mostInRound; n++ {
 			// A cell that was another key's may be on the other list.
-			if e := &sh.cells[list[n]]; e.listed && s.plans.numbered(e.plan).mode != Synchronised {
+			if e := &sh.cells[list[n]]; e.listed && s.plans.numbered(e.plan).mode != Synchronized {
 				e.listed = false
 				s.propose(r, e, now, true)
 			}
@@ -95,7 +95,7 @@ func (s *Store) sweep(r *round, sh *shard, now int64, passed time.Duration) {
 		if !e.used || e.busy || e.listed || len(r.leases) >= mostInRound {
 			continue
 		}
-		if p := s.plans.numbered(e.plan); p.mode == Synchronised {
+		if p := s.plans.numbered(e.plan); p.mode == Synchronized {
 			s.sweepCount(sh, e, uint32(sh.swept), p, now)
 			continue
 		}
@@ -236,7 +236,7 @@ func (s *Store) settleAll() error {
 					continue
 				}
 				p := s.plans.numbered(e.plan)
-				if p.mode == Synchronised {
+				if p.mode == Synchronized {
 					continue
 				}
 				e.expire(s.now(), true)

@@ -89,8 +89,8 @@ func newStore(exact limiter.Store, l ledger, policy failover.Options, o Options)
 		exact: exact, ledger: l, plans: newPlans(&o), table: newTable(o.MaxKeys), start: start, most: o.MaxKeys,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
-	s.offset.Store(start.UnixMicro() - 1) // as now begins with 1
-	s.synced = failover.New(counter{s}, policy)
+	s.offset.Store(start.UnixMicro() - 1)                      // as now begins with 1
+	s.synced = failover.Must(failover.New(counter{s}, policy)) // which Options.Validate has looked at
 	go s.loop()
 	return s
 }
@@ -111,7 +111,7 @@ func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if len(charges) == 1 && len(decisions) == 1 && charges[0].Quota != nil && charges[0].Cost >= 0 {
 		if p := s.planOf(charges[0].Quota); p != nil && p.err == nil {
-			if p.mode == Synchronised {
+			if p.mode == Synchronized {
 				return s.synced.Decide(ctx, charges, decisions)
 			}
 			if err := ctx.Err(); err != nil {
@@ -172,7 +172,7 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 		s.exact.Reset, s.synced.Reset)
 }
 
-// change is for what needs no decision: the Synchronised charges go one way, and all others
+// change is for what needs no decision: the Synchronized charges go one way, and all others
 // the other, of which the leased are prepared.
 func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare func(*limiter.Charge),
 	exact, synced func(context.Context, []limiter.Charge) error) error {
@@ -187,7 +187,7 @@ func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare fu
 		case p == nil:
 		case p.err != nil:
 			return p.err
-		case p.mode == Synchronised:
+		case p.mode == Synchronized:
 			counted = append(counted, c)
 			continue
 		}
@@ -228,13 +228,13 @@ func (s *Store) Close() error {
 
 // Stats is what [Store.Stats] tells.
 type Stats struct {
-	Local uint64 // charges of Leased and Synchronised rules that were decided here
+	Local uint64 // charges of Leased and Synchronized rules that were decided here
 	Asked uint64 // charges of Leased rules that Redis was asked about
 	Trips uint64 // scripts that settled leases or exchanged counts
 	Keys  int    // that are remembered
 	Held  int64  // units held in leases
 
-	// Synced is how Synchronised rules fare, and whether their outage policies are in force.
+	// Synced is how Synchronized rules fare, and whether their outage policies are in force.
 	Synced failover.Stats
 }
 

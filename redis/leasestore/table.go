@@ -28,7 +28,7 @@ type entry struct {
 	now, asked, heard int64
 
 	stock, until, since int64 // Leased: units in hand until then, granted at Redis's time since
-	pending             int64 // Synchronised: units that Redis has not been told of
+	pending             int64 // Synchronized: units that Redis has not been told of
 	exact               int64 // units that exact decisions of this process took since Redis said that
 	touched             int64 // when it was last asked for
 	recent              int64 // units asked for since counted

@@ -1,7 +1,7 @@
 -- The bans that processes share. KEYS[1] is a hash of what is known of each key by its
 -- digest, "ends remember times rule", and of the list's version; KEYS[2] to KEYS[4] are
 -- sorted sets that say what gives way and when: digests of bans by escalation and by hand,
--- by when they end, and of keys whose ban is over, by when they are forgotten. Bans without
+-- by when they end, and of keys with a ban that is over, by when they are forgotten. Bans without
 -- an end have 0 for it and are in none of them. All times are in milliseconds.
 --
 -- ARGV[1] is what to do, ARGV[2] the channel that hears of changes, ARGV[3] the cap.
@@ -95,7 +95,7 @@ local function put(tag, r)
   tell(tag, format(r))
 end
 
--- Drops some of what is over, which everybody knows without being told.
+-- Drops some of what is over, which every process knows without being told.
 local function expire()
   for _, queue in ipairs({escalated, byHand, remembered}) do
     for _, tag in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', text(now), 'LIMIT', '0', FEW)) do
@@ -111,7 +111,7 @@ local function expire()
 end
 
 -- Makes room for a new key in a queue, or says that nothing may give way to it.
-local function makeRoom(newcomer)
+local function makeRoom(of)
   for _ = 1, FEW do
     if redis.call('HLEN', list) <= most then -- with the version
       return true
@@ -119,7 +119,7 @@ local function makeRoom(newcomer)
     local tag
     for _, queue in ipairs({remembered, escalated, byHand}) do
       tag = tag or redis.call('ZRANGE', queue, '0', '0')[1]
-      if queue == newcomer then
+      if queue == of then
         break
       end
     end

@@ -1,4 +1,4 @@
-// Package redisbans keeps who is banned in Redis, so that all processes of a service refuse a
+// Package redisbans keeps bans in Redis, so that all processes of a service refuse a
 // client together:
 //
 //	list, err := redisbans.New(ctx, rdb, redisbans.Options{})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -79,29 +78,28 @@ func (l *List) follow(ctx context.Context) {
 	}
 }
 
+// maxTold is how many digests are in told at most before the list is read instead.
+const maxTold = 10_000
+
 // hear makes what a message says known here.
 func (l *List) hear(text string) {
-	m, ok := parseMessage(text)
+	before, c, ok := parseMessage(text)
 	if !ok {
-		return // not from a Bans
+		return // not from a List
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if m.version <= l.seen {
+	if c.version <= l.seen {
 		return
 	}
-	if q := l.asking[m.tag]; q != nil {
-		q.version = max(q.version, m.version)
-	}
-	if m.version >= l.told[m.tag].version {
-		l.apply(l.local.Load(), m.tag, m.change)
-	}
-	if m.before != l.seen {
-		l.nudge() // a message was lost
+	l.learn(c)
+	if before != l.seen || len(l.told) > maxTold {
+		l.seen = unread // a message was lost, or answers kept too many in mind
+		l.nudge()
 		return
 	}
-	l.seen = m.version
-	if l.seen >= l.toldMax {
+	l.seen = c.version
+	if l.calls.Load() == 0 && l.seen >= l.newest {
 		clear(l.told)
 	}
 }
@@ -148,11 +146,9 @@ func (l *List) readAll(ctx context.Context, page page) error {
 	}
 	version := page.version
 	for {
-		for i := 0; i+1 < len(page.entries); i += 2 {
-			a := reply{version: page.version, now: page.now}
-			tag := page.entries[i]
-			if _, ok := keyfunc.ParseDigest(tag); ok && a.parse(page.entries[i+1]) {
-				l.apply(fresh, tag, a.change(tag))
+		for i := 0; i+1 < len(page.rest); i += 2 {
+			if c, ok := page.change(page.rest[i], page.rest[i+1]); ok {
+				l.apply(fresh, c)
 			}
 		}
 		if page.cursor == "0" {
@@ -172,19 +168,16 @@ func (l *List) readAll(ctx context.Context, page page) error {
 func (l *List) replace(fresh *bans.Memory, version int64) {
 	for tag, c := range l.told {
 		if c.version > version {
-			l.apply(fresh, tag, c)
+			l.apply(fresh, c)
 		} else {
 			delete(l.told, tag)
 		}
 	}
-	for tag, p := range l.pending {
-		l.apply(fresh, tag, change{ban: p.ban, remember: p.remember})
-	}
-	for _, q := range l.asking {
-		q.version = max(q.version, version)
+	for _, p := range l.pending {
+		l.apply(fresh, p.change)
 	}
 	l.local.Store(fresh)
-	l.seen = version
+	l.seen, l.read = version, version
 }
 
 // restore is for a Redis that lost the list: everything that is known here is pending.
@@ -192,10 +185,10 @@ func (l *List) restore(ctx context.Context) error {
 	l.mu.Lock()
 	l.local.Load().Each(func(ban bans.Ban, remember time.Duration) {
 		if _, ok := l.pending[ban.Key]; !ok {
-			l.pending[ban.Key] = pending{ban: ban, remember: remember}
+			l.pending[ban.Key] = pending{change: change{ban: ban, remember: remember}}
 		}
 	})
-	l.seen = 0
+	l.seen, l.read = 0, 0
 	clear(l.told)
 	l.mu.Unlock()
 	return l.deliver(ctx)
@@ -204,29 +197,25 @@ func (l *List) restore(ctx context.Context) error {
 // maxMerged is how many bans a script brings to Redis.
 const maxMerged = 100
 
-// A delivery is what a script brings to Redis.
-type delivery struct {
-	tags    []string
-	pending []pending
-	args    []any
-}
-
 // deliver brings the bans to Redis that are pending, and learns what holds there.
 func (l *List) deliver(ctx context.Context) error {
+	l.calls.Add(1)
+	defer l.calls.Add(-1)
 	for {
-		d := l.gather()
-		if len(d.tags) == 0 {
+		batch, args := l.gather()
+		if len(batch) == 0 {
 			return nil
 		}
-		stamp, states, err := l.redis.merge(ctx, d.args)
-		l.delivered(d, stamp, states, err)
+		a, err := l.redis.merge(ctx, args)
 		if err != nil {
 			return err
 		}
+		l.delivered(batch, a)
 	}
 }
 
-func (l *List) gather() (d delivery) {
+// gather is what one script is to bring to Redis.
+func (l *List) gather() (batch []pending, args []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for tag, p := range l.pending {
@@ -234,25 +223,24 @@ func (l *List) gather() (d delivery) {
 			delete(l.pending, tag)
 			continue
 		}
-		if len(d.tags) == maxMerged {
+		if len(batch) == maxMerged {
 			break
 		}
-		d.tags, d.pending, d.args = append(d.tags, tag), append(d.pending, p), appendMerge(d.args, tag, &p)
-		l.startLocked(tag)
+		batch, args = append(batch, p), appendMerge(args, p)
 	}
-	return d
+	return batch, args
 }
 
-func (l *List) delivered(d delivery, stamp reply, states []string, err error) {
+func (l *List) delivered(batch []pending, a answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, tag := range d.tags {
-		q := l.finish(tag)
-		if err != nil || l.pending[tag] != d.pending[i] { // which is newer then
+	for i, p := range batch {
+		tag := p.ban.Key
+		if l.pending[tag] != p { // there is a newer one
 			continue
 		}
-		if answer := stamp; answer.parse(states[i]) {
-			l.accept(tag, answer.change(tag), q)
+		if c, ok := a.change(tag, a.rest[i]); ok && !c.lifted {
+			l.accept(c)
 		} else {
 			delete(l.pending, tag) // Redis has no room: it holds here alone
 		}

@@ -95,35 +95,20 @@ type List struct {
 	asked  chan chan error // by callers that wait for it
 	ended  <-chan struct{}
 
-	mu      sync.Mutex // guards changes of local, and what follows
-	seen    int64      // the version of the list that local is
-	told    map[string]change
-	toldMax int64
-	asking  map[string]*question
+	calls atomic.Int64 // to Redis that are under way: an answer may be older than a message
+
+	mu      sync.Mutex        // guards changes of local, and what follows
+	seen    int64             // the version of the list that local is
+	read    int64             // the version of which the list was last read as a whole
+	told    map[string]change // the newest of each digest, beyond seen or while there are calls
+	newest  int64             // the highest version in told
 	pending map[string]pending
-}
-
-// A change is what is known of a digest since a version. What Redis answered is newer
-// than messages that were on their way.
-type change struct {
-	version  int64
-	ban      bans.Ban
-	remember time.Duration
-	lifted   bool
-}
-
-// A question is a digest about which Redis is being asked. A message that came meanwhile,
-// or the answer to another call, may be newer than the answer.
-type question struct {
-	callers int
-	version int64 // of the newest; 0: none came
 }
 
 // A pending is a ban that Redis does not know of.
 type pending struct {
-	ban      bans.Ban
-	remember time.Duration
-	newer    bool // than any that Redis has: by hand
+	change
+	newer bool // than any that Redis has: by hand
 }
 
 // New returns the list that is in Redis, through any client of go-redis. It asks
@@ -151,7 +136,6 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		asked:   make(chan chan error),
 		ended:   ctx.Done(),
 		told:    map[string]change{},
-		asking:  map[string]*question{},
 		pending: map[string]pending{},
 	}
 	l.local.Store(local)
@@ -185,24 +169,25 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration) error {
 		return err
 	}
 	tag := l.tag(key)
-	l.start(tag)
-	answer, err := l.redis.ban(ctx, tag, d)
+	l.calls.Add(1)
+	defer l.calls.Add(-1)
+	c, err := l.redis.ban(ctx, "ban", tag, milliseconds(d))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := l.finish(tag)
 	if err == nil {
-		l.accept(tag, answer.change(tag), q)
+		l.accept(c)
 		return nil
 	}
 	if errors.Is(err, bans.ErrFull) {
 		return err
 	}
 	l.failed(ctx, err)
-	if local := l.local.Load().Ban(ctx, tag, d); local != nil {
-		return errors.Join(err, local)
+	local := l.local.Load()
+	if full := local.Ban(ctx, tag, d); full != nil {
+		return errors.Join(err, full)
 	}
-	if ban, ok := l.local.Load().Find(tag); ok {
-		l.suspend(tag, pending{ban: ban, newer: true})
+	if ban, ok := local.Find(tag); ok {
+		l.suspend(pending{change{ban: ban}, true})
 	}
 	return err
 }
@@ -218,36 +203,36 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	}
 	e = e.WithDefaults()
 	tag := l.tag(key)
+	l.calls.Add(1)
+	defer l.calls.Add(-1)
 	ban, isNew, err := l.escalateHere(ctx, tag, rule, e)
 	if err != nil || !isNew {
 		return digested(ban), err
 	}
-	var answer reply
+	var c change
 	if err = errDown; !l.down.Load() {
-		answer, err = l.redis.escalate(ctx, tag, rule, e)
+		c, err = l.redis.ban(ctx, "escalate", tag, rule, milliseconds(e.Ban), strconv.FormatFloat(e.Factor, 'g', -1, 64), milliseconds(e.Max))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := l.finish(tag)
 	switch {
 	case err == nil:
-		c := answer.change(tag)
-		l.accept(tag, c, q)
+		l.accept(c)
 		return digested(c.ban), nil
 	case errors.Is(err, bans.ErrFull):
-		if q.version == 0 { // else it is banned otherwise by now
+		if found, _ := l.local.Load().Find(tag); found == ban { // else it is banned otherwise by now
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
 		}
 		return bans.Ban{}, err
 	case !errors.Is(err, errDown):
 		l.failed(ctx, err)
 	}
-	l.suspend(tag, pending{ban: ban, remember: e.Max})
+	l.suspend(pending{change: change{ban: ban, remember: e.Max}})
 	return digested(ban), err
 }
 
 // escalateHere bans in this process, so that other calls need not wait for Redis, nor ask it as
-// well. A ban that is new is in q.
+// well.
 func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escalation) (ban bans.Ban, isNew bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,28 +240,27 @@ func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escala
 	if ban, ok := local.Find(tag); ok {
 		return ban, false, nil
 	}
-	if ban, err = local.Escalate(ctx, tag, rule, e); err != nil {
-		return bans.Ban{}, false, err
-	}
-	l.startLocked(tag)
-	return ban, true, nil
+	ban, err = local.Escalate(ctx, tag, rule, e)
+	return ban, true, err
 }
 
 // Unban implements [bans.List]. It takes a key, or the digest that All has of it.
 func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
-	tags := []string{l.tag(key)}
+	tags := []any{l.tag(key)}
 	if _, ok := keyfunc.ParseDigest(key); ok {
 		tags = append(tags, key)
 	}
-	for _, tag := range tags {
-		l.start(tag)
+	l.calls.Add(1)
+	defer l.calls.Add(-1)
+	a, err := l.redis.run(ctx, "unban", tags...)
+	known := "" // the tag that Redis knew of
+	if err == nil && len(a.rest) == 2 {
+		known, lifted = a.rest[0], a.rest[1] == "1"
 	}
-	answer, err := l.redis.unban(ctx, tags)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lifted = err == nil && answer.lifted
 	for _, tag := range tags {
-		q := l.finish(tag)
+		tag := tag.(string)
 		_, here := l.local.Load().Find(tag)
 		_, isPending := l.pending[tag]
 		lifted = lifted || here && (err != nil || isPending) // of which Redis does not know
@@ -284,8 +268,8 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 		case err != nil:
 			delete(l.pending, tag)
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
-		case answer.tag == "" || answer.tag == tag:
-			l.accept(tag, change{version: answer.version, lifted: true}, q)
+		case known == "" || known == tag:
+			l.accept(change{version: a.version, ban: bans.Ban{Key: tag}, lifted: true})
 		}
 	}
 	if err != nil {
@@ -332,52 +316,30 @@ var errEnded = errors.New("the context of the List has ended")
 
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
-func (l *List) start(tag string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.startLocked(tag)
-}
-
-func (l *List) startLocked(tag string) {
-	q := l.asking[tag]
-	if q == nil {
-		q = &question{}
-		l.asking[tag] = q
-	}
-	q.callers++
-}
-
-func (l *List) finish(tag string) *question {
-	q := l.asking[tag]
-	if q.callers--; q.callers == 0 {
-		delete(l.asking, tag)
-	}
-	return q
-}
-
-// accept makes what Redis answered known here, unless a message was newer.
-func (l *List) accept(tag string, c change, q *question) {
-	delete(l.pending, tag)
-	if q.version <= c.version {
-		q.version = c.version
-		l.tell(tag, c)
-		l.apply(l.local.Load(), tag, c)
+// accept makes what Redis answered known here.
+func (l *List) accept(c change) {
+	delete(l.pending, c.ban.Key)
+	l.learn(c)
+	if c.version < l.read {
+		l.nudge() // the list was read since, or a Redis with a clock that is behind has it now
 	}
 }
 
-// tell notes that messages older than c say nothing about tag.
-func (l *List) tell(tag string, c change) {
-	if c.version > l.seen && c.version >= l.told[tag].version {
-		l.told[tag] = c
-		l.toldMax = max(l.toldMax, c.version)
+// learn makes a change known here, unless what is known of the key is newer.
+func (l *List) learn(c change) {
+	if c.version < max(l.read, l.told[c.ban.Key].version) {
+		return
 	}
+	l.told[c.ban.Key] = c
+	l.newest = max(l.newest, c.version)
+	l.apply(l.local.Load(), c)
 }
 
 // apply makes a change known in a copy of the list. One that finds no room is in Redis
 // still, and the copy is as full of bans without an end as that.
-func (l *List) apply(m *bans.Memory, tag string, c change) {
+func (l *List) apply(m *bans.Memory, c change) {
 	if c.lifted {
-		_, _ = m.Unban(context.Background(), tag)
+		_, _ = m.Unban(context.Background(), c.ban.Key)
 		return
 	}
 	if err := m.Restore(c.ban, c.remember); err != nil {
@@ -387,8 +349,8 @@ func (l *List) apply(m *bans.Memory, tag string, c change) {
 
 // suspend notes that a ban is to be brought to Redis. Those that are over are forgotten as
 // others come, so that there are at most twice as many as there can be bans here.
-func (l *List) suspend(tag string, p pending) {
-	l.pending[tag] = p
+func (l *List) suspend(p pending) {
+	l.pending[p.ban.Key] = p
 	if len(l.pending) > 2*l.redis.max {
 		local := l.local.Load()
 		for tag := range l.pending {
@@ -427,13 +389,4 @@ func (l *List) nudge() {
 	case l.nudges <- struct{}{}:
 	default: // there is one already
 	}
-}
-
-// milliseconds is d for Redis, rounded up.
-func milliseconds(d time.Duration) string {
-	ms := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return strconv.FormatInt(ms, 10)
 }

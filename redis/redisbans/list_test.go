@@ -387,7 +387,7 @@ func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
 	mute.redis.channel = "elsewhere"
 	require.NoError(t, mute.Ban(t.Context(), "key", time.Minute))
 	list.mu.Lock()
-	list.suspend(list.tag("key"), pending{ban: ban, remember: doubling.Max})
+	list.suspend(pending{change: change{ban: ban, remember: doubling.Max}})
 	list.mu.Unlock()
 	await(t, "the list to be told", func() bool { return awaitBanned(t, list, "key").Rule == "" })
 	require.NoError(t, other.Ban(t.Context(), "later", time.Minute))
@@ -402,9 +402,9 @@ func TestAListIsReadInPages(t *testing.T) {
 	const most = 3000
 	var args []any
 	for i := range most {
-		p := pending{ban: bans.Ban{Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}
-		if args = appendMerge(args, list.tag(fmt.Sprint(i)), &p); len(args) == 100*mergeArgs {
-			_, _, err := list.redis.merge(t.Context(), args)
+		p := pending{change: change{ban: bans.Ban{Key: list.tag(fmt.Sprint(i)), Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}}
+		if args = appendMerge(args, p); len(args) == 100*mergeArgs {
+			_, err := list.redis.merge(t.Context(), args)
 			require.NoError(t, err)
 			args = args[:0]
 		}
@@ -554,21 +554,24 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 		}
 		ctx := context.Background()
 		tag := list.tag("key")
-		if _, err := list.redis.unban(ctx, []string{tag}); err != nil {
+		if _, err := list.redis.run(ctx, "unban", tag); err != nil {
 			t.Fatal(err)
 		}
 		if times > 1 {
-			over := pending{ban: bans.Ban{Until: time.Now().Add(-time.Second), Times: times - 1}, remember: time.Hour}
-			if _, _, err := list.redis.merge(ctx, appendMerge(nil, tag, &over)); err != nil {
+			over := pending{change: change{ban: bans.Ban{Key: tag, Until: time.Now().Add(-time.Second), Times: times - 1}, remember: time.Hour}}
+			if _, err := list.redis.merge(ctx, appendMerge(nil, over)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a, err := list.redis.escalate(ctx, tag, "rule", e)
+		a, err := list.redis.run(ctx, "escalate", tag, "rule", milliseconds(e.Ban), strconv.FormatFloat(e.Factor, 'g', -1, 64), milliseconds(e.Max))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := time.Duration(a.ends-a.now)*time.Millisecond, e.Duration(times); got != want || a.times != times {
-			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", got, a.times, e, want, times)
+		c, ok := a.change(tag, a.rest[0])
+		var ends int64
+		require.True(t, ok && numbers(strings.Fields(a.rest[0])[:1], &ends))
+		if got, want := time.Duration(ends-a.now)*time.Millisecond, e.Duration(times); got != want || c.ban.Times != times {
+			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", got, c.ban.Times, e, want, times)
 		}
 	})
 }
@@ -715,12 +718,25 @@ func TestWhatIsNotOfBansIsNotHeard(t *testing.T) {
 		"", " ", "1 2 3", "1 2 3 4 5", "a 2 3 " + digest + " ", "1 b 3 " + digest + " ", "1 2 c " + digest + " ",
 		"1 2 3 " + digest, "1 2 3 " + digest + " 4", "1 2 3 " + digest + " x 0 0 ", "1 2 3 " + digest + " 0 0 99999999999999999999 ",
 	} {
-		_, ok := parseMessage(text)
+		_, _, ok := parseMessage(text)
 		assert.False(t, ok, text)
 		server.MustDo("PUBLISH", list.redis.channel, text)
 	}
 	require.NoError(t, list.Ban(t.Context(), "key", 0))
 	assert.Len(t, all(t, banWorld{list: list}), 1)
+}
+
+func TestWhatIsKeptForCallsUnderWayIsBounded(t *testing.T) {
+	list := readList(t, connect(t, redistest.Start(t)), Options{Poll: never})
+	list.calls.Add(1) // one that never ends
+	for i := range int64(maxTold + 1) {
+		list.hear(fmt.Sprintf("%d %d 1 %s 0 0 0 ", i, i+1, list.tag(fmt.Sprint(i))))
+	}
+	await(t, "the list to be read instead", func() bool {
+		list.mu.Lock()
+		defer list.mu.Unlock()
+		return len(list.told) < maxTold
+	})
 }
 
 func TestFindAllocatesNothing(t *testing.T) {
@@ -747,19 +763,18 @@ func TestTwoVersionsOfAListLeaveEachOtherAlone(t *testing.T) {
 	ours := newRemote(client, under(wire.DefaultPrefix, format), 10)
 	theirs := newRemote(client, under(wire.DefaultPrefix, "next"), 10)
 	assert.NotEqual(t, ours.channel, theirs.channel)
-	digest := keyfunc.NewDigester(nil).Digest("key")
-	tag := string(digest[:])
-	_, err := ours.ban(t.Context(), tag, time.Hour)
+	tag := keyfunc.NewDigester(nil).Digest("key").String()
+	_, err := ours.ban(t.Context(), "ban", tag, milliseconds(time.Hour))
 	require.NoError(t, err)
 	page, err := theirs.read(t.Context(), 0, "0")
 	require.NoError(t, err)
 	assert.Zero(t, page.version, "the other list is empty")
-	lifted, err := theirs.unban(t.Context(), []string{tag})
+	lifted, err := theirs.run(t.Context(), "unban", tag)
 	require.NoError(t, err)
-	assert.Empty(t, lifted.tag)
+	assert.Empty(t, lifted.rest)
 	page, err = ours.read(t.Context(), 0, "0")
 	require.NoError(t, err)
-	assert.Contains(t, page.entries, tag)
+	assert.Contains(t, page.rest, tag)
 	assert.Equal(t, "weir:1:{bans}:", under("weir", format), "what is stored is what a version means")
 }
 

@@ -3,7 +3,6 @@ package redisbans
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,7 +22,7 @@ var script = wire.NewScript(source)
 
 // format is the version of what is in Redis: the list, its queues, and its messages. It is
 // part of all names, so that processes of two versions of Weir on one Redis leave each other's
-// lists alone. Whoever changes what is written changes it.
+// lists alone. A change of what is written changes it.
 const format = "1"
 
 // under begins the names of a list. The braces put all of it in one slot of a Cluster.
@@ -37,7 +36,7 @@ type remote struct {
 	max     int
 }
 
-// newRemote is the list whose names begin like that.
+// newRemote is the list with names that begin like that.
 func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
 	return &remote{
 		Transport: wire.NewTransport(client),
@@ -47,72 +46,101 @@ func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
 	}
 }
 
-// A reply is what the script says.
-type reply struct {
-	version, now int64  // now in milliseconds, on Redis's clock
-	ends         int64  // of the ban: 0 if it has no end
-	remember     int64  // milliseconds
-	times        int    //
-	rule         string //
-	tag          string // that was known, and is forgotten
-	lifted       bool   // as its ban was in force
+// A change is what is known of a key since a version of the list. What Redis answered is newer
+// than messages that were on their way.
+type change struct {
+	version  int64
+	ban      bans.Ban // its Key is the digest
+	remember time.Duration
+	lifted   bool // the ban, and what led to it, is forgotten
 }
 
-// change is what the answer says about a digest, on this process's clock.
-func (a *reply) change(tag string) change {
-	c := change{
-		version:  a.version,
-		ban:      bans.Ban{Key: tag, Rule: a.rule, Times: a.times},
-		remember: time.Duration(a.remember) * time.Millisecond,
-	}
-	if a.ends != 0 {
-		c.ban.Until = time.Now().Add(time.Duration(a.ends-a.now) * time.Millisecond)
-	}
-	return c
+// An answer is what the script says: the list's version, the time on Redis's clock in
+// milliseconds, and what else the operation answers.
+type answer struct {
+	version, now int64
+	rest         []string
 }
 
-func (r *remote) ban(ctx context.Context, tag string, d time.Duration) (reply, error) {
-	return r.change(ctx, "ban", tag, milliseconds(d))
-}
-
-func (r *remote) escalate(ctx context.Context, tag, rule string, e bans.Escalation) (reply, error) {
-	return r.change(ctx, "escalate", tag, rule, milliseconds(e.Ban), strconv.FormatFloat(e.Factor, 'g', -1, 64), milliseconds(e.Max))
-}
-
-// change is for what is answered by the state of a key.
-func (r *remote) change(ctx context.Context, op string, args ...any) (a reply, err error) {
-	answer, err := r.run(ctx, op, args...)
-	if err != nil {
-		return a, err
+// run has Redis run the script.
+func (r *remote) run(ctx context.Context, op string, args ...any) (a answer, err error) {
+	said, err := wire.Call(ctx, func(ctx context.Context) ([]string, error) {
+		request := wire.NewRequest(script, r.names, append([]any{op, r.channel, r.max}, args...)...)
+		r.Run(ctx, request)
+		return request.Strings()
+	})
+	switch {
+	case err != nil && strings.Contains(err.Error(), "WEIRFULL"):
+		return a, bans.ErrFull
+	case err != nil:
+		return a, r.failed(err)
+	case len(said) < 2 || !numbers(said[:2], &a.version, &a.now):
+		return a, misspoken(said)
 	}
-	if len(answer) != 3 || !a.stamp(answer) || !a.parse(answer[2]) {
-		return a, fmt.Errorf("redisbans: the script of bans answers %.200q", answer)
-	}
+	a.rest = said[2:]
 	return a, nil
 }
 
-func (r *remote) unban(ctx context.Context, tags []string) (a reply, err error) {
-	args := make([]any, len(tags))
-	for i, tag := range tags {
-		args[i] = tag
+// failed is why a call came to nothing.
+func (r *remote) failed(err error) error { return r.Failed("redisbans", err, 0) }
+
+func misspoken(said []string) error {
+	return fmt.Errorf("redisbans: the script of bans answers %.200q", said)
+}
+
+// numbers reads fields that are all numbers.
+func numbers(fields []string, into ...*int64) bool {
+	for i, field := range fields {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return false
+		}
+		*into[i] = n
 	}
-	answer, err := r.run(ctx, "unban", args...)
+	return true
+}
+
+// change is what a says of a digest, on this process's clock: its state in the list is "ends
+// remember times rule", the first two in milliseconds, and nothing if it is not there.
+func (a *answer) change(tag, state string) (c change, ok bool) {
+	if _, ok := keyfunc.ParseDigest(tag); !ok {
+		return c, false
+	}
+	c = change{version: a.version, ban: bans.Ban{Key: tag}, lifted: state == ""}
+	if c.lifted {
+		return c, true
+	}
+	fields := strings.SplitN(state, " ", 4)
+	var ends, remember, times int64
+	if len(fields) != 4 || !numbers(fields[:3], &ends, &remember, &times) {
+		return c, false
+	}
+	c.remember = time.Duration(remember) * time.Millisecond
+	c.ban.Rule, c.ban.Times = fields[3], int(times)
+	if ends != 0 {
+		c.ban.Until = time.Now().Add(time.Duration(ends-a.now) * time.Millisecond)
+	}
+	return c, true
+}
+
+// ban is what holds of a key after an operation that bans it.
+func (r *remote) ban(ctx context.Context, op, tag string, args ...any) (change, error) {
+	a, err := r.run(ctx, op, append([]any{tag}, args...)...)
 	if err != nil {
-		return a, err
+		return change{}, err
 	}
-	if len(answer) < 2 || !a.stamp(answer) {
-		return a, fmt.Errorf("redisbans: the script of bans answers %.200q", answer)
+	if len(a.rest) == 1 && a.rest[0] != "" {
+		if c, ok := a.change(tag, a.rest[0]); ok {
+			return c, nil
+		}
 	}
-	if len(answer) > 3 {
-		a.tag, a.lifted = answer[2], answer[3] == "1"
-	}
-	return a, nil
+	return change{}, misspoken(a.rest)
 }
 
 // mergeArgs is how many describe a ban.
 const mergeArgs = 6
 
-func appendMerge(args []any, tag string, p *pending) []any {
+func appendMerge(args []any, p pending) []any {
 	left, newer := "", ""
 	if !p.ban.Until.IsZero() {
 		left = milliseconds(time.Until(p.ban.Until))
@@ -120,111 +148,49 @@ func appendMerge(args []any, tag string, p *pending) []any {
 	if p.newer {
 		newer = "1"
 	}
-	return append(args, tag, left, milliseconds(p.remember), strconv.Itoa(p.ban.Times), p.ban.Rule, newer)
+	return append(args, p.ban.Key, left, milliseconds(p.remember), strconv.Itoa(p.ban.Times), p.ban.Rule, newer)
 }
 
 // merge answers with the state of each digest that args describe, in their order.
-func (r *remote) merge(ctx context.Context, args []any) (stamp reply, states []string, err error) {
-	answer, err := r.run(ctx, "merge", args...)
-	if err != nil {
-		return stamp, nil, err
+func (r *remote) merge(ctx context.Context, args []any) (answer, error) {
+	a, err := r.run(ctx, "merge", args...)
+	if err == nil && len(a.rest) != len(args)/mergeArgs {
+		err = misspoken(a.rest)
 	}
-	if len(answer) != 2+len(args)/mergeArgs || !stamp.stamp(answer) {
-		return stamp, nil, fmt.Errorf("redisbans: the script of bans answers %.200q", answer)
-	}
-	return stamp, answer[2:], nil
+	return a, err
 }
 
-// A page is a part of the list. Without a cursor there is none: the process knows it.
+// A page is a part of the list: digests and states in turns. Without a cursor there is none:
+// the process has seen the list's version.
 type page struct {
-	version, now int64
-	cursor       string
-	entries      []string // digest and state in turns
+	answer
+	cursor string
 }
 
 func (r *remote) read(ctx context.Context, seen int64, cursor string) (p page, err error) {
-	answer, err := r.run(ctx, "read", strconv.FormatInt(seen, 10), cursor)
-	if err != nil {
-		return p, err
+	p.answer, err = r.run(ctx, "read", strconv.FormatInt(seen, 10), cursor)
+	if len(p.rest) > 0 {
+		p.cursor, p.rest = p.rest[0], p.rest[1:]
 	}
-	var a reply
-	if len(answer) < 2 || !a.stamp(answer) {
-		return p, fmt.Errorf("redisbans: the script of bans answers %.200q", answer)
-	}
-	p.version, p.now = a.version, a.now
-	if len(answer) > 2 {
-		p.cursor, p.entries = answer[2], answer[3:]
-	}
-	return p, nil
+	return p, err
 }
 
-// stamp reads what every answer begins with.
-func (a *reply) stamp(answer []string) bool {
-	var err, err2 error
-	a.version, err = strconv.ParseInt(answer[0], 10, 64)
-	a.now, err2 = strconv.ParseInt(answer[1], 10, 64)
-	return err == nil && err2 == nil
-}
-
-// parse reads the state of a key.
-func (a *reply) parse(state string) bool {
-	fields := strings.SplitN(state, " ", 4)
-	if len(fields) != 4 {
-		return false
-	}
-	var errs [3]error
-	a.ends, errs[0] = strconv.ParseInt(fields[0], 10, 64)
-	a.remember, errs[1] = strconv.ParseInt(fields[1], 10, 64)
-	a.times, errs[2] = strconv.Atoi(fields[2])
-	a.rule = fields[3]
-	return errors.Join(errs[:]...) == nil
-}
-
-// A message is what the channel hears of a change.
-type message struct {
-	before int64 // the version that it changed
-	tag    string
-	change
-}
-
-func parseMessage(text string) (m message, ok bool) {
+// parseMessage reads what the channel says of a change, and which version that changed.
+func parseMessage(text string) (before int64, c change, ok bool) {
 	fields := strings.SplitN(text, " ", 5)
-	if len(fields) != 5 {
-		return m, false
+	var a answer
+	if len(fields) != 5 || !numbers(fields[:3], &before, &a.version, &a.now) {
+		return 0, c, false
 	}
-	if _, ok := keyfunc.ParseDigest(fields[3]); !ok {
-		return m, false
-	}
-	before, err := strconv.ParseInt(fields[0], 10, 64)
-	a := reply{}
-	if err != nil || !a.stamp(fields[1:3]) {
-		return m, false
-	}
-	tag := fields[3]
-	if fields[4] == "" {
-		return message{before, tag, change{version: a.version, lifted: true}}, true
-	}
-	if !a.parse(fields[4]) {
-		return m, false
-	}
-	return message{before, tag, a.change(tag)}, true
+	c, ok = a.change(fields[3], fields[4])
+	return before, c, ok
 }
 
-// run has Redis run the script.
-func (r *remote) run(ctx context.Context, op string, args ...any) ([]string, error) {
-	answer, err := wire.Call(ctx, func(ctx context.Context) ([]string, error) {
-		request := wire.NewRequest(script, r.names, append([]any{op, r.channel, r.max}, args...)...)
-		r.Run(ctx, request)
-		return request.Strings()
-	})
-	switch {
-	case err == nil:
-		return answer, nil
-	case strings.Contains(err.Error(), "WEIRFULL"):
-		return nil, bans.ErrFull
+// milliseconds is d for Redis, rounded up.
+func milliseconds(d time.Duration) string {
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
 	}
-	return nil, r.failed(err)
+	return strconv.FormatInt(ms, 10)
 }
-
-// failed is why a call came to nothing.
-func (r *remote) failed(err error) error { return r.Failed("redisbans", err, 0) }

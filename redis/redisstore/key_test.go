@@ -117,7 +117,7 @@ func TestOptionsThatMakeSenseAreTaken(t *testing.T) {
 func TestAStoreWithoutAClientCannotBeUsed(t *testing.T) {
 	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
 		s := New(client, Options{MaxBatch: -1})
-		for _, store := range []limiter.Store{s, s.Within(time.Second), failover.New(s)} {
+		for _, store := range []limiter.Store{s, s.Within(time.Second), failover.Must(failover.New(s, failover.Options{}))} {
 			_, err := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50), Store: store})
 			require.ErrorContains(t, err, "redisstore: New needs a client")
 			require.ErrorContains(t, err, "redisstore: MaxBatch is -1", "all that is wrong is told at once")

@@ -84,7 +84,7 @@ func New(client redis.UniversalClient, o Options) *Store {
 		return &Store{invalid: err}
 	}
 	s := newStore(client, o)
-	return &Store{store: s, failover: failover.New(s, o.Failover)}
+	return &Store{store: s, failover: failover.Must(failover.New(s, o.Failover))} // which Validate has looked at
 }
 
 // Check returns why the store cannot be used at all, or nil.

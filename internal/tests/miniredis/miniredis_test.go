@@ -197,7 +197,7 @@ func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
 	q, err := limiter.NewQuota("rule", "", limiter.PerSecond(1000))
 	require.NoError(t, err)
 	charges, d := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
-	counted, err := leasestore.New(client, leasestore.Options{Mode: leasestore.Synchronised})
+	counted, err := leasestore.New(client, leasestore.Options{Mode: leasestore.Synchronized})
 	require.NoError(t, err)
 	require.NoError(t, counted.Decide(ctx, charges, d), "it has not been told to Redis")
 	require.ErrorContains(t, counted.Close(), why)

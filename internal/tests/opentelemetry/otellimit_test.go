@@ -202,10 +202,10 @@ func (b *breakable) Decide(ctx context.Context, charges []limiter.Charge, decisi
 
 func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		inner := &breakable{Store: memory}
-		store := failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}})
+		store := failover.Must(failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}))
 		closed := byKey
 		closed.OnOutage = limiter.FailClosed
 		s := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{closed}})
@@ -240,7 +240,7 @@ func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
 }
 
 func TestTheTableIsMeasured(t *testing.T) {
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{MaxKeys: 1000})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: 1000})
 	require.NoError(t, err)
 	s := serve(t, otellimit.Options{}, middleware.Config{Store: memory, Rules: []middleware.Rule{byKey}})
 	for i := range 5000 {

@@ -9,7 +9,7 @@ import (
 // A reference is the size's exponent and the offset; 0 is no span.
 type spans struct {
 	words []int64
-	free  [64]int64 // by exponent: the first free span, whose first word is the next
+	free  [64]int64 // by exponent: the first free span; its first word is the next
 }
 
 const (

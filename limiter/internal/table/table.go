@@ -68,7 +68,7 @@ const (
 // A Tag says how a cell's state is to be read. Zero marks an empty cell.
 type Tag uint16
 
-// Boxed marks the tags whose state is a reference to a span.
+// Boxed marks the tags with a state that is a reference to a span.
 const Boxed Tag = 1 << 15
 
 // A Mark says what a cell is protected from.
@@ -104,7 +104,7 @@ const (
 	tagBits  = 16
 	markBits = 3
 	marksAt  = tagBits * cellsPerLine
-	spill    = head(1) << 63 // a digest whose first line this is went to its second
+	spill    = head(1) << 63 // a digest that has this for its first line went to its second
 )
 
 func (h head) tag(i int) Tag    { return Tag(h >> (tagBits * i)) }

@@ -26,9 +26,9 @@ type Store struct {
 	counted  time.Time
 }
 
-// newStore asks a store, and those that it wraps. They are not known by their types, for
+// NewStore asks a store, and those that it wraps. They are not known by their types, for
 // which each program with metrics would compile every store that there is.
-func newStore(s limiter.Store) *Store {
+func NewStore(s limiter.Store) *Store {
 	t := &Store{}
 	if batches, ok := limiter.As[limiter.Batcher](s); ok {
 		t.Batches = batches.Batches

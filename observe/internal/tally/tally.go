@@ -32,6 +32,13 @@ func Decisions() []Decision { return []Decision{Allowed, Refused, ShadowRefused,
 // String is the decision in a word.
 func (d Decision) String() string { return decisionNames[d] }
 
+// LatencyBounds are the buckets of decisions' times, in seconds: from 100 ns, for memory, to a
+// second, with 5 ms among them.
+var LatencyBounds = []float64{
+	100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 200e-6, 500e-6,
+	1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 1,
+}
+
 // Other is the rule that requests of rules beyond the cap are counted under.
 const Other = "other"
 
@@ -42,30 +49,24 @@ type Tally struct {
 
 	most     int
 	outcomes *counts // by middleware.Outcome, and errors
-	slots    [256]atomic.Pointer[slot]
-	known    sync.Map // *middleware.RuleInfo to its *slot
+	cache    Cache[counts]
+	find     func(*middleware.RuleInfo) *counts
 	dropped  atomic.Uint64
 
-	mu     sync.Mutex
-	rules  map[name]*counts
-	cached int // rules in the map, of which those that are no longer in force are forgotten in time
+	mu    sync.Mutex
+	rules map[name]*counts
 }
 
 type name struct{ rule, tier string }
-
-// A slot is a rule, in one tier, and its counters. Most are found by the rule's
-// address alone; of those that share a place, all but the last are in the map only.
-type slot struct {
-	rule   *middleware.RuleInfo
-	counts *counts
-}
 
 // errors is where store errors are counted, behind the outcomes.
 const errors = int(middleware.OutcomeAllowed) + 1
 
 // New returns a Tally that tells apart so many rules and tiers at most.
 func New(store limiter.Store, most int) *Tally {
-	return &Tally{Store: newStore(store), most: most, outcomes: newCounts(), rules: map[name]*counts{}}
+	t := &Tally{Store: NewStore(store), most: most, outcomes: newCounts(), rules: map[name]*counts{}}
+	t.find = t.named
+	return t
 }
 
 // Observe implements [middleware.Observer].
@@ -75,7 +76,7 @@ func (t *Tally) Observe(o *middleware.Observation) {
 	troubled := o.Err != nil
 	for i := range o.Rules {
 		r := &o.Rules[i]
-		t.of(r.Rule).add(s, int(decisionOf(o, r)))
+		t.cache.Of(r.Rule, 16*t.most, t.find).add(s, int(decisionOf(o, r)))
 		troubled = troubled || r.Degraded
 	}
 	if troubled {
@@ -98,24 +99,10 @@ func decisionOf(o *middleware.Observation, r *middleware.RuleResult) Decision {
 	return Refused
 }
 
-func (t *Tally) of(rule *middleware.RuleInfo) *counts {
-	if s := t.slots[hash(rule)].Load(); s != nil && s.rule == rule {
-		return s.counts
-	}
-	if s, ok := t.known.Load(rule); ok {
-		return s.(*slot).counts
-	}
-	return t.add(rule)
-}
-
-// add finds the counters for a rule that was not seen before. Rules that were changed have
-// new addresses under old names.
-func (t *Tally) add(rule *middleware.RuleInfo) *counts {
+// named are the counters of a rule by its name.
+func (t *Tally) named(rule *middleware.RuleInfo) *counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s, ok := t.known.Load(rule); ok {
-		return s.(*slot).counts
-	}
 	n := name{rule.Name, rule.Tier}
 	c, ok := t.rules[n]
 	if !ok && len(t.rules) >= t.most {
@@ -127,23 +114,7 @@ func (t *Tally) add(rule *middleware.RuleInfo) *counts {
 		c = newCounts()
 		t.rules[n] = c
 	}
-	if t.cached >= 16*t.most {
-		t.forget()
-	}
-	t.cached++
-	s := &slot{rule, c}
-	t.known.Store(rule, s)
-	t.slots[hash(rule)].Store(s) // in the place of one that may be out of force
 	return c
-}
-
-// forget lets go of all rules. Those in force are found again.
-func (t *Tally) forget() {
-	t.cached = 0
-	t.known.Clear()
-	for i := range t.slots {
-		t.slots[i].Store(nil)
-	}
 }
 
 // A Rule is how often a rule, in one tier, said what.

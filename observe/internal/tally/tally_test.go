@@ -80,7 +80,7 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 }
 
 func TestStoresAreKnownByKind(t *testing.T) {
-	memory, err := limiter.NewMemory(limiter.MemoryConfig{})
+	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
@@ -96,7 +96,7 @@ func TestStoresAreKnownByKind(t *testing.T) {
 		{"a limiter's own", nil, "memory", false, false, false},
 		{"in memory", memory, "memory", true, false, false},
 		{"in Redis", redisstore.New(client, redisstore.Options{}), "redis", false, true, true},
-		{"one with failover", failover.New(memory), "memory", true, true, false},
+		{"one with failover", failover.Must(failover.New(memory, failover.Options{})), "memory", true, true, false},
 		{"one without failover", struct{ limiter.Store }{memory}, "other", false, false, false},
 		{"around memory", around{memory}, "memory", true, false, false},
 		{"around Redis, twice", around{around{redisstore.New(client, redisstore.Options{})}}, "redis", false, true, true},

@@ -27,7 +27,7 @@ type Names struct {
 	keyfunc.Digester
 }
 
-// New is the names of a store's counters, whose prefix may be empty, in a format.
+// New is the names of a store's counters in a format. The prefix may be empty.
 func New(prefix string, secret []byte, format string) Names {
 	return Names{cmp.Or(prefix, wire.DefaultPrefix) + ":" + format, keyfunc.NewDigester(secret)}
 }

@@ -154,7 +154,7 @@ func shards(o *redis.RingOptions) (all []endpoint) {
 	return all
 }
 
-// keysInPart are some keys whose slots are a part's.
+// keysInPart are some keys in the slots of a part.
 func keysInPart(part, parts int) (keys []string) {
 	const enough = 8
 	for i := 0; len(keys) < enough; i++ {
