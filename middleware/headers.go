@@ -151,7 +151,7 @@ func (s *decided) writeFields(h http.Header, which Headers, values *[5]string, t
 	if which != HeadersLegacy {
 		values[3] = list[0].member()
 		if len(list) > 1 {
-			if room := 64 * len(list); cap(text)-len(text) < room {
+			if room := 48 * len(list); cap(text)-len(text) < room {
 				text = make([]byte, 0, room) // enough for most
 			}
 			from := len(text)
