@@ -155,24 +155,25 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		return nil
 	}
 	behind := r
-	var f *fields
+	var values *[5]string
+	var text []byte
 	switch {
 	case set.NoResult && set.Headers == HeadersNone:
 	case set.NoResult:
-		f = &fields{}
+		f := &fields{}
+		values, text = &f.values, f.text[:0]
 	case inPlace:
 		kept := &scope{}
-		kept.keep(r, outer, &s, more)
+		values, text = &kept.values, kept.keep(r, outer, &s, more)
 		*r = *r.WithContext(kept)
-		f = &kept.fields
 	default:
 		p := &passed{}
-		p.keep(r, outer, &s, more)
+		values, text = &p.values, p.keep(r, outer, &s, more)
 		p.request = *r.WithContext(&p.scope)
-		behind, f = &p.request, &p.fields
+		behind = &p.request
 	}
-	if f != nil {
-		s.writeFields(w.Header(), set.Headers, &f.values, f.text[:0])
+	if values != nil {
+		s.writeFields(w.Header(), set.Headers, values, text)
 	}
 	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)

@@ -137,8 +137,12 @@ func (s *decided) writeFields(h http.Header, which Headers, values *[5]string, t
 		return text
 	}
 	var space [fewRules]entry
-	// What nothing was counted for has no numbers to tell.
-	list := slices.DeleteFunc(s.entries(space[:0]), func(e entry) bool { return !e.Counted() })
+	list := s.entries(space[:0])
+	for i := len(list) - 1; i >= 0; i-- {
+		if !list[i].Counted() { // it has no numbers to tell
+			list = slices.Delete(list, i, i+1)
+		}
+	}
 	if len(list) == 0 {
 		return text // of those, and of rules in shadow, alone
 	}
@@ -151,7 +155,7 @@ func (s *decided) writeFields(h http.Header, which Headers, values *[5]string, t
 	if which != HeadersLegacy {
 		values[3] = list[0].member()
 		if len(list) > 1 {
-			if room := 64 * len(list); cap(text)-len(text) < room {
+			if room := 48 * len(list); cap(text)-len(text) < room {
 				text = make([]byte, 0, room) // enough for most
 			}
 			from := len(text)

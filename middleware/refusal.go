@@ -84,14 +84,14 @@ func (a *answer) set(h http.Header, i int, field, value string) {
 	h[field] = a.values[i : i+1 : i+1]
 }
 
-// retryAfter is that of the binding rule.
-func (s *decided) retryAfter() time.Duration {
-	var space [fewRules]entry
-	list := s.entries(space[:0])
-	if len(list) == 0 {
-		return 0
+// retryAfter is that of the binding rule: what limiters further out said let it pass.
+func (s *decided) retryAfter() (d time.Duration) {
+	for i := range s.policies {
+		if !s.policies[i].shadow && !s.decisions[i].Allowed {
+			d = max(d, s.decisions[i].RetryAfter)
+		}
 	}
-	return binding(list).RetryAfter
+	return d
 }
 
 // seconds is how long to wait, rounded up; 0 if there is no telling, or no use in coming back.
