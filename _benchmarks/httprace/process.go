@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/benchmarks/race"
@@ -111,45 +112,52 @@ func (p *process) end() {
 }
 
 // turns is how often handlers take turns within a slice, as the differences between them are
-// small beside what they take.
-const turns = 8
+// small beside what they take, and medians of many spread less. It is even.
+const turns = 32
 
-// measureServer has each handler asked over TCP for a slice. Figures are of all its turns, as
-// the garbage collector may run in a few of them only.
+// measureServer has each handler asked over TCP for a slice. Figures are medians of its turns,
+// as differences are taken within one.
 func (p *process) measureServer(slice time.Duration) (race.Figures, error) {
-	var cpu, requests [roles]float64
-	var took time.Duration // limited
+	each := map[race.Metric][]float64{}
 	for range turns {
+		var cpu, rate [roles]float64
 		for _, r := range rand.Perm(int(roles)) {
-			before, err := p.ask(question{})
-			if err != nil {
+			var err error
+			if cpu[r], rate[r], err = p.turn(role(r), slice/turns); err != nil {
 				return nil, err
-			}
-			n, elapsed, err := p.load(role(r), slice/turns)
-			if err != nil {
-				return nil, err
-			}
-			after, err := p.ask(question{})
-			if err != nil {
-				return nil, err
-			}
-			cpu[r] += after.CPU - before.CPU
-			requests[r] += float64(n)
-			if role(r) == limited {
-				took += elapsed
 			}
 		}
+		turn := race.Figures{
+			perSecond: rate[limited],
+			serverCPU: cpu[limited],
+			aboveBare: cpu[limited] - cpu[frame],
+			fieldsCPU: cpu[constant] - cpu[frame],
+			ownShare:  (cpu[limited] - cpu[constant]) / cpu[frame],
+		}
+		for metric, figure := range turn {
+			each[metric] = append(each[metric], figure)
+		}
 	}
-	for r := range cpu {
-		cpu[r] /= requests[r]
+	figures := race.Figures{}
+	for metric, of := range each {
+		slices.Sort(of)
+		figures[metric] = (of[turns/2-1] + of[turns/2]) / 2
 	}
-	return race.Figures{
-		perSecond: requests[limited] / took.Seconds(),
-		serverCPU: cpu[limited],
-		aboveBare: cpu[limited] - cpu[frame],
-		fieldsCPU: cpu[constant] - cpu[frame],
-		ownShare:  (cpu[limited] - cpu[constant]) / cpu[frame],
-	}, nil
+	return figures, nil
+}
+
+// turn has one handler asked for a while, and tells the CPU time of a request in µs.
+func (p *process) turn(r role, d time.Duration) (cpu, perSecond float64, err error) {
+	before, err := p.ask(question{})
+	if err != nil {
+		return 0, 0, err
+	}
+	requests, elapsed, err := p.load(r, d)
+	if err != nil {
+		return 0, 0, err
+	}
+	after, err := p.ask(question{})
+	return (after.CPU - before.CPU) / float64(requests), float64(requests) / elapsed.Seconds(), err
 }
 
 // measureLoop has the process call its handlers for a slice. Figures are of the best turn of
