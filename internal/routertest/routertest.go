@@ -1,7 +1,7 @@
 // Package routertest is the suite that Weir passes behind every router, over real
 // connections in HTTP/1.1 and HTTP/2.
 //
-// A router is described by a [Router], whose Build turns an [App] into a handler as a
+// A router is described by a [Router]: its Build turns an [App] into a handler as a
 // user of that router would write it. [Run] does the rest.
 package routertest
 
@@ -35,7 +35,7 @@ type Router struct {
 	// so that no rule there can match by route.
 	Unrouted bool
 
-	// Nested says that a group is a router of its own, whose routes the limits
+	// Nested says that a group is a router of its own, with routes that the limits
 	// further out do not know.
 	Nested bool
 }

@@ -183,7 +183,7 @@ func leakyBucketDelays(s *suite) {
 	delayed := 0
 	for range 1000 {
 		asked := time.Now()
-		server.wantStatus(200, "a queue that is not full makes nobody go away", "GET /")
+		server.wantStatus(200, "a queue that is not full turns no client away", "GET /")
 		require.GreaterOrEqual(s, reached.Sub(asked), delay, "the handler begins when it is the request's turn")
 		if delay > 0 {
 			delayed++
@@ -237,5 +237,5 @@ func clientGoesAway(s *suite) {
 	goAway() // it would have to wait for an hour
 	receive(s.T, left, "the handler of a client that went away to return")
 	require.ErrorIs(s, receive(s.T, failed, "the client to notice"), context.Canceled)
-	require.EqualValues(s, 1, handled.Load(), "who went away is not served")
+	require.EqualValues(s, 1, handled.Load(), "a client that went away is not served")
 }
