@@ -47,21 +47,21 @@ func newRequest() *http.Request {
 	return r
 }
 
-// status is what an entrant answers in a stage, as far as that is a role's to answer.
-func (e entrant) statusOf(r role, stage string) int {
+// status is what a contestant answers in a stage, as far as that is a role's to answer.
+func (e contestant) statusOf(r role, stage string) int {
 	if r == frame || stage == allowed {
 		return http.StatusOK
 	}
 	return cmp.Or(e.status, http.StatusTooManyRequests)
 }
 
-func (e entrant) takesPart(stage string) bool { return e.only == "" || e.only == stage }
+func (e contestant) takesPart(stage string) bool { return e.only == "" || e.only == stage }
 
 // mostUntilRefused is how many requests a limit of one may let pass, as algorithms differ.
 const mostUntilRefused = 100
 
 // handlers makes those of e, its limit used up where the stage is refused.
-func (e entrant) handlers(stage string) (h handlers, err error) {
+func (e contestant) handlers(stage string) (h handlers, err error) {
 	quota := peers.Plenty
 	if stage == refused {
 		quota = peers.Single

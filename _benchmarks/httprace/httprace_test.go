@@ -41,7 +41,7 @@ func TestEveryContestantServesInEveryCase(t *testing.T) {
 	s := small(t)
 	results, err := s.measure(t.Context())
 	require.NoError(t, err)
-	for _, e := range entrants {
+	for _, e := range contestants {
 		for kind, metric := range map[string]race.Metric{allowed: serverCPU, refused: perSecond, allowed + inProcess: perRequest, refused + inProcess: perRequest} {
 			figure, ran := results.Figure(e.Name, s.caseOf(kind), metric)
 			assert.Equal(t, e.only == "" || e.only == kind || e.only+inProcess == kind, ran, "%s, %s", e.Name, kind)
@@ -77,7 +77,7 @@ func TestEveryResponseTellsItsLimit(t *testing.T) {
 }
 
 func TestAConstantIsTheContestantsResponse(t *testing.T) {
-	for _, e := range entrants {
+	for _, e := range contestants {
 		for _, stage := range []string{allowed, refused} {
 			if !e.takesPart(stage) {
 				continue
@@ -106,7 +106,7 @@ func TestARaceEndsWithTablesAndJSON(t *testing.T) {
 }
 
 func TestAContestantThatDoesNotRefuseIsAnError(t *testing.T) {
-	_, err := entrant{Peer: peers.Peer{Wrap: wrapNothing}}.handlers(refused)
+	_, err := contestant{Peer: peers.Peer{Wrap: wrapNothing}}.handlers(refused)
 	require.ErrorContains(t, err, "answers 200 where it should answer 429")
 }
 

@@ -98,7 +98,7 @@ func (s settings) plan() *race.Plan {
 			fmt.Fprintf(s.progress, "\r\033[K%d/%d %s", done, of, what)
 		},
 	}
-	for _, e := range entrants {
+	for _, e := range contestants {
 		if len(s.Only) == 0 || slices.Contains(s.Only, e.Name) {
 			plan.Contestants = append(plan.Contestants, race.Contestant{Name: e.Name, About: e.About})
 		}

@@ -26,7 +26,7 @@ const (
 
 // A process is a contestant's, seen from the client.
 type process struct {
-	entrant
+	contestant
 	stage       string
 	cmd         *exec.Cmd
 	in          io.WriteCloser
@@ -34,12 +34,12 @@ type process struct {
 	connections [roles][]*connection
 }
 
-func start(ctx context.Context, e entrant, stage string, connections int) (*process, error) {
+func start(ctx context.Context, e contestant, stage string, connections int) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{entrant: e, stage: stage, cmd: exec.CommandContext(ctx, program, contestantFlag, e.Name, stage)}
+	p := &process{contestant: e, stage: stage, cmd: exec.CommandContext(ctx, program, contestantFlag, e.Name, stage)}
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err

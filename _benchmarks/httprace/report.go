@@ -22,7 +22,7 @@ func (s settings) report(w io.Writer, results *race.Results) {
 	fmt.Fprintf(w, "- %s on %s/%s, GOMAXPROCS %d\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
 	fmt.Fprintf(w, "- medians over %d rounds of about %v; ratios are medians of each round's\n", s.Rounds, s.Slice)
 	fmt.Fprintf(w, "- %s and %s: CPU time of the server per request, asked by a client in another process on the same machine; a goroutine is a connection\n\n", allowed, refused)
-	for _, e := range entrants {
+	for _, e := range contestants {
 		if len(s.Only) == 0 || slices.Contains(s.Only, e.Name) {
 			fmt.Fprintf(w, "- **%s**: %s%s\n", e.Name, e.About, version(e.Module, " (", ")"))
 		}
@@ -84,7 +84,7 @@ func version(module, before, after string) string {
 }
 
 func versions() (list []string) {
-	for _, e := range entrants {
+	for _, e := range contestants {
 		if v := version(e.Module, "", ""); v != "" && !slices.Contains(list, v) {
 			list = append(list, v)
 		}

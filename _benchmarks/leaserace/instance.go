@@ -20,17 +20,14 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// An instance is a process of the service whose limits are shared. It is told what to do in a
+// An instance is a process of the service that shares its limits. It is told what to do in a
 // line of JSON on its standard input, says so when it is ready, begins at the time that the
 // next line says, and answers with what it has done: a line of JSON, and records.
 
-// instanceFlag is how the program knows that it is one.
-const instanceFlag = "-instance"
-
 type task struct {
-	Addr   string
-	Number int
-	Course course
+	Addr        string
+	Number      int
+	Measurement measurement
 }
 
 type outcome struct {
@@ -51,14 +48,14 @@ type record struct {
 // workers is how many goroutines of an instance ask.
 const workers = 32
 
-func perform(in io.Reader, out io.Writer) error {
+func runInstance(in io.Reader, out io.Writer) error {
 	lines := json.NewDecoder(in)
 	var t task
 	if err := lines.Decode(&t); err != nil {
 		return err
 	}
 	store, done := t.store()
-	quota, err := limiter.NewQuota("race", "", limitOf(t.Course.Limit))
+	quota, err := limiter.NewQuota("race", "", limitOf(t.Measurement.Limit))
 	if err != nil {
 		return err
 	}
@@ -113,13 +110,13 @@ func limitOf(perSecond int64) limiter.Limit {
 // store has the defaults, but for a deadline that outlasts a moment in which this machine has
 // no time for it: decisions by an outage's policy are not what is compared.
 func (t *task) store() (_ limiter.Store, done func()) {
-	if t.Course.Mode == memory {
-		store, _ := limiter.NewMemory(limiter.MemoryOptions{}) // whose defaults are valid
+	if t.Measurement.Mode == memory {
+		store, _ := limiter.NewMemory(limiter.MemoryOptions{}) // the defaults are valid
 		return store, func() {}
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: t.Addr})
 	o := redisstore.Options{Failover: failover.Options{Deadline: 2 * time.Second}}
-	mode := map[string]leasestore.Mode{leased: leasestore.Leased, synchronized: leasestore.Synchronized}[t.Course.Mode]
+	mode := map[string]leasestore.Mode{leased: leasestore.Leased, synchronized: leasestore.Synchronized}[t.Measurement.Mode]
 	if mode == leasestore.Exact {
 		return redisstore.New(rdb, o), func() { _ = rdb.Close() }
 	}
@@ -128,18 +125,18 @@ func (t *task) store() (_ limiter.Store, done func()) {
 		panic(err)
 	}
 	return store, func() {
-		_ = store.Close() // what is not returned is in nobody's way any more
+		_ = store.Close() // what is not returned expires
 		_ = rdb.Close()
 	}
 }
 
-// ask is one worker: it asks at random moments whose rate is its share of the load, whether
+// ask is one worker: it asks at random moments at its share of the load, whether
 // or not the last answer was quick.
 func (t *task) ask(store limiter.Store, quota *limiter.Quota, random *rand.Rand, begin time.Time) (records []record, o outcome) {
-	rate := t.Course.Load * shares[t.Number] / workers
-	zipf := rand.NewZipf(random, 1.1, 1, uint64(t.Course.Keys-1))
+	rate := t.Measurement.Load * shares[t.Number] / workers
+	zipf := rand.NewZipf(random, 1.1, 1, uint64(t.Measurement.Keys-1))
 	charges, decisions := []limiter.Charge{{Quota: quota, Cost: 1}}, make([]limiter.Decision, 1)
-	names := make([]string, t.Course.Keys)
+	names := make([]string, t.Measurement.Keys)
 	for i := range names {
 		names[i] = "key " + strconv.Itoa(i)
 	}
@@ -147,8 +144,8 @@ func (t *task) ask(store limiter.Store, quota *limiter.Quota, random *rand.Rand,
 	next := time.Duration(0) // in time that counts
 	for {
 		next += time.Duration(random.ExpFloat64() / rate * float64(time.Second))
-		at := t.Course.moment(next)
-		if at >= t.Course.Duration {
+		at := t.Measurement.moment(next)
+		if at >= t.Measurement.Duration {
 			return records, o
 		}
 		if wait := time.Until(begin.Add(at)); wait > 0 {
@@ -183,8 +180,8 @@ const (
 	burstLasts = burstEvery / 4
 )
 
-// moment is when an event of the average rate happens under the course's traffic.
-func (c *course) moment(at time.Duration) time.Duration {
+// moment is when an event of the average rate happens under the traffic.
+func (c *measurement) moment(at time.Duration) time.Duration {
 	if c.Traffic == steady {
 		return at
 	}

@@ -13,11 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/weirgo/weir/benchmarks/race"
@@ -51,26 +48,7 @@ const (
 // shares is how the load is split.
 var shares = []float64{0.6, 0.3, 0.1}
 
-func main() {
-	if len(os.Args) == 2 && os.Args[1] == instanceFlag {
-		if err := perform(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "leaserace: instance:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	s, err := parse(os.Args[1:])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "leaserace:", err)
-		os.Exit(2)
-	}
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	if err := run(ctx, s, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "leaserace:", err)
-		os.Exit(1)
-	}
-}
+func main() { race.Main("leaserace", runInstance, parse, run) }
 
 func parse(args []string) (settings, error) {
 	s := settings{limits: []int{10, 100, 300}, traffics: traffics, modes: modes}
@@ -115,36 +93,58 @@ func names(into *[]string, of []string) func(string) error {
 }
 
 func run(ctx context.Context, s settings, out io.Writer) error {
-	server, err := startServer(ctx)
+	server, err := race.StartServer(ctx)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	fmt.Fprintf(out, "# Leases: %d instances, %d keys (Zipf 1.1), %g decisions/s split %v, %v each\n\n", len(shares), s.keys, s.load, shares, s.duration)
-	fmt.Fprintf(out, "- %s on %s/%s, GOMAXPROCS %d; one redis-server on the same machine, over loopback\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
-	fmt.Fprintf(out, "- token buckets, whose burst is a second's events; bursty is four times the load for half a second, every two seconds\n")
+	fmt.Fprintf(out, "- %s; one redis-server on the same machine, over loopback\n", race.Machine())
+	fmt.Fprintf(out, "- token buckets with a burst of a second's events; bursty is four times the load for half a second, every two seconds\n")
 	fmt.Fprintf(out, "- below and above compare with an exact limiter's answers to the same requests\n")
-	progress := race.Progress(os.Stderr)
-	var reports []*report
+	plan := &race.Plan{Rounds: 1, Metrics: metrics, Progress: race.ProgressTo(race.Progress(os.Stderr))}
+	for _, mode := range s.modes {
+		plan.Contestants = append(plan.Contestants, race.Contestant{Name: mode})
+	}
+	todo := map[race.Case]measurement{}
 	for _, limit := range s.limits {
 		for _, traffic := range s.traffics {
-			for _, mode := range s.modes {
-				c := course{Mode: mode, Traffic: traffic, Limit: int64(limit), Keys: s.keys, Load: s.load, Duration: s.duration}
-				fmt.Fprintf(progress, "\r\033[K%v", c)
-				r, err := c.run(ctx, server)
-				if err != nil {
-					fmt.Fprintln(progress)
-					return err
-				}
-				reports = append(reports, r)
-			}
+			m := measurement{Traffic: traffic, Limit: int64(limit), Keys: s.keys, Load: s.load, Duration: s.duration}
+			c := race.Case{Name: fmt.Sprintf("%d/s, %s", limit, traffic), Goroutines: workers * len(shares), Keys: s.keys}
+			plan.Cases = append(plan.Cases, c)
+			todo[c] = m
 		}
 	}
-	fmt.Fprint(progress, "\r\033[K")
-	writeTables(out, reports)
-	writeGoals(out, reports)
+	var reports []*report
+	plan.Measure = func(ctx context.Context, contestant race.Contestant, c race.Case) (race.Figures, error) {
+		m := todo[c]
+		m.Mode = contestant.Name
+		r, err := m.run(ctx, environment{server})
+		if err != nil {
+			return nil, err
+		}
+		reports = append(reports, r)
+		return r.figures, nil
+	}
+	results, err := plan.Run(ctx)
+	if err != nil {
+		return err
+	}
+	var all []race.Goal
+	for _, c := range plan.Cases {
+		fmt.Fprintf(out, "\n### %v\n\n", c)
+		results.WriteCase(out, c, metrics, nil)
+		all = append(all, goals(c, float64(todo[c].Limit))...)
+	}
+	for _, r := range reports {
+		if r.err != "" {
+			fmt.Fprintf(out, "\nThe first error of %v: %s\n", r.measurement, r.err)
+		}
+	}
+	fmt.Fprintf(out, "\n### Goals\n")
+	results.WriteGoals(out, all)
 	if s.svg != "" {
-		return os.WriteFile(s.svg, []byte(plot(reports)), 0o644)
+		return os.WriteFile(s.svg, []byte(plot(s, reports)), 0o644)
 	}
 	return nil
 }

@@ -2,8 +2,9 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"strings"
+
+	"github.com/weirgo/weir/benchmarks/race"
 )
 
 // Of the plot, in pixels.
@@ -15,65 +16,39 @@ const (
 	rowGap      = 56
 )
 
-const style = `<style>
-text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328 }
-.title { font-size: 14px; font-weight: 600 }
-.head { font-weight: 600 }
-.small { font-size: 10px; fill: #59636e }
-.axis { stroke: #c4cad1; fill: none }
+const style = `.axis { stroke: #c4cad1; fill: none }
 .limit { stroke: #d1242f; stroke-dasharray: 4 3; fill: none }
 .exact, .leased, .synchronized { fill: none; stroke-width: 1.6 }
-.exact { stroke: #8c959f } .leased { stroke: #0969da } .synchronized { stroke: #b08800 }
-@media (prefers-color-scheme: dark) {
-	text { fill: #e6edf3 }
-	.small { fill: #9198a1 }
-	.axis { stroke: #565d66 }
-	.exact { stroke: #9198a1 } .leased { stroke: #4493f8 } .synchronized { stroke: #d4a72c }
-}
-</style>
-`
+.exact { stroke: #8c959f } .leased { stroke: #0969da } .synchronized { stroke: #b08800 }`
+
+const dark = `.axis { stroke: #565d66 }
+.exact { stroke: #9198a1 } .leased { stroke: #4493f8 } .synchronized { stroke: #d4a72c }`
 
 // plot is how much was admitted of the hottest key in each quarter of a second, as a rate,
 // beside what its limit lets through in the long run. There is a row for each limit and a
 // column for each traffic.
-func plot(reports []*report) string {
-	var limits []int64
-	var columns []string
-	for _, r := range reports {
-		if !contains(limits, r.Limit) {
-			limits = append(limits, r.Limit)
-		}
-		if !contains(columns, r.Traffic) {
-			columns = append(columns, r.Traffic)
-		}
-	}
-	width := len(columns)*(marginLeft+panelWidth) + 16
-	height := marginTop + len(limits)*(panelHeight+rowGap)
-	var svg strings.Builder
-	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="Admitted per second against the limit, by mode">`+"\n", width, height, width, height)
-	svg.WriteString(style)
-	text := func(x, y int, class, text string) {
-		fmt.Fprintf(&svg, `<text x="%d" y="%d" class="%s">%s</text>`+"\n", x, y, class, html.EscapeString(text))
-	}
-	text(4, 18, "title", "Admitted per second of the hottest key, three instances")
+func plot(s settings, reports []*report) string {
+	width := len(s.traffics)*(marginLeft+panelWidth) + 16
+	height := marginTop + len(s.limits)*(panelHeight+rowGap)
+	svg := race.NewSVG(width, height, "Admitted per second against the limit, by mode", style, dark)
+	svg.Text(4, 18, "title", "Admitted per second of the hottest key, three instances")
 	x := 4
 	for _, name := range append([]string{"limit"}, modes...) {
-		fmt.Fprintf(&svg, `<line x1="%d" y1="34" x2="%d" y2="34" class="%s"/>`+"\n", x, x+22, name)
-		text(x+28, 38, "", name)
+		fmt.Fprintf(svg, `<line x1="%d" y1="34" x2="%d" y2="34" class="%s"/>`+"\n", x, x+22, name)
+		svg.Text(x+28, 38, "", name)
 		x += 44 + 8*len(name)
 	}
-	for row, limit := range limits {
-		for column, traffic := range columns {
+	for row, limit := range s.limits {
+		for column, traffic := range s.traffics {
 			left, top := column*(marginLeft+panelWidth)+marginLeft, marginTop+row*(panelHeight+rowGap)+16
-			panel(&svg, text, left, top, limit, traffic, reports)
+			panel(svg, left, top, int64(limit), traffic, reports)
 		}
 	}
-	svg.WriteString("</svg>\n")
-	return svg.String()
+	return svg.End()
 }
 
 // panel draws one limit under one traffic. A point is in the middle of its bin.
-func panel(svg *strings.Builder, text func(x, y int, class, text string), left, top int, limit int64, traffic string, reports []*report) {
+func panel(svg *race.SVG, left, top int, limit int64, traffic string, reports []*report) {
 	perSecond := 1 / bin.Seconds()
 	most, bins := 1.2*float64(limit), 0
 	for _, r := range reports {
@@ -85,11 +60,11 @@ func panel(svg *strings.Builder, text func(x, y int, class, text string), left, 
 		}
 	}
 	height := func(rate float64) float64 { return float64(top) + float64(panelHeight)*(1-rate/most) }
-	text(left, top-8, "head", fmt.Sprintf("%d/s, %s", limit, traffic))
+	svg.Text(left, top-8, "head", fmt.Sprintf("%d/s, %s", limit, traffic))
 	fmt.Fprintf(svg, `<path d="M%d %dV%dH%d" class="axis"/>`+"\n", left, top, top+panelHeight, left+panelWidth)
-	text(left-44, top+8, "small", fmt.Sprintf("%.0f/s", most))
-	text(left-44, int(height(float64(limit)))+4, "small", fmt.Sprintf("%d/s", limit))
-	text(left+panelWidth-40, top+panelHeight+14, "small", fmt.Sprintf("%.0f s", float64(bins)*bin.Seconds()))
+	svg.Text(left-44, top+8, "small", fmt.Sprintf("%.0f/s", most))
+	svg.Text(left-44, int(height(float64(limit)))+4, "small", fmt.Sprintf("%d/s", limit))
+	svg.Text(left+panelWidth-40, top+panelHeight+14, "small", fmt.Sprintf("%.0f s", float64(bins)*bin.Seconds()))
 	fmt.Fprintf(svg, `<path d="M%d %.1fH%d" class="limit"/>`+"\n", left, height(float64(limit)), left+panelWidth)
 	for _, r := range reports {
 		if r.Limit != limit || r.Traffic != traffic {
@@ -101,13 +76,4 @@ func panel(svg *strings.Builder, text func(x, y int, class, text string), left, 
 		}
 		fmt.Fprintf(svg, `<polyline points="%s" class="%s"/>`+"\n", strings.Join(points, " "), r.Mode)
 	}
-}
-
-func contains[T comparable](all []T, one T) bool {
-	for _, other := range all {
-		if other == one {
-			return true
-		}
-	}
-	return false
 }

@@ -40,7 +40,7 @@ const (
 // attack floods a store that is at its cap with new keys, while a customer asks about its
 // own. Before that strangers have filled the store, each with a request of that cost: where
 // it is all they have, they are being refused and cannot be forgotten.
-func attack(flood int, cost int64) (bout, error) {
+func measureAttack(flood int, cost int64) (measurement, error) {
 	return func(goroutines int, _ time.Duration) (race.Figures, error) {
 		strangers, mine := windows(flood), &customer{keys: packed(sequence(customerKeys))}
 		empty, _ := heap()
@@ -55,7 +55,7 @@ func attack(flood int, cost int64) (bout, error) {
 		ctx := context.Background()
 		mine.l = l
 		for range 2 {
-			mine.round() // so it has used more than those who come once
+			mine.round() // so it has used more than those that come once
 		}
 		for i := range 2 * maxKeys {
 			for range 1 + cost/enough.burst { // the last time to be refused

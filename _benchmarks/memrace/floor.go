@@ -10,9 +10,9 @@ import (
 	"github.com/weirgo/weir/benchmarks/race"
 )
 
-// openFloor does what nobody who keeps time by key can do without, and nothing else. It
+// openFloor does what a limiter that keeps time by key cannot do without, and nothing else. It
 // answers what is asked of others, and does not try again when another goroutine was faster.
-func openFloor(s *stage) (func() race.Call, error) {
+func openFloor(s *environment) (func() race.Call, error) {
 	table := make([]atomic.Uint64, 1<<bits.Len(uint(2*s.keys)))
 	seed, base, mask := maphash.MakeSeed(), time.Now(), uint64(len(table)-1)
 	answer := s.quota != nothing

@@ -12,11 +12,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/weirgo/weir/benchmarks/race"
@@ -33,25 +31,7 @@ type settings struct {
 	progress  io.Writer
 }
 
-func main() {
-	var err error
-	if len(os.Args) == 3 && os.Args[1] == contestantFlag {
-		err = perform(os.Args[2], os.Stdin, os.Stdout)
-	} else {
-		var s settings
-		if s, err = parse(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, "memrace:", err)
-			os.Exit(2)
-		}
-		ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer cancel()
-		err = run(ctx, s, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "memrace:", err)
-		os.Exit(1)
-	}
-}
+func main() { race.Main("memrace", answerQuestions, parse, run) }
 
 func parse(args []string) (settings, error) {
 	s := settings{progress: race.Progress(os.Stderr), many: []int{100_000, 1_000_000}, fresh: 1_000_000, held: []int{1_000_000, 10_000_000}, strangers: 10_000_000}
@@ -80,29 +60,29 @@ func parse(args []string) (settings, error) {
 // kinds are the names of cases, in the order in which they run.
 var kinds = []string{allowed, refused, newKeys, rules, requests, memory, flooded, besieged}
 
-// A heat is cases that a contestant's process runs one after the other, on the same limiter.
-type heat struct {
+// A group is cases that a contestant's process runs one after the other, on the same limiter.
+type group struct {
 	cases  []race.Case
 	rounds int
 }
 
-func (s settings) heats() []heat {
+func (s settings) groups() []group {
 	cores := []int{1}
 	if n := runtime.GOMAXPROCS(0); n > 1 {
 		cores = append(cores, n)
 	}
 	everyCore := cores[len(cores)-1:]
-	var heats []heat
+	var groups []group
 	add := func(kind string, rounds int, goroutines []int, keys ...int) {
 		if len(s.cases) > 0 && !slices.Contains(s.cases, kind) {
 			return
 		}
 		for _, n := range keys {
-			h := heat{rounds: rounds}
+			h := group{rounds: rounds}
 			for _, g := range goroutines {
 				h.cases = append(h.cases, race.Case{Name: kind, Goroutines: g, Keys: n})
 			}
-			heats = append(heats, h)
+			groups = append(groups, h)
 		}
 	}
 	add(allowed, s.Rounds, cores, append([]int{1}, s.many...)...)
@@ -113,20 +93,20 @@ func (s settings) heats() []heat {
 	add(memory, 1, cores[:1], s.held...)
 	add(flooded, 1, everyCore, s.strangers)
 	add(besieged, 1, everyCore, s.strangers)
-	return heats
+	return groups
 }
 
-// A meet is all heats.
-type meet struct {
+// A benchmark is all groups.
+type benchmark struct {
 	settings
 	results race.Results
 	cases   []race.Case
-	notes   []string // on those who could not be measured
+	notes   []string // on contestants that could not be measured
 }
 
 func run(ctx context.Context, s settings, out io.Writer) error {
-	m := &meet{settings: s}
-	for _, h := range s.heats() {
+	m := &benchmark{settings: s}
+	for _, h := range s.groups() {
 		if err := m.run(ctx, h); err != nil {
 			return err
 		}
@@ -141,48 +121,47 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	return nil
 }
 
-func (m *meet) run(ctx context.Context, h heat) error {
-	processes := map[string]*process{}
+func (m *benchmark) run(ctx context.Context, h group) error {
+	processes := map[string]*race.Child{}
 	defer func() {
 		for _, p := range processes {
-			p.end()
+			p.Close()
 		}
 	}()
 	out := map[string]bool{}
 	plan := &race.Plan{
 		Cases:    h.cases,
 		Rounds:   h.rounds,
-		Progress: func(done, of int, what string) { fmt.Fprintf(m.progress, "\r\033[K%d/%d %s", done, of, what) },
+		Progress: race.ProgressTo(m.progress),
 		Measure: func(ctx context.Context, contestant race.Contestant, c race.Case) (race.Figures, error) {
 			if out[contestant.Name] {
 				return nil, nil
 			}
 			p, err := processes[contestant.Name], error(nil)
 			if p == nil {
-				if p, err = start(ctx, contestant.Name); err != nil {
+				if p, err = race.StartChild(ctx); err != nil {
 					return nil, err
 				}
 				processes[contestant.Name] = p
 			}
-			figures, err := p.measure(c, m.Slice)
+			figures, err := ask(p, question{contestant.Name, c, m.Slice})
 			if err != nil {
 				out[contestant.Name] = true
 				m.notes = append(m.notes, fmt.Sprintf("%s, %v: %v", contestant.Name, c, err))
 			}
 			if c.Name == memory { // each needs most of it
-				p.end()
+				p.Close()
 				delete(processes, contestant.Name)
 			}
 			return figures, nil
 		},
 	}
-	for _, e := range entrants {
+	for _, e := range contestants {
 		if (len(m.Only) == 0 || slices.Contains(m.Only, e.name)) && e.takesPart(h.cases[0].Name) {
 			plan.Contestants = append(plan.Contestants, race.Contestant{Name: e.name, About: e.about})
 		}
 	}
 	results, err := plan.Run(ctx)
-	fmt.Fprint(m.progress, "\r\033[K")
 	if err != nil {
 		return err
 	}

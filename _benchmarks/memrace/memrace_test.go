@@ -23,7 +23,7 @@ import (
 
 // The race starts this program again for each contestant.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == contestantFlag {
+	if race.IsChild() {
 		main()
 		return
 	}
@@ -40,12 +40,12 @@ func small(t *testing.T, args ...string) settings {
 
 // Contestants tell how many were admitted, and it is an error if that is not as intended.
 func TestEveryContestantDecidesAsIntendedInEveryCase(t *testing.T) {
-	m := &meet{settings: small(t)}
-	for _, h := range m.heats() {
+	m := &benchmark{settings: small(t)}
+	for _, h := range m.groups() {
 		require.NoError(t, m.run(t.Context(), h))
 	}
 	assert.Empty(t, m.notes)
-	for _, e := range entrants {
+	for _, e := range contestants {
 		for _, c := range m.cases {
 			metric := perOp
 			switch c.Name {
@@ -73,11 +73,11 @@ func TestEveryContestantDecidesAsIntendedInEveryCase(t *testing.T) {
 }
 
 func TestEveryMiddlewareThatShouldSetsHeaderFields(t *testing.T) {
-	for _, e := range entrants {
+	for _, e := range contestants {
 		if e.wrap == nil || e.name == echoStore { // which sets none
 			continue
 		}
-		b, err := handling(e, 1)
+		b, err := measureRequests(e, 1)
 		require.NoError(t, err)
 		_, err = b(1, time.Millisecond)
 		assert.NoError(t, err)
@@ -105,25 +105,25 @@ func TestARaceEndsWithTablesJSONAndAPlot(t *testing.T) {
 }
 
 func TestAContestantThatDoesNotDecideAsIntendedIsAnError(t *testing.T) {
-	always := entrant{open: func(*stage) (func() race.Call, error) {
-		return openFloor(&stage{quota: plenty, keys: 1})
+	always := contestant{open: func(*environment) (func() race.Call, error) {
+		return openFloor(&environment{quota: plenty, keys: 1})
 	}}
-	_, err := bouts[refused](always, 1)
+	_, err := measurements[refused](always, 1)
 	assert.ErrorContains(t, err, "still allowed")
-	never := entrant{open: func(*stage) (func() race.Call, error) {
-		return openFloor(&stage{quota: nothing, keys: 1})
+	never := contestant{open: func(*environment) (func() race.Call, error) {
+		return openFloor(&environment{quota: nothing, keys: 1})
 	}}
-	b, err := bouts[allowed](never, 1)
+	b, err := measurements[allowed](never, 1)
 	require.NoError(t, err)
 	_, err = b(1, time.Millisecond)
 	assert.ErrorContains(t, err, "0 of 4096 were admitted")
 }
 
 // headers are the names of the header fields of one response.
-func headers(t *testing.T, e entrant) string {
+func headers(t *testing.T, e contestant) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	s := &stage{quota: plenty, keys: 1}
+	s := &environment{quota: plenty, keys: 1}
 	defer s.close()
 	h, _, err := e.wrap(s, http.NotFoundHandler())
 	require.NoError(t, err)

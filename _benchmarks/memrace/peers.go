@@ -29,7 +29,7 @@ import (
 // shared is for a Call that needs nothing of its own in a goroutine.
 func shared(call race.Call) func() race.Call { return func() race.Call { return call } }
 
-func goLimiterStore(s *stage) (golimiter.Store, error) {
+func goLimiterStore(s *environment) (golimiter.Store, error) {
 	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(s.quota.burst), Interval: window})
 	if err == nil {
 		s.closeLater(func() { _ = store.Close(context.Background()) }) // or its goroutine holds on to it
@@ -37,7 +37,7 @@ func goLimiterStore(s *stage) (golimiter.Store, error) {
 	return store, err
 }
 
-func openGoLimiter(s *stage) (func() race.Call, error) {
+func openGoLimiter(s *environment) (func() race.Call, error) {
 	store, err := goLimiterStore(s)
 	return shared(func(ctx context.Context, key string) (bool, error) {
 		_, _, _, ok, err := store.Take(ctx, key)
@@ -45,7 +45,7 @@ func openGoLimiter(s *stage) (func() race.Call, error) {
 	}), err
 }
 
-func wrapGoLimiter(s *stage, next http.Handler) (limited, bare http.Handler, err error) {
+func wrapGoLimiter(s *environment, next http.Handler) (limited, bare http.Handler, err error) {
 	store, err := goLimiterStore(s)
 	if err != nil {
 		return nil, nil, err
@@ -57,7 +57,7 @@ func wrapGoLimiter(s *stage, next http.Handler) (limited, bare http.Handler, err
 	return m.Handle(next), nil, nil
 }
 
-func openHTTPRate(s *stage) (func() race.Call, error) {
+func openHTTPRate(s *environment) (func() race.Call, error) {
 	limiter := httprate.NewRateLimiter(int(s.quota.burst), window)
 	return func() race.Call {
 		w, r := newNowhere(), new(http.Request)
@@ -67,17 +67,17 @@ func openHTTPRate(s *stage) (func() race.Call, error) {
 	}, nil
 }
 
-func wrapHTTPRate(s *stage, next http.Handler) (limited, bare http.Handler, err error) {
+func wrapHTTPRate(s *environment, next http.Handler) (limited, bare http.Handler, err error) {
 	return httprate.LimitBy(int(s.quota.burst), window, func(r *http.Request) (string, error) {
 		return httprate.CanonicalizeIP(address(r)), nil
 	})(next), nil, nil
 }
 
-func ululeLimiter(s *stage) *ulule.Limiter {
+func ululeLimiter(s *environment) *ulule.Limiter {
 	return ulule.New(ululememory.NewStore(), ulule.Rate{Period: window, Limit: s.quota.burst})
 }
 
-func openUlule(s *stage) (func() race.Call, error) {
+func openUlule(s *environment) (func() race.Call, error) {
 	limiter := ululeLimiter(s)
 	return shared(func(ctx context.Context, key string) (bool, error) {
 		result, err := limiter.Get(ctx, key)
@@ -85,11 +85,11 @@ func openUlule(s *stage) (func() race.Call, error) {
 	}), nil
 }
 
-func wrapUlule(s *stage, next http.Handler) (limited, bare http.Handler, err error) {
+func wrapUlule(s *environment, next http.Handler) (limited, bare http.Handler, err error) {
 	return ululehttp.NewMiddleware(ululeLimiter(s)).Handler(next), nil, nil
 }
 
-func openThrottled(s *stage) (func() race.Call, error) {
+func openThrottled(s *environment) (func() race.Call, error) {
 	store, err := memstore.NewCtx(0)
 	if err != nil {
 		return nil, err
@@ -103,23 +103,23 @@ func openThrottled(s *stage) (func() race.Call, error) {
 	}), err
 }
 
-func tollboothLimiter(s *stage) *tollboothlimiter.Limiter {
+func tollboothLimiter(s *environment) *tollboothlimiter.Limiter {
 	l := tollbooth.NewLimiter(perSecond(s.quota), &tollboothlimiter.ExpirableOptions{DefaultExpirationTTL: window})
 	return l.SetBurst(int(s.quota.burst)).SetIPLookup(tollboothlimiter.IPLookup{Name: "RemoteAddr"})
 }
 
-func openTollbooth(s *stage) (func() race.Call, error) {
+func openTollbooth(s *environment) (func() race.Call, error) {
 	limiter := tollboothLimiter(s)
 	return shared(func(_ context.Context, key string) (bool, error) {
 		return !limiter.LimitReached(key), nil
 	}), nil
 }
 
-func wrapTollbooth(s *stage, next http.Handler) (limited, bare http.Handler, err error) {
+func wrapTollbooth(s *environment, next http.Handler) (limited, bare http.Handler, err error) {
 	return tollbooth.HTTPMiddleware(tollboothLimiter(s))(next), nil, nil
 }
 
-func openMennanov(s *stage) (func() race.Call, error) {
+func openMennanov(s *environment) (func() race.Call, error) {
 	registry, clock, logger := limiters.NewRegistry(), limiters.NewSystemClock(), limiters.NewStdLogger()
 	bucket := func() any {
 		return limiters.NewTokenBucket(s.quota.burst, s.quota.every, limiters.NewLockNoop(), limiters.NewTokenBucketInMemory(), clock, logger)
@@ -133,18 +133,18 @@ func openMennanov(s *stage) (func() race.Call, error) {
 	}), nil
 }
 
-func newEchoStore(s *stage) *echomiddleware.RateLimiterMemoryStore {
+func newEchoStore(s *environment) *echomiddleware.RateLimiterMemoryStore {
 	return echomiddleware.NewRateLimiterMemoryStoreWithConfig(echomiddleware.RateLimiterMemoryStoreConfig{
 		Rate: rate.Limit(perSecond(s.quota)), Burst: int(s.quota.burst), ExpiresIn: window,
 	})
 }
 
-func openEcho(s *stage) (func() race.Call, error) {
+func openEcho(s *environment) (func() race.Call, error) {
 	store := newEchoStore(s)
 	return shared(func(_ context.Context, key string) (bool, error) { return store.Allow(key) }), nil
 }
 
-func wrapEcho(s *stage, next http.Handler) (limited, bare http.Handler, err error) {
+func wrapEcho(s *environment, next http.Handler) (limited, bare http.Handler, err error) {
 	with := func(m echo.MiddlewareFunc) http.Handler {
 		e := echo.New()
 		e.GET("/", echo.WrapHandler(next), m)
@@ -157,7 +157,7 @@ func wrapEcho(s *stage, next http.Handler) (limited, bare http.Handler, err erro
 
 func newBucket(q quota) *rate.Limiter { return rate.NewLimiter(rate.Every(q.every), int(q.burst)) }
 
-func openRateRWMutex(s *stage) (func() race.Call, error) {
+func openRateRWMutex(s *environment) (func() race.Call, error) {
 	var mu sync.RWMutex
 	buckets := map[string]*rate.Limiter{}
 	return shared(func(_ context.Context, key string) (bool, error) {
@@ -176,7 +176,7 @@ func openRateRWMutex(s *stage) (func() race.Call, error) {
 	}), nil
 }
 
-func openRateSyncMap(s *stage) (func() race.Call, error) {
+func openRateSyncMap(s *environment) (func() race.Call, error) {
 	var buckets sync.Map
 	return shared(func(_ context.Context, key string) (bool, error) {
 		bucket, ok := buckets.Load(key)

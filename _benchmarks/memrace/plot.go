@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,30 +18,20 @@ const (
 	headHeight = 70
 )
 
-const style = `<style>
-text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328 }
-.title { font-size: 14px; font-weight: 600 }
-.head { font-weight: 600 }
-.small { font-size: 10px; fill: #59636e }
-.weir { font-weight: 600 }
+const style = `.weir { font-weight: 600 }
 .one { fill: #8c959f } .all { fill: #c4cad1 }
 .weir-one { fill: #0969da } .weir-all { fill: #80b7f0 }
-.floor-one { fill: #b08800 } .floor-all { fill: #e0c060 }
-@media (prefers-color-scheme: dark) {
-	text { fill: #e6edf3 }
-	.small { fill: #9198a1 }
-	.one { fill: #9198a1 } .all { fill: #565d66 }
-	.weir-one { fill: #4493f8 } .weir-all { fill: #1f5aa8 }
-	.floor-one { fill: #d4a72c } .floor-all { fill: #7d641f }
-}
-</style>
-`
+.floor-one { fill: #b08800 } .floor-all { fill: #e0c060 }`
+
+const dark = `.one { fill: #9198a1 } .all { fill: #565d66 }
+.weir-one { fill: #4493f8 } .weir-all { fill: #1f5aa8 }
+.floor-one { fill: #d4a72c } .floor-all { fill: #7d641f }`
 
 // plot is the ns that an allowed decision takes, as bars: beside each other one hot key and
 // many, and in each row a contestant alone and on all cores. Each panel has its own linear
 // scale, which ends at four times the fastest peer's figure, so that a bar which goes beyond
 // it does not make specks of the others; that one has an arrow.
-func (m *meet) plot() string {
+func (m *benchmark) plot() string {
 	var keys []int
 	for _, c := range m.cases {
 		if c.Name == allowed && !slices.Contains(keys, c.Keys) {
@@ -51,26 +40,21 @@ func (m *meet) plot() string {
 	}
 	cores := runtime.GOMAXPROCS(0)
 	var names []string
-	for _, e := range entrants {
+	for _, e := range contestants {
 		if _, ran := m.results.Figure(e.name, race.Case{Name: allowed, Goroutines: 1, Keys: 1}, perOp); ran && (e.module != weirModule || e.name == weir) {
 			names = append(names, e.name)
 		}
 	}
 	width, height := labelWidth+panelWidth*len(keys), headHeight+rowHeight*len(names)+10
-	var svg strings.Builder
-	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="Nanoseconds per decision">`+"\n", width, height, width, height)
-	svg.WriteString(style)
-	text := func(x, y int, class, text string) {
-		fmt.Fprintf(&svg, `<text x="%d" y="%d" class="%s">%s</text>`+"\n", x, y, class, html.EscapeString(text))
-	}
-	text(4, 18, "title", "Nanoseconds per allowed decision, less is better")
-	text(4, 36, "small", fmt.Sprintf("upper bar: one goroutine; lower bar: %d goroutines on %d cores, time by decisions", cores, cores))
+	svg := race.NewSVG(width, height, "Nanoseconds per decision", style, dark)
+	svg.Text(4, 18, "title", "Nanoseconds per allowed decision, less is better")
+	svg.Text(4, 36, "small", fmt.Sprintf("upper bar: one goroutine; lower bar: %d goroutines on %d cores, time by decisions", cores, cores))
 	for row, name := range names {
 		class := ""
 		if name == weir {
 			class = weir
 		}
-		text(4, headHeight+row*rowHeight+15, class, name)
+		svg.Text(4, headHeight+row*rowHeight+15, class, name)
 	}
 	for panel, n := range keys {
 		x := labelWidth + panel*panelWidth
@@ -78,7 +62,7 @@ func (m *meet) plot() string {
 		if n > 1 {
 			head = strings.TrimPrefix(race.Case{Goroutines: 1, Keys: n}.String(), "1 goroutine, ")
 		}
-		text(x, headHeight-12, "head", head)
+		svg.Text(x, headHeight-12, "head", head)
 		of := func(goroutines int) race.Case { return race.Case{Name: allowed, Goroutines: goroutines, Keys: n} }
 		end := 1.0
 		for _, goroutines := range []int{1, cores} {
@@ -101,11 +85,10 @@ func (m *meet) plot() string {
 					figure = "→ " + figure
 				}
 				length := max(1, int(barWidth*min(ns, end)/end))
-				fmt.Fprintf(&svg, `<rect x="%d" y="%d" width="%d" height="10" rx="1" class="%s"/>`+"\n", x, y, length, class)
-				text(x+length+4, y+9, "small", figure)
+				fmt.Fprintf(svg, `<rect x="%d" y="%d" width="%d" height="10" rx="1" class="%s"/>`+"\n", x, y, length, class)
+				svg.Text(x+length+4, y+9, "small", figure)
 			}
 		}
 	}
-	svg.WriteString("</svg>\n")
-	return svg.String()
+	return svg.End()
 }

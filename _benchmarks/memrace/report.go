@@ -3,19 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 	"slices"
 
 	"github.com/weirgo/weir/benchmarks/race"
 )
 
-func (m *meet) report(w io.Writer) {
-	fmt.Fprintf(w, "# Limiters that count in memory\n\n")
-	fmt.Fprintf(w, "- %s on %s/%s, GOMAXPROCS %d\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+func (m *benchmark) report(w io.Writer) {
+	fmt.Fprintf(w, "# Limiters that count in memory\n\n- %s\n", race.Machine())
 	fmt.Fprintf(w, "- medians over %d rounds of about %v; ratios are medians of each round's\n", m.Rounds, m.Slice)
 	fmt.Fprintf(w, "- ns/op is the time that n calls took by n, however many goroutines made them\n\n")
-	for _, e := range entrants {
+	for _, e := range contestants {
 		if len(m.Only) == 0 || slices.Contains(m.Only, e.name) {
 			fmt.Fprintf(w, "- **%s**: %s%s\n", e.name, e.about, version(e.module))
 		}
@@ -47,9 +44,9 @@ func (m *meet) report(w io.Writer) {
 	m.results.WriteGoals(w, m.goals())
 }
 
-// anyErrors says whether somebody gave up on a decision.
-func (m *meet) anyErrors(c race.Case) bool {
-	return slices.ContainsFunc(entrants, func(e entrant) bool {
+// anyErrors says whether a contestant gave up on a decision.
+func (m *benchmark) anyErrors(c race.Case) bool {
+	return slices.ContainsFunc(contestants, func(e contestant) bool {
 		n, _ := m.results.Figure(e.name, c, race.Errors)
 		return n > 0
 	})
@@ -63,12 +60,12 @@ func title(c race.Case) string {
 	return ""
 }
 
-func (m *meet) fastestPeer(c race.Case) string {
+func (m *benchmark) fastestPeer(c race.Case) string {
 	name, _ := m.results.Lowest(c, perOp, peer)
 	return name
 }
 
-func (m *meet) comparisons(c race.Case) []race.Comparison {
+func (m *benchmark) comparisons(c race.Case) []race.Comparison {
 	switch c.Name {
 	case rules:
 		return []race.Comparison{{Title: "× " + weir, To: weir}}
@@ -79,12 +76,12 @@ func (m *meet) comparisons(c race.Case) []race.Comparison {
 	return []race.Comparison{{Title: "× " + fastest, To: fastest}, {Title: "× " + floor, To: floor}}
 }
 
-func (m *meet) reportAttacks(w io.Writer, attacks []race.Case) {
+func (m *benchmark) reportAttacks(w io.Writer, attacks []race.Case) {
 	if len(attacks) == 0 {
 		return
 	}
 	fmt.Fprintf(w, "\n### A flood of new keys into weir's store, MaxKeys %d\n\n", maxKeys)
-	fmt.Fprintf(w, "The customer has %d keys. %s: those who fill the store came once. %s: they are being refused.\n\n", customerKeys, flooded, besieged)
+	fmt.Fprintf(w, "The customer has %d keys. %s: the keys that fill the store came once. %s: they are being refused.\n\n", customerKeys, flooded, besieged)
 	header, rows := []string{""}, make([][]string, len(attackMetrics))
 	for i, metric := range attackMetrics {
 		rows[i] = []string{string(metric)}
@@ -100,7 +97,7 @@ func (m *meet) reportAttacks(w io.Writer, attacks []race.Case) {
 }
 
 // goals are what weir is meant to reach.
-func (m *meet) goals() []race.Goal {
+func (m *benchmark) goals() []race.Goal {
 	var goals []race.Goal
 	for _, c := range m.cases {
 		serial := c.Goroutines == 1
@@ -155,21 +152,15 @@ func version(module string) string {
 	if module == "" || module == weirModule {
 		return ""
 	}
-	info, _ := debug.ReadBuildInfo()
-	for _, m := range info.Deps {
-		if m.Path == module {
-			return fmt.Sprintf(" (%s %s)", m.Path, m.Version)
-		}
+	for _, v := range race.Versions(func(path string) bool { return path == module }) {
+		return " (" + v + ")"
 	}
 	return ""
 }
 
-func versions() []string {
-	var versions []string
-	for _, e := range entrants {
-		if v := version(e.module); v != "" && !slices.Contains(versions, v[2:len(v)-1]) {
-			versions = append(versions, v[2:len(v)-1])
-		}
-	}
-	return versions
+func versions() []string { return race.Versions(isPeers) }
+
+// isPeers reports whether a module is that of a contestant other than Weir.
+func isPeers(path string) bool {
+	return path != weirModule && slices.ContainsFunc(contestants, func(e contestant) bool { return e.module == path })
 }

@@ -26,12 +26,12 @@ func limitOf(q quota, a limiter.Algorithm) limiter.Limit {
 }
 
 // memory has room enough that no key takes another's place.
-func (s *stage) memory() (*limiter.Memory, error) {
+func (s *environment) memory() (*limiter.Memory, error) {
 	return limiter.NewMemory(limiter.MemoryOptions{MaxKeys: s.keys + s.keys/2 + 100})
 }
 
-func openWeir(a limiter.Algorithm) func(*stage) (func() race.Call, error) {
-	return func(s *stage) (func() race.Call, error) {
+func openWeir(a limiter.Algorithm) func(*environment) (func() race.Call, error) {
+	return func(s *environment) (func() race.Call, error) {
 		m, err := s.memory()
 		if err != nil {
 			return nil, err
@@ -45,7 +45,7 @@ func openWeir(a limiter.Algorithm) func(*stage) (func() race.Call, error) {
 }
 
 // openRules decides about so many token buckets of one key at once.
-func openRules(s *stage, charges int) (func() race.Call, error) {
+func openRules(s *environment, charges int) (func() race.Call, error) {
 	m, err := s.memory()
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func openRules(s *stage, charges int) (func() race.Call, error) {
 	}, nil
 }
 
-func wrapWeir(s *stage, next http.Handler) (limited, bare http.Handler, err error) {
+func wrapWeir(s *environment, next http.Handler) (limited, bare http.Handler, err error) {
 	l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
 		{Name: "ip", Key: keyfunc.IP(), Limit: limitOf(s.quota, limiter.TokenBucket)},
 	}})

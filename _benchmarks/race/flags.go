@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -77,6 +78,22 @@ func (f *Flags) WriteJSON(results *Results, more map[string]any) error {
 		return err
 	}
 	return os.WriteFile(f.JSON, append(text, '\n'), 0o644)
+}
+
+// Machine is what figures depend on, for the head of a report.
+func Machine() string {
+	return fmt.Sprintf("%s on %s/%s, GOMAXPROCS %d", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+}
+
+// Versions are those of the modules in this program that are wanted, behind their paths.
+func Versions(wanted func(path string) bool) (versions []string) {
+	info, _ := debug.ReadBuildInfo()
+	for _, m := range info.Deps {
+		if wanted(m.Path) {
+			versions = append(versions, m.Path+" "+m.Version)
+		}
+	}
+	return versions
 }
 
 // Numbers reads a list of positive numbers.

@@ -62,7 +62,7 @@ type Plan struct {
 	// Reset makes what earlier slices left forgotten. It is called before each. May be nil.
 	Reset func(context.Context) error
 
-	// Progress hears of each slice before it begins. May be nil.
+	// Progress hears of each slice before it begins, and of the end. May be nil.
 	Progress func(done, of int, what string)
 
 	// Measure is how one contestant is measured in one case, if that is not by what it
@@ -77,13 +77,16 @@ type Plan struct {
 func (p *Plan) Run(ctx context.Context) (*Results, error) {
 	results := newResults(p)
 	done, of := 0, p.Rounds*len(p.Cases)*len(p.Contestants)
+	progress := p.Progress
+	if progress == nil {
+		progress = func(int, int, string) {}
+	}
+	defer func() { progress(of, of, "") }()
 	for range p.Rounds {
-		// Those who are compared, in one case, run next to each other.
+		// Those that are compared, in one case, run next to each other.
 		for _, c := range shuffled(p.Cases) {
 			for _, contestant := range shuffled(p.Contestants) {
-				if p.Progress != nil {
-					p.Progress(done, of, contestant.Name+": "+c.String())
-				}
+				progress(done, of, contestant.Name+": "+c.String())
 				figures, complaint, err := p.measure(ctx, contestant, c)
 				if ended := ctx.Err(); ended != nil {
 					return nil, ended

@@ -64,7 +64,7 @@ func (r *Results) add(contestant string, c Case, f Figures, complaint error) {
 }
 
 // Figure is the median over the rounds; of errors and refusals it is their sum. It is
-// false for who did not run.
+// false for a contestant that did not run.
 func (r *Results) Figure(contestant string, c Case, m Metric) (float64, bool) {
 	var each []float64
 	sum := 0.0
@@ -81,7 +81,7 @@ func (r *Results) Figure(contestant string, c Case, m Metric) (float64, bool) {
 	return median(each), true
 }
 
-// Lowest is who has the least of a metric in a case, among those that count. It is false
+// Lowest is the contestant with the least of a metric in a case, among those that count. It is false
 // if none of them ran.
 func (r *Results) Lowest(c Case, m Metric, counts func(contestant string) bool) (string, bool) {
 	for _, name := range slices.Backward(r.ranking(c, m)) {

@@ -31,7 +31,7 @@ func (p *Plan) slice(ctx context.Context, contestant Contestant, c Case) (figure
 	for i := range tallies {
 		tallies[i] = new(tally)
 	}
-	runtime.GC() // nobody pays for the garbage of who ran before
+	runtime.GC() // the garbage of the contestant before is not this one's
 
 	before, err := p.readMeters()
 	if err != nil {
@@ -84,7 +84,7 @@ func warm(ctx context.Context, contestant Contestant, goroutines int, keys []str
 // patience is how long a contestant may take to get over the warming up.
 const patience = 5 * time.Second
 
-// settle waits until a call succeeds: who stays away from a server for a while after an
+// settle waits until a call succeeds: a contestant that stays away from a server for a while after an
 // error, because many connections were opened at once, does so outside the slice.
 func settle(ctx context.Context, contestant Contestant, key string) {
 	call := contestant.Caller()
@@ -103,7 +103,7 @@ func (p *Plan) run(ctx context.Context, contestant Contestant, keys []string, ta
 	for _, t := range tallies {
 		call := contestant.Caller()
 		wg.Go(func() {
-			// As a request's, the context can be canceled and is nobody else's.
+			// As a request's, the context can be canceled and is of this goroutine alone.
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			random := rand.New(rand.NewPCG(rand.Uint64(), 0))

@@ -8,35 +8,17 @@ import (
 	"strings"
 )
 
-// WriteTables writes a table in Markdown for each case, those who decide most at the top.
-// The last column compares decisions per second with baseline's, if it ran.
+// WriteTables writes a table for each case, those that decide most at the top. The last
+// column compares decisions per second with baseline's, if it ran.
 func (r *Results) WriteTables(w io.Writer, baseline string) {
 	for _, c := range r.cases {
 		fmt.Fprintf(w, "\n### %v\n\n", c)
-		header := []string{"contestant"}
-		for _, m := range r.metrics {
-			header = append(header, string(m))
-		}
-		header = append(header, "× "+baseline)
-		var rows [][]string
-		for _, name := range r.ranking(c, PerSecond) {
-			row := []string{name}
-			for _, m := range r.metrics {
-				figure, _ := r.Figure(name, c, m)
-				row = append(row, Number(figure))
-			}
-			compared := ""
-			if ratio, ok := r.Ratio(name, baseline, c, PerSecond); ok {
-				compared = fmt.Sprintf("%.2f", ratio.Value)
-			}
-			rows = append(rows, append(row, compared))
-		}
-		WriteTable(w, header, rows)
+		r.writeCase(w, r.ranking(c, PerSecond), c, r.metrics, []Comparison{{"× " + baseline, baseline}})
 	}
 	r.writeComplaints(w)
 }
 
-// ranking is who ran in a case, those with the most of a metric at the top.
+// ranking is the contestants that ran in a case, those with the most of a metric at the top.
 func (r *Results) ranking(c Case, by Metric) []string {
 	var names []string
 	figures := map[string]float64{}
@@ -59,6 +41,12 @@ type Comparison struct {
 // WriteCase writes the table of one case, in Markdown, with these metrics. Those that have
 // least of the first are at the top, and it is what comparisons are of.
 func (r *Results) WriteCase(w io.Writer, c Case, metrics []Metric, comparisons []Comparison) {
+	names := r.ranking(c, metrics[0])
+	slices.Reverse(names)
+	r.writeCase(w, names, c, metrics, comparisons)
+}
+
+func (r *Results) writeCase(w io.Writer, names []string, c Case, metrics []Metric, comparisons []Comparison) {
 	header := []string{"contestant"}
 	for _, m := range metrics {
 		header = append(header, string(m))
@@ -67,7 +55,7 @@ func (r *Results) WriteCase(w io.Writer, c Case, metrics []Metric, comparisons [
 		header = append(header, comparison.Title)
 	}
 	var rows [][]string
-	for _, name := range slices.Backward(r.ranking(c, metrics[0])) {
+	for _, name := range names {
 		row := []string{name}
 		for _, m := range metrics {
 			figure, _ := r.Figure(name, c, m)
@@ -123,11 +111,13 @@ func Number(f float64) string {
 		return thousands(fmt.Sprintf("%.0f", f))
 	case f >= 10:
 		return fmt.Sprintf("%.1f", f)
+	case f > 0 && f < 0.1:
+		return fmt.Sprintf("%.2g", f)
 	}
 	return fmt.Sprintf("%.2f", f)
 }
 
-// WriteTable writes a table in Markdown, with its columns aligned for those who read the
+// WriteTable writes a table in Markdown, with its columns aligned for readers of the
 // source.
 func WriteTable(w io.Writer, header []string, rows [][]string) {
 	width := make([]int, len(header))

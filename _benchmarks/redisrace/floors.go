@@ -8,14 +8,14 @@ import (
 	"github.com/weirgo/weir/benchmarks/race"
 )
 
-func openPing(_ context.Context, c *course) (func() race.Call, error) {
+func openPing(_ context.Context, c *environment) (func() race.Call, error) {
 	client := c.client()
 	return shared(func(ctx context.Context, _ string) (bool, error) {
 		return true, client.Ping(ctx).Err()
 	}), nil
 }
 
-func openEvalSHA(ctx context.Context, c *course) (func() race.Call, error) {
+func openEvalSHA(ctx context.Context, c *environment) (func() race.Call, error) {
 	client := c.client()
 	hash, err := client.ScriptLoad(ctx, "return 1").Result()
 	if err != nil {

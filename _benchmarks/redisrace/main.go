@@ -12,12 +12,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/weirgo/weir/benchmarks/race"
@@ -30,19 +26,7 @@ type settings struct {
 	pool       int
 }
 
-func main() {
-	s, err := parse(os.Args[1:])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "redisrace:", err)
-		os.Exit(2)
-	}
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	if err := run(ctx, s, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "redisrace:", err)
-		os.Exit(1)
-	}
-}
+func main() { race.Main("redisrace", nil, parse, run) }
 
 func parse(args []string) (settings, error) {
 	s := settings{goroutines: []int{1, 8, 64, 256}, keys: []int{10_000, 1}}
@@ -60,37 +44,35 @@ func parse(args []string) (settings, error) {
 }
 
 func run(ctx context.Context, s settings, out io.Writer) error {
-	addr, stop, err := startServer(ctx)
+	redis, err := race.StartServer(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	course := newCourse(addr, s.pool, slices.Max(s.keys))
-	defer course.close()
-	contestants, err := course.contestants(ctx, s.Only)
+	defer redis.Stop()
+	env := newEnvironment(redis.Addr, s.pool, slices.Max(s.keys))
+	defer env.close()
+	ready, err := env.open(ctx, s.Only)
 	if err != nil {
 		return err
 	}
-	progress := race.Progress(os.Stderr)
 	plan := &race.Plan{
-		Contestants: contestants,
+		Contestants: ready,
 		Rounds:      s.Rounds,
 		Slice:       s.Slice,
-		Meters:      []race.Meter{race.ClientCPU, course.cpu()},
-		Reset:       course.reset,
-		Progress:    func(done, of int, what string) { fmt.Fprintf(progress, "\r\033[K%d/%d %s", done, of, what) },
+		Meters:      []race.Meter{race.ClientCPU, env.cpu()},
+		Reset:       env.reset,
+		Progress:    race.ProgressTo(race.Progress(os.Stderr)),
 	}
 	for _, keys := range s.keys {
 		for _, goroutines := range s.goroutines {
 			plan.Cases = append(plan.Cases, race.Case{Goroutines: goroutines, Keys: keys})
 		}
 	}
-	server, err := course.version(ctx)
+	server, err := env.version(ctx)
 	if err != nil {
 		return err
 	}
 	results, err := plan.Run(ctx)
-	fmt.Fprint(progress, "\r\033[K")
 	if err != nil {
 		return err
 	}
@@ -99,9 +81,7 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 }
 
 func report(w io.Writer, plan *race.Plan, results *race.Results, server string, s settings) {
-	fmt.Fprintf(w, "# Limiters that count in Redis\n\n")
-	fmt.Fprintf(w, "- %s on %s/%s, GOMAXPROCS %d; Redis %s on the same machine, over loopback\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), server)
+	fmt.Fprintf(w, "# Limiters that count in Redis\n\n- %s; Redis %s on the same machine, over loopback\n", race.Machine(), server)
 	fmt.Fprintf(w, "- medians over %d rounds of %v; ratios are medians of each round's; errors and refusals are sums\n", s.Rounds, s.Slice)
 	fmt.Fprintf(w, "- go-redis with PoolSize %d and defaults otherwise; rueidis with its defaults\n", s.pool)
 	fmt.Fprintf(w, "- %s\n", strings.Join(versions(), ", "))
@@ -114,17 +94,11 @@ func report(w io.Writer, plan *race.Plan, results *race.Results, server string, 
 	results.WriteGoals(w, goals(slices.Max(s.keys)))
 }
 
-// versions are of the libraries that run.
+// libraries are those that run, by a part of their paths.
+var libraries = []string{"go-redis", "redis_rate", "ulule/limiter", "throttled", "httprate", "rueidis"}
+
 func versions() []string {
-	var versions []string
-	info, _ := debug.ReadBuildInfo()
-	for _, m := range info.Deps {
-		for _, name := range []string{"go-redis", "redis_rate", "ulule/limiter", "throttled", "httprate", "rueidis"} {
-			if strings.Contains(m.Path, name) {
-				versions = append(versions, strings.TrimPrefix(m.Path, "github.com/")+" "+m.Version)
-				break
-			}
-		}
-	}
-	return versions
+	return race.Versions(func(path string) bool {
+		return slices.ContainsFunc(libraries, func(name string) bool { return strings.Contains(path, name) })
+	})
 }

@@ -26,7 +26,7 @@ func redisRateLimit() redis_rate.Limit {
 	return redis_rate.Limit{Rate: 1, Period: time.Second, Burst: burst}
 }
 
-func openRedisRate(_ context.Context, c *course) (func() race.Call, error) {
+func openRedisRate(_ context.Context, c *environment) (func() race.Call, error) {
 	limiter, limit := redis_rate.NewLimiter(c.client()), redisRateLimit()
 	return shared(func(ctx context.Context, key string) (bool, error) {
 		result, err := limiter.Allow(ctx, key, limit)
@@ -37,7 +37,7 @@ func openRedisRate(_ context.Context, c *course) (func() race.Call, error) {
 	}), nil
 }
 
-func openUlule(_ context.Context, c *course) (func() race.Call, error) {
+func openUlule(_ context.Context, c *environment) (func() race.Call, error) {
 	store, err := ululeredis.NewStoreWithOptions(c.client(), ulule.StoreOptions{Prefix: "ulule"})
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func openUlule(_ context.Context, c *course) (func() race.Call, error) {
 	}), nil
 }
 
-func openThrottled(_ context.Context, c *course) (func() race.Call, error) {
+func openThrottled(_ context.Context, c *environment) (func() race.Call, error) {
 	store, err := goredisstore.NewCtx(c.client(), "throttled:")
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func openThrottled(_ context.Context, c *course) (func() race.Call, error) {
 // openHTTPRate calls OnLimit, which decides and sets headers, and is what httprate's
 // handler calls. There is no leaner way: the counter on its own decides nothing, and
 // Status does not count. The request is made once and the headers go nowhere.
-func openHTTPRate(_ context.Context, c *course) (func() race.Call, error) {
+func openHTTPRate(_ context.Context, c *environment) (func() race.Call, error) {
 	counter := httprateredis.NewCounter(&httprateredis.Config{
 		Client:           c.client(),
 		PrefixKey:        "httprate",
@@ -104,7 +104,7 @@ func (w *nowhere) WriteHeader(int)             {}
 
 // openRueidis sends redis_rate's script with its arguments, and reads the answer as
 // redis_rate does.
-func openRueidis(ctx context.Context, c *course) (func() race.Call, error) {
+func openRueidis(ctx context.Context, c *environment) (func() race.Call, error) {
 	source, err := redisRateScript(ctx)
 	if err != nil {
 		return nil, err

@@ -19,16 +19,16 @@ import (
 
 func TestEveryContestantDecides(t *testing.T) {
 	server := redistest.Start(t)
-	course := newCourse(server.Addr, 16, 100)
-	defer course.close()
-	contestants, err := course.contestants(t.Context(), nil)
+	env := newEnvironment(server.Addr, 16, 100)
+	defer env.close()
+	ready, err := env.open(t.Context(), nil)
 	require.NoError(t, err)
 	plan := &race.Plan{
-		Contestants: contestants,
+		Contestants: ready,
 		Rounds:      1,
 		Slice:       20 * time.Millisecond,
-		Meters:      []race.Meter{race.ClientCPU, course.cpu()},
-		Reset:       course.reset,
+		Meters:      []race.Meter{race.ClientCPU, env.cpu()},
+		Reset:       env.reset,
 	}
 	for _, goroutines := range []int{1, 8, 64} {
 		for _, keys := range []int{100, 1} {
@@ -38,7 +38,7 @@ func TestEveryContestantDecides(t *testing.T) {
 	results, err := plan.Run(t.Context())
 	require.NoError(t, err)
 
-	for _, contestant := range contestants {
+	for _, contestant := range ready {
 		for _, c := range plan.Cases {
 			refused, ran := results.Figure(contestant.Name, c, race.Refused)
 			assert.True(t, ran)
@@ -73,13 +73,13 @@ func TestARaceEndsWithTablesAndJSON(t *testing.T) {
 func TestTheServerEndsWhenItIsStoppedOrInterrupted(t *testing.T) {
 	redistest.Start(t) // or skip
 	ctx, interrupt := context.WithCancel(t.Context())
-	addr, stop, err := startServer(ctx)
+	server, err := race.StartServer(ctx)
 	require.NoError(t, err)
-	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
 	defer client.Close()
 	require.NoError(t, client.Ping(t.Context()).Err())
 	interrupt()
-	stop()
+	server.Stop()
 	require.Error(t, client.Ping(t.Context()).Err())
 }
 
@@ -91,8 +91,8 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 }
 
 func TestAContestantThatDoesNotExistIsAnError(t *testing.T) {
-	course := newCourse("127.0.0.1:1", 1, 1)
-	defer course.close()
-	_, err := course.contestants(t.Context(), []string{"nobody"})
-	require.ErrorContains(t, err, `"nobody"`)
+	env := newEnvironment("127.0.0.1:1", 1, 1)
+	defer env.close()
+	_, err := env.open(t.Context(), []string{"absent"})
+	require.ErrorContains(t, err, `"absent"`)
 }

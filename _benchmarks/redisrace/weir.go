@@ -18,8 +18,8 @@ import (
 var errDegraded = errors.New("degraded: Redis gave no answer in time")
 
 // openWeir opens a store that decides on so many rules at once, for one key.
-func openWeir(rules int, o redisstore.Options) func(context.Context, *course) (func() race.Call, error) {
-	return func(_ context.Context, c *course) (func() race.Call, error) {
+func openWeir(rules int, o redisstore.Options) func(context.Context, *environment) (func() race.Call, error) {
+	return func(_ context.Context, c *environment) (func() race.Call, error) {
 		quotas, err := newQuotas(rules)
 		if err != nil {
 			return nil, err
@@ -66,7 +66,7 @@ func weirCaller(store limiter.Store, quotas []*limiter.Quota) func() race.Call {
 }
 
 // openOwnScript records what weir sends for every key, to send just that.
-func openOwnScript(ctx context.Context, c *course) (func() race.Call, error) {
+func openOwnScript(ctx context.Context, c *environment) (func() race.Call, error) {
 	quotas, err := newQuotas(1)
 	if err != nil {
 		return nil, err

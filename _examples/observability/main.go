@@ -1,6 +1,6 @@
 // Observability is a service that is busy, and shows it: to people on a live page, to
 // Prometheus, and in the log. traffic.go plays its clients: twenty good ones, an attacker
-// who makes up keys, and a noisy tenant.
+// that makes up keys, and a noisy tenant.
 //
 //	go run ./_examples/observability
 //	open http://127.0.0.1:8080/limits                                 # the page
@@ -39,7 +39,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// open is where limits are counted, and who is banned.
+// open is where limits are counted and bans are listed.
 func open(server string) (limiter.Store, bans.List) {
 	if server == "" {
 		return must(limiter.NewMemory(limiter.MemoryOptions{})), must(bans.New(bans.Options{}))
@@ -55,9 +55,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// isOperator is who sits at this machine, and asks for it by its address: a page from
-// elsewhere could have a browser here ask under a name of its own. Yours asks who has
-// signed in.
+// isOperator is true for a request from this machine that names it by its address: a page
+// from elsewhere could have a browser here ask under a name of its own. Yours looks at the
+// signed-in user.
 func isOperator(r *http.Request) bool {
 	return strings.HasPrefix(r.RemoteAddr, "127.0.0.1:") && strings.HasPrefix(r.Host, "127.0.0.1:")
 }

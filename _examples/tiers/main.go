@@ -20,7 +20,7 @@ type account struct{ id, plan string }
 
 var accounts = map[string]account{"carla": {"42", "premium"}, "finn": {"7", "free"}} // by API key
 
-// authenticate comes before the limiter and says who asks, and on which plan.
+// authenticate comes before the limiter and sets the user and the plan.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()

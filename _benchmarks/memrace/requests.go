@@ -11,14 +11,14 @@ import (
 	"github.com/weirgo/weir/benchmarks/race"
 )
 
-// handling is about whole requests, of one client, to a handler that does nothing.
-func handling(e entrant, _ int) (bout, error) {
-	limited, bare, err := e.wrap(&stage{quota: plenty, keys: 1}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+// measureRequests is about whole requests, of one client, to a handler that does nothing.
+func measureRequests(e contestant, _ int) (measurement, error) {
+	limited, bare, err := e.wrap(&environment{quota: plenty, keys: 1}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	if err != nil {
 		return nil, err
 	}
-	of := func(h http.Handler) (bout, error) {
-		return deciding(func(*stage) (func() race.Call, error) { return serving(h), nil }, plenty, 1)
+	of := func(h http.Handler) (measurement, error) {
+		return measureDecisions(func(*environment) (func() race.Call, error) { return serving(h), nil }, plenty, 1)
 	}
 	whole, err := of(limited)
 	if err != nil || bare == nil {

@@ -1,4 +1,4 @@
-package main
+package race
 
 import (
 	"context"
@@ -7,21 +7,20 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A server is a redis-server without persistence, on a free port.
-type server struct {
-	addr   string
-	client *redis.Client
-	stop   func()
+// A Server is a redis-server without persistence, on a free port.
+type Server struct {
+	Addr   string
+	Client *redis.Client
+	Stop   func()
 }
 
-// startServer runs one until stop is called or ctx ends.
-func startServer(ctx context.Context) (*server, error) {
+// StartServer runs one until Stop is called or ctx ends.
+func StartServer(ctx context.Context) (*Server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -31,7 +30,7 @@ func startServer(ctx context.Context) (*server, error) {
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "leaserace")
+	dir, err := os.MkdirTemp("", "race")
 	if err != nil {
 		return nil, err
 	}
@@ -44,41 +43,21 @@ func startServer(ctx context.Context) (*server, error) {
 		}
 		return nil, err
 	}
-	s := &server{addr: addr, client: redis.NewClient(&redis.Options{Addr: addr})}
-	s.stop = func() {
-		_ = s.client.Close()
+	s := &Server{Addr: addr, Client: redis.NewClient(&redis.Options{Addr: addr})}
+	s.Stop = func() {
+		_ = s.Client.Close()
 		_ = cmd.Process.Kill() // it may be gone already
 		_ = cmd.Wait()
 		_ = os.RemoveAll(dir)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		err := s.client.Ping(ctx).Err()
+		err := s.Client.Ping(ctx).Err()
 		if err == nil {
 			return s, nil
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
-			s.stop()
+			s.Stop()
 			return nil, fmt.Errorf("redis-server does not answer: %w", err)
 		}
 	}
-}
-
-func (s *server) reset(ctx context.Context) error { return s.client.FlushAll(ctx).Err() }
-
-// scripts is how many the server was asked to run: round trips that decide, settle or
-// exchange.
-func (s *server) scripts(ctx context.Context) (calls int, err error) {
-	text, err := s.client.Info(ctx, "commandstats").Result()
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.SplitSeq(text, "\r\n") {
-		for _, command := range []string{"cmdstat_evalsha:calls=", "cmdstat_eval:calls="} {
-			var n int
-			if _, err := fmt.Sscanf(line, command+"%d,", &n); err == nil {
-				calls += n
-			}
-		}
-	}
-	return calls, nil
 }

@@ -7,25 +7,25 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// An entrant is who can take part, in those cases that it has something for.
-type entrant struct {
+// A contestant can take part in those cases that it has something for.
+type contestant struct {
 	name   string
-	module string // whose version is told; empty for floors
+	module string // its version is told; empty for floors
 	about  string
 
 	// open makes an empty limiter, and returns what makes a caller for each goroutine.
-	open func(*stage) (func() race.Call, error)
+	open func(*environment) (func() race.Call, error)
 
 	// wrap puts next behind the middleware. Bare is the same without the limiter: what it
 	// takes is not the limiter's. It may be nil.
-	wrap func(s *stage, next http.Handler) (limited, bare http.Handler, err error)
+	wrap func(s *environment, next http.Handler) (limited, bare http.Handler, err error)
 
 	// charges is how many a decision in the case of several rules has.
 	charges int
 }
 
-// entrants are all of them. To add one, add it here.
-var entrants = []entrant{
+// contestants are all of them. To add one, add it here.
+var contestants = []contestant{
 	{name: weir, module: weirModule, about: "limiter.Limiter, a token bucket; a middleware by address with both families of header fields",
 		open: openWeir(limiter.TokenBucket), wrap: wrapWeir, charges: 1},
 	{name: "weir-sliding-window", module: weirModule, about: "limiter.Limiter", open: openWeir(limiter.SlidingWindow)},
@@ -63,13 +63,13 @@ const (
 	weirModule = "github.com/weirgo/weir"
 )
 
-func named(name string) (entrant, bool) {
-	for _, e := range entrants {
+func named(name string) (contestant, bool) {
+	for _, e := range contestants {
 		if e.name == name {
 			return e, true
 		}
 	}
-	return entrant{}, false
+	return contestant{}, false
 }
 
 // peer says whether a contestant is another library, or what people write themselves.

@@ -31,24 +31,24 @@ var (
 // window is of such a length that one hardly ever ends during a race.
 const window = 30 * 24 * time.Hour
 
-// A stage is what a limiter is made for, in a process of its own.
-type stage struct {
+// An environment is what a limiter is made for, in a process of its own.
+type environment struct {
 	quota   quota
 	keys    int
 	closers []func()
 }
 
-func (s *stage) closeLater(closer func()) { s.closers = append(s.closers, closer) }
+func (s *environment) closeLater(closer func()) { s.closers = append(s.closers, closer) }
 
-func (s *stage) close() {
+func (s *environment) close() {
 	for _, closer := range s.closers {
 		closer()
 	}
 }
 
-// A bout measures its contestant once, by so many goroutines, for about so long. It is
+// A measurement measures its contestant once, by so many goroutines, for about so long. It is
 // called again in each round, so what it prepares it prepares once.
-type bout func(goroutines int, slice time.Duration) (race.Figures, error)
+type measurement func(goroutines int, slice time.Duration) (race.Figures, error)
 
 const (
 	perOp  race.Metric = "ns/op"
@@ -68,7 +68,7 @@ const (
 )
 
 // takesPart says whether e has something for a case of this name.
-func (e entrant) takesPart(name string) bool {
+func (e contestant) takesPart(name string) bool {
 	switch name {
 	case rules:
 		return e.charges > 0
@@ -82,18 +82,20 @@ func (e entrant) takesPart(name string) bool {
 	return e.open != nil
 }
 
-// bouts are by the case's name.
-var bouts = map[string]func(e entrant, keys int) (bout, error){
-	allowed: func(e entrant, keys int) (bout, error) { return deciding(e.open, quotaFor(keys), keys) },
-	refused: func(e entrant, keys int) (bout, error) { return deciding(e.open, nothing, keys) },
-	rules: func(e entrant, keys int) (bout, error) {
-		return deciding(func(s *stage) (func() race.Call, error) { return openRules(s, e.charges) }, quotaFor(keys), keys)
+// measurements are by the case's name.
+var measurements = map[string]func(e contestant, keys int) (measurement, error){
+	allowed: func(e contestant, keys int) (measurement, error) {
+		return measureDecisions(e.open, quotaFor(keys), keys)
 	},
-	newKeys:  meeting,
-	requests: handling,
-	memory:   remembering,
-	flooded:  func(_ entrant, keys int) (bout, error) { return attack(keys, 1) },
-	besieged: func(_ entrant, keys int) (bout, error) { return attack(keys, enough.burst) },
+	refused: func(e contestant, keys int) (measurement, error) { return measureDecisions(e.open, nothing, keys) },
+	rules: func(e contestant, keys int) (measurement, error) {
+		return measureDecisions(func(s *environment) (func() race.Call, error) { return openRules(s, e.charges) }, quotaFor(keys), keys)
+	},
+	newKeys:  measureNewKeys,
+	requests: measureRequests,
+	memory:   measureMemory,
+	flooded:  func(_ contestant, keys int) (measurement, error) { return measureAttack(keys, 1) },
+	besieged: func(_ contestant, keys int) (measurement, error) { return measureAttack(keys, enough.burst) },
 }
 
 func quotaFor(keys int) quota {
@@ -103,9 +105,9 @@ func quotaFor(keys int) quota {
 	return enough
 }
 
-// deciding is about live keys, in another order than they came in.
-func deciding(open func(*stage) (func() race.Call, error), q quota, keys int) (bout, error) {
-	caller, err := open(&stage{quota: q, keys: keys})
+// measureDecisions is about live keys, in another order than they came in.
+func measureDecisions(open func(*environment) (func() race.Call, error), q quota, keys int) (measurement, error) {
+	caller, err := open(&environment{quota: q, keys: keys})
 	if err != nil {
 		return nil, err
 	}
@@ -200,11 +202,11 @@ func (t *tally) check(n int, all bool) error {
 	return nil
 }
 
-// meeting is about keys that an empty limiter has not seen.
-func meeting(e entrant, keys int) (bout, error) {
+// measureNewKeys is about keys that an empty limiter has not seen.
+func measureNewKeys(e contestant, keys int) (measurement, error) {
 	asked := packed(rand.New(rand.NewPCG(1, 2)).Perm(keys))
 	return func(goroutines int, _ time.Duration) (race.Figures, error) {
-		s := &stage{quota: enough, keys: keys}
+		s := &environment{quota: enough, keys: keys}
 		defer s.close()
 		caller, err := e.open(s)
 		if err != nil {
@@ -227,7 +229,7 @@ func timed(goroutines, n int, f func()) race.Figures {
 			f()
 		})
 	}
-	runtime.GC() // nobody pays for garbage of before
+	runtime.GC() // garbage of before is not this one's
 	runtime.ReadMemStats(&before)
 	start := time.Now()
 	close(ready)

@@ -7,16 +7,16 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// An entrant is who can take part. Open makes what it needs, and returns what makes a
+// A contestant can take part. Open makes what it needs, and returns what makes a
 // caller for each goroutine.
-type entrant struct {
+type contestant struct {
 	name  string
 	about string
-	open  func(context.Context, *course) (func() race.Call, error)
+	open  func(context.Context, *environment) (func() race.Call, error)
 }
 
-// entrants are all of them. To add one, add it here.
-var entrants = []entrant{
+// contestants are all of them. To add one, add it here.
+var contestants = []contestant{
 	{weir, "redisstore with its defaults, a token bucket", openWeir(1, redisstore.Options{})},
 	{"weir-unbatched", "the same with MaxBatch 1: every decision travels alone", openWeir(1, redisstore.Options{MaxBatch: 1})},
 	{weirThreeRules, "redisstore with its defaults, three rules in one decision", openWeir(3, redisstore.Options{})},

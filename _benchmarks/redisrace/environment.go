@@ -20,8 +20,8 @@ const (
 	window = time.Hour
 )
 
-// A course is the server that contestants run on.
-type course struct {
+// A env is the server that ready run on.
+type environment struct {
 	addr     string
 	poolSize int // of every client of go-redis
 	keys     int // the most that a case has
@@ -29,8 +29,8 @@ type course struct {
 	closers  []func() error
 }
 
-func newCourse(addr string, poolSize, keys int) *course {
-	c := &course{addr: addr, poolSize: poolSize, keys: keys}
+func newEnvironment(addr string, poolSize, keys int) *environment {
+	c := &environment{addr: addr, poolSize: poolSize, keys: keys}
 	c.control = redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1})
 	c.closeLater(c.control.Close)
 	return c
@@ -38,28 +38,28 @@ func newCourse(addr string, poolSize, keys int) *course {
 
 // client is one of go-redis with default options but for the size of its pool. Every
 // contestant has its own.
-func (c *course) client() *redis.Client {
+func (c *environment) client() *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: c.addr, PoolSize: c.poolSize})
 	c.closeLater(client.Close)
 	return client
 }
 
-func (c *course) closeLater(closer func() error) { c.closers = append(c.closers, closer) }
+func (c *environment) closeLater(closer func() error) { c.closers = append(c.closers, closer) }
 
-func (c *course) close() {
+func (c *environment) close() {
 	for _, closer := range c.closers {
 		_ = closer()
 	}
 }
 
-// contestants are the entrants with these names, all of them if there are none, ready to run.
-func (c *course) contestants(ctx context.Context, names []string) ([]race.Contestant, error) {
+// open makes the contestants with these names, all of them if there are none, ready to run.
+func (c *environment) open(ctx context.Context, names []string) ([]race.Contestant, error) {
 	wanted := map[string]bool{}
 	for _, name := range names {
 		wanted[name] = true
 	}
-	var contestants []race.Contestant
-	for _, e := range entrants {
+	var ready []race.Contestant
+	for _, e := range contestants {
 		if len(names) > 0 && !wanted[e.name] {
 			continue
 		}
@@ -68,23 +68,23 @@ func (c *course) contestants(ctx context.Context, names []string) ([]race.Contes
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}
-		contestants = append(contestants, race.Contestant{Name: e.name, About: e.about, Caller: caller})
+		ready = append(ready, race.Contestant{Name: e.name, About: e.about, Caller: caller})
 	}
 	for name := range wanted {
 		return nil, fmt.Errorf("there is no contestant %q", name)
 	}
-	return contestants, nil
+	return ready, nil
 }
 
 // reset empties the server, and returns when it is done with that.
-func (c *course) reset(ctx context.Context) error {
+func (c *environment) reset(ctx context.Context) error {
 	return c.control.Do(ctx, "flushall", "sync").Err()
 }
 
 const redisCPU race.Metric = "Redis CPU µs"
 
 // cpu is the CPU time of the server's main thread, the one that runs commands.
-func (c *course) cpu() race.Meter {
+func (c *environment) cpu() race.Meter {
 	return race.Meter{Metric: redisCPU, Read: func() (float64, error) {
 		info, err := c.control.Info(context.Background(), "cpu").Result()
 		if err != nil {
@@ -112,7 +112,7 @@ func infoField(info, name string) string {
 }
 
 // version is the server's.
-func (c *course) version(ctx context.Context) (string, error) {
+func (c *environment) version(ctx context.Context) (string, error) {
 	info, err := c.control.Info(ctx, "server").Result()
 	return infoField(info, "redis_version"), err
 }

@@ -22,12 +22,12 @@ const (
 	ceiling  = 10 << 30
 )
 
-// remembering is about the heap with so many keys live. Each came as a string of its own,
-// as it does with a request, so those who keep it are seen to.
-func remembering(e entrant, keys int) (bout, error) {
+// measureMemory is about the heap with so many keys live. Each came as a string of its own,
+// as it does with a request, so that a limiter which keeps it is seen to.
+func measureMemory(e contestant, keys int) (measurement, error) {
 	return func(int, time.Duration) (race.Figures, error) {
 		before, empty := heap()
-		s := &stage{quota: enough, keys: keys}
+		s := &environment{quota: enough, keys: keys}
 		defer s.close()
 		caller, err := e.open(s)
 		if err != nil {
