@@ -23,7 +23,7 @@ type Config struct {
 	OnOutage Outage
 }
 
-// A Limiter answers for one limit, whoever asks.
+// A Limiter answers for one limit, under any key.
 type Limiter struct {
 	quota  *Quota
 	store  Store

@@ -101,7 +101,7 @@ var batches = []testCase{
 	},
 	{
 		name: "looks and events go together in a batch",
-		why:  "Cost 0 never stands in the way and takes nothing, whoever else takes.",
+		why:  "Cost 0 never stands in the way and takes nothing, whatever others take.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			t.take(q, "exhausted", q.Capacity())

@@ -101,7 +101,7 @@ type latest struct {
 }
 
 // look brings d.latest to the present, and folds the counts. It is locked meanwhile, so that
-// one looks for all, and after: whoever calls it unlocks.
+// one looks for all, and after: its caller unlocks.
 func (d *Dashboard) look() *latest {
 	l := &d.latest
 	l.Lock()

@@ -138,7 +138,7 @@ func (sh *shard) evict(worth func(*entry) int64) bool {
 	return true
 }
 
-// remove frees a cell. It may still be listed, and whoever reads the list looks twice.
+// remove frees a cell. It may still be listed, so a reader of the list looks twice.
 func (sh *shard) remove(i uint32) {
 	delete(sh.index, sh.cells[i].hash)
 	sh.cells[i] = entry{}

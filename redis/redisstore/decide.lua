@@ -170,7 +170,7 @@ for g = 1, groupCount do
         value = redis.pcall('GETRANGE', names[key], '0', '48')
         if type(value) == 'table' then
           if not string.find(value.err, 'WRONGTYPE', 1, true) then
-            error(value.err) -- not to be taken for a key that nobody has used
+            error(value.err) -- not to be taken for a key without a value
           end
           value = 'something else'
         elseif value == '' and call('EXISTS', names[key]) == 0 then
@@ -221,7 +221,7 @@ for g = 1, groupCount do
       s.foreign = false -- which is what it takes to get rid of it
     end
 
-    -- Under another quota, what was used stays used. Who looks or takes through it gets a
+    -- Under another quota, what was used stays used. A look or a take through it gets a
     -- copy, which becomes the key's state only if the group is taken: a lower limit forgets
     -- what was used above it, and two that are asked in turn must not make room for each
     -- other.
@@ -308,7 +308,7 @@ for i = 1, #names do
     if call('PTTL', s.key) == -1 then
       call('PEXPIRE', s.key, 3600000) -- so that it is not there for ever
     end
-  elseif s.changed or s.stored and call('PTTL', s.key) == -1 then -- somebody took it away
+  elseif s.changed or s.stored and call('PTTL', s.key) == -1 then -- it was taken away
     local free, reset = isFree(s)
     local expiry = expiryOf(s.last + reset)
     life = lifeUntil(expiry)

@@ -337,7 +337,11 @@ func TestAnAnswerAboutALogAllocatesNothing(t *testing.T) {
 	charges := []limiter.Charge{charge(q, "key", 1)}
 	a := answerOf(5000, 1, 5000, 9000, 1000, 1000, 5000)
 	decisions := make([]limiter.Decision, 1)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { a.decide(charges, decisions) }), "an answer about a log allocates")
+	least := math.Inf(1) // as goroutines of other tests allocate meanwhile
+	for range 20 {
+		least = min(least, testing.AllocsPerRun(100, func() { a.decide(charges, decisions) }))
+	}
+	assert.Zero(t, least, "an answer about a log allocates")
 	assert.EqualValues(t, 1000, decisions[0].Remaining)
 }
 

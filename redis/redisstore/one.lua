@@ -1,4 +1,4 @@
--- Decides on a single charge, as decide.lua does, for callers who come alone: what that
+-- Decides on a single charge, as decide.lua does, for callers that come alone: what that
 -- sets up for a batch would take longer than the decision. KEYS[1] is the key, ARGV[1]
 -- the quota, ARGV[2] the cost. What is not plain here is left to decide.lua: a value of
 -- another quota, or without an expiry, or something else, which is an error already.

@@ -18,7 +18,7 @@
 // always before the shard grows, and a cell is found in one or two cache misses.
 //
 // A tag says how to read the state in a cell's word; the table itself never does.
-// Whoever uses it supplies a [Judge], and the cells it calls idle carry no information:
+// Its user supplies a [Judge], and the cells it calls idle carry no information:
 // they are taken over by new digests on the way, which is all the sweeping there is. A
 // shard grows when all cells in reach are live, up to its maximum. There, the cell
 // nearest to idle makes room, unless most are refusing.
@@ -34,7 +34,7 @@
 //   - A word is sealed: XORed with a mask of its cell's digest and tag. A swap that comes
 //     late, when the cell is another digest's, so finds another word, even if the states
 //     are equal. (Digests are 64 random bits: it errs once in 2^64, as they do.)
-//   - A word that is 0 is taken: whoever replaced it by 0 has the cell for itself until it
+//   - A word that is 0 is taken: the goroutine that replaced it by 0 has the cell for itself until it
 //     puts a word back. Whatever moves a cell, or changes several as one, takes it first.
 //   - turns counts the changes of which digests are in the line's cells, each counted before the new
 //     word is there. A word that was read while it stood still belongs to the digest and
