@@ -79,6 +79,10 @@ local function lifeUntil(expiry)
   return divUp(expiry - now, 1000) + 1 -- as Redis counts from when the script began
 end
 
+-- Where a few keys are asked for again and again, a table for each costs less than its value
+-- packed and unpacked for each charge.
+local areDifferent = values and chargeCount < 2 * #names
+
 -- Most groups are plain: they take from keys that have no value, or one of the quota they are
 -- charged under. Such a key has no table. What it has is its value, and its life: its name
 -- until the value changes; then how many milliseconds it is to live, or 0 if its expiry is
@@ -96,7 +100,7 @@ for g = 1, groupCount do
   local op, size = groups[2 * g - 1], groups[2 * g]
   local firstCharge, firstAnswer = nextCharge, answered
   local all = true
-  local plain = op == TAKE and values and true
+  local plain = op == TAKE and areDifferent
   if plain then
     for i = 1, size do
       local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
