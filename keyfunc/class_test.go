@@ -51,7 +51,7 @@ func TestAKeyOfClientsThatHaveNothingToDoWithEachOtherIsShared(t *testing.T) {
 	assertClass(t, keyfunc.Shared, onSocket, ip)
 	assertClass(t, keyfunc.Shared, onSocket, ip, keyfunc.Route)
 	assertClass(t, keyfunc.Shared, onSocket, keyfunc.Fingerprint())
-	assert.Equal(t, keyfunc.Shared, classOf(t, keyfunc.JoinPresent(keyfunc.User, keyfunc.Route), r), "what is missing is nobody's")
+	assert.Equal(t, keyfunc.Shared, classOf(t, keyfunc.JoinPresent(keyfunc.User, keyfunc.Route), r), "what is missing is no client's own")
 
 	assertClass(t, keyfunc.Own, r, ip)
 	assertClass(t, keyfunc.Own, r, ip, keyfunc.Route)

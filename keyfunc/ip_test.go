@@ -160,7 +160,7 @@ func TestTrustProxiesReadsForwardedFor(t *testing.T) {
 	}
 }
 
-// Nobody has so many proxies, and to read them takes time.
+// No deployment has so many proxies, and to read them takes time.
 func TestAForwardingHeaderIsReadUpToItsBound(t *testing.T) {
 	for header, key := range map[string]keyfunc.Func{
 		"X-Forwarded-For": keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8")),

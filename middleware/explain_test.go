@@ -75,7 +75,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 					q := asked.Quota
 					shadow := c.Shadow || slices.ContainsFunc(result.Rules, func(r middleware.RuleResult) bool { return r.Rule.Name == q.Rule() && r.Rule.Shadow })
 					if w.Code != 200 {
-						shadow = e.Rules[i].Rule.Shadow // nobody tells
+						shadow = e.Rules[i].Rule.Shadow // no warning tells
 					}
 					rule := *e.Rules[i].Rule
 					rule.Route, rule.ForTier = "", "" // which no store is told

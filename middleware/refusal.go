@@ -78,7 +78,7 @@ type answer struct {
 	text   [224]byte
 }
 
-// set sets a field whose value no one else has set, in its place i.
+// set sets a field that no other code has set, in its place i.
 func (a *answer) set(h http.Header, i int, field, value string) {
 	a.values[i] = value
 	h[field] = a.values[i : i+1 : i+1]

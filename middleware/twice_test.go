@@ -58,7 +58,7 @@ func TestRulesThatARequestMeetsFurtherInsideStillCount(t *testing.T) {
 	})
 }
 
-// Who signs in between is somebody else inside.
+// A client that signs in between is another one inside.
 func TestAnotherKeyFurtherInsideStillCounts(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.First(keyfunc.User, keyfunc.IP()), Limit: limiter.PerHour(2)})

@@ -109,7 +109,7 @@ func TestWhatIsInRedisIsShownAndNotDone(t *testing.T) {
 	names, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	require.Len(t, names, 1)
-	// What anybody who can write to this Redis leaves there.
+	// What any client that can write to this Redis leaves there.
 	value, err := client.Dump(t.Context(), names[0]).Result()
 	require.NoError(t, err)
 	copies := []string{

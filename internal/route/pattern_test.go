@@ -72,7 +72,7 @@ func TestAnExpressionMayHaveSlashes(t *testing.T) {
 }
 
 // A pattern covers another if it is for the other's own route, for one below it if the other
-// is for those, to the other's host, or one that nobody names, whatever the method.
+// is for those, to the other's host, or one that no rule names, whatever the method.
 func TestAPatternCoversAnotherIfItIsForAllOfItsRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first, p := drawRule(t, "first")

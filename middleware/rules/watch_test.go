@@ -266,7 +266,7 @@ func TestCountersStayWhenRulesChange(t *testing.T) {
 		require.Equal(t, http.StatusTooManyRequests, w.status(b))
 		reload(text("5", "3", ", name: bee")) // begins anew
 		require.Equal(t, []string{"0", "2"}, []string{left(a), left(b)})
-		reload(text("5", "3", ", name: bee, key: user|ip")) // the same key for who is no user
+		reload(text("5", "3", ", name: bee, key: user|ip")) // the same key for a client that is no user
 		require.Equal(t, "1", left(b))
 		reload("version: 1\ndefault: 100/h\n")
 		reload(text("5", "3", ", name: bee")) // and back

@@ -23,7 +23,7 @@ import (
 	"github.com/weirgo/weir/observe/dashboard"
 )
 
-// A viewer is who has the page open.
+// A viewer is a client that has the page open.
 type viewer struct {
 	*httptest.ResponseRecorder
 	mu     sync.Mutex
@@ -102,7 +102,7 @@ func TestTheNewestPageIsLiveAndTheOldestIsToldThatItIsNot(t *testing.T) {
 		third := view(s)
 		require.True(t, first.ended())
 		assert.Equal(t, "closed", last(first.events()))
-		assert.Contains(t, first.Body.String(), "retry: 60000\nevent: closed\n", "who comes back at once would displace another")
+		assert.Contains(t, first.Body.String(), "retry: 60000\nevent: closed\n", "a page that comes back at once would displace another")
 		assert.False(t, second.ended())
 		time.Sleep(2*time.Second + 10*time.Millisecond)
 		assert.Equal(t, []string{"state", "tick", "tick"}, third.events())
@@ -151,7 +151,7 @@ func TestStrangersDoNotCloseAnOperatorsPage(t *testing.T) {
 		more := []*viewer{viewAs(s, true), viewAs(s, true)}
 		assert.False(t, operator.ended())
 		refused := viewAs(s, false)
-		require.True(t, refused.ended(), "who may only look closes nobody who may act")
+		require.True(t, refused.ended(), "a viewer that may only look displaces none that may act")
 		assert.Equal(t, http.StatusServiceUnavailable, refused.Code)
 		assert.Equal(t, "60", refused.Header().Get("Retry-After"))
 		newest := viewAs(s, true)
@@ -204,7 +204,7 @@ func TestNoMoreStreamsAreServedAtOnceThanMayBeHoweverSlowlyTheyEnd(t *testing.T)
 		synctest.Wait()
 		fourth := view(s)
 		s.page.Close()
-		assert.True(t, fourth.ended(), "Close is not held up by who waits")
+		assert.True(t, fourth.ended(), "Close is not held up by a stream that waits")
 		close(waiting)
 		assert.True(t, slow.ended())
 	})

@@ -156,13 +156,18 @@ func (l fakeLedger) Tag(key string) keyfunc.Digest { return tagOf(key) }
 func (l fakeLedger) Trips() uint64                 { return l.trips.Load() }
 
 func (l fakeLedger) Settle(_ context.Context, leases []lease) (int64, error) {
+	return l.trip(func(now int64) int64 { return l.settleAt(now, leases) })
+}
+
+// trip is a way there, what is done at the time of arrival, and a way back.
+func (l fakeLedger) trip(do func(now int64) int64) (int64, error) {
 	if l.down.Load() {
 		return 0, errDown
 	}
 	l.trips.Add(1)
 	defer time.Sleep(time.Duration(l.lag.Load()) / 2)
 	time.Sleep(time.Duration(l.lag.Load()) / 2)
-	return l.settleAt(time.Now().UnixMicro(), leases), nil
+	return do(time.Now().UnixMicro()), nil
 }
 
 // settleAt is what lease.lua does.
@@ -224,16 +229,10 @@ func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
 }
 
 func (l fakeLedger) Exchange(_ context.Context, counts []count) (int64, error) {
-	if l.down.Load() {
-		return 0, errDown
-	}
-	l.trips.Add(1)
-	defer time.Sleep(time.Duration(l.lag.Load()) / 2)
-	time.Sleep(time.Duration(l.lag.Load()) / 2)
-	return l.exchangeAt(time.Now().UnixMicro(), counts), nil
+	return l.trip(func(now int64) int64 { return l.exchangeAt(now, counts) })
 }
 
-// exchangeAt is what leasesync.lua does.
+// exchangeAt is what count.lua does.
 func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

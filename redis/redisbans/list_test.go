@@ -176,7 +176,7 @@ func TestOfProcessesThatEscalateAtOnceOneBans(t *testing.T) {
 func TestAMessageThatIsLostIsMadeUpFor(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	mute := readList(t, client, Options{}) // which nobody hears
+	mute := readList(t, client, Options{}) // which no other process hears
 	mute.redis.channel = "elsewhere"
 	polling := readList(t, client, Options{Poll: minPoll})
 	waiting := readList(t, client, Options{Poll: never})

@@ -184,7 +184,7 @@ func TestTheFirstTwoLeaveAtOnceAndTheRestTogether(t *testing.T) {
 		w.none(t, "two batches are on their way already")
 		first.finish()
 		third := w.next(t)
-		assert.Equal(t, groupsOf(all[2:]...), third.groups, "those who came meanwhile leave together, in the order they came")
+		assert.Equal(t, groupsOf(all[2:]...), third.groups, "groups that came meanwhile leave together, in the order they came")
 		w.none(t, "two batches are on their way already")
 		second.finish()
 		w.none(t, "no caller waits any more")
@@ -276,7 +276,7 @@ func TestACallerThatHasLeftIsNotInABatch(t *testing.T) {
 		}
 		second.finish()
 		third := w.next(t)
-		assert.Equal(t, groupsOf(all[4], all[6]), third.groups, "who left takes no place in a batch")
+		assert.Equal(t, groupsOf(all[4], all[6]), third.groups, "a caller that left takes no place in a batch")
 		all[4].leaves(t) // under way, and not the leader
 		third.finish()
 		first.finish()
@@ -290,7 +290,7 @@ func TestACallerThatHasLeftIsNotInABatch(t *testing.T) {
 			all[1].isAnswered(t)
 		}
 
-		// All who wait have left: nothing is sent, and the batcher is not stuck.
+		// All callers that waited have left: nothing is sent, and the batcher is not stuck.
 		x, y, z := b.startCall(t, 1), b.startCall(t, 1), b.startCall(t, 1)
 		first, second = w.next(t), w.next(t)
 		z.leaves(t)
@@ -321,10 +321,10 @@ func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
 		require.NoError(t, first.ctx.Err())
 		await(t, "half of the time to pass", func() bool { return time.Since(start) > timeout/2 })
 		next := []*caller{b.startCall(t, 1), b.startCall(t, 1)}
-		// The batches are given up, and those who wait leave.
+		// The batches are given up, and the callers that wait leave.
 		third := w.next(t)
 		assert.GreaterOrEqual(t, time.Since(start), timeout, "a batch was given up too early")
-		assert.Equal(t, groupsOf(next...), third.groups, "those who waited leave when the batches before them are given up")
+		assert.Equal(t, groupsOf(next...), third.groups, "groups that waited leave when the batches before them are given up")
 		<-first.ctx.Done()
 		require.ErrorIs(t, first.ctx.Err(), context.DeadlineExceeded)
 		await(t, "the other to be given up", func() bool { return second.ctx.Err() != nil })
@@ -449,7 +449,7 @@ func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
 		require.Nil(t, b.startNext(nil))
 		b.mu.Unlock()
 		go func() { w.next(t).finish() }()
-		require.True(t, b.await(gone, leader), "who leads is answered")
+		require.True(t, b.await(gone, leader), "the leader is answered")
 		require.True(t, b.await(t.Context(), other), "others in its batch are answered")
 	}
 }
@@ -802,11 +802,11 @@ func TestWhoCancelsDisturbsNobody(t *testing.T) {
 				assert.True(t, c.d[0].Allowed)
 			}
 			if led {
-				assert.NoError(t, result(sent, "a leader got no answer"), "who leads gets the answer")
+				assert.NoError(t, result(sent, "a leader got no answer"), "the leader gets the answer")
 			}
 			s.batchers[0].awaitIdle(t)
 			assert.EqualValues(t, 100-1-2-20, decideOne(t, s, q, "key", 0).Remaining,
-				"who left before its batch was sent (10) is not charged, and who left after it (1) is")
+				"a caller that left before its batch was sent (10) is not charged, and one that left after it (1) is")
 		})
 	}
 }

@@ -93,8 +93,8 @@ func TestARememberedRefusalEndsAtTheInstantOfAdmission(t *testing.T) {
 	}
 }
 
-// What is remembered answers like Redis itself, field for field, as long as nobody else
-// comes in between.
+// What is remembered answers like Redis itself, field for field, as long as no other
+// request comes in between.
 func TestWhatIsRememberedIsWhatRedisWouldSay(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
@@ -234,7 +234,7 @@ func TestABatchIsRefusedByWhatIsRememberedOfAllItsRules(t *testing.T) {
 	assert.Equal(t, remembered, s.remembered.Load(), "an event that may happen is Redis's to decide")
 }
 
-// Two rules: one for all, one by address. Who is admitted takes of what is
+// Two rules: one for all, one by address. An admitted request takes of what is
 // remembered of the former, which must not be forgotten for it.
 func TestWhoIsAdmittedDoesNotLetAnAttackerThrough(t *testing.T) {
 	server := redistest.Start(t)

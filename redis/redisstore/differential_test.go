@@ -604,10 +604,15 @@ func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
 
 // As on a server without struct, here one that has it.
 func TestThePlainScriptsDecideAndStoreWhatGoDoes(t *testing.T) {
+	compareBatches(t, true)
+}
+
+// compareBatches compares any requests, in batches too, with the model.
+func compareBatches(t *testing.T, lacksStruct bool) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	s.sender.scripts.lacking.Store(true)
+	s.sender.scripts.lacking.Store(lacksStruct)
 	rapid.Check(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
@@ -648,17 +653,7 @@ func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
 	})
 }
 
-func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) {
-	server, client := startRedis(t)
-	clock := newServerClock(t)
-	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	rapid.Check(t, func(t *rapid.T) {
-		server.MustDo("FLUSHALL")
-		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
-		w.back, w.change, w.batches = true, true, true
-		w.run()
-	})
-}
+func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) { compareBatches(t, false) }
 
 // A process that alone talks to Redis never sees that it remembers refusals.
 func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
