@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 	"time"
 
@@ -188,7 +189,7 @@ func trace(t *testing.T, algorithms []Algorithm, check func(t *rapid.T, q *Quota
 
 // clone is s with a log of its own, since Take appends in place.
 func clone(s State) State {
-	s.Log = append([]int64(nil), s.Log...)
+	s.Log = slices.Clone(s.Log)
 	return s
 }
 

@@ -12,6 +12,7 @@ var leakyBucket = algorithm{
 
 	advance: drainBucket,
 	take:    fillBucket,
+	owe:     oweBucket,
 	refund:  emptyBucket,
 	look:    lookBucket,
 	wait:    waitBucket,

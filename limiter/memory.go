@@ -247,6 +247,55 @@ func (m *Memory) Refund(_ context.Context, charges []Charge) error {
 	})
 }
 
+// Owe implements [Store]. Its errors are those of [CheckCharges]. A key for which there is no
+// room owes on the overflow counter.
+func (m *Memory) Owe(_ context.Context, charges []Charge) error {
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	for i := range charges {
+		if _, err := m.binding(charges[i].Quota); err != nil {
+			return err // before anything has changed
+		}
+	}
+	for i := range charges {
+		c := &charges[i]
+		if c.Cost == 0 {
+			continue
+		}
+		b, _ := m.binding(c.Quota)
+		hash := digest(c.Quota, c.Key)
+		shard := m.table.Shard(m.table.Index(hash))
+		shard.Lock()
+		if !m.oweIn(shard, hash, c, b) {
+			m.overflow.Lock()
+			m.oweIn(m.overflow, c.Quota.salt, c, b)
+			m.overflow.Unlock()
+			m.overflowed.Add(1)
+		}
+		shard.Unlock()
+	}
+	return nil
+}
+
+// oweIn owes in a locked shard; false means that there is no room for a new key.
+func (m *Memory) oweIn(shard *table.Shard, hash uint64, c *Charge, b *binding) bool {
+	q := c.Quota
+	cell, found := shard.Find(hash)
+	written, word := b.tag, uint64(0)
+	if !found {
+		if cell, found = m.room(shard, hash, b.tag, c.Key); !found {
+			return false
+		}
+	} else {
+		written, word = cell.Tag(), cell.Take()
+	}
+	shard.Now = m.now()
+	s := q.Owe(m.load(shard, q, b, written, word), shard.Now, c.Cost)
+	cell.Put(b.tag, m.save(shard, q, written, word, s))
+	return true
+}
+
 // Reset implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 	return m.change(charges, func(shard *table.Shard, cell table.Cell, _ *Charge, _ *binding) {
@@ -283,28 +332,27 @@ type judge struct{ *Memory }
 
 func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int64, refusing bool) {
 	q := m.quota(tag)
-	var remaining, reset int64
+	var used, reset int64
 	switch {
 	case q.layout.boxed:
-		s := q.at(m.unpack(shard, q, word), shard.Now)
-		remaining, reset = q.algorithm.look(q, s)
+		used, reset = q.algorithm.look(q, q.at(m.unpack(shard, q, word), shard.Now))
 	case q.algorithm.bursts:
 		level := int64(word) - (shard.Now-m.origin)*q.refill
 		if level <= 0 {
 			return 0, false
 		}
-		remaining, reset = q.capacity-q.byUnit.up(level), q.byRefill.up(level)
+		used, reset = q.byUnit.up(level), q.byRefill.up(level)
 	default:
 		var d Decision
 		q.takeWindow(shard.Now, q.byWindow.down(m.origin), word, 0, &d)
-		remaining, reset = d.Remaining, d.ResetAfter.Microseconds()
+		used, reset = q.capacity-d.Remaining, d.ResetAfter.Microseconds()
 	}
-	if remaining == q.capacity {
+	if used == 0 {
 		return 0, false
 	}
 	// Keys of one window are idle at the same time; the more used, the more is lost.
 	const steps = 1 << 10
-	return reset*steps + (q.capacity-remaining)*(steps-1)/q.capacity, remaining < 1
+	return reset*steps + min(used, q.capacity)*(steps-1)/q.capacity, used >= q.capacity
 }
 
 // binding is how q's cells are written here.

@@ -3,6 +3,7 @@ package limiter
 import (
 	"math/bits"
 	"time"
+	"unsafe"
 
 	"github.com/weirgo/weir/limiter/internal/table"
 )
@@ -34,7 +35,7 @@ func bucketLayout(*Quota) layout {
 }
 
 func windowLayout(q *Quota) layout {
-	count := uint(bits.Len64(uint64(q.capacity)))
+	count := uint(bits.Len64(uint64(q.capacity))) + 1 // what is owed may be as much again
 	index := uint(bits.Len64(uint64(uptime.Microseconds()/q.window + 1)))
 	if index+2*count > 64 {
 		return layout{boxed: true}
@@ -70,21 +71,30 @@ const (
 	boxLast = iota
 	boxLevel
 	boxPrev
-	boxStart
-	boxCount
+	boxStart // entries before the log
+	boxCount // entries of the log
 	boxHeader
 )
 
-// logRoom is how much an event usually costs at most.
-const logRoom = 16
+// logRoom is how many entries a decision usually adds at most.
+const logRoom = 4
+
+// entries is what a span holds behind its header.
+func entries(span []int64) []Entry {
+	rest := span[boxHeader:]
+	if len(rest) < 2 {
+		return nil
+	}
+	return unsafe.Slice((*Entry)(unsafe.Pointer(&rest[0])), len(rest)/2) // an Entry is two int64
+}
 
 func unbox(span []int64) State {
 	if span == nil {
 		return State{}
 	}
-	start, n := span[boxStart], span[boxCount]
-	log := span[boxHeader:]
-	if start > 0 && int64(len(log))-(start+n) < logRoom {
+	start, n := int(span[boxStart]), int(span[boxCount])
+	log := entries(span)
+	if start > 0 && len(log)-(start+n) < logRoom {
 		// Make room behind the log, or Take would have to move it out of the span.
 		copy(log, log[start:])
 		start = 0
@@ -95,24 +105,24 @@ func unbox(span []int64) State {
 
 // box writes s to the span behind ref, or to a larger one, and returns where it is.
 func box(shard *table.Shard, ref uint64, s State) uint64 {
-	need := boxHeader + len(s.Log)
 	span := shard.Span(ref)
-	start := 0
-	switch {
-	case need > len(span):
+	if need := boxHeader + 2*len(s.Log); need > len(span) {
 		old := ref
-		ref = shard.NewSpan(need + len(s.Log)/4)
+		ref = shard.NewSpan(need + need/4)
 		span = shard.Span(ref)
-		copy(span[boxHeader:], s.Log) // which may lie in the old span
+		copy(entries(span), s.Log) // which may lie in the old span
 		shard.FreeSpan(old)
-	case len(s.Log) > 0:
-		if at := len(span) - cap(s.Log); at >= boxHeader && &span[at] == &s.Log[0] {
-			start = at - boxHeader // it is where Take appended to it
+		span[boxStart] = 0
+	} else if len(s.Log) > 0 {
+		log := entries(span)
+		if at := len(log) - cap(s.Log); at >= 0 && &log[at] == &s.Log[0] {
+			span[boxStart] = int64(at) // it is where Take appended to it
 		} else {
-			copy(span[boxHeader:], s.Log)
+			copy(log, s.Log)
+			span[boxStart] = 0
 		}
 	}
 	span[boxLast], span[boxLevel], span[boxPrev] = s.Last, s.Level, s.Prev
-	span[boxStart], span[boxCount] = int64(start), int64(len(s.Log))
+	span[boxCount] = int64(len(s.Log))
 	return ref
 }

@@ -46,9 +46,9 @@ func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint
 		d.RetryAfter = micros(q.byRefill.up(level - (q.capacity-cost)*q.unit))
 	}
 	used := q.byUnit.up(level)
-	d.Remaining = q.capacity - used
+	d.Remaining = max(0, q.capacity-used)
 	if used > 0 {
-		d.NextAfter = micros(q.byRefill.up(level - (used-1)*q.unit))
+		d.NextAfter = micros(q.byRefill.up(level - (min(used, q.capacity)-1)*q.unit))
 		d.ResetAfter = micros(q.byRefill.up(level))
 	}
 	return word
@@ -87,7 +87,11 @@ func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (chang
 	case age < 0: // only for judge, while another goroutine decides on it
 		elapsed = 0
 	case age == 1 && q.fades:
-		c.index, c.level, c.prev = current, 0, c.level
+		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), min(c.level, q.capacity)
+	case age == 1:
+		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), 0
+	case age == 2 && q.fades:
+		c.index, c.level, c.prev = current, 0, max(0, c.level-q.capacity)
 	default:
 		c.index, c.level, c.prev = current, 0, 0
 	}
@@ -115,13 +119,18 @@ func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (chang
 	d.NextAfter, d.ResetAfter = 0, 0
 	if free < q.capacity {
 		d.NextAfter = micros(q.waitCounts(c, elapsed, free+1))
-		switch {
+		switch rest, owed := q.window-elapsed, c.level-q.capacity; {
+		case owed > 0:
+			d.ResetAfter = micros(rest + q.window)
+			if q.fades {
+				d.ResetAfter += micros(q.faded(owed, 0))
+			}
 		case c.level == 0:
 			d.ResetAfter = micros(q.faded(c.prev, 0) - elapsed)
 		case q.fades:
-			d.ResetAfter = micros(q.window - elapsed + q.faded(c.level, 0))
+			d.ResetAfter = micros(rest + q.faded(c.level, 0))
 		default:
-			d.ResetAfter = micros(q.window - elapsed)
+			d.ResetAfter = micros(rest)
 		}
 	}
 	return allowed && cost > 0
@@ -132,8 +141,15 @@ func (q *Quota) waitCounts(c *counts, elapsed, cost int64) int64 {
 	if room := q.capacity - c.level - cost; room >= 0 {
 		return q.faded(c.prev, room) - elapsed
 	}
-	if !q.fades {
-		return q.window - elapsed
+	rest, owed := q.window-elapsed, max(0, c.level-q.capacity)
+	room := q.capacity - owed - cost
+	switch {
+	case room < 0 && q.fades:
+		return rest + q.window + q.faded(owed, q.capacity-cost)
+	case room < 0:
+		return rest + q.window
+	case q.fades:
+		return rest + q.faded(min(c.level, q.capacity), room)
 	}
-	return q.window - elapsed + q.faded(c.level, q.capacity-cost)
+	return rest
 }
