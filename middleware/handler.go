@@ -196,7 +196,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		behind = &p.request
 	}
 	if values != nil {
-		s.writeFields(w.Header(), set.Headers, values, text)
+		s.writeFields(w.Header(), set, values, text)
 	}
 	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
 		if end != nil {

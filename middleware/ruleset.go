@@ -45,6 +45,7 @@ type ruleset struct {
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
 
 	notices   *notices
+	calendar  *calendar
 	tierNames map[string]bool // of all rules
 	vetted    atomic.Bool     // for names that are misspelt
 }
@@ -120,9 +121,9 @@ func (c *compiler) report(format string, args ...any) {
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[RuleInfo]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
-	set.notices = &notices{}
+	set.notices, set.calendar = &notices{}, &calendar{}
 	if before != nil {
-		set.notices = before.notices
+		set.notices, set.calendar = before.notices, before.calendar
 		for _, r := range before.all {
 			c.kept[r.Name] = r.notes
 		}
