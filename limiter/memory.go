@@ -64,6 +64,8 @@ type Memory struct {
 
 	overflowed atomic.Uint64
 
+	places places
+
 	register sync.Mutex // guards changes of what follows
 	tags     map[stateKind]table.Tag
 	quotas   atomic.Pointer[[]*Quota] // by tag, one for each kind of state
@@ -131,6 +133,9 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 	case 1:
 		return m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
 	default:
+		if hasPlaces(charges) {
+			return m.beginAll(charges, decisions)
+		}
 		if m.decideKnown(charges, decisions) {
 			return nil
 		}
@@ -144,6 +149,10 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error {
 	b := m.bound(q)
 	if b == nil {
+		if q.InFlight() {
+			m.begin(q, key, cost, d)
+			return nil
+		}
 		var err error
 		if b, err = m.bind(q); err != nil {
 			return err
@@ -240,7 +249,7 @@ func (m *Memory) save(shard *table.Shard, q *Quota, written table.Tag, word uint
 // Refund implements [Store]. Its errors are those of [CheckCharges]. Keys get theirs
 // back one after the other.
 func (m *Memory) Refund(_ context.Context, charges []Charge) error {
-	return m.change(charges, func(shard *table.Shard, cell table.Cell, c *Charge, b *binding) {
+	return m.change(charges, m.end, func(shard *table.Shard, cell table.Cell, c *Charge, b *binding) {
 		if c.Cost == 0 {
 			return
 		}
@@ -259,13 +268,15 @@ func (m *Memory) Owe(_ context.Context, charges []Charge) error {
 	if err := CheckCharges(charges); err != nil {
 		return err
 	}
-	for i := range charges {
-		if _, err := m.binding(charges[i].Quota); err != nil {
-			return err // before anything has changed
-		}
+	if err := m.bindAll(charges); err != nil {
+		return err
 	}
 	for i := range charges {
 		c := &charges[i]
+		if c.Quota.InFlight() {
+			m.beginAnyway(c)
+			continue
+		}
 		if c.Cost == 0 {
 			continue
 		}
@@ -304,23 +315,26 @@ func (m *Memory) oweIn(shard *table.Shard, hash uint64, c *Charge, b *binding) b
 
 // Reset implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Reset(_ context.Context, charges []Charge) error {
-	return m.change(charges, func(shard *table.Shard, cell table.Cell, _ *Charge, _ *binding) {
+	return m.change(charges, m.endAll, func(shard *table.Shard, cell table.Cell, _ *Charge, _ *binding) {
 		shard.Clear(cell)
 	})
 }
 
-// change applies f to the cells there are, one after the other.
-func (m *Memory) change(charges []Charge, f func(shard *table.Shard, cell table.Cell, c *Charge, b *binding)) error {
+// change applies f to the cells there are, one after the other, or the other function to charges
+// that are InFlight.
+func (m *Memory) change(charges []Charge, ofPlace func(*Charge), f func(shard *table.Shard, cell table.Cell, c *Charge, b *binding)) error {
 	if err := CheckCharges(charges); err != nil {
 		return err
 	}
-	for i := range charges {
-		if _, err := m.binding(charges[i].Quota); err != nil {
-			return err // before anything has changed
-		}
+	if err := m.bindAll(charges); err != nil {
+		return err
 	}
 	for i := range charges {
 		c := &charges[i]
+		if c.Quota.InFlight() {
+			ofPlace(c)
+			continue
+		}
 		b, _ := m.binding(c.Quota)
 		hash := digest(c.Quota, c.Key)
 		shard := m.table.Shard(m.table.Index(hash))
@@ -329,6 +343,19 @@ func (m *Memory) change(charges []Charge, f func(shard *table.Shard, cell table.
 			f(shard, cell, c, b)
 		}
 		shard.Unlock()
+	}
+	return nil
+}
+
+// bindAll is for before anything changes.
+func (m *Memory) bindAll(charges []Charge) error {
+	for i := range charges {
+		if charges[i].Quota.InFlight() {
+			continue
+		}
+		if _, err := m.binding(charges[i].Quota); err != nil {
+			return err
+		}
 	}
 	return nil
 }

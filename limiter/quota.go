@@ -264,6 +264,8 @@ func (q *Quota) Convert(from *Quota, s State, now int64) State {
 			s.Log = nil
 		}
 		return s
+	case q.InFlight() && from.InFlight():
+		return s // all that are under way are, whatever the limit is now
 	}
 	s = from.at(s, now)
 	start := s.Last

@@ -1,0 +1,178 @@
+package limiter
+
+import (
+	"context"
+	"sync"
+)
+
+// How Memory counts events that are under way. A key has an entry while it has some, so what
+// there is of them is bounded by these: nothing is evicted, and nothing swept.
+
+// places is by key, in shards.
+type places [64]placeShard
+
+type placeShard struct {
+	sync.Mutex
+	taken map[uint64]place
+	most  int      // entries since the map was made: it keeps the room for as many
+	_     [40]byte // to the end of a cache line, as others lock the neighbors
+}
+
+// A place is a key's State without the time.
+type place struct{ level, mean int64 }
+
+// keptRoom is for how many entries an empty shard keeps room.
+const keptRoom = 128
+
+// change replaces the state of a key by what f makes of it, if it says so.
+func (s *placeShard) change(key uint64, now int64, f func(State) (State, bool)) {
+	s.Lock()
+	defer s.Unlock()
+	before := s.taken[key]
+	after, changed := f(State{Last: now, Level: before.level, Prev: before.mean})
+	switch {
+	case !changed:
+	case after.Level > 0:
+		if s.taken == nil {
+			s.taken = map[uint64]place{}
+		}
+		s.taken[key] = place{after.Level, after.Prev}
+		s.most = max(s.most, len(s.taken))
+	default:
+		delete(s.taken, key)
+		if len(s.taken) == 0 && s.most > keptRoom {
+			s.taken, s.most = nil, 0
+		}
+	}
+}
+
+// placesOf is where a key's entry is.
+func (m *Memory) placesOf(q *Quota, key string) (*placeShard, uint64) {
+	hash := digest(q, key)
+	return &m.places[hash%uint64(len(m.places))], hash
+}
+
+// begin decides on a charge of a quota that is InFlight.
+func (m *Memory) begin(q *Quota, key string, cost int64, d *Decision) {
+	shard, hash := m.placesOf(q, key)
+	now := m.now()
+	shard.change(hash, now, func(s State) (State, bool) {
+		s, allowed := q.takeNow(s, cost)
+		*d = q.describe(s, 0, cost, allowed)
+		return s, allowed && cost > 0
+	})
+}
+
+// hasPlaces reports whether a batch has charges that are InFlight.
+func hasPlaces(charges []Charge) bool {
+	for i := range charges {
+		if charges[i].Quota.InFlight() {
+			return true
+		}
+	}
+	return false
+}
+
+// beginAll decides on a batch with charges that are InFlight. Their places are taken first, and
+// returned where another charge is refused: until then others find them taken.
+func (m *Memory) beginAll(charges []Charge, decisions []Decision) error {
+	var few [fewCharges]Charge
+	others := few[:0]
+	all := true
+	for i := range charges {
+		c := &charges[i]
+		if !c.Quota.InFlight() {
+			others = append(others, *c)
+			continue
+		}
+		m.begin(c.Quota, c.Key, c.Cost, &decisions[i])
+		all = all && decisions[i].Allowed
+	}
+	var space [fewCharges]Decision
+	answers := append(space[:0], decisions[:len(others)]...) // as many
+	var err error
+	if all {
+		err = m.Decide(context.Background(), others, answers)
+	} else {
+		err = m.consider(others, answers)
+	}
+	next := 0
+	for i := range charges {
+		if err == nil && !charges[i].Quota.InFlight() {
+			decisions[i] = answers[next]
+			all = all && decisions[i].Allowed
+			next++
+		}
+	}
+	if err != nil || !all {
+		m.leave(charges, decisions)
+	}
+	return err
+}
+
+// consider is Decide for charges that are not to be taken.
+func (m *Memory) consider(charges []Charge, decisions []Decision) error {
+	for i := range charges {
+		c, d := charges[i], &decisions[i]
+		if err := m.decideOne(c.Quota, c.Key, 0, d); err != nil {
+			return err
+		}
+		if c.Cost <= d.Remaining {
+			continue
+		}
+		// It stands in the way too. Should there be room by now, it is undone.
+		if err := m.decideOne(c.Quota, c.Key, c.Cost, d); err != nil {
+			return err
+		}
+		if !d.Allowed {
+			continue
+		}
+		c.At = c.Quota.UndoAt(d)
+		if err := m.Refund(context.Background(), []Charge{c}); err != nil {
+			return err
+		}
+		if err := m.decideOne(c.Quota, c.Key, 0, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave returns the places of a batch that was not taken, and describes them as looks.
+func (m *Memory) leave(charges []Charge, decisions []Decision) {
+	for i := range charges {
+		c := charges[i]
+		if !c.Quota.InFlight() || !decisions[i].Allowed {
+			continue
+		}
+		c.At = 0 // it says nothing about how long others are
+		m.end(&c)
+		m.begin(c.Quota, c.Key, 0, &decisions[i])
+	}
+}
+
+// end is Refund of a charge that is InFlight.
+func (m *Memory) end(c *Charge) {
+	shard, hash := m.placesOf(c.Quota, c.Key)
+	now := m.now()
+	shard.change(hash, now, func(s State) (State, bool) {
+		return c.Quota.algorithm.refund(c.Quota, s, c.Cost, c.At), s.Level > 0 && c.Cost > 0
+	})
+}
+
+// beginAnyway is Owe of a charge that is InFlight.
+func (m *Memory) beginAnyway(c *Charge) {
+	shard, hash := m.placesOf(c.Quota, c.Key)
+	shard.change(hash, m.now(), func(s State) (State, bool) {
+		return c.Quota.algorithm.owe(c.Quota, s, c.Cost), c.Cost > 0
+	})
+}
+
+// endAll is Reset of a charge that is InFlight.
+func (m *Memory) endAll(c *Charge) {
+	shard, hash := m.placesOf(c.Quota, c.Key)
+	shard.change(hash, m.now(), func(State) (State, bool) { return State{}, true })
+}
+
+// Places implements [Placer]: what a process has taken ends with it, and so does its Memory.
+func (m *Memory) Places(*Quota) error { return nil }
