@@ -43,11 +43,12 @@ type (
 
 // The algorithms. See [limiter.Algorithm].
 const (
-	SlidingWindow = limiter.SlidingWindow
-	TokenBucket   = limiter.TokenBucket
-	LeakyBucket   = limiter.LeakyBucket
-	FixedWindow   = limiter.FixedWindow
-	SlidingLog    = limiter.SlidingLog
+	SlidingWindow  = limiter.SlidingWindow
+	TokenBucket    = limiter.TokenBucket
+	LeakyBucket    = limiter.LeakyBucket
+	FixedWindow    = limiter.FixedWindow
+	SlidingLog     = limiter.SlidingLog
+	SlidingCounter = limiter.SlidingCounter
 )
 
 // The outage policies. See [limiter.Outage].
