@@ -30,6 +30,9 @@ var inFlight = algorithm{
 		return s
 	},
 	refund: func(_ *Quota, s State, n, at int64) State {
+		if n == 0 || s.Level == 0 {
+			return s
+		}
 		s.Level = max(0, s.Level-n)
 		switch held := s.Last - at; {
 		case at <= 0 || held < 0:

@@ -24,25 +24,19 @@ type place struct{ level, mean int64 }
 // keptRoom is for how many entries an empty shard keeps room.
 const keptRoom = 128
 
-// change replaces the state of a key by what f makes of it, if it says so.
-func (s *placeShard) change(key uint64, now int64, f func(State) (State, bool)) {
-	s.Lock()
-	defer s.Unlock()
-	before := s.taken[key]
-	after, changed := f(State{Last: now, Level: before.level, Prev: before.mean})
-	switch {
-	case !changed:
-	case after.Level > 0:
+// put replaces the state of a key. The shard is locked.
+func (s *placeShard) put(key uint64, p place) {
+	if p.level > 0 {
 		if s.taken == nil {
 			s.taken = map[uint64]place{}
 		}
-		s.taken[key] = place{after.Level, after.Prev}
+		s.taken[key] = p
 		s.most = max(s.most, len(s.taken))
-	default:
-		delete(s.taken, key)
-		if len(s.taken) == 0 && s.most > keptRoom {
-			s.taken, s.most = nil, 0
-		}
+		return
+	}
+	delete(s.taken, key)
+	if len(s.taken) == 0 && s.most > keptRoom {
+		s.taken, s.most = nil, 0
 	}
 }
 
@@ -56,11 +50,36 @@ func (m *Memory) placesOf(q *Quota, key string) (*placeShard, uint64) {
 func (m *Memory) begin(q *Quota, key string, cost int64, d *Decision) {
 	shard, hash := m.placesOf(q, key)
 	now := m.now()
-	shard.change(hash, now, func(s State) (State, bool) {
-		s, allowed := q.takeNow(s, cost)
-		*d = q.describe(s, 0, cost, allowed)
-		return s, allowed && cost > 0
-	})
+	shard.Lock()
+	p := shard.taken[hash]
+	allowed := cost <= q.capacity-p.level || cost == 0
+	if allowed && cost > 0 {
+		p.level += cost
+		shard.put(hash, p)
+	}
+	shard.Unlock()
+	*d = q.describe(State{Last: now, Level: p.level, Prev: p.mean}, 0, cost, allowed)
+}
+
+// changePlace applies what Refund, Owe or Reset of a charge that is InFlight do to a State.
+func (m *Memory) changePlace(c *Charge, f func(q *Quota, s State, n, at int64) State) {
+	shard, hash := m.placesOf(c.Quota, c.Key)
+	now := m.now()
+	shard.Lock()
+	p := shard.taken[hash]
+	s := f(c.Quota, State{Last: now, Level: p.level, Prev: p.mean}, c.Cost, c.At)
+	shard.put(hash, place{s.Level, s.Prev})
+	shard.Unlock()
+}
+
+func (m *Memory) end(c *Charge) { m.changePlace(c, inFlight.refund) }
+
+func (m *Memory) beginAnyway(c *Charge) {
+	m.changePlace(c, func(q *Quota, s State, n, _ int64) State { return inFlight.owe(q, s, n) })
+}
+
+func (m *Memory) endAll(c *Charge) {
+	m.changePlace(c, func(*Quota, State, int64, int64) State { return State{} })
 }
 
 // hasPlaces reports whether a batch has charges that are InFlight.
@@ -149,29 +168,6 @@ func (m *Memory) leave(charges []Charge, decisions []Decision) {
 		m.end(&c)
 		m.begin(c.Quota, c.Key, 0, &decisions[i])
 	}
-}
-
-// end is Refund of a charge that is InFlight.
-func (m *Memory) end(c *Charge) {
-	shard, hash := m.placesOf(c.Quota, c.Key)
-	now := m.now()
-	shard.change(hash, now, func(s State) (State, bool) {
-		return c.Quota.algorithm.refund(c.Quota, s, c.Cost, c.At), s.Level > 0 && c.Cost > 0
-	})
-}
-
-// beginAnyway is Owe of a charge that is InFlight.
-func (m *Memory) beginAnyway(c *Charge) {
-	shard, hash := m.placesOf(c.Quota, c.Key)
-	shard.change(hash, m.now(), func(s State) (State, bool) {
-		return c.Quota.algorithm.owe(c.Quota, s, c.Cost), c.Cost > 0
-	})
-}
-
-// endAll is Reset of a charge that is InFlight.
-func (m *Memory) endAll(c *Charge) {
-	shard, hash := m.placesOf(c.Quota, c.Key)
-	shard.change(hash, m.now(), func(State) (State, bool) { return State{}, true })
 }
 
 // Places implements [Placer]: what a process has taken ends with it, and so does its Memory.

@@ -46,9 +46,10 @@ type SemaphoreConfig struct {
 //		return
 //	}
 type Semaphore struct {
-	quota *Quota
-	store Store
-	room  waitingRoom
+	quota  *Quota
+	store  Store
+	memory *Memory // the store, if it is one
+	room   waitingRoom
 }
 
 // NewSemaphore returns a Semaphore, or everything that is wrong with c.
@@ -71,11 +72,11 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 	if err := placer.Places(quota); err != nil {
 		return nil, err
 	}
-	if err := claim(c.Store, c.Name); err != nil {
+	if err := register(c.Store, quota); err != nil {
 		return nil, err
 	}
-	_, isMemory := c.Store.(*Memory)
-	return &Semaphore{quota, c.Store, waitingRoom{most: c.Queue, patient: c.MaxWait, shared: !isMemory}}, nil
+	memory, _ := c.Store.(*Memory)
+	return &Semaphore{quota, c.Store, memory, waitingRoom{most: c.Queue, patient: c.MaxWait, shared: memory == nil}}, nil
 }
 
 func checkQueue(queue int, maxWait time.Duration) error {
@@ -114,40 +115,69 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	}
 	switch {
 	case err != nil:
-		return func() {}, Decision{}, err
+		return nothing, Decision{}, err
 	case d.Allowed:
 		return s.release(ctx, key, d), d, nil
 	case !waited && d.Limit == 0: // others wait, and it did not ask
 		if d, err = s.ask(ctx, key, 0); err != nil {
-			return func() {}, d, err
+			return nothing, d, err
 		}
 		d.Allowed, d.RetryAfter = false, max(time.Microsecond, d.NextAfter)
 	}
 	if d.RetryAfter < Never {
 		d.RetryAfter *= time.Duration(1 + s.room.length(key)) // others come first
 	}
-	return func() {}, d, nil
+	return nothing, d, nil
 }
 
 // ask is a Decision on so many places.
-func (s *Semaphore) ask(ctx context.Context, key string, n int64) (Decision, error) {
-	return decideElsewhere(ctx, s.store, Charge{Quota: s.quota, Key: key, Cost: n})
+func (s *Semaphore) ask(ctx context.Context, key string, n int64) (d Decision, err error) {
+	if s.memory != nil {
+		s.memory.begin(s.quota, key, n, &d)
+		return d, nil
+	}
+	decisions := make([]Decision, 1)
+	err = s.store.Decide(ctx, []Charge{{Quota: s.quota, Key: key, Cost: n}}, decisions)
+	return decisions[0], err
 }
+
+// nothing is the release of an event that got no place.
+func nothing() {}
 
 // release is what returns the place of d, if it has one.
 func (s *Semaphore) release(ctx context.Context, key string, d Decision) func() {
 	if !d.Allowed {
-		return func() {}
+		return nothing
 	}
-	var done atomic.Bool
-	return func() {
-		if done.Swap(true) {
-			return
-		}
-		_ = Settle(context.WithoutCancel(ctx), s.store, []Settlement{{Charge: Charge{Quota: s.quota, Key: key, Cost: 1, At: d.At}}})
-		s.room.returned(key)
+	p := &heldPlace{semaphore: s, ctx: ctx, key: key, at: d.At}
+	return p.release
+}
+
+// A heldPlace is to be returned.
+type heldPlace struct {
+	semaphore *Semaphore
+	ctx       context.Context
+	key       string
+	at        int64
+	returned  atomic.Bool
+}
+
+func (p *heldPlace) release() {
+	if p.returned.Swap(true) {
+		return
 	}
+	s, c := p.semaphore, Charge{Quota: p.semaphore.quota, Key: p.key, Cost: 1, At: p.at}
+	if s.memory != nil {
+		s.memory.end(&c)
+	} else {
+		ctx, end := outlive(p.ctx)
+		_ = Settle(ctx, s.store, []Settlement{{Charge: c}}) // else the store gives up on it in time
+		end()
+	}
+	s.room.returned(p.key)
 }
 
 // String names the semaphore and its limit.
-func (s *Semaphore) String() string { return fmt.Sprintf("%s: %d at once", s.quota.rule, s.quota.capacity) }
+func (s *Semaphore) String() string {
+	return fmt.Sprintf("%s: %d at once", s.quota.rule, s.quota.capacity)
+}
