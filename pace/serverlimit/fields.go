@@ -1,0 +1,341 @@
+package serverlimit
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A kind is what a field tells.
+type kind uint8
+
+const (
+	nothing kind = iota
+	limit
+	remaining
+	reset
+	window
+	wait
+	retry
+	name   // of the quota that the fields without one are about
+	global // true: that quota is the one for all requests
+	used   // 32/40: used, of the limit
+	list   // RateLimit
+	policy // RateLimit-Policy
+)
+
+// A meaning is what is known of a field by its name.
+type meaning struct {
+	kind   kind
+	prefix string // fields with different ones are about different quotas
+	quota  string // in lower case, and empty where the field names none
+	unit   time.Duration
+}
+
+// known are the fields with a meaning that their name does not show.
+var known = map[string]meaning{
+	"Retry-After":                      {kind: wait, unit: time.Second},
+	"Retry-After-Ms":                   {kind: wait, unit: time.Millisecond},
+	"X-Ms-Retry-After-Ms":              {kind: wait, unit: time.Millisecond},
+	"X-Should-Retry":                   {kind: retry},
+	"Stripe-Should-Retry":              {kind: retry},
+	"Stripe-Rate-Limited-Reason":       {kind: name},
+	"X-Shopify-Shop-Api-Call-Limit":    {kind: used},
+	"X-Gorgias-Account-Api-Call-Limit": {kind: used},
+	"X-Amzn-Ratelimit-Limit":           {kind: nothing}, // a rate per second, not a quota
+}
+
+// words are what fields say behind "RateLimit-". The first that a field has counts.
+var words = map[string]kind{
+	"Limit": limit, "Max": limit, "Remaining": remaining,
+	"Reset": reset, "Resettime": reset, "Next": reset,
+	"Interval": window, "Period": window, "Window": window,
+	"Bucket": name, "Resource": name, "Name": name, "Reason": name, "Global": global,
+	"Policy": policy, "Retry": wait,
+}
+
+// periods are names of quotas that tell their window.
+var periods = map[string]time.Duration{
+	"second": time.Second, "secondly": time.Second, "minute": time.Minute, "hour": time.Hour,
+	"hourly": time.Hour, "day": 24 * time.Hour, "daily": 24 * time.Hour,
+}
+
+// lower has the names of quotas that providers use, so that lower case costs no allocation.
+var lower = map[string]string{
+	"Requests": "requests", "Tokens": "tokens", "Input-Tokens": "input-tokens",
+	"Output-Tokens": "output-tokens", "Second": "second", "Secondly": "secondly", "Minute": "minute",
+	"Hour": "hour", "Hourly": "hourly", "Day": "day", "Daily": "daily",
+}
+
+// meaningOf reads a field's name, in net/http's canonical form.
+func meaningOf(field string) meaning {
+	if m, ok := known[field]; ok {
+		return m
+	}
+	prefix, rest, ok := strings.Cut(field, "Ratelimit")
+	if !ok {
+		prefix, rest, ok = strings.Cut(field, "Rate-Limit")
+	}
+	if !ok || prefix != "" && !strings.HasSuffix(prefix, "-") || rest != "" && rest[0] != '-' {
+		return meaning{}
+	}
+	m := meaning{prefix: strings.TrimPrefix(prefix, "X-"), unit: time.Second}
+	if rest == "" {
+		m.kind = list
+		return m
+	}
+	for rest := rest[1:]; rest != ""; {
+		var word string
+		word, rest, _ = strings.Cut(rest, "-")
+		switch k := words[word]; {
+		case m.kind == nothing && k != nothing:
+			m.kind = k
+		case word == "After" && (m.kind == reset || m.kind == wait), word == "Seconds" && m.kind == window:
+		case word == "Ms", word == "Milliseconds":
+			m.unit = time.Millisecond
+		case m.quota == "":
+			m.quota = word
+		default:
+			m.quota += "-" + word
+		}
+	}
+	if short, ok := lower[m.quota]; ok {
+		m.quota = short
+	} else if m.kind != nothing {
+		m.quota = strings.ToLower(m.quota)
+	}
+	if m.kind == nothing && periods[m.quota] > 0 {
+		m.kind = limit // HubSpot's X-HubSpot-RateLimit-Daily: 250000
+	}
+	return m
+}
+
+// A collector puts together what the fields of a response say.
+type collector struct {
+	clock clock
+	slots [maxQuotas]slot
+	n     int
+	wait  span
+	retry Retry
+}
+
+// A slot is a quota, known by the fields' prefix and its name.
+type slot struct {
+	Quota
+	prefix string
+	called string // what another field says of the quota without a name
+	listed bool   // by RateLimit or RateLimit-Policy
+}
+
+// readAll reads fields in the order of their names, so that a reading does not depend
+// on that of a map.
+func (c *collector) readAll(h http.Header) {
+	var space [24]string
+	fields := space[:0]
+	for field := range h {
+		if (strings.Contains(field, "imit") || strings.Contains(field, "etry")) && len(field) <= maxName {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	policies := fields[:0]
+	for _, field := range fields {
+		switch m := meaningOf(field); m.kind {
+		case nothing:
+		case policy:
+			policies = append(policies, field) // they are about quotas that the others tell of
+		default:
+			c.read(m, h[field])
+		}
+	}
+	for _, field := range policies {
+		c.read(meaningOf(field), h[field])
+	}
+}
+
+// read reads the lines of a field, of which each has its say.
+func (c *collector) read(m meaning, lines []string) {
+	for _, line := range lines {
+		c.readLine(m, line)
+	}
+}
+
+func (c *collector) readLine(m meaning, line string) {
+	q := unsaid(m.quota)
+	switch m.kind {
+	case list:
+		c.readList(m.prefix, line)
+		return
+	case policy:
+		c.readPolicy(m.prefix, line)
+		return
+	case retry:
+		switch {
+		case strings.EqualFold(line, "false"):
+			c.retry = RetryNo
+		case strings.EqualFold(line, "true"):
+			c.retry = max(c.retry, RetryYes)
+		}
+		return
+	case wait:
+		if s, ok := c.clock.read(line, m.unit); ok {
+			c.wait = agree(c.wait, s)
+		}
+		return
+	case global:
+		if strings.EqualFold(line, "true") {
+			c.call(m.prefix, "global")
+		}
+		return
+	case name:
+		c.call(m.prefix, line)
+		return
+	case limit:
+		q.Limit, q.Window = readLimit(line)
+	case remaining:
+		q.Remaining = readCounts(line)
+	case used:
+		spent, of, _ := strings.Cut(line, "/")
+		if n, all := readCount(spent), readCount(of); n != Unsaid && all != Unsaid {
+			q.Limit, q.Remaining = all, max(0, all-n)
+		}
+	case reset:
+		s, _ := c.clock.read(line, m.unit)
+		q.setReset(s)
+	case window:
+		if s, ok := c.clock.read(line, m.unit); ok && s.d <= year {
+			q.Window = s.d
+		}
+	}
+	c.add(slot{Quota: q, prefix: m.prefix})
+}
+
+// setReset leaves what is above a year unsaid, and what has passed.
+func (q *Quota) setReset(s span) {
+	if s.d > 0 && s.d <= year {
+		q.Reset, q.Unsure = s.d, s.step
+	}
+}
+
+// call gives the quota that fields with the prefix are about a name. That of the field which
+// is read first stays, but "global" is more.
+func (c *collector) call(prefix, called string) {
+	s := slot{Quota: unsaid(""), prefix: prefix, called: called[:min(len(called), maxName)]}
+	if called != "" {
+		c.add(s)
+	}
+}
+
+// add puts what was said about a quota beside what is known of it.
+func (c *collector) add(s slot) {
+	if s.Quota == unsaid(s.Name) && s.called == "" {
+		return
+	}
+	i := c.find(s.prefix, s.Name)
+	if i < 0 {
+		if c.n < maxQuotas {
+			c.slots[c.n] = s
+			c.n++
+		}
+		return
+	}
+	known := &c.slots[i]
+	known.join(s.Quota)
+	known.listed = known.listed || s.listed
+	if known.called == "" || s.called == "global" {
+		known.called = s.called
+	}
+}
+
+func (c *collector) find(prefix, name string) int {
+	for i := range c.n {
+		if c.slots[i].prefix == prefix && c.slots[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// join takes the safe reading of both.
+func (q *Quota) join(other Quota) {
+	q.Limit = least(q.Limit, other.Limit)
+	q.Remaining = least(q.Remaining, other.Remaining)
+	q.Window = max(q.Window, other.Window)
+	s := agree(span{q.Reset, q.Unsure}, span{other.Reset, other.Unsure})
+	q.Reset, q.Unsure = s.d, s.step
+	if q.Unit == "" {
+		q.Unit = other.Unit
+	}
+}
+
+// least is the lesser of two counts that are said.
+func least(a, b int64) int64 {
+	if a == Unsaid || b == Unsaid {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// quotas appends the quotas to all, the closest to its end first.
+func (c *collector) quotas(all []Quota) []Quota {
+	for i := range c.n {
+		s := &c.slots[i]
+		if c.isAgain(s) || s.Quota == unsaid("") && c.hasOther(s) {
+			continue
+		}
+		q := s.Quota
+		if q.Name == "" {
+			q.Name = s.called
+		}
+		if q.Limit != Unsaid && q.Remaining > q.Limit {
+			q.Remaining = q.Limit
+		}
+		if q.Window == 0 && !s.listed {
+			q.Window = periods[q.Name]
+		}
+		if q.Unit == "" {
+			q.Unit = unitOf(q.Name)
+		}
+		all = append(all, q)
+	}
+	slices.SortStableFunc(all, closestFirst)
+	return all
+}
+
+// isAgain reports whether a quota without a name is one that RateLimit lists, said once more
+// in an older dialect.
+func (c *collector) isAgain(s *slot) bool {
+	if s.Name != "" || s.called != "" || s.Remaining == Unsaid {
+		return false
+	}
+	for i := range c.n {
+		other := &c.slots[i]
+		if other.listed && other.Remaining == s.Remaining &&
+			(other.Limit == s.Limit || other.Limit == Unsaid || s.Limit == Unsaid) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasOther reports whether there is another quota of the same prefix, which is then the one that
+// a name is about.
+func (c *collector) hasOther(s *slot) bool {
+	for i := range c.n {
+		if other := &c.slots[i]; other != s && other.prefix == s.prefix {
+			return true
+		}
+	}
+	return false
+}
+
+func unitOf(quota string) string {
+	switch {
+	case strings.Contains(quota, "token"):
+		return "tokens"
+	case strings.Contains(quota, "request"):
+		return "requests"
+	}
+	return ""
+}
