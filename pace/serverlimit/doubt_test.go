@@ -1,6 +1,7 @@
 package serverlimit_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -100,6 +101,19 @@ func TestDoubtIsReadOnTheSafeSide(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestNoneOfManyQuotasHidesThatItIsUsedUp(t *testing.T) {
+	t.Parallel()
+	var fields strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&fields, "RateLimit: \"q%d\";r=%d;t=%d\n", i, 399-i, 1+i)
+		fmt.Fprintf(&fields, "X-RateLimit-Remaining-Q%d: 7\n", i)
+	}
+	said := serverlimit.Read(parse(t, "200 OK", fields.String()))
+	require.Len(t, said.Others, 15)
+	require.Zero(t, said.Quota.Remaining)
+	require.Equal(t, 400*time.Second, said.Wait)
 }
 
 func TestAStatusAloneDoesNotMakeALimit(t *testing.T) {

@@ -21,6 +21,7 @@ const (
 	name   // of the quota that the fields without one are about
 	global // true: that quota is the one for all requests
 	used   // 32/40: used, of the limit
+	pairs  // total=100; remaining=99; resets=41
 	list   // RateLimit
 	policy // RateLimit-Policy
 )
@@ -61,11 +62,11 @@ var periods = map[string]time.Duration{
 	"hourly": time.Hour, "day": 24 * time.Hour, "daily": 24 * time.Hour,
 }
 
-// lower has the names of quotas that providers use, so that lower case costs no allocation.
+// lower has the parts of names that providers use, so that lower case costs no allocation.
 var lower = map[string]string{
 	"Requests": "requests", "Tokens": "tokens", "Input-Tokens": "input-tokens",
 	"Output-Tokens": "output-tokens", "Second": "second", "Secondly": "secondly", "Minute": "minute",
-	"Hour": "hour", "Hourly": "hourly", "Day": "day", "Daily": "daily",
+	"Hour": "hour", "Hourly": "hourly", "Day": "day", "Daily": "daily", "Used": "used", "": "",
 }
 
 // meaningOf reads a field's name, in net/http's canonical form.
@@ -100,15 +101,24 @@ func meaningOf(field string) meaning {
 			m.quota += "-" + word
 		}
 	}
-	if short, ok := lower[m.quota]; ok {
-		m.quota = short
-	} else if m.kind != nothing {
-		m.quota = strings.ToLower(m.quota)
-	}
-	if m.kind == nothing && periods[m.quota] > 0 {
+	switch {
+	case m.kind != nothing:
+	case periods[lowerCase(m.quota)] > 0:
 		m.kind = limit // HubSpot's X-HubSpot-RateLimit-Daily: 250000
+	case prefix == "Zendesk-":
+		m.kind = pairs // of an endpoint, as zendesk-ratelimit-tickets-index
+	default:
+		return meaning{}
 	}
+	m.quota = lowerCase(m.quota)
 	return m
+}
+
+func lowerCase(quota string) string {
+	if s, ok := lower[quota]; ok {
+		return s
+	}
+	return strings.ToLower(quota)
 }
 
 // A collector puts together what the fields of a response say.
@@ -200,6 +210,8 @@ func (c *collector) readLine(m meaning, line string) {
 		if n, all := readCount(spent), readCount(of); n != Unsaid && all != Unsaid {
 			q.Limit, q.Remaining = all, max(0, all-n)
 		}
+	case pairs:
+		c.readPairs(&q, line)
 	case reset:
 		s, _ := c.clock.read(line, m.unit)
 		q.setReset(s)
@@ -209,6 +221,23 @@ func (c *collector) readLine(m meaning, line string) {
 		}
 	}
 	c.add(slot{Quota: q, prefix: m.prefix})
+}
+
+// readPairs reads total=100; remaining=99; resets=41.
+func (c *collector) readPairs(q *Quota, line string) {
+	for line != "" {
+		var pair string
+		pair, line, _ = strings.Cut(line, ";")
+		switch key, value, _ := strings.Cut(strings.TrimSpace(pair), "="); key {
+		case "total":
+			q.Limit = readCount(value)
+		case "remaining":
+			q.Remaining = readCount(value)
+		case "resets":
+			s, _ := c.clock.read(value, time.Second)
+			q.setReset(s)
+		}
+	}
 }
 
 // setReset leaves what is above a year unsaid, and what has passed.
@@ -233,12 +262,13 @@ func (c *collector) add(s slot) {
 		return
 	}
 	i := c.find(s.prefix, s.Name)
-	if i < 0 {
-		if c.n < maxQuotas {
-			c.slots[c.n] = s
-			c.n++
-		}
+	switch {
+	case i < 0 && c.n < maxQuotas:
+		c.slots[c.n] = s
+		c.n++
 		return
+	case i < 0:
+		i = c.n - 1 // one too many, which must not hide that it is used up
 	}
 	known := &c.slots[i]
 	known.join(s.Quota)
@@ -249,12 +279,7 @@ func (c *collector) add(s slot) {
 }
 
 func (c *collector) find(prefix, name string) int {
-	for i := range c.n {
-		if c.slots[i].prefix == prefix && c.slots[i].Name == name {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(c.slots[:c.n], func(s slot) bool { return s.prefix == prefix && s.Name == name })
 }
 
 // join takes the safe reading of both.
@@ -304,19 +329,14 @@ func (c *collector) quotas(all []Quota) []Quota {
 }
 
 // isAgain reports whether a quota without a name is one that RateLimit lists, said once more
-// in an older dialect.
+// in an older dialect: of the same limit, the same remains.
 func (c *collector) isAgain(s *slot) bool {
-	if s.Name != "" || s.called != "" || s.Remaining == Unsaid {
+	if s.Name != "" || s.called != "" || s.Limit == Unsaid || s.Remaining == Unsaid {
 		return false
 	}
-	for i := range c.n {
-		other := &c.slots[i]
-		if other.listed && other.Remaining == s.Remaining &&
-			(other.Limit == s.Limit || other.Limit == Unsaid || s.Limit == Unsaid) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.slots[:c.n], func(other slot) bool {
+		return other.listed && other.Limit == s.Limit && other.Remaining == s.Remaining
+	})
 }
 
 // hasOther reports whether there is another quota of the same prefix, which is then the one that

@@ -18,7 +18,7 @@ const MaxWait = 24 * time.Hour
 
 const (
 	year      = 366 * 24 * time.Hour
-	maxQuotas = 16  // that are read of one response; of more, those in the last fields by name are left out
+	maxQuotas = 16  // of one response; further ones are read as if they were the last
 	maxName   = 128 // bytes, of a quota and of a field
 )
 
@@ -142,8 +142,8 @@ func ReadWithBody(r *http.Response, body []byte) Reading {
 func (said *Reading) readGitHub(status int, body []byte) {
 	if status == http.StatusForbidden && !said.Limited {
 		said.Limited = bytes.Contains(body, []byte("secondary rate limit")) ||
-			bytes.Contains(body, []byte("#secondary-rate-limits")) ||
-			bytes.Contains(body, []byte("abuse detection mechanism"))
+			bytes.Contains(body, []byte("secondary-rate-limit")) || // in the documentation_url
+			bytes.Contains(body, []byte("abuse detection")) // what it was called before
 		said.BodyTells = body == nil
 	}
 	if said.Limited && said.Wait == 0 {

@@ -68,14 +68,14 @@ var vectors = []vector{
 		X-RateLimit-Reset: 1655120964
 		X-RateLimit-Resource: search`, "",
 		"served, the body tells | search 14/30 in 31s ±1s"},
-	{"GitHub, secondary limit, with the body", "https://github.com/KnpLabs/php-github-api/pull/1072", "403 Forbidden", `
+	{"GitHub, secondary limit, with the body", "https://github.com/app-sre/github-mirror/pull/62", "403 Forbidden", `
 		Date: Mon, 13 Jun 2022 11:48:53 GMT
 		X-GitHub-Request-Id: C0F6:1D2A
 		X-RateLimit-Limit: 30
 		X-RateLimit-Remaining: 14
 		X-RateLimit-Reset: 1655120964
 		X-RateLimit-Resource: search`,
-		`{"message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}`,
+		`{"documentation_url": "https://docs.github.com/en/free-pro-team@latest/rest/overview/resources-in-the-rest-api#secondary-rate-limits", "message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}`,
 		"limited, wait 1m0s ±1s | search 14/30 in 31s ±1s"},
 	{"GitHub, secondary limit, 429 without fields", "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api", "429 Too Many Requests", `
 		X-GitHub-Request-Id: C0F6:1D2A`, "",
@@ -171,14 +171,15 @@ var vectors = []vector{
 		RateLimit-ResetTime: Thu, 30 Jan 2020 14:15:17 GMT`, "",
 		"limited | - 595/600 in 1m1s ±1s"},
 	{"GitLab, with its name", "https://docs.gitlab.com/administration/settings/user_and_ip_rate_limits/", "429 Too Many Requests", `
-		Date: Thu, 30 Jan 2020 14:14:16 GMT
-		RateLimit-Limit: 600
+		Date: Tue, 05 Jan 2021 10:59:30 GMT
+		RateLimit-Limit: 60
 		RateLimit-Name: throttle_authenticated_web
-		RateLimit-Observed: 601
+		RateLimit-Observed: 67
 		RateLimit-Remaining: 0
-		RateLimit-Reset: 1580393717
-		Retry-After: 61`, "",
-		"limited, wait 1m1s ±1s | throttle_authenticated_web 0/600 in 1m1s ±1s"},
+		RateLimit-Reset: 1609844400
+		RateLimit-ResetTime: Tue, 05 Jan 2021 11:00:00 GMT
+		Retry-After: 30`, "",
+		"limited, wait 30s ±1s | throttle_authenticated_web 0/60 in 30s ±1s"},
 
 	// X-RateLimit-* and X-Rate-Limit-*
 	{"X", "https://docs.x.com/fundamentals/rate-limits", "200 OK", `
@@ -199,7 +200,15 @@ var vectors = []vector{
 		X-RateLimit-Remaining: 0
 		X-RateLimit-Reset: 1482966442`, "",
 		"limited, wait 40s ±1s | - 0/120 in 40s ±1s"},
-	{"Zendesk", "https://developer.zendesk.com/api-reference/introduction/rate-limits/", "200 OK", `
+	{"Zendesk", "https://developer.zendesk.com/documentation/ticketing/using-the-zendesk-api/best-practices-for-avoiding-rate-limiting/", "200 OK", `
+		x-rate-limit: 700
+		ratelimit-limit: 700
+		x-rate-limit-remaining: 699
+		ratelimit-remaining: 699
+		ratelimit-reset: 41
+		zendesk-ratelimit-tickets-index: total=100; remaining=99; resets=41`, "",
+		"served | tickets-index 99/100 in 41s ±1s | - 699/700 in 41s ±1s"},
+	{"Zendesk, the older fields alone", "https://developer.zendesk.com/documentation/ticketing/using-the-zendesk-api/best-practices-for-avoiding-rate-limiting/", "200 OK", `
 		X-Rate-Limit: 700
 		X-Rate-Limit-Remaining: 699`, "",
 		"served | - 699/700"},
@@ -254,6 +263,14 @@ var vectors = []vector{
 		X-RateLimit-Bucket: abcd1234
 		X-RateLimit-Scope: user`, "",
 		"limited, wait 1m5s ±1s | abcd1234 0/10 in 1m4.57s ±10ms"},
+	{"Discord, refusal of a resource that is shared", "https://docs.discord.com/developers/topics/rate-limits", "429 TOO MANY REQUESTS", `
+		Retry-After: 1337
+		X-RateLimit-Limit: 10
+		X-RateLimit-Remaining: 9
+		X-RateLimit-Reset-After: 64.57
+		X-RateLimit-Bucket: abcd1234
+		X-RateLimit-Scope: shared`, "",
+		"limited, wait 22m17s ±1s | abcd1234 9/10 in 1m4.57s ±10ms"},
 	{"Discord, refusal for all routes", "https://docs.discord.com/developers/topics/rate-limits", "429 TOO MANY REQUESTS", `
 		Retry-After: 65
 		X-RateLimit-Global: true
@@ -276,14 +293,12 @@ var vectors = []vector{
 		X-RateLimit-Remaining: 42`, "",
 		"served | - 42/100 per 10s | daily 199989/200000 per 24h0m0s"},
 	{"Kong", "https://developer.konghq.com/plugins/rate-limiting/", "200 OK", `
-		RateLimit-Limit: 6
-		RateLimit-Remaining: 4
-		RateLimit-Reset: 47
-		X-RateLimit-Limit-Hour: 60
-		X-RateLimit-Limit-Minute: 6
-		X-RateLimit-Remaining-Hour: 50
-		X-RateLimit-Remaining-Minute: 4`, "",
-		"served | - 4/6 in 47s ±1s | minute 4/6 per 1m0s | hour 50/60 per 1h0m0s"},
+		X-RateLimit-Remaining-Minute: 2
+		RateLimit-Remaining: 2
+		RateLimit-Limit: 3
+		RateLimit-Reset: 41
+		X-RateLimit-Limit-Minute: 3`, "",
+		"served | - 2/3 in 41s ±1s | minute 2/3 per 1m0s"},
 	{"Brevo", "https://developers.brevo.com/docs/limit-headers", "429 Too Many Requests", `
 		x-sib-ratelimit-limit: 1000
 		x-sib-ratelimit-remaining: 0
