@@ -38,5 +38,6 @@
 //   - Fields without a name that say the same as a policy of RateLimit are that policy once
 //     more, in an older dialect.
 //
-// Nothing panics. No Wait is negative or above [MaxWait], and no Reset above a year.
+// Nothing panics. No Wait is negative or above [MaxWait], and no Reset above a year. Lines above
+// 8 KiB are not read, nor more than 64 of a field.
 package serverlimit

@@ -59,6 +59,7 @@ func TestDoubtIsReadOnTheSafeSide(t *testing.T) {
 		{"a reset years ago", date + "X-RateLimit-Limit: 5\nX-RateLimit-Reset: Thu, 01 Jan 1970 00:00:00 GMT", "limited | - ?/5"},
 		{"a reset in years", date + "X-RateLimit-Limit: 5\nX-RateLimit-Reset: Fri, 31 Dec 9999 23:59:59 GMT", "limited | - ?/5"},
 		{"a reset that is no time", "X-RateLimit-Limit: 5\nX-RateLimit-Reset: 500000000", "limited | - ?/5"},
+		{"a line of too many bytes", "RateLimit: " + strings.Repeat(`"a";r=1;t=9, `, 1000) + `"a";r=1`, "limited"},
 		{"a time of thousands of bytes", "X-RateLimit-Limit: 5\nX-RateLimit-Reset: " + strings.Repeat("1", 5000), "limited | - ?/5"},
 
 		// of counts
@@ -105,12 +106,12 @@ func TestDoubtIsReadOnTheSafeSide(t *testing.T) {
 
 func TestNoneOfManyQuotasHidesThatItIsUsedUp(t *testing.T) {
 	t.Parallel()
-	var fields strings.Builder
+	list, others := "", ""
 	for i := range 400 {
-		fmt.Fprintf(&fields, "RateLimit: \"q%d\";r=%d;t=%d\n", i, 399-i, 1+i)
-		fmt.Fprintf(&fields, "X-RateLimit-Remaining-Q%d: 7\n", i)
+		list += fmt.Sprintf(`, "q%d";r=%d;t=%d`, i, 399-i, 1+i)
+		others += fmt.Sprintf("X-RateLimit-Remaining-Q%d: 7\n", i)
 	}
-	said := serverlimit.Read(parse(t, "200 OK", fields.String()))
+	said := serverlimit.Read(parse(t, "200 OK", others+"RateLimit: "+list[2:]))
 	require.Len(t, said.Others, 15)
 	require.Zero(t, said.Quota.Remaining)
 	require.Equal(t, 400*time.Second, said.Wait)

@@ -164,10 +164,13 @@ func (c *collector) readAll(h http.Header) {
 	}
 }
 
-// read reads the lines of a field, of which each has its say.
+// read reads the lines of a field, of which each has its say. There are bounds, as reading
+// the 10 MiB that net/http lets a server send would take a second.
 func (c *collector) read(m meaning, lines []string) {
-	for _, line := range lines {
-		c.readLine(m, line)
+	for _, line := range lines[:min(len(lines), maxLines)] {
+		if len(line) <= maxLine {
+			c.readLine(m, line)
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ const (
 	year      = 366 * 24 * time.Hour
 	maxQuotas = 16  // of one response; further ones are read as if they were the last
 	maxName   = 128 // bytes, of a quota and of a field
+	maxLines  = 64  // of a field
+	maxLine   = 8 << 10
 )
 
 // A Reading is what a response says about the server's limits.

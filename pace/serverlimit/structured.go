@@ -158,8 +158,7 @@ func (p *parser) next() bool {
 	}
 	if !p.begun {
 		p.begun = true
-		p.rest = strings.TrimLeft(p.rest, " ")
-		p.rest = strings.TrimRight(p.rest, " ")
+		p.rest = strings.Trim(p.rest, " ")
 		return p.rest != ""
 	}
 	p.rest = strings.TrimLeft(p.rest, " \t")
@@ -193,6 +192,8 @@ type value struct {
 	integer int64
 }
 
+var neither = value{integer: Unsaid}
+
 func (p *parser) itemOrInnerList() value {
 	if !p.take('(') {
 		return p.item()
@@ -200,22 +201,21 @@ func (p *parser) itemOrInnerList() value {
 	for {
 		p.rest = strings.TrimLeft(p.rest, " ")
 		if p.take(')') {
-			return value{integer: Unsaid}
+			return neither
 		}
 		p.item()
 		p.params()
-		if p.failed || p.rest == "" || p.rest[0] != ' ' && p.rest[0] != ')' {
+		if p.rest == "" || p.rest[0] != ' ' && p.rest[0] != ')' {
 			p.fail()
-			return value{integer: Unsaid}
+			return neither
 		}
 	}
 }
 
 func (p *parser) item() value {
-	none := value{integer: Unsaid}
 	if p.rest == "" {
 		p.fail()
-		return none
+		return neither
 	}
 	switch c := p.rest[0]; {
 	case c == '"':
@@ -231,7 +231,8 @@ func (p *parser) item() value {
 		}
 	case c == '@':
 		p.rest = p.rest[1:]
-		if from := p.rest; p.number() == Unsaid && !strings.HasPrefix(from, "-") || strings.Contains(from[:len(from)-len(p.rest)], ".") {
+		p.take('-')
+		if digits := p.span(isDigit); digits == "" || len(digits) > 15 {
 			p.fail()
 		}
 	case c == ':':
@@ -246,7 +247,7 @@ func (p *parser) item() value {
 	default:
 		p.fail()
 	}
-	return none
+	return neither
 }
 
 // number reads an Integer or a Decimal, and returns an Integer of 0 or more.
@@ -270,6 +271,8 @@ func (p *parser) number() int64 {
 	return n
 }
 
+var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
+
 // quoted reads a String, whose first byte is a quotation mark. One with escapes is copied.
 func (p *parser) quoted() string {
 	p.take('"')
@@ -280,7 +283,7 @@ func (p *parser) quoted() string {
 			s := p.rest[:i]
 			p.rest = p.rest[i+1:]
 			if escaped {
-				s = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(s)
+				s = unescape.Replace(s)
 			}
 			return s
 		case c == '\\':
@@ -302,7 +305,7 @@ func (p *parser) params() params {
 	all := noParams
 	for !p.failed && p.take(';') {
 		p.rest = strings.TrimLeft(p.rest, " ")
-		key, v := p.key(), value{integer: Unsaid}
+		key, v := p.key(), neither
 		if p.take('=') {
 			v = p.item()
 		}

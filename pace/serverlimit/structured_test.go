@@ -17,6 +17,17 @@ var lines = []string{
 	`"a"; r=1;r=2`, `"a";r;t`, `"a";R=1`, `?1`, `@1659578233`, `%"f%c3%bc"`, ``, ` `, "\t", `"a"` + "\t,\t" + `"b"`, `a=(1 2);b, c="x"`,
 }
 
+// Those that httpsfv is not asked about.
+func TestTheParserReadsDatesAndDisplayStrings(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		`@1659578233`: true, `@-1`: true, `a;d=@0;r=1`: true, `@`: false, `@-`: false, `@1.5`: false, `@1234567890123456`: false, `@a`: false,
+		`%"f%c3%bc"`: true, `%"`: false, `%a`: false, `"a";s=%"b";r=1`: true,
+	} {
+		require.Equal(t, want, isList(line), line)
+	}
+}
+
 func FuzzTheParserReadsListsAsAnotherDoes(f *testing.F) {
 	for _, line := range lines {
 		f.Add(line)
