@@ -1,6 +1,7 @@
 package serverlimit
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,8 +35,8 @@ type meaning struct {
 	unit   time.Duration
 }
 
-// known are the fields with a meaning that their name does not show.
-var known = map[string]meaning{
+// special are the fields with a meaning that their name does not show.
+var special = map[string]meaning{
 	"Retry-After":                      {kind: wait, unit: time.Second},
 	"Retry-After-Ms":                   {kind: wait, unit: time.Millisecond},
 	"X-Ms-Retry-After-Ms":              {kind: wait, unit: time.Millisecond},
@@ -69,11 +70,58 @@ var lower = map[string]string{
 	"Hour": "hour", "Hourly": "hourly", "Day": "day", "Daily": "daily", "Used": "used", "": "",
 }
 
+// fieldsOf appends the names of the fields that may tell of limits, sorted, so that a reading
+// does not depend on the order of a map. Each client's every response goes through this.
+func fieldsOf(h http.Header, fields []string) []string {
+	for field := range h {
+		if len(field) <= maxName && mayTell(field) {
+			fields = append(fields, field)
+		}
+	}
+	if len(fields) > 1 {
+		slices.Sort(fields)
+	}
+	return fields
+}
+
+// mayTell reports whether a word of the name begins with Rate or Retry, or it is Shopify's.
+func mayTell(field string) bool {
+	for rest := field; ; rest = rest[1:] {
+		i := strings.IndexByte(rest, 'R')
+		if i < 0 {
+			return strings.HasSuffix(field, "-Call-Limit")
+		}
+		rest = rest[i:]
+		if strings.HasPrefix(rest, "Rate") || strings.HasPrefix(rest, "Retry") {
+			return true
+		}
+	}
+}
+
 // meaningOf reads a field's name, in net/http's canonical form.
 func meaningOf(field string) meaning {
 	if m, ok := known[field]; ok {
 		return m
 	}
+	return parseName(field)
+}
+
+// known are the fields of known kind, and what is usual, so that it is looked up once.
+var known = func() map[string]meaning {
+	all := maps.Clone(special)
+	for _, field := range []string{
+		"Ratelimit", "Ratelimit-Policy", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
+		"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Used", "X-Ratelimit-Resource",
+		"X-Ratelimit-Reset-After", "X-Ratelimit-Bucket", "X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset",
+		"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
+		"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
+	} {
+		all[field] = parseName(field)
+	}
+	return all
+}()
+
+func parseName(field string) meaning {
 	prefix, rest, ok := strings.Cut(field, "Ratelimit")
 	if !ok {
 		prefix, rest, ok = strings.Cut(field, "Rate-Limit")
@@ -136,19 +184,11 @@ type slot struct {
 	prefix string
 	called string // what another field says of the quota without a name
 	listed bool   // by RateLimit or RateLimit-Policy
+	again  bool   // another is the same
 }
 
-// readAll reads fields in the order of their names, so that a reading does not depend
-// on that of a map.
-func (c *collector) readAll(h http.Header) {
-	var space [24]string
-	fields := space[:0]
-	for field := range h {
-		if (strings.Contains(field, "imit") || strings.Contains(field, "etry")) && len(field) <= maxName {
-			fields = append(fields, field)
-		}
-	}
-	slices.Sort(fields)
+// readAll reads the fields of the clock's header.
+func (c *collector) readAll(fields []string) {
 	policies := fields[:0]
 	for _, field := range fields {
 		switch m := meaningOf(field); m.kind {
@@ -156,11 +196,11 @@ func (c *collector) readAll(h http.Header) {
 		case policy:
 			policies = append(policies, field) // they are about quotas that the others tell of
 		default:
-			c.read(m, h[field])
+			c.read(m, c.clock.header[field])
 		}
 	}
 	for _, field := range policies {
-		c.read(meaningOf(field), h[field])
+		c.read(meaningOf(field), c.clock.header[field])
 	}
 }
 
@@ -223,7 +263,7 @@ func (c *collector) readLine(m meaning, line string) {
 			q.Window = s.d
 		}
 	}
-	c.add(slot{Quota: q, prefix: m.prefix})
+	c.add(&slot{Quota: q, prefix: m.prefix})
 }
 
 // readPairs reads total=100; remaining=99; resets=41.
@@ -253,21 +293,20 @@ func (q *Quota) setReset(s span) {
 // call gives the quota that fields with the prefix are about a name. That of the field which
 // is read first stays, but "global" is more.
 func (c *collector) call(prefix, called string) {
-	s := slot{Quota: unsaid(""), prefix: prefix, called: called[:min(len(called), maxName)]}
 	if called != "" {
-		c.add(s)
+		c.add(&slot{Quota: unsaid(""), prefix: prefix, called: called[:min(len(called), maxName)]})
 	}
 }
 
 // add puts what was said about a quota beside what is known of it.
-func (c *collector) add(s slot) {
+func (c *collector) add(s *slot) {
 	if s.Quota == unsaid(s.Name) && s.called == "" {
 		return
 	}
 	i := c.find(s.prefix, s.Name)
 	switch {
 	case i < 0 && c.n < maxQuotas:
-		c.slots[c.n] = s
+		c.slots[c.n] = *s
 		c.n++
 		return
 	case i < 0:
@@ -282,7 +321,12 @@ func (c *collector) add(s slot) {
 }
 
 func (c *collector) find(prefix, name string) int {
-	return slices.IndexFunc(c.slots[:c.n], func(s slot) bool { return s.prefix == prefix && s.Name == name })
+	for i := range c.n {
+		if s := &c.slots[i]; s.prefix == prefix && s.Name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // join takes the safe reading of both.
@@ -305,30 +349,32 @@ func least(a, b int64) int64 {
 	return min(a, b)
 }
 
-// quotas appends the quotas to all, the closest to its end first.
-func (c *collector) quotas(all []Quota) []Quota {
+// finish returns the quotas, the closest to its end first.
+func (c *collector) finish() []slot {
 	for i := range c.n {
 		s := &c.slots[i]
-		if c.isAgain(s) || s.Quota == unsaid("") && c.hasOther(s) {
-			continue
-		}
-		q := s.Quota
+		s.again = c.isAgain(s) || s.Quota == unsaid("") && c.hasOther(s)
+	}
+	quotas := slices.DeleteFunc(c.slots[:c.n], func(s slot) bool { return s.again })
+	for i := range quotas {
+		q := &quotas[i]
 		if q.Name == "" {
-			q.Name = s.called
+			q.Name = q.called
 		}
 		if q.Limit != Unsaid && q.Remaining > q.Limit {
 			q.Remaining = q.Limit
 		}
-		if q.Window == 0 && !s.listed {
+		if q.Window == 0 && !q.listed {
 			q.Window = periods[q.Name]
 		}
 		if q.Unit == "" {
 			q.Unit = unitOf(q.Name)
 		}
-		all = append(all, q)
 	}
-	slices.SortStableFunc(all, closestFirst)
-	return all
+	if len(quotas) > 1 {
+		slices.SortStableFunc(quotas, closestFirst)
+	}
+	return quotas
 }
 
 // isAgain reports whether a quota without a name is one that RateLimit lists, said once more
@@ -337,9 +383,12 @@ func (c *collector) isAgain(s *slot) bool {
 	if s.Name != "" || s.called != "" || s.Limit == Unsaid || s.Remaining == Unsaid {
 		return false
 	}
-	return slices.ContainsFunc(c.slots[:c.n], func(other slot) bool {
-		return other.listed && other.Limit == s.Limit && other.Remaining == s.Remaining
-	})
+	for i := range c.n {
+		if other := &c.slots[i]; other.listed && other.Limit == s.Limit && other.Remaining == s.Remaining {
+			return true
+		}
+	}
+	return false
 }
 
 // hasOther reports whether there is another quota of the same prefix, which is then the one that

@@ -101,17 +101,32 @@ func Read(r *http.Response) Reading { return ReadWithBody(r, nil) }
 // body; 4 KiB are enough. GitHub tells of some secondary limits there alone
 // ([Reading.BodyTells]). Bodies of other servers make no difference.
 func ReadWithBody(r *http.Response, body []byte) Reading {
-	h := r.Header
-	failed := r.StatusCode >= 400
-	if !failed && fromCache(h) {
-		return Reading{Quota: unsaid("")} // it tells how things were when the cache was filled
+	var space [24]string
+	fields := fieldsOf(r.Header, space[:0])
+	if len(fields) == 0 && r.StatusCode < 400 {
+		return Reading{Quota: unsaid("")} // as most do
 	}
-	c := collector{clock: clock{header: h}}
-	c.readAll(h)
-	var space [maxQuotas]Quota
-	quotas := c.quotas(space[:0])
+	return read(r, fields, body)
+}
 
-	said := Reading{Retry: c.retry, Quota: unsaid("")}
+func read(r *http.Response, fields []string, body []byte) Reading {
+	failed := r.StatusCode >= 400
+	said := Reading{Quota: unsaid("")}
+	if !failed && fromCache(r.Header) {
+		return said // it tells how things were when the cache was filled
+	}
+	c := collector{clock: clock{header: r.Header}}
+	c.readAll(fields)
+	said.Retry = c.retry
+	quotas := c.finish()
+	for i := range quotas {
+		if i == 0 {
+			said.Quota = quotas[0].Quota
+		} else {
+			said.Others = append(slices.Grow(said.Others, len(quotas)-i), quotas[i].Quota)
+		}
+	}
+
 	reset, exhausted := untilAnew(quotas, r.StatusCode)
 	switch {
 	case failed && c.wait.d > 0:
@@ -127,14 +142,8 @@ func ReadWithBody(r *http.Response, body []byte) Reading {
 	case http.StatusTeapot, http.StatusServiceUnavailable:
 		said.Limited = c.wait.d > 0
 	}
-	if len(h["X-Github-Request-Id"]) > 0 {
+	if failed && len(r.Header["X-Github-Request-Id"]) > 0 {
 		said.readGitHub(r.StatusCode, body)
-	}
-	if len(quotas) > 0 {
-		said.Quota = quotas[0]
-	}
-	if len(quotas) > 1 {
-		said.Others = slices.Clone(quotas[1:])
 	}
 	return said
 }
@@ -156,13 +165,13 @@ func (said *Reading) readGitHub(status int, body []byte) {
 // fromCache reports whether the response was not made for this request. X-From-Cache is
 // what Go's caching transports set.
 func fromCache(h http.Header) bool {
-	age := h.Get("Age")
-	return age != "" && strings.Trim(age, "0 ") != "" || h.Get("X-From-Cache") == "1"
+	age, kept := h["Age"], h["X-From-Cache"]
+	return len(age) > 0 && strings.Trim(age[0], "0 ") != "" || len(kept) > 0 && kept[0] == "1"
 }
 
 // untilAnew is when all quotas of which nothing remains have begun anew. In a 429, which
 // says that something is used up, those that do not tell what remains are among them.
-func untilAnew(quotas []Quota, status int) (reset span, exhausted bool) {
+func untilAnew(quotas []slot, status int) (reset span, exhausted bool) {
 	for i := range quotas {
 		q := &quotas[i]
 		if q.Remaining == 0 || q.Remaining == Unsaid && status == http.StatusTooManyRequests {
@@ -179,7 +188,7 @@ func unsaid(name string) Quota { return Quota{Name: name, Limit: Unsaid, Remaini
 
 // closestFirst orders quotas by the part of them that remains. Of those of which nothing does,
 // the one that lasts longest is the first; those that do not tell are last.
-func closestFirst(a, b Quota) int {
+func closestFirst(a, b slot) int {
 	return cmp.Or(cmp.Compare(a.part(), b.part()), cmp.Compare(b.Reset, a.Reset), cmp.Compare(a.Name, b.Name))
 }
 

@@ -24,10 +24,10 @@ func (c *collector) readList(prefix, line string) {
 		case m.name != "" && m.params.r != Unsaid:
 			q.Remaining = m.params.r
 			q.setSeconds(m.params.t)
-			c.add(slot{Quota: q, prefix: prefix, listed: true})
+			c.add(&slot{Quota: q, prefix: prefix, listed: true})
 		case m.integer != Unsaid:
 			q.Limit = m.integer // Zendesk's X-Rate-Limit: 700
-			c.add(slot{Quota: q, prefix: prefix})
+			c.add(&slot{Quota: q, prefix: prefix})
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (c *collector) readDictionary(prefix, line string) {
 		}
 	}
 	if !p.failed {
-		c.add(slot{Quota: q, prefix: prefix})
+		c.add(&slot{Quota: q, prefix: prefix})
 	}
 }
 
@@ -74,7 +74,7 @@ func (c *collector) readPolicy(prefix, line string) {
 			if q.Unit == "" {
 				q.Unit = "requests" // the draft's default
 			}
-			c.add(slot{Quota: q, prefix: prefix, listed: true})
+			c.add(&slot{Quota: q, prefix: prefix, listed: true})
 		case m.integer != Unsaid:
 			if i := c.find(prefix, ""); i >= 0 && c.slots[i].Limit == m.integer {
 				c.slots[i].join(q)
