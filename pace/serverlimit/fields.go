@@ -71,7 +71,7 @@ var lower = map[string]string{
 }
 
 // fieldsOf appends the names of the fields that may tell of limits, sorted, so that a reading
-// does not depend on the order of a map. Each client's every response goes through this.
+// does not depend on the order of a map. Every response goes through this.
 func fieldsOf(h http.Header, fields []string) []string {
 	for field := range h {
 		if len(field) <= maxName && mayTell(field) {
@@ -106,7 +106,7 @@ func meaningOf(field string) meaning {
 	return parseName(field)
 }
 
-// known are the fields of known kind, and what is usual, so that it is looked up once.
+// known are those that are special, and the usual ones, so that they are parsed once.
 var known = func() map[string]meaning {
 	all := maps.Clone(special)
 	for _, field := range []string{

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 )
@@ -119,11 +118,13 @@ func read(r *http.Response, fields []string, body []byte) Reading {
 	c.readAll(fields)
 	said.Retry = c.retry
 	quotas := c.finish()
-	for i := range quotas {
-		if i == 0 {
-			said.Quota = quotas[0].Quota
-		} else {
-			said.Others = append(slices.Grow(said.Others, len(quotas)-i), quotas[i].Quota)
+	if len(quotas) > 0 {
+		said.Quota = quotas[0].Quota
+	}
+	if len(quotas) > 1 {
+		said.Others = make([]Quota, len(quotas)-1)
+		for i := range said.Others {
+			said.Others[i] = quotas[i+1].Quota
 		}
 	}
 
