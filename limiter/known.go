@@ -86,7 +86,7 @@ func (m *Memory) seek(charges []Charge, keys []knownKey) table.Sight {
 	var hash uint64
 	for i := range keys {
 		s, c := &keys[i], &charges[i]
-		if s.binding = m.bound(c.Quota); s.binding == nil || c.Quota.layout.boxed {
+		if s.binding = m.bound(c.Quota); s.binding == nil || c.Quota.boxed() {
 			return table.Unseen
 		}
 		if i == 0 || c.Key != charges[i-1].Key {

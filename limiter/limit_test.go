@@ -38,7 +38,7 @@ func TestValidateNamesEveryBadFieldAndItsValue(t *testing.T) {
 		{"a burst of a window", Limit{Events: 1, Per: time.Second, Burst: 2}, []string{"Burst is 2: sliding-window has no burst"}},
 		{"a burst of a fixed window", Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: FixedWindow}, []string{"fixed-window has no burst"}},
 		{"a burst of a log", Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: SlidingLog}, []string{"sliding-log has no burst"}},
-		{"an unknown algorithm", PerSecond(1).With(5), []string{"Algorithm is 5: there is no such algorithm"}},
+		{"an unknown algorithm", PerSecond(1).With(6), []string{"Algorithm is 6: there is no such algorithm"}},
 		{"the last unknown algorithm", PerSecond(1).With(255), []string{"Algorithm is 255"}},
 		{"a log too long", PerDay(10_001).With(SlidingLog), []string{"Events is 10001: sliding-log remembers every event and takes at most 10000"}},
 		{

@@ -29,13 +29,13 @@ func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string,
 	}
 	shard.Now = m.now()
 	var s State
-	asState := written != b.tag || q.algorithm.mostEvents > 0 || q.layout.boxed && word == 0
+	asState := written != b.tag || q.algorithm.mostEvents > 0 || q.hasLows() || q.boxed() && word == 0
 	switch {
 	case asState:
 		var allowed bool
 		s, allowed = q.takeNow(q.at(m.load(shard, q, b, written, word), shard.Now), cost)
 		*d = q.describe(s, 0, cost, allowed)
-	case q.layout.boxed:
+	case q.boxed():
 		q.takeBox(shard.Now, shard.Span(word), cost, d)
 	default:
 		word = q.takeWord(shard.Now-m.origin, b, word, cost, d)

@@ -64,10 +64,16 @@ type Memory struct {
 
 	overflowed atomic.Uint64
 
-	register sync.Mutex               // guards changes of what follows
-	tags     map[Limit]table.Tag      // by limit, since that is what reads a state
-	quotas   atomic.Pointer[[]*Quota] // by tag, one for each limit
+	register sync.Mutex // guards changes of what follows
+	tags     map[stateKind]table.Tag
+	quotas   atomic.Pointer[[]*Quota] // by tag, one for each kind of state
 	claimed  map[string]struct{}      // see Claim
+}
+
+// A stateKind is what reads a state: the limit, and whether a bucket has lows.
+type stateKind struct {
+	Limit
+	lows bool
 }
 
 // binding remembers the tag a quota has in a store.
@@ -97,7 +103,7 @@ func NewMemory(o MemoryOptions) (*Memory, error) {
 		origin:   max(0, start.UnixMicro()),
 		table:    table.New(o.MaxKeys),
 		overflow: table.NewShard(),
-		tags:     map[Limit]table.Tag{},
+		tags:     map[stateKind]table.Tag{},
 		claimed:  map[string]struct{}{},
 	}
 	m.quotas.Store(&[]*Quota{nil})
@@ -145,7 +151,7 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 	}
 	hash := digest(q, key)
 	shard := m.table.Shard(m.table.Index(hash))
-	for attempt := 0; attempt < attempts && !q.layout.boxed; attempt++ {
+	for attempt := 0; attempt < attempts && !q.boxed(); attempt++ {
 		place, sight := shard.Seek(hash)
 		if sight == table.Busy {
 			pause(attempt)
@@ -213,7 +219,7 @@ func (m *Memory) load(shard *table.Shard, q *Quota, b *binding, written table.Ta
 }
 
 func (m *Memory) unpack(shard *table.Shard, q *Quota, word uint64) State {
-	if q.layout.boxed {
+	if q.boxed() {
 		return unbox(shard.Span(word))
 	}
 	return q.layout.unpack(q, m.origin, shard.Now, word)
@@ -224,7 +230,7 @@ func (m *Memory) save(shard *table.Shard, q *Quota, written table.Tag, word uint
 	if written&table.Boxed == 0 {
 		word = 0 // it refers to no span
 	}
-	if q.layout.boxed {
+	if q.boxed() {
 		return box(shard, word, s)
 	}
 	shard.FreeSpan(word)
@@ -334,7 +340,7 @@ func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int6
 	q := m.quota(tag)
 	var used, reset int64
 	switch {
-	case q.layout.boxed:
+	case q.boxed():
 		used, reset = q.algorithm.look(q, q.at(m.unpack(shard, q, word), shard.Now))
 	case q.algorithm.bursts:
 		level := int64(word) - (shard.Now-m.origin)*q.refill
@@ -374,19 +380,20 @@ func (m *Memory) bound(q *Quota) *binding {
 func (m *Memory) bind(q *Quota) (*binding, error) {
 	m.register.Lock()
 	defer m.register.Unlock()
-	tag, ok := m.tags[q.limit]
+	kind := stateKind{q.limit, q.hasLows()}
+	tag, ok := m.tags[kind]
 	if !ok {
 		quotas := *m.quotas.Load()
 		if len(quotas) > maxTags {
 			return nil, fmt.Errorf("limiter: rule %q: the store already counts for %d different limits and can take no more", q.rule, maxTags)
 		}
 		tag = table.Tag(len(quotas))
-		if q.layout.boxed {
+		if q.boxed() {
 			tag |= table.Boxed
 		}
 		extended := append(quotas[:len(quotas):len(quotas)], q)
 		m.quotas.Store(&extended)
-		m.tags[q.limit] = tag
+		m.tags[kind] = tag
 	}
 	b := &binding{memory: m, tag: tag}
 	if q.window > 0 {

@@ -13,14 +13,14 @@ import (
 // makes good by reading its clock after the word.
 
 // uptime is how long a process can run before a packed time would overflow.
-const uptime = 17 * 366 * 24 * time.Hour
+const uptime = 15 * 366 * 24 * time.Hour
 
 // layout says how a quota's states are packed.
 type layout struct {
 	boxed  bool
 	pack   func(q *Quota, origin int64, s State) uint64
 	unpack func(q *Quota, origin, now int64, word uint64) State
-	bits   uint // of a count in a window's word
+	bits   uint // of a window's previous count in its word; the current one has one more, for what is owed
 }
 
 func layoutOf(q *Quota) layout {
@@ -30,14 +30,21 @@ func layoutOf(q *Quota) layout {
 	return q.algorithm.layout(q)
 }
 
+// boxed reports whether q's states are spans. A bucket's depend on Settles, which is set after
+// the layout was made.
+func (q *Quota) boxed() bool { return q.layout.boxed || q.hasLows() }
+
+// hasLows reports whether q's states have the lows of a bucket.
+func (q *Quota) hasLows() bool { return q.Settles && q.algorithm.bursts }
+
 func bucketLayout(*Quota) layout {
 	return layout{pack: packBucket, unpack: unpackBucket}
 }
 
 func windowLayout(q *Quota) layout {
-	count := uint(bits.Len64(uint64(q.capacity))) + 1 // what is owed may be as much again
+	count := uint(bits.Len64(uint64(q.capacity)))
 	index := uint(bits.Len64(uint64(uptime.Microseconds()/q.window + 1)))
-	if index+2*count > 64 {
+	if index+2*count+1 > 64 {
 		return layout{boxed: true}
 	}
 	return layout{pack: packWindow, unpack: unpackWindow, bits: count}
@@ -55,15 +62,18 @@ func unpackBucket(q *Quota, origin, now int64, word uint64) State {
 // A window's word is its index and the two counts.
 func packWindow(q *Quota, origin int64, s State) uint64 {
 	index := uint64(s.Last/q.window - origin/q.window)
-	bits := q.layout.bits
-	return index<<(2*bits) | uint64(s.Prev)<<bits | uint64(s.Level)
+	level := q.layout.bits + 1
+	return index<<(q.layout.bits+level) | uint64(s.Prev)<<level | uint64(s.Level)
 }
 
 func unpackWindow(q *Quota, origin, _ int64, word uint64) State {
-	bits := q.layout.bits
-	index := int64(word>>(2*bits)) + origin/q.window
-	mask := uint64(1)<<bits - 1
-	return State{Last: index * q.window, Level: int64(word & mask), Prev: int64(word >> bits & mask)}
+	level := q.layout.bits + 1
+	index := int64(word>>(q.layout.bits+level)) + origin/q.window
+	return State{
+		Last:  index * q.window,
+		Level: int64(word & (1<<level - 1)),
+		Prev:  int64(word >> level & (1<<q.layout.bits - 1)),
+	}
 }
 
 // A boxed state is a span: the integers, where the log is in the rest, the rest.

@@ -72,12 +72,15 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	return q, nil
 }
 
-// NewQuotas is NewQuota for a rule with several limits, which differ in their periods. The
+// maxLimits is how many limits a rule can have.
+const maxLimits = 8
+
+// NewQuotas is NewQuota for a rule with up to 8 limits, which differ in their periods. The
 // first quota has the rule's name, and the others that and their period in seconds, as in
 // "api.3600". An event is charged to all of them, in one batch, one beside the other.
 func NewQuotas(rule, tier string, limits []Limit) ([]*Quota, error) {
-	if len(limits) == 0 {
-		return nil, invalid.New("limiter", "rule %q has no limit", rule)
+	if len(limits) == 0 || len(limits) > maxLimits {
+		return nil, invalid.New("limiter", "rule %q has %d limits: it must have 1 to %d", rule, len(limits), maxLimits)
 	}
 	var family []*Quota
 	var errs []error

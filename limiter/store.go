@@ -121,6 +121,9 @@ func Settle(ctx context.Context, store Store, settlements []Settlement) error {
 	if s, ok := As[Settler](store); ok {
 		return s.Settle(ctx, settlements)
 	}
+	if err := checkActual(settlements); err != nil {
+		return err
+	}
 	refunds, debts := Corrections(settlements)
 	var err error
 	if len(refunds) > 0 {
@@ -130,6 +133,25 @@ func Settle(ctx context.Context, store Store, settlements []Settlement) error {
 		err = errors.Join(err, store.Owe(ctx, debts))
 	}
 	return err
+}
+
+// CheckSettlements is for a [Settler] to call first: it is [CheckCharges] for settlements, and
+// refuses one that really cost less than nothing.
+func CheckSettlements(settlements []Settlement) error {
+	charges := make([]Charge, len(settlements))
+	for i := range settlements {
+		charges[i] = settlements[i].Charge
+	}
+	return errors.Join(CheckCharges(charges), checkActual(settlements))
+}
+
+func checkActual(settlements []Settlement) error {
+	for i := range settlements {
+		if s := &settlements[i]; s.Actual < 0 {
+			return fmt.Errorf("%w: settlement %d really cost %d", ErrCharges, i, s.Actual)
+		}
+	}
+	return nil
 }
 
 // Corrections is what a store is asked for by settlements: what to refund, and what to owe.

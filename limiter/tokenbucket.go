@@ -14,7 +14,7 @@ const (
 	maxLevel = 1 << 52
 
 	// maxRefill bounds refill, so that a time in units of 1/refill microseconds
-	// fits a word for 17 years (see layout). It is fine enough that a rate that has
+	// fits a word for 15 years (see layout). It is fine enough that a rate that has
 	// to be rounded is off by less than 1/1000 at ten million per second, and by
 	// less than a millionth up to a thousand.
 	maxRefill = 1 << 14
@@ -127,12 +127,13 @@ func sink(lows []Entry, level int64) []Entry {
 }
 
 // addLow is lows with a level that is above them all. Of too many it leaves out the one that is
-// nearest to the one before it.
+// nearest to the one before it. Events of one time share one, as nothing drains between them.
 func addLow(lows []Entry, low Entry) []Entry {
-	if n := len(lows); n > 0 && lows[n-1].At == low.At {
-		return lows // the earlier event of that time comes first
+	n := len(lows)
+	if n > 0 && lows[n-1].At == low.At {
+		n--
 	}
-	lows = append(lows[:len(lows):len(lows)], low)
+	lows = append(lows[:n:n], low)
 	if len(lows) <= MostLows {
 		return lows
 	}

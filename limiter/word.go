@@ -60,13 +60,17 @@ type counts struct{ index, level, prev int64 }
 // takeWindow is takeBucket for a window's word, at a time in microseconds since 1970. The
 // index counts from origin, the store's window at its own beginning.
 func (q *Quota) takeWindow(now, origin int64, word uint64, cost int64, d *Decision) uint64 {
-	width := q.layout.bits
-	mask := uint64(1)<<width - 1
-	c := counts{int64(word>>(2*width)) + origin, int64(word & mask), int64(word >> width & mask)}
+	level := q.layout.bits + 1
+	shift := q.layout.bits + level
+	c := counts{
+		index: int64(word>>shift) + origin,
+		level: int64(word & (1<<level - 1)),
+		prev:  int64(word >> level & (1<<q.layout.bits - 1)),
+	}
 	if !q.takeCounts(now, &c, cost, d) {
 		return word
 	}
-	return uint64(c.index-origin)<<(2*width) | uint64(c.prev)<<width | uint64(c.level)
+	return uint64(c.index-origin)<<shift | uint64(c.prev)<<level | uint64(c.level)
 }
 
 // takeBox is takeWindow for counts that do not fit a word.

@@ -142,6 +142,14 @@ type Rule struct {
 	// that of a tier, never allows at once, which it can't know of a Cost. Zero: 1.
 	Units int64
 
+	// Counts says which answers use up the limit: [Statuses], [StatusClass], or [Not] one of
+	// these. A request is charged when it comes, and what it took is returned once the answer
+	// is known and does not count, so at most as many as the limit allows are under way or
+	// have counted. The status is the one that was sent. A handler that panics before it sends
+	// any has answered 500, and one that takes the connection over 101. A LeakyBucket counts
+	// all requests. Zero: all count, whatever is answered.
+	Counts Counts
+
 	// NoKey says what happens to a request that has no key. One that is ambiguous, as its
 	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is; for
 	// preflights see [Config.ExemptPreflights]. Zero: NoKeyShare.

@@ -10,37 +10,41 @@ import (
 )
 
 // decideObserved is decide, and tells the observer of it.
-func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge) int {
+func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge) (status int, taken []limiter.Charge) {
 	if set.Observer == nil {
-		status, _ := l.decide(r.Context(), set, s, charges)
-		return status
+		status, taken, _ = l.decide(r.Context(), set, s, charges)
+		return status, taken
 	}
 	o := observations.Get().(*Observation)
 	var began time.Time
 	if l.timed(o) {
 		began = time.Now()
 	}
-	status, err := l.decide(r.Context(), set, s, charges)
+	status, taken, err := l.decide(r.Context(), set, s, charges)
 	elapsed := time.Duration(0)
 	if !began.IsZero() {
 		elapsed = max(time.Since(began), 1)
 	}
 	set.observeRules(o, r, s.outcome(status), s, elapsed, err)
-	return status
+	return status, taken
 }
 
-// decide has the store decide on the charges, and returns 200, or the status to refuse
-// with: 503 if it could not, with the error, or if the request's turn comes too late.
-func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, err error) {
+// decide has the store decide on the charges, and returns 200 and what was taken, and when;
+// or the status to refuse with: 503 if it could not, with the error, or if the request's turn
+// comes too late.
+func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, taken []limiter.Charge, err error) {
 	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
-		return l.undecided(ctx, set, s, err), err
+		return l.undecided(ctx, set, s, err), nil, err
 	}
-	s.allowed = allAllowed(s.decisions)
-	atOnce := s.allowed
-	if !s.allowed && set.hasShadowOrOverdraft {
+	switch s.allowed = allAllowed(s.decisions); {
+	case s.allowed:
+		for i := range charges {
+			charges[i].At = s.decisions[i].At
+		}
+	case set.hasShadowOrOverdraft:
 		taken, err := l.overdraw(ctx, set, s, charges)
 		if err != nil {
-			return l.undecided(ctx, set, s, err), err
+			return l.undecided(ctx, set, s, err), nil, err
 		}
 		if s.allowed {
 			charges = taken
@@ -50,22 +54,25 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 		if set.hasEscalation {
 			l.escalate(ctx, set, s, charges)
 		}
-		return http.StatusTooManyRequests, nil
+		return http.StatusTooManyRequests, nil, nil
 	}
 	if d := s.delay(); d > 0 && tooLate(ctx, d) {
 		// Its place in the queue is for another request, and the client learns now.
-		taken := slices.Clone(charges)
-		for i := range taken {
-			if atOnce { // else overdraw has noted it
-				taken[i].At = taken[i].Quota.UndoAt(&s.decisions[i])
-			}
-		}
-		if err := l.store.Refund(ctx, taken); err != nil {
-			l.warnStoreFailure(set, err)
-		}
-		return http.StatusServiceUnavailable, nil
+		l.undo(ctx, set, charges)
+		return http.StatusServiceUnavailable, nil, nil
 	}
-	return http.StatusOK, nil
+	return http.StatusOK, charges, nil
+}
+
+// undo returns what was just taken.
+func (l *RateLimit) undo(ctx context.Context, set *ruleset, taken []limiter.Charge) {
+	refunds := slices.Clone(taken)
+	for i := range refunds {
+		refunds[i].At = refunds[i].Quota.UndoAt(&limiter.Decision{At: refunds[i].At})
+	}
+	if err := l.store.Refund(ctx, refunds); err != nil {
+		l.warnStoreFailure(set, err)
+	}
 }
 
 // ask has the store decide. Charges and decisions stay on the stack if it is a Memory.

@@ -49,7 +49,7 @@ func (l *RateLimit) overdraw(ctx context.Context, set *ruleset, s *decided, char
 		s.allowed = allAllowed(decisions)
 		for i, c := range asked {
 			if s.allowed {
-				charges[i].At = charges[i].Quota.UndoAt(&decisions[i])
+				charges[i].At = decisions[i].At
 				c.note(&s.decisions[c.rule], decisions[i])
 				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
 				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].info.Shadow

@@ -26,7 +26,7 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	h, a := w.Header(), &answer{}
 	text := a.text[:0]
 	if s != nil {
-		text = s.writeFields(h, set.Headers, (*[5]string)(a.values[:]), text)
+		text = s.writeFields(h, set, (*[5]string)(a.values[:]), text)
 		no.retryAfter = s.retryAfter()
 	}
 	seconds := no.seconds()

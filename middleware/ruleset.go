@@ -31,6 +31,7 @@ type ruleset struct {
 	hasBans              bool // some requests are banned
 	hasShadowOrOverdraft bool // not every refusal by a rule is one of the request
 	hasEscalation        bool // some rule counts its refusals
+	awaitsEnds           bool // some rule goes by how a request ends
 
 	// Those that stay are the same after a change of the others. The quotas are also of
 	// overdrafts and refusals, by what they count.
@@ -44,6 +45,7 @@ type ruleset struct {
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
 
 	notices   *notices
+	calendar  *calendar
 	tierNames map[string]bool // of all rules
 	vetted    atomic.Bool     // for names that are misspelt
 }
@@ -119,9 +121,9 @@ func (c *compiler) report(format string, args ...any) {
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[RuleInfo]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
-	set.notices = &notices{}
+	set.notices, set.calendar = &notices{}, &calendar{}
 	if before != nil {
-		set.notices = before.notices
+		set.notices, set.calendar = before.notices, before.calendar
 		for _, r := range before.all {
 			c.kept[r.Name] = r.notes
 		}
@@ -238,6 +240,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if given.Units != 0 && given.Cost != nil {
 		c.report("%s: Units is %d, and there is a Cost: keep one", at, given.Units)
 	}
+	c.counts(at, given)
 	given.Shadow = given.Shadow || c.set.Shadow
 	if given.Shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
@@ -263,8 +266,22 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set.all = append(set.all, r)
 	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
+	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
 	set.hasShadowOrOverdraft = set.hasShadowOrOverdraft || given.Shadow || given.Overdraft != 0
 	return r
+}
+
+// counts checks which answers use up a rule's limit.
+func (c *compiler) counts(at string, given Rule) {
+	if !given.Counts.given {
+		return
+	}
+	if wrong := given.Counts.wrong; wrong != "" {
+		c.report("%s: Counts: %s", at, wrong)
+	}
+	if c.set.NoResult {
+		c.report("%s: Counts is %v, and with Config.NoResult a request's end is not known", at, given.Counts)
+	}
 }
 
 // notes are those of the rule that had this name before, or new ones.
@@ -295,6 +312,9 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
 	}
 	p := newPolicy(quota)
 	p.info, p.rule, p.softAt = c.info(info), r, int64(r.SoftAt)
+	if r.Counts.given && l.Algorithm == limiter.LeakyBucket {
+		c.report("%s: Counts is %v: a leaky-bucket has none, as its requests have waited when they are answered", at, r.Counts)
+	}
 	switch {
 	case r.Overdraft == 0:
 	case c.set.NoResult:

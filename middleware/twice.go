@@ -66,8 +66,9 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 
 // notices are what was noticed about a limiter. They outlive a change of its rules.
 type notices struct {
-	twice onceWarning
-	tiers atomic.Pointer[[]string] // that no rule has and that were told
+	twice     onceWarning
+	unsettled onceWarning
+	tiers     atomic.Pointer[[]string] // that no rule has and that were told
 
 	mu   sync.Mutex
 	told map[string]bool

@@ -1,6 +1,7 @@
 package echolimit_test
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEcho(t *testing.T) {
-	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams})
+	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails})
 }
 
 func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
@@ -72,4 +73,18 @@ func limits(all []routertest.Limit) []echo.MiddlewareFunc {
 		}
 	}
 	return handlers
+}
+
+var errWrongPassword = errors.New("a wrong password")
+
+func fails(all []routertest.Limit) http.Handler {
+	e := echo.New()
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		if !c.Response().Committed && errors.Is(err, errWrongPassword) {
+			_ = c.String(http.StatusUnauthorized, "wrong")
+		}
+	}
+	e.Use(limits(all)...)
+	e.GET("/", func(c echo.Context) error { return errWrongPassword })
+	return e
 }

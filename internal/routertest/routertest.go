@@ -35,6 +35,10 @@ type Router struct {
 	// so that no rule there can match by route.
 	Unrouted bool
 
+	// Fails returns a handler whose route "GET /" returns an error that the router's own
+	// handling of errors answers with 401. Nil: its handlers return no errors.
+	Fails func(limits []Limit) http.Handler
+
 	// Nested says that a group is a router of its own. The limits further out do
 	// not know its routes.
 	Nested bool
@@ -153,6 +157,11 @@ var cases = []testCase{
 	{claim: "a request without a key is refused as told", run: noKey},
 	{claim: "a failing store is 503, never 429 nor a pass", run: failingStore},
 	{claim: "a panic leaves the limiter usable", run: panics},
+
+	{claim: "five failed logins, and right ones without end", run: failedLogins},
+	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes},
+	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
+	{claim: "the ResponseWriter can do all it could where a rule awaits the end", run: watchedResponseWriter},
 
 	{claim: "server-sent events arrive one by one", run: events},
 	{claim: "the ResponseWriter is what it is without a limit", run: sameResponseWriter},
