@@ -335,7 +335,7 @@ func TestARememberedRefusalAllocatesNothing(t *testing.T) {
 func TestAnAnswerAboutALogAllocatesNothing(t *testing.T) {
 	q := quotaOf(t, "rule", limiter.PerHour(10_000).With(limiter.SlidingLog))
 	charges := []limiter.Charge{charge(q, "key", 1)}
-	a := answerOf(5000, 1, 5000, 9000, 1000, 1000, 5000)
+	a := answerOf(5000, 1, 5000, 9000, 0, 1000, 1000, 5000)
 	decisions := make([]limiter.Decision, 1)
 	least := math.Inf(1) // as goroutines of other tests allocate meanwhile
 	for range 20 {
@@ -351,7 +351,7 @@ func answerOf(now int64, verdict byte, numbers ...int64) answer {
 	for _, n := range numbers {
 		records = binary.LittleEndian.AppendUint64(records, math.Float64bits(float64(n)))
 	}
-	return answer{now, string(records)}
+	return answer{now, string(records), len(records)}
 }
 
 func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {

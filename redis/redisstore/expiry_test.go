@@ -24,11 +24,12 @@ func forgetful(client redis.UniversalClient) *store {
 
 // samples are a limit of each algorithm, with which nothing comes back within a test.
 var samples = []limiter.Limit{
-	{Events: 10, Per: time.Hour},
+	{Events: 10, Per: time.Hour, Algorithm: limiter.SlidingCounter},
 	{Events: 10, Per: time.Hour, Algorithm: limiter.TokenBucket},
 	{Events: 10, Per: time.Hour, Algorithm: limiter.LeakyBucket},
 	{Events: 10, Per: time.Hour, Algorithm: limiter.FixedWindow},
 	{Events: 10, Per: time.Hour, Algorithm: limiter.SlidingLog},
+	{Events: 11, Per: time.Hour, Algorithm: limiter.SlidingLog}, // whose entries are not read as a whole
 }
 
 // ask carries one group and describes its charges at Redis's time now.
