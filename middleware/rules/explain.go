@@ -164,6 +164,8 @@ func (s *Step) words() string {
 		text += ", if the answer is " + s.Counts
 		if s.When == "" {
 			text += " (else it gets back what it took)"
+		} else {
+			text += ", which is when it is charged"
 		}
 	}
 	if s.Shadow {
