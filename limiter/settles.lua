@@ -21,7 +21,7 @@ do
 
   addLow = function(lows, time, level)
     if lows ~= '' and read('<d', lows, #lows - 15) == time then
-      return lows -- the earlier event of that time comes first
+      lows = sub(lows, 1, #lows - 16) -- events of one time share a low
     end
     lows = lows .. pack('<dd', time, level)
     if #lows <= 16 * mostLows then
