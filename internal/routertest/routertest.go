@@ -159,6 +159,8 @@ var cases = []testCase{
 	{claim: "a panic leaves the limiter usable", run: panics},
 
 	{claim: "five failed logins, and right ones without end", run: failedLogins},
+	{claim: "logins at once", run: loginsAtOnce},
+	{claim: "what a request cost is what its handler says", run: settled},
 	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes},
 	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
 	{claim: "the ResponseWriter can do all it could where a rule awaits the end", run: watchedResponseWriter},
