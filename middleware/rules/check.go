@@ -135,8 +135,12 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 	counts, when := sub(path, "counts"), sub(path, "when")
 	if c.doc.Has(counts...) && !c.noted(counts) {
+		texts := make([]string, len(r.Counts))
+		for i, a := range r.Counts {
+			texts[i] = a.text
+		}
 		var err error
-		if made.Counts, err = middleware.ParseCounts(r.Counts...); err != nil {
+		if made.Counts, err = middleware.ParseCounts(texts...); err != nil {
 			c.at(counts, "%s", inFile(err))
 		}
 	}

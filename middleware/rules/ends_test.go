@@ -74,11 +74,15 @@ func settledByHandler(t *testing.T, s *lineService) {
 	}
 	require.Equal(t, "40", left("POST /api/v1/upload?settle=10", "60"), "60 are reserved")
 	require.Equal(t, "30", left("POST /api/v1/upload?settle=25", "60"), "of which 10 were used")
-	require.Equal(t, "0", left("POST /api/v1/upload?settle=5", "1000"), "no more is reserved than there is") // of 65
-	s.refuses(t, "POST /api/v1/upload", asks("61"))
-	require.Equal(t, "59", left("POST /api/v1/upload?settle=80", "1"), "40 are used")
+	s.refuses(t, "POST /api/v1/upload", asks("66"))
+	require.Equal(t, "64", left("POST /api/v1/upload?settle=85", "1"), "35 were used")
 	h := s.refuses(t, "POST /api/v1/upload", asks("1"))
 	require.Equal(t, "0", h.Get("X-RateLimit-Remaining"), "120 are used, 20 of them owed")
+	finn := lineClient{ip: "203.0.113.1", user: "finn", device: "1000"}
+	h = s.passes(t, "POST /api/v1/upload?settle=5", finn, 1)
+	require.Equal(t, "0", h.Get("X-RateLimit-Remaining"), "no more is reserved than there is")
+	finn.device = "95"
+	s.passes(t, "POST /api/v1/upload", finn, 1)
 }
 
 func severalLimits(t *testing.T, s *lineService) {
@@ -123,7 +127,7 @@ func TestHowRequestsEndIsExplained(t *testing.T) {
 		{"POST", "/login", `5/1h for "192.0.2.1", if the answer is 401, 403 (else it gets back what it took)`},
 		{"GET", "/login", `2/1h for "192.0.2.1", if the answer is all but 5xx, which is when it is charged`},
 		{"POST", "/api/v1/upload", `100/1h sliding-log for all clients together, 1 reserved until the application says what it cost`},
-		{"GET", "/news", `3/1h, 5/24h for "192.0.2.1"`},
+		{"GET", "/news", `3/1h, 5/1d for "192.0.2.1"`},
 	} {
 		e, err := r.Explain(rules.Request{Method: c.method, Path: c.path})
 		require.NoError(t, err)
@@ -134,32 +138,32 @@ func TestHowRequestsEndIsExplained(t *testing.T) {
 func TestLimitsThatHaveNoEffectAreWarnedOf(t *testing.T) {
 	r := parse(t, "version: 1\ndefault: {limits: [100/s, 100_000/1m]}\n", rules.Options{})
 	require.Len(t, r.Warnings(), 1)
-	assert.Equal(t, `limits.yaml:2:11: default.limits has 100000/1m, which has no effect beside 100/1s, a stricter one in any period`, "limits.yaml:"+r.Warnings()[0].String())
+	assert.Equal(t, `limits.yaml:2:19: default.limits: has 100000/1m, which has no effect beside 100/1s, a stricter one in any period`, "limits.yaml:"+r.Warnings()[0].String())
 }
 
 // What is wrong with how requests end is told with its field, before anything runs.
 func TestWhatIsWrongWithHowRequestsEnd(t *testing.T) {
 	for given, want := range map[string]string{
-		"limits: []":                                          "default.limits is empty",
-		"limits:":                                             "default.limits is empty",
-		"limits: [10/s, 20/s]":                                `default.limits has two limits of one period, 10/1s and 20/1s`,
-		"limits: [10/s, 20/1m leaky_bucket]":                  "default.limits has the limit 20/1m leaky-bucket beside others",
-		"limits: [10/s], limit: 5/s":                          "default.limits stands beside limit: keep one of the two",
-		"limits: [10/s], burst: 5":                            "default.limits stands beside burst",
-		"limits: [10/s, 10/fortnight]":                        `default.limits[1]`,
-		"limits: [10/s, 100/1m], overdraft: 5":                "default.overdraft is 5: a rule with several limits has none",
-		"limits: [10/s, 100/1m], cost: 11":                    "default.cost is 11: 10/1s allows at most 10 at once",
-		"limit: 10/s, counts: 600":                            `default.counts "600": the status 600 must be from 100 to 599`,
-		"limit: 10/s, counts: 6xx":                            `default.counts "6xx": the class of statuses 6 must be from 1 to 5`,
-		"limit: 10/s, counts: []":                             "default.counts there are no statuses",
+		"limits: []":                                          "default.limits: is empty",
+		"limits:":                                             "default.limits: is empty",
+		"limits: [10/s, 20/s]":                                `default.limits.1: has the window of 10/1s`,
+		"limits: [10/s, 20/1m leaky_bucket]":                  "default.limits.1: is a leaky_bucket beside other limits",
+		"limits: [10/s], limit: 5/s":                          "default.limits: stands beside limit: keep one of the two",
+		"limits: [10/s], burst: 5":                            "default.limits: stands beside burst",
+		"limits: [10/s, 10/fortnight]":                        `default.limits.1: `,
+		"limits: [10/s, 100/1m], overdraft: 5":                "default.overdraft: is 5: a rule with several limits has none",
+		"limits: [10/s, 100/1m], cost: 11":                    "default.cost: is 11: 10/1s allows at most 10 at once",
+		"limit: 10/s, counts: 600":                            `default.counts: "600": the status 600 must be from 100 to 599`,
+		"limit: 10/s, counts: 6xx":                            `default.counts: "6xx": the class of statuses 6 must be from 1 to 5`,
+		"limit: 10/s, counts: []":                             "default.counts: there are no statuses",
 		"limit: 10/s, counts: [2xx, \"!5xx\"]":                `"!5xx" stands beside others`,
 		"limit: 10/s, counts: ok":                             `"ok" is no status such as 401`,
-		"limit: 10/s leaky_bucket, counts: 401":               "default.counts is for a leaky_bucket",
-		"limit: 10/s, when: after":                            "default.when is after, and needs counts or cost.settle",
-		"limit: 10/s, when: later, counts: 401":               `default.when "later" is not what can be written here`,
-		"limit: 10/s, cost: {settle: true}":                   "default.cost settles, and has neither units nor a header",
-		"limit: 10/s, counts: 401, when: after, overdraft: 2": "default.when is after, and there is an overdraft",
-		"limit: 10/s, escalate: {after: 1, within: 1m, ban: 1m, of: outcomes}": "default.escalate.of is outcomes, and the rule has no counts",
+		"limit: 10/s leaky_bucket, counts: 401":               "default.counts: is for a leaky_bucket",
+		"limit: 10/s, when: after":                            "default.when: is after, and needs counts or cost.settle",
+		"limit: 10/s, when: later, counts: 401":               `default.when: "later" is not what can be written here`,
+		"limit: 10/s, cost: {settle: true}":                   "default.cost: settles, and has neither units nor a header",
+		"limit: 10/s, counts: 401, when: after, overdraft: 2": "default.when: is after, and there is an overdraft",
+		"limit: 10/s, escalate: {after: 1, within: 1m, ban: 1m, of: outcomes}": "default.escalate.of: is outcomes, and the rule has no counts",
 	} {
 		_, err := rules.Parse([]byte("version: 1\ndefault: {"+given+"}\n"), rules.Options{})
 		assert.ErrorContains(t, err, want, given)

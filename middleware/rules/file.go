@@ -62,7 +62,7 @@ type rule struct {
 	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
 	NoKey     noKey                  `yaml:"no_key" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
-	Counts    []string               `yaml:"counts" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
+	Counts    []answers              `yaml:"counts" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
 	When      when                   `yaml:"when" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
 	OnOutage  outage                 `yaml:"on_outage" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
 	Mode      mode                   `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`

@@ -26,8 +26,19 @@ func (c *checker) limits(path []string, f *limitFields) (one limiter.Limit, seve
 		c.at(at, "is empty: name the limits, or write limit: 100/1m")
 		return limiter.Limit{}, nil
 	}
-	for _, l := range f.Limits {
+	for i, l := range f.Limits {
+		if len(f.Limits) > 1 && l.Algorithm == limiter.LeakyBucket {
+			c.at(c.element(at, i), "is a leaky_bucket beside other limits: its requests wait their turn, and could not meet another")
+		}
+		for _, other := range several {
+			if other.Per == l.Per {
+				c.at(c.element(at, i), "has the window of %v: keep one of the two", other)
+			}
+		}
 		several = append(several, l.Limit)
+	}
+	if c.noted(at) {
+		return limiter.Limit{}, nil
 	}
 	if _, err := limiter.NewQuotas("rule", "", several); err != nil {
 		c.at(at, "%s", inFile(err))

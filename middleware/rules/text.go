@@ -131,6 +131,25 @@ func (when) JSONSchema() map[string]any {
 	return map[string]any{"enum": whens, "title": "before or after"}
 }
 
+// answers are some that count, by their status.
+type answers struct{ text string }
+
+func (a *answers) UnmarshalText(text []byte) error {
+	a.text = string(text)
+	_, err := middleware.ParseCounts(a.text)
+	return inWords(err)
+}
+
+func (answers) JSONSchema() map[string]any {
+	return map[string]any{
+		"anyOf": []any{
+			map[string]any{"type": "integer", "minimum": 100, "maximum": 599},
+			map[string]any{"type": "string", "pattern": "^!?[1-5]([0-9]{2}|xx)$"},
+		},
+		"title": "status or class", "examples": []any{401, "2xx", "!5xx"},
+	}
+}
+
 // strikes says what leads to a ban.
 type strikes struct{ outcomes bool }
 
