@@ -20,6 +20,15 @@ func login(events int64) middleware.Rule {
 	return middleware.Rule{Name: "login", Limit: perHour(events), Counts: middleware.Statuses(401, 403)}
 }
 
+// rules is rules on the store that the suite is for.
+func (s *suite) rules(rule middleware.Rule) Limit {
+	c := middleware.Config{Rules: []middleware.Rule{rule}}
+	if s.store != nil {
+		c.Store = s.store(s.T)
+	}
+	return limits(c)
+}
+
 // answerAsAsked answers with the status that the request asks for.
 func answerAsAsked(w http.ResponseWriter, r *http.Request) {
 	status, _ := strconv.Atoi(r.Header.Get("X-Status"))
@@ -42,7 +51,7 @@ func failedLogins(s *suite) {
 	for _, after := range []bool{false, true} {
 		rule := login(5)
 		rule.ChargeAfter = after
-		server, ended := s.serveToTheEnd(app([]Limit{rules(rule)}, Route{Path: "/login", Handler: answerAsAsked}))
+		server, ended := s.serveToTheEnd(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: answerAsAsked}))
 		ask := func(want int, why string, status int) {
 			s.Helper()
 			server.wantStatus(want, why, "POST /login", fmt.Sprint("X-Status: ", status))
@@ -65,7 +74,7 @@ func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
 	var under sync.WaitGroup // all are decided
 	under.Add(n)
 	var passes atomic.Int32
-	handler := s.router.Build(app([]Limit{rules(rule)}, Route{Path: "/login", Handler: func(w http.ResponseWriter, r *http.Request) {
+	handler := s.router.Build(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: func(w http.ResponseWriter, r *http.Request) {
 		passes.Add(1)
 		under.Done()
 		under.Wait()
@@ -99,7 +108,7 @@ func loginsAtOnce(s *suite) {
 
 // settled reserves 60 of 100 and says what it was.
 func settled(s *suite) {
-	limit := rules(middleware.Rule{Name: "tokens", Limit: perHour(100), Units: 60, Settles: true})
+	limit := s.rules(middleware.Rule{Name: "tokens", Limit: perHour(100), Units: 60, Settles: true})
 	server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: func(_ http.ResponseWriter, r *http.Request) {
 		n, err := strconv.ParseInt(r.Header.Get("X-Tokens"), 10, 64)
 		if err != nil {
@@ -166,7 +175,7 @@ func outcomes(s *suite) {
 		for left, counts := range map[int64]middleware.Counts{
 			9: middleware.Statuses(status), 10: middleware.Not(middleware.Statuses(status)),
 		} {
-			limit := rules(middleware.Rule{Name: "some", Limit: perHour(10), Counts: counts})
+			limit := s.rules(middleware.Rule{Name: "some", Limit: perHour(10), Counts: counts})
 			server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: handler}))
 			_, _ = server.try(server.request(s.Context(), "POST /", "X-How: "+how)) // fails where the connection ends
 			ended()
@@ -229,7 +238,7 @@ func errorsAreAnswered(s *suite) {
 	if s.router.Fails == nil {
 		s.Skip("its handlers return no errors")
 	}
-	server := s.serveHandler(s.router.Fails([]Limit{rules(login(2))}))
+	server := s.serveHandler(s.router.Fails([]Limit{s.rules(login(2))}))
 	for range 2 {
 		server.wantStatus(401, "the router's own handling of errors answers", "GET /")
 	}
