@@ -113,6 +113,8 @@ var rooms = []room{
 	{"cmd/weir", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "redis", "internal/operate"},
 		[]string{"github.com/redis/go-redis/v9"}},
 
+	{"pace/serverlimit", nil, nil}, // a reader of use without the rest
+
 	{"internal/accesslog", nil, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/network", nil, nil},

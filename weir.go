@@ -100,6 +100,11 @@ func StatusClass(classes ...int) Counts { return middleware.StatusClass(classes.
 // Not counts all other answers. See [middleware.Not].
 func Not(c Counts) Counts { return middleware.Not(c) }
 
+// Settle says what the request with this context really cost. See [middleware.Settle].
+func Settle(ctx context.Context, rule string, n int64) error {
+	return middleware.Settle(ctx, rule, n)
+}
+
 // WithTier puts requests with this context in a tier. See [middleware.WithTier].
 func WithTier(ctx context.Context, tier string) context.Context {
 	return middleware.WithTier(ctx, tier)

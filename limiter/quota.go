@@ -300,7 +300,10 @@ func (q *Quota) Convert(from *Quota, s State, now int64) State {
 	}
 	used, _ := from.algorithm.look(from, s)
 	owed := max(0, used-from.capacity)
-	t, _ := q.algorithm.take(q, q.at(State{}, s.Last), min(used-owed, q.capacity))
+	t := q.at(State{}, s.Last)
+	if used > 0 {
+		t, _ = q.algorithm.take(q, t, min(used-owed, q.capacity))
+	}
 	return q.Owe(t, s.Last, owed)
 }
 

@@ -10,69 +10,106 @@ import (
 )
 
 // decideObserved is decide, and tells the observer of it.
-func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge) (status int, taken []limiter.Charge) {
+func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge) int {
 	if set.Observer == nil {
-		status, taken, _ = l.decide(r.Context(), set, s, charges)
-		return status, taken
+		status, _ := l.decide(r.Context(), set, s, charges)
+		return status
 	}
 	o := observations.Get().(*Observation)
 	var began time.Time
 	if l.timed(o) {
 		began = time.Now()
 	}
-	status, taken, err := l.decide(r.Context(), set, s, charges)
+	status, err := l.decide(r.Context(), set, s, charges)
 	elapsed := time.Duration(0)
 	if !began.IsZero() {
 		elapsed = max(time.Since(began), 1)
 	}
 	set.observeRules(o, r, s.outcome(status), s, elapsed, err)
-	return status, taken
+	return status
 }
 
-// decide has the store decide on the charges, and returns 200 and what was taken, and when;
-// or the status to refuse with: 503 if it could not, with the error, or if the request's turn
-// comes too late.
-func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, taken []limiter.Charge, err error) {
+// decide has the store decide on the charges, and returns 200, or the status to refuse
+// with: 503 if it could not, with the error, or if the request's turn comes too late.
+func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, err error) {
 	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
-		return l.undecided(ctx, set, s, err), nil, err
+		return l.undecided(ctx, set, s, err), err
 	}
-	switch s.allowed = allAllowed(s.decisions); {
-	case s.allowed:
-		for i := range charges {
-			charges[i].At = s.decisions[i].At
+	s.allowed = allAllowed(s.decisions)
+	if !s.allowed && set.hasShadowOrOverdraft {
+		if err := l.overdraw(ctx, set, s, charges); err != nil {
+			return l.undecided(ctx, set, s, err), err
 		}
-	case set.hasShadowOrOverdraft:
-		taken, err := l.overdraw(ctx, set, s, charges)
-		if err != nil {
-			return l.undecided(ctx, set, s, err), nil, err
-		}
-		if s.allowed {
-			charges = taken
-		}
+	}
+	if set.chargesAfter && s.looksRefuse(set) && s.allowed {
+		l.undo(ctx, set, s)
 	}
 	if !s.allowed {
 		if set.hasEscalation {
-			l.escalate(ctx, set, s, charges)
+			l.escalate(ctx, set, s)
 		}
-		return http.StatusTooManyRequests, nil, nil
+		return http.StatusTooManyRequests, nil
 	}
 	if d := s.delay(); d > 0 && tooLate(ctx, d) {
 		// Its place in the queue is for another request, and the client learns now.
-		l.undo(ctx, set, charges)
-		return http.StatusServiceUnavailable, nil, nil
+		l.undo(ctx, set, s)
+		return http.StatusServiceUnavailable, nil
 	}
-	return http.StatusOK, charges, nil
+	return http.StatusOK, nil
 }
 
-// undo returns what was just taken.
-func (l *RateLimit) undo(ctx context.Context, set *ruleset, taken []limiter.Charge) {
-	refunds := slices.Clone(taken)
-	for i := range refunds {
-		refunds[i].At = refunds[i].Quota.UndoAt(&limiter.Decision{At: refunds[i].At})
+// looksRefuse reports whether a rule that is charged afterwards has nothing left, which
+// refuses the request though a look is always admitted.
+func (s *decided) looksRefuse(set *ruleset) (refuse bool) {
+	for i := range s.policies {
+		p, d := &s.policies[i], &s.decisions[i]
+		if !p.looks || d.Remaining > 0 || !d.Counted() {
+			continue
+		}
+		d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
+		if p.shadow {
+			p.rule.notes.shadowed.note(set.Logger, p.policy)
+		}
+		refuse = refuse || !p.shadow
 	}
-	if err := l.store.Refund(ctx, refunds); err != nil {
+	return refuse
+}
+
+// undo returns what was just taken, after which the rules are described as looked at.
+func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
+	var taken []limiter.Charge
+	for i := range s.decisions {
+		d := &s.decisions[i]
+		c, ok := s.took(i)
+		if !ok || c.Cost == 0 {
+			continue
+		}
+		c.At = c.Quota.UndoAt(d)
+		taken = append(taken, c)
+		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
+			d.NextAfter, d.ResetAfter = 0, 0
+		}
+	}
+	s.allowed, s.overdrawn = false, false
+	if len(taken) == 0 {
+		return
+	}
+	if err := l.store.Refund(ctx, taken); err != nil {
 		l.warnStoreFailure(set, err)
 	}
+}
+
+// took is what the request was charged for a rule, if it was.
+func (s *decided) took(rule int) (limiter.Charge, bool) {
+	p, d := &s.policies[rule], &s.decisions[rule]
+	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, At: d.At}
+	if p.overdrawn {
+		c.Quota = p.overdraft
+	}
+	if p.looks {
+		c.Cost = 0
+	}
+	return c, d.Allowed && d.Counted() && !p.spared // of an Open rule in an outage nothing is taken
 }
 
 // ask has the store decide. Charges and decisions stay on the stack if it is a Memory.

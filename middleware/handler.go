@@ -86,8 +86,8 @@ func showPattern(outside, inside *http.Request) {
 // [Config.NoResult] is set: Check changes r in place, for routers that hold on to it.
 //
 // Check is for adapters: what Handler does, without knowing what comes next. It is not told
-// how the request ends, so rules with [Rule.Counts] count every answer; see
-// [RateLimit.Begin].
+// how the request ends, so rules with [Rule.Counts] count every answer, and [Settle] settles
+// at once; see [RateLimit.Begin].
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
 	behind, _ := l.check(l.ruleset(r), w, r, how{inPlace: true}, nil)
 	return behind != nil
@@ -153,8 +153,8 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		more = &many{make([]applied, 0, set.most), make([]limiter.Decision, set.most)}
 		policies, charges, decisions = more.policies, make([]limiter.Charge, 0, set.most), more.decisions
 	}
-	outer := outerScope(r)
-	policies, charges, status, _ := set.match(r, outer, policies, charges)
+	outer := scopeOf(r.Context())
+	policies, charges, status, _ := set.match(r, outer, how.ends, policies, charges)
 	if status != http.StatusOK {
 		set.observe(r, OutcomeNoKey, bans.Ban{})
 		set.refuse(w, r, nil, refusal{status: status}, told)
@@ -164,8 +164,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		return r, nil
 	}
 	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)]}
-	status, taken := l.decideObserved(set, r, &s, charges)
-	switch status {
+	switch status := l.decideObserved(set, r, &s, charges); status {
 	case http.StatusOK:
 	case http.StatusServiceUnavailable:
 		set.refuse(w, r, nil, refusal{status: status}, told)
@@ -182,8 +181,8 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	case set.NoResult:
 		f := &fields{}
 		values, text = &f.values, f.text[:0]
-	case set.awaitsEnds && how.ends && s.awaitsEnd():
-		behind, end, text = l.await(set, r, how, outer, &s, more, taken)
+	case set.awaitsEnds && s.awaitsEnd():
+		behind, end, text = l.await(set, r, how, outer, &s, more)
 		values = &end.values
 	case how.inPlace:
 		kept := &scope{}
@@ -204,6 +203,9 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		}
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
 		return nil, nil
+	}
+	if !how.ends {
+		end = nil
 	}
 	return behind, end
 }

@@ -62,6 +62,10 @@ type policy struct {
 	rule      *rule
 	softAt    int64          // percent
 	overdraft *limiter.Quota // nil: there is none
+
+	// Of a rule with several limits each is a policy. They apply one after the other.
+	others []*policy // those behind the first
+	other  bool      // it is one of these
 }
 
 func newPolicy(q *limiter.Quota) *policy {

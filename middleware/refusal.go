@@ -185,7 +185,7 @@ func (s *decided) appendViolated(b []byte) []byte {
 	list, before := s.entries(space[:0]), `,"violated-policies":[`
 	for i := range list {
 		if !list[i].Allowed {
-			b = appendJSON(append(b, before...), list[i].info.Name)
+			b = appendJSON(append(b, before...), list[i].quota.Rule())
 			before = ","
 		}
 	}

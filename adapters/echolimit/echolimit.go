@@ -77,9 +77,9 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 // nextAndFinish has next answer, and tells finish how. An error is answered here, by the
 // HTTPErrorHandler, as the status is what finish wants.
 func nextAndFinish(c echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
+	var answered response.Response
 	inner := c.Response().Writer
-	watched, answered := response.Watch(inner)
-	c.Response().Writer = watched
+	c.Response().Writer = answered.Watch(inner)
 	panicked := true
 	defer func() {
 		c.Response().Writer = inner

@@ -10,17 +10,17 @@ import (
 	"net/http"
 )
 
-// A Response is what was answered so far.
+// A Response is what was answered so far, once it is watched.
 type Response struct {
 	http.ResponseWriter
 	status   int // 0: nothing was sent yet
 	hijacked bool
 }
 
-// Watch returns a ResponseWriter for a handler to answer with in place of w, and what it
-// answers. Whatever else w can do, http.ResponseController finds it.
-func Watch(w http.ResponseWriter) (http.ResponseWriter, *Response) {
-	a := &Response{ResponseWriter: w}
+// Watch returns a ResponseWriter for a handler to answer with in place of w, of which a is what
+// it answers. Whatever else w can do, http.ResponseController finds it.
+func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
+	*a = Response{ResponseWriter: w}
 	_, flushes := behind[http.Flusher](w)
 	_, hijacks := behind[http.Hijacker](w)
 	_, pushes := w.(http.Pusher) // which nothing looks for behind w
@@ -31,42 +31,42 @@ func Watch(w http.ResponseWriter) (http.ResponseWriter, *Response) {
 			flusher
 			hijacker
 			pusher
-		}{a, flusher{a}, hijacker{a}, pusher{a}}, a
+		}{a, flusher{a}, hijacker{a}, pusher{a}}
 	case flushes && hijacks: // HTTP/1
 		return struct {
 			*Response
 			flusher
 			hijacker
-		}{a, flusher{a}, hijacker{a}}, a
+		}{a, flusher{a}, hijacker{a}}
 	case flushes && pushes: // HTTP/2
 		return struct {
 			*Response
 			flusher
 			pusher
-		}{a, flusher{a}, pusher{a}}, a
+		}{a, flusher{a}, pusher{a}}
 	case hijacks && pushes:
 		return struct {
 			*Response
 			hijacker
 			pusher
-		}{a, hijacker{a}, pusher{a}}, a
+		}{a, hijacker{a}, pusher{a}}
 	case flushes:
 		return struct {
 			*Response
 			flusher
-		}{a, flusher{a}}, a
+		}{a, flusher{a}}
 	case hijacks:
 		return struct {
 			*Response
 			hijacker
-		}{a, hijacker{a}}, a
+		}{a, hijacker{a}}
 	case pushes:
 		return struct {
 			*Response
 			pusher
-		}{a, pusher{a}}, a
+		}{a, pusher{a}}
 	}
-	return a, a
+	return a
 }
 
 // behind is the first T among w and what it wraps.

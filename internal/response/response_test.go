@@ -68,7 +68,7 @@ func TestWatchedItCanDoWhatItCould(t *testing.T) {
 		"all":    combined{flushes{b}, hijacks{b}, pushes{b}},
 		"HTTP/2": streams{flushes{b}, pushes{b}}, "HTTP/1": connects{flushes{b}, hijacks{b}}, "odd": odd{hijacks{b}, pushes{b}},
 	} {
-		watched, _ := response.Watch(w)
+		watched := new(response.Response).Watch(w)
 		can := func(w http.ResponseWriter) (can [3]bool) {
 			_, can[0] = w.(http.Flusher)
 			_, can[1] = w.(http.Hijacker)
@@ -84,7 +84,7 @@ func TestWatchedItCanDoWhatItCould(t *testing.T) {
 			assert.NotNil(t, n.CloseNotify())
 		}
 	}
-	deep, _ := response.Watch(wrapped{bare{connects{flushes{b}, hijacks{b}}}})
+	deep := new(response.Response).Watch(wrapped{bare{connects{flushes{b}, hijacks{b}}}})
 	_, ok := deep.(http.Hijacker)
 	assert.True(t, ok, "what is found behind a wrapper is noticed")
 }
@@ -130,7 +130,8 @@ func TestTheStatusIsTheFirstThatWasSent(t *testing.T) {
 			_, _, _ = w.(http.Hijacker).Hijack()
 		}, 200},
 	} {
-		w, answered := response.Watch(test.w)
+		var answered response.Response
+		w := answered.Watch(test.w)
 		test.do(w)
 		assert.Equal(t, max(test.want, -test.want), answered.Status(test.want < 0), name)
 	}
