@@ -622,8 +622,8 @@ func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
 func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)
-		most := make([]*Quota, maxTags) // as if so many were there, but for one
-		m.quotas.Store(&most)
+		most := make([]*kind, maxTags) // as if so many were there, but for one
+		m.kinds.Store(&most)
 		require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
 		q := named(t, "one more", "", PerDay(maxTags+1))
 		err := m.Decide(t.Context(), []Charge{{Quota: q, Key: "key", Cost: 1}}, make([]Decision, 1))
