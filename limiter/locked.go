@@ -37,9 +37,9 @@ func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string,
 		if found {
 			words = shard.Span(word, b.words)
 		}
-		var outcome outcome
-		after, outcome = q.peek(now, b, b.in(words), cost, d)
-		asState = outcome == locked
+		var verdict verdict
+		after, verdict = q.peek(now, b, b.in(words), cost, d)
+		asState = verdict == locked
 	}
 	switch {
 	case asState:

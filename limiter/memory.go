@@ -202,13 +202,13 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 func (m *Memory) decideSpan(shard *table.Shard, place table.Place, q *Quota, cost int64, b *binding, d *Decision) (known, ok bool) {
 	words := b.in(shard.Span(place.State(), b.words))
 	now := m.now() - m.origin
-	after, outcome := q.peek(now, b, words, cost, d)
+	after, verdict := q.peek(now, b, words, cost, d)
 	switch {
 	case !place.Still():
 		return true, false
-	case outcome == locked || marksAfter(place.Marks(), q, cost, d) != place.Marks():
+	case verdict == locked || marksAfter(place.Marks(), q, cost, d) != place.Marks():
 		return false, false
-	case outcome == stays:
+	case verdict == stays:
 		return true, true
 	case !place.Take():
 		return true, false
