@@ -192,14 +192,11 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			s.settleInHand(c)
 		}
 	}
-	refunds, debts := limiter.Corrections(ours)
-	counter{s}.refund(refunds)
-	counter{s}.owe(debts)
-	err := errors.Join(limiter.Settle(ctx, s.synced, byPolicy))
-	if len(exact) > 0 {
-		err = errors.Join(err, limiter.Settle(ctx, s.exact, exact))
-	}
-	return err
+	return errors.Join(
+		counter{s}.Settle(ctx, ours),
+		limiter.Settle(ctx, s.synced, byPolicy),
+		limiter.Settle(ctx, s.exact, exact),
+	)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead
