@@ -66,10 +66,11 @@ func TestARememberedRefusalEndsAtTheInstantOfAdmission(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			clock := newSteadyClock(t)
 			s := onClock(t, clock, client, Options{})
-			clock.sleep(1234 * tick)
+			const per = 900 * time.Millisecond
+			clock.sleep(per - time.Duration(clock.micros.Load())*tick%per + 1234*tick) // a window begins
 			for _, cost := range []int64{1, 2, 5} {
 				// Of a log, what is not about single events is Redis's to say.
-				q := quotaOf(t, fmt.Sprint("rule ", a, cost), limiter.Limit{Events: 10, Per: 900 * time.Millisecond, Algorithm: a})
+				q := quotaOf(t, fmt.Sprint("rule ", a, cost), limiter.Limit{Events: 10, Per: per, Algorithm: a})
 				decideOne(t, s, q, "key", 3)
 				clock.sleep(77_777 * tick)
 				decideOne(t, s, q, "key", q.Capacity()-3)
@@ -450,7 +451,7 @@ func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 
 func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 	s := onClock(t, newSteadyClock(t), connect(t, redistest.Start(t)), Options{})
-	q := quotaOf(t, "rule", limiter.PerHour(5))
+	q := quotaOf(t, "rule", limiter.PerHour(5).With(limiter.SlidingCounter))
 	const most = 64 * 256
 	var charges []limiter.Charge
 	decisions := make([]limiter.Decision, limiter.MaxCharges)

@@ -729,7 +729,7 @@ func TestARefundReturnsNoMoreThanTheLimit(t *testing.T) {
 	_, client := startRedis(t)
 	clock := clockAt(phase.Draw(t).Truncate(time.Minute))
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	q := quotaOf(t, "rule", limiter.PerMinute(10))
+	q := quotaOf(t, "rule", limiter.PerMinute(10).With(limiter.SlidingCounter))
 	w := &comparison{t: t, store: s, clock: clock, client: client, model: model{}}
 	for _, cost := range []int64{10, 11, math.MaxInt64} {
 		key := fmt.Sprint("key ", cost)
