@@ -464,3 +464,22 @@ func TestAnEventIsSettledWhereItWasCountedWhateverHappensToRedis(t *testing.T) {
 		}
 	}
 }
+
+func TestUnitsInHandKnowSinceWhenTheyAreCharged(t *testing.T) {
+	t.Parallel()
+	e := &entry{}
+	e.restock(10, 100)
+	e.restock(0, 200)
+	assert.EqualValues(t, 100, e.spend(4))
+	e.restock(5, 300)
+	e.restock(5, 400)
+	assert.EqualValues(t, 16, e.stock)
+	assert.EqualValues(t, 100, e.spend(6), "the oldest first")
+	assert.EqualValues(t, 300, e.spend(1), "a refund by an earlier time is no larger")
+	e.restock(1, 50)
+	assert.EqualValues(t, 50, e.spend(1), "what is put back may be older")
+	assert.EqualValues(t, 50, e.spend(e.stock))
+	e.restock(3, 500)
+	assert.EqualValues(t, 500, e.spend(3))
+	assert.Zero(t, e.stock)
+}
