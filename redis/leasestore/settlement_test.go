@@ -483,3 +483,21 @@ func TestUnitsInHandKnowSinceWhenTheyAreCharged(t *testing.T) {
 	assert.EqualValues(t, 500, e.spend(3))
 	assert.Zero(t, e.stock)
 }
+
+type closing struct {
+	limiter.Store
+	closed *int
+}
+
+func (c closing) Close() error { *c.closed++; return errDown }
+
+func TestClosingWaitsForWhatTheExactStoreSettlesLater(t *testing.T) {
+	t.Parallel()
+	phase.Test(t, func(t *testing.T) {
+		closed, o := 0, Options{}.complete()
+		s := newStore(closing{newFake(), &closed}, fakeLedger{newFake(), 1, 25}, failover.Options{}, o)
+		assert.ErrorIs(t, s.Close(), errDown)
+		require.NoError(t, s.Close())
+		assert.Equal(t, 1, closed)
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -243,8 +244,8 @@ func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare fu
 	return exact(ctx, others)
 }
 
-// Close returns what this process holds ahead, tells Redis what it has counted, and ends the
-// Store's goroutine. It takes at most a second. Decisions that are asked for afterwards are
+// Close returns what this process holds ahead, tells Redis what it has counted and what is being
+// settled, and ends the Store's goroutine. It takes at most two seconds. Decisions that are asked for afterwards are
 // exact. Its error says that Redis did not hear of all; what was held then comes back as if
 // it had been spent.
 func (s *Store) Close() error {
@@ -255,6 +256,9 @@ func (s *Store) Close() error {
 		<-s.ended
 		if err = s.settleAll(); err != nil {
 			err = fmt.Errorf("leasestore: close: %w", err)
+		}
+		if exact, ok := s.exact.(io.Closer); ok {
+			err = errors.Join(err, exact.Close())
 		}
 	})
 	return err
