@@ -163,3 +163,22 @@ func TestValidateJoinsErrorsThatCanBeTakenApart(t *testing.T) {
 	require.Len(t, joined.Unwrap(), 4)
 	require.False(t, errors.Is(Limit{}.Validate(), ErrCharges))
 }
+
+func TestALimitThatImpliesAnotherIsStricter(t *testing.T) {
+	for _, c := range []struct {
+		limit, other Limit
+		implies      bool
+	}{
+		{PerSecond(100), PerMinute(10_000), true},
+		{PerSecond(100), PerMinute(6_000), false}, // a counter passes a little more around a boundary
+		{PerSecond(10), PerMinute(600), true},     // a log does not
+		{PerSecond(10), PerMinute(599), false},
+		{PerHour(1000), PerSecond(2000), true},
+		{PerHour(1000), PerSecond(1999), false},
+		{PerMinute(10_000), PerSecond(100), false},
+		{PerSecond(1).WithBurst(5), PerMinute(1000), false},
+		{Limit{}, PerMinute(1000), false},
+	} {
+		assert.Equal(t, c.implies, c.limit.Implies(c.other), "%v, %v", c.limit, c.other)
+	}
+}

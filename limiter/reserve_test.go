@@ -16,10 +16,7 @@ import (
 
 // onEveryStore runs f with a Memory, and with a store that is none, in the middle of an hour.
 func onEveryStore(t *testing.T, f func(t *testing.T, store Store)) {
-	for name, newStore := range map[string]func() Store{
-		"Memory":        func() Store { return Must(NewMemory(MemoryOptions{})) },
-		"another store": func() Store { return &mapStore{plain: plainStore{}} },
-	} {
+	for name, newStore := range newStores {
 		phase.Run(t, name, func(t *testing.T) {
 			time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(80 * time.Minute)))
 			f(t, newStore())

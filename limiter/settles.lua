@@ -27,15 +27,14 @@ do
     if #lows <= 16 * mostLows then
       return lows
     end
-    local least, where
-    local before = read('<d', lows, 9)
+    local smallest, where
     for at = 17, #lows, 16 do
-      local low = read('<d', lows, at + 8)
-      if not least or low - before < least then
-        least = low - before
+      local before = read('<d', lows, at - 8)
+      local after = read('<d', lows, math.min(at + 24, #lows - 7))
+      if not smallest or after - before < smallest then
+        smallest = after - before
         where = at
       end
-      before = low
     end
     return sub(lows, 1, where - 1) .. sub(lows, where + 16)
   end

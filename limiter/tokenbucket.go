@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math"
 	"slices"
 	"sort"
 )
@@ -126,8 +127,9 @@ func sink(lows []Entry, level int64) []Entry {
 	return kept
 }
 
-// addLow is lows with a level that is above them all. Of too many it leaves out the one that is
-// nearest to the one before it. Events of one time share one, as nothing drains between them.
+// addLow is lows with a level that is above them all. Of too many it leaves out the one
+// whose neighbors are nearest to each other. Events of one time share one, as nothing drains
+// between them.
 func addLow(lows []Entry, low Entry) []Entry {
 	n := len(lows)
 	if n > 0 && lows[n-1].At == low.At {
@@ -137,10 +139,11 @@ func addLow(lows []Entry, low Entry) []Entry {
 	if len(lows) <= MostLows {
 		return lows
 	}
-	least := 1
-	for i := 2; i < len(lows); i++ {
-		if lows[i].N-lows[i-1].N < lows[least].N-lows[least-1].N {
-			least = i
+	least, smallest := 0, int64(math.MaxInt64)
+	for i := 1; i < len(lows); i++ {
+		after := lows[min(i+1, len(lows)-1)]
+		if gap := after.N - lows[i-1].N; gap < smallest {
+			least, smallest = i, gap
 		}
 	}
 	return slices.Delete(lows, least, least+1)

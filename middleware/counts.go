@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // Counts says which answers use up a rule's limit, by their status. The zero value stands
@@ -84,24 +86,24 @@ func ParseCounts(texts ...string) (Counts, error) {
 		if class, ok := strings.CutSuffix(name, "xx"); ok {
 			n, err := strconv.Atoi(class)
 			if err != nil {
-				return Counts{}, fmt.Errorf("middleware: %q is no class of statuses such as 2xx", text)
+				return Counts{}, invalid.New("middleware", "%q is no class of statuses such as 2xx", text)
 			}
 			c = StatusClass(n)
 		} else {
 			n, err := strconv.Atoi(name)
 			if err != nil {
-				return Counts{}, fmt.Errorf("middleware: %q is no status such as 401, and no class such as 2xx", text)
+				return Counts{}, invalid.New("middleware", "%q is no status such as 401, and no class such as 2xx", text)
 			}
 			c = Statuses(n)
 		}
 		switch {
 		case not && len(texts) > 1:
-			return Counts{}, fmt.Errorf("middleware: %q stands beside others, so that they mean nothing: keep one", text)
+			return Counts{}, invalid.New("middleware", "%q stands beside others, so that they mean nothing: keep one", text)
 		case not:
 			c = Not(c)
 		}
 		if c.wrong != "" {
-			return Counts{}, fmt.Errorf("middleware: %q: %s", text, c.wrong)
+			return Counts{}, invalid.New("middleware", "%q: %s", text, c.wrong)
 		}
 		all.others = all.others || c.others
 		for i, word := range c.statuses {
@@ -110,7 +112,7 @@ func ParseCounts(texts ...string) (Counts, error) {
 	}
 	if len(texts) == 0 {
 		all = Statuses()
-		return Counts{}, fmt.Errorf("middleware: %s", all.wrong)
+		return Counts{}, invalid.New("middleware", "%s", all.wrong)
 	}
 	return all, nil
 }

@@ -443,7 +443,7 @@ func (c *compiler) overdraft(at string, r *rule, info RuleInfo) *limiter.Quota {
 func (c *compiler) idle(r *rule, info RuleInfo, limits []limiter.Limit) {
 	for _, l := range limits {
 		for _, by := range limits {
-			if l.Per == by.Per || !binds(by, l) {
+			if l == by || !by.Implies(l) {
 				continue
 			}
 			r.notes.idle.warn(c.set.Logger, "weir-idle-limit",
@@ -453,13 +453,6 @@ func (c *compiler) idle(r *rule, info RuleInfo, limits []limiter.Limit) {
 			return
 		}
 	}
-}
-
-// binds reports whether no more than l allows can pass by: in a period that is no longer than
-// by's own, or in as many of these as make up l's.
-func binds(by, l limiter.Limit) bool {
-	periods := (l.Per + by.Per - 1) / by.Per
-	return by.Events <= l.Events/int64(periods) && max(by.Burst, l.Burst) == 0
 }
 
 // info is an equal one that was there before, or a new one.

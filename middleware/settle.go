@@ -20,14 +20,15 @@ var ErrNotApplied = errors.New("middleware: the rule did not apply to this reque
 //
 // It is settled when the handlers have returned, or at once if they have, as from a goroutine
 // that outlives them. Of a request that is settled twice the first counts, and one that never
-// is has cost what was reserved. The error is [ErrNotApplied], or about the rule or n.
+// is has cost what was reserved. The error is [limiter.ErrSettled], [ErrNotApplied], or about
+// the rule or n.
 func Settle(ctx context.Context, rule string, n int64) error {
 	if n < 0 {
 		return fmt.Errorf("middleware: Settle of rule %.128q: %d units: they must not be negative", rule, n)
 	}
 	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
-		if e.say(rule, n) {
-			return nil
+		if i := e.find(rule); i >= 0 && e.policies[i].rule.Settles {
+			return e.say(rule, n)
 		}
 	}
 	for s := scopeOf(ctx); s != nil; s = s.outer {
@@ -48,30 +49,30 @@ func (s *decided) find(rule string) int {
 	return slices.IndexFunc(s.policies, func(p applied) bool { return p.rule.Name == rule })
 }
 
-// say notes what the request has cost, and reports whether the rule wants to know.
-func (e *ending) say(rule string, n int64) bool {
-	if i := e.find(rule); i < 0 || !e.policies[i].rule.Settles {
-		return false
-	}
-	e.settle(e.said(rule, n))
-	return true
+// say notes what the request has cost, and settles it if the request has ended.
+func (e *ending) say(rule string, n int64) error {
+	owed, err := e.said(rule, n)
+	e.settle(owed)
+	return err
 }
 
-// said is what is to be settled at once of what the request has cost.
-func (e *ending) said(rule string, n int64) (owed []limiter.Settlement) {
+func (e *ending) said(rule string, n int64) (owed []limiter.Settlement, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.opened {
 		o := &e.opened[i]
-		if e.policies[o.rule].rule.Name != rule || o.said != unsaid {
+		switch {
+		case e.policies[o.rule].rule.Name != rule:
 			continue
+		case o.said != unsaid:
+			return nil, fmt.Errorf("middleware: Settle of rule %.128q: %w", rule, limiter.ErrSettled)
 		}
 		o.said = n
 		if e.ended {
 			owed = e.append(owed, o, e.actual(o))
 		}
 	}
-	return owed
+	return owed, nil
 }
 
 // Refund returns up to n of the units that the request with this context took of a rule, for

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -19,6 +20,7 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 )
@@ -42,8 +44,13 @@ func through(l *middleware.RateLimit, handler http.HandlerFunc, edits ...func(*h
 // settling is a handler that says what its requests cost.
 func settling(t require.TestingT, costs ...int64) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
-		for _, n := range costs {
-			require.NoError(t, middleware.Settle(r.Context(), "tokens", n))
+		for i, n := range costs {
+			err := middleware.Settle(r.Context(), "tokens", n)
+			if i > 0 {
+				require.ErrorIs(t, err, limiter.ErrSettled)
+				continue
+			}
+			require.NoError(t, err)
 		}
 	}
 }
@@ -99,7 +106,7 @@ func TestSettledLate(t *testing.T) {
 		through(l, func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() })
 		require.NoError(t, middleware.Settle(ctx, "tokens", 20))
 		assert.EqualValues(t, 80, left(t, l, "tokens", ""), "at once after the handler has returned")
-		require.NoError(t, middleware.Settle(ctx, "tokens", 0))
+		require.ErrorIs(t, middleware.Settle(ctx, "tokens", 0), limiter.ErrSettled)
 		assert.EqualValues(t, 80, left(t, l, "tokens", ""), "the first counts")
 
 		time.Sleep(2 * time.Hour)
@@ -407,6 +414,44 @@ func TestAStoreThatCannotBeToldIsWarnedOfOnce(t *testing.T) {
 	}
 	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-not-settled"))
 	assert.EqualValues(t, 80, left(t, l, "tokens", ""), "it has cost what was reserved")
+}
+
+func TestAStreamOfAnHourOwesWhatItCost(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		rule := tokens(60, 100)
+		rule.Limit = limiter.PerMinute(100).With(limiter.SlidingLog)
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+		through(l, func(w http.ResponseWriter, r *http.Request) {
+			for range 60 {
+				assert.NoError(t, http.NewResponseController(w).Flush())
+				time.Sleep(time.Minute)
+			}
+			settling(t, 90)(w, r)
+		})
+		assert.EqualValues(t, 70, left(t, l, "tokens", ""), "what was reserved has long drained, and 30 more were used")
+	})
+}
+
+func TestReservedInAnOutageItIsSettledThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for policy, want := range map[limiter.Outage]int64{limiter.FailLocal: 100, limiter.FailOpen: 100} {
+			inner := &outage{Store: limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
+			store := failover.Must(failover.New(inner, failover.Options{}))
+			rule := tokens(60, 100)
+			rule.OnOutage = policy
+			l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{rule}})
+			assert.Equal(t, 200, through(l, settling(t, 60)))
+			assert.EqualValues(t, want-60, left(t, l, "tokens", ""))
+			inner.lasts = true
+			assert.Equal(t, 200, through(l, func(w http.ResponseWriter, r *http.Request) {
+				inner.lasts = false
+				time.Sleep(time.Minute)
+				assert.EqualValues(t, want-60, left(t, l, "tokens", ""))
+				settling(t, 0)(w, r)
+			}))
+			assert.EqualValues(t, want-60, left(t, l, "tokens", ""), "%v: the server's counter has nothing to do with it", policy)
+		}
+	})
 }
 
 func TestFiveFailedLoginsBanAKey(t *testing.T) {

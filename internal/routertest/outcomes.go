@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +18,15 @@ import (
 // login is a rule for failed logins.
 func login(events int64) middleware.Rule {
 	return middleware.Rule{Name: "login", Limit: perHour(events), Counts: middleware.Statuses(401, 403)}
+}
+
+// rules is rules on the store that the suite is for.
+func (s *suite) rules(rule middleware.Rule) Limit {
+	c := middleware.Config{Rules: []middleware.Rule{rule}}
+	if s.store != nil {
+		c.Store = s.store(s.T)
+	}
+	return limits(c)
 }
 
 // answerAsAsked answers with the status that the request asks for.
@@ -37,21 +48,93 @@ func (s *suite) serveToTheEnd(app App) (_ *server, ended func()) {
 }
 
 func failedLogins(s *suite) {
-	server, ended := s.serveToTheEnd(app([]Limit{rules(login(5))}, Route{Path: "/login", Handler: answerAsAsked}))
-	ask := func(want int, why string, status int) {
-		s.Helper()
-		server.wantStatus(want, why, "POST /login", fmt.Sprint("X-Status: ", status))
-		ended()
-	}
-	for i := range 5 {
-		for range 7 {
-			ask(200, "right ones use nothing up", 200)
+	for _, after := range []bool{false, true} {
+		rule := login(5)
+		rule.ChargeAfter = after
+		server, ended := s.serveToTheEnd(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: answerAsAsked}))
+		ask := func(want int, why string, status int) {
+			s.Helper()
+			server.wantStatus(want, why, "POST /login", fmt.Sprint("X-Status: ", status))
+			ended()
 		}
-		wrong := 401 + 2*(i%2)
-		ask(wrong, "five wrong ones pass", wrong)
+		for i := range 5 {
+			for range 7 {
+				ask(200, "right ones use nothing up", 200)
+			}
+			wrong := 401 + 2*(i%2)
+			ask(wrong, "five wrong ones pass", wrong)
+		}
+		ask(429, "five wrong ones are all", 200)
+		ask(429, "whatever would be answered", 401)
 	}
-	ask(429, "five wrong ones are all", 200)
-	ask(429, "whatever would be answered", 401)
+}
+
+// inParallel asks for n logins that are all under way at once, and returns how many passed.
+func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
+	var under sync.WaitGroup // all are decided
+	under.Add(n)
+	var passes atomic.Int32
+	handler := s.router.Build(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: func(w http.ResponseWriter, r *http.Request) {
+		passes.Add(1)
+		under.Done()
+		under.Wait()
+		answerAsAsked(w, r)
+	}}))
+	server := s.serveHandler(handler)
+	var all sync.WaitGroup
+	for range n {
+		r := server.request(s.Context(), "POST /login", fmt.Sprint("X-Status: ", status))
+		all.Go(func() {
+			a, err := server.try(r)
+			if err != nil || a.StatusCode != status {
+				under.Done()
+			}
+			if err == nil && a.StatusCode != status && a.StatusCode != 429 {
+				s.Errorf("answered %d", a.StatusCode)
+			}
+		})
+	}
+	all.Wait()
+	return int(passes.Load())
+}
+
+func loginsAtOnce(s *suite) {
+	rule := login(5)
+	require.Equal(s, 5, s.inParallel(rule, 40, 401), "wrong ones")
+	require.Equal(s, 5, s.inParallel(rule, 40, 200), "right ones, of which five can be under way")
+	rule.ChargeAfter = true
+	require.Equal(s, 40, s.inParallel(rule, 40, 200), "right ones that are charged afterwards")
+}
+
+// settled reserves 60 of 100 and says what it was.
+func settled(s *suite) {
+	limit := s.rules(middleware.Rule{Name: "tokens", Limit: perHour(100), Units: 60, Settles: true})
+	server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: func(_ http.ResponseWriter, r *http.Request) {
+		n, err := strconv.ParseInt(r.Header.Get("X-Tokens"), 10, 64)
+		if err != nil {
+			return
+		}
+		if err := middleware.Settle(r.Context(), "tokens", n); err != nil {
+			s.Errorf("settle: %v", err)
+		}
+		if r.Header.Get("X-Panic") != "" {
+			panic("after it was settled")
+		}
+	}}))
+	for _, c := range []struct {
+		header    []string
+		remaining int64
+	}{
+		{[]string{"X-Tokens: 10"}, 90},
+		{[]string{"X-Tokens: 5", "X-Panic: yes"}, 85},
+		{[]string{"X-Tokens: 75"}, 10},
+	} {
+		_, _ = server.try(server.request(s.Context(), "POST /", c.header...)) // a panic ends the connection
+		ended()
+		found, err := limit.Rules.Peek(s.Context(), "tokens", "")
+		require.NoError(s, err)
+		require.Equal(s, c.remaining, found[0].Remaining, "%v", c.header)
+	}
 }
 
 func outcomes(s *suite) {
@@ -92,7 +175,7 @@ func outcomes(s *suite) {
 		for left, counts := range map[int64]middleware.Counts{
 			9: middleware.Statuses(status), 10: middleware.Not(middleware.Statuses(status)),
 		} {
-			limit := rules(middleware.Rule{Name: "some", Limit: perHour(10), Counts: counts})
+			limit := s.rules(middleware.Rule{Name: "some", Limit: perHour(10), Counts: counts})
 			server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: handler}))
 			_, _ = server.try(server.request(s.Context(), "POST /", "X-How: "+how)) // fails where the connection ends
 			ended()
@@ -155,7 +238,7 @@ func errorsAreAnswered(s *suite) {
 	if s.router.Fails == nil {
 		s.Skip("its handlers return no errors")
 	}
-	server := s.serveHandler(s.router.Fails([]Limit{rules(login(2))}))
+	server := s.serveHandler(s.router.Fails([]Limit{s.rules(login(2))}))
 	for range 2 {
 		server.wantStatus(401, "the router's own handling of errors answers", "GET /")
 	}

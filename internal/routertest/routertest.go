@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,15 @@ func ColonParams(path string) string {
 }
 
 // Run runs the suite.
-func Run(t *testing.T, router Router) {
+func Run(t *testing.T, router Router) { run(t, router, cases, nil) }
+
+// RunEnds runs the cases on what becomes of limits when requests end, on stores that this
+// returns, each of which has counters of its own.
+func RunEnds(t *testing.T, router Router, store func(*testing.T) limiter.Store) {
+	run(t, router, slices.DeleteFunc(slices.Clone(cases), func(c testCase) bool { return !c.ends }), store)
+}
+
+func run(t *testing.T, router Router, cases []testCase, store func(*testing.T) limiter.Store) {
 	if router.Pattern == nil {
 		router.Pattern = func(path string) string { return path }
 	}
@@ -106,7 +115,7 @@ func Run(t *testing.T, router Router) {
 					continue
 				}
 				t.Run(c.claim, func(t *testing.T) {
-					c.run(&suite{T: t, router: router, protocol: protocol})
+					c.run(&suite{T: t, router: router, protocol: protocol, store: store})
 				})
 			}
 		})
@@ -119,6 +128,7 @@ type testCase struct {
 	run    func(*suite)
 	routed bool   // limits for the whole router match by route
 	only   string // protocol
+	ends   bool   // it is about the end of requests
 }
 
 var cases = []testCase{
@@ -158,8 +168,10 @@ var cases = []testCase{
 	{claim: "a failing store is 503, never 429 nor a pass", run: failingStore},
 	{claim: "a panic leaves the limiter usable", run: panics},
 
-	{claim: "five failed logins, and right ones without end", run: failedLogins},
-	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes},
+	{claim: "five failed logins, and right ones without end", run: failedLogins, ends: true},
+	{claim: "logins at once", run: loginsAtOnce, ends: true},
+	{claim: "what a request cost is what its handler says", run: settled, ends: true},
+	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes, ends: true},
 	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
 	{claim: "the ResponseWriter can do all it could where a rule awaits the end", run: watchedResponseWriter},
 
@@ -176,6 +188,7 @@ type suite struct {
 	*testing.T
 	router   Router
 	protocol string
+	store    func(*testing.T) limiter.Store // nil: memory
 }
 
 // A server serves an App.
