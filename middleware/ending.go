@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,11 +33,11 @@ type ending struct {
 	scope
 	limits   *RateLimit
 	set      *ruleset
-	answered response.Response // if the ending has it watched
+	answered response.Response // if some rule goes by its status
 
 	mu     sync.Mutex
 	ended  bool
-	status int // of the answer; 0: it is not known, and so counts
+	status int // of the answer
 	opened []open
 
 	// What the slices are for a single charge.
@@ -52,6 +53,9 @@ type open struct {
 }
 
 const unsaid = -1
+
+// unknownStatus is that of an answer of which it is not known, and that so counts.
+const unknownStatus = 0
 
 // passedToEnd is passed for an ending.
 type passedToEnd struct {
@@ -103,6 +107,11 @@ func (l *RateLimit) await(set *ruleset, r *http.Request, how how, outer *scope, 
 
 // serve has next answer r.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if !slices.ContainsFunc(e.policies, func(p applied) bool { return p.rule.Counts.given }) {
+		defer e.finish(unknownStatus)
+		next.ServeHTTP(w, r)
+		return
+	}
 	panicked := true
 	defer func() { e.finish(e.answered.Status(panicked)) }()
 	next.ServeHTTP(e.answered.Watch(w), r)
@@ -134,7 +143,7 @@ func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
 // actual is what the request cost, as far as it is known.
 func (e *ending) actual(o *open) int64 {
 	switch p := &e.policies[o.rule]; {
-	case e.status != 0 && !p.rule.Counts.counts(e.status):
+	case e.status != unknownStatus && !p.rule.Counts.counts(e.status):
 		return 0
 	case o.said == unsaid:
 		return p.cost
