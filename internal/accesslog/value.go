@@ -306,14 +306,14 @@ func isIPv4(s string) bool {
 	return dots == 3 && digits > 0
 }
 
-// URL is the target as a server reads it.
-func (e *Entry) URL() *url.URL {
+// URL writes the target into u as a server reads it.
+func (e *Entry) URL(u *url.URL) {
 	path, query, _ := strings.Cut(e.Target, "?")
 	if strings.HasPrefix(path, "/") && strings.IndexByte(path, '%') < 0 {
-		return &url.URL{Path: path, RawQuery: query}
+		*u = url.URL{Path: path, RawQuery: query}
+	} else if parsed, err := url.ParseRequestURI(e.Target); err == nil {
+		*u = *parsed
+	} else {
+		*u = url.URL{Path: e.Target}
 	}
-	if u, err := url.ParseRequestURI(e.Target); err == nil {
-		return u
-	}
-	return &url.URL{Path: e.Target}
 }

@@ -95,10 +95,11 @@ type Rules struct {
 	warnings []Problem
 	doc      *document.Document
 	file     *file
-	names    map[string][]string // where rules are, by name
-	files    []string            // that were read beside it
-	tiers    []string            // that there are; nil: unknown
-	digest   [sha256.Size]byte   // of all that was read
+	names    map[string][]string     // where rules are, by name
+	files    []string                // that were read beside it
+	tiers    []string                // that there are; nil: unknown
+	own      map[string]keyfunc.Func // keys of the application's
+	digest   [sha256.Size]byte       // of all that was read
 }
 
 // Parse reads and checks the text of a rules file, YAML or JSON. The error is an [*Error]
@@ -185,7 +186,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if doc.Has() { // it could be read
 		c.check()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers, own: o.Keys}
 	digest.Sum(rules.digest[:0])
 	if len(c.list) == 0 {
 		c.lastCheck()
