@@ -24,7 +24,7 @@ type Entry struct {
 	Tier         string
 	Status       int           // 0: not in the log
 	Took         time.Duration // 0: not in the log
-	Headers      []string      // the values of Options.Headers; nil: none is in the log
+	Headers      []string      // the values of Reader.Headers; nil: none is in the line
 
 	line int64
 }

@@ -71,6 +71,9 @@ var formats = []format{
 
 const envoyEnd = `%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%LAST_FORWARDED%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
 
+// redacted are headers that proxies leave out of their logs, or write as REDACTED.
+var redacted = []string{"Authorization", "Cookie"}
+
 // plainMembers are those of an object whose members are called as nginx calls its variables,
 // or as most call them.
 func plainMembers() []member {
@@ -143,7 +146,7 @@ func newParser(f *format, o Options) (*parser, error) {
 			}
 			for i, name := range p.headers {
 				to := slot{field: fieldHeader, header: i}
-				if isTold(to) {
+				if isTold(to) || strings.Contains(name, ":") || slices.Contains(redacted, name) {
 					continue
 				}
 				if strings.HasSuffix(m.path, "http_*") {
@@ -213,8 +216,11 @@ func (p *parser) slot(to slot) int {
 
 // slotNamed is the slot that a user calls by a name such as took_ms or header:X-Device.
 func (p *parser) slotNamed(name string) (slot, error) {
-	if header, ok := strings.CutPrefix(name, "header:"); ok && header != "" {
-		header = http.CanonicalHeaderKey(header)
+	header, ok := strings.CutPrefix(name, "header:")
+	if header = http.CanonicalHeaderKey(header); !ok && (strings.HasPrefix(name, "cookie:") || strings.HasPrefix(name, "key:")) {
+		header, ok = name, true
+	}
+	if ok && !strings.HasSuffix(name, ":") {
 		i := slices.Index(p.headers, header)
 		if i < 0 {
 			i = len(p.headers)
@@ -230,7 +236,7 @@ func (p *parser) slotNamed(name string) (slot, error) {
 	if of, ok := fieldNames[name]; ok {
 		return slot{field: of}, nil
 	}
-	return slot{}, fmt.Errorf("%q is nothing that a log is asked for: want one of %s, took_ms, took_us, took_ns or header:NAME",
+	return slot{}, fmt.Errorf("%q is nothing that a log is asked for: want one of %s, took_ms, took_us, took_ns, header:NAME, cookie:NAME or key:NAME",
 		name, strings.Join(slices.Sorted(maps.Keys(fieldNames)), ", "))
 }
 

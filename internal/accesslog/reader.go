@@ -21,7 +21,8 @@ type Options struct {
 	// a format of nginx.
 	Map map[string]string
 
-	// Headers are those that are wanted, where the format has them, in their canonical form.
+	// Headers are those that are wanted, where the format has them, in their canonical form;
+	// and cookie:NAME for a cookie, and key:NAME for whatever Map says that it is.
 	Headers []string
 }
 
@@ -156,14 +157,15 @@ func (r *Reader) Has(name string) bool { return r.parser.has[fieldNames[name]] }
 
 // HasHeader reports whether it has a header.
 func (r *Reader) HasHeader(name string) bool {
-	switch name {
-	case "User-Agent":
-		return r.parser.has[fieldUserAgent]
-	case "X-Forwarded-For":
-		return r.parser.has[fieldForwardedFor] || r.parser.has[fieldLastForwarded]
+	has := r.parser.has
+	switch {
+	case name == "User-Agent" && has[fieldUserAgent]:
+		return true
+	case name == "X-Forwarded-For" && (has[fieldForwardedFor] || has[fieldLastForwarded]):
+		return true
 	}
 	i := slices.Index(r.parser.headers, name)
-	return slices.ContainsFunc(r.parser.slots, func(to slot) bool { return to.field == fieldHeader && to.header == i })
+	return i >= 0 && slices.ContainsFunc(r.parser.slots, func(to slot) bool { return to.field == fieldHeader && to.header == i })
 }
 
 // Headers are the names of [Entry.Headers].

@@ -35,7 +35,11 @@ func (t *template) parse(s *scanner, e *Entry, line string) (at int, wrong strin
 		p := &t.parts[i]
 		at = len(line) - len(rest)
 		value, behind, escaped, found := cutLiteral(rest, p.literal)
-		if last := i == len(t.parts)-1; !found || last && behind != "" && !(t.more && behind[0] == ' ') {
+		last := i == len(t.parts)-1
+		if !found && last && p.literal == `"` && len(rest) > 0 { // the line was cut off there
+			value, behind, escaped, found = cutLiteral(rest+`"`, p.literal)
+		}
+		if !found || last && behind != "" && !(t.more && behind[0] == ' ') {
 			if found {
 				return len(line) - len(behind), "goes on behind the format's end"
 			}
@@ -195,7 +199,7 @@ func known(name string, headers []string) (slot, bool) {
 			if to, ok := operators["REQ("+strings.ToUpper(parts[2])+")"]; ok {
 				return to, true
 			}
-			return headerSlot(parts[2], headers)
+			return headerSlot(http.CanonicalHeaderKey(parts[2]), headers)
 		}
 		to, ok := operators[parts[1]]
 		return to, ok
@@ -205,14 +209,19 @@ func known(name string, headers []string) (slot, bool) {
 		return to, true
 	}
 	if header, ok := strings.CutPrefix(name, "http_"); ok {
-		return headerSlot(strings.ReplaceAll(header, "_", "-"), headers)
+		return headerSlot(http.CanonicalHeaderKey(strings.ReplaceAll(header, "_", "-")), headers)
+	}
+	if cookie, ok := strings.CutPrefix(name, "cookie_"); ok {
+		return headerSlot("cookie:"+cookie, headers)
+	}
+	if name == "content_length" {
+		return headerSlot("Content-Length", headers)
 	}
 	return slot{}, false
 }
 
 // headerSlot is that of a header, if it is one of those that are wanted.
 func headerSlot(name string, headers []string) (slot, bool) {
-	name = http.CanonicalHeaderKey(name)
 	for i, wanted := range headers {
 		if wanted == name {
 			return slot{field: fieldHeader, header: i}, true

@@ -16,8 +16,7 @@ type Result struct {
 	Curve    []Point       `json:"curve"` // by limit, up to one that refuses nothing
 	Chosen   Point         `json:"chosen"`
 	Tried    *Trial        `json:"tried,omitempty"` // nil: the log is too short for it
-	Buckets  []Bucket      `json:"buckets"`
-	Tightest Bucket        `json:"tightest"` // of the buckets, that which lets the least pass in a period
+	Buckets  []Bucket      `json:"buckets"`         // by rate, up to that of the chosen limit
 }
 
 // Peaks are quantiles over keys: the most that half of them, nine of ten and so on asked for
@@ -185,22 +184,18 @@ func quantile(sorted []int64, share float64) int64 {
 	return sorted[len(sorted)-1-int(min(mayRefuse(int64(len(sorted)), share), int64(len(sorted)-1)))]
 }
 
-// chooseBuckets finds the burst that each rate needs. Rates beyond the first at which nobody
-// needs more than one at once add nothing.
+// chooseBuckets finds the burst that each rate needs.
 func (m *Meter) chooseBuckets(r *Result, spare float64) {
 	bursts := make([]int64, 0, len(m.keys))
 	for i, rate := range rates {
+		if rate > r.Chosen.Limit {
+			return
+		}
 		bursts = bursts[:0]
 		for _, k := range m.keys {
 			bursts = append(bursts, m.burst(k, i))
 		}
 		slices.Sort(bursts)
-		b := Bucket{rate, quantile(bursts, spare)}
-		if len(r.Buckets) == 0 || b.Rate+b.Burst < r.Tightest.Rate+r.Tightest.Burst {
-			r.Tightest = b
-		}
-		if r.Buckets = append(r.Buckets, b); b.Burst <= 1 {
-			return
-		}
+		r.Buckets = append(r.Buckets, Bucket{rate, quantile(bursts, spare)})
 	}
 }
