@@ -196,7 +196,7 @@ func (r *recommended) tell(s *session, f *logFlags, names []string, share float6
 	result := r.result
 	page := &verdict.Page{
 		Title: titleOf(names), Words: verdict.Recommended(result, share, whom(r.key)),
-		Notes: verdict.Log(stats, counts.answered, 0, -1), Peaks: verdict.Peaks(result),
+		Notes: verdict.Log(stats, counts.answered, verdict.Effect{}), Peaks: verdict.Peaks(result),
 	}
 	if counts.keyless > 0 {
 		page.Notes = append(page.Notes, fmt.Sprintf("%s requests have no %s, and are left out.", verdict.Number(counts.keyless), r.key))

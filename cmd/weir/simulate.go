@@ -76,8 +76,12 @@ type run struct {
 	services []*simulate.Simulation // one for each file
 	tallies  []*simulate.Tally
 	changes  simulate.Changes
-	effect   int64 // requests stopped if those of a second come all when it begins; -1: not known
+	effect   verdict.Effect
 }
+
+// mostEarly is of how many requests it is found out what becomes of them if those of a second
+// all come when it begins: it takes another simulation.
+const mostEarly = 500_000
 
 // service is a simulation of a file's rules.
 func (r *run) service(file string) (*simulate.Simulation, error) {
@@ -126,7 +130,6 @@ func (r *run) all(files []string) error {
 		r.services = append(r.services, service)
 		r.tallies = append(r.tallies, simulate.NewTally(service.Rules(), r.flags.report != ""))
 	}
-	r.effect = -1
 	var early *simulate.Simulation // where requests of a second come when it begins
 	decisions := make([]*simulate.Decision, len(files))
 	for first := true; ; first = false {
@@ -145,13 +148,17 @@ func (r *run) all(files []string) error {
 			r.changes.Add(decisions[0], decisions[1])
 		}
 		if first && e.Loose > 0 {
-			r.effect = 0
 			if early, err = r.service(files[len(files)-1]); err != nil {
 				return err
 			}
 		}
-		if early != nil && !early.Do(e, e.At-e.Loose).Passed() {
-			r.effect++
+		if early == nil || r.effect.Of == mostEarly {
+			continue
+		}
+		r.effect.Of++
+		r.effect.Spread = r.tallies[len(files)-1].Stopped()
+		if !early.Do(e, e.At-e.Loose).Passed() {
+			r.effect.Early++
 		}
 	}
 }
@@ -167,7 +174,7 @@ func (r *run) tell(s *session, names, notes []string, shown func(string) string)
 		page.Change, page.Words = change, verdict.Changed(change)
 	}
 	stats := r.log.Stats()
-	page.Notes = append(notes, verdict.Log(&stats, summary.Answered, summary.Stopped(), r.effect)...)
+	page.Notes = append(notes, verdict.Log(&stats, summary.Answered, r.effect)...)
 	for i := range summary.Curves {
 		page.Curves = append(page.Curves, verdict.CurveOf(&summary.Curves[i]))
 	}

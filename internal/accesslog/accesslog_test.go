@@ -225,7 +225,7 @@ func TestRequestsComeInTheOrderInWhichTheyBegan(t *testing.T) {
 
 func TestALogIsSortedWithinAWindowAndRefusedBeyondIt(t *testing.T) {
 	var log strings.Builder
-	for i := range 3 * windowSize {
+	for i := range 3 * begunWindow {
 		log.WriteString(took("192.0.2.1", 1000+float64(i), 0))
 	}
 	r, err := NewReader(strings.NewReader(log.String()+took("192.0.2.2", 1001, 0)), Options{Format: tookFormat})
@@ -233,13 +233,13 @@ func TestALogIsSortedWithinAWindowAndRefusedBeyondIt(t *testing.T) {
 	for err == nil {
 		_, err = r.Next()
 	}
-	require.ErrorContains(t, err, fmt.Sprintf("line %d is ", 3*windowSize+1))
+	require.ErrorContains(t, err, fmt.Sprintf("line %d is ", 3*begunWindow+1))
 	require.ErrorContains(t, err, "sort the log by time")
 
 	// A request that took that long is no disorder.
-	entries, stats := readAll(t, log.String()+took("192.0.2.2", 1000+3*windowSize, 3*windowSize), Options{Format: tookFormat})
+	entries, stats := readAll(t, log.String()+took("192.0.2.2", 1000+3*begunWindow, 3*begunWindow), Options{Format: tookFormat})
 	require.EqualValues(t, 1, stats.Long)
-	require.Len(t, entries, 3*windowSize+1)
+	require.Len(t, entries, 3*begunWindow+1)
 	require.True(t, slices.IsSortedFunc(entries, func(a, b Entry) int { return int(a.At - b.At) }))
 }
 

@@ -28,13 +28,14 @@ type Options struct {
 
 // A Reader reads a log.
 type Reader struct {
-	in      *bufio.Reader
-	block   []byte
-	parser  *parser
-	rest    []string // lines that were read and are not parsed yet
-	end     error    // of what there is to read
-	lines   int64
-	entries []Entry // room for those to come
+	in     *bufio.Reader
+	block  []byte
+	parser *parser
+	rest   []string // lines that were read and are not parsed yet
+	end    error    // of what there is to read
+	lines  int64
+	last   *Entry   // that Next returned
+	free   []*Entry // to be used again
 
 	logged, begun window
 	stats         Stats
@@ -78,7 +79,7 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{in: in}
+	r := &Reader{in: in, logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
 	if err := r.fill(); err != nil {
 		return nil, err
 	}
@@ -177,7 +178,15 @@ func (r *Reader) Stats() Stats { return r.stats }
 // Next is the next request, in the order of time, or io.EOF. It is good until the call after
 // it.
 func (r *Reader) Next() (*Entry, error) {
-	e, err := r.begun.next(r.spread, false)
+	if r.last != nil {
+		r.free = append(r.free, r.last)
+	}
+	next := r.spread
+	if r.parser.has[fieldTook] && !r.parser.begins {
+		next = func() (*Entry, error) { return r.begun.next(r.spread, false) }
+	}
+	e, err := next()
+	r.last = e
 	if err == nil {
 		r.stats.Entries++
 	} else if errors.Is(err, io.EOF) && r.stats.Entries == 0 {
@@ -223,31 +232,40 @@ func (r *Reader) parse() (*Entry, error) {
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
-		if len(r.entries) == 0 {
-			r.entries = make([]Entry, 256)
-		}
-		e := &r.entries[0]
+		e := r.newEntry()
 		at, wrong := 0, "is longer than 1 MiB"
 		if len(line) < longestLine {
 			at, wrong = r.parser.parse(e, line)
 		}
 		if wrong != "" {
-			*e = Entry{}
+			r.free = append(r.free, e)
 			if r.stats.Broken++; len(r.stats.First) < 10 {
 				r.stats.First = append(r.stats.First, Broken{r.lines, at + 1, wrong})
 			}
 			continue
 		}
-		r.entries = r.entries[1:]
 		e.line = r.lines
 		if r.parser.whole {
 			e.Loose, r.stats.Whole = 1, true
 		}
 		if e.At < r.logged.floor {
-			return nil, fmt.Errorf("line %d is %v older than lines more than %d before it: sort the log by time", r.lines, micros(r.logged.floor-e.At), windowSize)
+			return nil, fmt.Errorf("line %d is %v older than lines more than %d before it: sort the log by time", r.lines, micros(r.logged.floor-e.At), loggedWindow)
 		}
 		return e, nil
 	}
+}
+
+// newEntry is one that has been used, or a new one.
+func (r *Reader) newEntry() *Entry {
+	if len(r.free) == 0 {
+		for range 64 {
+			r.free = append(r.free, &Entry{})
+		}
+	}
+	e := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	*e = Entry{}
+	return e
 }
 
 // fill reads lines: as many as a block has, and at least one. All of a block share their text.

@@ -8,12 +8,17 @@ import (
 	"time"
 )
 
-// windowSize is how many entries are looked ahead at least, to put them in order.
-const windowSize = 1 << 15
+// How many entries are looked ahead at least, to put them in order: by the log's times, which
+// servers write nearly in order, and by when requests began, which may be long before.
+const (
+	loggedWindow = 1 << 14
+	begunWindow  = 1 << 15
+)
 
 // A window puts entries in the order of their times, as far as they are out of order by no
-// more than windowSize entries.
+// more than size entries.
 type window struct {
+	size  int
 	held  []*Entry
 	ready int   // of held, in order, that none can come before any more
 	taken int   // of those
@@ -24,10 +29,10 @@ type window struct {
 // entries of a second that are not told apart.
 func (w *window) next(from func() (*Entry, error), spreads bool) (*Entry, error) {
 	if w.taken == w.ready {
-		w.held = w.held[:copy(w.held, w.held[w.taken:])]
+		w.held = slices.Delete(w.held, 0, w.taken)
 		w.taken, w.ready = 0, 0
 		var err error
-		for len(w.held) < 2*windowSize && err == nil {
+		for len(w.held) < 2*w.size && err == nil {
 			var e *Entry
 			if e, err = from(); err == nil {
 				w.held = append(w.held, e)
@@ -43,7 +48,7 @@ func (w *window) next(from func() (*Entry, error), spreads bool) (*Entry, error)
 			slices.SortFunc(w.held, earlier)
 		}
 		if w.ready = len(w.held); err == nil {
-			w.ready = windowSize
+			w.ready = w.size
 		}
 		if spreads {
 			w.ready = spread(w.held, w.ready)

@@ -14,18 +14,12 @@ type Clock struct{ now int64 }
 // without a cap.
 type store struct {
 	clock  *Clock
-	keys   map[counter]*limiter.State
-	states []limiter.State // room for those of one batch
-}
-
-// A counter is a key of a quota. Quotas are as many as the rules have, and stay.
-type counter struct {
-	quota *limiter.Quota
-	key   string
+	keys   map[*limiter.Quota]map[string]*limiter.State // quotas are as many as the rules have, and stay
+	states []limiter.State                              // room for those of one batch
 }
 
 func newStore(clock *Clock) *store {
-	return &store{clock: clock, keys: map[counter]*limiter.State{}}
+	return &store{clock: clock, keys: map[*limiter.Quota]map[string]*limiter.State{}}
 }
 
 // Decide implements limiter.Store.
@@ -37,7 +31,7 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 	var room [4]*limiter.State
 	found := room[:0]
 	for i := range charges {
-		state := s.keys[counter{charges[i].Quota, charges[i].Key}]
+		state := s.keys[charges[i].Quota][charges[i].Key]
 		found = append(found, state)
 		if state == nil {
 			state = &limiter.State{}
@@ -61,7 +55,12 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 
 // put notes a key that is new. Its text may be a part of a long one, such as a log's.
 func (s *store) put(c *limiter.Charge, state limiter.State) {
-	s.keys[counter{c.Quota, strings.Clone(c.Key)}] = &state
+	keys := s.keys[c.Quota]
+	if keys == nil {
+		keys = map[string]*limiter.State{}
+		s.keys[c.Quota] = keys
+	}
+	keys[strings.Clone(c.Key)] = &state
 }
 
 // Refund implements limiter.Store.
@@ -70,7 +69,7 @@ func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	for _, c := range charges {
-		if state := s.keys[counter{c.Quota, c.Key}]; state != nil {
+		if state := s.keys[c.Quota][c.Key]; state != nil {
 			*state = c.Quota.Refund(*state, s.clock.now, c.Cost, c.At)
 		}
 	}
@@ -83,7 +82,7 @@ func (s *store) Reset(_ context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	for _, c := range charges {
-		delete(s.keys, counter{c.Quota, c.Key})
+		delete(s.keys[c.Quota], c.Key)
 	}
 	return nil
 }

@@ -149,9 +149,12 @@ func Peaks(r *demand.Result) string {
 		Period(r.Per), Number(p.P50), Number(p.P90), Number(p.P99), Number(p.P999), Number(p.Most))
 }
 
-// Log says what of a log was not read as it stands; effect is how many requests are refused
-// if those of a whole second came all at its beginning, or -1.
-func Log(s *accesslog.Stats, answered, refused, effect int64) (notes []string) {
+// An Effect is what becomes of the first requests of a log, so many of them, if those of a
+// whole second come all when it begins, and if they are spread over it.
+type Effect struct{ Of, Early, Spread int64 }
+
+// Log says what of a log was not read as it stands.
+func Log(s *accesslog.Stats, answered int64, e Effect) (notes []string) {
 	if s.Broken > 0 {
 		text := fmt.Sprintf("%s could not be read, of %s:", count(s.Broken, "line", "lines"), Number(s.Broken+s.Entries))
 		for _, broken := range s.First {
@@ -168,10 +171,16 @@ func Log(s *accesslog.Stats, answered, refused, effect int64) (notes []string) {
 	}
 	if s.Whole {
 		text := "The log has whole seconds: requests of one second are spread evenly over it."
-		if effect >= 0 && effect != refused {
-			text += fmt.Sprintf(" If they all came when it began, %s would be refused in place of %s.", Number(effect), Number(refused))
-		} else if effect >= 0 {
-			text += " If they all came when it began, as many would be refused."
+		of := ""
+		if e.Of < s.Entries {
+			of = " of the first " + Number(e.Of)
+		}
+		switch {
+		case e.Of == 0:
+		case e.Early != e.Spread:
+			text += fmt.Sprintf(" If they all came when it began, %s%s would be refused in place of %s.", Number(e.Early), of, Number(e.Spread))
+		default:
+			text += fmt.Sprintf(" If they all came when it began, as many%s would be refused.", of)
 		}
 		notes = append(notes, text)
 	}
