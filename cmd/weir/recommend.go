@@ -201,16 +201,8 @@ func (r *recommended) tell(s *session, f *logFlags, names []string, share float6
 	if counts.keyless > 0 {
 		page.Notes = append(page.Notes, fmt.Sprintf("%s requests have no %s, and are left out.", verdict.Number(counts.keyless), r.key))
 	}
-	curve := verdict.Curve{
-		Name: whom(r.key), Per: verdict.Period(result.Per), Period: r.period, Keys: result.Keys, Requests: result.Requests, Text: r.text("LIMIT"),
-		Said: fmt.Sprintf("Recommended is %s.", r.limit(result.Chosen.Limit)),
-	}
-	for i, p := range result.Curve {
-		curve.Points = append(curve.Points, verdict.Point{Limit: p.Limit, Keys: p.Keys, Requests: p.Requests})
-		if p.Limit == result.Chosen.Limit {
-			curve.Begin = i
-		}
-	}
+	curve := verdict.NewCurve(result, whom(r.key), result.Chosen.Limit, func(limit int64) string { return r.text(r.limit(limit)) })
+	curve.Said = fmt.Sprintf("Recommended is %s.", r.limit(result.Chosen.Limit))
 	page.Curves = []verdict.Curve{curve}
 	for _, b := range result.Buckets {
 		page.Buckets = append(page.Buckets, verdict.Bucket{Limit: r.bucket(b), Most: verdict.Number(b.Rate + b.Burst)})

@@ -83,7 +83,7 @@ func TestSimulateTellsWhatAChangeChanges(t *testing.T) {
 	before, after := write(t, "old.yaml", limited), write(t, "new.yaml", strings.Replace(limited, "3/1m", "4/1m", 1))
 	exit, out, err := weir(t, attacked(), "simulate", before, after, "-", "--show=address")
 	require.Equal(t, exitGood, exit, err)
-	assert.Contains(t, out, "The new rules would refuse 10 requests where the old refuse 13: 1 clients in place of 2.\n"+
+	assert.Contains(t, out, "The new rules would refuse 10 requests where the old refuse 13: 1 client in place of 2.\n"+
 		"0 requests are refused that were not, and 3 that were are not. 0 clients are refused for the first time, and 1 no longer.")
 	assert.Contains(t, out, "\n192.0.2.2  12        3             0\n")
 	_, out, _ = weir(t, attacked(), "simulate", before, before, "-")
@@ -192,7 +192,7 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 
 	exit, out, err = weir(t, log, "recommend", "-", "--key=user", "--map=user=$remote_user", "--spare=100%")
 	require.Equal(t, exitGood, exit, err)
-	assert.Contains(t, out, "for each user spares 100% of 1 clients")
+	assert.Contains(t, out, "for each user spares 100% of 1 client.")
 }
 
 func TestAReportIsAFile(t *testing.T) {

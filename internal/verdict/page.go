@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/demand"
 	"github.com/weirgo/weir/internal/simulate"
 	"github.com/weirgo/weir/limiter"
 )
@@ -47,24 +48,20 @@ type Page struct {
 
 // A Curve is what limits other than one would have refused.
 type Curve struct {
-	Name     string  `json:"name"`
-	Per      string  `json:"per"` // as in "60 per minute"
-	Keys     int64   `json:"keys"`
-	Requests int64   `json:"requests"`
-	Points   []Point `json:"points"`
-	Begin    int     `json:"begin"` // the point to begin with
-
-	// Text is what to write in a rules file, with LIMIT in place of a limit such as 60/1m.
-	Text   string `json:"text"`
-	Period string `json:"period"` // as in 60/1m
-	Said   string `json:"said"`   // about the curve
+	Name   string  `json:"name"`
+	Points []Point `json:"points"`
+	Begin  int     `json:"begin"` // the point to begin with
+	Said   string  `json:"said"`  // about the curve
 }
 
 // A Point is what a limit comes to.
 type Point struct {
-	Limit    int64 `json:"limit"`
-	Keys     int64 `json:"keys"`
-	Requests int64 `json:"requests"`
+	Limit    string  `json:"limit"`    // 60 per minute
+	Number   string  `json:"number"`   // 60
+	Says     string  `json:"says"`     // what it would have refused
+	Text     string  `json:"text"`     // for a rules file
+	Keys     float64 `json:"keys"`     // the share of them that are refused something
+	Requests float64 `json:"requests"` // that are refused
 }
 
 // A Bucket is a limit with a burst.
@@ -72,16 +69,30 @@ type Bucket struct{ Limit, Most string }
 
 // CurveOf is the curve of a rule of a simulation.
 func CurveOf(c *simulate.Curve) Curve {
-	curve := Curve{
-		Name: c.Rule, Per: Period(c.Limit.Per), Period: TextOf(c.Limit.Per), Keys: c.Keys, Requests: c.Requests,
-		Text: "limit: LIMIT", Said: fmt.Sprintf("It now has %v.", c.Limit),
-	}
+	period := TextOf(c.Limit.Per)
+	curve := NewCurve(c.Result, c.Rule, c.Limit.Events, func(limit int64) string { return fmt.Sprintf("limit: %d/%s", limit, period) })
+	curve.Said = fmt.Sprintf("It now has %v.", c.Limit)
 	if c.Tier != "" {
 		curve.Name += ", tier " + c.Tier
 	}
-	for i, p := range c.Curve {
-		curve.Points = append(curve.Points, Point{p.Limit, p.Keys, p.Requests})
-		if p.Limit <= c.Limit.Events {
+	return curve
+}
+
+// NewCurve is the curve of a result, which begins at a limit. A limit is written into a rules
+// file as text says.
+func NewCurve(r *demand.Result, name string, limit int64, text func(limit int64) string) Curve {
+	curve := Curve{Name: name}
+	for i, p := range r.Curve {
+		says := fmt.Sprintf("would have refused %s of %s (%s)", Number(p.Requests), count(r.Requests, "request", "requests"), Share(p.Requests, r.Requests))
+		if r.Keys > 1 {
+			says = fmt.Sprintf("would have refused %s of %s clients (%s) and %s of %s requests (%s)", Number(p.Keys), Number(r.Keys), Share(p.Keys, r.Keys),
+				Number(p.Requests), Number(r.Requests), Share(p.Requests, r.Requests))
+		}
+		curve.Points = append(curve.Points, Point{
+			Limit: PerPeriod(p.Limit, r.Per), Number: Number(p.Limit), Says: says, Text: text(p.Limit),
+			Keys: float64(p.Keys) / float64(r.Keys), Requests: float64(p.Requests) / float64(r.Requests),
+		})
+		if p.Limit <= limit {
 			curve.Begin = i
 		}
 	}

@@ -8,15 +8,6 @@
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
     return element;
   };
-  const number = (n) => n.toLocaleString("en-US");
-  const percent = (n, all) => {
-    const p = 100 * n / Math.max(1, all);
-    if (p === 0 || p === 100) return p + "%";
-    if (p < 0.01) return "<0.01%";
-    if (p > 99.99) return ">99.99%";
-    return +p.toFixed(p < 1 || p > 99 ? 2 : 1) + "%";
-  };
-
   // What matters are the last few percent, so heights are cube roots of shares.
   const width = 600, height = 200;
   const y = (share) => height * (1 - Math.cbrt(share));
@@ -26,12 +17,12 @@
 
   function draw() {
     const points = curve.points;
-    const path = (of, all) => points.map((p, i) => `${i ? "L" : "M"}${x(i, points)} ${y(of(p) / Math.max(1, all))}`).join("");
+    const path = (of) => points.map((p, i) => `${i ? "L" : "M"}${x(i, points)} ${y(p[of])}`).join("");
     at = svg("line", {class: "at", y1: 0, y2: height});
     $("drawn").replaceChildren(
       ...levels.map((share) => svg("line", {x1: 0, x2: width, y1: y(share), y2: y(share)})),
-      svg("path", {class: "requests", d: path((p) => p.requests, curve.requests)}),
-      svg("path", {class: "clients", d: path((p) => p.keys, curve.keys)}),
+      svg("path", {class: "requests", d: path("requests")}),
+      svg("path", {class: "clients", d: path("keys")}),
       at);
     const box = $("drawn").getBoundingClientRect().height;
     $("levels").replaceChildren(...levels.map((share) => {
@@ -40,26 +31,23 @@
       label.style.top = `${(y(share) / height - 1) * box}px`;
       return label;
     }));
-    const few = [0, 1, 2, 3, 4].map((i) => points[Math.round(i * (points.length - 1) / 4)].limit);
+    const few = [0, 1, 2, 3, 4].map((i) => points[Math.round(i * (points.length - 1) / 4)].number);
     $("limits").replaceChildren(...[...new Set(few)].map((limit) => {
       const label = document.createElement("span");
-      label.textContent = number(limit);
+      label.textContent = limit;
       return label;
     }));
   }
 
   function show() {
-    const point = curve.points[$("limit").value];
-    const i = +$("limit").value;
+    const i = +$("limit").value, point = curve.points[i];
     at.setAttribute("x1", x(i, curve.points));
     at.setAttribute("x2", x(i, curve.points));
     const [limit, rest] = $("point").children;
-    limit.textContent = `${number(point.limit)} per ${curve.per}`;
-    rest.textContent = curve.keys > 1
-      ? `would have refused ${number(point.keys)} of ${number(curve.keys)} clients (${percent(point.keys, curve.keys)}) and ${number(point.requests)} of ${number(curve.requests)} requests (${percent(point.requests, curve.requests)})`
-      : `would have refused ${number(point.requests)} of ${number(curve.requests)} requests (${percent(point.requests, curve.requests)})`;
-    $("limit").setAttribute("aria-valuetext", `${limit.textContent} ${rest.textContent}`);
-    $("text").textContent = curve.text.replace("LIMIT", `${point.limit}/${curve.period}`);
+    limit.textContent = point.limit;
+    rest.textContent = point.says;
+    $("limit").setAttribute("aria-valuetext", `${point.limit} ${point.says}`);
+    $("text").textContent = point.text;
     $("copy").textContent = "Copy";
   }
 

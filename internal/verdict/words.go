@@ -109,8 +109,8 @@ func span(s *simulate.Summary) string {
 // Changed is what new rules change.
 func Changed(c *simulate.Change) Words {
 	before, after := c.Old.Stopped(), c.New.Stopped()
-	w := Words{Verdict: fmt.Sprintf("The new rules would refuse %s requests where the old refuse %s: %s clients in place of %s.",
-		Number(after), Number(before), Number(c.New.ClientsStopped), Number(c.Old.ClientsStopped))}
+	w := Words{Verdict: fmt.Sprintf("The new rules would refuse %s requests where the old refuse %s: %s in place of %s.",
+		Number(after), Number(before), count(c.New.ClientsStopped, "client", "clients"), Number(c.Old.ClientsStopped))}
 	if c.Newly == 0 && c.NoLonger == 0 {
 		w.Verdict = fmt.Sprintf("The new rules would refuse the same %s of %s requests as the old.", Number(after), Number(c.New.Requests))
 	}
@@ -123,13 +123,13 @@ func Changed(c *simulate.Change) Words {
 
 // Recommended is a limit for a key, which a reader calls that.
 func Recommended(r *demand.Result, spare float64, key string) Words {
-	w := Words{Verdict: fmt.Sprintf("%s for each %s spares %s of %s clients.", PerPeriod(r.Chosen.Limit, r.Per), key, Share(r.Keys-r.Chosen.Keys, r.Keys), Number(r.Keys))}
+	w := Words{Verdict: fmt.Sprintf("%s for each %s spares %s of %s.", PerPeriod(r.Chosen.Limit, r.Per), key, Share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))}
 	refuses := fmt.Sprintf("It would have refused %s of %s requests (%s), of %s.",
 		Number(r.Chosen.Requests), Number(r.Requests), Share(r.Chosen.Requests, r.Requests), count(r.Chosen.Keys, "client", "clients"))
 	if r.Chosen.Requests == 0 {
 		refuses = fmt.Sprintf("It would have refused none of %s requests.", Number(r.Requests))
 	}
-	tried := fmt.Sprintf("The log is too short to try that on a part of it that the choice has not seen: with more, this page says what it is worth.")
+	tried := "The log is too short to try that on a part of it that the choice has not seen."
 	if t := r.Tried; t != nil {
 		tried = fmt.Sprintf("Chosen by the first half of the log alone it would be %s, which spared %s of %s clients in the second. Of as many clients again, the limit spares from %s to %s, 19 times in 20.",
 			PerPeriod(t.Limit, r.Per), Share(t.Keys-t.Refused, t.Keys), Number(t.Keys), Percent(t.Low), Percent(t.High))
