@@ -161,7 +161,7 @@ func (p *Page) chart() *chart {
 	}
 	t := p.Summary.Timeline
 	n := len(t.Passed)
-	c := &chart{Width: n, Bin: Period(time.Duration(t.Seconds) * time.Second)}
+	c := &chart{Width: n, Bin: oneOf(time.Duration(t.Seconds) * time.Second)}
 
 	names := make([]string, 0, len(t.Stopped))
 	totals := map[string]int64{}

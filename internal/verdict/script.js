@@ -24,11 +24,10 @@
       svg("path", {class: "requests", d: path("requests")}),
       svg("path", {class: "clients", d: path("keys")}),
       at);
-    const box = $("drawn").getBoundingClientRect().height;
     $("levels").replaceChildren(...levels.map((share) => {
       const label = document.createElement("span");
       label.textContent = 100 * share + "%";
-      label.style.top = `${(y(share) / height - 1) * box}px`;
+      label.style.top = `${100 * y(share) / height}%`;
       return label;
     }));
     const few = [0, 1, 2, 3, 4].map((i) => points[Math.round(i * (points.length - 1) / 4)].number);
@@ -64,7 +63,6 @@
   $("which-label").hidden = curves.length < 2;
   $("which").addEventListener("change", () => choose($("which").value));
   $("limit").addEventListener("input", show);
-  addEventListener("resize", () => { draw(); show(); });
   $("copy").addEventListener("click", async () => {
     getSelection().selectAllChildren($("text"));
     try {

@@ -264,6 +264,18 @@ func Period(per time.Duration) string {
 	return per.String()
 }
 
+// oneOf is a minute, an hour or 10 minutes.
+func oneOf(d time.Duration) string {
+	switch text := Period(d); text[0] {
+	case 'h':
+		return "an " + text
+	case 'd', 'm', 's':
+		return "a " + text
+	default:
+		return text
+	}
+}
+
 var units = []struct {
 	length time.Duration
 	name   string
