@@ -114,6 +114,7 @@ var rooms = []room{
 		[]string{"github.com/redis/go-redis/v9"}},
 
 	{"internal/accesslog", nil, nil},
+	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
 	{"internal/invalid", nil, nil},
 	{"internal/network", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},

@@ -1,4 +1,6 @@
-package dashboard_test
+// Package browser opens pages in a headless Chromium, for tests of what people see. It is driven
+// with the DevTools protocol over a pipe, which needs no library.
+package browser
 
 import (
 	"bufio"
@@ -9,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,11 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A browser is one window of a headless Chromium, which ends with the test. What a page
-// throws or complains of fails the test. It is driven with Chromium's DevTools protocol
-// over a pipe, which needs no library.
-type browser struct {
-	t       *testing.T
+// A Browser is one window of a headless Chromium, which ends with the test. What a page
+// throws or complains of fails the test.
+type Browser struct {
+	t       testing.TB
 	pipe    *os.File
 	session string        // of the window
 	loaded  chan struct{} // receives when a page has been loaded
@@ -31,6 +33,7 @@ type browser struct {
 	calls      int
 	answers    map[int]chan message
 	complaints []string
+	requests   []string
 }
 
 // A message of the protocol is a call, its answer, or an event.
@@ -43,38 +46,53 @@ type message struct {
 	Error     json.RawMessage `json:"error,omitempty"`
 }
 
-type object = map[string]any
+// An Object is the parameters of a call.
+type Object = map[string]any
 
-// open opens a page in a window of that size. Without Chromium the test is skipped, and
+// Open opens a page in a window of that size. Without Chromium the test is skipped, and
 // fails where CI is set.
-func open(t *testing.T, url string, width, height int64, dark bool) *browser {
+func Open(t testing.TB, url string, width, height int64, dark bool) *Browser {
 	t.Helper()
-	b := &browser{t: t, loaded: make(chan struct{}, 1), ended: make(chan struct{}), answers: make(map[int]chan message)}
+	b := Start(t, width, height, dark)
+	b.Visit(url)
+	return b
+}
+
+// Start is Open without a page, for what is to be arranged before there is one.
+func Start(t testing.TB, width, height int64, dark bool) *Browser {
+	t.Helper()
+	b := &Browser{t: t, loaded: make(chan struct{}, 1), ended: make(chan struct{}), answers: make(map[int]chan message)}
 	b.start(chromium(t))
 
 	var target struct{ TargetID, SessionID string }
-	b.call("Target.createTarget", object{"url": "about:blank"}, &target)
-	b.call("Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &target)
+	b.Call("Target.createTarget", Object{"url": "about:blank"}, &target)
+	b.Call("Target.attachToTarget", Object{"targetId": target.TargetID, "flatten": true}, &target)
 	b.session = target.SessionID
-	b.call("Page.enable", nil, nil)
-	b.call("Runtime.enable", nil, nil)
+	b.Call("Page.enable", nil, nil)
+	b.Call("Runtime.enable", nil, nil)
+	b.Call("Network.enable", nil, nil)
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		assert.Empty(t, b.complaints, "the page complained")
 	})
-	b.look(width, height, dark)
-	b.call("Page.navigate", object{"url": url}, nil)
-	select {
-	case <-b.loaded:
-	case <-b.ended:
-		t.Fatal("Chromium ended")
-	}
+	b.Look(width, height, dark)
 	return b
 }
 
+// Visit opens a page in place of the one that is open, and waits until it is loaded.
+func (b *Browser) Visit(url string) {
+	b.t.Helper()
+	b.Call("Page.navigate", Object{"url": url}, nil)
+	select {
+	case <-b.loaded:
+	case <-b.ended:
+		b.t.Fatal("Chromium ended")
+	}
+}
+
 // start starts Chromium, which reads calls from descriptor 3 and writes to 4.
-func (b *browser) start(path string) {
+func (b *Browser) start(path string) {
 	b.t.Helper()
 	profile, err := os.MkdirTemp("", "weir-chromium-*")
 	require.NoError(b.t, err)
@@ -104,7 +122,7 @@ func (b *browser) start(path string) {
 }
 
 // listen reads messages, each of which ends with a zero byte, until Chromium ends.
-func (b *browser) listen(from *os.File) {
+func (b *Browser) listen(from *os.File) {
 	defer close(b.ended)
 	for messages := bufio.NewReader(from); ; {
 		text, err := messages.ReadBytes(0)
@@ -128,20 +146,32 @@ func (b *browser) listen(from *os.File) {
 			case b.loaded <- struct{}{}:
 			default:
 			}
+		case m.Method == "Network.requestWillBeSent":
+			request, _ := m.Params.(Object)["request"].(Object)
+			b.mu.Lock()
+			b.requests = append(b.requests, fmt.Sprint(request["url"]))
+			b.mu.Unlock()
 		case m.Method == "Runtime.exceptionThrown" || m.Method == "Runtime.consoleAPICalled":
 			b.complain(fmt.Sprint(m.Method, m.Params))
 		}
 	}
 }
 
-func (b *browser) complain(of string) {
+// Requests are the addresses that pages asked for, in the order that they did.
+func (b *Browser) Requests() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.requests)
+}
+
+func (b *Browser) complain(of string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.complaints = append(b.complaints, of)
 }
 
-// call calls a method, which must succeed, and decodes its result unless that is nil.
-func (b *browser) call(method string, params, result any) {
+// Call calls a method, which must succeed, and decodes its result unless that is nil.
+func (b *Browser) Call(method string, params, result any) {
 	b.t.Helper()
 	answer := make(chan message, 1)
 	b.mu.Lock()
@@ -164,20 +194,20 @@ func (b *browser) call(method string, params, result any) {
 	}
 }
 
-// look makes the window one of that size, on a system that is light or dark.
-func (b *browser) look(width, height int64, dark bool) {
+// Look makes the window one of that size, on a system that is light or dark.
+func (b *Browser) Look(width, height int64, dark bool) {
 	b.t.Helper()
 	scheme := "light"
 	if dark {
 		scheme = "dark"
 	}
-	b.call("Emulation.setDeviceMetricsOverride",
-		object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.call("Emulation.setEmulatedMedia",
-		object{"features": []object{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.Call("Emulation.setDeviceMetricsOverride",
+		Object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.Call("Emulation.setEmulatedMedia",
+		Object{"features": []Object{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-func chromium(t *testing.T) string {
+func chromium(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -192,68 +222,68 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// click clicks on an element that is visible. Not at its place, which may be another's by
+// Click clicks on an element that is visible. Not at its place, which may be another's by
 // the time that the mouse is there: the page is live.
-func (b *browser) click(selector string) {
+func (b *Browser) Click(selector string) {
 	b.t.Helper()
-	b.await(time.Minute, "document.querySelector(`"+selector+"`)?.checkVisibility() === true")
-	b.run("document.querySelector(`" + selector + "`).click()")
+	b.Await(time.Minute, "document.querySelector(`"+selector+"`)?.checkVisibility() === true")
+	b.Run("document.querySelector(`" + selector + "`).click()")
 }
 
-// write writes text into an element, as from a keyboard.
-func (b *browser) write(selector, text string) {
+// Write writes text into an element, as from a keyboard.
+func (b *Browser) Write(selector, text string) {
 	b.t.Helper()
-	b.run("document.querySelector(`" + selector + "`).focus()")
-	b.call("Input.insertText", object{"text": text}, nil)
+	b.Run("document.querySelector(`" + selector + "`).focus()")
+	b.Call("Input.insertText", Object{"text": text}, nil)
 }
 
-// run runs a statement as the page's own script would.
-func (b *browser) run(statement string) json.RawMessage {
+// Run runs a statement as the page's own script would.
+func (b *Browser) Run(statement string) json.RawMessage {
 	b.t.Helper()
 	var answer struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	b.call("Runtime.evaluate", object{"expression": statement, "awaitPromise": true, "returnByValue": true}, &answer)
+	b.Call("Runtime.evaluate", Object{"expression": statement, "awaitPromise": true, "returnByValue": true}, &answer)
 	require.Empty(b.t, string(answer.ExceptionDetails), statement)
 	return answer.Result.Value
 }
 
-// eval is the value of an expression in the page.
-func eval[T any](b *browser, expression string) (value T) {
+// Eval is the value of an expression in the page.
+func Eval[T any](b *Browser, expression string) (value T) {
 	b.t.Helper()
-	require.NoError(b.t, json.Unmarshal(b.run(expression), &value), expression)
+	require.NoError(b.t, json.Unmarshal(b.Run(expression), &value), expression)
 	return value
 }
 
-// text is what a person reads in an element.
-func (b *browser) text(selector string) string {
+// Text is what a person reads in an element.
+func (b *Browser) Text(selector string) string {
 	b.t.Helper()
-	return eval[string](b, `document.querySelector(`+"`"+selector+"`"+`)?.innerText ?? ""`)
+	return Eval[string](b, `document.querySelector(`+"`"+selector+"`"+`)?.innerText ?? ""`)
 }
 
-// await waits until an expression is true, for at most so long.
-func (b *browser) await(within time.Duration, expression string) {
+// Await waits until an expression is true, for at most so long.
+func (b *Browser) Await(within time.Duration, expression string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(within); !eval[bool](b, expression); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(within); !Eval[bool](b, expression); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not within %v: %s\nThe page says:\n%s", within, expression, b.text("body"))
+			b.t.Fatalf("not within %v: %s\nThe page says:\n%s", within, expression, b.Text("body"))
 		}
 	}
 }
 
-// picture takes a picture of the whole page, into a directory of the test's own or, to be
+// Picture takes a picture of the whole page, into a directory of the test's own or, to be
 // looked at, into the one that WEIR_PICTURES names.
-func (b *browser) picture(name string) {
+func (b *Browser) Picture(name string) {
 	b.t.Helper()
 	dir := os.Getenv("WEIR_PICTURES")
 	if dir == "" {
 		dir = b.t.TempDir()
 	}
 	var page struct{ CSSContentSize map[string]float64 }
-	b.call("Page.getLayoutMetrics", nil, &page)
+	b.Call("Page.getLayoutMetrics", nil, &page)
 	page.CSSContentSize["scale"] = 1
 	var screenshot struct{ Data []byte }
-	b.call("Page.captureScreenshot", object{"captureBeyondViewport": true, "clip": page.CSSContentSize}, &screenshot)
+	b.Call("Page.captureScreenshot", Object{"captureBeyondViewport": true, "clip": page.CSSContentSize}, &screenshot)
 	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), screenshot.Data, 0o600))
 }
