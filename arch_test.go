@@ -119,6 +119,7 @@ var rooms = []room{
 	{"internal/network", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
+	{"internal/playground", []string{"limiter"}, nil},
 	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
 	{"internal/route", nil, nil},
 	{"internal/routertest", []string{"keyfunc", "limiter", "middleware"},
