@@ -112,6 +112,7 @@ function drawLane(canvas, lane, traffic, shape) {
     }
     c.stroke();
     c.setLineDash([]);
+    if (lane.keeps === "window") labelBoundary(c, lane, axis, shape, scale, width, (floor - 18) / pitch);
   }
 
   const fate = (i) => { const wait = lane.waits[shape.first + i]; return wait < 0 ? refused : wait > 0 ? waits : passes; };
@@ -171,6 +172,17 @@ function drawLane(canvas, lane, traffic, shape) {
   c.fillStyle = ink.soft;
   c.fillRect(0, top - 0.5, width, 0.5);
   label(c, whole.format(capacity) + " " + panels[lane.keeps], 4, top + 11, "left");
+}
+
+// labelBoundary names the first boundary with room beside it, above piles of that height.
+function labelBoundary(c, lane, axis, shape, scale, width, height) {
+  const wide = c.measureText("boundary").width + 8;
+  for (let at = (Math.floor(axis.from / lane.per) + 1) * lane.per; scale(at) + wide < width; at += lane.per) {
+    const bin = (x) => Math.floor(x / width * cellCount);
+    if (shape.heights.subarray(bin(scale(at)), bin(scale(at) + wide) + 1).some((n) => n > height)) continue;
+    c.fillStyle = ink.soft;
+    return label(c, "boundary", scale(at) + 4, 11, "left");
+  }
 }
 
 // drawMost is a bracket around the period in which the most went on.

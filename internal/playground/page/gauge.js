@@ -67,9 +67,9 @@ const gauges = {
   windows(c, w, h, lane, v, now) {
     const used = lane.capacity - v.remaining, share = Math.max(0, used - v.current);
     const wide = w / 4, x = (i) => 4 + i * (w - 8 - wide) / 2;
-    glass(c, x(0), h - 12, wide, [[share, ink["wait-fill"]], [v.previous - share, ink.line]], lane.capacity);
+    glass(c, x(0), h - 12, wide, [[share, ink["pass-fill"]], [v.previous - share, ink.line]], lane.capacity);
     glass(c, x(1), h - 12, wide, [[v.current, ink.pass]], lane.capacity);
-    glass(c, x(2), h - 12, wide, [[v.current, ink.pass], [share, ink["wait-fill"]]], lane.capacity);
+    glass(c, x(2), h - 12, wide, [[v.current, ink.pass], [share, ink["pass-fill"]]], lane.capacity);
     c.fillStyle = ink.soft;
     ["before", "now", "counts"].forEach((text, i) => label(c, text, x(i) + wide / 2, h - 1, "center"));
     ["+", "="].forEach((text, i) => label(c, text, (x(i) + wide + x(i + 1)) / 2, h / 2, "center", true));
@@ -84,7 +84,8 @@ const gauges = {
     });
     const pitch = Math.min(7, (floor - 8) / Math.max(...piles, 1));
     c.fillStyle = ink.pass;
-    for (const [x, pile] of dots) dot(c, x, floor - 4 - pile * pitch, Math.max(1, Math.min(3.2, pitch / 2)));
+    if (pitch >= 2) for (const [x, pile] of dots) dot(c, x, floor - 4 - pile * pitch, Math.min(3.2, pitch / 2));
+    else piles.forEach((n, i) => c.fillRect(w - 4 - (i + 1) * wide / columns, floor - n * pitch, wide / columns - 1, n * pitch));
     c.strokeStyle = ink.soft;
     c.lineWidth = 2;
     c.beginPath();

@@ -101,9 +101,9 @@ function drawFigures(lane) {
   if (lane.error) return;
   const figures = lane.node.querySelector(".figures");
   if (!figures.firstChild) figures.append(el("b"), "", el("b"), "");
-  const [passed, of, most, per] = figures.childNodes;
-  say(passed, whole.format(lane.passed));
-  say(of, ` of ${whole.format(traffic.total())} pass${lane.held ? `, ${whole.format(lane.held)} wait up to ${about(lane.longest)}` : ""}; at most `);
+  const [passed, of, most, per] = figures.childNodes, requests = (marks) => whole.format(marks * traffic.units);
+  say(passed, requests(lane.passed));
+  say(of, ` of ${requests(traffic.total())} pass${lane.held ? `, ${requests(lane.held)} wait up to ${about(lane.longest)}` : ""}; at most `);
   say(most, whole.format(lane.most));
   most.className = lane.most > lane.events ? "over" : "";
   say(per, ` in ${span(lane.per)}`);
@@ -120,7 +120,7 @@ function drawStates(list) {
     state.classList.toggle("full", !room);
     if (!state.firstChild) state.append(el("b"), el("br"), "");
     say(state.firstChild, room ? `${whole.format(v.remaining)} of ${whole.format(lane.capacity)} left` : "refuses");
-    say(state.lastChild, room ? (v.delay ? "the next waits " + about(v.delay) : "") : v.retry > 1e15 ? "costs more than ever fits" : "for another " + about(v.retry));
+    say(state.lastChild, room ? (v.delay ? "the next waits " + about(v.delay) : "") : v.retry > 1e15 ? "costs more than ever fits" : v.retry < 1e3 && lane.per > second ? "for a moment" : "for another " + about(v.retry));
   }
 }
 const about = (us) => span(Number(us.toPrecision(2)));
@@ -194,7 +194,7 @@ function drawNow() {
   $("board").classList.toggle("veils", part < 1);
   $("board").classList.toggle("hands", part < 1);
   $("scrub").value = Math.round(1000 * part);
-  const text = clock(axis.epoch ? now : Math.round(now / (axis.to / 400)) * (axis.to / 400), axis);
+  const text = clock(now, axis, true);
   say($("now"), text);
   $("scrub").setAttribute("aria-valuetext", text);
 }
@@ -265,7 +265,7 @@ function choose(name) {
   traffic = preset(name, like.events, like.per);
   scaleOf = 0;
   refresh();
-  play();
+  begin();
 }
 
 let from = null; // the cell and the count of the latest move of the pointer
@@ -304,6 +304,7 @@ function listenToGrid() {
   grid.addEventListener("pointerup", () => { from = null; });
   grid.addEventListener("keydown", (e) => {
     if (traffic.name === "log" || e.ctrlKey || e.metaKey || e.altKey) return;
+    cell ??= 0;
     const step = { ArrowUp: 1, ArrowDown: -1, PageUp: 5, PageDown: -5 }[e.key], move = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
     if (step) put(cell, traffic.cells[cell] + step);
     else if (move) cell = Math.min(cellCount - 1, Math.max(0, cell + move));
@@ -339,12 +340,15 @@ function schedule(what, work) {
 
 let until = 0;
 function play(at = traffic.axis.from, to = traffic.axis.to) {
-  if (matchMedia("(prefers-reduced-motion: reduce)").matches && at === traffic.axis.from) return seek(to);
   now = at;
   until = Math.min(to, traffic.axis.to);
   if (!playing) nextFrame = requestAnimationFrame(frame);
   playing = performance.now();
   say($("play"), "❚❚ Pause");
+}
+// begin plays what is new, unless the reader has asked for less motion.
+function begin() {
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) seek(traffic.axis.to); else play();
 }
 function stop() {
   cancelAnimationFrame(nextFrame);
@@ -391,7 +395,7 @@ function showClient() {
   const stretch = Number($("stretch").value);
   traffic.show(stretch, traffic.busiest(stretch));
   showStretch();
-  play();
+  begin();
 }
 function showStretch() {
   const t = traffic;
@@ -504,12 +508,12 @@ function open() {
   say($("shared"), said.error ? said.error + " This is the page's own beginning." : "");
   scaleOf = 0;
   refresh();
-  play();
+  begin();
 }
 
 // The beginning.
 
-async function begin() {
+async function main() {
   const lack = lacking();
   if (lack) return fail(lack);
   try {
@@ -517,6 +521,8 @@ async function begin() {
   } catch (err) {
     return fail("The engine does not run in this browser: " + err.message);
   }
+  // An engine that has stopped decides no more, and what is on the screen is old.
+  addEventListener("error", (e) => { if (e.error) { stop(); fail("The engine stopped: " + e.message + "."); } });
   for (const [name, { label }] of Object.entries(presets)) {
     const button = el("button", { type: "button", "data-name": name }, label);
     button.addEventListener("click", () => choose(name));
@@ -568,7 +574,8 @@ async function begin() {
 function fail(why) {
   $("verdict").dataset.level = "bad";
   say($("verdict-text"), "This page cannot decide here.");
+  $("board").hidden = true;
   say($("verdict-detail"), why + " What each algorithm does is also told in words and a picture in docs/algorithms.md.");
 }
 
-begin();
+main();

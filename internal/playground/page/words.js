@@ -14,14 +14,16 @@ function span(us) {
 }
 
 // clock is a time on the axis: counted from its beginning, or in a log the time of day in UTC.
-function clock(us, axis) {
+// A steady one has as many digits at all times, so that it does not jump as it runs.
+function clock(us, axis, steady) {
+  const wide = axis.to - axis.from;
   if (axis.epoch) {
     const text = new Date(us / 1000).toISOString();
-    return axis.to - axis.from > 2 * day ? text.slice(5, 16).replace("T", " ") : text.slice(11, axis.to - axis.from < minute ? 21 : 19);
+    return wide > 2 * day ? text.slice(5, 16).replace("T", " ") : text.slice(11, wide < minute ? 21 : 19);
   }
-  const [length, unit] = units.find(([length]) => axis.to - axis.from >= 2 * length) || units.at(-1);
-  const n = us / length, digits = axis.to - axis.from < 10 * length ? 2 : 1;
-  return (Number.isInteger(n) ? n : n.toFixed(digits)) + " " + unit;
+  const [length, unit] = units.find(([length]) => wide >= 2 * length) || units.at(-1);
+  const text = (us / length).toFixed(wide < 20 * length ? 2 : 1);
+  return (steady ? text : Number(text)) + " " + unit;
 }
 
 const plural = (n, one, many) => whole.format(n) + " " + (n === 1 ? one : many || one + "s");
