@@ -59,8 +59,11 @@ func visit(b *browser.Browser, link string) {
 	path := buildPage(b.T())
 	b.Visit("about:blank") // a page that differs after the # alone is not loaded anew
 	b.Visit("file://" + path + link)
-	b.Await(patience, `document.querySelectorAll(".lane").length > 0`)
+	b.Await(patience, settled)
 }
+
+// settled is true when all limits have decided about the traffic.
+const settled = `document.querySelector("#board").getAttribute("aria-busy") === "false"`
 
 // A told lane is what the page says of one.
 type told struct{ Text, Name, Error, Figures, State string }

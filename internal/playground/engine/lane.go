@@ -57,17 +57,22 @@ type course struct {
 // decide decides about all arrivals, each of which costs so many units.
 func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 	l.arrivals, l.cost, l.saved = arrivals, cost, l.saved[:0]
-	c := course{waits: make([]float64, len(arrivals))}
+	c := course{waits: make([]float64, len(arrivals)), used: make([]float64, 0, a.points)}
+	passed := make([]int64, 0, len(arrivals)) // when they went on, ascending
 	var s limiter.State
+	point := a.point(0)
 	use := func(before int64) {
-		for len(c.used) < a.points && a.point(len(c.used)) < before {
-			d := l.quota.Describe(s, a.point(len(c.used)), 0, true)
+		for point < before && len(c.used) < a.points {
+			d := l.quota.Describe(s, point, 0, true)
 			c.used = append(c.used, float64(d.Limit-d.Remaining))
+			point = a.point(len(c.used))
 		}
 	}
-	var passed []int64 // when they went on, ascending
+	queue := l.keeps == "queue"
 	for i, at := range arrivals {
-		use(at)
+		if point < at {
+			use(at)
+		}
 		if i%between == 0 {
 			saved := s
 			saved.Log = slices.Clone(s.Log) // a Take may append to it in place
@@ -78,7 +83,7 @@ func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 			c.waits[i] = -1
 			continue
 		}
-		if l.keeps == "queue" {
+		if queue {
 			d := l.quota.Describe(s, at, cost, true)
 			c.waits[i] = float64(d.Delay.Microseconds())
 			at += d.Delay.Microseconds()
@@ -87,9 +92,9 @@ func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 	}
 	use(math.MaxInt64)
 
-	first := 0
+	first, per := 0, l.quota.Limit().Per.Microseconds()
 	for last, at := range passed {
-		for passed[first] <= at-l.quota.Limit().Per.Microseconds() {
+		for passed[first] <= at-per {
 			first++
 		}
 		if n := int64(last-first+1) * cost; n > c.most {

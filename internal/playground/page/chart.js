@@ -60,28 +60,34 @@ const passes = 0, waits = 1, refused = 2;
 
 // bricks piles up what became of each request, on a floor. Where bricks would be too thin to
 // be told apart, those of one kind are one piece.
-function bricks(c, { of }, fate, { width, floor, pitch }) {
+function bricks({ of }, kinds, { width, floor, pitch }) {
   const column = width / cellCount, gap = column > 5 ? 1.5 : column > 3 ? 1 : 0, split = pitch >= 2.5;
   const paths = [new Path2D(), new Path2D(), new Path2D()];
-  let bin = -1, level = 0, start = 0, kind = -1;
-  const close = () => {
-    if (kind < 0 || level === start) return;
-    const x = bin * column + gap / 2, y = floor - level * pitch, h = (level - start) * pitch - (split ? 1 : 0);
-    if (split && kind === refused) paths[kind].rect(x + 0.5, y + 0.5, column - gap - 1, Math.max(0.5, h - 1));
-    else paths[kind].rect(x, y, column - gap, h);
-  };
-  for (let i = 0; i < of.length; i++) {
-    const is = fate(i);
-    if (of[i] !== bin || is !== kind || split) {
-      close();
-      if (of[i] !== bin) { bin = of[i]; level = 0; }
-      start = level;
-      kind = is;
+  for (let i = 0; i < of.length;) {
+    const x = of[i] * column + gap / 2;
+    for (let level = 0, first = i; i < of.length && of[i] === of[first];) {
+      const kind = kinds[i], path = paths[kind];
+      let n = 1;
+      if (!split) while (of[i + n] === of[first] && kinds[i + n] === kind) n++;
+      level += n;
+      i += n;
+      const y = floor - level * pitch;
+      if (!split) path.rect(x, y, column - gap, n * pitch);
+      else if (kind === refused) path.rect(x + 0.5, y + 0.5, column - gap - 1, Math.max(0.5, pitch - 2));
+      else path.rect(x, y, column - gap, pitch - 1);
     }
-    level++;
   }
-  close();
   return { paths, split };
+}
+
+// kindsOf says of the requests on the axis what became of each.
+function kindsOf(lane, { first, of }) {
+  const kinds = new Uint8Array(of.length);
+  for (let i = 0; i < kinds.length; i++) {
+    const wait = lane.waits[first + i];
+    kinds[i] = wait < 0 ? refused : wait > 0 ? waits : passes;
+  }
+  return kinds;
 }
 
 function drawLane(canvas, lane, traffic, shape) {
@@ -115,8 +121,7 @@ function drawLane(canvas, lane, traffic, shape) {
     if (lane.keeps === "window") labelBoundary(c, lane, axis, shape, scale, width, (floor - 18) / pitch);
   }
 
-  const fate = (i) => { const wait = lane.waits[shape.first + i]; return wait < 0 ? refused : wait > 0 ? waits : passes; };
-  const { paths, split } = bricks(c, shape, fate, { width, floor, pitch });
+  const { paths, split } = bricks(shape, kindsOf(lane, shape), { width, floor, pitch });
   c.fillStyle = ink.pass;
   c.fill(paths[passes]);
   c.fillStyle = ink["wait-fill"];
@@ -226,7 +231,7 @@ function drawTraffic(canvas, traffic, shape, most, cell) {
     c.lineTo(x, height);
   }
   c.stroke();
-  const { paths } = bricks(c, shape, () => passes, { width, floor, pitch });
+  const { paths } = bricks(shape, new Uint8Array(shape.of.length), { width, floor, pitch });
   c.fillStyle = ink.ink;
   c.fill(paths[passes]);
   c.fillStyle = ink.line;

@@ -11,6 +11,7 @@ const el = (name, attributes = {}, ...children) => {
 
 const mostLanes = 10;
 const points = 480; // of the time axis
+const budget = 4; // ms of a frame
 const playFor = 12000; // ms that the axis takes
 const start = { name: "burst", events: 10, per: 10 * second };
 
@@ -22,6 +23,8 @@ let nextLane = 1;
 let now = 0;          // on the axis
 let playing = 0;      // the time of the latest frame, or 0
 let nextFrame = 0;    // that was asked for
+const stale = new Set(); // lanes that are to decide about other traffic
+let toldAt = 0;       // when words were last brought up to date
 let cell = null;      // of the grid that the keyboard is at
 let scaleOf = 0;      // requests that the grid is high, at least
 let log = null;
@@ -43,6 +46,7 @@ function addLane(text) {
   node.querySelector(".remove").addEventListener("click", () => {
     const next = lanes[lanes.indexOf(lane) + 1] || lanes.at(-2);
     lanes = lanes.filter((l) => l !== lane);
+    stale.delete(lane);
     node.remove();
     sizes.unobserve(node.querySelector(".gauge"));
     sizes.unobserve(node.querySelector(".chart canvas"));
@@ -76,7 +80,8 @@ function compile(lane) {
   say(node.querySelector(".error"), said.error || "");
   node.querySelector(".remove").setAttribute("aria-label", "Remove " + lane.text);
   if (said.error) return;
-  say(node.querySelector(".what b"), capital(nameOf(lane.algorithm)) + ".");
+  lane.name = lane.algorithm.replaceAll("-", " ");
+  say(node.querySelector(".what b"), capital(lane.name) + ".");
   say(node.querySelector(".what span"), sentences[lane.keeps](lane));
 }
 
@@ -91,14 +96,14 @@ function decide(lane) {
   }
 }
 
-const good = () => lanes.filter((lane) => !lane.error);
+// good are the lanes that have decided.
+const good = () => lanes.filter((lane) => !lane.error && lane.waits);
 
 function drawCourse(lane) {
-  if (!lane.error) drawLane(lane.node.querySelector(".chart canvas"), lane, traffic, shape);
+  if (!lane.error && lane.waits) drawLane(lane.node.querySelector(".chart canvas"), lane, traffic, shape);
 }
 
 function drawFigures(lane) {
-  if (lane.error) return;
   const figures = lane.node.querySelector(".figures");
   if (!figures.firstChild) figures.append(el("b"), "", el("b"), "");
   const [passed, of, most, per] = figures.childNodes, requests = (marks) => whole.format(marks * traffic.units);
@@ -113,7 +118,7 @@ function drawFigures(lane) {
 // drawStates draws what the lanes hold now: canvases first, as words change the styles that the
 // browser has to look up for them.
 function drawStates(list) {
-  const views = list.filter((lane) => !lane.error).map((lane) => [lane, engine.look(lane.id, now)]);
+  const views = list.filter((lane) => good().includes(lane)).map((lane) => [lane, engine.look(lane.id, now)]);
   for (const [lane, v] of views) drawGauge(lane.node.querySelector(".gauge"), lane, v, now);
   for (const [lane, v] of views) {
     const state = lane.node.querySelector(".state"), room = v.remaining >= traffic.units;
@@ -129,7 +134,7 @@ const about = (us) => span(Number(us.toPrecision(2)));
 
 function drawVerdict() {
   const over = good().filter((l) => l.most > l.events).sort((a, b) => b.most / b.events - a.most / a.events);
-  const label = (l) => good().filter((o) => o.algorithm === l.algorithm).length > 1 ? l.text : "the " + nameOf(l.algorithm);
+  const label = (l) => good().filter((o) => o.algorithm === l.algorithm).length > 1 ? l.text : "the " + l.name;
   const say1 = (level, text) => { $("verdict").dataset.level = level; say($("verdict-text"), text); };
   if (!good().length) say1("idle", "Write a limit to see what it does.");
   else if (!traffic.total()) say1("idle", "Draw some requests.");
@@ -200,7 +205,9 @@ function drawNow() {
 }
 
 function drawTimes() {
-  const axis = traffic.axis, parts = axis.epoch || innerWidth < 620 ? 4 : 8;
+  const axis = traffic.axis, parts = axis.epoch || innerWidth < 620 ? 4 : 8, of = [axis.from, axis.to, parts].join();
+  if ($("times").dataset.of === of) return;
+  $("times").dataset.of = of;
   $("times").replaceChildren(...Array.from({ length: parts + 1 }, (_, i) => {
     const node = el("span", {}, clock(axis.from + i / parts * (axis.to - axis.from), axis));
     node.style.left = 100 * i / parts + "%";
@@ -220,17 +227,35 @@ function refresh() {
   traffic.arrivals = traffic.times();
   engine.traffic(traffic.arrivals, traffic.units);
   shape = bins(traffic.arrivals, traffic.axis);
-  for (const lane of lanes) decide(lane);
   now = Math.min(Math.max(now, traffic.axis.from), traffic.axis.to);
+  for (const lane of lanes) stale.add(lane);
   drawTimes();
-  drawAll();
+  drawGrid();
+  work();
+}
+
+// work has lanes decide about other traffic for as much of a frame as there is, and goes on in
+// the next one. Those that have waited are first, as a reader who draws changes it every frame.
+function work() {
+  const from = performance.now();
+  for (const lane of stale) {
+    stale.delete(lane);
+    decide(lane);
+    drawCourse(lane);
+    if (performance.now() - from > budget) break;
+  }
+  $("board").setAttribute("aria-busy", stale.size > 0);
+  if (stale.size) schedule("work", work);
+  if (stale.size && from - toldAt < 200) return;
+  toldAt = from;
+  drawNow();
   tell();
 }
 
 // tell brings up to date what is beside the charts: words, buttons, the link.
 function tell() {
   drawVerdict();
-  for (const lane of lanes) drawFigures(lane);
+  for (const lane of good()) drawFigures(lane);
   for (const button of $("presets").children) button.setAttribute("aria-pressed", button.dataset.name === traffic.name);
   const n = traffic.total() * traffic.units;
   say($("total"), whole.format(n));
@@ -501,6 +526,7 @@ function open() {
   const said = readLink(location.hash);
   for (const lane of lanes) lane.node.remove();
   lanes = [];
+  stale.clear();
   sizes.disconnect();
   sizes.observe($("grid"));
   traffic = said.traffic || preset(start.name, start.events, start.per);

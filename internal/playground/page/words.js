@@ -28,7 +28,6 @@ function clock(us, axis, steady) {
 
 const plural = (n, one, many) => whole.format(n) + " " + (n === 1 ? one : many || one + "s");
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-const nameOf = (algorithm) => algorithm.replaceAll("-", " ");
 
 // An algorithm's sentence goes by what it keeps, so that a new one has a sentence too.
 const sentences = {
