@@ -35,7 +35,7 @@ function addLane(text) {
   const node = $("lane").content.firstElementChild.cloneNode(true), lane = { id: nextLane++, node, text };
   const input = node.querySelector("input"), error = node.querySelector(".error");
   input.value = text;
-  input.setAttribute("aria-label", "Limit");
+  input.setAttribute("aria-label", "Limit " + lane.id);
   error.id = "error-" + lane.id;
   input.setAttribute("aria-describedby", error.id);
   let typed = 0;
@@ -96,11 +96,11 @@ function decide(lane) {
   }
 }
 
-// good are the lanes that have decided.
-const good = () => lanes.filter((lane) => !lane.error && lane.waits);
+const decided = (lane) => !lane.error && lane.waits;
+const good = () => lanes.filter(decided);
 
 function drawCourse(lane) {
-  if (!lane.error && lane.waits) drawLane(lane.node.querySelector(".chart canvas"), lane, traffic, shape);
+  if (decided(lane)) drawLane(lane.node.querySelector(".chart canvas"), lane, traffic, shape);
 }
 
 function drawFigures(lane) {
@@ -118,15 +118,21 @@ function drawFigures(lane) {
 // drawStates draws what the lanes hold now: canvases first, as words change the styles that the
 // browser has to look up for them.
 function drawStates(list) {
-  const views = list.filter((lane) => good().includes(lane)).map((lane) => [lane, engine.look(lane.id, now)]);
+  const views = list.filter(decided).map((lane) => [lane, engine.look(lane.id, now)]);
   for (const [lane, v] of views) drawGauge(lane.node.querySelector(".gauge"), lane, v, now);
   for (const [lane, v] of views) {
     const state = lane.node.querySelector(".state"), room = v.remaining >= traffic.units;
-    state.classList.toggle("full", !room);
     if (!state.firstChild) state.append(el("b"), el("br"), "");
+    state.classList.toggle("full", !room);
     say(state.firstChild, room ? `${whole.format(v.remaining)} of ${whole.format(lane.capacity)} left` : "refuses");
-    say(state.lastChild, room ? (v.delay ? "the next waits " + about(v.delay) : "") : v.retry > 1e15 ? "costs more than ever fits" : v.retry < 1e3 && lane.per > second ? "for a moment" : "for another " + about(v.retry));
+    say(state.lastChild, room ? waitSays(v) : refusalSays(v, lane));
   }
+}
+const waitSays = (v) => v.delay ? "the next waits " + about(v.delay) : "";
+function refusalSays(v, lane) {
+  if (v.retry > 1e15) return "costs more than ever fits";
+  if (v.retry < 1e3 && lane.per > second) return "for a moment";
+  return "for another " + about(v.retry);
 }
 const about = (us) => span(Number(us.toPrecision(2)));
 
@@ -135,15 +141,15 @@ const about = (us) => span(Number(us.toPrecision(2)));
 function drawVerdict() {
   const over = good().filter((l) => l.most > l.events).sort((a, b) => b.most / b.events - a.most / a.events);
   const label = (l) => good().filter((o) => o.algorithm === l.algorithm).length > 1 ? l.text : "the " + l.name;
-  const say1 = (level, text) => { $("verdict").dataset.level = level; say($("verdict-text"), text); };
-  if (!good().length) say1("idle", "Write a limit to see what it does.");
-  else if (!traffic.total()) say1("idle", "Draw some requests.");
-  else if (traffic.name === "burst") say1("", burstSays(label));
+  const conclude = (level, text) => { $("verdict").dataset.level = level; say($("verdict-text"), text); };
+  if (!good().length) conclude("idle", "Write a limit to see what it does.");
+  else if (!traffic.total()) conclude("idle", "Draw some requests.");
+  else if (traffic.name === "burst") conclude("", burstSays(label));
   else if (over.length) {
     const l = over[0];
-    say1("warning", `${label(l)} lets ${whole.format(l.most)} through in ${span(l.per)}. Its limit says ${whole.format(l.events)}.`);
-  } else if (good().every((l) => l.passed === traffic.total())) say1("good", "All of it passes, under every limit here.");
-  else say1("good", "No limit here lets more through than it says.");
+    conclude("warning", `${label(l)} lets ${whole.format(l.most)} through in ${span(l.per)}. Its limit says ${whole.format(l.events)}.`);
+  } else if (good().every((l) => l.passed === traffic.total())) conclude("good", "All of it passes, under every limit here.");
+  else conclude("good", "No limit here lets more through than it says.");
   say($("verdict-detail"), traffic.name === "log" ? logSays() : presets[traffic.name]?.lesson(traffic) || lessonOfDrawing);
   const findings = over.slice(0, 4).map((l) => [capital(label(l).replace("the ", "")) + ": ", `${whole.format(l.most)} within ${span(l.per)}, as ${reasons[l.keeps]}.`]);
   if ($("findings").dataset.of === findings.join() + over.map((l) => l.id)) return;
@@ -277,6 +283,7 @@ function drawNote() {
 }
 
 function drawChoices() {
+  $("add").disabled = lanes.length >= mostLanes;
   const like = good()[0] || start, texts = engine.limits(Math.min(like.events, 1e9), like.per);
   if ($("add").dataset.of === texts.join()) return;
   $("add").dataset.of = texts.join();
@@ -321,12 +328,16 @@ function listenToGrid() {
     scaleOf = gridHeight(); // as it is while the pointer is down
     from = null;
     grid.setPointerCapture(e.pointerId);
-    drawAt(e);
+    if (e.pointerType !== "touch") drawAt(e); // a finger may be about to scroll the page
   });
   grid.addEventListener("pointermove", (e) => {
     if (e.buttons & 1 && grid.hasPointerCapture(e.pointerId)) schedule("grid", () => drawAt(e));
   });
-  grid.addEventListener("pointerup", () => { from = null; });
+  grid.addEventListener("pointerup", (e) => {
+    if (from || e.pointerType === "touch") drawAt(e);
+    due.delete("grid");
+    from = null;
+  });
   grid.addEventListener("keydown", (e) => {
     if (traffic.name === "log" || e.ctrlKey || e.metaKey || e.altKey) return;
     cell ??= 0;
@@ -575,7 +586,7 @@ async function main() {
   $("add").addEventListener("change", () => {
     const text = $("add").value;
     $("add").value = "";
-    if (!text || lanes.length >= mostLanes) return;
+    if (!text) return;
     const lane = addLane(text);
     decide(lane);
     drawAll();
