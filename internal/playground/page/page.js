@@ -11,7 +11,7 @@ const el = (name, attributes = {}, ...children) => {
 
 const mostLanes = 10;
 const points = 480; // of the time axis
-const budget = 4; // ms of a frame
+const budget = 3; // ms of a frame
 const playFor = 12000; // ms that the axis takes
 const start = { name: "burst", events: 10, per: 10 * second };
 
@@ -27,7 +27,6 @@ const stale = new Set(); // lanes that are to decide about other traffic
 let toldAt = 0;       // when words were last brought up to date
 let cell = null;      // of the grid that the keyboard is at
 let scaleOf = 0;      // requests that the grid is high, at least
-let log = null;
 
 // Lanes.
 
@@ -407,7 +406,7 @@ function seek(at) {
 // The reader's own log.
 
 async function readLog(file) {
-  say($("own-error"), "");
+  let log;
   try {
     log = await Log.read(file, (lines) => say($("own-error"), plural(lines, "line") + " …"));
   } catch (err) {
@@ -420,9 +419,9 @@ async function readLog(file) {
   say($("own-error"), "");
   $("own").close();
   $("client").replaceChildren(...clients.map(({ name, count }) => el("option", { value: name }, `${name} · ${whole.format(count)}`)));
-  showClient();
+  showClient(log);
 }
-function showClient() {
+function showClient(log) {
   stop();
   traffic = new Logged(log, $("client").value);
   const length = 4 * (good()[0] || start).per, all = traffic.last - traffic.first + second;
@@ -441,13 +440,13 @@ function showStretch() {
   refresh();
 }
 function logSays() {
-  const t = traffic, others = log.times.size - 1;
+  const t = traffic, others = t.log.times.size - 1;
   return `${plural(t.all.length, "request")} ${t.client === everybody ? "of all clients, in one counter" : "of " + t.client}, from ${date(t.first)} to ${date(t.last)} (UTC).` +
     (others > 0 && t.client !== everybody ? ` ${plural(others, "other client")} in the log.` : "");
 }
 const date = (us) => new Date(us / 1000).toISOString().slice(0, 16).replace("T", " ");
 function drawLogNote() {
-  const notes = [`${plural(log.lines, "line")} of ${log.name}.`];
+  const { log } = traffic, notes = [`${plural(log.lines, "line")} of ${log.name}.`];
   if (log.unread) notes.push(`${plural(log.unread, "line")} could not be read, the first: ${log.first}`);
   if (log.full) notes.push(`Only the first ${whole.format(mostLines)} lines were read.`);
   notes.push("Requests that a log has in one whole second are spread over it. A link does not hold your log.");
@@ -475,7 +474,7 @@ function listenToLogs() {
     $("paste").value = text;
     readLog(new Blob([text]));
   });
-  $("client").addEventListener("change", showClient);
+  $("client").addEventListener("change", () => showClient(traffic.log));
   $("stretch").addEventListener("change", () => { traffic.show(Number($("stretch").value), (traffic.from + traffic.to) / 2); showStretch(); });
   $("where").addEventListener("input", () => schedule("where", () => {
     traffic.show(traffic.length, traffic.first + $("where").value / 1000 * (traffic.last - traffic.first));
