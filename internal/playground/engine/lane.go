@@ -144,9 +144,11 @@ func (l *lane) look(now int64) view {
 	case 1:
 		v.previous = s.Level
 	}
-	for _, at := range s.Log {
-		if at > now-per {
-			v.log = append(v.log, at)
+	for _, e := range s.Log {
+		for range e.N {
+			if e.At > now-per {
+				v.log = append(v.log, e.At)
+			}
 		}
 	}
 	return v
