@@ -91,11 +91,12 @@ return {
       elseif entry(s, 0) <= gone then
         old = upTo(s, gone, s.kept)
       end
-      if old > 0 then
-        log = stored(s, 0, old) .. log
-        forget(s, old)
-      end
       isNext = old > 0
+      local areAll = old == s.kept and log == '' and s.prev == 0 -- then they need not be read
+      if isNext and not areAll then
+        log = stored(s, 0, old) .. log
+      end
+      forget(s, old)
     end
     if isNext then
       local at = 1
