@@ -104,7 +104,7 @@ func (b *Browser) start(path string) {
 	from, to, err := os.Pipe()
 	require.NoError(b.t, err)
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.Context()), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.Context()), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, path, "--headless", "--remote-debugging-pipe", "--user-data-dir="+profile,
 		"--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--disable-background-timer-throttling", "--disable-renderer-backgrounding")

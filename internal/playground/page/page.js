@@ -26,6 +26,7 @@ let nextFrame = 0;    // that was asked for
 const stale = new Set(); // lanes that are to decide about other traffic
 let toldAt = 0;       // when words were last brought up to date
 let cell = null;      // of the grid that the keyboard is at
+let drawing = false;  // a pointer is down on the grid
 let scaleOf = 0;      // requests that the grid is high, at least
 
 // Lanes.
@@ -259,7 +260,7 @@ function work() {
 
 // tell brings up to date what is beside the charts: words, buttons, the link.
 function tell() {
-  drawVerdict();
+  if (!drawing) drawVerdict(); // which may be of another height, and the grid is below it
   for (const lane of good()) drawFigures(lane);
   for (const button of $("presets").children) button.setAttribute("aria-pressed", button.dataset.name === traffic.name);
   const n = traffic.total() * traffic.units;
@@ -326,6 +327,7 @@ function listenToGrid() {
     now = traffic.axis.to;
     scaleOf = gridHeight(); // as it is while the pointer is down
     from = null;
+    drawing = true;
     grid.setPointerCapture(e.pointerId);
     if (e.pointerType !== "touch") drawAt(e); // a finger may be about to scroll the page
   });
@@ -337,6 +339,7 @@ function listenToGrid() {
     due.delete("grid");
     from = null;
   });
+  grid.addEventListener("lostpointercapture", () => { drawing = false; tell(); });
   grid.addEventListener("keydown", (e) => {
     if (traffic.name === "log" || e.ctrlKey || e.metaKey || e.altKey) return;
     cell ??= 0;
