@@ -130,5 +130,9 @@ func TestStatesInSpansDoNotAllocate(t *testing.T) {
 			round()
 		}
 		assert.Zero(t, testing.AllocsPerRun(300, round), name)
+		assert.Zero(t, testing.AllocsPerRun(300, func() {
+			m.start = m.start.Add(-24 * time.Hour)
+			round()
+		}), "%s, idle meanwhile", name)
 	}
 }

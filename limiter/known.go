@@ -28,6 +28,82 @@ func (m *Memory) decideManyKnown(charges []Charge, decisions []Decision) bool {
 	return m.decideKeys(charges, decisions, keys[:len(charges)])
 }
 
+// decideFamily is decideKeys for what a rule of several limits charges one key, whose states are
+// in one span. It reports whether it could decide; it is tried before the charges are checked.
+func (m *Memory) decideFamily(charges []Charge, decisions []Decision) bool {
+	var members [maxLimits]*binding
+	if len(charges) > len(members) || len(decisions) != len(charges) {
+		return false
+	}
+	for i := range charges {
+		c := &charges[i]
+		if c.Quota == nil || c.Quota.family == nil || c.Cost < 0 {
+			return false
+		}
+		b := m.bound(c.Quota)
+		if b == nil || len(b.sections) == 1 {
+			return false
+		}
+		if before := members[max(0, i-1)]; i > 0 && (b.of <= before.of || b.salt != before.salt || b.kind != before.kind || c.Key != charges[0].Key) {
+			return false
+		}
+		members[i] = b
+	}
+	first := members[0]
+	hash := first.digest(charges[0].Key)
+	shard := m.table.Shard(m.table.Index(hash))
+	for attempt := range attempts {
+		place, sight := shard.Seek(hash)
+		if sight == table.Busy {
+			pause(attempt)
+			continue
+		}
+		if sight == table.Unseen || place.Tag() != first.tag {
+			return false
+		}
+		span := shard.Span(place.State(), first.words)
+		now := m.now() - m.origin
+		var after [maxLimits]uint64
+		all, changed, hard := true, false, false
+		for i := range charges {
+			c, b := &charges[i], members[i]
+			var v verdict
+			after[i], v = c.Quota.peek(now, b, b.in(span), c.Cost, &decisions[i])
+			all = all && decisions[i].Allowed
+			changed, hard = changed || v == changes, hard || v == locked
+		}
+		if !hard && (!all || place.Marks()&table.Refusing != 0) {
+			var marks table.Mark
+			for i := range charges {
+				q, b, cost, d := charges[i].Quota, members[i], charges[i].Cost, &decisions[i]
+				if !all && d.Allowed && cost > 0 {
+					cost = 0 // it is a look
+					q.peek(now, b, b.in(span), 0, d)
+				}
+				marks |= marksAfter(place.Marks(), q, cost, d)
+			}
+			hard = marks != place.Marks()
+		}
+		switch {
+		case !place.Still():
+		case hard:
+			return false
+		case !all || !changed:
+			return true
+		case place.Take():
+			for i := range charges {
+				if c, b := &charges[i], members[i]; c.Cost > 0 {
+					c.Quota.commit(now, b, b.in(span), c.Cost, after[i])
+				}
+			}
+			place.Put(table.Changed(place.State()))
+			return true
+		}
+		pause(attempt)
+	}
+	return false
+}
+
 // A knownKey is what decideKeys knows of one charge.
 type knownKey struct {
 	table.Place
@@ -37,17 +113,6 @@ type knownKey struct {
 	after   uint64   // the word, or what commit needs
 	first   int      // the charge whose cell it is: those of a family share one
 	marks   table.Mark
-}
-
-// take fills in the decision on the state as it was found.
-func (s *knownKey) take(now int64, q *Quota, cost int64, d *Decision) (after uint64, o verdict) {
-	if s.binding.form != inWord {
-		return q.peek(now, s.binding, s.words, cost, d)
-	}
-	if after = q.takeWord(now, s.binding, s.word, cost, d); after != s.word {
-		o = changes
-	}
-	return after, o
 }
 
 // decideKeys reads the words, decides, and replaces all of them or none. A refusal writes
@@ -87,9 +152,14 @@ func (m *Memory) answer(now int64, charges []Charge, decisions []Decision, keys 
 	var marks table.Mark
 	for i := range keys {
 		s, c := &keys[i], &charges[i]
-		var o verdict
-		s.after, o = s.take(now, c.Quota, c.Cost, &decisions[i])
-		changed, hard = changed || o == changes, hard || o == locked
+		if s.binding.form == inWord {
+			s.after = c.Quota.takeWord(now, s.binding, s.word, c.Cost, &decisions[i])
+			changed = changed || s.after != s.word
+		} else {
+			var v verdict
+			s.after, v = c.Quota.peek(now, s.binding, s.words, c.Cost, &decisions[i])
+			changed, hard = changed || v == changes, hard || v == locked
+		}
 		all = all && decisions[i].Allowed
 		marks |= s.Marks()
 	}
@@ -100,7 +170,11 @@ func (m *Memory) answer(now int64, charges []Charge, decisions []Decision, keys 
 		s, q, cost, d := &keys[i], charges[i].Quota, charges[i].Cost, &decisions[i]
 		if !all && d.Allowed && cost > 0 {
 			cost = 0 // it is a look
-			s.take(now, q, 0, d)
+			if s.binding.form == inWord {
+				q.takeWord(now, s.binding, s.word, 0, d)
+			} else {
+				q.peek(now, s.binding, s.words, 0, d)
+			}
 		}
 		keys[s.first].marks |= marksAfter(s.Marks(), q, cost, d)
 	}

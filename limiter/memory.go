@@ -25,7 +25,8 @@ type MemoryOptions struct {
 	// Memory is taken as keys come, 22 to 34 bytes for each. A limit of at most 10 events
 	// that is exact takes 8 more for each of them, a bucket of a quota that [Quota.Settles]
 	// 136 more, and a window that counts above some 100,000 in a second or a million in a
-	// minute 24. A longer SlidingLog takes 72 more for a key, and 16 to 20 for each event in it.
+	// minute 24. A longer SlidingLog takes 64 more for a key, and 16 to 20
+	// for each event in it, of four at least.
 	MaxKeys int
 
 	// MaxBytes bounds the memory that the store takes for all of that, from a mebibyte on.
@@ -137,6 +138,9 @@ func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
+	if len(charges) > 1 && charges[0].Quota != nil && charges[0].Quota.family != nil && m.decideFamily(charges, decisions) {
+		return nil
+	}
 	if err := CheckDecide(charges, decisions); err != nil {
 		return err
 	}

@@ -200,6 +200,24 @@ func TestMemoryDecidesAsThePlainFunctionsDo(t *testing.T) {
 	})
 }
 
+// What is read without the lock can be of several moments, and of several keys. It is not
+// believed then, but it must not end the process.
+func TestSlotsThatWereReadWhileTheyChangedAreHarmless(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := mustQuota(t, Limit{Events: rapid.Int64Range(1, exactEvents).Draw(t, "events"), Per: time.Minute})
+		words := make([]uint64, q.words())
+		for i := range words {
+			at := rapid.Uint64Range(0, 3e8).Draw(t, "at")
+			words[i] = at<<slotTime | rapid.Uint64Range(0, slotMask).Draw(t, "owed")<<slotBits | rapid.Uint64Range(0, slotMask).Draw(t, "units")
+		}
+		for range 5 {
+			var d Decision
+			now, cost := rapid.Int64Range(0, 4e8).Draw(t, "now"), anyCost(q.capacity, 1).Draw(t, "cost")
+			q.takeSlots(now, 1e15, words, cost, &d)
+		}
+	})
+}
+
 func TestEveryLimitOfUpToAMillionFitsAWord(t *testing.T) {
 	for _, a := range []Algorithm{SlidingCounter, TokenBucket, LeakyBucket, FixedWindow} {
 		for _, per := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 366 * 24 * time.Hour} {

@@ -42,7 +42,7 @@ type Quota struct {
 
 	// What word.go needs of the above.
 	full                      int64 // a bucket's level
-	queue, fades              bool
+	bursts, queue, fades      bool
 	byUnit, byRefill          divisor
 	byWindow, byStep, bySteps divisor
 

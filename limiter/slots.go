@@ -73,7 +73,11 @@ func (q *Quota) takeSlots(now, origin int64, words []uint64, cost int64, d *Deci
 // way.
 func (q *Quota) lookSlots(now, origin int64, words []uint64, cost int64, d *Decision) verdict {
 	var space [mostSlotEntries]Entry
-	s := advanceLog(q, unpackSlots(words, origin, now+origin, space[:0]), now+origin)
+	s := unpackSlots(words, origin, now+origin, space[:0])
+	if s.Prev > q.capacity || s.Prev > 0 && s.Level-s.Prev != q.capacity {
+		return locked // it was changing
+	}
+	s = advanceLog(q, s, now+origin)
 	*d = Decision{
 		Allowed:   cost <= q.capacity-s.Level || cost == 0,
 		Limit:     q.capacity,

@@ -8,7 +8,7 @@ import "sync/atomic"
 // compileWord derives what the functions below use from what the algorithm compiled.
 func (q *Quota) compileWord() {
 	q.full = q.capacity * q.unit
-	q.queue, q.fades = q.algorithm.delay != nil, q.steps > 0
+	q.bursts, q.queue, q.fades = q.algorithm.bursts, q.algorithm.delay != nil, q.steps > 0
 	q.byUnit, q.byRefill = newDivisor(q.unit), newDivisor(q.refill)
 	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
 }
@@ -17,23 +17,26 @@ func (q *Quota) compileWord() {
 // then what it says is not to be believed. After is for commit. Now counts from the store's
 // origin, in microseconds.
 func (q *Quota) peek(now int64, b *binding, words []uint64, cost int64, d *Decision) (after uint64, o verdict) {
-	switch b.form {
-	case inSlots:
+	d.At = now + b.memory.origin
+	switch word := atomic.LoadUint64(&words[0]); {
+	case q.bursts:
+		if after = q.takeBucket(now, word, cost, d); after != word {
+			o = changes
+		}
+	case b.form == inWord:
+		if after = q.takeWindow(d.At, b.window, word, cost, d); after != word {
+			o = changes
+		}
+	case b.form == inSlots:
 		return q.takeSlots(now, b.memory.origin, words, cost, d)
-	case inCounts:
+	default:
 		c := loadCounts(words)
 		c.index += b.window
-		d.At = now + b.memory.origin
-		if !q.takeCounts(d.At, &c, cost, d) {
-			return 0, stays
+		if q.takeCounts(d.At, &c, cost, d) {
+			o = changes
 		}
-		return 0, changes
 	}
-	word := atomic.LoadUint64(&words[0])
-	if after = q.takeWord(now, b, word, cost, d); after == word {
-		return after, stays
-	}
-	return after, changes
+	return after, o
 }
 
 // commit takes what peek found to be allowed, with the cell taken.
@@ -55,6 +58,9 @@ func (q *Quota) commit(now int64, b *binding, words []uint64, cost int64, after 
 		origin := b.memory.origin
 		level := q.levelOf(words[0], now)
 		lows := sink(loadLows(words, origin, space[:0]), level)
+		if lows == nil {
+			lows = space[:0]
+		}
 		storeLows(words, origin, addLow(lows, Entry{now + origin, level + cost*q.unit}))
 	}
 	atomic.StoreUint64(&words[0], after)
@@ -64,7 +70,7 @@ func (q *Quota) commit(now int64, b *binding, words []uint64, cost int64, after 
 // returns the word after it. Now counts from the store's origin, in microseconds.
 func (q *Quota) takeWord(now int64, b *binding, word uint64, cost int64, d *Decision) uint64 {
 	d.At = now + b.memory.origin
-	if q.algorithm.bursts {
+	if q.bursts {
 		return q.takeBucket(now, word, cost, d)
 	}
 	return q.takeWindow(d.At, b.window, word, cost, d)

@@ -49,7 +49,7 @@ type boxes struct {
 	vacant int                    // pages with no span in use, which are of no size
 	runs   [][]int64
 	unused []uint64 // references to runs
-	words  int      // of runs
+	bytes  int      // of runs
 }
 
 // NewSpan returns a reference to n words, all zero, if there is memory for them; if it must,
@@ -138,7 +138,7 @@ func (s *Shard) Span(ref uint64, n int) []uint64 {
 
 // NewRun is NewSpan for a run.
 func (s *Shard) NewRun(n int, must bool) (ref uint64, ok bool) {
-	if !s.budget.reserve(n*wordBytes, must) {
+	if !s.budget.reserve(runBytes(n), must) {
 		return 0, false
 	}
 	b := &s.boxes
@@ -149,9 +149,12 @@ func (s *Shard) NewRun(n int, must bool) (ref uint64, ok bool) {
 		b.runs = append(b.runs, nil)
 	}
 	b.runs[ref&^runBit] = make([]int64, n)
-	b.words += n
+	b.bytes += runBytes(n)
 	return ref, true
 }
+
+// runBytes is what a run of n words takes, with the slice that it is.
+func runBytes(n int) int { return n*wordBytes + 3*wordBytes }
 
 // Run is the words behind a reference.
 func (s *Shard) Run(ref uint64) []int64 { return s.boxes.runs[ref&^runBit] }
@@ -160,9 +163,9 @@ func (s *Shard) Run(ref uint64) []int64 { return s.boxes.runs[ref&^runBit] }
 func (s *Shard) Free(ref uint64) {
 	b := &s.boxes
 	if ref&runBit != 0 {
-		n := len(s.Run(ref))
-		s.budget.release(n * wordBytes)
-		b.words -= n
+		bytes := runBytes(len(s.Run(ref)))
+		s.budget.release(bytes)
+		b.bytes -= bytes
 		b.runs[ref&^runBit] = nil
 		b.unused = append(b.unused, ref)
 		return
@@ -181,7 +184,7 @@ func (s *Shard) Free(ref uint64) {
 }
 
 func (s *Shard) boxBytes() int {
-	bytes := s.boxes.words * wordBytes
+	bytes := s.boxes.bytes
 	if pages := s.pages.Load(); pages != nil {
 		bytes += (len(*pages) - 1) * int(unsafe.Sizeof(page{}))
 	}
