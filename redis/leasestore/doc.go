@@ -74,8 +74,8 @@
 // exchange, which RetryAfter says; a burst of less than the rate brings in 75 milliseconds is
 // better Leased. A bucket remembers it and makes up for it before it admits again, so that the
 // excess does not grow with time; a window does so in the next one, for as much as the limit,
-// and what is above that is forgotten. A bucket that was full begins to refill when Redis has heard of what was
-// used, 75 milliseconds later at most, which is lost.
+// and what is above that is forgotten. A bucket that was full begins to refill when Redis has
+// heard of what was used, 75 milliseconds later at most, which is lost.
 //
 // Counters are others than those of exact decisions: a rule that changes its mode begins anew,
 // as it does when its limit is changed from 12 to 10 or back. What cannot be told, because Redis gave no answer, is told again, and so may count twice.
