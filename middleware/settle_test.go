@@ -122,6 +122,20 @@ func TestSettledLate(t *testing.T) {
 	})
 }
 
+func TestSettledWhileTheRequestEnds(t *testing.T) {
+	for range 200 {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+		var others sync.WaitGroup
+		through(l, func(_ http.ResponseWriter, r *http.Request) {
+			for range 3 {
+				others.Go(func() { _ = middleware.Settle(r.Context(), "tokens", 30) })
+			}
+		})
+		others.Wait()
+		assert.EqualValues(t, 70, left(t, l, "tokens", ""))
+	}
+}
+
 func TestSettleWithoutAnAdapterThatTellsTheEnd(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
 	r := request()

@@ -452,3 +452,36 @@ func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
 		assert.Error(t, errors.Join(s.Close(), errors.New("Close may say what was not told")))
 	}
 }
+
+// Settlements ride redisstore's batches, beside the loop's own trips.
+func TestOnRedisARefundIsThereForTheNextRequestAndADebtForTheOneAfter(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, m := range []Mode{Leased, Synchronized} {
+		t.Run(m.String(), func(t *testing.T) {
+			s := onRedis(t, server.Addr, Options{Mode: m})
+			var q *limiter.Quota
+			reserveAndSettle := func(reserved, actual int64) {
+				d := decideOne(t, s, q, "key", reserved)
+				require.True(t, d.Allowed, reserved)
+				require.NoError(t, settled(t, s, q, reserved, d, actual))
+			}
+			for i := range 10 {
+				q = quotaOf(t, fmt.Sprint(m, i), limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+				q.Settles = true
+				for range 6 {
+					reserveAndSettle(1, 1)
+					time.Sleep(15 * time.Millisecond)
+				}
+				// Up to 250 are granted ahead, and may be on their way.
+				reserveAndSettle(700, 100)
+				reserveAndSettle(600, 10)
+				reserveAndSettle(600, 0)
+				reserveAndSettle(1, 450)
+				require.False(t, decideOne(t, s, q, "key", 500).Allowed)
+				require.True(t, decideOne(t, s, q, "key", 150).Allowed)
+			}
+			require.NoError(t, s.Close())
+		})
+	}
+}

@@ -145,7 +145,7 @@ func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 		case c.At > 0:
 			s.settleInHand(&limiter.Settlement{Charge: *c})
 		case c.At == 0:
-			c.Cost += min(s.surrender(c), math.MaxInt64-c.Cost)
+			c.Cost += min(s.surrender(c, false), math.MaxInt64-c.Cost)
 		}
 	}
 	return s.change(ctx, charges, prepare, s.exact.Refund, s.synced.Refund)
@@ -203,7 +203,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead
 // of the key, or to refuse it, until they next ask Redis about it.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, charges, func(c *limiter.Charge) { s.surrender(c) },
+	return s.change(ctx, charges, func(c *limiter.Charge) { s.surrender(c, true) },
 		s.exact.Reset, s.synced.Reset)
 }
 
