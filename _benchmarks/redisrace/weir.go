@@ -67,11 +67,10 @@ func weirCaller(store limiter.Store, quotas []*limiter.Quota) func() race.Call {
 
 // openWeirSettles opens a store in which each decision is corrected at once.
 func openWeirSettles(_ context.Context, c *environment) (func() race.Call, error) {
-	quotas, err := newQuotas(1)
+	q, err := limiter.NewQuota("rule1", "", limiter.Limit{Events: burst, Per: 24 * time.Hour})
 	if err != nil {
 		return nil, err
 	}
-	q := quotas[0]
 	q.Settles = true
 	store := redisstore.New(c.client(), redisstore.Options{})
 	c.closeLater(store.Close)

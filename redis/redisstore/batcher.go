@@ -207,6 +207,7 @@ func (b *batcher) next() (groups []*group) {
 	if !b.isFree() {
 		return nil
 	}
+	most := b.most - min(b.later.count, b.most/2) // so that settlements do not come to wait
 	charges, isFull := 0, false
 	rest := b.waiting[:0]
 	for _, g := range b.waiting {
@@ -215,7 +216,7 @@ func (b *batcher) next() (groups []*group) {
 		}
 		if !isFull && !b.later.isBefore(g) {
 			charges += len(g.items) + b.later.of(g)
-			if isFull = charges > b.most && groups != nil; !isFull {
+			if isFull = charges > most && groups != nil; !isFull {
 				groups = append(groups, g)
 				continue
 			}

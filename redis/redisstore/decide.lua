@@ -158,22 +158,22 @@ for g = 1, groupCount do
       end
       if changes then
         local reset = algorithm.resetAfter(q, s)
-        if s.level == 0 and s.prev == 0 or reset <= 0 then
+        if op ~= TAKE and (s.level == 0 and s.prev == 0 or reset <= 0) then
           s.last, s.level, s.prev = now, 0, 0
           after[i], afterLives[i] = 'nothing', GONE
         else
           local free, life = s.last + reset, lives[key]
-          local changed = ''
-          if hasEntries then
-            changed = s.log
-          end
           if free > expiry then
             expiry = expiryOf(free)
             life = lifeUntil(expiry)
-          elseif not life or life == names[key] or life == KEPT then
+          elseif not life or life == names[key] then
             life = hasEntries and RESIZED or KEPT
           end
-          after[i], afterLives[i] = bytes .. pack('<dddd', s.last, s.level, s.prev, expiry) .. changed, life
+          local changed = bytes .. pack('<dddd', s.last, s.level, s.prev, expiry)
+          if hasEntries then
+            changed = changed .. s.log
+          end
+          after[i], afterLives[i] = changed, life
         end
       end
       answers[answered + 1], answers[answered + 2] = level and 1 or 0, s.last
@@ -184,11 +184,13 @@ for g = 1, groupCount do
   if plain then
     for i = 1, count do
       local key = charges[firstCharge + 3 * i - 3]
-      local answer = firstAnswer + size * (i - 1)
       if all and after[i] then
-        values[key], lives[key] = afterLives[i] ~= GONE and after[i], afterLives[i]
+        values[key], lives[key] = after[i], afterLives[i]
+        if op ~= TAKE and lives[key] == GONE then
+          values[key] = false
+        end
       else
-        answers[answer + 3] = before[i]
+        answers[firstAnswer + size * (i - 1) + 3] = before[i]
         if values[key] and lives[key] == names[key] then
           lives[key] = false
           if call('PTTL', names[key]) == -1 then -- it was taken away
@@ -201,6 +203,7 @@ for g = 1, groupCount do
       end
       if size == 7 then
         local q, cost = quotas[charges[firstCharge + 3 * i - 2]], charges[firstCharge + 3 * i - 1]
+        local answer = firstAnswer + size * (i - 1)
         answers[answer + 5], answers[answer + 6], answers[answer + 7] = 0, 0, 0
         if q.algorithm.isLog then
           local s = scratch
@@ -317,14 +320,14 @@ for g = 1, groupCount do
     if s.foreign then
       all = false
     elseif op == TAKE then
-      local level, log = s.level, s.log
+      local level = s.level
       if cost > 0 then
         level = false
         if cost <= q.capacity then
-          level, log = q.algorithm.take(q, s, cost)
+          level, taken[i] = q.algorithm.take(q, s, cost)
         end
       end
-      levels[i], taken[i] = level, log
+      levels[i] = level
       all = all and level
     elseif op == OWE and cost > 0 then
       s.changed = true
@@ -347,7 +350,7 @@ for g = 1, groupCount do
     local cost = charges[firstCharge + 3 * i - 1]
     if op == TAKE and all and cost > 0 then
       s.level = level
-      s.log = taken[i] or ''
+      s.log = taken[i] or s.log
       s.changed = true
       states[charges[firstCharge + 3 * i - 3]] = s
     end
