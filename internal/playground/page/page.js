@@ -260,7 +260,7 @@ function work() {
 
 // tell brings up to date what is beside the charts: words, buttons, the link.
 function tell() {
-  if (!drawing) drawVerdict(); // which may be of another height, and the grid is below it
+  if (!drawing && !stale.size) drawVerdict(); // it may be of another height, and the grid is below it
   for (const lane of good()) drawFigures(lane);
   for (const button of $("presets").children) button.setAttribute("aria-pressed", button.dataset.name === traffic.name);
   const n = traffic.total() * traffic.units;
