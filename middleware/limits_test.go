@@ -289,7 +289,7 @@ func TestALimitWithoutEffectIsWarnedOf(t *testing.T) {
 		want   string
 	}{
 		"longer and wide":  {[]limiter.Limit{limiter.PerSecond(10), limiter.PerMinute(600)}, "limit=600/1m by=10/1s"},
-		"shorter and wide": {[]limiter.Limit{limiter.PerMinute(100), limiter.PerSecond(100)}, "limit=100/1s by=100/1m"},
+		"shorter and wide": {[]limiter.Limit{limiter.PerMinute(100), limiter.PerSecond(200)}, "limit=200/1s by=100/1m"},
 		"all bind":         {[]limiter.Limit{limiter.PerSecond(10), limiter.PerMinute(599), limiter.PerHour(10_000)}, ""},
 		"a bucket's burst": {[]limiter.Limit{limiter.PerSecond(10).WithBurst(100), limiter.PerMinute(600)}, ""},
 	} {
