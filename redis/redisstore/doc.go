@@ -122,7 +122,8 @@
 // each of up to 8 times, how low it was since. With all that Redis adds a key takes some 220
 // bytes, and as Redis makes room ahead, twice as much for each event. A log of at most 10 events
 // is read and written as a whole, as all other counters are; of a longer one only what a decision needs:
-// the newest entry, those that are too old, and the oldest, up to as many as the event costs.
+// the newest entry, those that are too old, and the oldest, up to as many as the event costs:
+// Redis takes some 4 milliseconds at worst, to forget 10,000 events one by one.
 //
 // A key expires after all its units are free again, which is at
 // the latest one period after the last event, two for SlidingCounter, and one more for what is
