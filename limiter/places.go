@@ -42,7 +42,7 @@ func (s *placeShard) put(key uint64, p place) {
 
 // placesOf is where a key's entry is.
 func (m *Memory) placesOf(q *Quota, key string) (*placeShard, uint64) {
-	hash := digest(q, key)
+	hash := hashOf(key) ^ q.salt
 	return &m.places[hash%uint64(len(m.places))], hash
 }
 
