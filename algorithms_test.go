@@ -26,11 +26,11 @@ var drawn = []struct {
 	limit limiter.Limit
 	says  string
 }{
-	{limiter.Limit{Events: 10, Per: period}, "what the last 10 s still hold of both windows"},
+	{limiter.Limit{Events: 10, Per: period}.With(limiter.SlidingCounter), "what the last 10 s still hold of both windows"},
 	{limiter.Limit{Events: 10, Per: period}.WithBurst(5), "5 at once, then one a second"},
 	{limiter.Limit{Events: 10, Per: period, Burst: 5}.With(limiter.LeakyBucket), "5 wait, and leave one a second"},
 	{limiter.Limit{Events: 10, Per: period}.With(limiter.FixedWindow), "10 in each window, so 20 around a boundary"},
-	{limiter.Limit{Events: 10, Per: period}.With(limiter.SlidingLog), "never more than 10 in any 10 s"},
+	{limiter.Limit{Events: 10, Per: period}.With(limiter.SlidingLog), "what a sliding window of so few is"},
 }
 
 // traffic is when requests arrive: much around a boundary of windows, then twice of what is

@@ -84,7 +84,7 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/route",
@@ -107,14 +107,16 @@ var rooms = []room{
 	// Routers. No other room has one of these among ours.
 	{"adapters/chilimit", []string{"middleware", "internal/route"}, []string{"github.com/go-chi/chi/v5"}},
 	{"adapters/ginlimit", []string{"keyfunc", "limiter", "middleware", "internal/route"}, []string{"github.com/gin-gonic/gin"}},
-	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware", "internal/route"}, []string{"github.com/labstack/echo/v4"}},
-	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
+	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v4"}},
+	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
 	{"cmd/weir", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "redis", "internal/operate", "internal/route",
 		"internal/accesslog", "internal/demand", "internal/simulate", "internal/verdict",
 	},
 		[]string{"github.com/redis/go-redis/v9"}},
+
+	{"pace/serverlimit", nil, nil}, // a reader of use without the rest
 
 	{"internal/accesslog", nil, nil},
 	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
@@ -124,6 +126,7 @@ var rooms = []room{
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
 	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
+	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},
 	{"internal/simulate", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "internal/accesslog", "internal/demand", "internal/route"}, nil},
 	{"internal/verdict", []string{"limiter", "internal/accesslog", "internal/demand", "internal/simulate"}, nil},
@@ -256,12 +259,12 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"limiter":         {"limiter", "internal/invalid"},
 		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
 		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route"},
 		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route",
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route",
 		},
 		"observe/sloglimit": {
-			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/route",
+			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
@@ -324,7 +327,7 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route",
 	}
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)

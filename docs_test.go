@@ -119,6 +119,8 @@ var imported = map[string]string{
 	"rules":      module + "/middleware/rules",
 	"sloglimit":  module + "/observe/sloglimit",
 
+	"serverlimit": module + "/pace/serverlimit",
+
 	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings",
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log",
 	"slog": "log/slog", "time": "time",

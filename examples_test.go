@@ -27,6 +27,7 @@ type example struct {
 	header  map[string]string // sent with the request
 	limit   int               // requests that pass before one is refused
 	within  time.Duration     // the limit's period
+	status  int               // of those that pass; 0: 200
 	free    string            // method and path that still answer 200 then, if any
 	shows   []string          // what a reader comes for, word for word
 	lines   int               // that its main.go may have; 0: 60
@@ -86,6 +87,12 @@ var examples = map[string]example{
 			`Tiers: weir.Tiers{"free": weir.PerHour(100), "premium": weir.PerHour(10_000)}},`,
 			"ctx = weir.WithTier(ctx, ",
 			"ctx = weir.WithUser(ctx, ",
+		},
+	},
+	"costs": {
+		request: "POST /login", limit: 5, within: time.Minute, status: http.StatusUnauthorized, free: "POST /complete", lines: 70,
+		shows: []string{
+			"Cost: maxTokens, Settles: true},", `weir.Settle(r.Context(), "tokens", used)`, "Counts: weir.Statuses(401, 403)},",
 		},
 	},
 	"redis": {
@@ -233,7 +240,7 @@ func (e example) isKept(t *testing.T, server string) {
 	for refused == nil {
 		response := ask(t, server, e.request, e.header)
 		switch response.StatusCode {
-		case http.StatusOK:
+		case cmp.Or(e.status, http.StatusOK):
 			passed++
 			// A machine too slow for two requests in a second would go on forever.
 			require.Less(t, passed, 3*e.limit+20, "nothing is refused")

@@ -34,17 +34,21 @@ type (
 	// RateLimit decides about requests. See [middleware.RateLimit].
 	RateLimit = middleware.RateLimit
 
+	// Counts says which answers use up a rule's limit. See [middleware.Counts].
+	Counts = middleware.Counts
+
 	// Result is what was decided about a request. See [middleware.Result].
 	Result = middleware.Result
 )
 
 // The algorithms. See [limiter.Algorithm].
 const (
-	SlidingWindow = limiter.SlidingWindow
-	TokenBucket   = limiter.TokenBucket
-	LeakyBucket   = limiter.LeakyBucket
-	FixedWindow   = limiter.FixedWindow
-	SlidingLog    = limiter.SlidingLog
+	SlidingWindow  = limiter.SlidingWindow
+	TokenBucket    = limiter.TokenBucket
+	LeakyBucket    = limiter.LeakyBucket
+	FixedWindow    = limiter.FixedWindow
+	SlidingLog     = limiter.SlidingLog
+	SlidingCounter = limiter.SlidingCounter
 )
 
 // The outage policies. See [limiter.Outage].
@@ -85,6 +89,21 @@ func Must(l *RateLimit, err error) *RateLimit { return middleware.Must(l, err) }
 // Route matches requests by the pattern they were routed by. It panics on a pattern that
 // cannot match anything. See [middleware.Route].
 func Route(patterns ...string) func(*http.Request) bool { return middleware.Route(patterns...) }
+
+// Statuses counts answers with one of these statuses. See [middleware.Statuses].
+func Statuses(statuses ...int) Counts { return middleware.Statuses(statuses...) }
+
+// StatusClass counts answers with a status of one of these classes: 2 is for 200 to 299. See
+// [middleware.StatusClass].
+func StatusClass(classes ...int) Counts { return middleware.StatusClass(classes...) }
+
+// Not counts all other answers. See [middleware.Not].
+func Not(c Counts) Counts { return middleware.Not(c) }
+
+// Settle says what the request with this context really cost. See [middleware.Settle].
+func Settle(ctx context.Context, rule string, n int64) error {
+	return middleware.Settle(ctx, rule, n)
+}
 
 // WithTier puts requests with this context in a tier. See [middleware.WithTier].
 func WithTier(ctx context.Context, tier string) context.Context {

@@ -12,9 +12,8 @@ import (
 type Algorithm uint8
 
 const (
-	// SlidingWindow, the default, weighs the count of the previous window by how
-	// much of it still overlaps the last Per, and adds the current one. Any interval d
-	// no longer than Per admits less than Events*(1+d/Per)+1.
+	// SlidingWindow, the default, is SlidingLog for a limit of at most 10 Events, and
+	// SlidingCounter above that. [Quota.Algorithm] says which.
 	SlidingWindow Algorithm = iota
 
 	// TokenBucket admits up to Burst at once and refills evenly at Events per Per.
@@ -31,10 +30,30 @@ const (
 	// explain; 2*Events can pass around a boundary.
 	FixedWindow
 
-	// SlidingLog remembers the time of every event: never more than Events in any
-	// interval of Per, at eight bytes an event. Events is at most 10,000.
+	// SlidingLog remembers every event: never more than Events in any interval of Per, at
+	// up to sixteen bytes an event, whatever its cost. Events is at most 10,000.
 	SlidingLog
+
+	// SlidingCounter weighs the count of the previous window by how much of it still
+	// overlaps the last Per, and adds the current one. Any interval d no longer than Per
+	// admits less than Events*(1+d/Per)+1.
+	SlidingCounter
 )
+
+// exactEvents is up to how many Events a SlidingWindow is a log. Around a boundary a counter
+// admits one more than the limit at once, which is much of a small one.
+const exactEvents = 10
+
+// algorithm is how l counts.
+func (l Limit) algorithm() Algorithm {
+	switch {
+	case l.Algorithm != SlidingWindow:
+		return l.Algorithm
+	case l.Events <= exactEvents:
+		return SlidingLog
+	}
+	return SlidingCounter
+}
 
 // algorithm is the seam behind which each one lives. All its functions are pure.
 // They take a state that advance has brought to the time in question, so that
@@ -50,10 +69,6 @@ type algorithm struct {
 	// mostEvents bounds Events for one that remembers every event; 0: it does not.
 	mostEvents int64
 
-	// layout is how Memory packs a state into a word; nil, or a layout that is boxed,
-	// where it does not fit.
-	layout func(q *Quota) layout
-
 	// compile derives from q.limit the numbers that the other functions use.
 	compile func(q *Quota)
 
@@ -64,12 +79,17 @@ type algorithm struct {
 	// The cost is positive and at most the capacity.
 	take func(q *Quota, s State, cost int64) (State, bool)
 
+	// owe is s after an event that nothing was asked for, of up to twice the capacity, of which
+	// as much is counted as fits between the level and that.
+	owe func(q *Quota, s State, n int64) State
+
 	// refund is s with up to n units less in it, of those that were taken at that time; 0: it
 	// is not known.
 	refund func(q *Quota, s State, n, at int64) State
 
-	// look is how many units are free, and after how many microseconds all are.
-	look func(q *Quota, s State) (remaining, reset int64)
+	// look is how many units are used or owed, up to twice the capacity, and after how many
+	// microseconds none is.
+	look func(q *Quota, s State) (used, reset int64)
 
 	// wait is after how many microseconds take would succeed, 0 if it would now.
 	wait func(q *Quota, s State, cost int64) int64
@@ -80,11 +100,12 @@ type algorithm struct {
 
 // algorithms holds them all. Its functions are set in each algorithm's own file.
 var algorithms = [...]*algorithm{
-	SlidingWindow: &slidingWindow,
-	TokenBucket:   &tokenBucket,
-	LeakyBucket:   &leakyBucket,
-	FixedWindow:   &fixedWindow,
-	SlidingLog:    &slidingLog,
+	SlidingWindow:  {name: "sliding-window"}, // no quota has it
+	TokenBucket:    &tokenBucket,
+	LeakyBucket:    &leakyBucket,
+	FixedWindow:    &fixedWindow,
+	SlidingLog:     &slidingLog,
+	SlidingCounter: &slidingCounter,
 }
 
 func (a Algorithm) lookup() (*algorithm, bool) {

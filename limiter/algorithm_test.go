@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,23 +28,40 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 				if q.step > 1 {
 					t.Skip("fades in steps, which is another test")
 				}
-				m, s, d := newModel(q), State{}, Decision{}
 				now := anyStart().Draw(t, "start")
-				times := []int64{0, 1, now, math.MaxInt64, math.MinInt64}
-				for range rapid.IntRange(1, 25).Draw(t, "steps") {
+				steps, times := 25, []int64{0, 1, now, math.MaxInt64, math.MinInt64}
+				if q.Settles = q.algorithm.bursts && rapid.Bool().Draw(t, "settles"); q.Settles {
+					// As many takes as lows are remembered, and times of takes only.
+					steps, times = MostLows, []int64{0}
+				}
+				m, s, d := newModel(q), State{}, Decision{}
+				taken := map[int64]int64{}
+				for range rapid.IntRange(1, steps).Draw(t, "steps") {
 					now = max(0, now+anyStep(q, d).Draw(t, "step"))
 					if rapid.IntRange(0, 4).Draw(t, "refunds") == 0 {
 						n := anyCost(q.capacity, 1).Draw(t, "n")
 						at := rapid.SampledFrom(times).Draw(t, "at")
+						if q.Settles && at != 0 { // at most what was taken then
+							n = min(n, taken[at])
+							taken[at] -= max(0, n)
+						}
 						s = q.Refund(s, now, n, at)
 						m.refund(now, n, at)
+					}
+					if rapid.IntRange(0, 4).Draw(t, "owes") == 0 {
+						n := anyOwed(q.capacity).Draw(t, "owed")
+						s = q.Owe(s, now, n)
+						m.owes(now, n)
 					}
 					cost := anyCost(q.capacity, m.remaining(now)).Draw(t, "cost")
 					after, allowed := q.Take(s, now, cost)
 					d = q.Describe(after, now, cost, allowed)
 					require.Equal(t, m.decide(now, cost), d, "cost %d at %d under %v", cost, now, q.limit)
 					s = after
-					times = append(times, d.At)
+					if !q.Settles || allowed && cost > 0 {
+						times = append(times, d.At)
+						taken[d.At] += cost
+					}
 				}
 			})
 		})
@@ -54,7 +72,7 @@ func TestAWindowThatFadesInStepsNeverAdmitsMoreThanOneThatDoesNot(t *testing.T) 
 	rapid.Check(t, func(t *rapid.T) {
 		per := rapid.Int64Range(1e9, maxPeriod.Microseconds()).Draw(t, "per")
 		events := rapid.Int64Range(1<<53/per+1, min(maxEvents, maxRate*per)).Draw(t, "events")
-		q := mustQuota(t, Limit{Events: events, Per: micros(per)})
+		q := mustQuota(t, Limit{Events: events, Per: micros(per), Algorithm: SlidingCounter})
 		require.Greater(t, q.step, int64(1))
 		m, s, d := newModel(q), State{}, Decision{}
 		now := anyStart().Draw(t, "start")
@@ -175,6 +193,9 @@ func trace(t *testing.T, algorithms []Algorithm, check func(t *rapid.T, q *Quota
 				now := anyStart().Draw(t, "start")
 				for range rapid.IntRange(1, 25).Draw(t, "steps") {
 					now = max(0, now+anyStep(q, d).Draw(t, "step"))
+					if rapid.IntRange(0, 9).Draw(t, "owes") == 0 {
+						s = q.Owe(s, now, anyOwed(q.capacity).Draw(t, "owed"))
+					}
 					cost := anyCost(q.capacity, d.Remaining).Draw(t, "cost")
 					after, allowed := q.Take(clone(s), now, cost)
 					d = q.Describe(after, now, cost, allowed)
@@ -188,7 +209,7 @@ func trace(t *testing.T, algorithms []Algorithm, check func(t *rapid.T, q *Quota
 
 // clone is s with a log of its own, since Take appends in place.
 func clone(s State) State {
-	s.Log = append([]int64(nil), s.Log...)
+	s.Log = slices.Clone(s.Log)
 	return s
 }
 
@@ -268,9 +289,9 @@ func TestAFixedWindowAdmitsAtMostItsEventsInEachWindow(t *testing.T) {
 }
 
 // Less than one more than the share, because the previous window counts in whole units.
-func TestASlidingWindowAdmitsAtMostItsEventsAndTheShareOfTheInterval(t *testing.T) {
+func TestASlidingCounterAdmitsAtMostItsEventsAndTheShareOfTheInterval(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := anyLimit(SlidingWindow).Draw(t, "limit")
+		l := anyLimit(SlidingCounter).Draw(t, "limit")
 		per := l.Per.Microseconds()
 		bounded(t, l, admit(t, mustQuota(t, l)), func(from, to int64) *big.Rat {
 			if to-from > per {
@@ -432,14 +453,14 @@ func TestWhatIsCountedStaysExactInAFloat64(t *testing.T) {
 	const exact = 1 << 53
 	rapid.Check(t, func(t *rapid.T) {
 		q := mustQuota(t, anyLimit().Draw(t, "limit"))
-		switch q.limit.Algorithm {
+		switch q.Algorithm() {
 		case TokenBucket, LeakyBucket:
 			level := new(big.Int).Mul(big.NewInt(q.capacity), big.NewInt(q.unit))
 			require.LessOrEqual(t, level.Cmp(big.NewInt(exact)), 0, "capacity*unit")
 			drained := new(big.Int).Mul(big.NewInt(q.drain), big.NewInt(q.refill))
 			require.LessOrEqual(t, drained.Cmp(big.NewInt(exact)), 0, "drain*refill")
 			require.LessOrEqual(t, q.refill, int64(maxRefill))
-		case SlidingWindow:
+		case SlidingCounter:
 			weight := new(big.Int).Mul(big.NewInt(q.capacity), big.NewInt(q.steps))
 			require.LessOrEqual(t, weight.Cmp(big.NewInt(exact)), 0, "Events*steps")
 		}

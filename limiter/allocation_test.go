@@ -39,7 +39,7 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 func TestABoxedCountDoesNotAllocate(t *testing.T) {
 	ctx := context.Background()
 	for _, l := range []Limit{PerHour(1e9), PerHour(1e9).With(FixedWindow)} {
-		require.True(t, mustQuota(t, l).layout.boxed)
+		require.Equal(t, inCounts, mustQuota(t, l).form())
 		api := Must(New(Config{Name: "api", Limit: l}))
 		allocs := testing.AllocsPerRun(1000, func() { _, _ = api.Allow(ctx, "key") })
 		assert.Zero(t, allocs, "%v", l)

@@ -499,6 +499,46 @@ func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
 	})
 }
 
+func TestWhatIsOwedIsCountedWhateverRoomThereIs(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				owe := func(m memory, q *Quota, key string, n int64) {
+					require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: key, Cost: n}}))
+				}
+				m, q := newMemory(t, fewKeys), named(t, "api", "", PerHour(15).With(a))
+				owe(m, q, "new", 0)
+				assert.Zero(t, m.Stats().Cells, "nothing is owed")
+				owe(m, q, "new", 2)
+				assert.Equal(t, q.Capacity()-2, m.remaining(q, "new"), "a key that was never seen")
+				owe(m, q, "new", q.Capacity()+3)
+				for range 3 { // for as long as more than the limit is owed, which a look shows
+					d := m.decide(Charge{Quota: q, Key: "new", Cost: 0})[0]
+					assert.True(t, d.Allowed)
+					assert.Zero(t, d.Remaining)
+					assert.Positive(t, d.NextAfter)
+					time.Sleep(d.NextAfter - time.Microsecond)
+					assert.False(t, m.take(q, "new", 1), "what is owed was forgotten")
+					time.Sleep(time.Microsecond)
+					if assert.True(t, m.take(q, "new", 1)) {
+						owe(m, q, "new", q.Capacity())
+					}
+				}
+				owe(m, q, "", q.Capacity())
+				m.flood(q, "other ", 10*fewKeys)
+				assert.False(t, m.take(q, "", 1), "the key of a rule without keys was forgotten")
+
+				full := overflowing(t)
+				owe(full, q, "new", q.Capacity()-1)
+				d := full.decide(Charge{Quota: q, Key: "newer", Cost: 2})[0]
+				assert.True(t, !d.Allowed && d.Overflow, "without room, all keys of the rule owe it")
+				assert.Equal(t, uint64(2), full.Stats().Overflowed)
+				require.ErrorIs(t, full.Owe(t.Context(), []Charge{{Quota: q, Key: "new", Cost: -1}}), ErrCharges)
+			})
+		})
+	}
+}
+
 func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, 1), mustQuota(t, PerHour(100))
@@ -582,8 +622,8 @@ func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
 func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)
-		most := make([]*Quota, maxTags) // as if so many were there, but for one
-		m.quotas.Store(&most)
+		most := make([]*kind, maxTags) // as if so many were there, but for one
+		m.kinds.Store(&most)
 		require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
 		q := named(t, "one more", "", PerDay(maxTags+1))
 		err := m.Decide(t.Context(), []Charge{{Quota: q, Key: "key", Cost: 1}}, make([]Decision, 1))

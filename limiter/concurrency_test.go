@@ -240,7 +240,7 @@ func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {
 // both is as much as was admitted, and no batch sees one key ahead of the other.
 func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 	const callers, calls = 4, 20_000
-	for _, a := range []Algorithm{SlidingWindow, TokenBucket, FixedWindow} {
+	for _, a := range []Algorithm{SlidingCounter, TokenBucket, FixedWindow} {
 		t.Run(a.String(), func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) { // where time stands still
 				m := newMemory(t, 0)
@@ -306,7 +306,7 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 
 // With every lock held by somebody, whoever needs one waits.
 func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
-	for _, a := range []Algorithm{SlidingWindow, TokenBucket, LeakyBucket, FixedWindow} {
+	for _, a := range []Algorithm{SlidingCounter, TokenBucket, LeakyBucket, FixedWindow} {
 		phase.Run(t, a.String(), func(t *testing.T) {
 			m := newMemory(t, 0)
 			own, roomy, global := named(t, "own", "", PerDay(1000).With(a)), named(t, "roomy", "", PerDay(10).With(a)), named(t, "global", "", PerDay(1).With(a))

@@ -17,20 +17,27 @@
 // P for Per and B for Burst:
 //
 //	algorithm       for                                at most in any period P    state
-//	SlidingWindow   "100 per minute" as people mean    2N, on average traffic     3 integers
-//	(the default)   it                                 very near N
+//	SlidingWindow   "100 per minute" as people mean    N up to 10 events; above,
+//	(the default)   it                                 a SlidingCounter
+//	SlidingCounter  the same at any size               2N, on average traffic     3 integers
+//	                                                   very near N
 //	TokenBucket     a steady rate that allows bursts   B+N                        2 integers
 //	LeakyBucket     smoothing: events wait for their   N+1 leave, evenly spaced   2 integers
 //	                turn instead of being refused
 //	FixedWindow     quotas that people see reset,      2N, N in each aligned      2 integers
 //	                such as 1000 per day               window
-//	SlidingLog      small limits that must be exact    N                          N integers
+//	SlidingLog      limits that must be exact          N                          2 an event
 //
 // The integers are those of a [State]; Memory packs them into one word of 64 bits, except for
-// SlidingLog and for windows with counts that are too large.
+// logs, windows with counts that are too large, and buckets that settle.
 //
 // An event may cost more than one unit ([Limiter.AllowN]). One that costs more than
 // ever fits is refused with RetryAfter [Never]; cost 0 looks without taking.
+//
+// Where it is known only afterwards what an event cost, [Limiter.Reserve] takes an estimate
+// and [Hold.Settle] corrects it: what was not used is refunded to where it was taken, and what
+// is missing is owed, which later events wait for. [Limiter.Peek] says when so many units fit,
+// [Limiter.Wait] waits for them, and [Config.Limits] are several limits at once.
 //
 // # Answers
 //
@@ -55,6 +62,6 @@
 // To write one, hold a [State] for each counter, which is a rule, a tier and a key, and the
 // quota that it was written under. Decide is [CheckDecide], then in one step: read the time
 // and the states ([Quota.Convert]), [TakeAll], and write the states if that took them. Refund
-// is [CheckCharges] and [Quota.Refund]. Package limitertest tries the store; its example is
+// is [CheckCharges] and [Quota.Refund], and Owe the same with [Quota.Owe]. Package limitertest tries the store; its example is
 // a whole one.
 package limiter

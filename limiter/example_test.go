@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"time"
@@ -118,6 +119,141 @@ func ExampleLimiter_Refund() {
 	fmt.Println(d.Remaining)
 	// Output:
 	// 50
+}
+
+// What a call of a language model costs is known when it has answered.
+func ExampleLimiter_Reserve() {
+	ctx := context.Background()
+	tokens := limiter.Must(limiter.New(limiter.Config{
+		Name:    "tokens",
+		Limit:   limiter.PerMinute(10_000).With(limiter.SlidingLog),
+		Settles: true,
+	}))
+	complete := func() (used int64) { return 1_372 }
+
+	func() {
+		hold, d, err := tokens.Reserve(ctx, "user:42", 4_000)
+		if err != nil || !d.Allowed {
+			return
+		}
+		defer func() { _ = hold.Cancel() }() // if complete panics, all of it is refunded
+		fmt.Println("meanwhile", d.Remaining)
+		_ = hold.Settle(complete())
+	}()
+	d, _ := tokens.AllowN(ctx, "user:42", 0)
+	fmt.Println("afterwards", d.Remaining)
+	// Output:
+	// meanwhile 6000
+	// afterwards 8628
+}
+
+// More than was reserved is owed, and later events wait for it.
+func ExampleHold_Settle() {
+	ctx := context.Background()
+	tokens := limiter.Must(limiter.New(limiter.Config{
+		Name:    "tokens",
+		Limit:   limiter.PerHour(100).With(limiter.SlidingLog),
+		Settles: true,
+	}))
+	hold, d, _ := tokens.Reserve(ctx, "user:42", 20)
+	fmt.Println(d.Allowed, hold.Settle(150))
+	fmt.Println(hold.Settle(10)) // the first counts
+
+	d, _ = tokens.Peek(ctx, "user:42", 1)
+	fmt.Println(d.Allowed, d.RetryAfter > 59*time.Minute)
+	// Output:
+	// true <nil>
+	// limiter: the hold is already settled
+	// false true
+}
+
+func ExampleHold_Cancel() {
+	ctx := context.Background()
+	seats := limiter.Must(limiter.New(limiter.Config{
+		Name:    "seats",
+		Limit:   limiter.PerDay(4).With(limiter.SlidingLog),
+		Settles: true,
+	}))
+	book := func() error { return fmt.Errorf("the flight is full") }
+
+	if hold, d, err := seats.Reserve(ctx, "user:42", 3); err == nil && d.Allowed {
+		if book() != nil {
+			_ = hold.Cancel()
+		}
+	}
+	d, _ := seats.AllowN(ctx, "user:42", 0)
+	fmt.Println(d.Remaining)
+	// Output:
+	// 4
+}
+
+// Ask when so many will fit, without taking any.
+func ExampleLimiter_Peek() {
+	ctx := context.Background()
+	exports := limiter.Must(limiter.New(limiter.Config{
+		Name:  "exports",
+		Limit: limiter.PerHour(100).With(limiter.SlidingLog),
+	}))
+	_, _ = exports.AllowN(ctx, "user:42", 70)
+	for _, n := range []int64{30, 31, 101} {
+		d, _ := exports.Peek(ctx, "user:42", n)
+		fmt.Println(n, d.Allowed, d.Remaining, d.RetryAfter == limiter.Never)
+	}
+	// Output:
+	// 30 true 30 false
+	// 31 false 30 false
+	// 101 false 30 true
+}
+
+// Wait sleeps until there is room, unless the context ends before.
+func ExampleLimiter_Wait() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	provider := limiter.Must(limiter.New(limiter.Config{
+		Name:  "provider",
+		Limit: limiter.PerSecond(500).WithBurst(3),
+	}))
+	for range 5 {
+		if err := provider.Wait(ctx, "team:7", 1); err != nil {
+			panic(err)
+		}
+		// call the provider
+	}
+
+	daily := limiter.Must(limiter.New(limiter.Config{
+		Name:  "daily",
+		Limit: limiter.PerDay(3).With(limiter.SlidingLog),
+	}))
+	for range 4 {
+		err := daily.Wait(ctx, "team:7", 1)
+		var wait *limiter.WaitError
+		if errors.As(err, &wait) {
+			fmt.Println("not today:", wait.Wait > 23*time.Hour)
+		}
+	}
+	// Output:
+	// not today: true
+}
+
+// A limit of a second keeps a client from spending that of a day at once.
+func ExampleConfig_limits() {
+	api := limiter.Must(limiter.New(limiter.Config{
+		Name: "api",
+		Limits: []limiter.Limit{
+			limiter.PerSecond(10).With(limiter.SlidingLog),
+			limiter.PerDay(1000).With(limiter.SlidingLog),
+		},
+	}))
+	for _, cost := range []int64{8, 8} {
+		d, err := api.AllowN(context.Background(), "user:42", cost)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(d.Allowed, d.Remaining, "of", d.Limit)
+	}
+	// Output:
+	// true 2 of 10
+	// false 2 of 10
 }
 
 // Several limits are taken together, or none of them is.

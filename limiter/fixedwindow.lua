@@ -5,8 +5,13 @@ return {
   end,
 
   advance = function(q, s, t)
-    if t - t % q.window > s.last then
-      s.level = 0
+    local start = t - t % q.window
+    if start > s.last then
+      local owed = 0
+      if start - s.last <= q.window then
+        owed = math.max(0, s.level - q.capacity)
+      end
+      s.level = owed
     end
     s.last = t
   end,
@@ -15,6 +20,10 @@ return {
     if s.level + cost <= q.capacity then
       return s.level + cost
     end
+  end,
+
+  owe = function(q, s, n)
+    s.level = math.min(s.level + n, 2 * q.capacity)
   end,
 
   refund = function(q, s, n, at)
@@ -28,6 +37,10 @@ return {
   end,
 
   resetAfter = function(q, s)
-    return q.window - s.last % q.window
+    local reset = q.window - s.last % q.window
+    if s.level > q.capacity then
+      reset = reset + q.window
+    end
+    return reset
   end,
 }

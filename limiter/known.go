@@ -1,6 +1,10 @@
 package limiter
 
-import "github.com/weirgo/weir/limiter/internal/table"
+import (
+	"sync/atomic"
+
+	"github.com/weirgo/weir/limiter/internal/table"
+)
 
 // How Memory decides on several charges as one without a lock, where all keys are known and
 // others leave their words alone.
@@ -28,7 +32,22 @@ func (m *Memory) decideManyKnown(charges []Charge, decisions []Decision) bool {
 type knownKey struct {
 	table.Place
 	binding *binding
-	after   uint64 // the state
+	words   []uint64 // its section, where the state is in a span
+	word    uint64   // a state of one word, wherever it is
+	after   uint64   // the word, or what commit needs
+	first   int      // the charge whose cell it is: those of a family share one
+	marks   table.Mark
+}
+
+// take fills in the decision on the state as it was found.
+func (s *knownKey) take(now int64, q *Quota, cost int64, d *Decision) (after uint64, o outcome) {
+	if s.binding.form != inWord {
+		return q.peek(now, s.binding, s.words, cost, d)
+	}
+	if after = q.takeWord(now, s.binding, s.word, cost, d); after != s.word {
+		o = changes
+	}
+	return after, o
 }
 
 // decideKeys reads the words, decides, and replaces all of them or none. A refusal writes
@@ -42,11 +61,17 @@ func (m *Memory) decideKeys(charges []Charge, decisions []Decision, keys []known
 			pause(attempt)
 			continue
 		}
-		all, changed, marked := m.answer(charges, decisions, keys)
-		if marked {
+		now := m.now() - m.origin
+		all, changed, hard := m.answer(now, charges, decisions, keys)
+		switch {
+		case all && changed && !hard:
+			if swapAll(now, charges, keys) {
+				return true
+			}
+		case !still(keys):
+		case hard:
 			return false
-		}
-		if all && changed && swapAll(charges, keys) || !(all && changed) && still(keys) {
+		default:
 			return true
 		}
 		pause(attempt)
@@ -55,30 +80,35 @@ func (m *Memory) decideKeys(charges []Charge, decisions []Decision, keys []known
 }
 
 // answer fills in the decisions, and reports whether all are allowed, whether that would
-// change a state, and whether a mark has to change.
-func (m *Memory) answer(charges []Charge, decisions []Decision, keys []knownKey) (all, changed, marked bool) {
-	now := m.now() - m.origin
+// change a state, and whether it needs the lock: a mark has to change, or a state is hard to
+// decide on.
+func (m *Memory) answer(now int64, charges []Charge, decisions []Decision, keys []knownKey) (all, changed, hard bool) {
 	all = true
 	var marks table.Mark
 	for i := range keys {
 		s, c := &keys[i], &charges[i]
-		s.after = c.Quota.takeWord(now, s.binding, s.State(), c.Cost, &decisions[i])
+		var o outcome
+		s.after, o = s.take(now, c.Quota, c.Cost, &decisions[i])
+		changed, hard = changed || o == changes, hard || o == locked
 		all = all && decisions[i].Allowed
-		changed = changed || s.after != s.State()
 		marks |= s.Marks()
 	}
-	if all && marks&table.Refusing == 0 {
-		return all, changed, false
+	if all && marks&table.Refusing == 0 || hard {
+		return all, changed, hard
 	}
 	for i := range keys {
 		s, q, cost, d := &keys[i], charges[i].Quota, charges[i].Cost, &decisions[i]
-		if !all && d.Allowed {
+		if !all && d.Allowed && cost > 0 {
 			cost = 0 // it is a look
-			q.takeWord(now, s.binding, s.State(), 0, d)
+			s.take(now, q, 0, d)
 		}
-		marked = marked || marksAfter(s.Marks(), q, cost, d) != s.Marks()
+		keys[s.first].marks |= marksAfter(s.Marks(), q, cost, d)
 	}
-	return all, changed, marked
+	for i := range keys {
+		s := &keys[i]
+		hard = hard || s.first == i && s.marks != s.Marks()
+	}
+	return all, changed, hard
 }
 
 // seek finds the places of all keys, if they can be decided on without locks.
@@ -86,20 +116,36 @@ func (m *Memory) seek(charges []Charge, keys []knownKey) table.Sight {
 	var hash uint64
 	for i := range keys {
 		s, c := &keys[i], &charges[i]
-		if s.binding = m.bound(c.Quota); s.binding == nil || c.Quota.layout.boxed {
+		b := m.bound(c.Quota)
+		if b == nil || b.form == inRun {
 			return table.Unseen
 		}
+		s.binding, s.first, s.marks = b, i, 0
 		if i == 0 || c.Key != charges[i-1].Key {
 			hash = hashOf(c.Key)
 		}
-		key := hash ^ c.Quota.salt
-		var sight table.Sight
-		s.Place, sight = m.table.Shard(m.table.Index(key)).Seek(key)
-		if sight != table.Seen {
-			return sight
+		key := hash ^ b.salt
+		shard := m.table.Shard(m.table.Index(key))
+		if len(b.sections) > 1 {
+			for j := range i {
+				if keys[j].binding.salt == b.salt && charges[j].Key == c.Key {
+					s.first, s.Place = j, keys[j].Place
+					break
+				}
+			}
 		}
-		if s.Tag() != s.binding.tag {
+		if s.first == i {
+			var sight table.Sight
+			if s.Place, sight = shard.Seek(key); sight != table.Seen {
+				return sight
+			}
+		}
+		if s.Tag() != b.tag {
 			return table.Unseen
+		}
+		if s.words, s.word = nil, s.State(); b.words > 0 {
+			s.words = b.in(shard.Span(s.State(), b.words))
+			s.word = atomic.LoadUint64(&s.words[0])
 		}
 	}
 	return table.Seen
@@ -115,27 +161,37 @@ func still(keys []knownKey) bool {
 	return true
 }
 
-// swapAll replaces the states, all or none. It takes all cells but one: its swap is the
-// moment at which all of them change.
-func swapAll(charges []Charge, keys []knownKey) bool {
-	one := len(keys) - 1
+// swapAll replaces the states, all or none. It takes all cells but one, if that one's state is
+// a word: its swap is the moment at which all of them change.
+func swapAll(now int64, charges []Charge, keys []knownKey) bool {
+	one := keys[len(keys)-1].first
 	for i := range charges {
 		if charges[i].Key == "" {
-			one = i // all requests come to this one, so none should have to wait for it
+			one = keys[i].first // all requests come to this one, so none should have to wait for it
 		}
 	}
 	n := 0
-	for n < len(keys) && (n == one || keys[n].Take()) {
+	for n < len(keys) && (n == one || keys[n].first != n || keys[n].Take()) {
 		n++
 	}
-	all := n == len(keys) && keys[one].Swap(keys[one].after)
+	last := &keys[one]
+	all := n == len(keys) && (last.words != nil && last.Take() || last.words == nil && last.Swap(last.after))
+	if all {
+		for i := range keys {
+			if s := &keys[i]; s.words != nil && charges[i].Cost > 0 {
+				charges[i].Quota.commit(now, s.binding, s.words, charges[i].Cost, s.after)
+			}
+		}
+	}
 	for i := range n {
 		switch s := &keys[i]; {
-		case i == one:
-		case all:
-			s.Put(s.after)
-		default:
+		case s.first != i, i == one && (!all || s.words == nil):
+		case !all:
 			s.Put(s.State())
+		case s.words != nil:
+			s.Put(table.Changed(s.State()))
+		default:
+			s.Put(s.after)
 		}
 	}
 	return all

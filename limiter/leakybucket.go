@@ -6,12 +6,12 @@ package limiter
 var leakyBucket = algorithm{
 	name:    "leaky-bucket",
 	bursts:  true,
-	layout:  bucketLayout,
 	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()+1) },
 
 	advance: drainBucket,
 	take:    fillBucket,
+	owe:     oweBucket,
 	refund:  emptyBucket,
 	look:    lookBucket,
 	wait:    waitBucket,

@@ -111,6 +111,19 @@ func (l Limit) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Implies reports whether what passes by l passes by other too, so that other has no effect
+// beside it. It is false where bursts leave that open.
+func (l Limit) Implies(other Limit) bool {
+	if l.Per <= 0 || other.Per <= 0 || l.Burst != 0 || other.Burst != 0 {
+		return false
+	}
+	periods := int64((other.Per-1)/l.Per) + 1 // that make up other's
+	if l.algorithm() != SlidingLog {
+		periods++ // as it may pass twice as many around a boundary
+	}
+	return l.Events <= other.Events/periods
+}
+
 // checkPeriod says what is wrong with a period, beginning with what it is.
 func checkPeriod(d time.Duration) error {
 	switch {

@@ -38,7 +38,7 @@ func TestValidateNamesEveryBadFieldAndItsValue(t *testing.T) {
 		{"a burst of a window", Limit{Events: 1, Per: time.Second, Burst: 2}, []string{"Burst is 2: sliding-window has no burst"}},
 		{"a burst of a fixed window", Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: FixedWindow}, []string{"fixed-window has no burst"}},
 		{"a burst of a log", Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: SlidingLog}, []string{"sliding-log has no burst"}},
-		{"an unknown algorithm", PerSecond(1).With(5), []string{"Algorithm is 5: there is no such algorithm"}},
+		{"an unknown algorithm", PerSecond(1).With(6), []string{"Algorithm is 6: there is no such algorithm"}},
 		{"the last unknown algorithm", PerSecond(1).With(255), []string{"Algorithm is 255"}},
 		{"a log too long", PerDay(10_001).With(SlidingLog), []string{"Events is 10001: sliding-log remembers every event and takes at most 10000"}},
 		{
@@ -162,4 +162,23 @@ func TestValidateJoinsErrorsThatCanBeTakenApart(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, joined.Unwrap(), 4)
 	require.False(t, errors.Is(Limit{}.Validate(), ErrCharges))
+}
+
+func TestALimitThatImpliesAnotherIsStricter(t *testing.T) {
+	for _, c := range []struct {
+		limit, other Limit
+		implies      bool
+	}{
+		{PerSecond(100), PerMinute(10_000), true},
+		{PerSecond(100), PerMinute(6_000), false}, // a counter passes a little more around a boundary
+		{PerSecond(10), PerMinute(600), true},     // a log does not
+		{PerSecond(10), PerMinute(599), false},
+		{PerHour(1000), PerSecond(2000), true},
+		{PerHour(1000), PerSecond(1999), false},
+		{PerMinute(10_000), PerSecond(100), false},
+		{PerSecond(1).WithBurst(5), PerMinute(1000), false},
+		{Limit{}, PerMinute(1000), false},
+	} {
+		assert.Equal(t, c.implies, c.limit.Implies(c.other), "%v, %v", c.limit, c.other)
+	}
 }

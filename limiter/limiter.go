@@ -3,7 +3,10 @@ package limiter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/bits"
+	"slices"
 )
 
 // Config is what [New] takes.
@@ -12,8 +15,17 @@ type Config struct {
 	// store count apart by their names.
 	Name string
 
-	// Limit is required.
+	// Limit is required, or else Limits.
 	Limit Limit
+
+	// Limits, in place of Limit, are up to 8 limits of different periods, such as 10 per
+	// second and 1,000 per hour. An event needs room in each of them, or takes nothing.
+	// A LeakyBucket has no others beside it.
+	Limits []Limit
+
+	// Settles is needed for [Limiter.Reserve]. A bucket then remembers how low it was since
+	// units were reserved ([Quota.Settles]), which takes more memory.
+	Settles bool
 
 	// Store holds the counters. Nil: a [Memory] of its own.
 	Store Store
@@ -23,43 +35,74 @@ type Config struct {
 	OnOutage Outage
 }
 
-// A Limiter answers for one limit, under any key.
+// A Limiter answers for one limit, or for several together, under any key.
 type Limiter struct {
-	quota  *Quota
+	quotas []*Quota
 	store  Store
-	memory *Memory // the store, if it is one: the compiler then sees that nothing escapes
+
+	// If there is one limit: the compiler sees that nothing escapes into a Memory.
+	quota  *Quota
+	memory *Memory
+
+	never Charge // is always refused, see Peek
 }
 
 // New returns a Limiter, or everything that is wrong with c.
 func New(c Config) (*Limiter, error) {
-	quota, err := NewQuota(c.Name, "", c.Limit)
+	quotas, err := c.quotas()
 	if err := errors.Join(err, c.OnOutage.Validate()); err != nil {
 		return nil, err
 	}
-	quota.OnOutage = c.OnOutage
 	if c.Store == nil {
 		if c.Store, err = NewMemory(MemoryOptions{}); err != nil {
 			return nil, err
 		}
 	}
-	if store, ok := As[Claimer](c.Store); ok {
-		err := store.Claim(c.Name)
-		if err != nil && !errors.Is(err, ErrClaimed) {
+	for _, q := range quotas {
+		q.OnOutage, q.Settles = c.OnOutage, c.Settles
+		if err := register(c.Store, q); err != nil {
 			return nil, err
+		}
+	}
+	never, err := newNever(c.Name)
+	if err != nil {
+		return nil, err
+	}
+	l := &Limiter{quotas: quotas, quota: quotas[0], store: c.Store, never: never}
+	if len(quotas) == 1 {
+		l.memory, _ = c.Store.(*Memory)
+	}
+	return l, nil
+}
+
+func (c *Config) quotas() ([]*Quota, error) {
+	if c.Limits == nil {
+		q, err := NewQuota(c.Name, "", c.Limit)
+		return []*Quota{q}, err
+	}
+	quotas, err := NewQuotas(c.Name, "", c.Limits)
+	if c.Limit != (Limit{}) {
+		err = errors.Join(err, fmt.Errorf("limiter: %q has Limit, %v, and Limits: give one of them", c.Name, c.Limit))
+	}
+	return quotas, err
+}
+
+// register tells a store what will be counted in it.
+func register(s Store, q *Quota) error {
+	if store, ok := As[Claimer](s); ok {
+		err := store.Claim(q.rule)
+		if err != nil && !errors.Is(err, ErrClaimed) {
+			return err
 		}
 		if err != nil {
 			slog.Warn("weir: two limiters share a store and a name, so they share counters; rename one, or give each its own store",
-				"code", "weir-shared-counter", "rule", c.Name)
+				"code", "weir-shared-counter", "rule", q.rule)
 		}
 	}
-	if store, ok := As[Checker](c.Store); ok {
-		if err := store.Check(quota); err != nil {
-			return nil, err
-		}
+	if store, ok := As[Checker](s); ok {
+		return store.Check(q)
 	}
-	l := &Limiter{quota: quota, store: c.Store}
-	l.memory, _ = c.Store.(*Memory)
-	return l, nil
+	return nil
 }
 
 // Must is for a limiter or a store that is written in code: it panics where [New] or
@@ -83,28 +126,97 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error)
 // AllowN takes cost units for key if they are there. A refusal is a Decision, not
 // an error; an error means that the store could not decide, or that cost is negative.
 // Cost 0 looks without taking.
+//
+// Of several limits the Decision is that of the refusal that lasts longest, or else that of
+// the limit of which the least share is left.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decision, err error) {
-	if l.memory == nil || cost < 0 {
-		return decideElsewhere(ctx, l.store, Charge{Quota: l.quota, Key: key, Cost: cost})
+	if l.memory != nil && cost >= 0 {
+		err = l.memory.decideOne(l.quota, key, cost, &d)
+		return d, err
 	}
-	err = l.memory.decideOne(l.quota, key, cost, &d)
-	return d, err
-}
-
-// decideElsewhere is apart from AllowN because what it passes to an interface escapes.
-func decideElsewhere(ctx context.Context, store Store, c Charge) (Decision, error) {
-	decisions := make([]Decision, 1)
-	err := store.Decide(ctx, []Charge{c}, decisions)
-	return decisions[0], err
+	var b batch
+	return b.decide(ctx, l, b.charge(l, key, cost))
 }
 
 // Refund returns n units to key, for events that did not happen after all: of those that d
-// took, which is the Decision on them. Never more than the limit remain.
+// took, which is the Decision on them. Never more than the limit remain. Where it is known
+// only later what an event cost, use [Limiter.Reserve].
 func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
-	return l.store.Refund(ctx, []Charge{{Quota: l.quota, Key: key, Cost: n, At: d.At}})
+	charges := l.charges(key, n)
+	for i := range charges {
+		charges[i].At = d.At
+	}
+	return l.store.Refund(ctx, charges)
 }
 
 // Reset makes key as if it had never been seen.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	return l.store.Reset(ctx, []Charge{{Quota: l.quota, Key: key}})
+	return l.store.Reset(ctx, l.charges(key, 0))
+}
+
+// charges is a charge of each limit.
+func (l *Limiter) charges(key string, cost int64) []Charge {
+	charges := make([]Charge, len(l.quotas))
+	for i, q := range l.quotas {
+		charges[i] = Charge{Quota: q, Key: key, Cost: cost}
+	}
+	return charges
+}
+
+// A batch is the room for charging all limits of a limiter, and for one charge more. It stays
+// on the stack.
+type batch struct {
+	charges   [maxLimits + 1]Charge
+	decisions [maxLimits + 1]Decision
+}
+
+// charge fills in a charge of each limit, and returns how many there are.
+func (b *batch) charge(l *Limiter, key string, cost int64) int {
+	for i, q := range l.quotas {
+		b.charges[i] = Charge{Quota: q, Key: key, Cost: cost}
+	}
+	return len(l.quotas)
+}
+
+// decide has the store decide on the first n charges.
+func (b *batch) decide(ctx context.Context, l *Limiter, n int) (Decision, error) {
+	var err error
+	if memory, ok := l.store.(*Memory); ok {
+		err = memory.Decide(ctx, b.charges[:n], b.decisions[:n])
+	} else {
+		err = decideElsewhere(ctx, l.store, b.charges[:n], b.decisions[:n])
+	}
+	return combined(b.decisions[:len(l.quotas)]), err
+}
+
+// decideElsewhere has a store decide on copies, as what is passed to an interface escapes.
+func decideElsewhere(ctx context.Context, store Store, charges []Charge, decisions []Decision) error {
+	made := make([]Decision, len(decisions))
+	err := store.Decide(ctx, slices.Clone(charges), made)
+	copy(decisions, made)
+	return err
+}
+
+// combined is the decision on several limits of one event.
+func combined(decisions []Decision) Decision {
+	tightest := &decisions[0]
+	for i := range decisions[1:] {
+		if d := &decisions[1+i]; d.isTighter(tightest) {
+			tightest = d
+		}
+	}
+	return *tightest
+}
+
+func (d *Decision) isTighter(other *Decision) bool {
+	switch {
+	case d.Allowed != other.Allowed:
+		return !d.Allowed
+	case !d.Allowed:
+		return d.RetryAfter > other.RetryAfter
+	}
+	// Remaining/Limit is less.
+	high, low := bits.Mul64(uint64(d.Remaining), uint64(other.Limit))
+	otherHigh, otherLow := bits.Mul64(uint64(other.Remaining), uint64(d.Limit))
+	return high < otherHigh || high == otherHigh && low < otherLow
 }

@@ -26,12 +26,15 @@ func readLua(name string) []byte {
 //	                   for the store's own algorithm and bytes, as a table is cheap to make
 //	                   with all its fields at once
 //	advance(q, s, t)   brings s to time t, no earlier than s.last
-//	take(q, s, cost)   the level after an event that fits, or nil; cost from 1 to capacity
-//	refund(q, s, n, at)  takes up to n units back out of s, of those taken at that time, or 0
-//	remaining(q, s)    how many units are free
+//	take(q, s, cost)   the level after an event that fits, and where there are entries those,
+//	                   or nil; cost from 1 to capacity
+//	owe(q, s, n)       takes n units without asking for room; n up to twice the capacity
+//	refund(q, s, n, at)  takes up to n units back out of s, of those taken at that time, or 0;
+//	                   n up to the capacity
+//	remaining(q, s)    how many units are free; below 0: owed
 //	resetAfter(q, s)   after how many microseconds all are
 //
-// SlidingLog's state is a list, so its entry has isLog set; slidinglog.lua says what it
+// SlidingLog's state has entries, so its table has isLog set; slidinglog.lua says what it
 // needs of the store. Decisions are those of the functions of the same names in Go.
 func Lua(of ...Algorithm) string {
 	var source strings.Builder
@@ -44,6 +47,14 @@ func Lua(of ...Algorithm) string {
 	}
 	return source.String()
 }
+
+// LuaSettles comes after [Lua] where there are quotas that [Quota.Settles]. From then on a
+// bucket's state has the string s.log, and its quota settles if q.settles is true.
+func LuaSettles() string { return string(readLua("settles.lua")) }
+
+// LuaConvert comes after [Lua] of all algorithms. It sets the local function convert(q, from, s),
+// which is [Quota.Convert] for limits that differ. A state then has the fields of all of them.
+func LuaConvert() string { return string(readLua("convert.lua")) }
 
 // Numbers are what a quota is compiled of in [Lua], all below 2^53.
 func (q *Quota) Numbers() [3]int64 {

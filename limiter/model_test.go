@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math"
 	"math/big"
 	"slices"
 	"time"
@@ -16,11 +17,12 @@ type model struct {
 	room     func(t int64) *big.Rat
 	add      func(t, n int64)
 	back     func(t, n, at int64) // what was taken at that time; 0: last
+	owe      func(t, n int64)
 	delay    func(t int64) *big.Rat
 }
 
 func newModel(q *Quota) *model {
-	switch q.limit.Algorithm {
+	switch q.Algorithm() {
 	case TokenBucket:
 		return bucketModel(q, q.limit.burst())
 	case LeakyBucket:
@@ -32,7 +34,7 @@ func newModel(q *Quota) *model {
 		return m
 	case FixedWindow:
 		return windowModel(q, func(int64) *big.Rat { return new(big.Rat) })
-	case SlidingWindow:
+	case SlidingCounter:
 		per := q.limit.Per.Microseconds()
 		return windowModel(q, func(into int64) *big.Rat { return big.NewRat(per-into, per) })
 	default:
@@ -45,21 +47,66 @@ func bucketModel(q *Quota, capacity int64) *model {
 	m := &model{capacity: capacity}
 	rate := big.NewRat(q.refill, q.unit)
 	level := new(big.Rat)
+	var past []moment
 	at := func(t int64) *big.Rat {
 		leaked := new(big.Rat).Mul(rate, whole(t-m.last))
 		return notNegative(leaked.Sub(level, leaked))
 	}
 	m.room = func(t int64) *big.Rat { return new(big.Rat).Sub(whole(capacity), at(t)) }
-	m.add = func(t, n int64) { level = new(big.Rat).Add(at(t), whole(n)) }
+	m.add = func(t, n int64) {
+		before := at(t)
+		level = new(big.Rat).Add(before, whole(n))
+		past = append(past, moment{t, before, level})
+	}
+	m.owe = func(t, n int64) {
+		m.add(t, n)
+		if most := whole(2 * capacity); level.Cmp(most) > 0 {
+			level = most
+			past[len(past)-1].after = most
+		}
+	}
 	m.back = func(t, n, taken int64) {
-		back := whole(n)
-		if taken != 0 { // the bucket stood still for them
+		before, back := at(t), whole(n)
+		switch {
+		case taken == 0:
+		case q.Settles:
+			back = least(back, lowest(past, taken, before))
+			for i, p := range past { // as if they had not been taken
+				if p.at >= taken {
+					past[i].after = new(big.Rat).Sub(p.after, back)
+				}
+				if p.at > taken {
+					past[i].before = new(big.Rat).Sub(p.before, back)
+				}
+			}
+		default: // the bucket stood still for them
 			drained := new(big.Rat).Mul(rate, whole(max(0, t-taken)))
 			back = notNegative(back.Sub(back, drained))
 		}
-		level = notNegative(back.Sub(at(t), back))
+		level = notNegative(back.Sub(before, back))
+		past = append(past, moment{t, level, level})
 	}
 	return m
+}
+
+// A moment is when the level of a bucket changed.
+type moment struct {
+	at            int64
+	before, after *big.Rat
+}
+
+// lowest is how low a bucket was since what happened at a time, until now.
+func lowest(past []moment, since int64, now *big.Rat) *big.Rat {
+	low := now
+	for i, p := range past {
+		if p.at > since {
+			low = least(low, p.before)
+		}
+		if p.at > since || p.at == since && (i+1 == len(past) || past[i+1].at > since) {
+			low = least(low, p.after)
+		}
+	}
+	return low
 }
 
 // windowModel counts in windows, and the one before by its share(how far into this one),
@@ -68,12 +115,29 @@ func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
 	m := &model{capacity: q.limit.Events}
 	per := q.limit.Per.Microseconds()
 	counts := map[int64]int64{}
+	above := func(window int64) int64 { return max(0, counts[window]-m.capacity) }
 	m.room = func(t int64) *big.Rat {
-		before := floor(new(big.Rat).Mul(whole(counts[t/per-1]), share(t%per)))
-		return whole(m.capacity - counts[t/per] - before)
+		w := t / per
+		before := whole(min(m.capacity, counts[w-1]+above(w-2)))
+		return whole(m.capacity - counts[w] - above(w-1) - floor(before.Mul(before, share(t%per))))
 	}
-	m.add = func(t, n int64) { counts[t/per] += n }
+	carry := func(t int64) { // what is above one capacity is the next window's
+		for w := t/per - 1; w <= t/per; w++ {
+			over := above(w - 1)
+			counts[w-1] -= over
+			counts[w] += over
+		}
+	}
+	m.add = func(t, n int64) {
+		carry(t)
+		counts[t/per] += n
+	}
+	m.owe = func(t, n int64) {
+		m.add(t, n)
+		counts[t/per] = min(counts[t/per], 2*m.capacity)
+	}
 	m.back = func(t, n, at int64) {
+		carry(t)
 		if at != 0 {
 			counts[at/per] = max(0, counts[at/per]-n)
 			return
@@ -90,35 +154,59 @@ func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
 func logModel(q *Quota) *model {
 	m := &model{capacity: q.limit.Events}
 	per := q.limit.Per.Microseconds()
-	var log []int64
-	m.room = func(t int64) *big.Rat {
-		room := m.capacity
-		for _, event := range log {
-			if event+per > t {
-				room--
+	var log []int64 // of each unit
+	var owed int64  // those that wait for room in it
+	at := func(t int64) (live []int64, waiting int64) {
+		live, waiting = slices.Clone(log), owed
+		for len(live) > 0 && live[0]+per <= t {
+			if waiting > 0 {
+				waiting--
+				live = append(live, live[0]+per)
 			}
+			live = live[1:]
 		}
-		return whole(room)
+		return live, waiting
+	}
+	admit := func(t int64) {
+		for ; owed > 0 && int64(len(log)) < m.capacity; owed-- {
+			log = append(log, t)
+		}
+	}
+	m.room = func(t int64) *big.Rat {
+		live, waiting := at(t)
+		return whole(m.capacity - int64(len(live)) - waiting)
 	}
 	m.add = func(t, n int64) {
+		log, owed = at(t)
 		for ; n > 0; n-- {
 			log = append(log, t)
 		}
 	}
-	m.back = func(t, n, at int64) {
+	m.owe = func(t, n int64) {
+		log, owed = at(t)
+		owed += min(n, 2*m.capacity-int64(len(log))-owed)
+		admit(t)
+	}
+	m.back = func(t, n, taken int64) {
+		log, owed = at(t)
+		if taken == 0 {
+			first := min(n, owed)
+			owed, n = owed-first, n-first
+		}
 		for i := len(log) - 1; i >= 0 && n > 0; i-- {
-			if log[i]+per > t && (at == 0 || log[i] == at) {
+			if taken == 0 || log[i] == taken {
 				log = slices.Delete(log, i, i+1)
 				n--
 			}
 		}
+		admit(t)
 	}
 	return m
 }
 
 // remaining is how many whole units there is room for. A clock that is behind has to catch up.
 func (m *model) remaining(now int64) int64 {
-	return floor(m.room(max(now, m.last)))
+	return max(0, floor(m.room(max(now, m.last))))
 }
 
 func (m *model) take(now, cost int64) bool {
@@ -131,6 +219,14 @@ func (m *model) take(now, cost int64) bool {
 		m.last = now
 	}
 	return true
+}
+
+func (m *model) owes(now, n int64) {
+	if n > 0 {
+		now = max(now, m.last)
+		m.owe(now, min(n, 2*m.capacity))
+		m.last = now
+	}
 }
 
 func (m *model) refund(now, n, at int64) {
@@ -200,6 +296,13 @@ func notNegative(r *big.Rat) *big.Rat {
 	return r
 }
 
+func least(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
 // anyLimit draws from all valid limits, of every order of magnitude.
 func anyLimit(algorithms ...Algorithm) *rapid.Generator[Limit] {
 	if len(algorithms) == 0 {
@@ -242,9 +345,12 @@ func magnitude(low, high int64) *rapid.Generator[int64] {
 	})
 }
 
+// everyAlgorithm is those that a quota can have.
 var everyAlgorithm = func() (all []Algorithm) {
 	for a := range algorithms {
-		all = append(all, Algorithm(a))
+		if Algorithm(a) != SlidingWindow {
+			all = append(all, Algorithm(a))
+		}
 	}
 	return all
 }()
@@ -255,6 +361,14 @@ func anyCost(capacity, remaining int64) *rapid.Generator[int64] {
 		rapid.SampledFrom([]int64{0, 1, 1, 1, 2}),
 		rapid.SampledFrom([]int64{remaining, remaining + 1, capacity, capacity + 1}),
 		magnitude(1, capacity),
+	)
+}
+
+// anyOwed draws how many units are owed that were not asked for.
+func anyOwed(capacity int64) *rapid.Generator[int64] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]int64{1, 2, capacity, 2 * capacity, math.MaxInt64}),
+		magnitude(1, 2*capacity),
 	)
 }
 

@@ -56,6 +56,15 @@ type Writer interface {
 	TryWrite(ctx context.Context, charges []Charge) error
 }
 
+// A Settler does not make its callers wait while it settles.
+type Settler interface {
+	// Settle has the charges corrected later, together with the next decision on a key if one
+	// comes first, so that a caller's next request meets what came back. What waits is
+	// bounded: beyond that, Settle returns when it is done. Its error is what it already knows,
+	// such as [ErrCharges]. The end of ctx does not end what waits.
+	Settle(ctx context.Context, settlements []Settlement) error
+}
+
 // A Diagnoser knows its servers by name.
 type Diagnoser interface {
 	// Diagnose names the server of that number ([Partitioned]), and returns err, which a

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,12 +45,8 @@ func plainKeyOf(c Charge) plainKey { return plainKey{c.Quota.rule, c.Quota.tier,
 
 // find is the state of a charge's key under its quota, which is not written yet.
 func (p plainStore) find(c Charge, now int64) State {
-	s, ok := p[plainKeyOf(c)]
-	if ok && s.quota.limit != c.Quota.limit {
-		used := s.quota.Capacity() - s.quota.Describe(s.State, now, 0, true).Remaining
-		s.State, _ = c.Quota.Take(State{}, now, min(used, c.Quota.Capacity()))
-	}
-	return s.State
+	s := p[plainKeyOf(c)]
+	return c.Quota.Convert(s.quota, clone(s.State), now)
 }
 
 // put writes a state, unless the charge is a look.
@@ -88,6 +85,12 @@ func (p plainStore) refund(charges []Charge, now int64) {
 	}
 }
 
+func (p plainStore) owe(charges []Charge, now int64) {
+	for _, c := range charges {
+		p.put(c, c.Quota.Owe(p.find(c, now), now, c.Cost))
+	}
+}
+
 func (p plainStore) reset(charges []Charge) {
 	for _, c := range charges {
 		delete(p, plainKeyOf(c))
@@ -110,9 +113,25 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 			name := func(i int) {
 				quotas[i], err = NewQuota(names[i], "", limits.Draw(rt, "limit"))
 				require.NoError(rt, err)
+				quotas[i].Settles = rapid.Bool().Draw(rt, "settles")
 			}
 			for i := range names {
 				name(i)
+			}
+			var family []Limit
+			for range rapid.IntRange(0, 3).Draw(rt, "family") {
+				l := limits.Draw(rt, "limit")
+				if l.Algorithm != LeakyBucket && !slices.ContainsFunc(family, func(o Limit) bool { return o.Per == l.Per }) {
+					family = append(family, l)
+				}
+			}
+			if len(family) > 1 {
+				members, err := NewQuotas("family", "", family)
+				require.NoError(rt, err)
+				for _, q := range members {
+					q.Settles = rapid.Bool().Draw(rt, "settles")
+				}
+				quotas = append(quotas, members...)
 			}
 			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 				if step := micros(max(0, anyStep(quotas[0], d).Draw(rt, "step"))); time.Now().Add(step).Before(end) {
@@ -120,6 +139,11 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 				}
 				now := time.Now().UnixMicro()
 				var charges []Charge
+				if len(family) > 1 && rapid.Bool().Draw(rt, "the family") {
+					for _, q := range quotas[len(names):] {
+						charges = append(charges, Charge{Quota: q, Key: "key", Cost: anyCost(q.capacity, d.Remaining).Draw(rt, "cost")})
+					}
+				}
 				for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "charges") {
 					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
 					c := Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
@@ -129,6 +153,12 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 					}
 				}
 				switch rapid.IntRange(0, 15).Draw(rt, "what") {
+				case 4:
+					for i := range charges {
+						charges[i].Cost = anyOwed(charges[i].Quota.capacity).Draw(rt, "owed")
+					}
+					plain.owe(charges, now)
+					require.NoError(rt, m.Owe(t.Context(), charges))
 				case 0, 3:
 					for i := range charges {
 						charges[i].At = rapid.SampledFrom(times).Draw(rt, "at")
@@ -156,7 +186,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 }
 
 func TestMemoryDecidesAsThePlainFunctionsDo(t *testing.T) {
-	t.Run("any limits", func(t *testing.T) { sameTrace(t, anyLimit()) })
+	t.Run("any limits", func(t *testing.T) { sameTrace(t, anyLimit(append([]Algorithm{SlidingWindow}, everyAlgorithm...)...)) })
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) { sameTrace(t, anyLimit(a)) })
 	}
@@ -165,26 +195,27 @@ func TestMemoryDecidesAsThePlainFunctionsDo(t *testing.T) {
 			PerMinute(1000), PerMinute(2_000_000), PerHour(5_000_000_000),
 			PerMinute(2_000_000).With(FixedWindow), PerDay(8e11), PerMinute(1e8).With(TokenBucket),
 			PerMinute(9).With(SlidingLog), PerMinute(40).With(SlidingLog), PerMinute(1e8).With(LeakyBucket),
+			PerMinute(10), PerMinute(12),
 		}))
 	})
 }
 
 func TestEveryLimitOfUpToAMillionFitsAWord(t *testing.T) {
-	for _, a := range []Algorithm{SlidingWindow, TokenBucket, LeakyBucket, FixedWindow} {
+	for _, a := range []Algorithm{SlidingCounter, TokenBucket, LeakyBucket, FixedWindow} {
 		for _, per := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 366 * 24 * time.Hour} {
 			q := mustQuota(t, Limit{Events: 1_000_000, Per: per, Algorithm: a})
-			assert.False(t, q.layout.boxed, "%v", q.limit)
+			assert.Equal(t, inWord, q.form(), "%v", q.limit)
 		}
 	}
-	for _, events := range []int64{1, 1000, 60_000} {
-		assert.False(t, mustQuota(t, PerSecond(events)).layout.boxed, "%d/s", events)
+	for _, events := range []int64{11, 1000, 60_000} {
+		assert.Equal(t, inWord, mustQuota(t, PerSecond(events)).form(), "%d/s", events)
 	}
 }
 
-func TestAPackedStateIsGoodForSeventeenYears(t *testing.T) {
+func TestAPackedStateIsGoodForFifteenYears(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		q := mustQuota(t, anyLimit(SlidingWindow, TokenBucket, LeakyBucket, FixedWindow).Draw(t, "limit"))
-		if q.layout.boxed {
+		q := mustQuota(t, anyLimit(SlidingCounter, TokenBucket, LeakyBucket, FixedWindow).Draw(t, "limit"))
+		if q.form() != inWord {
 			t.Skip("not packed")
 		}
 		origin := anyStart().Draw(t, "origin")
@@ -196,7 +227,10 @@ func TestAPackedStateIsGoodForSeventeenYears(t *testing.T) {
 		s, ok := q.Take(State{}, now, cost)
 		require.True(t, ok)
 		later := now + magnitude(1, q.Window().Microseconds()).Draw(t, "later") - 1
-		unpacked := q.layout.unpack(q, origin, later, q.layout.pack(q, origin, s))
+		held := section{quota: q, form: inWord}
+		words := make([]uint64, 1)
+		held.pack(words, origin, s)
+		unpacked := held.unpack(words, origin, later, nil)
 		require.Equal(t, q.Describe(s, later, 0, true), q.Describe(unpacked, later, 0, true))
 	})
 }

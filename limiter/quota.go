@@ -3,6 +3,8 @@ package limiter
 import (
 	"errors"
 	"hash/maphash"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +21,14 @@ type Quota struct {
 	// before the first use.
 	OnOutage Outage
 
+	// Settles says that units come back long after they were taken, when it is known what an
+	// event really cost. A bucket then remembers how low it was meanwhile, so that all of them
+	// do which have not drained; else it keeps back what may have. To be set before the first
+	// use. False: they come back at once or never.
+	Settles bool
+
 	rule, tier string
+	family     []*Quota // of one rule and tier, this one among them; nil: it is alone
 	limit      Limit
 	algorithm  *algorithm
 	capacity   int64 // the most units that can pass at once
@@ -39,7 +48,7 @@ type Quota struct {
 
 	// How Memory finds and packs this quota's states.
 	salt   uint64
-	layout layout
+	layout layout // of a window's word
 	bound  atomic.Pointer[binding]
 }
 
@@ -55,13 +64,59 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 		return nil, err
 	}
 	q := &Quota{rule: rule, tier: tier, limit: l}
-	q.algorithm, _ = l.Algorithm.lookup()
+	q.algorithm, _ = l.algorithm().lookup()
 	q.algorithm.compile(q)
 	q.compileWord()
 	q.salt = maphash.String(seed, rule+"\x00"+tier)
 	q.layout = layoutOf(q)
 	return q, nil
 }
+
+// maxLimits is how many limits a rule can have.
+const maxLimits = 8
+
+// NewQuotas is NewQuota for a rule with up to 8 limits, which differ in their periods. The
+// first quota has the rule's name, and the others that and their period in seconds, as in
+// "api.3600". An event is charged to all of them, in one batch, one beside the other.
+func NewQuotas(rule, tier string, limits []Limit) ([]*Quota, error) {
+	if len(limits) == 0 || len(limits) > maxLimits {
+		return nil, invalid.New("limiter", "rule %q has %d limits: it must have 1 to %d", rule, len(limits), maxLimits)
+	}
+	var family []*Quota
+	var errs []error
+	for i, l := range limits {
+		name := rule
+		if i > 0 {
+			name += "." + strconv.FormatFloat(l.Per.Seconds(), 'f', -1, 64)
+		}
+		q, err := NewQuota(name, tier, l)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case len(limits) > 1 && l.Algorithm == LeakyBucket:
+			errs = append(errs, invalid.New("limiter", "rule %q has the limit %v beside others: requests that wait their turn in a leaky-bucket cannot meet another limit", rule, l))
+		}
+		for _, other := range limits[:i] {
+			if other.Per == l.Per {
+				errs = append(errs, invalid.New("limiter", "rule %q has two limits of one period, %v and %v", rule, other, l))
+			}
+		}
+		family = append(family, q)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if len(family) > 1 {
+		for _, q := range family {
+			q.family = family
+		}
+	}
+	return family, nil
+}
+
+// Family is the quotas that were made together by [NewQuotas], q among them, or nil if q is
+// alone. A store may hold their states of a key together.
+func (q *Quota) Family() []*Quota { return q.family }
 
 func checkName(what, name string) error {
 	if name == "" {
@@ -92,7 +147,7 @@ func (q *Quota) Limit() Limit { return q.limit }
 
 // Algorithm is how q counts: what the limit says, or what its zero Algorithm stands for at
 // the limit's size. Stores go by it, not by the limit's field.
-func (q *Quota) Algorithm() Algorithm { return q.limit.Algorithm }
+func (q *Quota) Algorithm() Algorithm { return q.limit.algorithm() }
 
 // Capacity is the most units that can pass at once, Decision.Limit.
 func (q *Quota) Capacity() int64 { return q.capacity }
@@ -129,15 +184,25 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 // place.
 //
 // Units return to the window that they were taken in, or to the log's entries of that time,
-// and to nothing if those are gone. A bucket does not say which units have drained meanwhile,
-// so it keeps what could have drained of these: a refund that is late by d is less by what d
-// refills. Where the time is not known (0), the units that were taken last are returned,
-// which may admit more than the limit if they were not the ones.
+// and to nothing if those are gone. To a bucket return at most as many as were in it at its
+// emptiest since; the others drained. Without [Quota.Settles] that is not known, and a refund
+// that is late by d is less by what d refills. Where the time is not known (0), the units that
+// were taken last are returned, which may admit more than the limit if they were not the ones.
 func (q *Quota) Refund(s State, now, n, at int64) State {
 	if n <= 0 {
 		return s
 	}
 	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
+}
+
+// Owe is s at time now with n units more used, without asking for room: at most one capacity
+// above the limit, which later events wait for. The rest is forgiven. Units that are above the
+// limit outlive their window, and are the first that the next one counts.
+func (q *Quota) Owe(s State, now, n int64) State {
+	if n <= 0 {
+		return s
+	}
+	return q.algorithm.owe(q, q.at(s, now), min(n, 2*q.capacity))
 }
 
 // UndoAt is the [Charge.At] for a refund that undoes d at once, as stores do where a batch is
@@ -164,7 +229,8 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
 // describe is Describe for a state already brought to the present, behind which
 // the clock is by so many microseconds: nothing drains until it has caught up.
 func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
-	remaining, reset := q.algorithm.look(q, s)
+	used, reset := q.algorithm.look(q, s)
+	remaining := max(0, q.capacity-used)
 	d := Decision{Allowed: allowed, Limit: q.capacity, Remaining: remaining, At: s.Last}
 	if remaining < q.capacity {
 		d.NextAfter = micros(behind + q.algorithm.wait(q, s, remaining+1))
@@ -172,7 +238,7 @@ func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 	}
 	switch {
 	case allowed && q.algorithm.delay != nil:
-		d.Delay = micros(q.algorithm.delay(q, q.algorithm.refund(q, s, cost, 0)))
+		d.Delay = micros(q.algorithm.delay(q, q.algorithm.refund(q, State{Last: s.Last, Level: s.Level}, cost, 0)))
 	case !allowed && (cost < 0 || cost > q.capacity):
 		d.RetryAfter = Never
 	case !allowed:
@@ -187,19 +253,81 @@ func (q *Quota) at(s State, now int64) State {
 }
 
 // Convert is a state that was written under another quota as one of q's: what was used stays
-// used, up to q's capacity. Under an equal limit it is s itself; from is nil for a key that
-// was never seen. It is to be written only with what is taken or refunded: a conversion to a
-// lower limit forgets what was used above it, and two limits that are asked in turn would
-// make room for each other.
+// used, up to q's capacity, and what is owed stays owed, up to that again. Events of a log keep
+// their time; those of a count get the latest that it allows. Under an equal limit it is s
+// itself; from is nil for a key that was never seen. It is to be written only with what is taken
+// or refunded: a conversion to a lower limit forgets what was used above it, and two limits that
+// are asked in turn would make room for each other.
 func (q *Quota) Convert(from *Quota, s State, now int64) State {
-	if from == nil || from.limit == q.limit {
+	switch {
+	case from == nil:
+		return s
+	case from.limit == q.limit:
+		if q.algorithm.bursts && !q.Settles {
+			s.Log = nil
+		}
 		return s
 	}
 	s = from.at(s, now)
-	remaining, _ := from.algorithm.look(from, s)
-	used := min(from.capacity-remaining, q.capacity)
-	converted, _ := q.algorithm.take(q, q.at(State{}, s.Last), used)
-	return converted
+	start := s.Last
+	if q.algorithm == &slidingCounter || from.algorithm == &slidingCounter {
+		counter := q
+		if from.algorithm == &slidingCounter {
+			counter = from
+		}
+		start -= s.Last % counter.window
+	}
+	switch {
+	case from.algorithm == &slidingLog && q.algorithm == &slidingLog:
+		return q.fromEvents(s, s.Log, s.Prev)
+	case from.algorithm == &slidingLog && q.algorithm == &slidingCounter:
+		t := State{Last: s.Last}
+		for _, e := range s.Log {
+			switch {
+			case e.At >= start:
+				t.Level += e.N
+			case e.At >= start-q.window:
+				t.Prev += e.N
+			}
+		}
+		t.Level, t.Prev = min(t.Level, q.capacity), min(t.Prev, q.capacity)
+		return oweCount(q, t, min(s.Prev, q.capacity))
+	case from.algorithm == &slidingCounter && q.algorithm == &slidingLog:
+		owed := max(0, s.Level-from.capacity)
+		return q.fromEvents(s, []Entry{{start - 1, s.Prev}, {s.Last, s.Level - owed}}, owed)
+	}
+	used, _ := from.algorithm.look(from, s)
+	owed := max(0, used-from.capacity)
+	t := q.at(State{}, s.Last)
+	if used > 0 {
+		t, _ = q.algorithm.take(q, t, min(used-owed, q.capacity))
+	}
+	return q.Owe(t, s.Last, owed)
+}
+
+// fromEvents is a log at the time of s of the last of these events, and of the units owed.
+func (q *Quota) fromEvents(s State, events []Entry, owed int64) State {
+	room := q.capacity
+	log := make([]Entry, 0, len(events)+1)
+	for _, e := range slices.Backward(events) {
+		if n := min(room, e.N); n > 0 {
+			log = append(log, Entry{e.At, n})
+			room -= n
+		}
+	}
+	slices.Reverse(log)
+	return q.Owe(q.at(State{Last: s.Last, Level: q.capacity - room, Log: log}, s.Last), s.Last, owed)
+}
+
+// used is how many units of s are used or owed, at its time.
+func (q *Quota) used(s State) int64 {
+	if q.algorithm.bursts {
+		return divUp(s.Level, q.unit)
+	}
+	if q.fades {
+		return s.Level + q.share(s)
+	}
+	return s.Level
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,8 +1,13 @@
 package limiter
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
-// A sliding log is the times of the events of the last Per, one for each unit.
+// A sliding log is the events of the last Per, one entry for each. The level is how many units
+// they took and are owed. Prev is those that are owed: while there are any, the entries are as
+// many units as the limit, and what expires of them makes room for these first.
 var slidingLog = algorithm{
 	name:       "sliding-log",
 	aliases:    []string{"sliding-window-log"},
@@ -12,45 +17,93 @@ var slidingLog = algorithm{
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 	},
 
-	advance: func(q *Quota, s State, t int64) State {
-		// An event at e counts in [e, e+window).
-		gone, _ := slices.BinarySearch(s.Log, t-q.window+1)
-		return State{Last: t, Log: s.Log[gone:]}
-	},
+	advance: advanceLog,
 	take: func(q *Quota, s State, cost int64) (State, bool) {
-		if int64(len(s.Log))+cost > q.capacity {
+		if s.Level+cost > q.capacity {
 			return s, false
 		}
-		for range cost {
-			s.Log = append(s.Log, s.Last)
-		}
+		s.Level += cost
+		s.Log = append(s.Log, Entry{s.Last, cost})
 		return s, true
 	},
-	refund: func(q *Quota, s State, n, at int64) State {
-		switch {
-		case at == 0:
-			s.Log = s.Log[:max(0, len(s.Log)-int(n))]
-			return s
-		case at > s.Last: // nothing was taken then; and at+1 could overflow
-			return s
-		}
-		from, _ := slices.BinarySearch(s.Log, at)
-		to, _ := slices.BinarySearch(s.Log, at+1)
-		s.Log = slices.Delete(s.Log, from, min(to, from+int(n)))
-		return s
-	},
-	look: func(q *Quota, s State) (remaining, reset int64) {
-		used := len(s.Log)
-		if used == 0 {
-			return q.capacity, 0
-		}
-		return q.capacity - int64(used), s.Log[used-1] + q.window - s.Last
+	owe:    oweLog,
+	refund: refundLog,
+	look: func(q *Quota, s State) (used, reset int64) {
+		return s.Level, q.roomFor(s, s.Level)
 	},
 	wait: func(q *Quota, s State, cost int64) int64 {
-		tooMany := int64(len(s.Log)) + cost - q.capacity
-		if tooMany <= 0 {
-			return 0
-		}
-		return s.Log[tooMany-1] + q.window - s.Last
+		return q.roomFor(s, s.Level+cost-q.capacity)
 	},
+}
+
+func advanceLog(q *Quota, s State, t int64) State {
+	s.Last = t
+	// An event at e counts in [e, e+window).
+	for len(s.Log) > 0 && s.Log[0].At <= t-q.window {
+		gone := s.Log[0]
+		s.Log = s.Log[1:]
+		s.Level -= gone.N
+		s = payBack(s, gone.At+q.window, gone.N)
+	}
+	return s
+}
+
+func oweLog(q *Quota, s State, n int64) State {
+	n = min(n, 2*q.capacity-s.Level)
+	s.Level += n
+	s.Prev += n
+	return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
+}
+
+func refundLog(q *Quota, s State, n, at int64) State {
+	left := n
+	if at == 0 {
+		owed := min(left, s.Prev)
+		s.Prev -= owed
+		left -= owed
+	}
+	i := len(s.Log)
+	if at != 0 {
+		i = entriesUpTo(s.Log, at)
+	}
+	for i--; i >= 0 && left > 0 && (at == 0 || s.Log[i].At == at); i-- {
+		back := min(left, s.Log[i].N)
+		left -= back
+		if s.Log[i].N -= back; s.Log[i].N == 0 {
+			s.Log = slices.Delete(s.Log, i, i+1)
+		}
+	}
+	s.Level -= n - left
+	return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
+}
+
+// payBack is s with up to n units, of those that are owed, as an entry of time t, which is that
+// of no earlier one's.
+func payBack(s State, t, n int64) State {
+	if n = min(n, s.Prev); n > 0 {
+		s.Prev -= n
+		s.Log = append(s.Log, Entry{t, n})
+	}
+	return s
+}
+
+// roomFor is how long it takes until that many units of the level are gone. It needs no more
+// steps than there are units above what the entries of one unit each would have.
+func (q *Quota) roomFor(s State, units int64) int64 {
+	rounds := int64(1)
+	if entries := s.Level - s.Prev; units > entries {
+		units -= entries // those that are owed take the room of the entries, and last as long
+		rounds = 2
+	}
+	for i := 0; units > 0; i++ {
+		if units -= s.Log[i].N; units <= 0 {
+			return s.Log[i].At + rounds*q.window - s.Last
+		}
+	}
+	return 0
+}
+
+// entriesUpTo is how many entries are no later than t.
+func entriesUpTo(log []Entry, t int64) int {
+	return sort.Search(len(log), func(i int) bool { return log[i].At > t })
 }

@@ -39,6 +39,9 @@ type Store interface {
 	// key that has nothing to get back.
 	Refund(ctx context.Context, charges []Charge) error
 
+	// Owe takes Cost units of each charge without asking for room ([Quota.Owe]). At is ignored.
+	Owe(ctx context.Context, charges []Charge) error
+
 	// Reset makes each charge's key as if it had never been seen. Cost and At are ignored.
 	Reset(ctx context.Context, charges []Charge) error
 }
@@ -59,7 +62,7 @@ func CheckDecide(charges []Charge, decisions []Decision) error {
 	return CheckCharges(charges)
 }
 
-// CheckCharges is for a store's Refund and Reset to call first. It refuses a batch that is longer than
+// CheckCharges is for a store's Refund, Owe and Reset to call first. It refuses a batch that is longer than
 // MaxCharges, has a charge without a quota or of negative cost, or charges one
 // key of one quota twice. Keys of different tiers of a rule are different keys.
 func CheckCharges(charges []Charge) error {
@@ -104,4 +107,64 @@ func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) 
 		decisions[i] = q.Describe(states[i], now, cost, allowed)
 	}
 	return taken
+}
+
+// A Settlement says what a charge that was taken, as its Cost and At have it, really cost.
+type Settlement struct {
+	Charge
+	Actual int64
+}
+
+// Settle has a store correct what was taken: less is refunded, more is owed. A [Settler] does
+// it later, and others at once; then all are tried, and the errors of those that failed joined.
+func Settle(ctx context.Context, store Store, settlements []Settlement) error {
+	if s, ok := As[Settler](store); ok {
+		return s.Settle(ctx, settlements)
+	}
+	if err := checkActual(settlements); err != nil {
+		return err
+	}
+	refunds, debts := Corrections(settlements)
+	var err error
+	if len(refunds) > 0 {
+		err = store.Refund(ctx, refunds)
+	}
+	if len(debts) > 0 {
+		err = errors.Join(err, store.Owe(ctx, debts))
+	}
+	return err
+}
+
+// CheckSettlements is for a [Settler] to call first: it is [CheckCharges] for settlements, and
+// refuses one that really cost less than nothing.
+func CheckSettlements(settlements []Settlement) error {
+	charges := make([]Charge, len(settlements))
+	for i := range settlements {
+		charges[i] = settlements[i].Charge
+	}
+	return errors.Join(CheckCharges(charges), checkActual(settlements))
+}
+
+func checkActual(settlements []Settlement) error {
+	for i := range settlements {
+		if s := &settlements[i]; s.Actual < 0 {
+			return fmt.Errorf("%w: settlement %d really cost %d", ErrCharges, i, s.Actual)
+		}
+	}
+	return nil
+}
+
+// Corrections is what a store is asked for by settlements: what to refund, and what to owe.
+func Corrections(settlements []Settlement) (refunds, debts []Charge) {
+	for _, s := range settlements {
+		c := s.Charge
+		switch c.Cost = s.Actual - s.Cost; {
+		case c.Cost < 0:
+			c.Cost = -c.Cost
+			refunds = append(refunds, c)
+		case c.Cost > 0:
+			debts = append(debts, c)
+		}
+	}
+	return refunds, debts
 }

@@ -56,3 +56,14 @@ func TestCheckDecideRefusesDecisionsThatAreNotAsManyAsTheCharges(t *testing.T) {
 	}
 	require.ErrorIs(t, CheckDecide([]Charge{{}}, make([]Decision, 1)), ErrCharges)
 }
+
+func TestASettlementThatMakesNoSenseIsAMistake(t *testing.T) {
+	m, err := NewMemory(MemoryOptions{})
+	require.NoError(t, err)
+	good := Charge{Quota: mustQuota(t, PerHour(100)), Key: "key", Cost: 1}
+	require.NoError(t, CheckSettlements([]Settlement{{Charge: good}, {Charge: Charge{Quota: good.Quota, Key: "other"}, Actual: 5}}))
+	for _, bad := range []Settlement{{}, {Charge: good}, {Charge: Charge{Quota: good.Quota, Key: "other"}, Actual: -1}} {
+		require.ErrorIs(t, CheckSettlements([]Settlement{{Charge: good}, bad}), ErrCharges)
+	}
+	require.ErrorIs(t, Settle(t.Context(), m, []Settlement{{Charge: good, Actual: -1}}), ErrCharges)
+}

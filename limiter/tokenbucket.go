@@ -1,6 +1,11 @@
 package limiter
 
-// The level of a bucket is its debt: an event adds unit, a microsecond pays refill
+import (
+	"math"
+	"slices"
+)
+
+// The level of a bucket is what it owes: an event adds unit, a microsecond pays refill
 // back, and the bucket is full when another event would take it above capacity*unit.
 // Nothing is divided on the way in, so nothing is rounded away.
 
@@ -9,7 +14,7 @@ const (
 	maxLevel = 1 << 52
 
 	// maxRefill bounds refill, so that a time in units of 1/refill microseconds
-	// fits a word for 17 years (see layout). It is fine enough that a rate that has
+	// fits a word for 15 years (see layout). It is fine enough that a rate that has
 	// to be rounded is off by less than 1/1000 at ten million per second, and by
 	// less than a millionth up to a thousand.
 	maxRefill = 1 << 14
@@ -19,12 +24,12 @@ var tokenBucket = algorithm{
 	name:    "token-bucket",
 	aliases: []string{"gcra"},
 	bursts:  true,
-	layout:  bucketLayout,
 	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()) },
 
 	advance: drainBucket,
 	take:    fillBucket,
+	owe:     oweBucket,
 	refund:  emptyBucket,
 	look:    lookBucket,
 	wait:    waitBucket,
@@ -45,40 +50,121 @@ func compileBucket(q *Quota, capacity int64) {
 }
 
 func drainBucket(q *Quota, s State, t int64) State {
-	if t-s.Last >= q.drain {
-		return State{Last: t}
+	level := int64(0)
+	if passed := t - s.Last; passed < 2*q.drain { // or the product could overflow
+		level = max(0, s.Level-passed*q.refill)
 	}
-	return State{Last: t, Level: max(0, s.Level-(t-s.Last)*q.refill)}
+	if n := len(s.Log); n > 0 && s.Log[n-1].N > level {
+		s.Log = slices.Clone(s.Log) // as s stays what it is
+	}
+	return State{Last: t, Level: level, Log: sink(s.Log, level)}
 }
 
 func fillBucket(q *Quota, s State, cost int64) (State, bool) {
 	level := s.Level + cost*q.unit
-	if level > q.capacity*q.unit {
+	if level > q.full {
 		return s, false
 	}
 	s.Level = level
+	if q.Settles {
+		s.Log = addLow(slices.Clone(s.Log), Entry{s.Last, level})
+	}
 	return s, true
 }
 
-func emptyBucket(q *Quota, s State, n, at int64) State {
-	back := n * q.unit
-	if at != 0 {
-		age := max(0, s.Last-at)
-		if age >= q.drain {
-			return s
-		}
-		back = max(0, back-age*q.refill) // the rest may have drained
-	}
-	s.Level = max(0, s.Level-back)
+func oweBucket(q *Quota, s State, n int64) State {
+	s.Level = min(s.Level+n*q.unit, 2*q.full)
 	return s
 }
 
-func lookBucket(q *Quota, s State) (remaining, reset int64) {
-	return q.capacity - divUp(s.Level, q.unit), divUp(s.Level, q.refill)
+// emptyBucket returns what would not be in the bucket now, had the n units not been taken. They
+// had run out if the bucket was empty since; and of one that was never emptier than its lowest
+// level since, that much is in it still.
+func emptyBucket(q *Quota, s State, n, at int64) State {
+	back := min(n*q.unit, s.Level)
+	switch {
+	case at == 0:
+	case q.Settles:
+		i := entriesUpTo(s.Log, at) - 1
+		if i < 0 {
+			return s
+		}
+		back = min(back, s.Log[i].N)
+		s.Log = lower(s.Log, i, back)
+	default: // the lowest level is not known, and all that could drain may have been of these
+		age := min(max(0, s.Last-at), q.drain)
+		back = max(0, min(back, n*q.unit-age*q.refill))
+	}
+	s.Level -= back
+	return State{Last: s.Last, Level: s.Level, Log: sink(s.Log, s.Level)}
+}
+
+func lookBucket(q *Quota, s State) (used, reset int64) {
+	return divUp(s.Level, q.unit), divUp(s.Level, q.refill)
 }
 
 func waitBucket(q *Quota, s State, cost int64) int64 {
 	return divUp(max(0, s.Level-(q.capacity-cost)*q.unit), q.refill)
+}
+
+// The lows of a bucket say how low its level was since a time: an entry for each, in the order
+// of time and so of levels, for a time between two the one before, before the first none. What
+// follows changes them in place.
+
+// MostLows is the most entries in the Log of a bucket that settles. To leave one out makes a
+// refund smaller, never larger.
+const MostLows = 8
+
+// sink is lows after the level was as low as that.
+func sink(lows []Entry, level int64) []Entry {
+	if level == 0 {
+		return nil
+	}
+	for i := range lows {
+		if lows[i].N > level {
+			lows[i].N = level
+			return lows[:i+1]
+		}
+	}
+	return lows
+}
+
+// addLow is lows with a level that is above them all. Of too many it leaves out the one
+// whose neighbors are nearest to each other. Events of one time share one, as nothing drains
+// between them.
+func addLow(lows []Entry, low Entry) []Entry {
+	n := len(lows)
+	if n > 0 && lows[n-1].At == low.At {
+		n--
+	}
+	lows = append(lows[:n], low)
+	if len(lows) <= MostLows {
+		return lows
+	}
+	least, smallest := 0, int64(math.MaxInt64)
+	for i := 1; i < len(lows); i++ {
+		after := lows[min(i+1, len(lows)-1)]
+		if gap := after.N - lows[i-1].N; gap < smallest {
+			least, smallest = i, gap
+		}
+	}
+	return slices.Delete(lows, least, least+1)
+}
+
+// lower is lows after units of the time of the one at i went back.
+func lower(lows []Entry, i int, back int64) []Entry {
+	kept, left := lows[:0], lows[i].N-back
+	for j, low := range lows {
+		if j > i {
+			low.N -= back
+		} else {
+			low.N = min(low.N, left)
+		}
+		if low.N > 0 && (len(kept) == 0 || low.N > kept[len(kept)-1].N) {
+			kept = append(kept, low)
+		}
+	}
+	return kept
 }
 
 // divUp is a/b rounded up, for a not negative.

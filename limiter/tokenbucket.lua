@@ -1,17 +1,15 @@
--- The counterpart of tokenbucket.go.
+-- The counterpart of tokenbucket.go, but for the lows, which settles.lua has.
 return {
   compile = function(capacity, unit, refill)
     return {
       algorithm = false, bytes = false, capacity = capacity,
       unit = unit, refill = refill, full = capacity * unit,
-      drain = divUp(capacity * unit, refill),
     }
   end,
 
   advance = function(q, s, t)
-    local passed = t - s.last
-    local level = s.level - passed * q.refill
-    if passed >= q.drain or level < 0 then
+    local level = s.level - (t - s.last) * q.refill
+    if level < 0 then
       level = 0
     end
     s.level = level
@@ -25,16 +23,18 @@ return {
     end
   end,
 
+  owe = function(q, s, n)
+    s.level = math.min(s.level + n * q.unit, 2 * q.full)
+  end,
+
   refund = function(q, s, n, at)
-    local back = n * q.unit
+    local back = math.min(n * q.unit, s.level)
     if at ~= 0 then
-      local age = math.max(0, s.last - at)
-      if age >= q.drain then
-        return
-      end
-      back = math.max(0, back - age * q.refill) -- the rest may have drained
+      -- The lowest level since then is not known: all that could drain may have been of these.
+      local age = math.min(math.max(0, s.last - at), divUp(q.full, q.refill))
+      back = math.max(0, math.min(back, n * q.unit - age * q.refill))
     end
-    s.level = math.max(0, s.level - back)
+    s.level = s.level - back
   end,
 
   remaining = function(q, s)

@@ -1,5 +1,7 @@
 package limiter
 
+import "sync/atomic"
+
 // What the algorithms decide, on states as Memory packs them: the hot path. The State
 // functions say what is right, and the tests hold these to them.
 
@@ -9,6 +11,53 @@ func (q *Quota) compileWord() {
 	q.queue, q.fades = q.algorithm.delay != nil, q.steps > 0
 	q.byUnit, q.byRefill = newDivisor(q.unit), newDivisor(q.refill)
 	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
+}
+
+// peek fills in the decision on a state of q's in its section of a span, which may be changing:
+// then what it says is not to be believed. After is for commit. Now counts from the store's
+// origin, in microseconds.
+func (q *Quota) peek(now int64, b *binding, words []uint64, cost int64, d *Decision) (after uint64, o outcome) {
+	switch b.form {
+	case inSlots:
+		return q.takeSlots(now, b.memory.origin, words, cost, d)
+	case inCounts:
+		c := loadCounts(words)
+		c.index += b.window
+		d.At = now + b.memory.origin
+		if !q.takeCounts(d.At, &c, cost, d) {
+			return 0, stays
+		}
+		return 0, changes
+	}
+	word := atomic.LoadUint64(&words[0])
+	if after = q.takeWord(now, b, word, cost, d); after == word {
+		return after, stays
+	}
+	return after, changes
+}
+
+// commit takes what peek found to be allowed, with the cell taken.
+func (q *Quota) commit(now int64, b *binding, words []uint64, cost int64, after uint64) {
+	switch b.form {
+	case inSlots:
+		fillSlot(words, after)
+		return
+	case inCounts:
+		var d Decision
+		c := loadCounts(words)
+		c.index += b.window
+		q.takeCounts(now+b.memory.origin, &c, cost, &d)
+		c.index -= b.window
+		storeCounts(words, c)
+		return
+	case inLows:
+		var space [MostLows + 1]Entry
+		origin := b.memory.origin
+		level := q.levelOf(words[0], now)
+		lows := sink(loadLows(words, origin, space[:0]), level)
+		storeLows(words, origin, addLow(lows, Entry{now + origin, level + cost*q.unit}))
+	}
+	atomic.StoreUint64(&words[0], after)
 }
 
 // takeWord fills in the decision on a word that was written under q's limit, or 0, and
@@ -46,36 +95,22 @@ func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint
 		d.RetryAfter = micros(q.byRefill.up(level - (q.capacity-cost)*q.unit))
 	}
 	used := q.byUnit.up(level)
-	d.Remaining = q.capacity - used
+	d.Remaining = max(0, q.capacity-used)
 	if used > 0 {
-		d.NextAfter = micros(q.byRefill.up(level - (used-1)*q.unit))
+		d.NextAfter = micros(q.byRefill.up(level - (min(used, q.capacity)-1)*q.unit))
 		d.ResetAfter = micros(q.byRefill.up(level))
 	}
 	return word
 }
 
-// counts are a window's state: its index since 1970, its count, and that of the one before.
-type counts struct{ index, level, prev int64 }
-
 // takeWindow is takeBucket for a window's word, at a time in microseconds since 1970. The
 // index counts from origin, the store's window at its own beginning.
 func (q *Quota) takeWindow(now, origin int64, word uint64, cost int64, d *Decision) uint64 {
-	width := q.layout.bits
-	mask := uint64(1)<<width - 1
-	c := counts{int64(word>>(2*width)) + origin, int64(word & mask), int64(word >> width & mask)}
+	c := q.countsOf(word, origin)
 	if !q.takeCounts(now, &c, cost, d) {
 		return word
 	}
-	return uint64(c.index-origin)<<(2*width) | uint64(c.prev)<<width | uint64(c.level)
-}
-
-// takeBox is takeWindow for counts that do not fit a word.
-func (q *Quota) takeBox(now int64, span []int64, cost int64, d *Decision) {
-	d.At = now
-	c := counts{q.byWindow.down(span[boxLast]), span[boxLevel], span[boxPrev]}
-	if q.takeCounts(now, &c, cost, d) {
-		span[boxLast], span[boxLevel], span[boxPrev] = now, c.level, c.prev
-	}
+	return q.windowWord(c, origin)
 }
 
 // takeCounts fills in the decision on counts, and reports whether they have changed.
@@ -87,7 +122,11 @@ func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (chang
 	case age < 0: // only for judge, while another goroutine decides on it
 		elapsed = 0
 	case age == 1 && q.fades:
-		c.index, c.level, c.prev = current, 0, c.level
+		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), min(c.level, q.capacity)
+	case age == 1:
+		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), 0
+	case age == 2 && q.fades:
+		c.index, c.level, c.prev = current, 0, max(0, c.level-q.capacity)
 	default:
 		c.index, c.level, c.prev = current, 0, 0
 	}
@@ -115,13 +154,18 @@ func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (chang
 	d.NextAfter, d.ResetAfter = 0, 0
 	if free < q.capacity {
 		d.NextAfter = micros(q.waitCounts(c, elapsed, free+1))
-		switch {
+		switch rest, owed := q.window-elapsed, c.level-q.capacity; {
+		case owed > 0:
+			d.ResetAfter = micros(rest + q.window)
+			if q.fades {
+				d.ResetAfter += micros(q.faded(owed, 0))
+			}
 		case c.level == 0:
 			d.ResetAfter = micros(q.faded(c.prev, 0) - elapsed)
 		case q.fades:
-			d.ResetAfter = micros(q.window - elapsed + q.faded(c.level, 0))
+			d.ResetAfter = micros(rest + q.faded(c.level, 0))
 		default:
-			d.ResetAfter = micros(q.window - elapsed)
+			d.ResetAfter = micros(rest)
 		}
 	}
 	return allowed && cost > 0
@@ -132,8 +176,15 @@ func (q *Quota) waitCounts(c *counts, elapsed, cost int64) int64 {
 	if room := q.capacity - c.level - cost; room >= 0 {
 		return q.faded(c.prev, room) - elapsed
 	}
-	if !q.fades {
-		return q.window - elapsed
+	rest, owed := q.window-elapsed, max(0, c.level-q.capacity)
+	room := q.capacity - owed - cost
+	switch {
+	case room < 0 && q.fades:
+		return rest + q.window + q.faded(owed, q.capacity-cost)
+	case room < 0:
+		return rest + q.window
+	case q.fades:
+		return rest + q.faded(min(c.level, q.capacity), room)
 	}
-	return q.window - elapsed + q.faded(c.level, q.capacity-cost)
+	return rest
 }

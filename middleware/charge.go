@@ -9,15 +9,16 @@ import (
 )
 
 // match appends the policies and the charges of the rules that match, and returns 200, or
-// the status to refuse with and the rule that does, and then no policies.
-func (set *ruleset) match(r *http.Request, outer *scope, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses string) {
+// the status to refuse with and the rule that does, and then no policies. Where it will not be
+// told how the request ends, all are charged when it comes.
+func (set *ruleset) match(r *http.Request, outer *scope, ends bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses string) {
 	tier := ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
 			set.vetTier(tier)
 		}
 	}
-	m := matching{set: set, request: r, outer: outer, tier: tier, status: http.StatusOK}
+	m := matching{set: set, request: r, outer: outer, ends: ends, tier: tier, status: http.StatusOK}
 	for _, rule := range set.always {
 		policies, charges = m.add(policies, charges, rule)
 	}
@@ -39,6 +40,7 @@ type matching struct {
 	set     *ruleset
 	request *http.Request
 	outer   *scope // of the limiters further out; nil: there is none
+	ends    bool
 	tier    string
 	status  int    // 200, or what to refuse with
 	refuses string // the rule that does
@@ -72,8 +74,31 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 			return policies, charges // it was charged by this limiter further out
 		}
 	}
-	return append(policies, applied{policy, key, cost, class, rule.Shadow}),
-		append(charges, limiter.Charge{Quota: policy.quota, Key: key, Cost: cost})
+	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.ChargeAfter && m.ends}
+	policies, charges = a.charge(policies, charges, policy, cost)
+	for _, other := range policy.others {
+		policies, charges = a.charge(policies, charges, other, cost)
+	}
+	return policies, charges
+}
+
+// charge appends a with that policy, and what it is charged.
+func (a applied) charge(policies []applied, charges []limiter.Charge, p *policy, cost int64) ([]applied, []limiter.Charge) {
+	a.policy, a.cost = p, p.reserved(cost)
+	c := limiter.Charge{Quota: p.quota, Key: a.key, Cost: a.cost}
+	if a.looks {
+		c.Cost = 0
+	}
+	return append(policies, a), append(charges, c)
+}
+
+// reserved is what a request takes when it comes. If what it costs is known only later that
+// is at most what the limit allows at once, or it would never pass.
+func (p *policy) reserved(cost int64) int64 {
+	if p.rule.Settles {
+		return min(cost, p.quota.Capacity())
+	}
+	return cost
 }
 
 // statusSkip is what key says of a rule that does not count a request without a key.

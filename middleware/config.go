@@ -123,11 +123,21 @@ type Rule struct {
 	// Key says which client is asking. Nil: one counter for all requests that match.
 	Key keyfunc.Func
 
-	// Limit is required. With Tiers, it is for requests in none of them.
+	// Limit is required, or Limits. With Tiers, it is for requests in none of them.
 	Limit limiter.Limit
+
+	// Limits are several for the same requests, such as 10 a second and 1,000 an hour: a
+	// request passes if all of them have room, and is then charged to each. The first is told
+	// to clients under the rule's name, "api", the others with their period in seconds behind
+	// it, "api.3600". No two have one period, and none is a LeakyBucket.
+	Limits []limiter.Limit
 
 	// Tiers are limits for some callers, by the name given to [WithTier].
 	Tiers Tiers
+
+	// TierLimits are Tiers with several limits each, which take the place of all that the rule
+	// has for others.
+	TierLimits map[string][]limiter.Limit
 
 	// Match says which requests the rule is for; see [Route]. Nil: all. A rule of ByTier,
 	// of ByRoute or Default matches more narrowly with it, not another rule instead.
@@ -138,9 +148,28 @@ type Rule struct {
 	// Retry-After, so bound what a client can influence.
 	Cost func(*http.Request) int64
 
+	// Settles has the handler say what a request really cost, with [Settle]. What Cost or
+	// Units say is reserved when the request comes, and at most what the limit allows at once;
+	// a request that is never settled has cost that. False: Cost and Units are final.
+	Settles bool
+
+	// ChargeAfter charges a request when its answer is known, of a rule with Counts or
+	// Settles. When it comes it passes while the rule has anything left, so that requests which
+	// do not count never stand in the way of others; those that do can exceed the limit by as
+	// many as are under way. False: requests are charged when they come.
+	ChargeAfter bool
+
 	// Units is a cost that is the same for every request. New refuses one that the limit, or
 	// that of a tier, never allows at once, which it can't know of a Cost. Zero: 1.
 	Units int64
+
+	// Counts says which answers use up the limit: [Statuses], [StatusClass], or [Not] one of
+	// these. A request is charged when it comes, and what it took is returned once the answer
+	// is known and does not count, so at most as many as the limit allows are under way or
+	// have counted; see ChargeAfter. The status is the one that was sent. A handler that panics before it sends
+	// any has answered 500, and one that takes the connection over 101. A LeakyBucket counts
+	// all requests. Zero: all count, whatever is answered.
+	Counts Counts
 
 	// NoKey says what happens to a request that has no key. One that is ambiguous, as its
 	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is; for

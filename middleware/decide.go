@@ -36,36 +36,80 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 		return l.undecided(ctx, set, s, err), err
 	}
 	s.allowed = allAllowed(s.decisions)
-	atOnce := s.allowed
 	if !s.allowed && set.hasShadowOrOverdraft {
-		taken, err := l.overdraw(ctx, set, s, charges)
-		if err != nil {
+		if err := l.overdraw(ctx, set, s, charges); err != nil {
 			return l.undecided(ctx, set, s, err), err
 		}
-		if s.allowed {
-			charges = taken
-		}
+	}
+	if set.chargesAfter && s.looksRefuse(set) && s.allowed {
+		l.undo(ctx, set, s)
 	}
 	if !s.allowed {
 		if set.hasEscalation {
-			l.escalate(ctx, set, s, charges)
+			l.escalate(ctx, set, s)
 		}
 		return http.StatusTooManyRequests, nil
 	}
 	if d := s.delay(); d > 0 && tooLate(ctx, d) {
 		// Its place in the queue is for another request, and the client learns now.
-		taken := slices.Clone(charges)
-		for i := range taken {
-			if atOnce { // else overdraw has noted it
-				taken[i].At = taken[i].Quota.UndoAt(&s.decisions[i])
-			}
-		}
-		if err := l.store.Refund(ctx, taken); err != nil {
-			l.warnStoreFailure(set, err)
-		}
+		l.undo(ctx, set, s)
 		return http.StatusServiceUnavailable, nil
 	}
 	return http.StatusOK, nil
+}
+
+// looksRefuse reports whether a rule that is charged afterwards has nothing left, which
+// refuses the request though a look is always admitted.
+func (s *decided) looksRefuse(set *ruleset) (refuse bool) {
+	for i := range s.policies {
+		p, d := &s.policies[i], &s.decisions[i]
+		if !p.looks || d.Remaining > 0 || !d.Counted() {
+			continue
+		}
+		d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
+		if p.shadow {
+			p.rule.notes.shadowed.note(set.Logger, p.policy)
+		}
+		refuse = refuse || !p.shadow
+	}
+	return refuse
+}
+
+// undo returns what was just taken, after which the rules are described as looked at.
+func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
+	var taken []limiter.Charge
+	for i := range s.decisions {
+		d := &s.decisions[i]
+		c, ok := s.took(i)
+		if !ok || c.Cost == 0 {
+			continue
+		}
+		c.At = c.Quota.UndoAt(d)
+		taken = append(taken, c)
+		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
+			d.NextAfter, d.ResetAfter = 0, 0
+		}
+	}
+	s.allowed, s.overdrawn = false, false
+	if len(taken) == 0 {
+		return
+	}
+	if err := l.store.Refund(ctx, taken); err != nil {
+		l.warnStoreFailure(set, err)
+	}
+}
+
+// took is what the request was charged for a rule, if it was.
+func (s *decided) took(rule int) (limiter.Charge, bool) {
+	p, d := &s.policies[rule], &s.decisions[rule]
+	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, At: d.At}
+	if p.overdrawn {
+		c.Quota = p.overdraft
+	}
+	if p.looks {
+		c.Cost = 0
+	}
+	return c, d.Allowed && d.Counted() && !p.spared // of an Open rule in an outage nothing is taken
 }
 
 // ask has the store decide. Charges and decisions stay on the stack if it is a Memory.

@@ -16,25 +16,32 @@ func strikes(e bans.Escalation) limiter.Limit {
 	return limiter.Limit{Events: int64(e.After), Per: e.Within, Algorithm: limiter.SlidingLog}
 }
 
-// escalate counts a refusal against those rules that ban a key that is refused too often.
-func (l *RateLimit) escalate(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) {
-	for i := range charges {
-		rule, d := s.policies[i].rule, &s.decisions[i]
-		if rule.strikes == nil || d.Allowed || d.Overflow || rule.Shadow || s.policies[i].class != keyfunc.Own {
+// escalate counts a refusal against those rules that ban a key for too many.
+func (l *RateLimit) escalate(ctx context.Context, set *ruleset, s *decided) {
+	var struck *rule // once, also where several of its limits refuse
+	for i := range s.policies {
+		p, d := &s.policies[i], &s.decisions[i]
+		if d.Allowed || p.rule == struck || p.rule.Escalate.Outcomes || d.Overflow || !p.mayBeBanned() {
 			continue
 		}
+		struck = p.rule
 		// A client that hangs up at once is refused all the same.
-		if until := l.strike(context.WithoutCancel(ctx), set, rule, charges[i].Key); !until.IsZero() {
+		if until := l.strike(context.WithoutCancel(ctx), set, p.rule, p.key); !until.IsZero() {
 			d.RetryAfter = max(d.RetryAfter, time.Until(until))
 		}
 	}
+}
+
+// mayBeBanned reports whether what the key does counts toward a ban.
+func (a *applied) mayBeBanned() bool {
+	return a.rule.strikes != nil && !a.rule.Shadow && a.class == keyfunc.Own
 }
 
 // banPatience is how long a refused request waits for its ban to be known everywhere. A list
 // that is not in time tells the others when it can.
 const banPatience = 50 * time.Millisecond
 
-// strike counts one refusal of key, and returns until when that bans it, if it does.
+// strike counts one refusal of key, or one of its answers that count, and returns until when that bans it, if it does.
 func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key string) (until time.Time) {
 	charges := []limiter.Charge{{Quota: rule.strikes, Key: key, Cost: 1}}
 	decisions := make([]limiter.Decision, 1)

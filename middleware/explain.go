@@ -47,12 +47,14 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
 		return e
 	}
-	policies, _, status, keyless := set.match(r, outerScope(r), nil, nil)
+	policies, _, status, keyless := set.match(r, scopeOf(r.Context()), true, nil, nil)
 	if status != http.StatusOK {
 		e.Status, e.Keyless = status, keyless
 	}
 	for i := range policies {
-		e.Rules = append(e.Rules, policies[i].result(limiter.Decision{}))
+		if !policies[i].other {
+			e.Rules = append(e.Rules, policies[i].result(limiter.Decision{}))
+		}
 	}
 	return e
 }

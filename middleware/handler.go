@@ -31,18 +31,27 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				if l.check(set, w, &routed, true, nil) != nil {
-					next.ServeHTTP(w, &routed)
+				if behind, end := l.check(set, w, &routed, how{inPlace: true, ends: true}, nil); behind != nil {
+					serve(next, w, behind, end)
 				}
 				showPattern(r, &routed)
 				return
 			}
 		}
-		if behind := l.check(set, w, r, false, nil); behind != nil {
-			next.ServeHTTP(w, behind)
+		if behind, end := l.check(set, w, r, how{ends: true}, nil); behind != nil {
+			serve(next, w, behind, end)
 			showPattern(r, behind)
 		}
 	}}
+}
+
+// serve has next answer, and notes how, if some rule awaits that.
+func serve(next http.Handler, w http.ResponseWriter, r *http.Request, end *ending) {
+	if end != nil {
+		end.serve(next, w, r)
+		return
+	}
+	next.ServeHTTP(w, r)
 }
 
 // A handler is what Handler returns. It says which mux it leads to, for a limiter around it.
@@ -76,17 +85,20 @@ func showPattern(outside, inside *http.Request) {
 // must go no further. When it returns true, r's context holds the [Result], unless
 // [Config.NoResult] is set: Check changes r in place, for routers that hold on to it.
 //
-// Check is for adapters: what Handler does, without knowing what comes next.
+// Check is for adapters: what Handler does, without knowing what comes next. It is not told
+// how the request ends, so rules with [Rule.Counts] count every answer, and [Settle] settles
+// at once; see [RateLimit.Begin].
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
-	return l.check(l.ruleset(r), w, r, true, nil) != nil
+	behind, _ := l.check(l.ruleset(r), w, r, how{inPlace: true}, nil)
+	return behind != nil
 }
 
 // Refusal is Check, but for the answer: of a request that is refused it sets the header
 // fields, and leaves the status, which is the Result's, and the body to its caller.
 // Config.OnRefused is not asked.
 func (l *RateLimit) Refusal(w http.ResponseWriter, r *http.Request) (result Result, refused bool) {
-	refused = l.check(l.ruleset(r), w, r, true, &result) == nil
-	return result, refused
+	behind, _ := l.check(l.ruleset(r), w, r, how{inPlace: true}, &result)
+	return result, behind == nil
 }
 
 // ruleset is the one in force for r.
@@ -98,13 +110,20 @@ func (l *RateLimit) ruleset(r *http.Request) *ruleset {
 	return set
 }
 
+// how is in what way a request is checked.
+type how struct {
+	inPlace bool // the request itself goes further, and not a copy
+	ends    bool // the ending is told how the request ends
+}
+
 // check is the hot path: rules to charges, one decision, header fields. It returns the
 // request that goes further, with the scope as its context if a rule applied: r itself, or
-// a copy if not inPlace. It returns nil where it has answered, or told told what to answer.
+// a copy if not in place; and that scope's ending, if some rule awaits it. It returns nil
+// where it has answered, or told told what to answer.
 //
 // All that is known of the request stays on the stack until it passes, so that a refusal
 // pays for its answer alone.
-func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, inPlace bool, told *Result) *http.Request {
+func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, how how, told *Result) (*http.Request, *ending) {
 	if set.hasBans {
 		switch ban, status := set.findBan(r); {
 		case status == http.StatusOK:
@@ -113,19 +132,19 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		case status == set.BanStatus:
 			set.observe(r, OutcomeBanned, ban)
 			set.refuse(w, r, nil, refusedFor(ban, status), told)
-			return nil
+			return nil, nil
 		default:
 			set.observe(r, OutcomeNoKey, bans.Ban{})
 			set.refuse(w, r, nil, refusal{status: status}, told)
-			return nil
+			return nil, nil
 		}
 	}
 	if set.ExemptPreflights && isPreflight(r) {
-		return r
+		return r, nil
 	}
 	if set.Allow != nil && set.Allow(r) {
 		set.observe(r, OutcomeExempt, bans.Ban{})
-		return r
+		return r, nil
 	}
 	var few workspace
 	policies, charges, decisions := few.policies[:0], few.charges[:0], few.decisions[:]
@@ -134,27 +153,27 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		more = &many{make([]applied, 0, set.most), make([]limiter.Decision, set.most)}
 		policies, charges, decisions = more.policies, make([]limiter.Charge, 0, set.most), more.decisions
 	}
-	outer := outerScope(r)
-	policies, charges, status, _ := set.match(r, outer, policies, charges)
+	outer := scopeOf(r.Context())
+	policies, charges, status, _ := set.match(r, outer, how.ends, policies, charges)
 	if status != http.StatusOK {
 		set.observe(r, OutcomeNoKey, bans.Ban{})
 		set.refuse(w, r, nil, refusal{status: status}, told)
-		return nil
+		return nil, nil
 	}
 	if len(charges) == 0 {
-		return r
+		return r, nil
 	}
 	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)]}
 	switch status := l.decideObserved(set, r, &s, charges); status {
 	case http.StatusOK:
 	case http.StatusServiceUnavailable:
 		set.refuse(w, r, nil, refusal{status: status}, told)
-		return nil
+		return nil, nil
 	default:
 		set.refuse(w, r, &s, refusal{status: status}, told)
-		return nil
+		return nil, nil
 	}
-	behind := r
+	behind, end := r, (*ending)(nil)
 	var values *[5]string
 	var text []byte
 	switch {
@@ -162,7 +181,10 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	case set.NoResult:
 		f := &fields{}
 		values, text = &f.values, f.text[:0]
-	case inPlace:
+	case set.awaitsEnds && s.awaitsEnd():
+		behind, end, text = l.await(set, r, how, outer, &s, more)
+		values = &end.values
+	case how.inPlace:
 		kept := &scope{}
 		values, text = &kept.values, kept.keep(r, outer, &s, more)
 		*r = *r.WithContext(kept)
@@ -173,13 +195,19 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		behind = &p.request
 	}
 	if values != nil {
-		s.writeFields(w.Header(), set.Headers, values, text)
+		s.writeFields(w.Header(), set, values, text)
 	}
 	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
+		if end != nil {
+			end.cancel()
+		}
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
-		return nil
+		return nil, nil
 	}
-	return behind
+	if !how.ends {
+		end = nil
+	}
+	return behind, end
 }
 
 // statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.

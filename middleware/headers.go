@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -61,6 +62,10 @@ type policy struct {
 	rule      *rule
 	softAt    int64          // percent
 	overdraft *limiter.Quota // nil: there is none
+
+	// Of a rule with several limits each is a policy. They apply one after the other.
+	others []*policy // those behind the first
+	other  bool      // it is one of these
 }
 
 func newPolicy(q *limiter.Quota) *policy {
@@ -132,7 +137,8 @@ type fields struct {
 
 // writeFields sets the fields for this limiter and those further out. Their text goes
 // behind what text has, and is returned with it.
-func (s *decided) writeFields(h http.Header, which Headers, values *[5]string, text []byte) []byte {
+func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, text []byte) []byte {
+	which := set.Headers
 	if which == HeadersNone {
 		return text
 	}
@@ -182,7 +188,7 @@ func (s *decided) writeFields(h http.Header, which Headers, values *[5]string, t
 			remaining = textOf(text[from:])
 			from = len(text)
 		}
-		text = strconv.AppendInt(text, unixUp(time.Now().Add(strictest.ResetAfter)), 10)
+		text = strconv.AppendInt(text, unixUp(set.calendar.timeOf(strictest.At)+strictest.ResetAfter.Microseconds()), 10)
 		values[0], values[1], values[2] = strictest.limitText(), remaining, textOf(text[from:])
 		h[fieldLimit] = values[0:1:1]
 		h[fieldRemaining] = values[1:2:2]
@@ -255,10 +261,26 @@ func secondsUp(d time.Duration) int64 {
 	return seconds
 }
 
-// unixUp is t in seconds since 1970, rounded up.
-func unixUp(t time.Time) int64 {
-	if t.Nanosecond() > 0 {
-		return t.Unix() + 1
+// unixUp is a time in microseconds since 1970 in seconds, rounded up.
+func unixUp(t int64) int64 { return (t + 999_999) / 1_000_000 }
+
+// A calendar tells when a decision was, without reading a clock for each. The times of a
+// Memory's decisions run as time does, but for steps of the wall clock, so how far they are
+// from it is measured once a second.
+type calendar struct {
+	runs     bool // the store is a Memory
+	measured atomic.Int64
+	distance atomic.Int64
+}
+
+// timeOf is a Decision.At in microseconds since 1970.
+func (c *calendar) timeOf(at int64) int64 {
+	if !c.runs || at <= 0 {
+		return time.Now().UnixMicro()
 	}
-	return t.Unix()
+	if since := at - c.measured.Load(); since < 0 || since >= time.Second.Microseconds() {
+		c.distance.Store(time.Now().UnixMicro() - at)
+		c.measured.Store(at)
+	}
+	return at + c.distance.Load()
 }

@@ -118,7 +118,7 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
 func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcome, s *decided, elapsed time.Duration, err error) {
 	rules := o.Rules[:0]
 	for i := range s.policies {
-		rules = append(rules, s.policies[i].result(s.decisions[i]))
+		rules = s.policies[i].appendResult(rules, s.decisions[i])
 	}
 	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, rules, elapsed, err
 	set.Observer.Observe(o)

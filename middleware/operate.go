@@ -17,8 +17,13 @@ import (
 type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Limit
+	Limits     []limiter.Limit // all of a rule that has several, of which Limit is the first; else nil
 	OnOutage   limiter.Outage
 	Shadow     bool // it refuses nothing, whatever it decides
+
+	// What is said of how requests end: see the fields of Rule.
+	Counts               Counts
+	Settles, ChargeAfter bool
 
 	// Route is the pattern of a rule of Config.ByRoute, ForTier the tier of one of
 	// Config.ByTier.
@@ -63,11 +68,17 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 		if p.info.Name != rule {
 			continue
 		}
-		var d [1]limiter.Decision
-		if err := l.store.Decide(ctx, []limiter.Charge{{Quota: p.quota, Key: key}}, d[:]); err != nil {
+		looks, charges := applied{key: key, class: class}.charge(nil, nil, p, 0)
+		for _, other := range p.others {
+			looks, charges = applied{key: key, class: class}.charge(looks, charges, other, 0)
+		}
+		decisions := make([]limiter.Decision, len(charges))
+		if err := l.store.Decide(ctx, charges, decisions); err != nil {
 			return nil, err
 		}
-		results = append(results, RuleResult{Rule: p.info, Key: key, Class: class, Decision: d[0]})
+		for i, d := range decisions {
+			results = looks[i].appendResult(results, d)
+		}
 	}
 	if results == nil {
 		return nil, fmt.Errorf("%w: %.128q", ErrNoRule, rule)
@@ -83,6 +94,9 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	for _, p := range l.rules.Load().policies() {
 		if p.rule.Name == rule {
 			quotas = append(quotas, p.quota, p.overdraft, p.rule.strikes)
+			for _, other := range p.others {
+				quotas = append(quotas, other.quota)
+			}
 		}
 	}
 	if quotas == nil {

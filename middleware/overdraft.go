@@ -9,9 +9,9 @@ import (
 
 // overdraw asks again for a request that was refused: without the rules in shadow that
 // refused it, and on the overdrafts of those that have one, until all charges that remain
-// are taken, or a rule without either refuses. It returns what was taken, and when; s has what
-// each rule said, and whether the request passes.
-func (l *RateLimit) overdraw(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) ([]limiter.Charge, error) {
+// are taken, or a rule without either refuses. s has what each rule said, and whether the
+// request passes.
+func (l *RateLimit) overdraw(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
 	asked := make([]attempt, len(charges))
 	for i := range charges {
 		asked[i] = attempt{rule: i}
@@ -20,16 +20,23 @@ func (l *RateLimit) overdraw(ctx context.Context, set *ruleset, s *decided, char
 		var taken []limiter.Charge
 		var next []attempt
 		final, moved := false, false
+		var shadowed *rule // the last one that was told of
 		for i, c := range asked {
 			charge, policy, d := charges[i], s.policies[c.rule].policy, decisions[i]
 			c.note(&s.decisions[c.rule], d)
 			switch {
+			case d.Allowed && policy.info.Shadow && s.refuses(policy.rule):
+				s.policies[c.rule].spared = true // nothing is taken where another limit of the rule refuses
+				continue
 			case d.Allowed:
 			case policy.overdraft != nil && !c.overdrawn:
 				c.overdrawn, c.retryAfter, charge.Quota = true, d.RetryAfter, policy.overdraft
 				moved = true
 			case policy.info.Shadow:
-				policy.rule.notes.shadowed.note(set.Logger, policy)
+				if policy.rule != shadowed {
+					policy.rule.notes.shadowed.note(set.Logger, policy)
+				}
+				shadowed = policy.rule
 				continue
 			default:
 				final = true
@@ -37,26 +44,37 @@ func (l *RateLimit) overdraw(ctx context.Context, set *ruleset, s *decided, char
 			taken, next = append(taken, charge), append(next, c)
 		}
 		if final && !moved { // or the overdrafts were not asked yet
-			return nil, nil
+			return nil
 		}
 		charges, asked = taken, next
 		decisions = make([]limiter.Decision, len(charges))
 		if len(charges) > 0 {
 			if err := l.ask(ctx, set, charges, decisions); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		s.allowed = allAllowed(decisions)
 		for i, c := range asked {
 			if s.allowed {
-				charges[i].At = charges[i].Quota.UndoAt(&decisions[i])
 				c.note(&s.decisions[c.rule], decisions[i])
+				s.decisions[c.rule].At = decisions[i].At
+				s.policies[c.rule].overdrawn = c.overdrawn
 				s.decisions[c.rule].Degraded = s.decisions[c.rule].Degraded || c.overdrawn
 				s.overdrawn = s.overdrawn || c.overdrawn && !s.policies[c.rule].info.Shadow
 			}
 		}
 	}
-	return charges, nil
+	return nil
+}
+
+// refuses reports whether one of a rule's limits does.
+func (s *decided) refuses(rule *rule) bool {
+	for i := range s.policies {
+		if s.policies[i].rule == rule && !s.decisions[i].Allowed {
+			return true
+		}
+	}
+	return false
 }
 
 // An attempt is what is still asked of a rule, by its place in the scope.

@@ -37,7 +37,7 @@ func New(c Config) (*RateLimit, error) {
 			return nil, err
 		}
 	}
-	l.memory, _ = l.store.(*limiter.Memory)
+	l.memory, set.calendar.runs = l.store.(*limiter.Memory)
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	h, a := w.Header(), &answer{}
 	text := a.text[:0]
 	if s != nil {
-		text = s.writeFields(h, set.Headers, (*[5]string)(a.values[:]), text)
+		text = s.writeFields(h, set, (*[5]string)(a.values[:]), text)
 		no.retryAfter = s.retryAfter()
 	}
 	seconds := no.seconds()
@@ -185,7 +185,7 @@ func (s *decided) appendViolated(b []byte) []byte {
 	list, before := s.entries(space[:0]), `,"violated-policies":[`
 	for i := range list {
 		if !list[i].Allowed {
-			b = appendJSON(append(b, before...), list[i].info.Name)
+			b = appendJSON(append(b, before...), list[i].quota.Rule())
 			before = ","
 		}
 	}

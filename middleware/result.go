@@ -57,8 +57,13 @@ type RuleResult struct {
 	Cost int64
 
 	// Decision is what the rule said, which refuses nothing where Rule.Shadow is set. The
-	// zero Decision: the store was not asked, or could not decide.
+	// zero Decision: the store was not asked, or could not decide. Of several limits it is what
+	// the one said that refuses longest or, if none does, has the least share left.
 	limiter.Decision
+
+	// Limits is what each said of a rule with several, in the order of Rule.Limits. Nil: it
+	// has one.
+	Limits []limiter.Decision
 }
 
 // FromContext returns the Result for a request's context: in a handler behind the
@@ -278,9 +283,9 @@ func (s *decided) result() (result Result) {
 		result.NearLimit = result.NearLimit || list[i].isNear()
 	}
 	list = s.shadows(list)
-	result.Rules = make([]RuleResult, len(list))
+	result.Rules = make([]RuleResult, 0, len(list))
 	for i := range list {
-		result.Rules[i] = list[i].result(list[i].Decision)
+		result.Rules = list[i].appendResult(result.Rules, list[i].Decision)
 	}
 	return result
 }

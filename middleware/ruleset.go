@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -25,17 +26,20 @@ type ruleset struct {
 	byRoute  *byRoute // nil without
 	fallback *rule    // for requests that byRoute has none for
 
-	most                 int  // rules that one request can meet
+	most                 int  // limits that one request can meet
 	needsRoute           bool // some rule may look at r.Pattern
 	needsTier            bool // some rule asks for the tier
 	hasBans              bool // some requests are banned
 	hasShadowOrOverdraft bool // not every refusal by a rule is one of the request
 	hasEscalation        bool // some rule counts its refusals
+	awaitsEnds           bool // some rule goes by how a request ends
+	chargesAfter         bool // and some is charged only then
 
 	// Those that stay are the same after a change of the others. The quotas are also of
 	// overdrafts and refusals, by what they count.
-	infos  map[RuleInfo]*RuleInfo
-	quotas map[RuleInfo]*limiter.Quota
+	infos    map[string]*RuleInfo // by their text
+	families map[string][]*limiter.Quota
+	quotas   []*limiter.Quota // all of these
 
 	banKeys       []banKey
 	banKeyFailure keyFailure
@@ -44,6 +48,7 @@ type ruleset struct {
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
 
 	notices   *notices
+	calendar  *calendar
 	tierNames map[string]bool // of all rules
 	vetted    atomic.Bool     // for names that are misspelt
 }
@@ -79,7 +84,8 @@ type rule struct {
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
 
-	notes *notes
+	notes   *notes
+	limiter *notices // that the rule is one of
 }
 
 // notes are what was noticed about a rule. They outlive a change of the rules, so as not
@@ -89,6 +95,7 @@ type notes struct {
 	failure    keyFailure
 	escalation onceWarning
 	shadowed   shadowCount
+	idle       onceWarning
 }
 
 // policyFor is the policy for requests in that tier.
@@ -97,6 +104,30 @@ func (r *rule) policyFor(tier string) *policy {
 		return p
 	}
 	return r.policy
+}
+
+// most is how many limits a request can meet by r.
+func (r *rule) most() int {
+	most := max(1, len(r.Limits))
+	for _, limits := range r.TierLimits {
+		most = max(most, len(limits))
+	}
+	return most
+}
+
+// mostPolicies is how many limits a request can meet.
+func (set *ruleset) mostPolicies() (most int) {
+	byTier, byRoute := 0, 0
+	for _, r := range set.always {
+		most += r.most()
+	}
+	for _, r := range set.byTier {
+		byTier = max(byTier, r.most())
+	}
+	for _, r := range set.all[len(set.always)+len(set.byTier):] { // ByRoute and Default
+		byRoute = max(byRoute, r.most())
+	}
+	return most + byTier + byRoute
 }
 
 // A compiler makes a ruleset of a Config, and notes all that is wrong with it.
@@ -117,11 +148,11 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, quotas: map[RuleInfo]*limiter.Quota{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[string][]*limiter.Quota{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
-	set.notices = &notices{}
+	set.notices, set.calendar = &notices{}, &calendar{}
 	if before != nil {
-		set.notices = before.notices
+		set.notices, set.calendar = before.notices, before.calendar
 		for _, r := range before.all {
 			c.kept[r.Name] = r.notes
 		}
@@ -170,21 +201,15 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.BanKeys = nil, nil, nil, nil, nil // they are the caller's
 
-	set.most = len(set.always)
+	set.most = set.mostPolicies()
 	set.needsTier = set.needsTier || set.byTier != nil
-	if set.byTier != nil {
-		set.most++
-	}
-	if set.byRoute != nil || set.fallback != nil {
-		set.most++
-	}
 	set.hasBans = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil
 	if set.most == 0 && !set.hasBans {
 		c.report("Config.Rules is empty: at least one rule is needed")
 	}
 	if set.most > limiter.MaxCharges {
-		c.report("Config.Rules has %d rules: at most %d are possible for one request, with ByTier and ByRoute", len(set.always), limiter.MaxCharges)
+		c.report("Config.Rules has %d rules: at most %d limits are possible for one request, with those of ByTier and ByRoute", len(set.always), limiter.MaxCharges)
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
@@ -238,24 +263,16 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if given.Units != 0 && given.Cost != nil {
 		c.report("%s: Units is %d, and there is a Cost: keep one", at, given.Units)
 	}
+	c.end(at, given)
 	given.Shadow = given.Shadow || c.set.Shadow
 	if given.Shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, notes: c.notes(given.Name)}
-	info.Name, info.Limit, info.OnOutage, info.Shadow = given.Name, given.Limit, given.OnOutage, given.Shadow
-	r.policy = c.policy(at, r, info)
-	if r.policy != nil && len(given.Tiers) > 0 {
-		r.tiers = make(map[string]*policy, len(given.Tiers))
-		for _, tier := range slices.Sorted(maps.Keys(given.Tiers)) {
-			if tier == "" {
-				c.report("%s: Tiers has a tier without a name; Limit is for requests in no tier", at)
-				continue
-			}
-			c.set.tierNames[tier] = true
-			info.Tier, info.Limit = tier, given.Tiers[tier]
-			r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info)
-		}
+	r := &rule{Rule: given, notes: c.notes(given.Name), limiter: c.set.notices}
+	info.Name, info.OnOutage, info.Shadow = given.Name, given.OnOutage, given.Shadow
+	info.Counts, info.Settles, info.ChargeAfter = given.Counts, given.Settles, given.ChargeAfter
+	if r.policy = c.policy(at, r, info, c.limits(at, given)); r.policy != nil {
+		c.tiers(at, r, info)
 	}
 	c.escalation(at, r)
 
@@ -263,8 +280,32 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set.all = append(set.all, r)
 	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
+	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
+	set.chargesAfter = set.chargesAfter || r.ChargeAfter
 	set.hasShadowOrOverdraft = set.hasShadowOrOverdraft || given.Shadow || given.Overdraft != 0
 	return r
+}
+
+// end checks what is said of how requests end.
+func (c *compiler) end(at string, given Rule) {
+	if wrong := given.Counts.wrong; wrong != "" {
+		c.report("%s: Counts: %s", at, wrong)
+	}
+	if given.Counts.given && c.set.NoResult {
+		c.report("%s: Counts is %v, and with Config.NoResult a request's end is not known", at, given.Counts)
+	}
+	if given.Settles && c.set.NoResult {
+		c.report("%s: Settles is set, and with Config.NoResult no handler could say what a request cost", at)
+	}
+	if given.Settles && given.Cost == nil && given.Units == 0 && !given.ChargeAfter {
+		c.report("%s: Settles needs a Cost or Units, which are reserved when a request comes, or ChargeAfter", at)
+	}
+	if given.ChargeAfter && !given.Counts.given && !given.Settles {
+		c.report("%s: ChargeAfter needs Counts or Settles: nothing else is known only afterwards", at)
+	}
+	if given.ChargeAfter && given.Overdraft != 0 {
+		c.report("%s: Overdraft is %d, and ChargeAfter is set: keep one, as what is taken afterwards is not refused", at, given.Overdraft)
+	}
 }
 
 // notes are those of the rule that had this name before, or new ones.
@@ -283,46 +324,144 @@ func (c *compiler) name(at, name string) {
 	c.names[name] = true
 }
 
-// policy is the one of r's that info tells of, or nil if something is wrong with it.
-func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
-	tier, l := info.Tier, info.Limit
-	quota := c.quota(at, r.Name, tier, l, r.OnOutage)
-	if quota == nil {
+// limits are those of a rule, for requests in no tier.
+func (c *compiler) limits(at string, given Rule) []limiter.Limit {
+	switch {
+	case given.Limits == nil:
+		return []limiter.Limit{given.Limit}
+	case len(given.Limits) == 0:
+		c.report("%s: Limits is empty: leave it out, or name some", at)
+	case given.Limit != (limiter.Limit{}):
+		c.report("%s: Limit is %v, and there are Limits: keep one of the two", at, given.Limit)
+	}
+	return slices.Clone(given.Limits)
+}
+
+// tiers makes r's policies for requests in tiers.
+func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
+	limits := make(map[string][]limiter.Limit, len(r.Tiers)+len(r.TierLimits))
+	for tier, l := range r.Tiers {
+		limits[tier] = []limiter.Limit{l}
+	}
+	for tier, several := range r.TierLimits {
+		if limits[tier] != nil {
+			c.report("%s: tier %q is in Tiers and in TierLimits: keep one of the two", at, tier)
+		}
+		if len(several) == 0 {
+			c.report("%s: TierLimits[%q] is empty: leave it out, or name some", at, tier)
+		}
+		limits[tier] = slices.Clone(several)
+	}
+	if len(limits) > 0 {
+		r.tiers = make(map[string]*policy, len(limits))
+	}
+	for _, tier := range slices.Sorted(maps.Keys(limits)) {
+		if tier == "" {
+			c.report("%s: Tiers has a tier without a name; Limit is for requests in no tier", at)
+			continue
+		}
+		c.set.tierNames[tier] = true
+		info.Tier = tier
+		r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info, limits[tier])
+	}
+}
+
+// policy is the one of r's that info tells of, with these limits, or nil if something is wrong
+// with it.
+func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Limit) *policy {
+	if len(limits) == 0 {
 		return nil
 	}
-	if most := quota.Capacity(); r.Units > most {
-		c.report("%s: Units is %d: %v allows at most %d at once, so that no request would ever pass", at, r.Units, l, most)
+	quotas := c.quotas(at, family{r.Name, info.Tier, limits, r.OnOutage, r.awaitsEnd()})
+	if quotas == nil {
+		return nil
 	}
-	p := newPolicy(quota)
-	p.info, p.rule, p.softAt = c.info(info), r, int64(r.SoftAt)
+	if info.Limit = limits[0]; len(limits) > 1 {
+		info.Limits = limits
+	}
+	shared := c.info(info)
+	policies := make([]*policy, len(quotas))
+	for i, quota := range quotas {
+		p := newPolicy(quota)
+		p.info, p.rule, p.softAt, p.other = shared, r, int64(r.SoftAt), i > 0
+		policies[i] = p
+		if p.other && info.Tier == "" {
+			c.name(at, quota.Rule())
+		}
+		if most := quota.Capacity(); r.Units > most && !r.Settles {
+			c.report("%s: Units is %d: %v allows at most %d at once, so that no request would ever pass", at, r.Units, quota.Limit(), most)
+		}
+		if quota.Algorithm() == limiter.LeakyBucket {
+			const why = "a leaky-bucket has none, as its requests have waited when they are answered"
+			if r.Counts.given {
+				c.report("%s: Counts is %v: %s", at, r.Counts, why)
+			}
+			if r.ChargeAfter {
+				c.report("%s: ChargeAfter is set: %s", at, why)
+			}
+		}
+	}
+	p := policies[0]
+	p.others = policies[1:]
+	if r.Overdraft != 0 {
+		p.overdraft = c.overdraft(at, r, info)
+	}
+	c.idle(r, info, limits)
+	return p
+}
+
+// overdraft is what r counts an overdraft against, for the tier that info tells of, or nil if
+// something is wrong with it.
+func (c *compiler) overdraft(at string, r *rule, info RuleInfo) *limiter.Quota {
+	l := info.Limit
 	switch {
-	case r.Overdraft == 0:
 	case c.set.NoResult:
 		c.report("%s: Overdraft is %d, and Config.NoResult is set: no handler would know which requests pass on it", at, r.Overdraft)
+		return nil
 	case r.Overdraft < 0:
 		c.report("%s: Overdraft is %d: it must not be negative", at, r.Overdraft)
+		return nil
+	case info.Limits != nil:
+		c.report("%s: Overdraft is %d: a rule with several limits has none, as it would be beyond one of them", at, r.Overdraft)
+		return nil
 	case l.Algorithm == limiter.LeakyBucket:
 		c.report("%s: Overdraft is %d: a leaky-bucket has none, as its requests wait", at, r.Overdraft)
-	default:
-		if tier == "" {
-			c.name(at, r.Name+overdraftSuffix)
-		}
-		p.overdraft = c.quota(at+" Overdraft", r.Name+overdraftSuffix, tier,
-			limiter.Limit{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}, r.OnOutage)
-		if over := p.overdraft; over != nil && r.Units > over.Capacity() {
-			c.report("%s: Overdraft is %d: a request takes %d units, so that none would ever pass by it", at, r.Overdraft, r.Units)
+		return nil
+	}
+	if info.Tier == "" {
+		c.name(at, r.Name+overdraftSuffix)
+	}
+	over := c.quota(at+" Overdraft", family{r.Name + overdraftSuffix, info.Tier,
+		[]limiter.Limit{{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}}, r.OnOutage, r.awaitsEnd()})
+	if over != nil && r.Units > over.Capacity() {
+		c.report("%s: Overdraft is %d: a request takes %d units, so that none would ever pass by it", at, r.Overdraft, r.Units)
+	}
+	return over
+}
+
+// idle warns of a limit that has no effect beside a stricter one.
+func (c *compiler) idle(r *rule, info RuleInfo, limits []limiter.Limit) {
+	for _, l := range limits {
+		for _, by := range limits {
+			if l == by || !by.Implies(l) {
+				continue
+			}
+			r.notes.idle.warn(c.set.Logger, "weir-idle-limit",
+				"weir: a limit has no effect, as another one of its rule is stricter in any period",
+				slog.String("rule", r.Name), slog.String("tier", info.Tier),
+				slog.String("limit", l.String()), slog.String("by", by.String()))
+			return
 		}
 	}
-	return p
 }
 
 // info is an equal one that was there before, or a new one.
 func (c *compiler) info(info RuleInfo) *RuleInfo {
-	kept := &info
-	if c.before != nil && c.before.infos[info] != nil {
-		kept = c.before.infos[info]
+	kept, text := &info, fmt.Sprintf("%#v", info)
+	if c.before != nil && c.before.infos[text] != nil {
+		kept = c.before.infos[text]
 	}
-	c.set.infos[info] = kept
+	c.set.infos[text] = kept
 	return kept
 }
 
@@ -332,23 +471,42 @@ const (
 	strikesSuffix   = " strikes"
 )
 
-// quota is one that was there before, or a new one, or nil if something is wrong with it.
-func (c *compiler) quota(at, rule, tier string, l limiter.Limit, onOutage limiter.Outage) *limiter.Quota {
-	id := RuleInfo{Name: rule, Tier: tier, Limit: l, OnOutage: onOutage}
-	var quota *limiter.Quota
+// A family is what the quotas of one rule in one tier are for.
+type family struct {
+	rule, tier string
+	limits     []limiter.Limit
+	onOutage   limiter.Outage
+	settles    bool
+}
+
+// quotas are those that were there before, or new ones, or nil if something is wrong with them.
+func (c *compiler) quotas(at string, f family) []*limiter.Quota {
+	text := fmt.Sprintf("%#v", f)
+	var quotas []*limiter.Quota
 	if c.before != nil {
-		quota = c.before.quotas[id]
+		quotas = c.before.families[text]
 	}
-	if quota == nil {
+	if quotas == nil {
 		var err error
-		if quota, err = limiter.NewQuota(rule, tier, l); err != nil {
+		if quotas, err = limiter.NewQuotas(f.rule, f.tier, f.limits); err != nil {
 			c.report("%s: %w", at, err)
 			return nil
 		}
-		quota.OnOutage = onOutage
+		for _, quota := range quotas {
+			quota.OnOutage, quota.Settles = f.onOutage, f.settles
+		}
 	}
-	c.set.quotas[id] = quota
-	return quota
+	c.set.families[text] = quotas
+	c.set.quotas = append(c.set.quotas, quotas...)
+	return quotas
+}
+
+// quota is quotas for a single limit.
+func (c *compiler) quota(at string, f family) *limiter.Quota {
+	if quotas := c.quotas(at, f); quotas != nil {
+		return quotas[0]
+	}
+	return nil
 }
 
 // escalation checks what r's refusals lead to.
@@ -360,7 +518,10 @@ func (c *compiler) escalation(at string, r *rule) {
 		c.report("%s: Escalate: %w", at, err)
 	} else {
 		c.name(at, r.Name+strikesSuffix)
-		r.strikes = c.quota(at+" Escalate", r.Name+strikesSuffix, "", strikes(r.Escalate), limiter.FailLocal)
+		r.strikes = c.quota(at+" Escalate", family{rule: r.Name + strikesSuffix, limits: []limiter.Limit{strikes(r.Escalate)}})
+	}
+	if r.Escalate.Outcomes && !r.Counts.given {
+		c.report("%s: Escalate.Outcomes needs Counts, which says which answers lead to a ban", at)
 	}
 	if r.Key == nil {
 		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)

@@ -44,6 +44,10 @@ func (s *spy) Refund(ctx context.Context, charges []limiter.Charge) error {
 	return s.inner().Refund(ctx, charges)
 }
 
+func (s *spy) Owe(ctx context.Context, charges []limiter.Charge) error {
+	return s.inner().Owe(ctx, charges)
+}
+
 func (s *spy) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.inner().Reset(ctx, charges)
 }

@@ -1,8 +1,9 @@
 package middleware
 
 import (
+	"context"
 	"log/slog"
-	"net/http"
+	"math/bits"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -18,11 +19,49 @@ type applied struct {
 	cost   int64
 	class  keyfunc.Class
 	shadow bool // the rule's
+
+	looks     bool // it is charged when its answer is known
+	overdrawn bool // it was charged to the rule's overdraft
+	spared    bool // it was not charged, as another limit of the rule refused, in shadow
 }
 
 // result is what the rule decided.
 func (a *applied) result(d limiter.Decision) RuleResult {
-	return RuleResult{a.info, a.key, a.class, a.cost, d}
+	return RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d}
+}
+
+// appendResult appends what the rule decided, or adds it to what another of its limits has.
+func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleResult {
+	first := len(results) - 1
+	for a.other && first >= 0 && (results[first].Rule != a.info || results[first].Key != a.key) {
+		first--
+	}
+	if !a.other || first < 0 {
+		return append(results, a.result(d))
+	}
+	r := &results[first]
+	if r.Limits == nil {
+		r.Limits = append(make([]limiter.Decision, 0, len(a.rule.Limits)), r.Decision)
+	}
+	r.Limits = append(r.Limits, d)
+	if tighter(&d, &r.Decision) {
+		r.Decision = d
+	}
+	return results
+}
+
+// tighter tells which of two limits of a rule it goes by: the one that refuses longest, else
+// the one that has the least share left.
+func tighter(d, than *limiter.Decision) bool {
+	switch {
+	case d.Allowed != than.Allowed:
+		return !d.Allowed
+	case !d.Allowed:
+		return d.RetryAfter > than.RetryAfter
+	}
+	hi, lo := bits.Mul64(uint64(d.Remaining), uint64(than.Limit))
+	thanHi, thanLo := bits.Mul64(uint64(than.Remaining), uint64(d.Limit))
+	return hi < thanHi || hi == thanHi && lo < thanLo
 }
 
 // taken is what limiters further out have charged a key for the same request, by the same
@@ -34,7 +73,7 @@ func (s *scope) taken(u *url.URL, p *policy, key string) (cost int64, elsewhere 
 		for i := range s.policies {
 			// A rule's notes are its own, also when the rules are changed meanwhile.
 			a := &s.policies[i]
-			if a.key != key || a.rule.notes != p.rule.notes || a.info.Tier != p.info.Tier {
+			if a.other || a.key != key || a.rule.notes != p.rule.notes || a.info.Tier != p.info.Tier {
 				continue
 			}
 			if s.url == u && u != nil {
@@ -52,7 +91,7 @@ func (s *scope) taken(u *url.URL, p *policy, key string) (cost int64, elsewhere 
 func (m *matching) left(p *policy, key string, cost int64) int64 {
 	taken, elsewhere := m.outer.taken(m.request.URL, p, key)
 	if taken > 0 {
-		return cost - taken
+		return p.reserved(cost) - taken
 	}
 	// A server's request has the request line, and keeps it in a copy. What a handler builds
 	// has none.
@@ -66,15 +105,16 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 
 // notices are what was noticed about a limiter. They outlive a change of its rules.
 type notices struct {
-	twice onceWarning
-	tiers atomic.Pointer[[]string] // that no rule has and that were told
+	twice     onceWarning
+	unsettled onceWarning
+	tiers     atomic.Pointer[[]string] // that no rule has and that were told
 
 	mu   sync.Mutex
 	told map[string]bool
 }
 
-// outerScope is that of the limiter around this one, or nil.
-func outerScope(r *http.Request) *scope {
-	s, _ := r.Context().Value(scopeKey{}).(*scope)
+// scopeOf is that of the innermost limiter so far, or nil.
+func scopeOf(ctx context.Context) *scope {
+	s, _ := ctx.Value(scopeKey{}).(*scope)
 	return s
 }

@@ -74,8 +74,8 @@ func (l *RateLimit) claim(set *ruleset) error {
 // counters is the names under which rules count.
 func (set *ruleset) counters() []string {
 	names := map[string]bool{}
-	for id := range set.quotas {
-		names[id.Name] = true
+	for _, quota := range set.quotas {
+		names[quota.Rule()] = true
 	}
 	return slices.Sorted(maps.Keys(names))
 }

@@ -7,6 +7,11 @@
 // A route is echo's pattern, such as "/users/:id". It is not known to middleware
 // added with e.Pre. The client's address is what package keyfunc says, whatever
 // echo's IPExtractor is.
+//
+// Where a rule that applied has Counts, an error from the handlers behind the limiter goes to
+// the HTTPErrorHandler at once, as the status is what counts, and then to the middleware in
+// front as ever. The HTTPErrorHandler has to leave alone what is answered already, as echo's
+// own does.
 package echo5limit
 
 import (
@@ -15,6 +20,7 @@ import (
 
 	"github.com/labstack/echo/v5"
 
+	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -45,20 +51,45 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 				// What keyfunc.PathValue could not tell: echo may route by another spelling of the path.
 				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values.Get)))
 			}
-			if o.OnRefused == nil {
-				if !limits.Check(c.Response(), c.Request()) {
-					return nil
-				}
-			} else if result, refused := limits.Refusal(c.Response(), c.Request()); refused {
-				err := o.OnRefused(c, result)
+			var told *middleware.Result
+			if o.OnRefused != nil {
+				told = &middleware.Result{}
+			}
+			finish, passed := limits.Begin(c.Response(), c.Request(), told)
+			switch {
+			case passed && finish != nil:
+				return nextAndFinish(c, next, finish)
+			case passed:
+				return next(c)
+			case told == nil:
+				return nil
+			default:
+				err := o.OnRefused(c, *told)
 				if err == nil && !isCommitted(c) {
-					c.Response().WriteHeader(result.Status)
+					c.Response().WriteHeader(told.Status)
 				}
 				return err
 			}
-			return next(c)
 		}
 	}
+}
+
+// nextAndFinish has next answer, and tells finish how. An error is answered here, by the
+// HTTPErrorHandler, as the status is what finish wants.
+func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
+	var answered response.Response
+	inner := c.Response()
+	c.SetResponse(answered.Watch(inner))
+	panicked := true
+	defer func() {
+		c.SetResponse(inner)
+		finish(answered.Status(panicked))
+	}()
+	if err = next(c); err != nil {
+		c.Echo().HTTPErrorHandler(c, err)
+	}
+	panicked = false
+	return err
 }
 
 // isCommitted reports whether an answer is known to be written.

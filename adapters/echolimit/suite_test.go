@@ -1,20 +1,34 @@
 package echolimit_test
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 
 	"github.com/labstack/echo/v4"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/echolimit"
+	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/internal/routertest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEcho(t *testing.T) {
-	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams})
+	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails})
+}
+
+func TestEchoOnRedis(t *testing.T) {
+	client := redistest.Start(t).Connect(t)
+	routertest.RunEnds(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams}, func(t *testing.T) limiter.Store {
+		require.NoError(t, client.FlushAll(t.Context()).Err())
+		return redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: redistest.Patience}})
+	})
 }
 
 func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
@@ -72,4 +86,18 @@ func limits(all []routertest.Limit) []echo.MiddlewareFunc {
 		}
 	}
 	return handlers
+}
+
+var errWrongPassword = errors.New("a wrong password")
+
+func fails(all []routertest.Limit) http.Handler {
+	e := echo.New()
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		if !c.Response().Committed && errors.Is(err, errWrongPassword) {
+			_ = c.String(http.StatusUnauthorized, "wrong")
+		}
+	}
+	e.Use(limits(all)...)
+	e.GET("/", func(c echo.Context) error { return errWrongPassword })
+	return e
 }

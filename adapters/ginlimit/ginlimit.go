@@ -7,9 +7,14 @@
 // A route is gin's pattern, such as "/users/:id". The client's address is what
 // package keyfunc says, whatever gin's TrustedProxies are: gin's default trusts
 // every header, so c.ClientIP is no key for a limit.
+//
+// A rule with Counts goes by the status that is known when the handlers behind the limiter
+// have returned: a middleware that answers for their errors belongs behind the limiter too.
 package ginlimit
 
 import (
+	"bufio"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -45,17 +50,58 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 			// What keyfunc.PathValue could not tell: gin routes by the path that is unescaped.
 			c.Request = c.Request.WithContext(route.WithValues(c.Request.Context(), values(c)))
 		}
-		if o.OnRefused == nil {
-			if !limits.Check(c.Writer, c.Request) {
-				c.Abort()
-			}
-		} else if result, refused := limits.Refusal(c.Writer, c.Request); refused {
+		var told *middleware.Result
+		if o.OnRefused != nil {
+			told = &middleware.Result{}
+		}
+		finish, passed := limits.Begin(c.Writer, c.Request, told)
+		switch {
+		case passed && finish != nil:
+			next(c, finish)
+		case passed:
+		case told == nil:
 			c.Abort()
-			c.Status(result.Status)
-			o.OnRefused(c, result)
+		default:
+			c.Abort()
+			c.Status(told.Status)
+			o.OnRefused(c, *told)
 		}
 	}
 }
+
+// next has the handlers behind run, and tells finish how the request ends.
+func next(c *gin.Context, finish func(status int)) {
+	w := &writer{ResponseWriter: c.Writer}
+	c.Writer = w
+	panicked := true
+	defer func() {
+		c.Writer = w.ResponseWriter
+		switch {
+		case w.hijacked:
+			finish(http.StatusSwitchingProtocols)
+		case panicked && !w.Written():
+			finish(http.StatusInternalServerError)
+		default:
+			finish(w.Status())
+		}
+	}()
+	c.Next()
+	panicked = false
+}
+
+// A writer tells what gin's own does not.
+type writer struct {
+	gin.ResponseWriter
+	hijacked bool
+}
+
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := w.ResponseWriter.Hijack()
+	w.hijacked = w.hijacked || err == nil
+	return conn, buffered, err
+}
+
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // list is what the engine has, if it is what the server serves: a context does not tell.
 func list(c *gin.Context) (all []string) {

@@ -6,23 +6,30 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/internal/routertest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // One mux has all routes; the limits of a group are around each of them.
 func TestServeMux(t *testing.T) {
-	routertest.Run(t, routertest.Router{Build: func(app routertest.App) http.Handler {
-		mux := http.NewServeMux()
-		for _, group := range app.Groups {
-			flat(mux, group, "", nil)
-		}
-		routes(mux, "", app.Routes, nil)
-		return front(app, mux)
-	}})
+	routertest.Run(t, routertest.Router{Build: buildMux})
+}
+
+func buildMux(app routertest.App) http.Handler {
+	mux := http.NewServeMux()
+	for _, group := range app.Groups {
+		flat(mux, group, "", nil)
+	}
+	routes(mux, "", app.Routes, nil)
+	return front(app, mux)
 }
 
 func flat(mux *http.ServeMux, group routertest.Group, prefix string, outer []routertest.Limit) {
@@ -31,6 +38,14 @@ func flat(mux *http.ServeMux, group routertest.Group, prefix string, outer []rou
 	for _, sub := range group.Groups {
 		flat(mux, sub, prefix+group.Prefix, limits)
 	}
+}
+
+func TestServeMuxOnRedis(t *testing.T) {
+	client := redistest.Start(t).Connect(t)
+	routertest.RunEnds(t, routertest.Router{Build: buildMux}, func(t *testing.T) limiter.Store {
+		require.NoError(t, client.FlushAll(t.Context()).Err())
+		return redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: redistest.Patience}})
+	})
 }
 
 // Every group is a mux of its own, whose patterns have the whole path.

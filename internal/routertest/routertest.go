@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,10 @@ type Router struct {
 	// Unrouted says that limits for the whole router or a group run before routing,
 	// so that no rule there can match by route.
 	Unrouted bool
+
+	// Fails returns a handler whose route "GET /" returns an error that the router's own
+	// handling of errors answers with 401. Nil: its handlers return no errors.
+	Fails func(limits []Limit) http.Handler
 
 	// Nested says that a group is a router of its own. The limits further out do
 	// not know its routes.
@@ -91,7 +96,15 @@ func ColonParams(path string) string {
 }
 
 // Run runs the suite.
-func Run(t *testing.T, router Router) {
+func Run(t *testing.T, router Router) { run(t, router, cases, nil) }
+
+// RunEnds runs the cases on what becomes of limits when requests end, on stores that this
+// returns, each of which has counters of its own.
+func RunEnds(t *testing.T, router Router, store func(*testing.T) limiter.Store) {
+	run(t, router, slices.DeleteFunc(slices.Clone(cases), func(c testCase) bool { return !c.ends }), store)
+}
+
+func run(t *testing.T, router Router, cases []testCase, store func(*testing.T) limiter.Store) {
 	if router.Pattern == nil {
 		router.Pattern = func(path string) string { return path }
 	}
@@ -102,7 +115,7 @@ func Run(t *testing.T, router Router) {
 					continue
 				}
 				t.Run(c.claim, func(t *testing.T) {
-					c.run(&suite{T: t, router: router, protocol: protocol})
+					c.run(&suite{T: t, router: router, protocol: protocol, store: store})
 				})
 			}
 		})
@@ -115,6 +128,7 @@ type testCase struct {
 	run    func(*suite)
 	routed bool   // limits for the whole router match by route
 	only   string // protocol
+	ends   bool   // it is about the end of requests
 }
 
 var cases = []testCase{
@@ -154,6 +168,13 @@ var cases = []testCase{
 	{claim: "a failing store is 503, never 429 nor a pass", run: failingStore},
 	{claim: "a panic leaves the limiter usable", run: panics},
 
+	{claim: "five failed logins, and right ones without end", run: failedLogins, ends: true},
+	{claim: "logins at once", run: loginsAtOnce, ends: true},
+	{claim: "what a request cost is what its handler says", run: settled, ends: true},
+	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes, ends: true},
+	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
+	{claim: "the ResponseWriter can do all it could where a rule awaits the end", run: watchedResponseWriter},
+
 	{claim: "server-sent events arrive one by one", run: events},
 	{claim: "the ResponseWriter is what it is without a limit", run: sameResponseWriter},
 	{claim: "a request body can be read while the response is written", run: fullDuplex},
@@ -167,6 +188,7 @@ type suite struct {
 	*testing.T
 	router   Router
 	protocol string
+	store    func(*testing.T) limiter.Store // nil: memory
 }
 
 // A server serves an App.

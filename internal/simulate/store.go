@@ -76,6 +76,22 @@ func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
 	return nil
 }
 
+// Owe implements limiter.Store.
+func (s *store) Owe(_ context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	for i := range charges {
+		c := &charges[i]
+		if state := s.keys[c.Quota][c.Key]; state != nil {
+			*state = c.Quota.Owe(*state, s.clock.now, c.Cost)
+		} else if c.Cost > 0 {
+			s.put(c, c.Quota.Owe(limiter.State{}, s.clock.now, c.Cost))
+		}
+	}
+	return nil
+}
+
 // Reset implements limiter.Store.
 func (s *store) Reset(_ context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {

@@ -40,6 +40,12 @@ func (t *timed) Refund(ctx context.Context, charges []limiter.Charge) error {
 	return t.Store.Refund(ctx, charges)
 }
 
+func (t *timed) Owe(ctx context.Context, charges []limiter.Charge) error {
+	ctx, cancel := context.WithTimeout(ctx, t.deadline)
+	defer cancel()
+	return t.Store.Owe(ctx, charges)
+}
+
 func (t *timed) Reset(ctx context.Context, charges []limiter.Charge) error {
 	ctx, cancel := context.WithTimeout(ctx, t.deadline)
 	defer cancel()
@@ -52,12 +58,26 @@ func (s *Store) writer() func(context.Context, []limiter.Charge) error {
 	if !ok {
 		return nil
 	}
-	if _, isTimed := s.inner.(*timed); !isTimed {
-		return store.TryWrite
+	return underDeadline(s, store.TryWrite)
+}
+
+// settler is the inner store's Settle, under the deadline, or nil.
+func (s *Store) settler() func(context.Context, []limiter.Settlement) error {
+	store, ok := limiter.As[limiter.Settler](s.inner)
+	if !ok {
+		return nil
 	}
-	return func(ctx context.Context, charges []limiter.Charge) error {
+	return underDeadline(s, store.Settle)
+}
+
+// underDeadline is a method that As found, and so without what a timed store around it does.
+func underDeadline[T any](s *Store, call func(context.Context, T) error) func(context.Context, T) error {
+	if _, isTimed := s.inner.(*timed); !isTimed {
+		return call
+	}
+	return func(ctx context.Context, of T) error {
 		ctx, cancel := context.WithTimeout(ctx, s.options.Deadline)
 		defer cancel()
-		return store.TryWrite(ctx, charges)
+		return call(ctx, of)
 	}
 }

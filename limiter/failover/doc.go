@@ -51,6 +51,16 @@
 // that rare, and an event that costs more than the share is refused, with [limiter.Never],
 // though the whole limit may have room for it.
 //
+// A share of at most 10 events is exact, like any such limit, also where the whole one is not.
+//
+// # What an event really cost
+//
+// An event is settled where it was counted. Units that were counted locally are refunded and owed
+// there, during the outage and after it; what is owed is then at most a share, and the rest
+// is forgiven. For events of Open rules nothing was counted, and nothing is corrected. What the
+// server counted stays as it is while the server is down, and the error says so: a reservation
+// that was too large drains with its period, and one that was too small stays too small.
+//
 // # The return
 //
 // After Options.ProbeEvery the next batch is decided by policy still, and tried on the

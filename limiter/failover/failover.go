@@ -28,7 +28,8 @@ type Store struct {
 	news    news
 	partial partial
 
-	tryWrite func(context.Context, []limiter.Charge) error // nil: a refusal speaks for the server
+	tryWrite func(context.Context, []limiter.Charge) error     // nil: a refusal speaks for the server
+	settle   func(context.Context, []limiter.Settlement) error // nil: it does nothing later
 
 	local  *limiter.Memory
 	shares sync.Map // of local: *limiter.Quota -> its share, also a *limiter.Quota
@@ -41,8 +42,8 @@ type Store struct {
 //
 // What inner can do besides is used: [limiter.Bounded] (without it each call has a context
 // with the deadline, and is trusted to return when that has passed), [limiter.Partitioned]
-// (there is one server), [limiter.Writer] (a refusal ends an outage) and
-// [limiter.Diagnoser]. Its errors may be a [limiter.AnsweredError], [limiter.UnusableError],
+// (there is one server), [limiter.Writer] (a refusal ends an outage), [limiter.Settler]
+// (what is settled is settled at once) and [limiter.Diagnoser]. Its errors may be a [limiter.AnsweredError], [limiter.UnusableError],
 // [limiter.KeyError] or [limiter.PartsError].
 //
 // Where inner is a Store of this package, the new one takes its place.
@@ -67,6 +68,7 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		s.news.diagnose = store.Diagnose
 	}
 	s.tryWrite = s.writer()
+	s.settle = s.settler()
 	return s, nil
 }
 
@@ -99,7 +101,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 			return err
 		}
 	}
-	failed, err := s.settle(ctx, time.Now(), charges, s.inner.Decide(ctx, charges, decisions))
+	failed, err := s.note(ctx, time.Now(), charges, s.inner.Decide(ctx, charges, decisions))
 	if failed {
 		if _, cause := s.outage(charges); cause == nil && !isOfOneKey(err) {
 			s.partial.miss(s)
@@ -109,46 +111,6 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	}
 	if err == nil {
 		s.counters.decided.Add(1)
-	}
-	return err
-}
-
-// Refund implements [limiter.Store]. Units that were counted locally return to the local
-// counters, during the outage and after it, and those of an Open rule to none. Units that the
-// server counted stay taken while it is down, and the error wraps [ErrUnavailable]. Where it
-// is not known when they were taken, it is taken to be now.
-func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
-		return err
-	}
-	var down uint64
-	var cause, err error
-	if s.trouble.Load() != 0 {
-		down, cause = s.outage(charges)
-	}
-	var local, server []limiter.Charge
-	for _, c := range charges {
-		switch isDown := down&(1<<s.partNumber(&c)) != 0; {
-		case c.At < 0:
-			c.At = -c.At
-			local = append(local, c)
-		case !isDown:
-			server = append(server, c)
-		case c.At == 0:
-			local = append(local, c)
-		default:
-			err = fmt.Errorf("%w, so what it counted could not be refunded: %w", ErrUnavailable, cause)
-		}
-	}
-	if err := s.local.Refund(ctx, s.localShares(nil, local)); err != nil {
-		return err
-	}
-	if len(server) > 0 {
-		if _, other := s.settle(ctx, time.Now(), server, s.inner.Refund(ctx, server)); err == nil {
-			err = other
-		} else {
-			err = errors.Join(err, other)
-		}
 	}
 	return err
 }
@@ -166,12 +128,12 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if down, cause := s.outage(charges); cause != nil {
 		err := fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause)
 		if up, _ := s.split(charges, down); len(up.charges) > 0 {
-			_, other := s.settle(ctx, time.Now(), up.charges, s.inner.Reset(ctx, up.charges))
+			_, other := s.note(ctx, time.Now(), up.charges, s.inner.Reset(ctx, up.charges))
 			err = errors.Join(err, other)
 		}
 		return err
 	}
-	_, err := s.settle(ctx, time.Now(), charges, s.inner.Reset(ctx, charges))
+	_, err := s.note(ctx, time.Now(), charges, s.inner.Reset(ctx, charges))
 	return err
 }
 
@@ -182,9 +144,9 @@ func (s *Store) isLate(gone error, began time.Time) bool {
 	return errors.Is(gone, context.DeadlineExceeded) && time.Since(began) >= s.options.Deadline/4
 }
 
-// settle books how a call to the inner store went that began then. It returns the error of a call that
+// note books how a call to the inner store went that began then. It returns the error of a call that
 // failed, or what the caller is to be told of one that did not.
-func (s *Store) settle(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (failed bool, _ error) {
+func (s *Store) note(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (failed bool, _ error) {
 	if err == nil {
 		if s.trouble.Load() != 0 {
 			s.succeeded(charges)

@@ -114,8 +114,9 @@ func TestEachCallHasADeadlineUnlessTheStoreKeepsOne(t *testing.T) {
 		s := Must(New(store, Options{Deadline: time.Minute}))
 		require.NoError(t, s.Decide(t.Context(), all, make([]limiter.Decision, 1)))
 		require.NoError(t, s.Refund(t.Context(), all))
+		require.NoError(t, s.Owe(t.Context(), all))
 		require.NoError(t, s.Reset(t.Context(), all))
-		assert.Equal(t, 3, calls)
+		assert.Equal(t, 4, calls)
 		if keeps {
 			assert.Equal(t, time.Minute, s.inner.(punctual).deadline)
 		}

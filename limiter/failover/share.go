@@ -11,7 +11,10 @@ import (
 // longest is the longest period of a limit.
 const longest = 366 * 24 * time.Hour
 
-// share is the quota that Local counts against, under the same names.
+// share is the quota that Local counts against, under the same names. As any limit, it is exact
+// where it is small, also where the one that it is divided from is not: the one unit more that
+// a counter admits around a boundary would be admitted by each process. The quotas of a rule
+// with several limits have shares of their own, as periods that differ can come to be equal.
 func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 	if s.options.Replicas == 1 {
 		return q
@@ -23,6 +26,7 @@ func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 	if err != nil {
 		return q // a test says that this does not happen; too much is better than nothing
 	}
+	divided.Settles = q.Settles
 	known, _ := s.shares.LoadOrStore(q, divided)
 	return known.(*limiter.Quota)
 }

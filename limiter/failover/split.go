@@ -86,7 +86,7 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 	if !taken {
 		ask = up.looks() // to describe them
 	}
-	failed, err := s.settle(ctx, time.Now(), up.charges, s.inner.Decide(ctx, ask, up.decisions))
+	failed, err := s.note(ctx, time.Now(), up.charges, s.inner.Decide(ctx, ask, up.decisions))
 	if taken && (err != nil || !up.isAllowed()) {
 		taken = false
 		for i := range rest.charges {

@@ -14,8 +14,8 @@ type Stats struct {
 	Open    uint64 // batches decided by policy with Open rules alone
 	Closed  uint64 // batches that were errors because of a Closed rule
 
-	// Failures is how many calls the inner store failed at: decisions, units to give
-	// back, resets and probes.
+	// Failures is how many calls the inner store failed at: decisions, refunds and what is
+	// owed, resets and probes.
 	Failures uint64
 
 	// Degraded says that policies are in force, for one part of the store at least, and

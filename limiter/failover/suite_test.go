@@ -26,7 +26,7 @@ type server struct {
 	calls atomic.Int64
 }
 
-// A mood sees each call, whose kind is decide, refund or reset, and fails it or not.
+// A mood sees each call, whose kind is decide, refund, owe, settle or reset, and fails it or not.
 type mood func(ctx context.Context, kind string, charges []limiter.Charge) error
 
 func fine(context.Context, string, []limiter.Charge) error { return nil }
@@ -76,6 +76,13 @@ func (s *server) Refund(ctx context.Context, charges []limiter.Charge) error {
 	return s.Memory.Refund(ctx, charges)
 }
 
+func (s *server) Owe(ctx context.Context, charges []limiter.Charge) error {
+	if err := s.called(ctx, "owe", charges); err != nil {
+		return err
+	}
+	return s.Memory.Owe(ctx, charges)
+}
+
 func (s *server) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := s.called(ctx, "reset", charges); err != nil {
 		return err
@@ -123,6 +130,20 @@ type writable struct{ *server }
 
 func (w writable) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	return w.called(ctx, "try to write", charges)
+}
+
+// A lazy server settles later, when it is told to.
+type lazy struct {
+	*server
+	waiting *[]limiter.Settlement
+}
+
+func (l lazy) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	if err := l.called(ctx, "settle", settled(settlements)); err != nil {
+		return err
+	}
+	*l.waiting = append(*l.waiting, settlements...)
+	return nil
 }
 
 // saying is an error that says what kind of failure it is.

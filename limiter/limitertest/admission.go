@@ -130,7 +130,7 @@ var admissions = []testCase{
 				{Events: 1_000_000_000_000, Per: 30 * day},
 				{Events: 7, Per: 366*day - tick},
 			} {
-				for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow} {
+				for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow, limiter.SlidingCounter} {
 					q := t.named("rule "+l.With(a).String(), "", l.With(a))
 					all := q.Capacity()
 					if all > 2 {

@@ -126,6 +126,7 @@ var batches = []testCase{
 				t.broken("Decide of no charges returned error %q, want none", err)
 			}
 			t.refund()
+			t.owe()
 			t.reset()
 		},
 	},

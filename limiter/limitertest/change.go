@@ -89,13 +89,14 @@ var changes = []testCase{
 			var counters []limiter.Charge
 			for i, l := range samples {
 				q := t.named(fmt.Sprint("rule ", i), "", l)
+				q.Settles = i%2 == 1
 				counters = append(counters, limiter.Charge{Quota: q, Key: "a"}, limiter.Charge{Quota: q, Key: "b"})
 			}
 			m := model{}
 			type taken struct{ here, there int64 } // when, on the store's clock and on the model's
 			times := []taken{{}}
 			random := rand.New(rand.NewPCG(1, 2))
-			for step := range 500 {
+			for step := range 800 {
 				if random.IntN(2) == 0 {
 					pause := time.Duration(random.Int64N(int64(period/3))) / tick * tick
 					t.sleep(pause)
@@ -117,6 +118,9 @@ var changes = []testCase{
 					t.refund(charges...)
 					m.refund(known, now)
 				case 2:
+					t.owe(charges...)
+					m.owe(charges, now)
+				case 3:
 					t.reset(charges[:1]...)
 					m.reset(charges[:1])
 				default:

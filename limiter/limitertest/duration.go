@@ -86,7 +86,7 @@ var durations = []testCase{
 func (t *trial) retry(q *limiter.Quota, key string, cost int64) {
 	t.Helper()
 	wait := t.refuse(q, key, cost).RetryAfter
-	if wait > 2*q.Window() {
+	if wait > 3*q.Window() {
 		t.broken("cost %d under %v: RetryAfter is %v, which is longer than the limit takes to come back", cost, q.Limit(), wait)
 	}
 	t.sleep(wait - tick)

@@ -68,6 +68,12 @@ func (m *MapStore) Refund(_ context.Context, charges []limiter.Charge) error {
 	})
 }
 
+func (m *MapStore) Owe(_ context.Context, charges []limiter.Charge) error {
+	return m.change(charges, func(c limiter.Charge, now int64) {
+		m.put(c, c.Quota.Owe(m.find(c, now), now, c.Cost))
+	})
+}
+
 func (m *MapStore) Reset(_ context.Context, charges []limiter.Charge) error {
 	return m.change(charges, func(c limiter.Charge, _ int64) { delete(m.states, counterOf(c)) })
 }

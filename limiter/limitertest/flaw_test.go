@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +53,14 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"expires after half the time", "ResetAfter is exact"},
 		{"expires a little early", "ResetAfter is exact"},
 		{"NextAfter is ResetAfter", "NextAfter is exact"},
+		{"small windows are counters", "a window of few events is exact"},
+		{"expires after half the time", "an event of a log is one, whatever it costs"},
+		{"a refund has no time", "an event of a log is one, whatever it costs"},
+		{"a batch is one by one", "several limits of a rule are charged together"},
+		{"limits of a rule are one", "several limits of a rule are charged together"},
+		{"a new limit knows what was used and not when", "a limit that grows keeps times"},
+		{"a new limit knows what was used and not when", "a limit that ceases to be exact, and is exact again, forgets nothing"},
+		{"a new limit begins anew", "a limit that ceases to be exact, and is exact again, forgets nothing"},
 		{"a batch is one by one", "a batch takes nothing if one charge is refused"},
 		{"a batch is one by one", "a refused batch leaves new keys as if never seen"},
 		{"a batch stops at the first refusal", "a batch takes nothing if one charge is refused"},
@@ -71,6 +80,7 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"keys are valid UTF-8", "a key is any bytes"},
 		{"keys are hashed to 16 bits", "thousands of keys are counted each"},
 		{"charges are not checked", "a batch that makes no sense is an error"},
+		{"what is owed is not checked", "a batch that makes no sense is an error"},
 		{"errors are not ErrCharges", "a batch that makes no sense is an error"},
 		{"room is not checked", "decisions need as much room as there are charges"},
 		{"nothing is given back", "what is given back can be taken again"},
@@ -79,6 +89,26 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"all is given back", "giving nothing back changes nothing"},
 		{"a refund is saved up", "giving back to an unknown key is harmless"},
 		{"one is given back", "a batch is given back to each of its keys"},
+		{"nothing is owed", "what is owed is used"},
+		{"one owes", "what is owed is used"},
+		{"all is owed", "what is owed is used"},
+		{"who is not known owes nothing", "what is owed is used"},
+		{"what is owed has to fit", "later events wait for what is owed"},
+		{"what is owed fills the limit", "later events wait for what is owed"},
+		{"expires after half the time", "later events wait for what is owed"},
+		{"looks stand in the way", "a look is admitted whatever is owed"},
+		{"expires after two windows", "what is owed outlives its window"},
+		{"what is owed fills the limit", "what is owed outlives its window"},
+		{"what is owed fills the limit", "who goes on reserving too little gets no more than the limit"},
+		{"nothing is forgiven", "what is owed above one limit is forgiven"},
+		{"reset does nothing", "a reset key owes nothing"},
+		{"reset forgets what is not owed", "a reset key owes nothing"},
+		{"nothing is owed", "an event is settled to what it really cost"},
+		{"nothing is given back", "an event is settled to what it really cost"},
+		{"what buckets remember is lost", "what is settled late was used all the same"},
+		{"nothing is given back", "what is settled late was used all the same"},
+		{"what buckets remember is lost", "decides as the quota does"},
+		{"nothing is owed", "decides as the quota does"},
 		{"reset does nothing", "a reset key is as if never seen"},
 		{"reset forgets all tiers", "a reset key is as if never seen"},
 		{"a new limit begins anew", "a changed limit keeps what was used"},
@@ -93,6 +123,7 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"reads and writes in two steps", "exactly N of many callers are admitted"},
 		{"reads and writes in two steps", "callers of different cost never take more than the limit"},
 		{"reads and writes in two steps", "exactly N of many batches are taken"},
+		{"owes in two steps", "what callers take and owe adds up"},
 		{"gives back in two steps", "what callers hold never exceeds the limit"},
 	} {
 		t.Run(tt.flaw+" fails "+tt.by, func(t *testing.T) {
@@ -163,6 +194,7 @@ type flawed struct {
 	mu    sync.Mutex
 	held  map[string]held
 	saved map[string]int64
+	owed  map[string]int64
 }
 
 type held struct {
@@ -172,7 +204,7 @@ type held struct {
 }
 
 func newFlawed(flaw string) *flawed {
-	return &flawed{flaw: flaw, clock: time.Now, made: time.Now(), held: map[string]held{}, saved: map[string]int64{}}
+	return &flawed{flaw: flaw, clock: time.Now, made: time.Now(), held: map[string]held{}, saved: map[string]int64{}, owed: map[string]int64{}}
 }
 
 func (s *flawed) now() int64 {
@@ -194,6 +226,10 @@ func (s *flawed) name(c limiter.Charge) string {
 		tier = ""
 	case "rules are one":
 		rule = ""
+	case "limits of a rule are one":
+		if family := c.Quota.Family(); family != nil {
+			rule = family[0].Rule()
+		}
 	case "names are joined with a colon":
 		return rule + ":" + tier + ":" + key
 	case "keys end at a NUL":
@@ -214,6 +250,21 @@ func (s *flawed) name(c limiter.Charge) string {
 		rule = fmt.Sprintf("%p", c.Quota)
 	}
 	return fmt.Sprintf("%q %q %q", rule, tier, key)
+}
+
+// counted is charges as they are counted.
+func (s *flawed) counted(charges []limiter.Charge) []limiter.Charge {
+	if s.flaw != "small windows are counters" {
+		return charges
+	}
+	charges = slices.Clone(charges)
+	for i := range charges {
+		c := &charges[i]
+		if q := c.Quota; q != nil && q.Limit().Algorithm == limiter.SlidingWindow {
+			c.Quota, _ = limiter.NewQuota(q.Rule(), q.Tier(), q.Limit().With(limiter.SlidingCounter))
+		}
+	}
+	return charges
 }
 
 func (s *flawed) check(charges []limiter.Charge) error {
@@ -246,17 +297,25 @@ func (s *flawed) load(c limiter.Charge, now int64) limiter.State {
 		return limiter.State{}
 	}
 	h, ok := s.held[s.name(c)]
+	if owed := s.owed[s.name(c)]; owed > 0 && now >= h.until {
+		delete(s.owed, s.name(c))
+		return c.Quota.Owe(limiter.State{}, now, owed)
+	}
 	if !ok || strings.HasPrefix(s.flaw, "expires") && now >= h.until {
 		return limiter.State{}
 	}
+	h.state.Log = slices.Clone(h.state.Log) // as others may have it at the same time
 	if h.quota.Limit() == c.Quota.Limit() || s.flaw == "a new limit reads the old state" {
 		return h.state
 	}
 	if s.flaw == "a new limit begins anew" {
 		return limiter.State{}
 	}
-	used := h.quota.Capacity() - h.quota.Describe(h.state, now, 0, true).Remaining
-	state, _ := c.Quota.Take(limiter.State{}, now, min(used, c.Quota.Capacity()))
+	state := c.Quota.Convert(h.quota, h.state, now)
+	if s.flaw == "a new limit knows what was used and not when" {
+		used := h.quota.Capacity() - h.quota.Describe(h.state, now, 0, true).Remaining
+		state, _ = c.Quota.Take(limiter.State{}, now, min(used, c.Quota.Capacity()))
+	}
 	switch {
 	case s.flaw == "a look rewrites the old limit's state" && c.Cost == 0,
 		s.flaw == "a refusal rewrites the old limit's state" && c.Cost > 0:
@@ -271,6 +330,12 @@ func (s *flawed) save(c limiter.Charge, state limiter.State, now int64) {
 	}
 	reset := c.Quota.Describe(state, now, 0, true).ResetAfter.Microseconds()
 	switch s.flaw {
+	case "expires after two windows":
+		reset = 2 * c.Quota.Window().Microseconds()
+	case "what buckets remember is lost":
+		if c.Quota.Algorithm() == limiter.TokenBucket {
+			state.Log = nil
+		}
 	case "expires after half the time":
 		reset /= 2
 	case "expires a little early":
@@ -283,6 +348,7 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge, decisions [
 	if err := s.check(charges); err != nil {
 		return err
 	}
+	charges = s.counted(charges)
 	switch {
 	case s.flaw == "room is not checked":
 		decisions = append(decisions, make([]limiter.Decision, len(charges))...)
@@ -374,6 +440,7 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 	if err := s.check(charges); err != nil {
 		return err
 	}
+	charges = s.counted(charges)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -405,6 +472,39 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 	return nil
 }
 
+func (s *flawed) Owe(_ context.Context, charges []limiter.Charge) error {
+	if err := s.check(charges); err != nil && s.flaw != "what is owed is not checked" {
+		return err
+	}
+	charges = s.counted(charges)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for i, c := range charges {
+		cost, state := c.Cost, s.load(c, now)
+		free := c.Quota.Describe(state, now, 0, true).Remaining
+		switch {
+		case s.flaw == "nothing is owed":
+			continue
+		case s.flaw == "one owes" && i > 0:
+			continue
+		case s.flaw == "who is not known owes nothing" && state.Last == 0:
+			continue
+		case s.flaw == "what is owed has to fit" && cost > free:
+			return fmt.Errorf("there is no room for %d", cost)
+		case s.flaw == "what is owed fills the limit":
+			cost = min(cost, free)
+		case s.flaw == "all is owed" && cost == 0:
+			cost = 1
+		case s.flaw == "nothing is forgiven" && cost > c.Quota.Capacity():
+			s.owed[s.name(c)] += cost - c.Quota.Capacity()
+		}
+		s.pause("owes in two steps")
+		s.save(c, c.Quota.Owe(state, now, cost), now)
+	}
+	return nil
+}
+
 func (s *flawed) Reset(_ context.Context, charges []limiter.Charge) error {
 	if err := s.check(charges); err != nil {
 		return err
@@ -419,6 +519,10 @@ func (s *flawed) Reset(_ context.Context, charges []limiter.Charge) error {
 				if strings.HasPrefix(name, fmt.Sprintf("%q ", c.Quota.Rule())) && strings.HasSuffix(name, fmt.Sprintf(" %q", c.Key)) {
 					delete(s.held, name)
 				}
+			}
+		case "reset forgets what is not owed":
+			if h := s.held[s.name(c)]; h.state.Level <= c.Quota.Capacity() {
+				delete(s.held, s.name(c))
 			}
 		default:
 			delete(s.held, s.name(c))

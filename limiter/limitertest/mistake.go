@@ -11,7 +11,7 @@ import (
 var mistakes = []testCase{
 	{
 		name: "a batch that makes no sense is an error",
-		why:  "Decide begins with limiter.CheckDecide, Refund and Reset with limiter.CheckCharges, before they touch anything.",
+		why:  "Decide begins with limiter.CheckDecide, Refund, Owe and Reset with limiter.CheckCharges, before they touch anything.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			gold := t.named("rule", "gold", samples[0])
@@ -38,6 +38,7 @@ var mistakes = []testCase{
 				err := t.store.Decide(t.Context(), bad.charges, make([]limiter.Decision, len(bad.charges)))
 				t.mistaken("Decide", bad.name, err)
 				t.mistaken("Refund", bad.name, t.store.Refund(t.Context(), bad.charges))
+				t.mistaken("Owe", bad.name, t.store.Owe(t.Context(), bad.charges))
 				t.mistaken("Reset", bad.name, t.store.Reset(t.Context(), bad.charges))
 				t.remaining(q, "key", q.Capacity(), "after a batch with "+bad.name)
 				t.remaining(gold, "key", q.Capacity(), "after a batch with "+bad.name)
@@ -45,6 +46,7 @@ var mistakes = []testCase{
 
 			t.take(q, "key", 3)
 			t.mistaken("Refund", "a negative cost", t.store.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}))
+			t.mistaken("Owe", "a negative cost", t.store.Owe(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}))
 			t.mistaken("Reset", "one key twice", t.store.Reset(t.Context(), []limiter.Charge{good, good}))
 			t.remaining(q, "key", q.Capacity()-3, "after mistaken calls")
 		},

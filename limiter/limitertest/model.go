@@ -33,6 +33,13 @@ func (m model) refund(charges []limiter.Charge, now int64) {
 	}
 }
 
+func (m model) owe(charges []limiter.Charge, now int64) {
+	for _, c := range charges {
+		at := counter{c.Quota, c.Key}
+		m[at] = c.Quota.Owe(m[at], now, c.Cost)
+	}
+}
+
 func (m model) reset(charges []limiter.Charge) {
 	for _, c := range charges {
 		delete(m, counter{c.Quota, c.Key})

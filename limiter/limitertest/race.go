@@ -88,6 +88,27 @@ var races = []testCase{
 		},
 	},
 	{
+		name: "what callers take and owe adds up",
+		why:  "Finding, owing and writing are one step too.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(scaled(l, 1000))
+			var used atomic.Int64
+			t.race(20, func(ctx context.Context, random *rand.Rand) error {
+				charge := limiter.Charge{Quota: q, Key: "key", Cost: 1 + random.Int64N(2)}
+				if random.IntN(2) == 0 {
+					used.Add(charge.Cost)
+					return t.store.Owe(ctx, []limiter.Charge{charge})
+				}
+				d, err := t.try(ctx, charge)
+				if d[0].Allowed {
+					used.Add(charge.Cost)
+				}
+				return err
+			})
+			t.remaining(q, "key", q.Capacity()-used.Load(), "after a race of taking and owing")
+		},
+	},
+	{
 		name: "what callers hold never exceeds the limit",
 		why:  "Giving back and taking are one step each: a unit that is given back is not given twice.",
 		each: func(t *trial, l limiter.Limit) {

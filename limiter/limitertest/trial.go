@@ -8,14 +8,15 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// samples are limits to try each promise on: one for each algorithm, with a rate that
-// is no whole number of microseconds, and small enough to be exhausted one by one.
+// samples are limits to try each promise on: one for each algorithm and the default, with a
+// rate that is no whole number of microseconds, and small enough to be exhausted one by one.
 var samples = []limiter.Limit{
 	{Events: 7, Per: 10 * time.Second, Algorithm: limiter.SlidingWindow},
 	{Events: 7, Per: 10 * time.Second, Burst: 5, Algorithm: limiter.TokenBucket},
 	{Events: 7, Per: 10 * time.Second, Burst: 4, Algorithm: limiter.LeakyBucket},
 	{Events: 7, Per: 10 * time.Second, Algorithm: limiter.FixedWindow},
 	{Events: 7, Per: 10 * time.Second, Algorithm: limiter.SlidingLog},
+	{Events: 7, Per: 10 * time.Second, Algorithm: limiter.SlidingCounter},
 }
 
 // tick is the resolution of every duration in a decision.
@@ -26,11 +27,17 @@ type trial struct {
 	testing.TB
 	store limiter.Store
 	why   string
-	sleep func(time.Duration)
+	clock func(time.Duration) // moves it
+	slept time.Duration       // in all
 }
 
 func newTrial(tb testing.TB, why string, store limiter.Store, sleep func(time.Duration)) *trial {
-	return &trial{TB: tb, store: store, why: why, sleep: sleep}
+	return &trial{TB: tb, store: store, why: why, clock: sleep}
+}
+
+func (t *trial) sleep(d time.Duration) {
+	t.clock(d)
+	t.slept += d
 }
 
 // broken ends the case: what was seen is not what the promise says.
@@ -118,6 +125,20 @@ func (t *trial) refund(charges ...limiter.Charge) {
 	t.Helper()
 	if err := t.store.Refund(t.Context(), charges); err != nil {
 		t.broken("Refund(%s) returned error %q, want none", describe(charges), err)
+	}
+}
+
+func (t *trial) owe(charges ...limiter.Charge) {
+	t.Helper()
+	if err := t.store.Owe(t.Context(), charges); err != nil {
+		t.broken("Owe(%s) returned error %q, want none", describe(charges), err)
+	}
+}
+
+func (t *trial) settle(settlements ...limiter.Settlement) {
+	t.Helper()
+	if err := limiter.Settle(t.Context(), t.store, settlements); err != nil {
+		t.broken("Settle(%+v) returned error %q, want none", settlements, err)
 	}
 }
 

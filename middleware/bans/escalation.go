@@ -8,7 +8,8 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// An Escalation bans a key that a rule refused After times Within so much time. The first
+// An Escalation bans a key that a rule refused, or that had answers which count, After times
+// Within so much time. The first
 // ban is as long as Ban, and each one after it Factor times as long, up to Max. Repetitions
 // are forgotten when a key was not banned again within Max after its last ban ended.
 //
@@ -22,6 +23,10 @@ type Escalation struct {
 	Ban    time.Duration // at least a millisecond, in whole ones
 	Factor float64       // from 1 to 1000. Zero: 2
 	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer
+
+	// Outcomes counts answers in place of refusals: those that the rule counts, such as failed
+	// logins (see middleware.Rule.Counts).
+	Outcomes bool
 }
 
 const (

@@ -91,14 +91,15 @@ func (c *checker) rules(section string, given map[string]rule, name func(key str
 func (c *checker) rule(path []string, r *rule, name string, key []string) middleware.Rule {
 	made := middleware.Rule{
 		Name:      cmp.Or(r.Name, name),
-		Limit:     c.limit(path, &r.limitFields),
 		Key:       c.key(path, r, key),
 		NoKey:     r.NoKey.NoKey,
 		OnOutage:  r.OnOutage.Outage,
 		Overdraft: r.Overdraft,
 		Shadow:    r.Mode.shadow,
 	}
+	made.Limit, made.Limits = c.limits(path, &r.limitFields)
 	made.Units, made.Cost = c.cost(path, r.Cost)
+	c.end(path, r, &made)
 	c.name(path, made.Name)
 	if made.Key == nil && c.doc.Has(sub(path, "no_key")...) && !c.doc.Has(sub(path, "key")...) {
 		c.at(sub(path, "no_key"), "needs a key: without one there is one counter for all")
@@ -110,12 +111,16 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 		made.SoftAt = c.file.Soft.At.of100
 	}
 	if len(r.Tiers) > 0 {
-		made.Tiers = make(middleware.Tiers, len(r.Tiers))
+		made.Tiers, made.TierLimits = middleware.Tiers{}, map[string][]limiter.Limit{}
 		for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 			given := r.Tiers[tier]
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
-			made.Tiers[tier] = c.limit(at, &given)
+			if one, several := c.limits(at, &given); several != nil {
+				made.TierLimits[tier] = several
+			} else {
+				made.Tiers[tier] = one
+			}
 			c.quota(at, "rule", tier)
 		}
 	}
@@ -124,6 +129,43 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 	c.neverPasses(path, r.Cost, &made)
 	c.escalate(path, r, &made, key)
 	return made
+}
+
+// end is what a rule says of how requests end.
+func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
+	counts, when := sub(path, "counts"), sub(path, "when")
+	if c.doc.Has(counts...) && !c.noted(counts) {
+		texts := make([]string, len(r.Counts))
+		for i, a := range r.Counts {
+			texts[i] = a.text
+		}
+		var err error
+		if made.Counts, err = middleware.ParseCounts(texts...); err != nil {
+			c.at(counts, "%s", inFile(err))
+		}
+	}
+	made.Settles = r.Cost != nil && r.Cost.Settle
+	made.ChargeAfter = r.When.after
+	if made.Settles && made.Cost == nil && made.Units == 0 && !made.ChargeAfter && !c.noted(sub(path, "cost")) {
+		c.at(sub(path, "cost"), "settles, and has neither units nor a header that say what to reserve")
+	}
+	if made.ChargeAfter && len(r.Counts) == 0 && !made.Settles {
+		c.at(when, "is after, and needs counts or cost.settle: nothing else is known only afterwards")
+	}
+	if made.ChargeAfter && made.Overdraft != 0 {
+		c.at(when, "is after, and there is an overdraft: keep one, as what is taken afterwards is not refused")
+	}
+	waits := made.Limit.Algorithm == limiter.LeakyBucket
+	for _, tier := range r.Tiers {
+		waits = waits || tier.Limit != nil && tier.Limit.Algorithm == limiter.LeakyBucket || tier.Algorithm != nil && tier.Algorithm.Algorithm == limiter.LeakyBucket
+	}
+	if waits && (len(r.Counts) > 0 || made.ChargeAfter) {
+		at := counts
+		if len(r.Counts) == 0 {
+			at = when
+		}
+		c.at(at, "is for a leaky_bucket, whose requests have waited when they are answered: take another algorithm")
+	}
 }
 
 // name checks a rule's name and notes it.
@@ -160,10 +202,15 @@ func (c *checker) softAt(path []string, s *soft) int {
 func (c *checker) overdraft(path []string, made *middleware.Rule) {
 	at := sub(path, "overdraft")
 	switch {
-	case made.Overdraft == 0 || made.Limit == (limiter.Limit{}):
+	case made.Overdraft == 0:
 		return
 	case made.Overdraft < 0:
 		c.at(at, "is %d: it must not be negative", made.Overdraft)
+		return
+	case made.Limits != nil || len(made.TierLimits) > 0:
+		c.at(at, "is %d: a rule with several limits has none, as it would be beyond one of them", made.Overdraft)
+		return
+	case made.Limit == (limiter.Limit{}):
 		return
 	}
 	limits := []limiter.Limit{made.Limit}
@@ -195,7 +242,10 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 	if e.Within == nil || e.Ban == nil {
 		return // noted as missing
 	}
-	made.Escalate = bans.Escalation{After: int(e.After), Within: e.Within.Duration, Ban: e.Ban.Duration}
+	made.Escalate = bans.Escalation{After: int(e.After), Within: e.Within.Duration, Ban: e.Ban.Duration, Outcomes: e.Of.outcomes}
+	if e.Of.outcomes && len(r.Counts) == 0 {
+		c.at(sub(path, "of"), "is outcomes, and the rule has no counts that says which")
+	}
 	if e.Factor != nil {
 		made.Escalate.Factor = e.Factor.float64
 	}

@@ -36,6 +36,8 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 	}
 	units, missing, most := positive("units", given.Units), positive("missing", given.Missing), positive("max", given.Max)
 	switch {
+	case given.Settle && given.Units == nil && given.Header == "" && given.Per == nil && given.Missing == nil && given.Max == nil:
+		return 0, nil // what end makes of it
 	case given.Units != nil && (given.Header != "" || given.Per != nil || given.Missing != nil || given.Max != nil):
 		c.at(path, "has units and a header: a cost is either fixed or read from a header")
 		return 0, nil
@@ -77,7 +79,7 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 // is a mistake, one of requests without the header may be meant.
 func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule) {
 	overdraftAt, path := sub(path, "overdraft"), sub(path, "cost")
-	if given == nil || c.noted(path) {
+	if given == nil || given.Settle || c.noted(path) { // one that settles reserves no more than there is
 		return
 	}
 	at, units, which, note := path, made.Units, "no request", c.at
@@ -98,9 +100,19 @@ func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule)
 			note(at, "is %d: %v%s allows at most %d at once, so %s would ever pass", units, l, of, quota.Capacity(), which)
 		}
 	}
-	compare(made.Limit, "")
+	if made.Limits == nil {
+		compare(made.Limit, "")
+	}
+	for _, l := range made.Limits {
+		compare(l, "")
+	}
 	for _, tier := range slices.Sorted(maps.Keys(made.Tiers)) {
 		compare(made.Tiers[tier], ", the limit of tier "+tier+",")
+	}
+	for _, tier := range slices.Sorted(maps.Keys(made.TierLimits)) {
+		for _, l := range made.TierLimits[tier] {
+			compare(l, ", a limit of tier "+tier+",")
+		}
 	}
 	if made.Overdraft > 0 && made.Units > made.Overdraft {
 		c.at(overdraftAt, "is %d: a request costs %d, so none would ever pass by it", made.Overdraft, made.Units)

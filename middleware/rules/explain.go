@@ -52,8 +52,11 @@ type Step struct {
 	Rule    string `json:"rule,omitempty"`      // that applies
 	Tier    string `json:"tier,omitempty"`      // that has this limit
 	Key     string `json:"key,omitempty"`       // that is counted under; empty: all clients together
-	Limit   string `json:"limit,omitempty"`     // as text
+	Limit   string `json:"limit,omitempty"`     // as text; several with commas between
 	Cost    int64  `json:"cost,omitempty"`      // in units
+	Settles bool   `json:"settles,omitempty"`   // the cost is reserved, and the application says what it was
+	Counts  string `json:"counts,omitempty"`    // which answers use up the limit; empty: all
+	When    string `json:"when,omitempty"`      // "after": charged when the answer is known
 	Outage  string `json:"on_outage,omitempty"` // what happens while Redis gives no answer
 	Shadow  bool   `json:"shadow,omitempty"`    // it refuses nothing
 	Says    string `json:"says"`                // all that, in words
@@ -119,7 +122,14 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		path := r.names[rule.Name]
 		s := Step{
 			Section: "application", Line: r.line(path...), Rule: rule.Name, Tier: rule.Tier, Key: c.Key,
-			Limit: rule.Limit.String(), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
+			Limit: limitsOf(rule), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
+			Settles: rule.Settles,
+		}
+		if rule.Counts != (middleware.Counts{}) {
+			s.Counts = rule.Counts.String()
+		}
+		if rule.ChargeAfter {
+			s.When = whens[1]
 		}
 		if len(path) > 0 {
 			s.Section = path[0]
@@ -142,13 +152,38 @@ func (s *Step) words() string {
 	if s.Tier != "" {
 		text += ", the limit of tier " + s.Tier
 	}
-	if s.Cost != 1 {
+	switch {
+	case s.Settles && s.When != "":
+		text += ", charged what the application says when it is answered"
+	case s.Settles:
+		text += fmt.Sprintf(", %d reserved until the application says what it cost", s.Cost)
+	case s.Cost != 1:
 		text += fmt.Sprintf(", at a cost of %d", s.Cost)
+	}
+	if s.Counts != "" {
+		text += ", if the answer is " + s.Counts
+		if s.When == "" {
+			text += " (else it gets back what it took)"
+		} else {
+			text += ", which is when it is charged"
+		}
 	}
 	if s.Shadow {
 		text += ", in shadow: refuses nothing"
 	}
 	return text
+}
+
+// limitsOf is the text of a rule's limits.
+func limitsOf(rule *middleware.RuleInfo) string {
+	if rule.Limits == nil {
+		return rule.Limit.String()
+	}
+	var texts []string
+	for _, l := range rule.Limits {
+		texts = append(texts, l.String())
+	}
+	return strings.Join(texts, ", ")
 }
 
 // line is where that is in the file, or 0.

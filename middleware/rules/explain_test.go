@@ -38,6 +38,7 @@ func (l *ledger) Decide(_ context.Context, charges []limiter.Charge, decisions [
 	return nil
 }
 func (*ledger) Refund(context.Context, []limiter.Charge) error { return nil }
+func (*ledger) Owe(context.Context, []limiter.Charge) error    { return nil }
 func (*ledger) Reset(context.Context, []limiter.Charge) error  { return nil }
 
 const explained = `

@@ -45,13 +45,14 @@ type allowed struct {
 	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights are never limited. Only for a limiter outside of the CORS handling, and only safe if no handler behind it runs on OPTIONS: see middleware.Config.ExemptPreflights."`
 }
 
-// limitFields is a limit in either spelling.
+// limitFields is a limit in either spelling, or several.
 type limitFields struct {
-	Limit     *limitText `yaml:"limit" doc:"The limit in one piece: 100/1m, 10/s burst 20."`
-	Requests  *int64     `yaml:"requests" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
-	Window    *period    `yaml:"window" doc:"The time in which they fit; a plain number is in seconds."`
-	Algorithm *algorithm `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
-	Burst     *int64     `yaml:"burst" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
+	Limit     *limitText  `yaml:"limit" doc:"The limit in one piece: 100/1m, 10/s burst 20."`
+	Limits    []limitText `yaml:"limits" doc:"Several limits in place of one, all of which have to have room, with different windows: [10/s, 1000/h]. The first goes by the rule's name, others by that and their window in seconds: api.3600."`
+	Requests  *int64      `yaml:"requests" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
+	Window    *period     `yaml:"window" doc:"The time in which they fit; a plain number is in seconds."`
+	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
+	Burst     *int64      `yaml:"burst" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
 }
 
 type rule struct {
@@ -61,6 +62,8 @@ type rule struct {
 	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
 	NoKey     noKey                  `yaml:"no_key" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
+	Counts    []answers              `yaml:"counts" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
+	When      when                   `yaml:"when" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
 	OnOutage  outage                 `yaml:"on_outage" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
 	Mode      mode                   `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`
 	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
@@ -74,6 +77,7 @@ type cost struct {
 	Per     *size  `yaml:"per" default:"1" doc:"How much of that number costs a unit, rounded up: 1MiB, 500."`
 	Missing *int64 `yaml:"missing" default:"1" doc:"The cost where the header is missing or not a number, as for a chunked upload."`
 	Max     *int64 `yaml:"max" doc:"The most that a request costs."`
+	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved, and the application says with weir.Settle what the request really cost."`
 }
 
 type soft struct {
@@ -81,9 +85,10 @@ type soft struct {
 }
 
 type escalate struct {
-	After  int64   `yaml:"after" required:"true" doc:"How many refusals, up to 10,000."`
+	After  int64   `yaml:"after" required:"true" doc:"How many refusals, or outcomes, up to 10,000."`
 	Within *period `yaml:"within" required:"true" doc:"In how much time."`
 	Ban    *period `yaml:"ban" required:"true" doc:"For how long the key is banned then."`
 	Factor *factor `yaml:"factor" default:"2" doc:"How many times as long each time it happens again, from 1 to 1000."`
 	Max    *period `yaml:"max" default:"24h" doc:"The longest ban, and how long after one the next begins anew."`
+	Of     strikes `yaml:"of" default:"refusals" doc:"What is counted: refusals, or outcomes, the answers that the rule's counts names."`
 }

@@ -6,6 +6,54 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
+// limits makes those of f: one, or several. What is wrong is noted, and the zero Limit
+// returned, or none of several.
+func (c *checker) limits(path []string, f *limitFields) (one limiter.Limit, several []limiter.Limit) {
+	at := sub(path, "limits")
+	if !c.doc.Has(at...) {
+		return c.limit(path, f), nil
+	}
+	for _, field := range []string{"limit", "requests", "window", "algorithm", "burst"} {
+		if c.doc.Has(sub(path, field)...) {
+			c.at(at, "stands beside %s: keep one of the two", field)
+			return limiter.Limit{}, nil
+		}
+	}
+	switch {
+	case c.noted(at):
+		return limiter.Limit{}, nil
+	case len(f.Limits) == 0:
+		c.at(at, "is empty: name the limits, or write limit: 100/1m")
+		return limiter.Limit{}, nil
+	}
+	for i, l := range f.Limits {
+		if len(f.Limits) > 1 && l.Algorithm == limiter.LeakyBucket {
+			c.at(c.element(at, i), "is a leaky_bucket beside other limits: its requests wait their turn, and could not meet another")
+		}
+		for _, other := range several {
+			if other.Per == l.Per {
+				c.at(c.element(at, i), "has the window of %v: keep one of the two", other)
+			}
+		}
+		several = append(several, l.Limit)
+	}
+	if c.noted(at) {
+		return limiter.Limit{}, nil
+	}
+	if _, err := limiter.NewQuotas("rule", "", several); err != nil {
+		c.at(at, "%s", inFile(err))
+		return limiter.Limit{}, nil
+	}
+	for _, l := range several {
+		for _, by := range several {
+			if by != l && by.Implies(l) {
+				c.warnings.at(at, "has %v, which has no effect beside %v, a stricter one in any period", l, by)
+			}
+		}
+	}
+	return limiter.Limit{}, several
+}
+
 // limit makes one of either spelling. What is wrong is noted, and the zero Limit returned.
 func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 	for _, field := range []string{"limit", "requests", "window", "algorithm", "burst"} {

@@ -1,7 +1,9 @@
 package rules_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -48,8 +50,9 @@ type lineClaim struct {
 	// smaller is pairs of what is written and what is read instead: numbers that a test
 	// reaches, and logs where it would not bear that a unit of a sliding window fades as one ends.
 	smaller []string
-	asIs    bool // not even the test itself is a trusted proxy
-	outage  bool // ends Redis, and so needs one of its own
+	asIs    bool   // not even the test itself is a trusted proxy
+	file    string // in place of the sample
+	outage  bool   // ends Redis, and so needs one of its own
 }
 
 var lineClaims = []lineClaim{
@@ -90,6 +93,10 @@ var lineClaims = []lineClaim{
 func TestEveryLineOfTheSampleWorksOnEveryRouterAndStore(t *testing.T) {
 	t.Parallel()
 	everyLineHasAClaim(t)
+	holdOnEveryRouterAndStore(t, lineClaims)
+}
+
+func holdOnEveryRouterAndStore(t *testing.T, claims []lineClaim) {
 	for store, start := range lineStores {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +104,7 @@ func TestEveryLineOfTheSampleWorksOnEveryRouterAndStore(t *testing.T) {
 			for name, router := range lineRouters {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					for _, c := range lineClaims {
+					for _, c := range claims {
 						if c.outage && store == "Memory" {
 							continue
 						}
@@ -411,9 +418,9 @@ type lineService struct {
 func (c *lineClaim) serve(t *testing.T, router lineRouter, b lineBacking) *lineService {
 	t.Helper()
 	s := &lineService{log: &lockedBuffer{}, kill: b.kill, reloads: make(chan error, 8)}
-	s.text = lineSample(t)
+	s.text = cmp.Or(c.file, lineSample(t))
 	replace := c.smaller
-	if !c.asIs {
+	if !c.asIs && c.file == "" {
 		replace = append([]string{"trusted: [10.0.0.0/8]", "trusted: [10.0.0.0/8, 127.0.0.1]"}, replace...)
 	}
 	for i := 0; i < len(replace); i += 2 {
@@ -628,7 +635,21 @@ func authenticating(next http.Handler) http.Handler {
 	})
 }
 
-func lineHandler(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello\n") }
+// lineHandler answers the status that it is asked for, and settles what it is told.
+func lineHandler(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if text := query.Get("settle"); text != "" {
+		units, err := strconv.ParseInt(text, 10, 64)
+		if err = errors.Join(err, middleware.Settle(r.Context(), "tokens", units)); err != nil {
+			http.Error(w, err.Error(), http.StatusTeapot)
+			return
+		}
+	}
+	if status, err := strconv.Atoi(query.Get("status")); err == nil {
+		w.WriteHeader(status)
+	}
+	_, _ = io.WriteString(w, "hello\n")
+}
 
 var lineRouters = map[string]lineRouter{
 	"net http": func(limits *middleware.RateLimit) http.Handler {

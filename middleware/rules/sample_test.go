@@ -67,7 +67,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		require.Len(t, c.Rules, 1)
 		assert.Equal(t, plainRule{Name: "global", Limit: limiter.PerSecond(10_000), SoftAt: 80}, plainly(c.Rules[0]))
 		require.NotNil(t, c.Default)
-		assert.Equal(t, plainRule{Name: "default", Limit: limiter.PerMinute(100), SoftAt: 80}, plainly(*c.Default))
+		assert.Equal(t, plainRule{Name: "default", Limit: limiter.PerMinute(100).With(limiter.SlidingCounter), SoftAt: 80}, plainly(*c.Default))
 		require.Equal(t, []string{"free", "premium"}, slices.Sorted(maps.Keys(c.ByTier)))
 		assert.Equal(t, plainRule{Name: "tier:free", Limit: limiter.PerHour(100), SoftAt: 80}, plainly(c.ByTier["free"]))
 		assert.Equal(t, plainRule{Name: "tier:premium", Limit: limiter.PerHour(10_000), SoftAt: 80}, plainly(c.ByTier["premium"]))
@@ -137,7 +137,8 @@ func TestBothSpellingsOfALimitAreEqual(t *testing.T) {
 		"100/1m":                        "requests: 100, window: 60s",
 		"10_000/h":                      "requests: 10_000, window: 1h",
 		"5/10m sliding_log":             "requests: 5, window: 10m, algorithm: sliding_window_log",
-		"5/10m sliding-window":          "requests: 5, window: 600s, algorithm: sliding_window_counter",
+		"5/10m sliding-window":          "requests: 5, window: 600s, algorithm: sliding_window",
+		"5/10m sliding_window_counter":  "requests: 5, window: 600s, algorithm: sliding_window_counter",
 		"10/s burst 20":                 "requests: 10, window: 1s, burst: 20",
 		"10/s token_bucket":             "requests: 10, window: 1s, algorithm: gcra",
 		"10/s leaky_bucket burst 3":     "requests: 10, window: 1s, algorithm: leaky_bucket, burst: 3",
@@ -180,7 +181,7 @@ func TestScalarsAreReadAsTheyAreMeant(t *testing.T) {
 	const escalate = "escalate: {after: 1, within: 1m, ban: 1m, factor: "
 	for field, texts := range map[string]map[string]string{
 		"algorithm: ": {
-			"sliding_window": "sliding-window", "sliding_window_counter": "sliding-window", "fixed_window": "fixed-window",
+			"sliding_window": "sliding-window", "sliding_window_counter": "sliding-window-counter", "fixed_window": "fixed-window",
 			"token_bucket": "token-bucket", "gcra": "token-bucket", "leaky_bucket": "leaky-bucket", "sliding_log": "sliding-log",
 			"sliding_window_log": "sliding-log", "Token-Bucket": "token-bucket", "slidingwindow": "", "1": "", "true": "",
 		},

@@ -537,6 +537,7 @@ func (s brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decisio
 	return s.err
 }
 func (s brokenStore) Refund(context.Context, []limiter.Charge) error { return s.err }
+func (s brokenStore) Owe(context.Context, []limiter.Charge) error    { return s.err }
 func (s brokenStore) Reset(context.Context, []limiter.Charge) error  { return s.err }
 
 func TestWhileAnythingIsBannedAKeyThatFailsFollowsTheOutagePolicyOfItsRules(t *testing.T) {

@@ -117,6 +117,53 @@ func (mode) JSONSchema() map[string]any {
 	return map[string]any{"enum": modes, "title": "enforce or shadow"}
 }
 
+// when says when a request is charged whose end matters.
+type when struct{ after bool }
+
+var whens = []string{"before", "after"}
+
+func (w *when) UnmarshalText(text []byte) (err error) {
+	w.after, err = oneOf(text, whens, []bool{false, true})
+	return err
+}
+
+func (when) JSONSchema() map[string]any {
+	return map[string]any{"enum": whens, "title": "before or after"}
+}
+
+// answers are some that count, by their status.
+type answers struct{ text string }
+
+func (a *answers) UnmarshalText(text []byte) error {
+	a.text = string(text)
+	_, err := middleware.ParseCounts(a.text)
+	return inWords(err)
+}
+
+func (answers) JSONSchema() map[string]any {
+	return map[string]any{
+		"anyOf": []any{
+			map[string]any{"type": "integer", "minimum": 100, "maximum": 599},
+			map[string]any{"type": "string", "pattern": "^!?[1-5]([0-9]{2}|xx)$"},
+		},
+		"title": "status or class", "examples": []any{401, "2xx", "!5xx"},
+	}
+}
+
+// strikes says what leads to a ban.
+type strikes struct{ outcomes bool }
+
+var strikeKinds = []string{"refusals", "outcomes"}
+
+func (s *strikes) UnmarshalText(text []byte) (err error) {
+	s.outcomes, err = oneOf(text, strikeKinds, []bool{false, true})
+	return err
+}
+
+func (strikes) JSONSchema() map[string]any {
+	return map[string]any{"enum": strikeKinds, "title": "refusals or outcomes"}
+}
+
 // noKey says what becomes of requests without a key.
 type noKey struct{ middleware.NoKey }
 

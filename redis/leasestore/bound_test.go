@@ -32,8 +32,9 @@ func newGauge(q *limiter.Quota) *gauge {
 	return &gauge{capacity: float64(q.Capacity()), rate: float64(l.Events) / l.Per.Seconds(), began: now, last: now}
 }
 
-func (g *gauge) admit(cost int64) {
-	now := time.Now()
+func (g *gauge) admit(cost int64) { g.admitAt(time.Now(), cost) }
+
+func (g *gauge) admitAt(now time.Time, cost int64) {
 	g.level = max(0, g.level-g.rate*now.Sub(g.last).Seconds()) + float64(cost)
 	g.last = now
 	g.peak = max(g.peak, g.level)

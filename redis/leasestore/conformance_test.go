@@ -30,8 +30,8 @@ func TestLeasedKeepsAStoresPromises(t *testing.T) {
 	t.Run("by default", func(t *testing.T) { conforms(t, Options{Mode: Leased}, nil) })
 	t.Run("with half of it ahead", func(t *testing.T) {
 		conforms(t, Options{Mode: Leased, Ahead: mostAhead}, map[string]string{
-			"decides as the quota does":                            inHand,
-			"RetryAfter is exact while some remain/sliding-window": inHand,
+			"decides as the quota does":                                    inHand,
+			"RetryAfter is exact while some remain/sliding-window-counter": inHand,
 		})
 	})
 }
@@ -41,27 +41,36 @@ func TestSynchronizedKeepsAStoresPromises(t *testing.T) {
 	counters := "where a limit's mode changes with it, so does its counter, which begins anew"
 	late := "a bucket that was full begins to refill when Redis has heard of what was used: an exchange later, at most"
 	ended := "what is left of a new window is known an exchange after the one before has ended"
+	told := "what is told when its window has ended counts in the next"
 	spent := "who has used up all of a limit since the last exchange waits for the next, though some may have come back"
 	t.Run("by default", func(t *testing.T) {
 		conforms(t, Options{Mode: Synchronized}, map[string]string{
-			"counts exactly at the greatest limits":            spent,
-			"a changed limit keeps what was used":              counters,
-			"two limits in turn admit no more than the larger": counters,
+			"counts exactly at the greatest limits":                                spent,
+			"a changed limit keeps what was used":                                  counters,
+			"two limits in turn admit no more than the larger":                     counters,
+			"a limit that ceases to be exact, and is exact again, forgets nothing": counters,
 		})
 	})
 	t.Run("with half of it ahead", func(t *testing.T) {
 		conforms(t, Options{Mode: Synchronized, Ahead: mostAhead}, map[string]string{
-			"counts exactly at the greatest limits":                    spent,
-			"a changed limit keeps what was used":                      counters,
-			"two limits in turn admit no more than the larger":         counters,
-			"a refusal takes nothing and changes nothing/token-bucket": late,
-			"RetryAfter is exact while some remain/token-bucket":       late,
-			"RetryAfter is exact while some remain/sliding-window":     ended,
-			"RetryAfter is exact while some remain/fixed-window":       ended,
-			"giving back to an unknown key is harmless/sliding-window": ended,
-			"giving back to an unknown key is harmless/fixed-window":   ended,
-			"ResetAfter is exact/token-bucket":                         late,
-			"decides as the quota does":                                late,
+			"counts exactly at the greatest limits":                                spent,
+			"a changed limit keeps what was used":                                  counters,
+			"two limits in turn admit no more than the larger":                     counters,
+			"a limit that ceases to be exact, and is exact again, forgets nothing": counters,
+			"what is owed outlives its window/token-bucket":                        late,
+			"what is owed above one limit is forgiven/token-bucket":                late,
+			"what is owed above one limit is forgiven/sliding-window-counter":      told,
+			"what is owed above one limit is forgiven/fixed-window":                told,
+			"what is owed outlives its window/sliding-window-counter":              told,
+			"what is owed outlives its window/fixed-window":                        told,
+			"a refusal takes nothing and changes nothing/token-bucket":             late,
+			"RetryAfter is exact while some remain/token-bucket":                   late,
+			"RetryAfter is exact while some remain/sliding-window-counter":         ended,
+			"RetryAfter is exact while some remain/fixed-window":                   ended,
+			"giving back to an unknown key is harmless/sliding-window-counter":     ended,
+			"giving back to an unknown key is harmless/fixed-window":               ended,
+			"ResetAfter is exact/token-bucket":                                     late,
+			"decides as the quota does":                                            late,
 		})
 	})
 }

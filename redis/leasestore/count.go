@@ -57,7 +57,7 @@ func (c counter) Decide(ctx context.Context, charges []limiter.Charge, decisions
 		now := c.Store.now()
 		after := c.decide(p, e, c.offset.Load()+now, charges[0].Cost, &decisions[0])
 		if decisions[0].Allowed {
-			e.count(p, after, charges[0].Cost)
+			c.count(e, p, after, charges[0].Cost)
 		}
 		c.touch(sh, e, cell, now)
 		sh.mu.Unlock()
@@ -101,58 +101,52 @@ func (p *plan) present(e *entry, at int64) limiter.State {
 	return s
 }
 
-// state is e's as one of p's: under another limit, what was used stays used. It is written
-// only with what is counted, or two limits that are asked in turn would make room for each
-// other.
+// advanced is s at a time. Of what was taken when 1970 began there is nothing to be refunded.
+func (p *plan) advanced(s limiter.State, at int64) limiter.State {
+	return p.quota.Refund(s, at, 1, 1)
+}
+
+// state is e's as one of p's ([limiter.Quota.Convert]).
 func (c counter) state(e *entry, p *plan, at int64) limiter.State {
 	before := p
 	if e.plan != p.number {
 		before = c.plans.numbered(e.plan)
 	}
 	s := before.present(e, at)
-	if before != p {
-		s = limiter.State{Last: at, Level: min(p.capacity, before.inUse(s, at)) * p.unit}
+	if before.quota.Settles {
+		s.Log = c.table.shard(e.hash).lows[e.hash]
 	}
-	return s
+	return p.quota.Convert(before.quota, s, at)
 }
 
 // set writes a state of p's.
-func (e *entry) set(p *plan, s limiter.State) {
+func (c counter) set(e *entry, p *plan, s limiter.State) {
 	e.plan = p.number
 	e.last, e.level, e.prev = s.Last, s.Level, s.Prev
+	c.table.shard(e.hash).keepLows(e.hash, s.Log)
 }
 
 // decide fills in the decision on a charge, returns the state after it, and changes nothing.
 func (c counter) decide(p *plan, e *entry, at, cost int64, d *limiter.Decision) (after limiter.State) {
 	s, ok := p.quota.Take(c.state(e, p, at), at, cost)
 	if !ok || cost == 0 || e.pending <= p.capacity-cost {
-		*d = p.describe(s, at, cost, ok)
+		*d = p.quota.Describe(s, at, cost, ok)
 		return s
 	}
 	// No process admits more than a burst that others have not heard of, even where the limit has
 	// brought back more since the last exchange.
 	s = c.state(e, p, at)
-	*d = p.describe(s, at, 0, true)
+	*d = p.quota.Describe(s, at, 0, true)
 	d.Allowed, d.Remaining = false, min(d.Remaining, cost-1)
 	d.RetryAfter, d.NextAfter = exchangeEvery, exchangeEvery
 	d.ResetAfter = max(d.ResetAfter, d.NextAfter)
 	return s
 }
 
-// describe is Quota.Describe for a state that may be above the limit.
-func (p *plan) describe(s limiter.State, at, cost int64, ok bool) limiter.Decision {
-	d := p.quota.Describe(s, at, cost, ok)
-	if d.Remaining < 0 {
-		d.Remaining = 0
-		d.NextAfter = p.quota.Describe(s, at, 1, false).RetryAfter
-	}
-	return d
-}
-
 // count writes the state after what was admitted.
-func (e *entry) count(p *plan, after limiter.State, cost int64) {
+func (c counter) count(e *entry, p *plan, after limiter.State, cost int64) {
 	if cost > 0 {
-		e.set(p, after)
+		c.set(e, p, after)
 		e.pending += cost
 	}
 }
@@ -183,7 +177,7 @@ func (c counter) decideTogether(charges []limiter.Charge, decisions []limiter.De
 	for i := range charges {
 		_, e, _, p := c.entryOf(&charges[i])
 		if e == nil { // it was evicted in between: as good as new
-			decisions[i] = p.describe(limiter.State{}, at, charges[i].Cost, charges[i].Cost <= p.capacity)
+			decisions[i] = p.quota.Describe(limiter.State{}, at, charges[i].Cost, charges[i].Cost <= p.capacity)
 		} else {
 			after[i] = c.decide(p, e, at, charges[i].Cost, &decisions[i])
 		}
@@ -196,7 +190,7 @@ func (c counter) decideTogether(charges []limiter.Charge, decisions []limiter.De
 		}
 		switch {
 		case all:
-			e.count(p, after[i], charges[i].Cost)
+			c.count(e, p, after[i], charges[i].Cost)
 		case decisions[i].Allowed:
 			c.decide(p, e, at, 0, &decisions[i])
 		}
@@ -232,30 +226,69 @@ func (c counter) Refund(_ context.Context, charges []limiter.Charge) error {
 	if lost := c.lost.Load(); lost != nil {
 		return *lost
 	}
+	c.refund(charges)
+	return nil
+}
+
+func (c counter) refund(charges []limiter.Charge) {
+	c.change(charges, func(e *entry, p *plan, s limiter.State, n, at int64) limiter.State {
+		after := p.quota.Refund(s, s.Last, n, at)
+		back := s.Level - after.Level
+		if after.Level == 0 {
+			back += p.unit - 1 // of a unit that has drained in part, the rest
+		}
+		e.pending -= back / p.unit
+		if past := s.Prev - after.Prev; past > 0 && at == 0 {
+			e.pending -= past
+		} else if past > 0 {
+			if e.past > 0 && e.pastAt/p.window != at/p.window {
+				e.past = 0 // which is of a window before
+			}
+			e.past, e.pastAt = e.past+past, at
+		}
+		return after
+	})
+}
+
+// Owe implements [limiter.Store].
+func (c counter) Owe(_ context.Context, charges []limiter.Charge) error {
+	if lost := c.lost.Load(); lost != nil {
+		return *lost
+	}
+	c.owe(charges)
+	return nil
+}
+
+func (c counter) owe(charges []limiter.Charge) {
+	c.change(charges, func(e *entry, p *plan, s limiter.State, n, _ int64) limiter.State {
+		e.owed = min(e.owed+min(n, 2*p.capacity), 2*p.capacity)
+		return p.owe(s, n)
+	})
+}
+
+// owe is Quota.Owe for a state at the present that may be further above the limit.
+func (p *plan) owe(s limiter.State, n int64) limiter.State {
+	if s.Level >= 2*p.capacity*p.unit {
+		return s
+	}
+	return p.quota.Owe(s, s.Last, n)
+}
+
+// change writes what f makes of the states of charges.
+func (c counter) change(charges []limiter.Charge, f func(e *entry, p *plan, s limiter.State, n, at int64) limiter.State) {
 	for i := range charges {
-		p := c.plans.of(charges[i].Quota)
-		sh, e, cell := c.lock(p, charges[i].Key)
+		charge := &charges[i]
+		p := c.plans.of(charge.Quota)
+		sh, e, cell := c.lock(p, charge.Key)
 		now := c.Store.now()
 		at := c.offset.Load() + now
-		s := c.state(e, p, at)
-		n := min(charges[i].Cost, p.inUse(s, at))
-		if n > 0 {
-			after := p.quota.Refund(s, at, n, charges[i].At)
-			if charges[i].At != 0 {
-				n = p.inUse(s, at) - p.inUse(after, at) // what is gone is not returned
-			}
-			e.set(p, after)
-			e.pending -= n
+		if charge.Cost > 0 {
+			s := p.advanced(c.state(e, p, at), at)
+			c.set(e, p, f(e, p, s, charge.Cost, charge.At))
 		}
 		c.touch(sh, e, cell, now)
 		sh.mu.Unlock()
 	}
-	return nil
-}
-
-// inUse is how many units of a limit are in use.
-func (p *plan) inUse(s limiter.State, at int64) int64 {
-	return p.capacity - max(0, p.quota.Describe(s, at, 0, true).Remaining)
 }
 
 // Reset implements [limiter.Store]. It waits for Redis.
@@ -264,7 +297,9 @@ func (c counter) Reset(ctx context.Context, charges []limiter.Charge) error {
 		p := c.plans.of(charges[i].Quota)
 		sh, e, _ := c.lock(p, charges[i].Key)
 		tag := e.tag
-		e.last, e.level, e.prev, e.pending = 0, 0, 0, 0
+		e.last, e.level, e.prev = 0, 0, 0
+		e.pending, e.owed, e.past = 0, 0, 0
+		sh.keepLows(e.hash, nil)
 		e.busy = false // what an exchange under way says is of before
 		sh.mu.Unlock()
 		if err := c.ledger.Forget(ctx, tag, p.quota); err != nil {
@@ -277,7 +312,7 @@ func (c counter) Reset(ctx context.Context, charges []limiter.Charge) error {
 // worth is what an entry is worth when there are too many; a negative worth keeps it. Of
 // Synchronized keys those nearest to their initial state go first.
 func (s *Store) worth(e *entry) int64 {
-	if e.stock != 0 || e.back != 0 || e.pending != 0 {
+	if e.stock != 0 || e.back != 0 || e.isUntold() {
 		return -1
 	}
 	p := s.plans.numbered(e.plan)
@@ -285,14 +320,14 @@ func (s *Store) worth(e *entry) int64 {
 		return max(0, e.touched+life.Microseconds()-s.now())
 	}
 	at := counter{s}.redisNow()
-	reset := p.describe(p.present(e, at), at, 0, true).ResetAfter
+	reset := p.quota.Describe(p.present(e, at), at, 0, true).ResetAfter
 	return min(reset.Microseconds(), math.MaxInt64/2)
 }
 
 // sweepCount forgets an entry that is back in its initial state and is not asked for.
 func (s *Store) sweepCount(sh *shard, e *entry, cell uint32, p *plan, now int64) {
 	switch {
-	case e.pending != 0:
+	case e.isUntold():
 		s.list(sh, e, cell, counted)
 	case len(sh.index) > s.table.most, now-e.touched > life.Microseconds() && s.worth(e) == 0:
 		sh.remove(cell)

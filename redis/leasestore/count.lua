@@ -1,9 +1,10 @@
 -- Adds up what processes have counted by themselves, each of which decides on what it is
--- told here and what it has counted since. What is above this line is limiter.Lua. ARGV[1]
--- is what ledger.go encodes, KEYS are the counters.
+-- told here and what it has counted since. What is above this line is limiter.Lua and
+-- LuaConvert. ARGV[1] is what ledger.go encodes, KEYS are the counters.
 --
--- A counter may be above its limit, by what several processes admitted at the same time. It
--- is not cut down: what was too much is made up for before anything more is admitted.
+-- A counter may be above its limit, by what several processes admitted at the same time, and
+-- what is owed. A bucket is not cut down: what was too much is made up for before anything more
+-- is admitted. A window passes on at most as much as a limit to the next.
 local pack, read, sub = struct.pack, struct.unpack, string.sub
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -21,17 +22,6 @@ local function quota(bytes)
   end
 end
 
--- As the algorithm's own advance, which has a bucket empty when a full one would be: one that
--- is above its limit takes longer.
-local function advance(q, s, t)
-  if q.unit then
-    s.level = math.max(0, s.level - (t - s.last) * q.refill)
-    s.last = t
-  else
-    q.algorithm.advance(q, s, t)
-  end
-end
-
 local quotas = {}
 for i = 1, quotaCount do
   quotas[i] = quota(sub(request, at, at + 24))
@@ -44,9 +34,10 @@ if count > 0 then
 end
 local answers = {pack('<d', now)}
 for i = 1, count do
-  local number, used
-  number, used, at = read('<Hd', request, at)
+  local number, used, owed, past, pastAt
+  number, used, owed, past, pastAt, at = read('<Hdddd', request, at)
   local q, value = quotas[number], values[i]
+  local unit = q.unit or 1
   local s = {last = now, level = 0, prev = 0}
   local isForeign = false
   if not value and redis.call('EXISTS', KEYS[i]) == 1 then
@@ -54,30 +45,34 @@ for i = 1, count do
   end
   if value then
     local before = q
-    if #value ~= 49 and #value ~= 57 then
+    if #value ~= 49 then
       before = nil
     elseif sub(value, 1, 25) ~= q.bytes then
       before = quota(sub(value, 1, 25))
     end
     if not before then -- what is not known is not nothing: all is used, and comes back
       isForeign = true
-      s.level = q.capacity * (q.unit or 1)
+      s.level = q.capacity * unit
     else
       s.last, s.level, s.prev = read('<ddd', value, 26)
-      advance(before, s, math.max(now, s.last))
-      if before ~= q then -- what was used stays used
-        local inUse = before.capacity - before.algorithm.remaining(before, s)
-        s.prev = 0
-        s.level = math.min(math.max(0, inUse), q.capacity) * (q.unit or 1)
+      before.algorithm.advance(before, s, math.max(now, s.last))
+      if before ~= q then
+        convert(q, before, s)
       end
     end
   end
   if used > 0 then
-    s.level = math.min(most, s.level + used * (q.unit or 1))
+    s.level = math.min(q.unit and most or 2 * q.capacity, s.level + used * unit)
   elseif used < 0 and value then
-    q.algorithm.refund(q, s, -used, 0)
+    q.algorithm.refund(q, s, math.min(-used, q.capacity), 0)
   end
-  if used ~= 0 or isForeign then
+  if past > 0 and value then
+    q.algorithm.refund(q, s, math.min(past, q.capacity), pastAt)
+  end
+  if owed > 0 and s.level < 2 * q.capacity * unit then
+    q.algorithm.owe(q, s, owed)
+  end
+  if used ~= 0 or owed > 0 or past > 0 or isForeign then
     local reset = q.algorithm.resetAfter(q, s)
     if s.level == 0 and s.prev == 0 or reset <= 0 then
       redis.call('DEL', KEYS[i])

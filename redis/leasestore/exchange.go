@@ -53,7 +53,7 @@ func (s *Store) gatherCounts(r *round) (more bool) {
 				continue
 			}
 			e.listed, e.busy = false, true
-			r.counts = append(r.counts, count{tag: e.tag, quota: p.quota, used: e.pending})
+			r.counts = append(r.counts, count{tag: e.tag, quota: p.quota, used: e.pending, owed: e.owed, past: e.past, pastAt: e.pastAt})
 			r.of = append(r.of, e.hash)
 		}
 		sh.listed[counted] = append(list[:0], list[n:]...)
@@ -80,9 +80,20 @@ func (s *Store) exchanged(c *count, hash uint64, heard int64) {
 		return
 	}
 	e.pending -= c.used
+	e.owed -= c.owed
+	e.past -= c.past
 	if p.quota != c.quota {
 		return
 	}
-	e.hear(c.state, c.state.Last, heard, heard)
-	e.level = max(0, e.level+e.pending*p.unit)
+	now := c.state
+	now.Level = max(0, now.Level+e.pending*p.unit)
+	if p.window > 0 {
+		now.Level, now.Prev = min(now.Level, 2*p.capacity), max(0, now.Prev-e.past)
+	}
+	now = p.owe(now, e.owed)
+	e.hear(now, now.Last, heard, heard)
+	if p.quota.Settles && p.window == 0 {
+		now.Log = sh.lows[hash]
+		sh.keepLows(hash, p.advanced(now, now.Last).Log)
+	}
 }

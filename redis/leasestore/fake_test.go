@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,9 +75,9 @@ func nameOf(q *limiter.Quota, t keyfunc.Digest) counterName {
 // find is a state of q's, into which that of another limit is turned.
 func find(in map[counterName]written, q *limiter.Quota, name counterName, now int64) limiter.State {
 	w, ok := in[name]
-	if ok && w.quota.Limit() != q.Limit() {
-		used := w.quota.Capacity() - w.quota.Describe(w.State, now, 0, true).Remaining
-		w.State, _ = q.Take(limiter.State{}, now, min(used, q.Capacity()))
+	if ok {
+		w.State.Log = slices.Clone(w.State.Log) // which a quota's functions may change in place
+		w.State = q.Convert(w.quota, w.State, now)
 	}
 	return w.State
 }
@@ -141,6 +142,14 @@ func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
 	})
 }
 
+func (f *fake) Owe(_ context.Context, charges []limiter.Charge) error {
+	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
+		if c.Cost > 0 {
+			f.states[name] = written{c.Quota.Owe(find(f.states, c.Quota, name, now), now, c.Cost), c.Quota}
+		}
+	})
+}
+
 func (f *fake) Reset(_ context.Context, charges []limiter.Charge) error {
 	return f.change(charges, func(name counterName, _ limiter.Charge, _ int64) { delete(f.states, name) })
 }
@@ -183,7 +192,7 @@ func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
 			e.foreign = true
 			continue
 		}
-		s := advanced(q, w.State, now)
+		s := q.Refund(w.State, now, 1, 1) // which is nothing, at the present
 		if ok && e.back > 0 {
 			s = refundTo(q, s, e.back, e.since)
 		}
@@ -216,16 +225,10 @@ func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
 
 // refundTo returns units to the window that they were taken from, of a state at the present.
 func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
-	if q.Limit().Algorithm == limiter.TokenBucket {
-		return q.Refund(s, s.Last, n, 0)
+	if q.Algorithm() == limiter.TokenBucket {
+		since = 0
 	}
-	switch window := q.Numbers()[1]; s.Last/window - since/window {
-	case 0:
-		s.Level = max(0, s.Level-n)
-	case 1:
-		s.Prev = max(0, s.Prev-n)
-	}
-	return s
+	return q.Refund(s, s.Last, n, since)
 }
 
 func (l fakeLedger) Exchange(_ context.Context, counts []count) (int64, error) {
@@ -239,15 +242,28 @@ func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 	for i := range counts {
 		c := &counts[i]
 		name, q := nameOf(c.quota, c.tag), c.quota
-		s := find(l.counts, q, name, now)
-		s = advanced(q, s, now)
+		w := l.counts[name]
+		if w.quota == nil {
+			w.quota = q
+		}
+		s := q.Convert(w.quota, advanced(w.quota, w.State, now), now)
+		s.Log = nil
 		switch {
 		case c.used > 0:
 			s.Level += c.used * unitOf(q)
+			if q.Algorithm() != limiter.TokenBucket {
+				s.Level = min(s.Level, 2*q.Capacity())
+			}
 		case c.used < 0:
 			s = q.Refund(s, now, -c.used, 0)
 		}
-		if c.used != 0 {
+		if c.past > 0 {
+			s = q.Refund(s, now, c.past, c.pastAt)
+		}
+		if s.Level < 2*q.Capacity()*unitOf(q) {
+			s = q.Owe(s, now, c.owed)
+		}
+		if c.used != 0 || c.owed > 0 || c.past > 0 {
 			l.counts[name] = written{s, q}
 		}
 		c.done, c.state = true, s
@@ -255,26 +271,20 @@ func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 	return now
 }
 
-// advanced is s at time now.
+// advanced is s at time now. It may be further above the limit than a Quota's functions know of.
 func advanced(q *limiter.Quota, s limiter.State, now int64) limiter.State {
 	now = max(now, s.Last)
-	numbers := q.Numbers()
-	switch {
-	case q.Limit().Algorithm == limiter.TokenBucket:
-		passed := min(now-s.Last, 1+s.Level/numbers[2])
-		return limiter.State{Last: now, Level: max(0, s.Level-passed*numbers[2])}
-	case now/numbers[1] == s.Last/numbers[1]:
-		return limiter.State{Last: now, Level: s.Level, Prev: s.Prev}
-	case now/numbers[1] == s.Last/numbers[1]+1 && q.Limit().Algorithm == limiter.SlidingWindow:
-		return limiter.State{Last: now, Prev: s.Level}
-	default:
-		return limiter.State{Last: now}
+	if q.Algorithm() != limiter.TokenBucket {
+		return q.Refund(s, now, 1, 1) // which is nothing
 	}
+	refill := q.Numbers()[2]
+	passed := min(now-s.Last, 1+s.Level/refill)
+	return limiter.State{Last: now, Level: max(0, s.Level-passed*refill)}
 }
 
 // unitOf is what a unit adds to a state's level.
 func unitOf(q *limiter.Quota) int64 {
-	if q.Limit().Algorithm == limiter.TokenBucket {
+	if q.Algorithm() == limiter.TokenBucket {
 		return q.Numbers()[1]
 	}
 	return 1

@@ -30,8 +30,8 @@ func (s *Store) decideOne(ctx context.Context, p *plan, charges []limiter.Charge
 	return s.askOne(ctx, p, *c, h, d)
 }
 
-// A hand is units that were taken out of an entry's for one charge, and Redis's time when they
-// were granted.
+// A hand is units that were taken out of an entry's for one charge, and Redis's time when the
+// first of them were granted.
 type hand struct{ units, since int64 }
 
 // spend decides on a charge from what is in hand. Where it cannot, it takes of that as much as
@@ -67,7 +67,7 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now i
 		return ask, hand{}
 	}
 	e.expire(now, false)
-	known := e.heard > 0 && now-e.heard < memory.Microseconds()
+	known := e.heard > 0 && now-e.heard < memory.Microseconds() && !e.isRefunded(now)
 	if cost == 0 {
 		if known && e.whole {
 			e.describe(p, now, d)
@@ -80,18 +80,22 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now i
 	case cost > p.capacity:
 		return ask, hand{}
 	case cost <= e.stock:
-		e.stock -= cost
+		h := hand{cost, e.spend(cost)}
 		e.describe(p, now, d)
-		d.At = e.since // when Redis counted them
+		d.At = h.since // when Redis counted them, or before
 		s.list(sh, e, cell, leased)
-		return allowed, hand{cost, e.since}
+		return allowed, h
 	case known && e.refuses(p, cost, now, d):
 		s.list(sh, e, cell, leased)
 		return refused, hand{}
 	}
-	h := hand{e.stock, e.since}
-	e.stock = 0
-	return ask, h
+	units := e.stock
+	return ask, hand{units, e.spend(units)}
+}
+
+// isRefunded tells that units may just have come back, which Redis did not say yet.
+func (e *entry) isRefunded(now int64) bool {
+	return e.refunded > 0 && now-e.refunded < patience.Microseconds()
 }
 
 // touch counts an event that is asked for.
@@ -107,7 +111,7 @@ func (e *entry) touch(p *plan, cost, now int64) {
 func (e *entry) expire(now int64, all bool) {
 	if e.stock > 0 && (all || now >= e.until) {
 		e.back += e.stock
-		e.stock = 0
+		e.spend(e.stock)
 	}
 	if e.back > 0 && now >= e.until+grace.Microseconds() {
 		e.back = 0
@@ -124,7 +128,7 @@ func (e *entry) view(p *plan, at int64) limiter.State {
 	if n := e.stock - e.exact; n > 0 {
 		s = p.quota.Refund(s, at, n, 0)
 	} else if n < 0 {
-		s, _ = p.quota.Take(s, at, -n)
+		s = p.quota.Owe(s, at, -n) // which needs no room, and remembers nothing for refunds
 	}
 	return s
 }
@@ -207,8 +211,8 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 		if e.busy {
 			e.crossed += cost
 		}
-	case !taken && (p.window == 0 || h.since/p.window == e.since/p.window):
-		e.stock += h.units // and what is of another window is lost
+	case !taken && h.units > 0 && (p.window == 0 || h.since/p.window == e.since/p.window):
+		e.restock(h.units, h.since) // and what is of another window is lost
 	}
 	e.expire(now, false)
 	if cost > 0 || e.back > 0 {
@@ -231,9 +235,9 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 	}
 }
 
-// surrender takes all out of hand that is held of a charge's key, and forgets what is known.
-// Units of a window that is gone are not among them.
-func (s *Store) surrender(c *limiter.Charge) (h hand) {
+// surrender takes all out of hand that is held of a charge's key, says how much that was, and
+// forgets what is known. Units of a window that is gone are not among them.
+func (s *Store) surrender(c *limiter.Charge) (units int64) {
 	p := s.plans.of(c.Quota)
 	hash := s.hash(p, c.Key)
 	sh := s.table.shard(hash)
@@ -241,14 +245,44 @@ func (s *Store) surrender(c *limiter.Charge) (h hand) {
 	defer sh.mu.Unlock()
 	e, cell := sh.find(hash)
 	if e == nil {
-		return h
+		return 0
 	}
 	e.expire(s.now(), false)
 	s.list(sh, e, cell, leased) // the others may hold that much more
-	h = hand{min(e.stock, p.capacity), e.since}
-	e.stock, e.heard = 0, 0
+	units = min(e.stock, p.capacity)
+	e.spend(e.stock)
+	e.heard = 0
 	if e.plan != p.number {
-		return hand{}
+		return 0
 	}
-	return h
+	return units
+}
+
+// settleInHand takes what a settlement owes out of hand, as far as there is any, and leaves the
+// rest for Redis, which has counted what was taken.
+func (s *Store) settleInHand(c *limiter.Settlement) {
+	p := s.plans.of(c.Quota)
+	hash := s.hash(p, c.Key)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e, cell := sh.find(hash)
+	if e == nil || e.plan != p.number {
+		return
+	}
+	now := s.now()
+	e.expire(now, false)
+	if c.Actual > c.Cost {
+		paid := min(c.Actual-c.Cost, e.stock)
+		e.spend(paid)
+		c.Actual -= paid
+	} else if c.Actual < c.Cost {
+		e.refunded = now
+	}
+	rest := max(-p.capacity, min(c.Actual-c.Cost, 2*p.capacity))
+	e.exact += rest
+	if e.busy {
+		e.crossed += rest
+	}
+	s.list(sh, e, cell, leased)
 }

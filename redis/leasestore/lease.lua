@@ -1,6 +1,6 @@
 -- Settles leases: each is units of one counter that a process takes ahead, spends on its
--- own, and returns if it does not. What is above this line is limiter.Lua. ARGV[1] is what
--- ledger.go encodes, and KEYS are, for each lease, the counter and the list of its holders.
+-- own, and returns if it does not. What is above this line is limiter.Lua and LuaSettles. ARGV[1]
+-- is what ledger.go encodes, and KEYS are, for each lease, the counter and the list of its holders.
 --
 -- A unit is charged when it is granted, so no other process gets it, whatever becomes of its
 -- holder. The list of holders decides on nothing but how much may be ahead: 24 bytes for
@@ -14,12 +14,13 @@ local request = ARGV[1]
 local quotaCount, count, percent, life, holder, at = read('<HHHdc8', request)
 local quotas = {}
 for i = 1, quotaCount do
-  local kind, a, b, c = read('<Bddd', request, at)
+  local kind, a, b, c, settles = read('<BdddB', request, at)
   local q = algorithms[kind].compile(a, b, c)
   q.algorithm = algorithms[kind]
   q.bytes = sub(request, at, at + 24)
+  q.settles = settles == 1
   quotas[i] = q
-  at = at + 25
+  at = at + 26
 end
 
 local values = redis.call('MGET', unpack(KEYS))
@@ -31,12 +32,13 @@ for i = 1, count do
   local key, holdersKey = KEYS[2 * i - 1], KEYS[2 * i]
   local value, holders = values[2 * i - 1], values[2 * i] or ''
 
-  local s = {last = now, level = 0, prev = 0}
+  local s = {last = now, level = 0, prev = 0, log = ''}
   local isOurs = value or redis.call('EXISTS', key) == 0
   if value then
-    isOurs = (#value == 49 or #value == 57) and sub(value, 1, 25) == q.bytes
+    isOurs = sub(value, 1, 25) == q.bytes and (#value == 57 or q.unit and #value > 57 and #value % 16 == 9)
     if isOurs then
       s.last, s.level, s.prev = read('<ddd', value, 26)
+      s.log = sub(value, 58)
       q.algorithm.advance(q, s, math.max(now, s.last))
     end
   end
@@ -48,7 +50,7 @@ for i = 1, count do
     if value and back > 0 then
       -- To the window it was taken from. Of a bucket all is returned, as no request has used
       -- it.
-      q.algorithm.refund(q, s, back, q.window and math.max(1, since) or 0)
+      q.algorithm.refund(q, s, math.min(back, q.capacity), q.window and math.max(1, since) or 0)
     end
 
     -- An end that is too far away was written before the clock stepped back.
@@ -73,7 +75,8 @@ for i = 1, count do
       granted = 0
     end
     if granted > 0 then
-      s.level = q.algorithm.take(q, s, granted)
+      local level, log = q.algorithm.take(q, s, granted)
+      s.level, s.log = level, log or ''
     end
 
     if granted > 0 or value and back > 0 then
@@ -81,8 +84,9 @@ for i = 1, count do
       if s.level == 0 and s.prev == 0 or reset <= 0 then
         redis.call('DEL', key)
       else
-        redis.call('SET', key, q.bytes .. pack('<ddd', s.last, s.level, s.prev),
-          'PX', divUp(reset + s.last - now, 1000) + 1)
+        local expiry = s.last + reset
+        redis.call('SET', key, q.bytes .. pack('<dddd', s.last, s.level, s.prev, expiry) .. s.log,
+          'PX', divUp(expiry - now, 1000) + 1)
       end
     end
     if keep + granted > 0 then

@@ -25,10 +25,10 @@ var (
 	countLua string
 
 	// The algorithms that can be leased and counted.
-	algorithms = limiter.Lua(limiter.SlidingWindow, limiter.TokenBucket, limiter.FixedWindow)
+	algorithms = limiter.Lua(limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow)
 
-	leaseScript = wire.NewScript(algorithms + leaseLua)
-	countScript = wire.NewScript(algorithms + countLua)
+	leaseScript = wire.NewScript(algorithms + limiter.LuaSettles() + leaseLua)
+	countScript = wire.NewScript(algorithms + limiter.LuaConvert() + countLua)
 )
 
 // formats are the versions of what is in Redis beside the counters: the lists of
@@ -82,7 +82,7 @@ type lease struct {
 	tag   keyfunc.Digest
 	quota *limiter.Quota
 
-	since int64 // Redis's time when the units that are returned were granted
+	since int64 // Redis's time when the first of the units that are returned were granted
 	back  int64 // units that are returned
 	keep  int64 // units that are kept, at most
 	want  int64 // units wanted while half of the limit is free
@@ -111,11 +111,18 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) (now int64, er
 
 func (l *redisLedger) encodeLeases(leases []lease) (keys []string, argument []byte) {
 	quotas := quotasOf(leases, func(e *lease) *limiter.Quota { return e.quota })
-	b := make([]byte, 0, 22+25*len(quotas)+42*len(leases))
+	b := make([]byte, 0, 22+26*len(quotas)+42*len(leases))
 	b = appendCounts(b, len(quotas), len(leases), l.percent)
 	b = counters.AppendNumber(b, l.life.Microseconds())
 	b = append(b, l.holder[:]...)
-	b = appendQuotas(b, quotas)
+	for _, q := range quotas {
+		b = counters.AppendQuota(b, q)
+		settles := byte(0)
+		if q.Settles {
+			settles = 1
+		}
+		b = append(b, settles)
+	}
 	for i := range leases {
 		e := &leases[i]
 		name := l.names.Name(e.tag, e.quota)
@@ -147,9 +154,12 @@ func readLeases(now int64, reply string, leases []lease) bool {
 
 // A count is what a process tells of one counter that all count on, and is told.
 type count struct {
-	tag   keyfunc.Digest
-	quota *limiter.Quota
-	used  int64 // since it told last; below zero: given back
+	tag    keyfunc.Digest
+	quota  *limiter.Quota
+	used   int64 // since it told last; below zero: refunded
+	owed   int64 // without room having been asked for
+	past   int64 // refunded to the window of the time pastAt, which has ended
+	pastAt int64
 
 	done  bool          // as in lease
 	state limiter.State // of what all have told, perhaps above the limit
@@ -170,14 +180,18 @@ func (l *redisLedger) Forget(ctx context.Context, tag keyfunc.Digest, q *limiter
 
 func (l *redisLedger) encodeCounts(counts []count) (keys []string, argument []byte) {
 	quotas := quotasOf(counts, func(c *count) *limiter.Quota { return c.quota })
-	b := make([]byte, 0, 4+25*len(quotas)+10*len(counts))
+	b := make([]byte, 0, 4+25*len(quotas)+34*len(counts))
 	b = appendCounts(b, len(quotas), len(counts))
-	b = appendQuotas(b, quotas)
+	for _, q := range quotas {
+		b = counters.AppendQuota(b, q)
+	}
 	for i := range counts {
 		c := &counts[i]
 		keys = append(keys, l.sumOf(l.names.Name(c.tag, c.quota)))
 		b = appendCounts(b, slices.Index(quotas, c.quota)+1)
-		b = counters.AppendNumber(b, max(-1<<53, min(c.used, 1<<53)))
+		for _, n := range [...]int64{c.used, c.owed, c.past, c.pastAt} {
+			b = counters.AppendNumber(b, max(-1<<53, min(n, 1<<53)))
+		}
 	}
 	return keys, b
 }
@@ -201,13 +215,6 @@ func quotasOf[T any](all []T, of func(*T) *limiter.Quota) []*limiter.Quota {
 		}
 	}
 	return quotas
-}
-
-func appendQuotas(b []byte, quotas []*limiter.Quota) []byte {
-	for _, q := range quotas {
-		b = counters.AppendQuota(b, q)
-	}
-	return b
 }
 
 func appendCounts(b []byte, counts ...int) []byte {

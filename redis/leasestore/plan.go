@@ -12,7 +12,7 @@ import (
 // A plan is how the counters of a quota are decided on.
 type plan struct {
 	quota    *limiter.Quota // the first that came with this name and limit
-	mode     Mode           // Exact where the limit is too tight for its rule's
+	mode     Mode           // Exact where the limit is too tight for its rule's, or not the only one
 	err      error          // why the rule's mode makes no sense for the limit
 	number   uint32
 	salt     uint64
@@ -28,6 +28,8 @@ type plan struct {
 type planName struct {
 	rule, tier string
 	limit      limiter.Limit
+	settles    bool
+	hasFamily  bool
 }
 
 // plans holds a plan for each name and limit, and finds it by a quota's address.
@@ -75,7 +77,7 @@ func (ps *plans) numbered(n uint32) *plan { return (*ps.all.Load())[n] }
 func (ps *plans) add(q *limiter.Quota) *plan {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	name := planName{q.Rule(), q.Tier(), q.Limit()}
+	name := planName{q.Rule(), q.Tier(), q.Limit(), q.Settles, q.Family() != nil}
 	p := ps.byName[name]
 	if p == nil {
 		all := *ps.all.Load()
@@ -101,6 +103,10 @@ func (ps *plans) make(q *limiter.Quota, number uint32) *plan {
 	p := &plan{
 		quota: q, number: number, capacity: q.Capacity(), mode: mode,
 		salt: maphash.String(ps.seed, q.Rule()+"\x00"+q.Tier()),
+	}
+	if q.Family() != nil || q.Limit().Algorithm == limiter.SlidingWindow && q.Algorithm() == limiter.SlidingLog {
+		p.mode = Exact
+		return p
 	}
 	err := p.mode.Check(q.Limit())
 	if numbers := q.Numbers(); err == nil && p.mode == Synchronized && q.Algorithm() == limiter.TokenBucket && numbers[0] > mostLevel/numbers[1] {

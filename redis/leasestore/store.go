@@ -136,33 +136,70 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 	return p
 }
 
-// Refund implements [limiter.Store]. What this process holds ahead of the keys is returned
-// with it.
+// Refund implements [limiter.Store]. Where it is not known when units were taken, what this
+// process holds ahead of the key is returned with them.
 func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	var held []limiter.Charge // which were not taken when the others were
 	prepare := func(c *limiter.Charge) {
-		h := s.surrender(c)
 		switch {
-		case h.units == 0:
+		case c.At > 0:
+			s.settleInHand(&limiter.Settlement{Charge: *c})
 		case c.At == 0:
-			c.Cost += min(h.units, math.MaxInt64-c.Cost)
-		default:
-			own := limiter.Charge{Quota: c.Quota, Key: c.Key, Cost: h.units}
-			if s.plans.of(c.Quota).window > 0 {
-				own.At = h.since
-			}
-			held = append(held, own)
+			c.Cost += min(s.surrender(c), math.MaxInt64-c.Cost)
 		}
 	}
-	exact := func(ctx context.Context, charges []limiter.Charge) error {
-		if len(held) > 0 {
-			if err := s.exact.Refund(ctx, held); err != nil {
-				return err
-			}
+	return s.change(ctx, charges, prepare, s.exact.Refund, s.synced.Refund)
+}
+
+// Owe implements [limiter.Store]. What this process holds ahead of the key pays first. Like
+// package failover's it goes by the charges' At.
+func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
+	prepare := func(c *limiter.Charge) {
+		owed := limiter.Settlement{Charge: *c, Actual: c.Cost}
+		if owed.Cost = 0; c.At >= 0 {
+			s.settleInHand(&owed)
 		}
-		return s.exact.Refund(ctx, charges)
+		c.Cost = owed.Actual
 	}
-	return s.change(ctx, charges, prepare, exact, s.synced.Refund)
+	return s.change(ctx, charges, prepare, s.exact.Owe, s.synced.Owe)
+}
+
+// Settle implements [limiter.Settler]. What a Leased event owes is paid out of what is in hand,
+// and the rest is settled in Redis, later, as redisstore does. What was counted here, under a
+// Synchronized rule, is corrected here, and told in the next exchange, even if that comes
+// after an outage.
+func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	if err := limiter.CheckSettlements(settlements); err != nil {
+		return err
+	}
+	var exact, ours, byPolicy []limiter.Settlement
+	for _, c := range settlements {
+		p := s.planOf(c.Quota)
+		switch {
+		case p == nil:
+		case p.err != nil:
+			return p.err
+		case p.mode == Synchronized && c.At > 0:
+			ours = append(ours, c)
+			continue
+		case p.mode == Synchronized:
+			byPolicy = append(byPolicy, c)
+			continue
+		}
+		exact = append(exact, c)
+	}
+	for i := range exact {
+		if c := &exact[i]; c.At > 0 && s.planOf(c.Quota) != nil {
+			s.settleInHand(c)
+		}
+	}
+	refunds, debts := limiter.Corrections(ours)
+	counter{s}.refund(refunds)
+	counter{s}.owe(debts)
+	err := errors.Join(limiter.Settle(ctx, s.synced, byPolicy))
+	if len(exact) > 0 {
+		err = errors.Join(err, limiter.Settle(ctx, s.exact, exact))
+	}
+	return err
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead

@@ -27,16 +27,23 @@ type entry struct {
 	last, level, prev int64
 	now, asked, heard int64
 
-	stock, until, since int64 // Leased: units in hand until then, granted at Redis's time since
-	pending             int64 // Synchronized: units that Redis has not been told of
-	exact               int64 // units that exact decisions of this process took since Redis said that
-	touched             int64 // when it was last asked for
-	recent              int64 // units asked for since counted
-	asks                int32 // events since watched
+	// Leased: units in hand until then, granted at Redis's time since or later. Those that are
+	// fresh were granted at freshSince or later.
+	stock, until, since int64
+	fresh, freshSince   int64
+
+	pending int64 // Synchronized: units that Redis has not been told of
+	exact   int64 // units that Redis counted for this process since it said that, less those refunded
+	touched int64 // when it was last asked for
+	recent  int64 // units asked for since counted
+	asks    int32 // events since watched
 
 	// What only the loop and exact decisions need.
 	crossed          int64 // of exact, those during a settlement, which it may have seen
-	back             int64 // units to return, granted at since too
+	back             int64 // units to return, granted since too
+	refunded         int64 // when units that Redis had counted were last refunded
+	owed             int64 // Synchronized: units that Redis has not been told are owed
+	past, pastAt     int64 // Synchronized: units to refund to the window of that time, which has ended
 	counted, watched int64
 	rate             float64 // units asked for in a second: an estimate that decides on how many to ask for
 	tag              keyfunc.Digest
@@ -45,6 +52,34 @@ type entry struct {
 func (e *entry) state() limiter.State {
 	return limiter.State{Last: e.last, Level: e.level, Prev: e.prev}
 }
+
+// spend takes units out of hand, those granted first, and returns when that was.
+func (e *entry) spend(n int64) (since int64) {
+	since = e.since
+	e.stock -= n
+	if e.fresh > 0 && e.stock <= e.fresh {
+		e.since, e.fresh = e.freshSince, 0
+	}
+	return since
+}
+
+// restock adds units to those in hand.
+func (e *entry) restock(n, since int64) {
+	switch {
+	case e.stock == 0:
+		e.since = since
+	case since <= e.since:
+		e.since = since
+	case e.fresh == 0:
+		e.fresh, e.freshSince = n, since
+	default:
+		e.fresh += n
+	}
+	e.stock += n
+}
+
+// isUntold tells that Redis has not heard of all that was counted here.
+func (e *entry) isUntold() bool { return e.pending != 0 || e.owed != 0 || e.past != 0 }
 
 // hear keeps what Redis said.
 func (e *entry) hear(s limiter.State, now, asked, heard int64) {
@@ -66,7 +101,8 @@ const shardCount = 64
 
 type shard struct {
 	mu     sync.Mutex
-	index  map[uint64]uint32 // of cells, by hash
+	index  map[uint64]uint32          // of cells, by hash
+	lows   map[uint64][]limiter.Entry // of Synchronized buckets that settle: the Log of their states
 	cells  []entry
 	free   []uint32
 	listed [2][]uint32 // cells to settle, and to exchange
@@ -115,6 +151,18 @@ func (sh *shard) add(hash uint64, most int, must bool, worth func(*entry) int64)
 	return &sh.cells[i]
 }
 
+// keepLows keeps the Log of an entry's state.
+func (sh *shard) keepLows(hash uint64, lows []limiter.Entry) {
+	switch {
+	case len(lows) == 0:
+		delete(sh.lows, hash)
+		return
+	case sh.lows == nil:
+		sh.lows = map[uint64][]limiter.Entry{}
+	}
+	sh.lows[hash] = lows
+}
+
 // inReach is how many entries eviction chooses from.
 const inReach = 16
 
@@ -141,6 +189,7 @@ func (sh *shard) evict(worth func(*entry) int64) bool {
 // remove frees a cell. It may still be listed, so a reader of the list looks twice.
 func (sh *shard) remove(i uint32) {
 	delete(sh.index, sh.cells[i].hash)
+	delete(sh.lows, sh.cells[i].hash)
 	sh.cells[i] = entry{}
 	sh.free = append(sh.free, i)
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -9,46 +10,54 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
+func isLog(q *limiter.Quota) bool { return q.Algorithm() == limiter.SlidingLog }
+
+// isLong reports whether q's entries are not read as a whole.
+func isLong(q *limiter.Quota) bool { return isLog(q) && q.Capacity() > 10 }
+
+// hasLows reports whether q's buckets remember how low they were.
+func hasLows(q *limiter.Quota) bool {
+	a := q.Algorithm()
+	return q.Settles && (a == limiter.TokenBucket || a == limiter.LeakyBucket)
+}
+
 // An answer is what the script says about one group: the server's time, and a record for
 // each of its charges.
 type answer struct {
 	now     int64
 	records string
+	size    int // of a record: the batch says which
 }
 
 // A record is a charge's verdict and the state to describe it by: after the charge if the
-// whole group was taken, before it otherwise. Of a log it has three times in place of all.
+// whole group was taken, before it otherwise.
 type record struct {
 	allowed           bool
 	last, level, prev int64
 
-	oldest, blocking, newest int64
+	// Of a log's entries the times of those that have to go: for a unit to fit, for the charge
+	// that was refused, and for all units to be free.
+	one, event, all int64
 }
 
 const (
 	recordSize    = 1 + 3*8
-	logRecordSize = 1 + 5*8
+	logRecordSize = 1 + 6*8 // of every record in a batch with a log
 )
-
-func isLog(q *limiter.Quota) bool { return q.Algorithm() == limiter.SlidingLog }
-
-func sizeOf(q *limiter.Quota) int {
-	if isLog(q) {
-		return logRecordSize
-	}
-	return recordSize
-}
 
 // deliver cuts the script's reply into the groups' answers.
 func (r *request) deliver() {
 	var now int64
 	reply, err := r.Text()
-	if err == nil {
-		size := 8
-		for _, g := range r.groups {
-			size += g.answerSize()
+	size, items := recordSize, 0
+	for _, g := range r.groups {
+		items += len(g.items)
+		if slices.ContainsFunc(g.items, func(it item) bool { return isLog(it.quota) }) {
+			size = logRecordSize
 		}
-		if len(reply) != size {
+	}
+	if err == nil {
+		if len(reply) != 8+size*items {
 			err = wire.ErrAnswer
 		} else {
 			now, reply = counters.Number(reply), reply[8:]
@@ -59,75 +68,84 @@ func (r *request) deliver() {
 			g.deliver(answer{}, err)
 			continue
 		}
-		size := g.answerSize()
-		g.deliver(answer{now, reply[:size]}, nil)
-		reply = reply[size:]
+		length := size * len(g.items)
+		g.deliver(answer{now, reply[:length], size}, nil)
+		reply = reply[length:]
 	}
 }
 
-// answerSize is how long g's records are.
-func (g *group) answerSize() (size int) {
-	for i := range g.items {
-		size += sizeOf(g.items[i].quota)
-	}
-	return size
-}
+// allowed is whether the charge at i was, as far as it goes.
+func (a answer) allowed(i int) bool { return a.records[i*a.size] == 1 }
 
-// next reads the record of a charge under q and what comes after it.
-func next(records string, q *limiter.Quota) (record, string) {
+// record is that of the charge at i, under q.
+func (a answer) record(i int, q *limiter.Quota) record {
+	text := a.records[i*a.size:]
 	r := record{
-		allowed: records[0] == 1,
-		last:    counters.Number(records[1:]),
-		level:   counters.Number(records[9:]),
+		allowed: text[0] == 1,
+		last:    counters.Number(text[1:]),
+		level:   counters.Number(text[9:]),
+		prev:    counters.Number(text[17:]),
 	}
 	if isLog(q) {
-		r.level = min(max(0, r.level), q.Capacity()) // what is in Redis may be anything
-		r.oldest, r.blocking, r.newest = counters.Number(records[17:]), counters.Number(records[25:]), counters.Number(records[33:])
-	} else {
-		r.prev = counters.Number(records[17:])
+		r.level = min(max(0, r.level), 2*q.Capacity()) // what is in Redis may be anything
+		r.prev = min(max(0, r.prev), r.level/2)
+		r.one, r.event, r.all = counters.Number(text[25:]), counters.Number(text[33:]), counters.Number(text[41:])
 	}
-	return r, records[sizeOf(q):]
+	return r
 }
 
-// logs are for the times of logs, of which there may be thousands in one.
-var logs = sync.Pool{New: func() any { return new([]int64) }}
+// logs are for the entries that describe needs.
+var logs = sync.Pool{New: func() any { return new([4]limiter.Entry) }}
 
 // describe is the decision on c, of which r tells, as one on an event of that cost.
 func (r *record) describe(c *limiter.Charge, now, cost int64, allowed bool) limiter.Decision {
+	s := limiter.State{Last: r.last, Level: r.level, Prev: r.prev}
 	if !isLog(c.Quota) || r.level == 0 {
-		return c.Quota.Describe(limiter.State{Last: r.last, Level: r.level, Prev: r.prev}, now, cost, allowed)
+		return c.Quota.Describe(s, now, cost, allowed)
 	}
-	log := logs.Get().(*[]int64)
-	*log = slices.Grow((*log)[:0], int(r.level))[:r.level]
-	r.fill(*log, c)
-	d := c.Quota.Describe(limiter.State{Last: r.last, Log: *log}, now, cost, allowed)
-	logs.Put(log)
+	entries := logs.Get().(*[4]limiter.Entry)
+	s.Log = r.log(entries[:0], c)
+	d := c.Quota.Describe(s, now, cost, allowed)
+	logs.Put(entries)
 	return d
 }
 
-// fill makes a log that gives the same answers to c as the one of which r knows three
-// times: of the others none is asked for.
-func (r *record) fill(log []int64, c *limiter.Charge) {
-	blocking := max(0, r.level+c.Cost-c.Quota.Capacity()-1)
-	for i := range log {
-		if int64(i) < blocking {
-			log[i] = r.oldest
-		} else {
-			log[i] = r.blocking
+// log is one that gives the same answers to c as the one that r is of: of others than the
+// three times none is asked for.
+func (r *record) log(log []limiter.Entry, c *limiter.Charge) []limiter.Entry {
+	capacity, inEntries := c.Quota.Capacity(), r.level-r.prev
+	type point struct{ unit, time int64 }
+	points := [3]point{{max(1, r.level+1-capacity), r.one}, {r.level, r.all}, {r.level + c.Cost - capacity, r.event}}
+	known := points[:2]
+	if !r.allowed && c.Cost <= capacity {
+		known = points[:3]
+	}
+	for i := range known {
+		if p := &known[i]; p.unit > inEntries {
+			p.unit -= inEntries // what is owed takes the room of the entries
 		}
 	}
-	log[len(log)-1] = r.newest
+	slices.SortFunc(known, func(a, b point) int { return cmp.Compare(a.unit, b.unit) })
+	unit := int64(0)
+	for _, p := range known {
+		if p.unit > unit {
+			log = append(log, limiter.Entry{At: p.time, N: p.unit - unit})
+			unit = p.unit
+		}
+	}
+	if unit < inEntries {
+		log = append(log, limiter.Entry{At: log[len(log)-1].At, N: inEntries - unit})
+	}
+	return log
 }
 
 // foreign is the name of a counter of g's that holds something else, or empty. Then nothing
 // was decided.
 func (g *group) foreign() string {
-	records := g.answer.records
 	for i := range g.items {
-		if records[0] == 2 {
+		if g.answer.records[i*g.answer.size] == 2 {
 			return g.items[i].name
 		}
-		records = records[sizeOf(g.items[i].quota):]
 	}
 	return ""
 }
@@ -135,16 +153,12 @@ func (g *group) foreign() string {
 // decide fills in the decisions on a group, and returns whether it was taken.
 func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (taken bool) {
 	taken = true
-	records := a.records
 	for i := range charges {
-		taken = taken && records[0] == 1
-		records = records[sizeOf(charges[i].Quota):]
+		taken = taken && a.allowed(i)
 	}
-	records = a.records
 	for i := range charges {
 		c := &charges[i]
-		var r record
-		r, records = next(records, c.Quota)
+		r := a.record(i, c.Quota)
 		cost := c.Cost
 		if !taken && r.allowed {
 			cost = 0 // it was only looked at
@@ -156,11 +170,10 @@ func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (
 
 // look describes the charges of a group as they stand after it.
 func (a answer) look(charges []limiter.Charge, decisions []limiter.Decision) {
-	records := a.records
 	for i := range charges {
 		c := &charges[i]
-		var r record
-		r, records = next(records, c.Quota)
+		r := a.record(i, c.Quota)
+		r.allowed = true
 		decisions[i] = r.describe(c, a.now, 0, true)
 	}
 }

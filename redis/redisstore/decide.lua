@@ -1,37 +1,45 @@
 -- Decides on a batch: every group in turn, each taken entirely or not at all, at one
 -- time, the server's. ARGV[1] is what request.go encodes; the answer is what answer.go
--- reads. What is above this line is limiter.Lua, the algorithms; whether all of them are
--- here; and, where logs are, log.lua.
+-- reads. What is above this line is limiter.Lua, the algorithms, and limiter.LuaConvert;
+-- whether all of them are here; and, where long logs are, log.lua.
 --
 -- A key's value is the quota it was written under, 25 bytes, its state, 24, and when it
--- expires, 8, which a log has not, nor what leases write. What such a value is has a version,
--- which is in its name: there is no other here. Of what is something else nothing is known,
--- neither that it is used up nor that it is not: it is left as it is, and the groups that ask
--- for it are told.
+-- expires, 8, which a long log has not, nor what leases write; then, of a log and of a bucket
+-- that settles, the entries, 16 each, which of a long log are not read as a whole. What such a
+-- value is has a version, which is in its name: there is no other here. Of what is something
+-- else nothing is known, neither that it is used up nor that it is not: it is left as it is,
+-- and the groups that ask for it are told.
 --
 -- Most of what a short script costs is functions and tables that it makes anew each time.
 -- So there are few functions, and tables begin with all their fields.
-local pack, read, sub, rep, max = struct.pack, struct.unpack, string.sub, string.rep, math.max
+local pack, read, sub, rep, max, min = struct.pack, struct.unpack, string.sub, string.rep, math.max, math.min
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 local request, names, call = ARGV[1], KEYS, redis.call
 local quotaCount, groupCount, chargeCount, at = read('<HHH', request)
 local quotas = {false}
+local record, size = 'Bddd', 4 -- of an answer
 for i = 1, quotaCount do
-  local kind, a, b, c = read('<Bddd', request, at)
+  local kind, a, b, c, settles = read('<BdddB', request, at)
   local q = algorithms[kind].compile(a, b, c)
   q.algorithm = algorithms[kind]
   q.bytes = sub(request, at, at + 24)
+  if settles == 1 then
+    q.settles, q.hasEntries = true, true
+  end
+  if q.algorithm.isLog then
+    record, size = 'Bdddddd', 7
+  end
   quotas[i] = q
-  at = at + 25
+  at = at + 26
 end
 -- Many numbers at once, which is cheaper; the last of them is where the next begin.
 local groups = {read('<' .. rep('BB', groupCount), request, at)}
 local charges = {read('<' .. rep('HHd', chargeCount), request, groups[#groups])}
 local nextTime = charges[#charges]
 
--- All values at once too, unless some may be logs, which are long.
+-- All values at once too, unless some may be long logs.
 local values
 if not saveLog then
   values = call('MGET', unpack(names))
@@ -52,23 +60,13 @@ if not saveLog then
   end
 end
 
--- Makes s a state under q that knows of no event.
-local function clear(s, q)
-  s.quota, s.level, s.prev = q, 0, 0
-  if q.algorithm.isLog then
-    s.kept, s.dropped, s.head, s.slots, s.times = 0, 0, 0, q.capacity, nil
-  else
-    s.kept = nil
-  end
-end
-
 -- Whether all units of s are free, and after how many microseconds they are.
 local function isFree(s)
   local reset = s.quota.algorithm.resetAfter(s.quota, s)
   return s.level == 0 and s.prev == 0 or reset <= 0, reset
 end
 
-local TAKE, REFUND, RESET = 0, 1, 2
+local TAKE, REFUND, RESET, OWE = 0, 1, 2, 3
 
 -- When a key that is free at that time is to expire: later, as an expiry that is late enough
 -- for the next event too need not be set again, which costs more than all else.
@@ -87,39 +85,53 @@ local areDifferent = values and chargeCount < 2 * #names
 -- charged under. Such a key has no table. What it has is its value, and its life: its name
 -- until the value changes; then how many milliseconds it is to live, or 0 if its expiry is
 -- late enough; or false, if it did not change and was seen to have an expiry.
-local scratch = {last = 0, level = 0, prev = 0}
+local scratch = {last = 0, level = 0, prev = 0, log = '', kept = 0}
 local lives = {unpack(names)}
 local before, after, afterLives = {false, false, false}, {false, false, false}, {false, false, false}
+local logs = {}
 
 local states = {false} -- of the other keys
-local group, levels = {false}, {false}
+local group, levels, taken = {false}, {false}, {}
 local answers, answered = {now, unpack(charges)}, 1 -- which makes room for most of them
-local format = {'<d', ''} -- where there are logs
-local nextCharge, nextFormat = 1, 2
+local nextCharge = 1
 for g = 1, groupCount do
-  local op, size = groups[2 * g - 1], groups[2 * g]
+  local op, count = groups[2 * g - 1], groups[2 * g]
   local firstCharge, firstAnswer = nextCharge, answered
   local all = true
   local plain = op == TAKE and areDifferent
   if plain then
-    for i = 1, size do
+    for i = 1, count do
       local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
       local s, value, bytes, algorithm, expiry = scratch, values[key], q.bytes, q.algorithm, 0
-      if states[key] or value and (#value ~= 57 or sub(value, 1, 25) ~= bytes) then
+      local hasEntries = q.hasEntries
+      if states[key] or value and (sub(value, 1, 25) ~= bytes
+          or #value ~= 57 and (not hasEntries or #value < 57 or #value % 16 ~= 9)) then
         plain, all, nextCharge, answered = false, true, firstCharge, firstAnswer
         break
       end
-      s.last, s.level, s.prev = now, 0, 0
+      s.last, s.level, s.prev, s.log = now, 0, 0, ''
       if value then
         s.last, s.level, s.prev, expiry = read('<dddd', value, 26)
+        if hasEntries then
+          s.log = sub(value, 58)
+        end
         algorithm.advance(q, s, max(now, s.last))
       end
-      local level = s.level
+      local level, log = s.level, s.log
       before[i], after[i] = level, false
+      if hasEntries then
+        logs[i] = log
+      end
       if cost > 0 then
-        level = cost <= q.capacity and algorithm.take(q, s, cost)
+        level = false
+        if cost <= q.capacity then
+          level, log = algorithm.take(q, s, cost)
+        end
         if level then
           s.level = level
+          if hasEntries then
+            s.log = log
+          end
           local free, life = s.last + algorithm.resetAfter(q, s), lives[key]
           if free > expiry then
             expiry = expiryOf(free)
@@ -127,41 +139,66 @@ for g = 1, groupCount do
           elseif not life or life == names[key] then
             life = 0
           end
-          after[i], afterLives[i] = bytes .. pack('<dddd', s.last, level, s.prev, expiry), life
+          local changed = bytes .. pack('<dddd', s.last, level, s.prev, expiry)
+          if hasEntries then
+            changed = changed .. log
+            if value and #changed < #value then
+              life = lifeUntil(expiry) -- SETRANGE would leave the rest
+            end
+          end
+          after[i], afterLives[i] = changed, life
         end
         all = all and level
       end
       answers[answered + 1], answers[answered + 2] = level and 1 or 0, s.last
       answers[answered + 3], answers[answered + 4] = s.level, s.prev
-      nextCharge, answered = nextCharge + 3, answered + 4
+      nextCharge, answered = nextCharge + 3, answered + size
     end
   end
   if plain then
-    for i = 1, size do
+    for i = 1, count do
       local key = charges[firstCharge + 3 * i - 3]
+      local answer = firstAnswer + size * (i - 1)
       if all and after[i] then
         values[key], lives[key] = after[i], afterLives[i]
       else
-        answers[firstAnswer + 4 * i - 1] = before[i]
+        answers[answer + 3] = before[i]
         if values[key] and lives[key] == names[key] then
           lives[key] = false
           if call('PTTL', names[key]) == -1 then -- it was taken away
             local q, s = quotas[charges[firstCharge + 3 * i - 2]], scratch
             s.last, s.level, s.prev = read('<ddd', values[key], 26)
+            s.log = sub(values[key], 58)
             lives[key] = lifeUntil(expiryOf(s.last + q.algorithm.resetAfter(q, s)))
           end
         end
       end
+      if size == 7 then
+        local q, cost = quotas[charges[firstCharge + 3 * i - 2]], charges[firstCharge + 3 * i - 1]
+        answers[answer + 5], answers[answer + 6], answers[answer + 7] = 0, 0, 0
+        if q.algorithm.isLog then
+          local s = scratch
+          s.last, s.level, s.prev = answers[answer + 2], answers[answer + 3], answers[answer + 4]
+          s.log = logs[i]
+          if all and after[i] then
+            s.log = sub(after[i], 58)
+          end
+          if answers[answer + 1] == 1 then
+            cost = 0 -- nothing is in its way
+          end
+          answers[answer + 5], answers[answer + 6], answers[answer + 7] = q.algorithm.times(q, s, cost)
+        end
+      end
     end
-    size = 0 -- what follows is for other groups
+    count = 0 -- what follows is for other groups
   end
 
-  for i = 1, size do
+  for i = 1, count do
     local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
     nextCharge = nextCharge + 3
-    local taken
+    local at
     if op == REFUND then
-      taken, nextTime = read('<d', request, nextTime)
+      at, nextTime = read('<d', request, nextTime)
     end
 
     -- The state of the key at the present, which is never before its own past.
@@ -171,7 +208,7 @@ for g = 1, groupCount do
       if values then
         value = values[key]
       else
-        value = redis.pcall('GETRANGE', names[key], '0', '48')
+        value = redis.pcall('GETRANGE', names[key], '0', '216') -- all but the entries of a long log
         if type(value) == 'table' then
           if not string.find(value.err, 'WRONGTYPE', 1, true) then
             error(value.err) -- not to be taken for a key without a value
@@ -182,14 +219,11 @@ for g = 1, groupCount do
         end
       end
       s = {
-        key = names[key], quota = q, last = now, level = 0, prev = 0,
+        key = names[key], quota = q, last = now, level = 0, prev = 0, log = '', kept = 0, first = 0,
         stored = value and true, foreign = false, rewritten = false,
         changed = lives[key] and lives[key] ~= names[key], -- by a plain group
       }
       states[key] = s
-      if q.algorithm.isLog then
-        clear(s, q)
-      end
       if value then
         local bytes = sub(value, 1, 25)
         local written = q
@@ -203,17 +237,27 @@ for g = 1, groupCount do
             written = algorithm.compile(a, b, c)
             written.algorithm = algorithm
             written.bytes = bytes
-          elseif not complete then
+          end
+          if not complete and (not written or written.isLong) then
             error('WEIRINCOMPLETE')
           end
         end
+        local hasEntries = written and (written.hasEntries or written.algorithm.hasLows)
+        if hasEntries and #value ~= 49 and (#value < 57 or not written.isLong and #value % 16 ~= 9) then
+          written = nil
+        end
+        if written and written.isLong and #value < 65 then
+          written = nil
+        end
         if written then
-          if written ~= q then
-            clear(s, written)
-          end
+          s.quota = written
           s.last, s.level, s.prev = read('<ddd', value, 26)
-          if written.algorithm.isLog then
-            s.kept, s.head = s.level, s.prev
+          if written.isLong then
+            local first, kept = read('<dd', value, 50)
+            s.first = max(0, min(first, written.capacity - 1))
+            s.kept = max(0, min(kept, written.capacity))
+          elseif hasEntries then
+            s.log = sub(value, 58)
           end
           written.algorithm.advance(written, s, max(now, s.last))
         else
@@ -229,8 +273,8 @@ for g = 1, groupCount do
     -- copy, which becomes the key's state only if the group is taken: a lower limit forgets
     -- what was used above it, and two that are asked in turn must not make room for each
     -- other.
-    local before = s.quota
-    if before ~= q and before.bytes ~= q.bytes then
+    local from = s.quota
+    if from ~= q and from.bytes ~= q.bytes then
       if op == TAKE or cost == 0 and op ~= RESET then
         local copy = {}
         for name, value in pairs(s) do
@@ -238,12 +282,8 @@ for g = 1, groupCount do
         end
         s = copy
       end
-      local used = math.min(before.capacity - before.algorithm.remaining(before, s), q.capacity)
-      clear(s, q)
+      convert(q, from, s)
       s.rewritten = true
-      if used > 0 then
-        s.level = q.algorithm.take(q, s, used)
-      end
     end
 
     group[i] = s
@@ -251,31 +291,37 @@ for g = 1, groupCount do
     if s.foreign then
       all = false
     elseif op == TAKE then
-      local level = s.level
+      local level, log = s.level, s.log
       if cost > 0 then
-        level = cost <= q.capacity and q.algorithm.take(q, s, cost)
+        level = false
+        if cost <= q.capacity then
+          level, log = q.algorithm.take(q, s, cost)
+        end
       end
-      levels[i] = level
+      levels[i], taken[i] = level, log
       all = all and level
+    elseif op == OWE and cost > 0 then
+      s.changed = true
+      q.algorithm.owe(q, s, cost)
     elseif (s.stored or s.changed) and (op == RESET or cost > 0) then
       s.changed = true
       if op == REFUND then
-        q.algorithm.refund(q, s, math.min(cost, q.capacity), taken)
+        q.algorithm.refund(q, s, min(cost, q.capacity), at)
       end
       if op == RESET or isFree(s) then
-        clear(s, q)
+        s.last, s.level, s.prev, s.log, s.kept = now, 0, 0, '', 0
         s.rewritten = true
-        s.last = now
       end
     end
   end
 
-  for i = 1, size do
+  for i = 1, count do
     local s = group[i]
     local level = levels[i]
     local cost = charges[firstCharge + 3 * i - 1]
     if op == TAKE and all and cost > 0 then
       s.level = level
+      s.log = taken[i] or ''
       s.changed = true
       states[charges[firstCharge + 3 * i - 3]] = s
     end
@@ -283,19 +329,18 @@ for g = 1, groupCount do
     if s.foreign then
       answers[answered + 1] = 2
     end
-    answers[answered + 2] = s.last
-    answers[answered + 3] = s.level
-    if s.kept then
-      answers[answered + 4], answers[answered + 5], answers[answered + 6] =
-        s.quota.algorithm.times(s.quota, s, cost)
-      answered = answered + 6
-      format[nextFormat] = 'Bddddd'
-    else
-      answers[answered + 4] = s.prev
-      answered = answered + 4
-      format[nextFormat] = 'Bddd'
+    answers[answered + 2], answers[answered + 3], answers[answered + 4] = s.last, s.level, s.prev
+    if size == 7 then
+      answers[answered + 5], answers[answered + 6], answers[answered + 7] = 0, 0, 0
+      if s.quota.algorithm.isLog then
+        if level then
+          cost = 0 -- nothing is in its way
+        end
+        answers[answered + 5], answers[answered + 6], answers[answered + 7] =
+          s.quota.algorithm.times(s.quota, s, cost)
+      end
     end
-    nextFormat = nextFormat + 1
+    answered = answered + size
   end
 end
 
@@ -320,12 +365,12 @@ for i = 1, #names do
       if s.stored then
         call('DEL', s.key)
       end
-    elseif s.kept then
-      saveLog(s, s.quota.bytes)
+    elseif s.quota.isLong then
+      saveLog(s)
       call('PEXPIRE', s.key, life)
     else
-      call('SET', s.key, s.quota.bytes .. pack('<dddd', s.last, s.level, s.prev, expiry), 'PX', life)
+      call('SET', s.key, s.quota.bytes .. pack('<dddd', s.last, s.level, s.prev, expiry) .. s.log, 'PX', life)
     end
   end
 end
-return pack(saveLog and table.concat(format) or '<d' .. rep('Bddd', chargeCount), unpack(answers, 1, answered))
+return pack('<d' .. rep(record, chargeCount), unpack(answers, 1, answered))

@@ -170,11 +170,9 @@ func (m *denyCache) update(charges []limiter.Charge, decisions []limiter.Decisio
 
 func (m *denyCache) store(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, add bool) {
 	heard := m.clock()
-	records := a.records
 	for i := range charges {
 		c := &charges[i]
-		var r record
-		r, records = next(records, c.Quota)
+		r := a.record(i, c.Quota)
 		s := denyEntry{
 			quota: c.Quota, last: r.last, level: r.level, prev: r.prev,
 			now: a.now, asked: asked.at, heard: heard,

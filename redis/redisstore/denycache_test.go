@@ -66,10 +66,11 @@ func TestARememberedRefusalEndsAtTheInstantOfAdmission(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			clock := newSteadyClock(t)
 			s := onClock(t, clock, client, Options{})
-			clock.sleep(1234 * tick)
+			const per = 900 * time.Millisecond
+			clock.sleep(per - time.Duration(clock.micros.Load())*tick%per + 1234*tick) // a window begins
 			for _, cost := range []int64{1, 2, 5} {
 				// Of a log, what is not about single events is Redis's to say.
-				q := quotaOf(t, fmt.Sprint("rule ", a, cost), limiter.Limit{Events: 10, Per: 900 * time.Millisecond, Algorithm: a})
+				q := quotaOf(t, fmt.Sprint("rule ", a, cost), limiter.Limit{Events: 10, Per: per, Algorithm: a})
 				decideOne(t, s, q, "key", 3)
 				clock.sleep(77_777 * tick)
 				decideOne(t, s, q, "key", q.Capacity()-3)
@@ -335,7 +336,7 @@ func TestARememberedRefusalAllocatesNothing(t *testing.T) {
 func TestAnAnswerAboutALogAllocatesNothing(t *testing.T) {
 	q := quotaOf(t, "rule", limiter.PerHour(10_000).With(limiter.SlidingLog))
 	charges := []limiter.Charge{charge(q, "key", 1)}
-	a := answerOf(5000, 1, 5000, 9000, 1000, 1000, 5000)
+	a := answerOf(5000, 1, 5000, 9000, 0, 1000, 1000, 5000)
 	decisions := make([]limiter.Decision, 1)
 	least := math.Inf(1) // as goroutines of other tests allocate meanwhile
 	for range 20 {
@@ -351,7 +352,7 @@ func answerOf(now int64, verdict byte, numbers ...int64) answer {
 	for _, n := range numbers {
 		records = binary.LittleEndian.AppendUint64(records, math.Float64bits(float64(n)))
 	}
-	return answer{now, string(records)}
+	return answer{now, string(records), len(records)}
 }
 
 func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
@@ -450,7 +451,7 @@ func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 
 func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 	s := onClock(t, newSteadyClock(t), connect(t, redistest.Start(t)), Options{})
-	q := quotaOf(t, "rule", limiter.PerHour(5))
+	q := quotaOf(t, "rule", limiter.PerHour(5).With(limiter.SlidingCounter))
 	const most = 64 * 256
 	var charges []limiter.Charge
 	decisions := make([]limiter.Decision, limiter.MaxCharges)

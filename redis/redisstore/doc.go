@@ -91,8 +91,8 @@
 //
 // A key for every counter that is not back in its initial state:
 //
-//	weir:1:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, version, digest of the client's key, rule
-//	weir:1:{EsoXtJryKJQ28wPgFmAwog}:plan:premium and tier
+//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, version, digest of the client's key, rule
+//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:plan:premium and tier
 //
 // The version is that of the format of what is stored, here and in the names of leases and
 // bans. A release that changes a format changes its version, so processes of two releases

@@ -24,11 +24,12 @@ func forgetful(client redis.UniversalClient) *store {
 
 // samples are a limit of each algorithm, with which nothing comes back within a test.
 var samples = []limiter.Limit{
-	{Events: 10, Per: time.Hour},
+	{Events: 10, Per: time.Hour, Algorithm: limiter.SlidingCounter},
 	{Events: 10, Per: time.Hour, Algorithm: limiter.TokenBucket},
 	{Events: 10, Per: time.Hour, Algorithm: limiter.LeakyBucket},
 	{Events: 10, Per: time.Hour, Algorithm: limiter.FixedWindow},
 	{Events: 10, Per: time.Hour, Algorithm: limiter.SlidingLog},
+	{Events: 11, Per: time.Hour, Algorithm: limiter.SlidingLog}, // whose entries are not read as a whole
 }
 
 // ask carries one group and describes its charges at Redis's time now.
@@ -129,7 +130,7 @@ func TestAKeyLivesLongerByWhatTheClockIsBehind(t *testing.T) {
 		patch(t, decideLua, "redis.call('TIME')", "{ARGV[2], ARGV[3]}"),
 		patch(t, oneLua, "redis.call('TIME')", "{ARGV[3], ARGV[4]}"))
 	for _, l := range samples {
-		q := quotaOf(t, l.Algorithm.String(), l)
+		q := quotaOf(t, l.String(), l)
 		ask(t, s, take, charge(q, "key", 1))
 		clock.sleep(-5 * time.Hour)
 		// Of a clock that steps back, the expiries are that much later.
@@ -157,7 +158,7 @@ func TestAKeyThatLostItsExpiryGetsItBack(t *testing.T) {
 			"too much":  {take, 1 << 60},
 			"a refund":  {refund, 1},
 		} {
-			q := quotaOf(t, l.Algorithm.String()+" "+what, l)
+			q := quotaOf(t, l.String()+" "+what, l)
 			name := nameOf(s, q, "key")
 			ask(t, s, take, charge(q, "key", 2))
 			before, _ := ask(t, s, take, charge(q, "key", 2))
@@ -183,7 +184,7 @@ func TestAKeyThatLostItsExpiryGetsItBackByTakesInTime(t *testing.T) {
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	for _, l := range samples {
 		for _, others := range []int{0, 1} { // alone, and in a batch
-			q := quotaOf(t, fmt.Sprint(l.Algorithm, others), l)
+			q := quotaOf(t, fmt.Sprint(l, others), l)
 			charges := []limiter.Charge{charge(q, "key", 1)}
 			if others > 0 {
 				charges = append(charges, charge(quotaOf(t, "other", samples[0]), "other", 0))
@@ -226,7 +227,7 @@ func TestAKeyWithAllItsUnitsFreeIsGone(t *testing.T) {
 	server, client := startRedis(t)
 	s := forgetful(client)
 	for _, l := range samples {
-		q := quotaOf(t, l.Algorithm.String(), l)
+		q := quotaOf(t, l.String(), l)
 		for _, end := range []struct {
 			op   op
 			cost int64
@@ -259,7 +260,7 @@ func TestOnlyWhatTakesWrites(t *testing.T) {
 	s := forgetful(client)
 	var used, unseen []limiter.Charge
 	for _, l := range samples {
-		q := quotaOf(t, l.Algorithm.String(), l)
+		q := quotaOf(t, l.String(), l)
 		ask(t, s, take, charge(q, "key", q.Capacity()-1))
 		used = append(used, charge(q, "key", 0))
 		unseen = append(unseen, charge(q, "unseen", 0))

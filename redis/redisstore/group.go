@@ -16,6 +16,7 @@ const (
 	take op = iota
 	refund
 	reset
+	owe
 )
 
 // A group is charges that are decided together, and what their caller waits for. When it is

@@ -1,52 +1,38 @@
--- What a log needs beside the rest: its times are a ring behind the head of its value,
--- eight bytes each, and state.prev is the slot of the oldest.
-function event(s, i)
-  if s.times then
-    return (struct.unpack('<d', s.times, 8 * i + 1))
+-- What a long log needs beside the rest: its entries are a ring behind the head of its value,
+-- which has besides what others have the slot of the oldest, s.first, and how many there are.
+function stored(s, i, n)
+  local slots = s.quota.capacity
+  local first = (s.first + i) % slots
+  local past = first + n
+  local entries = redis.call('GETRANGE', s.key, 65 + 16 * first, 64 + 16 * math.min(past, slots))
+  if past > slots then
+    entries = entries .. redis.call('GETRANGE', s.key, '65', 64 + 16 * (past - slots))
   end
-  local at = 49 + 8 * ((s.head + i) % s.slots)
-  local bytes = redis.call('GETRANGE', s.key, at, at + 7)
-  if #bytes < 8 then
-    return 0 -- it was cut off
+  if #entries < 16 * n then -- it was cut off
+    return entries .. string.rep('\0', 16 * n - #entries)
   end
-  return (struct.unpack('<d', bytes))
+  return entries
 end
 
--- Cuts n stored times out, from the one at i. It reads all that are kept, for saveLog to
--- write them anew: a script that fails after this has changed nothing.
-function cut(s, i, n)
-  if not s.times then
-    local first = (s.head + s.dropped) % s.slots
-    local past = first + s.kept
-    local times = redis.call('GETRANGE', s.key, 49 + 8 * first, 48 + 8 * math.min(past, s.slots))
-    if past > s.slots then
-      times = times .. redis.call('GETRANGE', s.key, '49', 48 + 8 * (past - s.slots))
-    end
-    s.times = times .. string.rep('\0', 8 * s.kept - #times)
-    s.dropped = 0
-  end
-  i = s.dropped + i
-  s.times = string.sub(s.times, 1, 8 * i) .. string.sub(s.times, 8 * (i + n) + 1)
+function forget(s, n)
+  s.first = (s.first + n) % s.quota.capacity
   s.kept = s.kept - n
 end
 
-function saveLog(s, quota)
-  local first = (s.head + s.dropped) % s.slots
-  local times = ''
-  if s.rewritten or s.times then
+function saveLog(s)
+  if s.rewritten then
     redis.call('DEL', s.key)
-    first = 0
+    s.first = 0
   end
-  if s.times then
-    times = string.sub(s.times, 8 * s.dropped + 1, 8 * (s.dropped + s.kept))
-  end
-  redis.call('SETRANGE', s.key, '0', quota .. struct.pack('<ddd', s.last, s.level, first) .. times)
-  local slot = (first + s.kept) % s.slots
-  local more = s.level - s.kept
-  while more > 0 do -- once, or twice where the ring ends
-    local n = math.min(more, s.slots - slot)
-    redis.call('SETRANGE', s.key, 49 + 8 * slot, string.rep(struct.pack('<d', s.last), n))
-    more = more - n
+  local slots = s.quota.capacity
+  local log = s.log
+  redis.call('SETRANGE', s.key, '0',
+    s.quota.bytes .. struct.pack('<ddddd', s.last, s.level, s.prev, s.first, s.kept + #log / 16))
+  local slot = (s.first + s.kept) % slots
+  while log ~= '' do -- once, or twice where the ring ends
+    local part = string.sub(log, 1, 16 * (slots - slot))
+    redis.call('SETRANGE', s.key, 65 + 16 * slot, part)
+    log = string.sub(log, #part + 1)
     slot = 0
   end
 end

@@ -51,7 +51,7 @@ func quotaOf(t testing.TB, rule string, l limiter.Limit) *limiter.Quota {
 }
 
 var everyAlgorithm = []limiter.Algorithm{
-	limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow, limiter.SlidingLog,
+	limiter.SlidingCounter, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow, limiter.SlidingLog,
 }
 
 func charge(q *limiter.Quota, key string, cost int64) limiter.Charge {

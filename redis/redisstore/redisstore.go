@@ -141,6 +141,14 @@ func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 	return s.failover.Refund(ctx, charges)
 }
 
+// Owe implements [limiter.Store].
+func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
+	return s.failover.Owe(ctx, charges)
+}
+
 // Reset implements [limiter.Store]. Other processes may go on to refuse the key for up to
 // a second.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {

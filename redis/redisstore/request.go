@@ -12,7 +12,7 @@ import (
 // A request is a batch of groups as the script's keys and argument.
 //
 // The argument is how many quotas, groups and charges follow, in 2 bytes each; the quotas
-// in 25 bytes; the groups as an op and a size, a byte each; and the charges, as the number
+// in 25 bytes, and whether it settles in one; the groups as an op and a size, a byte each; and the charges, as the number
 // of the key and of the quota, from 1, in 2 bytes, and the cost in 8; then, in 8 bytes for
 // each charge of a refund, when it was taken. Integers are little-endian; what may be large
 // is a double, as all numbers are in Lua.
@@ -36,12 +36,12 @@ func (r *request) script(of *scripts) *wire.Script {
 
 // encode makes the arguments of the groups.
 func (r *request) encode() {
-	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !isLog(g.items[0].quota) {
+	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !isLong(g.items[0].quota) {
 		it := &g.items[0]
 		r.single = true
-		r.algorithms = r.algorithms.with(it.quota.Algorithm())
+		r.algorithms = r.algorithms.withQuota(it.quota)
 		r.payload = payload{r.batch, counters.AppendQuota(nil, it.quota)}
-		r.Args = []any{nil, nil, 1, it.name, &r.payload, costOf(it)}
+		r.Args = []any{nil, nil, 1, it.name, &r.payload, costOf(take, it)}
 		return
 	}
 	r.encodeBatch()
@@ -78,22 +78,27 @@ func (r *request) encodeBatch() {
 			if quota < 0 {
 				quota = len(quotas)
 				quotas = append(quotas, it.quota)
-				r.algorithms = r.algorithms.with(it.quota.Algorithm())
+				r.algorithms = r.algorithms.withQuota(it.quota)
 			}
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
-			charges = counters.AppendNumber(charges, costOf(it))
+			charges = counters.AppendNumber(charges, costOf(g.op, it))
 			if g.op == refund {
 				times = counters.AppendNumber(times, it.at)
 			}
 		}
 	}
-	argument := make([]byte, 0, 6+25*len(quotas)+len(groups)+len(charges)+len(times))
+	argument := make([]byte, 0, 6+26*len(quotas)+len(groups)+len(charges)+len(times))
 	for _, n := range []int{len(quotas), len(r.groups), items} {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
 	}
 	for _, q := range quotas {
 		argument = counters.AppendQuota(argument, q)
+		settles := byte(0)
+		if hasLows(q) {
+			settles = 1
+		}
+		argument = append(argument, settles)
 	}
 	r.Args[2] = len(r.Args) - wire.FirstKey
 	argument = append(argument, groups...)
@@ -118,5 +123,11 @@ func (p *payload) MarshalBinary() ([]byte, error) {
 	return p.bytes, nil
 }
 
-// costOf is an item's cost, or one that is as much too large and yet below 2^53.
-func costOf(it *item) int64 { return min(it.cost, it.quota.Capacity()+1) }
+// costOf is an item's cost, or one that comes to the same and is below 2^53.
+func costOf(op op, it *item) int64 {
+	most := it.quota.Capacity() + 1
+	if op == owe {
+		most = 2 * it.quota.Capacity()
+	}
+	return min(it.cost, most)
+}

@@ -25,13 +25,32 @@ var (
 	structLua string
 )
 
-// A set of algorithms, a bit for each number.
+// A set of algorithms, a bit for each number, and of what is needed besides.
 type algorithms uint8
+
+const (
+	longLogs algorithms = 1 << (limiter.SlidingCounter + 1 + iota)
+	lows
+
+	// every is all that there are.
+	every = lows | (lows - 1<<limiter.TokenBucket)
+)
 
 func (s algorithms) with(a limiter.Algorithm) algorithms { return s | 1<<a }
 
-// every is all that there are.
-const every algorithms = 1<<(limiter.SlidingLog+1) - 1
+func (s algorithms) has(a limiter.Algorithm) bool { return s&(1<<a) != 0 }
+
+// withQuota is s with what q needs.
+func (s algorithms) withQuota(q *limiter.Quota) algorithms {
+	s = s.with(q.Algorithm())
+	if isLong(q) {
+		s |= longLogs
+	}
+	if hasLows(q) {
+		s |= lows
+	}
+	return s
+}
 
 // scripts are the script once for each set of algorithms that is asked for. A function
 // costs Redis time whenever a script that defines it begins, and most batches need a
@@ -67,7 +86,9 @@ func (s *scripts) known() *scripts {
 // single is the script for one charge under the algorithm in set.
 func (s *scripts) single(set algorithms) *wire.Script {
 	made := &s.singles[set]
-	made.Do(func() { made.Script = wire.NewScript(s.before + source(set) + s.one) })
+	made.Do(func() {
+		made.Script = wire.NewScript(fmt.Sprintf("%s%slocal settles = %t\n%s", s.before, source(set), set&lows != 0, s.one))
+	})
 	return made.Script
 }
 
@@ -76,24 +97,31 @@ func (s *scripts) of(set algorithms) *wire.Script {
 	made := &s.batches[set]
 	made.Do(func() {
 		log := ""
-		if set&algorithms(0).with(limiter.SlidingLog) != 0 {
+		if set&longLogs != 0 {
 			log = logLua
 		}
-		made.Script = wire.NewScript(fmt.Sprintf("%slocal event, cut, saveLog\n%slocal complete = %t\n%s%s",
-			s.before, source(set), set == every, log, s.decide))
+		made.Script = wire.NewScript(fmt.Sprintf("%s%s%s%slocal complete = %t\n%s%s",
+			s.before, logNames, source(set), limiter.LuaConvert(), set == every, log, s.decide))
 	})
 	return made.Script
 }
 
+// logNames are what log.lua defines, for what comes before it.
+const logNames = "local stored, forget, saveLog\n"
+
 // source is that of the algorithms in set.
 func source(set algorithms) string {
 	var of []limiter.Algorithm
-	for a := range limiter.SlidingLog + 1 {
-		if set&(1<<a) != 0 {
+	for a := range limiter.SlidingCounter + 1 {
+		if set.has(a) {
 			of = append(of, a)
 		}
 	}
-	return limiter.Lua(of...)
+	source := limiter.Lua(of...)
+	if set&lows != 0 {
+		source += limiter.LuaSettles()
+	}
+	return source
 }
 
 // isIncomplete reports that there is something in a key that the script leaves to another.

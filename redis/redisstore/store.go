@@ -197,6 +197,11 @@ func (s *store) Refund(ctx context.Context, charges []limiter.Charge) error {
 	return s.change(ctx, refund, charges)
 }
 
+// Owe implements [limiter.Store].
+func (s *store) Owe(ctx context.Context, charges []limiter.Charge) error {
+	return s.change(ctx, owe, charges)
+}
+
 // Reset implements [limiter.Store].
 func (s *store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.change(ctx, reset, charges)

@@ -3,7 +3,7 @@
 -- the capacity, and the microseconds until all is free; or with nothing for what is no counter.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local value = redis.pcall('GETRANGE', KEYS[1], '0', '48')
+local value = redis.pcall('GETRANGE', KEYS[1], '0', '216')
 if type(value) == 'table' or #value < 49 then
   return {}
 end
@@ -13,10 +13,12 @@ if not algorithm then
   return {}
 end
 local q = algorithm.compile(a, b, c)
-local s = {key = KEYS[1], quota = q, dropped = 0, slots = q.capacity}
+local s = {key = KEYS[1], quota = q, log = '', kept = 0, first = 0}
 s.last, s.level, s.prev = struct.unpack('<ddd', value, 26)
-if algorithm.isLog then
-  s.kept, s.head = s.level, s.prev
+if q.isLong and #value >= 65 then
+  s.first, s.kept = struct.unpack('<dd', value, 50)
+elseif algorithm.isLog and #value % 16 == 9 then
+  s.log = string.sub(value, 58)
 end
 algorithm.advance(q, s, math.max(now, s.last))
 local remaining, reset = algorithm.remaining(q, s), algorithm.resetAfter(q, s)

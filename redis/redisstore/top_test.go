@@ -25,8 +25,8 @@ func TestTopAreThoseWhoHaveUsedMost(t *testing.T) {
 			require.True(t, decideOne(t, store, q, fmt.Sprint("key", j), used).Allowed)
 		}
 	}
-	server.MustDo("SET", "weir:1:{0123456789012345678901}:other", "not a counter")
-	server.MustDo("LPUSH", "weir:1:{0123456789012345678901}:list", "nor this")
+	server.MustDo("SET", "weir:2:{0123456789012345678901}:other", "not a counter")
+	server.MustDo("LPUSH", "weir:2:{0123456789012345678901}:list", "nor this")
 	server.MustDo("SET", "weir:1:{bans}:list", "nor this")
 	server.MustDo("SET", "weird", "nor this")
 

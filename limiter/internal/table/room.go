@@ -237,9 +237,13 @@ func (h head) empty() int {
 	return -1
 }
 
+// Sweep empties the idle cells, if a tenth are, and reports whether it did, so that there may be
+// memory for spans and runs.
+func (s *Shard) Sweep(judge Judge) bool { return s.someIdle(judge) && s.drop(judge) > 0 }
+
 // grow drops the idle cells and, unless that made ample room, moves the others to
 // a larger array. It reports whether there may be room now; there is none to make when
-// the shard is as large as it may be.
+// the shard is as large as it may be, or when there is no memory.
 func (s *Shard) grow(judge Judge) bool {
 	n := len(*s.lines.Load())
 	if n >= s.maxLines {
@@ -257,9 +261,14 @@ func (s *Shard) grow(judge Judge) bool {
 	}
 	for {
 		size = min(size, s.maxLines)
+		more := (size - n) * lineBytes
+		if !s.budget.reserve(more, more == 0) {
+			return dropped > 0
+		}
 		if s.rehash(size) {
 			return true
 		}
+		s.budget.release(more)
 		if size == s.maxLines {
 			s.maxLines = n // its cells did not fit: stay as it is
 			return dropped > 0

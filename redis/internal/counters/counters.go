@@ -17,9 +17,9 @@ import (
 // one.lua and lease.lua write them. It is part of names, so that processes of two versions of
 // Weir on one Redis never read, or reset, what the other has written: beside each other they
 // count apart. A change of what is written changes the version.
-const Format = "1"
+const Format = "2"
 
-// Names names counters: prefix:1:{digest}:rule, or prefix:1:{digest}:rule:tier, where 1 is
+// Names names counters: prefix:2:{digest}:rule, or prefix:2:{digest}:rule:tier, where 2 is
 // the version of their format. The braces are a hash tag, so that in a Cluster all counters
 // of one key are on one node. Only the digest of what a client sent is ever part of a name.
 type Names struct {

@@ -1,17 +1,19 @@
 package limiter
 
-// A sliding window is the count of the current window, aligned as FixedWindow's,
+// A sliding counter is the count of the current window, aligned as FixedWindow's,
 // plus the whole units in the share of the previous one that the last Per still
 // overlaps. Were the share not rounded down, the last unit would be out of reach until
 // the previous window is forgotten, and "1 per minute" would be one in two minutes.
 //
 // The share fades in steps, of a microsecond unless Events*Per is above 2^53; where a
 // step is longer, its beginning counts, which never admits too much.
-var slidingWindow = algorithm{
-	name:    "sliding-window",
-	aliases: []string{"sliding-window-counter", "sliding-counter"},
-	layout:  windowLayout,
-	lua:     "slidingwindow.lua",
+//
+// What is owed above the limit is the first that the next window counts, so the previous count
+// is at most the limit, and nothing that is owed fades.
+var slidingCounter = algorithm{
+	name:    "sliding-window-counter",
+	aliases: []string{"sliding-counter"},
+	lua:     "slidingcounter.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 		q.step = divUp(q.window, (1<<53)/q.capacity)
@@ -19,11 +21,14 @@ var slidingWindow = algorithm{
 	},
 
 	advance: func(q *Quota, s State, t int64) State {
+		within, owed := min(s.Level, q.capacity), max(0, s.Level-q.capacity)
 		switch age := t - s.Last + q.elapsed(s); { // of the window of s.Last
 		case age < q.window:
 			return State{Last: t, Level: s.Level, Prev: s.Prev}
 		case age < 2*q.window:
-			return State{Last: t, Prev: s.Level}
+			return State{Last: t, Level: owed, Prev: within}
+		case age < 3*q.window:
+			return State{Last: t, Prev: owed}
 		default:
 			return State{Last: t}
 		}
@@ -35,6 +40,7 @@ var slidingWindow = algorithm{
 		s.Level += cost
 		return s, true
 	},
+	owe: oweCount,
 	refund: func(q *Quota, s State, n, at int64) State {
 		switch age := s.Last/q.window - at/q.window; {
 		case at == 0:
@@ -48,12 +54,15 @@ var slidingWindow = algorithm{
 		}
 		return s
 	},
-	look: func(q *Quota, s State) (remaining, reset int64) {
-		remaining = max(0, q.capacity-s.Level-q.share(s))
-		if s.Level > 0 {
-			return remaining, q.windowRest(s) + q.faded(s.Level, 0)
+	look: func(q *Quota, s State) (used, reset int64) {
+		used = s.Level + q.share(s)
+		switch owed := s.Level - q.capacity; {
+		case owed > 0:
+			return used, q.windowRest(s) + q.window + q.faded(owed, 0)
+		case s.Level > 0:
+			return used, q.windowRest(s) + q.faded(s.Level, 0)
 		}
-		return remaining, q.faded(s.Prev, 0) - q.elapsed(s)
+		return used, q.faded(s.Prev, 0) - q.elapsed(s)
 	},
 	wait: func(q *Quota, s State, cost int64) int64 {
 		if room := q.capacity - s.Level - cost; room >= 0 {
@@ -63,7 +72,11 @@ var slidingWindow = algorithm{
 			return q.faded(s.Prev, room) - q.elapsed(s)
 		}
 		// The next window has to begin, and what is now current has to fade in it.
-		return q.windowRest(s) + q.faded(s.Level, q.capacity-cost)
+		within, owed := min(s.Level, q.capacity), max(0, s.Level-q.capacity)
+		if room := q.capacity - owed - cost; room >= 0 {
+			return q.windowRest(s) + q.faded(within, room)
+		}
+		return q.windowRest(s) + q.window + q.faded(owed, q.capacity-cost)
 	},
 }
 

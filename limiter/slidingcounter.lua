@@ -1,4 +1,4 @@
--- The counterpart of slidingwindow.go.
+-- The counterpart of slidingcounter.go.
 
 -- How much of the previous window still counts, in whole units.
 local function share(q, s)
@@ -17,6 +17,8 @@ local function faded(q, prev)
 end
 
 return {
+  isCounter = true,
+
   compile = function(capacity, window, step)
     return {
       algorithm = false, bytes = false, capacity = capacity,
@@ -25,13 +27,18 @@ return {
   end,
 
   advance = function(q, s, t)
-    local age = t - s.last + s.last % q.window
-    if age >= 2 * q.window then
+    local age = t - s.last + s.last % q.window -- of the window of s.last
+    if age >= q.window then
+      local owed = math.max(0, s.level - q.capacity)
+      local within = s.level - owed
+      s.level = 0
       s.prev = 0
-      s.level = 0
-    elseif age >= q.window then
-      s.prev = s.level
-      s.level = 0
+      if age < 2 * q.window then
+        s.level = owed
+        s.prev = within
+      elseif age < 3 * q.window then
+        s.prev = owed
+      end
     end
     s.last = t
   end,
@@ -40,6 +47,10 @@ return {
     if s.level + share(q, s) + cost <= q.capacity then
       return s.level + cost
     end
+  end,
+
+  owe = function(q, s, n)
+    s.level = math.min(s.level + n, 2 * q.capacity)
   end,
 
   refund = function(q, s, n, at)
@@ -56,11 +67,14 @@ return {
   end,
 
   remaining = function(q, s)
-    return math.max(0, q.capacity - s.level - share(q, s))
+    return q.capacity - s.level - share(q, s)
   end,
 
   resetAfter = function(q, s)
     local elapsed = s.last % q.window
+    if s.level > q.capacity then
+      return 2 * q.window - elapsed + faded(q, s.level - q.capacity)
+    end
     if s.level > 0 then
       return q.window - elapsed + faded(q, s.level)
     end

@@ -1,0 +1,138 @@
+package response_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/internal/response"
+)
+
+// A bare is a ResponseWriter that can do nothing else.
+type bare struct{ http.ResponseWriter }
+
+type (
+	flushes  struct{ bare }
+	hijacks  struct{ bare }
+	pushes   struct{ bare }
+	wrapped  struct{ bare } // what it wraps is found by http.ResponseController alone
+	fails    struct{ bare }
+	combined struct {
+		flushes
+		hijacks
+		pushes
+	}
+	streams struct {
+		flushes
+		pushes
+	}
+	connects struct {
+		flushes
+		hijacks
+	}
+	odd struct {
+		hijacks
+		pushes
+	}
+)
+
+func (flushes) Flush()                                       {}
+func (hijacks) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+func (pushes) Push(string, *http.PushOptions) error          { return errors.New("pushed") }
+func (fails) Hijack() (net.Conn, *bufio.ReadWriter, error)   { return nil, nil, errors.New("no") }
+func (w wrapped) Unwrap() http.ResponseWriter                { return w.ResponseWriter }
+func (w combined) Header() http.Header                       { return w.flushes.Header() }
+func (w combined) Write(b []byte) (int, error)               { return w.flushes.Write(b) }
+func (w combined) WriteHeader(status int)                    { w.flushes.WriteHeader(status) }
+func (w streams) Header() http.Header                        { return w.flushes.Header() }
+func (w streams) Write(b []byte) (int, error)                { return w.flushes.Write(b) }
+func (w streams) WriteHeader(status int)                     { w.flushes.WriteHeader(status) }
+func (w connects) Header() http.Header                       { return w.flushes.Header() }
+func (w connects) Write(b []byte) (int, error)               { return w.flushes.Write(b) }
+func (w connects) WriteHeader(status int)                    { w.flushes.WriteHeader(status) }
+func (w odd) Header() http.Header                            { return w.hijacks.Header() }
+func (w odd) Write(b []byte) (int, error)                    { return w.hijacks.Write(b) }
+func (w odd) WriteHeader(status int)                         { w.hijacks.WriteHeader(status) }
+
+func TestWatchedItCanDoWhatItCould(t *testing.T) {
+	b := bare{httptest.NewRecorder()}
+	for name, w := range map[string]http.ResponseWriter{
+		"bare": b, "flushes": flushes{b}, "hijacks": hijacks{b}, "pushes": pushes{b},
+		"all":    combined{flushes{b}, hijacks{b}, pushes{b}},
+		"HTTP/2": streams{flushes{b}, pushes{b}}, "HTTP/1": connects{flushes{b}, hijacks{b}}, "odd": odd{hijacks{b}, pushes{b}},
+	} {
+		watched := new(response.Response).Watch(w)
+		can := func(w http.ResponseWriter) (can [3]bool) {
+			_, can[0] = w.(http.Flusher)
+			_, can[1] = w.(http.Hijacker)
+			_, can[2] = w.(http.Pusher)
+			return can
+		}
+		assert.Equal(t, can(w), can(watched), name)
+		assert.Equal(t, http.NewResponseController(w).Flush(), http.NewResponseController(watched).Flush(), name)
+		if pusher, ok := watched.(http.Pusher); ok {
+			assert.EqualError(t, pusher.Push("/", nil), "pushed", name)
+		}
+		if n, ok := watched.(interface{ CloseNotify() <-chan bool }); assert.True(t, ok) {
+			assert.NotNil(t, n.CloseNotify())
+		}
+	}
+	deep := new(response.Response).Watch(wrapped{bare{connects{flushes{b}, hijacks{b}}}})
+	_, ok := deep.(http.Hijacker)
+	assert.True(t, ok, "what is found behind a wrapper is noticed")
+}
+
+func TestTheStatusIsTheFirstThatWasSent(t *testing.T) {
+	b := func() http.ResponseWriter { return httptest.NewRecorder() }
+	for name, test := range map[string]struct {
+		w    http.ResponseWriter
+		do   func(w http.ResponseWriter)
+		want int // and panicked after that, if it is negative
+	}{
+		"nothing":             {b(), func(http.ResponseWriter) {}, 200},
+		"nothing but a panic": {b(), func(http.ResponseWriter) {}, -500},
+		"a status":            {b(), func(w http.ResponseWriter) { w.WriteHeader(404) }, 404},
+		"and a panic":         {b(), func(w http.ResponseWriter) { w.WriteHeader(404) }, -404},
+		"two":                 {b(), func(w http.ResponseWriter) { w.WriteHeader(404); w.WriteHeader(200) }, 404},
+		"early hints":         {b(), func(w http.ResponseWriter) { w.WriteHeader(103) }, 200},
+		"an upgrade":          {b(), func(w http.ResponseWriter) { w.WriteHeader(101) }, 101},
+		"a body": {b(), func(w http.ResponseWriter) {
+			_, _ = w.Write(nil)
+			w.WriteHeader(500)
+		}, 200},
+		"a text": {b(), func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, "x")
+			w.WriteHeader(500)
+		}, 200},
+		"a file": {b(), func(w http.ResponseWriter) {
+			_, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader("x"))
+			w.WriteHeader(500)
+		}, 200},
+		"a flush": {b(), func(w http.ResponseWriter) {
+			w.(http.Flusher).Flush()
+			w.WriteHeader(500)
+		}, 200},
+		"a flush that there is not": {bare{b()}, func(w http.ResponseWriter) {
+			_ = http.NewResponseController(w).Flush()
+			w.WriteHeader(500)
+		}, 500},
+		"taken over": {hijacks{bare{b()}}, func(w http.ResponseWriter) {
+			_, _, _ = http.NewResponseController(w).Hijack()
+		}, -101},
+		"not taken over": {fails{bare{b()}}, func(w http.ResponseWriter) {
+			_, _, _ = w.(http.Hijacker).Hijack()
+		}, 200},
+	} {
+		var answered response.Response
+		w := answered.Watch(test.w)
+		test.do(w)
+		assert.Equal(t, max(test.want, -test.want), answered.Status(test.want < 0), name)
+	}
+}

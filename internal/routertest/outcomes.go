@@ -1,0 +1,246 @@
+package routertest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/middleware"
+)
+
+// login is a rule for failed logins.
+func login(events int64) middleware.Rule {
+	return middleware.Rule{Name: "login", Limit: perHour(events), Counts: middleware.Statuses(401, 403)}
+}
+
+// rules is rules on the store that the suite is for.
+func (s *suite) rules(rule middleware.Rule) Limit {
+	c := middleware.Config{Rules: []middleware.Rule{rule}}
+	if s.store != nil {
+		c.Store = s.store(s.T)
+	}
+	return limits(c)
+}
+
+// answerAsAsked answers with the status that the request asks for.
+func answerAsAsked(w http.ResponseWriter, r *http.Request) {
+	status, _ := strconv.Atoi(r.Header.Get("X-Status"))
+	w.WriteHeader(status)
+}
+
+// serveToTheEnd serves app, and lets a client wait for the end of a request, which may come
+// after its answer.
+func (s *suite) serveToTheEnd(app App) (_ *server, ended func()) {
+	ends := make(chan struct{}, 1000)
+	handler := s.router.Build(app)
+	server := s.serveHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { ends <- struct{}{} }()
+		handler.ServeHTTP(w, r)
+	}))
+	return server, func() { s.Helper(); receive(s.T, ends, "the end of a request") }
+}
+
+func failedLogins(s *suite) {
+	for _, after := range []bool{false, true} {
+		rule := login(5)
+		rule.ChargeAfter = after
+		server, ended := s.serveToTheEnd(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: answerAsAsked}))
+		ask := func(want int, why string, status int) {
+			s.Helper()
+			server.wantStatus(want, why, "POST /login", fmt.Sprint("X-Status: ", status))
+			ended()
+		}
+		for i := range 5 {
+			for range 7 {
+				ask(200, "right ones use nothing up", 200)
+			}
+			wrong := 401 + 2*(i%2)
+			ask(wrong, "five wrong ones pass", wrong)
+		}
+		ask(429, "five wrong ones are all", 200)
+		ask(429, "whatever would be answered", 401)
+	}
+}
+
+// inParallel asks for n logins that are all under way at once, and returns how many passed.
+func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
+	var under sync.WaitGroup // all are decided
+	under.Add(n)
+	var passes atomic.Int32
+	handler := s.router.Build(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: func(w http.ResponseWriter, r *http.Request) {
+		passes.Add(1)
+		under.Done()
+		under.Wait()
+		answerAsAsked(w, r)
+	}}))
+	server := s.serveHandler(handler)
+	var all sync.WaitGroup
+	for range n {
+		r := server.request(s.Context(), "POST /login", fmt.Sprint("X-Status: ", status))
+		all.Go(func() {
+			a, err := server.try(r)
+			if err != nil || a.StatusCode != status {
+				under.Done()
+			}
+			if err == nil && a.StatusCode != status && a.StatusCode != 429 {
+				s.Errorf("answered %d", a.StatusCode)
+			}
+		})
+	}
+	all.Wait()
+	return int(passes.Load())
+}
+
+func loginsAtOnce(s *suite) {
+	rule := login(5)
+	require.Equal(s, 5, s.inParallel(rule, 40, 401), "wrong ones")
+	require.Equal(s, 5, s.inParallel(rule, 40, 200), "right ones, of which five can be under way")
+	rule.ChargeAfter = true
+	require.Equal(s, 40, s.inParallel(rule, 40, 200), "right ones that are charged afterwards")
+}
+
+// settled reserves 60 of 100 and says what it was.
+func settled(s *suite) {
+	limit := s.rules(middleware.Rule{Name: "tokens", Limit: perHour(100), Units: 60, Settles: true})
+	server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: func(_ http.ResponseWriter, r *http.Request) {
+		n, err := strconv.ParseInt(r.Header.Get("X-Tokens"), 10, 64)
+		if err != nil {
+			return
+		}
+		if err := middleware.Settle(r.Context(), "tokens", n); err != nil {
+			s.Errorf("settle: %v", err)
+		}
+		if r.Header.Get("X-Panic") != "" {
+			panic("after it was settled")
+		}
+	}}))
+	for _, c := range []struct {
+		header    []string
+		remaining int64
+	}{
+		{[]string{"X-Tokens: 10"}, 90},
+		{[]string{"X-Tokens: 5", "X-Panic: yes"}, 85},
+		{[]string{"X-Tokens: 75"}, 10},
+	} {
+		_, _ = server.try(server.request(s.Context(), "POST /", c.header...)) // a panic ends the connection
+		ended()
+		found, err := limit.Rules.Peek(s.Context(), "tokens", "")
+		require.NoError(s, err)
+		require.Equal(s, c.remaining, found[0].Remaining, "%v", c.header)
+	}
+}
+
+func outcomes(s *suite) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("X-How") {
+		case "body":
+			_, _ = io.WriteString(w, "200")
+		case "copied":
+			_, _ = io.Copy(w, strings.NewReader("200"))
+		case "flushed":
+			_ = http.NewResponseController(w).Flush()
+		case "early":
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusTeapot)
+		case "panic":
+			panic("on purpose")
+		case "abort":
+			panic(http.ErrAbortHandler)
+		case "sent and abort":
+			w.WriteHeader(http.StatusCreated)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		case "hijack":
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			_ = conn.Close()
+		}
+	}
+	for how, status := range map[string]int{
+		"nothing": 200, "body": 200, "copied": 200, "flushed": 200, "early": 418,
+		"panic": 500, "abort": 500, "sent and abort": 201, "hijack": 101,
+	} {
+		if how == "hijack" && s.protocol != "HTTP/1.1" || how == "early" && !s.informs() {
+			continue
+		}
+		for left, counts := range map[int64]middleware.Counts{
+			9: middleware.Statuses(status), 10: middleware.Not(middleware.Statuses(status)),
+		} {
+			limit := s.rules(middleware.Rule{Name: "some", Limit: perHour(10), Counts: counts})
+			server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: handler}))
+			_, _ = server.try(server.request(s.Context(), "POST /", "X-How: "+how)) // fails where the connection ends
+			ended()
+			found, err := limit.Rules.Peek(s.Context(), "some", "")
+			require.NoError(s, err)
+			require.Equal(s, left, found[0].Remaining, "%s is %d, and %v counts", how, status, counts)
+		}
+	}
+}
+
+// informs reports whether handlers can send a status such as 103 before the answer's.
+func (s *suite) informs() bool {
+	server := s.serve(app(nil, get("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusTeapot)
+	})))
+	return server.ask("GET /").StatusCode == http.StatusTeapot
+}
+
+// watchedResponseWriter compares what a handler has to write to with and without a rule that
+// awaits the end of the request.
+func watchedResponseWriter(s *suite) {
+	probe := func(w http.ResponseWriter, _ *http.Request) {
+		var can []string
+		note := func(what string, ok bool) {
+			if ok {
+				can = append(can, what)
+			}
+		}
+		_, ok := w.(http.Flusher)
+		note("Flusher", ok)
+		_, ok = w.(http.Hijacker)
+		note("Hijacker", ok)
+		_, ok = w.(http.Pusher)
+		note("Pusher", ok)
+		_, ok = w.(io.ReaderFrom)
+		note("ReaderFrom", ok)
+		_, ok = w.(io.StringWriter)
+		note("StringWriter", ok)
+		_, ok = w.(interface{ CloseNotify() <-chan bool })
+		note("CloseNotifier", ok)
+		controller := http.NewResponseController(w)
+		soon := time.Now().Add(time.Hour)
+		note("SetReadDeadline", controller.SetReadDeadline(soon) == nil)
+		note("SetWriteDeadline", controller.SetWriteDeadline(soon) == nil)
+		note("EnableFullDuplex", controller.EnableFullDuplex() == nil)
+		note("Flush", controller.Flush() == nil)
+		_, _ = io.Copy(w, strings.NewReader(strings.Join(can, " ")))
+	}
+	without := strings.Fields(s.serve(app(nil, get("/", probe))).ask("GET /").body)
+	awaited := []Limit{rules(login(5)), rules(login(7))}
+	with := strings.Fields(s.serve(app(awaited, get("/", probe, rules(login(3))))).ask("GET /").body)
+	require.NotEmpty(s, without)
+	require.Subset(s, with, without, "what the ResponseWriter can do it can do still")
+	pushes := func(can []string) bool { return strings.Contains(strings.Join(can, " "), "Pusher") }
+	require.Equal(s, pushes(without), pushes(with), "it promises nothing that it can't do")
+}
+
+func errorsAreAnswered(s *suite) {
+	if s.router.Fails == nil {
+		s.Skip("its handlers return no errors")
+	}
+	server := s.serveHandler(s.router.Fails([]Limit{s.rules(login(2))}))
+	for range 2 {
+		server.wantStatus(401, "the router's own handling of errors answers", "GET /")
+	}
+	server.wantStatus(429, "what it answers counts", "GET /")
+}

@@ -1,0 +1,366 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/limiter"
+)
+
+// settle says what a charge that d was the decision on really cost.
+func settle(t testing.TB, s limiter.Store, c limiter.Charge, d limiter.Decision, actual int64) error {
+	t.Helper()
+	return limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: at(c, d), Actual: actual}})
+}
+
+// inUse is how many units of a key the decisions of a process go by in an outage.
+func (s *Store) inUse(t testing.TB, q *limiter.Quota, key string) int64 {
+	t.Helper()
+	var d [1]limiter.Decision
+	charges := s.localShares(nil, []limiter.Charge{{Quota: q, Key: key}})
+	require.NoError(t, s.local.Decide(t.Context(), charges, d[:]))
+	return d[0].Limit - d[0].Remaining
+}
+
+// An eventIn is when an event is counted or settled.
+type eventIn string
+
+const (
+	before eventIn = "before the outage"
+	during eventIn = "during the outage"
+	after  eventIn = "after the outage"
+)
+
+func TestAnEventIsSettledWhereItWasCounted(t *testing.T) {
+	const reserved = 10
+	for _, tt := range []struct {
+		counted, settled      eventIn
+		actual                int64
+		onServer, inProcess   int64 // units used in the end
+		isUnavailable, isLazy bool
+	}{
+		{counted: before, settled: before, actual: 4, onServer: 4},
+		{counted: before, settled: before, actual: 16, onServer: 16},
+		{counted: before, settled: during, actual: 4, onServer: 10, isUnavailable: true},
+		{counted: before, settled: during, actual: 16, onServer: 10, isUnavailable: true},
+		{counted: before, settled: after, actual: 4, onServer: 4},
+		{counted: before, settled: after, actual: 16, onServer: 16},
+		{counted: during, settled: during, actual: 4, inProcess: 4},
+		{counted: during, settled: during, actual: 16, inProcess: 16},
+		{counted: during, settled: after, actual: 4, inProcess: 4},
+		{counted: during, settled: after, actual: 16, inProcess: 16},
+		{counted: after, settled: after, actual: 0},
+		{counted: after, settled: after, actual: 16, onServer: 16},
+
+		// A server that settles later is told only of what it counted, and while it is up.
+		{counted: before, settled: before, actual: 4, onServer: 4, isLazy: true},
+		{counted: before, settled: during, actual: 4, onServer: 10, isUnavailable: true, isLazy: true},
+		{counted: before, settled: after, actual: 16, onServer: 16, isLazy: true},
+		{counted: during, settled: during, actual: 16, inProcess: 16, isLazy: true},
+		{counted: during, settled: after, actual: 4, inProcess: 4, isLazy: true},
+	} {
+		t.Run(fmt.Sprintf("%s, %s, %d, lazy=%v", tt.counted, tt.settled, tt.actual, tt.isLazy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newServer(t, fine)
+				var waiting []limiter.Settlement
+				var store limiter.Store = inner
+				if tt.isLazy {
+					store = lazy{inner, &waiting}
+				}
+				s := Must(New(store, Options{Replicas: 2, OnDegraded: func(Event) {}}))
+				q := quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal)
+				other := charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key")
+				c := limiter.Charge{Quota: q, Key: "key", Cost: reserved}
+				var d limiter.Decision
+				var err error
+				for _, now := range []eventIn{before, during, after} {
+					switch now {
+					case during:
+						inner.is(dead)
+						breakDown(t, s, other)
+					case after:
+						inner.is(fine)
+						time.Sleep(2 * time.Second)
+						decide(t, s, other)
+						synctest.Wait()
+						require.False(t, s.Stats().Degraded)
+					}
+					if now == tt.counted {
+						d = decide(t, s, c)[0]
+						require.True(t, d.Allowed)
+					}
+					if now == tt.settled {
+						inner.calls.Store(0)
+						err = settle(t, s, c, d, tt.actual)
+						if now == during {
+							assert.Zero(t, inner.calls.Load(), "a server that is down is not waited for")
+						}
+						require.NoError(t, limiter.Settle(t.Context(), inner, waiting))
+						waiting = nil
+					}
+				}
+				if tt.isUnavailable {
+					require.ErrorIs(t, err, ErrUnavailable)
+					assert.EqualError(t, err, "failover: the store's server is unavailable, so what it counted could not be corrected: connection refused")
+				} else {
+					require.NoError(t, err)
+				}
+				assert.Equal(t, tt.onServer, inner.used(t, q, "key"), "on the server")
+				assert.Equal(t, tt.inProcess, s.inUse(t, q, "key"), "in the process")
+			})
+		})
+	}
+}
+
+func TestWhatAnOpenRuleDidNotCountIsNotSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := Must(New(inner, Options{OnDegraded: func(Event) {}}))
+		c := limiter.Charge{Quota: quota(t, "open", limiter.PerHour(100), limiter.FailOpen), Key: "key", Cost: 10}
+		closed := charge(quota(t, "closed", limiter.PerHour(100), limiter.FailClosed), "key")
+		counted := decide(t, s, closed)[0]
+		inner.is(dead)
+		breakDown(t, s, c)
+		d := decide(t, s, c)[0]
+		require.NoError(t, settle(t, s, c, d, 50))
+		require.NoError(t, settle(t, s, c, d, 5))
+		require.ErrorIs(t, settle(t, s, closed, counted, 3), ErrUnavailable)
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		decide(t, s, look(c))
+		synctest.Wait()
+		used := inner.used(t, c.Quota, "key")
+		require.NoError(t, settle(t, s, c, d, 50))
+		assert.Equal(t, used, inner.used(t, c.Quota, "key"))
+		assert.Zero(t, s.inUse(t, quota(t, "open", limiter.PerHour(100), limiter.FailLocal), "key"))
+	})
+}
+
+func TestWhereItIsNotKnownWhenAnEventWasCountedItIsOwedNow(t *testing.T) {
+	inner := newServer(t, fine)
+	s := Must(New(inner, Options{Failures: 1, OnDegraded: func(Event) {}}))
+	c := limiter.Charge{Quota: quota(t, "api", limiter.PerHour(100), limiter.FailLocal), Key: "key", Cost: 7}
+	require.NoError(t, s.Owe(t.Context(), []limiter.Charge{c}))
+	assert.Equal(t, int64(7), inner.used(t, c.Quota, "key"))
+	inner.is(dead)
+	assert.ErrorIs(t, s.Owe(t.Context(), []limiter.Charge{c}), errDown)
+	require.True(t, s.Stats().Degraded, "what cannot be owed is a sign too")
+	require.NoError(t, s.Owe(t.Context(), []limiter.Charge{c}))
+	assert.Equal(t, int64(7), s.inUse(t, c.Quota, "key"))
+	assert.Equal(t, int64(7), inner.used(t, c.Quota, "key"))
+}
+
+// Whatever happens to the server in between, the counters have what events cost there.
+func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *testing.T) {
+	t.Context().Done() // made outside of the bubble, as it is closed there
+	synctest.Test(t, func(*testing.T) {
+		rapid.Check(t, func(r *rapid.T) {
+			inner := newServer(t, fine)
+			s := Must(New(inner, Options{Failures: 1, OnDegraded: func(Event) {}}))
+			q := quota(t, "tokens", limiter.PerDay(1000).With(limiter.SlidingLog), limiter.FailLocal)
+			probe := charge(quota(t, "probe", limiter.PerDay(1000), limiter.FailLocal), "key")
+			type event struct {
+				limiter.Charge
+				degraded bool
+			}
+			var open []event
+			onServer, inProcess, isDown := int64(0), int64(0), false
+			for range rapid.IntRange(1, 40).Draw(r, "steps") {
+				switch rapid.SampledFrom([]string{"reserve", "settle", "fail", "return"}).Draw(r, "step") {
+				case "reserve":
+					c := limiter.Charge{Quota: q, Key: "key", Cost: rapid.Int64Range(1, 60).Draw(r, "cost")}
+					d := decide(t, s, c)[0]
+					require.Equal(r, isDown, d.Degraded)
+					used := &onServer
+					if isDown {
+						used = &inProcess
+					}
+					require.Equal(r, *used+c.Cost <= 1000, d.Allowed)
+					if d.Allowed {
+						*used += c.Cost
+						open = append(open, event{at(c, d), isDown})
+					}
+					time.Sleep(time.Second)
+				case "settle":
+					if len(open) == 0 {
+						continue
+					}
+					i := rapid.IntRange(0, len(open)-1).Draw(r, "event")
+					e := open[i]
+					open = append(open[:i], open[i+1:]...)
+					actual := rapid.Int64Range(0, 80).Draw(r, "actual")
+					err := limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: e.Charge, Actual: actual}})
+					switch {
+					case e.degraded:
+						require.NoError(r, err)
+						inProcess += actual - e.Cost
+					case !isDown:
+						require.NoError(r, err)
+						onServer += actual - e.Cost
+					case actual != e.Cost:
+						require.ErrorIs(r, err, ErrUnavailable)
+					}
+				case "fail":
+					isDown = true
+					inner.is(dead)
+					decide(t, s, probe)
+				case "return":
+					isDown = false
+					inner.is(fine)
+					time.Sleep(2 * time.Second)
+					decide(t, s, probe)
+					synctest.Wait()
+				}
+				require.Equal(r, min(onServer, 1000), inner.used(t, q, "key"), "on the server")
+				require.Equal(r, min(inProcess, 1000), s.inUse(t, q, "key"), "in the process")
+			}
+		})
+	})
+}
+
+// That of two servers one is down says nothing about what the other counted.
+func TestEachServersPartOfABatchIsSettledByItself(t *testing.T) {
+	for _, isLazy := range []bool{false, true} {
+		inner := newServer(t, fine)
+		var waiting []limiter.Settlement
+		var store limiter.Store = cluster{inner}
+		if isLazy {
+			store = struct {
+				cluster
+				limiter.Settler
+			}{cluster{inner}, lazy{inner, &waiting}}
+		}
+		s := Must(New(store, Options{Failures: 1, OnDegraded: func(Event) {}}))
+		q := quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal)
+		up, down := limiter.Charge{Quota: q, Key: "0", Cost: 10}, limiter.Charge{Quota: q, Key: "1", Cost: 10}
+		d := decide(t, s, up, down)
+		inner.is(downFor("1"))
+		breakDown(t, s, limiter.Charge{Quota: q, Key: "1 other", Cost: 1})
+		err := limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: at(up, d[0]), Actual: 3}, {Charge: at(down, d[1]), Actual: 3}})
+		assert.ErrorIs(t, err, ErrUnavailable)
+		require.NoError(t, limiter.Settle(t.Context(), inner.Memory, waiting))
+		assert.Equal(t, int64(3), inner.used(t, q, "0"))
+		assert.Equal(t, int64(10), inner.used(t, q, "1"))
+	}
+}
+
+func TestAServerThatSettlesLaterIsNotUpBecauseItTookNoteOfIt(t *testing.T) {
+	inner := newServer(t, fine)
+	var waiting []limiter.Settlement
+	s := Must(New(lazy{inner, &waiting}, Options{Failures: 2, OnDegraded: func(Event) {}}))
+	c := charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key")
+	counted := decide(t, s, c)[0]
+	failOnce := func() { decide(t, s, c) }
+	inner.is(func(_ context.Context, kind string, _ []limiter.Charge) error {
+		if kind == "settle" {
+			return nil
+		}
+		return errDown
+	})
+	failOnce()
+	require.NoError(t, settle(t, s, c, counted, 5))
+	failOnce()
+	assert.True(t, s.Stats().Degraded)
+
+	inner.is(dead)
+	s = Must(New(lazy{inner, &waiting}, Options{Failures: 1, OnDegraded: func(Event) {}}))
+	assert.ErrorIs(t, settle(t, s, c, counted, 5), errDown)
+	assert.True(t, s.Stats().Degraded, "one that had no room for it, and failed, is down")
+}
+
+func TestASettlementThatMakesNoSenseChangesNothing(t *testing.T) {
+	for _, isLazy := range []bool{false, true} {
+		inner := newServer(t, fine)
+		var store limiter.Store = inner
+		if isLazy {
+			store = lazy{inner, new([]limiter.Settlement)}
+		}
+		s := Must(New(store, Options{}))
+		c := charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key")
+		good := limiter.Settlement{Charge: at(c, decide(t, s, c)[0]), Actual: 3}
+		for _, bad := range []limiter.Settlement{{}, {Charge: c, Actual: 3}, {Charge: charge(c.Quota, "other"), Actual: -1}} {
+			assert.ErrorIs(t, s.Settle(t.Context(), []limiter.Settlement{good, bad}), limiter.ErrCharges)
+			assert.Equal(t, int64(1), inner.used(t, c.Quota, "key"))
+		}
+	}
+}
+
+// A share counts as exactly as the limit that it is of, or more so, and refunds like it.
+func TestASharePromisesWhatItsLimitDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit().Draw(t, "limit")
+		q, err := limiter.NewQuota("api", "gold", l)
+		require.NoError(t, err)
+		q.Settles = rapid.Bool().Draw(t, "settles")
+		s := &Store{options: Options{Replicas: int(rapid.Int64Range(2, 100).Draw(t, "replicas"))}}
+		share := s.share(q)
+		require.Equal(t, q.Settles, share.Settles)
+		require.Equal(t, [2]string{"api", "gold"}, [2]string{share.Rule(), share.Tier()})
+		if share.Algorithm() != q.Algorithm() {
+			require.Equal(t, [2]limiter.Algorithm{limiter.SlidingCounter, limiter.SlidingLog}, [2]limiter.Algorithm{q.Algorithm(), share.Algorithm()})
+		}
+	})
+}
+
+// Limits of 12 and of 10 are counted in different ways, and so may be their shares.
+func TestWhatWasCountedLocallyIsKeptWhenALimitBecomesExactOrNoLongerIs(t *testing.T) {
+	for _, replicas := range []int{1, 2, 3} {
+		for _, events := range [][2]int64{{12, 10}, {10, 12}, {40, 9}, {9, 40}} {
+			t.Run(fmt.Sprint(events, " by ", replicas), func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
+					s := Must(New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, OnDegraded: func(Event) {}}))
+					api := func(events int64) limiter.Charge {
+						q, err := limiter.NewQuota("api", "", limiter.PerHour(events))
+						require.NoError(t, err)
+						return limiter.Charge{Quota: q, Key: "key", Cost: 1}
+					}
+					old, read := api(events[0]), api(events[1])
+					used := int64(0)
+					var last limiter.Decision
+					for d := decide(t, s, old)[0]; d.Allowed; d = decide(t, s, old)[0] {
+						used, last = used+1, d
+					}
+					require.Equal(t, events[0]/int64(replicas), used)
+					most := events[1] / int64(replicas)
+					remain := max(0, most-used)
+					assert.Equal(t, remain, decide(t, s, look(read))[0].Remaining)
+
+					require.NoError(t, settle(t, s, old, last, 0))
+					require.NoError(t, settle(t, s, old, last, 2))
+					decide(t, s, read)
+					assert.LessOrEqual(t, decide(t, s, look(read))[0].Remaining, remain)
+				})
+			})
+		}
+	}
+}
+
+// The quotas of a rule with several limits are counted together in an outage too.
+func TestSeveralLimitsOfARuleAreTakenTogetherInAnOutage(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, replicas := range []int{1, 4} {
+			s := Must(New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, OnDegraded: func(Event) {}}))
+			family, err := limiter.NewQuotas("api", "", []limiter.Limit{limiter.PerDay(400), limiter.PerMinute(20)})
+			require.NoError(t, err)
+			charges := []limiter.Charge{charge(family[0], "key"), charge(family[1], "key")}
+			admitted := int64(0)
+			for range 40 {
+				if d := decide(t, s, charges...); d[0].Allowed && d[1].Allowed {
+					admitted++
+				}
+			}
+			assert.Equal(t, int64(20/replicas), admitted)
+			d := decide(t, s, look(charges[0]), look(charges[1]))
+			assert.Equal(t, int64(400/replicas)-admitted, d[0].Remaining, "what the other limit refused is not counted")
+			assert.Zero(t, d[1].Remaining)
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package limitertest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// exacts are about windows of few events, logs, and rules of several limits.
+var exacts = []testCase{
+	{
+		name: "a window of few events is exact",
+		why:  "Quota.Algorithm says that it is a SlidingLog: never are more than N in any period, and who waits for exactly RetryAfter is admitted. A store that goes by Limit.Algorithm counts N+1 around a boundary.",
+		run: func(t *trial) {
+			const period = 10 * time.Second
+			random := rand.New(rand.NewPCG(5, 6))
+			for _, n := range []int64{1, 2, 3, 10} {
+				l := limiter.Limit{Events: n, Per: period}
+				q := t.named(fmt.Sprint("rule ", n), "", l)
+				var admitted []time.Duration
+				for range 60 {
+					d := t.ask(q, "key", 1)
+					if !d.Allowed {
+						t.sleep(d.RetryAfter)
+						if d = t.ask(q, "key", 1); !d.Allowed {
+							t.broken("under %v a caller that waited for exactly RetryAfter is refused for another %v", l, d.RetryAfter)
+						}
+					}
+					now := t.slept
+					admitted = append(admitted, now)
+					if i := len(admitted) - 1 - int(n); i >= 0 && now-admitted[i] < period {
+						t.broken("under %v %d events were admitted within %v, want at most %d in %v", l, n+1, now-admitted[i], n, period)
+					}
+					if random.IntN(3) == 0 {
+						t.sleep(time.Duration(random.Int64N(int64(period))) / tick * tick)
+					}
+				}
+			}
+		},
+	},
+	{
+		name: "an event of a log is one, whatever it costs",
+		why:  "An entry is an event and its units: they expire together, and what is refunded of it is gone from it.",
+		run: func(t *trial) {
+			l := limiter.Limit{Events: 10_000, Per: time.Minute, Algorithm: limiter.SlidingLog}
+			q := t.quota(l)
+			first := t.take(q, "key", 6000)
+			t.sleep(10 * time.Second)
+			second := t.take(q, "key", 4000)
+			if d := t.refuse(q, "key", 5999); d.RetryAfter != 50*time.Second || d.NextAfter != 50*time.Second {
+				t.broken("under %v, 10s after 6000 units RetryAfter is %v and NextAfter %v, want 50s", l, d.RetryAfter, d.NextAfter)
+			}
+			t.refund(
+				limiter.Charge{Quota: q, Key: "key", Cost: 1000, At: first.At},
+				limiter.Charge{Quota: q, Key: "unknown", Cost: 1000, At: second.At},
+			)
+			t.remaining(q, "key", 1000, "after as many were refunded")
+			t.sleep(50 * time.Second)
+			t.remaining(q, "key", 6000, "after the event of which 5000 were left")
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 9999, At: second.At})
+			t.remaining(q, "key", 10_000, "after all were refunded")
+		},
+	},
+	{
+		name: "several limits of a rule are charged together",
+		why:  "The quotas of a family are charged in one batch under one key, and each has its own count.",
+		run: func(t *trial) {
+			limits := []limiter.Limit{
+				{Events: 5, Per: 10 * time.Second},
+				{Events: 40, Per: time.Minute, Algorithm: limiter.SlidingCounter},
+				{Events: 60, Per: 24 * time.Hour, Burst: 12, Algorithm: limiter.TokenBucket},
+			}
+			family, err := limiter.NewQuotas("family", "", limits)
+			if err != nil {
+				t.Fatalf("limitertest: NewQuotas(%v): %v", limits, err)
+			}
+			gold, _ := limiter.NewQuotas("family", "gold", limits)
+			batch := func(cost int64) (charges []limiter.Charge) {
+				for _, q := range family {
+					charges = append(charges, limiter.Charge{Quota: q, Key: "key", Cost: cost})
+				}
+				return append(charges, limiter.Charge{Quota: gold[0], Key: "key"}, limiter.Charge{Quota: family[0], Key: "other"})
+			}
+			see := func(what string, want ...int64) {
+				t.Helper()
+				for i, q := range family {
+					t.remaining(q, "key", want[i], what)
+				}
+				t.remaining(gold[0], "key", 5, what+", in another tier")
+				t.remaining(family[0], "other", 5, what+", for another key")
+			}
+			took := t.decide(batch(4)...)
+			see("after 4 were taken", 1, 36, 8)
+			for i, d := range t.decide(batch(2)...) {
+				if d.Allowed != (i != 0) {
+					t.broken("charge %d of an event that the first limit has no room for: %+v", i+1, d)
+				}
+			}
+			see("after a refusal by the first limit", 1, 36, 8)
+			back := batch(3)
+			for i := range back {
+				back[i].At = took[i].At
+			}
+			t.refund(back...)
+			see("after 3 were refunded", 4, 39, 11)
+			t.owe(batch(6)...)
+			see("after 6 were owed", 0, 33, 5)
+			t.reset(batch(0)[1])
+			see("after the second was reset", 0, 40, 5)
+		},
+	},
+	{
+		name: "a limit that grows keeps times",
+		why:  "The events of a log keep their time under another limit: Quota.Convert.",
+		run: func(t *trial) {
+			const period = 10 * time.Second
+			before := t.quota(limiter.Limit{Events: 9, Per: period})
+			after := t.quota(limiter.Limit{Events: 10, Per: period})
+			t.take(before, "key", 5)
+			t.sleep(4 * time.Second)
+			t.take(before, "key", 4)
+			t.sleep(time.Second)
+			t.take(after, "key", 1)
+			if d := t.refuse(after, "key", 1); d.RetryAfter != 5*time.Second {
+				t.broken("5 events of 5s ago, under %v, have a RetryAfter of %v under %v, want 5s", before.Limit(), d.RetryAfter, after.Limit())
+			}
+			t.sleep(5 * time.Second)
+			t.remaining(after, "key", 5, "a period after 5 of 10")
+		},
+	},
+	{
+		name: "a limit that ceases to be exact, and is exact again, forgets nothing",
+		why:  "From 10 events to 12 a log becomes a count, and back again: what was used in the last period stays used, and what is owed stays owed.",
+		run: func(t *trial) {
+			const period = 10 * time.Second
+			ten := t.quota(limiter.Limit{Events: 10, Per: period})
+			twelve := t.quota(limiter.Limit{Events: 12, Per: period})
+			t.take(ten, "key", 6)
+			t.take(ten, "key", 4)
+			t.remaining(twelve, "key", 2, "of 10 that were used")
+			t.take(twelve, "key", 1)
+			t.refuse(ten, "key", 1)
+			t.remaining(twelve, "key", 1, "after looks and a refusal under the limit before")
+			if d := t.refuse(ten, "key", 10); d.RetryAfter > period {
+				t.broken("10 of %v that were taken now, of which 11 are used under %v, fit in %v, want %v or less", ten.Limit(), twelve.Limit(), d.RetryAfter, period)
+			}
+			t.sleep(2 * period)
+			t.take(ten, "key", 3)
+			t.remaining(ten, "key", 7, "when those before have expired and 3 were taken")
+
+			t.take(ten, "owing", 10)
+			t.owe(limiter.Charge{Quota: ten, Key: "owing", Cost: 10})
+			t.owe(limiter.Charge{Quota: twelve, Key: "owing", Cost: 1})
+			t.refuse(ten, "owing", 1)
+			t.sleep(period)
+			if d := t.look(twelve, "owing"); d.Remaining > 3 {
+				t.broken("%v after 21 were used or owed, %d of %d remain under %v, want at most 3", period, d.Remaining, d.Limit, twelve.Limit())
+			}
+		},
+	},
+}

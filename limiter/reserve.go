@@ -1,0 +1,127 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Reserve takes n units for key, if they are there, for an event of which it is known only
+// later what it cost: [Hold.Settle] says so, and [Hold.Cancel] if it did not happen.
+//
+//	hold, d, err := tokens.Reserve(ctx, key, maxTokens)
+//	if err != nil || !d.Allowed {
+//		return // as after AllowN
+//	}
+//	defer hold.Cancel() // unless it is settled
+//	answer := complete(ctx, prompt)
+//	_ = hold.Settle(answer.Tokens)
+//
+// While more is reserved than used, the rest is kept from others; where less is reserved, the
+// difference is owed, and later events wait for it. An estimate above the limit is the limit,
+// and one below 1 is 1. If the process ends before it settles, what was reserved counts as used.
+//
+// Without [Config.Settles] Reserve is an error that wraps [ErrCharges]. A Hold is not to be
+// copied.
+func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, d Decision, err error) {
+	if !l.quota.Settles {
+		return Hold{}, Decision{}, fmt.Errorf("%w: Reserve on the limiter %q, of which the Config does not say Settles", ErrCharges, l.quota.rule)
+	}
+	n = max(n, 1)
+	if l.memory != nil {
+		err = l.memory.decideOne(l.quota, key, min(n, l.quota.capacity), &d)
+		hold.at[0] = d.At
+	} else {
+		var b batch
+		d, err = b.decide(ctx, l, b.reserve(l, key, n))
+		for i := range l.quotas {
+			hold.at[i] = b.decisions[i].At
+		}
+	}
+	if err == nil && d.Allowed {
+		hold.limiter, hold.ctx, hold.key, hold.reserved = l, ctx, key, n
+	}
+	return
+}
+
+// reserve is charge with a cost that every limit can admit.
+func (b *batch) reserve(l *Limiter, key string, cost int64) int {
+	n := b.charge(l, key, cost)
+	for i, q := range l.quotas {
+		b.charges[i].Cost = min(cost, q.capacity)
+	}
+	return n
+}
+
+// A Hold is what [Limiter.Reserve] took. The zero Hold, that of a refusal or an error, holds
+// nothing. Settle and Cancel may be called by several goroutines; the first counts.
+type Hold struct {
+	limiter  *Limiter // nil: it holds nothing
+	ctx      context.Context
+	key      string
+	reserved int64
+	at       [maxLimits]int64 // of each limit
+	settled  atomic.Bool
+}
+
+// ErrSettled is what [Hold.Settle] returns from the second time on, and after Cancel.
+var ErrSettled = errors.New("limiter: the hold is already settled")
+
+// settleTime bounds how long settling can take, as the context of Reserve does not.
+const settleTime = 5 * time.Second
+
+// Settle says what the event really cost. Less than was reserved is refunded, to where it was
+// taken from, or to nothing if that has passed. More is owed: at most one limit's worth, which
+// later events wait for, and the rest is forgiven.
+//
+// The end of Reserve's context does not stop it. Its error, other than [ErrSettled], is that of
+// the store, which then may not have corrected what was taken; one that wraps [ErrCharges] is
+// about a negative cost, or a Hold that holds nothing.
+func (h *Hold) Settle(actual int64) error {
+	switch {
+	case h.limiter == nil:
+		return fmt.Errorf("%w: Settle(%d) of a Hold that holds nothing", ErrCharges, actual)
+	case actual < 0:
+		return fmt.Errorf("%w: Settle(%d) for the limiter %q", ErrCharges, actual, h.limiter.quota.rule)
+	case h.settled.Swap(true):
+		return ErrSettled
+	}
+	return h.settle(actual)
+}
+
+// Cancel refunds all that is held, and does nothing if the Hold is settled, or holds nothing.
+// Its error is that of the store.
+func (h *Hold) Cancel() error {
+	if h.limiter == nil || h.settled.Swap(true) {
+		return nil
+	}
+	return h.settle(0)
+}
+
+func (h *Hold) settle(actual int64) error {
+	l := h.limiter
+	if l.memory != nil {
+		charges := [1]Charge{{Quota: l.quota, Key: h.key, At: h.at[0]}}
+		reserved := min(h.reserved, l.quota.capacity)
+		if charges[0].Cost = reserved - actual; charges[0].Cost >= 0 {
+			return l.memory.Refund(h.ctx, charges[:])
+		}
+		charges[0].Cost = actual - reserved
+		return l.memory.Owe(h.ctx, charges[:])
+	}
+	settlements := make([]Settlement, len(l.quotas))
+	for i, q := range l.quotas {
+		reserved := min(h.reserved, q.capacity)
+		settlements[i] = Settlement{Charge{Quota: q, Key: h.key, Cost: reserved, At: h.at[i]}, actual}
+	}
+	ctx, end := outlive(h.ctx)
+	defer end()
+	return Settle(ctx, l.store, settlements)
+}
+
+// outlive is a context for what is to be done though ctx has ended.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+}

@@ -1,0 +1,341 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+)
+
+// onEveryStore runs f with a Memory, and with a store that is none, in the middle of an hour.
+func onEveryStore(t *testing.T, f func(t *testing.T, store Store)) {
+	for name, newStore := range newStores {
+		phase.Run(t, name, func(t *testing.T) {
+			time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(80 * time.Minute)))
+			f(t, newStore())
+		})
+	}
+}
+
+// A mapStore is a plainStore as a Store.
+type mapStore struct {
+	mu    sync.Mutex
+	plain plainStore
+}
+
+func (s *mapStore) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
+	if err := CheckDecide(charges, decisions); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	copy(decisions, s.plain.decide(charges, time.Now().UnixMicro()))
+	return nil
+}
+
+func (s *mapStore) change(charges []Charge, f func([]Charge, int64)) error {
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(charges, time.Now().UnixMicro())
+	return nil
+}
+
+func (s *mapStore) Refund(_ context.Context, charges []Charge) error {
+	return s.change(charges, s.plain.refund)
+}
+
+func (s *mapStore) Owe(_ context.Context, charges []Charge) error {
+	return s.change(charges, s.plain.owe)
+}
+
+func (s *mapStore) Reset(_ context.Context, charges []Charge) error {
+	return s.change(charges, func(charges []Charge, _ int64) { s.plain.reset(charges) })
+}
+
+func remaining(t *testing.T, l *Limiter, key string) int64 {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, 0)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+// tokens is a limiter of 100 that settles.
+func tokens(store Store, a Algorithm) *Limiter {
+	return Must(New(Config{Name: "tokens", Limit: PerHour(100).With(a), Settles: true, Store: store}))
+}
+
+func mustReserve(t *testing.T, l *Limiter, n int64) (release func(actual int64) error, cancel func() error) {
+	t.Helper()
+	hold, d, err := l.Reserve(t.Context(), "key", n)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	return hold.Settle, hold.Cancel
+}
+
+func TestAHoldIsSettledToWhatTheEventReallyCost(t *testing.T) {
+	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		onEveryStore(t, func(t *testing.T, store Store) {
+			l := tokens(store, a)
+			all := l.quota.capacity
+			settle, _ := mustReserve(t, l, 60)
+			assert.Equal(t, all-60, remaining(t, l, "key"))
+			require.NoError(t, settle(25))
+			assert.Equal(t, all-25, remaining(t, l, "key"), "less is refunded")
+
+			settle, _ = mustReserve(t, l, 20)
+			require.NoError(t, settle(50))
+			assert.Equal(t, all-75, remaining(t, l, "key"), "more is owed")
+
+			settle, _ = mustReserve(t, l, 5)
+			require.NoError(t, settle(5))
+			assert.Equal(t, all-80, remaining(t, l, "key"))
+		})
+	}
+}
+
+func TestTheFirstSettlementCounts(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store Store) {
+		l := tokens(store, FixedWindow)
+		settle, cancel := mustReserve(t, l, 60)
+		require.NoError(t, settle(10))
+		require.ErrorIs(t, settle(90), ErrSettled)
+		require.NoError(t, cancel(), "so that it can be deferred")
+		assert.Equal(t, int64(90), remaining(t, l, "key"))
+
+		settle, cancel = mustReserve(t, l, 60)
+		require.NoError(t, cancel())
+		assert.Equal(t, int64(90), remaining(t, l, "key"), "all was refunded")
+		require.NoError(t, cancel())
+		require.ErrorIs(t, settle(60), ErrSettled)
+		assert.Equal(t, int64(90), remaining(t, l, "key"))
+	})
+}
+
+func TestOneOfManySettlementsAtOnceCounts(t *testing.T) {
+	l := tokens(nil, TokenBucket)
+	hold, _, err := l.Reserve(t.Context(), "key", 100)
+	require.NoError(t, err)
+	var settled sync.WaitGroup
+	errs := make(chan error, 16)
+	for range cap(errs) {
+		settled.Go(func() { errs <- hold.Settle(40) })
+	}
+	settled.Wait()
+	close(errs)
+	first := 0
+	for err := range errs {
+		if err == nil {
+			first++
+			continue
+		}
+		require.ErrorIs(t, err, ErrSettled)
+	}
+	assert.Equal(t, 1, first)
+	assert.Equal(t, int64(60), remaining(t, l, "key"))
+}
+
+func TestAReservationAboveTheLimitIsTheLimit(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store Store) {
+		l := tokens(store, SlidingCounter)
+		settle, _ := mustReserve(t, l, math.MaxInt64)
+		assert.Zero(t, remaining(t, l, "key"))
+		require.NoError(t, settle(30))
+		assert.Equal(t, int64(70), remaining(t, l, "key"), "what came back is of what was taken")
+
+		require.NoError(t, l.Reset(t.Context(), "key"))
+		settle, _ = mustReserve(t, l, 150)
+		require.NoError(t, settle(120))
+		d, err := l.Peek(t.Context(), "key", 1)
+		require.NoError(t, err)
+		assert.Greater(t, d.RetryAfter, l.quota.Window()/100, "20 more than was taken are owed")
+	})
+}
+
+func TestAnEstimateBelowOneIsOne(t *testing.T) {
+	for _, n := range []int64{0, -1, math.MinInt64} {
+		onEveryStore(t, func(t *testing.T, store Store) {
+			l := tokens(store, FixedWindow)
+			settle, _ := mustReserve(t, l, n)
+			assert.Equal(t, int64(99), remaining(t, l, "key"))
+			require.NoError(t, settle(8))
+			assert.Equal(t, int64(92), remaining(t, l, "key"))
+		})
+	}
+}
+
+func TestAHoldOfARefusalOrAnErrorHoldsNothing(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store Store) {
+		l := tokens(store, FixedWindow)
+		mustReserve(t, l, 60)
+		hold, d, err := l.Reserve(t.Context(), "key", 50)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		require.NoError(t, hold.Cancel())
+		require.ErrorIs(t, hold.Settle(1), ErrCharges)
+		assert.Equal(t, int64(40), remaining(t, l, "key"))
+	})
+	l := tokens(brokenStore{}, FixedWindow)
+	hold, _, err := l.Reserve(t.Context(), "key", 50)
+	require.ErrorIs(t, err, errOutage)
+	require.NoError(t, hold.Cancel())
+	require.ErrorIs(t, hold.Settle(1), ErrCharges)
+}
+
+func TestReservingHasToBeConfigured(t *testing.T) {
+	l := Must(New(Config{Name: "tokens", Limit: PerHour(100)}))
+	_, d, err := l.Reserve(t.Context(), "key", 1)
+	require.ErrorIs(t, err, ErrCharges)
+	require.ErrorContains(t, err, `"tokens", of which the Config does not say Settles`)
+	assert.False(t, d.Allowed)
+	assert.Equal(t, int64(100), remaining(t, l, "key"))
+}
+
+func TestANegativeSettlementIsAnErrorAndLeavesTheHold(t *testing.T) {
+	l := tokens(nil, FixedWindow)
+	settle, _ := mustReserve(t, l, 60)
+	require.ErrorIs(t, settle(-1), ErrCharges)
+	require.NoError(t, settle(10))
+	assert.Equal(t, int64(90), remaining(t, l, "key"))
+}
+
+// settledStore has its settlements fail if their context has ended.
+type settledStore struct{ Store }
+
+func (s settledStore) Refund(ctx context.Context, charges []Charge) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		return fmt.Errorf("nothing ends this call")
+	}
+	return s.Store.Refund(ctx, charges)
+}
+
+func TestSettlingOutlivesTheContextOfTheReservation(t *testing.T) {
+	l := tokens(settledStore{Must(NewMemory(MemoryOptions{}))}, FixedWindow)
+	ctx, end := context.WithCancel(t.Context())
+	hold, _, err := l.Reserve(ctx, "key", 60)
+	require.NoError(t, err)
+	end()
+	require.NoError(t, hold.Settle(10))
+	assert.Equal(t, int64(90), remaining(t, l, "key"))
+}
+
+func TestWhatIsSettledLateGoesWhereItWasTaken(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store Store) {
+		l := tokens(store, FixedWindow)
+		d, err := l.AllowN(t.Context(), "clock", 1)
+		require.NoError(t, err)
+		time.Sleep(d.ResetAfter - time.Second)
+		settle, _ := mustReserve(t, l, 60)
+		time.Sleep(2 * time.Second)
+		_, err = l.AllowN(t.Context(), "key", 70)
+		require.NoError(t, err)
+		require.NoError(t, settle(10))
+		assert.Equal(t, int64(30), remaining(t, l, "key"), "that window is over")
+	})
+}
+
+func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store Store) {
+		l := Must(New(Config{Name: "api", Limits: []Limit{PerSecond(10), PerHour(15), PerDay(1000)}, Settles: true, Store: store}))
+		d, err := l.AllowN(t.Context(), "key", 8)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Equal(t, int64(10), d.Limit, "the least share is left of the second's")
+		assert.Equal(t, int64(2), d.Remaining)
+
+		d, err = l.AllowN(t.Context(), "key", 8)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		assert.Equal(t, int64(15), d.Limit, "the hour's refusal lasts longest")
+		time.Sleep(10 * time.Second)
+
+		d, err = l.AllowN(t.Context(), "key", 7)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Equal(t, int64(15), d.Limit)
+		assert.Zero(t, d.Remaining)
+		d, err = l.AllowN(t.Context(), "key", 11)
+		require.NoError(t, err)
+		assert.Equal(t, Never, d.RetryAfter)
+
+		require.NoError(t, l.Reset(t.Context(), "key"))
+		d, err = l.Allow(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, int64(9), d.Remaining)
+		require.NoError(t, l.Refund(t.Context(), "key", 1, d))
+		hold, d, err := l.Reserve(t.Context(), "key", 12)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed, "each limit takes as much as it can")
+		require.NoError(t, hold.Settle(11))
+		time.Sleep(time.Minute)
+		d, err = l.AllowN(t.Context(), "key", 0)
+		require.NoError(t, err)
+		assert.Equal(t, int64(4), d.Remaining, "of the hour's 15")
+	})
+}
+
+func TestSeveralLimitsThatMakeNoSense(t *testing.T) {
+	for _, tt := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{Limit: PerSecond(1), Limits: []Limit{PerHour(1)}}, `"api" has Limit, 1/1s, and Limits`},
+		{Config{Limits: []Limit{}}, "has 0 limits"},
+		{Config{Limits: make([]Limit, 9)}, "has 9 limits: it must have 1 to 8"},
+		{Config{Limits: []Limit{PerHour(1), PerHour(2)}}, "two limits of one period"},
+		{Config{Limits: []Limit{PerHour(1), PerSecond(2).With(LeakyBucket)}}, "leaky-bucket cannot meet another limit"},
+		{Config{Limits: []Limit{PerHour(1), {}}}, "Events is 0"},
+	} {
+		tt.c.Name = "api"
+		l, err := New(tt.c)
+		require.ErrorContains(t, err, tt.want)
+		assert.Nil(t, l)
+	}
+}
+
+func TestReservingAndSettlingDoesNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		if a == SlidingLog {
+			continue // it grows
+		}
+		for _, actual := range []int64{2, 3, 4} {
+			l := Must(New(Config{Name: "tokens", Limit: PerDay(1_000_000).With(a), Settles: true}))
+			reserve := func() {
+				hold, d, err := l.Reserve(ctx, "key", 3)
+				if err != nil || !d.Allowed {
+					panic("refused")
+				}
+				defer func() { _ = hold.Cancel() }()
+				if err := hold.Settle(actual); err != nil {
+					panic(err)
+				}
+			}
+			for range 20 {
+				reserve() // until what a bucket remembers has its place
+			}
+			assert.Zero(t, testing.AllocsPerRun(1000, reserve), "%v, 3 reserved and %d used", a, actual)
+		}
+	}
+}
+
+func TestSeveralLimitsDoNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	l := Must(New(Config{Name: "api", Limits: []Limit{PerSecond(1000), PerHour(10_000), PerDay(100_000)}}))
+	_, err := l.Allow(ctx, "key")
+	require.NoError(t, err)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Allow(ctx, "key") }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Peek(ctx, "key", 5) }))
+}

@@ -1,0 +1,193 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// What reservations that are settled promise, held to a list of what events really were.
+
+// A usage is so many units of the list, at a time in microseconds.
+type usage struct{ at, n int64 }
+
+// A ledger is everything that was really used, in the order of time: of an event, at the time at
+// which it was taken, what it used of its reservation; and at the time at which it was settled
+// what it used beyond.
+type ledger struct {
+	limit    Limit
+	capacity int64
+	taken    []usage
+	owed     []usage
+}
+
+func inOrder(a, b []usage) []usage {
+	var all []usage
+	for len(a)+len(b) > 0 {
+		if len(b) == 0 || len(a) > 0 && a[0].at <= b[0].at {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return all
+}
+
+// check fails if more was used than the algorithm promises. It is called where an event was
+// admitted, so that all that was owed before has been paid back or waited for.
+func (l *ledger) check(t require.TestingT, a Algorithm) {
+	all := inOrder(l.taken, l.owed)
+	per := l.limit.Per.Microseconds()
+	now := all[len(all)-1].at
+	switch a {
+	case FixedWindow, SlidingCounter:
+		before, carried := int64(0), int64(0) // the count of the last window, and what it owes
+		for window := all[0].at / per; window <= now/per; window++ {
+			used := carried
+			for _, u := range all {
+				if u.at/per == window {
+					used += u.n
+				}
+			}
+			if window == now/per {
+				left := new(big.Rat).Mul(whole(before), big.NewRat(per-now%per, per))
+				if a == FixedWindow {
+					left = new(big.Rat)
+				}
+				require.LessOrEqual(t, used+floor(left), l.capacity, "%v admits at %d: %+v", l.limit, now, all)
+			}
+			before, carried = min(used, l.capacity), max(0, used-l.capacity)
+		}
+	}
+	// In the interval that begins with any of them and ends now.
+	used := int64(0)
+	for i := len(all) - 1; i >= 0; i-- {
+		used += all[i].n
+		long := now - all[i].at
+		if a == SlidingCounter && long > per {
+			break
+		}
+		require.LessOrEqual(t, used, l.most(a, long), "%v admits %d in %d µs until %d: %+v", l.limit, used, long, now, all)
+	}
+}
+
+// most is what an interval of that length may hold, both of its ends included.
+func (l *ledger) most(a Algorithm, long int64) int64 {
+	per := l.limit.Per.Microseconds()
+	rate := big.NewRat(l.limit.Events, per)
+	grown := floor(new(big.Rat).Mul(rate, whole(long)))
+	switch a {
+	case SlidingLog:
+		return l.capacity * (long/per + 1)
+	case FixedWindow:
+		return l.capacity * (long/per + 2)
+	case SlidingCounter: // less than N*(1+d/P)+1
+		return l.capacity + ceilOf(new(big.Rat).Mul(rate, whole(long)))
+	}
+	return l.capacity + grown
+}
+
+func ceilOf(r *big.Rat) int64 { return -floor(new(big.Rat).Neg(r)) }
+
+// smallLimit draws one that a few events exhaust.
+func smallLimit(a Algorithm) *rapid.Generator[Limit] {
+	return rapid.Custom(func(t *rapid.T) Limit {
+		l := Limit{Algorithm: a}
+		l.Events = rapid.OneOf(rapid.Int64Range(1, 10), rapid.Int64Range(1, 60)).Draw(t, "events")
+		l.Per = micros(rapid.OneOf(rapid.Int64Range(10, 100), rapid.Int64Range(1e6, 1e7)).Draw(t, "per"))
+		if known, _ := a.lookup(); known.bursts && rapid.Bool().Draw(t, "bursts") {
+			l.Burst = rapid.Int64Range(1, 60).Draw(t, "burst")
+		}
+		return l
+	})
+}
+
+// settleTrace holds a store to a ledger: events reserve, and are settled some time later, in any
+// order, or never. With owing, some use more than they reserved.
+func settleTrace(t *rapid.T, a Algorithm, owing bool, newStore func() Store) {
+	q := mustQuota(t, smallLimit(a).Draw(t, "limit"))
+	q.Settles = true
+	algorithm := q.Algorithm()
+	time.Sleep(micros(rapid.Int64Range(0, 1e8).Draw(t, "start")))
+	store := newStore()
+	book := ledger{limit: q.limit, capacity: q.capacity}
+	var flying []Settlement
+	budget := q.capacity // what can be owed before some of it would be forgiven
+	var d Decision
+	ctx := context.Background()
+	decide := func(cost int64) {
+		decisions := make([]Decision, 1)
+		require.NoError(t, store.Decide(ctx, []Charge{{Quota: q, Key: "key", Cost: cost}}, decisions))
+		d = decisions[0]
+	}
+	for range rapid.IntRange(1, 60).Draw(t, "steps") {
+		switch rapid.IntRange(0, 3).Draw(t, "step") {
+		case 0:
+			time.Sleep(micros(rapid.OneOf(
+				rapid.Int64Range(0, q.Window().Microseconds()/4+1),
+				rapid.Int64Range(0, 2*q.Window().Microseconds()),
+				rapid.SampledFrom([]int64{1, d.NextAfter.Microseconds(), min(d.RetryAfter, d.ResetAfter).Microseconds()}),
+			).Draw(t, "pause")))
+		case 1, 2:
+			reserved := rapid.OneOf(rapid.Int64Range(1, q.capacity), rapid.Int64Range(1, q.capacity/5+1)).Draw(t, "reserved")
+			if decide(0); d.ResetAfter == 0 {
+				budget = q.capacity
+				for _, h := range flying {
+					budget -= max(0, h.Actual-h.Cost)
+				}
+			}
+			if decide(reserved); !d.Allowed {
+				continue
+			}
+			actual := rapid.Int64Range(0, reserved).Draw(t, "actual")
+			if owing && rapid.Bool().Draw(t, "more") {
+				more := rapid.Int64Range(0, budget).Draw(t, "by")
+				actual = reserved + more
+				budget -= more
+			}
+			// What is owed is in the ledger when it is settled.
+			book.taken = append(book.taken, usage{time.Now().UnixMicro(), min(reserved, actual)})
+			flying = append(flying, Settlement{Charge{Quota: q, Key: "key", Cost: reserved, At: d.At}, actual})
+			book.check(t, algorithm)
+		case 3:
+			if len(flying) == 0 {
+				continue
+			}
+			i := rapid.IntRange(0, len(flying)-1).Draw(t, "settled")
+			s := flying[i]
+			flying = append(flying[:i], flying[i+1:]...)
+			require.NoError(t, Settle(ctx, store, []Settlement{s}))
+			if more := s.Actual - s.Cost; more > 0 {
+				book.owed = append(book.owed, usage{time.Now().UnixMicro(), more})
+			}
+		}
+	}
+}
+
+var newStores = map[string]func() Store{
+	"Memory":        func() Store { return Must(NewMemory(MemoryOptions{})) },
+	"another store": func() Store { return &mapStore{plain: plainStore{}} },
+}
+
+func settleTraces(t *testing.T, owing bool) {
+	for a := range algorithms {
+		for name, newStore := range newStores {
+			t.Run(fmt.Sprint(Algorithm(a), ", ", name), func(t *testing.T) {
+				rapid.Check(t, func(rt *rapid.T) {
+					inBubble(t, func() { settleTrace(rt, Algorithm(a), owing, newStore) })
+				})
+			})
+		}
+	}
+}
+
+func TestWhereReservationsAreUpperBoundsTheLimitHolds(t *testing.T) { settleTraces(t, false) }
+
+// What is above the limit then is at most what the events in flight did not reserve: the ledger
+// has what they did reserve at the time at which they were admitted.
+func TestWhatWasNotReservedIsPaidBackBeforeAnythingIsAdmitted(t *testing.T) { settleTraces(t, true) }

@@ -1,0 +1,198 @@
+package limiter
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPeekSaysWhenUnitsFitAndTakesNone(t *testing.T) {
+	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		onEveryStore(t, func(t *testing.T, store Store) {
+			l := tokens(store, a)
+			all := l.quota.capacity
+			d, err := l.Peek(t.Context(), "key", 70)
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+			assert.Equal(t, all, d.Remaining)
+
+			_, err = l.AllowN(t.Context(), "key", 60)
+			require.NoError(t, err)
+			for range 3 {
+				d, err = l.Peek(t.Context(), "key", 70)
+				require.NoError(t, err)
+				assert.False(t, d.Allowed)
+				assert.Equal(t, all-60, d.Remaining)
+			}
+			refused, err := l.AllowN(t.Context(), "key", 70)
+			require.NoError(t, err)
+			assert.Equal(t, refused, d)
+			time.Sleep(d.RetryAfter - time.Microsecond)
+			d, err = l.Peek(t.Context(), "key", 70)
+			require.NoError(t, err)
+			assert.Equal(t, time.Microsecond, d.RetryAfter)
+			time.Sleep(time.Microsecond)
+			d, err = l.Peek(t.Context(), "key", 70)
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+
+			d, err = l.Peek(t.Context(), "key", all+1)
+			require.NoError(t, err)
+			assert.Equal(t, Never, d.RetryAfter)
+			_, err = l.Peek(t.Context(), "key", -1)
+			require.ErrorIs(t, err, ErrCharges)
+		})
+	}
+}
+
+func TestWaitTakesUnitsWhenTheyAreThere(t *testing.T) {
+	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		onEveryStore(t, func(t *testing.T, store Store) {
+			l := tokens(store, a)
+			begin := time.Now()
+			require.NoError(t, l.Wait(t.Context(), "key", 0))
+			require.NoError(t, l.Wait(t.Context(), "key", 70))
+			assert.Equal(t, begin, time.Now())
+			require.NoError(t, l.Wait(t.Context(), "other", l.quota.capacity))
+			d, err := l.Peek(t.Context(), "key", 60)
+			require.NoError(t, err)
+			least := d.RetryAfter
+			if a == LeakyBucket {
+				least += time.Hour * 41 / 100 // until those before it have left
+			}
+			require.NoError(t, l.Wait(t.Context(), "key", 60))
+			waited := time.Since(begin)
+			assert.GreaterOrEqual(t, waited, least)
+			assert.LessOrEqual(t, waited, least+least/10+time.Microsecond, "some jitter is added")
+		})
+	}
+}
+
+func TestWaitersAllGetTheirTurn(t *testing.T) {
+	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		onEveryStore(t, func(t *testing.T, store Store) {
+			l := Must(New(Config{Name: "mail", Limit: PerSecond(2).With(a), Store: store}))
+			begin := time.Now()
+			done := make(chan error)
+			for range 20 {
+				go func() { done <- l.Wait(t.Context(), "key", 1) }()
+			}
+			for range 20 {
+				require.NoError(t, <-done)
+			}
+			assert.Greater(t, time.Since(begin), 8*time.Second)
+			assert.Less(t, time.Since(begin), 30*time.Second, "%v", a)
+		})
+	}
+}
+
+func TestALeakyBucketLetsWaitersOutEvenly(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store Store) {
+		l := Must(New(Config{Name: "mail", Limit: PerSecond(10).With(LeakyBucket), Store: store}))
+		begin := time.Now()
+		left := make(chan time.Duration)
+		for range 10 {
+			go func() {
+				if err := l.Wait(t.Context(), "key", 1); err != nil {
+					panic(err)
+				}
+				left <- time.Since(begin)
+			}()
+		}
+		for i := range time.Duration(10) {
+			assert.Equal(t, i*100*time.Millisecond, <-left)
+		}
+	})
+}
+
+func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
+	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		onEveryStore(t, func(t *testing.T, store Store) {
+			l := tokens(store, a)
+			_, err := l.AllowN(t.Context(), "key", 90)
+			require.NoError(t, err)
+			before, err := l.AllowN(t.Context(), "key", 0)
+			require.NoError(t, err)
+			ctx, end := context.WithTimeout(t.Context(), time.Millisecond)
+			defer end()
+			begin := time.Now()
+			err = l.Wait(ctx, "key", 50)
+			var wait *WaitError
+			require.ErrorAs(t, err, &wait)
+			assert.Equal(t, "tokens", wait.Name)
+			assert.Equal(t, begin, time.Now())
+			d, err := l.Peek(t.Context(), "key", 50)
+			require.NoError(t, err)
+			least := d.RetryAfter
+			if a == LeakyBucket {
+				least += time.Hour * 51 / 100
+			}
+			assert.Equal(t, least, wait.Wait)
+			after, err := l.AllowN(t.Context(), "key", 0)
+			require.NoError(t, err)
+			assert.Equal(t, before, after)
+
+			require.ErrorAs(t, l.Wait(t.Context(), "key", l.quota.capacity+1), &wait)
+			assert.Equal(t, Never, wait.Wait)
+			require.ErrorContains(t, wait, "never fit")
+			require.ErrorIs(t, l.Wait(t.Context(), "key", -1), ErrCharges)
+		})
+	}
+}
+
+func TestAPlaceInTheQueueThatDoesNotFitIsNotTaken(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store Store) {
+		l := Must(New(Config{Name: "mail", Limit: PerSecond(1).With(LeakyBucket).WithBurst(5), Store: store}))
+		for range 3 {
+			_, err := l.Allow(t.Context(), "key")
+			require.NoError(t, err)
+		}
+		ctx, end := context.WithTimeout(t.Context(), 3*time.Second)
+		defer end()
+		var wait *WaitError
+		require.ErrorAs(t, l.Wait(ctx, "key", 1), &wait)
+		assert.Equal(t, 3*time.Second, wait.Wait)
+		require.ErrorContains(t, wait, `wait for "mail": it would take 3s`)
+		assert.Equal(t, int64(3), remaining(t, l, "key"))
+	})
+}
+
+func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
+	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		onEveryStore(t, func(t *testing.T, store Store) {
+			l := tokens(store, a)
+			_, err := l.AllowN(t.Context(), "key", l.quota.capacity-10)
+			require.NoError(t, err)
+			before, err := l.Peek(t.Context(), "key", l.quota.capacity)
+			require.NoError(t, err)
+			ctx, end := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- l.Wait(ctx, "key", 50) }()
+			if a == LeakyBucket {
+				go func() { done <- l.Wait(ctx, "key", 10) }()
+			}
+			const pause = time.Second
+			time.Sleep(pause)
+			end()
+			require.ErrorIs(t, <-done, context.Canceled)
+			if a == LeakyBucket {
+				require.ErrorIs(t, <-done, context.Canceled)
+			}
+			after, err := l.Peek(t.Context(), "key", l.quota.capacity)
+			require.NoError(t, err)
+			assert.Equal(t, before.RetryAfter-pause, after.RetryAfter, "%v", a)
+		})
+	}
+}
+
+func TestAWaitThatHasEndedAsksNothing(t *testing.T) {
+	l := tokens(nil, FixedWindow)
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	require.ErrorIs(t, l.Wait(ctx, "key", 1), context.Canceled)
+	assert.Equal(t, int64(100), remaining(t, l, "key"))
+	require.ErrorIs(t, tokens(brokenStore{}, FixedWindow).Wait(t.Context(), "key", 1), errOutage)
+}

@@ -1,0 +1,157 @@
+package middleware
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weirgo/weir/internal/invalid"
+)
+
+// Counts says which answers use up a rule's limit, by their status. The zero value stands
+// for every request, whatever is answered.
+//
+//	middleware.Statuses(401, 403)                  // failed logins
+//	middleware.StatusClass(2)                      // what was really done
+//	middleware.Not(middleware.StatusClass(5))      // whatever was no fault of the server
+//
+// Counts can be copied and compared with ==.
+type Counts struct {
+	given bool
+	wrong string // what is wrong with it, if anything
+
+	statuses [(mostStatus - leastStatus + 64) / 64]uint64 // a bit for each
+	others   bool                                         // statuses outside of HTTP's classes
+}
+
+const (
+	leastStatus = 100
+	mostStatus  = 599
+)
+
+// Statuses counts answers with one of these statuses, from 100 to 599.
+func Statuses(statuses ...int) Counts {
+	c := Counts{given: true}
+	if len(statuses) == 0 {
+		c.wrong = "there are no statuses, so that nothing would count"
+	}
+	for _, status := range statuses {
+		if status < leastStatus || status > mostStatus {
+			c.wrong = fmt.Sprintf("the status %d must be from %d to %d", status, leastStatus, mostStatus)
+			continue
+		}
+		c.add(status)
+	}
+	return c
+}
+
+// StatusClass counts answers with a status of one of these classes, from 1 to 5: 2 is for 200
+// to 299.
+func StatusClass(classes ...int) Counts {
+	c := Counts{given: true}
+	if len(classes) == 0 {
+		c.wrong = "there are no classes of statuses, so that nothing would count"
+	}
+	for _, class := range classes {
+		if class < 1 || class > 5 {
+			c.wrong = fmt.Sprintf("the class of statuses %d must be from 1 to 5", class)
+			continue
+		}
+		for status := 100 * class; status < 100*(class+1); status++ {
+			c.add(status)
+		}
+	}
+	return c
+}
+
+// Not counts all other answers.
+func Not(c Counts) Counts {
+	if !c.given {
+		return Counts{given: true, wrong: "Not is of the zero Counts, so that nothing would count"}
+	}
+	for i := range c.statuses {
+		c.statuses[i] = ^c.statuses[i]
+	}
+	c.others = !c.others
+	return c
+}
+
+// ParseCounts reads what counts as text: statuses such as "401" and classes such as "2xx",
+// or one of them that does not, such as "!5xx".
+func ParseCounts(texts ...string) (Counts, error) {
+	all := Counts{given: true}
+	for _, text := range texts {
+		name, not := strings.CutPrefix(strings.TrimSpace(text), "!")
+		var c Counts
+		if class, ok := strings.CutSuffix(name, "xx"); ok {
+			n, err := strconv.Atoi(class)
+			if err != nil {
+				return Counts{}, invalid.New("middleware", "%q is no class of statuses such as 2xx", text)
+			}
+			c = StatusClass(n)
+		} else {
+			n, err := strconv.Atoi(name)
+			if err != nil {
+				return Counts{}, invalid.New("middleware", "%q is no status such as 401, and no class such as 2xx", text)
+			}
+			c = Statuses(n)
+		}
+		switch {
+		case not && len(texts) > 1:
+			return Counts{}, invalid.New("middleware", "%q stands beside others, so that they mean nothing: keep one", text)
+		case not:
+			c = Not(c)
+		}
+		if c.wrong != "" {
+			return Counts{}, invalid.New("middleware", "%q: %s", text, c.wrong)
+		}
+		all.others = all.others || c.others
+		for i, word := range c.statuses {
+			all.statuses[i] |= word
+		}
+	}
+	if len(texts) == 0 {
+		all = Statuses()
+		return Counts{}, invalid.New("middleware", "%s", all.wrong)
+	}
+	return all, nil
+}
+
+func (c *Counts) add(status int) {
+	c.statuses[(status-leastStatus)/64] |= 1 << ((status - leastStatus) % 64)
+}
+
+func (c *Counts) has(status int) bool {
+	if status < leastStatus || status > mostStatus {
+		return c.others
+	}
+	return c.statuses[(status-leastStatus)/64]>>((status-leastStatus)%64)&1 == 1
+}
+
+// counts reports whether an answer with that status uses up the limit.
+func (c *Counts) counts(status int) bool { return !c.given || c.has(status) }
+
+// String is c in words: "401, 403", "2xx", "all but 5xx", or "all".
+func (c Counts) String() string {
+	switch {
+	case !c.given:
+		return "all"
+	case c.wrong != "":
+		return c.wrong
+	case c.others:
+		return "all but " + Not(c).String()
+	}
+	var names []string
+	for class := 100; class < 600; class += 100 {
+		of := len(names)
+		for status := class; status < class+100; status++ {
+			if c.has(status) {
+				names = append(names, strconv.Itoa(status))
+			}
+		}
+		if len(names)-of == 100 {
+			names = append(names[:of], fmt.Sprintf("%dxx", class/100))
+		}
+	}
+	return strings.Join(names, ", ")
+}

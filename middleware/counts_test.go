@@ -1,0 +1,216 @@
+package middleware_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// answering answers with a status.
+func answering(status int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+}
+
+// ask is the status that l, around a handler that answers with that one, lets a client see.
+func ask(l *middleware.RateLimit, status int, edits ...func(*http.Request)) int {
+	w := httptest.NewRecorder()
+	l.Handler(answering(status)).ServeHTTP(w, request(edits...))
+	return w.Code
+}
+
+// left is what a key has left of a rule.
+func left(t *testing.T, l *middleware.RateLimit, rule, key string) int64 {
+	t.Helper()
+	found, err := l.Peek(t.Context(), rule, key)
+	require.NoError(t, err)
+	return found[0].Remaining
+}
+
+func TestOnlyAnswersThatCountUseUpALimit(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "login", Key: keyfunc.IP(), Limit: limiter.PerMinute(2), Counts: middleware.Statuses(401, 403)},
+			{Name: "signup", Key: keyfunc.IP(), Limit: limiter.PerHour(3), Counts: middleware.StatusClass(2)},
+			{Name: "all", Key: keyfunc.IP(), Limit: limiter.PerHour(100)},
+		}})
+		for range 2 {
+			assert.Equal(t, 404, ask(l, 404), "what does not count is without end")
+		}
+		assert.Equal(t, 401, ask(l, 401))
+		assert.Equal(t, 200, ask(l, 200))
+		assert.Equal(t, 201, ask(l, 201))
+		assert.Equal(t, 403, ask(l, 403))
+		assert.Equal(t, http.StatusTooManyRequests, ask(l, 200), "two wrong ones are all")
+		const client = "192.0.2.1"
+		assert.EqualValues(t, 1, left(t, l, "signup", client), "the refused request used nothing up")
+		assert.EqualValues(t, 94, left(t, l, "all", client), "a rule beside it counts all of them")
+	})
+}
+
+func TestAsManyAsTheLimitAreUnderWayOrHaveCounted(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Limit: limiter.PerHour(3).With(limiter.SlidingLog), Counts: middleware.Statuses(401)},
+	}})
+	handler := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for range 2 {
+		assert.Equal(t, 401, ask(l, 401))
+	}
+	within := 0
+	l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request())
+		within = w.Code
+	})).ServeHTTP(httptest.NewRecorder(), request())
+	assert.Equal(t, http.StatusTooManyRequests, within, "two failed, and one is under way")
+	assert.Equal(t, 200, ask(l, 200), "which was none that counts")
+}
+
+func TestWithoutItsEndEveryRequestCounts(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Counts: middleware.Statuses(401)},
+	}})
+	for range 2 {
+		w, _ := check(l, request())
+		assert.Equal(t, 200, w.Code)
+	}
+	w, _ := check(l, request())
+	assert.Equal(t, http.StatusTooManyRequests, w.Code)
+}
+
+func TestAnAdapterTellsHowARequestEnds(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Counts: middleware.Statuses(401), Match: middleware.Route("POST /login")},
+		{Name: "all", Limit: limiter.PerHour(100)},
+	}})
+	finish, passed := l.Begin(httptest.NewRecorder(), request(routedBy("/other")), nil)
+	assert.True(t, passed)
+	assert.Nil(t, finish, "no rule that applied awaits the end")
+
+	login := func() *http.Request {
+		return request(routedBy("/login"), func(r *http.Request) { r.Method = http.MethodPost })
+	}
+	r := login()
+	finish, passed = l.Begin(httptest.NewRecorder(), r, nil)
+	require.True(t, passed)
+	result, ok := middleware.FromContext(r.Context())
+	assert.True(t, ok)
+	assert.Equal(t, "login", result.Rule)
+	finish(200)
+	finish(401) // the first counts
+
+	finish, passed = l.Begin(httptest.NewRecorder(), login(), nil)
+	require.True(t, passed)
+	finish(401)
+
+	var told middleware.Result
+	finish, passed = l.Begin(httptest.NewRecorder(), login(), &told)
+	assert.False(t, passed)
+	assert.Nil(t, finish)
+	assert.Equal(t, http.StatusTooManyRequests, told.Status)
+}
+
+func TestCountsAreText(t *testing.T) {
+	for text, want := range map[string]middleware.Counts{
+		"401":              middleware.Statuses(401),
+		"401, 403":         middleware.Statuses(403, 401),
+		"2xx":              middleware.StatusClass(2),
+		"1xx, 301, 4xx":    parsed(middleware.ParseCounts("301", "4xx", "1xx")),
+		"all but 5xx":      middleware.Not(middleware.StatusClass(5)),
+		"all but 429, 503": middleware.Not(middleware.Statuses(429, 503)),
+		"all":              {},
+	} {
+		assert.Equal(t, text, want.String())
+	}
+	assert.Equal(t, middleware.Statuses(401, 403), parsed(middleware.ParseCounts("401", "403")))
+	assert.Equal(t, middleware.StatusClass(2, 3), parsed(middleware.ParseCounts("2xx", "3xx")))
+	assert.Equal(t, middleware.Not(middleware.StatusClass(5)), parsed(middleware.ParseCounts("!5xx")))
+	assert.Equal(t, middleware.Not(middleware.Statuses(404)), parsed(middleware.ParseCounts("!404")))
+	for _, wrong := range [][]string{{}, {""}, {"600"}, {"99"}, {"0xx"}, {"6xx"}, {"xx"}, {"!"}, {"ok"}, {"!5xx", "404"}, {"2xx", "!404"}} {
+		_, err := middleware.ParseCounts(wrong...)
+		assert.Error(t, err, "%q", wrong)
+	}
+}
+
+func parsed(c middleware.Counts, _ error) middleware.Counts { return c }
+
+func TestCountsIsOfItsStatusesAlone(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		statuses := rapid.SliceOfN(rapid.IntRange(100, 599), 1, 20).Draw(rt, "statuses")
+		asked := rapid.IntRange(100, 999).Draw(rt, "asked")
+		named := false
+		var texts []string
+		for _, status := range statuses {
+			named = named || status == asked
+			texts = append(texts, strconv.Itoa(status))
+		}
+		counts, err := middleware.ParseCounts(texts...)
+		require.NoError(rt, err)
+		for _, c := range []struct {
+			counts middleware.Counts
+			want   bool
+		}{{counts, named}, {middleware.Not(counts), !named}} {
+			l := limited(rt, middleware.Config{Rules: []middleware.Rule{
+				{Name: "some", Limit: limiter.PerHour(10).With(limiter.SlidingLog), Counts: c.counts},
+			}})
+			finish, _ := l.Begin(httptest.NewRecorder(), request(), nil)
+			finish(asked)
+			found, err := l.Peek(t.Context(), "some", "")
+			require.NoError(rt, err)
+			require.Equal(rt, c.want, found[0].Remaining == 9, "%v of %d", c.counts, asked)
+		}
+	})
+}
+
+func TestCountsThatCannotBeAreErrors(t *testing.T) {
+	limit := limiter.PerHour(5)
+	for want, c := range map[string]middleware.Config{
+		`middleware: Rules[0] "a": Counts: the status 99 must be from 100 to 599`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Statuses(401, 99)}}},
+		`middleware: Rules[0] "a": Counts: the status 600 must be from 100 to 599`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Not(middleware.Statuses(600))}}},
+		`middleware: Rules[0] "a": Counts: the class of statuses 20 must be from 1 to 5`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.StatusClass(20)}}},
+		`middleware: Rules[0] "a": Counts: there are no statuses, so that nothing would count`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Statuses()}}},
+		`middleware: Rules[0] "a": Counts: there are no classes of statuses, so that nothing would count`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.StatusClass()}}},
+		`middleware: Rules[0] "a": Counts: Not is of the zero Counts, so that nothing would count`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Not(middleware.Counts{})}}},
+		`middleware: Rules[0] "a": Counts is 401: a leaky-bucket has none, as its requests have waited when they are answered`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit.With(limiter.LeakyBucket), Counts: middleware.Statuses(401)}}},
+		`middleware: Rules[0] "a": Counts is all but 5xx, and with Config.NoResult a request's end is not known`: {
+			NoResult: true, Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Not(middleware.StatusClass(5))}}},
+	} {
+		_, err := middleware.New(c)
+		assert.EqualError(t, err, want)
+	}
+}
+
+func TestARuleThatAwaitsTheEndAllocatesLittle(t *testing.T) {
+	h := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: plenty, Counts: middleware.Statuses(401)}}}).Handler(answering(200))
+	w, r := nobody{http.Header{}}, request()
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	}), 2.0)
+}
+
+func BenchmarkCounts(b *testing.B) {
+	for _, status := range []int{200, 401} {
+		b.Run(strconv.Itoa(status), func(b *testing.B) {
+			benchmark(b, limited(b, middleware.Config{Rules: []middleware.Rule{
+				{Name: "login", Key: keyfunc.IP(), Limit: plenty, Counts: middleware.Statuses(401)},
+			}}).Handler(answering(status)))
+		})
+	}
+}

@@ -1,0 +1,195 @@
+package middleware
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/internal/response"
+	"github.com/weirgo/weir/limiter"
+)
+
+// Begin is [RateLimit.Check] for rules that go by how a request ends, which an adapter has to
+// tell: where finish is not nil, it is to be called once, when the handlers have returned or
+// while they panic, with the status of the answer: of handlers that have answered nothing 200,
+// or 500 if they panic, and 101 of a connection that they have taken over.
+//
+// A request that is refused is answered unless told is not nil, which then is told what to
+// answer, as [RateLimit.Refusal] does.
+func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, told *Result) (finish func(status int), passed bool) {
+	behind, end := l.check(l.ruleset(r), w, r, how{inPlace: true, ends: true}, told)
+	if end != nil {
+		finish = end.finish
+	}
+	return finish, behind != nil
+}
+
+// An ending is the scope of a request that some rule awaits the end of: what it was charged
+// may change then.
+type ending struct {
+	scope
+	limits   *RateLimit
+	set      *ruleset
+	answered response.Response // if the ending has it watched
+
+	mu     sync.Mutex
+	ended  bool
+	status int // of the answer; 0: it is not known, and so counts
+	opened []open
+
+	// What the slices are for a single charge.
+	space [1]open
+	owed  [1]limiter.Settlement
+}
+
+// An open is a charge that the end of the request may change.
+type open struct {
+	rule   int            // its place in the scope
+	charge limiter.Charge // what was taken so far
+	said   int64          // what Settle has said that it cost; or unsaid
+}
+
+const unsaid = -1
+
+// passedToEnd is passed for an ending.
+type passedToEnd struct {
+	ending
+	request http.Request
+}
+
+type endingKey struct{}
+
+// Value makes the ending itself findable.
+func (e *ending) Value(key any) any {
+	if key == (endingKey{}) {
+		return e
+	}
+	return e.scope.Value(key)
+}
+
+// awaitsEnd reports whether a rule that applied goes by how the request ends.
+func (s *decided) awaitsEnd() bool {
+	for i := range s.policies {
+		if s.policies[i].rule.awaitsEnd() {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Settles }
+
+// await keeps what was decided about r until r ends. It returns the request that
+// goes further, and the place for the fields' text.
+func (l *RateLimit) await(set *ruleset, r *http.Request, how how, outer *scope, s *decided, more *many) (behind *http.Request, e *ending, text []byte) {
+	if how.inPlace {
+		e, behind = &ending{}, r
+	} else {
+		p := &passedToEnd{}
+		e, behind = &p.ending, &p.request
+	}
+	text = e.keep(r, outer, s, more)
+	*behind = *r.WithContext(e)
+	e.limits, e.set, e.opened, e.ended = l, set, e.space[:0], !how.ends
+	for i := range e.policies {
+		if c, ok := e.took(i); ok && e.policies[i].rule.awaitsEnd() {
+			e.opened = append(e.opened, open{i, c, unsaid})
+		}
+	}
+	return behind, e, text
+}
+
+// serve has next answer r.
+func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	panicked := true
+	defer func() { e.finish(e.answered.Status(panicked)) }()
+	next.ServeHTTP(e.answered.Watch(w), r)
+	panicked = false
+}
+
+// finish settles what the request was charged: its answer has that status. Only the first call
+// does anything.
+func (e *ending) finish(status int) {
+	if owed, first := e.end(status); first {
+		e.settle(owed)
+		e.strike(status)
+	}
+}
+
+func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return nil, false
+	}
+	e.ended, e.status, owed = true, status, e.owed[:0]
+	for i := range e.opened {
+		owed = e.append(owed, &e.opened[i], e.actual(&e.opened[i]))
+	}
+	return owed, true
+}
+
+// actual is what the request cost, as far as it is known.
+func (e *ending) actual(o *open) int64 {
+	switch p := &e.policies[o.rule]; {
+	case e.status != 0 && !p.rule.Counts.counts(e.status):
+		return 0
+	case o.said == unsaid:
+		return p.cost
+	}
+	return o.said
+}
+
+// append appends what makes a charge the actual cost, if it is not.
+func (e *ending) append(owed []limiter.Settlement, o *open, actual int64) []limiter.Settlement {
+	if actual == o.charge.Cost {
+		return owed
+	}
+	owed = append(owed, limiter.Settlement{Charge: o.charge, Actual: actual})
+	o.charge.Cost = actual
+	return owed
+}
+
+// cancel returns what was charged to a request that no handler has seen.
+func (e *ending) cancel() {
+	e.ended = true // nothing else knows of it yet
+	var owed []limiter.Settlement
+	for i := range e.opened {
+		owed = e.append(owed, &e.opened[i], 0)
+	}
+	e.settle(owed)
+}
+
+// settlePatience is how long the end of a request waits for a store that does not settle by
+// itself.
+const settlePatience = time.Second
+
+// settle tells the store. That the client is gone does not matter.
+func (e *ending) settle(owed []limiter.Settlement) {
+	if len(owed) == 0 {
+		return
+	}
+	ctx, l := e.Context, e.limits
+	if l.memory == nil { // which waits for nothing
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+		defer cancel()
+	}
+	if err := limiter.Settle(ctx, l.store, owed); err != nil {
+		e.set.notices.unsettled.warn(e.set.Logger, "weir-not-settled",
+			"weir: the store could not be told what a request cost in the end; it stays charged as when it came",
+			slog.String("error", err.Error()))
+	}
+}
+
+// strike counts an answer against those rules that ban a key for too many that count.
+func (e *ending) strike(status int) {
+	for i := range e.policies {
+		p := &e.policies[i]
+		if !p.other && p.rule.Escalate.Outcomes && p.rule.Counts.counts(status) && p.mayBeBanned() {
+			e.limits.strike(context.WithoutCancel(e.Context), e.set, p.rule, p.key)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package middleware_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// logOf is a limit without windows.
+func logOf(events int64, per time.Duration) limiter.Limit {
+	return limiter.Limit{Events: events, Per: per, Algorithm: limiter.SlidingLog}
+}
+
+// several is a rule with three limits.
+func several() middleware.Rule {
+	return middleware.Rule{Name: "api", Key: keyfunc.IP(), Limits: []limiter.Limit{
+		logOf(3, time.Second), logOf(6, time.Minute), logOf(8, time.Hour),
+	}}
+}
+
+func TestEachOfSeveralLimitsBinds(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{several()}})
+		h := l.Handler(noop)
+		pass := func(n int) {
+			t.Helper()
+			for range n {
+				assert.Equal(t, 200, serve(h, request()).Code)
+			}
+		}
+		refused := func(retryAfter, violated string) {
+			t.Helper()
+			w := serve(h, request(header("Accept", "application/problem+json")))
+			assert.Equal(t, http.StatusTooManyRequests, w.Code)
+			assert.Equal(t, retryAfter, w.Header().Get("Retry-After"))
+			assert.Contains(t, w.Body.String(), `"violated-policies":[`+violated+`]`)
+		}
+		pass(3)
+		refused("1", `"api"`)
+		time.Sleep(time.Second)
+		pass(3)
+		refused("59", `"api","api.60"`)
+		time.Sleep(59 * time.Second)
+		pass(2)
+		refused("3540", `"api.3600"`)
+	})
+}
+
+func TestARuleWithSeveralLimitsIsOneRule(t *testing.T) {
+	var heard []middleware.RuleResult
+	l := limited(t, middleware.Config{
+		Rules:    []middleware.Rule{{Name: "all", Limit: perHour(100)}, several()},
+		Observer: observer(func(o *middleware.Observation) { heard = append(heard[:0], o.Rules...) }),
+	})
+	r := request()
+	w, result := check(l, r)
+	assert.Equal(t, `"all";q=100;w=3600, "api";q=3;w=1, "api.60";q=6;w=60, "api.3600";q=8;w=3600`, w.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, "3", w.Header().Get("X-RateLimit-Limit"))
+	assert.Equal(t, "api", result.Rule)
+	for what, rules := range map[string][]middleware.RuleResult{"Result": result.Rules, "Observation": heard} {
+		require.Len(t, rules, 2, what)
+		assert.Nil(t, rules[0].Limits, what)
+		api := rules[1]
+		assert.Equal(t, several().Limits, api.Rule.Limits, what)
+		assert.Equal(t, several().Limits[0], api.Rule.Limit, what)
+		require.Len(t, api.Limits, 3, what)
+		assert.EqualValues(t, 2, api.Limits[0].Remaining, what)
+		assert.EqualValues(t, 5, api.Limits[1].Remaining, what)
+		assert.EqualValues(t, 7, api.Limits[2].Remaining, what)
+		assert.Equal(t, api.Limits[0], api.Decision, "%s: least of its share is left", what)
+	}
+
+	rules := l.Rules()
+	require.Len(t, rules, 2)
+	assert.Equal(t, several().Limits, rules[1].Limits)
+	assert.Nil(t, rules[0].Limits)
+	explained := l.Explain(request())
+	require.Len(t, explained.Rules, 2)
+	assert.Equal(t, "api", explained.Rules[1].Rule.Name)
+
+	const client = "192.0.2.1"
+	found, err := l.Peek(t.Context(), "api", client)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Len(t, found[0].Limits, 3)
+	assert.EqualValues(t, 7, found[0].Limits[2].Remaining)
+	require.NoError(t, l.Reset(t.Context(), "api", client))
+	found, err = l.Peek(t.Context(), "api", client)
+	require.NoError(t, err)
+	assert.EqualValues(t, 8, found[0].Limits[2].Remaining, "all are forgotten")
+}
+
+// An observer is a function.
+type observer func(o *middleware.Observation)
+
+func (f observer) Observe(o *middleware.Observation) { f(o) }
+
+func TestARuleGoesByTheLimitThatRefusesLongest(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limits: []limiter.Limit{logOf(2, time.Second), logOf(2, time.Hour)}}}})
+	for range 2 {
+		check(l, request())
+	}
+	result, refused := l.Refusal(httptest.NewRecorder(), request())
+	assert.True(t, refused)
+	assert.Greater(t, result.RetryAfter, 59*time.Minute)
+	require.Len(t, result.Rules, 1)
+	assert.Equal(t, result.Rules[0].Limits[1], result.Rules[0].Decision)
+}
+
+func TestOneLimiterTwiceChargesSeveralLimitsOnce(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{several()}})
+	serve(l.Handler(l.Handler(noop)), request())
+	found, err := l.Peek(t.Context(), "api", "192.0.2.1")
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, found[0].Limits[2].Remaining)
+}
+
+func TestLimitersAroundEachOtherTellSeveralLimitsApart(t *testing.T) {
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: perHour(100)}, {Name: "all", Limit: perHour(50)}}})
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{several()}})
+	var result middleware.Result
+	serve(outer.Handler(inner.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		result, _ = middleware.FromContext(r.Context())
+	}))), request())
+	require.Len(t, result.Rules, 2)
+	assert.Equal(t, "api", result.Rules[0].Rule.Name)
+	assert.Len(t, result.Rules[0].Limits, 3, "the stricter one of a name stands")
+	assert.Equal(t, "all", result.Rules[1].Rule.Name)
+	assert.Nil(t, result.Rules[1].Limits)
+}
+
+func TestSeveralLimitsAreSettledEachByItsOwn(t *testing.T) {
+	rule := several()
+	rule.Settles, rule.Units = true, 7
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+	h := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		found, err := l.Peek(r.Context(), "api", "192.0.2.1")
+		require.NoError(t, err)
+		assert.EqualValues(t, 0, found[0].Limits[0].Remaining, "3 of 7 are reserved, which is all")
+		assert.EqualValues(t, 0, found[0].Limits[1].Remaining)
+		assert.EqualValues(t, 1, found[0].Limits[2].Remaining)
+		require.NoError(t, middleware.Settle(r.Context(), "api", 2))
+	}))
+	assert.Equal(t, 200, serve(h, request()).Code)
+	found, err := l.Peek(t.Context(), "api", "192.0.2.1")
+	require.NoError(t, err)
+	for i, want := range []int64{1, 4, 6} {
+		assert.Equal(t, want, found[0].Limits[i].Remaining)
+	}
+}
+
+func TestAHandlerRefundsAndChargesSeveralLimits(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{several()}})
+	serve(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		d, err := l.Charge(r.Context(), "api", 2)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.EqualValues(t, 5, d.Limits[2].Remaining)
+		d, err = l.Charge(r.Context(), "api", 1)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed, "three a second")
+		assert.EqualValues(t, 5, d.Limits[2].Remaining, "then none is charged")
+		require.NoError(t, l.Refund(r.Context(), "api", 1))
+	})), request())
+	found, err := l.Peek(t.Context(), "api", "192.0.2.1")
+	require.NoError(t, err)
+	assert.EqualValues(t, 6, found[0].Limits[2].Remaining)
+}
+
+func TestSeveralLimitsInShadow(t *testing.T) {
+	for _, settles := range []bool{false, true} {
+		rule := several()
+		rule.Shadow, rule.Settles, rule.Units = true, settles, 1
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Limit: perHour(100)}}})
+		for range 7 {
+			assert.Equal(t, 200, serve(l.Handler(noop), request()).Code)
+		}
+		found, err := l.Peek(t.Context(), "api", "192.0.2.1")
+		require.NoError(t, err)
+		assert.EqualValues(t, 0, found[0].Limits[0].Remaining)
+		assert.EqualValues(t, 5, found[0].Limits[2].Remaining, "what it would have refused it charges nowhere")
+		assert.EqualValues(t, 93, left(t, l, "all", ""))
+	}
+}
+
+func TestSeveralLimitsThatRefuseAreOneRefusal(t *testing.T) {
+	list := bans.Must(bans.New(bans.Options{}))
+	l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
+		Name: "api", Key: keyfunc.IP(), Limits: []limiter.Limit{logOf(1, time.Minute), logOf(1, time.Hour)},
+		Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Hour},
+	}}})
+	serve(l.Handler(noop), request())
+	assert.Equal(t, http.StatusTooManyRequests, serve(l.Handler(noop), request()).Code)
+	assert.True(t, list.Empty(), "one refusal is one")
+	serve(l.Handler(noop), request())
+	assert.False(t, list.Empty())
+}
+
+func TestTiersWithSeveralLimits(t *testing.T) {
+	rule := middleware.Rule{
+		Name: "plan", Limits: []limiter.Limit{logOf(1, time.Second), logOf(2, time.Hour)},
+		Tiers:      middleware.Tiers{"single": perHour(5)},
+		TierLimits: map[string][]limiter.Limit{"gold": {logOf(3, time.Second), logOf(4, time.Minute), logOf(9, time.Hour)}},
+	}
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+	for tier, want := range map[string]string{
+		"":       `"plan";q=1;w=1, "plan.3600";q=2;w=3600`,
+		"single": `"plan";q=5;w=3600`,
+		"gold":   `"plan";q=3;w=1, "plan.60";q=4;w=60, "plan.3600";q=9;w=3600`,
+	} {
+		w := serve(l.Handler(noop), request(inTier(tier)))
+		assert.Equal(t, want, w.Header().Get("RateLimit-Policy"), tier)
+	}
+}
+
+func TestARuleKeepsItsCountersWhenItGetsMoreLimits(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: perHour(10)}}})
+	check(l, request())
+	require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{
+		{Name: "api", Limits: []limiter.Limit{perHour(10), logOf(100, 24*time.Hour)}},
+	}, Logger: quiet}))
+	check(l, request())
+	found, err := l.Peek(t.Context(), "api", "")
+	require.NoError(t, err)
+	assert.EqualValues(t, 8, found[0].Limits[0].Remaining)
+	assert.EqualValues(t, 99, found[0].Limits[1].Remaining)
+}
+
+func TestLimitsThatCannotBeAreErrors(t *testing.T) {
+	second, hour := limiter.PerSecond(1), limiter.PerHour(100)
+	for want, rule := range map[string]middleware.Rule{
+		`Rules[0] "a": Limits is empty`:                                     {Name: "a", Limits: []limiter.Limit{}},
+		`Rules[0] "a": Limit is 100/1h, and there are Limits`:               {Name: "a", Limit: hour, Limits: []limiter.Limit{second}},
+		`Rules[0] "a": tier "x" is in Tiers and in TierLimits`:              {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": hour}, TierLimits: map[string][]limiter.Limit{"x": {second}}},
+		`Rules[0] "a": TierLimits["x"] is empty`:                            {Name: "a", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": {}}},
+		`Rules[0] "a": Overdraft is 3: a rule with several limits has none`: {Name: "a", Limits: []limiter.Limit{second, hour}, Overdraft: 3},
+		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:           {Name: "a", Limits: []limiter.Limit{hour, second}, Units: 5},
+		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`:  {Name: "a", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": {hour, second}}, Units: 5},
+		`Events is 0: it must be from`:                                      {Name: "a", Limits: []limiter.Limit{hour, {}}},
+	} {
+		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}})
+		assert.ErrorContains(t, err, want)
+	}
+	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "a.1", Limit: hour}, {Name: "a", Limits: []limiter.Limit{hour, second}},
+	}})
+	assert.ErrorContains(t, err, `there is another rule named "a.1"`)
+	for name, c := range map[string]middleware.Config{
+		"in one rule": {Rules: []middleware.Rule{{Name: "a", Limits: distinct(65)}}},
+		"in several":  {Rules: []middleware.Rule{{Name: "a", Limits: distinct(40)}, {Name: "b", Limits: distinct(25)}}},
+		"by tier": {Rules: []middleware.Rule{{Name: "a", Limits: distinct(40)}},
+			ByTier: map[string]middleware.Rule{"x": {Name: "b", Limits: distinct(25)}}},
+		"by route": {Rules: []middleware.Rule{{Name: "a", Limits: distinct(40)}},
+			ByRoute: map[string]middleware.Rule{"/": {Name: "b", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": distinct(25)}}}},
+	} {
+		c.Logger = quiet
+		_, err := middleware.New(c)
+		assert.ErrorContains(t, err, "at most 64 limits are possible for one request", name)
+	}
+}
+
+// distinct is n limits that all bind.
+func distinct(n int) (limits []limiter.Limit) {
+	for i := range n {
+		limits = append(limits, limiter.Limit{Events: int64(100 + i), Per: time.Duration(i*i+1) * time.Second})
+	}
+	return limits
+}
+
+func TestALimitWithoutEffectIsWarnedOf(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits []limiter.Limit
+		want   string
+	}{
+		"longer and wide":  {[]limiter.Limit{limiter.PerSecond(10), limiter.PerMinute(600)}, "limit=600/1m by=10/1s"},
+		"shorter and wide": {[]limiter.Limit{limiter.PerMinute(100), limiter.PerSecond(100)}, "limit=100/1s by=100/1m"},
+		"all bind":         {[]limiter.Limit{limiter.PerSecond(10), limiter.PerMinute(599), limiter.PerHour(10_000)}, ""},
+		"a bucket's burst": {[]limiter.Limit{limiter.PerSecond(10).WithBurst(100), limiter.PerMinute(600)}, ""},
+	} {
+		var out bytes.Buffer
+		c := middleware.Config{Rules: []middleware.Rule{{Name: "api", Limits: test.limits}}, Logger: slog.New(slog.NewTextHandler(&out, nil))}
+		l := limited(t, c)
+		require.NoError(t, l.Reconfigure(c))
+		if test.want == "" {
+			assert.Empty(t, out.String(), name)
+			continue
+		}
+		assert.Contains(t, out.String(), test.want, name)
+		assert.Equal(t, 1, strings.Count(out.String(), "code=weir-idle-limit"), "%s: once", name)
+	}
+}

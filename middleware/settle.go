@@ -1,0 +1,141 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// ErrNotApplied is what [Settle], [RateLimit.Refund] and [RateLimit.Charge] return for a rule
+// that did not apply to the request: it did not match, or an exempt request met no rules.
+var ErrNotApplied = errors.New("middleware: the rule did not apply to this request")
+
+// Settle says that the request with this context cost n units of a rule that [Rule.Settles]:
+// more or less than was reserved when it came. What was reserved and not used is returned.
+// What is beyond it is taken all the same, up to what the limit allows at once, and later
+// requests wait for it.
+//
+// It is settled when the handlers have returned, or at once if they have, as from a goroutine
+// that outlives them. Of a request that is settled twice the first counts, and one that never
+// is has cost what was reserved. The error is [limiter.ErrSettled], [ErrNotApplied], or about
+// the rule or n.
+func Settle(ctx context.Context, rule string, n int64) error {
+	if n < 0 {
+		return fmt.Errorf("middleware: Settle of rule %.128q: %d units: they must not be negative", rule, n)
+	}
+	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
+		if i := e.find(rule); i >= 0 && e.policies[i].rule.Settles {
+			return e.say(rule, n)
+		}
+	}
+	for s := scopeOf(ctx); s != nil; s = s.outer {
+		if s.find(rule) >= 0 {
+			return fmt.Errorf("middleware: Settle of rule %.128q: it does not settle: set Rule.Settles", rule)
+		}
+	}
+	return fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
+}
+
+func endingOf(ctx context.Context) *ending {
+	e, _ := ctx.Value(endingKey{}).(*ending)
+	return e
+}
+
+// find is the place of what applied of a rule, or -1.
+func (s *decided) find(rule string) int {
+	return slices.IndexFunc(s.policies, func(p applied) bool { return p.rule.Name == rule })
+}
+
+// say notes what the request has cost, and settles it if the request has ended.
+func (e *ending) say(rule string, n int64) error {
+	owed, err := e.said(rule, n)
+	e.settle(owed)
+	return err
+}
+
+func (e *ending) said(rule string, n int64) (owed []limiter.Settlement, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.opened {
+		o := &e.opened[i]
+		switch {
+		case e.policies[o.rule].rule.Name != rule:
+			continue
+		case o.said != unsaid:
+			return nil, fmt.Errorf("middleware: Settle of rule %.128q: %w", rule, limiter.ErrSettled)
+		}
+		o.said = n
+		if e.ended {
+			owed = e.append(owed, o, e.actual(o))
+		}
+	}
+	return owed, nil
+}
+
+// Refund returns up to n of the units that the request with this context took of a rule, for
+// what did not happen after all. A rule with Counts or Settles has returned by itself what was
+// not used when the request ends, and refuses. The error is that, [ErrNotApplied], or the
+// store's.
+func (l *RateLimit) Refund(ctx context.Context, rule string, n int64) error {
+	if n < 0 {
+		return fmt.Errorf("middleware: Refund of rule %.128q: %d units: they must not be negative", rule, n)
+	}
+	s, i, err := l.applied(ctx, rule)
+	if err != nil {
+		return err
+	}
+	if s.policies[i].rule.awaitsEnd() {
+		return fmt.Errorf("middleware: Refund of rule %.128q: what it takes is settled when the request ends", rule)
+	}
+	var taken []limiter.Charge
+	for j := range 1 + len(s.policies[i].others) {
+		if c, ok := s.took(i + j); ok {
+			c.Cost = min(c.Cost, n)
+			taken = append(taken, c)
+		}
+	}
+	if len(taken) == 0 {
+		return nil
+	}
+	return l.store.Refund(ctx, taken)
+}
+
+// Charge takes n units more of a rule for the key that the request with this context counts
+// under, if they are there, and tells what was decided. They stay taken, however the request
+// ends. The error is [ErrNotApplied], or the store's.
+func (l *RateLimit) Charge(ctx context.Context, rule string, n int64) (RuleResult, error) {
+	s, i, err := l.applied(ctx, rule)
+	if err != nil {
+		return RuleResult{}, err
+	}
+	a := s.policies[i]
+	charges := []limiter.Charge{{Quota: a.quota, Key: a.key, Cost: n}}
+	for _, other := range a.others {
+		charges = append(charges, limiter.Charge{Quota: other.quota, Key: a.key, Cost: n})
+	}
+	decisions := make([]limiter.Decision, len(charges))
+	if err := l.store.Decide(ctx, charges, decisions); err != nil {
+		return RuleResult{}, err
+	}
+	a.cost = n
+	var results []RuleResult
+	for j := range decisions {
+		a.policy = s.policies[i+j].policy
+		results = a.appendResult(results, decisions[j])
+	}
+	return results[0], nil
+}
+
+// applied is where this limiter has applied a rule to the request with this context.
+func (l *RateLimit) applied(ctx context.Context, rule string) (*scope, int, error) {
+	notices := l.rules.Load().notices // which are the limiter's own, also when rules are changed
+	for s := scopeOf(ctx); s != nil; s = s.outer {
+		if i := s.find(rule); i >= 0 && s.policies[i].rule.limiter == notices {
+			return s, i, nil
+		}
+	}
+	return nil, 0, fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
+}

@@ -1,0 +1,581 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// perHour is a limit without windows.
+func perHour(events int64) limiter.Limit { return limiter.PerHour(events).With(limiter.SlidingLog) }
+
+// tokens is a rule that reserves so many units of a limit.
+func tokens(reserved, of int64) middleware.Rule {
+	return middleware.Rule{Name: "tokens", Limit: perHour(of), Settles: true,
+		Cost: func(*http.Request) int64 { return reserved }}
+}
+
+// through is the status that l lets a client see, around a handler.
+func through(l *middleware.RateLimit, handler http.HandlerFunc, edits ...func(*http.Request)) int {
+	w := httptest.NewRecorder()
+	l.Handler(handler).ServeHTTP(w, request(edits...))
+	return w.Code
+}
+
+// settling is a handler that says what its requests cost.
+func settling(t require.TestingT, costs ...int64) http.HandlerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) {
+		for i, n := range costs {
+			err := middleware.Settle(r.Context(), "tokens", n)
+			if i > 0 {
+				require.ErrorIs(t, err, limiter.ErrSettled)
+				continue
+			}
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestARequestCostsWhatItsHandlerSays(t *testing.T) {
+	for name, test := range map[string]struct {
+		reserved int64
+		says     []int64
+		left     int64
+	}{
+		"less":                     {40, []int64{15}, 85},
+		"nothing":                  {40, []int64{0}, 100},
+		"what was reserved":        {40, []int64{40}, 60},
+		"more":                     {40, []int64{70}, 30},
+		"all that there is":        {40, []int64{100}, 0},
+		"unsaid":                   {40, nil, 60},
+		"twice, the first counts":  {40, []int64{10, 90}, 90},
+		"a failed estimate":        {-1, []int64{10}, 90},
+		"a failed estimate, alone": {0, nil, 99},
+	} {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(test.reserved, 100)}})
+		assert.Equal(t, 200, through(l, settling(t, test.says...)), name)
+		assert.Equal(t, test.left, left(t, l, "tokens", ""), name)
+	}
+}
+
+func TestAReservationIsAtMostWhatTheLimitAllows(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(1_000_000, 100)}})
+	assert.Equal(t, 200, through(l, settling(t, 30)), "or no request would ever pass")
+	assert.EqualValues(t, 70, left(t, l, "tokens", ""))
+	assert.Equal(t, http.StatusTooManyRequests, through(l, settling(t, 30)))
+
+	rule := tokens(1_000_000, 100)
+	rule.Settles = false
+	l = limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+	assert.Equal(t, http.StatusTooManyRequests, through(l, settling(t)), "a cost that is final is what it is")
+}
+
+func TestWhileItIsUnderWayARequestHasWhatItReserved(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	through(l, func(_ http.ResponseWriter, r *http.Request) {
+		require.NoError(t, middleware.Settle(r.Context(), "tokens", 5))
+		assert.EqualValues(t, 40, left(t, l, "tokens", ""), "it is settled when the handler has returned")
+		assert.Equal(t, http.StatusTooManyRequests, through(l, settling(t)))
+	})
+	assert.EqualValues(t, 95, left(t, l, "tokens", ""))
+}
+
+func TestSettledLate(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+		var ctx context.Context
+		through(l, func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() })
+		require.NoError(t, middleware.Settle(ctx, "tokens", 20))
+		assert.EqualValues(t, 80, left(t, l, "tokens", ""), "at once after the handler has returned")
+		require.ErrorIs(t, middleware.Settle(ctx, "tokens", 0), limiter.ErrSettled)
+		assert.EqualValues(t, 80, left(t, l, "tokens", ""), "the first counts")
+
+		time.Sleep(2 * time.Hour)
+		through(l, func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() })
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, middleware.Settle(ctx, "tokens", 20))
+		assert.EqualValues(t, 100, left(t, l, "tokens", ""), "the period is over: nothing comes back that is there already")
+
+		through(l, func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() })
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, middleware.Settle(ctx, "tokens", 75))
+		assert.EqualValues(t, 85, left(t, l, "tokens", ""), "what is owed is owed also after the period")
+	})
+}
+
+func TestSettleWithoutAnAdapterThatTellsTheEnd(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	r := request()
+	require.True(t, l.Check(httptest.NewRecorder(), r))
+	require.NoError(t, middleware.Settle(r.Context(), "tokens", 10))
+	assert.EqualValues(t, 90, left(t, l, "tokens", ""), "it is settled at once")
+}
+
+func TestSettleFindsTheRuleOfALimiterFurtherOut(t *testing.T) {
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)},
+	}})
+	through(outer, inner.Handler(settling(t, 10)).ServeHTTP)
+	assert.EqualValues(t, 90, left(t, outer, "tokens", ""))
+	assert.EqualValues(t, 10, left(t, inner, "login", ""))
+}
+
+func TestOneLimiterTwiceSettlesOnce(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	through(l, l.Handler(l.Handler(settling(t, 10))).ServeHTTP)
+	assert.EqualValues(t, 90, left(t, l, "tokens", ""))
+}
+
+func TestWhatCannotBeSettledIsAnError(t *testing.T) {
+	l := limited(t, middleware.Config{
+		Allow: func(r *http.Request) bool { return r.Header.Get("X-Health") != "" },
+		Rules: []middleware.Rule{
+			tokens(60, 100),
+			{Name: "ip", Key: keyfunc.IP(), Limit: perHour(10)},
+			{Name: "other", Match: middleware.Route("/other"), Limit: perHour(10), Units: 1, Settles: true},
+		}})
+	through(l, func(_ http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		assert.EqualError(t, middleware.Settle(ctx, "tokens", -1), `middleware: Settle of rule "tokens": -1 units: they must not be negative`)
+		assert.EqualError(t, middleware.Settle(ctx, "ip", 1), `middleware: Settle of rule "ip": it does not settle: set Rule.Settles`)
+		assert.ErrorIs(t, middleware.Settle(ctx, "other", 1), middleware.ErrNotApplied)
+		assert.EqualError(t, middleware.Settle(ctx, "nothing", 1), `middleware: the rule did not apply to this request: "nothing"`)
+	}, routedBy("/"))
+	through(l, func(_ http.ResponseWriter, r *http.Request) {
+		assert.ErrorIs(t, middleware.Settle(r.Context(), "tokens", 1), middleware.ErrNotApplied, "an exempt request meets no rule")
+	}, header("X-Health", "1"))
+	assert.ErrorIs(t, middleware.Settle(t.Context(), "tokens", 1), middleware.ErrNotApplied)
+	assert.EqualValues(t, 40, left(t, l, "tokens", ""))
+}
+
+func TestARefusedRequestLeavesNothingBehind(t *testing.T) {
+	full := middleware.Rule{Name: "full", Limit: perHour(1), ChargeAfter: true, Counts: middleware.Statuses(401)}
+	for name, algorithm := range map[string]limiter.Algorithm{"log": limiter.SlidingLog, "bucket": limiter.TokenBucket} {
+		rules := []middleware.Rule{
+			tokens(60, 100), {Name: "plain", Limit: limiter.PerHour(10).With(algorithm)}, full,
+			{Name: "login", Limit: perHour(7), Counts: middleware.Statuses(401)},
+		}
+		l := limited(t, middleware.Config{Rules: rules})
+		assert.Equal(t, 401, through(l, func(w http.ResponseWriter, r *http.Request) {
+			settling(t, 1)(w, r)
+			w.WriteHeader(401)
+		}))
+		w := httptest.NewRecorder()
+		l.Handler(noop).ServeHTTP(w, request())
+		assert.Equal(t, http.StatusTooManyRequests, w.Code, name)
+		assert.Equal(t, "3600", w.Header().Get("Retry-After"), "of the rule that is looked at")
+		assert.Equal(t, "99", readMember(t, w.Header(), "tokens"), "what is told is what is there")
+		for rule, want := range map[string]int64{"tokens": 99, "plain": 9, "full": 0, "login": 6} {
+			assert.Equal(t, want, left(t, l, rule, ""), "%s: %s", name, rule)
+		}
+	}
+}
+
+// readMember is what the RateLimit field says is left of a rule.
+func readMember(t *testing.T, h http.Header, rule string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(h.Get("RateLimit"), `"`+rule+`";r=`)
+	require.True(t, ok, h.Get("RateLimit"))
+	end := strings.IndexAny(rest, ";,")
+	if end < 0 {
+		return rest
+	}
+	return rest[:end]
+}
+
+func TestChargedAfterwardsRequestsThatDoNotCountAreWithoutEnd(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Limit: perHour(5), ChargeAfter: true, Counts: middleware.Statuses(401)},
+	}})
+	parallel := func(n, status int) (passed int32) {
+		var passes atomic.Int32
+		var within, requests sync.WaitGroup
+		within.Add(n) // until all are decided
+		for range n {
+			requests.Go(func() {
+				got := through(l, func(w http.ResponseWriter, _ *http.Request) {
+					passes.Add(1)
+					within.Done()
+					within.Wait()
+					w.WriteHeader(status)
+				})
+				if got == http.StatusTooManyRequests {
+					within.Done()
+				}
+			})
+		}
+		requests.Wait()
+		return passes.Load()
+	}
+	assert.EqualValues(t, 100, parallel(100, 200), "right ones in parallel")
+	assert.EqualValues(t, 5, left(t, l, "login", ""))
+	for range 4 {
+		assert.Equal(t, 401, ask(l, 401))
+	}
+	assert.EqualValues(t, 30, parallel(30, 401), "wrong ones exceed it by those under way")
+	assert.EqualValues(t, 0, parallel(30, 401))
+	assert.Equal(t, http.StatusTooManyRequests, ask(l, 200))
+}
+
+func TestChargedBeforehandAtMostTheLimitIsUnderWay(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Limit: perHour(5), Counts: middleware.Statuses(401)},
+	}})
+	var handled, refused, right atomic.Int32
+	for range 20 {
+		right.Store(0)
+		var all sync.WaitGroup
+		within := make(chan struct{})
+		for range 20 {
+			all.Go(func() {
+				status := through(l, func(http.ResponseWriter, *http.Request) {
+					handled.Add(1)
+					right.Add(1)
+					<-within
+				})
+				if status == http.StatusTooManyRequests && refused.Add(1)%15 == 0 {
+					close(within)
+				}
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, 5, right.Load())
+	}
+	assert.EqualValues(t, 100, handled.Load())
+	assert.EqualValues(t, 5, left(t, l, "login", ""))
+}
+
+func TestACostThatIsChargedAfterwards(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "tokens", Limit: perHour(100), Settles: true, ChargeAfter: true, Counts: middleware.Not(middleware.StatusClass(5))},
+	}})
+	through(l, settling(t, 30))
+	assert.EqualValues(t, 70, left(t, l, "tokens", ""))
+	through(l, settling(t))
+	assert.EqualValues(t, 69, left(t, l, "tokens", ""), "unsaid it is what the rule says: 1")
+	through(l, func(w http.ResponseWriter, r *http.Request) {
+		settling(t, 30)(w, r)
+		w.WriteHeader(503)
+	})
+	assert.EqualValues(t, 69, left(t, l, "tokens", ""), "what does not count costs nothing, whatever is said")
+}
+
+func TestTheEndOfARuleInShadow(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "login", Limit: perHour(2), Counts: middleware.Statuses(401), ChargeAfter: after, Shadow: true},
+			{Name: "all", Limit: perHour(100)},
+		}})
+		for range 5 {
+			assert.Equal(t, 200, ask(l, 200))
+		}
+		assert.EqualValues(t, 2, left(t, l, "login", ""))
+		for range 5 {
+			assert.Equal(t, 401, ask(l, 401), "it refuses nothing")
+		}
+		assert.EqualValues(t, 0, left(t, l, "login", ""))
+		assert.EqualValues(t, 90, left(t, l, "all", ""))
+	}
+}
+
+func TestOnTheOverdraftItIsSettledThere(t *testing.T) {
+	rule := tokens(10, 10)
+	rule.Overdraft = 20
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+	through(l, settling(t))
+	through(l, settling(t, 4))
+	assert.EqualValues(t, 0, left(t, l, "tokens", ""), "the limit itself stays used up")
+	for range 3 { // 16 of 20 are left there
+		through(l, settling(t, 0))
+	}
+	assert.Equal(t, 200, through(l, settling(t)))
+	assert.Equal(t, http.StatusTooManyRequests, through(l, settling(t)), "four and ten are used, and ten don't fit")
+}
+
+func TestRulesThatChangeMeanwhile(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	through(l, func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{tokens(60, 200)}}))
+		settling(t, 10)(w, r)
+	})
+	assert.EqualValues(t, 190, left(t, l, "tokens", ""))
+	through(l, func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "other", Limit: perHour(1)}}}))
+		settling(t, 10)(w, r)
+	})
+	require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{tokens(60, 200)}}))
+	assert.EqualValues(t, 180, left(t, l, "tokens", ""))
+}
+
+// A picky store does nothing for a client that is gone.
+type picky struct{ limiter.Store }
+
+func (p picky) Refund(ctx context.Context, charges []limiter.Charge) error {
+	return errors.Join(ctx.Err(), p.Store.Refund(ctx, charges))
+}
+
+func (p picky) Owe(ctx context.Context, charges []limiter.Charge) error {
+	return errors.Join(ctx.Err(), p.Store.Owe(ctx, charges))
+}
+
+func (p picky) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	return errors.Join(ctx.Err(), p.Store.Decide(ctx, charges, decisions))
+}
+
+func (p picky) Unwrap() limiter.Store { return p.Store }
+
+func TestAClientThatLeavesFirstIsSettledAllTheSame(t *testing.T) {
+	l := limited(t, middleware.Config{
+		Store: picky{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))},
+		Rules: []middleware.Rule{tokens(60, 100), {Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)}},
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	through(l, func(w http.ResponseWriter, r *http.Request) {
+		leave()
+		settling(t, 10)(w, r)
+	}, func(r *http.Request) { *r = *r.WithContext(ctx) })
+	assert.EqualValues(t, 90, left(t, l, "tokens", ""))
+	assert.EqualValues(t, 10, left(t, l, "login", ""))
+}
+
+func TestAClientThatLeavesBeforeItsTurnCostsNothing(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)},
+			tokens(60, 100),
+		}})
+		assert.Equal(t, 200, through(l, settling(t, 0)))
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, leave)
+		assert.Equal(t, 499, through(l, settling(t, 0), func(r *http.Request) { *r = *r.WithContext(ctx) }))
+		assert.EqualValues(t, 100, left(t, l, "tokens", ""), "no handler has seen it")
+	})
+}
+
+// An outage is a store that gives no answer while it lasts.
+type outage struct {
+	limiter.Store
+	lasts bool
+}
+
+var errOutage = errors.New("connection refused")
+
+func (o *outage) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if o.lasts {
+		return errOutage
+	}
+	return o.Store.Decide(ctx, charges, decisions)
+}
+
+func (o *outage) Refund(ctx context.Context, charges []limiter.Charge) error {
+	if o.lasts {
+		return errOutage
+	}
+	return o.Store.Refund(ctx, charges)
+}
+
+func (o *outage) Owe(ctx context.Context, charges []limiter.Charge) error {
+	if o.lasts {
+		return errOutage
+	}
+	return o.Store.Owe(ctx, charges)
+}
+
+func TestAStoreThatCannotBeToldIsWarnedOfOnce(t *testing.T) {
+	var log bytes.Buffer
+	store := &outage{Store: limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
+	l := limited(t, middleware.Config{Store: store, Logger: slog.New(slog.NewTextHandler(&log, nil)), Rules: []middleware.Rule{tokens(10, 100)}})
+	for range 2 {
+		assert.Equal(t, 200, through(l, func(w http.ResponseWriter, r *http.Request) {
+			store.lasts = true
+			settling(t, 5)(w, r)
+		}), "the answer is not held up")
+		store.lasts = false
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-not-settled"))
+	assert.EqualValues(t, 80, left(t, l, "tokens", ""), "it has cost what was reserved")
+}
+
+func TestAStreamOfAnHourOwesWhatItCost(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		rule := tokens(60, 100)
+		rule.Limit = limiter.PerMinute(100).With(limiter.SlidingLog)
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+		through(l, func(w http.ResponseWriter, r *http.Request) {
+			for range 60 {
+				assert.NoError(t, http.NewResponseController(w).Flush())
+				time.Sleep(time.Minute)
+			}
+			settling(t, 90)(w, r)
+		})
+		assert.EqualValues(t, 70, left(t, l, "tokens", ""), "what was reserved has long drained, and 30 more were used")
+	})
+}
+
+func TestReservedInAnOutageItIsSettledThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for policy, want := range map[limiter.Outage]int64{limiter.FailLocal: 100, limiter.FailOpen: 100} {
+			inner := &outage{Store: limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
+			store := failover.Must(failover.New(inner, failover.Options{}))
+			rule := tokens(60, 100)
+			rule.OnOutage = policy
+			l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{rule}})
+			assert.Equal(t, 200, through(l, settling(t, 60)))
+			assert.EqualValues(t, want-60, left(t, l, "tokens", ""))
+			inner.lasts = true
+			assert.Equal(t, 200, through(l, func(w http.ResponseWriter, r *http.Request) {
+				inner.lasts = false
+				time.Sleep(time.Minute)
+				assert.EqualValues(t, want-60, left(t, l, "tokens", ""))
+				settling(t, 0)(w, r)
+			}))
+			assert.EqualValues(t, want-60, left(t, l, "tokens", ""), "%v: the server's counter has nothing to do with it", policy)
+		}
+	})
+}
+
+func TestFiveFailedLoginsBanAKey(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, after := range []bool{false, true} {
+			list := bans.Must(bans.New(bans.Options{}))
+			l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
+				Name: "login", Key: keyfunc.IP(), Limit: perHour(100), ChargeAfter: after,
+				Counts:   middleware.Statuses(401),
+				Escalate: bans.Escalation{After: 5, Within: time.Hour, Ban: time.Minute, Outcomes: true},
+			}}})
+			for range 4 {
+				assert.Equal(t, 401, ask(l, 401))
+				assert.Equal(t, 200, ask(l, 200))
+			}
+			assert.True(t, list.Empty())
+			assert.Equal(t, 401, ask(l, 401))
+			assert.Equal(t, 403, ask(l, 200), "five were wrong")
+			assert.Equal(t, 200, ask(l, 200, from("192.0.2.7:1")), "another key is another key")
+			time.Sleep(time.Minute)
+			assert.Equal(t, 401, ask(l, 401), "the count begins anew after the ban")
+			assert.Equal(t, 200, ask(l, 200))
+		}
+	})
+}
+
+func TestRefusalsAreNoOutcomes(t *testing.T) {
+	list := bans.Must(bans.New(bans.Options{}))
+	l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
+		Name: "login", Key: keyfunc.IP(), Limit: perHour(2), Counts: middleware.Statuses(401),
+		Escalate: bans.Escalation{After: 3, Within: time.Hour, Ban: time.Minute, Outcomes: true},
+	}}})
+	for range 2 {
+		assert.Equal(t, 401, ask(l, 401))
+	}
+	for range 10 {
+		assert.Equal(t, http.StatusTooManyRequests, ask(l, 401))
+	}
+	assert.True(t, list.Empty())
+}
+
+func TestAHandlerRefundsAndCharges(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "ip", Key: keyfunc.IP(), Limit: perHour(10), Units: 4},
+		{Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)},
+		{Name: "never", Limit: perHour(10), Match: func(*http.Request) bool { return false }},
+		{Name: "draft", Limit: perHour(1), Overdraft: 10},
+		{Name: "shadow", Limit: perHour(1), Shadow: true},
+	}})
+	other := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "ip", Limit: perHour(10)}}})
+	handler := func(_ http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		require.NoError(t, l.Refund(ctx, "ip", 1))
+		assert.EqualValues(t, 7, left(t, l, "ip", "192.0.2.1"), "of the limiter whose method it is")
+		require.NoError(t, l.Refund(ctx, "ip", 100))
+		assert.EqualValues(t, 10, left(t, l, "ip", "192.0.2.1"))
+
+		d, err := l.Charge(ctx, "ip", 7)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.EqualValues(t, 3, d.Remaining)
+		d, err = l.Charge(ctx, "ip", 4)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed, "it takes nothing that is not there")
+		assert.EqualValues(t, 3, left(t, l, "ip", "192.0.2.1"))
+
+		_, err = l.Charge(ctx, "login", 2)
+		require.NoError(t, err, "these stay, however it ends")
+		assert.EqualError(t, l.Refund(ctx, "login", 1), `middleware: Refund of rule "login": what it takes is settled when the request ends`)
+		_, err = l.Charge(ctx, "never", 2)
+		assert.ErrorIs(t, err, middleware.ErrNotApplied)
+		assert.ErrorIs(t, l.Refund(ctx, "never", 2), middleware.ErrNotApplied)
+		assert.ErrorIs(t, other.Refund(t.Context(), "ip", 1), middleware.ErrNotApplied)
+		assert.EqualError(t, l.Refund(ctx, "ip", -1), `middleware: Refund of rule "ip": -1 units: they must not be negative`)
+		_, err = l.Charge(ctx, "ip", -1)
+		assert.ErrorIs(t, err, limiter.ErrCharges)
+		require.NoError(t, l.Refund(ctx, "draft", 1))
+		require.NoError(t, l.Refund(ctx, "shadow", 1))
+	}
+	through(l, other.Handler(http.HandlerFunc(handler)).ServeHTTP)
+	assert.EqualValues(t, 8, left(t, l, "login", ""))
+	assert.EqualValues(t, 9, left(t, other, "ip", ""))
+	assert.EqualValues(t, 1, left(t, l, "shadow", ""))
+
+	for range 3 {
+		require.NoError(t, l.Reset(t.Context(), "ip", "192.0.2.1"))
+		through(l, func(_ http.ResponseWriter, r *http.Request) {
+			result, _ := middleware.FromContext(r.Context())
+			_ = result
+			require.NoError(t, l.Refund(r.Context(), "draft", 1))
+		})
+	}
+}
+
+func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
+	limit := limiter.PerHour(5)
+	cost := func(*http.Request) int64 { return 2 }
+	counts := middleware.Statuses(401)
+	for want, c := range map[string]middleware.Config{
+		`middleware: Rules[0] "a": Settles needs a Cost or Units, which are reserved when a request comes, or ChargeAfter`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Settles: true}}},
+		`middleware: Rules[0] "a": Settles is set, and with Config.NoResult no handler could say what a request cost`: {
+			NoResult: true, Rules: []middleware.Rule{{Name: "a", Limit: limit, Settles: true, Cost: cost}}},
+		`middleware: Rules[0] "a": ChargeAfter needs Counts or Settles: nothing else is known only afterwards`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, ChargeAfter: true}}},
+		`middleware: Rules[0] "a": Overdraft is 3, and ChargeAfter is set: keep one, as what is taken afterwards is not refused`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, ChargeAfter: true, Counts: counts, Overdraft: 3}}},
+		`middleware: Rules[0] "a": ChargeAfter is set: a leaky-bucket has none, as its requests have waited when they are answered`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit.With(limiter.LeakyBucket), ChargeAfter: true, Settles: true}}},
+		`middleware: Rules[0] "a": Escalate.Outcomes needs Counts, which says which answers lead to a ban`: {
+			Bans: bans.Must(bans.New(bans.Options{})), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: limit,
+				Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour, Outcomes: true}}}},
+	} {
+		_, err := middleware.New(c)
+		assert.EqualError(t, err, want)
+	}
+}
+
+func BenchmarkSettle(b *testing.B) {
+	for name, says := range map[string][]int64{"less": {1}, "unsaid": nil, "more": {3}} {
+		rule := tokens(2, 1)
+		rule.Key, rule.Limit = keyfunc.IP(), plenty
+		b.Run(name, func(b *testing.B) {
+			benchmark(b, limited(b, middleware.Config{Rules: []middleware.Rule{rule}}).Handler(settling(b, says...)))
+		})
+	}
+}

@@ -1,0 +1,413 @@
+package serverlimit
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A kind is what a field tells.
+type kind uint8
+
+const (
+	nothing kind = iota
+	limit
+	remaining
+	reset
+	window
+	wait
+	retry
+	name   // of the quota that the fields without one are about
+	global // true: that quota is the one for all requests
+	used   // 32/40: used, of the limit
+	pairs  // total=100; remaining=99; resets=41
+	list   // RateLimit
+	policy // RateLimit-Policy
+)
+
+// A meaning is what is known of a field by its name.
+type meaning struct {
+	kind   kind
+	prefix string // fields with different ones are about different quotas
+	quota  string // in lower case, and empty where the field names none
+	unit   time.Duration
+}
+
+// special are the fields with a meaning that their name does not show.
+var special = map[string]meaning{
+	"Retry-After":                      {kind: wait, unit: time.Second},
+	"Retry-After-Ms":                   {kind: wait, unit: time.Millisecond},
+	"X-Ms-Retry-After-Ms":              {kind: wait, unit: time.Millisecond},
+	"X-Should-Retry":                   {kind: retry},
+	"Stripe-Should-Retry":              {kind: retry},
+	"Stripe-Rate-Limited-Reason":       {kind: name},
+	"X-Shopify-Shop-Api-Call-Limit":    {kind: used},
+	"X-Gorgias-Account-Api-Call-Limit": {kind: used},
+	"X-Amzn-Ratelimit-Limit":           {kind: nothing}, // a rate per second, not a quota
+}
+
+// words are what fields say behind "RateLimit-". The first that a field has counts.
+var words = map[string]kind{
+	"Limit": limit, "Max": limit, "Remaining": remaining,
+	"Reset": reset, "Resettime": reset, "Next": reset,
+	"Interval": window, "Period": window, "Window": window,
+	"Bucket": name, "Resource": name, "Name": name, "Reason": name, "Global": global,
+	"Policy": policy, "Retry": wait,
+}
+
+// periods are names of quotas that tell their window.
+var periods = map[string]time.Duration{
+	"second": time.Second, "secondly": time.Second, "minute": time.Minute, "hour": time.Hour,
+	"hourly": time.Hour, "day": 24 * time.Hour, "daily": 24 * time.Hour,
+}
+
+// lower has the parts of names that providers use, so that lower case costs no allocation.
+var lower = map[string]string{
+	"Requests": "requests", "Tokens": "tokens", "Input-Tokens": "input-tokens",
+	"Output-Tokens": "output-tokens", "Second": "second", "Secondly": "secondly", "Minute": "minute",
+	"Hour": "hour", "Hourly": "hourly", "Day": "day", "Daily": "daily", "Used": "used", "": "",
+}
+
+// fieldsOf appends the names of the fields that may tell of limits, sorted, so that a reading
+// does not depend on the order of a map. Every response goes through this.
+func fieldsOf(h http.Header, fields []string) []string {
+	for field := range h {
+		if len(field) <= maxName && mayTell(field) {
+			fields = append(fields, field)
+		}
+	}
+	if len(fields) > 1 {
+		slices.Sort(fields)
+	}
+	return fields
+}
+
+// mayTell reports whether a word of the name begins with Rate or Retry, or it is Shopify's.
+func mayTell(field string) bool {
+	for rest := field; ; rest = rest[1:] {
+		i := strings.IndexByte(rest, 'R')
+		if i < 0 {
+			return strings.HasSuffix(field, "-Call-Limit")
+		}
+		rest = rest[i:]
+		if strings.HasPrefix(rest, "Rate") || strings.HasPrefix(rest, "Retry") {
+			return true
+		}
+	}
+}
+
+// meaningOf reads a field's name, in net/http's canonical form.
+func meaningOf(field string) meaning {
+	if m, ok := known[field]; ok {
+		return m
+	}
+	return parseName(field)
+}
+
+// known are those that are special, and the usual ones, so that they are parsed once.
+var known = func() map[string]meaning {
+	all := maps.Clone(special)
+	for _, field := range []string{
+		"Ratelimit", "Ratelimit-Policy", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
+		"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Used", "X-Ratelimit-Resource",
+		"X-Ratelimit-Reset-After", "X-Ratelimit-Bucket", "X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset",
+		"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
+		"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
+	} {
+		all[field] = parseName(field)
+	}
+	return all
+}()
+
+func parseName(field string) meaning {
+	prefix, rest, ok := strings.Cut(field, "Ratelimit")
+	if !ok {
+		prefix, rest, ok = strings.Cut(field, "Rate-Limit")
+	}
+	if !ok || prefix != "" && !strings.HasSuffix(prefix, "-") || rest != "" && rest[0] != '-' {
+		return meaning{}
+	}
+	m := meaning{prefix: strings.TrimPrefix(prefix, "X-"), unit: time.Second}
+	if rest == "" {
+		m.kind = list
+		return m
+	}
+	for rest := rest[1:]; rest != ""; {
+		var word string
+		word, rest, _ = strings.Cut(rest, "-")
+		switch k := words[word]; {
+		case m.kind == nothing && k != nothing:
+			m.kind = k
+		case word == "After" && (m.kind == reset || m.kind == wait), word == "Seconds" && m.kind == window:
+		case word == "Ms", word == "Milliseconds":
+			m.unit = time.Millisecond
+		case m.quota == "":
+			m.quota = word
+		default:
+			m.quota += "-" + word
+		}
+	}
+	switch {
+	case m.kind != nothing:
+	case periods[lowerCase(m.quota)] > 0:
+		m.kind = limit // HubSpot's X-HubSpot-RateLimit-Daily: 250000
+	case prefix == "Zendesk-":
+		m.kind = pairs // of an endpoint, as zendesk-ratelimit-tickets-index
+	default:
+		return meaning{}
+	}
+	m.quota = lowerCase(m.quota)
+	return m
+}
+
+func lowerCase(quota string) string {
+	if s, ok := lower[quota]; ok {
+		return s
+	}
+	return strings.ToLower(quota)
+}
+
+// A collector puts together what the fields of a response say.
+type collector struct {
+	clock clock
+	slots [maxQuotas]slot
+	n     int
+	wait  span
+	retry Retry
+}
+
+// A slot is a quota, known by the fields' prefix and its name.
+type slot struct {
+	Quota
+	prefix string
+	called string // what another field says of the quota without a name
+	listed bool   // by RateLimit or RateLimit-Policy
+	again  bool   // another is the same
+}
+
+// readAll reads the fields of the clock's header.
+func (c *collector) readAll(fields []string) {
+	policies := fields[:0]
+	for _, field := range fields {
+		switch m := meaningOf(field); m.kind {
+		case nothing:
+		case policy:
+			policies = append(policies, field) // they are about quotas that the others tell of
+		default:
+			c.read(m, c.clock.header[field])
+		}
+	}
+	for _, field := range policies {
+		c.read(meaningOf(field), c.clock.header[field])
+	}
+}
+
+// read reads the lines of a field, of which each has its say. There are bounds, as reading
+// the 10 MiB that net/http lets a server send would take a second.
+func (c *collector) read(m meaning, lines []string) {
+	for _, line := range lines[:min(len(lines), maxLines)] {
+		if len(line) <= maxLine {
+			c.readLine(m, line)
+		}
+	}
+}
+
+func (c *collector) readLine(m meaning, line string) {
+	q := unsaid(m.quota)
+	switch m.kind {
+	case list:
+		c.readList(m.prefix, line)
+		return
+	case policy:
+		c.readPolicy(m.prefix, line)
+		return
+	case retry:
+		switch {
+		case strings.EqualFold(line, "false"):
+			c.retry = RetryNo
+		case strings.EqualFold(line, "true"):
+			c.retry = max(c.retry, RetryYes)
+		}
+		return
+	case wait:
+		if s, ok := c.clock.read(line, m.unit); ok {
+			c.wait = agree(c.wait, s)
+		}
+		return
+	case global:
+		if strings.EqualFold(line, "true") {
+			c.call(m.prefix, "global")
+		}
+		return
+	case name:
+		c.call(m.prefix, line)
+		return
+	case limit:
+		q.Limit, q.Window = readLimit(line)
+	case remaining:
+		q.Remaining = readCounts(line)
+	case used:
+		spent, of, _ := strings.Cut(line, "/")
+		if n, all := readCount(spent), readCount(of); n != Unsaid && all != Unsaid {
+			q.Limit, q.Remaining = all, max(0, all-n)
+		}
+	case pairs:
+		c.readPairs(&q, line)
+	case reset:
+		s, _ := c.clock.read(line, m.unit)
+		q.setReset(s)
+	case window:
+		if s, ok := c.clock.read(line, m.unit); ok && s.d <= year {
+			q.Window = s.d
+		}
+	}
+	c.add(&slot{Quota: q, prefix: m.prefix})
+}
+
+// readPairs reads total=100; remaining=99; resets=41.
+func (c *collector) readPairs(q *Quota, line string) {
+	for line != "" {
+		var pair string
+		pair, line, _ = strings.Cut(line, ";")
+		switch key, value, _ := strings.Cut(strings.TrimSpace(pair), "="); key {
+		case "total":
+			q.Limit = readCount(value)
+		case "remaining":
+			q.Remaining = readCount(value)
+		case "resets":
+			s, _ := c.clock.read(value, time.Second)
+			q.setReset(s)
+		}
+	}
+}
+
+// setReset leaves what is above a year unsaid, and what has passed.
+func (q *Quota) setReset(s span) {
+	if s.d > 0 && s.d <= year {
+		q.Reset, q.Unsure = s.d, s.step
+	}
+}
+
+// call gives the quota that fields with the prefix are about a name. That of the field which
+// is read first stays, but "global" is more.
+func (c *collector) call(prefix, called string) {
+	if called != "" {
+		c.add(&slot{Quota: unsaid(""), prefix: prefix, called: called[:min(len(called), maxName)]})
+	}
+}
+
+// add puts what was said about a quota beside what is known of it.
+func (c *collector) add(s *slot) {
+	if s.Quota == unsaid(s.Name) && s.called == "" {
+		return
+	}
+	i := c.find(s.prefix, s.Name)
+	switch {
+	case i < 0 && c.n < maxQuotas:
+		c.slots[c.n] = *s
+		c.n++
+		return
+	case i < 0:
+		i = c.n - 1 // one too many, which must not hide that it is used up
+	}
+	known := &c.slots[i]
+	known.join(s.Quota)
+	known.listed = known.listed || s.listed
+	if known.called == "" || s.called == "global" {
+		known.called = s.called
+	}
+}
+
+func (c *collector) find(prefix, name string) int {
+	for i := range c.n {
+		if s := &c.slots[i]; s.prefix == prefix && s.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// join takes the safe reading of both.
+func (q *Quota) join(other Quota) {
+	q.Limit = least(q.Limit, other.Limit)
+	q.Remaining = least(q.Remaining, other.Remaining)
+	q.Window = max(q.Window, other.Window)
+	s := agree(span{q.Reset, q.Unsure}, span{other.Reset, other.Unsure})
+	q.Reset, q.Unsure = s.d, s.step
+	if q.Unit == "" {
+		q.Unit = other.Unit
+	}
+}
+
+// least is the lesser of two counts that are said.
+func least(a, b int64) int64 {
+	if a == Unsaid || b == Unsaid {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// finish returns the quotas, the closest to its end first.
+func (c *collector) finish() []slot {
+	for i := range c.n {
+		s := &c.slots[i]
+		s.again = c.isAgain(s) || s.Quota == unsaid("") && c.hasOther(s)
+	}
+	quotas := slices.DeleteFunc(c.slots[:c.n], func(s slot) bool { return s.again })
+	for i := range quotas {
+		q := &quotas[i]
+		if q.Name == "" {
+			q.Name = q.called
+		}
+		if q.Limit != Unsaid && q.Remaining > q.Limit {
+			q.Remaining = q.Limit
+		}
+		if q.Window == 0 && !q.listed {
+			q.Window = periods[q.Name]
+		}
+		if q.Unit == "" {
+			q.Unit = unitOf(q.Name)
+		}
+	}
+	if len(quotas) > 1 {
+		slices.SortStableFunc(quotas, closestFirst)
+	}
+	return quotas
+}
+
+// isAgain reports whether a quota without a name is one that RateLimit lists, said once more
+// in an older dialect: of the same limit, the same remains.
+func (c *collector) isAgain(s *slot) bool {
+	if s.Name != "" || s.called != "" || s.Limit == Unsaid || s.Remaining == Unsaid {
+		return false
+	}
+	for i := range c.n {
+		if other := &c.slots[i]; other.listed && other.Limit == s.Limit && other.Remaining == s.Remaining {
+			return true
+		}
+	}
+	return false
+}
+
+// hasOther reports whether there is another quota of the same prefix, which is then the one that
+// a name is about.
+func (c *collector) hasOther(s *slot) bool {
+	for i := range c.n {
+		if other := &c.slots[i]; other != s && other.prefix == s.prefix {
+			return true
+		}
+	}
+	return false
+}
+
+func unitOf(quota string) string {
+	switch {
+	case strings.Contains(quota, "token"):
+		return "tokens"
+	case strings.Contains(quota, "request"):
+		return "requests"
+	}
+	return ""
+}

@@ -1,0 +1,231 @@
+package serverlimit
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// most is the greatest number that is believed, which is the greatest Integer of RFC 9651.
+const most = 999_999_999_999_999
+
+const yearSeconds = int64(year / time.Second)
+
+// maxText is the length of the longest time that is read.
+const maxText = 128
+
+// A number is one without a sign and an exponent.
+type number struct {
+	whole int64         // most+1: above most
+	part  time.Duration // the decimals, of a second
+	step  time.Duration // what the last digit stands for, of a second
+}
+
+// readNumber reads a number at the beginning of s.
+func readNumber(s string) (n number, rest string, ok bool) {
+	i := 0
+	for ; i < len(s) && isDigit(s[i]); i++ {
+		n.whole = min(n.whole*10+int64(s[i]-'0'), most+1)
+	}
+	if i == 0 {
+		return number{}, s, false
+	}
+	n.step = time.Second
+	if i < len(s) && s[i] == '.' {
+		for i++; i < len(s) && isDigit(s[i]); i++ {
+			n.step /= 10 // 0 from the tenth on
+			n.part += time.Duration(s[i]-'0') * n.step
+		}
+		n.step = max(n.step, time.Nanosecond)
+	}
+	return n, s[i:], true
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// readCount reads how many there are, rounded down as Reddit's 98.0 wants, or Unsaid.
+func readCount(s string) int64 {
+	n, rest, ok := readNumber(strings.Trim(s, " \t"))
+	if !ok || rest != "" || n.whole > most {
+		return Unsaid
+	}
+	return n.whole
+}
+
+// readCounts reads the least of counts with commas between them, as proxies leave them.
+// Parameters behind a count, as Docker has them (76;w=21600), tell nothing more.
+func readCounts(s string) int64 {
+	n := int64(Unsaid)
+	for s != "" {
+		var item string
+		item, s, _ = strings.Cut(s, ",")
+		item, _, _ = strings.Cut(item, ";")
+		n = least(n, readCount(item))
+	}
+	return n
+}
+
+// readLimit reads a limit, which drafts up to 06 follow by the policies (10, 10;w=1, 50;w=60),
+// and Docker by the window alone (100;w=21600). Policies of other limits tell nothing of this.
+func readLimit(s string) (limit int64, window time.Duration) {
+	limit = Unsaid
+	for s != "" {
+		var item string
+		item, s, _ = strings.Cut(s, ",")
+		item, params, policy := strings.Cut(item, ";")
+		n := readCount(item)
+		if !policy {
+			limit = least(limit, n)
+			continue
+		}
+		if limit == Unsaid {
+			limit = n
+		}
+		if n == limit {
+			window = max(window, windowIn(params))
+		}
+	}
+	return limit, window
+}
+
+// windowIn is the w of parameters.
+func windowIn(params string) time.Duration {
+	for params != "" {
+		var param string
+		param, params, _ = strings.Cut(params, ";")
+		if value, ok := strings.CutPrefix(strings.Trim(param, " "), "w="); ok {
+			return seconds(readCount(value))
+		}
+	}
+	return 0
+}
+
+// seconds is n seconds; 0 if they are Unsaid or above a year.
+func seconds(n int64) time.Duration {
+	if n < 0 || n > yearSeconds {
+		return 0
+	}
+	return time.Duration(n) * time.Second
+}
+
+// A span is a time to wait, and what it was rounded to.
+type span struct{ d, step time.Duration }
+
+// agree is the longer of two spans, or the finer if it is not further from the coarser than
+// that was rounded.
+func agree(a, b span) span {
+	if b.d > a.d {
+		a, b = b, a
+	}
+	if b.d > 0 && b.step < a.step && a.d-b.d < a.step {
+		return b
+	}
+	return a
+}
+
+// A clock turns instants into spans, from the response's own Date on.
+type clock struct {
+	header http.Header
+	date   time.Time // zero: not there
+	known  bool      // whether it was looked for
+}
+
+// read reads a time in any form. unit is that of a number. What is above a year is left for the
+// caller to judge.
+func (c *clock) read(s string, unit time.Duration) (span, bool) {
+	s = strings.Trim(s, " \t")
+	if s == "" || len(s) > maxText {
+		return span{}, false
+	}
+	if n, rest, ok := readNumber(s); ok && rest == "" {
+		return c.ofNumber(n, unit), true
+	}
+	if isDigit(s[0]) && !strings.Contains(s, "-") {
+		d, err := time.ParseDuration(s) // 6m0s
+		return span{d, precisionOf(d)}, err == nil
+	}
+	t, step, ok := readDate(s)
+	if !ok {
+		return span{}, false
+	}
+	return c.until(t, step)
+}
+
+// ofNumber tells durations and instants apart by their size.
+func (c *clock) ofNumber(n number, unit time.Duration) span {
+	var instant time.Time
+	switch {
+	case n.whole >= 1e11 && n.whole <= most:
+		instant = time.UnixMilli(n.whole) // 1973 and later
+	case n.whole > yearSeconds && n.whole <= most && unit == time.Second:
+		instant = time.Unix(n.whole, int64(n.part))
+	}
+	if !instant.IsZero() {
+		if s, ok := c.until(instant, time.Second); ok {
+			return s
+		} // it is no instant, but a very long time
+	}
+	if n.whole > int64(2*year/unit) {
+		return span{2 * year, unit}
+	}
+	per := time.Second / unit
+	return span{time.Duration(n.whole)*unit + n.part/per, max(n.step/per, 1)}
+}
+
+// precisionOf is the precision in which a duration seems to be written.
+func precisionOf(d time.Duration) time.Duration {
+	if d%time.Second == 0 {
+		return time.Second
+	}
+	return time.Millisecond
+}
+
+// until is the time from the response until the instant t, which is told in steps. It is 0 if
+// that has passed; not ok if it is more than a year ago by both clocks.
+func (c *clock) until(t time.Time, step time.Duration) (s span, ok bool) {
+	if !c.known {
+		c.date, _ = http.ParseTime(c.header.Get("Date"))
+		c.known = true
+	}
+	step = max(step, time.Second) // as Date is in whole seconds
+	d := t.Sub(c.date)
+	if c.date.IsZero() || d.Abs() > year {
+		d, step = time.Until(t), max(step, time.Minute)
+	}
+	return span{max(d, 0), step}, d >= -year
+}
+
+// readDate reads an instant in one of the forms that servers were seen to write.
+func readDate(s string) (t time.Time, step time.Duration, ok bool) {
+	layouts := dates
+	if isDigit(s[0]) {
+		layouts = numericDates
+	}
+	s, _, _ = strings.Cut(s, " (") // JavaScript's name of the zone
+	for i := range layouts {
+		if t, err := time.Parse(layouts[i].text, s); err == nil {
+			return t, layouts[i].step, true
+		}
+	}
+	return time.Time{}, 0, false
+}
+
+// A layout is one of package time's. Those in use come first, as a failure allocates.
+type layout struct {
+	text string
+	step time.Duration
+}
+
+var numericDates = []layout{
+	{time.RFC3339, time.Second},               // Anthropic
+	{"2006-01-02T15:04:05Z0700", time.Second}, // Teamleader
+	{"2006-01-02T15:04Z07:00", time.Minute},   // Atlassian
+}
+
+var dates = []layout{
+	{http.TimeFormat, time.Second},
+	{"Mon, 02 Jan 2006 15:04:05 UTC", time.Second},     // what Go's time.RFC1123 makes of UTC
+	{"Mon Jan 02 2006 15:04:05 GMT-0700", time.Second}, // JavaScript
+	{"Monday, 02-Jan-06 15:04:05 GMT", time.Second},    // RFC 9110's obsolete forms
+	{time.ANSIC, time.Second},
+}

@@ -1,0 +1,572 @@
+package serverlimit_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/pace/serverlimit"
+)
+
+// A vector is a response as a provider's documentation, or a dump of one, shows it, and what
+// is to be read of it. Where a page describes a field without an example, the value is ours, as
+// is most often the Date.
+type vector struct {
+	name   string
+	source string
+	status string
+	fields string
+	body   string
+	want   string // as tell writes it
+}
+
+var vectors = []vector{
+	// GitHub
+	{"GitHub", "https://github.com/KnpLabs/php-github-api/pull/1072", "200 OK", `
+		Date: Mon, 13 Jun 2022 11:48:53 GMT
+		X-GitHub-Request-Id: C0F6:1D2A
+		X-RateLimit-Limit: 30
+		X-RateLimit-Remaining: 14
+		X-RateLimit-Reset: 1655120964
+		X-RateLimit-Used: 16
+		X-RateLimit-Resource: search`, "",
+		"served | search 14/30 in 31s ±1s"},
+	{"GitHub, primary limit, 403", "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api", "403 Forbidden", `
+		Date: Mon, 13 Jun 2022 11:48:53 GMT
+		X-GitHub-Request-Id: C0F6:1D2A
+		X-RateLimit-Limit: 60
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 1655120964
+		X-RateLimit-Used: 60
+		X-RateLimit-Resource: core`, "",
+		"limited, wait 31s ±1s | core 0/60 in 31s ±1s"},
+	{"GitHub, primary limit, 429", "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api", "429 Too Many Requests", `
+		Date: Mon, 13 Jun 2022 11:48:53 GMT
+		X-GitHub-Request-Id: C0F6:1D2A
+		X-RateLimit-Limit: 5000
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 1655120964`, "",
+		"limited, wait 31s ±1s | - 0/5000 in 31s ±1s"},
+	{"GitHub, secondary limit, with Retry-After", "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api", "403 Forbidden", `
+		Date: Mon, 13 Jun 2022 11:48:53 GMT
+		Retry-After: 60
+		X-GitHub-Request-Id: C0F6:1D2A
+		X-RateLimit-Limit: 30
+		X-RateLimit-Remaining: 14
+		X-RateLimit-Reset: 1655120964
+		X-RateLimit-Resource: search`, "",
+		"limited, wait 1m0s ±1s | search 14/30 in 31s ±1s"},
+	{"GitHub, secondary limit, fields alone", "https://github.com/KnpLabs/php-github-api/pull/1072", "403 Forbidden", `
+		Date: Mon, 13 Jun 2022 11:48:53 GMT
+		X-GitHub-Request-Id: C0F6:1D2A
+		X-RateLimit-Limit: 30
+		X-RateLimit-Remaining: 14
+		X-RateLimit-Reset: 1655120964
+		X-RateLimit-Resource: search`, "",
+		"served, the body tells | search 14/30 in 31s ±1s"},
+	{"GitHub, secondary limit, with the body", "https://github.com/app-sre/github-mirror/pull/62", "403 Forbidden", `
+		Date: Mon, 13 Jun 2022 11:48:53 GMT
+		X-GitHub-Request-Id: C0F6:1D2A
+		X-RateLimit-Limit: 30
+		X-RateLimit-Remaining: 14
+		X-RateLimit-Reset: 1655120964
+		X-RateLimit-Resource: search`,
+		`{"documentation_url": "https://docs.github.com/en/free-pro-team@latest/rest/overview/resources-in-the-rest-api#secondary-rate-limits", "message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}`,
+		"limited, wait 1m0s ±1s | search 14/30 in 31s ±1s"},
+	{"GitHub, secondary limit, 429 without fields", "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api", "429 Too Many Requests", `
+		X-GitHub-Request-Id: C0F6:1D2A`, "",
+		"limited, wait 1m0s ±1s"},
+	{"GitHub, no permission", "https://docs.github.com/rest/using-the-rest-api/troubleshooting-the-rest-api", "403 Forbidden", `
+		Date: Mon, 13 Jun 2022 11:48:53 GMT
+		X-GitHub-Request-Id: C0F6:1D2A
+		X-RateLimit-Limit: 5000
+		X-RateLimit-Remaining: 4999
+		X-RateLimit-Reset: 1655120964`, `{"message":"Resource not accessible by integration"}`,
+		"served | - 4999/5000 in 31s ±1s"},
+	{"GitHub, from a cache of this process", "https://github.com/gregjones/httpcache", "200 OK", `
+		Date: Mon, 13 Jun 2022 11:48:53 GMT
+		X-From-Cache: 1
+		X-RateLimit-Limit: 60
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 1655120964`, "",
+		"served"},
+
+	// The drafts
+	{"draft 11", "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11", "200 OK", `
+		RateLimit-Policy: "permin";q=50;w=60, "perhr";q=1000;w=3600
+		RateLimit: "permin";r=5;t=30, "perhr";r=700;t=1800`, "",
+		"served | permin 5/50 in 30s ±1s per 1m0s of requests | perhr 700/1000 in 30m0s ±1s per 1h0m0s of requests"},
+	{"draft 11, on several lines", "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11", "200 OK", `
+		RateLimit-Policy: "permin";q=50;w=60
+		RateLimit-Policy: "perhr";q=1000;w=3600
+		RateLimit: "perhr";r=700
+		RateLimit: "permin";r=50`, "",
+		"served | perhr 700/1000 per 1h0m0s of requests | permin 50/50 per 1m0s of requests"},
+	{"draft 11, partition key and unit", "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11", "200 OK", `
+		RateLimit-Policy: "peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:
+		RateLimit: "peruser";r=2048;t=4;pk=:sdfjLJUOUH==:;acme-burst=12.5`, "",
+		"served | peruser 2048/65535 in 4s ±1s per 10s of content-bytes"},
+	{"draft 11, refusal", "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11", "429 Too Many Requests", `
+		Date: Mon, 05 Aug 2019 09:27:05 GMT
+		Retry-After: 5
+		RateLimit-Policy: "default";q=100;w=60
+		RateLimit: "default";r=0;t=5`, "",
+		"limited, wait 5s ±1s | default 0/100 in 5s ±1s per 1m0s of requests"},
+	{"draft 07", "https://github.com/express-rate-limit/express-rate-limit (draft-7)", "200 OK", `
+		RateLimit-Policy: 100;w=60
+		RateLimit: limit=100, remaining=50, reset=5`, "",
+		"served | - 50/100 in 5s ±1s per 1m0s"},
+	{"draft 06", "https://github.com/express-rate-limit/express-rate-limit (draft-6)", "200 OK", `
+		RateLimit-Policy: 100;w=60, 5000;w=86400
+		RateLimit-Limit: 100
+		RateLimit-Remaining: 50
+		RateLimit-Reset: 50`, "",
+		"served | - 50/100 in 50s ±1s per 1m0s"},
+	{"draft 02, Whatnot", "https://developers.whatnot.com/getting-started/rate-limits", "200 OK", `
+		RateLimit-Limit: 10, 10;w=1
+		RateLimit-Remaining: 7
+		RateLimit-Reset: 1`, "",
+		"served | - 7/10 in 1s ±1s per 1s"},
+	{"draft 02, Whatnot, refusal", "https://developers.whatnot.com/getting-started/rate-limits", "429 Too Many Requests", `
+		Retry-After: 1
+		RateLimit-Limit: 10, 10;w=1
+		RateLimit-Remaining: 0
+		RateLimit-Reset: 1`, "",
+		"limited, wait 1s ±1s | - 0/10 in 1s ±1s per 1s"},
+	{"Cloudflare", "https://developers.cloudflare.com/fundamentals/api/reference/limits", "200 OK", `
+		Ratelimit: "default";r=50;t=30
+		Ratelimit-Policy: "burst";q=100;w=60`, "",
+		"served | default 50/? in 30s ±1s | burst ?/100 per 1m0s of requests"},
+	{"Cloudflare, refusal", "https://developers.cloudflare.com/changelog/2025-09-03-rate-limiting-improvement", "429 Too Many Requests", `
+		Ratelimit: "default";r=0;t=30
+		Ratelimit-Policy: "default";q=1200;w=300
+		Retry-After: 30`, "",
+		"limited, wait 30s ±1s | default 0/1200 in 30s ±1s per 5m0s of requests"},
+	{"Persona", "https://docs.withpersona.com/v2021-07-05/reference/rate-limiting", "200 OK", `
+		ratelimit-limit: 300
+		ratelimit-remaining: 280
+		ratelimit-reset: 53`, "",
+		"served | - 280/300 in 53s ±1s"},
+	{"Docker Hub", "https://docs.docker.com/docker-hub/usage/pulls/", "200 OK", `
+		ratelimit-limit: 100;w=21600
+		ratelimit-remaining: 76;w=21600
+		docker-ratelimit-source: 192.0.2.1`, "",
+		"served | - 76/100 per 6h0m0s"},
+	{"Twitch, an instant in RateLimit-Reset", "https://discuss.dev.twitch.com/t/helix-rate-limit-for-streams-endpoint/12955", "200 OK", `
+		Date: Tue, 21 Nov 2017 16:44:13 GMT
+		Ratelimit-Limit: 30
+		Ratelimit-Remaining: 29
+		Ratelimit-Reset: 1511282710`, "",
+		"served | - 29/30 in 57s ±1s"},
+	{"GitLab, where the limit that refused is another", "https://gitlab.com/gitlab-org/gitlab/-/issues/199738", "429 Too Many Requests", `
+		Date: Thu, 30 Jan 2020 14:14:16 GMT
+		RateLimit-Limit: 600
+		RateLimit-Observed: 5
+		RateLimit-Remaining: 595
+		RateLimit-Reset: 1580393717
+		RateLimit-ResetTime: Thu, 30 Jan 2020 14:15:17 GMT`, "",
+		"limited | - 595/600 in 1m1s ±1s"},
+	{"GitLab, with its name", "https://docs.gitlab.com/administration/settings/user_and_ip_rate_limits/", "429 Too Many Requests", `
+		Date: Tue, 05 Jan 2021 10:59:30 GMT
+		RateLimit-Limit: 60
+		RateLimit-Name: throttle_authenticated_web
+		RateLimit-Observed: 67
+		RateLimit-Remaining: 0
+		RateLimit-Reset: 1609844400
+		RateLimit-ResetTime: Tue, 05 Jan 2021 11:00:00 GMT
+		Retry-After: 30`, "",
+		"limited, wait 30s ±1s | throttle_authenticated_web 0/60 in 30s ±1s"},
+
+	// X-RateLimit-* and X-Rate-Limit-*
+	{"X", "https://docs.x.com/fundamentals/rate-limits", "200 OK", `
+		Date: Tue, 16 Jan 2024 15:50:00 GMT
+		x-rate-limit-limit: 900
+		x-rate-limit-remaining: 847
+		x-rate-limit-reset: 1705420800`, "",
+		"served | - 847/900 in 10m0s ±1s"},
+	{"Okta", "https://developer.okta.com/docs/reference/rl-best-practices/", "200 OK", `
+		Date: Thu, 31 Dec 2020 23:59:30 GMT
+		X-Rate-Limit-Limit: 1200
+		X-Rate-Limit-Remaining: 1199
+		X-Rate-Limit-Reset: 1609459200`, "",
+		"served | - 1199/1200 in 30s ±1s"},
+	{"Smartsheet", "https://developers.smartsheet.com/api/resource_management/getting-started/throttling-and-rate-limiting.md", "429 Too Many Requests", `
+		Date: Wed, 28 Dec 2016 23:06:42 GMT
+		X-RateLimit-Limit: 120
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 1482966442`, "",
+		"limited, wait 40s ±1s | - 0/120 in 40s ±1s"},
+	{"Zendesk", "https://developer.zendesk.com/documentation/ticketing/using-the-zendesk-api/best-practices-for-avoiding-rate-limiting/", "200 OK", `
+		x-rate-limit: 700
+		ratelimit-limit: 700
+		x-rate-limit-remaining: 699
+		ratelimit-remaining: 699
+		ratelimit-reset: 41
+		zendesk-ratelimit-tickets-index: total=100; remaining=99; resets=41`, "",
+		"served | tickets-index 99/100 in 41s ±1s | - 699/700 in 41s ±1s"},
+	{"Zendesk, the older fields alone", "https://developer.zendesk.com/documentation/ticketing/using-the-zendesk-api/best-practices-for-avoiding-rate-limiting/", "200 OK", `
+		X-Rate-Limit: 700
+		X-Rate-Limit-Remaining: 699`, "",
+		"served | - 699/700"},
+	{"Datadog", "https://docs.datadoghq.com/api/latest/rate-limits", "429 Too Many Requests", `
+		X-RateLimit-Limit: 600
+		X-RateLimit-Period: 3600
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 1260
+		X-RateLimit-Name: logs_public_search_api`, "",
+		"limited, wait 21m0s ±1s | logs_public_search_api 0/600 in 21m0s ±1s per 1h0m0s"},
+	{"Linear, an instant in milliseconds", "https://linear.app/developers/rate-limiting", "200 OK", `
+		Date: Tue, 16 Jan 2024 15:50:00 GMT
+		X-RateLimit-Requests-Limit: 5000
+		X-RateLimit-Requests-Remaining: 4998
+		X-RateLimit-Requests-Reset: 1705420800000
+		X-Complexity: 12
+		X-RateLimit-Complexity-Limit: 250000
+		X-RateLimit-Complexity-Remaining: 100
+		X-RateLimit-Complexity-Reset: 1705420800000`, "",
+		"served | complexity 100/250000 in 10m0s ±1s | requests 4998/5000 in 10m0s ±1s of requests"},
+	{"Diffcord, an instant in milliseconds", "https://docs.diffcord.com/diffcord-documentation/rate-limits", "429 Too Many Requests", `
+		Date: Tue, 16 Jan 2024 15:50:00 GMT
+		X-Rate-Limit-Limit: 60
+		X-Rate-Limit-Remaining: 0
+		X-Rate-Limit-Reset: 1705420800000`, "",
+		"limited, wait 10m0s ±1s | - 0/60 in 10m0s ±1s"},
+	{"Prisjakt, where milliseconds are read as seconds", "https://developer.prisjakt.nu/docs/sections/rate-limit", "429 Too Many Requests", `
+		X-Rate-Limit-Limit: 10000
+		X-Rate-Limit-Remaining: 0
+		X-Rate-Limit-Reset: 600000`, "",
+		"limited, wait 24h0m0s ±1s | - 0/10000 in 166h40m0s ±1s"},
+	{"Reddit", "https://github.com/reddit-archive/reddit/wiki/API", "200 OK", `
+		X-Ratelimit-Used: 4
+		X-Ratelimit-Remaining: 596.0
+		X-Ratelimit-Reset: 347`, "",
+		"served | - 596/? in 5m47s ±1s"},
+	{"Discord", "https://docs.discord.com/developers/topics/rate-limits", "200 OK", `
+		Date: Tue, 02 Aug 2016 21:23:42 GMT
+		X-RateLimit-Limit: 5
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 1470173023
+		X-RateLimit-Reset-After: 1
+		X-RateLimit-Bucket: abcd1234`, "",
+		"served, wait 1s ±1s | abcd1234 0/5 in 1s ±1s"},
+	{"Discord, refusal", "https://docs.discord.com/developers/topics/rate-limits", "429 TOO MANY REQUESTS", `
+		Date: Tue, 02 Aug 2016 21:22:39 GMT
+		Retry-After: 65
+		X-RateLimit-Limit: 10
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 1470173023.123
+		X-RateLimit-Reset-After: 64.57
+		X-RateLimit-Bucket: abcd1234
+		X-RateLimit-Scope: user`, "",
+		"limited, wait 1m5s ±1s | abcd1234 0/10 in 1m4.57s ±10ms"},
+	{"Discord, refusal of a resource that is shared", "https://docs.discord.com/developers/topics/rate-limits", "429 TOO MANY REQUESTS", `
+		Retry-After: 1337
+		X-RateLimit-Limit: 10
+		X-RateLimit-Remaining: 9
+		X-RateLimit-Reset-After: 64.57
+		X-RateLimit-Bucket: abcd1234
+		X-RateLimit-Scope: shared`, "",
+		"limited, wait 22m17s ±1s | abcd1234 9/10 in 1m4.57s ±10ms"},
+	{"Discord, refusal for all routes", "https://docs.discord.com/developers/topics/rate-limits", "429 TOO MANY REQUESTS", `
+		Retry-After: 65
+		X-RateLimit-Global: true
+		X-RateLimit-Scope: global`, "",
+		"limited, wait 1m5s ±1s | global ?/?"},
+	{"HubSpot", "https://developers.hubspot.com/docs/guides/apps/api-usage/usage-details", "200 OK", `
+		X-HubSpot-RateLimit-Daily: 250000
+		X-HubSpot-RateLimit-Daily-Remaining: 249900
+		X-HubSpot-RateLimit-Interval-Milliseconds: 10000
+		X-HubSpot-RateLimit-Max: 100
+		X-HubSpot-RateLimit-Remaining: 99
+		X-HubSpot-RateLimit-Secondly: 10
+		X-HubSpot-RateLimit-Secondly-Remaining: 9`, "",
+		"served | secondly 9/10 per 1s | - 99/100 per 10s | daily 249900/250000 per 24h0m0s"},
+	{"HighLevel", "https://marketplace.gohighlevel.com/docs/other/rate-limits.md", "200 OK", `
+		X-RateLimit-Limit-Daily: 200000
+		X-RateLimit-Daily-Remaining: 199989
+		X-RateLimit-Interval-Milliseconds: 10000
+		X-RateLimit-Max: 100
+		X-RateLimit-Remaining: 42`, "",
+		"served | - 42/100 per 10s | daily 199989/200000 per 24h0m0s"},
+	{"Kong", "https://developer.konghq.com/plugins/rate-limiting/", "200 OK", `
+		X-RateLimit-Remaining-Minute: 2
+		RateLimit-Remaining: 2
+		RateLimit-Limit: 3
+		RateLimit-Reset: 41
+		X-RateLimit-Limit-Minute: 3`, "",
+		"served | - 2/3 in 41s ±1s | minute 2/3 per 1m0s"},
+	{"Brevo", "https://developers.brevo.com/docs/limit-headers", "429 Too Many Requests", `
+		x-sib-ratelimit-limit: 1000
+		x-sib-ratelimit-remaining: 0
+		x-sib-ratelimit-reset: 42`, "",
+		"limited, wait 42s ±1s | - 0/1000 in 42s ±1s"},
+	{"MailerLite", "https://developers-classic.mailerlite.com/docs/api-rate-limits", "429 Too Many Requests", `
+		X-RateLimit-Limit: 60
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Retry-After: 38`, "",
+		"limited, wait 38s ±1s | - 0/60"},
+	{"Mastodon", "https://docs.joinmastodon.org/api/rate-limits/", "200 OK", `
+		Date: Mon, 20 Dec 2021 13:42:29 GMT
+		X-RateLimit-Limit: 300
+		X-RateLimit-Remaining: 298
+		X-RateLimit-Reset: 2021-12-20T13:45:00.630990Z`, "",
+		"served | - 298/300 in 2m31.63099s ±1s"},
+	{"Teamleader, a zone without a colon", "https://developer.focus.teamleader.eu/docs/general-principles", "429 Too Many Requests", `
+		Date: Tue, 15 Jun 2021 09:51:00 GMT
+		X-RateLimit-Limit: 200
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 2021-06-15T10:51:23.035+0100`, "",
+		"limited, wait 23.035s ±1s | - 0/200 in 23.035s ±1s"},
+	{"lemlist, with Retry-After on all responses", "https://developer.lemlist.com/api-reference/getting-started/rate-limits", "200 OK", `
+		Date: Tue, 16 Feb 2021 08:02:40 GMT
+		Retry-After: 2
+		X-RateLimit-Limit: 20
+		X-RateLimit-Remaining: 7
+		X-RateLimit-Reset: Tue Feb 16 2021 09:02:42 GMT+0100 (Central European Standard Time)`, "",
+		"served | - 7/20 in 2s ±1s"},
+	{"Turn.io, with Retry-After on all responses", "https://whatsapp.turn.io/docs/api/rate_limiting", "200 OK", `
+		Date: Wed, 08 Aug 2018 07:58:05 GMT
+		Retry-After: 1
+		X-Ratelimit-Bucket: general
+		X-Ratelimit-Limit: 60
+		X-Ratelimit-Remaining: 21
+		X-Ratelimit-Reset: 1533715145`, "",
+		"served | general 21/60 in 1m0s ±1s"},
+	{"Akamai", "https://techdocs.akamai.com/msl/reference/resource-limiting", "429 Too Many Requests", `
+		Date: Tue, 15 Jun 2021 09:51:00 GMT
+		X-RateLimit-Limit: 60
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Next: 2021-06-15T09:51:09Z`, "",
+		"limited, wait 9s ±1s | - 0/60 in 9s ±1s"},
+	{"Atlassian Jira", "https://developer.atlassian.com/cloud/jira/platform/rate-limiting/", "429 Too Many Requests", `
+		Date: Thu, 26 Mar 2026 15:25:28 GMT
+		Retry-After: 2072
+		X-RateLimit-Limit: 350
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 2026-03-26T16:00Z
+		X-RateLimit-NearLimit: true
+		RateLimit-Reason: jira-quota-global-based`, "",
+		"limited, wait 34m32s ±1s | jira-quota-global-based 0/350 in 34m32s ±1m0s"},
+	{"Atlassian Jira, by the minute alone", "https://jira.atlassian.com/browse/JRACLOUD-69262", "429 Too Many Requests", `
+		Date: Thu, 26 Mar 2026 15:25:28 GMT
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 2026-03-26T16:00Z`, "",
+		"limited, wait 34m32s ±1m0s | - 0/? in 34m32s ±1m0s"},
+	{"Atlassian Jira, beta fields", "https://community.developer.atlassian.com/t/2026-point-based-rate-limits/97828", "200 OK", `
+		Date: Thu, 26 Mar 2026 15:24:52 GMT
+		Beta-Ratelimit-Policy: "tenant-app-quota";q=100100;w=3600
+		Beta-Ratelimit: "tenant-app-quota";r=17842;t=2107
+		X-Beta-Ratelimit-Reason: jira-quota-tenant-based
+		X-Beta-Ratelimit-Nearlimit: true
+		X-Ratelimit-Limit: 350
+		X-Ratelimit-Remaining: 349`, "",
+		"served | tenant-app-quota 17842/100100 in 35m7s ±1s per 1h0m0s of requests | - 349/350"},
+	{"Atlassian Confluence, where retry-after is 0 while there are tokens", "https://confluence.atlassian.com/doc/_ratelimiting_httpheaders-992678779.html", "403 Forbidden", `
+		X-RateLimit-Limit: 10
+		X-RateLimit-Remaining: 9
+		X-RateLimit-Interval-Seconds: 60
+		X-RateLimit-FillRate: 5
+		retry-after: 0`, "",
+		"served | - 9/10 per 1m0s"},
+	{"Azure Resource Manager", "https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling", "200 OK", `
+		x-ms-ratelimit-remaining-subscription-reads: 11999
+		x-ms-ratelimit-remaining-resource: Microsoft.Compute/GetVMScaleSet3Min;197,Microsoft.Compute/GetVMScaleSet30Min;1297`, "",
+		"served | subscription-reads 11999/?"},
+	{"Amazon's Selling Partner API, whose limit is a rate", "https://developer-docs.amazon.com/sp-api/docs/usage-plans-and-rate-limits", "200 OK", `
+		x-amzn-RateLimit-Limit: 0.0167`, "",
+		"served"},
+	{"Gorgias", "https://developers.gorgias.com/reference/limitations-1", "429 Too Many Requests", `
+		Retry-after: 5
+		X-Gorgias-Account-Api-Call-Limit: 40/40`, "",
+		"limited, wait 5s ±1s | - 0/40"},
+	{"Shopify", "https://shopify.dev/docs/api/admin-rest/usage/rate-limits", "200 OK", `
+		X-Shopify-Shop-Api-Call-Limit: 32/40`, "",
+		"served | - 8/40"},
+	{"Shopify, refusal", "https://shopify.dev/docs/api/admin-rest/usage/rate-limits", "429 Too Many Requests", `
+		X-Shopify-Shop-Api-Call-Limit: 40/40
+		Retry-After: 2.0`, "",
+		"limited, wait 2s ±100ms | - 0/40"},
+
+	// Models
+	{"OpenAI", "https://platform.openai.com/docs/guides/rate-limits", "200 OK", `
+		x-ratelimit-limit-requests: 60
+		x-ratelimit-limit-tokens: 150000
+		x-ratelimit-remaining-requests: 59
+		x-ratelimit-remaining-tokens: 149984
+		x-ratelimit-reset-requests: 1s
+		x-ratelimit-reset-tokens: 6m0s`, "",
+		"served | requests 59/60 in 1s ±1s of requests | tokens 149984/150000 in 6m0s ±1s of tokens"},
+	{"OpenAI, in milliseconds", "https://community.openai.com/t/how-to-get-rate-limit-reset-time-for-response-api/1268905", "200 OK", `
+		x-ratelimit-limit-requests: 5000
+		x-ratelimit-limit-tokens: 160000
+		x-ratelimit-limit-tokens_usage_based: 160000
+		x-ratelimit-remaining-requests: 4999
+		x-ratelimit-remaining-tokens: 159976
+		x-ratelimit-remaining-tokens_usage_based: 159976
+		x-ratelimit-reset-requests: 12ms
+		x-ratelimit-reset-tokens: 9ms
+		x-ratelimit-reset-tokens_usage_based: 9ms`, "",
+		"served | requests 4999/5000 in 12ms ±1ms of requests | tokens 159976/160000 in 9ms ±1ms of tokens | tokens_usage_based 159976/160000 in 9ms ±1ms of tokens"},
+	{"OpenAI, refusal", "https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py", "429 Too Many Requests", `
+		retry-after: 1
+		retry-after-ms: 350
+		x-should-retry: true
+		x-ratelimit-limit-tokens: 150000
+		x-ratelimit-remaining-tokens: 20
+		x-ratelimit-reset-tokens: 59.992s`, "",
+		"limited, wait 350ms ±1ms, retry | tokens 20/150000 in 59.992s ±1ms of tokens"},
+	{"OpenAI, not to be retried", "https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py", "429 Too Many Requests", `
+		x-should-retry: false`, "",
+		"limited, do not retry"},
+	{"Azure OpenAI, with -1 for unknown", "https://github.com/openai/openai-dotnet/issues/838", "429 Too Many Requests", `
+		x-ratelimit-limit-tokens: -1
+		x-ratelimit-remaining-tokens: -1
+		x-ratelimit-reset-tokens: 0`, "",
+		"limited"},
+	{"Groq, refusal", "https://console.groq.com/docs/rate-limits", "429 Too Many Requests", `
+		retry-after: 2
+		x-ratelimit-limit-requests: 14400
+		x-ratelimit-limit-tokens: 18000
+		x-ratelimit-remaining-requests: 14370
+		x-ratelimit-remaining-tokens: 17997
+		x-ratelimit-reset-requests: 2m59.56s
+		x-ratelimit-reset-tokens: 7.66s`, "",
+		"limited, wait 2s ±1s | requests 14370/14400 in 2m59.56s ±1ms of requests | tokens 17997/18000 in 7.66s ±1ms of tokens"},
+	{"Anthropic", "https://docs.claude.com/en/api/rate-limits", "200 OK", `
+		Date: Sat, 25 Oct 2025 11:59:00 GMT
+		anthropic-ratelimit-requests-limit: 50
+		anthropic-ratelimit-requests-remaining: 49
+		anthropic-ratelimit-requests-reset: 2025-10-25T12:00:00Z
+		anthropic-ratelimit-tokens-limit: 50000
+		anthropic-ratelimit-tokens-remaining: 49500
+		anthropic-ratelimit-tokens-reset: 2025-10-25T12:01:00Z`, "",
+		"served | requests 49/50 in 1m0s ±1s of requests | tokens 49500/50000 in 2m0s ±1s of tokens"},
+	{"Anthropic, refusal", "https://docs.claude.com/en/api/rate-limits", "429 Too Many Requests", `
+		Date: Sat, 25 Oct 2025 11:59:00 GMT
+		retry-after: 60
+		anthropic-ratelimit-input-tokens-limit: 50000
+		anthropic-ratelimit-input-tokens-remaining: 0
+		anthropic-ratelimit-input-tokens-reset: 2025-10-25T12:01:00Z
+		anthropic-ratelimit-requests-remaining: 3`, "",
+		"limited, wait 1m0s ±1s | input-tokens 0/50000 in 2m0s ±1s of tokens | requests 3/? of requests"},
+	{"Anthropic, without Retry-After", "https://github.com/anthropics/anthropic-sdk-typescript/issues/357", "429 Too Many Requests", `
+		Date: Sat, 25 Oct 2025 11:59:00 GMT
+		anthropic-ratelimit-requests-remaining: 0
+		anthropic-ratelimit-requests-reset: 2025-10-25T12:00:00Z
+		anthropic-ratelimit-tokens-remaining: 0
+		anthropic-ratelimit-tokens-reset: 2025-10-25T12:01:00Z`, "",
+		"limited, wait 2m0s ±1s | tokens 0/? in 2m0s ±1s of tokens | requests 0/? in 1m0s ±1s of requests"},
+
+	// Retry-After, or less
+	{"a number of seconds", "https://www.rfc-editor.org/rfc/rfc9110#field.retry-after", "503 Service Unavailable", `
+		Retry-After: 120`, "",
+		"limited, wait 2m0s ±1s"},
+	{"a date", "https://www.rfc-editor.org/rfc/rfc9110#field.retry-after", "503 Service Unavailable", `
+		Date: Fri, 31 Dec 1999 23:58:59 GMT
+		Retry-After: Fri, 31 Dec 1999 23:59:59 GMT`, "",
+		"limited, wait 1m0s ±1s"},
+	{"a date with UTC for GMT", "https://github.com/sethvargo/go-limiter/blob/main/httplimit/middleware.go", "429 Too Many Requests", `
+		Date: Fri, 31 Dec 1999 23:58:59 GMT
+		Retry-After: Fri, 31 Dec 1999 23:59:59 UTC`, "",
+		"limited, wait 1m0s ±1s"},
+	{"Slack", "https://docs.slack.dev/apis/web-api/rate-limits/", "429 Too Many Requests", `
+		Retry-After: 30`, "",
+		"limited, wait 30s ±1s"},
+	{"Stripe", "https://docs.stripe.com/rate-limits", "429 Too Many Requests", `
+		Stripe-Rate-Limited-Reason: endpoint-concurrency
+		Stripe-Should-Retry: true`, "",
+		"limited, retry | endpoint-concurrency ?/?"},
+	{"Azure Cosmos DB", "https://learn.microsoft.com/rest/api/cosmos-db/common-cosmosdb-rest-response-headers", "429 Too Many Requests", `
+		x-ms-retry-after-ms: 34`, "",
+		"limited, wait 34ms ±1ms"},
+	{"Binance, banned", "https://developers.binance.com/docs/binance-spot-api-docs/rest-api/limits", "418 I'm a teapot", `
+		Retry-After: 120
+		X-MBX-USED-WEIGHT-1M: 7000`, "",
+		"limited, wait 2m0s ±1s"},
+	{"nginx, limit_req", "https://nginx.org/en/docs/http/ngx_http_limit_req_module.html", "503 Service Temporarily Unavailable", `
+		Server: nginx`, "",
+		"served"},
+	{"429 without any field", "https://www.rfc-editor.org/rfc/rfc6585#section-4", "429 Too Many Requests", ``, "",
+		"limited"},
+	{"a poll that is asked for", "https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations", "202 Accepted", `
+		Retry-After: 15`, "",
+		"served"},
+}
+
+func TestResponsesOfProvidersAreReadAsTheyAreMeant(t *testing.T) {
+	t.Parallel()
+	for _, v := range vectors {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			said := serverlimit.Read(parse(t, v.status, v.fields))
+			if v.body != "" {
+				said = serverlimit.ReadWithBody(parse(t, v.status, v.fields), []byte(v.body))
+			}
+			require.Equal(t, v.want, tell(said), v.source)
+		})
+	}
+}
+
+// parse has net/http read a response of such a head.
+func parse(t testing.TB, status, fields string) *http.Response {
+	t.Helper()
+	var head strings.Builder
+	head.WriteString("HTTP/1.1 " + status + "\r\n")
+	for line := range strings.Lines(fields) {
+		if line = strings.TrimSpace(line); line != "" {
+			head.WriteString(line + "\r\n")
+		}
+	}
+	r, err := http.ReadResponse(bufio.NewReader(strings.NewReader(head.String()+"\r\n")), nil)
+	require.NoError(t, err)
+	return r
+}
+
+// tell writes a reading on a line.
+func tell(said serverlimit.Reading) string {
+	s := "served"
+	if said.Limited {
+		s = "limited"
+	}
+	if said.Wait != 0 || said.Unsure != 0 {
+		s += fmt.Sprintf(", wait %v ±%v", said.Wait, said.Unsure)
+	}
+	s += []string{"", ", retry", ", do not retry"}[said.Retry]
+	if said.BodyTells {
+		s += ", the body tells"
+	}
+	if said.Quota != (serverlimit.Quota{Limit: serverlimit.Unsaid, Remaining: serverlimit.Unsaid}) {
+		for _, q := range append([]serverlimit.Quota{said.Quota}, said.Others...) {
+			s += " | " + tellQuota(q)
+		}
+	}
+	return s
+}
+
+func tellQuota(q serverlimit.Quota) string {
+	count := func(n int64) string {
+		if n == serverlimit.Unsaid {
+			return "?"
+		}
+		return fmt.Sprint(n)
+	}
+	s := q.Name
+	if s == "" {
+		s = "-"
+	}
+	s += " " + count(q.Remaining) + "/" + count(q.Limit)
+	if q.Reset != 0 || q.Unsure != 0 {
+		s += fmt.Sprintf(" in %v ±%v", q.Reset, q.Unsure)
+	}
+	if q.Window != 0 {
+		s += fmt.Sprintf(" per %v", q.Window)
+	}
+	if q.Unit != "" {
+		s += " of " + q.Unit
+	}
+	return s
+}
