@@ -60,6 +60,11 @@ func simulateLog(s *session, args []string) error {
 	if err != nil {
 		return err
 	}
+	for _, need := range needs {
+		if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
+	}
 	run := &run{flags: f, log: log, left: missing}
 	if err := run.all(files); err != nil {
 		return fmt.Errorf("%s: %w", logName, err)

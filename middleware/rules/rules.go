@@ -100,7 +100,7 @@ type Rules struct {
 	tiers    []string                // that there are; nil: unknown
 	own      map[string]keyfunc.Func // keys of the application's
 	ip       keyfunc.Func
-	digest   [sha256.Size]byte       // of all that was read
+	digest   [sha256.Size]byte // of all that was read
 }
 
 // Parse reads and checks the text of a rules file, YAML or JSON. The error is an [*Error]
