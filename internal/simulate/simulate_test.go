@@ -161,7 +161,7 @@ func tenant(r *http.Request) (string, error) {
 }
 
 func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
-	entries := traffic(6_000)
+	entries := traffic(3_000)
 	for name, text := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
