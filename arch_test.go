@@ -125,6 +125,7 @@ var rooms = []room{
 	{"internal/network", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
+	{"internal/playground", []string{"limiter"}, nil},
 	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
 	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},

@@ -156,12 +156,18 @@ func (m *queueModel) take(client string, t int64) int64 {
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }
 
 func newModel(l limiter.Limit) model {
-	per := l.Per.Microseconds()
-	switch l.Algorithm {
+	per, algorithm := l.Per.Microseconds(), l.Algorithm
+	if algorithm == limiter.SlidingWindow {
+		algorithm = limiter.SlidingCounter
+		if l.Events <= 10 {
+			algorithm = limiter.SlidingLog
+		}
+	}
+	switch algorithm {
 	case limiter.SlidingLog:
 		return &logModel{l.Events, per, map[string][]int64{}}
-	case limiter.FixedWindow, limiter.SlidingWindow:
-		return &windowModel{l.Events, per, l.Algorithm == limiter.SlidingWindow, map[string]map[int64]int64{}}
+	case limiter.FixedWindow, limiter.SlidingCounter:
+		return &windowModel{l.Events, per, algorithm == limiter.SlidingCounter, map[string]map[int64]int64{}}
 	case limiter.TokenBucket:
 		return &bucketModel{l.Events, per, l.Burst, map[string]bucket{}}
 	default:
@@ -217,6 +223,7 @@ func TestTrafficIsLimitedAsTheModelsSay(t *testing.T) {
 		{Events: 1, Per: 9 * time.Second, Burst: 2, Algorithm: limiter.LeakyBucket},
 		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.FixedWindow},
 		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingLog},
+		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingCounter},
 	}
 	for source, requests := range replays(t) {
 		for name, router := range routers {

@@ -40,7 +40,7 @@ type knownKey struct {
 }
 
 // take fills in the decision on the state as it was found.
-func (s *knownKey) take(now int64, q *Quota, cost int64, d *Decision) (after uint64, o outcome) {
+func (s *knownKey) take(now int64, q *Quota, cost int64, d *Decision) (after uint64, o verdict) {
 	if s.binding.form != inWord {
 		return q.peek(now, s.binding, s.words, cost, d)
 	}
@@ -87,7 +87,7 @@ func (m *Memory) answer(now int64, charges []Charge, decisions []Decision, keys 
 	var marks table.Mark
 	for i := range keys {
 		s, c := &keys[i], &charges[i]
-		var o outcome
+		var o verdict
 		s.after, o = s.take(now, c.Quota, c.Cost, &decisions[i])
 		changed, hard = changed || o == changes, hard || o == locked
 		all = all && decisions[i].Allowed

@@ -37,9 +37,9 @@ func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string,
 		if found {
 			words = shard.Span(word, b.words)
 		}
-		var outcome outcome
-		after, outcome = q.peek(now, b, b.in(words), cost, d)
-		asState = outcome == locked
+		var verdict verdict
+		after, verdict = q.peek(now, b, b.in(words), cost, d)
+		asState = verdict == locked
 	}
 	switch {
 	case asState:
@@ -223,20 +223,24 @@ func (m *Memory) makeRoom(charges []Charge, keys []lockedKey) (overflow bool) {
 		if s.found || c.Cost == 0 {
 			continue
 		}
-		if cell, ok := s.shard.Find(s.key); ok { // a family's, which an earlier charge has made room for
+		for j := range i { // the limits of a family stay together
+			if keys[j].binding.salt == s.binding.salt && charges[j].Key == c.Key {
+				s.shard, s.key = keys[j].shard, keys[j].key
+			}
+		}
+		if cell, ok := s.shard.Find(s.key); ok {
 			cell.SetMarks(cell.Marks() | table.Pinned)
 			continue
 		}
-		s.shard.Now = m.now()
 		cell, word, ok := m.room(s.shard, s.key, s.binding, c.Key)
 		if !ok {
 			if !overflow {
 				overflow = true
 				m.overflow.Lock()
+				m.overflow.Now = s.shard.Now
 				m.overflowed.Add(1)
 			}
 			s.shard, s.key = m.overflow, s.binding.salt
-			s.shard.Now = m.now()
 			if cell, ok = s.shard.Find(s.key); ok {
 				cell.SetMarks(cell.Marks() | table.Pinned)
 				continue

@@ -55,8 +55,8 @@ type MemoryOptions struct {
 // one that grows holds its keys up for a millisecond or two. A SlidingLog of more than 10
 // events always takes that lock.
 //
-// At MaxBytes, a new key finds no room unless keys are back in their initial state, and shares
-// its rule's overflow counter. A SlidingLog of more than 10 events counts a new event of a key
+// At MaxBytes it is the same, but that a new key whose state needs more than a word finds no
+// room at all unless others are back in their initial state. A SlidingLog of more than 10 events counts a new event of a key
 // that it knows together with the one before, as if both were new: it admits no more for it,
 // and it may be later that it admits again. Stats counts those, too.
 //
@@ -202,13 +202,13 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 func (m *Memory) decideSpan(shard *table.Shard, place table.Place, q *Quota, cost int64, b *binding, d *Decision) (known, ok bool) {
 	words := b.in(shard.Span(place.State(), b.words))
 	now := m.now() - m.origin
-	after, outcome := q.peek(now, b, words, cost, d)
+	after, verdict := q.peek(now, b, words, cost, d)
 	switch {
 	case !place.Still():
 		return true, false
-	case outcome == locked || marksAfter(place.Marks(), q, cost, d) != place.Marks():
+	case verdict == locked || marksAfter(place.Marks(), q, cost, d) != place.Marks():
 		return false, false
-	case outcome == stays:
+	case verdict == stays:
 		return true, true
 	case !place.Take():
 		return true, false

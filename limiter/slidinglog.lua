@@ -108,7 +108,10 @@ return {
         log = payBack(s, log, time + q.window, units)
         at = at + 16
       end
-      s.log = sub(log, at)
+      if at > 1 then
+        log = sub(log, at)
+      end
+      s.log = log
     end
     if s.kept == 0 and s.log == '' then
       s.level = 0 -- as it is, unless something was cut off
@@ -171,6 +174,9 @@ return {
     if s.level == 0 then
       return 0
     end
+    if s.kept + s.prev == 0 then -- as find says, in less time
+      return read('<d', s.log, #s.log - 15) + q.window - s.last
+    end
     local time, rounds = find(s, s.level)
     return time + rounds * q.window - s.last
   end,
@@ -181,13 +187,19 @@ return {
     if s.level == 0 then
       return 0, 0, 0
     end
-    local one = find(s, math.max(1, s.level + 1 - q.capacity))
-    local event = one
-    local inTheWay = s.level + cost - q.capacity
-    if inTheWay > 1 and cost <= q.capacity then
-      event = find(s, inTheWay)
+    local one, all
+    if s.kept + s.prev == 0 then -- as find says, in less time
+      one = read('<d', s.log)
+      all = read('<d', s.log, #s.log - 15)
+    else
+      one = find(s, math.max(1, s.level + 1 - q.capacity))
+      all = find(s, s.level)
     end
-    local all = find(s, s.level)
+    local inTheWay = s.level + cost - q.capacity
+    if inTheWay <= 1 or cost > q.capacity then
+      return one, one, all
+    end
+    local event = find(s, inTheWay)
     return one, event, all
   end,
 }

@@ -23,18 +23,18 @@ const (
 	mostSlotEntries = 2*exactEvents + 1
 )
 
-// What came of deciding on a span.
-type outcome uint8
+// A verdict is what came of deciding on a span.
+type verdict uint8
 
 const (
-	stays   outcome = iota // it is refused, or a look
+	stays   verdict = iota // it is refused, or a look
 	changes                // it is taken
 	locked                 // it has to be decided with the lock
 )
 
 // takeSlots fills in the decision on a log in slots, and returns the one that it would take,
 // with its number in place of what is owed.
-func (q *Quota) takeSlots(now, origin int64, words []uint64, cost int64, d *Decision) (slot uint64, _ outcome) {
+func (q *Quota) takeSlots(now, origin int64, words []uint64, cost int64, d *Decision) (slot uint64, _ verdict) {
 	gone := now - q.window
 	used, oldest, newest := int64(0), int64(math.MaxInt64), int64(-1)
 	free, owed := 0, atomic.LoadUint64(&words[0])>>slotBits&slotMask
@@ -53,12 +53,12 @@ func (q *Quota) takeSlots(now, origin int64, words []uint64, cost int64, d *Deci
 		return 0, q.lookSlots(now, origin, words, cost, d)
 	}
 	*d = Decision{Allowed: allowed, Limit: q.capacity, At: now + origin}
-	outcome := stays
+	verdict := stays
 	switch {
 	case !allowed:
 		d.RetryAfter = micros(oldest - gone)
 	case cost > 0:
-		slot, outcome = uint64(now)<<slotTime|uint64(free)<<slotBits|uint64(cost), changes
+		slot, verdict = uint64(now)<<slotTime|uint64(free)<<slotBits|uint64(cost), changes
 		oldest, newest = min(oldest, now), now
 		used += cost
 	}
@@ -66,12 +66,12 @@ func (q *Quota) takeSlots(now, origin int64, words []uint64, cost int64, d *Deci
 	if used > 0 {
 		d.NextAfter, d.ResetAfter = micros(oldest-gone), micros(newest-gone)
 	}
-	return slot, outcome
+	return slot, verdict
 }
 
 // lookSlots is takeSlots where something is owed, or more than the oldest event stands in the
 // way.
-func (q *Quota) lookSlots(now, origin int64, words []uint64, cost int64, d *Decision) outcome {
+func (q *Quota) lookSlots(now, origin int64, words []uint64, cost int64, d *Decision) verdict {
 	var space [mostSlotEntries]Entry
 	s := advanceLog(q, unpackSlots(words, origin, now+origin, space[:0]), now+origin)
 	*d = Decision{

@@ -16,7 +16,7 @@ func (q *Quota) compileWord() {
 // peek fills in the decision on a state of q's in its section of a span, which may be changing:
 // then what it says is not to be believed. After is for commit. Now counts from the store's
 // origin, in microseconds.
-func (q *Quota) peek(now int64, b *binding, words []uint64, cost int64, d *Decision) (after uint64, o outcome) {
+func (q *Quota) peek(now int64, b *binding, words []uint64, cost int64, d *Decision) (after uint64, o verdict) {
 	switch b.form {
 	case inSlots:
 		return q.takeSlots(now, b.memory.origin, words, cost, d)

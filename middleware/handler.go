@@ -158,7 +158,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	if status != http.StatusOK {
 		set.observe(r, OutcomeNoKey, bans.Ban{})
 		set.refuse(w, r, nil, refusal{status: status}, told)
-		return nil, nil
+		return refused(r, outer)
 	}
 	if len(charges) == 0 {
 		return r, nil
@@ -168,10 +168,10 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	case http.StatusOK:
 	case http.StatusServiceUnavailable:
 		set.refuse(w, r, nil, refusal{status: status}, told)
-		return nil, nil
+		return refused(r, outer)
 	default:
 		set.refuse(w, r, &s, refusal{status: status}, told)
-		return nil, nil
+		return refused(r, outer)
 	}
 	behind, end := r, (*ending)(nil)
 	var values *[5]string
@@ -202,7 +202,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 			end.cancel()
 		}
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
-		return nil, nil
+		return refused(r, outer)
 	}
 	if !how.ends {
 		end = nil

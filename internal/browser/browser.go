@@ -80,6 +80,9 @@ func Start(t testing.TB, width, height int64, dark bool) *Browser {
 	return b
 }
 
+// T is the test that the window ends with.
+func (b *Browser) T() testing.TB { return b.t }
+
 // Visit opens a page in place of the one that is open, and waits until it is loaded.
 func (b *Browser) Visit(url string) {
 	b.t.Helper()
@@ -103,7 +106,7 @@ func (b *Browser) start(path string) {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.Context()), 2*time.Minute)
 	cmd := exec.CommandContext(ctx, path, "--headless", "--remote-debugging-pipe", "--user-data-dir="+profile,
-		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--disable-background-timer-throttling", "--disable-renderer-backgrounding")
 	cmd.ExtraFiles = []*os.File{theirs, to}
 	require.NoError(b.t, cmd.Start())
@@ -209,7 +212,7 @@ func (b *Browser) Look(width, height int64, dark bool) {
 
 func chromium(t testing.TB) string {
 	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}

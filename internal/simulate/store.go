@@ -85,7 +85,7 @@ func (s *store) Owe(_ context.Context, charges []limiter.Charge) error {
 		c := &charges[i]
 		if state := s.keys[c.Quota][c.Key]; state != nil {
 			*state = c.Quota.Owe(*state, s.clock.now, c.Cost)
-		} else if c.Cost > 0 {
+		} else {
 			s.put(c, c.Quota.Owe(limiter.State{}, s.clock.now, c.Cost))
 		}
 	}

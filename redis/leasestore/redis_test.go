@@ -62,8 +62,11 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		limiter.Limit{Events: 7, Per: 100 * time.Millisecond}.WithBurst(50),
 		{Events: 60, Per: 150 * time.Millisecond},
 		limiter.Limit{Events: 60, Per: 150 * time.Millisecond}.With(limiter.FixedWindow),
+		limiter.Limit{Events: 7, Per: 100 * time.Millisecond}.WithBurst(50),
 	} {
-		quotas = append(quotas, quotaOf(t, fmt.Sprint("rule ", i), l))
+		q := quotaOf(t, fmt.Sprint("rule ", i), l)
+		q.Settles = i == 4
+		quotas = append(quotas, q)
 	}
 	var ledgers []*redisLedger
 	for range 3 {
@@ -89,7 +92,14 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 					tag: tag, quota: q, since: since[i], back: random.Int64N(5), keep: random.Int64N(10),
 					want: random.Int64N(20), need: random.Int64N(10),
 				})
-				counts = append(counts, count{tag: tag, quota: q, used: random.Int64N(60) - 10})
+				c := count{tag: tag, quota: q, used: random.Int64N(60) - 10}
+				if random.IntN(4) == 0 {
+					c.owed = random.Int64N(2 * q.Capacity())
+				}
+				if q.Algorithm() != limiter.TokenBucket && random.IntN(4) == 0 {
+					c.past, c.pastAt = random.Int64N(20), max(1, since[i])
+				}
+				counts = append(counts, c)
 			}
 		}
 		if len(leases) == 0 {

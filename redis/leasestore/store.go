@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -192,14 +193,11 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			s.settleInHand(c)
 		}
 	}
-	refunds, debts := limiter.Corrections(ours)
-	counter{s}.refund(refunds)
-	counter{s}.owe(debts)
-	err := errors.Join(limiter.Settle(ctx, s.synced, byPolicy))
-	if len(exact) > 0 {
-		err = errors.Join(err, limiter.Settle(ctx, s.exact, exact))
-	}
-	return err
+	return errors.Join(
+		counter{s}.Settle(ctx, ours),
+		limiter.Settle(ctx, s.synced, byPolicy),
+		limiter.Settle(ctx, s.exact, exact),
+	)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead
@@ -246,8 +244,8 @@ func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare fu
 	return exact(ctx, others)
 }
 
-// Close returns what this process holds ahead, tells Redis what it has counted, and ends the
-// Store's goroutine. It takes at most a second. Decisions that are asked for afterwards are
+// Close returns what this process holds ahead, tells Redis what it has counted and what is being
+// settled, and ends the Store's goroutine. It takes at most two seconds. Decisions that are asked for afterwards are
 // exact. Its error says that Redis did not hear of all; what was held then comes back as if
 // it had been spent.
 func (s *Store) Close() error {
@@ -258,6 +256,9 @@ func (s *Store) Close() error {
 		<-s.ended
 		if err = s.settleAll(); err != nil {
 			err = fmt.Errorf("leasestore: close: %w", err)
+		}
+		if exact, ok := s.exact.(io.Closer); ok {
+			err = errors.Join(err, exact.Close())
 		}
 	})
 	return err

@@ -196,6 +196,7 @@ type Shard struct {
 
 	maxLines int
 	used     int // cells that are not empty
+	patience int // how often it is not tried again to have more memory
 	boxes    boxes
 	budget   *budget
 	_        [64]byte
