@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/internal/simulate"
 	"github.com/weirgo/weir/internal/verdict"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -168,6 +169,20 @@ func (r *run) all(files []string) error {
 	}
 }
 
+// inTurn says what a simulation does not do, if the rules ask for it: a request that waits for
+// its turn is at an end for the other rules.
+func (r *run) inTurn() []string {
+	var queues, ends bool
+	for _, rule := range r.services[len(r.services)-1].Rules() {
+		queues = queues || rule.Limit.Algorithm == limiter.LeakyBucket
+		ends = ends || rule.Settles || rule.Counts != (middleware.Counts{})
+	}
+	if !queues || !ends {
+		return nil
+	}
+	return []string{"A request that waits for its turn counts nothing for rules that go by how requests end."}
+}
+
 // tell says what came of it.
 func (r *run) tell(s *session, names, notes []string, shown func(string) string) error {
 	last := len(r.tallies) - 1
@@ -179,7 +194,7 @@ func (r *run) tell(s *session, names, notes []string, shown func(string) string)
 		page.Change, page.Words = change, verdict.Changed(change)
 	}
 	stats := r.log.Stats()
-	page.Notes = append(notes, verdict.Log(&stats, summary.Answered, r.effect)...)
+	page.Notes = append(append(notes, r.inTurn()...), verdict.Log(&stats, summary.Answered, r.effect)...)
 	for i := range summary.Curves {
 		page.Curves = append(page.Curves, verdict.CurveOf(&summary.Curves[i]))
 	}
