@@ -87,7 +87,7 @@ type run struct {
 
 // mostEarly is of how many requests it is found out what becomes of them if those of a second
 // all come when it begins: it takes another simulation.
-const mostEarly = 500_000
+const mostEarly = 100_000
 
 // service is a simulation of a file's rules.
 func (r *run) service(file string) (*simulate.Simulation, error) {
