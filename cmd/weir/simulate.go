@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/internal/simulate"
 	"github.com/weirgo/weir/internal/verdict"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -59,6 +60,11 @@ func simulateLog(s *session, args []string) error {
 	notes, err := partly(missing, f)
 	if err != nil {
 		return err
+	}
+	for _, need := range needs {
+		if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
 	}
 	run := &run{flags: f, log: log, left: missing}
 	if err := run.all(files); err != nil {
@@ -163,6 +169,20 @@ func (r *run) all(files []string) error {
 	}
 }
 
+// inTurn says what a simulation does not do, if the rules ask for it: a request that waits for
+// its turn is at an end for the other rules.
+func (r *run) inTurn() []string {
+	var queues, ends bool
+	for _, rule := range r.services[len(r.services)-1].Rules() {
+		queues = queues || rule.Limit.Algorithm == limiter.LeakyBucket
+		ends = ends || rule.Settles || rule.Counts != (middleware.Counts{})
+	}
+	if !queues || !ends {
+		return nil
+	}
+	return []string{"A request that waits for its turn counts nothing for rules that go by how requests end."}
+}
+
 // tell says what came of it.
 func (r *run) tell(s *session, names, notes []string, shown func(string) string) error {
 	last := len(r.tallies) - 1
@@ -174,7 +194,7 @@ func (r *run) tell(s *session, names, notes []string, shown func(string) string)
 		page.Change, page.Words = change, verdict.Changed(change)
 	}
 	stats := r.log.Stats()
-	page.Notes = append(notes, verdict.Log(&stats, summary.Answered, r.effect)...)
+	page.Notes = append(append(notes, r.inTurn()...), verdict.Log(&stats, summary.Answered, r.effect)...)
 	for i := range summary.Curves {
 		page.Curves = append(page.Curves, verdict.CurveOf(&summary.Curves[i]))
 	}

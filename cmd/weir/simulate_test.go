@@ -131,6 +131,26 @@ default: 1/1h
 	assert.Regexp(t, `"GET /b"\s+1/1h\s+2\s+1`, out)
 }
 
+func TestOutcomesAreThoseOfTheLog(t *testing.T) {
+	file := write(t, "limits.yaml", `version: 1
+endpoints:
+  "POST /login": {limit: 2/1h, counts: [401]}
+  "GET /ask": {limit: 9/1h, cost: {header: X-Tokens, missing: 3, settle: true}}
+`)
+	log := ""
+	for i := range 4 {
+		log += strings.Replace(line("192.0.2.1", i, "POST /login"), " 200 ", " 401 ", 1) + line("192.0.2.2", i, "POST /login") + line("192.0.2.1", i, "GET /ask")
+	}
+	exit, out, err := weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body_bytes_sent", "--show=address")
+	require.Equal(t, exitGood, exit, err)
+	assert.Regexp(t, `"POST /login"\s+2/1h\s+8\s+2\s+1\n`, out, "those that were let in count nothing")
+	assert.Contains(t, out, `note: "GET /ask" settles what a request really cost, which the log does not have: each costs what it reserves.`)
+
+	exit, _, err = weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body", "--format=$remote_addr $ident $remote_user [$time_local] \"$request\" $code $body \"$r\" \"$u\"")
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, err, `"POST /login" goes by status, which the log does not have: say where with --map status=PLACE`)
+}
+
 func TestClientsBehindAProxyThatIsTrustedAreTheClients(t *testing.T) {
 	log := ""
 	for i := range 4 {

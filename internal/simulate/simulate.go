@@ -6,6 +6,7 @@
 package simulate
 
 import (
+	"container/heap"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -23,6 +24,7 @@ type Simulation struct {
 	requests *Requests
 	response discarding
 	decision Decision
+	ends     endings
 }
 
 // A Decision is what became of a request.
@@ -71,13 +73,21 @@ func (s *Simulation) Rules() []middleware.RuleInfo { return s.limits.Rules() }
 // Do decides about a request at a time, in microseconds since 1970, that is no earlier than
 // the last. What it returns is good until the next.
 func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
+	s.end(at)
 	s.clock.now = max(s.clock.now, at)
 	s.decision = Decision{Outcome: middleware.OutcomeAllowed, Rules: s.decision.Rules[:0]}
 	s.bans.begun = s.bans.begun[:0]
 	clear(s.response)
 	d, r := &s.decision, s.requests.Of(e)
 	d.Client = s.requests.Client(r)
-	s.limits.Check(s.response, r)
+	finish, _ := s.limits.Begin(s.response, r, nil)
+	switch {
+	case finish == nil:
+	case e.Took == 0:
+		finish(e.Status)
+	default:
+		heap.Push(&s.ends, ending{s.clock.now + e.Took.Microseconds(), e.Status, finish})
+	}
 	d.Soft = s.response["X-Ratelimit-Warning"] != nil
 	if d.Passed() {
 		d.Refusal = middleware.Result{} // also of one that would have waited
@@ -95,6 +105,36 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 		}
 	}
 	return d
+}
+
+// end ends the requests that ended before a time.
+func (s *Simulation) end(before int64) {
+	for len(s.ends) > 0 && s.ends[0].at < before {
+		e := heap.Pop(&s.ends).(ending)
+		s.clock.now = max(s.clock.now, e.at)
+		e.finish(e.status)
+	}
+}
+
+// An ending is the end of a request, which some rule goes by.
+type ending struct {
+	at     int64
+	status int
+	finish func(status int)
+}
+
+// endings is a heap, by time.
+type endings []ending
+
+func (e endings) Len() int           { return len(e) }
+func (e endings) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e endings) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *endings) Push(x any)        { *e = append(*e, x.(ending)) }
+func (e *endings) Pop() any {
+	last := (*e)[len(*e)-1]
+	(*e)[len(*e)-1] = ending{}
+	*e = (*e)[:len(*e)-1]
+	return last
 }
 
 // Observe implements middleware.Observer.

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -94,6 +95,22 @@ endpoints:
   "POST /login": {limit: 30/1m, key: [ip, "cookie:session", tenant]}
   "POST /search": {limit: 3/1m, key: "apikey:X-Key|host"}
 default: {limit: 60/1m, key: [method, "host", ip]}`,
+	"outcomes": `
+endpoints:
+  "POST /login": {limit: 5/1m, counts: [401, 403], escalate: {after: 3, within: 10m, ban: 1m}}
+  "GET /articles/{id}": {limit: 6/1m, counts: "!5xx", when: after}
+default: {limit: 8/1m burst 12, counts: 2xx}`,
+	"bans by outcomes": `
+endpoints:
+  "POST /login": {limit: 500/1m, counts: [401], escalate: {of: outcomes, after: 5, within: 10m, ban: 5m}}
+default: {limit: 30/1h, counts: "!5xx", algorithm: sliding_log}`,
+	"settled": `
+global: {limit: 400/1m, cost: {header: X-Cost, missing: 4, settle: true}}
+default: {limit: 20/1m, counts: 200}`,
+	"several limits": `
+endpoints:
+  "POST /login": {limits: [2/1s, 20/1m, 100/1h], counts: "!5xx"}
+default: {limits: [3/1s, 40/1h, 90/1d]}`,
 	"hosts": `
 endpoints:
   "example.org/*": 10/1m
@@ -122,6 +139,10 @@ func traffic(n int) []accesslog.Entry {
 			return fmt.Sprintf(format, say>>bits%7)
 		}
 		e.User = value(1, "%d")
+		e.Status = []int{200, 200, 204, 401, 403, 500}[(i*7+i/5)%6]
+		if e.Took = time.Duration(say>>2%3) * time.Duration(i%800) * time.Millisecond; e.Took > 0 {
+			e.Took += time.Microsecond // so that none ends when another begins
+		}
 		e.Tier = []string{"", "free", "premium", "other"}[say>>4%4]
 		e.Host = []string{"example.org", "a.example.org", "b.example.org:8080", "other.example"}[say>>6%4]
 		e.Headers = []string{value(8, "d%d"), value(9, "%d"), value(10, "k%d"), value(11, "%d00"), value(12, "s%d"), value(13, "t%d")}
@@ -167,6 +188,7 @@ func compare(t *testing.T, text string, entries []accesslog.Entry) {
 	simulation := simulate(t, text)
 	refused := 0
 	var waiting sync.WaitGroup
+	defer waiting.Wait()
 	for i := range entries {
 		e := &entries[i]
 		time.Sleep(time.Until(e.Time()))
@@ -185,7 +207,6 @@ func compare(t *testing.T, text string, entries []accesslog.Entry) {
 		}
 		require.Equal(t, want, said, "request %d, %+v", i, e)
 	}
-	waiting.Wait()
 	if !strings.Contains(text, "\nmode: shadow") {
 		require.Positive(t, refused, "some are refused, or this says nothing")
 	}
@@ -220,13 +241,19 @@ func serve(t *testing.T, text string, got *answer) func(*accesslog.Entry) {
 	config.Observer = observer{got}
 	config.OnRefused = func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 		got.Status, got.Rule, got.Tier, got.RetryAfter = result.Status, result.Rule, result.Tier, result.RetryAfter
+		warned(w, got)
 		w.WriteHeader(result.Status)
 	}
 	limits, err := middleware.New(config)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	for _, route := range routes {
-		mux.HandleFunc(route, func(http.ResponseWriter, *http.Request) {})
+		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
+			e := r.Context().Value(entryKey{}).(*accesslog.Entry)
+			warned(w, got)
+			time.Sleep(e.Took)
+			w.WriteHeader(e.Status)
+		})
 	}
 	handler := limits.Handler(mux)
 	return func(e *accesslog.Entry) {
@@ -246,18 +273,25 @@ func serve(t *testing.T, text string, got *answer) func(*accesslog.Entry) {
 		if session := e.Headers[4]; session != "" {
 			r.AddCookie(&http.Cookie{Name: "session", Value: session})
 		}
-		ctx := r.Context()
+		ctx := context.WithValue(r.Context(), entryKey{}, e)
 		if e.Tier != "" {
 			ctx = middleware.WithTier(ctx, e.Tier)
 		}
 		if e.User != "" {
 			ctx = keyfunc.WithUser(ctx, e.User)
 		}
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r.WithContext(ctx))
-		got.Soft = w.Header().Get("X-RateLimit-Warning") != ""
+		handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
 	}
 }
+
+// warned notes whether a response warns that a limit is near.
+func warned(w http.ResponseWriter, got *answer) {
+	if w.Header().Get("X-RateLimit-Warning") != "" {
+		got.Soft = true
+	}
+}
+
+type entryKey struct{}
 
 type observer struct{ got *answer }
 

@@ -16,7 +16,8 @@ type Need struct {
 	Rule string // the rule's name
 
 	// Of is user, tier, host, header:NAME, cookie:NAME, key:NAME for a key of the
-	// application's own, or route for routes that the file does not name.
+	// application's own, route for routes that the file does not name, status for the answer's,
+	// or settled for what the application says that a request really cost.
 	Of string
 }
 
@@ -44,6 +45,12 @@ func (r *Rules) Needs() []Need {
 		}
 		if hosted {
 			need("host")
+		}
+		if len(rule.Counts) > 0 {
+			need("status")
+		}
+		if rule.Cost != nil && rule.Cost.Settle {
+			need("settled")
 		}
 	}
 	f := r.file
