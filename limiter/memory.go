@@ -78,6 +78,7 @@ type Memory struct {
 	places places
 
 	register sync.Mutex              // guards changes of what follows
+	binds    uint64                  // how many there were
 	names    map[string]*kind        // what a kind is known by
 	kinds    atomic.Pointer[[]*kind] // by tag, from 1 on
 	claimed  map[string]struct{}     // see Claim
@@ -91,6 +92,7 @@ type binding struct {
 	of     int    // which one that is
 	window int64  // the index of the one at the store's origin
 	salt   uint64 // of what its keys are held as, which is one for a family
+	since  uint64 // later than what was bound before
 }
 
 const (
@@ -296,12 +298,11 @@ func (m *Memory) load(shard *table.Shard, q *Quota, b *binding, written table.Ta
 	if written == b.tag {
 		return m.unpack(shard, b.kind, &b.section, word)
 	}
-	before := m.kind(written)
-	section := before.sameSection(b.kind, b.of)
-	if section == nil {
+	from, ok := m.writtenAs(written, b)
+	if !ok {
 		return State{}
 	}
-	return q.Convert(section.quota, m.unpack(shard, before, section, word), shard.Now)
+	return q.Convert(from.quota, m.unpack(shard, from.kind, &from.section, word), shard.Now)
 }
 
 func (m *Memory) unpack(shard *table.Shard, k *kind, s *section, word uint64) State {
@@ -369,7 +370,7 @@ func (m *Memory) Refund(_ context.Context, charges []Charge) error {
 			shard := m.table.Shard(m.table.Index(hash))
 			shard.Lock()
 			if cell, ok := shard.Find(hash); ok {
-				m.change(shard, cell, c.Quota, b, c.Cost, c.At, true)
+				m.change(shard, cell, b, c.Cost, c.At, true)
 			}
 			shard.Unlock()
 		}
@@ -418,18 +419,43 @@ func (m *Memory) oweIn(shard *table.Shard, hash uint64, c *Charge, b *binding) b
 		}
 		cell.Put(b.tag, word)
 	}
-	m.change(shard, cell, c.Quota, b, c.Cost, 0, false)
+	m.change(shard, cell, b, c.Cost, 0, false)
 	return true
 }
 
-// change refunds or owes n units in a locked shard. States of few entries are changed where they
-// are: they would else be made anew.
-func (m *Memory) change(shard *table.Shard, cell table.Cell, q *Quota, b *binding, n, at int64, refund bool) {
+// change refunds or owes n units in a locked shard: a refund under the quota that the state was
+// written under, a debt as [Quota.OweFrom] says. But a debt of a family that was replaced, or
+// that a family replaced, changes no limits of the cell: what it has of others would be lost.
+// States of few entries are changed where they are: they would else be made anew.
+func (m *Memory) change(shard *table.Shard, cell table.Cell, b *binding, n, at int64, refund bool) {
 	written, word := cell.Tag(), cell.Take()
 	shard.Now = m.now()
+	if written != b.tag {
+		from, ok := m.writtenAs(written, b)
+		k := m.kind(written)
+		replaced := len(k.sections)+len(b.sections) > 2 && b.since < k.latest.Load()
+		switch {
+		case !ok && (refund || replaced): // nothing was counted, or is any more
+			cell.Put(written, word)
+			return
+		case !refund && !replaced:
+			s := State{}
+			if ok {
+				s = m.unpack(shard, from.kind, &from.section, word)
+			}
+			q, s := b.quota.OweFrom(from.quota, s, shard.Now, n)
+			if q == from.quota {
+				b = &from
+			}
+			cell.Put(b.tag, m.save(shard, b, written, word, s))
+			return
+		}
+		b = &from
+	}
+	q := b.quota
 	var space [mostSlotEntries]Entry
 	var s State
-	few := written == b.tag && (b.form == inSlots || b.form == inLows)
+	few := b.form == inSlots || b.form == inLows
 	switch {
 	case !few && refund:
 		s = q.Refund(m.load(shard, q, b, written, word), shard.Now, n, at)
@@ -461,7 +487,17 @@ func (m *Memory) change(shard *table.Shard, cell table.Cell, q *Quota, b *bindin
 	} else {
 		word = m.save(shard, b, written, word, s)
 	}
-	cell.Put(b.tag, word)
+	cell.Put(written, word)
+}
+
+// writtenAs is how a cell of that tag holds what b's quota counts, if it does.
+func (m *Memory) writtenAs(written table.Tag, b *binding) (from binding, ok bool) {
+	k := m.kind(written)
+	i, ok := k.sectionFor(b.kind, b.of)
+	if !ok {
+		return binding{}, false
+	}
+	return binding{memory: m, kind: k, section: k.sections[i], of: i}, true
 }
 
 // Reset implements [Store]. Its errors are those of [CheckCharges].
@@ -480,7 +516,7 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 		shard := m.table.Shard(m.table.Index(hash))
 		shard.Lock()
 		if cell, ok := shard.Find(hash); ok {
-			m.reset(shard, cell, c.Quota, b)
+			m.reset(shard, cell, b)
 		}
 		shard.Unlock()
 	}
@@ -488,14 +524,18 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 }
 
 // reset makes a key as if it had never been seen. Those of the other quotas of a family stay.
-func (m *Memory) reset(shard *table.Shard, cell table.Cell, q *Quota, b *binding) {
-	if len(m.kind(cell.Tag()).sections) == 1 && len(b.sections) == 1 {
+func (m *Memory) reset(shard *table.Shard, cell table.Cell, b *binding) {
+	written := cell.Tag()
+	from, ok := m.writtenAs(written, b)
+	switch {
+	case !ok:
+	case len(from.sections) == 1:
 		shard.Clear(cell)
-		return
+	default:
+		word := cell.Take()
+		shard.Now = m.now()
+		cell.Put(written, m.save(shard, &from, written, word, from.quota.at(State{}, shard.Now)))
 	}
-	written, word := cell.Tag(), cell.Take()
-	shard.Now = m.now()
-	cell.Put(b.tag, m.save(shard, b, written, word, q.at(State{}, shard.Now)))
 }
 
 // check is CheckCharges, and fails where a quota cannot be bound, before anything has changed.
@@ -595,7 +635,9 @@ func (m *Memory) bind(q *Quota) (*binding, error) {
 		m.kinds.Store(&extended)
 		m.names[name] = k
 	}
-	b := &binding{memory: m, kind: k, section: k.sections[of], of: of, salt: q.salt}
+	m.binds++
+	k.latest.Store(m.binds)
+	b := &binding{memory: m, kind: k, section: k.sections[of], of: of, salt: q.salt, since: m.binds}
 	if together := q.together(); together != nil {
 		b.salt = together[0].salt
 	}

@@ -78,6 +78,7 @@ type kind struct {
 	tag      table.Tag
 	words    int // of its spans; 0: it has none
 	sections []section
+	latest   atomic.Uint64 // the binding of the last quota that is of this kind
 }
 
 // A section is where the state of a quota is in a span. The quota is one of many with that
@@ -134,18 +135,18 @@ func (q *Quota) together() []*Quota {
 	return q.family
 }
 
-// sameSection is which section of k counts what the i-th of another kind does for a key: the
-// first one, which has the rule's name, or the one of the same period; or nil.
-func (k *kind) sameSection(other *kind, i int) *section {
+// sectionFor is which section of k counts what the i-th of another kind does for a key, if one
+// does: the first one, which has the rule's name, or the one of the same period.
+func (k *kind) sectionFor(other *kind, i int) (of int, ok bool) {
 	if i == 0 {
-		return &k.sections[0]
+		return 0, true
 	}
 	for j := 1; j < len(k.sections); j++ {
 		if k.sections[j].quota.limit.Per == other.sections[i].quota.limit.Per {
-			return &k.sections[j]
+			return j, true
 		}
 	}
-	return nil
+	return 0, false
 }
 
 // unpack is the state in a section. Its log has its place in space if that is large enough.

@@ -81,13 +81,20 @@ func (p plainStore) decide(charges []Charge, now int64) []Decision {
 
 func (p plainStore) refund(charges []Charge, now int64) {
 	for _, c := range charges {
-		p.put(c, c.Quota.Refund(p.find(c, now), now, c.Cost, c.At))
+		if s, known := p[plainKeyOf(c)]; known {
+			s.State = s.quota.Refund(clone(s.State), now, c.Cost, c.At)
+			p[plainKeyOf(c)] = s
+		}
 	}
 }
 
 func (p plainStore) owe(charges []Charge, now int64) {
 	for _, c := range charges {
-		p.put(c, c.Quota.Owe(p.find(c, now), now, c.Cost))
+		if c.Cost > 0 {
+			s := p[plainKeyOf(c)]
+			s.quota, s.State = c.Quota.OweFrom(s.quota, clone(s.State), now, c.Cost)
+			p[plainKeyOf(c)] = s
+		}
 	}
 }
 

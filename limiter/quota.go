@@ -188,6 +188,9 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 // emptiest since; the others drained. Without [Quota.Settles] that is not known, and a refund
 // that is late by d is less by what d refills. Where the time is not known (0), the units that
 // were taken last are returned, which may admit more than the limit if they were not the ones.
+//
+// A state that was written under another quota is refunded by that one, and stays its own:
+// converted to a lower limit first, it would forget what was used above that.
 func (q *Quota) Refund(s State, now, n, at int64) State {
 	if n <= 0 {
 		return s
@@ -203,6 +206,21 @@ func (q *Quota) Owe(s State, now, n int64) State {
 		return s
 	}
 	return q.algorithm.owe(q, q.at(s, now), min(n, 2*q.capacity))
+}
+
+// OweFrom is Owe on a state that was written under another quota, nil for a key that was never
+// seen, and says under which of the two it is to be written: under q, unless from counts more.
+// So a rule that only looks and owes comes to q's limit, and a debt under a lower one forgets
+// nothing that was used above it.
+func (q *Quota) OweFrom(from *Quota, s State, now, n int64) (*Quota, State) {
+	converted := q.Owe(q.Convert(from, s, now), now, n)
+	if from == nil || from.limit == q.limit {
+		return q, converted
+	}
+	if kept := from.Owe(s, now, n); from.used(kept) > q.used(converted) {
+		return from, kept
+	}
+	return q, converted
 }
 
 // UndoAt is the [Charge.At] for a refund that undoes d at once, as stores do where a batch is
@@ -255,9 +273,10 @@ func (q *Quota) at(s State, now int64) State {
 // Convert is a state that was written under another quota as one of q's: what was used stays
 // used, up to q's capacity, and what is owed stays owed, up to that again. Events of a log keep
 // their time; those of a count get the latest that it allows. Under an equal limit it is s
-// itself; from is nil for a key that was never seen. It is to be written only with what is taken
-// or refunded: a conversion to a lower limit forgets what was used above it, and two limits that
-// are asked in turn would make room for each other.
+// itself; from is nil for a key that was never seen. It is to be written only with what is taken:
+// a conversion to a lower limit forgets what was used above it, and two limits that are asked in
+// turn would make room for each other. What is refunded and owed goes by [Quota.Refund] and
+// [Quota.OweFrom].
 func (q *Quota) Convert(from *Quota, s State, now int64) State {
 	switch {
 	case from == nil:

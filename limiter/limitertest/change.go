@@ -37,7 +37,7 @@ var changes = []testCase{
 						t.take(after, "key", want)
 					}
 					t.refund(limiter.Charge{Quota: after, Key: "given back", Cost: 1})
-					t.remaining(after, "given back", after.Capacity()-min(4, after.Capacity())+1, "of 4 that were used and 1 given back")
+					t.remaining(after, "given back", max(0, after.Capacity()-3), "of 4 that were used and 1 given back")
 					if want > 0 {
 						t.retry(after, "key", 2)
 					}
@@ -64,6 +64,44 @@ var changes = []testCase{
 						t.broken("%v and %v, in turn, admitted %d of 60 at once, want %d", turns[0].Limit(), turns[1].Limit(), admitted, want)
 					}
 				}
+			}
+		},
+	},
+	{
+		name: "what is settled under an old limit forgets nothing",
+		why:  "Events that reserved before a limit was raised are settled after it, when more is used than the old limit has: refund a state under the quota that it was written under, and owe by Quota.OweFrom. Converted to the old limit, it would make room for all that is above that.",
+		each: func(t *trial, l limiter.Limit) {
+			for i, to := range samples {
+				rule := fmt.Sprint("rule ", i)
+				before, after := t.named(rule, "", slow(l, 10)), t.named(rule, "", slow(to, 50))
+				before.Settles, after.Settles = true, true
+				held := t.take(before, "key", 2)
+				t.take(before, "key", 2)
+				t.take(after, "key", after.Capacity()-4)
+				c := limiter.Charge{Quota: before, Key: "key", Cost: 2, At: held.At}
+				t.settle(limiter.Settlement{Charge: c, Actual: 1})
+				if d := t.look(after, "key"); d.Remaining > 1 {
+					t.broken("all of %v was used, and 1 came back of what was reserved under %v: %d remain, want at most 1", after.Limit(), before.Limit(), d.Remaining)
+				}
+				t.settle(limiter.Settlement{Charge: c, Actual: 3})
+				t.refuse(after, "key", 1)
+				t.reset(c)
+				t.remaining(after, "key", after.Capacity(), "after a reset under the old limit")
+			}
+		},
+	},
+	{
+		name: "a raised limit is one for who only owes, too",
+		why:  "Where events are charged when they are over, nothing is ever taken under the new limit, and what is owed is all that can make the state the new limit's: Quota.OweFrom.",
+		each: func(t *trial, l limiter.Limit) {
+			for i, to := range samples {
+				rule := fmt.Sprint("rule ", i)
+				before, after := t.named(rule, "", slow(l, 10)), t.named(rule, "", slow(to, 50))
+				t.owe(limiter.Charge{Quota: before, Key: "key", Cost: 3})
+				t.owe(limiter.Charge{Quota: after, Key: "key", Cost: after.Capacity() - 4})
+				t.remaining(after, "key", 1, "after all but one were owed, 3 of them under the limit before")
+				t.owe(limiter.Charge{Quota: before, Key: "key", Cost: 1})
+				t.refuse(after, "key", 1)
 			}
 		},
 	},

@@ -64,13 +64,19 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions
 
 func (m *MapStore) Refund(_ context.Context, charges []limiter.Charge) error {
 	return m.change(charges, func(c limiter.Charge, now int64) {
-		m.put(c, c.Quota.Refund(m.find(c, now), now, c.Cost, c.At))
+		if s, ok := m.states[counterOf(c)]; ok {
+			m.states[counterOf(c)] = state{s.quota.Refund(s.State, now, c.Cost, c.At), s.quota}
+		}
 	})
 }
 
 func (m *MapStore) Owe(_ context.Context, charges []limiter.Charge) error {
 	return m.change(charges, func(c limiter.Charge, now int64) {
-		m.put(c, c.Quota.Owe(m.find(c, now), now, c.Cost))
+		if c.Cost > 0 {
+			s := m.states[counterOf(c)]
+			under, owing := c.Quota.OweFrom(s.quota, s.State, now, c.Cost)
+			m.states[counterOf(c)] = state{owing, under}
+		}
 	})
 }
 

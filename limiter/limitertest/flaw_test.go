@@ -118,6 +118,9 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"a look rewrites the old limit's state", "a changed limit keeps what was used"},
 		{"a refusal rewrites the old limit's state", "a changed limit keeps what was used"},
 		{"a refusal rewrites the old limit's state", "two limits in turn admit no more than the larger"},
+		{"a refund converts what it changes", "what is settled under an old limit forgets nothing"},
+		{"a debt converts what it changes", "what is settled under an old limit forgets nothing"},
+		{"a debt stays under the old limit", "a raised limit is one for who only owes, too"},
 		{"states belong to the quota's address", "the same limit in a new quota changes nothing"},
 		{"time is in milliseconds", "decides as the quota does"},
 		{"expires after half the time", "decides as the quota does"},
@@ -463,6 +466,9 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 				continue
 			}
 		}
+		if from := s.held[s.name(c)].quota; from != nil && s.flaw != "a refund converts what it changes" {
+			c.Quota = from
+		}
 		state := s.load(c, now)
 		s.pause("gives back in two steps")
 		state = c.Quota.Refund(state, now, cost, c.At)
@@ -483,6 +489,14 @@ func (s *flawed) Owe(_ context.Context, charges []limiter.Charge) error {
 	defer s.mu.Unlock()
 	now := s.now()
 	for i, c := range charges {
+		switch h := s.held[s.name(c)]; {
+		case h.quota == nil, s.flaw == "a debt converts what it changes":
+		case s.flaw == "a debt stays under the old limit":
+			c.Quota = h.quota
+		default:
+			h.state.Log = slices.Clone(h.state.Log)
+			c.Quota, _ = c.Quota.OweFrom(h.quota, h.state, now, c.Cost)
+		}
 		cost, state := c.Cost, s.load(c, now)
 		free := c.Quota.Describe(state, now, 0, true).Remaining
 		switch {
