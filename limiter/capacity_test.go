@@ -693,6 +693,31 @@ func TestWhatIsOwedIsCountedWhateverRoomThereIs(t *testing.T) {
 	}
 }
 
+// As rules do that are charged when their events are over.
+func TestWithoutRoomALookShowsWhatAllOwe(t *testing.T) {
+	for _, a := range everyAlgorithm {
+		t.Run(a.String(), func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				m, q, other := overflowing(t), named(t, "api", "", PerHour(15).With(a)), named(t, "exhausted", "", PerHour(1))
+				before := m.Stats()
+				fresh := m.decide(Charge{Quota: q, Key: "new"})[0]
+				assert.True(t, fresh.Overflow && fresh.Remaining == q.Capacity())
+				assert.Equal(t, before, m.Stats(), "a look takes no room")
+				for i := range 3 {
+					require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint("new ", i), Cost: q.Capacity() / 2}}))
+				}
+				alone := m.decide(Charge{Quota: q, Key: "new"})[0]
+				assert.True(t, alone.Allowed && alone.Overflow && alone.Remaining == 0)
+				assert.Zero(t, m.decide(Charge{Quota: q, Key: "new"}, Charge{Quota: q, Key: "newer"})[1].Remaining)
+				beside := m.decide(Charge{Quota: other, Key: "0"}, Charge{Quota: q, Key: "new"})
+				assert.False(t, beside[0].Overflow)
+				assert.Equal(t, alone, beside[1], "in a batch")
+				assert.False(t, m.decide(Charge{Quota: other, Key: "0", Cost: 1}, Charge{Quota: q, Key: "new", Cost: 1})[1].Allowed, "beside one that is refused")
+			})
+		})
+	}
+}
+
 func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, 1), mustQuota(t, PerHour(100))

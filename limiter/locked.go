@@ -15,7 +15,9 @@ func (m *Memory) decideOneLocked(shard *table.Shard, hash uint64, q *Quota, key 
 		m.decideIn(m.overflow, b.salt, q, key, cost, b, d)
 		d.Overflow = true
 		m.overflow.Unlock()
-		m.overflowed.Add(1)
+		if cost > 0 {
+			m.overflowed.Add(1)
+		}
 	}
 	shard.Unlock()
 }
@@ -55,7 +57,7 @@ func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string,
 	isTaken := d.Allowed && cost > 0
 	if !found {
 		if !isTaken {
-			return true
+			return cost > 0 || shard == m.overflow || m.hasRoom(shard, hash, b)
 		}
 		if cell, word, found = m.room(shard, hash, b, key); !found {
 			return false
@@ -113,13 +115,13 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision) error {
 	var locks [MaxCharges]*table.Shard
 	held := m.lock(keys, locks[:0])
 	defer unlock(held)
-	all, missing := m.weigh(charges, keys)
-	if all && missing {
+	all := m.weigh(charges, keys)
+	if m.lacksRoom(charges, keys, all) {
 		putBack(keys)
-		if m.makeRoom(charges, keys) {
+		if m.makeRoom(charges, keys, all) {
 			defer m.overflow.Unlock()
 		}
-		all, _ = m.weigh(charges, keys) // others had the cells meanwhile
+		all = m.weigh(charges, keys) // others had the cells meanwhile
 	}
 	for i := range keys {
 		s, c := &keys[i], &charges[i]
@@ -164,13 +166,11 @@ func (m *Memory) place(charges []Charge, keys []lockedKey) (err error) {
 	return nil
 }
 
-// weigh takes the cells there are, reads the clock, and decides. Missing says that a
-// charge needs a cell and has none.
-func (m *Memory) weigh(charges []Charge, keys []lockedKey) (all, missing bool) {
+// weigh takes the cells there are, reads the clock, and decides.
+func (m *Memory) weigh(charges []Charge, keys []lockedKey) (all bool) {
 	for i := range keys {
 		s := &keys[i]
 		if s.cell, s.found = s.shard.Find(s.key); !s.found {
-			missing = missing || charges[i].Cost > 0
 			continue
 		}
 		for s.owner = 0; keys[s.owner].cell != s.cell; s.owner++ {
@@ -198,7 +198,18 @@ func (m *Memory) weigh(charges []Charge, keys []lockedKey) (all, missing bool) {
 		s.after, s.allowed = q.takeNow(s.before, charges[i].Cost)
 		all = all && s.allowed
 	}
-	return all, missing
+	return all
+}
+
+// lacksRoom reports whether a charge needs a cell and has none, or looks at a key for which there
+// is no room.
+func (m *Memory) lacksRoom(charges []Charge, keys []lockedKey, all bool) bool {
+	for i := range keys {
+		if s := &keys[i]; !s.found && (all && charges[i].Cost > 0 || !m.hasRoom(s.shard, s.key, s.binding)) {
+			return true
+		}
+	}
+	return false
 }
 
 // putBack ends what weigh began.
@@ -211,8 +222,10 @@ func putBack(keys []lockedKey) {
 }
 
 // makeRoom gives a cell to each charge that needs one, or moves it to its rule's overflow
-// counter. It reports whether it left the overflow shard locked.
-func (m *Memory) makeRoom(charges []Charge, keys []lockedKey) (overflow bool) {
+// counter, where looks go too for whose key there is no room. If not all can be taken, all are
+// looks. It reports whether it left the overflow shard locked.
+func (m *Memory) makeRoom(charges []Charge, keys []lockedKey, all bool) (overflow bool) {
+	counted := false
 	for i := range keys {
 		if s := &keys[i]; s.found {
 			s.cell.SetMarks(s.cell.Marks() | table.Pinned)
@@ -220,9 +233,10 @@ func (m *Memory) makeRoom(charges []Charge, keys []lockedKey) (overflow bool) {
 	}
 	for i := range keys {
 		s, c := &keys[i], &charges[i]
-		if s.found || c.Cost == 0 {
+		if s.found {
 			continue
 		}
+		isTaken := all && c.Cost > 0
 		for j := range i { // the limits of a family stay together
 			if keys[j].binding.salt == s.binding.salt && charges[j].Key == c.Key {
 				s.shard, s.key = keys[j].shard, keys[j].key
@@ -232,17 +246,31 @@ func (m *Memory) makeRoom(charges []Charge, keys []lockedKey) (overflow bool) {
 			cell.SetMarks(cell.Marks() | table.Pinned)
 			continue
 		}
-		cell, word, ok := m.room(s.shard, s.key, s.binding, c.Key)
+		if !isTaken && (s.shard == m.overflow || m.hasRoom(s.shard, s.key, s.binding)) {
+			continue
+		}
+		var cell table.Cell
+		var word uint64
+		ok := false
+		if isTaken {
+			cell, word, ok = m.room(s.shard, s.key, s.binding, c.Key)
+		}
 		if !ok {
 			if !overflow {
 				overflow = true
 				m.overflow.Lock()
 				m.overflow.Now = s.shard.Now
+			}
+			if isTaken && !counted {
+				counted = true
 				m.overflowed.Add(1)
 			}
 			s.shard, s.key = m.overflow, s.binding.salt
 			if cell, ok = s.shard.Find(s.key); ok {
 				cell.SetMarks(cell.Marks() | table.Pinned)
+				continue
+			}
+			if !isTaken {
 				continue
 			}
 			cell, word, _ = m.room(s.shard, s.key, s.binding, c.Key)

@@ -47,7 +47,7 @@ type MemoryOptions struct {
 // which rules without a Key count under, never is. Where most in reach are being refused,
 // the store is under siege, and no other is forgotten either: a new key then shares one
 // overflow counter with all others of its rule and tier in that situation, which
-// [Decision.Overflow] says; a look at a key that has no counter shows a fresh one even then.
+// [Decision.Overflow] says, and a look shows that one.
 // [Memory.Stats] counts what was forgotten and what was shared. It begins a little before the cap: up to 80% of MaxKeys
 // every key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
 //
@@ -262,14 +262,10 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 // that does not tell keys apart is kept for good: there is one for each rule, and it has to
 // outlast any flood of others.
 func (m *Memory) room(shard *table.Shard, hash uint64, b *binding, key string) (cell table.Cell, word uint64, ok bool) {
-	judge := judge{m}
-	if word, ok = b.newState(shard, false); !ok && shard.Sweep(judge) {
-		word, ok = b.newState(shard, false)
-	}
-	if !ok {
+	if word, ok = m.roomForState(shard, b); !ok {
 		return cell, 0, false
 	}
-	if cell, ok = shard.Room(hash, b.tag, judge); !ok {
+	if cell, ok = shard.Room(hash, b.tag, judge{m}); !ok {
 		if b.tag&table.Boxed != 0 {
 			shard.Free(word)
 		}
@@ -279,6 +275,26 @@ func (m *Memory) room(shard *table.Shard, hash uint64, b *binding, key string) (
 		cell.SetMarks(table.Kept)
 	}
 	return cell, word, true
+}
+
+// hasRoom reports whether room would make a cell. It evicts nothing.
+func (m *Memory) hasRoom(shard *table.Shard, hash uint64, b *binding) bool {
+	word, ok := m.roomForState(shard, b)
+	if !ok {
+		return false
+	}
+	if b.tag&table.Boxed != 0 {
+		shard.Free(word)
+	}
+	return shard.HasRoom(hash, judge{m})
+}
+
+// roomForState is newState, for which idle keys make room.
+func (m *Memory) roomForState(shard *table.Shard, b *binding) (word uint64, ok bool) {
+	if word, ok = b.newState(shard, false); !ok && shard.Sweep(judge{m}) {
+		word, ok = b.newState(shard, false)
+	}
+	return word, ok
 }
 
 // newState is the word of a key that was never seen, with the span or run that it refers to.

@@ -43,6 +43,36 @@ func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 	}
 }
 
+// HasRoom reports whether Room would make a cell. It moves and evicts none.
+func (s *Shard) HasRoom(digest uint64, judge Judge) bool {
+	var r reach
+	if s.used < s.Cells()*7/8 {
+		r.explore(s, digest, nil)
+	}
+	if r.free == nowhere {
+		r.explore(s, digest, judge)
+	}
+	return r.free != nowhere || s.canGrow(judge) || r.victim != nowhere && !r.besieged()
+}
+
+// canGrow reports whether grow would make room.
+func (s *Shard) canGrow(judge Judge) bool {
+	n := len(*s.lines.Load())
+	if n >= s.maxLines || s.waits() {
+		return false
+	}
+	more := (min(max(minLines, larger(n)), s.maxLines) - n) * lineBytes
+	if s.budget.reserve(more, false) {
+		s.budget.release(more)
+		return true
+	}
+	if s.someIdle(judge) {
+		return true
+	}
+	s.patience = patience
+	return false
+}
+
 // nearby is an empty cell in one of a digest's own lines.
 func (s *Shard) nearby(digest uint64) (Cell, bool) {
 	lines := *s.lines.Load()
