@@ -94,20 +94,15 @@ func next(c *gin.Context, finish func(status int)) {
 type writer struct {
 	gin.ResponseWriter
 	hijacked bool
-	stream   response.Stream // nil: nobody wants to know
+	stream   response.Stream
 }
 
-func (w *writer) Flush() {
-	w.ResponseWriter.Flush()
-	if w.stream != nil {
-		w.stream.Streams(false)
-	}
-}
+func (w *writer) Flush() { w.ResponseWriter.Flush(); w.stream.Streams(false) }
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := w.ResponseWriter.Hijack()
-	w.hijacked = w.hijacked || err == nil
-	if err == nil && w.stream != nil {
+	if err == nil {
+		w.hijacked = true
 		w.stream.Streams(true)
 	}
 	return conn, buffered, err

@@ -26,11 +26,17 @@ type Stream interface{ Streams(detached bool) }
 // StreamKey is what a request's Stream is found under in its context.
 type StreamKey struct{}
 
-// StreamOf is the Stream of the request with that context; nil: nobody wants to know.
+// StreamOf is the Stream of the request with that context, or one that does nothing.
 func StreamOf(ctx context.Context) Stream {
-	s, _ := ctx.Value(StreamKey{}).(Stream)
-	return s
+	if s, ok := ctx.Value(StreamKey{}).(Stream); ok {
+		return s
+	}
+	return unheard{}
 }
+
+type unheard struct{}
+
+func (unheard) Streams(bool) {}
 
 // Watch returns a ResponseWriter for a handler to answer with in place of w, of which a is what
 // it answers. Whatever else w can do, http.ResponseController finds it.
