@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
 )
 
@@ -210,4 +211,27 @@ func TestOptionsAreChecked(t *testing.T) {
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, 30*time.Second, 5*time.Millisecond, what)
+}
+
+func TestWhatTheServiceHasRoomForIsShown(t *testing.T) {
+	overload := shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium")}))
+	m := newMetrics(t, promlimit.Options{Overload: overload})
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	stream, _ := overload.Admit(r)
+	stream.Streams(true)
+	request, _ := overload.Admit(r.WithContext(middleware.WithTier(t.Context(), "premium")))
+	got := samples(t, m)
+	stream.Leave()
+	request.Leave()
+	for name, want := range map[string]float64{
+		`rate_limit_overload_in_flight{route=""}`: 1, `rate_limit_overload_streams{route=""}`: 1, `rate_limit_overload_waiting{route=""}`: 0,
+		`rate_limit_overload_limit{route=""}`:                                              float64(overload.Stats()[0].Limit),
+		`rate_limit_overload_requests_total{decision="admitted",level="premium",route=""}`: 1,
+		`rate_limit_overload_requests_total{decision="shed",level="others",route=""}`:      0,
+		`rate_limit_overloaded{level="others",route=""}`:                                   0,
+	} {
+		value, ok := got[name]
+		assert.True(t, ok, name)
+		assert.Equal(t, want, value, name)
+	}
 }
