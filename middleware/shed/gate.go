@@ -120,34 +120,46 @@ func (g *gate) wait(ctx context.Context, p *place) bool {
 		case admitted := <-p.told:
 			return admitted
 		case <-ctx.Done():
-			g.expire(p, 0)
+			g.giveUp(p)
 			return <-p.told
 		case <-timer.C:
-			g.expire(p, patience)
+			g.expire(p)
 			timer.Reset(g.maxWait)
 		}
 	}
 }
 
-// expire refuses p if it still waits, and has done so for too long: in an overload, which it
-// has, or for so long.
-func (g *gate) expire(p *place, after time.Duration) {
+// expire refuses p if it still waits, and has waited for too long, as it has in an overload.
+func (g *gate) expire(p *place) {
 	now := g.now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p.state == waiting && (p.level >= g.cut || now-p.came >= after) {
+	if p.state == waiting && (p.level >= g.cut || now-p.came >= patience) {
 		g.refuse(p, now)
 	}
 }
 
-// refuse takes p out of the queue.
+// giveUp is for p's client, which is gone. That is no refusal.
+func (g *gate) giveUp(p *place) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.state == waiting {
+		g.drop(p)
+	}
+}
+
 func (g *gate) refuse(p *place, now time.Duration) {
 	if p.level == g.cut {
 		g.refused = now
 	}
+	g.counts[p.level].Shed++
+	g.drop(p)
+}
+
+// drop takes p out of the queue.
+func (g *gate) drop(p *place) {
 	g.queue.remove(p)
 	p.state = gone
-	g.counts[p.level].Shed++
 	p.told <- false
 }
 

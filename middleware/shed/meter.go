@@ -39,10 +39,11 @@ type meter struct {
 type window struct {
 	number   uint32
 	from     time.Duration
-	area     float64 // of in flight over time, in seconds
-	answers  int     // in all
-	cohort   int     // how many there are
-	complete bool    // no more come to it
+	area     float64       // of in flight over time, in seconds
+	answers  int           // in all
+	cohort   int           // how many there are
+	complete bool          // no more come to it
+	since    time.Duration // that it is
 	seen     latencies
 }
 
@@ -63,20 +64,25 @@ const (
 	fewer      = 12
 	shortest   = 50 * time.Millisecond
 	longest    = time.Second
-	endless    = 5 * time.Second // for answers that do not come
+
+	// So long is waited for answers that do not come, and for a dip's limit to be reached, while
+	// nothing is admitted.
+	endless      = 30 * time.Second
+	longestDrain = 5 * time.Second
 
 	// The rate is a mean of so many seconds.
 	rateTime = 3
 
 	// The limit dips to this part of those that do not wait; so long after the last dip, or so
 	// many times as long as that took, if no quiet time has shown the base.
-	dipPart = 0.7
+	dipPart  = 0.7
+	dipEvery = 10 * time.Second
+	dipTimes = 40
+
 	// Where latency is much less in a dip, and the service still completes nearly as much as
 	// before, some wait in the dip too: it goes to half of that.
 	muchLess  = 0.8
 	stillBusy = 0.85
-	dipEvery  = 10 * time.Second
-	dipTimes  = 40
 )
 
 // headroom is how many may wait inside of the service where so many are busy. The random
@@ -116,7 +122,9 @@ func (m *meter) enter(now time.Duration) (cohort uint32) {
 	}
 	m.cohort++
 	elapsed := now - m.from
-	m.complete = elapsed >= shortest && m.cohort >= cohortSize || elapsed >= longest && m.cohort >= fewer
+	if elapsed >= shortest && m.cohort >= cohortSize || elapsed >= longest && m.cohort >= fewer {
+		m.complete, m.since = true, now
+	}
 	return m.number
 }
 
@@ -143,19 +151,18 @@ func (m *meter) forget(now time.Duration, cohort uint32) {
 
 // proceed goes on to the next window if this one is at its end.
 func (m *meter) proceed(now time.Duration) {
-	elapsed := now - m.from
-	if m.dip == draining {
-		if m.inFlight <= m.bound() {
-			m.dip = dipped
-			m.open(now)
-		} else if elapsed > endless { // what is in flight does not end
-			m.dip, m.dipAfter = noDip, now+dipEvery
-			m.open(now)
-		}
-		return
-	}
-	if m.complete && 4*m.seen.n >= 3*m.cohort || elapsed > endless && m.seen.n >= fewer {
+	switch {
+	case m.dip == draining && m.inFlight <= m.bound():
+		m.dip = dipped
+		m.open(now)
+	case m.dip == draining && now-m.from > longestDrain:
+		m.endDip(now)
+		m.open(now)
+	case m.dip == draining || !m.complete:
+	case 4*m.seen.n >= 3*m.cohort:
 		m.close(now)
+	case now-m.since > endless:
+		m.open(now)
 	}
 }
 
@@ -165,6 +172,10 @@ func (m *meter) open(now time.Duration) {
 	if m.number == 0 {
 		m.number = 1
 	}
+}
+
+func (m *meter) endDip(now time.Duration) {
+	m.dip, m.dipAfter = noDip, now+max(dipEvery, dipTimes*(now-m.dipFrom))
 }
 
 // close makes of a window what follows from it.
@@ -179,7 +190,7 @@ func (m *meter) close(now time.Duration) {
 			return
 		}
 		m.base = latency
-		m.dip, m.dipAfter = noDip, now+max(dipEvery, dipTimes*(now-m.dipFrom))
+		m.endDip(now)
 		return
 	}
 	m.latency = latency

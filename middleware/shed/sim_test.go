@@ -166,7 +166,7 @@ func knowing(w *world) *Limiter {
 	l := premium()
 	m := &l.all.meter
 	m.limit, m.rate, m.shrunk = float64(w.workers), w.capacity(), true
-	m.complete, m.cohort, m.from = true, 1<<30, 1<<60 // its window never ends
+	m.complete, m.cohort, m.since = true, 1<<30, 1<<60 // its window never ends
 	return l
 }
 
