@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,34 +20,41 @@ import (
 
 // A counting has so many places, and notes what is told of them.
 type counting struct {
-	free     int // below 0: every request waits until its client is gone
-	asked    int
-	left     int
-	flushed  int
-	detached int
+	free     atomic.Int32 // below 0: every request waits until its client is gone
+	asked    atomic.Int32
+	left     atomic.Int32
+	flushed  atomic.Int32
+	detached atomic.Int32
+}
+
+func places(n int32) *counting {
+	c := &counting{}
+	c.free.Store(n)
+	return c
 }
 
 func (c *counting) Admit(r *http.Request) (middleware.Place, time.Duration) {
-	c.asked++
-	if c.free < 0 {
+	c.asked.Add(1)
+	switch free := c.free.Load(); {
+	case free < 0:
 		<-r.Context().Done()
-	}
-	if c.free <= 0 {
+		return nil, time.Second
+	case free == 0:
 		return nil, 2500 * time.Millisecond
 	}
-	c.free--
+	c.free.Add(-1)
 	return counted{c}, 0
 }
 
-type counted struct{ c *counting }
+type counted struct{ *counting }
 
-func (p counted) Leave() { p.c.left++; p.c.free++ }
+func (p counted) Leave() { p.left.Add(1); p.free.Add(1) }
 
 func (p counted) Streams(detached bool) {
 	if detached {
-		p.c.detached++
+		p.detached.Add(1)
 	} else {
-		p.c.flushed++
+		p.flushed.Add(1)
 	}
 }
 
@@ -60,7 +68,7 @@ func overloaded(t *testing.T, c *counting, config middleware.Config) *middleware
 }
 
 func TestARequestThatIsShedSpendsNothingAndLearnsWhenToComeBack(t *testing.T) {
-	c, seen := &counting{}, outcomesSeen{}
+	c, seen := places(0), outcomesSeen{}
 	l := overloaded(t, c, middleware.Config{Rules: one, Observer: seen})
 	h := l.Handler(noop)
 	w := serve(h, request())
@@ -69,11 +77,11 @@ func TestARequestThatIsShedSpendsNothingAndLearnsWhenToComeBack(t *testing.T) {
 	assert.Contains(t, w.Body.String(), "temporary_reduced_capacity")
 	assert.Empty(t, w.Header().Get("RateLimit"), "nothing was counted")
 
-	c.free = 1
+	c.free.Store(1)
 	assert.Equal(t, 200, serve(h, request()).Code, "its unit was given back")
 	assert.Equal(t, 429, serve(h, request()).Code)
-	assert.Equal(t, 2, c.asked, "one that a limit refuses takes no place, and does not wait for one")
-	assert.Equal(t, 1, c.left)
+	assert.EqualValues(t, 2, c.asked.Load(), "one that a limit refuses takes no place, and does not wait for one")
+	assert.EqualValues(t, 1, c.left.Load())
 	assert.Equal(t, outcomesSeen{middleware.OutcomeShed: 1, middleware.OutcomeAllowed: 1, middleware.OutcomeRefused: 1}, seen)
 }
 
@@ -95,13 +103,13 @@ func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 		"shadow": {Rules: one, Shadow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &counting{free: 1}
+			c := places(1)
 			l := overloaded(t, c, config)
 			held := func(do func(http.ResponseWriter, *http.Request)) http.Handler {
 				return l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					assert.Zero(t, c.free, "it is held while the handler runs")
+					assert.Zero(t, c.free.Load(), "it is held while the handler runs")
 					do(w, r)
-					assert.Zero(t, c.free)
+					assert.Zero(t, c.free.Load())
 				}))
 			}
 			serve(held(func(http.ResponseWriter, *http.Request) {}), request())
@@ -114,7 +122,7 @@ func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 			serve(held(func(w http.ResponseWriter, r *http.Request) {
 				serve(l.Handler(noop), r) // the same limiter once more
 			}), request())
-			assert.Equal(t, [4]int{5, 5, 1, 1}, [4]int{c.asked, c.left, c.free, c.flushed})
+			assert.Equal(t, [4]int32{5, 5, 1, 1}, [4]int32{c.asked.Load(), c.left.Load(), c.free.Load(), c.flushed.Load()})
 		})
 	}
 }
@@ -122,34 +130,34 @@ func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 // http.TimeoutHandler answers, and lets the handler run on.
 func TestAHandlerThatRunsOnAfterItsAnswerHoldsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &counting{free: 1}
+		c := places(1)
 		l := overloaded(t, c, middleware.Config{})
 		h := http.TimeoutHandler(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			time.Sleep(time.Minute)
 		})), time.Second, "")
 		assert.Equal(t, 503, serve(h, request()).Code)
-		assert.Zero(t, c.free)
+		assert.Zero(t, c.free.Load())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Equal(t, 1, c.free)
+		assert.EqualValues(t, 1, c.free.Load())
 	})
 }
 
 func TestAClientThatLeavesWhileItWaitsIsNotShed(t *testing.T) {
-	c, seen := &counting{free: -1}, outcomesSeen{}
+	c, seen := places(-1), outcomesSeen{}
 	h := overloaded(t, c, middleware.Config{Rules: one, Observer: seen}).Handler(noop)
 	ctx, gone := context.WithCancel(t.Context())
 	gone()
 	assert.Equal(t, 499, serve(h, request().WithContext(ctx)).Code)
 	assert.Zero(t, seen[middleware.OutcomeShed])
-	c.free = 1
+	c.free.Store(1)
 	assert.Equal(t, 200, serve(h, request()).Code, "what it took was given back")
 }
 
 // A request of a leaky bucket waits for its turn before it takes a place.
 func TestNoPlaceIsHeldByARequestThatWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &counting{free: 2}
+		c := places(2)
 		h := overloaded(t, c, middleware.Config{Rules: []middleware.Rule{
 			{Name: "queue", Limit: limiter.Limit{Events: 1, Per: time.Second, Burst: 3, Algorithm: limiter.LeakyBucket}},
 		}}).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) }))
@@ -158,17 +166,17 @@ func TestNoPlaceIsHeldByARequestThatWaitsForItsTurn(t *testing.T) {
 			all.Go(func() { assert.Equal(t, 200, serve(h, request()).Code) })
 		}
 		time.Sleep(500 * time.Millisecond)
-		assert.Equal(t, 1, c.asked, "two wait for their turn")
+		assert.EqualValues(t, 1, c.asked.Load(), "two wait for their turn")
 		all.Wait()
-		assert.Equal(t, 3, c.left)
+		assert.EqualValues(t, 3, c.left.Load())
 	})
 }
 
 func TestAPlaceIsGivenBackWhereAnObserverPanics(t *testing.T) {
-	c := &counting{free: 1}
+	c := places(1)
 	h := overloaded(t, c, middleware.Config{Rules: one, Observer: panics{}}).Handler(noop)
 	assert.Panics(t, func() { serve(h, request()) })
-	assert.Equal(t, 1, c.free)
+	assert.EqualValues(t, 1, c.free.Load())
 }
 
 type panics struct{}
@@ -176,20 +184,20 @@ type panics struct{}
 func (panics) Observe(*middleware.Observation) { panic(errors.New("broken")) }
 
 func TestExemptRequestsTakeNoPlace(t *testing.T) {
-	c := &counting{}
+	c := places(0)
 	h := overloaded(t, c, middleware.Config{Rules: one, Allow: func(*http.Request) bool { return true }}).Handler(noop)
 	assert.Equal(t, 200, serve(h, request()).Code)
-	assert.Zero(t, c.asked)
+	assert.Zero(t, c.asked.Load())
 }
 
 // What is not told of an end can hold no place.
 func TestCheckSaysThatItMeetsNoOverload(t *testing.T) {
-	c := &counting{}
+	c := places(0)
 	logger, log := logged()
 	l := overloaded(t, c, middleware.Config{Rules: one, Logger: logger})
 	assert.True(t, l.Check(httptest.NewRecorder(), request()))
 	assert.Contains(t, log.String(), "weir-overload-not-applied")
-	assert.Zero(t, c.asked)
+	assert.Zero(t, c.asked.Load())
 }
 
 func TestAnOverloadHasToBeComparable(t *testing.T) {
