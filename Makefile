@@ -2,7 +2,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow apart phases hours fuzz bench bench-compare race race-memory race-leases race-http newest benchmarks help
+.PHONY: test setup vet unit narrow apart phases hours fuzz bench bench-compare race race-memory race-leases race-http newest benchmarks playground help
 
 test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
@@ -57,6 +57,9 @@ benchmarks: ## checks the module of the race, and has every contestant decide a 
 	go -C _benchmarks vet ./...
 	cd _benchmarks && go run $(STATICCHECK) ./...
 	WEIR_REQUIRE_REDIS=1 go -C _benchmarks test ./...
+
+playground: ## docs/playground.html anew, of limiter and of its own sources
+	go run ./internal/playground
 
 newest: ## tests against the newest versions of what Weir uses, in a scratch copy
 	.ci/newest

@@ -111,19 +111,27 @@ var rooms = []room{
 	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v4"}},
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
-	{"cmd/weir", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "redis", "internal/operate"},
+	{"cmd/weir", []string{
+		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "redis", "internal/operate", "internal/route",
+		"internal/accesslog", "internal/demand", "internal/simulate", "internal/verdict",
+	},
 		[]string{"github.com/redis/go-redis/v9"}},
 
 	{"pace/serverlimit", nil, nil}, // a reader of use without the rest
 
 	{"internal/accesslog", nil, nil},
+	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
+	{"internal/demand", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/network", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
+	{"internal/playground", []string{"limiter"}, nil},
 	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
 	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},
+	{"internal/simulate", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "internal/accesslog", "internal/demand", "internal/route"}, nil},
+	{"internal/verdict", []string{"limiter", "internal/accesslog", "internal/demand", "internal/simulate"}, nil},
 	{"internal/routertest", []string{"keyfunc", "limiter", "middleware"},
 		[]string{"github.com/stretchr/testify", "github.com/dunglas/httpsfv"}},
 }

@@ -165,7 +165,7 @@ func (s snippet) uses(t *testing.T) string {
 		if assign, ok := statement.(*ast.AssignStmt); ok && assign.Tok == token.DEFINE {
 			for _, left := range assign.Lhs {
 				if name := left.(*ast.Ident).Name; name != "_" {
-					b.WriteString("_ = " + name + "\n")
+					b.WriteString("_ = &" + name + "\n") // as some are not to be copied
 				}
 			}
 		}

@@ -1,7 +1,9 @@
 package weir_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -154,12 +156,18 @@ func (m *queueModel) take(client string, t int64) int64 {
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }
 
 func newModel(l limiter.Limit) model {
-	per := l.Per.Microseconds()
-	switch l.Algorithm {
+	per, algorithm := l.Per.Microseconds(), l.Algorithm
+	if algorithm == limiter.SlidingWindow {
+		algorithm = limiter.SlidingCounter
+		if l.Events <= 10 {
+			algorithm = limiter.SlidingLog
+		}
+	}
+	switch algorithm {
 	case limiter.SlidingLog:
 		return &logModel{l.Events, per, map[string][]int64{}}
-	case limiter.FixedWindow, limiter.SlidingWindow:
-		return &windowModel{l.Events, per, l.Algorithm == limiter.SlidingWindow, map[string]map[int64]int64{}}
+	case limiter.FixedWindow, limiter.SlidingCounter:
+		return &windowModel{l.Events, per, algorithm == limiter.SlidingCounter, map[string]map[int64]int64{}}
 	case limiter.TokenBucket:
 		return &bucketModel{l.Events, per, l.Burst, map[string]bucket{}}
 	default:
@@ -215,6 +223,7 @@ func TestTrafficIsLimitedAsTheModelsSay(t *testing.T) {
 		{Events: 1, Per: 9 * time.Second, Burst: 2, Algorithm: limiter.LeakyBucket},
 		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.FixedWindow},
 		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingLog},
+		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingCounter},
 	}
 	for source, requests := range replays(t) {
 		for name, router := range routers {
@@ -251,16 +260,28 @@ func replays(t *testing.T) map[string][]accesslog.Entry {
 		file, err := os.Open(name)
 		require.NoError(t, err)
 		defer file.Close()
-		sources["log"], err = accesslog.Read(file)
-		require.NoError(t, err)
+		sources["log"] = readLog(t, file)
 	}
 	return sources
+}
+
+func readLog(t *testing.T, from io.Reader) (entries []accesslog.Entry) {
+	log, err := accesslog.NewReader(from, accesslog.Options{})
+	require.NoError(t, err)
+	for {
+		entry, err := log.Next()
+		if errors.Is(err, io.EOF) {
+			return entries
+		}
+		require.NoError(t, err)
+		entries = append(entries, *entry)
+	}
 }
 
 // replay runs in a bubble, where time is that of the requests. The last limit is for
 // each client, those before it for all.
 func replay(t *testing.T, requests []accesslog.Entry, router func(*middleware.RateLimit, http.HandlerFunc) http.Handler, limits []limiter.Limit) {
-	time.Sleep(time.Until(requests[0].Time)) // before there is a store: it lives 17 years
+	time.Sleep(time.Until(requests[0].Time())) // before there is a store: it lives 17 years
 	var rules []middleware.Rule
 	var models []model
 	for i, limit := range limits {
@@ -280,7 +301,7 @@ func replay(t *testing.T, requests []accesslog.Entry, router func(*middleware.Ra
 	passed, refused := 0, 0
 	var waiting sync.WaitGroup
 	for i, entry := range requests {
-		time.Sleep(time.Until(entry.Time))
+		time.Sleep(time.Until(entry.Time()))
 		now := time.Now().UnixMicro()
 		clients := slices.Repeat([]string{"all"}, len(models))
 		clients[len(models)-1] = entry.Client
@@ -322,10 +343,10 @@ func replay(t *testing.T, requests []accesslog.Entry, router func(*middleware.Ra
 		synctest.Wait()
 
 		if delay == 0 && allowed != (w.Code != http.StatusTooManyRequests) {
-			t.Fatalf("request %d of %s at %v: status %d, allowed should be %t", i, entry.Client, entry.Time, w.Code, allowed)
+			t.Fatalf("request %d of %s at %v: status %d, allowed should be %t", i, entry.Client, entry.Time(), w.Code, allowed)
 		}
 		if got, want := w.Header().Get("X-RateLimit-Remaining"), strconv.FormatInt(slices.Min(free), 10); got != want {
-			t.Fatalf("request %d of %s at %v: %s remain, want %s", i, entry.Client, entry.Time, got, want)
+			t.Fatalf("request %d of %s at %v: %s remain, want %s", i, entry.Client, entry.Time(), got, want)
 		}
 		if allowed {
 			passed++
@@ -335,7 +356,7 @@ func replay(t *testing.T, requests []accesslog.Entry, router func(*middleware.Ra
 		retry, err := strconv.Atoi(w.Header().Get("Retry-After"))
 		require.NoError(t, err)
 		if !at(retry) || at(retry-1) {
-			t.Fatalf("request %d of %s at %v: Retry-After is %d: it should be the first second to pass", i, entry.Client, entry.Time, retry)
+			t.Fatalf("request %d of %s at %v: Retry-After is %d: it should be the first second to pass", i, entry.Client, entry.Time(), retry)
 		}
 	}
 	waiting.Wait()

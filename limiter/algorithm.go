@@ -69,10 +69,6 @@ type algorithm struct {
 	// mostEvents bounds Events for one that remembers every event; 0: it does not.
 	mostEvents int64
 
-	// layout is how Memory packs a state into a word; nil, or a layout that is boxed,
-	// where it does not fit.
-	layout func(q *Quota) layout
-
 	// compile derives from q.limit the numbers that the other functions use.
 	compile func(q *Quota)
 

@@ -35,11 +35,19 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 					steps, times = MostLows, []int64{0}
 				}
 				m, s, d := newModel(q), State{}, Decision{}
+				taken := map[int64]int64{}
 				for range rapid.IntRange(1, steps).Draw(t, "steps") {
 					now = max(0, now+anyStep(q, d).Draw(t, "step"))
 					if rapid.IntRange(0, 4).Draw(t, "refunds") == 0 {
 						n := anyCost(q.capacity, 1).Draw(t, "n")
 						at := rapid.SampledFrom(times).Draw(t, "at")
+						switch {
+						case q.Settles && at != 0: // at most what was taken then
+							n = min(n, taken[at])
+							taken[at] -= max(0, n)
+						case q.Settles:
+							times = times[:1] // what was taken may have come back now
+						}
 						s = q.Refund(s, now, n, at)
 						m.refund(now, n, at)
 					}
@@ -55,6 +63,7 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 					s = after
 					if !q.Settles || allowed && cost > 0 {
 						times = append(times, d.At)
+						taken[d.At] += cost
 					}
 				}
 			})

@@ -39,7 +39,7 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 func TestABoxedCountDoesNotAllocate(t *testing.T) {
 	ctx := context.Background()
 	for _, l := range []Limit{PerHour(1e9), PerHour(1e9).With(FixedWindow)} {
-		require.True(t, mustQuota(t, l).boxed())
+		require.Equal(t, inCounts, mustQuota(t, l).form())
 		api := Must(New(Config{Name: "api", Limit: l}))
 		allocs := testing.AllocsPerRun(1000, func() { _, _ = api.Allow(ctx, "key") })
 		assert.Zero(t, allocs, "%v", l)
@@ -97,5 +97,42 @@ func TestNewKeysDoNotAllocateEach(t *testing.T) {
 			next++
 		})
 		assert.Zero(t, allocs, "MaxKeys %d", maxKeys)
+	}
+}
+
+func TestStatesInSpansDoNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	m, err := NewMemory(MemoryOptions{})
+	require.NoError(t, err)
+	settling := named(t, "settling", "", PerDay(10_000).With(TokenBucket))
+	settling.Settles = true
+	family, err := NewQuotas("family", "", []Limit{PerMinute(10_000), PerSecond(9), PerDay(8e11)})
+	require.NoError(t, err)
+	for name, quotas := range map[string][]*Quota{
+		"exact": {named(t, "exact", "", PerMinute(9))}, "settling": {settling}, "log": {named(t, "log", "", PerDay(50).With(SlidingLog))}, "family": family,
+	} {
+		var charges, less []Charge
+		for _, q := range quotas {
+			charges = append(charges, Charge{Quota: q, Key: "key", Cost: 3})
+			less = append(less, Charge{Quota: q, Key: "key", Cost: 1})
+		}
+		d := make([]Decision, len(charges))
+		round := func() { // it is refused in the end, and owes what it does not get back
+			m.start = m.start.Add(-time.Second)
+			_ = m.Decide(ctx, charges, d)
+			for i := range less {
+				less[i].At = d[i].At
+			}
+			_ = m.Refund(ctx, less)
+			_ = m.Owe(ctx, less)
+		}
+		for range 100 {
+			round()
+		}
+		assert.Zero(t, testing.AllocsPerRun(300, round), name)
+		assert.Zero(t, testing.AllocsPerRun(300, func() {
+			m.start = m.start.Add(-24 * time.Hour)
+			round()
+		}), "%s, idle meanwhile", name)
 	}
 }

@@ -56,7 +56,7 @@ func serialAndParallel(b *testing.B, l func() *Limiter, f func(l *Limiter, i int
 // Hot keys: no cache is missed. The log's events are gone again soon.
 func BenchmarkHotKey(b *testing.B) {
 	for _, a := range everyAlgorithm {
-		most := Limit{Events: 1<<28 - 1, Per: 30 * 24 * time.Hour, Algorithm: a}
+		most := Limit{Events: 1<<27 - 1, Per: 30 * 24 * time.Hour, Algorithm: a}
 		if a == SlidingLog {
 			most = Limit{Events: 100, Per: time.Microsecond * 10, Algorithm: a}
 		}
@@ -66,7 +66,7 @@ func BenchmarkHotKey(b *testing.B) {
 				func(l *Limiter, _ int) { allow(b, l, "key") })
 		})
 	}
-	b.Run("algorithm=sliding-window-boxed", func(b *testing.B) {
+	b.Run("algorithm=sliding-window-large", func(b *testing.B) {
 		serialAndParallel(b,
 			func() *Limiter { return benchmarkLimiter(b, PerDay(800_000_000_000), 0) },
 			func(l *Limiter, _ int) { allow(b, l, "key") })
@@ -80,6 +80,73 @@ func BenchmarkRefusal(b *testing.B) {
 				func() *Limiter { return benchmarkLimiter(b, PerDay(1).With(a), 0) },
 				func(l *Limiter, _ int) { allow(b, l, "key") })
 		})
+	}
+}
+
+// An exact window beside a counter, as full as events come evenly: at most 2 of its time where
+// it admits, and 1.5 where it refuses.
+func BenchmarkExactWindow(b *testing.B) {
+	for _, events := range []int64{1, 5, exactEvents, exactEvents + 1} {
+		l := PerSecond(events)
+		b.Run(fmt.Sprintf("events=%d/admitted", events), func(b *testing.B) {
+			m, err := NewMemory(MemoryOptions{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			api := Must(New(Config{Name: "api", Limit: l, Store: m}))
+			b.ReportAllocs()
+			for b.Loop() {
+				m.start = m.start.Add(-time.Second/time.Duration(events) - time.Microsecond)
+				allow(b, api, "key")
+			}
+		})
+		b.Run(fmt.Sprintf("events=%d/refused", events), func(b *testing.B) {
+			serialAndParallel(b,
+				func() *Limiter {
+					api := benchmarkLimiter(b, Limit{Events: events, Per: 300 * 24 * time.Hour}, 0)
+					for range events {
+						allow(b, api, "key")
+					}
+					return api
+				},
+				func(l *Limiter, _ int) { allow(b, l, "key") })
+		})
+	}
+}
+
+// A charge of 2 units, beside one that is settled for less or more: that is to take at most as
+// much again.
+func BenchmarkSettle(b *testing.B) {
+	for _, l := range []Limit{PerDay(1_000_000), PerDay(1_000_000).With(TokenBucket), PerDay(10), PerDay(5000).With(SlidingLog)} {
+		m, err := NewMemory(MemoryOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		q := named(b, "tokens", "", l)
+		q.Settles = true
+		charges, d := []Charge{{Quota: q, Key: "key", Cost: 2}}, make([]Decision, 1)
+		for _, actual := range []int64{2, 1, 3} {
+			b.Run(fmt.Sprintf("limit=%v/actual=%d", l, actual), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					m.start = m.start.Add(-24 * time.Hour)
+					if err := m.Decide(context.Background(), charges, d); err != nil {
+						b.Fatal(err)
+					}
+					charges := [1]Charge{{Quota: q, Key: "key", Cost: 1, At: d[0].At}}
+					var err error
+					switch {
+					case actual < 2:
+						err = m.Refund(context.Background(), charges[:])
+					case actual > 2:
+						err = m.Owe(context.Background(), charges[:])
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -159,6 +226,39 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
+// Three limits of one rule, which are to take at most 1.5 of one's time, and less than three
+// rules.
+func BenchmarkLimits(b *testing.B) {
+	for _, tt := range []struct {
+		name   string
+		events int64
+	}{{"admitted", 1 << 24}, {"refused", 1}} {
+		for _, n := range []int{1, 3} {
+			b.Run(fmt.Sprintf("limits=%d/%s", n, tt.name), func(b *testing.B) {
+				m, err := NewMemory(MemoryOptions{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				var limits []Limit
+				for i := range n {
+					limits = append(limits, Limit{Events: tt.events, Per: time.Duration(300+i) * 24 * time.Hour, Algorithm: TokenBucket})
+				}
+				quotas, err := NewQuotas("api", "", limits)
+				if err != nil {
+					b.Fatal(err)
+				}
+				charges, decisions := chargesOf(quotas, "key", 1), make([]Decision, n)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := m.Decide(context.Background(), charges, decisions); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
 func BenchmarkParse(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -174,7 +274,7 @@ func BenchmarkSharedRule(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	most := Limit{Events: 1<<28 - 1, Per: 30 * 24 * time.Hour}
+	most := Limit{Events: 1<<27 - 1, Per: 30 * 24 * time.Hour}
 	own, shared := named(b, "own", "", most), named(b, "shared", "", most)
 	var callers atomic.Int64
 	b.ReportAllocs()

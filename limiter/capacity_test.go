@@ -80,6 +80,160 @@ func TestMaxKeysHasBounds(t *testing.T) {
 	}
 }
 
+func TestMaxBytesHasABound(t *testing.T) {
+	for _, bytes := range []int64{-1, 1, 1<<20 - 1} {
+		_, err := NewMemory(MemoryOptions{MaxBytes: bytes})
+		require.ErrorContains(t, err, fmt.Sprintf("limiter: MaxBytes is %d: it must be at least 1048576, or 0 for 268435456", bytes))
+	}
+}
+
+// limits of which the states take more than a word.
+func wideLimits(t *testing.T) map[string][]*Quota {
+	settling := named(t, "settling", "", PerHour(100).With(TokenBucket))
+	settling.Settles = true
+	family, err := NewQuotas("family", "", []Limit{PerHour(100), PerDay(1000).With(TokenBucket), {Events: 9, Per: 30 * time.Minute}})
+	require.NoError(t, err)
+	return map[string][]*Quota{
+		"exact": {named(t, "exact", "", PerHour(10))}, "settling": {settling}, "family": family,
+		"large": {named(t, "large", "", PerHour(3e10))}, "log": {named(t, "log", "", PerHour(100).With(SlidingLog))},
+	}
+}
+
+func chargesOf(quotas []*Quota, key string, cost int64) (charges []Charge) {
+	for _, q := range quotas {
+		charges = append(charges, Charge{Quota: q, Key: key, Cost: cost})
+	}
+	return charges
+}
+
+func TestWithoutMemoryNewKeysShareOneCounter(t *testing.T) {
+	for name, quotas := range wideLimits(t) {
+		phase.Run(t, name, func(t *testing.T) {
+			limited, err := NewMemory(MemoryOptions{MaxBytes: 1 << 20})
+			require.NoError(t, err)
+			m := memory{limited, t}
+			last := quotas[len(quotas)-1]
+			require.True(t, m.take(last, "refused", last.Capacity()))
+			require.False(t, m.take(last, "refused", 1))
+			admitted, keys := 0, 0
+			for m.Stats().Overflowed == 0 {
+				require.True(t, m.decide(chargesOf(quotas, fmt.Sprint("first ", keys), 1)...)[0].Allowed)
+				keys++
+			}
+			require.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<16, "MaxBytes, and the overflow counters")
+			require.Greater(t, keys, 2000)
+			for i := range 20_000 {
+				if d := m.decide(chargesOf(quotas, fmt.Sprint("new ", i), 9)...); d[0].Overflow && d[0].Allowed && d[len(d)-1].Allowed {
+					admitted++
+				}
+			}
+			assert.LessOrEqual(t, int64(admitted), last.Capacity()/9, "of all that have no place of their own")
+			assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<16)
+			assert.False(t, m.take(last, "refused", 1), "a key that was refused was forgotten")
+
+			time.Sleep(50 * time.Hour)
+			overflowed := 0
+			for i := range 3000 {
+				if m.decide(chargesOf(quotas, fmt.Sprint("newer ", i), 1)...)[0].Overflow {
+					overflowed++
+				}
+			}
+			assert.Less(t, overflowed, 1000, "idle keys make room, once it is looked for them")
+		})
+	}
+}
+
+// At MaxBytes a log counts what comes with the event before, and so for longer.
+func TestWithoutMemoryALogNeverAdmitsMore(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		limited, err := NewMemory(MemoryOptions{MaxBytes: 1 << 20})
+		require.NoError(t, err)
+		m, q := memory{limited, t}, named(t, "log", "", PerHour(100).With(SlidingLog))
+		for i := 0; m.Stats().Overflowed == 0; i++ {
+			m.take(q, fmt.Sprint(i), 1)
+		}
+		var admitted []time.Time
+		for range 1000 {
+			time.Sleep(time.Minute / 4)
+			if d := m.decide(Charge{Quota: q, Key: "0", Cost: 1})[0]; d.Allowed {
+				require.False(t, d.Overflow)
+				admitted = append(admitted, time.Now())
+			}
+		}
+		for i := 100; i < len(admitted); i++ {
+			require.GreaterOrEqual(t, admitted[i].Sub(admitted[i-100]), time.Hour, "101 of 100")
+		}
+		assert.Greater(t, len(admitted), 200, "it goes on")
+		assert.NotZero(t, m.Stats().Merged)
+		assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<16)
+	})
+}
+
+func TestAnExactWindowTakesEightBytesAnEvent(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		const keys = 20_000
+		word, exact := newMemory(t, 0), newMemory(t, 0)
+		word.flood(mustQuota(t, PerHour(100)), "", keys)
+		exact.flood(mustQuota(t, PerHour(10)), "", keys)
+		beside := float64(exact.Stats().Bytes-word.Stats().Bytes) / keys
+		assert.InDelta(t, 80, beside, 8, "a page for each of 64 parts included")
+	})
+}
+
+func TestALimitThatIsAddedToARuleKeepsWhatTheOthersCounted(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		m := newMemory(t, 0)
+		family := func(limits ...Limit) []*Quota {
+			quotas, err := NewQuotas("api", "", limits)
+			require.NoError(t, err)
+			return quotas
+		}
+		second, hour, day := Limit{Events: 10, Per: phase.Long(), Algorithm: TokenBucket}, PerHour(50).With(SlidingLog), PerDay(1000).With(TokenBucket)
+		exact := Limit{Events: 9, Per: 30 * 24 * time.Hour}
+		used := func(quotas []*Quota) (used []int64) {
+			for _, d := range m.decide(chargesOf(quotas, "key", 0)...) {
+				used = append(used, d.Limit-d.Remaining)
+			}
+			return used
+		}
+		take := func(quotas []*Quota, cost int64) {
+			for _, d := range m.decide(chargesOf(quotas, "key", cost)...) {
+				require.True(t, d.Allowed)
+			}
+		}
+		one := family(second)
+		take(one, 1)
+		two := family(second, day)
+		assert.Equal(t, []int64{1, 0}, used(two))
+		take(two, 2)
+		three := family(second, exact, day)
+		assert.Equal(t, []int64{3, 0, 2}, used(three), "a limit is known by its period")
+		take(three, 1)
+		assert.Equal(t, []int64{4, 1, 3}, used(three))
+		require.NoError(t, m.Refund(t.Context(), chargesOf(three[1:2], "key", 1)))
+		assert.Equal(t, []int64{4, 0, 3}, used(three))
+		require.NoError(t, m.Reset(t.Context(), chargesOf(three[2:], "key", 1)))
+		assert.Equal(t, []int64{4, 0, 0}, used(three), "the others were not asked to be reset")
+		assert.Equal(t, []int64{4, 0}, used(family(second, hour)), "a long log has a place of its own, and a rule with it too")
+		assert.Equal(t, []int64{4}, used(family(second)))
+	})
+}
+
+func TestTheLimitsOfARuleTakeOnePlace(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		m := newMemory(t, fewKeys)
+		family, err := NewQuotas("api", "", []Limit{PerMinute(100), PerHour(1000), PerDay(9)})
+		require.NoError(t, err)
+		for i := range fewKeys {
+			m.decide(chargesOf(family, fmt.Sprint(i), 1)...)
+		}
+		for i := range fewKeys {
+			assert.Equal(t, int64(8), m.remaining(family[2], fmt.Sprint(i)))
+		}
+		assert.Zero(t, m.Stats().Evicted+m.Stats().Overflowed)
+	})
+}
+
 func TestAStoreForOneKeyStillCountsExactly(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, 1), mustQuota(t, PerMinute(5))
@@ -622,8 +776,8 @@ func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
 func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)
-		most := make([]*Quota, maxTags) // as if so many were there, but for one
-		m.quotas.Store(&most)
+		most := make([]*kind, maxTags) // as if so many were there, but for one
+		m.kinds.Store(&most)
 		require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
 		q := named(t, "one more", "", PerDay(maxTags+1))
 		err := m.Decide(t.Context(), []Charge{{Quota: q, Key: "key", Cost: 1}}, make([]Decision, 1))

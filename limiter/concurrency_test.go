@@ -124,6 +124,10 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 					named(t, "a", "", PerHour(3)), named(t, "b", "", PerHour(3).With(SlidingLog)),
 					named(t, "c", "", PerHour(80_000_000)), named(t, "d", "", PerHour(3).With(TokenBucket)),
 				}
+				quotas[3].Settles = true
+				family, err := NewQuotas("e", "", []Limit{PerMinute(3), PerHour(4).With(TokenBucket)})
+				require.NoError(t, err)
+				quotas = append(quotas, family...)
 				victim := named(t, "victim", "", PerHour(5))
 				require.True(t, m.take(victim, "key", 5))
 				var wg sync.WaitGroup
@@ -240,11 +244,34 @@ func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {
 // both is as much as was admitted, and no batch sees one key ahead of the other.
 func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 	const callers, calls = 4, 20_000
-	for _, a := range []Algorithm{SlidingCounter, TokenBucket, FixedWindow} {
-		t.Run(a.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) { // where time stands still
+	pair := func(t *testing.T, a Algorithm) (x, y *Quota) {
+		return named(t, "x", "", PerHour(callers*calls).With(a)), named(t, "y", "", PerHour(callers*calls/4).With(a))
+	}
+	for name, quotas := range map[string]func(t *testing.T, a Algorithm) (x, y *Quota){
+		"words": pair,
+		"one in a span": func(t *testing.T, a Algorithm) (x, y *Quota) {
+			x, y = pair(t, a)
+			x.Settles = true
+			return x, y
+		},
+		"both in spans": func(t *testing.T, a Algorithm) (x, y *Quota) {
+			x, y = pair(t, a)
+			x.Settles, y.Settles = true, true
+			return x, y
+		},
+		"limits of one rule": func(t *testing.T, a Algorithm) (x, y *Quota) {
+			family, err := NewQuotas("rule", "", []Limit{PerHour(callers * calls).With(a), PerDay(callers * calls / 4).With(a)})
+			require.NoError(t, err)
+			return family[0], family[1]
+		},
+	} {
+		for _, a := range []Algorithm{SlidingCounter, TokenBucket, FixedWindow} {
+			if name != "words" && name != "limits of one rule" && a != TokenBucket {
+				continue // only a bucket's state is another
+			}
+			phase.Run(t, name+"/"+a.String(), func(t *testing.T) { // where time stands still
 				m := newMemory(t, 0)
-				x, y := named(t, "x", "", PerHour(callers*calls).With(a)), named(t, "y", "", PerHour(callers*calls/4).With(a))
+				x, y := quotas(t, a)
 				never := named(t, "never", "", PerHour(1).With(a))
 				require.True(t, m.take(never, "key", 1))
 				var onBoth, onX atomic.Int64
@@ -300,7 +327,7 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 				assert.Equal(t, onBoth.Load(), used(y))
 				assert.Equal(t, y.Capacity(), onBoth.Load(), "some must have been refused")
 			})
-		})
+		}
 	}
 }
 
@@ -314,6 +341,26 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 			for _, q := range []*Quota{exhausted, global} {
 				for m.take(q, "", 1) {
 				}
+			}
+			// Of other forms, and of several limits.
+			exact, used := named(t, "exact", "", PerDay(9)), named(t, "used", "", PerDay(2))
+			settling := named(t, "settling", "", PerDay(1000).With(a))
+			settling.Settles = true
+			large := named(t, "large", "", PerDay(8e11))
+			family, err := NewQuotas("family", "", []Limit{PerMinute(1000), PerHour(9), PerDay(8e11)})
+			require.NoError(t, err)
+			limits := func(cost int64) (charges []Charge) {
+				for _, q := range family {
+					charges = append(charges, Charge{Quota: q, Key: "key", Cost: cost})
+				}
+				return charges
+			}
+			m.decide(limits(1)...)
+			require.False(t, m.decide(append(limits(1), Charge{Quota: global, Key: "", Cost: 1})...)[3].Allowed)
+			for m.take(used, "key", 1) {
+			}
+			for _, q := range []*Quota{exact, settling, large} {
+				m.take(q, "key", 1)
 			}
 			m.take(own, "key", 1)
 			m.take(spare, "key", 1)
@@ -331,6 +378,14 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 				m.decide(Charge{Quota: own, Key: "key", Cost: 1}, Charge{Quota: spare, Key: "key", Cost: 1})
 				m.decide(Charge{Quota: own, Key: "key", Cost: 0}, Charge{Quota: spare, Key: "key", Cost: 0})
 				m.decide(Charge{Quota: roomy, Key: "key", Cost: 1}, Charge{Quota: global, Key: "", Cost: 1})
+				for _, q := range []*Quota{exact, settling, large} {
+					assert.True(t, m.take(q, "key", 1))
+				}
+				assert.False(t, m.take(used, "key", 1))
+				assert.False(t, m.take(used, "key", 2), "more than the oldest event stands in the way")
+				m.decide(limits(0)...)
+				m.decide(limits(1)...)
+				m.decide(append(limits(1), Charge{Quota: settling, Key: "key", Cost: 1}, Charge{Quota: exact, Key: "key", Cost: 1})...)
 			}
 			for i := range m.table.Shards() {
 				m.table.Shard(i).Unlock()
@@ -347,9 +402,13 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 		quotas := []*Quota{
 			named(t, "a", "", PerDay(10_000)), named(t, "b", "", PerDay(10_000).With(TokenBucket)),
 			named(t, "c", "", PerDay(8e11)), named(t, "d", "", PerDay(9000).With(SlidingLog)),
-			named(t, "e", "", PerDay(10_000).With(FixedWindow)),
+			named(t, "e", "", PerDay(10_000).With(FixedWindow)), named(t, "f", "", PerDay(10_000).With(TokenBucket)),
 		}
-		var used [5][keys]atomic.Int64
+		quotas[5].Settles = true
+		family, err := NewQuotas("g", "", []Limit{PerDay(10_000), PerHour(10_000).With(TokenBucket), PerMinute(5e8)})
+		require.NoError(t, err)
+		quotas = append(quotas, family...)
+		var used [9][keys]atomic.Int64
 		var wg sync.WaitGroup
 		for id := range 4 {
 			wg.Go(func() {

@@ -34,6 +34,9 @@
 // An event may cost more than one unit ([Limiter.AllowN]). One that costs more than
 // ever fits is refused with RetryAfter [Never]; cost 0 looks without taking.
 //
+// Where it matters how many events are under way at once, and not how many there are in a
+// time, [NewSemaphore] makes a limit on that.
+//
 // Where it is known only afterwards what an event cost, [Limiter.Reserve] takes an estimate
 // and [Hold.Settle] corrects it: what was not used is refunded to where it was taken, and what
 // is missing is owed, which later events wait for. [Limiter.Peek] says when so many units fit,

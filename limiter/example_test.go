@@ -147,6 +147,25 @@ func ExampleLimiter_Reserve() {
 	// afterwards 8628
 }
 
+// Two exports of a client run at once. A third would wait for up to a second.
+func ExampleSemaphore_Acquire() {
+	ctx := context.Background()
+	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{
+		Name: "exports", Max: 2, Queue: 10, MaxWait: time.Second,
+	})
+	if err != nil {
+		panic(err)
+	}
+	for range 2 {
+		release, d, err := exports.Acquire(ctx, "user:42")
+		defer release()
+		fmt.Println(d.Allowed, d.Remaining, err)
+	}
+	// Output:
+	// true 1 <nil>
+	// true 0 <nil>
+}
+
 // More than was reserved is owed, and later events wait for it.
 func ExampleHold_Settle() {
 	ctx := context.Background()

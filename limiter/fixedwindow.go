@@ -5,7 +5,6 @@ package limiter
 var fixedWindow = algorithm{
 	name:    "fixed-window",
 	aliases: []string{"fixed-window-counter"},
-	layout:  windowLayout,
 	lua:     "fixedwindow.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()

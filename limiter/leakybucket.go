@@ -6,7 +6,6 @@ package limiter
 var leakyBucket = algorithm{
 	name:    "leaky-bucket",
 	bursts:  true,
-	layout:  bucketLayout,
 	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()+1) },
 

@@ -64,7 +64,7 @@ func New(c Config) (*Limiter, error) {
 			return nil, err
 		}
 	}
-	never, err := newNever(c.Name)
+	never, err := newNever(c.Name, c.OnOutage)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ func (m *Memory) decideOneLocked(shard *table.Shard, hash uint64, q *Quota, key 
 		// No room for a new key. The shard stays locked, so that nothing changes
 		// between that finding and the decision on the overflow counter.
 		m.overflow.Lock()
-		m.decideIn(m.overflow, q.salt, q, key, cost, b, d)
+		m.decideIn(m.overflow, b.salt, q, key, cost, b, d)
 		d.Overflow = true
 		m.overflow.Unlock()
 		m.overflowed.Add(1)
@@ -28,34 +28,56 @@ func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string,
 		written, word = cell.Tag(), cell.Take()
 	}
 	shard.Now = m.now()
+	now := shard.Now - m.origin
+	var after uint64
 	var s State
-	asState := written != b.tag || q.algorithm.mostEvents > 0 || q.hasLows() || q.boxed() && word == 0
+	asState := written != b.tag || b.form == inRun
+	if !asState && b.words > 0 {
+		words := fresh[:b.words]
+		if found {
+			words = shard.Span(word, b.words)
+		}
+		var verdict verdict
+		after, verdict = q.peek(now, b, b.in(words), cost, d)
+		asState = verdict == locked
+	}
 	switch {
 	case asState:
+		if found {
+			s = m.load(shard, q, b, written, word)
+		}
 		var allowed bool
-		s, allowed = q.takeNow(q.at(m.load(shard, q, b, written, word), shard.Now), cost)
+		s, allowed = q.takeNow(q.at(s, shard.Now), cost)
 		*d = q.describe(s, 0, cost, allowed)
-	case q.boxed():
-		q.takeBox(shard.Now, shard.Span(word), cost, d)
-	default:
-		word = q.takeWord(shard.Now-m.origin, b, word, cost, d)
+	case b.words == 0:
+		after = q.takeWord(now, b, word, cost, d)
 	}
 	isTaken := d.Allowed && cost > 0
 	if !found {
 		if !isTaken {
 			return true
 		}
-		if cell, found = m.room(shard, hash, b.tag, key); !found {
+		if cell, word, found = m.room(shard, hash, b, key); !found {
 			return false
 		}
 	}
-	if asState && isTaken {
-		written, word = b.tag, m.save(shard, q, written, word, s)
+	switch {
+	case !isTaken:
+	case asState:
+		written, word = b.tag, m.save(shard, b, written, word, s)
+	case b.words == 0:
+		word = after
+	default:
+		q.commit(now, b, b.in(shard.Span(word, b.words)), cost, after)
+		word = table.Changed(word)
 	}
 	cell.SetMarks(marksAfter(cell.Marks(), q, cost, d))
 	cell.Put(written, word)
 	return true
 }
+
+// fresh is the span of a key that was never seen.
+var fresh [table.MostWords]uint64
 
 // A lockedKey is what decideLocked knows of one charge.
 type lockedKey struct {
@@ -69,6 +91,7 @@ type lockedKey struct {
 	owner int       // the key that has taken the cell: an earlier charge may share it
 	tag   table.Tag // what the owner will put into the cell
 	word  uint64
+	marks table.Mark // those that any charge gives the owner's cell
 
 	before, after State
 	allowed       bool
@@ -113,10 +136,15 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision) error {
 			continue
 		}
 		if owner := &keys[s.owner]; all && cost > 0 {
-			owner.word = m.save(s.shard, q, owner.tag, owner.word, s.after)
+			owner.word = m.save(s.shard, s.binding, owner.tag, owner.word, s.after)
 			owner.tag = s.binding.tag
 		}
-		s.cell.SetMarks(marksAfter(s.cell.Marks(), q, cost, &decisions[i]) &^ table.Pinned)
+		keys[s.owner].marks |= marksAfter(s.cell.Marks(), q, cost, &decisions[i]) &^ table.Pinned
+	}
+	for i := range keys {
+		if s := &keys[i]; s.found && s.owner == i {
+			s.cell.SetMarks(s.marks)
+		}
 	}
 	putBack(keys)
 	return nil
@@ -129,7 +157,7 @@ func (m *Memory) place(charges []Charge, keys []lockedKey) (err error) {
 		if s.binding, err = m.binding(charges[i].Quota); err != nil {
 			return err
 		}
-		s.key = digest(charges[i].Quota, charges[i].Key)
+		s.key = s.binding.digest(charges[i].Key)
 		s.index = m.table.Index(s.key)
 		s.shard = m.table.Shard(s.index)
 	}
@@ -157,11 +185,12 @@ func (m *Memory) weigh(charges []Charge, keys []lockedKey) (all, missing bool) {
 		s, q := &keys[i], charges[i].Quota
 		s.shard.Now = now
 		s.before = State{}
-		if s.found && s.owner == i {
-			s.before = m.load(s.shard, q, s.binding, s.tag, s.word)
+		if s.found {
+			owner := &keys[s.owner]
+			s.before = m.load(s.shard, q, s.binding, owner.tag, owner.word)
 		}
 		for j := range i {
-			if s.found && keys[j].found && keys[j].owner == s.owner {
+			if s.found && keys[j].found && keys[j].owner == s.owner && charges[j].Quota.salt == q.salt {
 				s.before = q.Convert(charges[j].Quota, keys[j].after, now)
 			}
 		}
@@ -194,22 +223,32 @@ func (m *Memory) makeRoom(charges []Charge, keys []lockedKey) (overflow bool) {
 		if s.found || c.Cost == 0 {
 			continue
 		}
-		cell, ok := m.room(s.shard, s.key, s.binding.tag, c.Key)
+		for j := range i { // the limits of a family stay together
+			if keys[j].binding.salt == s.binding.salt && charges[j].Key == c.Key {
+				s.shard, s.key = keys[j].shard, keys[j].key
+			}
+		}
+		if cell, ok := s.shard.Find(s.key); ok {
+			cell.SetMarks(cell.Marks() | table.Pinned)
+			continue
+		}
+		cell, word, ok := m.room(s.shard, s.key, s.binding, c.Key)
 		if !ok {
 			if !overflow {
 				overflow = true
 				m.overflow.Lock()
+				m.overflow.Now = s.shard.Now
 				m.overflowed.Add(1)
 			}
-			s.shard, s.key = m.overflow, c.Quota.salt
+			s.shard, s.key = m.overflow, s.binding.salt
 			if cell, ok = s.shard.Find(s.key); ok {
 				cell.SetMarks(cell.Marks() | table.Pinned)
 				continue
 			}
-			cell, _ = m.room(s.shard, s.key, s.binding.tag, c.Key)
+			cell, word, _ = m.room(s.shard, s.key, s.binding, c.Key)
 		}
 		cell.SetMarks(cell.Marks() | table.Pinned)
-		cell.Put(s.binding.tag, 0)
+		cell.Put(s.binding.tag, word)
 	}
 	return overflow
 }

@@ -22,10 +22,16 @@ type MemoryOptions struct {
 	// to 2^31, rounded up to a multiple of three in each of up to 4096 parts. Zero
 	// means a million.
 	//
-	// Memory is taken as keys come, 22 to 34 bytes for each. A window that counts
-	// above some 100,000 in a second or a million in a minute takes 80 more, and
-	// SlidingLog 8 to 32 more per event, which MaxKeys does not bound.
+	// Memory is taken as keys come, 22 to 34 bytes for each. A limit of at most 10 events
+	// that is exact takes 8 more for each of them, a bucket of a quota that [Quota.Settles]
+	// 136 more, and a window that counts above some 100,000 in a second or a million in a
+	// minute 24. A longer SlidingLog takes 64 more for a key, and 16 to 20
+	// for each event in it, of four at least.
 	MaxKeys int
+
+	// MaxBytes bounds the memory that the store takes for all of that, from a mebibyte on.
+	// Zero means 256 MiB. It leaves out the counters that keys without room share.
+	MaxBytes int64
 }
 
 // Memory is the store inside the process, and the default.
@@ -47,8 +53,13 @@ type MemoryOptions struct {
 //
 // Keys that are known are decided on without a lock, and a refusal writes nothing. New
 // keys take the lock of their part of the store; there are 64 parts at a million keys, and
-// one that grows holds its keys up for a millisecond or two. SlidingLog, and windows with
-// counts that are too large for a word, always take that lock.
+// one that grows holds its keys up for a millisecond or two. A SlidingLog of more than 10
+// events always takes that lock.
+//
+// At MaxBytes it is the same, but that a new key whose state needs more than a word finds no
+// room at all unless others are back in their initial state. A SlidingLog of more than 10 events counts a new event of a key
+// that it knows together with the one before, as if both were new: it admits no more for it,
+// and it may be later that it admits again. Stats counts those, too.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
@@ -62,31 +73,32 @@ type Memory struct {
 	table    *table.Table
 	overflow *table.Shard // the overflow counters; locked after any shard of table
 
-	overflowed atomic.Uint64
+	overflowed, merged atomic.Uint64
 
-	register sync.Mutex // guards changes of what follows
-	tags     map[stateKind]table.Tag
-	quotas   atomic.Pointer[[]*Quota] // by tag, one for each kind of state
-	claimed  map[string]struct{}      // see Claim
+	places places
+
+	register sync.Mutex              // guards changes of what follows
+	names    map[string]*kind        // what a kind is known by
+	kinds    atomic.Pointer[[]*kind] // by tag, from 1 on
+	claimed  map[string]struct{}     // see Claim
 }
 
-// A stateKind is what reads a state: the limit, and whether a bucket has lows.
-type stateKind struct {
-	Limit
-	lows bool
-}
-
-// binding remembers the tag a quota has in a store.
+// A binding remembers how a quota's states are held in a store.
 type binding struct {
 	memory *Memory
-	tag    table.Tag
-	window int64 // the index of the one at the store's origin
+	*kind
+	section
+	of     int    // which one that is
+	window int64  // the index of the one at the store's origin
+	salt   uint64 // of what its keys are held as, which is one for a family
 }
 
 const (
-	defaultMaxKeys = 1_000_000
-	maxMaxKeys     = 1 << 31
-	maxTags        = 32_000
+	defaultMaxKeys  = 1_000_000
+	maxMaxKeys      = 1 << 31
+	defaultMaxBytes = 256 << 20
+	minMaxBytes     = 1 << 20
+	maxTags         = 32_000
 )
 
 // NewMemory returns an empty store.
@@ -97,16 +109,22 @@ func NewMemory(o MemoryOptions) (*Memory, error) {
 	if o.MaxKeys < 1 || int64(o.MaxKeys) > maxMaxKeys {
 		return nil, fmt.Errorf("limiter: MaxKeys is %d: it must be from 1 to %d, or 0 for %d", o.MaxKeys, int64(maxMaxKeys), defaultMaxKeys)
 	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	if o.MaxBytes < minMaxBytes {
+		return nil, fmt.Errorf("limiter: MaxBytes is %d: it must be at least %d, or 0 for %d", o.MaxBytes, minMaxBytes, defaultMaxBytes)
+	}
 	start := time.Now()
 	m := &Memory{
 		start:    start,
 		origin:   max(0, start.UnixMicro()),
-		table:    table.New(o.MaxKeys),
+		table:    table.New(o.MaxKeys, o.MaxBytes),
 		overflow: table.NewShard(),
-		tags:     map[stateKind]table.Tag{},
+		names:    map[string]*kind{},
 		claimed:  map[string]struct{}{},
 	}
-	m.quotas.Store(&[]*Quota{nil})
+	m.kinds.Store(&[]*kind{nil})
 	return m, nil
 }
 
@@ -115,13 +133,16 @@ func (m *Memory) now() int64 {
 	return m.origin + max(0, time.Since(m.start).Microseconds())
 }
 
-// digest is what a charge's key is held as.
-func digest(q *Quota, key string) uint64 { return hashOf(key) ^ q.salt }
+// digest is what a key is held as.
+func (b *binding) digest(key string) uint64 { return hashOf(key) ^ b.salt }
 
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
+	if len(charges) > 1 && charges[0].Quota != nil && charges[0].Quota.family != nil && m.decideFamily(charges, decisions) {
+		return nil
+	}
 	if err := CheckDecide(charges, decisions); err != nil {
 		return err
 	}
@@ -131,6 +152,9 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 	case 1:
 		return m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
 	default:
+		if hasPlaces(charges) {
+			return m.beginAll(charges, decisions)
+		}
 		if m.decideKnown(charges, decisions) {
 			return nil
 		}
@@ -144,14 +168,18 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error {
 	b := m.bound(q)
 	if b == nil {
+		if q.InFlight() {
+			m.begin(q, key, cost, d)
+			return nil
+		}
 		var err error
 		if b, err = m.bind(q); err != nil {
 			return err
 		}
 	}
-	hash := digest(q, key)
+	hash := b.digest(key)
 	shard := m.table.Shard(m.table.Index(hash))
-	for attempt := 0; attempt < attempts && !q.boxed(); attempt++ {
+	for attempt := 0; attempt < attempts && b.form != inRun; attempt++ {
 		place, sight := shard.Seek(hash)
 		if sight == table.Busy {
 			pause(attempt)
@@ -159,6 +187,15 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 		}
 		if sight == table.Unseen || place.Tag() != b.tag {
 			break
+		}
+		if b.words > 0 {
+			if known, ok := m.decideSpan(shard, place, q, cost, b, d); ok {
+				return nil
+			} else if !known {
+				break
+			}
+			pause(attempt)
+			continue
 		}
 		after := q.takeWord(m.now()-m.origin, b, place.State(), cost, d)
 		if marksAfter(place.Marks(), q, cost, d) != place.Marks() {
@@ -171,6 +208,27 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error 
 	}
 	m.decideOneLocked(shard, hash, q, key, cost, b, d)
 	return nil
+}
+
+// decideSpan is what decideOne does where the state is in a span. It is not ok where others
+// were faster, and neither known where the lock is needed.
+func (m *Memory) decideSpan(shard *table.Shard, place table.Place, q *Quota, cost int64, b *binding, d *Decision) (known, ok bool) {
+	words := b.in(shard.Span(place.State(), b.words))
+	now := m.now() - m.origin
+	after, verdict := q.peek(now, b, words, cost, d)
+	switch {
+	case !place.Still():
+		return true, false
+	case verdict == locked || marksAfter(place.Marks(), q, cost, d) != place.Marks():
+		return false, false
+	case verdict == stays:
+		return true, true
+	case !place.Take():
+		return true, false
+	}
+	q.commit(now, b, words, cost, after)
+	place.Put(table.Changed(place.State()))
+	return true, true
 }
 
 // attempts is how often the paths without a lock try where others are faster, before they
@@ -198,84 +256,149 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 	return marks
 }
 
-// room makes a cell for a key, if there is any. The key of a rule that does not tell
-// keys apart is kept for good: there is one for each rule, and it has to outlast any
-// flood of others.
-func (m *Memory) room(shard *table.Shard, hash uint64, tag table.Tag, key string) (table.Cell, bool) {
-	cell, ok := shard.Room(hash, tag, judge{m})
-	if ok && key == "" {
+// room makes a cell for a key, with a first state, if there is room for both. The key of a rule
+// that does not tell keys apart is kept for good: there is one for each rule, and it has to
+// outlast any flood of others.
+func (m *Memory) room(shard *table.Shard, hash uint64, b *binding, key string) (cell table.Cell, word uint64, ok bool) {
+	judge := judge{m}
+	if word, ok = b.newState(shard, false); !ok && shard.Sweep(judge) {
+		word, ok = b.newState(shard, false)
+	}
+	if !ok {
+		return cell, 0, false
+	}
+	if cell, ok = shard.Room(hash, b.tag, judge); !ok {
+		if b.tag&table.Boxed != 0 {
+			shard.Free(word)
+		}
+		return cell, 0, false
+	}
+	if key == "" {
 		cell.SetMarks(table.Kept)
 	}
-	return cell, ok
+	return cell, word, true
 }
 
-// load reads a cell's word as a state of q, even if it was written under another limit.
+// newState is the word of a key that was never seen, with the span or run that it refers to.
+func (b *binding) newState(shard *table.Shard, must bool) (word uint64, ok bool) {
+	switch {
+	case b.words > 0:
+		return shard.NewSpan(b.words, must)
+	case b.form == inRun:
+		return newRun(shard, must)
+	}
+	return 0, true
+}
+
+// load reads a cell's word as a state of b's quota q, even if it was written as another kind. A
+// log has its place in space if it is large enough and the kind is b's.
 func (m *Memory) load(shard *table.Shard, q *Quota, b *binding, written table.Tag, word uint64) State {
 	if written == b.tag {
-		return m.unpack(shard, q, word)
+		return m.unpack(shard, b.kind, &b.section, word)
 	}
-	before := m.quota(written)
-	return q.Convert(before, m.unpack(shard, before, word), shard.Now)
+	before := m.kind(written)
+	section := before.sameSection(b.kind, b.of)
+	if section == nil {
+		return State{}
+	}
+	return q.Convert(section.quota, m.unpack(shard, before, section, word), shard.Now)
 }
 
-func (m *Memory) unpack(shard *table.Shard, q *Quota, word uint64) State {
-	if q.boxed() {
-		return unbox(shard.Span(word))
+func (m *Memory) unpack(shard *table.Shard, k *kind, s *section, word uint64) State {
+	if s.form == inRun {
+		return unpackRun(shard.Run(word))
 	}
-	return q.layout.unpack(q, m.origin, shard.Now, word)
+	if k.words == 0 {
+		return s.unpack([]uint64{word}, m.origin, shard.Now, nil)
+	}
+	return s.unpack(s.in(shard.Span(word, k.words)), m.origin, shard.Now, nil)
 }
 
-// save is a state of q as a cell's word, which was another.
-func (m *Memory) save(shard *table.Shard, q *Quota, written table.Tag, word uint64, s State) uint64 {
-	if written&table.Boxed == 0 {
-		word = 0 // it refers to no span
+// save is a cell's word, with the tag of what it was, after the state of one of b's quotas has
+// become s.
+func (m *Memory) save(shard *table.Shard, b *binding, written table.Tag, word uint64, s State) uint64 {
+	if written != b.tag {
+		word = m.convert(shard, b, written, word)
 	}
-	if q.boxed() {
-		return box(shard, word, s)
+	switch {
+	case b.form == inRun:
+		word, merged := packRun(shard, word, s, written != b.tag)
+		m.merged.Add(uint64(merged))
+		return word
+	case b.words == 0:
+		words := []uint64{0}
+		b.pack(words, m.origin, s)
+		return words[0]
 	}
-	shard.FreeSpan(word)
-	return q.layout.pack(q, m.origin, s)
+	b.pack(b.in(shard.Span(word, b.words)), m.origin, s)
+	return table.Changed(word)
+}
+
+// convert is a cell's word as one of b's kind, in which the other quotas of a family have what
+// they had.
+func (m *Memory) convert(shard *table.Shard, b *binding, written table.Tag, word uint64) uint64 {
+	converted, _ := b.newState(shard, true) // the key is known: it has to be counted on
+	for i := range b.sections {
+		section := &b.sections[i]
+		if other := (binding{memory: m, kind: b.kind, section: *section, of: i}); i != b.of {
+			if s := m.load(shard, section.quota, &other, written, word); s.Level > 0 || s.Prev > 0 {
+				section.pack(section.in(shard.Span(converted, b.words)), m.origin, s)
+			}
+		}
+	}
+	if written&table.Boxed != 0 {
+		shard.Free(word)
+	}
+	return converted
 }
 
 // Refund implements [Store]. Its errors are those of [CheckCharges]. Keys get theirs
 // back one after the other.
 func (m *Memory) Refund(_ context.Context, charges []Charge) error {
-	return m.change(charges, func(shard *table.Shard, cell table.Cell, c *Charge, b *binding) {
-		if c.Cost == 0 {
-			return
+	if err := m.check(charges); err != nil {
+		return err
+	}
+	for i := range charges {
+		c := &charges[i]
+		switch {
+		case c.Quota.InFlight():
+			m.end(c)
+		case c.Cost > 0:
+			b, _ := m.binding(c.Quota)
+			hash := b.digest(c.Key)
+			shard := m.table.Shard(m.table.Index(hash))
+			shard.Lock()
+			if cell, ok := shard.Find(hash); ok {
+				m.change(shard, cell, c.Quota, b, c.Cost, c.At, true)
+			}
+			shard.Unlock()
 		}
-		written, word := cell.Tag(), cell.Take()
-		shard.Now = m.now()
-		s := c.Quota.Refund(m.load(shard, c.Quota, b, written, word), shard.Now, c.Cost, c.At)
-		d := c.Quota.Describe(s, shard.Now, 0, true)
-		cell.SetMarks(marksAfter(cell.Marks(), c.Quota, c.Cost, &d))
-		cell.Put(b.tag, m.save(shard, c.Quota, written, word, s))
-	})
+	}
+	return nil
 }
 
 // Owe implements [Store]. Its errors are those of [CheckCharges]. A key for which there is no
 // room owes on the overflow counter.
 func (m *Memory) Owe(_ context.Context, charges []Charge) error {
-	if err := CheckCharges(charges); err != nil {
+	if err := m.check(charges); err != nil {
 		return err
 	}
 	for i := range charges {
-		if _, err := m.binding(charges[i].Quota); err != nil {
-			return err // before anything has changed
-		}
-	}
-	for i := range charges {
 		c := &charges[i]
+		if c.Quota.InFlight() {
+			m.beginAnyway(c)
+			continue
+		}
 		if c.Cost == 0 {
 			continue
 		}
 		b, _ := m.binding(c.Quota)
-		hash := digest(c.Quota, c.Key)
+		hash := b.digest(c.Key)
 		shard := m.table.Shard(m.table.Index(hash))
 		shard.Lock()
 		if !m.oweIn(shard, hash, c, b) {
 			m.overflow.Lock()
-			m.oweIn(m.overflow, c.Quota.salt, c, b)
+			m.oweIn(m.overflow, b.salt, c, b)
 			m.overflow.Unlock()
 			m.overflowed.Add(1)
 		}
@@ -286,49 +409,107 @@ func (m *Memory) Owe(_ context.Context, charges []Charge) error {
 
 // oweIn owes in a locked shard; false means that there is no room for a new key.
 func (m *Memory) oweIn(shard *table.Shard, hash uint64, c *Charge, b *binding) bool {
-	q := c.Quota
 	cell, found := shard.Find(hash)
-	written, word := b.tag, uint64(0)
 	if !found {
-		if cell, found = m.room(shard, hash, b.tag, c.Key); !found {
+		var word uint64
+		shard.Now = m.now()
+		if cell, word, found = m.room(shard, hash, b, c.Key); !found {
 			return false
 		}
-	} else {
-		written, word = cell.Tag(), cell.Take()
+		cell.Put(b.tag, word)
 	}
-	shard.Now = m.now()
-	s := q.Owe(m.load(shard, q, b, written, word), shard.Now, c.Cost)
-	cell.Put(b.tag, m.save(shard, q, written, word, s))
+	m.change(shard, cell, c.Quota, b, c.Cost, 0, false)
 	return true
+}
+
+// change refunds or owes n units in a locked shard. States of few entries are changed where they
+// are: they would else be made anew.
+func (m *Memory) change(shard *table.Shard, cell table.Cell, q *Quota, b *binding, n, at int64, refund bool) {
+	written, word := cell.Tag(), cell.Take()
+	shard.Now = m.now()
+	var space [mostSlotEntries]Entry
+	var s State
+	few := written == b.tag && (b.form == inSlots || b.form == inLows)
+	switch {
+	case !few && refund:
+		s = q.Refund(m.load(shard, q, b, written, word), shard.Now, n, at)
+	case !few:
+		s = q.Owe(m.load(shard, q, b, written, word), shard.Now, n)
+	default:
+		s = b.unpack(b.in(shard.Span(word, b.words)), m.origin, shard.Now, space[:0])
+		switch {
+		case b.form == inSlots && refund:
+			s = refundLog(q, advanceLog(q, s, shard.Now), min(n, q.capacity), at)
+		case b.form == inSlots:
+			s = oweLog(q, advanceLog(q, s, shard.Now), min(n, 2*q.capacity))
+		case refund:
+			s.Log = sink(s.Log, s.Level)
+			s = emptyBucket(q, s, min(n, q.capacity), at)
+		default:
+			s.Log = sink(s.Log, s.Level)
+			s = oweBucket(q, s, min(n, 2*q.capacity))
+		}
+	}
+	if refund {
+		d := Decision{Allowed: true, Remaining: q.capacity}
+		d.Remaining -= q.used(s)
+		cell.SetMarks(marksAfter(cell.Marks(), q, n, &d))
+	}
+	if few {
+		b.pack(b.in(shard.Span(word, b.words)), m.origin, s)
+		word = table.Changed(word)
+	} else {
+		word = m.save(shard, b, written, word, s)
+	}
+	cell.Put(b.tag, word)
 }
 
 // Reset implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Reset(_ context.Context, charges []Charge) error {
-	return m.change(charges, func(shard *table.Shard, cell table.Cell, _ *Charge, _ *binding) {
-		shard.Clear(cell)
-	})
+	if err := m.check(charges); err != nil {
+		return err
+	}
+	for i := range charges {
+		c := &charges[i]
+		if c.Quota.InFlight() {
+			m.endAll(c)
+			continue
+		}
+		b, _ := m.binding(c.Quota)
+		hash := b.digest(c.Key)
+		shard := m.table.Shard(m.table.Index(hash))
+		shard.Lock()
+		if cell, ok := shard.Find(hash); ok {
+			m.reset(shard, cell, c.Quota, b)
+		}
+		shard.Unlock()
+	}
+	return nil
 }
 
-// change applies f to the cells there are, one after the other.
-func (m *Memory) change(charges []Charge, f func(shard *table.Shard, cell table.Cell, c *Charge, b *binding)) error {
+// reset makes a key as if it had never been seen. Those of the other quotas of a family stay.
+func (m *Memory) reset(shard *table.Shard, cell table.Cell, q *Quota, b *binding) {
+	if len(m.kind(cell.Tag()).sections) == 1 && len(b.sections) == 1 {
+		shard.Clear(cell)
+		return
+	}
+	written, word := cell.Tag(), cell.Take()
+	shard.Now = m.now()
+	cell.Put(b.tag, m.save(shard, b, written, word, q.at(State{}, shard.Now)))
+}
+
+// check is CheckCharges, and fails where a quota cannot be bound, before anything has changed.
+func (m *Memory) check(charges []Charge) error {
 	if err := CheckCharges(charges); err != nil {
 		return err
 	}
 	for i := range charges {
+		if charges[i].Quota.InFlight() {
+			continue
+		}
 		if _, err := m.binding(charges[i].Quota); err != nil {
-			return err // before anything has changed
+			return err
 		}
-	}
-	for i := range charges {
-		c := &charges[i]
-		b, _ := m.binding(c.Quota)
-		hash := digest(c.Quota, c.Key)
-		shard := m.table.Shard(m.table.Index(hash))
-		shard.Lock()
-		if cell, ok := shard.Find(hash); ok {
-			f(shard, cell, c, b)
-		}
-		shard.Unlock()
 	}
 	return nil
 }
@@ -337,20 +518,37 @@ func (m *Memory) change(charges []Charge, f func(shard *table.Shard, cell table.
 type judge struct{ *Memory }
 
 func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int64, refusing bool) {
-	q := m.quota(tag)
+	k := m.kind(tag)
+	for i := range k.sections {
+		w, r := m.judge(shard, k, &k.sections[i], word)
+		worth, refusing = max(worth, w), refusing || r
+	}
+	return worth, refusing
+}
+
+func (m judge) judge(shard *table.Shard, k *kind, s *section, word uint64) (worth int64, refusing bool) {
+	q, now := s.quota, shard.Now-m.origin
 	var used, reset int64
 	switch {
-	case q.boxed():
-		used, reset = q.algorithm.look(q, q.at(m.unpack(shard, q, word), shard.Now))
+	case s.form == inRun:
+		used, reset = q.algorithm.look(q, q.at(unpackRun(shard.Run(word)), shard.Now))
 	case q.algorithm.bursts:
-		level := int64(word) - (shard.Now-m.origin)*q.refill
-		if level <= 0 {
-			return 0, false
+		if k.words > 0 {
+			word = atomic.LoadUint64(&shard.Span(word, k.words)[s.at])
 		}
+		level := q.levelOf(word, now)
 		used, reset = q.byUnit.up(level), q.byRefill.up(level)
 	default:
 		var d Decision
-		q.takeWindow(shard.Now, q.byWindow.down(m.origin), word, 0, &d)
+		b := binding{memory: m.Memory, section: *s}
+		if q.window > 0 {
+			b.window = q.byWindow.down(m.origin)
+		}
+		if k.words > 0 {
+			q.peek(now, &b, s.in(shard.Span(word, k.words)), 0, &d)
+		} else {
+			q.takeWord(now, &b, word, 0, &d)
+		}
 		used, reset = q.capacity-d.Remaining, d.ResetAfter.Microseconds()
 	}
 	if used == 0 {
@@ -380,22 +578,27 @@ func (m *Memory) bound(q *Quota) *binding {
 func (m *Memory) bind(q *Quota) (*binding, error) {
 	m.register.Lock()
 	defer m.register.Unlock()
-	kind := stateKind{q.limit, q.hasLows()}
-	tag, ok := m.tags[kind]
-	if !ok {
-		quotas := *m.quotas.Load()
-		if len(quotas) > maxTags {
+	k, of := kindOf(q)
+	name := k.name()
+	if known, ok := m.names[name]; ok {
+		k = known
+	} else {
+		kinds := *m.kinds.Load()
+		if len(kinds) > maxTags {
 			return nil, fmt.Errorf("limiter: rule %q: the store already counts for %d different limits and can take no more", q.rule, maxTags)
 		}
-		tag = table.Tag(len(quotas))
-		if q.boxed() {
-			tag |= table.Boxed
+		k.tag = table.Tag(len(kinds))
+		if k.words > 0 || k.sections[0].form == inRun {
+			k.tag |= table.Boxed
 		}
-		extended := append(quotas[:len(quotas):len(quotas)], q)
-		m.quotas.Store(&extended)
-		m.tags[kind] = tag
+		extended := append(kinds[:len(kinds):len(kinds)], k)
+		m.kinds.Store(&extended)
+		m.names[name] = k
 	}
-	b := &binding{memory: m, tag: tag}
+	b := &binding{memory: m, kind: k, section: k.sections[of], of: of, salt: q.salt}
+	if together := q.together(); together != nil {
+		b.salt = together[0].salt
+	}
 	if q.window > 0 {
 		b.window = m.origin / q.window
 	}
@@ -403,8 +606,8 @@ func (m *Memory) bind(q *Quota) (*binding, error) {
 	return b, nil
 }
 
-// quota is one with the limit of that tag.
-func (m *Memory) quota(tag table.Tag) *Quota { return (*m.quotas.Load())[tag&^table.Boxed] }
+// kind is the one of that tag.
+func (m *Memory) kind(tag table.Tag) *kind { return (*m.kinds.Load())[tag&^table.Boxed] }
 
 // Claim implements [Claimer]. Its other error is about a Memory that NewMemory did not make.
 func (m *Memory) Claim(rule string) error {
@@ -423,14 +626,15 @@ func (m *Memory) Claim(rule string) error {
 // MemoryStats is what [Memory.Stats] tells.
 type MemoryStats struct {
 	Cells      int    // places for keys that memory is taken for
-	Bytes      int    // that memory, and what logs and overflow counters take
+	Bytes      int    // that memory, and what longer states and overflow counters take
 	Evicted    uint64 // keys that were forgotten at the cap before their time
-	Overflowed uint64 // decisions taken on an overflow counter
+	Overflowed uint64 // decisions taken on an overflow counter, and debts
+	Merged     uint64 // events of logs that were counted with the one before, at MaxBytes
 }
 
 // Stats sums up the store. It locks one shard after the other, each for a moment.
 func (m *Memory) Stats() MemoryStats {
-	stats := MemoryStats{Overflowed: m.overflowed.Load()}
+	stats := MemoryStats{Overflowed: m.overflowed.Load(), Merged: m.merged.Load()}
 	for i := range m.table.Shards() {
 		shard := m.table.Shard(i)
 		shard.Lock()

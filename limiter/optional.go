@@ -65,6 +65,13 @@ type Settler interface {
 	Settle(ctx context.Context, settlements []Settlement) error
 }
 
+// A Placer can count events that are under way ([NewConcurrency]): a place is free again when
+// its event ends, and also when the process that took it has died.
+type Placer interface {
+	// Places returns why the store cannot do so for q, or nil.
+	Places(q *Quota) error
+}
+
 // A Diagnoser knows its servers by name.
 type Diagnoser interface {
 	// Diagnose names the server of that number ([Partitioned]), and returns err, which a

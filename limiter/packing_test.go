@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,12 +118,32 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 			for i := range names {
 				name(i)
 			}
+			var family []Limit
+			for range rapid.IntRange(0, 3).Draw(rt, "family") {
+				l := limits.Draw(rt, "limit")
+				if l.Algorithm != LeakyBucket && !slices.ContainsFunc(family, func(o Limit) bool { return o.Per == l.Per }) {
+					family = append(family, l)
+				}
+			}
+			if len(family) > 1 {
+				members, err := NewQuotas("family", "", family)
+				require.NoError(rt, err)
+				for _, q := range members {
+					q.Settles = rapid.Bool().Draw(rt, "settles")
+				}
+				quotas = append(quotas, members...)
+			}
 			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 				if step := micros(max(0, anyStep(quotas[0], d).Draw(rt, "step"))); time.Now().Add(step).Before(end) {
 					time.Sleep(step)
 				}
 				now := time.Now().UnixMicro()
 				var charges []Charge
+				if len(family) > 1 && rapid.Bool().Draw(rt, "the family") {
+					for _, q := range quotas[len(names):] {
+						charges = append(charges, Charge{Quota: q, Key: "key", Cost: anyCost(q.capacity, d.Remaining).Draw(rt, "cost")})
+					}
+				}
 				for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "charges") {
 					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
 					c := Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
@@ -179,22 +200,40 @@ func TestMemoryDecidesAsThePlainFunctionsDo(t *testing.T) {
 	})
 }
 
+// What is read without the lock can be of several moments, and of several keys. It is not
+// believed then, but it must not end the process.
+func TestSlotsThatWereReadWhileTheyChangedAreHarmless(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := mustQuota(t, Limit{Events: rapid.Int64Range(1, exactEvents).Draw(t, "events"), Per: time.Minute})
+		words := make([]uint64, q.words())
+		for i := range words {
+			at := rapid.Uint64Range(0, 3e8).Draw(t, "at")
+			words[i] = at<<slotTime | rapid.Uint64Range(0, slotMask).Draw(t, "owed")<<slotBits | rapid.Uint64Range(0, slotMask).Draw(t, "units")
+		}
+		for range 5 {
+			var d Decision
+			now, cost := rapid.Int64Range(0, 4e8).Draw(t, "now"), anyCost(q.capacity, 1).Draw(t, "cost")
+			q.takeSlots(now, 1e15, words, cost, &d)
+		}
+	})
+}
+
 func TestEveryLimitOfUpToAMillionFitsAWord(t *testing.T) {
 	for _, a := range []Algorithm{SlidingCounter, TokenBucket, LeakyBucket, FixedWindow} {
 		for _, per := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 366 * 24 * time.Hour} {
 			q := mustQuota(t, Limit{Events: 1_000_000, Per: per, Algorithm: a})
-			assert.False(t, q.boxed(), "%v", q.limit)
+			assert.Equal(t, inWord, q.form(), "%v", q.limit)
 		}
 	}
 	for _, events := range []int64{11, 1000, 60_000} {
-		assert.False(t, mustQuota(t, PerSecond(events)).layout.boxed, "%d/s", events)
+		assert.Equal(t, inWord, mustQuota(t, PerSecond(events)).form(), "%d/s", events)
 	}
 }
 
 func TestAPackedStateIsGoodForFifteenYears(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := mustQuota(t, anyLimit(SlidingCounter, TokenBucket, LeakyBucket, FixedWindow).Draw(t, "limit"))
-		if q.boxed() {
+		if q.form() != inWord {
 			t.Skip("not packed")
 		}
 		origin := anyStart().Draw(t, "origin")
@@ -206,7 +245,10 @@ func TestAPackedStateIsGoodForFifteenYears(t *testing.T) {
 		s, ok := q.Take(State{}, now, cost)
 		require.True(t, ok)
 		later := now + magnitude(1, q.Window().Microseconds()).Draw(t, "later") - 1
-		unpacked := q.layout.unpack(q, origin, later, q.layout.pack(q, origin, s))
+		held := section{quota: q, form: inWord}
+		words := make([]uint64, 1)
+		held.pack(words, origin, s)
+		unpacked := held.unpack(words, origin, later, nil)
 		require.Equal(t, q.Describe(s, later, 0, true), q.Describe(unpacked, later, 0, true))
 	})
 }

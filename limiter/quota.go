@@ -42,13 +42,13 @@ type Quota struct {
 
 	// What word.go needs of the above.
 	full                      int64 // a bucket's level
-	queue, fades              bool
+	bursts, queue, fades      bool
 	byUnit, byRefill          divisor
 	byWindow, byStep, bySteps divisor
 
 	// How Memory finds and packs this quota's states.
 	salt   uint64
-	layout layout
+	layout layout // of a window's word
 	bound  atomic.Pointer[binding]
 }
 
@@ -267,6 +267,8 @@ func (q *Quota) Convert(from *Quota, s State, now int64) State {
 			s.Log = nil
 		}
 		return s
+	case q.InFlight() && from.InFlight():
+		return s // all that are under way are, whatever the limit is now
 	}
 	s = from.at(s, now)
 	start := s.Last
@@ -317,6 +319,17 @@ func (q *Quota) fromEvents(s State, events []Entry, owed int64) State {
 	}
 	slices.Reverse(log)
 	return q.Owe(q.at(State{Last: s.Last, Level: q.capacity - room, Log: log}, s.Last), s.Last, owed)
+}
+
+// used is how many units of s are used or owed, at its time.
+func (q *Quota) used(s State) int64 {
+	if q.algorithm.bursts {
+		return divUp(s.Level, q.unit)
+	}
+	if q.fades {
+		return s.Level + q.share(s)
+	}
+	return s.Level
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -13,7 +13,6 @@ package limiter
 var slidingCounter = algorithm{
 	name:    "sliding-window-counter",
 	aliases: []string{"sliding-counter"},
-	layout:  windowLayout,
 	lua:     "slidingcounter.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()

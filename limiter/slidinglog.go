@@ -17,17 +17,7 @@ var slidingLog = algorithm{
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 	},
 
-	advance: func(q *Quota, s State, t int64) State {
-		s.Last = t
-		// An event at e counts in [e, e+window).
-		for len(s.Log) > 0 && s.Log[0].At <= t-q.window {
-			gone := s.Log[0]
-			s.Log = s.Log[1:]
-			s.Level -= gone.N
-			s = payBack(s, gone.At+q.window, gone.N)
-		}
-		return s
-	},
+	advance: advanceLog,
 	take: func(q *Quota, s State, cost int64) (State, bool) {
 		if s.Level+cost > q.capacity {
 			return s, false
@@ -36,39 +26,55 @@ var slidingLog = algorithm{
 		s.Log = append(s.Log, Entry{s.Last, cost})
 		return s, true
 	},
-	owe: func(q *Quota, s State, n int64) State {
-		n = min(n, 2*q.capacity-s.Level)
-		s.Level += n
-		s.Prev += n
-		return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
-	},
-	refund: func(q *Quota, s State, n, at int64) State {
-		left := n
-		if at == 0 {
-			owed := min(left, s.Prev)
-			s.Prev -= owed
-			left -= owed
-		}
-		i := len(s.Log)
-		if at != 0 {
-			i = entriesUpTo(s.Log, at)
-		}
-		for i--; i >= 0 && left > 0 && (at == 0 || s.Log[i].At == at); i-- {
-			back := min(left, s.Log[i].N)
-			left -= back
-			if s.Log[i].N -= back; s.Log[i].N == 0 {
-				s.Log = slices.Delete(s.Log, i, i+1)
-			}
-		}
-		s.Level -= n - left
-		return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
-	},
+	owe:    oweLog,
+	refund: refundLog,
 	look: func(q *Quota, s State) (used, reset int64) {
 		return s.Level, q.roomFor(s, s.Level)
 	},
 	wait: func(q *Quota, s State, cost int64) int64 {
 		return q.roomFor(s, s.Level+cost-q.capacity)
 	},
+}
+
+func advanceLog(q *Quota, s State, t int64) State {
+	s.Last = t
+	// An event at e counts in [e, e+window).
+	for len(s.Log) > 0 && s.Log[0].At <= t-q.window {
+		gone := s.Log[0]
+		s.Log = s.Log[1:]
+		s.Level -= gone.N
+		s = payBack(s, gone.At+q.window, gone.N)
+	}
+	return s
+}
+
+func oweLog(q *Quota, s State, n int64) State {
+	n = min(n, 2*q.capacity-s.Level)
+	s.Level += n
+	s.Prev += n
+	return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
+}
+
+func refundLog(q *Quota, s State, n, at int64) State {
+	left := n
+	if at == 0 {
+		owed := min(left, s.Prev)
+		s.Prev -= owed
+		left -= owed
+	}
+	i := len(s.Log)
+	if at != 0 {
+		i = entriesUpTo(s.Log, at)
+	}
+	for i--; i >= 0 && left > 0 && (at == 0 || s.Log[i].At == at); i-- {
+		back := min(left, s.Log[i].N)
+		left -= back
+		if s.Log[i].N -= back; s.Log[i].N == 0 {
+			s.Log = slices.Delete(s.Log, i, i+1)
+		}
+	}
+	s.Level -= n - left
+	return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
 }
 
 // payBack is s with up to n units, of those that are owed, as an entry of time t, which is that

@@ -91,11 +91,12 @@ return {
       elseif entry(s, 0) <= gone then
         old = upTo(s, gone, s.kept)
       end
-      if old > 0 then
-        log = stored(s, 0, old) .. log
-        forget(s, old)
-      end
       isNext = old > 0
+      local areAll = old == s.kept and log == '' and s.prev == 0 -- then they need not be read
+      if isNext and not areAll then
+        log = stored(s, 0, old) .. log
+      end
+      forget(s, old)
     end
     if isNext then
       local at = 1
@@ -108,7 +109,10 @@ return {
         log = payBack(s, log, time + q.window, units)
         at = at + 16
       end
-      s.log = sub(log, at)
+      if at > 1 then
+        log = sub(log, at)
+      end
+      s.log = log
     end
     if s.kept == 0 and s.log == '' then
       s.level = 0 -- as it is, unless something was cut off
@@ -171,6 +175,9 @@ return {
     if s.level == 0 then
       return 0
     end
+    if s.kept + s.prev == 0 then -- as find says, in less time
+      return read('<d', s.log, #s.log - 15) + q.window - s.last
+    end
     local time, rounds = find(s, s.level)
     return time + rounds * q.window - s.last
   end,
@@ -181,13 +188,19 @@ return {
     if s.level == 0 then
       return 0, 0, 0
     end
-    local one = find(s, math.max(1, s.level + 1 - q.capacity))
-    local event = one
-    local inTheWay = s.level + cost - q.capacity
-    if inTheWay > 1 and cost <= q.capacity then
-      event = find(s, inTheWay)
+    local one, all
+    if s.kept + s.prev == 0 then -- as find says, in less time
+      one = read('<d', s.log)
+      all = read('<d', s.log, #s.log - 15)
+    else
+      one = find(s, math.max(1, s.level + 1 - q.capacity))
+      all = find(s, s.level)
     end
-    local all = find(s, s.level)
+    local inTheWay = s.level + cost - q.capacity
+    if inTheWay <= 1 or cost > q.capacity then
+      return one, one, all
+    end
+    local event = find(s, inTheWay)
     return one, event, all
   end,
 }

@@ -138,11 +138,15 @@ func Settle(ctx context.Context, store Store, settlements []Settlement) error {
 // CheckSettlements is for a [Settler] to call first: it is [CheckCharges] for settlements, and
 // refuses one that really cost less than nothing.
 func CheckSettlements(settlements []Settlement) error {
-	charges := make([]Charge, len(settlements))
+	var few [4]Charge
+	charges := few[:0]
 	for i := range settlements {
-		charges[i] = settlements[i].Charge
+		charges = append(charges, settlements[i].Charge)
 	}
-	return errors.Join(CheckCharges(charges), checkActual(settlements))
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	return checkActual(settlements)
 }
 
 func checkActual(settlements []Settlement) error {

@@ -3,7 +3,6 @@ package limiter
 import (
 	"math"
 	"slices"
-	"sort"
 )
 
 // The level of a bucket is what it owes: an event adds unit, a microsecond pays refill
@@ -25,7 +24,6 @@ var tokenBucket = algorithm{
 	name:    "token-bucket",
 	aliases: []string{"gcra"},
 	bursts:  true,
-	layout:  bucketLayout,
 	lua:     "tokenbucket.lua",
 	compile: func(q *Quota) { compileBucket(q, q.limit.burst()) },
 
@@ -56,6 +54,9 @@ func drainBucket(q *Quota, s State, t int64) State {
 	if passed := t - s.Last; passed < 2*q.drain { // or the product could overflow
 		level = max(0, s.Level-passed*q.refill)
 	}
+	if n := len(s.Log); n > 0 && s.Log[n-1].N > level {
+		s.Log = slices.Clone(s.Log) // as s stays what it is
+	}
 	return State{Last: t, Level: level, Log: sink(s.Log, level)}
 }
 
@@ -66,7 +67,7 @@ func fillBucket(q *Quota, s State, cost int64) (State, bool) {
 	}
 	s.Level = level
 	if q.Settles {
-		s.Log = addLow(s.Log, Entry{s.Last, level})
+		s.Log = addLow(slices.Clone(s.Log), Entry{s.Last, level})
 	}
 	return s, true
 }
@@ -107,7 +108,8 @@ func waitBucket(q *Quota, s State, cost int64) int64 {
 }
 
 // The lows of a bucket say how low its level was since a time: an entry for each, in the order
-// of time and so of levels, for a time between two the one before, before the first none.
+// of time and so of levels, for a time between two the one before, before the first none. What
+// follows changes them in place.
 
 // MostLows is the most entries in the Log of a bucket that settles. To leave one out makes a
 // refund smaller, never larger.
@@ -115,16 +117,16 @@ const MostLows = 8
 
 // sink is lows after the level was as low as that.
 func sink(lows []Entry, level int64) []Entry {
-	above := sort.Search(len(lows), func(i int) bool { return lows[i].N > level })
-	if above == len(lows) {
-		return lows
-	}
 	if level == 0 {
 		return nil
 	}
-	kept := append(make([]Entry, 0, MostLows+1), lows[:above+1]...)
-	kept[above].N = level
-	return kept
+	for i := range lows {
+		if lows[i].N > level {
+			lows[i].N = level
+			return lows[:i+1]
+		}
+	}
+	return lows
 }
 
 // addLow is lows with a level that is above them all. Of too many it leaves out the one
@@ -135,7 +137,7 @@ func addLow(lows []Entry, low Entry) []Entry {
 	if n > 0 && lows[n-1].At == low.At {
 		n--
 	}
-	lows = append(lows[:n:n], low)
+	lows = append(lows[:n], low)
 	if len(lows) <= MostLows {
 		return lows
 	}
@@ -151,10 +153,12 @@ func addLow(lows []Entry, low Entry) []Entry {
 
 // lower is lows after units of the time of the one at i went back.
 func lower(lows []Entry, i int, back int64) []Entry {
-	kept := make([]Entry, 0, MostLows+1)
+	kept, left := lows[:0], lows[i].N-back
 	for j, low := range lows {
-		if low.N = min(low.N, lows[i].N-back); j > i {
-			low.N = lows[j].N - back
+		if j > i {
+			low.N -= back
+		} else {
+			low.N = min(low.N, left)
 		}
 		if low.N > 0 && (len(kept) == 0 || low.N > kept[len(kept)-1].N) {
 			kept = append(kept, low)

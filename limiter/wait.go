@@ -17,13 +17,14 @@ func (l *Limiter) Peek(ctx context.Context, key string, n int64) (Decision, erro
 	return b.decide(ctx, l, i+1)
 }
 
-// newNever is a charge that is refused for ever, in an outage too.
-func newNever(name string) (Charge, error) {
+// newNever is a charge that is refused for ever, except in an outage of an Open rule, which
+// counts nothing.
+func newNever(name string, o Outage) (Charge, error) {
 	q, err := NewQuota(name, "never", Limit{Events: 1, Per: time.Second, Algorithm: FixedWindow})
 	if err != nil {
 		return Charge{}, err
 	}
-	q.OnOutage = FailClosed
+	q.OnOutage = o
 	return Charge{Quota: q, Cost: q.capacity + 1}, nil
 }
 

@@ -1,21 +1,76 @@
 package limiter
 
+import "sync/atomic"
+
 // What the algorithms decide, on states as Memory packs them: the hot path. The State
 // functions say what is right, and the tests hold these to them.
 
 // compileWord derives what the functions below use from what the algorithm compiled.
 func (q *Quota) compileWord() {
 	q.full = q.capacity * q.unit
-	q.queue, q.fades = q.algorithm.delay != nil, q.steps > 0
+	q.bursts, q.queue, q.fades = q.algorithm.bursts, q.algorithm.delay != nil, q.steps > 0
 	q.byUnit, q.byRefill = newDivisor(q.unit), newDivisor(q.refill)
 	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
+}
+
+// peek fills in the decision on a state of q's in its section of a span, which may be changing:
+// then what it says is not to be believed. After is for commit. Now counts from the store's
+// origin, in microseconds.
+func (q *Quota) peek(now int64, b *binding, words []uint64, cost int64, d *Decision) (after uint64, o verdict) {
+	d.At = now + b.memory.origin
+	switch word := atomic.LoadUint64(&words[0]); {
+	case q.bursts:
+		if after = q.takeBucket(now, word, cost, d); after != word {
+			o = changes
+		}
+	case b.form == inWord:
+		if after = q.takeWindow(d.At, b.window, word, cost, d); after != word {
+			o = changes
+		}
+	case b.form == inSlots:
+		return q.takeSlots(now, b.memory.origin, words, cost, d)
+	default:
+		c := loadCounts(words)
+		c.index += b.window
+		if q.takeCounts(d.At, &c, cost, d) {
+			o = changes
+		}
+	}
+	return after, o
+}
+
+// commit takes what peek found to be allowed, with the cell taken.
+func (q *Quota) commit(now int64, b *binding, words []uint64, cost int64, after uint64) {
+	switch b.form {
+	case inSlots:
+		fillSlot(words, after)
+		return
+	case inCounts:
+		var d Decision
+		c := loadCounts(words)
+		c.index += b.window
+		q.takeCounts(now+b.memory.origin, &c, cost, &d)
+		c.index -= b.window
+		storeCounts(words, c)
+		return
+	case inLows:
+		var space [MostLows + 1]Entry
+		origin := b.memory.origin
+		level := q.levelOf(words[0], now)
+		lows := sink(loadLows(words, origin, space[:0]), level)
+		if lows == nil {
+			lows = space[:0]
+		}
+		storeLows(words, origin, addLow(lows, Entry{now + origin, level + cost*q.unit}))
+	}
+	atomic.StoreUint64(&words[0], after)
 }
 
 // takeWord fills in the decision on a word that was written under q's limit, or 0, and
 // returns the word after it. Now counts from the store's origin, in microseconds.
 func (q *Quota) takeWord(now int64, b *binding, word uint64, cost int64, d *Decision) uint64 {
 	d.At = now + b.memory.origin
-	if q.algorithm.bursts {
+	if q.bursts {
 		return q.takeBucket(now, word, cost, d)
 	}
 	return q.takeWindow(d.At, b.window, word, cost, d)
@@ -54,32 +109,14 @@ func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint
 	return word
 }
 
-// counts are a window's state: its index since 1970, its count, and that of the one before.
-type counts struct{ index, level, prev int64 }
-
 // takeWindow is takeBucket for a window's word, at a time in microseconds since 1970. The
 // index counts from origin, the store's window at its own beginning.
 func (q *Quota) takeWindow(now, origin int64, word uint64, cost int64, d *Decision) uint64 {
-	level := q.layout.bits + 1
-	shift := q.layout.bits + level
-	c := counts{
-		index: int64(word>>shift) + origin,
-		level: int64(word & (1<<level - 1)),
-		prev:  int64(word >> level & (1<<q.layout.bits - 1)),
-	}
+	c := q.countsOf(word, origin)
 	if !q.takeCounts(now, &c, cost, d) {
 		return word
 	}
-	return uint64(c.index-origin)<<shift | uint64(c.prev)<<level | uint64(c.level)
-}
-
-// takeBox is takeWindow for counts that do not fit a word.
-func (q *Quota) takeBox(now int64, span []int64, cost int64, d *Decision) {
-	d.At = now
-	c := counts{q.byWindow.down(span[boxLast]), span[boxLevel], span[boxPrev]}
-	if q.takeCounts(now, &c, cost, d) {
-		span[boxLast], span[boxLevel], span[boxPrev] = now, c.level, c.prev
-	}
+	return q.windowWord(c, origin)
 }
 
 // takeCounts fills in the decision on counts, and reports whether they have changed.

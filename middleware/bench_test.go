@@ -92,6 +92,16 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
+func BenchmarkLimits(b *testing.B) {
+	limits := []limiter.Limit{plenty, limiter.PerHour(3_000_000), limiter.PerMinute(300_000)}
+	for _, n := range []int{1, 3} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			benchmark(b, limited(b, middleware.Config{NoResult: true, Headers: middleware.HeadersNone,
+				Rules: []middleware.Rule{{Name: "api", Key: keyfunc.IP(), Limits: limits[:n]}}}).Handler(noop))
+		})
+	}
+}
+
 func BenchmarkRoute(b *testing.B) {
 	match := middleware.Route("GET /api/v1/users/{id}/posts")
 	r := request()
@@ -155,6 +165,9 @@ func TestWhatARequestAllocates(t *testing.T) {
 		"allowed, lean":        {middleware.Config{Rules: perIP(plenty, 1), NoResult: true, Headers: middleware.HeadersNone}, request(), 0},
 		"allowed, three lean":  {middleware.Config{Rules: perIP(plenty, 3), NoResult: true, Headers: middleware.HeadersNone}, request(), 0},
 		"allowed, three rules": {middleware.Config{Rules: perIP(plenty, 3)}, request(), 2},
+		"allowed, three limits": {middleware.Config{Rules: []middleware.Rule{
+			{Name: "api", Limits: []limiter.Limit{plenty, limiter.PerHour(2_000_000), limiter.PerMinute(200_000)}},
+		}}, request(), 3}, // and the text of what is long to tell
 		// The answer.
 		"refused":              {middleware.Config{Rules: perIP(once, 1)}, request(), 1},
 		"refused, problem":     {middleware.Config{Rules: perIP(once, 1)}, request(problem), 2},

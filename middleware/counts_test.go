@@ -1,9 +1,12 @@
 package middleware_test
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -76,9 +79,11 @@ func TestAsManyAsTheLimitAreUnderWayOrHaveCounted(t *testing.T) {
 }
 
 func TestWithoutItsEndEveryRequestCounts(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+	var log bytes.Buffer
+	l := limited(t, middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Rules: []middleware.Rule{
 		{Name: "login", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Counts: middleware.Statuses(401)},
 	}})
+	defer func() { assert.Equal(t, 1, strings.Count(log.String(), "code=weir-no-end")) }()
 	for range 2 {
 		w, _ := check(l, request())
 		assert.Equal(t, 200, w.Code)

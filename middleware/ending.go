@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,13 +33,14 @@ type ending struct {
 	scope
 	limits   *RateLimit
 	set      *ruleset
-	answered response.Response // if the ending has it watched
+	answered response.Response // if some rule goes by its status
 
 	place Place // nil: it needs none
 
 	mu     sync.Mutex
 	ended  bool
-	status int // of the answer; 0: it is not known, and so counts
+	unseen bool // a limiter further in has refused the request
+	status int  // of the answer
 	opened []open
 
 	// What the slices are for a single charge.
@@ -54,6 +56,9 @@ type open struct {
 }
 
 const unsaid = -1
+
+// unknownStatus is that of an answer of which it is not known, and that so counts.
+const unknownStatus = 0
 
 // passedToEnd is passed for an ending.
 type passedToEnd struct {
@@ -109,11 +114,25 @@ func (l *RateLimit) await(set *ruleset, r *http.Request, how how, outer *scope, 
 			e.opened = append(e.opened, open{i, c, unsaid})
 		}
 	}
+	if !how.ends && e.countsAnswers() {
+		set.notices.endless.warn(set.Logger, "weir-no-end",
+			"weir: a rule counts answers, and the adapter does not tell how requests end, so it counts every request; use RateLimit.Begin in place of Check")
+	}
 	return behind, e, text
+}
+
+// countsAnswers reports whether a rule that applied goes by the status of the answer.
+func (e *ending) countsAnswers() bool {
+	return slices.ContainsFunc(e.policies, func(p applied) bool { return p.rule.Counts.given })
 }
 
 // serve has next answer r.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if !e.countsAnswers() {
+		defer e.finish(unknownStatus)
+		next.ServeHTTP(w, r)
+		return
+	}
 	panicked := true
 	defer func() { e.finish(e.answered.Status(panicked)) }()
 	watched := e.answered.Watch(w)
@@ -151,13 +170,30 @@ func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
 
 // actual is what the request cost, as far as it is known.
 func (e *ending) actual(o *open) int64 {
-	switch p := &e.policies[o.rule]; {
-	case e.status != 0 && !p.rule.Counts.counts(e.status):
+	p := &e.policies[o.rule]
+	switch {
+	case e.status != unknownStatus && !p.rule.Counts.counts(e.status):
 		return 0
-	case o.said == unsaid:
-		return p.cost
+	case o.said != unsaid:
+		return o.said
+	case e.unseen && p.rule.Settles:
+		return 0
 	}
-	return o.said
+	return p.cost
+}
+
+// refused is what check returns of a request that limiters further out, which it tells, let
+// pass: no handler sees it, so it costs nothing what a handler would say.
+func refused(r *http.Request, outer *scope) (*http.Request, *ending) {
+	if outer == nil {
+		return nil, nil
+	}
+	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
+		e.mu.Lock()
+		e.unseen = true
+		e.mu.Unlock()
+	}
+	return nil, nil
 }
 
 // append appends what makes a charge the actual cost, if it is not.
@@ -206,8 +242,11 @@ func (e *ending) settle(owed []limiter.Settlement) {
 func (e *ending) strike(status int) {
 	for i := range e.policies {
 		p := &e.policies[i]
-		if !p.other && p.rule.Escalate.Outcomes && p.rule.Counts.counts(status) && p.mayBeBanned() {
-			e.limits.strike(context.WithoutCancel(e.Context), e.set, p.rule, p.key)
+		if p.other || !p.rule.Escalate.Outcomes || !p.rule.Counts.counts(status) || !p.mayBeBanned() {
+			continue
 		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context), settlePatience)
+		e.limits.strike(ctx, e.set, p.rule, p.key)
+		cancel()
 	}
 }

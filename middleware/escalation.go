@@ -41,7 +41,8 @@ func (a *applied) mayBeBanned() bool {
 // that is not in time tells the others when it can.
 const banPatience = 50 * time.Millisecond
 
-// strike counts one refusal of key, or one of its answers that count, and returns until when that bans it, if it does.
+// strike counts one refusal of key, or one of its answers that count, and returns until when
+// that bans it, if it does.
 func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key string) (until time.Time) {
 	charges := []limiter.Charge{{Quota: rule.strikes, Key: key, Cost: 1}}
 	decisions := make([]limiter.Decision, 1)

@@ -158,7 +158,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	if status != http.StatusOK {
 		set.observe(r, OutcomeNoKey, bans.Ban{})
 		set.refuse(w, r, nil, refusal{status: status}, told)
-		return nil, nil
+		return refused(r, outer)
 	}
 	overload := set.overloadOf(r, how)
 	if len(charges) == 0 {
@@ -179,10 +179,10 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		return nil, nil
 	case http.StatusServiceUnavailable:
 		set.refuse(w, r, nil, refusal{status: status}, told)
-		return nil, nil
+		return refused(r, outer)
 	default:
 		set.refuse(w, r, &s, refusal{status: status}, told)
-		return nil, nil
+		return refused(r, outer)
 	}
 	behind, end := r, (*ending)(nil)
 	var values *[5]string
@@ -222,7 +222,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 			end.cancel()
 		}
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
-		return nil, nil
+		return refused(r, outer)
 	}
 	if !how.ends {
 		end = nil

@@ -85,6 +85,8 @@ func TestARuleWithSeveralLimitsIsOneRule(t *testing.T) {
 
 	rules := l.Rules()
 	require.Len(t, rules, 2)
+	assert.Equal(t, "100/1h sliding-log", rules[0].LimitText())
+	assert.Equal(t, "3/1s sliding-log, 6/1m sliding-log, 8/1h sliding-log", rules[1].LimitText())
 	assert.Equal(t, several().Limits, rules[1].Limits)
 	assert.Nil(t, rules[0].Limits)
 	explained := l.Explain(request())
@@ -118,6 +120,7 @@ func TestARuleGoesByTheLimitThatRefusesLongest(t *testing.T) {
 	assert.Greater(t, result.RetryAfter, 59*time.Minute)
 	require.Len(t, result.Rules, 1)
 	assert.Equal(t, result.Rules[0].Limits[1], result.Rules[0].Decision)
+	assert.Equal(t, logOf(2, time.Hour), result.Rules[0].Binding())
 }
 
 func TestOneLimiterTwiceChargesSeveralLimitsOnce(t *testing.T) {
@@ -286,7 +289,7 @@ func TestALimitWithoutEffectIsWarnedOf(t *testing.T) {
 		want   string
 	}{
 		"longer and wide":  {[]limiter.Limit{limiter.PerSecond(10), limiter.PerMinute(600)}, "limit=600/1m by=10/1s"},
-		"shorter and wide": {[]limiter.Limit{limiter.PerMinute(100), limiter.PerSecond(100)}, "limit=100/1s by=100/1m"},
+		"shorter and wide": {[]limiter.Limit{limiter.PerMinute(100), limiter.PerSecond(200)}, "limit=200/1s by=100/1m"},
 		"all bind":         {[]limiter.Limit{limiter.PerSecond(10), limiter.PerMinute(599), limiter.PerHour(10_000)}, ""},
 		"a bucket's burst": {[]limiter.Limit{limiter.PerSecond(10).WithBurst(100), limiter.PerMinute(600)}, ""},
 	} {

@@ -30,6 +30,15 @@ type RuleInfo struct {
 	Route, ForTier string
 }
 
+// LimitText is the limit as text, such as "100/1m", or all of several: "10/1s, 1000/1h".
+func (r *RuleInfo) LimitText() string {
+	text := r.Limit.String()
+	for _, l := range r.Limits[min(1, len(r.Limits)):] {
+		text += ", " + l.String()
+	}
+	return text
+}
+
 // Rules are those in force, in the order in which they are asked: Config.Rules, ByTier,
 // ByRoute by pattern, Default.
 func (l *RateLimit) Rules() []RuleInfo {

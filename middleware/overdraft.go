@@ -22,8 +22,10 @@ func (l *RateLimit) overdraw(ctx context.Context, set *ruleset, s *decided, char
 		final, moved := false, false
 		var shadowed *rule // the last one that was told of
 		for i, c := range asked {
+			c.note(&s.decisions[c.rule], decisions[i])
+		}
+		for i, c := range asked {
 			charge, policy, d := charges[i], s.policies[c.rule].policy, decisions[i]
-			c.note(&s.decisions[c.rule], d)
 			switch {
 			case d.Allowed && policy.info.Shadow && s.refuses(policy.rule):
 				s.policies[c.rule].spared = true // nothing is taken where another limit of the rule refuses

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -64,6 +65,14 @@ type RuleResult struct {
 	// Limits is what each said of a rule with several, in the order of Rule.Limits. Nil: it
 	// has one.
 	Limits []limiter.Decision
+}
+
+// Binding is the limit that the Decision is of: of a rule with several, the one that it goes by.
+func (r *RuleResult) Binding() limiter.Limit {
+	if i := slices.Index(r.Limits, r.Decision); i >= 0 && i < len(r.Rule.Limits) {
+		return r.Rule.Limits[i]
+	}
+	return r.Rule.Limit
 }
 
 // FromContext returns the Result for a request's context: in a handler behind the

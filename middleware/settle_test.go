@@ -122,6 +122,20 @@ func TestSettledLate(t *testing.T) {
 	})
 }
 
+func TestSettledWhileTheRequestEnds(t *testing.T) {
+	for range 200 {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+		var others sync.WaitGroup
+		through(l, func(_ http.ResponseWriter, r *http.Request) {
+			for range 3 {
+				others.Go(func() { _ = middleware.Settle(r.Context(), "tokens", 30) })
+			}
+		})
+		others.Wait()
+		assert.EqualValues(t, 70, left(t, l, "tokens", ""))
+	}
+}
+
 func TestSettleWithoutAnAdapterThatTellsTheEnd(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
 	r := request()
@@ -138,6 +152,20 @@ func TestSettleFindsTheRuleOfALimiterFurtherOut(t *testing.T) {
 	through(outer, inner.Handler(settling(t, 10)).ServeHTTP)
 	assert.EqualValues(t, 90, left(t, outer, "tokens", ""))
 	assert.EqualValues(t, 10, left(t, inner, "login", ""))
+}
+
+func TestWhatAnInnerLimiterRefusesCostsTheOuterOneNothing(t *testing.T) {
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100), {Name: "plain", Limit: perHour(10)}}})
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Limit: perHour(1)}}})
+	assert.Equal(t, 200, through(outer, inner.Handler(settling(t, 10)).ServeHTTP))
+	assert.Equal(t, http.StatusTooManyRequests, through(outer, inner.Handler(settling(t, 10)).ServeHTTP))
+	assert.EqualValues(t, 90, left(t, outer, "tokens", ""), "no handler has seen it")
+	assert.EqualValues(t, 8, left(t, outer, "plain", ""), "what it took as a request stays")
+	assert.Equal(t, http.StatusTooManyRequests, through(outer, func(w http.ResponseWriter, r *http.Request) {
+		inner.Handler(noop).ServeHTTP(w, r)
+		settling(t, 7)(w, r)
+	}))
+	assert.EqualValues(t, 83, left(t, outer, "tokens", ""), "unless it is said")
 }
 
 func TestOneLimiterTwiceSettlesOnce(t *testing.T) {

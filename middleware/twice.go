@@ -108,6 +108,7 @@ type notices struct {
 	twice     onceWarning
 	unsettled onceWarning
 	unplaced  onceWarning
+	endless   onceWarning
 	tiers     atomic.Pointer[[]string] // that no rule has and that were told
 
 	mu   sync.Mutex

@@ -20,6 +20,7 @@ var contestants = []contestant{
 	{weir, "redisstore with its defaults, a token bucket", openWeir(1, redisstore.Options{})},
 	{"weir-unbatched", "the same with MaxBatch 1: every decision travels alone", openWeir(1, redisstore.Options{MaxBatch: 1})},
 	{weirThreeRules, "redisstore with its defaults, three rules in one decision", openWeir(3, redisstore.Options{})},
+	{weirSettles, "redisstore with its defaults, a sliding window: each decision reserves 2 units, and is settled to 1", openWeirSettles},
 	{redisRate, "Allow, GCRA: one EVALSHA", openRedisRate},
 	{"ulule", "redis store, a fixed window: one EVALSHA", openUlule},
 	{"throttled", "goredisstore.v9, GCRA: TIME and GET, then a compare-and-swap by EVAL, again until it succeeds, ten times at most", openThrottled},
@@ -34,6 +35,7 @@ var contestants = []contestant{
 const (
 	weir           = "weir"
 	weirThreeRules = "weir-3-rules"
+	weirSettles    = "weir-settles"
 	redisRate      = "redis_rate"
 	rueidisGCRA    = "rueidis"
 	ownScript      = "own-script"

@@ -35,5 +35,8 @@ func goals(keys int) []race.Goal {
 
 	compare(race.P50, many(1), weirThreeRules, weir, race.AtMost(1.6))
 	compare(race.PerSecond, many(64), weir, weirThreeRules, race.AtMost(1.6))
+
+	compare(race.PerSecond, many(256), weirSettles, weir, race.AtLeast(0.45))
+	compare(race.P99, many(64), weirSettles, weir, race.AtMost(2.2)) // as the decisions/s: what is settled takes no round trip
 	return goals
 }

@@ -65,6 +65,35 @@ func weirCaller(store limiter.Store, quotas []*limiter.Quota) func() race.Call {
 	}
 }
 
+// openWeirSettles opens a store in which each decision is corrected at once.
+func openWeirSettles(_ context.Context, c *environment) (func() race.Call, error) {
+	q, err := limiter.NewQuota("rule1", "", limiter.Limit{Events: burst, Per: 24 * time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	q.Settles = true
+	store := redisstore.New(c.client(), redisstore.Options{})
+	c.closeLater(store.Close)
+	return func() race.Call {
+		var charges [1]limiter.Charge
+		var decisions [1]limiter.Decision
+		return func(ctx context.Context, key string) (bool, error) {
+			charges[0] = limiter.Charge{Quota: q, Key: key, Cost: 2}
+			if err := store.Decide(ctx, charges[:], decisions[:]); err != nil {
+				return false, err
+			}
+			if decisions[0].Degraded {
+				return false, errDegraded
+			}
+			if !decisions[0].Allowed {
+				return false, nil
+			}
+			charges[0].At = decisions[0].At
+			return true, store.Settle(ctx, []limiter.Settlement{{Charge: charges[0], Actual: 1}})
+		}
+	}, nil
+}
+
 // openOwnScript records what weir sends for every key, to send just that.
 func openOwnScript(ctx context.Context, c *environment) (func() race.Call, error) {
 	quotas, err := newQuotas(1)

@@ -1,9 +1,11 @@
-// Weir checks and explains rules files, and is an operator's hand on the counters and bans
-// in a Redis.
+// Weir checks and explains rules files, tries them on an access log, and is an operator's hand
+// on the counters and bans in a Redis.
 //
 //	go install github.com/weirgo/weir/cmd/weir@latest
 //	weir check limits.yaml
 //	weir explain limits.yaml --method POST --path /login --ip 203.0.113.7 --tier free
+//	weir simulate limits.yaml access.log --report week.html
+//	weir recommend access.log --per 1m --spare 99.9%
 //	weir schema > limits.schema.json
 //	weir top --redis redis://localhost:6379
 //	weir peek limits.yaml --key user:42
@@ -42,6 +44,8 @@ func commands() []command {
 	return []command{
 		{"check", "FILE...", "tells everything that is wrong with rules files", check},
 		{"explain", "FILE --path PATH", "tells which rules apply to a request, in what order, with which keys and limits", explain},
+		{"simulate", "FILE [NEW-FILE] LOG", "tells what rules would have refused of the requests in a log, or what new rules change", simulateLog},
+		{"recommend", "LOG", "tells what limit the clients in a log need, and what any limit would have refused", recommend},
 		{"schema", "", "writes the JSON Schema of rules files, for editors", schema},
 		{"top", "", "lists the keys in a Redis that have used most of their limit", top},
 		{"peek", "FILE --key KEY", "tells what a key has left of each rule, and takes nothing", peek},

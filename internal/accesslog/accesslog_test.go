@@ -1,8 +1,12 @@
 package accesslog
 
 import (
-	"cmp"
-	"maps"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -10,99 +14,339 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
-const first = `192.0.2.1 - - [17/May/2015:10:05:03 +0200] "GET /a%20b?c=d HTTP/1.1" 200 203023 "-" "An \"agent\" (like others)"`
-
-func TestALineIsReadInFull(t *testing.T) {
-	entries, err := Read(strings.NewReader(first + "\n"))
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
-	got := entries[0]
-	require.True(t, time.Date(2015, 5, 17, 8, 5, 3, 0, time.UTC).Equal(got.Time), "%v", got.Time)
-	got.Time = time.Time{}
-	require.Equal(t, Entry{
-		Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", Status: 200, UserAgent: `An "agent" (like others)`,
-	}, got)
-}
-
-func TestALineThatWasCutOffIsRead(t *testing.T) {
-	entries, err := Read(strings.NewReader(strings.TrimSuffix(first, ` others)"`)))
-	require.NoError(t, err)
-	require.Equal(t, `An "agent" (like`, entries[0].UserAgent)
-}
-
-func TestEntriesComeInTheOrderOfTheirTimes(t *testing.T) {
-	at := func(client, second string) string {
-		return client + ` - - [17/May/2015:10:05:` + second + ` +0000] "GET / HTTP/1.1" 200 - "-" "-"` + "\n"
+// readAll reads a log that must have nothing wrong beyond its lines.
+func readAll(t testing.TB, log string, o Options) ([]Entry, Stats) {
+	t.Helper()
+	r, err := NewReader(strings.NewReader(log), o)
+	require.NoError(t, err, log)
+	var entries []Entry
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return entries, r.Stats()
+		}
+		require.NoError(t, err)
+		entry := *e
+		entry.line = 0
+		entries = append(entries, entry)
 	}
-	entries, err := Read(strings.NewReader(at("c", "03") + at("a", "01") + at("d", "03") + at("b", "02")))
-	require.NoError(t, err)
-	order := ""
-	for _, entry := range entries {
-		order += entry.Client
-	}
-	require.Equal(t, "abcd", order, "those of one second stay in the order of the log")
 }
 
-func TestWhatIsNoLineIsAnError(t *testing.T) {
-	for name, bad := range map[string]string{
-		"empty line":     "",
-		"too few fields": "192.0.2.1 - -",
-		"open bracket":   `192.0.2.1 - - [17/May/2015:10:05:03 +0000 "GET / HTTP/1.1" 200 1 "-" "-"`,
-		"bad quote":      strings.Replace(first, "An ", `\q`, 1),
-		"time":           strings.Replace(first, "May", "Mai", 1),
-		"status":         strings.Replace(first, " 200 ", " OK ", 1),
-		"request":        strings.Replace(first, " HTTP/1.1", "", 1),
+func at(text string) int64 {
+	when, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		panic(err)
+	}
+	return when.UnixMicro()
+}
+
+const agent = `An "agent" (like others)`
+
+// Lines as the programs write them.
+const (
+	combinedLine = `192.0.2.1 - ada [17/May/2015:10:05:03 +0200] "GET /a%20b?c=d HTTP/1.1" 200 203023 "-" "An \"agent\" (like others)"`
+	caddyLine    = `{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"127.0.0.1","remote_port":"41342","client_ip":"2001:db8::7","proto":"HTTP/2.0","method":"GET","host":"localhost:8443","uri":"/abc?d","headers":{"User-Agent":["curl/7.82.0"],"X-Device":["7"],"Accept":["*/*"],"Accept-Encoding":["gzip, deflate, br"]},"tls":{"resumed":false,"version":772,"cipher_suite":4865,"proto":"h2","server_name":"example.com"}},"bytes_read": 0,"user_id":"","duration":0.500929675,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"],"Content-Encoding":["gzip"]}}`
+	traefikText  = `10.0.0.9 - - [17/May/2015:10:05:03 +0000] "POST /login HTTP/1.1" 401 7 "-" "Go-http-client/1.1" 12 "login@docker" "http://172.18.0.2:80" 1500ms`
+	traefikLine  = `{"ClientAddr":"203.0.113.7:4711","ClientHost":"203.0.113.7","ClientPort":"4711","ClientUsername":"-","DownstreamContentSize":17,"DownstreamStatus":204,"Duration":1500000,"RequestAddr":"example.org","RequestHost":"example.org","RequestMethod":"PUT","RequestPath":"/x","RequestProtocol":"HTTP/1.1","StartUTC":"2024-03-01T10:05:03.123456789Z","entryPointName":"web","level":"info","msg":"","request_User-Agent":"u","request_X-Device":"7","time":"2024-03-01T10:05:03Z"}`
+	envoyLine    = `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - via_upstream - "-" 154 0 226 100 "198.51.100.3, 10.0.35.28" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80"`
+	envoyOldLine = `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80"`
+	envoyJSON    = `{"start_time":"2016-04-15T20:17:00.310Z","method":"GET","path":"/x?y","protocol":"HTTP/2","response_code":200,"duration":12,"user_agent":"u","authority":"a.example","x_forwarded_for":"203.0.113.9","downstream_remote_address":"10.0.0.4:5512"}`
+	albLine      = `https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/x?y HTTP/1.1" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws "Root=1-58337281" "-"`
+	nginxJSON    = `{"time_iso8601":"2015-05-17T10:05:03+02:00","remote_addr":"192.0.2.1","request":"GET /q?w=\u0022x HTTP/1.1","status":"429","request_time":"0.250","http_user_agent":"u"}`
+)
+
+func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
+	device := Options{Headers: []string{"X-Device"}}
+	for name, test := range map[string]struct {
+		line    string
+		options Options
+		format  string
+		want    Entry
+	}{
+		"combined": {combinedLine, Options{}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
+		"cut off": {strings.TrimSuffix(combinedLine, ` others)"`), Options{}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: `An "agent" (like`, Status: 200}},
+		"more behind": {combinedLine + ` "more" 1`, Options{}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
+		"virtual host": {"example.org:443 " + combinedLine, Options{}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
+		"common": {`2001:db8::1 - - [17/May/2015:10:05:03 +0000] "HEAD / HTTP/1.0" 304 -`, Options{}, "common", Entry{
+			At: at("2015-05-17T10:05:03.5Z"), Loose: 500_000, Client: "2001:db8::1", Method: "HEAD", Target: "/", Status: 304}},
+		"caddy": {caddyLine, device, "caddy", Entry{
+			At: at("2022-03-09T21:30:01.524102Z") - 500_929, Client: "2001:db8::7", Method: "GET", Target: "/abc?d", Host: "localhost:8443",
+			UserAgent: "curl/7.82.0", Status: 200, Took: 500_929_675, Headers: []string{"7"}}},
+		"traefik's text": {traefikText, Options{}, "traefik", Entry{
+			At: at("2015-05-17T10:05:03.5Z"), Loose: 500_000, Client: "10.0.0.9", Method: "POST", Target: "/login", UserAgent: "Go-http-client/1.1",
+			Status: 401, Took: 1500 * time.Millisecond}},
+		"traefik": {traefikLine, device, "traefik", Entry{
+			At: at("2024-03-01T10:05:03.123456Z"), Client: "203.0.113.7", Method: "PUT", Target: "/x", Host: "example.org", UserAgent: "u",
+			Status: 204, Took: 1500 * time.Microsecond, Headers: []string{"7"}}},
+		"envoy": {envoyLine, Options{}, "envoy", Entry{
+			At: at("2016-04-15T20:17:00.310Z"), Client: "10.0.35.28", ForwardedFor: "198.51.100.3, 10.0.35.28", Method: "POST", Target: "/api/v1/locations",
+			Host: "locations", UserAgent: "nsq2http", Status: 204, Took: 226 * time.Millisecond}},
+		"envoy before 1.15": {envoyOldLine, Options{}, "envoy", Entry{
+			At: at("2016-04-15T20:17:00.310Z"), Client: "10.0.35.28", ForwardedFor: "10.0.35.28", Method: "POST", Target: "/api/v1/locations",
+			Host: "locations", UserAgent: "nsq2http", Status: 204, Took: 226 * time.Millisecond}},
+		"envoy's JSON": {envoyJSON, Options{}, "envoy", Entry{
+			At: at("2016-04-15T20:17:00.310Z"), Client: "10.0.0.4", ForwardedFor: "203.0.113.9", Method: "GET", Target: "/x?y",
+			Host: "a.example", UserAgent: "u", Status: 200, Took: 12 * time.Millisecond}},
+		"alb": {albLine, Options{}, "alb", Entry{
+			At: at("2018-07-02T22:23:00.015641Z"), Client: "192.168.131.39", Method: "GET", Target: "/x?y", Host: "www.example.com:443",
+			UserAgent: "curl/7.46.0", Status: 200, Took: 171 * time.Millisecond}},
+		"nginx's JSON": {nginxJSON, Options{}, "json", Entry{
+			At: at("2015-05-17T08:05:03.25Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: `/q?w="x`, UserAgent: "u", Status: 429, Took: 250 * time.Millisecond}},
+		"JSON with a mapping": {`{"at":1431857103123,"who":{"sub":"u-1","plan":["x","gold"]},"peer":"[::ffff:192.0.2.1]:99","ms":"3"}`, Options{Format: "json", Map: map[string]string{
+			"time": "$.at", "user": "$.who.sub", "tier": `$.who["plan"][1]`, "client": "$.peer", "took_ms": "$.ms"}}, "json", Entry{
+			At: at("2015-05-17T10:05:03.120Z"), Client: "::ffff:192.0.2.1", User: "u-1", Tier: "gold", Took: 3 * time.Millisecond}},
+		"log_format": {`{"t":"1431857103.250","c":"192.0.2.1","r":"GET /\x22 HTTP/1.1","x":"203.0.113.9","d":"7"}`, Options{
+			Format: "log_format main escape=json '{\"t\":\"$msec\",'\n  '\"c\":\"${remote_addr}\",\"r\":\"$request\",'\n'\"x\":\"$http_x_forwarded_for\",\"d\":\"$http_x_device\"}';\n", Headers: []string{"X-Device"}},
+			"its own", Entry{At: at("2015-05-17T10:05:03.250Z"), Client: "192.0.2.1", ForwardedFor: "203.0.113.9", Method: "GET", Target: `/"`, Headers: []string{"7"}}},
+		"a user in a format": {combinedLine, Options{Map: map[string]string{"user": "$remote_user"}}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, User: "ada", Status: 200}},
+		"Envoy's own": {`2016-04-15T20:17:00.310Z GET /x 203.0.113.9 7`, Options{
+			Format: "%START_TIME% %REQ(:METHOD)% %REQ(:PATH)% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %REQ(X-DEVICE):40%", Headers: []string{"X-Device"}},
+			"its own", Entry{At: at("2016-04-15T20:17:00.310Z"), Client: "203.0.113.9", Method: "GET", Target: "/x", Headers: []string{"7"}}},
 	} {
-		_, err := Read(strings.NewReader(first + "\n" + bad + "\n" + first + "\n"))
-		require.ErrorContains(t, err, "accesslog: line 2: ", name)
+		entries, stats := readAll(t, test.line+"\r\n", test.options)
+		require.Empty(t, stats.First, name)
+		require.Len(t, entries, 1, name)
+		require.Equal(t, test.want, entries[0], name)
+		require.Equal(t, test.format, stats.Format, name)
 	}
 }
 
-func TestASeedAlwaysMakesTheSameRequests(t *testing.T) {
-	require.Equal(t, Generate(1, 1000), Generate(1, 1000))
-	require.NotEqual(t, Generate(1, 1000), Generate(2, 1000))
+func TestALineThatCannotBeReadIsCountedAndShown(t *testing.T) {
+	bad := []string{
+		"192.0.2.1 - -",
+		strings.Replace(combinedLine, "]", "", 1),
+		strings.Replace(combinedLine, "May", "Mai", 1),
+		strings.Replace(combinedLine, "2015", "1969", 1),
+		strings.Replace(combinedLine, ":05:", ":65:", 1),
+		strings.Replace(combinedLine, " 200 ", " OK ", 1),
+		strings.Replace(combinedLine, " HTTP/1.1", "", 1),
+		strings.Replace(combinedLine, "192.0.2.1", "example.org", 1),
+		strings.Replace(combinedLine, "192.0.2.1", "192.0.2.01", 1),
+		strings.Replace(combinedLine, `"GET`, "GET", 1),
+		"GET / HTTP/1.1",
+		strings.Repeat("x", longestLine+1),
+	}
+	entries, stats := readAll(t, combinedLine+"\n\n"+strings.Join(bad, "\n")+"\n"+combinedLine, Options{})
+	require.Len(t, entries, 2)
+	require.EqualValues(t, len(bad), stats.Broken)
+	require.Len(t, stats.First, 10)
+	assert.Equal(t, `line 3, byte 13: has no " [" behind $remote_user`, stats.First[0].String())
+	assert.Equal(t, `line 5, byte 18: $time_local "17/Mai/2015:10:05:03 +0200" is no time that is read here`, stats.First[2].String())
+	for i, broken := range stats.First {
+		assert.EqualValues(t, i+3, broken.Line)
+	}
+
+	_, stats = readAll(t, caddyLine+"\n"+caddyLine[:len(caddyLine)-1]+"\n"+caddyLine[:300]+"\n"+caddyLine+"x\n"+strings.Replace(caddyLine, `"uri"`, `"iru"`, 1), Options{})
+	var whys []string
+	for _, broken := range stats.First {
+		whys = append(whys, broken.Why)
+	}
+	assert.Equal(t, []string{"ends within the JSON", "ends within a string", "goes on behind the object", "has no target"}, whys)
 }
 
-func TestMadeUpRequestsAreLikeRealOnes(t *testing.T) {
-	for seed := range uint64(4) {
-		entries := Generate(seed, 10_000)
-		require.Len(t, entries, 10_000)
-		require.True(t, slices.IsSortedFunc(entries, func(a, b Entry) int { return a.Time.Compare(b.Time) }))
-		assert.Greater(t, entries[len(entries)-1].Time.Sub(entries[0].Time), 3*day)
+func TestWhatIsNoLogIsAnError(t *testing.T) {
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write([]byte(strings.Repeat(combinedLine+"\n", 20_000)))
+	require.NoError(t, w.Close())
+	for name, test := range map[string]struct {
+		log     string
+		options Options
+		want    string
+	}{
+		"empty":             {"", Options{}, "the log is empty"},
+		"empty lines":       {"\n\n", Options{}, "no line fits"},
+		"no format":         {"hello, world\n", Options{}, `no line fits a format that is known; combined comes closest to the first`},
+		"another format":    {caddyLine, Options{Format: "combined"}, "no line fits a format that is known"},
+		"its own format":    {combinedLine, Options{Format: "$remote_addr|$time_local"}, `the first fails at byte 1: it has no "|" behind $remote_addr`},
+		"unknown format":    {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, combined`},
+		"no time":           {combinedLine, Options{Format: "$remote_addr $request"}, "the format has no time"},
+		"nothing between":   {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
+		"no variables":      {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
+		"a string":          {combinedLine, Options{Format: "log_format main '$status"}, "a string without an end"},
+		"unknown field":     {caddyLine, Options{Map: map[string]string{"usr": "$.x"}}, `"usr" is nothing that a log is asked for`},
+		"no path":           {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$.x["}}, `is no path in JSON`},
+		"no such variable":  {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$jwt"}}, `the format has no "$jwt"`},
+		"zstd":              {"\x28\xb5\x2f\xfd....", Options{}, "zstd -dc"},
+		"truncated gzip":    {zipped.String()[:zipped.Len()-9], Options{}, "the log is cut off"},
+		"no gzip behind it": {"\x1f\x8b\x09.......", Options{}, "gzip: "},
+	} {
+		r, err := NewReader(strings.NewReader(test.log), test.options)
+		for err == nil {
+			_, err = r.Next()
+		}
+		require.ErrorContains(t, err, test.want, name)
+	}
+}
 
-		byClient := map[string]int{}
-		pauses := map[time.Duration]int{}
-		last := map[string]time.Time{}
-		onBoundary := 0
-		for _, e := range entries {
-			byClient[e.Client]++
-			if pause := e.Time.Sub(last[e.Client]); pause < 30*day {
-				for _, longest := range []time.Duration{time.Second, time.Minute, time.Hour, day} {
-					if pause < longest {
-						pauses[longest]++
-						break
-					}
+func TestALogWithoutOneGoodLineBeyondTheFirstIsRead(t *testing.T) {
+	entries, stats := readAll(t, strings.Repeat("broken\n", 50)+combinedLine, Options{})
+	require.Len(t, entries, 1)
+	require.EqualValues(t, 50, stats.Broken)
+}
+
+func TestGzipOfSeveralPartsIsOneLog(t *testing.T) {
+	var zipped bytes.Buffer
+	for range 3 {
+		w := gzip.NewWriter(&zipped)
+		_, _ = w.Write([]byte(combinedLine + "\n"))
+		require.NoError(t, w.Close())
+	}
+	entries, _ := readAll(t, zipped.String(), Options{})
+	require.Len(t, entries, 3)
+}
+
+// A line of nginx with the end of a request and how long it took.
+func took(client string, ends, took float64) string {
+	return fmt.Sprintf("%s %.3f %.3f GET /\n", client, ends, took)
+}
+
+const tookFormat = "$remote_addr $msec $request_time $request_method $request_uri"
+
+func TestRequestsComeInTheOrderInWhichTheyBegan(t *testing.T) {
+	log := took("192.0.2.1", 100, 0) + took("192.0.2.2", 101, 0.5) + took("192.0.2.3", 101.2, 60) + took("192.0.2.4", 100.9, 0)
+	entries, stats := readAll(t, log, Options{Format: tookFormat})
+	order := ""
+	for _, e := range entries {
+		order += e.Client[8:]
+	}
+	require.Equal(t, "3124", order)
+	require.True(t, stats.Took)
+	require.EqualValues(t, 41_200_000, entries[0].At)
+}
+
+func TestALogIsSortedWithinAWindowAndRefusedBeyondIt(t *testing.T) {
+	var log strings.Builder
+	for i := range 3 * begunWindow {
+		log.WriteString(took("192.0.2.1", 1000+float64(i), 0))
+	}
+	r, err := NewReader(strings.NewReader(log.String()+took("192.0.2.2", 1001, 0)), Options{Format: tookFormat})
+	require.NoError(t, err)
+	for err == nil {
+		_, err = r.Next()
+	}
+	require.ErrorContains(t, err, fmt.Sprintf("line %d is ", 3*begunWindow+1))
+	require.ErrorContains(t, err, "sort the log by time")
+
+	// A request that took that long is no disorder.
+	entries, stats := readAll(t, log.String()+took("192.0.2.2", 1000+3*begunWindow, 3*begunWindow), Options{Format: tookFormat})
+	require.EqualValues(t, 1, stats.Long)
+	require.Len(t, entries, 3*begunWindow+1)
+	require.True(t, slices.IsSortedFunc(entries, func(a, b Entry) int { return int(a.At - b.At) }))
+}
+
+func TestWholeSecondsAreSpread(t *testing.T) {
+	line := func(second int) string {
+		return fmt.Sprintf("192.0.2.1 - - [17/May/2015:10:05:%02d +0000] \"GET / HTTP/1.1\" 200 1\n", second)
+	}
+	entries, stats := readAll(t, line(1)+line(3)+line(1)+line(2)+line(1)+line(1), Options{})
+	begin := at("2015-05-17T10:05:01Z")
+	var got []int64
+	for _, e := range entries {
+		got = append(got, e.At-begin)
+		require.Zero(t, (e.At-e.Loose)%1_000_000, "Loose leads back to the second")
+	}
+	require.Equal(t, []int64{125_000, 375_000, 625_000, 875_000, 1_500_000, 2_500_000}, got)
+	require.True(t, stats.Whole)
+}
+
+func TestEntriesAreInOrderWhateverTheLog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var log strings.Builder
+		n := rapid.IntRange(1, 60).Draw(t, "lines")
+		for range n {
+			ends := rapid.IntRange(1000, 1010).Draw(t, "ends")
+			fmt.Fprintf(&log, "192.0.2.1 %d %.3f GET /\n", ends, float64(rapid.IntRange(0, 4000).Draw(t, "took"))/1000)
+		}
+		r, err := NewReader(strings.NewReader(log.String()), Options{Format: tookFormat})
+		require.NoError(t, err)
+		last := int64(0)
+		for range n {
+			e, err := r.Next()
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, e.At, last)
+			ends := e.At + e.Took.Microseconds()
+			require.Zero(t, (ends-e.Loose)%1_000_000)
+			last = e.At
+		}
+		_, err = r.Next()
+		require.ErrorIs(t, err, io.EOF)
+	})
+}
+
+// What is read of any JSON is what encoding/json reads of it.
+func FuzzValuesInJSON(f *testing.F) {
+	for _, line := range []string{caddyLine, traefikLine, envoyJSON, nginxJSON, `{"ts":1,"a":{"b":[1,"x"]}}`, `{"a":{"b":[{},"\u00e9"]},"ts":1}`, `{"a":"\"`} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		p, err := newParser(&format{name: "json", known: []member{{"$.ts", slot{field: fieldTime}}}}, Options{Map: map[string]string{"user": "$.a.b[1]"}})
+		require.NoError(t, err)
+		var e Entry
+		if _, wrong := p.lines.parse(&p.scanner, &e, line); wrong != "" || !json.Valid([]byte(line)) {
+			return
+		}
+		var want struct{ A, a, TS any }
+		var object map[string]json.RawMessage
+		if json.Unmarshal([]byte(line), &object) != nil || strings.Count(line, `"a"`) != 1 || strings.Count(line, `"b"`) != 1 || strings.Contains(line, `\u`) {
+			return // names twice, or spelled with escapes
+		}
+		if json.Unmarshal(object["a"], &want.A) != nil {
+			return
+		}
+		members, _ := want.A.(map[string]any)
+		elements, _ := members["b"].([]any)
+		if len(elements) < 2 {
+			require.Empty(t, e.User)
+			return
+		}
+		if text, ok := elements[1].(string); ok && text != "-" {
+			require.Equal(t, text, e.User)
+		}
+	})
+}
+
+func FuzzLinesOfAnyFormat(f *testing.F) {
+	for _, line := range []string{combinedLine, caddyLine, traefikText, traefikLine, envoyLine, envoyOldLine, envoyJSON, albLine, nginxJSON} {
+		f.Add(line, line[:len(line)/2])
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		r, err := NewReader(strings.NewReader(first+"\n"+second), Options{})
+		for err == nil {
+			var e *Entry
+			if e, err = r.Next(); err == nil {
+				require.Positive(t, e.At)
+				require.NotEmpty(t, e.Client+e.Method+e.Target+r.Stats().Format)
+			}
+		}
+	})
+}
+
+func BenchmarkRead(b *testing.B) {
+	for name, line := range map[string]string{
+		"combined": strings.Replace(combinedLine, `An \"agent\" (like others)`, "Mozilla/5.0 (X11; Linux x86_64; rv:26.0) Gecko/20100101 Firefox/26.0", 1),
+		"caddy":    caddyLine, "traefik": traefikLine, "json": nginxJSON,
+	} {
+		b.Run(name, func(b *testing.B) {
+			log := strings.Repeat(line+"\n", 200_000)
+			b.SetBytes(int64(len(line)))
+			b.ReportAllocs()
+			for n := b.N; n > 0; {
+				r, err := NewReader(strings.NewReader(log), Options{})
+				require.NoError(b, err)
+				for ; n > 0 && err == nil; n-- {
+					_, err = r.Next()
 				}
 			}
-			last[e.Client] = e.Time
-			if e.Time.Truncate(time.Minute).Equal(e.Time) {
-				onBoundary++
-			}
-		}
-		assert.Greater(t, len(byClient), 300, "clients")
-		most := slices.SortedFunc(maps.Values(byClient), func(a, b int) int { return cmp.Compare(b, a) })
-		busiest := 0
-		for _, n := range most[:len(most)/10] {
-			busiest += n
-		}
-		assert.Greater(t, busiest, 5_000, "requests of a tenth of the clients")
-		assert.Less(t, most[0], 2_000, "requests of the busiest client")
-		for longest, n := range pauses {
-			assert.Greater(t, n, 100, "pauses of a client shorter than %v", longest)
-		}
-		assert.Len(t, pauses, 4)
-		assert.Greater(t, onBoundary, 50, "requests where a minute begins")
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "lines/s")
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -36,7 +37,7 @@ func Generate(seed uint64, n int) []Entry {
 		}
 	}
 	g.entries = g.entries[:n]
-	slices.SortStableFunc(g.entries, func(a, b Entry) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(g.entries, func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
 	return g.entries
 }
 
@@ -50,7 +51,7 @@ var begin = time.Date(2024, time.February, 28, 0, 0, 0, 0, time.UTC)
 
 func (g *generator) add(at time.Duration, client, method, target, agent string) {
 	g.entries = append(g.entries, Entry{
-		Client: client, Time: begin.Add(at.Truncate(time.Microsecond)), Method: method, Target: target,
+		Client: client, At: begin.Add(at).UnixMicro(), Method: method, Target: target,
 		Status: http.StatusOK, UserAgent: agent,
 	})
 }

@@ -106,6 +106,36 @@ func loginsAtOnce(s *suite) {
 	require.Equal(s, 40, s.inParallel(rule, 40, 200), "right ones that are charged afterwards")
 }
 
+func refusalsEndWithRightLogins(s *suite) {
+	const limit = 3
+	let := make(chan struct{})
+	server, ended := s.serveToTheEnd(app([]Limit{s.rules(login(limit))}, Route{Path: "/login", Handler: func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Status") == "" {
+			_ = http.NewResponseController(w).Flush() // the client learns that it is under way
+			<-let
+			return
+		}
+		answerAsAsked(w, r)
+	}}))
+	for range limit {
+		response, err := server.client.Do(server.request(s.Context(), "POST /login"))
+		require.NoError(s, err)
+		defer response.Body.Close()
+	}
+	for range 3 {
+		server.wantStatus(429, "three are under way", "POST /login", "X-Status: 200")
+		ended()
+	}
+	close(let)
+	for range limit {
+		ended()
+	}
+	for range 2 * limit {
+		server.wantStatus(200, "they were right", "POST /login", "X-Status: 200")
+		ended()
+	}
+}
+
 // settled reserves 60 of 100 and says what it was.
 func settled(s *suite) {
 	limit := s.rules(middleware.Rule{Name: "tokens", Limit: perHour(100), Units: 60, Settles: true})

@@ -170,6 +170,7 @@ var cases = []testCase{
 
 	{claim: "five failed logins, and right ones without end", run: failedLogins, ends: true},
 	{claim: "logins at once", run: loginsAtOnce, ends: true},
+	{claim: "right logins end a refusal as soon as they are known", run: refusalsEndWithRightLogins, ends: true},
 	{claim: "what a request cost is what its handler says", run: settled, ends: true},
 	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes, ends: true},
 	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},

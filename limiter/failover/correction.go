@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -34,21 +35,12 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	var later []limiter.Settlement
-	now := settlements
-	if s.settle != nil {
-		now = nil
-		down, _ := s.troubled(settled(settlements))
-		for _, c := range settlements {
-			if s.placeOf(&c.Charge, down) == onServer {
-				later = append(later, c)
-			} else {
-				now = append(now, c)
-			}
-		}
+	now, later := s.nowAndLater(settlements)
+	var err error
+	if len(now) > 0 {
+		refunds, debts := limiter.Corrections(now)
+		err = both(s.Refund(ctx, refunds), s.Owe(ctx, debts))
 	}
-	refunds, debts := limiter.Corrections(now)
-	err := both(s.Refund(ctx, refunds), s.Owe(ctx, debts))
 	if len(later) == 0 {
 		return err
 	}
@@ -58,6 +50,34 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		err = both(err, failed)
 	}
 	return err
+}
+
+// nowAndLater divides settlements by whether the inner store has them for later.
+func (s *Store) nowAndLater(settlements []limiter.Settlement) (now, later []limiter.Settlement) {
+	if s.settle == nil {
+		return settlements, nil
+	}
+	down := uint64(0)
+	if s.trouble.Load() != 0 {
+		down, _ = s.outage(settled(settlements))
+	}
+	for i := range settlements {
+		c := &settlements[i]
+		isNow := s.placeOf(&c.Charge, down) != onServer
+		if isNow && now == nil {
+			later = slices.Clone(settlements[:i])
+		}
+		switch {
+		case isNow:
+			now = append(now, *c)
+		case now != nil:
+			later = append(later, *c)
+		}
+	}
+	if now == nil { // as a rule
+		return nil, settlements
+	}
+	return now, later
 }
 
 // settled is the charges of settlements.
@@ -89,22 +109,17 @@ func (s *Store) placeOf(c *limiter.Charge, down uint64) place {
 	return onServer
 }
 
-// troubled is [Store.outage], which costs nothing while all is well.
-func (s *Store) troubled(charges []limiter.Charge) (down uint64, cause error) {
-	if s.trouble.Load() == 0 {
-		return 0, nil
-	}
-	return s.outage(charges)
-}
-
 // correct has units refunded, or owed, by the local counters and by the inner store.
 func (s *Store) correct(ctx context.Context, charges []limiter.Charge, local, inner func(context.Context, []limiter.Charge) error) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	down, cause := s.troubled(charges)
+	var down uint64
+	var cause, err error
+	if s.trouble.Load() != 0 {
+		down, cause = s.outage(charges)
+	}
 	var ours, servers []limiter.Charge
-	var err error
 	for _, c := range charges {
 		switch s.placeOf(&c, down) {
 		case here:

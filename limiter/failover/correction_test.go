@@ -364,3 +364,21 @@ func TestSeveralLimitsOfARuleAreTakenTogetherInAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// noting is a server that takes note of a settlement at once.
+type noting struct{ prompt }
+
+func (noting) Settle(context.Context, []limiter.Settlement) error { return nil }
+
+func (n noting) Within(time.Duration) limiter.Store { return n }
+
+func TestWhatIsSettledLaterDoesNotAllocate(t *testing.T) {
+	s := Must(New(noting{}, Options{}))
+	settlements := []limiter.Settlement{{Charge: charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key"), Actual: 5}}
+	settlements[0].At = 1
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		if err := s.Settle(context.Background(), settlements); err != nil {
+			t.Error(err)
+		}
+	}))
+}

@@ -119,6 +119,41 @@ var batches = []testCase{
 		},
 	},
 	{
+		name: "Peek says when units fit, and takes none",
+		why:  "limiter.Limiter.Peek asks for them beside a charge that is always refused: nothing is taken, and the others are answered all the same.",
+		each: func(t *trial, l limiter.Limit) {
+			peeked, err := limiter.New(limiter.Config{Name: "peeked", Limit: l, Store: t.store})
+			if err != nil {
+				t.Fatalf("limitertest: New(%v): %v", l, err)
+			}
+			q := t.named("peeked", "", l)
+			peek := func(n int64) limiter.Decision {
+				t.Helper()
+				d, err := peeked.Peek(t.Context(), "key", n)
+				if err != nil {
+					t.broken("Peek(%d) under %v returned error %q, want none", n, l, err)
+				}
+				return d
+			}
+			all := q.Capacity()
+			if d := peek(all); !d.Allowed || d.Remaining != all {
+				t.broken("Peek(%d) at a new key under %v is %+v, want allowed", all, l, d)
+			}
+			t.take(q, "key", all-1)
+			if d := peek(1); !d.Allowed || d.Remaining != 1 {
+				t.broken("Peek(1) under %v is %+v where 1 remains, want allowed", l, d)
+			}
+			d := peek(2)
+			if refused := t.refuse(q, "key", 2); d.RetryAfter != refused.RetryAfter || d.Remaining != 1 {
+				t.broken("Peek(2) under %v is %+v, and 2 are refused with %+v, want the same", l, d, refused)
+			}
+			if d := peek(all + 1); d.RetryAfter != limiter.Never {
+				t.broken("Peek(%d) under %v is %+v, want RetryAfter Never", all+1, l, d)
+			}
+			t.take(q, "key", 1)
+		},
+	},
+	{
 		name: "a batch can be empty",
 		why:  "A request that no rule is for needs no special case.",
 		run: func(t *trial) {

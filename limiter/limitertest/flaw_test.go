@@ -67,6 +67,8 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"a batch stops at the first refusal", "every charge that stands in the way is refused"},
 		{"a refused batch describes what it did not take", "a batch takes nothing if one charge is refused"},
 		{"only the first charge is taken", "a batch takes every charge"},
+		{"a batch is one by one", "Peek says when units fit, and takes none"},
+		{"a batch stops at the first refusal", "Peek says when units fit, and takes none"},
 		{"an empty batch panics or fails", "a batch can be empty"},
 		{"a batch has at most ten charges", "a batch can have MaxCharges charges"},
 		{"looks stand in the way", "looks and events go together in a batch"},

@@ -232,23 +232,23 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 		request.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	if q.ServeMux {
-		request.Pattern = r.routeOfMux(request)
+		request.Pattern = r.router().OfMux(request)
 	} else {
-		request.Pattern = r.route(request)
+		request.Pattern = r.router().Route(request.Method, request.URL.Path)
 	}
 	return request, nil
 }
 
 // doubts are what an explanation leaves open.
 func (r *Rules) doubts(limits *middleware.RateLimit, request *http.Request, q Request) (notes []string) {
-	if q.Host == "" && slices.ContainsFunc(r.routes(), func(text string) bool { return hostOf(text) != "" }) {
+	if q.Host == "" && slices.ContainsFunc(r.Routes(), func(text string) bool { return hostOf(text) != "" }) {
 		notes = append(notes, "the file has endpoints for hosts, and the request names none: say which with Host (--host)")
 	}
 	if q.ServeMux {
 		return notes
 	}
 	onMux := request.WithContext(request.Context())
-	onMux.Pattern = r.routeOfMux(request)
+	onMux.Pattern = r.router().OfMux(request)
 	if here, there := limits.Explain(request), limits.Explain(onMux); !reflect.DeepEqual(rulesOf(here), rulesOf(there)) {
 		notes = append(notes, fmt.Sprintf("an http.ServeMux routes it as %q, to other rules: explain it with ServeMux (--servemux)", onMux.Pattern))
 	}
@@ -266,8 +266,11 @@ func rulesOf(e middleware.Explanation) (rules []string) {
 	return append(rules, e.Keyless)
 }
 
-// routes are those that the file names.
-func (r *Rules) routes() []string {
+// router is one with the file's routes.
+func (r *Rules) router() *route.Router { return route.NewRouter(r.Routes()) }
+
+// Routes are those that the file names, in endpoints and allow.routes, sorted.
+func (r *Rules) Routes() []string {
 	texts := slices.Collect(maps.Keys(r.file.Endpoints))
 	if r.file.Allow != nil {
 		texts = append(texts, r.file.Allow.Routes...)
@@ -279,84 +282,4 @@ func (r *Rules) routes() []string {
 func hostOf(text string) string {
 	p, _ := route.ParseRule(text)
 	return p.Host
-}
-
-// route is what a router that has the file's routes, and knows no hosts, chooses for a path:
-// of those that match the one that has letters where the others have a parameter, and a
-// parameter where they have all that is below, or else the path itself.
-func (r *Rules) route(request *http.Request) string {
-	path := request.URL.Path
-	best, most := path, []byte(nil)
-	for _, text := range r.routes() {
-		pattern, err := route.ParseRule(text)
-		if err != nil || !pattern.Takes(request.Method) {
-			continue
-		}
-		fit, ok := pattern.Fit(path)
-		if !ok {
-			continue
-		}
-		if says := exactness(&pattern, path); slices.Compare(says, most) > 0 {
-			best, most = fit, says
-		}
-	}
-	return best
-}
-
-// routeOfMux is what an http.ServeMux with the file's routes chooses, or the path itself:
-// it is asked. What it can't have is left out.
-func (r *Rules) routeOfMux(request *http.Request) string {
-	mux := http.NewServeMux()
-	for _, text := range r.routes() {
-		if pattern, err := route.ParseRule(text); err == nil {
-			register(mux, &pattern)
-		}
-	}
-	if _, pattern := mux.Handler(request); pattern != "" {
-		return pattern
-	}
-	return request.URL.Path
-}
-
-// register adds the route of a pattern, if it can be one beside those that are there. A host
-// with a wildcard is no host to a mux.
-func register(mux *http.ServeMux, p *route.Pattern) {
-	path := p.Path
-	if p.Below {
-		path += "/"
-	}
-	hosts := []string{p.Host}
-	switch {
-	case strings.HasPrefix(p.Host, "*"):
-		hosts = []string{""}
-	case strings.Contains(p.Host, ":"):
-		hosts = []string{p.Host, "[" + p.Host + "]"} // as it comes with a port, and without
-	}
-	for _, host := range hosts {
-		func() {
-			defer func() { _ = recover() }()
-			mux.Handle(strings.TrimSpace(p.Method+" "+host+route.OfMux(path)), http.NotFoundHandler())
-		}()
-	}
-}
-
-// exactness compares patterns that a path fits: a number for each segment, the larger the
-// more it says.
-func exactness(p *route.Pattern, path string) (says []byte) {
-	const many, one, literal = 1, 2, 3
-	there := strings.Split(path, "/")
-	for i, segment := range strings.Split(p.Path, "/") {
-		switch {
-		case i < len(there) && segment == there[i]:
-			says = append(says, literal)
-		case strings.HasPrefix(segment, "*"), strings.HasSuffix(segment, "...}"):
-			return append(says, many)
-		default:
-			says = append(says, one)
-		}
-	}
-	if p.Below {
-		says = append(says, many)
-	}
-	return says
 }

@@ -95,10 +95,12 @@ type Rules struct {
 	warnings []Problem
 	doc      *document.Document
 	file     *file
-	names    map[string][]string // where rules are, by name
-	files    []string            // that were read beside it
-	tiers    []string            // that there are; nil: unknown
-	digest   [sha256.Size]byte   // of all that was read
+	names    map[string][]string     // where rules are, by name
+	files    []string                // that were read beside it
+	tiers    []string                // that there are; nil: unknown
+	own      map[string]keyfunc.Func // keys of the application's
+	ip       keyfunc.Func
+	digest   [sha256.Size]byte // of all that was read
 }
 
 // Parse reads and checks the text of a rules file, YAML or JSON. The error is an [*Error]
@@ -185,7 +187,10 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if doc.Has() { // it could be read
 		c.check()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers, own: o.Keys}
+	if c.keys != nil {
+		rules.ip = c.keys.one("ip")
+	}
 	digest.Sum(rules.digest[:0])
 	if len(c.list) == 0 {
 		c.lastCheck()
@@ -211,6 +216,9 @@ func (r *Rules) Config() middleware.Config {
 	c.Rules = slices.Clone(c.Rules)
 	return c
 }
+
+// IP is the file's key "ip": the address of the client, behind the proxies that the file names.
+func (r *Rules) IP() keyfunc.Func { return r.ip }
 
 // Warnings are about what is no mistake and is hardly meant.
 func (r *Rules) Warnings() []Problem { return slices.Clone(r.warnings) }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/browser"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -24,35 +25,35 @@ func TestThePageShowsWhoIsWho(t *testing.T) {
 	t.Parallel()
 	s := start(t, dashboard.Options{ShowKeys: true})
 	require.NoError(t, s.bans.Ban(t.Context(), "198.51.100.200", time.Hour))
-	b := open(t, s.serve(), 1280, 900, false)
-	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	b := browser.Open(t, s.serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
 	s.mixed()
-	b.await(patience, `["a crowd, or an attacker who rotates keys", "header:X-Tenant:acme: one noisy client"].every(
+	b.Await(patience, `["a crowd, or an attacker who rotates keys", "header:X-Tenant:acme: one noisy client"].every(
 		(text) => document.querySelector("#findings").innerText.includes(text))`)
-	assert.Contains(t, b.text("#verdict-text"), "most by login")
-	assert.Contains(t, b.text("#bans"), "198.51.100.200")
+	assert.Contains(t, b.Text("#verdict-text"), "most by login")
+	assert.Contains(t, b.Text("#bans"), "198.51.100.200")
 
 	// The operator follows the tenant.
-	b.click(`#rows li:nth-child(3) button`)
-	assert.Contains(t, b.text("#traffic-title"), "tenant")
-	b.await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
-	b.click(`#keys li:first-child button`)
-	b.await(patience, `document.querySelector("#answer").innerText.includes("of 10 left")`)
-	assert.Equal(t, "header:X-Tenant:acme", eval[string](b, `document.querySelector("#key").value`))
+	b.Click(`#rows li:nth-child(3) button`)
+	assert.Contains(t, b.Text("#traffic-title"), "tenant")
+	b.Await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
+	b.Click(`#keys li:first-child button`)
+	b.Await(patience, `document.querySelector("#answer").innerText.includes("of 10 left")`)
+	assert.Equal(t, "header:X-Tenant:acme", browser.Eval[string](b, `document.querySelector("#key").value`))
 
 	// And bans the key, which takes two clicks, and lifts the ban.
-	b.click(`button.grave`)
-	assert.Equal(t, "Really ban?", b.text("button.grave"))
+	b.Click(`button.grave`)
+	assert.Equal(t, "Really ban?", b.Text("button.grave"))
 	_, banned := s.bans.Find("header:X-Tenant:acme")
 	assert.False(t, banned)
-	b.click(`button.grave`)
-	b.await(patience, `document.querySelector("#banned").innerText.includes("acme")`)
+	b.Click(`button.grave`)
+	b.Await(patience, `document.querySelector("#banned").innerText.includes("acme")`)
 	_, banned = s.bans.Find("header:X-Tenant:acme")
 	assert.True(t, banned)
-	b.picture("light")
-	b.click(`#banned button[aria-label$="acme"]`)
-	b.await(patience, `!document.querySelector("#banned").innerText.includes("acme")`)
-	b.await(patience, `document.querySelector("#answer").innerText.includes("The ban is lifted.")`)
+	b.Picture("light")
+	b.Click(`#banned button[aria-label$="acme"]`)
+	b.Await(patience, `!document.querySelector("#banned").innerText.includes("acme")`)
+	b.Await(patience, `document.querySelector("#answer").innerText.includes("The ban is lifted.")`)
 	_, banned = s.bans.Find("header:X-Tenant:acme")
 	assert.False(t, banned)
 
@@ -62,21 +63,21 @@ func TestThePageShowsWhoIsWho(t *testing.T) {
 		dark bool
 	}{{"light", false}, {"dark", true}} {
 		for _, width := range []int64{320, 390, 800, 1280} {
-			b.look(width, 844, scheme.dark)
-			assert.LessOrEqual(t, eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing is beyond the edge")
+			b.Look(width, 844, scheme.dark)
+			assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing is beyond the edge")
 			for _, id := range []string{"verdict", "store", "traffic", "rules", "top", "hand", "bans"} {
-				box := eval[[]float64](b, fmt.Sprintf(`(({width, height}) => [width, height])(document.getElementById(%q).getBoundingClientRect())`, id))
+				box := browser.Eval[[]float64](b, fmt.Sprintf(`(({width, height}) => [width, height])(document.getElementById(%q).getBoundingClientRect())`, id))
 				assert.Greater(t, box[0], 0.8*float64(min(width, 400))-40, "%s at %d", id, width)
 				assert.Positive(t, box[1])
 			}
 			if width != 800 {
-				b.picture(fmt.Sprintf("%s-%d", scheme.name, width))
+				b.Picture(fmt.Sprintf("%s-%d", scheme.name, width))
 			}
 		}
 	}
-	ground := eval[string](b, `getComputedStyle(document.body).backgroundColor`)
-	b.look(1280, 844, false)
-	assert.NotEqual(t, ground, eval[string](b, `getComputedStyle(document.body).backgroundColor`))
+	ground := browser.Eval[string](b, `getComputedStyle(document.body).backgroundColor`)
+	b.Look(1280, 844, false)
+	assert.NotEqual(t, ground, browser.Eval[string](b, `getComputedStyle(document.body).backgroundColor`))
 }
 
 func TestWhatClientsSendIsTextAndNothingElse(t *testing.T) {
@@ -89,19 +90,19 @@ func TestWhatClientsSendIsTextAndNothingElse(t *testing.T) {
 	require.NoError(t, s.bans.Ban(t.Context(), hostile, 0))
 	require.NoError(t, s.bans.Ban(t.Context(), "\u202e\x00\xff'\"`${window.hit=1}", 0))
 	time.Sleep(time.Second) // for it to be in the figures
-	b := open(t, s.serve(), 1280, 900, false)
-	b.await(patience, `document.querySelector("#keys").innerText.includes("</script><img")`)
-	b.await(patience, `document.querySelector("#banned").innerText.includes("\\u202e")`) // as it is written in Go
-	b.click(`#keys li:first-child button`)
-	b.await(patience, `document.querySelector("#answer").innerText.includes("</script><img")`)
-	assert.True(t, eval[bool](b, `window.hit === undefined && document.images.length === 0`))
+	b := browser.Open(t, s.serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelector("#keys").innerText.includes("</script><img")`)
+	b.Await(patience, `document.querySelector("#banned").innerText.includes("\\u202e")`) // as it is written in Go
+	b.Click(`#keys li:first-child button`)
+	b.Await(patience, `document.querySelector("#answer").innerText.includes("</script><img")`)
+	assert.True(t, browser.Eval[bool](b, `window.hit === undefined && document.images.length === 0`))
 
 	// A script that got in after all would not run.
-	b.run(`const s = document.createElement("script"); try { s.textContent = "window.hit = 1"; document.body.append(s) } catch {}`)
-	assert.True(t, eval[bool](b, `window.hit === undefined`))
+	b.Run(`const s = document.createElement("script"); try { s.textContent = "window.hit = 1"; document.body.append(s) } catch {}`)
+	assert.True(t, browser.Eval[bool](b, `window.hit === undefined`))
 
 	s.page.Close()
-	b.await(patience, `document.querySelector("#live").dataset.is === "lost"`)
+	b.Await(patience, `document.querySelector("#live").dataset.is === "lost"`)
 }
 
 func TestToStopRedisTurnsTheStoreRed(t *testing.T) {
@@ -110,7 +111,7 @@ func TestToStopRedisTurnsTheStoreRed(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
 	t.Cleanup(func() { rdb.Close() })
 	s := start(t, dashboard.Options{ShowKeys: true, Store: redisstore.New(rdb, redisstore.Options{})})
-	b := open(t, s.serve(), 1280, 900, false)
+	b := browser.Open(t, s.serve(), 1280, 900, false)
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -123,20 +124,20 @@ func TestToStopRedisTurnsTheStoreRed(t *testing.T) {
 			}
 		}
 	}()
-	b.await(patience, `document.querySelector("#verdict").dataset.level === "good"`)
-	assert.Equal(t, "answers", b.text("#store-state"))
-	assert.Equal(t, "false", eval[string](b, `document.querySelector("#store").dataset.bad`))
+	b.Await(patience, `document.querySelector("#verdict").dataset.level === "good"`)
+	assert.Equal(t, "answers", b.Text("#store-state"))
+	assert.Equal(t, "false", browser.Eval[string](b, `document.querySelector("#store").dataset.bad`))
 
 	server.Kill()
-	b.await(patience, `document.querySelector("#store").dataset.bad === "true"`)
-	assert.Contains(t, b.text("#store"), "gives no answer")
-	assert.Equal(t, "bad", eval[string](b, `document.querySelector("#verdict").dataset.level`))
-	b.picture("outage-light")
-	b.look(390, 844, true)
-	b.picture("outage-dark-390")
+	b.Await(patience, `document.querySelector("#store").dataset.bad === "true"`)
+	assert.Contains(t, b.Text("#store"), "gives no answer")
+	assert.Equal(t, "bad", browser.Eval[string](b, `document.querySelector("#verdict").dataset.level`))
+	b.Picture("outage-light")
+	b.Look(390, 844, true)
+	b.Picture("outage-dark-390")
 
 	server.Restart()
-	b.await(patience, `document.querySelector("#store").dataset.bad === "false"`)
+	b.Await(patience, `document.querySelector("#store").dataset.bad === "false"`)
 }
 
 func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
@@ -157,19 +158,19 @@ func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
 		limits.Check(httptest.NewRecorder(), r)
 	}
 	time.Sleep(time.Second) // for it to be in the figures
-	b := open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
-	b.await(patience, `document.querySelectorAll(".row").length === 41`)
-	assert.Contains(t, b.text("#rows li:nth-child(2)"), "thing 33")
+	b := browser.Open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelectorAll(".row").length === 41`)
+	assert.Contains(t, b.Text("#rows li:nth-child(2)"), "thing 33")
 	const shown = `[...document.querySelectorAll("#rows li")].filter((item) => !item.hidden).length`
-	assert.Equal(t, 12, eval[int](b, shown))
-	b.write("#find", "thing 7")
-	b.await(patience, shown+` === 2`)
-	b.click("#rows li:not([hidden]):nth-child(n+2) button")
-	assert.Contains(t, b.text("#traffic-title"), "thing 7")
-	assert.Equal(t, "thing 7", eval[string](b, `document.querySelector("#rule").value`))
-	b.run(`const find = document.querySelector("#find"); find.value = ""; find.dispatchEvent(new Event("input"))`)
-	b.click("#rows-all")
-	assert.Equal(t, 41, eval[int](b, shown))
+	assert.Equal(t, 12, browser.Eval[int](b, shown))
+	b.Write("#find", "thing 7")
+	b.Await(patience, shown+` === 2`)
+	b.Click("#rows li:not([hidden]):nth-child(n+2) button")
+	assert.Contains(t, b.Text("#traffic-title"), "thing 7")
+	assert.Equal(t, "thing 7", browser.Eval[string](b, `document.querySelector("#rule").value`))
+	b.Run(`const find = document.querySelector("#find"); find.value = ""; find.dispatchEvent(new Event("input"))`)
+	b.Click("#rows-all")
+	assert.Equal(t, 41, browser.Eval[int](b, shown))
 }
 
 func TestThePageSaysOfWhichRulesItKnowsNoKeys(t *testing.T) {
@@ -179,14 +180,14 @@ func TestThePageSaysOfWhichRulesItKnowsNoKeys(t *testing.T) {
 		ask(limits, i, 1+39/(i+1)) // most of thing 0
 	}
 	time.Sleep(time.Second) // for it to be in the figures
-	b := open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
-	b.await(patience, `document.querySelectorAll(".row").length === 41`)
+	b := browser.Open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelectorAll(".row").length === 41`)
 	const beyond = "There are more rules than are followed: "
 	look := func(rule, note string) {
-		b.run(`{ const find = document.querySelector("#find"); find.value = "` + rule + `"; find.dispatchEvent(new Event("input")) }`)
-		b.run("[...document.querySelectorAll('#rows button')].find((row) => row.querySelector('.name').firstChild.data === `" + rule + "`).click()")
-		b.await(patience, `document.querySelector("#top-title").innerText === "Who, under `+rule+`"`)
-		text := b.text("#top-note")
+		b.Run(`{ const find = document.querySelector("#find"); find.value = "` + rule + `"; find.dispatchEvent(new Event("input")) }`)
+		b.Run("[...document.querySelectorAll('#rows button')].find((row) => row.querySelector('.name').firstChild.data === `" + rule + "`).click()")
+		b.Await(patience, `document.querySelector("#top-title").innerText === "Who, under `+rule+`"`)
+		text := b.Text("#top-note")
 		assert.Contains(t, text, note, rule)
 		assert.Contains(t, text, beyond, rule)
 	}
@@ -203,19 +204,19 @@ func TestWhomARuleInShadowWouldRefuseComesLastAndIsSaidToBeInShadow(t *testing.T
 		s.send("GET", "/", "198.51.100.1", "")
 	}
 	time.Sleep(time.Second) // for it to be in the figures
-	b := open(t, s.serve(), 1280, 900, false)
-	b.await(patience, `document.querySelector("#top-title").innerText === "Who, under strict (in shadow)"`)
+	b := browser.Open(t, s.serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelector("#top-title").innerText === "Who, under strict (in shadow)"`)
 	for range 12 {
 		s.send("GET", "/", "198.51.100.1", "acme")
 	}
-	b.await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
+	b.Await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
 }
 
 func TestThePageKeepsTheQueryThatLetItIn(t *testing.T) {
 	t.Parallel()
 	s := start(t, dashboard.Options{Authorize: func(r *http.Request) bool { return r.URL.Query().Get("token") == "s3cret" }})
-	b := open(t, s.serve()+"?token=s3cret", 800, 600, false)
-	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	b := browser.Open(t, s.serve()+"?token=s3cret", 800, 600, false)
+	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
 	w := httptest.NewRecorder()
 	s.mux.ServeHTTP(w, httptest.NewRequest("GET", "/ops/limits", nil))
 	assert.Equal(t, http.StatusForbidden, w.Code)
@@ -225,9 +226,9 @@ func TestAPageThatIsNotLiveLooksFromTimeToTimeAndComesBack(t *testing.T) {
 	t.Parallel()
 	s := start(t, dashboard.Options{MaxStreams: 1})
 	address := s.serve()
-	b := open(t, address, 800, 600, false)
-	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
-	b.run(`const later = window.setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms > 7000 ? ms / 10 : ms, ...a)`)
+	b := browser.Open(t, address, 800, 600, false)
+	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	b.Run(`const later = window.setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms > 7000 ? ms / 10 : ms, ...a)`)
 	watch := func() *http.Response {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		require.NoError(t, err)
@@ -237,16 +238,16 @@ func TestAPageThatIsNotLiveLooksFromTimeToTimeAndComesBack(t *testing.T) {
 		return response
 	}
 	newer := watch()
-	b.await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
-	b.await(patience, `document.querySelector("#live").innerText.includes("as many pages are live as may be")`)
+	b.Await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
+	b.Await(patience, `document.querySelector("#live").innerText.includes("as many pages are live as may be")`)
 	assert.True(t, s.figures().Full, "the page has not taken the place again")
 
-	b.click("#again")
-	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	b.Click("#again")
+	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
 	require.NoError(t, newer.Body.Close())
 
 	newer = watch()
-	b.await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
+	b.Await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
 	require.NoError(t, newer.Body.Close())
-	b.await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
 }

@@ -189,7 +189,7 @@ func (d *Dashboard) rows() (rows []row, hidden int) {
 	for _, l := range d.all() {
 		for _, info := range l.Rules() {
 			r := row{
-				Rule: info.Name, Tier: info.Tier, Limit: info.Limit.String(), For: info.Route,
+				Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), For: info.Route,
 				OnOutage: info.OnOutage.String(), Shadow: info.Shadow,
 			}
 			if info.ForTier != "" {

@@ -108,7 +108,7 @@ func (l *Logger) Observe(o *middleware.Observation) {
 			if r := &o.Rules[i]; !r.Allowed && !r.Rule.Shadow {
 				l.note(o.Request, refusal{
 					code: "weir-refused", rule: r.Rule.Name, tier: r.Rule.Tier, key: r.Key,
-					limit: r.Rule.Limit, retryAfter: r.RetryAfter,
+					limit: r.Binding(), retryAfter: r.RetryAfter,
 				})
 			}
 		}

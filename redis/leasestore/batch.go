@@ -147,9 +147,7 @@ func (b *batch) settleAsked(taken bool) {
 			continue
 		}
 		cost := b.charges[i].Cost - p.hand.units
-		if p.hand.units > 0 && b.decisions[i].At > 0 {
-			b.decisions[i].At = p.hand.since
-		}
+		p.hand.date(p.plan, &b.decisions[i])
 		addHand(&b.decisions[i], p.plan, b.asked(p.plan, b.charges[i].Key, cost, p.hand, taken, b.decisions[i].Degraded))
 	}
 }

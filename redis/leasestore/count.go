@@ -274,6 +274,15 @@ func (p *plan) owe(s limiter.State, n int64) limiter.State {
 	return p.quota.Owe(s, s.Last, n)
 }
 
+// Settle implements [limiter.Settler]. Redis is told in the next exchange, even if that comes after
+// an outage.
+func (c counter) Settle(_ context.Context, settlements []limiter.Settlement) error {
+	refunds, debts := limiter.Corrections(settlements)
+	c.refund(refunds)
+	c.owe(debts)
+	return nil
+}
+
 // change writes what f makes of the states of charges.
 func (c counter) change(charges []limiter.Charge, f func(e *entry, p *plan, s limiter.State, n, at int64) limiter.State) {
 	for i := range charges {

@@ -61,13 +61,13 @@ for i = 1, count do
       end
     end
   end
+  if past > 0 then
+    q.algorithm.refund(q, s, math.min(past, q.capacity), pastAt)
+  end
   if used > 0 then
     s.level = math.min(q.unit and most or 2 * q.capacity, s.level + used * unit)
   elseif used < 0 and value then
     q.algorithm.refund(q, s, math.min(-used, q.capacity), 0)
-  end
-  if past > 0 and value then
-    q.algorithm.refund(q, s, math.min(past, q.capacity), pastAt)
   end
   if owed > 0 and s.level < 2 * q.capacity * unit then
     q.algorithm.owe(q, s, owed)

@@ -28,8 +28,11 @@
 // of "100 per second", three processes can admit 300 at once before they hear of each other;
 // of "6000 per minute" that takes as many requests in less than a tenth of a second.
 //
-// Limits of which Ahead would come to fewer than two units, such as "5 per minute" on a login,
-// are decided exactly whatever the mode.
+// Some limits are decided exactly whatever the mode, and also where Options.Rules names the rule:
+// those of which Ahead would come to fewer than two units, such as "5 per minute" on a login;
+// those of at most 10 events that say no algorithm, as these are exact; and all of a rule that
+// has several, which are taken together. So a limit that is changed from 12 to 10, or a second
+// one for its rule, changes the mode and is no error.
 //
 // LeakyBucket and SlidingLog can only be Exact: a queue has one order, in which units taken
 // ahead would leave gaps, and a log is for never more than N in any period. Options.Mode
@@ -70,12 +73,24 @@
 // admits more than that before Redis has heard of it. A process that has waits for the next
 // exchange, which RetryAfter says; a burst of less than the rate brings in 75 milliseconds is
 // better Leased. A bucket remembers it and makes up for it before it admits again, so that the
-// excess does not grow with time; a window forgets it with the window, of which the bound then
-// holds each time. A bucket that was full begins to refill when Redis has heard of what was
-// used, 75 milliseconds later at most, which is lost.
+// excess does not grow with time; a window does so in the next one, for as much as the limit,
+// and what is above that is forgotten. A bucket that was full begins to refill when Redis has
+// heard of what was used, 75 milliseconds later at most, which is lost.
 //
-// Counters are others than those of exact decisions: a rule that changes its mode begins anew.
-// What cannot be told, because Redis gave no answer, is told again, and so may count twice.
+// Counters are others than those of exact decisions: a rule that changes its mode begins anew,
+// as it does when its limit is changed from 12 to 10 or back. What cannot be told, because Redis gave no answer, is told again, and so may count twice.
+//
+// # What an event really cost
+//
+// What is settled ([Store.Settle]), refunded or owed goes to where the event was counted. A Leased
+// event owes the units in hand first, as those are charged already, and Redis, in the background,
+// the rest. What is refunded returns to Redis, to what is left of the grant that it was spent from.
+// While Redis is down neither can be told, and the error says so. A Synchronized event is corrected
+// in this process at once, and the others hear of it in the next exchange, be it after an outage;
+// what was owed by several at once is at most one limit more, too. Events that an outage policy
+// counted are corrected where it did ([failover.Store.Settle]).
+//
+// What is owed is used without asking, so it is what can be used beside the bounds below.
 //
 // # What can be admitted too much
 //

@@ -226,9 +226,9 @@ func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
 // refundTo returns units to the window that they were taken from, of a state at the present.
 func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
 	if q.Algorithm() == limiter.TokenBucket {
-		since = 0
+		return q.Refund(s, s.Last, n, 0)
 	}
-	return q.Refund(s, s.Last, n, since)
+	return q.Refund(s, s.Last, n, max(1, since))
 }
 
 func (l fakeLedger) Exchange(_ context.Context, counts []count) (int64, error) {
@@ -248,6 +248,9 @@ func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 		}
 		s := q.Convert(w.quota, advanced(w.quota, w.State, now), now)
 		s.Log = nil
+		if c.past > 0 {
+			s = q.Refund(s, now, c.past, c.pastAt)
+		}
 		switch {
 		case c.used > 0:
 			s.Level += c.used * unitOf(q)
@@ -256,9 +259,6 @@ func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 			}
 		case c.used < 0:
 			s = q.Refund(s, now, -c.used, 0)
-		}
-		if c.past > 0 {
-			s = q.Refund(s, now, c.past, c.pastAt)
 		}
 		if s.Level < 2*q.Capacity()*unitOf(q) {
 			s = q.Owe(s, now, c.owed)

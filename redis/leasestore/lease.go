@@ -30,9 +30,19 @@ func (s *Store) decideOne(ctx context.Context, p *plan, charges []limiter.Charge
 	return s.askOne(ctx, p, *c, h, d)
 }
 
-// A hand is units that were taken out of an entry's for one charge, and Redis's time when the
-// first of them were granted.
+// A hand is units that were taken out of an entry's for one charge, and Redis's time when they
+// were granted.
 type hand struct{ units, since int64 }
+
+// date has a decision on what was missing beside h say when all of it was counted. Of a window it is the
+// earlier of two times, or units of the window before could be refunded to the next. Of a bucket
+// it is the later, as the bucket may have been almost empty at the earlier, and more than was in
+// it then is not refunded.
+func (h hand) date(p *plan, d *limiter.Decision) {
+	if h.units > 0 && d.At > 0 && p.window > 0 {
+		d.At = h.since
+	}
+}
 
 // spend decides on a charge from what is in hand. Where it cannot, it takes of that as much as
 // there is, for the caller to add to.
@@ -80,17 +90,18 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now i
 	case cost > p.capacity:
 		return ask, hand{}
 	case cost <= e.stock:
-		h := hand{cost, e.spend(cost)}
+		e.stock -= cost
 		e.describe(p, now, d)
-		d.At = h.since // when Redis counted them, or before
+		d.At = e.since // when Redis counted them
 		s.list(sh, e, cell, leased)
-		return allowed, h
+		return allowed, hand{cost, e.since}
 	case known && e.refuses(p, cost, now, d):
 		s.list(sh, e, cell, leased)
 		return refused, hand{}
 	}
-	units := e.stock
-	return ask, hand{units, e.spend(units)}
+	h := hand{e.stock, e.since}
+	e.stock = 0
+	return ask, h
 }
 
 // isRefunded tells that units may just have come back, which Redis did not say yet.
@@ -111,7 +122,7 @@ func (e *entry) touch(p *plan, cost, now int64) {
 func (e *entry) expire(now int64, all bool) {
 	if e.stock > 0 && (all || now >= e.until) {
 		e.back += e.stock
-		e.spend(e.stock)
+		e.stock = 0
 	}
 	if e.back > 0 && now >= e.until+grace.Microseconds() {
 		e.back = 0
@@ -171,9 +182,7 @@ func (s *Store) askOne(ctx context.Context, p *plan, c limiter.Charge, h hand, d
 	var one [1]limiter.Decision
 	err := s.exact.Decide(ctx, []limiter.Charge{c}, one[:])
 	*d = one[0]
-	if h.units > 0 && d.At > 0 {
-		d.At = h.since // the earlier of two times
-	}
+	h.date(p, d)
 	taken := err == nil && d.Allowed
 	addHand(d, p, s.asked(p, c.Key, c.Cost, h, taken, err != nil || d.Degraded))
 	return err
@@ -211,8 +220,8 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 		if e.busy {
 			e.crossed += cost
 		}
-	case !taken && h.units > 0 && (p.window == 0 || h.since/p.window == e.since/p.window):
-		e.restock(h.units, h.since) // and what is of another window is lost
+	case !taken && (p.window == 0 || h.since/p.window == e.since/p.window):
+		e.stock += h.units // and what is of another window is lost
 	}
 	e.expire(now, false)
 	if cost > 0 || e.back > 0 {
@@ -236,8 +245,9 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 }
 
 // surrender takes all out of hand that is held of a charge's key, says how much that was, and
-// forgets what is known. Units of a window that is gone are not among them.
-func (s *Store) surrender(c *limiter.Charge) (units int64) {
+// forgets what is known. Units of a window that is gone are not among them. Those that are
+// granted at this moment are kept, unless the counter that they are charged to is reset.
+func (s *Store) surrender(c *limiter.Charge, isReset bool) (units int64) {
 	p := s.plans.of(c.Quota)
 	hash := s.hash(p, c.Key)
 	sh := s.table.shard(hash)
@@ -250,8 +260,10 @@ func (s *Store) surrender(c *limiter.Charge) (units int64) {
 	e.expire(s.now(), false)
 	s.list(sh, e, cell, leased) // the others may hold that much more
 	units = min(e.stock, p.capacity)
-	e.spend(e.stock)
-	e.heard = 0
+	e.stock, e.heard = 0, 0
+	if isReset {
+		e.back, e.exact, e.busy = 0, 0, false
+	}
 	if e.plan != p.number {
 		return 0
 	}
@@ -274,7 +286,7 @@ func (s *Store) settleInHand(c *limiter.Settlement) {
 	e.expire(now, false)
 	if c.Actual > c.Cost {
 		paid := min(c.Actual-c.Cost, e.stock)
-		e.spend(paid)
+		e.stock -= paid
 		c.Actual -= paid
 	} else if c.Actual < c.Cost {
 		e.refunded = now

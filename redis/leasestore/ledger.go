@@ -82,7 +82,7 @@ type lease struct {
 	tag   keyfunc.Digest
 	quota *limiter.Quota
 
-	since int64 // Redis's time when the first of the units that are returned were granted
+	since int64 // Redis's time when the units that are returned were granted
 	back  int64 // units that are returned
 	keep  int64 // units that are kept, at most
 	want  int64 // units wanted while half of the limit is free

@@ -30,7 +30,8 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
-// Check returns why a limit cannot be counted in mode m, or nil.
+// Check returns why a limit cannot be counted in mode m, or nil. One that is too tight for it can:
+// it is decided exactly.
 func (m Mode) Check(l limiter.Limit) error {
 	if int(m) >= len(modes) {
 		return fmt.Errorf("leasestore: Mode is %d: it must be Exact, Leased or Synchronized", uint8(m))

@@ -21,7 +21,8 @@ type Options struct {
 	Mode Mode
 
 	// Rules gives rules modes of their own, by name. One that makes no sense for the rule's
-	// limit is an error where the rule is made.
+	// limit is an error where the rule is made; limits that are too tight, or beside others,
+	// are Exact.
 	Rules map[string]Mode
 
 	// Ahead is how much of what a limit lets pass at once all processes together may hold

@@ -62,8 +62,11 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		limiter.Limit{Events: 7, Per: 100 * time.Millisecond}.WithBurst(50),
 		{Events: 60, Per: 150 * time.Millisecond},
 		limiter.Limit{Events: 60, Per: 150 * time.Millisecond}.With(limiter.FixedWindow),
+		limiter.Limit{Events: 7, Per: 100 * time.Millisecond}.WithBurst(50),
 	} {
-		quotas = append(quotas, quotaOf(t, fmt.Sprint("rule ", i), l))
+		q := quotaOf(t, fmt.Sprint("rule ", i), l)
+		q.Settles = i == 4
+		quotas = append(quotas, q)
 	}
 	var ledgers []*redisLedger
 	for range 3 {
@@ -89,7 +92,14 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 					tag: tag, quota: q, since: since[i], back: random.Int64N(5), keep: random.Int64N(10),
 					want: random.Int64N(20), need: random.Int64N(10),
 				})
-				counts = append(counts, count{tag: tag, quota: q, used: random.Int64N(60) - 10})
+				c := count{tag: tag, quota: q, used: random.Int64N(60) - 10}
+				if random.IntN(4) == 0 {
+					c.owed = random.Int64N(2 * q.Capacity())
+				}
+				if q.Algorithm() != limiter.TokenBucket && random.IntN(4) == 0 {
+					c.past, c.pastAt = random.Int64N(20), max(1, since[i])
+				}
+				counts = append(counts, c)
 			}
 		}
 		if len(leases) == 0 {
@@ -440,5 +450,38 @@ func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
 			return d.Allowed && d.Degraded
 		}, 20*time.Second, 10*time.Millisecond)
 		assert.Error(t, errors.Join(s.Close(), errors.New("Close may say what was not told")))
+	}
+}
+
+// Settlements ride redisstore's batches, beside the loop's own trips.
+func TestOnRedisARefundIsThereForTheNextRequestAndADebtForTheOneAfter(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, m := range []Mode{Leased, Synchronized} {
+		t.Run(m.String(), func(t *testing.T) {
+			s := onRedis(t, server.Addr, Options{Mode: m})
+			var q *limiter.Quota
+			reserveAndSettle := func(reserved, actual int64) {
+				d := decideOne(t, s, q, "key", reserved)
+				require.True(t, d.Allowed, reserved)
+				require.NoError(t, settled(t, s, q, reserved, d, actual))
+			}
+			for i := range 10 {
+				q = quotaOf(t, fmt.Sprint(m, i), limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+				q.Settles = true
+				for range 6 {
+					reserveAndSettle(1, 1)
+					time.Sleep(15 * time.Millisecond)
+				}
+				// Up to 250 are granted ahead, and may be on their way.
+				reserveAndSettle(700, 100)
+				reserveAndSettle(600, 10)
+				reserveAndSettle(600, 0)
+				reserveAndSettle(1, 450)
+				require.False(t, decideOne(t, s, q, "key", 500).Allowed)
+				require.True(t, decideOne(t, s, q, "key", 150).Allowed)
+			}
+			require.NoError(t, s.Close())
+		})
 	}
 }

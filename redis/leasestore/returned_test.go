@@ -179,3 +179,28 @@ func TestWhatAnOutageAdmitsIsNoReasonToRefuse(t *testing.T) {
 		require.True(t, decideOne(t, s, q, "key", 1).Allowed, "the rule is open")
 	}
 }
+
+func TestAResetDuringASettlementHandsOutOneBurst(t *testing.T) {
+	t.Parallel()
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := f.instance(t, 1, Options{Mode: Leased})
+		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+		charge := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
+		f.lag.Store(int64(60 * time.Millisecond))
+		for f.inRedis(t, q) <= 10 { // until Redis has granted units, and its answer is on the way
+			require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+			time.Sleep(5 * time.Millisecond)
+		}
+		require.Zero(t, s.Stats().Held)
+		require.NoError(t, s.Reset(t.Context(), charge))
+		admitted := 0
+		for range 300 {
+			if decideOne(t, s, q, "key", 1).Allowed {
+				admitted++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, admitted, 100)
+	})
+}

@@ -147,9 +147,8 @@ func (e *entry) proposeAsked(l *lease, p *plan, now int64) (due bool) {
 		l.want = max(l.need, p.chunk-e.stock)
 		return true
 	case !isHalfFree && e.stock > need:
-		excess := e.stock - need
-		e.spend(excess)
-		e.back += excess
+		e.back += e.stock - need
+		e.stock = need
 		return true
 	default:
 		return e.stock > 0 && e.until-now < life.Microseconds()/2
@@ -207,11 +206,14 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 		// A window's units are spent in that window. Its end comes no later on our clock than
 		// it does on Redis's.
 		if redisNow/p.window != e.since/p.window {
-			e.stock, e.fresh, e.back = 0, 0, 0
+			e.stock, e.back = 0, 0
 		}
 		e.until = min(e.until, asked+p.window-redisNow%p.window)
 	}
-	e.restock(l.granted, redisNow)
+	if l.granted > 0 || e.stock == 0 {
+		e.since = redisNow
+	}
+	e.stock += l.granted
 	e.hear(l.state, redisNow, asked, heard)
 	e.exact, e.whole = e.crossed, e.crossed == 0
 	e.scarce = p.quota.Describe(l.state, redisNow, 0, true).Remaining <= 0

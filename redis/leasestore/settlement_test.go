@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 )
 
 // A reservation is an event that was admitted, and is settled when it is known what it cost.
@@ -142,4 +143,342 @@ func TestWhatIsReallyUsedIsWithinTheLimit(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What is owed is used without asking, so it is what can be used beside the limit.
+func TestNoMoreIsUsedThanTheLimitAndWhatIsOwedInTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, m := range []Mode{Exact, Leased, Synchronized} {
+		for _, l := range []limiter.Limit{
+			limiter.PerSecond(100).With(limiter.TokenBucket),
+			limiter.PerSecond(100).With(limiter.SlidingCounter),
+			{Events: 200, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
+		} {
+			for seed := range uint64(4) {
+				t.Run(fmt.Sprint(m, " ", l, " ", seed), func(t *testing.T) {
+					phase.Test(t, func(t *testing.T) {
+						q := settlingQuota(t, l)
+						g := newGauge(q)
+						owed := int64(0)
+						for _, r := range reserved(t, rand.New(rand.NewPCG(seed, 4)), m, q, 3, false) {
+							g.admit(r.actual)
+							owed += max(0, r.actual-r.charge.Cost)
+						}
+						require.Greater(t, owed, 2*q.Capacity(), "or this test tries nothing")
+						most := 2 * g.capacity // which is owed in the end, and a window that has just begun
+						if m == Synchronized {
+							most += 2 * g.capacity // that others had not heard of
+						}
+						assert.LessOrEqual(t, g.above(), most)
+					})
+				})
+			}
+		}
+	}
+}
+
+// settled says what a charge really cost that d was the decision on.
+func settled(t testing.TB, s limiter.Store, q *limiter.Quota, cost int64, d limiter.Decision, actual int64) error {
+	t.Helper()
+	return limiter.Settle(t.Context(), s, []limiter.Settlement{{
+		Charge: limiter.Charge{Quota: q, Key: "key", Cost: cost, At: d.At}, Actual: actual,
+	}})
+}
+
+// warmUp has a key leased, and returns how many units that took.
+func warmUp(t testing.TB, s *Store, q *limiter.Quota) (used int64) {
+	t.Helper()
+	for s.Stats().Held == 0 {
+		require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+		used++
+		time.Sleep(15 * time.Millisecond)
+	}
+	return used
+}
+
+// inRedis is how many units of the key are used or held, as Redis has it.
+func (f *fake) inRedis(t testing.TB, q *limiter.Quota) int64 {
+	t.Helper()
+	return q.Capacity() - decideOne(t, f, q, "key", 0).Remaining
+}
+
+// told is how many units of the key processes have told Redis of.
+func (f *fake) told(q *limiter.Quota) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return q.Capacity() - q.Describe(f.counts[nameOf(q, tagOf("key"))].State, time.Now().UnixMicro(), 0, true).Remaining
+}
+
+func TestWhatALeasedEventOwesIsPaidOutOfHandAndTheRestToRedis(t *testing.T) {
+	t.Parallel()
+	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingCounter, limiter.FixedWindow} {
+		phase.Test(t, func(t *testing.T) {
+			f := newFake()
+			s := f.instance(t, 1, Options{Mode: Leased})
+			q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: a})
+			used := warmUp(t, s, q)
+			d := decideOne(t, s, q, "key", 5)
+			require.True(t, d.Allowed)
+			held, before := s.Stats().Held, f.inRedis(t, q)
+			require.Equal(t, before, used+5+held)
+
+			require.NoError(t, settled(t, s, q, 5, d, 7))
+			assert.Equal(t, held-2, s.Stats().Held, "%v", a)
+			assert.Equal(t, before, f.inRedis(t, q), "%v", a)
+			require.NoError(t, settled(t, s, q, 5, d, 5+held+100))
+			assert.Zero(t, s.Stats().Held, "%v", a)
+			assert.Equal(t, used+7+held+100, f.inRedis(t, q), "%v", a)
+			assert.Equal(t, 1000-f.inRedis(t, q), decideOne(t, s, q, "key", 0).Remaining, "%v", a)
+
+			require.NoError(t, settled(t, s, q, 100, d, 0))
+			assert.LessOrEqual(t, f.inRedis(t, q), used+held+100, "%v", a)
+			assert.Equal(t, 1000-f.inRedis(t, q), decideOne(t, s, q, "key", 0).Remaining, "what came back is known at once, %v", a)
+		})
+	}
+}
+
+func TestALeasedEventIsSettledAfterItsLeaseHasEnded(t *testing.T) {
+	t.Parallel()
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := f.instance(t, 1, Options{Mode: Leased})
+		q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+		warmUp(t, s, q)
+		more, less := decideOne(t, s, q, "key", 5), decideOne(t, s, q, "key", 5)
+		time.Sleep(time.Minute)
+		require.Zero(t, s.Stats().Keys)
+		used := f.inRedis(t, q)
+		require.NoError(t, settled(t, s, q, 5, more, 9))
+		assert.Equal(t, used+4, f.inRedis(t, q))
+		require.NoError(t, settled(t, s, q, 5, less, 2))
+		assert.Equal(t, used+1, f.inRedis(t, q))
+		require.NoError(t, s.Close())
+		require.NoError(t, settled(t, s, q, 5, more, 7))
+		assert.Equal(t, used+3, f.inRedis(t, q), "after the store is closed too")
+	})
+}
+
+func TestUnitsOfAWindowThatHasEndedAreNotRefundedToTheNext(t *testing.T) {
+	t.Parallel()
+	for _, m := range []Mode{Leased, Synchronized} {
+		for _, a := range []limiter.Algorithm{limiter.SlidingCounter, limiter.FixedWindow} {
+			phase.Test(t, func(t *testing.T) {
+				f := newFake()
+				s := f.instance(t, 1, Options{Mode: m})
+				q := settlingQuota(t, limiter.Limit{Events: 1000, Per: time.Minute, Algorithm: a})
+				nextWindow := func() {
+					time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+				}
+				nextWindow()
+				for range 10 {
+					decideOne(t, s, q, "key", 1)
+					time.Sleep(15 * time.Millisecond)
+				}
+				d := decideOne(t, s, q, "key", 50)
+				require.True(t, d.Allowed)
+				nextWindow()
+				require.True(t, decideOne(t, s, q, "key", 100).Allowed)
+				time.Sleep(time.Second)
+				require.NoError(t, settled(t, s, q, 50, d, 0))
+				time.Sleep(time.Second)
+				assert.GreaterOrEqual(t, 1000-decideOne(t, s, q, "key", 0).Remaining, int64(100), "%v %v", m, a)
+				other := f.instance(t, 2, Options{Mode: m})
+				decideOne(t, other, q, "key", 1)
+				time.Sleep(time.Second)
+				used := int64(100 + 1)
+				if a == limiter.SlidingCounter {
+					used += 9 // of the window before, the 10 that were not refunded, less what has faded
+				}
+				assert.GreaterOrEqual(t, 1000-decideOne(t, other, q, "key", 0).Remaining, used, "%v %v, as others have it", m, a)
+				assert.LessOrEqual(t, 1000-decideOne(t, other, q, "key", 0).Remaining, used+mostChunk+1, "%v %v", m, a)
+				nextWindow()
+				require.NoError(t, settled(t, s, q, 50, d, 80))
+				assert.GreaterOrEqual(t, 1000-decideOne(t, s, q, "key", 0).Remaining, int64(30), "what is owed is used now")
+			})
+		}
+	}
+}
+
+// A limit of 12 can be leased, and one of 10 is exact.
+func TestARuleWhoseLimitBecomesExactGoesOnWithWhatWasUsed(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{
+		{Mode: Leased}, {Mode: Leased, Ahead: mostAhead}, {Rules: map[string]Mode{"rule": Leased}},
+		{Mode: Synchronized}, {Rules: map[string]Mode{"rule": Synchronized}},
+	} {
+		phase.Test(t, func(t *testing.T) {
+			f := newFake()
+			s := f.instance(t, 1, o)
+			many, few := quotaOf(t, "rule", limiter.PerHour(12)), quotaOf(t, "rule", limiter.PerHour(10))
+			require.NoError(t, s.Check(many))
+			require.NoError(t, s.Check(few), "it is decided exactly, whatever the mode")
+			admitted := map[*limiter.Quota]int{}
+			var last limiter.Decision
+			for i, q := range []*limiter.Quota{many, few, many, few} {
+				for range 8 {
+					if d := decideOne(t, s, q, "key", 1); d.Allowed {
+						admitted[q]++
+						last = d
+					}
+					if i == 0 && admitted[many] == 5 {
+						break
+					}
+					time.Sleep(15 * time.Millisecond)
+				}
+			}
+			mode, _ := o.mode("rule")
+			total := admitted[many] + admitted[few]
+			switch {
+			case mode == Leased:
+				assert.LessOrEqual(t, total, 12+1) // a counter admits one more around a boundary
+				assert.GreaterOrEqual(t, total, 9, "but for what was in hand at a change")
+			default: // counters are others, and both keep what they had
+				assert.LessOrEqual(t, admitted[few], 10)
+				assert.LessOrEqual(t, admitted[many], 12+1)
+			}
+			require.NoError(t, settled(t, s, few, 1, last, 0))
+			require.NoError(t, settled(t, s, many, 1, last, 3))
+			require.False(t, decideOne(t, s, few, "key", 10).Allowed)
+		})
+	}
+}
+
+func TestARuleWithSeveralLimitsIsDecidedExactlyAsAWhole(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{{Mode: Leased}, {Mode: Synchronized}, {Rules: map[string]Mode{"api": Leased, "api.3600": Synchronized}}} {
+		phase.Test(t, func(t *testing.T) {
+			f := newFake()
+			s := f.instance(t, 1, o)
+			family, err := limiter.NewQuotas("api", "", []limiter.Limit{limiter.PerDay(10_000).With(limiter.TokenBucket), limiter.PerHour(300).With(limiter.TokenBucket), {Events: 5, Per: 365 * 24 * time.Hour, Algorithm: limiter.SlidingLog}})
+			require.NoError(t, err)
+			alone := quotaOf(t, "api", limiter.PerDay(10_000))
+			var charges []limiter.Charge
+			for _, q := range family {
+				require.NoError(t, s.Check(q))
+				charges = append(charges, limiter.Charge{Quota: q, Key: "key", Cost: 1})
+			}
+			decideOne(t, s, alone, "another", 1)
+			decisions, admitted := make([]limiter.Decision, 3), 0
+			for range 50 {
+				before := f.decided.Load()
+				require.NoError(t, s.Decide(t.Context(), charges, decisions))
+				require.Equal(t, before+1, f.decided.Load(), "in one call")
+				if decisions[0].Allowed && decisions[1].Allowed && decisions[2].Allowed {
+					admitted++
+				}
+				time.Sleep(time.Millisecond)
+			}
+			assert.Equal(t, 5, admitted)
+			assert.Zero(t, s.Stats().Held)
+			for i, q := range family {
+				assert.Equal(t, q.Capacity()-5, decideOne(t, f, q, "key", 0).Remaining, "limit %d", i)
+			}
+		})
+	}
+}
+
+// Whatever is asked of the store inside has to go by what is in hand, and by the policies.
+func TestNoSettlementGoesAroundTheStore(t *testing.T) {
+	t.Parallel()
+	phase.Test(t, func(t *testing.T) {
+		s := newFake().instance(t, 1, Options{Mode: Leased})
+		found, ok := limiter.As[limiter.Settler](s)
+		require.True(t, ok)
+		assert.Same(t, s, found)
+		for _, d := range []limiter.Decision{{}, {At: 1}, {At: -1}} {
+			require.NoError(t, settled(t, newFake().instance(t, 1, Options{Mode: Synchronized}), quotaOf(t, "rule", limiter.PerHour(100)), 1, d, 5))
+		}
+		q := quotaOf(t, "rule", limiter.PerHour(100))
+		assert.ErrorIs(t, settled(t, s, q, 5, limiter.Decision{}, -1), limiter.ErrCharges)
+	})
+}
+
+func TestAnEventIsSettledWhereItWasCountedWhateverHappensToRedis(t *testing.T) {
+	t.Parallel()
+	const before, during, after = 0, 1, 2
+	for _, m := range []Mode{Leased, Synchronized} {
+		for counted := before; counted <= after; counted++ {
+			for when := counted; when <= after; when++ {
+				for _, actual := range []int64{2, 9} {
+					t.Run(fmt.Sprint(m, " ", counted, " ", when, " ", actual), func(t *testing.T) {
+						phase.Test(t, func(t *testing.T) {
+							f := newFake()
+							o := Options{Mode: m}
+							if m == Leased {
+								o.Rules = map[string]Mode{"cold": Exact} // so that Redis is asked
+							}
+							s := f.instance(t, 1, o)
+							q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+							cold := quotaOf(t, "cold", limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+							var d limiter.Decision
+							var err error
+							used, byPolicy := int64(0), int64(0)
+							for now := before; now <= after; now++ {
+								f.down.Store(now == during)
+								for range 400 { // so that the policies come into force, or no longer are
+									decideOne(t, s, cold, "key", 1)
+									time.Sleep(30 * time.Millisecond)
+								}
+								isDegraded := decideOne(t, s, q, "key", 0).Degraded
+								require.Equal(t, now == during, isDegraded)
+								if now == counted {
+									d = decideOne(t, s, q, "key", 5)
+									require.True(t, d.Allowed)
+									require.Equal(t, isDegraded, d.At < 0)
+									if used += 5; isDegraded {
+										used, byPolicy = used-5, 5
+									}
+								}
+								if now == when {
+									err = settled(t, s, q, 5, d, actual)
+									if isDegraded {
+										byPolicy = 1000 - decideOne(t, s, q, "key", 0).Remaining
+									}
+								}
+							}
+							isLost := m == Leased && counted == before && when == during
+							switch {
+							case isLost:
+								assert.ErrorIs(t, err, failover.ErrUnavailable)
+							case counted == during:
+								require.NoError(t, err)
+								if when == during {
+									assert.Equal(t, actual, byPolicy)
+								}
+							default:
+								require.NoError(t, err)
+								used += actual - 5
+							}
+							time.Sleep(time.Second)
+							assert.Equal(t, used, 1000-decideOne(t, s, q, "key", 0).Remaining, "as the process has it")
+							require.NoError(t, s.Close())
+							if m == Leased {
+								assert.Equal(t, used, f.inRedis(t, q), "as Redis has it")
+							} else {
+								assert.Equal(t, used, f.told(q), "as Redis has it")
+							}
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+type closing struct {
+	limiter.Store
+	closed *int
+}
+
+func (c closing) Close() error { *c.closed++; return errDown }
+
+func TestClosingWaitsForWhatTheExactStoreSettlesLater(t *testing.T) {
+	t.Parallel()
+	phase.Test(t, func(t *testing.T) {
+		closed, o := 0, Options{}.complete()
+		s := newStore(closing{newFake(), &closed}, fakeLedger{newFake(), 1, 25}, failover.Options{}, o)
+		assert.ErrorIs(t, s.Close(), errDown)
+		require.NoError(t, s.Close())
+		assert.Equal(t, 1, closed)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -144,7 +145,7 @@ func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 		case c.At > 0:
 			s.settleInHand(&limiter.Settlement{Charge: *c})
 		case c.At == 0:
-			c.Cost += min(s.surrender(c), math.MaxInt64-c.Cost)
+			c.Cost += min(s.surrender(c, false), math.MaxInt64-c.Cost)
 		}
 	}
 	return s.change(ctx, charges, prepare, s.exact.Refund, s.synced.Refund)
@@ -192,20 +193,17 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			s.settleInHand(c)
 		}
 	}
-	refunds, debts := limiter.Corrections(ours)
-	counter{s}.refund(refunds)
-	counter{s}.owe(debts)
-	err := errors.Join(limiter.Settle(ctx, s.synced, byPolicy))
-	if len(exact) > 0 {
-		err = errors.Join(err, limiter.Settle(ctx, s.exact, exact))
-	}
-	return err
+	return errors.Join(
+		counter{s}.Settle(ctx, ours),
+		limiter.Settle(ctx, s.synced, byPolicy),
+		limiter.Settle(ctx, s.exact, exact),
+	)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead
 // of the key, or to refuse it, until they next ask Redis about it.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, charges, func(c *limiter.Charge) { s.surrender(c) },
+	return s.change(ctx, charges, func(c *limiter.Charge) { s.surrender(c, true) },
 		s.exact.Reset, s.synced.Reset)
 }
 
@@ -246,8 +244,8 @@ func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare fu
 	return exact(ctx, others)
 }
 
-// Close returns what this process holds ahead, tells Redis what it has counted, and ends the
-// Store's goroutine. It takes at most a second. Decisions that are asked for afterwards are
+// Close returns what this process holds ahead, tells Redis what it has counted and what is being
+// settled, and ends the Store's goroutine. It takes at most two seconds. Decisions that are asked for afterwards are
 // exact. Its error says that Redis did not hear of all; what was held then comes back as if
 // it had been spent.
 func (s *Store) Close() error {
@@ -258,6 +256,9 @@ func (s *Store) Close() error {
 		<-s.ended
 		if err = s.settleAll(); err != nil {
 			err = fmt.Errorf("leasestore: close: %w", err)
+		}
+		if exact, ok := s.exact.(io.Closer); ok {
+			err = errors.Join(err, exact.Close())
 		}
 	})
 	return err

@@ -27,20 +27,16 @@ type entry struct {
 	last, level, prev int64
 	now, asked, heard int64
 
-	// Leased: units in hand until then, granted at Redis's time since or later. Those that are
-	// fresh were granted at freshSince or later.
-	stock, until, since int64
-	fresh, freshSince   int64
-
-	pending int64 // Synchronized: units that Redis has not been told of
-	exact   int64 // units that Redis counted for this process since it said that, less those refunded
-	touched int64 // when it was last asked for
-	recent  int64 // units asked for since counted
-	asks    int32 // events since watched
+	stock, until, since int64 // Leased: units in hand until then, the last of them granted at Redis's time since
+	pending             int64 // Synchronized: units that Redis has not been told of
+	exact               int64 // units that Redis counted for this process since it said that, less those refunded
+	touched             int64 // when it was last asked for
+	recent              int64 // units asked for since counted
+	asks                int32 // events since watched
 
 	// What only the loop and exact decisions need.
 	crossed          int64 // of exact, those during a settlement, which it may have seen
-	back             int64 // units to return, granted since too
+	back             int64 // units to return, granted by then too
 	refunded         int64 // when units that Redis had counted were last refunded
 	owed             int64 // Synchronized: units that Redis has not been told are owed
 	past, pastAt     int64 // Synchronized: units to refund to the window of that time, which has ended
@@ -51,31 +47,6 @@ type entry struct {
 
 func (e *entry) state() limiter.State {
 	return limiter.State{Last: e.last, Level: e.level, Prev: e.prev}
-}
-
-// spend takes units out of hand, those granted first, and returns when that was.
-func (e *entry) spend(n int64) (since int64) {
-	since = e.since
-	e.stock -= n
-	if e.fresh > 0 && e.stock <= e.fresh {
-		e.since, e.fresh = e.freshSince, 0
-	}
-	return since
-}
-
-// restock adds units to those in hand.
-func (e *entry) restock(n, since int64) {
-	switch {
-	case e.stock == 0:
-		e.since = since
-	case since <= e.since:
-		e.since = since
-	case e.fresh == 0:
-		e.fresh, e.freshSince = n, since
-	default:
-		e.fresh += n
-	}
-	e.stock += n
 }
 
 // isUntold tells that Redis has not heard of all that was counted here.

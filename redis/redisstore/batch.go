@@ -15,6 +15,7 @@ import (
 // however many there are, and a server that hangs is found out by the first.
 type batch struct {
 	groups   []*group
+	waited   int  // how many of them callers wait for
 	led      bool // by a caller, which cannot leave
 	steps    bool // the client asks for the deadline of each
 	start    time.Time
@@ -29,7 +30,13 @@ type batch struct {
 }
 
 func newBatch(groups []*group, led bool, start time.Time, timeout time.Duration) *batch {
-	return &batch{groups: groups, led: led, start: start, timeout: timeout, patience: timeout, ended: make(chan struct{})}
+	waited := 0
+	for _, g := range groups {
+		if g.settlement == nil {
+			waited++
+		}
+	}
+	return &batch{groups: groups, waited: waited, led: led, start: start, timeout: timeout, patience: timeout, ended: make(chan struct{})}
 }
 
 // again is for a batch that is about to be sent again, as the answer was no decision.

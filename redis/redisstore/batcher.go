@@ -30,6 +30,7 @@ type batcher struct {
 
 	mu        sync.Mutex
 	waiting   []*group
+	later     later
 	inFlight  []*batch
 	abandoned []*batch      // by their callers, still making a connection
 	trip      time.Duration // how long a round trip takes: measured, or assumed
@@ -167,7 +168,7 @@ func (b *batcher) startNext(me *group) *batch {
 			return nil
 		}
 		for _, g := range slices.Backward(groups) {
-			if !g.state.CompareAndSwap(waiting, leading) {
+			if g.settlement != nil || !g.state.CompareAndSwap(waiting, leading) {
 				continue // it has just left
 			}
 			if g == me {
@@ -179,6 +180,11 @@ func (b *batcher) startNext(me *group) *batch {
 			g.done <- struct{}{}
 			return nil
 		}
+		groups = slices.DeleteFunc(groups, func(g *group) bool { return g.settlement == nil })
+		if len(groups) > 0 { // and all callers have left
+			go b.run(b.start(groups, false, time.Now()))
+			return nil
+		}
 	}
 	return nil
 }
@@ -188,7 +194,7 @@ func (b *batcher) isFree() bool {
 	switch n := len(b.inFlight); {
 	case n == 0 || b.most == 1:
 		return true
-	case n == 1 && len(b.waiting) >= len(b.inFlight[0].groups):
+	case n == 1 && len(b.waiting) >= b.inFlight[0].waited:
 		return true
 	case n >= b.parallel || !b.isLong():
 		return false
@@ -201,20 +207,27 @@ func (b *batcher) next() (groups []*group) {
 	if !b.isFree() {
 		return nil
 	}
-	n, charges := 0, 0
+	most := b.most - min(b.later.count, b.most/2) // so that settlements do not come to wait
+	charges, isFull := 0, false
+	rest := b.waiting[:0]
 	for _, g := range b.waiting {
-		if !g.hasLeft() {
-			charges += len(g.items)
-			if charges > b.most && groups != nil {
-				break
-			}
-			groups = append(groups, g)
+		if g.hasLeft() {
+			continue
 		}
-		n++
+		if !isFull && !b.later.isBefore(g) {
+			charges += len(g.items) + b.later.of(g)
+			if isFull = charges > most && groups != nil; !isFull {
+				groups = append(groups, g)
+				continue
+			}
+		}
+		rest = append(rest, g)
 	}
-	rest := copy(b.waiting, b.waiting[n:])
-	clear(b.waiting[rest:])
-	b.waiting = b.waiting[:rest]
+	clear(b.waiting[len(rest):])
+	b.waiting = rest
+	if groups != nil && b.later.count > 0 {
+		groups = append(b.later.before(groups, b.most-charges), groups...)
+	}
 	return groups
 }
 
@@ -224,6 +237,7 @@ func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
 	batch.steps = b.led
 	b.started = now
 	b.inFlight = append(b.inFlight, batch)
+	b.later.begin(batch)
 	if !b.watched {
 		b.watched = true
 		if b.watch == nil {
@@ -254,6 +268,7 @@ func (b *batcher) finish(batch *batch) bool {
 		return false
 	}
 	b.inFlight = slices.Delete(b.inFlight, i, i+1)
+	b.later.end(batch)
 	if took := batch.took(); took > 0 {
 		b.measure(took)
 	}
@@ -273,6 +288,7 @@ func (b *batcher) look() {
 		if !batch.isOverdue(now, patience) {
 			return false
 		}
+		b.later.end(batch)
 		expire(batch.groups, now, 0)
 		if !batch.led && !batch.isSent() {
 			b.abandoned = append(b.abandoned, batch) // a connection may come of it yet
@@ -304,7 +320,13 @@ func (b *batcher) look() {
 // expire makes callers leave that have come so long ago.
 func expire(groups []*group, now time.Time, patience time.Duration) {
 	for _, g := range groups {
-		if now.Sub(g.since) >= patience && g.state.CompareAndSwap(waiting, left) {
+		if now.Sub(g.since) < patience || !g.state.CompareAndSwap(waiting, left) {
+			continue
+		}
+		if g.settlement != nil {
+			g.err = context.DeadlineExceeded
+			g.settlement.end(g)
+		} else {
 			g.done <- struct{}{}
 		}
 	}

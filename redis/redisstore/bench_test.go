@@ -65,6 +65,62 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
+// BenchmarkLongLog is a decision on a log of 10,000 events, at its worst.
+func BenchmarkLongLog(b *testing.B) {
+	server, client := startRedis(b)
+	clock := clockAt(0)
+	s := onClock(b, clock, client, Options{ForgetRefusals: true})
+	const events = 10_000
+	q := quotaOf(b, "rule", limiter.PerHour(events).With(limiter.SlidingLog))
+	decide := func(cost int64) limiter.Decision { return decideOne(b, s, q, "key", cost) }
+	fill := func() limiter.Decision {
+		require.NoError(b, s.Reset(b.Context(), []limiter.Charge{charge(q, "key", 0)}))
+		clock.sleep(time.Hour)
+		first := decide(1)
+		for range events / 1000 {
+			charges := make([]limiter.Charge, min(1000, events))
+			for i := range charges {
+				charges[i] = charge(q, "key", 1)
+			}
+			groups := make([]*group, len(charges))
+			for i := range groups {
+				groups[i] = newGroup(take)
+				groups[i].tag = s.names.Tag("key")
+				groups[i].add(s.names.Name(groups[i].tag, q), &charges[i])
+			}
+			clock.sleep(time.Second)
+			sendAlone(s, groups)
+		}
+		require.Zero(b, decide(0).Remaining)
+		return first
+	}
+	for _, tt := range []struct {
+		name string
+		do   func(first limiter.Decision)
+	}{
+		{"a unit is refused", func(limiter.Decision) { decide(1) }},
+		{"half of them are refused", func(limiter.Decision) { decide(events / 2) }},
+		{"all are owed again", func(limiter.Decision) { _ = s.Owe(b.Context(), []limiter.Charge{charge(q, "key", events)}) }},
+		{"all but one are too old", func(limiter.Decision) {
+			clock.sleep(time.Hour - time.Second/2)
+			decide(0)
+			clock.sleep(time.Second/2 - time.Hour)
+		}},
+		{"the oldest is refunded", func(first limiter.Decision) {
+			_ = s.Refund(b.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1, At: first.At}})
+		}},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			first := fill()
+			before := redisCPU(b, server)
+			for b.Loop() {
+				tt.do(first)
+			}
+			b.ReportMetric(float64((redisCPU(b, server)-before).Nanoseconds())/float64(b.N), "redis-cpu-ns/op")
+		})
+	}
+}
+
 // redisCPU is the processor time that the server has taken.
 func redisCPU(b *testing.B, server *redistest.Server) (sum time.Duration) {
 	for line := range strings.Lines(server.MustDo("INFO", "cpu")) {

@@ -81,10 +81,12 @@ end
 -- packed and unpacked for each charge.
 local areDifferent = values and chargeCount < 2 * #names
 
--- Most groups are plain: they take from keys that have no value, or one of the quota they are
+-- Most groups are plain: they change keys that have no value, or one of the quota they are
 -- charged under. Such a key has no table. What it has is its value, and its life: its name
--- until the value changes; then how many milliseconds it is to live, or 0 if its expiry is
--- late enough; or false, if it did not change and was seen to have an expiry.
+-- until the value changes; then how many milliseconds it is to live, or KEPT if its expiry is
+-- late enough, RESIZED if moreover the value has another length, or GONE; or false, if it did
+-- not change and was seen to have an expiry.
+local KEPT, RESIZED, GONE = 0, -1, -2
 local scratch = {last = 0, level = 0, prev = 0, log = '', kept = 0}
 local lives = {unpack(names)}
 local before, after, afterLives = {false, false, false}, {false, false, false}, {false, false, false}
@@ -98,7 +100,8 @@ for g = 1, groupCount do
   local op, count = groups[2 * g - 1], groups[2 * g]
   local firstCharge, firstAnswer = nextCharge, answered
   local all = true
-  local plain = op == TAKE and areDifferent
+  local firstTime = nextTime
+  local plain = op ~= RESET and areDifferent
   if plain then
     for i = 1, count do
       local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
@@ -106,7 +109,7 @@ for g = 1, groupCount do
       local hasEntries = q.hasEntries
       if states[key] or value and (sub(value, 1, 25) ~= bytes
           or #value ~= 57 and (not hasEntries or #value < 57 or #value % 16 ~= 9)) then
-        plain, all, nextCharge, answered = false, true, firstCharge, firstAnswer
+        plain, all, nextCharge, answered, nextTime = false, true, firstCharge, firstAnswer, firstTime
         break
       end
       s.last, s.level, s.prev, s.log = now, 0, 0, ''
@@ -122,33 +125,56 @@ for g = 1, groupCount do
       if hasEntries then
         logs[i] = log
       end
-      if cost > 0 then
-        level = false
-        if cost <= q.capacity then
-          level, log = algorithm.take(q, s, cost)
-        end
-        if level then
-          s.level = level
-          if hasEntries then
-            s.log = log
+      local changes = cost > 0
+      if op == TAKE then
+        if cost > 0 then
+          level = false
+          if cost <= q.capacity then
+            level, log = algorithm.take(q, s, cost)
           end
-          local free, life = s.last + algorithm.resetAfter(q, s), lives[key]
+          if level then
+            s.level = level
+            if hasEntries then
+              s.log = log
+            end
+          else
+            changes, all = false, false
+          end
+        end
+      else
+        level = false
+        if op == OWE then
+          if changes then
+            algorithm.owe(q, s, cost)
+          end
+        else
+          local at
+          at, nextTime = read('<d', request, nextTime)
+          changes = changes and value
+          if changes then
+            algorithm.refund(q, s, min(cost, q.capacity), at)
+          end
+        end
+      end
+      if changes then
+        local reset = algorithm.resetAfter(q, s)
+        if op ~= TAKE and (s.level == 0 and s.prev == 0 or reset <= 0) then
+          s.last, s.level, s.prev = now, 0, 0
+          after[i], afterLives[i] = 'nothing', GONE
+        else
+          local free, life = s.last + reset, lives[key]
           if free > expiry then
             expiry = expiryOf(free)
             life = lifeUntil(expiry)
           elseif not life or life == names[key] then
-            life = 0
+            life = hasEntries and RESIZED or KEPT
           end
-          local changed = bytes .. pack('<dddd', s.last, level, s.prev, expiry)
+          local changed = bytes .. pack('<dddd', s.last, s.level, s.prev, expiry)
           if hasEntries then
-            changed = changed .. log
-            if value and #changed < #value then
-              life = lifeUntil(expiry) -- SETRANGE would leave the rest
-            end
+            changed = changed .. s.log
           end
           after[i], afterLives[i] = changed, life
         end
-        all = all and level
       end
       answers[answered + 1], answers[answered + 2] = level and 1 or 0, s.last
       answers[answered + 3], answers[answered + 4] = s.level, s.prev
@@ -158,11 +184,13 @@ for g = 1, groupCount do
   if plain then
     for i = 1, count do
       local key = charges[firstCharge + 3 * i - 3]
-      local answer = firstAnswer + size * (i - 1)
       if all and after[i] then
         values[key], lives[key] = after[i], afterLives[i]
+        if op ~= TAKE and lives[key] == GONE then
+          values[key] = false
+        end
       else
-        answers[answer + 3] = before[i]
+        answers[firstAnswer + size * (i - 1) + 3] = before[i]
         if values[key] and lives[key] == names[key] then
           lives[key] = false
           if call('PTTL', names[key]) == -1 then -- it was taken away
@@ -175,6 +203,7 @@ for g = 1, groupCount do
       end
       if size == 7 then
         local q, cost = quotas[charges[firstCharge + 3 * i - 2]], charges[firstCharge + 3 * i - 1]
+        local answer = firstAnswer + size * (i - 1)
         answers[answer + 5], answers[answer + 6], answers[answer + 7] = 0, 0, 0
         if q.algorithm.isLog then
           local s = scratch
@@ -183,7 +212,7 @@ for g = 1, groupCount do
           if all and after[i] then
             s.log = sub(after[i], 58)
           end
-          if answers[answer + 1] == 1 then
+          if op ~= TAKE or answers[answer + 1] == 1 then
             cost = 0 -- nothing is in its way
           end
           answers[answer + 5], answers[answer + 6], answers[answer + 7] = q.algorithm.times(q, s, cost)
@@ -220,7 +249,7 @@ for g = 1, groupCount do
       end
       s = {
         key = names[key], quota = q, last = now, level = 0, prev = 0, log = '', kept = 0, first = 0,
-        stored = value and true, foreign = false, rewritten = false,
+        stored = value and true or lives[key] == GONE, foreign = false, rewritten = false,
         changed = lives[key] and lives[key] ~= names[key], -- by a plain group
       }
       states[key] = s
@@ -291,14 +320,14 @@ for g = 1, groupCount do
     if s.foreign then
       all = false
     elseif op == TAKE then
-      local level, log = s.level, s.log
+      local level = s.level
       if cost > 0 then
         level = false
         if cost <= q.capacity then
-          level, log = q.algorithm.take(q, s, cost)
+          level, taken[i] = q.algorithm.take(q, s, cost)
         end
       end
-      levels[i], taken[i] = level, log
+      levels[i] = level
       all = all and level
     elseif op == OWE and cost > 0 then
       s.changed = true
@@ -321,7 +350,7 @@ for g = 1, groupCount do
     local cost = charges[firstCharge + 3 * i - 1]
     if op == TAKE and all and cost > 0 then
       s.level = level
-      s.log = taken[i] or ''
+      s.log = taken[i] or s.log
       s.changed = true
       states[charges[firstCharge + 3 * i - 3]] = s
     end
@@ -348,8 +377,12 @@ end
 for i = 1, #names do
   local s, life = states[i], lives[i]
   if not s then
-    if life == 0 then
+    if life == KEPT then
       call('SETRANGE', names[i], '0', values[i])
+    elseif life == RESIZED then
+      call('SET', names[i], values[i], 'KEEPTTL')
+    elseif life == GONE then
+      call('DEL', names[i])
     elseif life and life ~= names[i] then
       call('SET', names[i], values[i], 'PX', life)
     end

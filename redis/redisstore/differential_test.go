@@ -684,6 +684,33 @@ func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
 	})
 }
 
+// A bucket that settles gets more events than it has lows, and not so slowly that it empties.
+func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
+	server, client := startRedis(t)
+	clock := newServerClock(t)
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	rapid.Check(t, func(t *rapid.T) {
+		server.MustDo("FLUSHALL")
+		c := fromRapid(t, 2*steps())
+		w := compareUnder(t, c, func() limiter.Limit {
+			return limiter.Limit{Events: c.draw(10, 200), Per: time.Second, Algorithm: limiter.TokenBucket}
+		}, s, clock)
+		q, key := w.rules[0], w.keys[0]
+		q.Settles = true
+		for range 3 * limiter.MostLows {
+			w.decide([]limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10)}})
+			if c.oneIn(3) {
+				back := []limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10), At: pick(c, w.times)}}
+				w.note("refund %v", shown(back))
+				w.check(s.Refund(context.Background(), back))
+				w.model.refund(back, clock.micros.Load())
+			}
+			w.compareStored(q, key)
+			clock.sleep(time.Duration(c.draw(0, 30_000)) * time.Microsecond)
+		}
+	})
+}
+
 func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) { compareBatches(t, false) }
 
 // A process that alone talks to Redis never sees that it remembers refusals.

@@ -35,6 +35,18 @@
 // A command that go-redis sends again, because the connection broke after Redis had run
 // it, may count twice.
 //
+// # Settlements
+//
+// What an event really cost ([limiter.Settle]) is told to Redis without a caller that waits: with
+// the next decision of this process on the same counter, before it, so that a caller's next
+// event meets what came back; with a decision on another one; or alone after 10 milliseconds. A
+// refusal that is remembered is forgotten at once. Up to 1,024 settlements wait; the callers of
+// more wait themselves, and so do all with MaxBatch 1. [Store.Close] waits for them.
+//
+// If Redis gives no answer to one, or the process dies with it, the correction is lost, and with
+// it nothing else: what was charged stays so until it comes back with its period.
+// Stats.Unsettled counts those. It is not told again, as it might count twice.
+//
 // # miniredis
 //
 // Tests may run on miniredis: counters of all algorithms, decided as Redis decides. Move its
@@ -102,14 +114,20 @@
 // The digest is 128 bits of SHA-256, or of HMAC-SHA-256 under Options.Secret, without
 // which addresses can be found from digests by trying them all. The rule's and tier's names
 // are written as they are, but for colons. A limit can change under its rule's name: what
-// was used stays used. A key that is exhausted at that moment drains as the old limit says
+// was used stays used, and what is owed, owed ([limiter.Quota.Convert]). A key that is exhausted at that moment drains as the old limit says
 // until it is admitted under the new one, or reset.
 //
 // The value is 57 bytes, the limit in a form that the script can use, the state, and when the
-// key expires; a SlidingLog is 49, and 8 to 16 bytes more for each event. With all that Redis
-// adds a key takes some 220 bytes. It expires after all its units are free again, which is at
-// the latest one period after the last event, two for SlidingWindow: half as long again, and 5
-// seconds at least, so that the next events need not set the expiry anew. A key whose expiry
+// key expires. A log has 16 more for each event, whatever it cost, and a bucket that settles for
+// each of up to 8 times, how low it was since. With all that Redis adds a key takes some 220
+// bytes, and as Redis makes room ahead, twice as much for each event. A log of at most 10 events
+// is read and written as a whole, as all other counters are; of a longer one only what a decision needs:
+// the newest entry, those that are too old, and the oldest, up to as many as the event costs:
+// Redis takes some 4 milliseconds at worst, to forget 10,000 events one by one.
+//
+// A key expires after all its units are free again, which is at
+// the latest one period after the last event, two for SlidingCounter, and one more for what is
+// owed: half as long again, and 5 seconds at least, so that the next events need not set the expiry anew. A key whose expiry
 // was removed gets one again, from events in as much time as it had left.
 //
 // What is under such a name and no counter is left alone: nothing is known of what was

@@ -34,6 +34,8 @@ type group struct {
 
 	answer answer
 	err    error
+
+	settlement *settlement // of which no caller waits; else nil
 }
 
 // An item is a charge and the name of its counter.
@@ -65,7 +67,7 @@ func newGroup(op op) *group {
 // free is for the caller of a group that was answered.
 func (g *group) free() {
 	clear(g.items) // to keep no key alive
-	g.items, g.answer, g.err = g.items[:0], answer{}, nil
+	g.items, g.answer, g.err, g.settlement = g.items[:0], answer{}, nil, nil
 	groupPool.Put(g)
 }
 
@@ -79,6 +81,13 @@ func (g *group) deliver(a answer, err error) {
 		return
 	}
 	g.answer, g.err = a, err
+	if g.settlement != nil {
+		if g.state.CompareAndSwap(waiting, answered) {
+			g.settlement.end(g)
+			g.free()
+		}
+		return
+	}
 	if g.state.CompareAndSwap(waiting, answered) {
 		g.done <- struct{}{}
 	} else {

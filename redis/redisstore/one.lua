@@ -33,18 +33,21 @@ if cost > 0 then
 end
 if level and cost > 0 then
   s.level = level
-  local stored = ''
   if hasEntries then
     s.log = log
-    stored = log
   end
   local free = s.last + algorithm.resetAfter(q, s)
   local isLate = free <= expiry
   if not isLate then
     expiry = free + math.max(div(free - now, 2), 5000000)
   end
-  stored = bytes .. struct.pack('<dddd', s.last, s.level, s.prev, expiry) .. stored
-  if isLate and #stored >= #value then
+  local stored = bytes .. struct.pack('<dddd', s.last, s.level, s.prev, expiry)
+  if hasEntries then
+    stored = stored .. s.log
+  end
+  if isLate and hasEntries then
+    redis.call('SET', KEYS[1], stored, 'KEEPTTL')
+  elseif isLate then
     redis.call('SETRANGE', KEYS[1], '0', stored)
   else
     redis.call('SET', KEYS[1], stored, 'PX', divUp(expiry - now, 1000) + 1)

@@ -108,6 +108,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 		maxBatch:   o.MaxBatch,
 		batchers:   make([]*batcher, 1),
 		parallel:   parallel,
+		unsettled:  &unsettled{},
 		remembered: &atomic.Uint64{},
 		claimed:    &sync.Map{},
 		told:       &sync.Once{},
@@ -149,6 +150,29 @@ func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
 	return s.failover.Owe(ctx, charges)
 }
 
+// Settle implements [limiter.Settler]: the caller does not wait for Redis, unless 1,024
+// settlements do. The next decision of this process on a key takes its settlements along, and
+// others go with other decisions, or 10 milliseconds later.
+func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
+	return s.failover.Settle(ctx, settlements)
+}
+
+// Close waits until Redis has what is being settled, for a second at most; its error says that
+// it has not. Decisions go on to be taken, and what is settled after Close is settled at once.
+// The client stays open. A program that settles nothing need not call it.
+func (s *Store) Close() error {
+	if s.invalid != nil {
+		return nil
+	}
+	return s.store.unsettled.close(closePatience)
+}
+
+// closePatience is how long Close waits at most.
+const closePatience = time.Second
+
 // Reset implements [limiter.Store]. Other processes may go on to refuse the key for up to
 // a second.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
@@ -183,6 +207,7 @@ type Stats struct {
 
 	Batches    uint64 // that went to Redis
 	Remembered uint64 // decisions that were refusals remembered
+	Unsettled  uint64 // settlements that Redis did not answer to: what was charged may stay so
 }
 
 // Stats sums up what the store has done since it was made.
@@ -194,5 +219,6 @@ func (s *Store) Stats() Stats {
 		Stats:      s.failover.Stats(),
 		Batches:    s.store.sender.batches.Load(),
 		Remembered: s.store.remembered.Load(),
+		Unsettled:  s.store.unsettled.howManyLost(),
 	}
 }

@@ -27,6 +27,7 @@ type store struct {
 
 	parallel int // batches of a batcher in flight, where a round trip is long
 
+	unsettled  *unsettled
 	remembered *atomic.Uint64 // decisions
 	claimed    *sync.Map      // names of rules
 	told       *sync.Once     // of a foreign value

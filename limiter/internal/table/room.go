@@ -148,7 +148,7 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 		return
 	}
 	most := maxReach
-	if n >= s.maxLines && s.used == n*cellsPerLine {
+	if (n >= s.maxLines || s.patience > 0) && s.used == n*cellsPerLine {
 		most = fullReach // each more is a cache miss, and all that it finds is another victim
 	}
 	if r.visit(s, judge, first(digest, n), nowhere) || r.visit(s, judge, second(digest, n), nowhere) {
@@ -237,12 +237,37 @@ func (h head) empty() int {
 	return -1
 }
 
+// Sweep empties the idle cells, if a tenth are, and reports whether it did, so that there may be
+// memory for spans and runs.
+func (s *Shard) Sweep(judge Judge) bool {
+	if s.waits() {
+		return false
+	}
+	if s.someIdle(judge) && s.drop(judge) > 0 {
+		return true
+	}
+	s.patience = patience
+	return false
+}
+
+// patience is how many new digests get no room for each that what can be dropped is looked
+// for, where there is no memory: a flood of them is not to be dear.
+const patience = 7
+
+func (s *Shard) waits() bool {
+	if s.patience == 0 {
+		return false
+	}
+	s.patience--
+	return true
+}
+
 // grow drops the idle cells and, unless that made ample room, moves the others to
 // a larger array. It reports whether there may be room now; there is none to make when
-// the shard is as large as it may be.
+// the shard is as large as it may be, or when there is no memory.
 func (s *Shard) grow(judge Judge) bool {
 	n := len(*s.lines.Load())
-	if n >= s.maxLines {
+	if n >= s.maxLines || s.waits() {
 		return false
 	}
 	dropped := 0
@@ -257,9 +282,15 @@ func (s *Shard) grow(judge Judge) bool {
 	}
 	for {
 		size = min(size, s.maxLines)
+		more := (size - n) * lineBytes
+		if !s.budget.reserve(more, more == 0) {
+			s.patience = patience
+			return dropped > 0
+		}
 		if s.rehash(size) {
 			return true
 		}
+		s.budget.release(more)
 		if size == s.maxLines {
 			s.maxLines = n // its cells did not fit: stay as it is
 			return dropped > 0

@@ -23,8 +23,8 @@
 // shard grows when all cells in reach are live, up to its maximum. There, the cell
 // nearest to idle makes room, unless most are refusing.
 //
-// A state that does not fit a word is a reference to a span of words kept beside
-// the lines (see span.go); its tag has the Boxed bit.
+// A state that does not fit a word is a reference to words that are kept beside the lines (see
+// span.go); its tag has the Boxed bit.
 //
 // # Without the lock and with it
 //
@@ -68,7 +68,7 @@ const (
 // A Tag says how a cell's state is to be read. Zero marks an empty cell.
 type Tag uint16
 
-// Boxed marks the tags with a state that is a reference to a span.
+// Boxed marks the tags with a state that is a reference to a span or a run.
 const Boxed Tag = 1 << 15
 
 // A Mark says what a cell is protected from.
@@ -94,8 +94,10 @@ type line struct {
 	word   [cellsPerLine]uint64
 }
 
+const lineBytes = int(unsafe.Sizeof(line{}))
+
 // A line is a cache line.
-var _ [64]byte = [unsafe.Sizeof(line{})]byte{}
+var _ [64]byte = [lineBytes]byte{}
 
 // A head is what a line says of its cells.
 type head uint64
@@ -153,17 +155,18 @@ type Table struct {
 	shards []Shard
 }
 
-// New returns a table that never has more than maxCells cells, rounded up to
-// whole lines in each shard. It begins with none.
-func New(maxCells int) *Table {
+// New returns a table that never has more than maxCells cells, rounded up to whole lines in each
+// shard, nor takes more bytes than that for its cells, spans and runs. It begins with none.
+func New(maxCells int, maxBytes int64) *Table {
 	shards := 1
 	for shards < fewShards && maxCells/shards > fewCells || shards < manyShards && maxCells/shards > manyCells {
 		shards *= 2
 	}
 	t := &Table{shards: make([]Shard, shards)}
 	perShard := (maxCells + shards - 1) / shards
+	budget := newBudget(maxBytes)
 	for i := range t.shards {
-		t.shards[i].init((perShard + cellsPerLine - 1) / cellsPerLine)
+		t.shards[i].init((perShard+cellsPerLine-1)/cellsPerLine, budget)
 	}
 	return t
 }
@@ -177,10 +180,11 @@ func (t *Table) Shard(i int) *Shard { return &t.shards[i] }
 // Shards is how many there are.
 func (t *Table) Shards() int { return len(t.shards) }
 
-// A Shard is a part of a table. Its methods need its lock, except for Seek.
+// A Shard is a part of a table. Its methods need its lock, except for Seek and Span.
 type Shard struct {
 	lines atomic.Pointer[[]line]
-	_     [56]byte // what is read all the time is on another cache line than what is written
+	pages atomic.Pointer[[]*page] // of spans; nil: none
+	_     [48]byte                // what is read all the time is on another cache line than what is written
 
 	sync.Mutex
 
@@ -192,29 +196,29 @@ type Shard struct {
 
 	maxLines int
 	used     int // cells that are not empty
-	spans    spans
+	patience int // how often it is not tried again to have more memory
+	boxes    boxes
+	budget   *budget
 	_        [64]byte
 }
 
 // NewShard returns a shard on its own, without a maximum.
 func NewShard() *Shard {
 	s := &Shard{}
-	s.init(math.MaxInt32 / cellsPerLine)
+	s.init(math.MaxInt32/cellsPerLine, newBudget(noBudget))
 	return s
 }
 
-func (s *Shard) init(maxLines int) {
-	s.maxLines = maxLines
+func (s *Shard) init(maxLines int, budget *budget) {
+	s.maxLines, s.budget = maxLines, budget
 	s.lines.Store(new([]line))
 }
 
 // Cells is how many cells the shard has memory for.
 func (s *Shard) Cells() int { return len(*s.lines.Load()) * cellsPerLine }
 
-// Bytes is how much memory the shard's cells and spans take.
-func (s *Shard) Bytes() int {
-	return len(*s.lines.Load())*int(unsafe.Sizeof(line{})) + s.spans.bytes()
-}
+// Bytes is how much memory the shard's cells, spans and runs take.
+func (s *Shard) Bytes() int { return len(*s.lines.Load())*lineBytes + s.boxBytes() }
 
 // Find is where a digest's cell is.
 func (s *Shard) Find(digest uint64) (Cell, bool) {
@@ -275,8 +279,8 @@ func (c Cell) Tag() Tag { return c.line.head.tag(c.i) }
 // Take has the cell for the caller alone, until it calls Put, and returns its state.
 func (c Cell) Take() (state uint64) { return c.take() ^ c.seal() }
 
-// Put ends Take, with a state to be read by that tag. The caller frees a span that it no
-// longer refers to.
+// Put ends Take, with a state to be read by that tag. The caller frees what it no longer
+// refers to.
 func (c Cell) Put(tag Tag, state uint64) {
 	if tag != c.Tag() {
 		c.settle(c.line.digest[c.i], tag, c.Marks())
@@ -300,7 +304,7 @@ func (s *Shard) Clear(c Cell) { s.empty(c, c.Take()) }
 // empty empties a cell that is taken.
 func (s *Shard) empty(c Cell, state uint64) {
 	if c.Tag()&Boxed != 0 {
-		s.FreeSpan(state)
+		s.Free(state)
 	}
 	c.settle(0, 0, 0)
 	s.used--

@@ -30,7 +30,7 @@ type modelled struct {
 }
 
 func newModelled(maxCells int) *modelled {
-	t := New(maxCells)
+	t := New(maxCells, math.MaxInt64)
 	return &modelled{Shard: t.Shard(0), by: map[uint64]*judged{}, numbers: map[uint64]uint64{}}
 }
 
@@ -38,7 +38,7 @@ func (m *modelled) number(tag Tag, state uint64) uint64 {
 	if tag&Boxed == 0 {
 		return state
 	}
-	return uint64(m.Span(state)[0])
+	return m.Span(state, 1)[0]
 }
 
 func (m *modelled) Judge(s *Shard, tag Tag, state uint64) (int64, bool) {
@@ -111,9 +111,12 @@ func (m *modelled) forget(t *rapid.T, before []uint64, grown bool) (lost int) {
 
 // span is a new span, written full of the number.
 func (m *modelled) span(j *judged) uint64 {
-	ref := m.NewSpan(j.words)
-	for i := range m.Span(ref) {
-		m.Span(ref)[i] = int64(m.next)
+	ref, ok := m.NewSpan(j.words, false)
+	if !ok {
+		panic("there is no memory")
+	}
+	for i := range m.Span(ref, j.words) {
+		m.Span(ref, j.words)[i] = m.next
 	}
 	return ref
 }
@@ -175,10 +178,8 @@ func (m *modelled) check(t *rapid.T) {
 			require.Equal(t, number, state)
 			continue
 		}
-		span := m.Span(state)
-		require.GreaterOrEqual(t, len(span), j.words)
-		for _, word := range span {
-			require.Equal(t, int64(number), word, "two spans overlap")
+		for _, word := range m.Span(state, j.words) {
+			require.Equal(t, number, word, "two spans overlap")
 		}
 	}
 }
@@ -250,13 +251,13 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 				case tag&Boxed == 0:
 					cell.Put(tag, m.next)
 				case rapid.Bool().Draw(t, "unbox"):
-					m.FreeSpan(state)
+					m.Free(state)
 					j.tag &^= Boxed
 					cell.Put(j.tag, m.next)
 				default:
 					j.words = rapid.IntRange(1, 100).Draw(t, "words")
 					ref := m.span(j)
-					m.FreeSpan(state)
+					m.Free(state)
 					cell.Put(tag, ref)
 				}
 			},
@@ -294,7 +295,7 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 
 func TestATableIsNeverLargerThanItsMaximum(t *testing.T) {
 	for _, maxCells := range []int{1, 2, 3, 4, 100, 1000, 1024, 1025, 10_000, 70_000} {
-		table, random := New(maxCells), rand.New(rand.NewPCG(1, 1))
+		table, random := New(maxCells, math.MaxInt64), rand.New(rand.NewPCG(1, 1))
 		for range 3 * min(maxCells, 30_000) {
 			fill(table, random.Uint64(), live{})
 		}
@@ -304,7 +305,7 @@ func TestATableIsNeverLargerThanItsMaximum(t *testing.T) {
 }
 
 func TestATableBeginsWithNoMemory(t *testing.T) {
-	table := New(math.MaxInt32)
+	table := New(math.MaxInt32, math.MaxInt64)
 	for i := range table.Shards() {
 		assert.Zero(t, table.Shard(i).Bytes())
 	}
@@ -348,7 +349,7 @@ func size(t *Table) (n int) {
 // Memory says of MaxKeys is what is measured here.
 func TestATableIsNearlyFullBeforeMuchIsEvicted(t *testing.T) {
 	for _, maxCells := range []int{1000, 10_000, 300_000} {
-		table, random := New(maxCells), rand.New(rand.NewPCG(8, uint64(maxCells)))
+		table, random := New(maxCells, math.MaxInt64), rand.New(rand.NewPCG(8, uint64(maxCells)))
 		held, lost, first := 0, 0, 0
 		var lostAt [101]float64 // in hundredths of maxCells that were put in
 		most := 0.0             // bytes for each cell in use
@@ -378,7 +379,7 @@ func TestATableIsNearlyFullBeforeMuchIsEvicted(t *testing.T) {
 
 // This once went on for ever: the array was not more than half full, so it kept its size.
 func TestAShardGrowsWhereNoChainHelps(t *testing.T) {
-	table, random := New(1000), rand.New(rand.NewPCG(1, 1))
+	table, random := New(1000, math.MaxInt64), rand.New(rand.NewPCG(1, 1))
 	for put := 0; put <= 2*cellsPerLine; {
 		digest := random.Uint64()
 		if first(digest, minLines) == 0 && second(digest, minLines) == 1 {
@@ -390,7 +391,7 @@ func TestAShardGrowsWhereNoChainHelps(t *testing.T) {
 }
 
 func BenchmarkFind(b *testing.B) {
-	table, random := New(1_000_000), rand.New(rand.NewPCG(1, 1))
+	table, random := New(1_000_000, math.MaxInt64), rand.New(rand.NewPCG(1, 1))
 	digests := make([]uint64, 600_000)
 	for i := range digests {
 		digests[i] = random.Uint64()

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/simulate"
+	"github.com/weirgo/weir/internal/verdict"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// logFlags say how a log is read, and what is written of it.
+type logFlags struct {
+	format, tiers, keys, report, show, secretFile string
+	mapped                                        map[string]string
+	trusted, routes                               []string
+	serveMux, partial, asJSON                     bool
+}
+
+func newLogFlags(flags *flag.FlagSet) *logFlags {
+	f := &logFlags{mapped: map[string]string{}}
+	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", a log_format as nginx has it, or Envoy's; without it, the one that fits")
+	flags.Func("map", "`NAME=PLACE` says where a line has the user, tier, time, took, client, method, target, host, status, header:NAME, cookie:NAME or key:NAME: user=$.sub in JSON, user=$remote_user in a format; may be repeated", func(text string) error {
+		name, place, ok := strings.Cut(text, "=")
+		if !ok || name == "" || place == "" {
+			return errors.New("want a name, = and a place, such as user=$.sub")
+		}
+		f.mapped[name] = place
+		return nil
+	})
+	flags.Func("trust", "`addresses` of proxies, comma-separated: what the log's X-Forwarded-For says of their clients is taken for the client", func(text string) error {
+		f.trusted = append(f.trusted, list(text)...)
+		return nil
+	})
+	flags.Func("route", "a `route` of the service that the rules do not name, such as \"GET /users/{id}\", for keys that go by routes; may be repeated", func(text string) error {
+		f.routes = append(f.routes, text)
+		return nil
+	})
+	flags.BoolVar(&f.serveMux, "servemux", false, "the router is an http.ServeMux")
+	flags.StringVar(&f.tiers, "tiers", "", "a `file` with a user, or a client's address, and a tier on each line")
+	flags.StringVar(&f.keys, "keys", "", "comma-separated `names` of the application's own keys; --map key:NAME=PLACE says where the log has one")
+	flags.BoolVar(&f.partial, "partial", false, "leave out rules that need what the log does not have, and name them")
+	flags.StringVar(&f.report, "report", "", "write a report to this `file`, one page of HTML")
+	flags.StringVar(&f.show, "show", "digest", "how clients are shown: digest or address")
+	flags.StringVar(&f.secretFile, "secret-file", "", "a `file` with the Secret that digests are made with in the service; or $WEIR_SECRET")
+	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
+	return f
+}
+
+// options are for a rules file, whose bans are in the log's time.
+func (f *logFlags) options() rules.Options {
+	o := rules.Options{Keys: map[string]keyfunc.Func{}}
+	o.Config.Bans = simulate.NewBans()
+	for _, name := range list(f.keys) {
+		o.Keys[name] = simulate.Key(name)
+	}
+	return o
+}
+
+// shown is how a client is shown.
+func (f *logFlags) shown() (func(string) string, error) {
+	switch f.show {
+	case "address":
+		return func(client string) string { return client }, nil
+	case "digest":
+	default:
+		return nil, usageError{fmt.Errorf("--show is %q: want digest or address", f.show)}
+	}
+	secret, err := (&server{secretFile: f.secretFile}).secret()
+	if err != nil {
+		return nil, err
+	}
+	if err := keyfunc.CheckSecret("weir", secret); err != nil {
+		return nil, usageError{err}
+	}
+	digester := keyfunc.NewDigester(secret)
+	return func(client string) string { return digester.Digest(client).String() }, nil
+}
+
+// A weblog is a log that is being read.
+type weblog struct {
+	*accesslog.Reader
+	file    io.ReadCloser
+	counted *sized
+	client  func(*http.Request) netip.Addr // nil: the log's is the client
+	tier    func(*accesslog.Entry) string  // nil: the log's
+	told    progress
+}
+
+// sized counts what was read of a file.
+type sized struct {
+	io.Reader
+	n, of int64 // of: 0 if it is not known
+}
+
+func (c *sized) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// open opens a log, "-" for the standard input, that says at least what these rules need.
+func (s *session) open(name string, f *logFlags, needs []rules.Need) (_ *weblog, missing []rules.Need, err error) {
+	l := &weblog{file: io.NopCloser(s.in), counted: &sized{}}
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.file = file
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			l.counted.of = info.Size()
+		}
+	}
+	defer func() {
+		if err != nil {
+			_ = l.file.Close()
+		}
+	}()
+	l.counted.Reader = l.file
+	if l.Reader, err = accesslog.NewReader(l.counted, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if !l.Has("client") {
+		return nil, nil, fmt.Errorf("%s: the log has no clients' addresses: say where with --map client=PLACE", name)
+	}
+	if len(f.trusted) > 0 {
+		if l.client, err = keyfunc.NewAddress(keyfunc.TrustProxies(f.trusted...)); err != nil {
+			return nil, nil, usageError{fmt.Errorf("--trust: %w", err)}
+		}
+		if !l.HasHeader("X-Forwarded-For") {
+			return nil, nil, fmt.Errorf("%s: --trust needs X-Forwarded-For, which the log does not have: say where with --map header:X-Forwarded-For=PLACE", name)
+		}
+	}
+	if f.tiers != "" {
+		if l.tier, err = readTiers(f.tiers); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, need := range needs {
+		if !l.satisfies(need.Of, f) {
+			missing = append(missing, need)
+		}
+	}
+	l.told = s.progress(l)
+	return l, missing, nil
+}
+
+// headersOf are those that rules need.
+func headersOf(needs []rules.Need, f *logFlags) (headers []string) {
+	for _, need := range needs {
+		name, isHeader := strings.CutPrefix(need.Of, "header:")
+		if isHeader || strings.HasPrefix(need.Of, "cookie:") || strings.HasPrefix(need.Of, "key:") {
+			headers = append(headers, name)
+		}
+		if strings.HasPrefix(need.Of, "cookie:") {
+			headers = append(headers, "Cookie")
+		}
+	}
+	if len(f.trusted) > 0 {
+		headers = append(headers, "X-Forwarded-For")
+	}
+	slices.Sort(headers)
+	return slices.Compact(headers)
+}
+
+// satisfies reports whether the log says that about requests.
+func (l *weblog) satisfies(need string, f *logFlags) bool {
+	header, isHeader := strings.CutPrefix(need, "header:")
+	switch {
+	case isHeader:
+		return l.HasHeader(header)
+	case strings.HasPrefix(need, "cookie:"):
+		return l.HasHeader(need) || l.HasHeader("Cookie")
+	case strings.HasPrefix(need, "key:"):
+		return l.HasHeader(need)
+	case need == "settled":
+		return true // a note says that it is not known
+	case need == "tier":
+		return l.Has("tier") || f.tiers != ""
+	case need == "route":
+		return len(f.routes) > 0
+	}
+	return l.Has(need)
+}
+
+// next is the next request, from the client that it is of.
+func (l *weblog) next() (*accesslog.Entry, error) {
+	e, err := l.Next()
+	if err != nil {
+		return nil, err
+	}
+	l.told.show(l, e)
+	if l.client == nil {
+		return e, nil
+	}
+	r := &http.Request{RemoteAddr: e.Client, Header: http.Header{}}
+	if forwarded := l.forwarded(e); forwarded != "" {
+		r.Header["X-Forwarded-For"] = []string{forwarded}
+	}
+	if client := l.client(r); client.IsValid() {
+		e.Client = client.String()
+	}
+	e.ForwardedFor = "" // it has said what it can
+	return e, nil
+}
+
+func (l *weblog) forwarded(e *accesslog.Entry) string {
+	if i := slices.Index(l.Headers(), "X-Forwarded-For"); e.ForwardedFor == "" && i >= 0 && e.Headers != nil {
+		return e.Headers[i]
+	}
+	return e.ForwardedFor
+}
+
+// readTiers reads who is in which tier.
+func readTiers(name string) (func(*accesslog.Entry) string, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	tiers, n := map[string]string{}, 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		fields := strings.Fields(line)
+		if len(fields) != 2 {
+			return nil, fmt.Errorf("%s:%d: want a user or an address, and a tier, on a line", name, n)
+		}
+		tiers[fields[0]] = fields[1]
+	}
+	return func(e *accesslog.Entry) string {
+		if tier, ok := tiers[e.User]; ok && e.User != "" {
+			return tier
+		}
+		return tiers[e.Client]
+	}, nil
+}
+
+// partly says of rules that need what the log lacks that it does, or that they are left out.
+func partly(missing []rules.Need, f *logFlags) (notes []string, err error) {
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	of := map[string][]string{}
+	for _, need := range missing {
+		of[need.Of] = append(of[need.Of], fmt.Sprintf("%q", need.Rule))
+	}
+	var errs []error
+	for _, need := range slices.Sorted(maps.Keys(of)) {
+		names, verb := strings.Join(of[need], ", "), "goes by"
+		if len(of[need]) > 1 {
+			verb = "go by"
+		}
+		notes = append(notes, fmt.Sprintf("Left out: %s, which %s %s. The log does not have it.", names, verb, need))
+		where := "--map " + need + "=PLACE"
+		switch need {
+		case "tier":
+			where += " or --tiers FILE"
+		case "route":
+			where = "--route PATTERN which the service has"
+		}
+		errs = append(errs, fmt.Errorf("%s %s %s, which the log does not have: say where with %s, or leave such rules out with --partial", names, verb, need, where))
+	}
+	if f.partial {
+		return notes, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+// A progress is told on a terminal, a line that is written over.
+type progress struct {
+	to   io.Writer // nil: there is no terminal
+	next time.Time
+	n    int64
+}
+
+// progress is for a terminal behind the session's errors. What it writes is no client's text.
+func (s *session) progress(l *weblog) progress {
+	p, ok := s.err.(*printable)
+	if !ok {
+		return progress{}
+	}
+	file, ok := p.to.(*os.File)
+	if !ok {
+		return progress{}
+	}
+	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return progress{}
+	}
+	return progress{to: file, next: time.Now().Add(time.Second)}
+}
+
+func (p *progress) show(l *weblog, e *accesslog.Entry) {
+	if p.to == nil {
+		return
+	}
+	if p.n++; p.n%4096 != 0 || time.Now().Before(p.next) {
+		return
+	}
+	p.next = time.Now().Add(200 * time.Millisecond)
+	share := ""
+	if l.counted.of > 0 {
+		share = fmt.Sprintf(", %d%%", 100*l.counted.n/l.counted.of)
+	}
+	fmt.Fprintf(p.to, "\r%s requests%s, at %s \x1b[K", verdict.Number(p.n), share, e.Time().UTC().Format(time.DateTime))
+}
+
+// close takes the line away.
+func (l *weblog) close() {
+	if l.told.to != nil && l.told.n >= 4096 {
+		fmt.Fprint(l.told.to, "\r\x1b[K")
+	}
+	_ = l.file.Close()
+}

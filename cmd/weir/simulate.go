@@ -1,0 +1,277 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/weirgo/weir/internal/simulate"
+	"github.com/weirgo/weir/internal/verdict"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// How many clients are told of.
+const (
+	mostOnTerminal = 10
+	mostInReport   = 100
+)
+
+func simulateLog(s *session, args []string) error {
+	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
+	f := newLogFlags(flags)
+	names, err := s.parse(flags, args)
+	if err != nil {
+		return err
+	}
+	if len(names) < 2 || len(names) > 3 {
+		return usageError{errors.New("name a rules file, or an old and a new one, and a log, or - for the standard input")}
+	}
+	shown, err := f.shown()
+	if err != nil {
+		return err
+	}
+	files, logName := names[:len(names)-1], names[len(names)-1]
+	if slices.Contains(files, "-") {
+		return usageError{errors.New("a rules file has to be a file: the standard input is for the log")}
+	}
+	var needs []rules.Need
+	for _, file := range files {
+		loaded, err := rules.Load(file, f.options())
+		if err != nil {
+			return err
+		}
+		needs = append(needs, loaded.Needs()...)
+	}
+	log, missing, err := s.open(logName, f, needs)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	if !log.Has("method") || !log.Has("target") {
+		return fmt.Errorf("%s: the log has no requests' methods and paths: say where with --map method=PLACE --map target=PLACE, or --map request=PLACE", logName)
+	}
+	notes, err := partly(missing, f)
+	if err != nil {
+		return err
+	}
+	for _, need := range needs {
+		if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
+	}
+	run := &run{flags: f, log: log, left: missing}
+	if err := run.all(files); err != nil {
+		return fmt.Errorf("%s: %w", logName, err)
+	}
+	return run.tell(s, names, notes, shown)
+}
+
+// A run is of one file of rules, or two, over a log.
+type run struct {
+	flags *logFlags
+	log   *weblog
+	left  []rules.Need // that the log does not satisfy: their rules are left out
+
+	services []*simulate.Simulation // one for each file
+	tallies  []*simulate.Tally
+	changes  simulate.Changes
+	effect   verdict.Effect
+}
+
+// mostEarly is of how many requests it is found out what becomes of them if those of a second
+// all come when it begins: it takes another simulation.
+const mostEarly = 100_000
+
+// service is a simulation of a file's rules.
+func (r *run) service(file string) (*simulate.Simulation, error) {
+	loaded, err := rules.Load(file, r.flags.options())
+	if err != nil {
+		return nil, err
+	}
+	config := loaded.Config()
+	for _, need := range r.left {
+		leaveOut(&config, need.Rule)
+	}
+	return simulate.New(config, simulate.Options{
+		Routes: append(loaded.Routes(), r.flags.routes...), ServeMux: r.flags.serveMux,
+		Headers: r.log.Headers(), Client: loaded.IP(), Tier: r.log.tier,
+	})
+}
+
+// leaveOut has no request match a rule, and no other rule in its place.
+func leaveOut(c *middleware.Config, name string) {
+	never := func(*http.Request) bool { return false }
+	for i := range c.Rules {
+		if c.Rules[i].Name == name {
+			c.Rules[i].Match = never
+		}
+	}
+	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
+		for at, rule := range rules {
+			if rule.Name == name {
+				rule.Match = never
+				rules[at] = rule
+			}
+		}
+	}
+	if c.Default != nil && c.Default.Name == name {
+		c.Default.Match = never
+	}
+}
+
+// all decides about all requests of the log.
+func (r *run) all(files []string) error {
+	for _, file := range files {
+		service, err := r.service(file)
+		if err != nil {
+			return err
+		}
+		r.services = append(r.services, service)
+		r.tallies = append(r.tallies, simulate.NewTally(service.Rules(), r.flags.report != ""))
+	}
+	var early *simulate.Simulation // where requests of a second come when it begins
+	decisions := make([]*simulate.Decision, len(files))
+	for first := true; ; first = false {
+		e, err := r.log.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i, service := range r.services {
+			decisions[i] = service.Do(e, e.At)
+			r.tallies[i].Add(e, e.At, decisions[i])
+		}
+		if len(decisions) == 2 {
+			r.changes.Add(decisions[0], decisions[1])
+		}
+		if first && e.Loose > 0 {
+			if early, err = r.service(files[len(files)-1]); err != nil {
+				return err
+			}
+		}
+		if early == nil || r.effect.Of == mostEarly {
+			continue
+		}
+		r.effect.Of++
+		r.effect.Spread = r.tallies[len(files)-1].Stopped()
+		if !early.Do(e, e.At-e.Loose).Passed() {
+			r.effect.Early++
+		}
+	}
+}
+
+// inTurn says what a simulation does not do, if the rules ask for it: a request that waits for
+// its turn is at an end for the other rules.
+func (r *run) inTurn() []string {
+	var queues, ends bool
+	for _, rule := range r.services[len(r.services)-1].Rules() {
+		queues = queues || rule.Limit.Algorithm == limiter.LeakyBucket
+		ends = ends || rule.Settles || rule.Counts != (middleware.Counts{})
+	}
+	if !queues || !ends {
+		return nil
+	}
+	return []string{"A request that waits for its turn counts nothing for rules that go by how requests end."}
+}
+
+// tell says what came of it.
+func (r *run) tell(s *session, names, notes []string, shown func(string) string) error {
+	last := len(r.tallies) - 1
+	summary := r.tallies[last].Summary(mostInReport, shown)
+	page := &verdict.Page{Title: titleOf(names), Words: verdict.Simulated(summary), Summary: summary}
+	var change *simulate.Change
+	if last > 0 {
+		change = simulate.Compare(r.tallies[0], r.tallies[1], r.changes, mostInReport, shown)
+		page.Change, page.Words = change, verdict.Changed(change)
+	}
+	stats := r.log.Stats()
+	page.Notes = append(append(notes, r.inTurn()...), verdict.Log(&stats, summary.Answered, r.effect)...)
+	for i := range summary.Curves {
+		page.Curves = append(page.Curves, verdict.CurveOf(&summary.Curves[i]))
+	}
+	if err := writeReport(r.flags.report, page); err != nil {
+		return err
+	}
+	if r.flags.asJSON {
+		said := struct {
+			Verdict string `json:"verdict"`
+			*simulate.Summary
+			Change *simulate.Change `json:"change,omitempty"`
+			Log    logReport        `json:"log"`
+			Notes  []string         `json:"notes"`
+		}{page.Verdict, summary, change, newLogReport(&stats), append([]string{}, page.Notes...)}
+		return writeJSON(s.out, said)
+	}
+	s.say(page)
+	table := newTable(s)
+	fmt.Fprintln(table, "RULE\tLIMIT\tASKED\tREFUSED\tKEYS")
+	for _, rule := range summary.Rules {
+		name := fmt.Sprintf("%q", rule.Rule)
+		if rule.Tier != "" {
+			name += fmt.Sprintf(", tier %q", rule.Tier)
+		}
+		if rule.Shadow {
+			name += ", in shadow"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", name, rule.Limit, verdict.Number(rule.Asked), verdict.Number(rule.Refused), verdict.Number(rule.Keys))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if change != nil && len(change.Clients) > 0 {
+		fmt.Fprintln(table, "\nCLIENT\tREQUESTS\tREFUSED, OLD\tNEW")
+		for _, c := range change.Clients[:min(mostOnTerminal, len(change.Clients))] {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, verdict.Number(c.Requests), verdict.Number(c.Old), verdict.Number(c.New))
+		}
+	} else if change == nil && len(summary.Hit) > 0 {
+		fmt.Fprintln(table, "\nCLIENT\tREFUSED\tOF\tBY\tFIRST")
+		for _, c := range summary.Hit[:min(mostOnTerminal, len(summary.Hit))] {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Client, verdict.Number(c.Stopped), verdict.Number(c.Requests), c.By, c.First.Format("2006-01-02 15:04:05"))
+		}
+	}
+	return table.Flush()
+}
+
+// say writes what a page begins with.
+func (s *session) say(page *verdict.Page) {
+	fmt.Fprintf(s.out, "%s\n%s\n", page.Verdict, page.Detail)
+	for _, note := range page.Notes {
+		fmt.Fprintln(s.out, "note:", note)
+	}
+	fmt.Fprintln(s.out)
+}
+
+func titleOf(names []string) string {
+	title := ""
+	for i, name := range names {
+		if i > 0 {
+			title += ", "
+		}
+		if name == "-" {
+			name = "standard input"
+		}
+		title += filepath.Base(name)
+	}
+	return title
+}
+
+// writeReport writes a page to a file, if there is to be one.
+func writeReport(name string, page *verdict.Page) error {
+	if name == "" {
+		return nil
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(page.Write(file), file.Close())
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+const limited = `version: 1
+endpoints:
+  "POST /login": {limit: 2/1m, algorithm: sliding_log, escalate: {after: 2, within: 10m, ban: 1h}}
+default: {limit: 3/1m, algorithm: sliding_log}
+`
+
+// line is one of the combined format, so many seconds after noon.
+func line(client string, second int, request string) string {
+	at := time.Date(2024, 3, 1, 12, 0, second, 0, time.UTC).Format("02/Jan/2006:15:04:05 -0700")
+	return fmt.Sprintf("%s - ada [%s] %q 200 1 \"-\" \"agent\"\n", client, at, request+" HTTP/1.1")
+}
+
+// attacked is a log in which one client asks politely, one too often, and one tries passwords.
+func attacked() string {
+	log := ""
+	for i := range 6 {
+		log += line("192.0.2.1", 30*i, "GET /")
+		log += line("192.0.2.2", 30*i, "GET /a") + line("192.0.2.2", 30*i, "GET /b")
+		log += line("2001:db8::7", 30*i, "POST /login") + line("2001:db8::8", 30*i+1, "POST /login")
+	}
+	return log
+}
+
+func TestSimulateTellsWhoIsRefusedByWhat(t *testing.T) {
+	file := write(t, "limits.yaml", limited)
+	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--show", "address")
+	require.Equal(t, exitGood, exit, err)
+	assert.Empty(t, err, "no progress where there is no terminal")
+	assert.Equal(t, `These rules would have refused 13 of 30 requests (43.3%), of 2 of 3 clients.
+5 for too many requests, most by "default", 8 for a ban. The log is of 2 minutes and 31 seconds, from 1 March 2024, 12:00 UTC.
+note: The log has whole seconds: requests of one second are spread evenly over it. If they all came when it began, as many would be refused.
+
+RULE           LIMIT             ASKED  REFUSED  KEYS
+"POST /login"  2/1m sliding-log  4      2        1
+"default"      3/1m sliding-log  18     3        1
+
+CLIENT         REFUSED  OF  BY       FIRST
+2001:db8::/64  10       12  ban      2024-03-01 12:00:30
+192.0.2.2      3        12  default  2024-03-01 12:00:30
+`, out)
+
+	exit, out, _ = weir(t, attacked(), "simulate", file, "-", "--json")
+	require.Equal(t, exitGood, exit)
+	var said struct {
+		Verdict  string
+		Requests int64
+		Banned   int64
+		Hit      []struct{ Client string }
+		Timeline struct {
+			Seconds int64
+			Stopped map[string][]int64
+		}
+		Log   struct{ Format string }
+		Notes []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &said), out)
+	assert.EqualValues(t, 30, said.Requests)
+	assert.EqualValues(t, 8, said.Banned)
+	assert.Equal(t, keyfunc.NewDigester(nil).Digest("2001:db8::/64").String(), said.Hit[0].Client)
+	assert.Equal(t, "combined", said.Log.Format)
+	assert.Len(t, said.Timeline.Stopped, 3)
+	assert.Len(t, said.Notes, 1)
+}
+
+func TestSimulateTellsWhatAChangeChanges(t *testing.T) {
+	before, after := write(t, "old.yaml", limited), write(t, "new.yaml", strings.Replace(limited, "3/1m", "4/1m", 1))
+	exit, out, err := weir(t, attacked(), "simulate", before, after, "-", "--show=address")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "The new rules would refuse 10 requests where the old refuse 13: 1 client in place of 2.\n"+
+		"0 requests are refused that were not, and 3 that were are not. 0 clients are refused for the first time, and 1 no longer.")
+	assert.Contains(t, out, "\n192.0.2.2  12        3             0\n")
+	_, out, _ = weir(t, attacked(), "simulate", before, before, "-")
+	assert.Contains(t, out, "The new rules would refuse the same 13 of 30 requests as the old.")
+}
+
+func TestWhatALogDoesNotHaveIsNotGuessed(t *testing.T) {
+	file := write(t, "limits.yaml", `version: 1
+tiers: {premium: 9/h}
+endpoints:
+  "POST /login": {limit: 1/1h, key: user}
+  "GET /a": {limit: 1/1h, key: "header:X-Device"}
+  "GET /b": {limit: 1/1h, key: tenant}
+default: 1/1h
+`)
+	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--keys=tenant")
+	assert.Equal(t, exitBad, exit)
+	assert.Empty(t, out)
+	for _, want := range []string{
+		`"GET /a" goes by header:X-Device, which the log does not have: say where with --map header:X-Device=PLACE`,
+		`"GET /b" goes by key:tenant, which the log does not have: say where with --map key:tenant=PLACE`,
+		`"tier:premium" goes by tier, which the log does not have: say where with --map tier=PLACE or --tiers FILE`,
+		`"POST /login", "tier:premium" go by user, which`,
+	} {
+		assert.Contains(t, err, want)
+	}
+
+	exit, out, err = weir(t, attacked(), "simulate", file, "-", "--keys=tenant", "--partial")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, `note: Left out: "GET /a", which goes by header:X-Device. The log does not have it.`)
+	assert.Contains(t, out, `These rules would have refused 5 of 30 requests`, "of the default alone")
+
+	// What is told is there.
+	json := ""
+	for i := range 4 {
+		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.1","method":"POST","path":"/login","sub":"u%d","d":"7","org":"acme"}`+"\n", 1709294400+i, i%2)
+		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.%d","method":"GET","path":"/%c","d":"7","org":"acme"}`+"\n", 1709294400+i, i, 'a'+rune(i%2))
+	}
+	tiers := write(t, "tiers", "# who pays\nu1 premium\n192.0.2.9 premium\n")
+	exit, out, err = weir(t, json, "simulate", file, "-", "--keys=tenant", "--map=user=$.sub", "--map=header:X-Device=$.d", "--map=key:tenant=$.org", "--tiers", tiers)
+	require.Equal(t, exitGood, exit, err)
+	assert.Regexp(t, `"tier:premium"\s+9/1h\s+2\s+0`, out)
+	assert.Regexp(t, `"POST /login"\s+1/1h\s+4\s+2\s+2`, out)
+	assert.Regexp(t, `"GET /a"\s+1/1h\s+2\s+1`, out)
+	assert.Regexp(t, `"GET /b"\s+1/1h\s+2\s+1`, out)
+}
+
+func TestOutcomesAreThoseOfTheLog(t *testing.T) {
+	file := write(t, "limits.yaml", `version: 1
+endpoints:
+  "POST /login": {limit: 2/1h, counts: [401]}
+  "GET /ask": {limit: 9/1h, cost: {header: X-Tokens, missing: 3, settle: true}}
+`)
+	log := ""
+	for i := range 4 {
+		log += strings.Replace(line("192.0.2.1", i, "POST /login"), " 200 ", " 401 ", 1) + line("192.0.2.2", i, "POST /login") + line("192.0.2.1", i, "GET /ask")
+	}
+	exit, out, err := weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body_bytes_sent", "--show=address")
+	require.Equal(t, exitGood, exit, err)
+	assert.Regexp(t, `"POST /login"\s+2/1h\s+8\s+2\s+1\n`, out, "those that were let in count nothing")
+	assert.Contains(t, out, `note: "GET /ask" settles what a request really cost, which the log does not have: each costs what it reserves.`)
+
+	exit, _, err = weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body", "--format=$remote_addr $ident $remote_user [$time_local] \"$request\" $code $body \"$r\" \"$u\"")
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, err, `"POST /login" goes by status, which the log does not have: say where with --map status=PLACE`)
+}
+
+func TestClientsBehindAProxyThatIsTrustedAreTheClients(t *testing.T) {
+	log := ""
+	for i := range 4 {
+		log += fmt.Sprintf("10.0.0.1 %d GET / \"198.51.100.%d, 10.0.0.2\"\n", 1709294400+i, i)
+		log += fmt.Sprintf("203.0.113.9 %d GET / \"198.51.100.%d\"\n", 1709294400+i, i) // who made that up
+	}
+	format := `--format=$remote_addr $msec $request_method $request_uri "$http_x_forwarded_for"`
+	file := write(t, "limits.yaml", "version: 1\ndefault: 1/1h\n")
+	behind := write(t, "behind.yaml", "version: 1\nproxies: {trusted: [10.0.0.0/8]}\ndefault: 1/1h\n")
+	_, out, _ := weir(t, log, "simulate", file, "-", format)
+	assert.Contains(t, out, "refused 6 of 8 requests (75%), of 2 of 2 clients")
+	for _, args := range [][]string{{file, "-", format, "--trust=10.0.0.0/8"}, {behind, "-", format}} {
+		exit, out, err := weir(t, log, append([]string{"simulate"}, args...)...)
+		require.Equal(t, exitGood, exit, err)
+		assert.Contains(t, out, "refused 3 of 8 requests (37.5%), of 1 of 5 clients", args)
+	}
+	exit, out, err := weir(t, log, "recommend", "-", format, "--trust=10.0.0.0/8", "--spare=60%")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "1 per minute for each client address spares 80% of 5 clients.")
+}
+
+func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
+	log := ""
+	for client := range 40 {
+		for i := range client/10 + 1 { // from 1 to 4 in a minute
+			log += line(fmt.Sprintf("192.0.2.%d", client), 5*i, "GET /search")
+		}
+	}
+	for second := range 30 {
+		log += line("198.51.100.1", second, "POST /login")
+	}
+	exit, out, err := weir(t, log, "recommend", "-", "--spare=97", "--algorithm=fixed-window")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.\nIt would have refused 26 of 130 requests (20%), of 1 client.")
+	assert.Contains(t, out, "half of them 3, nine in ten at most 4, 99% at most 30, 99.9% at most 30, and one 30.")
+	assert.Contains(t, out, "default: {limit: 4/1m, algorithm: fixed_window, key: ip}\n")
+	assert.Regexp(t, `4/1m\s+1\s+2.4%\s+26\s+20%\s+recommended`, out)
+
+	exit, out, err = weir(t, log, "recommend", "-", "--for=GET /search", "--per=1h", "--json", "--key=ip")
+	require.Equal(t, exitGood, exit, err)
+	var said struct {
+		Limit, Rules string
+		Keys         int64
+		Chosen       struct {
+			Limit int64
+			Keys  int64 `json:"keys_refused"`
+		}
+		Curve, Buckets []any
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &said), out)
+	assert.Equal(t, "4/1h", said.Limit)
+	assert.Equal(t, "endpoints:\n  \"GET /search\": {limit: 4/1h, key: ip}", said.Rules)
+	assert.EqualValues(t, 40, said.Keys)
+	assert.Zero(t, said.Chosen.Keys)
+	assert.Len(t, said.Curve, 4)
+	file := write(t, "limits.yaml", "version: 1\n"+said.Rules+"\n")
+	exit, _, err = weir(t, log, "check", file)
+	assert.Equal(t, exitGood, exit, "what is recommended can be pasted: %s", err)
+
+	exit, out, err = weir(t, log, "recommend", "-", "--key=user", "--map=user=$remote_user", "--spare=100%")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "for each user spares 100% of 1 client.")
+}
+
+func TestAReportIsAFile(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, "limits.yaml", limited)
+	for name, args := range map[string][]string{
+		"simulate.html": {"simulate", file, "-"}, "change.html": {"simulate", file, file, "-"}, "recommend.html": {"recommend", "-"},
+	} {
+		path := filepath.Join(dir, name)
+		exit, _, err := weir(t, attacked(), append(args, "--report", path)...)
+		require.Equal(t, exitGood, exit, err)
+		page, readErr := os.ReadFile(path)
+		require.NoError(t, readErr)
+		assert.Contains(t, string(page), "<h1>", name)
+		assert.NotContains(t, string(page), "192.0.2.2", "digests are shown")
+		assert.NotRegexp(t, `(?:src|href)="?(?:http|//)`, string(page), "it asks for nothing")
+	}
+}
+
+func TestALogThatCannotBeUsedIsTold(t *testing.T) {
+	file, bad := write(t, "limits.yaml", limited), write(t, "bad.yaml", bad)
+	for _, test := range []struct {
+		in   string
+		args []string
+		exit int
+		want string
+	}{
+		{"", []string{"simulate", file}, exitUsage, "name a rules file, or an old and a new one, and a log"},
+		{"", []string{"simulate", file, file, file, "-"}, exitUsage, "name a rules file"},
+		{"", []string{"simulate", "-", "-"}, exitUsage, "a rules file has to be a file"},
+		{"", []string{"recommend"}, exitUsage, "name a log"},
+		{"", []string{"simulate", file, "-"}, exitBad, "weir simulate: -: the log is empty"},
+		{"", []string{"simulate", file, "none.log"}, exitBad, "none.log"},
+		{attacked(), []string{"simulate", bad, "-"}, exitBad, `did you mean "limit"?`},
+		{attacked(), []string{"simulate", file, "-", "--format=caddy"}, exitBad, "no line fits"},
+		{attacked(), []string{"simulate", file, "-", "--format=cady"}, exitBad, `there is no format "cady"`},
+		{"hello\n", []string{"recommend", "-"}, exitBad, "no line fits a format that is known"},
+		{"\x1f\x8b\x08\x00\x00", []string{"recommend", "-"}, exitBad, "the log is cut off"},
+		{attacked(), []string{"simulate", file, "-", "--map=user"}, exitUsage, "--map: want a name, = and a place"},
+		{attacked(), []string{"simulate", file, "-", "--map=usr=$x"}, exitBad, `"usr" is nothing that a log is asked for`},
+		{attacked(), []string{"simulate", file, "-", "--trust=all"}, exitUsage, "--trust: "},
+		{attacked(), []string{"simulate", file, "-", "--trust=10.0.0.0/8"}, exitBad, "--trust needs X-Forwarded-For"},
+		{attacked(), []string{"simulate", file, "-", "--tiers=none"}, exitBad, "none"},
+		{attacked(), []string{"simulate", file, "-", "--tiers=" + bad}, exitBad, "a user or an address, and a tier"},
+		{attacked(), []string{"simulate", file, "-", "--show=all"}, exitUsage, `--show is "all": want digest or address`},
+		{attacked(), []string{"simulate", file, "-", "--report=none/x.html"}, exitBad, "none/x.html"},
+		{attacked(), []string{"recommend", "-", "--per=x"}, exitUsage, `--per is "x": want a period`},
+		{attacked(), []string{"recommend", "-", "--per=1m burst 3"}, exitUsage, "want a period"},
+		{attacked(), []string{"recommend", "-", "--per=400d"}, exitUsage, "--per"},
+		{attacked(), []string{"recommend", "-", "--spare=0"}, exitUsage, `--spare is "0": want a percentage`},
+		{attacked(), []string{"recommend", "-", "--spare=101%"}, exitUsage, "want a percentage"},
+		{attacked(), []string{"recommend", "-", "--key=usr"}, exitUsage, "--key: "},
+		{attacked(), []string{"recommend", "-", "--key=user"}, exitBad, "goes by user, which the log does not have"},
+		{attacked(), []string{"recommend", "-", "--for=login"}, exitUsage, "--for: "},
+		{attacked(), []string{"recommend", "-", "--for=GET example.org/x"}, exitUsage, "leave the host out"},
+		{attacked(), []string{"recommend", "-", "--for=GET /none"}, exitBad, "there are no requests"},
+		{attacked(), []string{"recommend", "-", "--algorithm=token-bucket"}, exitUsage, "bursts are recommended beside"},
+		{`{"time":1709294400,"path":"/"}` + "\n", []string{"recommend", "-"}, exitBad, "the log has no clients' addresses"},
+		{`{"time":1709294400,"client_ip":"192.0.2.1"}` + "\n", []string{"simulate", file, "-"}, exitBad, "the log has no requests' methods and paths"},
+	} {
+		exit, out, err := weir(t, test.in, test.args...)
+		assert.Equal(t, test.exit, exit, "%v: %s", test.args, err)
+		assert.Contains(t, err, test.want, test.args)
+		assert.Empty(t, out, test.args)
+	}
+}

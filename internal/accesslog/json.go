@@ -1,0 +1,267 @@
+package accesslog
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A tree says which values of a line of JSON are wanted: those at its leaves.
+type tree struct {
+	name     string // of the member, or the index of the element
+	slots    []int
+	children []*tree
+}
+
+// add grows a path such as $.request.headers["User-Agent"][0].
+func (t *tree) add(path string, to int) error {
+	names, err := splitPath(path)
+	if err != nil {
+		return err
+	}
+	at := t
+	for _, name := range names {
+		next := at.child(name)
+		if next == nil {
+			next = &tree{name: name}
+			at.children = append(at.children, next)
+		}
+		at = next
+	}
+	at.slots = append(at.slots, to)
+	return nil
+}
+
+func (t *tree) child(name string) *tree {
+	for _, c := range t.children {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func splitPath(path string) (names []string, err error) {
+	wrong := fmt.Errorf("%q is no path in JSON such as $.user.id or $.headers[\"X-Device\"][0]", path)
+	rest, ok := strings.CutPrefix(path, "$")
+	if !ok || rest == "" {
+		return nil, wrong
+	}
+	for rest != "" {
+		var name string
+		switch {
+		case strings.HasPrefix(rest, `["`):
+			name, rest, ok = strings.Cut(rest[2:], `"]`)
+		case rest[0] == '[':
+			if name, rest, ok = strings.Cut(rest[1:], "]"); ok {
+				_, err := strconv.ParseUint(name, 10, 16)
+				ok = err == nil
+			}
+		case rest[0] == '.':
+			end := strings.IndexAny(rest[1:], ".[")
+			if end < 0 {
+				end = len(rest) - 1
+			}
+			name, rest = rest[1:1+end], rest[1+end:]
+		default:
+			ok = false
+		}
+		if !ok || name == "" {
+			return nil, wrong
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// A document is a line of JSON that is being read. It is read once, from its beginning to
+// its end, and only what is wanted of it is decoded.
+type document struct {
+	*scanner
+	e     *Entry
+	text  string
+	at    int
+	wrong string
+	depth int
+}
+
+// deepest is more than any log nests.
+const deepest = 64
+
+// parse reads a line into e. What is wrong with the line begins at its byte at.
+func (t *tree) parse(s *scanner, e *Entry, line string) (at int, wrong string) {
+	d := &document{scanner: s, e: e, text: line}
+	d.space()
+	if d.at == len(line) || line[d.at] != '{' {
+		return d.at, "is no object of JSON"
+	}
+	if d.value(t) {
+		if d.space(); d.at < len(line) {
+			d.fail("goes on behind the object")
+		}
+	}
+	return d.at, d.wrong
+}
+
+func (d *document) fail(wrong string) bool {
+	if d.wrong == "" {
+		d.wrong = wrong
+	}
+	return false
+}
+
+func (d *document) space() {
+	for d.at < len(d.text) && (d.text[d.at] == ' ' || d.text[d.at] == '\t' || d.text[d.at] == '\r') {
+		d.at++
+	}
+}
+
+// value reads any value; what of it is wanted, t says, which may be nil.
+func (d *document) value(t *tree) bool {
+	if d.space(); d.at == len(d.text) {
+		return d.fail("ends within the JSON")
+	}
+	begin := d.at
+	switch d.text[d.at] {
+	case '"':
+		text, ok := d.quoted()
+		if !ok || t == nil || len(t.slots) == 0 {
+			return ok
+		}
+		if strings.IndexByte(text, '\\') >= 0 {
+			text = unescape(text)
+		}
+		return d.put(t, begin, text)
+	case '{', '[':
+		if t == nil {
+			return d.skip()
+		}
+		if d.depth++; d.depth > deepest {
+			return d.fail("nests too deep")
+		}
+		ok := d.members(t, d.text[d.at] == '{')
+		d.depth--
+		return ok
+	}
+	for d.at < len(d.text) && strings.IndexByte(",]} \t\r", d.text[d.at]) < 0 {
+		d.at++
+	}
+	text := d.text[begin:d.at]
+	if c := text; c == "" || c[0] != '-' && c[0]-'0' > 9 && c != "true" && c != "false" && c != "null" {
+		d.at = begin
+		return d.fail("has a value that is no JSON")
+	}
+	if t == nil || text == "null" {
+		return true
+	}
+	return d.put(t, begin, text)
+}
+
+// put gives a value to what it is for. What is empty or - is not there.
+func (d *document) put(t *tree, begin int, text string) bool {
+	if text == "" || text == "-" {
+		return true
+	}
+	for _, to := range t.slots {
+		if wrong := d.scanner.put(d.e, d.slots[to], text); wrong != "" {
+			d.at = begin
+			return d.fail(fmt.Sprintf("%q: %.80q %s", t.name, text, wrong))
+		}
+	}
+	return true
+}
+
+// quoted reads a string, without undoing escapes.
+func (d *document) quoted() (text string, ok bool) {
+	begin := d.at + 1
+	for at := begin; ; {
+		end := strings.IndexByte(d.text[at:], '"')
+		if end < 0 {
+			return "", d.fail("ends within a string")
+		}
+		end += at
+		backslashes := 0
+		for end-backslashes > begin && d.text[end-1-backslashes] == '\\' {
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			d.at = end + 1
+			return d.text[begin:end], true
+		}
+		at = end + 1
+	}
+}
+
+// skip passes over an object or an array of which nothing is wanted.
+func (d *document) skip() bool {
+	for open := 0; d.at < len(d.text); d.at++ {
+		switch d.text[d.at] {
+		case '"':
+			if _, ok := d.quoted(); !ok {
+				return false
+			}
+			d.at--
+		case '{', '[':
+			open++
+		case '}', ']':
+			if open--; open == 0 {
+				d.at++
+				return true
+			}
+		}
+	}
+	return d.fail("ends within the JSON")
+}
+
+// members reads what is in an object or an array.
+func (d *document) members(t *tree, object bool) bool {
+	end := byte(']')
+	if object {
+		end = '}'
+	}
+	d.at++
+	for i := 0; ; i++ {
+		if d.space(); d.at == len(d.text) {
+			return d.fail("ends within the JSON")
+		}
+		if i == 0 && d.text[d.at] == end {
+			d.at++
+			return true
+		}
+		var child *tree
+		switch {
+		case object:
+			if d.text[d.at] != '"' {
+				return d.fail("has a member without a name")
+			}
+			name, ok := d.quoted()
+			if !ok {
+				return false
+			}
+			if d.space(); d.at == len(d.text) || d.text[d.at] != ':' {
+				return d.fail("has a name without a value")
+			}
+			d.at++
+			if t != nil {
+				child = t.child(name)
+			}
+		case t != nil && len(t.children) > 0:
+			child = t.child(strconv.Itoa(i))
+		}
+		if !d.value(child) {
+			return false
+		}
+		if d.space(); d.at == len(d.text) {
+			return d.fail("ends within the JSON")
+		}
+		switch d.text[d.at] {
+		case end:
+			d.at++
+			return true
+		case ',':
+			d.at++
+		default:
+			return d.fail("has no comma where one belongs")
+		}
+	}
+}

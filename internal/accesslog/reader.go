@@ -1,0 +1,312 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Options say how a log is read. The zero Options are for one that says itself what it is.
+type Options struct {
+	// Format is one of [Formats], or a log_format as nginx has it, or an access log format of
+	// Envoy's. Empty: the one that fits the first lines.
+	Format string
+
+	// Map says where in a line a value is: "user" at "$.user.id" in JSON, at "$remote_user" in
+	// a format of nginx.
+	Map map[string]string
+
+	// Headers are those that are wanted, where the format has them, in their canonical form;
+	// and cookie:NAME for a cookie, and key:NAME for whatever Map says that it is.
+	Headers []string
+}
+
+// A Reader reads a log.
+type Reader struct {
+	in     *bufio.Reader
+	block  []byte
+	parser *parser
+	rest   []string // lines that were read and are not parsed yet
+	end    error    // of what there is to read
+	lines  int64
+	last   *Entry   // that Next returned
+	free   []*Entry // to be used again
+
+	logged, begun window
+	stats         Stats
+}
+
+// Stats are what was found in a log so far.
+type Stats struct {
+	Format  string
+	Entries int64 // that were read
+
+	// Broken is how many lines could not be read, and First are the first ten of them.
+	Broken int64
+	First  []Broken
+
+	// Whole says that times are whole seconds: requests of one second are spread evenly over
+	// it. Took says that times were those of answers, and how long they took is subtracted.
+	Whole, Took bool
+
+	// Long is how many requests took so long that others, which came later, were already
+	// told of: they are taken to have come then.
+	Long int64
+}
+
+// A Broken is a line that could not be read.
+type Broken struct {
+	Line int64  `json:"line"` // from 1
+	Byte int    `json:"byte"` // of the line, from 1, at which it is wrong
+	Why  string `json:"why"`
+}
+
+func (b Broken) String() string { return fmt.Sprintf("line %d, byte %d: %s", b.Line, b.Byte, b.Why) }
+
+// NewReader reads the beginning of a log, which may be compressed with gzip, and finds out
+// its format.
+func NewReader(from io.Reader, o Options) (*Reader, error) {
+	in, err := decompressed(from)
+	if err != nil {
+		return nil, err
+	}
+	found, err := candidates(o)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{in: in, logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
+	if err := r.fill(); err != nil {
+		return nil, err
+	}
+	if len(r.rest) == 0 {
+		return nil, errors.New("the log is empty")
+	}
+	if r.parser, err = fitting(found, r.rest); err != nil {
+		return nil, err
+	}
+	r.parser.require(r.rest)
+	r.stats.Format = r.parser.name
+	return r, nil
+}
+
+func decompressed(from io.Reader) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(from, blockSize)
+	begin, err := in.Peek(4)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case bytes.HasPrefix(begin, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		return nil, errors.New("the log is compressed with zstd, which is not read here: zstd -dc LOG | weir ... -")
+	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
+		plain, err := gzip.NewReader(in)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, errTruncated
+		}
+		if err != nil {
+			return nil, err
+		}
+		return bufio.NewReaderSize(plain, blockSize), nil
+	}
+	return in, nil
+}
+
+var errTruncated = errors.New("the log is cut off: its gzip has no end")
+
+const (
+	blockSize   = 1 << 20
+	longestLine = 1 << 20
+	sample      = 100 // lines that say what the format is
+)
+
+// fitting is the parser that reads the most of these lines.
+func fitting(found []*parser, lines []string) (*parser, error) {
+	lines = lines[:min(len(lines), sample)]
+	var best *parser
+	most := 0
+	closest, furthest, why := found[0], -1, ""
+	for _, p := range found {
+		fit := 0
+		for i, line := range lines {
+			var e Entry
+			at, wrong := p.parse(&e, line)
+			if wrong == "" {
+				fit++
+			} else if i == 0 && at > furthest {
+				closest, furthest, why = p, at, wrong
+			}
+		}
+		if fit > most && (best == nil || p.name != anything) {
+			best, most = p, fit
+		}
+	}
+	if best == nil {
+		if len(found) == 1 {
+			return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: it %s: %.200q", furthest+1, why, lines[0])
+		}
+		return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: it %s: %.200q", closest.name, furthest+1, why, lines[0])
+	}
+	return best, nil
+}
+
+// Has reports whether the log has user, tier, host, client, method, target or status.
+func (r *Reader) Has(name string) bool { return r.parser.has[fieldNames[name]] }
+
+// HasHeader reports whether it has a header.
+func (r *Reader) HasHeader(name string) bool {
+	has := r.parser.has
+	switch {
+	case name == "User-Agent" && has[fieldUserAgent]:
+		return true
+	case name == "X-Forwarded-For" && (has[fieldForwardedFor] || has[fieldLastForwarded]):
+		return true
+	}
+	i := slices.Index(r.parser.headers, name)
+	return i >= 0 && slices.ContainsFunc(r.parser.slots, func(to slot) bool { return to.field == fieldHeader && to.header == i })
+}
+
+// Headers are the names of [Entry.Headers].
+func (r *Reader) Headers() []string { return r.parser.headers }
+
+// Stats are what was found so far.
+func (r *Reader) Stats() Stats { return r.stats }
+
+// Next is the next request, in the order of time, or io.EOF. It is good until the call after
+// it.
+func (r *Reader) Next() (*Entry, error) {
+	if r.last != nil {
+		r.free = append(r.free, r.last)
+	}
+	next := r.spread
+	if r.parser.has[fieldTook] && !r.parser.begins {
+		next = func() (*Entry, error) { return r.begun.next(r.spread, false) }
+	}
+	e, err := next()
+	r.last = e
+	if err == nil {
+		r.stats.Entries++
+	} else if errors.Is(err, io.EOF) && r.stats.Entries == 0 {
+		if len(r.stats.First) == 0 {
+			return nil, errors.New("the log is empty")
+		}
+		return nil, fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
+	}
+	return e, err
+}
+
+// spread is the next in the order of the log's times, with the time at which it began.
+func (r *Reader) spread() (*Entry, error) {
+	e, err := r.logged.next(r.parse, true)
+	if err != nil {
+		return nil, err
+	}
+	if e.Took > 0 && !r.parser.begins {
+		e.At -= e.Took.Microseconds()
+		r.stats.Took = true
+		if e.At < r.begun.floor {
+			r.stats.Long++
+		}
+	}
+	e.At = max(e.At, r.begun.floor, 1)
+	return e, nil
+}
+
+// parse is the next line that can be read.
+func (r *Reader) parse() (*Entry, error) {
+	for {
+		for len(r.rest) == 0 {
+			if r.end != nil {
+				return nil, r.end
+			}
+			if err := r.fill(); err != nil {
+				return nil, err
+			}
+		}
+		line := r.rest[0]
+		r.rest = r.rest[1:]
+		r.lines++
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		e := r.newEntry()
+		at, wrong := 0, "is longer than 1 MiB"
+		if len(line) < longestLine {
+			at, wrong = r.parser.parse(e, line)
+		}
+		if wrong != "" {
+			r.free = append(r.free, e)
+			if r.stats.Broken++; len(r.stats.First) < 10 {
+				r.stats.First = append(r.stats.First, Broken{r.lines, at + 1, wrong})
+			}
+			continue
+		}
+		e.line = r.lines
+		if r.parser.whole {
+			e.Loose, r.stats.Whole = 1, true
+		}
+		if e.At < r.logged.floor {
+			return nil, fmt.Errorf("line %d is %v older than lines more than %d before it: sort the log by time", r.lines, micros(r.logged.floor-e.At), loggedWindow)
+		}
+		return e, nil
+	}
+}
+
+// newEntry is one that has been used, or a new one.
+func (r *Reader) newEntry() *Entry {
+	if len(r.free) == 0 {
+		for range 64 {
+			r.free = append(r.free, &Entry{})
+		}
+	}
+	e := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	*e = Entry{}
+	return e
+}
+
+// fill reads lines: as many as a block has, and at least one. All of a block share their text.
+func (r *Reader) fill() error {
+	if r.block == nil {
+		r.block = make([]byte, blockSize)
+	}
+	block, n := r.block[:blockSize], 0
+	var err error
+	for n < len(block) && err == nil {
+		var more int
+		more, err = r.in.Read(block[n:])
+		n += more
+	}
+	block = block[:n]
+	if err == nil {
+		var tail []byte
+		tail, err = r.in.ReadSlice('\n')
+		for errors.Is(err, bufio.ErrBufferFull) { // what is too long is not kept
+			if len(block) < blockSize+longestLine {
+				block = append(block, tail...)
+			}
+			tail, err = r.in.ReadSlice('\n')
+		}
+		block = append(block, tail...)
+	}
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errTruncated
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
+	case err != nil:
+		r.end = io.EOF
+	}
+	r.block = block[:0]
+	text := strings.TrimSuffix(string(block), "\n")
+	r.rest = r.rest[:0]
+	for more := text != ""; more; {
+		var line string
+		line, text, more = strings.Cut(text, "\n")
+		r.rest = append(r.rest, strings.TrimSuffix(line, "\r"))
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package accesslog
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+)
+
+// A template is how a server that writes text writes a line: variables, and what stands
+// between them.
+type template struct {
+	before string // the first variable
+	parts  []part
+	more   bool // a line may go on behind it
+}
+
+// A part is a variable and the text behind it.
+type part struct {
+	name    string // as it is written in the format
+	slots   []int  // what its value is for
+	literal string
+}
+
+// parse reads a line into e. What is wrong with the line begins at its byte at.
+func (t *template) parse(s *scanner, e *Entry, line string) (at int, wrong string) {
+	rest, ok := strings.CutPrefix(line, t.before)
+	if !ok {
+		return 0, fmt.Sprintf("does not begin with %q", t.before)
+	}
+	for i := range t.parts {
+		p := &t.parts[i]
+		at = len(line) - len(rest)
+		value, behind, escaped, found := cutLiteral(rest, p.literal)
+		last := i == len(t.parts)-1
+		if !found && last && p.literal == `"` && len(rest) > 0 { // the line was cut off there
+			value, behind, escaped, found = cutLiteral(rest+`"`, p.literal)
+		}
+		if !found || last && behind != "" && !(t.more && behind[0] == ' ') {
+			if found {
+				return len(line) - len(behind), "goes on behind the format's end"
+			}
+			return at, fmt.Sprintf("has no %q behind %s", p.literal, p.name)
+		}
+		rest = behind
+		if len(p.slots) == 0 || value == "-" || value == "" {
+			continue
+		}
+		if escaped {
+			value = unescape(value)
+		}
+		for _, to := range p.slots {
+			if wrong := s.put(e, s.slots[to], value); wrong != "" {
+				return at, fmt.Sprintf("%s %.80q %s", p.name, value, wrong)
+			}
+		}
+	}
+	return 0, ""
+}
+
+// cutLiteral cuts a line at the first literal; one that begins with a quote, at the first
+// that is not escaped by a backslash; without a literal, at the first space.
+func cutLiteral(line, literal string) (value, rest string, escaped, found bool) {
+	if literal == "" { // the line's end
+		end := strings.IndexByte(line, ' ')
+		if end < 0 {
+			end = len(line)
+		}
+		return line[:end], line[end:], strings.IndexByte(line[:end], '\\') >= 0, true
+	}
+	for from := 0; ; {
+		at := strings.Index(line[from:], literal)
+		if at < 0 {
+			return "", "", false, false
+		}
+		at += from
+		backslashes := 0
+		for literal[0] == '"' && backslashes < at && line[at-1-backslashes] == '\\' {
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			return line[:at], line[at+len(literal):], strings.IndexByte(line[:at], '\\') >= 0, true
+		}
+		from = at + 1
+	}
+}
+
+// unescape undoes what servers write for what would end a value: \" and \\ as Apache does,
+// \x22 as nginx and Apache do, and JSON's \u0022 and \/.
+func unescape(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c != '\\' || i+1 == len(text) {
+			b.WriteByte(c)
+			continue
+		}
+		i++
+		digits := map[byte]int{'x': 2, 'u': 4}[text[i]]
+		if digits > 0 && i+digits < len(text) {
+			if n, err := strconv.ParseUint(text[i+1:i+1+digits], 16, 32); err == nil {
+				if i += digits; digits == 2 {
+					b.WriteByte(byte(n))
+					continue
+				}
+				if low, ok := strings.CutPrefix(text[i+1:], `\u`); ok && utf16.IsSurrogate(rune(n)) && len(low) >= 4 {
+					if second, err := strconv.ParseUint(low[:4], 16, 32); err == nil {
+						n = uint64(utf16.DecodeRune(rune(n), rune(second)))
+						i += 6
+					}
+				}
+				b.WriteRune(rune(n))
+				continue
+			}
+		}
+		if plain := strings.IndexByte("nrtbfv", text[i]); plain >= 0 {
+			b.WriteByte("\n\r\t\b\f\v"[plain])
+			continue
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}
+
+var (
+	nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
+	envoyOperator = regexp.MustCompile(`%([A-Z_]+)(?:\(([^)]*)\))?(?::\d+)?%`)
+)
+
+// newTemplate reads a log_format of nginx, or a format string of Envoy. slotsOf gives the
+// slots of a variable by its name as it is written there.
+func newTemplate(text string, slotsOf func(name string) []int) (*template, error) {
+	variable := nginxVariable
+	if strings.Contains(text, "%START_TIME") {
+		variable = envoyOperator
+	}
+	found := variable.FindAllStringIndex(text, -1)
+	if len(found) == 0 {
+		return nil, fmt.Errorf("the format %.80q has no variables: want a log_format as nginx has it, an access log format of Envoy's, or the name of one", text)
+	}
+	t := &template{before: text[:found[0][0]]}
+	for i, at := range found {
+		end := len(text)
+		if i+1 < len(found) {
+			if end = found[i+1][0]; end == at[1] {
+				return nil, fmt.Errorf("the format has %s and %s without anything between, so that they cannot be told apart", text[at[0]:at[1]], text[found[i+1][0]:found[i+1][1]])
+			}
+		}
+		name := text[at[0]:at[1]]
+		t.parts = append(t.parts, part{name, slotsOf(name), text[at[1]:end]})
+	}
+	return t, nil
+}
+
+// variableName is a variable's name without what it is written with.
+func variableName(name string) string { return strings.Trim(name, "${}") }
+
+// variables are what the variables of nginx, and those of our own formats, are.
+var variables = map[string]slot{
+	"remote_addr":          {field: fieldClient},
+	"http_x_forwarded_for": {field: fieldForwardedFor},
+	"time_local":           {field: fieldTime},
+	"time_iso8601":         {field: fieldTime},
+	"msec":                 {field: fieldTime},
+	"request":              {field: fieldRequest},
+	"request_method":       {field: fieldMethod},
+	"request_uri":          {field: fieldTarget},
+	"host":                 {field: fieldHost},
+	"http_host":            {field: fieldHost},
+	"http_user_agent":      {field: fieldUserAgent},
+	"status":               {field: fieldStatus},
+	"request_time":         {field: fieldTook, unit: time.Second},
+	"weir_milliseconds":    {field: fieldTook, unit: time.Millisecond},
+}
+
+// operators are what those of Envoy are, by name, or by name and argument.
+var operators = map[string]slot{
+	"START_TIME":                             {field: fieldTime},
+	"DURATION":                               {field: fieldTook, unit: time.Millisecond},
+	"RESPONSE_CODE":                          {field: fieldStatus},
+	"DOWNSTREAM_REMOTE_ADDRESS":              {field: fieldClient},
+	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": {field: fieldClient},
+	"REQ(:METHOD)":                           {field: fieldMethod},
+	"REQ(:PATH)":                             {field: fieldTarget},
+	"REQ(X-ENVOY-ORIGINAL-PATH?:PATH)":       {field: fieldTarget},
+	"REQ(:AUTHORITY)":                        {field: fieldHost},
+	"REQ(USER-AGENT)":                        {field: fieldUserAgent},
+	"REQ(X-FORWARDED-FOR)":                   {field: fieldForwardedFor},
+	"LAST_FORWARDED":                         {field: fieldLastForwarded}, // of ours
+}
+
+// known is what a variable of nginx or an operator of Envoy is, without being told.
+func known(name string, headers []string) (slot, bool) {
+	if parts := envoyOperator.FindStringSubmatch(name); parts != nil {
+		if parts[1] == "REQ" {
+			if to, ok := operators["REQ("+strings.ToUpper(parts[2])+")"]; ok {
+				return to, true
+			}
+			return headerSlot(http.CanonicalHeaderKey(parts[2]), headers)
+		}
+		to, ok := operators[parts[1]]
+		return to, ok
+	}
+	name = variableName(name)
+	if to, ok := variables[name]; ok {
+		return to, true
+	}
+	if header, ok := strings.CutPrefix(name, "http_"); ok {
+		return headerSlot(http.CanonicalHeaderKey(strings.ReplaceAll(header, "_", "-")), headers)
+	}
+	if cookie, ok := strings.CutPrefix(name, "cookie_"); ok {
+		return headerSlot("cookie:"+cookie, headers)
+	}
+	if name == "content_length" {
+		return headerSlot("Content-Length", headers)
+	}
+	return slot{}, false
+}
+
+// headerSlot is that of a header, if it is one of those that are wanted.
+func headerSlot(name string, headers []string) (slot, bool) {
+	for i, wanted := range headers {
+		if wanted == name {
+			return slot{field: fieldHeader, header: i}, true
+		}
+	}
+	return slot{}, false
+}

@@ -1,0 +1,246 @@
+package demand
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/limiter"
+)
+
+// An event is one of a log of few clients.
+type event struct {
+	key      string
+	at, cost int64
+}
+
+func events(t *rapid.T) []event {
+	at := rapid.Int64Range(1, 1<<50).Draw(t, "begin")
+	var all []event
+	for range rapid.IntRange(1, 120).Draw(t, "events") {
+		at += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 1_000_000), rapid.Int64Range(0, 90_000_000)).Draw(t, "pause")
+		all = append(all, event{string('a' + rune(rapid.IntRange(0, 2).Draw(t, "key"))), at, rapid.SampledFrom([]int64{1, 1, 1, 2, 30}).Draw(t, "cost")})
+	}
+	return all
+}
+
+func meter(t require.TestingT, per time.Duration, algorithm limiter.Algorithm, all []event) *Meter {
+	m, err := NewMeter(per, algorithm)
+	require.NoError(t, err)
+	for _, e := range all {
+		m.Add(e.key, e.at, e.cost)
+	}
+	return m
+}
+
+// refusedBy replays all by one limit: what it refuses in the part of the log from a time on.
+func refusedBy(t require.TestingT, l limiter.Limit, all []event, from int64) (requests int64, keys map[string]bool) {
+	quota, err := limiter.NewQuota("demand", "", l)
+	require.NoError(t, err)
+	states, keys := map[string]limiter.State{}, map[string]bool{}
+	for _, e := range all {
+		state, ok := quota.Take(states[e.key], e.at, e.cost)
+		if ok {
+			states[e.key] = state
+		} else if e.at >= from {
+			requests++
+			keys[e.key] = true
+		}
+	}
+	return requests, keys
+}
+
+func TestTheCurveIsWhatEachLimitRefuses(t *testing.T) {
+	for _, algorithm := range []limiter.Algorithm{limiter.SlidingWindow, limiter.FixedWindow, limiter.SlidingLog} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				all := events(t)
+				per := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "per")
+				result, err := meter(t, per, algorithm, all).Result(1)
+				require.NoError(t, err)
+				for _, point := range result.Curve {
+					requests, keys := refusedBy(t, limiter.Limit{Events: point.Limit, Per: per, Algorithm: algorithm}, all, 0)
+					require.Equal(t, Point{point.Limit, int64(len(keys)), requests}, point)
+				}
+				require.Zero(t, result.Chosen.Requests, "it spares all")
+			})
+		})
+	}
+}
+
+func TestABurstIsTheSmallestThatRefusesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := events(t)
+		result, err := meter(t, time.Minute, limiter.SlidingWindow, all).Result(1)
+		require.NoError(t, err)
+		for _, b := range result.Buckets {
+			of := func(burst int64) int64 {
+				refused, _ := refusedBy(t, limiter.Limit{Events: b.Rate, Per: time.Minute, Burst: burst, Algorithm: limiter.TokenBucket}, all, 0)
+				return refused
+			}
+			require.Zero(t, of(b.Burst), b)
+			if b.Burst > 1 {
+				require.Positive(t, of(b.Burst-1), b)
+			}
+		}
+	})
+}
+
+func TestAPeakIsTheMostInAnyPeriod(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := events(t)
+		m := meter(t, time.Minute, limiter.SlidingWindow, all)
+		for name, k := range m.keys {
+			most := func(period int64) (most int64) {
+				for i, first := range all {
+					n := int64(0)
+					for _, e := range all[i:] {
+						if e.key == name && first.key == name && e.at < first.at+period {
+							n += e.cost
+						}
+					}
+					most = max(most, n)
+				}
+				return most
+			}
+			minute := time.Minute.Microseconds()
+			require.GreaterOrEqual(t, k.peak, most(minute-minute/slots))
+			require.LessOrEqual(t, k.peak, most(minute+minute/slots))
+		}
+	})
+}
+
+// However long the log, its parts are what came in them.
+func TestPartsOfALogAreWhatTheyRefused(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := events(t)
+		m := meter(t, time.Second, limiter.SlidingWindow, all)
+		from := rapid.IntRange(0, mostParts-1).Draw(t, "part")
+		begin := m.begin + int64(from)*m.width
+		var parts part
+		for i := from; i < mostParts; i++ {
+			parts = parts.with(&m.parts[i])
+		}
+		came := 0
+		for _, e := range all {
+			if e.at >= begin {
+				came++
+			}
+		}
+		require.EqualValues(t, came, parts.requests)
+		keys := m.refusedKeys(from, mostParts)
+		for i := range 20 {
+			requests, refused := refusedBy(t, limiter.Limit{Events: limits[i], Per: time.Second}, all, begin)
+			require.Equal(t, requests, parts.refused[i])
+			require.EqualValues(t, len(refused), keys[i])
+		}
+	})
+}
+
+func TestAChoiceSparesWhatItIsToldTo(t *testing.T) {
+	m, err := NewMeter(time.Minute, limiter.SlidingWindow)
+	require.NoError(t, err)
+	at := int64(1e15)
+	for i := range int64(1000) { // client i asks for i at once, and one for ten thousand
+		m.Add(fmt.Sprint(i), at, i+1)
+	}
+	m.Add("robot", at, 10_000)
+	for spare, want := range map[float64]int64{0.5: 600, 0.9: 1000, 0.999: 1000, 0.99: 1000, 1: 10_000, 0.001: 2} {
+		result, err := m.Result(spare)
+		require.NoError(t, err)
+		assert.Equal(t, want, result.Chosen.Limit, spare)
+		assert.LessOrEqual(t, float64(result.Chosen.Keys), (1-spare)*1001+1e-6)
+	}
+	result, err := m.Result(0.999)
+	require.NoError(t, err)
+	assert.Equal(t, Peaks{501, 901, 991, 1000, 10_000}, result.Peaks)
+	assert.Equal(t, Point{1000, 1, 1}, result.Chosen, "the robot alone")
+	assert.Nil(t, result.Tried, "all is in one part")
+	for _, spare := range []float64{0, -1, 1.1} {
+		_, err := m.Result(spare)
+		assert.ErrorContains(t, err, "must be more than 0 and at most 1")
+	}
+	for range 1_000 {
+		m.Add("robot", at, 1_000)
+	}
+	_, err = m.Result(1)
+	require.ErrorContains(t, err, "no limit up to that spares 100%")
+}
+
+func TestWhatNoMeterCanBeIsAnError(t *testing.T) {
+	_, err := NewMeter(time.Microsecond, limiter.SlidingWindow)
+	require.ErrorContains(t, err, "at least a millisecond")
+	_, err = NewMeter(1e6*time.Hour, limiter.SlidingWindow)
+	require.ErrorContains(t, err, "at most 366 days")
+	m, err := NewMeter(time.Minute, limiter.SlidingWindow)
+	require.NoError(t, err)
+	_, err = m.Result(0.9)
+	require.ErrorContains(t, err, "no requests")
+}
+
+// What is recommended by one half of a log, and what it spares in the other.
+func TestARecommendationHoldsInTheOtherHalf(t *testing.T) {
+	for seed := range uint64(6) {
+		entries := accesslog.Generate(seed, 40_000)
+		half := len(entries) / 2
+		first := meter(t, time.Minute, limiter.SlidingWindow, of(entries[:half]))
+		other := of(entries[half:])
+		clients := map[string]bool{}
+		for _, e := range other {
+			clients[e.key] = true
+		}
+		for _, spare := range []float64{0.9, 0.99, 0.995, 0.999} {
+			result, err := first.Result(spare)
+			require.NoError(t, err)
+			require.NotNil(t, result.Tried)
+			_, refused := refusedBy(t, limiter.Limit{Events: result.Chosen.Limit, Per: time.Minute}, other, 0)
+			spared := 1 - float64(len(refused))/float64(len(clients))
+			within := spared >= result.Tried.Low && spared <= result.Tried.High
+			assert.True(t, spared >= spare-0.002 || within, "seed %d: %d/min is to spare %v, and spared %.4f of the other half; the interval is %.4f to %.4f",
+				seed, result.Chosen.Limit, spare, spared, result.Tried.Low, result.Tried.High)
+		}
+	}
+}
+
+// of are the events of a log.
+func of(entries []accesslog.Entry) (all []event) {
+	for _, e := range entries {
+		all = append(all, event{e.Client, e.At, 1})
+	}
+	return all
+}
+
+func BenchmarkAdd(b *testing.B) {
+	const clients = 100_000
+	random := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(random, 1.1, 8, clients-1)
+	names := make([]string, clients)
+	for i := range names {
+		names[i] = fmt.Sprintf("198.%d.%d.%d", i>>16, i>>8&255, i&255)
+	}
+	order := make([]string, 1<<20)
+	for i := range order {
+		order[i] = names[zipf.Uint64()]
+	}
+	m, err := NewMeter(time.Minute, limiter.SlidingWindow)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	at := int64(1e15)
+	for i := 0; b.Loop(); i++ {
+		at += 1000
+		m.Add(order[i&(len(order)-1)], at, 1)
+	}
+}
+
+func TestLimitsAreInOrder(t *testing.T) {
+	require.True(t, slices.IsSorted(limits))
+	require.True(t, slices.IsSorted(rates))
+	require.LessOrEqual(t, len(limits), len(part{}.refused))
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+)
+
+// There is one page, which calls one function after the other.
+var (
+	input    []float64 // what room made
+	answer   unsafe.Pointer
+	lanes    = map[int32]*lane{}
+	arrivals []int64
+	cost     int64
+)
+
+// room makes room for so many numbers.
+//
+//go:wasmexport room
+func room(n int32) unsafe.Pointer {
+	input = make([]float64, n)
+	return unsafe.Pointer(unsafe.SliceData(input))
+}
+
+// output is where the latest answer is.
+//
+//go:wasmexport output
+func output() unsafe.Pointer { return answer }
+
+func numbers(n []float64) int32 {
+	answer = unsafe.Pointer(unsafe.SliceData(n))
+	return int32(len(n))
+}
+
+func words(w ...string) int32 {
+	text := []byte(strings.Join(w, "\x00"))
+	answer = unsafe.Pointer(unsafe.SliceData(text))
+	return int32(len(text))
+}
+
+// limits answers with limits of all algorithms, as text.
+//
+//go:wasmexport limits
+func limits(events int32, per float64) int32 {
+	return words(limitsOfAll(int64(events), time.Duration(per)*time.Microsecond)...)
+}
+
+// limit makes a lane of the limit that was written as so many bytes of text. It answers with
+// why it cannot, or nothing, the algorithm, what that keeps, events, period and capacity.
+//
+//go:wasmexport limit
+func limit(at, bytes int32) int32 {
+	delete(lanes, at)
+	l, err := newLane(string(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(input))), bytes)))
+	if err != nil {
+		return words(err.Error())
+	}
+	lanes[at] = l
+	of := l.quota.Limit()
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return words("", l.quota.Algorithm().String(), l.keeps,
+		number(of.Events), number(of.Per.Microseconds()), number(l.quota.Capacity()))
+}
+
+// traffic is n arrivals from now on, of so many units each.
+//
+//go:wasmexport traffic
+func traffic(n int32, units float64) {
+	arrivals, cost = make([]int64, n), int64(units)
+	for i := range arrivals {
+		arrivals[i] = int64(input[i])
+	}
+}
+
+// decide answers with the most units within one period, since when, how many were in use at
+// each point of the time that is shown, and how long each arrival waits, or -1 if it is refused.
+//
+//go:wasmexport decide
+func decide(at int32, from, to float64, points int32) int32 {
+	c := lanes[at].decide(arrivals, cost, axis{int64(from), int64(to), int(points)})
+	return numbers(slices.Concat([]float64{float64(c.most), float64(c.from)}, c.used, c.waits))
+}
+
+// look answers with what a lane holds at a time: the numbers of a view, the log's in the end.
+//
+//go:wasmexport look
+func look(at int32, now float64) int32 {
+	v := lanes[at].look(int64(now))
+	n := []float64{
+		float64(v.remaining), float64(v.next), float64(v.retry), float64(v.delay), float64(v.current), float64(v.previous),
+	}
+	for _, taken := range v.log {
+		n = append(n, float64(taken))
+	}
+	return numbers(n)
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A lane is one limit that decides about the traffic.
+type lane struct {
+	quota    *limiter.Quota
+	keeps    string
+	arrivals []int64 // microseconds, ascending; not the lane's own
+	cost     int64   // units of each
+	saved    []limiter.State
+}
+
+// between is how many arrivals there are between two saved states.
+const between = 256
+
+func newLane(text string) (*lane, error) {
+	limit, err := limiter.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	quota, err := limiter.NewQuota("playground", "", limit)
+	if err != nil {
+		return nil, err
+	}
+	return &lane{quota: quota, keeps: keeps(quota)}, nil
+}
+
+// An axis is the part of time that is shown, and of how many points on it.
+type axis struct {
+	from, to int64
+	points   int
+}
+
+func (a axis) point(i int) int64 {
+	return a.from + int64(float64(a.to-a.from)*float64(i)/float64(max(1, a.points-1)))
+}
+
+// A course is what became of the traffic.
+type course struct {
+	// waits is how long each arrival waits, in microseconds, or -1 if it was refused.
+	waits []float64
+
+	// used is how many units were in use at each point of the axis.
+	used []float64
+
+	// most is the most units that went on within one period of the limit, from then on.
+	most, from int64
+}
+
+// decide decides about all arrivals, each of which costs so many units.
+func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
+	l.arrivals, l.cost, l.saved = arrivals, cost, l.saved[:0]
+	c := course{waits: make([]float64, len(arrivals)), used: make([]float64, 0, a.points)}
+	passed := make([]int64, 0, len(arrivals)) // when they went on, ascending
+	var s limiter.State
+	point := a.point(0)
+	use := func(before int64) {
+		for point < before && len(c.used) < a.points {
+			d := l.quota.Describe(s, point, 0, true)
+			c.used = append(c.used, float64(d.Limit-d.Remaining))
+			point = a.point(len(c.used))
+		}
+	}
+	queue := l.keeps == "queue"
+	for i, at := range arrivals {
+		if point < at {
+			use(at)
+		}
+		if i%between == 0 {
+			saved := s
+			saved.Log = slices.Clone(s.Log) // a Take may append to it in place
+			l.saved = append(l.saved, saved)
+		}
+		var ok bool
+		if s, ok = l.quota.Take(s, at, cost); !ok {
+			c.waits[i] = -1
+			continue
+		}
+		if queue {
+			d := l.quota.Describe(s, at, cost, true)
+			c.waits[i] = float64(d.Delay.Microseconds())
+			at += d.Delay.Microseconds()
+		}
+		passed = append(passed, at)
+	}
+	use(math.MaxInt64)
+
+	first, per := 0, l.quota.Limit().Per.Microseconds()
+	for last, at := range passed {
+		for passed[first] <= at-per {
+			first++
+		}
+		if n := int64(last-first+1) * cost; n > c.most {
+			c.most, c.from = n, passed[first]
+		}
+	}
+	return c
+}
+
+// at is the state after the arrivals up to then.
+func (l *lane) at(now int64) (s limiter.State) {
+	arrived, _ := slices.BinarySearch(l.arrivals, now+1)
+	if arrived == 0 {
+		return s
+	}
+	from := (arrived - 1) / between
+	s = l.saved[from]
+	s.Log = slices.Clone(s.Log)
+	for _, at := range l.arrivals[from*between : arrived] {
+		s, _ = l.quota.Take(s, at, l.cost)
+	}
+	return s
+}
+
+// A view is what a lane holds at a time. Durations are in microseconds.
+type view struct {
+	remaining int64
+	next      int64   // until remaining grows
+	retry     int64   // until an arrival is admitted; 0: now
+	delay     int64   // that an arrival would wait
+	current   int64   // units in this window
+	previous  int64   // in the one before
+	log       []int64 // when those were taken that still count, once for each unit
+}
+
+func (l *lane) look(now int64) view {
+	s := l.at(now)
+	d := l.quota.Describe(s, now, 0, true)
+	v := view{
+		remaining: d.Remaining, next: d.NextAfter.Microseconds(), delay: d.Delay.Microseconds(),
+		retry: l.quota.Describe(s, now, l.cost, d.Remaining >= l.cost).RetryAfter.Microseconds(),
+	}
+	per := l.quota.Limit().Per.Microseconds()
+	switch now/per - s.Last/per { // windows that have begun since
+	case 0:
+		v.current, v.previous = s.Level, s.Prev
+	case 1:
+		v.previous = s.Level
+	}
+	for _, e := range s.Log {
+		for range e.N {
+			if e.At > now-per {
+				v.log = append(v.log, e.At)
+			}
+		}
+	}
+	return v
+}
+
+// keeps says what a quota remembers of a key: a bucket of tokens, a queue, the count of one
+// window or of two windows, or a log. It is found out by trying, so that an algorithm that is
+// new to limiter is shown as what it is.
+func keeps(q *limiter.Quota) string {
+	bursts := limiter.Limit{Events: 1, Per: time.Second, Burst: 1, Algorithm: q.Algorithm()}.Validate() == nil
+	s, _ := q.Take(limiter.State{}, 0, 1)
+	switch later, _ := q.Take(s, q.Window().Microseconds(), 1); {
+	case len(s.Log) > 0:
+		return "log"
+	case bursts && q.Describe(s, 0, 0, true).Delay > 0:
+		return "queue"
+	case bursts:
+		return "bucket"
+	case later.Prev > 0:
+		return "windows"
+	}
+	return "window"
+}
+
+// limitsOfAll are limits of all algorithms that there are, each once. One that takes a burst
+// has half of the events for it.
+func limitsOfAll(events int64, per time.Duration) (texts []string) {
+	var seen []limiter.Algorithm
+	for a := limiter.Algorithm(0); ; a++ {
+		if _, err := a.MarshalText(); err != nil {
+			return texts
+		}
+		limit := limiter.Limit{Events: events, Per: per, Burst: (events + 1) / 2, Algorithm: a}
+		if limit.Validate() != nil {
+			limit.Burst = 0
+		}
+		quota, err := limiter.NewQuota("playground", "", limit)
+		if err != nil || slices.Contains(seen, quota.Algorithm()) {
+			continue // too many events for one that remembers them all
+		}
+		seen = append(seen, quota.Algorithm())
+		texts = append(texts, limit.String())
+	}
+}

@@ -1,0 +1,7 @@
+// Command engine is what decides in docs/playground.html: package limiter as WebAssembly, for
+// which it is built with -buildmode=c-shared. The page writes into the memory that room makes,
+// calls one of the other functions, and reads as much as that says from output: numbers, or
+// words with a zero byte between them. Times are in microseconds.
+package main
+
+func main() {} // of a library: only what is exported is called

@@ -1,0 +1,88 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// A Bans is a list of bans at the time of a simulation: for rules.Options, before there is
+// one. It is for one goroutine, and has no cap.
+type Bans struct {
+	clock Clock
+	keys  map[string]*ban
+	begun []*ban // by the request that is being decided about
+}
+
+// A ban is what escalation did to a key.
+type ban struct {
+	rule     string
+	until    int64
+	times    int
+	remember int64 // for how long after until its repetitions count
+}
+
+// NewBans returns an empty list.
+func NewBans() *Bans { return &Bans{keys: map[string]*ban{}} }
+
+// Find implements bans.List.
+func (l *Bans) Find(key string) (bans.Ban, bool) {
+	key, _ = keyfunc.Classify(key)
+	b := l.keys[key]
+	if b == nil || l.clock.now >= b.until {
+		return bans.Ban{}, false
+	}
+	return b.shown(key), true
+}
+
+func (b *ban) shown(key string) bans.Ban {
+	return bans.Ban{Key: key, Rule: b.rule, Until: time.UnixMicro(b.until), Times: b.times}
+}
+
+// Empty implements bans.List.
+func (l *Bans) Empty() bool { return len(l.keys) == 0 }
+
+// Escalate implements bans.List, but for the end of the ban: package middleware compares it with
+// the process's clock, so it is told of none, and [Simulation.Do] adds the end.
+func (l *Bans) Escalate(_ context.Context, key, rule string, e bans.Escalation) (bans.Ban, error) {
+	if err := bans.CheckEscalation(rule, e); err != nil {
+		return bans.Ban{}, err
+	}
+	key, _ = keyfunc.Classify(key)
+	now := l.clock.now
+	times, b := 1, l.keys[key]
+	if b != nil && now < b.until {
+		l.begun = append(l.begun, b)
+		return bans.Ban{}, nil
+	}
+	if b != nil && now < b.until+b.remember {
+		times = b.times + 1
+	}
+	b = &ban{rule: rule, until: now + e.Duration(times).Microseconds(), times: times, remember: e.WithDefaults().Max.Microseconds()}
+	l.keys[strings.Clone(key)] = b
+	l.begun = append(l.begun, b)
+	return bans.Ban{}, nil
+}
+
+var errByHand = errors.New("simulate: nobody bans by hand in a simulation")
+
+// Ban implements bans.List.
+func (l *Bans) Ban(context.Context, string, time.Duration) error { return errByHand }
+
+// Unban implements bans.List.
+func (l *Bans) Unban(context.Context, string) (bool, error) { return false, errByHand }
+
+// All implements bans.List.
+func (l *Bans) All(context.Context) ([]bans.Ban, error) {
+	var all []bans.Ban
+	for key, b := range l.keys {
+		if l.clock.now < b.until {
+			all = append(all, b.shown(key))
+		}
+	}
+	return all, nil
+}

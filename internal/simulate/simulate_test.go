@@ -1,0 +1,324 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// files are rules of every kind. They meet what accesslog.Generate makes up.
+var files = map[string]string{
+	"sliding window": `default: 12/1m`,
+	"small limit":    `default: 3/20s`,
+	"token bucket":   `default: {limit: 10/1m burst 25}`,
+	"leaky bucket":   `default: {limit: 1/9s, algorithm: leaky_bucket, burst: 2}`,
+	"fixed window":   `default: {limit: 20/1m, algorithm: fixed_window}`,
+	"sliding log":    `default: {limit: 15/1m, algorithm: sliding_log}`,
+	"a rate":         `default: {requests: 7, window: 13s, algorithm: token_bucket, burst: 3}`,
+	"order": `
+global: 40/10s
+allow: {cidrs: [203.0.113.1], routes: ["GET /static/*"]}
+ban: {cidrs: [203.0.113.2, "2001:db8:0:7::/64"], keys: ["user:3"]}
+endpoints:
+  "GET /articles/{id}": {limit: 6/1m, key: ip}
+  "POST /login": {limit: 10/1m, key: [ip, "path:none"], no_key: skip}
+  "/static/*": 4/1s
+default: 5/1m`,
+	"path": `
+endpoints:
+  "GET /articles/{id}": {limit: 4/1h, key: "path:id"}
+default: {limit: 50/1h, key: route}`,
+	"tiers and users": `
+tiers:
+  free: 20/1h
+  premium: {limit: 60/1h, key: user}
+endpoints:
+  "POST /login": {limit: 10/1m, tiers: {premium: {limit: 20/1m}, free: {limit: 3/1m}}}
+default: {limit: 30/10m, key: user|ip, no_key: unauthorized}`,
+	"no key": `
+endpoints:
+  "POST /login": {limit: 10/1m, key: user, no_key: unauthorized}
+  "POST /search": {limit: 10/1h, key: "header:X-Device", no_key: bad_request}
+default: {limit: 200/1m, key: user}`,
+	"escalation": `
+ban: {status: 429}
+endpoints:
+  "POST /login": {limit: 20/1m, escalate: {after: 10, within: 10m, ban: 30s}}
+  "/static/*": {limit: 5/10s, escalate: {after: 3, within: 1m, ban: 10m, factor: 10}}
+default: {limit: 40/1h, name: rest, escalate: {after: 20, within: 1d, ban: 1h, max: 2h}}`,
+	"soft, overdraft and shadow": `
+soft: {at: 80%}
+global: {limit: 20/10s, mode: shadow}
+endpoints:
+  "GET /articles/{id}": {limit: 10/1m, overdraft: 5}
+  "POST /login": {limit: 20/1m, mode: shadow, overdraft: 3}
+  "/static/*": {limit: 6/10s, soft: {at: 50%}}
+default: {limit: 2/1m, algorithm: fixed_window, overdraft: 2}`,
+	"all in shadow": `
+mode: shadow
+ban: {cidrs: [203.0.113.0/24]}
+default: {limit: 3/1m, escalate: {after: 3, within: 1m, ban: 1m}}`,
+	"costs": `
+global: {limit: 3000/1m, cost: {header: Content-Length, per: 10, max: 400}}
+endpoints:
+  "POST /login": {limit: 100/1m, cost: 5}
+  "GET /articles/{id}": {limit: 50/1m burst 60, cost: {header: X-Cost, missing: 2}}
+default: 60/1m`,
+	"proxies": `
+proxies: {trusted: [203.0.113.0/24]}
+default: {limit: 5/1m, escalate: {after: 5, within: 10m, ban: 5m}}`,
+	"keys": `
+endpoints:
+  "GET /articles/{id}": {limit: 5/1m, key: fingerprint}
+  "POST /login": {limit: 30/1m, key: [ip, "cookie:session", tenant]}
+  "POST /search": {limit: 3/1m, key: "apikey:X-Key|host"}
+default: {limit: 60/1m, key: [method, "host", ip]}`,
+	"outcomes": `
+endpoints:
+  "POST /login": {limit: 5/1m, counts: [401, 403], escalate: {after: 3, within: 10m, ban: 1m}}
+  "GET /articles/{id}": {limit: 6/1m, counts: "!5xx", when: after}
+default: {limit: 8/1m burst 12, counts: 2xx}`,
+	"bans by outcomes": `
+endpoints:
+  "POST /login": {limit: 500/1m, counts: [401], escalate: {of: outcomes, after: 5, within: 10m, ban: 5m}}
+default: {limit: 30/1h, counts: "!5xx", algorithm: sliding_log}`,
+	"settled": `
+global: {limit: 400/1m, cost: {header: X-Cost, missing: 4, settle: true}}
+default: {limit: 20/1m, counts: 200}`,
+	"several limits": `
+endpoints:
+  "POST /login": {limits: [2/1s, 20/1m, 100/1h], counts: "!5xx"}
+default: {limits: [3/1s, 40/1h, 90/1d]}`,
+	"hosts": `
+endpoints:
+  "example.org/*": 10/1m
+  "*.example.org/*": {limit: 20/1m, key: host}
+  "POST b.example.org/login": 3/1m
+default: 2/1s`,
+}
+
+// routes are those of the service, beside what a file names.
+var routes = []string{"GET /articles/{id}", "/static/{file...}", "POST /search", "POST /login"}
+
+var headers = []string{"X-Device", "X-Cost", "X-Key", "Content-Length", "cookie:session", "key:tenant"}
+
+// traffic is made up, with what else a log may say.
+func traffic(n int) []accesslog.Entry {
+	entries := accesslog.Generate(3, n)
+	for i := range entries {
+		e := &entries[i]
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(e.Client + e.Target))
+		say := h.Sum32()
+		value := func(bits uint32, format string) string {
+			if say>>bits%3 == 0 {
+				return ""
+			}
+			return fmt.Sprintf(format, say>>bits%7)
+		}
+		e.User = value(1, "%d")
+		e.Status = []int{200, 200, 204, 401, 403, 500}[(i*7+i/5)%6]
+		if e.Took = time.Duration(say>>2%3) * time.Duration(i%800) * time.Millisecond; e.Took > 0 {
+			e.Took += time.Microsecond // so that none ends when another begins
+		}
+		e.Tier = []string{"", "free", "premium", "other"}[say>>4%4]
+		e.Host = []string{"example.org", "a.example.org", "b.example.org:8080", "other.example"}[say>>6%4]
+		e.Headers = []string{value(8, "d%d"), value(9, "%d"), value(10, "k%d"), value(11, "%d00"), value(12, "s%d"), value(13, "t%d")}
+		if strings.HasPrefix(e.Client, "203.0.113.") {
+			e.ForwardedFor = value(14, "198.51.100.%d")
+		}
+	}
+	return entries
+}
+
+func tenant(r *http.Request) (string, error) {
+	if value := r.Header.Get("X-Tenant"); value != "" {
+		return "tenant:" + value, nil
+	}
+	return "", keyfunc.ErrNoKey
+}
+
+func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
+	entries := traffic(3_000)
+	for name, text := range files {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { compare(t, "version: 1\n"+text, entries) })
+		})
+	}
+}
+
+// An answer is what a client, and an observer, see of a decision.
+type answer struct {
+	Outcome    middleware.Outcome
+	Status     int
+	Rule, Tier string
+	RetryAfter time.Duration
+	Delay      time.Duration
+	Soft       bool
+	Rules      []middleware.RuleResult
+}
+
+func compare(t *testing.T, text string, entries []accesslog.Entry) {
+	time.Sleep(time.Until(entries[0].Time()))
+	var got answer
+	service := serve(t, text, &got)
+	simulation := simulate(t, text)
+	refused := 0
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for i := range entries {
+		e := &entries[i]
+		time.Sleep(time.Until(e.Time()))
+		got = answer{Outcome: middleware.OutcomeAllowed}
+		waiting.Go(func() { service(e) })
+		synctest.Wait()
+
+		d := simulation.Do(e, e.At)
+		want := got
+		if !d.Passed() {
+			refused++
+		}
+		said := answer{d.Outcome, d.Refusal.Status, d.Refusal.Rule, d.Refusal.Tier, d.Refusal.RetryAfter, d.Delay, d.Soft, nil}
+		for _, r := range d.Rules {
+			said.Rules = append(said.Rules, told(r))
+		}
+		require.Equal(t, want, said, "request %d, %+v", i, e)
+	}
+	if !strings.Contains(text, "\nmode: shadow") {
+		require.Positive(t, refused, "some are refused, or this says nothing")
+	}
+}
+
+// told is a result without what is no promise between stores.
+func told(r middleware.RuleResult) middleware.RuleResult {
+	rule := *r.Rule
+	r.Rule = &rule
+	r.At = 0
+	return r
+}
+
+// simulate is the simulation of a file.
+func simulate(t testing.TB, text string) *Simulation {
+	loaded, err := rules.Parse([]byte(text), rules.Options{
+		Keys:   map[string]keyfunc.Func{"tenant": Key("tenant")},
+		Config: middleware.Config{Bans: NewBans()},
+	})
+	require.NoError(t, err)
+	s, err := New(loaded.Config(), Options{Routes: append(loaded.Routes(), routes...), ServeMux: strings.Contains(text, "key: route"), Headers: headers})
+	require.NoError(t, err)
+	return s
+}
+
+// serve is a service with the file, as people write it, which notes what it answers.
+func serve(t *testing.T, text string, got *answer) func(*accesslog.Entry) {
+	loaded, err := rules.Parse([]byte(text), rules.Options{Keys: map[string]keyfunc.Func{"tenant": tenant}})
+	require.NoError(t, err)
+	config := loaded.Config()
+	config.Logger = slog.New(slog.DiscardHandler)
+	config.Observer = observer{got}
+	config.OnRefused = func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+		got.Status, got.Rule, got.Tier, got.RetryAfter = result.Status, result.Rule, result.Tier, result.RetryAfter
+		warned(w, got)
+		w.WriteHeader(result.Status)
+	}
+	limits, err := middleware.New(config)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	for _, route := range routes {
+		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
+			e := r.Context().Value(entryKey{}).(*accesslog.Entry)
+			warned(w, got)
+			time.Sleep(e.Took)
+			w.WriteHeader(e.Status)
+		})
+	}
+	handler := limits.Handler(mux)
+	return func(e *accesslog.Entry) {
+		r := httptest.NewRequest(e.Method, e.Target, nil)
+		r.Host, r.RemoteAddr, r.ContentLength = e.Host, net.JoinHostPort(e.Client, "4711"), -1
+		for name, value := range map[string]string{
+			"User-Agent": e.UserAgent, "X-Forwarded-For": e.ForwardedFor, "X-Device": e.Headers[0], "X-Cost": e.Headers[1], "X-Key": e.Headers[2], "X-Tenant": e.Headers[5],
+		} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		if length := e.Headers[3]; length != "" {
+			_, err := fmt.Sscan(length, &r.ContentLength)
+			require.NoError(t, err)
+		}
+		if session := e.Headers[4]; session != "" {
+			r.AddCookie(&http.Cookie{Name: "session", Value: session})
+		}
+		ctx := context.WithValue(r.Context(), entryKey{}, e)
+		if e.Tier != "" {
+			ctx = middleware.WithTier(ctx, e.Tier)
+		}
+		if e.User != "" {
+			ctx = keyfunc.WithUser(ctx, e.User)
+		}
+		handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
+	}
+}
+
+// warned notes whether a response warns that a limit is near.
+func warned(w http.ResponseWriter, got *answer) {
+	if w.Header().Get("X-RateLimit-Warning") != "" {
+		got.Soft = true
+	}
+}
+
+type entryKey struct{}
+
+type observer struct{ got *answer }
+
+func (o observer) Observe(seen *middleware.Observation) {
+	o.got.Outcome = seen.Outcome
+	for _, r := range seen.Rules {
+		if !r.Rule.Shadow {
+			o.got.Delay = max(o.got.Delay, r.Delay)
+		}
+		o.got.Rules = append(o.got.Rules, told(r))
+	}
+}
+
+func BenchmarkDo(b *testing.B) {
+	entries := accesslog.Generate(3, 100_000) // as the logs of most servers have it
+	for name, text := range files {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			s := simulate(b, "version: 1\n"+text)
+			b.ReportAllocs()
+			i, round := 0, int64(0)
+			for b.Loop() {
+				e := &entries[i]
+				s.Do(e, e.At+round)
+				if i++; i == len(entries) {
+					i, round = 0, round+e.At-entries[0].At
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,334 @@
+package simulate
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/demand"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// A Tally counts what became of the requests of a log. Its memory goes by clients and rules.
+type Tally struct {
+	Counts
+	began, last int64
+
+	rules   map[*middleware.RuleInfo]*ruleTally
+	order   []*ruleTally
+	clients map[string]*client
+	times   timeline
+	meters  bool
+}
+
+// Counts are numbers of requests.
+type Counts struct {
+	Requests  int64 `json:"requests"`
+	Refused   int64 `json:"refused"`    // by a limit
+	Banned    int64 `json:"banned"`     // refused for a ban
+	NoKey     int64 `json:"no_key"`     // refused for want of a key
+	Delayed   int64 `json:"delayed"`    // let pass after a wait
+	Overdrawn int64 `json:"overdrawn"`  // let pass on an overdraft
+	Warned    int64 `json:"warned"`     // let pass with a warning that the limit is near
+	Exempt    int64 `json:"exempt"`     // let pass as never limited
+	Unlimited int64 `json:"unlimited"`  // let pass as no rule is for them
+	Answered  int64 `json:"log_has429"` // that the log says were answered 429 then
+}
+
+// Stopped is how many did not reach their handler.
+func (c *Counts) Stopped() int64 { return c.Refused + c.Banned + c.NoKey }
+
+type client struct {
+	requests, stopped int64
+	first             int64            // when it was first stopped
+	by                map[string]int64 // stopped by what; nil until it was
+}
+
+type ruleTally struct {
+	RuleCounts
+	refusedKeys map[string]struct{}
+	meter       *demand.Meter
+	counted     limiter.Algorithm // by the meter
+}
+
+// RuleCounts are what a rule, or the limit of one of its tiers, decided.
+type RuleCounts struct {
+	Rule   string `json:"rule"`
+	Tier   string `json:"tier,omitempty"`
+	Limit  string `json:"limit"`
+	Shadow bool   `json:"shadow,omitempty"` // it refused nothing, and would have refused so much
+
+	Asked     int64 `json:"asked"`
+	Refused   int64 `json:"refused"`
+	Overdrawn int64 `json:"overdrawn"`
+	Keys      int64 `json:"keys_refused"` // how many keys were refused something
+}
+
+// What stops requests that no rule refuses. No rule has these names, which end with a space.
+const (
+	byBan   = "ban "
+	byNoKey = "no key "
+)
+
+// NewTally returns an empty one. If it measures, it finds out what other limits of each rule
+// would have refused.
+func NewTally(rules []middleware.RuleInfo, measures bool) *Tally {
+	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, clients: map[string]*client{}, meters: measures}
+	for _, info := range rules {
+		t.order = append(t.order, newRuleTally(&info))
+	}
+	return t
+}
+
+func newRuleTally(info *middleware.RuleInfo) *ruleTally {
+	return &ruleTally{
+		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: limitsOf(info), Shadow: info.Shadow},
+		refusedKeys: map[string]struct{}{},
+	}
+}
+
+// limitsOf are all that a rule has, as text.
+func limitsOf(info *middleware.RuleInfo) string {
+	if len(info.Limits) == 0 {
+		return info.Limit.String()
+	}
+	var texts []string
+	for _, l := range info.Limits {
+		texts = append(texts, l.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// rule is the tally of a rule that applied.
+func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
+	if r := t.rules[info]; r != nil {
+		return r
+	}
+	i := slices.IndexFunc(t.order, func(r *ruleTally) bool { return r.Rule == info.Name && r.Tier == info.Tier })
+	r := t.order[i]
+	t.rules[info] = r
+	if t.meters && len(info.Limits) == 0 && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
+		if r.counted = info.Limit.Algorithm; r.counted == limiter.TokenBucket || r.counted == limiter.LeakyBucket {
+			r.counted = limiter.SlidingWindow
+		}
+		// Without a meter where the period is too short for one.
+		r.meter, _ = demand.NewMeter(info.Limit.Per, r.counted)
+	}
+	return r
+}
+
+// Add counts a request, what was decided about it, and its client.
+func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
+	if t.Requests == 0 {
+		t.began = at
+	}
+	t.last = at
+	t.Requests++
+	if e.Status == http.StatusTooManyRequests {
+		t.Answered++
+	}
+	c := t.clients[d.Client]
+	if c == nil {
+		c = &client{}
+		t.clients[strings.Clone(d.Client)] = c
+	}
+	c.requests++
+	for i := range d.Rules {
+		t.addRule(&d.Rules[i], at)
+	}
+	by := ""
+	switch {
+	case d.Outcome == middleware.OutcomeRefused:
+		t.Refused++
+		by = d.Refusal.Rule
+	case d.Outcome == middleware.OutcomeBanned:
+		t.Banned++
+		by = byBan
+	case !d.Passed():
+		t.NoKey++
+		by = byNoKey
+	case d.Outcome == middleware.OutcomeExempt:
+		t.Exempt++
+	case len(d.Rules) == 0:
+		t.Unlimited++
+	case d.Outcome == middleware.OutcomeOverdrawn:
+		t.Overdrawn++
+	}
+	if d.Soft {
+		t.Warned++
+	}
+	if d.Passed() && d.Delay > 0 {
+		t.Delayed++
+	}
+	t.times.add(at, by)
+	if by == "" {
+		return
+	}
+	if c.stopped == 0 {
+		c.first, c.by = at, map[string]int64{}
+	}
+	c.stopped++
+	c.by[by]++
+}
+
+func (t *Tally) addRule(d *middleware.RuleResult, at int64) {
+	r := t.rule(d.Rule)
+	r.Asked++
+	if r.meter != nil {
+		r.meter.Add(d.Key, at, d.Cost)
+	}
+	if d.Degraded {
+		r.Overdrawn++
+	}
+	if d.Allowed {
+		return
+	}
+	r.Refused++
+	if _, ok := r.refusedKeys[d.Key]; !ok {
+		r.refusedKeys[strings.Clone(d.Key)] = struct{}{}
+		r.Keys++
+	}
+}
+
+// A Summary is what a simulation came to.
+type Summary struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	Counts
+	Clients        int64        `json:"clients"`
+	ClientsStopped int64        `json:"clients_stopped"` // to which not every request passed
+	Rules          []RuleCounts `json:"rules"`
+	Hit            []Hit        `json:"hit"` // the clients that were stopped most often
+	Timeline       Timeline     `json:"timeline"`
+	Curves         []Curve      `json:"-"`
+}
+
+// A Hit is a client that was stopped.
+type Hit struct {
+	Client   string    `json:"client"`
+	Requests int64     `json:"requests"`
+	Stopped  int64     `json:"stopped"`
+	By       string    `json:"by"` // what stopped it most often: a rule, "ban" or "no key"
+	First    time.Time `json:"first"`
+}
+
+// A Curve is what other limits of a rule would have refused, counted by themselves.
+type Curve struct {
+	Rule, Tier string
+	Limit      limiter.Limit
+	Refused    int64 // by the limit that it has
+	*demand.Result
+}
+
+// Summary is what was counted so far, with the clients that were stopped most often, as they
+// are shown.
+func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
+	s := &Summary{
+		From: time.UnixMicro(t.began).UTC(), To: time.UnixMicro(t.last).UTC(), Counts: t.Counts,
+		Clients: int64(len(t.clients)), Timeline: t.times.shown(), Hit: []Hit{},
+	}
+	for _, r := range t.order {
+		s.Rules = append(s.Rules, r.RuleCounts)
+	}
+	for name, c := range t.clients {
+		if c.stopped > 0 {
+			s.ClientsStopped++
+			s.Hit = append(s.Hit, Hit{name, c.requests, c.stopped, c.mostBy(), time.UnixMicro(c.first).UTC()})
+		}
+	}
+	slices.SortFunc(s.Hit, func(a, b Hit) int {
+		return cmp.Or(cmp.Compare(b.Stopped, a.Stopped), cmp.Compare(a.Client, b.Client))
+	})
+	s.Hit = s.Hit[:min(most, len(s.Hit))]
+	for i := range s.Hit {
+		s.Hit[i].Client = shown(s.Hit[i].Client)
+	}
+	for info, r := range t.rules {
+		if r.meter == nil {
+			continue
+		}
+		if result, err := r.meter.Result(0.999); err == nil { // else no limit here would spare so many
+			s.Curves = append(s.Curves, Curve{r.Rule, r.Tier, info.Limit, r.Refused, result})
+		}
+	}
+	slices.SortFunc(s.Curves, func(a, b Curve) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Tier, b.Tier))
+	})
+	return s
+}
+
+func (c *client) mostBy() string {
+	names := slices.Sorted(maps.Keys(c.by))
+	return strings.TrimSpace(slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(c.by[a], c.by[b]) }))
+}
+
+// Changes are how many requests one stops, of the old rules and the new ones, and the other
+// lets pass.
+type Changes struct {
+	Newly    int64 `json:"requests_newly_stopped"`
+	NoLonger int64 `json:"requests_no_longer_stopped"`
+}
+
+// Add counts a request that both decided about.
+func (c *Changes) Add(before, after *Decision) {
+	switch {
+	case before.Passed() && !after.Passed():
+		c.Newly++
+	case !before.Passed() && after.Passed():
+		c.NoLonger++
+	}
+}
+
+// A Change is what became of clients by other rules.
+type Change struct {
+	Old Summary `json:"old"`
+	New Summary `json:"new"`
+	Changes
+
+	ClientsNewly    int64 `json:"clients_newly_stopped"`
+	ClientsNoLonger int64 `json:"clients_no_longer_stopped"`
+
+	Clients []ClientChange `json:"clients"` // those whose requests fare most differently
+}
+
+// A ClientChange is how often a client was stopped by the old rules and by the new ones.
+type ClientChange struct {
+	Client   string `json:"client"`
+	Requests int64  `json:"requests"`
+	Old      int64  `json:"old"`
+	New      int64  `json:"new"`
+}
+
+// Compare tells what new rules changed, with as many clients at most.
+func Compare(before, after *Tally, changes Changes, most int, shown func(string) string) *Change {
+	c := &Change{Old: *before.Summary(most, shown), New: *after.Summary(most, shown), Changes: changes, Clients: []ClientChange{}}
+	for name, now := range after.clients {
+		old := int64(0)
+		if then := before.clients[name]; then != nil {
+			old = then.stopped
+		}
+		if old == 0 && now.stopped > 0 {
+			c.ClientsNewly++
+		}
+		if old > 0 && now.stopped == 0 {
+			c.ClientsNoLonger++
+		}
+		if old != now.stopped {
+			c.Clients = append(c.Clients, ClientChange{name, now.requests, old, now.stopped})
+		}
+	}
+	off := func(c ClientChange) int64 { return max(c.Old-c.New, c.New-c.Old) }
+	slices.SortFunc(c.Clients, func(a, b ClientChange) int {
+		return cmp.Or(cmp.Compare(off(b), off(a)), cmp.Compare(a.Client, b.Client))
+	})
+	c.Clients = c.Clients[:min(most, len(c.Clients))]
+	for i := range c.Clients {
+		c.Clients[i].Client = shown(c.Clients[i].Client)
+	}
+	return c
+}

@@ -1,0 +1,99 @@
+package limiter
+
+import (
+	"errors"
+	"hash/maphash"
+	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
+)
+
+// inFlight counts events that have begun and not ended: an event takes a place, and a refund
+// returns it. Time frees nothing. The level is how many places are taken. Prev is how long one
+// is held on average, in microseconds; 0: none was returned yet.
+var inFlight = algorithm{
+	name: "in-flight",
+
+	advance: func(_ *Quota, s State, t int64) State {
+		s.Last = t
+		return s
+	},
+	take: func(q *Quota, s State, cost int64) (State, bool) {
+		if s.Level+cost > q.capacity {
+			return s, false
+		}
+		s.Level += cost
+		return s, true
+	},
+	owe: func(_ *Quota, s State, n int64) State {
+		s.Level += n
+		return s
+	},
+	refund: func(_ *Quota, s State, n, at int64) State {
+		if n == 0 || s.Level == 0 {
+			return s
+		}
+		s.Level = max(0, s.Level-n)
+		switch held := s.Last - at; {
+		case at <= 0 || held < 0:
+		case s.Prev == 0:
+			s.Prev = max(1, held)
+		default:
+			s.Prev = max(1, s.Prev+(held-s.Prev)/heldWeight)
+		}
+		return s
+	},
+	look: func(q *Quota, s State) (used, reset int64) {
+		return s.Level, s.holding()
+	},
+	// wait is a guess: of places that are each held that long, the first is free after its part
+	// of that.
+	wait: func(q *Quota, s State, cost int64) int64 {
+		tooMany := s.Level + cost - q.capacity
+		if tooMany <= 0 {
+			return 0
+		}
+		return max(1, divUp(s.holding()*tooMany, s.Level))
+	},
+}
+
+// heldWeight is of how many places the mean time is that one is held.
+const heldWeight = 8
+
+// unknownHolding is taken for how long a place is held where none was returned yet.
+const unknownHolding = int64(time.Second / time.Microsecond)
+
+func (s *State) holding() int64 {
+	if s.Prev == 0 {
+		return unknownHolding
+	}
+	return s.Prev
+}
+
+// mostPlaces bounds Max.
+const mostPlaces = 1_000_000_000
+
+// NewConcurrency is [NewQuota] for how many events may be under way at once: from 1 to 10^9. An
+// event takes its units when it begins, and they are refunded when it ends, with the
+// [Decision.At] of their decision, which tells how long it took. Until then they stay taken:
+// Decision.RetryAfter is a guess from how long others took, and ResetAfter too.
+//
+// It is for a store that is a [Placer]. Others would keep what a process took that died.
+func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
+	err := checkName("rule name", rule)
+	if tier != "" {
+		err = errors.Join(err, checkName("tier name", tier))
+	}
+	if most < 1 || most > mostPlaces {
+		err = errors.Join(err, invalid.New("limiter", "%s is %d: it must be from 1 to %d", invalid.Name("Max"), most, int64(mostPlaces)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	q := &Quota{rule: rule, tier: tier, limit: Limit{Events: most}, algorithm: &inFlight, capacity: most}
+	q.salt = maphash.String(seed, rule+"\x00"+tier)
+	return q, nil
+}
+
+// InFlight says that q is of [NewConcurrency].
+func (q *Quota) InFlight() bool { return q.algorithm == &inFlight }

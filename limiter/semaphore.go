@@ -1,0 +1,183 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
+)
+
+// SemaphoreConfig is what [NewSemaphore] takes.
+type SemaphoreConfig struct {
+	// Name says what is limited, such as "exports". Required: semaphores that share a store
+	// count apart by their names.
+	Name string
+
+	// Max is how many events of a key may be under way at once: from 1 to 10^9.
+	Max int64
+
+	// Queue is how many events of a key wait in this process when all places are taken, in the
+	// order in which they came: up to 10,000, which is also the most of all keys together.
+	// Zero: none.
+	Queue int
+
+	// MaxWait is how long one waits at most. Required with a Queue.
+	MaxWait time.Duration
+
+	// Store holds the places. Nil: a [Memory] of its own. It has to be a [Placer].
+	Store Store
+
+	// OnOutage says what happens while the store's server gives no answer, if it has one.
+	// Zero: Local.
+	OnOutage Outage
+}
+
+// A Semaphore limits how many events of a key are under way at once, where a rate says nothing
+// about it: an export takes a minute, or a pool has so many connections.
+//
+//	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{Name: "exports", Max: 5})
+//
+//	release, d, err := exports.Acquire(ctx, "user:42")
+//	defer release()
+//	if err != nil || !d.Allowed {
+//		return
+//	}
+type Semaphore struct {
+	quota  *Quota
+	store  Store
+	memory *Memory // the store, if it is one
+	room   waitingRoom
+}
+
+// NewSemaphore returns a Semaphore, or everything that is wrong with c.
+func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
+	quota, err := NewConcurrency(c.Name, "", c.Max)
+	err = errors.Join(err, c.OnOutage.Validate(), checkQueue(c.Queue, c.MaxWait))
+	if err != nil {
+		return nil, err
+	}
+	quota.OnOutage = c.OnOutage
+	if c.Store == nil {
+		if c.Store, err = NewMemory(MemoryOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	placer, ok := As[Placer](c.Store)
+	if !ok {
+		return nil, invalid.New("limiter", "%s is a %T, which cannot count events that are under way: what a process takes would stay taken if it died", invalid.Name("Store"), c.Store)
+	}
+	if err := placer.Places(quota); err != nil {
+		return nil, err
+	}
+	if err := register(c.Store, quota); err != nil {
+		return nil, err
+	}
+	memory, _ := c.Store.(*Memory)
+	return &Semaphore{quota, c.Store, memory, waitingRoom{most: c.Queue, patient: c.MaxWait, shared: memory == nil}}, nil
+}
+
+func checkQueue(queue int, maxWait time.Duration) error {
+	switch {
+	case queue < 0 || queue > mostWaiting:
+		return invalid.New("limiter", "%s is %d: it must be from 1 to %d, or 0 for none", invalid.Name("Queue"), queue, mostWaiting)
+	case maxWait < 0:
+		return invalid.New("limiter", "%s is %v: it must not be negative", invalid.Name("MaxWait"), maxWait)
+	case queue > 0 && maxWait == 0:
+		return invalid.New("limiter", "%s is missing: %s is %d, and one who waits has to know for how long", invalid.Name("MaxWait"), invalid.Name("Queue"), queue)
+	case queue == 0 && maxWait > 0:
+		return invalid.New("limiter", "%s is %v, and there is no %s to wait in", invalid.Name("MaxWait"), maxWait, invalid.Name("Queue"))
+	}
+	return nil
+}
+
+// Acquire takes a place for key, or says in the Decision why there is none: RetryAfter is a
+// guess from how long others held theirs. With a Queue it waits for one first, until MaxWait,
+// or until ctx ends, whose error it returns. Another error means that the store could not
+// decide. Release returns the place, once: further calls do nothing, nor does that of an event
+// that got none, so it can always be deferred.
+func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
+	if s.room.isEmpty(key) {
+		if d, err = s.ask(ctx, key, 1); err != nil || d.Allowed {
+			return s.release(ctx, key, d), d, err
+		}
+	}
+	waited := false
+	if s.room.most > 0 {
+		_, err = s.room.wait(ctx, key, func() (bool, error) {
+			waited = true
+			var err error
+			d, err = s.ask(ctx, key, 1)
+			return d.Allowed, err
+		})
+	}
+	switch {
+	case err != nil:
+		return nothing, Decision{}, err
+	case d.Allowed:
+		return s.release(ctx, key, d), d, nil
+	case !waited && d.Limit == 0: // others wait, and it did not ask
+		if d, err = s.ask(ctx, key, 0); err != nil {
+			return nothing, d, err
+		}
+		d.Allowed, d.RetryAfter = false, max(time.Microsecond, d.NextAfter)
+	}
+	if d.RetryAfter < Never {
+		d.RetryAfter *= time.Duration(1 + s.room.length(key)) // others come first
+	}
+	return nothing, d, nil
+}
+
+// ask is a Decision on so many places.
+func (s *Semaphore) ask(ctx context.Context, key string, n int64) (d Decision, err error) {
+	if s.memory != nil {
+		s.memory.begin(s.quota, key, n, &d)
+		return d, nil
+	}
+	decisions := make([]Decision, 1)
+	err = s.store.Decide(ctx, []Charge{{Quota: s.quota, Key: key, Cost: n}}, decisions)
+	return decisions[0], err
+}
+
+// nothing is the release of an event that got no place.
+func nothing() {}
+
+// release is what returns the place of d, if it has one.
+func (s *Semaphore) release(ctx context.Context, key string, d Decision) func() {
+	if !d.Allowed {
+		return nothing
+	}
+	p := &heldPlace{semaphore: s, ctx: ctx, key: key, at: d.At}
+	return p.release
+}
+
+// A heldPlace is to be returned.
+type heldPlace struct {
+	semaphore *Semaphore
+	ctx       context.Context
+	key       string
+	at        int64
+	returned  atomic.Bool
+}
+
+func (p *heldPlace) release() {
+	if p.returned.Swap(true) {
+		return
+	}
+	s, c := p.semaphore, Charge{Quota: p.semaphore.quota, Key: p.key, Cost: 1, At: p.at}
+	if s.memory != nil {
+		s.memory.end(&c)
+	} else {
+		ctx, end := outlive(p.ctx)
+		_ = Settle(ctx, s.store, []Settlement{{Charge: c}}) // else the store gives up on it in time
+		end()
+	}
+	s.room.returned(p.key)
+}
+
+// String names the semaphore and its limit.
+func (s *Semaphore) String() string {
+	return fmt.Sprintf("%s: %d at once", s.quota.rule, s.quota.capacity)
+}

@@ -1,0 +1,323 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func semaphore(tb testing.TB, c SemaphoreConfig) *Semaphore {
+	c.Name = "exports"
+	s, err := NewSemaphore(c)
+	require.NoError(tb, err)
+	return s
+}
+
+func TestASemaphoreHasAsManyPlacesAsItSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := semaphore(t, SemaphoreConfig{Max: 2})
+		first, d, err := s.Acquire(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, int64(1), d.Remaining)
+		_, d, _ = s.Acquire(t.Context(), "key")
+		assert.True(t, d.Allowed)
+		assert.Zero(t, d.Remaining)
+
+		release, d, err := s.Acquire(t.Context(), "key")
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		assert.Equal(t, time.Second/2, d.RetryAfter, "how long a place is held is not known: a second, of two places")
+		release() // it has none to return
+		_, d, _ = s.Acquire(t.Context(), "other")
+		assert.True(t, d.Allowed, "keys are apart")
+
+		time.Sleep(8 * time.Second)
+		first()
+		first() // once
+		_, d, _ = s.Acquire(t.Context(), "key")
+		assert.True(t, d.Allowed)
+		_, d, _ = s.Acquire(t.Context(), "key")
+		assert.False(t, d.Allowed, "a place was returned twice")
+		assert.Equal(t, 4*time.Second, d.RetryAfter, "half of how long the one was held")
+	})
+}
+
+// Each waiter gets its turn in the order in which it came, and those that come while others wait
+// do not go first.
+func TestWaitersGoInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := semaphore(t, SemaphoreConfig{Max: 1, Queue: 100, MaxWait: time.Hour})
+		release, _, _ := s.Acquire(t.Context(), "key")
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				release, d, err := s.Acquire(t.Context(), "key")
+				assert.NoError(t, err)
+				assert.True(t, d.Allowed)
+				order = append(order, i) // one has the place
+				time.Sleep(time.Millisecond)
+				release()
+			})
+			synctest.Wait()
+			if i == 20 {
+				release()
+			}
+		}
+		wg.Wait()
+		assert.True(t, slices.IsSorted(order), "%v", order)
+		assert.Len(t, order, 50)
+		assert.Empty(t, s.room.lines)
+		assert.Zero(t, s.room.waiting.Load())
+	})
+}
+
+func TestWaitingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := semaphore(t, SemaphoreConfig{Max: 1, Queue: 2, MaxWait: 2 * time.Second})
+		release, _, _ := s.Acquire(t.Context(), "key")
+
+		began := time.Now()
+		_, d, err := s.Acquire(t.Context(), "key")
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		assert.Equal(t, 2*time.Second, time.Since(began), "MaxWait")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		release2, d, err := s.Acquire(ctx, "key")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.False(t, d.Allowed)
+		release2()
+
+		for range 2 {
+			go s.Acquire(t.Context(), "key")
+		}
+		synctest.Wait()
+		began = time.Now()
+		_, d, err = s.Acquire(t.Context(), "key")
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		assert.Zero(t, time.Since(began), "the queue is full")
+		assert.Equal(t, 3*time.Second, d.RetryAfter, "two come first")
+		assert.Zero(t, d.Remaining)
+		release()
+		time.Sleep(time.Minute)
+		_, d, _ = s.Acquire(t.Context(), "key")
+		assert.False(t, d.Allowed, "one of those that waited has the place")
+	})
+}
+
+// One that gives up while it is first lets the next one go.
+func TestATurnThatIsNotTakenIsTheNextOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := semaphore(t, SemaphoreConfig{Max: 1, Queue: 2, MaxWait: time.Hour})
+		release, _, _ := s.Acquire(t.Context(), "key")
+		ctx, cancel := context.WithCancel(t.Context())
+		go s.Acquire(ctx, "key")
+		synctest.Wait()
+		got := make(chan bool, 1)
+		go func() {
+			_, d, _ := s.Acquire(t.Context(), "key")
+			got <- d.Allowed
+		}()
+		synctest.Wait()
+		cancel()
+		release()
+		assert.True(t, <-got)
+	})
+}
+
+// However events come, wait, give up and end: never more than Max are under way, and when all
+// have ended nothing is left.
+func TestPlacesAreNeverMoreAndAllReturn(tt *testing.T) {
+	rapid.Check(tt, func(t *rapid.T) {
+		most := rapid.Int64Range(1, 4).Draw(t, "max")
+		queue := rapid.IntRange(0, 3).Draw(t, "queue")
+		n := rapid.IntRange(1, 30).Draw(t, "events")
+		type event struct{ come, hold, patience time.Duration }
+		ms := rapid.Map(rapid.IntRange(0, 50), func(n int) time.Duration { return time.Duration(n) * time.Millisecond })
+		events := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
+			return event{ms.Draw(t, "come"), ms.Draw(t, "hold"), ms.Draw(t, "patience")}
+		}), n, n).Draw(t, "events")
+		var under, peak atomic.Int64
+		var waiting, held int
+		synctest.Test(tt, func(*testing.T) { // what fails in it would end more than the draw
+			m := Must(NewMemory(MemoryOptions{}))
+			c := SemaphoreConfig{Name: "x", Max: most, Store: m}
+			if queue > 0 {
+				c.Queue, c.MaxWait = queue, 20*time.Millisecond
+			}
+			s, _ := NewSemaphore(c)
+			var wg sync.WaitGroup
+			for _, e := range events {
+				wg.Go(func() {
+					time.Sleep(e.come)
+					ctx, cancel := context.WithTimeout(context.Background(), e.patience+time.Microsecond)
+					defer cancel()
+					release, d, err := s.Acquire(ctx, "key")
+					defer release()
+					if err != nil || !d.Allowed {
+						return
+					}
+					peak.Store(max(peak.Load(), under.Add(1)))
+					time.Sleep(e.hold)
+					under.Add(-1)
+				})
+			}
+			wg.Wait()
+			waiting, held = len(s.room.lines), m.heldKeys()
+		})
+		require.LessOrEqual(t, peak.Load(), most)
+		require.Zero(t, waiting)
+		require.Zero(t, held)
+	})
+}
+
+func TestPlacesAndChargesAreTakenTogetherOrNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := Must(NewMemory(MemoryOptions{}))
+		places, err := NewConcurrency("exports", "", 1)
+		require.NoError(t, err)
+		rate := mustQuota(t, Limit{Events: 2, Per: time.Hour, Algorithm: FixedWindow})
+		batch := []Charge{{Quota: rate, Key: "key", Cost: 1}, {Quota: places, Key: "key", Cost: 1}}
+		d := make([]Decision, 2)
+		require.NoError(t, m.Decide(t.Context(), batch, d))
+		assert.True(t, d[0].Allowed && d[1].Allowed)
+
+		require.NoError(t, m.Decide(t.Context(), batch, d))
+		assert.True(t, d[0].Allowed, "it did not stand in the way")
+		assert.Equal(t, int64(1), d[0].Remaining, "and nothing was taken")
+		assert.False(t, d[1].Allowed)
+
+		time.Sleep(time.Second)
+		end := batch[1]
+		end.At = d[1].At
+		require.NoError(t, m.Refund(t.Context(), []Charge{end}))
+		require.NoError(t, m.Decide(t.Context(), batch, d))
+		require.NoError(t, m.Refund(t.Context(), []Charge{end}))
+		require.NoError(t, m.Decide(t.Context(), batch, d))
+		assert.False(t, d[0].Allowed)
+		assert.True(t, d[1].Allowed, "it did not stand in the way")
+		assert.Equal(t, int64(1), d[1].Remaining, "and no place was taken")
+		assert.Zero(t, m.heldKeys())
+
+		batch[0].Cost, batch[1].Cost = 1, 2
+		require.NoError(t, m.Decide(t.Context(), batch, d))
+		assert.False(t, d[0].Allowed || d[1].Allowed, "both stand in the way")
+		assert.Positive(t, d[0].RetryAfter)
+		assert.Equal(t, Never, d[1].RetryAfter)
+	})
+}
+
+// A limit that falls below what is under way admits none until enough have ended.
+func TestALowerMaxWaitsForEventsToEnd(t *testing.T) {
+	m := Must(NewMemory(MemoryOptions{}))
+	var d Decision
+	before, _ := NewConcurrency("exports", "", 5)
+	after, _ := NewConcurrency("exports", "", 2)
+	for range 5 {
+		m.begin(before, "key", 1, &d)
+	}
+	for left := 5; left > 1; left-- {
+		m.begin(after, "key", 1, &d)
+		assert.Equal(t, left < 2, d.Allowed, "%d are under way", left)
+		assert.Zero(t, d.Remaining)
+		m.end(&Charge{Quota: after, Key: "key", Cost: 1})
+	}
+	m.begin(after, "key", 1, &d)
+	assert.True(t, d.Allowed)
+}
+
+func TestPlacesLeaveNothingBehind(t *testing.T) {
+	m := Must(NewMemory(MemoryOptions{}))
+	s := semaphore(t, SemaphoreConfig{Max: 1, Store: m})
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 20_000 {
+				release, _, _ := s.Acquire(context.Background(), fmt.Sprint(g, i))
+				if i%16 > 0 {
+					release()
+				} else {
+					defer release()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.Zero(t, m.heldKeys())
+	for i := range m.places {
+		assert.Less(t, m.places[i].most, keptRoom+1, "of what is kept for reuse")
+	}
+}
+
+func (m *Memory) heldKeys() (n int) {
+	for i := range m.places {
+		n += len(m.places[i].taken)
+	}
+	return n
+}
+
+func TestBadSemaphores(t *testing.T) {
+	for want, c := range map[string]SemaphoreConfig{
+		"the rule name is empty":                   {Max: 1},
+		"Max is 0: it must be from 1":              {Name: "x"},
+		"Max is -1":                                {Name: "x", Max: -1},
+		"Queue is -1":                              {Name: "x", Max: 1, Queue: -1},
+		"Queue is 10001":                           {Name: "x", Max: 1, Queue: 10_001, MaxWait: time.Second},
+		"MaxWait is missing":                       {Name: "x", Max: 1, Queue: 1},
+		"MaxWait is 1s, and there is no Queue":     {Name: "x", Max: 1, MaxWait: time.Second},
+		"MaxWait is -1s":                           {Name: "x", Max: 1, MaxWait: -time.Second},
+		"which cannot count events that are under": {Name: "x", Max: 1, Store: struct{ Store }{}},
+	} {
+		_, err := NewSemaphore(c)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func BenchmarkSemaphore(b *testing.B) {
+	for name, keys := range map[string]int{"hot": 1, "many": 100_000} {
+		names := make([]string, keys)
+		for i := range names {
+			names[i] = fmt.Sprint("key", i)
+		}
+		b.Run(name, func(b *testing.B) {
+			s := semaphore(b, SemaphoreConfig{Max: 1 << 20})
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				release, _, _ := s.Acquire(b.Context(), names[i%keys])
+				release()
+			}
+		})
+		b.Run(name+"/decision", func(b *testing.B) {
+			l := Must(New(Config{Name: "x", Limit: PerDay(1 << 30)}))
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				_, _ = l.Allow(b.Context(), names[i%keys])
+			}
+		})
+		b.Run(name+"/sync.Map", func(b *testing.B) {
+			var all sync.Map
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				v, ok := all.Load(names[i%keys])
+				if !ok {
+					v, _ = all.LoadOrStore(names[i%keys], make(chan struct{}, 1024))
+				}
+				c := v.(chan struct{})
+				c <- struct{}{}
+				<-c
+			}
+		})
+	}
+}
