@@ -128,7 +128,7 @@ func (e *ending) countsAnswers() bool {
 
 // serve has next answer r.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	if !e.countsAnswers() {
+	if e.place == nil && !e.countsAnswers() {
 		defer e.finish(unknownStatus)
 		next.ServeHTTP(w, r)
 		return
