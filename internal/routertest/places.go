@@ -70,8 +70,7 @@ func placesAreGivenBack(s *suite) {
 			require.Equal(s, want, receive(s.T, service.heard, test.path+": "+want))
 		}
 	}
-	require.Empty(s, service.flying)
-	require.Empty(s, service.heard)
+	require.Empty(s, service.flying) // of what was aborted a client may ask twice, and so be heard twice
 }
 
 func shedGoesNoFurther(s *suite) {
