@@ -200,3 +200,33 @@ func TestAServerThatDiesLosesCorrectionsAndNoDecision(t *testing.T) {
 	assert.Equal(t, used, settled+6*int64(s.Stats().Unsettled), "each correction that was lost is known")
 	require.NoError(t, s.Close())
 }
+
+// A limit is changed while there is a reservation. What is settled of it changes what is counted
+// under the new limit, and does not make of it what fits into the old one.
+func TestASettlementUnderAFormerLimitForgetsNothing(t *testing.T) {
+	_, client := startRedis(t)
+	for _, before := range everyAlgorithm {
+		for _, after := range everyAlgorithm {
+			for _, actual := range []int64{1, 2, 3} {
+				name := fmt.Sprintf("%v to %v, %d used", before, after, actual)
+				t.Run(name, func(t *testing.T) {
+					s := onClock(t, newSteadyClock(t), client, Options{})
+					old := quotaOf(t, name, limiter.PerHour(100).With(before))
+					q := quotaOf(t, name, limiter.PerHour(1000).With(after))
+					old.Settles, q.Settles = true, true
+					d := decideOne(t, s, old, "key", 2)
+					require.True(t, d.Allowed)
+					require.True(t, decideOne(t, s, q, "key", q.Capacity()-2).Allowed)
+					c := limiter.Charge{Quota: old, Key: "key", Cost: 2, At: d.At}
+					require.NoError(t, limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: c, Actual: actual}}))
+					require.NoError(t, s.Refund(t.Context(), []limiter.Charge{{Quota: old, Key: "key"}}), "nothing")
+					admitted := int64(0)
+					for decideOne(t, s, q, "key", 1).Allowed {
+						admitted++
+					}
+					require.LessOrEqual(t, admitted, max(0, 2-actual))
+				})
+			}
+		}
+	}
+}
