@@ -1,10 +1,15 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -228,5 +233,58 @@ func TestASettlementUnderAFormerLimitForgetsNothing(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A losing connection loses the next answer, when it is told to, and is closed then.
+type losing struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (c losing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.lose.CompareAndSwap(true, false) {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+func TestACorrectionWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
+	server, _ := startRedis(t)
+	_, addr, config := redistest.StartTLS(t)
+	for name, o := range map[string]*redis.Options{
+		"one that keeps deadlines": {Addr: server.Addr, ContextTimeoutEnabled: true},
+		"one that is made to":      {Addr: server.Addr},
+		"TLS":                      {Addr: addr, TLSConfig: config},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lose atomic.Bool
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				var conn net.Conn
+				var err error
+				if o.TLSConfig != nil {
+					conn, err = (&tls.Dialer{Config: o.TLSConfig}).DialContext(ctx, network, addr)
+				} else {
+					conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+				}
+				return losing{conn, &lose}, err
+			}
+			s := newStore(closeAfter(t, redis.NewClient(o)), Options{ForgetRefusals: true}).Within(10 * time.Second).(*store)
+			q := bounded(t, name, 100, limiter.TokenBucket)
+			q.Settles = true
+			used := func() int64 { return 100 - decideOne(t, s, q, "key", 0).Remaining }
+			decideOne(t, s, q, "key", 50)
+			back := []limiter.Charge{charge(q, "key", 10)}
+			require.NoError(t, s.Refund(t.Context(), back)) // so that the script is known
+			require.NoError(t, s.Owe(t.Context(), back))
+			lose.Store(true)
+			require.Error(t, s.Refund(t.Context(), back))
+			assert.EqualValues(t, 40, used())
+			lose.Store(true)
+			require.Error(t, s.Owe(t.Context(), back))
+			assert.EqualValues(t, 50, used())
+		})
 	}
 }
