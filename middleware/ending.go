@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -15,16 +16,17 @@ import (
 // Begin is [RateLimit.Check] for rules that go by how a request ends, which an adapter has to
 // tell: where finish is not nil, it is to be called once, when the handlers have returned or
 // while they panic, with the status of the answer: of handlers that have answered nothing 200,
-// or 500 if they panic, and 101 of a connection that they have taken over.
+// or 500 if they panic, and 101 of a connection that they have taken over. Where byStatus is
+// false, any status will do.
 //
 // A request that is refused is answered unless told is not nil, which then is told what to
 // answer, as [RateLimit.Refusal] does.
-func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, told *Result) (finish func(status int), passed bool) {
+func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, told *Result) (finish func(status int), byStatus, passed bool) {
 	behind, end := l.check(l.ruleset(r), w, r, how{inPlace: true, ends: true}, told)
 	if end != nil {
-		finish = end.finish
+		finish, byStatus = end.finish, end.countsAnswers()
 	}
-	return finish, behind != nil
+	return finish, byStatus, behind != nil
 }
 
 // An ending is the scope of a request that some rule awaits the end of: what it was charged
@@ -40,6 +42,7 @@ type ending struct {
 	mu     sync.Mutex
 	ended  bool
 	unseen bool // a limiter further in has refused the request
+	left   bool // the client had left before the request ended
 	status int  // of the answer
 	opened []open
 
@@ -162,17 +165,20 @@ func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
 		return nil, false
 	}
 	e.ended, e.status, owed = true, status, e.owed[:0]
+	e.left = errors.Is(e.Context.Err(), context.Canceled)
 	for i := range e.opened {
 		owed = e.append(owed, &e.opened[i], e.actual(&e.opened[i]))
 	}
 	return owed, true
 }
 
-// actual is what the request cost, as far as it is known.
+// actual is what the request cost, as far as it is known. If the client has left, any answer
+// counts: a proxy answers 502 then, and what is behind it has done the work, so clients would
+// be charged only if they like.
 func (e *ending) actual(o *open) int64 {
 	p := &e.policies[o.rule]
 	switch {
-	case e.status != unknownStatus && !p.rule.Counts.counts(e.status):
+	case !e.left && e.status != unknownStatus && !p.rule.Counts.counts(e.status):
 		return 0
 	case o.said != unsaid:
 		return o.said
@@ -183,12 +189,16 @@ func (e *ending) actual(o *open) int64 {
 }
 
 // refused is what check returns of a request that limiters further out, which it tells, let
-// pass: no handler sees it, so it costs nothing what a handler would say.
+// pass: no handler sees it, so it costs nothing what a handler would say. A request with
+// another URL is another, which a handler makes, and that handler may have done work.
 func refused(r *http.Request, outer *scope) (*http.Request, *ending) {
 	if outer == nil {
 		return nil, nil
 	}
 	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
+		if e.url == nil || e.url != r.URL {
+			continue
+		}
 		e.mu.Lock()
 		e.unseen = true
 		e.mu.Unlock()

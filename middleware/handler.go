@@ -132,11 +132,11 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		case status == set.BanStatus:
 			set.observe(r, OutcomeBanned, ban)
 			set.refuse(w, r, nil, refusedFor(ban, status), told)
-			return nil, nil
+			return refused(r, scopeOf(r.Context()))
 		default:
 			set.observe(r, OutcomeNoKey, bans.Ban{})
 			set.refuse(w, r, nil, refusal{status: status}, told)
-			return nil, nil
+			return refused(r, scopeOf(r.Context()))
 		}
 	}
 	if set.ExemptPreflights && isPreflight(r) {

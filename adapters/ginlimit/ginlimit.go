@@ -55,10 +55,13 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 		if o.OnRefused != nil {
 			told = &middleware.Result{}
 		}
-		finish, passed := limits.Begin(c.Writer, c.Request, told)
+		finish, byStatus, passed := limits.Begin(c.Writer, c.Request, told)
 		switch {
-		case passed && finish != nil:
+		case passed && byStatus:
 			next(c, finish)
+		case passed && finish != nil:
+			defer finish(http.StatusOK)
+			c.Next()
 		case passed:
 		case told == nil:
 			c.Abort()

@@ -122,7 +122,7 @@ func (a *Response) Status(panicked bool) int {
 // sends notes the status of the answer, of which the first is sent.
 func (a *Response) sends(status int) {
 	informs := status < 200 && status != http.StatusSwitchingProtocols
-	if a.status == 0 && !informs {
+	if a.status == 0 && !informs && !a.hijacked { // of a hijacked connection net/http sends none
 		a.status = status
 	}
 }
@@ -151,8 +151,15 @@ func (a *Response) WriteString(s string) (int, error) {
 // ReadFrom implements io.ReaderFrom, so that files are sent as they are without a writer
 // between.
 func (a *Response) ReadFrom(r io.Reader) (int64, error) {
-	a.sends(http.StatusOK)
-	return io.Copy(a.ResponseWriter, r)
+	sends := true // if reading panics
+	defer func() {
+		if sends {
+			a.sends(http.StatusOK)
+		}
+	}()
+	n, err := io.Copy(a.ResponseWriter, r)
+	sends = n > 0
+	return n, err
 }
 
 // FlushError is what http.ResponseController calls.
