@@ -38,6 +38,10 @@ func TestNewNamesEveryMistake(t *testing.T) {
 		{"tiers", middleware.Config{Rules: []middleware.Rule{{Name: "plan", Limit: valid, Tiers: middleware.Tiers{
 			"": valid, "free": {}, "bad\x00": valid, "burst": {Events: 1, Per: 1, Burst: -4}}}}},
 			[]string{"a tier without a name", `"plan" tier "free"`, `outside printable ASCII`, "Burst is -4"}},
+		{"two quotas of one name in a tier", middleware.Config{Rules: []middleware.Rule{
+			{Name: "api", Limit: valid, TierLimits: map[string][]limiter.Limit{"pro": {limiter.PerSecond(10), limiter.PerHour(1000)}}},
+			{Name: "api.3600", Limit: valid, Tiers: middleware.Tiers{"pro": valid, "free": valid}}}},
+			[]string{`Rules[1] "api.3600" tier "pro": there is another rule named "api.3600"`}},
 		{"an unknown NoKey", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, NoKey: 7}}}, []string{"NoKey is 7"}},
 		{"an overflowing limit", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: limiter.PerSecond(1 << 62)}}},
 			[]string{`Rules[0] "a": limiter: Events is 4611686018427387904`}},

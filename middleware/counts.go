@@ -81,19 +81,16 @@ func Not(c Counts) Counts {
 func ParseCounts(texts ...string) (Counts, error) {
 	all := Counts{given: true}
 	for _, text := range texts {
-		name, not := strings.CutPrefix(strings.TrimSpace(text), "!")
+		name, not := strings.CutPrefix(text, "!")
 		var c Counts
-		if class, ok := strings.CutSuffix(name, "xx"); ok {
-			n, err := strconv.Atoi(class)
-			if err != nil {
-				return Counts{}, invalid.New("middleware", "%q is no class of statuses such as 2xx", text)
-			}
+		class, ok := strings.CutSuffix(name, "xx")
+		n, err := strconv.Atoi(class)
+		switch {
+		case err != nil || strconv.Itoa(n) != class:
+			return Counts{}, invalid.New("middleware", "%q is no status such as 401, and no class such as 2xx", text)
+		case ok:
 			c = StatusClass(n)
-		} else {
-			n, err := strconv.Atoi(name)
-			if err != nil {
-				return Counts{}, invalid.New("middleware", "%q is no status such as 401, and no class such as 2xx", text)
-			}
+		default:
 			c = Statuses(n)
 		}
 		switch {

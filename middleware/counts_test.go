@@ -97,28 +97,30 @@ func TestAnAdapterTellsHowARequestEnds(t *testing.T) {
 		{Name: "login", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Counts: middleware.Statuses(401), Match: middleware.Route("POST /login")},
 		{Name: "all", Limit: limiter.PerHour(100)},
 	}})
-	finish, passed := l.Begin(httptest.NewRecorder(), request(routedBy("/other")), nil)
+	finish, byStatus, passed := l.Begin(httptest.NewRecorder(), request(routedBy("/other")), nil)
 	assert.True(t, passed)
 	assert.Nil(t, finish, "no rule that applied awaits the end")
+	assert.False(t, byStatus)
 
 	login := func() *http.Request {
 		return request(routedBy("/login"), func(r *http.Request) { r.Method = http.MethodPost })
 	}
 	r := login()
-	finish, passed = l.Begin(httptest.NewRecorder(), r, nil)
+	finish, byStatus, passed = l.Begin(httptest.NewRecorder(), r, nil)
 	require.True(t, passed)
+	assert.True(t, byStatus)
 	result, ok := middleware.FromContext(r.Context())
 	assert.True(t, ok)
 	assert.Equal(t, "login", result.Rule)
 	finish(200)
 	finish(401) // the first counts
 
-	finish, passed = l.Begin(httptest.NewRecorder(), login(), nil)
+	finish, _, passed = l.Begin(httptest.NewRecorder(), login(), nil)
 	require.True(t, passed)
 	finish(401)
 
 	var told middleware.Result
-	finish, passed = l.Begin(httptest.NewRecorder(), login(), &told)
+	finish, _, passed = l.Begin(httptest.NewRecorder(), login(), &told)
 	assert.False(t, passed)
 	assert.Nil(t, finish)
 	assert.Equal(t, http.StatusTooManyRequests, told.Status)
@@ -140,7 +142,7 @@ func TestCountsAreText(t *testing.T) {
 	assert.Equal(t, middleware.StatusClass(2, 3), parsed(middleware.ParseCounts("2xx", "3xx")))
 	assert.Equal(t, middleware.Not(middleware.StatusClass(5)), parsed(middleware.ParseCounts("!5xx")))
 	assert.Equal(t, middleware.Not(middleware.Statuses(404)), parsed(middleware.ParseCounts("!404")))
-	for _, wrong := range [][]string{{}, {""}, {"600"}, {"99"}, {"0xx"}, {"6xx"}, {"xx"}, {"!"}, {"ok"}, {"!5xx", "404"}, {"2xx", "!404"}} {
+	for _, wrong := range [][]string{{}, {""}, {"600"}, {"99"}, {"0xx"}, {"6xx"}, {"xx"}, {"!"}, {"ok"}, {"!5xx", "404"}, {"2xx", "!404"}, {"+2xx"}, {"+401"}, {"0401"}, {"02xx"}, {" 401"}, {"-1"}} {
 		_, err := middleware.ParseCounts(wrong...)
 		assert.Error(t, err, "%q", wrong)
 	}
@@ -167,7 +169,7 @@ func TestCountsIsOfItsStatusesAlone(t *testing.T) {
 			l := limited(rt, middleware.Config{Rules: []middleware.Rule{
 				{Name: "some", Limit: limiter.PerHour(10).With(limiter.SlidingLog), Counts: c.counts},
 			}})
-			finish, _ := l.Begin(httptest.NewRecorder(), request(), nil)
+			finish, _, _ := l.Begin(httptest.NewRecorder(), request(), nil)
 			finish(asked)
 			found, err := l.Peek(t.Context(), "some", "")
 			require.NoError(rt, err)

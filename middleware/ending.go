@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -15,16 +16,17 @@ import (
 // Begin is [RateLimit.Check] for rules that go by how a request ends, which an adapter has to
 // tell: where finish is not nil, it is to be called once, when the handlers have returned or
 // while they panic, with the status of the answer: of handlers that have answered nothing 200,
-// or 500 if they panic, and 101 of a connection that they have taken over.
+// or 500 if they panic, and 101 of a connection that they have taken over. Where byStatus is
+// false, any status will do.
 //
 // A request that is refused is answered unless told is not nil, which then is told what to
 // answer, as [RateLimit.Refusal] does.
-func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, told *Result) (finish func(status int), passed bool) {
+func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, told *Result) (finish func(status int), byStatus, passed bool) {
 	behind, end := l.check(l.ruleset(r), w, r, how{inPlace: true, ends: true}, told)
 	if end != nil {
-		finish = end.finish
+		finish, byStatus = end.finish, end.countsAnswers()
 	}
-	return finish, behind != nil
+	return finish, byStatus, behind != nil
 }
 
 // An ending is the scope of a request that some rule awaits the end of: what it was charged
@@ -35,9 +37,12 @@ type ending struct {
 	set      *ruleset
 	answered response.Response // if some rule goes by its status
 
+	place Place // nil: it needs none
+
 	mu     sync.Mutex
 	ended  bool
 	unseen bool // a limiter further in has refused the request
+	left   bool // the client had left before the request ended
 	status int  // of the answer
 	opened []open
 
@@ -68,8 +73,13 @@ type endingKey struct{}
 
 // Value makes the ending itself findable.
 func (e *ending) Value(key any) any {
-	if key == (endingKey{}) {
+	switch {
+	case key == (endingKey{}):
 		return e
+	case key == (response.StreamKey{}) && e.place != nil:
+		return e
+	case len(e.policies) == 0: // it has a place, and no rule applied
+		return e.Context.Value(key)
 	}
 	return e.scope.Value(key)
 }
@@ -95,7 +105,11 @@ func (l *RateLimit) await(set *ruleset, r *http.Request, how how, outer *scope, 
 		p := &passedToEnd{}
 		e, behind = &p.ending, &p.request
 	}
-	text = e.keep(r, outer, s, more)
+	if len(s.policies) == 0 {
+		e.Context, text = r.Context(), e.text[:0]
+	} else {
+		text = e.keep(r, outer, s, more)
+	}
 	*behind = *r.WithContext(e)
 	e.limits, e.set, e.opened, e.ended = l, set, e.space[:0], !how.ends
 	for i := range e.policies {
@@ -117,14 +131,18 @@ func (e *ending) countsAnswers() bool {
 
 // serve has next answer r.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	if !e.countsAnswers() {
+	if e.place == nil && !e.countsAnswers() {
 		defer e.finish(unknownStatus)
 		next.ServeHTTP(w, r)
 		return
 	}
 	panicked := true
 	defer func() { e.finish(e.answered.Status(panicked)) }()
-	next.ServeHTTP(e.answered.Watch(w), r)
+	watched := e.answered.Watch(w)
+	if e.place != nil {
+		e.answered.Stream = e
+	}
+	next.ServeHTTP(watched, r)
 	panicked = false
 }
 
@@ -132,6 +150,9 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 // does anything.
 func (e *ending) finish(status int) {
 	if owed, first := e.end(status); first {
+		if e.place != nil {
+			e.place.Leave()
+		}
 		e.settle(owed)
 		e.strike(status)
 	}
@@ -144,17 +165,20 @@ func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
 		return nil, false
 	}
 	e.ended, e.status, owed = true, status, e.owed[:0]
+	e.left = errors.Is(e.Context.Err(), context.Canceled)
 	for i := range e.opened {
 		owed = e.append(owed, &e.opened[i], e.actual(&e.opened[i]))
 	}
 	return owed, true
 }
 
-// actual is what the request cost, as far as it is known.
+// actual is what the request cost, as far as it is known. If the client has left, any answer
+// counts: a proxy answers 502 then, and what is behind it has done the work, so clients would
+// be charged only if they like.
 func (e *ending) actual(o *open) int64 {
 	p := &e.policies[o.rule]
 	switch {
-	case e.status != unknownStatus && !p.rule.Counts.counts(e.status):
+	case !e.left && e.status != unknownStatus && !p.rule.Counts.counts(e.status):
 		return 0
 	case o.said != unsaid:
 		return o.said
@@ -165,12 +189,16 @@ func (e *ending) actual(o *open) int64 {
 }
 
 // refused is what check returns of a request that limiters further out, which it tells, let
-// pass: no handler sees it, so it costs nothing what a handler would say.
+// pass: no handler sees it, so it costs nothing what a handler would say. A request with
+// another URL is another, which a handler makes, and that handler may have done work.
 func refused(r *http.Request, outer *scope) (*http.Request, *ending) {
 	if outer == nil {
 		return nil, nil
 	}
 	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
+		if e.url == nil || e.url != r.URL {
+			continue
+		}
 		e.mu.Lock()
 		e.unseen = true
 		e.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -105,6 +106,7 @@ type scope struct {
 	url             *url.URL // the request's
 	decided
 	fields
+	refunds atomic.Pointer[refunds] // by hand
 
 	// What the slices are for a single rule.
 	policySpace   [1]applied
@@ -190,6 +192,8 @@ type entry struct {
 // outcome is what an answer with that status comes of, once the store was asked.
 func (s *decided) outcome(status int) Outcome {
 	switch status {
+	case statusShed:
+		return OutcomeShed
 	case http.StatusServiceUnavailable:
 		return OutcomeUndecided
 	case http.StatusTooManyRequests:

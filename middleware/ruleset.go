@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -84,8 +85,8 @@ type rule struct {
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
 
-	notes   *notes
-	limiter *notices // that the rule is one of
+	notes *notes
+	owner *notices // those of the limiter, by which it is known
 }
 
 // notes are what was noticed about a rule. They outlive a change of the rules, so as not
@@ -135,11 +136,14 @@ type compiler struct {
 	set    *ruleset
 	before *ruleset          // which the set replaces; nil: none
 	kept   map[string]*notes // of before's rules
-	names  map[string]bool   // of counters
+	names  map[counters]bool
 	errs   []error
 
 	escalating []banKey // keys of the rules that ban them
 }
+
+// counters are named so in a store.
+type counters struct{ rule, tier string }
 
 func (c *compiler) report(format string, args ...any) {
 	c.errs = append(c.errs, invalid.New("middleware", format, args...))
@@ -149,7 +153,7 @@ func (c *compiler) report(format string, args ...any) {
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[string][]*limiter.Quota{}, tierNames: map[string]bool{}}
-	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[string]bool{}}
+	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[counters]bool{}}
 	set.notices, set.calendar = &notices{}, &calendar{}
 	if before != nil {
 		set.notices, set.calendar = before.notices, before.calendar
@@ -204,8 +208,8 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.most = set.mostPolicies()
 	set.needsTier = set.needsTier || set.byTier != nil
 	set.hasBans = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
-	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil
-	if set.most == 0 && !set.hasBans {
+	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
+	if set.most == 0 && !set.hasBans && set.Overload == nil {
 		c.report("Config.Rules is empty: at least one rule is needed")
 	}
 	if set.most > limiter.MaxCharges {
@@ -229,6 +233,9 @@ func (c *compiler) settings() {
 	default:
 		c.report("Config.BanStatus is %d: it must be 403 or 429", set.BanStatus)
 	}
+	if set.Overload != nil && !reflect.TypeOf(set.Overload).Comparable() {
+		c.report("Config.Overload is a %T: it must be of a type that can be compared, such as a pointer", set.Overload)
+	}
 	for i, key := range set.BanKeys {
 		if key == nil {
 			c.report("Config.BanKeys[%d] is nil", i)
@@ -243,7 +250,7 @@ func (c *compiler) settings() {
 // rule checks a Rule, which is for the info's Route or ForTier. What it returns is only good
 // for use if nothing was reported.
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
-	c.name(at, given.Name)
+	c.name(at, given.Name, "")
 	at = fmt.Sprintf("%s %q", at, given.Name)
 	if given.NoKey > NoKeyUnauthorized {
 		c.report("%s: NoKey is %d: there is no such choice", at, given.NoKey)
@@ -268,7 +275,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if given.Shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, notes: c.notes(given.Name), limiter: c.set.notices}
+	r := &rule{Rule: given, notes: c.notes(given.Name), owner: c.set.notices}
 	info.Name, info.OnOutage, info.Shadow = given.Name, given.OnOutage, given.Shadow
 	info.Counts, info.Settles, info.ChargeAfter = given.Counts, given.Settles, given.ChargeAfter
 	if r.policy = c.policy(at, r, info, c.limits(at, given)); r.policy != nil {
@@ -316,12 +323,12 @@ func (c *compiler) notes(name string) *notes {
 	return &notes{}
 }
 
-// name notes the name of counters.
-func (c *compiler) name(at, name string) {
-	if name != "" && c.names[name] {
+// name notes the name of counters, which are for a tier or for requests in none.
+func (c *compiler) name(at, name, tier string) {
+	if name != "" && c.names[counters{name, tier}] {
 		c.report("%s: there is another rule named %q", at, name)
 	}
-	c.names[name] = true
+	c.names[counters{name, tier}] = true
 }
 
 // limits are those of a rule, for requests in no tier.
@@ -385,8 +392,8 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Li
 		p := newPolicy(quota)
 		p.info, p.rule, p.softAt, p.other = shared, r, int64(r.SoftAt), i > 0
 		policies[i] = p
-		if p.other && info.Tier == "" {
-			c.name(at, quota.Rule())
+		if p.other || info.Tier != "" { // else it is the rule's own
+			c.name(at, quota.Rule(), info.Tier)
 		}
 		if most := quota.Capacity(); r.Units > most && !r.Settles {
 			c.report("%s: Units is %d: %v allows at most %d at once, so that no request would ever pass", at, r.Units, quota.Limit(), most)
@@ -428,9 +435,7 @@ func (c *compiler) overdraft(at string, r *rule, info RuleInfo) *limiter.Quota {
 		c.report("%s: Overdraft is %d: a leaky-bucket has none, as its requests wait", at, r.Overdraft)
 		return nil
 	}
-	if info.Tier == "" {
-		c.name(at, r.Name+overdraftSuffix)
-	}
+	c.name(at, r.Name+overdraftSuffix, info.Tier)
 	over := c.quota(at+" Overdraft", family{r.Name + overdraftSuffix, info.Tier,
 		[]limiter.Limit{{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}}, r.OnOutage, r.awaitsEnd()})
 	if over != nil && r.Units > over.Capacity() {
@@ -517,7 +522,7 @@ func (c *compiler) escalation(at string, r *rule) {
 	if err := r.Escalate.Validate(); err != nil {
 		c.report("%s: Escalate: %w", at, err)
 	} else {
-		c.name(at, r.Name+strikesSuffix)
+		c.name(at, r.Name+strikesSuffix, "")
 		r.strikes = c.quota(at+" Escalate", family{rule: r.Name + strikesSuffix, limits: []limiter.Limit{strikes(r.Escalate)}})
 	}
 	if r.Escalate.Outcomes && !r.Counts.given {

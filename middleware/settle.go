@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -28,7 +29,7 @@ func Settle(ctx context.Context, rule string, n int64) error {
 	}
 	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
 		if i := e.find(rule); i >= 0 && e.policies[i].rule.Settles {
-			return e.say(rule, n)
+			return e.say(&e.policies[i], n)
 		}
 	}
 	for s := scopeOf(ctx); s != nil; s = s.outer {
@@ -49,34 +50,52 @@ func (s *decided) find(rule string) int {
 	return slices.IndexFunc(s.policies, func(p applied) bool { return p.rule.Name == rule })
 }
 
-// say notes what the request has cost, and settles it if the request has ended.
-func (e *ending) say(rule string, n int64) error {
-	owed, err := e.said(rule, n)
+// say notes that the request has cost n by a, which is one of e's, and settles it if the
+// request has ended. What the limiter has charged further out is the first part of n.
+func (e *ending) say(a *applied, n int64) error {
+	owed, ok := e.said(a, n, true)
+	if !ok {
+		return fmt.Errorf("middleware: Settle of rule %.128q: %w", a.rule.Name, limiter.ErrSettled)
+	}
 	e.settle(owed)
-	return err
+	for out := endingOf(e.Context); out != nil; out = endingOf(out.Context) {
+		if out.url != nil && out.url == e.url {
+			owed, _ = out.said(a, n, false)
+			out.settle(owed)
+		}
+	}
+	return nil
 }
 
-func (e *ending) said(rule string, n int64) (owed []limiter.Settlement, err error) {
+// said notes e's part of the n that the request has cost by a: at most what was charged here,
+// but for the innermost, which has the rest. It is false if that was said before.
+func (e *ending) said(a *applied, n int64, innermost bool) (owed []limiter.Settlement, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.opened {
 		o := &e.opened[i]
+		p := &e.policies[o.rule]
 		switch {
-		case e.policies[o.rule].rule.Name != rule:
+		case !p.isOf(a.policy, a.key):
 			continue
 		case o.said != unsaid:
-			return nil, fmt.Errorf("middleware: Settle of rule %.128q: %w", rule, limiter.ErrSettled)
+			return nil, false
 		}
-		o.said = n
+		further, _ := e.outer.taken(e.url, p.policy, p.key)
+		o.said = max(0, n-further)
+		if !innermost {
+			o.said = min(o.said, p.cost)
+		}
 		if e.ended {
 			owed = e.append(owed, o, e.actual(o))
 		}
 	}
-	return owed, nil
+	return owed, true
 }
 
 // Refund returns up to n of the units that the request with this context took of a rule, for
-// what did not happen after all. A rule with Counts or Settles has returned by itself what was
+// what did not happen after all, and all calls together at most what it took, whether the
+// store returned an error or not. A rule with Counts or Settles has returned by itself what was
 // not used when the request ends, and refuses. The error is that, [ErrNotApplied], or the
 // store's.
 func (l *RateLimit) Refund(ctx context.Context, rule string, n int64) error {
@@ -93,14 +112,35 @@ func (l *RateLimit) Refund(ctx context.Context, rule string, n int64) error {
 	var taken []limiter.Charge
 	for j := range 1 + len(s.policies[i].others) {
 		if c, ok := s.took(i + j); ok {
-			c.Cost = min(c.Cost, n)
-			taken = append(taken, c)
+			if c.Cost = s.refund(i+j, n, c.Cost); c.Cost > 0 {
+				taken = append(taken, c)
+			}
 		}
 	}
 	if len(taken) == 0 {
 		return nil
 	}
 	return l.store.Refund(ctx, taken)
+}
+
+// refunds are how many units of what a request took were returned by hand.
+type refunds struct {
+	mu    sync.Mutex
+	units []int64 // by place in the scope
+}
+
+// refund notes that n units are returned of those taken for a rule, and tells how many still
+// can be.
+func (s *scope) refund(rule int, n, taken int64) int64 {
+	if s.refunds.Load() == nil {
+		s.refunds.CompareAndSwap(nil, &refunds{units: make([]int64, len(s.policies))})
+	}
+	done := s.refunds.Load()
+	done.mu.Lock()
+	defer done.mu.Unlock()
+	n = min(n, taken-done.units[rule])
+	done.units[rule] += n
+	return n
 }
 
 // Charge takes n units more of a rule for the key that the request with this context counts
@@ -133,7 +173,7 @@ func (l *RateLimit) Charge(ctx context.Context, rule string, n int64) (RuleResul
 func (l *RateLimit) applied(ctx context.Context, rule string) (*scope, int, error) {
 	notices := l.rules.Load().notices // which are the limiter's own, also when rules are changed
 	for s := scopeOf(ctx); s != nil; s = s.outer {
-		if i := s.find(rule); i >= 0 && s.policies[i].rule.limiter == notices {
+		if i := s.find(rule); i >= 0 && s.policies[i].rule.owner == notices {
 			return s, i, nil
 		}
 	}

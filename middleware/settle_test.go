@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -166,6 +171,66 @@ func TestWhatAnInnerLimiterRefusesCostsTheOuterOneNothing(t *testing.T) {
 		settling(t, 7)(w, r)
 	}))
 	assert.EqualValues(t, 83, left(t, outer, "tokens", ""), "unless it is said")
+}
+
+func TestASubRequestThatIsRefusedIsNotTheRequestItself(t *testing.T) {
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	inner := limited(t, middleware.Config{Deny: func(*http.Request) bool { return true }})
+	assert.Equal(t, 200, through(outer, func(_ http.ResponseWriter, r *http.Request) {
+		sub, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", nil)
+		require.NoError(t, err)
+		w := httptest.NewRecorder()
+		inner.Handler(noop).ServeHTTP(w, sub)
+		assert.Equal(t, http.StatusForbidden, w.Code)
+	}))
+	assert.EqualValues(t, 40, left(t, outer, "tokens", ""), "its handler may have done the work")
+}
+
+func TestWhatAnInnerLimiterBansCostsTheOuterOneNothing(t *testing.T) {
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	failing := func(*http.Request) (string, error) { return "", errors.New("no key") }
+	list := bans.Must(bans.New(bans.Options{}))
+	require.NoError(t, list.Ban(t.Context(), "x", time.Hour))
+	for status, c := range map[int]middleware.Config{
+		http.StatusForbidden:          {Deny: func(*http.Request) bool { return true }},
+		http.StatusServiceUnavailable: {Bans: list, BanKeys: []keyfunc.Func{failing}},
+	} {
+		c.Logger = quiet
+		assert.Equal(t, status, through(outer, limited(t, c).Handler(noop).ServeHTTP))
+		assert.EqualValues(t, 100, left(t, outer, "tokens", ""))
+	}
+}
+
+func TestDearerInsideItIsSettledAsAWhole(t *testing.T) {
+	for name, test := range map[string]struct{ says, left, late int64 }{
+		"less than outside": {5, 95, 0}, "less than inside": {25, 75, 0}, "more": {50, 50, 0}, "nothing": {0, 100, 0},
+		"unsaid": {-1, 70, 0}, "late": {-1, 70, 5},
+	} {
+		cost := int64(10)
+		rule := tokens(0, 100)
+		rule.Cost = func(*http.Request) int64 { return cost }
+		rule.Limit, rule.Limits = limiter.Limit{}, []limiter.Limit{perHour(100), limiter.PerDay(1000)}
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "other", Limit: perHour(9), Counts: middleware.Statuses(401)}}})
+		var ctx context.Context
+		inside := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if ctx = r.Context(); test.says >= 0 {
+				require.NoError(t, middleware.Settle(ctx, "tokens", test.says))
+				require.ErrorIs(t, middleware.Settle(ctx, "tokens", 1), limiter.ErrSettled)
+			}
+		}))
+		through(l, func(w http.ResponseWriter, r *http.Request) {
+			cost = 30
+			inside.ServeHTTP(w, r)
+		})
+		assert.EqualValues(t, test.left, left(t, l, "tokens", ""), name)
+		if test.late > 0 {
+			require.NoError(t, middleware.Settle(ctx, "tokens", test.late))
+			assert.EqualValues(t, 100-test.late, left(t, l, "tokens", ""), name)
+		}
+		found, err := l.Peek(t.Context(), "tokens", "")
+		require.NoError(t, err)
+		assert.Equal(t, 1000-100+found[0].Limits[0].Remaining, found[0].Limits[1].Remaining, "%s: of all its limits", name)
+	}
 }
 
 func TestOneLimiterTwiceSettlesOnce(t *testing.T) {
@@ -383,7 +448,74 @@ func TestAClientThatLeavesFirstIsSettledAllTheSame(t *testing.T) {
 		settling(t, 10)(w, r)
 	}, func(r *http.Request) { *r = *r.WithContext(ctx) })
 	assert.EqualValues(t, 90, left(t, l, "tokens", ""))
-	assert.EqualValues(t, 10, left(t, l, "login", ""))
+	assert.EqualValues(t, 9, left(t, l, "login", ""), "what a client that left is answered, it may have brought about")
+}
+
+func TestAClientThatLeavesAProxyIsCharged(t *testing.T) {
+	arrived, release, ended := make(chan bool), make(chan bool), make(chan int64)
+	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		<-release
+	}))
+	defer backend.Close()
+	defer close(release)
+	to, err := url.Parse(backend.URL)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "api", Limit: perHour(5), Counts: middleware.Not(middleware.StatusClass(5))},
+	}})
+	limits := l.Handler(proxy)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limits.ServeHTTP(w, r)
+		ended <- left(t, l, "api", "")
+	}))
+	defer front.Close()
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	require.NoError(t, err)
+	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+	require.NoError(t, err)
+	<-arrived
+	require.NoError(t, conn.Close())
+	assert.EqualValues(t, 4, <-ended)
+}
+
+func TestARequestThatTookTooLongIsNotLeftByItsClient(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "api", Limit: perHour(5), Counts: middleware.Not(middleware.StatusClass(5)), ChargeAfter: after},
+		}})
+		failing := func(ctx context.Context, end func()) {
+			through(l, func(w http.ResponseWriter, r *http.Request) {
+				end()
+				w.WriteHeader(http.StatusBadGateway)
+			}, func(r *http.Request) { *r = *r.WithContext(ctx) })
+		}
+		late, stop := context.WithTimeout(t.Context(), 0)
+		failing(late, func() {})
+		stop()
+		assert.EqualValues(t, 5, left(t, l, "api", ""))
+		failing(context.WithCancel(t.Context()))
+		assert.EqualValues(t, 4, left(t, l, "api", ""))
+	}
+}
+
+func TestAClientThatLeavesIsBannedByItsAnswersOnly(t *testing.T) {
+	list := bans.Must(bans.New(bans.Options{}))
+	l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
+		Name: "login", Key: keyfunc.IP(), Limit: perHour(100), Counts: middleware.Statuses(401),
+		Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Minute, Outcomes: true},
+	}}})
+	for _, status := range []int{200, 401} {
+		assert.True(t, list.Empty())
+		ctx, leave := context.WithCancel(t.Context())
+		through(l, func(w http.ResponseWriter, _ *http.Request) {
+			leave()
+			w.WriteHeader(status)
+		}, func(r *http.Request) { *r = *r.WithContext(ctx) })
+	}
+	assert.False(t, list.Empty())
 }
 
 func TestAClientThatLeavesBeforeItsTurnCostsNothing(t *testing.T) {
@@ -572,6 +704,26 @@ func TestAHandlerRefundsAndCharges(t *testing.T) {
 			require.NoError(t, l.Refund(r.Context(), "draft", 1))
 		})
 	}
+}
+
+func TestNoMoreIsRefundedThanWasTaken(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "api", Limits: []limiter.Limit{perHour(100), limiter.PerDay(1000)}, Units: 3},
+	}})
+	for range 5 {
+		through(l, noop)
+	}
+	through(l, func(_ http.ResponseWriter, r *http.Request) {
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { assert.NoError(t, l.Refund(r.Context(), "api", 2)) })
+		}
+		all.Wait()
+	})
+	found, err := l.Peek(t.Context(), "api", "")
+	require.NoError(t, err)
+	assert.EqualValues(t, 85, found[0].Limits[0].Remaining)
+	assert.EqualValues(t, 985, found[0].Limits[1].Remaining)
 }
 
 func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {

@@ -64,16 +64,21 @@ func tighter(d, than *limiter.Decision) bool {
 	return hi < thanHi || hi == thanHi && lo < thanLo
 }
 
+// isOf reports whether a is of p's rule and tier, and of that key.
+func (a *applied) isOf(p *policy, key string) bool {
+	// A rule's notes are its own, also when the rules are changed meanwhile.
+	return a.key == key && a.rule.notes == p.rule.notes && a.info.Tier == p.info.Tier
+}
+
 // taken is what limiters further out have charged a key for the same request, by the same
-// rule of the same limiter. A request is the same if it has the same URL, not an equal one:
-// what a handler builds from the context of its own request is another. elsewhere reports
-// whether such a one was charged.
+// limit of the same rule of the same limiter. A request is the same if it has the same URL,
+// not an equal one: what a handler builds from the context of its own request is another.
+// elsewhere reports whether such a one was charged.
 func (s *scope) taken(u *url.URL, p *policy, key string) (cost int64, elsewhere bool) {
 	for ; s != nil; s = s.outer {
 		for i := range s.policies {
-			// A rule's notes are its own, also when the rules are changed meanwhile.
 			a := &s.policies[i]
-			if a.other || a.key != key || a.rule.notes != p.rule.notes || a.info.Tier != p.info.Tier {
+			if !a.isOf(p, key) || a.quota.Rule() != p.quota.Rule() {
 				continue
 			}
 			if s.url == u && u != nil {
@@ -107,6 +112,7 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 type notices struct {
 	twice     onceWarning
 	unsettled onceWarning
+	unplaced  onceWarning
 	endless   onceWarning
 	tiers     atomic.Pointer[[]string] // that no rule has and that were told
 

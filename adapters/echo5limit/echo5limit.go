@@ -15,6 +15,7 @@
 package echo5limit
 
 import (
+	"net/http"
 	"strings"
 	"sync"
 
@@ -55,10 +56,13 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 			if o.OnRefused != nil {
 				told = &middleware.Result{}
 			}
-			finish, passed := limits.Begin(c.Response(), c.Request(), told)
+			finish, byStatus, passed := limits.Begin(c.Response(), c.Request(), told)
 			switch {
-			case passed && finish != nil:
+			case passed && byStatus:
 				return nextAndFinish(c, next, finish)
+			case passed && finish != nil:
+				defer finish(http.StatusOK)
+				return next(c)
 			case passed:
 				return next(c)
 			case told == nil:
@@ -80,6 +84,7 @@ func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status in
 	var answered response.Response
 	inner := c.Response()
 	c.SetResponse(answered.Watch(inner))
+	answered.Stream = response.StreamOf(c.Request().Context())
 	panicked := true
 	defer func() {
 		c.SetResponse(inner)

@@ -140,3 +140,23 @@ func TestTheClientIsWhoKeyfuncSays(t *testing.T) {
 func TestPerIPPanicsOnALimitThatCannotBeMeant(t *testing.T) {
 	require.Panics(t, func() { echo5limit.PerIP(limiter.PerMinute(0)) })
 }
+
+func TestAnErrorIsHandledOnceWhereItsStatusDoesNotCount(t *testing.T) {
+	failure := errors.New("ours")
+	var handled []error
+	e := echo.New()
+	e.HTTPErrorHandler = func(c *echo.Context, err error) { handled = append(handled, err) }
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "tokens", Limit: limiter.PerHour(10).With(limiter.SlidingLog), Units: 5, Settles: true},
+	}}))
+	e.Use(echo5limit.New(limits))
+	e.GET("/", func(c *echo.Context) error {
+		require.NoError(t, middleware.Settle(c.Request().Context(), "tokens", 1))
+		return failure
+	})
+	serve(e, "/")
+	require.Equal(t, []error{failure}, handled)
+	found, err := limits.Peek(t.Context(), "tokens", "")
+	require.NoError(t, err)
+	require.EqualValues(t, 9, found[0].Remaining)
+}

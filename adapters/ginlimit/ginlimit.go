@@ -21,6 +21,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -54,10 +55,13 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 		if o.OnRefused != nil {
 			told = &middleware.Result{}
 		}
-		finish, passed := limits.Begin(c.Writer, c.Request, told)
+		finish, byStatus, passed := limits.Begin(c.Writer, c.Request, told)
 		switch {
-		case passed && finish != nil:
+		case passed && byStatus:
 			next(c, finish)
+		case passed && finish != nil:
+			defer finish(http.StatusOK)
+			c.Next()
 		case passed:
 		case told == nil:
 			c.Abort()
@@ -71,7 +75,7 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 
 // next has the handlers behind run, and tells finish how the request ends.
 func next(c *gin.Context, finish func(status int)) {
-	w := &writer{ResponseWriter: c.Writer}
+	w := &writer{ResponseWriter: c.Writer, stream: response.StreamOf(c.Request.Context())}
 	c.Writer = w
 	panicked := true
 	defer func() {
@@ -93,11 +97,17 @@ func next(c *gin.Context, finish func(status int)) {
 type writer struct {
 	gin.ResponseWriter
 	hijacked bool
+	stream   response.Stream
 }
+
+func (w *writer) Flush() { w.ResponseWriter.Flush(); w.stream.Streams(false) }
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := w.ResponseWriter.Hijack()
-	w.hijacked = w.hijacked || err == nil
+	if err == nil {
+		w.hijacked = true
+		w.stream.Streams(true)
+	}
 	return conn, buffered, err
 }
 

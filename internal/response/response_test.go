@@ -115,6 +115,10 @@ func TestTheStatusIsTheFirstThatWasSent(t *testing.T) {
 			_, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader("x"))
 			w.WriteHeader(500)
 		}, 200},
+		"an empty file": {b(), func(w http.ResponseWriter) {
+			_, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader(""))
+			w.WriteHeader(401)
+		}, 401},
 		"a flush": {b(), func(w http.ResponseWriter) {
 			w.(http.Flusher).Flush()
 			w.WriteHeader(500)
@@ -126,6 +130,10 @@ func TestTheStatusIsTheFirstThatWasSent(t *testing.T) {
 		"taken over": {hijacks{bare{b()}}, func(w http.ResponseWriter) {
 			_, _, _ = http.NewResponseController(w).Hijack()
 		}, -101},
+		"taken over, and a status that is not sent": {hijacks{bare{b()}}, func(w http.ResponseWriter) {
+			_, _, _ = w.(http.Hijacker).Hijack()
+			w.WriteHeader(500)
+		}, 101},
 		"not taken over": {fails{bare{b()}}, func(w http.ResponseWriter) {
 			_, _, _ = w.(http.Hijacker).Hijack()
 		}, 200},
@@ -135,4 +143,15 @@ func TestTheStatusIsTheFirstThatWasSent(t *testing.T) {
 		test.do(w)
 		assert.Equal(t, max(test.want, -test.want), answered.Status(test.want < 0), name)
 	}
+}
+
+type panics struct{}
+
+func (panics) Read([]byte) (int, error) { panic("no") }
+
+func TestAFileThatPanicsMayHaveBeenSent(t *testing.T) {
+	var answered response.Response
+	w := answered.Watch(httptest.NewRecorder())
+	assert.Panics(t, func() { _, _ = w.(io.ReaderFrom).ReadFrom(io.MultiReader(strings.NewReader("x"), panics{})) })
+	assert.Equal(t, 200, answered.Status(true))
 }

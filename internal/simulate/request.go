@@ -36,21 +36,26 @@ type Requests struct {
 	router *route.Router
 	routes map[string]string // that were chosen, by method and path
 
-	blank   map[string]*http.Request // of a client that has gone, by tier
+	blank   map[string]*http.Request // which wait for nothing, by tier
 	request http.Request             // and what it has, all of which the next has again
 	url     url.URL
 	header  http.Header
 	agent   [1]string
 }
 
+// late is a context that is done, without a client that has left.
+type late struct{ context.Context }
+
+func (late) Err() error { return context.DeadlineExceeded }
+
 // NewRequests returns what makes them.
 func NewRequests(o Options) *Requests {
-	gone, cancel := context.WithCancel(context.Background())
+	done, cancel := context.WithCancel(context.Background())
 	cancel()
 	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
 	return &Requests{
 		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{},
-		blank: map[string]*http.Request{"": blank.WithContext(gone)}, header: http.Header{},
+		blank: map[string]*http.Request{"": blank.WithContext(late{done})}, header: http.Header{},
 	}
 }
 

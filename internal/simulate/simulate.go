@@ -80,7 +80,7 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	clear(s.response)
 	d, r := &s.decision, s.requests.Of(e)
 	d.Client = s.requests.Client(r)
-	finish, _ := s.limits.Begin(s.response, r, nil)
+	finish, _, _ := s.limits.Begin(s.response, r, nil)
 	switch {
 	case finish == nil:
 	case e.Took == 0:
