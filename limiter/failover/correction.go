@@ -30,7 +30,7 @@ func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
 
 // Settle implements [limiter.Settler]. The inner store settles later, if it is a Settler, what
 // its server counted, as long as that is known to be up. All else is settled at once, as Refund
-// and Owe say.
+// and Owe say. A reservation that was counted locally took one share at most.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	now, later := s.nowAndLater(settlements)
 	var err error
 	if len(now) > 0 {
-		refunds, debts := limiter.Corrections(now)
+		refunds, debts := limiter.Corrections(s.asTaken(now))
 		err = both(s.Refund(ctx, refunds), s.Owe(ctx, debts))
 	}
 	if len(later) == 0 {
@@ -50,6 +50,22 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		err = both(err, failed)
 	}
 	return err
+}
+
+// asTaken is settlements with the costs that were taken, which of those that were counted here may
+// be less than was asked for.
+func (s *Store) asTaken(settlements []limiter.Settlement) []limiter.Settlement {
+	down := uint64(0)
+	if s.trouble.Load() != 0 {
+		down, _ = s.outage(settled(settlements))
+	}
+	settlements = slices.Clone(settlements)
+	for i := range settlements {
+		if c := &settlements[i].Charge; s.placeOf(c, down) == here {
+			c.Cost = s.localCost(c)
+		}
+	}
+	return settlements
 }
 
 // nowAndLater divides settlements by whether the inner store has them for later.

@@ -382,3 +382,33 @@ func TestWhatIsSettledLaterDoesNotAllocate(t *testing.T) {
 		}
 	}))
 }
+
+// A reservation that is larger than this process's share takes all of that in an outage, and is
+// settled by what it took.
+func TestAReservationIsNoLargerThanTheShareInAnOutage(t *testing.T) {
+	for _, actual := range []int64{0, 10, 25, 30, 90} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := newServer(t, dead)
+			s := Must(New(inner, Options{Replicas: 4, OnDegraded: func(Event) {}}))
+			q := quota(t, "tokens", limiter.PerHour(100).With(limiter.FixedWindow), limiter.FailLocal)
+			plain := charge(quota(t, "plain", limiter.PerHour(100).With(limiter.FixedWindow), limiter.FailLocal), "key")
+			q.Settles = true
+			breakDown(t, s, plain)
+			plain.Cost = 50
+			assert.False(t, decide(t, s, plain)[0].Allowed, "what is not settled costs what it costs")
+			c := limiter.Charge{Quota: q, Key: "key", Cost: 101}
+			assert.False(t, decide(t, s, c)[0].Allowed, "more than the limit")
+			c.Cost = 50
+			d := decide(t, s, c)[0]
+			require.True(t, d.Allowed)
+			require.Zero(t, d.Remaining)
+			next := decide(t, s, c)[0]
+			require.False(t, next.Allowed)
+			assert.NotEqual(t, limiter.Never, next.RetryAfter)
+			require.NoError(t, settle(t, s, c, d, actual))
+			var state [1]limiter.Decision
+			require.NoError(t, s.local.Decide(t.Context(), s.localShares(nil, []limiter.Charge{{Quota: q, Key: "key", Cost: 0}}), state[:]))
+			assert.Equal(t, max(0, 25-actual), state[0].Remaining, "of 25, when %d were used", actual)
+		})
+	}
+}

@@ -36,12 +36,19 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 		answers = make([]limiter.Decision, len(local))
 	}
 	answers = answers[:len(local)]
+	next := 0 // of local
+	for i := range charges {
+		if charges[i].Quota.OnOutage != limiter.FailOpen {
+			local[next].Cost = s.localCost(&charges[i])
+			next++
+		}
+	}
 	if err := s.local.Decide(context.Background(), local, answers); err != nil {
 		return false, err
 	}
 
 	taken = true
-	next := 0 // of local
+	next = 0
 	for i := range charges {
 		d := &decisions[i]
 		if q := charges[i].Quota; q.OnOutage == limiter.FailOpen {
@@ -58,6 +65,15 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 		taken = taken && d.Allowed
 	}
 	return taken, nil
+}
+
+// localCost is what c takes of its share: no more than that has, where c is a reservation that is
+// to be settled, as else it could never be taken in an outage.
+func (s *Store) localCost(c *limiter.Charge) int64 {
+	if !c.Quota.Settles || c.Cost > c.Quota.Capacity() {
+		return c.Cost
+	}
+	return min(c.Cost, s.share(c.Quota).Capacity())
 }
 
 // countPolicies books a batch that was decided by policy, none of them Closed.

@@ -78,7 +78,8 @@
 // heard of what was used, 75 milliseconds later at most, which is lost.
 //
 // Counters are others than those of exact decisions: a rule that changes its mode begins anew,
-// as it does when its limit is changed from 12 to 10 or back. What cannot be told, because Redis gave no answer, is told again, and so may count twice.
+// as it does when its limit is changed from 12 to 10 or back. What was used is told again where
+// Redis gave no answer, and so may count twice; what was refunded is not, and so may be lost.
 //
 // # What an event really cost
 //

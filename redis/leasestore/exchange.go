@@ -11,17 +11,25 @@ import (
 var errLost = errors.New("counts cannot be exchanged")
 
 // exchange tells Redis what was counted here, and hears what all have counted. It reports
-// whether there is more to tell. While counts are lost it asks for the time, to find Redis's
-// return.
+// whether there is more to tell. While counts are lost it asks for the time first, to find Redis's
+// return: what is told without an answer may be told twice, or be lost.
 func (s *Store) exchange(deadline time.Time) (more bool, _ error) {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	if s.lost.Load() != nil {
+		now, err := s.ledger.Exchange(ctx, nil)
+		if err != nil {
+			return true, s.lose(err)
+		}
+		s.offset.Store(now - s.now())
+	}
 	r := &s.rounds
 	r.reset()
 	more = s.gatherCounts(r)
-	if len(r.counts) == 0 && s.lost.Load() == nil {
+	if len(r.counts) == 0 {
+		s.lost.Store(nil)
 		return false, nil
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
 	now, err := s.ledger.Exchange(ctx, r.counts)
 	heard := s.now()
 	if now > 0 {
@@ -34,9 +42,14 @@ func (s *Store) exchange(deadline time.Time) (more bool, _ error) {
 		s.lost.Store(nil)
 		return more, nil
 	}
+	return more, s.lose(err)
+}
+
+// lose notes why counts cannot be exchanged.
+func (s *Store) lose(err error) error {
 	err = fmt.Errorf("%w (%w)", err, errLost)
 	s.lost.Store(&err)
-	return more, err
+	return err
 }
 
 // gatherCounts collects the listed entries.
@@ -64,7 +77,8 @@ func (s *Store) gatherCounts(r *round) (more bool) {
 }
 
 // exchanged takes in what Redis said about a counter, to which what was counted since is
-// added. What Redis may not have heard is told again: rather twice than never.
+// added. Where it is not known whether Redis has heard it, what was used is told again, rather
+// twice than never; what was refunded is not, rather never than twice.
 func (s *Store) exchanged(c *count, hash uint64, heard int64) {
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
@@ -76,12 +90,16 @@ func (s *Store) exchanged(c *count, hash uint64, heard int64) {
 	e.busy = false
 	p := s.plans.numbered(e.plan)
 	if !c.done {
+		if c.used < 0 {
+			e.pending -= c.used
+		}
+		e.past = max(0, e.past-c.past)
 		s.list(sh, e, cell, counted)
 		return
 	}
 	e.pending -= c.used
 	e.owed -= c.owed
-	e.past -= c.past
+	e.past = max(0, e.past-c.past)
 	if p.quota != c.quota {
 		return
 	}

@@ -29,6 +29,7 @@ type fake struct {
 	holders map[counterName]map[int]holder
 	counts  map[counterName]written
 	down    atomic.Bool
+	loses   atomic.Bool  // the answer to the next exchange
 	lag     atomic.Int64 // of a settlement or an exchange, half before and half after it
 	trips   atomic.Uint64
 	decided atomic.Uint64
@@ -246,6 +247,10 @@ func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
 }
 
 func (l fakeLedger) Exchange(_ context.Context, counts []count) (int64, error) {
+	if l.loses.CompareAndSwap(true, false) {
+		_, _ = l.trip(func(now int64) int64 { return l.exchangeAt(now, slices.Clone(counts)) })
+		return 0, errDown
+	}
 	return l.trip(func(now int64) int64 { return l.exchangeAt(now, counts) })
 }
 

@@ -517,3 +517,32 @@ func TestASettlementUnderAFormerLimitForgetsNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestARefundIsToldOnceThoughTheAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingCounter, limiter.FixedWindow} {
+		phase.Test(t, func(t *testing.T) {
+			f := newFake()
+			s := f.instance(t, 1, Options{Mode: Synchronized})
+			q := settlingQuota(t, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: a})
+			first, second := decideOne(t, s, q, "key", 40), decideOne(t, s, q, "key", 40)
+			time.Sleep(time.Second)
+			require.EqualValues(t, 80, f.told(q))
+			f.loses.Store(true)
+			require.NoError(t, settled(t, s, q, 40, first, 10))
+			time.Sleep(2 * time.Second)
+			require.False(t, f.loses.Load())
+			assert.EqualValues(t, 50, f.told(q), "%v", a)
+			assert.EqualValues(t, 50, decideOne(t, s, q, "key", 0).Remaining, "%v", a)
+
+			f.down.Store(true)
+			decideOne(t, s, q, "key", 0)
+			time.Sleep(time.Second)
+			require.NoError(t, settled(t, s, q, 40, second, 10), "%v", a)
+			time.Sleep(5 * time.Second)
+			f.down.Store(false)
+			time.Sleep(5 * time.Second)
+			assert.EqualValues(t, 20, f.told(q), "what is settled in an outage is told after it, %v", a)
+		})
+	}
+}

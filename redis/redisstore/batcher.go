@@ -209,14 +209,18 @@ func (b *batcher) next() (groups []*group) {
 	}
 	most := b.most - min(b.later.count, b.most/2) // so that settlements do not come to wait
 	charges, isFull := 0, false
+	var settlements []*group
 	rest := b.waiting[:0]
 	for _, g := range b.waiting {
 		if g.hasLeft() {
 			continue
 		}
 		if !isFull && !b.later.isBefore(g) {
-			charges += len(g.items) + b.later.of(g)
-			if isFull = charges > most && groups != nil; !isFull {
+			n := b.later.of(g)
+			charges += len(g.items) + n
+			if groups == nil && n > 0 && charges > b.most { // g waits until there are fewer
+				settlements, isFull = b.later.some(g, b.most), true
+			} else if isFull = charges > most && groups != nil; !isFull {
 				groups = append(groups, g)
 				continue
 			}
@@ -225,6 +229,9 @@ func (b *batcher) next() (groups []*group) {
 	}
 	clear(b.waiting[len(rest):])
 	b.waiting = rest
+	if settlements != nil {
+		return settlements
+	}
 	if groups != nil && b.later.count > 0 {
 		groups = append(b.later.before(groups, b.most-charges), groups...)
 	}

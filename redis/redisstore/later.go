@@ -104,22 +104,31 @@ func (l *later) of(g *group) (n int) {
 // others until there are as many as groups, if there is room, and one at least.
 func (l *later) before(groups []*group, room int) []*group {
 	var settlements []*group
-	now := time.Now()
 	for _, g := range groups {
-		for i := range g.items {
-			of := l.byName[g.items[i].name]
-			if of == nil {
-				continue
-			}
-			delete(l.byName, of[0].name)
-			l.count -= len(of)
-			for _, s := range of {
-				s.isSent = true
-				settlements = append(settlements, s.group(now))
-			}
-		}
+		settlements = append(settlements, l.some(g, l.of(g))...)
 	}
 	return l.first(settlements, len(settlements)+max(1, min(room, len(groups)-len(settlements))))
+}
+
+// some is up to n of the settlements of g's counters, of each those that came first.
+func (l *later) some(g *group, n int) (settlements []*group) {
+	now := time.Now()
+	for i := range g.items {
+		name := g.items[i].name
+		of := l.byName[name]
+		some := min(len(of), n-len(settlements))
+		for _, s := range of[:some] {
+			s.isSent = true
+			settlements = append(settlements, s.group(now))
+		}
+		l.count -= some
+		if some < len(of) {
+			l.byName[name] = of[some:]
+		} else {
+			delete(l.byName, name)
+		}
+	}
+	return settlements
 }
 
 // first appends those that came first, up to n groups in all.

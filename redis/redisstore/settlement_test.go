@@ -288,3 +288,28 @@ func TestACorrectionWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestABatchHasNoMoreSettlementsOfOneCounterThanOthers(t *testing.T) {
+	_, client := startRedis(t)
+	s := newStore(client, Options{MaxBatch: 8, ForgetRefusals: true}).Within(10 * time.Second).(*store)
+	q := bounded(t, "rule", 10_000, limiter.TokenBucket)
+	q.Settles = true
+	largest := 0
+	var mu sync.Mutex
+	b := s.batchers[0]
+	send := b.send
+	b.send = func(batch *batch, finished func()) {
+		mu.Lock()
+		largest = max(largest, len(batch.groups))
+		mu.Unlock()
+		send(batch, finished)
+	}
+	d := decideOne(t, s, q, "key", 1)
+	for range 100 {
+		settleOne(t, s, q, "key", 0, 1, d)
+	}
+	assert.EqualValues(t, 10_000-102, decideOne(t, s, q, "key", 1).Remaining, "after all of them")
+	require.NoError(t, s.unsettled.close(patience))
+	assert.LessOrEqual(t, largest, 8)
+	assert.Zero(t, s.unsettled.howManyLost())
+}
