@@ -86,6 +86,7 @@ var rooms = []room{
 
 	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
+	{"middleware/shed", []string{"middleware", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document",
@@ -96,7 +97,7 @@ var rooms = []room{
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
 	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "observe/internal/tally", "observe/offenders", "internal/operate"}, nil},
-	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "observe/internal/tally"},
+	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally"},
 		[]string{"github.com/prometheus/client_golang"}},
 	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally"},
 		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
@@ -106,7 +107,7 @@ var rooms = []room{
 
 	// Routers. No other room has one of these among ours.
 	{"adapters/chilimit", []string{"middleware", "internal/route"}, []string{"github.com/go-chi/chi/v5"}},
-	{"adapters/ginlimit", []string{"keyfunc", "limiter", "middleware", "internal/route"}, []string{"github.com/gin-gonic/gin"}},
+	{"adapters/ginlimit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/gin-gonic/gin"}},
 	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v4"}},
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
@@ -261,6 +262,9 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
 		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
 		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route"},
+		"middleware/shed": {
+			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route",
+		},
 		"observe/offenders": {
 			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route",
 		},

@@ -117,6 +117,7 @@ var imported = map[string]string{
 	"promlimit":  module + "/observe/promlimit",
 	"redisstore": module + "/redis/redisstore",
 	"rules":      module + "/middleware/rules",
+	"shed":       module + "/middleware/shed",
 	"sloglimit":  module + "/observe/sloglimit",
 
 	"serverlimit": module + "/pace/serverlimit",

@@ -95,6 +95,13 @@ var examples = map[string]example{
 			"Cost: maxTokens, Settles: true},", `weir.Settle(r.Context(), "tokens", used)`, "Counts: weir.Statuses(401, 403)},",
 		},
 	},
+	"overload": {
+		request: "GET /", limit: 10, within: time.Minute, free: "GET /healthz", lines: 70,
+		shows: []string{
+			`Overload: shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium", "free")})),`,
+			"breaker.Execute(warehouse)", "http.StatusServiceUnavailable",
+		},
+	},
 	"redis": {
 		request: "GET /", limit: 10, within: time.Minute, free: "GET /news",
 		shows: []string{"redisstore.New(rdb", "OnOutage: weir.FailClosed", "OnOutage: weir.FailOpen"},

@@ -59,6 +59,14 @@ type Config struct {
 	// Shadow makes all rules what [Rule.Shadow] says, and bans and Deny too.
 	Shadow bool
 
+	// Overload bounds how many requests are in flight, by what the service can do: package
+	// shed has one. A request that the rules let pass takes a place when its turn has come, for
+	// which it may wait, and holds it until its handler has returned, whatever becomes of the
+	// client. One that finds none is answered 503 with Retry-After, and charged nothing. Requests
+	// that are exempt take no place, nor does a request twice. Shadow does not concern it. Nil:
+	// there is no bound.
+	Overload Overload
+
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
 	Store limiter.Store
 

@@ -9,11 +9,15 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// decideObserved is decide, and tells the observer of it.
-func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge) int {
+// decideObserved is decide, and then takes a place from overload, if that is not nil. It tells
+// the observer what came of it.
+func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload) (status int, place Place, retryAfter time.Duration) {
 	if set.Observer == nil {
-		status, _ := l.decide(r.Context(), set, s, charges)
-		return status
+		status, _ = l.decide(r.Context(), set, s, charges)
+		if status == http.StatusOK && overload != nil {
+			return l.admit(set, r, s, overload)
+		}
+		return status, nil, 0
 	}
 	o := observations.Get().(*Observation)
 	var began time.Time
@@ -25,8 +29,22 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, ch
 	if !began.IsZero() {
 		elapsed = max(time.Since(began), 1)
 	}
-	set.observeRules(o, r, s.outcome(status), s, elapsed, err)
-	return status
+	if status == http.StatusOK && overload != nil {
+		status, place, retryAfter = l.admit(set, r, s, overload)
+	}
+	outcome := s.outcome(status)
+	if status == statusShed {
+		s = &decided{} // it is charged nothing
+	}
+	observed := false
+	defer func() {
+		if place != nil && !observed { // the observer panics
+			place.Leave()
+		}
+	}()
+	set.observeRules(o, r, outcome, s, elapsed, err)
+	observed = true
+	return status, place, retryAfter
 }
 
 // decide has the store decide on the charges, and returns 200, or the status to refuse

@@ -37,6 +37,8 @@ type ending struct {
 	set      *ruleset
 	answered response.Response // if some rule goes by its status
 
+	place Place // nil: it needs none
+
 	mu     sync.Mutex
 	ended  bool
 	unseen bool // a limiter further in has refused the request
@@ -71,8 +73,13 @@ type endingKey struct{}
 
 // Value makes the ending itself findable.
 func (e *ending) Value(key any) any {
-	if key == (endingKey{}) {
+	switch {
+	case key == (endingKey{}):
 		return e
+	case key == (response.StreamKey{}) && e.place != nil:
+		return e
+	case len(e.policies) == 0: // it has a place, and no rule applied
+		return e.Context.Value(key)
 	}
 	return e.scope.Value(key)
 }
@@ -98,7 +105,11 @@ func (l *RateLimit) await(set *ruleset, r *http.Request, how how, outer *scope, 
 		p := &passedToEnd{}
 		e, behind = &p.ending, &p.request
 	}
-	text = e.keep(r, outer, s, more)
+	if len(s.policies) == 0 {
+		e.Context, text = r.Context(), e.text[:0]
+	} else {
+		text = e.keep(r, outer, s, more)
+	}
 	*behind = *r.WithContext(e)
 	e.limits, e.set, e.opened, e.ended = l, set, e.space[:0], !how.ends
 	for i := range e.policies {
@@ -120,14 +131,18 @@ func (e *ending) countsAnswers() bool {
 
 // serve has next answer r.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	if !e.countsAnswers() {
+	if e.place == nil && !e.countsAnswers() {
 		defer e.finish(unknownStatus)
 		next.ServeHTTP(w, r)
 		return
 	}
 	panicked := true
 	defer func() { e.finish(e.answered.Status(panicked)) }()
-	next.ServeHTTP(e.answered.Watch(w), r)
+	watched := e.answered.Watch(w)
+	if e.place != nil {
+		e.answered.Stream = e
+	}
+	next.ServeHTTP(watched, r)
 	panicked = false
 }
 
@@ -135,6 +150,9 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 // does anything.
 func (e *ending) finish(status int) {
 	if owed, first := e.end(status); first {
+		if e.place != nil {
+			e.place.Leave()
+		}
 		e.settle(owed)
 		e.strike(status)
 	}

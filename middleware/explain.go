@@ -24,6 +24,10 @@ type Explanation struct {
 	Status  int
 	Keyless string
 
+	// Overload is what Config.Overload says of a request that the rules let pass, if it has a
+	// method Explain(*http.Request) string, as that of package shed has.
+	Overload string
+
 	// Rules are those that the store would be asked about, in order. They have no Decision.
 	Rules []RuleResult
 }
@@ -55,6 +59,11 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 		if !policies[i].other {
 			e.Rules = append(e.Rules, policies[i].result(limiter.Decision{}))
 		}
+	}
+	if o, ok := set.Overload.(interface {
+		Explain(*http.Request) string
+	}); ok && e.Status == 0 {
+		e.Overload = o.Explain(r)
 	}
 	return e
 }

@@ -160,12 +160,23 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		set.refuse(w, r, nil, refusal{status: status}, told)
 		return refused(r, outer)
 	}
+	overload := set.overloadOf(r, how)
 	if len(charges) == 0 {
-		return r, nil
+		if overload == nil {
+			return r, nil
+		}
+		return l.admitUncharged(set, w, r, how, told)
 	}
 	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)]}
-	switch status := l.decideObserved(set, r, &s, charges); status {
+	status, place, retryAfter := l.decideObserved(set, r, &s, charges, overload)
+	switch status {
 	case http.StatusOK:
+	case statusShed:
+		set.refuse(w, r, nil, refusal{status: http.StatusServiceUnavailable, shed: true, retryAfter: retryAfter}, told)
+		return nil, nil
+	case statusClientClosedRequest:
+		set.refuse(w, r, nil, refusal{status: status}, told)
+		return nil, nil
 	case http.StatusServiceUnavailable:
 		set.refuse(w, r, nil, refusal{status: status}, told)
 		return refused(r, outer)
@@ -177,11 +188,16 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	var values *[5]string
 	var text []byte
 	switch {
+	case set.NoResult && place != nil:
+		behind, end, text = l.await(set, r, how, outer, &decided{}, nil)
+		if set.Headers != HeadersNone {
+			values = &end.values
+		}
 	case set.NoResult && set.Headers == HeadersNone:
 	case set.NoResult:
 		f := &fields{}
 		values, text = &f.values, f.text[:0]
-	case set.awaitsEnds && s.awaitsEnd():
+	case place != nil || set.awaitsEnds && s.awaitsEnd():
 		behind, end, text = l.await(set, r, how, outer, &s, more)
 		values = &end.values
 	case how.inPlace:
@@ -196,6 +212,10 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	}
 	if values != nil {
 		s.writeFields(w.Header(), set, values, text)
+	}
+	if place != nil {
+		end.place = place
+		return behind, end
 	}
 	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
 		if end != nil {

@@ -27,7 +27,7 @@ type Observation struct {
 	Outcome Outcome
 
 	// Rules are those that applied, those in shadow too. There are none for a request that
-	// is banned, exempt or without a key.
+	// is banned, exempt, without a key or shed.
 	Rules []RuleResult
 
 	// Ban is what it was banned for, with OutcomeBanned; zero if Config.Deny said so.
@@ -54,11 +54,12 @@ const (
 	OutcomeNoKey                    // refused for want of a key: 400, 401, or 503 if its function failed
 	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503
 	OutcomeRefused                  // refused by a limit
+	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
 	OutcomeOverdrawn                // let pass on an overdraft
 	OutcomeAllowed                  // let pass
 )
 
-var outcomes = [...]string{"banned", "exempt", "no_key", "undecided", "refused", "overdrawn", "allowed"}
+var outcomes = [...]string{"banned", "exempt", "no_key", "undecided", "refused", "shed", "overdrawn", "allowed"}
 
 // Outcomes are all there are.
 func Outcomes() []Outcome {

@@ -12,6 +12,7 @@ import (
 type refusal struct {
 	status     int
 	banned     bool
+	shed       bool          // for overload
 	rule       string        // that led to the ban
 	retryAfter time.Duration // Never: there is no telling, or no use in coming back
 }
@@ -96,7 +97,7 @@ func (s *decided) retryAfter() (d time.Duration) {
 
 // seconds is how long to wait, rounded up; 0 if there is no telling, or no use in coming back.
 func (no *refusal) seconds() int64 {
-	if no.retryAfter == limiter.Never || !no.banned && no.status != http.StatusTooManyRequests {
+	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.status != http.StatusTooManyRequests {
 		return 0
 	}
 	return secondsUp(no.retryAfter)

@@ -192,6 +192,8 @@ type entry struct {
 // outcome is what an answer with that status comes of, once the store was asked.
 func (s *decided) outcome(status int) Outcome {
 	switch status {
+	case statusShed:
+		return OutcomeShed
 	case http.StatusServiceUnavailable:
 		return OutcomeUndecided
 	case http.StatusTooManyRequests:

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -207,8 +208,8 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.most = set.mostPolicies()
 	set.needsTier = set.needsTier || set.byTier != nil
 	set.hasBans = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
-	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil
-	if set.most == 0 && !set.hasBans {
+	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
+	if set.most == 0 && !set.hasBans && set.Overload == nil {
 		c.report("Config.Rules is empty: at least one rule is needed")
 	}
 	if set.most > limiter.MaxCharges {
@@ -231,6 +232,9 @@ func (c *compiler) settings() {
 	case http.StatusForbidden, http.StatusTooManyRequests:
 	default:
 		c.report("Config.BanStatus is %d: it must be 403 or 429", set.BanStatus)
+	}
+	if set.Overload != nil && !reflect.TypeOf(set.Overload).Comparable() {
+		c.report("Config.Overload is a %T: it must be of a type that can be compared, such as a pointer", set.Overload)
 	}
 	for i, key := range set.BanKeys {
 		if key == nil {

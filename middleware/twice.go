@@ -112,6 +112,7 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 type notices struct {
 	twice     onceWarning
 	unsettled onceWarning
+	unplaced  onceWarning
 	endless   onceWarning
 	tiers     atomic.Pointer[[]string] // that no rule has and that were told
 

@@ -84,6 +84,7 @@ func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status in
 	var answered response.Response
 	inner := c.Response()
 	c.SetResponse(answered.Watch(inner))
+	answered.Stream = response.StreamOf(c.Request().Context())
 	panicked := true
 	defer func() {
 		c.SetResponse(inner)

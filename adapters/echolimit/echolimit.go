@@ -84,6 +84,7 @@ func nextAndFinish(c echo.Context, next echo.HandlerFunc, finish func(status int
 	var answered response.Response
 	inner := c.Response().Writer
 	c.Response().Writer = answered.Watch(inner)
+	answered.Stream = response.StreamOf(c.Request().Context())
 	panicked := true
 	defer func() {
 		c.Response().Writer = inner

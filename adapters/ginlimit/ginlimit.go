@@ -21,6 +21,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -74,7 +75,7 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 
 // next has the handlers behind run, and tells finish how the request ends.
 func next(c *gin.Context, finish func(status int)) {
-	w := &writer{ResponseWriter: c.Writer}
+	w := &writer{ResponseWriter: c.Writer, stream: response.StreamOf(c.Request.Context())}
 	c.Writer = w
 	panicked := true
 	defer func() {
@@ -96,11 +97,17 @@ func next(c *gin.Context, finish func(status int)) {
 type writer struct {
 	gin.ResponseWriter
 	hijacked bool
+	stream   response.Stream
 }
+
+func (w *writer) Flush() { w.ResponseWriter.Flush(); w.stream.Streams(false) }
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := w.ResponseWriter.Hijack()
-	w.hijacked = w.hijacked || err == nil
+	if err == nil {
+		w.hijacked = true
+		w.stream.Streams(true)
+	}
 	return conn, buffered, err
 }
 

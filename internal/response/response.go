@@ -4,6 +4,7 @@ package response
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -13,9 +14,29 @@ import (
 // A Response is what was answered so far, once it is watched.
 type Response struct {
 	http.ResponseWriter
-	status   int // 0: nothing was sent yet
+	Stream   Stream // nil: nobody wants to know
+	status   int    // 0: nothing was sent yet
 	hijacked bool
 }
+
+// A Stream wants to know of an answer that is being sent while its handler goes on, because it
+// was flushed or, if detached, its connection was taken over.
+type Stream interface{ Streams(detached bool) }
+
+// StreamKey is what a request's Stream is found under in its context.
+type StreamKey struct{}
+
+// StreamOf is the Stream of the request with that context, or one that does nothing.
+func StreamOf(ctx context.Context) Stream {
+	if s, ok := ctx.Value(StreamKey{}).(Stream); ok {
+		return s
+	}
+	return unheard{}
+}
+
+type unheard struct{}
+
+func (unheard) Streams(bool) {}
 
 // Watch returns a ResponseWriter for a handler to answer with in place of w, of which a is what
 // it answers. Whatever else w can do, http.ResponseController finds it.
@@ -146,6 +167,9 @@ func (a *Response) FlushError() error {
 	err := http.NewResponseController(a.ResponseWriter).Flush()
 	if !errors.Is(err, http.ErrNotSupported) {
 		a.sends(http.StatusOK)
+		if a.Stream != nil {
+			a.Stream.Streams(false)
+		}
 	}
 	return err
 }
@@ -167,6 +191,9 @@ type hijacker struct{ a *Response }
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(h.a.ResponseWriter).Hijack()
 	h.a.hijacked = h.a.hijacked || err == nil
+	if err == nil && h.a.Stream != nil {
+		h.a.Stream.Streams(true)
+	}
 	return conn, buffered, err
 }
 

@@ -176,6 +176,9 @@ var cases = []testCase{
 	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
 	{claim: "the ResponseWriter can do all it could where a rule awaits the end", run: watchedResponseWriter},
 
+	{claim: "a place in the service is held until the handler returns, however it does", run: placesAreGivenBack},
+	{claim: "a request that is shed goes no further", run: shedGoesNoFurther},
+	{claim: "a connection that is taken over holds no place", run: upgradeHoldsNoPlace, only: "HTTP/1.1"},
 	{claim: "server-sent events arrive one by one", run: events},
 	{claim: "the ResponseWriter is what it is without a limit", run: sameResponseWriter},
 	{claim: "a request body can be read while the response is written", run: fullDuplex},

@@ -183,8 +183,7 @@ type answer struct {
 
 func compare(t *testing.T, text string, entries []accesslog.Entry) {
 	time.Sleep(time.Until(entries[0].Time()))
-	var got answer
-	service := serve(t, text, &got)
+	service := serve(t, text)
 	simulation := simulate(t, text)
 	refused := 0
 	var waiting sync.WaitGroup
@@ -192,12 +191,12 @@ func compare(t *testing.T, text string, entries []accesslog.Entry) {
 	for i := range entries {
 		e := &entries[i]
 		time.Sleep(time.Until(e.Time()))
-		got = answer{Outcome: middleware.OutcomeAllowed}
-		waiting.Go(func() { service(e) })
+		got := &answer{Outcome: middleware.OutcomeAllowed}
+		waiting.Go(func() { service(e, got) })
 		synctest.Wait()
 
 		d := simulation.Do(e, e.At)
-		want := got
+		want := *got
 		if !d.Passed() {
 			refused++
 		}
@@ -233,13 +232,14 @@ func simulate(t testing.TB, text string) *Simulation {
 }
 
 // serve is a service with the file, as people write it, which notes what it answers.
-func serve(t *testing.T, text string, got *answer) func(*accesslog.Entry) {
+func serve(t *testing.T, text string) func(*accesslog.Entry, *answer) {
 	loaded, err := rules.Parse([]byte(text), rules.Options{Keys: map[string]keyfunc.Func{"tenant": tenant}})
 	require.NoError(t, err)
 	config := loaded.Config()
 	config.Logger = slog.New(slog.DiscardHandler)
-	config.Observer = observer{got}
-	config.OnRefused = func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+	config.Observer = observer{}
+	config.OnRefused = func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
+		got := answerTo(r)
 		got.Status, got.Rule, got.Tier, got.RetryAfter = result.Status, result.Rule, result.Tier, result.RetryAfter
 		warned(w, got)
 		w.WriteHeader(result.Status)
@@ -250,13 +250,15 @@ func serve(t *testing.T, text string, got *answer) func(*accesslog.Entry) {
 	for _, route := range routes {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 			e := r.Context().Value(entryKey{}).(*accesslog.Entry)
-			warned(w, got)
+			if got := answerTo(r); got.Delay == 0 { // else the answer is compared by now
+				warned(w, got)
+			}
 			time.Sleep(e.Took)
 			w.WriteHeader(e.Status)
 		})
 	}
 	handler := limits.Handler(mux)
-	return func(e *accesslog.Entry) {
+	return func(e *accesslog.Entry, got *answer) {
 		r := httptest.NewRequest(e.Method, e.Target, nil)
 		r.Host, r.RemoteAddr, r.ContentLength = e.Host, net.JoinHostPort(e.Client, "4711"), -1
 		for name, value := range map[string]string{
@@ -273,7 +275,7 @@ func serve(t *testing.T, text string, got *answer) func(*accesslog.Entry) {
 		if session := e.Headers[4]; session != "" {
 			r.AddCookie(&http.Cookie{Name: "session", Value: session})
 		}
-		ctx := context.WithValue(r.Context(), entryKey{}, e)
+		ctx := context.WithValue(context.WithValue(r.Context(), entryKey{}, e), answerKey{}, got)
 		if e.Tier != "" {
 			ctx = middleware.WithTier(ctx, e.Tier)
 		}
@@ -291,17 +293,23 @@ func warned(w http.ResponseWriter, got *answer) {
 	}
 }
 
-type entryKey struct{}
+type (
+	entryKey  struct{}
+	answerKey struct{}
+)
 
-type observer struct{ got *answer }
+func answerTo(r *http.Request) *answer { return r.Context().Value(answerKey{}).(*answer) }
 
-func (o observer) Observe(seen *middleware.Observation) {
-	o.got.Outcome = seen.Outcome
+type observer struct{}
+
+func (observer) Observe(seen *middleware.Observation) {
+	got := answerTo(seen.Request)
+	got.Outcome = seen.Outcome
 	for _, r := range seen.Rules {
 		if !r.Rule.Shadow {
-			o.got.Delay = max(o.got.Delay, r.Delay)
+			got.Delay = max(got.Delay, r.Delay)
 		}
-		o.got.Rules = append(o.got.Rules, told(r))
+		got.Rules = append(got.Rules, told(r))
 	}
 }
 

@@ -234,6 +234,7 @@
       { name: "exempt", kind: "exempt", list: outcomeOf("exempt") },
       { name: "on an overdraft", kind: "shadow", list: outcomeOf("overdrawn") },
       { name: "refused", kind: "refuse", list: outcomeOf("refused"), always: true },
+      { name: "shed for overload", kind: "undecided", list: outcomeOf("shed") },
       { name: "without a key", kind: "refuse", list: outcomeOf("no_key") },
       { name: "banned", kind: "ban", list: outcomeOf("banned") },
       { name: "undecided", kind: "undecided", list: outcomeOf("undecided") },
@@ -359,7 +360,7 @@
       if (l.item.hidden) return;
       const s = l.row ? series[l.index] : {
         asked: outcomes.reduce(add, zeros()),
-        refused: ["refused", "banned", "undecided", "no_key"].map(outcomeOf).reduce(add, zeros()),
+        refused: ["refused", "shed", "banned", "undecided", "no_key"].map(outcomeOf).reduce(add, zeros()),
       };
       if (!s) { l.numbers.forEach((n, i) => say(n, i < 2 ? "0" : "–")); return; }
       const asked = coarse(s.asked), most = Math.max(...asked, 1), ground = asked.map(() => 0);

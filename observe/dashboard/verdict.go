@@ -114,6 +114,7 @@ func troublesOf(all uint64, became [outcomes]uint64, rules []refusing) (troubles
 		}
 	}
 	add(middleware.OutcomeRefused, 1, "are refused"+by(rules), true)
+	add(middleware.OutcomeShed, 1, "are shed, as the service is asked for more than it can do", false)
 	add(middleware.OutcomeUndecided, 1, "are answered 503, as their turn would come too late", false)
 	add(middleware.OutcomeBanned, 5, "are of banned clients", false)
 	add(middleware.OutcomeNoKey, 5, "are refused for want of a key", false)

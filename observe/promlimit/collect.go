@@ -56,6 +56,14 @@ var (
 	reloadOK = desc("rate_limit_last_reload_successful", "1 if the rules that are written are in force.")
 	reloadAt = desc("rate_limit_last_reload_success_timestamp_seconds", "When the rules in force came into force.")
 	banned   = desc("rate_limit_bans_active", "Bans in force.")
+
+	overloadLimit    = desc("rate_limit_overload_limit", "How many requests may be in flight.", "route")
+	overloadInFlight = desc("rate_limit_overload_in_flight", "Requests in flight, without streams.", "route")
+	overloadStreams  = desc("rate_limit_overload_streams", "Answers that are being sent for far longer than others take.", "route")
+	overloadWaiting  = desc("rate_limit_overload_waiting", "Requests that wait for a place.", "route")
+	overloadRequests = desc("rate_limit_overload_requests_total",
+		"Requests by level of priority that took a place or were refused: admitted or shed.", "route", "level", "decision")
+	overloaded = desc("rate_limit_overloaded", "1 while requests of a level are refused after a short wait.", "route", "level")
 )
 
 // Describe implements [prometheus.Collector].
@@ -92,6 +100,7 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	m.collectRules(to)
 	m.collectStore(to)
 	m.collectOperation(to)
+	m.collectOverload(to)
 }
 
 // collectRules is what was decided.
@@ -168,5 +177,23 @@ func (m *Metrics) collectOperation(to sink) {
 	}
 	if list != nil {
 		to.gauge(banned, float64(m.bans.of(list)))
+	}
+}
+
+// collectOverload is what the service has room for.
+func (m *Metrics) collectOverload(to sink) {
+	if m.options.Overload == nil {
+		return
+	}
+	for _, s := range m.options.Overload.Stats() {
+		to.gauge(overloadLimit, float64(s.Limit), s.Route)
+		to.gauge(overloadInFlight, float64(s.InFlight), s.Route)
+		to.gauge(overloadStreams, float64(s.Streams), s.Route)
+		to.gauge(overloadWaiting, float64(s.Waiting), s.Route)
+		for _, level := range s.Levels {
+			to.count(overloadRequests, level.Admitted, s.Route, level.Name, "admitted")
+			to.count(overloadRequests, level.Shed, s.Route, level.Name, "shed")
+			to.is(overloaded, level.Overloaded, s.Route, level.Name)
+		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/redis/redisstore"
 )
@@ -48,7 +49,7 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = watcher.Close() })
 	require.NoError(t, inRedis.Follow(watcher))
-	inMemory := newMetrics(t, promlimit.Options{Store: memory})
+	inMemory := newMetrics(t, promlimit.Options{Store: memory, Overload: shed.Must(shed.New(shed.Options{}))})
 	for _, m := range []middleware.Observer{inRedis, inMemory} {
 		m.Observe(observation(t, "ip", "premium"))
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
 
@@ -40,6 +41,10 @@ type Options struct {
 	// Bans is the list of which the length is shown. Nil: that of the rules given to
 	// [Metrics.Follow], or none.
 	Bans bans.List
+
+	// Overload is that of the limiters observed, of which the limit and what became of each
+	// level of priority is shown. Nil: nothing is.
+	Overload *shed.Limiter
 
 	// MaxRules bounds how many rules and tiers have series of their own, four each, and up
 	// to 2 KiB; at most 100,000. All others are counted as one, rule="other", and

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
 )
 
@@ -210,4 +212,44 @@ func TestOptionsAreChecked(t *testing.T) {
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, 30*time.Second, 5*time.Millisecond, what)
+}
+
+// Five times as much is asked of a service as it can do.
+func TestWhatTheServiceHasRoomForIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		overload := shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium")}))
+		m := newMetrics(t, promlimit.Options{Overload: overload})
+		before := samples(t, m)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		stream, _ := overload.Admit(r.WithContext(middleware.WithTier(t.Context(), "premium")))
+		stream.Streams(true)
+		workers := make(chan struct{}, 4)
+		var all sync.WaitGroup
+		for range 8 * 500 {
+			all.Go(func() {
+				if p, _ := overload.Admit(r); p != nil {
+					workers <- struct{}{}
+					time.Sleep(40 * time.Millisecond)
+					<-workers
+					p.Leave()
+				}
+			})
+			time.Sleep(2 * time.Millisecond)
+		}
+		now := samples(t, m)
+		all.Wait()
+		stream.Leave()
+		for _, name := range []string{
+			`rate_limit_overload_limit{route=""}`, `rate_limit_overload_in_flight{route=""}`, `rate_limit_overload_streams{route=""}`,
+			`rate_limit_overload_waiting{route=""}`, `rate_limit_overloaded{level="others",route=""}`,
+			`rate_limit_overload_requests_total{decision="admitted",level="others",route=""}`,
+			`rate_limit_overload_requests_total{decision="shed",level="others",route=""}`,
+			`rate_limit_overload_requests_total{decision="admitted",level="premium",route=""}`,
+		} {
+			_, ok := before[name]
+			assert.True(t, ok, name)
+			assert.NotEqual(t, before[name], now[name], name)
+		}
+		assert.Zero(t, now[`rate_limit_overload_requests_total{decision="shed",level="premium",route=""}`])
+	})
 }

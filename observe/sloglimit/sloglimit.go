@@ -5,7 +5,7 @@
 //	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
 //	limits, err := middleware.New(middleware.Config{Observer: refusals, Rules: ...})
 //
-// A record has code weir-refused, or weir-banned or weir-no-key, and
+// A record has code weir-refused, or weir-banned, weir-no-key or weir-shed, and
 //
 //	rule, tier    the rule that refused; of a ban, the one that led to it, if any
 //	limit         such as 100/1m
@@ -118,6 +118,8 @@ func (l *Logger) Observe(o *middleware.Observation) {
 			f.retryAfter = time.Until(o.Ban.Until)
 		}
 		l.note(o.Request, f)
+	case middleware.OutcomeShed:
+		l.note(o.Request, refusal{code: "weir-shed"})
 	case middleware.OutcomeNoKey:
 		l.note(o.Request, refusal{code: "weir-no-key"})
 	}
@@ -165,4 +167,5 @@ var messages = map[string]string{
 	"weir-refused": "weir: requests are refused",
 	"weir-banned":  "weir: requests of a banned client are refused",
 	"weir-no-key":  "weir: requests without a key are refused",
+	"weir-shed":    "weir: requests are refused for overload",
 }

@@ -283,6 +283,19 @@ func (c counter) Settle(_ context.Context, settlements []limiter.Settlement) err
 	return nil
 }
 
+// counted is the plan that e's state is of, if something is used, and else p. What is corrected
+// stays under it, as a lower limit would forget what was used above it.
+func (c counter) counted(e *entry, p *plan, at int64) *plan {
+	before := c.plans.numbered(e.plan)
+	if before == p || before.mode != Synchronized {
+		return p
+	}
+	if d := before.quota.Describe(before.present(e, at), at, 0, true); d.Remaining < d.Limit {
+		return before
+	}
+	return p
+}
+
 // change writes what f makes of the states of charges.
 func (c counter) change(charges []limiter.Charge, f func(e *entry, p *plan, s limiter.State, n, at int64) limiter.State) {
 	for i := range charges {
@@ -292,6 +305,7 @@ func (c counter) change(charges []limiter.Charge, f func(e *entry, p *plan, s li
 		now := c.Store.now()
 		at := c.offset.Load() + now
 		if charge.Cost > 0 {
+			p := c.counted(e, p, at)
 			s := p.advanced(c.state(e, p, at), at)
 			c.set(e, p, f(e, p, s, charge.Cost, charge.At))
 		}

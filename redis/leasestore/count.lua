@@ -28,6 +28,11 @@ for i = 1, quotaCount do
   at = at + 25
 end
 
+local function isFree(q, s)
+  local reset = q.algorithm.resetAfter(q, s)
+  return s.level == 0 and s.prev == 0 or reset <= 0, reset
+end
+
 local values = {}
 if count > 0 then
   values = redis.call('MGET', unpack(KEYS))
@@ -37,7 +42,7 @@ for i = 1, count do
   local number, used, owed, past, pastAt
   number, used, owed, past, pastAt, at = read('<Hdddd', request, at)
   local q, value = quotas[number], values[i]
-  local unit = q.unit or 1
+  local asked = q -- the quota to answer under
   local s = {last = now, level = 0, prev = 0}
   local isForeign = false
   if not value and redis.call('EXISTS', KEYS[i]) == 1 then
@@ -52,15 +57,20 @@ for i = 1, count do
     end
     if not before then -- what is not known is not nothing: all is used, and comes back
       isForeign = true
-      s.level = q.capacity * unit
+      s.level = q.capacity * (q.unit or 1)
     else
       s.last, s.level, s.prev = read('<ddd', value, 26)
       before.algorithm.advance(before, s, math.max(now, s.last))
-      if before ~= q then
+      -- What is used is counted under the process's limit from then on. A correction is no
+      -- reason for that: a lower limit would forget what was used above it.
+      if before ~= q and (used > 0 or isFree(before, s)) then
         convert(q, before, s)
+      else
+        q = before
       end
     end
   end
+  local unit = q.unit or 1
   if past > 0 then
     q.algorithm.refund(q, s, math.min(past, q.capacity), pastAt)
   end
@@ -70,16 +80,19 @@ for i = 1, count do
     q.algorithm.refund(q, s, math.min(-used, q.capacity), 0)
   end
   if owed > 0 and s.level < 2 * q.capacity * unit then
-    q.algorithm.owe(q, s, owed)
+    q.algorithm.owe(q, s, math.min(owed, 2 * q.capacity))
   end
   if used ~= 0 or owed > 0 or past > 0 or isForeign then
-    local reset = q.algorithm.resetAfter(q, s)
-    if s.level == 0 and s.prev == 0 or reset <= 0 then
+    local free, reset = isFree(q, s)
+    if free then
       redis.call('DEL', KEYS[i])
     else
       redis.call('SET', KEYS[i], q.bytes .. pack('<ddd', s.last, s.level, s.prev),
         'PX', divUp(reset + s.last - now, 1000) + 1)
     end
+  end
+  if q ~= asked then
+    convert(asked, q, s)
   end
   answers[i + 1] = pack('<ddd', s.last, s.level, s.prev)
 end

@@ -137,7 +137,8 @@ func (f *fake) change(charges []limiter.Charge, do func(name counterName, c limi
 func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
 	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
 		if c.Cost > 0 {
-			f.states[name] = written{c.Quota.Refund(find(f.states, c.Quota, name, now), now, c.Cost, c.At), c.Quota}
+			q := f.counted(c.Quota, name, now)
+			f.states[name] = written{q.Refund(find(f.states, q, name, now), now, c.Cost, c.At), q}
 		}
 	})
 }
@@ -145,9 +146,22 @@ func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
 func (f *fake) Owe(_ context.Context, charges []limiter.Charge) error {
 	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
 		if c.Cost > 0 {
-			f.states[name] = written{c.Quota.Owe(find(f.states, c.Quota, name, now), now, c.Cost), c.Quota}
+			q := f.counted(c.Quota, name, now)
+			f.states[name] = written{q.Owe(find(f.states, q, name, now), now, c.Cost), q}
 		}
 	})
+}
+
+// counted is the quota that a state was written under, if something is used, or else q.
+func (f *fake) counted(q *limiter.Quota, name counterName, now int64) *limiter.Quota {
+	if w, ok := f.states[name]; ok {
+		s := w.State
+		s.Log = slices.Clone(s.Log)
+		if d := w.quota.Describe(s, now, 0, true); d.Remaining < d.Limit {
+			return w.quota
+		}
+	}
+	return q
 }
 
 func (f *fake) Reset(_ context.Context, charges []limiter.Charge) error {
@@ -246,7 +260,12 @@ func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 		if w.quota == nil {
 			w.quota = q
 		}
-		s := q.Convert(w.quota, advanced(w.quota, w.State, now), now)
+		s := advanced(w.quota, w.State, now)
+		if d := w.quota.Describe(s, now, 0, true); c.used > 0 || d.Remaining == d.Limit {
+			s = q.Convert(w.quota, s, now)
+		} else {
+			q = w.quota
+		}
 		s.Log = nil
 		if c.past > 0 {
 			s = q.Refund(s, now, c.past, c.pastAt)
@@ -266,7 +285,7 @@ func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 		if c.used != 0 || c.owed > 0 || c.past > 0 {
 			l.counts[name] = written{s, q}
 		}
-		c.done, c.state = true, s
+		c.done, c.state = true, c.quota.Convert(q, s, now)
 	}
 	return now
 }

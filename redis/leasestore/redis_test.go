@@ -73,6 +73,13 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		ledgers = append(ledgers, ledgerOf(connect(t, server.Addr), 40, life))
 	}
 	since := map[int]int64{}
+	changed := []*limiter.Quota{
+		quotaOf(t, "rule 0", limiter.PerSecond(1000).With(limiter.TokenBucket)),
+		quotas[1],
+		quotaOf(t, "rule 2", limiter.Limit{Events: 600, Per: 300 * time.Millisecond}),
+		quotaOf(t, "rule 3", limiter.Limit{Events: 30, Per: 150 * time.Millisecond}.With(limiter.FixedWindow)),
+		quotas[4],
+	}
 	granted := 0
 	for step := range 700 {
 		n := random.IntN(3)
@@ -93,6 +100,9 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 					want: random.Int64N(20), need: random.Int64N(10),
 				})
 				c := count{tag: tag, quota: q, used: random.Int64N(60) - 10}
+				if random.IntN(4) == 0 {
+					c.quota = changed[i]
+				}
 				if random.IntN(4) == 0 {
 					c.owed = random.Int64N(2 * q.Capacity())
 				}

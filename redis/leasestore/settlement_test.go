@@ -482,3 +482,38 @@ func TestClosingWaitsForWhatTheExactStoreSettlesLater(t *testing.T) {
 		assert.Equal(t, 1, closed)
 	})
 }
+
+// A limit is changed while there is a reservation. What is settled of it, by this process or by one
+// that does not know the new limit yet, leaves what is counted under the new one.
+func TestASettlementUnderAFormerLimitForgetsNothing(t *testing.T) {
+	t.Parallel()
+	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingCounter, limiter.FixedWindow} {
+		for _, actual := range []int64{1, 3} {
+			phase.Test(t, func(t *testing.T) {
+				f := newFake()
+				s, other, third := f.instance(t, 1, Options{Mode: Synchronized}), f.instance(t, 2, Options{Mode: Synchronized}), f.instance(t, 3, Options{Mode: Synchronized})
+				old := settlingQuota(t, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: a})
+				q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: a})
+				here, there := decideOne(t, s, old, "key", 2), decideOne(t, other, old, "key", 2)
+				time.Sleep(time.Second)
+				require.True(t, decideOne(t, s, q, "key", 900).Allowed)
+				time.Sleep(time.Second)
+				require.NoError(t, settled(t, s, old, 2, here, actual))
+				isCounted := func(s *Store, least int64) {
+					t.Helper()
+					decideOne(t, s, q, "key", 0)
+					time.Sleep(time.Second) // to hear of others
+					d := decideOne(t, s, q, "key", 0)
+					assert.LessOrEqual(t, d.Remaining, 1000-least, "%v", a)
+					assert.GreaterOrEqual(t, d.Remaining, 1000-least-4, "%v: what comes back under another limit may be less", a)
+				}
+				isCounted(s, 902+actual)
+				time.Sleep(time.Second)
+				require.NoError(t, settled(t, other, old, 2, there, actual))
+				time.Sleep(time.Second)
+				isCounted(s, 900+2*actual)
+				isCounted(third, 900+2*actual)
+			})
+		}
+	}
+}

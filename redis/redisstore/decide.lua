@@ -26,7 +26,7 @@ for i = 1, quotaCount do
   q.algorithm = algorithms[kind]
   q.bytes = sub(request, at, at + 24)
   if settles == 1 then
-    q.settles, q.hasEntries = true, true
+    q.settles, q.hasEntries = true, q.hasEntries or q.algorithm.hasLows
   end
   if q.algorithm.isLog then
     record, size = 'Bdddddd', 7
@@ -67,6 +67,21 @@ local function isFree(s)
 end
 
 local TAKE, REFUND, RESET, OWE = 0, 1, 2, 3
+
+local function correct(s, op, cost, at)
+  local q = s.quota
+  s.changed = true
+  if op == OWE then
+    q.algorithm.owe(q, s, min(cost, 2 * q.capacity))
+  else
+    q.algorithm.refund(q, s, min(cost, q.capacity), at)
+  end
+end
+
+local function clear(s)
+  s.last, s.level, s.prev, s.log, s.kept = now, 0, 0, '', 0
+  s.rewritten = true
+end
 
 -- When a key that is free at that time is to expire: later, as an expiry that is late enough
 -- for the next event too need not be set again, which costs more than all else.
@@ -145,7 +160,7 @@ for g = 1, groupCount do
         level = false
         if op == OWE then
           if changes then
-            algorithm.owe(q, s, cost)
+            algorithm.owe(q, s, min(cost, 2 * q.capacity))
           end
         else
           local at
@@ -266,6 +281,7 @@ for g = 1, groupCount do
             written = algorithm.compile(a, b, c)
             written.algorithm = algorithm
             written.bytes = bytes
+            written.settles = q.settles
           end
           if not complete and (not written or written.isLong) then
             error('WEIRINCOMPLETE')
@@ -301,10 +317,22 @@ for g = 1, groupCount do
     -- Under another quota, what was used stays used. A look or a take through it gets a
     -- copy, which becomes the key's state only if the group is taken: a lower limit forgets
     -- what was used above it, and two that are asked in turn must not make room for each
-    -- other.
+    -- other. What is corrected stays under the quota that it was written under, and the
+    -- copy is for the answer alone. That takes its algorithm, with its lows.
     local from = s.quota
-    if from ~= q and from.bytes ~= q.bytes then
-      if op == TAKE or cost == 0 and op ~= RESET then
+    local isOther = from ~= q and from.bytes ~= q.bytes
+    local isCorrected = isOther and (op == REFUND or op == OWE) and cost > 0 and not isFree(s)
+    if isCorrected then
+      if not complete then
+        error('WEIRINCOMPLETE')
+      end
+      correct(s, op, cost, at)
+      if op == REFUND and isFree(s) then
+        clear(s)
+      end
+    end
+    if isOther then
+      if isCorrected or op == TAKE or cost == 0 and op ~= RESET then
         local copy = {}
         for name, value in pairs(s) do
           copy[name] = value
@@ -319,6 +347,8 @@ for g = 1, groupCount do
     levels[i] = false
     if s.foreign then
       all = false
+    elseif isCorrected then
+      -- It was, above.
     elseif op == TAKE then
       local level = s.level
       if cost > 0 then
@@ -330,16 +360,14 @@ for g = 1, groupCount do
       levels[i] = level
       all = all and level
     elseif op == OWE and cost > 0 then
-      s.changed = true
-      q.algorithm.owe(q, s, cost)
+      correct(s, op, cost)
     elseif (s.stored or s.changed) and (op == RESET or cost > 0) then
       s.changed = true
       if op == REFUND then
-        q.algorithm.refund(q, s, min(cost, q.capacity), at)
+        correct(s, op, cost, at)
       end
       if op == RESET or isFree(s) then
-        s.last, s.level, s.prev, s.log, s.kept = now, 0, 0, '', 0
-        s.rewritten = true
+        clear(s)
       end
     end
   end

@@ -99,6 +99,7 @@ func (m model) look(c limiter.Charge, now int64) limiter.Decision {
 func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
+			c = m.counted(c, now)
 			m.put(c, c.Quota.Refund(clone(m.at(c, now)), now, c.Cost, c.At), now)
 		}
 	}
@@ -107,9 +108,22 @@ func (m model) refund(charges []limiter.Charge, now int64) {
 func (m model) owe(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if c.Cost > 0 {
+			c = m.counted(c, now)
 			m.put(c, c.Quota.Owe(clone(m.at(c, now)), now, c.Cost), now)
 		}
 	}
+}
+
+// counted is c under the quota that its key's state was written under, if something is used.
+func (m model) counted(c limiter.Charge, now int64) limiter.Charge {
+	e, ok := m[counterOf(c)]
+	if !ok {
+		return c
+	}
+	if d := e.quota.Describe(clone(e.state), now, 0, true); d.Remaining < d.Limit {
+		c.Quota = e.quota
+	}
+	return c
 }
 
 // clone is s with a log of its own, as a quota may change one in place.

@@ -33,7 +33,8 @@
 // Redis asks to try again until the move is over, and are decided as in an outage.
 //
 // A command that go-redis sends again, because the connection broke after Redis had run
-// it, may count twice.
+// it, may count twice. A refund or a debt is not sent again, except that a Cluster's or a
+// Ring's client does so by itself: a refund that counts twice admits as much more.
 //
 // # Settlements
 //
@@ -45,7 +46,8 @@
 //
 // If Redis gives no answer to one, or the process dies with it, the correction is lost, and with
 // it nothing else: what was charged stays so until it comes back with its period.
-// Stats.Unsettled counts those. It is not told again, as it might count twice.
+// Stats.Unsettled counts those. It is not told again, as it might count twice, but for what
+// a Cluster's or a Ring's client does by itself.
 //
 // # miniredis
 //

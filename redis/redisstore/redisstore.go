@@ -104,7 +104,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	}
 	s := &store{
 		names:      counters.New(o.Prefix, o.Secret, counters.Format),
-		sender:     &sender{wire.NewTransport(client), newScripts(decideLua, oneLua), &atomic.Uint64{}},
+		sender:     newSender(wire.NewTransport(client), newScripts(decideLua, oneLua)),
 		maxBatch:   o.MaxBatch,
 		batchers:   make([]*batcher, 1),
 		parallel:   parallel,

@@ -12,9 +12,9 @@ import (
 // A request is a batch of groups as the script's keys and argument.
 //
 // The argument is how many quotas, groups and charges follow, in 2 bytes each; the quotas
-// in 25 bytes, and whether it settles in one; the groups as an op and a size, a byte each; and the charges, as the number
-// of the key and of the quota, from 1, in 2 bytes, and the cost in 8; then, in 8 bytes for
-// each charge of a refund, when it was taken. Integers are little-endian; what may be large
+// in 25 bytes, and whether it settles in one; the groups as an op and a size, a byte each;
+// and the charges, as the number of the key and of the quota, from 1, in 2 bytes, and the cost
+// in 8; then, in 8 bytes for each charge of a refund, when it was taken. Integers are little-endian; what may be large
 // is a double, as all numbers are in Lua.
 type request struct {
 	wire.Request
@@ -95,7 +95,7 @@ func (r *request) encodeBatch() {
 	for _, q := range quotas {
 		argument = counters.AppendQuota(argument, q)
 		settles := byte(0)
-		if hasLows(q) {
+		if q.Settles {
 			settles = 1
 		}
 		argument = append(argument, settles)
@@ -123,11 +123,12 @@ func (p *payload) MarshalBinary() ([]byte, error) {
 	return p.bytes, nil
 }
 
-// costOf is an item's cost, or one that comes to the same and is below 2^53.
+// costOf is an item's cost, or one that comes to the same and is below 2^53. What is corrected
+// may be counted under a larger quota than the item's.
 func costOf(op op, it *item) int64 {
 	most := it.quota.Capacity() + 1
-	if op == owe {
-		most = 2 * it.quota.Capacity()
+	if op == refund || op == owe {
+		most = 1<<53 - 1
 	}
 	return min(it.cost, most)
 }

@@ -12,15 +12,20 @@ import (
 // A sender brings batches to Redis.
 type sender struct {
 	*wire.Transport
+	once    *wire.Transport // sends nothing twice, where that can be had
 	scripts *scripts
 	batches *atomic.Uint64
+}
+
+func newSender(t *wire.Transport, s *scripts) *sender {
+	return &sender{t, t.WithoutRetries(), s, &atomic.Uint64{}}
 }
 
 // within is the sender with that deadline on round trips, and whether its client keeps it.
 func (s *sender) within(timeout time.Duration) (*sender, bool) {
 	other := *s
 	transport, keeps := s.Transport.Within(timeout)
-	other.Transport = transport
+	other.Transport, other.once = transport, transport.WithoutRetries()
 	return &other, keeps
 }
 
@@ -61,7 +66,17 @@ func (s *sender) sendOnce(b *batch, requests []*request) {
 		r.Script = r.script(s.scripts.known())
 		all = append(all, &r.Request)
 	}
-	s.Send(b, all)
+	if corrects(b.groups) {
+		s.once.Send(b, all)
+	} else {
+		s.Send(b, all)
+	}
+}
+
+// corrects reports whether there are refunds or debts among groups, which count twice if they are
+// sent twice. A take that does only admits less.
+func corrects(groups []*group) bool {
+	return slices.ContainsFunc(groups, func(g *group) bool { return g.op == refund || g.op == owe })
 }
 
 // amend changes r so that it succeeds where Redis did not run it, and reports whether it could.

@@ -1,10 +1,15 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,4 +204,87 @@ func TestAServerThatDiesLosesCorrectionsAndNoDecision(t *testing.T) {
 	assert.GreaterOrEqual(t, used, settled, "nothing was returned twice")
 	assert.Equal(t, used, settled+6*int64(s.Stats().Unsettled), "each correction that was lost is known")
 	require.NoError(t, s.Close())
+}
+
+// A limit is changed while there is a reservation. What is settled of it changes what is counted
+// under the new limit, and does not make of it what fits into the old one.
+func TestASettlementUnderAFormerLimitForgetsNothing(t *testing.T) {
+	_, client := startRedis(t)
+	for _, before := range everyAlgorithm {
+		for _, after := range everyAlgorithm {
+			for _, actual := range []int64{1, 2, 3} {
+				name := fmt.Sprintf("%v to %v, %d used", before, after, actual)
+				t.Run(name, func(t *testing.T) {
+					s := onClock(t, newSteadyClock(t), client, Options{})
+					old := quotaOf(t, name, limiter.PerHour(100).With(before))
+					q := quotaOf(t, name, limiter.PerHour(1000).With(after))
+					old.Settles, q.Settles = true, true
+					d := decideOne(t, s, old, "key", 2)
+					require.True(t, d.Allowed)
+					require.True(t, decideOne(t, s, q, "key", q.Capacity()-2).Allowed)
+					c := limiter.Charge{Quota: old, Key: "key", Cost: 2, At: d.At}
+					require.NoError(t, limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: c, Actual: actual}}))
+					require.NoError(t, s.Refund(t.Context(), []limiter.Charge{{Quota: old, Key: "key"}}), "nothing")
+					admitted := int64(0)
+					for decideOne(t, s, q, "key", 1).Allowed {
+						admitted++
+					}
+					require.LessOrEqual(t, admitted, max(0, 2-actual))
+				})
+			}
+		}
+	}
+}
+
+// A losing connection loses the next answer, when it is told to, and is closed then.
+type losing struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (c losing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.lose.CompareAndSwap(true, false) {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+func TestACorrectionWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
+	server, _ := startRedis(t)
+	_, addr, config := redistest.StartTLS(t)
+	for name, o := range map[string]*redis.Options{
+		"one that keeps deadlines": {Addr: server.Addr, ContextTimeoutEnabled: true},
+		"one that is made to":      {Addr: server.Addr},
+		"TLS":                      {Addr: addr, TLSConfig: config},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lose atomic.Bool
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				var conn net.Conn
+				var err error
+				if o.TLSConfig != nil {
+					conn, err = (&tls.Dialer{Config: o.TLSConfig}).DialContext(ctx, network, addr)
+				} else {
+					conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+				}
+				return losing{conn, &lose}, err
+			}
+			s := newStore(closeAfter(t, redis.NewClient(o)), Options{ForgetRefusals: true}).Within(10 * time.Second).(*store)
+			q := bounded(t, name, 100, limiter.TokenBucket)
+			q.Settles = true
+			used := func() int64 { return 100 - decideOne(t, s, q, "key", 0).Remaining }
+			decideOne(t, s, q, "key", 50)
+			back := []limiter.Charge{charge(q, "key", 10)}
+			require.NoError(t, s.Refund(t.Context(), back)) // so that the script is known
+			require.NoError(t, s.Owe(t.Context(), back))
+			lose.Store(true)
+			require.Error(t, s.Refund(t.Context(), back))
+			assert.EqualValues(t, 40, used())
+			lose.Store(true)
+			require.Error(t, s.Owe(t.Context(), back))
+			assert.EqualValues(t, 50, used())
+		})
+	}
 }

@@ -48,7 +48,8 @@ type Tally struct {
 	Store *Store
 
 	most     int
-	outcomes *counts // by middleware.Outcome, and errors
+	outcomes *counts // by middleware.Outcome
+	errors   *counts // the first: of the store
 	cache    Cache[counts]
 	find     func(*middleware.RuleInfo) *counts
 	dropped  atomic.Uint64
@@ -59,12 +60,9 @@ type Tally struct {
 
 type name struct{ rule, tier string }
 
-// errors is where store errors are counted, behind the outcomes.
-const errors = int(middleware.OutcomeAllowed) + 1
-
 // New returns a Tally that tells apart so many rules and tiers at most.
 func New(store limiter.Store, most int) *Tally {
-	t := &Tally{Store: NewStore(store), most: most, outcomes: newCounts(), rules: map[name]*counts{}}
+	t := &Tally{Store: NewStore(store), most: most, outcomes: newCounts(), errors: newCounts(), rules: map[name]*counts{}}
 	t.find = t.named
 	return t
 }
@@ -81,7 +79,7 @@ func (t *Tally) Observe(o *middleware.Observation) {
 	}
 	if troubled {
 		if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error of the store's
-			t.outcomes.add(s, errors)
+			t.errors.add(s, 0)
 		}
 		t.Store.notice()
 	}
@@ -143,7 +141,7 @@ func (t *Tally) Rules() []Rule {
 func (t *Tally) Outcome(o middleware.Outcome) uint64 { return t.outcomes.sum(int(o)) }
 
 // Errors is how many requests the store could not decide about.
-func (t *Tally) Errors() uint64 { return t.outcomes.sum(errors) }
+func (t *Tally) Errors() uint64 { return t.errors.sum(0) }
 
 // Dropped is how many rules found no room below the cap.
 func (t *Tally) Dropped() uint64 { return t.dropped.Load() }

@@ -74,6 +74,22 @@ func (t *Transport) Once(timeout time.Duration) *Transport {
 	return &other
 }
 
+// WithoutRetries is the transport with a client that sends nothing again by itself, where it is
+// for one server.
+func (t *Transport) WithoutRetries() *Transport {
+	client, ok := t.Client.(*redis.Client)
+	if !ok || client.Options().MaxRetries == 0 {
+		return t
+	}
+	o := client.Options()
+	client = client.WithTimeout(o.ReadTimeout)
+	client.Options().WriteTimeout = o.WriteTimeout
+	client.Options().MaxRetries = 0
+	other := *t
+	other.Client = client
+	return &other
+}
+
 // sentinelAddr is the address of a client of redis.NewFailoverClient's.
 const sentinelAddr = "FailoverClient"
 

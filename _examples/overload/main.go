@@ -1,0 +1,69 @@
+// Overload keeps a service at work when more is asked of it than it can do, the paying
+// customers first, and has a breaker around what it depends on.
+//
+//	go run ./_examples/overload
+//	curl -i http://127.0.0.1:8080/report
+//	for i in $(seq 11); do curl -si http://127.0.0.1:8080/; done # 429: this client's limit
+package main
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware/shed"
+)
+
+// warehouse is a database that answers every second query with an error.
+func warehouse() (string, error) {
+	time.Sleep(10 * time.Millisecond)
+	if rand.IntN(2) == 0 {
+		return "", errors.New("warehouse: out of connections")
+	}
+	return "report\n", nil
+}
+
+// report asks the warehouse, until five queries in a row have failed: then for ten seconds it
+// answers at once, and leaves the warehouse alone.
+func report() http.Handler {
+	breaker := gobreaker.NewCircuitBreaker[string](gobreaker.Settings{Timeout: 10 * time.Second})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := breaker.Execute(warehouse)
+		if err != nil {
+			w.Header().Set("Retry-After", "10") // the service's fault, so 503: 429 is the client's
+			http.Error(w, "The report is not available.", http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, text)
+	})
+}
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
+	flag.Parse()
+
+	limits := weir.Must(weir.New(weir.Config{
+		Rules:    []weir.Rule{{Name: "client", Key: keyfunc.IP(), Limit: weir.PerMinute(10), Match: weir.Route("GET /{$}")}},
+		Overload: shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium", "free")})),
+	}))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.Handle("GET /report", report())
+
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("listening on http://%s", listener.Addr())
+	log.Fatal(http.Serve(listener, limits.Handler(mux)))
+}

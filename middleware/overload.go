@@ -1,0 +1,102 @@
+package middleware
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// An Overload bounds how many requests are in flight, by what the service can do, and
+// refuses those beyond it. Package shed has one.
+type Overload interface {
+	// Admit returns the place of a request in flight, for which it may have waited. Nil: the
+	// request is to be refused, and the client to stay away for so long, or it is gone.
+	Admit(r *http.Request) (p Place, retryAfter time.Duration)
+}
+
+// A Place is that of a request in flight, from when it is admitted until its handler returns.
+type Place interface {
+	// Streams says that the answer is being sent while the handler goes on: it was flushed or,
+	// if detached, its connection was taken over.
+	Streams(detached bool)
+
+	// Leave says that the handler has returned, or has panicked, or was never asked. It is
+	// called once, and nothing is after it.
+	Leave()
+}
+
+// statusShed is what decideObserved says of a request that Config.Overload has refused.
+const statusShed = 0
+
+// overloadOf is what r needs a place of, or nil: it has one already, or its end is not known.
+func (set *ruleset) overloadOf(r *http.Request, how how) Overload {
+	if set.Overload == nil {
+		return nil
+	}
+	if !how.ends {
+		set.notices.unplaced.warn(set.Logger, "weir-overload-not-applied",
+			"weir: requests are checked without telling how they end, so Config.Overload does not bound them")
+		return nil
+	}
+	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
+		if e.place != nil && e.set.Overload == set.Overload {
+			return nil
+		}
+	}
+	return set.Overload
+}
+
+// admit takes a place for a request that has passed its rules, once its turn has come, and
+// returns 200. What it was charged is returned if it gets none: statusShed, or 499 if the
+// client is gone.
+func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, overload Overload) (status int, place Place, retryAfter time.Duration) {
+	ctx := r.Context()
+	if d := s.delay(); d > 0 && !wait(ctx, d) {
+		l.giveBack(ctx, set, s)
+		return statusClientClosedRequest, nil, 0
+	}
+	if place, retryAfter = overload.Admit(r); place != nil {
+		return http.StatusOK, place, 0
+	}
+	l.giveBack(ctx, set, s)
+	if ctx.Err() != nil {
+		return statusClientClosedRequest, nil, 0
+	}
+	return statusShed, nil, retryAfter
+}
+
+// giveBack is undo, also for a client that is gone.
+func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided) {
+	ctx, cancel := uncancelled(ctx)
+	defer cancel()
+	l.undo(ctx, set, s)
+}
+
+// admitUncharged is check for a request that no rule is for.
+func (l *RateLimit) admitUncharged(set *ruleset, w http.ResponseWriter, r *http.Request, how how, told *Result) (*http.Request, *ending) {
+	place, retryAfter := set.Overload.Admit(r)
+	switch {
+	case place != nil:
+		behind, end, _ := l.await(set, r, how, nil, &decided{}, nil)
+		end.place = place
+		return behind, end
+	case r.Context().Err() != nil:
+		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
+	default:
+		set.observe(r, OutcomeShed, bans.Ban{})
+		set.refuse(w, r, nil, refusal{status: http.StatusServiceUnavailable, shed: true, retryAfter: retryAfter}, told)
+	}
+	return nil, nil
+}
+
+// Streams implements [response.Stream]: a handler that goes on when it has returned, which it
+// must not, has no place any more.
+func (e *ending) Streams(detached bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.place.Streams(detached)
+	}
+}

@@ -1,0 +1,262 @@
+package shed
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/middleware"
+)
+
+// A gate admits requests by one meter, and has the others wait.
+type gate struct {
+	maxWait time.Duration
+	start   time.Time
+
+	mu      sync.Mutex
+	meter   meter
+	queue   queue
+	cut     int           // the first level that is overloaded, as all after it are; their number: none
+	refused time.Duration // when one of that level last was
+	streams int
+	counts  []Level
+}
+
+const (
+	// A queue is no overload before it is longer than what the service does in this time.
+	// Chance makes long queues in services that are well able to work them off.
+	patience = 5 * time.Second
+
+	// fewWaiting may wait whatever the rate, which is not known at the start, and mostWaiting
+	// bounds memory.
+	fewWaiting  = 64
+	mostWaiting = 10_000
+
+	// An overload is over for a level when none of it was refused for so long.
+	calm = time.Second
+
+	// An answer that was flushed is a stream's if its handler goes on for so many times
+	// what is usual, and for so long.
+	streamTimes = 4
+	streamTime  = 100 * time.Millisecond
+)
+
+// A place is of a request in flight, or one that waits.
+type place struct {
+	gate   *gate
+	level  int
+	cohort uint32
+	came   time.Duration // when it was admitted; of one that waits, when it began to
+
+	// Under the gate's lock.
+	state  state
+	stream *time.Timer // nil: nothing was flushed
+
+	in           *list // where it waits, between
+	older, newer *place
+	told         chan bool // whether it is admitted; used by those that wait
+}
+
+type state uint8
+
+const (
+	waiting  state = iota
+	inFlight       // and counted
+	apart          // in flight, and not counted: a stream
+	gone
+)
+
+// The places in the pool have no channel: one made in a test's bubble is of no use to another.
+var places = sync.Pool{New: func() any { return &place{} }}
+
+func newGate(levels int, maxWait time.Duration) *gate {
+	g := &gate{maxWait: maxWait, start: time.Now()}
+	g.queue.levels = make([]level, levels)
+	g.cut = levels
+	g.meter.limit = initialLimit
+	g.meter.open(0)
+	g.counts = make([]Level, levels)
+	return g
+}
+
+func (g *gate) now() time.Duration { return time.Since(g.start) }
+
+// admit returns the place of a request, or nil.
+func (g *gate) admit(ctx context.Context, level int) *place {
+	p := places.Get().(*place)
+	p.gate, p.level, p.stream, p.told = g, level, nil, nil
+	now := g.now()
+	g.mu.Lock()
+	p.came = now
+	if g.queue.n == 0 && g.meter.inFlight < g.meter.bound() {
+		g.begin(p, now)
+		g.mu.Unlock()
+		return p
+	}
+	p.state, p.told = waiting, make(chan bool, 1)
+	g.queue.push(p)
+	g.trim(now)
+	g.mu.Unlock()
+	if !g.wait(ctx, p) {
+		places.Put(p)
+		return nil
+	}
+	return p
+}
+
+// begin makes p one of those in flight.
+func (g *gate) begin(p *place, now time.Duration) {
+	p.state, p.came = inFlight, now
+	p.cohort = g.meter.enter(now)
+	g.counts[p.level].Admitted++
+}
+
+// wait reports whether p is admitted in the end.
+func (g *gate) wait(ctx context.Context, p *place) bool {
+	timer := time.NewTimer(g.maxWait)
+	defer timer.Stop()
+	for {
+		select {
+		case admitted := <-p.told:
+			return admitted
+		case <-ctx.Done():
+			g.giveUp(p)
+			return <-p.told
+		case <-timer.C:
+			g.expire(p)
+			timer.Reset(g.maxWait)
+		}
+	}
+}
+
+// expire refuses p if it still waits, and has waited for too long, as it has in an overload.
+func (g *gate) expire(p *place) {
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.state == waiting && (p.level >= g.cut || now-p.came >= patience) {
+		g.refuse(p, now)
+	}
+}
+
+// giveUp is for p's client, which is gone. That is no refusal.
+func (g *gate) giveUp(p *place) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.state == waiting {
+		g.drop(p)
+	}
+}
+
+func (g *gate) refuse(p *place, now time.Duration) {
+	if p.level == g.cut {
+		g.refused = now
+	}
+	g.counts[p.level].Shed++
+	g.drop(p)
+}
+
+// drop takes p out of the queue.
+func (g *gate) drop(p *place) {
+	g.queue.remove(p)
+	p.state = gone
+	p.told <- false
+}
+
+// trim refuses those that cannot be admitted in time: by Little's law, what is more than the
+// service does in that time. Each level is in overload by itself, with those that go before it:
+// those of a level that the service has room for wait as ever, whatever comes behind them.
+func (g *gate) trim(now time.Duration) {
+	n, most := 0, mostWaiting
+	if g.meter.shrunk { // or it is not known yet what the service does
+		most = min(most, max(fewWaiting, g.worth(patience)))
+	}
+	for i := 0; i < g.cut; i++ {
+		if n += g.queue.levels[i].n(); n > most {
+			g.cut, g.refused = i, now
+		}
+	}
+	if g.cut == len(g.queue.levels) {
+		return
+	}
+	for n, most = g.queue.n, max(1, g.worth(g.maxWait)); n > most; n-- {
+		last := g.queue.last()
+		if last.level < g.cut {
+			return
+		}
+		g.refuse(last, now)
+	}
+}
+
+// worth is how many requests the service does in that time.
+func (g *gate) worth(d time.Duration) int { return int(g.meter.rate * d.Seconds()) }
+
+// fill admits those that wait, as far as there is room.
+func (g *gate) fill(now time.Duration) {
+	for g.queue.n > 0 && g.meter.inFlight < g.meter.bound() {
+		// Under overload the newest wait the least, and the oldest may have given up.
+		p := g.queue.next(g.cut, now-g.maxWait)
+		g.queue.remove(p)
+		g.begin(p, now)
+		p.told <- true
+	}
+	if g.cut < len(g.queue.levels) && now-g.refused >= calm {
+		g.cut, g.refused = g.cut+1, now
+	}
+}
+
+// Leave implements [middleware.Place].
+func (p *place) Leave() {
+	g := p.gate
+	now := g.now()
+	g.mu.Lock()
+	switch p.state {
+	case inFlight:
+		g.meter.leave(now, now-p.came, p.cohort)
+		g.fill(now)
+	case apart:
+		g.streams--
+	}
+	p.state = gone
+	flushed := p.stream != nil
+	g.mu.Unlock()
+	if flushed {
+		p.stream.Stop() // it may be running, so the place is not used again
+		return
+	}
+	places.Put(p)
+}
+
+// Streams implements [middleware.Place].
+func (p *place) Streams(detached bool) {
+	g := p.gate
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case p.state != inFlight:
+	case detached:
+		g.setApart(p, now)
+	case p.stream == nil:
+		usual := time.Duration(g.meter.base * float64(time.Second))
+		after := max(streamTime, streamTimes*usual) - (now - p.came)
+		p.stream = time.AfterFunc(after, func() {
+			now := g.now()
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if p.state == inFlight {
+				g.setApart(p, now)
+			}
+		})
+	}
+}
+
+// setApart has a stream count no more.
+func (g *gate) setApart(p *place, now time.Duration) {
+	p.state = apart
+	g.meter.forget(now, p.cohort)
+	g.streams++
+	g.fill(now)
+}
+
+var _ middleware.Place = (*place)(nil)
