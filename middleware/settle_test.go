@@ -175,13 +175,14 @@ func TestWhatAnInnerLimiterRefusesCostsTheOuterOneNothing(t *testing.T) {
 
 func TestASubRequestThatIsRefusedIsNotTheRequestItself(t *testing.T) {
 	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
-	inner := limited(t, middleware.Config{Deny: func(*http.Request) bool { return true }})
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Limit: perHour(1)}}})
+	through(inner, noop)
 	assert.Equal(t, 200, through(outer, func(_ http.ResponseWriter, r *http.Request) {
 		sub, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", nil)
 		require.NoError(t, err)
 		w := httptest.NewRecorder()
 		inner.Handler(noop).ServeHTTP(w, sub)
-		assert.Equal(t, http.StatusForbidden, w.Code)
+		assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	}))
 	assert.EqualValues(t, 40, left(t, outer, "tokens", ""), "its handler may have done the work")
 }
