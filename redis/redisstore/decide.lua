@@ -78,6 +78,17 @@ local function correct(s, op, cost, at)
   end
 end
 
+local function copyOf(s)
+  local copy = {}
+  for name, value in pairs(s) do
+    copy[name] = value
+  end
+  return copy
+end
+local function usedOf(s)
+  return s.quota.capacity - s.quota.algorithm.remaining(s.quota, s)
+end
+
 local function clear(s)
   s.last, s.level, s.prev, s.log, s.kept = now, 0, 0, '', 0
   s.rewritten = true
@@ -317,8 +328,8 @@ for g = 1, groupCount do
     -- Under another quota, what was used stays used. A look or a take through it gets a
     -- copy, which becomes the key's state only if the group is taken: a lower limit forgets
     -- what was used above it, and two that are asked in turn must not make room for each
-    -- other. What is corrected stays under the quota that it was written under, and the
-    -- copy is for the answer alone. That takes its algorithm, with its lows.
+    -- other. What is refunded stays under the quota that it was written under, and what is
+    -- owed too if that counts more; the copy is for the answer alone then. That takes its algorithm, with its lows.
     local from = s.quota
     local isOther = from ~= q and from.bytes ~= q.bytes
     local isCorrected = isOther and (op == REFUND or op == OWE) and cost > 0 and not isFree(s)
@@ -326,18 +337,27 @@ for g = 1, groupCount do
       if not complete then
         error('WEIRINCOMPLETE')
       end
+      local converted
+      if op == OWE then
+        converted = copyOf(s)
+        convert(q, from, converted)
+        correct(converted, op, cost)
+      end
       correct(s, op, cost, at)
-      if op == REFUND and isFree(s) then
+      if converted and usedOf(s) <= usedOf(converted) then
+        -- As Quota.OweFrom: a rule that only looks and owes comes to its limit.
+        for name, value in pairs(converted) do
+          s[name] = value
+        end
+        s.rewritten = true
+        isOther = false
+      elseif op == REFUND and isFree(s) then
         clear(s)
       end
     end
     if isOther then
       if isCorrected or op == TAKE or cost == 0 and op ~= RESET then
-        local copy = {}
-        for name, value in pairs(s) do
-          copy[name] = value
-        end
-        s = copy
+        s = copyOf(s)
       end
       convert(q, from, s)
       s.rewritten = true

@@ -108,8 +108,14 @@ func (m model) refund(charges []limiter.Charge, now int64) {
 func (m model) owe(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if c.Cost > 0 {
-			c = m.counted(c, now)
-			m.put(c, c.Quota.Owe(clone(m.at(c, now)), now, c.Cost), now)
+			from := m.counted(c, now).Quota
+			if alike(from, c.Quota) {
+				m.put(c, c.Quota.Owe(clone(m.at(c, now)), now, c.Cost), now)
+				continue
+			}
+			var state limiter.State
+			c.Quota, state = c.Quota.OweFrom(from, clone(m[counterOf(c)].state), now, c.Cost)
+			m.put(c, state, now)
 		}
 	}
 }
