@@ -147,8 +147,12 @@ func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
 func (f *fake) Owe(_ context.Context, charges []limiter.Charge) error {
 	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
 		if c.Cost > 0 {
-			q := f.counted(c.Quota, name, now)
-			f.states[name] = written{q.Owe(find(f.states, q, name, now), now, c.Cost), q}
+			if from := f.counted(c.Quota, name, now); from != c.Quota {
+				q, state := c.Quota.OweFrom(from, find(f.states, from, name, now), now, c.Cost)
+				f.states[name] = written{state, q}
+				return
+			}
+			f.states[name] = written{c.Quota.Owe(find(f.states, c.Quota, name, now), now, c.Cost), c.Quota}
 		}
 	})
 }
