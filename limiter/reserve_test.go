@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
