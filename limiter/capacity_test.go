@@ -507,7 +507,7 @@ func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 					at := Charge{Quota: c.Quota, Key: c.Key}
 					look := make([]Decision, 1)
 					require.NoError(rt, m.Decide(t.Context(), []Charge{at}, look))
-					if look[0].Remaining == 0 {
+					if look[0].Remaining == 0 && !look[0].Overflow {
 						exhausted[at] = true
 					}
 				}

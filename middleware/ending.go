@@ -24,7 +24,7 @@ import (
 func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, told *Result) (finish func(status int), byStatus, passed bool) {
 	behind, end := l.check(l.ruleset(r), w, r, how{inPlace: true, ends: true}, told)
 	if end != nil {
-		finish, byStatus = end.finish, end.countsAnswers()
+		finish, byStatus = end.finish, end.isWatched()
 	}
 	return finish, byStatus, behind != nil
 }
@@ -129,9 +129,13 @@ func (e *ending) countsAnswers() bool {
 	return slices.ContainsFunc(e.policies, func(p applied) bool { return p.rule.Counts.given })
 }
 
+// isWatched reports whether the answer has to be seen as it is written: for its status, or to
+// find out whether it is a stream.
+func (e *ending) isWatched() bool { return e.place != nil || e.countsAnswers() }
+
 // serve has next answer r.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	if e.place == nil && !e.countsAnswers() {
+	if !e.isWatched() {
 		defer e.finish(unknownStatus)
 		next.ServeHTTP(w, r)
 		return

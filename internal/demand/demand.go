@@ -82,7 +82,9 @@ type key struct {
 	levels, bursts []int64
 
 	// demand is, for each part of the log, how many of limits refused something, and one
-	// more; 0: it did not come.
+	// more; 0: it did not come. The higher refuse no more than the lower, but for two cases: in
+	// a part, one that has admitted more before; and a sliding window of more events than are
+	// counted exactly. Then the key counts as one that the lower refused too.
 	demand [mostParts]uint8
 }
 

@@ -139,7 +139,11 @@ func TestPartsOfALogAreWhatTheyRefused(t *testing.T) {
 		for i := range 20 {
 			requests, refused := refusedBy(t, limiter.Limit{Events: limits[i], Per: time.Second}, all, begin)
 			require.Equal(t, requests, parts.refused[i])
-			require.EqualValues(t, len(refused), keys[i])
+			if from > 0 || m.quotas[i].Algorithm() == limiter.SlidingLog {
+				require.GreaterOrEqual(t, keys[i], int64(len(refused)), "see key.demand")
+			} else {
+				require.EqualValues(t, len(refused), keys[i])
+			}
 		}
 	})
 }
