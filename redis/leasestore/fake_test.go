@@ -211,6 +211,7 @@ func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
 			e.foreign = true
 			continue
 		}
+		w.State.Log = slices.Clone(w.State.Log)
 		s := q.Refund(w.State, now, 1, 1) // which is nothing, at the present
 		if ok && e.back > 0 {
 			s = refundTo(q, s, e.back, e.since)
@@ -238,6 +239,7 @@ func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
 		}
 		l.holders[name][l.number] = holder{e.keep + e.granted, now + life.Microseconds()}
 		e.state = s
+		e.state.Log = slices.Clone(s.Log) // as a quota's functions may change one in place
 	}
 	return now
 }
@@ -295,6 +297,7 @@ func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
 			l.counts[name] = written{s, q}
 		}
 		c.done, c.state = true, c.quota.Convert(q, s, now)
+		c.state.Log = slices.Clone(c.state.Log)
 	}
 	return now
 }
