@@ -57,18 +57,17 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 		}
 		finish, byStatus, passed := limits.Begin(c.Writer, c.Request, told)
 		switch {
-		case passed && byStatus:
+		case !passed:
+			c.Abort()
+			if told != nil {
+				c.Status(told.Status)
+				o.OnRefused(c, *told)
+			}
+		case byStatus:
 			next(c, finish)
-		case passed && finish != nil:
+		case finish != nil:
 			defer finish(http.StatusOK)
 			c.Next()
-		case passed:
-		case told == nil:
-			c.Abort()
-		default:
-			c.Abort()
-			c.Status(told.Status)
-			o.OnRefused(c, *told)
 		}
 	}
 }
@@ -80,14 +79,13 @@ func next(c *gin.Context, finish func(status int)) {
 	panicked := true
 	defer func() {
 		c.Writer = w.ResponseWriter
-		switch {
-		case w.hijacked:
-			finish(http.StatusSwitchingProtocols)
-		case panicked && !w.Written():
-			finish(http.StatusInternalServerError)
-		default:
-			finish(w.Status())
+		status := w.Status()
+		if w.hijacked {
+			status = http.StatusSwitchingProtocols
+		} else if panicked && !w.Written() {
+			status = http.StatusInternalServerError
 		}
+		finish(status)
 	}()
 	c.Next()
 	panicked = false
