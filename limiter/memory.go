@@ -326,7 +326,7 @@ func (m *Memory) unpack(shard *table.Shard, k *kind, s *section, word uint64) St
 		return unpackRun(shard.Run(word))
 	}
 	if k.words == 0 {
-		return s.unpack([]uint64{word}, m.origin, shard.Now, nil)
+		return s.quota.unpackWord(word, m.origin, shard.Now)
 	}
 	return s.unpack(s.in(shard.Span(word, k.words)), m.origin, shard.Now, nil)
 }
@@ -343,9 +343,7 @@ func (m *Memory) save(shard *table.Shard, b *binding, written table.Tag, word ui
 		m.merged.Add(uint64(merged))
 		return word
 	case b.words == 0:
-		words := []uint64{0}
-		b.pack(words, m.origin, s)
-		return words[0]
+		return b.quota.packWord(m.origin, s)
 	}
 	b.pack(b.in(shard.Span(word, b.words)), m.origin, s)
 	return table.Changed(word)

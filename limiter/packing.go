@@ -151,7 +151,7 @@ func (k *kind) sectionFor(other *kind, i int) (of int, ok bool) {
 
 // unpack is the state in a section. Its log has its place in space if that is large enough.
 func (s *section) unpack(words []uint64, origin, now int64, space []Entry) State {
-	q, word := s.quota, atomic.LoadUint64(&words[0])
+	q := s.quota
 	switch s.form {
 	case inCounts:
 		c := loadCounts(words)
@@ -159,8 +159,14 @@ func (s *section) unpack(words []uint64, origin, now int64, space []Entry) State
 	case inSlots:
 		return unpackSlots(words, origin, now, space)
 	case inLows:
-		return State{Last: now, Level: q.levelOf(word, now-origin), Log: loadLows(words, origin, space)}
+		level := q.levelOf(atomic.LoadUint64(&words[0]), now-origin)
+		return State{Last: now, Level: level, Log: loadLows(words, origin, space)}
 	}
+	return q.unpackWord(atomic.LoadUint64(&words[0]), origin, now)
+}
+
+// unpackWord is unpack where the state is a word.
+func (q *Quota) unpackWord(word uint64, origin, now int64) State {
 	if q.algorithm.bursts {
 		return State{Last: now, Level: q.levelOf(word, now-origin)}
 	}
@@ -170,10 +176,10 @@ func (s *section) unpack(words []uint64, origin, now int64, space []Entry) State
 
 // pack writes a state, as unpack reads it.
 func (s *section) pack(words []uint64, origin int64, state State) {
-	q := s.quota
 	switch s.form {
 	case inCounts:
-		storeCounts(words, counts{state.Last/q.window - origin/q.window, state.Level, state.Prev})
+		window := s.quota.window
+		storeCounts(words, counts{state.Last/window - origin/window, state.Level, state.Prev})
 		return
 	case inSlots:
 		packSlots(words, origin, state)
@@ -181,11 +187,15 @@ func (s *section) pack(words []uint64, origin int64, state State) {
 	case inLows:
 		storeLows(words, origin, state.Log)
 	}
-	word := q.bucketWord(state.Last-origin, state.Level)
-	if !q.algorithm.bursts {
-		word = q.windowWord(counts{state.Last / q.window, state.Level, state.Prev}, origin/q.window)
+	atomic.StoreUint64(&words[0], s.quota.packWord(origin, state))
+}
+
+// packWord is pack where the state is a word.
+func (q *Quota) packWord(origin int64, state State) uint64 {
+	if q.algorithm.bursts {
+		return q.bucketWord(state.Last-origin, state.Level)
 	}
-	atomic.StoreUint64(&words[0], word)
+	return q.windowWord(counts{state.Last / q.window, state.Level, state.Prev}, origin/q.window)
 }
 
 // A bucket's word is when it will be empty, in units of 1/refill microseconds.
