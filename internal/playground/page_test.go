@@ -39,9 +39,6 @@ func TestThePageIsMadeOfTheSourcesInTheTree(t *testing.T) {
 
 // With another Go version the engine is other code, which the tests in a browser try.
 func TestWithTheSameGoThePageIsTheSameToTheByte(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the page of a copy with newer modules is another")
-	}
 	page, e := engineOf(t)
 	if e.Toolchain != runtime.Version() {
 		t.Skipf("the page was built by %s, and this is %s", e.Toolchain, runtime.Version())
