@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // readList reads a line of the RateLimit field: since draft 08 a List of RFC 9651
@@ -242,8 +243,8 @@ func (p *parser) item() value {
 			p.fail()
 		}
 	case strings.HasPrefix(p.rest, `%"`):
-		p.rest = p.rest[1:]
-		p.quoted()
+		p.rest = p.rest[2:]
+		p.display()
 	default:
 		p.fail()
 	}
@@ -299,6 +300,36 @@ func (p *parser) quoted() string {
 	}
 	p.fail()
 	return ""
+}
+
+// display reads a Display String behind its quotation mark: bytes of UTF-8, of which those that
+// are not printable ASCII are % and two digits, in lower case.
+func (p *parser) display() {
+	var text []byte
+	for p.rest != "" {
+		c := p.rest[0]
+		p.rest = p.rest[1:]
+		switch {
+		case c == '"':
+			if !utf8.Valid(text) {
+				p.fail()
+			}
+			return
+		case c == '%':
+			n, err := strconv.ParseUint(p.rest[:min(2, len(p.rest))], 16, 8)
+			if err != nil || len(p.rest) < 2 || strings.ContainsAny(p.rest[:2], "ABCDEF+") {
+				p.fail()
+				return
+			}
+			text, p.rest = append(text, byte(n)), p.rest[2:]
+		case c < ' ' || c > '~':
+			p.fail()
+			return
+		default:
+			text = append(text, c)
+		}
+	}
+	p.fail()
 }
 
 func (p *parser) params() params {

@@ -22,6 +22,7 @@ func TestTheParserReadsDatesAndDisplayStrings(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]bool{
 		`@1659578233`: true, `@-1`: true, `a;d=@0;r=1`: true, `@`: false, `@-`: false, `@1.5`: false, `@1234567890123456`: false, `@a`: false,
+		`%"%"%"`: false, `%"%c3"`: false, `%"%C3%BC"`: false, `%"%f`: false, `%"%+1"`: false, `%"\"`: true, `%"a"b`: false,
 		`%"f%c3%bc"`: true, `%"`: false, `%a`: false, `"a";s=%"b";r=1`: true,
 	} {
 		require.Equal(t, want, isList(line), line)
@@ -33,10 +34,7 @@ func FuzzTheParserReadsListsAsAnotherDoes(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		if strings.ContainsAny(line, "%@") {
-			t.Skip("httpsfv 1.1.0 panics at some display strings and dates")
-		}
-		want, err := httpsfv.UnmarshalList([]string{line})
+		want, err := theirs(t, httpsfv.UnmarshalList, line)
 		if isOther(line, err) {
 			t.Skip(err)
 		}
@@ -69,10 +67,7 @@ func FuzzTheParserReadsDictionariesAsAnotherDoes(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		if strings.ContainsAny(line, "%@") {
-			t.Skip("httpsfv 1.1.0 panics at some display strings and dates")
-		}
-		want, err := httpsfv.UnmarshalDictionary([]string{line})
+		want, err := theirs(t, httpsfv.UnmarshalDictionary, line)
 		if isOther(line, err) {
 			t.Skip(err)
 		}
@@ -99,6 +94,16 @@ func FuzzTheParserReadsDictionariesAsAnotherDoes(f *testing.F) {
 		}
 		require.Equal(t, wanted, got, "%q", line)
 	})
+}
+
+// theirs is what httpsfv reads. Version 1.1.0 panics at some display strings and dates.
+func theirs[T any](t *testing.T, read func([]string) (T, error), line string) (T, error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.Skipf("httpsfv panics at %q: %v", line, p)
+		}
+	}()
+	return read([]string{line})
 }
 
 // isOther reports whether httpsfv may refuse what ours takes: ours does not look into byte
