@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -60,3 +61,18 @@ type Decision struct {
 // Counted reports whether the decision comes of a count. That of an Open rule in an outage
 // does not, so what it has for Remaining is neither "none" nor "enough": it is unknown.
 func (d *Decision) Counted() bool { return d.Limit > 0 }
+
+// IsTighterThan tells which of two limits an event goes by that has several: the one that refuses
+// longest or, if none does, the one with the least share left.
+func (d *Decision) IsTighterThan(other *Decision) bool {
+	switch {
+	case d.Allowed != other.Allowed:
+		return !d.Allowed
+	case !d.Allowed:
+		return d.RetryAfter > other.RetryAfter
+	}
+	// Remaining/Limit is less.
+	high, low := bits.Mul64(uint64(d.Remaining), uint64(other.Limit))
+	otherHigh, otherLow := bits.Mul64(uint64(other.Remaining), uint64(d.Limit))
+	return high < otherHigh || high == otherHigh && low < otherLow
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"slices"
 )
 
@@ -201,22 +200,9 @@ func decideElsewhere(ctx context.Context, store Store, charges []Charge, decisio
 func combined(decisions []Decision) Decision {
 	tightest := &decisions[0]
 	for i := range decisions[1:] {
-		if d := &decisions[1+i]; d.isTighter(tightest) {
+		if d := &decisions[1+i]; d.IsTighterThan(tightest) {
 			tightest = d
 		}
 	}
 	return *tightest
-}
-
-func (d *Decision) isTighter(other *Decision) bool {
-	switch {
-	case d.Allowed != other.Allowed:
-		return !d.Allowed
-	case !d.Allowed:
-		return d.RetryAfter > other.RetryAfter
-	}
-	// Remaining/Limit is less.
-	high, low := bits.Mul64(uint64(d.Remaining), uint64(other.Limit))
-	otherHigh, otherLow := bits.Mul64(uint64(other.Remaining), uint64(d.Limit))
-	return high < otherHigh || high == otherHigh && low < otherLow
 }

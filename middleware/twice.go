@@ -3,7 +3,6 @@ package middleware
 import (
 	"context"
 	"log/slog"
-	"math/bits"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -44,24 +43,10 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 		r.Limits = append(make([]limiter.Decision, 0, len(a.rule.Limits)), r.Decision)
 	}
 	r.Limits = append(r.Limits, d)
-	if tighter(&d, &r.Decision) {
+	if d.IsTighterThan(&r.Decision) {
 		r.Decision = d
 	}
 	return results
-}
-
-// tighter tells which of two limits of a rule it goes by: the one that refuses longest, else
-// the one that has the least share left.
-func tighter(d, than *limiter.Decision) bool {
-	switch {
-	case d.Allowed != than.Allowed:
-		return !d.Allowed
-	case !d.Allowed:
-		return d.RetryAfter > than.RetryAfter
-	}
-	hi, lo := bits.Mul64(uint64(d.Remaining), uint64(than.Limit))
-	thanHi, thanLo := bits.Mul64(uint64(than.Remaining), uint64(d.Limit))
-	return hi < thanHi || hi == thanHi && lo < thanLo
 }
 
 // isOf reports whether a is of p's rule and tier, and of that key.
