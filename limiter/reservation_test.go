@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// How much of a limit is used by callers who reserve what a call of a language model may cost
+// How much of a limit is used by callers that reserve what a call of a language model may cost
 // at most, and settle what it did: a simulation.
 
 // A completion is a call that comes at a time in microseconds and uses some of what it may.

@@ -86,7 +86,7 @@ func checkQueue(queue int, maxWait time.Duration) error {
 	case maxWait < 0:
 		return invalid.New("limiter", "%s is %v: it must not be negative", invalid.Name("MaxWait"), maxWait)
 	case queue > 0 && maxWait == 0:
-		return invalid.New("limiter", "%s is missing: %s is %d, and one who waits has to know for how long", invalid.Name("MaxWait"), invalid.Name("Queue"), queue)
+		return invalid.New("limiter", "%s is missing: %s is %d, and an event that waits has to have an end to it", invalid.Name("MaxWait"), invalid.Name("Queue"), queue)
 	case queue == 0 && maxWait > 0:
 		return invalid.New("limiter", "%s is %v, and there is no %s to wait in", invalid.Name("MaxWait"), maxWait, invalid.Name("Queue"))
 	}

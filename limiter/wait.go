@@ -29,7 +29,7 @@ func newNever(name string, o Outage) (Charge, error) {
 }
 
 // Wait takes n units for key as soon as they are there, and returns nil then. In a LeakyBucket
-// those who wait have a place each, and leave in order. For other algorithms Wait asks again
+// callers that wait have a place each, and leave in order. For other algorithms Wait asks again
 // when they may be there, in no order, so under load a large n can wait for long.
 //
 // If the wait would not end before ctx does, or never, Wait takes nothing and returns a

@@ -223,7 +223,7 @@ func (l *weblog) forwarded(e *accesslog.Entry) string {
 	return e.ForwardedFor
 }
 
-// readTiers reads who is in which tier.
+// readTiers reads which tier each client is in.
 func readTiers(name string) (func(*accesslog.Entry) string, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // A Response is what was answered so far, once it is watched.
 type Response struct {
 	http.ResponseWriter
-	Stream   Stream // nil: nobody wants to know
+	Stream   Stream // nil: no caller asks
 	status   int    // 0: nothing was sent yet
 	hijacked bool
 }

@@ -68,7 +68,7 @@ func (l *Bans) Escalate(_ context.Context, key, rule string, e bans.Escalation) 
 	return bans.Ban{}, nil
 }
 
-var errByHand = errors.New("simulate: nobody bans by hand in a simulation")
+var errByHand = errors.New("simulate: a simulation has no bans by hand")
 
 // Ban implements bans.List.
 func (l *Bans) Ban(context.Context, string, time.Duration) error { return errByHand }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
@@ -165,9 +167,19 @@ func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
 	for name, text := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { compare(t, "version: 1\n"+text, entries) })
+			phase.Test(t, func(t *testing.T) { compare(t, "version: 1\n"+text, fromNow(entries)) })
 		})
 	}
+}
+
+// fromNow is the same traffic, which begins now.
+func fromNow(entries []accesslog.Entry) []accesslog.Entry {
+	entries = slices.Clone(entries)
+	later := time.Now().UnixMicro() - entries[0].At
+	for i := range entries {
+		entries[i].At += later
+	}
+	return entries
 }
 
 // An answer is what a client, and an observer, see of a decision.
@@ -182,7 +194,6 @@ type answer struct {
 }
 
 func compare(t *testing.T, text string, entries []accesslog.Entry) {
-	time.Sleep(time.Until(entries[0].Time()))
 	service := serve(t, text)
 	simulation := simulate(t, text)
 	refused := 0

@@ -91,7 +91,7 @@ var changes = []testCase{
 		},
 	},
 	{
-		name: "a raised limit is one for who only owes, too",
+		name: "a raised limit is one for keys that only owe, too",
 		why:  "Where events are charged when they are over, nothing is ever taken under the new limit, and what is owed is all that can make the state the new limit's: Quota.OweFrom.",
 		each: func(t *trial, l limiter.Limit) {
 			for i, to := range samples {

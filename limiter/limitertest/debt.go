@@ -68,7 +68,7 @@ var debts = []testCase{
 	},
 	{
 		name: "what is owed outlives its window",
-		why:  "Who owes a whole limit waits one period more than who has used it: a state lives for up to three windows, and nothing that is owed fades before it is counted.",
+		why:  "A key that owes a whole limit waits one period more than one that has used it: a state lives for up to three windows, and nothing that is owed fades before it is counted.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			t.take(q, "key", q.Capacity())
@@ -82,7 +82,7 @@ var debts = []testCase{
 		},
 	},
 	{
-		name: "who goes on reserving too little gets no more than the limit",
+		name: "a caller that goes on reserving too little gets no more than the limit",
 		why:  "Of each event one unit is taken and two are owed: over many periods that is still the limit.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)

@@ -12,7 +12,7 @@ import (
 var exacts = []testCase{
 	{
 		name: "a window of few events is exact",
-		why:  "Quota.Algorithm says that it is a SlidingLog: never are more than N in any period, and who waits for exactly RetryAfter is admitted. A store that goes by Limit.Algorithm counts N+1 around a boundary.",
+		why:  "Quota.Algorithm says that it is a SlidingLog: never are more than N in any period, and a caller that waits for exactly RetryAfter is admitted. A store that goes by Limit.Algorithm counts N+1 around a boundary.",
 		run: func(t *trial) {
 			const period = 10 * time.Second
 			random := rand.New(rand.NewPCG(5, 6))

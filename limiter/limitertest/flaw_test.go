@@ -94,14 +94,14 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"nothing is owed", "what is owed is used"},
 		{"one owes", "what is owed is used"},
 		{"all is owed", "what is owed is used"},
-		{"who is not known owes nothing", "what is owed is used"},
+		{"a key that is not known owes nothing", "what is owed is used"},
 		{"what is owed has to fit", "later events wait for what is owed"},
 		{"what is owed fills the limit", "later events wait for what is owed"},
 		{"expires after half the time", "later events wait for what is owed"},
 		{"looks stand in the way", "a look is admitted whatever is owed"},
 		{"expires after two windows", "what is owed outlives its window"},
 		{"what is owed fills the limit", "what is owed outlives its window"},
-		{"what is owed fills the limit", "who goes on reserving too little gets no more than the limit"},
+		{"what is owed fills the limit", "a caller that goes on reserving too little gets no more than the limit"},
 		{"nothing is forgiven", "what is owed above one limit is forgiven"},
 		{"reset does nothing", "a reset key owes nothing"},
 		{"reset forgets what is not owed", "a reset key owes nothing"},
@@ -120,7 +120,7 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"a refusal rewrites the old limit's state", "two limits in turn admit no more than the larger"},
 		{"a refund converts what it changes", "what is settled under an old limit forgets nothing"},
 		{"a debt converts what it changes", "what is settled under an old limit forgets nothing"},
-		{"a debt stays under the old limit", "a raised limit is one for who only owes, too"},
+		{"a debt stays under the old limit", "a raised limit is one for keys that only owe, too"},
 		{"states belong to the quota's address", "the same limit in a new quota changes nothing"},
 		{"time is in milliseconds", "decides as the quota does"},
 		{"expires after half the time", "decides as the quota does"},
@@ -504,7 +504,7 @@ func (s *flawed) Owe(_ context.Context, charges []limiter.Charge) error {
 			continue
 		case s.flaw == "one owes" && i > 0:
 			continue
-		case s.flaw == "who is not known owes nothing" && state.Last == 0:
+		case s.flaw == "a key that is not known owes nothing" && state.Last == 0:
 			continue
 		case s.flaw == "what is owed has to fit" && cost > free:
 			return fmt.Errorf("there is no room for %d", cost)

@@ -19,7 +19,7 @@ endpoints:
   "POST /login": {limit: 5/h, counts: [401, 403], key: ip}
   "GET /login":  {limit: 2/h, counts: "!5xx", when: after, key: ip}
   "POST /api/v1/upload": {name: tokens, limit: 100/h sliding_log, key: user, cost: {header: X-Device, settle: true}}
-  "GET /news": {name: api, limits: [3/h, 5/24h], tiers: {premium: {limits: [4/h, 50/24h]}}}
+  "GET /news": {name: api, limits: [3/h, 5/24h], tiers: {premium: {limits: [4/h, 50/24h sliding_log]}}}
   "GET /api/v1/search": {limit: 100/h, counts: 4xx, escalate: {after: 3, within: 1h, ban: 1h, of: outcomes}}
 `
 
@@ -117,7 +117,7 @@ func TestWhatAFileSaysOfHowRequestsEnd(t *testing.T) {
 	assert.NotNil(t, tokens.Cost)
 	assert.Equal(t, []limiter.Limit{limiter.PerHour(3), limiter.PerDay(5)}, api.Limits)
 	assert.Zero(t, api.Limit)
-	assert.Equal(t, []limiter.Limit{limiter.PerHour(4), limiter.PerDay(50)}, api.TierLimits["premium"])
+	assert.Equal(t, []limiter.Limit{limiter.PerHour(4), limiter.PerDay(50).With(limiter.SlidingLog)}, api.TierLimits["premium"])
 	assert.True(t, c.ByRoute["GET /api/v1/search"].Escalate.Outcomes)
 }
 

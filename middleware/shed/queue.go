@@ -8,8 +8,8 @@ type queue struct {
 	n      int
 }
 
-// A level has those apart that have waited for longer than a request may: they stand in
-// nobody's way that can still be answered in time.
+// A level has those apart that have waited for longer than a request may: they delay none that
+// can still be answered in time.
 type level struct{ timely, late list }
 
 func (l *level) n() int { return l.timely.n + l.late.n }

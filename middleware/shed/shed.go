@@ -91,7 +91,7 @@ type exempt struct{}
 func (exempt) Streams(bool) {}
 func (exempt) Leave()       {}
 
-// retryAfter spreads those that are refused together, who would come back together, and
+// retryAfter spreads requests that are refused together, and would come back together, and
 // has the whole seconds of the header field differ.
 func retryAfter() time.Duration {
 	return time.Second + rand.N(9*time.Second)

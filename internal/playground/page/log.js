@@ -1,7 +1,7 @@
 // A reader's own log. It is read here and goes nowhere.
 
 const mostLines = 3e6;
-const everybody = "(all together)", nobody = "(no client named)";
+const everybody = "(all together)", unnamed = "(no client named)";
 
 const inBrackets = /\[(\d\d)\/([A-Z][a-z]{2})\/(\d{4}):(\d\d:\d\d:\d\d) ([+-]\d\d)(\d\d)\]/;
 const likeISO = /\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?/;
@@ -44,7 +44,7 @@ function readLine(line) {
       client = address.exec(line.replace(time, ""))?.[0];
     }
   }
-  return at > 0 ? [at, client || nobody] : null;
+  return at > 0 ? [at, client || unnamed] : null;
 }
 
 class Log {
