@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -175,9 +174,4 @@ func (p *heldPlace) release() {
 		end()
 	}
 	s.room.returned(p.key)
-}
-
-// String names the semaphore and its limit.
-func (s *Semaphore) String() string {
-	return fmt.Sprintf("%s: %d at once", s.quota.rule, s.quota.capacity)
 }

@@ -21,7 +21,7 @@ type waitingRoom struct {
 
 	waiting atomic.Int64 // of all keys
 	mu      sync.Mutex
-	lines   map[string]*line // those with someone in them
+	lines   map[string]*line // that are not empty
 }
 
 // A line is the events that wait for one key's places, the first first.
