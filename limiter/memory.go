@@ -154,11 +154,11 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 	case 1:
 		return m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
 	default:
-		if hasPlaces(charges) {
-			return m.beginAll(charges, decisions)
-		}
 		if m.decideKnown(charges, decisions) {
 			return nil
+		}
+		if hasPlaces(charges) {
+			return m.beginAll(charges, decisions)
 		}
 		return m.decideLocked(charges, decisions)
 	}
