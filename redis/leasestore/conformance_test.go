@@ -50,7 +50,7 @@ func TestSynchronizedKeepsAStoresPromises(t *testing.T) {
 			"two limits in turn admit no more than the larger":                     counters,
 			"a limit that ceases to be exact, and is exact again, forgets nothing": counters,
 			"what is settled under an old limit forgets nothing":                   counters,
-			"a raised limit is one for keys that only owe, too":                         counters,
+			"a raised limit is one for keys that only owe, too":                    counters,
 		})
 	})
 	t.Run("with half of it ahead", func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestSynchronizedKeepsAStoresPromises(t *testing.T) {
 			"two limits in turn admit no more than the larger":                     counters,
 			"a limit that ceases to be exact, and is exact again, forgets nothing": counters,
 			"what is settled under an old limit forgets nothing":                   counters,
-			"a raised limit is one for keys that only owe, too":                         counters,
+			"a raised limit is one for keys that only owe, too":                    counters,
 			"what is owed outlives its window/token-bucket":                        late,
 			"what is owed above one limit is forgiven/token-bucket":                late,
 			"what is owed above one limit is forgiven/sliding-window-counter":      told,
