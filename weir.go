@@ -19,6 +19,9 @@ type (
 	// Algorithm is how events are counted. See [limiter.Algorithm].
 	Algorithm = limiter.Algorithm
 
+	// Concurrency is how many events may be under way at once. See [limiter.Concurrency].
+	Concurrency = limiter.Concurrency
+
 	// Outage is what a rule does while the store's server is away. See [limiter.Outage].
 	Outage = limiter.Outage
 

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"time"
-
-	"github.com/weirgo/weir/internal/invalid"
 )
 
 // inFlight counts events that have begun and not ended: an event takes a place, and a refund
@@ -70,9 +68,6 @@ func (s *State) holding() int64 {
 	return s.Prev
 }
 
-// mostPlaces bounds Max.
-const mostPlaces = 1_000_000_000
-
 // NewConcurrency is [NewQuota] for how many events may be under way at once: from 1 to 10^9. An
 // event takes its units when it begins, and they are refunded when it ends, with the
 // [Decision.At] of their decision, which tells how long it took. Until then they stay taken:
@@ -84,10 +79,7 @@ func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	if tier != "" {
 		err = errors.Join(err, checkName("tier name", tier))
 	}
-	if most < 1 || most > mostPlaces {
-		err = errors.Join(err, invalid.New("limiter", "%s is %d: it must be from 1 to %d", invalid.Name("Max"), most, int64(mostPlaces)))
-	}
-	if err != nil {
+	if err = errors.Join(err, checkMax(most)); err != nil {
 		return nil, err
 	}
 	q := &Quota{rule: rule, tier: tier, limit: Limit{Events: most}, algorithm: &inFlight, capacity: most}

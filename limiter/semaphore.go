@@ -78,20 +78,6 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 	return &Semaphore{quota, c.Store, memory, waitingRoom{most: c.Queue, patient: c.MaxWait, shared: memory == nil}}, nil
 }
 
-func checkQueue(queue int, maxWait time.Duration) error {
-	switch {
-	case queue < 0 || queue > mostWaiting:
-		return invalid.New("limiter", "%s is %d: it must be from 1 to %d, or 0 for none", invalid.Name("Queue"), queue, mostWaiting)
-	case maxWait < 0:
-		return invalid.New("limiter", "%s is %v: it must not be negative", invalid.Name("MaxWait"), maxWait)
-	case queue > 0 && maxWait == 0:
-		return invalid.New("limiter", "%s is missing: %s is %d, and an event that waits has to have an end to it", invalid.Name("MaxWait"), invalid.Name("Queue"), queue)
-	case queue == 0 && maxWait > 0:
-		return invalid.New("limiter", "%s is %v, and there is no %s to wait in", invalid.Name("MaxWait"), maxWait, invalid.Name("Queue"))
-	}
-	return nil
-}
-
 // Acquire takes a place for key, or says in the Decision why there is none: RetryAfter is a
 // guess from how long others held theirs. With a Queue it waits for one first, until MaxWait,
 // or until ctx ends, whose error it returns. Another error means that the store could not
