@@ -11,7 +11,7 @@ import (
 // match appends the policies and the charges of the rules that match, and returns 200, or
 // the status to refuse with and the rule that does, and then no policies. Where it will not be
 // told how the request ends, all are charged when it comes.
-func (set *ruleset) match(r *http.Request, outer *scope, ends bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses string) {
+func (set *ruleset) match(r *http.Request, outer *scope, ends bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses *rule) {
 	tier := ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
@@ -31,7 +31,7 @@ func (set *ruleset) match(r *http.Request, outer *scope, ends bool, policies []a
 	if m.status != http.StatusOK {
 		return nil, nil, m.status, m.refuses
 	}
-	return policies, charges, m.status, ""
+	return policies, charges, m.status, nil
 }
 
 // A matching is what is known of a request while its rules are gathered. Policies and
@@ -42,8 +42,8 @@ type matching struct {
 	outer   *scope // of the limiters further out; nil: there is none
 	ends    bool
 	tier    string
-	status  int    // 200, or what to refuse with
-	refuses string // the rule that does
+	status  int   // 200, or what to refuse with
+	refuses *rule // that does
 }
 
 // addAll appends what the request is charged for a rule, if there is one, and for those that
@@ -61,16 +61,24 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	if m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
 		return policies, charges
 	}
+	if rule.Deny {
+		if rule.Shadow {
+			rule.notes.shadowed.note(m.set.Logger, rule.info)
+		} else {
+			m.status, m.refuses = rule.reply.Status, rule
+		}
+		return policies, charges
+	}
 	key, class, status := m.set.key(rule, r)
 	switch {
 	case status == http.StatusOK:
 	case status == statusSkip:
 		return policies, charges
 	case rule.Shadow:
-		rule.notes.shadowed.note(m.set.Logger, rule.policy)
+		rule.notes.shadowed.note(m.set.Logger, rule.info)
 		return policies, charges
 	default:
-		m.status, m.refuses = status, rule.Name
+		m.status, m.refuses = status, rule
 		return policies, charges
 	}
 	cost := max(1, rule.Units)

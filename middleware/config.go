@@ -53,6 +53,10 @@ type Config struct {
 	// 503, unless the rule that has the function is Open in an outage.
 	BanKeys []keyfunc.Func
 
+	// Refusal is what clients are answered that exceed the limit of a rule, where the rule's own
+	// Refusal does not say it. Zero: 429, with a sentence of Weir's.
+	Refusal Refusal
+
 	// BanStatus is what banned and denied requests are answered: 403 or 429. Zero: 403.
 	BanStatus int
 
@@ -131,7 +135,7 @@ type Rule struct {
 	// Key says which client is asking. Nil: one counter for all requests that match.
 	Key keyfunc.Func
 
-	// Limit is required, or Limits. With Tiers, it is for requests in none of them.
+	// Limit is required, or Limits, or Deny. With Tiers, it is for requests in none of them.
 	Limit limiter.Limit
 
 	// Limits are several for the same requests, such as 10 a second and 1,000 an hour: a
@@ -211,6 +215,16 @@ type Rule struct {
 	// Shadow makes the rule decide, count and log what it would refuse (code weir-shadow,
 	// at most once a minute, with how many), and refuse nothing. Clients see nothing of it.
 	Shadow bool
+
+	// Deny refuses every request that the rule is for, after Config.Allow: a switch for what is
+	// closed for now. Refusal has what is answered, 403 unless it says otherwise. No key is read
+	// and nothing is counted, so of the fields above only Name, Match and Shadow have an effect,
+	// and Limit may be left out. False: the rule limits.
+	Deny bool
+
+	// Refusal is what a client is answered that the rule refuses, field by field in place of what
+	// Config.Refusal says; a rule with Deny goes by this alone. Zero: it says nothing.
+	Refusal Refusal
 
 	// And are more rules for the same requests, such as one for each account beside one for
 	// each address. Each has a name, a key and a limit of its own, and no And. Nil: there are

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -27,7 +28,7 @@ type Observation struct {
 	Outcome Outcome
 
 	// Rules are those that applied, those in shadow too. There are none for a request that
-	// is banned, exempt, without a key or shed.
+	// is banned, exempt, without a key or shed, and of one that a rule denies there is that rule.
 	Rules []RuleResult
 
 	// Ban is what it was banned for, with OutcomeBanned; zero if Config.Deny said so.
@@ -53,7 +54,7 @@ const (
 	OutcomeExempt                   // let pass by Config.Allow
 	OutcomeNoKey                    // refused for want of a key: 400, 401, or 503 if its function failed
 	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503
-	OutcomeRefused                  // refused by a limit
+	OutcomeRefused                  // refused by a limit, or a rule with Deny
 	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
 	OutcomeOverdrawn                // let pass on an overdraft
 	OutcomeAllowed                  // let pass
@@ -125,6 +126,19 @@ func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcom
 	set.Observer.Observe(o)
 	o.Request = nil // the rest is written over, or goes with the next collection
 	observations.Put(o)
+}
+
+// observeDenied tells the observer, if there is one, of a request that a rule denies.
+func (set *ruleset) observeDenied(r *http.Request, denies *rule) {
+	if set.Observer == nil {
+		return
+	}
+	o := observations.Get().(*Observation)
+	d := limiter.Decision{RetryAfter: denies.reply.RetryAfter}
+	set.observeRules(o, r, OutcomeRefused, &decided{
+		policies:  []applied{{policy: &policy{info: denies.info, rule: denies}}},
+		decisions: []limiter.Decision{d},
+	}, 0, nil)
 }
 
 // timed reports whether the decision that o is about is to be timed: to read the clock twice

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -20,6 +21,7 @@ type RuleInfo struct {
 	Limits     []limiter.Limit // all of a rule that has several, of which Limit is the first; else nil
 	OnOutage   limiter.Outage
 	Shadow     bool // it refuses nothing, whatever it decides
+	Deny       bool // it refuses every request, and has no Limit
 
 	// What is said of how requests end: see the fields of Rule.
 	Counts               Counts
@@ -30,8 +32,12 @@ type RuleInfo struct {
 	Route, ForTier string
 }
 
-// LimitText is the limit as text, such as "100/1m", or all of several: "10/1s, 1000/1h".
+// LimitText is the limit as text, such as "100/1m", or all of several: "10/1s, 1000/1h"; "none"
+// of a rule that denies.
 func (r *RuleInfo) LimitText() string {
+	if r.Deny {
+		return "none"
+	}
 	text := r.Limit.String()
 	for _, l := range r.Limits[min(1, len(r.Limits)):] {
 		text += ", " + l.String()
@@ -43,25 +49,32 @@ func (r *RuleInfo) LimitText() string {
 // ByRoute by pattern, Default.
 func (l *RateLimit) Rules() []RuleInfo {
 	var all []RuleInfo
-	for _, p := range l.rules.Load().policies() {
-		all = append(all, *p.info)
+	for _, r := range l.rules.Load().all {
+		if r.Deny {
+			all = append(all, *r.info)
+		}
+		for _, p := range r.policies() {
+			all = append(all, *p.info)
+		}
 	}
 	return all
 }
 
 // policies are those of all rules.
-func (set *ruleset) policies() []*policy {
-	var all []*policy
+func (set *ruleset) policies() (all []*policy) {
 	for _, r := range set.all {
-		all = append(all, r.policy)
-		tiers := make([]*policy, 0, len(r.tiers))
-		for _, p := range r.tiers {
-			tiers = append(tiers, p)
-		}
-		slices.SortFunc(tiers, func(a, b *policy) int { return cmp.Compare(a.info.Tier, b.info.Tier) })
-		all = append(all, tiers...)
+		all = append(all, r.policies()...)
 	}
 	return all
+}
+
+// policies are r's, for requests in no tier first; none of a rule that denies.
+func (r *rule) policies() []*policy {
+	if r.Deny {
+		return nil
+	}
+	tiers := slices.SortedFunc(maps.Values(r.tiers), func(a, b *policy) int { return cmp.Compare(a.info.Tier, b.info.Tier) })
+	return append([]*policy{r.policy}, tiers...)
 }
 
 // ErrNoRule is what Peek and Reset return for a rule that is not in force.

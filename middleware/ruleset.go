@@ -82,7 +82,9 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 type rule struct {
 	Rule
 	and     *rule              // the next one for the same requests; nil: there is none
-	policy  *policy            // for requests in no tier
+	info    *RuleInfo          // for requests in no tier
+	reply   *reply             // nil: what Weir answers by itself
+	policy  *policy            // for requests in no tier; nil with Deny
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
 
@@ -111,7 +113,7 @@ func (r *rule) policyFor(tier string) *policy {
 // most is how many limits a request can meet by r and those for the same requests.
 func (r *rule) most() (most int) {
 	for ; r != nil; r = r.and {
-		limits := max(1, len(r.Limits))
+		limits := max(1, len(r.Limits)) // also of one that denies, for it to be counted as a rule
 		for _, of := range r.TierLimits {
 			limits = max(limits, len(of))
 		}
@@ -128,6 +130,7 @@ type compiler struct {
 	names  map[counters]bool
 	errs   []error
 
+	refusal    Refusal  // for all rules
 	escalating []banKey // keys of the rules that ban them
 }
 
@@ -232,6 +235,13 @@ func (c *compiler) settings() {
 	if set.Overload != nil && !reflect.TypeOf(set.Overload).Comparable() {
 		c.report("Config.Overload is a %T: it must be of a type that can be compared, such as a pointer", set.Overload)
 	}
+	if err := set.Refusal.Validate(); err != nil {
+		c.report("Config: %w", err)
+	} else if set.Refusal.RetryAfter != 0 {
+		c.report("Config.Refusal.RetryAfter is %v: it is for a rule that denies, as a limit knows by itself", set.Refusal.RetryAfter)
+	} else {
+		c.refusal = set.Refusal
+	}
 	for i, key := range set.BanKeys {
 		if key == nil {
 			c.report("Config.BanKeys[%d] is nil", i)
@@ -263,6 +273,12 @@ func (c *compiler) rules(at string, given Rule, info RuleInfo) *rule {
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	c.name(at, given.Name, "")
 	at = fmt.Sprintf("%s %q", at, given.Name)
+	if given.Deny {
+		if _, err := limiter.NewQuota(given.Name, "", limiter.PerSecond(1)); err != nil { // for its name
+			c.report("%s: %w", at, err)
+		}
+		given = Rule{Name: given.Name, Match: given.Match, Shadow: given.Shadow, Deny: true, Refusal: given.Refusal}
+	}
 	if given.NoKey > NoKeyUnauthorized {
 		c.report("%s: NoKey is %d: there is no such choice", at, given.NoKey)
 	}
@@ -287,9 +303,18 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
 	r := &rule{Rule: given, notes: c.notes(given.Name), owner: c.set.notices}
-	info.Name, info.OnOutage, info.Shadow = given.Name, given.OnOutage, given.Shadow
+	info.Name, info.Shadow, info.Deny = given.Name, given.Shadow, given.Deny
+	r.reply = c.reply(at, given)
+	if given.Deny {
+		r.info = c.info(info)
+		c.set.all = append(c.set.all, r)
+		c.set.needsRoute = c.set.needsRoute || given.Match != nil
+		return r
+	}
+	info.OnOutage = given.OnOutage
 	info.Counts, info.Settles, info.ChargeAfter = given.Counts, given.Settles, given.ChargeAfter
 	if r.policy = c.policy(at, r, info, c.limits(at, given)); r.policy != nil {
+		r.info = r.policy.info
 		c.tiers(at, r, info)
 	}
 	c.escalation(at, r)

@@ -242,7 +242,7 @@ default: {limit: 3/s, burts: 5}
 default: 3/s
 colour: green
 `, []string{
-		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, soft`,
+		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, soft, refusal`,
 	}},
 	{"a field that is there twice", `version: 1
 default: 3/s
@@ -515,10 +515,35 @@ default: {limit: 3/s, on_outage: close}
 	}},
 	{"a mode there is not", `version: 1
 mode: dark
-default: {limit: 3/s, mode: off}
+default: {limit: 3/s, mode: of}
 `, []string{
 		`2:7: mode: "dark" is not what can be written here: there are enforce, shadow`,
-		`3:29: default.mode: "off" is not what can be written here: there are enforce, shadow`,
+		`3:29: default.mode: "of" is not what can be written here: did you mean "off"?`,
+	}},
+	{"a limit that is left empty", `version: 1
+default: {limit: }
+global: {limit: , mode: deny}
+endpoints: {"/a": {mode: off}}
+`, []string{
+		`2:11: default.limit: has no value`,
+		`3:10: global.limit: has no value`,
+		`4:19: endpoints."/a": has no limit: write limit: 100/1m, or requests and window`,
+	}},
+	{"refusals that can't be", `version: 1
+refusal: {status: 200, retry_after: 1m}
+default: {limit: 3/s, refusal: {status: 600, type: "a b", title: "", message: "in {hours}", retry_after: 1m}}
+global: {mode: deny, refusal: {status: 404, retry_after: 367d, message: "\x01"}}
+`, []string{
+		`2:19: refusal.status: is 200: it must be from 400 to 599`,
+		`2:37: refusal.retry_after: is for mode: deny: a limit knows by itself when to come back`,
+		`3:41: default.refusal.status: is 600: it must be from 400 to 599`,
+		`3:52: default.refusal.type: is "a b": it is not a URI`,
+		`3:66: default.refusal.title: is empty: leave it out for what Weir says`,
+		`3:79: default.refusal.message: has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}`,
+		`3:106: default.refusal.retry_after: is for mode: deny: a limit knows by itself when to come back`,
+		`4:40: global.refusal.status: is 404: with mode: deny it must be 403, 429 or 503`,
+		`4:58: global.refusal.retry_after: period "367d" is 8808h0m0s: it must be more than 0 and at most 366 days`,
+		`4:73: global.refusal.message: has a control character, such as the end of a line`,
 	}},
 	{"a warning without a percentage", `version: 1
 soft: {}

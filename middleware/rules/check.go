@@ -28,6 +28,7 @@ type checker struct {
 	ip       []keyfunc.IPOption
 	config   middleware.Config
 	names    map[string][]string                                     // of rules, and where
+	off      [][]string                                              // where rules are that are off
 	tiers    []string                                                // those there are; nil: unknown
 	files    []string                                                // read beside this one
 	readFile func(name string) (path string, text []byte, err error) // nil: no file may be named
@@ -52,6 +53,7 @@ func (c *checker) check() {
 	c.config.ByTier = c.rules("tiers", c.file.Tiers, func(tier string) string { return "tier:" + tier }, []string{"user|ip"})
 	c.config.ByRoute = c.rules("endpoints", c.file.Endpoints, func(pattern string) string { return pattern }, []string{"ip"})
 	c.config.Default = c.several([]string{"default"}, c.file.Default, "default", []string{"ip"})
+	c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
 	if s := c.file.Soft; s != nil {
 		c.softAt([]string{"soft"}, s)
 	}
@@ -91,6 +93,10 @@ func (c *checker) several(path []string, given ruleList, name string, key []stri
 	}
 	for i := range given {
 		made := c.rule(c.element(path, i), given, &given[i], given.name(i, name, key), key)
+		if given[i].Mode.off {
+			c.off = append(c.off, c.element(path, i))
+			continue
+		}
 		if first == nil {
 			first = &made
 		} else {
@@ -110,7 +116,7 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 		Overdraft: r.Overdraft,
 		Shadow:    r.Mode.shadow,
 	}
-	made.Limit, made.Limits = c.limits(path, &r.limitFields)
+	made.Limit, made.Limits = c.limits(path, &r.limitFields, r.Mode.deny)
 	made.Units, made.Cost = c.cost(path, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)
@@ -129,7 +135,7 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 			given := r.Tiers[tier]
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
-			if one, several := c.limits(at, &given); several != nil {
+			if one, several := c.limits(at, &given, false); several != nil {
 				made.TierLimits[tier] = several
 			} else {
 				made.Tiers[tier] = one
@@ -141,6 +147,10 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 	c.overdraft(path, &made)
 	c.neverPasses(path, r.Cost, &made)
 	c.escalate(path, r, &made, key)
+	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode.deny)
+	if r.Mode.deny { // the rest is for another mode
+		return middleware.Rule{Name: name, Deny: true, Refusal: made.Refusal}
+	}
 	return made
 }
 
@@ -312,7 +322,7 @@ func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []s
 func (c *checker) holdEach(list ruleList, fallback []string) bool {
 	return slices.ContainsFunc(list, func(r rule) bool {
 		parts := r.parts(fallback)
-		return len(parts) > 0 && c.madeUp(parts) == "" && !c.isShared(parts)
+		return r.Mode == (ruleMode{}) && len(parts) > 0 && c.madeUp(parts) == "" && !c.isShared(parts)
 	})
 }
 

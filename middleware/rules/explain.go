@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // A Request is one to explain.
@@ -78,6 +79,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	explanation := Explanation{Route: request.Pattern, Notes: r.doubts(limits, request, q)}
+	for _, at := range r.off {
+		explanation.Notes = append(explanation.Notes, fmt.Sprintf("%s is off (line %d)", document.JoinPath(at), r.line(at...)))
+	}
 	if q.Tier != "" && r.tiers != nil && !slices.Contains(r.tiers, q.Tier) {
 		explanation.Notes = append(explanation.Notes, fmt.Sprintf("the file has no tier %q: %s", q.Tier, suggest(q.Tier, r.tiers)))
 	}
@@ -111,6 +115,15 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	}
 	step(allow)
 	if found.Exempt {
+		return explanation, nil
+	}
+	if found.Denied != "" {
+		path := r.names[found.Denied]
+		s := Step{Section: "application", Line: r.line(path...), Rule: found.Denied, Says: fmt.Sprintf("every request is denied: answered %d", found.Status)}
+		if len(path) > 0 {
+			s.Section = path[0]
+		}
+		step(s)
 		return explanation, nil
 	}
 	if found.Status != 0 {
@@ -263,7 +276,7 @@ func rulesOf(e middleware.Explanation) (rules []string) {
 	for _, c := range e.Rules {
 		rules = append(rules, c.Rule.Name)
 	}
-	return append(rules, e.Keyless)
+	return append(rules, e.Keyless, e.Denied)
 }
 
 // router is one with the file's routes.

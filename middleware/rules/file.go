@@ -20,6 +20,7 @@ type file struct {
 	Endpoints map[string]ruleList `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
 	Default   ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
 	Soft      *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
+	Refusal   *refusal            `yaml:"refusal" doc:"What clients are answered that exceed a limit, where its rule does not say it."`
 }
 
 type proxies struct {
@@ -73,7 +74,8 @@ type rule struct {
 	Counts    []answers              `yaml:"counts" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
 	When      when                   `yaml:"when" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
 	OnOutage  outage                 `yaml:"on_outage" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
-	Mode      mode                   `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`
+	Mode      ruleMode               `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing; off is as if the rule were not there; deny refuses every request, counts none, and needs no limit."`
+	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"What a client is answered that the rule refuses, field by field in place of what the file says."`
 	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
 	Overdraft int64                  `yaml:"overdraft" default:"0" doc:"How many more per window are admitted and marked as degraded, for the application to answer with less."`
 	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
@@ -106,6 +108,14 @@ type cost struct {
 
 type soft struct {
 	At percent `yaml:"at" doc:"How much of the limit is used when X-RateLimit-Warning begins: 80%; or off."`
+}
+
+type refusal struct {
+	Status     *int64  `yaml:"status" default:"429" doc:"From 400 to 599. With mode: deny it is 403, 429 or 503, and 403 by default."`
+	Type       string  `yaml:"type" doc:"The type of the problem object, a URI."`
+	Title      string  `yaml:"title" doc:"Its title."`
+	Message    string  `yaml:"message" doc:"A text in which {retry_after} is the time to wait in words, {seconds} in seconds, {rule} the rule's name and {limit} its limit. A text with one of the first two is left where there is no such time."`
+	RetryAfter *period `yaml:"retry_after" doc:"With mode: deny, when to come back, as at the end of a maintenance."`
 }
 
 type escalate struct {

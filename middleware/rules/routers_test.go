@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -397,6 +398,7 @@ type lineClient struct {
 	user   string // that authentication says it is, and next its tier
 	tier   string
 	device string
+	accept string
 	size   int64 // of the body
 }
 
@@ -467,7 +469,7 @@ func (s *lineService) reloaded(t *testing.T) error {
 	}
 }
 
-// ask sends a request and returns the response without its body.
+// ask sends a request and returns the response, whose body was read.
 func (s *lineService) ask(t *testing.T, request string, c lineClient) *http.Response {
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
@@ -479,7 +481,7 @@ func (s *lineService) ask(t *testing.T, request string, c lineClient) *http.Resp
 		r.Header.Set("Expect", "100-continue")
 	}
 	for name, value := range map[string]string{
-		"X-Forwarded-For": c.ip, "X-User": c.user, "X-Tier": c.tier, "X-Device": c.device,
+		"X-Forwarded-For": c.ip, "X-User": c.user, "X-Tier": c.tier, "X-Device": c.device, "Accept": c.accept,
 	} {
 		if value != "" {
 			r.Header.Set(name, value)
@@ -487,9 +489,10 @@ func (s *lineService) ask(t *testing.T, request string, c lineClient) *http.Resp
 	}
 	response, err := s.client.Do(r)
 	require.NoError(t, err, request)
-	_, err = io.Copy(io.Discard, response.Body)
+	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
+	response.Body = io.NopCloser(bytes.NewReader(body))
 	return response
 }
 

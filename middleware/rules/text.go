@@ -56,6 +56,7 @@ var words = map[invalid.Name]string{
 	"Events": "requests", "Per": "window", "Burst": "burst", "Algorithm": "algorithm",
 	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
+	"Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
 	"TrustUnixSocket()": "unix_socket", "TrustProxies or another option": "trusted or another way",
 }
 
@@ -115,6 +116,20 @@ func (m *mode) UnmarshalText(text []byte) (err error) {
 
 func (mode) JSONSchema() map[string]any {
 	return map[string]any{"enum": modes, "title": "enforce or shadow"}
+}
+
+// ruleMode says what becomes of the requests that a rule is for.
+type ruleMode struct{ shadow, off, deny bool }
+
+var ruleModes = []string{"enforce", "shadow", "off", "deny"}
+
+func (m *ruleMode) UnmarshalText(text []byte) (err error) {
+	*m, err = oneOf(text, ruleModes, []ruleMode{{}, {shadow: true}, {off: true}, {deny: true}})
+	return err
+}
+
+func (ruleMode) JSONSchema() map[string]any {
+	return map[string]any{"enum": ruleModes, "title": "enforce, shadow, off or deny"}
 }
 
 // when says when a request is charged whose end matters.
