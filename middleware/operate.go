@@ -77,6 +77,9 @@ func (r *rule) policies() []*policy {
 	return append([]*policy{r.policy}, tiers...)
 }
 
+// Overload is Config.Overload as it is now, or nil.
+func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
+
 // ErrNoRule is what Peek and Reset return for a rule that is not in force.
 var ErrNoRule = errors.New("middleware: there is no rule of that name")
 

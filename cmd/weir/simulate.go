@@ -42,12 +42,14 @@ func simulateLog(s *session, args []string) error {
 		return usageError{errors.New("a rules file has to be a file: the standard input is for the log")}
 	}
 	var needs []rules.Need
+	bounded := false
 	for _, file := range files {
 		loaded, err := rules.Load(file, f.options())
 		if err != nil {
 			return err
 		}
 		needs = append(needs, loaded.Needs()...)
+		bounded = bounded || loaded.Config().Overload != nil
 	}
 	log, missing, err := s.open(logName, f, needs)
 	if err != nil {
@@ -65,6 +67,9 @@ func simulateLog(s *session, args []string) error {
 		if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
 			notes = append(notes, note)
 		}
+	}
+	if bounded {
+		notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
 	}
 	run := &run{flags: f, log: log, left: missing}
 	if err := run.all(files); err != nil {

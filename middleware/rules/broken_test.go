@@ -208,7 +208,7 @@ var brokenFiles = []struct {
 	}},
 	{"nothing but a version", `version: 1
 `, []string{
-		`1:1: limits nothing: it has no global, tiers, endpoints, default or ban`,
+		`1:1: limits nothing: it has no global, tiers, endpoints, default, overload or ban`,
 	}},
 	{"no version", `default: 3/s
 `, []string{
@@ -242,7 +242,7 @@ default: {limit: 3/s, burts: 5}
 default: 3/s
 colour: green
 `, []string{
-		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, soft, refusal`,
+		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft, refusal`,
 	}},
 	{"a field that is there twice", `version: 1
 default: 3/s

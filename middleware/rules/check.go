@@ -27,6 +27,7 @@ type checker struct {
 	keys     *keys
 	ip       []keyfunc.IPOption
 	config   middleware.Config
+	bound    bound
 	names    map[string][]string                                     // of rules, and where
 	off      [][]string                                              // where rules are that are off
 	tiers    []string                                                // those there are; nil: unknown
@@ -59,15 +60,16 @@ func (c *checker) check() {
 	}
 	endpoints := c.endpoints()
 	c.allow(endpoints)
+	c.overload()
 	c.ban()
 	if c.nothing() && len(c.list) == 0 {
-		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default or ban")
+		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, overload or ban")
 	}
 }
 
 func (c *checker) nothing() bool {
 	f := c.file
-	return len(f.Global) == 0 && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && len(f.Default) == 0 && f.Ban == nil &&
+	return len(f.Global) == 0 && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && len(f.Default) == 0 && f.Ban == nil && f.Overload == nil &&
 		len(c.config.Rules) == 0
 }
 
@@ -445,19 +447,10 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	}
 	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
 	networks := setOf(a.CIDRs)
-	var routes []string
 	sorted := slices.Sorted(maps.Keys(endpoints))
-	for i, text := range a.Routes {
-		at := c.element([]string{"allow", "routes"}, i)
-		pattern, ok := c.pattern(at, text)
-		if !ok {
-			continue
-		}
-		if pattern.Host != "" {
-			c.at(at, "has a host, which clients write as they like: name the route without it, or the clients in cidrs")
-			continue
-		}
-		routes = append(routes, text)
+	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs")
+	for _, text := range routes {
+		pattern, _ := route.ParseRule(text)
 		for _, endpoint := range sorted {
 			if e := endpoints[endpoint]; pattern.Covers(&e) {
 				c.atKey([]string{"endpoints", endpoint}, "is never limited, as %q is in allow.routes: keep one", text)
@@ -469,6 +462,23 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		onRoute = middleware.Route(routes...)
 	}
 	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&networks), onRoute)
+}
+
+// routes are those of a list that are good. They have no host, instead of which something
+// else may do.
+func (c *checker) routes(list, texts []string, instead string) (good []string) {
+	for i, text := range texts {
+		at := c.element(list, i)
+		pattern, ok := c.pattern(at, text)
+		switch {
+		case !ok:
+		case pattern.Host != "":
+			c.at(at, "has a host, which clients write as they like: name the route without it%s", instead)
+		default:
+			good = append(good, text)
+		}
+	}
+	return good
 }
 
 // anyOf leaves out what is nil, and is nil for none.

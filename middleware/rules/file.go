@@ -19,6 +19,7 @@ type file struct {
 	Tiers     map[string]ruleList `yaml:"tiers" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
 	Endpoints map[string]ruleList `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
 	Default   ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
+	Overload  *overload           `yaml:"overload" doc:"A bound on how many requests are in flight, by what the service can do; {} for the defaults. The program has to say what makes it (rules.Options.Overload)."`
 	Soft      *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
 	Refusal   *refusal            `yaml:"refusal" doc:"What clients are answered that exceed a limit, where its rule does not say it."`
 }
@@ -49,6 +50,13 @@ type allowed struct {
 	Routes []string  `yaml:"routes" doc:"Routes that are never limited, written as endpoints are, without a host, which clients write as they like."`
 
 	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights are never limited. Only for a limiter outside of the CORS handling, and only safe if no handler behind it runs on OPTIONS: see middleware.Config.ExemptPreflights."`
+}
+
+type overload struct {
+	Priority []string `yaml:"priority" default:"all are equal" doc:"Tiers, the first to be admitted first. Requests in others or in none come last."`
+	MaxWait  *period  `yaml:"max_wait" default:"300ms" doc:"How long a request may wait for a place under overload, from 1ms to 10s."`
+	PerRoute bool     `yaml:"per_route" default:"false" doc:"Each route has a bound of its own, for routes that depend on different things."`
+	Exempt   []string `yaml:"exempt" doc:"Routes whose requests take no place, such as health checks and long polls, written as in allow.routes."`
 }
 
 // limitFields is a limit in either spelling, or several.
