@@ -746,6 +746,19 @@ default: 3/s
 `, []string{
 		`2:18: allow.routes.0: pattern "healthz" has no path: want "/healthz"`,
 	}},
+	{"allowed keys that are none", `version: 1
+allow: {keys: [partner, "user:", "header:x-a:b", "method:GET", "apikey:ab", 0.0.0.0/0, 7], file: partners.txt}
+default: 3/s
+`, []string{
+		`2:16: allow.keys.0: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:25: allow.keys.1: is a key of kind user that no request can have: want something like user:42`,
+		`2:34: allow.keys.2: is a key of kind header that no request can have: want something like header:X-Tenant:acme`,
+		`2:50: allow.keys.3: is a key of kind method, which all kinds of clients have: name routes in allow.routes, or clients`,
+		`2:64: allow.keys.4: is a key of kind apikey, and no rule has such a key`,
+		`2:77: allow.keys.5: it takes in everyone, or nearly; networks wider than /8 are refused`,
+		`2:88: allow.keys.6: is a number: want text, so put it in quotes`,
+		`2:98: allow.file: can't be used here: only rules that are in a file themselves can name one`,
+	}},
 	{"an endpoint that is allowed", `version: 1
 allow: {routes: "/internal/*"}
 endpoints: {"GET /internal/{id}": 3/s}

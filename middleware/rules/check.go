@@ -54,7 +54,9 @@ func (c *checker) check() {
 	c.config.ByTier = c.rules("tiers", c.file.Tiers, func(tier string) string { return "tier:" + tier }, []string{"user|ip"})
 	c.config.ByRoute = c.rules("endpoints", c.file.Endpoints, func(pattern string) string { return pattern }, []string{"ip"})
 	c.config.Default = c.several([]string{"default"}, c.file.Default, "default", []string{"ip"})
-	c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
+	if c.file.Refusal != nil {
+		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
+	}
 	if s := c.file.Soft; s != nil {
 		c.softAt([]string{"soft"}, s)
 	}
@@ -446,7 +448,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		return
 	}
 	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
-	networks := setOf(a.CIDRs)
+	exempt := c.allowList(a)
 	sorted := slices.Sorted(maps.Keys(endpoints))
 	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs")
 	for _, text := range routes {
@@ -461,7 +463,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	if len(routes) > 0 {
 		onRoute = middleware.Route(routes...)
 	}
-	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&networks), onRoute)
+	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&exempt.networks), exempt.match(), onRoute)
 }
 
 // routes are those of a list that are good. They have no host, instead of which something

@@ -432,9 +432,11 @@ func (c *lineClaim) serve(t *testing.T, router lineRouter, b lineBacking) *lineS
 		s.text = strings.Replace(s.text, replace[i], replace[i+1], 1)
 	}
 	folder := t.TempDir()
-	banned, err := os.ReadFile(filepath.Join("testdata", "banned.txt"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "banned.txt"), banned, 0o600))
+	for _, name := range []string{"banned.txt", "partners.txt"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
+	}
 	s.path = filepath.Join(folder, "limits.yaml")
 	s.edit(t, s.text)
 

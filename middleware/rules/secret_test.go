@@ -49,6 +49,8 @@ var secretPlaces = []string{
 	"ban: {cidrs: [198.51.100.0/SECRET]}",
 	"ban: {status: SECRET}",
 	"allow: {cidrs: [SECRET]}",
+	"allow: {keys: [SECRET]}",
+	"allow: {keys: [\"header:x-a:SECRET\", \"cookie:a:SECRET\"]}",
 	"proxies: {trusted: [SECRET]}",
 	"default: {limit: 1/s, key: SECRET}",
 	"default: {limit: 1/s, key: [ip, SECRET, SECRET]}",
