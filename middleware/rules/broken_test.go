@@ -214,6 +214,29 @@ var brokenFiles = []struct {
 `, []string{
 		`1:1: version: is required, and missing`,
 	}},
+	{"a file below rate_limits", `rate_limits:
+  default: {requests: 3, windw: 60}
+  endpoints: {search: 3/s}
+`, []string{
+		`2:23: default.requests: needs a window, the time that so many requests fit in`,
+		`2:26: default.windw: unknown field "windw": did you mean "window"?`,
+		`3:15: endpoints.search: pattern "search" has no path: want "/search"`,
+	}},
+	{"a file below rate_limits of another version", `version: 2
+rate_limits: {default: 3/s, version: 1}
+`, []string{
+		`1:1: version: duplicate key: the first is on line 2`,
+	}},
+	{"a file of which a part is below rate_limits", `version: 1
+rate_limits: {default: 3/s}
+global: 9/s
+`, []string{
+		`2:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft, refusal`,
+	}},
+	{"nothing below rate_limits", `rate_limits: [3/s]
+`, []string{
+		`1:14: is a list: want a mapping`,
+	}},
 	{"a version of another format", `version: 2
 default: 3/s
 `, []string{

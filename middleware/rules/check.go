@@ -40,6 +40,9 @@ func (c *checker) check() {
 	if c.file.Version != 1 && c.doc.Has("version") && !c.noted([]string{"version"}) {
 		c.at([]string{"version"}, "is %d: this program reads version 1", c.file.Version)
 	}
+	if slices.Contains(c.doc.Implied, "version") {
+		c.warnings.at(nil, "is read as version 1 of a rules file: write version: 1 above %s, so that a later version of this program reads it as it is meant", c.doc.Wrapped)
+	}
 	c.names = map[string][]string{}
 	for i := range c.config.Rules {
 		c.names[c.config.Rules[i].Name] = nil

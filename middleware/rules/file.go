@@ -3,10 +3,15 @@ package rules
 import (
 	"cmp"
 	"strings"
+
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // The types of this file are the format. Their tags are what is read, what the JSON Schema
 // says and what the table in docs/rules.md has.
+
+// wrapper is what a whole file may stand below, as many services have it.
+var wrapper = document.Wrapper{Key: "rate_limits", Implied: map[string]string{"version": "1"}}
 
 // file is a whole rules file.
 type file struct {

@@ -178,7 +178,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		return nil, err
 	}
 	f := &file{}
-	doc, found := document.Decode(text, f)
+	doc, found := document.Decode(text, f, wrapper)
 	digest := sha256.New()
 	digest.Write(text)
 	inFile := problems{file: name, doc: doc}
