@@ -77,6 +77,11 @@ type Config struct {
 	// Headers says which header fields responses carry. Zero: HeadersBoth.
 	Headers Headers
 
+	// Legacy says how the fields of HeadersLegacy are written, for clients that know them from
+	// elsewhere. Zero: X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the last in
+	// seconds since 1970.
+	Legacy LegacyFields
+
 	// NoResult leaves the context of requests as it is, for handlers that have no use for a
 	// Result: [FromContext] finds none. With HeadersNone, a request that passes then costs no
 	// allocation. OnRefused and Observer are told as ever.

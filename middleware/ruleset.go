@@ -27,6 +27,8 @@ type ruleset struct {
 	byRoute  *byRoute // nil without
 	fallback *rule    // for requests that byRoute has none for
 
+	limitField, remainingField, resetField string // of HeadersLegacy
+
 	most                 int  // limits that one request can meet
 	needsRoute           bool // some rule may look at r.Pattern
 	needsTier            bool // some rule asks for the tier
@@ -225,6 +227,13 @@ func (c *compiler) settings() {
 	if set.Headers > HeadersNone {
 		c.report("Config.Headers is %d: there is no such choice", set.Headers)
 	}
+	if err := set.Legacy.Validate(); err != nil {
+		c.report("Config: %w", err)
+	}
+	if set.Legacy != (LegacyFields{}) && (set.Headers == HeadersDraft11 || set.Headers == HeadersNone) {
+		c.report("Config.Legacy is set, and Config.Headers sends none of these fields")
+	}
+	set.limitField, set.remainingField, set.resetField = set.Legacy.names()
 	switch set.BanStatus {
 	case 0:
 		set.BanStatus = http.StatusForbidden

@@ -231,7 +231,7 @@ rate_limits: {default: 3/s, version: 1}
 rate_limits: {default: 3/s}
 global: 9/s
 `, []string{
-		`2:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft, refusal`,
+		`2:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft, headers, refusal`,
 	}},
 	{"nothing below rate_limits", `rate_limits: [3/s]
 `, []string{
@@ -265,7 +265,7 @@ default: {limit: 3/s, burts: 5}
 default: 3/s
 colour: green
 `, []string{
-		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft, refusal`,
+		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft, headers, refusal`,
 	}},
 	{"a field that is there twice", `version: 1
 default: 3/s
@@ -551,6 +551,21 @@ endpoints: {"/a": {mode: off}}
 		`2:11: default.limit: has no value`,
 		`3:10: global.limit: has no value`,
 		`4:19: endpoints."/a": has no limit: write limit: 100/1m, or requests and window`,
+	}},
+	{"header fields that can't be", `version: 1
+headers: {send: all, limit: "X Rate", reset: soon}
+default: 3/s
+`, []string{
+		`2:17: headers.send: "all" is not what can be written here: there are both, legacy, draft, none`,
+		`2:29: headers.limit: is "X Rate": it must be up to 64 letters, digits and -`,
+		`2:46: headers.reset: "soon" is not what can be written here: there are unix, delta`,
+	}},
+	{"header fields that are not sent", `version: 1
+headers: {send: none, limit: "", reset: delta}
+default: 3/s
+`, []string{
+		`2:30: headers.limit: is about the legacy fields, which are not sent`,
+		`2:41: headers.reset: is about the legacy fields, which are not sent`,
 	}},
 	{"refusals that can't be", `version: 1
 refusal: {status: 200, retry_after: 1m}

@@ -57,6 +57,7 @@ func (c *checker) check() {
 	c.config.ByTier = c.rules("tiers", c.file.Tiers, func(tier string) string { return "tier:" + tier }, []string{"user|ip"})
 	c.config.ByRoute = c.rules("endpoints", c.file.Endpoints, func(pattern string) string { return pattern }, []string{"ip"})
 	c.config.Default = c.several([]string{"default"}, c.file.Default, "default", []string{"ip"})
+	c.headers()
 	if c.file.Refusal != nil {
 		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
 	}
@@ -70,6 +71,35 @@ func (c *checker) check() {
 	if c.nothing() && len(c.list) == 0 {
 		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, overload or ban")
 	}
+}
+
+// headers says which header fields are sent, and how.
+func (c *checker) headers() {
+	h := c.file.Headers
+	if h == nil {
+		return
+	}
+	path := []string{"headers"}
+	if c.doc.Has("headers", "send") {
+		c.config.Headers = h.Send.Headers
+	}
+	if none := c.config.Headers == middleware.HeadersDraft11 || c.config.Headers == middleware.HeadersNone; none {
+		for _, field := range []string{"limit", "reset"} {
+			if c.doc.Has("headers", field) {
+				c.at(sub(path, field), "is about the legacy fields, which are not sent")
+			}
+		}
+		return
+	}
+	if h.Limit == "" && c.doc.Has("headers", "limit") && !c.noted(sub(path, "limit")) {
+		c.at(sub(path, "limit"), "is empty: leave it out for X-RateLimit")
+	}
+	legacy := middleware.LegacyFields{Prefix: h.Limit, Delta: h.Reset.delta}
+	if err := legacy.Validate(); err != nil {
+		c.at(sub(path, "limit"), "%s", strings.TrimPrefix(inFile(err), "limit "))
+		return
+	}
+	c.config.Legacy = legacy
 }
 
 func (c *checker) nothing() bool {

@@ -26,6 +26,7 @@ type file struct {
 	Default   ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
 	Overload  *overload           `yaml:"overload" doc:"A bound on how many requests are in flight, by what the service can do; {} for the defaults. The program has to say what makes it (rules.Options.Overload)."`
 	Soft      *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
+	Headers   *headers            `yaml:"headers" doc:"Which header fields responses carry, for clients that know them from elsewhere."`
 	Refusal   *refusal            `yaml:"refusal" doc:"What clients are answered that exceed a limit, where its rule does not say it."`
 }
 
@@ -123,6 +124,12 @@ type cost struct {
 
 type soft struct {
 	At percent `yaml:"at" doc:"How much of the limit is used when X-RateLimit-Warning begins: 80%; or off."`
+}
+
+type headers struct {
+	Send  fields `yaml:"send" default:"both" doc:"both families, legacy (X-RateLimit-Limit, -Remaining and -Reset), draft (RateLimit-Policy and RateLimit), or none."`
+	Limit string `yaml:"limit" default:"X-RateLimit" doc:"What the names of the legacy fields begin with, before -Limit, -Remaining and -Reset."`
+	Reset reset  `yaml:"reset" default:"unix" doc:"Whether the legacy Reset is a time, in seconds since 1970, or delta: in how many seconds it is."`
 }
 
 type refusal struct {

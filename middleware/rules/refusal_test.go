@@ -3,8 +3,10 @@ package rules_test
 import (
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,6 +33,7 @@ func TestEveryWayToRefuseWorksOnEveryRouterAndStore(t *testing.T) {
 	holdOnEveryRouterAndStore(t, []lineClaim{
 		{line: "refusal:", claim: "the file's words, or the rule's own, in each format", run: refusedInWords, file: refusalFile},
 		{line: "mode: off", claim: "as if the rule were not there, until it is on", run: switchedOff, file: refusalFile},
+		{line: "headers:", claim: "the legacy fields have the names and the form that clients know", run: ownHeaders, file: "headers: {send: legacy, limit: X-Rate-Limit, reset: delta}\n" + refusalFile},
 		{line: "mode: deny", claim: "none pass, and nothing is counted", run: deniedAll, file: refusalFile},
 	})
 }
@@ -109,4 +112,19 @@ func TestAllRulesMayBeOff(t *testing.T) {
 	assert.Empty(t, c.ByRoute)
 	assert.Equal(t, "default by user", c.Default.Name, "it has its name whether the first is on or not")
 	open(t, parse(t, "version: 1\ndefault: {limit: 3/s, mode: off}\n", rules.Options{}))
+}
+
+func ownHeaders(t *testing.T, s *lineService) {
+	h := s.passes(t, "GET /news", lineClient{ip: "203.0.113.1"}, 1)
+	require.Len(t, rateFields(h), 0, "neither the usual names nor the other family")
+	require.Equal(t, []string{"2", "1"}, []string{h.Get("X-Rate-Limit-Limit"), h.Get("X-Rate-Limit-Remaining")})
+	require.Contains(t, []string{"3600", "3599"}, h.Get("X-Rate-Limit-Reset"))
+
+	s.edit(t, strings.Replace(s.text, "X-Rate-Limit, reset: delta", "Ratelimit", 1))
+	require.NoError(t, s.reloaded(t))
+	h = s.passes(t, "GET /news", lineClient{ip: "203.0.113.1"}, 1)
+	require.Equal(t, []string{"2", "0"}, []string{h.Get("RateLimit-Limit"), h.Get("RateLimit-Remaining")})
+	reset, err := strconv.ParseInt(h.Get("RateLimit-Reset"), 10, 64)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(time.Hour), time.Unix(reset, 0), time.Minute)
 }

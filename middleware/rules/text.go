@@ -57,7 +57,7 @@ var words = map[invalid.Name]string{
 	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
 	"Options.MaxWait": "max_wait", "Priority: ByTier": "priority",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
-	"Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
+	"Legacy.Prefix": "limit", "Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
 	"TrustUnixSocket()": "unix_socket", "TrustProxies or another option": "trusted or another way",
 }
 
@@ -131,6 +131,36 @@ func (m *ruleMode) UnmarshalText(text []byte) (err error) {
 
 func (ruleMode) JSONSchema() map[string]any {
 	return map[string]any{"enum": ruleModes, "title": "enforce, shadow, off or deny"}
+}
+
+// fields says which families of header fields are sent.
+type fields struct{ middleware.Headers }
+
+var fieldFamilies = []string{"both", "legacy", "draft", "none"}
+
+func (f *fields) UnmarshalText(text []byte) (err error) {
+	f.Headers, err = oneOf(text, fieldFamilies, []middleware.Headers{
+		middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone,
+	})
+	return err
+}
+
+func (fields) JSONSchema() map[string]any {
+	return map[string]any{"enum": fieldFamilies, "title": "both, legacy, draft or none"}
+}
+
+// reset says how the time is told at which a limit is whole again.
+type reset struct{ delta bool }
+
+var resets = []string{"unix", "delta"}
+
+func (r *reset) UnmarshalText(text []byte) (err error) {
+	r.delta, err = oneOf(text, resets, []bool{false, true})
+	return err
+}
+
+func (reset) JSONSchema() map[string]any {
+	return map[string]any{"enum": resets, "title": "unix or delta"}
 }
 
 // when says when a request is charged whose end matters.
