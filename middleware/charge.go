@@ -86,6 +86,16 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 		cost = max(1, rule.Cost(r))
 	}
 	policy := rule.policyFor(m.tier)
+	if rule.hasOwn() {
+		switch policy, status = m.set.policyOf(r.Context(), rule, policy, key, class); status {
+		case http.StatusOK:
+		case statusSkip:
+			return policies, charges
+		default:
+			m.status, m.refuses = status, rule
+			return policies, charges
+		}
+	}
 	if m.outer != nil {
 		if cost = m.left(policy, key, cost); cost <= 0 {
 			return policies, charges // it was charged by this limiter further out

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 
@@ -70,6 +71,10 @@ type Config struct {
 	// that are exempt take no place, nor does a request twice. Shadow does not concern it. Nil:
 	// there is no bound.
 	Overload Overload
+
+	// Secret is what digests of keys in Rule.Overrides were made with: that of the store, the logs
+	// or the page which show them. It has at least 16 bytes. Nil: they were made without.
+	Secret []byte
 
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
 	Store limiter.Store
@@ -155,6 +160,28 @@ type Rule struct {
 	// TierLimits are Tiers with several limits each, which take the place of all that the rule
 	// has for others.
 	TierLimits map[string][]limiter.Limit
+
+	// Overrides are limits of single keys, in place of all that the rule has for others, in every
+	// tier: by the text of the key ([keyfunc.Classify]), or by [keyfunc.Digest.Key] of the digest
+	// that it has under Config.Secret. They count under the rule's name, so what a key has used
+	// stays used when its limit changes. Nil: there are none.
+	Overrides map[string]limiter.Limit
+
+	// LimitFor is the limit of a key that Overrides does not have, such as one that a customer
+	// pays for, from wherever it is kept. The zero Limit: the key has none of its own.
+	//
+	// What it says of a key is kept for a minute, of the 50,000 keys at least that were asked for
+	// last. For each key there is one call at a time: requests of a key that is not known wait for
+	// it, for up to a second; those of one that is known go on with what is known. The context
+	// ends after a second, and not with the request.
+	//
+	// If it fails, or the limit is not valid, what was known goes on. Where nothing is known the
+	// rule's OnOutage says what becomes of the request: it meets the rule's limit for all (Local),
+	// passes (Open), or is answered 503 (Closed). So it is where the rules' keys would have more than 4,096
+	// different limits. Nil: keys have no limits of their own.
+	//
+	// A client that makes up keys has LimitFor called for each.
+	LimitFor func(ctx context.Context, key string) (limiter.Limit, error)
 
 	// Match says which requests the rule is for; see [Route]. Nil: all. A rule of ByTier,
 	// of ByRoute or Default matches more narrowly with it, not another rule instead.

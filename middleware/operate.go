@@ -14,7 +14,8 @@ import (
 
 // A RuleInfo says what a rule in force is, for one tier or for requests in none. Of those
 // that are equal a RateLimit has one: pointers to it are the same, also after the rules were
-// changed, so that it can be found by its address.
+// changed, so that it can be found by its address. Of keys with limits of their own each limit
+// has one, until the rules are changed.
 type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Limit
@@ -22,6 +23,7 @@ type RuleInfo struct {
 	OnOutage   limiter.Outage
 	Shadow     bool // it refuses nothing, whatever it decides
 	Deny       bool // it refuses every request, and has no Limit
+	Own        bool // the Limit is that of single keys: see Rule.Overrides and LimitFor
 
 	// What is said of how requests end: see the fields of Rule.
 	Counts               Counts
@@ -89,9 +91,13 @@ var ErrNoRule = errors.New("middleware: there is no rule of that name")
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
 	var results []RuleResult
-	for _, p := range l.rules.Load().policies() {
+	set := l.rules.Load()
+	for _, p := range set.policies() {
 		if p.info.Name != rule {
 			continue
+		}
+		if p.rule.hasOwn() {
+			p, _ = set.policyOf(ctx, p.rule, p, key, class)
 		}
 		looks, charges := applied{key: key, class: class}.charge(nil, nil, p, 0)
 		for _, other := range p.others {

@@ -48,6 +48,10 @@ type ruleset struct {
 	banKeyFailure keyFailure
 	shadowedBans  shadowCount
 
+	digests   keyfunc.Digester
+	check     func(*limiter.Quota) error // of the store; nil: it takes all
+	ownLimits ownLimits
+
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
 
 	notices   *notices
@@ -90,6 +94,9 @@ type rule struct {
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
 
+	overrides map[string]limiter.Limit         // by the key's text
+	byDigest  map[keyfunc.Digest]limiter.Limit // the others
+
 	notes *notes
 	owner *notices // those of the limiter, by which it is known
 }
@@ -102,6 +109,9 @@ type notes struct {
 	escalation onceWarning
 	shadowed   shadowCount
 	idle       onceWarning
+
+	limits       limitCache // of single keys
+	limitFailure onceWarning
 }
 
 // policyFor is the policy for requests in that tier.
@@ -227,6 +237,10 @@ func (c *compiler) settings() {
 	if set.Headers > HeadersNone {
 		c.report("Config.Headers is %d: there is no such choice", set.Headers)
 	}
+	if err := keyfunc.CheckSecret("middleware: Config", set.Secret); err != nil {
+		c.errs = append(c.errs, err)
+	}
+	set.digests = keyfunc.NewDigester(set.Secret)
 	if err := set.Legacy.Validate(); err != nil {
 		c.report("Config: %w", err)
 	}
@@ -325,6 +339,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if r.policy = c.policy(at, r, info, c.limits(at, given)); r.policy != nil {
 		r.info = r.policy.info
 		c.tiers(at, r, info)
+		c.overrides(at, r)
 	}
 	c.escalation(at, r)
 
@@ -460,6 +475,43 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Li
 	}
 	c.idle(r, info, limits)
 	return p
+}
+
+// overrides checks the limits of single keys. No message has a key in it.
+func (c *compiler) overrides(at string, r *rule) {
+	if r.hasOwn() && r.Key == nil {
+		c.report("%s: Overrides and LimitFor need a Key, as they are for single keys", at)
+	}
+	if len(r.Overrides) > 0 {
+		r.overrides, r.byDigest = map[string]limiter.Limit{}, map[keyfunc.Digest]limiter.Limit{}
+	}
+	for key, l := range r.Overrides {
+		if digest, ok := keyfunc.DigestOf(key); ok {
+			r.byDigest[digest] = l
+		} else {
+			r.overrides[key] = l
+		}
+		if key == noKey {
+			c.report("%s: Overrides has an empty key", at)
+		}
+		if err := r.takes(l); err != nil {
+			c.report("%s: Overrides: %w", at, err)
+			continue
+		}
+		if !c.set.notices.isPossible(l) {
+			c.report("%s: Overrides: the keys of a limiter's rules can have %d different limits", at, mostOwn)
+			return
+		}
+		own, err := c.set.own(r.policy, l)
+		if err != nil {
+			c.report("%s: Overrides: %w", at, err)
+			continue
+		}
+		c.set.quotas = append(c.set.quotas, own.quota)
+		if most := own.quota.Capacity(); r.Units > most && !r.Settles {
+			c.report("%s: Overrides: Units is %d: %v allows at most %d at once, so that no request of its key would ever pass", at, r.Units, l, most)
+		}
+	}
 }
 
 // overdraft is what r counts an overdraft against, for the tier that info tells of, or nil if

@@ -583,6 +583,33 @@ global: {mode: deny, refusal: {status: 404, retry_after: 367d, message: "\x01"}}
 		`4:58: global.refusal.retry_after: period "367d" is 8808h0m0s: it must be more than 0 and at most 366 days`,
 		`4:73: global.refusal.message: has a control character, such as the end of a line`,
 	}},
+	{"limits of single keys that can't be", `version: 1
+global: {limit: 3/s, overrides: {"user:1": 5/s}}
+default:
+  limit: 3/s
+  key: user|ip
+  overrides:
+    "user:1": 5/fortnight
+    "user:2": {limits: [5/s, 7/h]}
+    "header:X-A:b": 5/s
+    10.0.0.0/8: 5/s
+    "2001:db8::1": 5/s
+    "2001:db8::/64": 6/s
+    "user:": 6/s
+endpoints:
+  "/a": {limit: 3/s, key: [user, ip], overrides: {"user:1": 3/s}}
+  "/b": {limit: 3/s burst 9, cost: 8, overrides: {192.0.2.7: 5/s}}
+`, []string{
+		`2:33: global.overrides: needs a key: without one there is one counter for all`,
+		`7:15: default.overrides: parse "5/fortnight": period "fortnight" is not a duration such as 10s, 1m, 24h or 30d`,
+		`8:24: default.overrides.limits: is for rules: a key has one limit, which takes the place of all that the rule has`,
+		`9:5: default.overrides: is not a key of this rule, which counts by user|ip: want one as weir explain shows it, or its digest`,
+		`10:5: default.overrides: is a network, and a key is one client: give clients of a network a tier`,
+		`11:5: default.overrides: is a key that stands there twice, in two spellings`,
+		`13:5: default.overrides: is a key of kind user that no request can have: want something like user:42`,
+		`15:51: endpoints."/a".overrides: is not a key of this rule, which counts by user and ip: want one as weir explain shows it, or its digest`,
+		`16:36: endpoints."/b".cost: is 8: 5/1s, the limit of a key in overrides, allows at most 5 at once, so no request would ever pass`,
+	}},
 	{"a warning without a percentage", `version: 1
 soft: {}
 default: {limit: 3/s, soft: 80}

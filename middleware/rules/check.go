@@ -180,6 +180,7 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 			c.quota(at, "rule", tier)
 		}
 	}
+	made.Overrides = c.overrides(path, r, key)
 	c.doubtKey(path, beside, r, key)
 	c.overdraft(path, &made)
 	c.neverPasses(path, r.Cost, &made)

@@ -52,6 +52,7 @@ type Step struct {
 	Line    int    `json:"line,omitempty"`      // where that is; 0: not in the file
 	Rule    string `json:"rule,omitempty"`      // that applies
 	Tier    string `json:"tier,omitempty"`      // that has this limit
+	Own     bool   `json:"own,omitempty"`       // the key has it: see overrides
 	Key     string `json:"key,omitempty"`       // that is counted under; empty: all clients together
 	Limit   string `json:"limit,omitempty"`     // as text; several with commas between
 	Cost    int64  `json:"cost,omitempty"`      // in units
@@ -136,7 +137,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		s := Step{
 			Section: "application", Line: r.line(path...), Rule: rule.Name, Tier: rule.Tier, Key: c.Key,
 			Limit: limitsOf(rule), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
-			Settles: rule.Settles,
+			Settles: rule.Settles, Own: rule.Own,
 		}
 		if rule.Counts != (middleware.Counts{}) {
 			s.Counts = rule.Counts.String()
@@ -165,7 +166,9 @@ func (s *Step) words() string {
 		whom = fmt.Sprintf("for %q", s.Key)
 	}
 	text := fmt.Sprintf("%s %s", s.Limit, whom)
-	if s.Tier != "" {
+	if s.Own {
+		text += ", a limit of its own"
+	} else if s.Tier != "" {
 		text += ", the limit of tier " + s.Tier
 	}
 	switch {
