@@ -3,6 +3,7 @@ package pace
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 // like. It is called in the request's goroutine, when the response's header was read or when
 // there is none, and from many at once. A panic in it is the request's.
 type Observer interface {
-	// Observe is given what happened. The Observation is only good until it returns, and the
-	// Response's body is not to be touched.
-	Observe(o *Observation)
+	// ObserveAttempt is given what happened. The Observation is only good until it returns, and
+	// the Response's body is not to be touched.
+	ObserveAttempt(o *Observation)
 }
 
 // An Observation is what became of one attempt to send a request.
@@ -87,6 +88,24 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
+// Observers is all of these as one, in this order. It panics on nil.
+func Observers(all ...Observer) Observer {
+	for i, o := range all {
+		if o == nil {
+			panic(fmt.Sprintf("pace: Observers: observer %d is nil", i+1))
+		}
+	}
+	return several(slices.Clone(all))
+}
+
+type several []Observer
+
+func (s several) ObserveAttempt(o *Observation) {
+	for _, observer := range s {
+		observer.ObserveAttempt(o)
+	}
+}
+
 // observations are reused, so that to observe allocates nothing.
 var observations = sync.Pool{New: func() any { return new(Observation) }}
 
@@ -96,7 +115,7 @@ func (t *Transport) observe(o Observation) {
 	}
 	told := observations.Get().(*Observation)
 	*told = o
-	t.options.Observer.Observe(told)
+	t.options.Observer.ObserveAttempt(told)
 	*told = Observation{}
 	observations.Put(told)
 }
@@ -107,6 +126,10 @@ type Stats struct {
 	Waiting  int64  // requests that wait: for the end of a cooldown, a turn, a place, or to be sent again
 	InFlight int64  // requests that were sent and have no response yet; with Concurrency, until its body has ended
 	Keys     int    // that are known
+
+	// Until is when the cooldown ends that lasts longest, of those that a response began here
+	// or a request of this process met; in the past if that is over. Zero: there was none.
+	Until time.Time
 }
 
 // Stats are the figures of each rule, in the order of the rules.
@@ -114,6 +137,12 @@ func (t *Transport) Stats() []Stats {
 	all := make([]Stats, len(t.rules))
 	for i, r := range t.rules {
 		all[i] = Stats{Rule: r.name, Waiting: r.waiting.Load(), InFlight: r.inFlight.Load(), Keys: r.accounts.len()}
+		if r.only != nil {
+			all[i].Keys = 1
+		}
+		if until := r.until.Load(); until > 0 {
+			all[i].Until = t.start.Add(time.Duration(until))
+		}
 	}
 	return all
 }

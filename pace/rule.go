@@ -36,6 +36,7 @@ type rule struct {
 	only     *account // that of all requests, if there is no key
 
 	waiting, inFlight atomic.Int64
+	until             atomic.Int64 // the latest end of a cooldown; see Transport.now
 }
 
 // What a Limit of a leaky bucket can be.

@@ -180,7 +180,7 @@ func (c *call) coolFor(wait, slack time.Duration) time.Duration {
 	until := now + int64(wait)
 	c.a.cooledAt = now
 	c.a.alone.Store(until) // it is in force here, while others are told
-	c.a.ended.Store(until)
+	c.a.cooledUntil(until)
 	c.a.mu.Unlock()
 
 	ctx, end := outlive(c.ctx)

@@ -52,9 +52,20 @@ func (t *Transport) cooldown(a *account) time.Duration {
 		}
 	}
 	if left > 0 {
-		a.ended.Store(now + int64(left))
+		a.cooledUntil(now + int64(left))
 	}
 	return left
+}
+
+// cooledUntil notes when a cooldown ends.
+func (a *account) cooledUntil(end int64) {
+	a.ended.Store(end)
+	for {
+		latest := a.rule.until.Load()
+		if latest >= end || a.rule.until.CompareAndSwap(latest, end) {
+			return
+		}
+	}
 }
 
 // coolDown waits for the end of a cooldown, after which each of those that wait needs a turn.
