@@ -19,6 +19,7 @@ type contestant struct {
 
 // contestants are all of them. To add one, add it here.
 var contestants = []contestant{
+	{weir, "pace.NewTransport with a rule for the host, a redisstore, a redisbans.List, and up to 4 attempts", weirClient},
 	{timeRate, "golang.org/x/time/rate in each process: Wait, then the request, which is not repeated", rateClient},
 	{retryable, "hashicorp/go-retryablehttp with its defaults, but for RetryMax 3 and waits of 100 ms to 1 s", retryableClient},
 	{naive, "a plain client that repeats a request that failed, up to 4 in all, each after 100 ms", naiveClient},

@@ -135,7 +135,7 @@ type coolParty struct {
 	*server
 	mu      sync.Mutex
 	due     time.Time // for the refusal; zero: none is
-	refused time.Time // when it was written
+	refused time.Time // when it was about to be written
 }
 
 // cooldown is what the one refusal asks for.
@@ -155,7 +155,7 @@ func (p *coolParty) refuseAt(due time.Time) {
 	p.due, p.refused = due, time.Time{}
 }
 
-// refusal is when the one was written.
+// refusal is when the one was answered.
 func (p *coolParty) refusal() (time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,8 +171,7 @@ func (p *coolParty) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if p.due.IsZero() || time.Now().Before(p.due) {
 		return
 	}
+	p.due, p.refused = time.Time{}, time.Now()
 	w.Header().Set("Retry-After", strconv.Itoa(int(cooldown/time.Second)))
 	w.WriteHeader(http.StatusTooManyRequests)
-	_ = http.NewResponseController(w).Flush() // the time of the refusal is when it is on its way
-	p.due, p.refused = time.Time{}, time.Now()
 }
