@@ -117,6 +117,7 @@ var rooms = []room{
 	},
 		[]string{"github.com/redis/go-redis/v9"}},
 
+	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, nil}, // a reader of use without the rest
 
 	{"internal/accesslog", nil, nil},
