@@ -27,12 +27,12 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, ch
 	status, err := l.decide(r.Context(), set, s, charges)
 	elapsed := time.Duration(0)
 	if !began.IsZero() {
-		elapsed = max(time.Since(began), 1)
+		elapsed = max(time.Since(began)-s.waited, 1)
 	}
 	if status == http.StatusOK && overload != nil {
 		status, place, retryAfter = l.admit(set, r, s, overload)
 	}
-	outcome := s.outcome(status)
+	outcome, waited := s.outcome(status), s.waited
 	if status == statusShed {
 		s = &decided{} // it is charged nothing
 	}
@@ -42,6 +42,7 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, ch
 			place.Leave()
 		}
 	}()
+	o.Waited = waited
 	set.observeRules(o, r, outcome, s, elapsed, err)
 	observed = true
 	return status, place, retryAfter
@@ -50,17 +51,16 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, ch
 // decide has the store decide on the charges, and returns 200, or the status to refuse
 // with: 503 if it could not, with the error, or if the request's turn comes too late.
 func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, err error) {
-	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
+	if set.hasQueues {
+		err = l.takeInTurn(ctx, set, s, charges)
+	} else {
+		err = l.take(ctx, set, s, charges)
+	}
+	if err != nil {
 		return l.undecided(ctx, set, s, err), err
 	}
-	s.allowed = allAllowed(s.decisions)
-	if !s.allowed && set.hasShadowOrOverdraft {
-		if err := l.overdraw(ctx, set, s, charges); err != nil {
-			return l.undecided(ctx, set, s, err), err
-		}
-	}
-	if set.chargesAfter && s.looksRefuse(set) && s.allowed {
-		l.undo(ctx, set, s)
+	if s.gone {
+		return statusClientClosedRequest, nil
 	}
 	if !s.allowed {
 		if set.hasEscalation {
@@ -74,6 +74,27 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 		return http.StatusServiceUnavailable, nil
 	}
 	return http.StatusOK, nil
+}
+
+// take has the store take all charges, or none. s has what each rule said, and whether the
+// request passes.
+func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
+	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
+		return err
+	}
+	s.allowed = allAllowed(s.decisions)
+	if !s.allowed && set.hasShadowOrOverdraft {
+		if err := l.overdraw(ctx, set, s, charges); err != nil {
+			return err
+		}
+	}
+	if set.chargesAfter && s.looksRefuse(set) && s.allowed {
+		l.undo(ctx, set, s)
+	}
+	if !s.allowed && set.hasQueues {
+		l.nudge(s)
+	}
+	return nil
 }
 
 // looksRefuse reports whether a rule that is charged afterwards has nothing left, which
@@ -114,6 +135,11 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 	}
 	if err := l.store.Refund(ctx, taken); err != nil {
 		l.warnStoreFailure(set, err)
+	}
+	for i := range taken {
+		if taken[i].Quota.InFlight() {
+			l.room.Returned(lineOf(&taken[i]))
+		}
 	}
 }
 

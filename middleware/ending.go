@@ -38,6 +38,7 @@ type ending struct {
 	answered response.Response // if some rule goes by its status
 
 	place Place // nil: it needs none
+	holding
 
 	mu     sync.Mutex
 	ended  bool
@@ -154,6 +155,7 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 // does anything.
 func (e *ending) finish(status int) {
 	if owed, first := e.end(status); first {
+		e.release()
 		if e.place != nil {
 			e.place.Leave()
 		}
@@ -223,6 +225,7 @@ func (e *ending) append(owed []limiter.Settlement, o *open, actual int64) []limi
 // cancel returns what was charged to a request that no handler has seen.
 func (e *ending) cancel() {
 	e.ended = true // nothing else knows of it yet
+	e.release()
 	var owed []limiter.Settlement
 	for i := range e.opened {
 		owed = e.append(owed, &e.opened[i], 0)
