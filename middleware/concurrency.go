@@ -128,49 +128,44 @@ func (l *RateLimit) decideGuarded(set *ruleset, r *http.Request, s *decided, cha
 	return status, place, retryAfter
 }
 
-// holds reports whether the request has taken places.
-func (s *decided) holds() bool {
+// placeOf is what the request has taken, if that policy is one.
+func (s *decided) placeOf(i int) (limiter.Charge, bool) {
+	if !s.policies[i].isPlace() {
+		return limiter.Charge{}, false
+	}
+	return s.took(i)
+}
+
+// hasPlace reports whether the request has taken one.
+func (s *decided) hasPlace() bool {
 	for i := range s.policies {
-		if _, ok := s.took(i); ok && s.policies[i].isPlace() {
+		if _, ok := s.placeOf(i); ok {
 			return true
 		}
 	}
 	return false
 }
 
-// A held is a place that a request has.
-type held struct {
-	*policy
-	limiter.Charge
-}
-
-// A holding is the places that a request has until it ends.
-type holding struct {
-	places   []held
-	space    [1]held
-	returned atomic.Bool
-}
-
-// hold notes the places that the request has taken.
-func (e *ending) hold(s *decided) {
-	e.places = e.holding.space[:0]
-	for i := range s.policies {
-		if c, ok := s.took(i); ok && s.policies[i].isPlace() {
-			e.places = append(e.places, held{s.policies[i].policy, c})
-			s.policies[i].progress.requests.Add(1)
+// hold notes that the request has places.
+func (e *ending) hold() {
+	e.holds.Store(true)
+	for i := range e.policies {
+		if _, ok := e.placeOf(i); ok {
+			e.policies[i].progress.requests.Add(1)
 		}
 	}
 }
 
 // release returns the request's places, once.
 func (e *ending) release() {
-	if len(e.places) == 0 || e.returned.Swap(true) {
+	if !e.holds.Swap(false) {
 		return
 	}
-	for i := range e.places {
-		p := &e.places[i]
-		p.progress.requests.Add(-1)
-		e.limits.end(e.Context, e.set, p.Charge)
+	for i := range e.policies {
+		if c, ok := e.placeOf(i); ok {
+			e.policies[i].progress.requests.Add(-1)
+			e.limits.end(e.Context, e.set, c)
+		}
 	}
 }
 
@@ -195,11 +190,11 @@ func (l *RateLimit) end(ctx context.Context, set *ruleset, c limiter.Charge) {
 // of p for the key. It takes one place, and would wait for itself if it took two.
 func holdsFor(ctx context.Context, p *policy, key string) bool {
 	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
-		if e.returned.Load() {
+		if !e.holds.Load() {
 			continue
 		}
-		for i := range e.places {
-			if h := &e.places[i]; h.Key == key && h.rule.notes == p.rule.notes && h.info.Tier == p.info.Tier {
+		for i := range e.policies {
+			if _, ok := e.placeOf(i); ok && e.policies[i].isOf(p, key) {
 				return true
 			}
 		}
@@ -220,25 +215,25 @@ func (a *applied) queues() bool { return a.concurrency.Queue > 0 && !a.info.Shad
 // takeInTurn is take for requests that may wait for a place. One that lacks nothing else waits
 // in one line, holding nothing, until it is the first and everything can be taken. Should it
 // lack another place then, it goes to the end of that one's line.
-func (l *RateLimit) takeInTurn(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
+func (l *RateLimit) takeInTurn(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (waited time.Duration, err error) {
 	at, asked := s.line(&l.room), false
 	if at < 0 {
 		if err := l.take(ctx, set, s, charges); err != nil || s.allowed {
-			return err
+			return 0, err
 		}
 		at, asked = s.lacks(), true
 	}
 	if at < 0 {
-		return nil
+		return 0, nil
 	}
 	// What waits is a copy, as it leaves the stack. It has no outer, or all of s would leave it.
 	w := &decided{policies: slices.Clone(s.policies), decisions: slices.Clone(s.decisions)}
 	began := time.Now()
-	err := l.wait(ctx, set, w, slices.Clone(charges), at, asked)
+	err = l.wait(ctx, set, w, slices.Clone(charges), at, asked)
 	copy(s.policies, w.policies)
 	copy(s.decisions, w.decisions)
-	s.allowed, s.overdrawn, s.gone, s.waited = w.allowed, w.overdrawn, w.gone, time.Since(began)
-	return err
+	s.allowed, s.overdrawn, s.gone = w.allowed, w.overdrawn, w.gone
+	return time.Since(began), err
 }
 
 // line is the place of the first that other requests wait for already, or -1.

@@ -13,7 +13,7 @@ import (
 // the observer what came of it.
 func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload) (status int, place Place, retryAfter time.Duration) {
 	if set.Observer == nil {
-		status, _ = l.decide(r.Context(), set, s, charges)
+		status, _, _ = l.decide(r.Context(), set, s, charges)
 		if status == http.StatusOK && overload != nil {
 			return l.admit(set, r, s, overload)
 		}
@@ -24,15 +24,15 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, ch
 	if l.timed(o) {
 		began = time.Now()
 	}
-	status, err := l.decide(r.Context(), set, s, charges)
+	status, waited, err := l.decide(r.Context(), set, s, charges)
 	elapsed := time.Duration(0)
 	if !began.IsZero() {
-		elapsed = max(time.Since(began)-s.waited, 1)
+		elapsed = max(time.Since(began)-waited, 1)
 	}
 	if status == http.StatusOK && overload != nil {
 		status, place, retryAfter = l.admit(set, r, s, overload)
 	}
-	outcome, waited := s.outcome(status), s.waited
+	outcome := s.outcome(status)
 	if status == statusShed {
 		s = &decided{} // it is charged nothing
 	}
@@ -49,31 +49,32 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, ch
 }
 
 // decide has the store decide on the charges, and returns 200, or the status to refuse
-// with: 503 if it could not, with the error, or if the request's turn comes too late.
-func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, err error) {
+// with: 503 if it could not, with the error, or if the request's turn comes too late; 429 if a
+// rule refuses. It tells how long the request waited for a place.
+func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, waited time.Duration, err error) {
 	if set.hasQueues {
-		err = l.takeInTurn(ctx, set, s, charges)
+		waited, err = l.takeInTurn(ctx, set, s, charges)
 	} else {
 		err = l.take(ctx, set, s, charges)
 	}
 	if err != nil {
-		return l.undecided(ctx, set, s, err), err
+		return l.undecided(ctx, set, s, err), waited, err
 	}
 	if s.gone {
-		return statusClientClosedRequest, nil
+		return statusClientClosedRequest, waited, nil
 	}
 	if !s.allowed {
 		if set.hasEscalation {
 			l.escalate(ctx, set, s)
 		}
-		return http.StatusTooManyRequests, nil
+		return http.StatusTooManyRequests, waited, nil
 	}
 	if d := s.delay(); d > 0 && tooLate(ctx, d) {
 		// Its place in the queue is for another request, and the client learns now.
 		l.undo(ctx, set, s)
-		return http.StatusServiceUnavailable, nil
+		return http.StatusServiceUnavailable, waited, nil
 	}
-	return http.StatusOK, nil
+	return http.StatusOK, waited, nil
 }
 
 // take has the store take all charges, or none. s has what each rule said, and whether the
@@ -123,8 +124,11 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		if !ok || c.Cost == 0 {
 			continue
 		}
-		c.At = c.Quota.UndoAt(d)
-		taken = append(taken, c)
+		if c.At = c.Quota.UndoAt(d); c.Quota.InFlight() {
+			l.end(ctx, set, c)
+		} else {
+			taken = append(taken, c)
+		}
 		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
 			d.NextAfter, d.ResetAfter = 0, 0
 		}
@@ -135,11 +139,6 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 	}
 	if err := l.store.Refund(ctx, taken); err != nil {
 		l.warnStoreFailure(set, err)
-	}
-	for i := range taken {
-		if taken[i].Quota.InFlight() {
-			l.room.Returned(lineOf(&taken[i]))
-		}
 	}
 }
 

@@ -199,13 +199,13 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		set.refuse(w, r, &s, no, told)
 		return refused(r, outer)
 	}
-	holds := set.hasPlaces && s.holds()
+	holds := set.hasPlaces && s.hasPlace()
 	behind, end := r, (*ending)(nil)
 	var values *[5]string
 	var text []byte
 	switch {
 	case set.NoResult && (place != nil || holds):
-		behind, end, text = l.await(set, r, how, outer, &decided{}, nil)
+		behind, end, text = l.await(set, r, how, outer, &s, more)
 		if set.Headers != HeadersNone {
 			values = &end.values
 		}
@@ -228,7 +228,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	}
 	passed := false
 	if holds {
-		end.hold(&s)
+		end.hold()
 		defer func() {
 			if !passed {
 				end.release()

@@ -113,8 +113,6 @@ type decided struct {
 	allowed   bool // by all rules
 	overdrawn bool // on a rule's overdraft
 	gone      bool // the client was, before it was decided
-
-	waited time.Duration // for a place
 }
 
 // A scope is the context behind a limiter. It remembers the decisions, for handlers
@@ -174,8 +172,8 @@ func (s *scope) keep(r *http.Request, outer *scope, d *decided, more *many) []by
 	case more != nil:
 		s.policies, s.decisions = more.policies[:n], more.decisions[:n]
 		return text
-	case n == 1:
-		s.policies, s.decisions = s.policySpace[:], s.decisionSpace[:]
+	case n <= 1:
+		s.policies, s.decisions = s.policySpace[:n], s.decisionSpace[:n]
 	default:
 		few := &struct {
 			policies  [fewRules]applied

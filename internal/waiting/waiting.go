@@ -32,8 +32,9 @@ type waiter struct {
 }
 
 // How often the first of a line asks where other processes return places: at random between
-// half of that and the whole, so that they do not all ask together.
-const askEvery = 50 * time.Millisecond
+// half of that and the whole, so that they do not all ask together. With what a store takes to
+// tell others of a returned place, that is at most 50 ms.
+const askEvery = 30 * time.Millisecond
 
 // IsEmpty reports whether nothing waits for key, without a lock where nothing waits at all.
 func (r *Room[K]) IsEmpty(key K) bool { return r.Length(key) == 0 }
