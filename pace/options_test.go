@@ -37,7 +37,7 @@ func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
 			{Host: "f.org", Name: "\x01", Limit: per}, {Host: "g.org"},
 		}}, []string{
 			"rule 1: pace: Host is missing", "Limit is missing", `rule "https://a.org": pace: Host is "https://a.org"`, `"a.org/b"`, `"ä.org"`, `"a.org:http"`, `"*."`, `"a b"`,
-			`rule "b.org": limiter: Events is -1`, `rule "c.org": pace: Limit is 1/s sliding-log`, `rule "d.org": limiter: Max is -1`, `rule "e.org": limiter: OnOutage is 9`,
+			`rule "b.org": limiter: Events is -1`, `rule "c.org": pace: Limit is 1/1s sliding-log`, `rule "d.org": limiter: Max is -1`, `rule "e.org": limiter: OnOutage is 9`,
 			"outside printable ASCII", `rule "g.org": pace: Limit is missing`,
 		}},
 		"names": {pace.Options{Rules: []pace.Rule{{Name: "a", Host: "a.org", Limit: per}, {Name: "a", Host: "b.org", Limit: per}}}, []string{`two rules are named "a"`}},

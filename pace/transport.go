@@ -190,7 +190,9 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		got = c.send(attempt, place)
-		o.Took = time.Duration(c.t.now() - got.sent)
+		if c.t.options.Observer != nil {
+			o.Took = time.Duration(c.t.now() - got.sent)
+		}
 		o.Cooldown = c.hear(&got)
 		next, pause := c.next(request, &got, n)
 		o.Outcome, o.Response, o.Said, o.Err, o.Retried = got.outcome(), got.response, got.said, got.err, next != nil

@@ -41,8 +41,10 @@ func (c *call) admit() (*place, error) {
 // cooldown is for how long no requests of an account are sent, [limiter.Never] if there is no
 // end to it.
 func (t *Transport) cooldown(a *account) time.Duration {
-	now := t.now()
-	left := max(0, time.Duration(a.alone.Load()-now))
+	var left time.Duration
+	if alone := a.alone.Load(); alone > 0 {
+		left = max(0, time.Duration(alone-t.now()))
+	}
 	if list := t.options.Cooldowns; !list.Empty() {
 		if ban, ok := list.Find(a.name); ok {
 			if ban.Until.IsZero() {
@@ -52,7 +54,7 @@ func (t *Transport) cooldown(a *account) time.Duration {
 		}
 	}
 	if left > 0 {
-		a.cooledUntil(now + int64(left))
+		a.cooledUntil(t.now() + int64(left))
 	}
 	return left
 }
@@ -90,7 +92,10 @@ func (c *call) takeTurn() error {
 	if r.quota == nil {
 		return nil
 	}
-	cost := c.a.cost(c.t.now(), r)
+	cost := int64(1)
+	if told := c.a.told.Load(); told != nil {
+		cost = told.cost(c.t.now(), r)
+	}
 	d, err := c.decide(cost)
 	if err != nil {
 		return fmt.Errorf("pace: %s: %w", r.name, err)
