@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -238,20 +237,17 @@ func (c *call) hasWaited(d time.Duration) {
 	c.left -= d
 }
 
-// decisions are reused, as what is passed to a Store is on the heap.
-var decisions = sync.Pool{New: func() any { return new(decision) }}
-
-type decision struct {
-	charges   [1]limiter.Charge
-	decisions [1]limiter.Decision
-}
-
+// decide asks the store for a turn. What is passed to a Memory stays on the stack.
 func (c *call) decide(cost int64) (limiter.Decision, error) {
-	space := decisions.Get().(*decision)
-	defer decisions.Put(space)
-	space.charges[0] = limiter.Charge{Quota: c.rule.quota, Key: c.a.key, Cost: cost}
-	err := c.t.options.Store.Decide(c.ctx, space.charges[:], space.decisions[:])
-	return space.decisions[0], err
+	charges := [1]limiter.Charge{{Quota: c.rule.quota, Key: c.a.key, Cost: cost}}
+	if memory, ok := c.t.options.Store.(*limiter.Memory); ok {
+		var decisions [1]limiter.Decision
+		err := memory.Decide(c.ctx, charges[:], decisions[:])
+		return decisions[0], err
+	}
+	decisions := make([]limiter.Decision, 1)
+	err := c.t.options.Store.Decide(c.ctx, []limiter.Charge{charges[0]}, decisions)
+	return decisions[0], err
 }
 
 // outlive is a context for what is to be done though ctx has ended.
