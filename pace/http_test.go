@@ -216,6 +216,7 @@ func TestRetriesReuseTheConnection(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
 		if requests.Add(1) < 3 {
+			w.Header().Set("Retry-After-Ms", "300") // net/http takes its time to see that a connection is free
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write(make([]byte, 10_000))
 			return
