@@ -19,6 +19,8 @@ type RateLimit struct {
 	memory *limiter.Memory // the store, if it is one: then charges stay on the stack
 	places atomic.Pointer[[]place]
 
+	immediate bool // the store is a Memory, or an [immediate]
+
 	changing sync.Mutex
 	claimed  map[string]bool // names of counters in the store that are this limiter's
 
@@ -38,12 +40,19 @@ func New(c Config) (*RateLimit, error) {
 		}
 	}
 	l.memory, set.calendar.runs = l.store.(*limiter.Memory)
+	if _, l.immediate = l.store.(immediate); l.memory != nil {
+		l.immediate = true
+	}
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}
 	l.rules.Store(set)
 	return l, nil
 }
+
+// An immediate store does as limiter.Memory does: it decides and settles in this process and
+// waits for nothing, and it keeps nothing of the slices that it is given.
+type immediate interface{ Immediate() }
 
 // Reconfigure puts these rules in the place of the present ones, at once for all requests
 // that come, or returns everything that is wrong with c and changes nothing. Requests that
