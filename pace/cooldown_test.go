@@ -1,6 +1,7 @@
 package pace_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -427,3 +428,15 @@ func TestOtherQuotasDoNotSlowRequestsDown(t *testing.T) {
 		})
 	}
 }
+
+func newBans(t *testing.T) *bans.Memory {
+	t.Helper()
+	list, err := bans.New(bans.Options{})
+	require.NoError(t, err)
+	return list
+}
+
+// refusing is a list that takes no bans.
+type refusing struct{ *bans.Memory }
+
+func (*refusing) Ban(context.Context, string, time.Duration) error { return bans.ErrFull }

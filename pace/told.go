@@ -24,11 +24,7 @@ type told struct {
 }
 
 // cost is how many units a request takes, now.
-func (a *account) cost(now int64, r *rule) int64 {
-	t := a.told.Load()
-	if t == nil {
-		return 1
-	}
+func (t *told) cost(now int64, r *rule) int64 {
 	need, left := t.need, t.left
 	if now >= t.until || need <= left {
 		if t.lowered == 0 {
