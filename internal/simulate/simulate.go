@@ -53,6 +53,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	s := &Simulation{clock: &list.clock, bans: list, requests: NewRequests(o), response: discarding{}}
 	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
+	c.Overload = nil // no service does the work
 
 	// Most rules need neither fields nor a Result, and New says where one does.
 	fast := c
