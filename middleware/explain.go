@@ -55,7 +55,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
 		return e
 	}
-	policies, _, status, refuses := set.match(r, scopeOf(r.Context()), true, nil, nil)
+	policies, _, status, refuses := set.match(r, scopeOf(r.Context()), true, true, nil, nil)
 	switch {
 	case status == http.StatusOK:
 	case refuses.Deny:

@@ -269,8 +269,8 @@ func (set *ruleset) own(base *policy, l limiter.Limit) (*policy, error) {
 	}
 	info := *base.info
 	info.Limit, info.Limits, info.Own = l, nil, true
-	p := newPolicy(quota)
-	p.info, p.rule, p.softAt, p.overdraft = &info, base.rule, base.softAt, base.overdraft
+	p := newPolicy(quota, quota.Rule())
+	p.info, p.rule, p.softAt, p.overdraft, p.place = &info, base.rule, base.softAt, base.overdraft, base.place
 	grown[id] = p
 	set.ownLimits.policies.Store(&grown)
 	return p, nil

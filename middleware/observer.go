@@ -38,6 +38,10 @@ type Observation struct {
 	// in memory, one decision in 64 is.
 	Elapsed time.Duration
 
+	// Waited is how long the request waited for a place, which Rule.Concurrency may have it do,
+	// whether it got one or not.
+	Waited time.Duration
+
 	// Err is why the store could not decide, with OutcomeUndecided, or with OutcomeAllowed if
 	// all the rules are in shadow.
 	Err error
@@ -109,7 +113,7 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
 		return
 	}
 	o := observations.Get().(*Observation)
-	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, o.Rules[:0], 0, nil
+	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Waited, o.Err = r, outcome, o.Rules[:0], 0, 0, nil
 	o.Ban = ban
 	set.Observer.Observe(o)
 	o.Request, o.Ban = nil, bans.Ban{}
@@ -134,16 +138,16 @@ func (set *ruleset) observeDenied(r *http.Request, denies *rule) {
 		return
 	}
 	o := observations.Get().(*Observation)
-	d := limiter.Decision{RetryAfter: denies.reply.RetryAfter}
-	set.observeRules(o, r, OutcomeRefused, &decided{
-		policies:  []applied{{policy: &policy{info: denies.info, rule: denies}}},
-		decisions: []limiter.Decision{d},
-	}, 0, nil)
+	o.Rules = append(o.Rules[:0], RuleResult{Rule: denies.info, Decision: limiter.Decision{RetryAfter: denies.reply.RetryAfter}})
+	o.Request, o.Outcome, o.Elapsed, o.Waited, o.Err = r, OutcomeRefused, 0, 0, nil
+	set.Observer.Observe(o)
+	o.Request = nil
+	observations.Put(o)
 }
 
 // timed reports whether the decision that o is about is to be timed: to read the clock twice
 // costs as much as to decide in memory.
 func (l *RateLimit) timed(o *Observation) bool {
 	o.turn++
-	return l.memory == nil || o.turn%64 == 0
+	return !l.immediate || o.turn%64 == 0
 }

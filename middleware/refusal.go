@@ -13,6 +13,7 @@ type refusal struct {
 	status     int
 	banned     bool
 	shed       bool           // for overload
+	full       int64          // for want of a place: how many requests may be in progress
 	rule       string         // that refuses, or led to the ban
 	quota      *limiter.Quota // that refuses
 	reply      *reply         // of the rule that refuses; nil: what Weir says by itself
@@ -21,7 +22,7 @@ type refusal struct {
 
 // answered is the status that the client sees.
 func (no *refusal) answered() int {
-	if no.reply != nil {
+	if no.reply != nil && no.reply.Status != 0 {
 		return no.reply.Status
 	}
 	return no.status
@@ -29,10 +30,13 @@ func (no *refusal) answered() int {
 
 // limit is the text of the limit that refuses.
 func (no *refusal) limit() string {
-	if no.quota == nil {
-		return ""
+	switch {
+	case no.full > 0:
+		return strconv.FormatInt(no.full, 10) + " at once"
+	case no.quota != nil:
+		return no.quota.Limit().String()
 	}
-	return no.quota.Limit().String()
+	return ""
 }
 
 // refuse answers a request that must go no further, or tells told, if that is not nil, what
@@ -116,7 +120,7 @@ func (no *refusal) by(s *decided) {
 
 // seconds is how long to wait, rounded up; 0 if there is no telling, or no use in coming back.
 func (no *refusal) seconds() int64 {
-	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.reply == nil && no.status != http.StatusTooManyRequests {
+	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.full == 0 && no.reply == nil && no.status != http.StatusTooManyRequests {
 		return 0
 	}
 	return secondsUp(no.retryAfter)
@@ -151,6 +155,12 @@ var tooMany = kind{
 	message: "Too many requests.",
 }
 
+var tooManyAtOnce = kind{
+	problem: tooMany.problem,
+	title:   tooMany.title,
+	code:    "concurrency_limit_exceeded",
+}
+
 var kinds = map[int]*kind{
 	http.StatusServiceUnavailable: {
 		problem: registry + "temporary-reduced-capacity",
@@ -176,10 +186,14 @@ var kinds = map[int]*kind{
 }
 
 func (no *refusal) kind() *kind {
-	if no.reply != nil {
+	switch {
+	case no.reply != nil && no.full == 0:
 		return &no.reply.kind
-	}
-	if no.status == http.StatusTooManyRequests {
+	case no.reply != nil && no.status == http.StatusTooManyRequests:
+		return &no.reply.atOnce
+	case no.status == http.StatusTooManyRequests && no.full > 0:
+		return &tooManyAtOnce
+	case no.status == http.StatusTooManyRequests:
 		return &tooMany // most of them, without a look-up
 	}
 	return kinds[no.status]
@@ -210,7 +224,7 @@ func (s *decided) appendViolated(b []byte) []byte {
 	list, before := s.entries(space[:0]), `,"violated-policies":[`
 	for i := range list {
 		if !list[i].Allowed {
-			b = appendJSON(append(b, before...), list[i].quota.Rule())
+			b = appendJSON(append(b, before...), list[i].shown)
 			before = ","
 		}
 	}
@@ -237,13 +251,24 @@ func (no *refusal) appendMessage(b []byte, seconds int64, asJSON bool) []byte {
 		return no.reply.message.append(b, no, seconds, asJSON)
 	}
 	switch {
-	case seconds > 0:
-		b = append(append(b, no.kind().message...), " Try again in "...)
-		return append(appendDuration(b, seconds), '.')
-	case no.status == http.StatusTooManyRequests && no.quota != nil:
+	case no.status == http.StatusTooManyRequests && no.full > 0:
+		b = appendInProgress(b, no.full)
+	case seconds == 0 && no.status == http.StatusTooManyRequests && no.quota != nil:
 		return append(b, "The request costs more than the limit ever allows at once."...)
+	default:
+		b = append(b, no.kind().message...)
 	}
-	return append(b, no.kind().message...)
+	if seconds > 0 {
+		b = append(appendDuration(append(b, " Try again in "...), seconds), '.')
+	}
+	return b
+}
+
+func appendInProgress(b []byte, most int64) []byte {
+	if most == 1 {
+		return append(b, "A request is in progress, and no more than one is allowed at once."...)
+	}
+	return append(strconv.AppendInt(b, most, 10), " requests are in progress, and no more are allowed at once."...)
 }
 
 // appendJSON writes a rule's name, which is printable ASCII, as encoding/json does.

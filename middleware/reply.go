@@ -71,12 +71,13 @@ func (r Refusal) Validate() error {
 type reply struct {
 	Refusal
 	kind    kind
+	atOnce  kind     // for want of a place
 	message *message // nil: the kind's
 }
 
 // reply is what a rule answers which it refuses; nil where that is what Weir says by itself.
 func (c *compiler) reply(at string, given Rule) *reply {
-	r := &reply{Refusal: given.Refusal, kind: tooMany}
+	r := &reply{Refusal: given.Refusal, kind: tooMany, atOnce: tooManyAtOnce}
 	if err := r.Validate(); err != nil {
 		c.report("%s: %w", at, err)
 		return nil
@@ -96,13 +97,14 @@ func (c *compiler) reply(at string, given Rule) *reply {
 		if r.Refusal == (Refusal{}) {
 			return nil
 		}
-		r.Status = cmp.Or(r.Status, http.StatusTooManyRequests)
 	}
-	if r.Type != "" {
-		r.kind.problem, r.kind.title = r.Type, ""
-	}
-	if r.Title != "" {
-		r.kind.title = escaped(r.Title)
+	for _, kind := range []*kind{&r.kind, &r.atOnce} {
+		if r.Type != "" {
+			kind.problem, kind.title = r.Type, ""
+		}
+		if r.Title != "" {
+			kind.title = escaped(r.Title)
+		}
 	}
 	if r.Message != "" {
 		r.message, _ = parseMessage(r.Message)

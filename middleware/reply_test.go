@@ -83,7 +83,7 @@ func TestAMessageThatTellsATimeIsNotUsedWhereThereIsNone(t *testing.T) {
 func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 	var heard []string
 	l := limited(t, middleware.Config{
-		Observer: observe(func(o *middleware.Observation) {
+		Observer: observeBy(func(o *middleware.Observation) {
 			heard = append(heard, o.Outcome.String()+" by "+o.Rules[0].Rule.Name+" "+o.Rules[0].Rule.LimitText())
 		}),
 		Allow: func(r *http.Request) bool { return r.Header.Get("Ops") != "" },
@@ -114,9 +114,9 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 	require.ErrorIs(t, l.Reset(t.Context(), "closed", ""), middleware.ErrNoRule, "it has no counters")
 }
 
-type observe func(*middleware.Observation)
+type observeBy func(*middleware.Observation)
 
-func (f observe) Observe(o *middleware.Observation) { f(o) }
+func (f observeBy) Observe(o *middleware.Observation) { f(o) }
 
 func TestWhatIsWrongWithARefusal(t *testing.T) {
 	_, err := middleware.New(middleware.Config{
