@@ -112,11 +112,12 @@ var rooms = []room{
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
 	{"cmd/weir", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "redis", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "middleware/shed", "redis", "internal/operate", "internal/route",
 		"internal/accesslog", "internal/demand", "internal/simulate", "internal/verdict",
 	},
 		[]string{"github.com/redis/go-redis/v9"}},
 
+	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, nil}, // a reader of use without the rest
 
 	{"internal/accesslog", nil, nil},

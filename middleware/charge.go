@@ -21,13 +21,13 @@ func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, p
 	}
 	m := matching{set: set, request: r, outer: outer, ends: ends, placeable: placeable, tier: tier, status: http.StatusOK}
 	for _, rule := range set.always {
-		policies, charges = m.add(policies, charges, rule)
+		policies, charges = m.addAll(policies, charges, rule)
 	}
 	if set.byTier != nil && tier != "" {
-		policies, charges = m.add(policies, charges, set.byTier[tier])
+		policies, charges = m.addAll(policies, charges, set.byTier[tier])
 	}
 	if set.byRoute != nil || set.fallback != nil {
-		policies, charges = m.add(policies, charges, set.forRoute(r))
+		policies, charges = m.addAll(policies, charges, set.forRoute(r))
 	}
 	if m.status != http.StatusOK {
 		return nil, nil, m.status, m.refuses
@@ -48,10 +48,19 @@ type matching struct {
 	refuses   string // the rule that does
 }
 
-// add appends what the request is charged for a rule, if there is one and it matches.
+// addAll appends what the request is charged for a rule, if there is one, and for those that
+// are for the same requests.
+func (m *matching) addAll(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
+	for ; rule != nil; rule = rule.and {
+		policies, charges = m.add(policies, charges, rule)
+	}
+	return policies, charges
+}
+
+// add appends what the request is charged for a rule, if it matches.
 func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
 	r := m.request
-	if rule == nil || m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
+	if m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
 		return policies, charges
 	}
 	key, class, status := m.set.key(rule, r)

@@ -19,7 +19,7 @@ type Config struct {
 	ByTier map[string]Rule
 
 	// ByRoute are rules by pattern, as [Route] has them. Only one of them applies to a
-	// request. Those for its host go before those for any, as in http.ServeMux, and a host
+	// request, with those in its Rule.And. Those for its host go before those for any, as in http.ServeMux, and a host
 	// before a wildcard, the longer one first; of these the one with the longest path
 	// applies, then one with a method. There can be thousands.
 	//
@@ -226,6 +226,11 @@ type Rule struct {
 	// Shadow makes the rule decide, count and log what it would refuse (code weir-shadow,
 	// at most once a minute, with how many), and refuse nothing. Clients see nothing of it.
 	Shadow bool
+
+	// And are more rules for the same requests, such as one for each account beside one for
+	// each address. Each has a name, a key and a limit of its own, and no And. Nil: there are
+	// none.
+	And []Rule
 }
 
 // Tiers are limits by tier name. A request that [WithTier] puts in one of them is

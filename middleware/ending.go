@@ -242,7 +242,7 @@ func (e *ending) settle(owed []limiter.Settlement) {
 		return
 	}
 	ctx, l := e.Context, e.limits
-	if l.memory == nil { // which waits for nothing
+	if !l.immediate {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 		defer cancel()

@@ -135,5 +135,5 @@ func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcom
 // costs as much as to decide in memory.
 func (l *RateLimit) timed(o *Observation) bool {
 	o.turn++
-	return l.memory == nil || o.turn%64 == 0
+	return !l.immediate || o.turn%64 == 0
 }

@@ -85,6 +85,9 @@ func (p *policy) behind() []*policy {
 	return append(slices.Clone(p.others), p.place)
 }
 
+// Overload is Config.Overload as it is now, or nil.
+func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
+
 // ErrNoRule is what Peek and Reset return for a rule that is not in force.
 var ErrNoRule = errors.New("middleware: there is no rule of that name")
 

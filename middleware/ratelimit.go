@@ -21,6 +21,8 @@ type RateLimit struct {
 	places atomic.Pointer[[]place]
 	room   waiting.Room[lineKey] // for requests that wait for a place
 
+	immediate bool // the store is a Memory, or an [immediate]
+
 	changing sync.Mutex
 	claimed  map[string]bool // names of counters in the store that are this limiter's
 
@@ -41,12 +43,19 @@ func New(c Config) (*RateLimit, error) {
 	}
 	l.memory, set.calendar.runs = l.store.(*limiter.Memory)
 	l.room.Shared = l.memory == nil
+	if _, l.immediate = l.store.(immediate); l.memory != nil {
+		l.immediate = true
+	}
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}
 	l.rules.Store(set)
 	return l, nil
 }
+
+// An immediate store does as limiter.Memory does: it decides and settles in this process and
+// waits for nothing, and it keeps nothing of the slices that it is given.
+type immediate interface{ Immediate() }
 
 // Reconfigure puts these rules in the place of the present ones, at once for all requests
 // that come, or returns everything that is wrong with c and changes nothing. Requests that

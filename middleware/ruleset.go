@@ -84,6 +84,7 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 // rule is a Rule that was checked.
 type rule struct {
 	Rule
+	and     *rule              // the next one for the same requests; nil: there is none
 	policy  *policy            // for requests in no tier
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
@@ -111,31 +112,19 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// most is how many limits a request can meet by r.
-func (r *rule) most() int {
-	most := max(1, len(r.Limits))
-	for _, limits := range r.TierLimits {
-		most = max(most, len(limits))
+// most is how many limits a request can meet by r and those for the same requests.
+func (r *rule) most() (most int) {
+	for ; r != nil; r = r.and {
+		limits := max(1, len(r.Limits))
+		for _, of := range r.TierLimits {
+			limits = max(limits, len(of))
+		}
+		most += limits
 	}
 	if r.Concurrency.Max > 0 || len(r.TierConcurrency) > 0 {
 		most++
 	}
 	return most
-}
-
-// mostPolicies is how many limits a request can meet.
-func (set *ruleset) mostPolicies() (most int) {
-	byTier, byRoute := 0, 0
-	for _, r := range set.always {
-		most += r.most()
-	}
-	for _, r := range set.byTier {
-		byTier = max(byTier, r.most())
-	}
-	for _, r := range set.all[len(set.always)+len(set.byTier):] { // ByRoute and Default
-		byRoute = max(byRoute, r.most())
-	}
-	return most + byTier + byRoute
 }
 
 // A compiler makes a ruleset of a Config, and notes all that is wrong with it.
@@ -170,22 +159,28 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	c.settings()
 	for i, given := range config.Rules {
-		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{}))
+		rule := c.rules(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{})
+		set.always = append(set.always, rule)
+		set.most += rule.most()
 	}
+	mostByTier, mostByRoute := 0, 0
 	if len(config.ByTier) > 0 {
 		set.byTier = make(map[string]*rule, len(config.ByTier))
 		for _, tier := range slices.Sorted(maps.Keys(config.ByTier)) {
 			if tier == "" {
 				c.report("ByTier has a tier without a name; Rules are for requests in any tier")
 			}
-			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
+			rule := c.rules(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
+			set.byTier[tier] = rule
 			set.tierNames[tier] = true
+			mostByTier = max(mostByTier, rule.most())
 		}
 	}
 	if len(config.ByRoute) > 0 {
 		set.byRoute = &byRoute{}
 		for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
-			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
+			rule := c.rules(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
+			mostByRoute = max(mostByRoute, rule.most())
 			pattern, err := route.ParseRule(text)
 			if !pattern.IsForAll() {
 				set.byRoute.first = cmp.Or(set.byRoute.first, text)
@@ -198,7 +193,8 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		}
 	}
 	if config.Default != nil {
-		set.fallback = c.rule("Default", *config.Default, RuleInfo{})
+		set.fallback = c.rules("Default", *config.Default, RuleInfo{})
+		mostByRoute = max(mostByRoute, set.fallback.most())
 	}
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
@@ -212,7 +208,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.BanKeys = nil, nil, nil, nil, nil // they are the caller's
 
-	set.most = set.mostPolicies()
+	set.most += mostByTier + mostByRoute
 	set.needsTier = set.needsTier || set.byTier != nil
 	set.hasBans = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
@@ -252,6 +248,21 @@ func (c *compiler) settings() {
 	if len(set.BanKeys) > 0 && set.Bans == nil && set.DenyKey == nil {
 		c.report("Config.BanKeys needs Config.Bans or DenyKey, a list to look the keys up in")
 	}
+}
+
+// rules checks a Rule and those in its And.
+func (c *compiler) rules(at string, given Rule, info RuleInfo) *rule {
+	first := c.rule(at, given, info)
+	last := first
+	for i, other := range given.And {
+		at := fmt.Sprintf("%s %q And[%d]", at, given.Name, i)
+		if len(other.And) > 0 {
+			c.report("%s %q: And is set: put its rules beside this one", at, other.Name)
+		}
+		last.and = c.rule(at, other, info)
+		last = last.and
+	}
+	return first
 }
 
 // rule checks a Rule, which is for the info's Route or ForTier. What it returns is only good

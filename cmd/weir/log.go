@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir/internal/verdict"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 )
 
 // logFlags say how a log is read, and what is written of it.
@@ -60,7 +61,7 @@ func newLogFlags(flags *flag.FlagSet) *logFlags {
 
 // options are for a rules file, whose bans are in the log's time.
 func (f *logFlags) options() rules.Options {
-	o := rules.Options{Keys: map[string]keyfunc.Func{}}
+	o := rules.Options{Keys: map[string]keyfunc.Func{}, Overload: shed.FromRules}
 	o.Config.Bans = simulate.NewBans()
 	for _, name := range list(f.keys) {
 		o.Keys[name] = simulate.Key(name)

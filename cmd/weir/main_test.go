@@ -120,6 +120,15 @@ func TestExplainTellsTheRulesOfARequest(t *testing.T) {
 	assert.Equal(t, "endpoints header:X-Device:7 5/1m", last.Section+" "+last.Key+" "+last.Limit)
 }
 
+func TestOverloadIsCheckedAndExplained(t *testing.T) {
+	path := write(t, "good.yaml", good+"overload: {priority: [free]}\n")
+	_, out, _ := weir(t, "", "explain", path, "--keys=tenant", "--path=/", "--tier=free")
+	assert.Contains(t, out, `overload  line 8  takes a place of the service's overload limit, in level "free", 1 of 2`)
+	path = write(t, "bad.yaml", good+"overload: {priority: [fre]}\n")
+	_, out, _ = weir(t, "", "check", path, "--keys=tenant")
+	assert.Contains(t, out, `bad.yaml:8:23: overload.priority.0: the tier "fre" is never used: did you mean "free"?`)
+}
+
 func TestExplainKnowsHostsAndWhatAServeMuxMakesOfASlash(t *testing.T) {
 	const hosted = "version: 1\nendpoints: {\"*.example.org/*\": 5/s, \"/static/\": 2/s}\ndefault: 9/s\n"
 	for _, test := range []struct {

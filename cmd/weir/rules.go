@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 )
 
 // knowing are the flags about what the application knows and the file does not.
@@ -24,7 +25,7 @@ func ownKeys(flags *flag.FlagSet) *string {
 }
 
 func options(tiers, keys string) rules.Options {
-	o := rules.Options{Tiers: list(tiers), Keys: map[string]keyfunc.Func{}}
+	o := rules.Options{Tiers: list(tiers), Keys: map[string]keyfunc.Func{}, Overload: shed.FromRules}
 	for _, name := range list(keys) {
 		o.Keys[name] = func(*http.Request) (string, error) { return name + ":...", nil }
 	}

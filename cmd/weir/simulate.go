@@ -42,12 +42,14 @@ func simulateLog(s *session, args []string) error {
 		return usageError{errors.New("a rules file has to be a file: the standard input is for the log")}
 	}
 	var needs []rules.Need
+	bounded := false
 	for _, file := range files {
 		loaded, err := rules.Load(file, f.options())
 		if err != nil {
 			return err
 		}
 		needs = append(needs, loaded.Needs()...)
+		bounded = bounded || loaded.Config().Overload != nil
 	}
 	log, missing, err := s.open(logName, f, needs)
 	if err != nil {
@@ -65,6 +67,9 @@ func simulateLog(s *session, args []string) error {
 		if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
 			notes = append(notes, note)
 		}
+	}
+	if bounded {
+		notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
 	}
 	run := &run{flags: f, log: log, left: missing}
 	if err := run.all(files); err != nil {
@@ -107,22 +112,27 @@ func (r *run) service(file string) (*simulate.Simulation, error) {
 
 // leaveOut has no request match a rule, and no other rule in its place.
 func leaveOut(c *middleware.Config, name string) {
-	never := func(*http.Request) bool { return false }
-	for i := range c.Rules {
-		if c.Rules[i].Name == name {
-			c.Rules[i].Match = never
+	leave := func(rule *middleware.Rule) {
+		if rule.Name == name {
+			rule.Match = func(*http.Request) bool { return false }
 		}
-	}
-	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
-		for at, rule := range rules {
-			if rule.Name == name {
-				rule.Match = never
-				rules[at] = rule
+		for i := range rule.And {
+			if rule.And[i].Name == name {
+				rule.And[i].Match = func(*http.Request) bool { return false }
 			}
 		}
 	}
-	if c.Default != nil && c.Default.Name == name {
-		c.Default.Match = never
+	for i := range c.Rules {
+		leave(&c.Rules[i])
+	}
+	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
+		for at, rule := range rules {
+			leave(&rule)
+			rules[at] = rule
+		}
+	}
+	if c.Default != nil {
+		leave(c.Default)
 	}
 }
 

@@ -79,6 +79,13 @@ CLIENT         REFUSED  OF  BY       FIRST
 	assert.Len(t, said.Notes, 1)
 }
 
+func TestASimulationHasNoOverload(t *testing.T) {
+	file := write(t, "limits.yaml", limited+"overload: {}\n")
+	exit, out, err := weir(t, attacked(), "simulate", file, "-")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "note: The overload section is left out: a log does not say how much the service could do.")
+}
+
 func TestSimulateTellsWhatAChangeChanges(t *testing.T) {
 	before, after := write(t, "old.yaml", limited), write(t, "new.yaml", strings.Replace(limited, "3/1m", "4/1m", 1))
 	exit, out, err := weir(t, attacked(), "simulate", before, after, "-", "--show=address")

@@ -53,6 +53,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	s := &Simulation{clock: &list.clock, bans: list, requests: NewRequests(o), response: discarding{}}
 	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
+	c.Overload = nil // no service does the work
 
 	// Most rules need neither fields nor a Result, and New says where one does.
 	fast := c
@@ -77,9 +78,11 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	s.clock.now = max(s.clock.now, at)
 	s.decision = Decision{Outcome: middleware.OutcomeAllowed, Rules: s.decision.Rules[:0]}
 	s.bans.begun = s.bans.begun[:0]
-	clear(s.response)
+	if len(s.response) > 0 {
+		clear(s.response)
+	}
 	d, r := &s.decision, s.requests.Of(e)
-	d.Client = s.requests.Client(r)
+	d.Client = s.requests.Client()
 	finish, _, _ := s.limits.Begin(s.response, r, nil)
 	switch {
 	case finish == nil:

@@ -47,7 +47,7 @@ type Explanation struct {
 
 // A Step is what one section of the file makes of a request, in the order of evaluation.
 type Step struct {
-	Section string `json:"section"`             // ban, allow, global, tiers, endpoints, default, application
+	Section string `json:"section"`             // ban, allow, global, tiers, endpoints, default, application, overload
 	Line    int    `json:"line,omitempty"`      // where that is; 0: not in the file
 	Rule    string `json:"rule,omitempty"`      // that applies
 	Tier    string `json:"tier,omitempty"`      // that has this limit
@@ -139,6 +139,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	}
 	if len(found.Rules) == 0 {
 		step(Step{Section: "rules", Says: "none applies: not limited"})
+	}
+	if found.Overload != "" {
+		step(Step{Section: "overload", Line: r.line("overload"), Says: found.Overload})
 	}
 	return explanation, nil
 }
@@ -269,14 +272,17 @@ func rulesOf(e middleware.Explanation) (rules []string) {
 // router is one with the file's routes.
 func (r *Rules) router() *route.Router { return route.NewRouter(r.Routes()) }
 
-// Routes are those that the file names, in endpoints and allow.routes, sorted.
+// Routes are those that the file names, in endpoints, allow.routes and overload.exempt, sorted.
 func (r *Rules) Routes() []string {
 	texts := slices.Collect(maps.Keys(r.file.Endpoints))
 	if r.file.Allow != nil {
 		texts = append(texts, r.file.Allow.Routes...)
 	}
+	if r.file.Overload != nil {
+		texts = append(texts, r.file.Overload.Exempt...)
+	}
 	slices.Sort(texts)
-	return texts
+	return slices.Compact(texts)
 }
 
 func hostOf(text string) string {

@@ -36,6 +36,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
@@ -411,6 +412,7 @@ type lineService struct {
 	text    string // that is in it
 	reloads chan error
 	log     *lockedBuffer
+	watcher *rules.Watcher
 	kill    func() // ends Redis
 }
 
@@ -438,9 +440,11 @@ func (c *lineClaim) serve(t *testing.T, router lineRouter, b lineBacking) *lineS
 		Config:   middleware.Config{Store: b.store, Bans: b.bans, Logger: slog.New(slog.NewJSONHandler(s.log, nil))},
 		OnReload: func(r rules.Reload) { s.reloads <- r.Err },
 		Poll:     100 * time.Millisecond,
+		Overload: shed.FromRules,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, watcher.Close()) })
+	s.watcher = watcher
 	require.NoError(t, s.reloaded(t), "the first time counts as one")
 
 	server := httptest.NewServer(router(watcher.RateLimit))
@@ -635,9 +639,13 @@ func authenticating(next http.Handler) http.Handler {
 	})
 }
 
-// lineHandler answers the status that it is asked for, and settles what it is told.
+// lineHandler answers the status that it is asked for, settles what it is told, and waits
+// for what it is to be held by.
 func lineHandler(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
+	if held, ok := lineHeld.Load(query.Get("held")); ok {
+		held.(func())()
+	}
 	if text := query.Get("settle"); text != "" {
 		units, err := strconv.ParseInt(text, 10, 64)
 		if err = errors.Join(err, middleware.Settle(r.Context(), "tokens", units)); err != nil {
@@ -650,6 +658,9 @@ func lineHandler(w http.ResponseWriter, r *http.Request) {
 	}
 	_, _ = io.WriteString(w, "hello\n")
 }
+
+// lineHeld are what handlers wait for, by name.
+var lineHeld sync.Map
 
 var lineRouters = map[string]lineRouter{
 	"net http": func(limits *middleware.RateLimit) http.Handler {

@@ -30,6 +30,13 @@ type Options struct {
 	// Keys are keys of your own, by the names that the file uses: letters, digits, - and _.
 	Keys map[string]keyfunc.Func
 
+	// Overload makes what a file's overload section asks for: [shed.FromRules]. A reload that
+	// does not change the section keeps what was made, with what it has learned. Nil: a file
+	// with that section is refused.
+	//
+	// [shed.FromRules]: https://pkg.go.dev/github.com/weirgo/weir/middleware/shed#FromRules
+	Overload func(middleware.OverloadOptions) (middleware.Overload, error)
+
 	// Tiers are the tiers that your authentication puts requests in, so that one of the
 	// file that is never used is a problem. Nil: not known.
 	Tiers []string
@@ -49,6 +56,7 @@ type Options struct {
 	OnReload func(Reload)
 
 	addresses *addresses // of a Watcher
+	bound     bound      // of the rules that a Watcher has in force
 }
 
 // Validate returns everything that is wrong with o, joined, or nil.
@@ -100,6 +108,7 @@ type Rules struct {
 	tiers    []string                // that there are; nil: unknown
 	own      map[string]keyfunc.Func // keys of the application's
 	ip       keyfunc.Func
+	bound    bound
 	digest   [sha256.Size]byte // of all that was read
 }
 
@@ -187,7 +196,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if doc.Has() { // it could be read
 		c.check()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers, own: o.Keys}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound}
 	if c.keys != nil {
 		rules.ip = c.keys.one("ip")
 	}

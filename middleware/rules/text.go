@@ -55,6 +55,7 @@ func inFile(err error) string { return invalid.In(words, err) }
 var words = map[invalid.Name]string{
 	"Events": "requests", "Per": "window", "Burst": "burst", "Algorithm": "algorithm",
 	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
+	"Options.MaxWait": "max_wait", "Priority: ByTier": "priority",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
 	"TrustUnixSocket()": "unix_socket", "TrustProxies or another option": "trusted or another way",
 }

@@ -235,6 +235,7 @@ func (w *Watcher) inForce(rules *Rules) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rules = rules
+	w.options.bound = rules.bound
 	w.status.Loads++
 	w.status.LoadedAt = time.Now()
 	w.status.Err = nil
@@ -286,6 +287,9 @@ func (w *Watcher) Rules() *Rules {
 
 // Bans is the list that the rules' bans are in.
 func (w *Watcher) Bans() bans.List { return w.options.Config.Bans }
+
+// Overload is what the rules in force have made of their overload section, or nil.
+func (w *Watcher) Overload() middleware.Overload { return w.RateLimit.Overload() }
 
 // Close ends the watching. The rules in force stay in force. Close waits for OnReload, so it
 // must not be called there. It returns nil.

@@ -16,6 +16,9 @@ type Priority struct {
 	errs  []error
 }
 
+// byTier is what is wrong where ByTier was given something that is.
+const byTier = invalid.Name("Priority: ByTier")
+
 // others is the level of requests that are in none of the tiers.
 const others = "others"
 
@@ -24,16 +27,16 @@ const others = "others"
 func ByTier(tiers ...string) Priority {
 	p := Priority{names: append(slices.Clone(tiers), others)}
 	if len(tiers) == 0 || len(tiers) >= mostLevels {
-		p.report("Priority: ByTier has %d tiers: it must have from 1 to %d", len(tiers), mostLevels-1)
+		p.report("%s has %d tiers: it must have from 1 to %d", byTier, len(tiers), mostLevels-1)
 	}
 	for i, tier := range tiers {
 		switch {
 		case tier == "":
-			p.report("Priority: ByTier has a tier without a name at %d; requests in no tier come last", i)
+			p.report("%s has a tier without a name at %d; requests in no tier come last", byTier, i)
 		case slices.Contains(tiers[:i], tier):
-			p.report("Priority: ByTier has %q twice", tier)
+			p.report("%s has %q twice", byTier, tier)
 		case tier == others:
-			p.report("Priority: ByTier has %q, which is what requests in no other tier are called", tier)
+			p.report("%s has %q, which is what requests in no other tier are called", byTier, tier)
 		}
 	}
 	tiers = slices.Clone(tiers)

@@ -56,13 +56,27 @@ func New(o Options) (*Limiter, error) {
 		o.MaxWait = defaultMaxWait
 	}
 	if o.MaxWait < shortestMaxWait || o.MaxWait > longestMaxWait {
-		errs = append(errs, invalid.New("shed", "Options.MaxWait is %v: it must be from %v to %v, or 0 for %v",
-			o.MaxWait, shortestMaxWait, longestMaxWait, defaultMaxWait))
+		errs = append(errs, invalid.New("shed", "%s is %v: it must be from %v to %v; the default is %v",
+			invalid.Name("Options.MaxWait"), o.MaxWait, shortestMaxWait, longestMaxWait, defaultMaxWait))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return &Limiter{options: o, all: newGate(o.Priority.levels(), o.MaxWait), routes: map[string]*gate{}}, nil
+}
+
+// FromRules is [New] for the overload section of a rules file: what Options.Overload of
+// package rules takes.
+func FromRules(o middleware.OverloadOptions) (middleware.Overload, error) {
+	options := Options{MaxWait: o.MaxWait, PerRoute: o.PerRoute, Exempt: o.Exempt}
+	if o.Priority != nil {
+		options.Priority = ByTier(o.Priority...)
+	}
+	l, err := New(options)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // Must is for a limiter written in code: it panics where [New] returns an error.

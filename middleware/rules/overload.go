@@ -1,0 +1,74 @@
+package rules
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/weirgo/weir/middleware"
+)
+
+// A bound is what Options.Overload made, and of what.
+type bound struct {
+	of *overload
+	is middleware.Overload
+}
+
+// overload makes Config.Overload, or keeps the one in force.
+func (c *checker) overload() {
+	o, path := c.file.Overload, []string{"overload"}
+	if o == nil {
+		return
+	}
+	before := len(c.list)
+	c.priority(sub(path, "priority"), o.Priority)
+	exempt := sub(path, "exempt")
+	routes := c.routes(exempt, o.Exempt, "")
+	if len(o.Exempt) == 0 && c.doc.Has(exempt...) && !c.noted(exempt) {
+		c.at(exempt, "is empty: name routes, or leave it out")
+	}
+	switch {
+	case c.config.Overload != nil:
+		c.atKey(path, "stands beside the application's own Config.Overload: keep one")
+		return
+	case c.options.Overload == nil:
+		c.atKey(path, "is nothing that this program can do: its rules.Options need Overload, such as shed.FromRules")
+		return
+	case len(c.list) > before || c.noted(path):
+		return
+	}
+	if c.bound = c.options.bound; c.bound.is == nil || !reflect.DeepEqual(c.bound.of, o) {
+		options := middleware.OverloadOptions{Priority: o.Priority, PerRoute: o.PerRoute}
+		if o.MaxWait != nil {
+			options.MaxWait = o.MaxWait.Duration
+		}
+		if len(routes) > 0 {
+			options.Exempt = middleware.Route(routes...)
+		}
+		is, err := c.options.Overload(options)
+		switch {
+		case err != nil:
+			c.at(path, "%s", inFile(err))
+			return
+		case is == nil:
+			c.at(path, "is nothing that this program can do: Overload of its rules.Options returned nil")
+			return
+		}
+		c.bound = bound{o, is}
+	}
+	c.config.Overload = c.bound.is
+}
+
+// priority checks the tiers in their order.
+func (c *checker) priority(path []string, tiers []string) {
+	if len(tiers) == 0 && c.doc.Has(path...) && !c.noted(path) {
+		c.at(path, "is empty: name the tiers, or leave it out for none to go before others")
+	}
+	for i, tier := range tiers {
+		at := c.element(path, i)
+		if slices.Contains(tiers[:i], tier) {
+			c.at(at, "is %q once more: name each tier once", tier)
+			continue
+		}
+		c.tier(at, tier)
+	}
+}
