@@ -93,13 +93,13 @@ var rooms = []room{
 	}, nil},
 	{"middleware/rules/internal/document", nil, []string{"go.yaml.in/yaml/v4"}},
 
-	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
+	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
-	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware"}, nil},
-	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "observe/internal/tally", "observe/offenders", "internal/operate"}, nil},
-	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally"},
+	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware", "pace"}, nil},
+	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "observe/internal/tally", "observe/offenders", "pace", "internal/operate"}, nil},
+	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "pace"},
 		[]string{"github.com/prometheus/client_golang"}},
-	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally"},
+	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally", "pace"},
 		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
 
 	// All that speaks Redis.
@@ -271,7 +271,7 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/sloglimit": {
-			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {

@@ -77,6 +77,9 @@ func (set *ruleset) policies() []*policy {
 	return all
 }
 
+// Overload is Config.Overload as it is now, or nil.
+func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
+
 // behind is what stands behind p, the first of its rule in its tier.
 func (p *policy) behind() []*policy {
 	if p.place == nil {
@@ -84,9 +87,6 @@ func (p *policy) behind() []*policy {
 	}
 	return append(slices.Clone(p.others), p.place)
 }
-
-// Overload is Config.Overload as it is now, or nil.
-func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
 
 // ErrNoRule is what Peek and Reset return for a rule that is not in force.
 var ErrNoRule = errors.New("middleware: there is no rule of that name")

@@ -42,10 +42,10 @@ func New(c Config) (*RateLimit, error) {
 		}
 	}
 	l.memory, set.calendar.runs = l.store.(*limiter.Memory)
-	l.room.Shared = l.memory == nil
 	if _, l.immediate = l.store.(immediate); l.memory != nil {
 		l.immediate = true
 	}
+	l.room.Shared = l.memory == nil
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}

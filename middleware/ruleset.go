@@ -120,9 +120,9 @@ func (r *rule) most() (most int) {
 			limits = max(limits, len(of))
 		}
 		most += limits
-	}
-	if r.Concurrency.Max > 0 || len(r.TierConcurrency) > 0 {
-		most++
+		if r.Concurrency.Max > 0 || len(r.TierConcurrency) > 0 {
+			most++
+		}
 	}
 	return most
 }
