@@ -71,6 +71,9 @@ func simulateLog(s *session, args []string) error {
 	if bounded {
 		notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
 	}
+	if f.report != "" {
+		collectOften()
+	}
 	run := &run{flags: f, log: log, left: missing}
 	if err := run.all(files); err != nil {
 		return fmt.Errorf("%s: %w", logName, err)
