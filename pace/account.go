@@ -41,22 +41,23 @@ type account struct {
 	ended atomic.Int64         // when the last cooldown ends or ended; 0: there was none
 	told  atomic.Pointer[told] // what the server said to remain, if that changes our pace
 
-	refusals atomic.Int64 // in a row that did not say for how long; set under mu
-	mu       sync.Mutex
-	cooledAt int64 // when the last cooldown was begun here
+	cooldowns atomic.Int64 // how many were begun here
+	refusals  atomic.Int64 // in a row that did not say for how long
+	mu        sync.Mutex   // held while these are changed
+	sharing   sync.Mutex   // held while others are told of a cooldown
 }
 
-// accounts are those of a rule by hashes of their keys, as no key is to be kept. Two hashes of
-// one key do not agree by accident.
+// accounts are those of a rule by hashes of their keys, as no key is to be kept. Two keys of one
+// hash, of which the chance is nil, would be paced as one.
 type accounts struct {
 	mu sync.RWMutex
-	of map[[2]uint64]*account
+	of map[uint64]*account
 }
 
 // mostAccounts bounds how many keys of a rule are known at a time.
 const mostAccounts = 10_000
 
-var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+var seed = maphash.MakeSeed()
 
 // accountOf is the account that a request is counted under.
 func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) {
@@ -65,12 +66,12 @@ func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) 
 	}
 	key, err := r.key(request)
 	if err == nil && key == "" || errors.Is(err, keyfunc.ErrNoKey) {
-		return r.accounts.get([2]uint64{}, func() *account { return t.newAccount(r, "") }), nil
+		return r.accounts.get(0, func() *account { return t.newAccount(r, "") }), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pace: %s: the key of the request: %w", r.name, err)
 	}
-	hash := [2]uint64{maphash.String(seeds[0], key), maphash.String(seeds[1], key)}
+	hash := maphash.String(seed, key)
 	if a := r.accounts.find(hash); a != nil {
 		return a, nil
 	}
@@ -83,24 +84,24 @@ func (t *Transport) newAccount(r *rule, key string) *account {
 
 func cooldownName(rule, key string) string { return "pace:" + rule + ":" + key }
 
-func (s *accounts) find(hash [2]uint64) *account {
+func (s *accounts) find(hash uint64) *account {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.of[hash]
 }
 
-func (s *accounts) get(hash [2]uint64, make_ func() *account) *account {
+func (s *accounts) get(hash uint64, made func() *account) *account {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.of[hash]
 	if a == nil {
 		if s.of == nil {
-			s.of = map[[2]uint64]*account{}
+			s.of = map[uint64]*account{}
 		}
 		if len(s.of) >= mostAccounts {
 			s.forgetOne()
 		}
-		a = make_()
+		a = made()
 		s.of[hash] = a
 	}
 	return a
@@ -110,7 +111,7 @@ func (s *accounts) get(hash [2]uint64, make_ func() *account) *account {
 // is among a few that are looked at.
 func (s *accounts) forgetOne() {
 	const few = 16
-	var victim [2]uint64
+	var victim uint64
 	n := 0
 	for hash, a := range s.of { // in an order that is different each time
 		victim = hash

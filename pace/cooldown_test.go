@@ -1,6 +1,7 @@
 package pace_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -120,7 +121,7 @@ func TestRefusalsThatComeTogetherAreOne(t *testing.T) {
 				s.took = time.Second
 				var seen observed
 				transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(100).WithBurst(50)), Observer: &seen})
-				require.NoError(t, errors.Join(together(t, 60, transport, api)...))
+				require.NoError(t, errors.Join(together(t, 50, transport, api)...))
 				began := 0
 				for _, o := range seen.all() {
 					if o.Cooldown > 0 {
@@ -427,3 +428,15 @@ func TestOtherQuotasDoNotSlowRequestsDown(t *testing.T) {
 		})
 	}
 }
+
+func newBans(t *testing.T) *bans.Memory {
+	t.Helper()
+	list, err := bans.New(bans.Options{})
+	require.NoError(t, err)
+	return list
+}
+
+// refusing is a list that takes no bans.
+type refusing struct{ *bans.Memory }
+
+func (*refusing) Ban(context.Context, string, time.Duration) error { return bans.ErrFull }

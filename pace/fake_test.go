@@ -107,3 +107,13 @@ func do(transport http.RoundTripper, r *http.Request) (int, error) {
 	_ = resp.Body.Close()
 	return resp.StatusCode, nil
 }
+
+// refuseFirst answers the first request with 429 and these fields.
+func refuseFirst(fields ...string) func(*http.Request, int) *http.Response {
+	return func(_ *http.Request, n int) *http.Response {
+		if n == 1 {
+			return respond(429, fields...)
+		}
+		return respond(200)
+	}
+}

@@ -2,6 +2,7 @@ package pace
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/internal/invalid"
@@ -26,21 +27,22 @@ func parseHost(text string) (host, error) {
 	case strings.Contains(text, "/"):
 		return wrong("it must be a host alone, such as api.example.org; what else a request has to be is for Match to say")
 	}
-	below := strings.HasPrefix(text, "*.")
-	u := url.URL{Host: strings.TrimPrefix(text, "*.")}
-	name := route.Host(u.Host)
-	if name == "" || !isHost(name) || strings.HasSuffix(text, ":") {
+	field, below := strings.CutPrefix(text, "*.")
+	name := route.Host(field)
+	if name == "" || !isHost(name) {
 		return wrong(`it must be a name such as api.example.org, "*.example.org", or an address, in ASCII`)
 	}
-	for _, c := range []byte(u.Port()) {
-		if c < '0' || c > '9' {
-			return wrong("its port is not a number")
+	port := ""
+	if i := strings.LastIndexByte(field, ':'); i >= 0 && (i == strings.IndexByte(field, ':') || field[i-1] == ']') {
+		port = field[i+1:]
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return wrong("its port is not a number from 0 to 65535")
 		}
 	}
 	if below {
 		name = "." + name
 	}
-	return host{name, u.Port()}, nil
+	return host{name, port}, nil
 }
 
 // isHost reports whether it can be a host's name or address.

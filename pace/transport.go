@@ -168,50 +168,49 @@ type answer struct {
 	response *http.Response
 	err      error
 	said     serverlimit.Reading
-	sent     int64 // when
+	since    int64         // how many cooldowns had been begun when it was sent
+	took     time.Duration // to answer, if there is an Observer
 }
 
 func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 	var got answer
 	attempt := request
 	for n := 1; ; n++ {
-		o := Observation{Request: request, Rule: c.rule.name, Key: c.a.key, Attempt: n}
 		place, err := c.admit()
-		o.Waited, c.waited = c.waited, 0
 		if err != nil {
 			closeBody(attempt)
-			o.Err = err
-			o.Outcome, o.Wait = c.notSent(err)
-			c.t.observe(o)
-			if n > 1 && o.Outcome == OutcomeTooLong {
+			if c.observeUnsent(request, n, err) == OutcomeTooLong && n > 1 {
 				return got.response, got.err
 			}
 			got.drop()
 			return nil, err
 		}
-		got = c.send(attempt, place)
-		o.Took = time.Duration(c.t.now() - got.sent)
-		o.Cooldown = c.hear(&got)
+		c.send(attempt, place, &got)
+		cooldown := c.hear(&got)
 		next, pause := c.next(request, &got, n)
-		o.Outcome, o.Response, o.Said, o.Err, o.Retried = got.outcome(), got.response, got.said, got.err, next != nil
-		c.t.observe(o)
+		if c.t.options.Observer != nil {
+			c.t.observe(Observation{
+				Request: request, Outcome: got.outcome(), Rule: c.rule.name, Key: c.a.key, Attempt: n, Waited: c.waited,
+				Took: got.took, Response: got.response, Said: got.said, Cooldown: cooldown, Retried: next != nil, Err: got.err,
+			})
+		}
 		if next == nil {
 			got.hold(place)
 			return got.response, got.err
 		}
 		place.leave()
-		attempt = next
+		attempt, c.waited, c.turn = next, 0, turn{}
 		if err := c.sleep(pause); err != nil {
 			closeBody(attempt)
 			got.drop()
-			c.t.observe(Observation{Request: request, Rule: c.rule.name, Key: c.a.key, Attempt: n + 1, Waited: c.waited, Outcome: OutcomeCanceled, Err: err})
+			c.observeUnsent(request, n+1, err)
 			return nil, err
 		}
 	}
 }
 
 // send sends an attempt, and reads what the response says.
-func (c *call) send(attempt *http.Request, place *place) (got answer) {
+func (c *call) send(attempt *http.Request, place *place, got *answer) {
 	answered := false
 	if place == nil {
 		c.rule.inFlight.Add(1)
@@ -223,13 +222,19 @@ func (c *call) send(attempt *http.Request, place *place) (got answer) {
 			}
 		}()
 	}
-	got.sent = c.t.now()
+	got.since = c.a.cooldowns.Load()
+	began := int64(0)
+	if c.t.options.Observer != nil {
+		began = c.t.now()
+	}
 	got.response, got.err = c.t.base.RoundTrip(attempt)
 	answered = true
-	if got.err == nil {
+	if c.t.options.Observer != nil {
+		got.took = time.Duration(c.t.now() - began)
+	}
+	if got.said = (serverlimit.Reading{}); got.err == nil {
 		got.said = read(got.response)
 	}
-	return got
 }
 
 // hold leaves the place of the last attempt when the response's body has ended.
@@ -250,16 +255,18 @@ func (got *answer) drop() {
 	}
 }
 
-// notSent is the outcome of an attempt that was not sent.
-func (c *call) notSent(err error) (Outcome, time.Duration) {
+// observeUnsent is for an attempt that was not sent.
+func (c *call) observeUnsent(request *http.Request, attempt int, err error) Outcome {
+	o := Observation{Request: request, Outcome: OutcomeUndecided, Rule: c.rule.name, Key: c.a.key, Attempt: attempt, Waited: c.waited, Err: err}
 	var tooLong *WaitError
 	switch {
 	case errors.As(err, &tooLong):
-		return OutcomeTooLong, tooLong.Wait
+		o.Outcome, o.Wait = OutcomeTooLong, tooLong.Wait
 	case c.ctx.Err() != nil:
-		return OutcomeCanceled, 0
+		o.Outcome = OutcomeCanceled
 	}
-	return OutcomeUndecided, 0
+	c.t.observe(o)
+	return o.Outcome
 }
 
 func (got *answer) outcome() Outcome {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -41,8 +40,10 @@ func (c *call) admit() (*place, error) {
 // cooldown is for how long no requests of an account are sent, [limiter.Never] if there is no
 // end to it.
 func (t *Transport) cooldown(a *account) time.Duration {
-	now := t.now()
-	left := max(0, time.Duration(a.alone.Load()-now))
+	var left time.Duration
+	if alone := a.alone.Load(); alone > 0 {
+		left = max(0, time.Duration(alone-t.now()))
+	}
 	if list := t.options.Cooldowns; !list.Empty() {
 		if ban, ok := list.Find(a.name); ok {
 			if ban.Until.IsZero() {
@@ -52,7 +53,7 @@ func (t *Transport) cooldown(a *account) time.Duration {
 		}
 	}
 	if left > 0 {
-		a.cooledUntil(now + int64(left))
+		a.cooledUntil(t.now() + int64(left))
 	}
 	return left
 }
@@ -90,7 +91,10 @@ func (c *call) takeTurn() error {
 	if r.quota == nil {
 		return nil
 	}
-	cost := c.a.cost(c.t.now(), r)
+	cost := int64(1)
+	if told := c.a.told.Load(); told != nil {
+		cost = told.cost(c.t.now(), r)
+	}
 	d, err := c.decide(cost)
 	if err != nil {
 		return fmt.Errorf("pace: %s: %w", r.name, err)
@@ -233,24 +237,21 @@ func (c *call) hasWaited(d time.Duration) {
 	c.left -= d
 }
 
-// decisions are reused, as what is passed to a Store is on the heap.
-var decisions = sync.Pool{New: func() any { return new(decision) }}
-
-type decision struct {
-	charges   [1]limiter.Charge
-	decisions [1]limiter.Decision
-}
-
+// decide asks the store for a turn. What is passed to a Memory stays on the stack.
 func (c *call) decide(cost int64) (limiter.Decision, error) {
-	space := decisions.Get().(*decision)
-	defer decisions.Put(space)
-	space.charges[0] = limiter.Charge{Quota: c.rule.quota, Key: c.a.key, Cost: cost}
-	err := c.t.options.Store.Decide(c.ctx, space.charges[:], space.decisions[:])
-	return space.decisions[0], err
+	charges := [1]limiter.Charge{{Quota: c.rule.quota, Key: c.a.key, Cost: cost}}
+	if memory, ok := c.t.options.Store.(*limiter.Memory); ok {
+		var decisions [1]limiter.Decision
+		err := memory.Decide(c.ctx, charges[:], decisions[:])
+		return decisions[0], err
+	}
+	decisions := make([]limiter.Decision, 1)
+	err := c.t.options.Store.Decide(c.ctx, []limiter.Charge{charges[0]}, decisions)
+	return decisions[0], err
 }
 
 // outlive is a context for what is to be done though ctx has ended.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	const patience = 5 * time.Second
+	const patience = time.Second
 	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }
