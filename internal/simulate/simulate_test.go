@@ -21,6 +21,7 @@ import (
 	"github.com/weirgo/weir/internal/accesslog"
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -188,6 +189,38 @@ func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
 			t.Parallel()
 			phase.Test(t, func(t *testing.T) { compare(t, "version: 1\n"+text, fromNow(entries)) })
 		})
+	}
+}
+
+func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
+	minute := func(name string, n int64) middleware.Rule {
+		return middleware.Rule{Name: name, Limit: limiter.PerMinute(n), Key: keyfunc.IP()}
+	}
+	both := minute("both", 3)
+	both.Concurrency = limiter.Concurrency{Max: 1}
+	tiered := minute("tiered", 100)
+	tiered.TierConcurrency = map[string]limiter.Concurrency{"free": {Max: 1}}
+	alone := middleware.Rule{Name: "alone", Concurrency: limiter.Concurrency{Max: 1}, Key: keyfunc.IP(), And: []middleware.Rule{tiered}}
+	fallback := minute("rest", 1)
+	config := middleware.Config{
+		Bans: NewBans(), BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{both}, Default: &fallback, ByRoute: map[string]middleware.Rule{"/exports": alone},
+	}
+	s, err := New(config, Options{Routes: []string{"/exports"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"alone", "both", "tiered"}, s.Unplaced())
+	var names []string
+	for _, r := range s.Rules() {
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	require.Equal(t, []string{"both", "rest", "tiered"}, names)
+	require.Equal(t, alone.Concurrency, config.ByRoute["/exports"].Concurrency, "the caller's rules stay as they are")
+
+	// Two in progress at once, and the limits as ever: both of them apply, and not the default.
+	for i, want := range []bool{true, true, true, false} {
+		d := s.Do(&accesslog.Entry{Client: "192.0.2.1", Method: "GET", Target: "/exports", Took: time.Minute}, 1e15+int64(i))
+		require.Equal(t, want, d.Passed(), i)
+		require.Len(t, d.Rules, 2)
 	}
 }
 
