@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -18,6 +19,7 @@ type RateLimit struct {
 	store  limiter.Store
 	memory *limiter.Memory // the store, if it is one: then charges stay on the stack
 	places atomic.Pointer[[]place]
+	room   waiting.Room[lineKey] // for requests that wait for a place
 
 	immediate bool // the store is a Memory, or an [immediate]
 
@@ -43,6 +45,7 @@ func New(c Config) (*RateLimit, error) {
 	if _, l.immediate = l.store.(immediate); l.memory != nil {
 		l.immediate = true
 	}
+	l.room.Shared = l.memory == nil
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}

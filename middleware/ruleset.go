@@ -33,6 +33,8 @@ type ruleset struct {
 	hasBans              bool // some requests are banned
 	hasShadowOrOverdraft bool // not every refusal by a rule is one of the request
 	hasEscalation        bool // some rule counts its refusals
+	hasPlaces            bool // some rule has Concurrency
+	hasQueues            bool // and requests wait for it
 	awaitsEnds           bool // some rule goes by how a request ends
 	chargesAfter         bool // and some is charged only then
 
@@ -41,6 +43,7 @@ type ruleset struct {
 	infos    map[string]*RuleInfo // by their text
 	families map[string][]*limiter.Quota
 	quotas   []*limiter.Quota // all of these
+	progress map[counters]*progress
 
 	banKeys       []banKey
 	banKeyFailure keyFailure
@@ -98,6 +101,7 @@ type notes struct {
 	escalation onceWarning
 	shadowed   shadowCount
 	idle       onceWarning
+	patience   onceWarning
 }
 
 // policyFor is the policy for requests in that tier.
@@ -116,6 +120,9 @@ func (r *rule) most() (most int) {
 			limits = max(limits, len(of))
 		}
 		most += limits
+	}
+	if r.Concurrency.Max > 0 || len(r.TierConcurrency) > 0 {
+		most++
 	}
 	return most
 }
@@ -141,7 +148,7 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[string][]*limiter.Quota{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[string][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[counters]bool{}}
 	set.notices, set.calendar = &notices{}, &calendar{}
 	if before != nil {
@@ -289,8 +296,13 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	r := &rule{Rule: given, notes: c.notes(given.Name), owner: c.set.notices}
 	info.Name, info.OnOutage, info.Shadow = given.Name, given.OnOutage, given.Shadow
 	info.Counts, info.Settles, info.ChargeAfter = given.Counts, given.Settles, given.ChargeAfter
-	if r.policy = c.policy(at, r, info, c.limits(at, given)); r.policy != nil {
-		c.tiers(at, r, info)
+	limits := c.limits(at, given)
+	if limits == nil {
+		c.withoutLimit(at, given)
+	}
+	info.Concurrency = given.Concurrency
+	if r.policy = c.policy(at, r, info, limits); r.policy != nil {
+		c.tiers(at, r, info, limits)
 	}
 	c.escalation(at, r)
 
@@ -345,6 +357,8 @@ func (c *compiler) name(at, name, tier string) {
 // limits are those of a rule, for requests in no tier.
 func (c *compiler) limits(at string, given Rule) []limiter.Limit {
 	switch {
+	case given.Limits == nil && given.Limit == (limiter.Limit{}) && given.Concurrency != (limiter.Concurrency{}):
+		return nil // it has nothing else
 	case given.Limits == nil:
 		return []limiter.Limit{given.Limit}
 	case len(given.Limits) == 0:
@@ -355,14 +369,18 @@ func (c *compiler) limits(at string, given Rule) []limiter.Limit {
 	return slices.Clone(given.Limits)
 }
 
-// tiers makes r's policies for requests in tiers.
-func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
-	limits := make(map[string][]limiter.Limit, len(r.Tiers)+len(r.TierLimits))
+// tiers makes r's policies for requests in tiers. What is not said of one is what the rule has
+// for others: those limits, and the info's Concurrency.
+func (c *compiler) tiers(at string, r *rule, info RuleInfo, others []limiter.Limit) {
+	limits := make(map[string][]limiter.Limit, len(r.Tiers)+len(r.TierLimits)+len(r.TierConcurrency))
+	for tier := range r.TierConcurrency {
+		limits[tier] = others
+	}
 	for tier, l := range r.Tiers {
 		limits[tier] = []limiter.Limit{l}
 	}
 	for tier, several := range r.TierLimits {
-		if limits[tier] != nil {
+		if _, both := r.Tiers[tier]; both {
 			c.report("%s: tier %q is in Tiers and in TierLimits: keep one of the two", at, tier)
 		}
 		if len(several) == 0 {
@@ -379,7 +397,13 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 			continue
 		}
 		c.set.tierNames[tier] = true
-		info.Tier = tier
+		info.Tier, info.Concurrency = tier, r.Concurrency
+		if of, ok := r.TierConcurrency[tier]; ok {
+			info.Concurrency = of
+			if of == (limiter.Concurrency{}) {
+				c.report("%s: TierConcurrency[%q]: %w", at, tier, of.Validate())
+			}
+		}
 		r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info, limits[tier])
 	}
 }
@@ -387,20 +411,35 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 // policy is the one of r's that info tells of, with these limits, or nil if something is wrong
 // with it.
 func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Limit) *policy {
-	if len(limits) == 0 {
+	concurrent := info.Concurrency != (limiter.Concurrency{})
+	if len(limits) == 0 && !concurrent {
 		return nil
 	}
-	quotas := c.quotas(at, family{r.Name, info.Tier, limits, r.OnOutage, r.awaitsEnd()})
-	if quotas == nil {
-		return nil
+	var quotas []*limiter.Quota
+	if len(limits) > 0 {
+		quotas = c.quotas(at, family{rule: r.Name, tier: info.Tier, limits: limits, onOutage: r.OnOutage, settles: r.awaitsEnd()})
+		if quotas == nil {
+			return nil
+		}
+		info.Limit = limits[0]
 	}
-	if info.Limit = limits[0]; len(limits) > 1 {
+	if len(limits) > 1 {
 		info.Limits = limits
 	}
 	shared := c.info(info)
+	var place *policy
+	if concurrent {
+		if place = c.place(at, r, info, len(limits) == 0); place == nil {
+			return nil
+		}
+		place.info, place.rule, place.softAt = shared, r, int64(r.SoftAt)
+		if len(limits) == 0 {
+			return place
+		}
+	}
 	policies := make([]*policy, len(quotas))
 	for i, quota := range quotas {
-		p := newPolicy(quota)
+		p := newPolicy(quota, quota.Rule())
 		p.info, p.rule, p.softAt, p.other = shared, r, int64(r.SoftAt), i > 0
 		policies[i] = p
 		if p.other || info.Tier != "" { // else it is the rule's own
@@ -420,7 +459,7 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Li
 		}
 	}
 	p := policies[0]
-	p.others = policies[1:]
+	p.others, p.place = policies[1:], place
 	if r.Overdraft != 0 {
 		p.overdraft = c.overdraft(at, r, info)
 	}
@@ -447,8 +486,8 @@ func (c *compiler) overdraft(at string, r *rule, info RuleInfo) *limiter.Quota {
 		return nil
 	}
 	c.name(at, r.Name+overdraftSuffix, info.Tier)
-	over := c.quota(at+" Overdraft", family{r.Name + overdraftSuffix, info.Tier,
-		[]limiter.Limit{{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}}, r.OnOutage, r.awaitsEnd()})
+	over := c.quota(at+" Overdraft", family{rule: r.Name + overdraftSuffix, tier: info.Tier,
+		limits: []limiter.Limit{{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}}, onOutage: r.OnOutage, settles: r.awaitsEnd()})
 	if over != nil && r.Units > over.Capacity() {
 		c.report("%s: Overdraft is %d: a request takes %d units, so that none would ever pass by it", at, r.Overdraft, r.Units)
 	}
@@ -491,6 +530,7 @@ const (
 type family struct {
 	rule, tier string
 	limits     []limiter.Limit
+	places     int64 // in place of limits
 	onOutage   limiter.Outage
 	settles    bool
 }
@@ -504,7 +544,7 @@ func (c *compiler) quotas(at string, f family) []*limiter.Quota {
 	}
 	if quotas == nil {
 		var err error
-		if quotas, err = limiter.NewQuotas(f.rule, f.tier, f.limits); err != nil {
+		if quotas, err = f.make(); err != nil {
 			c.report("%s: %w", at, err)
 			return nil
 		}
@@ -515,6 +555,14 @@ func (c *compiler) quotas(at string, f family) []*limiter.Quota {
 	c.set.families[text] = quotas
 	c.set.quotas = append(c.set.quotas, quotas...)
 	return quotas
+}
+
+func (f *family) make() ([]*limiter.Quota, error) {
+	if f.places == 0 {
+		return limiter.NewQuotas(f.rule, f.tier, f.limits)
+	}
+	q, err := limiter.NewConcurrency(f.rule, f.tier, f.places)
+	return []*limiter.Quota{q}, err
 }
 
 // quota is quotas for a single limit.

@@ -41,9 +41,10 @@ type account struct {
 	ended atomic.Int64         // when the last cooldown ends or ended; 0: there was none
 	told  atomic.Pointer[told] // what the server said to remain, if that changes our pace
 
-	refusals atomic.Int64 // in a row that did not say for how long; set under mu
-	mu       sync.Mutex
-	cooledAt int64 // when the last cooldown was begun here
+	cooldowns atomic.Int64 // how many were begun here
+	refusals  atomic.Int64 // in a row that did not say for how long
+	mu        sync.Mutex   // held while these are changed
+	sharing   sync.Mutex   // held while others are told of a cooldown
 }
 
 // accounts are those of a rule by hashes of their keys, as no key is to be kept. Two keys of one

@@ -121,7 +121,7 @@ func TestRefusalsThatComeTogetherAreOne(t *testing.T) {
 				s.took = time.Second
 				var seen observed
 				transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(100).WithBurst(50)), Observer: &seen})
-				require.NoError(t, errors.Join(together(t, 60, transport, api)...))
+				require.NoError(t, errors.Join(together(t, 50, transport, api)...))
 				began := 0
 				for _, o := range seen.all() {
 					if o.Cooldown > 0 {

@@ -229,7 +229,8 @@ func TestRetriesReuseTheConnection(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	client := &http.Client{Transport: newTransport(t, nil, pace.Options{
+	base := http.DefaultTransport.(*http.Transport).Clone() // of the default, httptest closes connections
+	client := &http.Client{Transport: newTransport(t, base, pace.Options{
 		Rules: []pace.Rule{{Host: "127.0.0.1", Limit: fast}}, Retry: pace.Retry{Attempts: 3},
 	})}
 	defer client.CloseIdleConnections()

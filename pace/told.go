@@ -52,11 +52,11 @@ func (c *call) hear(got *answer) time.Duration {
 		return c.refused(got)
 	}
 	if c.a.refusals.Load() > 0 {
-		c.a.forgive(got.sent)
+		c.a.forgive(got.since)
 	}
 	c.learn(said)
 	if wait := c.untilMore(said); wait > soon {
-		return c.coolFor(wait, max(said.Unsure, wait/10))
+		return c.coolFor(wait, soon)
 	}
 	return 0
 }
@@ -125,23 +125,24 @@ func each(said *serverlimit.Reading, f func(*serverlimit.Quota)) {
 // each time.
 func (c *call) refused(got *answer) time.Duration {
 	if wait := got.said.Wait; wait > 0 {
-		return c.coolFor(wait, max(got.said.Unsure, wait/10))
+		return c.coolFor(wait, together)
 	}
 	c.a.mu.Lock()
-	if got.sent < c.a.cooledAt {
+	if got.since != c.a.cooldowns.Load() {
 		c.a.mu.Unlock()
 		return 0 // refused together with the one that began the cooldown
 	}
 	wait := c.rule.backoff(c.a.refusals.Add(1))
+	until := c.begin(wait, 0)
 	c.a.mu.Unlock()
-	return c.coolFor(wait, 0)
+	return c.share(wait, until)
 }
 
 // forgive is for a request that was served: if it was sent after the last cooldown was begun,
 // refusals are not in a row any more.
-func (a *account) forgive(sent int64) {
+func (a *account) forgive(since int64) {
 	a.mu.Lock()
-	if sent >= a.cooledAt {
+	if since == a.cooldowns.Load() {
 		a.refusals.Store(0)
 	}
 	a.mu.Unlock()
@@ -163,27 +164,46 @@ func (r *rule) backoff(inRow int64) time.Duration {
 	return min(first<<min(inRow-1, 20), mostBackoff)
 }
 
+// together is by how much the ends of cooldowns may differ that are taken for one, as requests are
+// refused many at a time.
+const together = 10 * time.Millisecond
+
 // coolFor begins a cooldown for all processes, unless one is in force that lasts as long, give or
-// take slack: refusals come many at a time.
+// take slack. It returns how long it is, or 0.
 func (c *call) coolFor(wait, slack time.Duration) time.Duration {
-	wait = (wait + time.Millisecond - 1).Truncate(time.Millisecond)
 	c.a.mu.Lock()
+	until := c.begin(wait, slack)
+	c.a.mu.Unlock()
+	return c.share(wait, until)
+}
+
+// begin begins a cooldown here, and returns when it ends; 0: one is in force that lasts as long.
+func (c *call) begin(wait, slack time.Duration) (until int64) {
 	if left := c.t.cooldown(c.a); left > 0 && left >= wait-slack {
-		c.a.mu.Unlock()
 		return 0
 	}
-	now := c.t.now()
-	until := now + int64(wait)
-	c.a.cooledAt = now
-	c.a.alone.Store(until) // it is in force here, while others are told
+	until = c.t.now() + int64(wait)
+	c.a.cooldowns.Add(1)
+	c.a.alone.Store(until) // while others are told
 	c.a.cooledUntil(until)
-	c.a.mu.Unlock()
+	return until
+}
 
+// share tells other processes of a cooldown that was begun here, if it was.
+func (c *call) share(wait time.Duration, until int64) time.Duration {
+	if until == 0 {
+		return 0
+	}
 	ctx, end := outlive(c.ctx)
 	defer end()
-	err := c.t.options.Cooldowns.Ban(ctx, c.a.name, wait)
+	c.a.sharing.Lock() // or of two the shorter might be the last
+	defer c.a.sharing.Unlock()
+	if c.a.alone.Load() != until {
+		return wait // a longer one was begun, and is told
+	}
+	err := c.t.options.Cooldowns.Ban(ctx, c.a.name, (wait + time.Millisecond - 1).Truncate(time.Millisecond))
 	if err == nil {
-		c.a.alone.CompareAndSwap(until, 0) // by hand it can be lifted from now on
+		c.a.alone.CompareAndSwap(until, 0) // so that by hand it can be lifted
 	}
 	c.warnAlone(err)
 	return wait

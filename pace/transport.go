@@ -168,7 +168,7 @@ type answer struct {
 	response *http.Response
 	err      error
 	said     serverlimit.Reading
-	sent     int64         // when
+	since    int64         // how many cooldowns had been begun when it was sent
 	took     time.Duration // to answer, if there is an Observer
 }
 
@@ -222,11 +222,15 @@ func (c *call) send(attempt *http.Request, place *place, got *answer) {
 			}
 		}()
 	}
-	got.sent = c.t.now()
+	got.since = c.a.cooldowns.Load()
+	began := int64(0)
+	if c.t.options.Observer != nil {
+		began = c.t.now()
+	}
 	got.response, got.err = c.t.base.RoundTrip(attempt)
 	answered = true
 	if c.t.options.Observer != nil {
-		got.took = time.Duration(c.t.now() - got.sent)
+		got.took = time.Duration(c.t.now() - began)
 	}
 	if got.said = (serverlimit.Reading{}); got.err == nil {
 		got.said = read(got.response)

@@ -252,6 +252,6 @@ func (c *call) decide(cost int64) (limiter.Decision, error) {
 
 // outlive is a context for what is to be done though ctx has ended.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	const patience = 5 * time.Second
+	const patience = time.Second
 	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }
