@@ -18,7 +18,6 @@ func (c *call) admit() (*place, error) {
 				return nil, err
 			}
 		}
-		before := c.waited
 		if err := c.takeTurn(); err != nil {
 			return nil, err
 		}
@@ -27,11 +26,11 @@ func (c *call) admit() (*place, error) {
 			c.giveBack()
 			return nil, err
 		}
-		if c.waited == before || c.t.cooldown(c.a) == 0 {
+		if c.t.cooldown(c.a) == 0 {
 			return place, nil
 		}
-		// A cooldown has begun meanwhile. After it, this request needs another turn: so do all
-		// that waited, and they are not to be sent together.
+		// A cooldown has begun meanwhile, if only while the store was asked. After it, this request
+		// needs another turn: so do all that waited, and they are not to be sent together.
 		place.leave()
 		c.giveBack()
 	}
@@ -250,8 +249,11 @@ func (c *call) decide(cost int64) (limiter.Decision, error) {
 	return decisions[0], err
 }
 
-// outlive is a context for what is to be done though ctx has ended.
+// patience is how long a request waits for a server of its own that is to be told something. What
+// it gives up on, redisbans tells later.
+const patience = 100 * time.Millisecond
+
+// outlive is a context for what is to be told though ctx has ended.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	const patience = time.Second
 	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }
