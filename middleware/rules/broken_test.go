@@ -332,12 +332,12 @@ endpoints:
 	{"a rule without a limit", `version: 1
 default: {key: ip}
 `, []string{
-		`2:10: default: has no limit: write limit: 100/1m, or requests and window`,
+		`2:10: default: has no limit: write limit: 100/1m, or requests and window, or concurrency: 5`,
 	}},
 	{"a tier of a rule without a limit", `version: 1
 default: {limit: 3/s, tiers: {free: {}}}
 `, []string{
-		`2:37: default.tiers.free: has no limit: write limit: 100/1m, or requests and window`,
+		`2:37: default.tiers.free: has no limit: write limit: 100/1m, or requests and window, or concurrency: 5`,
 	}},
 	{"both spellings of a limit", `version: 1
 default: {limit: 3/s, window: 1s}
@@ -550,7 +550,7 @@ endpoints: {"/a": {mode: off}}
 `, []string{
 		`2:11: default.limit: has no value`,
 		`3:10: global.limit: has no value`,
-		`4:19: endpoints."/a": has no limit: write limit: 100/1m, or requests and window`,
+		`4:19: endpoints."/a": has no limit: write limit: 100/1m, or requests and window, or concurrency: 5`,
 	}},
 	{"header fields that can't be", `version: 1
 headers: {send: all, limit: "X Rate", reset: soon}

@@ -32,6 +32,9 @@ func (c *checker) overrides(path []string, r *rule, fallback []string) map[strin
 			c.at(sub(at, "limits"), "is for rules: a key has one limit, which takes the place of all that the rule has")
 			continue
 		}
+		if c.doc.Has(sub(at, "concurrency")...) {
+			c.at(sub(at, "concurrency"), "is for rules and tiers: a key has a limit of its own")
+		}
 		key, err := c.keyOf(parts, text)
 		switch {
 		case err != nil:
