@@ -180,17 +180,24 @@ func (r *run) all(files []string) error {
 }
 
 // inTurn says what a simulation does not do, if the rules ask for it: a request that waits for
-// its turn is at an end for the other rules.
-func (r *run) inTurn() []string {
-	var queues, ends bool
+// its turn is at an end for the other rules, and none waits for a place.
+func (r *run) inTurn() (notes []string) {
+	var queues, ends, places bool
 	for _, rule := range r.services[len(r.services)-1].Rules() {
 		queues = queues || rule.Limit.Algorithm == limiter.LeakyBucket
 		ends = ends || rule.Settles || rule.Counts != (middleware.Counts{})
+		places = places || rule.Concurrency.Max > 0
 	}
-	if !queues || !ends {
-		return nil
+	if queues && ends {
+		notes = append(notes, "A request that waits for its turn counts nothing for rules that go by how requests end.")
 	}
-	return []string{"A request that waits for its turn counts nothing for rules that go by how requests end."}
+	switch {
+	case places && r.services[len(r.services)-1].Timed():
+		notes = append(notes, "Where too many requests are in progress at once, the simulation refuses those that a service may have wait.")
+	case places:
+		notes = append(notes, "The log does not say how long requests took, so that no rule refuses for how many are in progress at once.")
+	}
+	return notes
 }
 
 // tell says what came of it.

@@ -9,10 +9,13 @@ import (
 	"container/heap"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -25,6 +28,7 @@ type Simulation struct {
 	response discarding
 	decision Decision
 	ends     endings
+	timed    bool // some requests took any time
 }
 
 // A Decision is what became of a request.
@@ -54,6 +58,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
+	c = withoutQueues(c)
 
 	// Most rules need neither fields nor a Result, and New says where one does.
 	fast := c
@@ -67,6 +72,42 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	}
 	return s, nil
 }
+
+// withoutQueues has requests refused that would wait for a place: they would wait for real.
+func withoutQueues(c middleware.Config) middleware.Config {
+	var edit func(r middleware.Rule) middleware.Rule
+	all := func(rules []middleware.Rule) []middleware.Rule {
+		rules = slices.Clone(rules)
+		for i := range rules {
+			rules[i] = edit(rules[i])
+		}
+		return rules
+	}
+	edit = func(r middleware.Rule) middleware.Rule {
+		r.Concurrency.Queue, r.Concurrency.MaxWait = 0, 0
+		r.TierConcurrency = maps.Clone(r.TierConcurrency)
+		for tier, of := range r.TierConcurrency {
+			r.TierConcurrency[tier] = limiter.Concurrency{Max: of.Max}
+		}
+		r.And = all(r.And)
+		return r
+	}
+	c.Rules = all(c.Rules)
+	c.ByTier, c.ByRoute = maps.Clone(c.ByTier), maps.Clone(c.ByRoute)
+	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
+		for name, r := range rules {
+			rules[name] = edit(r)
+		}
+	}
+	if c.Default != nil {
+		r := edit(*c.Default)
+		c.Default = &r
+	}
+	return c
+}
+
+// Timed reports whether requests took any time so far, of those whose end some rule goes by.
+func (s *Simulation) Timed() bool { return s.timed }
 
 // Rules are those in force.
 func (s *Simulation) Rules() []middleware.RuleInfo { return s.limits.Rules() }
@@ -89,6 +130,7 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	case e.Took == 0:
 		finish(e.Status)
 	default:
+		s.timed = true
 		heap.Push(&s.ends, ending{s.clock.now + e.Took.Microseconds(), e.Status, finish})
 	}
 	d.Soft = s.response["X-Ratelimit-Warning"] != nil
