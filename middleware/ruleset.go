@@ -112,17 +112,17 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// most is how many limits a request can meet by r and those for the same requests.
+// most is how many limits and places a request can meet by r and those for the same requests.
 func (r *rule) most() (most int) {
 	for ; r != nil; r = r.and {
 		limits := max(1, len(r.Limits))
 		for _, of := range r.TierLimits {
 			limits = max(limits, len(of))
 		}
-		most += limits
 		if r.Concurrency.Max > 0 || len(r.TierConcurrency) > 0 {
-			most++
+			limits++
 		}
+		most += limits
 	}
 	return most
 }

@@ -28,7 +28,8 @@ type Simulation struct {
 	response discarding
 	decision Decision
 	ends     endings
-	timed    bool // some requests took any time
+
+	unplaced map[string]bool // see Unplaced: by name, true if the rule has no limit either
 }
 
 // A Decision is what became of a request.
@@ -58,7 +59,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
-	c = withoutQueues(c)
+	s.withoutPlaces(&c)
 
 	// Most rules need neither fields nor a Result, and New says where one does.
 	fast := c
@@ -73,44 +74,55 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	return s, nil
 }
 
-// withoutQueues has requests refused that would wait for a place: they would wait for real.
-func withoutQueues(c middleware.Config) middleware.Config {
-	var edit func(r middleware.Rule) middleware.Rule
-	all := func(rules []middleware.Rule) []middleware.Rule {
-		rules = slices.Clone(rules)
-		for i := range rules {
-			rules[i] = edit(rules[i])
+// Rules are those in force.
+func (s *Simulation) Rules() []middleware.RuleInfo {
+	return slices.DeleteFunc(s.limits.Rules(), func(r middleware.RuleInfo) bool { return s.unplaced[r.Name] })
+}
+
+// Unplaced are the names of the rules that bound how many requests are in progress at once, which
+// is left out: when a request leaves its place, and which of those that wait gets it, is for the
+// service that does the work. Their limits stay.
+func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unplaced)) }
+
+// withoutPlaces takes that out of rules, which may be the caller's.
+func (s *Simulation) withoutPlaces(c *middleware.Config) {
+	s.unplaced = map[string]bool{}
+	without := func(rule middleware.Rule) middleware.Rule {
+		if rule.Concurrency == (limiter.Concurrency{}) && len(rule.TierConcurrency) == 0 {
+			return rule
 		}
-		return rules
-	}
-	edit = func(r middleware.Rule) middleware.Rule {
-		r.Concurrency.Queue, r.Concurrency.MaxWait = 0, 0
-		r.TierConcurrency = maps.Clone(r.TierConcurrency)
-		for tier, of := range r.TierConcurrency {
-			r.TierConcurrency[tier] = limiter.Concurrency{Max: of.Max}
+		rule.Concurrency, rule.TierConcurrency = limiter.Concurrency{}, nil
+		hasLimit := rule.Limit != (limiter.Limit{}) || len(rule.Limits) > 0
+		if s.unplaced[rule.Name] = !hasLimit; !hasLimit {
+			// No request meets it, nor another rule in its place.
+			rule.Limit, rule.Tiers, rule.TierLimits = limiter.PerSecond(1), nil, nil
+			rule.Match = func(*http.Request) bool { return false }
 		}
-		r.And = all(r.And)
-		return r
+		return rule
 	}
-	c.Rules = all(c.Rules)
+	all := func(rule middleware.Rule) middleware.Rule {
+		rule = without(rule)
+		rule.And = slices.Clone(rule.And)
+		for i := range rule.And {
+			rule.And[i] = without(rule.And[i])
+		}
+		return rule
+	}
+	c.Rules = slices.Clone(c.Rules)
+	for i := range c.Rules {
+		c.Rules[i] = all(c.Rules[i])
+	}
 	c.ByTier, c.ByRoute = maps.Clone(c.ByTier), maps.Clone(c.ByRoute)
 	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
-		for name, r := range rules {
-			rules[name] = edit(r)
+		for at, rule := range rules {
+			rules[at] = all(rule)
 		}
 	}
 	if c.Default != nil {
-		r := edit(*c.Default)
-		c.Default = &r
+		rule := all(*c.Default)
+		c.Default = &rule
 	}
-	return c
 }
-
-// Timed reports whether requests took any time so far, of those whose end some rule goes by.
-func (s *Simulation) Timed() bool { return s.timed }
-
-// Rules are those in force.
-func (s *Simulation) Rules() []middleware.RuleInfo { return s.limits.Rules() }
 
 // Do decides about a request at a time, in microseconds since 1970, that is no earlier than
 // the last. What it returns is good until the next.
@@ -130,7 +142,6 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	case e.Took == 0:
 		finish(e.Status)
 	default:
-		s.timed = true
 		heap.Push(&s.ends, ending{s.clock.now + e.Took.Microseconds(), e.Status, finish})
 	}
 	d.Soft = s.response["X-Ratelimit-Warning"] != nil

@@ -56,9 +56,6 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 	return nil
 }
 
-// Places implements limiter.Placer: what is in progress ends with the simulation.
-func (s *store) Places(*limiter.Quota) error { return nil }
-
 // put notes a key that is new. Its text may be a part of a long one, such as a log's.
 func (s *store) put(c *limiter.Charge, state limiter.State) {
 	keys := s.keys[c.Quota]

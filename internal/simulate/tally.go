@@ -87,9 +87,21 @@ func NewTally(rules []middleware.RuleInfo, measures bool) *Tally {
 
 func newRuleTally(info *middleware.RuleInfo) *ruleTally {
 	return &ruleTally{
-		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), Shadow: info.Shadow},
+		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: limitsOf(info), Shadow: info.Shadow},
 		refusedKeys: map[string]struct{}{},
 	}
+}
+
+// limitsOf are all that a rule has, as text.
+func limitsOf(info *middleware.RuleInfo) string {
+	if len(info.Limits) == 0 {
+		return info.Limit.String()
+	}
+	var texts []string
+	for _, l := range info.Limits {
+		texts = append(texts, l.String())
+	}
+	return strings.Join(texts, ", ")
 }
 
 // rule is the tally of a rule that applied.
@@ -100,12 +112,12 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 	i := slices.IndexFunc(t.order, func(r *ruleTally) bool { return r.Rule == info.Name && r.Tier == info.Tier })
 	r := t.order[i]
 	t.rules[info] = r
-	if t.meters && info.Limit != (limiter.Limit{}) && len(info.Limits) == 0 && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
+	if t.meters && len(info.Limits) == 0 && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
 		if r.counted = info.Limit.Algorithm; r.counted == limiter.TokenBucket || r.counted == limiter.LeakyBucket {
 			r.counted = limiter.SlidingWindow
 		}
 		// Without a meter where the period is too short for one.
-		r.meter, _ = demand.NewMeter(info.Limit.Per, r.counted)
+		r.meter, _ = demand.NewCurve(info.Limit.Per, r.counted)
 	}
 	return r
 }
