@@ -312,21 +312,21 @@
       return { node, value };
     };
     const numbers = [number("asked/s"), number("refused/s"), number("refused")];
-    const name = el("span", { class: "name" });
+    const name = el("span", { class: "name" }), now = el("span");
     if (row) {
       name.append(row.rule);
       if (row.tier) name.append(" ", el("small", {}, row.tier));
       if (row.shadow) name.append(el("span", { class: "badge", title: "It refuses nothing." }, "shadow"));
       if (row.onOutage === "closed") name.append(el("span", { class: "badge closed", title: "Without the store, its requests are answered 503." }, "fails closed"));
       if (row.onOutage === "open") name.append(el("span", { class: "badge closed", title: "Without the store, its requests pass uncounted." }, "fails open"));
-      name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : "")));
+      name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : ""), now));
     } else {
       name.append("All requests");
     }
     const id = row ? identity(row) : null;
     const button = el("button", { type: "button", class: "row" + (row && row.shadow ? " in-shadow" : ""), on: { click: () => select(id) } },
       name, spark, ...numbers.map((n) => n.node));
-    return { id, row, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
+    return { id, row, now, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
   }
 
   function drawRows() {
@@ -355,7 +355,12 @@
   $("find").addEventListener("input", filter);
 
   function updateRows() {
+    const places = new Map((last.places || []).map(([row, taken, waiting]) => [row, [taken, waiting]]));
     lines.forEach((l) => {
+      if (l.row) {
+        const [taken, waiting] = places.get(l.index) || [0, 0];
+        say(l.now, taken || waiting ? "; in progress " + whole.format(taken) + (waiting ? ", waiting " + whole.format(waiting) : "") : "");
+      }
       l.button.setAttribute("aria-pressed", l.id === selected);
       if (l.item.hidden) return;
       const s = l.row ? series[l.index] : {
