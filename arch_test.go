@@ -124,6 +124,7 @@ var rooms = []room{
 	{"internal/demand", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/network", nil, nil},
+	{"internal/openloop", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
 	{"internal/playground", []string{"limiter"}, nil},
