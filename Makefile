@@ -2,11 +2,11 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow apart phases hours fuzz bench bench-compare race race-memory race-leases race-http newest benchmarks playground help
+.PHONY: test setup vet unit narrow apart phases hours fuzz bench bench-compare race race-memory race-leases race-http race-pace newest benchmarks playground help
 
 test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
-setup: ## installs redis-server where it is missing, and in CI Chromium and promtool
+setup: ## installs redis-server where it is missing, and in CI Chromium, promtool and nginx
 	.ci/setup
 
 vet: ## go vet, gofmt and staticcheck, over the examples too
@@ -52,6 +52,9 @@ race-leases: ## the modes of leasestore beside each other, in one run of ten min
 
 race-http: ## Weir beside its peers in HTTP servers, in one run of six minutes
 	go -C _benchmarks run ./httprace
+
+race-pace: ## calling a third party through package pace, beside its peers, in one run of a quarter of an hour
+	go -C _benchmarks run ./pacerace
 
 benchmarks: ## checks the module of the race, and has every contestant decide a little
 	go -C _benchmarks vet ./...

@@ -78,13 +78,13 @@ type room struct {
 var rooms = []room{
 	{".", []string{"keyfunc", "limiter", "middleware"}, nil},
 
-	{"limiter", []string{"limiter/internal/table", "internal/invalid"}, nil},
+	{"limiter", []string{"limiter/internal/table", "internal/invalid", "internal/waiting"}, nil},
 	{"limiter/internal/table", nil, nil},
 	{"limiter/failover", []string{"limiter"}, []string{"github.com/sony/gobreaker/v2"}},
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
@@ -93,13 +93,13 @@ var rooms = []room{
 	}, nil},
 	{"middleware/rules/internal/document", nil, []string{"go.yaml.in/yaml/v4"}},
 
-	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware"}, nil},
+	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
-	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware"}, nil},
-	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "observe/internal/tally", "observe/offenders", "internal/operate"}, nil},
-	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally"},
+	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware", "pace"}, nil},
+	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "observe/internal/tally", "observe/offenders", "pace", "internal/operate"}, nil},
+	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "pace"},
 		[]string{"github.com/prometheus/client_golang"}},
-	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally"},
+	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally", "pace"},
 		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
 
 	// All that speaks Redis.
@@ -117,6 +117,7 @@ var rooms = []room{
 	},
 		[]string{"github.com/redis/go-redis/v9"}},
 
+	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, nil}, // a reader of use without the rest
 
 	{"internal/accesslog", nil, nil},
@@ -132,6 +133,7 @@ var rooms = []room{
 	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},
 	{"internal/simulate", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "internal/accesslog", "internal/demand", "internal/route"}, nil},
+	{"internal/waiting", nil, nil},
 	{"internal/verdict", []string{"limiter", "internal/accesslog", "internal/demand", "internal/simulate"}, nil},
 	{"internal/routertest", []string{"keyfunc", "limiter", "middleware"},
 		[]string{"github.com/stretchr/testify", "github.com/dunglas/httpsfv"}},
@@ -259,18 +261,18 @@ func TestMetricsOfACounterInMemoryCompileNoServersClientAndNoFormat(t *testing.T
 func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 	t.Parallel()
 	for of, may := range map[string][]string{
-		"limiter":         {"limiter", "internal/invalid"},
+		"limiter":         {"limiter", "internal/invalid", "internal/waiting"},
 		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
 		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"},
 		"middleware/shed": {
-			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route",
+			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route",
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/sloglimit": {
-			"observe/sloglimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route",
+			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
@@ -318,10 +320,10 @@ func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
 
 func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
-	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "internal/invalid", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
+	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "internal/invalid", "internal/waiting", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
 		"redis/internal/counters", "keyfunc", "internal/network", "internal/route"}
 	breaker := []string{"github.com/sony/gobreaker/"}
-	compilesAlone(t, "limiter/failover", ours[:4], breaker)
+	compilesAlone(t, "limiter/failover", ours[:5], breaker)
 	compilesAlone(t, "redis/internal/wire", []string{"redis/internal/wire", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/counters"} {
@@ -333,7 +335,7 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 	}
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)

@@ -120,6 +120,8 @@ var imported = map[string]string{
 	"shed":       module + "/middleware/shed",
 	"sloglimit":  module + "/observe/sloglimit",
 
+	"pace":        module + "/pace",
+	"redisbans":   module + "/redis/redisbans",
 	"serverlimit": module + "/pace/serverlimit",
 
 	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings",

@@ -266,7 +266,7 @@ func replays(t *testing.T) map[string][]accesslog.Entry {
 }
 
 func readLog(t *testing.T, from io.Reader) (entries []accesslog.Entry) {
-	log, err := accesslog.NewReader(from, accesslog.Options{})
+	log, err := accesslog.NewReader(from, accesslog.Options{Headers: []string{"User-Agent"}})
 	require.NoError(t, err)
 	for {
 		entry, err := log.Next()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/waiting"
 )
 
 // Concurrency is how many events of a key may be under way at once, and what those do for which
@@ -38,8 +39,8 @@ func checkMax(most int64) error {
 
 func checkQueue(queue int, maxWait time.Duration) error {
 	switch {
-	case queue < 0 || queue > mostWaiting:
-		return invalid.New("limiter", "%s is %d: it must be from 1 to %d, or 0 for none", invalid.Name("Queue"), queue, mostWaiting)
+	case queue < 0 || queue > waiting.Most:
+		return invalid.New("limiter", "%s is %d: it must be from 1 to %d, or 0 for none", invalid.Name("Queue"), queue, waiting.Most)
 	case maxWait < 0:
 		return invalid.New("limiter", "%s is %v: it must not be negative", invalid.Name("MaxWait"), maxWait)
 	case queue > 0 && maxWait == 0:

@@ -225,11 +225,11 @@ func (q *Quota) OweFrom(from *Quota, s State, now, n int64) (*Quota, State) {
 
 // UndoAt is the [Charge.At] for a refund that undoes d at once, as stores do where a batch is
 // not taken after all: of a bucket it is in the future, so that what drained meanwhile is not
-// lost.
+// lost, and of a place too, as it says nothing about how long others are held.
 func (q *Quota) UndoAt(d *Decision) int64 {
 	const future = 1 << 52
 	switch {
-	case !q.algorithm.bursts || d.At == 0:
+	case !q.algorithm.bursts && !q.InFlight() || d.At == 0:
 		return d.At
 	case d.At < 0: // on counters beside the store's own, as package failover has them
 		return -future

@@ -84,6 +84,19 @@ func TestTimeBeforeTheEpochIsTheEpoch(t *testing.T) {
 	}
 }
 
+func TestAnUndonePlaceSaysNothingOfHowLongOthersAreHeld(t *testing.T) {
+	q, err := NewConcurrency("rule", "", 5)
+	require.NoError(t, err)
+	const now = 1_700_000_000_000_000
+	before := State{Last: now, Level: 2, Prev: time.Minute.Microseconds()}
+	taken, ok := q.Take(before, now+1000, 1)
+	require.True(t, ok)
+	d := q.Describe(taken, now+1000, 1, true)
+	assert.Equal(t, before.Prev, q.Refund(taken, now+3000, 1, q.UndoAt(&d)).Prev)
+	d.At = -d.At
+	assert.Negative(t, q.UndoAt(&d))
+}
+
 func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		q, err := NewQuota("rule", "", Limit{Events: 10, Per: time.Minute, Algorithm: a})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/waiting"
 )
 
 // SemaphoreConfig is what [NewSemaphore] takes.
@@ -45,10 +46,12 @@ type SemaphoreConfig struct {
 //		return
 //	}
 type Semaphore struct {
-	quota  *Quota
-	store  Store
-	memory *Memory // the store, if it is one
-	room   waitingRoom
+	quota   *Quota
+	store   Store
+	memory  *Memory // the store, if it is one
+	most    int     // that wait for a key's place
+	maxWait time.Duration
+	room    waiting.Room[string]
 }
 
 // NewSemaphore returns a Semaphore, or everything that is wrong with c.
@@ -75,7 +78,9 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 		return nil, err
 	}
 	memory, _ := c.Store.(*Memory)
-	return &Semaphore{quota, c.Store, memory, waitingRoom{most: c.Queue, patient: c.MaxWait, shared: memory == nil}}, nil
+	s := &Semaphore{quota: quota, store: c.Store, memory: memory, most: c.Queue, maxWait: c.MaxWait}
+	s.room.Shared = memory == nil
+	return s, nil
 }
 
 // Acquire takes a place for key, or says in the Decision why there is none: RetryAfter is a
@@ -84,14 +89,14 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 // decide. Release returns the place, once: further calls do nothing, nor does that of an event
 // that got none, so it can always be deferred.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
-	if s.room.isEmpty(key) {
+	if s.room.IsEmpty(key) {
 		if d, err = s.ask(ctx, key, 1); err != nil || d.Allowed {
 			return s.release(ctx, key, d), d, err
 		}
 	}
 	waited := false
-	if s.room.most > 0 {
-		_, err = s.room.wait(ctx, key, func() (bool, error) {
+	if s.most > 0 {
+		_, err = s.room.Wait(ctx, key, s.most, s.maxWait, func() (bool, error) {
 			waited = true
 			var err error
 			d, err = s.ask(ctx, key, 1)
@@ -110,7 +115,7 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 		d.Allowed, d.RetryAfter = false, max(time.Microsecond, d.NextAfter)
 	}
 	if d.RetryAfter < Never {
-		d.RetryAfter *= time.Duration(1 + s.room.length(key)) // others come first
+		d.RetryAfter *= time.Duration(1 + s.room.Length(key)) // others come first
 	}
 	return nothing, d, nil
 }
@@ -159,5 +164,5 @@ func (p *heldPlace) release() {
 		_ = Settle(ctx, s.store, []Settlement{{Charge: c}}) // else the store gives up on it in time
 		end()
 	}
-	s.room.returned(p.key)
+	s.room.Returned(p.key)
 }

@@ -76,8 +76,7 @@ func TestWaitersGoInTurn(t *testing.T) {
 		wg.Wait()
 		assert.True(t, slices.IsSorted(order), "%v", order)
 		assert.Len(t, order, 50)
-		assert.Empty(t, s.room.lines)
-		assert.Zero(t, s.room.waiting.Load())
+		assert.True(t, s.room.IsEmpty("key"))
 	})
 }
 
@@ -175,7 +174,7 @@ func TestPlacesAreNeverMoreAndAllReturn(tt *testing.T) {
 				})
 			}
 			wg.Wait()
-			waiting, held = len(s.room.lines), m.heldKeys()
+			waiting, held = s.room.Length("key"), m.heldKeys()
 		})
 		require.LessOrEqual(t, peak.Load(), most)
 		require.Zero(t, waiting)

@@ -91,6 +91,12 @@ func CheckCharges(charges []Charge) error {
 // states after them, for the store to write where the cost is above 0; else the store writes
 // nothing. It is what a store's Decide does between reading states and writing them.
 func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) (taken bool) {
+	if len(charges) == 1 { // it is taken at once if it is
+		q, cost := charges[0].Quota, charges[0].Cost
+		states[0], taken = q.Take(states[0], now, cost)
+		decisions[0] = q.Describe(states[0], now, cost, taken)
+		return taken
+	}
 	taken = true
 	for i := range charges {
 		_, decisions[i].Allowed = charges[i].Quota.Take(states[i], now, charges[i].Cost)

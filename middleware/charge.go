@@ -10,23 +10,24 @@ import (
 
 // match appends the policies and the charges of the rules that match, and returns 200, or
 // the status to refuse with and the rule that does, and then no policies. Where it will not be
-// told how the request ends, all are charged when it comes.
-func (set *ruleset) match(r *http.Request, outer *scope, ends bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses string) {
+// told how the request ends, all are charged when it comes; where it is not placeable, it takes
+// no places.
+func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses string) {
 	tier := ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
 			set.vetTier(tier)
 		}
 	}
-	m := matching{set: set, request: r, outer: outer, ends: ends, tier: tier, status: http.StatusOK}
+	m := matching{set: set, request: r, outer: outer, ends: ends, placeable: placeable, tier: tier, status: http.StatusOK}
 	for _, rule := range set.always {
-		policies, charges = m.add(policies, charges, rule)
+		policies, charges = m.addAll(policies, charges, rule)
 	}
 	if set.byTier != nil && tier != "" {
-		policies, charges = m.add(policies, charges, set.byTier[tier])
+		policies, charges = m.addAll(policies, charges, set.byTier[tier])
 	}
 	if set.byRoute != nil || set.fallback != nil {
-		policies, charges = m.add(policies, charges, set.forRoute(r))
+		policies, charges = m.addAll(policies, charges, set.forRoute(r))
 	}
 	if m.status != http.StatusOK {
 		return nil, nil, m.status, m.refuses
@@ -37,19 +38,29 @@ func (set *ruleset) match(r *http.Request, outer *scope, ends bool, policies []a
 // A matching is what is known of a request while its rules are gathered. Policies and
 // charges are not part of it, or they would leave the stack with the rest.
 type matching struct {
-	set     *ruleset
-	request *http.Request
-	outer   *scope // of the limiters further out; nil: there is none
-	ends    bool
-	tier    string
-	status  int    // 200, or what to refuse with
-	refuses string // the rule that does
+	set       *ruleset
+	request   *http.Request
+	outer     *scope // of the limiters further out; nil: there is none
+	ends      bool
+	placeable bool // it can have places
+	tier      string
+	status    int    // 200, or what to refuse with
+	refuses   string // the rule that does
 }
 
-// add appends what the request is charged for a rule, if there is one and it matches.
+// addAll appends what the request is charged for a rule, if there is one, and for those that
+// are for the same requests.
+func (m *matching) addAll(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
+	for ; rule != nil; rule = rule.and {
+		policies, charges = m.add(policies, charges, rule)
+	}
+	return policies, charges
+}
+
+// add appends what the request is charged for a rule, if it matches.
 func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
 	r := m.request
-	if rule == nil || m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
+	if m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
 		return policies, charges
 	}
 	key, class, status := m.set.key(rule, r)
@@ -64,17 +75,30 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 		m.status, m.refuses = status, rule.Name
 		return policies, charges
 	}
+	policy := rule.policyFor(m.tier)
+	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.ChargeAfter && m.ends}
+	if !policy.isPlace() {
+		policies, charges = m.addLimits(policies, charges, a, policy)
+	}
+	if place := policy.placed(); place != nil && m.placeable && !holdsFor(r.Context(), place, key) {
+		a.looks = false
+		policies, charges = a.charge(policies, charges, place, 1)
+	}
+	return policies, charges
+}
+
+// addLimits is add for the limits of a policy that applies as a.
+func (m *matching) addLimits(policies []applied, charges []limiter.Charge, a applied, policy *policy) ([]applied, []limiter.Charge) {
+	rule := policy.rule
 	cost := max(1, rule.Units)
 	if rule.Cost != nil {
-		cost = max(1, rule.Cost(r))
+		cost = max(1, rule.Cost(m.request))
 	}
-	policy := rule.policyFor(m.tier)
 	if m.outer != nil {
-		if cost = m.left(policy, key, cost); cost <= 0 {
+		if cost = m.left(policy, a.key, cost); cost <= 0 {
 			return policies, charges // it was charged by this limiter further out
 		}
 	}
-	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.ChargeAfter && m.ends}
 	policies, charges = a.charge(policies, charges, policy, cost)
 	for _, other := range policy.others {
 		policies, charges = a.charge(policies, charges, other, cost)

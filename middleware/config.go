@@ -19,7 +19,7 @@ type Config struct {
 	ByTier map[string]Rule
 
 	// ByRoute are rules by pattern, as [Route] has them. Only one of them applies to a
-	// request. Those for its host go before those for any, as in http.ServeMux, and a host
+	// request, with those in its Rule.And. Those for its host go before those for any, as in http.ServeMux, and a host
 	// before a wildcard, the longer one first; of these the one with the longest path
 	// applies, then one with a method. There can be thousands.
 	//
@@ -131,7 +131,8 @@ type Rule struct {
 	// Key says which client is asking. Nil: one counter for all requests that match.
 	Key keyfunc.Func
 
-	// Limit is required, or Limits. With Tiers, it is for requests in none of them.
+	// Limit is required, or Limits, or Concurrency. With Tiers, it is for requests in none of
+	// them.
 	Limit limiter.Limit
 
 	// Limits are several for the same requests, such as 10 a second and 1,000 an hour: a
@@ -146,6 +147,20 @@ type Rule struct {
 	// TierLimits are Tiers with several limits each, which take the place of all that the rule
 	// has for others.
 	TierLimits map[string][]limiter.Limit
+
+	// Concurrency is how many requests of a key may be in progress at once, alone or beside a
+	// limit. A request takes a place when it passes, whatever it costs, and returns it when its
+	// handler has returned, whatever becomes of the client; see docs/concurrency.md. One that
+	// lacks nothing but a place waits for it with a Queue, in turn and in this process, and
+	// takes nothing meanwhile. Refused it is answered 429, or 503 if there is no Key.
+	//
+	// Clients are told of places under the rule's name, or beside a limit with ".concurrent"
+	// behind it. Config.Store has to be a [limiter.Placer]. Zero: any number.
+	Concurrency limiter.Concurrency
+
+	// TierConcurrency is Concurrency for some callers, by tier. A tier that is named in one of
+	// these three fields alone has of the others what the rule has for requests in no tier.
+	TierConcurrency map[string]limiter.Concurrency
 
 	// Match says which requests the rule is for; see [Route]. Nil: all. A rule of ByTier,
 	// of ByRoute or Default matches more narrowly with it, not another rule instead.
@@ -211,6 +226,11 @@ type Rule struct {
 	// Shadow makes the rule decide, count and log what it would refuse (code weir-shadow,
 	// at most once a minute, with how many), and refuse nothing. Clients see nothing of it.
 	Shadow bool
+
+	// And are more rules for the same requests, such as one for each account beside one for
+	// each address. Each has a name, a key and a limit of its own, and no And. Nil: there are
+	// none.
+	And []Rule
 }
 
 // Tiers are limits by tier name. A request that [WithTier] puts in one of them is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -13,7 +14,7 @@ import (
 // the observer what came of it.
 func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload) (status int, place Place, retryAfter time.Duration) {
 	if set.Observer == nil {
-		status, _ = l.decide(r.Context(), set, s, charges)
+		status, _, _ = l.decide(r.Context(), set, s, charges)
 		if status == http.StatusOK && overload != nil {
 			return l.admit(set, r, s, overload)
 		}
@@ -24,10 +25,10 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, ch
 	if l.timed(o) {
 		began = time.Now()
 	}
-	status, err := l.decide(r.Context(), set, s, charges)
+	status, waited, err := l.decide(r.Context(), set, s, charges)
 	elapsed := time.Duration(0)
 	if !began.IsZero() {
-		elapsed = max(time.Since(began), 1)
+		elapsed = max(time.Since(began)-waited, 1)
 	}
 	if status == http.StatusOK && overload != nil {
 		status, place, retryAfter = l.admit(set, r, s, overload)
@@ -42,38 +43,60 @@ func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, ch
 			place.Leave()
 		}
 	}()
+	o.Waited = waited
 	set.observeRules(o, r, outcome, s, elapsed, err)
 	observed = true
 	return status, place, retryAfter
 }
 
 // decide has the store decide on the charges, and returns 200, or the status to refuse
-// with: 503 if it could not, with the error, or if the request's turn comes too late.
-func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, err error) {
-	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
-		return l.undecided(ctx, set, s, err), err
+// with: 503 if it could not, with the error, or if the request's turn comes too late; 429 if a
+// rule refuses. It tells how long the request waited for a place.
+func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, waited time.Duration, err error) {
+	if set.hasQueues {
+		waited, err = l.takeInTurn(ctx, set, s, charges)
+	} else {
+		err = l.take(ctx, set, s, charges)
 	}
-	s.allowed = allAllowed(s.decisions)
-	if !s.allowed && set.hasShadowOrOverdraft {
-		if err := l.overdraw(ctx, set, s, charges); err != nil {
-			return l.undecided(ctx, set, s, err), err
-		}
+	if err != nil {
+		return l.undecided(ctx, set, s, err), waited, err
 	}
-	if set.chargesAfter && s.looksRefuse(set) && s.allowed {
-		l.undo(ctx, set, s)
+	if s.gone {
+		return statusClientClosedRequest, waited, nil
 	}
 	if !s.allowed {
 		if set.hasEscalation {
 			l.escalate(ctx, set, s)
 		}
-		return http.StatusTooManyRequests, nil
+		return http.StatusTooManyRequests, waited, nil
 	}
 	if d := s.delay(); d > 0 && tooLate(ctx, d) {
 		// Its place in the queue is for another request, and the client learns now.
 		l.undo(ctx, set, s)
-		return http.StatusServiceUnavailable, nil
+		return http.StatusServiceUnavailable, waited, nil
 	}
-	return http.StatusOK, nil
+	return http.StatusOK, waited, nil
+}
+
+// take has the store take all charges, or none. s has what each rule said, and whether the
+// request passes.
+func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
+	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
+		return err
+	}
+	s.allowed = allAllowed(s.decisions)
+	if !s.allowed && set.hasShadowOrOverdraft {
+		if err := l.overdraw(ctx, set, s, charges); err != nil {
+			return err
+		}
+	}
+	if set.chargesAfter && s.looksRefuse(set) && s.allowed {
+		l.undo(ctx, set, s)
+	}
+	if !s.allowed && set.hasQueues {
+		l.nudge(s)
+	}
+	return nil
 }
 
 // looksRefuse reports whether a rule that is charged afterwards has nothing left, which
@@ -102,8 +125,11 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		if !ok || c.Cost == 0 {
 			continue
 		}
-		c.At = c.Quota.UndoAt(d)
-		taken = append(taken, c)
+		if c.At = c.Quota.UndoAt(d); c.Quota.InFlight() {
+			l.end(ctx, set, c)
+		} else {
+			taken = append(taken, c)
+		}
 		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
 			d.NextAfter, d.ResetAfter = 0, 0
 		}
@@ -141,11 +167,29 @@ func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Cha
 		ctx, cancel = uncancelled(ctx)
 		defer cancel()
 	}
-	answers := make([]limiter.Decision, len(decisions))
-	err := l.store.Decide(ctx, slices.Clone(charges), answers)
-	copy(decisions, answers)
+	if !l.immediate {
+		answers := make([]limiter.Decision, len(decisions))
+		err := l.store.Decide(ctx, slices.Clone(charges), answers)
+		copy(decisions, answers)
+		return err
+	}
+	b := batches.Get().(*batch)
+	b.charges = append(b.charges[:0], charges...)
+	b.answers = slices.Grow(b.answers[:0], len(decisions))[:len(decisions)]
+	err := l.store.Decide(ctx, b.charges, b.answers)
+	copy(decisions, b.answers)
+	clear(b.charges) // keys are long, some of them
+	batches.Put(b)
 	return err
 }
+
+// A batch is what an immediate store is given. They are reused.
+type batch struct {
+	charges []limiter.Charge
+	answers []limiter.Decision
+}
+
+var batches = sync.Pool{New: func() any { return &batch{} }}
 
 // uncancelled is ctx, with its deadline, for what goes on when the client goes away.
 func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {

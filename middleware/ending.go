@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/internal/response"
@@ -37,7 +38,9 @@ type ending struct {
 	set      *ruleset
 	answered response.Response // if some rule goes by its status
 
-	place Place // nil: it needs none
+	place  Place       // nil: it needs none
+	holds  atomic.Bool // places of rules, until they are returned
+	hidden bool        // handlers find no Result
 
 	mu     sync.Mutex
 	ended  bool
@@ -78,7 +81,7 @@ func (e *ending) Value(key any) any {
 		return e
 	case key == (response.StreamKey{}) && e.place != nil:
 		return e
-	case len(e.policies) == 0: // it has a place, and no rule applied
+	case e.hidden:
 		return e.Context.Value(key)
 	}
 	return e.scope.Value(key)
@@ -105,11 +108,8 @@ func (l *RateLimit) await(set *ruleset, r *http.Request, how how, outer *scope, 
 		p := &passedToEnd{}
 		e, behind = &p.ending, &p.request
 	}
-	if len(s.policies) == 0 {
-		e.Context, text = r.Context(), e.text[:0]
-	} else {
-		text = e.keep(r, outer, s, more)
-	}
+	text = e.keep(r, outer, s, more)
+	e.hidden = set.NoResult || len(s.policies) == 0
 	*behind = *r.WithContext(e)
 	e.limits, e.set, e.opened, e.ended = l, set, e.space[:0], !how.ends
 	for i := range e.policies {
@@ -154,6 +154,7 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 // does anything.
 func (e *ending) finish(status int) {
 	if owed, first := e.end(status); first {
+		e.release()
 		if e.place != nil {
 			e.place.Leave()
 		}
@@ -223,6 +224,7 @@ func (e *ending) append(owed []limiter.Settlement, o *open, actual int64) []limi
 // cancel returns what was charged to a request that no handler has seen.
 func (e *ending) cancel() {
 	e.ended = true // nothing else knows of it yet
+	e.release()
 	var owed []limiter.Settlement
 	for i := range e.opened {
 		owed = e.append(owed, &e.opened[i], 0)
@@ -240,7 +242,7 @@ func (e *ending) settle(owed []limiter.Settlement) {
 		return
 	}
 	ctx, l := e.Context, e.limits
-	if l.memory == nil { // which waits for nothing
+	if !l.immediate {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 		defer cancel()

@@ -51,7 +51,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
 		return e
 	}
-	policies, _, status, keyless := set.match(r, scopeOf(r.Context()), true, nil, nil)
+	policies, _, status, keyless := set.match(r, scopeOf(r.Context()), true, true, nil, nil)
 	if status != http.StatusOK {
 		e.Status, e.Keyless = status, keyless
 	}

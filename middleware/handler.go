@@ -1,7 +1,9 @@
 package middleware
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -154,7 +156,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		policies, charges, decisions = more.policies, make([]limiter.Charge, 0, set.most), more.decisions
 	}
 	outer := scopeOf(r.Context())
-	policies, charges, status, _ := set.match(r, outer, how.ends, policies, charges)
+	policies, charges, status, _ := set.match(r, outer, how.ends, set.placeable(r, how), policies, charges)
 	if status != http.StatusOK {
 		set.observe(r, OutcomeNoKey, bans.Ban{})
 		set.refuse(w, r, nil, refusal{status: status}, told)
@@ -168,7 +170,13 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		return l.admitUncharged(set, w, r, how, told)
 	}
 	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)]}
-	status, place, retryAfter := l.decideObserved(set, r, &s, charges, overload)
+	var place Place
+	var retryAfter time.Duration
+	if set.hasPlaces {
+		status, place, retryAfter = l.decideGuarded(set, r, &s, charges, overload)
+	} else {
+		status, place, retryAfter = l.decideObserved(set, r, &s, charges, overload)
+	}
 	switch status {
 	case http.StatusOK:
 	case statusShed:
@@ -181,15 +189,23 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		set.refuse(w, r, nil, refusal{status: status}, told)
 		return refused(r, outer)
 	default:
-		set.refuse(w, r, &s, refusal{status: status}, told)
+		no := refusal{status: status}
+		if set.hasPlaces {
+			var shared bool
+			if no.full, shared = s.full(); shared {
+				no.status = http.StatusServiceUnavailable
+			}
+		}
+		set.refuse(w, r, &s, no, told)
 		return refused(r, outer)
 	}
+	holds := set.hasPlaces && s.hasPlace()
 	behind, end := r, (*ending)(nil)
 	var values *[5]string
 	var text []byte
 	switch {
-	case set.NoResult && place != nil:
-		behind, end, text = l.await(set, r, how, outer, &decided{}, nil)
+	case set.NoResult && (place != nil || holds):
+		behind, end, text = l.await(set, r, how, outer, &s, more)
 		if set.Headers != HeadersNone {
 			values = &end.values
 		}
@@ -197,7 +213,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	case set.NoResult:
 		f := &fields{}
 		values, text = &f.values, f.text[:0]
-	case place != nil || set.awaitsEnds && s.awaitsEnd():
+	case place != nil || holds || set.awaitsEnds && s.awaitsEnd():
 		behind, end, text = l.await(set, r, how, outer, &s, more)
 		values = &end.values
 	case how.inPlace:
@@ -210,11 +226,20 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		p.request = *r.WithContext(&p.scope)
 		behind = &p.request
 	}
+	passed := false
+	if holds {
+		end.hold()
+		defer func() {
+			if !passed {
+				end.release()
+			}
+		}()
+	}
 	if values != nil {
 		s.writeFields(w.Header(), set, values, text)
 	}
 	if place != nil {
-		end.place = place
+		end.place, passed = place, true
 		return behind, end
 	}
 	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
@@ -224,7 +249,11 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
 		return refused(r, outer)
 	}
+	passed = true
 	if !how.ends {
+		if holds {
+			context.AfterFunc(end.Context, end.release)
+		}
 		end = nil
 	}
 	return behind, end

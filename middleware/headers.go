@@ -21,7 +21,8 @@ const (
 	HeadersBoth Headers = iota
 
 	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
-	// X-RateLimit-Reset (in seconds since 1970, as GitHub does), of the binding rule.
+	// X-RateLimit-Reset (in seconds since 1970, as GitHub does), of the binding limit. There
+	// are none of Concurrency, as it is not known when a place is free.
 	HeadersLegacy
 
 	// HeadersDraft11 sends RateLimit-Policy and RateLimit, listing every rule, as in
@@ -55,8 +56,9 @@ const (
 type policy struct {
 	info   *RuleInfo
 	quota  *limiter.Quota
+	shown  string // what clients know it by
 	limit  string // X-RateLimit-Limit
-	name   string // a Structured Fields string (RFC 9651): "ip"
+	name   string // shown as a Structured Fields string (RFC 9651): "ip"
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 
 	rule      *rule
@@ -65,16 +67,28 @@ type policy struct {
 
 	// Of a rule with several limits each is a policy. They apply one after the other.
 	others []*policy // those behind the first
+	place  *policy   // and behind them the rule's Concurrency; nil: there is none, or it is alone
 	other  bool      // it is one of these
+
+	// Of what isPlace.
+	concurrency limiter.Concurrency
+	progress    *progress
 }
 
-func newPolicy(q *limiter.Quota) *policy {
-	name := string(appendString(nil, q.Rule()))
-	return &policy{
-		quota: q, limit: strconv.FormatInt(q.Capacity(), 10),
+func newPolicy(q *limiter.Quota, shown string) *policy {
+	name := string(appendString(nil, shown))
+	p := &policy{
+		quota: q, shown: shown, limit: strconv.FormatInt(q.Capacity(), 10),
 		name: name, member: memberOf(name, q.Capacity(), q.Window()),
 	}
+	if p.isPlace() {
+		p.member += concurrentUnit
+	}
+	return p
 }
+
+// concurrentUnit ends the member of a policy that isPlace: "exports";q=5;qu="concurrent-requests".
+const concurrentUnit = `;qu="concurrent-requests"`
 
 // appendString writes a Structured Fields string. Names are printable ASCII already.
 func appendString(b []byte, s string) []byte {
@@ -97,7 +111,7 @@ func (e *entry) appendMember(b []byte, allowed bool) (_ []byte, remaining string
 	from := len(b)
 	b = strconv.AppendInt(b, e.Remaining, 10)
 	remaining = textOf(b[from:])
-	if e.NextAfter > 0 && e.Allowed == allowed {
+	if e.NextAfter > 0 && e.Allowed == allowed && !e.isPlace() { // of which it is a guess
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(e.NextAfter), 10)
 	}
 	return b, remaining
@@ -113,7 +127,10 @@ func (e *entry) limitText() string {
 }
 
 func (e *entry) member() string {
-	if e.Window == 0 {
+	switch {
+	case e.isPlace() && e.Limit != e.quota.Capacity():
+		return memberOf(e.name, e.Limit, 0) + concurrentUnit
+	case e.Window == 0:
 		return e.policy.member
 	}
 	return memberOf(e.name, e.Limit, e.Window)
@@ -157,7 +174,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		// The rules that refused come first.
 		slices.SortStableFunc(list, func(a, b entry) int { return refusedFirst(&a) - refusedFirst(&b) })
 	}
-	strictest, remaining := binding(list), ""
+	strictest, remaining := strictestRate(list), ""
 	if which != HeadersLegacy {
 		values[3] = list[0].member()
 		if len(list) > 1 {
@@ -181,7 +198,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		s.writeList(h, fieldPolicy, values, 3)
 		s.writeList(h, fieldRateLimit, values, 4)
 	}
-	if which != HeadersDraft11 {
+	if which != HeadersDraft11 && strictest != nil {
 		from := len(text)
 		if remaining == "" {
 			text = strconv.AppendInt(text, strictest.Remaining, 10)
@@ -195,6 +212,17 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		h[fieldReset] = values[2:3:3]
 	}
 	return text
+}
+
+// strictestRate is the strictest entry that is no place: the legacy fields say when all is left
+// again, which is known of rates alone.
+func strictestRate(list []entry) (strictest *entry) {
+	for i := range list {
+		if e := &list[i]; !e.isPlace() && (strictest == nil || e.stricter(strictest)) {
+			strictest = e
+		}
+	}
+	return strictest
 }
 
 // writeWarning tells which rules have little left, in the form of the RateLimit list:

@@ -37,6 +37,10 @@ type Observation struct {
 	// in memory, one decision in 64 is.
 	Elapsed time.Duration
 
+	// Waited is how long the request waited for a place, which Rule.Concurrency may have it do,
+	// whether it got one or not.
+	Waited time.Duration
+
 	// Err is why the store could not decide, with OutcomeUndecided, or with OutcomeAllowed if
 	// all the rules are in shadow.
 	Err error
@@ -108,7 +112,7 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
 		return
 	}
 	o := observations.Get().(*Observation)
-	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, o.Rules[:0], 0, nil
+	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Waited, o.Err = r, outcome, o.Rules[:0], 0, 0, nil
 	o.Ban = ban
 	set.Observer.Observe(o)
 	o.Request, o.Ban = nil, bans.Ban{}
@@ -131,5 +135,5 @@ func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcom
 // costs as much as to decide in memory.
 func (l *RateLimit) timed(o *Observation) bool {
 	o.turn++
-	return l.memory == nil || o.turn%64 == 0
+	return !l.immediate || o.turn%64 == 0
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -19,7 +20,12 @@ type RuleInfo struct {
 	Limit      limiter.Limit
 	Limits     []limiter.Limit // all of a rule that has several, of which Limit is the first; else nil
 	OnOutage   limiter.Outage
-	Shadow     bool // it refuses nothing, whatever it decides
+
+	// Concurrency is how many requests of a key may be in progress at once. Zero: any number.
+	// Limit is zero if there is nothing else.
+	Concurrency limiter.Concurrency
+
+	Shadow bool // it refuses nothing, whatever it decides
 
 	// What is said of how requests end: see the fields of Rule.
 	Counts               Counts
@@ -30,13 +36,20 @@ type RuleInfo struct {
 	Route, ForTier string
 }
 
-// LimitText is the limit as text, such as "100/1m", or all of several: "10/1s, 1000/1h".
+// LimitText is the limit as text, such as "100/1m", or all of several: "10/1s, 1000/1h". A
+// Concurrency stands at the end: "100/1m, 5 at once".
 func (r *RuleInfo) LimitText() string {
-	text := r.Limit.String()
-	for _, l := range r.Limits[min(1, len(r.Limits)):] {
-		text += ", " + l.String()
+	var texts []string
+	if r.Limit != (limiter.Limit{}) {
+		texts = append(texts, r.Limit.String())
 	}
-	return text
+	for _, l := range r.Limits[min(1, len(r.Limits)):] {
+		texts = append(texts, l.String())
+	}
+	if r.Concurrency.Max > 0 {
+		texts = append(texts, fmt.Sprintf("%d at once", r.Concurrency.Max))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // Rules are those in force, in the order in which they are asked: Config.Rules, ByTier,
@@ -67,6 +80,14 @@ func (set *ruleset) policies() []*policy {
 // Overload is Config.Overload as it is now, or nil.
 func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
 
+// behind is what stands behind p, the first of its rule in its tier.
+func (p *policy) behind() []*policy {
+	if p.place == nil {
+		return p.others
+	}
+	return append(slices.Clone(p.others), p.place)
+}
+
 // ErrNoRule is what Peek and Reset return for a rule that is not in force.
 var ErrNoRule = errors.New("middleware: there is no rule of that name")
 
@@ -81,7 +102,7 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 			continue
 		}
 		looks, charges := applied{key: key, class: class}.charge(nil, nil, p, 0)
-		for _, other := range p.others {
+		for _, other := range p.behind() {
 			looks, charges = applied{key: key, class: class}.charge(looks, charges, other, 0)
 		}
 		decisions := make([]limiter.Decision, len(charges))
@@ -99,14 +120,15 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 }
 
 // Reset makes a key as if the rule had never seen it, in all tiers, with its overdraft and
-// what it was refused. Bans are another matter; see Config.Bans.
+// what it was refused. Requests in progress go on, and are not counted any more. Bans are
+// another matter; see Config.Bans.
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	key, _ = keyfunc.Classify(key)
 	var quotas []*limiter.Quota
 	for _, p := range l.rules.Load().policies() {
 		if p.rule.Name == rule {
 			quotas = append(quotas, p.quota, p.overdraft, p.rule.strikes)
-			for _, other := range p.others {
+			for _, other := range p.behind() {
 				quotas = append(quotas, other.quota)
 			}
 		}
@@ -118,8 +140,12 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 		if quota == nil {
 			continue
 		}
-		if err := l.store.Reset(ctx, []limiter.Charge{{Quota: quota, Key: key}}); err != nil {
+		c := limiter.Charge{Quota: quota, Key: key}
+		if err := l.store.Reset(ctx, []limiter.Charge{c}); err != nil {
 			return err
+		}
+		if quota.InFlight() {
+			l.room.Returned(lineOf(&c))
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -18,6 +19,9 @@ type RateLimit struct {
 	store  limiter.Store
 	memory *limiter.Memory // the store, if it is one: then charges stay on the stack
 	places atomic.Pointer[[]place]
+	room   waiting.Room[lineKey] // for requests that wait for a place
+
+	immediate bool // the store is a Memory, or an [immediate]
 
 	changing sync.Mutex
 	claimed  map[string]bool // names of counters in the store that are this limiter's
@@ -38,12 +42,20 @@ func New(c Config) (*RateLimit, error) {
 		}
 	}
 	l.memory, set.calendar.runs = l.store.(*limiter.Memory)
+	if _, l.immediate = l.store.(immediate); l.memory != nil {
+		l.immediate = true
+	}
+	l.room.Shared = l.memory == nil
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}
 	l.rules.Store(set)
 	return l, nil
 }
+
+// An immediate store does as limiter.Memory does: it decides and settles in this process and
+// waits for nothing, and it keeps nothing of the slices that it is given.
+type immediate interface{ Immediate() }
 
 // Reconfigure puts these rules in the place of the present ones, at once for all requests
 // that come, or returns everything that is wrong with c and changes nothing. Requests that

@@ -13,6 +13,7 @@ type refusal struct {
 	status     int
 	banned     bool
 	shed       bool          // for overload
+	full       int64         // for want of a place: how many requests may be in progress
 	rule       string        // that led to the ban
 	retryAfter time.Duration // Never: there is no telling, or no use in coming back
 }
@@ -97,7 +98,7 @@ func (s *decided) retryAfter() (d time.Duration) {
 
 // seconds is how long to wait, rounded up; 0 if there is no telling, or no use in coming back.
 func (no *refusal) seconds() int64 {
-	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.status != http.StatusTooManyRequests {
+	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.full == 0 && no.status != http.StatusTooManyRequests {
 		return 0
 	}
 	return secondsUp(no.retryAfter)
@@ -132,6 +133,12 @@ var tooMany = kind{
 	message: "Too many requests.",
 }
 
+var tooManyAtOnce = kind{
+	problem: tooMany.problem,
+	title:   tooMany.title,
+	code:    "concurrency_limit_exceeded",
+}
+
 var kinds = map[int]*kind{
 	http.StatusServiceUnavailable: {
 		problem: registry + "temporary-reduced-capacity",
@@ -157,7 +164,10 @@ var kinds = map[int]*kind{
 }
 
 func (no *refusal) kind() *kind {
-	if no.status == http.StatusTooManyRequests {
+	switch {
+	case no.status == http.StatusTooManyRequests && no.full > 0:
+		return &tooManyAtOnce
+	case no.status == http.StatusTooManyRequests:
 		return &tooMany // most of them, without a look-up
 	}
 	return kinds[no.status]
@@ -186,7 +196,7 @@ func (s *decided) appendViolated(b []byte) []byte {
 	list, before := s.entries(space[:0]), `,"violated-policies":[`
 	for i := range list {
 		if !list[i].Allowed {
-			b = appendJSON(append(b, before...), list[i].quota.Rule())
+			b = appendJSON(append(b, before...), list[i].shown)
 			before = ","
 		}
 	}
@@ -209,13 +219,24 @@ func (no *refusal) appendPlain(b []byte, seconds int64) []byte {
 // appendMessage writes a sentence or two, which as JSON need no escaping.
 func (no *refusal) appendMessage(b []byte, seconds int64) []byte {
 	switch {
-	case seconds > 0:
-		b = append(append(b, no.kind().message...), " Try again in "...)
-		return append(appendDuration(b, seconds), '.')
-	case no.status == http.StatusTooManyRequests && !no.banned:
+	case no.status == http.StatusTooManyRequests && no.full > 0:
+		b = appendInProgress(b, no.full)
+	case seconds == 0 && no.status == http.StatusTooManyRequests && !no.banned:
 		return append(b, "The request costs more than the limit ever allows at once."...)
+	default:
+		b = append(b, no.kind().message...)
 	}
-	return append(b, no.kind().message...)
+	if seconds > 0 {
+		b = append(appendDuration(append(b, " Try again in "...), seconds), '.')
+	}
+	return b
+}
+
+func appendInProgress(b []byte, most int64) []byte {
+	if most == 1 {
+		return append(b, "A request is in progress, and no more than one is allowed at once."...)
+	}
+	return append(strconv.AppendInt(b, most, 10), " requests are in progress, and no more are allowed at once."...)
 }
 
 // appendJSON writes a rule's name, which is printable ASCII, as encoding/json does.

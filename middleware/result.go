@@ -27,7 +27,8 @@ type Result struct {
 
 	// Status is what a refusal answers: 429 when a limit is exceeded, 403 (or 429) for a
 	// banned client, 400 or 401 for a request without a key (see NoKey), 503 when the
-	// store could not decide, 499 when the client went away while it waited for its turn.
+	// store could not decide or a rule without a key has as many requests in progress as its
+	// Concurrency allows, 499 when the client went away while it waited for its turn.
 	// Zero when the request was allowed.
 	Status int
 
@@ -59,17 +60,31 @@ type RuleResult struct {
 	Cost int64
 
 	// Decision is what the rule said, which refuses nothing where Rule.Shadow is set. The
-	// zero Decision: the store was not asked, or could not decide. Of several limits it is what
-	// the one said that refuses longest or, if none does, has the least share left.
+	// zero Decision: the store was not asked, or could not decide. Of several limits, and of
+	// Concurrency, it is what the one said that refuses longest or, if none does, has the least
+	// share left.
 	limiter.Decision
 
-	// Limits is what each said of a rule with several, in the order of Rule.Limits. Nil: it
-	// has one.
+	// Limits is what each said of a rule with several, in the order of Rule.Limits, or the one
+	// of a rule that has Concurrency too. Nil: it has a limit alone, or none.
 	Limits []limiter.Decision
+
+	// Concurrent is what Rule.Concurrency said: Limit less Remaining requests of the key are in
+	// progress. Zero: the rule has none.
+	Concurrent limiter.Decision
+}
+
+// IsConcurrency reports whether the Decision is that of Rule.Concurrency, and not of a limit.
+func (r *RuleResult) IsConcurrency() bool {
+	return r.Rule.Concurrency.Max > 0 && r.Decision == r.Concurrent
 }
 
 // Binding is the limit that the Decision is of: of a rule with several, the one that it goes by.
+// It is zero if IsConcurrency.
 func (r *RuleResult) Binding() limiter.Limit {
+	if r.IsConcurrency() {
+		return limiter.Limit{}
+	}
 	if i := slices.Index(r.Limits, r.Decision); i >= 0 && i < len(r.Rule.Limits) {
 		return r.Rule.Limits[i]
 	}
@@ -97,6 +112,7 @@ type decided struct {
 
 	allowed   bool // by all rules
 	overdrawn bool // on a rule's overdraft
+	gone      bool // the client was, before it was decided
 }
 
 // A scope is the context behind a limiter. It remembers the decisions, for handlers
@@ -156,8 +172,8 @@ func (s *scope) keep(r *http.Request, outer *scope, d *decided, more *many) []by
 	case more != nil:
 		s.policies, s.decisions = more.policies[:n], more.decisions[:n]
 		return text
-	case n == 1:
-		s.policies, s.decisions = s.policySpace[:], s.decisionSpace[:]
+	case n <= 1:
+		s.policies, s.decisions = s.policySpace[:n], s.decisionSpace[:n]
 	default:
 		few := &struct {
 			policies  [fewRules]applied
@@ -197,6 +213,9 @@ func (s *decided) outcome(status int) Outcome {
 	case http.StatusServiceUnavailable:
 		return OutcomeUndecided
 	case http.StatusTooManyRequests:
+		return OutcomeRefused
+	}
+	if s.gone {
 		return OutcomeRefused
 	}
 	if s.overdrawn {

@@ -33,6 +33,8 @@ type ruleset struct {
 	hasBans              bool // some requests are banned
 	hasShadowOrOverdraft bool // not every refusal by a rule is one of the request
 	hasEscalation        bool // some rule counts its refusals
+	hasPlaces            bool // some rule has Concurrency
+	hasQueues            bool // and requests wait for it
 	awaitsEnds           bool // some rule goes by how a request ends
 	chargesAfter         bool // and some is charged only then
 
@@ -41,6 +43,7 @@ type ruleset struct {
 	infos    map[string]*RuleInfo // by their text
 	families map[string][]*limiter.Quota
 	quotas   []*limiter.Quota // all of these
+	progress map[counters]*progress
 
 	banKeys       []banKey
 	banKeyFailure keyFailure
@@ -81,6 +84,7 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 // rule is a Rule that was checked.
 type rule struct {
 	Rule
+	and     *rule              // the next one for the same requests; nil: there is none
 	policy  *policy            // for requests in no tier
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
@@ -97,6 +101,7 @@ type notes struct {
 	escalation onceWarning
 	shadowed   shadowCount
 	idle       onceWarning
+	patience   onceWarning
 }
 
 // policyFor is the policy for requests in that tier.
@@ -107,28 +112,19 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// most is how many limits a request can meet by r.
-func (r *rule) most() int {
-	most := max(1, len(r.Limits))
-	for _, limits := range r.TierLimits {
-		most = max(most, len(limits))
+// most is how many limits and places a request can meet by r and those for the same requests.
+func (r *rule) most() (most int) {
+	for ; r != nil; r = r.and {
+		limits := max(1, len(r.Limits))
+		for _, of := range r.TierLimits {
+			limits = max(limits, len(of))
+		}
+		if r.Concurrency.Max > 0 || len(r.TierConcurrency) > 0 {
+			limits++
+		}
+		most += limits
 	}
 	return most
-}
-
-// mostPolicies is how many limits a request can meet.
-func (set *ruleset) mostPolicies() (most int) {
-	byTier, byRoute := 0, 0
-	for _, r := range set.always {
-		most += r.most()
-	}
-	for _, r := range set.byTier {
-		byTier = max(byTier, r.most())
-	}
-	for _, r := range set.all[len(set.always)+len(set.byTier):] { // ByRoute and Default
-		byRoute = max(byRoute, r.most())
-	}
-	return most + byTier + byRoute
 }
 
 // A compiler makes a ruleset of a Config, and notes all that is wrong with it.
@@ -152,7 +148,7 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[string][]*limiter.Quota{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[string][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[counters]bool{}}
 	set.notices, set.calendar = &notices{}, &calendar{}
 	if before != nil {
@@ -163,22 +159,28 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	c.settings()
 	for i, given := range config.Rules {
-		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{}))
+		rule := c.rules(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{})
+		set.always = append(set.always, rule)
+		set.most += rule.most()
 	}
+	mostByTier, mostByRoute := 0, 0
 	if len(config.ByTier) > 0 {
 		set.byTier = make(map[string]*rule, len(config.ByTier))
 		for _, tier := range slices.Sorted(maps.Keys(config.ByTier)) {
 			if tier == "" {
 				c.report("ByTier has a tier without a name; Rules are for requests in any tier")
 			}
-			set.byTier[tier] = c.rule(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
+			rule := c.rules(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
+			set.byTier[tier] = rule
 			set.tierNames[tier] = true
+			mostByTier = max(mostByTier, rule.most())
 		}
 	}
 	if len(config.ByRoute) > 0 {
 		set.byRoute = &byRoute{}
 		for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
-			rule := c.rule(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
+			rule := c.rules(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
+			mostByRoute = max(mostByRoute, rule.most())
 			pattern, err := route.ParseRule(text)
 			if !pattern.IsForAll() {
 				set.byRoute.first = cmp.Or(set.byRoute.first, text)
@@ -191,7 +193,8 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		}
 	}
 	if config.Default != nil {
-		set.fallback = c.rule("Default", *config.Default, RuleInfo{})
+		set.fallback = c.rules("Default", *config.Default, RuleInfo{})
+		mostByRoute = max(mostByRoute, set.fallback.most())
 	}
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
@@ -205,7 +208,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.BanKeys = nil, nil, nil, nil, nil // they are the caller's
 
-	set.most = set.mostPolicies()
+	set.most += mostByTier + mostByRoute
 	set.needsTier = set.needsTier || set.byTier != nil
 	set.hasBans = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
@@ -247,6 +250,21 @@ func (c *compiler) settings() {
 	}
 }
 
+// rules checks a Rule and those in its And.
+func (c *compiler) rules(at string, given Rule, info RuleInfo) *rule {
+	first := c.rule(at, given, info)
+	last := first
+	for i, other := range given.And {
+		at := fmt.Sprintf("%s %q And[%d]", at, given.Name, i)
+		if len(other.And) > 0 {
+			c.report("%s %q: And is set: put its rules beside this one", at, other.Name)
+		}
+		last.and = c.rule(at, other, info)
+		last = last.and
+	}
+	return first
+}
+
 // rule checks a Rule, which is for the info's Route or ForTier. What it returns is only good
 // for use if nothing was reported.
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
@@ -278,8 +296,13 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	r := &rule{Rule: given, notes: c.notes(given.Name), owner: c.set.notices}
 	info.Name, info.OnOutage, info.Shadow = given.Name, given.OnOutage, given.Shadow
 	info.Counts, info.Settles, info.ChargeAfter = given.Counts, given.Settles, given.ChargeAfter
-	if r.policy = c.policy(at, r, info, c.limits(at, given)); r.policy != nil {
-		c.tiers(at, r, info)
+	limits := c.limits(at, given)
+	if limits == nil {
+		c.withoutLimit(at, given)
+	}
+	info.Concurrency = given.Concurrency
+	if r.policy = c.policy(at, r, info, limits); r.policy != nil {
+		c.tiers(at, r, info, limits)
 	}
 	c.escalation(at, r)
 
@@ -334,6 +357,8 @@ func (c *compiler) name(at, name, tier string) {
 // limits are those of a rule, for requests in no tier.
 func (c *compiler) limits(at string, given Rule) []limiter.Limit {
 	switch {
+	case given.Limits == nil && given.Limit == (limiter.Limit{}) && given.Concurrency != (limiter.Concurrency{}):
+		return nil // it has nothing else
 	case given.Limits == nil:
 		return []limiter.Limit{given.Limit}
 	case len(given.Limits) == 0:
@@ -344,14 +369,18 @@ func (c *compiler) limits(at string, given Rule) []limiter.Limit {
 	return slices.Clone(given.Limits)
 }
 
-// tiers makes r's policies for requests in tiers.
-func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
-	limits := make(map[string][]limiter.Limit, len(r.Tiers)+len(r.TierLimits))
+// tiers makes r's policies for requests in tiers. What is not said of one is what the rule has
+// for others: those limits, and the info's Concurrency.
+func (c *compiler) tiers(at string, r *rule, info RuleInfo, others []limiter.Limit) {
+	limits := make(map[string][]limiter.Limit, len(r.Tiers)+len(r.TierLimits)+len(r.TierConcurrency))
+	for tier := range r.TierConcurrency {
+		limits[tier] = others
+	}
 	for tier, l := range r.Tiers {
 		limits[tier] = []limiter.Limit{l}
 	}
 	for tier, several := range r.TierLimits {
-		if limits[tier] != nil {
+		if _, both := r.Tiers[tier]; both {
 			c.report("%s: tier %q is in Tiers and in TierLimits: keep one of the two", at, tier)
 		}
 		if len(several) == 0 {
@@ -368,7 +397,13 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 			continue
 		}
 		c.set.tierNames[tier] = true
-		info.Tier = tier
+		info.Tier, info.Concurrency = tier, r.Concurrency
+		if of, ok := r.TierConcurrency[tier]; ok {
+			info.Concurrency = of
+			if of == (limiter.Concurrency{}) {
+				c.report("%s: TierConcurrency[%q]: %w", at, tier, of.Validate())
+			}
+		}
 		r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info, limits[tier])
 	}
 }
@@ -376,20 +411,35 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 // policy is the one of r's that info tells of, with these limits, or nil if something is wrong
 // with it.
 func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Limit) *policy {
-	if len(limits) == 0 {
+	concurrent := info.Concurrency != (limiter.Concurrency{})
+	if len(limits) == 0 && !concurrent {
 		return nil
 	}
-	quotas := c.quotas(at, family{r.Name, info.Tier, limits, r.OnOutage, r.awaitsEnd()})
-	if quotas == nil {
-		return nil
+	var quotas []*limiter.Quota
+	if len(limits) > 0 {
+		quotas = c.quotas(at, family{rule: r.Name, tier: info.Tier, limits: limits, onOutage: r.OnOutage, settles: r.awaitsEnd()})
+		if quotas == nil {
+			return nil
+		}
+		info.Limit = limits[0]
 	}
-	if info.Limit = limits[0]; len(limits) > 1 {
+	if len(limits) > 1 {
 		info.Limits = limits
 	}
 	shared := c.info(info)
+	var place *policy
+	if concurrent {
+		if place = c.place(at, r, info, len(limits) == 0); place == nil {
+			return nil
+		}
+		place.info, place.rule, place.softAt = shared, r, int64(r.SoftAt)
+		if len(limits) == 0 {
+			return place
+		}
+	}
 	policies := make([]*policy, len(quotas))
 	for i, quota := range quotas {
-		p := newPolicy(quota)
+		p := newPolicy(quota, quota.Rule())
 		p.info, p.rule, p.softAt, p.other = shared, r, int64(r.SoftAt), i > 0
 		policies[i] = p
 		if p.other || info.Tier != "" { // else it is the rule's own
@@ -409,7 +459,7 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Li
 		}
 	}
 	p := policies[0]
-	p.others = policies[1:]
+	p.others, p.place = policies[1:], place
 	if r.Overdraft != 0 {
 		p.overdraft = c.overdraft(at, r, info)
 	}
@@ -436,8 +486,8 @@ func (c *compiler) overdraft(at string, r *rule, info RuleInfo) *limiter.Quota {
 		return nil
 	}
 	c.name(at, r.Name+overdraftSuffix, info.Tier)
-	over := c.quota(at+" Overdraft", family{r.Name + overdraftSuffix, info.Tier,
-		[]limiter.Limit{{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}}, r.OnOutage, r.awaitsEnd()})
+	over := c.quota(at+" Overdraft", family{rule: r.Name + overdraftSuffix, tier: info.Tier,
+		limits: []limiter.Limit{{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}}, onOutage: r.OnOutage, settles: r.awaitsEnd()})
 	if over != nil && r.Units > over.Capacity() {
 		c.report("%s: Overdraft is %d: a request takes %d units, so that none would ever pass by it", at, r.Overdraft, r.Units)
 	}
@@ -480,6 +530,7 @@ const (
 type family struct {
 	rule, tier string
 	limits     []limiter.Limit
+	places     int64 // in place of limits
 	onOutage   limiter.Outage
 	settles    bool
 }
@@ -493,7 +544,7 @@ func (c *compiler) quotas(at string, f family) []*limiter.Quota {
 	}
 	if quotas == nil {
 		var err error
-		if quotas, err = limiter.NewQuotas(f.rule, f.tier, f.limits); err != nil {
+		if quotas, err = f.make(); err != nil {
 			c.report("%s: %w", at, err)
 			return nil
 		}
@@ -504,6 +555,14 @@ func (c *compiler) quotas(at string, f family) []*limiter.Quota {
 	c.set.families[text] = quotas
 	c.set.quotas = append(c.set.quotas, quotas...)
 	return quotas
+}
+
+func (f *family) make() ([]*limiter.Quota, error) {
+	if f.places == 0 {
+		return limiter.NewQuotas(f.rule, f.tier, f.limits)
+	}
+	q, err := limiter.NewConcurrency(f.rule, f.tier, f.places)
+	return []*limiter.Quota{q}, err
 }
 
 // quota is quotas for a single limit.

@@ -106,6 +106,9 @@ func (l *RateLimit) Refund(ctx context.Context, rule string, n int64) error {
 	if err != nil {
 		return err
 	}
+	if s.policies[i].isPlace() {
+		return fmt.Errorf("middleware: Refund of rule %.128q: its place is returned when the request ends", rule)
+	}
 	if s.policies[i].rule.awaitsEnd() {
 		return fmt.Errorf("middleware: Refund of rule %.128q: what it takes is settled when the request ends", rule)
 	}
@@ -152,6 +155,9 @@ func (l *RateLimit) Charge(ctx context.Context, rule string, n int64) (RuleResul
 		return RuleResult{}, err
 	}
 	a := s.policies[i]
+	if a.isPlace() {
+		return RuleResult{}, fmt.Errorf("middleware: Charge of rule %.128q: a request takes one place", rule)
+	}
 	charges := []limiter.Charge{{Quota: a.quota, Key: a.key, Cost: n}}
 	for _, other := range a.others {
 		charges = append(charges, limiter.Charge{Quota: other.quota, Key: a.key, Cost: n})

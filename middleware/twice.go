@@ -29,20 +29,28 @@ func (a *applied) result(d limiter.Decision) RuleResult {
 	return RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d}
 }
 
-// appendResult appends what the rule decided, or adds it to what another of its limits has.
+// appendResult appends what the rule decided, or adds it to what others of its policies have.
 func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleResult {
 	first := len(results) - 1
 	for a.other && first >= 0 && (results[first].Rule != a.info || results[first].Key != a.key) {
 		first--
 	}
 	if !a.other || first < 0 {
-		return append(results, a.result(d))
+		results = append(results, a.result(d))
+		if a.isPlace() {
+			results[len(results)-1].Concurrent = d
+		}
+		return results
 	}
 	r := &results[first]
 	if r.Limits == nil {
-		r.Limits = append(make([]limiter.Decision, 0, len(a.rule.Limits)), r.Decision)
+		r.Limits = append(make([]limiter.Decision, 0, max(1, len(a.rule.Limits))), r.Decision)
 	}
-	r.Limits = append(r.Limits, d)
+	if a.isPlace() {
+		r.Concurrent = d
+	} else {
+		r.Limits = append(r.Limits, d)
+	}
 	if d.IsTighterThan(&r.Decision) {
 		r.Decision = d
 	}
@@ -95,11 +103,14 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 
 // notices are what was noticed about a limiter. They outlive a change of its rules.
 type notices struct {
-	twice     onceWarning
-	unsettled onceWarning
-	unplaced  onceWarning
-	endless   onceWarning
-	tiers     atomic.Pointer[[]string] // that no rule has and that were told
+	twice      onceWarning
+	unsettled  onceWarning
+	unplaced   onceWarning
+	endless    onceWarning
+	early      onceWarning // of places that are returned
+	unheld     onceWarning
+	unreturned onceWarning
+	tiers      atomic.Pointer[[]string] // that no rule has and that were told
 
 	mu   sync.Mutex
 	told map[string]bool

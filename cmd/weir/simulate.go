@@ -112,22 +112,27 @@ func (r *run) service(file string) (*simulate.Simulation, error) {
 
 // leaveOut has no request match a rule, and no other rule in its place.
 func leaveOut(c *middleware.Config, name string) {
-	never := func(*http.Request) bool { return false }
-	for i := range c.Rules {
-		if c.Rules[i].Name == name {
-			c.Rules[i].Match = never
+	leave := func(rule *middleware.Rule) {
+		if rule.Name == name {
+			rule.Match = func(*http.Request) bool { return false }
 		}
-	}
-	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
-		for at, rule := range rules {
-			if rule.Name == name {
-				rule.Match = never
-				rules[at] = rule
+		for i := range rule.And {
+			if rule.And[i].Name == name {
+				rule.And[i].Match = func(*http.Request) bool { return false }
 			}
 		}
 	}
-	if c.Default != nil && c.Default.Name == name {
-		c.Default.Match = never
+	for i := range c.Rules {
+		leave(&c.Rules[i])
+	}
+	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
+		for at, rule := range rules {
+			leave(&rule)
+			rules[at] = rule
+		}
+	}
+	if c.Default != nil {
+		leave(c.Default)
 	}
 }
 

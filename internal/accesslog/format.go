@@ -137,7 +137,7 @@ func newParser(f *format, o Options) (*parser, error) {
 		root := &tree{}
 		for _, m := range f.known {
 			if m.slot.field != fieldHeader {
-				if !isTold(m.slot) {
+				if !isTold(m.slot) && p.wants(m.slot) {
 					if err := root.add(m.path, p.slot(m.slot)); err != nil {
 						return nil, err
 					}
@@ -180,7 +180,7 @@ func newParser(f *format, o Options) (*parser, error) {
 		delete(unused, plain)
 		slots = slices.Clone(told[plain])
 		to, ok := known(name, p.headers)
-		if ok && !isTold(to) {
+		if ok && !isTold(to) && p.wants(to) {
 			slots = append(slots, p.slot(to))
 		}
 		return slots
@@ -199,6 +199,13 @@ func newParser(f *format, o Options) (*parser, error) {
 		}
 	}
 	return p, nil
+}
+
+// wants reports whether a value is worth to be read: a user agent, which is as long as all else,
+// is if it is one of the headers that are wanted.
+func (p *parser) wants(to slot) bool {
+	p.has[to.field] = true
+	return to.field != fieldUserAgent || slices.Contains(p.headers, "User-Agent")
 }
 
 // slot notes a slot.
@@ -290,7 +297,7 @@ func (p *parser) require(lines []string) {
 	for _, of := range mostNeeded {
 		p.has[of] = false
 	}
-	for _, line := range lines[:min(len(lines), sample)] {
+	for _, line := range lines {
 		var e Entry
 		if _, wrong := p.parse(&e, line); wrong != "" {
 			continue

@@ -11,7 +11,21 @@ type tree struct {
 	name     string // of the member, or the index of the element
 	slots    []int
 	children []*tree
+
+	// seen are the members of the objects here, in the order of one of them. Those of the next
+	// object are mostly called the same.
+	seen []seenMember
 }
+
+// A seenMember is a member's name as it is written, with quotes and colon, and what of its
+// value is wanted.
+type seenMember struct {
+	text string
+	tree *tree // nil: nothing
+}
+
+// mostSeen bounds how many names are remembered of an object.
+const mostSeen = 64
 
 // add grows a path such as $.request.headers["User-Agent"][0].
 func (t *tree) add(path string, to int) error {
@@ -143,9 +157,7 @@ func (d *document) value(t *tree) bool {
 		d.depth--
 		return ok
 	}
-	for d.at < len(d.text) && strings.IndexByte(",]} \t\r", d.text[d.at]) < 0 {
-		d.at++
-	}
+	d.bare()
 	text := d.text[begin:d.at]
 	if c := text; c == "" || c[0] != '-' && c[0]-'0' > 9 && c != "true" && c != "false" && c != "null" {
 		d.at = begin
@@ -155,6 +167,16 @@ func (d *document) value(t *tree) bool {
 		return true
 	}
 	return d.put(t, begin, text)
+}
+
+// bare passes over what is no string, object or array.
+func (d *document) bare() {
+	for ; d.at < len(d.text); d.at++ {
+		switch d.text[d.at] {
+		case ',', ']', '}', ' ', '\t', '\r':
+			return
+		}
+	}
 }
 
 // put gives a value to what it is for. What is empty or - is not there.
@@ -179,7 +201,10 @@ func (d *document) quoted() (text string, ok bool) {
 		if end < 0 {
 			return "", d.fail("ends within a string")
 		}
-		end += at
+		if end += at; end == begin || d.text[end-1] != '\\' {
+			d.at = end + 1
+			return d.text[begin:end], true
+		}
 		backslashes := 0
 		for end-backslashes > begin && d.text[end-1-backslashes] == '\\' {
 			backslashes++
@@ -213,6 +238,36 @@ func (d *document) skip() bool {
 	return d.fail("ends within the JSON")
 }
 
+// name reads a member's name and the colon.
+func (d *document) name() (name string, ok bool) {
+	if d.text[d.at] != '"' {
+		return "", d.fail("has a member without a name")
+	}
+	if name, ok = d.quoted(); !ok {
+		return "", false
+	}
+	if d.space(); d.at == len(d.text) || d.text[d.at] != ':' {
+		return "", d.fail("has a name without a value")
+	}
+	d.at++
+	return name, true
+}
+
+// member is what is wanted of the member of that name, and which of those that were seen comes
+// after it.
+func (t *tree) member(name string) (child *tree, next int) {
+	for i := range t.seen {
+		if seen := &t.seen[i]; seen.text[1:len(seen.text)-2] == name {
+			return seen.tree, i + 1
+		}
+	}
+	child = t.child(name)
+	if len(t.seen) < mostSeen {
+		t.seen = append(t.seen, seenMember{`"` + name + `":`, child})
+	}
+	return child, len(t.seen)
+}
+
 // members reads what is in an object or an array.
 func (d *document) members(t *tree, object bool) bool {
 	end := byte(']')
@@ -220,6 +275,7 @@ func (d *document) members(t *tree, object bool) bool {
 		end = '}'
 	}
 	d.at++
+	expected := 0 // of t.seen
 	for i := 0; ; i++ {
 		if d.space(); d.at == len(d.text) {
 			return d.fail("ends within the JSON")
@@ -230,22 +286,17 @@ func (d *document) members(t *tree, object bool) bool {
 		}
 		var child *tree
 		switch {
+		case object && expected < len(t.seen) && strings.HasPrefix(d.text[d.at:], t.seen[expected].text):
+			d.at += len(t.seen[expected].text)
+			child = t.seen[expected].tree
+			expected++
 		case object:
-			if d.text[d.at] != '"' {
-				return d.fail("has a member without a name")
-			}
-			name, ok := d.quoted()
+			name, ok := d.name()
 			if !ok {
 				return false
 			}
-			if d.space(); d.at == len(d.text) || d.text[d.at] != ':' {
-				return d.fail("has a name without a value")
-			}
-			d.at++
-			if t != nil {
-				child = t.child(name)
-			}
-		case t != nil && len(t.children) > 0:
+			child, expected = t.member(name)
+		case len(t.children) > 0:
 			child = t.child(strconv.Itoa(i))
 		}
 		if !d.value(child) {

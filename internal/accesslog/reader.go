@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // Options say how a log is read. The zero Options are for one that says itself what it is.
@@ -22,7 +24,8 @@ type Options struct {
 	Map map[string]string
 
 	// Headers are those that are wanted, where the format has them, in their canonical form;
-	// and cookie:NAME for a cookie, and key:NAME for whatever Map says that it is.
+	// and cookie:NAME for a cookie, and key:NAME for whatever Map says that it is. Of a user
+	// agent, [Entry.UserAgent] is empty if User-Agent is not one of them.
 	Headers []string
 }
 
@@ -31,9 +34,10 @@ type Reader struct {
 	in     *bufio.Reader
 	block  []byte
 	parser *parser
-	rest   []string // lines that were read and are not parsed yet
-	end    error    // of what there is to read
+	rest   string // of the block: lines that were read and are not parsed yet
+	end    error  // of what there is to read
 	lines  int64
+	kept   keeper
 	last   *Entry   // that Next returned
 	free   []*Entry // to be used again
 
@@ -83,13 +87,19 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	if err := r.fill(); err != nil {
 		return nil, err
 	}
-	if len(r.rest) == 0 {
+	if r.rest == "" {
 		return nil, errors.New("the log is empty")
 	}
-	if r.parser, err = fitting(found, r.rest); err != nil {
+	var first []string
+	for line := range strings.Lines(r.rest) {
+		if first = append(first, trimmed(line)); len(first) == sample {
+			break
+		}
+	}
+	if r.parser, err = fitting(found, first); err != nil {
 		return nil, err
 	}
-	r.parser.require(r.rest)
+	r.parser.require(first)
 	r.stats.Format = r.parser.name
 	return r, nil
 }
@@ -125,7 +135,6 @@ const (
 
 // fitting is the parser that reads the most of these lines.
 func fitting(found []*parser, lines []string) (*parser, error) {
-	lines = lines[:min(len(lines), sample)]
 	var best *parser
 	most := 0
 	closest, furthest, why := found[0], -1, ""
@@ -218,7 +227,7 @@ func (r *Reader) spread() (*Entry, error) {
 // parse is the next line that can be read.
 func (r *Reader) parse() (*Entry, error) {
 	for {
-		for len(r.rest) == 0 {
+		for r.rest == "" {
 			if r.end != nil {
 				return nil, r.end
 			}
@@ -226,10 +235,14 @@ func (r *Reader) parse() (*Entry, error) {
 				return nil, err
 			}
 		}
-		line := r.rest[0]
-		r.rest = r.rest[1:]
+		end := strings.IndexByte(r.rest, '\n') + 1
+		if end == 0 {
+			end = len(r.rest)
+		}
+		line := trimmed(r.rest[:end])
+		r.rest = r.rest[end:]
 		r.lines++
-		if strings.TrimSpace(line) == "" {
+		if line == "" || line[0] <= ' ' && strings.TrimSpace(line) == "" {
 			continue
 		}
 		e := r.newEntry()
@@ -244,6 +257,7 @@ func (r *Reader) parse() (*Entry, error) {
 			}
 			continue
 		}
+		r.kept.keep(e)
 		e.line = r.lines
 		if r.parser.whole {
 			e.Loose, r.stats.Whole = 1, true
@@ -253,6 +267,11 @@ func (r *Reader) parse() (*Entry, error) {
 		}
 		return e, nil
 	}
+}
+
+// trimmed is a line without its end.
+func trimmed(line string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
 }
 
 // newEntry is one that has been used, or a new one.
@@ -268,7 +287,7 @@ func (r *Reader) newEntry() *Entry {
 	return e
 }
 
-// fill reads lines: as many as a block has, and at least one. All of a block share their text.
+// fill reads lines: as many as a block has, and at least one. They are good until the next.
 func (r *Reader) fill() error {
 	if r.block == nil {
 		r.block = make([]byte, blockSize)
@@ -301,12 +320,40 @@ func (r *Reader) fill() error {
 		r.end = io.EOF
 	}
 	r.block = block[:0]
-	text := strings.TrimSuffix(string(block), "\n")
-	r.rest = r.rest[:0]
-	for more := text != ""; more; {
-		var line string
-		line, text, more = strings.Cut(text, "\n")
-		r.rest = append(r.rest, strings.TrimSuffix(line, "\r"))
-	}
+	r.rest = unsafe.String(unsafe.SliceData(block), len(block)) // of which entries keep copies
 	return nil
+}
+
+// A keeper copies the text of entries, so that they hold on to no more of a line than is wanted.
+type keeper struct{ strings.Builder }
+
+// keptAtOnce is how much text shares one allocation.
+const keptAtOnce = 1 << 14
+
+func (k *keeper) keep(e *Entry) {
+	switch e.Method {
+	case http.MethodGet: // the most by far
+		e.Method = http.MethodGet
+	default:
+		e.Method = k.copy(e.Method)
+	}
+	e.Client, e.Target, e.Host = k.copy(e.Client), k.copy(e.Target), k.copy(e.Host)
+	e.User, e.Tier = k.copy(e.User), k.copy(e.Tier)
+	e.UserAgent, e.ForwardedFor = k.copy(e.UserAgent), k.copy(e.ForwardedFor)
+	for i, value := range e.Headers {
+		e.Headers[i] = k.copy(value)
+	}
+}
+
+func (k *keeper) copy(text string) string {
+	if text == "" {
+		return ""
+	}
+	if k.Cap()-k.Len() < len(text) {
+		k.Reset()
+		k.Grow(max(keptAtOnce, len(text)))
+	}
+	from := k.Len()
+	k.WriteString(text)
+	return k.String()[from:]
 }

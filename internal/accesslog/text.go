@@ -34,10 +34,10 @@ func (t *template) parse(s *scanner, e *Entry, line string) (at int, wrong strin
 	for i := range t.parts {
 		p := &t.parts[i]
 		at = len(line) - len(rest)
-		value, behind, escaped, found := cutLiteral(rest, p.literal)
+		value, behind, found := cutLiteral(rest, p.literal)
 		last := i == len(t.parts)-1
 		if !found && last && p.literal == `"` && len(rest) > 0 { // the line was cut off there
-			value, behind, escaped, found = cutLiteral(rest+`"`, p.literal)
+			value, behind, found = cutLiteral(rest+`"`, p.literal)
 		}
 		if !found || last && behind != "" && !(t.more && behind[0] == ' ') {
 			if found {
@@ -49,7 +49,7 @@ func (t *template) parse(s *scanner, e *Entry, line string) (at int, wrong strin
 		if len(p.slots) == 0 || value == "-" || value == "" {
 			continue
 		}
-		if escaped {
+		if strings.IndexByte(value, '\\') >= 0 {
 			value = unescape(value)
 		}
 		for _, to := range p.slots {
@@ -63,28 +63,30 @@ func (t *template) parse(s *scanner, e *Entry, line string) (at int, wrong strin
 
 // cutLiteral cuts a line at the first literal; one that begins with a quote, at the first
 // that is not escaped by a backslash; without a literal, at the first space.
-func cutLiteral(line, literal string) (value, rest string, escaped, found bool) {
+func cutLiteral(line, literal string) (value, rest string, found bool) {
 	if literal == "" { // the line's end
 		end := strings.IndexByte(line, ' ')
 		if end < 0 {
 			end = len(line)
 		}
-		return line[:end], line[end:], strings.IndexByte(line[:end], '\\') >= 0, true
+		return line[:end], line[end:], true
 	}
-	for from := 0; ; {
-		at := strings.Index(line[from:], literal)
+	for from := 0; ; from++ {
+		at := strings.IndexByte(line[from:], literal[0])
 		if at < 0 {
-			return "", "", false, false
+			return "", "", false
 		}
-		at += from
+		from += at
+		if len(literal) > 1 && !strings.HasPrefix(line[from:], literal) {
+			continue
+		}
 		backslashes := 0
-		for literal[0] == '"' && backslashes < at && line[at-1-backslashes] == '\\' {
+		for literal[0] == '"' && backslashes < from && line[from-1-backslashes] == '\\' {
 			backslashes++
 		}
 		if backslashes%2 == 0 {
-			return line[:at], line[at+len(literal):], strings.IndexByte(line[:at], '\\') >= 0, true
+			return line[:from], line[from+len(literal):], true
 		}
-		from = at + 1
 	}
 }
 

@@ -19,10 +19,17 @@ const (
 // more than size entries.
 type window struct {
 	size  int
-	held  []*Entry
+	held  []placed
 	ready int   // of held, in order, that none can come before any more
 	taken int   // of those
 	floor int64 // the time of the last of them, before it was spread
+}
+
+// A placed entry has beside it what orders it, so that to order them reads one array.
+type placed struct {
+	at, line int64
+	loose    bool // its time has whole seconds
+	*Entry
 }
 
 // next is the next entry of those that from gives, in order. If it spreads, it spreads the
@@ -35,7 +42,7 @@ func (w *window) next(from func() (*Entry, error), spreads bool) (*Entry, error)
 		for len(w.held) < 2*w.size && err == nil {
 			var e *Entry
 			if e, err = from(); err == nil {
-				w.held = append(w.held, e)
+				w.held = append(w.held, placed{e.At, e.line, e.Loose > 0, e})
 			}
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -53,42 +60,39 @@ func (w *window) next(from func() (*Entry, error), spreads bool) (*Entry, error)
 		if spreads {
 			w.ready = spread(w.held, w.ready)
 		}
-		last := w.held[w.ready-1]
-		if w.floor = last.At; spreads {
-			w.floor -= last.Loose
-		}
+		w.floor = w.held[w.ready-1].at
 	}
-	e := w.held[w.taken]
+	e := w.held[w.taken].Entry
 	w.taken++
 	return e, nil
 }
 
-func earlier(a, b *Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.line, b.line)) }
+func earlier(a, b placed) int {
+	if a.at != b.at {
+		return cmp.Compare(a.at, b.at)
+	}
+	return cmp.Compare(a.line, b.line)
+}
 
 // spread spreads the entries of each whole second evenly over it, in the order of the log. It
 // returns how many were spread: ready, or fewer, so that no second is torn.
-func spread(held []*Entry, ready int) int {
+func spread(held []placed, ready int) int {
 	const second = 1_000_000
 	for from := 0; from < ready; {
-		to := from + 1
-		for to < len(held) && held[to].At == held[from].At {
-			to++
+		to, whole := from, int64(0)
+		for ; to < len(held) && held[to].at == held[from].at; to++ {
+			if held[to].loose {
+				whole++
+			}
 		}
 		if to > ready && from > 0 && ready < len(held) {
 			return from
 		}
-		whole := int64(0)
+		i := int64(0)
 		for _, e := range held[from:to] {
-			whole += e.Loose
-		}
-		if whole > 0 {
-			at, i := held[from].At, int64(0)
-			for _, e := range held[from:to] {
-				if e.Loose == 0 {
-					continue
-				}
+			if e.loose {
 				e.Loose = (2*i + 1) * second / (2 * whole)
-				e.At = at + e.Loose
+				e.At += e.Loose
 				i++
 			}
 		}

@@ -62,6 +62,15 @@ func visit(b *browser.Browser, link string) {
 	b.Await(patience, settled)
 }
 
+// follow has a page that is open follow another link, and waits as visit does.
+func follow(b *browser.Browser, link string) {
+	b.Run(`if (location.hash !== ` + quoted(link) + `) new Promise((resolve) => {
+		addEventListener("hashchange", resolve, { once: true }); // after the page's own listener
+		location.hash = ` + quoted(link) + `;
+	})`)
+	b.Await(patience, settled)
+}
+
 // settled is true when all limits have decided about the traffic.
 const settled = `document.querySelector("#board").getAttribute("aria-busy") === "false"`
 
@@ -138,7 +147,7 @@ func TestThePageDecidesAsLimiterDoes(t *testing.T) {
 			text[i] = fmt.Sprint(cells[i])
 		}
 		link := "#" + url.Values{"traffic": {"drawn"}, "per": {"10"}, "cells": {strings.Join(text, ".")}, "limit": limits}.Encode()
-		visit(b, link)
+		follow(b, link)
 		got := browser.Eval[[]told](b, lanesTold)
 		require.Len(t, got, len(limits))
 		for i, lane := range got {
@@ -206,7 +215,7 @@ func TestALinkHoldsTrafficAndLimits(t *testing.T) {
 	assert.Equal(t, total, b.Text("#total"))
 
 	for _, wrong := range []string{"#traffic=tide", "#traffic=drawn&cells=1.2.3", "#per=0", "#events=x", "#traffic=drawn&units=-1&cells=0x80", "#traffic=toString", "#" + strings.Repeat("limit=1/s&", 11)} {
-		visit(b, wrong)
+		follow(b, wrong)
 		assert.Contains(t, b.Text("#shared"), "The link", wrong)
 	}
 }
@@ -253,14 +262,16 @@ func TestTheReadersOwnLogIsReplayed(t *testing.T) {
 
 func TestThePageSaysWhereItCannotRun(t *testing.T) {
 	t.Parallel()
+	b := browser.Start(t, 800, 600, false)
 	for lack, want := range map[string]string{
 		"delete window.WebAssembly":                                            "does not run WebAssembly",
 		"delete window.DecompressionStream":                                    "too old",
 		"WebAssembly.instantiate = () => Promise.reject(new Error('no room'))": "does not run in this browser: no room",
 	} {
-		b := browser.Start(t, 800, 600, false)
-		b.Call("Page.addScriptToEvaluateOnNewDocument", browser.Object{"source": lack}, nil)
+		var script browser.Object
+		b.Call("Page.addScriptToEvaluateOnNewDocument", browser.Object{"source": lack}, &script)
 		b.Visit("file://" + buildPage(t))
+		b.Call("Page.removeScriptToEvaluateOnNewDocument", script, nil)
 		b.Await(patience, `document.querySelector("#verdict").dataset.level === "bad"`)
 		assert.Contains(t, b.Text("#verdict"), want)
 		assert.True(t, browser.Eval[bool](b, `document.querySelector("#board").hidden`))

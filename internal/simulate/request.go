@@ -23,7 +23,8 @@ type Options struct {
 	// which [Key] reads.
 	Headers []string
 
-	// Client is the key that tells clients apart in what is counted.
+	// Client is the key that tells clients apart in what is counted: by their addresses, and by
+	// what header fields say of those.
 	Client keyfunc.Func
 
 	// Tier is the tier of a request. Nil: what its entry says.
@@ -36,11 +37,20 @@ type Requests struct {
 	router *route.Router
 	routes map[string]string // that were chosen, by method and path
 
+	callers map[string]*caller // by Entry.Client
+	caller  *caller            // of the request
+
 	blank   map[string]*http.Request // which wait for nothing, by tier
 	request http.Request             // and what it has, all of which the next has again
 	url     url.URL
 	header  http.Header
 	agent   [1]string
+}
+
+// A caller is the other end of connections.
+type caller struct {
+	addr   string // as net/http has it
+	client string // that is one without any header field; empty: not known yet
 }
 
 // late is a context that is done, without a client that has left.
@@ -54,22 +64,39 @@ func NewRequests(o Options) *Requests {
 	cancel()
 	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
 	return &Requests{
-		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{},
+		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{}, callers: map[string]*caller{},
 		blank: map[string]*http.Request{"": blank.WithContext(late{done})}, header: http.Header{},
 	}
 }
 
-// Client is the client of a request, by Options.Client. One that cannot be told is empty.
-func (s *Requests) Client(r *http.Request) string {
+// Client is the client of the request that Of returned last, by Options.Client. One that cannot
+// be told is empty.
+func (s *Requests) Client() string {
 	if s.o.Client == nil {
 		return ""
 	}
-	key, err := s.o.Client(r)
+	if len(s.header) == 0 && s.caller.client != "" {
+		return s.caller.client
+	}
+	key, err := s.o.Client(&s.request)
 	if err != nil {
 		return ""
 	}
 	key, _ = keyfunc.Classify(key)
+	if len(s.header) == 0 {
+		s.caller.client = strings.Clone(key)
+	}
 	return key
+}
+
+// callerOf is the caller of an address.
+func (s *Requests) callerOf(client string) *caller {
+	c := s.callers[client]
+	if c == nil {
+		c = &caller{addr: remoteAddr(client)}
+		s.callers[strings.Clone(client)] = c
+	}
+	return c
 }
 
 // Of is the request that a server had. Its client has gone, so that it waits for no
@@ -77,7 +104,10 @@ func (s *Requests) Client(r *http.Request) string {
 func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	r := &s.request
 	e.URL(&s.url)
-	clear(s.header)
+	if len(s.header) > 0 {
+		clear(s.header)
+	}
+	s.caller = s.callerOf(e.Client)
 	tier := e.Tier
 	if s.o.Tier != nil {
 		tier = s.o.Tier(e)
@@ -90,7 +120,7 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 		s.blank[tier] = blank
 	}
 	*r = *blank
-	r.Method, r.URL, r.RequestURI, r.Host, r.RemoteAddr = e.Method, &s.url, e.Target, e.Host, remoteAddr(e.Client)
+	r.Method, r.URL, r.RequestURI, r.Host, r.RemoteAddr = e.Method, &s.url, e.Target, e.Host, s.caller.addr
 	r.Header, r.ContentLength = s.header, -1
 	r.Pattern = s.route(r)
 	if e.UserAgent != "" {
@@ -152,6 +182,9 @@ const mostRoutes = 1 << 14
 
 // route is what the service's router chooses.
 func (s *Requests) route(r *http.Request) string {
+	if len(s.o.Routes) == 0 {
+		return ""
+	}
 	var room [256]byte
 	id := append(append(append(room[:0], r.Method...), ' '), r.URL.Path...)
 	if s.o.ServeMux {

@@ -78,9 +78,11 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	s.clock.now = max(s.clock.now, at)
 	s.decision = Decision{Outcome: middleware.OutcomeAllowed, Rules: s.decision.Rules[:0]}
 	s.bans.begun = s.bans.begun[:0]
-	clear(s.response)
+	if len(s.response) > 0 {
+		clear(s.response)
+	}
 	d, r := &s.decision, s.requests.Of(e)
-	d.Client = s.requests.Client(r)
+	d.Client = s.requests.Client()
 	finish, _, _ := s.limits.Begin(s.response, r, nil)
 	switch {
 	case finish == nil:

@@ -22,6 +22,9 @@ func newStore(clock *Clock) *store {
 	return &store{clock: clock, keys: map[*limiter.Quota]map[string]*limiter.State{}}
 }
 
+// Immediate says that the store waits for nothing, and keeps no slice that it is given.
+func (s *store) Immediate() {}
+
 // Decide implements limiter.Store.
 func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if err := limiter.CheckDecide(charges, decisions); err != nil {

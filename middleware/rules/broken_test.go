@@ -276,10 +276,35 @@ default: 100
 `, []string{
 		`2:10: default: parse "100": it does not begin with events/period, such as 100/1m`,
 	}},
-	{"a rule that is a list", `version: 1
-default: [3/s]
+	{"a rule that is a list in a list", `version: 1
+default: [3/s, [4/s]]
 `, []string{
-		`2:10: default: is a list: want text, or a mapping`,
+		`2:16: default.1: is a list: want text, or a mapping`,
+	}},
+	{"rules that are none", `version: 1
+default: []
+global:
+endpoints:
+  "GET /a":
+`, []string{
+		`2:1: default: has no rule: write a limit such as 100/1m, or leave it out`,
+		`3:1: global: has no rule: write a limit such as 100/1m, or leave it out`,
+		`5:3: endpoints."GET /a": has no rule: write a limit such as 100/1m, or leave it out`,
+	}},
+	{"several rules of one endpoint", `version: 1
+endpoints:
+  "POST /login":
+    - {limit: 5/m, burts: 3}
+    - {limit: 20/h, key: [user, nobody]}
+    - {limit: 9/m, key: user}
+    - {requests: 9, key: user}
+    - {limit: 9/m, name: "POST /login"}
+`, []string{
+		`4:20: endpoints."POST /login".0.burts: unknown field "burts": did you mean "burst"?`,
+		`5:33: endpoints."POST /login".1.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
+		`7:7: endpoints."POST /login".3: there is another rule named "POST /login by user", at endpoints."POST /login".2: give one of them a name of its own`,
+		`7:18: endpoints."POST /login".3.requests: needs a window, the time that so many requests fit in`,
+		`8:20: endpoints."POST /login".4.name: there is another rule named "POST /login", at endpoints."POST /login".0: give one of them a name of its own`,
 	}},
 	{"a rule without a limit", `version: 1
 default: {key: ip}

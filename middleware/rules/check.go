@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -48,16 +47,12 @@ func (c *checker) check() {
 	c.config.Shadow = c.config.Shadow || c.file.Mode.shadow
 	c.proxies()
 	c.fileTiers()
-	if c.file.Global != nil {
-		at := []string{"global"}
-		c.config.Rules = append(c.config.Rules, c.rule(at, c.file.Global, "global", nil))
+	if made := c.several([]string{"global"}, c.file.Global, "global", nil); made != nil {
+		c.config.Rules = append(c.config.Rules, *made)
 	}
 	c.config.ByTier = c.rules("tiers", c.file.Tiers, func(tier string) string { return "tier:" + tier }, []string{"user|ip"})
 	c.config.ByRoute = c.rules("endpoints", c.file.Endpoints, func(pattern string) string { return pattern }, []string{"ip"})
-	if c.file.Default != nil {
-		given := c.rule([]string{"default"}, c.file.Default, "default", []string{"ip"})
-		c.config.Default = &given
-	}
+	c.config.Default = c.several([]string{"default"}, c.file.Default, "default", []string{"ip"})
 	if s := c.file.Soft; s != nil {
 		c.softAt([]string{"soft"}, s)
 	}
@@ -72,27 +67,45 @@ func (c *checker) check() {
 
 func (c *checker) nothing() bool {
 	f := c.file
-	return f.Global == nil && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && f.Default == nil && f.Ban == nil && f.Overload == nil &&
+	return len(f.Global) == 0 && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && len(f.Default) == 0 && f.Ban == nil && f.Overload == nil &&
 		len(c.config.Rules) == 0
 }
 
 // rules makes those of a mapping, in the order of their names.
-func (c *checker) rules(section string, given map[string]rule, name func(key string) string, key []string) map[string]middleware.Rule {
+func (c *checker) rules(section string, given map[string]ruleList, name func(key string) string, key []string) map[string]middleware.Rule {
 	if len(given) == 0 {
 		return nil
 	}
 	made := make(map[string]middleware.Rule, len(given))
 	for _, k := range slices.Sorted(maps.Keys(given)) {
-		r := given[k]
-		made[k] = c.rule([]string{section, k}, &r, name(k), key)
+		if rule := c.several([]string{section, k}, given[k], name(k), key); rule != nil {
+			made[k] = *rule
+		}
 	}
 	return made
 }
 
-// rule makes one. It is only good for use if nothing is wrong.
-func (c *checker) rule(path []string, r *rule, name string, key []string) middleware.Rule {
+// several makes one of the rules for the same requests, which has the others in its And; nil for
+// none.
+func (c *checker) several(path []string, given ruleList, name string, key []string) (first *middleware.Rule) {
+	if len(given) == 0 && c.doc.Has(path...) && !c.noted(path) {
+		c.atKey(path, "has no rule: write a limit such as 100/1m, or leave it out")
+	}
+	for i := range given {
+		made := c.rule(c.element(path, i), given, &given[i], given.name(i, name, key), key)
+		if first == nil {
+			first = &made
+		} else {
+			first.And = append(first.And, made)
+		}
+	}
+	return first
+}
+
+// rule makes one of those for the same requests. It is only good for use if nothing is wrong.
+func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key []string) middleware.Rule {
 	made := middleware.Rule{
-		Name:      cmp.Or(r.Name, name),
+		Name:      name,
 		Key:       c.key(path, r, key),
 		NoKey:     r.NoKey.NoKey,
 		OnOutage:  r.OnOutage.Outage,
@@ -126,7 +139,7 @@ func (c *checker) rule(path []string, r *rule, name string, key []string) middle
 			c.quota(at, "rule", tier)
 		}
 	}
-	c.doubtKey(path, r, c.parts(path, r, key))
+	c.doubtKey(path, beside, r, key)
 	c.overdraft(path, &made)
 	c.neverPasses(path, r.Cost, &made)
 	c.escalate(path, r, &made, key)
@@ -263,7 +276,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 			c.at(path, "%s", inFile(err))
 		}
 	}
-	parts := c.parts(path[:len(path)-1], r, fallback)
+	parts := r.parts(fallback)
 	if len(parts) == 0 {
 		c.at(path, "needs a key: it is keys that are banned")
 	}
@@ -275,22 +288,15 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 	}
 }
 
-// parts are what the key of a rule is made of.
-func (c *checker) parts(path []string, r *rule, fallback []string) []string {
-	if c.doc.Has(sub(path, "key")...) {
-		return r.Key
-	}
-	return fallback
-}
-
 // doubtKey warns of a key that a client can make up.
-func (c *checker) doubtKey(path []string, r *rule, parts []string) {
+func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []string) {
+	parts := r.parts(fallback)
 	part := c.madeUp(parts)
 	if part == "" {
 		return
 	}
 	var so []string
-	if !c.holdsEach(c.file.Global) {
+	if !c.holdEach(c.file.Global, nil) && !c.holdEach(beside, fallback) {
 		so = append(so, "no limit holds it (one under global with key: ip would)")
 	}
 	if r.Escalate != nil {
@@ -304,9 +310,12 @@ func (c *checker) doubtKey(path []string, r *rule, parts []string) {
 	}
 }
 
-// holdsEach reports whether a rule counts each client apart, whatever it sends.
-func (c *checker) holdsEach(r *rule) bool {
-	return r != nil && len(r.Key) > 0 && c.madeUp(r.Key) == "" && !c.isShared(r.Key)
+// holdEach reports whether one of these rules counts each client apart, whatever it sends.
+func (c *checker) holdEach(list ruleList, fallback []string) bool {
+	return slices.ContainsFunc(list, func(r rule) bool {
+		parts := r.parts(fallback)
+		return len(parts) > 0 && c.madeUp(parts) == "" && !c.isShared(parts)
+	})
 }
 
 // fileTiers finds out which tiers there are.

@@ -27,7 +27,7 @@ func (c *checker) endpoints() map[string]route.Pattern {
 			continue
 		}
 		patterns[text] = pattern
-		if c.file.Default != nil && pattern.Covers(&everything) {
+		if len(c.file.Default) > 0 && pattern.Covers(&everything) {
 			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", text)
 		}
 	}
@@ -88,19 +88,19 @@ func (c *checker) hosts(texts []string, patterns map[string]route.Pattern, tree 
 		}
 	}
 	counted := c.countsAll()
-	elsewhere := counted || c.config.Default != nil && counts(c.config.Default)
+	elsewhere := counted || c.config.Default != nil && anyCounts(*c.config.Default)
 	const enough = 100 // to tell people, and each is compared with all others
 	for _, text := range named[:min(len(named), enough)] {
 		p, at := patterns[text], []string{"endpoints", text}
-		if made := c.config.ByRoute[text]; made.Shadow && !counted {
+		if made := c.config.ByRoute[text]; isShadow(made) && !counted {
 			c.warnings.atKey(at, "is in shadow, so a client that writes that host into its requests is not limited: give global a limit")
 		}
 		host := p.Host
 		p.Host = ""
 		covered, before := elsewhere, ""
 		for _, other := range unnamed {
-			q, made := patterns[other], c.config.ByRoute[other]
-			covered = covered || q.Covers(&p) && counts(&made)
+			q := patterns[other]
+			covered = covered || q.Covers(&p) && anyCounts(c.config.ByRoute[other])
 			if before == "" && p.Covers(&q) && !q.Covers(&p) {
 				if q.Host = host; !tree.Has(q) {
 					before = other
@@ -117,10 +117,20 @@ func (c *checker) hosts(texts []string, patterns map[string]route.Pattern, tree 
 
 // countsAll reports whether a rule counts each request, whatever else is in it.
 func (c *checker) countsAll() bool {
-	return slices.ContainsFunc(c.config.Rules, func(r middleware.Rule) bool { return r.Match == nil && counts(&r) })
+	return slices.ContainsFunc(c.config.Rules, anyCounts)
 }
 
+// anyCounts reports whether r or a rule in its And counts, and isShadow whether none refuses.
+func anyCounts(r middleware.Rule) bool { return slices.ContainsFunc(allOf(r), counts) }
+
+func isShadow(r middleware.Rule) bool {
+	return !slices.ContainsFunc(allOf(r), func(r middleware.Rule) bool { return !r.Shadow })
+}
+
+// allOf is r and the rules in its And.
+func allOf(r middleware.Rule) []middleware.Rule { return append([]middleware.Rule{r}, r.And...) }
+
 // counts reports whether a rule limits all requests that it is for.
-func counts(r *middleware.Rule) bool {
-	return !r.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
+func counts(r middleware.Rule) bool {
+	return r.Match == nil && !r.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
 }

@@ -1,21 +1,26 @@
 package rules
 
+import (
+	"cmp"
+	"strings"
+)
+
 // The types of this file are the format. Their tags are what is read, what the JSON Schema
 // says and what the table in docs/rules.md has.
 
 // file is a whole rules file.
 type file struct {
-	Version   int64           `yaml:"version" required:"true" doc:"The version of this format: 1."`
-	Mode      mode            `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
-	Proxies   *proxies        `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer."`
-	Ban       *banned         `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
-	Allow     *allowed        `yaml:"allow" doc:"Clients and routes that are never limited."`
-	Global    *rule           `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
-	Tiers     map[string]rule `yaml:"tiers" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
-	Endpoints map[string]rule `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
-	Default   *rule           `yaml:"default" doc:"The limit on requests that match no endpoint."`
-	Overload  *overload       `yaml:"overload" doc:"A bound on how many requests are in flight, by what the service can do; {} for the defaults. The program has to say what makes it (rules.Options.Overload)."`
-	Soft      *soft           `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
+	Version   int64               `yaml:"version" required:"true" doc:"The version of this format: 1."`
+	Mode      mode                `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
+	Proxies   *proxies            `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer."`
+	Ban       *banned             `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
+	Allow     *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
+	Global    ruleList            `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
+	Tiers     map[string]ruleList `yaml:"tiers" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
+	Endpoints map[string]ruleList `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
+	Default   ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
+	Overload  *overload           `yaml:"overload" doc:"A bound on how many requests are in flight, by what the service can do; {} for the defaults. The program has to say what makes it (rules.Options.Overload)."`
+	Soft      *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
 }
 
 type proxies struct {
@@ -63,8 +68,11 @@ type limitFields struct {
 	Burst     *int64      `yaml:"burst" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
 }
 
+// A ruleList is one rule, or several for the same requests.
+type ruleList []rule
+
 type rule struct {
-	Name string `yaml:"name" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default."`
+	Name string `yaml:"name" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default; of a list that is the first, and the others have by and their key behind it, as in POST /login by user."`
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
 	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
@@ -77,6 +85,22 @@ type rule struct {
 	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
 	Overdraft int64                  `yaml:"overdraft" default:"0" doc:"How many more per window are admitted and marked as degraded, for the application to answer with less."`
 	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
+}
+
+// name is what the i-th rule is called at a place of the file.
+func (l ruleList) name(i int, place string, fallback []string) string {
+	if i > 0 {
+		place += " by " + cmp.Or(strings.Join(l[i].parts(fallback), "+"), "all")
+	}
+	return cmp.Or(l[i].Name, place)
+}
+
+// parts are what the key of a rule is made of; none for one counter for all.
+func (r *rule) parts(fallback []string) []string {
+	if r.Key != nil {
+		return r.Key
+	}
+	return fallback
 }
 
 type cost struct {

@@ -25,14 +25,9 @@ type Need struct {
 // whoever decides by them about requests of which less is known. They are sorted.
 func (r *Rules) Needs() []Need {
 	needs := map[Need]bool{}
-	of := func(at string, rule *rule, fallback []string, hosted bool) {
-		name := cmp.Or(rule.Name, at)
+	of := func(at, name string, rule *rule, fallback []string, always ...string) {
 		need := func(of string) { needs[Need{name, of}] = true }
-		parts := rule.Key
-		if parts == nil {
-			parts = fallback
-		}
-		for _, part := range parts {
+		for _, part := range rule.parts(fallback) {
 			for choice := range strings.SplitSeq(part, "|") {
 				r.needsOf(strings.TrimSpace(choice), at, need)
 			}
@@ -43,8 +38,8 @@ func (r *Rules) Needs() []Need {
 		if rule.Cost != nil && rule.Cost.Header != "" {
 			need("header:" + http.CanonicalHeaderKey(rule.Cost.Header))
 		}
-		if hosted {
-			need("host")
+		for _, of := range always {
+			need(of)
 		}
 		if len(rule.Counts) > 0 {
 			need("status")
@@ -54,22 +49,23 @@ func (r *Rules) Needs() []Need {
 		}
 	}
 	f := r.file
-	if f.Global != nil {
-		of("global", f.Global, nil, false)
+	all := func(at string, list ruleList, fallback []string, always ...string) {
+		for i := range list {
+			of(at, list.name(i, at, fallback), &list[i], fallback, always...)
+		}
 	}
-	for _, tier := range slices.Sorted(maps.Keys(f.Tiers)) {
-		given := f.Tiers[tier]
-		name := "tier:" + tier
-		of(name, &given, []string{"user", "ip"}, false)
-		needs[Need{cmp.Or(given.Name, name), "tier"}] = true
+	all("global", f.Global, nil)
+	for tier, list := range f.Tiers {
+		all("tier:"+tier, list, []string{"user|ip"}, "tier")
 	}
-	for _, text := range slices.Sorted(maps.Keys(f.Endpoints)) {
-		given := f.Endpoints[text]
-		of(text, &given, nil, hostOf(text) != "")
+	for text, list := range f.Endpoints {
+		var hosted []string
+		if hostOf(text) != "" {
+			hosted = []string{"host"}
+		}
+		all(text, list, []string{"ip"}, hosted...)
 	}
-	if f.Default != nil {
-		of("default", f.Default, nil, false)
-	}
+	all("default", f.Default, []string{"ip"})
 	return slices.SortedFunc(maps.Keys(needs), func(a, b Need) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Rule, b.Rule))
 	})

@@ -52,16 +52,16 @@ func reference() string {
 	for _, f := range document.Fields(file{}) {
 		section, _, below := strings.Cut(f.Path, ".")
 		kind := f.Type
-		switch section {
+		switch strings.TrimSuffix(section, "[]") {
 		case "global", "default":
-			kind = "rule"
+			kind = "rule, or a list"
 		case "tiers", "endpoints":
-			kind = "rules, by name"
+			kind = "rules or lists, by name"
+		default:
+			below = false
 		}
-		if kind == "rule" || kind == "rules, by name" {
-			if below {
-				continue
-			}
+		if below {
+			continue
 		}
 		row(f.Path, kind, f.Default, f.Doc)
 	}

@@ -48,6 +48,11 @@ func (t *Observer) measure(meter metric.Meter) error {
 		metric.WithDescription("How long decisions took in the store; of a store in memory, one in 64 is measured."),
 		metric.WithExplicitBucketBoundaries(tally.LatencyBounds...))
 	m.note(err)
+	paced := m.pace()
+	t.waits, err = meter.Float64Histogram("rate_limit.pace.wait.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long attempts to send a request to others waited before they were sent."),
+		metric.WithExplicitBucketBoundaries(tally.WaitBounds...))
+	m.note(err)
 	if m.err != nil {
 		return m.err
 	}
@@ -57,6 +62,7 @@ func (t *Observer) measure(meter metric.Meter) error {
 		func(_ context.Context, to metric.Observer) error {
 			in.readRules(to, t.tally)
 			in.readStore(to, t.tally, metric.WithAttributeSet(store))
+			paced.read(to, t.paced)
 			return nil
 		}, m.made...)
 	return err

@@ -12,6 +12,7 @@ package otellimit
 
 import (
 	"fmt"
+	"sync"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -49,10 +50,13 @@ const (
 // scope is the name of this package as OpenTelemetry has it.
 const scope = "github.com/weirgo/weir/observe/otellimit"
 
-// An Observer is a [middleware.Observer] that tells OpenTelemetry.
+// An Observer is a [middleware.Observer] and a [pace.Observer] that tells OpenTelemetry.
 type Observer struct {
 	tally    *tally.Tally // nil: spans only
 	duration metric.Float64Histogram
+	paced    *tally.Paced
+	waits    metric.Float64Histogram
+	waitsOf  sync.Map // by rule, []metric.RecordOption
 	store    []metric.RecordOption
 	callback metric.Registration
 }
@@ -72,7 +76,7 @@ func New(o Options) (*Observer, error) {
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
 	}
-	observer := &Observer{tally: tally.New(o.Store, o.MaxRules)}
+	observer := &Observer{tally: tally.New(o.Store, o.MaxRules), paced: tally.NewPaced(o.MaxRules)}
 	if err := observer.measure(o.MeterProvider.Meter(scope)); err != nil {
 		return nil, fmt.Errorf("otellimit: %w", err)
 	}

@@ -69,6 +69,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	m.latency.Describe(to)
+	m.waits.Describe(to)
 	for _, d := range all {
 		to <- d
 	}
@@ -101,6 +102,7 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	m.collectStore(to)
 	m.collectOperation(to)
 	m.collectOverload(to)
+	m.collectPace(to)
 }
 
 // collectRules is what was decided.

@@ -26,6 +26,7 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
+	"github.com/weirgo/weir/pace"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -53,6 +54,9 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 	for _, m := range []middleware.Observer{inRedis, inMemory} {
 		m.Observe(observation(t, "ip", "premium"))
 	}
+	transport := pace.Must(pace.NewTransport(nil, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.PerSecond(1)}}}))
+	require.NoError(t, inMemory.FollowTransport(transport))
+	inMemory.ObserveAttempt(&pace.Observation{Rule: "api.example.org"})
 	return []named{{inRedis, "redis"}, {inMemory, "memory"}}
 }
 

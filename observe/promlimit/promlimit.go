@@ -4,7 +4,8 @@
 //	prometheus.MustRegister(metrics)
 //	limits, err := middleware.New(middleware.Config{Observer: metrics, Store: store, Rules: ...})
 //
-// With rules from a file, metrics.Follow(watcher) adds reloads and bans.
+// With rules from a file, metrics.Follow(watcher) adds reloads and bans. The same metrics may be
+// the Observer of package pace, for requests to others.
 //
 // No label is made of what a client sends: they are names of rules and tiers, bounded by
 // [Options.MaxRules], and words of this package. For limiters apart, on stores of their
@@ -58,11 +59,13 @@ const (
 )
 
 // Metrics is a [middleware.Observer] that counts, and a [prometheus.Collector] of the
-// counts. It may observe several limiters on one store.
+// counts. It may observe several limiters on one store, and is a [pace.Observer] too.
 type Metrics struct {
 	options Options
 	tally   *tally.Tally
 	latency prometheus.Histogram
+	paced   *tally.Paced
+	waits   *prometheus.HistogramVec
 	watcher atomic.Pointer[Watcher]
 	bans    banCount
 }
@@ -77,7 +80,10 @@ func New(o Options) (*Metrics, error) {
 		o.MaxRules = defaultMaxRules
 	}
 	t := tally.New(o.Store, o.MaxRules)
-	return &Metrics{options: o, tally: t, latency: newLatency(t.Store.Kind)}, nil
+	return &Metrics{
+		options: o, tally: t, latency: newLatency(t.Store.Kind),
+		paced: tally.NewPaced(o.MaxRules), waits: newWaits(),
+	}, nil
 }
 
 // Must is for metrics written in code: it panics where [New] returns an error.

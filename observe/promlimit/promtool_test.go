@@ -124,7 +124,7 @@ func TestTheDashboardAsksForMetricsThatThereAre(t *testing.T) {
 	alerts, err := os.ReadFile(example + "alerts.yml")
 	require.NoError(t, err)
 	known := names(newMetrics(t, promlimit.Options{}))
-	known = append(known, "rate_limit_latency_seconds_bucket")
+	known = append(known, "rate_limit_latency_seconds_bucket", "rate_limit_pace_wait_seconds_bucket")
 	for _, name := range regexp.MustCompile(`\b(rate_limit|redis)_\w+`).FindAllString(strings.Join(expressions, "\n")+string(alerts), -1) {
 		assert.True(t, slices.Contains(known, name), name)
 	}

@@ -27,6 +27,7 @@ type refusal struct {
 	code, rule, tier, key string
 	limit                 limiter.Limit
 	retryAfter            time.Duration
+	digested              bool // the key is a digest already
 }
 
 // An id tells bursts apart. Keys are clients' to choose, so it is under a seed, and two
@@ -86,7 +87,7 @@ func (l *Logger) count(which id, r *http.Request, f *refusal) (first record, ok 
 	}
 	b = &burst{id: which, record: record{code: f.code, rule: f.rule, tier: f.tier, crowd: f.key != "" && !isKey}}
 	if isKey {
-		b.record.key = l.show(f.key)
+		b.record.key = l.show(f)
 		l.keys++
 	}
 	b.due = time.Now().Add(l.options.Interval)
@@ -116,11 +117,11 @@ func (b *record) add(r *http.Request, f *refusal) {
 }
 
 // show is a key as it is logged.
-func (l *Logger) show(key string) string {
-	if l.options.ShowKeys {
-		return string([]byte(key[:min(len(key), 128)])) // the request's memory is not held on to
+func (l *Logger) show(f *refusal) string {
+	if f.digested || l.options.ShowKeys {
+		return string([]byte(f.key[:min(len(f.key), 128)])) // the request's memory is not held on to
 	}
-	return l.digests.Digest(key).String()
+	return l.digests.Digest(f.key).String()
 }
 
 // wake logs what is due, and ends bursts that nothing was added to.

@@ -5,14 +5,17 @@
 //	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
 //	limits, err := middleware.New(middleware.Config{Observer: refusals, Rules: ...})
 //
-// A record has code weir-refused, or weir-banned, weir-no-key or weir-shed, and
+// A record has code weir-refused, or weir-banned, weir-no-key or weir-shed. A Logger is a
+// [pace.Observer] too, and says with weir-cooldown that another server refuses requests, and with
+// weir-gave-up that they are not sent, as they would wait for too long. With the code are
 //
-//	rule, tier    the rule that refused; of a ban, the one that led to it, if any
+//	rule, tier    the rule that refused; of a ban, the one that led to it, if any; of
+//	              requests to others, the one that paces them
 //	limit         such as 100/1m
 //	key           a digest of the client's key; see Options.Secret
 //	route         the pattern of the request that the record was made for, if it has one
 //	requests      how many were refused since the record before
-//	retry_after   of the first, if it can be told
+//	retry_after   of the first, if it can be told; of weir-cooldown, how long it is
 //
 // Nothing else of what a client sent is in it. The digest is the text that stands for the
 // client in Redis, lists of bans and on the dashboard, too: see [Options.Secret].
@@ -30,6 +33,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/pace"
 )
 
 // Options is what [New] takes. The zero Options are the defaults.
@@ -125,6 +129,17 @@ func (l *Logger) Observe(o *middleware.Observation) {
 	}
 }
 
+// ObserveAttempt implements [pace.Observer].
+func (l *Logger) ObserveAttempt(o *pace.Observation) {
+	// Its keys are digests already, under its own Secret.
+	if o.Cooldown > 0 {
+		l.note(o.Request, refusal{code: "weir-cooldown", rule: o.Rule, key: o.Key, retryAfter: o.Cooldown, digested: true})
+	}
+	if o.Outcome == pace.OutcomeTooLong {
+		l.note(o.Request, refusal{code: "weir-gave-up", rule: o.Rule, key: o.Key, retryAfter: o.Wait, digested: true})
+	}
+}
+
 // logger is asked for each time, as the default one may change.
 func (l *Logger) logger() *slog.Logger {
 	if l.options.Logger != nil {
@@ -164,8 +179,10 @@ func (l *Logger) write(r record) {
 }
 
 var messages = map[string]string{
-	"weir-refused": "weir: requests are refused",
-	"weir-banned":  "weir: requests of a banned client are refused",
-	"weir-no-key":  "weir: requests without a key are refused",
-	"weir-shed":    "weir: requests are refused for overload",
+	"weir-refused":  "weir: requests are refused",
+	"weir-banned":   "weir: requests of a banned client are refused",
+	"weir-no-key":   "weir: requests without a key are refused",
+	"weir-shed":     "weir: requests are refused for overload",
+	"weir-cooldown": "weir: a server refuses our requests, and none are sent for a while",
+	"weir-gave-up":  "weir: requests are not sent, as they would wait for too long",
 }

@@ -18,12 +18,13 @@ const start = { name: "burst", events: 10, per: 10 * second };
 let engine;
 let traffic;          // Drawn or Logged
 let shape;            // of the traffic, in piles
-let lanes = [];       // {id, node, text, and what the engine says of it}
+let lanes = [];       // {id, node, text, ms that deciding took, and what the engine says of it}
 let nextLane = 1;
 let now = 0;          // on the axis
 let playing = 0;      // the time of the latest frame, or 0
 let nextFrame = 0;    // that was asked for
 const stale = new Set(); // lanes that are to decide about other traffic
+let workedIn = -1;    // the frame in which some of them did
 let toldAt = 0;       // when words were last brought up to date
 let cell = null;      // of the grid that the keyboard is at
 let drawing = false;  // a pointer is down on the grid
@@ -32,7 +33,7 @@ let scaleOf = 0;      // requests that the grid is high, at least
 // Lanes.
 
 function addLane(text) {
-  const node = $("lane").content.firstElementChild.cloneNode(true), lane = { id: nextLane++, node, text };
+  const node = $("lane").content.firstElementChild.cloneNode(true), lane = { id: nextLane++, node, text, took: 0 };
   const input = node.querySelector("input"), error = node.querySelector(".error");
   input.value = text;
   input.setAttribute("aria-label", "Limit " + lane.id);
@@ -235,6 +236,7 @@ function refresh() {
   shape = bins(traffic.arrivals, traffic.axis);
   now = Math.min(Math.max(now, traffic.axis.from), traffic.axis.to);
   for (const lane of lanes) stale.add(lane);
+  $("board").setAttribute("aria-busy", true);
   drawTimes();
   drawGrid();
   work();
@@ -243,12 +245,16 @@ function refresh() {
 // work has lanes decide about other traffic for as much of a frame as there is, and goes on in
 // the next one. Those that have waited are first, as a reader who draws changes it every frame.
 function work() {
+  if (workedIn === document.timeline.currentTime) return schedule("work", work);
+  workedIn = document.timeline.currentTime;
   const from = performance.now();
   for (const lane of stale) {
+    const begun = performance.now();
+    if (begun > from && begun + lane.took > from + budget) break;
     stale.delete(lane);
     decide(lane);
     drawCourse(lane);
-    if (performance.now() - from > budget) break;
+    lane.took = performance.now() - begun;
   }
   $("board").setAttribute("aria-busy", stale.size > 0);
   if (stale.size) schedule("work", work);

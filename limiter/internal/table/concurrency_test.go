@@ -141,7 +141,7 @@ func TestAPlaceIsTheDigestsOwn(t *testing.T) {
 			}
 		})
 	}
-	for turn := 0; (turn < 200_000 || found.Load() < 1000) && !t.Failed(); turn++ {
+	for turn := 0; (turn < 50_000 || found.Load() < 1000) && !t.Failed(); turn++ {
 		s.Lock()
 		put(t, s, digests[turn%2], Tag(1+turn%2), uint64(1000+turn%2))
 		s.Unlock()

@@ -1,0 +1,81 @@
+package waiting
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Of 10,000 that wait for one key each gets its turn, in order, and no more find room.
+func TestARoomIsBoundedAndKeepsTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var room Room[string]
+		var order []int
+		free := false
+		var wg sync.WaitGroup
+		for i := range Most {
+			wg.Go(func() {
+				done, err := room.Wait(t.Context(), "key", Most, time.Hour, func() (bool, error) {
+					if free {
+						order = append(order, i)
+					}
+					return free, nil
+				})
+				assert.True(t, done)
+				assert.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		done, err := room.Wait(t.Context(), "another", 1, time.Hour, nil)
+		assert.False(t, done)
+		assert.NoError(t, err)
+		assert.Equal(t, Most, room.Length("key"))
+		free = true
+		room.Returned("key")
+		wg.Wait()
+		assert.Len(t, order, Most)
+		assert.True(t, slices.IsSorted(order))
+		assert.True(t, room.IsEmpty("key"))
+		assert.Empty(t, room.lines)
+	})
+}
+
+func TestKeysWaitApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var room Room[string]
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			_, err := room.Wait(ctx, "a", 1, time.Hour, func() (bool, error) { return false, nil })
+			gone <- err
+		}()
+		synctest.Wait()
+		done, err := room.Wait(t.Context(), "b", 1, time.Hour, func() (bool, error) { return true, nil })
+		assert.True(t, done)
+		assert.NoError(t, err)
+		done, _ = room.Wait(t.Context(), "a", 1, time.Hour, nil)
+		assert.False(t, done, "one waits at most")
+		cancel()
+		assert.ErrorIs(t, <-gone, context.Canceled)
+	})
+}
+
+// Where other processes return places, the first asks again by itself.
+func TestTheFirstOfALineAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := Room[string]{Shared: true}
+		began, asked := time.Now(), 0
+		done, _ := room.Wait(t.Context(), "key", 1, time.Hour, func() (bool, error) {
+			asked++
+			return time.Since(began) >= time.Second, nil
+		})
+		assert.True(t, done)
+		assert.Less(t, time.Since(began), time.Second+askEvery)
+		assert.LessOrEqual(t, asked, int(time.Second/(askEvery/2))+2)
+	})
+}

@@ -1,0 +1,837 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// exports is a rule of which so many requests of a client are in progress at once.
+func exports(most int64) middleware.Rule {
+	return middleware.Rule{Name: "exports", Key: keyfunc.IP(), Concurrency: limiter.Concurrency{Max: most}}
+}
+
+// queued is exports, where as many wait for so long.
+func queued(most int64, queue int, wait time.Duration) middleware.Rule {
+	rule := exports(most)
+	rule.Concurrency.Queue, rule.Concurrency.MaxWait = queue, wait
+	return rule
+}
+
+// A desk serves requests one by one, as a test says.
+type desk struct {
+	l       *middleware.RateLimit
+	handler http.Handler
+	now     atomic.Int64 // in progress
+	peak    atomic.Int64
+	leave   chan struct{} // a value for each that is to end
+}
+
+func deskOf(t require.TestingT, c middleware.Config) *desk {
+	d := &desk{l: limited(t, c), leave: make(chan struct{})}
+	d.handler = d.l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := d.now.Add(1)
+		for peak := d.peak.Load(); n > peak && !d.peak.CompareAndSwap(peak, n); peak = d.peak.Load() {
+		}
+		defer d.now.Add(-1)
+		<-d.leave
+	}))
+	return d
+}
+
+// begin has a request come, and returns its answer to be.
+func (d *desk) begin(edits ...func(*http.Request)) chan *httptest.ResponseRecorder {
+	answer := make(chan *httptest.ResponseRecorder, 1)
+	r := request(edits...)
+	go func() { answer <- serve(d.handler, r) }()
+	synctest.Wait()
+	return answer
+}
+
+// inProgress is how many requests of a key a rule takes to be in progress.
+func inProgress(t require.TestingT, l *middleware.RateLimit, rule, key string) int64 {
+	found, err := l.Peek(context.Background(), rule, key)
+	require.NoError(t, err)
+	return found[0].Concurrent.Limit - found[0].Concurrent.Remaining
+}
+
+const client = "192.0.2.1"
+
+func TestNoMoreRequestsOfAKeyAreInProgressThanItsRuleSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := outcomesSeen{}
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{exports(2)}, Observer: seen})
+		first := d.begin()
+		time.Sleep(3 * time.Second)
+		second := d.begin()
+		assert.EqualValues(t, 2, inProgress(t, d.l, "exports", client))
+
+		w := <-d.begin(header("Accept", "application/problem+json"))
+		assert.Equal(t, 429, w.Code)
+		assert.Equal(t, `"exports";q=2;qu="concurrent-requests"`, w.Header().Get("RateLimit-Policy"))
+		assert.Equal(t, `"exports";r=0`, w.Header().Get("RateLimit"), "when a place is free is not known")
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		assert.Empty(t, w.Header().Get("X-RateLimit-Limit"))
+		assert.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,
+			"detail":"2 requests are in progress, and no more are allowed at once. Try again in 1 second.","violated-policies":["exports"]}`, w.Body.String())
+		assert.Len(t, d.begin(from("198.51.100.7:1")), 0, "another client's count apart")
+
+		d.leave <- struct{}{} // one of the three
+		d.leave <- struct{}{}
+		d.leave <- struct{}{}
+		for _, answer := range []chan *httptest.ResponseRecorder{first, second} {
+			w := <-answer
+			assert.Equal(t, 200, w.Code)
+			assert.Contains(t, w.Header().Get("RateLimit"), `"exports";r=`)
+		}
+		synctest.Wait()
+		assert.Zero(t, inProgress(t, d.l, "exports", client))
+		assert.Equal(t, outcomesSeen{middleware.OutcomeAllowed: 3, middleware.OutcomeRefused: 1}, seen)
+	})
+}
+
+// Retry-After is a guess from how long the key's own requests took.
+func TestRetryAfterGoesByHowLongTheKeysRequestsTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{exports(2)}})
+		d.begin()
+		d.begin()
+		time.Sleep(time.Minute)
+		d.leave <- struct{}{}
+		synctest.Wait()
+		d.begin()
+		w := <-d.begin(header("Accept", "application/json"))
+		assert.Equal(t, "30", w.Header().Get("Retry-After"), "one of two that take a minute each")
+		assert.JSONEq(t, `{"error":"concurrency_limit_exceeded","message":"2 requests are in progress, and no more are allowed at once. Try again in 30 seconds.","retry_after":30}`, w.Body.String())
+		d.leave <- struct{}{}
+		d.leave <- struct{}{}
+	})
+}
+
+// A rule without a key says that the service is busy, and not the client.
+func TestARuleWithoutAKeyAnswers503(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{{Name: "pool", Concurrency: limiter.Concurrency{Max: 1}}}})
+		d.begin()
+		w := <-d.begin(from("198.51.100.7:1"), header("Accept", "application/problem+json"))
+		assert.Equal(t, 503, w.Code)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		assert.Contains(t, w.Body.String(), `"status":503,"detail":"The service is temporarily unable to take this request. Try again in 1 second."`)
+		d.leave <- struct{}{}
+	})
+}
+
+func TestALimitAndConcurrencyAreTakenTogetherOrNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := exports(1)
+		rule.Limit, rule.Units = limiter.PerHour(10), 2
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
+		d.begin()
+		w := <-d.begin()
+		assert.Equal(t, 429, w.Code)
+		assert.Contains(t, w.Body.String(), "A request is in progress, and no more than one is allowed at once.")
+		assert.Equal(t, `"exports.concurrent";q=1;qu="concurrent-requests", "exports";q=10;w=3600`, w.Header().Get("RateLimit-Policy"), "that which refused first")
+		assert.Equal(t, "8", w.Header().Get("X-RateLimit-Remaining"), "the legacy fields speak of the limit")
+		found, err := d.l.Peek(t.Context(), "exports", client)
+		require.NoError(t, err)
+		assert.True(t, found[0].IsConcurrency(), "it is the tighter one")
+		assert.Zero(t, found[0].Binding())
+		assert.EqualValues(t, 8, found[0].Limits[0].Remaining)
+		d.leave <- struct{}{}
+		synctest.Wait()
+		for range 4 {
+			d.begin()
+			d.leave <- struct{}{}
+			synctest.Wait()
+		}
+		w = <-d.begin()
+		assert.Equal(t, 429, w.Code)
+		assert.Contains(t, w.Body.String(), "Too many requests.")
+		assert.Zero(t, inProgress(t, d.l, "exports", client), "the place of one that the limit refuses is returned")
+	})
+}
+
+// However a request ends, its place is returned once, and until then it is held.
+func TestAPlaceIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
+	for name, config := range map[string]middleware.Config{
+		"alone":         {},
+		"no result":     {NoResult: true},
+		"nothing shown": {NoResult: true, Headers: middleware.HeadersNone},
+		"counts":        {Rules: []middleware.Rule{{Name: "counts", Limit: limiter.PerHour(1000), Counts: middleware.StatusClass(2)}}},
+		"overload":      {Overload: places(1000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config.Rules = append(slices.Clone(config.Rules), exports(1))
+			l := limited(t, config)
+			held := func(do func(http.ResponseWriter, *http.Request)) http.Handler {
+				return l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					assert.EqualValues(t, 1, inProgress(t, l, "exports", client), "it is held while the handler runs")
+					do(w, r)
+				}))
+			}
+			free := func(how string) {
+				t.Helper()
+				assert.Zero(t, inProgress(t, l, "exports", client), how)
+				assert.Zero(t, l.InProgress()[0].Requests, how)
+			}
+			serve(held(func(http.ResponseWriter, *http.Request) {}), request())
+			free("it returns")
+			for _, with := range []any{"a panic", http.ErrAbortHandler} {
+				assert.PanicsWithValue(t, with, func() {
+					serve(held(func(http.ResponseWriter, *http.Request) { panic(with) }), request())
+				})
+				free("it panics")
+			}
+			if config.Headers != middleware.HeadersNone {
+				assert.Panics(t, func() { held(nil).ServeHTTP(nil, request()) }, "there is no ResponseWriter")
+				free("nothing can be told")
+			}
+
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				serve(held(func(http.ResponseWriter, *http.Request) { runtime.Goexit() }), request())
+			})
+			wg.Wait()
+			free("its goroutine ends")
+
+			r := request()
+			ctx, leave := context.WithCancel(r.Context())
+			serve(held(func(http.ResponseWriter, *http.Request) {
+				leave()
+				assert.EqualValues(t, 1, inProgress(t, l, "exports", client), "the handler still works for a client that is gone")
+			}), r.WithContext(ctx))
+			free("the client leaves")
+
+			refuses := limited(t, middleware.Config{Deny: func(*http.Request) bool { return true }})
+			assert.Equal(t, 403, serve(l.Handler(refuses.Handler(noop)), request()).Code)
+			free("another limiter refuses it")
+			tight := limited(t, middleware.Config{Rules: one})
+			serve(tight.Handler(noop), request())
+			assert.Equal(t, 429, serve(l.Handler(tight.Handler(noop)), request()).Code)
+			free("another limit refuses it")
+		})
+	}
+}
+
+// An http.TimeoutHandler outside answers, and the handler goes on, with its place.
+func TestAPlaceIsHeldByAHandlerThatOutlivesItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{exports(1)}})
+		w := serve(http.TimeoutHandler(d.handler, time.Second, "late"), request())
+		assert.Equal(t, 503, w.Code)
+		assert.EqualValues(t, 1, inProgress(t, d.l, "exports", client))
+		assert.Equal(t, 429, (<-d.begin()).Code)
+		d.leave <- struct{}{}
+		synctest.Wait()
+		assert.Zero(t, inProgress(t, d.l, "exports", client))
+	})
+}
+
+// Over real connections: streams that are aborted, of HTTP/1 and HTTP/2, and one that is taken over.
+func TestPlacesOfRealConnectionsAreReturned(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{exports(100)}})
+	began := make(chan struct{}, 100)
+	server := httptest.NewUnstartedServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hijack" {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				began <- struct{}{}
+				_, _ = conn.Read(make([]byte, 1)) // until the client is gone
+				conn.Close()
+			}
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush()
+		began <- struct{}{}
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	})))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	http1 := server.Client().Transport.(*http.Transport).Clone()
+	http1.TLSClientConfig.NextProtos, http1.ForceAttemptHTTP2 = []string{"http/1.1"}, false
+	http1.Protocols = &http.Protocols{}
+	http1.Protocols.SetHTTP1(true)
+	defer http1.CloseIdleConnections()
+
+	var cancels []context.CancelFunc
+	for _, client := range []*http.Client{server.Client(), {Transport: http1}} {
+		for range 20 {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancels = append(cancels, cancel)
+			r, _ := http.NewRequestWithContext(ctx, "GET", server.URL+"/events", nil)
+			answer, err := client.Do(r)
+			require.NoError(t, err)
+			assert.Equal(t, 200, answer.StatusCode)
+			defer answer.Body.Close()
+			<-began
+		}
+	}
+	plain := httptest.NewServer(server.Config.Handler)
+	defer plain.Close()
+	conn, err := net.Dial("tcp", plain.Listener.Addr().String())
+	require.NoError(t, err)
+	fmt.Fprintf(conn, "GET /hijack HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-began
+
+	assert.EqualValues(t, 41, inProgress(t, l, "exports", "127.0.0.1"))
+	for _, cancel := range cancels {
+		cancel()
+	}
+	conn.Close()
+	assert.Eventually(t, func() bool { return inProgress(t, l, "exports", "127.0.0.1") == 0 }, 30*time.Second, time.Millisecond)
+}
+
+// WEIR_ABORTS sets how many.
+func TestAbortedStreamsLeaveNothingBehind(t *testing.T) {
+	n, _ := strconv.Atoi(os.Getenv("WEIR_ABORTS"))
+	if n == 0 && underRace {
+		n = 10_000
+	} else if n == 0 {
+		n = 100_000
+	}
+	memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
+	l := limited(t, middleware.Config{Store: memory, NoResult: true, Headers: middleware.HeadersNone, Rules: []middleware.Rule{queued(3, 5, time.Second)}})
+	h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	}))
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	stream := func(i int) {
+		defer func() { _ = recover() }()
+		ctx, abort := context.WithCancel(t.Context())
+		defer abort()
+		r := request(from(fmt.Sprintf("10.0.%d.%d:1", i>>8&255, i&255))).WithContext(ctx)
+		go func() {
+			for range i % 3 {
+				runtime.Gosched()
+			}
+			abort()
+		}()
+		h.ServeHTTP(nobody{http.Header{}}, r)
+	}
+	several := func(n int) {
+		var wg sync.WaitGroup
+		var next atomic.Int64
+		for range 16 {
+			wg.Go(func() {
+				for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+					stream(int(i / 8)) // so that they meet
+				}
+			})
+		}
+		wg.Wait()
+	}
+	goroutines := runtime.NumGoroutine()
+	several(n / 10)
+	before := heap()
+	several(n)
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > goroutines && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+	assert.LessOrEqual(t, heap(), before+256<<10, "bytes")
+	assert.Zero(t, l.InProgress()[0].Requests)
+	assert.Zero(t, l.InProgress()[0].Waiting)
+	for i := range 1 << 16 {
+		if n := inProgress(t, l, "exports", fmt.Sprintf("10.0.%d.%d", i>>8&255, i&255)); n != 0 {
+			t.Fatalf("%d places of client %d are left", n, i)
+		}
+	}
+}
+
+func TestARequestTakesOnePlaceHoweverOftenItMeetsItsRule(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{queued(1, 1, time.Hour)}})
+	inner := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.EqualValues(t, 1, inProgress(t, l, "exports", client))
+	}))
+	assert.Equal(t, 200, serve(l.Handler(inner), request()).Code)
+	parts := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		part := request().WithContext(r.Context()) // what a handler makes of its own request
+		assert.Equal(t, 200, serve(inner, part).Code)
+		assert.EqualValues(t, 1, inProgress(t, l, "exports", client))
+	}))
+	assert.Equal(t, 200, serve(parts, request()).Code)
+	assert.Zero(t, inProgress(t, l, "exports", client))
+
+	var outlives context.Context
+	serve(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { outlives = r.Context() })), request())
+	assert.Equal(t, 200, serve(inner, request().WithContext(outlives)).Code, "the place of a request that has ended is no longer its own")
+}
+
+func TestRequestsWaitInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 3, time.Hour)}})
+		answers := []chan *httptest.ResponseRecorder{d.begin()}
+		for range 3 {
+			answers = append(answers, d.begin())
+		}
+		assert.Equal(t, []middleware.InProgress{{Rule: d.l.InProgress()[0].Rule, Requests: 1, Waiting: 3}}, d.l.InProgress())
+		w := <-d.begin()
+		assert.Equal(t, 429, w.Code, "no more wait")
+		assert.Equal(t, "4", w.Header().Get("Retry-After"), "three come first")
+		for i := range answers {
+			time.Sleep(time.Second)
+			d.leave <- struct{}{}
+			synctest.Wait()
+			for j := range answers {
+				assert.Len(t, answers[j], map[bool]int{true: 1}[j <= i], "%d after %d", j, i)
+			}
+		}
+		assert.Zero(t, d.l.InProgress()[0].Waiting)
+	})
+}
+
+func TestWaitingForAPlaceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waited []time.Duration
+		seen := observe(func(o *middleware.Observation) {
+			waited = append(waited, o.Waited)
+			assert.Less(t, o.Elapsed, time.Millisecond, "which is no part of the decision's time")
+		})
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 3, 2*time.Second)}, Observer: seen})
+		d.begin()
+		began := time.Now()
+		assert.Equal(t, 429, (<-d.begin()).Code)
+		assert.Equal(t, 2*time.Second, time.Since(began), "MaxWait")
+
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, leave)
+		assert.Equal(t, 499, (<-d.begin(func(r *http.Request) { *r = *r.WithContext(ctx) })).Code)
+
+		next := d.begin()
+		time.Sleep(time.Second)
+		d.leave <- struct{}{}
+		synctest.Wait()
+		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-next).Code)
+		assert.Equal(t, []time.Duration{0, 2 * time.Second, time.Second, time.Second}, waited)
+		assert.Zero(t, inProgress(t, d.l, "exports", client))
+	})
+}
+
+type observe func(*middleware.Observation)
+
+func (f observe) Observe(o *middleware.Observation) { f(o) }
+
+// A request that waits for a place of one rule keeps no place of another, and is charged nothing.
+func TestWhatWaitsHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := middleware.Rule{Name: "all", Limit: limiter.PerHour(3), Concurrency: limiter.Concurrency{Max: 2}}
+		slow := queued(1, 5, time.Hour)
+		slow.Match = func(r *http.Request) bool { return r.URL.Path == "/slow" }
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{all, slow}})
+		path := func(p string) func(*http.Request) { return func(r *http.Request) { r.URL.Path = p } }
+		d.begin(path("/slow"))
+		waits := d.begin(path("/slow"))
+		assert.EqualValues(t, 1, inProgress(t, d.l, "all", ""))
+		quick := d.begin(path("/quick"))
+		assert.EqualValues(t, 2, inProgress(t, d.l, "all", ""), "the other place is for another request")
+		d.leave <- struct{}{}
+		synctest.Wait()
+		d.leave <- struct{}{}
+		synctest.Wait()
+		assert.Empty(t, waits)
+		if assert.NotEmpty(t, quick) {
+			assert.EqualValues(t, 1, d.now.Load())
+		}
+		w := <-d.begin(path("/quick"))
+		assert.Equal(t, 429, w.Code, "the third unit is that of the one that waited")
+		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-waits).Code)
+	})
+}
+
+// Whatever rules requests meet, wherever they wait, give up or panic: no rule has more in
+// progress than it says, requests of one key and rule begin in the order in which they came, and
+// nothing is left.
+func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
+	rapid.Check(tt, func(t *rapid.T) {
+		type event struct {
+			come, hold, patience time.Duration
+			rules                int
+			panics               bool
+		}
+		ms := rapid.Map(rapid.IntRange(0, 40), func(n int) time.Duration { return time.Duration(n) * time.Millisecond })
+		events := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
+			return event{ms.Draw(t, "come"), ms.Draw(t, "hold"), ms.Draw(t, "patience"), rapid.IntRange(1, 7).Draw(t, "rules"), rapid.Bool().Draw(t, "panics")}
+		}), 1, 25).Draw(t, "events")
+		var rules []middleware.Rule
+		for i := range 3 {
+			rule := middleware.Rule{
+				Name: fmt.Sprint(i), Concurrency: limiter.Concurrency{Max: rapid.Int64Range(1, 3).Draw(t, "max")},
+				Match:  func(r *http.Request) bool { n, _ := strconv.Atoi(r.Header.Get("Rules")); return n>>i&1 == 1 },
+				Shadow: rapid.IntRange(0, 5).Draw(t, "shadow") == 0,
+			}
+			if queue := rapid.IntRange(0, 4).Draw(t, "queue"); queue > 0 {
+				rule.Concurrency.Queue, rule.Concurrency.MaxWait = queue, 30*time.Millisecond
+			}
+			if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
+				rule.Limit = limiter.PerSecond(50)
+			}
+			rules = append(rules, rule)
+		}
+		var wrong []string
+		synctest.Test(tt, func(st *testing.T) {
+			l := limited(st, middleware.Config{Rules: rules, NoResult: rapid.Bool().Draw(t, "no result")})
+			var now [3]atomic.Int64
+			h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				for i := range rules {
+					if rules[i].Match(r) && !rules[i].Shadow {
+						if n := now[i].Add(1); n > rules[i].Concurrency.Max {
+							wrong = append(wrong, fmt.Sprintf("%d of rule %d at once", n, i))
+						}
+						defer now[i].Add(-1)
+					}
+				}
+				hold, _ := time.ParseDuration(r.Header.Get("Hold"))
+				time.Sleep(hold)
+				if r.Header.Get("Panics") != "" {
+					panic(http.ErrAbortHandler)
+				}
+			}))
+			var wg sync.WaitGroup
+			for _, e := range events {
+				wg.Go(func() {
+					defer func() { _ = recover() }()
+					time.Sleep(e.come)
+					ctx, cancel := context.WithTimeout(context.Background(), e.patience+time.Microsecond)
+					defer cancel()
+					r := request(header("Rules", fmt.Sprint(e.rules)), header("Hold", e.hold.String()))
+					if e.panics {
+						r.Header.Set("Panics", "yes")
+					}
+					serve(h, r.WithContext(ctx))
+				})
+			}
+			wg.Wait()
+			for i, p := range l.InProgress() {
+				if n := inProgress(st, l, fmt.Sprint(i), ""); n != 0 || p.Requests != 0 || p.Waiting != 0 {
+					wrong = append(wrong, fmt.Sprintf("rule %d: %d places, %+v are left", i, n, p))
+				}
+			}
+		})
+		require.Empty(t, wrong)
+	})
+}
+
+func TestTiersHaveConcurrencyOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := exports(1)
+		rule.TierConcurrency = map[string]limiter.Concurrency{"premium": {Max: 3}}
+		rule.Tiers = middleware.Tiers{"metered": limiter.PerHour(5)}
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
+		for tier, most := range map[string]int{"": 1, "premium": 3, "metered": 1} {
+			for range most {
+				assert.Empty(t, d.begin(inTier(tier)), tier)
+			}
+			assert.Equal(t, 429, (<-d.begin(inTier(tier))).Code, tier)
+		}
+		var texts []string
+		for _, info := range d.l.Rules() {
+			texts = append(texts, info.Tier+": "+info.LimitText())
+		}
+		assert.Equal(t, []string{": 1 at once", "metered: 5/1h, 1 at once", "premium: 3 at once"}, texts)
+		for range 5 {
+			d.leave <- struct{}{}
+		}
+	})
+}
+
+func TestShadowOfConcurrencyRefusesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := queued(1, 5, time.Hour)
+		rule.Shadow = true
+		var refused int
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Limit: limiter.PerHour(100)}}, Observer: observe(func(o *middleware.Observation) {
+			if !o.Rules[0].Allowed {
+				refused++
+			}
+		})})
+		for range 3 {
+			assert.Empty(t, d.begin())
+		}
+		assert.Equal(t, 2, refused)
+		assert.EqualValues(t, 3, d.now.Load())
+		assert.EqualValues(t, 1, inProgress(t, d.l, "exports", client))
+		for range 3 {
+			d.leave <- struct{}{}
+		}
+		synctest.Wait()
+		assert.Zero(t, inProgress(t, d.l, "exports", client))
+	})
+}
+
+func TestConcurrencyWarnsAndBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := exports(4)
+		rule.SoftAt = 75
+		rule.Escalate = bans.Escalation{After: 3, Within: time.Minute, Ban: time.Hour}
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}, Bans: bansOf(t)})
+		for range 4 {
+			d.begin()
+		}
+		for range 3 {
+			assert.Equal(t, 429, (<-d.begin()).Code)
+		}
+		assert.Equal(t, 403, (<-d.begin()).Code)
+		for range 4 {
+			d.leave <- struct{}{}
+		}
+		rule = exports(2)
+		rule.SoftAt = 50
+		w := serve(limited(t, middleware.Config{Rules: []middleware.Rule{rule}}).Handler(noop), request())
+		assert.Equal(t, `"exports";r=1;q=2`, w.Header().Get("X-RateLimit-Warning"))
+	})
+}
+
+// Those in progress stay counted when the rules are changed: one name, one count.
+func TestALowerConcurrencyAdmitsNobodyUntilEnoughHaveLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{exports(3)}})
+		for range 3 {
+			d.begin()
+		}
+		withLimit := queued(2, 1, time.Hour)
+		withLimit.Limit = limiter.PerHour(100)
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{withLimit}}))
+		assert.EqualValues(t, 3, d.l.InProgress()[0].Requests)
+		waits := d.begin()
+		d.leave <- struct{}{}
+		synctest.Wait()
+		assert.EqualValues(t, 2, d.now.Load())
+		assert.EqualValues(t, 1, d.l.InProgress()[0].Waiting, "two are as many as are allowed now")
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{exports(9)}}))
+		assert.Empty(t, d.begin(), "a higher one admits at once")
+		for range 4 {
+			d.leave <- struct{}{}
+			synctest.Wait()
+		}
+		assert.Equal(t, 200, (<-waits).Code)
+		assert.Zero(t, inProgress(t, d.l, "exports", client))
+	})
+}
+
+// A panic of an observer, or in Config.Overload, comes after the place was taken.
+func TestAPanicOfOthersReturnsThePlace(t *testing.T) {
+	boom := func() { panic("boom") }
+	for name, config := range map[string]middleware.Config{
+		"observer": {Observer: observe(func(*middleware.Observation) { boom() })},
+		"overload": {Overload: &panicking{}},
+		"both":     {Overload: &panicking{}, Observer: outcomesSeen{}},
+	} {
+		config.Rules = []middleware.Rule{exports(1)}
+		l := limited(t, config)
+		assert.Panics(t, func() { serve(l.Handler(noop), request()) }, name)
+		assert.Zero(t, inProgress(t, l, "exports", client), name)
+	}
+}
+
+type panicking struct{}
+
+func (*panicking) Admit(*http.Request) (middleware.Place, time.Duration) { panic("boom") }
+
+func TestARequestThatIsShedReturnsItsPlace(t *testing.T) {
+	l := overloaded(t, places(0), middleware.Config{Rules: []middleware.Rule{exports(1)}})
+	assert.Equal(t, 503, serve(l.Handler(noop), request()).Code)
+	assert.Zero(t, inProgress(t, l, "exports", client))
+}
+
+// A request of a leaky bucket has its place while it waits for its turn.
+func TestAPlaceIsHeldWhileARequestWaitsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := exports(1)
+		rule.Limit = limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
+		d.begin()
+		d.leave <- struct{}{}
+		synctest.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		turn := d.begin(func(r *http.Request) { *r = *r.WithContext(ctx) })
+		assert.EqualValues(t, 1, inProgress(t, d.l, "exports", client))
+		assert.Equal(t, 429, (<-d.begin()).Code)
+		leave()
+		assert.Equal(t, 499, (<-turn).Code)
+		assert.Zero(t, inProgress(t, d.l, "exports", client))
+	})
+}
+
+// Check is not told how a request ends. Its server's context tells.
+func TestCheckReturnsThePlaceWhenTheServerEndsTheContext(t *testing.T) {
+	logger, lines := logged()
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{exports(1)}, Logger: logger})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.Check(w, r) {
+			assert.EqualValues(t, 1, inProgress(t, l, "exports", "127.0.0.1"))
+			fmt.Fprint(w, "done")
+		}
+	}))
+	defer server.Close()
+	for range 3 {
+		answer, err := http.Get(server.URL)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, answer.Body)
+		answer.Body.Close()
+		assert.Equal(t, 200, answer.StatusCode)
+		assert.Eventually(t, func() bool { return inProgress(t, l, "exports", "127.0.0.1") == 0 }, 10*time.Second, time.Millisecond)
+	}
+	assert.Equal(t, 1, strings.Count(lines.String(), "weir-no-end"))
+
+	lines.Reset()
+	assert.True(t, l.Check(httptest.NewRecorder(), request()), "of this one nothing tells when it ends")
+	assert.Zero(t, inProgress(t, l, "exports", client))
+	assert.Contains(t, lines.String(), "weir-concurrency-not-applied")
+}
+
+func TestAWaitThatOutlastsTheServersPatienceIsWarnedOf(t *testing.T) {
+	logger, lines := logged()
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{queued(1, 1, time.Minute)}, Logger: logger})
+	began, end := make(chan struct{}), make(chan struct{})
+	server := httptest.NewUnstartedServer(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-end
+	})))
+	server.Config.WriteTimeout = 10 * time.Second
+	server.Start()
+	defer server.Close()
+	var wg sync.WaitGroup
+	get := func() {
+		if answer, err := http.Get(server.URL); assert.NoError(t, err) {
+			answer.Body.Close()
+		}
+	}
+	wg.Go(get)
+	<-began
+	wg.Go(get)
+	assert.Eventually(t, func() bool { return l.InProgress()[0].Waiting == 1 }, 10*time.Second, time.Millisecond)
+	end <- struct{}{}
+	<-began
+	end <- struct{}{}
+	wg.Wait()
+	assert.Contains(t, lines.String(), "weir-wait-too-long")
+}
+
+// plain is a Store without more.
+type plain struct{ limiter.Store }
+
+func TestBadConcurrency(t *testing.T) {
+	few := limiter.Concurrency{Max: 5}
+	base := middleware.Rule{Name: "exports", Key: keyfunc.IP(), Concurrency: few}
+	for name, test := range map[string]struct {
+		edit func(*middleware.Rule)
+		says string
+	}{
+		"no places":         {func(r *middleware.Rule) { r.Concurrency.Max = -1 }, "Max is -1"},
+		"queue without end": {func(r *middleware.Rule) { r.Concurrency.Queue = 5 }, "MaxWait is missing"},
+		"wait for nothing":  {func(r *middleware.Rule) { r.Concurrency.MaxWait = 5 }, "no Queue"},
+		"queue alone":       {func(r *middleware.Rule) { r.Concurrency = limiter.Concurrency{Queue: 5, MaxWait: 1} }, "Max is 0"},
+		"cost":              {func(r *middleware.Rule) { r.Cost = func(*http.Request) int64 { return 2 } }, "Cost is set, and there is no Limit"},
+		"units":             {func(r *middleware.Rule) { r.Units = 2 }, "Units is set, and there is no Limit"},
+		"counts":            {func(r *middleware.Rule) { r.Counts = middleware.StatusClass(5) }, "Counts is set, and there is no Limit"},
+		"charged after":     {func(r *middleware.Rule) { r.ChargeAfter = true }, "ChargeAfter is set, and there is no Limit"},
+		"settles":           {func(r *middleware.Rule) { r.Settles = true }, "Settles is set, and there is no Limit"},
+		"overdraft":         {func(r *middleware.Rule) { r.Overdraft = 2 }, "Overdraft is set, and there is no Limit"},
+		"tier":              {func(r *middleware.Rule) { r.TierConcurrency = map[string]limiter.Concurrency{"x": {}} }, `TierConcurrency["x"]: limiter: Max is 0`},
+		"tier of no name":   {func(r *middleware.Rule) { r.TierConcurrency = map[string]limiter.Concurrency{"": few} }, "a tier without a name"},
+		"long name":         {func(r *middleware.Rule) { r.Name = strings.Repeat("x", 120) }, "at most 128"},
+		"nothing":           {func(r *middleware.Rule) { r.Concurrency = limiter.Concurrency{} }, "0"},
+	} {
+		rule := base
+		test.edit(&rule)
+		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}})
+		assert.ErrorContains(t, err, test.says, name)
+	}
+	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{base, {Name: "exports.concurrent", Limit: limiter.PerHour(1)}}})
+	assert.ErrorContains(t, err, `there is another rule named "exports.concurrent"`)
+	_, err = middleware.New(middleware.Config{Rules: []middleware.Rule{base}, Store: plain{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}})
+	assert.ErrorContains(t, err, "cannot count requests in progress")
+}
+
+func TestAPlaceIsNeitherRefundedNorChargedByHand(t *testing.T) {
+	rule := exports(5)
+	rule.Limit = limiter.PerHour(10)
+	alone := exports(5)
+	alone.Name = "alone"
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, alone}})
+	w := serve(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.NoError(t, l.Refund(r.Context(), "exports", 1))
+		assert.EqualValues(t, 1, inProgress(t, l, "exports", client))
+		result, err := l.Charge(r.Context(), "exports", 3)
+		assert.NoError(t, err)
+		assert.EqualValues(t, 7, result.Remaining)
+		assert.EqualValues(t, 1, inProgress(t, l, "exports", client))
+		assert.ErrorContains(t, l.Refund(r.Context(), "alone", 1), "returned when the request ends")
+		_, err = l.Charge(r.Context(), "alone", 1)
+		assert.ErrorContains(t, err, "one place")
+		found, _ := middleware.FromContext(r.Context())
+		assert.Len(t, found.Rules, 2)
+		assert.False(t, found.Rules[0].IsConcurrency() && found.Rules[0].Binding() != limiter.Limit{})
+	})), request())
+	assert.Equal(t, 200, w.Code)
+}
+
+func TestResetForgetsThoseInProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 1, time.Hour)}})
+		d.begin()
+		waits := d.begin()
+		require.NoError(t, d.l.Reset(t.Context(), "exports", client))
+		synctest.Wait()
+		assert.EqualValues(t, 2, d.now.Load())
+		d.leave <- struct{}{}
+		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-waits).Code)
+		synctest.Wait()
+		assert.Zero(t, inProgress(t, d.l, "exports", client))
+	})
+}
+
+func BenchmarkConcurrency(b *testing.B) {
+	limit := middleware.Rule{Name: "one", Key: keyfunc.IP(), Limit: plenty}
+	lean := middleware.Config{NoResult: true, Headers: middleware.HeadersNone}
+	both := exports(1000)
+	both.Limit = plenty
+	for name, rule := range map[string]middleware.Rule{"limit": limit, "concurrency": exports(1000), "queue": queued(1000, 100, time.Second), "both": both} {
+		b.Run(name, func(b *testing.B) {
+			benchmark(b, limited(b, middleware.Config{Rules: []middleware.Rule{rule}}).Handler(noop))
+		})
+		b.Run(name+"/lean", func(b *testing.B) {
+			c := lean
+			c.Rules = []middleware.Rule{rule}
+			benchmark(b, limited(b, c).Handler(noop))
+		})
+	}
+}

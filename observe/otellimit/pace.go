@@ -1,0 +1,75 @@
+package otellimit
+
+import (
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/pace"
+)
+
+// Attributes of attempts to send requests to others.
+const (
+	attemptKey = attribute.Key("rate_limit.pace.attempt")
+	waitKey    = attribute.Key("rate_limit.pace.wait") // in seconds
+)
+
+// paceInstruments are read from the tally too.
+type paceInstruments struct{ attempts, retries, cooldowns metric.Int64ObservableCounter }
+
+func (m *maker) pace() paceInstruments {
+	return paceInstruments{
+		attempts:  m.counter("rate_limit.pace.attempts", "{attempt}", "Attempts to send a request to others, by what became of them."),
+		retries:   m.counter("rate_limit.pace.retries", "{attempt}", "Attempts after which the request was to be sent again."),
+		cooldowns: m.counter("rate_limit.pace.cooldowns", "{cooldown}", "Answers after which no process sends requests for a while."),
+	}
+}
+
+func (in *paceInstruments) read(to metric.Observer, t *tally.Paced) {
+	for _, r := range t.Rules() {
+		rule := ruleKey.String(r.Rule)
+		for _, o := range pace.Outcomes() {
+			to.ObserveInt64(in.attempts, int64(r.Count(o)), metric.WithAttributes(rule, outcomeKey.String(o.String())))
+		}
+		to.ObserveInt64(in.retries, int64(r.Retries()), metric.WithAttributes(rule))
+		to.ObserveInt64(in.cooldowns, int64(r.Cooldowns()), metric.WithAttributes(rule))
+	}
+}
+
+// ofRule are a rule's attributes, which are made once.
+func (t *Observer) ofRule(rule string) []metric.RecordOption {
+	if made, ok := t.waitsOf.Load(rule); ok {
+		return made.([]metric.RecordOption)
+	}
+	made, _ := t.waitsOf.LoadOrStore(rule, []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(ruleKey.String(rule)))})
+	return made.([]metric.RecordOption)
+}
+
+// ObserveAttempt implements [pace.Observer]. In the span around the request it adds an event for
+// an attempt that waited, and for one that was not sent or refused.
+func (t *Observer) ObserveAttempt(o *pace.Observation) {
+	ctx := o.Request.Context()
+	sent := o.Outcome == pace.OutcomeServed || o.Outcome == pace.OutcomeRefused || o.Outcome == pace.OutcomeFailed
+	if t.paced != nil {
+		rule := t.paced.Observe(o).Rule
+		if sent {
+			t.waits.Record(ctx, o.Waited.Seconds(), t.ofRule(rule)...)
+		}
+	}
+	if o.Outcome == pace.OutcomeServed && o.Waited == 0 || o.Outcome == pace.OutcomeUnmatched {
+		return
+	}
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	attributes := []attribute.KeyValue{
+		ruleKey.String(o.Rule), outcomeKey.String(o.Outcome.String()),
+		attemptKey.Int(o.Attempt), waitKey.Float64(o.Waited.Seconds()),
+	}
+	if o.Cooldown > 0 {
+		attributes = append(attributes, retryAfterKey.Float64(o.Cooldown.Seconds()))
+	}
+	span.AddEvent("rate_limit.pace", trace.WithAttributes(attributes...))
+}

@@ -1,0 +1,133 @@
+package pace
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+// Token is the key of requests by their Authorization, whatever its scheme: a quota for each
+// token. It is digested at once, and never logged. Requests without one share a quota.
+//
+// A transport that sets the field has to stand outside of pace for that. If tokens are
+// short-lived, let it stand inside instead, as the base, so that a request that waited
+// has a fresh one, and give the rule a Key that says whose token it will be.
+func Token(r *http.Request) (string, error) {
+	switch values := r.Header["Authorization"]; {
+	case len(values) == 1 && values[0] != "":
+		return values[0], nil
+	case len(values) > 1:
+		return strings.Join(values, "\n"), nil
+	}
+	return "", keyfunc.ErrNoKey
+}
+
+// An account is what this process knows about one key of a rule.
+type account struct {
+	rule *rule
+	key  string // the digest: what requests are counted under
+	name string // in Cooldowns
+
+	coolingDown atomic.Int64 // requests that wait for the end of a cooldown
+	outage      atomic.Int64 // units of turns that are still waited for, and that an outage policy gave
+
+	alone atomic.Int64         // when a cooldown ends that is not in Cooldowns; see Transport.now
+	ended atomic.Int64         // when the last cooldown ends or ended; 0: there was none
+	told  atomic.Pointer[told] // what the server said to remain, if that changes our pace
+
+	cooldowns atomic.Int64 // how many were begun here
+	refusals  atomic.Int64 // in a row that did not say for how long
+	mu        sync.Mutex   // held while these are changed
+	sharing   sync.Mutex   // held while others are told of a cooldown
+}
+
+// accounts are those of a rule by hashes of their keys, as no key is to be kept. Two keys of one
+// hash, of which the chance is nil, would be paced as one.
+type accounts struct {
+	mu sync.RWMutex
+	of map[uint64]*account
+}
+
+// mostAccounts bounds how many keys of a rule are known at a time.
+const mostAccounts = 10_000
+
+var seed = maphash.MakeSeed()
+
+// accountOf is the account that a request is counted under.
+func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) {
+	if r.only != nil {
+		return r.only, nil
+	}
+	key, err := r.key(request)
+	if err == nil && key == "" || errors.Is(err, keyfunc.ErrNoKey) {
+		return r.accounts.get(0, func() *account { return t.newAccount(r, "") }), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pace: %s: the key of the request: %w", r.name, err)
+	}
+	hash := maphash.String(seed, key)
+	if a := r.accounts.find(hash); a != nil {
+		return a, nil
+	}
+	return r.accounts.get(hash, func() *account { return t.newAccount(r, t.digests.Digest(key).String()) }), nil
+}
+
+func (t *Transport) newAccount(r *rule, key string) *account {
+	return &account{rule: r, key: key, name: cooldownName(r.name, key)}
+}
+
+func cooldownName(rule, key string) string { return "pace:" + rule + ":" + key }
+
+func (s *accounts) find(hash uint64) *account {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.of[hash]
+}
+
+func (s *accounts) get(hash uint64, made func() *account) *account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.of[hash]
+	if a == nil {
+		if s.of == nil {
+			s.of = map[uint64]*account{}
+		}
+		if len(s.of) >= mostAccounts {
+			s.forgetOne()
+		}
+		a = made()
+		s.of[hash] = a
+	}
+	return a
+}
+
+// forgetOne makes room for another account: that of a key which nothing is known of, if one
+// is among a few that are looked at.
+func (s *accounts) forgetOne() {
+	const few = 16
+	var victim uint64
+	n := 0
+	for hash, a := range s.of { // in an order that is different each time
+		victim = hash
+		if n++; n == few || a.isIdle() {
+			break
+		}
+	}
+	delete(s.of, victim)
+}
+
+func (a *account) isIdle() bool {
+	return a.coolingDown.Load() == 0 && a.outage.Load() == 0 && a.alone.Load() == 0 && a.told.Load() == nil && a.refusals.Load() == 0
+}
+
+func (s *accounts) len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.of)
+}

@@ -1,0 +1,442 @@
+package pace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/pace"
+)
+
+// fleet are the transports of several processes.
+func fleet(t *testing.T, n int, base http.RoundTripper, o pace.Options) []*pace.Transport {
+	t.Helper()
+	store, err := limiter.NewMemory(limiter.MemoryOptions{})
+	require.NoError(t, err)
+	o.Store, o.Cooldowns = store, bans.Must(bans.New(bans.Options{}))
+	var all []*pace.Transport
+	for range n {
+		all = append(all, newTransport(t, base, o))
+	}
+	return all
+}
+
+// From one refusal on, no process sends anything, until the server wants requests again. Then
+// all that wait leave evenly.
+func TestARefusalIsACooldownForTheFleet(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		fields []string
+		wait   time.Duration
+	}{
+		"Retry-After":             {429, []string{"Retry-After", "30"}, 30 * time.Second},
+		"Retry-After as a date":   {429, []string{"Retry-After", "Sat, 01 Jan 2000 00:00:30 GMT"}, 30 * time.Second},
+		"milliseconds":            {429, []string{"Retry-After-Ms", "1500"}, 1500 * time.Millisecond},
+		"an unavailable server":   {503, []string{"Retry-After", "5"}, 5 * time.Second},
+		"GitHub's second limits":  {403, []string{"Retry-After", "60", "X-GitHub-Request-Id", "1"}, time.Minute},
+		"GitHub's, untold":        {429, []string{"X-GitHub-Request-Id", "1"}, time.Minute},
+		"OpenAI":                  {429, []string{"X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Reset-Requests", "6m0s"}, 6 * time.Minute},
+		"nothing":                 {429, nil, time.Second},
+		"NaN":                     {429, []string{"Retry-After", "NaN"}, time.Second},
+		"negative":                {429, []string{"Retry-After", "-7"}, time.Second},
+		"in the past":             {429, []string{"Retry-After", "Fri, 31 Dec 1999 23:00:00 GMT"}, time.Second},
+		"huge":                    {429, []string{"Retry-After", "99999999999999999999"}, 24 * time.Hour},
+		"fields that disagree":    {429, []string{"Retry-After", "3", "Retry-After-Ms", "70000"}, 70 * time.Second},
+		"a clock that is wrong":   {429, []string{"Date", "Sun, 01 Jan 2023 00:00:00 GMT", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1672531220"}, 20 * time.Second},
+		"epoch in milliseconds":   {429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "946684810000"}, 10 * time.Second},
+		"a served one, used up":   {200, []string{"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "40"}, 40 * time.Second},
+		"a long wait is a day":    {429, []string{"Retry-After", "700000"}, 24 * time.Hour},
+		"a list of the drafts":    {429, []string{"RateLimit", `"a";r=0;t=9`}, 9 * time.Second},
+		"a 404 that is the last":  {404, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "40"}, 40 * time.Second},
+		"a bot's ban, in seconds": {418, []string{"Retry-After", "120"}, 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(func(_ *http.Request, n int) *http.Response {
+					if n == 1 {
+						return respond(c.status, c.fields...)
+					}
+					return respond(200)
+				})
+				all := fleet(t, 3, s, pace.Options{Rules: rules(limiter.PerSecond(10)), MaxWait: 24 * time.Hour})
+				status, err := get(t, all[0], api)
+				require.NoError(t, err)
+				require.Equal(t, c.status, status, "a refusal is a response")
+				time.Sleep(min(c.wait, 10*time.Second) / 2)
+				var group sync.WaitGroup
+				for _, process := range all {
+					group.Go(func() { require.NoError(t, errors.Join(together(t, 10, process, api)...)) })
+				}
+				group.Wait()
+				for i, at := range s.times()[1:] {
+					require.Equal(t, c.wait+time.Duration(i)*100*time.Millisecond, at)
+				}
+			})
+		})
+	}
+}
+
+func TestARefusalThatDoesNotSayForHowLongIsWaitedOutLongerEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(_ *http.Request, n int) *http.Response {
+			if n <= 4 {
+				return respond(429)
+			}
+			return respond(200)
+		})
+		s.took = 10 * time.Millisecond
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(1000)), MaxWait: time.Hour})
+		for range 6 {
+			_, err := get(t, transport, api)
+			require.NoError(t, err)
+		}
+		var gaps []time.Duration
+		for i, at := range s.times()[1:] {
+			gaps = append(gaps, at-s.times()[i]-s.took)
+		}
+		require.Equal(t, []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 0}, gaps)
+	})
+}
+
+// Of many requests that are refused together, one begins the cooldown.
+func TestRefusalsThatComeTogetherAreOne(t *testing.T) {
+	for name, fields := range map[string][]string{"it is not said for how long": nil, "seconds": {"Retry-After", "2"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(func(*http.Request, int) *http.Response { return respond(429, fields...) })
+				s.took = time.Second
+				var seen observed
+				transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(100).WithBurst(50)), Observer: &seen})
+				require.NoError(t, errors.Join(together(t, 50, transport, api)...))
+				began := 0
+				for _, o := range seen.all() {
+					if o.Cooldown > 0 {
+						began++
+					}
+				}
+				require.Equal(t, 1, began)
+			})
+		})
+	}
+}
+
+func TestALaterRefusalDoesNotShortenACooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(_ *http.Request, n int) *http.Response {
+			switch n {
+			case 1:
+				return respond(429, "Retry-After", "60")
+			case 2:
+				time.Sleep(500 * time.Millisecond)
+				return respond(429, "Retry-After", "1")
+			}
+			return respond(200)
+		})
+		s.took = time.Second
+		all := fleet(t, 2, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(2)), MaxWait: time.Hour})
+		var group sync.WaitGroup
+		for _, process := range all {
+			group.Go(func() { _, _ = get(t, process, api) })
+		}
+		group.Wait()
+		_, err := get(t, all[1], api)
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{0, 0, 61 * time.Second}, s.times())
+	})
+}
+
+func TestACooldownThatDoesNotFitFailsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(*http.Request, int) *http.Response { return respond(429, "Retry-After", "60") })
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10))})
+		_, err := get(t, transport, api)
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		_, err = get(t, transport, api)
+		var tooLong *pace.WaitError
+		require.ErrorAs(t, err, &tooLong)
+		require.Equal(t, pace.WaitError{Rule: "api.example.org", Wait: 50 * time.Second, Cooldown: true}, *tooLong)
+		require.Equal(t, 1, s.count())
+	})
+}
+
+// Each has a turn after the cooldown: so those that come last know at once that it is too long.
+func TestThoseThatWaitForACooldownKnowTheirTurnAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(_ *http.Request, n int) *http.Response {
+			if n == 1 {
+				return respond(429, "Retry-After", "20")
+			}
+			return respond(200)
+		})
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(1))})
+		_, err := get(t, transport, api)
+		require.NoError(t, err)
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		failed := 0
+		for range 20 {
+			group.Go(func() {
+				began := time.Now()
+				if _, err := get(t, transport, api); err != nil {
+					require.Zero(t, time.Since(began))
+					mu.Lock()
+					failed++
+					mu.Unlock()
+				}
+			})
+		}
+		group.Wait()
+		require.Equal(t, 9, failed, "20s to 30s are eleven turns")
+	})
+}
+
+func TestAKeyIsCooledDownAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(r *http.Request, _ int) *http.Response {
+			if r.Header.Get("Authorization") == "Bearer a" {
+				return respond(429, "Retry-After", "60")
+			}
+			return respond(200)
+		})
+		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Key: pace.Token, Limit: limiter.PerSecond(10)}}})
+		for _, c := range []struct {
+			token string
+			fits  bool
+		}{{"Bearer a", true}, {"Bearer a", false}, {"Bearer b", true}, {"", true}, {"", true}, {"Bearer a", false}} {
+			r := request(t, "GET", api)
+			if c.token != "" {
+				r.Header.Set("Authorization", c.token)
+			}
+			_, err := do(transport, r)
+			require.Equal(t, c.fits, err == nil, "%s: %v", c.token, err)
+		}
+		require.Equal(t, 4, s.count())
+	})
+}
+
+func TestABanByHandHoldsRequestsBackUntilItIsLifted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		list := bans.Must(bans.New(bans.Options{}))
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Cooldowns: list})
+		require.NoError(t, list.Ban(t.Context(), "pace:api.example.org:", 0))
+		_, err := get(t, transport, api)
+		var tooLong *pace.WaitError
+		require.ErrorAs(t, err, &tooLong)
+		require.Equal(t, limiter.Never, tooLong.RetryAfter())
+		_, err = list.Unban(t.Context(), "pace:api.example.org:")
+		require.NoError(t, err)
+		_, err = get(t, transport, api)
+		require.NoError(t, err)
+	})
+}
+
+func TestACooldownCanBeLifted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(*http.Request, int) *http.Response { return respond(429, "Retry-After", "3600") })
+		list := bans.Must(bans.New(bans.Options{}))
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Cooldowns: list})
+		_, err := get(t, transport, api)
+		require.NoError(t, err)
+		in, err := list.All(t.Context())
+		require.NoError(t, err)
+		require.Len(t, in, 1)
+		_, err = list.Unban(t.Context(), in[0].ID())
+		require.NoError(t, err)
+		_, err = get(t, transport, api)
+		require.NoError(t, err)
+		require.Equal(t, 2, s.count())
+	})
+}
+
+// A rate that the server's own bucket just allows is not slowed down by what it says of itself.
+func TestWeirItselfIsUsedUpAndDoesNotRefuse(t *testing.T) {
+	for name, limit := range map[string]limiter.Limit{
+		"bucket":         limiter.PerSecond(10).WithBurst(3),
+		"sliding window": limiter.PerMinute(600),
+		"fixed window":   limiter.PerMinute(600).With(limiter.FixedWindow),
+		"sliding log":    limiter.PerSecond(10).With(limiter.SlidingLog),
+	} {
+		t.Run(name, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				w := newWeir(t, limit)
+				all := fleet(t, 3, w, pace.Options{Rules: rules(limiter.Limit{Events: limit.Events, Per: limit.Per})})
+				stop := time.Now().Add(2 * time.Minute)
+				var group sync.WaitGroup
+				for i := range 60 {
+					group.Go(func() {
+						for time.Now().Before(stop) {
+							_, _ = get(t, all[i%3], api)
+						}
+					})
+				}
+				group.Wait()
+				require.LessOrEqual(t, w.refused, 1)
+				require.GreaterOrEqual(t, w.served, 1200*98/100)
+			})
+		})
+	}
+}
+
+// Others use half of the quota, which only what the server says tells.
+func TestWhatOthersUseOfAQuotaIsNotAskedFor(t *testing.T) {
+	for name, limit := range map[string]limiter.Limit{
+		"fixed window": limiter.PerMinute(600).With(limiter.FixedWindow),
+	} {
+		t.Run(name, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				w := newWeir(t, limit)
+				all := fleet(t, 3, w, pace.Options{Rules: rules(limiter.PerMinute(600)), MaxWait: 5 * time.Second})
+				stop := time.Now().Add(5 * time.Minute)
+				var group sync.WaitGroup
+				group.Go(func() {
+					for time.Now().Before(stop) {
+						w.take()
+						time.Sleep(200 * time.Millisecond)
+					}
+				})
+				for i := range 30 {
+					group.Go(func() {
+						for time.Now().Before(stop) {
+							if _, err := get(t, all[i%3], api); err != nil {
+								time.Sleep(time.Second)
+							}
+						}
+					})
+				}
+				group.Wait()
+				t.Logf("%d served, %d refused", w.served, w.refused)
+				require.LessOrEqual(t, w.refused, 12)
+				require.GreaterOrEqual(t, w.served, 5*300*95/100)
+			})
+		})
+	}
+}
+
+func TestALimitThatTheServerLowersIsKeptTo(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		w := newWeir(t, limiter.PerMinute(300))
+		all := fleet(t, 3, w, pace.Options{Rules: rules(limiter.PerMinute(600)), MaxWait: 5 * time.Second})
+		stop := time.Now().Add(5 * time.Minute)
+		var group sync.WaitGroup
+		for i := range 30 {
+			group.Go(func() {
+				for time.Now().Before(stop) {
+					if _, err := get(t, all[i%3], api); err != nil {
+						time.Sleep(time.Second)
+					}
+				}
+			})
+		}
+		group.Wait()
+		t.Logf("%d served, %d refused", w.served, w.refused)
+		require.LessOrEqual(t, w.refused, 10)
+		require.GreaterOrEqual(t, w.served, 5*300*90/100)
+	})
+}
+
+// A weir is a third party that limits as Weir does.
+type weir struct {
+	handler         http.Handler
+	mu              sync.Mutex
+	served, refused int
+}
+
+func newWeir(t *testing.T, limit limiter.Limit) *weir {
+	limits, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limit}}})
+	require.NoError(t, err)
+	return &weir{handler: limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}
+}
+
+func (s *weir) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(10 * time.Millisecond)
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, httptest.NewRequest(r.Method, r.URL.String(), nil))
+	resp := w.Result()
+	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat)) // as net/http does
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if resp.StatusCode == 200 {
+		s.served++
+	} else {
+		s.refused++
+	}
+	return resp, nil
+}
+
+// take uses the quota up, as somebody else.
+func (s *weir) take() {
+	s.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", api, nil))
+}
+
+// What is in doubt, or about something else, does not slow requests down.
+func TestOtherQuotasDoNotSlowRequestsDown(t *testing.T) {
+	reset := strconv.FormatInt(time.Date(2000, 1, 1, 0, 0, 50, 0, time.UTC).Unix(), 10)
+	for name, c := range map[string]struct {
+		fields []string
+		slow   bool
+	}{
+		"the quota itself":                   {[]string{"RateLimit-Policy", `"a";q=60;w=60`, "RateLimit", `"a";r=10;t=50`}, true},
+		"the quota itself, of the same size": {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "10", "X-RateLimit-Reset", reset}, true},
+		"more than enough":                   {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "55", "X-RateLimit-Reset", reset}, false},
+		"a longer period":                    {[]string{"RateLimit-Policy", `"day";q=100;w=86400`, "RateLimit", `"day";r=10;t=50`}, false},
+		"tokens":                             {[]string{"X-Ratelimit-Limit-Tokens", "1000", "X-Ratelimit-Remaining-Tokens", "10", "X-Ratelimit-Reset-Tokens", "50s"}, false},
+		"places":                             {[]string{"RateLimit-Policy", `"a";q=60;w=60;qu="concurrent-requests"`, "RateLimit", `"a";r=0;t=50`}, false},
+		"a smaller one, maybe of searches":   {[]string{"X-RateLimit-Limit", "30", "X-RateLimit-Remaining", "5", "X-RateLimit-Reset", reset}, false},
+		"far in the future":                  {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "10", "X-RateLimit-Reset", "90000"}, false},
+		"in the past":                        {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "10", "X-RateLimit-Reset", "Fri, 31 Dec 1999 23:00:00 GMT"}, false},
+		"negative":                           {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "-10", "X-RateLimit-Reset", "50"}, false},
+		"NaN":                                {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "NaN", "X-RateLimit-Reset", "50"}, false},
+		"used up for a moment":               {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1"}, false},
+		"a cache's":                          {[]string{"Age", "50", "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "50"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(func(_ *http.Request, n int) *http.Response {
+					if n == 1 {
+						return respond(200, c.fields...)
+					}
+					return respond(200)
+				})
+				transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerMinute(60))})
+				for range 6 {
+					_, err := get(t, transport, api)
+					require.NoError(t, err)
+				}
+				want := 5 * time.Second
+				if c.slow {
+					want = time.Second + 4*5*time.Second
+				}
+				got := slices.Max(s.times())
+				require.True(t, c.slow && got >= want-5*time.Second || got == want, fmt.Sprint(s.times()))
+			})
+		})
+	}
+}
+
+func newBans(t *testing.T) *bans.Memory {
+	t.Helper()
+	list, err := bans.New(bans.Options{})
+	require.NoError(t, err)
+	return list
+}
+
+// refusing is a list that takes no bans.
+type refusing struct{ *bans.Memory }
+
+func (*refusing) Ban(context.Context, string, time.Duration) error { return bans.ErrFull }

@@ -1,0 +1,98 @@
+package pace
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/route"
+)
+
+// A host is which hosts a rule is for.
+type host struct {
+	name string // as route.Host spells it; ".example.org" for all below; "" for any
+	port string // "": any
+}
+
+func parseHost(text string) (host, error) {
+	wrong := func(reason string) (host, error) {
+		return host{}, invalid.New("pace", "%s is %q: %s", invalid.Name("Host"), text, reason)
+	}
+	switch {
+	case text == "":
+		return host{}, invalid.New("pace", `%s is missing: "*" is for any`, invalid.Name("Host"))
+	case text == "*":
+		return host{}, nil
+	case strings.Contains(text, "/"):
+		return wrong("it must be a host alone, such as api.example.org; what else a request has to be is for Match to say")
+	}
+	field, below := strings.CutPrefix(text, "*.")
+	name := route.Host(field)
+	if name == "" || !isHost(name) {
+		return wrong(`it must be a name such as api.example.org, "*.example.org", or an address, in ASCII`)
+	}
+	port := ""
+	if i := strings.LastIndexByte(field, ':'); i >= 0 && (i == strings.IndexByte(field, ':') || field[i-1] == ']') {
+		port = field[i+1:]
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return wrong("its port is not a number from 0 to 65535")
+		}
+	}
+	if below {
+		name = "." + name
+	}
+	return host{name, port}, nil
+}
+
+// isHost reports whether it can be a host's name or address.
+func isHost(name string) bool {
+	for _, c := range []byte(name) {
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_' || c == ':') {
+			return false
+		}
+	}
+	return true
+}
+
+// isFor reports whether the rule is for a request to u, of which name is the host as route.Host
+// spells it.
+func (h host) isFor(name string, u *url.URL) bool {
+	switch {
+	case h.name == "":
+		return true
+	case h.name[0] == '.':
+		if len(name) <= len(h.name) || !strings.HasSuffix(name, h.name) {
+			return false
+		}
+	case h.name != name:
+		return false
+	}
+	return h.port == "" || h.port == portOf(u)
+}
+
+func portOf(u *url.URL) string {
+	if port := u.Port(); port != "" {
+		return port
+	}
+	switch u.Scheme {
+	case "http":
+		return "80"
+	case "https":
+		return "443"
+	}
+	return ""
+}
+
+// covers reports whether h is for all that other is for.
+func (h host) covers(other host) bool {
+	switch {
+	case h.name == "":
+		return true
+	case h.port != "" && h.port != other.port:
+		return false
+	case h.name[0] == '.':
+		return other.name == h.name || len(other.name) > len(h.name) && strings.HasSuffix(other.name, h.name)
+	}
+	return h.name == other.name
+}

@@ -1,0 +1,288 @@
+package pace_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/pace"
+)
+
+// fast is a limit that no test over sockets meets.
+var fast = limiter.PerSecond(1_000_000).WithBurst(1000)
+
+func serve(t *testing.T, http2 bool, h http.HandlerFunc) (*httptest.Server, http.RoundTripper) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.EnableHTTP2 = http2
+	if http2 {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s, s.Client().Transport
+}
+
+func hostOf(s *httptest.Server) string { return s.Listener.Addr().String() }
+
+// No more requests than there are places are under way, until bodies are closed or read to
+// their end, whatever else becomes of requests.
+func TestNoMoreRequestsAreUnderWayThanThereArePlaces(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
+			t.Parallel()
+			var now, most atomic.Int64
+			s, base := serve(t, http2, func(w http.ResponseWriter, r *http.Request) {
+				n := now.Add(1)
+				defer now.Add(-1)
+				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+				}
+				switch r.URL.Path {
+				case "/large":
+					_, _ = w.Write(make([]byte, 1<<18))
+				case "/abort":
+					panic(http.ErrAbortHandler)
+				case "/empty":
+					w.WriteHeader(http.StatusNoContent)
+				case "/fail":
+					w.WriteHeader(http.StatusServiceUnavailable)
+				default:
+					_, _ = io.WriteString(w, "hello")
+				}
+			})
+			transport := newTransport(t, base, pace.Options{
+				Rules: []pace.Rule{{Host: hostOf(s), Limit: fast, Concurrency: limiter.Concurrency{Max: 3}}},
+				Retry: pace.Retry{Attempts: 3, Budget: 100},
+			})
+			client := &http.Client{Transport: transport}
+			var group sync.WaitGroup
+			for i := range 20 {
+				group.Go(func() {
+					for j := range 20 {
+						method, path := "GET", []string{"/", "/large", "/abort", "/empty", "/fail", "/head", "/cancel"}[(i+j)%7]
+						if path == "/head" {
+							method = "HEAD"
+						}
+						ctx, cancel := context.WithCancel(context.Background())
+						if path == "/cancel" {
+							go cancel()
+						}
+						r, err := http.NewRequestWithContext(ctx, method, s.URL+path, nil)
+						require.NoError(t, err)
+						resp, err := client.Do(r)
+						if err == nil {
+							if j%3 > 0 { // else it is not read, or not wholly
+								_, _ = io.CopyN(io.Discard, resp.Body, int64(j)*10_000)
+							}
+							require.NoError(t, resp.Body.Close())
+							_ = resp.Body.Close() // twice is allowed
+						}
+						cancel()
+					}
+				})
+			}
+			group.Wait()
+			require.LessOrEqual(t, most.Load(), int64(3)+2, "the server may see the end of one later than the client")
+			stats := transport.Stats()
+			require.Zero(t, stats[0].InFlight)
+			require.Zero(t, stats[0].Waiting)
+			for range 3 { // all places are free
+				resp, err := client.Get(s.URL)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, resp.Body.Close()) }()
+			}
+		})
+	}
+}
+
+func TestAPlaceIsHeldUntilTheBodyEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, r *http.Response){
+		"read":   func(t *testing.T, r *http.Response) { _, err := io.ReadAll(r.Body); require.NoError(t, err) },
+		"closed": func(t *testing.T, r *http.Response) { require.NoError(t, r.Body.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, base := serve(t, true, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write(make([]byte, 1<<20)) // more than a stream's window
+			})
+			transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: fast, Concurrency: limiter.Concurrency{Max: 1}}}})
+			first, err := transport.RoundTrip(request(t, "GET", s.URL))
+			require.NoError(t, err)
+			require.EqualValues(t, 1, transport.Stats()[0].InFlight)
+
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				for transport.Stats()[0].Waiting == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			}()
+			_, err = transport.RoundTrip(request(t, "GET", s.URL).WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+
+			end(t, first)
+			second, err := transport.RoundTrip(request(t, "GET", s.URL))
+			require.NoError(t, err)
+			require.NoError(t, second.Body.Close())
+			require.NoError(t, first.Body.Close())
+			require.Zero(t, transport.Stats()[0].InFlight)
+		})
+	}
+}
+
+// A redirect to another host meets that host's rule, and what it says cools that host down.
+func TestARedirectMeetsTheRuleOfItsHost(t *testing.T) {
+	t.Parallel()
+	there, base := serve(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	here, _ := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/there" {
+			http.Redirect(w, r, there.URL, http.StatusFound)
+		}
+	})
+	var seen observed
+	transport := newTransport(t, base, pace.Options{Observer: &seen, Rules: []pace.Rule{
+		{Name: "here", Host: hostOf(here), Limit: fast}, {Name: "there", Host: hostOf(there), Limit: fast},
+	}})
+	client := &http.Client{Transport: transport}
+	resp, err := client.Get(here.URL + "/there")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+
+	_, err = client.Get(here.URL + "/there")
+	var tooLong *pace.WaitError
+	require.ErrorAs(t, err, &tooLong)
+	require.Equal(t, "there", tooLong.Rule)
+	resp, err = client.Get(here.URL)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+
+	var saw []string
+	for _, o := range seen.all() {
+		saw = append(saw, o.Rule+" "+o.Outcome.String())
+	}
+	require.Equal(t, []string{"here served", "there refused", "here served", "there too_long", "here served"}, saw)
+}
+
+// Upgraded connections are written to by the body.
+func TestAnUpgradedConnectionCanBeWrittenTo(t *testing.T) {
+	t.Parallel()
+	s, base := serve(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		line, _ := buffered.ReadString('\n')
+		_, _ = io.WriteString(conn, line)
+	})
+	transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: fast, Concurrency: limiter.Concurrency{Max: 1}}}})
+	r := request(t, "GET", s.URL)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "echo")
+	resp, err := transport.RoundTrip(r)
+	require.NoError(t, err)
+	_, err = io.WriteString(resp.Body.(io.Writer), "hello\n")
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "hello\n", string(text))
+	require.NoError(t, resp.Body.Close())
+	require.Zero(t, transport.Stats()[0].InFlight)
+}
+
+// A refused upload is sent again on the same connection: the refusal's body has been read.
+func TestRetriesReuseTheConnection(t *testing.T) {
+	t.Parallel()
+	var connections, requests atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		if requests.Add(1) < 3 {
+			w.Header().Set("Retry-After-Ms", "300") // net/http takes its time to see that a connection is free
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write(make([]byte, 10_000))
+			return
+		}
+		_, _ = w.Write(text)
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	client := &http.Client{Transport: newTransport(t, nil, pace.Options{
+		Rules: []pace.Rule{{Host: "127.0.0.1", Limit: fast}}, Retry: pace.Retry{Attempts: 3},
+	})}
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequest("PUT", s.URL, strings.NewReader("upload"))
+	require.NoError(t, err)
+	resp, err := client.Do(r)
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, "upload", string(text))
+	require.EqualValues(t, 1, connections.Load())
+}
+
+// A token that is set inside of pace is as fresh as the request that waited.
+func TestATokenThatExpiresWhileItWaits(t *testing.T) {
+	t.Parallel()
+	var valid atomic.Int64
+	s, base := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != fmt.Sprint("Bearer ", valid.Load()) {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		valid.Add(1) // and the next request needs a new one
+	})
+	fresh := round(func(r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", fmt.Sprint("Bearer ", valid.Load()))
+		return base.RoundTrip(r)
+	})
+	transport := newTransport(t, fresh, pace.Options{Rules: []pace.Rule{{
+		Host: "127.0.0.1", Limit: limiter.PerSecond(200), Concurrency: limiter.Concurrency{Max: 1},
+		Key: func(*http.Request) (string, error) { return "token of the account", nil },
+	}}})
+	for range 20 {
+		status, err := get(t, transport, s.URL)
+		require.NoError(t, err)
+		require.Equal(t, 200, status)
+	}
+}
+
+func TestIdleConnectionsOfTheBaseAreClosed(t *testing.T) {
+	t.Parallel()
+	closed := false
+	base := idler{http.DefaultTransport, &closed}
+	client := &http.Client{Transport: newTransport(t, base, pace.Options{Rules: rules(fast)})}
+	client.CloseIdleConnections()
+	require.True(t, closed)
+}
+
+type idler struct {
+	http.RoundTripper
+	closed *bool
+}
+
+func (i idler) CloseIdleConnections() { *i.closed = true }

@@ -1,0 +1,93 @@
+package pace_test
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/pace"
+)
+
+func TestRequestsWaitForAPlaceAndLeaveInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		s.took = time.Second
+		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Concurrency: limiter.Concurrency{Max: 2}}}, MaxWait: 4 * time.Second})
+		errs := together(t, 20, transport, api)
+		failed := 0
+		for _, err := range errs {
+			var tooLong *pace.WaitError
+			if errors.As(err, &tooLong) {
+				require.Positive(t, tooLong.Wait)
+				failed++
+			}
+		}
+		for i, at := range s.times() {
+			require.Equal(t, time.Duration(i/2)*time.Second, at)
+		}
+		require.Equal(t, 20, failed+s.count())
+		require.GreaterOrEqual(t, s.count(), 8)
+		require.Zero(t, transport.Stats()[0].InFlight)
+		require.Zero(t, transport.Stats()[0].Waiting)
+	})
+}
+
+// A cooldown that begins while requests wait for a place holds them back as well, and after it
+// they leave evenly.
+func TestACooldownHoldsThoseBackThatWaitForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(refuseFirst("Retry-After", "10"))
+		s.took = time.Second
+		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{
+			Host: "api.example.org", Limit: limiter.PerSecond(10).WithBurst(10), Concurrency: limiter.Concurrency{Max: 1},
+		}}})
+		together(t, 5, transport, api)
+		sent := s.times()
+		require.Equal(t, 11*time.Second, sent[1])
+		require.Len(t, sent, 5)
+	})
+}
+
+// A burst is not let out at the end of a cooldown.
+func TestACooldownDoesNotEndWithABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(refuseFirst("Retry-After", "10"))
+		all := fleet(t, 2, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(10))})
+		_, err := get(t, all[0], api)
+		require.NoError(t, err)
+		var group sync.WaitGroup
+		for _, process := range all {
+			group.Go(func() { require.NoError(t, errors.Join(together(t, 10, process, api)...)) })
+		}
+		group.Wait()
+		for i, at := range s.times()[1:] {
+			require.Equal(t, 10*time.Second+time.Duration(i)*100*time.Millisecond, at)
+		}
+		time.Sleep(time.Minute)
+		began := time.Now()
+		require.NoError(t, errors.Join(together(t, 10, all[0], api)...))
+		require.Zero(t, time.Since(began), "later on it is there again")
+	})
+}
+
+// A panic of the base, which the program may recover from, leaves nothing taken.
+func TestAPanicLeavesThePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := round(func(*http.Request) (*http.Response, error) { panic("base") })
+		transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{
+			{Host: "api.example.org", Concurrency: limiter.Concurrency{Max: 1}}, {Host: "b.example.org", Limit: limiter.PerSecond(10)},
+		}})
+		for range 3 {
+			require.PanicsWithValue(t, "base", func() { _, _ = get(t, transport, api) })
+			require.PanicsWithValue(t, "base", func() { _, _ = get(t, transport, "https://b.example.org/") })
+		}
+		require.Zero(t, transport.Stats()[0].InFlight)
+		require.Zero(t, transport.Stats()[1].InFlight)
+	})
+}

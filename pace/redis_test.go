@@ -1,0 +1,121 @@
+package pace_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/pace"
+	"github.com/weirgo/weir/redis/redisbans"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// onRedis are the transports of processes that share a Redis.
+func onRedis(t *testing.T, n int, base http.RoundTripper, o pace.Options) (all []*pace.Transport, lists []*redisbans.List) {
+	t.Helper()
+	server := redistest.Start(t)
+	for range n {
+		client := server.Connect(t)
+		list, err := redisbans.New(t.Context(), client, redisbans.Options{})
+		require.NoError(t, err)
+		redistest.Await(t, "the list of cooldowns", func() bool {
+			_, err := list.All(t.Context())
+			return err == nil
+		})
+		store := redisstore.New(client, redisstore.Options{})
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		o.Store, o.Cooldowns = store, list
+		all, lists = append(all, newTransport(t, base, o)), append(lists, list)
+	}
+	return all, lists
+}
+
+// What one process was told, all keep to; and no token is stored.
+func TestACooldownIsKnownToAllProcesses(t *testing.T) {
+	t.Parallel()
+	s := newServer(func(*http.Request, int) *http.Response { return respond(429, "Retry-After", "600") })
+	all, lists := onRedis(t, 3, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: fast, Key: pace.Token}}})
+	send := func(process *pace.Transport, token string) error {
+		r := request(t, "GET", api)
+		r.Header.Set("Authorization", "Bearer "+token)
+		_, err := do(process, r)
+		return err
+	}
+	require.NoError(t, send(all[0], "a"))
+	for i := range all {
+		redistest.Await(t, "the cooldown", func() bool { return !lists[i].Empty() })
+		var tooLong *pace.WaitError
+		require.ErrorAs(t, send(all[i], "a"), &tooLong)
+		require.True(t, tooLong.Cooldown)
+		require.InDelta(t, 600*time.Second, tooLong.Wait, float64(redistest.Patience))
+	}
+	require.Equal(t, 1, s.count())
+	require.NoError(t, send(all[1], "b"))
+	require.Equal(t, 2, s.count(), "another key is not cooled down")
+}
+
+// Processes of which none knows of the others pace together: the whole is as even as the limit.
+func TestProcessesOnRedisArePacedTogether(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var sent []time.Time
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		sent = append(sent, time.Now())
+		mu.Unlock()
+	}))
+	t.Cleanup(s.Close)
+	all, _ := onRedis(t, 3, http.DefaultTransport, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: limiter.PerSecond(100)}}})
+	var group sync.WaitGroup
+	for _, process := range all {
+		group.Go(func() { require.NoError(t, errors.Join(together(t, 20, process, s.URL)...)) })
+	}
+	group.Wait()
+	slices.SortFunc(sent, time.Time.Compare)
+	require.Len(t, sent, 60)
+	require.GreaterOrEqual(t, sent[59].Sub(sent[0]), 400*time.Millisecond, "60 turns of 10ms, less what the first was late")
+}
+
+// In an outage of Redis requests are paced on, and the cooldown that is known holds.
+func TestPacingOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Connect(t)
+	list, err := redisbans.New(t.Context(), client, redisbans.Options{})
+	require.NoError(t, err)
+	store := redisstore.New(client, redisstore.Options{})
+	t.Cleanup(func() { _ = store.Close() })
+	refuse := false
+	s := newServer(func(*http.Request, int) *http.Response {
+		if refuse {
+			return respond(429, "Retry-After", "600")
+		}
+		return respond(200)
+	})
+	transport := newTransport(t, s, pace.Options{Rules: rules(fast), Store: store, Cooldowns: list})
+	_, err = get(t, transport, api)
+	require.NoError(t, err)
+	server.Kill()
+	for range 10 {
+		_, err = get(t, transport, api)
+		require.NoError(t, err)
+	}
+	refuse = true
+	_, err = get(t, transport, api)
+	require.NoError(t, err)
+	_, err = get(t, transport, api)
+	var tooLong *pace.WaitError
+	require.ErrorAs(t, err, &tooLong)
+	require.True(t, tooLong.Cooldown)
+	require.Equal(t, 12, s.count())
+}

@@ -1,0 +1,152 @@
+package pace
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/pace/serverlimit"
+)
+
+// next is the request to send after an answer, and how long to wait first; nil if there is
+// none. Then what was answered is as it came; else its body has been read, and is kept.
+func (c *call) next(request *http.Request, got *answer, attempt int) (*http.Request, time.Duration) {
+	if attempt >= c.t.options.Retry.Attempts || c.ctx.Err() != nil || !got.isFailure() || !isRepeatable(request, got.said.Retry) {
+		return nil, 0
+	}
+	pause := c.t.cooldown(c.a)
+	if got.response != nil {
+		pause = max(pause, got.said.Wait)
+	}
+	if pause = add(pause, jitter(attempt)); !c.fits(pause) || !c.rule.budget.spend() {
+		return nil, 0
+	}
+	if got.response != nil && !keep(got.response) {
+		c.rule.budget.restore()
+		return nil, 0
+	}
+	again := request.WithContext(c.ctx) // a copy
+	if request.Body != nil && request.Body != http.NoBody {
+		body, err := request.GetBody()
+		if err != nil {
+			c.rule.budget.restore()
+			return nil, 0
+		}
+		again.Body = body
+	}
+	return again, pause
+}
+
+// isFailure reports whether another attempt may fare better.
+func (got *answer) isFailure() bool {
+	if got.err != nil {
+		var untrusted *tls.CertificateVerificationError
+		return !errors.As(got.err, &untrusted)
+	}
+	status := got.response.StatusCode
+	if status < 400 || got.said.Retry == serverlimit.RetryNo {
+		return false
+	}
+	switch status {
+	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return got.said.Limited || got.said.Retry == serverlimit.RetryYes
+}
+
+// isRepeatable reports whether a request can be sent again, and may be.
+func isRepeatable(r *http.Request, server serverlimit.Retry) bool {
+	if r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
+		return false
+	}
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	_, idempotent := r.Header["Idempotency-Key"]
+	_, alike := r.Header["X-Idempotency-Key"] // which net/http takes for the same
+	return idempotent || alike || server == serverlimit.RetryYes
+}
+
+// What a request waits before it is sent again, on top of what the server wants: any time up to
+// firstPause, and up to twice as much with each attempt.
+const (
+	firstPause = 200 * time.Millisecond
+	mostPause  = 10 * time.Second
+)
+
+func jitter(attempt int) time.Duration {
+	return rand.N(min(firstPause<<(attempt-1), mostPause) + 1)
+}
+
+// mostKept is how long a body may be that is kept while the request is sent again, for the case
+// that it cannot be. A response with a longer one is the last.
+const mostKept = 64 << 10
+
+// keep reads a body to its end and closes it, so that the connection is free, and puts
+// what it read in its place. It returns false, and has the body go on, if that is too long.
+func keep(r *http.Response) bool {
+	if r.Body == nil || r.Body == http.NoBody {
+		return true
+	}
+	read, err := io.ReadAll(io.LimitReader(r.Body, mostKept+1))
+	if err != nil || len(read) > mostKept {
+		r.Body = resume(read, err, r.Body)
+		return false
+	}
+	_ = r.Body.Close()
+	r.Body = io.NopCloser(bytes.NewReader(read))
+	return true
+}
+
+// A budget is what may be spent on sending requests again. Each request earns a part of one, and
+// what is earned first pays back an advance.
+type budget struct {
+	mu     sync.Mutex
+	part   int64 // that a request earns, in percent
+	most   int64 // what can be saved, in percent of a request
+	saved  int64
+	unpaid int64 // of the advance
+}
+
+// savedRequests is how many requests can be saved for.
+const savedRequests = 10
+
+func newBudget(r Retry) budget {
+	advance := 100 * int64(r.Attempts-1)
+	return budget{part: int64(r.Budget), most: max(100*savedRequests, advance), saved: advance, unpaid: advance}
+}
+
+func (b *budget) earn() {
+	if b.most == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.unpaid > 0 {
+		b.unpaid -= b.part
+		return
+	}
+	b.saved = min(b.saved+b.part, b.most)
+}
+
+func (b *budget) spend() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.saved < 100 {
+		return false
+	}
+	b.saved -= 100
+	return true
+}
+
+func (b *budget) restore() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.saved += 100
+}

@@ -1,0 +1,151 @@
+package pace
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"math/bits"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+)
+
+// A rule is a Rule that was checked.
+type rule struct {
+	name  string
+	host  host
+	match func(*http.Request) bool // nil: all
+	key   keyfunc.Func             // nil: none
+
+	// Turns. A turn is a place in the queue of a leaky bucket, whatever the algorithm of the
+	// limit: so it is known how long the wait is, for all processes together. A burst is
+	// how far ahead of its turn a request may leave.
+	quota  *limiter.Quota // nil: there is no limit
+	events int64
+	per    time.Duration
+	burst  int64 // how many may leave at once: at least 1
+
+	places *limiter.Semaphore // nil: any number may be under way
+
+	budget   budget
+	accounts accounts
+	only     *account // that of all requests, if there is no key
+
+	waiting, inFlight atomic.Int64
+	until             atomic.Int64 // the latest end of a cooldown; see Transport.now
+}
+
+// What a Limit of a leaky bucket can be.
+const (
+	mostQueue = 1_000_000_000_000
+	mostDrain = 366 * 24 * time.Hour
+)
+
+func newRule(r Rule, o *Options) (*rule, error) {
+	made := &rule{name: cmp.Or(r.Name, r.Host), match: r.Match, key: r.Key, budget: newBudget(o.Retry)}
+	var err error
+	made.host, err = parseHost(r.Host)
+	errs := []error{err, r.OnOutage.Validate()}
+	if r.Limit == (limiter.Limit{}) {
+		if r.Concurrency == (limiter.Concurrency{}) {
+			errs = append(errs, invalid.New("pace", "%s is missing, and so is %s: without one, nothing is paced", invalid.Name("Limit"), invalid.Name("Concurrency")))
+		}
+	} else {
+		errs = append(errs, made.setLimit(r.Limit, o.MaxWait))
+	}
+	if c := r.Concurrency; c != (limiter.Concurrency{}) {
+		errs = append(errs, made.setPlaces(c, r.OnOutage, o))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if r.Key == nil {
+		made.only = &account{rule: made, name: cooldownName(made.name, "")}
+	}
+	if made.quota == nil {
+		return made, nil
+	}
+	made.quota.OnOutage = r.OnOutage
+	return made, register(o.Store, made.quota)
+}
+
+func (r *rule) setLimit(l limiter.Limit, maxWait time.Duration) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	r.events, r.per, r.burst = l.Events, l.Per, 1
+	queue := max(r.events, r.requestsIn(maxWait))
+	switch l.Algorithm {
+	case limiter.SlidingWindow:
+	case limiter.TokenBucket:
+		r.burst = cmp.Or(l.Burst, l.Events)
+		queue += r.burst
+	case limiter.LeakyBucket:
+		queue = cmp.Or(l.Burst, queue)
+	default:
+		return invalid.New("pace", "%s is %v: requests leave evenly, or with a burst; so its algorithm must be left out, or be token-bucket or leaky-bucket", invalid.Name("Limit"), l)
+	}
+	queue = min(queue, mostQueue, r.requestsIn(mostDrain))
+	var err error
+	r.quota, err = limiter.NewQuota(r.name, "", limiter.Limit{Events: l.Events, Per: l.Per, Burst: queue, Algorithm: limiter.LeakyBucket})
+	return err
+}
+
+func (r *rule) setPlaces(c limiter.Concurrency, o limiter.Outage, options *Options) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.Queue == 0 {
+		c.Queue, c.MaxWait = mostWaiting, options.MaxWait
+	}
+	var err error
+	r.places, err = limiter.NewSemaphore(limiter.SemaphoreConfig{
+		Name: r.name + ".in-flight", Max: c.Max, Queue: c.Queue, MaxWait: c.MaxWait, Store: options.Store, OnOutage: o,
+	})
+	return err
+}
+
+// mostWaiting is the largest Queue of a limiter.Concurrency.
+const mostWaiting = 10_000
+
+// register tells a store what will be counted in it. Two transports of a process that share
+// a rule's name count together, as those of two processes do.
+func register(s limiter.Store, q *limiter.Quota) error {
+	if store, ok := limiter.As[limiter.Claimer](s); ok {
+		if err := store.Claim(q.Rule()); err != nil && !errors.Is(err, limiter.ErrClaimed) {
+			return err
+		}
+	}
+	if store, ok := limiter.As[limiter.Checker](s); ok {
+		return store.Check(q)
+	}
+	return nil
+}
+
+// covers reports whether no request gets to a later rule.
+func (r *rule) covers(later *rule) bool { return r.match == nil && r.host.covers(later.host) }
+
+// requestsIn is how many requests the limit lets out in d.
+func (r *rule) requestsIn(d time.Duration) int64 { return mulDiv(r.events, int64(d), int64(r.per)) }
+
+// timeOf is how long the limit takes to let n requests out.
+func (r *rule) timeOf(n int64) time.Duration {
+	if r.quota == nil {
+		return 0
+	}
+	return time.Duration(mulDiv(n, int64(r.per), r.events))
+}
+
+// mulDiv is a*b/c, saturating, for numbers of which c is positive and none is negative.
+func mulDiv(a, b, c int64) int64 {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	if high >= uint64(c) {
+		return math.MaxInt64
+	}
+	quotient, _ := bits.Div64(high, low, uint64(c))
+	return int64(min(quotient, math.MaxInt64))
+}

@@ -1,0 +1,303 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/pace/serverlimit"
+)
+
+// A Transport paces requests. It is used by many goroutines at once, and has nothing to close.
+type Transport struct {
+	base    http.RoundTripper
+	rules   []*rule
+	options Options
+	digests keyfunc.Digester
+	start   time.Time
+
+	mu       sync.Mutex
+	unpaced  map[string]bool // hosts that were warned of
+	isShared bool            // whether the last cooldown could be shared; see warnAlone
+}
+
+// NewTransport returns a Transport that sends requests by base, or everything that is wrong with
+// o. A nil base is http.DefaultTransport.
+func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	t := &Transport{base: base, options: o, digests: keyfunc.NewDigester(o.Secret), start: time.Now(), unpaced: map[string]bool{}, isShared: true}
+	if base == nil {
+		t.base = http.DefaultTransport
+	}
+	var errs []error
+	names := map[string]bool{}
+	for i, r := range o.Rules {
+		made, err := newRule(r, &o)
+		if err != nil {
+			errs = append(errs, ofRule(i, &r, err))
+			continue
+		}
+		if names[made.name] {
+			errs = append(errs, fmt.Errorf("pace: two rules are named %q: give each a Name of its own", made.name))
+		}
+		names[made.name] = true
+		for _, earlier := range t.rules {
+			if earlier.covers(made) {
+				errs = append(errs, fmt.Errorf("pace: rule %q never applies: %q, which stands before it, is for all of its requests", made.name, earlier.name))
+			}
+		}
+		t.rules = append(t.rules, made)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Must is for a transport written in code: it panics where [NewTransport] returns an error.
+func Must(t *Transport, err error) *Transport {
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// now is the process's monotonic clock, in nanoseconds from 1 on.
+func (t *Transport) now() int64 { return int64(time.Since(t.start)) + 1 }
+
+// RoundTrip implements [http.RoundTripper]. It sends the request when that is due, again if
+// Retry says so, and returns the last response as it came: a refusal is a response. With
+// Concurrency the response's body has to be read to its end or closed, as net/http asks for
+// too, or the request is under way for ever.
+func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	r := t.ruleFor(request)
+	if r == nil {
+		return t.unmatched(request)
+	}
+	a, err := t.accountOf(r, request)
+	if err != nil {
+		closeBody(request)
+		t.observe(Observation{Request: request, Outcome: OutcomeUndecided, Rule: r.name, Attempt: 1, Err: err})
+		return nil, err
+	}
+	r.budget.earn()
+	c := call{t: t, a: a, rule: r, ctx: request.Context(), left: t.options.MaxWait}
+	return c.roundTrip(request)
+}
+
+// CloseIdleConnections closes those of the base, as http.Client.CloseIdleConnections asks for.
+func (t *Transport) CloseIdleConnections() {
+	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+// ruleFor is the first rule that is for a request, or nil.
+func (t *Transport) ruleFor(request *http.Request) *rule {
+	if request.URL == nil {
+		return nil // which is for the base to refuse
+	}
+	name := route.Host(request.URL.Host)
+	for _, r := range t.rules {
+		if r.host.isFor(name, request.URL) && (r.match == nil || r.match(request)) {
+			return r
+		}
+	}
+	return nil
+}
+
+// mostUnpaced is how many hosts are warned of.
+const mostUnpaced = 16
+
+func (t *Transport) unmatched(request *http.Request) (*http.Response, error) {
+	o := Observation{Request: request, Outcome: OutcomeUnmatched, Attempt: 1}
+	host := ""
+	if request.URL != nil {
+		host = request.URL.Host
+	}
+	if t.options.Unmatched == RefuseUnmatched {
+		closeBody(request)
+		o.Err = fmt.Errorf("%w: it is to the host %.253q", ErrNoRule, host)
+	} else {
+		if t.options.Unmatched == WarnUnmatched {
+			t.warnUnpaced(request.Context(), host)
+		}
+		began := t.now()
+		o.Response, o.Err = t.base.RoundTrip(request)
+		o.Took = time.Duration(t.now() - began)
+	}
+	t.observe(o)
+	return o.Response, o.Err
+}
+
+func (t *Transport) warnUnpaced(ctx context.Context, host string) {
+	t.mu.Lock()
+	warn := !t.unpaced[host] && len(t.unpaced) < mostUnpaced
+	if warn {
+		t.unpaced[host] = true
+	}
+	t.mu.Unlock()
+	if warn {
+		t.options.Logger.WarnContext(ctx, "weir: requests to this host are not paced, as no rule is for them", "code", "weir-unpaced", "host", host)
+	}
+}
+
+// A call is a request on its way, in all of its attempts.
+type call struct {
+	t    *Transport
+	a    *account
+	rule *rule
+	ctx  context.Context
+
+	left   time.Duration // how long it may still wait
+	waited time.Duration // before this attempt
+	turn   turn          // that it has taken, and may have to give back
+}
+
+// An answer is what became of an attempt.
+type answer struct {
+	response *http.Response
+	err      error
+	said     serverlimit.Reading
+	since    int64         // how many cooldowns had been begun when it was sent
+	took     time.Duration // to answer, if there is an Observer
+}
+
+func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
+	var got answer
+	attempt := request
+	for n := 1; ; n++ {
+		place, err := c.admit()
+		if err != nil {
+			closeBody(attempt)
+			if c.observeUnsent(request, n, err) == OutcomeTooLong && n > 1 {
+				return got.response, got.err
+			}
+			got.drop()
+			return nil, err
+		}
+		c.send(attempt, place, &got)
+		cooldown := c.hear(&got)
+		next, pause := c.next(request, &got, n)
+		if c.t.options.Observer != nil {
+			c.t.observe(Observation{
+				Request: request, Outcome: got.outcome(), Rule: c.rule.name, Key: c.a.key, Attempt: n, Waited: c.waited,
+				Took: got.took, Response: got.response, Said: got.said, Cooldown: cooldown, Retried: next != nil, Err: got.err,
+			})
+		}
+		if next == nil {
+			got.hold(place)
+			return got.response, got.err
+		}
+		place.leave()
+		attempt, c.waited, c.turn = next, 0, turn{}
+		if err := c.sleep(pause); err != nil {
+			closeBody(attempt)
+			got.drop()
+			c.observeUnsent(request, n+1, err)
+			return nil, err
+		}
+	}
+}
+
+// send sends an attempt, and reads what the response says.
+func (c *call) send(attempt *http.Request, place *place, got *answer) {
+	answered := false
+	if place == nil {
+		c.rule.inFlight.Add(1)
+		defer c.rule.inFlight.Add(-1)
+	} else {
+		defer func() {
+			if !answered { // the base has panicked
+				place.leave()
+			}
+		}()
+	}
+	got.since = c.a.cooldowns.Load()
+	began := int64(0)
+	if c.t.options.Observer != nil {
+		began = c.t.now()
+	}
+	got.response, got.err = c.t.base.RoundTrip(attempt)
+	answered = true
+	if c.t.options.Observer != nil {
+		got.took = time.Duration(c.t.now() - began)
+	}
+	if got.said = (serverlimit.Reading{}); got.err == nil {
+		got.said = read(got.response)
+	}
+}
+
+// hold leaves the place of the last attempt when the response's body has ended.
+func (got *answer) hold(place *place) {
+	switch {
+	case place == nil:
+	case got.response == nil || got.response.Body == nil || got.response.Body == http.NoBody:
+		place.leave()
+	default:
+		got.response.Body = place.until(got.response.Body)
+	}
+}
+
+// drop closes the body of a response that is not returned.
+func (got *answer) drop() {
+	if got.response != nil && got.response.Body != nil {
+		_ = got.response.Body.Close()
+	}
+}
+
+// observeUnsent is for an attempt that was not sent.
+func (c *call) observeUnsent(request *http.Request, attempt int, err error) Outcome {
+	o := Observation{Request: request, Outcome: OutcomeUndecided, Rule: c.rule.name, Key: c.a.key, Attempt: attempt, Waited: c.waited, Err: err}
+	var tooLong *WaitError
+	switch {
+	case errors.As(err, &tooLong):
+		o.Outcome, o.Wait = OutcomeTooLong, tooLong.Wait
+	case c.ctx.Err() != nil:
+		o.Outcome = OutcomeCanceled
+	}
+	c.t.observe(o)
+	return o.Outcome
+}
+
+func (got *answer) outcome() Outcome {
+	switch {
+	case got.err != nil:
+		return OutcomeFailed
+	case got.said.Limited:
+		return OutcomeRefused
+	case got.response.StatusCode >= 500:
+		return OutcomeFailed
+	}
+	return OutcomeServed
+}
+
+// mostRead is how much of a body is read to see what it says of limits.
+const mostRead = 4 << 10
+
+// read is what a response says about limits. Of its body, if that has to be looked into, nothing
+// is lost.
+func read(r *http.Response) serverlimit.Reading {
+	said := serverlimit.Read(r)
+	if !said.BodyTells || r.Body == nil {
+		return said
+	}
+	begin, err := io.ReadAll(io.LimitReader(r.Body, mostRead))
+	r.Body = resume(begin, err, r.Body)
+	return serverlimit.ReadWithBody(r, append([]byte{}, begin...))
+}
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}

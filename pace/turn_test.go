@@ -1,0 +1,144 @@
+package pace_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/pace"
+)
+
+const api = "https://api.example.org/things"
+
+func rules(l limiter.Limit) []pace.Rule { return []pace.Rule{{Host: "api.example.org", Limit: l}} }
+
+// together has n callers send a GET at once, and returns their errors.
+func together(t *testing.T, n int, transport http.RoundTripper, url string) []error {
+	t.Helper()
+	errs := make([]error, n)
+	var group sync.WaitGroup
+	for i := range n {
+		r := request(t, "GET", url)
+		group.Go(func() { _, errs[i] = do(transport, r) })
+	}
+	group.Wait()
+	return errs
+}
+
+func TestRequestsLeaveEvenly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10))})
+		require.NoError(t, errors.Join(together(t, 30, transport, api)...))
+		for i, at := range s.times() {
+			require.Equal(t, time.Duration(i)*100*time.Millisecond, at)
+		}
+	})
+}
+
+func TestABurstLeavesAtOnceAndThenEvenly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(5))})
+		require.NoError(t, errors.Join(together(t, 20, transport, api)...))
+		for i, at := range s.times() {
+			require.Equal(t, max(0, time.Duration(i-4)*100*time.Millisecond), at)
+		}
+	})
+}
+
+func TestProcessesThatShareAStoreArePacedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		store, err := limiter.NewMemory(limiter.MemoryOptions{})
+		require.NoError(t, err)
+		var group sync.WaitGroup
+		for range 3 {
+			process := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Store: store})
+			group.Go(func() { require.NoError(t, errors.Join(together(t, 20, process, api)...)) })
+		}
+		group.Wait()
+		sent := s.times()
+		slices.Sort(sent)
+		for i, at := range sent {
+			require.Equal(t, time.Duration(i)*100*time.Millisecond, at)
+		}
+	})
+}
+
+func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		maxWait time.Duration
+		timeout time.Duration
+	}{
+		"MaxWait":     {maxWait: time.Second},
+		"the context": {timeout: 1001 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(nil)
+				transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), MaxWait: c.maxWait})
+				client := http.Client{Transport: transport, Timeout: c.timeout}
+				var group sync.WaitGroup
+				var mu sync.Mutex
+				var failed []*pace.WaitError
+				for range 50 {
+					group.Go(func() {
+						began := time.Now()
+						resp, err := client.Get(api)
+						if err == nil {
+							require.NoError(t, resp.Body.Close())
+							return
+						}
+						var tooLong *pace.WaitError
+						require.ErrorAs(t, err, &tooLong)
+						var says interface{ RetryAfter() time.Duration }
+						require.ErrorAs(t, err, &says)
+						require.Equal(t, tooLong.Wait, says.RetryAfter())
+						require.Zero(t, time.Since(began), "at once")
+						mu.Lock()
+						failed = append(failed, tooLong)
+						mu.Unlock()
+					})
+				}
+				group.Wait()
+				require.Len(t, failed, 39)
+				for _, e := range failed {
+					require.GreaterOrEqual(t, e.Wait, 1100*time.Millisecond)
+					require.False(t, e.Cooldown)
+				}
+				require.Len(t, s.times(), 11)
+				require.Equal(t, time.Second, slices.Max(s.times()))
+				_, err := get(t, transport, api)
+				require.NoError(t, err)
+				require.Equal(t, 1100*time.Millisecond, slices.Max(s.times()), "those that failed have left nothing behind")
+			})
+		})
+	}
+}
+
+func TestARequestThatIsCanceledWhileItWaitsGivesItsTurnBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerMinute(6))})
+		_, err := get(t, transport, api)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancelCause(context.Background())
+		gone := errors.New("the caller is gone")
+		time.AfterFunc(3*time.Second, func() { cancel(gone) })
+		_, err = do(transport, request(t, "GET", api).WithContext(ctx))
+		require.ErrorIs(t, err, gone)
+		require.Equal(t, 3*time.Second, time.Since(s.zero))
+		_, err = get(t, transport, api)
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{0, 10 * time.Second}, s.times())
+	})
+}

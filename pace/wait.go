@@ -1,0 +1,257 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// admit waits until the request may be sent: until no cooldown is in force, for its turn, and
+// for a place, which is nil without Concurrency. With an error it has taken nothing.
+func (c *call) admit() (*place, error) {
+	for {
+		for cooldown := c.t.cooldown(c.a); cooldown > 0; cooldown = c.t.cooldown(c.a) {
+			if err := c.coolDown(cooldown); err != nil {
+				return nil, err
+			}
+		}
+		before := c.waited
+		if err := c.takeTurn(); err != nil {
+			return nil, err
+		}
+		place, err := c.takePlace()
+		if err != nil {
+			c.giveBack()
+			return nil, err
+		}
+		if c.waited == before || c.t.cooldown(c.a) == 0 {
+			return place, nil
+		}
+		// A cooldown has begun meanwhile. After it, this request needs another turn: so do all
+		// that waited, and they are not to be sent together.
+		place.leave()
+		c.giveBack()
+	}
+}
+
+// cooldown is for how long no requests of an account are sent, [limiter.Never] if there is no
+// end to it.
+func (t *Transport) cooldown(a *account) time.Duration {
+	var left time.Duration
+	if alone := a.alone.Load(); alone > 0 {
+		left = max(0, time.Duration(alone-t.now()))
+	}
+	if list := t.options.Cooldowns; !list.Empty() {
+		if ban, ok := list.Find(a.name); ok {
+			if ban.Until.IsZero() {
+				return limiter.Never
+			}
+			left = max(left, time.Until(ban.Until))
+		}
+	}
+	if left > 0 {
+		a.cooledUntil(t.now() + int64(left))
+	}
+	return left
+}
+
+// cooledUntil notes when a cooldown ends.
+func (a *account) cooledUntil(end int64) {
+	a.ended.Store(end)
+	for {
+		latest := a.rule.until.Load()
+		if latest >= end || a.rule.until.CompareAndSwap(latest, end) {
+			return
+		}
+	}
+}
+
+// coolDown waits for the end of a cooldown, after which each of those that wait needs a turn.
+func (c *call) coolDown(left time.Duration) error {
+	ahead := c.a.coolingDown.Add(1) - 1
+	defer c.a.coolingDown.Add(-1)
+	if least := add(left, c.rule.timeOf(ahead)); !c.fits(least) {
+		return &WaitError{Rule: c.rule.name, Wait: least, Cooldown: true}
+	}
+	return c.sleep(left)
+}
+
+// A turn is what was taken from the bucket.
+type turn struct {
+	cost     int64 // 0: nothing
+	decision limiter.Decision
+}
+
+// takeTurn takes a turn, and waits for it.
+func (c *call) takeTurn() error {
+	r := c.rule
+	if r.quota == nil {
+		return nil
+	}
+	cost := int64(1)
+	if told := c.a.told.Load(); told != nil {
+		cost = told.cost(c.t.now(), r)
+	}
+	d, err := c.decide(cost)
+	if err != nil {
+		return fmt.Errorf("pace: %s: %w", r.name, err)
+	}
+	if !d.Allowed {
+		return &WaitError{Rule: r.name, Wait: c.afterQueue(&d, cost)}
+	}
+	c.turn = turn{cost, d}
+	if !d.Degraded && c.a.outage.Load() > 0 {
+		c.oweOutage()
+	}
+	wait := d.Delay - c.ahead()
+	switch {
+	case wait <= 0:
+		return nil
+	case !c.fits(wait):
+		err = &WaitError{Rule: r.name, Wait: wait}
+	case d.Degraded:
+		c.a.outage.Add(cost)
+		err = c.sleep(wait)
+		subtract(&c.a.outage, cost)
+	default:
+		err = c.sleep(wait)
+	}
+	if err != nil {
+		c.giveBack()
+	}
+	return err
+}
+
+// ahead is how long before its turn a request may leave. A burst is earned again after a
+// cooldown, so that one does not end with it.
+func (c *call) ahead() time.Duration {
+	if c.rule.burst == 1 {
+		return 0
+	}
+	ahead := c.rule.timeOf(c.rule.burst - 1)
+	if ended := c.a.ended.Load(); ended > 0 {
+		ahead = min(ahead, max(0, time.Duration(c.t.now()-ended)))
+	}
+	return ahead
+}
+
+// afterQueue is how long a request would wait that finds the queue full.
+func (c *call) afterQueue(d *limiter.Decision, cost int64) time.Duration {
+	if d.RetryAfter == limiter.Never {
+		return d.ResetAfter + c.rule.per // of a process's share in an outage, which is less than cost
+	}
+	return add(d.RetryAfter, max(0, c.rule.timeOf(d.Limit-cost)-c.ahead()))
+}
+
+// giveBack returns the turn of a request that was not sent.
+func (c *call) giveBack() {
+	t := c.turn
+	c.turn = turn{}
+	if t.cost == 0 || !t.decision.Counted() {
+		return
+	}
+	ctx, end := outlive(c.ctx)
+	defer end()
+	_ = c.t.options.Store.Refund(ctx, []limiter.Charge{{
+		Quota: c.rule.quota, Key: c.a.key, Cost: t.cost, At: c.rule.quota.UndoAt(&t.decision),
+	}}) // else it drains
+}
+
+// oweOutage is for when the store's server is back. Turns that an outage policy gave are still
+// waited for: it is to know of them, or as many again would leave at the same time.
+func (c *call) oweOutage() {
+	n := c.a.outage.Swap(0)
+	if n <= 0 {
+		return
+	}
+	ctx, end := outlive(c.ctx)
+	defer end()
+	_ = c.t.options.Store.Owe(ctx, []limiter.Charge{{Quota: c.rule.quota, Key: c.a.key, Cost: n}}) // which went well for the decision
+}
+
+// takePlace takes a place among the requests under way, and waits for it if need be.
+func (c *call) takePlace() (*place, error) {
+	r := c.rule
+	if r.places == nil {
+		return nil, nil
+	}
+	ctx := c.ctx
+	if c.left < c.t.options.MaxWait {
+		limited, cancel := context.WithTimeout(ctx, c.left)
+		defer cancel()
+		ctx = limited
+	}
+	r.waiting.Add(1)
+	began := c.t.now()
+	release, d, err := r.places.Acquire(ctx, c.a.key)
+	c.hasWaited(time.Duration(c.t.now() - began))
+	r.waiting.Add(-1)
+	switch {
+	case err == nil && d.Allowed:
+		r.inFlight.Add(1)
+		return &place{release: release, inFlight: &r.inFlight}, nil
+	case err == nil:
+		return nil, &WaitError{Rule: r.name, Wait: d.RetryAfter}
+	case c.ctx.Err() != nil:
+		return nil, context.Cause(c.ctx)
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
+		return nil, &WaitError{Rule: r.name, Wait: time.Duration(c.t.now() - began)}
+	}
+	return nil, fmt.Errorf("pace: %s: %w", r.name, err)
+}
+
+// lateness is how late timers may have been that a request waited for already.
+const lateness = 10 * time.Millisecond
+
+// fits reports whether the request can wait for d.
+func (c *call) fits(d time.Duration) bool {
+	if d > c.left+lateness {
+		return false
+	}
+	deadline, ok := c.ctx.Deadline()
+	return !ok || d < time.Until(deadline)
+}
+
+// sleep waits for d, or until the context ends, which is its error.
+func (c *call) sleep(d time.Duration) error {
+	c.rule.waiting.Add(1)
+	defer c.rule.waiting.Add(-1)
+	began := c.t.now()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+		err = context.Cause(c.ctx)
+	}
+	c.hasWaited(time.Duration(c.t.now() - began))
+	return err
+}
+
+func (c *call) hasWaited(d time.Duration) {
+	c.waited += d
+	c.left -= d
+}
+
+// decide asks the store for a turn. What is passed to a Memory stays on the stack.
+func (c *call) decide(cost int64) (limiter.Decision, error) {
+	charges := [1]limiter.Charge{{Quota: c.rule.quota, Key: c.a.key, Cost: cost}}
+	if memory, ok := c.t.options.Store.(*limiter.Memory); ok {
+		var decisions [1]limiter.Decision
+		err := memory.Decide(c.ctx, charges[:], decisions[:])
+		return decisions[0], err
+	}
+	decisions := make([]limiter.Decision, 1)
+	err := c.t.options.Store.Decide(c.ctx, []limiter.Charge{charges[0]}, decisions)
+	return decisions[0], err
+}
+
+// outlive is a context for what is to be done though ctx has ended.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	const patience = time.Second
+	return context.WithTimeout(context.WithoutCancel(ctx), patience)
+}
