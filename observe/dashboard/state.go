@@ -24,6 +24,8 @@ type tick struct {
 	Top      []topView `json:"top,omitempty"`
 	Unlisted *unlisted `json:"unlisted,omitempty"`
 	Bans     *bansView `json:"bans,omitempty"`
+
+	Overload *overloadView `json:"overload,omitempty"`
 }
 
 // A state is all that the page shows.
@@ -231,6 +233,7 @@ func (d *Dashboard) count(s *state) {
 		}
 	}
 	s.Store = d.lookAtStore(s.Second)
+	s.Overload = d.lookAtOverload(s.Second)
 }
 
 // lookAtStore is how the store is. The counts are locked.
