@@ -99,7 +99,7 @@ var rooms = []room{
 	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "pace", "internal/operate"}, nil},
 	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "pace"},
 		[]string{"github.com/prometheus/client_golang"}},
-	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally", "pace"},
+	{"observe/otellimit", []string{"limiter", "middleware", "middleware/shed", "observe/internal/tally", "pace"},
 		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
 
 	// All that speaks Redis.
