@@ -26,6 +26,8 @@ type tick struct {
 	Top      []topView `json:"top,omitempty"`
 	Unlisted *unlisted `json:"unlisted,omitempty"`
 	Bans     *bansView `json:"bans,omitempty"`
+
+	Overload *overloadView `json:"overload,omitempty"`
 }
 
 // A state is all that the page shows.
@@ -234,6 +236,7 @@ func (d *Dashboard) count(s *state) {
 	}
 	s.Places = d.places(s.Rows)
 	s.Store = d.lookAtStore(s.Second)
+	s.Overload = d.lookAtOverload(s.Second)
 }
 
 // places are those of the rows that have requests in progress.
