@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -60,9 +61,13 @@ func (t *Transport) cooldown(a *account) time.Duration {
 // cooledUntil notes when a cooldown ends.
 func (a *account) cooledUntil(end int64) {
 	a.ended.Store(end)
+	raise(&a.rule.until, end)
+}
+
+// raise makes it n at least.
+func raise(to *atomic.Int64, n int64) {
 	for {
-		latest := a.rule.until.Load()
-		if latest >= end || a.rule.until.CompareAndSwap(latest, end) {
+		if old := to.Load(); old >= n || to.CompareAndSwap(old, n) {
 			return
 		}
 	}
@@ -102,8 +107,10 @@ func (c *call) takeTurn() error {
 		return &WaitError{Rule: r.name, Wait: c.afterQueue(&d, cost)}
 	}
 	c.turn = turn{cost, d}
-	if !d.Degraded && c.a.outage.Load() > 0 {
-		c.oweOutage()
+	if d.Degraded {
+		c.a.wasDegraded.Store(true)
+	} else if c.a.wasDegraded.Load() && c.a.wasDegraded.Swap(false) {
+		c.endOutage(&d)
 	}
 	wait := d.Delay - c.ahead()
 	switch {
@@ -116,6 +123,7 @@ func (c *call) takeTurn() error {
 		err = c.sleep(wait)
 		subtract(&c.a.outage, cost)
 	default:
+		raise(&c.a.lastTurn, c.t.now()+int64(d.Delay))
 		err = c.sleep(wait)
 	}
 	if err != nil {
@@ -159,10 +167,14 @@ func (c *call) giveBack() {
 	}}) // else it drains
 }
 
-// oweOutage is for when the store's server is back. Turns that an outage policy gave are still
-// waited for: it is to know of them, or as many again would leave at the same time.
-func (c *call) oweOutage() {
+// endOutage is for when the store's server is back. Turns that an outage policy gave are still
+// waited for, and turns that the server gave before, which it may have forgotten: it is to know
+// of them, or as many again would leave at the same time.
+func (c *call) endOutage(d *limiter.Decision) {
 	n := c.a.outage.Swap(0)
+	if forgotten := time.Duration(c.a.lastTurn.Load()-c.t.now()) - d.Delay; forgotten > 0 {
+		n += c.rule.requestsIn(forgotten)
+	}
 	if n <= 0 {
 		return
 	}
