@@ -35,7 +35,10 @@ type account struct {
 	name string // in Cooldowns
 
 	coolingDown atomic.Int64 // requests that wait for the end of a cooldown
-	outage      atomic.Int64 // units of turns that are still waited for, and that an outage policy gave
+
+	wasDegraded atomic.Bool  // whether an outage policy gave the last turn
+	outage      atomic.Int64 // units of turns that are still waited for, and that such a policy gave
+	lastTurn    atomic.Int64 // the last turn that is waited for of those that the store gave; see Transport.now
 
 	alone atomic.Int64         // when a cooldown ends that is not in Cooldowns; see Transport.now
 	ended atomic.Int64         // when the last cooldown ends or ended; 0: there was none

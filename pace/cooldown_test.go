@@ -440,3 +440,50 @@ func newBans(t *testing.T) *bans.Memory {
 type refusing struct{ *bans.Memory }
 
 func (*refusing) Ban(context.Context, string, time.Duration) error { return bans.ErrFull }
+
+// A slow list is one whose server does not answer.
+type slow struct{ *bans.Memory }
+
+func (slow) Ban(ctx context.Context, _ string, _ time.Duration) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A list that does not answer delays a refusal by little, and the cooldown holds meanwhile.
+func TestARefusalDoesNotWaitForTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(refuseFirst("Retry-After", "10"))
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Cooldowns: slow{newBans(t)}})
+		_, err := get(t, transport, api)
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Since(s.zero), 200*time.Millisecond)
+		_, err = get(t, transport, api)
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{0, 10 * time.Second}, s.times())
+	})
+}
+
+// A lagging store takes its time to decide.
+type lagging struct{ limiter.Store }
+
+func (s lagging) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	time.Sleep(50 * time.Millisecond)
+	return s.Store.Decide(ctx, charges, decisions)
+}
+
+// A cooldown that begins while the store is asked holds as well.
+func TestACooldownHoldsThoseBackThatAskTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
+		require.NoError(t, err)
+		s := newServer(refuseFirst("Retry-After", "10"))
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(10)), Store: lagging{memory}})
+		var group sync.WaitGroup
+		group.Go(func() { _, _ = get(t, transport, api) })
+		time.Sleep(20 * time.Millisecond)
+		group.Go(func() { _, _ = get(t, transport, api) })
+		group.Wait()
+		require.Len(t, s.times(), 2)
+		require.GreaterOrEqual(t, s.times()[1], 10*time.Second)
+	})
+}

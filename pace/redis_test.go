@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/pace"
 	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
@@ -32,7 +33,7 @@ func onRedis(t *testing.T, n int, base http.RoundTripper, o pace.Options) (all [
 			_, err := list.All(t.Context())
 			return err == nil
 		})
-		store := redisstore.New(client, redisstore.Options{})
+		store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: time.Minute}}) // on a busy machine
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		o.Store, o.Cooldowns = store, list
 		all, lists = append(all, newTransport(t, base, o)), append(lists, list)
@@ -76,6 +77,7 @@ func TestProcessesOnRedisArePacedTogether(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	all, _ := onRedis(t, 3, http.DefaultTransport, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: limiter.PerSecond(100)}}})
+	began := time.Now()
 	var group sync.WaitGroup
 	for _, process := range all {
 		group.Go(func() { require.NoError(t, errors.Join(together(t, 20, process, s.URL)...)) })
@@ -83,7 +85,7 @@ func TestProcessesOnRedisArePacedTogether(t *testing.T) {
 	group.Wait()
 	slices.SortFunc(sent, time.Time.Compare)
 	require.Len(t, sent, 60)
-	require.GreaterOrEqual(t, sent[59].Sub(sent[0]), 400*time.Millisecond, "60 turns of 10ms, less what the first was late")
+	require.GreaterOrEqual(t, sent[59].Sub(began), 590*time.Millisecond)
 }
 
 // In an outage of Redis requests are paced on, and the cooldown that is known holds.

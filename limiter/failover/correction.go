@@ -17,7 +17,28 @@ import (
 // server counted stay taken while it is down, and the error wraps [ErrUnavailable]. Where it
 // is not known when they were taken, it is taken to be now.
 func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	return s.correct(ctx, charges, s.local.Refund, s.inner.Refund)
+	if s.settle == nil || s.trouble.Load() == 0 {
+		return s.correct(ctx, charges, s.local.Refund, s.inner.Refund)
+	}
+	charges, ended := s.ended(charges)
+	var err error
+	if len(ended) > 0 {
+		err = s.settle(ctx, ended)
+	}
+	return both(err, s.correct(ctx, charges, s.local.Refund, s.inner.Refund))
+}
+
+// ended divides charges of events that have ended, and that the server counts, from others. The
+// inner store tells the server of them in time, without a caller that waits for one that is down.
+func (s *Store) ended(charges []limiter.Charge) (others []limiter.Charge, ended []limiter.Settlement) {
+	for _, c := range charges {
+		if c.Quota != nil && c.Quota.InFlight() && c.At > 0 {
+			ended = append(ended, limiter.Settlement{Charge: c})
+		} else {
+			others = append(others, c)
+		}
+	}
+	return others, ended
 }
 
 // Owe implements [limiter.Store]. Unlike other stores it goes by the charges' At: what is owed
@@ -117,7 +138,11 @@ const (
 func (s *Store) placeOf(c *limiter.Charge, down uint64) place {
 	isDown := down != 0 && down&(1<<s.partNumber(c)) != 0
 	switch {
-	case c.At < 0, c.At == 0 && isDown:
+	case c.At < 0:
+		return here
+	case c.At > 0 && c.Quota.InFlight(): // what it is told of events that have ended, the store tells its server in time
+		return onServer
+	case c.At == 0 && isDown:
 		return here
 	case isDown:
 		return lost

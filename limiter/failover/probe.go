@@ -23,7 +23,7 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge, taken bool) {
 				continue
 			}
 			happened := c.Cost
-			if !taken {
+			if !taken || c.Quota.InFlight() { // an event ends where it began: here
 				happened = 0
 			}
 			c.Cost = max(1, c.Cost) // a look would not find out whether the server can write
@@ -70,9 +70,18 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 		return
 	}
 	for i := range owed {
-		owed[i].At = owed[i].Quota.UndoAt(&decisions[i])
+		owed[i].At = undoAt(owed[i].Quota, &decisions[i])
 	}
 	_ = survive(func() error { return s.inner.Refund(context.Background(), owed) })
+}
+
+// undoAt is [limiter.Quota.UndoAt], but for an event that was not: it says nothing about how long
+// others are under way.
+func undoAt(q *limiter.Quota, d *limiter.Decision) int64 {
+	if q.InFlight() {
+		return 0
+	}
+	return q.UndoAt(d)
 }
 
 // survive makes an error of a panic, which nothing would recover from in a goroutine

@@ -22,13 +22,21 @@ func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 	if known, ok := s.shares.Load(q); ok {
 		return known.(*limiter.Quota)
 	}
-	divided, err := limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), int64(s.options.Replicas)))
+	divided, err := s.divided(q)
 	if err != nil {
 		return q // a test says that this does not happen; too much is better than nothing
 	}
 	divided.Settles = q.Settles
 	known, _ := s.shares.LoadOrStore(q, divided)
 	return known.(*limiter.Quota)
+}
+
+func (s *Store) divided(q *limiter.Quota) (*limiter.Quota, error) {
+	replicas := int64(s.options.Replicas)
+	if q.InFlight() {
+		return limiter.NewConcurrency(q.Rule(), q.Tier(), max(1, q.Capacity()/replicas))
+	}
+	return limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), replicas))
 }
 
 // divide is a limit of which so many together are no more than l in the long run, except

@@ -309,12 +309,12 @@ endpoints:
 	{"a rule without a limit", `version: 1
 default: {key: ip}
 `, []string{
-		`2:10: default: has no limit: write limit: 100/1m, or requests and window`,
+		`2:10: default: has no limit: write limit: 100/1m, or requests and window, or concurrency: 5`,
 	}},
 	{"a tier of a rule without a limit", `version: 1
 default: {limit: 3/s, tiers: {free: {}}}
 `, []string{
-		`2:37: default.tiers.free: has no limit: write limit: 100/1m, or requests and window`,
+		`2:37: default.tiers.free: has no limit: write limit: 100/1m, or requests and window, or concurrency: 5`,
 	}},
 	{"both spellings of a limit", `version: 1
 default: {limit: 3/s, window: 1s}

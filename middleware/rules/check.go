@@ -113,6 +113,8 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 		Shadow:    r.Mode.shadow,
 	}
 	made.Limit, made.Limits = c.limits(path, &r.limitFields)
+	made.Concurrency = c.concurrency(path, &r.limitFields)
+	c.withoutLimit(path, &made)
 	made.Units, made.Cost = c.cost(path, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)
@@ -126,15 +128,18 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 		made.SoftAt = c.file.Soft.At.of100
 	}
 	if len(r.Tiers) > 0 {
-		made.Tiers, made.TierLimits = middleware.Tiers{}, map[string][]limiter.Limit{}
+		made.Tiers, made.TierLimits, made.TierConcurrency = middleware.Tiers{}, map[string][]limiter.Limit{}, map[string]limiter.Concurrency{}
 		for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 			given := r.Tiers[tier]
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
 			if one, several := c.limits(at, &given); several != nil {
 				made.TierLimits[tier] = several
-			} else {
+			} else if one != (limiter.Limit{}) {
 				made.Tiers[tier] = one
+			}
+			if given.Concurrency != nil || c.doc.Has(sub(at, "concurrency")...) {
+				made.TierConcurrency[tier] = c.concurrency(at, &given)
 			}
 			c.quota(at, "rule", tier)
 		}

@@ -95,6 +95,9 @@ func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule)
 		}
 	}
 	compare := func(l limiter.Limit, of string) {
+		if l == (limiter.Limit{}) {
+			return
+		}
 		quota, err := limiter.NewQuota("rule", "", l)
 		if err == nil && units > quota.Capacity() { // an error is noted
 			note(at, "is %d: %v%s allows at most %d at once, so %s would ever pass", units, l, of, quota.Capacity(), which)

@@ -53,6 +53,9 @@ type Step struct {
 	Tier    string `json:"tier,omitempty"`      // that has this limit
 	Key     string `json:"key,omitempty"`       // that is counted under; empty: all clients together
 	Limit   string `json:"limit,omitempty"`     // as text; several with commas between
+	AtOnce  int64  `json:"at_once,omitempty"`   // how many requests may be in progress at once
+	Queue   int    `json:"queue,omitempty"`     // how many more of the key wait for that
+	MaxWait string `json:"max_wait,omitempty"`  // and for how long at most
 	Cost    int64  `json:"cost,omitempty"`      // in units
 	Settles bool   `json:"settles,omitempty"`   // the cost is reserved, and the application says what it was
 	Counts  string `json:"counts,omitempty"`    // which answers use up the limit; empty: all
@@ -122,11 +125,17 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		path := r.names[rule.Name]
 		s := Step{
 			Section: "application", Line: r.line(path...), Rule: rule.Name, Tier: rule.Tier, Key: c.Key,
-			Limit: limitsOf(rule), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
+			Limit: rule.LimitText(), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
 			Settles: rule.Settles,
 		}
 		if rule.Counts != (middleware.Counts{}) {
 			s.Counts = rule.Counts.String()
+		}
+		if of := rule.Concurrency; of.Max > 0 {
+			s.AtOnce, s.Queue = of.Max, of.Queue
+			if of.Queue > 0 {
+				s.MaxWait = of.MaxWait.String()
+			}
 		}
 		if rule.ChargeAfter {
 			s.When = whens[1]
@@ -155,6 +164,9 @@ func (s *Step) words() string {
 	if s.Tier != "" {
 		text += ", the limit of tier " + s.Tier
 	}
+	if s.Queue > 0 {
+		text += fmt.Sprintf(", and %d more wait for up to %s", s.Queue, s.MaxWait)
+	}
 	switch {
 	case s.Settles && s.When != "":
 		text += ", charged what the application says when it is answered"
@@ -175,18 +187,6 @@ func (s *Step) words() string {
 		text += ", in shadow: refuses nothing"
 	}
 	return text
-}
-
-// limitsOf is the text of a rule's limits.
-func limitsOf(rule *middleware.RuleInfo) string {
-	if rule.Limits == nil {
-		return rule.Limit.String()
-	}
-	var texts []string
-	for _, l := range rule.Limits {
-		texts = append(texts, l.String())
-	}
-	return strings.Join(texts, ", ")
 }
 
 // line is where that is in the file, or 0.

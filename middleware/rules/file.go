@@ -58,7 +58,7 @@ type overload struct {
 	Exempt   []string `yaml:"exempt" doc:"Routes whose requests take no place, such as health checks and long polls, written as in allow.routes."`
 }
 
-// limitFields is a limit in either spelling, or several.
+// limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
 	Limit     *limitText  `yaml:"limit" doc:"The limit in one piece: 100/1m, 10/s burst 20."`
 	Limits    []limitText `yaml:"limits" doc:"Several limits in place of one, all of which have to have room, with different windows: [10/s, 1000/h]. The first goes by the rule's name, others by that and their window in seconds: api.3600."`
@@ -66,6 +66,14 @@ type limitFields struct {
 	Window    *period     `yaml:"window" doc:"The time in which they fit; a plain number is in seconds."`
 	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
 	Burst     *int64      `yaml:"burst" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
+
+	Concurrency *concurrency `yaml:"concurrency" doc:"How many requests of a key may be in progress at once, beside a limit or in place of one; in short, concurrency: 5."`
+}
+
+type concurrency struct {
+	Max     *int64  `yaml:"max" doc:"How many, from 1."`
+	Queue   *int64  `yaml:"queue" doc:"How many more of a key wait for their turn, up to 10,000, of all keys together too; with max_wait."`
+	MaxWait *period `yaml:"max_wait" doc:"How long one waits at most; below the server's write timeout."`
 }
 
 // A ruleList is one rule, or several for the same requests.

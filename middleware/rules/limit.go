@@ -70,9 +70,11 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 	case f.Limit != nil:
 		l = f.Limit.Limit
 		burstAt = sub(path, "limit")
+	case f.Requests == nil && f.Window == nil && f.Algorithm == nil && f.Burst == nil && c.doc.Has(sub(path, "concurrency")...):
+		return limiter.Limit{} // there is nothing else
 	case f.Requests == nil && f.Window == nil:
 		if !c.noted(path) { // which may be no mapping at all
-			c.at(path, "has no limit: write limit: 100/1m, or requests and window")
+			c.at(path, "has no limit: write limit: 100/1m, or requests and window, or concurrency: 5")
 		}
 		return limiter.Limit{}
 	case f.Window == nil:

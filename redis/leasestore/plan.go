@@ -30,6 +30,7 @@ type planName struct {
 	limit      limiter.Limit
 	settles    bool
 	hasFamily  bool
+	inFlight   bool
 }
 
 // plans holds a plan for each name and limit, and finds it by a quota's address.
@@ -77,7 +78,7 @@ func (ps *plans) numbered(n uint32) *plan { return (*ps.all.Load())[n] }
 func (ps *plans) add(q *limiter.Quota) *plan {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	name := planName{q.Rule(), q.Tier(), q.Limit(), q.Settles, q.Family() != nil}
+	name := planName{q.Rule(), q.Tier(), q.Limit(), q.Settles, q.Family() != nil, q.InFlight()}
 	p := ps.byName[name]
 	if p == nil {
 		all := *ps.all.Load()
@@ -104,7 +105,7 @@ func (ps *plans) make(q *limiter.Quota, number uint32) *plan {
 		quota: q, number: number, capacity: q.Capacity(), mode: mode,
 		salt: maphash.String(ps.seed, q.Rule()+"\x00"+q.Tier()),
 	}
-	if q.Family() != nil || q.Limit().Algorithm == limiter.SlidingWindow && q.Algorithm() == limiter.SlidingLog {
+	if q.InFlight() || q.Family() != nil || q.Limit().Algorithm == limiter.SlidingWindow && q.Algorithm() == limiter.SlidingLog {
 		p.mode = Exact
 		return p
 	}

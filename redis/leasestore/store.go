@@ -244,6 +244,16 @@ func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare fu
 	return exact(ctx, others)
 }
 
+// Places implements [limiter.Placer]: events that are under way are counted in Redis, whatever
+// the mode of their rule.
+func (s *Store) Places(q *limiter.Quota) error {
+	placer, ok := limiter.As[limiter.Placer](s.exact)
+	if !ok {
+		return fmt.Errorf("leasestore: %T does not count events that are under way", s.exact)
+	}
+	return placer.Places(q)
+}
+
 // Close returns what this process holds ahead, tells Redis what it has counted and what is being
 // settled, and ends the Store's goroutine. It takes at most two seconds. Decisions that are asked for afterwards are
 // exact. Its error says that Redis did not hear of all; what was held then comes back as if

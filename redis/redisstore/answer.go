@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-func isLog(q *limiter.Quota) bool { return q.Algorithm() == limiter.SlidingLog }
+func isLog(q *limiter.Quota) bool { return !q.InFlight() && q.Algorithm() == limiter.SlidingLog }
 
 // isLong reports whether q's entries are not read as a whole.
 func isLong(q *limiter.Quota) bool { return isLog(q) && q.Capacity() > 10 }
@@ -45,37 +46,123 @@ const (
 	logRecordSize = 1 + 6*8 // of every record in a batch with a log
 )
 
-// deliver cuts the script's reply into the groups' answers.
-func (r *request) deliver() {
-	var now int64
-	reply, err := r.Text()
-	size, items := recordSize, 0
-	for _, g := range r.groups {
-		items += len(g.items)
-		if slices.ContainsFunc(g.items, func(it item) bool { return isLog(it.quota) }) {
-			size = logRecordSize
-		}
+func recordSizeOf(q *limiter.Quota) int {
+	if isLog(q) {
+		return logRecordSize
 	}
-	if err == nil {
-		if len(reply) != 8+size*items {
-			err = wire.ErrAnswer
-		} else {
-			now, reply = counters.Number(reply), reply[8:]
-		}
+	return recordSize
+}
+
+// read takes in the script's reply.
+func (r *request) read() {
+	r.reply, r.failed = r.Text()
+	if r.failed == nil && len(r.reply) != 8+r.size*r.charges+recordSize*r.asks+len(r.messages) {
+		r.failed = wire.ErrAnswer
 	}
+}
+
+// each calls f with the answer to each group that asked for one, or why there is none.
+func (r *request) each(f func(g *group, a answer, err error)) {
+	if r.failed != nil {
+		for _, g := range r.groups {
+			if !g.tells {
+				f(g, answer{}, r.failed)
+			}
+		}
+		return
+	}
+	now, records := counters.Number(r.reply), r.reply[8:8+r.size*r.charges]
+	ofPlaces := r.reply[8+len(records):]
 	for _, g := range r.groups {
-		if err != nil {
-			g.deliver(answer{}, err)
+		if g.tells {
 			continue
 		}
-		length := size * len(g.items)
-		g.deliver(answer{now, reply[:length], size}, nil)
-		reply = reply[length:]
+		places := 0
+		if r.asks > 0 {
+			places = g.places()
+		}
+		a := answer{now: now, size: r.size}
+		others := r.size * (len(g.items) - places)
+		switch {
+		case places == 0:
+			a.records = records[:others]
+		case others == 0:
+			a.records, a.size = ofPlaces[:places*recordSize], recordSize
+		default:
+			a.records = g.inOrder(records, ofPlaces, r.size)
+		}
+		records, ofPlaces = records[others:], ofPlaces[places*recordSize:]
+		f(g, a, nil)
 	}
+}
+
+// places is how many of g's charges are of places.
+func (g *group) places() (n int) {
+	for i := range g.items {
+		if g.items[i].isPlace {
+			n++
+		}
+	}
+	return n
+}
+
+// inOrder puts records in the order of g's charges, each of that size.
+func (g *group) inOrder(records, ofPlaces string, size int) string {
+	b := make([]byte, 0, size*len(g.items))
+	for i := range g.items {
+		if !g.items[i].isPlace {
+			b, records = append(b, records[:size]...), records[size:]
+			continue
+		}
+		b, ofPlaces = append(b, ofPlaces[:recordSize]...), ofPlaces[recordSize:]
+		b = append(b, make([]byte, size-recordSize)...)
+	}
+	return string(b)
+}
+
+// isHeard reports whether Redis took in a message of r's.
+func (r *request) isHeard(m *message) bool {
+	return r.failed == nil && r.reply[len(r.reply)-len(r.messages)+m.index-1] == 0
+}
+
+// deliver gives the groups their answers. The places of a caller that has left are returned, and
+// of a batch that was given up, none was taken: what is told next is without them.
+func (r *request) deliver() {
+	r.groups = slices.DeleteFunc(r.groups, func(g *group) bool {
+		tells := g.tells
+		if tells {
+			g.free()
+		}
+		return tells
+	})
+	r.each(func(g *group, a answer, err error) {
+		placed := g.placed
+		if err == nil && !placed && g.takesPlaces() && a.isTaken(len(g.items)) {
+			a, err = answer{}, context.DeadlineExceeded
+		}
+		if g.deliver(a, err) || !placed {
+			return
+		}
+		for i := range g.items {
+			if it := &g.items[i]; it.isPlace {
+				it.message.batcher.release(it.name, it.cost, 0)
+			}
+		}
+	})
 }
 
 // allowed is whether the charge at i was, as far as it goes.
 func (a answer) allowed(i int) bool { return a.records[i*a.size] == 1 }
+
+// isTaken is whether all of so many charges were allowed.
+func (a answer) isTaken(n int) bool {
+	for i := range n {
+		if !a.allowed(i) {
+			return false
+		}
+	}
+	return true
+}
 
 // record is that of the charge at i, under q.
 func (a answer) record(i int, q *limiter.Quota) record {
@@ -152,10 +239,7 @@ func (g *group) foreign() string {
 
 // decide fills in the decisions on a group, and returns whether it was taken.
 func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (taken bool) {
-	taken = true
-	for i := range charges {
-		taken = taken && a.allowed(i)
-	}
+	taken = a.isTaken(len(charges))
 	for i := range charges {
 		c := &charges[i]
 		r := a.record(i, c.Quota)

@@ -23,6 +23,9 @@ type batch struct {
 	patience time.Duration // for the answer, from when the batch is sent: at most the timeout
 	ended    chan struct{}
 
+	messages []*message // about places
+	requests []*request // before it is finished
+
 	// After start:
 	stepped atomic.Int64 // when the client began what it is doing now
 	sent    atomic.Int64 // when the batch was sent; zero: it is not
@@ -32,7 +35,7 @@ type batch struct {
 func newBatch(groups []*group, led bool, start time.Time, timeout time.Duration) *batch {
 	waited := 0
 	for _, g := range groups {
-		if g.settlement == nil {
+		if g.isAwaited() {
 			waited++
 		}
 	}

@@ -31,6 +31,7 @@ type batcher struct {
 	mu        sync.Mutex
 	waiting   []*group
 	later     later
+	holdings  holdings
 	inFlight  []*batch
 	abandoned []*batch      // by their callers, still making a connection
 	trip      time.Duration // how long a round trip takes: measured, or assumed
@@ -64,7 +65,9 @@ const (
 // newBatcher is a batcher of which no round trip is known. Until one is, or a batch was sent in
 // vain, it is assumed to take as long as it may.
 func newBatcher(led bool, most, parallel int, timeout time.Duration, send sendFunc) *batcher {
-	return &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout}
+	b := &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout}
+	b.holdings = newHoldings(b, placeLease)
+	return b
 }
 
 // patience is how long a caller waits in all. The batcher is locked.
@@ -168,7 +171,7 @@ func (b *batcher) startNext(me *group) *batch {
 			return nil
 		}
 		for _, g := range slices.Backward(groups) {
-			if g.settlement != nil || !g.state.CompareAndSwap(waiting, leading) {
+			if !g.isAwaited() || !g.state.CompareAndSwap(waiting, leading) {
 				continue // it has just left
 			}
 			if g == me {
@@ -180,7 +183,7 @@ func (b *batcher) startNext(me *group) *batch {
 			g.done <- struct{}{}
 			return nil
 		}
-		groups = slices.DeleteFunc(groups, func(g *group) bool { return g.settlement == nil })
+		groups = slices.DeleteFunc(groups, (*group).isAwaited)
 		if len(groups) > 0 { // and all callers have left
 			go b.run(b.start(groups, false, time.Now()))
 			return nil
@@ -215,7 +218,7 @@ func (b *batcher) next() (groups []*group) {
 		if g.hasLeft() {
 			continue
 		}
-		if !isFull && !b.later.isBefore(g) {
+		if !isFull && !b.later.isBefore(g) && !b.holdings.isBusy(g) {
 			n := b.later.of(g)
 			charges += len(g.items) + n
 			if groups == nil && n > 0 && charges > b.most { // g waits until there are fewer
@@ -245,6 +248,7 @@ func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
 	b.started = now
 	b.inFlight = append(b.inFlight, batch)
 	b.later.begin(batch)
+	b.holdings.begin(batch)
 	if !b.watched {
 		b.watched = true
 		if b.watch == nil {
@@ -276,6 +280,7 @@ func (b *batcher) finish(batch *batch) bool {
 	}
 	b.inFlight = slices.Delete(b.inFlight, i, i+1)
 	b.later.end(batch)
+	b.holdings.end(batch)
 	if took := batch.took(); took > 0 {
 		b.measure(took)
 	}
@@ -296,6 +301,7 @@ func (b *batcher) look() {
 			return false
 		}
 		b.later.end(batch)
+		b.holdings.lose(batch)
 		expire(batch.groups, now, 0)
 		if !batch.led && !batch.isSent() {
 			b.abandoned = append(b.abandoned, batch) // a connection may come of it yet
@@ -327,7 +333,7 @@ func (b *batcher) look() {
 // expire makes callers leave that have come so long ago.
 func expire(groups []*group, now time.Time, patience time.Duration) {
 	for _, g := range groups {
-		if now.Sub(g.since) < patience || !g.state.CompareAndSwap(waiting, left) {
+		if g.tells || now.Sub(g.since) < patience || !g.state.CompareAndSwap(waiting, left) {
 			continue
 		}
 		if g.settlement != nil {

@@ -87,7 +87,7 @@ func (b *batcher) startCall(t *testing.T, charges int) *caller {
 	t.Helper()
 	g := &group{done: make(chan struct{}, 1)}
 	for range charges {
-		g.add("name", &limiter.Charge{Cost: 1})
+		g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &caller{g, cancel, make(chan bool, 1)}
@@ -497,7 +497,7 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 							n := 1 + rand.IntN(4)
 							g := newGroup(take)
 							for range n {
-								g.add("name", &limiter.Charge{Cost: 1})
+								g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
 							}
 							if b.ask(ctx, g) {
 								assert.Equal(t, int64(n), g.answer.now, "a caller got another's answer")
@@ -1299,7 +1299,7 @@ func TestADecisionKeepsItsDeadlineWheneverItComes(t *testing.T) {
 					time.Sleep(n * timeout / 10)
 					start := time.Now()
 					g := &group{done: make(chan struct{}, 1)}
-					g.add("name", &limiter.Charge{Cost: 1})
+					g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
 					b.ask(t.Context(), g)
 					assert.LessOrEqual(t, time.Since(start), bound, "a caller that came %v after the first waits too long", n*timeout/10)
 				})

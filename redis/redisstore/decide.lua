@@ -18,6 +18,9 @@ local now = clock[1] * 1000000 + clock[2]
 
 local request, names, call = ARGV[1], KEYS, redis.call
 local quotaCount, groupCount, chargeCount, at = read('<HHH', request)
+if places then
+  at = places.read(request, at)
+end
 local quotas = {false}
 local record, size = 'Bddd', 4 -- of an answer
 for i = 1, quotaCount do
@@ -58,6 +61,10 @@ if not saveLog then
       end
     end
   end
+end
+
+if places then
+  places.open(values, names, now)
 end
 
 -- Whether all units of s are free, and after how many microseconds they are.
@@ -125,7 +132,8 @@ local nextCharge = 1
 for g = 1, groupCount do
   local op, count = groups[2 * g - 1], groups[2 * g]
   local firstCharge, firstAnswer = nextCharge, answered
-  local all = true
+  local fit = not places or places.fit(g, op, now)
+  local all = fit
   local firstTime = nextTime
   local plain = op ~= RESET and areDifferent
   if plain then
@@ -135,7 +143,7 @@ for g = 1, groupCount do
       local hasEntries = q.hasEntries
       if states[key] or value and (sub(value, 1, 25) ~= bytes
           or #value ~= 57 and (not hasEntries or #value < 57 or #value % 16 ~= 9)) then
-        plain, all, nextCharge, answered, nextTime = false, true, firstCharge, firstAnswer, firstTime
+        plain, all, nextCharge, answered, nextTime = false, fit, firstCharge, firstAnswer, firstTime
         break
       end
       s.last, s.level, s.prev, s.log = now, 0, 0, ''
@@ -419,6 +427,14 @@ for g = 1, groupCount do
     end
     answered = answered + size
   end
+  if places and op == TAKE and all then
+    places.take()
+  end
+end
+
+local written = values or {}
+if places then
+  places.store(names, written, lives, GONE, lifeUntil, now)
 end
 
 -- Value and expiry go together: a key lives at least until all its units are free again.
@@ -426,13 +442,13 @@ for i = 1, #names do
   local s, life = states[i], lives[i]
   if not s then
     if life == KEPT then
-      call('SETRANGE', names[i], '0', values[i])
+      call('SETRANGE', names[i], '0', written[i])
     elseif life == RESIZED then
-      call('SET', names[i], values[i], 'KEEPTTL')
+      call('SET', names[i], written[i], 'KEEPTTL')
     elseif life == GONE then
       call('DEL', names[i])
     elseif life and life ~= names[i] then
-      call('SET', names[i], values[i], 'PX', life)
+      call('SET', names[i], written[i], 'PX', life)
     end
   elseif s.foreign then
     if call('PTTL', s.key) == -1 then
@@ -454,4 +470,8 @@ for i = 1, #names do
     end
   end
 end
-return pack('<d' .. rep(record, chargeCount), unpack(answers, 1, answered))
+local reply = pack('<d' .. rep(record, chargeCount), unpack(answers, 1, answered))
+if places then
+  reply = reply .. places.reply()
+end
+return reply

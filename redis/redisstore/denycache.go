@@ -33,8 +33,17 @@ type asking struct {
 
 func (m *denyCache) asking() asking { return asking{m.clock(), m.changes.Load()} }
 
+// spanOf is for how long a refusal is remembered. Places come free in other processes at any time.
+func spanOf(q *limiter.Quota) time.Duration {
+	if q.InFlight() {
+		return placeSpan
+	}
+	return memorySpan
+}
+
 const (
 	memorySpan    = time.Second
+	placeSpan     = 10 * time.Millisecond
 	memoryOfShard = 256 // keys; 16,384 in all, of some 250 bytes each
 )
 
@@ -77,7 +86,7 @@ func (m *denyCache) recall(c *limiter.Charge, now time.Duration) (denyEntry, boo
 	shard.mu.Lock()
 	s, ok := shard.known[key]
 	shard.mu.Unlock()
-	return s, ok && s.quota == c.Quota && now-s.heard < memorySpan && int64(s.heard) > m.doubted.Load() && s.answers(c, now)
+	return s, ok && s.quota == c.Quota && now-s.heard < spanOf(c.Quota) && int64(s.heard) > m.doubted.Load() && s.answers(c, now)
 }
 
 // doubt is for when Redis does not decide. What was heard before is not used any more, as it

@@ -36,6 +36,24 @@ type group struct {
 	err    error
 
 	settlement *settlement // of which no caller waits; else nil
+	tells      bool        // Redis of a place, and asks for nothing: no caller waits
+	placed     bool        // its places are counted as held
+}
+
+// isAwaited reports whether a caller waits for g.
+func (g *group) isAwaited() bool { return g.settlement == nil && !g.tells }
+
+// takesPlaces reports whether g is to take places.
+func (g *group) takesPlaces() bool {
+	if g.op != take || g.tells {
+		return false
+	}
+	for i := range g.items {
+		if g.items[i].isPlace && g.items[i].cost > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // An item is a charge and the name of its counter.
@@ -44,6 +62,9 @@ type item struct {
 	quota *limiter.Quota
 	cost  int64
 	at    int64 // of a refund: when it was taken, or 0
+
+	isPlace bool     // of a key whose events under way are counted
+	message *message // about that, of the batch in flight
 }
 
 // The states of a group. From waiting there is one step to another, for what happens
@@ -68,17 +89,18 @@ func newGroup(op op) *group {
 func (g *group) free() {
 	clear(g.items) // to keep no key alive
 	g.items, g.answer, g.err, g.settlement = g.items[:0], answer{}, nil, nil
+	g.tells, g.placed = false, false
 	groupPool.Put(g)
 }
 
 func (g *group) add(name string, c *limiter.Charge) {
-	g.items = append(g.items, item{name, c.Quota, c.Cost, c.At})
+	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.At, isPlace: c.Quota.InFlight()})
 }
 
-// deliver gives g its answer, if its caller still waits.
-func (g *group) deliver(a answer, err error) {
+// deliver gives g its answer, if its caller still waits, and reports whether it did.
+func (g *group) deliver(a answer, err error) bool {
 	if g.hasLeft() {
-		return
+		return false
 	}
 	g.answer, g.err = a, err
 	if g.settlement != nil {
@@ -86,13 +108,13 @@ func (g *group) deliver(a answer, err error) {
 			g.settlement.end(g)
 			g.free()
 		}
-		return
+		return true
 	}
 	if g.state.CompareAndSwap(waiting, answered) {
 		g.done <- struct{}{}
-	} else {
-		g.state.CompareAndSwap(leading, answered)
+		return true
 	}
+	return g.state.CompareAndSwap(leading, answered)
 }
 
 // hasLeft reports that g's caller does not wait any more, so that g need not be sent.

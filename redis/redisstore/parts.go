@@ -97,7 +97,11 @@ func (s *store) undo(parts []keyPart, asked asking) {
 		if p := &parts[i]; p.taken {
 			for j := range p.charges {
 				p.charges[j].At = p.charges[j].Quota.UndoAt(&p.decisions[j])
+				if p.charges[j].Quota.InFlight() {
+					p.charges[j].At = 0 // it says nothing about how long others are
+				}
 			}
+			s.correctPlaces(refund, p.charges)
 			p.group = s.send(refund, p.charges)
 		}
 	}

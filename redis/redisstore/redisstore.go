@@ -109,6 +109,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 		batchers:   make([]*batcher, 1),
 		parallel:   parallel,
 		unsettled:  &unsettled{},
+		holders:    &holders{},
 		remembered: &atomic.Uint64{},
 		claimed:    &sync.Map{},
 		told:       &sync.Once{},
@@ -167,7 +168,7 @@ func (s *Store) Close() error {
 	if s.invalid != nil {
 		return nil
 	}
-	return s.store.unsettled.close(closePatience)
+	return errors.Join(s.store.unsettled.close(closePatience), s.store.holders.close(closePatience))
 }
 
 // closePatience is how long Close waits at most.
@@ -200,6 +201,9 @@ func (s *Store) Claim(rule string) error {
 	}
 	return s.store.Claim(rule)
 }
+
+// Places implements [limiter.Placer].
+func (s *Store) Places(*limiter.Quota) error { return s.invalid }
 
 // Stats is what [Store.Stats] tells.
 type Stats struct {

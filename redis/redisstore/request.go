@@ -11,7 +11,8 @@ import (
 
 // A request is a batch of groups as the script's keys and argument.
 //
-// The argument is how many quotas, groups and charges follow, in 2 bytes each; the quotas
+// The argument is how many quotas, groups and charges follow, in 2 bytes each; where there are
+// places, what is said and asked of them (appendPlaces); the quotas
 // in 25 bytes, and whether it settles in one; the groups as an op and a size, a byte each;
 // and the charges, as the number of the key and of the quota, from 1, in 2 bytes, and the cost
 // in 8; then, in 8 bytes for each charge of a refund, when it was taken. Integers are little-endian; what may be large
@@ -24,6 +25,14 @@ type request struct {
 	single     bool // for one.lua
 	plain      bool // Redis's Lua lacks struct
 	payload    payload
+
+	messages []*message // about places
+	asks     int        // charges of places
+	charges  int        // others
+	size     int        // of the answer to one of those
+
+	reply  string
+	failed error
 }
 
 // script is that of r.
@@ -36,9 +45,10 @@ func (r *request) script(of *scripts) *wire.Script {
 
 // encode makes the arguments of the groups.
 func (r *request) encode() {
-	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !isLong(g.items[0].quota) {
+	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !g.items[0].isPlace && !isLong(g.items[0].quota) {
 		it := &g.items[0]
 		r.single = true
+		r.charges, r.size = 1, recordSizeOf(it.quota)
 		r.algorithms = r.algorithms.withQuota(it.quota)
 		r.payload = payload{r.batch, counters.AppendQuota(nil, it.quota)}
 		r.Args = []any{nil, nil, 1, it.name, &r.payload, costOf(take, it)}
@@ -52,6 +62,7 @@ func (r *request) encodeBatch() {
 	for _, g := range r.groups {
 		items += len(g.items)
 	}
+	r.charges, r.asks, r.size, r.messages = 0, 0, recordSize, nil
 	r.Args = make([]any, wire.FirstKey, wire.FirstKey+items+1)
 	var numbers map[string]uint16 // of keys
 	if items > 1 {
@@ -61,9 +72,11 @@ func (r *request) encodeBatch() {
 	quotas := space[:0]
 	groups := make([]byte, 0, 2*len(r.groups))
 	charges := make([]byte, 0, 12*items)
-	var times []byte
+	var times, asks []byte
 	for _, g := range r.groups {
-		groups = append(groups, byte(g.op), byte(len(g.items)))
+		if !g.tells {
+			groups = append(groups, byte(g.op), byte(len(g.items)))
+		}
 		for i := range g.items {
 			it := &g.items[i]
 			key, known := numbers[it.name]
@@ -74,6 +87,21 @@ func (r *request) encodeBatch() {
 					numbers[it.name] = key
 				}
 			}
+			if it.isPlace {
+				r.algorithms = r.algorithms.withQuota(it.quota)
+				if m := it.message; m.index == 0 {
+					r.messages = append(r.messages, m)
+					m.key, m.index = key, len(r.messages)
+				}
+				if !g.tells {
+					groups[len(groups)-1]--
+					asks = appendAsk(asks, len(groups)/2, g.op, it)
+					r.asks++
+				}
+				continue
+			}
+			r.charges++
+			r.size = max(r.size, recordSizeOf(it.quota))
 			quota := slices.Index(quotas, it.quota)
 			if quota < 0 {
 				quota = len(quotas)
@@ -88,9 +116,12 @@ func (r *request) encodeBatch() {
 			}
 		}
 	}
-	argument := make([]byte, 0, 6+26*len(quotas)+len(groups)+len(charges)+len(times))
-	for _, n := range []int{len(quotas), len(r.groups), items} {
+	argument := make([]byte, 0, 6+26*len(quotas)+len(groups)+len(charges)+len(times)+100*len(r.messages))
+	for _, n := range []int{len(quotas), len(groups) / 2, r.charges} {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
+	}
+	if len(r.messages) > 0 {
+		argument = r.appendPlaces(argument, asks)
 	}
 	for _, q := range quotas {
 		argument = counters.AppendQuota(argument, q)
@@ -106,6 +137,45 @@ func (r *request) encodeBatch() {
 	argument = append(argument, times...)
 	r.payload = payload{r.batch, argument}
 	r.Args = append(r.Args, &r.payload)
+}
+
+// appendAsk writes a charge of a place: the number of its group and of the message about its key,
+// in 2 bytes each, the cost and the limit, in 8.
+func appendAsk(b []byte, group int, op op, it *item) []byte {
+	b = binary.LittleEndian.AppendUint16(b, uint16(group))
+	b = binary.LittleEndian.AppendUint16(b, uint16(it.message.index))
+	b = counters.AppendNumber(b, costOf(op, it))
+	return counters.AppendNumber(b, it.quota.Capacity())
+}
+
+// appendPlaces writes which process this is and the lease, in 8 bytes each, how many messages and
+// asks there are, in 2; the messages, as the number of the key in 2, the limit, how many
+// places are held and the message's number in 8, whether others may come late and how
+// many events have ended in one; the asks; and when the events that have ended began, in 8.
+func (r *request) appendPlaces(b, asks []byte) []byte {
+	h := &r.messages[0].batcher.holdings
+	b = append(b, h.process...)
+	b = counters.AppendNumber(b, h.lease.Microseconds())
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.messages)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(r.asks))
+	for _, m := range r.messages {
+		guards := byte(0)
+		if m.guards {
+			guards = 1
+		}
+		b = binary.LittleEndian.AppendUint16(b, m.key)
+		b = counters.AppendNumber(b, m.quota.Capacity())
+		b = counters.AppendNumber(b, m.held)
+		b = counters.AppendNumber(b, m.number)
+		b = append(b, guards, byte(len(m.ends)))
+	}
+	b = append(b, asks...)
+	for _, m := range r.messages {
+		for _, at := range m.ends {
+			b = counters.AppendNumber(b, at)
+		}
+	}
+	return b
 }
 
 // A payload is an argument that tells its batch when it is sent: go-redis asks for the bytes

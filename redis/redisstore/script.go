@@ -21,12 +21,18 @@ var (
 	//go:embed log.lua
 	logLua string
 
+	//go:embed places.lua
+	placesLua string
+
 	//go:embed struct.lua
 	structLua string
 )
 
 // A set of algorithms, a bit for each number, and of what is needed besides.
 type algorithms uint8
+
+// places is in place of SlidingWindow, which no quota has.
+const places algorithms = 1 << limiter.SlidingWindow
 
 const (
 	longLogs algorithms = 1 << (limiter.SlidingCounter + 1 + iota)
@@ -42,6 +48,9 @@ func (s algorithms) has(a limiter.Algorithm) bool { return s&(1<<a) != 0 }
 
 // withQuota is s with what q needs.
 func (s algorithms) withQuota(q *limiter.Quota) algorithms {
+	if q.InFlight() {
+		return s | places
+	}
 	s = s.with(q.Algorithm())
 	if isLong(q) {
 		s |= longLogs
@@ -59,7 +68,7 @@ type scripts struct {
 	before      string // everything else
 	decide, one string // what comes after the algorithms
 
-	batches, singles [every + 1]struct {
+	batches, singles [int(every|places) + 1]struct {
 		sync.Once
 		*wire.Script
 	}
@@ -100,19 +109,22 @@ func (s *scripts) of(set algorithms) *wire.Script {
 		if set&longLogs != 0 {
 			log = logLua
 		}
+		if set&places != 0 {
+			log += placesLua
+		}
 		made.Script = wire.NewScript(fmt.Sprintf("%s%s%s%slocal complete = %t\n%s%s",
-			s.before, logNames, source(set), limiter.LuaConvert(), set == every, log, s.decide))
+			s.before, partNames, source(set), limiter.LuaConvert(), set&^places == every, log, s.decide))
 	})
 	return made.Script
 }
 
-// logNames are what log.lua defines, for what comes before it.
-const logNames = "local stored, forget, saveLog\n"
+// partNames are what log.lua and places.lua define, where they are.
+const partNames = "local stored, forget, saveLog, places\n"
 
 // source is that of the algorithms in set.
 func source(set algorithms) string {
 	var of []limiter.Algorithm
-	for a := range limiter.SlidingCounter + 1 {
+	for a := limiter.TokenBucket; a <= limiter.SlidingCounter; a++ {
 		if set.has(a) {
 			of = append(of, a)
 		}

@@ -52,6 +52,10 @@ func (s *sender) send(b *batch, finished func()) {
 			break
 		}
 	}
+	for _, r := range requests {
+		r.read()
+	}
+	b.requests = requests
 	finished()
 	for _, r := range requests {
 		r.deliver()
@@ -88,8 +92,8 @@ func (s *sender) amend(r *request, err error) bool {
 	case isIncomplete(err) && r.single:
 		r.single, r.WithSource = false, false
 		r.encodeBatch()
-	case isIncomplete(err) && r.algorithms != every:
-		r.algorithms, r.WithSource = every, false
+	case isIncomplete(err) && r.algorithms&every != every:
+		r.algorithms, r.WithSource = r.algorithms|every, false
 	default:
 		return r.Amend(err)
 	}

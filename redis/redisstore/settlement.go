@@ -112,6 +112,10 @@ func (s *store) settle(ctx context.Context, op op, charges []limiter.Charge) err
 		s.denied.invalidate(charges)
 	}
 	for i, c := range charges {
+		if c.Quota.InFlight() {
+			s.correctPlaces(op, charges[i:i+1])
+			continue
+		}
 		if s.maxBatch == 1 || !s.unsettled.add() {
 			return s.change(ctx, op, charges[i:])
 		}

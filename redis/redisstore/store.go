@@ -28,6 +28,7 @@ type store struct {
 	parallel int // batches of a batcher in flight, where a round trip is long
 
 	unsettled  *unsettled
+	holders    *holders
 	remembered *atomic.Uint64 // decisions
 	claimed    *sync.Map      // names of rules
 	told       *sync.Once     // of a foreign value
@@ -43,6 +44,7 @@ func (s *store) Within(timeout time.Duration) limiter.Store {
 	for i := range other.batchers {
 		other.batchers[i] = newBatcher(led, s.maxBatch, s.parallel, timeout, sender.send)
 	}
+	s.holders.add(other.batchers)
 	return &other
 }
 
@@ -219,6 +221,7 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	if s.denied != nil {
 		defer s.denied.invalidate(charges)
 	}
+	s.correctPlaces(op, charges)
 	if !s.sender.Split {
 		g, err := s.ask(ctx, op, charges)
 		if err == nil {
@@ -241,6 +244,27 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	}
 	return failed.err()
 }
+
+// correctPlaces changes what this process holds as an op says, of which Redis is told with the next
+// message about the key, whatever becomes of that.
+func (s *store) correctPlaces(op op, charges []limiter.Charge) {
+	for i := range charges {
+		c := &charges[i]
+		if op == reset || !c.Quota.InFlight() {
+			continue
+		}
+		tag := s.names.Tag(c.Key)
+		name, b := s.names.Name(tag, c.Quota), s.batcher(tag)
+		if op == refund {
+			b.release(name, c.Cost, c.At)
+		} else if c.Cost > 0 {
+			b.hold(name, tag, c.Quota, c.Cost)
+		}
+	}
+}
+
+// Places implements [limiter.Placer].
+func (s *store) Places(*limiter.Quota) error { return nil }
 
 // probeSuffix names what TryWrite writes. No counter is named like this: a tier's name is not
 // empty, and has no colon.

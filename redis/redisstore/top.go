@@ -21,7 +21,7 @@ import (
 //go:embed top.lua
 var topLua string
 
-var topScript = wire.NewScript(logNames + source(every) + logLua + topLua)
+var topScript = wire.NewScript(partNames + source(every) + logLua + topLua)
 
 // A Usage is how much of a limit a key has used.
 type Usage struct {

@@ -19,6 +19,13 @@ import (
 // count apart. A change of what is written changes the version.
 const Format = "2"
 
+// placesFormat is the version of what counts events that are under way, as places.lua writes it.
+const placesFormat = "1"
+
+// PlacesSuffix ends the names of what counts events that are under way, beside the counter of
+// the same rule. No counter is named like this: a tier's name is not empty, and has no colon.
+const PlacesSuffix = "::places:" + placesFormat
+
 // Names names counters: prefix:2:{digest}:rule, or prefix:2:{digest}:rule:tier, where 2 is
 // the version of their format. The braces are a hash tag, so that in a Cluster all counters
 // of one key are on one node. Only the digest of what a client sent is ever part of a name.
@@ -46,6 +53,9 @@ func (n *Names) Name(tag keyfunc.Digest, q *limiter.Quota) string {
 	if q.Tier() != "" {
 		b = append(b, ':')
 		b = appendName(b, q.Tier())
+	}
+	if q.InFlight() {
+		b = append(b, PlacesSuffix...)
 	}
 	return string(b)
 }

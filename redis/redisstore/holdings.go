@@ -1,0 +1,446 @@
+package redisstore
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+)
+
+// holdings are the places that this process holds ([limiter.NewConcurrency]), by key. Redis
+// counts what it was told last, for the time of a lease, so all that is held is told anew in a
+// third of that. A decision on a key tells it too, and what Redis grants comes on top.
+//
+// One message about a key is in flight at a time. So how many places are held is known exactly
+// when one begins, and a message may be lost, or come twice: the next one makes it good.
+//
+// Its lock is the batcher's.
+type holdings struct {
+	of      *batcher
+	process string // what Redis knows this one by
+	lease   time.Duration
+
+	byName  map[string]*holding // of the key in Redis
+	most    int                 // entries since the map was made: it keeps the room for as many
+	number  int64               // of the latest message
+	pending int                 // messages that are in flight, or queued
+
+	renewals, retries queue // told, and to be told again
+
+	timer *time.Timer
+	due   time.Time // when it runs; zero: it does not
+
+	closed bool
+	quiet  chan struct{} // closed when there is nothing pending, after close
+	failed bool          // to tell something, after close
+}
+
+// A holding is the places of one key.
+type holding struct {
+	*batcher
+	name  string
+	tag   keyfunc.Digest
+	quota *limiter.Quota
+
+	held    int64   // by callers
+	told    int64   // that Redis counts, if it is not in doubt
+	doubted bool    // what became of the latest message is not known
+	ends    []int64 // when places were taken that were returned since the last message
+
+	message *message // in flight
+	queued  *group   // that tells Redis, if no decision does before
+	began   time.Time
+	counted time.Time // the latest message that may have had Redis count a place
+	lost    time.Time // the latest of which it was not known what became
+
+	in         *queue
+	prev, next *holding
+}
+
+// A message says how many places of a key this process holds.
+type message struct {
+	*holding
+	number  int64
+	held    int64
+	guards  bool // Redis is to remember the number, even if nothing is held, as others may come late
+	ends    []int64
+	granted int64  // on top
+	key     uint16 // in its request
+	index   int    // in its request, from 1
+}
+
+const (
+	// placeLease is for how long Redis counts places of a process that says nothing.
+	placeLease = 10 * time.Second
+
+	// placeLinger is how long a returned place waits for a batch to go with.
+	placeLinger = 5 * time.Millisecond
+
+	// mostEnds is how many of the events that ended since the last message are told, the
+	// latest: all in all the others make little of the mean.
+	mostEnds = 8
+
+	// keptRoom is for how many entries an empty map keeps room.
+	keptRoom = 128
+)
+
+// renewEvery and retryEvery are when a message that Redis has heard, or has not, is sent anew,
+// but for the jitter.
+func (h *holdings) renewEvery() time.Duration { return h.lease / 4 }
+func (h *holdings) retryEvery() time.Duration { return h.lease / 40 }
+func (h *holdings) jitter() time.Duration     { return mathrand.N(h.lease / 24) }
+
+func newHoldings(of *batcher, lease time.Duration) holdings {
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // which cannot fail
+	return holdings{of: of, process: string(id), lease: lease}
+}
+
+// A queue is holdings in order of their latest messages.
+type queue struct{ first, last *holding }
+
+func (q *queue) push(h *holding) {
+	h.in, h.prev, h.next = q, q.last, nil
+	if q.last == nil {
+		q.first = h
+	} else {
+		q.last.next = h
+	}
+	q.last = h
+}
+
+func (h *holding) leaveQueue() {
+	q := h.in
+	if q == nil {
+		return
+	}
+	if h.prev == nil {
+		q.first = h.next
+	} else {
+		h.prev.next = h.next
+	}
+	if h.next == nil {
+		q.last = h.prev
+	} else {
+		h.next.prev = h.prev
+	}
+	h.in, h.prev, h.next = nil, nil, nil
+}
+
+// isKnown reports whether Redis counts what is held.
+func (h *holding) isKnown() bool { return h.held == h.told && !h.doubted }
+
+// isGuarded reports whether a message that was lost may come to Redis yet.
+func (h *holding) isGuarded(of *holdings, now time.Time) bool {
+	return !h.lost.IsZero() && now.Sub(h.lost) < of.lease
+}
+
+// find is the holding of an item's key, made if there is none.
+func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *holding {
+	found := h.byName[name]
+	if found == nil {
+		if h.byName == nil {
+			h.byName = make(map[string]*holding)
+		}
+		found = &holding{batcher: h.of, name: name, tag: tag, quota: q}
+		h.byName[name] = found
+		h.most = max(h.most, len(h.byName))
+	}
+	return found
+}
+
+// forget ends a holding of which nothing is held.
+func (h *holdings) forget(of *holding) {
+	of.leaveQueue()
+	delete(h.byName, of.name)
+	if len(h.byName) == 0 && h.most > keptRoom {
+		h.byName, h.most = nil, 0
+	}
+}
+
+// isBusy reports whether a message about a key of g's is in flight.
+func (h *holdings) isBusy(g *group) bool {
+	if len(h.byName) == 0 {
+		return false
+	}
+	for i := range g.items {
+		if g.items[i].isPlace {
+			if of := h.byName[g.items[i].name]; of != nil && of.message != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// begin gives each key of b's groups its message.
+func (h *holdings) begin(b *batch) {
+	for _, g := range b.groups {
+		for i := range g.items {
+			it := &g.items[i]
+			if !it.isPlace {
+				continue
+			}
+			of := h.find(it.name, g.tag, it.quota)
+			if of.message == nil {
+				h.number++
+				of.message = &message{holding: of, number: h.number, held: of.held, guards: of.isGuarded(h, b.start), ends: of.ends}
+				of.ends, of.began = nil, b.start
+				of.leaveQueue()
+				h.pending++
+				b.messages = append(b.messages, of.message)
+			}
+			if it.cost > 0 || of.held > 0 {
+				of.counted = b.start
+			}
+			if of.queued != nil {
+				if of.queued != g {
+					of.queued.state.Store(left)
+				}
+				of.queued = nil
+				h.pending--
+			}
+			it.message = of.message
+		}
+	}
+}
+
+// end takes in what Redis said to b.
+func (h *holdings) end(b *batch) {
+	for _, r := range b.requests {
+		r.each(func(g *group, a answer, err error) {
+			if err != nil || !g.takesPlaces() || !a.isTaken(len(g.items)) {
+				return
+			}
+			g.placed = !g.hasLeft()
+			for i := range g.items {
+				if it := &g.items[i]; it.isPlace {
+					it.message.granted += it.cost
+					if g.placed {
+						it.message.holding.held += it.cost
+					}
+				}
+			}
+		})
+		for _, m := range r.messages {
+			h.conclude(m, r.isHeard(m))
+		}
+	}
+	h.checkQuiet()
+}
+
+// lose is for a batch that is given up.
+func (h *holdings) lose(b *batch) {
+	for _, m := range b.messages {
+		h.conclude(m, false)
+	}
+	h.checkQuiet()
+}
+
+func (h *holdings) conclude(m *message, heard bool) {
+	of := m.holding
+	of.message = nil
+	of.doubted = !heard
+	h.pending--
+	if heard {
+		of.told = m.held + m.granted
+	} else {
+		of.lost = time.Now()
+		h.failed = h.failed || h.closed
+	}
+	switch {
+	case of.held == 0 && (of.isKnown() && !of.isGuarded(h, time.Now()) || h.closed && !heard):
+		h.forget(of)
+	case h.closed && !heard:
+	case !heard:
+		h.retries.push(of)
+		h.arm(of.began.Add(h.retryEvery()))
+	default:
+		h.renewals.push(of)
+		h.arm(of.began.Add(h.renewEvery()))
+		if !of.isKnown() {
+			h.enqueue(of)
+		}
+	}
+}
+
+// enqueue has Redis told of a holding, in placeLinger or with the next batch.
+func (h *holdings) enqueue(of *holding) {
+	if of.queued != nil || of.message != nil {
+		return
+	}
+	g := newGroup(take)
+	g.tells, g.tag, g.since = true, of.tag, time.Now()
+	g.add(of.name, &limiter.Charge{Quota: of.quota})
+	of.queued = g
+	h.pending++
+	h.of.waiting = append(h.of.waiting, g)
+	if h.closed {
+		h.arm(g.since)
+	} else {
+		h.arm(g.since.Add(placeLinger))
+	}
+}
+
+// arm sees to it that tend runs at that time.
+func (h *holdings) arm(at time.Time) {
+	if !h.due.IsZero() && !at.Before(h.due) {
+		return
+	}
+	h.due = at
+	if wait := time.Until(at); h.timer == nil {
+		h.timer = time.AfterFunc(wait, h.tend)
+	} else {
+		h.timer.Reset(wait)
+	}
+}
+
+// tend sends what no decision took along, and renews what it is time for.
+func (h *holdings) tend() {
+	b := h.of
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	h.due = time.Time{}
+	if !h.closed {
+		h.renew(&h.retries, h.retryEvery(), now)
+		h.renew(&h.renewals, h.renewEvery(), now)
+	}
+	b.startNext(nil)
+}
+
+// renew enqueues those of a queue that it is time for, up to a batch of them at once.
+func (h *holdings) renew(q *queue, every time.Duration, now time.Time) {
+	for range h.of.most {
+		of := q.first
+		if of == nil || now.Sub(of.began) < every {
+			break
+		}
+		if of.held == 0 && !of.isGuarded(h, now) && (of.isKnown() || now.Sub(of.counted) > 2*h.lease) {
+			h.forget(of) // as Redis has by now
+			continue
+		}
+		of.leaveQueue()
+		h.enqueue(of)
+	}
+	if q.first == nil {
+		return
+	}
+	at := q.first.began.Add(every)
+	if at.After(now) {
+		at = at.Add(h.jitter())
+	} else {
+		at = now.Add(time.Millisecond)
+	}
+	h.arm(at)
+}
+
+// release returns places that were taken at that time, on Redis's clock, or 0.
+func (b *batcher) release(name string, n, at int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := &b.holdings
+	of := h.byName[name]
+	if of == nil || of.held == 0 || n == 0 {
+		return
+	}
+	of.held = max(0, of.held-n)
+	if at > 0 {
+		if len(of.ends) == mostEnds {
+			of.ends = append(of.ends[:0:0], of.ends[1:]...)
+		}
+		of.ends = append(of.ends, at)
+	}
+	h.enqueue(of)
+}
+
+// hold takes places without asking.
+func (b *batcher) hold(name string, tag keyfunc.Digest, q *limiter.Quota, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of := b.holdings.find(name, tag, q)
+	of.held += n
+	b.holdings.enqueue(of)
+}
+
+// close ends renewals, and returns a channel that is closed when Redis was told of all that was
+// returned.
+func (b *batcher) close() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := &b.holdings
+	if h.quiet == nil {
+		h.closed, h.quiet = true, make(chan struct{})
+		for _, of := range h.byName {
+			if of.isKnown() || of.message != nil {
+				continue
+			}
+			of.leaveQueue()
+			h.enqueue(of)
+		}
+		if h.pending > 0 {
+			h.arm(time.Now())
+		}
+		h.checkQuiet()
+	}
+	return h.quiet
+}
+
+// checkQuiet is for when a message is over.
+func (h *holdings) checkQuiet() {
+	if h.quiet == nil || h.pending > 0 {
+		return
+	}
+	select {
+	case <-h.quiet:
+	default:
+		close(h.quiet)
+	}
+}
+
+// hasFailed reports whether Redis did not hear of something after close.
+func (b *batcher) hasFailed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.holdings.failed
+}
+
+// holders are the batchers of a store that tell Redis of places.
+type holders struct {
+	mu sync.Mutex
+	of []*batcher
+}
+
+func (h *holders) add(batchers []*batcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.of = append(h.of, batchers...)
+}
+
+// close ends renewals, and waits until Redis is told of all that was returned, up to a while.
+func (h *holders) close(patience time.Duration) error {
+	h.mu.Lock()
+	batchers := h.of
+	h.mu.Unlock()
+	var told []<-chan struct{}
+	for _, b := range batchers {
+		told = append(told, b.close())
+	}
+	end := time.After(patience)
+	for i, b := range batchers {
+		select {
+		case <-told[i]:
+		case <-end:
+			return fmt.Errorf("redisstore: Redis was not told in %v of all places that were returned", patience)
+		}
+		if b.hasFailed() {
+			return errors.New("redisstore: Redis has not answered when told of places that were returned")
+		}
+	}
+	return nil
+}
