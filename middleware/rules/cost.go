@@ -95,6 +95,9 @@ func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule)
 		}
 	}
 	compare := func(l limiter.Limit, of string) {
+		if l == (limiter.Limit{}) {
+			return
+		}
 		quota, err := limiter.NewQuota("rule", "", l)
 		if err == nil && units > quota.Capacity() { // an error is noted
 			note(at, "is %d: %v%s allows at most %d at once, so %s would ever pass", units, l, of, quota.Capacity(), which)
@@ -113,6 +116,9 @@ func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule)
 		for _, l := range made.TierLimits[tier] {
 			compare(l, ", a limit of tier "+tier+",")
 		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(made.Overrides)) {
+		compare(made.Overrides[key], ", the limit of a key in overrides,")
 	}
 	if made.Overdraft > 0 && made.Units > made.Overdraft {
 		c.at(overdraftAt, "is %d: a request costs %d, so none would ever pass by it", made.Overdraft, made.Units)

@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // A Request is one to explain.
@@ -51,8 +52,12 @@ type Step struct {
 	Line    int    `json:"line,omitempty"`      // where that is; 0: not in the file
 	Rule    string `json:"rule,omitempty"`      // that applies
 	Tier    string `json:"tier,omitempty"`      // that has this limit
+	Own     bool   `json:"own,omitempty"`       // the key has it: see overrides
 	Key     string `json:"key,omitempty"`       // that is counted under; empty: all clients together
 	Limit   string `json:"limit,omitempty"`     // as text; several with commas between
+	AtOnce  int64  `json:"at_once,omitempty"`   // how many requests may be in progress at once
+	Queue   int    `json:"queue,omitempty"`     // how many more of the key wait for that
+	MaxWait string `json:"max_wait,omitempty"`  // and for how long at most
 	Cost    int64  `json:"cost,omitempty"`      // in units
 	Settles bool   `json:"settles,omitempty"`   // the cost is reserved, and the application says what it was
 	Counts  string `json:"counts,omitempty"`    // which answers use up the limit; empty: all
@@ -78,6 +83,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	explanation := Explanation{Route: request.Pattern, Notes: r.doubts(limits, request, q)}
+	for _, at := range r.off {
+		explanation.Notes = append(explanation.Notes, fmt.Sprintf("%s is off (line %d)", document.JoinPath(at), r.line(at...)))
+	}
 	if q.Tier != "" && r.tiers != nil && !slices.Contains(r.tiers, q.Tier) {
 		explanation.Notes = append(explanation.Notes, fmt.Sprintf("the file has no tier %q: %s", q.Tier, suggest(q.Tier, r.tiers)))
 	}
@@ -113,6 +121,15 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	if found.Exempt {
 		return explanation, nil
 	}
+	if found.Denied != "" {
+		path := r.names[found.Denied]
+		s := Step{Section: "application", Line: r.line(path...), Rule: found.Denied, Says: fmt.Sprintf("every request is denied: answered %d", found.Status)}
+		if len(path) > 0 {
+			s.Section = path[0]
+		}
+		step(s)
+		return explanation, nil
+	}
 	if found.Status != 0 {
 		step(Step{Section: "rules", Says: fmt.Sprintf("%q has no key for it: answered %d", found.Keyless, found.Status)})
 		return explanation, nil
@@ -122,11 +139,17 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		path := r.names[rule.Name]
 		s := Step{
 			Section: "application", Line: r.line(path...), Rule: rule.Name, Tier: rule.Tier, Key: c.Key,
-			Limit: limitsOf(rule), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
-			Settles: rule.Settles,
+			Limit: rule.LimitText(), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
+			Settles: rule.Settles, Own: rule.Own,
 		}
 		if rule.Counts != (middleware.Counts{}) {
 			s.Counts = rule.Counts.String()
+		}
+		if of := rule.Concurrency; of.Max > 0 {
+			s.AtOnce, s.Queue = of.Max, of.Queue
+			if of.Queue > 0 {
+				s.MaxWait = of.MaxWait.String()
+			}
 		}
 		if rule.ChargeAfter {
 			s.When = whens[1]
@@ -152,8 +175,13 @@ func (s *Step) words() string {
 		whom = fmt.Sprintf("for %q", s.Key)
 	}
 	text := fmt.Sprintf("%s %s", s.Limit, whom)
-	if s.Tier != "" {
+	if s.Own {
+		text += ", a limit of its own"
+	} else if s.Tier != "" {
 		text += ", the limit of tier " + s.Tier
+	}
+	if s.Queue > 0 {
+		text += fmt.Sprintf(", and %d more wait for up to %s", s.Queue, s.MaxWait)
 	}
 	switch {
 	case s.Settles && s.When != "":
@@ -175,18 +203,6 @@ func (s *Step) words() string {
 		text += ", in shadow: refuses nothing"
 	}
 	return text
-}
-
-// limitsOf is the text of a rule's limits.
-func limitsOf(rule *middleware.RuleInfo) string {
-	if rule.Limits == nil {
-		return rule.Limit.String()
-	}
-	var texts []string
-	for _, l := range rule.Limits {
-		texts = append(texts, l.String())
-	}
-	return strings.Join(texts, ", ")
 }
 
 // line is where that is in the file, or 0.
@@ -266,7 +282,7 @@ func rulesOf(e middleware.Explanation) (rules []string) {
 	for _, c := range e.Rules {
 		rules = append(rules, c.Rule.Name)
 	}
-	return append(rules, e.Keyless)
+	return append(rules, e.Keyless, e.Denied)
 }
 
 // router is one with the file's routes.
