@@ -142,6 +142,7 @@ func New(o Options) (*Dashboard, error) {
 		d.log = slog.Default()
 	}
 	d.counts.init()
+	d.counts.countLevels = d.countLevels
 	return d, nil
 }
 

@@ -54,6 +54,18 @@ type figures struct {
 			Asked, Refused int
 		}
 	}
+	Overload *struct {
+		Places []struct {
+			Route                             string
+			Limit, InFlight, Waiting, Streams int
+		}
+		More   int
+		Levels []struct {
+			Name           string
+			Overloaded     bool
+			Admitted, Shed int
+		}
+	}
 	Unlisted struct{ Rules, Unfollowed int }
 	Rows     []struct {
 		Rule, Tier, Limit, For, OnOutage string
