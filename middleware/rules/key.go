@@ -118,7 +118,7 @@ func (c *checker) isShared(parts []string) bool {
 
 var (
 	sharedKinds = []string{"global", "route", "method", "host"}
-	madeUpKinds = []string{"header", "cookie", "fingerprint", "host", "path"} // as the client wrote it
+	madeUpKinds = []string{"header", "cookie", "fingerprint", "host", "path", "query"} // as the client wrote it
 )
 
 // canBe reports whether one of the keys that a part may be is of these kinds, and isAlways
