@@ -148,6 +148,17 @@ func (c *checker) madeUp(parts []string) string {
 	return ""
 }
 
+// unchecked is a part of the key that is whatever a client sends: what it can make up, or a
+// credential that only the application can check.
+func (c *checker) unchecked(parts []string) string {
+	for _, part := range parts {
+		if c.canBe(part, madeUpKinds) || c.canBe(part, []string{"apikey"}) {
+			return part
+		}
+	}
+	return ""
+}
+
 // isOwn reports whether the key is always of what only its owner has.
 func (c *checker) isOwn(parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return c.isAlways(part, []string{"ip", "user", "fingerprint"}) })
