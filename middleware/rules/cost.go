@@ -117,6 +117,9 @@ func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule)
 			compare(l, ", a limit of tier "+tier+",")
 		}
 	}
+	for _, key := range slices.Sorted(maps.Keys(made.Overrides)) {
+		compare(made.Overrides[key], ", the limit of a key in overrides,")
+	}
 	if made.Overdraft > 0 && made.Units > made.Overdraft {
 		c.at(overdraftAt, "is %d: a request costs %d, so none would ever pass by it", made.Overdraft, made.Units)
 	}

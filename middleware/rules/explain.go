@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // A Request is one to explain.
@@ -51,6 +52,7 @@ type Step struct {
 	Line    int    `json:"line,omitempty"`      // where that is; 0: not in the file
 	Rule    string `json:"rule,omitempty"`      // that applies
 	Tier    string `json:"tier,omitempty"`      // that has this limit
+	Own     bool   `json:"own,omitempty"`       // the key has it: see overrides
 	Key     string `json:"key,omitempty"`       // that is counted under; empty: all clients together
 	Limit   string `json:"limit,omitempty"`     // as text; several with commas between
 	AtOnce  int64  `json:"at_once,omitempty"`   // how many requests may be in progress at once
@@ -81,6 +83,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	explanation := Explanation{Route: request.Pattern, Notes: r.doubts(limits, request, q)}
+	for _, at := range r.off {
+		explanation.Notes = append(explanation.Notes, fmt.Sprintf("%s is off (line %d)", document.JoinPath(at), r.line(at...)))
+	}
 	if q.Tier != "" && r.tiers != nil && !slices.Contains(r.tiers, q.Tier) {
 		explanation.Notes = append(explanation.Notes, fmt.Sprintf("the file has no tier %q: %s", q.Tier, suggest(q.Tier, r.tiers)))
 	}
@@ -116,6 +121,15 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	if found.Exempt {
 		return explanation, nil
 	}
+	if found.Denied != "" {
+		path := r.names[found.Denied]
+		s := Step{Section: "application", Line: r.line(path...), Rule: found.Denied, Says: fmt.Sprintf("every request is denied: answered %d", found.Status)}
+		if len(path) > 0 {
+			s.Section = path[0]
+		}
+		step(s)
+		return explanation, nil
+	}
 	if found.Status != 0 {
 		step(Step{Section: "rules", Says: fmt.Sprintf("%q has no key for it: answered %d", found.Keyless, found.Status)})
 		return explanation, nil
@@ -126,7 +140,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		s := Step{
 			Section: "application", Line: r.line(path...), Rule: rule.Name, Tier: rule.Tier, Key: c.Key,
 			Limit: rule.LimitText(), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
-			Settles: rule.Settles,
+			Settles: rule.Settles, Own: rule.Own,
 		}
 		if rule.Counts != (middleware.Counts{}) {
 			s.Counts = rule.Counts.String()
@@ -161,7 +175,9 @@ func (s *Step) words() string {
 		whom = fmt.Sprintf("for %q", s.Key)
 	}
 	text := fmt.Sprintf("%s %s", s.Limit, whom)
-	if s.Tier != "" {
+	if s.Own {
+		text += ", a limit of its own"
+	} else if s.Tier != "" {
 		text += ", the limit of tier " + s.Tier
 	}
 	if s.Queue > 0 {
@@ -266,7 +282,7 @@ func rulesOf(e middleware.Explanation) (rules []string) {
 	for _, c := range e.Rules {
 		rules = append(rules, c.Rule.Name)
 	}
-	return append(rules, e.Keyless)
+	return append(rules, e.Keyless, e.Denied)
 }
 
 // router is one with the file's routes.

@@ -151,6 +151,7 @@
     updateRows();
     drawKeys();
     drawBans();
+    drawCalls();
   }
   document.addEventListener("visibilitychange", () => { if (last) draw(); });
 
@@ -364,21 +365,21 @@
       return { node, value };
     };
     const numbers = [number("asked/s"), number("refused/s"), number("refused")];
-    const name = el("span", { class: "name" });
+    const name = el("span", { class: "name" }), now = el("span");
     if (row) {
       name.append(row.rule);
       if (row.tier) name.append(" ", el("small", {}, row.tier));
       if (row.shadow) name.append(el("span", { class: "badge", title: "It refuses nothing." }, "shadow"));
       if (row.onOutage === "closed") name.append(el("span", { class: "badge closed", title: "Without the store, its requests are answered 503." }, "fails closed"));
       if (row.onOutage === "open") name.append(el("span", { class: "badge closed", title: "Without the store, its requests pass uncounted." }, "fails open"));
-      name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : "")));
+      name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : ""), now));
     } else {
       name.append("All requests");
     }
     const id = row ? identity(row) : null;
     const button = el("button", { type: "button", class: "row" + (row && row.shadow ? " in-shadow" : ""), on: { click: () => select(id) } },
       name, spark, ...numbers.map((n) => n.node));
-    return { id, row, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
+    return { id, row, now, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
   }
 
   function drawRows() {
@@ -407,7 +408,12 @@
   $("find").addEventListener("input", filter);
 
   function updateRows() {
+    const places = new Map((last.places || []).map(([row, taken, waiting]) => [row, [taken, waiting]]));
     lines.forEach((l) => {
+      if (l.row) {
+        const [taken, waiting] = places.get(l.index) || [0, 0];
+        say(l.now, taken || waiting ? "; in progress " + whole.format(taken) + (waiting ? ", waiting " + whole.format(waiting) : "") : "");
+      }
       l.button.setAttribute("aria-pressed", l.id === selected);
       if (l.item.hidden) return;
       const s = l.row ? series[l.index] : {
@@ -545,6 +551,37 @@
     });
   }
   const ordinal = (n) => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");
+
+  // Calls to others, and what they say.
+
+  let drawnCalls = "";
+  function drawCalls() {
+    const c = last.calls;
+    $("calls").hidden = !c;
+    if (!c) return;
+    const drawn = JSON.stringify(c.list.map((call) => call.rule));
+    if (drawn !== drawnCalls) {
+      drawnCalls = drawn;
+      $("called").replaceChildren(...c.list.map((call) => {
+        const number = (what) => el("span", { class: "number" }, el("em", {}, what), el("span"));
+        return el("li", { class: "call" },
+          el("span", { class: "name" }, call.rule),
+          number("sent/s"), number("waiting"), number("p95 wait"),
+          el("p", { class: "cooling" }), el("p", { class: "quiet" }));
+      }));
+    }
+    c.list.forEach((call, i) => {
+      const item = $("called").children[i], [sent, waiting, waits] = item.querySelectorAll(".number span");
+      say(sent, rate(call.sent));
+      say(waiting, whole.format(call.waiting));
+      say(waits, call.p95 || "–");
+      const [cooling, said] = item.querySelectorAll("p");
+      say(cooling, call.until ? "In cooldown, " + until(call.until) + "." : "");
+      const happened = [[call.refused, "refused"], [call.retried, "sent again"], [call.gaveUp, "given up"]].filter(([n]) => n);
+      say(said, happened.length ? "In 5 min: " + happened.map(([n, what]) => count(n) + " " + what).join(", ") + "." : "");
+    });
+    say($("calls-note"), c.hidden ? "And " + whole.format(c.hidden) + " more, which the page does not show." : "");
+  }
 
   // What an operator does.
 

@@ -11,6 +11,7 @@
 package otellimit
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,7 @@ const scope = "github.com/weirgo/weir/observe/otellimit"
 type Observer struct {
 	tally    *tally.Tally // nil: spans only
 	duration metric.Float64Histogram
+	placing  tally.Placing
 	paced    *tally.Paced
 	waits    metric.Float64Histogram
 	waitsOf  sync.Map // by rule, []metric.RecordOption
@@ -105,6 +107,16 @@ func (t *Observer) Close() error {
 		return nil
 	}
 	return t.callback.Unregister()
+}
+
+// FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
+// Concurrency. It may be called for several.
+func (t *Observer) FollowLimiter(l *middleware.RateLimit) error {
+	if l == nil {
+		return errors.New("otellimit: FollowLimiter needs a RateLimit")
+	}
+	t.placing.Follow(l)
+	return nil
 }
 
 // Observe implements [middleware.Observer].

@@ -64,6 +64,8 @@ type Metrics struct {
 	options Options
 	tally   *tally.Tally
 	latency prometheus.Histogram
+	turns   prometheus.Histogram
+	placing tally.Placing
 	paced   *tally.Paced
 	waits   *prometheus.HistogramVec
 	watcher atomic.Pointer[Watcher]
@@ -81,7 +83,7 @@ func New(o Options) (*Metrics, error) {
 	}
 	t := tally.New(o.Store, o.MaxRules)
 	return &Metrics{
-		options: o, tally: t, latency: newLatency(t.Store.Kind),
+		options: o, tally: t, latency: newLatency(t.Store.Kind), turns: newTurns(),
 		paced: tally.NewPaced(o.MaxRules), waits: newWaits(),
 	}, nil
 }
@@ -118,12 +120,33 @@ func (m *Metrics) Follow(w Watcher) error {
 	return nil
 }
 
+// FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
+// Concurrency. It may be called for several.
+func (m *Metrics) FollowLimiter(l *middleware.RateLimit) error {
+	if l == nil {
+		return errors.New("promlimit: FollowLimiter needs a RateLimit")
+	}
+	m.placing.Follow(l)
+	return nil
+}
+
 // Observe implements [middleware.Observer].
 func (m *Metrics) Observe(o *middleware.Observation) {
 	m.tally.Observe(o)
 	if o.Elapsed != 0 {
 		m.latency.Observe(o.Elapsed.Seconds())
 	}
+	if o.Waited != 0 {
+		m.turns.Observe(o.Waited.Seconds())
+	}
+}
+
+func newTurns() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "rate_limit_concurrency_wait_seconds",
+		Help:    "How long requests waited for a place that waited for one, whether they got it or not.",
+		Buckets: tally.WaitBounds,
+	})
 }
 
 func newLatency(store string) prometheus.Histogram {
