@@ -102,6 +102,14 @@ var examples = map[string]example{
 			"breaker.Execute(warehouse)", "http.StatusServiceUnavailable",
 		},
 	},
+	"pace": {
+		request: "GET /api", limit: 5, within: time.Second, free: "GET /", lines: 130,
+		shows: []string{
+			`Rules:    []pace.Rule{{Host: host, Key: pace.Token, Limit: weir.PerSecond(5)}},`,
+			"pace.NewTransport(http.DefaultTransport, pace.Options{", "client := &http.Client{Transport: w.transport}",
+		},
+		after: workersWaitAndAreNotRefused,
+	},
 	"concurrency": {
 		request: "GET /", limit: 10, within: time.Minute, free: "GET /healthz",
 		shows: []string{"Concurrency: weir.Concurrency{Max: 2, Queue: 2, MaxWait: 10 * time.Second}},"},
@@ -132,6 +140,24 @@ var examples = map[string]example{
 		},
 		after: metricsTellWhoIsRefused,
 	},
+}
+
+// workersWaitAndAreNotRefused waits until each worker has been served more often than there is a
+// burst for.
+func workersWaitAndAreNotRefused(t *testing.T, server string, _ []string) {
+	waited := regexp.MustCompile(`(?m)^(mail|invoice|report) +([4-9]|\d\d+) +0 +\d+ +\S+ +([1-9]\d+ms|[\d.]+s)$`)
+	screen := ""
+	require.Eventually(t, func() bool {
+		response, err := http.Get(server + "/")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		screen = string(text)
+		return err == nil && len(waited.FindAllString(screen, -1)) == 3
+	}, 30*time.Second, 100*time.Millisecond, "the workers are not served in turn")
+	require.Regexp(t, `(?m)^worker +sent +refused +waiting +waited last +at most$`, screen)
 }
 
 // metricsTellWhoIsRefused waits for the attacker and the noisy tenant to be seen on the page.

@@ -146,10 +146,12 @@
     drawVerdict(); // also for the title of a page in the background
     if (document.hidden) return;
     drawStore();
+    drawOverload();
     drawChart();
     updateRows();
     drawKeys();
     drawBans();
+    drawCalls();
   }
   document.addEventListener("visibilitychange", () => { if (last) draw(); });
 
@@ -188,6 +190,57 @@
       list.replaceChildren(...s.figures.flatMap(() => [el("dt"), el("dd")]));
     }
     s.figures.forEach((f, i) => { say(list.children[2 * i], f.name); say(list.children[2 * i + 1], f.value); });
+  }
+
+  // Overload: how much the service has room for.
+
+  // items are so many of a list, as make makes them.
+  function items(list, n, make) {
+    while (list.childElementCount > n) list.lastChild.remove();
+    while (list.childElementCount < n) list.append(make());
+    return [...list.children];
+  }
+  function gauge() {
+    const picture = svg("svg", { viewBox: "0 0 100 5", preserveAspectRatio: "none", "aria-hidden": "true" });
+    picture.append(svg("rect", { height: 5, width: 0 }));
+    return el("div", { class: "bar" }, picture);
+  }
+  function drawOverload() {
+    const o = last.overload;
+    $("overload").hidden = !o;
+    if (!o) return;
+    const over = o.levels.filter((l) => l.overloaded);
+    const is = over.length ? "sheds" : o.places.some((p) => p.waiting) ? "waits" : "room";
+    $("overload").dataset.is = is;
+    say($("overload-text"), {
+      room: "has room",
+      waits: "requests wait for a place",
+      sheds: "sheds " + (over.length < o.levels.length ? over.map((l) => l.name).join(", ") : "requests of all levels"),
+    }[is]);
+    const places = items($("places"), o.places.length, () => el("li", {}, el("span", { class: "name" }), el("span", { class: "about" }), gauge()));
+    o.places.forEach((p, i) => {
+      const [name, about, bar] = places[i].children;
+      say(name, p.route || (o.places.length > 1 ? "other routes" : ""));
+      const parts = [whole.format(p.inFlight) + " of " + whole.format(p.limit) + " in flight"];
+      if (p.waiting) parts.push(whole.format(p.waiting) + (p.waiting === 1 ? " waits" : " wait"));
+      if (p.streams) parts.push(whole.format(p.streams) + (p.streams === 1 ? " stream" : " streams") + " beside");
+      say(about, parts.join(", "));
+      const part = bar.firstChild.firstChild;
+      part.setAttribute("class", p.waiting ? "r" : "a");
+      part.setAttribute("width", Math.min(100, 100 * p.inFlight / p.limit));
+    });
+    say($("places-more"), o.more ? "And " + whole.format(o.more) + " routes more, with more room." : "");
+    const levels = items($("levels"), o.levels.length, () => el("li", {}, el("span", { class: "name" }), el("span", { class: "number" }), el("span", { class: "number" })));
+    o.levels.forEach((l, i) => {
+      const [name, admitted, shed] = levels[i].children;
+      say(name, l.name || "all requests");
+      say(admitted, count(l.admitted));
+      say(shed, count(l.shed));
+      shed.classList.toggle("some", l.shed > 0);
+    });
+    const [p] = o.places;
+    say($("overload-note"), "The limit follows what the service can do" + (o.places.length === 1 && p.rate && p.latency
+      ? ": at least " + rate(p.rate) + " requests a second, in " + p.latency + " where none waits." : "."));
   }
 
   // Charts: areas on top of each other, over the last minutes.
@@ -498,6 +551,37 @@
     });
   }
   const ordinal = (n) => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");
+
+  // Calls to others, and what they say.
+
+  let drawnCalls = "";
+  function drawCalls() {
+    const c = last.calls;
+    $("calls").hidden = !c;
+    if (!c) return;
+    const drawn = JSON.stringify(c.list.map((call) => call.rule));
+    if (drawn !== drawnCalls) {
+      drawnCalls = drawn;
+      $("called").replaceChildren(...c.list.map((call) => {
+        const number = (what) => el("span", { class: "number" }, el("em", {}, what), el("span"));
+        return el("li", { class: "call" },
+          el("span", { class: "name" }, call.rule),
+          number("sent/s"), number("waiting"), number("p95 wait"),
+          el("p", { class: "cooling" }), el("p", { class: "quiet" }));
+      }));
+    }
+    c.list.forEach((call, i) => {
+      const item = $("called").children[i], [sent, waiting, waits] = item.querySelectorAll(".number span");
+      say(sent, rate(call.sent));
+      say(waiting, whole.format(call.waiting));
+      say(waits, call.p95 || "–");
+      const [cooling, said] = item.querySelectorAll("p");
+      say(cooling, call.until ? "In cooldown, " + until(call.until) + "." : "");
+      const happened = [[call.refused, "refused"], [call.retried, "sent again"], [call.gaveUp, "given up"]].filter(([n]) => n);
+      say(said, happened.length ? "In 5 min: " + happened.map(([n, what]) => count(n) + " " + what).join(", ") + "." : "");
+    });
+    say($("calls-note"), c.hidden ? "And " + whole.format(c.hidden) + " more, which the page does not show." : "");
+  }
 
   // What an operator does.
 

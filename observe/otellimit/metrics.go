@@ -50,6 +50,7 @@ func (t *Observer) measure(meter metric.Meter) error {
 		metric.WithDescription("How long decisions took in the store; of a store in memory, one in 64 is measured."),
 		metric.WithExplicitBucketBoundaries(tally.LatencyBounds...))
 	m.note(err)
+	overload := m.overload()
 	paced := m.pace()
 	t.waits, err = meter.Float64Histogram("rate_limit.pace.wait.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long attempts to send a request to others waited before they were sent."),
@@ -65,6 +66,7 @@ func (t *Observer) measure(meter metric.Meter) error {
 			in.readRules(to, t.tally)
 			in.readPlaces(to, &t.placing)
 			in.readStore(to, t.tally, metric.WithAttributeSet(store))
+			overload.read(to, t.overload())
 			paced.read(to, t.paced)
 			return nil
 		}, m.made...)

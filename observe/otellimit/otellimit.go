@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
 
@@ -34,6 +36,10 @@ type Options struct {
 	// Unwrap() limiter.Store. Nil: one that a RateLimit made for itself, of which nothing
 	// is told but how long it takes.
 	Store limiter.Store
+
+	// Overload is that of the limiters observed, of which the limit and what became of each
+	// level of priority is told. Nil: that of the rules given to [Observer.Follow], or none.
+	Overload *shed.Limiter
 
 	// MaxRules bounds how many rules and tiers are told apart in metrics, up to 100,000.
 	// All others are counted as one, "other". Zero: 1000.
@@ -60,6 +66,8 @@ type Observer struct {
 	waits    metric.Float64Histogram
 	waitsOf  sync.Map // by rule, []metric.RecordOption
 	store    []metric.RecordOption
+	given    *shed.Limiter
+	watcher  atomic.Pointer[Watcher]
 	callback metric.Registration
 }
 
@@ -78,7 +86,7 @@ func New(o Options) (*Observer, error) {
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
 	}
-	observer := &Observer{tally: tally.New(o.Store, o.MaxRules), paced: tally.NewPaced(o.MaxRules)}
+	observer := &Observer{tally: tally.New(o.Store, o.MaxRules), given: o.Overload, paced: tally.NewPaced(o.MaxRules)}
 	if err := observer.measure(o.MeterProvider.Meter(scope)); err != nil {
 		return nil, fmt.Errorf("otellimit: %w", err)
 	}

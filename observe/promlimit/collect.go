@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
 
@@ -195,10 +196,14 @@ func (m *Metrics) collectOperation(to sink) {
 
 // collectOverload is what the service has room for.
 func (m *Metrics) collectOverload(to sink) {
-	if m.options.Overload == nil {
+	overload := m.options.Overload
+	if w := m.watcher.Load(); w != nil && overload == nil {
+		overload, _ = (*w).Overload().(*shed.Limiter)
+	}
+	if overload == nil {
 		return
 	}
-	for _, s := range m.options.Overload.Stats() {
+	for _, s := range overload.Stats() {
 		to.gauge(overloadLimit, float64(s.Limit), s.Route)
 		to.gauge(overloadInFlight, float64(s.InFlight), s.Route)
 		to.gauge(overloadStreams, float64(s.Streams), s.Route)

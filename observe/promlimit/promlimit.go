@@ -44,7 +44,7 @@ type Options struct {
 	Bans bans.List
 
 	// Overload is that of the limiters observed, of which the limit and what became of each
-	// level of priority is shown. Nil: nothing is.
+	// level of priority is shown. Nil: that of the rules given to [Metrics.Follow], or none.
 	Overload *shed.Limiter
 
 	// MaxRules bounds how many rules and tiers have series of their own, four each, and up
@@ -105,10 +105,13 @@ type Watcher interface {
 
 	// Bans is the list that the rules' bans are in. Nil: none.
 	Bans() bans.List
+
+	// Overload is what the rules in force have made of their overload section. Nil: none.
+	Overload() middleware.Overload
 }
 
-// Follow adds the reloads of a rules file, and its bans if Options.Bans is nil. Of several
-// watchers the last one is shown.
+// Follow adds the reloads of a rules file, and its bans and its overload limit if Options.Bans
+// and Options.Overload are nil. Of several watchers the last one is shown.
 func (m *Metrics) Follow(w Watcher) error {
 	if v := reflect.ValueOf(w); w == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return errors.New("promlimit: Follow needs a Watcher")
