@@ -854,3 +854,11 @@ func TestAPlaceCostsOneAllocation(t *testing.T) {
 		}
 	}
 }
+
+func TestARuleThatDeniesHasNothingInProgress(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "closed", Match: middleware.Route("/closed"), Deny: true}, exports(1)}})
+	assert.Equal(t, 200, serve(l.Handler(noop), request()).Code)
+	if all := l.InProgress(); assert.Len(t, all, 1) {
+		assert.Equal(t, "exports", all[0].Rule.Name)
+	}
+}
