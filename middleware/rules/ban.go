@@ -114,7 +114,7 @@ func (c *checker) isSpelled(text, kind string) bool {
 
 // keySamples are keys of each kind as they are spelled.
 var keySamples = map[string]string{
-	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a", "path": "path:id:42",
+	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a", "path": "path:id:42", "query": "query:tenant:acme",
 	"method": "method:GET", "host": "host:example.com, in lower case and without a port", "route": "route:GET /search",
 }
 

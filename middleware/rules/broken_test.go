@@ -324,7 +324,7 @@ endpoints:
     - {limit: 9/m, name: "POST /login"}
 `, []string{
 		`4:20: endpoints."POST /login".0.burts: unknown field "burts": did you mean "burst"?`,
-		`5:33: endpoints."POST /login".1.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
+		`5:33: endpoints."POST /login".1.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, query:NAME, route, user`,
 		`7:7: endpoints."POST /login".3: there is another rule named "POST /login by user", at endpoints."POST /login".2: give one of them a name of its own`,
 		`7:18: endpoints."POST /login".3.requests: needs a window, the time that so many requests fit in`,
 		`8:20: endpoints."POST /login".4.name: there is another rule named "POST /login", at endpoints."POST /login".0: give one of them a name of its own`,
@@ -452,7 +452,7 @@ default: {requests: 10_001, window: 1h, algorithm: sliding_log}
 	{"a key there is not", `version: 1
 default: {limit: 3/s, key: [ip, usr]}
 `, []string{
-		`2:33: default.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
+		`2:33: default.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, query:NAME, route, user`,
 	}},
 	{"a key without its name", `version: 1
 default: {limit: 3/s, key: header}
@@ -477,7 +477,7 @@ default: {limit: 3/s, key: []}
 	{"an empty key", `version: 1
 default: {limit: 3/s, key: ""}
 `, []string{
-		`2:28: default.key: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
+		`2:28: default.key: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, query:NAME, route, user`,
 	}},
 	{"a key twice", `version: 1
 default: {limit: 3/s, key: [ip, user, ip]}

@@ -68,6 +68,7 @@ func (c *checker) check() {
 	c.allow(endpoints)
 	c.overload()
 	c.ban()
+	c.doubtNetworks()
 	if c.nothing() && len(c.list) == 0 {
 		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, overload or ban")
 	}
@@ -186,6 +187,7 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 		}
 	}
 	made.Overrides = c.overrides(path, r, key)
+	c.doubtChoices(path, r)
 	c.doubtKey(path, beside, r, key)
 	c.overdraft(path, &made)
 	c.neverPasses(path, r.Cost, &made)
@@ -342,7 +344,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 // doubtKey warns of a key that a client can make up.
 func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []string) {
 	parts := r.parts(fallback)
-	part := c.madeUp(parts)
+	part := c.unchecked(parts)
 	if part == "" {
 		return
 	}
@@ -350,7 +352,7 @@ func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []s
 	if !c.holdEach(c.file.Global, nil) && !c.holdEach(beside, fallback) {
 		so = append(so, "no limit holds it (one under global with key: ip would)")
 	}
-	if r.Escalate != nil {
+	if r.Escalate != nil && c.madeUp(parts) != "" {
 		so = append(so, "it is never banned")
 		if !c.isOwn(parts) {
 			so = append(so, "it can have others banned")
@@ -365,7 +367,7 @@ func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []s
 func (c *checker) holdEach(list ruleList, fallback []string) bool {
 	return slices.ContainsFunc(list, func(r rule) bool {
 		parts := r.parts(fallback)
-		return r.Mode == (ruleMode{}) && len(parts) > 0 && c.madeUp(parts) == "" && !c.isShared(parts)
+		return r.Mode == (ruleMode{}) && len(parts) > 0 && c.unchecked(parts) == "" && !c.isShared(parts)
 	})
 }
 
@@ -492,6 +494,10 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs")
 	for _, text := range routes {
 		pattern, _ := route.ParseRule(text)
+		if pattern.Covers(&everything) {
+			at := c.element([]string{"allow", "routes"}, slices.Index(a.Routes, text))
+			c.warnings.atKey(at, "is for every request, so nothing is limited: name some routes, or write mode: shadow")
+		}
 		for _, endpoint := range sorted {
 			if e := endpoints[endpoint]; pattern.Covers(&e) {
 				c.atKey([]string{"endpoints", endpoint}, "is never limited, as %q is in allow.routes: keep one", text)

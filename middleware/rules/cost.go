@@ -58,6 +58,7 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 		per = given.Per.n
 	}
 	name := http.CanonicalHeaderKey(given.Header)
+	c.doubtCost(path, given, name)
 	if name == contentLength && missing == 0 {
 		c.warnings.at(path, "a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing")
 	}
