@@ -110,6 +110,12 @@ var examples = map[string]example{
 		},
 		after: workersWaitAndAreNotRefused,
 	},
+	"concurrency": {
+		request: "GET /", limit: 10, within: time.Minute, free: "GET /healthz",
+		shows: []string{"Concurrency: weir.Concurrency{Max: 2, Queue: 2, MaxWait: 10 * time.Second}},"},
+		args:  func(t *testing.T) []string { return []string{"-takes", "3s"} },
+		after: twoRunAndTwoWait,
+	},
 	"redis": {
 		request: "GET /", limit: 10, within: time.Minute, free: "GET /news",
 		shows: []string{"redisstore.New(rdb", "OnOutage: weir.FailClosed", "OnOutage: weir.FailOpen"},
@@ -183,6 +189,33 @@ func metricsTellWhoIsRefused(t *testing.T, server string, _ []string) {
 			return err == nil && refused.Match(text)
 		}, 30*time.Second, 100*time.Millisecond, "nothing that %s refuses", rule)
 	}
+}
+
+// twoRunAndTwoWait has six exports asked for at once.
+func twoRunAndTwoWait(t *testing.T, server string, _ []string) {
+	responses := make(chan *http.Response)
+	for range 6 {
+		go func() {
+			response, err := http.Post(server+"/exports", "", nil)
+			if err == nil {
+				response.Body.Close()
+			}
+			responses <- response
+		}()
+	}
+	passed := 0
+	for range 6 {
+		response := <-responses
+		require.NotNil(t, response)
+		if response.StatusCode == http.StatusOK {
+			passed++
+			continue
+		}
+		require.Equal(t, http.StatusTooManyRequests, response.StatusCode)
+		require.Equal(t, `"exports";q=2;qu="concurrent-requests"`, response.Header.Get("RateLimit-Policy"))
+		require.NotEmpty(t, response.Header.Get("Retry-After"))
+	}
+	require.Equal(t, 4, passed, "two at once, and two that waited")
 }
 
 // copyOfRules is the path of the example's file, in a folder of this test.

@@ -170,7 +170,11 @@ func top(s *session, args []string) error {
 		table := newTable(s)
 		fmt.Fprintln(table, "USED\tLIMIT\tSHARE\tFREE IN\tRULE\tKEY")
 		for _, u := range list {
-			fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, percent(u.Used, u.Limit), round(u.ResetAfter), ruleName(u.Rule, u.Tier), u.Digest)
+			name := ruleName(u.Rule, u.Tier)
+			if u.InFlight {
+				name += ", at once"
+			}
+			fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, percent(u.Used, u.Limit), round(u.ResetAfter), name, u.Digest)
 		}
 		if !all {
 			fmt.Fprintln(s.err, "weir top: there are more keys in this Redis than were looked at")

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -137,7 +135,6 @@ func TestTheTableOfTheDocs(t *testing.T) {
 	if !thorough {
 		t.Skip("it takes ten seconds; WEIR_TABLE=1 runs it")
 	}
-	const near = 0.03
 	page, err := os.ReadFile("../../docs/overload.md")
 	require.NoError(t, err)
 	for _, service := range []struct {
@@ -153,41 +150,23 @@ func TestTheTableOfTheDocs(t *testing.T) {
 			{"**shed**", func(*openloop.World) openloop.Limit { return learning() }},
 			{"knows", func(w *openloop.World) openloop.Limit { return knowing(w) }},
 		} {
-			goodput, high, refused := row{}, row{}, row{}
-			for i, load := range openloop.Loads {
-				w := service.With(0.2, load)
-				r := do(w, limit.make(w), seconds).Sum(0, seconds)
-				goodput[i] = float64(r.Good()) / (seconds * w.Capacity())
-				high[i] = float64(r[0].Good) / float64(r[0].Came)
-				refused[i] = float64(r.Refused()) / float64(r[0].Came+r[1].Came)
-			}
-			goodput.in(t, page, service.name+", goodput: "+limit.name, near)
-			high.in(t, page, service.name+", high tier good: "+limit.name, near)
+			goodput, high, refused := service.Figures(seconds, func(w *openloop.World) *openloop.Run {
+				return do(w, limit.make(w), seconds)
+			})
+			inTable(t, string(page), service.name+", goodput: "+limit.name, goodput)
+			inTable(t, string(page), service.name+", high tier good: "+limit.name, high)
 			if service.name == "quick" && limit.name == "**shed**" {
-				refused.in(t, page, "quick, refused: **shed**", near)
+				inTable(t, string(page), "quick, refused: **shed**", refused)
 			}
 		}
 	}
 }
 
-// A row is the numbers in one of a table.
-type row [6]float64
-
-// in requires a row in the page.
-func (r row) in(t *testing.T, page []byte, name string, near float64) {
-	_, cells, ok := strings.Cut(string(page), "| "+name+" |")
-	cells, _, _ = strings.Cut(cells, "\n")
-	texts := strings.Split(strings.TrimSuffix(cells, "|"), "|")
-	if !assert.True(t, ok && len(texts) == len(r), "| %s | %.3f", name, r) {
-		return
-	}
-	for i, text := range texts {
-		number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-		written, err := strconv.ParseFloat(number, 64)
-		require.NoError(t, err, name)
-		if percent {
-			written /= 100
-		}
-		assert.InDelta(t, r[i], written, near, name)
+func inTable(t *testing.T, page, name string, want openloop.Row) {
+	const near = 0.03
+	written, err := openloop.ReadRow(page, name)
+	require.NoError(t, err, "%.3f", want)
+	for i := range want {
+		assert.InDelta(t, want[i], written[i], near, "%s at %v", name, openloop.Loads[i])
 	}
 }
