@@ -216,7 +216,6 @@ func TestRetriesReuseTheConnection(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
 		if requests.Add(1) < 3 {
-			w.Header().Set("Retry-After-Ms", "300") // net/http takes its time to see that a connection is free
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write(make([]byte, 10_000))
 			return
@@ -230,7 +229,8 @@ func TestRetriesReuseTheConnection(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	client := &http.Client{Transport: newTransport(t, nil, pace.Options{
+	base := http.DefaultTransport.(*http.Transport).Clone() // of the default, httptest closes connections
+	client := &http.Client{Transport: newTransport(t, base, pace.Options{
 		Rules: []pace.Rule{{Host: "127.0.0.1", Limit: fast}}, Retry: pace.Retry{Attempts: 3},
 	})}
 	defer client.CloseIdleConnections()

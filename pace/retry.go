@@ -89,12 +89,12 @@ func jitter(attempt int) time.Duration {
 const mostKept = 64 << 10
 
 // keep reads a body to its end and closes it, so that the connection is free, and puts
-// what it read in its place. It returns false, and has the body go on, if that is too long.
+// what it read in its place. It returns false, and has the body go on, if it is too long or does not end.
 func keep(r *http.Response) bool {
 	if r.Body == nil || r.Body == http.NoBody {
 		return true
 	}
-	read, err := io.ReadAll(io.LimitReader(r.Body, mostKept+1))
+	read, err := begin(r.Body, mostKept+1)
 	if err != nil || len(read) > mostKept {
 		r.Body = resume(read, err, r.Body)
 		return false

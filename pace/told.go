@@ -76,16 +76,19 @@ func (c *call) untilMore(said *serverlimit.Reading) (wait time.Duration) {
 	return min(wait, serverlimit.MaxWait)
 }
 
-// learn makes what remains last.
+// learn makes what remains last: of the quota that calls for the slowest pace.
 func (c *call) learn(said *serverlimit.Reading) {
 	r := c.rule
 	if r.quota == nil {
 		return
 	}
+	var slowest *told
+	isKnown := false
 	each(said, func(q *serverlimit.Quota) {
 		if !r.isAbout(q) {
 			return
 		}
+		isKnown = true
 		heard := told{
 			until: c.t.now() + int64(q.Reset), left: q.Remaining, ofEvents: r.events,
 			need: r.requestsIn(max(0, q.Reset-soon)), // as the time may be rounded up
@@ -93,12 +96,22 @@ func (c *call) learn(said *serverlimit.Reading) {
 		if q.Window == r.per && q.Limit != serverlimit.Unsaid && q.Limit < r.events {
 			heard.lowered = max(1, q.Limit)
 		}
-		if heard.need > heard.left || heard.lowered > 0 {
-			c.a.told.Store(&heard)
-		} else if c.a.told.Load() != nil {
-			c.a.told.Store(nil)
+		if (heard.need > heard.left || heard.lowered > 0) && (slowest == nil || heard.slowdown() > slowest.slowdown()) {
+			slowest = &heard
 		}
 	})
+	if isKnown && (slowest != nil || c.a.told.Load() != nil) {
+		c.a.told.Store(slowest)
+	}
+}
+
+// slowdown is for comparing alone, so that rounding does not matter.
+func (t *told) slowdown() float64 {
+	slowdown := float64(t.need) / float64(t.left)
+	if t.lowered > 0 {
+		slowdown = max(slowdown, float64(t.ofEvents)/float64(t.lowered))
+	}
+	return slowdown
 }
 
 // isAbout reports whether what is said of a quota can be compared with r's limit. A quota of
@@ -196,12 +209,21 @@ func (c *call) share(wait time.Duration, until int64) time.Duration {
 	}
 	ctx, end := outlive(c.ctx)
 	defer end()
-	c.a.sharing.Lock() // or of two the shorter might be the last
-	defer c.a.sharing.Unlock()
+	select {
+	case c.a.sharing <- struct{}{}: // or of two the shorter might be the last
+		defer func() { <-c.a.sharing }()
+	case <-ctx.Done():
+		c.warnAlone(ctx.Err())
+		return wait
+	}
 	if c.a.alone.Load() != until {
 		return wait // a longer one was begun, and is told
 	}
-	err := c.t.options.Cooldowns.Ban(ctx, c.a.name, (wait + time.Millisecond - 1).Truncate(time.Millisecond))
+	left := time.Duration(until - c.t.now() + int64(time.Millisecond) - 1).Truncate(time.Millisecond)
+	if left <= 0 {
+		return wait
+	}
+	err := c.t.options.Cooldowns.Ban(ctx, c.a.name, left)
 	if err == nil {
 		c.a.alone.CompareAndSwap(until, 0) // so that by hand it can be lifted
 	}

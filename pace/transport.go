@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -195,7 +194,7 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 			})
 		}
 		if next == nil {
-			got.hold(place)
+			c.hold(&got, place)
 			return got.response, got.err
 		}
 		place.leave()
@@ -238,13 +237,13 @@ func (c *call) send(attempt *http.Request, place *place, got *answer) {
 }
 
 // hold leaves the place of the last attempt when the response's body has ended.
-func (got *answer) hold(place *place) {
+func (c *call) hold(got *answer, place *place) {
 	switch {
 	case place == nil:
 	case got.response == nil || got.response.Body == nil || got.response.Body == http.NoBody:
 		place.leave()
 	default:
-		got.response.Body = place.until(got.response.Body)
+		got.response.Body = place.until(c.ctx, got.response.Body)
 	}
 }
 
@@ -291,9 +290,9 @@ func read(r *http.Response) serverlimit.Reading {
 	if !said.BodyTells || r.Body == nil {
 		return said
 	}
-	begin, err := io.ReadAll(io.LimitReader(r.Body, mostRead))
-	r.Body = resume(begin, err, r.Body)
-	return serverlimit.ReadWithBody(r, append([]byte{}, begin...))
+	text, err := begin(r.Body, mostRead)
+	r.Body = resume(text, err, r.Body)
+	return serverlimit.ReadWithBody(r, append([]byte{}, text...)) // which is not nil
 }
 
 func closeBody(r *http.Request) {

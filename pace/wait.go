@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -18,7 +19,6 @@ func (c *call) admit() (*place, error) {
 				return nil, err
 			}
 		}
-		before := c.waited
 		if err := c.takeTurn(); err != nil {
 			return nil, err
 		}
@@ -27,11 +27,11 @@ func (c *call) admit() (*place, error) {
 			c.giveBack()
 			return nil, err
 		}
-		if c.waited == before || c.t.cooldown(c.a) == 0 {
+		if c.t.cooldown(c.a) == 0 {
 			return place, nil
 		}
-		// A cooldown has begun meanwhile. After it, this request needs another turn: so do all
-		// that waited, and they are not to be sent together.
+		// A cooldown has begun meanwhile, if only while the store was asked. After it, this request
+		// needs another turn: so do all that waited, and they are not to be sent together.
 		place.leave()
 		c.giveBack()
 	}
@@ -61,9 +61,13 @@ func (t *Transport) cooldown(a *account) time.Duration {
 // cooledUntil notes when a cooldown ends.
 func (a *account) cooledUntil(end int64) {
 	a.ended.Store(end)
+	raise(&a.rule.until, end)
+}
+
+// raise makes it n at least.
+func raise(to *atomic.Int64, n int64) {
 	for {
-		latest := a.rule.until.Load()
-		if latest >= end || a.rule.until.CompareAndSwap(latest, end) {
+		if old := to.Load(); old >= n || to.CompareAndSwap(old, n) {
 			return
 		}
 	}
@@ -103,8 +107,10 @@ func (c *call) takeTurn() error {
 		return &WaitError{Rule: r.name, Wait: c.afterQueue(&d, cost)}
 	}
 	c.turn = turn{cost, d}
-	if !d.Degraded && c.a.outage.Load() > 0 {
-		c.oweOutage()
+	if d.Degraded {
+		c.a.wasDegraded.Store(true)
+	} else if c.a.wasDegraded.Load() && c.a.wasDegraded.Swap(false) {
+		c.endOutage(&d)
 	}
 	wait := d.Delay - c.ahead()
 	switch {
@@ -117,6 +123,7 @@ func (c *call) takeTurn() error {
 		err = c.sleep(wait)
 		subtract(&c.a.outage, cost)
 	default:
+		raise(&c.a.lastTurn, c.t.now()+int64(d.Delay))
 		err = c.sleep(wait)
 	}
 	if err != nil {
@@ -160,10 +167,14 @@ func (c *call) giveBack() {
 	}}) // else it drains
 }
 
-// oweOutage is for when the store's server is back. Turns that an outage policy gave are still
-// waited for: it is to know of them, or as many again would leave at the same time.
-func (c *call) oweOutage() {
+// endOutage is for when the store's server is back. Turns that an outage policy gave are still
+// waited for, and turns that the server gave before, which it may have forgotten: it is to know
+// of them, or as many again would leave at the same time.
+func (c *call) endOutage(d *limiter.Decision) {
 	n := c.a.outage.Swap(0)
+	if forgotten := time.Duration(c.a.lastTurn.Load()-c.t.now()) - d.Delay; forgotten > 0 {
+		n += c.rule.requestsIn(forgotten)
+	}
 	if n <= 0 {
 		return
 	}
@@ -250,8 +261,11 @@ func (c *call) decide(cost int64) (limiter.Decision, error) {
 	return decisions[0], err
 }
 
-// outlive is a context for what is to be done though ctx has ended.
+// patience is how long a request waits for a server of its own that is to be told something. What
+// it gives up on, redisbans tells later.
+const patience = 100 * time.Millisecond
+
+// outlive is a context for what is to be told though ctx has ended.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	const patience = time.Second
 	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -99,6 +100,14 @@ type weblog struct {
 	told    progress
 }
 
+// collectOften is for what measures demand: of each client that takes memory until the end, so
+// garbage is to be a smaller part of it than Go lets it be.
+func collectOften() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+}
+
 // sized counts what was read of a file.
 type sized struct {
 	io.Reader
@@ -186,6 +195,8 @@ func (l *weblog) satisfies(need string, f *logFlags) bool {
 		return l.HasHeader(need) || l.HasHeader("Cookie")
 	case strings.HasPrefix(need, "key:"):
 		return l.HasHeader(need)
+	case strings.HasPrefix(need, "query:"):
+		return l.Has("target")
 	case need == "settled":
 		return true // a note says that it is not known
 	case need == "tier":

@@ -62,6 +62,7 @@ func recommend(s *session, args []string) error {
 	if *only != "" && (!log.Has("method") || !log.Has("target")) {
 		return fmt.Errorf("%s: --for needs methods and paths, which the log does not have", names[0])
 	}
+	collectOften()
 	counts, err := measure(meter, log, f, of, matches)
 	if err != nil {
 		return fmt.Errorf("%s: %w", names[0], err)

@@ -268,7 +268,16 @@ func peek(s *session, args []string) error {
 				return err
 			}
 			for _, r := range results {
-				fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", ruleName(r.Rule.Name, r.Rule.Tier), r.Limit-r.Remaining, r.Limit, r.Remaining, round(r.ResetAfter))
+				name, d := ruleName(r.Rule.Name, r.Rule.Tier), &r.Decision
+				if r.IsConcurrency() && r.Limits != nil {
+					d = &r.Limits[0]
+				}
+				if !r.IsConcurrency() || r.Limits != nil {
+					fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", name, d.Limit-d.Remaining, d.Limit, d.Remaining, round(d.ResetAfter))
+				}
+				if d := &r.Concurrent; d.Limit > 0 {
+					fmt.Fprintf(table, "%s, at once\t%d\t%d\t%d\t\n", name, d.Limit-d.Remaining, d.Limit, d.Remaining)
+				}
 			}
 		}
 		return table.Flush()

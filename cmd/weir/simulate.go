@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/weirgo/weir/internal/simulate"
 	"github.com/weirgo/weir/internal/verdict"
@@ -70,6 +71,9 @@ func simulateLog(s *session, args []string) error {
 	}
 	if bounded {
 		notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
+	}
+	if f.report != "" {
+		collectOften()
 	}
 	run := &run{flags: f, log: log, left: missing}
 	if err := run.all(files); err != nil {
@@ -193,6 +197,20 @@ func (r *run) inTurn() []string {
 	return []string{"A request that waits for its turn counts nothing for rules that go by how requests end."}
 }
 
+// unplaced names the rules of which a part is left out: how many requests may be in progress.
+func (r *run) unplaced() (notes []string) {
+	var names []string
+	for _, service := range r.services {
+		for _, name := range service.Unplaced() {
+			names = append(names, fmt.Sprintf("%q", name))
+		}
+	}
+	if slices.Sort(names); len(names) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("Not simulated: the concurrency of %s. A log does not say when the service would have had a place free.", strings.Join(slices.Compact(names), ", "))}
+}
+
 // tell says what came of it.
 func (r *run) tell(s *session, names, notes []string, shown func(string) string) error {
 	last := len(r.tallies) - 1
@@ -204,7 +222,7 @@ func (r *run) tell(s *session, names, notes []string, shown func(string) string)
 		page.Change, page.Words = change, verdict.Changed(change)
 	}
 	stats := r.log.Stats()
-	page.Notes = append(append(notes, r.inTurn()...), verdict.Log(&stats, summary.Answered, r.effect)...)
+	page.Notes = append(slices.Concat(notes, r.unplaced(), r.inTurn()), verdict.Log(&stats, summary.Answered, r.effect)...)
 	for i := range summary.Curves {
 		page.Curves = append(page.Curves, verdict.CurveOf(&summary.Curves[i]))
 	}

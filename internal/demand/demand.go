@@ -44,6 +44,7 @@ type Meter struct {
 
 	quotas []*limiter.Quota // for each of limits
 	groups []group
+	plain  bool // it measures neither peaks nor bursts
 
 	keys     map[string]*key
 	requests int64
@@ -71,6 +72,17 @@ type part struct {
 type key struct {
 	groups []counted
 
+	// demand is, for each part of the log, how many of limits refused something, and one
+	// more; 0: it did not come. The higher refuse no more than the lower, but for two cases: in
+	// a part, one that has admitted more before; and a sliding window of more events than are
+	// counted exactly. Then the key counts as one that the lower refused too.
+	demand [mostParts]uint8
+
+	*needed // nil: not measured
+}
+
+// needed is what else a key would have needed.
+type needed struct {
 	// peak is the most that came in any period, found with what came in the last: slots of a
 	// thousandth of a period, and how much came in each.
 	peak, recent int64
@@ -80,12 +92,6 @@ type key struct {
 	// period, and how full it ever was. A key that came once has none yet: they hold first.
 	first, last    int64
 	levels, bursts []int64
-
-	// demand is, for each part of the log, how many of limits refused something, and one
-	// more; 0: it did not come. The higher refuse no more than the lower, but for two cases: in
-	// a part, one that has admitted more before; and a sliding window of more events than are
-	// counted exactly. Then the key counts as one that the lower refused too.
-	demand [mostParts]uint8
 }
 
 // counted is what a group's limits have counted.
@@ -138,6 +144,16 @@ func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
 	return m, nil
 }
 
+// NewCurve is NewMeter for a curve alone: its Result has no Peaks and no Buckets, and a key takes
+// half of the memory.
+func NewCurve(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
+	m, err := NewMeter(per, algorithm)
+	if err == nil {
+		m.plain = true
+	}
+	return m, err
+}
+
 // Add notes a request of a key that costs so much, at a time that is no earlier than the
 // last. The key's text is copied.
 func (m *Meter) Add(name string, at, cost int64) {
@@ -145,6 +161,9 @@ func (m *Meter) Add(name string, at, cost int64) {
 	k := m.keys[name]
 	if k == nil {
 		k = &key{groups: make([]counted, len(m.groups))}
+		if !m.plain {
+			k.needed = &needed{}
+		}
 		m.keys[strings.Clone(name)] = k
 	}
 	if m.begin == 0 {
@@ -156,6 +175,9 @@ func (m *Meter) Add(name string, at, cost int64) {
 	k.demand[in] = max(k.demand[in], 1)
 	for i := range m.groups {
 		m.count(k, &m.groups[i], &k.groups[i], in, at, cost)
+	}
+	if m.plain {
+		return
 	}
 	m.measurePeak(k, at, cost)
 	m.fill(k, at, cost)

@@ -67,7 +67,7 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 	if m.requests == 0 {
 		return nil, fmt.Errorf("there are no requests to choose a limit by")
 	}
-	r := &Result{Per: m.per, Keys: int64(len(m.keys)), Requests: m.requests, Peaks: m.peaks()}
+	r := &Result{Per: m.per, Keys: int64(len(m.keys)), Requests: m.requests}
 	all := m.refusedKeys(0, mostParts)
 	for i, keys := range all {
 		r.Curve = append(r.Curve, Point{limits[i], keys, m.refused[i]})
@@ -85,7 +85,10 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 		low, high := interval(r.Keys-r.Chosen.Keys, r.Keys)
 		r.Tried.Low, r.Tried.High = min(r.Tried.Low, low), max(r.Tried.High, high)
 	}
-	m.chooseBuckets(r, spare)
+	if !m.plain {
+		r.Peaks = m.peaks()
+		m.chooseBuckets(r, spare)
+	}
 	return r, nil
 }
 

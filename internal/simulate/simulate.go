@@ -9,10 +9,13 @@ import (
 	"container/heap"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -25,6 +28,8 @@ type Simulation struct {
 	response discarding
 	decision Decision
 	ends     endings
+
+	unplaced map[string]bool // see Unplaced: by name, true if the rule has no limit either
 }
 
 // A Decision is what became of a request.
@@ -54,6 +59,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
+	s.withoutPlaces(&c)
 
 	// Most rules need neither fields nor a Result, and New says where one does.
 	fast := c
@@ -69,7 +75,54 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 }
 
 // Rules are those in force.
-func (s *Simulation) Rules() []middleware.RuleInfo { return s.limits.Rules() }
+func (s *Simulation) Rules() []middleware.RuleInfo {
+	return slices.DeleteFunc(s.limits.Rules(), func(r middleware.RuleInfo) bool { return s.unplaced[r.Name] })
+}
+
+// Unplaced are the names of the rules that bound how many requests are in progress at once, which
+// is left out: when a request leaves its place, and which of those that wait gets it, is for the
+// service that does the work. Their limits stay.
+func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unplaced)) }
+
+// withoutPlaces takes that out of rules, which may be the caller's.
+func (s *Simulation) withoutPlaces(c *middleware.Config) {
+	s.unplaced = map[string]bool{}
+	without := func(rule middleware.Rule) middleware.Rule {
+		if rule.Concurrency == (limiter.Concurrency{}) && len(rule.TierConcurrency) == 0 {
+			return rule
+		}
+		rule.Concurrency, rule.TierConcurrency = limiter.Concurrency{}, nil
+		hasLimit := rule.Limit != (limiter.Limit{}) || len(rule.Limits) > 0
+		if s.unplaced[rule.Name] = !hasLimit; !hasLimit {
+			// No request meets it, nor another rule in its place.
+			rule.Limit, rule.Tiers, rule.TierLimits = limiter.PerSecond(1), nil, nil
+			rule.Match = func(*http.Request) bool { return false }
+		}
+		return rule
+	}
+	all := func(rule middleware.Rule) middleware.Rule {
+		rule = without(rule)
+		rule.And = slices.Clone(rule.And)
+		for i := range rule.And {
+			rule.And[i] = without(rule.And[i])
+		}
+		return rule
+	}
+	c.Rules = slices.Clone(c.Rules)
+	for i := range c.Rules {
+		c.Rules[i] = all(c.Rules[i])
+	}
+	c.ByTier, c.ByRoute = maps.Clone(c.ByTier), maps.Clone(c.ByRoute)
+	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
+		for at, rule := range rules {
+			rules[at] = all(rule)
+		}
+	}
+	if c.Default != nil {
+		rule := all(*c.Default)
+		c.Default = &rule
+	}
+}
 
 // Do decides about a request at a time, in microseconds since 1970, that is no earlier than
 // the last. What it returns is good until the next.

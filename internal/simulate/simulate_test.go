@@ -21,6 +21,7 @@ import (
 	"github.com/weirgo/weir/internal/accesslog"
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -113,6 +114,25 @@ default: {limit: 20/1m, counts: 200}`,
 endpoints:
   "POST /login": {limits: [2/1s, 20/1m, 100/1h], counts: "!5xx"}
 default: {limits: [3/1s, 40/1h, 90/1d]}`,
+	"several rules": `
+global: [{limit: 300/10s}, {limit: 200/1h, key: host, name: host, mode: shadow}]
+tiers:
+  free: [{limit: 200/1h}, {limit: 15/1m, key: ip, name: free by address}]
+endpoints:
+  "POST /login":
+    - {limit: 20/1m, escalate: {after: 5, within: 10m, ban: 2m}}
+    - {limit: 3/10s, key: user, no_key: skip, counts: "!5xx"}
+  "/static/*": [{limit: 6/10s burst 9}, {limit: 400/1d, key: user|ip, overdraft: 10}]
+default: [{limit: 6/1m}, {limits: [40/1h, 90/1d], key: host}]`,
+	"overload": `
+overload: {priority: [premium], max_wait: 10ms}
+default: 9/1m`,
+	"exact small windows": `
+global: {limit: 10/1s, name: each second}
+endpoints:
+  "POST /login": {limit: 10/1m, cost: 3}
+  "GET /articles/{id}": {limit: 1/5s}
+default: {limit: 7/1h, counts: 2xx, when: after}`,
 	"hosts": `
 endpoints:
   "example.org/*": 10/1m
@@ -163,12 +183,44 @@ func tenant(r *http.Request) (string, error) {
 }
 
 func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
-	entries := traffic(3_000)
+	entries := traffic(1_000)
 	for name, text := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			phase.Test(t, func(t *testing.T) { compare(t, "version: 1\n"+text, fromNow(entries)) })
 		})
+	}
+}
+
+func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
+	minute := func(name string, n int64) middleware.Rule {
+		return middleware.Rule{Name: name, Limit: limiter.PerMinute(n), Key: keyfunc.IP()}
+	}
+	both := minute("both", 3)
+	both.Concurrency = limiter.Concurrency{Max: 1}
+	tiered := minute("tiered", 100)
+	tiered.TierConcurrency = map[string]limiter.Concurrency{"free": {Max: 1}}
+	alone := middleware.Rule{Name: "alone", Concurrency: limiter.Concurrency{Max: 1}, Key: keyfunc.IP(), And: []middleware.Rule{tiered}}
+	fallback := minute("rest", 1)
+	config := middleware.Config{
+		Bans: NewBans(), BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{both}, Default: &fallback, ByRoute: map[string]middleware.Rule{"/exports": alone},
+	}
+	s, err := New(config, Options{Routes: []string{"/exports"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"alone", "both", "tiered"}, s.Unplaced())
+	var names []string
+	for _, r := range s.Rules() {
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	require.Equal(t, []string{"both", "rest", "tiered"}, names)
+	require.Equal(t, alone.Concurrency, config.ByRoute["/exports"].Concurrency, "the caller's rules stay as they are")
+
+	// Two in progress at once, and the limits as ever: both of them apply, and not the default.
+	for i, want := range []bool{true, true, true, false} {
+		d := s.Do(&accesslog.Entry{Client: "192.0.2.1", Method: "GET", Target: "/exports", Took: time.Minute}, 1e15+int64(i))
+		require.Equal(t, want, d.Passed(), i)
+		require.Len(t, d.Rules, 2)
 	}
 }
 
@@ -230,11 +282,21 @@ func told(r middleware.RuleResult) middleware.RuleResult {
 	return r
 }
 
+// roomy makes an overload limit that has room for all, as it is for a service that is not loaded.
+func roomy(middleware.OverloadOptions) (middleware.Overload, error) { return room{}, nil }
+
+type room struct{}
+
+func (room) Admit(*http.Request) (middleware.Place, time.Duration) { return room{}, 0 }
+func (room) Streams(bool)                                          {}
+func (room) Leave()                                                {}
+
 // simulate is the simulation of a file.
 func simulate(t testing.TB, text string) *Simulation {
 	loaded, err := rules.Parse([]byte(text), rules.Options{
-		Keys:   map[string]keyfunc.Func{"tenant": Key("tenant")},
-		Config: middleware.Config{Bans: NewBans()},
+		Keys:     map[string]keyfunc.Func{"tenant": Key("tenant")},
+		Config:   middleware.Config{Bans: NewBans()},
+		Overload: roomy,
 	})
 	require.NoError(t, err)
 	s, err := New(loaded.Config(), Options{Routes: append(loaded.Routes(), routes...), ServeMux: strings.Contains(text, "key: route"), Headers: headers})
@@ -244,7 +306,7 @@ func simulate(t testing.TB, text string) *Simulation {
 
 // serve is a service with the file, as people write it, which notes what it answers.
 func serve(t *testing.T, text string) func(*accesslog.Entry, *answer) {
-	loaded, err := rules.Parse([]byte(text), rules.Options{Keys: map[string]keyfunc.Func{"tenant": tenant}})
+	loaded, err := rules.Parse([]byte(text), rules.Options{Keys: map[string]keyfunc.Func{"tenant": tenant}, Overload: roomy})
 	require.NoError(t, err)
 	config := loaded.Config()
 	config.Logger = slog.New(slog.DiscardHandler)

@@ -117,7 +117,7 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 			r.counted = limiter.SlidingWindow
 		}
 		// Without a meter where the period is too short for one.
-		r.meter, _ = demand.NewMeter(info.Limit.Per, r.counted)
+		r.meter, _ = demand.NewCurve(info.Limit.Per, r.counted)
 	}
 	return r
 }

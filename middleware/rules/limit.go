@@ -6,11 +6,14 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// limits makes those of f: one, or several. What is wrong is noted, and the zero Limit
-// returned, or none of several.
-func (c *checker) limits(path []string, f *limitFields) (one limiter.Limit, several []limiter.Limit) {
+// limits makes those of f: one, or several, or none where there need not be any. What is wrong
+// is noted, and the zero Limit returned, or none of several.
+func (c *checker) limits(path []string, f *limitFields, none bool) (one limiter.Limit, several []limiter.Limit) {
 	at := sub(path, "limits")
 	if !c.doc.Has(at...) {
+		if none && f.Limit == nil && f.Requests == nil && f.Window == nil {
+			return limiter.Limit{}, nil
+		}
 		return c.limit(path, f), nil
 	}
 	for _, field := range []string{"limit", "requests", "window", "algorithm", "burst"} {
@@ -70,9 +73,11 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 	case f.Limit != nil:
 		l = f.Limit.Limit
 		burstAt = sub(path, "limit")
+	case f.Requests == nil && f.Window == nil && f.Algorithm == nil && f.Burst == nil && c.doc.Has(sub(path, "concurrency")...):
+		return limiter.Limit{} // there is nothing else
 	case f.Requests == nil && f.Window == nil:
 		if !c.noted(path) { // which may be no mapping at all
-			c.at(path, "has no limit: write limit: 100/1m, or requests and window")
+			c.at(path, "has no limit: write limit: 100/1m, or requests and window, or concurrency: 5")
 		}
 		return limiter.Limit{}
 	case f.Window == nil:
