@@ -47,6 +47,7 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 							taken[at] -= max(0, n)
 						case q.Settles:
 							times = times[:1] // what was taken may have come back now
+							clear(taken)
 						}
 						s = q.Refund(s, now, n, at)
 						m.refund(now, n, at)

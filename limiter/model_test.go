@@ -72,7 +72,7 @@ func bucketModel(q *Quota, capacity int64) *model {
 		case q.Settles:
 			back = least(back, lowest(past, taken, before))
 			for i, p := range past { // as if they had not been taken
-				if p.at >= taken {
+				if p.isSince(taken, past[i+1:]) {
 					past[i].after = new(big.Rat).Sub(p.after, back)
 				}
 				if p.at > taken {
@@ -95,6 +95,12 @@ type moment struct {
 	before, after *big.Rat
 }
 
+// isSince reports whether a level was reached when all of a time had happened. What follows the
+// moment tells whether it is the last of its time.
+func (m moment) isSince(since int64, following []moment) bool {
+	return m.at > since || m.at == since && (len(following) == 0 || following[0].at > since)
+}
+
 // lowest is how low a bucket was since what happened at a time, until now.
 func lowest(past []moment, since int64, now *big.Rat) *big.Rat {
 	low := now
@@ -102,7 +108,7 @@ func lowest(past []moment, since int64, now *big.Rat) *big.Rat {
 		if p.at > since {
 			low = least(low, p.before)
 		}
-		if p.at > since || p.at == since && (i+1 == len(past) || past[i+1].at > since) {
+		if p.isSince(since, past[i+1:]) {
 			low = least(low, p.after)
 		}
 	}
