@@ -1,4 +1,5 @@
-// Rules takes its limits from limits.yaml, which can be edited while it runs.
+// Rules takes its limits from limits.yaml, which can be edited while it runs. The folder files
+// has ten more, with what weir explain says of each.
 //
 //	go run ./_examples/rules
 //	for i in $(seq 11); do curl -i http://127.0.0.1:8080/api/v1/search; done # a burst of 10
@@ -6,8 +7,6 @@
 //	curl -i -H 'X-Api-Key: finn' http://127.0.0.1:8080/                      # the plan's limit: tier:free
 //	curl -i -H 'X-Api-Key: mallory' http://127.0.0.1:8080/                   # 403: in banned.txt
 //	for i in $(seq 9); do curl -i -X POST http://127.0.0.1:8080/login; done  # 5 pass; the 9th is banned
-//
-// In files are ten more, one for each thing that a file can say, with what explain says of them.
 package main
 
 import (
