@@ -32,6 +32,8 @@ type holdings struct {
 
 	renewals, retries queue // told, and to be told again
 
+	claims map[string]struct{} // keys that a group of the batch to be needs, beside a busy one
+
 	timer *time.Timer
 	due   time.Time // when it runs; zero: it does not
 
@@ -163,19 +165,40 @@ func (h *holdings) forget(of *holding) {
 	}
 }
 
-// isBusy reports whether a message about a key of g's is in flight.
+// isBusy reports whether g has to wait: a message about a key of its own is in flight, or a group
+// that came before it waits for that key and a busy one. Without that, a group that needs several
+// could be overtaken for good.
 func (h *holdings) isBusy(g *group) bool {
 	if len(h.byName) == 0 {
 		return false
 	}
+	busy, places := false, 0
+	for i := range g.items {
+		it := &g.items[i]
+		if !it.isPlace {
+			continue
+		}
+		places++
+		_, claimed := h.claims[it.name]
+		of := h.byName[it.name]
+		busy = busy || claimed || of != nil && of.message != nil
+	}
+	if busy && places > 1 {
+		h.claim(g)
+	}
+	return busy
+}
+
+// claim keeps the keys of a group that waits from those that come after it in the same batch.
+func (h *holdings) claim(g *group) {
+	if h.claims == nil {
+		h.claims = make(map[string]struct{})
+	}
 	for i := range g.items {
 		if g.items[i].isPlace {
-			if of := h.byName[g.items[i].name]; of != nil && of.message != nil {
-				return true
-			}
+			h.claims[g.items[i].name] = struct{}{}
 		}
 	}
-	return false
 }
 
 // begin gives each key of b's groups its message.
