@@ -646,6 +646,53 @@ func TestALowerConcurrencyAdmitsNobodyUntilEnoughHaveLeft(t *testing.T) {
 }
 
 // A panic of an observer, or in Config.Overload, comes after the place was taken.
+// Its client is there, and learns why it got none.
+func TestARequestWhoseTimeIsUpWhileItWaitsIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := outcomesSeen{}
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 2, time.Minute)}, Observer: seen})
+		first := d.begin()
+		briefly := func(r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+			context.AfterFunc(ctx, cancel)
+			*r = *r.WithContext(ctx)
+		}
+		second, third := d.begin(briefly), d.begin(briefly) // which is never asked for
+		for _, answer := range []chan *httptest.ResponseRecorder{second, third} {
+			w := <-answer
+			assert.Equal(t, 429, w.Code)
+			assert.NotEmpty(t, w.Header().Get("Retry-After"))
+			assert.Equal(t, `"exports";q=1;qu="concurrent-requests"`, w.Header().Get("RateLimit-Policy"))
+			assert.Contains(t, w.Body.String(), "concurrency_limit_exceeded")
+		}
+		assert.Equal(t, 2, seen[middleware.OutcomeRefused])
+		d.leave <- struct{}{}
+		<-first
+		assert.EqualValues(t, 0, inProgress(t, d.l, "exports", client))
+	})
+}
+
+func TestAHigherConcurrencyIsForThoseThatWaitToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 5, time.Minute)}})
+		answers := []chan *httptest.ResponseRecorder{d.begin(), d.begin(), d.begin()}
+		assert.EqualValues(t, 1, d.now.Load())
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{queued(4, 5, time.Minute)}}))
+		synctest.Wait()
+		assert.EqualValues(t, 3, d.now.Load(), "none has to leave first")
+		answers = append(answers, d.begin(), d.begin())
+		assert.EqualValues(t, 4, d.now.Load())
+
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "other", Limit: limiter.PerHour(1000)}}}))
+		close(d.leave)
+		for _, answer := range answers {
+			assert.Equal(t, 200, (<-answer).Code)
+		}
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{queued(4, 5, time.Minute)}}))
+		assert.EqualValues(t, 0, inProgress(t, d.l, "exports", client), "also when the rule was gone meanwhile")
+	})
+}
+
 func TestAPanicOfOthersReturnsThePlace(t *testing.T) {
 	boom := func() { panic("boom") }
 	for name, config := range map[string]middleware.Config{

@@ -77,6 +77,7 @@ func (l *RateLimit) Reconfigure(c Config) error {
 		return err
 	}
 	l.rules.Store(set)
+	l.room.Changed()
 	return nil
 }
 
