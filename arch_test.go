@@ -96,10 +96,10 @@ var rooms = []room{
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
 	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware", "pace"}, nil},
-	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "observe/internal/tally", "observe/offenders", "pace", "internal/operate"}, nil},
+	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "pace", "internal/operate"}, nil},
 	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "pace"},
 		[]string{"github.com/prometheus/client_golang"}},
-	{"observe/otellimit", []string{"limiter", "middleware", "observe/internal/tally", "pace"},
+	{"observe/otellimit", []string{"limiter", "middleware", "middleware/shed", "observe/internal/tally", "pace"},
 		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
 
 	// All that speaks Redis.
@@ -125,6 +125,7 @@ var rooms = []room{
 	{"internal/demand", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/network", nil, nil},
+	{"internal/openloop", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
 	{"internal/playground", []string{"limiter"}, nil},

@@ -102,6 +102,20 @@ var examples = map[string]example{
 			"breaker.Execute(warehouse)", "http.StatusServiceUnavailable",
 		},
 	},
+	"pace": {
+		request: "GET /api", limit: 5, within: time.Second, free: "GET /", lines: 130,
+		shows: []string{
+			`Rules:    []pace.Rule{{Host: host, Key: pace.Token, Limit: weir.PerSecond(5)}},`,
+			"pace.NewTransport(http.DefaultTransport, pace.Options{", "client := &http.Client{Transport: w.transport}",
+		},
+		after: workersWaitAndAreNotRefused,
+	},
+	"concurrency": {
+		request: "GET /", limit: 10, within: time.Minute, free: "GET /healthz",
+		shows: []string{"Concurrency: weir.Concurrency{Max: 2, Queue: 2, MaxWait: 10 * time.Second}},"},
+		args:  func(t *testing.T) []string { return []string{"-takes", "3s"} },
+		after: twoRunAndTwoWait,
+	},
 	"redis": {
 		request: "GET /", limit: 10, within: time.Minute, free: "GET /news",
 		shows: []string{"redisstore.New(rdb", "OnOutage: weir.FailClosed", "OnOutage: weir.FailOpen"},
@@ -126,6 +140,24 @@ var examples = map[string]example{
 		},
 		after: metricsTellWhoIsRefused,
 	},
+}
+
+// workersWaitAndAreNotRefused waits until each worker has been served more often than there is a
+// burst for.
+func workersWaitAndAreNotRefused(t *testing.T, server string, _ []string) {
+	waited := regexp.MustCompile(`(?m)^(mail|invoice|report) +([4-9]|\d\d+) +0 +\d+ +\S+ +([1-9]\d+ms|[\d.]+s)$`)
+	screen := ""
+	require.Eventually(t, func() bool {
+		response, err := http.Get(server + "/")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		screen = string(text)
+		return err == nil && len(waited.FindAllString(screen, -1)) == 3
+	}, 30*time.Second, 100*time.Millisecond, "the workers are not served in turn")
+	require.Regexp(t, `(?m)^worker +sent +refused +waiting +waited last +at most$`, screen)
 }
 
 // metricsTellWhoIsRefused waits for the attacker and the noisy tenant to be seen on the page.
@@ -157,6 +189,33 @@ func metricsTellWhoIsRefused(t *testing.T, server string, _ []string) {
 			return err == nil && refused.Match(text)
 		}, 30*time.Second, 100*time.Millisecond, "nothing that %s refuses", rule)
 	}
+}
+
+// twoRunAndTwoWait has six exports asked for at once.
+func twoRunAndTwoWait(t *testing.T, server string, _ []string) {
+	responses := make(chan *http.Response)
+	for range 6 {
+		go func() {
+			response, err := http.Post(server+"/exports", "", nil)
+			if err == nil {
+				response.Body.Close()
+			}
+			responses <- response
+		}()
+	}
+	passed := 0
+	for range 6 {
+		response := <-responses
+		require.NotNil(t, response)
+		if response.StatusCode == http.StatusOK {
+			passed++
+			continue
+		}
+		require.Equal(t, http.StatusTooManyRequests, response.StatusCode)
+		require.Equal(t, `"exports";q=2;qu="concurrent-requests"`, response.Header.Get("RateLimit-Policy"))
+		require.NotEmpty(t, response.Header.Get("Retry-After"))
+	}
+	require.Equal(t, 4, passed, "two at once, and two that waited")
 }
 
 // copyOfRules is the path of the example's file, in a folder of this test.

@@ -44,6 +44,7 @@ const (
 	methodTag      = "method:"
 	hostTag        = "host:"
 	pathTag        = "path:"
+	queryTag       = "query:"
 	joinTag        = "join:"
 	hashTag        = "hash:"
 	fingerprintTag = "fp:"

@@ -16,6 +16,7 @@ import (
 //	user              [User], and so bearer, route, method, host, global, fingerprint
 //	apikey:X-Api-Key  [APIKey] of that header, and so header:X-Tenant, cookie:session
 //	path:id           [PathValue] of that parameter
+//	query:tenant      [Query] of that parameter
 //	user|ip           the first of these that the request has, as [First]
 //
 // named are keys by what they are called in the text: functions of your own, or ip and
@@ -60,6 +61,7 @@ var keysOf = map[string]func(name string) (Func, error){
 	"header": newHeader,
 	"cookie": newCookie,
 	"path":   newPathValue,
+	"query":  newQuery,
 }
 
 func parseOne(text string, named map[string]Func) (Func, error) {
@@ -94,7 +96,7 @@ func KindOf(text string) (kind, source, value string) {
 		return "", "", text
 	}
 	switch kind + ":" {
-	case headerTag, cookieTag, pathTag:
+	case headerTag, cookieTag, pathTag, queryTag:
 		name, value, _ := strings.Cut(rest, ":")
 		return kind, kind + ":" + name, value
 	case userTag, bearerTag, routeTag, methodTag, hostTag:

@@ -56,7 +56,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, tenant, user`,
+		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, query:NAME, route, tenant, user`,
 		"IP":          "is not one of",
 		"user|":       "keyfunc: choice 2 of the key is not one of",
 		"user||ip":    "choice 2 of the key is not one of",

@@ -12,7 +12,7 @@ import (
 // the status to refuse with and the rule that does, and then no policies. Where it will not be
 // told how the request ends, all are charged when it comes; where it is not placeable, it takes
 // no places.
-func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses string) {
+func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses *rule) {
 	tier := ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
@@ -32,7 +32,7 @@ func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, p
 	if m.status != http.StatusOK {
 		return nil, nil, m.status, m.refuses
 	}
-	return policies, charges, m.status, ""
+	return policies, charges, m.status, nil
 }
 
 // A matching is what is known of a request while its rules are gathered. Policies and
@@ -44,8 +44,8 @@ type matching struct {
 	ends      bool
 	placeable bool // it can have places
 	tier      string
-	status    int    // 200, or what to refuse with
-	refuses   string // the rule that does
+	status    int   // 200, or what to refuse with
+	refuses   *rule // that does
 }
 
 // addAll appends what the request is charged for a rule, if there is one, and for those that
@@ -63,19 +63,37 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	if m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
 		return policies, charges
 	}
+	if rule.Deny {
+		if rule.Shadow {
+			rule.notes.shadowed.note(m.set.Logger, rule.info)
+		} else {
+			m.status, m.refuses = rule.reply.Status, rule
+		}
+		return policies, charges
+	}
 	key, class, status := m.set.key(rule, r)
 	switch {
 	case status == http.StatusOK:
 	case status == statusSkip:
 		return policies, charges
 	case rule.Shadow:
-		rule.notes.shadowed.note(m.set.Logger, rule.policy)
+		rule.notes.shadowed.note(m.set.Logger, rule.info)
 		return policies, charges
 	default:
-		m.status, m.refuses = status, rule.Name
+		m.status, m.refuses = status, rule
 		return policies, charges
 	}
 	policy := rule.policyFor(m.tier)
+	if rule.hasOwn() {
+		switch policy, status = m.set.policyOf(r.Context(), rule, policy, key, class); status {
+		case http.StatusOK:
+		case statusSkip:
+			return policies, charges
+		default:
+			m.status, m.refuses = status, rule
+			return policies, charges
+		}
+	}
 	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.ChargeAfter && m.ends}
 	if !policy.isPlace() {
 		policies, charges = m.addLimits(policies, charges, a, policy)

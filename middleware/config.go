@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 
@@ -53,6 +54,10 @@ type Config struct {
 	// 503, unless the rule that has the function is Open in an outage.
 	BanKeys []keyfunc.Func
 
+	// Refusal is what clients are answered that exceed the limit of a rule, where the rule's own
+	// Refusal does not say it. Zero: 429, with a sentence of Weir's.
+	Refusal Refusal
+
 	// BanStatus is what banned and denied requests are answered: 403 or 429. Zero: 403.
 	BanStatus int
 
@@ -67,11 +72,20 @@ type Config struct {
 	// there is no bound.
 	Overload Overload
 
+	// Secret is what digests of keys in Rule.Overrides were made with: that of the store, the logs
+	// or the page which show them. It has at least 16 bytes. Nil: they were made without.
+	Secret []byte
+
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
 	Store limiter.Store
 
 	// Headers says which header fields responses carry. Zero: HeadersBoth.
 	Headers Headers
+
+	// Legacy says how the fields of HeadersLegacy are written, for clients that know them from
+	// elsewhere. Zero: X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the last in
+	// seconds since 1970.
+	Legacy LegacyFields
 
 	// NoResult leaves the context of requests as it is, for handlers that have no use for a
 	// Result: [FromContext] finds none. With HeadersNone, a request that passes then costs no
@@ -131,8 +145,8 @@ type Rule struct {
 	// Key says which client is asking. Nil: one counter for all requests that match.
 	Key keyfunc.Func
 
-	// Limit is required, or Limits, or Concurrency. With Tiers, it is for requests in none of
-	// them.
+	// Limit is required, or Limits, or Concurrency, or Deny. With Tiers, it is for requests in
+	// none of them.
 	Limit limiter.Limit
 
 	// Limits are several for the same requests, such as 10 a second and 1,000 an hour: a
@@ -147,6 +161,28 @@ type Rule struct {
 	// TierLimits are Tiers with several limits each, which take the place of all that the rule
 	// has for others.
 	TierLimits map[string][]limiter.Limit
+
+	// Overrides are limits of single keys, in place of all that the rule has for others, in every
+	// tier: by the text of the key ([keyfunc.Classify]), or by [keyfunc.Digest.Key] of the digest
+	// that it has under Config.Secret. They count under the rule's name, so what a key has used
+	// stays used when its limit changes. Nil: there are none.
+	Overrides map[string]limiter.Limit
+
+	// LimitFor is the limit of a key that Overrides does not have, such as one that a customer
+	// pays for, from wherever it is kept. The zero Limit: the key has none of its own.
+	//
+	// What it says of a key is kept for a minute, of the 50,000 keys at least that were asked for
+	// last. For each key there is one call at a time: requests of a key that is not known wait for
+	// it, for up to a second; those of one that is known go on with what is known. The context
+	// ends after a second, and not with the request.
+	//
+	// If it fails, or the limit is not valid, what was known goes on. Where nothing is known the
+	// rule's OnOutage says what becomes of the request: it meets the rule's limit for all (Local),
+	// passes (Open), or is answered 503 (Closed). So it is where the rules' keys would have more than 4,096
+	// different limits. Nil: keys have no limits of their own.
+	//
+	// A client that makes up keys has LimitFor called for each.
+	LimitFor func(ctx context.Context, key string) (limiter.Limit, error)
 
 	// Concurrency is how many requests of a key may be in progress at once, alone or beside a
 	// limit. A request takes a place when it passes, whatever it costs, and returns it when its
@@ -226,6 +262,16 @@ type Rule struct {
 	// Shadow makes the rule decide, count and log what it would refuse (code weir-shadow,
 	// at most once a minute, with how many), and refuse nothing. Clients see nothing of it.
 	Shadow bool
+
+	// Deny refuses every request that the rule is for, after Config.Allow: a switch for what is
+	// closed for now. Refusal has what is answered, 403 unless it says otherwise. No key is read
+	// and nothing is counted, so of the fields above only Name, Match and Shadow have an effect,
+	// and Limit may be left out. False: the rule limits.
+	Deny bool
+
+	// Refusal is what a client is answered that the rule refuses, field by field in place of what
+	// Config.Refusal says; a rule with Deny goes by this alone. Zero: it says nothing.
+	Refusal Refusal
 
 	// And are more rules for the same requests, such as one for each account beside one for
 	// each address. Each has a name, a key and a limit of its own, and no And. Nil: there are

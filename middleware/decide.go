@@ -109,7 +109,7 @@ func (s *decided) looksRefuse(set *ruleset) (refuse bool) {
 		}
 		d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
 		if p.shadow {
-			p.rule.notes.shadowed.note(set.Logger, p.policy)
+			p.rule.notes.shadowed.note(set.Logger, p.info)
 		}
 		refuse = refuse || !p.shadow
 	}

@@ -19,10 +19,14 @@ type Explanation struct {
 	Preflight, Exempt bool
 
 	// Status is what a request without a key is answered, if it is refused for it: 400, 401,
-	// or 503 if the key function failed; and Keyless the rule that refuses it, or empty if it
+	// or 503 if the key function failed; or what a rule that denies answers; and Keyless the rule that refuses it, or empty if it
 	// is not known whether the request is banned.
 	Status  int
 	Keyless string
+
+	// Denied is the rule that refuses the request whatever else applies, with that Status;
+	// empty if none does.
+	Denied string
 
 	// Overload is what Config.Overload says of a request that the rules let pass, if it has a
 	// method Explain(*http.Request) string, as that of package shed has.
@@ -51,9 +55,13 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
 		return e
 	}
-	policies, _, status, keyless := set.match(r, scopeOf(r.Context()), true, true, nil, nil)
-	if status != http.StatusOK {
-		e.Status, e.Keyless = status, keyless
+	policies, _, status, refuses := set.match(r, scopeOf(r.Context()), true, true, nil, nil)
+	switch {
+	case status == http.StatusOK:
+	case refuses.Deny:
+		e.Status, e.Denied = status, refuses.Name
+	default:
+		e.Status, e.Keyless = status, refuses.Name
 	}
 	for i := range policies {
 		if !policies[i].other {

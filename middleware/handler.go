@@ -157,10 +157,16 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		policies, charges, decisions = more.policies, make([]limiter.Charge, 0, set.most), more.decisions
 	}
 	outer := scopeOf(r.Context())
-	policies, charges, status, _ := set.match(r, outer, how.ends, set.placeable(r, how), policies, charges)
+	policies, charges, status, refuses := set.match(r, outer, how.ends, set.placeable(r, how), policies, charges)
 	if status != http.StatusOK {
-		set.observe(r, OutcomeNoKey, bans.Ban{})
-		set.refuse(w, r, nil, refusal{status: status}, told)
+		no := refusal{status: status}
+		if refuses.Deny {
+			no.rule, no.reply, no.retryAfter = refuses.Name, refuses.reply, refuses.reply.RetryAfter
+			set.observeDenied(r, refuses)
+		} else {
+			set.observe(r, OutcomeNoKey, bans.Ban{})
+		}
+		set.refuse(w, r, nil, no, told)
 		return refused(r, outer)
 	}
 	overload := set.overloadOf(r, how)

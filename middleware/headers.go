@@ -4,10 +4,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -33,8 +35,40 @@ const (
 	HeadersNone
 )
 
+// LegacyFields are the fields of HeadersLegacy.
+type LegacyFields struct {
+	// Prefix is what their names begin with, before -Limit, -Remaining and -Reset, such as
+	// X-Rate-Limit or RateLimit. Empty: X-RateLimit.
+	Prefix string
+
+	// Delta has Reset say in how many seconds the limit is whole again. False: when that is, in
+	// seconds since 1970.
+	Delta bool
+}
+
+// Validate says what is wrong with f, or nil.
+func (f LegacyFields) Validate() error {
+	const most = 64
+	if len(f.Prefix) > most || strings.ContainsFunc(f.Prefix, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-')
+	}) {
+		return invalid.New("middleware", "%v is %.64q: it must be up to 64 letters, digits and -", invalid.Name("Legacy.Prefix"), f.Prefix)
+	}
+	return nil
+}
+
+// names are what the three fields are called, in canonical form.
+func (f LegacyFields) names() (limit, remaining, reset string) {
+	if f.Prefix == "" {
+		return fieldLimit, fieldRemaining, fieldReset
+	}
+	name := func(end string) string { return http.CanonicalHeaderKey(f.Prefix + end) }
+	return name("-Limit"), name("-Remaining"), name("-Reset")
+}
+
 // ExposedHeaders is what a CORS configuration has to list in
-// Access-Control-Expose-Headers for scripts to read Weir's header fields.
+// Access-Control-Expose-Headers for scripts to read Weir's header fields, but for those that
+// Config.Legacy names.
 func ExposedHeaders() []string {
 	return []string{
 		"RateLimit", "RateLimit-Policy", "Retry-After",
@@ -205,11 +239,15 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 			remaining = textOf(text[from:])
 			from = len(text)
 		}
-		text = strconv.AppendInt(text, unixUp(set.calendar.timeOf(strictest.At)+strictest.ResetAfter.Microseconds()), 10)
+		reset := secondsUp(strictest.ResetAfter)
+		if !set.Legacy.Delta {
+			reset = unixUp(set.calendar.timeOf(strictest.At) + strictest.ResetAfter.Microseconds())
+		}
+		text = strconv.AppendInt(text, reset, 10)
 		values[0], values[1], values[2] = strictest.limitText(), remaining, textOf(text[from:])
-		h[fieldLimit] = values[0:1:1]
-		h[fieldRemaining] = values[1:2:2]
-		h[fieldReset] = values[2:3:3]
+		h[set.limitField] = values[0:1:1]
+		h[set.remainingField] = values[1:2:2]
+		h[set.resetField] = values[2:3:3]
 	}
 	return text
 }

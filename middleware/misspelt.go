@@ -135,7 +135,7 @@ func (set *ruleset) routes() (all []givenRoute) {
 		}
 	}
 	for _, r := range set.all {
-		if text := r.policy.info.Route; text != "" {
+		if text := r.info.Route; text != "" {
 			all = append(all, givenRoute{r.Name, text, &set.byRoute.unrouted})
 		}
 		matched(r.Name, r.Match)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -27,7 +28,7 @@ type Observation struct {
 	Outcome Outcome
 
 	// Rules are those that applied, those in shadow too. There are none for a request that
-	// is banned, exempt, without a key or shed.
+	// is banned, exempt, without a key or shed, and of one that a rule denies there is that rule.
 	Rules []RuleResult
 
 	// Ban is what it was banned for, with OutcomeBanned; zero if Config.Deny said so.
@@ -57,7 +58,7 @@ const (
 	OutcomeExempt                   // let pass by Config.Allow
 	OutcomeNoKey                    // refused for want of a key: 400, 401, or 503 if its function failed
 	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503
-	OutcomeRefused                  // refused by a limit
+	OutcomeRefused                  // refused by a limit, or a rule with Deny
 	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
 	OutcomeOverdrawn                // let pass on an overdraft
 	OutcomeAllowed                  // let pass
@@ -128,6 +129,19 @@ func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcom
 	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, rules, elapsed, err
 	set.Observer.Observe(o)
 	o.Request = nil // the rest is written over, or goes with the next collection
+	observations.Put(o)
+}
+
+// observeDenied tells the observer, if there is one, of a request that a rule denies.
+func (set *ruleset) observeDenied(r *http.Request, denies *rule) {
+	if set.Observer == nil {
+		return
+	}
+	o := observations.Get().(*Observation)
+	o.Rules = append(o.Rules[:0], RuleResult{Rule: denies.info, Decision: limiter.Decision{RetryAfter: denies.reply.RetryAfter}})
+	o.Request, o.Outcome, o.Elapsed, o.Waited, o.Err = r, OutcomeRefused, 0, 0, nil
+	set.Observer.Observe(o)
+	o.Request = nil
 	observations.Put(o)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,7 +15,8 @@ import (
 
 // A RuleInfo says what a rule in force is, for one tier or for requests in none. Of those
 // that are equal a RateLimit has one: pointers to it are the same, also after the rules were
-// changed, so that it can be found by its address.
+// changed, so that it can be found by its address. Of keys with limits of their own each limit
+// has one, until the rules are changed.
 type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Limit
@@ -26,6 +28,8 @@ type RuleInfo struct {
 	Concurrency limiter.Concurrency
 
 	Shadow bool // it refuses nothing, whatever it decides
+	Deny   bool // it refuses every request, and has no Limit
+	Own    bool // the Limit is that of single keys: see Rule.Overrides and LimitFor
 
 	// What is said of how requests end: see the fields of Rule.
 	Counts               Counts
@@ -37,8 +41,11 @@ type RuleInfo struct {
 }
 
 // LimitText is the limit as text, such as "100/1m", or all of several: "10/1s, 1000/1h". A
-// Concurrency stands at the end: "100/1m, 5 at once".
+// Concurrency stands at the end: "100/1m, 5 at once". It is "none" of a rule that denies.
 func (r *RuleInfo) LimitText() string {
+	if r.Deny {
+		return "none"
+	}
 	var texts []string
 	if r.Limit != (limiter.Limit{}) {
 		texts = append(texts, r.Limit.String())
@@ -56,25 +63,32 @@ func (r *RuleInfo) LimitText() string {
 // ByRoute by pattern, Default.
 func (l *RateLimit) Rules() []RuleInfo {
 	var all []RuleInfo
-	for _, p := range l.rules.Load().policies() {
-		all = append(all, *p.info)
+	for _, r := range l.rules.Load().all {
+		if r.Deny {
+			all = append(all, *r.info)
+		}
+		for _, p := range r.policies() {
+			all = append(all, *p.info)
+		}
 	}
 	return all
 }
 
 // policies are those of all rules.
-func (set *ruleset) policies() []*policy {
-	var all []*policy
+func (set *ruleset) policies() (all []*policy) {
 	for _, r := range set.all {
-		all = append(all, r.policy)
-		tiers := make([]*policy, 0, len(r.tiers))
-		for _, p := range r.tiers {
-			tiers = append(tiers, p)
-		}
-		slices.SortFunc(tiers, func(a, b *policy) int { return cmp.Compare(a.info.Tier, b.info.Tier) })
-		all = append(all, tiers...)
+		all = append(all, r.policies()...)
 	}
 	return all
+}
+
+// policies are r's, for requests in no tier first; none of a rule that denies.
+func (r *rule) policies() []*policy {
+	if r.Deny {
+		return nil
+	}
+	tiers := slices.SortedFunc(maps.Values(r.tiers), func(a, b *policy) int { return cmp.Compare(a.info.Tier, b.info.Tier) })
+	return append([]*policy{r.policy}, tiers...)
 }
 
 // Overload is Config.Overload as it is now, or nil.
@@ -97,9 +111,13 @@ var ErrNoRule = errors.New("middleware: there is no rule of that name")
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
 	var results []RuleResult
-	for _, p := range l.rules.Load().policies() {
+	set := l.rules.Load()
+	for _, p := range set.policies() {
 		if p.info.Name != rule {
 			continue
+		}
+		if p.rule.hasOwn() {
+			p, _ = set.policyOf(ctx, p.rule, p, key, class)
 		}
 		looks, charges := applied{key: key, class: class}.charge(nil, nil, p, 0)
 		for _, other := range p.behind() {

@@ -36,7 +36,7 @@ func (l *RateLimit) overdraw(ctx context.Context, set *ruleset, s *decided, char
 				moved = true
 			case policy.info.Shadow:
 				if policy.rule != shadowed {
-					policy.rule.notes.shadowed.note(set.Logger, policy)
+					policy.rule.notes.shadowed.note(set.Logger, policy.info)
 				}
 				shadowed = policy.rule
 				continue

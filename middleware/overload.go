@@ -88,6 +88,14 @@ func (l *RateLimit) admitUncharged(set *ruleset, w http.ResponseWriter, r *http.
 	place, retryAfter := set.Overload.Admit(r)
 	switch {
 	case place != nil:
+		observed := false
+		defer func() {
+			if !observed { // the observer panics
+				place.Leave()
+			}
+		}()
+		set.observe(r, OutcomeAllowed, bans.Ban{})
+		observed = true
 		behind, end, _ := l.await(set, r, how, nil, &decided{}, nil)
 		end.place = place
 		return behind, end

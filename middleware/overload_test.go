@@ -174,9 +174,20 @@ func TestNoPlaceIsHeldByARequestThatWaitsForItsTurn(t *testing.T) {
 
 func TestAPlaceIsGivenBackWhereAnObserverPanics(t *testing.T) {
 	c := places(1)
-	h := overloaded(t, c, middleware.Config{Rules: one, Observer: panics{}}).Handler(noop)
-	assert.Panics(t, func() { serve(h, request()) })
-	assert.EqualValues(t, 1, c.free.Load())
+	for _, rules := range [][]middleware.Rule{one, nil} {
+		h := overloaded(t, c, middleware.Config{Rules: rules, Observer: panics{}}).Handler(noop)
+		assert.Panics(t, func() { serve(h, request()) })
+		assert.EqualValues(t, 1, c.free.Load())
+	}
+}
+
+func TestRequestsWithoutARuleAreObservedWhereTheyTakeAPlace(t *testing.T) {
+	c, seen := places(1), outcomesSeen{}
+	h := overloaded(t, c, middleware.Config{Observer: seen}).Handler(noop)
+	assert.Equal(t, 200, serve(h, request()).Code)
+	c.free.Store(0)
+	assert.Equal(t, 503, serve(h, request()).Code)
+	assert.Equal(t, outcomesSeen{middleware.OutcomeAllowed: 1, middleware.OutcomeShed: 1}, seen)
 }
 
 type panics struct{}

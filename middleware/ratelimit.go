@@ -49,8 +49,17 @@ func New(c Config) (*RateLimit, error) {
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}
+	set.check = l.checkQuota()
 	l.rules.Store(set)
 	return l, nil
+}
+
+// checkQuota is what the store has to say about quotas; nil: nothing.
+func (l *RateLimit) checkQuota() func(*limiter.Quota) error {
+	if store, ok := limiter.As[limiter.Checker](l.store); ok {
+		return store.Check
+	}
+	return nil
 }
 
 // An immediate store does as limiter.Memory does: it decides and settles in this process and
@@ -75,6 +84,12 @@ func (l *RateLimit) Reconfigure(c Config) error {
 	}
 	if err := l.claim(set); err != nil {
 		return err
+	}
+	set.check = l.checkQuota()
+	for _, r := range set.all {
+		if r.LimitFor != nil {
+			r.notes.limits.expire()
+		}
 	}
 	l.rules.Store(set)
 	l.room.Changed()

@@ -12,10 +12,31 @@ import (
 type refusal struct {
 	status     int
 	banned     bool
-	shed       bool          // for overload
-	full       int64         // for want of a place: how many requests may be in progress
-	rule       string        // that led to the ban
-	retryAfter time.Duration // Never: there is no telling, or no use in coming back
+	shed       bool           // for overload
+	full       int64          // for want of a place: how many requests may be in progress
+	rule       string         // that refuses, or led to the ban
+	quota      *limiter.Quota // that refuses
+	reply      *reply         // of the rule that refuses; nil: what Weir says by itself
+	retryAfter time.Duration  // Never: there is no telling, or no use in coming back
+}
+
+// answered is the status that the client sees.
+func (no *refusal) answered() int {
+	if no.reply != nil && no.reply.Status != 0 {
+		return no.reply.Status
+	}
+	return no.status
+}
+
+// limit is the text of the limit that refuses.
+func (no *refusal) limit() string {
+	switch {
+	case no.full > 0:
+		return strconv.FormatInt(no.full, 10) + " at once"
+	case no.quota != nil:
+		return no.quota.Limit().String()
+	}
+	return ""
 }
 
 // refuse answers a request that must go no further, or tells told, if that is not nil, what
@@ -29,7 +50,7 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	text := a.text[:0]
 	if s != nil {
 		text = s.writeFields(h, set, (*[5]string)(a.values[:]), text)
-		no.retryAfter = s.retryAfter()
+		no.by(s)
 	}
 	seconds := no.seconds()
 	a.set(h, 5, "Cache-Control", "no-store")
@@ -57,7 +78,7 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	case formatText:
 		a.set(h, 7, "Content-Type", "text/plain; charset=utf-8")
 		a.set(h, 8, "X-Content-Type-Options", "nosniff")
-		text = append(no.appendMessage(text, seconds), '\n')
+		text = append(no.appendMessage(text, seconds, false), '\n')
 	default:
 		a.set(h, 7, "Content-Type", "application/json")
 		text = no.appendPlain(text, seconds)
@@ -66,10 +87,10 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	if r.Method == http.MethodHead {
 		// Of other answers net/http counts the bytes itself.
 		a.set(h, 9, "Content-Length", strconv.Itoa(len(body)))
-		w.WriteHeader(no.status)
+		w.WriteHeader(no.answered())
 		return
 	}
-	w.WriteHeader(no.status)
+	w.WriteHeader(no.answered())
 	_, _ = w.Write(body) // the client may be gone
 }
 
@@ -86,19 +107,20 @@ func (a *answer) set(h http.Header, i int, field, value string) {
 	h[field] = a.values[i : i+1 : i+1]
 }
 
-// retryAfter is that of the binding rule: what limiters further out said let it pass.
-func (s *decided) retryAfter() (d time.Duration) {
+// by notes which rule refuses, and for how long: the one that refuses longest. What limiters
+// further out said let the request pass.
+func (no *refusal) by(s *decided) {
 	for i := range s.policies {
-		if !s.policies[i].shadow && !s.decisions[i].Allowed {
-			d = max(d, s.decisions[i].RetryAfter)
+		p, d := &s.policies[i], &s.decisions[i]
+		if !p.shadow && !d.Allowed && (no.quota == nil || d.RetryAfter > no.retryAfter) {
+			no.retryAfter, no.rule, no.quota, no.reply = d.RetryAfter, p.rule.Name, p.quota, p.rule.reply
 		}
 	}
-	return d
 }
 
 // seconds is how long to wait, rounded up; 0 if there is no telling, or no use in coming back.
 func (no *refusal) seconds() int64 {
-	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.full == 0 && no.status != http.StatusTooManyRequests {
+	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.full == 0 && no.reply == nil && no.status != http.StatusTooManyRequests {
 		return 0
 	}
 	return secondsUp(no.retryAfter)
@@ -111,7 +133,7 @@ func (no *refusal) result(s *decided) (result Result) {
 	} else {
 		result.Rule, result.RetryAfter = no.rule, no.retryAfter
 	}
-	result.Status, result.Banned = no.status, no.banned
+	result.Status, result.Banned = no.answered(), no.banned
 	return result
 }
 
@@ -165,6 +187,10 @@ var kinds = map[int]*kind{
 
 func (no *refusal) kind() *kind {
 	switch {
+	case no.reply != nil && no.full == 0:
+		return &no.reply.kind
+	case no.reply != nil && no.status == http.StatusTooManyRequests:
+		return &no.reply.atOnce
 	case no.status == http.StatusTooManyRequests && no.full > 0:
 		return &tooManyAtOnce
 	case no.status == http.StatusTooManyRequests:
@@ -181,9 +207,11 @@ func (no *refusal) appendProblem(b []byte, s *decided, seconds int64) []byte {
 	if kind.problem != "" {
 		b = append(append(append(b, `"type":"`...), kind.problem...), `",`...)
 	}
-	b = append(append(append(b, `"title":"`...), kind.title...), `","status":`...)
-	b = strconv.AppendInt(b, int64(no.status), 10)
-	b = append(no.appendMessage(append(b, `,"detail":"`...), seconds), '"')
+	if kind.title != "" {
+		b = append(append(append(b, `"title":"`...), kind.title...), `",`...)
+	}
+	b = strconv.AppendInt(append(b, `"status":`...), int64(no.answered()), 10)
+	b = append(no.appendMessage(append(b, `,"detail":"`...), seconds, true), '"')
 	if s != nil {
 		b = s.appendViolated(b)
 	}
@@ -209,19 +237,23 @@ func (s *decided) appendViolated(b []byte) []byte {
 // appendPlain writes the JSON for clients that did not ask for a problem object.
 func (no *refusal) appendPlain(b []byte, seconds int64) []byte {
 	b = append(append(append(b, `{"error":"`...), no.kind().code...), `","message":"`...)
-	b = append(no.appendMessage(b, seconds), '"')
+	b = append(no.appendMessage(b, seconds, true), '"')
 	if seconds > 0 {
 		b = strconv.AppendInt(append(b, `,"retry_after":`...), seconds, 10)
 	}
 	return append(b, '}')
 }
 
-// appendMessage writes a sentence or two, which as JSON need no escaping.
-func (no *refusal) appendMessage(b []byte, seconds int64) []byte {
+// appendMessage writes the message of the rule that refuses, or a sentence or two, which as
+// JSON need no escaping.
+func (no *refusal) appendMessage(b []byte, seconds int64, asJSON bool) []byte {
+	if no.reply != nil && no.reply.message != nil && (seconds > 0 || !no.reply.message.waits) {
+		return no.reply.message.append(b, no, seconds, asJSON)
+	}
 	switch {
 	case no.status == http.StatusTooManyRequests && no.full > 0:
 		b = appendInProgress(b, no.full)
-	case seconds == 0 && no.status == http.StatusTooManyRequests && !no.banned:
+	case seconds == 0 && no.status == http.StatusTooManyRequests && no.quota != nil:
 		return append(b, "The request costs more than the limit ever allows at once."...)
 	default:
 		b = append(b, no.kind().message...)

@@ -25,7 +25,8 @@ type Result struct {
 	// client Rule is the one that led to the ban, if any.
 	Rule, Tier string
 
-	// Status is what a refusal answers: 429 when a limit is exceeded, 403 (or 429) for a
+	// Status is what a refusal answers: 429 when a limit is exceeded, or what Rule.Refusal says
+	// of that or of Rule.Deny, 403 (or 429) for a
 	// banned client, 400 or 401 for a request without a key (see NoKey), 503 when the
 	// store could not decide or a rule without a key has as many requests in progress as its
 	// Concurrency allows, 499 when the client went away while it waited for its turn.

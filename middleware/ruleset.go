@@ -27,6 +27,8 @@ type ruleset struct {
 	byRoute  *byRoute // nil without
 	fallback *rule    // for requests that byRoute has none for
 
+	limitField, remainingField, resetField string // of HeadersLegacy
+
 	most                 int  // limits that one request can meet
 	needsRoute           bool // some rule may look at r.Pattern
 	needsTier            bool // some rule asks for the tier
@@ -48,6 +50,10 @@ type ruleset struct {
 	banKeys       []banKey
 	banKeyFailure keyFailure
 	shadowedBans  shadowCount
+
+	digests   keyfunc.Digester
+	check     func(*limiter.Quota) error // of the store; nil: it takes all
+	ownLimits ownLimits
 
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
 
@@ -85,9 +91,14 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 type rule struct {
 	Rule
 	and     *rule              // the next one for the same requests; nil: there is none
-	policy  *policy            // for requests in no tier
+	info    *RuleInfo          // for requests in no tier
+	reply   *reply             // nil: what Weir answers by itself
+	policy  *policy            // for requests in no tier; nil with Deny
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
+
+	overrides map[string]limiter.Limit         // by the key's text
+	byDigest  map[keyfunc.Digest]limiter.Limit // the others
 
 	notes *notes
 	owner *notices // those of the limiter, by which it is known
@@ -102,6 +113,9 @@ type notes struct {
 	shadowed   shadowCount
 	idle       onceWarning
 	patience   onceWarning
+
+	limits       limitCache // of single keys
+	limitFailure onceWarning
 }
 
 // policyFor is the policy for requests in that tier.
@@ -115,7 +129,7 @@ func (r *rule) policyFor(tier string) *policy {
 // most is how many limits and places a request can meet by r and those for the same requests.
 func (r *rule) most() (most int) {
 	for ; r != nil; r = r.and {
-		limits := max(1, len(r.Limits))
+		limits := max(1, len(r.Limits)) // also of one that denies, for it to be counted as a rule
 		for _, of := range r.TierLimits {
 			limits = max(limits, len(of))
 		}
@@ -135,6 +149,7 @@ type compiler struct {
 	names  map[counters]bool
 	errs   []error
 
+	refusal    Refusal  // for all rules
 	escalating []banKey // keys of the rules that ban them
 }
 
@@ -229,6 +244,17 @@ func (c *compiler) settings() {
 	if set.Headers > HeadersNone {
 		c.report("Config.Headers is %d: there is no such choice", set.Headers)
 	}
+	if err := keyfunc.CheckSecret("middleware: Config", set.Secret); err != nil {
+		c.errs = append(c.errs, err)
+	}
+	set.digests = keyfunc.NewDigester(set.Secret)
+	if err := set.Legacy.Validate(); err != nil {
+		c.report("Config: %w", err)
+	}
+	if set.Legacy != (LegacyFields{}) && (set.Headers == HeadersDraft11 || set.Headers == HeadersNone) {
+		c.report("Config.Legacy is set, and Config.Headers sends none of these fields")
+	}
+	set.limitField, set.remainingField, set.resetField = set.Legacy.names()
 	switch set.BanStatus {
 	case 0:
 		set.BanStatus = http.StatusForbidden
@@ -238,6 +264,13 @@ func (c *compiler) settings() {
 	}
 	if set.Overload != nil && !reflect.TypeOf(set.Overload).Comparable() {
 		c.report("Config.Overload is a %T: it must be of a type that can be compared, such as a pointer", set.Overload)
+	}
+	if err := set.Refusal.Validate(); err != nil {
+		c.report("Config: %w", err)
+	} else if set.Refusal.RetryAfter != 0 {
+		c.report("Config.Refusal.RetryAfter is %v: it is for a rule that denies, as a limit knows by itself", set.Refusal.RetryAfter)
+	} else {
+		c.refusal = set.Refusal
 	}
 	for i, key := range set.BanKeys {
 		if key == nil {
@@ -270,6 +303,12 @@ func (c *compiler) rules(at string, given Rule, info RuleInfo) *rule {
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	c.name(at, given.Name, "")
 	at = fmt.Sprintf("%s %q", at, given.Name)
+	if given.Deny {
+		if _, err := limiter.NewQuota(given.Name, "", limiter.PerSecond(1)); err != nil { // for its name
+			c.report("%s: %w", at, err)
+		}
+		given = Rule{Name: given.Name, Match: given.Match, Shadow: given.Shadow, Deny: true, Refusal: given.Refusal}
+	}
 	if given.NoKey > NoKeyUnauthorized {
 		c.report("%s: NoKey is %d: there is no such choice", at, given.NoKey)
 	}
@@ -294,7 +333,15 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
 	r := &rule{Rule: given, notes: c.notes(given.Name), owner: c.set.notices}
-	info.Name, info.OnOutage, info.Shadow = given.Name, given.OnOutage, given.Shadow
+	info.Name, info.Shadow, info.Deny = given.Name, given.Shadow, given.Deny
+	r.reply = c.reply(at, given)
+	if given.Deny {
+		r.info = c.info(info)
+		c.set.all = append(c.set.all, r)
+		c.set.needsRoute = c.set.needsRoute || given.Match != nil
+		return r
+	}
+	info.OnOutage = given.OnOutage
 	info.Counts, info.Settles, info.ChargeAfter = given.Counts, given.Settles, given.ChargeAfter
 	limits := c.limits(at, given)
 	if limits == nil {
@@ -302,7 +349,9 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	}
 	info.Concurrency = given.Concurrency
 	if r.policy = c.policy(at, r, info, limits); r.policy != nil {
+		r.info = r.policy.info
 		c.tiers(at, r, info, limits)
+		c.overrides(at, r)
 	}
 	c.escalation(at, r)
 
@@ -465,6 +514,47 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Li
 	}
 	c.idle(r, info, limits)
 	return p
+}
+
+// overrides checks the limits of single keys. No message has a key in it.
+func (c *compiler) overrides(at string, r *rule) {
+	if r.hasOwn() && r.Key == nil {
+		c.report("%s: Overrides and LimitFor need a Key, as they are for single keys", at)
+	}
+	if r.hasOwn() && r.policy.isPlace() {
+		c.report("%s: Overrides and LimitFor need a Limit, which others have", at)
+		return
+	}
+	if len(r.Overrides) > 0 {
+		r.overrides, r.byDigest = map[string]limiter.Limit{}, map[keyfunc.Digest]limiter.Limit{}
+	}
+	for key, l := range r.Overrides {
+		if digest, ok := keyfunc.DigestOf(key); ok {
+			r.byDigest[digest] = l
+		} else {
+			r.overrides[key] = l
+		}
+		if key == noKey {
+			c.report("%s: Overrides has an empty key", at)
+		}
+		if err := r.takes(l); err != nil {
+			c.report("%s: Overrides: %w", at, err)
+			continue
+		}
+		if !c.set.notices.isPossible(l) {
+			c.report("%s: Overrides: the keys of a limiter's rules can have %d different limits", at, mostOwn)
+			return
+		}
+		own, err := c.set.own(r.policy, l)
+		if err != nil {
+			c.report("%s: Overrides: %w", at, err)
+			continue
+		}
+		c.set.quotas = append(c.set.quotas, own.quota)
+		if most := own.quota.Capacity(); r.Units > most && !r.Settles {
+			c.report("%s: Overrides: Units is %d: %v allows at most %d at once, so that no request of its key would ever pass", at, r.Units, l, most)
+		}
+	}
 }
 
 // overdraft is what r counts an overdraft against, for the tier that info tells of, or nil if

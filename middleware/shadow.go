@@ -15,9 +15,9 @@ type shadowCount struct {
 
 const shadowLogEvery = time.Minute
 
-func (c *shadowCount) note(logger *slog.Logger, p *policy) {
+func (c *shadowCount) note(logger *slog.Logger, rule *RuleInfo) {
 	c.log(logger, "weir: a rule in shadow would have refused requests",
-		slog.String("rule", p.info.Name), slog.String("tier", p.info.Tier))
+		slog.String("rule", rule.Name), slog.String("tier", rule.Tier))
 }
 
 func (c *shadowCount) noteBan(logger *slog.Logger) {

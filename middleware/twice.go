@@ -112,8 +112,9 @@ type notices struct {
 	unreturned onceWarning
 	tiers      atomic.Pointer[[]string] // that no rule has and that were told
 
-	mu   sync.Mutex
-	told map[string]bool
+	mu     sync.Mutex
+	told   map[string]bool
+	limits map[limiter.Limit]struct{} // that keys have had of their own
 }
 
 // scopeOf is that of the innermost limiter so far, or nil.

@@ -47,7 +47,8 @@ type account struct {
 	cooldowns atomic.Int64 // how many were begun here
 	refusals  atomic.Int64 // in a row that did not say for how long
 	mu        sync.Mutex   // held while these are changed
-	sharing   sync.Mutex   // held while others are told of a cooldown
+
+	sharing chan struct{} // full while others are told of a cooldown
 }
 
 // accounts are those of a rule by hashes of their keys, as no key is to be kept. Two keys of one
@@ -69,7 +70,7 @@ func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) 
 	}
 	key, err := r.key(request)
 	if err == nil && key == "" || errors.Is(err, keyfunc.ErrNoKey) {
-		return r.accounts.get(0, func() *account { return t.newAccount(r, "") }), nil
+		return r.accounts.get(0, func() *account { return newAccount(r, "") }), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pace: %s: the key of the request: %w", r.name, err)
@@ -78,14 +79,12 @@ func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) 
 	if a := r.accounts.find(hash); a != nil {
 		return a, nil
 	}
-	return r.accounts.get(hash, func() *account { return t.newAccount(r, t.digests.Digest(key).String()) }), nil
+	return r.accounts.get(hash, func() *account { return newAccount(r, t.digests.Digest(key).String()) }), nil
 }
 
-func (t *Transport) newAccount(r *rule, key string) *account {
-	return &account{rule: r, key: key, name: cooldownName(r.name, key)}
+func newAccount(r *rule, key string) *account {
+	return &account{rule: r, key: key, name: "pace:" + r.name + ":" + key, sharing: make(chan struct{}, 1)}
 }
-
-func cooldownName(rule, key string) string { return "pace:" + rule + ":" + key }
 
 func (s *accounts) find(hash uint64) *account {
 	s.mu.RLock()

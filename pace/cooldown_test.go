@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
@@ -485,5 +486,88 @@ func TestACooldownHoldsThoseBackThatAskTheStore(t *testing.T) {
 		group.Wait()
 		require.Len(t, s.times(), 2)
 		require.GreaterOrEqual(t, s.times()[1], 10*time.Second)
+	})
+}
+
+// A server may tell of several quotas: the one that lasts least counts, wherever it stands.
+func TestOfSeveralQuotasTheTightestCounts(t *testing.T) {
+	for _, list := range []string{`"user";r=2;t=60, "ip";r=900;t=60`, `"ip";r=900;t=60, "user";r=2;t=60`} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(func(*http.Request, int) *http.Response {
+				return respond(200, "RateLimit", list, "RateLimit-Policy", `"user";q=1000;w=60, "ip";q=1000;w=60`)
+			})
+			transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerMinute(1000)), MaxWait: time.Hour})
+			for range 3 {
+				_, err := get(t, transport, api)
+				require.NoError(t, err)
+			}
+			require.Greater(t, s.times()[2]-s.times()[1], 10*time.Second, list)
+		})
+	}
+}
+
+// An uneven list is slower to write a short ban than a long one.
+type uneven struct{ *bans.Memory }
+
+func (l uneven) Ban(ctx context.Context, key string, d time.Duration) error {
+	if d < 10*time.Second {
+		time.Sleep(50 * time.Millisecond)
+	}
+	return l.Memory.Ban(ctx, key, d)
+}
+
+func TestOfTwoCooldownsAtOnceTheLongerHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(_ *http.Request, n int) *http.Response {
+			switch n {
+			case 1:
+				return respond(429, "Retry-After", "2")
+			case 2:
+				time.Sleep(20 * time.Millisecond)
+				return respond(429, "Retry-After", "60")
+			}
+			return respond(200)
+		})
+		s.took = time.Second
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(2)), Cooldowns: uneven{newBans(t)}, MaxWait: time.Hour})
+		together(t, 2, transport, api)
+		_, err := get(t, transport, api)
+		require.NoError(t, err)
+		require.Equal(t, 61*time.Second+20*time.Millisecond, slices.Max(s.times()))
+	})
+}
+
+// Whatever fields say, nothing panics, and no response stops requests for longer than a day.
+func TestNoFieldsStopRequestsForLongerThanADay(t *testing.T) {
+	values := rapid.SampledFrom([]string{
+		"", "0", "-1", "1", "NaN", "Inf", "-Inf", "1e308", "99999999999999999999999999", "-99999999999999999999", "0.0001", "1.5",
+		"Mon, 01 Jan 0001 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "Sat, 01 Jan 2000 10:00:00 GMT", "6m0s", "1000000h", "-5s",
+		`"a";r=0;t=999999999999`, `"a";r=-1;t=-1`, `"a";r=9007199254740993;t=1`, `"a";r=1;t=60`, `"a";q=0;w=0`, `"a";q=1;w=60`,
+		`"a";q=999999999999999;w=999999999999999`, "a=1, b=2", "\x00",
+	})
+	names := rapid.SampledFrom([]string{
+		"Retry-After", "Retry-After-Ms", "RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
+		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Should-Retry", "Date", "Age",
+		"X-RateLimit-Remaining-Tokens", "X-RateLimit-Reset-Tokens",
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		var responses []*http.Response
+		for range rapid.IntRange(1, 6).Draw(rt, "responses") {
+			var fields []string
+			for range rapid.IntRange(0, 6).Draw(rt, "fields") {
+				fields = append(fields, names.Draw(rt, "name"), values.Draw(rt, "value"))
+			}
+			responses = append(responses, respond(rapid.SampledFrom([]int{200, 200, 403, 429, 503}).Draw(rt, "status"), fields...))
+		}
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(func(_ *http.Request, n int) *http.Response { return responses[(n-1)%len(responses)] })
+			transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerMinute(100).WithBurst(10)), MaxWait: 24 * time.Hour})
+			for range 7 {
+				before := time.Now()
+				_, err := get(t, transport, api)
+				require.NoError(t, err)
+				require.LessOrEqual(t, time.Since(before), 24*time.Hour+time.Minute)
+			}
+		})
 	})
 }

@@ -84,7 +84,7 @@ type Rule struct {
 	Limit limiter.Limit
 
 	// Concurrency is how many requests may be under way at once, from when they are sent until
-	// the response's body is read to its end or closed. Others wait for a place, in the order in
+	// the response's body is read to its end or closed, or the request's context ends. Others wait for a place, in the order in
 	// which they came. A zero Queue is as many as there may be, for MaxWait of the Options. The
 	// zero value: any number.
 	Concurrency limiter.Concurrency

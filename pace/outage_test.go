@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,52 +18,74 @@ import (
 
 // A remote store has a server that may be away.
 type remote struct {
-	limiter.Store
-	away *atomic.Bool
+	mu     sync.Mutex
+	memory *limiter.Memory
+	away   bool
 }
 
 var errAway = errors.New("the server is away")
 
-func (s remote) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if s.away.Load() {
-		return errAway
-	}
-	return s.Store.Decide(ctx, charges, decisions)
+func newRemote(t *testing.T) *remote {
+	s := &remote{}
+	s.setAway(t, false, true)
+	return s
 }
 
-func (s remote) Refund(ctx context.Context, charges []limiter.Charge) error {
-	if s.away.Load() {
-		return errAway
+// setAway has the server go away, or come back, maybe without its data.
+func (s *remote) setAway(t *testing.T, away, empty bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+	if empty {
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
+		require.NoError(t, err)
+		s.memory = memory
 	}
-	return s.Store.Refund(ctx, charges)
 }
 
-func (s remote) Owe(ctx context.Context, charges []limiter.Charge) error {
-	if s.away.Load() {
+func (s *remote) call(f func(limiter.Store) error) error {
+	s.mu.Lock()
+	memory, away := s.memory, s.away
+	s.mu.Unlock()
+	if away {
 		return errAway
 	}
-	return s.Store.Owe(ctx, charges)
+	return f(memory)
+}
+
+func (s *remote) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	return s.call(func(m limiter.Store) error { return m.Decide(ctx, charges, decisions) })
+}
+
+func (s *remote) Refund(ctx context.Context, charges []limiter.Charge) error {
+	return s.call(func(m limiter.Store) error { return m.Refund(ctx, charges) })
+}
+
+func (s *remote) Owe(ctx context.Context, charges []limiter.Charge) error {
+	return s.call(func(m limiter.Store) error { return m.Owe(ctx, charges) })
+}
+
+func (s *remote) Reset(ctx context.Context, charges []limiter.Charge) error {
+	return s.call(func(m limiter.Store) error { return m.Reset(ctx, charges) })
 }
 
 // processes are two that share a store which may be away.
-func processes(t *testing.T, s *server, r pace.Rule) (all []*pace.Transport, away *atomic.Bool) {
+func processes(t *testing.T, s *server, r pace.Rule) (all []*pace.Transport, shared *remote) {
 	t.Helper()
-	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-	require.NoError(t, err)
-	away = new(atomic.Bool)
+	shared = newRemote(t)
 	for range 2 {
-		store, err := failover.New(remote{memory, away}, failover.Options{Replicas: 2, Failures: 1, OnDegraded: func(failover.Event) {}})
+		store, err := failover.New(shared, failover.Options{Replicas: 2, Failures: 1, OnDegraded: func(failover.Event) {}})
 		require.NoError(t, err)
 		all = append(all, newTransport(t, s, pace.Options{Rules: []pace.Rule{r}, Store: store}))
 	}
-	return all, away
+	return all, shared
 }
 
 func TestInAnOutageEachProcessPacesByItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
-		all, away := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
-		away.Store(true)
+		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
+		shared.setAway(t, true, false)
 		var group sync.WaitGroup
 		for _, process := range all {
 			group.Go(func() { require.NoError(t, errors.Join(together(t, 20, process, api)...)) })
@@ -94,14 +115,14 @@ func requireEven(t *testing.T, sent []time.Duration, perSecond, more int) {
 func TestThereIsNoStampedeAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
-		all, away := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
-		away.Store(true)
+		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
+		shared.setAway(t, true, false)
 		var group sync.WaitGroup
 		for _, process := range all {
 			group.Go(func() { require.NoError(t, errors.Join(together(t, 50, process, api)...)) })
 		}
 		time.Sleep(2 * time.Second)
-		away.Store(false)
+		shared.setAway(t, false, false)
 		for range 80 { // they come while the others wait
 			for _, process := range all {
 				group.Go(func() { _, _ = get(t, process, api) })
@@ -117,15 +138,15 @@ func TestThereIsNoStampedeAfterAnOutage(t *testing.T) {
 func TestARuleSaysWhatAnOutageMeans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
-		all, away := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10), OnOutage: limiter.FailOpen})
-		away.Store(true)
+		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10), OnOutage: limiter.FailOpen})
+		shared.setAway(t, true, false)
 		require.NoError(t, errors.Join(together(t, 20, all[0], api)...))
 		require.Zero(t, slices.Max(s.times()), "nothing is counted")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
-		all, away := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10), OnOutage: limiter.FailClosed})
-		away.Store(true)
+		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10), OnOutage: limiter.FailClosed})
+		shared.setAway(t, true, false)
 		_, err := get(t, all[0], api)
 		require.ErrorIs(t, err, failover.ErrUnavailable)
 		require.Zero(t, s.count())
@@ -136,11 +157,11 @@ func TestARuleSaysWhatAnOutageMeans(t *testing.T) {
 func TestACooldownHoldsInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
-		all, away := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
+		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
 		s.answer = refuseFirst("Retry-After", "10")
 		_, err := get(t, all[0], api)
 		require.NoError(t, err)
-		away.Store(true)
+		shared.setAway(t, true, false)
 		_, err = get(t, all[0], api)
 		require.NoError(t, err)
 		require.Equal(t, 10*time.Second, slices.Max(s.times()))
@@ -150,15 +171,40 @@ func TestACooldownHoldsInAnOutage(t *testing.T) {
 // A store without outage policies that cannot decide is no permission.
 func TestAStoreThatCannotDecideIsAnError(t *testing.T) {
 	t.Parallel()
-	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-	require.NoError(t, err)
-	var away atomic.Bool
-	away.Store(true)
+	store := newRemote(t)
+	store.setAway(t, true, false)
 	var seen observed
 	s := newServer(nil)
-	transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Store: remote{memory, &away}, Observer: &seen})
-	_, err = get(t, transport, api)
+	transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Store: store, Observer: &seen})
+	_, err := get(t, transport, api)
 	require.ErrorIs(t, err, errAway)
 	require.Zero(t, s.count())
 	require.Equal(t, pace.OutcomeUndecided, seen.all()[0].Outcome)
+}
+
+// Requests hold turns that a server gave which has lost its data since.
+func TestAServerThatForgetsItsTurnsLetsNoHerdOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
+		var group sync.WaitGroup
+		for i := range 100 { // which wait for ten seconds
+			group.Go(func() { _, _ = get(t, all[i%2], api) })
+		}
+		time.Sleep(2 * time.Second)
+		shared.setAway(t, true, false)
+		for i := range 4 {
+			group.Go(func() { _, _ = get(t, all[i%2], api) })
+		}
+		time.Sleep(time.Second)
+		shared.setAway(t, false, true)
+		for range 80 {
+			for _, process := range all {
+				group.Go(func() { _, _ = get(t, process, api) })
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		group.Wait()
+		requireEven(t, s.times(), 10, 6)
+	})
 }

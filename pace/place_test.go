@@ -1,6 +1,7 @@
 package pace_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -89,5 +90,21 @@ func TestAPanicLeavesThePlace(t *testing.T) {
 		}
 		require.Zero(t, transport.Stats()[0].InFlight)
 		require.Zero(t, transport.Stats()[1].InFlight)
+	})
+}
+
+// A caller that forgets the body has the place until the request's context ends, as it has the
+// connection.
+func TestAPlaceEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := newTransport(t, newServer(nil), pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Concurrency: limiter.Concurrency{Max: 1}}}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := transport.RoundTrip(request(t, "GET", api).WithContext(ctx))
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = get(t, transport, api)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(began))
 	})
 }

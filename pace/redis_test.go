@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,4 +121,30 @@ func TestPacingOutlivesRedis(t *testing.T) {
 	require.ErrorAs(t, err, &tooLong)
 	require.True(t, tooLong.Cooldown)
 	require.Equal(t, 12, s.count())
+}
+
+// Places are of all processes together.
+func TestPlacesAreSharedOnRedis(t *testing.T) {
+	t.Parallel()
+	var now, most atomic.Int64
+	base := round(func(*http.Request) (*http.Response, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		time.Sleep(time.Millisecond)
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+	})
+	all, _ := onRedis(t, 3, base, pace.Options{MaxWait: time.Hour, Rules: []pace.Rule{{
+		Host: "api.example.org", Limit: fast, Key: pace.Token, Concurrency: limiter.Concurrency{Max: 2},
+	}}})
+	var group sync.WaitGroup
+	for _, process := range all {
+		group.Go(func() { require.NoError(t, errors.Join(together(t, 10, process, api)...)) })
+	}
+	group.Wait()
+	require.LessOrEqual(t, most.Load(), int64(2))
+	for _, process := range all {
+		require.Zero(t, process.Stats()[0].InFlight)
+	}
 }

@@ -392,3 +392,39 @@ func httpGet(url string) *http.Request {
 	}
 	return r
 }
+
+// endless is a body that gives nothing, and ends with its request or when it is closed.
+type endless struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func (e endless) Read([]byte) (int, error) {
+	<-e.ctx.Done()
+	return 0, io.ErrClosedPipe
+}
+
+func (e endless) Close() error {
+	e.cancel()
+	return nil
+}
+
+func TestABodyThatDoesNotEndHoldsNoResponseBack(t *testing.T) {
+	for status, fields := range map[int][]string{503: nil, 429: nil, 403: {"X-GitHub-Request-Id", "1"}} {
+		synctest.Test(t, func(t *testing.T) {
+			base := round(func(r *http.Request) (*http.Response, error) {
+				resp := respond(status, fields...)
+				ctx, cancel := context.WithCancel(r.Context())
+				resp.Body = endless{ctx, cancel}
+				return resp, nil
+			})
+			transport := newTransport(t, base, pace.Options{Rules: rules(limiter.PerSecond(10)), Retry: pace.Retry{Attempts: 2}})
+			began := time.Now()
+			resp, err := transport.RoundTrip(request(t, "GET", api))
+			require.NoError(t, err)
+			require.Equal(t, status, resp.StatusCode)
+			require.LessOrEqual(t, time.Since(began), 2*time.Second)
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}

@@ -64,7 +64,7 @@ func newRule(r Rule, o *Options) (*rule, error) {
 		return nil, err
 	}
 	if r.Key == nil {
-		made.only = &account{rule: made, name: cooldownName(made.name, "")}
+		made.only = newAccount(made, "")
 	}
 	if made.quota == nil {
 		return made, nil

@@ -209,12 +209,21 @@ func (c *call) share(wait time.Duration, until int64) time.Duration {
 	}
 	ctx, end := outlive(c.ctx)
 	defer end()
-	c.a.sharing.Lock() // or of two the shorter might be the last
-	defer c.a.sharing.Unlock()
+	select {
+	case c.a.sharing <- struct{}{}: // or of two the shorter might be the last
+		defer func() { <-c.a.sharing }()
+	case <-ctx.Done():
+		c.warnAlone(ctx.Err())
+		return wait
+	}
 	if c.a.alone.Load() != until {
 		return wait // a longer one was begun, and is told
 	}
-	err := c.t.options.Cooldowns.Ban(ctx, c.a.name, (wait + time.Millisecond - 1).Truncate(time.Millisecond))
+	left := time.Duration(until - c.t.now() + int64(time.Millisecond) - 1).Truncate(time.Millisecond)
+	if left <= 0 {
+		return wait
+	}
+	err := c.t.options.Cooldowns.Ban(ctx, c.a.name, left)
 	if err == nil {
 		c.a.alone.CompareAndSwap(until, 0) // so that by hand it can be lifted
 	}

@@ -29,10 +29,10 @@ const turns = 20
 // cost compares loops in this process: the medians of the turns.
 func (f *field) cost(ctx context.Context, contestant string, _ kind) (race.Figures, error) {
 	c, _ := named(contestant)
-	silent := roundTripper(func(r *http.Request) (*http.Response, error) { return answer(r, http.Header{}), nil })
+	silent := roundTripper(func(r *http.Request) (*http.Response, error) { return answer(r, silentFields), nil })
 	said := roundTripper(func(r *http.Request) (*http.Response, error) { return answer(r, saidFields), nil })
-	// Nothing is to wait, and nothing is to be shared.
-	t := &task{URL: "http://127.0.0.1:1/", Limit: 10_000_000}
+	// Nothing is to wait, which takes a burst, and nothing is to be shared.
+	t := &task{URL: "http://127.0.0.1:1/", Limit: 1_000_000, Burst: 1_000_000}
 	loops := map[string]func() error{"silent": call(silent, t), "said": call(said, t), "decision": decide(ctx)}
 	for name, base := range map[string]http.RoundTripper{"weir silent": silent, "weir said": said} {
 		client, done, err := c.client(base, t)
@@ -63,6 +63,11 @@ func (f *field) cost(ctx context.Context, contestant string, _ kind) (race.Figur
 	}
 	figures[decisions] = figures[above] / figures[decision]
 	return figures, nil
+}
+
+// silentFields say nothing of limits.
+var silentFields = http.Header{
+	"Date": {time.Now().UTC().Format(http.TimeFormat)}, "Content-Type": {"application/json"}, "Cache-Control": {"private"}, "Vary": {"Accept"},
 }
 
 // saidFields are those of GitHub.
@@ -96,7 +101,7 @@ func call(transport http.RoundTripper, t *task) func() error {
 // decide is one decision of the store in memory.
 func decide(ctx context.Context) func() error {
 	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
-	quota, err := limiter.NewQuota("race", "", limiter.PerSecond(10_000_000).With(limiter.LeakyBucket))
+	quota, err := limiter.NewQuota("race", "", limiter.PerSecond(1_000_000).WithBurst(1_000_000))
 	if err != nil {
 		return func() error { return err }
 	}

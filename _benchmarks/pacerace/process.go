@@ -23,6 +23,7 @@ type task struct {
 	URL        string
 	Redis      string
 	Limit      int64 // requests per second of all processes together
+	Burst      int64 // how many of them may leave at once; 0: they leave evenly
 	Callers    int   // goroutines, each of which asks again as soon as it has an answer
 	Duration   time.Duration
 }

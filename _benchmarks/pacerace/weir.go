@@ -23,8 +23,12 @@ func weirClient(base http.RoundTripper, t *task) (*http.Client, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	limit := limiter.PerSecond(t.Limit)
+	if t.Burst > 0 {
+		limit = limit.WithBurst(t.Burst)
+	}
 	o := pace.Options{
-		Rules: []pace.Rule{{Host: target.Host, Key: pace.Token, Limit: limiter.PerSecond(t.Limit)}},
+		Rules: []pace.Rule{{Host: target.Host, Key: pace.Token, Limit: limit}},
 		Retry: pace.Retry{Attempts: attempts},
 	}
 	done := func() {}

@@ -21,6 +21,9 @@ var contestants = []contestant{
 	{"weir-unbatched", "the same with MaxBatch 1: every decision travels alone", openWeir(1, redisstore.Options{MaxBatch: 1})},
 	{weirThreeRules, "redisstore with its defaults, three rules in one decision", openWeir(3, redisstore.Options{})},
 	{weirSettles, "redisstore with its defaults, a sliding window: each decision reserves 2 units, and is settled to 1", openWeirSettles},
+	{weirPlaces, "redisstore with its defaults: a place of how many may be at once is taken, and returned", openWeirPlaces},
+	{sortedSet, "the same by a script on a sorted set of requests, and ZREM: one EVALSHA and one command", openSortedSet},
+	{"mennanov", "the same by ConcurrentBuffer, in Redis, without a lock: four commands in a pipeline, and ZREM", openMennanov},
 	{redisRate, "Allow, GCRA: one EVALSHA", openRedisRate},
 	{"ulule", "redis store, a fixed window: one EVALSHA", openUlule},
 	{"throttled", "goredisstore.v9, GCRA: TIME and GET, then a compare-and-swap by EVAL, again until it succeeds, ten times at most", openThrottled},
@@ -36,6 +39,8 @@ const (
 	weir           = "weir"
 	weirThreeRules = "weir-3-rules"
 	weirSettles    = "weir-settles"
+	weirPlaces     = "weir-places"
+	sortedSet      = "sorted-set"
 	redisRate      = "redis_rate"
 	rueidisGCRA    = "rueidis"
 	ownScript      = "own-script"

@@ -38,5 +38,8 @@ func goals(keys int) []race.Goal {
 
 	compare(race.PerSecond, many(256), weirSettles, weir, race.AtLeast(0.45))
 	compare(race.P99, many(64), weirSettles, weir, race.AtMost(2.2)) // as the decisions/s: what is settled takes no round trip
+
+	compare(race.PerSecond, many(256), weirPlaces, weir, race.AtLeast(0.45))
+	compare(race.PerSecond, many(256), weirPlaces, sortedSet, race.AtLeast(2))
 	return goals
 }

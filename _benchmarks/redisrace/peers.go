@@ -5,11 +5,15 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/httprate"
 	httprateredis "github.com/go-chi/httprate-redis"
 	"github.com/go-redis/redis_rate/v10"
+	"github.com/mennanov/limiters"
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/throttled/throttled/v2"
 	goredisstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
@@ -149,4 +153,54 @@ func redisRateScript(ctx context.Context) (string, error) {
 		return "", errors.Join(errors.New("redis_rate sent no script"), err)
 	}
 	return source, nil
+}
+
+// mostAtOnce is how many requests of a key may be under way: more than there are callers.
+const mostAtOnce = 1000
+
+// enter is what apisix and others do: a sorted set of the requests that are under way, by when
+// they began.
+var enter = redis.NewScript(`
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + clock[2] / 1000
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then
+  return 0
+end
+redis.call('ZADD', KEYS[1], now, ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1`)
+
+func openSortedSet(_ context.Context, c *environment) (func() race.Call, error) {
+	client := c.client()
+	var requests atomic.Int64
+	return shared(func(ctx context.Context, key string) (bool, error) {
+		name, request := "set:{"+key+"}", strconv.FormatInt(requests.Add(1), 36)
+		entered, err := enter.Run(ctx, client, []string{name}, mostAtOnce, 10_000, request).Int()
+		if err != nil || entered == 0 {
+			return false, err
+		}
+		return true, client.ZRem(ctx, name, request).Err()
+	}), nil
+}
+
+func openMennanov(_ context.Context, c *environment) (func() race.Call, error) {
+	client := c.client()
+	var buffers sync.Map
+	var requests atomic.Int64
+	return shared(func(ctx context.Context, key string) (bool, error) {
+		found, ok := buffers.Load(key)
+		if !ok {
+			found, _ = buffers.LoadOrStore(key, limiters.NewConcurrentBuffer(limiters.NewLockNoop(),
+				limiters.NewConcurrentBufferRedis(client, "mennanov:"+key, 10*time.Second, limiters.NewSystemClock()), mostAtOnce, limiters.NewStdLogger()))
+		}
+		buffer, request := found.(*limiters.ConcurrentBuffer), strconv.FormatInt(requests.Add(1), 36)
+		switch err := buffer.Limit(ctx, request); {
+		case errors.Is(err, limiters.ErrLimitExhausted):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		return true, buffer.Done(ctx, request)
+	}), nil
 }

@@ -94,6 +94,34 @@ func openWeirSettles(_ context.Context, c *environment) (func() race.Call, error
 	}, nil
 }
 
+// openWeirPlaces opens a store in which each event takes a place and returns it.
+func openWeirPlaces(_ context.Context, c *environment) (func() race.Call, error) {
+	q, err := limiter.NewConcurrency("rule1", "", mostAtOnce)
+	if err != nil {
+		return nil, err
+	}
+	store := redisstore.New(c.client(), redisstore.Options{})
+	c.closeLater(store.Close)
+	return func() race.Call {
+		var charges [1]limiter.Charge
+		var decisions [1]limiter.Decision
+		return func(ctx context.Context, key string) (bool, error) {
+			charges[0] = limiter.Charge{Quota: q, Key: key, Cost: 1}
+			if err := store.Decide(ctx, charges[:], decisions[:]); err != nil {
+				return false, err
+			}
+			if decisions[0].Degraded {
+				return false, errDegraded
+			}
+			if !decisions[0].Allowed {
+				return false, nil
+			}
+			charges[0].At = decisions[0].At
+			return true, store.Settle(ctx, []limiter.Settlement{{Charge: charges[0]}})
+		}
+	}, nil
+}
+
 // openOwnScript records what weir sends for every key, to send just that.
 func openOwnScript(ctx context.Context, c *environment) (func() race.Call, error) {
 	quotas, err := newQuotas(1)

@@ -1,6 +1,6 @@
 // Observability is a service that is busy, and shows it: to people on a live page, to
 // Prometheus, and in the log. traffic.go plays its clients: twenty good ones, an attacker
-// that makes up keys, and a noisy tenant.
+// that makes up keys, a noisy tenant, and a partner that waits for its turn (package pace).
 //
 //	go run ./_examples/observability
 //	open http://127.0.0.1:8080/limits                                 # the page
@@ -98,5 +98,6 @@ func main() {
 	listener := must(net.Listen("tcp", *addr))
 	log.Printf("listening on http://%s", listener.Addr())
 	play("http://" + listener.Addr().String())
+	partner("http://"+listener.Addr().String(), metrics, page)
 	log.Fatal(http.Serve(listener, mux))
 }

@@ -5,7 +5,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/observe/promlimit"
+	"github.com/weirgo/weir/pace"
 )
 
 // A client of the service asks so often in a second.
@@ -31,7 +37,9 @@ func play(url string) {
 	}
 }
 
-func (c client) ask(url string) {
+func (c client) ask(url string) { c.askBy(&connections, url) }
+
+func (c client) askBy(by *http.Client, url string) {
 	for range time.Tick(time.Second / time.Duration(c.rate)) {
 		r, err := http.NewRequest(http.MethodGet, url+"/", nil)
 		if err != nil {
@@ -39,11 +47,27 @@ func (c client) ask(url string) {
 		}
 		r.Header.Set("X-Forwarded-For", c.from)
 		r.Header.Set("X-Tenant", c.tenant())
-		response, err := connections.Do(r)
+		response, err := by.Do(r)
 		if err != nil {
 			continue // the service says why
 		}
 		io.Copy(io.Discard, response.Body)
 		response.Body.Close()
+	}
+}
+
+// partner is a client that keeps to its limit: five callers that wait for their turn.
+func partner(url string, metrics *promlimit.Metrics, page *dashboard.Dashboard) {
+	transport := must(pace.NewTransport(connections.Transport, pace.Options{
+		Rules:    []pace.Rule{{Name: "partner", Host: strings.TrimPrefix(url, "http://"), Limit: weir.PerSecond(15)}},
+		Observer: pace.Observers(metrics, page),
+	}))
+	page.FollowTransport(transport)
+	if err := metrics.FollowTransport(transport); err != nil {
+		panic(err) // it is not nil
+	}
+	paced := &http.Client{Transport: transport}
+	for range 5 {
+		go client{1000, "192.0.2.100", func() string { return "partner" }}.askBy(paced, url)
 	}
 }

@@ -6,6 +6,8 @@
 //	curl -i -H 'X-Api-Key: finn' http://127.0.0.1:8080/                      # the plan's limit: tier:free
 //	curl -i -H 'X-Api-Key: mallory' http://127.0.0.1:8080/                   # 403: in banned.txt
 //	for i in $(seq 9); do curl -i -X POST http://127.0.0.1:8080/login; done  # 5 pass; the 9th is banned
+//
+// In files are ten more, one for each thing that a file can say, with what explain says of them.
 package main
 
 import (

@@ -195,6 +195,8 @@ func (l *weblog) satisfies(need string, f *logFlags) bool {
 		return l.HasHeader(need) || l.HasHeader("Cookie")
 	case strings.HasPrefix(need, "key:"):
 		return l.HasHeader(need)
+	case strings.HasPrefix(need, "query:"):
+		return l.Has("target")
 	case need == "settled":
 		return true // a note says that it is not known
 	case need == "tier":

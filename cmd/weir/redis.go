@@ -170,7 +170,11 @@ func top(s *session, args []string) error {
 		table := newTable(s)
 		fmt.Fprintln(table, "USED\tLIMIT\tSHARE\tFREE IN\tRULE\tKEY")
 		for _, u := range list {
-			fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, percent(u.Used, u.Limit), round(u.ResetAfter), ruleName(u.Rule, u.Tier), u.Digest)
+			name := ruleName(u.Rule, u.Tier)
+			if u.InFlight {
+				name += ", at once"
+			}
+			fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, percent(u.Used, u.Limit), round(u.ResetAfter), name, u.Digest)
 		}
 		if !all {
 			fmt.Fprintln(s.err, "weir top: there are more keys in this Redis than were looked at")
@@ -264,7 +268,16 @@ func peek(s *session, args []string) error {
 				return err
 			}
 			for _, r := range results {
-				fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", ruleName(r.Rule.Name, r.Rule.Tier), r.Limit-r.Remaining, r.Limit, r.Remaining, round(r.ResetAfter))
+				name, d := ruleName(r.Rule.Name, r.Rule.Tier), &r.Decision
+				if r.IsConcurrency() && r.Limits != nil {
+					d = &r.Limits[0]
+				}
+				if !r.IsConcurrency() || r.Limits != nil {
+					fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", name, d.Limit-d.Remaining, d.Limit, d.Remaining, round(d.ResetAfter))
+				}
+				if d := &r.Concurrent; d.Limit > 0 {
+					fmt.Fprintf(table, "%s, at once\t%d\t%d\t%d\t\n", name, d.Limit-d.Remaining, d.Limit, d.Remaining)
+				}
 			}
 		}
 		return table.Flush()

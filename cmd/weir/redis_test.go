@@ -75,6 +75,11 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	assert.Equal(t, []string{`"POST`, `/login",`, "tier", `"premium"`, "0", "9", "9", "0s"}, strings.Fields(lines[3]))
 	assert.Contains(t, run("peek", path, "--rule=global", "--key="), `"global"  3`)
 
+	places := write(t, "places.yaml", "version: 1\ndefault: {limit: 10/1h, concurrency: 5}\n")
+	peeked := run("peek", places, "--key", "203.0.113.7")
+	assert.Regexp(t, `"default" +0 +10 +10 +0s`, peeked)
+	assert.Regexp(t, `"default", at once +0 +5 +5`, peeked)
+
 	var top []redisstore.Usage
 	require.NoError(t, json.Unmarshal([]byte(run("top", "--json", "--n=1")), &top))
 	assert.Equal(t, "POST /login", top[0].Rule)

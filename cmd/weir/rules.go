@@ -131,6 +131,7 @@ func explain(s *session, args []string) error {
 	q := rules.Request{Header: http.Header{}}
 	flags.StringVar(&q.Method, "method", http.MethodGet, "the request's `method`")
 	flags.StringVar(&q.Path, "path", "", "its `path`, such as /users/42, or its route, such as /users/{id}")
+	flags.StringVar(&q.Query, "query", "", "its `query`, such as tenant=acme")
 	flags.StringVar(&q.Host, "host", "", "the `host` it asks for, which endpoints can begin with")
 	flags.BoolVar(&q.ServeMux, "servemux", false, "the router is an http.ServeMux, where \"/static/\" is for all that is below it")
 	flags.StringVar(&q.IP, "ip", "192.0.2.1", "the `address` of the connection's other end")

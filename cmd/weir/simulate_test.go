@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,29 @@ func TestASimulationHasNoOverload(t *testing.T) {
 	exit, out, err := weir(t, attacked(), "simulate", file, "-")
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, "note: The overload section is left out: a log does not say how much the service could do.")
+}
+
+func TestASimulationNamesTheRulesWhoseConcurrencyItLeavesOut(t *testing.T) {
+	const bounded = `version: 1
+endpoints:
+  "/exports": {concurrency: 1}
+  "POST /login": {limit: 3/1m, concurrency: 2}
+default: [{limit: 100/1m}, {limit: 9/1s, name: each, tiers: {free: {limit: 1/1s}}}]
+`
+	const want = `Not simulated: the concurrency of "/exports", "POST /login". A log does not say when the service would have had a place free.`
+	file, report := write(t, "limits.yaml", bounded), filepath.Join(t.TempDir(), "report.html")
+	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--report", report, "--partial")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "note: "+want)
+	assert.NotContains(t, out, `"/exports"  `, "it is no rule of the table")
+	page, readErr := os.ReadFile(report)
+	require.NoError(t, readErr)
+	assert.Contains(t, html.UnescapeString(string(page)), want)
+
+	_, out, _ = weir(t, attacked(), "simulate", file, "-", "--json", "--partial")
+	var said struct{ Notes []string }
+	require.NoError(t, json.Unmarshal([]byte(out), &said))
+	assert.Contains(t, said.Notes, want)
 }
 
 func TestSimulateTellsWhatAChangeChanges(t *testing.T) {

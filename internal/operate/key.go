@@ -19,7 +19,7 @@ import (
 var (
 	ErrNetwork = errors.New("this is a network, and no key: networks go into ban.cidrs of a rules file")
 	ErrQuotes  = errors.New("the key begins with a quotation mark, and is not a string in quotation marks")
-	ErrNoKey   = errors.New("no request can have this key: want an address (203.0.113.7, 2001:db8::1); or what the key is, a colon and its text (user:42, apikey:KEY, bearer:TOKEN, header:X-Tenant:acme, cookie:session:8f3a, path:id:42, host:example.com, method:GET, route:GET /search), or join:, hash: or fp: as weir explain shows them; or a key of the application's own, in quotation marks")
+	ErrNoKey   = errors.New("no request can have this key: want an address (203.0.113.7, 2001:db8::1); or what the key is, a colon and its text (user:42, apikey:KEY, bearer:TOKEN, header:X-Tenant:acme, cookie:session:8f3a, path:id:42, query:tenant:acme, host:example.com, method:GET, route:GET /search), or join:, hash: or fp: as weir explain shows them; or a key of the application's own, in quotation marks")
 )
 
 // Key is the key that is counted where a person writes text:
@@ -140,6 +140,8 @@ func request(kind, name, value string) *http.Request {
 		r.Host = value
 	case "route":
 		r.Pattern = value
+	case "query":
+		r.URL = &url.URL{Path: "/", RawQuery: url.Values{name: {value}}.Encode()}
 	case "path":
 		r.Pattern, r.URL = "/{"+name+"...}", &url.URL{Path: "/" + value}
 	}

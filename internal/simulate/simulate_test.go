@@ -183,7 +183,7 @@ func tenant(r *http.Request) (string, error) {
 }
 
 func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
-	entries := traffic(1_500)
+	entries := traffic(1_000)
 	for name, text := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

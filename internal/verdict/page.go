@@ -27,7 +27,7 @@ var (
 	scriptJS string
 
 	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-		"number": Number, "share": Share, "percent": Percent, "clock": clock,
+		"number": Number, "share": Share, "percent": Percent, "clock": clock, "long": long,
 	}).Parse(pageHTML))
 )
 
@@ -70,11 +70,8 @@ type Bucket struct{ Limit, Most string }
 // CurveOf is the curve of a rule of a simulation.
 func CurveOf(c *simulate.Curve) Curve {
 	period := TextOf(c.Limit.Per)
-	curve := NewCurve(c.Result, c.Rule, c.Limit.Events, func(limit int64) string { return fmt.Sprintf("limit: %d/%s", limit, period) })
+	curve := NewCurve(c.Result, nameOf(c.Rule, c.Tier), c.Limit.Events, func(limit int64) string { return fmt.Sprintf("limit: %d/%s", limit, period) })
 	curve.Said = fmt.Sprintf("It now has %v.", c.Limit)
-	if c.Tier != "" {
-		curve.Name += ", tier " + c.Tier
-	}
 	return curve
 }
 
@@ -124,6 +121,34 @@ func (p *Page) Write(w io.Writer) error {
 func digestOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// long reports whether a table of so many rows may be higher than its place, where it scrolls.
+func long(rows int) bool { return rows > 10 }
+
+// Uncurved says which rules have no curve, though they decided about requests.
+func (p *Page) Uncurved() string {
+	if p.Summary == nil {
+		return ""
+	}
+	var names []string
+	for _, rule := range p.Summary.Rules {
+		hasCurve := slices.ContainsFunc(p.Curves, func(c Curve) bool { return c.Name == nameOf(rule.Rule, rule.Tier) })
+		if name := nameOf(rule.Rule, rule.Tier); rule.Asked > 0 && !hasCurve {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Not here: %s. Only a rule with one limit that counts requests can be moved by itself.", strings.Join(names, "; "))
+}
+
+func nameOf(rule, tier string) string {
+	if tier == "" {
+		return rule
+	}
+	return rule + ", tier " + tier
 }
 
 func clock(t time.Time) string { return t.Format("2 Jan 15:04:05") }

@@ -38,7 +38,7 @@ func (c *checker) ban() {
 		}
 	}
 	if c.doc.Has("ban", "file") {
-		c.banFile(&list, b.File)
+		c.keyFile([]string{"ban", "file"}, b.File, func(line string, _ func(string)) error { return c.banned(&list, line) })
 	}
 	if b.Status != nil {
 		c.config.BanStatus = int(*b.Status)
@@ -83,22 +83,15 @@ func (c *checker) bannedKey(text string) error {
 	if source != "" {
 		return c.spelled(text, kind, source)
 	}
-	known := false
 	switch kind {
-	case "apikey":
-		known = c.hasKey(func(id string) bool { return strings.Contains(id, "apikey:") && !isJoined(id) })
-	case "fp":
-		known = c.hasKey(func(id string) bool { return strings.Contains(id, "fingerprint") && !isJoined(id) })
-	case "join":
-		known = c.hasKey(isJoined)
-	default:
-		if len(c.options.Keys) > 0 {
-			return nil // it may be one of the application's
+	case "apikey", "fp", "join":
+		if !slices.ContainsFunc(c.keys.order, func(id string) bool { return isOfKind(id, kind) }) {
+			return fmt.Errorf("is a key of kind %s, and no rule has such a key", kind)
 		}
-		return errors.New("is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them")
-	}
-	if !known {
-		return fmt.Errorf("is a key of kind %s, and no rule has such a key", kind)
+	default:
+		if len(c.options.Keys) == 0 { // it may be one of the application's
+			return errors.New("is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them")
+		}
 	}
 	return nil
 }
@@ -106,30 +99,29 @@ func (c *checker) bannedKey(text string) error {
 // spelled makes sure that a banned key is spelled as that of a request which has it, as
 // one that is not has no effect.
 func (c *checker) spelled(text, kind, part string) error {
-	if c.keys.one(part) != nil {
-		if c.options.Keys[kind] != nil {
-			return nil // it is the application's
-		}
-		if key, err := operate.Spelled(text); err == nil && key == text {
-			return nil
-		}
+	if c.keys.one(part) != nil && c.isSpelled(text, kind) {
+		return nil
 	}
 	return fmt.Errorf("is a key of kind %s that no request can have: want something like %s", kind, keySamples[kind])
 }
 
+// isSpelled reports whether that is how a request's key of that kind is written, as far as it
+// is known: the application's own are as they are.
+func (c *checker) isSpelled(text, kind string) bool {
+	key, err := operate.Spelled(text)
+	return c.options.Keys[kind] != nil || err == nil && key == text
+}
+
 // keySamples are keys of each kind as they are spelled.
 var keySamples = map[string]string{
-	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a", "path": "path:id:42",
+	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a", "path": "path:id:42", "query": "query:tenant:acme",
 	"method": "method:GET", "host": "host:example.com, in lower case and without a port", "route": "route:GET /search",
 }
 
 func isJoined(id string) bool { return strings.Contains(id, partsSeparator) }
 
-func (c *checker) hasKey(is func(id string) bool) bool { return slices.ContainsFunc(c.keys.order, is) }
-
-// banFile adds what is in a file.
-func (c *checker) banFile(list *banList, name string) {
-	at := []string{"ban", "file"}
+// keyFile has add take each line of a file, with a way to warn of it.
+func (c *checker) keyFile(at []string, name string, add func(line string, warn func(message string)) error) {
 	if c.readFile == nil {
 		c.at(at, "can't be used here: only rules that are in a file themselves can name one")
 		return
@@ -144,22 +136,32 @@ func (c *checker) banFile(list *banList, name string) {
 		c.at(at, "can't be read: %v", err)
 		return
 	}
-	number, wrong := 0, 0
+	number, wrong, warned := 0, 0, 0
 	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
 		number++
 		given := strings.TrimSpace(withoutComment(line))
 		if given == "" {
 			continue
 		}
-		if err := c.banned(list, given); err != nil {
-			column := 1 + utf8.RuneCountInString(line[:strings.Index(line, given)])
-			c.list = append(c.list, Problem{File: path, Line: number, Column: column, Message: err.Error()})
+		place := Problem{File: path, Line: number, Column: 1 + utf8.RuneCountInString(line[:strings.Index(line, given)])}
+		err := add(given, func(message string) {
+			if warned++; warned <= mostWarnings {
+				place.Message = message
+				c.warnings.list = append(c.warnings.list, place)
+			}
+		})
+		if err != nil {
+			place.Message = err.Error()
+			c.list = append(c.list, place)
 			if wrong++; wrong > mostProblems {
 				return // it is no such file
 			}
 		}
 	}
 }
+
+// mostWarnings is how many lines of one file are warned of.
+const mostWarnings = 10
 
 // withoutComment is a line up to a # that begins it, or follows a space: a key may have one.
 func withoutComment(line string) string {

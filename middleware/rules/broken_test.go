@@ -214,6 +214,29 @@ var brokenFiles = []struct {
 `, []string{
 		`1:1: version: is required, and missing`,
 	}},
+	{"a file below rate_limits", `rate_limits:
+  default: {requests: 3, windw: 60}
+  endpoints: {search: 3/s}
+`, []string{
+		`2:23: default.requests: needs a window, the time that so many requests fit in`,
+		`2:26: default.windw: unknown field "windw": did you mean "window"?`,
+		`3:15: endpoints.search: pattern "search" has no path: want "/search"`,
+	}},
+	{"a file below rate_limits of another version", `version: 2
+rate_limits: {default: 3/s, version: 1}
+`, []string{
+		`1:1: version: duplicate key: the first is on line 2`,
+	}},
+	{"a file of which a part is below rate_limits", `version: 1
+rate_limits: {default: 3/s}
+global: 9/s
+`, []string{
+		`2:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft, headers, refusal`,
+	}},
+	{"nothing below rate_limits", `rate_limits: [3/s]
+`, []string{
+		`1:14: is a list: want a mapping`,
+	}},
 	{"a version of another format", `version: 2
 default: 3/s
 `, []string{
@@ -242,7 +265,7 @@ default: {limit: 3/s, burts: 5}
 default: 3/s
 colour: green
 `, []string{
-		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft`,
+		`3:1: unknown field: want one of version, mode, proxies, ban, allow, global, tiers, endpoints, default, overload, soft, headers, refusal`,
 	}},
 	{"a field that is there twice", `version: 1
 default: 3/s
@@ -301,7 +324,7 @@ endpoints:
     - {limit: 9/m, name: "POST /login"}
 `, []string{
 		`4:20: endpoints."POST /login".0.burts: unknown field "burts": did you mean "burst"?`,
-		`5:33: endpoints."POST /login".1.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
+		`5:33: endpoints."POST /login".1.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, query:NAME, route, user`,
 		`7:7: endpoints."POST /login".3: there is another rule named "POST /login by user", at endpoints."POST /login".2: give one of them a name of its own`,
 		`7:18: endpoints."POST /login".3.requests: needs a window, the time that so many requests fit in`,
 		`8:20: endpoints."POST /login".4.name: there is another rule named "POST /login", at endpoints."POST /login".0: give one of them a name of its own`,
@@ -429,7 +452,7 @@ default: {requests: 10_001, window: 1h, algorithm: sliding_log}
 	{"a key there is not", `version: 1
 default: {limit: 3/s, key: [ip, usr]}
 `, []string{
-		`2:33: default.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
+		`2:33: default.key.1: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, query:NAME, route, user`,
 	}},
 	{"a key without its name", `version: 1
 default: {limit: 3/s, key: header}
@@ -454,7 +477,7 @@ default: {limit: 3/s, key: []}
 	{"an empty key", `version: 1
 default: {limit: 3/s, key: ""}
 `, []string{
-		`2:28: default.key: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, route, user`,
+		`2:28: default.key: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, query:NAME, route, user`,
 	}},
 	{"a key twice", `version: 1
 default: {limit: 3/s, key: [ip, user, ip]}
@@ -515,10 +538,77 @@ default: {limit: 3/s, on_outage: close}
 	}},
 	{"a mode there is not", `version: 1
 mode: dark
-default: {limit: 3/s, mode: off}
+default: {limit: 3/s, mode: of}
 `, []string{
 		`2:7: mode: "dark" is not what can be written here: there are enforce, shadow`,
-		`3:29: default.mode: "off" is not what can be written here: there are enforce, shadow`,
+		`3:29: default.mode: "of" is not what can be written here: did you mean "off"?`,
+	}},
+	{"a limit that is left empty", `version: 1
+default: {limit: }
+global: {limit: , mode: deny}
+endpoints: {"/a": {mode: off}}
+`, []string{
+		`2:11: default.limit: has no value`,
+		`3:10: global.limit: has no value`,
+		`4:19: endpoints."/a": has no limit: write limit: 100/1m, or requests and window, or concurrency: 5`,
+	}},
+	{"header fields that can't be", `version: 1
+headers: {send: all, limit: "X Rate", reset: soon}
+default: 3/s
+`, []string{
+		`2:17: headers.send: "all" is not what can be written here: there are both, legacy, draft, none`,
+		`2:29: headers.limit: is "X Rate": it must be up to 64 letters, digits and -`,
+		`2:46: headers.reset: "soon" is not what can be written here: there are unix, delta`,
+	}},
+	{"header fields that are not sent", `version: 1
+headers: {send: none, limit: "", reset: delta}
+default: 3/s
+`, []string{
+		`2:30: headers.limit: is about the legacy fields, which are not sent`,
+		`2:41: headers.reset: is about the legacy fields, which are not sent`,
+	}},
+	{"refusals that can't be", `version: 1
+refusal: {status: 200, retry_after: 1m}
+default: {limit: 3/s, refusal: {status: 600, type: "a b", title: "", message: "in {hours}", retry_after: 1m}}
+global: {mode: deny, refusal: {status: 404, retry_after: 367d, message: "\x01"}}
+`, []string{
+		`2:19: refusal.status: is 200: it must be from 400 to 599`,
+		`2:37: refusal.retry_after: is for mode: deny: a limit knows by itself when to come back`,
+		`3:41: default.refusal.status: is 600: it must be from 400 to 599`,
+		`3:52: default.refusal.type: is "a b": it is not a URI`,
+		`3:66: default.refusal.title: is empty: leave it out for what Weir says`,
+		`3:79: default.refusal.message: has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}`,
+		`3:106: default.refusal.retry_after: is for mode: deny: a limit knows by itself when to come back`,
+		`4:40: global.refusal.status: is 404: with mode: deny it must be 403, 429 or 503`,
+		`4:58: global.refusal.retry_after: period "367d" is 8808h0m0s: it must be more than 0 and at most 366 days`,
+		`4:73: global.refusal.message: has a control character, such as the end of a line`,
+	}},
+	{"limits of single keys that can't be", `version: 1
+global: {limit: 3/s, overrides: {"user:1": 5/s}}
+default:
+  limit: 3/s
+  key: user|ip
+  overrides:
+    "user:1": 5/fortnight
+    "user:2": {limits: [5/s, 7/h]}
+    "header:X-A:b": 5/s
+    10.0.0.0/8: 5/s
+    "2001:db8::1": 5/s
+    "2001:db8::/64": 6/s
+    "user:": 6/s
+endpoints:
+  "/a": {limit: 3/s, key: [user, ip], overrides: {"user:1": 3/s}}
+  "/b": {limit: 3/s burst 9, cost: 8, overrides: {192.0.2.7: 5/s}}
+`, []string{
+		`2:33: global.overrides: needs a key: without one there is one counter for all`,
+		`7:15: default.overrides: parse "5/fortnight": period "fortnight" is not a duration such as 10s, 1m, 24h or 30d`,
+		`8:24: default.overrides.limits: is for rules: a key has one limit, which takes the place of all that the rule has`,
+		`9:5: default.overrides: is not a key of this rule, which counts by user|ip: want one as weir explain shows it, or its digest`,
+		`10:5: default.overrides: is a network, and a key is one client: give clients of a network a tier`,
+		`11:5: default.overrides: is a key that stands there twice, in two spellings`,
+		`13:5: default.overrides: is a key of kind user that no request can have: want something like user:42`,
+		`15:51: endpoints."/a".overrides: is not a key of this rule, which counts by user and ip: want one as weir explain shows it, or its digest`,
+		`16:36: endpoints."/b".cost: is 8: 5/1s, the limit of a key in overrides, allows at most 5 at once, so no request would ever pass`,
 	}},
 	{"a warning without a percentage", `version: 1
 soft: {}
@@ -720,6 +810,19 @@ allow: {routes: [healthz, "GET /ok"]}
 default: 3/s
 `, []string{
 		`2:18: allow.routes.0: pattern "healthz" has no path: want "/healthz"`,
+	}},
+	{"allowed keys that are none", `version: 1
+allow: {keys: [partner, "user:", "header:x-a:b", "method:GET", "apikey:ab", 0.0.0.0/0, 7], file: partners.txt}
+default: 3/s
+`, []string{
+		`2:16: allow.keys.0: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
+		`2:25: allow.keys.1: is a key of kind user that no request can have: want something like user:42`,
+		`2:34: allow.keys.2: is a key of kind header that no request can have: want something like header:X-Tenant:acme`,
+		`2:50: allow.keys.3: is a key of kind method, which all kinds of clients have: name routes in allow.routes, or clients`,
+		`2:64: allow.keys.4: is a key of kind apikey, and no rule has such a key`,
+		`2:77: allow.keys.5: it takes in everyone, or nearly; networks wider than /8 are refused`,
+		`2:88: allow.keys.6: is a number: want text, so put it in quotes`,
+		`2:98: allow.file: can't be used here: only rules that are in a file themselves can name one`,
 	}},
 	{"an endpoint that is allowed", `version: 1
 allow: {routes: "/internal/*"}

@@ -29,6 +29,7 @@ type checker struct {
 	config   middleware.Config
 	bound    bound
 	names    map[string][]string                                     // of rules, and where
+	off      [][]string                                              // where rules are that are off
 	tiers    []string                                                // those there are; nil: unknown
 	files    []string                                                // read beside this one
 	readFile func(name string) (path string, text []byte, err error) // nil: no file may be named
@@ -38,6 +39,9 @@ type checker struct {
 func (c *checker) check() {
 	if c.file.Version != 1 && c.doc.Has("version") && !c.noted([]string{"version"}) {
 		c.at([]string{"version"}, "is %d: this program reads version 1", c.file.Version)
+	}
+	if slices.Contains(c.doc.Implied, "version") {
+		c.warnings.at(nil, "is read as version 1 of a rules file: write version: 1 above %s, so that a later version of this program reads it as it is meant", c.doc.Wrapped)
 	}
 	c.names = map[string][]string{}
 	for i := range c.config.Rules {
@@ -53,6 +57,10 @@ func (c *checker) check() {
 	c.config.ByTier = c.rules("tiers", c.file.Tiers, func(tier string) string { return "tier:" + tier }, []string{"user|ip"})
 	c.config.ByRoute = c.rules("endpoints", c.file.Endpoints, func(pattern string) string { return pattern }, []string{"ip"})
 	c.config.Default = c.several([]string{"default"}, c.file.Default, "default", []string{"ip"})
+	c.headers()
+	if c.file.Refusal != nil {
+		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
+	}
 	if s := c.file.Soft; s != nil {
 		c.softAt([]string{"soft"}, s)
 	}
@@ -60,9 +68,39 @@ func (c *checker) check() {
 	c.allow(endpoints)
 	c.overload()
 	c.ban()
+	c.doubtNetworks()
 	if c.nothing() && len(c.list) == 0 {
 		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, overload or ban")
 	}
+}
+
+// headers says which header fields are sent, and how.
+func (c *checker) headers() {
+	h := c.file.Headers
+	if h == nil {
+		return
+	}
+	path := []string{"headers"}
+	if c.doc.Has("headers", "send") {
+		c.config.Headers = h.Send.Headers
+	}
+	if none := c.config.Headers == middleware.HeadersDraft11 || c.config.Headers == middleware.HeadersNone; none {
+		for _, field := range []string{"limit", "reset"} {
+			if c.doc.Has("headers", field) {
+				c.at(sub(path, field), "is about the legacy fields, which are not sent")
+			}
+		}
+		return
+	}
+	if h.Limit == "" && c.doc.Has("headers", "limit") && !c.noted(sub(path, "limit")) {
+		c.at(sub(path, "limit"), "is empty: leave it out for X-RateLimit")
+	}
+	legacy := middleware.LegacyFields{Prefix: h.Limit, Delta: h.Reset.delta}
+	if err := legacy.Validate(); err != nil {
+		c.at(sub(path, "limit"), "%s", strings.TrimPrefix(inFile(err), "limit "))
+		return
+	}
+	c.config.Legacy = legacy
 }
 
 func (c *checker) nothing() bool {
@@ -93,6 +131,10 @@ func (c *checker) several(path []string, given ruleList, name string, key []stri
 	}
 	for i := range given {
 		made := c.rule(c.element(path, i), given, &given[i], given.name(i, name, key), key)
+		if given[i].Mode.off {
+			c.off = append(c.off, c.element(path, i))
+			continue
+		}
 		if first == nil {
 			first = &made
 		} else {
@@ -112,7 +154,7 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 		Overdraft: r.Overdraft,
 		Shadow:    r.Mode.shadow,
 	}
-	made.Limit, made.Limits = c.limits(path, &r.limitFields)
+	made.Limit, made.Limits = c.limits(path, &r.limitFields, r.Mode.deny)
 	made.Concurrency = c.concurrency(path, &r.limitFields)
 	c.withoutLimit(path, &made)
 	made.Units, made.Cost = c.cost(path, r.Cost)
@@ -133,7 +175,7 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 			given := r.Tiers[tier]
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
-			if one, several := c.limits(at, &given); several != nil {
+			if one, several := c.limits(at, &given, false); several != nil {
 				made.TierLimits[tier] = several
 			} else if one != (limiter.Limit{}) {
 				made.Tiers[tier] = one
@@ -144,10 +186,16 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 			c.quota(at, "rule", tier)
 		}
 	}
+	made.Overrides = c.overrides(path, r, key)
+	c.doubtChoices(path, r)
 	c.doubtKey(path, beside, r, key)
 	c.overdraft(path, &made)
 	c.neverPasses(path, r.Cost, &made)
 	c.escalate(path, r, &made, key)
+	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode.deny)
+	if r.Mode.deny { // the rest is for another mode
+		return middleware.Rule{Name: name, Deny: true, Refusal: made.Refusal}
+	}
 	return made
 }
 
@@ -296,7 +344,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 // doubtKey warns of a key that a client can make up.
 func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []string) {
 	parts := r.parts(fallback)
-	part := c.madeUp(parts)
+	part := c.unchecked(parts)
 	if part == "" {
 		return
 	}
@@ -304,7 +352,7 @@ func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []s
 	if !c.holdEach(c.file.Global, nil) && !c.holdEach(beside, fallback) {
 		so = append(so, "no limit holds it (one under global with key: ip would)")
 	}
-	if r.Escalate != nil {
+	if r.Escalate != nil && c.madeUp(parts) != "" {
 		so = append(so, "it is never banned")
 		if !c.isOwn(parts) {
 			so = append(so, "it can have others banned")
@@ -319,7 +367,7 @@ func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []s
 func (c *checker) holdEach(list ruleList, fallback []string) bool {
 	return slices.ContainsFunc(list, func(r rule) bool {
 		parts := r.parts(fallback)
-		return len(parts) > 0 && c.madeUp(parts) == "" && !c.isShared(parts)
+		return r.Mode == (ruleMode{}) && len(parts) > 0 && c.unchecked(parts) == "" && !c.isShared(parts)
 	})
 }
 
@@ -441,11 +489,15 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		return
 	}
 	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
-	networks := setOf(a.CIDRs)
+	exempt := c.allowList(a)
 	sorted := slices.Sorted(maps.Keys(endpoints))
 	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs")
 	for _, text := range routes {
 		pattern, _ := route.ParseRule(text)
+		if pattern.Covers(&everything) {
+			at := c.element([]string{"allow", "routes"}, slices.Index(a.Routes, text))
+			c.warnings.atKey(at, "is for every request, so nothing is limited: name some routes, or write mode: shadow")
+		}
 		for _, endpoint := range sorted {
 			if e := endpoints[endpoint]; pattern.Covers(&e) {
 				c.atKey([]string{"endpoints", endpoint}, "is never limited, as %q is in allow.routes: keep one", text)
@@ -456,7 +508,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	if len(routes) > 0 {
 		onRoute = middleware.Route(routes...)
 	}
-	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&networks), onRoute)
+	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&exempt.networks), exempt.match(), onRoute)
 }
 
 // routes are those of a list that are good. They have no host, instead of which something

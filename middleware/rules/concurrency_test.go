@@ -29,9 +29,9 @@ default: 1000/s
 `
 
 var placesClaims = []lineClaim{
-	{line: "concurrency:", claim: "no more are in progress at once, and none is taken by a refusal", run: boundedAtOnce, file: placesFile, memory: true},
-	{line: "queue:", claim: "one more waits for its turn", run: waitsInTurn, file: placesFile, memory: true},
-	{line: "concurrency:", claim: "beside a limit, in tiers and for all together", run: placesBesideLimits, file: placesFile, memory: true},
+	{line: "concurrency:", claim: "no more are in progress at once, and none is taken by a refusal", run: boundedAtOnce, file: placesFile},
+	{line: "queue:", claim: "one more waits for its turn", run: waitsInTurn, file: placesFile},
+	{line: "concurrency:", claim: "beside a limit, in tiers and for all together", run: placesBesideLimits, file: placesFile},
 }
 
 func TestEveryWayToSayHowManyAtOnceWorksOnEveryRouterAndStore(t *testing.T) {

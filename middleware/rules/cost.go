@@ -58,6 +58,7 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 		per = given.Per.n
 	}
 	name := http.CanonicalHeaderKey(given.Header)
+	c.doubtCost(path, given, name)
 	if name == contentLength && missing == 0 {
 		c.warnings.at(path, "a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing")
 	}
@@ -116,6 +117,9 @@ func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule)
 		for _, l := range made.TierLimits[tier] {
 			compare(l, ", a limit of tier "+tier+",")
 		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(made.Overrides)) {
+		compare(made.Overrides[key], ", the limit of a key in overrides,")
 	}
 	if made.Overdraft > 0 && made.Units > made.Overdraft {
 		c.at(overdraftAt, "is %d: a request costs %d, so none would ever pass by it", made.Overdraft, made.Units)

@@ -26,6 +26,9 @@ func (c *checker) endpoints() map[string]route.Pattern {
 			c.atKey(at, "is the same route as %q in line %d: keep one", other, c.doc.Key("endpoints", other).Line)
 			continue
 		}
+		if _, on := c.config.ByRoute[text]; !on {
+			continue // it is as if it were not there
+		}
 		patterns[text] = pattern
 		if len(c.file.Default) > 0 && pattern.Covers(&everything) {
 			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", text)

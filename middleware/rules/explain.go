@@ -17,13 +17,17 @@ import (
 
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // A Request is one to explain.
 type Request struct {
 	Method string // empty: GET
 	Path   string // a path, such as /users/42, or a route, such as /users/{id}
+	Query  string // as it stands behind the ? of a URL: tenant=acme
 	Host   string // that it asks for
 	IP     string // the client's address; empty: 192.0.2.1
 	Tier   string // what middleware.WithTier says
@@ -51,6 +55,7 @@ type Step struct {
 	Line    int    `json:"line,omitempty"`      // where that is; 0: not in the file
 	Rule    string `json:"rule,omitempty"`      // that applies
 	Tier    string `json:"tier,omitempty"`      // that has this limit
+	Own     bool   `json:"own,omitempty"`       // the key has it: see overrides
 	Key     string `json:"key,omitempty"`       // that is counted under; empty: all clients together
 	Limit   string `json:"limit,omitempty"`     // as text; several with commas between
 	AtOnce  int64  `json:"at_once,omitempty"`   // how many requests may be in progress at once
@@ -62,7 +67,11 @@ type Step struct {
 	When    string `json:"when,omitempty"`      // "after": charged when the answer is known
 	Outage  string `json:"on_outage,omitempty"` // what happens while Redis gives no answer
 	Shadow  bool   `json:"shadow,omitempty"`    // it refuses nothing
-	Says    string `json:"says"`                // all that, in words
+	SoftAt  int    `json:"soft_at,omitempty"`   // percent of the limit at which a warning begins
+
+	Overdraft int64  `json:"overdraft,omitempty"` // how many more pass, marked as degraded
+	Escalate  string `json:"escalate,omitempty"`  // what bans the key, in words
+	Says      string `json:"says"`                // all that, in words
 }
 
 // Explain tells which rules apply to a request, in what order, with which keys and limits.
@@ -81,6 +90,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	explanation := Explanation{Route: request.Pattern, Notes: r.doubts(limits, request, q)}
+	for _, at := range r.off {
+		explanation.Notes = append(explanation.Notes, fmt.Sprintf("%s is off (line %d)", document.JoinPath(at), r.line(at...)))
+	}
 	if q.Tier != "" && r.tiers != nil && !slices.Contains(r.tiers, q.Tier) {
 		explanation.Notes = append(explanation.Notes, fmt.Sprintf("the file has no tier %q: %s", q.Tier, suggest(q.Tier, r.tiers)))
 	}
@@ -116,6 +128,15 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	if found.Exempt {
 		return explanation, nil
 	}
+	if found.Denied != "" {
+		path := r.names[found.Denied]
+		s := Step{Section: "application", Line: r.line(path...), Rule: found.Denied, Says: fmt.Sprintf("every request is denied: answered %d", found.Status)}
+		if len(path) > 0 {
+			s.Section = path[0]
+		}
+		step(s)
+		return explanation, nil
+	}
 	if found.Status != 0 {
 		step(Step{Section: "rules", Says: fmt.Sprintf("%q has no key for it: answered %d", found.Keyless, found.Status)})
 		return explanation, nil
@@ -126,7 +147,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		s := Step{
 			Section: "application", Line: r.line(path...), Rule: rule.Name, Tier: rule.Tier, Key: c.Key,
 			Limit: rule.LimitText(), Cost: c.Cost, Shadow: rule.Shadow, Outage: rule.OnOutage.String(),
-			Settles: rule.Settles,
+			Settles: rule.Settles, Own: rule.Own,
 		}
 		if rule.Counts != (middleware.Counts{}) {
 			s.Counts = rule.Counts.String()
@@ -142,6 +163,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		}
 		if len(path) > 0 {
 			s.Section = path[0]
+		}
+		if given := ruleNamed(&config, rule.Name); given != nil {
+			s.SoftAt, s.Overdraft, s.Escalate = given.SoftAt, given.Overdraft, escalationWords(given)
 		}
 		s.Says = s.words()
 		step(s)
@@ -161,7 +185,9 @@ func (s *Step) words() string {
 		whom = fmt.Sprintf("for %q", s.Key)
 	}
 	text := fmt.Sprintf("%s %s", s.Limit, whom)
-	if s.Tier != "" {
+	if s.Own {
+		text += ", a limit of its own"
+	} else if s.Tier != "" {
 		text += ", the limit of tier " + s.Tier
 	}
 	if s.Queue > 0 {
@@ -183,10 +209,56 @@ func (s *Step) words() string {
 			text += ", which is when it is charged"
 		}
 	}
+	if s.SoftAt > 0 {
+		text += fmt.Sprintf(", with a warning from %d%% on", s.SoftAt)
+	}
+	if s.Overdraft > 0 {
+		text += fmt.Sprintf(", and %d more are marked as degraded", s.Overdraft)
+	}
+	if s.Escalate != "" {
+		text += ", " + s.Escalate
+	}
+	if s.Outage == limiter.FailOpen.String() {
+		text += ", not at all while the store does not answer"
+	}
+	if s.Outage == limiter.FailClosed.String() && !s.Shadow {
+		text += ", and 503 while the store does not answer"
+	}
 	if s.Shadow {
 		text += ", in shadow: refuses nothing"
 	}
 	return text
+}
+
+// escalationWords say what bans a key.
+func escalationWords(r *middleware.Rule) string {
+	e := r.Escalate
+	if e == (bans.Escalation{}) || r.Shadow {
+		return ""
+	}
+	of := "refusals"
+	if e.Outcomes {
+		of = "answers that count"
+	}
+	return fmt.Sprintf("banned for %v after %d %s within %v", e.Ban, e.After, of, e.Within)
+}
+
+// ruleNamed is a rule of a Config, or nil.
+func ruleNamed(c *middleware.Config, name string) *middleware.Rule {
+	all := slices.Clone(c.Rules)
+	all = slices.AppendSeq(all, maps.Values(c.ByTier))
+	all = slices.AppendSeq(all, maps.Values(c.ByRoute))
+	if c.Default != nil {
+		all = append(all, *c.Default)
+	}
+	for _, r := range all {
+		for _, one := range allOf(r) {
+			if one.Name == name {
+				return &one
+			}
+		}
+	}
+	return nil
 }
 
 // line is where that is in the file, or 0.
@@ -204,7 +276,7 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 		errs = append(errs, fmt.Errorf("rules: path %q does not begin with /", q.Path))
 	}
 	if strings.ContainsAny(q.Path, "?#") {
-		errs = append(errs, fmt.Errorf("rules: path %q has a ? or #: leave out what is not the path", q.Path))
+		errs = append(errs, fmt.Errorf("rules: path %q has a ? or #: what is behind it is the query, which has a field (--query) of its own", q.Path))
 	}
 	ip, err := netip.ParseAddr(cmp.Or(q.IP, "192.0.2.1"))
 	if err != nil {
@@ -228,7 +300,7 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 		ctx = keyfunc.WithUser(ctx, q.User)
 	}
 	request := (&http.Request{
-		Method: method, URL: &url.URL{Path: q.Path}, Host: q.Host, Header: http.Header{},
+		Method: method, URL: &url.URL{Path: q.Path, RawQuery: strings.TrimPrefix(q.Query, "?")}, Host: q.Host, Header: http.Header{},
 		RemoteAddr: netip.AddrPortFrom(ip, 1024).String(), ContentLength: q.ContentLength,
 	}).WithContext(ctx)
 	for name, values := range q.Header {
@@ -266,7 +338,7 @@ func rulesOf(e middleware.Explanation) (rules []string) {
 	for _, c := range e.Rules {
 		rules = append(rules, c.Rule.Name)
 	}
-	return append(rules, e.Keyless)
+	return append(rules, e.Keyless, e.Denied)
 }
 
 // router is one with the file's routes.

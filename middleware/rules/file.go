@@ -3,10 +3,15 @@ package rules
 import (
 	"cmp"
 	"strings"
+
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // The types of this file are the format. Their tags are what is read, what the JSON Schema
 // says and what the table in docs/rules.md has.
+
+// wrapper is what a whole file may stand below, as many services have it.
+var wrapper = document.Wrapper{Key: "rate_limits", Implied: map[string]string{"version": "1"}}
 
 // file is a whole rules file.
 type file struct {
@@ -21,6 +26,8 @@ type file struct {
 	Default   ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
 	Overload  *overload           `yaml:"overload" doc:"A bound on how many requests are in flight, by what the service can do; {} for the defaults. The program has to say what makes it (rules.Options.Overload)."`
 	Soft      *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
+	Headers   *headers            `yaml:"headers" doc:"Which header fields responses carry, for clients that know them from elsewhere."`
+	Refusal   *refusal            `yaml:"refusal" doc:"What clients are answered that exceed a limit, where its rule does not say it."`
 }
 
 type proxies struct {
@@ -46,6 +53,8 @@ type banned struct {
 
 type allowed struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks that are never limited."`
+	Keys   []string  `yaml:"keys" doc:"Keys that are never limited, as weir explain shows them, such as user:42. No message quotes them."`
+	File   string    `yaml:"file" doc:"A file with more networks and keys, as ban.file has them."`
 	Routes []string  `yaml:"routes" doc:"Routes that are never limited, written as endpoints are, without a host, which clients write as they like."`
 
 	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights are never limited. Only for a limiter outside of the CORS handling, and only safe if no handler behind it runs on OPTIONS: see middleware.Config.ExemptPreflights."`
@@ -83,13 +92,15 @@ type rule struct {
 	Name string `yaml:"name" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default; of a list that is the first, and the others have by and their key behind it, as in POST /login by user."`
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
-	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
+	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys in place of all others, by the key as weir explain shows it, such as user:42, or by its digest. What a key has used stays used. No message quotes them."`
+	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
 	NoKey     noKey                  `yaml:"no_key" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
 	Counts    []answers              `yaml:"counts" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
 	When      when                   `yaml:"when" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
 	OnOutage  outage                 `yaml:"on_outage" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
-	Mode      mode                   `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing."`
+	Mode      ruleMode               `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing; off is as if the rule were not there; deny refuses every request, counts none, and needs no limit."`
+	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"What a client is answered that the rule refuses, field by field in place of what the file says."`
 	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
 	Overdraft int64                  `yaml:"overdraft" default:"0" doc:"How many more per window are admitted and marked as degraded, for the application to answer with less."`
 	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
@@ -122,6 +133,20 @@ type cost struct {
 
 type soft struct {
 	At percent `yaml:"at" doc:"How much of the limit is used when X-RateLimit-Warning begins: 80%; or off."`
+}
+
+type headers struct {
+	Send  fields `yaml:"send" default:"both" doc:"both families, legacy (X-RateLimit-Limit, -Remaining and -Reset), draft (RateLimit-Policy and RateLimit), or none."`
+	Limit string `yaml:"limit" default:"X-RateLimit" doc:"What the names of the legacy fields begin with, before -Limit, -Remaining and -Reset."`
+	Reset reset  `yaml:"reset" default:"unix" doc:"Whether the legacy Reset is a time, in seconds since 1970, or delta: in how many seconds it is."`
+}
+
+type refusal struct {
+	Status     *int64  `yaml:"status" default:"429" doc:"From 400 to 599. With mode: deny it is 403, 429 or 503, and 403 by default."`
+	Type       string  `yaml:"type" doc:"The type of the problem object, a URI."`
+	Title      string  `yaml:"title" doc:"Its title."`
+	Message    string  `yaml:"message" doc:"A text in which {retry_after} is the time to wait in words, {seconds} in seconds, {rule} the rule's name and {limit} its limit. A text with one of the first two is left where there is no such time."`
+	RetryAfter *period `yaml:"retry_after" doc:"With mode: deny, when to come back, as at the end of a maintenance."`
 }
 
 type escalate struct {

@@ -381,11 +381,11 @@ func TestALimitThatHangsOnAHostDrawsAWarning(t *testing.T) {
 }
 
 func TestACostThatRequestsWithoutTheHeaderNeverPassWithDrawsAWarning(t *testing.T) {
-	r := parse(t, "version: 1\ndefault: {limit: 5/s, cost: {header: X-Units, missing: 6}}\n", rules.Options{})
+	r := parse(t, "version: 1\ndefault: {limit: 5/s, cost: {header: Content-Length, missing: 6}}\n", rules.Options{})
 	require.Equal(t, []string{
-		`2:56: default.cost.missing: is 6: 5/1s allows at most 5 at once, so no request without that header would ever pass`,
+		`2:63: default.cost.missing: is 6: 5/1s allows at most 5 at once, so no request without that header would ever pass`,
 	}, textsOf(r.Warnings()))
-	r = parse(t, "version: 1\ndefault: {limit: 5/s, cost: {header: X-Units, missing: 6, max: 5}}\n", rules.Options{})
+	r = parse(t, "version: 1\ndefault: {limit: 5/s, cost: {header: Content-Length, missing: 6, max: 5}}\n", rules.Options{})
 	require.Empty(t, r.Warnings())
 }
 

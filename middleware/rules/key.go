@@ -118,7 +118,7 @@ func (c *checker) isShared(parts []string) bool {
 
 var (
 	sharedKinds = []string{"global", "route", "method", "host"}
-	madeUpKinds = []string{"header", "cookie", "fingerprint", "host", "path"} // as the client wrote it
+	madeUpKinds = []string{"header", "cookie", "fingerprint", "host", "path", "query"} // as the client wrote it
 )
 
 // canBe reports whether one of the keys that a part may be is of these kinds, and isAlways
@@ -142,6 +142,17 @@ func (c *checker) isOf(choice string, kinds []string) bool {
 func (c *checker) madeUp(parts []string) string {
 	for _, part := range parts {
 		if c.canBe(part, madeUpKinds) {
+			return part
+		}
+	}
+	return ""
+}
+
+// unchecked is a part of the key that is whatever a client sends: what it can make up, or a
+// credential that only the application can check.
+func (c *checker) unchecked(parts []string) string {
+	for _, part := range parts {
+		if c.canBe(part, madeUpKinds) || c.canBe(part, []string{"apikey"}) {
 			return part
 		}
 	}

@@ -6,11 +6,14 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// limits makes those of f: one, or several. What is wrong is noted, and the zero Limit
-// returned, or none of several.
-func (c *checker) limits(path []string, f *limitFields) (one limiter.Limit, several []limiter.Limit) {
+// limits makes those of f: one, or several, or none where there need not be any. What is wrong
+// is noted, and the zero Limit returned, or none of several.
+func (c *checker) limits(path []string, f *limitFields, none bool) (one limiter.Limit, several []limiter.Limit) {
 	at := sub(path, "limits")
 	if !c.doc.Has(at...) {
+		if none && f.Limit == nil && f.Requests == nil && f.Window == nil {
+			return limiter.Limit{}, nil
+		}
 		return c.limit(path, f), nil
 	}
 	for _, field := range []string{"limit", "requests", "window", "algorithm", "burst"} {

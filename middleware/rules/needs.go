@@ -15,7 +15,7 @@ import (
 type Need struct {
 	Rule string // the rule's name
 
-	// Of is user, tier, host, header:NAME, cookie:NAME, key:NAME for a key of the
+	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, key:NAME for a key of the
 	// application's own, route for routes that the file does not name, status for the answer's,
 	// or settled for what the application says that a request really cost.
 	Of string
@@ -92,8 +92,8 @@ func (r *Rules) needsOf(choice, endpoint string, need func(string)) {
 		need("header:Authorization")
 	case "apikey", "header":
 		need("header:" + http.CanonicalHeaderKey(name))
-	case "cookie":
-		need("cookie:" + name)
+	case "cookie", "query":
+		need(strings.TrimSpace(kind) + ":" + name)
 	case "fingerprint":
 		for _, header := range []string{"User-Agent", "Accept", "Accept-Language", "Accept-Encoding"} { // see keyfunc.Fingerprint
 			need("header:" + header)

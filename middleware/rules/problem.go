@@ -62,7 +62,7 @@ func (p *problems) atKey(path []string, format string, args ...any) {
 func (p *problems) add(problem document.Problem) {
 	p.list = append(p.list, Problem{
 		File: p.file, Line: problem.Line, Column: problem.Column,
-		Field: document.JoinPath(problem.Path), Message: problem.Message,
+		Field: document.JoinPath(withoutKeys(problem.Path)), Message: problem.Message,
 	})
 	if p.fields == nil {
 		p.fields = map[string]bool{}
@@ -70,6 +70,16 @@ func (p *problems) add(problem document.Problem) {
 	for i := range problem.Path {
 		p.fields[document.JoinPath(problem.Path[:i+1])] = true
 	}
+}
+
+// withoutKeys leaves the keys of requests out of a path, which may be credentials.
+func withoutKeys(path []string) []string {
+	for i := 1; i+1 < len(path); i++ {
+		if path[i] == "overrides" && path[i-1] != "tiers" && path[i-1] != "endpoints" {
+			return slices.Delete(slices.Clone(path), i+1, i+2)
+		}
+	}
+	return path
 }
 
 // noted reports whether something is wrong with the value at path already, or in it.

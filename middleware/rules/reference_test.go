@@ -67,11 +67,14 @@ func reference() string {
 	}
 	head("field of a rule")
 	for _, f := range document.Fields(rule{}) {
-		if strings.HasPrefix(f.Path, "tiers.") {
+		if strings.HasPrefix(f.Path, "tiers.") || strings.HasPrefix(f.Path, "overrides.") {
 			continue // a limit's fields, once more
 		}
 		if f.Path == "tiers" {
 			f.Type = "limits, by tier"
+		}
+		if f.Path == "overrides" {
+			f.Type = "limits, by key"
 		}
 		row(f.Path, f.Type, f.Default, f.Doc)
 	}

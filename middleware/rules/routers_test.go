@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -54,7 +55,6 @@ type lineClaim struct {
 	asIs    bool   // not even the test itself is a trusted proxy
 	file    string // in place of the sample
 	outage  bool   // ends Redis, and so needs one of its own
-	memory  bool   // of that store alone
 }
 
 var lineClaims = []lineClaim{
@@ -107,7 +107,7 @@ func holdOnEveryRouterAndStore(t *testing.T, claims []lineClaim) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					for _, c := range claims {
-						if c.outage && store == "Memory" || c.memory && store != "Memory" {
+						if c.outage && store == "Memory" {
 							continue
 						}
 						t.Run(c.line+" "+c.claim, func(t *testing.T) {
@@ -399,6 +399,7 @@ type lineClient struct {
 	user   string // that authentication says it is, and next its tier
 	tier   string
 	device string
+	accept string
 	size   int64 // of the body
 }
 
@@ -431,9 +432,11 @@ func (c *lineClaim) serve(t *testing.T, router lineRouter, b lineBacking) *lineS
 		s.text = strings.Replace(s.text, replace[i], replace[i+1], 1)
 	}
 	folder := t.TempDir()
-	banned, err := os.ReadFile(filepath.Join("testdata", "banned.txt"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "banned.txt"), banned, 0o600))
+	for _, name := range []string{"banned.txt", "partners.txt"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
+	}
 	s.path = filepath.Join(folder, "limits.yaml")
 	s.edit(t, s.text)
 
@@ -472,7 +475,7 @@ func (s *lineService) reloaded(t *testing.T) error {
 	}
 }
 
-// ask sends a request and returns the response without its body.
+// ask sends a request and returns the response, whose body was read.
 func (s *lineService) ask(t *testing.T, request string, c lineClient) *http.Response {
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
@@ -484,7 +487,7 @@ func (s *lineService) ask(t *testing.T, request string, c lineClient) *http.Resp
 		r.Header.Set("Expect", "100-continue")
 	}
 	for name, value := range map[string]string{
-		"X-Forwarded-For": c.ip, "X-User": c.user, "X-Tier": c.tier, "X-Device": c.device,
+		"X-Forwarded-For": c.ip, "X-User": c.user, "X-Tier": c.tier, "X-Device": c.device, "Accept": c.accept,
 	} {
 		if value != "" {
 			r.Header.Set(name, value)
@@ -492,9 +495,10 @@ func (s *lineService) ask(t *testing.T, request string, c lineClient) *http.Resp
 	}
 	response, err := s.client.Do(r)
 	require.NoError(t, err, request)
-	_, err = io.Copy(io.Discard, response.Body)
+	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
+	response.Body = io.NopCloser(bytes.NewReader(body))
 	return response
 }
 

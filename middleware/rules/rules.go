@@ -104,6 +104,7 @@ type Rules struct {
 	doc      *document.Document
 	file     *file
 	names    map[string][]string     // where rules are, by name
+	off      [][]string              // where those are that are off
 	files    []string                // that were read beside it
 	tiers    []string                // that there are; nil: unknown
 	own      map[string]keyfunc.Func // keys of the application's
@@ -177,7 +178,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		return nil, err
 	}
 	f := &file{}
-	doc, found := document.Decode(text, f)
+	doc, found := document.Decode(text, f, wrapper)
 	digest := sha256.New()
 	digest.Write(text)
 	inFile := problems{file: name, doc: doc}
@@ -196,7 +197,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if doc.Has() { // it could be read
 		c.check()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, off: c.off, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound}
 	if c.keys != nil {
 		rules.ip = c.keys.one("ip")
 	}

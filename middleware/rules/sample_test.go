@@ -186,7 +186,7 @@ func TestScalarsAreReadAsTheyAreMeant(t *testing.T) {
 			"sliding_window_log": "sliding-log", "Token-Bucket": "token-bucket", "slidingwindow": "", "1": "", "true": "",
 		},
 		"on_outage: ": {"local": "local", "open": "open", "closed": "closed", "close": "", `""`: "", "1": ""},
-		"mode: ":      {"enforce": "false", "shadow": "true", "Shadow": "", "off": "", "false": ""},
+		"mode: ":      {"enforce": "false", "shadow": "true", "Shadow": "", "of": "", "false": ""},
 		"no_key: ":    {"share": "0", "skip": "1", "bad_request": "2", "unauthorized": "3", "400": "", "Skip": ""},
 		"soft: ": {"80%": "80", `"1%"`: "1", "99%": "99", "off": "0", "{at: 50%}": "50", "{at: off}": "0",
 			"0%": "", "100%": "", "80": "", "08%": "", "+8%": "", "8.5%": "", "-5%": "", "%": "", "80 %": "", "on": ""},

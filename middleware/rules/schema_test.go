@@ -37,6 +37,19 @@ type schema struct {
 	AdditionalProperties *orFalse          `json:"additionalProperties"`
 	Required             []string          `json:"required"`
 	Items                *schema           `json:"items"`
+	Ref                  string            `json:"$ref"`
+
+	root *schema // that a Ref begins at
+}
+
+// of is s, or what it refers to: a property of root.
+func (s *schema) of(root *schema) *schema {
+	name, isRef := strings.CutPrefix(s.Ref, "#/properties/")
+	if !isRef {
+		return s
+	}
+	to := root.Properties[name]
+	return &to
 }
 
 // names are one, or a list.
@@ -67,8 +80,27 @@ func strictly(text []byte, into any) error {
 	return decoder.Decode(into)
 }
 
+// within says where refs begin, in all of s.
+func (s *schema) within(root *schema) {
+	s.root = root
+	for name, p := range s.Properties {
+		p.within(root)
+		s.Properties[name] = p
+	}
+	for i := range s.AnyOf {
+		s.AnyOf[i].within(root)
+	}
+	if s.Items != nil {
+		s.Items.within(root)
+	}
+	if a := s.AdditionalProperties; a != nil && a.schema != nil {
+		a.schema.within(root)
+	}
+}
+
 // wrong is what a value does not satisfy, or "".
 func (s *schema) wrong(at string, v any) string {
+	s = s.of(s.root)
 	if len(s.AnyOf) > 0 {
 		var all []string
 		for i := range s.AnyOf {
@@ -153,6 +185,7 @@ func readSchema(t testing.TB) *schema {
 	t.Helper()
 	s := &schema{}
 	require.NoError(t, strictly(rules.Schema(), s))
+	s.within(s)
 	return s
 }
 
@@ -173,7 +206,8 @@ func TestTheSchemaIsOneThatEditorsRead(t *testing.T) {
 	require.Equal(t, "https://json-schema.org/draft/2020-12/schema", s.Schema)
 	require.True(t, strings.HasPrefix(s.ID, "https://"), s.ID)
 	require.Equal(t, names{"object"}, s.Type)
-	require.Equal(t, []string{"version"}, s.Required)
+	require.Equal(t, []string{"version"}, s.AnyOf[0].Required)
+	require.Equal(t, []string{"rate_limits"}, s.AnyOf[1].Required, "or a part of a larger file, which has no version")
 	require.Equal(t, rules.Schema(), rules.Schema())
 }
 

@@ -57,6 +57,7 @@ var words = map[invalid.Name]string{
 	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
 	"Options.MaxWait": "max_wait", "Priority: ByTier": "priority",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
+	"Legacy.Prefix": "limit", "Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
 	"TrustUnixSocket()": "unix_socket", "TrustProxies or another option": "trusted or another way",
 }
 
@@ -116,6 +117,50 @@ func (m *mode) UnmarshalText(text []byte) (err error) {
 
 func (mode) JSONSchema() map[string]any {
 	return map[string]any{"enum": modes, "title": "enforce or shadow"}
+}
+
+// ruleMode says what becomes of the requests that a rule is for.
+type ruleMode struct{ shadow, off, deny bool }
+
+var ruleModes = []string{"enforce", "shadow", "off", "deny"}
+
+func (m *ruleMode) UnmarshalText(text []byte) (err error) {
+	*m, err = oneOf(text, ruleModes, []ruleMode{{}, {shadow: true}, {off: true}, {deny: true}})
+	return err
+}
+
+func (ruleMode) JSONSchema() map[string]any {
+	return map[string]any{"enum": ruleModes, "title": "enforce, shadow, off or deny"}
+}
+
+// fields says which families of header fields are sent.
+type fields struct{ middleware.Headers }
+
+var fieldFamilies = []string{"both", "legacy", "draft", "none"}
+
+func (f *fields) UnmarshalText(text []byte) (err error) {
+	f.Headers, err = oneOf(text, fieldFamilies, []middleware.Headers{
+		middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone,
+	})
+	return err
+}
+
+func (fields) JSONSchema() map[string]any {
+	return map[string]any{"enum": fieldFamilies, "title": "both, legacy, draft or none"}
+}
+
+// reset says how the time is told at which a limit is whole again.
+type reset struct{ delta bool }
+
+var resets = []string{"unix", "delta"}
+
+func (r *reset) UnmarshalText(text []byte) (err error) {
+	r.delta, err = oneOf(text, resets, []bool{false, true})
+	return err
+}
+
+func (reset) JSONSchema() map[string]any {
+	return map[string]any{"enum": resets, "title": "unix or delta"}
 }
 
 // when says when a request is charged whose end matters.

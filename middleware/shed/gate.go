@@ -12,6 +12,7 @@ import (
 type gate struct {
 	maxWait time.Duration
 	start   time.Time
+	tell    func(p *place, admitted bool) // is called under the lock for one that waited
 
 	mu      sync.Mutex
 	meter   meter
@@ -70,7 +71,7 @@ const (
 var places = sync.Pool{New: func() any { return &place{} }}
 
 func newGate(levels int, maxWait time.Duration) *gate {
-	g := &gate{maxWait: maxWait, start: time.Now()}
+	g := &gate{maxWait: maxWait, start: time.Now(), tell: func(p *place, admitted bool) { p.told <- admitted }}
 	g.queue.levels = make([]level, levels)
 	g.cut = levels
 	g.meter.limit = initialLimit
@@ -85,23 +86,29 @@ func (g *gate) now() time.Duration { return time.Since(g.start) }
 func (g *gate) admit(ctx context.Context, level int) *place {
 	p := places.Get().(*place)
 	p.gate, p.level, p.stream, p.told = g, level, nil, nil
-	now := g.now()
-	g.mu.Lock()
-	p.came = now
-	if g.queue.n == 0 && g.meter.inFlight < g.meter.bound() {
-		g.begin(p, now)
-		g.mu.Unlock()
+	if g.enter(p, g.now()) {
 		return p
 	}
-	p.state, p.told = waiting, make(chan bool, 1)
-	g.queue.push(p)
-	g.trim(now)
-	g.mu.Unlock()
 	if !g.wait(ctx, p) {
 		places.Put(p)
 		return nil
 	}
 	return p
+}
+
+// enter reports whether p is admitted at once. If not, it is told.
+func (g *gate) enter(p *place, now time.Duration) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.came = now
+	if g.queue.n == 0 && g.meter.inFlight < g.meter.bound() {
+		g.begin(p, now)
+		return true
+	}
+	p.state, p.told = waiting, make(chan bool, 1)
+	g.queue.push(p)
+	g.trim(now)
+	return false
 }
 
 // begin makes p one of those in flight.
@@ -123,15 +130,14 @@ func (g *gate) wait(ctx context.Context, p *place) bool {
 			g.giveUp(p)
 			return <-p.told
 		case <-timer.C:
-			g.expire(p)
+			g.expire(p, g.now())
 			timer.Reset(g.maxWait)
 		}
 	}
 }
 
 // expire refuses p if it still waits, and has waited for too long, as it has in an overload.
-func (g *gate) expire(p *place) {
-	now := g.now()
+func (g *gate) expire(p *place, now time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p.state == waiting && (p.level >= g.cut || now-p.came >= patience) {
@@ -160,7 +166,7 @@ func (g *gate) refuse(p *place, now time.Duration) {
 func (g *gate) drop(p *place) {
 	g.queue.remove(p)
 	p.state = gone
-	p.told <- false
+	g.tell(p, false)
 }
 
 // trim refuses those that cannot be admitted in time: by Little's law, what is more than the
@@ -198,7 +204,7 @@ func (g *gate) fill(now time.Duration) {
 		p := g.queue.next(g.cut, now-g.maxWait)
 		g.queue.remove(p)
 		g.begin(p, now)
-		p.told <- true
+		g.tell(p, true)
 	}
 	if g.cut < len(g.queue.levels) && now-g.refused >= calm {
 		g.cut, g.refused = g.cut+1, now
@@ -207,9 +213,17 @@ func (g *gate) fill(now time.Duration) {
 
 // Leave implements [middleware.Place].
 func (p *place) Leave() {
-	g := p.gate
-	now := g.now()
+	p.gate.leave(p, p.gate.now())
+	if p.stream != nil {
+		p.stream.Stop() // it may be running, so the place is not used again
+		return
+	}
+	places.Put(p)
+}
+
+func (g *gate) leave(p *place, now time.Duration) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	switch p.state {
 	case inFlight:
 		g.meter.leave(now, now-p.came, p.cohort)
@@ -218,13 +232,6 @@ func (p *place) Leave() {
 		g.streams--
 	}
 	p.state = gone
-	flushed := p.stream != nil
-	g.mu.Unlock()
-	if flushed {
-		p.stream.Stop() // it may be running, so the place is not used again
-		return
-	}
-	places.Put(p)
 }
 
 // Streams implements [middleware.Place].
@@ -240,14 +247,16 @@ func (p *place) Streams(detached bool) {
 	case p.stream == nil:
 		usual := time.Duration(g.meter.base * float64(time.Second))
 		after := max(streamTime, streamTimes*usual) - (now - p.came)
-		p.stream = time.AfterFunc(after, func() {
-			now := g.now()
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			if p.state == inFlight {
-				g.setApart(p, now)
-			}
-		})
+		p.stream = time.AfterFunc(after, func() { g.goesOn(p, g.now()) })
+	}
+}
+
+// goesOn is for p when it has been flushed, and goes on for longer than others.
+func (g *gate) goesOn(p *place, now time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.state == inFlight {
+		g.setApart(p, now)
 	}
 }
 

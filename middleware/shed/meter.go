@@ -20,6 +20,7 @@ type meter struct {
 	rated   float64 // how long it was seen for, in seconds, to rateTime
 	base    float64 // latency when nothing waits, in seconds; 0: not known
 	latency float64 // of the window before
+	fewest  float64 // in flight on average, of windows with that base; before shrunk
 
 	dip      dip
 	dipTo    float64       // what the limit is in a dip
@@ -83,6 +84,11 @@ const (
 	// before, some wait in the dip too: it goes to half of that.
 	muchLess  = 0.8
 	stillBusy = 0.85
+
+	// Latency is alike up to so many times the base, and so many times as many in flight are far
+	// more: if they waited, it would be as many times the base.
+	alikeTo = 1.15
+	farMore = 1.5
 )
 
 // headroom is how many may wait inside of the service where so many are busy. The random
@@ -174,6 +180,19 @@ func (m *meter) open(now time.Duration) {
 	}
 }
 
+// alike reports whether latency is what it was when far fewer were in flight, which shows the
+// base as a dip would: these did not wait, nor do those. It is for the time before the limit
+// was ever too high, when it says nothing.
+func (m *meter) alike(latency, mean float64) bool {
+	if m.shrunk || latency > alikeTo*m.base {
+		return false
+	}
+	if m.fewest == 0 || mean < m.fewest {
+		m.fewest = mean
+	}
+	return mean >= farMore*m.fewest
+}
+
 func (m *meter) endDip(now time.Duration) {
 	m.dip, m.dipAfter = noDip, now+max(dipEvery, dipTimes*(now-m.dipFrom))
 }
@@ -206,7 +225,7 @@ func (m *meter) close(now time.Duration) {
 	case quiet || latency < m.base:
 		m.base += 0.2 * (latency - m.base)
 	}
-	if quiet && m.shrunk {
+	if quiet && m.shrunk || m.alike(latency, mean) {
 		m.dipAfter = now + dipEvery // it was as good as one
 	}
 	waiting := rate * max(0, latency-m.base)

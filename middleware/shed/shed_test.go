@@ -233,3 +233,10 @@ func BenchmarkAdmitParallel(b *testing.B) {
 }
 
 var _ middleware.Overload = (*Limiter)(nil)
+
+func tiered(tier string) *http.Request {
+	r := httptest.NewRequest("GET", "/", nil)
+	return r.WithContext(middleware.WithTier(context.Background(), tier))
+}
+
+func premium() *Limiter { return Must(New(Options{Priority: ByTier("premium")})) }

@@ -199,6 +199,9 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err 
 	found, err := d.each(rule, func(l *middleware.RateLimit) error {
 		results, err := l.Peek(ctx, rule, key)
 		for _, r := range results {
+			if r.IsConcurrency() { // when others end is not known
+				r.NextAfter, r.ResetAfter = 0, 0
+			}
 			o.Counts = append(o.Counts, peekView{
 				Rule: r.Rule.Name, Tier: r.Rule.Tier, Limit: r.Limit, Remaining: r.Remaining,
 				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Rule.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),

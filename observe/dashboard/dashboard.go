@@ -78,8 +78,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Dashboard is the page, and the [middleware.Observer] that counts for it. Memory for its
-// counts is bounded: some 9 KB for each of up to 500 rules and tiers, and what is beyond
+// A Dashboard is the page, and the [middleware.Observer] that counts for it. It is a
+// [pace.Observer] too, for requests to other servers. Memory for its counts is bounded: some 9 KB
+// for each of up to 500 rules and tiers, and of up to 100 rules of package pace, and what is beyond
 // them is counted together.
 type Dashboard struct {
 	options Options
@@ -92,6 +93,7 @@ type Dashboard struct {
 
 	store  *tally.Store
 	counts counts
+	calls  calls
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
@@ -140,6 +142,7 @@ func New(o Options) (*Dashboard, error) {
 		d.log = slog.Default()
 	}
 	d.counts.init()
+	d.counts.countLevels = d.countLevels
 	return d, nil
 }
 

@@ -18,5 +18,10 @@
 // It is closed to all requests unless [Options.Authorize] says otherwise. Requests that change
 // something have to come from the page itself ([http.CrossOriginProtection]) and are logged.
 //
+// It shows requests to other servers as well, if it is the Observer of package pace:
+//
+//	github, err := pace.NewTransport(nil, pace.Options{Observer: page, Rules: ...})
+//	page.FollowTransport(github)
+//
 // Keys are shown as digests unless [Options.ShowKeys] is set.
 package dashboard

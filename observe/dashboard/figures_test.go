@@ -54,12 +54,33 @@ type figures struct {
 			Asked, Refused int
 		}
 	}
+	Overload *struct {
+		Places []struct {
+			Route                             string
+			Limit, InFlight, Waiting, Streams int
+		}
+		More   int
+		Levels []struct {
+			Name           string
+			Overloaded     bool
+			Admitted, Shed int
+		}
+	}
 	Unlisted struct{ Rules, Unfollowed int }
 	Rows     []struct {
 		Rule, Tier, Limit, For, OnOutage string
 		Shadow                           bool
 	}
 	Counts [][3]int
+	Calls  *struct {
+		Hidden int
+		List   []struct {
+			Rule, P95                string
+			Sent                     float64
+			Until                    int64
+			Refused, Retried, GaveUp int
+		}
+	}
 	Hidden int
 	Names  []string
 	Series []struct {

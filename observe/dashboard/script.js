@@ -146,10 +146,12 @@
     drawVerdict(); // also for the title of a page in the background
     if (document.hidden) return;
     drawStore();
+    drawOverload();
     drawChart();
     updateRows();
     drawKeys();
     drawBans();
+    drawCalls();
   }
   document.addEventListener("visibilitychange", () => { if (last) draw(); });
 
@@ -188,6 +190,57 @@
       list.replaceChildren(...s.figures.flatMap(() => [el("dt"), el("dd")]));
     }
     s.figures.forEach((f, i) => { say(list.children[2 * i], f.name); say(list.children[2 * i + 1], f.value); });
+  }
+
+  // Overload: how much the service has room for.
+
+  // items are so many of a list, as make makes them.
+  function items(list, n, make) {
+    while (list.childElementCount > n) list.lastChild.remove();
+    while (list.childElementCount < n) list.append(make());
+    return [...list.children];
+  }
+  function gauge() {
+    const picture = svg("svg", { viewBox: "0 0 100 5", preserveAspectRatio: "none", "aria-hidden": "true" });
+    picture.append(svg("rect", { height: 5, width: 0 }));
+    return el("div", { class: "bar" }, picture);
+  }
+  function drawOverload() {
+    const o = last.overload;
+    $("overload").hidden = !o;
+    if (!o) return;
+    const over = o.levels.filter((l) => l.overloaded);
+    const is = over.length ? "sheds" : o.places.some((p) => p.waiting) ? "waits" : "room";
+    $("overload").dataset.is = is;
+    say($("overload-text"), {
+      room: "has room",
+      waits: "requests wait for a place",
+      sheds: "sheds " + (over.length < o.levels.length ? over.map((l) => l.name).join(", ") : "requests of all levels"),
+    }[is]);
+    const places = items($("places"), o.places.length, () => el("li", {}, el("span", { class: "name" }), el("span", { class: "about" }), gauge()));
+    o.places.forEach((p, i) => {
+      const [name, about, bar] = places[i].children;
+      say(name, p.route || (o.places.length > 1 ? "other routes" : ""));
+      const parts = [whole.format(p.inFlight) + " of " + whole.format(p.limit) + " in flight"];
+      if (p.waiting) parts.push(whole.format(p.waiting) + (p.waiting === 1 ? " waits" : " wait"));
+      if (p.streams) parts.push(whole.format(p.streams) + (p.streams === 1 ? " stream" : " streams") + " beside");
+      say(about, parts.join(", "));
+      const part = bar.firstChild.firstChild;
+      part.setAttribute("class", p.waiting ? "r" : "a");
+      part.setAttribute("width", Math.min(100, 100 * p.inFlight / p.limit));
+    });
+    say($("places-more"), o.more ? "And " + whole.format(o.more) + " routes more, with more room." : "");
+    const levels = items($("levels"), o.levels.length, () => el("li", {}, el("span", { class: "name" }), el("span", { class: "number" }), el("span", { class: "number" })));
+    o.levels.forEach((l, i) => {
+      const [name, admitted, shed] = levels[i].children;
+      say(name, l.name || "all requests");
+      say(admitted, count(l.admitted));
+      say(shed, count(l.shed));
+      shed.classList.toggle("some", l.shed > 0);
+    });
+    const [p] = o.places;
+    say($("overload-note"), "The limit follows what the service can do" + (o.places.length === 1 && p.rate && p.latency
+      ? ": at least " + rate(p.rate) + " requests a second, in " + p.latency + " where none waits." : "."));
   }
 
   // Charts: areas on top of each other, over the last minutes.
@@ -312,21 +365,21 @@
       return { node, value };
     };
     const numbers = [number("asked/s"), number("refused/s"), number("refused")];
-    const name = el("span", { class: "name" });
+    const name = el("span", { class: "name" }), now = el("span");
     if (row) {
       name.append(row.rule);
       if (row.tier) name.append(" ", el("small", {}, row.tier));
       if (row.shadow) name.append(el("span", { class: "badge", title: "It refuses nothing." }, "shadow"));
       if (row.onOutage === "closed") name.append(el("span", { class: "badge closed", title: "Without the store, its requests are answered 503." }, "fails closed"));
       if (row.onOutage === "open") name.append(el("span", { class: "badge closed", title: "Without the store, its requests pass uncounted." }, "fails open"));
-      name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : "")));
+      name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : ""), now));
     } else {
       name.append("All requests");
     }
     const id = row ? identity(row) : null;
     const button = el("button", { type: "button", class: "row" + (row && row.shadow ? " in-shadow" : ""), on: { click: () => select(id) } },
       name, spark, ...numbers.map((n) => n.node));
-    return { id, row, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
+    return { id, row, now, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
   }
 
   function drawRows() {
@@ -355,7 +408,12 @@
   $("find").addEventListener("input", filter);
 
   function updateRows() {
+    const places = new Map((last.places || []).map(([row, taken, waiting]) => [row, [taken, waiting]]));
     lines.forEach((l) => {
+      if (l.row) {
+        const [taken, waiting] = places.get(l.index) || [0, 0];
+        say(l.now, taken || waiting ? "; in progress " + whole.format(taken) + (waiting ? ", waiting " + whole.format(waiting) : "") : "");
+      }
       l.button.setAttribute("aria-pressed", l.id === selected);
       if (l.item.hidden) return;
       const s = l.row ? series[l.index] : {
@@ -493,6 +551,37 @@
     });
   }
   const ordinal = (n) => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");
+
+  // Calls to others, and what they say.
+
+  let drawnCalls = "";
+  function drawCalls() {
+    const c = last.calls;
+    $("calls").hidden = !c;
+    if (!c) return;
+    const drawn = JSON.stringify(c.list.map((call) => call.rule));
+    if (drawn !== drawnCalls) {
+      drawnCalls = drawn;
+      $("called").replaceChildren(...c.list.map((call) => {
+        const number = (what) => el("span", { class: "number" }, el("em", {}, what), el("span"));
+        return el("li", { class: "call" },
+          el("span", { class: "name" }, call.rule),
+          number("sent/s"), number("waiting"), number("p95 wait"),
+          el("p", { class: "cooling" }), el("p", { class: "quiet" }));
+      }));
+    }
+    c.list.forEach((call, i) => {
+      const item = $("called").children[i], [sent, waiting, waits] = item.querySelectorAll(".number span");
+      say(sent, rate(call.sent));
+      say(waiting, whole.format(call.waiting));
+      say(waits, call.p95 || "–");
+      const [cooling, said] = item.querySelectorAll("p");
+      say(cooling, call.until ? "In cooldown, " + until(call.until) + "." : "");
+      const happened = [[call.refused, "refused"], [call.retried, "sent again"], [call.gaveUp, "given up"]].filter(([n]) => n);
+      say(said, happened.length ? "In 5 min: " + happened.map(([n, what]) => count(n) + " " + what).join(", ") + "." : "");
+    });
+    say($("calls-note"), c.hidden ? "And " + whole.format(c.hidden) + " more, which the page does not show." : "");
+  }
 
   // What an operator does.
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,15 +16,19 @@ import (
 
 // A tick is what is new since the second before.
 type tick struct {
-	Now      int64     `json:"now"`    // Unix seconds
-	Second   int64     `json:"second"` // since the start: the one that began
-	Outcomes []uint32  `json:"outcomes"`
-	Counts   [][3]int  `json:"counts"` // a row's number, asked, refused; of rows where there was any
-	Verdict  verdict   `json:"verdict"`
-	Store    storeView `json:"store"`
-	Top      []topView `json:"top,omitempty"`
-	Unlisted *unlisted `json:"unlisted,omitempty"`
-	Bans     *bansView `json:"bans,omitempty"`
+	Now      int64      `json:"now"`    // Unix seconds
+	Second   int64      `json:"second"` // since the start: the one that began
+	Outcomes []uint32   `json:"outcomes"`
+	Counts   [][3]int   `json:"counts"`           // a row's number, asked, refused; of rows where there was any
+	Places   [][3]int   `json:"places,omitempty"` // a row's number, requests in progress, and that wait
+	Verdict  verdict    `json:"verdict"`
+	Store    storeView  `json:"store"`
+	Top      []topView  `json:"top,omitempty"`
+	Unlisted *unlisted  `json:"unlisted,omitempty"`
+	Bans     *bansView  `json:"bans,omitempty"`
+	Calls    *callsView `json:"calls,omitempty"`
+
+	Overload *overloadView `json:"overload,omitempty"`
 }
 
 // A state is all that the page shows.
@@ -140,6 +145,7 @@ func (d *Dashboard) refresh(l *latest) {
 		l.topAt = now
 	}
 	s.Bans, s.Top, s.Unlisted = l.bans, l.top, l.unlisted
+	s.Calls = d.lookAtCalls(now)
 	s.Verdict = d.judge(s)
 	l.state = s
 	l.tick = mustMarshal(s.tick)
@@ -230,7 +236,24 @@ func (d *Dashboard) count(s *state) {
 			s.Counts = append(s.Counts, [3]int{i, int(asked), int(known.refused.sum(s.Second, 1))})
 		}
 	}
+	s.Places = d.places(s.Rows)
 	s.Store = d.lookAtStore(s.Second)
+	s.Overload = d.lookAtOverload(s.Second)
+}
+
+// places are those of the rows that have requests in progress.
+func (d *Dashboard) places(rows []row) (places [][3]int) {
+	for _, l := range d.all() {
+		for _, p := range l.InProgress() {
+			if p.Requests == 0 && p.Waiting == 0 {
+				continue
+			}
+			if i := slices.IndexFunc(rows, func(r row) bool { return r.Rule == p.Rule.Name && r.Tier == p.Rule.Tier }); i >= 0 {
+				places = append(places, [3]int{i, int(p.Requests), int(p.Waiting)})
+			}
+		}
+	}
+	return places
 }
 
 // lookAtStore is how the store is. The counts are locked.

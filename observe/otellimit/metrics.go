@@ -23,7 +23,7 @@ type instruments struct {
 
 	degradedFor metric.Float64ObservableCounter
 
-	degraded, partly, cells, bytes metric.Int64ObservableGauge
+	degraded, partly, cells, bytes, inProgress, inLine metric.Int64ObservableGauge
 }
 
 // measure makes the instruments and has them read.
@@ -41,6 +41,8 @@ func (t *Observer) measure(meter metric.Meter) error {
 		partly:      m.gauge("rate_limit.store.degraded.partly", "1", "1 while the store's server fails at a part of the calls."),
 		cells:       m.gauge("rate_limit.table.cells", "{cell}", "Places for keys that memory is taken for."),
 		bytes:       m.gauge("rate_limit.table.size", "By", "Memory of the store in memory."),
+		inProgress:  m.gauge("rate_limit.concurrency.in_progress", "{request}", "Requests of all keys in progress in this process, of a rule with Concurrency."),
+		inLine:      m.gauge("rate_limit.concurrency.waiting", "{request}", "Requests of all keys that wait in this process to be in progress."),
 		degradedFor: m.seconds("rate_limit.store.degraded.time", "For how long outage policies have been in force in all."),
 	}
 	var err error
@@ -48,6 +50,7 @@ func (t *Observer) measure(meter metric.Meter) error {
 		metric.WithDescription("How long decisions took in the store; of a store in memory, one in 64 is measured."),
 		metric.WithExplicitBucketBoundaries(tally.LatencyBounds...))
 	m.note(err)
+	overload := m.overload()
 	paced := m.pace()
 	t.waits, err = meter.Float64Histogram("rate_limit.pace.wait.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long attempts to send a request to others waited before they were sent."),
@@ -61,7 +64,9 @@ func (t *Observer) measure(meter metric.Meter) error {
 	t.callback, err = meter.RegisterCallback(
 		func(_ context.Context, to metric.Observer) error {
 			in.readRules(to, t.tally)
+			in.readPlaces(to, &t.placing)
 			in.readStore(to, t.tally, metric.WithAttributeSet(store))
+			overload.read(to, t.overload())
 			paced.read(to, t.paced)
 			return nil
 		}, m.made...)
@@ -80,6 +85,17 @@ func (in *instruments) readRules(to metric.Observer, t *tally.Tally) {
 			}
 			to.ObserveInt64(in.requests, int64(r.Count[d]), metric.WithAttributes(attributes...))
 		}
+	}
+}
+
+func (in *instruments) readPlaces(to metric.Observer, p *tally.Placing) {
+	for _, of := range p.InProgress(mostMaxRules) {
+		attributes := []attribute.KeyValue{ruleKey.String(of.Rule.Name)}
+		if of.Rule.Tier != "" {
+			attributes = append(attributes, tierKey.String(of.Rule.Tier))
+		}
+		to.ObserveInt64(in.inProgress, of.Requests, metric.WithAttributes(attributes...))
+		to.ObserveInt64(in.inLine, of.Waiting, metric.WithAttributes(attributes...))
 	}
 }
 

@@ -11,8 +11,10 @@
 package otellimit
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
 
@@ -33,6 +36,10 @@ type Options struct {
 	// Unwrap() limiter.Store. Nil: one that a RateLimit made for itself, of which nothing
 	// is told but how long it takes.
 	Store limiter.Store
+
+	// Overload is that of the limiters observed, of which the limit and what became of each
+	// level of priority is told. Nil: that of the rules given to [Observer.Follow], or none.
+	Overload *shed.Limiter
 
 	// MaxRules bounds how many rules and tiers are told apart in metrics, up to 100,000.
 	// All others are counted as one, "other". Zero: 1000.
@@ -54,10 +61,13 @@ const scope = "github.com/weirgo/weir/observe/otellimit"
 type Observer struct {
 	tally    *tally.Tally // nil: spans only
 	duration metric.Float64Histogram
+	placing  tally.Placing
 	paced    *tally.Paced
 	waits    metric.Float64Histogram
 	waitsOf  sync.Map // by rule, []metric.RecordOption
 	store    []metric.RecordOption
+	given    *shed.Limiter
+	watcher  atomic.Pointer[Watcher]
 	callback metric.Registration
 }
 
@@ -76,7 +86,7 @@ func New(o Options) (*Observer, error) {
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
 	}
-	observer := &Observer{tally: tally.New(o.Store, o.MaxRules), paced: tally.NewPaced(o.MaxRules)}
+	observer := &Observer{tally: tally.New(o.Store, o.MaxRules), given: o.Overload, paced: tally.NewPaced(o.MaxRules)}
 	if err := observer.measure(o.MeterProvider.Meter(scope)); err != nil {
 		return nil, fmt.Errorf("otellimit: %w", err)
 	}
@@ -97,6 +107,16 @@ func (t *Observer) Close() error {
 		return nil
 	}
 	return t.callback.Unregister()
+}
+
+// FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
+// Concurrency. It may be called for several.
+func (t *Observer) FollowLimiter(l *middleware.RateLimit) error {
+	if l == nil {
+		return errors.New("otellimit: FollowLimiter needs a RateLimit")
+	}
+	t.placing.Follow(l)
+	return nil
 }
 
 // Observe implements [middleware.Observer].

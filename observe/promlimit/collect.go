@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
 
@@ -57,6 +58,10 @@ var (
 	reloadAt = desc("rate_limit_last_reload_success_timestamp_seconds", "When the rules in force came into force.")
 	banned   = desc("rate_limit_bans_active", "Bans in force.")
 
+	inProgress = desc("rate_limit_concurrency_in_progress", "Requests of all keys in progress in this process, of a rule with Concurrency.", "rule", "tier")
+	inLine     = desc("rate_limit_concurrency_waiting", "Requests of all keys that wait in this process to be in progress.", "rule", "tier")
+	atOnce     = desc("rate_limit_concurrency_limit", "How many requests of one key may be in progress at once.", "rule", "tier")
+
 	overloadLimit    = desc("rate_limit_overload_limit", "How many requests may be in flight.", "route")
 	overloadInFlight = desc("rate_limit_overload_in_flight", "Requests in flight, without streams.", "route")
 	overloadStreams  = desc("rate_limit_overload_streams", "Answers that are being sent for far longer than others take.", "route")
@@ -69,6 +74,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	m.latency.Describe(to)
+	m.turns.Describe(to)
 	m.waits.Describe(to)
 	for _, d := range all {
 		to <- d
@@ -98,9 +104,15 @@ func (to sink) is(d *prometheus.Desc, yes bool, labels ...string) {
 func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	to := sink(metrics)
 	m.latency.Collect(metrics)
+	m.turns.Collect(metrics)
 	m.collectRules(to)
 	m.collectStore(to)
 	m.collectOperation(to)
+	for _, p := range m.placing.InProgress(m.options.MaxRules) {
+		to.gauge(inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
+		to.gauge(inLine, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
+		to.gauge(atOnce, float64(p.Rule.Concurrency.Max), p.Rule.Name, p.Rule.Tier)
+	}
 	m.collectOverload(to)
 	m.collectPace(to)
 }
@@ -184,10 +196,14 @@ func (m *Metrics) collectOperation(to sink) {
 
 // collectOverload is what the service has room for.
 func (m *Metrics) collectOverload(to sink) {
-	if m.options.Overload == nil {
+	overload := m.options.Overload
+	if w := m.watcher.Load(); w != nil && overload == nil {
+		overload, _ = (*w).Overload().(*shed.Limiter)
+	}
+	if overload == nil {
 		return
 	}
-	for _, s := range m.options.Overload.Stats() {
+	for _, s := range overload.Stats() {
 		to.gauge(overloadLimit, float64(s.Limit), s.Route)
 		to.gauge(overloadInFlight, float64(s.InFlight), s.Route)
 		to.gauge(overloadStreams, float64(s.Streams), s.Route)

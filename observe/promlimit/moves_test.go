@@ -156,6 +156,9 @@ func TestEveryMetricMoves(t *testing.T) {
 		if strings.HasPrefix(name, "rate_limit_overload") {
 			continue // in TestWhatTheServiceHasRoomForIsShown
 		}
+		if strings.HasPrefix(name, "rate_limit_concurrency") {
+			continue // in TestWhatIsInProgressAndWaitsIsShown
+		}
 		if strings.HasPrefix(name, "rate_limit_pace") {
 			continue // in TestEveryMetricOfRequestsToOthersMoves
 		}

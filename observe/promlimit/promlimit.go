@@ -44,7 +44,7 @@ type Options struct {
 	Bans bans.List
 
 	// Overload is that of the limiters observed, of which the limit and what became of each
-	// level of priority is shown. Nil: nothing is.
+	// level of priority is shown. Nil: that of the rules given to [Metrics.Follow], or none.
 	Overload *shed.Limiter
 
 	// MaxRules bounds how many rules and tiers have series of their own, four each, and up
@@ -64,6 +64,8 @@ type Metrics struct {
 	options Options
 	tally   *tally.Tally
 	latency prometheus.Histogram
+	turns   prometheus.Histogram
+	placing tally.Placing
 	paced   *tally.Paced
 	waits   *prometheus.HistogramVec
 	watcher atomic.Pointer[Watcher]
@@ -81,7 +83,7 @@ func New(o Options) (*Metrics, error) {
 	}
 	t := tally.New(o.Store, o.MaxRules)
 	return &Metrics{
-		options: o, tally: t, latency: newLatency(t.Store.Kind),
+		options: o, tally: t, latency: newLatency(t.Store.Kind), turns: newTurns(),
 		paced: tally.NewPaced(o.MaxRules), waits: newWaits(),
 	}, nil
 }
@@ -103,15 +105,28 @@ type Watcher interface {
 
 	// Bans is the list that the rules' bans are in. Nil: none.
 	Bans() bans.List
+
+	// Overload is what the rules in force have made of their overload section. Nil: none.
+	Overload() middleware.Overload
 }
 
-// Follow adds the reloads of a rules file, and its bans if Options.Bans is nil. Of several
-// watchers the last one is shown.
+// Follow adds the reloads of a rules file, and its bans and its overload limit if Options.Bans
+// and Options.Overload are nil. Of several watchers the last one is shown.
 func (m *Metrics) Follow(w Watcher) error {
 	if v := reflect.ValueOf(w); w == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return errors.New("promlimit: Follow needs a Watcher")
 	}
 	m.watcher.Store(&w)
+	return nil
+}
+
+// FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
+// Concurrency. It may be called for several.
+func (m *Metrics) FollowLimiter(l *middleware.RateLimit) error {
+	if l == nil {
+		return errors.New("promlimit: FollowLimiter needs a RateLimit")
+	}
+	m.placing.Follow(l)
 	return nil
 }
 
@@ -121,6 +136,17 @@ func (m *Metrics) Observe(o *middleware.Observation) {
 	if o.Elapsed != 0 {
 		m.latency.Observe(o.Elapsed.Seconds())
 	}
+	if o.Waited != 0 {
+		m.turns.Observe(o.Waited.Seconds())
+	}
+}
+
+func newTurns() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "rate_limit_concurrency_wait_seconds",
+		Help:    "How long requests waited for a place that waited for one, whether they got it or not.",
+		Buckets: tally.WaitBounds,
+	})
 }
 
 func newLatency(store string) prometheus.Histogram {

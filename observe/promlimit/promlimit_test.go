@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"sync"
@@ -212,6 +214,18 @@ func TestOptionsAreChecked(t *testing.T) {
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, 30*time.Second, 5*time.Millisecond, what)
+}
+
+func TestTheOverloadLimitOfARulesFileIsShown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("version: 1\noverload: {priority: [premium]}\n"), 0o600))
+	watcher, err := rules.Watch(t.Context(), path, rules.Options{Overload: shed.FromRules, OnReload: func(rules.Reload) {}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, watcher.Close()) })
+	m := newMetrics(t, promlimit.Options{})
+	assert.NotContains(t, samples(t, m), `rate_limit_overload_limit{route=""}`)
+	require.NoError(t, m.Follow(watcher))
+	assert.Contains(t, samples(t, m), `rate_limit_overload_limit{route=""}`)
 }
 
 // Five times as much is asked of a service as it can do.

@@ -1,6 +1,7 @@
 package sloglimit
 
 import (
+	"fmt"
 	"hash/maphash"
 	"net/http"
 	"sync"
@@ -26,6 +27,7 @@ type Logger struct {
 type refusal struct {
 	code, rule, tier, key string
 	limit                 limiter.Limit
+	atOnce                int64 // in place of a limit: how many requests may be in progress
 	retryAfter            time.Duration
 	digested              bool // the key is a digest already
 }
@@ -108,7 +110,10 @@ func (b *record) add(r *http.Request, f *refusal) {
 		return
 	}
 	b.route, b.limit, b.retryAfter = r.Pattern, "", f.retryAfter
-	if f.limit != (limiter.Limit{}) {
+	switch {
+	case f.atOnce > 0:
+		b.limit = fmt.Sprintf("%d at once", f.atOnce)
+	case f.limit != (limiter.Limit{}):
 		b.limit = f.limit.String()
 	}
 	if b.retryAfter > noRetry {

@@ -110,10 +110,14 @@ func (l *Logger) Observe(o *middleware.Observation) {
 	case middleware.OutcomeRefused:
 		for i := range o.Rules {
 			if r := &o.Rules[i]; !r.Allowed && !r.Rule.Shadow {
-				l.note(o.Request, refusal{
+				f := refusal{
 					code: "weir-refused", rule: r.Rule.Name, tier: r.Rule.Tier, key: r.Key,
 					limit: r.Binding(), retryAfter: r.RetryAfter,
-				})
+				}
+				if r.IsConcurrency() {
+					f.atOnce = r.Decision.Limit
+				}
+				l.note(o.Request, f)
 			}
 		}
 	case middleware.OutcomeBanned:

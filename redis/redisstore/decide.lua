@@ -434,7 +434,7 @@ end
 
 local written = values or {}
 if places then
-  places.store(names, written, lives, GONE, lifeUntil, now)
+  places.store(names, written, lives, KEPT, RESIZED, lifeUntil, now)
 end
 
 -- Value and expiry go together: a key lives at least until all its units are free again.

@@ -1,10 +1,9 @@
 package redisstore
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -22,7 +21,7 @@ import (
 // Its lock is the batcher's.
 type holdings struct {
 	of      *batcher
-	process string // what Redis knows this one by
+	process int64 // what Redis knows this one by
 	lease   time.Duration
 
 	byName  map[string]*holding // of the key in Redis
@@ -58,7 +57,6 @@ type holding struct {
 	queued  *group   // that tells Redis, if no decision does before
 	began   time.Time
 	counted time.Time // the latest message that may have had Redis count a place
-	lost    time.Time // the latest of which it was not known what became
 
 	in         *queue
 	prev, next *holding
@@ -69,7 +67,7 @@ type message struct {
 	*holding
 	number  int64
 	held    int64
-	guards  bool // Redis is to remember the number, even if nothing is held, as others may come late
+	doubted bool // so Redis is to note the number whatever it has: another may come late
 	ends    []int64
 	granted int64  // on top
 	key     uint16 // in its request
@@ -95,12 +93,10 @@ const (
 // but for the jitter.
 func (h *holdings) renewEvery() time.Duration { return h.lease / 4 }
 func (h *holdings) retryEvery() time.Duration { return h.lease / 40 }
-func (h *holdings) jitter() time.Duration     { return mathrand.N(h.lease / 24) }
+func (h *holdings) jitter() time.Duration     { return rand.N(h.lease / 24) }
 
 func newHoldings(of *batcher, lease time.Duration) holdings {
-	id := make([]byte, 8)
-	_, _ = rand.Read(id) // which cannot fail
-	return holdings{of: of, process: string(id), lease: lease}
+	return holdings{of: of, process: rand.Int64N(1 << 53), lease: lease}
 }
 
 // A queue is holdings in order of their latest messages.
@@ -136,11 +132,6 @@ func (h *holding) leaveQueue() {
 
 // isKnown reports whether Redis counts what is held.
 func (h *holding) isKnown() bool { return h.held == h.told && !h.doubted }
-
-// isGuarded reports whether a message that was lost may come to Redis yet.
-func (h *holding) isGuarded(of *holdings, now time.Time) bool {
-	return !h.lost.IsZero() && now.Sub(h.lost) < of.lease
-}
 
 // find is the holding of an item's key, made if there is none.
 func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *holding {
@@ -212,7 +203,7 @@ func (h *holdings) begin(b *batch) {
 			of := h.find(it.name, g.tag, it.quota)
 			if of.message == nil {
 				h.number++
-				of.message = &message{holding: of, number: h.number, held: of.held, guards: of.isGuarded(h, b.start), ends: of.ends}
+				of.message = &message{holding: of, number: h.number, held: of.held, doubted: of.doubted, ends: of.ends}
 				of.ends, of.began = nil, b.start
 				of.leaveQueue()
 				h.pending++
@@ -273,11 +264,10 @@ func (h *holdings) conclude(m *message, heard bool) {
 	if heard {
 		of.told = m.held + m.granted
 	} else {
-		of.lost = time.Now()
 		h.failed = h.failed || h.closed
 	}
 	switch {
-	case of.held == 0 && (of.isKnown() && !of.isGuarded(h, time.Now()) || h.closed && !heard):
+	case of.held == 0 && (of.isKnown() || h.closed && !heard):
 		h.forget(of)
 	case h.closed && !heard:
 	case !heard:
@@ -344,7 +334,7 @@ func (h *holdings) renew(q *queue, every time.Duration, now time.Time) {
 		if of == nil || now.Sub(of.began) < every {
 			break
 		}
-		if of.held == 0 && !of.isGuarded(h, now) && (of.isKnown() || now.Sub(of.counted) > 2*h.lease) {
+		if of.held == 0 && now.Sub(of.counted) > 2*h.lease {
 			h.forget(of) // as Redis has by now
 			continue
 		}

@@ -1,7 +1,8 @@
 -- Counts events that are under way, before decide.lua, where there are such charges. A key's
--- value is the limit and the mean time for which a place is held, 8 bytes each; then, of each
--- process that holds some, 32: which it is, the number of its last message about the key, how
--- many it holds, and until when that counts.
+-- value is the limit, the mean time for which a place is held, and when the key expires, 8 bytes
+-- each; then, of each process that held some of late, 32: which it is, the number of its last
+-- message about the key, how many it holds, and until when that counts. One that holds none is
+-- there until then, too, for its number; and a key that is used again need not be made again.
 --
 -- A message says how many places of a key its process holds, which stands whatever was known
 -- of it here. So one that is lost, or comes twice, is made good by the next; one that comes
@@ -13,16 +14,21 @@ do
   local heldWeight = 8
 
   local process, lease, messages, asks, ends
-  local keys = {} -- by the message
   local answers, answered, nextAsk, firstAsk = {}, 0, 1, 1
+
+  -- What is known of the key of each message: a table for each field is cheaper than one for each
+  -- key. How many places the process holds, the mean, the key's expiry and the value's length;
+  -- then what is seldom there: what others hold, until when, and their part of the value; a state
+  -- that is not HELD; and whether it is to be written.
+  local mine, means, expiries, sizes = {}, {}, {}, {}
+  local others, lasts, rests, states, changed = {}, {}, {}, {}, {}
 
   places = {}
 
   -- Reads what request.go encodes.
   function places.read(request, at)
     local messageCount, askCount
-    process = sub(request, at, at + 7)
-    lease, messageCount, askCount, at = read('<dHH', request, at + 8)
+    process, lease, messageCount, askCount, at = read('<ddHH', request, at)
     messages = {read('<' .. rep('HdddBB', messageCount), request, at)}
     at = table.remove(messages)
     asks = {read('<' .. rep('HHdd', askCount), request, at)}
@@ -50,9 +56,10 @@ do
 
   -- Brings each key to the present, with what its message says.
   function places.open(values, names, now)
-    local nextEnd = 1
-    for i = 1, #messages, 6 do
-      local key, mine, number = messages[i], messages[i + 2], messages[i + 3]
+    local nextEnd, latest = 1, now + lease
+    for m = 1, #messages / 6 do
+      local at = 6 * m
+      local key, held, number, endCount = messages[at - 5], messages[at - 3], messages[at - 2], messages[at]
       local value
       if values then
         value = values[key]
@@ -65,42 +72,40 @@ do
           value = 'something else'
         end
       end
-      local p = {
-        key = key, capacity = messages[i + 1], mine = mine, number = number, guarded = messages[i + 4] == 1,
-        state = HELD, stored = value and true, others = 0, rest = '', last = 0, mean = 0, changed = false,
-      }
-      keys[#keys + 1] = p
-      local known, knownUntil = 0, 0
-      if value and #value % 32 ~= 16 then
-        p.state = FOREIGN
+      local known, knownUntil, mean = 0, 0, 0
+      mine[m], expiries[m], sizes[m] = held, 0, 0
+      if value and #value % 32 ~= 24 then
+        states[m] = FOREIGN
       elseif value then
-        local latest = now + lease
-        p.mean = read('<d', value, 9)
-        for at = 17, #value, 32 do
-          local said, held, expiry = read('<ddd', value, at + 8)
-          if sub(value, at, at + 7) == process then
-            known, knownUntil = held, min(expiry, latest)
+        sizes[m] = #value
+        mean, expiries[m] = read('<dd', value, 9)
+        for from = 25, #value, 32 do
+          local holder, said, count, expiry = read('<dddd', value, from)
+          if holder == process then
+            known, knownUntil = count, min(expiry, latest)
             if said > number then
-              p.state, p.mine = VOID, held
+              states[m], mine[m] = VOID, count
             end
           elseif expiry > now then
-            local entry = sub(value, at, at + 31)
+            local entry = sub(value, from, from + 31)
             if expiry > latest then -- the clock has stepped back
-              expiry, p.changed = latest, true
-              entry = sub(entry, 1, 24) .. pack('<d', latest)
+              expiry, changed[m] = latest, true
+              entry = pack('<dddd', holder, said, count, latest)
             end
-            p.others = p.others + held
-            p.rest = p.rest .. entry
-            p.last = max(p.last, expiry)
+            others[m] = (others[m] or 0) + count
+            rests[m] = (rests[m] or '') .. entry
+            lasts[m] = max(lasts[m] or 0, expiry)
           end
         end
       end
-      p.changed = p.changed or p.guarded or known ~= mine or messages[i + 5] > 0 and value
-        or mine > 0 and knownUntil - now < lease * 7 / 8
-      for _ = 1, messages[i + 5] do
-        p.mean = withEnd(p.mean, now, ends[nextEnd])
+      if known ~= held or endCount > 0 or messages[at - 1] == 1 or held > 0 and knownUntil - now < lease * 7 / 8 then
+        changed[m] = true
+      end
+      for _ = 1, endCount do
+        mean = withEnd(mean, now, ends[nextEnd])
         nextEnd = nextEnd + 1
       end
+      means[m] = mean
     end
   end
 
@@ -109,19 +114,20 @@ do
     local fit = true
     firstAsk = nextAsk
     while asks[nextAsk] == g do
-      local p, cost, capacity = keys[asks[nextAsk + 1]], asks[nextAsk + 2], asks[nextAsk + 3]
+      local m, cost, capacity = asks[nextAsk + 1], asks[nextAsk + 2], asks[nextAsk + 3]
       nextAsk = nextAsk + 4
-      if op == RESET and p.state ~= VOID then
-        p.state, p.others, p.rest, p.last, p.mean, p.changed = HELD, 0, '', 0, 0, true
+      if op == RESET and states[m] ~= VOID then
+        states[m], others[m], rests[m], lasts[m], means[m], expiries[m] = nil, nil, nil, nil, 0, 0
+        changed[m] = true
       end
-      local used, code = p.others + p.mine, 1
-      if p.state == FOREIGN then
+      local used, code = (others[m] or 0) + mine[m], 1
+      if states[m] == FOREIGN then
         code = 2
-      elseif op == TAKE and cost > 0 and (p.state == VOID or used + cost > capacity) then
+      elseif op == TAKE and cost > 0 and (states[m] or used + cost > capacity) then
         code = 0
       end
       fit = fit and code == 1
-      answers[answered + 1], answers[answered + 2], answers[answered + 3], answers[answered + 4] = code, now, used, p.mean
+      answers[answered + 1], answers[answered + 2], answers[answered + 3], answers[answered + 4] = code, now, used, means[m]
       answered = answered + 4
     end
     return fit
@@ -131,46 +137,48 @@ do
   function places.take()
     local answer = answered - (nextAsk - firstAsk)
     for at = firstAsk, nextAsk - 1, 4 do
-      local p, cost = keys[asks[at + 1]], asks[at + 2]
+      local m, cost = asks[at + 1], asks[at + 2]
       if cost > 0 then
-        p.mine = p.mine + cost
-        p.changed = true
+        mine[m], changed[m] = mine[m] + cost, true
         answers[answer + 3] = answers[answer + 3] + cost
       end
       answer = answer + 4
     end
   end
 
-  -- Says what is to be stored, and for how long; GONE: nothing.
-  function places.store(names, values, lives, GONE, lifeUntil, now)
-    for i = 1, #keys do
-      local p = keys[i]
-      if p.state == FOREIGN then
-        if redis.call('PTTL', names[p.key]) == -1 then
-          redis.call('PEXPIRE', names[p.key], 3600000)
+  -- Says what is to be stored, and for how long, as decide.lua does.
+  function places.store(names, values, lives, KEPT, RESIZED, lifeUntil, now)
+    local latest = now + lease
+    for m = 1, #mine do
+      local at = 6 * m
+      local key = messages[at - 5]
+      if states[m] == FOREIGN then
+        if redis.call('PTTL', names[key]) == -1 then
+          redis.call('PEXPIRE', names[key], 3600000)
         end
-      elseif p.state == HELD and p.changed then
-        local entries = p.rest
-        if p.mine > 0 or p.guarded then
-          entries = entries .. process .. pack('<ddd', p.number, p.mine, now + lease)
-          p.last = max(p.last, now + lease)
+      elseif changed[m] and not states[m] then
+        local last, life, expiry = max(lasts[m] or 0, latest), KEPT, expiries[m]
+        if last > expiry then
+          expiry = last + lease / 2 -- so that it need not be set each time
+          life = lifeUntil(expiry)
         end
-        if entries ~= '' then
-          values[p.key] = pack('<dd', p.capacity, p.mean) .. entries
-          lives[p.key] = lifeUntil(p.last)
-        elseif p.stored then
-          lives[p.key] = GONE
+        local value = pack('<ddddddd', messages[at - 4], means[m], expiry, process, messages[at - 2], mine[m], latest)
+        if rests[m] then
+          value = value .. rests[m]
         end
+        if life == KEPT and #value ~= sizes[m] then
+          life = RESIZED
+        end
+        values[key], lives[key] = value, life
       end
     end
   end
 
   -- What became of the messages, and the answers.
   function places.reply()
-    local states = {}
-    for i = 1, #keys do
-      states[i] = string.char(keys[i].state)
+    for m = 1, #mine do
+      answers[answered + m] = states[m] or HELD
     end
-    return pack('<' .. rep('Bddd', answered / 4), unpack(answers, 1, answered)) .. table.concat(states)
+    return pack('<' .. rep('Bddd', answered / 4) .. rep('B', #mine), unpack(answers, 1, answered + #mine))
   end
 end

@@ -217,3 +217,278 @@ func TestAGroupThatNeedsSeveralPlacesIsNotOvertakenForGood(t *testing.T) {
 	end(other)
 	end(then)
 }
+
+// A place that was asked for in vain is not taken when the request comes late, nor does what was
+// said before undo what was said since.
+func TestWhatComesLateIsVoid(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var held atomic.Pointer[redis.Cmd] // what the network holds back
+	var holds atomic.Bool
+	hook := &hooked{func(next redis.ProcessHook, ctx context.Context, cmd redis.Cmder) error {
+		if holds.CompareAndSwap(true, false) {
+			held.Store(redis.NewCmd(context.Background(), cmd.Args()...))
+			cmd.SetErr(errReset)
+			return errReset
+		}
+		return next(ctx, cmd)
+	}}
+	clock := newServerClock(t)
+	s := onClock(t, clock, connectWith(t, server, hook), forgetting).leases(400 * time.Millisecond)
+	observer := onClock(t, clock, connect(t, server), forgetting)
+	q := concurrency(t, "exports", 5)
+	late := func() { observer.sender.Client.Process(t.Context(), held.Load()) }
+	ask := []limiter.Charge{charge(q, "key", 1)}
+
+	decideOne(t, observer, q, "key", 0) // for the script to be known
+	holds.Store(true)
+	require.Error(t, s.Decide(t.Context(), ask, make([]limiter.Decision, 1)), "its outcome is not known")
+	await(t, "it to be told that nothing is held", s.isIdle)
+	late()
+	assert.EqualValues(t, 5, decideOne(t, observer, q, "key", 0).Remaining, "what comes late takes no place")
+
+	first := decideOne(t, s, q, "key", 1)
+	holds.Store(true)
+	require.Error(t, s.Decide(t.Context(), ask, make([]limiter.Decision, 1)))
+	decideOne(t, s, q, "key", 2)
+	late()
+	assert.EqualValues(t, 2, decideOne(t, observer, q, "key", 0).Remaining, "and frees none")
+	for range 3 {
+		end(t, s, q, "key", first)
+	}
+	await(t, "all to be returned", s.isIdle)
+	assert.EqualValues(t, 5, decideOne(t, observer, q, "key", 0).Remaining)
+}
+
+type hooked struct {
+	process func(next redis.ProcessHook, ctx context.Context, cmd redis.Cmder) error
+}
+
+func (h *hooked) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *hooked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return h.process(next, ctx, cmd) }
+}
+func (h *hooked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// silence ends a store's messages, as the end of its process would.
+func (s *store) silence() {
+	for _, b := range s.batchers {
+		b.mu.Lock()
+		b.holdings.closed = true
+		b.mu.Unlock()
+	}
+}
+
+func TestPlacesOfAProcessThatDiesAreFreeWhenItsLeaseEndsAndNoneSooner(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	clock := newServerClock(t)
+	dies, lives := onClock(t, clock, connect(t, server), forgetting), onClock(t, clock, connect(t, server), forgetting)
+	q := concurrency(t, "exports", 5)
+	decideOne(t, dies, q, "key", 2)
+	clock.sleep(4 * time.Second)
+	decideOne(t, dies, q, "key", 1)
+	decideOne(t, lives, q, "key", 1)
+	dies.silence()
+
+	clock.sleep(placeLease - time.Microsecond)
+	assert.EqualValues(t, 1, decideOne(t, lives, q, "key", 0).Remaining, "a lease after its last message, and not of its first, none is free yet")
+	clock.sleep(time.Microsecond)
+	assert.EqualValues(t, 4, decideOne(t, lives, q, "key", 0).Remaining, "and then all are, but for those of others")
+}
+
+func TestAProcessThatWasPausedComesBackWithWhatItHolds(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	clock := newServerClock(t)
+	paused, other := onClock(t, clock, connect(t, server), forgetting), onClock(t, clock, connect(t, server), forgetting)
+	q := concurrency(t, "exports", 3)
+	held := decideOne(t, paused, q, "key", 2)
+	clock.sleep(3 * placeLease)
+	taken := decideOne(t, other, q, "key", 3)
+	require.True(t, taken.Allowed, "a lease after its last message its places are free")
+
+	decideOne(t, paused, q, "key", 0) // as a renewal is
+	for range 2 {
+		assert.False(t, decideOne(t, other, q, "key", 1).Allowed, "5 of 3 are under way")
+		end(t, other, q, "key", taken)
+	}
+	assert.False(t, decideOne(t, other, q, "key", 1).Allowed, "3 of 3")
+	end(t, paused, q, "key", held)
+	decideOne(t, paused, q, "key", 0)
+	assert.True(t, decideOne(t, other, q, "key", 1).Allowed)
+}
+
+func TestWhatIsHeldIsToldAnewInAThirdOfTheLease(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	clock := newServerClock(t)
+	const lease = 300 * time.Millisecond
+	s := onClock(t, clock, connect(t, server), forgetting).leases(lease)
+	other := onClock(t, clock, connect(t, server), forgetting)
+	q := concurrency(t, "exports", 600)
+	const keys = 600 // more than go into a batch
+	var ends []limiter.Decision
+	for i := range keys {
+		ends = append(ends, decideOne(t, s, q, fmt.Sprint(i), 1))
+	}
+	server.MustDo("FLUSHALL") // as a Redis that was started again, or a replica that knows of none
+	await(t, "all to be told", func() bool {
+		for i := range keys {
+			if decideOne(t, other, q, fmt.Sprint(i), 0).Remaining != 599 {
+				return false
+			}
+		}
+		return true
+	})
+	for i, d := range ends {
+		end(t, s, q, fmt.Sprint(i), d)
+	}
+	await(t, "all to be returned", s.isIdle)
+	assert.EqualValues(t, 600, decideOne(t, other, q, "5", 0).Remaining)
+}
+
+func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	clock := newServerClock(t)
+	here, there := onClock(t, clock, connect(t, server), Options{}), onClock(t, clock, connect(t, server), Options{})
+	q := concurrency(t, "exports", 1)
+	d := decideOne(t, there, q, "key", 1)
+	require.False(t, decideOne(t, here, q, "key", 1).Allowed)
+	before := roundTrips(t, server)
+	require.False(t, decideOne(t, here, q, "key", 1).Allowed)
+	assert.Equal(t, before, roundTrips(t, server), "a flood of refused requests does not reach Redis")
+	require.NoError(t, there.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1, At: d.At}}))
+	clock.sleep(placeSpan)
+	assert.True(t, decideOne(t, here, q, "key", 1).Allowed)
+}
+
+func TestACallerThatLeavesHoldsNoPlace(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	clock := newServerClock(t)
+	link := make(chan struct{})
+	var slow atomic.Bool
+	hook := &hooked{func(next redis.ProcessHook, ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if slow.Load() {
+			<-link
+		}
+		return err
+	}}
+	s := onClock(t, clock, connectWith(t, server, hook), forgetting)
+	q := concurrency(t, "exports", 2)
+	decideOne(t, s, q, "key", 0)
+	slow.Store(true)
+	leader := make(chan limiter.Decision, 1)
+	go func() { leader <- decideOne(t, s, q, "other", 1) }()
+	await(t, "a batch to be in flight", func() bool { n, _ := s.batchers[0].count(); return n == 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() { gone <- s.Decide(ctx, []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)) }()
+	await(t, "a second one", func() bool { n, w := s.batchers[0].count(); return n+w >= 2 })
+	cancel()
+	close(link)
+	slow.Store(false)
+	d := <-leader
+	<-gone // it may have been answered, or have led a batch
+	if s.held(q, "key") > 0 {
+		end(t, s, q, "key", d)
+	}
+	end(t, s, q, "other", d)
+	await(t, "nothing to be held", s.isIdle)
+	for _, key := range []string{"key", "other"} {
+		assert.EqualValues(t, 2, decideOne(t, s, q, key, 0).Remaining)
+	}
+}
+
+// held is how many places of a key this process counts as its callers'.
+func (s *store) held(q *limiter.Quota, key string) int64 {
+	tag := s.names.Tag(key)
+	b := s.batcher(tag)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if of := b.holdings.byName[s.names.Name(tag, q)]; of != nil {
+		return of.held
+	}
+	return 0
+}
+
+func TestCloseTellsOfWhatWasReturnedAndRenewsNoMore(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := New(connect(t, server), Options{ForgetRefusals: true})
+	other := New(connect(t, server), Options{ForgetRefusals: true})
+	q := concurrency(t, "exports", 3)
+	d := decideOne(t, s, q, "key", 1)
+	decideOne(t, s, q, "key", 1)
+	end(t, s, q, "key", d)
+	require.NoError(t, s.Close())
+	assert.EqualValues(t, 2, decideOne(t, other, q, "key", 0).Remaining, "what was returned is known, and what is held is not returned")
+	for _, b := range s.store.holders.of {
+		assert.True(t, b.holdings.closed)
+	}
+	end(t, s, q, "key", d)
+	await(t, "a place that is returned after it to be free", func() bool {
+		return decideOne(t, other, q, "key", 0).Remaining == 3
+	})
+	require.NoError(t, s.Close())
+	require.NoError(t, other.Close())
+}
+
+func TestWhatCountsPlacesExpires(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := New(connect(t, server), Options{})
+	q := concurrency(t, "exports", 3)
+	end(t, s, q, "key", decideOne(t, s, q, "key", 1))
+	require.NoError(t, s.Close())
+	name := s.store.names.Name(s.store.names.Tag("key"), q)
+	life := server.MustDo("PTTL", name)
+	var ms int
+	_, err := fmt.Sscan(life, &ms)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, ms, int(placeLease/time.Millisecond*3/2)+1)
+	assert.Greater(t, ms, 0)
+}
+
+func TestAbortedEventsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := New(connect(t, server), Options{})
+	q := concurrency(t, "exports", 100)
+	var wg sync.WaitGroup
+	for range 32 {
+		wg.Go(func() {
+			for i := range 300 {
+				key := fmt.Sprint(i)
+				ctx, cancel := context.WithCancel(t.Context())
+				if i%3 == 0 {
+					go cancel()
+				}
+				var d [1]limiter.Decision
+				err := s.Decide(ctx, []limiter.Charge{charge(q, key, 1)}, d[:])
+				cancel()
+				if err == nil && d[0].Allowed {
+					end(t, s, q, key, d[0])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, s.Close())
+	await(t, "nothing to be left", func() bool {
+		for _, b := range s.store.holders.of {
+			b.mu.Lock()
+			left := len(b.holdings.byName) + b.holdings.pending + len(b.waiting)
+			b.mu.Unlock()
+			if left > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}

@@ -150,24 +150,24 @@ func appendAsk(b []byte, group int, op op, it *item) []byte {
 
 // appendPlaces writes which process this is and the lease, in 8 bytes each, how many messages and
 // asks there are, in 2; the messages, as the number of the key in 2, the limit, how many
-// places are held and the message's number in 8, whether others may come late and how
+// places are held and the message's number in 8, whether the one before is in doubt and how
 // many events have ended in one; the asks; and when the events that have ended began, in 8.
 func (r *request) appendPlaces(b, asks []byte) []byte {
 	h := &r.messages[0].batcher.holdings
-	b = append(b, h.process...)
+	b = counters.AppendNumber(b, h.process)
 	b = counters.AppendNumber(b, h.lease.Microseconds())
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.messages)))
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.asks))
 	for _, m := range r.messages {
-		guards := byte(0)
-		if m.guards {
-			guards = 1
+		doubted := byte(0)
+		if m.doubted {
+			doubted = 1
 		}
 		b = binary.LittleEndian.AppendUint16(b, m.key)
 		b = counters.AppendNumber(b, m.quota.Capacity())
 		b = counters.AppendNumber(b, m.held)
 		b = counters.AppendNumber(b, m.number)
-		b = append(b, guards, byte(len(m.ends)))
+		b = append(b, doubted, byte(len(m.ends)))
 	}
 	b = append(b, asks...)
 	for _, m := range r.messages {

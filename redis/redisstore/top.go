@@ -28,9 +28,10 @@ type Usage struct {
 	Digest     string        `json:"digest"` // of the key: see [keyfunc.Digest]
 	Rule       string        `json:"rule"`
 	Tier       string        `json:"tier,omitempty"`
-	Used       int64         `json:"used"` // of Limit, in units
+	InFlight   bool          `json:"in_flight,omitempty"` // what counts is under way ([limiter.NewConcurrency])
+	Used       int64         `json:"used"`                // of Limit, in units
 	Limit      int64         `json:"limit"`
-	ResetAfter time.Duration `json:"reset_after"` // when all of it is free again
+	ResetAfter time.Duration `json:"reset_after"` // when all of it is free again; of what is under way a guess
 }
 
 // compare puts the largest share first, and of the same shares the most units.
@@ -140,7 +141,7 @@ func (s *search) ask(ctx context.Context, node redis.UniversalClient, names []st
 	}
 	requests := make([]*wire.Request, len(names))
 	for i, name := range names {
-		requests[i] = wire.NewRequest(topScript, []string{name})
+		requests[i] = wire.NewRequest(topScript, []string{name}, counters.PlacesSuffix)
 		requests[i].WithSource = i == 0 // from then on it is known by its hash
 	}
 	wire.NewTransport(node).Run(ctx, requests...)
@@ -169,12 +170,13 @@ func (s *search) parse(name string) (u Usage, ok bool) {
 	if !ok {
 		return u, false
 	}
+	names, inFlight := strings.CutSuffix(names, counters.PlacesSuffix)
 	if _, ok := keyfunc.ParseDigest(digest); !ok {
 		return u, false
 	}
 	rule, tier, _ := strings.Cut(names, ":")
 	unescape := strings.NewReplacer("%3A", ":", "%25", "%").Replace
-	u = Usage{Digest: digest, Rule: unescape(rule), Tier: unescape(tier)}
+	u = Usage{Digest: digest, Rule: unescape(rule), Tier: unescape(tier), InFlight: inFlight}
 	return u, s.rule == "" || s.rule == u.Rule
 }
 
@@ -183,7 +185,7 @@ func (s *search) note(u Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.ContainsFunc(s.top, func(known Usage) bool {
-		return known.Digest == u.Digest && known.Rule == u.Rule && known.Tier == u.Tier
+		return known.Digest == u.Digest && known.Rule == u.Rule && known.Tier == u.Tier && known.InFlight == u.InFlight
 	}) {
 		return // SCAN may give a key twice
 	}

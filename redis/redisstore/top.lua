@@ -1,8 +1,28 @@
 -- Tells how much of its quota the counter KEYS[1] has used, and changes nothing. What is
--- above this line is limiter.Lua, all algorithms, and log.lua. Replies with what is used,
+-- above this line is limiter.Lua, all algorithms, and log.lua; ARGV[1] ends the names of what
+-- counts events that are under way. Replies with what is used,
 -- the capacity, and the microseconds until all is free; or with nothing for what is no counter.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
+if string.sub(KEYS[1], -#ARGV[1]) == ARGV[1] then
+  -- What counts events under way: as places.lua has it.
+  local value = redis.pcall('GET', KEYS[1])
+  if type(value) ~= 'string' or #value % 32 ~= 24 then
+    return {}
+  end
+  local used = 0
+  local capacity, mean = struct.unpack('<dd', value)
+  for at = 25, #value, 32 do
+    local count, expiry = struct.unpack('<dd', value, at + 16)
+    if expiry > now then
+      used = used + count
+    end
+  end
+  if mean == 0 then
+    mean = 1000000 -- as limiter/inflight.go has it
+  end
+  return {used, capacity, mean}
+end
 local value = redis.pcall('GETRANGE', KEYS[1], '0', '216')
 if type(value) == 'table' or #value < 49 then
   return {}

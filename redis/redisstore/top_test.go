@@ -131,3 +131,28 @@ func TestTopRefusesWhatMakesNoSense(t *testing.T) {
 	_, _, err = Top(t.Context(), client, 1, TopOptions{})
 	assert.Error(t, err, "nobody is there")
 }
+
+func TestTopShowsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := connect(t, server)
+	one, two := New(client, Options{}), New(client, Options{})
+	exports, premium := concurrency(t, "a:b", 5), concurrency(t, "idle", 5)
+	decideOne(t, one, bounded(t, "a:b", 100, limiter.FixedWindow), "key", 10)
+	decideOne(t, one, exports, "key", 3)
+	decideOne(t, two, exports, "key", 1)
+	end(t, one, premium, "key", decideOne(t, one, premium, "key", 1))
+	require.NoError(t, one.Close())
+
+	top, all, err := Top(t.Context(), client, 10, TopOptions{})
+	require.NoError(t, err)
+	assert.True(t, all)
+	require.Len(t, top, 2, "what has ended is not shown")
+	assert.Equal(t, "a:b", top[0].Rule)
+	assert.Empty(t, top[0].Tier)
+	assert.True(t, top[0].InFlight)
+	assert.EqualValues(t, 4, top[0].Used)
+	assert.EqualValues(t, 5, top[0].Limit)
+	assert.False(t, top[1].InFlight)
+	require.NoError(t, two.Close())
+}

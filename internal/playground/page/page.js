@@ -188,6 +188,7 @@ function burstSays(label) {
 // Drawing all.
 
 function drawAll() {
+  drawTimes(); // as many as the width has room for
   drawGrid();
   for (const lane of lanes) drawCourse(lane);
   drawNow();

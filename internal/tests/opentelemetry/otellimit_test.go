@@ -24,6 +24,7 @@ import (
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/otellimit"
 )
 
@@ -255,6 +256,40 @@ func TestTheTableIsMeasured(t *testing.T) {
 		}
 	}
 	assert.Positive(t, got["rate_limit.decision.duration rate_limit.store=memory"], "one in 64 is measured")
+}
+
+func TestTheOverloadLimitIsMeasuredWhereItIsGivenOrFollowed(t *testing.T) {
+	overload := shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium"), PerRoute: true}))
+	limits := middleware.Must(middleware.New(middleware.Config{Overload: overload}))
+	given := serve(t, otellimit.Options{Overload: overload}, middleware.Config{Overload: overload})
+	followed := serve(t, otellimit.Options{}, middleware.Config{Overload: overload})
+	require.NoError(t, followed.observer.Follow(limits))
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Pattern = "GET /report"
+	_, _ = overload.Admit(r)
+	given.ask("", "premium")
+	for _, s := range []*service{given, followed} {
+		got := s.metrics()
+		for name, want := range map[string]float64{
+			"limit http.route=GET /report":     32,
+			"in_flight http.route=GET /report": 1,
+			"in_flight ":                       0,
+			"waiting ":                         0,
+			"streams ":                         0,
+			"requests rate_limit.decision=admitted,rate_limit.overload.level=premium":                       1,
+			"requests rate_limit.decision=shed,rate_limit.overload.level=premium":                           0,
+			"requests http.route=GET /report,rate_limit.decision=admitted,rate_limit.overload.level=others": 1,
+		} {
+			value, ok := got["rate_limit.overload."+name]
+			assert.True(t, ok, name)
+			assert.Equal(t, want, value, name)
+		}
+		assert.Contains(t, got, "rate_limit.overloaded rate_limit.overload.level=premium")
+	}
+	require.NoError(t, limits.Reconfigure(middleware.Config{Rules: []middleware.Rule{byKey}}))
+	assert.NotContains(t, followed.metrics(), "rate_limit.overload.limit ")
+	assert.Error(t, followed.observer.Follow(nil))
+	assert.Error(t, followed.observer.Follow((*middleware.RateLimit)(nil)))
 }
 
 func TestOptionsAreChecked(t *testing.T) {

@@ -31,6 +31,9 @@ import "strconv"
 
 // A Document is what was read, for questions about where things are.
 type Document struct {
+	Wrapped string   // the key that it stands below; empty: none
+	Implied []string // fields that it has because of that
+
 	root *node // nil: it could not be read
 }
 

@@ -15,13 +15,36 @@ import (
 //	JSONSchema() map[string]any
 //
 // Its title is also the name of the type in Fields. A struct can't contain itself.
-func Schema(of any, id, title string) []byte {
+func Schema(of any, id, title string, wrappers ...Wrapper) []byte {
 	schema := object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}}
 	if id != "" {
 		schema = append(schema, member{"$id", id})
 	}
 	schema = append(schema, member{"title", title})
-	return indent(append(schema, structSchema(structOf(of))...))
+	return indent(append(schema, wrapping(structSchema(structOf(of)), wrappers)...))
+}
+
+// wrapping is a schema for a document that stands by itself or below a wrapper's key.
+func wrapping(schema object, wrappers []Wrapper) object {
+	for _, w := range wrappers {
+		inside := object{}
+		for i := range schema {
+			switch m := &schema[i]; m.name {
+			case "properties":
+				all := m.value.(object)
+				for _, property := range all {
+					inside = append(inside, member{property.name, object{{"$ref", "#/properties/" + property.name}}})
+				}
+				m.value = append(all, member{w.Key, object{
+					{"description", "The whole of it, as a part of a larger configuration."},
+					{"type", "object"}, {"properties", inside}, {"additionalProperties", false},
+				}})
+			case "required":
+				*m = member{"anyOf", []object{{{"required", m.value}}, {{"required", []string{w.Key}}}}}
+			}
+		}
+	}
+	return schema
 }
 
 // describer is what says how it is written.

@@ -1,0 +1,58 @@
+package openloop_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/internal/openloop"
+)
+
+const minute = time.Minute
+
+// Without a limit the mean of requests in a service, and how long they take, are what queueing
+// theory says of one server: service / (1 - load), whether it takes one request after the other
+// (M/M/1) or shares itself among all.
+func TestAQueueIsAsLongAsTheorySays(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		w := openloop.World{Workers: 1, Shared: shared, Service: openloop.Exponential(10 * time.Millisecond), Mean: 10 * time.Millisecond}
+		m := &mean{}
+		run := w.With(0.5, 0.7).Do(m, 30*minute, nil)
+		sum := run.Sum(0, 30*60)
+		assert.InEpsilon(t, 0.7*100*30*60, sum[0].Came+sum[1].Came, 0.02)
+		assert.Equal(t, sum[0].Came+sum[1].Came, sum.Good()+sum.Late())
+		assert.InEpsilon(t, 0.010/(1-0.7), m.took.Seconds()/float64(m.n), 0.05, "shared: %v", shared)
+	}
+}
+
+// mean admits all and measures how long they take.
+type mean struct {
+	took time.Duration
+	n    int
+}
+
+func (m *mean) Ask(r *openloop.Run, j *openloop.Job) {
+	j.Place = r.Now()
+	r.Start(j)
+}
+
+func (m *mean) Leave(r *openloop.Run, j *openloop.Job) {
+	m.took += r.Now() - j.Place.(time.Duration)
+	m.n++
+}
+
+func TestARunHasOneResultAndPassesAllOfItsTime(t *testing.T) {
+	for _, service := range []openloop.World{openloop.Quick, openloop.Processors, openloop.Mixed} {
+		w := service.With(0.2, 2)
+		w.Streams = 3
+		var passed time.Duration
+		a := w.Do(&openloop.Fixed{Free: 20}, 5*time.Second, func(d time.Duration) { passed += d })
+		b := w.Do(&openloop.Fixed{Free: 20}, 5*time.Second, nil)
+		assert.Equal(t, a.Sum(0, 5), b.Sum(0, 5))
+		assert.Equal(t, a.Now(), passed)
+		assert.Positive(t, a.Sum(0, 5).Refused())
+		w.Seed++
+		assert.NotEqual(t, a.Sum(0, 5), w.Do(&openloop.Fixed{Free: 20}, 5*time.Second, nil).Sum(0, 5))
+	}
+}

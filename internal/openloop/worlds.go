@@ -1,0 +1,75 @@
+package openloop
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// The services.
+var (
+	// Quick has 8 connections, and answers in 5 to 15 ms.
+	Quick = World{Workers: 8, Service: Uniform(10 * time.Millisecond), Mean: 10 * time.Millisecond}
+
+	// Random has 64, and takes 20 ms on average, exponentially distributed.
+	Random = World{Workers: 64, Service: Exponential(20 * time.Millisecond), Mean: 20 * time.Millisecond}
+
+	// Mixed has 32: one request in fifty takes two seconds, the others 10 ms.
+	Mixed = World{Workers: 32, Service: Bimodal(0.02), Mean: 49800 * time.Microsecond}
+
+	// Processors are 4, which all requests share: each needs 5 to 15 ms of one.
+	Processors = World{Workers: 4, Shared: true, Service: Uniform(10 * time.Millisecond), Mean: 10 * time.Millisecond}
+)
+
+// Loads are what goals are stated for, in parts of the capacity.
+var Loads = [6]float64{0.5, 0.8, 1, 2, 5, 10}
+
+// With is the service under a load, with so many of the high tier.
+func (w World) With(high, load float64) *World {
+	w.High, w.Load, w.Seed = high, func(time.Duration) float64 { return load }, 1
+	return &w
+}
+
+// Uniform is from half of the mean to one and a half of it.
+func Uniform(mean time.Duration) func(*rand.Rand) time.Duration {
+	return func(r *rand.Rand) time.Duration { return time.Duration((0.5 + r.Float64()) * float64(mean)) }
+}
+
+// Exponential has that mean.
+func Exponential(mean time.Duration) func(*rand.Rand) time.Duration {
+	return func(r *rand.Rand) time.Duration { return time.Duration(r.ExpFloat64() * float64(mean)) }
+}
+
+// Bimodal is two seconds for a part of the requests, and 10 ms for the others.
+func Bimodal(part float64) func(*rand.Rand) time.Duration {
+	return func(r *rand.Rand) time.Duration {
+		if r.Float64() < part {
+			return 2 * time.Second
+		}
+		return 10 * time.Millisecond
+	}
+}
+
+// Nothing admits all.
+type Nothing struct{}
+
+// Ask implements [Limit].
+func (Nothing) Ask(r *Run, j *Job) { r.Start(j) }
+
+// Leave implements [Limit].
+func (Nothing) Leave(*Run, *Job) {}
+
+// Fixed refuses what is more than so many in flight.
+type Fixed struct{ Free int }
+
+// Ask implements [Limit].
+func (f *Fixed) Ask(r *Run, j *Job) {
+	if f.Free == 0 {
+		r.Refuse(j)
+		return
+	}
+	f.Free--
+	r.Start(j)
+}
+
+// Leave implements [Limit].
+func (f *Fixed) Leave(*Run, *Job) { f.Free++ }

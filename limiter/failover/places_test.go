@@ -1,0 +1,166 @@
+package failover
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+func concurrency(t testing.TB, most int64, o limiter.Outage) *limiter.Quota {
+	t.Helper()
+	q, err := limiter.NewConcurrency("places", "", most)
+	require.NoError(t, err)
+	q.OnOutage = o
+	return q
+}
+
+// A lazy Placer tells its server of events that have ended in time, as redisstore does.
+type lazyPlacer struct{ *server }
+
+func (p lazyPlacer) Settle(_ context.Context, settlements []limiter.Settlement) error {
+	refunds, debts := limiter.Corrections(settlements)
+	if err := p.Memory.Refund(context.Background(), refunds); err != nil {
+		return err
+	}
+	return p.Memory.Owe(context.Background(), debts)
+}
+
+func TestAnEventEndsWhereItBegan(t *testing.T) {
+	for _, began := range []eventIn{before, during, after} {
+		for _, ended := range []eventIn{before, during, after} {
+			for _, refunds := range []bool{false, true} {
+				if ended == before && began != before || ended == during && began == after {
+					continue
+				}
+				t.Run(string(began)+", "+string(ended), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						inner := newServer(t, fine)
+						s := Must(New(lazyPlacer{inner}, Options{Replicas: 2, OnDegraded: func(Event) {}}))
+						q := concurrency(t, 5, limiter.FailLocal)
+						other := charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key")
+						c := limiter.Charge{Quota: q, Key: "key", Cost: 1}
+						var d limiter.Decision
+						used := func() int64 { return inner.used(t, q, "key") + s.inUse(t, q, "key") }
+						for _, now := range []eventIn{before, during, after} {
+							switch now {
+							case during:
+								inner.is(dead)
+								breakDown(t, s, other)
+							case after:
+								inner.is(fine)
+								time.Sleep(2 * time.Second)
+								decide(t, s, other)
+								synctest.Wait()
+								require.False(t, s.Stats().Degraded)
+							}
+							if now == began {
+								d = decide(t, s, c)[0]
+								require.True(t, d.Allowed)
+								assert.Equal(t, now == during, d.Degraded)
+								assert.EqualValues(t, 1, used())
+							}
+							if now == ended {
+								inner.calls.Store(0)
+								if refunds {
+									require.NoError(t, s.Refund(t.Context(), []limiter.Charge{at(c, d)}))
+								} else {
+									require.NoError(t, settle(t, s, c, d, 0))
+								}
+								assert.Zero(t, used(), "one place is returned, where it was taken")
+								if now == during {
+									assert.Zero(t, inner.calls.Load(), "a server that is down is not waited for")
+								}
+							}
+						}
+						assert.Zero(t, used())
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestPlacesInAnOutage(t *testing.T) {
+	for _, tt := range []struct {
+		most     int64
+		replicas int
+		outage   limiter.Outage
+		want     int // admitted of 10
+	}{
+		{5, 1, limiter.FailLocal, 5},
+		{5, 2, limiter.FailLocal, 2},
+		{5, 9, limiter.FailLocal, 1},
+		{5, 2, limiter.FailOpen, 10},
+		{5, 2, limiter.FailClosed, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := newServer(t, fine)
+			s := Must(New(lazyPlacer{inner}, Options{Replicas: tt.replicas, OnDegraded: func(Event) {}}))
+			q := concurrency(t, tt.most, tt.outage)
+			inner.is(dead)
+			breakDown(t, s, charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key"))
+			c := limiter.Charge{Quota: q, Key: "key", Cost: 1}
+			var taken []limiter.Decision
+			for range 10 {
+				var d [1]limiter.Decision
+				err := s.Decide(t.Context(), []limiter.Charge{c}, d[:])
+				if tt.outage == limiter.FailClosed {
+					require.ErrorIs(t, err, ErrUnavailable)
+				} else if d[0].Allowed {
+					taken = append(taken, d[0])
+				}
+			}
+			assert.Len(t, taken, tt.want, "%d of %d processes, %v", tt.most, tt.replicas, tt.outage)
+			for _, d := range taken {
+				require.NoError(t, settle(t, s, c, d, 0))
+			}
+			assert.Zero(t, s.inUse(t, concurrency(t, tt.most, limiter.FailLocal), "key"))
+			assert.Zero(t, inner.used(t, q, "key"))
+		})
+	}
+}
+
+// What a probe takes on the server is for no event, as the event was admitted here.
+func TestAProbeHoldsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := Must(New(lazyPlacer{inner}, Options{OnDegraded: func(Event) {}}))
+		c := limiter.Charge{Quota: concurrency(t, 5, limiter.FailLocal), Key: "key", Cost: 1}
+		inner.is(dead)
+		breakDown(t, s, charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key"))
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		d := decide(t, s, c)[0]
+		synctest.Wait()
+		require.True(t, d.Degraded)
+		require.False(t, s.Stats().Degraded, "the probe has found the server well")
+		assert.Zero(t, inner.used(t, c.Quota, "key"))
+		require.NoError(t, settle(t, s, c, d, 0))
+		assert.Zero(t, s.inUse(t, c.Quota, "key"))
+	})
+}
+
+// A batch of which a part is down is taken there by policy, and undone if the rest is refused.
+func TestAPlaceOnAServerThatIsDownIsUndoneWithTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
+		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
+		full := quota(t, "full", limiter.PerHour(1), limiter.FailLocal)
+		q := concurrency(t, 3, limiter.FailLocal)
+		decide(t, s, charge(full, "1"))
+		inner.is(downFor("2"))
+		breakDown(t, s, charge(api, "2"))
+		for range 5 {
+			d := decide(t, s, charge(q, "2"), charge(full, "1"))
+			assert.False(t, d[1].Allowed)
+		}
+		assert.Zero(t, s.inUse(t, q, "2"))
+	})
+}

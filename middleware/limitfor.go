@@ -1,0 +1,291 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+)
+
+// Limits of single keys: Rule.Overrides, and what Rule.LimitFor said. They count under the
+// rule's name and tier, so what a key has used stays used when its limit changes.
+
+const (
+	limitKept     = time.Minute     // how long what LimitFor said is not asked again
+	limitRetry    = 5 * time.Second // when it is asked again after it failed, and an answer is known
+	limitFailed   = time.Second     // and where none is
+	limitPatience = time.Second     // for its answer
+
+	// mostKeys is how many answers are remembered of a rule.
+	mostKeys = 100_000
+
+	// mostOwn is how many different limits the keys of a limiter's rules have in its life: each is
+	// a quota here and in the store.
+	mostOwn = 4096
+)
+
+// A limitCache remembers what a rule's LimitFor said. The zero one is empty.
+type limitCache struct{ shards [16]limitShard }
+
+type limitShard struct {
+	mu sync.Mutex
+
+	// Keys that were not asked for while as many others were are forgotten.
+	young, old map[string]*limitAnswer
+}
+
+// A limitAnswer is the latest for one key.
+type limitAnswer struct {
+	limit  limiter.Limit // zero: the rule's own
+	known  bool          // there was one
+	err    error         // why there is none
+	until  time.Time     // when to ask again
+	asking chan struct{} // closed when the call that is under way has ended; nil: none is
+}
+
+var limitSeed = maphash.MakeSeed()
+
+// of is the limit of a key, as the rule's LimitFor says or has said: one call at a time for a
+// key. While it is asked again, others go on with the answer that is known, and so do all if
+// that fails.
+func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key string) (limiter.Limit, error) {
+	shard := &c.shards[maphash.String(limitSeed, key)%uint64(len(c.shards))]
+	shard.mu.Lock()
+	a := shard.answer(key)
+	if time.Now().Before(a.until) || a.known && a.asking != nil {
+		defer shard.mu.Unlock()
+		return a.limit, a.err
+	}
+	asking := a.asking
+	if asking == nil {
+		a.asking = make(chan struct{})
+	}
+	shard.mu.Unlock()
+	if asking == nil {
+		return shard.ask(ctx, logger, r, key, a)
+	}
+	patience := time.NewTimer(limitPatience)
+	defer patience.Stop()
+	select {
+	case <-asking:
+		shard.mu.Lock()
+		defer shard.mu.Unlock()
+		return a.limit, a.err
+	case <-patience.C:
+		return limiter.Limit{}, errors.New("it has not answered in time")
+	case <-ctx.Done():
+		return limiter.Limit{}, ctx.Err()
+	}
+}
+
+// answer is that of a key, or a new one.
+func (s *limitShard) answer(key string) *limitAnswer {
+	if a := s.young[key]; a != nil {
+		return a
+	}
+	a := s.old[key]
+	if a == nil {
+		a = &limitAnswer{}
+	}
+	if len(s.young) >= mostKeys/2/len(limitCache{}.shards) {
+		s.young, s.old = nil, s.young
+	}
+	if s.young == nil {
+		s.young = map[string]*limitAnswer{}
+	}
+	s.young[strings.Clone(key)] = a
+	return a
+}
+
+// ask calls LimitFor, and returns what goes then. If that panics, others do not wait on.
+func (s *limitShard) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer) (limit limiter.Limit, err error) {
+	err = errors.New("it panicked")
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		limit, err = a.note(limit, err)
+	}()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitPatience) // others wait for it too
+	defer cancel()
+	if limit, err = r.LimitFor(ctx, key); err == nil && limit != (limiter.Limit{}) {
+		err = r.takes(limit)
+	}
+	if err != nil {
+		r.warnLimitFailure(logger, err)
+	}
+	return limit, err
+}
+
+// note takes an answer, and returns what goes then.
+func (a *limitAnswer) note(limit limiter.Limit, err error) (limiter.Limit, error) {
+	close(a.asking)
+	a.asking = nil
+	now := time.Now()
+	switch {
+	case err == nil:
+		a.limit, a.known, a.err, a.until = limit, true, nil, now.Add(limitKept)
+	case a.known:
+		a.until = now.Add(limitRetry)
+	default:
+		a.err, a.until = err, now.Add(limitFailed)
+	}
+	return a.limit, a.err
+}
+
+// expire has all answers asked for again: LimitFor may be another.
+func (c *limitCache) expire() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for _, answers := range []map[string]*limitAnswer{s.young, s.old} {
+			for _, a := range answers {
+				a.until = time.Time{}
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// takes says why a key of r can't have that limit, or nil.
+func (r *rule) takes(l limiter.Limit) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	if l.Algorithm == limiter.LeakyBucket && (r.Counts.given || r.ChargeAfter || r.Overdraft != 0) {
+		return invalid.New("middleware", "the limit is %v: a rule with %v, %v or %v has no leaky-bucket, as its requests wait", l,
+			invalid.Name("Counts"), invalid.Name("ChargeAfter"), invalid.Name("Overdraft"))
+	}
+	return nil
+}
+
+func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
+	const enough = 200 // of a text that may not be the application's alone
+	text := err.Error()
+	r.notes.limitFailure.warn(logger, "weir-limit-failed",
+		"weir: the limit of a key is not known; the one that was known goes on, or else Rule.OnOutage decides",
+		slog.String("rule", r.Name), slog.String("error", text[:min(len(text), enough)]))
+}
+
+// ownLimits are the policies of keys with limits of their own, which a request finds without a
+// lock.
+type ownLimits struct {
+	policies atomic.Pointer[map[ownLimit]*policy]
+	mu       sync.Mutex
+}
+
+type ownLimit struct {
+	base  *policy
+	limit limiter.Limit
+}
+
+// hasOwn reports whether keys of r may have limits of their own.
+func (r *rule) hasOwn() bool { return r.LimitFor != nil || len(r.Overrides) > 0 }
+
+// policyOf is what counts for a key in place of base, or a status other than 200 if that is
+// not known: what an outage means.
+func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, int) {
+	if key == noKey || class == keyfunc.InDoubt {
+		return base, http.StatusOK
+	}
+	limit, err := set.limitOf(ctx, r, key)
+	var own *policy
+	if err == nil {
+		own, err = set.own(base, limit)
+	}
+	if err == nil {
+		return own, http.StatusOK
+	}
+	if ctx.Err() == nil {
+		r.warnLimitFailure(set.Logger, err)
+	}
+	switch r.OnOutage {
+	case limiter.FailOpen:
+		return base, statusSkip
+	case limiter.FailClosed:
+		return base, http.StatusServiceUnavailable
+	}
+	return base, http.StatusOK
+}
+
+// limitOf is the limit of a key's own, or the zero Limit.
+func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.Limit, error) {
+	if l, ok := r.overrides[key]; ok {
+		return l, nil
+	}
+	if len(r.byDigest) > 0 {
+		if l, ok := r.byDigest[set.digests.Digest(key)]; ok {
+			return l, nil
+		}
+	}
+	if r.LimitFor == nil {
+		return limiter.Limit{}, nil
+	}
+	return r.notes.limits.of(ctx, set.Logger, r, key)
+}
+
+// own is a policy like base with another limit, or base itself for none.
+func (set *ruleset) own(base *policy, l limiter.Limit) (*policy, error) {
+	if l == (limiter.Limit{}) || l == base.info.Limit && base.info.Limits == nil {
+		return base, nil
+	}
+	id := ownLimit{base, l}
+	if known := set.ownLimits.policies.Load(); known != nil {
+		if p := (*known)[id]; p != nil {
+			return p, nil
+		}
+	}
+	if !set.notices.isPossible(l) {
+		return nil, fmt.Errorf("the keys of a limiter's rules can have %d different limits, and have them", mostOwn)
+	}
+	set.ownLimits.mu.Lock()
+	defer set.ownLimits.mu.Unlock()
+	grown := map[ownLimit]*policy{}
+	if known := set.ownLimits.policies.Load(); known != nil {
+		grown = maps.Clone(*known)
+	}
+	if p := grown[id]; p != nil {
+		return p, nil
+	}
+	quota, err := limiter.NewQuota(base.info.Name, base.info.Tier, l)
+	if err != nil {
+		return nil, err
+	}
+	quota.OnOutage, quota.Settles = base.quota.OnOutage, base.quota.Settles
+	if set.check != nil {
+		if err := set.check(quota); err != nil {
+			return nil, err
+		}
+	}
+	info := *base.info
+	info.Limit, info.Limits, info.Own = l, nil, true
+	p := newPolicy(quota, quota.Rule())
+	p.info, p.rule, p.softAt, p.overdraft, p.place = &info, base.rule, base.softAt, base.overdraft, base.place
+	grown[id] = p
+	set.ownLimits.policies.Store(&grown)
+	return p, nil
+}
+
+// isPossible reports whether there is room for a limit, and notes it.
+func (n *notices) isPossible(l limiter.Limit) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.limits == nil {
+		n.limits = map[limiter.Limit]struct{}{}
+	}
+	if _, known := n.limits[l]; !known && len(n.limits) >= mostOwn {
+		return false
+	}
+	n.limits[l] = struct{}{}
+	return true
+}

@@ -1,0 +1,249 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// plans is a LimitFor that can be changed and counts its calls.
+type plans struct {
+	mu     sync.Mutex
+	limits map[string]limiter.Limit
+	err    error
+	takes  time.Duration
+	calls  atomic.Int64
+}
+
+func (p *plans) limitFor(ctx context.Context, key string) (limiter.Limit, error) {
+	p.calls.Add(1)
+	select {
+	case <-time.After(p.takes):
+	case <-ctx.Done():
+		return limiter.Limit{}, ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limits[key], p.err
+}
+
+func as(user string) func(*http.Request) {
+	return func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), user)) }
+}
+
+// ruleOf has a limit of 3 an hour, and what p says.
+func ruleOf(p *plans) middleware.Rule {
+	return middleware.Rule{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour), LimitFor: p.limitFor,
+		Tiers: middleware.Tiers{"gold": logOf(30, time.Hour)}}
+}
+
+func limitOf(l *middleware.RateLimit, edits ...func(*http.Request)) (limit, remaining int64) {
+	_, result := check(l, request(edits...))
+	return result.Limit, result.Remaining
+}
+
+func TestAKeyMayHaveALimitOfItsOwn(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		p := &plans{limits: map[string]limiter.Limit{"user:big": logOf(100, time.Hour)}}
+		l := newLimit(t, ruleOf(p))
+		for i := range 5 {
+			limit, remaining := limitOf(l, as("big"))
+			assert.EqualValues(t, []int64{100, int64(99 - i)}, []int64{limit, remaining})
+		}
+		assert.EqualValues(t, 1, p.calls.Load(), "it is asked once")
+		limit, _ := limitOf(l, as("small"))
+		assert.EqualValues(t, 3, limit, "the zero Limit is none of its own")
+		limit, remaining := limitOf(l, as("big"), inTier("gold"))
+		assert.EqualValues(t, []int64{100, 99}, []int64{limit, remaining}, "each tier counts apart, with the key's limit")
+		limit, _ = limitOf(l)
+		assert.EqualValues(t, 3, limit, "without a key there is none to ask for")
+		assert.EqualValues(t, 2, p.calls.Load())
+
+		results, err := l.Peek(t.Context(), "r", "user:big")
+		require.NoError(t, err)
+		assert.EqualValues(t, 95, results[0].Remaining)
+		assert.True(t, results[0].Rule.Own)
+
+		p.limits = map[string]limiter.Limit{"user:big": logOf(6, time.Hour)}
+		time.Sleep(time.Minute)
+		_, remaining = limitOf(l, as("big"))
+		assert.EqualValues(t, 0, remaining, "what was used stays used")
+		require.NoError(t, l.Reset(t.Context(), "r", "user:big"))
+		_, remaining = limitOf(l, as("big"))
+		assert.EqualValues(t, 5, remaining)
+	})
+}
+
+func TestAKeyIsAskedForOneAtATime(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		p := &plans{limits: map[string]limiter.Limit{"user:a": logOf(1000, time.Hour)}, takes: 500 * time.Millisecond}
+		l := newLimit(t, ruleOf(p))
+		var wait sync.WaitGroup
+		for range 50 {
+			wait.Go(func() {
+				limit, _ := limitOf(l, as("a"))
+				assert.EqualValues(t, 1000, limit)
+			})
+		}
+		wait.Wait()
+		assert.EqualValues(t, 1, p.calls.Load())
+
+		time.Sleep(time.Minute)
+		began := time.Now()
+		go limitOf(l, as("a"))
+		synctest.Wait()
+		limitOf(l, as("a"))
+		assert.Zero(t, time.Since(began), "others do not wait while a known limit is asked for again")
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 2, p.calls.Load())
+	})
+}
+
+func TestWhatIsKnownOfAKeyStaysWhileItCannotBeAsked(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		p := &plans{limits: map[string]limiter.Limit{"user:a": logOf(100, time.Hour)}}
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{ruleOf(p)}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		limitOf(l, as("a"))
+		for _, err := range []error{errors.New("the database is down"), nil} {
+			p.err, p.limits = err, map[string]limiter.Limit{"user:a": {Events: -1}}
+			time.Sleep(time.Minute)
+			limit, _ := limitOf(l, as("a"))
+			assert.EqualValues(t, 100, limit, err)
+		}
+		assert.Contains(t, log.String(), "code=weir-limit-failed rule=r")
+		calls := p.calls.Load()
+		limitOf(l, as("a"))
+		assert.Equal(t, calls, p.calls.Load(), "and it is not asked for at once again")
+		p.takes = time.Hour
+		time.Sleep(time.Minute)
+		began := time.Now()
+		limit, _ := limitOf(l, as("a"))
+		assert.EqualValues(t, 100, limit)
+		assert.Equal(t, time.Second, time.Since(began), "which is how long it may take")
+	})
+}
+
+func TestTheRuleSaysWhatBecomesOfAKeyWhoseLimitIsNotKnown(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		p := &plans{err: errors.New("the database is down")}
+		answers := func(outage limiter.Outage) (codes []int) {
+			rule := ruleOf(p)
+			rule.OnOutage = outage
+			l := newLimit(t, rule)
+			for range 5 {
+				w := httptest.NewRecorder()
+				l.Check(w, request(as("a")))
+				codes = append(codes, w.Code)
+			}
+			return codes
+		}
+		assert.Equal(t, []int{200, 200, 200, 429, 429}, answers(limiter.FailLocal), "the limit for all")
+		assert.Equal(t, []int{200, 200, 200, 200, 200}, answers(limiter.FailOpen))
+		assert.Equal(t, []int{503, 503, 503, 503, 503}, answers(limiter.FailClosed))
+		assert.EqualValues(t, 3, p.calls.Load(), "a failure is remembered for a second")
+	})
+}
+
+func TestAPanicInLimitForLeavesNobodyWaiting(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		rule := ruleOf(&plans{})
+		rule.LimitFor = func(context.Context, string) (limiter.Limit, error) { panic("no") }
+		l := newLimit(t, rule)
+		assert.Panics(t, func() { limitOf(l, as("a")) })
+		limit, _ := limitOf(l, as("a"))
+		assert.EqualValues(t, 3, limit)
+	})
+}
+
+func TestDifferentLimitsOfKeysAreBounded(t *testing.T) {
+	rule := ruleOf(&plans{})
+	next := int64(0)
+	rule.LimitFor = func(context.Context, string) (limiter.Limit, error) {
+		next++
+		return limiter.PerDay(1_000_000 + next), nil
+	}
+	rule.OnOutage = limiter.FailClosed
+	l := newLimit(t, rule)
+	for i := range 4200 {
+		w := httptest.NewRecorder()
+		if passed := l.Check(w, request(as(fmt.Sprint(i)))); passed != (i < 4096) {
+			t.Fatalf("key %d: passed is %v", i, passed)
+		}
+	}
+}
+
+func TestAnotherLimitForIsAskedAtOnce(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		before, after := &plans{limits: map[string]limiter.Limit{"user:a": logOf(10, time.Hour)}}, &plans{limits: map[string]limiter.Limit{"user:a": logOf(20, time.Hour)}}
+		l := newLimit(t, ruleOf(before))
+		limitOf(l, as("a"))
+		require.NoError(t, l.Reconfigure(configOf(ruleOf(after))))
+		limit, remaining := limitOf(l, as("a"))
+		assert.EqualValues(t, []int64{20, 18}, []int64{limit, remaining})
+	})
+}
+
+func TestOverridesAreByKeyOrDigest(t *testing.T) {
+	secret := []byte("0123456789abcdef")
+	digest := keyfunc.NewDigester(secret).Digest("user:b")
+	l := limited(t, middleware.Config{Secret: secret, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour),
+		Overrides: map[string]limiter.Limit{"user:a": logOf(5, time.Hour), digest.Key(): logOf(7, time.Hour)}}}})
+	for user, want := range map[string]int64{"a": 5, "b": 7, "c": 3} {
+		limit, _ := limitOf(l, as(user))
+		assert.Equal(t, want, limit, user)
+	}
+}
+
+func TestWhatIsWrongWithLimitsOfKeys(t *testing.T) {
+	_, err := middleware.New(middleware.Config{Secret: []byte("short"), Rules: []middleware.Rule{
+		{Name: "a", Limit: plenty, Overrides: map[string]limiter.Limit{"x": plenty}},
+		{Name: "b", Limit: plenty, LimitFor: (&plans{}).limitFor},
+		{Name: "c", Key: constant, Limit: plenty, Overrides: map[string]limiter.Limit{"": plenty, "secret": {}}},
+		{Name: "d", Key: constant, Limit: plenty, Units: 5, Overrides: map[string]limiter.Limit{"secret": limiter.PerHour(4)}},
+		{Name: "e", Key: constant, Limit: plenty, Overdraft: 5, Overrides: map[string]limiter.Limit{"secret": {Events: 3, Per: time.Hour, Algorithm: limiter.LeakyBucket}}},
+	}})
+	for _, want := range []string{
+		`middleware: Config: Secret has 5 bytes`, `"a": Overrides and LimitFor need a Key`, `"b": Overrides and LimitFor need a Key`, `"c": Overrides has an empty key`,
+		`"c": Overrides: limiter: Events is 0`, `"d": Overrides: Units is 5: 4/1h allows at most 4 at once`, `"e": Overrides: middleware: the limit is 3/1h leaky-bucket`,
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NotContains(t, err.Error(), "secret")
+}
+
+func BenchmarkLimitFor(b *testing.B) {
+	p := &plans{limits: map[string]limiter.Limit{"user:a": limiter.PerSecond(1_000_000)}}
+	rule := ruleOf(p)
+	for name, of := range map[string]func(context.Context, string) (limiter.Limit, error){"without": nil, "with": p.limitFor} {
+		rule.LimitFor = of
+		rule.Limit = limiter.PerSecond(1_000_000)
+		l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}, NoResult: true, Headers: middleware.HeadersNone})
+		require.NoError(b, err)
+		h := l.Handler(noop)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			w, r := httptest.NewRecorder(), request(as("a"))
+			for b.Loop() {
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}

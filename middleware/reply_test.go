@@ -1,0 +1,143 @@
+package middleware_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/middleware"
+)
+
+// answersOf is what a request is answered in each format, by what it accepts.
+func answersOf(t *testing.T, h http.Handler) map[string]*httptest.ResponseRecorder {
+	t.Helper()
+	answers := map[string]*httptest.ResponseRecorder{}
+	for name, accept := range map[string]string{"problem": "application/problem+json", "json": "application/json", "text": "text/plain"} {
+		w := serve(h, request(header("Accept", accept)))
+		if name != "text" {
+			require.True(t, json.Valid(w.Body.Bytes()), w.Body)
+		}
+		answers[name] = w
+	}
+	return answers
+}
+
+func TestARefusalIsInTheApplicationsWordsInEachFormat(t *testing.T) {
+	var told middleware.Result
+	c := middleware.Config{
+		Refusal: middleware.Refusal{Status: 420, Message: `Easy, "{rule}" <is> {limit}: back in {retry_after} ({seconds}).`, Type: "https://example.org/slow", Title: `Größe "x"`},
+		Rules:   []middleware.Rule{{Name: `a"b`, Limit: logOf(1, time.Hour)}},
+	}
+	h := limited(t, c).Handler(ok)
+	require.Equal(t, 200, serve(h, request()).Code)
+	for format, w := range answersOf(t, h) {
+		assert.Equal(t, 420, w.Code, format)
+		assert.Equal(t, "3600", w.Header().Get("Retry-After"), format)
+		var body map[string]any
+		message := `Easy, "a"b" <is> 1/1h sliding-log: back in 1h0m0s (3600).`
+		switch _ = json.Unmarshal(w.Body.Bytes(), &body); format {
+		case "text":
+			assert.Equal(t, message+"\n", w.Body.String())
+		case "json":
+			assert.Equal(t, map[string]any{"error": "rate_limit_exceeded", "message": message, "retry_after": 3600.}, body)
+		default:
+			assert.Equal(t, map[string]any{"type": "https://example.org/slow", "title": `Größe "x"`, "status": 420., "detail": message, "violated-policies": []any{`a"b`}}, body)
+		}
+	}
+	c.OnRefused = func(w http.ResponseWriter, _ *http.Request, result middleware.Result) { told = result }
+	h = limited(t, c).Handler(ok)
+	serve(h, request())
+	serve(h, request())
+	assert.Equal(t, 420, told.Status)
+}
+
+func TestARulesOwnRefusalGoesBeforeThatForAll(t *testing.T) {
+	general := middleware.Refusal{Status: 503, Message: "Later.", Type: "https://example.org/all", Title: "All"}
+	for _, c := range []struct {
+		own  middleware.Refusal
+		want string
+	}{
+		{middleware.Refusal{}, `{"type":"https://example.org/all","title":"All","status":503,"detail":"Later.","violated-policies":["r"]}`},
+		{middleware.Refusal{Message: "Now."}, `{"type":"https://example.org/all","title":"All","status":503,"detail":"Now.","violated-policies":["r"]}`},
+		{middleware.Refusal{Type: "https://example.org/own", Status: 429}, `{"type":"https://example.org/own","status":429,"detail":"Later.","violated-policies":["r"]}`},
+	} {
+		h := limited(t, middleware.Config{Refusal: general, Rules: []middleware.Rule{{Name: "r", Limit: logOf(1, time.Hour), Refusal: c.own}}}).Handler(ok)
+		serve(h, request())
+		assert.Equal(t, c.want, serve(h, request(header("Accept", "application/problem+json"))).Body.String())
+	}
+}
+
+func TestAMessageThatTellsATimeIsNotUsedWhereThereIsNone(t *testing.T) {
+	r := middleware.Rule{Name: "r", Limit: logOf(1, time.Hour), Cost: func(*http.Request) int64 { return 2 }, Refusal: middleware.Refusal{Message: "In {seconds} seconds."}}
+	w := serve(newLimit(t, r).Handler(ok), request(header("Accept", "text/plain")))
+	assert.Equal(t, "The request costs more than the limit ever allows at once.\n", w.Body.String())
+	assert.Empty(t, w.Header().Get("Retry-After"))
+}
+
+func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
+	var heard []string
+	l := limited(t, middleware.Config{
+		Observer: observeBy(func(o *middleware.Observation) {
+			heard = append(heard, o.Outcome.String()+" by "+o.Rules[0].Rule.Name+" "+o.Rules[0].Rule.LimitText())
+		}),
+		Allow: func(r *http.Request) bool { return r.Header.Get("Ops") != "" },
+		Rules: []middleware.Rule{{Name: "all", Limit: plenty}},
+		ByRoute: map[string]middleware.Rule{
+			"/closed": {Name: "closed", Deny: true, Key: constant, Limit: plenty},
+			"/later":  {Name: "later", Deny: true, Refusal: middleware.Refusal{Status: 503, RetryAfter: 10 * time.Minute, Message: "Back in {retry_after}."}},
+			"/shadow": {Name: "shadow", Deny: true, Shadow: true},
+		},
+	})
+	answer := func(pattern string) (status int, retryAfter, body string) {
+		w, _ := check(l, request(routedBy(pattern), header("Accept", "text/plain")))
+		return w.Code, w.Header().Get("Retry-After"), w.Body.String()
+	}
+	status, retryAfter, body := answer("/closed")
+	assert.Equal(t, []any{403, "", "This request is not accepted.\n"}, []any{status, retryAfter, body})
+	status, retryAfter, body = answer("/later")
+	assert.Equal(t, []any{503, "600", "Back in 10m0s.\n"}, []any{status, retryAfter, body})
+	assert.Equal(t, []string{"refused by closed none", "refused by later none"}, heard)
+
+	_, result := check(l, request(routedBy("/shadow")))
+	assert.Equal(t, plenty.Events-1, result.Remaining, "what was denied was not counted")
+	assert.Len(t, result.Rules, 1)
+	assert.Equal(t, middleware.Explanation{Status: 403, Denied: "closed"}, l.Explain(request(routedBy("/closed"))))
+	assert.True(t, l.Explain(request(routedBy("/closed"), header("Ops", "1"))).Exempt)
+	assert.Len(t, l.Rules(), 4)
+	require.NoError(t, l.Reset(t.Context(), "all", ""))
+	require.ErrorIs(t, l.Reset(t.Context(), "closed", ""), middleware.ErrNoRule, "it has no counters")
+}
+
+type observeBy func(*middleware.Observation)
+
+func (f observeBy) Observe(o *middleware.Observation) { f(o) }
+
+func TestWhatIsWrongWithARefusal(t *testing.T) {
+	_, err := middleware.New(middleware.Config{
+		Refusal: middleware.Refusal{RetryAfter: time.Second},
+		Rules: []middleware.Rule{
+			{Name: "a", Limit: plenty, Refusal: middleware.Refusal{Status: 200, Type: "a b", Title: "x\ny", Message: "in {hours}"}},
+			{Name: "b", Limit: plenty, Refusal: middleware.Refusal{RetryAfter: time.Second}},
+			{Name: "c", Deny: true, Refusal: middleware.Refusal{Status: 404}},
+			{Name: "", Deny: true},
+			{Name: "e", Deny: true, Refusal: middleware.Refusal{RetryAfter: -1}},
+			{Name: "f", Limit: plenty, Refusal: middleware.Refusal{Message: strings.Repeat("x", 1001)}},
+			{Name: "g"},
+		},
+	})
+	for _, want := range []string{
+		`Config.Refusal.RetryAfter is 1s: it is for a rule that denies`,
+		`"a": middleware: Refusal.Status is 200: it must be from 400 to 599`, `Refusal.Type is "a b": it is not a URI`, `Refusal.Title has a control character`,
+		`Refusal.Message has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}`,
+		`"b": Refusal.RetryAfter is 1s: it is for a rule that denies`, `"c": Refusal.Status is 404: of a rule that denies it must be 403, 429 or 503`,
+		`the rule name is empty`, `"e": middleware: Refusal.RetryAfter is -1ns`, `"f": middleware: Refusal.Message has 1001 bytes`, `"g": limiter: Events is 0`,
+	} {
+		require.ErrorContains(t, err, want)
+	}
+}

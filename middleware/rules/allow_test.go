@@ -1,0 +1,89 @@
+package rules_test
+
+import (
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+const allowFile = `version: 1
+proxies: {trusted: [127.0.0.1]}
+ban: {keys: ["user:mallory"]}
+allow: {keys: ["user:ops", "user:mallory", "203.0.113.200"], file: partners.txt}
+default: {limit: 2/h sliding_log}
+`
+
+func TestWhoIsAllowedIsSoOnEveryRouterAndStore(t *testing.T) {
+	t.Parallel()
+	holdOnEveryRouterAndStore(t, []lineClaim{
+		{line: "allow:", claim: "keys, also those in a file, are never limited", run: keysAreAllowed, file: allowFile},
+	})
+}
+
+func keysAreAllowed(t *testing.T, s *lineService) {
+	for _, c := range []lineClient{
+		{ip: "203.0.113.1", user: "ops"}, {ip: "203.0.113.1", user: "partner"}, {ip: "203.0.113.1", device: "probe"}, {ip: "192.0.2.200"}, {ip: "203.0.113.200"},
+	} {
+		require.Empty(t, rateFields(s.passes(t, "GET /news", c, 4)), c)
+	}
+	s.passes(t, "GET /news", lineClient{ip: "203.0.113.1", user: "ops2"}, 2)
+	s.refuses(t, "GET /news", lineClient{ip: "203.0.113.1", user: "ops2"})
+	s.isBanned(t, "GET /news", lineClient{ip: "203.0.113.1", user: "mallory"})
+
+	s.edit(t, strings.Replace(allowFile, `"user:ops", `, "", 1))
+	require.NoError(t, s.reloaded(t))
+	s.refuses(t, "GET /news", lineClient{ip: "203.0.113.1", user: "ops"})
+}
+
+func TestAKeyOfAnyKindCanBeAllowed(t *testing.T) {
+	fails := func(*http.Request) (string, error) { return "", errors.New("the database is down") }
+	tenant := func(r *http.Request) (string, error) { return r.Header.Get("Tenant"), nil }
+	o := rules.Options{Keys: map[string]keyfunc.Func{"fails": fails, "tenant": tenant}}
+	api := call{header: map[string]string{"X-Api-Key": "k-123"}}
+	key, err := keyfunc.APIKey("X-Api-Key")(api.request())
+	require.NoError(t, err)
+	for text, c := range map[string]call{
+		key:                         api,
+		"acme":                      {header: map[string]string{"Tenant": "acme"}},
+		"user:7":                    {user: "7"},
+		"header:X-Partner:a":        {header: map[string]string{"X-Partner": "a"}},
+		"join:6:user:711:192.0.2.9": {},
+	} {
+		r, err := rules.Parse([]byte("version: 1\nallow: {keys: '"+text+"'}\nglobal: {limit: 3/s, key: \"apikey:X-Api-Key\"}\ndefault: {limit: 3/s, key: [user, ip]}\n"), o)
+		require.NoError(t, err, text)
+		if text[0] == 'j' {
+			continue
+		}
+		assert.True(t, r.Config().Allow(c.request()), text)
+		assert.False(t, r.Config().Allow(call{user: "8"}.request()), text)
+	}
+}
+
+func TestAnAllowedKeyThatClientsCanSendIsWarnedOf(t *testing.T) {
+	r := parse(t, `version: 1
+allow: {keys: ["user:1", "header:X-Partner:acme", "cookie:a:b"]}
+default: 3/s
+`, rules.Options{})
+	var warnings []string
+	for _, w := range r.Warnings() {
+		warnings = append(warnings, w.String())
+	}
+	require.Equal(t, []string{
+		"2:26: allow.keys.1: is a key of kind header, which any client can send, to be never limited",
+		"2:51: allow.keys.2: is a key of kind cookie, which any client can send, to be never limited",
+	}, warnings)
+
+	dir := write(t, map[string]string{"limits.yaml": "version: 1\nallow: {file: p.txt}\ndefault: 3/s\n", "p.txt": "user:1\n  path:id:7 # all that begins so\n"})
+	r, err := rules.Load(filepath.Join(dir, "limits.yaml"), rules.Options{})
+	require.NoError(t, err)
+	require.Len(t, r.Warnings(), 1)
+	require.Equal(t, filepath.Join(dir, "p.txt")+":2:3: is a key of kind path, which any client can send, to be never limited", r.Warnings()[0].String())
+}

@@ -1,0 +1,38 @@
+package rules_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+func TestWhatIsHardlyMeantIsWarnedOfWithItsPlace(t *testing.T) {
+	for text, want := range map[string][]string{
+		"default: {limit: 3/s, key: ip|user}": {
+			`2:28: default.key: every request has ip, so that user is never reached: write it first`},
+		"default: {limit: 3/s, key: [user, fingerprint | ip]}": {
+			`2:28: default.key: a client that sends another fingerprint | ip each time has a new key each time: no limit holds it (one under global with key: ip would)`,
+			`2:35: default.key.1: every request has fingerprint, so that ip is never reached: write it first`},
+		"default: {limit: 3/s, key: user|ip}":                 nil,
+		"allow: {routes: [\"GET /a\", \"/*\"]}\ndefault: 3/s": {`2:28: allow.routes.1: is for every request, so nothing is limited: name some routes, or write mode: shadow`},
+		"ban: {cidrs: [10.1.0.0/16, 192.0.2.7]}\nallow: {cidrs: [10.0.0.0/8, 192.0.2.8, 192.0.2.0/24]}\ndefault: 3/s": {
+			`3:17: allow.cidrs.0: has clients of 10.1.0.0/16, which is in ban.cidrs, and a ban goes first`,
+			`3:40: allow.cidrs.2: has clients of 192.0.2.7/32, which is in ban.cidrs, and a ban goes first`},
+		"default: {limit: 90/s, cost: {header: X-Tokens, max: 9}}": {
+			`2:39: default.cost.header: is what the client says, and one that says less pays less: have your proxy set it, or settle what a request really cost`},
+		"default: {limit: 90/s, cost: {header: X-Tokens, max: 9, settle: true}}": nil,
+		"default: {limit: 3/s, key: \"apikey:X-Api-Key\"}": {
+			`2:28: default.key: a client that sends another apikey:X-Api-Key each time has a new key each time: no limit holds it (one under global with key: ip would)`},
+		"default: [{limit: 3/s, key: \"apikey:X-Api-Key\"}, {limit: 9/s, key: ip}]":               nil,
+		"global: {limit: 9/s, key: ip}\ndefault: {limit: 3/s, key: \"apikey:X-Api-Key\"}":         nil,
+		"global: {limit: 9/s, key: ip, mode: shadow}\ndefault: {limit: 3/s, key: \"header:X-A\"}": {`3:28: default.key: a client that sends another header:X-A each time has a new key each time: no limit holds it (one under global with key: ip would)`},
+	} {
+		var warnings []string
+		for _, w := range parse(t, "version: 1\n"+text+"\n", rules.Options{}).Warnings() {
+			warnings = append(warnings, w.String())
+		}
+		assert.ElementsMatch(t, want, warnings, text)
+	}
+}

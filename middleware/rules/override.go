@@ -1,0 +1,110 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+)
+
+// overrides are the limits that single keys of a rule have.
+func (c *checker) overrides(path []string, r *rule, fallback []string) map[string]limiter.Limit {
+	if len(r.Overrides) == 0 {
+		return nil
+	}
+	path = sub(path, "overrides")
+	parts := r.parts(fallback)
+	if len(parts) == 0 {
+		c.at(path, "needs a key: without one there is one counter for all")
+		return nil
+	}
+	made := make(map[string]limiter.Limit, len(r.Overrides))
+	for _, text := range slices.Sorted(maps.Keys(r.Overrides)) {
+		at, given := sub(path, text), r.Overrides[text]
+		one, several := c.limits(at, &given, false)
+		if several != nil {
+			c.at(sub(at, "limits"), "is for rules: a key has one limit, which takes the place of all that the rule has")
+			continue
+		}
+		if c.doc.Has(sub(at, "concurrency")...) {
+			c.at(sub(at, "concurrency"), "is for rules and tiers: a key has a limit of its own")
+		}
+		key, err := c.keyOf(parts, text)
+		switch {
+		case err != nil:
+			c.atKey(at, "%s", err)
+		case made[key] != (limiter.Limit{}):
+			c.atKey(at, "is a key that stands there twice, in two spellings")
+		case one != (limiter.Limit{}): // or it is noted
+			made[key] = one
+		}
+	}
+	if part := c.madeUp(parts); part != "" {
+		c.warnings.atKey(path, "are for keys by %s, which any client can send, to have another's limit", part)
+	}
+	return made
+}
+
+// keyOf is the key that a request has under a rule's key of these parts, as a person writes it.
+// Errors do not quote it.
+func (c *checker) keyOf(parts []string, text string) (string, error) {
+	if digest, ok := keyfunc.ParseDigest(text); ok {
+		return digest.Key(), nil
+	}
+	wrong := fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it, or its digest", strings.Join(parts, " and "))
+	kind, source, _ := keyfunc.KindOf(text)
+	if len(parts) > 1 {
+		if kind != "join" {
+			return "", wrong
+		}
+		return text, nil
+	}
+	for choice := range strings.SplitSeq(parts[0], "|") {
+		choice = strings.TrimSpace(choice)
+		switch name, _, _ := strings.Cut(choice, ":"); {
+		case c.options.Keys[choice] != nil:
+			return text, nil // whatever it is
+		case choice == "ip":
+			if key, err := c.addressKey(text); key != "" || err != nil {
+				return key, err
+			}
+		case choice == "fingerprint" && kind == "fp", name == "apikey" && kind == "apikey":
+			return text, nil
+		case source != "" && strings.EqualFold(strings.ReplaceAll(choice, " ", ""), source):
+			if !c.isSpelled(text, kind) {
+				return "", fmt.Errorf("is a key of kind %s that no request can have: want something like %s", kind, keySamples[kind])
+			}
+			return text, nil
+		}
+	}
+	return "", wrong
+}
+
+// addressKey is what a client with that address is counted under, or "" if it is none.
+func (c *checker) addressKey(text string) (string, error) {
+	bits := 64
+	if p := c.file.Proxies; p != nil && p.IPv6Prefix != nil && *p.IPv6Prefix >= 32 && *p.IPv6Prefix <= 128 {
+		bits = int(*p.IPv6Prefix)
+	}
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		if prefix.Addr().Is6() && prefix.Bits() == bits && prefix == prefix.Masked() {
+			return text, nil // as keyfunc writes it
+		}
+		return "", errors.New("is a network, and a key is one client: give clients of a network a tier")
+	}
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return "", nil
+	}
+	f, err := keyfunc.NewIP(keyfunc.IPv6Prefix(bits))
+	if err != nil {
+		return "", err
+	}
+	return f(&http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()})
+}

@@ -1,0 +1,56 @@
+package rules_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// wrappedFile is written as many services have theirs.
+const wrappedFile = `rate_limits:
+  default: {requests: 100, window: 60, algorithm: sliding_window_counter}
+  endpoints:
+    /api/v1/search: {requests: 30, window: 60, algorithm: token_bucket, burst: 10}
+    /api/v1/upload: {requests: 10, window: 3600, algorithm: sliding_window_log}
+  tiers:
+    free: {requests: 100, window: 3600}
+    premium: {requests: 10000, window: 3600}
+`
+
+func TestAFileBelowRateLimitsWorksOnEveryRouterAndStore(t *testing.T) {
+	t.Parallel()
+	holdOnEveryRouterAndStore(t, []lineClaim{
+		{line: "rate_limits:", claim: "is a whole file, without a version", run: wrappedLimits, file: wrappedFile},
+	})
+}
+
+func wrappedLimits(t *testing.T, s *lineService) {
+	visitor := lineClient{}
+	h := s.passes(t, "GET /news", visitor, 1)
+	require.Equal(t, `"default";q=100;w=60`, h.Get("RateLimit-Policy"))
+	h = s.exhausts(t, "GET /api/v1/search", visitor, lineLimit{10, 30, 60e9})
+	require.Equal(t, `"/api/v1/search";q=10;w=20`, h.Get("RateLimit-Policy"))
+	s.passes(t, "POST /api/v1/upload", visitor, 10)
+	s.refuses(t, "POST /api/v1/upload", visitor)
+	h = s.passes(t, "GET /news", lineClient{user: "finn", tier: "premium"}, 1)
+	require.Equal(t, `"tier:premium";q=10000;w=3600, "default";q=100;w=60`, h.Get("RateLimit-Policy"))
+}
+
+func TestAFileBelowRateLimitsIsAWholeOne(t *testing.T) {
+	r := parse(t, wrappedFile, rules.Options{})
+	require.Len(t, r.Warnings(), 1)
+	require.Equal(t, `2:3: is read as version 1 of a rules file: write version: 1 above rate_limits, so that a later version of this program reads it as it is meant`, r.Warnings()[0].String())
+	requireSchema(t, wrappedFile)
+	e, err := r.Explain(rules.Request{Method: http.MethodPost, Path: "/api/v1/upload"})
+	require.NoError(t, err)
+	require.Equal(t, 5, e.Steps[2].Line)
+
+	for _, with := range []string{"version: 1\n" + wrappedFile, wrappedFile + "  version: 1\n", `{"rate_limits": {"version": 1, "default": "3/s"}}`} {
+		assert.Empty(t, parse(t, with, rules.Options{}).Warnings(), with)
+		requireSchema(t, with)
+	}
+}

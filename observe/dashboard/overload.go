@@ -1,0 +1,133 @@
+package dashboard
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weirgo/weir/middleware/shed"
+)
+
+// An overloadView is how much the service has room for.
+type overloadView struct {
+	Places []placesView `json:"places"`         // of the service, or of routes: the fullest in front
+	More   int          `json:"more,omitempty"` // routes that are not shown
+	Levels []levelView  `json:"levels"`         // of priority, the first to be served first
+}
+
+type placesView struct {
+	Route    string  `json:"route,omitempty"`
+	Limit    int     `json:"limit"`
+	InFlight int     `json:"inFlight"`
+	Waiting  int     `json:"waiting"`
+	Streams  int     `json:"streams"`
+	Rate     float64 `json:"rate,omitempty"`    // per second that it can do; 0: not known
+	Latency  string  `json:"latency,omitempty"` // when nothing waits
+}
+
+type levelView struct {
+	Name       string `json:"name"`
+	Overloaded bool   `json:"overloaded,omitempty"`
+	Admitted   uint64 `json:"admitted"` // in the last minutes
+	Shed       uint64 `json:"shed"`
+}
+
+const maxPlaces = 6
+
+// bounded is what a limiter's Overload tells of itself, as that of package shed does.
+type bounded interface{ Stats() []shed.Stats }
+
+// A levelOf is a level of priority in one of them.
+type levelOf struct {
+	bounded
+	name string
+}
+
+type levelCounts struct{ admitted, shed counter }
+
+// bounds are those of all limiters, each once.
+func (d *Dashboard) bounds() (all []bounded) {
+	for _, l := range d.all() {
+		if b, ok := l.Overload().(bounded); ok && !slices.Contains(all, b) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// countLevels reads how often levels were served and refused, as a second ends. The counts are
+// locked.
+func (d *Dashboard) countLevels() {
+	c := &d.counts
+	all := d.bounds()
+	for level := range c.levels {
+		if !slices.Contains(all, level.bounded) { // a reload has put another in its place
+			delete(c.levels, level)
+		}
+	}
+	for _, b := range all {
+		sums := map[string]shed.Level{}
+		for _, s := range b.Stats() {
+			for _, l := range s.Levels {
+				sum := sums[l.Name]
+				sum.Admitted += l.Admitted
+				sum.Shed += l.Shed
+				sums[l.Name] = sum
+			}
+		}
+		for name, sum := range sums {
+			counted := c.levels[levelOf{b, name}]
+			if counted == nil {
+				counted = &levelCounts{}
+				c.levels[levelOf{b, name}] = counted
+			}
+			counted.admitted.total.Store(sum.Admitted)
+			counted.shed.total.Store(sum.Shed)
+		}
+	}
+}
+
+// lookAtOverload is nil if no limiter has a bound. The counts are locked.
+func (d *Dashboard) lookAtOverload(now int64) *overloadView {
+	all := d.bounds()
+	if len(all) == 0 {
+		return nil
+	}
+	v := &overloadView{}
+	for _, b := range all {
+		for _, s := range b.Stats() {
+			p := placesView{Route: s.Route, Limit: s.Limit, InFlight: s.InFlight, Waiting: s.Waiting, Streams: s.Streams, Rate: s.Rate}
+			if s.Latency > 0 {
+				p.Latency = short(s.Latency)
+			}
+			v.Places = append(v.Places, p)
+			for _, l := range s.Levels {
+				v.add(l)
+			}
+		}
+	}
+	slices.SortStableFunc(v.Places, func(a, b placesView) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.InFlight*a.Limit, a.InFlight*b.Limit))
+	})
+	if n := len(v.Places); n > maxPlaces {
+		v.Places, v.More = v.Places[:maxPlaces], n-maxPlaces
+	}
+	for level, counted := range d.counts.levels {
+		for i := range v.Levels {
+			if v.Levels[i].Name == level.name {
+				v.Levels[i].Admitted += counted.admitted.sum(now, span)
+				v.Levels[i].Shed += counted.shed.sum(now, span)
+			}
+		}
+	}
+	return v
+}
+
+// add notes a level once, by its name.
+func (v *overloadView) add(l shed.Level) {
+	i := slices.IndexFunc(v.Levels, func(known levelView) bool { return known.Name == l.Name })
+	if i < 0 {
+		i = len(v.Levels)
+		v.Levels = append(v.Levels, levelView{Name: l.Name})
+	}
+	v.Levels[i].Overloaded = v.Levels[i].Overloaded || l.Overloaded
+}
