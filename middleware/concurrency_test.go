@@ -882,3 +882,30 @@ func BenchmarkConcurrency(b *testing.B) {
 		})
 	}
 }
+
+// What a request with a place allocates is its scope, in which its end is awaited.
+func TestAPlaceCostsOneAllocation(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	for name, c := range map[string]middleware.Config{
+		"alone": {}, "no result": {NoResult: true, Headers: middleware.HeadersNone},
+	} {
+		for _, rule := range []middleware.Rule{exports(1000), queued(1000, 10, time.Second)} {
+			c.Rules = []middleware.Rule{rule}
+			h, w, r := limited(t, c).Handler(noop), nobody{http.Header{}}, request()
+			assert.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+				clear(w.header)
+				h.ServeHTTP(w, r)
+			}), 1.0, name)
+		}
+	}
+}
+
+func TestARuleThatDeniesHasNothingInProgress(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "closed", Match: middleware.Route("/closed"), Deny: true}, exports(1)}})
+	assert.Equal(t, 200, serve(l.Handler(noop), request()).Code)
+	if all := l.InProgress(); assert.Len(t, all, 1) {
+		assert.Equal(t, "exports", all[0].Rule.Name)
+	}
+}

@@ -89,6 +89,9 @@ type turn struct {
 	decision limiter.Decision
 }
 
+// shortest is what is not waited for, as timers are no finer. The turns stay as they are.
+const shortest = 50 * time.Microsecond
+
 // takeTurn takes a turn, and waits for it.
 func (c *call) takeTurn() error {
 	r := c.rule
@@ -114,7 +117,7 @@ func (c *call) takeTurn() error {
 	}
 	wait := d.Delay - c.ahead()
 	switch {
-	case wait <= 0:
+	case wait <= shortest:
 		return nil
 	case !c.fits(wait):
 		err = &WaitError{Rule: r.name, Wait: wait}

@@ -53,6 +53,10 @@
 //
 // A share of at most 10 events is exact, like any such limit, also where the whole one is not.
 //
+// How many events may be under way ([limiter.NewConcurrency]) is divided too, and at least one,
+// beside those that began before the outage. An event ends where it began: on the server, which
+// a store that is a [limiter.Settler] tells when it is back, or in this process.
+//
 // # What an event really cost
 //
 // An event is settled where it was counted. Units that were counted locally are refunded and owed

@@ -15,6 +15,8 @@
 //
 //	go test -run 'TestStoreKeepsItsPromises/RetryAfter_is_exact'
 //
+// What is promised of events that are under way is tried on a store that is a [limiter.Placer].
+//
 // # Time
 //
 // Durations are held to the microsecond, so the time has to stand still between calls.

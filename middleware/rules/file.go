@@ -15,14 +15,14 @@ var wrapper = document.Wrapper{Key: "rate_limits", Implied: map[string]string{"v
 
 // file is a whole rules file.
 type file struct {
-	Version   int64               `yaml:"version" required:"true" doc:"The version of this format: 1."`
+	Version   int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
 	Mode      mode                `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
 	Proxies   *proxies            `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer."`
 	Ban       *banned             `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
 	Allow     *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
 	Global    ruleList            `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
-	Tiers     map[string]ruleList `yaml:"tiers" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
-	Endpoints map[string]ruleList `yaml:"endpoints" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
+	Tiers     map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
+	Endpoints map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
 	Default   ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
 	Overload  *overload           `yaml:"overload" doc:"A bound on how many requests are in flight, by what the service can do; {} for the defaults. The program has to say what makes it (rules.Options.Overload)."`
 	Soft      *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
@@ -34,13 +34,13 @@ type proxies struct {
 	Trusted    []network     `yaml:"trusted" doc:"Proxies that are believed in X-Forwarded-For."`
 	Forwarded  []network     `yaml:"forwarded" doc:"Proxies that are believed in the Forwarded field (RFC 7239)."`
 	Header     *clientHeader `yaml:"header" doc:"A header that your proxy sets to the client's address."`
-	Hops       *int64        `yaml:"hops" doc:"How many proxies append to X-Forwarded-For, where their addresses can't be known."`
+	Hops       *int64        `yaml:"hops" min:"1" doc:"How many proxies append to X-Forwarded-For, where their addresses can't be known."`
 	UnixSocket bool          `yaml:"unix_socket" default:"false" doc:"Also believe a peer on a unix socket."`
-	IPv6Prefix *int64        `yaml:"ipv6_prefix" default:"64" doc:"How many bits of an IPv6 address make a key, from 32 to 128."`
+	IPv6Prefix *int64        `yaml:"ipv6_prefix" min:"32" max:"128" default:"64" doc:"How many bits of an IPv6 address make a key, from 32 to 128."`
 }
 
 type clientHeader struct {
-	Name  string    `yaml:"name" required:"true" doc:"Such as CF-Connecting-IP."`
+	Name  string    `yaml:"name" pattern:"^[A-Za-z0-9_-]+$" required:"true" doc:"Such as CF-Connecting-IP."`
 	CIDRs []network `yaml:"cidrs" default:"any peer" doc:"The proxies that set it."`
 }
 
@@ -48,7 +48,7 @@ type banned struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
 	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them, such as user:42. No message quotes them."`
 	File   string    `yaml:"file" doc:"A file with more of both, one on a line, # for comments; relative to this one, and watched like it."`
-	Status *int64    `yaml:"status" default:"403" doc:"What is answered: 403 or 429. Also for bans by escalation."`
+	Status *int64    `yaml:"status" min:"403" max:"429" default:"403" doc:"What is answered: 403 or 429. Also for bans by escalation."`
 }
 
 type allowed struct {
@@ -71,10 +71,10 @@ type overload struct {
 type limitFields struct {
 	Limit     *limitText  `yaml:"limit" doc:"The limit in one piece: 100/1m, 10/s burst 20."`
 	Limits    []limitText `yaml:"limits" doc:"Several limits in place of one, all of which have to have room, with different windows: [10/s, 1000/h]. The first goes by the rule's name, others by that and their window in seconds: api.3600."`
-	Requests  *int64      `yaml:"requests" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
+	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
 	Window    *period     `yaml:"window" doc:"The time in which they fit; a plain number is in seconds."`
 	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
-	Burst     *int64      `yaml:"burst" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
+	Burst     *int64      `yaml:"burst" min:"1" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
 
 	Concurrency *concurrency `yaml:"concurrency" doc:"How many requests of a key may be in progress at once, beside a limit or in place of one; in short, concurrency: 5."`
 }
@@ -89,9 +89,9 @@ type concurrency struct {
 type ruleList []rule
 
 type rule struct {
-	Name string `yaml:"name" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default; of a list that is the first, and the others have by and their key behind it, as in POST /login by user."`
+	Name string `yaml:"name" pattern:"^[!-~]([ -~]{0,126}[!-~])?$" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default; of a list that is the first, and the others have by and their key behind it, as in POST /login by user."`
 	limitFields
-	Tiers     map[string]limitFields `yaml:"tiers" doc:"Other limits for some tiers, in this rule alone."`
+	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Other limits for some tiers, in this rule alone."`
 	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys in place of all others, by the key as weir explain shows it, such as user:42, or by its digest. What a key has used stays used. No message quotes them."`
 	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
 	NoKey     noKey                  `yaml:"no_key" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
@@ -102,7 +102,7 @@ type rule struct {
 	Mode      ruleMode               `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing; off is as if the rule were not there; deny refuses every request, counts none, and needs no limit."`
 	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"What a client is answered that the rule refuses, field by field in place of what the file says."`
 	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
-	Overdraft int64                  `yaml:"overdraft" default:"0" doc:"How many more per window are admitted and marked as degraded, for the application to answer with less."`
+	Overdraft int64                  `yaml:"overdraft" min:"0" default:"0" doc:"How many more per window are admitted and marked as degraded, for the application to answer with less."`
 	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
 }
 
@@ -123,11 +123,11 @@ func (r *rule) parts(fallback []string) []string {
 }
 
 type cost struct {
-	Units   *int64 `yaml:"units" doc:"A fixed cost, no more than the limit allows at once; in short, cost: 5."`
-	Header  string `yaml:"header" doc:"A header with a number that makes the cost, such as Content-Length."`
+	Units   *int64 `yaml:"units" min:"1" doc:"A fixed cost, no more than the limit allows at once; in short, cost: 5."`
+	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"A header with a number that makes the cost, such as Content-Length."`
 	Per     *size  `yaml:"per" default:"1" doc:"How much of that number costs a unit, rounded up: 1MiB, 500."`
-	Missing *int64 `yaml:"missing" default:"1" doc:"The cost where the header is missing or not a number, as for a chunked upload."`
-	Max     *int64 `yaml:"max" doc:"The most that a request costs."`
+	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost where the header is missing or not a number, as for a chunked upload."`
+	Max     *int64 `yaml:"max" min:"1" doc:"The most that a request costs."`
 	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved, and the application says with weir.Settle what the request really cost."`
 }
 
@@ -137,12 +137,12 @@ type soft struct {
 
 type headers struct {
 	Send  fields `yaml:"send" default:"both" doc:"both families, legacy (X-RateLimit-Limit, -Remaining and -Reset), draft (RateLimit-Policy and RateLimit), or none."`
-	Limit string `yaml:"limit" default:"X-RateLimit" doc:"What the names of the legacy fields begin with, before -Limit, -Remaining and -Reset."`
+	Limit string `yaml:"limit" pattern:"^[A-Za-z0-9-]{1,64}$" default:"X-RateLimit" doc:"What the names of the legacy fields begin with, before -Limit, -Remaining and -Reset."`
 	Reset reset  `yaml:"reset" default:"unix" doc:"Whether the legacy Reset is a time, in seconds since 1970, or delta: in how many seconds it is."`
 }
 
 type refusal struct {
-	Status     *int64  `yaml:"status" default:"429" doc:"From 400 to 599. With mode: deny it is 403, 429 or 503, and 403 by default."`
+	Status     *int64  `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny it is 403, 429 or 503, and 403 by default."`
 	Type       string  `yaml:"type" doc:"The type of the problem object, a URI."`
 	Title      string  `yaml:"title" doc:"Its title."`
 	Message    string  `yaml:"message" doc:"A text in which {retry_after} is the time to wait in words, {seconds} in seconds, {rule} the rule's name and {limit} its limit. A text with one of the first two is left where there is no such time."`
@@ -150,7 +150,7 @@ type refusal struct {
 }
 
 type escalate struct {
-	After  int64   `yaml:"after" required:"true" doc:"How many refusals, or outcomes, up to 10,000."`
+	After  int64   `yaml:"after" min:"1" max:"10000" required:"true" doc:"How many refusals, or outcomes, up to 10,000."`
 	Within *period `yaml:"within" required:"true" doc:"In how much time."`
 	Ban    *period `yaml:"ban" required:"true" doc:"For how long the key is banned then."`
 	Factor *factor `yaml:"factor" default:"2" doc:"How many times as long each time it happens again, from 1 to 1000."`

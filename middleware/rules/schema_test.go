@@ -38,6 +38,7 @@ type schema struct {
 	Required             []string          `json:"required"`
 	Items                *schema           `json:"items"`
 	Ref                  string            `json:"$ref"`
+	PropertyNames        *schema           `json:"propertyNames"`
 
 	root *schema // that a Ref begins at
 }
@@ -93,6 +94,9 @@ func (s *schema) within(root *schema) {
 	if s.Items != nil {
 		s.Items.within(root)
 	}
+	if s.PropertyNames != nil {
+		s.PropertyNames.within(root)
+	}
 	if a := s.AdditionalProperties; a != nil && a.schema != nil {
 		a.schema.within(root)
 	}
@@ -145,6 +149,11 @@ func (s *schema) wrong(at string, v any) string {
 			}
 		}
 		for name, value := range v {
+			if s.PropertyNames != nil {
+				if w := s.PropertyNames.wrong(at, name); w != "" {
+					return w
+				}
+			}
 			property, known := s.Properties[name]
 			if !known {
 				if s.AdditionalProperties == nil {
@@ -216,6 +225,25 @@ func TestTheSampleSatisfiesTheSchema(t *testing.T) {
 	text, err := os.ReadFile("../../_examples/rules/limits.yaml")
 	require.NoError(t, err)
 	requireSchema(t, string(text))
+}
+
+// An editor tells of most mistakes by the schema alone. The others are about what two values are
+// to each other, such as a name that stands twice, or about what is in no schema: routes, keys.
+func TestTheSchemaRefusesMostBrokenFiles(t *testing.T) {
+	s, refused, all := readSchema(t), 0, 0
+	for _, broken := range brokenFiles {
+		var raw, value any
+		if yaml.Unmarshal([]byte(broken.text), &raw) != nil {
+			continue // which an editor tells without a schema
+		}
+		plain, err := json.Marshal(raw)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(plain, &value))
+		if all++; s.wrong("file", value) != "" {
+			refused++
+		}
+	}
+	require.GreaterOrEqual(t, refused, 64, "of %d", all)
 }
 
 // Mistakes that an editor can tell, it tells.

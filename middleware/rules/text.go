@@ -25,8 +25,11 @@ type limitText struct{ limiter.Limit }
 func (l *limitText) UnmarshalText(text []byte) error { return inWords(l.Limit.UnmarshalText(text)) }
 
 func (limitText) JSONSchema() map[string]any {
-	return map[string]any{"type": "string", "title": "limit", "examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket"}}
+	return map[string]any{"type": "string", "title": "limit", "pattern": "^\\s*0*[1-9][0-9_]*\\s*/\\s*(" + periodPattern + ")(\\s.*)?$", "examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket"}}
 }
+
+// periodPattern is how package limiter reads periods, for the schema.
+const periodPattern = `(micro|milli)?second|sec|minute|min|hour|day|us|ms|[smhd]|([0-9]+\.?[0-9]*(ns|us|µs|μs|ms|s|m|h|d)|\.[0-9]+(ns|us|µs|μs|ms|s|m|h))+`
 
 // period is a time span.
 type period struct{ time.Duration }
@@ -45,7 +48,7 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 }
 
 func (period) JSONSchema() map[string]any {
-	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "examples": []any{"60s", "1m", "24h", "30d", 60}}
+	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*)$", "examples": []any{"60s", "1m", "24h", "30d", 60}}
 }
 
 // inFile is the text of an error of another package, in the words of a file.
@@ -286,7 +289,7 @@ func (s *size) UnmarshalText(text []byte) error {
 }
 
 func (size) JSONSchema() map[string]any {
-	return map[string]any{"type": []string{"string", "integer"}, "title": "size", "examples": []any{"1MiB", "500KB", 4096}}
+	return map[string]any{"type": []string{"string", "integer"}, "title": "size", "minimum": 1, "pattern": "^[1-9][0-9_]*([kK]?B|[MG]B|[KMG]iB)?$", "examples": []any{"1MiB", "500KB", 4096}}
 }
 
 // network is a CIDR, or an address.
@@ -308,7 +311,7 @@ func (n *network) UnmarshalText(text []byte) (err error) {
 var errEveryone = errors.New("it takes in everyone, or nearly")
 
 func (network) JSONSchema() map[string]any {
-	return map[string]any{"type": "string", "title": "network", "examples": []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}}
+	return map[string]any{"type": "string", "title": "network", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}}
 }
 
 // A limit and others can be written as the one thing that matters in them.

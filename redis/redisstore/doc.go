@@ -49,6 +49,27 @@
 // Stats.Unsettled counts those. It is not told again, as it might count twice, but for what
 // a Cluster's or a Ring's client does by itself.
 //
+// # How many at once
+//
+// Events that are under way ([limiter.NewConcurrency], [limiter.NewSemaphore]) are counted in
+// Redis as well: how many each process has, and until when that counts, by Redis's clock. Their
+// charges are decided on together with all others. A process tells how many places of a key it
+// holds with each decision on it, up to 5 milliseconds after an event has ended, and anew in a
+// third of ten seconds, the lease. When that has passed since its last message, it is not
+// counted any more; it comes back with what it holds, be that above the limit. As a message says
+// all that is held, it may be lost or come twice. One message about a key is in flight at a time,
+// so under load the decisions on one key wait for each other's round trip.
+//
+// A place is returned by Settle, with nothing for what the event really cost, or by Refund, in
+// the process that took it: Refund waits for Redis, and where it fails the place is returned in
+// time all the same. What is held in a process takes some 300 bytes for each key, and nothing when
+// all of it was returned. A refusal is remembered for 10 milliseconds. A caller that has left
+// gets no place.
+//
+// A Redis that was started anew hears within a third of a lease what is held, and so does a
+// replica that was promoted: until then it may admit as much more. A Reset forgets what dead
+// processes held; what is held is told anew. After [Store.Close] nothing is.
+//
 // # miniredis
 //
 // Tests may run on miniredis: counters of all algorithms, decided as Redis decides. Move its
@@ -107,6 +128,7 @@
 //
 //	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, version, digest of the client's key, rule
 //	weir:2:{EsoXtJryKJQ28wPgFmAwog}:plan:premium and tier
+//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip::places:1 events that are under way, with a version of their own
 //
 // The version is that of the format of what is stored, here and in the names of leases and
 // bans. A release that changes a format changes its version, so processes of two releases

@@ -28,6 +28,24 @@ func Example() {
 	_ = http.ListenAndServe(":8080", limits.Handler(http.NotFoundHandler()))
 }
 
+// How many exports of a tenant run at once, in all processes together.
+func Example_semaphore() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	store := redisstore.New(rdb, redisstore.Options{})
+	defer store.Close() // when all have ended
+	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{Name: "exports", Max: 5, Store: store})
+	if err != nil {
+		log.Fatal(err)
+	}
+	release, d, err := exports.Acquire(context.Background(), "tenant:7")
+	defer release()
+	if err != nil || !d.Allowed {
+		fmt.Println("not now:", err, d.RetryAfter)
+		return
+	}
+	fmt.Println("exporting")
+}
+
 // A store with wrong options says so where a limiter is made of it.
 func ExampleNew_incorrect() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})

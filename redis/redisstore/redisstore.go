@@ -163,7 +163,9 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 
 // Close waits until Redis has what is being settled, for a second at most; its error says that
 // it has not. Decisions go on to be taken, and what is settled after Close is settled at once.
-// The client stays open. A program that settles nothing need not call it.
+// Places that are held go on to be counted for ten seconds and are not renewed, so the events
+// should have ended. The client stays open. A program that settles nothing, and has no limit on
+// how many are under way, need not call it.
 func (s *Store) Close() error {
 	if s.invalid != nil {
 		return nil

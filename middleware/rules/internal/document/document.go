@@ -6,7 +6,8 @@
 //
 // A field's tags are `yaml:"name"` (the name in the document, needed), `doc:"one
 // sentence"`, `default:"text"` (said in the schema and the reference, not applied
-// here) and `required:"true"`. Embedded structs are inlined, `yaml:"-"` is passed over.
+// here), `required:"true"` and, said in the schema alone, `min` and `max` of an integer,
+// `pattern` of text and `keys`, the pattern of a mapping's keys. Embedded structs are inlined, `yaml:"-"` is passed over.
 //
 //   - string, bool and integers of any size. An integer is decimal digits, a single _
 //     between any two; 0x10, 010, 1e3, +5 and 1.0 are refused.

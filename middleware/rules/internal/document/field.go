@@ -15,6 +15,9 @@ type field struct {
 	fallback    string // documentation of the default
 	hasFallback bool
 	required    bool
+	least, most string // of an integer
+	pattern     string // of text
+	keys        string // pattern of a mapping's keys
 	typ         reflect.Type
 	index       []int
 }
@@ -57,6 +60,7 @@ func readFields(t reflect.Type) []field {
 		fallback, has := f.Tag.Lookup("default")
 		fields = append(fields, field{
 			name: name, doc: f.Tag.Get("doc"), fallback: fallback, hasFallback: has,
+			least: f.Tag.Get("min"), most: f.Tag.Get("max"), pattern: f.Tag.Get("pattern"), keys: f.Tag.Get("keys"),
 			required: f.Tag.Get("required") == "true", typ: f.Type, index: f.Index,
 		})
 	}

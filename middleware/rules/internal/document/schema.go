@@ -98,7 +98,7 @@ func structSchema(t reflect.Type) object {
 		if f.hasFallback {
 			schema = append(schema, member{"default", fallbackValue(f)})
 		}
-		for _, m := range schemaOf(f.typ) {
+		for _, m := range f.bounded(schemaOf(f.typ)) {
 			if m.name != "description" || f.doc == "" {
 				schema = append(schema, m)
 			}
@@ -113,6 +113,48 @@ func structSchema(t reflect.Type) object {
 		schema = append(schema, member{"required", required})
 	}
 	return append(schema, member{"additionalProperties", false})
+}
+
+// bounded is a schema with what the tags of a field say of its values.
+func (f *field) bounded(schema object) object {
+	add := func(name, tag string) {
+		if tag != "" {
+			schema = append(schema, member{name, tag})
+		}
+	}
+	add("pattern", f.pattern)
+	if f.keys != "" {
+		schema = append(schema, member{"propertyNames", object{{"pattern", f.keys}}})
+	}
+	for name, tag := range map[string]string{"minimum": f.least, "maximum": f.most} {
+		n, err := ParseInteger(tag, 64)
+		if err != nil {
+			continue
+		}
+		schema = append(schema, member{name, n})
+	}
+	slices.SortStableFunc(schema, func(a, b member) int {
+		return rank(a.name) - rank(b.name)
+	})
+	if f.least != "" && f.least != "0" { // of text such as 10_000
+		for i := range schema {
+			if schema[i].name == "pattern" {
+				schema[i].value = positivePattern
+			}
+		}
+	}
+	return schema
+}
+
+// rank puts the maximum behind the minimum.
+func rank(name string) int {
+	switch name {
+	case "minimum":
+		return 1
+	case "maximum":
+		return 2
+	}
+	return 0
 }
 
 func scalarSchema(t reflect.Type) object {

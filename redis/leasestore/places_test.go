@@ -1,0 +1,38 @@
+package leasestore
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+)
+
+// Whatever the mode of the others, a place is decided on with what Redis is asked about.
+func TestPlacesGoToRedisInTheSameExchange(t *testing.T) {
+	server := redistest.Start(t)
+	s, err := New(server.Connect(t), Options{Mode: Leased})
+	require.NoError(t, err)
+	other, err := New(server.Connect(t), Options{Mode: Synchronized})
+	require.NoError(t, err)
+	q, err := limiter.NewConcurrency("places", "", 2)
+	require.NoError(t, err)
+	rate := quotaOf(t, "rate", limiter.Limit{Events: 3, Per: 24 * 3600 * 1e9, Algorithm: limiter.SlidingLog})
+	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}, {Quota: rate, Key: "key", Cost: 1}}
+	d := make([]limiter.Decision, 2)
+	for _, s := range []*Store{s, other} {
+		require.NoError(t, s.Decide(t.Context(), charges, d))
+		assert.True(t, d[0].Allowed && d[1].Allowed)
+	}
+	require.NoError(t, s.Decide(t.Context(), charges, d))
+	assert.False(t, d[0].Allowed, "the places of both")
+	assert.EqualValues(t, 1, d[1].Remaining, "a refused place spends no quota")
+	assert.Zero(t, s.Stats().Asked, "places are not leased")
+	for _, s := range []*Store{s, other} {
+		require.NoError(t, limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: charges[0]}}))
+		require.NoError(t, s.Close())
+	}
+	assert.EqualValues(t, 2, decideOne(t, other, q, "key", 0).Remaining)
+}
