@@ -649,8 +649,12 @@ func TestALowerConcurrencyAdmitsNobodyUntilEnoughHaveLeft(t *testing.T) {
 // Its client is there, and learns why it got none.
 func TestARequestWhoseTimeIsUpWhileItWaitsIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen := outcomesSeen{}
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 2, time.Minute)}, Observer: seen})
+		var refused atomic.Int64
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 2, time.Minute)}, Observer: observe(func(o *middleware.Observation) {
+			if o.Outcome == middleware.OutcomeRefused {
+				refused.Add(1)
+			}
+		})})
 		first := d.begin()
 		briefly := func(r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
@@ -665,7 +669,7 @@ func TestARequestWhoseTimeIsUpWhileItWaitsIsRefused(t *testing.T) {
 			assert.Equal(t, `"exports";q=1;qu="concurrent-requests"`, w.Header().Get("RateLimit-Policy"))
 			assert.Contains(t, w.Body.String(), "concurrency_limit_exceeded")
 		}
-		assert.Equal(t, 2, seen[middleware.OutcomeRefused])
+		assert.EqualValues(t, 2, refused.Load())
 		d.leave <- struct{}{}
 		<-first
 		assert.EqualValues(t, 0, inProgress(t, d.l, "exports", client))
