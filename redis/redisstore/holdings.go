@@ -66,6 +66,7 @@ type holding struct {
 type message struct {
 	*holding
 	number  int64
+	limit   int64
 	held    int64
 	doubted bool // so Redis is to note the number whatever it has: another may come late
 	ends    []int64
@@ -201,9 +202,12 @@ func (h *holdings) begin(b *batch) {
 				continue
 			}
 			of := h.find(it.name, g.tag, it.quota)
+			if !g.tells {
+				of.quota = it.quota // its limit may have changed
+			}
 			if of.message == nil {
 				h.number++
-				of.message = &message{holding: of, number: h.number, held: of.held, doubted: of.doubted, ends: of.ends}
+				of.message = &message{holding: of, number: h.number, limit: it.quota.Capacity(), held: of.held, doubted: of.doubted, ends: of.ends}
 				of.ends, of.began = nil, b.start
 				of.leaveQueue()
 				h.pending++
