@@ -522,7 +522,7 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 	for i := range charges {
 		c := &charges[i]
 		if c.Quota.InFlight() {
-			m.endAll(c)
+			m.forgetMean(c)
 			continue
 		}
 		b, _ := m.binding(c.Quota)

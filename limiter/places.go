@@ -78,8 +78,9 @@ func (m *Memory) beginAnyway(c *Charge) {
 	m.changePlace(c, func(q *Quota, s State, n, _ int64) State { return inFlight.owe(q, s, n) })
 }
 
-func (m *Memory) endAll(c *Charge) {
-	m.changePlace(c, func(*Quota, State, int64, int64) State { return State{} })
+// forgetMean is Reset: what is under way is so all the same, and ends like all else.
+func (m *Memory) forgetMean(c *Charge) {
+	m.changePlace(c, func(_ *Quota, s State, _, _ int64) State { return State{Level: s.Level} })
 }
 
 // hasPlaces reports whether a batch has charges that are InFlight.

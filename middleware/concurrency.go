@@ -258,14 +258,19 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 			for i := range s.policies {
 				s.policies[i].overdrawn, s.policies[i].spared = false, false
 			}
+			if now := l.rules.Load(); now != set {
+				now.refresh(charges)
+			}
 			err := l.take(ctx, set, s, charges)
 			return s.allowed || s.decisions[at].Allowed || s.lacks() < 0, err
 		})
 		a.progress.waiting.Add(-1)
 		switch {
-		case err != nil && errors.Is(err, ctx.Err()):
+		case err != nil && isGone(ctx):
 			s.gone, s.allowed = true, false
 			return nil
+		case err != nil && errors.Is(err, ctx.Err()): // the time that the application gives it is up
+			return l.noTurn(ctx, s, at, false, charges)
 		case err != nil:
 			return err
 		case !got:
@@ -274,6 +279,23 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 		at = s.lacks()
 	}
 	return nil
+}
+
+// refresh has charges of places count by the rules in force, as they may have changed while the
+// request waited: more may be allowed now, and it would stand in the way of those that came later.
+func (set *ruleset) refresh(charges []limiter.Charge) {
+	for i := range charges {
+		was := charges[i].Quota
+		if !was.InFlight() {
+			continue
+		}
+		at := slices.IndexFunc(set.quotas, func(q *limiter.Quota) bool {
+			return q.InFlight() && q.Rule() == was.Rule() && q.Tier() == was.Tier() && q.OnOutage == was.OnOutage
+		})
+		if at >= 0 {
+			charges[i].Quota = set.quotas[at]
+		}
+	}
 }
 
 // lacks is the place of what a refused request is to wait for, or -1: it passes, or not for want
@@ -300,6 +322,8 @@ func (s *decided) lacks() (at int) {
 func (l *RateLimit) noTurn(ctx context.Context, s *decided, at int, asked bool, charges []limiter.Charge) error {
 	d := &s.decisions[at]
 	if !asked { // others were before it
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+		defer cancel()
 		looks := slices.Clone(charges)
 		for i := range looks {
 			looks[i].Cost = 0

@@ -646,6 +646,57 @@ func TestALowerConcurrencyAdmitsNobodyUntilEnoughHaveLeft(t *testing.T) {
 }
 
 // A panic of an observer, or in Config.Overload, comes after the place was taken.
+// Its client is there, and learns why it got none.
+func TestARequestWhoseTimeIsUpWhileItWaitsIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refused atomic.Int64
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 2, time.Minute)}, Observer: observe(func(o *middleware.Observation) {
+			if o.Outcome == middleware.OutcomeRefused {
+				refused.Add(1)
+			}
+		})})
+		first := d.begin()
+		briefly := func(r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+			context.AfterFunc(ctx, cancel)
+			*r = *r.WithContext(ctx)
+		}
+		second, third := d.begin(briefly), d.begin(briefly) // which is never asked for
+		for _, answer := range []chan *httptest.ResponseRecorder{second, third} {
+			w := <-answer
+			assert.Equal(t, 429, w.Code)
+			assert.NotEmpty(t, w.Header().Get("Retry-After"))
+			assert.Equal(t, `"exports";q=1;qu="concurrent-requests"`, w.Header().Get("RateLimit-Policy"))
+			assert.Contains(t, w.Body.String(), "concurrency_limit_exceeded")
+		}
+		assert.EqualValues(t, 2, refused.Load())
+		d.leave <- struct{}{}
+		<-first
+		assert.EqualValues(t, 0, inProgress(t, d.l, "exports", client))
+	})
+}
+
+func TestAHigherConcurrencyIsForThoseThatWaitToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 5, time.Minute)}})
+		answers := []chan *httptest.ResponseRecorder{d.begin(), d.begin(), d.begin()}
+		assert.EqualValues(t, 1, d.now.Load())
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{queued(4, 5, time.Minute)}}))
+		synctest.Wait()
+		assert.EqualValues(t, 3, d.now.Load(), "none has to leave first")
+		answers = append(answers, d.begin(), d.begin())
+		assert.EqualValues(t, 4, d.now.Load())
+
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "other", Limit: limiter.PerHour(1000)}}}))
+		close(d.leave)
+		for _, answer := range answers {
+			assert.Equal(t, 200, (<-answer).Code)
+		}
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{queued(4, 5, time.Minute)}}))
+		assert.EqualValues(t, 0, inProgress(t, d.l, "exports", client), "also when the rule was gone meanwhile")
+	})
+}
+
 func TestAPanicOfOthersReturnsThePlace(t *testing.T) {
 	boom := func() { panic("boom") }
 	for name, config := range map[string]middleware.Config{
@@ -803,15 +854,19 @@ func TestAPlaceIsNeitherRefundedNorChargedByHand(t *testing.T) {
 	assert.Equal(t, 200, w.Code)
 }
 
-func TestResetForgetsThoseInProgress(t *testing.T) {
+// Else more would be in progress than the rule says for as long as others come.
+func TestResetLeavesThoseInProgressTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 1, time.Hour)}})
-		d.begin()
+		first := d.begin()
 		waits := d.begin()
 		require.NoError(t, d.l.Reset(t.Context(), "exports", client))
 		synctest.Wait()
-		assert.EqualValues(t, 2, d.now.Load())
+		assert.EqualValues(t, 1, d.now.Load())
 		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-first).Code)
+		synctest.Wait()
+		assert.EqualValues(t, 1, d.now.Load())
 		d.leave <- struct{}{}
 		assert.Equal(t, 200, (<-waits).Code)
 		synctest.Wait()

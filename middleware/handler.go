@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -267,3 +268,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 
 // statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.
 const statusClientClosedRequest = 499
+
+// isGone reports whether the client of a request has left. Of one whose deadline is over it waits
+// for an answer.
+func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

@@ -138,7 +138,7 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 }
 
 // Reset makes a key as if the rule had never seen it, in all tiers, with its overdraft and
-// what it was refused. Requests in progress go on, and are not counted any more. Bans are
+// what it was refused. Requests that are in progress keep their places until they end. Bans are
 // another matter; see Config.Bans.
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	key, _ = keyfunc.Classify(key)

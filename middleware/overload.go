@@ -70,7 +70,7 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, overload Ov
 		return http.StatusOK, place, 0
 	}
 	l.giveBack(ctx, set, s)
-	if ctx.Err() != nil {
+	if isGone(ctx) {
 		return statusClientClosedRequest, nil, 0
 	}
 	return statusShed, nil, retryAfter
@@ -99,7 +99,7 @@ func (l *RateLimit) admitUncharged(set *ruleset, w http.ResponseWriter, r *http.
 		behind, end, _ := l.await(set, r, how, nil, &decided{}, nil)
 		end.place = place
 		return behind, end
-	case r.Context().Err() != nil:
+	case isGone(r.Context()):
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
 	default:
 		set.observe(r, OutcomeShed, bans.Ban{})

@@ -92,6 +92,7 @@ func (l *RateLimit) Reconfigure(c Config) error {
 		}
 	}
 	l.rules.Store(set)
+	l.room.Changed()
 	return nil
 }
 

@@ -132,6 +132,15 @@ func (r *Room[K]) Returned(key K) {
 	}
 }
 
+// Changed says that there may be places of any key.
+func (r *Room[K]) Changed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.lines {
+		l.call()
+	}
+}
+
 // call has the first of the line ask.
 func (l *line) call() {
 	select {

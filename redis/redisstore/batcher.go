@@ -212,6 +212,7 @@ func (b *batcher) next() (groups []*group) {
 	}
 	most := b.most - min(b.later.count, b.most/2) // so that settlements do not come to wait
 	charges, isFull := 0, false
+	clear(b.holdings.claims)
 	var settlements []*group
 	rest := b.waiting[:0]
 	for _, g := range b.waiting {

@@ -31,6 +31,8 @@ type holdings struct {
 
 	renewals, retries queue // told, and to be told again
 
+	claims map[string]struct{} // keys that a group of the batch to be needs, beside a busy one
+
 	timer *time.Timer
 	due   time.Time // when it runs; zero: it does not
 
@@ -64,6 +66,7 @@ type holding struct {
 type message struct {
 	*holding
 	number  int64
+	limit   int64
 	held    int64
 	doubted bool // so Redis is to note the number whatever it has: another may come late
 	ends    []int64
@@ -154,19 +157,40 @@ func (h *holdings) forget(of *holding) {
 	}
 }
 
-// isBusy reports whether a message about a key of g's is in flight.
+// isBusy reports whether g has to wait: a message about a key of its own is in flight, or a group
+// that came before it waits for that key and a busy one. Without that, a group that needs several
+// could be overtaken for good.
 func (h *holdings) isBusy(g *group) bool {
 	if len(h.byName) == 0 {
 		return false
 	}
+	busy, places := false, 0
+	for i := range g.items {
+		it := &g.items[i]
+		if !it.isPlace {
+			continue
+		}
+		places++
+		_, claimed := h.claims[it.name]
+		of := h.byName[it.name]
+		busy = busy || claimed || of != nil && of.message != nil
+	}
+	if busy && places > 1 {
+		h.claim(g)
+	}
+	return busy
+}
+
+// claim keeps the keys of a group that waits from those that come after it in the same batch.
+func (h *holdings) claim(g *group) {
+	if h.claims == nil {
+		h.claims = make(map[string]struct{})
+	}
 	for i := range g.items {
 		if g.items[i].isPlace {
-			if of := h.byName[g.items[i].name]; of != nil && of.message != nil {
-				return true
-			}
+			h.claims[g.items[i].name] = struct{}{}
 		}
 	}
-	return false
 }
 
 // begin gives each key of b's groups its message.
@@ -178,9 +202,12 @@ func (h *holdings) begin(b *batch) {
 				continue
 			}
 			of := h.find(it.name, g.tag, it.quota)
+			if !g.tells {
+				of.quota = it.quota // its limit may have changed
+			}
 			if of.message == nil {
 				h.number++
-				of.message = &message{holding: of, number: h.number, held: of.held, doubted: of.doubted, ends: of.ends}
+				of.message = &message{holding: of, number: h.number, limit: it.quota.Capacity(), held: of.held, doubted: of.doubted, ends: of.ends}
 				of.ends, of.began = nil, b.start
 				of.leaveQueue()
 				h.pending++

@@ -172,6 +172,52 @@ func TestPlacesAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
 	}
 }
 
+// Of two keys one is always in flight, as long as other groups come that need one of the two.
+func TestAGroupThatNeedsSeveralPlacesIsNotOvertakenForGood(t *testing.T) {
+	t.Parallel()
+	b := newBatcher(false, 256, 2, time.Hour, nil)
+	of := func(rules ...string) *group {
+		g := &group{done: make(chan struct{}, 1), since: time.Now()}
+		for _, rule := range rules {
+			c := charge(concurrency(t, rule, 5), "user", 1)
+			g.add(rule, &c)
+		}
+		return g
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holdings.closed = true // what is lost is not told again
+	begin := func(groups ...*group) *batch {
+		t.Helper()
+		b.waiting = append(b.waiting, groups...)
+		next := b.next()
+		if next == nil {
+			return nil
+		}
+		batch := b.start(next, false, time.Now())
+		b.watch.Stop()
+		return batch
+	}
+	end := func(batch *batch) {
+		require.True(t, b.finish(batch))
+		b.holdings.lose(batch)
+	}
+
+	first := begin(of("x"))
+	both := of("x", "y")
+	assert.Nil(t, begin(both), "a message about one of its keys is in flight")
+	later := of("y")
+	assert.Nil(t, begin(later), "another waits for that key, and came before")
+	other := begin(of("z"))
+	require.NotNil(t, other, "whom nobody waits for")
+	end(first)
+	then := begin()
+	require.NotNil(t, then)
+	assert.Equal(t, []*group{both, later}, then.groups)
+	end(other)
+	end(then)
+}
+
 // A place that was asked for in vain is not taken when the request comes late, nor does what was
 // said before undo what was said since.
 func TestWhatComesLateIsVoid(t *testing.T) {

@@ -164,7 +164,7 @@ func (r *request) appendPlaces(b, asks []byte) []byte {
 			doubted = 1
 		}
 		b = binary.LittleEndian.AppendUint16(b, m.key)
-		b = counters.AppendNumber(b, m.quota.Capacity())
+		b = counters.AppendNumber(b, m.limit)
 		b = counters.AppendNumber(b, m.held)
 		b = counters.AppendNumber(b, m.number)
 		b = append(b, doubted, byte(len(m.ends)))

@@ -156,3 +156,17 @@ func TestTopShowsWhatIsUnderWay(t *testing.T) {
 	assert.False(t, top[1].InFlight)
 	require.NoError(t, two.Close())
 }
+
+func TestTopTellsTheLimitThatPlacesHaveNow(t *testing.T) {
+	t.Parallel()
+	client := connect(t, redistest.Start(t))
+	s := New(client, Options{})
+	for _, most := range []int64{5, 9} {
+		require.True(t, decideOne(t, s, concurrency(t, "exports", most), "user", 1).Allowed)
+		top, _, err := Top(t.Context(), client, 5, TopOptions{})
+		require.NoError(t, err)
+		require.Len(t, top, 1)
+		assert.Equal(t, most, top[0].Limit)
+	}
+	require.NoError(t, s.Close())
+}
