@@ -114,9 +114,7 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 		}
 		d.Allowed, d.RetryAfter = false, max(time.Microsecond, d.NextAfter)
 	}
-	if d.RetryAfter < Never {
-		d.RetryAfter *= time.Duration(1 + s.room.Length(key)) // others come first
-	}
+	d.RetryAfter = s.room.Behind(key, d.RetryAfter)
 	return nothing, d, nil
 }
 

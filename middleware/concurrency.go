@@ -333,9 +333,7 @@ func (l *RateLimit) noTurn(ctx context.Context, s *decided, at int, asked bool, 
 		}
 		s.allowed, d.Allowed, d.RetryAfter = false, false, max(time.Microsecond, d.NextAfter)
 	}
-	if d.RetryAfter < limiter.Never {
-		d.RetryAfter *= time.Duration(1 + l.room.Length(s.policies[at].line())) // others come first
-	}
+	d.RetryAfter = l.room.Behind(s.policies[at].line(), d.RetryAfter)
 	return nil
 }
 

@@ -9,7 +9,7 @@ type event struct {
 	do   func()
 }
 
-func (e event) before(other event) bool {
+func (e event) Before(other event) bool {
 	return e.at < other.at || e.at == other.at && e.made < other.made
 }
 
@@ -46,11 +46,11 @@ func (l *events) add(now, after time.Duration, do func()) {
 func (l *events) pop() (e event, ok bool) {
 	var first *line
 	for i := range l.lines {
-		if q := l.lines[i].queue; len(q) > 0 && (first == nil || q[0].before(first.queue[0])) {
+		if q := l.lines[i].queue; len(q) > 0 && (first == nil || q[0].Before(first.queue[0])) {
 			first = &l.lines[i]
 		}
 	}
-	if len(l.other) > 0 && (first == nil || l.other[0].before(first.queue[0])) {
+	if len(l.other) > 0 && (first == nil || l.other[0].Before(first.queue[0])) {
 		return l.other.pop(), true
 	}
 	if first == nil {
@@ -61,13 +61,13 @@ func (l *events) pop() (e event, ok bool) {
 }
 
 // A heap has the first in front.
-type heap[T interface{ before(T) bool }] []T
+type heap[T interface{ Before(T) bool }] []T
 
 func (h *heap[T]) push(v T) {
 	*h = append(*h, v)
 	l := *h
 	i := len(l) - 1
-	for ; i > 0 && v.before(l[(i-1)/2]); i = (i - 1) / 2 {
+	for ; i > 0 && v.Before(l[(i-1)/2]); i = (i - 1) / 2 {
 		l[i] = l[(i-1)/2]
 	}
 	l[i] = v
@@ -84,10 +84,10 @@ func (h *heap[T]) pop() T {
 		if next >= len(l) {
 			break
 		}
-		if next+1 < len(l) && l[next+1].before(l[next]) {
+		if next+1 < len(l) && l[next+1].Before(l[next]) {
 			next++
 		}
-		if !l[next].before(last) {
+		if !l[next].Before(last) {
 			break
 		}
 		l[i] = l[next]

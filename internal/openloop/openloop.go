@@ -214,4 +214,5 @@ func (r *Run) shareOn() {
 	})
 }
 
-func (j *Job) before(other *Job) bool { return j.ends < other.ends }
+// Before says that j ends first.
+func (j *Job) Before(other *Job) bool { return j.ends < other.ends }

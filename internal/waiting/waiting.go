@@ -4,6 +4,7 @@ package waiting
 import (
 	"container/list"
 	"context"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,15 @@ const askEvery = 30 * time.Millisecond
 
 // IsEmpty reports whether nothing waits for key, without a lock where nothing waits at all.
 func (r *Room[K]) IsEmpty(key K) bool { return r.Length(key) == 0 }
+
+// Behind is how long those that wait for key take and one more, if each takes d.
+func (r *Room[K]) Behind(key K, d time.Duration) time.Duration {
+	n := time.Duration(1 + r.Length(key))
+	if d > math.MaxInt64/n {
+		return math.MaxInt64
+	}
+	return n * d
+}
 
 // Length is how many wait for key.
 func (r *Room[K]) Length(key K) int {

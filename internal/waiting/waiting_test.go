@@ -2,6 +2,7 @@ package waiting
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -35,6 +36,9 @@ func TestARoomIsBoundedAndKeepsTheOrder(t *testing.T) {
 		assert.False(t, done)
 		assert.NoError(t, err)
 		assert.Equal(t, Most, room.Length("key"))
+		assert.Equal(t, (Most+1)*time.Second, room.Behind("key", time.Second))
+		assert.Equal(t, time.Duration(math.MaxInt64), room.Behind("key", 366*24*time.Hour), "what is above 292 years")
+		assert.Equal(t, time.Second, room.Behind("another", time.Second))
 		free = true
 		room.Returned("key")
 		wg.Wait()
