@@ -61,11 +61,22 @@ func Open(t testing.TB, url string, width, height int64, dark bool) *Browser {
 // Start is Open without a page, for what is to be arranged before there is one.
 func Start(t testing.TB, width, height int64, dark bool) *Browser {
 	t.Helper()
-	b := &Browser{t: t, loaded: make(chan struct{}, 1), ended: make(chan struct{}), answers: make(map[int]chan message)}
-	b.start(chromium(t))
-
+	path := chromium(t)
+	var b *Browser
 	var target struct{ TargetID, SessionID string }
-	b.Call("Target.createTarget", Object{"url": "about:blank"}, &target)
+	for attempt := 1; ; attempt++ {
+		b = &Browser{t: t, loaded: make(chan struct{}, 1), ended: make(chan struct{}), answers: make(map[int]chan message)}
+		said := b.start(path)
+		err := b.call("Target.createTarget", Object{"url": "about:blank"}, &target)
+		if err == nil {
+			break
+		}
+		text, _ := os.ReadFile(said)
+		if attempt == mostAttempts {
+			t.Fatalf("%v; it said: %s", err, text)
+		}
+		t.Logf("Chromium is started once more: %v; it said: %s", err, text)
+	}
 	b.Call("Target.attachToTarget", Object{"targetId": target.TargetID, "flatten": true}, &target)
 	b.session = target.SessionID
 	b.Call("Page.enable", nil, nil)
@@ -79,6 +90,9 @@ func Start(t testing.TB, width, height int64, dark bool) *Browser {
 	b.Look(width, height, dark)
 	return b
 }
+
+// mostAttempts is how often Chromium is started, which on a busy machine may end at once.
+const mostAttempts = 3
 
 // T is the test that the window ends with.
 func (b *Browser) T() testing.TB { return b.t }
@@ -94,8 +108,9 @@ func (b *Browser) Visit(url string) {
 	}
 }
 
-// start starts Chromium, which reads calls from descriptor 3 and writes to 4.
-func (b *Browser) start(path string) {
+// start starts Chromium, which reads calls from descriptor 3 and writes to 4. It returns the file
+// with what Chromium says beside that.
+func (b *Browser) start(path string) (said string) {
 	b.t.Helper()
 	profile, err := os.MkdirTemp("", "weir-chromium-*")
 	require.NoError(b.t, err)
@@ -109,9 +124,13 @@ func (b *Browser) start(path string) {
 		"--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--disable-background-timer-throttling", "--disable-renderer-backgrounding")
 	cmd.ExtraFiles = []*os.File{theirs, to}
+	stderr, err := os.Create(filepath.Join(profile, "stderr"))
+	require.NoError(b.t, err)
+	cmd.Stderr = stderr
 	require.NoError(b.t, cmd.Start())
 	require.NoError(b.t, theirs.Close())
 	require.NoError(b.t, to.Close())
+	require.NoError(b.t, stderr.Close())
 	b.pipe = ours
 	go b.listen(from)
 	b.t.Cleanup(func() {
@@ -122,6 +141,7 @@ func (b *Browser) start(path string) {
 		_ = from.Close()
 		_ = os.RemoveAll(profile)
 	})
+	return stderr.Name()
 }
 
 // listen reads messages, each of which ends with a zero byte, until Chromium ends.
@@ -176,6 +196,10 @@ func (b *Browser) complain(of string) {
 // Call calls a method, which must succeed, and decodes its result unless that is nil.
 func (b *Browser) Call(method string, params, result any) {
 	b.t.Helper()
+	require.NoError(b.t, b.call(method, params, result))
+}
+
+func (b *Browser) call(method string, params, result any) error {
 	answer := make(chan message, 1)
 	b.mu.Lock()
 	b.calls++
@@ -183,17 +207,23 @@ func (b *Browser) Call(method string, params, result any) {
 	b.answers[call.ID] = answer
 	b.mu.Unlock()
 	text, err := json.Marshal(call)
-	require.NoError(b.t, err)
-	_, err = b.pipe.Write(append(text, 0))
-	require.NoError(b.t, err)
+	if err != nil {
+		return err
+	}
+	if _, err := b.pipe.Write(append(text, 0)); err != nil {
+		return fmt.Errorf("browser: Chromium does not take %s: %w", text, err)
+	}
 	select {
 	case m := <-answer:
-		require.Empty(b.t, string(m.Error), "%s", text)
-		if result != nil {
-			require.NoError(b.t, json.Unmarshal(m.Result, result), "%s: %s", text, m.Result)
+		if len(m.Error) > 0 {
+			return fmt.Errorf("%s: %s", text, m.Error)
 		}
+		if result == nil {
+			return nil
+		}
+		return json.Unmarshal(m.Result, result)
 	case <-b.ended:
-		b.t.Fatalf("Chromium ended before it answered %s", text)
+		return fmt.Errorf("browser: Chromium ended before it answered %s", text)
 	}
 }
 
