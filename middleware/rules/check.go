@@ -334,7 +334,7 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 		c.at(path, "needs a key: it is keys that are banned")
 	}
 	if c.isShared(parts) {
-		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", strings.Join(parts, " and "))
+		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", told(" and ", parts))
 	}
 	if c.file.Proxies == nil && slices.ContainsFunc(parts, func(part string) bool { return c.canBe(part, []string{"ip"}) }) {
 		c.warnings.at(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
@@ -359,7 +359,7 @@ func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []s
 		}
 	}
 	if len(so) > 0 {
-		c.warnings.at(sub(path, "key"), "a client that sends another %s each time has a new key each time: %s", part, strings.Join(so, ", "))
+		c.warnings.at(sub(path, "key"), "a client that sends another %s each time has a new key each time: %s", told("", []string{part}), strings.Join(so, ", "))
 	}
 }
 

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
@@ -109,7 +108,7 @@ type rule struct {
 // name is what the i-th rule is called at a place of the file.
 func (l ruleList) name(i int, place string, fallback []string) string {
 	if i > 0 {
-		place += " by " + cmp.Or(strings.Join(l[i].parts(fallback), "+"), "all")
+		place += " by " + cmp.Or(told("+", l[i].parts(fallback)), "all")
 	}
 	return cmp.Or(l[i].Name, place)
 }

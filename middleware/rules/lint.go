@@ -16,9 +16,31 @@ func (c *checker) doubtChoices(path []string, r *rule) {
 		choices := strings.Split(part, "|")
 		at := slices.IndexFunc(choices, func(choice string) bool { return c.isOf(choice, alwaysKinds) })
 		if at >= 0 && at < len(choices)-1 {
-			c.warnings.at(c.element(sub(path, "key"), i), "every request has %s, so that %s is never reached: write it first", strings.TrimSpace(choices[at]), strings.TrimSpace(choices[at+1]))
+			c.warnings.at(c.element(sub(path, "key"), i), "every request has %s, so that %s is never reached: write it first", told("", choices[at:at+1]), told("", choices[at+1:at+2]))
 		}
 	}
+}
+
+// told is a key for messages and names: without what stands behind apikey, which may be the credential in
+// place of the name of its field.
+func told(and string, parts []string) string {
+	var b strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			b.WriteString(and)
+		}
+		for j, choice := range strings.Split(part, "|") {
+			if j > 0 {
+				b.WriteString("|")
+			}
+			kind, name, _ := strings.Cut(strings.TrimSpace(choice), ":")
+			b.WriteString(kind)
+			if name != "" && strings.TrimSpace(kind) != "apikey" {
+				b.WriteString(":" + name)
+			}
+		}
+	}
+	return b.String()
 }
 
 // doubtCost warns of a cost that clients name.

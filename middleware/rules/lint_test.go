@@ -13,7 +13,7 @@ func TestWhatIsHardlyMeantIsWarnedOfWithItsPlace(t *testing.T) {
 		"default: {limit: 3/s, key: ip|user}": {
 			`2:28: default.key: every request has ip, so that user is never reached: write it first`},
 		"default: {limit: 3/s, key: [user, fingerprint | ip]}": {
-			`2:28: default.key: a client that sends another fingerprint | ip each time has a new key each time: no limit holds it (one under global with key: ip would)`,
+			`2:28: default.key: a client that sends another fingerprint|ip each time has a new key each time: no limit holds it (one under global with key: ip would)`,
 			`2:35: default.key.1: every request has fingerprint, so that ip is never reached: write it first`},
 		"default: {limit: 3/s, key: user|ip}":                 nil,
 		"allow: {routes: [\"GET /a\", \"/*\"]}\ndefault: 3/s": {`2:28: allow.routes.1: is for every request, so nothing is limited: name some routes, or write mode: shadow`},
@@ -24,7 +24,7 @@ func TestWhatIsHardlyMeantIsWarnedOfWithItsPlace(t *testing.T) {
 			`2:39: default.cost.header: is what the client says, and one that says less pays less: have your proxy set it, or settle what a request really cost`},
 		"default: {limit: 90/s, cost: {header: X-Tokens, max: 9, settle: true}}": nil,
 		"default: {limit: 3/s, key: \"apikey:X-Api-Key\"}": {
-			`2:28: default.key: a client that sends another apikey:X-Api-Key each time has a new key each time: no limit holds it (one under global with key: ip would)`},
+			`2:28: default.key: a client that sends another apikey each time has a new key each time: no limit holds it (one under global with key: ip would)`},
 		"default: [{limit: 3/s, key: \"apikey:X-Api-Key\"}, {limit: 9/s, key: ip}]":               nil,
 		"global: {limit: 9/s, key: ip}\ndefault: {limit: 3/s, key: \"apikey:X-Api-Key\"}":         nil,
 		"global: {limit: 9/s, key: ip, mode: shadow}\ndefault: {limit: 3/s, key: \"header:X-A\"}": {`3:28: default.key: a client that sends another header:X-A each time has a new key each time: no limit holds it (one under global with key: ip would)`},

@@ -60,7 +60,7 @@ func TestWhatCanHardlyBeMeantIsWarnedOf(t *testing.T) {
 		"key: [user, ip]":            "",
 		"key: user|ip":               "",
 		"key: user|route":            "", // guests are not banned
-		"key: apikey:X-Key":          "a client that sends another apikey:X-Key each time has a new key each time: no limit holds it (one under global with key: ip would)",
+		"key: apikey:X-Key":          "a client that sends another apikey each time has a new key each time: no limit holds it (one under global with key: ip would)",
 		"key: bearer":                "",
 		"key: [ip, route]":           "",
 		"key: [org, route]":          "",

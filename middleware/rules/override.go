@@ -24,6 +24,11 @@ func (c *checker) overrides(path []string, r *rule, fallback []string) map[strin
 		c.at(path, "needs a key: without one there is one counter for all")
 		return nil
 	}
+	for _, part := range parts {
+		if _, err := keyfunc.Parse(part, c.options.Keys); err != nil {
+			return nil // which is told of the key
+		}
+	}
 	made := make(map[string]limiter.Limit, len(r.Overrides))
 	for _, text := range slices.Sorted(maps.Keys(r.Overrides)) {
 		at, given := sub(path, text), r.Overrides[text]
@@ -46,7 +51,7 @@ func (c *checker) overrides(path []string, r *rule, fallback []string) map[strin
 		}
 	}
 	if part := c.madeUp(parts); part != "" {
-		c.warnings.atKey(path, "are for keys by %s, which any client can send, to have another's limit", part)
+		c.warnings.atKey(path, "are for keys by %s, which any client can send, to have another's limit", told("", []string{part}))
 	}
 	return made
 }
@@ -57,7 +62,7 @@ func (c *checker) keyOf(parts []string, text string) (string, error) {
 	if digest, ok := keyfunc.ParseDigest(text); ok {
 		return digest.Key(), nil
 	}
-	wrong := fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it, or its digest", strings.Join(parts, " and "))
+	wrong := fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it, or its digest", told(" and ", parts))
 	kind, source, _ := keyfunc.KindOf(text)
 	if len(parts) > 1 {
 		if kind != "join" {
