@@ -61,8 +61,8 @@ func TestALogThatMovesOnDoesNotAllocate(t *testing.T) {
 				step()
 			}
 		}
-		thousand() // until the log's place is large enough
-		assert.Zero(t, testing.AllocsPerRun(1, thousand), "a thousand events of cost %d", cost)
+		thousand()                                                                               // until the log's place is large enough
+		assert.Zero(t, testing.AllocsPerRun(10, thousand), "a thousand events of cost %d", cost) // less than one in each, as others allocate too
 	}
 }
 

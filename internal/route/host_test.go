@@ -64,7 +64,7 @@ func FuzzAHostIsSpelledOnce(f *testing.F) {
 		if !strings.HasSuffix(host, ".") {
 			require.Equal(t, host, route.Host(host))
 		}
-		require.Zero(t, testing.AllocsPerRun(1, func() { route.Host(host) }))
+		require.Zero(t, testing.AllocsPerRun(10, func() { route.Host(host) }))
 		if !strings.Contains(host, ":") { // of which keys keep the client's spelling
 			key, err := keyfunc.Host(&http.Request{Host: field})
 			require.NoError(t, err)
