@@ -135,18 +135,23 @@ func TestRefusalsThatComeTogetherAreOne(t *testing.T) {
 	}
 }
 
+// refusingTwice refuses the first two requests with these Retry-After, the second one later.
+func refusingTwice(first string, later time.Duration, second string) func(*http.Request, int) *http.Response {
+	return func(_ *http.Request, n int) *http.Response {
+		switch n {
+		case 1:
+			return respond(429, "Retry-After", first)
+		case 2:
+			time.Sleep(later)
+			return respond(429, "Retry-After", second)
+		}
+		return respond(200)
+	}
+}
+
 func TestALaterRefusalDoesNotShortenACooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(func(_ *http.Request, n int) *http.Response {
-			switch n {
-			case 1:
-				return respond(429, "Retry-After", "60")
-			case 2:
-				time.Sleep(500 * time.Millisecond)
-				return respond(429, "Retry-After", "1")
-			}
-			return respond(200)
-		})
+		s := newServer(refusingTwice("60", 500*time.Millisecond, "1"))
 		s.took = time.Second
 		all := fleet(t, 2, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(2)), MaxWait: time.Hour})
 		var group sync.WaitGroup
@@ -380,7 +385,7 @@ func (s *weir) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// take uses the quota up, as somebody else.
+// take uses the quota up, as another client.
 func (s *weir) take() {
 	s.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", api, nil))
 }
@@ -518,16 +523,7 @@ func (l uneven) Ban(ctx context.Context, key string, d time.Duration) error {
 
 func TestOfTwoCooldownsAtOnceTheLongerHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(func(_ *http.Request, n int) *http.Response {
-			switch n {
-			case 1:
-				return respond(429, "Retry-After", "2")
-			case 2:
-				time.Sleep(20 * time.Millisecond)
-				return respond(429, "Retry-After", "60")
-			}
-			return respond(200)
-		})
+		s := newServer(refusingTwice("2", 20*time.Millisecond, "60"))
 		s.took = time.Second
 		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(2)), Cooldowns: uneven{newBans(t)}, MaxWait: time.Hour})
 		together(t, 2, transport, api)

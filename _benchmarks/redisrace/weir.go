@@ -72,26 +72,7 @@ func openWeirSettles(_ context.Context, c *environment) (func() race.Call, error
 		return nil, err
 	}
 	q.Settles = true
-	store := redisstore.New(c.client(), redisstore.Options{})
-	c.closeLater(store.Close)
-	return func() race.Call {
-		var charges [1]limiter.Charge
-		var decisions [1]limiter.Decision
-		return func(ctx context.Context, key string) (bool, error) {
-			charges[0] = limiter.Charge{Quota: q, Key: key, Cost: 2}
-			if err := store.Decide(ctx, charges[:], decisions[:]); err != nil {
-				return false, err
-			}
-			if decisions[0].Degraded {
-				return false, errDegraded
-			}
-			if !decisions[0].Allowed {
-				return false, nil
-			}
-			charges[0].At = decisions[0].At
-			return true, store.Settle(ctx, []limiter.Settlement{{Charge: charges[0], Actual: 1}})
-		}
-	}, nil
+	return settlingCaller(c, q, 2, 1), nil
 }
 
 // openWeirPlaces opens a store in which each event takes a place and returns it.
@@ -100,13 +81,18 @@ func openWeirPlaces(_ context.Context, c *environment) (func() race.Call, error)
 	if err != nil {
 		return nil, err
 	}
+	return settlingCaller(c, q, 1, 0), nil
+}
+
+// settlingCaller takes so many units, and says at once how many it really was.
+func settlingCaller(c *environment, q *limiter.Quota, cost, actual int64) func() race.Call {
 	store := redisstore.New(c.client(), redisstore.Options{})
 	c.closeLater(store.Close)
 	return func() race.Call {
 		var charges [1]limiter.Charge
 		var decisions [1]limiter.Decision
 		return func(ctx context.Context, key string) (bool, error) {
-			charges[0] = limiter.Charge{Quota: q, Key: key, Cost: 1}
+			charges[0] = limiter.Charge{Quota: q, Key: key, Cost: cost}
 			if err := store.Decide(ctx, charges[:], decisions[:]); err != nil {
 				return false, err
 			}
@@ -117,9 +103,9 @@ func openWeirPlaces(_ context.Context, c *environment) (func() race.Call, error)
 				return false, nil
 			}
 			charges[0].At = decisions[0].At
-			return true, store.Settle(ctx, []limiter.Settlement{{Charge: charges[0]}})
+			return true, store.Settle(ctx, []limiter.Settlement{{Charge: charges[0], Actual: actual}})
 		}
-	}, nil
+	}
 }
 
 // openOwnScript records what weir sends for every key, to send just that.

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,7 +11,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// An allowList is who a file never limits.
+// An allowList is the clients and keys that a file never limits.
 type allowList struct {
 	networks netw.Set
 	keys     map[string]struct{}
@@ -39,11 +38,7 @@ func (c *checker) allowList(a *allowed) *allowList {
 
 // allowedText adds what a line or an element says: a network, or a key.
 func (c *checker) allowedText(list *allowList, text string, warn func(message string)) error {
-	var n network
-	if err := n.UnmarshalText([]byte(text)); err == nil {
-		list.networks.Add(n.Prefix)
-		return nil
-	} else if errors.Is(err, errEveryone) {
+	if isNetwork, err := addNetwork(&list.networks, text); isNetwork {
 		return err
 	}
 	kind, source, _ := keyfunc.KindOf(text)
@@ -55,7 +50,7 @@ func (c *checker) allowedText(list *allowList, text string, warn func(message st
 	case source != "":
 		f, err := keyfunc.Parse(source, c.keys.named)
 		if err != nil || !c.isSpelled(text, kind) {
-			return fmt.Errorf("is a key of kind %s that no request can have: want something like %s", kind, keySamples[kind])
+			return errMisspelled(kind)
 		}
 		list.from[source] = f
 	default:

@@ -62,11 +62,7 @@ func (c *checker) ban() {
 
 // banned adds what a line or an element says.
 func (c *checker) banned(list *banList, text string) error {
-	var n network
-	if err := n.UnmarshalText([]byte(text)); err == nil {
-		list.networks.Add(n.Prefix)
-		return nil
-	} else if errors.Is(err, errEveryone) {
+	if isNetwork, err := addNetwork(&list.networks, text); isNetwork {
 		return err
 	}
 	if err := c.bannedKey(text); err != nil {
@@ -74,6 +70,19 @@ func (c *checker) banned(list *banList, text string) error {
 	}
 	list.keys[text] = struct{}{}
 	return nil
+}
+
+// addNetwork adds a text that is a network or an address. An error says that it is that of everyone.
+func addNetwork(to *netw.Set, text string) (isNetwork bool, err error) {
+	var n network
+	switch err := n.UnmarshalText([]byte(text)); {
+	case err == nil:
+		to.Add(n.Prefix)
+		return true, nil
+	case errors.Is(err, errEveryone):
+		return true, err
+	}
+	return false, nil
 }
 
 // bannedKey makes sure that a request with that key is asked for it. Its errors name the
@@ -102,6 +111,10 @@ func (c *checker) spelled(text, kind, part string) error {
 	if c.keys.one(part) != nil && c.isSpelled(text, kind) {
 		return nil
 	}
+	return errMisspelled(kind)
+}
+
+func errMisspelled(kind string) error {
 	return fmt.Errorf("is a key of kind %s that no request can have: want something like %s", kind, keySamples[kind])
 }
 

@@ -83,7 +83,7 @@ func (c *checker) keyOf(parts []string, text string) (string, error) {
 			return text, nil
 		case source != "" && strings.EqualFold(strings.ReplaceAll(choice, " ", ""), source):
 			if !c.isSpelled(text, kind) {
-				return "", fmt.Errorf("is a key of kind %s that no request can have: want something like %s", kind, keySamples[kind])
+				return "", errMisspelled(kind)
 			}
 			return text, nil
 		}
