@@ -2,9 +2,9 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow apart phases hours fuzz bench bench-compare race race-memory race-leases race-http race-pace newest benchmarks playground help
+.PHONY: test setup vet unit narrow apart goals phases hours fuzz bench bench-compare race race-memory race-leases race-http race-pace newest benchmarks playground help
 
-test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
+test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),goals newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
 setup: ## installs redis-server where it is missing, and in CI Chromium, promtool and nginx
 	.ci/setup
@@ -25,6 +25,9 @@ apart: ## tests in a module of their own: on miniredis, and with OpenTelemetry's
 	go -C internal/tests vet ./...
 	cd internal/tests && go run $(STATICCHECK) ./...
 	WEIR_REQUIRE_REDIS=1 go -C internal/tests test ./...
+
+goals: ## what overload shedding promises, with more seeds, and the table of its docs
+	WEIR_TABLE=1 go test ./middleware/shed
 
 phases: ## tests that meet a window, in every hour of the day and where each begins
 	WEIR_PHASE=all go test -timeout 60m ./limiter/... ./middleware/... ./adapters/...
