@@ -16,7 +16,7 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// A Refusal is what clients are answered whom a rule refuses, where that is not what Weir
+// A Refusal is what clients are answered that a rule refuses, where that is not what Weir
 // answers by itself. The format is still the one that the client accepts: a problem object,
 // plain JSON or text, each with the message in its place. The zero Refusal changes nothing.
 type Refusal struct {

@@ -17,7 +17,7 @@ import (
 //
 // A transport that sets the field has to stand outside of pace for that. If tokens are
 // short-lived, let it stand inside instead, as the base, so that a request that waited
-// has a fresh one, and give the rule a Key that says whose token it will be.
+// has a fresh one, and give the rule a Key that names the token's owner.
 func Token(r *http.Request) (string, error) {
 	switch values := r.Header["Authorization"]; {
 	case len(values) == 1 && values[0] != "":

@@ -71,9 +71,9 @@ type Rule struct {
 	// quotas, such as one for searches. It does not change the request. Nil: all of Host.
 	Match func(*http.Request) bool
 
-	// Key says whose quota a request uses up. Requests without one (keyfunc.ErrNoKey) share a
-	// count, and with any other error a request fails. Functions of package keyfunc serve
-	// here too. Nil: all requests of the rule share one.
+	// Key names the quota that a request uses up: there is one for each key. Requests without a
+	// key (keyfunc.ErrNoKey) share a count, and with any other error a request fails. Functions
+	// of package keyfunc serve here too. Nil: all requests of the rule share one.
 	Key keyfunc.Func
 
 	// Limit is how many requests the server allows, preferably in its own period: only then

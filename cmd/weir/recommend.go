@@ -196,13 +196,13 @@ func quoted(key string) string {
 func (r *recommended) tell(s *session, f *logFlags, names []string, share float64, stats *accesslog.Stats, counts unmeasured) error {
 	result := r.result
 	page := &verdict.Page{
-		Title: titleOf(names), Words: verdict.Recommended(result, share, whom(r.key)),
+		Title: titleOf(names), Words: verdict.Recommended(result, share, subjectOf(r.key)),
 		Notes: verdict.Log(stats, counts.answered, verdict.Effect{}), Peaks: verdict.Peaks(result),
 	}
 	if counts.keyless > 0 {
 		page.Notes = append(page.Notes, fmt.Sprintf("%s requests have no %s, and are left out.", verdict.Number(counts.keyless), r.key))
 	}
-	curve := verdict.NewCurve(result, whom(r.key), result.Chosen.Limit, func(limit int64) string { return r.text(r.limit(limit)) })
+	curve := verdict.NewCurve(result, subjectOf(r.key), result.Chosen.Limit, func(limit int64) string { return r.text(r.limit(limit)) })
 	curve.Said = fmt.Sprintf("Recommended is %s.", r.limit(result.Chosen.Limit))
 	page.Curves = []verdict.Curve{curve}
 	for _, b := range result.Buckets {
@@ -257,8 +257,8 @@ func around(curve []demand.Point, limit int64) []demand.Point {
 	return curve[max(0, at-5):min(len(curve), at+4)]
 }
 
-// whom is what a key tells apart, in words.
-func whom(key string) string {
+// subjectOf is what a key tells apart, in words.
+func subjectOf(key string) string {
 	switch key {
 	case "ip":
 		return "client address"

@@ -153,7 +153,7 @@ default: 1/1h
 		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.1","method":"POST","path":"/login","sub":"u%d","d":"7","org":"acme"}`+"\n", 1709294400+i, i%2)
 		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.%d","method":"GET","path":"/%c","d":"7","org":"acme"}`+"\n", 1709294400+i, i, 'a'+rune(i%2))
 	}
-	tiers := write(t, "tiers", "# who pays\nu1 premium\n192.0.2.9 premium\n")
+	tiers := write(t, "tiers", "# paying users\nu1 premium\n192.0.2.9 premium\n")
 	exit, out, err = weir(t, json, "simulate", file, "-", "--keys=tenant", "--map=user=$.sub", "--map=header:X-Device=$.d", "--map=key:tenant=$.org", "--tiers", tiers)
 	require.Equal(t, exitGood, exit, err)
 	assert.Regexp(t, `"tier:premium"\s+9/1h\s+2\s+0`, out)
@@ -186,7 +186,7 @@ func TestClientsBehindAProxyThatIsTrustedAreTheClients(t *testing.T) {
 	log := ""
 	for i := range 4 {
 		log += fmt.Sprintf("10.0.0.1 %d GET / \"198.51.100.%d, 10.0.0.2\"\n", 1709294400+i, i)
-		log += fmt.Sprintf("203.0.113.9 %d GET / \"198.51.100.%d\"\n", 1709294400+i, i) // who made that up
+		log += fmt.Sprintf("203.0.113.9 %d GET / \"198.51.100.%d\"\n", 1709294400+i, i) // which the client made up
 	}
 	format := `--format=$remote_addr $msec $request_method $request_uri "$http_x_forwarded_for"`
 	file := write(t, "limits.yaml", "version: 1\ndefault: 1/1h\n")

@@ -209,7 +209,7 @@ func TestAGroupThatNeedsSeveralPlacesIsNotOvertakenForGood(t *testing.T) {
 	later := of("y")
 	assert.Nil(t, begin(later), "another waits for that key, and came before")
 	other := begin(of("z"))
-	require.NotNil(t, other, "whom nobody waits for")
+	require.NotNil(t, other, "which no caller waits for")
 	end(first)
 	then := begin()
 	require.NotNil(t, then)
