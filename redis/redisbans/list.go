@@ -26,7 +26,7 @@ type Options struct {
 	Secret []byte
 
 	// MaxBans bounds the list in Redis, as in [bans.Options]. Zero: 100,000. A ban
-	// takes some 500 bytes in Redis. In a process there may be twice as many, of which some
+	// takes some 520 bytes and its notes in Redis. In a process there may be twice as many, of which some
 	// are not yet in Redis.
 	MaxBans int
 
@@ -164,14 +164,15 @@ func digested(b bans.Ban) bans.Ban {
 func (l *List) Empty() bool { return l.local.Load().Empty() }
 
 // Ban implements [bans.List].
-func (l *List) Ban(ctx context.Context, key string, d time.Duration) error {
-	if err := bans.CheckDuration(d); err != nil {
+func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
+	noted, err := bans.Noted(notes...)
+	if err = errors.Join(bans.CheckDuration(d), err); err != nil {
 		return err
 	}
 	tag := l.tag(key)
 	l.calls.Add(1)
 	defer l.calls.Add(-1)
-	c, err := l.redis.ban(ctx, "ban", tag, milliseconds(d))
+	c, err := l.redis.ban(ctx, "ban", tag, milliseconds(d), noteText(noted))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
@@ -183,7 +184,7 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration) error {
 	}
 	l.failed(ctx, err)
 	local := l.local.Load()
-	if full := local.Ban(ctx, tag, d); full != nil {
+	if full := local.Ban(ctx, tag, d, notes...); full != nil {
 		return errors.Join(err, full)
 	}
 	if ban, ok := local.Find(tag); ok {
