@@ -2,8 +2,6 @@ package accesslog
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -72,18 +70,13 @@ type Broken struct {
 
 func (b Broken) String() string { return fmt.Sprintf("line %d, byte %d: %s", b.Line, b.Byte, b.Why) }
 
-// NewReader reads the beginning of a log, which may be compressed with gzip, and finds out
-// its format.
+// NewReader reads the beginning of a log, and finds out its format.
 func NewReader(from io.Reader, o Options) (*Reader, error) {
-	in, err := decompressed(from)
-	if err != nil {
-		return nil, err
-	}
 	found, err := candidates(o)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{in: in, logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
+	r := &Reader{in: bufio.NewReaderSize(from, blockSize), logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
 	if err := r.fill(); err != nil {
 		return nil, err
 	}
@@ -103,29 +96,6 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	r.stats.Format = r.parser.name
 	return r, nil
 }
-
-func decompressed(from io.Reader) (*bufio.Reader, error) {
-	in := bufio.NewReaderSize(from, blockSize)
-	begin, err := in.Peek(4)
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		return nil, err
-	case bytes.HasPrefix(begin, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		return nil, errors.New("the log is compressed with zstd, which is not read here: zstd -dc LOG | weir ... -")
-	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
-		plain, err := gzip.NewReader(in)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, errTruncated
-		}
-		if err != nil {
-			return nil, err
-		}
-		return bufio.NewReaderSize(plain, blockSize), nil
-	}
-	return in, nil
-}
-
-var errTruncated = errors.New("the log is cut off: its gzip has no end")
 
 const (
 	blockSize   = 1 << 20
@@ -312,8 +282,6 @@ func (r *Reader) fill() error {
 		block = append(block, tail...)
 	}
 	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errTruncated
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	case err != nil:
