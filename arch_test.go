@@ -113,7 +113,7 @@ var rooms = []room{
 
 	{"cmd/weir", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "middleware/shed", "redis", "internal/nearest", "internal/operate", "internal/route",
-		"internal/accesslog", "internal/demand", "internal/simulate", "internal/verdict",
+		"internal/accesslog", "internal/decompress", "internal/demand", "internal/simulate", "internal/verdict",
 	},
 		[]string{"github.com/redis/go-redis/v9"}},
 
@@ -122,6 +122,7 @@ var rooms = []room{
 
 	{"internal/accesslog", nil, nil},
 	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
+	{"internal/decompress", nil, []string{"github.com/klauspost/compress"}},
 	{"internal/demand", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/nearest", nil, nil},
