@@ -131,6 +131,7 @@ var rooms = []room{
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
 	{"internal/playground", []string{"limiter"}, nil},
+	{"internal/race", nil, nil},
 	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
 	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},
