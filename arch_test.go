@@ -84,7 +84,7 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
@@ -267,15 +267,15 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"limiter":         {"limiter", "internal/invalid", "internal/waiting"},
 		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
 		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"},
 		"middleware/shed": {
-			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/sloglimit": {
-			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
