@@ -14,6 +14,7 @@ type Clock struct{ now int64 }
 // without a cap.
 type store struct {
 	clock  *Clock
+	turns  *turns
 	keys   map[*limiter.Quota]map[string]*limiter.State // quotas are as many as the rules have, and stay
 	states []limiter.State                              // room for those of one batch
 }
@@ -74,6 +75,9 @@ func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
 	for _, c := range charges {
 		if state := s.keys[c.Quota][c.Key]; state != nil {
 			*state = c.Quota.Refund(*state, s.clock.now, c.Cost, c.At)
+			if c.Quota.InFlight() && state.Level == 0 {
+				delete(s.keys[c.Quota], c.Key) // as Memory does: it holds what is under way
+			}
 		}
 	}
 	return nil
