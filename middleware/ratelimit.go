@@ -21,6 +21,8 @@ type RateLimit struct {
 	places atomic.Pointer[[]place]
 	room   waiting.Room[lineKey] // for requests that wait for a place
 
+	usage usageCache
+
 	immediate bool // the store is a Memory, or an [immediate]
 
 	changing sync.Mutex

@@ -23,6 +23,7 @@ import (
 type Simulation struct {
 	limits   *middleware.RateLimit
 	clock    *Clock
+	store    *store
 	requests *Requests
 	turns    *turns
 	only     *turn // where no request waits
@@ -38,6 +39,7 @@ type Decision struct {
 	Number  int64  // of the request: 1 is the first that Do was asked about
 	At      int64  // when it was decided, in microseconds since 1970
 	Client  string // good until the next request, as all that is of the log
+	number  int    // of the client
 	Outcome middleware.Outcome
 	Refusal middleware.Result // what was answered, unless the request passed
 	Delay   time.Duration     // how long it had to wait for its turn
@@ -60,9 +62,9 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 		return nil, errors.New("simulate: Config.Bans is not from NewBans")
 	}
 	s := &Simulation{clock: &list.clock, requests: NewRequests(o), later: o.Later, turns: &turns{waiting: map[<-chan struct{}]*turn{}}}
-	store := newStore(s.clock)
-	store.turns = s.turns
-	c.Store, c.Observer, c.OnRefused = store, s, s.refused
+	s.store = newStore(s.clock)
+	s.store.turns = s.turns
+	c.Store, c.Observer, c.OnRefused = s.store, s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
 	s.unplaced = map[string]bool{}
@@ -148,11 +150,9 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	if s.queues {
 		return s.doInTurn(e)
 	}
-	t := s.only
-	t.of = e
-	s.turns.now = t
-	s.decide(t)
-	return &t.decision
+	s.only.of, s.turns.now = e, s.only
+	s.decide(s.only)
+	return &s.only.decision
 }
 
 // decide decides about the entry of a turn.
@@ -163,7 +163,8 @@ func (s *Simulation) decide(t *turn) {
 	}
 	d, e, r := &t.decision, t.of, t.requests.Of(t.of)
 	d.At = s.clock.now
-	d.Client = t.requests.Client()
+	d.Client, d.number = t.requests.Client()
+	s.store.caller = t.requests.caller
 	finish, _, _ := s.limits.Begin(t.response, r, nil)
 	// It begins when its turn has come, and takes as long as it took.
 	switch ends := s.clock.now + d.Delay.Microseconds() + e.Took.Microseconds(); {
@@ -171,7 +172,7 @@ func (s *Simulation) decide(t *turn) {
 	case ends == s.clock.now:
 		finish(e.Status)
 	default:
-		heap.Push(&s.turns.ends, ending{at: ends, status: e.Status, finish: finish})
+		heap.Push(&s.turns.ends, ending{at: ends, status: e.Status, finish: finish, caller: t.requests.caller})
 	}
 	d.Soft = t.response["X-Ratelimit-Warning"] != nil
 }

@@ -129,7 +129,7 @@ func own(e *accesslog.Entry) {
 
 // run has a turn go on.
 func (s *Simulation) run(t *turn) {
-	s.turns.now = t
+	s.turns.now, s.store.caller = t, t.requests.caller
 	t.goOn()
 }
 
@@ -172,7 +172,7 @@ func (s *Simulation) end(before int64) {
 				s.resume(e.turn, false)
 			}
 		} else {
-			s.clock.now = max(s.clock.now, e.at)
+			s.clock.now, s.store.caller = max(s.clock.now, e.at), e.caller
 			e.finish(e.status)
 		}
 		s.call()
@@ -184,6 +184,7 @@ type ending struct {
 	at     int64
 	status int
 	finish func(status int)
+	caller *caller
 
 	turn *turn // that waits
 	wait int   // for which time: it may be another by then
