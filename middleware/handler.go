@@ -249,7 +249,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		end.place, passed = place, true
 		return behind, end
 	}
-	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
+	if d := s.delay(); d > 0 && !l.delayed(r.Context(), d) {
 		if end != nil {
 			end.cancel()
 		}

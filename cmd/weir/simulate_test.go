@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -263,6 +264,29 @@ func TestAReportIsAFile(t *testing.T) {
 	}
 }
 
+// compressed is a log as zstd writes it, in two frames one after the other.
+func compressed(t *testing.T, log string) string {
+	w, err := zstd.NewWriter(nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.Close()) }()
+	half := len(log) / 2
+	return string(w.EncodeAll([]byte(log[half:]), w.EncodeAll([]byte(log[:half]), nil)))
+}
+
+func TestACompressedLogIsReadFromAPipeAndFromAFile(t *testing.T) {
+	file, log := write(t, "limits.yaml", limited), compressed(t, attacked())
+	_, want, _ := weir(t, attacked(), "simulate", file, "-")
+	for _, from := range []string{"-", write(t, "access.log.zst", log)} {
+		exit, out, err := weir(t, log, "simulate", file, from)
+		require.Equal(t, exitGood, exit, err)
+		require.Equal(t, want, out)
+	}
+	exit, out, err := weir(t, log[:len(log)-4], "simulate", file, "-")
+	require.Equal(t, exitBad, exit)
+	require.Empty(t, out)
+	require.Equal(t, "weir simulate: -: the log is cut off: its zstd has no end\n", err)
+}
+
 func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 	file, bad := write(t, "limits.yaml", limited), write(t, "bad.yaml", bad)
 	for _, test := range []struct {
@@ -282,6 +306,7 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"simulate", file, "-", "--format=cady"}, exitBad, `there is no format "cady"`},
 		{"hello\n", []string{"recommend", "-"}, exitBad, "no line fits a format that is known"},
 		{"\x1f\x8b\x08\x00\x00", []string{"recommend", "-"}, exitBad, "the log is cut off"},
+		{"BZh91AY&SY", []string{"recommend", "-"}, exitBad, "bzip2 -dc LOG | weir ... -"},
 		{attacked(), []string{"simulate", file, "-", "--map=user"}, exitUsage, "--map: want a name, = and a place"},
 		{attacked(), []string{"simulate", file, "-", "--map=usr=$x"}, exitBad, `"usr" is nothing that a log is asked for`},
 		{attacked(), []string{"simulate", file, "-", "--trust=all"}, exitUsage, "--trust: "},

@@ -71,7 +71,7 @@ func (l *Bans) Escalate(_ context.Context, key, rule string, e bans.Escalation) 
 var errByHand = errors.New("simulate: a simulation has no bans by hand")
 
 // Ban implements bans.List.
-func (l *Bans) Ban(context.Context, string, time.Duration) error { return errByHand }
+func (l *Bans) Ban(context.Context, string, time.Duration, ...bans.Note) error { return errByHand }
 
 // Unban implements bans.List.
 func (l *Bans) Unban(context.Context, string) (bool, error) { return false, errByHand }

@@ -23,6 +23,7 @@ import (
 type Simulation struct {
 	limits   *middleware.RateLimit
 	clock    *Clock
+	store    *store
 	bans     *Bans
 	requests *Requests
 	response discarding
@@ -35,6 +36,7 @@ type Simulation struct {
 // A Decision is what became of a request.
 type Decision struct {
 	Client  string // good until the next request, as all that is of the log
+	number  int    // of the client
 	Outcome middleware.Outcome
 	Refusal middleware.Result // what was answered, unless the request passed
 	Delay   time.Duration     // how long it had to wait for its turn
@@ -56,7 +58,8 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 		return nil, errors.New("simulate: Config.Bans is not from NewBans")
 	}
 	s := &Simulation{clock: &list.clock, bans: list, requests: NewRequests(o), response: discarding{}}
-	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
+	s.store = newStore(s.clock)
+	c.Store, c.Observer, c.OnRefused = s.store, s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
 	s.withoutPlaces(&c)
@@ -135,14 +138,15 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 		clear(s.response)
 	}
 	d, r := &s.decision, s.requests.Of(e)
-	d.Client = s.requests.Client()
+	d.Client, d.number = s.requests.Client()
+	s.store.caller = s.requests.caller
 	finish, _, _ := s.limits.Begin(s.response, r, nil)
 	switch {
 	case finish == nil:
 	case e.Took == 0:
 		finish(e.Status)
 	default:
-		heap.Push(&s.ends, ending{s.clock.now + e.Took.Microseconds(), e.Status, finish})
+		heap.Push(&s.ends, ending{s.clock.now + e.Took.Microseconds(), e.Status, finish, s.store.caller})
 	}
 	d.Soft = s.response["X-Ratelimit-Warning"] != nil
 	if d.Passed() {
@@ -168,6 +172,7 @@ func (s *Simulation) end(before int64) {
 	for len(s.ends) > 0 && s.ends[0].at < before {
 		e := heap.Pop(&s.ends).(ending)
 		s.clock.now = max(s.clock.now, e.at)
+		s.store.caller = e.caller
 		e.finish(e.status)
 	}
 }
@@ -177,6 +182,7 @@ type ending struct {
 	at     int64
 	status int
 	finish func(status int)
+	caller *caller
 }
 
 // endings is a heap, by time.

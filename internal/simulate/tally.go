@@ -21,7 +21,7 @@ type Tally struct {
 
 	rules   map[*middleware.RuleInfo]*ruleTally
 	order   []*ruleTally
-	clients map[string]*client
+	clients []client // by number
 	times   timeline
 	meters  bool
 }
@@ -44,6 +44,7 @@ type Counts struct {
 func (c *Counts) Stopped() int64 { return c.Refused + c.Banned + c.NoKey }
 
 type client struct {
+	name              string
 	requests, stopped int64
 	first             int64            // when it was first stopped
 	by                map[string]int64 // stopped by what; nil until it was
@@ -78,7 +79,7 @@ const (
 // NewTally returns an empty one. If it measures, it finds out what other limits of each rule
 // would have refused.
 func NewTally(rules []middleware.RuleInfo, measures bool) *Tally {
-	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, clients: map[string]*client{}, meters: measures}
+	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, meters: measures}
 	for _, info := range rules {
 		t.order = append(t.order, newRuleTally(&info))
 	}
@@ -132,10 +133,12 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	if e.Status == http.StatusTooManyRequests {
 		t.Answered++
 	}
-	c := t.clients[d.Client]
-	if c == nil {
-		c = &client{}
-		t.clients[strings.Clone(d.Client)] = c
+	for d.number >= len(t.clients) {
+		t.clients = append(t.clients, client{})
+	}
+	c := &t.clients[d.number]
+	if c.requests == 0 {
+		c.name = strings.Clone(d.Client)
 	}
 	c.requests++
 	for i := range d.Rules {
@@ -235,10 +238,10 @@ func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 	for _, r := range t.order {
 		s.Rules = append(s.Rules, r.RuleCounts)
 	}
-	for name, c := range t.clients {
-		if c.stopped > 0 {
+	for i := range t.clients {
+		if c := &t.clients[i]; c.stopped > 0 {
 			s.ClientsStopped++
-			s.Hit = append(s.Hit, Hit{name, c.requests, c.stopped, c.mostBy(), time.UnixMicro(c.first).UTC()})
+			s.Hit = append(s.Hit, Hit{c.name, c.requests, c.stopped, c.mostBy(), time.UnixMicro(c.first).UTC()})
 		}
 	}
 	slices.SortFunc(s.Hit, func(a, b Hit) int {
@@ -307,11 +310,15 @@ type ClientChange struct {
 // Compare tells what new rules changed, with as many clients at most.
 func Compare(before, after *Tally, changes Changes, most int, shown func(string) string) *Change {
 	c := &Change{Old: *before.Summary(most, shown), New: *after.Summary(most, shown), Changes: changes, Clients: []ClientChange{}}
-	for name, now := range after.clients {
-		old := int64(0)
-		if then := before.clients[name]; then != nil {
-			old = then.stopped
+	stopped := map[string]int64{} // those that were
+	for i := range before.clients {
+		if then := &before.clients[i]; then.stopped > 0 {
+			stopped[then.name] = then.stopped
 		}
+	}
+	for i := range after.clients {
+		now := &after.clients[i]
+		old := stopped[now.name]
 		if old == 0 && now.stopped > 0 {
 			c.ClientsNewly++
 		}
@@ -319,7 +326,7 @@ func Compare(before, after *Tally, changes Changes, most int, shown func(string)
 			c.ClientsNoLonger++
 		}
 		if old != now.stopped {
-			c.Clients = append(c.Clients, ClientChange{name, now.requests, old, now.stopped})
+			c.Clients = append(c.Clients, ClientChange{now.name, now.requests, old, now.stopped})
 		}
 	}
 	off := func(c ClientChange) int64 { return max(c.Old-c.New, c.New-c.Old) }

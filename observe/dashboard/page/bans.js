@@ -1,0 +1,32 @@
+// Bans.
+
+let drawnBans = "", allBans = false;
+const someBans = 8;
+if ($("bans")) $("bans-all").addEventListener("click", () => { allBans = true; drawBans(); });
+function drawBans() {
+  const b = last.bans;
+  if (!$("bans") || !b) return;
+  say($("bans-total"), b.total ? whole.format(b.total) : "");
+  const note = b.error ? b.error : b.total > b.list.length ? "The page has the first " + b.list.length + " to end."
+    : b.total === 0 ? "Nobody is banned." : "";
+  say($("bans-note"), note);
+  const drawn = JSON.stringify(b.list);
+  if (drawn !== drawnBans) {
+    drawnBans = drawn;
+    $("banned").replaceChildren(...b.list.map((ban) => el("li", {},
+      el("span", {}, el("code", {}, ban.key), el("small", {})),
+      el("button", { type: "button", "aria-label": "Unban " + ban.key, on: { click: () => act("unban", "", ban.key) } }, "Unban"))));
+  }
+  const few = allBans || b.list.length <= someBans + 2 ? b.list.length : someBans;
+  $("bans-all").hidden = few === b.list.length;
+  say($("bans-all"), "Show " + (b.list.length - few) + " more");
+  b.list.forEach((ban, i) => {
+    const item = $("banned").children[i];
+    item.hidden = i >= few;
+    const small = item.querySelector("small");
+    say(small, (ban.permanent ? "permanent" : until(ban.until)) + ", " +
+      (ban.rule ? "by " + ban.rule + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "") : "by hand"));
+  });
+}
+const ordinal = (n) => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");
+cards.push(drawBans);
