@@ -65,11 +65,15 @@ function drawChart() {
   const most = nice(Math.max(...floor, 1) * 1.04);
   chart.setAttribute("viewBox", `0 0 ${span - 1} ${height}`);
   const lines = [0.5, 1].map((f) => f * most);
+  const unknown = Math.max(0, span - 1 - last.second); // before this process began
   chart.replaceChildren(
+    svg("rect", { class: "unknown", x: 0, y: 0, width: unknown, height }),
     ...lines.map((n) => svg("line", { x1: 0, x2: span - 1, y1: height - height * n / most, y2: height - height * n / most })),
     ...sums.map(([bottom, top, l]) => svg("path", { class: l.kind, d: area(bottom, top, most, height) })),
     ...sums.map(([, top, l]) => svg("path", { class: l.kind + " edge", d: edge(l.list, top, most, height) })),
   );
+  $("chart-unknown").hidden = unknown === 0;
+  $("chart-unknown").style.maxWidth = 100 * unknown / (span - 1) + "%";
   const marks = (last.marks || []).map((m) => ({ ...m, x: span - 1 - (last.now * 1000 - m.at) / 1000 })).filter((m) => m.x >= 0 && m.x <= span);
   for (const m of marks) chart.append(svg("line", { class: m.bad ? "mark bad" : "mark", x1: m.x, x2: m.x, y1: 0, y2: height }));
   if (hover >= 0) chart.append(svg("line", { class: "hair", x1: hover, x2: hover, y1: 0, y2: height }));
