@@ -445,12 +445,12 @@ func newBans(t *testing.T) *bans.Memory {
 // refusing is a list that takes no bans.
 type refusing struct{ *bans.Memory }
 
-func (*refusing) Ban(context.Context, string, time.Duration) error { return bans.ErrFull }
+func (*refusing) Ban(context.Context, string, time.Duration, ...bans.Note) error { return bans.ErrFull }
 
 // A slow list is one whose server does not answer.
 type slow struct{ *bans.Memory }
 
-func (slow) Ban(ctx context.Context, _ string, _ time.Duration) error {
+func (slow) Ban(ctx context.Context, _ string, _ time.Duration, _ ...bans.Note) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -514,11 +514,11 @@ func TestOfSeveralQuotasTheTightestCounts(t *testing.T) {
 // An uneven list is slower to write a short ban than a long one.
 type uneven struct{ *bans.Memory }
 
-func (l uneven) Ban(ctx context.Context, key string, d time.Duration) error {
+func (l uneven) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
 	if d < 10*time.Second {
 		time.Sleep(50 * time.Millisecond)
 	}
-	return l.Memory.Ban(ctx, key, d)
+	return l.Memory.Ban(ctx, key, d, notes...)
 }
 
 func TestOfTwoCooldownsAtOnceTheLongerHolds(t *testing.T) {

@@ -50,16 +50,16 @@ type unevenList struct {
 	other chan struct{} // closed when the long one is written, or cannot be
 }
 
-func (l unevenList) Ban(ctx context.Context, key string, d time.Duration) error {
+func (l unevenList) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
 	if d > l.short {
 		defer close(l.other)
-		return l.List.Ban(ctx, key, d)
+		return l.List.Ban(ctx, key, d, notes...)
 	}
 	select {
 	case <-l.other:
 	case <-time.After(100 * time.Millisecond): // as the other waits for this one, which is as well
 	}
-	return l.List.Ban(ctx, key, d)
+	return l.List.Ban(ctx, key, d, notes...)
 }
 
 func TestOfTwoRefusalsAtOnceTheLongerCooldownHolds(t *testing.T) {
@@ -95,7 +95,7 @@ func TestOfTwoRefusalsAtOnceTheLongerCooldownHolds(t *testing.T) {
 // A hangingList is one in a Redis that takes no packet.
 type hangingList struct{ bans.List }
 
-func (hangingList) Ban(ctx context.Context, _ string, _ time.Duration) error {
+func (hangingList) Ban(ctx context.Context, _ string, _ time.Duration, _ ...bans.Note) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

@@ -19,6 +19,10 @@ type Ban struct {
 	Rule  string    `json:"rule,omitempty"` // the rule that the key was refused by; empty: banned by hand
 	Until time.Time `json:"until,omitzero"` // zero: permanent, until it is lifted
 	Times int       `json:"times"`          // bans by escalation in a row, with this one; 0: by hand, and none before
+
+	Since  time.Time `json:"since,omitzero"`   // when it was banned; zero: not known
+	Reason string    `json:"reason,omitempty"` // of a ban by hand, as the operator wrote it; else Rule is the reason
+	By     string    `json:"by,omitempty"`     // the operator of a ban by hand; empty: not known
 }
 
 // ID is the key or, where the list has not got it, the digest: what [List.Unban] takes.
@@ -36,8 +40,9 @@ type List interface {
 	Empty() bool
 
 	// Ban locks a key out by hand, for d or, if that is 0, until it is lifted. It replaces
-	// the ban that there is. A negative d is an error, and so is one above [MaxDuration].
-	Ban(ctx context.Context, key string, d time.Duration) error
+	// the ban that there is, with its notes. A negative d is an error, and so is one above
+	// [MaxDuration], or what [Noted] does not take.
+	Ban(ctx context.Context, key string, d time.Duration, notes ...Note) error
 
 	// Escalate locks a key out because of what it did under a rule, which has a name, for
 	// as long as e says. Whether it did it often enough is for the caller to say: After and

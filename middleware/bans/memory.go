@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// MaxBans bounds how many keys are remembered at once, with those that have a ban which is over
 	// and repetitions that still count: from 1 to 10 million. Zero: 100,000. A key takes
-	// some 250 bytes and its own length. Keys longer than 256 bytes are kept as digests.
+	// some 260 bytes, its own length and that of its notes. Keys longer than 256 bytes are kept as digests.
 	MaxBans int
 
 	// Secret keys these digests: 16 bytes or more, and the same as in redisstore.Options, so
@@ -93,6 +93,9 @@ func Must(m *Memory, err error) *Memory {
 // never is when a permanent ban ends.
 const never = math.MaxInt64
 
+// unknown is a time before all that is known.
+const unknown = math.MinInt64
+
 func (m *Memory) now() int64 { return int64(time.Since(m.start)) }
 
 // Find implements [List].
@@ -127,8 +130,13 @@ func (m *Memory) find(id string, now int64) (Ban, bool) {
 // Empty implements [List].
 func (m *Memory) Empty() bool { return m.inForce.Load() == 0 }
 
-// Ban implements [List]. Its errors are those of [CheckDuration], [ErrDigest] and [ErrFull].
-func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
+// Ban implements [List]. Its errors are those of [CheckDuration] and [Noted], [ErrDigest] and
+// [ErrFull].
+func (m *Memory) Ban(_ context.Context, key string, d time.Duration, notes ...Note) error {
+	noted, err := Noted(notes...)
+	if err != nil {
+		return err
+	}
 	if _, ok := keyfunc.DigestOf(key); ok {
 		return ErrDigest
 	}
@@ -141,7 +149,7 @@ func (m *Memory) Ban(_ context.Context, key string, d time.Duration) error {
 	now := m.now()
 	m.expire(now)
 	id := m.idOf(key)
-	state := state{until: never}
+	state := state{until: never, since: now, note: noteOf(noted)}
 	if d > 0 {
 		state.until = now + int64(d)
 	}
@@ -172,6 +180,7 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 	err := m.put(id, state{
 		rule:     strings.Clone(rule),
 		until:    now + int64(e.Duration(times)),
+		since:    now,
 		times:    times,
 		remember: e.WithDefaults().Max,
 	}, now)
@@ -237,11 +246,14 @@ func (m *Memory) each(f func(*entry)) {
 // Restore puts a ban into the list as it is: one that [Memory.Each] gave, here or in another
 // process with the same Secret. It replaces what is known of the key. A ban that is over, and
 // has no repetitions to remember any more, leaves nothing. The error is [ErrFull],
-// or about a b.Times or a remember that is negative, an end too far away, or a b.Digest that
-// is none.
+// or about a b.Times or a remember that is negative, an end too far away, a b.Digest that
+// is none, or notes that [Noted] does not take.
 func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	if b.Times < 0 || remember < 0 || remember > MaxDuration {
 		return fmt.Errorf("bans: Times is %d, remembered for %v: neither may be negative, nor the latter more than %v", b.Times, remember, MaxDuration)
+	}
+	if _, err := Noted(Reason(b.Reason), By(b.By)); err != nil {
+		return err
 	}
 	id := m.idOf(b.Key)
 	if b.Key == "" && b.Digest != "" {
@@ -254,7 +266,13 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	defer m.mu.Unlock()
 	now := m.now()
 	m.expire(now)
-	state := state{rule: strings.Clone(b.Rule), until: never, times: min(b.Times, maxTimes), remember: remember}
+	state := state{
+		rule: strings.Clone(b.Rule), until: never, since: unknown,
+		times: min(b.Times, maxTimes), remember: remember, note: noteOf(b),
+	}
+	if !b.Since.IsZero() {
+		state.since = int64(b.Since.Sub(m.start))
+	}
 	if !b.Until.IsZero() {
 		if left := time.Until(b.Until); left > MaxDuration {
 			return fmt.Errorf("bans: a ban until %v: it must end within %v", b.Until, MaxDuration)

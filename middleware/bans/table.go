@@ -15,8 +15,20 @@ import (
 type state struct {
 	rule     string
 	until    int64 // in nanoseconds since the list's start, as all times here
+	since    int64 // or unknown
 	times    int
 	remember time.Duration // how long after until the times count
+	note     *note         // nil: none, as of all bans by escalation
+}
+
+// A note is what a ban by hand says of itself.
+type note struct{ reason, by string }
+
+func noteOf(b Ban) *note {
+	if b.Reason == "" && b.By == "" {
+		return nil
+	}
+	return &note{strings.Clone(b.Reason), strings.Clone(b.By)}
 }
 
 // forgottenAt is when the state says nothing any more.
@@ -130,6 +142,12 @@ func (m *Memory) ban(e *entry) Ban {
 	}
 	if e.until != never {
 		b.Until = m.start.Add(time.Duration(e.until))
+	}
+	if e.since != unknown {
+		b.Since = m.start.Add(time.Duration(e.since))
+	}
+	if e.note != nil {
+		b.Reason, b.By = e.note.reason, e.note.by
 	}
 	return b
 }

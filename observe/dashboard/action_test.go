@@ -282,8 +282,8 @@ func TestADigestIsNotToBeUnderTwoSecrets(t *testing.T) {
 // brokenList is one of a Redis that is down.
 type brokenList struct{ bans.List }
 
-func (b brokenList) Ban(ctx context.Context, key string, d time.Duration) error {
-	return errors.Join(b.List.Ban(ctx, key, d), errors.New("connection refused"))
+func (b brokenList) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
+	return errors.Join(b.List.Ban(ctx, key, d, notes...), errors.New("connection refused"))
 }
 
 func (b brokenList) All(ctx context.Context) ([]bans.Ban, error) {

@@ -3,37 +3,57 @@ package dashboard
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
 	"html/template"
+	"strings"
 )
 
+//go:embed page
+var parts embed.FS
+
+// The page's script is one function, whose parts are in these files in their order, so that they
+// share their names; the style is made of several in the same way. page.html has the sections, or
+// {{template "name.html" .}} of those that have a file of their own.
 var (
-	//go:embed page.html
-	pageHTML string
+	scripts = []string{
+		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
+		"keys.js", "bans.js", "calls.js", "hand.js", "client.js",
+	}
+	styles = []string{"style.css"}
 
-	//go:embed style.css
-	styleCSS string
+	script = "\"use strict\";\n(() => {\n" + join(scripts) + "connect();\n})();\n"
+	style  = join(styles)
 
-	//go:embed script.js
-	scriptJS string
-
-	pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+	pageTemplate = template.Must(template.ParseFS(parts, "page/*.html"))
 )
+
+func join(names []string) string {
+	var b strings.Builder
+	for _, name := range names {
+		text, err := parts.ReadFile("page/" + name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		b.Write(text)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
 
 // render makes the page, which is whole in itself, and the policy under which browsers run
 // this script and no other.
 func render(o Options) (page []byte, policy string, err error) {
 	var b bytes.Buffer
-	err = pageTemplate.Execute(&b, struct {
+	err = pageTemplate.ExecuteTemplate(&b, "page.html", struct {
 		Title           string
 		Style           template.CSS
 		Script          template.JS
 		Bans, Offenders bool
 		Span            int
-	}{o.Title, template.CSS(styleCSS), template.JS(scriptJS), o.Bans != nil, o.Offenders != nil, span})
+	}{o.Title, template.CSS(style), template.JS(script), o.Bans != nil, o.Offenders != nil, span})
 	policy = "default-src 'none'; connect-src 'self'; img-src data:; " +
-		"style-src " + digestOf(styleCSS) + "; script-src " + digestOf(scriptJS) + "; " +
+		"style-src " + digestOf(style) + "; script-src " + digestOf(script) + "; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 	return b.Bytes(), policy, err
 }

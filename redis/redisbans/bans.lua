@@ -1,8 +1,9 @@
 -- The bans that processes share. KEYS[1] is a hash of what is known of each key by its
--- digest, "ends remember times rule", and of the list's version; KEYS[2] to KEYS[4] are
+-- digest, "ends remember times rule|since|by|reason", and of the list's version; KEYS[2] to KEYS[4] are
 -- sorted sets that say what gives way and when: digests of bans by escalation and by hand,
 -- by when they end, and of keys with a ban that is over, by when they are forgotten. Bans without
--- an end have 0 for it and are in none of them. All times are in milliseconds.
+-- an end have 0 for it and are in none of them. All times are in milliseconds. | is MARK; states of
+-- older versions have no notes behind the rule.
 --
 -- ARGV[1] is what to do, ARGV[2] the channel that hears of changes, ARGV[3] the cap.
 local _ = struct.pack -- a server without struct, such as miniredis, is only tested for counters
@@ -11,6 +12,7 @@ local op, channel, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local DAY = 24 * 60 * 60 * 1000
+local MARK = '\31'
 local FEW = 16 -- what a call drops beside what it is for, at most
 
 local function text(n)
@@ -18,14 +20,19 @@ local function text(n)
 end
 
 local function parse(value)
-  local ends, remember, times, rule = string.match(value or '', '^(%d+) (%d+) (%d+) (.*)$')
+  local ends, remember, times, rest = string.match(value or '', '^(%d+) (%d+) (%d+) (.*)$')
   if ends then
-    return {ends = tonumber(ends), remember = tonumber(remember), times = tonumber(times), rule = rule}
+    local rule, since, note = string.match(rest, '^(.*)\31(%d*)\31([^\31]*\31[^\31]*)$')
+    return {
+      ends = tonumber(ends), remember = tonumber(remember), times = tonumber(times),
+      rule = rule or rest, since = since or '', note = note or MARK,
+    }
   end
 end
 
 local function format(r)
-  return text(r.ends) .. ' ' .. text(r.remember) .. ' ' .. text(r.times) .. ' ' .. r.rule
+  return text(r.ends) .. ' ' .. text(r.remember) .. ' ' .. text(r.times) .. ' ' .. r.rule ..
+    MARK .. r.since .. MARK .. r.note
 end
 
 local function inForce(r)
@@ -162,12 +169,12 @@ if op == 'escalate' then
   end
   local ms = tonumber(ARGV[6]) * power
   ms = ms < max and math.floor(ms) or max
-  r = {ends = now + ms, remember = max, times = times, rule = rule}
+  r = {ends = now + ms, remember = max, times = times, rule = rule, since = text(now), note = MARK}
   put(tag, r)
   return answer(r)
 end
 
--- tag, and how long: 0 until it is lifted
+-- tag, how long, 0 until it is lifted, and its note: by whom and why, with MARK between them
 if op == 'ban' then
   local tag, ms = ARGV[4], tonumber(ARGV[5])
   local r = find(tag)
@@ -178,6 +185,7 @@ if op == 'ban' then
     r = {remember = 0, times = 0}
   end
   r.ends, r.rule = ms == 0 and 0 or now + ms, ''
+  r.since, r.note = text(now), ARGV[6]
   put(tag, r)
   return answer(r)
 end
@@ -196,16 +204,18 @@ if op == 'unban' then
 end
 
 -- What a process knew while Redis did not: tag, how long yet ('' until it is lifted, below
--- zero if it is over), remember, times, rule; and '1' if it is newer than what is here.
+-- zero if it is over), remember, times, rule; '1' if it is newer than what is here; how long
+-- ago it began ('' if that is not known), and its note.
 -- Otherwise the ban that ends later holds, not by a trifle, and one by hand. One that finds
 -- no room is left out. The answer has what holds for each, or ''.
 if op == 'merge' then
   local states = {}
-  for i = 4, #ARGV, 6 do
+  for i = 4, #ARGV, 8 do
     local tag, left, rule = ARGV[i], ARGV[i + 1], ARGV[i + 4]
     local r = {
       ends = left == '' and 0 or now + tonumber(left), remember = tonumber(ARGV[i + 2]),
       times = tonumber(ARGV[i + 3]), rule = rule,
+      since = ARGV[i + 6] == '' and '' or text(now - tonumber(ARGV[i + 6])), note = ARGV[i + 7],
     }
     local old = find(tag)
     local wins = inForce(r) or now < r.ends + r.remember

@@ -26,7 +26,7 @@ type Options struct {
 	Secret []byte
 
 	// MaxBans bounds the list in Redis, as in [bans.Options]. Zero: 100,000. A ban
-	// takes some 500 bytes in Redis. In a process there may be twice as many, of which some
+	// takes some 520 bytes and its notes in Redis. In a process there may be twice as many, of which some
 	// are not yet in Redis.
 	MaxBans int
 
@@ -91,6 +91,9 @@ type List struct {
 	local atomic.Pointer[bans.Memory]
 	down  atomic.Bool // Redis gave no answer the last time
 
+	start   time.Time
+	current atomic.Int64 // when local was last known to be the list, since start; 0: never
+
 	nudges chan struct{}   // something is to be brought to Redis, or read
 	asked  chan chan error // by callers that wait for it
 	ended  <-chan struct{}
@@ -137,6 +140,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		ended:   ctx.Done(),
 		told:    map[string]change{},
 		pending: map[string]pending{},
+		start:   time.Now(),
 	}
 	l.local.Store(local)
 	go l.follow(ctx)
@@ -164,14 +168,15 @@ func digested(b bans.Ban) bans.Ban {
 func (l *List) Empty() bool { return l.local.Load().Empty() }
 
 // Ban implements [bans.List].
-func (l *List) Ban(ctx context.Context, key string, d time.Duration) error {
-	if err := bans.CheckDuration(d); err != nil {
+func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
+	noted, err := bans.Noted(notes...)
+	if err = errors.Join(bans.CheckDuration(d), err); err != nil {
 		return err
 	}
 	tag := l.tag(key)
 	l.calls.Add(1)
 	defer l.calls.Add(-1)
-	c, err := l.redis.ban(ctx, "ban", tag, milliseconds(d))
+	c, err := l.redis.ban(ctx, "ban", tag, milliseconds(d), noteText(noted))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
@@ -183,7 +188,7 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration) error {
 	}
 	l.failed(ctx, err)
 	local := l.local.Load()
-	if full := local.Ban(ctx, tag, d); full != nil {
+	if full := local.Ban(ctx, tag, d, notes...); full != nil {
 		return errors.Join(err, full)
 	}
 	if ban, ok := local.Find(tag); ok {
@@ -314,6 +319,21 @@ func (l *List) isCurrent(ctx context.Context) error {
 
 var errEnded = errors.New("the context of the List has ended")
 
+// Stale is for how long the bans that hold in this process may not have been those in Redis:
+// since Redis last answered, if it gives no answer now, or since New until it has answered
+// once. 0: they are those in Redis, but for what the last Options.Poll may bring.
+func (l *List) Stale() time.Duration {
+	last := l.current.Load()
+	select {
+	case <-l.ended: // then it is not asked any more
+	default:
+		if last != 0 && !l.down.Load() {
+			return 0
+		}
+	}
+	return time.Since(l.start) - time.Duration(last)
+}
+
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
 // accept makes what Redis answered known here.
@@ -379,6 +399,7 @@ func (l *List) goDown(err error) {
 }
 
 func (l *List) goUp() {
+	l.current.Store(int64(max(1, time.Since(l.start))))
 	if l.down.Swap(false) {
 		l.log.Info("weir: the list of bans is shared through Redis again", "code", "weir-bans-current")
 	}

@@ -131,7 +131,8 @@ func TestABanIsKnownInEveryProcess(t *testing.T) {
 				assert.Zero(t, awaitBanned(t, list, "by hand").Until)
 				got := awaitBanned(t, list, "key")
 				assert.WithinDuration(t, ban.Until, got.Until, 10*time.Second)
-				got.Until = ban.Until
+				assert.WithinDuration(t, ban.Since, got.Since, 10*time.Second)
+				got.Until, got.Since = ban.Until, ban.Since
 				assert.Equal(t, ban, got)
 			}
 			// A digest that is listed in one process is lifted in another.
@@ -235,6 +236,7 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	known, err := list.All(ctx)
 	assert.Error(t, err)
 	assert.Len(t, known, 102, "All tells what is known")
+	assert.Positive(t, list.Stale(), "Redis was never read")
 
 	server.Restart()
 	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "103" })
@@ -245,6 +247,7 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	assert.False(t, isBanned(other, "lifted"))
 	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-bans-stale"))
 	await(t, "the log to tell", func() bool { return strings.Contains(log.String(), "code=weir-bans-current") })
+	assert.Zero(t, list.Stale())
 	cancel()
 }
 
@@ -496,7 +499,8 @@ func TestProcessesAgreeAfterAnUproar(t *testing.T) {
 		slices.SortFunc(want, func(a, b bans.Ban) int { return strings.Compare(a.Digest, b.Digest) })
 		for i := range got {
 			assert.WithinDuration(t, want[i].Until, got[i].Until, 10*time.Second)
-			got[i].Until = want[i].Until
+			assert.WithinDuration(t, want[i].Since, got[i].Since, 10*time.Second)
+			got[i].Until, got[i].Since = want[i].Until, want[i].Since
 			assert.Equal(t, want[i], got[i])
 		}
 	}
@@ -533,7 +537,7 @@ func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
 		}
 	}
 	digest := plain.tag("203.0.113.8")
-	assert.Equal(t, "0 0 0 ", server.MustDo("HGET", "weir:1:{bans}:list", digest))
+	assert.Regexp(t, "^0 0 0 \x1f[0-9]+\x1f\x1f$", server.MustDo("HGET", "weir:1:{bans}:list", digest))
 	assert.Empty(t, server.MustDo("HGET", "other:1:{bans}:list", digest), "a secret changes it")
 }
 
@@ -683,6 +687,7 @@ func TestBansEndWithTheirContext(t *testing.T) {
 		return err != nil && len(known) == 1
 	})
 	assert.True(t, isBanned(list, "key"))
+	assert.Positive(t, list.Stale(), "it learns nothing any more")
 	_, err := list.Unban(context.Background(), "key")
 	assert.NoError(t, err)
 	assert.False(t, isBanned(list, "key"))
@@ -764,7 +769,7 @@ func TestTwoVersionsOfAListLeaveEachOtherAlone(t *testing.T) {
 	theirs := newRemote(client, under(wire.DefaultPrefix, "next"), 10)
 	assert.NotEqual(t, ours.channel, theirs.channel)
 	tag := keyfunc.NewDigester(nil).Digest("key").String()
-	_, err := ours.ban(t.Context(), "ban", tag, milliseconds(time.Hour))
+	_, err := ours.ban(t.Context(), "ban", tag, milliseconds(time.Hour), mark)
 	require.NoError(t, err)
 	page, err := theirs.read(t.Context(), 0, "0")
 	require.NoError(t, err)

@@ -22,7 +22,8 @@ var script = wire.NewScript(source)
 
 // format is the version of what is in Redis: the list, its queues, and its messages. It is
 // part of all names, so that processes of two versions of Weir on one Redis leave each other's
-// lists alone. A change of what is written changes it.
+// lists alone. A change of what is written changes it, unless both versions read what the other
+// writes: to one that knows of no notes they are a part of the rule's name.
 const format = "1"
 
 // under begins the names of a list. The braces put all of it in one slot of a Cluster.
@@ -100,8 +101,25 @@ func numbers(fields []string, into ...*int64) bool {
 	return true
 }
 
+// mark is before each of the notes at the end of a state: since when, by whom, and why. None of
+// them has it in itself.
+const mark = "\x1f"
+
+func noteText(b bans.Ban) string { return b.By + mark + b.Reason }
+
+// cutNotes takes the notes off a state's rule, if there are any: states of older versions have
+// none.
+func cutNotes(text string) (rule, since, by, reason string) {
+	parts := strings.Split(text, mark)
+	n := len(parts) - 3
+	if n < 1 {
+		return text, "", "", ""
+	}
+	return strings.Join(parts[:n], mark), parts[n], parts[n+1], parts[n+2]
+}
+
 // change is what a says of a digest, on this process's clock: its state in the list is "ends
-// remember times rule", the first two in milliseconds, and nothing if it is not there.
+// remember times rule" with notes, all times in milliseconds, and nothing if it is not there.
 func (a *answer) change(tag, state string) (c change, ok bool) {
 	if _, ok := keyfunc.ParseDigest(tag); !ok {
 		return c, false
@@ -116,9 +134,14 @@ func (a *answer) change(tag, state string) (c change, ok bool) {
 		return c, false
 	}
 	c.remember = time.Duration(remember) * time.Millisecond
-	c.ban.Rule, c.ban.Times = fields[3], int(times)
+	rule, begun, by, reason := cutNotes(fields[3])
+	c.ban.Rule, c.ban.Times, c.ban.By, c.ban.Reason = rule, int(times), by, reason
+	here := func(ms int64) time.Time { return time.Now().Add(time.Duration(ms-a.now) * time.Millisecond) }
 	if ends != 0 {
-		c.ban.Until = time.Now().Add(time.Duration(ends-a.now) * time.Millisecond)
+		c.ban.Until = here(ends)
+	}
+	if since, err := strconv.ParseInt(begun, 10, 64); err == nil {
+		c.ban.Since = here(since)
 	}
 	return c, true
 }
@@ -138,17 +161,20 @@ func (r *remote) ban(ctx context.Context, op, tag string, args ...any) (change, 
 }
 
 // mergeArgs is how many describe a ban.
-const mergeArgs = 6
+const mergeArgs = 8
 
 func appendMerge(args []any, p pending) []any {
-	left, newer := "", ""
+	left, newer, ago := "", "", ""
 	if !p.ban.Until.IsZero() {
 		left = milliseconds(time.Until(p.ban.Until))
 	}
 	if p.newer {
 		newer = "1"
 	}
-	return append(args, p.ban.Key, left, milliseconds(p.remember), strconv.Itoa(p.ban.Times), p.ban.Rule, newer)
+	if !p.ban.Since.IsZero() {
+		ago = milliseconds(time.Since(p.ban.Since))
+	}
+	return append(args, p.ban.Key, left, milliseconds(p.remember), strconv.Itoa(p.ban.Times), p.ban.Rule, newer, ago, noteText(p.ban))
 }
 
 // merge answers with the state of each digest that args describe, in their order.

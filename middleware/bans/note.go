@@ -1,0 +1,46 @@
+package bans
+
+import (
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Note says of a ban by hand why there is one, and by whom: [Reason] and [By].
+type Note func(*Ban)
+
+// Reason is why a key is banned: at most [MaxReason] bytes that can be printed, in one line.
+func Reason(text string) Note { return func(b *Ban) { b.Reason = text } }
+
+// By is the operator or the program that banned the key: at most [MaxBy] bytes that can be
+// printed, in one line.
+func By(name string) Note { return func(b *Ban) { b.By = name } }
+
+// MaxReason and MaxBy bound a ban's notes, in bytes.
+const MaxReason, MaxBy = 200, 100
+
+// Noted is a Ban with nothing but these notes, or what is wrong with them. It is for what
+// implements [List].
+func Noted(notes ...Note) (Ban, error) {
+	var b Ban
+	for _, note := range notes {
+		note(&b)
+	}
+	return Ban{Reason: b.Reason, By: b.By}, errors.Join(checkNote("Reason", b.Reason, MaxReason), checkNote("By", b.By, MaxBy))
+}
+
+func checkNote(field, text string, most int) error {
+	if len(text) > most {
+		return fmt.Errorf("bans: %s has %d bytes: it may have %d", field, len(text), most)
+	}
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("bans: %s is %q: it must be UTF-8", field, text)
+	}
+	for _, c := range text {
+		if !unicode.IsPrint(c) {
+			return fmt.Errorf("bans: %s is %q: it has %U, which cannot be printed in a line", field, text, c)
+		}
+	}
+	return nil
+}

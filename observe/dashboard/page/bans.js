@@ -1,0 +1,36 @@
+// Bans.
+
+let drawnBans = "", allBans = false;
+const someBans = 8;
+if ($("bans")) $("bans-all").addEventListener("click", () => { allBans = true; drawBans(); });
+function drawBans() {
+  const b = last.bans;
+  if (!$("bans") || !b) return;
+  say($("bans-total"), b.total ? whole.format(b.total) : "");
+  const note = b.error ? b.error : b.total > b.list.length ? "The page has the first " + b.list.length + " to end."
+    : b.total === 0 ? "Nobody is banned." : "";
+  say($("bans-note"), note);
+  const drawn = JSON.stringify(b.list);
+  if (drawn !== drawnBans) {
+    drawnBans = drawn;
+    $("banned").replaceChildren(...b.list.map((ban) => el("li", {},
+      el("span", {}, el("code", {}, ban.key), el("small", {})),
+      el("button", { type: "button", class: "acts", "aria-label": "Unban " + ban.key, on: { click: () => act("unban", "", ban.key) } }, "Unban"))));
+  }
+  const few = allBans || b.list.length <= someBans + 2 ? b.list.length : someBans;
+  $("bans-all").hidden = few === b.list.length;
+  say($("bans-all"), "Show " + (b.list.length - few) + " more");
+  b.list.forEach((ban, i) => {
+    const item = $("banned").children[i];
+    item.hidden = i >= few;
+    const small = item.querySelector("small");
+    say(small, leftOf(ban) + ", " + whyOf(ban));
+  });
+}
+const leftOf = (ban) => ban.permanent ? "permanent" : until(ban.until);
+// whyOf is since when a client is banned, by whom and why, as far as it is known.
+const whyOf = (ban) => (ban.since ? "since " + clock(ban.since) : "since when is not known") + ", by " +
+  (ban.rule ? "rule " + ban.rule + ": refused too often" + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "")
+    : (ban.by || "hand") + ": " + (ban.reason || "no reason given"));
+const ordinal = (n) => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");
+cards.push(drawBans);

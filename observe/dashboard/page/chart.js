@@ -1,0 +1,104 @@
+// Charts: areas on top of each other, over the last minutes.
+
+// area is the path between two lines, the later seconds to the right.
+function area(bottom, top, most, height) {
+  const y = (n) => (height - height * n / most).toFixed(2);
+  let d = "";
+  for (let i = 0; i < top.length; i++) d += (i ? "L" : "M") + i + "," + y(top[i]);
+  for (let i = top.length - 1; i >= 0; i--) d += "L" + i + "," + y(bottom[i]);
+  return d + "Z";
+}
+// edge is the upper line of an area, where there is any of it.
+function edge(list, top, most, height) {
+  let d = "", on = false;
+  for (let i = 0; i < top.length; i++) {
+    const is = list[i] > 0 || list[i - 1] > 0 || list[i + 1] > 0;
+    if (is) d += (on ? "L" : "M") + i + "," + (height - height * top[i] / most).toFixed(2);
+    on = is;
+  }
+  return d;
+}
+// smooth makes bars of seconds into water.
+const smooth = (list) => list.map((n, i) => (2 * n + (list[i - 1] ?? n) + (list[i + 1] ?? n)) / 4);
+const nice = (n) => {
+  const power = 10 ** Math.floor(Math.log10(Math.max(n, 1)));
+  return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((f) => f * power).find((f) => f >= n) || 10 * power;
+};
+
+const outcomeOf = (name) => outcomes[names.indexOf(name)] || zeros();
+const add = (a, b) => a.map((n, i) => n + b[i]);
+function layers() {
+  const i = rows.findIndex((r) => identity(r) === selected);
+  if (i >= 0) {
+    const s = series[i] || { asked: zeros(), refused: zeros() };
+    const passed = s.asked.map((n, k) => n - Math.min(n, s.refused[k]));
+    return [
+      { name: rows[i].shadow ? "would pass" : "within the limit", kind: "pass", list: passed, always: true },
+      { name: rows[i].shadow ? "would be refused" : "refused", kind: rows[i].shadow ? "shadow" : "refuse", list: s.refused, always: true },
+    ];
+  }
+  return [
+    { name: "passed", kind: "pass", list: outcomeOf("allowed"), always: true },
+    { name: "exempt", kind: "exempt", list: outcomeOf("exempt") },
+    { name: "on an overdraft", kind: "shadow", list: outcomeOf("overdrawn") },
+    { name: "refused", kind: "refuse", list: outcomeOf("refused"), always: true },
+    { name: "shed for overload", kind: "undecided", list: outcomeOf("shed") },
+    { name: "without a key", kind: "refuse", list: outcomeOf("no_key") },
+    { name: "banned", kind: "ban", list: outcomeOf("banned") },
+    { name: "undecided", kind: "undecided", list: outcomeOf("undecided") },
+  ];
+}
+
+let shownLayers = [], hover = -1;
+function drawChart() {
+  const row = rows.find((r) => identity(r) === selected);
+  say($("traffic-title"), row ? row.rule + (row.tier ? " · " + row.tier : "") + ", requests a second" : "All requests, a second");
+  shownLayers = layers().filter((l) => l.always || total(l.list) > 0);
+  const height = 100, chart = $("chart");
+  let floor = zeros();
+  const sums = [];
+  for (const l of shownLayers) {
+    const top = add(floor, smooth(l.list));
+    sums.push([floor, top, l]);
+    floor = top;
+  }
+  const most = nice(Math.max(...floor, 1) * 1.04);
+  chart.setAttribute("viewBox", `0 0 ${span - 1} ${height}`);
+  const lines = [0.5, 1].map((f) => f * most);
+  chart.replaceChildren(
+    ...lines.map((n) => svg("line", { x1: 0, x2: span - 1, y1: height - height * n / most, y2: height - height * n / most })),
+    ...sums.map(([bottom, top, l]) => svg("path", { class: l.kind, d: area(bottom, top, most, height) })),
+    ...sums.map(([, top, l]) => svg("path", { class: l.kind + " edge", d: edge(l.list, top, most, height) })),
+  );
+  if (hover >= 0) chart.append(svg("line", { class: "hair", x1: hover, x2: hover, y1: 0, y2: height }));
+  $("chart-scale").replaceChildren(...lines.map((n) => {
+    const label = el("span", {}, rate(n));
+    label.style.top = n === most ? "8px" : (100 - 100 * n / most) + "%";
+    return label;
+  }));
+  const legend = $("legend");
+  if (legend.dataset.of !== shownLayers.map((l) => l.name).join()) {
+    legend.dataset.of = shownLayers.map((l) => l.name).join();
+    legend.replaceChildren(...shownLayers.map((l) => el("li", { class: l.kind }, el("i"), el("b"), el("span", {}, l.name))));
+  }
+  shownLayers.forEach((l, i) => say(legend.children[i].querySelector("b"), rate(mean(l.list))));
+  say($("chart-says"), shownLayers.map((l) => rate(mean(l.list)) + " " + l.name).join(", ") + " a second.");
+  drawHand();
+}
+
+function drawHand() {
+  const hand = $("chart-hand");
+  hand.hidden = hover < 0 || !last;
+  if (hand.hidden) return;
+  const at = new Date((last.now - (span - hover)) * 1000);
+  say(hand, [at.toLocaleTimeString(), ...shownLayers.map((l) => l.name + "  " + whole.format(l.list[hover]))].join("\n"));
+  const width = $("chart").clientWidth, x = hover / (span - 1) * width;
+  hand.style.left = Math.max(0, x > width / 2 ? x - hand.offsetWidth - 12 : x + 12) + "px";
+}
+$("chart").addEventListener("pointermove", (e) => {
+  const box = $("chart").getBoundingClientRect();
+  hover = Math.min(span - 1, Math.max(0, Math.round((e.clientX - box.left) / box.width * (span - 1))));
+  if (last) drawChart();
+});
+$("chart").addEventListener("pointerleave", () => { hover = -1; if (last) drawChart(); });
+cards.push(drawChart);
