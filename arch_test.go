@@ -88,10 +88,10 @@ var rooms = []room{
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document",
 	}, nil},
-	{"middleware/rules/internal/document", nil, []string{"go.yaml.in/yaml/v4"}},
+	{"middleware/rules/internal/document", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "pace"}, nil},
 	{"observe/internal/whatif", []string{"limiter"}, nil},
@@ -113,7 +113,7 @@ var rooms = []room{
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
 	{"cmd/weir", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "middleware/shed", "redis", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "middleware/shed", "redis", "internal/nearest", "internal/operate", "internal/route",
 		"internal/accesslog", "internal/demand", "internal/simulate", "internal/verdict",
 	},
 		[]string{"github.com/redis/go-redis/v9"}},
@@ -125,6 +125,7 @@ var rooms = []room{
 	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
 	{"internal/demand", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
+	{"internal/nearest", nil, nil},
 	{"internal/network", nil, nil},
 	{"internal/openloop", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
@@ -336,7 +337,7 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 	}
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)
@@ -385,7 +386,7 @@ func TestTheReaderOfRulesKnowsNothingOfThem(t *testing.T) {
 	t.Parallel()
 	const of = "middleware/rules/internal/document"
 	for _, p := range goList(t, "-deps", "./"+of) {
-		if p.ours() && p.ImportPath != module+"/"+of {
+		if p.ours() && p.ImportPath != module+"/"+of && p.ImportPath != module+"/internal/nearest" {
 			t.Errorf("package %s compiles %s", of, p.ImportPath)
 		}
 	}

@@ -100,6 +100,9 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	if o.Err != nil && !errors.Is(o.Err, context.Canceled) { // of the client
 		c.lastErr.Store(&storeError{now, o.Err})
 	}
+	if o.Outcome == middleware.OutcomeBanned {
+		d.followed.banned(o, now)
+	}
 	degraded := false
 	for i := range o.Rules {
 		rule := &o.Rules[i]
@@ -109,6 +112,7 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		if rule.Key != "" {
 			key = hash(rule.Key) // which takes some 8 ns
 			s.new.add(key)
+			d.followed.observe(c, o, i, key, now)
 		}
 		if s.demand != nil {
 			s.demand.Add(key, rule.Cost, eighth)

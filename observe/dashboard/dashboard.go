@@ -82,7 +82,8 @@ type Options struct {
 // [pace.Observer] too, for requests to other servers. Memory for its counts is bounded: some 14 KB
 // for each of up to 500 rules and tiers, and 9 KB of up to 100 rules of package pace, and what is
 // beyond them is counted together. The demand of the first 32 rules and tiers is recorded for an
-// hour, in 40 to 300 KB each.
+// hour, in 40 to 300 KB each. Of 512 clients, those that were refused last, it has what they did:
+// 1.4 MB.
 type Dashboard struct {
 	options Options
 	page    []byte
@@ -95,6 +96,8 @@ type Dashboard struct {
 	store  *tally.Store
 	counts counts
 	calls  calls
+
+	followed followed
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
@@ -142,6 +145,7 @@ func New(o Options) (*Dashboard, error) {
 	if d.log == nil {
 		d.log = slog.Default()
 	}
+	d.followed.digests = digests
 	d.counts.init()
 	d.counts.countLevels = d.countLevels
 	if o.Authorize != nil { // else there is no page to ask from
@@ -216,13 +220,17 @@ func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
 		d.stream(w, r)
 		return
 	}
+	if r.Header.Get(clientHeader) != "" {
+		d.client(w, r)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	query := r.URL.Query()
 	var answer any
 	var err error
 	switch look := query.Get("weir"); look {
 	case "":
-		_, _ = w.Write(d.state())
+		_, _ = w.Write(d.state(d.mayAct(r)))
 		return
 	case "past":
 		answer, err = d.lookBack(query)

@@ -54,7 +54,7 @@ func (d *Dashboard) whatIf(query url.Values) (*whatIfView, error) {
 	if len(info.Limits) == 0 && !info.Own {
 		if q, err := limiter.NewQuota("in force", "", info.Limit); err == nil {
 			v.Now = "By the same reckoning, " + h.told(info.Limit.String()+", which is in force,", h.Try(q, d.start.Unix()))
-			if !info.Shadow && h.asked > 0 {
+			if h.counted && !info.Shadow {
 				v.Now += fmt.Sprintf(" What it did refuse is %s of requests.", percent(h.refused, h.asked))
 			}
 		}
@@ -91,6 +91,7 @@ type hour struct {
 	*whatif.Demand
 	asked, refused uint64
 	banned         uint64 // requests that met no rule
+	counted        bool   // these are of the same time as the Demand
 }
 
 func (d *Dashboard) lastHour(info *middleware.RuleInfo) (*hour, error) {
@@ -112,6 +113,7 @@ func (d *Dashboard) lastHour(info *middleware.RuleInfo) (*hour, error) {
 		refused: s.refusedPast.sum(0, s.refused.folded, now),
 		banned:  c.outcomePast[middleware.OutcomeBanned].sum(0, c.outcome[middleware.OutcomeBanned].folded, now),
 	}
+	h.counted = h.Seconds+steps[0] >= min(now-s.began, whatif.Seconds)
 	if h.Units == 0 {
 		return nil, mistakef("nothing was asked of %s in the last %s", info.Name, h.length())
 	}

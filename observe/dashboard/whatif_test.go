@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/browser"
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -20,7 +22,7 @@ import (
 	"github.com/weirgo/weir/observe/dashboard"
 )
 
-type answer struct {
+type whatIfAnswer struct {
 	Error, Text, Now  string
 	Notes             []string
 	Clients, Requests struct{ About, Low, High int }
@@ -28,7 +30,7 @@ type answer struct {
 }
 
 // whatIf asks what another limit would do, as a viewer.
-func (s *service) whatIf(rule, tier, limit string) (a answer) {
+func (s *service) whatIf(rule, tier, limit string) (a whatIfAnswer) {
 	s.t.Helper()
 	r := accepting("application/json")
 	r.URL.RawQuery = url.Values{"weir": {"what-if"}, "rule": {rule}, "tier": {tier}, "limit": {limit}}.Encode()
@@ -141,4 +143,66 @@ func TestOfManyRulesOnlySomeAreRecorded(t *testing.T) {
 		assert.Empty(t, s.whatIf("thing 31", "", "5/s").Error)
 		assert.Contains(t, s.whatIf("thing 32", "", "5/s").Error, "there is room for 32 rules and tiers")
 	})
+}
+
+func TestThePageShowsAnHourAndADayAndTriesLimits(t *testing.T) {
+	t.Parallel()
+	s := start(t, dashboard.Options{ShowKeys: true})
+	s.page.Age(30 * time.Hour)
+	for i := range 400 {
+		s.good(i)
+		s.noisy()
+	}
+	tide := func(height float64) func(int) uint32 {
+		return func(point int) uint32 { return uint32(height * (1.5 + math.Sin(float64(point)/40))) }
+	}
+	s.page.Remember("tenant", 0, tide(200), tide(40))
+	s.page.Remember("tenant", 1, tide(3000), tide(300))
+	s.page.Age(40 * time.Second) // and all that is there was asked a while ago
+	b := browser.Open(t, s.serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	s.mixed()
+	assert.Equal(t, "true", browser.Eval[string](b, `document.querySelector("#span-minutes").getAttribute("aria-pressed")`))
+
+	b.Click("#span-day")
+	b.Await(patience, `document.querySelector("#chart-note").innerText.includes("Averages over 4.8 min")`)
+	assert.NotContains(t, b.Text("#chart-note"), "Nothing is known")
+	assert.Contains(t, b.Text("#chart-time"), "24 h ago")
+	b.Await(patience, `/^1[0-9] passed/.test(document.querySelector("#legend").innerText.replace("\n", " "))`)
+
+	b.Click("#span-hour")
+	b.Await(patience, `document.querySelector("#chart-note").innerText.includes("Averages over 12 s")`)
+	b.Run(`[...document.querySelectorAll("#rows button")].find((row) => row.querySelector(".name").firstChild.data === "tenant").click()`)
+	b.Await(patience, `document.querySelector("#traffic-title").innerText.startsWith("tenant")`)
+	b.Await(patience, `document.querySelector("#legend").innerText.includes("within the limit") && document.querySelector("#chart path.refuse").getAttribute("d").length > 1000`)
+	assert.Equal(t, "tenant\n", browser.Eval[string](b, `document.querySelector("#whatif-rule").value`), "it follows the rule that is looked at")
+
+	b.Write("#whatif-limit", "20 a second")
+	b.Click("#whatif-form button")
+	b.Await(patience, `document.querySelector("#whatif-answer .error")?.innerText.includes("limiter") ?? false`)
+	b.Run(`document.querySelector("#whatif-limit").value = "20/s"`)
+	b.Click("#whatif-form button")
+	b.Await(patience, `document.querySelector("#whatif-answer .answer")?.innerText.startsWith("20/1s would have refused something to 1 of 41 clients") ?? false`)
+	assert.Contains(t, b.Text("#whatif-answer"), "which is in force,")
+
+	for _, scheme := range []struct {
+		name string
+		dark bool
+	}{{"light", false}, {"dark", true}} {
+		for _, width := range []int64{390, 1280, 1920} {
+			b.Look(width, 900, scheme.dark)
+			assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing is beyond the edge")
+			b.Picture(fmt.Sprintf("past-%s-%d", scheme.name, width))
+		}
+	}
+}
+
+func TestThePageSaysFromWhenOnItKnowsAnything(t *testing.T) {
+	t.Parallel()
+	s := start(t, dashboard.Options{})
+	b := browser.Open(t, s.serve(), 800, 600, false)
+	b.Await(patience, `document.querySelector("#chart-note").innerText.startsWith("Nothing is known of what was before")`)
+	assert.Greater(t, browser.Eval[float64](b, `document.querySelector("#chart .unknown").width.baseVal.value`), 200.0)
+	b.Click("#span-hour")
+	b.Await(patience, `document.querySelector("#chart-note").innerText.includes("Averages over 12 s, of this process. Nothing is known")`)
 }

@@ -2,8 +2,8 @@
 
 let chosen = "minutes", past = null, pastOf = "", pastAt = 0;
 
-// ask has the server tell more than the stream does.
-async function ask(what) {
+// inquire has the server tell more than the stream does.
+async function inquire(what) {
   const query = new URLSearchParams(location.search);
   for (const [k, v] of Object.entries(what)) query.set(k, v);
   try {
@@ -36,7 +36,7 @@ async function lookBack() {
   pastAt = Date.now();
   if (pastOf !== name) past = null;
   pastOf = name;
-  const answer = await ask(row ? { weir: "past", span: chosen, rule: row.rule, tier: row.tier || "" } : { weir: "past", span: chosen });
+  const answer = await inquire(row ? { weir: "past", span: chosen, rule: row.rule, tier: row.tier || "" } : { weir: "past", span: chosen });
   if (pastOf !== name) return; // another was chosen meanwhile
   if (answer.error) {
     say($("chart-note"), (past ? "Not as of now: " : "Not known: ") + answer.error);

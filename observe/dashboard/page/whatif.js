@@ -22,7 +22,7 @@ $("whatif-form").addEventListener("submit", async (e) => {
   e.preventDefault();
   const [rule, tier] = $("whatif-rule").value.split("\n"), button = $("whatif-form").querySelector("button");
   button.disabled = true;
-  const answer = await ask({ weir: "what-if", rule, tier: tier || "", limit: $("whatif-limit").value });
+  const answer = await inquire({ weir: "what-if", rule, tier: tier || "", limit: $("whatif-limit").value });
   button.disabled = false;
   if (answer.error) {
     $("whatif-answer").replaceChildren(el("p", { class: "error" }, answer.error));
