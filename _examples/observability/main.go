@@ -9,7 +9,7 @@
 //	prometheus --config.file=_examples/observability/prometheus.yml --storage.tsdb.path=/tmp/weir
 //
 // Grafana shows grafana-dashboard.json (Dashboards, New, Import); alerts.yml is tried by
-// promtool test rules _examples/observability/alerts_test.yml. With -redis 127.0.0.1:6379
+// promtool test rules _examples/observability/*_test.yml. With -redis 127.0.0.1:6379
 // limits are counted there: stop it, and see the alerts fire and the service go on.
 package main
 
@@ -68,7 +68,7 @@ func main() {
 	flag.Parse()
 
 	store, list := open(*server)
-	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store}))
+	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store, Bans: list}))
 	prometheus.MustRegister(metrics)
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
 	top := must(offenders.New(offenders.Options{ShowKeys: true}))

@@ -89,13 +89,18 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	if o.Err != nil && !errors.Is(o.Err, context.Canceled) { // of the client
 		c.lastErr.Store(&storeError{now, o.Err})
 	}
+	if o.Outcome == middleware.OutcomeBanned {
+		d.followed.banned(o, now)
+	}
 	degraded := false
 	for i := range o.Rules {
 		rule := &o.Rules[i]
 		s := c.of(rule.Rule)
 		s.asked.total.Add(1)
 		if rule.Key != "" {
-			s.new.add(hash(rule.Key)) // which takes some 8 ns
+			h := hash(rule.Key) // which takes some 8 ns
+			s.new.add(h)
+			d.followed.observe(c, o, i, h, now)
 		}
 		if !rule.Allowed && o.Err == nil { // else it is no decision
 			s.refused.total.Add(1)

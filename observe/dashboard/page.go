@@ -17,8 +17,8 @@ var parts embed.FS
 // {{template "name.html" .}} of those that have a file of their own.
 var (
 	scripts = []string{
-		"core.js", "stream.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
-		"keys.js", "bans.js", "calls.js", "hand.js",
+		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
+		"keys.js", "bans.js", "calls.js", "hand.js", "client.js",
 	}
 	styles = []string{"style.css"}
 

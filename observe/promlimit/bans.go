@@ -8,6 +8,9 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
+// sharedBans is a list that processes share, as that of package redisbans is.
+type sharedBans interface{ Stale() time.Duration }
+
 // bansEvery is how often bans are counted at most.
 const bansEvery = time.Second
 

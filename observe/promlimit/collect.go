@@ -20,10 +20,10 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	requests = desc("rate_limit_requests_total",
-		"What each rule said about the requests that it applied to. A request counts once for every rule.",
+		"What each rule said about the requests that it applied to. A request counts once for every rule: for shares of all requests, take rate_limit_outcomes_total.",
 		"rule", "decision", "tier")
 	outcomes = desc("rate_limit_outcomes_total",
-		"What became of the requests that the limiter had a say in. A request counts once.", "outcome")
+		"What became of the requests that the limiter had a say in. A request counts once, so shares of requests are of this.", "outcome")
 	exceeded = desc("rate_limit_exceeded_total", "Requests that a rule refused.", "rule")
 	shadowed = desc("rate_limit_shadow_exceeded_total", "Requests that a rule in shadow would have refused.", "rule")
 	overCap  = desc("rate_limit_rules_over_cap_total",
@@ -31,7 +31,7 @@ var (
 
 	storeErrors = desc("rate_limit_store_errors_total",
 		"Requests that the store could not decide about: answered 503, unless all their rules are in shadow.", "store")
-	redisErrors = desc("redis_connection_errors_total",
+	redisErrors = desc("rate_limit_redis_errors_total",
 		"Calls that Redis failed at: there was no connection, no answer in time, or an error.")
 	degraded = desc("rate_limit_degraded",
 		"1 while the rules' outage policies decide in place of the store's server.", "store")
@@ -56,7 +56,9 @@ var (
 		"Attempts to put written rules in force, the first included.", "result")
 	reloadOK = desc("rate_limit_last_reload_successful", "1 if the rules that are written are in force.")
 	reloadAt = desc("rate_limit_last_reload_success_timestamp_seconds", "When the rules in force came into force.")
-	banned   = desc("rate_limit_bans_active", "Bans in force.")
+	banned   = desc("rate_limit_bans_active", "Bans in force in this process.")
+	stale    = desc("rate_limit_bans_stale_seconds",
+		"For how long the bans in this process may not have been those of the list that processes share; 0 while they are.")
 
 	inProgress = desc("rate_limit_concurrency_in_progress", "Requests of all keys in progress in this process, of a rule with Concurrency.", "rule", "tier")
 	inLine     = desc("rate_limit_concurrency_waiting", "Requests of all keys that wait in this process to be in progress.", "rule", "tier")
@@ -191,6 +193,9 @@ func (m *Metrics) collectOperation(to sink) {
 	}
 	if list != nil {
 		to.gauge(banned, float64(m.bans.of(list)))
+	}
+	if shared, ok := list.(sharedBans); ok {
+		to.gauge(stale, shared.Stale().Seconds())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,8 +26,10 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/observe/promlimit"
+	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -105,7 +108,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	now := note()
 	assert.Equal(t, 1.0, now["rate_limit_bans_active"])
 	assert.Equal(t, 1.0, now[`rate_limit_breaker_state{state="closed",store="redis"}`])
-	assert.Zero(t, now["redis_connection_errors_total"])
+	assert.Zero(t, now["rate_limit_redis_errors_total"])
 
 	server.Kill()
 	for range 3 {
@@ -116,7 +119,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	assert.Equal(t, 1.0, now[`rate_limit_breaker_state{state="open",store="redis"}`])
 	assert.Equal(t, 3.0, now[`rate_limit_store_errors_total{store="redis"}`])
 	assert.GreaterOrEqual(t, now[`rate_limit_store_decisions_total{by="fail_closed",store="redis"}`], 2.0, "a word of its own: the breaker is closed when all is well")
-	assert.GreaterOrEqual(t, now["redis_connection_errors_total"], 2.0)
+	assert.GreaterOrEqual(t, now["rate_limit_redis_errors_total"], 2.0)
 	server.Restart()
 	eventually(t, "Redis is back", func() bool { return ask(h, "/pay", "", "") == http.StatusOK })
 	now = note()
@@ -151,7 +154,8 @@ func TestEveryMetricMoves(t *testing.T) {
 	narrow.Observe(observation(t, "two", ""))
 	moved["rate_limit_rules_over_cap_total"] = samples(t, narrow)["rate_limit_rules_over_cap_total"] == 1
 
-	moved["rate_limit_partly_degraded"] = true // in TestAPartialOutageIsSeen, as it takes ten seconds
+	moved["rate_limit_bans_stale_seconds"] = true // in TestHowStaleBansAreIsShown
+	moved["rate_limit_partly_degraded"] = true    // in TestAPartialOutageIsSeen, as it takes ten seconds
 	for _, name := range names(inRedis) {
 		if strings.HasPrefix(name, "rate_limit_overload") {
 			continue // in TestWhatTheServiceHasRoomForIsShown
@@ -164,6 +168,32 @@ func TestEveryMetricMoves(t *testing.T) {
 		}
 		assert.True(t, moved[name], "%s has not moved", name)
 	}
+}
+
+// shared is a list that processes share, or have not for so long.
+type shared struct {
+	bans.List
+	stale time.Duration
+}
+
+func (s *shared) Stale() time.Duration { return s.stale }
+
+func TestHowStaleBansAreIsShown(t *testing.T) {
+	alone, err := bans.New(bans.Options{})
+	require.NoError(t, err)
+	assert.NotContains(t, samples(t, newMetrics(t, promlimit.Options{Bans: alone})), "rate_limit_bans_stale_seconds")
+	list := &shared{List: alone}
+	m := newMetrics(t, promlimit.Options{Bans: list})
+	assert.Contains(t, samples(t, m), "rate_limit_bans_stale_seconds")
+	assert.Zero(t, samples(t, m)["rate_limit_bans_stale_seconds"])
+	list.stale = 90 * time.Second
+	assert.Equal(t, 90.0, samples(t, m)["rate_limit_bans_stale_seconds"])
+
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	inRedis, err := redisbans.New(t.Context(), client, redisbans.Options{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	assert.Positive(t, samples(t, newMetrics(t, promlimit.Options{Bans: inRedis}))["rate_limit_bans_stale_seconds"], "never read is not current")
 }
 
 func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {

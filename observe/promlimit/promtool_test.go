@@ -71,48 +71,70 @@ func TestNamesPassPromtool(t *testing.T) {
 	promtool(t, text.Bytes(), "check", "metrics")
 }
 
+func read(t testing.TB, name string) string {
+	text, err := os.ReadFile(example + name)
+	require.NoError(t, err)
+	return string(text)
+}
+
 func TestAlertsSayWhatTheyShould(t *testing.T) {
 	promtool(t, nil, "check", "config", example+"prometheus.yml")
 	promtool(t, nil, "check", "rules", example+"alerts.yml")
-	promtool(t, nil, "test", "rules", example+"alerts_test.yml")
-	alerts, err := os.ReadFile(example + "alerts.yml")
-	require.NoError(t, err)
-	tests, err := os.ReadFile(example + "alerts_test.yml")
-	require.NoError(t, err)
-	named := regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(string(alerts), -1)
-	require.NotEmpty(t, named)
-	for _, alert := range named {
-		fires := regexp.MustCompile(`alertname: ` + alert[1] + `\s+exp_alerts:\s+- exp_labels`)
-		assert.Regexp(t, fires, string(tests), "a test sees it fire")
+	promtool(t, nil, "test", "rules", example+"alerts_test.yml", example+"traffic_test.yml")
+	tests := read(t, "alerts_test.yml") + read(t, "traffic_test.yml")
+	_, blip, ok := strings.Cut(read(t, "alerts_test.yml"), "- name: a blip of one second")
+	require.True(t, ok)
+	blip, _, _ = strings.Cut(blip, "- name: ")
+	alerts := regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(read(t, "alerts.yml"), -1)
+	require.NotEmpty(t, alerts)
+	for _, alert := range alerts {
+		fires := regexp.MustCompile(`alertname: ` + alert[1] + `,?\s+exp_alerts:\s+(- |\[\{)exp_labels`)
+		assert.Regexp(t, fires, tests, "a test sees it fire")
+		assert.Contains(t, blip, "alertname: "+alert[1]+", exp_alerts: []", "a test sees that a blip does not make it fire")
 	}
+	assert.Len(t, regexp.MustCompile(`(?m)^ +for: \d+m$`).FindAllString(read(t, "alerts.yml"), -1), len(alerts), "each waits")
 }
 
 // A dashboard is what Grafana imports, as far as this test knows.
 type dashboard struct {
 	Panels []struct {
-		Title   string
-		GridPos struct{ X, Y, W, H int }
-		Targets []struct{ Expr string }
+		Title       string
+		GridPos     struct{ X, Y, W, H int }
+		Targets     []struct{ Expr string }
+		FieldConfig struct{ Defaults struct{ NoValue string } }
+	}
+	Annotations struct{ List []struct{ Expr string } }
+	Templating  struct {
+		List []struct {
+			Name  string
+			Query any // a text or, of metrics, an object
+		}
 	}
 }
 
-// readDashboard is the example's, and its expressions as Grafana sends them.
-func readDashboard(t testing.TB, window string) (d dashboard, expressions []string) {
-	text, err := os.ReadFile(example + "grafana-dashboard.json")
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &d))
+// readDashboard is the example's, and all its expressions.
+func readDashboard(t testing.TB) (d dashboard, expressions []string) {
+	require.NoError(t, json.Unmarshal([]byte(read(t, "grafana-dashboard.json")), &d))
 	for _, p := range d.Panels {
 		require.NotEmpty(t, p.Targets, p.Title)
 		for _, target := range p.Targets {
-			expressions = append(expressions, strings.NewReplacer("$job", ".*", "$window", window).Replace(target.Expr))
+			expressions = append(expressions, target.Expr)
 		}
 	}
 	require.NotEmpty(t, expressions)
+	for _, a := range d.Annotations.List {
+		expressions = append(expressions, a.Expr)
+	}
 	return d, expressions
 }
 
+// asSent is an expression as Grafana sends it.
+func asSent(expression, interval string) string {
+	return strings.NewReplacer("$job", ".*", "$__rate_interval", interval).Replace(expression)
+}
+
 func TestTheDashboardAsksForMetricsThatThereAre(t *testing.T) {
-	d, expressions := readDashboard(t, "1m")
+	d, expressions := readDashboard(t)
 	for i, p := range d.Panels {
 		for _, other := range d.Panels[:i] {
 			a, b := p.GridPos, other.GridPos
@@ -120,19 +142,32 @@ func TestTheDashboardAsksForMetricsThatThereAre(t *testing.T) {
 			assert.False(t, overlap, "%s lies on %s", p.Title, other.Title)
 		}
 		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
+		assert.Equal(t, "no data", p.FieldConfig.Defaults.NoValue, "what is unknown in %s is not 0", p.Title)
 	}
-	alerts, err := os.ReadFile(example + "alerts.yml")
-	require.NoError(t, err)
 	known := names(newMetrics(t, promlimit.Options{}))
-	known = append(known, "rate_limit_latency_seconds_bucket", "rate_limit_pace_wait_seconds_bucket")
-	for _, name := range regexp.MustCompile(`\b(rate_limit|redis)_\w+`).FindAllString(strings.Join(expressions, "\n")+string(alerts), -1) {
-		assert.True(t, slices.Contains(known, name), name)
+	for _, histogram := range []string{"rate_limit_latency_seconds", "rate_limit_pace_wait_seconds"} {
+		known = append(known, histogram+"_bucket", histogram+"_count")
+	}
+	variables, err := json.Marshal(d.Templating)
+	require.NoError(t, err)
+	asked := strings.Join(expressions, "\n") + read(t, "alerts.yml") + string(variables)
+	metrics := regexp.MustCompile(`(?:^|[^:\w])((?:rate_limit|redis)_\w+)`).FindAllStringSubmatch(asked, -1)
+	for _, name := range metrics {
+		assert.True(t, slices.Contains(known, name[1]), name[1])
+	}
+	for _, name := range regexp.MustCompile(`\bjob:\w+:\w+`).FindAllString(asked, -1) {
+		assert.Contains(t, read(t, "alerts.yml"), "record: "+name)
 	}
 	// Recording rules with these expressions are a file that promtool can check.
 	var rules strings.Builder
 	rules.WriteString("groups:\n  - name: dashboard\n    rules:\n")
 	for i, e := range expressions {
-		fmt.Fprintf(&rules, "      - {record: \"dashboard:%d\", expr: %q}\n", i, e)
+		assert.NotRegexp(t, `\bvector\(|\babsent`, e, "it says 0 of what is not known")
+		for _, over := range regexp.MustCompile(`rate\([^[]*\[([^]]+)]`).FindAllStringSubmatch(e, -1) {
+			assert.Equal(t, "$__rate_interval", over[1], "%s goes by the time between scrapes", e)
+		}
+		fmt.Fprintf(&rules, "      - {record: \"dashboard:%d\", expr: %q}\n", i, asSent(e, "1m"))
+		assert.NotContains(t, asSent(e, "1m"), "$", "there is no such variable")
 	}
 	file := filepath.Join(t.TempDir(), "dashboard.yml")
 	require.NoError(t, os.WriteFile(file, []byte(rules.String()), 0o600))

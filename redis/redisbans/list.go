@@ -91,6 +91,9 @@ type List struct {
 	local atomic.Pointer[bans.Memory]
 	down  atomic.Bool // Redis gave no answer the last time
 
+	start   time.Time
+	current atomic.Int64 // when local was last known to be the list, since start; 0: never
+
 	nudges chan struct{}   // something is to be brought to Redis, or read
 	asked  chan chan error // by callers that wait for it
 	ended  <-chan struct{}
@@ -137,6 +140,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		ended:   ctx.Done(),
 		told:    map[string]change{},
 		pending: map[string]pending{},
+		start:   time.Now(),
 	}
 	l.local.Store(local)
 	go l.follow(ctx)
@@ -315,6 +319,21 @@ func (l *List) isCurrent(ctx context.Context) error {
 
 var errEnded = errors.New("the context of the List has ended")
 
+// Stale is for how long the bans that hold in this process may not have been those in Redis:
+// since Redis last answered, if it gives no answer now, or since New until it has answered
+// once. 0: they are those in Redis, but for what the last Options.Poll may bring.
+func (l *List) Stale() time.Duration {
+	last := l.current.Load()
+	select {
+	case <-l.ended: // then it is not asked any more
+	default:
+		if last != 0 && !l.down.Load() {
+			return 0
+		}
+	}
+	return time.Since(l.start) - time.Duration(last)
+}
+
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
 // accept makes what Redis answered known here.
@@ -380,6 +399,7 @@ func (l *List) goDown(err error) {
 }
 
 func (l *List) goUp() {
+	l.current.Store(int64(max(1, time.Since(l.start))))
 	if l.down.Swap(false) {
 		l.log.Info("weir: the list of bans is shared through Redis again", "code", "weir-bans-current")
 	}

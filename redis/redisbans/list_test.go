@@ -236,6 +236,7 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	known, err := list.All(ctx)
 	assert.Error(t, err)
 	assert.Len(t, known, 102, "All tells what is known")
+	assert.Positive(t, list.Stale(), "Redis was never read")
 
 	server.Restart()
 	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "103" })
@@ -246,6 +247,7 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	assert.False(t, isBanned(other, "lifted"))
 	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-bans-stale"))
 	await(t, "the log to tell", func() bool { return strings.Contains(log.String(), "code=weir-bans-current") })
+	assert.Zero(t, list.Stale())
 	cancel()
 }
 
@@ -685,6 +687,7 @@ func TestBansEndWithTheirContext(t *testing.T) {
 		return err != nil && len(known) == 1
 	})
 	assert.True(t, isBanned(list, "key"))
+	assert.Positive(t, list.Stale(), "it learns nothing any more")
 	_, err := list.Unban(context.Background(), "key")
 	assert.NoError(t, err)
 	assert.False(t, isBanned(list, "key"))
