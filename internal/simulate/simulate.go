@@ -146,6 +146,7 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	case e.Took == 0:
 		finish(e.Status)
 	default:
+		e.Keep()
 		heap.Push(&s.ends, ending{s.clock.now + e.Took.Microseconds(), e.Status, finish, s.store.caller})
 	}
 	d.Soft = s.response["X-Ratelimit-Warning"] != nil
