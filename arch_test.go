@@ -84,14 +84,14 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document",
 	}, nil},
-	{"middleware/rules/internal/document", nil, []string{"go.yaml.in/yaml/v4"}},
+	{"middleware/rules/internal/document", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
@@ -112,8 +112,8 @@ var rooms = []room{
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
 	{"cmd/weir", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "middleware/shed", "redis", "internal/operate", "internal/route",
-		"internal/accesslog", "internal/demand", "internal/simulate", "internal/verdict",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "middleware/shed", "redis", "internal/nearest", "internal/operate", "internal/route",
+		"internal/accesslog", "internal/decompress", "internal/demand", "internal/simulate", "internal/verdict",
 	},
 		[]string{"github.com/redis/go-redis/v9"}},
 
@@ -122,13 +122,16 @@ var rooms = []room{
 
 	{"internal/accesslog", nil, nil},
 	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
+	{"internal/decompress", nil, []string{"github.com/klauspost/compress"}},
 	{"internal/demand", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
+	{"internal/nearest", nil, nil},
 	{"internal/network", nil, nil},
 	{"internal/openloop", nil, nil},
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
 	{"internal/playground", []string{"limiter"}, nil},
+	{"internal/race", nil, nil},
 	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
 	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},
@@ -264,15 +267,15 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"limiter":         {"limiter", "internal/invalid", "internal/waiting"},
 		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
 		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"},
 		"middleware/shed": {
-			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/sloglimit": {
-			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
@@ -335,7 +338,7 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 	}
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)
@@ -384,7 +387,7 @@ func TestTheReaderOfRulesKnowsNothingOfThem(t *testing.T) {
 	t.Parallel()
 	const of = "middleware/rules/internal/document"
 	for _, p := range goList(t, "-deps", "./"+of) {
-		if p.ours() && p.ImportPath != module+"/"+of {
+		if p.ours() && p.ImportPath != module+"/"+of && p.ImportPath != module+"/internal/nearest" {
 			t.Errorf("package %s compiles %s", of, p.ImportPath)
 		}
 	}

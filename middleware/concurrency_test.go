@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -311,10 +312,8 @@ func TestPlacesOfRealConnectionsAreReturned(t *testing.T) {
 // WEIR_ABORTS sets how many.
 func TestAbortedStreamsLeaveNothingBehind(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("WEIR_ABORTS"))
-	if n == 0 && underRace {
-		n = 10_000
-	} else if n == 0 {
-		n = 100_000
+	if n == 0 {
+		n = race.Draws(100_000, 10_000)
 	}
 	memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	l := limited(t, middleware.Config{Store: memory, NoResult: true, Headers: middleware.HeadersNone, Rules: []middleware.Rule{queued(3, 5, time.Second)}})
@@ -893,7 +892,7 @@ func BenchmarkConcurrency(b *testing.B) {
 
 // What a request with a place allocates is its scope, in which its end is awaited.
 func TestAPlaceCostsOneAllocation(t *testing.T) {
-	if underRace {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for name, c := range map[string]middleware.Config{

@@ -134,7 +134,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 			set.shadowedBans.noteBan(set.Logger)
 		case status == set.BanStatus:
 			set.observe(r, OutcomeBanned, ban)
-			set.refuse(w, r, nil, refusedFor(ban, status), told)
+			set.refuse(w, r, nil, refusedFor(ban, status, l.room.Now()), told)
 			return refused(r, scopeOf(r.Context()))
 		default:
 			set.observe(r, OutcomeNoKey, bans.Ban{})
@@ -249,7 +249,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		end.place, passed = place, true
 		return behind, end
 	}
-	if d := s.delay(); d > 0 && !wait(r.Context(), d) {
+	if d := s.delay(); d > 0 && !l.delayed(r.Context(), d) {
 		if end != nil {
 			end.cancel()
 		}

@@ -12,8 +12,9 @@ import (
 // the direction of text, and bytes that are no UTF-8 are escaped. What clients send ends up in
 // keys of Redis and from there here. In JSON the escapes are JSON's.
 type printable struct {
-	to   io.Writer
-	part []byte // of a character that is not complete yet
+	to     io.Writer
+	part   []byte // of a character that is not complete yet
+	failed error  // the first, which writers need not look for
 }
 
 func (p *printable) Write(text []byte) (int, error) {
@@ -32,7 +33,7 @@ func (p *printable) Write(text []byte) (int, error) {
 		shown = appendShown(shown, c, text[:size])
 		text = text[size:]
 	}
-	if _, err := p.to.Write(shown); err != nil {
+	if err := p.pass(shown); err != nil {
 		return 0, err
 	}
 	return n, nil
@@ -45,7 +46,15 @@ func (p *printable) flush() {
 		shown = appendShown(shown, utf8.RuneError, []byte{b})
 	}
 	p.part = nil
-	_, _ = p.to.Write(shown)
+	_ = p.pass(shown)
+}
+
+// pass writes text, unless that failed before: there is no hole in what is written.
+func (p *printable) pass(shown []byte) error {
+	if p.failed == nil && len(shown) > 0 {
+		_, p.failed = p.to.Write(shown)
+	}
+	return p.failed
 }
 
 func appendShown(shown []byte, c rune, text []byte) []byte {

@@ -35,15 +35,22 @@ type server struct {
 	cluster                         bool
 }
 
-func serverFlags(flags *flag.FlagSet) *server {
+// connectionFlags say where it is.
+func connectionFlags(flags *flag.FlagSet) *server {
 	var s server
 	// Not with $WEIR_REDIS for its default, which --help would show.
 	flags.StringVar(&s.url, "redis", "", "`URL` of Redis, as in redis://user:password@host:6379/0; without it $WEIR_REDIS, or else redis://127.0.0.1:6379")
 	flags.BoolVar(&s.cluster, "cluster", false, "it is a Cluster; more nodes as in redis://host:6379?addr=other:6379")
 	flags.StringVar(&s.master, "sentinel", "", "the URL is a Sentinel's, and this the `name` of the master")
+	return &s
+}
+
+// serverFlags say that, and what the service calls things there.
+func serverFlags(flags *flag.FlagSet) *server {
+	s := connectionFlags(flags)
 	flags.StringVar(&s.prefix, "prefix", "", "redisstore.Options.Prefix of the service")
 	flags.StringVar(&s.secretFile, "secret-file", "", "a `file` with redisstore.Options.Secret of the service; or $WEIR_SECRET")
-	return &s
+	return s
 }
 
 // address is the URL, and what it was given by.

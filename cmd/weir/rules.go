@@ -103,8 +103,8 @@ func check(s *session, args []string) error {
 	return err
 }
 
-// write writes the report for people, and for editors that know how compilers write.
-func (r *report) write(out io.Writer) {
+// writeProblems writes them for people, and for editors that know how compilers write.
+func (r *report) writeProblems(out io.Writer) {
 	for _, problem := range r.Problems {
 		if problem.Line == 0 {
 			fmt.Fprintln(out, problem.Message)
@@ -116,6 +116,10 @@ func (r *report) write(out io.Writer) {
 		warning.Message = "warning: " + warning.Message
 		fmt.Fprintln(out, warning)
 	}
+}
+
+func (r *report) write(out io.Writer) {
+	r.writeProblems(out)
 	switch n := len(r.Problems); {
 	case r.Good:
 		fmt.Fprintf(out, "%s: good\n", r.File)

@@ -2,8 +2,6 @@ package accesslog
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -72,23 +70,18 @@ type Broken struct {
 
 func (b Broken) String() string { return fmt.Sprintf("line %d, byte %d: %s", b.Line, b.Byte, b.Why) }
 
-// NewReader reads the beginning of a log, which may be compressed with gzip, and finds out
-// its format.
+// NewReader reads the beginning of a log, and finds out its format.
 func NewReader(from io.Reader, o Options) (*Reader, error) {
-	in, err := decompressed(from)
-	if err != nil {
-		return nil, err
-	}
 	found, err := candidates(o)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{in: in, logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
+	r := &Reader{in: bufio.NewReaderSize(from, blockSize), logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
 	if err := r.fill(); err != nil {
 		return nil, err
 	}
 	if r.rest == "" {
-		return nil, errors.New("the log is empty")
+		return nil, errEmpty
 	}
 	var first []string
 	for line := range strings.Lines(r.rest) {
@@ -99,33 +92,15 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	if r.parser, err = fitting(found, first); err != nil {
 		return nil, err
 	}
-	r.parser.require(first)
+	r.parser.begin(first)
+	if place := r.parser.missing; place != "" {
+		return nil, fmt.Errorf("the log has no column %q", place)
+	}
 	r.stats.Format = r.parser.name
 	return r, nil
 }
 
-func decompressed(from io.Reader) (*bufio.Reader, error) {
-	in := bufio.NewReaderSize(from, blockSize)
-	begin, err := in.Peek(4)
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		return nil, err
-	case bytes.HasPrefix(begin, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		return nil, errors.New("the log is compressed with zstd, which is not read here: zstd -dc LOG | weir ... -")
-	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
-		plain, err := gzip.NewReader(in)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, errTruncated
-		}
-		if err != nil {
-			return nil, err
-		}
-		return bufio.NewReaderSize(plain, blockSize), nil
-	}
-	return in, nil
-}
-
-var errTruncated = errors.New("the log is cut off: its gzip has no end")
+var errEmpty = errors.New("the log is empty")
 
 const (
 	blockSize   = 1 << 20
@@ -137,15 +112,22 @@ const (
 func fitting(found []*parser, lines []string) (*parser, error) {
 	var best *parser
 	most := 0
+	first := slices.IndexFunc(lines, func(line string) bool { return strings.TrimSpace(line) != "" && line[0] != '#' })
+	if first < 0 {
+		return nil, errEmpty
+	}
 	closest, furthest, why := found[0], -1, ""
 	for _, p := range found {
 		fit := 0
 		for i, line := range lines {
+			if p.directive(line) {
+				continue
+			}
 			var e Entry
 			at, wrong := p.parse(&e, line)
 			if wrong == "" {
 				fit++
-			} else if i == 0 && at > furthest {
+			} else if i == first && at > furthest {
 				closest, furthest, why = p, at, wrong
 			}
 		}
@@ -155,9 +137,9 @@ func fitting(found []*parser, lines []string) (*parser, error) {
 	}
 	if best == nil {
 		if len(found) == 1 {
-			return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: it %s: %.200q", furthest+1, why, lines[0])
+			return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: it %s: %.200q", furthest+1, why, lines[first])
 		}
-		return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: it %s: %.200q", closest.name, furthest+1, why, lines[0])
+		return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: it %s: %.200q", closest.name, furthest+1, why, lines[first])
 	}
 	return best, nil
 }
@@ -197,15 +179,26 @@ func (r *Reader) Next() (*Entry, error) {
 	}
 	e, err := next()
 	r.last = e
-	if err == nil {
+	switch {
+	case err == nil:
 		r.stats.Entries++
-	} else if errors.Is(err, io.EOF) && r.stats.Entries == 0 {
-		if len(r.stats.First) == 0 {
-			return nil, errors.New("the log is empty")
-		}
-		return nil, fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
+	case errors.Is(err, io.EOF):
+		return nil, r.ended()
 	}
 	return e, err
+}
+
+// ended is io.EOF, or what is wrong with a log that was read to its end.
+func (r *Reader) ended() error {
+	switch place := r.parser.unmet(); {
+	case r.stats.Entries > 0 && place != "":
+		return fmt.Errorf("no line has anything at %s", place)
+	case r.stats.Entries > 0:
+		return io.EOF
+	case len(r.stats.First) == 0:
+		return errEmpty
+	}
+	return fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
 }
 
 // spread is the next in the order of the log's times, with the time at which it began.
@@ -243,7 +236,7 @@ func (r *Reader) parse() (*Entry, error) {
 		line := trimmed(r.rest[:end])
 		r.rest = r.rest[end:]
 		r.lines++
-		if line == "" || line[0] <= ' ' && strings.TrimSpace(line) == "" {
+		if line == "" || line[0] <= ' ' && strings.TrimSpace(line) == "" || line[0] == '#' && r.parser.directive(line) {
 			continue
 		}
 		e := r.newEntry()
@@ -314,8 +307,6 @@ func (r *Reader) fill() error {
 		block = append(block, tail...)
 	}
 	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errTruncated
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	case err != nil:

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -549,7 +550,7 @@ func anyOf(matches ...func(*http.Request) bool) func(*http.Request) bool {
 
 // suggest says what was probably meant, or what there is.
 func suggest(word string, known []string) string {
-	if near := document.Nearest(word, known); near != "" {
+	if near := nearest.Of(word, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "there are " + strings.Join(known, ", ")

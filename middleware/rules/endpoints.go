@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // endpoints checks the patterns of all, and returns those that are good.
@@ -67,7 +67,7 @@ func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 	case strings.HasSuffix(p.Path, "*") && !strings.HasSuffix(p.Path, "/*"):
 		c.warnings.atKey(at, "is for a route that is registered just so, with its *: write %q for all that is below", strings.TrimRight(text, "*")+"/*")
 	}
-	if near := document.Nearest(p.Method, methods); near != "" && near != p.Method {
+	if near := nearest.Of(p.Method, methods); near != "" && near != p.Method {
 		c.warnings.atKey(at, "is for a method %q of your own: did you mean %q?", p.Method, near)
 	}
 }

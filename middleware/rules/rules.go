@@ -2,6 +2,7 @@ package rules
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -110,7 +111,8 @@ type Rules struct {
 	own      map[string]keyfunc.Func // keys of the application's
 	ip       keyfunc.Func
 	bound    bound
-	digest   [sha256.Size]byte // of all that was read
+	digest   [sha256.Size]byte            // of all that was read
+	sums     map[string][sha256.Size]byte // of the files that were read beside it, as it names them
 }
 
 // Parse reads and checks the text of a rules file, YAML or JSON. The error is an [*Error]
@@ -179,7 +181,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	}
 	f := &file{}
 	doc, found := document.Decode(text, f, wrapper)
-	digest := sha256.New()
+	digest, sums := sha256.New(), map[string][sha256.Size]byte{}
 	digest.Write(text)
 	inFile := problems{file: name, doc: doc}
 	c := &checker{problems: inFile, warnings: inFile, options: o, file: f, config: o.Config}
@@ -188,6 +190,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 			path, text, err := readFile(name)
 			fmt.Fprintf(digest, "\x00%d\x00%v\x00", len(text), err)
 			digest.Write(text)
+			sums[name] = sha256.Sum256(text)
 			return path, text, err
 		}
 	}
@@ -197,7 +200,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if doc.Has() { // it could be read
 		c.check()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, off: c.off, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, off: c.off, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
 		rules.ip = c.keys.one("ip")
 	}
@@ -226,6 +229,15 @@ func (r *Rules) Config() middleware.Config {
 	c.Rules = slices.Clone(c.Rules)
 	return c
 }
+
+// VersionOf names the text of rules, by a hash of it: another text has another version.
+func VersionOf(text []byte) string { return versionOf(sha256.Sum256(text)) }
+
+func versionOf(digest [sha256.Size]byte) string { return hex.EncodeToString(digest[:6]) }
+
+// Version names what the rules were read from. It is [VersionOf] the text, unless that names
+// files: then what is in them is a part of it.
+func (r *Rules) Version() string { return versionOf(r.digest) }
 
 // IP is the file's key "ip": the address of the client, behind the proxies that the file names.
 func (r *Rules) IP() keyfunc.Func { return r.ip }

@@ -108,6 +108,11 @@ func oneOf[T any](text []byte, words []string, values []T) (value T, err error) 
 	return value, fmt.Errorf("%.64q is not what can be written here: %s", text, suggest(string(text), words))
 }
 
+// wordOf is the word that oneOf reads as value.
+func wordOf[T comparable](value T, words []string, values []T) string {
+	return words[slices.Index(values, value)]
+}
+
 // mode says whether refusals are meant.
 type mode struct{ shadow bool }
 
@@ -118,6 +123,8 @@ func (m *mode) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+func (m mode) String() string { return wordOf(m.shadow, modes, []bool{false, true}) }
+
 func (mode) JSONSchema() map[string]any {
 	return map[string]any{"enum": modes, "title": "enforce or shadow"}
 }
@@ -125,12 +132,17 @@ func (mode) JSONSchema() map[string]any {
 // ruleMode says what becomes of the requests that a rule is for.
 type ruleMode struct{ shadow, off, deny bool }
 
-var ruleModes = []string{"enforce", "shadow", "off", "deny"}
+var (
+	ruleModes      = []string{"enforce", "shadow", "off", "deny"}
+	ruleModeValues = []ruleMode{{}, {shadow: true}, {off: true}, {deny: true}}
+)
 
 func (m *ruleMode) UnmarshalText(text []byte) (err error) {
-	*m, err = oneOf(text, ruleModes, []ruleMode{{}, {shadow: true}, {off: true}, {deny: true}})
+	*m, err = oneOf(text, ruleModes, ruleModeValues)
 	return err
 }
+
+func (m ruleMode) String() string { return wordOf(m, ruleModes, ruleModeValues) }
 
 func (ruleMode) JSONSchema() map[string]any {
 	return map[string]any{"enum": ruleModes, "title": "enforce, shadow, off or deny"}
@@ -139,14 +151,17 @@ func (ruleMode) JSONSchema() map[string]any {
 // fields says which families of header fields are sent.
 type fields struct{ middleware.Headers }
 
-var fieldFamilies = []string{"both", "legacy", "draft", "none"}
+var (
+	fieldFamilies = []string{"both", "legacy", "draft", "none"}
+	fieldValues   = []middleware.Headers{middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone}
+)
 
 func (f *fields) UnmarshalText(text []byte) (err error) {
-	f.Headers, err = oneOf(text, fieldFamilies, []middleware.Headers{
-		middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone,
-	})
+	f.Headers, err = oneOf(text, fieldFamilies, fieldValues)
 	return err
 }
+
+func (f fields) String() string { return wordOf(f.Headers, fieldFamilies, fieldValues) }
 
 func (fields) JSONSchema() map[string]any {
 	return map[string]any{"enum": fieldFamilies, "title": "both, legacy, draft or none"}
@@ -162,6 +177,8 @@ func (r *reset) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+func (r reset) String() string { return wordOf(r.delta, resets, []bool{false, true}) }
+
 func (reset) JSONSchema() map[string]any {
 	return map[string]any{"enum": resets, "title": "unix or delta"}
 }
@@ -176,6 +193,8 @@ func (w *when) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+func (w when) String() string { return wordOf(w.after, whens, []bool{false, true}) }
+
 func (when) JSONSchema() map[string]any {
 	return map[string]any{"enum": whens, "title": "before or after"}
 }
@@ -188,6 +207,8 @@ func (a *answers) UnmarshalText(text []byte) error {
 	_, err := middleware.ParseCounts(a.text)
 	return inWords(err)
 }
+
+func (a answers) String() string { return a.text }
 
 func (answers) JSONSchema() map[string]any {
 	return map[string]any{
@@ -209,6 +230,8 @@ func (s *strikes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+func (s strikes) String() string { return wordOf(s.outcomes, strikeKinds, []bool{false, true}) }
+
 func (strikes) JSONSchema() map[string]any {
 	return map[string]any{"enum": strikeKinds, "title": "refusals or outcomes"}
 }
@@ -216,14 +239,17 @@ func (strikes) JSONSchema() map[string]any {
 // noKey says what becomes of requests without a key.
 type noKey struct{ middleware.NoKey }
 
-var noKeys = []string{"share", "skip", "bad_request", "unauthorized"}
+var (
+	noKeys      = []string{"share", "skip", "bad_request", "unauthorized"}
+	noKeyValues = []middleware.NoKey{middleware.NoKeyShare, middleware.NoKeySkip, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized}
+)
 
 func (n *noKey) UnmarshalText(text []byte) (err error) {
-	n.NoKey, err = oneOf(text, noKeys, []middleware.NoKey{
-		middleware.NoKeyShare, middleware.NoKeySkip, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized,
-	})
+	n.NoKey, err = oneOf(text, noKeys, noKeyValues)
 	return err
 }
+
+func (n noKey) String() string { return wordOf(n.NoKey, noKeys, noKeyValues) }
 
 func (noKey) JSONSchema() map[string]any {
 	return map[string]any{"enum": noKeys, "title": "share, skip, bad_request or unauthorized"}
@@ -250,6 +276,13 @@ func (p *percent) UnmarshalText(text []byte) error {
 	return nil
 }
 
+func (p percent) String() string {
+	if p.of100 == 0 {
+		return "off"
+	}
+	return strconv.Itoa(p.of100) + "%"
+}
+
 func (percent) JSONSchema() map[string]any {
 	return map[string]any{"type": "string", "pattern": "^([1-9][0-9]?%|off)$", "title": "percentage", "examples": []string{"80%", "off"}}
 }
@@ -264,6 +297,8 @@ func (f *factor) UnmarshalText(text []byte) (err error) {
 	}
 	return nil
 }
+
+func (f factor) String() string { return strconv.FormatFloat(f.float64, 'f', -1, 64) }
 
 func (factor) JSONSchema() map[string]any {
 	return map[string]any{"type": "number", "minimum": 1, "maximum": 1000, "title": "number"}
@@ -287,6 +322,8 @@ func (s *size) UnmarshalText(text []byte) error {
 	s.n = n * unit
 	return nil
 }
+
+func (s size) String() string { return strconv.FormatInt(s.n, 10) }
 
 func (size) JSONSchema() map[string]any {
 	return map[string]any{"type": []string{"string", "integer"}, "title": "size", "minimum": 1, "pattern": "^[1-9][0-9_]*([kK]?B|[MG]B|[KMG]iB)?$", "examples": []any{"1MiB", "500KB", 4096}}

@@ -52,6 +52,7 @@ type Reload struct {
 // Status is what a Watcher has done.
 type Status struct {
 	LoadedAt time.Time // when the rules in force came into force
+	Version  string    // of the rules in force: see [Rules.Version]
 	Loads    uint64    // rules that came into force, the first ones included
 	Refused  uint64    // attempts that failed
 	Err      error     // of the last attempt; nil: what is written is in force
@@ -237,7 +238,7 @@ func (w *Watcher) inForce(rules *Rules) {
 	w.rules = rules
 	w.options.bound = rules.bound
 	w.status.Loads++
-	w.status.LoadedAt = time.Now()
+	w.status.LoadedAt, w.status.Version = time.Now(), rules.Version()
 	w.status.Err = nil
 }
 

@@ -54,8 +54,7 @@ func (s *Store) lose(err error) error {
 
 // gatherCounts collects the listed entries.
 func (s *Store) gatherCounts(r *round) (more bool) {
-	for i := range s.table.shards {
-		sh := &s.table.shards[i]
+	for sh := range s.table.occupied() {
 		sh.mu.Lock()
 		list := sh.listed[counted]
 		n := 0

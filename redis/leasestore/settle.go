@@ -65,8 +65,7 @@ func (s *Store) settle() error {
 func (s *Store) gather(r *round) {
 	passed := time.Since(s.swept)
 	s.swept, s.holding = time.Now(), false
-	for i := range s.table.shards {
-		sh := &s.table.shards[i]
+	for sh := range s.table.occupied() {
 		sh.mu.Lock()
 		now := s.now()
 		list := sh.listed[leased]
@@ -229,8 +228,7 @@ func (s *Store) settleAll() error {
 	for time.Now().Before(deadline) {
 		r := &s.rounds
 		r.reset()
-		for i := range s.table.shards {
-			sh := &s.table.shards[i]
+		for sh := range s.table.occupied() {
 			sh.mu.Lock()
 			for cell := range sh.cells {
 				e := &sh.cells[cell]

@@ -6,12 +6,14 @@
 //	err = redisrules.Publish(ctx, rdb, "limits", text, rules.Options{}) // elsewhere
 //
 // An ACL user needs +getrange +exists +subscribe +ping on the key and on the channel, which
-// is the key and ":changed"; one that publishes, +set +publish.
+// is the key and ":changed"; one that publishes, +set +publish, and for [PublishIf] also
+// +getrange +exists +watch +unwatch +multi +exec.
 package redisrules
 
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
@@ -41,6 +43,40 @@ func Publish(ctx context.Context, client redis.UniversalClient, key string, text
 		return err
 	}
 	return publish(ctx, client, key, text)
+}
+
+// ErrChanged is what [PublishIf] returns where other rules are in Redis than it was told.
+var ErrChanged = errors.New("redisrules: the rules in Redis are not of that version")
+
+// PublishIf is [Publish] if the rules in Redis still are those of a version
+// ([rules.VersionOf]), so that two who change them at once do not undo each other's work.
+// Empty: if there are none yet.
+func PublishIf(ctx context.Context, client redis.UniversalClient, key, version string, text []byte, o rules.Options) error {
+	if err := check(client, key); err != nil {
+		return err
+	}
+	if _, err := rules.Parse(text, o); err != nil {
+		return err
+	}
+	return publishIf(ctx, client, key, version, text)
+}
+
+// ErrNone is what [Read] returns where there are no rules.
+var ErrNone = errors.New("nothing is there")
+
+// Read gives the text of the rules in a key in Redis.
+func Read(ctx context.Context, client redis.UniversalClient, key string) ([]byte, error) {
+	if err := check(client, key); err != nil {
+		return nil, err
+	}
+	text, err := wire.Call(ctx, func(ctx context.Context) ([]byte, error) { return read(ctx, client, key) })
+	if err != nil {
+		return nil, fmt.Errorf("redisrules: read Redis key %q: %w", key, err)
+	}
+	if len(text) > maxText {
+		return nil, errTooLong(fmt.Sprintf("Redis key %q", key))
+	}
+	return text, nil
 }
 
 func check(client redis.UniversalClient, key string) error {

@@ -42,9 +42,6 @@ const (
 	pause = 500 * time.Millisecond
 )
 
-// errMissing is, as errors.Is tells it, what Read returns when there is no such key.
-var errMissing = errors.New("nothing is there")
-
 func errTooLong(what string) error {
 	return fmt.Errorf("redisrules: %s is longer than 1 MiB (%d bytes)", what, maxText)
 }
@@ -80,13 +77,45 @@ func newSourceWith(client redis.UniversalClient, key string, poll, heartbeat tim
 // publish writes text for every source of that key to read, and tells them. If it fails, the
 // text may have been written all the same.
 func publish(ctx context.Context, client redis.UniversalClient, key string, text []byte) error {
+	return publishBy(ctx, client, key, text, func(ctx context.Context, written string) error {
+		return client.Set(ctx, key, written, 0).Err()
+	})
+}
+
+// publishIf is publish if what is there is of that version.
+func publishIf(ctx context.Context, client redis.UniversalClient, key, version string, text []byte) error {
+	return publishBy(ctx, client, key, text, func(ctx context.Context, written string) error {
+		err := client.Watch(ctx, func(tx *redis.Tx) error {
+			there, err := read(ctx, tx, key)
+			now := ""
+			switch {
+			case err == nil:
+				now = rules.VersionOf(there)
+			case !errors.Is(err, ErrNone):
+				return err
+			}
+			if now != version {
+				return fmt.Errorf("%w, but of %q", ErrChanged, now)
+			}
+			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Set(ctx, key, written, 0).Err() })
+			return err
+		}, key)
+		if errors.Is(err, redis.TxFailedErr) {
+			return fmt.Errorf("%w: they were changed just now", ErrChanged)
+		}
+		return err
+	})
+}
+
+// publishBy has set write the text, and tells the sources.
+func publishBy(ctx context.Context, client redis.UniversalClient, key string, text []byte, set func(ctx context.Context, written string) error) error {
 	if len(text) > maxText {
 		return errTooLong(fmt.Sprintf("what is to be written to Redis key %q", key))
 	}
 	written := string(text) // a caller that has left may change the slice
 	// Two commands: in a Cluster the channel and the key may be on different nodes.
 	_, err := wire.Call(ctx, func(ctx context.Context) ([]byte, error) {
-		if err := client.Set(ctx, key, written, 0).Err(); err != nil {
+		if err := set(ctx, written); err != nil {
 			return nil, err
 		}
 		if err := client.Publish(ctx, channelOf(key), "").Err(); err != nil {
@@ -108,7 +137,7 @@ func (s *source) Read(ctx context.Context) ([]byte, error) {
 		select {
 		case s.reading <- struct{}{}:
 			defer func() { <-s.reading }()
-			return s.read(ctx)
+			return read(ctx, s.client, s.key)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -122,20 +151,26 @@ func (s *source) Read(ctx context.Context) ([]byte, error) {
 	return text, nil
 }
 
+// A reader is what read needs of a client or a transaction.
+type reader interface {
+	GetRange(ctx context.Context, key string, start, end int64) *redis.StringCmd
+	Exists(ctx context.Context, keys ...string) *redis.IntCmd
+}
+
 // read reads a byte more than a source may have, if there is one.
-func (s *source) read(ctx context.Context) ([]byte, error) {
-	text, err := s.client.GetRange(ctx, s.key, 0, maxText).Bytes()
+func read(ctx context.Context, from reader, key string) ([]byte, error) {
+	text, err := from.GetRange(ctx, key, 0, maxText).Bytes()
 	if err != nil || len(text) > 0 {
 		return text, err
 	}
-	switch there, err := s.client.Exists(ctx, s.key).Result(); {
+	switch there, err := from.Exists(ctx, key).Result(); {
 	case err != nil:
 		return nil, err
 	case there == 0:
-		return nil, errMissing
+		return nil, ErrNone
 	}
 	// An empty one, or one that was written between the two.
-	return s.client.GetRange(ctx, s.key, 0, maxText).Bytes()
+	return from.GetRange(ctx, key, 0, maxText).Bytes()
 }
 
 // Changed implements [rules.Source].

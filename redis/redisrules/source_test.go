@@ -70,7 +70,7 @@ func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 	server := redistest.Start(t)
 	r := follow(t, connect(t, server.Addr))
 	_, err := r.Read(t.Context())
-	require.ErrorIs(t, err, errMissing)
+	require.ErrorIs(t, err, ErrNone)
 	require.EqualError(t, err, `redisrules: read Redis key "weir:rules": nothing is there`)
 	server.MustDo("SET", key, "")
 	requireText(t, r, "")
@@ -78,7 +78,7 @@ func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 	server.MustDo("LPUSH", key, "a list")
 	_, err = r.Read(t.Context())
 	require.ErrorContains(t, err, "WRONGTYPE")
-	require.NotErrorIs(t, err, errMissing)
+	require.NotErrorIs(t, err, ErrNone)
 }
 
 func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
@@ -120,7 +120,7 @@ func TestASourceMayBeginWhileRedisIsDown(t *testing.T) {
 	closeAfter(t, r)
 	_, err := r.Read(t.Context())
 	require.Error(t, err)
-	require.NotErrorIs(t, err, errMissing)
+	require.NotErrorIs(t, err, ErrNone)
 	require.ErrorContains(t, publish(t.Context(), client, key, nil), `redisrules: publish Redis key "weir:rules": `)
 	server.Restart()
 	write(t, client, "text")

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirgo/weir/internal/nearest"
 )
 
 // Decode reads one document, YAML or JSON, into a pointer to a struct. The problems are
@@ -129,7 +131,7 @@ func (d *decoder) fields(e entry, v reflect.Value) {
 	for i, f := range fields {
 		names[i] = f.name
 	}
-	isNear := func(key string) bool { return Nearest(key, names) != "" }
+	isNear := func(key string) bool { return nearest.Of(key, names) != "" }
 	d.unique(n, isNear, func(inner entry) {
 		for _, f := range fields {
 			if f.name == inner.key {
@@ -137,7 +139,7 @@ func (d *decoder) fields(e entry, v reflect.Value) {
 				return
 			}
 		}
-		if near := Nearest(inner.key, names); near != "" {
+		if near := nearest.Of(inner.key, names); near != "" {
 			d.complain(inner.at, "unknown field %s: did you mean %q?", quote(inner.key), near)
 			return
 		}

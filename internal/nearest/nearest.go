@@ -1,12 +1,13 @@
-package document
+// Package nearest finds what a misspelt word was meant to be.
+package nearest
 
 import (
 	"slices"
 	"strings"
 )
 
-// Nearest is the one of names that s was probably meant to be, or "".
-func Nearest(s string, names []string) string {
+// Of is the one of names that s was probably meant to be, or "".
+func Of(s string, names []string) string {
 	const longest = 64 // of anything worth the comparison
 	switch {
 	case slices.Contains(names, s):

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisrules"
+)
+
+// inRedis is what stands for the rules in Redis where a file is named.
+const inRedis = "redis"
+
+// A difference is what diff says, as JSON.
+type difference struct {
+	Old     side           `json:"old"`
+	New     side           `json:"new"`
+	Differ  bool           `json:"differ"`
+	Changes []rules.Change `json:"changes"`
+}
+
+type side struct {
+	Source  string `json:"source"` // the file, or redis
+	Version string `json:"version"`
+}
+
+func diff(s *session, args []string) error {
+	flags := flag.NewFlagSet("diff", flag.ContinueOnError)
+	server := connectionFlags(flags)
+	at := rulesKey(flags)
+	exitCode := flags.Bool("exit-code", false, "end with 3 if the rules differ")
+	asJSON := flags.Bool("json", false, "write JSON")
+	tiers, keys := knowing(flags)
+	names, err := s.parse(flags, args)
+	if err != nil {
+		return err
+	}
+	if len(names) != 2 || names[0] == "-" && names[1] == "-" {
+		return usageError{errors.New("name an old and a new rules file, redis for the rules there, or - for the standard input")}
+	}
+	o := options(*tiers, *keys)
+	var sides [2]*rules.Rules
+	for i, name := range names {
+		if sides[i], err = s.loadFrom(name, server, *at, o); err != nil {
+			return err
+		}
+	}
+	found := difference{side{names[0], sides[0].Version()}, side{names[1], sides[1].Version()}, false, append([]rules.Change{}, rules.Diff(sides[0], sides[1])...)}
+	found.Differ = len(found.Changes) > 0
+	switch {
+	case *asJSON:
+		err = writeJSON(s.out, found)
+	case found.Differ:
+		for _, c := range found.Changes {
+			fmt.Fprintln(s.out, c.Says)
+		}
+	case found.Old.Version == found.New.Version:
+		fmt.Fprintln(s.out, "they are the same")
+	default:
+		fmt.Fprintln(s.out, "they are written differently, and say the same")
+	}
+	if err == nil && found.Differ && *exitCode {
+		err = errDiffers
+	}
+	return err
+}
+
+// loadFrom reads a file, the standard input or the rules in Redis.
+func (s *session) loadFrom(name string, server *server, key string, o rules.Options) (loaded *rules.Rules, err error) {
+	if name != inRedis {
+		return s.load(name, o)
+	}
+	err = server.with(patience, func(ctx context.Context, client redis.UniversalClient) error {
+		text, err := redisrules.Read(ctx, client, key)
+		if err != nil {
+			return err
+		}
+		loaded, err = rules.Parse(text, o)
+		return err
+	})
+	return loaded, err
+}

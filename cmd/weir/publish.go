@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisrules"
+)
+
+// rulesKey is the flag for where rules are in Redis.
+func rulesKey(flags *flag.FlagSet) *string {
+	return flags.String("rules-key", "limits", "the `key` in Redis that has the rules: what redisrules.Watch is given")
+}
+
+// A published is what publish says, as JSON.
+type published struct {
+	Key      string          `json:"key"`
+	Version  string          `json:"version"`
+	Warnings []rules.Problem `json:"warnings"`
+}
+
+func publish(s *session, args []string) error {
+	flags := flag.NewFlagSet("publish", flag.ContinueOnError)
+	server := connectionFlags(flags)
+	at := rulesKey(flags)
+	var only *string // nil: whatever is there
+	flags.Func("if-version", "only if the rules in Redis are of this `version`, as weir rules tells it; none: if there are none", func(text string) error {
+		if text == "" { // as of a variable that is not set
+			return errors.New("want a version, or none")
+		}
+		if text == "none" {
+			text = ""
+		}
+		only = &text
+		return nil
+	})
+	strict := flags.Bool("strict", false, "refuse a file with warnings too")
+	asJSON := flags.Bool("json", false, "write JSON")
+	tiers, keys := knowing(flags)
+	files, err := s.parse(flags, args)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return usageError{errors.New("name one file, or - for the standard input")}
+	}
+	text, err := s.read(files[0])
+	if err != nil {
+		return err
+	}
+	o := options(*tiers, *keys)
+	loaded, err := rules.Parse(text, o) // as text, which is what it becomes
+	if err != nil {
+		return err
+	}
+	report := report{File: files[0], Good: true, Warnings: loaded.Warnings()}
+	if !*asJSON || *strict {
+		report.writeProblems(s.err)
+	}
+	if *strict && len(report.Warnings) > 0 {
+		return errors.New("the file has warnings: it is not published")
+	}
+	return server.with(patience, func(ctx context.Context, client redis.UniversalClient) error {
+		if only == nil {
+			err = redisrules.Publish(ctx, client, *at, text, o)
+		} else {
+			err = redisrules.PublishIf(ctx, client, *at, *only, text, o)
+		}
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return writeJSON(s.out, published{*at, loaded.Version(), append([]rules.Problem{}, report.Warnings...)})
+		}
+		fmt.Fprintf(s.out, "%s is version %s from now on\n", *at, loaded.Version())
+		return nil
+	})
+}
+
+// read is the text of a file, or the standard input for "-".
+func (s *session) read(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(s.in)
+	}
+	return os.ReadFile(name)
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/redis/redisrules"
+)
+
+const loose = "version: 1\ndefault: 200/m\n"
+
+func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
+	server := redistest.Start(t)
+	url := "--redis=redis://" + server.Addr
+	old, newer := write(t, "old.yaml", "version: 1\ndefault: 100/m\n"), write(t, "new.yaml", loose)
+	run := func(want int, args ...string) (out, err string) {
+		t.Helper()
+		exit, out, err := weir(t, "", append(args, url)...)
+		require.Equal(t, want, exit, out+err)
+		return out, err
+	}
+	_, said := run(exitBad, "rules")
+	assert.Contains(t, said, "nothing is there")
+	_, said = run(exitBad, "publish", write(t, "bad.yaml", bad))
+	assert.Contains(t, said, `did you mean "limit"?`)
+	_, said = run(exitBad, "rules")
+	assert.Contains(t, said, "nothing is there", "what is wrong is not published")
+
+	out, _ := run(exitGood, "publish", old, "--if-version", "none")
+	first := rules.VersionOf([]byte("version: 1\ndefault: 100/m\n"))
+	assert.Equal(t, "limits is version "+first+" from now on\n", out)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	service, err := redisrules.Watch(t.Context(), client, "limits", rules.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = service.Close() })
+	limit := func() string { all := service.RateLimit.Rules(); return all[0].LimitText() }
+	assert.Equal(t, "100/1m", limit())
+	assert.Equal(t, first, service.Status().Version)
+
+	out, _ = run(exitGood, "diff", "redis", newer)
+	assert.Equal(t, "requests without an endpoint: 100/1m → 200/1m, key ip as before; what was used stays used\n", out)
+	run(exitDiffers, "diff", "redis", newer, "--exit-code")
+	out, _ = run(exitGood, "diff", "redis", old, "--exit-code")
+	assert.Equal(t, "they are the same\n", out)
+
+	_, said = run(exitBad, "publish", newer, "--if-version", "000000000000")
+	assert.Contains(t, said, "are not of that version, but of \""+first+"\"")
+	out, _ = run(exitGood, "publish", "--json", newer, "--if-version", first)
+	var made published
+	require.NoError(t, json.Unmarshal([]byte(out), &made))
+	assert.Equal(t, published{"limits", rules.VersionOf([]byte(loose)), []rules.Problem{}}, made)
+	await(t, func() bool { return limit() == "200/1m" })
+
+	out, _ = run(exitGood, "rules")
+	assert.Contains(t, out, "limits, version "+made.Version+"\n")
+	assert.Regexp(t, `"default" +200/1m +all +local +enforce`, out)
+	out, _ = run(exitGood, "rules", "--text")
+	assert.Equal(t, loose, out)
+
+	doubted := write(t, "doubted.yaml", "version: 1\ndefault: 100/m\nendpoints: {\"/static/\": 5/s}\n")
+	_, said = run(exitBad, "publish", doubted, "--strict")
+	assert.Contains(t, said, "warning: ")
+	assert.Contains(t, said, "it is not published")
+	_, said = run(exitGood, "publish", doubted)
+	assert.Contains(t, said, "warning: ")
+
+	require.NoError(t, client.Set(t.Context(), "limits", "version: 9\n", 0).Err())
+	_, said = run(exitBad, "rules")
+	assert.Contains(t, said, "have problems, so that services keep the ones that they had")
+	_, said = run(exitUsage, "publish", old, "--if-version=")
+	assert.Contains(t, said, "want a version, or none")
+}
+
+func TestTheRulesOfAServiceAreReadFromItsPage(t *testing.T) {
+	store, err := limiter.NewMemory(limiter.MemoryOptions{})
+	require.NoError(t, err)
+	loaded, err := rules.Parse([]byte("version: 1\nendpoints: {\"POST /login\": {limit: 5/m, tiers: {free: 2/m}}, \"/x\": {mode: deny}}\n"), rules.Options{})
+	require.NoError(t, err)
+	config := loaded.Config()
+	config.Store = store
+	limits, err := middleware.New(config)
+	require.NoError(t, err)
+	page, err := dashboard.New(dashboard.Options{Authorize: func(r *http.Request) bool { return r.Header.Get("X-Admin") == "s3cret" }})
+	require.NoError(t, err)
+	page.Add(limits)
+	mux := http.NewServeMux()
+	mux.Handle("/debug/limits/", page)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	address := "--service=" + server.URL + "/debug/limits/"
+
+	credentials := write(t, "admin.txt", "X-Admin: s3cret\r\n")
+	exit, out, said := weir(t, "", "rules", address, "--header-file", credentials)
+	require.Equal(t, exitGood, exit, said)
+	assert.Regexp(t, `"POST /login" +5/1m +POST /login +local +enforce`, out)
+	assert.Regexp(t, `"POST /login", tier "free" +2/1m`, out)
+	assert.Regexp(t, `"/x" +none +/x .*deny`, out)
+	for _, test := range []struct {
+		args []string
+		exit int
+		want string
+	}{
+		{[]string{address}, exitBad, "403 Forbidden: it asks for other credentials"},
+		{[]string{"--service=" + server.URL + "/debug/limits", "--header=X-Admin: s3cret"}, exitBad, "wants to be asked elsewhere"},
+		{[]string{"--service=" + server.URL + "/nothing"}, exitBad, "404 Not Found"},
+		{[]string{"--service=http://user:s3cret@127.0.0.1:1/"}, exitBad, "does not answer"},
+		{[]string{"--service=localhost:80"}, exitUsage, "is no URL"},
+		{[]string{"--header-file", write(t, "x", "s3cret\n"), address}, exitUsage, "is not a list of headers"},
+		{[]string{"--header", "X-Admin: 1"}, exitUsage, "a header is for a --service"},
+		{[]string{address, "--text"}, exitUsage, "--text is of the rules in Redis"},
+	} {
+		exit, out, said := weir(t, "", append([]string{"rules"}, test.args...)...)
+		assert.Equal(t, test.exit, exit, test.args)
+		assert.Contains(t, said, test.want, test.args)
+		assert.NotContains(t, out+said, "s3cret")
+	}
+}
+
+func TestADiffIsOfFilesAndOfTheStandardInput(t *testing.T) {
+	old := write(t, "old.yaml", "version: 1\ndefault: 100/m\n")
+	exit, out, said := weir(t, loose, "diff", "--json", old, "-")
+	require.Equal(t, exitGood, exit, said)
+	var found difference
+	require.NoError(t, json.Unmarshal([]byte(out), &found))
+	assert.True(t, found.Differ)
+	require.Len(t, found.Changes, 1)
+	assert.Equal(t, rules.Change{
+		Section: "default", For: "requests without an endpoint", Rule: "default", Field: "limit", Old: "100/1m", New: "200/1m", Used: rules.StaysUsed,
+		Says: "requests without an endpoint: 100/1m → 200/1m, key ip as before; what was used stays used",
+	}, found.Changes[0])
+	_, out, _ = weir(t, "version: 1\ndefault: {requests: 100, window: 60}\n", "diff", old, "-", "--exit-code")
+	assert.Equal(t, "they are written differently, and say the same\n", out)
+	_, out, _ = weir(t, "version: 1\ndefault: {requests: 100, window: 60}\n", "diff", old, "-", "--json")
+	assert.Contains(t, out, `"changes": []`)
+	exit, _, said = weir(t, "", "diff", old)
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, said, "name an old and a new")
+	exit, _, said = weir(t, bad, "diff", old, "-")
+	assert.Equal(t, exitBad, exit)
+	assert.True(t, strings.Contains(said, `did you mean "shadow"?`), said)
+}
