@@ -101,10 +101,10 @@ func shareOf(health failover.Stats, info *middleware.RuleInfo) string {
 	return share.LimitText()
 }
 
-// marksOf are the moments of the time that is shown.
+// marksOf are the moments of the last day.
 func marksOf(health failover.Stats) (marks []mark) {
 	for _, e := range health.Events {
-		if time.Since(e.At) > span*time.Second {
+		if time.Since(e.At) > 24*time.Hour {
 			continue
 		}
 		m := mark{At: e.At.UnixMilli(), Bad: e.Degraded}
