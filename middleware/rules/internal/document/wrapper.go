@@ -25,7 +25,9 @@ func (w Wrapper) unwrap(root *node) (_ *node, implied []string) {
 		return outer.value, nil
 	}
 	inner := *outer.value // which may have an anchor
-	inner.first = maps.Clone(inner.first)
+	if inner.first = maps.Clone(inner.first); inner.first == nil { // of an empty mapping
+		inner.first = map[string]int{}
+	}
 	add := func(e entry) {
 		if _, given := inner.first[e.key]; !given {
 			inner.first[e.key] = len(inner.entries)
