@@ -396,8 +396,8 @@ func madeUp(random *rand.Rand) map[string]any {
 	}
 	of := func(values ...any) func() any { return func() any { return pick(values...) } }
 	limit := of("100/1m", "10/s burst 20", "5/10m sliding_log", "5/m leaky-bucket", "1000/h GCRA", "7/10s fixed_window", "7/s sliding-window burst 9",
-		"9/day Fixed-Window burst 2", "3/s burst 4 token_bucket", "100/30d sliding_window_counter", "1/us", "5/s\tburst\t6", "")
-	period := of("60s", 60, "1m", "30d", "366d", "367d", "1h30m", "500us", "1000us", "999µs", "1ms", "millisecond", "day", 31622400, 31622401, "3_600", "0d5h", "012d", "1d")
+		"9/day Fixed-Window burst 2", "3/s burst 4 token_bucket", "100/30d sliding_window_counter", "1/us", "5/s\tburst\t6", "1000/month", "10/day UTC", "10/week from monday", "9/month burst 5", "")
+	period := of("60s", 60, "1m", "30d", "366d", "367d", "1h30m", "500us", "1000us", "999µs", "1ms", "millisecond", "day", 31622400, 31622401, "3_600", "0d5h", "012d", "1d", "month", "day UTC", "year")
 	number := of(1, 2, 5, 10, 100, "10_000", 10001, 0, "0", "7")
 	limits := func() map[string]any {
 		made := some(7, map[string]func() any{

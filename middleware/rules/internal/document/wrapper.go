@@ -24,7 +24,7 @@ func (w Wrapper) unwrap(root *node) (_ *node, implied []string) {
 	if outer.value.kind != mapping {
 		return outer.value, nil
 	}
-	inner := *outer.value // which may have an anchor
+	inner := *outer.value                                          // which may have an anchor
 	if inner.first = maps.Clone(inner.first); inner.first == nil { // of an empty mapping
 		inner.first = map[string]int{}
 	}
