@@ -40,6 +40,7 @@ type state struct {
 	Series  []seriesView `json:"series"` // of rows that did anything
 	Names   []string     `json:"names"`  // of outcomes
 	Full    bool         `json:"full"`   // one more live page takes the place of another
+	Acts    bool         `json:"acts"`   // the viewer may do more than look
 	series  []*series    // of each row; nil: nothing was asked of it
 }
 
@@ -80,6 +81,10 @@ type banView struct {
 	Rule  string `json:"rule,omitempty"`
 	Until int64  `json:"until,omitempty"` // Unix milliseconds
 	Times int    `json:"times,omitempty"`
+	Since int64  `json:"since,omitempty"` // Unix milliseconds; 0: not known
+
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
 
 	Permanent bool `json:"permanent,omitempty"` // until it is lifted: there is no Until
 }
@@ -152,15 +157,15 @@ func (d *Dashboard) refresh(l *latest) {
 }
 
 // state is all that the page shows, as JSON.
-func (d *Dashboard) state() []byte {
+func (d *Dashboard) state(acts bool) []byte {
 	l := d.look()
 	defer l.Unlock()
-	return d.marshal(l.state)
+	return d.marshal(l.state, acts)
 }
 
 // marshal is a state with its history. It is that of the present second, as counts are
 // only folded as time passes, so l must be locked.
-func (d *Dashboard) marshal(s *state) []byte {
+func (d *Dashboard) marshal(s *state, acts bool) []byte {
 	c := &d.counts
 	c.mu.Lock()
 	for i := range c.outcome {
@@ -175,7 +180,7 @@ func (d *Dashboard) marshal(s *state) []byte {
 	for _, o := range middleware.Outcomes() {
 		s.Names = append(s.Names, o.String())
 	}
-	s.Full = d.viewers.full()
+	s.Full, s.Acts = d.viewers.full(), acts
 	text := mustMarshal(s)
 	s.History, s.Series, s.Names = nil, nil, nil
 	return text
@@ -321,7 +326,13 @@ func (d *Dashboard) lookAtBans() *bansView {
 }
 
 func (d *Dashboard) banView(ban bans.Ban) banView {
-	v := banView{Key: d.shownBan(ban), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero()}
+	v := banView{
+		Key: d.shownBan(ban), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero(),
+		Reason: ban.Reason, By: ban.By,
+	}
+	if !ban.Since.IsZero() {
+		v.Since = ban.Since.UnixMilli()
+	}
 	if !ban.Until.IsZero() {
 		v.Until = ban.Until.UnixMilli()
 	}
