@@ -3,7 +3,7 @@
 // that makes up keys, a noisy tenant, and a partner that waits for its turn (package pace).
 //
 //	go run ./_examples/observability
-//	open http://127.0.0.1:8080/limits                                 # the page
+//	open http://127.0.0.1:8080/limits                                 # the page: look at the tenant, ban it, lift the ban
 //	for i in $(seq 11); do curl -i http://127.0.0.1:8080/search; done # 10 pass
 //	curl -s http://127.0.0.1:8080/metrics | grep rate_limit_exceeded  # ip: the attacker; tenant: the noisy one
 //	prometheus --config.file=_examples/observability/prometheus.yml --storage.tsdb.path=/tmp/weir
@@ -74,13 +74,13 @@ func main() {
 	top := must(offenders.New(offenders.Options{ShowKeys: true}))
 	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true}))
 
-	address := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1"))
+	address, tenant := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1")), keyfunc.Header("X-Tenant")
 	limits := weir.Must(weir.New(weir.Config{
-		Store: store, Bans: list, BanKeys: []keyfunc.Func{address},
+		Store: store, Bans: list, BanKeys: []keyfunc.Func{address, tenant},
 		Observer: middleware.Observers(metrics, refusals, page, top),
 		Rules: []weir.Rule{
 			{Name: "ip", Key: address, Limit: weir.PerSecond(50)},
-			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: weir.PerSecond(20)},
+			{Name: "tenant", Key: tenant, NoKey: middleware.NoKeySkip, Limit: weir.PerSecond(20)},
 			{Name: "search", Match: weir.Route("GET /search"), Key: address, Limit: weir.PerMinute(10)},
 			{Name: "ip-next", Key: address, Limit: weir.PerSecond(10), Shadow: true}, // what would it do?
 		},

@@ -58,7 +58,8 @@ type Options struct {
 
 	// ShowKeys shows the keys of bans, on the page, and of all that is done from it, in the
 	// log. They can be addresses, names of users and API keys. False: digests stand for
-	// them. A list in Redis has digests only, and they are shown in any case.
+	// them. A list in Redis has digests only, which are shown with the key where this process has
+	// met it lately.
 	ShowKeys bool
 
 	// Secret keys the digests: 16 bytes or more, and the same as in offenders.Options and

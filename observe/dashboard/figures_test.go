@@ -40,9 +40,9 @@ type figures struct {
 		Total int
 		Error string
 		List  []struct {
-			Key, Rule, Reason, By string
-			Until, Since          int64
-			Permanent             bool
+			Key, Name, Rule, Reason, By string
+			Until, Since                int64
+			Permanent                   bool
 		}
 	}
 	Top []struct {

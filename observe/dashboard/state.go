@@ -84,6 +84,7 @@ type bansView struct {
 
 type banView struct {
 	Key   string `json:"key"`
+	Name  string `json:"name,omitempty"` // where Key is a digest and this process may show what it stands for
 	Rule  string `json:"rule,omitempty"`
 	Until int64  `json:"until,omitempty"` // Unix milliseconds
 	Times int    `json:"times,omitempty"`
@@ -328,8 +329,11 @@ func (d *Dashboard) lookAtBans() *bansView {
 	if err != nil {
 		v.Error = fmt.Sprintf("%.300s", err.Error())
 	}
+	names := d.names()
 	for _, ban := range all[:min(len(all), maxBansSeen)] {
-		v.List = append(v.List, d.banView(ban))
+		view := d.banView(ban)
+		view.Name = names[ban.Digest]
+		v.List = append(v.List, view)
 	}
 	return v
 }
