@@ -101,6 +101,7 @@ type Dashboard struct {
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
+	watchers []Watcher
 	latest   latest
 
 	viewers   *viewers
