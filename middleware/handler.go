@@ -136,7 +136,7 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 			set.shadowedBans.noteBan(set.Logger)
 		case status == set.BanStatus:
 			set.observe(r, OutcomeBanned, ban)
-			set.refuse(w, r, nil, refusedFor(ban, status), told)
+			set.refuse(w, r, nil, refusedFor(ban, status, l.room.Now()), told)
 			return refused(r, scopeOf(r.Context()))
 		default:
 			set.observe(r, OutcomeNoKey, bans.Ban{})

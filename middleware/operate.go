@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // A RuleInfo says what a rule in force is, for one tier or for requests in none. Of those
@@ -89,6 +90,16 @@ func (r *rule) policies() []*policy {
 	}
 	tiers := slices.SortedFunc(maps.Values(r.tiers), func(a, b *policy) int { return cmp.Compare(a.info.Tier, b.info.Tier) })
 	return append([]*policy{r.policy}, tiers...)
+}
+
+// Bans is Config.Bans, or nil, and the status that banned requests are answered: 0 where they pass,
+// as all is in shadow.
+func (l *RateLimit) Bans() (list bans.List, status int) {
+	set := l.rules.Load()
+	if set.Shadow {
+		return set.Bans, 0
+	}
+	return set.Bans, set.BanStatus
 }
 
 // Overload is Config.Overload as it is now, or nil.

@@ -95,7 +95,7 @@ endpoints:
   "POST /login": {limit: 3/1m, concurrency: 2}
 default: [{limit: 100/1m}, {limit: 9/1s, name: each, tiers: {free: {limit: 1/1s}}}]
 `
-	const want = `Not simulated: the concurrency of "/exports", "POST /login". A log does not say when the service would have had a place free.`
+	const want = `Not simulated: the concurrency of "/exports", "POST /login". The log does not have how long requests took: say where with --map took=PLACE.`
 	file, report := write(t, "limits.yaml", bounded), filepath.Join(t.TempDir(), "report.html")
 	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--report", report, "--partial")
 	require.Equal(t, exitGood, exit, err)
@@ -109,6 +109,41 @@ default: [{limit: 100/1m}, {limit: 9/1s, name: each, tiers: {free: {limit: 1/1s}
 	var said struct{ Notes []string }
 	require.NoError(t, json.Unmarshal([]byte(out), &said))
 	assert.Contains(t, said.Notes, want)
+}
+
+func TestPlacesAreHeldForAsLongAsTheLogSays(t *testing.T) {
+	log := ""
+	for i := range 4 { // of 10 s each, one every 4 s, written when they end
+		log += strings.TrimSuffix(line("192.0.2.1", 10+4*i, "GET /exports"), "\n") + " 10.000\n"
+	}
+	const format = `--format=$remote_addr - $remote_user [$time_local] "$request" $status $bytes "$r" "$u" $request_time`
+	bounded := func(concurrency string) string {
+		return write(t, "limits.yaml", "version: 1\ndefault: {limit: 100/1m, concurrency: "+concurrency+"}\n")
+	}
+	one, queue := bounded("1"), bounded("{max: 1, queue: 1, max_wait: 6s}")
+	exit, out, err := weir(t, log, "simulate", one, "-", format)
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "refused 2 of 4 requests", "the second and third come while the first goes on")
+	assert.Contains(t, out, "note: A request has its place for as long as the log says that it took, and ends as much later as it waited for it.")
+	assert.Contains(t, out, `"default"  100/1m, 1 at once  4      2        1`)
+
+	// The second waits for 6 s, the third finds the queue full, and the fourth cannot wait for so long.
+	exit, out, err = weir(t, log, "simulate", queue, "-", format)
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "refused 2 of 4 requests")
+	assert.Contains(t, out, "1 wait for their turn")
+
+	exit, out, err = weir(t, log, "simulate", one, queue, "-", format, "--json")
+	require.Equal(t, exitGood, exit, err)
+	var said struct {
+		Change struct {
+			Newly    int64 `json:"requests_newly_stopped"`
+			NoLonger int64 `json:"requests_no_longer_stopped"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &said))
+	assert.EqualValues(t, 1, said.Change.NoLonger, "the second")
+	assert.EqualValues(t, 1, said.Change.Newly, "the fourth")
 }
 
 func TestSimulateTellsWhatAChangeChanges(t *testing.T) {
@@ -161,6 +196,17 @@ default: 1/1h
 	assert.Regexp(t, `"POST /login"\s+1/1h\s+4\s+2\s+2`, out)
 	assert.Regexp(t, `"GET /a"\s+1/1h\s+2\s+1`, out)
 	assert.Regexp(t, `"GET /b"\s+1/1h\s+2\s+1`, out)
+}
+
+func TestALimitOfOneKeyByItsDigestIsFoundWithTheSecret(t *testing.T) {
+	const secret = "a secret of the service's own, long enough"
+	digest := keyfunc.NewDigester([]byte(secret)).Digest("192.0.2.2").String()
+	file := write(t, "limits.yaml", "version: 1\ndefault: {limit: 1/1h, overrides: {"+digest+": 100/1h}}\n")
+	_, out, _ := weir(t, attacked(), "simulate", file, "-")
+	assert.Contains(t, out, "refused 27 of 30 requests")
+	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--secret-file", write(t, "secret", secret+"\n"), "--report", filepath.Join(t.TempDir(), "report.html"))
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "refused 16 of 30 requests")
 }
 
 func TestOutcomesAreThoseOfTheLog(t *testing.T) {

@@ -1,13 +1,13 @@
 package simulate
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/demand"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
@@ -29,6 +29,15 @@ type Options struct {
 
 	// Tier is the tier of a request. Nil: what its entry says.
 	Tier func(*accesslog.Entry) string
+
+	// HasTook says that entries say how long requests took. Else how many are in progress is not
+	// known, and left out.
+	HasTook bool
+
+	// Later is told of requests that had to wait for a place, with the time at which they came,
+	// when they have got it, or have waited for too long: in the order of that, from within Do and
+	// Finish. All of it is good until it returns.
+	Later func(e *accesslog.Entry, at int64, d *Decision)
 }
 
 // Requests makes the requests of a log. It is for one goroutine.
@@ -41,26 +50,19 @@ type Requests struct {
 	caller  *caller        // of the request
 	numbers map[string]int // of clients, by Options.Client
 
-	blank   map[string]*http.Request // which wait for nothing, by tier
+	blank   map[string]*http.Request // by tier
 	request http.Request             // and what it has, all of which the next has again
 	url     url.URL
 	header  http.Header
 	agent   [1]string
 }
 
-// late is a context that is done, without a client that has left.
-type late struct{ context.Context }
-
-func (late) Err() error { return context.DeadlineExceeded }
-
 // NewRequests returns what makes them.
 func NewRequests(o Options) *Requests {
-	done, cancel := context.WithCancel(context.Background())
-	cancel()
 	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
 	return &Requests{
 		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{}, callers: newCallers(), numbers: map[string]int{},
-		blank: map[string]*http.Request{"": blank.WithContext(late{done})}, header: http.Header{},
+		blank: map[string]*http.Request{"": blank}, header: http.Header{},
 	}
 }
 
@@ -82,16 +84,13 @@ func (s *Requests) Client() (client string, number int) {
 		number = len(s.numbers)
 		s.numbers[strings.Clone(key)] = number
 	}
-	if len(s.header) == 0 {
-		// It is of the address alone, so keys that are as well mostly are the same text, in the
-		// same place, which is compared at once.
-		c.client, c.number = key, number
+	if len(s.header) == 0 { // it is of the address alone
+		c.client, c.number = c.keep(key), number
 	}
 	return key, number
 }
 
-// Of is the request that a server had. Its client has gone, so that it waits for no
-// turn: the decision tells how long it would have to. It is good until the next.
+// Of is the request that a server had. It is good until the next.
 func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	r := &s.request
 	e.URL(&s.url)
@@ -130,6 +129,16 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 		*r = *r.WithContext(keyfunc.WithUser(r.Context(), e.User))
 	}
 	return r
+}
+
+// Measure adds the request that Of returned last to what its key asked for. All requests are
+// measured by one meter.
+func (s *Requests) Measure(m *demand.Meter, key string, at int64) {
+	c := s.caller
+	if c.asked == nil || c.key != key {
+		c.key, c.asked = c.keep(key), m.Key(key)
+	}
+	m.AddTo(c.asked, at, 1)
 }
 
 func (s *Requests) setHeader(r *http.Request, name, value string) {

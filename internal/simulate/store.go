@@ -13,6 +13,7 @@ type Clock struct{ now int64 }
 // without a cap.
 type store struct {
 	clock  *Clock
+	turns  *turns
 	keys   map[*limiter.Quota]map[string]*cell // quotas are as many as the rules have, and stay
 	caller *caller                             // of the request that is decided about
 	room   []cell                              // for those to come
@@ -103,6 +104,9 @@ func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
 	for _, c := range charges {
 		if found := s.cell(c.Quota, c.Key); found != nil {
 			found.state = c.Quota.Refund(found.state, s.clock.now, c.Cost, c.At)
+			if c.Quota.InFlight() && found.state.Level == 0 {
+				found.state = limiter.State{} // Memory too knows what is under way, and no more
+			}
 		}
 	}
 	return nil

@@ -88,21 +88,9 @@ func NewTally(rules []middleware.RuleInfo, measures bool) *Tally {
 
 func newRuleTally(info *middleware.RuleInfo) *ruleTally {
 	return &ruleTally{
-		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: limitsOf(info), Shadow: info.Shadow},
+		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), Shadow: info.Shadow},
 		refusedKeys: map[string]struct{}{},
 	}
-}
-
-// limitsOf are all that a rule has, as text.
-func limitsOf(info *middleware.RuleInfo) string {
-	if len(info.Limits) == 0 {
-		return info.Limit.String()
-	}
-	var texts []string
-	for _, l := range info.Limits {
-		texts = append(texts, l.String())
-	}
-	return strings.Join(texts, ", ")
 }
 
 // rule is the tally of a rule that applied.
@@ -113,7 +101,7 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 	i := slices.IndexFunc(t.order, func(r *ruleTally) bool { return r.Rule == info.Name && r.Tier == info.Tier })
 	r := t.order[i]
 	t.rules[info] = r
-	if t.meters && len(info.Limits) == 0 && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
+	if t.meters && len(info.Limits) == 0 && info.Limit.Events > 0 && info.Limit.Calendar() == "" && !info.Own && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
 		if r.counted = info.Limit.Algorithm; r.counted == limiter.TokenBucket || r.counted == limiter.LeakyBucket {
 			r.counted = limiter.SlidingWindow
 		}
@@ -125,10 +113,10 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 
 // Add counts a request, what was decided about it, and its client.
 func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
-	if t.Requests == 0 {
+	if t.Requests == 0 || at < t.began {
 		t.began = at
 	}
-	t.last = at
+	t.last = max(t.last, at)
 	t.Requests++
 	if e.Status == http.StatusTooManyRequests {
 		t.Answered++
@@ -142,7 +130,7 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	}
 	c.requests++
 	for i := range d.Rules {
-		t.addRule(&d.Rules[i], at)
+		t.addRule(&d.Rules[i], d.At)
 	}
 	by := ""
 	switch {
@@ -165,15 +153,15 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	if d.Soft {
 		t.Warned++
 	}
-	if d.Passed() && d.Delay > 0 {
+	if d.Passed() && d.Delay+d.Waited > 0 {
 		t.Delayed++
 	}
-	t.times.add(at, by)
+	t.times.add(d.At, by)
 	if by == "" {
 		return
 	}
 	if c.stopped == 0 {
-		c.first, c.by = at, map[string]int64{}
+		c.first, c.by = d.At, map[string]int64{}
 	}
 	c.stopped++
 	c.by[by]++
@@ -182,7 +170,7 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 func (t *Tally) addRule(d *middleware.RuleResult, at int64) {
 	r := t.rule(d.Rule)
 	r.Asked++
-	if r.meter != nil {
+	if r.meter != nil && !d.Rule.Own { // of such a key another limit of the rule changes nothing
 		r.meter.Add(d.Key, at, d.Cost)
 	}
 	if d.Degraded {
@@ -252,7 +240,7 @@ func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 		s.Hit[i].Client = shown(s.Hit[i].Client)
 	}
 	for info, r := range t.rules {
-		if r.meter == nil {
+		if r.meter == nil || info.Own {
 			continue
 		}
 		if result, err := r.meter.Result(0.999); err == nil { // else no limit here would spare so many
@@ -277,12 +265,12 @@ type Changes struct {
 	NoLonger int64 `json:"requests_no_longer_stopped"`
 }
 
-// Add counts a request that both decided about.
-func (c *Changes) Add(before, after *Decision) {
+// Add counts a request that passed before and passes after the change, or not.
+func (c *Changes) Add(before, after bool) {
 	switch {
-	case before.Passed() && !after.Passed():
+	case before && !after:
 		c.Newly++
-	case !before.Passed() && after.Passed():
+	case !before && after:
 		c.NoLonger++
 	}
 }

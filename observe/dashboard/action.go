@@ -14,7 +14,6 @@ import (
 
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 )
@@ -24,7 +23,14 @@ type action struct {
 	Action string `json:"action"` // peek, reset, ban or unban
 	Rule   string `json:"rule"`   // of peek and reset
 	Key    string `json:"key"`    // as operate.Key reads it, or its digest; of unban also as the page shows it
-	For    string `json:"for"`    // of ban; empty: until it is lifted
+
+	// Of ban.
+	Keys    []string `json:"keys"`    // in place of Key: all are banned, or none if one of them is wrong
+	For     string   `json:"for"`     // empty: until it is lifted
+	Reason  string   `json:"reason"`  // may be empty
+	Preview bool     `json:"preview"` // say what it would do, and do nothing
+
+	by string // who asks
 }
 
 // An outcome is what became of an action.
@@ -34,6 +40,7 @@ type outcome struct {
 	Key    string     `json:"key,omitempty"` // that the action was done on, if it was written as another
 	Counts []peekView `json:"counts,omitempty"`
 	Ban    *banView   `json:"ban,omitempty"`
+	Plan   *plan      `json:"plan,omitempty"`
 }
 
 type peekView struct {
@@ -80,12 +87,8 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), actionWait)
 	defer cancel()
-	key, err := d.key(ctx, a)
-	var done outcome
-	if err == nil {
-		done, err = d.do(ctx, a, key)
-	}
-	d.record(r, a, key, err)
+	a.by = operatorOf(r)
+	done, err := d.perform(ctx, r, a)
 	switch {
 	case err == nil:
 		reply(w, http.StatusOK, done)
@@ -96,6 +99,19 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	default:
 		reply(w, http.StatusBadGateway, outcome{Error: err.Error(), Text: done.Text})
 	}
+}
+
+// perform does what is asked for, and logs it.
+func (d *Dashboard) perform(ctx context.Context, r *http.Request, a action) (done outcome, err error) {
+	if a.Action == "ban" && (a.Preview || len(a.Keys) > 0) {
+		return d.banAll(ctx, r, a)
+	}
+	key, err := d.key(ctx, a)
+	if err == nil {
+		done, err = d.do(ctx, a, key)
+	}
+	d.record(r, a, key, err)
+	return done, err
 }
 
 func reply(w http.ResponseWriter, status int, o outcome) {
@@ -179,7 +195,7 @@ func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, er
 	case "reset":
 		o, err = d.reset(ctx, a.Rule, key)
 	case "ban":
-		o, err = d.ban(ctx, key, a.For)
+		o, err = d.ban(ctx, key, a)
 	case "unban":
 		o, err = d.unban(ctx, key)
 	default:
@@ -268,24 +284,20 @@ func orNoRule(err error, rule string) error {
 
 var errNoBans = mistakef("the page has no list of bans (dashboard.Options.Bans)")
 
-func (d *Dashboard) ban(ctx context.Context, key, period string) (outcome, error) {
-	if d.options.Bans == nil {
-		return outcome{}, errNoBans
-	}
+func (d *Dashboard) ban(ctx context.Context, key string, a action) (outcome, error) {
 	if key == "" {
 		return outcome{}, mistakef("which key?")
 	}
-	var length time.Duration
+	length, err := d.checkBan(a)
+	if err != nil {
+		return outcome{}, err
+	}
 	text := "The key is banned permanently, until the ban is lifted."
-	if period != "" {
-		var err error
-		if length, err = limiter.ParsePeriod(period); err != nil {
-			return outcome{}, mistake{err}
-		}
-		text = "The key is banned for " + period + "."
+	if a.For != "" {
+		text = "The key is banned for " + a.For + "."
 	}
 	defer d.forgetBans()
-	if err := d.options.Bans.Ban(ctx, key, length); err != nil {
+	if err := d.options.Bans.Ban(ctx, key, length, bans.Reason(a.Reason), bans.By(a.by)); err != nil {
 		o := outcome{}
 		if _, here := d.options.Bans.Find(key); here {
 			o.Text = text + " Only this process knows as yet."

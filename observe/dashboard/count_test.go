@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func newDashboard(t require.TestingT, o Options) *Dashboard {
 }
 
 func observed(rule *middleware.RuleInfo, key string, allowed bool) *middleware.Observation {
-	o := &middleware.Observation{Outcome: middleware.OutcomeAllowed, Rules: []middleware.RuleResult{
+	o := &middleware.Observation{Request: new(http.Request), Outcome: middleware.OutcomeAllowed, Rules: []middleware.RuleResult{
 		{Rule: rule, Key: key, Cost: 1, Decision: limiter.Decision{Allowed: allowed}},
 	}}
 	if !allowed {
@@ -140,7 +141,7 @@ func TestToObserveAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkObserve(b *testing.B) {
-	d := newDashboard(b, Options{})
+	d := newDashboard(b, Options{Authorize: func(*http.Request) bool { return true }})
 	q := &middleware.RuleInfo{Name: "ip"}
 	for _, allowed := range []bool{true, false} {
 		o := observed(q, "198.51.100.1", allowed)
@@ -259,6 +260,6 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 				s.latest.add(fmt.Sprint("key ", key), s)
 			}
 		}
-		assert.Equal(t, tt.says, d.clients(refusing{rule: "ip", latest: s.latest.spread()}), "%v", tt.counts)
+		assert.Equal(t, tt.says, d.clients(refusing{rule: "ip", latest: s.latest.spread()}).Text, "%v", tt.counts)
 	}
 }

@@ -40,9 +40,9 @@ type figures struct {
 		Total int
 		Error string
 		List  []struct {
-			Key, Rule string
-			Until     int64
-			Permanent bool
+			Key, Rule, Reason, By string
+			Until, Since          int64
+			Permanent             bool
 		}
 	}
 	Top []struct {
@@ -82,6 +82,7 @@ type figures struct {
 		}
 	}
 	Hidden int
+	Acts   bool
 	Names  []string
 	Series []struct {
 		Row            int
@@ -262,14 +263,14 @@ func TestAnAttackerWhomNothingRefusesIsSeenByNewKeys(t *testing.T) {
 	})
 }
 
-func TestAFewWhoAreNoisyHaveNoNamesWhereKeysAreDigests(t *testing.T) {
+func TestAFewWhoAreNoisyAreNamedByDigestsWhereKeysAre(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		for i := range 20 * 30 {
 			s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3))
 			time.Sleep(50 * time.Millisecond)
 		}
-		assert.Contains(t, fmt.Sprint(s.figures().Verdict), "Its latest 64 refusals are of 3 keys: a few noisy clients.")
+		assert.Contains(t, fmt.Sprint(s.figures().Verdict), "Its latest 64 refusals are of 3 keys, DHwCUPJIjYy26gx2uRLZuQ, NRafP3m81ifbI5svkBXtHA and tWUrh6na7IkgxbrDd5YrRQ: a few noisy clients.")
 	})
 }
 

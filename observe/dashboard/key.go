@@ -49,10 +49,27 @@ func (d *Dashboard) shown(key string) string {
 	return d.digest(key)
 }
 
-// keyOf is the key that a digest stands for, if this process knows it: from Offenders or from
-// the list of bans. Else it is [keyfunc.Digest.Key] where actions take that: bans ask the list,
+// clickable is a key, or its digest, as the page shows it where it can be clicked on.
+func (d *Dashboard) clickable(key string) string {
+	if _, isDigest := keyfunc.DigestOf(key); isDigest || !d.options.ShowKeys {
+		return d.digest(key)
+	}
+	return typedKey(key)
+}
+
+// keyOf is the key that a digest stands for, if this process knows it: from its latest requests,
+// from Offenders or from the list of bans. Else it is [keyfunc.Digest.Key] where actions take that: bans ask the list,
 // and counters are found by it in Redis.
 func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) (string, error) {
+	if k := d.followed.byDigest(digest); k != nil {
+		key, _ := k.who()
+		if text, ok := key.whole(); ok {
+			return text, nil
+		}
+		if a.Action == "look" {
+			return digest.Key(), nil
+		}
+	}
 	if top := d.options.Offenders; top != nil {
 		if key, ok := top.KeyOf(digest.String()); ok {
 			return key, nil
@@ -68,6 +85,9 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 	}
 	if a.Action == "ban" || a.Action == "unban" || d.store.Kind == "redis" {
 		return digest.Key(), nil
+	}
+	if a.Action == "look" {
+		return "", errUnknownClient
 	}
 	return "", mistakef("this is a digest, of a key that this process does not know: name the key")
 }

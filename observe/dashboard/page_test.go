@@ -41,12 +41,13 @@ func TestThePageShowsWhoIsWho(t *testing.T) {
 	b.Await(patience, `document.querySelector("#answer").innerText.includes("of 10 left")`)
 	assert.Equal(t, "header:X-Tenant:acme", browser.Eval[string](b, `document.querySelector("#key").value`))
 
-	// And bans the key, which takes two clicks, and lifts the ban.
-	b.Click(`button.grave`)
-	assert.Equal(t, "Really ban?", b.Text("button.grave"))
+	// And bans the key, having read what that will do, and lifts the ban.
+	b.Click(`#form button.grave`)
+	b.Await(patience, `document.querySelector("#answer .plan")?.innerText.includes("header:X-Tenant:acme") === true`)
+	assert.Equal(t, "Ban this client for an hour", b.Text("#answer .plan .sure"))
 	_, banned := s.bans.Find("header:X-Tenant:acme")
 	assert.False(t, banned)
-	b.Click(`button.grave`)
+	b.Click(`#answer .plan .sure`)
 	b.Await(patience, `document.querySelector("#banned").innerText.includes("acme")`)
 	_, banned = s.bans.Find("header:X-Tenant:acme")
 	assert.True(t, banned)

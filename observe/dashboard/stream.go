@@ -85,7 +85,8 @@ const closedEvent = "retry: 60000\nevent: closed\ndata: {}\n\n"
 // stream sends the state, and then what is new, once a second, until the request ends or a
 // newer stream takes its place. All of it happens in the request's goroutine.
 func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request) {
-	viewer, ok := d.viewers.enter(d.mayAct(r))
+	acts := d.mayAct(r)
+	viewer, ok := d.viewers.enter(acts)
 	if !ok {
 		noPlace(w)
 		return
@@ -133,7 +134,7 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request) {
 		case <-next.C:
 		}
 		var event []byte
-		event, version, second = d.event(version, second)
+		event, version, second = d.event(version, second, acts)
 		_ = answer.SetWriteDeadline(time.Now().Add(writeWait)) // where it can be set
 		if _, err := w.Write(event); err != nil {
 			return
@@ -152,12 +153,12 @@ func (d *Dashboard) untilNext() time.Duration {
 
 // event is what a page that knows the rows of that version and the counts up to that
 // second is to be told.
-func (d *Dashboard) event(version int, second int64) (event []byte, _ int, _ int64) {
+func (d *Dashboard) event(version int, second int64, acts bool) (event []byte, _ int, _ int64) {
 	l := d.look()
 	defer l.Unlock()
 	name, data := "tick", l.tick
 	if l.version != version || l.state.Second > second+1 {
-		name, data = "state", d.marshal(l.state)
+		name, data = "state", d.marshal(l.state, acts)
 	}
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)

@@ -23,6 +23,16 @@ type verdict struct {
 type finding struct {
 	Rule string `json:"rule"`
 	Text string `json:"text"`
+
+	Clients int       `json:"clients,omitempty"` // that it is about, if they are few enough to be banned by hand
+	Known   []suspect `json:"known,omitempty"`   // those of them that are known by more than a hash
+}
+
+// A suspect is a client that an operator may look at, or ban.
+type suspect struct {
+	Key    string `json:"key"` // as it is shown
+	Digest string `json:"digest"`
+	Banned bool   `json:"banned,omitempty"` // already: the list holds it, whatever becomes of its requests
 }
 
 type level string
@@ -146,8 +156,8 @@ func sumOf(rules []refusing) (sum uint64) {
 // findings are those on the worst rules.
 func (d *Dashboard) findings(rules []refusing) (found []finding) {
 	for _, r := range rules[:min(len(rules), maxFindings)] {
-		if text := d.clients(r); text != "" && r.refused*20 >= sumOf(rules) {
-			found = append(found, finding{r.rule, text})
+		if f := d.clients(r); f.Text != "" && r.refused*20 >= sumOf(rules) {
+			found = append(found, f)
 		}
 	}
 	return found
@@ -161,7 +171,7 @@ func newKeysOf(s *state) (found []finding) {
 			continue
 		}
 		if share, most := series.new.share(&series.asked, s.Second); most {
-			found = append(found, finding{series.rule, fmt.Sprintf("About %.0f%% of what it is asked is of keys that it had not seen for minutes, or ever: "+
+			found = append(found, finding{Rule: series.rule, Text: fmt.Sprintf("About %.0f%% of what it is asked is of keys that it had not seen for minutes, or ever: "+
 				"many clients that ask once, or an attacker who rotates keys.", 100*share)})
 		}
 	}
@@ -217,10 +227,11 @@ func refusals(s *state) []refusing {
 }
 
 // clients says which clients a rule refuses: a noisy one, a few, or many.
-func (d *Dashboard) clients(r refusing) string {
+func (d *Dashboard) clients(r refusing) finding {
 	l := r.latest
+	f := finding{Rule: r.rule}
 	if l.refusals < fewRefusals {
-		return ""
+		return f
 	}
 	begin, its, of := "", "Its", ""
 	one, crowd := "one noisy client, no reason to raise the limit", "many clients at once. Either the limit is too low, or an attacker rotates keys"
@@ -241,13 +252,17 @@ func (d *Dashboard) clients(r refusing) string {
 		if theirs < l.refusals {
 			all = part(theirs)
 		}
-		return begin + fmt.Sprintf("%s are of %d keys%s%s: a few noisy clients.", all, len(noisy), of, d.named(l.by, noisy))
+		f.Clients, f.Known = len(noisy), d.known(l.by, noisy)
+		f.Text = begin + fmt.Sprintf("%s are of %d keys%s%s: a few noisy clients.", all, len(noisy), of, f.named())
 	case alone:
-		return begin + fmt.Sprintf("%s are of one key%s%s: %s.", part(most), of, d.named(l.by, noisy[:1]), one)
+		f.Clients, f.Known = 1, d.known(l.by, noisy[:1])
+		f.Text = begin + fmt.Sprintf("%s are of one key%s%s: %s.", part(most), of, f.named(), one)
 	case 2*len(l.keys) >= l.refusals:
-		return begin + fmt.Sprintf("%s are of %d keys%s: %s.", all, len(l.keys), of, crowd)
+		f.Text = begin + fmt.Sprintf("%s are of %d keys%s: %s.", all, len(l.keys), of, crowd)
+	default:
+		f.Text = begin + fmt.Sprintf("%s are of %d keys%s.", all, len(l.keys), of)
 	}
-	return begin + fmt.Sprintf("%s are of %d keys%s.", all, len(l.keys), of)
+	return f
 }
 
 const (
@@ -255,45 +270,75 @@ const (
 	maxNamed = 3
 )
 
-// named are these keys, as far as the rule's offenders are shown and they are among them.
-func (d *Dashboard) named(rule string, keys []share) string {
-	at := slices.IndexFunc(d.latest.top, func(t topView) bool { return t.Rule == rule })
-	if at < 0 {
-		return ""
+// known are those of these keys that are among the rule's offenders, or are followed.
+func (d *Dashboard) known(rule string, keys []share) (known []suspect) {
+	t := &topView{}
+	if at := slices.IndexFunc(d.latest.top, func(t topView) bool { return t.Rule == rule }); at >= 0 {
+		t = &d.latest.top[at]
 	}
-	t := &d.latest.top[at]
-	var names []string
 	for _, k := range keys {
-		for _, known := range slices.Concat(t.Most, t.Busiest) {
-			if known.hash == k.key {
-				names = append(names, known.Key)
-				break
-			}
+		all := slices.Concat(t.Most, t.Busiest)
+		s, ok := d.suspect(k.key)
+		if at := slices.IndexFunc(all, func(o topKey) bool { return o.hash == k.key }); at >= 0 {
+			s.Key, s.Digest, ok = all[at].Key, all[at].Digest, true
+		}
+		if ok {
+			known = append(known, s)
 		}
 	}
-	slices.Sort(names) // not to change places each second
-	names = names[:min(len(names), maxNamed)]
-	switch n := len(names); {
-	case n == 0 && len(keys) == 1:
+	if known == nil && len(keys) == 1 {
 		return t.surely()
-	case n == 0:
-		return ""
-	case n < len(keys):
-		return ", among them " + and(names)
-	default:
-		return ", " + and(names)
 	}
+	slices.SortFunc(known, func(a, b suspect) int { return cmp.Compare(a.Key, b.Key) }) // not to change places each second
+	return known
 }
 
-// surely is the digest of the key that a rule refused most in the last hour, where that is
-// more than all others.
-func (t *topView) surely() string {
+// suspect is the client with a hash, if it is followed.
+func (d *Dashboard) suspect(hash uint64) (suspect, bool) {
+	k := d.followed.find(hash)
+	if k == nil {
+		return suspect{}, false
+	}
+	key, same := k.who()
+	if same != hash {
+		return suspect{}, false
+	}
+	s := suspect{Digest: d.followed.digestOf(&key).String()}
+	s.Key = s.Digest
+	text, whole := key.whole()
+	if whole && d.options.ShowKeys {
+		s.Key = typedKey(text)
+	}
+	if whole && d.options.Bans != nil {
+		_, s.Banned = d.options.Bans.Find(text)
+	}
+	return s, true
+}
+
+// surely is the key that a rule refused most in the last hour, where that is more than all
+// others: keys that are not shown have no hash to be told by.
+func (t *topView) surely() []suspect {
 	if len(t.Most) > 0 {
 		if first := t.Most[0]; !first.Whole && 2*(first.Refused-min(first.Refused, first.Error)) > t.Refused {
-			return ", " + first.Key
+			return []suspect{{Key: first.Key, Digest: first.Digest}}
 		}
 	}
-	return ""
+	return nil
+}
+
+// named are the clients that are known, the first of them, in words.
+func (f *finding) named() string {
+	if len(f.Known) == 0 {
+		return ""
+	}
+	var names []string
+	for _, k := range f.Known[:min(len(f.Known), maxNamed)] {
+		names = append(names, k.Key)
+	}
+	if len(names) < f.Clients {
+		return ", among them " + and(names)
+	}
+	return ", " + and(names)
 }
 
 // and is a list in words.

@@ -15,7 +15,7 @@ function drawBans() {
     drawnBans = drawn;
     $("banned").replaceChildren(...b.list.map((ban) => el("li", {},
       el("span", {}, el("code", {}, ban.key), el("small", {})),
-      el("button", { type: "button", "aria-label": "Unban " + ban.key, on: { click: () => act("unban", "", ban.key) } }, "Unban"))));
+      el("button", { type: "button", class: "acts", "aria-label": "Unban " + ban.key, on: { click: () => act("unban", "", ban.key) } }, "Unban"))));
   }
   const few = allBans || b.list.length <= someBans + 2 ? b.list.length : someBans;
   $("bans-all").hidden = few === b.list.length;
@@ -24,9 +24,13 @@ function drawBans() {
     const item = $("banned").children[i];
     item.hidden = i >= few;
     const small = item.querySelector("small");
-    say(small, (ban.permanent ? "permanent" : until(ban.until)) + ", " +
-      (ban.rule ? "by " + ban.rule + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "") : "by hand"));
+    say(small, leftOf(ban) + ", " + whyOf(ban));
   });
 }
+const leftOf = (ban) => ban.permanent ? "permanent" : until(ban.until);
+// whyOf is since when a client is banned, by whom and why, as far as it is known.
+const whyOf = (ban) => (ban.since ? "since " + clock(ban.since) : "since when is not known") + ", by " +
+  (ban.rule ? "rule " + ban.rule + ": refused too often" + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "")
+    : (ban.by || "hand") + ": " + (ban.reason || "no reason given"));
 const ordinal = (n) => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");
 cards.push(drawBans);

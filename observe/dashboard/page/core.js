@@ -8,6 +8,7 @@ let series = [];         // of each row: {asked, refused}, span numbers, or null
 let outcomes = [];       // of each outcome: span numbers
 let names = [];          // of outcomes
 let last = null;         // the latest tick
+let acts = false;        // the viewer may do more than look
 let selected = null;     // a row's identity, or null for all requests
 let order = "most";      // of keys
 let skew = 0;            // the server's clock less ours, in ms
@@ -47,6 +48,8 @@ const until = (ms) => {
   if (h) return h + " h " + m + " min left";
   return m ? m + " min " + (s % 60) + " s left" : s + " s left";
 };
+const clock = (ms, seconds) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined, hour12: false }) +
+  (Math.abs(ms - Date.now()) > 12 * 3600e3 ? " on " + new Date(ms).toLocaleDateString() : "");
 const zeros = () => new Array(span).fill(0);
 // The mean of some seconds is steadier than the last one, and no older than five.
 const mean = (list) => {

@@ -1,30 +1,17 @@
 // What an operator does.
 
-let sure = 0;
-const banButton = document.querySelector("button.grave");
-function calm() {
-  clearTimeout(sure);
-  if (banButton) { banButton.classList.remove("sure"); banButton.textContent = "Ban"; }
-}
 $("form").addEventListener("submit", (e) => {
   e.preventDefault();
-  const what = e.submitter ? e.submitter.value : "peek";
-  if (what === "ban" && !banButton.classList.contains("sure")) {
-    // Who is banned by mistake can't tell anybody: asked twice.
-    banButton.classList.add("sure");
-    banButton.textContent = "Really ban?";
-    sure = setTimeout(calm, 5000);
-    return;
-  }
-  calm();
-  act(what, $("rule").value, $("key").value);
+  const what = e.submitter ? e.submitter.value : "look", key = $("key").value.trim();
+  if (what === "look") return lookAt("", key);
+  if (what === "ban") return propose(e.submitter, [key], $("for").value, "");
+  act(what, $("rule").value, key);
 });
-$("key").addEventListener("input", calm);
 
 async function act(what, rule, key) {
+  tellDone("");
   const ask = { action: what, key };
   if (what === "peek" || what === "reset") ask.rule = rule;
-  if (what === "ban") ask.for = $("for").value;
   const answer = await post(ask);
   tell(what, rule, key, answer);
   if (what === "reset" && !answer.error) act("peek", rule, key);
@@ -45,10 +32,6 @@ function tell(what, rule, key, answer) {
     if (c.shadow) parts.push("in shadow");
     if (c.degraded && !c.uncounted) parts.push("by its outage policy");
     said.push(el("p", {}, c.tier ? c.tier + ": " : "", parts.join(", ") + "."));
-  }
-  if (answer.ban) {
-    said.push(el("p", { class: "error" }, "It is banned " + (answer.ban.permanent ? "permanently " : "") +
-      (answer.ban.rule ? "by " + answer.ban.rule : "by hand") + (answer.ban.permanent ? "." : ", " + until(answer.ban.until) + ".")));
   }
   $("answer").replaceChildren(...said);
 }

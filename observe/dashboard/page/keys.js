@@ -41,7 +41,7 @@ function keyItem(rule, k, all) {
     type: "button", class: "key", "data-key": k.key,
     title: order === "most" ? count(k.refused) + " refused of " + count(k.asked) + " asked" + (k.error ? ", up to " + count(k.error) + " fewer" : "") + "; digest " + k.digest
       : count(k.asked) + " asked, " + count(k.refused) + " refused" + (k.error ? ", up to " + count(k.error) + " fewer" : "") + "; digest " + k.digest,
-    on: { click: () => take(rule, k.whole ? k.key : k.digest) },
+    on: { click: () => lookAt(rule, k.whole ? k.key : k.digest) },
   }, el("code", {}, k.key === "" ? "everybody together" : k.key),
     el("span", { class: "count" }, percent(n, all) + " ", el("small", {}, count(n))),
     el("span", { class: "bar" }, bar)));
@@ -55,13 +55,5 @@ if ($("top")) {
   };
   $("by-refused").addEventListener("click", () => by("most"));
   $("by-asked").addEventListener("click", () => by("busiest"));
-}
-
-// take puts a key into the operator's hand, and looks at it.
-function take(rule, key) {
-  $("rule").value = rule;
-  $("key").value = key;
-  $("hand").scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-  act("peek", rule, key);
 }
 cards.push(drawKeys);

@@ -49,9 +49,12 @@ function heard() {
 function live(is, text) { $("live").dataset.is = is; say($("live"), text); }
 
 function begin(state) {
+  const first = last === null;
   rows = state.rows || [];
   names = state.names;
   outcomes = state.history;
+  acts = state.acts;
+  document.body.dataset.acts = acts;
   series = rows.map(() => null);
   for (const s of state.series || []) series[s.row] = { asked: s.asked, refused: s.refused };
   if (selected !== null && !rows.some((r) => identity(r) === selected)) selected = null;
@@ -60,6 +63,7 @@ function begin(state) {
   drawRows();
   drawRuleChoice();
   draw();
+  if (first) lookAtAddress();
 }
 
 function advance(tick) {

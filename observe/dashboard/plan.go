@@ -1,0 +1,195 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// A plan is what a ban would do.
+type plan struct {
+	Clients []planned `json:"clients"`
+	Until   int64     `json:"until,omitempty"` // Unix milliseconds; 0: until it is lifted
+	Will    []string  `json:"will"`            // in sentences
+}
+
+// A planned client would be banned.
+type planned struct {
+	Key    string   `json:"key"`
+	Digest string   `json:"digest"`
+	Ban    *banView `json:"ban,omitempty"` // that it has already, and that would be replaced
+}
+
+const maxBanned = 50 // clients at once
+
+// banAll bans several clients, of which all keys are known, or says what that would do.
+func (d *Dashboard) banAll(ctx context.Context, r *http.Request, a action) (done outcome, err error) {
+	texts := a.Keys
+	if len(texts) == 0 {
+		texts = []string{a.Key}
+	}
+	if len(texts) > maxBanned {
+		return done, mistakef("%d keys: at most %d are banned at once", len(texts), maxBanned)
+	}
+	length, err := d.checkBan(a)
+	if err != nil {
+		return done, err
+	}
+	var keys []string
+	for _, text := range texts {
+		one := a
+		one.Key = text
+		key, err := d.key(ctx, one)
+		if err == nil && key == "" {
+			err = mistakef("which key?")
+		}
+		if _, isDigest := keyfunc.DigestOf(key); err == nil && isDigest && d.holdsKeys() {
+			err = bans.ErrDigest
+		}
+		if err != nil {
+			return done, fmt.Errorf("%.80s: %w", text, err)
+		}
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	if a.Preview {
+		return outcome{Plan: d.plan(keys, length)}, nil
+	}
+	var errs []error
+	banned := 0
+	for _, key := range keys {
+		_, err := d.ban(ctx, key, a)
+		d.record(r, a, key, err)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%.80s: %w", d.shown(key), err))
+		} else {
+			banned++
+		}
+	}
+	done.Text = fmt.Sprintf("%d clients are banned", banned)
+	if banned == 1 {
+		done.Text = "The client is banned"
+	}
+	if banned < len(keys) {
+		done.Text += fmt.Sprintf(", of %d", len(keys))
+	}
+	if a.For != "" {
+		done.Text += " for " + a.For
+	}
+	done.Text += "."
+	return done, errors.Join(errs...)
+}
+
+// checkBan is how long the ban is that is asked for, or what is wrong with it.
+func (d *Dashboard) checkBan(a action) (length time.Duration, err error) {
+	if d.options.Bans == nil {
+		return 0, errNoBans
+	}
+	if a.For != "" {
+		if length, err = limiter.ParsePeriod(a.For); err != nil {
+			return 0, mistake{err}
+		}
+	}
+	_, err = bans.Noted(bans.Reason(a.Reason))
+	if err = errors.Join(bans.CheckDuration(length), err); err != nil {
+		return 0, mistake{err}
+	}
+	return length, nil
+}
+
+func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
+	p := &plan{}
+	if length > 0 {
+		p.Until = time.Now().Add(length).UnixMilli()
+	}
+	for _, key := range keys {
+		client := planned{Key: d.clickable(key), Digest: d.digest(key)}
+		if ban, ok := d.options.Bans.Find(key); ok {
+			v := d.banView(ban)
+			client.Ban = &v
+		}
+		p.Clients = append(p.Clients, client)
+	}
+	p.Will = []string{d.answers(), d.reach(), "To undo it, press Unban: it lifts a ban at any moment, and what led to it is forgotten."}
+	return p
+}
+
+// answers is what banned clients get.
+func (d *Dashboard) answers() string {
+	var statuses []string
+	shadow := false
+	for _, l := range d.all() {
+		list, status := l.Bans()
+		if !same(list, d.options.Bans) {
+			continue
+		}
+		text := fmt.Sprint(status, " ", http.StatusText(status))
+		if shadow = shadow || status == 0; status != 0 && !slices.Contains(statuses, text) {
+			statuses = append(statuses, text)
+		}
+	}
+	switch {
+	case len(statuses) > 0:
+		return "Every request of theirs is answered " + strings.Join(statuses, " or ") + ", whatever rule is for it, where a limiter looks these keys up (Config.BanKeys, or the keys of rules that escalate)."
+	case shadow:
+		return "Nothing is refused: the limiters on this page are in shadow."
+	}
+	return "No limiter on this page has this list of bans (Config.Bans). Unless it is another name for theirs, nothing is refused."
+}
+
+func same(a, b bans.List) bool {
+	return a != nil && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// reach is which processes know of a ban.
+func (d *Dashboard) reach() string {
+	if d.holdsKeys() {
+		return "It holds in this process alone: its list of bans is in its memory."
+	}
+	return "It holds in all processes that share this list of bans."
+}
+
+// holdsKeys reports whether the list is in this process's memory, and has no digests.
+func (d *Dashboard) holdsKeys() bool {
+	_, ok := d.options.Bans.(*bans.Memory)
+	return ok
+}
+
+// operatorOf is the operator, as far as it is known: a name that was checked, else one that is claimed.
+func operatorOf(r *http.Request) string {
+	if user, err := keyfunc.User(r); err == nil {
+		text, _ := keyfunc.Classify(user)
+		return printable(strings.TrimPrefix(text, "user:"), bans.MaxBy)
+	}
+	if claimed, _, ok := r.BasicAuth(); ok && claimed != "" {
+		const mark = " (claimed)"
+		return printable(claimed, bans.MaxBy-len(mark)) + mark
+	}
+	return ""
+}
+
+// printable is a text with a question mark for what cannot be printed, in so many bytes at most.
+func printable(text string, most int) string {
+	var b strings.Builder
+	for _, c := range text {
+		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {
+			c = '?'
+		}
+		if b.Len()+len(string(c)) > most {
+			break
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
