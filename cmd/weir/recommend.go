@@ -156,7 +156,7 @@ func measure(meter *demand.Meter, log *weblog, f *logFlags, of keyfunc.Func, mat
 			counts.keyless++
 			continue
 		}
-		meter.Add(key, e.At, 1)
+		requests.Measure(meter, key, e.At)
 	}
 }
 
