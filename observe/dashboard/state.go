@@ -27,6 +27,7 @@ type tick struct {
 	Unlisted *unlisted  `json:"unlisted,omitempty"`
 	Bans     *bansView  `json:"bans,omitempty"`
 	Calls    *callsView `json:"calls,omitempty"`
+	Fleet    *fleetView `json:"fleet,omitempty"`
 
 	Overload *overloadView `json:"overload,omitempty"`
 }
@@ -151,6 +152,7 @@ func (d *Dashboard) refresh(l *latest) {
 	}
 	s.Bans, s.Top, s.Unlisted = l.bans, l.top, l.unlisted
 	s.Calls = d.lookAtCalls(now)
+	s.Fleet = d.lookAtFleet(now, s.Rows)
 	s.Verdict = d.judge(s)
 	l.state = s
 	l.tick = mustMarshal(s.tick)
