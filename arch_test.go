@@ -84,7 +84,7 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid"}, nil},
 	{"middleware/rules", []string{
@@ -114,7 +114,7 @@ var rooms = []room{
 
 	{"cmd/weir", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "middleware/shed", "redis", "internal/nearest", "internal/operate", "internal/route",
-		"internal/accesslog", "internal/demand", "internal/simulate", "internal/verdict",
+		"internal/accesslog", "internal/decompress", "internal/demand", "internal/simulate", "internal/verdict",
 	},
 		[]string{"github.com/redis/go-redis/v9"}},
 
@@ -123,6 +123,7 @@ var rooms = []room{
 
 	{"internal/accesslog", nil, nil},
 	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
+	{"internal/decompress", nil, []string{"github.com/klauspost/compress"}},
 	{"internal/demand", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/nearest", nil, nil},
@@ -131,6 +132,7 @@ var rooms = []room{
 	{"internal/operate", []string{"keyfunc"}, nil},
 	{"internal/phase", nil, nil},
 	{"internal/playground", []string{"limiter"}, nil},
+	{"internal/race", nil, nil},
 	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
 	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},
@@ -266,15 +268,15 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"limiter":         {"limiter", "internal/invalid", "internal/waiting"},
 		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
 		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"},
 		"middleware/shed": {
-			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/sloglimit": {
-			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting",
+			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {

@@ -80,14 +80,15 @@ var examples = map[string]example{
 		},
 	},
 	"tiers": {
-		request: "GET /", header: map[string]string{"X-Api-Key": "finn"}, limit: 100, within: time.Hour,
+		request: "GET /", header: map[string]string{"X-Api-Key": "finn"}, limit: 100, within: time.Hour, free: "GET /usage",
 		shows: []string{
 			`{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),`,
 			"Limit: weir.PerHour(20), // without an account",
 			`Tiers: weir.Tiers{"free": weir.PerHour(100), "premium": weir.PerHour(10_000)}},`,
 			"ctx = weir.WithTier(ctx, ",
-			"ctx = weir.WithUser(ctx, ",
+			"ctx = weir.WithUser(ctx, ", `mux.Handle("GET /usage", limits.Usage())`,
 		},
+		after: usageIsTold,
 	},
 	"costs": {
 		request: "POST /login", limit: 5, within: time.Minute, status: http.StatusUnauthorized, free: "POST /complete", lines: 70,
@@ -140,6 +141,24 @@ var examples = map[string]example{
 		},
 		after: metricsTellWhoIsRefused,
 	},
+}
+
+// usageIsTold asks what is left when everything is used up.
+func usageIsTold(t *testing.T, server string, _ []string) {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/usage", nil)
+	require.NoError(t, err)
+	r.Header.Set("X-Api-Key", "finn")
+	var body string
+	require.Eventually(t, func() bool { // an answer may be a second old
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		body = string(text)
+		return strings.Contains(body, `"used":100,"remaining":0,`)
+	}, 10*time.Second, 100*time.Millisecond)
+	require.Contains(t, body, `"rule":"plan","tier":"free","key":"own","limits":[{"limit":"100/1h","events":100,"per":3600,`)
 }
 
 // workersWaitAndAreNotRefused waits until each worker has been served more often than there is a

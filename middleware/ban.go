@@ -53,10 +53,10 @@ func (set *ruleset) findBan(r *http.Request) (bans.Ban, int) {
 }
 
 // refusedFor is the refusal of a banned client.
-func refusedFor(ban bans.Ban, status int) refusal {
+func refusedFor(ban bans.Ban, status int, now time.Time) refusal {
 	no := refusal{status: status, banned: true, rule: ban.Rule, retryAfter: limiter.Never}
 	if !ban.Until.IsZero() {
-		no.retryAfter = max(time.Until(ban.Until), time.Microsecond)
+		no.retryAfter = max(ban.Until.Sub(now), time.Microsecond)
 	}
 	return no
 }

@@ -109,8 +109,8 @@ func (set *ruleset) placeable(r *http.Request, how how) bool {
 			"weir: a rule has Concurrency, and requests are checked without telling how they end, so that the place of one whose client leaves is free while its handler goes on; use RateLimit.Begin in place of Check")
 		return true
 	}
-	set.notices.unheld.warn(set.Logger, "weir-concurrency-not-applied",
-		"weir: a rule has Concurrency, and requests are checked without telling how they end, so that it is not applied; use RateLimit.Begin in place of Check")
+	set.notices.unheld.warn(set.Logger, "weir-concurrency-without-end",
+		"weir: a rule has Concurrency, and nothing tells how requests end, so that they are refused; use RateLimit.Begin in place of Check")
 	return false
 }
 
@@ -228,12 +228,12 @@ func (l *RateLimit) takeInTurn(ctx context.Context, set *ruleset, s *decided, ch
 	}
 	// What waits is a copy, as it leaves the stack. It has no outer, or all of s would leave it.
 	w := &decided{policies: slices.Clone(s.policies), decisions: slices.Clone(s.decisions)}
-	began := time.Now()
+	began := l.room.Now()
 	err = l.wait(ctx, set, w, slices.Clone(charges), at, asked)
 	copy(s.policies, w.policies)
 	copy(s.decisions, w.decisions)
 	s.allowed, s.overdrawn, s.gone = w.allowed, w.overdrawn, w.gone
-	return time.Since(began), err
+	return l.room.Now().Sub(began), err
 }
 
 // line is the place of the first that other requests wait for already, or -1.
@@ -248,12 +248,12 @@ func (s *decided) line(room *waiting.Room[lineKey]) int {
 
 // wait is takeInTurn from when the request waits, at first for the place of that policy.
 func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge, at int, asked bool) error {
-	began := time.Now()
+	began := l.room.Now()
 	for at >= 0 {
 		a := &s.policies[at]
 		a.warnPatience(ctx, set)
 		a.progress.waiting.Add(1)
-		got, err := l.room.Wait(ctx, a.line(), a.concurrency.Queue, a.concurrency.MaxWait-time.Since(began), func() (bool, error) {
+		got, err := l.room.Wait(ctx, a.line(), a.concurrency.Queue, a.concurrency.MaxWait-l.room.Now().Sub(began), func() (bool, error) {
 			asked = true
 			for i := range s.policies {
 				s.policies[i].overdrawn, s.policies[i].spared = false, false

@@ -230,8 +230,12 @@ func tooLate(ctx context.Context, d time.Duration) bool {
 	return ok && time.Until(deadline) < d
 }
 
-// wait returns after d, or at once and false when the client goes away.
-func wait(ctx context.Context, d time.Duration) bool {
+// delayed returns after d, or at once and false when the client goes away.
+func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
+	if clock := l.room.Clock; clock != nil {
+		clock.Await(nil, clock.Now().Add(d))
+		return true
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -62,7 +62,7 @@ func (set *ruleset) overloadOf(r *http.Request, how how) Overload {
 // client is gone.
 func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, overload Overload) (status int, place Place, retryAfter time.Duration) {
 	ctx := r.Context()
-	if d := s.delay(); d > 0 && !wait(ctx, d) {
+	if d := s.delay(); d > 0 && !l.delayed(ctx, d) {
 		l.giveBack(ctx, set, s)
 		return statusClientClosedRequest, nil, 0
 	}

@@ -21,6 +21,8 @@ type RateLimit struct {
 	places atomic.Pointer[[]place]
 	room   waiting.Room[lineKey] // for requests that wait for a place
 
+	usage usageCache
+
 	immediate bool // the store is a Memory, or an [immediate]
 
 	changing sync.Mutex
@@ -45,7 +47,8 @@ func New(c Config) (*RateLimit, error) {
 	if _, l.immediate = l.store.(immediate); l.memory != nil {
 		l.immediate = true
 	}
-	l.room.Shared = l.memory == nil
+	l.room.Shared = !l.immediate
+	l.room.Clock, _ = l.store.(waiting.Clock)
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}

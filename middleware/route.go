@@ -64,9 +64,11 @@ func (m *routeMatcher) matches(r *http.Request) bool {
 		*r.Context().Value(matcherKey{}).(**routeMatcher) = m
 		return false
 	}
-	if r.Pattern == "" { // which "/*" is for too
+	switch r.Pattern {
+	case "": // which "/*" is for too
 		m.unrouted.blank(nil, m.first)
-	} else {
+	case elsewhere:
+	default:
 		m.unrouted.seen()
 	}
 	routed, host := route.Parse(r.Pattern), ""

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -122,7 +123,7 @@ func TestALimitIsUsedThoughUpperBoundsAreReserved(t *testing.T) {
 }
 
 func TestTheTableOfReservations(t *testing.T) {
-	if underRace {
+	if race.Enabled {
 		t.Skip("it takes a minute then, and shows no race that the others do not")
 	}
 	t.Parallel()

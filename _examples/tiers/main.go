@@ -1,8 +1,9 @@
-// Tiers gives every user the limit of the plan they pay for.
+// Tiers gives every user the limit of the plan they pay for, and tells them what is left of it.
 //
 //	go run ./_examples/tiers
 //	curl -i -H 'X-Api-Key: carla' http://127.0.0.1:8080/                               # 10,000 an hour
 //	for i in $(seq 101); do curl -si -H 'X-Api-Key: finn' http://127.0.0.1:8080/; done # 100 an hour
+//	curl -H 'X-Api-Key: finn' http://127.0.0.1:8080/usage                              # costs nothing
 package main
 
 import (
@@ -44,11 +45,14 @@ func main() {
 		},
 	}))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })
+	mux := http.NewServeMux()
+	mux.Handle("/", limits.Handler(hello))
+	mux.Handle("GET /usage", limits.Usage())
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		log.Fatal(err)
 	}
 	log.Printf("listening on http://%s", listener.Addr())
-	log.Fatal(http.Serve(listener, authenticate(limits.Handler(hello))))
+	log.Fatal(http.Serve(listener, authenticate(mux)))
 }

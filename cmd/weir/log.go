@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/decompress"
 	"github.com/weirgo/weir/internal/simulate"
 	"github.com/weirgo/weir/internal/verdict"
 	"github.com/weirgo/weir/keyfunc"
@@ -139,7 +140,11 @@ func (s *session) open(name string, f *logFlags, needs []rules.Need) (_ *weblog,
 		}
 	}()
 	l.counted.Reader = l.file
-	if l.Reader, err = accesslog.NewReader(l.counted, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
+	plain, err := decompress.NewReader(l.counted)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if l.Reader, err = accesslog.NewReader(plain, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if !l.Has("client") {

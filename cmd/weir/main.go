@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	_ "time/tzdata" // of limits, wherever the command runs
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,6 +29,8 @@ const (
 	exitBad     = 1 // it could not do what it was asked, or a file has problems
 	exitUsage   = 2 // it was not asked anything that it knows
 	exitDiffers = 3 // diff --exit-code: the rules differ
+
+	exitInterrupted = 130 // top was stopped before it had looked at all
 )
 
 // A session is one run of the command.
@@ -101,8 +104,11 @@ func (s *session) command(args []string) int {
 		return exitUsage
 	}
 	fmt.Fprintf(s.err, "weir %s: %v\n", name, err)
-	if errors.As(err, &usage) {
+	switch {
+	case errors.As(err, &usage):
 		return exitUsage
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
 	}
 	return exitBad
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -153,45 +153,6 @@ func (s *server) with(limit time.Duration, do func(ctx context.Context, client r
 	return do(ctx, client)
 }
 
-func top(s *session, args []string) error {
-	flags := flag.NewFlagSet("top", flag.ContinueOnError)
-	server := serverFlags(flags)
-	n := flags.Int("n", 20, "how many")
-	rule := flags.String("rule", "", "only of the rule with this `name`")
-	asJSON := flags.Bool("json", false, "write JSON")
-	rest, err := s.parse(flags, args)
-	if err != nil {
-		return err
-	}
-	if len(rest) > 0 {
-		return usageError{errors.New("it takes flags only")}
-	}
-	return server.with(5*time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
-		list, all, err := redisstore.Top(ctx, client, *n, redisstore.TopOptions{Prefix: server.prefix, Rule: *rule})
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			return writeJSON(s.out, list)
-		}
-		table := newTable(s)
-		fmt.Fprintln(table, "USED\tLIMIT\tSHARE\tFREE IN\tRULE\tKEY")
-		for _, u := range list {
-			name := ruleName(u.Rule, u.Tier)
-			if u.InFlight {
-				name += ", at once"
-			}
-			fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, percent(u.Used, u.Limit), round(u.ResetAfter), name, u.Digest)
-		}
-		if !all {
-			fmt.Fprintln(s.err, "weir top: there are more keys in this Redis than were looked at")
-		}
-		return table.Flush()
-	})
-}
-
-func percent(part, whole int64) int64 { return int64(100 * float64(part) / float64(whole)) }
-
 func ruleName(rule, tier string) string {
 	name := strconv.Quote(rule)
 	if tier != "" {
@@ -200,28 +161,40 @@ func ruleName(rule, tier string) string {
 	return name
 }
 
-func round(d time.Duration) time.Duration {
-	if d > time.Minute {
-		return d.Round(time.Second)
-	}
-	return d.Round(time.Millisecond)
+// A keyed is the key that peek, reset, ban and unban are about, as JSON.
+type keyed struct {
+	Key    string `json:"key,omitempty"` // where it is known
+	Digest string `json:"digest"`
 }
 
-func newTable(s *session) *tabwriter.Writer { return tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0) }
+// shown is the key, or else its digest.
+func (k *keyed) shown() string { return cmp.Or(k.Key, k.Digest) }
+
+// A keyCommand is peek or reset on a key under the rules of a file.
+type keyCommand struct {
+	limits *middleware.RateLimit
+	rules  []string
+	key    string // for package middleware
+	keyed  keyed
+	asJSON bool
+}
 
 // onKey runs do for the rules of a file that flags name, on the key that they name.
-func onKey(s *session, name string, args []string, do func(ctx context.Context, limits *middleware.RateLimit, rules []string, key, digest string) error) error {
+func onKey(s *session, name string, args []string, do func(ctx context.Context, c *keyCommand) error) error {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	server := serverFlags(flags)
 	rule := flags.String("rule", "", "only this rule, by its `name`; all rules without it")
 	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42, or its digest; empty: the counter that all clients share")
+	at := rulesKey(flags)
+	file := namesFlag(flags)
+	asJSON := flags.Bool("json", false, "write JSON")
 	tiers, keys := knowing(flags)
 	files, err := s.parse(flags, args)
 	if err != nil {
 		return err
 	}
 	if len(files) != 1 {
-		return usageError{errors.New("name the file of rules, or - for the standard input")}
+		return usageError{errors.New("name the file of rules, redis for the rules there, or - for the standard input")}
 	}
 	given := false
 	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "key" })
@@ -232,7 +205,11 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	loaded, err := s.load(files[0], options(*tiers, *keys))
+	known, err := s.readNames(*file, server, *keys)
+	if err != nil {
+		return err
+	}
+	loaded, err := s.loadFrom(files[0], server, *at, options(*tiers, *keys))
 	if err != nil {
 		return err
 	}
@@ -241,76 +218,141 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 		if err != nil {
 			return err
 		}
-		var names []string
+		c := &keyCommand{limits: limits, key: counted, asJSON: *asJSON}
 		seen := map[string]bool{}
 		for _, info := range limits.Rules() {
 			if !seen[info.Name] && (*rule == "" || *rule == info.Name) {
-				names = append(names, info.Name)
+				c.rules = append(c.rules, info.Name)
 			}
 			seen[info.Name] = true
 		}
-		if len(names) == 0 {
+		if len(c.rules) == 0 {
 			return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
 		}
-		secret, err := server.secret()
-		if err != nil {
+		if c.keyed, err = server.keyed(counted, known); err != nil {
 			return err
 		}
-		return do(ctx, limits, names, counted, keyfunc.NewDigester(secret).Digest(counted).String())
+		return do(ctx, c)
 	})
 }
 
+// keyed is a key, or the one that stands for a digest, as JSON.
+func (s *server) keyed(key string, known names) (keyed, error) {
+	secret, err := s.secret()
+	if err != nil {
+		return keyed{}, err
+	}
+	digest := keyfunc.NewDigester(secret).Digest(key).String()
+	if _, isDigest := keyfunc.DigestOf(key); isDigest {
+		key = known[digest]
+	}
+	return keyed{key, digest}, nil
+}
+
+// A peeked is what a key has left, as JSON.
+type peeked struct {
+	keyed
+	Rules []peekedRule `json:"rules"`
+}
+
+type peekedRule struct {
+	Rule   string  `json:"rule"`
+	Tier   string  `json:"tier,omitempty"`
+	AtOnce bool    `json:"at_once,omitempty"` // what counts is in progress
+	Used   int64   `json:"used"`
+	Limit  int64   `json:"limit"`
+	Left   int64   `json:"left"`
+	FreeIn seconds `json:"free_in_seconds,omitempty"` // when all of it is free again; unknown of what is in progress
+}
+
 func peek(s *session, args []string) error {
-	return onKey(s, "peek", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key, digest string) error {
-		if _, ok := keyfunc.DigestOf(key); ok {
-			fmt.Fprintf(s.out, "the key with the digest %s\n", digest)
-		} else {
-			fmt.Fprintf(s.out, "key %q, in Redis %s\n", key, digest)
+	return onKey(s, "peek", args, func(ctx context.Context, c *keyCommand) error {
+		found := peeked{c.keyed, []peekedRule{}}
+		add := func(r *middleware.RuleResult, d *limiter.Decision, atOnce bool) {
+			p := peekedRule{r.Rule.Name, r.Rule.Tier, atOnce, d.Limit - d.Remaining, d.Limit, d.Remaining, 0}
+			if !atOnce {
+				p.FreeIn = inSeconds(d.ResetAfter)
+			}
+			found.Rules = append(found.Rules, p)
 		}
-		table := newTable(s)
-		fmt.Fprintln(table, "RULE\tUSED\tLIMIT\tLEFT\tFREE IN")
-		for _, name := range names {
-			results, err := limits.Peek(ctx, name, key)
+		for _, name := range c.rules {
+			results, err := c.limits.Peek(ctx, name, c.key)
 			if err != nil {
 				return err
 			}
 			for _, r := range results {
-				name, d := ruleName(r.Rule.Name, r.Rule.Tier), &r.Decision
+				d := &r.Decision
 				if r.IsConcurrency() && r.Limits != nil {
 					d = &r.Limits[0]
 				}
 				if !r.IsConcurrency() || r.Limits != nil {
-					fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", name, d.Limit-d.Remaining, d.Limit, d.Remaining, round(d.ResetAfter))
+					add(&r, d, false)
 				}
-				if d := &r.Concurrent; d.Limit > 0 {
-					fmt.Fprintf(table, "%s, at once\t%d\t%d\t%d\t\n", name, d.Limit-d.Remaining, d.Limit, d.Remaining)
+				if r.Concurrent.Limit > 0 {
+					add(&r, &r.Concurrent, true)
 				}
 			}
+		}
+		if c.asJSON {
+			return writeJSON(s.out, found)
+		}
+		if _, isDigest := keyfunc.DigestOf(c.key); isDigest && found.Key == "" {
+			fmt.Fprintf(s.out, "the key with the digest %s\n", found.Digest)
+		} else {
+			fmt.Fprintf(s.out, "key %q, in Redis %s\n", found.Key, found.Digest)
+		}
+		table := newTable(s)
+		fmt.Fprintln(table, "RULE\tUSED\tLIMIT\tLEFT\tFREE IN")
+		for _, r := range found.Rules {
+			name, freeIn := ruleName(r.Rule, r.Tier), r.FreeIn.short().String()
+			if r.AtOnce {
+				name, freeIn = name+", at once", ""
+			}
+			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", name, r.Used, r.Limit, r.Left, freeIn)
 		}
 		return table.Flush()
 	})
 }
 
+// A resetKey is what reset did, as JSON.
+type resetKey struct {
+	keyed
+	Rules []resetRule `json:"rules"`
+}
+
+type resetRule struct {
+	Rule    string `json:"rule"`
+	HadUsed bool   `json:"had_used"` // something of the limit
+}
+
 func reset(s *session, args []string) error {
-	return onKey(s, "reset", args, func(ctx context.Context, limits *middleware.RateLimit, names []string, key, digest string) error {
-		shown := strconv.Quote(key)
-		if _, ok := keyfunc.DigestOf(key); ok {
-			shown = digest
+	return onKey(s, "reset", args, func(ctx context.Context, c *keyCommand) error {
+		done := resetKey{c.keyed, []resetRule{}}
+		shown := done.Digest
+		if done.Key != "" || c.key == "" {
+			shown = strconv.Quote(done.Key)
 		}
-		for _, name := range names {
-			results, err := limits.Peek(ctx, name, key)
+		for _, name := range c.rules {
+			results, err := c.limits.Peek(ctx, name, c.key)
 			if err != nil {
 				return err
 			}
-			if err := limits.Reset(ctx, name, key); err != nil {
+			if err := c.limits.Reset(ctx, name, c.key); err != nil {
 				return err
 			}
 			used := slices.ContainsFunc(results, func(r middleware.RuleResult) bool { return r.Remaining < r.Limit })
+			done.Rules = append(done.Rules, resetRule{name, used})
+			if c.asJSON {
+				continue
+			}
 			had := ""
 			if !used {
 				had = ", which had used nothing"
 			}
 			fmt.Fprintf(s.out, "%q begins anew for %s%s\n", name, shown, had)
+		}
+		if c.asJSON {
+			return writeJSON(s.out, done)
 		}
 		return nil
 	})
@@ -343,11 +385,20 @@ func onBans(server *server, do func(ctx context.Context, list bans.List) error) 
 	})
 }
 
-// onBan runs do on the list of bans and the key that a command names, or its digest. Shown is
-// how that was written.
-func onBan(s *session, flags *flag.FlagSet, args []string, wants string, do func(ctx context.Context, list bans.List, key, shown string) error) error {
+// A banCommand is ban or unban on a key.
+type banCommand struct {
+	list   bans.List
+	key    string // for package bans
+	text   string // as it was written, of a digest
+	keyed  keyed
+	asJSON bool
+}
+
+// onBan runs do on the list of bans and the key that a command names, or its digest.
+func onBan(s *session, flags *flag.FlagSet, args []string, wants string, do func(ctx context.Context, c *banCommand) error) error {
 	server := serverFlags(flags)
 	keys := ownKeys(flags)
+	asJSON := flags.Bool("json", false, "write JSON")
 	rest, err := s.parse(flags, args)
 	if err != nil {
 		return err
@@ -360,11 +411,27 @@ func onBan(s *session, flags *flag.FlagSet, args []string, wants string, do func
 	if err != nil {
 		return err
 	}
-	shown := key
+	c := &banCommand{key: key, text: key, asJSON: *asJSON}
 	if _, ok := keyfunc.DigestOf(key); ok {
-		shown = text
+		c.text = text
 	}
-	return onBans(server, func(ctx context.Context, list bans.List) error { return do(ctx, list, key, shown) })
+	if c.keyed, err = server.keyed(key, nil); err != nil {
+		return err
+	}
+	return onBans(server, func(ctx context.Context, list bans.List) error {
+		c.list = list
+		return do(ctx, c)
+	})
+}
+
+// A listedBan is a ban as JSON.
+type listedBan struct {
+	Key       string    `json:"key,omitempty"` // where it is known
+	Digest    string    `json:"digest"`
+	Rule      string    `json:"rule,omitempty"` // that the key was refused by; none: it was banned by hand
+	Until     time.Time `json:"until,omitzero"` // none: it is permanent
+	Permanent bool      `json:"permanent"`
+	Times     int       `json:"times"` // bans by a rule in a row, with this one
 }
 
 func ban(s *session, args []string) error {
@@ -375,14 +442,21 @@ func ban(s *session, args []string) error {
 		return err
 	})
 	const wants = "the key to ban, as weir explain shows it, such as user:42, or its digest"
-	return onBan(s, flags, args, wants, func(ctx context.Context, list bans.List, key, shown string) error {
-		if err := list.Ban(ctx, key, length); err != nil {
+	return onBan(s, flags, args, wants, func(ctx context.Context, c *banCommand) error {
+		if err := c.list.Ban(ctx, c.key, length); err != nil {
 			return err
 		}
-		if length == 0 {
-			fmt.Fprintf(s.out, "%s is banned permanently, until the ban is lifted\n", shown)
-		} else {
-			fmt.Fprintf(s.out, "%s is banned for %v\n", shown, length)
+		switch {
+		case c.asJSON:
+			b := listedBan{Key: c.keyed.Key, Digest: c.keyed.Digest, Permanent: length == 0}
+			if length > 0 {
+				b.Until = now().Add(length)
+			}
+			return writeJSON(s.out, b)
+		case length == 0:
+			fmt.Fprintf(s.out, "%s is banned permanently, until the ban is lifted\n", c.keyed.shown())
+		default:
+			fmt.Fprintf(s.out, "%s is banned for %v\n", c.keyed.shown(), length)
 		}
 		return nil
 	})
@@ -391,31 +465,40 @@ func ban(s *session, args []string) error {
 // errNotBanned is what unban ends with where there was nothing to lift.
 var errNotBanned = errors.New("it was not banned; what led to earlier bans is forgotten")
 
+// An unbanned is what unban did, as JSON.
+type unbanned struct {
+	keyed
+	Lifted bool `json:"lifted"`
+}
+
 func unban(s *session, args []string) error {
 	flags := flag.NewFlagSet("unban", flag.ContinueOnError)
 	const wants = "the key, or its digest as weir bans shows it"
-	return onBan(s, flags, args, wants, func(ctx context.Context, list bans.List, _, shown string) error {
-		lifted, err := list.Unban(ctx, shown) // a digest as it is written, as it may also be a key
+	return onBan(s, flags, args, wants, func(ctx context.Context, c *banCommand) error {
+		lifted, err := c.list.Unban(ctx, c.text) // a digest as it is written, as it may also be a key
 		if err != nil {
 			return err
+		}
+		if c.asJSON {
+			if err := writeJSON(s.out, unbanned{c.keyed, lifted}); err != nil {
+				return err
+			}
 		}
 		if !lifted {
 			return errNotBanned
 		}
-		fmt.Fprintf(s.out, "%s: the ban is lifted\n", shown)
+		if !c.asJSON {
+			fmt.Fprintf(s.out, "%s: the ban is lifted\n", c.keyed.shown())
+		}
 		return nil
 	})
-}
-
-// A listedBan is a ban as JSON.
-type listedBan struct {
-	bans.Ban
-	Permanent bool `json:"permanent"` // there is no "until"
 }
 
 func listBans(s *session, args []string) error {
 	flags := flag.NewFlagSet("bans", flag.ContinueOnError)
 	server := serverFlags(flags)
+	file := namesFlag(flags)
+	own := ownKeys(flags)
 	asJSON := flags.Bool("json", false, "write JSON")
 	rest, err := s.parse(flags, args)
 	if err != nil {
@@ -424,29 +507,33 @@ func listBans(s *session, args []string) error {
 	if len(rest) > 0 {
 		return usageError{errors.New("it takes flags only")}
 	}
+	known, err := s.readNames(*file, server, *own)
+	if err != nil {
+		return err
+	}
 	return onBans(server, func(ctx context.Context, list bans.List) error {
 		all, err := list.All(ctx)
 		if err != nil {
 			return err
 		}
+		listed := []listedBan{}
+		for _, b := range all {
+			listed = append(listed, listedBan{known[b.Digest], b.Digest, b.Rule, b.Until.UTC().Truncate(time.Second), b.Until.IsZero(), b.Times})
+		}
 		if *asJSON {
-			listed := []listedBan{}
-			for _, b := range all {
-				listed = append(listed, listedBan{b, b.Until.IsZero()})
-			}
 			return writeJSON(s.out, listed)
 		}
 		table := newTable(s)
 		fmt.Fprintln(table, "UNTIL\tTIMES\tBY\tKEY")
-		for _, b := range all {
+		for _, b := range listed {
 			until, by := "permanent", "hand"
-			if !b.Until.IsZero() {
-				until = b.Until.Format(time.RFC3339)
+			if !b.Permanent {
+				until = b.Until.Local().Format(time.RFC3339)
 			}
 			if b.Rule != "" {
 				by = strconv.Quote(b.Rule)
 			}
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, b.ID())
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, cmp.Or(b.Key, b.Digest))
 		}
 		return table.Flush()
 	})

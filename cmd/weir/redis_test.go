@@ -80,8 +80,11 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	assert.Regexp(t, `"default" +0 +10 +10 +0s`, peeked)
 	assert.Regexp(t, `"default", at once +0 +5 +5`, peeked)
 
-	var top []redisstore.Usage
-	require.NoError(t, json.Unmarshal([]byte(run("top", "--json", "--n=1")), &top))
+	var view topView
+	require.NoError(t, json.Unmarshal([]byte(run("top", "--json", "-n=1")), &view))
+	top := view.Top
+	require.Len(t, top, 1)
+	assert.EqualValues(t, 1, view.Pass.Share)
 	assert.Equal(t, "POST /login", top[0].Rule)
 	assert.Equal(t, int64(3), top[0].Used)
 	assert.Equal(t, `key "203.0.113.7", in Redis `+top[0].Digest, said, "so that it can be found in top")
@@ -156,7 +159,11 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"peek", file, "--key=user:x", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"bans", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"top", "--redis", "http://x"}, exitUsage, "--redis"},
-		{[]string{"top", "--n", "0"}, exitBad, "Top of 0"},
+		{[]string{"top", "--n", "0"}, exitUsage, "Top of 0"},
+		{[]string{"top", "--interval", "1ms"}, exitUsage, "from 1s to 1h"},
+		{[]string{"top", "--rate", "0"}, exitUsage, "at least 1"},
+		{[]string{"top", "--names", "none"}, exitBad, "none"},
+		{[]string{"top", "--watch", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"top", "x"}, exitUsage, "flags only"},
 		{[]string{"peek", "--key=x"}, exitUsage, "name the file"},
 		{[]string{"peek", file, "--key=user:x", "--rule", "none"}, exitUsage, `no rule named "none"`},

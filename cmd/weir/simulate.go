@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/accesslog"
 	"github.com/weirgo/weir/internal/simulate"
 	"github.com/weirgo/weir/internal/verdict"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -88,10 +88,11 @@ type run struct {
 	log   *weblog
 	left  []rules.Need // that the log does not satisfy: their rules are left out
 
-	services []*simulate.Simulation // one for each file
-	tallies  []*simulate.Tally
-	changes  simulate.Changes
-	effect   verdict.Effect
+	services  []*simulate.Simulation // one for each file
+	tallies   []*simulate.Tally
+	changes   simulate.Changes
+	undecided map[int64]bool // by number: a request that one service has let pass, or not, and the other has not decided about yet
+	effect    verdict.Effect
 }
 
 // mostEarly is of how many requests it is found out what becomes of them if those of a second
@@ -99,7 +100,7 @@ type run struct {
 const mostEarly = 100_000
 
 // service is a simulation of a file's rules.
-func (r *run) service(file string) (*simulate.Simulation, error) {
+func (r *run) service(file string, later func(*accesslog.Entry, int64, *simulate.Decision)) (*simulate.Simulation, error) {
 	loaded, err := rules.Load(file, r.flags.options())
 	if err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func (r *run) service(file string) (*simulate.Simulation, error) {
 	}
 	return simulate.New(config, simulate.Options{
 		Routes: append(loaded.Routes(), r.flags.routes...), ServeMux: r.flags.serveMux,
-		Headers: r.log.Headers(), Client: loaded.IP(), Tier: r.log.tier,
+		Headers: r.log.Headers(), Client: loaded.IP(), Tier: r.log.tier, HasTook: r.log.Has("took"), Later: later,
 	})
 }
 
@@ -142,73 +143,93 @@ func leaveOut(c *middleware.Config, name string) {
 
 // all decides about all requests of the log.
 func (r *run) all(files []string) error {
-	for _, file := range files {
-		service, err := r.service(file)
+	for i, file := range files {
+		service, err := r.service(file, func(e *accesslog.Entry, at int64, d *simulate.Decision) { r.decided(i, e, at, d) })
 		if err != nil {
 			return err
 		}
 		r.services = append(r.services, service)
 		r.tallies = append(r.tallies, simulate.NewTally(service.Rules(), r.flags.report != ""))
 	}
+	r.undecided = map[int64]bool{}
 	var early *simulate.Simulation // where requests of a second come when it begins
-	decisions := make([]*simulate.Decision, len(files))
 	for first := true; ; first = false {
 		e, err := r.log.next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			break
 		}
 		if err != nil {
 			return err
 		}
-		for i, service := range r.services {
-			decisions[i] = service.Do(e, e.At)
-			r.tallies[i].Add(e, e.At, decisions[i])
-		}
-		if len(decisions) == 2 {
-			r.changes.Add(decisions[0], decisions[1])
-		}
 		if first && e.Loose > 0 {
-			if early, err = r.service(files[len(files)-1]); err != nil {
+			if early, err = r.service(files[len(files)-1], func(_ *accesslog.Entry, _ int64, d *simulate.Decision) { r.decidedEarly(d) }); err != nil {
 				return err
 			}
 		}
-		if early == nil || r.effect.Of == mostEarly {
-			continue
+		if early != nil && r.effect.Of < mostEarly {
+			r.effect.Of++
+			if d := early.Do(e, e.At-e.Loose); d != nil {
+				r.decidedEarly(d)
+			}
 		}
-		r.effect.Of++
-		r.effect.Spread = r.tallies[len(files)-1].Stopped()
-		if !early.Do(e, e.At-e.Loose).Passed() {
-			r.effect.Early++
+		for i, service := range r.services {
+			if d := service.Do(e, e.At); d != nil {
+				r.decided(i, e, e.At, d)
+			}
 		}
+	}
+	for _, service := range append(r.services, early) {
+		if service != nil {
+			service.Finish()
+		}
+	}
+	return nil
+}
+
+// decided counts what a service has decided about a request, now or when that had its place.
+func (r *run) decided(service int, e *accesslog.Entry, at int64, d *simulate.Decision) {
+	r.tallies[service].Add(e, at, d)
+	if service == len(r.services)-1 && d.Number <= r.effect.Of && !d.Passed() {
+		r.effect.Spread++
+	}
+	if len(r.services) == 1 {
+		return
+	}
+	if other, ok := r.undecided[d.Number]; !ok {
+		r.undecided[d.Number] = d.Passed()
+	} else if delete(r.undecided, d.Number); service == 0 {
+		r.changes.Add(d.Passed(), other)
+	} else {
+		r.changes.Add(other, d.Passed())
 	}
 }
 
-// inTurn says what a simulation does not do, if the rules ask for it: a request that waits for
-// its turn is at an end for the other rules.
-func (r *run) inTurn() []string {
-	var queues, ends bool
-	for _, rule := range r.services[len(r.services)-1].Rules() {
-		queues = queues || rule.Limit.Algorithm == limiter.LeakyBucket
-		ends = ends || rule.Settles || rule.Counts != (middleware.Counts{})
+func (r *run) decidedEarly(d *simulate.Decision) {
+	if !d.Passed() {
+		r.effect.Early++
 	}
-	if !queues || !ends {
-		return nil
-	}
-	return []string{"A request that waits for its turn counts nothing for rules that go by how requests end."}
 }
 
-// unplaced names the rules of which a part is left out: how many requests may be in progress.
-func (r *run) unplaced() (notes []string) {
-	var names []string
+// places says what a simulation knows of how many requests are in progress, if rules bound that:
+// what the log says, or nothing, and then their names.
+func (r *run) places() (notes []string) {
+	var left []string
+	bounded := false
 	for _, service := range r.services {
 		for _, name := range service.Unplaced() {
-			names = append(names, fmt.Sprintf("%q", name))
+			left = append(left, fmt.Sprintf("%q", name))
+		}
+		for _, rule := range service.Rules() {
+			bounded = bounded || rule.Concurrency.Max > 0
 		}
 	}
-	if slices.Sort(names); len(names) == 0 {
-		return nil
+	if slices.Sort(left); len(left) > 0 {
+		return []string{fmt.Sprintf("Not simulated: the concurrency of %s. The log does not have how long requests took: say where with --map took=PLACE.", strings.Join(slices.Compact(left), ", "))}
 	}
-	return []string{fmt.Sprintf("Not simulated: the concurrency of %s. A log does not say when the service would have had a place free.", strings.Join(slices.Compact(names), ", "))}
+	if bounded {
+		return []string{"A request has its place for as long as the log says that it took, and ends as much later as it waited for it."}
+	}
+	return nil
 }
 
 // tell says what came of it.
@@ -222,7 +243,7 @@ func (r *run) tell(s *session, names, notes []string, shown func(string) string)
 		page.Change, page.Words = change, verdict.Changed(change)
 	}
 	stats := r.log.Stats()
-	page.Notes = append(slices.Concat(notes, r.unplaced(), r.inTurn()), verdict.Log(&stats, summary.Answered, r.effect)...)
+	page.Notes = append(slices.Concat(notes, r.places()), verdict.Log(&stats, summary.Answered, r.effect)...)
 	for i := range summary.Curves {
 		page.Curves = append(page.Curves, verdict.CurveOf(&summary.Curves[i]))
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -94,7 +95,7 @@ endpoints:
   "POST /login": {limit: 3/1m, concurrency: 2}
 default: [{limit: 100/1m}, {limit: 9/1s, name: each, tiers: {free: {limit: 1/1s}}}]
 `
-	const want = `Not simulated: the concurrency of "/exports", "POST /login". A log does not say when the service would have had a place free.`
+	const want = `Not simulated: the concurrency of "/exports", "POST /login". The log does not have how long requests took: say where with --map took=PLACE.`
 	file, report := write(t, "limits.yaml", bounded), filepath.Join(t.TempDir(), "report.html")
 	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--report", report, "--partial")
 	require.Equal(t, exitGood, exit, err)
@@ -108,6 +109,41 @@ default: [{limit: 100/1m}, {limit: 9/1s, name: each, tiers: {free: {limit: 1/1s}
 	var said struct{ Notes []string }
 	require.NoError(t, json.Unmarshal([]byte(out), &said))
 	assert.Contains(t, said.Notes, want)
+}
+
+func TestPlacesAreHeldForAsLongAsTheLogSays(t *testing.T) {
+	log := ""
+	for i := range 4 { // of 10 s each, one every 4 s, written when they end
+		log += strings.TrimSuffix(line("192.0.2.1", 10+4*i, "GET /exports"), "\n") + " 10.000\n"
+	}
+	const format = `--format=$remote_addr - $remote_user [$time_local] "$request" $status $bytes "$r" "$u" $request_time`
+	bounded := func(concurrency string) string {
+		return write(t, "limits.yaml", "version: 1\ndefault: {limit: 100/1m, concurrency: "+concurrency+"}\n")
+	}
+	one, queue := bounded("1"), bounded("{max: 1, queue: 1, max_wait: 6s}")
+	exit, out, err := weir(t, log, "simulate", one, "-", format)
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "refused 2 of 4 requests", "the second and third come while the first goes on")
+	assert.Contains(t, out, "note: A request has its place for as long as the log says that it took, and ends as much later as it waited for it.")
+	assert.Contains(t, out, `"default"  100/1m, 1 at once  4      2        1`)
+
+	// The second waits for 6 s, the third finds the queue full, and the fourth cannot wait for so long.
+	exit, out, err = weir(t, log, "simulate", queue, "-", format)
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "refused 2 of 4 requests")
+	assert.Contains(t, out, "1 wait for their turn")
+
+	exit, out, err = weir(t, log, "simulate", one, queue, "-", format, "--json")
+	require.Equal(t, exitGood, exit, err)
+	var said struct {
+		Change struct {
+			Newly    int64 `json:"requests_newly_stopped"`
+			NoLonger int64 `json:"requests_no_longer_stopped"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &said))
+	assert.EqualValues(t, 1, said.Change.NoLonger, "the second")
+	assert.EqualValues(t, 1, said.Change.Newly, "the fourth")
 }
 
 func TestSimulateTellsWhatAChangeChanges(t *testing.T) {
@@ -263,6 +299,29 @@ func TestAReportIsAFile(t *testing.T) {
 	}
 }
 
+// compressed is a log as zstd writes it, in two frames one after the other.
+func compressed(t *testing.T, log string) string {
+	w, err := zstd.NewWriter(nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.Close()) }()
+	half := len(log) / 2
+	return string(w.EncodeAll([]byte(log[half:]), w.EncodeAll([]byte(log[:half]), nil)))
+}
+
+func TestACompressedLogIsReadFromAPipeAndFromAFile(t *testing.T) {
+	file, log := write(t, "limits.yaml", limited), compressed(t, attacked())
+	_, want, _ := weir(t, attacked(), "simulate", file, "-")
+	for _, from := range []string{"-", write(t, "access.log.zst", log)} {
+		exit, out, err := weir(t, log, "simulate", file, from)
+		require.Equal(t, exitGood, exit, err)
+		require.Equal(t, want, out)
+	}
+	exit, out, err := weir(t, log[:len(log)-4], "simulate", file, "-")
+	require.Equal(t, exitBad, exit)
+	require.Empty(t, out)
+	require.Equal(t, "weir simulate: -: the log is cut off: its zstd has no end\n", err)
+}
+
 func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 	file, bad := write(t, "limits.yaml", limited), write(t, "bad.yaml", bad)
 	for _, test := range []struct {
@@ -282,6 +341,7 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"simulate", file, "-", "--format=cady"}, exitBad, `there is no format "cady"`},
 		{"hello\n", []string{"recommend", "-"}, exitBad, "no line fits a format that is known"},
 		{"\x1f\x8b\x08\x00\x00", []string{"recommend", "-"}, exitBad, "the log is cut off"},
+		{"BZh91AY&SY", []string{"recommend", "-"}, exitBad, "bzip2 -dc LOG | weir ... -"},
 		{attacked(), []string{"simulate", file, "-", "--map=user"}, exitUsage, "--map: want a name, = and a place"},
 		{attacked(), []string{"simulate", file, "-", "--map=usr=$x"}, exitBad, `"usr" is nothing that a log is asked for`},
 		{attacked(), []string{"simulate", file, "-", "--trust=all"}, exitUsage, "--trust: "},

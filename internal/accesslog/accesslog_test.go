@@ -1,13 +1,13 @@
 package accesslog
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,8 +29,9 @@ func readAll(t testing.TB, log string, o Options) ([]Entry, Stats) {
 			return entries, r.Stats()
 		}
 		require.NoError(t, err)
+		e.Keep()
 		entry := *e
-		entry.line = 0
+		entry.line, entry.Headers = 0, slices.Clone(e.Headers)
 		entries = append(entries, entry)
 	}
 }
@@ -55,6 +56,10 @@ const (
 	envoyOldLine = `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80"`
 	envoyJSON    = `{"start_time":"2016-04-15T20:17:00.310Z","method":"GET","path":"/x?y","protocol":"HTTP/2","response_code":200,"duration":12,"user_agent":"u","authority":"a.example","x_forwarded_for":"203.0.113.9","downstream_remote_address":"10.0.0.4:5512"}`
 	albLine      = `https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/x?y HTTP/1.1" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws "Root=1-58337281" "-"`
+	cloudHeader  = "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken x-forwarded-for ssl-protocol ssl-cipher x-edge-response-result-type cs-protocol-version fle-status fle-encrypted-fields c-port time-to-first-byte x-edge-detailed-result-type sc-content-type sc-content-len sc-range-start sc-range-end\n"
+	cloudLine    = "2019-12-04\t21:02:31\tLAX1\t392\t192.0.2.100\tGET\td111111abcdef8.cloudfront.net\t/index.html\t200\t-\tMozilla/5.0%20(Windows%20NT%2010.0;%20Win64;%20x64)\ta=b%2520c\tid=7%3B%20x=y\tHit\tSOX4xwn4XV6Q4rgb7XiVGOHms_BGlTAC4KyHmureZmBNrjGdRLiNIQ==\twww.example.com\thttps\t23\t1.500\t203.0.113.7,%20192.0.2.9\tTLSv1.2\tECDHE-RSA-AES128-GCM-SHA256\tHit\tHTTP/2.0\t-\t-\t11040\t0.001\tHit\ttext/html\t78\t-\t-"
+	cloudJSON    = `{"cs-uri-query":"a=b","date":"2019-12-04","time":"21:02:31","c-ip":"192.0.2.100","cs-method":"GET","cs-uri-stem":"/index.html","sc-status":"200","cs(User-Agent)":"A%20b","cs(Cookie)":"-","x-host-header":"www.example.com","time-taken":"1.500"}`
+	iisLine      = "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2023-05-01 00:00:00\n#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) sc-status sc-substatus sc-win32-status time-taken\n2023-05-01 00:00:04 10.0.0.4 GET /a x=1 443 CORP\\ada 192.0.2.7 Mozilla/5.0+(Windows+NT+10.0) - 404 0 2 250"
 	nginxJSON    = `{"time_iso8601":"2015-05-17T10:05:03+02:00","remote_addr":"192.0.2.1","request":"GET /q?w=\u0022x HTTP/1.1","status":"429","request_time":"0.250","http_user_agent":"u"}`
 )
 
@@ -97,6 +102,18 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 		"alb": {albLine, Options{}, "alb", Entry{
 			At: at("2018-07-02T22:23:00.015641Z"), Client: "192.168.131.39", Method: "GET", Target: "/x?y", Host: "www.example.com:443",
 			UserAgent: "curl/7.46.0", Status: 200, Took: 171 * time.Millisecond}},
+		"cloudfront": {cloudHeader + cloudLine, Options{Headers: []string{"Cookie"}}, "cloudfront", Entry{
+			At: at("2019-12-04T21:02:30Z"), Loose: 500_000, Client: "192.0.2.100", ForwardedFor: "203.0.113.7, 192.0.2.9", Method: "GET", Target: "/index.html?a=b%2520c", Host: "www.example.com",
+			UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64)", Status: 200, Took: 1500 * time.Millisecond, Headers: []string{"id=7; x=y"}}},
+		"a part of cloudfront's": {strings.Join(strings.Split(cloudLine, "\t")[:26], "\t"), Options{}, "cloudfront", Entry{
+			At: at("2019-12-04T21:02:30Z"), Loose: 500_000, Client: "192.0.2.100", ForwardedFor: "203.0.113.7, 192.0.2.9", Method: "GET", Target: "/index.html?a=b%2520c", Host: "www.example.com",
+			UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64)", Status: 200, Took: 1500 * time.Millisecond}},
+		"cloudfront's JSON": {cloudJSON, Options{}, "cloudfront", Entry{
+			At: at("2019-12-04T21:02:30Z"), Loose: 500_000, Client: "192.0.2.100", Method: "GET", Target: "/index.html?a=b", Host: "www.example.com",
+			UserAgent: "A b", Status: 200, Took: 1500 * time.Millisecond}},
+		"iis": {iisLine, Options{Map: map[string]string{"user": "cs-username"}}, "iis", Entry{
+			At: at("2023-05-01T00:00:04.25Z"), Loose: 500_000, Client: "192.0.2.7", Method: "GET", Target: "/a?x=1", User: `CORP\ada`,
+			UserAgent: "Mozilla/5.0 (Windows NT 10.0)", Status: 404, Took: 250 * time.Millisecond}},
 		"nginx's JSON": {nginxJSON, Options{}, "json", Entry{
 			At: at("2015-05-17T08:05:03.25Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: `/q?w="x`, UserAgent: "u", Status: 429, Took: 250 * time.Millisecond}},
 		"JSON with a mapping": {`{"at":1431857103123,"who":{"sub":"u-1","plan":["x","gold"]},"peer":"[::ffff:192.0.2.1]:99","ms":"3"}`, Options{Format: "json", Map: map[string]string{
@@ -159,31 +176,24 @@ func TestALineThatCannotBeReadIsCountedAndShown(t *testing.T) {
 }
 
 func TestWhatIsNoLogIsAnError(t *testing.T) {
-	var zipped bytes.Buffer
-	w := gzip.NewWriter(&zipped)
-	_, _ = w.Write([]byte(strings.Repeat(combinedLine+"\n", 20_000)))
-	require.NoError(t, w.Close())
 	for name, test := range map[string]struct {
 		log     string
 		options Options
 		want    string
 	}{
-		"empty":             {"", Options{}, "the log is empty"},
-		"empty lines":       {"\n\n", Options{}, "no line fits"},
-		"no format":         {"hello, world\n", Options{}, `no line fits a format that is known; combined comes closest to the first`},
-		"another format":    {caddyLine, Options{Format: "combined"}, "no line fits a format that is known"},
-		"its own format":    {combinedLine, Options{Format: "$remote_addr|$time_local"}, `the first fails at byte 1: it has no "|" behind $remote_addr`},
-		"unknown format":    {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, combined`},
-		"no time":           {combinedLine, Options{Format: "$remote_addr $request"}, "the format has no time"},
-		"nothing between":   {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
-		"no variables":      {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
-		"a string":          {combinedLine, Options{Format: "log_format main '$status"}, "a string without an end"},
-		"unknown field":     {caddyLine, Options{Map: map[string]string{"usr": "$.x"}}, `"usr" is nothing that a log is asked for`},
-		"no path":           {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$.x["}}, `is no path in JSON`},
-		"no such variable":  {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$jwt"}}, `the format has no "$jwt"`},
-		"zstd":              {"\x28\xb5\x2f\xfd....", Options{}, "zstd -dc"},
-		"truncated gzip":    {zipped.String()[:zipped.Len()-9], Options{}, "the log is cut off"},
-		"no gzip behind it": {"\x1f\x8b\x09.......", Options{}, "gzip: "},
+		"empty":            {"", Options{}, "the log is empty"},
+		"empty lines":      {"\n \n", Options{}, "the log is empty"},
+		"no format":        {"hello, world\n", Options{}, `no line fits a format that is known; combined comes closest to the first`},
+		"another format":   {caddyLine, Options{Format: "combined"}, "no line fits a format that is known"},
+		"its own format":   {combinedLine, Options{Format: "$remote_addr|$time_local"}, `the first fails at byte 1: it has no "|" behind $remote_addr`},
+		"unknown format":   {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, cloudfront, combined`},
+		"no time":          {combinedLine, Options{Format: "$remote_addr $request"}, "the format has no time"},
+		"nothing between":  {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
+		"no variables":     {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
+		"a string":         {combinedLine, Options{Format: "log_format main '$status"}, "a string without an end"},
+		"unknown field":    {caddyLine, Options{Map: map[string]string{"usr": "$.x"}}, `"usr" is nothing that a log is asked for`},
+		"no path":          {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$.x["}}, `is no path in JSON`},
+		"no such variable": {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$jwt"}}, `the format has no "$jwt"`},
 	} {
 		r, err := NewReader(strings.NewReader(test.log), test.options)
 		for err == nil {
@@ -193,21 +203,63 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 	}
 }
 
+// Parts of a log come one after the other, each with what its columns are.
+func TestColumnsAreWhatTheLastHeaderSays(t *testing.T) {
+	log := "#Fields: date time c-ip cs-method cs-uri-stem\n2023-05-01 00:00:01 192.0.2.1 GET /a\n" +
+		"2023-05-01 00:00:01 192.0.2.1 GET /a b\n" +
+		"#Fields: date time cs-method cs-uri-stem c-ip sc-status\n2023-05-01 00:00:02 POST /b 192.0.2.2 500\n" +
+		"#Fields: date time cs-method cs-uri-stem sc-status\n2023-05-01 00:00:03 POST /b 500\n"
+	entries, stats := readAll(t, log, Options{})
+	require.Len(t, entries, 2)
+	require.Equal(t, "192.0.2.1", entries[0].Client)
+	require.Equal(t, "192.0.2.2", entries[1].Client)
+	require.Equal(t, 500, entries[1].Status)
+	require.EqualValues(t, 2, stats.Broken)
+	require.Equal(t, "line 3, byte 37: goes on behind cs-uri-stem, the last of #Fields:", stats.First[0].String())
+	require.Equal(t, "line 7, byte 1: has no client", stats.First[1].String())
+}
+
+// What objects have that are called anything, their lines say, and not what they could be called.
+func TestAFieldOfJSONIsThereIfALineHasIt(t *testing.T) {
+	const some = `{"time":1709294400,"client_ip":"192.0.2.1","method":"GET","path":"/","sub":null}`
+	for line, want := range map[string]string{
+		some: "client method target",
+		strings.Replace(some, `"sub"`, `"request_time":0,"sub"`, 1):                 "client method target took",
+		strings.Replace(some, `"sub"`, `"status":"","host":"a.example","sub"`, 1):   "client host method status target",
+		strings.Replace(some, `"client_ip":"192.0.2.1"`, `"client_ip":"-"`, 1):      "method target",
+		strings.Replace(caddyLine, `"duration":0.500929675,`, "", 1):                "client host method status target",
+		strings.Replace(traefikLine, `"DownstreamStatus":204,"Duration"`, `"D"`, 1): "client host method target",
+	} {
+		r, err := NewReader(strings.NewReader(line), Options{})
+		require.NoError(t, err)
+		var has []string
+		for _, name := range []string{"client", "host", "method", "status", "target", "took", "user"} {
+			if r.Has(name) {
+				has = append(has, name)
+			}
+		}
+		require.Equal(t, want, strings.Join(has, " "), line)
+	}
+
+	for place, wrong := range map[string]string{"$.sub": "", "$.subject": "no line has anything at $.subject"} {
+		r, err := NewReader(strings.NewReader(some), Options{Map: map[string]string{"user": place}})
+		require.NoError(t, err)
+		require.True(t, r.Has("user"))
+		_, err = r.Next()
+		require.NoError(t, err)
+		_, err = r.Next()
+		if wrong == "" {
+			require.ErrorIs(t, err, io.EOF, "no user is none, where a line says so")
+		} else {
+			require.EqualError(t, err, wrong)
+		}
+	}
+}
+
 func TestALogWithoutOneGoodLineBeyondTheFirstIsRead(t *testing.T) {
 	entries, stats := readAll(t, strings.Repeat("broken\n", 50)+combinedLine, Options{})
 	require.Len(t, entries, 1)
 	require.EqualValues(t, 50, stats.Broken)
-}
-
-func TestGzipOfSeveralPartsIsOneLog(t *testing.T) {
-	var zipped bytes.Buffer
-	for range 3 {
-		w := gzip.NewWriter(&zipped)
-		_, _ = w.Write([]byte(combinedLine + "\n"))
-		require.NoError(t, w.Close())
-	}
-	entries, _ := readAll(t, zipped.String(), Options{})
-	require.Len(t, entries, 3)
 }
 
 // A line of nginx with the end of a request and how long it took.
@@ -262,6 +314,41 @@ func TestWholeSecondsAreSpread(t *testing.T) {
 	}
 	require.Equal(t, []int64{125_000, 375_000, 625_000, 875_000, 1_500_000, 2_500_000}, got)
 	require.True(t, stats.Whole)
+}
+
+// The text of entries is written over, and never while one of them is held for the order.
+func TestAnEntryHasItsOwnTextInWhateverOrderItComes(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 0))
+	const lines = 2 * begunWindow
+	var log strings.Builder
+	at := int64(1_700_000_000_000_000)
+	for range lines {
+		at += random.Int64N(20_000)
+		began := at
+		if random.IntN(4) == 0 {
+			began -= random.Int64N(60_000_000)
+		}
+		logged := max(at, began)
+		fmt.Fprintf(&log, `{"ts":%d,"duration":%d,"remote_ip":"192.0.2.%d","method":"M%[1]d","uri":"/%[4]d/%[5]s","device":"%[4]d"}`+"\n",
+			logged, logged-began, random.IntN(256), began, strings.Repeat("x", random.IntN(90)))
+	}
+	o := Options{Map: map[string]string{"took_us": "$.duration", "header:X-Device": "$.device"}}
+	r, err := NewReader(strings.NewReader(log.String()), o)
+	require.NoError(t, err)
+	var kept, was Entry
+	for i := range lines {
+		e, err := r.Next()
+		require.NoError(t, err)
+		began := strconv.FormatInt(e.At, 10)
+		require.True(t, strings.HasPrefix(e.Target, "/"+began+"/"), "%s at %s", e.Target, began)
+		require.Equal(t, []string{began}, e.Headers)
+		require.True(t, strings.HasPrefix(e.Client, "192.0.2.") && e.Method[0] == 'M')
+		if i == lines/2 {
+			e.Keep()
+			kept, was = *e, Entry{Target: strings.Clone(e.Target), Method: strings.Clone(e.Method)}
+		}
+	}
+	require.Equal(t, was.Target+was.Method, kept.Target+kept.Method)
 }
 
 func TestEntriesAreInOrderWhateverTheLog(t *testing.T) {
@@ -321,7 +408,7 @@ func FuzzValuesInJSON(f *testing.F) {
 }
 
 func FuzzLinesOfAnyFormat(f *testing.F) {
-	for _, line := range []string{combinedLine, caddyLine, traefikText, traefikLine, envoyLine, envoyOldLine, envoyJSON, albLine, nginxJSON} {
+	for _, line := range []string{combinedLine, caddyLine, traefikText, traefikLine, envoyLine, envoyOldLine, envoyJSON, albLine, cloudHeader + cloudLine, cloudJSON, iisLine, nginxJSON} {
 		f.Add(line, line[:len(line)/2])
 	}
 	f.Fuzz(func(t *testing.T, first, second string) {

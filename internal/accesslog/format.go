@@ -16,9 +16,13 @@ import (
 type format struct {
 	name string // several can have one: which of them it is, the log says
 
-	text  string   // as a log_format or a format of Envoy's; empty: it is JSON
+	text  string   // as a log_format or a format of Envoy's; empty: it is JSON, or has columns
 	more  bool     // lines may go on
 	known []member // of JSON
+
+	columns   map[string]slot // by their names; nil: it has none
+	order     []string        // theirs, if no line says it; nil: one has to
+	separator byte            // between them
 
 	// begins says that the time of a line is that of the request's beginning. False: servers
 	// write it when they have answered.
@@ -48,6 +52,9 @@ var formats = []format{
 	{name: "envoy", begins: true, more: true, text: `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` + envoyEnd},
 	{name: "alb", more: true, text: `$type $time_iso8601 $elb $remote_addr $target $request_time $request_time $request_time ` +
 		`$status $target_status $received $sent "$request" "$http_user_agent"`},
+	{name: "cloudfront", columns: cloudfront, order: cloudfrontOrder, separator: '\t'},
+	{name: "iis", columns: iis, separator: ' '},
+	{name: "cloudfront", known: members(cloudfront)},
 	{name: "caddy", known: []member{
 		{"$.ts", slot{field: fieldTime}}, {"$.duration", slot{field: fieldTook, unit: time.Second}}, {"$.status", slot{field: fieldStatus}},
 		{"$.request.remote_ip", slot{field: fieldClient}}, {"$.request.remote_addr", slot{field: fieldClient}}, {"$.request.client_ip", slot{field: fieldClient}},
@@ -114,7 +121,9 @@ type parser struct {
 	headers []string
 	has     map[field]bool
 
-	required []field // of every line
+	required []field  // of every line
+	told     []string // the places in Options.Map
+	missing  string   // of these: a column that is not there
 }
 
 // newParser makes a parser of a format, with what o says of it.
@@ -130,9 +139,14 @@ func newParser(f *format, o Options) (*parser, error) {
 		overridden[slot{field: to.field, header: to.header}] = true
 		told[o.Map[name]] = append(told[o.Map[name]], p.slot(to))
 	}
+	p.told = slices.Sorted(maps.Keys(told))
 	p.scanner.headers = len(p.headers)
 	isTold := func(to slot) bool { return overridden[slot{field: to.field, header: to.header}] }
 
+	if f.columns != nil {
+		p.lines = p.newColumns(told, isTold)
+		return p, nil
+	}
 	if f.text == "" {
 		root := &tree{}
 		for _, m := range f.known {
@@ -145,7 +159,7 @@ func newParser(f *format, o Options) (*parser, error) {
 				continue
 			}
 			for i, name := range p.headers {
-				to := slot{field: fieldHeader, header: i}
+				to := slot{field: fieldHeader, header: i, coded: m.slot.coded}
 				if isTold(to) || strings.Contains(name, ":") || slices.Contains(redacted, name) {
 					continue
 				}
@@ -157,7 +171,7 @@ func newParser(f *format, o Options) (*parser, error) {
 				}
 			}
 		}
-		for _, path := range slices.Sorted(maps.Keys(told)) {
+		for _, path := range p.told {
 			for _, to := range told[path] {
 				if err := root.add(path, to); err != nil {
 					return nil, err
@@ -201,6 +215,54 @@ func newParser(f *format, o Options) (*parser, error) {
 	return p, nil
 }
 
+// newColumns reads columns: those that were told, and those that are known.
+func (p *parser) newColumns(told map[string][]int, isTold func(slot) bool) *columns {
+	made := map[string][]int{} // slots, by the names of columns that have one
+	c := &columns{separator: p.separator}
+	c.use = func(names []string) (slots [][]int) {
+		clear(p.has)
+		for _, name := range names {
+			for _, at := range told[name] {
+				p.note(p.slots[at].field)
+			}
+			to, ok := p.columns[name]
+			if header, isHeader := headerColumn(name); !ok && isHeader {
+				to, ok = headerSlot(header, p.headers)
+				to.coded = p.columns["cs(User-Agent)"].coded
+			}
+			if ok = ok && !isTold(to) && p.wants(to); ok && made[name] == nil {
+				made[name] = []int{p.slot(to)}
+			}
+			these := told[name]
+			if ok {
+				these = slices.Concat(these, made[name])
+			}
+			slots = append(slots, these)
+		}
+		p.missing = ""
+		for _, name := range p.told {
+			if !slices.Contains(names, name) {
+				p.missing = name
+			}
+		}
+		return slots
+	}
+	if p.order != nil {
+		c.set(p.order, true)
+	}
+	return c
+}
+
+// directive reports whether a line is no request's, but says what is in the lines behind it.
+func (p *parser) directive(line string) bool {
+	c, ok := p.lines.(*columns)
+	if !ok || !strings.HasPrefix(line, "#") {
+		return false
+	}
+	c.directive(line)
+	return true
+}
+
 // wants reports whether a value is worth to be read: a user agent, which is as long as all else,
 // is if it is one of the headers that are wanted.
 func (p *parser) wants(to slot) bool {
@@ -210,15 +272,21 @@ func (p *parser) wants(to slot) bool {
 
 // slot notes a slot.
 func (p *parser) slot(to slot) int {
-	p.has[to.field] = true
-	switch to.field {
+	p.note(to.field)
+	p.slots = append(p.slots, to)
+	return len(p.slots) - 1
+}
+
+// note notes that lines have a field.
+func (p *parser) note(of field) {
+	p.has[of] = true
+	switch of {
 	case fieldRequest:
 		p.has[fieldMethod], p.has[fieldTarget] = true, true
 	case fieldLastForwarded:
 		p.has[fieldClient] = true
 	}
-	p.slots = append(p.slots, to)
-	return len(p.slots) - 1
+	p.has[fieldTime] = p.has[fieldTime] || p.has[fieldDate] && p.has[fieldClock]
 }
 
 // slotNamed is the slot that a user calls by a name such as took_ms or header:X-Device.
@@ -249,12 +317,17 @@ func (p *parser) slotNamed(name string) (slot, error) {
 
 // parse reads a line, and checks that it says what every line has to.
 func (p *parser) parse(e *Entry, line string) (at int, wrong string) {
-	p.whole = false
+	p.whole, p.parts = false, 0
 	if at, wrong := p.lines.parse(&p.scanner, e, line); wrong != "" {
 		return at, wrong
 	}
-	if e.At == 0 {
+	switch {
+	case e.At == 0:
 		return 0, "has no time"
+	case p.parts == datePart || p.parts == clockPart:
+		return 0, "has a date or a time of the day alone"
+	case e.At > latest:
+		return 0, outOfRange
 	}
 	if strings.HasPrefix(e.Target, "http://") || strings.HasPrefix(e.Target, "https://") { // as in a request to a proxy
 		_, target, _ := strings.Cut(e.Target, "//")
@@ -288,22 +361,41 @@ func missing(e *Entry, of field) string {
 	return ""
 }
 
-// require has all lines say what these do. Of objects that are called anything, that is what
-// one of these lines says.
-func (p *parser) require(lines []string) {
-	if p.name != anything {
-		return
-	}
-	for _, of := range mostNeeded {
-		p.has[of] = false
-	}
-	for _, line := range lines {
-		var e Entry
-		if _, wrong := p.parse(&e, line); wrong != "" {
-			continue
+// mayLack are the fields that objects with the members of a format do not always have: whoever
+// writes them chooses.
+var mayLack = []field{fieldStatus, fieldTook, fieldHost}
+
+// begin finds out from the first lines of a log what its lines have.
+func (p *parser) begin(lines []string) {
+	switch of := p.lines.(type) {
+	case *template:
+		return // which says it
+	case *columns:
+		of.set(p.order, true)
+		for _, line := range lines {
+			if !p.directive(line) {
+				break
+			}
 		}
-		for _, of := range mostNeeded {
-			p.has[of] = p.has[of] || missing(&e, of) == ""
+	case *tree:
+		for _, of := range mayLack {
+			p.has[of] = false
+		}
+		if p.name == anything {
+			for _, of := range mostNeeded {
+				p.has[of] = false
+			}
+		}
+		of.meets(p.slots, func(field) {})
+		for _, line := range lines {
+			var e Entry
+			if _, wrong := p.parse(&e, line); wrong != "" {
+				continue
+			}
+			of.meets(p.slots, func(met field) { p.has[met] = p.has[met] || slices.Contains(mayLack, met) })
+			for _, of := range mostNeeded {
+				p.has[of] = p.has[of] || missing(&e, of) == ""
+			}
 		}
 	}
 	p.required = nil
@@ -312,6 +404,20 @@ func (p *parser) require(lines []string) {
 			p.required = append(p.required, of)
 		}
 	}
+}
+
+// unmet is a place that Options.Map names, and that no line had.
+func (p *parser) unmet() (place string) {
+	root, ok := p.lines.(*tree)
+	if !ok {
+		return "" // the format has it
+	}
+	for _, place := range p.told {
+		if at, err := root.leaf(place); err == nil && !at.met {
+			return place
+		}
+	}
+	return ""
 }
 
 // candidates are the parsers of the formats that a log may have.
@@ -344,7 +450,7 @@ func candidates(o Options) ([]*parser, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if !p.has[fieldTime] {
+		if !p.has[fieldTime] && p.columns == nil { // of columns a line will say
 			errs = append(errs, errors.New("the format has no time: want $time_local, $time_iso8601, $msec or %START_TIME%, or say where it is"))
 			continue
 		}

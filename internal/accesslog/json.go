@@ -11,6 +11,7 @@ type tree struct {
 	name     string // of the member, or the index of the element
 	slots    []int
 	children []*tree
+	met      bool // a line had it, if only as null
 
 	// seen are the members of the objects here, in the order of one of them. Those of the next
 	// object are mostly called the same.
@@ -29,9 +30,18 @@ const mostSeen = 64
 
 // add grows a path such as $.request.headers["User-Agent"][0].
 func (t *tree) add(path string, to int) error {
+	at, err := t.leaf(path)
+	if err == nil {
+		at.slots = append(at.slots, to)
+	}
+	return err
+}
+
+// leaf is the end of a path, which grows where there is none.
+func (t *tree) leaf(path string) (*tree, error) {
 	names, err := splitPath(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	at := t
 	for _, name := range names {
@@ -42,8 +52,20 @@ func (t *tree) add(path string, to int) error {
 		}
 		at = next
 	}
-	at.slots = append(at.slots, to)
-	return nil
+	return at, nil
+}
+
+// meets tells of every field that may be here whether a line had it, of which it forgets that.
+func (t *tree) meets(slots []slot, tell func(field)) {
+	for _, to := range t.slots {
+		if t.met {
+			tell(slots[to].field)
+		}
+	}
+	t.met = false
+	for _, c := range t.children {
+		c.meets(slots, tell)
+	}
 }
 
 func (t *tree) child(name string) *tree {
@@ -134,6 +156,9 @@ func (d *document) space() {
 func (d *document) value(t *tree) bool {
 	if d.space(); d.at == len(d.text) {
 		return d.fail("ends within the JSON")
+	}
+	if t != nil {
+		t.met = true
 	}
 	begin := d.at
 	switch d.text[d.at] {

@@ -2,8 +2,6 @@ package accesslog
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +35,7 @@ type Reader struct {
 	rest   string // of the block: lines that were read and are not parsed yet
 	end    error  // of what there is to read
 	lines  int64
-	kept   keeper
+	texts  keeper
 	last   *Entry   // that Next returned
 	free   []*Entry // to be used again
 
@@ -72,23 +70,18 @@ type Broken struct {
 
 func (b Broken) String() string { return fmt.Sprintf("line %d, byte %d: %s", b.Line, b.Byte, b.Why) }
 
-// NewReader reads the beginning of a log, which may be compressed with gzip, and finds out
-// its format.
+// NewReader reads the beginning of a log, and finds out its format.
 func NewReader(from io.Reader, o Options) (*Reader, error) {
-	in, err := decompressed(from)
-	if err != nil {
-		return nil, err
-	}
 	found, err := candidates(o)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{in: in, logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
+	r := &Reader{in: bufio.NewReaderSize(from, blockSize), logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
 	if err := r.fill(); err != nil {
 		return nil, err
 	}
 	if r.rest == "" {
-		return nil, errors.New("the log is empty")
+		return nil, errEmpty
 	}
 	var first []string
 	for line := range strings.Lines(r.rest) {
@@ -99,33 +92,15 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	if r.parser, err = fitting(found, first); err != nil {
 		return nil, err
 	}
-	r.parser.require(first)
+	r.parser.begin(first)
+	if place := r.parser.missing; place != "" {
+		return nil, fmt.Errorf("the log has no column %q", place)
+	}
 	r.stats.Format = r.parser.name
 	return r, nil
 }
 
-func decompressed(from io.Reader) (*bufio.Reader, error) {
-	in := bufio.NewReaderSize(from, blockSize)
-	begin, err := in.Peek(4)
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		return nil, err
-	case bytes.HasPrefix(begin, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		return nil, errors.New("the log is compressed with zstd, which is not read here: zstd -dc LOG | weir ... -")
-	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
-		plain, err := gzip.NewReader(in)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, errTruncated
-		}
-		if err != nil {
-			return nil, err
-		}
-		return bufio.NewReaderSize(plain, blockSize), nil
-	}
-	return in, nil
-}
-
-var errTruncated = errors.New("the log is cut off: its gzip has no end")
+var errEmpty = errors.New("the log is empty")
 
 const (
 	blockSize   = 1 << 20
@@ -137,15 +112,22 @@ const (
 func fitting(found []*parser, lines []string) (*parser, error) {
 	var best *parser
 	most := 0
+	first := slices.IndexFunc(lines, func(line string) bool { return strings.TrimSpace(line) != "" && line[0] != '#' })
+	if first < 0 {
+		return nil, errEmpty
+	}
 	closest, furthest, why := found[0], -1, ""
 	for _, p := range found {
 		fit := 0
 		for i, line := range lines {
+			if p.directive(line) {
+				continue
+			}
 			var e Entry
 			at, wrong := p.parse(&e, line)
 			if wrong == "" {
 				fit++
-			} else if i == 0 && at > furthest {
+			} else if i == first && at > furthest {
 				closest, furthest, why = p, at, wrong
 			}
 		}
@@ -155,9 +137,9 @@ func fitting(found []*parser, lines []string) (*parser, error) {
 	}
 	if best == nil {
 		if len(found) == 1 {
-			return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: it %s: %.200q", furthest+1, why, lines[0])
+			return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: it %s: %.200q", furthest+1, why, lines[first])
 		}
-		return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: it %s: %.200q", closest.name, furthest+1, why, lines[0])
+		return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: it %s: %.200q", closest.name, furthest+1, why, lines[first])
 	}
 	return best, nil
 }
@@ -185,9 +167,10 @@ func (r *Reader) Headers() []string { return r.parser.headers }
 func (r *Reader) Stats() Stats { return r.stats }
 
 // Next is the next request, in the order of time, or io.EOF. It is good until the call after
-// it.
+// it, and so is its text; see [Entry.Keep].
 func (r *Reader) Next() (*Entry, error) {
 	if r.last != nil {
+		r.texts.release(r.last)
 		r.free = append(r.free, r.last)
 	}
 	next := r.spread
@@ -196,15 +179,26 @@ func (r *Reader) Next() (*Entry, error) {
 	}
 	e, err := next()
 	r.last = e
-	if err == nil {
+	switch {
+	case err == nil:
 		r.stats.Entries++
-	} else if errors.Is(err, io.EOF) && r.stats.Entries == 0 {
-		if len(r.stats.First) == 0 {
-			return nil, errors.New("the log is empty")
-		}
-		return nil, fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
+	case errors.Is(err, io.EOF):
+		return nil, r.ended()
 	}
 	return e, err
+}
+
+// ended is io.EOF, or what is wrong with a log that was read to its end.
+func (r *Reader) ended() error {
+	switch place := r.parser.unmet(); {
+	case r.stats.Entries > 0 && place != "":
+		return fmt.Errorf("no line has anything at %s", place)
+	case r.stats.Entries > 0:
+		return io.EOF
+	case len(r.stats.First) == 0:
+		return errEmpty
+	}
+	return fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
 }
 
 // spread is the next in the order of the log's times, with the time at which it began.
@@ -242,7 +236,7 @@ func (r *Reader) parse() (*Entry, error) {
 		line := trimmed(r.rest[:end])
 		r.rest = r.rest[end:]
 		r.lines++
-		if line == "" || line[0] <= ' ' && strings.TrimSpace(line) == "" {
+		if line == "" || line[0] <= ' ' && strings.TrimSpace(line) == "" || line[0] == '#' && r.parser.directive(line) {
 			continue
 		}
 		e := r.newEntry()
@@ -257,7 +251,7 @@ func (r *Reader) parse() (*Entry, error) {
 			}
 			continue
 		}
-		r.kept.keep(e)
+		r.texts.keep(e)
 		e.line = r.lines
 		if r.parser.whole {
 			e.Loose, r.stats.Whole = 1, true
@@ -283,7 +277,8 @@ func (r *Reader) newEntry() *Entry {
 	}
 	e := r.free[len(r.free)-1]
 	r.free = r.free[:len(r.free)-1]
-	*e = Entry{}
+	*e = Entry{Headers: e.Headers}
+	clear(e.Headers)
 	return e
 }
 
@@ -312,8 +307,6 @@ func (r *Reader) fill() error {
 		block = append(block, tail...)
 	}
 	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errTruncated
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	case err != nil:
@@ -324,36 +317,77 @@ func (r *Reader) fill() error {
 	return nil
 }
 
-// A keeper copies the text of entries, so that they hold on to no more of a line than is wanted.
-type keeper struct{ strings.Builder }
+// A chunk is text of entries. It is written again when all of them have been used.
+type chunk struct {
+	text    []byte
+	entries int
+}
 
-// keptAtOnce is how much text shares one allocation.
-const keptAtOnce = 1 << 14
+// A keeper copies the text of entries, so that they hold on to no more of a line than is wanted.
+type keeper struct {
+	chunk *chunk // that is being written
+	used  []*chunk
+}
+
+// chunkSize is how much text shares one allocation.
+const chunkSize = 1 << 14
 
 func (k *keeper) keep(e *Entry) {
 	switch e.Method {
 	case http.MethodGet: // the most by far
 		e.Method = http.MethodGet
-	default:
-		e.Method = k.copy(e.Method)
+	case http.MethodPost:
+		e.Method = http.MethodPost
 	}
-	e.Client, e.Target, e.Host = k.copy(e.Client), k.copy(e.Target), k.copy(e.Host)
-	e.User, e.Tier = k.copy(e.User), k.copy(e.Tier)
-	e.UserAgent, e.ForwardedFor = k.copy(e.UserAgent), k.copy(e.ForwardedFor)
+	size := len(e.Client) + len(e.Method) + len(e.Target) + len(e.Host) + len(e.User) + len(e.Tier) + len(e.UserAgent) + len(e.ForwardedFor)
+	for _, value := range e.Headers {
+		size += len(value)
+	}
+	c := k.chunk
+	if c == nil || cap(c.text)-len(c.text) < size {
+		c = k.next(size)
+		k.chunk = c
+	}
+	e.chunk = c
+	c.entries++
+	e.Client, e.Method, e.Target, e.Host = c.copy(e.Client), c.copy(e.Method), c.copy(e.Target), c.copy(e.Host)
+	e.User, e.Tier = c.copy(e.User), c.copy(e.Tier)
+	e.UserAgent, e.ForwardedFor = c.copy(e.UserAgent), c.copy(e.ForwardedFor)
 	for i, value := range e.Headers {
-		e.Headers[i] = k.copy(value)
+		e.Headers[i] = c.copy(value)
 	}
 }
 
-func (k *keeper) copy(text string) string {
+// next is a chunk with room for that much.
+func (k *keeper) next(size int) *chunk {
+	if last := len(k.used) - 1; last >= 0 && size <= chunkSize {
+		c := k.used[last]
+		k.used = k.used[:last]
+		return c
+	}
+	return &chunk{text: make([]byte, 0, max(chunkSize, size))}
+}
+
+func (c *chunk) copy(text string) string {
 	if text == "" {
 		return ""
 	}
-	if k.Cap()-k.Len() < len(text) {
-		k.Reset()
-		k.Grow(max(keptAtOnce, len(text)))
+	from := len(c.text)
+	c.text = append(c.text, text...)
+	return unsafe.String(&c.text[from], len(text)) // which is written over when no entry has it
+}
+
+// release takes back the text of an entry.
+func (k *keeper) release(e *Entry) {
+	c := e.chunk
+	if c == nil {
+		return
 	}
-	from := k.Len()
-	k.WriteString(text)
-	return k.String()[from:]
+	if c.entries--; c.entries > 0 {
+		return
+	}
+	c.text = c.text[:0]
+	if c != k.chunk && cap(c.text) == chunkSize {
+		k.used = append(k.used, c)
+	}
 }

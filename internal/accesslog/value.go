@@ -14,7 +14,17 @@ type slot struct {
 	field  field
 	header int           // of Options.Headers, for fieldHeader
 	unit   time.Duration // of a number; 0: a text says its own
+	coded  coding
 }
+
+// A coding is how a text is written where it could end a value.
+type coding uint8
+
+const (
+	plain   coding = iota
+	percent        // %20 is a space
+	plus           // and so is +
+)
 
 // A field is what a log may say about a request.
 type field uint8
@@ -22,12 +32,15 @@ type field uint8
 const (
 	fieldNone field = iota
 	fieldTime
+	fieldDate  // of a time that is in two parts
+	fieldClock // the other
 	fieldTook
 	fieldClient
 	fieldForwardedFor
 	fieldLastForwarded // the last address of X-Forwarded-For, which the proxy itself appended
 	fieldMethod
 	fieldTarget
+	fieldQuery   // of a target that is in two parts
 	fieldRequest // method, target and protocol
 	fieldHost
 	fieldUserAgent
@@ -48,7 +61,8 @@ type scanner struct {
 	slots   []slot
 	headers int // how many an entry has
 
-	whole bool // the entry's time has whole seconds
+	whole bool  // the entry's time has whole seconds
+	parts uint8 // of the entry's time that were read, if it is in parts
 
 	date struct {
 		text string // 17/May/2015 or 2015-05-17
@@ -69,9 +83,27 @@ func (s *scanner) put(e *Entry, to slot, value string) (wrong string) {
 			return "is no time that is read here"
 		}
 		if micros < 0 || micros > latest {
-			return "is a time out of range: it must be from 1970 to 2255"
+			return outOfRange
 		}
 		e.At, s.whole = micros, whole
+	case fieldDate:
+		day, err := s.day(value)
+		if err != nil || day < 0 {
+			return "is no date that is read here"
+		}
+		e.At += day * 1_000_000
+		s.parts |= datePart
+	case fieldClock:
+		seconds, ok := int64(0), false
+		if len(value) == len("10:05:03") {
+			seconds, ok = clock(value)
+		}
+		if !ok {
+			return "is no time of the day that is read here"
+		}
+		e.At += seconds * 1_000_000
+		s.parts |= clockPart
+		s.whole = true
 	case fieldTook:
 		took, ok := duration(value, to.unit)
 		if !ok {
@@ -85,7 +117,7 @@ func (s *scanner) put(e *Entry, to slot, value string) (wrong string) {
 		}
 		e.Client = client
 	case fieldForwardedFor:
-		e.ForwardedFor = value
+		e.ForwardedFor = to.coded.decode(value)
 	case fieldLastForwarded:
 		last := strings.TrimSpace(value[strings.LastIndexByte(value, ',')+1:])
 		client, ok := addressOf(last)
@@ -96,7 +128,12 @@ func (s *scanner) put(e *Entry, to slot, value string) (wrong string) {
 	case fieldMethod:
 		e.Method = value
 	case fieldTarget:
+		if strings.HasPrefix(e.Target, "?") { // the query came before it
+			value += e.Target
+		}
 		e.Target = value
+	case fieldQuery:
+		e.Target += "?" + value
 	case fieldRequest:
 		method, rest, _ := strings.Cut(value, " ")
 		target, ok := rest, false
@@ -110,7 +147,7 @@ func (s *scanner) put(e *Entry, to slot, value string) (wrong string) {
 	case fieldHost:
 		e.Host = value
 	case fieldUserAgent:
-		e.UserAgent = value
+		e.UserAgent = to.coded.decode(value)
 	case fieldUser:
 		e.User = value
 	case fieldTier:
@@ -125,13 +162,36 @@ func (s *scanner) put(e *Entry, to slot, value string) (wrong string) {
 		if e.Headers == nil {
 			e.Headers = make([]string, s.headers)
 		}
-		e.Headers[to.header] = value
+		e.Headers[to.header] = to.coded.decode(value)
 	}
 	return ""
 }
 
+// The parts of a time.
+const (
+	datePart = 1 << iota
+	clockPart
+)
+
+// decode is a value as it was before it was written. What is no code stays as it is.
+func (c coding) decode(value string) string {
+	decoded, err := value, error(nil)
+	switch {
+	case c == percent && strings.IndexByte(value, '%') >= 0:
+		decoded, err = url.PathUnescape(value)
+	case c == plus && strings.ContainsAny(value, "%+"):
+		decoded, err = url.QueryUnescape(value)
+	}
+	if err != nil {
+		return value
+	}
+	return decoded
+}
+
 // latest is beyond what stores count with, 2^53 microseconds since 1970.
 const latest = 1<<53 - 1
+
+const outOfRange = "is a time out of range: it must be from 1970 to 2255"
 
 // time reads a time as logs spell it: 17/May/2015:10:05:03 +0000, RFC 3339, or a number of
 // seconds, milliseconds, microseconds or nanoseconds since 1970, whichever its size says.
@@ -162,14 +222,11 @@ func (s *scanner) common(text string) (micros int64, whole, ok bool) {
 }
 
 func (s *scanner) rfc3339(text string) (micros int64, whole, ok bool) {
-	if date := text[:10]; date != s.date.text {
-		day, err := time.Parse(time.DateOnly, date)
-		if err != nil {
-			return 0, false, false
-		}
-		s.date.text, s.date.unix = strings.Clone(date), day.Unix()
-	}
 	if text[10] != 'T' && text[10] != ' ' {
+		return 0, false, false
+	}
+	day, err := s.day(text[:10])
+	if err != nil {
 		return 0, false, false
 	}
 	clock, ok := clock(text[11:19])
@@ -188,7 +245,19 @@ func (s *scanner) rfc3339(text string) (micros int64, whole, ok bool) {
 		offset, known = s.offset(rest)
 		ok = ok && known
 	}
-	return (s.date.unix+clock-offset)*1_000_000 + micros, whole, ok
+	return (day+clock-offset)*1_000_000 + micros, whole, ok
+}
+
+// day reads 2015-05-17.
+func (s *scanner) day(text string) (unix int64, err error) {
+	if text != s.date.text {
+		day, err := time.Parse(time.DateOnly, text)
+		if err != nil {
+			return 0, err
+		}
+		s.date.text, s.date.unix = strings.Clone(text), day.Unix()
+	}
+	return s.date.unix, nil
 }
 
 // clock reads 10:05:03. A leap second is the one after it.

@@ -165,6 +165,7 @@ var cases = []testCase{
 	{claim: "a refused request goes no further", run: refusalGoesNoFurther},
 	{claim: "OnRefused answers instead", run: onRefused},
 	{claim: "a request without a key is refused as told", run: noKey},
+	{claim: "usage is told behind the limiter and beside it", run: usageIsTold},
 	{claim: "a failing store is 503, never 429 nor a pass", run: failingStore},
 	{claim: "a panic leaves the limiter usable", run: panics},
 

@@ -15,7 +15,6 @@ import (
 type Bans struct {
 	clock Clock
 	keys  map[string]*ban
-	begun []*ban // by the request that is being decided about
 }
 
 // A ban is what escalation did to a key.
@@ -46,8 +45,7 @@ func (b *ban) shown(key string) bans.Ban {
 // Empty implements bans.List.
 func (l *Bans) Empty() bool { return len(l.keys) == 0 }
 
-// Escalate implements bans.List, but for the end of the ban: package middleware compares it with
-// the process's clock, so it is told of none, and [Simulation.Do] adds the end.
+// Escalate implements bans.List.
 func (l *Bans) Escalate(_ context.Context, key, rule string, e bans.Escalation) (bans.Ban, error) {
 	if err := bans.CheckEscalation(rule, e); err != nil {
 		return bans.Ban{}, err
@@ -56,16 +54,14 @@ func (l *Bans) Escalate(_ context.Context, key, rule string, e bans.Escalation) 
 	now := l.clock.now
 	times, b := 1, l.keys[key]
 	if b != nil && now < b.until {
-		l.begun = append(l.begun, b)
-		return bans.Ban{}, nil
+		return b.shown(key), nil
 	}
 	if b != nil && now < b.until+b.remember {
 		times = b.times + 1
 	}
 	b = &ban{rule: rule, until: now + e.Duration(times).Microseconds(), times: times, remember: e.WithDefaults().Max.Microseconds()}
 	l.keys[strings.Clone(key)] = b
-	l.begun = append(l.begun, b)
-	return bans.Ban{}, nil
+	return b.shown(key), nil
 }
 
 var errByHand = errors.New("simulate: a simulation has no bans by hand")

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -29,6 +28,15 @@ type Options struct {
 
 	// Tier is the tier of a request. Nil: what its entry says.
 	Tier func(*accesslog.Entry) string
+
+	// HasTook says that entries say how long requests took. Else how many are in progress is not
+	// known, and left out.
+	HasTook bool
+
+	// Later is told of requests that had to wait for a place, with the time at which they came,
+	// when they have got it, or have waited for too long: in the order of that, from within Do and
+	// Finish. All of it is good until it returns.
+	Later func(e *accesslog.Entry, at int64, d *Decision)
 }
 
 // Requests makes the requests of a log. It is for one goroutine.
@@ -37,77 +45,60 @@ type Requests struct {
 	router *route.Router
 	routes map[string]string // that were chosen, by method and path
 
-	callers map[string]*caller // by Entry.Client
-	caller  *caller            // of the request
+	callers *callers       // by Entry.Client
+	caller  *caller        // of the request
+	numbers map[string]int // of clients, by Options.Client
 
-	blank   map[string]*http.Request // which wait for nothing, by tier
+	blank   map[string]*http.Request // by tier
 	request http.Request             // and what it has, all of which the next has again
 	url     url.URL
 	header  http.Header
 	agent   [1]string
 }
 
-// A caller is the other end of connections.
-type caller struct {
-	addr   string // as net/http has it
-	client string // that is one without any header field; empty: not known yet
-}
-
-// late is a context that is done, without a client that has left.
-type late struct{ context.Context }
-
-func (late) Err() error { return context.DeadlineExceeded }
-
 // NewRequests returns what makes them.
 func NewRequests(o Options) *Requests {
-	done, cancel := context.WithCancel(context.Background())
-	cancel()
 	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
 	return &Requests{
-		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{}, callers: map[string]*caller{},
-		blank: map[string]*http.Request{"": blank.WithContext(late{done})}, header: http.Header{},
+		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{}, callers: newCallers(), numbers: map[string]int{},
+		blank: map[string]*http.Request{"": blank}, header: http.Header{},
 	}
 }
 
-// Client is the client of the request that Of returned last, by Options.Client. One that cannot
-// be told is empty.
-func (s *Requests) Client() string {
-	if s.o.Client == nil {
-		return ""
+// Client is the client of the request that Of returned last, by Options.Client, and its number,
+// from 0. One that cannot be told is empty.
+func (s *Requests) Client() (client string, number int) {
+	c := s.caller
+	if len(s.header) == 0 && c.client != "" {
+		return c.client, c.number
 	}
-	if len(s.header) == 0 && s.caller.client != "" {
-		return s.caller.client
+	key := ""
+	if s.o.Client != nil {
+		if found, err := s.o.Client(&s.request); err == nil {
+			key, _ = keyfunc.Classify(found)
+		}
 	}
-	key, err := s.o.Client(&s.request)
-	if err != nil {
-		return ""
+	number, ok := s.numbers[key]
+	if !ok {
+		number = len(s.numbers)
+		s.numbers[strings.Clone(key)] = number
 	}
-	key, _ = keyfunc.Classify(key)
 	if len(s.header) == 0 {
-		s.caller.client = strings.Clone(key)
+		// It is of the address alone, so keys that are as well mostly are the same text, in the
+		// same place, which is compared at once.
+		c.client, c.number = key, number
 	}
-	return key
+	return key, number
 }
 
-// callerOf is the caller of an address.
-func (s *Requests) callerOf(client string) *caller {
-	c := s.callers[client]
-	if c == nil {
-		c = &caller{addr: remoteAddr(client)}
-		s.callers[strings.Clone(client)] = c
-	}
-	return c
-}
-
-// Of is the request that a server had. Its client has gone, so that it waits for no
-// turn: the decision tells how long it would have to. It is good until the next.
+// Of is the request that a server had. It is good until the next.
 func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	r := &s.request
 	e.URL(&s.url)
 	if len(s.header) > 0 {
 		clear(s.header)
 	}
-	s.caller = s.callerOf(e.Client)
+	s.caller = s.callers.of(e.Client)
 	tier := e.Tier
 	if s.o.Tier != nil {
 		tier = s.o.Tier(e)
@@ -164,17 +155,6 @@ func Key(name string) keyfunc.Func {
 		}
 		return "", keyfunc.ErrNoKey
 	}
-}
-
-// remoteAddr is the other end of the connection, as net/http has it.
-func remoteAddr(client string) string {
-	switch {
-	case client == accesslog.UnixSocket || client == "":
-		return "@"
-	case strings.IndexByte(client, ':') >= 0:
-		return "[" + client + "]:1024"
-	}
-	return client + ":1024"
 }
 
 // mostRoutes bounds how many chosen routes are remembered.

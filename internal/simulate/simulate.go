@@ -23,21 +23,27 @@ import (
 type Simulation struct {
 	limits   *middleware.RateLimit
 	clock    *Clock
-	bans     *Bans
+	store    *store
 	requests *Requests
-	response discarding
-	decision Decision
-	ends     endings
+	turns    *turns
+	only     *turn // where no request waits
+	asked    int64 // how many requests were
+	later    func(*accesslog.Entry, int64, *Decision)
 
+	queues   bool            // requests may wait for a place
 	unplaced map[string]bool // see Unplaced: by name, true if the rule has no limit either
 }
 
 // A Decision is what became of a request.
 type Decision struct {
+	Number  int64  // of the request: 1 is the first that Do was asked about
+	At      int64  // when it was decided, in microseconds since 1970
 	Client  string // good until the next request, as all that is of the log
+	number  int    // of the client
 	Outcome middleware.Outcome
 	Refusal middleware.Result // what was answered, unless the request passed
 	Delay   time.Duration     // how long it had to wait for its turn
+	Waited  time.Duration     // how long it waited for a place, whether it got one or not
 	Soft    bool              // a warning was sent that the limit is near
 
 	// Rules are those that applied, and what they said. They are good until the next request.
@@ -55,11 +61,17 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	if !ok {
 		return nil, errors.New("simulate: Config.Bans is not from NewBans")
 	}
-	s := &Simulation{clock: &list.clock, bans: list, requests: NewRequests(o), response: discarding{}}
-	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
+	s := &Simulation{clock: &list.clock, requests: NewRequests(o), later: o.Later, turns: &turns{waiting: map[<-chan struct{}]*turn{}}}
+	s.store = newStore(s.clock)
+	s.store.turns = s.turns
+	c.Store, c.Observer, c.OnRefused = s.store, s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
-	s.withoutPlaces(&c)
+	s.unplaced = map[string]bool{}
+	if !o.HasTook {
+		s.withoutPlaces(&c)
+	}
+	s.only = &turn{requests: s.requests, response: discarding{}}
 
 	// Most rules need neither fields nor a Result, and New says where one does.
 	fast := c
@@ -71,6 +83,12 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, info := range s.limits.Rules() {
+		s.queues = s.queues || info.Concurrency.Queue > 0 && !info.Shadow
+	}
+	if s.queues && s.later == nil {
+		return nil, errors.New("simulate: requests may wait for a place, and Options.Later is nil")
+	}
 	return s, nil
 }
 
@@ -79,14 +97,12 @@ func (s *Simulation) Rules() []middleware.RuleInfo {
 	return slices.DeleteFunc(s.limits.Rules(), func(r middleware.RuleInfo) bool { return s.unplaced[r.Name] })
 }
 
-// Unplaced are the names of the rules that bound how many requests are in progress at once, which
-// is left out: when a request leaves its place, and which of those that wait gets it, is for the
-// service that does the work. Their limits stay.
+// Unplaced are the names of the rules that bound how many requests are in progress at once, where
+// it is not known how long requests took: that is left out, and their limits stay.
 func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unplaced)) }
 
 // withoutPlaces takes that out of rules, which may be the caller's.
 func (s *Simulation) withoutPlaces(c *middleware.Config) {
-	s.unplaced = map[string]bool{}
 	without := func(rule middleware.Rule) middleware.Rule {
 		if rule.Concurrency == (limiter.Concurrency{}) && len(rule.TierConcurrency) == 0 {
 			return rule
@@ -125,95 +141,63 @@ func (s *Simulation) withoutPlaces(c *middleware.Config) {
 }
 
 // Do decides about a request at a time, in microseconds since 1970, that is no earlier than
-// the last. What it returns is good until the next.
+// the last. What it returns is good until the next. It is nil of a request that waits for a
+// place: Options.Later is told of that.
 func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	s.end(at)
 	s.clock.now = max(s.clock.now, at)
-	s.decision = Decision{Outcome: middleware.OutcomeAllowed, Rules: s.decision.Rules[:0]}
-	s.bans.begun = s.bans.begun[:0]
-	if len(s.response) > 0 {
-		clear(s.response)
+	s.asked++
+	if s.queues {
+		return s.doInTurn(e)
 	}
-	d, r := &s.decision, s.requests.Of(e)
-	d.Client = s.requests.Client()
-	finish, _, _ := s.limits.Begin(s.response, r, nil)
-	switch {
+	s.only.of, s.turns.now = e, s.only
+	s.decide(s.only)
+	return &s.only.decision
+}
+
+// decide decides about the entry of a turn.
+func (s *Simulation) decide(t *turn) {
+	t.decision = Decision{Number: s.asked, Outcome: middleware.OutcomeAllowed, Rules: t.decision.Rules[:0]}
+	if len(t.response) > 0 {
+		clear(t.response)
+	}
+	d, e, r := &t.decision, t.of, t.requests.Of(t.of)
+	d.At = s.clock.now
+	d.Client, d.number = t.requests.Client()
+	s.store.caller = t.requests.caller
+	finish, _, _ := s.limits.Begin(t.response, r, nil)
+	// It begins when its turn has come, and takes as long as it took.
+	switch ends := s.clock.now + d.Delay.Microseconds() + e.Took.Microseconds(); {
 	case finish == nil:
-	case e.Took == 0:
+	case ends == s.clock.now:
 		finish(e.Status)
 	default:
-		heap.Push(&s.ends, ending{s.clock.now + e.Took.Microseconds(), e.Status, finish})
+		e.Keep()
+		heap.Push(&s.turns.ends, ending{at: ends, status: e.Status, finish: finish, caller: t.requests.caller})
 	}
-	d.Soft = s.response["X-Ratelimit-Warning"] != nil
-	if d.Passed() {
-		d.Refusal = middleware.Result{} // also of one that would have waited
-	}
-	for _, b := range s.bans.begun {
-		left := time.Duration(b.until-s.clock.now) * time.Microsecond
-		for i := range d.Rules {
-			r := &d.Rules[i]
-			if r.Rule.Name != b.rule || r.Allowed || r.RetryAfter >= left {
-				continue
-			}
-			if r.RetryAfter = left; left > d.Refusal.RetryAfter {
-				d.Refusal.Decision, d.Refusal.Rule, d.Refusal.Tier = r.Decision, r.Rule.Name, r.Rule.Tier
-			}
-		}
-	}
-	return d
-}
-
-// end ends the requests that ended before a time.
-func (s *Simulation) end(before int64) {
-	for len(s.ends) > 0 && s.ends[0].at < before {
-		e := heap.Pop(&s.ends).(ending)
-		s.clock.now = max(s.clock.now, e.at)
-		e.finish(e.status)
-	}
-}
-
-// An ending is the end of a request, which some rule goes by.
-type ending struct {
-	at     int64
-	status int
-	finish func(status int)
-}
-
-// endings is a heap, by time.
-type endings []ending
-
-func (e endings) Len() int           { return len(e) }
-func (e endings) Less(i, j int) bool { return e[i].at < e[j].at }
-func (e endings) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *endings) Push(x any)        { *e = append(*e, x.(ending)) }
-func (e *endings) Pop() any {
-	last := (*e)[len(*e)-1]
-	(*e)[len(*e)-1] = ending{}
-	*e = (*e)[:len(*e)-1]
-	return last
+	d.Soft = t.response["X-Ratelimit-Warning"] != nil
 }
 
 // Observe implements middleware.Observer.
 func (s *Simulation) Observe(o *middleware.Observation) {
-	d := &s.decision
-	d.Outcome = o.Outcome
+	d := &s.turns.now.decision
+	d.Outcome, d.At, d.Waited = o.Outcome, s.clock.now, o.Waited
 	d.Rules = append(d.Rules, o.Rules...)
 	for i := range d.Rules {
-		if r := &d.Rules[i]; !r.Rule.Shadow {
-			d.Delay = max(d.Delay, r.Delay)
+		r := &d.Rules[i]
+		if r.Rule.Shadow {
+			continue
 		}
-	}
-	if !o.Ban.Until.IsZero() {
-		d.Refusal.RetryAfter = time.Duration(o.Ban.Until.UnixMicro()-s.clock.now) * time.Microsecond
+		d.Delay = max(d.Delay, r.Delay)
+		for j := range r.Limits {
+			d.Delay = max(d.Delay, r.Limits[j].Delay)
+		}
 	}
 }
 
 // refused implements middleware.Config.OnRefused.
 func (s *Simulation) refused(_ http.ResponseWriter, _ *http.Request, result middleware.Result) {
-	if left := s.decision.Refusal.RetryAfter; left != 0 {
-		result.RetryAfter = left // of a ban, by our clock
-	}
-	s.decision.Refusal = result
+	s.turns.now.decision.Refusal = result
 }
 
 // discarding is the header of a response that goes nowhere.

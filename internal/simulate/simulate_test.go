@@ -124,6 +124,40 @@ endpoints:
     - {limit: 3/10s, key: user, no_key: skip, counts: "!5xx"}
   "/static/*": [{limit: 6/10s burst 9}, {limit: 400/1d, key: user|ip, overdraft: 10}]
 default: [{limit: 6/1m}, {limits: [40/1h, 90/1d], key: host}]`,
+	"at once": `
+endpoints:
+  "POST /login": {concurrency: 1}
+  "GET /articles/{id}": {limit: 30/1m, concurrency: 2}
+default: {concurrency: 3, key: host}`,
+	"at once, without a key": `
+global: {concurrency: 6, name: all}
+default: {limit: 20/1m burst 30, concurrency: 1}`,
+	"a queue": `
+endpoints:
+  "POST /login": {concurrency: {max: 1, queue: 3, max_wait: 300ms}, key: host}
+  "/static/*": {limit: 60/1m, concurrency: {max: 2, queue: 1, max_wait: 2s}}
+default: {concurrency: {max: 1, queue: 2, max_wait: 1s}}`,
+	"queues": `
+global:
+  - {concurrency: {max: 3, queue: 4, max_wait: 500ms}, name: all}
+  - {concurrency: {max: 2, queue: 10, max_wait: 3s}, key: host, name: host}
+tiers:
+  premium: [{concurrency: {max: 1, queue: 5, max_wait: 1s}}]
+endpoints:
+  "POST /login": {limit: 20/1m, concurrency: {max: 1, queue: 1, max_wait: 1s}, escalate: {after: 5, within: 1h, ban: 10m}, counts: [401], when: after}
+default: [{limit: 10/1m, algorithm: leaky_bucket, burst: 3, concurrency: 1}, {limit: 6/1m, counts: "!5xx"}]`,
+	"places in shadow": `
+global: {concurrency: {max: 1, queue: 3, max_wait: 1s}, mode: shadow, name: all}
+default: {concurrency: {max: 1, queue: 1, max_wait: 100ms}, escalate: {after: 3, within: 10m, ban: 1m}}`,
+	"places of tiers": `
+default:
+  limit: 100/1m
+  concurrency: 2
+  tiers: {free: {limit: 50/1m, concurrency: 1}, premium: {limit: 60/1m, concurrency: {max: 1, queue: 9, max_wait: 5s}}}`,
+	"a turn and an end": `
+endpoints:
+  "POST /login": [{limit: 1/1s, algorithm: leaky_bucket, burst: 4}, {limit: 5/1m, counts: [401, 403], escalate: {of: outcomes, after: 4, within: 1m, ban: 20s}}]
+default: [{limit: 1/10s, algorithm: leaky_bucket, burst: 2}, {limit: 2/1m, counts: 500}]`,
 	"overload": `
 overload: {priority: [premium], max_wait: 10ms}
 default: 9/1m`,
@@ -241,44 +275,75 @@ type answer struct {
 	Rule, Tier string
 	RetryAfter time.Duration
 	Delay      time.Duration
+	Waited     time.Duration
 	Soft       bool
 	Rules      []middleware.RuleResult
 }
 
 func compare(t *testing.T, text string, entries []accesslog.Entry) {
 	service := serve(t, text)
-	simulation := simulate(t, text)
-	refused := 0
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
+	want := make([]answer, len(entries))
+	var answered sync.WaitGroup
 	for i := range entries {
 		e := &entries[i]
 		time.Sleep(time.Until(e.Time()))
-		got := &answer{Outcome: middleware.OutcomeAllowed}
-		waiting.Go(func() { service(e, got) })
+		want[i].Outcome = middleware.OutcomeAllowed
+		answered.Go(func() { service(e, &want[i]) })
 		synctest.Wait()
-
-		d := simulation.Do(e, e.At)
-		want := *got
-		if !d.Passed() {
-			refused++
-		}
-		said := answer{d.Outcome, d.Refusal.Status, d.Refusal.Rule, d.Refusal.Tier, d.Refusal.RetryAfter, d.Delay, d.Soft, nil}
-		for _, r := range d.Rules {
-			said.Rules = append(said.Rules, told(r))
-		}
-		require.Equal(t, want, said, "request %d, %+v", i, e)
 	}
-	if !strings.Contains(text, "\nmode: shadow") {
+	answered.Wait()
+
+	got, refused, waited := decided(t, text, entries), 0, 0
+	for i := range entries {
+		require.Equal(t, want[i], got[i], "request %d, %+v", i, entries[i])
+		if got[i].Status != 0 {
+			refused++
+		} else if got[i].Waited > 0 {
+			waited++
+		}
+	}
+	t.Logf("%d refused, %d passed after they waited", refused, waited)
+	if strings.Contains(text, "queue: ") {
+		require.Positive(t, waited, "some wait for a place, or this says nothing of it")
+	}
+	if !strings.Contains(text, "mode: shadow") {
 		require.Positive(t, refused, "some are refused, or this says nothing")
 	}
+}
+
+// decided is what the simulation of a file decides.
+func decided(t *testing.T, text string, entries []accesslog.Entry) []answer {
+	got := make([]answer, len(entries))
+	n := 0
+	tell := func(_ *accesslog.Entry, _ int64, d *Decision) {
+		a := &got[d.Number-1]
+		require.Equal(t, answer{}, *a, "each is decided once")
+		*a = answer{d.Outcome, d.Refusal.Status, d.Refusal.Rule, d.Refusal.Tier, d.Refusal.RetryAfter, d.Delay, d.Waited, d.Soft, nil}
+		for _, r := range d.Rules {
+			a.Rules = append(a.Rules, told(r))
+		}
+		n++
+	}
+	simulation := simulate(t, text, tell)
+	for i := range entries {
+		if d := simulation.Do(&entries[i], entries[i].At); d != nil {
+			tell(nil, 0, d)
+		}
+	}
+	simulation.Finish()
+	require.Equal(t, len(entries), n, "all are decided")
+	return got
 }
 
 // told is a result without what is no promise between stores.
 func told(r middleware.RuleResult) middleware.RuleResult {
 	rule := *r.Rule
 	r.Rule = &rule
-	r.At = 0
+	r.At, r.Concurrent.At = 0, 0
+	r.Limits = slices.Clone(r.Limits)
+	for i := range r.Limits {
+		r.Limits[i].At = 0
+	}
 	return r
 }
 
@@ -292,14 +357,14 @@ func (room) Streams(bool)                                          {}
 func (room) Leave()                                                {}
 
 // simulate is the simulation of a file.
-func simulate(t testing.TB, text string) *Simulation {
+func simulate(t testing.TB, text string, later func(*accesslog.Entry, int64, *Decision)) *Simulation {
 	loaded, err := rules.Parse([]byte(text), rules.Options{
 		Keys:     map[string]keyfunc.Func{"tenant": Key("tenant")},
 		Config:   middleware.Config{Bans: NewBans()},
 		Overload: roomy,
 	})
 	require.NoError(t, err)
-	s, err := New(loaded.Config(), Options{Routes: append(loaded.Routes(), routes...), ServeMux: strings.Contains(text, "key: route"), Headers: headers})
+	s, err := New(loaded.Config(), Options{Routes: append(loaded.Routes(), routes...), ServeMux: strings.Contains(text, "key: route"), Headers: headers, HasTook: true, Later: later})
 	require.NoError(t, err)
 	return s
 }
@@ -323,9 +388,7 @@ func serve(t *testing.T, text string) func(*accesslog.Entry, *answer) {
 	for _, route := range routes {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 			e := r.Context().Value(entryKey{}).(*accesslog.Entry)
-			if got := answerTo(r); got.Delay == 0 { // else the answer is compared by now
-				warned(w, got)
-			}
+			warned(w, answerTo(r))
 			time.Sleep(e.Took)
 			w.WriteHeader(e.Status)
 		})
@@ -377,10 +440,12 @@ type observer struct{}
 
 func (observer) Observe(seen *middleware.Observation) {
 	got := answerTo(seen.Request)
-	got.Outcome = seen.Outcome
+	got.Outcome, got.Waited = seen.Outcome, seen.Waited
 	for _, r := range seen.Rules {
-		if !r.Rule.Shadow {
-			got.Delay = max(got.Delay, r.Delay)
+		for _, d := range append(r.Limits[:len(r.Limits):len(r.Limits)], r.Decision) {
+			if !r.Rule.Shadow {
+				got.Delay = max(got.Delay, d.Delay)
+			}
 		}
 		got.Rules = append(got.Rules, told(r))
 	}
@@ -390,7 +455,7 @@ func BenchmarkDo(b *testing.B) {
 	entries := accesslog.Generate(3, 100_000) // as the logs of most servers have it
 	for name, text := range files {
 		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
-			s := simulate(b, "version: 1\n"+text)
+			s := simulate(b, "version: 1\n"+text, func(*accesslog.Entry, int64, *Decision) {})
 			b.ReportAllocs()
 			i, round := 0, int64(0)
 			for b.Loop() {

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"strings"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -14,12 +13,54 @@ type Clock struct{ now int64 }
 // without a cap.
 type store struct {
 	clock  *Clock
-	keys   map[*limiter.Quota]map[string]*limiter.State // quotas are as many as the rules have, and stay
-	states []limiter.State                              // room for those of one batch
+	turns  *turns
+	keys   map[*limiter.Quota]map[string]*cell // quotas are as many as the rules have, and stay
+	caller *caller                             // of the request that is decided about
+	room   []cell                              // for those to come
+	states []limiter.State                     // of one batch, and where they are from
+	found  []*cell
+}
+
+// A cell is what was counted for a key.
+type cell struct {
+	quota *limiter.Quota
+	key   string
+	state limiter.State
 }
 
 func newStore(clock *Clock) *store {
-	return &store{clock: clock, keys: map[*limiter.Quota]map[string]*limiter.State{}}
+	return &store{clock: clock, keys: map[*limiter.Quota]map[string]*cell{}, caller: &caller{}}
+}
+
+// cell is the one of a key, or nil.
+func (s *store) cell(q *limiter.Quota, key string) *cell {
+	for _, c := range s.caller.cells {
+		if c.quota == q && c.key == key {
+			return c
+		}
+	}
+	c := s.keys[q][key]
+	if c != nil {
+		s.caller.hold(c)
+	}
+	return c
+}
+
+// put notes a key that is new.
+func (s *store) put(c *limiter.Charge, state limiter.State) {
+	if len(s.room) == 0 {
+		s.room = make([]cell, atOnce)
+	}
+	added := &s.room[0]
+	s.room = s.room[1:]
+	*added = cell{c.Quota, s.caller.keep(c.Key), state}
+	keys := s.keys[c.Quota]
+	if keys == nil {
+		keys = map[string]*cell{}
+		s.keys[c.Quota] = keys
+	}
+	keys[added.key] = added
+	s.caller.hold(added)
 }
 
 // Immediate says that the store waits for nothing, and keeps no slice that it is given.
@@ -30,40 +71,29 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
 	}
-	s.states = s.states[:0]
-	var room [4]*limiter.State
-	found := room[:0]
+	s.states, s.found = s.states[:0], s.found[:0]
 	for i := range charges {
-		state := s.keys[charges[i].Quota][charges[i].Key]
-		found = append(found, state)
-		if state == nil {
-			state = &limiter.State{}
+		c := s.cell(charges[i].Quota, charges[i].Key)
+		s.found = append(s.found, c)
+		if c != nil {
+			s.states = append(s.states, c.state)
+		} else {
+			s.states = append(s.states, limiter.State{})
 		}
-		s.states = append(s.states, *state)
 	}
 	if !limiter.TakeAll(charges, s.states, s.clock.now, decisions) {
 		return nil
 	}
-	for i, state := range found {
+	for i, c := range s.found {
 		switch {
 		case charges[i].Cost == 0:
-		case state != nil:
-			*state = s.states[i]
+		case c != nil:
+			c.state = s.states[i]
 		default:
 			s.put(&charges[i], s.states[i])
 		}
 	}
 	return nil
-}
-
-// put notes a key that is new. Its text may be a part of a long one, such as a log's.
-func (s *store) put(c *limiter.Charge, state limiter.State) {
-	keys := s.keys[c.Quota]
-	if keys == nil {
-		keys = map[string]*limiter.State{}
-		s.keys[c.Quota] = keys
-	}
-	keys[strings.Clone(c.Key)] = &state
 }
 
 // Refund implements limiter.Store.
@@ -72,8 +102,11 @@ func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	for _, c := range charges {
-		if state := s.keys[c.Quota][c.Key]; state != nil {
-			*state = c.Quota.Refund(*state, s.clock.now, c.Cost, c.At)
+		if found := s.cell(c.Quota, c.Key); found != nil {
+			found.state = c.Quota.Refund(found.state, s.clock.now, c.Cost, c.At)
+			if c.Quota.InFlight() && found.state.Level == 0 {
+				found.state = limiter.State{} // Memory too knows what is under way, and no more
+			}
 		}
 	}
 	return nil
@@ -86,8 +119,8 @@ func (s *store) Owe(_ context.Context, charges []limiter.Charge) error {
 	}
 	for i := range charges {
 		c := &charges[i]
-		if state := s.keys[c.Quota][c.Key]; state != nil {
-			*state = c.Quota.Owe(*state, s.clock.now, c.Cost)
+		if found := s.cell(c.Quota, c.Key); found != nil {
+			found.state = c.Quota.Owe(found.state, s.clock.now, c.Cost)
 		} else {
 			s.put(c, c.Quota.Owe(limiter.State{}, s.clock.now, c.Cost))
 		}
@@ -101,7 +134,9 @@ func (s *store) Reset(_ context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	for _, c := range charges {
-		delete(s.keys[c.Quota], c.Key)
+		if found := s.cell(c.Quota, c.Key); found != nil {
+			found.state = limiter.State{} // which a key has that was never seen
+		}
 	}
 	return nil
 }

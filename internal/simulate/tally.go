@@ -21,7 +21,7 @@ type Tally struct {
 
 	rules   map[*middleware.RuleInfo]*ruleTally
 	order   []*ruleTally
-	clients map[string]*client
+	clients []client // by number
 	times   timeline
 	meters  bool
 }
@@ -44,6 +44,7 @@ type Counts struct {
 func (c *Counts) Stopped() int64 { return c.Refused + c.Banned + c.NoKey }
 
 type client struct {
+	name              string
 	requests, stopped int64
 	first             int64            // when it was first stopped
 	by                map[string]int64 // stopped by what; nil until it was
@@ -78,7 +79,7 @@ const (
 // NewTally returns an empty one. If it measures, it finds out what other limits of each rule
 // would have refused.
 func NewTally(rules []middleware.RuleInfo, measures bool) *Tally {
-	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, clients: map[string]*client{}, meters: measures}
+	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, meters: measures}
 	for _, info := range rules {
 		t.order = append(t.order, newRuleTally(&info))
 	}
@@ -87,21 +88,9 @@ func NewTally(rules []middleware.RuleInfo, measures bool) *Tally {
 
 func newRuleTally(info *middleware.RuleInfo) *ruleTally {
 	return &ruleTally{
-		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: limitsOf(info), Shadow: info.Shadow},
+		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), Shadow: info.Shadow},
 		refusedKeys: map[string]struct{}{},
 	}
-}
-
-// limitsOf are all that a rule has, as text.
-func limitsOf(info *middleware.RuleInfo) string {
-	if len(info.Limits) == 0 {
-		return info.Limit.String()
-	}
-	var texts []string
-	for _, l := range info.Limits {
-		texts = append(texts, l.String())
-	}
-	return strings.Join(texts, ", ")
 }
 
 // rule is the tally of a rule that applied.
@@ -112,7 +101,7 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 	i := slices.IndexFunc(t.order, func(r *ruleTally) bool { return r.Rule == info.Name && r.Tier == info.Tier })
 	r := t.order[i]
 	t.rules[info] = r
-	if t.meters && len(info.Limits) == 0 && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
+	if t.meters && len(info.Limits) == 0 && info.Limit.Events > 0 && info.Limit.Calendar() == "" && !info.Own && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
 		if r.counted = info.Limit.Algorithm; r.counted == limiter.TokenBucket || r.counted == limiter.LeakyBucket {
 			r.counted = limiter.SlidingWindow
 		}
@@ -124,22 +113,24 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 
 // Add counts a request, what was decided about it, and its client.
 func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
-	if t.Requests == 0 {
+	if t.Requests == 0 || at < t.began {
 		t.began = at
 	}
-	t.last = at
+	t.last = max(t.last, at)
 	t.Requests++
 	if e.Status == http.StatusTooManyRequests {
 		t.Answered++
 	}
-	c := t.clients[d.Client]
-	if c == nil {
-		c = &client{}
-		t.clients[strings.Clone(d.Client)] = c
+	for d.number >= len(t.clients) {
+		t.clients = append(t.clients, client{})
+	}
+	c := &t.clients[d.number]
+	if c.requests == 0 {
+		c.name = strings.Clone(d.Client)
 	}
 	c.requests++
 	for i := range d.Rules {
-		t.addRule(&d.Rules[i], at)
+		t.addRule(&d.Rules[i], d.At)
 	}
 	by := ""
 	switch {
@@ -162,15 +153,15 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	if d.Soft {
 		t.Warned++
 	}
-	if d.Passed() && d.Delay > 0 {
+	if d.Passed() && d.Delay+d.Waited > 0 {
 		t.Delayed++
 	}
-	t.times.add(at, by)
+	t.times.add(d.At, by)
 	if by == "" {
 		return
 	}
 	if c.stopped == 0 {
-		c.first, c.by = at, map[string]int64{}
+		c.first, c.by = d.At, map[string]int64{}
 	}
 	c.stopped++
 	c.by[by]++
@@ -179,7 +170,7 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 func (t *Tally) addRule(d *middleware.RuleResult, at int64) {
 	r := t.rule(d.Rule)
 	r.Asked++
-	if r.meter != nil {
+	if r.meter != nil && !d.Rule.Own { // of such a key another limit of the rule changes nothing
 		r.meter.Add(d.Key, at, d.Cost)
 	}
 	if d.Degraded {
@@ -235,10 +226,10 @@ func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 	for _, r := range t.order {
 		s.Rules = append(s.Rules, r.RuleCounts)
 	}
-	for name, c := range t.clients {
-		if c.stopped > 0 {
+	for i := range t.clients {
+		if c := &t.clients[i]; c.stopped > 0 {
 			s.ClientsStopped++
-			s.Hit = append(s.Hit, Hit{name, c.requests, c.stopped, c.mostBy(), time.UnixMicro(c.first).UTC()})
+			s.Hit = append(s.Hit, Hit{c.name, c.requests, c.stopped, c.mostBy(), time.UnixMicro(c.first).UTC()})
 		}
 	}
 	slices.SortFunc(s.Hit, func(a, b Hit) int {
@@ -249,7 +240,7 @@ func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 		s.Hit[i].Client = shown(s.Hit[i].Client)
 	}
 	for info, r := range t.rules {
-		if r.meter == nil {
+		if r.meter == nil || info.Own {
 			continue
 		}
 		if result, err := r.meter.Result(0.999); err == nil { // else no limit here would spare so many
@@ -274,12 +265,12 @@ type Changes struct {
 	NoLonger int64 `json:"requests_no_longer_stopped"`
 }
 
-// Add counts a request that both decided about.
-func (c *Changes) Add(before, after *Decision) {
+// Add counts a request that passed before and passes after the change, or not.
+func (c *Changes) Add(before, after bool) {
 	switch {
-	case before.Passed() && !after.Passed():
+	case before && !after:
 		c.Newly++
-	case !before.Passed() && after.Passed():
+	case !before && after:
 		c.NoLonger++
 	}
 }
@@ -307,11 +298,15 @@ type ClientChange struct {
 // Compare tells what new rules changed, with as many clients at most.
 func Compare(before, after *Tally, changes Changes, most int, shown func(string) string) *Change {
 	c := &Change{Old: *before.Summary(most, shown), New: *after.Summary(most, shown), Changes: changes, Clients: []ClientChange{}}
-	for name, now := range after.clients {
-		old := int64(0)
-		if then := before.clients[name]; then != nil {
-			old = then.stopped
+	stopped := map[string]int64{} // those that were
+	for i := range before.clients {
+		if then := &before.clients[i]; then.stopped > 0 {
+			stopped[then.name] = then.stopped
 		}
+	}
+	for i := range after.clients {
+		now := &after.clients[i]
+		old := stopped[now.name]
 		if old == 0 && now.stopped > 0 {
 			c.ClientsNewly++
 		}
@@ -319,7 +314,7 @@ func Compare(before, after *Tally, changes Changes, most int, shown func(string)
 			c.ClientsNoLonger++
 		}
 		if old != now.stopped {
-			c.Clients = append(c.Clients, ClientChange{name, now.requests, old, now.stopped})
+			c.Clients = append(c.Clients, ClientChange{now.name, now.requests, old, now.stopped})
 		}
 	}
 	off := func(c ClientChange) int64 { return max(c.Old-c.New, c.New-c.Old) }

@@ -71,9 +71,11 @@ func slow(l limiter.Limit, events, replicas int64) limiter.Limit {
 	if rest > 0 {
 		per++
 	}
-	l.Events = events
-	l.Per = time.Duration(min(per, longest.Microseconds())) * time.Microsecond
-	return l
+	// A window of a calendar is one of so long.
+	return limiter.Limit{
+		Events: events, Per: time.Duration(min(per, longest.Microseconds())) * time.Microsecond,
+		Burst: l.Burst, Algorithm: l.Algorithm,
+	}
 }
 
 // mulDiv is a*b/c, and what remains, for positive numbers; the quotient has to fit.

@@ -55,13 +55,13 @@ var changes = []testCase{
 					turns := []*limiter.Quota{t.named(rule, "", slow(l, 10)), t.named(rule, "", slow(other, 12))}
 					want := max(turns[0].Capacity(), turns[1].Capacity())
 					admitted := int64(0)
-					for turn := range 60 {
+					for turn := range 30 {
 						if t.ask(turns[(first+turn)%2], "key", 1).Allowed {
 							admitted++
 						}
 					}
 					if admitted != want {
-						t.broken("%v and %v, in turn, admitted %d of 60 at once, want %d", turns[0].Limit(), turns[1].Limit(), admitted, want)
+						t.broken("%v and %v, in turn, admitted %d of 30 at once, want %d", turns[0].Limit(), turns[1].Limit(), admitted, want)
 					}
 				}
 			}

@@ -69,9 +69,15 @@ var keys = []testCase{
 		run: func(t *trial) {
 			q := t.quota(samples[1])
 			for round := range int64(2) {
-				for i := range 3000 {
-					if d := t.take(q, fmt.Sprint("key ", i), 1); d.Remaining != q.Capacity()-1-round {
-						t.broken("event %d of key %d left %d, want %d", round+1, i, d.Remaining, q.Capacity()-1-round)
+				for first := 0; first < 3000; first += limiter.MaxCharges {
+					var charges []limiter.Charge
+					for i := range limiter.MaxCharges {
+						charges = append(charges, limiter.Charge{Quota: q, Key: fmt.Sprint("key ", first+i), Cost: 1})
+					}
+					for i, d := range t.decide(charges...) {
+						if want := q.Capacity() - 1 - round; !d.Allowed || d.Remaining != want {
+							t.broken("event %d of key %d was answered %+v, want it admitted and Remaining %d", round+1, first+i, d, want)
+						}
 					}
 				}
 			}

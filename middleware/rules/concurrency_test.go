@@ -175,7 +175,7 @@ func TestHowManyAtOnceIsExplained(t *testing.T) {
 	last := e.Steps[len(e.Steps)-1]
 	assert.EqualValues(t, 1, last.AtOnce)
 	assert.Equal(t, 1, last.Queue)
-	assert.Equal(t, "1m0s", last.MaxWait)
+	assert.Equal(t, 60.0, last.MaxWait)
 }
 
 // What is wrong is told with its field, before anything runs.

@@ -51,23 +51,23 @@ type Explanation struct {
 
 // A Step is what one section of the file makes of a request, in the order of evaluation.
 type Step struct {
-	Section string `json:"section"`             // ban, allow, global, tiers, endpoints, default, application, overload
-	Line    int    `json:"line,omitempty"`      // where that is; 0: not in the file
-	Rule    string `json:"rule,omitempty"`      // that applies
-	Tier    string `json:"tier,omitempty"`      // that has this limit
-	Own     bool   `json:"own,omitempty"`       // the key has it: see overrides
-	Key     string `json:"key,omitempty"`       // that is counted under; empty: all clients together
-	Limit   string `json:"limit,omitempty"`     // as text; several with commas between
-	AtOnce  int64  `json:"at_once,omitempty"`   // how many requests may be in progress at once
-	Queue   int    `json:"queue,omitempty"`     // how many more of the key wait for that
-	MaxWait string `json:"max_wait,omitempty"`  // and for how long at most
-	Cost    int64  `json:"cost,omitempty"`      // in units
-	Settles bool   `json:"settles,omitempty"`   // the cost is reserved, and the application says what it was
-	Counts  string `json:"counts,omitempty"`    // which answers use up the limit; empty: all
-	When    string `json:"when,omitempty"`      // "after": charged when the answer is known
-	Outage  string `json:"on_outage,omitempty"` // what happens while Redis gives no answer
-	Shadow  bool   `json:"shadow,omitempty"`    // it refuses nothing
-	SoftAt  int    `json:"soft_at,omitempty"`   // percent of the limit at which a warning begins
+	Section string  `json:"section"`                    // ban, allow, global, tiers, endpoints, default, application, overload
+	Line    int     `json:"line,omitempty"`             // where that is; 0: not in the file
+	Rule    string  `json:"rule,omitempty"`             // that applies
+	Tier    string  `json:"tier,omitempty"`             // that has this limit
+	Own     bool    `json:"own,omitempty"`              // the key has it: see overrides
+	Key     string  `json:"key,omitempty"`              // that is counted under; empty: all clients together
+	Limit   string  `json:"limit,omitempty"`            // as text; several with commas between
+	AtOnce  int64   `json:"at_once,omitempty"`          // how many requests may be in progress at once
+	Queue   int     `json:"queue,omitempty"`            // how many more of the key wait for that
+	MaxWait float64 `json:"max_wait_seconds,omitempty"` // and for how long at most, in seconds
+	Cost    int64   `json:"cost,omitempty"`             // in units
+	Settles bool    `json:"settles,omitempty"`          // the cost is reserved, and the application says what it was
+	Counts  string  `json:"counts,omitempty"`           // which answers use up the limit; empty: all
+	When    string  `json:"when,omitempty"`             // "after": charged when the answer is known
+	Outage  string  `json:"on_outage,omitempty"`        // what happens while Redis gives no answer
+	Shadow  bool    `json:"shadow,omitempty"`           // it refuses nothing
+	SoftAt  int     `json:"soft_at,omitempty"`          // percent of the limit at which a warning begins
 
 	Overdraft int64  `json:"overdraft,omitempty"` // how many more pass, marked as degraded
 	Escalate  string `json:"escalate,omitempty"`  // what bans the key, in words
@@ -155,7 +155,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		if of := rule.Concurrency; of.Max > 0 {
 			s.AtOnce, s.Queue = of.Max, of.Queue
 			if of.Queue > 0 {
-				s.MaxWait = of.MaxWait.String()
+				s.MaxWait = of.MaxWait.Seconds()
 			}
 		}
 		if rule.ChargeAfter {
@@ -191,7 +191,7 @@ func (s *Step) words() string {
 		text += ", the limit of tier " + s.Tier
 	}
 	if s.Queue > 0 {
-		text += fmt.Sprintf(", and %d more wait for up to %s", s.Queue, s.MaxWait)
+		text += fmt.Sprintf(", and %d more wait for up to %v", s.Queue, time.Duration(s.MaxWait*float64(time.Second)))
 	}
 	switch {
 	case s.Settles && s.When != "":

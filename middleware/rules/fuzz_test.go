@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -129,10 +130,7 @@ func requireWithin(t testing.TB, text []byte, p rules.Problem) {
 func TestTenThousandRandomEditsOfTheSample(t *testing.T) {
 	// Which a text alone can't name.
 	original := strings.Replace(string(sample(t)), ", file: banned.txt", "", 1)
-	seeds, edits := uint64(4), 2_500
-	if underRace { // which makes each ten times as slow, and nothing in it is concurrent
-		edits /= 10
-	}
+	seeds, edits := uint64(4), race.Draws(2_500, 250)
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -192,11 +193,17 @@ func isA(name string, v any) bool {
 
 func readSchema(t testing.TB) *schema {
 	t.Helper()
-	s := &schema{}
-	require.NoError(t, strictly(rules.Schema(), s))
-	s.within(s)
+	s, err := readOnce()
+	require.NoError(t, err)
 	return s
 }
+
+var readOnce = sync.OnceValues(func() (*schema, error) {
+	s := &schema{}
+	err := strictly(rules.Schema(), s)
+	s.within(s)
+	return s, err
+})
 
 // requireSchema requires a file to be what the schema says. It is read as an editor would.
 func requireSchema(t testing.TB, text string) {

@@ -25,10 +25,13 @@ type limitText struct{ limiter.Limit }
 func (l *limitText) UnmarshalText(text []byte) error { return inWords(l.Limit.UnmarshalText(text)) }
 
 func (limitText) JSONSchema() map[string]any {
-	return map[string]any{"type": "string", "title": "limit", "pattern": "^\\s*0*[1-9][0-9_]*\\s*/\\s*(" + periodPattern + ")(\\s.*)?$", "examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket"}}
+	return map[string]any{"type": "string", "title": "limit", "pattern": "^\\s*0*[1-9][0-9_]*\\s*/\\s*(" + periodPattern + "|" + calendarPattern + ")(\\s.*)?$", "examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket", "10000/month Europe/Berlin"}}
 }
 
-// periodPattern is how package limiter reads periods, for the schema.
+// periodPattern is how package limiter reads periods, for the schema, and calendarPattern those that
+// are of a calendar in any case.
+const calendarPattern = `week|month|year`
+
 const periodPattern = `(micro|milli)?second|sec|minute|min|hour|day|us|ms|[smhd]|([0-9]+\.?[0-9]*(ns|us|µs|μs|ms|s|m|h|d)|\.[0-9]+(ns|us|µs|μs|ms|s|m|h))+`
 
 // period is a time span.
@@ -49,6 +52,28 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 
 func (period) JSONSchema() map[string]any {
 	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*)$", "examples": []any{"60s", "1m", "24h", "30d", 60}}
+}
+
+// window is a period, or that of a calendar.
+type window struct{ of limiter.Limit }
+
+func (w *window) UnmarshalText(text []byte) (err error) {
+	switch first, where, _ := strings.Cut(string(text), " "); {
+	case first == "week", first == "month", first == "year", first == "day" && where != "":
+		w.of, err = limiter.Parse("1/" + string(text))
+		return inWords(err)
+	}
+	var p period
+	err = p.UnmarshalText(text)
+	w.of.Per = p.Duration
+	return err
+}
+
+func (window) JSONSchema() map[string]any {
+	schema := period{}.JSONSchema()
+	schema["pattern"] = "^(" + periodPattern + "|[1-9][0-9_]*|(day|" + calendarPattern + ")( .*)?)$"
+	schema["examples"] = []any{"60s", "1m", "24h", "30d", 60, "month Europe/Berlin"}
+	return schema
 }
 
 // inFile is the text of an error of another package, in the words of a file.

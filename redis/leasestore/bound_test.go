@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/redis/redisstore"
@@ -146,7 +147,7 @@ func TestLeasedNeverAdmitsMoreThanTheLimit(t *testing.T) {
 		"whatever happens":              {kills: true, restarts: true, outages: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(5) {
+			for seed := range race.Draws[uint64](5, 2) {
 				tr.mode = Leased
 				for _, l := range []limiter.Limit{
 					limiter.PerSecond(100).With(limiter.TokenBucket),
@@ -170,7 +171,7 @@ func TestSynchronizedExceedsTheLimitByABurstForEachInstanceAtMost(t *testing.T) 
 		"as Redis comes and goes":       {outages: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(5) {
+			for seed := range race.Draws[uint64](5, 2) {
 				tr.mode = Synchronized
 				tr.limit = limiter.PerSecond(100).With(limiter.TokenBucket)
 				t.Run(fmt.Sprint(seed), func(t *testing.T) { tr.run(t, seed) })
@@ -334,7 +335,7 @@ func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
-		for seed := range uint64(8) {
+		for seed := range race.Draws[uint64](8, 4) {
 			t.Run(fmt.Sprint(a, " ", seed), func(t *testing.T) {
 				phase.Test(t, func(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, 9))
@@ -560,7 +561,7 @@ func TestKeysAreBounded(t *testing.T) {
 			f := newFake()
 			s := f.instance(t, 1, Options{Mode: m, MaxKeys: 1000})
 			q := quotaOf(t, "rule", limiter.PerMinute(1000))
-			for i := range 100_000 {
+			for i := range 20_000 {
 				decideOne(t, s, q, fmt.Sprint(i), 1)
 				if i%100 == 0 {
 					time.Sleep(exchangeEvery)

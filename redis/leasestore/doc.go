@@ -77,6 +77,9 @@
 // and what is above that is forgotten. A bucket that was full begins to refill when Redis has
 // heard of what was used, 75 milliseconds later at most, which is lost.
 //
+// A look (a decision of cost 0) at a key that is not being exchanged asks Redis, or it would find
+// that nothing was used of what other processes count.
+//
 // Counters are others than those of exact decisions: a rule that changes its mode begins anew,
 // as it does when its limit is changed from 12 to 10 or back. What was used is told again where
 // Redis gave no answer, and so may count twice; what was refunded is not, and so may be lost.

@@ -101,8 +101,7 @@ func (s *Store) idle(p *pace) (wait time.Duration, isForever bool) {
 
 // listed reports whether an entry is on a list, and how many entries there are.
 func (s *Store) listed() (isListed bool, keys int) {
-	for i := range s.table.shards {
-		sh := &s.table.shards[i]
+	for sh := range s.table.occupied() {
 		sh.mu.Lock()
 		isListed = isListed || len(sh.listed[leased])+len(sh.listed[counted]) > 0
 		keys += len(sh.index)

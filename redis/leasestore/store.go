@@ -108,8 +108,16 @@ func (s *Store) hash(p *plan, key string) uint64 {
 // that wraps [limiter.ErrCharges].
 func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
 
-// Decide implements [limiter.Store].
+// Decide implements [limiter.Store]. A look at a Synchronized key that is not being
+// exchanged takes a round trip.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if err := s.decide(ctx, charges, decisions); err != nil || !isLook(charges) {
+		return err
+	}
+	return s.hear(ctx, charges, decisions)
+}
+
+func (s *Store) decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if len(charges) == 1 && len(decisions) == 1 && charges[0].Quota != nil && charges[0].Cost >= 0 {
 		if p := s.planOf(charges[0].Quota); p != nil && p.err == nil {
 			if p.mode == Synchronized {

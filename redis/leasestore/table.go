@@ -1,7 +1,10 @@
 package leasestore
 
 import (
+	"iter"
+	"math/bits"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -65,13 +68,16 @@ func (e *entry) latest(now int64) int64   { return e.now + max(0, now-e.asked) }
 // A table holds entries, in shards.
 type table struct {
 	shards [shardCount]shard
-	most   int // entries in a shard
+	filled atomic.Uint64 // a bit for each shard that has entries
+	most   int           // entries in a shard
 }
 
-const shardCount = 64
+const shardCount = 64 // as many as a word has bits
 
 type shard struct {
 	mu     sync.Mutex
+	number int
+	within *table
 	index  map[uint64]uint32          // of cells, by hash
 	lows   map[uint64][]limiter.Entry // of Synchronized buckets that settle: the Log of their states
 	cells  []entry
@@ -87,12 +93,25 @@ type shard struct {
 func newTable(maxKeys int) *table {
 	t := &table{most: (maxKeys + shardCount - 1) / shardCount}
 	for i := range t.shards {
+		t.shards[i].number, t.shards[i].within = i, t
 		t.shards[i].index = map[uint64]uint32{}
 	}
 	return t
 }
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>58] }
+
+// occupied are the shards that have entries, or had some a moment ago: of a process that knows few
+// keys, the loop need not lock them all a hundred times a second.
+func (t *table) occupied() iter.Seq[*shard] {
+	return func(yield func(*shard) bool) {
+		for left := t.filled.Load(); left != 0; left &= left - 1 {
+			if !yield(&t.shards[bits.TrailingZeros64(left)]) {
+				return
+			}
+		}
+	}
+}
 
 // find is the entry with that hash, or nil, and its cell.
 func (sh *shard) find(hash uint64) (*entry, uint32) {
@@ -118,6 +137,9 @@ func (sh *shard) add(hash uint64, most int, must bool, worth func(*entry) int64)
 		sh.cells = append(sh.cells, entry{})
 	}
 	sh.index[hash] = i
+	if len(sh.index) == 1 {
+		sh.within.filled.Or(1 << sh.number)
+	}
 	sh.cells[i] = entry{hash: hash, used: true}
 	return &sh.cells[i]
 }
@@ -163,4 +185,7 @@ func (sh *shard) remove(i uint32) {
 	delete(sh.lows, sh.cells[i].hash)
 	sh.cells[i] = entry{}
 	sh.free = append(sh.free, i)
+	if len(sh.index) == 0 {
+		sh.within.filled.And(^(1 << sh.number))
+	}
 }

@@ -1,14 +1,15 @@
--- Tells how much of its quota the counter KEYS[1] has used, and changes nothing. What is
+-- Tells how much of their quotas the counters KEYS have used, and changes nothing. What is
 -- above this line is limiter.Lua, all algorithms, and log.lua; ARGV[1] ends the names of what
--- counts events that are under way. Replies with what is used,
--- the capacity, and the microseconds until all is free; or with nothing for what is no counter.
+-- counts events that are under way. Replies with three numbers for each: what is used, the
+-- capacity, and the microseconds until all is free; or with zeros for what is no counter.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-if string.sub(KEYS[1], -#ARGV[1]) == ARGV[1] then
-  -- What counts events under way: as places.lua has it.
-  local value = redis.pcall('GET', KEYS[1])
+
+-- What counts events under way: as places.lua has it.
+local function lookAtPlaces(key)
+  local value = redis.pcall('GET', key)
   if type(value) ~= 'string' or #value % 32 ~= 24 then
-    return {}
+    return 0, 0, 0
   end
   local used = 0
   local capacity, mean = struct.unpack('<dd', value)
@@ -21,25 +22,38 @@ if string.sub(KEYS[1], -#ARGV[1]) == ARGV[1] then
   if mean == 0 then
     mean = 1000000 -- as limiter/inflight.go has it
   end
-  return {used, capacity, mean}
+  return used, capacity, mean
 end
-local value = redis.pcall('GETRANGE', KEYS[1], '0', '216')
-if type(value) == 'table' or #value < 49 then
-  return {}
+
+local function look(key)
+  local value = redis.pcall('GETRANGE', key, '0', '216')
+  if type(value) == 'table' or #value < 49 then
+    return 0, 0, 0
+  end
+  local kind, a, b, c = struct.unpack('<Bddd', value)
+  local algorithm = algorithms[kind]
+  if not algorithm then
+    return 0, 0, 0
+  end
+  local q = algorithm.compile(a, b, c)
+  local s = {key = key, quota = q, log = '', kept = 0, first = 0}
+  s.last, s.level, s.prev = struct.unpack('<ddd', value, 26)
+  if q.isLong and #value >= 65 then
+    s.first, s.kept = struct.unpack('<dd', value, 50)
+  elseif algorithm.isLog and #value % 16 == 9 then
+    s.log = string.sub(value, 58)
+  end
+  algorithm.advance(q, s, math.max(now, s.last))
+  local remaining, reset = algorithm.remaining(q, s), algorithm.resetAfter(q, s)
+  return q.capacity - remaining, q.capacity, math.max(0, reset + s.last - now)
 end
-local kind, a, b, c = struct.unpack('<Bddd', value)
-local algorithm = algorithms[kind]
-if not algorithm then
-  return {}
+
+local answer = {}
+for i, key in ipairs(KEYS) do
+  local of = look
+  if string.sub(key, -#ARGV[1]) == ARGV[1] then
+    of = lookAtPlaces
+  end
+  answer[3 * i - 2], answer[3 * i - 1], answer[3 * i] = of(key)
 end
-local q = algorithm.compile(a, b, c)
-local s = {key = KEYS[1], quota = q, log = '', kept = 0, first = 0}
-s.last, s.level, s.prev = struct.unpack('<ddd', value, 26)
-if q.isLong and #value >= 65 then
-  s.first, s.kept = struct.unpack('<dd', value, 50)
-elseif algorithm.isLog and #value % 16 == 9 then
-  s.log = string.sub(value, 58)
-end
-algorithm.advance(q, s, math.max(now, s.last))
-local remaining, reset = algorithm.remaining(q, s), algorithm.resetAfter(q, s)
-return {q.capacity - remaining, q.capacity, math.max(0, reset + s.last - now)}
+return answer

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/weirgo/weir/keyfunc"
+)
+
+// namesFlag is the flag for what stands behind digests: Redis has nothing else, and nobody can
+// make a key of a digest again, with the secret or without. So who knows the keys says which
+// there may be.
+func namesFlag(flags *flag.FlagSet) *string {
+	return flags.String("names", "", "a `file` with keys, one on a line, such as user:42, that are shown in place of their digests; - for the standard input")
+}
+
+// names are keys by their digests.
+type names map[string]string
+
+// longestName is of a line.
+const longestName = 64 << 10
+
+// readNames reads such a file; own are the kinds of --keys.
+func (s *session) readNames(file string, server *server, own string) (names, error) {
+	if file == "" {
+		return nil, nil
+	}
+	secret, err := server.secret()
+	if err != nil {
+		return nil, err
+	}
+	if err := keyfunc.CheckSecret("weir", secret); err != nil {
+		return nil, usageError{err}
+	}
+	in := io.NopCloser(s.in)
+	if file != "-" {
+		if in, err = os.Open(file); err != nil {
+			return nil, err
+		}
+	}
+	defer in.Close()
+	digester, known := keyfunc.NewDigester(secret), names{}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, longestName)
+	for n := 1; lines.Scan(); n++ {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" {
+			continue
+		}
+		key, err := keyOf(text, own)
+		if err != nil {
+			return nil, fmt.Errorf("--names: line %d: %w", n, err)
+		}
+		known[digester.Digest(key).String()] = key
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, fmt.Errorf("--names: a line is longer than %d bytes", longestName)
+	}
+	return known, lines.Err()
+}
+
+// shown is how a key is shown: by its name, or else by its digest.
+func (n names) shown(digest string) string {
+	if name, ok := n[digest]; ok {
+		return name
+	}
+	return digest
+}

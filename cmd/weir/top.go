@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/internal/verdict"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// A topView is what top knows at a moment, as JSON.
+type topView struct {
+	At   time.Time `json:"at"`
+	Top  []topKey  `json:"top"`
+	Pass topPass   `json:"pass"`           // that this is from: under way, or the last
+	Last *topPass  `json:"last,omitempty"` // the last that was complete, where another is under way
+}
+
+// A topKey is a counter.
+type topKey struct {
+	Key    string  `json:"key,omitempty"` // where --names has it
+	Digest string  `json:"digest"`
+	Rule   string  `json:"rule"`
+	Tier   string  `json:"tier,omitempty"`
+	AtOnce bool    `json:"at_once,omitempty"` // what counts is in progress
+	Used   int64   `json:"used"`
+	Limit  int64   `json:"limit"`
+	Share  float64 `json:"share"` // of the limit
+	FreeIn seconds `json:"free_in_seconds"`
+}
+
+// A topPass says how much was looked at, and what follows from that.
+type topPass struct {
+	Keys     int64   `json:"keys"`   // in Redis, of whatever kind
+	Looked   int64   `json:"looked"` // at so many of them
+	Share    float64 `json:"share"`  // of the keys, and the chance that one that belongs into the list was seen
+	Took     seconds `json:"took_seconds"`
+	Full     int64   `json:"full"`      // counters that have used all of their limit, about
+	FullLow  int64   `json:"full_low"`  // with 95% confidence from
+	FullHigh int64   `json:"full_high"` // to so many
+}
+
+func newTopPass(p *redisstore.Pass, ended bool) topPass {
+	t := topPass{Keys: p.Keys, Looked: min(p.Looked, p.Keys), Took: inSeconds(p.Took)}
+	switch {
+	case ended:
+		t.Looked, t.Share = t.Keys, 1
+	case p.Looked == 0:
+		return t // nothing is known
+	default: // which is not all, even if there are more keys than when it began
+		t.Share = min(0.999, float64(p.Looked)/float64(p.Keys))
+	}
+	t.Full, t.FullLow, t.FullHigh = estimate(p.Full, t.Share)
+	return t
+}
+
+// estimate is how many there are of which so many were found in a random share of all, and from
+// where to where that is with a confidence of 95% at least: two standard deviations of what was
+// not seen, and somewhat more where little was found.
+func estimate(found int64, share float64) (about, low, high int64) {
+	n, rest := float64(found), (1-share)/share
+	spread := 1.96 * math.Sqrt((n+1)*rest/share)
+	about = found + int64(math.Round(n*rest))
+	return about, max(found, about-int64(math.Ceil(spread))), about + int64(math.Ceil(spread+3*rest))
+}
+
+// errInterrupted is what top ends with where it was stopped before it had looked at all.
+var errInterrupted = errors.New("stopped before it had looked at all keys")
+
+func top(s *session, args []string) error {
+	flags := flag.NewFlagSet("top", flag.ContinueOnError)
+	server := serverFlags(flags)
+	n := flags.Int("n", 20, "how many")
+	rule := flags.String("rule", "", "only of the rule with this `name`")
+	watch := flags.Bool("watch", false, "go on, and show every --interval what is known then, until it is stopped (Ctrl-C)")
+	interval := flags.Duration("interval", 2*time.Second, "how `long` between two tables, from 1s to 1h")
+	rate := flags.Int("rate", 10_000, "how many keys of a Redis are looked at in a second, at most")
+	file := namesFlag(flags)
+	own := ownKeys(flags)
+	asJSON := flags.Bool("json", false, "write JSON; with --watch an object on each line")
+	rest, err := s.parse(flags, args)
+	switch {
+	case err != nil:
+		return err
+	case len(rest) > 0:
+		return usageError{errors.New("it takes flags only")}
+	case *interval < time.Second || *interval > time.Hour:
+		return usageError{fmt.Errorf("--interval is %v: it must be from 1s to 1h", *interval)}
+	case *rate < 1:
+		return usageError{fmt.Errorf("--rate is %d: it must be at least 1", *rate)}
+	}
+	known, err := s.readNames(*file, server, *own)
+	if err != nil {
+		return err
+	}
+	client, err := server.connect()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	survey, err := redisstore.NewSurvey(client, *n, redisstore.TopOptions{Prefix: server.prefix, Rule: *rule, Rate: *rate})
+	if err != nil {
+		return usageError{err}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t := &topping{s: s, client: client, survey: survey, names: known, asJSON: *asJSON, interval: *interval}
+	if *watch {
+		return t.watch(ctx)
+	}
+	return t.once(ctx)
+}
+
+// A topping is one run of top.
+type topping struct {
+	s        *session
+	client   redis.UniversalClient
+	survey   *redisstore.Survey
+	names    names
+	asJSON   bool
+	interval time.Duration
+}
+
+// look looks for so long. An answer may take as long as patience besides.
+func (t *topping) look(ctx context.Context, d time.Duration) (redisstore.Surveyed, error) {
+	ctx, cancel := context.WithTimeout(ctx, d+patience)
+	defer cancel()
+	return t.survey.Look(ctx, d)
+}
+
+// once looks at all keys, and tells on a terminal how far it has come.
+func (t *topping) once(ctx context.Context) error {
+	terminal := terminalOf(t.s.err)
+	var found redisstore.Surveyed
+	for begun := time.Now(); ; {
+		next, err := t.look(ctx, 250*time.Millisecond)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if found = next; found.Ended {
+			break
+		}
+		if terminal != nil && time.Since(begun) > time.Second {
+			p := newTopPass(&found.Pass, false)
+			fmt.Fprintf(terminal, "\r%s of %s keys, %d%% \x1b[K", verdict.Number(p.Looked), verdict.Number(p.Keys), int(100*p.Share))
+		}
+	}
+	if terminal != nil {
+		fmt.Fprint(terminal, "\r\x1b[K")
+	}
+	view := t.view(&found)
+	if t.asJSON {
+		if err := writeJSON(t.s.out, view); err != nil {
+			return err
+		}
+	} else if err := t.write(view); err != nil {
+		return err
+	}
+	if !found.Ended {
+		return errInterrupted
+	}
+	return nil
+}
+
+// watch goes on until it is stopped, which is how it ends.
+func (t *topping) watch(ctx context.Context) error {
+	terminal := terminalOf(t.s.out)
+	known := false
+	for {
+		begun := time.Now()
+		found, err := t.look(ctx, t.interval)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !known:
+			return err
+		case err != nil:
+			fmt.Fprintf(t.s.err, "weir top: %v\n", err)
+		default:
+			known = true
+			if err := t.show(terminal, t.view(&found)); err != nil {
+				return err
+			}
+		}
+		select { // a pass may have ended, or failed, early
+		case <-time.After(time.Until(begun.Add(t.interval))):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// show writes a view while it watches.
+func (t *topping) show(terminal io.Writer, view *topView) error {
+	if t.asJSON {
+		return writeLine(t.s.out, view)
+	}
+	if terminal != nil {
+		fmt.Fprint(terminal, "\x1b[H\x1b[2J")
+	}
+	if _, err := fmt.Fprintf(t.s.out, "%s  %s\n", view.At.Local().Format(time.TimeOnly), view.says()); err != nil {
+		return err
+	}
+	if err := t.write(view); err != nil {
+		return err
+	}
+	if terminal == nil {
+		fmt.Fprintln(t.s.out)
+	}
+	return nil
+}
+
+func (t *topping) view(found *redisstore.Surveyed) *topView {
+	view := &topView{At: now(), Top: []topKey{}, Pass: newTopPass(&found.Pass, found.Ended)}
+	if found.Last != nil && !found.Ended {
+		last := newTopPass(found.Last, true)
+		view.Last = &last
+	}
+	for _, u := range found.Top {
+		view.Top = append(view.Top, topKey{
+			Key: t.names[u.Digest], Digest: u.Digest, Rule: u.Rule, Tier: u.Tier, AtOnce: u.InFlight,
+			Used: u.Used, Limit: u.Limit, Share: ratio(u.Used, u.Limit), FreeIn: inSeconds(u.ResetAfter),
+		})
+	}
+	return view
+}
+
+// says is how much of the keys that is, and with what error.
+func (v *topView) says() string {
+	if v.Last != nil {
+		return fmt.Sprintf("all %s keys were looked at in %v; %s counters were at their limit", verdict.Number(v.Last.Keys), v.Last.Took.short(), verdict.Number(v.Last.Full))
+	}
+	p := &v.Pass
+	if p.Share == 1 {
+		return fmt.Sprintf("all %s keys were looked at in %v; %s counters are at their limit", verdict.Number(p.Keys), p.Took.short(), verdict.Number(p.Full))
+	}
+	return fmt.Sprintf("%s of %s keys, so %.3g%% of what belongs here; about %s counters are at their limit (%s to %s)",
+		verdict.Number(p.Looked), verdict.Number(p.Keys), 100*p.Share, verdict.Number(p.Full), verdict.Number(p.FullLow), verdict.Number(p.FullHigh))
+}
+
+func (t *topping) write(v *topView) error {
+	table := newTable(t.s)
+	fmt.Fprintln(table, "USED\tLIMIT\tSHARE\tFREE IN\tRULE\tKEY")
+	for _, u := range v.Top {
+		name := ruleName(u.Rule, u.Tier)
+		if u.AtOnce {
+			name += ", at once"
+		}
+		fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, percent(u.Used, u.Limit), u.FreeIn.short(), name, t.names.shown(u.Digest))
+	}
+	return table.Flush()
+}
+
+// terminalOf is the terminal behind a session's output, or nil. What is written to it is no
+// client's text.
+func terminalOf(out io.Writer) io.Writer {
+	p, ok := out.(*printable)
+	if !ok {
+		return nil
+	}
+	file, ok := p.to.(*os.File)
+	if !ok || strings.TrimSpace(os.Getenv("TERM")) == "dumb" {
+		return nil
+	}
+	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 || info.Name() == "null" || info.Name() == "full" {
+		return nil
+	}
+	return file
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/redisbans"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// Of many samples, nine and a half in ten and more are right about how many there are in all.
+func TestTheErrorOfASampleIsAsLargeAsItSays(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, all := range []int{0, 1, 3, 10, 100, 3000} {
+		for _, share := range []float64{0.01, 0.1, 0.5, 0.9, 0.99} {
+			const samples = 2000
+			right := 0
+			for range samples {
+				found := int64(0)
+				for range all {
+					if random.Float64() < share {
+						found++
+					}
+				}
+				about, low, high := estimate(found, share)
+				require.LessOrEqual(t, low, about)
+				require.LessOrEqual(t, found, low)
+				require.LessOrEqual(t, about, high)
+				if low <= int64(all) && int64(all) <= high {
+					right++
+				}
+			}
+			assert.GreaterOrEqual(t, right, samples*94/100, "%d keys, of which %v are seen", all, share)
+		}
+	}
+	about, low, high := estimate(7, 1)
+	assert.Equal(t, [3]int64{7, 7, 7}, [3]int64{about, low, high}, "all are seen")
+}
+
+func TestNamesStandInPlaceOfDigests(t *testing.T) {
+	server := redistest.Start(t)
+	url := "--redis=redis://" + server.Addr
+	t.Setenv("WEIR_SECRET", "0123456789abcdef")
+	secret := []byte("0123456789abcdef")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisstore.New(client, redisstore.Options{Secret: secret})
+	q, err := limiter.NewQuota("default", "", limiter.PerHour(10).With(limiter.SlidingLog))
+	require.NoError(t, err)
+	for key, cost := range map[string]int64{"user:known": 10, "2001:db8::/64": 5, "user:unknown": 1} {
+		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}, make([]limiter.Decision, 1)))
+	}
+	list, err := redisbans.New(t.Context(), client, redisbans.Options{Secret: secret})
+	require.NoError(t, err)
+	require.NoError(t, list.Ban(t.Context(), "user:known", 0))
+	digest := keyfunc.NewDigester(secret).Digest("user:known").String()
+	file := write(t, "limits.yaml", "version: 1\ndefault: {limit: 10/h sliding-log, key: user|ip}\n")
+	keys := "user:known\n\n 2001:db8::7 \nuser:another\n"
+	for _, args := range [][]string{{"top"}, {"bans"}, {"peek", file, "--key", digest}} {
+		exit, out, said := weir(t, keys, append(args, url, "--names=-")...)
+		require.Equal(t, exitGood, exit, said)
+		assert.Contains(t, out, "user:known", args)
+		if args[0] == "top" {
+			assert.Contains(t, out, "2001:db8::/64", "an address is the key that it is counted under")
+			assert.Equal(t, 1, strings.Count(out, keyfunc.NewDigester(secret).Digest("user:unknown").String()))
+		}
+		exit, out, _ = weir(t, keys, append(args, url, "--names=-", "--json")...)
+		require.Equal(t, exitGood, exit)
+		assert.Contains(t, out, `"key": "user:known"`)
+		assert.Contains(t, out, `"digest": "`+digest+`"`)
+
+		t.Setenv("WEIR_SECRET", "fedcba9876543210")
+		if args[0] == "top" {
+			_, out, _ = weir(t, keys, append(args, url, "--names=-")...)
+			assert.NotContains(t, out, "user:known", "under another secret it is another digest")
+		}
+		t.Setenv("WEIR_SECRET", "0123456789abcdef")
+		exit, _, said = weir(t, "user:1\nsome:secret\n", append(args, url, "--names=-")...)
+		assert.Equal(t, exitUsage, exit)
+		assert.Contains(t, said, "--names: line 2: no request can have this key")
+		assert.NotContains(t, said, "some:secret")
+	}
+}

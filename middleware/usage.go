@@ -1,0 +1,468 @@
+package middleware
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// Usage is a handler that tells clients what they have used and what is left to them, of the
+// rules in force, as JSON (docs/usage.md has all members):
+//
+//	mux.Handle("GET /usage", limits.Usage())
+//
+//	{"rules":[{"rule":"month","tier":"premium","key":"own","limits":[{"limit":"10000/30d",
+//	"events":10000,"per":2592000,"algorithm":"sliding-counter","quota":10000,"window":2592000,
+//	"used":7200,"remaining":2800,"next":60,"reset":864000}]}]}
+//
+// Asking costs nothing: everything is looked at in one decision of cost 0, which observers do not
+// hear of, and at most once a second for a client, so an answer may be a second old. The handler
+// stands behind authentication, as a limiter does; and behind the limiter, which then counts
+// these requests like any others, or beside it.
+//
+// It tells of the rules for all requests, of those for the client's tier, and of those for each
+// route, by their names and patterns; not of rules in shadow. A rule that counts by what this
+// request does not have, such as a parameter of other paths, is named without numbers, and so is
+// one that counts each route or method apart. What is counted under a key that clients write
+// themselves, such as a header, is told to every client that writes it, as the header fields of
+// limited responses do.
+//
+// While the store cannot be asked, and where outage policies would decide in its place, the
+// answer is 503: what is not known is not told as unused.
+func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.tellUsage) }
+
+func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
+	if !isLook(w, r) {
+		return
+	}
+	set := l.rules.Load()
+	anywhere := routedBy(r, elsewhere, http.MethodGet)
+	ban, status := set.findBan(anywhere)
+	isBanned := status == set.BanStatus && !set.Shadow
+	switch {
+	case status == http.StatusOK || isBanned || set.Shadow:
+	default:
+		tellProblem(w, r, status, "It is not known whether requests of this client are accepted.")
+		return
+	}
+	if !isBanned && set.Allow != nil && set.Allow(anywhere) {
+		tell(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
+		return
+	}
+	questions := set.questions(r)
+	body, err := l.usage.of(r.Context(), set, idOf(questions), func(ctx context.Context) ([]byte, error) {
+		rules, err := l.look(ctx, set, questions)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(usageView{Rules: rules})
+	})
+	switch {
+	case err == nil && isBanned:
+		tell(w, r, http.StatusOK, "application/json", withBan(body, usageBan{Reset: untilLifted(ban)}))
+	case err == nil:
+		tell(w, r, http.StatusOK, "application/json", body)
+	case r.Context().Err() == nil:
+		tellUnknown(w, r)
+	}
+}
+
+// withBan is the object in body with a ban in it.
+func withBan(body []byte, ban usageBan) []byte {
+	text, _ := json.Marshal(ban) // which can always be
+	return slices.Concat([]byte(`{"ban":`), text, []byte{','}, body[1:])
+}
+
+// untilLifted is in how many seconds a ban ends; 0 if it does not by itself.
+func untilLifted(ban bans.Ban) int64 {
+	if ban.Until.IsZero() {
+		return 0
+	}
+	return max(1, secondsUp(time.Until(ban.Until)))
+}
+
+// What is told, as docs/usage.md describes it. Times are in seconds.
+type (
+	usageView struct {
+		Ban        *usageBan   `json:"ban,omitempty"`
+		BanUnknown bool        `json:"ban_unknown,omitempty"` // to staff alone, as is Unused
+		Rules      []usageRule `json:"rules"`
+		Unused     []usageRule `json:"unused,omitempty"`
+	}
+
+	usageBan struct {
+		Rule  string `json:"rule,omitempty"`  // to staff alone
+		Reset int64  `json:"reset,omitempty"` // 0: it is lifted by hand
+	}
+
+	usageRule struct {
+		Rule        string         `json:"rule"`
+		Tier        string         `json:"tier,omitempty"`
+		Routes      []string       `json:"routes,omitempty"`      // it is for these alone
+		Default     bool           `json:"default,omitempty"`     // it is for routes without a rule of their own
+		Conditional bool           `json:"conditional,omitempty"` // it is for requests that the service chooses
+		Shadow      bool           `json:"shadow,omitempty"`      // to staff alone
+		Denied      bool           `json:"denied,omitempty"`
+		Key         string         `json:"key,omitempty"` // its class
+		Unknown     string         `json:"unknown,omitempty"`
+		Limits      []usageLimit   `json:"limits,omitempty"`
+		Overdraft   *usageLimit    `json:"overdraft,omitempty"`
+		Concurrency *usageProgress `json:"concurrency,omitempty"`
+		SoftAt      int            `json:"soft_at,omitempty"`
+		Near        bool           `json:"near_limit,omitempty"`
+	}
+
+	usageLimit struct {
+		Limit      string  `json:"limit"`
+		Events     int64   `json:"events"`
+		Per        float64 `json:"per"`
+		Burst      int64   `json:"burst,omitempty"`
+		Algorithm  string  `json:"algorithm"`
+		Quota      int64   `json:"quota"`  // the most that can be left
+		Window     float64 `json:"window"` // in which all of it comes back
+		*usageLeft         // nil: not known
+	}
+
+	usageLeft struct {
+		Used      int64 `json:"used"`
+		Remaining int64 `json:"remaining"`
+		Next      int64 `json:"next"`
+		Reset     int64 `json:"reset"`
+	}
+
+	usageProgress struct {
+		Max        int64  `json:"max"`
+		InProgress *int64 `json:"in_progress,omitempty"` // nil: not known
+	}
+)
+
+// Why it is not told what is left of a rule.
+const (
+	unknownKey       = "no_key"        // the request does not have the rule's key
+	unknownAmbiguous = "ambiguous_key" // it has several
+	unknownFailed    = "key_failed"    // it could not be read
+	unknownLimit     = "no_limit"      // which limit the key has could not be found out
+	unknownOutage    = "outage"        // the store's server gave no answer
+	unknownRoom      = "no_room"       // the store had no room for the key
+)
+
+// A question is what is asked about a rule.
+type question struct {
+	rule    *rule
+	policy  *policy // nil of a rule that denies
+	key     string
+	class   keyfunc.Class
+	unknown string // why nothing is asked
+}
+
+// questions are about all rules that the client of r can meet, on whatever route.
+func (set *ruleset) questions(r *http.Request) []question {
+	tier := ""
+	if set.needsTier {
+		tier = Tier(r.Context())
+	}
+	one, other := routedBy(r, "GET "+patternPath(r), http.MethodGet), routedBy(r, "OTHER "+patternPath(r), "OTHER")
+	questions := make([]question, 0, len(set.all))
+	for _, rule := range set.all {
+		if rule.Shadow || rule.info.ForTier != "" && rule.info.ForTier != tier {
+			continue
+		}
+		q := question{rule: rule}
+		if !rule.Deny {
+			q.policy = rule.policyFor(tier)
+			q.readKey(set, one, other)
+		}
+		questions = append(questions, q)
+	}
+	return questions
+}
+
+// readKey reads what the client's requests count under, unless that differs from one route or
+// method to the other.
+func (q *question) readKey(set *ruleset, one, other *http.Request) {
+	if q.rule.Key == nil {
+		q.class = keyfunc.Shared
+		return
+	}
+	key, class, err := read(q.rule.Key, one)
+	switch {
+	case errors.Is(err, keyfunc.ErrAmbiguous):
+		q.unknown = unknownAmbiguous
+		return
+	case errors.Is(err, keyfunc.ErrNoKey):
+		q.unknown = unknownKey
+		return
+	case err != nil:
+		q.rule.warnKeyFailure(set.Logger, err)
+		q.unknown = unknownFailed
+		return
+	}
+	if same, _, err := read(q.rule.Key, other); err != nil || same != key {
+		q.unknown = unknownKey
+		return
+	}
+	q.key, q.class = key, class
+}
+
+// elsewhere is the pattern of no route: Allow and Deny are asked about the client, and not about
+// the route of the handler.
+const elsewhere = "/\x00"
+
+// routedBy is r as if it had this pattern and method.
+func routedBy(r *http.Request, pattern, method string) *http.Request {
+	routed := *r
+	routed.Pattern, routed.Method = pattern, method
+	return &routed
+}
+
+// patternPath is r's pattern without the method, as parameters are read by it.
+func patternPath(r *http.Request) string {
+	if r.Pattern == "" {
+		return elsewhere
+	}
+	if _, path, found := strings.Cut(r.Pattern, " "); found {
+		return strings.TrimLeft(path, " \t")
+	}
+	return r.Pattern
+}
+
+// A usageID is the same for the same questions alone, whatever clients write into keys.
+type usageID [sha256.Size]byte
+
+func idOf(questions []question) usageID {
+	var space [1024]byte
+	text := space[:0]
+	for i := range questions {
+		q := &questions[i]
+		tier := ""
+		if q.policy != nil {
+			tier = q.policy.info.Tier
+		}
+		for _, part := range [...]string{q.rule.Name, tier, q.key, q.unknown} {
+			text = append(binary.AppendUvarint(text, uint64(len(part))), part...)
+		}
+		text = append(text, byte(q.class))
+	}
+	return sha256.Sum256(text)
+}
+
+// A look is a charge of nothing, and what is done with the decision.
+type look struct {
+	rule   int // its place among those that are told
+	charge limiter.Charge
+	tell   func(told *usageRule, d *limiter.Decision)
+}
+
+var errUncounted = errors.New("the server gives no answer, and outage policies decide")
+
+// look asks the store what is left, and describes the rules. Where the store could not say it of
+// any rule, that is an error.
+func (l *RateLimit) look(ctx context.Context, set *ruleset, questions []question) ([]usageRule, error) {
+	told := make([]usageRule, len(questions))
+	var looks []look
+	for i := range questions {
+		q := &questions[i]
+		if q.unknown == "" && !q.rule.Deny && q.rule.hasOwn() {
+			if own, err := set.policyToTell(ctx, q.rule, q.policy, q.key, q.class); err == nil {
+				q.policy = own
+			} else {
+				q.unknown = unknownLimit
+			}
+		}
+		told[i] = q.describe(set)
+		if q.unknown == "" && !q.rule.Deny {
+			looks = q.looks(looks, i)
+		}
+	}
+	known := len(looks) == 0
+	for batch := range slices.Chunk(looks, limiter.MaxCharges) {
+		charges := make([]limiter.Charge, len(batch))
+		for i := range batch {
+			charges[i] = batch[i].charge
+		}
+		decisions := make([]limiter.Decision, len(batch))
+		if err := l.store.Decide(ctx, charges, decisions); err != nil {
+			if !isGone(ctx) {
+				l.warnStoreFailure(set, err)
+			}
+			return nil, err
+		}
+		for i := range batch {
+			rule, d := &told[batch[i].rule], &decisions[i]
+			switch {
+			case d.Degraded || !d.Counted():
+				rule.Unknown = unknownOutage
+			case d.Overflow:
+				rule.Unknown, known = unknownRoom, true
+			default:
+				batch[i].tell(rule, d)
+				known = true
+			}
+		}
+	}
+	if !known {
+		return nil, errUncounted
+	}
+	for i := range told {
+		if told[i].Unknown != "" {
+			told[i].forget()
+		}
+	}
+	return told, nil
+}
+
+// forget leaves out what is known of a part of the rule alone.
+func (u *usageRule) forget() {
+	for i := range u.Limits {
+		u.Limits[i].usageLeft = nil
+	}
+	if u.Overdraft != nil {
+		u.Overdraft.usageLeft = nil
+	}
+	if u.Concurrency != nil {
+		u.Concurrency.InProgress = nil
+	}
+	u.Near = false
+}
+
+// describe is what is known of the rule without asking.
+func (q *question) describe(set *ruleset) usageRule {
+	r := q.rule
+	told := usageRule{Rule: r.Name, Shadow: r.Shadow, Denied: r.Deny, Unknown: q.unknown, Default: set.isFallback(r)}
+	switch m := matcherOf(r.Match); {
+	case m != nil:
+		told.Routes = m.texts
+	case r.Match != nil:
+		told.Conditional = true
+	}
+	if r.info.Route != "" {
+		told.Conditional = r.Match != nil
+		told.Routes = []string{r.info.Route}
+	}
+	if r.Deny {
+		return told
+	}
+	told.Tier, told.SoftAt = q.policy.info.Tier, r.SoftAt
+	if q.unknown == "" {
+		told.Key = q.class.String()
+	}
+	for _, p := range append([]*policy{q.policy}, q.policy.behind()...) {
+		switch {
+		case p.isPlace():
+			told.Concurrency = &usageProgress{Max: p.quota.Capacity()}
+		case q.unknown != unknownLimit:
+			told.Limits = append(told.Limits, describeLimit(p.quota))
+		}
+	}
+	if q.policy.overdraft != nil {
+		overdraft := describeLimit(q.policy.overdraft)
+		told.Overdraft = &overdraft
+	}
+	return told
+}
+
+func describeLimit(q *limiter.Quota) usageLimit {
+	limit := q.Limit()
+	return usageLimit{
+		Limit: limit.String(), Events: limit.Events, Per: limit.Per.Seconds(), Burst: limit.Burst,
+		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: q.Window().Seconds(),
+	}
+}
+
+// isFallback reports whether r is of Config.Default.
+func (set *ruleset) isFallback(r *rule) bool {
+	for f := set.fallback; f != nil; f = f.and {
+		if f == r {
+			return true
+		}
+	}
+	return false
+}
+
+// looks appends what is asked about the rule that is told in place i.
+func (q *question) looks(looks []look, i int) []look {
+	ask := func(p *policy, quota *limiter.Quota, tell func(*usageRule, *limiter.Decision)) {
+		looks = append(looks, look{i, limiter.Charge{Quota: quota, Key: q.key}, func(told *usageRule, d *limiter.Decision) {
+			tell(told, d)
+			e := entry{applied{policy: p}, *d}
+			told.Near = told.Near || quota == p.quota && e.isNear()
+		}})
+	}
+	for n, p := range append([]*policy{q.policy}, q.policy.behind()...) {
+		ask(p, p.quota, func(told *usageRule, d *limiter.Decision) {
+			if p.isPlace() {
+				inProgress := d.Limit - d.Remaining
+				told.Concurrency.InProgress = &inProgress
+			} else {
+				told.Limits[n].usageLeft = leftOf(d)
+			}
+		})
+	}
+	if over := q.policy.overdraft; over != nil {
+		ask(q.policy, over, func(told *usageRule, d *limiter.Decision) { told.Overdraft.usageLeft = leftOf(d) })
+	}
+	return looks
+}
+
+func leftOf(d *limiter.Decision) *usageLeft {
+	return &usageLeft{
+		Used: d.Limit - d.Remaining, Remaining: d.Remaining,
+		Next: secondsUp(d.NextAfter), Reset: secondsUp(d.ResetAfter),
+	}
+}
+
+// isLook answers requests that are not for looking, and sets what all answers have.
+func isLook(w http.ResponseWriter, r *http.Request) bool {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true
+	}
+	w.Header().Set("Allow", "GET, HEAD")
+	tellProblem(w, r, http.StatusMethodNotAllowed, "What is left is asked for with GET or HEAD.")
+	return false
+}
+
+// tellUnknown answers that nothing is known, which has not to be the case for long.
+func tellUnknown(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Retry-After", "1")
+	tellProblem(w, r, http.StatusServiceUnavailable, "What is left is not known at the moment.")
+}
+
+// tellProblem answers with a problem object (RFC 9457).
+func tellProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	body, _ := json.Marshal(struct { // which can always be
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{http.StatusText(status), status, detail})
+	tell(w, r, status, "application/problem+json", body)
+}
+
+func tellView(w http.ResponseWriter, r *http.Request, view usageView) {
+	body, _ := json.Marshal(view) // which can always be
+	tell(w, r, http.StatusOK, "application/json", body)
+}
+
+func tell(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
+	if r.Method == http.MethodHead {
+		// Of other answers net/http counts the bytes itself.
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(status)
+		return
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may be gone
+}

@@ -1,0 +1,643 @@
+package middleware_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// A usage is what clients read.
+type usage struct {
+	Exempt bool
+	Ban    *struct {
+		Rule  string
+		Reset int64
+	}
+	BanUnknown bool `json:"ban_unknown"`
+	Rules      []usageOfRule
+	Unused     []usageOfRule
+}
+
+type usageOfRule struct {
+	Rule, Tier, Key, Unknown             string
+	Routes                               []string
+	Default, Conditional, Shadow, Denied bool
+	SoftAt                               int  `json:"soft_at"`
+	Near                                 bool `json:"near_limit"`
+	Limits                               []usageOfLimit
+	Overdraft                            *usageOfLimit
+	Concurrency                          *struct {
+		Max        int64
+		InProgress *int64 `json:"in_progress"`
+	}
+}
+
+type usageOfLimit struct {
+	Limit, Algorithm             string
+	Events, Quota, Burst         int64
+	Per, Window                  float64
+	Used, Remaining, Next, Reset *int64
+}
+
+// rule is that of a name.
+func (u *usage) rule(t require.TestingT, name string) usageOfRule {
+	for _, r := range u.Rules {
+		if r.Rule == name {
+			return r
+		}
+	}
+	require.Fail(t, "the rule is not told", name)
+	return usageOfRule{}
+}
+
+// left is what remains of a rule's first limit.
+func (u *usage) left(t require.TestingT, name string) int64 {
+	r := u.rule(t, name)
+	require.NotEmpty(t, r.Limits, name)
+	require.NotNil(t, r.Limits[0].Remaining, "%s: %s", name, r.Unknown)
+	return *r.Limits[0].Remaining
+}
+
+// read is an answer of 200.
+func read(t require.TestingT, w *httptest.ResponseRecorder) (u usage) {
+	require.Equal(t, 200, w.Code, w.Body)
+	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	decoder := json.NewDecoder(w.Body)
+	decoder.DisallowUnknownFields()
+	require.NoError(t, decoder.Decode(&u))
+	require.NotNil(t, u.Rules)
+	return u
+}
+
+func usageOf(t require.TestingT, l *middleware.RateLimit, edits ...func(*http.Request)) usage {
+	return read(t, serve(l.Usage(), request(edits...)))
+}
+
+// fresh passes the second for which answers are kept.
+func fresh() { time.Sleep(time.Second) }
+
+func TestUsageTellsWhatIsLeftOfEveryRuleOfTheClient(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{
+			Rules: []middleware.Rule{
+				{Name: "all", Limit: logOf(1000, time.Hour)},
+				{Name: "plan", Key: keyfunc.User, Limit: logOf(20, time.Hour), SoftAt: 80, Overdraft: 5,
+					Tiers: middleware.Tiers{"premium": logOf(10, 30*24*time.Hour)}},
+				{Name: "api", Key: keyfunc.User, Limits: []limiter.Limit{logOf(100, time.Minute), logOf(900, time.Hour)}},
+				{Name: "quiet", Key: keyfunc.User, Limit: logOf(1, time.Hour), Shadow: true},
+				{Name: "beta", Key: keyfunc.User, Limit: logOf(7, time.Hour), Match: func(r *http.Request) bool { return r.Header.Get("X-Beta") != "" }},
+				{Name: "search", Key: keyfunc.User, Limit: limiter.PerMinute(30).WithBurst(10), Match: middleware.Route("GET /search", "/find")},
+			},
+			ByTier: map[string]middleware.Rule{
+				"premium": {Name: "gold", Key: keyfunc.User, Limit: logOf(50, time.Hour)},
+				"free":    {Name: "iron", Key: keyfunc.User, Limit: logOf(5, time.Hour)},
+			},
+			ByRoute: map[string]middleware.Rule{
+				"POST /exports": {Name: "exports", Key: keyfunc.User, Limit: logOf(4, time.Hour), Concurrency: limiter.Concurrency{Max: 3},
+					And: []middleware.Rule{{Name: "address", Key: keyfunc.IP(), Limit: logOf(40, time.Hour)}}},
+				"/projects/{id}": {Name: "project", Key: keyfunc.PathValue("id"), Limit: logOf(6, time.Hour)},
+				"/closed":        {Name: "closed", Deny: true},
+			},
+			Default: &middleware.Rule{Name: "rest", Key: keyfunc.User, Limit: logOf(60, time.Hour)},
+		})
+		ann := []func(*http.Request){as("ann"), inTier("premium")}
+		for range 9 {
+			check(l, request(append(ann, routedBy("/other"))...))
+		}
+		finish, _, passed := l.Begin(httptest.NewRecorder(), request(append(ann, routedBy("POST /exports"), func(r *http.Request) { r.Method = "POST" })...), nil)
+		require.True(t, passed)
+
+		u := usageOf(t, l, append(ann, routedBy("GET /usage"))...)
+		var names []string
+		for _, r := range u.Rules {
+			names = append(names, r.Rule)
+		}
+		assert.Equal(t, []string{"all", "plan", "api", "beta", "search", "gold", "closed", "project", "exports", "address", "rest"}, names)
+
+		all := u.rule(t, "all")
+		assert.Equal(t, "shared", all.Key)
+		assert.EqualValues(t, 990, *all.Limits[0].Remaining)
+
+		plan := u.rule(t, "plan")
+		assert.Equal(t, "premium", plan.Tier)
+		assert.Equal(t, "own", plan.Key)
+		assert.Equal(t, 80, plan.SoftAt)
+		assert.True(t, plan.Near)
+		assert.EqualValues(t, 5, *plan.Overdraft.Remaining)
+		require.Len(t, plan.Limits, 1)
+		limit := plan.Limits[0]
+		assert.Equal(t, "10/30d sliding-log", limit.Limit)
+		assert.Equal(t, "sliding-log", limit.Algorithm)
+		assert.EqualValues(t, []int64{10, 10, 10, 0}, []int64{limit.Events, limit.Quota, *limit.Used, *limit.Remaining})
+		assert.Equal(t, []float64{30 * 86400, 30 * 86400}, []float64{limit.Per, limit.Window})
+		assert.EqualValues(t, 30*86400, *limit.Reset)
+
+		assert.Len(t, u.rule(t, "api").Limits, 2)
+		assert.EqualValues(t, 890, *u.rule(t, "api").Limits[1].Remaining)
+		assert.True(t, u.rule(t, "beta").Conditional)
+		assert.EqualValues(t, 7, u.left(t, "beta"))
+		assert.Equal(t, []string{"GET /search", "/find"}, u.rule(t, "search").Routes)
+		assert.EqualValues(t, 10, u.rule(t, "search").Limits[0].Burst)
+		assert.Equal(t, 20.0, u.rule(t, "search").Limits[0].Window)
+		assert.EqualValues(t, 40, u.left(t, "gold"))
+
+		exports := u.rule(t, "exports")
+		assert.Equal(t, []string{"POST /exports"}, exports.Routes)
+		assert.EqualValues(t, 3, *exports.Limits[0].Remaining)
+		assert.EqualValues(t, 3, exports.Concurrency.Max)
+		assert.EqualValues(t, 1, *exports.Concurrency.InProgress)
+		assert.EqualValues(t, 39, u.left(t, "address"))
+
+		project := u.rule(t, "project")
+		assert.Equal(t, "no_key", project.Unknown)
+		assert.Empty(t, project.Key)
+		assert.Equal(t, "6/1h sliding-log", project.Limits[0].Limit)
+		assert.Nil(t, project.Limits[0].Remaining, "what is not known is not told")
+		assert.True(t, u.rule(t, "closed").Denied)
+		assert.True(t, u.rule(t, "rest").Default)
+		assert.EqualValues(t, 51, u.left(t, "rest"))
+
+		finish(200)
+		fresh()
+		again := usageOf(t, l, ann...)
+		assert.Zero(t, *again.rule(t, "exports").Concurrency.InProgress)
+		ben := usageOf(t, l, as("ben"))
+		assert.EqualValues(t, 20, ben.left(t, "plan"), "ben has used nothing")
+		assert.Empty(t, ben.rule(t, "plan").Tier)
+		assert.EqualValues(t, 990, ben.left(t, "all"))
+	})
+}
+
+// Whatever is asked between requests, they meet the limits that they would have met.
+func TestAskingWhatIsLeftCostsNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		store := &spy{}
+		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{
+			{Name: "all", Limit: perHour(20)},
+			{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{perHour(5), logOf(9, 24*time.Hour)}, Overdraft: 0},
+			{Name: "soft", Key: keyfunc.User, Limit: perHour(6), Overdraft: 2},
+		}})
+		used := map[string]int64{}
+		total := int64(0)
+		for range 30 {
+			user := rapid.SampledFrom([]string{"ann", "ben", "cleo"}).Draw(t, "user")
+			if !rapid.Bool().Draw(t, "asks") {
+				if _, result := check(l, request(as(user))); result.Allowed {
+					used[user]++
+					total++
+				}
+				continue
+			}
+			// A handler that has not answered before, as the cache is not what is tried here.
+			before := len(store.asked)
+			fresh := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{
+				{Name: "all", Limit: perHour(20)},
+				{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{perHour(5), logOf(9, 24*time.Hour)}},
+				{Name: "soft", Key: keyfunc.User, Limit: perHour(6), Overdraft: 2},
+			}})
+			u := usageOf(t, fresh, as(user))
+			require.Len(t, store.asked, before+1, "all rules are one question")
+			for _, c := range store.asked[before] {
+				require.Zero(t, c.Cost)
+			}
+			require.Equal(t, 20-total, u.left(t, "all"))
+			require.Equal(t, 5-used[user], u.left(t, "user"))
+			require.Equal(t, used[user], *u.rule(t, "user").Limits[1].Used)
+		}
+	})
+}
+
+func TestTheStoreIsAskedOnceASecondForEachClient(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		store := &spy{}
+		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: perHour(5)}}})
+		for range 20 { // five seconds
+			usageOf(t, l, as("ann"))
+			usageOf(t, l, as("ben"))
+			time.Sleep(250 * time.Millisecond)
+		}
+		assert.Len(t, store.asked, 10)
+		usageOf(t, l, as("ann"))
+		usageOf(t, l, as("ann"), inTier("gold"))
+		assert.Len(t, store.asked, 11, "a tier that no rule has is no other question")
+		require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: perHour(7)}}, Logger: quiet}))
+		u := usageOf(t, l, as("ann"))
+		assert.EqualValues(t, 7, u.left(t, "r"), "the rules in force are told")
+	})
+}
+
+// sluggish is a store that takes its time.
+type sluggish struct {
+	limiter.Store
+	asked atomic.Int64
+	takes time.Duration
+}
+
+func (s *sluggish) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	s.asked.Add(1)
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.Store.Decide(ctx, charges, decisions)
+}
+
+func TestThoseWhoAskAtOnceShareOneQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
+		require.NoError(t, err)
+		store := &sluggish{Store: memory, takes: 500 * time.Millisecond}
+		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: perHour(5)}}})
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				ctx, leave := context.WithCancel(context.Background())
+				if i%10 == 0 {
+					time.AfterFunc(100*time.Millisecond, leave)
+				}
+				defer leave()
+				w := serve(l.Usage(), request(as("ann"), func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(ctx, "ann")) }))
+				if i%10 != 0 {
+					u := read(t, w)
+					assert.EqualValues(t, 5, u.left(t, "r"))
+				}
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, 1, store.asked.Load())
+		store.takes = time.Hour
+		fresh()
+		began := time.Now()
+		assert.Equal(t, 503, serve(l.Usage(), request(as("ann"))).Code)
+		assert.Equal(t, time.Second, time.Since(began), "a store without a deadline gets one")
+	})
+}
+
+func TestWhatIsNotKnownIsNeverToldAsUnused(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		broken := errors.New("down")
+		for name, onOutage := range map[string]limiter.Outage{"local": limiter.FailLocal, "open": limiter.FailOpen, "closed": limiter.FailClosed} {
+			store := &spy{fails: func(context.Context, []limiter.Charge) error { return broken }}
+			behind, err := failover.New(store, failover.Options{})
+			require.NoError(t, err)
+			rule := middleware.Rule{Name: "r", Key: keyfunc.User, Limit: perHour(5), OnOutage: onOutage}
+			for what, store := range map[string]limiter.Store{"a bare store": store, "failover": behind} {
+				l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{rule}})
+				w := serve(l.Usage(), request(as("ann")))
+				assert.Equal(t, 503, w.Code, "%s, %s: %s", name, what, w.Body)
+				assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+				assert.Equal(t, "1", w.Header().Get("Retry-After"))
+				assert.JSONEq(t, `{"title":"Service Unavailable","status":503,"detail":"What is left is not known at the moment."}`, w.Body.String())
+				staff, err := l.UsageOf(func(*http.Request) bool { return true })
+				require.NoError(t, err)
+				assert.Equal(t, 503, serve(staff, httptest.NewRequest("GET", "/?key=user:ann", nil)).Code)
+			}
+		}
+	})
+}
+
+// halves decides on half of the rules by policy.
+type halves struct{ spy }
+
+func (h *halves) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	err := h.spy.Decide(ctx, charges, decisions)
+	for i, c := range charges {
+		switch c.Quota.Rule() {
+		case "degraded":
+			decisions[i].Degraded = true
+		case "open":
+			decisions[i] = limiter.Decision{Allowed: true, Degraded: true}
+		case "crowded":
+			decisions[i].Overflow = true
+		}
+	}
+	return err
+}
+
+func TestAPartOfTheRulesMayNotBeKnown(t *testing.T) {
+	l := limited(t, middleware.Config{Store: &halves{}, Rules: []middleware.Rule{
+		{Name: "good", Limit: perHour(5)},
+		{Name: "degraded", Limits: []limiter.Limit{perHour(5), logOf(9, time.Minute)}, SoftAt: 1, Overdraft: 0},
+		{Name: "open", Limit: perHour(5)},
+		{Name: "crowded", Limit: perHour(5)},
+	}})
+	u := usageOf(t, l)
+	assert.EqualValues(t, 5, u.left(t, "good"))
+	for rule, why := range map[string]string{"degraded": "outage", "open": "outage", "crowded": "no_room"} {
+		told := u.rule(t, rule)
+		assert.Equal(t, why, told.Unknown)
+		assert.False(t, told.Near)
+		for _, limit := range told.Limits {
+			assert.Nil(t, limit.Remaining, rule)
+			assert.Nil(t, limit.Used, rule)
+			assert.EqualValues(t, limit.Events, limit.Quota, rule)
+		}
+	}
+}
+
+func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
+	doubt := keyfunc.IP(keyfunc.TrustProxies("192.0.2.0/24"))
+	failing := func(*http.Request) (string, error) { return "", errors.New("no database") }
+	key := func(f keyfunc.Func) middleware.Rule { return middleware.Rule{Name: "r", Key: f, Limit: perHour(5)} }
+	for name, c := range map[string]struct {
+		rule         middleware.Rule
+		edits        []func(*http.Request)
+		key, unknown string
+	}{
+		"a user":                          {key(keyfunc.User), []func(*http.Request){as("ann")}, "own", ""},
+		"nobody":                          {key(keyfunc.User), nil, "", "no_key"},
+		"nobody, refused otherwise":       {middleware.Rule{Name: "r", Key: keyfunc.User, Limit: perHour(5), NoKey: middleware.NoKeyUnauthorized}, nil, "", "no_key"},
+		"an address":                      {key(keyfunc.First(keyfunc.User, keyfunc.IP())), nil, "own", ""},
+		"a proxy that tells no address":   {key(doubt), nil, "in doubt", ""},
+		"all together":                    {key(keyfunc.Global), nil, "shared", ""},
+		"no key":                          {key(nil), nil, "shared", ""},
+		"two keys":                        {key(keyfunc.APIKey("X-Api-Key")), []func(*http.Request){func(r *http.Request) { r.Header["X-Api-Key"] = []string{"a", "b"} }}, "", "ambiguous_key"},
+		"a function that fails":           {key(failing), nil, "", "key_failed"},
+		"each route":                      {key(keyfunc.Route), []func(*http.Request){routedBy("GET /usage")}, "", "no_key"},
+		"each route, unrouted":            {key(keyfunc.Route), nil, "", "no_key"},
+		"each user and route":             {key(keyfunc.JoinPresent(keyfunc.User, keyfunc.Route)), []func(*http.Request){as("ann")}, "", "no_key"},
+		"each user and route, hashed":     {key(keyfunc.Hash([]byte("0123456789abcdef"), keyfunc.Join(keyfunc.User, keyfunc.Route))), []func(*http.Request){as("ann"), routedBy("GET /usage")}, "", "no_key"},
+		"each method":                     {key(keyfunc.Method), nil, "", "no_key"},
+		"a parameter of other routes":     {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /usage")}, "", "no_key"},
+		"a parameter of this one":         {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /projects/{id}/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "own", ""},
+		"a parameter, in gin":             {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("/projects/:id/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "own", ""},
+		"a parameter that the router set": {key(keyfunc.PathValue("id")), []func(*http.Request){func(r *http.Request) { r.SetPathValue("id", "7") }}, "own", ""},
+	} {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{c.rule}})
+		check(l, request(append(c.edits, routedBy("GET /usage"))...))
+		told := func() usageOfRule { u := usageOf(t, l, c.edits...); return u.rule(t, "r") }()
+		assert.Equal(t, c.key, told.Key, name)
+		assert.Equal(t, c.unknown, told.Unknown, name)
+		assert.Equal(t, c.unknown == "", told.Limits[0].Remaining != nil, name)
+	}
+}
+
+// Nobody reads another client's counters, however keys are cut.
+func TestNoKeyIsMistakenForOthers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "a", Key: keyfunc.Header("X-A"), Limit: perHour(100)},
+			{Name: "b", Key: keyfunc.Header("X-B"), Limit: perHour(100)},
+		}})
+		word := rapid.StringMatching(`[ab:\x01]{1,3}`)
+		asked := map[string]int64{}
+		for range 10 {
+			a, b := word.Draw(t, "a"), word.Draw(t, "b")
+			r := func() *http.Request { return request(header("X-A", a), header("X-B", b)) }
+			if rapid.Bool().Draw(t, "asks") {
+				u := usageOf(t, l, header("X-A", a), header("X-B", b))
+				require.Equal(t, 100-asked["a"+a], u.left(t, "a"))
+				require.Equal(t, 100-asked["b"+b], u.left(t, "b"))
+				return
+			}
+			check(l, r())
+			asked["a"+a]++
+			asked["b"+b]++
+		}
+	})
+}
+
+func TestABanIsToldAsOne(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		list := bans.Must(bans.New(bans.Options{}))
+		denied := map[string]bool{}
+		l := limited(t, middleware.Config{
+			Bans: list, BanKeys: []keyfunc.Func{keyfunc.User}, DenyKey: func(key string) bool { return denied[key] },
+			Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: perHour(5)}},
+		})
+		require.NoError(t, list.Ban(t.Context(), "user:ann", 90*time.Second))
+		require.NoError(t, list.Ban(t.Context(), "user:ben", 0))
+		denied["user:cleo"] = true
+		ann := usageOf(t, l, as("ann"))
+		require.NotNil(t, ann.Ban)
+		assert.EqualValues(t, 90, ann.Ban.Reset)
+		assert.EqualValues(t, 5, ann.left(t, "r"))
+		for _, user := range []string{"ben", "cleo"} {
+			u := usageOf(t, l, as(user))
+			require.NotNil(t, u.Ban, user)
+			assert.Zero(t, u.Ban.Reset, "it does not end by itself")
+		}
+		assert.Nil(t, func() any {
+			u := usageOf(t, l, as("dora"))
+			if u.Ban == nil {
+				return nil
+			}
+			return u.Ban
+		}())
+		_, err := list.Unban(t.Context(), "user:ann")
+		require.NoError(t, err)
+		after := usageOf(t, l, as("ann"))
+		assert.Nil(t, after.Ban, "a ban is not kept for a second")
+	})
+}
+
+func TestABanThatIsNotKnownIsNone(t *testing.T) {
+	list := bans.Must(bans.New(bans.Options{}))
+	require.NoError(t, list.Ban(t.Context(), "user:ann", time.Hour))
+	failing := func(*http.Request) (string, error) { return "", errors.New("no database") }
+	l := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{failing}, Rules: []middleware.Rule{{Name: "r", Limit: perHour(5)}}})
+	assert.Equal(t, 503, serve(l.Usage(), request()).Code)
+	l = limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{failing}, Shadow: true, Rules: []middleware.Rule{{Name: "r", Limit: perHour(5)}}})
+	assert.Empty(t, usageOf(t, l).Rules, "in shadow nothing is refused")
+}
+
+func TestExemptClientsHaveNoLimits(t *testing.T) {
+	l := limited(t, middleware.Config{
+		Allow: func(r *http.Request) bool {
+			return middleware.Route("/usage", "/health")(r) || r.Header.Get("X-Partner") == "secret"
+		},
+		Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(), Limit: perHour(5)}},
+	})
+	assert.JSONEq(t, `{"exempt":true,"rules":[]}`, serve(l.Usage(), request(header("X-Partner", "secret"))).Body.String())
+	u := usageOf(t, l, routedBy("GET /usage"))
+	assert.False(t, u.Exempt, "the route of the handler is, and not the client")
+	assert.EqualValues(t, 5, u.left(t, "r"))
+}
+
+func TestUsageIsForLooking(t *testing.T) {
+	heard := 0
+	l := limited(t, middleware.Config{
+		Rules:    []middleware.Rule{{Name: "r", Limit: perHour(5)}},
+		Observer: observer(func(*middleware.Observation) { heard++ }),
+	})
+	get := serve(l.Usage(), request())
+	read(t, get)
+	head := serve(l.Usage(), request(func(r *http.Request) { r.Method = "HEAD" }))
+	assert.Equal(t, 200, head.Code)
+	assert.Zero(t, head.Body.Len())
+	assert.NotEmpty(t, head.Header().Get("Content-Length"))
+	for _, method := range []string{"POST", "PUT", "DELETE", "OPTIONS", "X"} {
+		w := serve(l.Usage(), request(func(r *http.Request) { r.Method = method }))
+		assert.Equal(t, 405, w.Code)
+		assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	}
+	assert.Zero(t, heard, "these are no requests to the service")
+	_, result := check(l, request())
+	assert.EqualValues(t, 4, result.Remaining)
+}
+
+func TestMoreRulesThanABatchTakesAreTold(t *testing.T) {
+	store := &spy{}
+	c := middleware.Config{Store: store, ByRoute: map[string]middleware.Rule{}}
+	for i := range 150 {
+		c.ByRoute[fmt.Sprintf("/r%d", i)] = middleware.Rule{Name: fmt.Sprintf("r%d", i), Key: keyfunc.User, Limit: perHour(int64(i + 1)), Overdraft: 1}
+	}
+	l := limited(t, c)
+	u := usageOf(t, l, as("ann"))
+	require.Len(t, u.Rules, 150)
+	for i := range 150 {
+		name := fmt.Sprintf("r%d", i)
+		assert.EqualValues(t, i+1, u.left(t, name))
+		assert.NotNil(t, u.rule(t, name).Overdraft.Remaining)
+	}
+	assert.Len(t, store.asked, 5, "of 64 at most")
+}
+
+func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		p := &plans{limits: map[string]limiter.Limit{"user:ann": logOf(70, time.Hour)}}
+		rule := ruleOf(p)
+		rule.Overrides = map[string]limiter.Limit{"user:ben": logOf(90, time.Hour)}
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+		check(l, request(as("ann")))
+		for user, want := range map[string]int64{"ann": 69, "ben": 90, "cleo": 3} {
+			u := usageOf(t, l, as(user))
+			assert.Equal(t, want, u.left(t, "r"), user)
+		}
+		p.err = errors.New("no database")
+		for onOutage, unknown := range map[limiter.Outage]string{limiter.FailLocal: "", limiter.FailOpen: "no_limit", limiter.FailClosed: "no_limit"} {
+			rule.OnOutage = onOutage
+			l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+			u := usageOf(t, l, as("dora"))
+			assert.Equal(t, unknown, u.rule(t, "r").Unknown, onOutage)
+		}
+	})
+}
+
+func TestStaffSeeAnyKeyIfTheyMay(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		list := bans.Must(bans.New(bans.Options{}))
+		l := limited(t, middleware.Config{
+			Bans: list, BanKeys: []keyfunc.Func{keyfunc.User}, DenyKey: func(key string) bool { return key == "user:dora" },
+			Rules: []middleware.Rule{
+				{Name: "all", Limit: perHour(1000)},
+				{Name: "plan", Key: keyfunc.User, Limit: logOf(20, time.Hour), Tiers: middleware.Tiers{"premium": logOf(100, time.Hour)}},
+				{Name: "ip", Key: keyfunc.IP(), Limit: logOf(300, time.Hour)},
+				{Name: "trial", Key: keyfunc.User, Limit: logOf(9, time.Hour), Shadow: true},
+				{Name: "project", Key: keyfunc.PathValue("id"), Limit: logOf(6, time.Hour)},
+			},
+		})
+		for range 6 {
+			check(l, request(as("ann"), inTier("premium")))
+		}
+		_, err := l.UsageOf(nil)
+		require.ErrorContains(t, err, "middleware: UsageOf needs a function")
+		staff, err := l.UsageOf(func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer staff" })
+		require.NoError(t, err)
+		ask := func(query string) *httptest.ResponseRecorder {
+			r := httptest.NewRequest("GET", "/?"+query, nil)
+			r.Header.Set("Authorization", "Bearer staff")
+			return serve(staff, r)
+		}
+		w := serve(staff, httptest.NewRequest("GET", "/?key=user:ann", nil))
+		assert.Equal(t, 403, w.Code)
+		assert.NotContains(t, w.Body.String(), "plan")
+
+		u := read(t, ask("key=user:ann"))
+		require.Len(t, u.Rules, 2)
+		assert.Equal(t, []string{"plan", "premium"}, []string{u.Rules[0].Rule, u.Rules[0].Tier})
+		assert.EqualValues(t, 6, *u.Rules[0].Limits[0].Used)
+		assert.True(t, u.rule(t, "trial").Shadow)
+		require.Len(t, u.Unused, 3, "the plan without a tier, the address and the project")
+		assert.Nil(t, u.Ban)
+
+		u = read(t, ask("key=192.0.2.1"))
+		require.Len(t, u.Rules, 1)
+		assert.EqualValues(t, 294, u.left(t, "ip"))
+
+		require.NoError(t, list.Ban(t.Context(), "user:ann", time.Minute))
+		u = read(t, ask("key=user:ann"))
+		assert.EqualValues(t, 60, u.Ban.Reset, "nothing is kept for a second")
+		u = read(t, ask("key=user:dora"))
+		assert.NotNil(t, u.Ban)
+		assert.Empty(t, u.Rules)
+
+		digest := keyfunc.NewDigester(nil).Digest("user:ann").String()
+		for query, wrong := range map[string]string{
+			"":                              "has to name one key",
+			"key=user:ann&key=user:ben":     "has to name one key",
+			"key=user:ann&digest=" + digest: "has to name one key",
+			"key=":                          "empty",
+			"key=nosuch:s3cr3t":             "no request can have this key",
+			"digest=short":                  "no digest",
+			"digest=" + digest:              "name the key", // in memory nothing is counted under it
+		} {
+			w := ask(query)
+			assert.Equal(t, 400, w.Code, query)
+			assert.Contains(t, w.Body.String(), wrong)
+			assert.NotContains(t, w.Body.String(), "s3cr3t")
+		}
+		u = read(t, ask(`key="tenant:acme"`))
+		assert.Empty(t, u.Rules)
+		assert.Len(t, u.Unused, 5)
+	})
+}
+
+func BenchmarkUsage(b *testing.B) {
+	c := middleware.Config{Rules: []middleware.Rule{
+		{Name: "all", Limit: plenty},
+		{Name: "ip", Key: keyfunc.IP(), Limit: plenty},
+		{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()), Limit: plenty},
+	}}
+	for name, every := range map[string]bool{"kept": false, "asked": true} {
+		b.Run(name, func(b *testing.B) {
+			l := limited(b, c)
+			h, r, w := l.Usage(), request(), &discard{h: http.Header{}}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if every {
+					r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1", i>>16&255, i>>8&255, i&255)
+				}
+				clear(w.h)
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+	b.Run("a decision", func(b *testing.B) {
+		h, r, w := limited(b, c).Handler(noop), request(), &discard{h: http.Header{}}
+		b.ReportAllocs()
+		for b.Loop() {
+			clear(w.h)
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+// discard is a ResponseWriter that keeps nothing.
+type discard struct{ h http.Header }
+
+func (d *discard) Header() http.Header         { return d.h }
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discard) WriteHeader(int)             {}
