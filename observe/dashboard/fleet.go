@@ -309,7 +309,7 @@ func (d *Dashboard) lookAtFleet(now int64, rows []row) *fleetView {
 	since := time.Since(f.at)
 	answer := 0
 	weirs, sums, mine := map[string]int{}, map[seriesName]*sumView{}, digestOfRows(rows)
-	others, partly := 0, 0
+	others, partly, bad := 0, 0, 0
 	for i := range f.heard {
 		h := &f.heard[i]
 		p := processView{Name: h.Name, Self: h.process == f.process, Ago: int64((h.ago + since) / time.Second)}
@@ -317,7 +317,7 @@ func (d *Dashboard) lookAtFleet(now int64, rows []row) *fleetView {
 		case h.broken:
 			p.State = "unreadable"
 			p.Name = cmp.Or(p.Name, "a process")
-			p.About = "tells in a form that this version does not read, " + cmp.Or(h.Weir, "unknown")
+			p.About = strings.TrimSpace("tells in a form that this version does not read " + h.Weir)
 		case !v.Known:
 			p.State = "unknown"
 		case h.ago+since > lateAfter:
@@ -328,6 +328,9 @@ func (d *Dashboard) lookAtFleet(now int64, rows []row) *fleetView {
 			p.Store, p.Bad = h.Store, h.Bad
 			p.Asked, p.Refused = h.rates()
 			v.Asked, v.Refused, v.Bad = v.Asked+p.Asked, v.Refused+p.Refused, v.Bad || p.Bad
+			if p.Bad {
+				bad++
+			}
 			if h.InForce != mine {
 				others++
 				p.About = "has other rules"
@@ -340,6 +343,9 @@ func (d *Dashboard) lookAtFleet(now int64, rows []row) *fleetView {
 	v.sort(sums)
 	v.say(f, answer)
 	note := func(format string, args ...any) { v.Notes = append(v.Notes, fmt.Sprintf(format, args...)) }
+	if bad > 0 {
+		note("The store of %d of them is in trouble.", bad)
+	}
 	if len(weirs) > 1 {
 		var names []string
 		for name, n := range weirs {

@@ -192,6 +192,8 @@ func TestSumsDoNotMixVersionsAndRulesSilently(t *testing.T) {
 		notes := fmt.Sprint(f.Notes)
 		assert.Contains(t, notes, "The processes have several versions of Weir:")
 		assert.Contains(t, notes, "v1.1.0 in 1")
+		assert.Contains(t, notes, "The store of 1 of them is in trouble.")
+		assert.True(t, f.Bad)
 		assert.Contains(t, notes, "1 process has other rules than this process")
 		assert.Contains(t, notes, "only the busiest are in the sums by rule")
 		assert.Equal(t, "unreadable", f.List[0].State)

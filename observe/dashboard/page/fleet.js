@@ -13,7 +13,7 @@ function drawFleet() {
     const p = f.list[i], [name, asked, refused] = li.children, answers = p.state === "answers";
     const about = { late: "told nothing for " + ago(p.ago), unknown: "last heard of " + ago(p.ago) + " before", unreadable: "", answers: "" }[p.state];
     const text = [p.self ? "this one" : "", about, p.bad ? "its store " + p.store : "", p.about || ""].filter(Boolean).join("; ");
-    fill(name, p.name, text);
+    describe(name, p.name, text);
     li.classList.toggle("ill", p.bad || p.state === "late" || p.state === "unreadable");
     say(asked, answers ? rate(p.asked) : "–");
     say(refused, answers ? rate(p.refused) : "–");
@@ -23,15 +23,16 @@ function drawFleet() {
   items($("fleet-rules"), f.rules.length, item).forEach((li, i) => {
     const r = f.rules[i], [name, asked, refused] = li.children;
     const text = [r.limit || "processes have several limits", r.shadow ? "in shadow" : "", "in " + r.processes + (r.processes === 1 ? " process" : " processes")].filter(Boolean).join("; ");
-    fill(name, r.rule + (r.tier ? " · " + r.tier : ""), text);
+    describe(name, r.rule + (r.tier ? " · " + r.tier : ""), text);
     say(asked, rate(r.asked));
     say(refused, rate(r.refused));
     refused.classList.toggle("some", r.refused > 0);
+    li.classList.toggle("in-shadow", r.shadow === true);
   });
   say($("fleet-hidden"), f.more ? "And " + whole.format(f.more) + " rules more." : "");
   items($("fleet-notes"), f.notes.length, () => el("li")).forEach((li, i) => say(li, f.notes[i]));
 }
-function fill(name, title, about) {
+function describe(name, title, about) {
   if (!name.firstChild) name.append(el("span"), el("span", { class: "about" }));
   say(name.firstChild, title);
   say(name.lastChild, about);
