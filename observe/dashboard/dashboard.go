@@ -109,6 +109,7 @@ type Dashboard struct {
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
+	watchers []Watcher
 	latest   latest
 
 	viewers   *viewers

@@ -205,13 +205,14 @@ func (f *fleet) others() (n int) {
 
 // report is what this process tells.
 func (d *Dashboard) report() report {
-	rows, _ := d.rows()
+	health := d.health()
+	rows, _ := d.rows(health)
 	c := &d.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := d.now()
 	c.fold(now)
-	store := d.lookAtStore(now)
+	store := d.lookAtStore(now, health)
 	r := report{
 		Format: reportFormat, Weir: version, Name: processName, Seconds: min(now, reported),
 		Outcomes: map[string]uint64{}, InForce: digestOfRows(rows), Store: store.Text, Bad: store.Bad,

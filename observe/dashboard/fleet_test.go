@@ -285,16 +285,7 @@ func TestThePageShowsTheFleet(t *testing.T) {
 	assert.True(t, browser.Eval[bool](b, `window.hit === undefined && document.images.length === 0`))
 	b.Click("#fleet-more summary")
 	b.Await(patience, `document.querySelector("#fleet-rules").innerText.includes("tenant")`)
-	for _, scheme := range []struct {
-		name string
-		dark bool
-	}{{"light", false}, {"dark", true}} {
-		for _, width := range []int64{390, 1280, 1920} {
-			b.Look(width, 900, scheme.dark)
-			assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing is beyond the edge")
-			b.Picture(fmt.Sprintf("fleet-%s-%d", scheme.name, width))
-		}
-	}
+	look(b, "fleet")
 	bd.set(errors.New("Redis is away"))
 	b.Await(patience, `document.querySelector("#fleet").dataset.is === "unknown"`)
 	assert.Contains(t, b.Text("#fleet"), "Redis is away")

@@ -18,7 +18,7 @@ var parts embed.FS
 var (
 	scripts = []string{
 		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "past.js", "rules.js",
-		"keys.js", "bans.js", "calls.js", "hand.js", "client.js", "whatif.js", "fleet.js",
+		"written.js", "keys.js", "bans.js", "calls.js", "hand.js", "client.js", "whatif.js", "fleet.js",
 	}
 	styles = []string{"style.css", "past.css", "whatif.css", "fleet.css"}
 

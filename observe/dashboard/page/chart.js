@@ -71,12 +71,21 @@ function drawChart() {
     ...sums.map(([bottom, top, l]) => svg("path", { class: l.kind, d: area(bottom, top, most, height) })),
     ...sums.map(([, top, l]) => svg("path", { class: l.kind + " edge", d: edge(l.list, top, most, height) })),
   );
+  const marks = (last.marks || []).map((m) => ({ ...m, x: span - 1 - (view.end * 1000 - m.at) / 1000 / view.step })).filter((m) => m.x >= 0 && m.x <= span);
+  for (const m of marks) chart.append(svg("line", { class: m.bad ? "mark bad" : "mark", x1: m.x, x2: m.x, y1: 0, y2: height }));
   if (hover >= 0) chart.append(svg("line", { class: "hair", x1: hover, x2: hover, y1: 0, y2: height }));
   $("chart-scale").replaceChildren(...lines.map((n) => {
     const label = el("span", {}, rate(n));
     label.style.top = n === most ? "8px" : (100 - 100 * n / most) + "%";
     return label;
   }));
+  items($("chart-marks"), marks.length, () => el("span")).forEach((label, i) => {
+    const m = marks[i], part = 100 * m.x / (span - 1);
+    say(label, m.text + " " + clock(m.at, true));
+    label.className = (m.bad ? "bad" : "") + (part > 60 ? " before" : "");
+    label.style.left = part + "%";
+    label.style.top = 18 * (i % 4) + "px"; // those at the same moment
+  });
   const legend = $("legend");
   if (legend.dataset.of !== shownLayers.map((l) => l.name).join()) {
     legend.dataset.of = shownLayers.map((l) => l.name).join();
@@ -85,7 +94,7 @@ function drawChart() {
   // Of the last minutes how it is now, of more how it was in the mean.
   const typical = (list) => chosen === "minutes" ? rate(mean(list)) : view.known ? rate(total(list) / view.known) : "–";
   shownLayers.forEach((l, i) => say(legend.children[i].querySelector("b"), typical(l.list)));
-  say($("chart-says"), shownLayers.map((l) => typical(l.list) + " " + l.name).join(", ") + " a second.");
+  say($("chart-says"), shownLayers.map((l) => typical(l.list) + " " + l.name).join(", ") + " a second." + marks.map((m) => " " + m.text + " at " + clock(m.at, true) + ".").join(""));
   drawHand();
 }
 
