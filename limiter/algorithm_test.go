@@ -282,9 +282,9 @@ func TestASlidingLogAdmitsAtMostItsEventsInAnyPeriod(t *testing.T) {
 func TestAFixedWindowAdmitsAtMostItsEventsInEachWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := anyLimit(FixedWindow).Draw(t, "limit")
-		per := l.Per.Microseconds()
+		index := indexer(l)
 		bounded(t, l, admit(t, mustQuota(t, l)), func(from, to int64) *big.Rat {
-			if from/per != to/per {
+			if index(from) != index(to) {
 				return nil
 			}
 			return whole(l.Events)

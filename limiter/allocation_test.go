@@ -38,8 +38,8 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 
 func TestABoxedCountDoesNotAllocate(t *testing.T) {
 	ctx := context.Background()
-	for _, l := range []Limit{PerHour(1e9), PerHour(1e9).With(FixedWindow)} {
-		require.Equal(t, inCounts, mustQuota(t, l).form())
+	for l, form := range map[Limit]form{PerHour(1e9): inCounts, Monthly(1e12): inWord} {
+		require.Equal(t, form, mustQuota(t, l).form())
 		api := Must(New(Config{Name: "api", Limit: l}))
 		allocs := testing.AllocsPerRun(1000, func() { _, _ = api.Allow(ctx, "key") })
 		assert.Zero(t, allocs, "%v", l)

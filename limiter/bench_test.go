@@ -66,6 +66,11 @@ func BenchmarkHotKey(b *testing.B) {
 				func(l *Limiter, _ int) { allow(b, l, "key") })
 		})
 	}
+	b.Run("algorithm=calendar", func(b *testing.B) {
+		serialAndParallel(b,
+			func() *Limiter { return benchmarkLimiter(b, Monthly(1e12).In("Europe/Berlin"), 0) },
+			func(l *Limiter, _ int) { allow(b, l, "key") })
+	})
 	b.Run("algorithm=sliding-window-large", func(b *testing.B) {
 		serialAndParallel(b,
 			func() *Limiter { return benchmarkLimiter(b, PerDay(800_000_000_000), 0) },

@@ -1,20 +1,25 @@
 package limiter
 
-// A fixed window counts from one multiple of the period since 1970 to the next. What is owed
-// above the limit is the first that the next window counts.
+// A fixed window counts from one multiple of the period since 1970 to the next, or from one day,
+// week, month or year of a calendar to the next. What is owed above the limit is the first that
+// the next window counts.
 var fixedWindow = algorithm{
 	name:    "fixed-window",
 	aliases: []string{"fixed-window-counter"},
 	lua:     "fixedwindow.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
+		if c := q.limit.calendar; c.unit != noUnit {
+			q.calendar = newCalendarWindows(c)
+		}
 	},
 
 	advance: func(q *Quota, s State, t int64) State {
-		switch t/q.window - s.Last/q.window {
-		case 0:
+		began, start, _, _ := q.windowsAround(t)
+		switch {
+		case s.Last >= start:
 			return State{Last: t, Level: s.Level}
-		case 1:
+		case s.Last >= began:
 			return State{Last: t, Level: max(0, s.Level-q.capacity)}
 		default:
 			return State{Last: t}
@@ -29,26 +34,27 @@ var fixedWindow = algorithm{
 	},
 	owe: oweCount,
 	refund: func(q *Quota, s State, n, at int64) State {
-		if at == 0 || at/q.window == s.Last/q.window {
+		if _, start, end, _ := q.windowsAround(s.Last); at == 0 || start <= at && at < end {
 			s.Level = max(0, s.Level-n)
 		}
 		return s
 	},
 	look: func(q *Quota, s State) (used, reset int64) {
-		reset = q.windowRest(s)
+		_, _, end, followedTo := q.windowsAround(s.Last)
 		if s.Level > q.capacity {
-			reset += q.window
+			end = followedTo
 		}
-		return s.Level, reset
+		return s.Level, end - s.Last
 	},
 	wait: func(q *Quota, s State, cost int64) int64 {
+		_, _, end, followedTo := q.windowsAround(s.Last)
 		switch {
 		case s.Level+cost <= q.capacity:
 			return 0
 		case s.Level+cost <= 2*q.capacity:
-			return q.windowRest(s)
+			return end - s.Last
 		}
-		return q.windowRest(s) + q.window
+		return followedTo - s.Last
 	},
 }
 
@@ -58,5 +64,13 @@ func oweCount(q *Quota, s State, n int64) State {
 	return s
 }
 
-// windowRest is how long the window of s.Last still lasts.
-func (q *Quota) windowRest(s State) int64 { return q.window - s.Last%q.window }
+// windowsAround is when the window before that of a time began, when that begins and ends, and
+// when the one behind it ends.
+func (q *Quota) windowsAround(t int64) (began, start, end, followedTo int64) {
+	if q.calendar != nil {
+		w := q.calendar.at(t)
+		return w.began, w.start, w.end, w.followedTo
+	}
+	start = t - t%q.window
+	return start - q.window, start, start + q.window, start + 2*q.window
+}

@@ -1,17 +1,76 @@
--- The counterpart of fixedwindow.go.
+-- The counterpart of fixedwindow.go. Of a calendar's windows it knows two, the first of which is the
+-- one that the caller took for the present, and by the server's clock it may be over, or yet to
+-- come: what is before it, and behind the second, counts as one window each.
+
+-- Which of these a time is in.
+local function position(q, t)
+  if t < q.first then
+    return 0
+  end
+  if t < q.second then
+    return 1
+  end
+  if t < q.third then
+    return 2
+  end
+  return 3
+end
+
+-- When the window of a time ends, and the next one. Of those behind the second it is a guess.
+local function ends(q, t)
+  if not q.calendar then
+    local finish = t - t % q.window + q.window
+    return finish, finish + q.window
+  end
+  local at = position(q, t)
+  if at == 0 then
+    return q.first, q.second
+  end
+  if at == 1 then
+    return q.second, q.third
+  end
+  if at == 2 then
+    return q.third, q.third + q.window
+  end
+  return t + q.window, t + 2 * q.window
+end
+
 return {
-  compile = function(capacity, window)
-    return {algorithm = false, bytes = false, capacity = capacity, window = window}
+  compile = function(capacity, window, seconds)
+    if seconds == 0 then
+      return {algorithm = false, bytes = false, capacity = capacity, window = window, calendar = false}
+    end
+    local own = div(seconds, 33554432)
+    local second = window + own * 1000000
+    return {
+      algorithm = false, bytes = false, capacity = capacity, window = own * 1000000, calendar = true,
+      first = window, second = second, third = second + seconds % 33554432 * 1000000,
+    }
+  end,
+
+  check = function(q, t)
+    if t >= q.third or t < q.first - q.window / 2 then
+      error(string.format('WEIROUTOFDATE %.0f', t))
+    end
   end,
 
   advance = function(q, s, t)
-    local start = t - t % q.window
-    if start > s.last then
-      local owed = 0
-      if start - s.last <= q.window then
-        owed = math.max(0, s.level - q.capacity)
+    local passed -- windows
+    if q.calendar then
+      passed = position(q, t) - position(q, s.last)
+    else
+      local start = t - t % q.window
+      passed = 2
+      if start <= s.last then
+        passed = 0
+      elseif start - s.last <= q.window then
+        passed = 1
       end
-      s.level = owed
+    end
+    if passed == 1 then
+      s.level = math.max(0, s.level - q.capacity)
+    elseif passed > 1 then
+      s.level = 0
     end
     s.last = t
   end,
@@ -27,7 +86,13 @@ return {
   end,
 
   refund = function(q, s, n, at)
-    if at == 0 or at - at % q.window == s.last - s.last % q.window then
+    local same = at == 0
+    if q.calendar then
+      same = same or position(q, at) == position(q, s.last)
+    else
+      same = same or at - at % q.window == s.last - s.last % q.window
+    end
+    if same then
       s.level = math.max(0, s.level - n)
     end
   end,
@@ -37,10 +102,10 @@ return {
   end,
 
   resetAfter = function(q, s)
-    local reset = q.window - s.last % q.window
+    local finish, followedTo = ends(q, s.last)
     if s.level > q.capacity then
-      reset = reset + q.window
+      finish = followedTo
     end
-    return reset
+    return finish - s.last
   end,
 }

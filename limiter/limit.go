@@ -22,6 +22,7 @@ const (
 //	limiter.PerMinute(100)                            // at most 100 in a sliding minute
 //	limiter.PerSecond(10).WithBurst(20)               // a token bucket: 10 per second, 20 at once
 //	limiter.PerHour(5).With(limiter.SlidingLog)       // exact, at the price of memory
+//	limiter.Monthly(1_000_000).In("Europe/Berlin")    // a month of the calendar
 //	limiter.Limit{Events: 3, Per: 10 * time.Second}   // a literal works too
 //
 // Limits can be copied, compared with ==, written as text ([Limit.String]) and
@@ -43,6 +44,10 @@ type Limit struct {
 
 	// Algorithm says how events are counted. Zero is SlidingWindow.
 	Algorithm Algorithm
+
+	// calendar is set by Daily, Weekly, Monthly and Yearly, of which Per is only the usual length:
+	// 24, 168, 744 or 8784 hours.
+	calendar calendar
 }
 
 // PerSecond is a limit of events in a sliding second.
@@ -97,6 +102,7 @@ func (l Limit) Validate() error {
 	case a.mostEvents != 0 && l.Events > a.mostEvents:
 		report("Events", "%d: %v remembers every event and takes at most %d", l.Events, l.Algorithm, a.mostEvents)
 	}
+	l.checkCalendar(report)
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
@@ -116,6 +122,12 @@ func (l Limit) Validate() error {
 func (l Limit) Implies(other Limit) bool {
 	if l.Per <= 0 || other.Per <= 0 || l.Burst != 0 || other.Burst != 0 {
 		return false
+	}
+	if l.calendar != (calendar{}) { // how many of its windows make up other's is not said by Per
+		return l.calendar == other.calendar && l.Events <= other.Events
+	}
+	if other.calendar != (calendar{}) {
+		other.Per += time.Hour // that clocks are set back
 	}
 	periods := int64((other.Per-1)/l.Per) + 1 // that make up other's
 	if l.algorithm() != SlidingLog {

@@ -25,6 +25,8 @@ func readLua(name string) []byte {
 //	compile(a, b, c)   the quota of these [Quota.Numbers], with its capacity, and with room
 //	                   for the store's own algorithm and bytes, as a table is cheap to make
 //	                   with all its fields at once
+//	check(q, t)        to be called where q.calendar is true, before anything is counted: the error
+//	                   "WEIROUTOFDATE t" where time t is not near the window that q is of
 //	advance(q, s, t)   brings s to time t, no earlier than s.last
 //	take(q, s, cost)   the level after an event that fits, and where there are entries those,
 //	                   or nil; cost from 1 to capacity
@@ -56,8 +58,15 @@ func LuaSettles() string { return string(readLua("settles.lua")) }
 // which is [Quota.Convert] for limits that differ. A state then has the fields of all of them.
 func LuaConvert() string { return string(readLua("convert.lua")) }
 
-// Numbers are what a quota is compiled of in [Lua], all below 2^53.
-func (q *Quota) Numbers() [3]int64 {
+// Numbers are what a quota is compiled of in [Lua], all below 2^53. Of a calendar limit they are of
+// the window that a time is in, in microseconds since 1970: when it begins, and how many seconds
+// it and the next one have. Near a bound the server's own time decides which window an event is in.
+func (q *Quota) Numbers(at int64) [3]int64 {
+	if q.calendar != nil {
+		const second, longest = 1_000_000, 1 << 25 // more than a year has
+		w := q.calendar.at(at)
+		return [3]int64{q.capacity, w.start, (w.end-w.start)/second*longest + (w.followedTo-w.end)/second}
+	}
 	if q.algorithm.bursts {
 		return [3]int64{q.capacity, q.unit, q.refill}
 	}

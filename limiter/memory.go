@@ -596,7 +596,7 @@ func (m judge) judge(shard *table.Shard, k *kind, s *section, word uint64) (wort
 		var d Decision
 		b := binding{memory: m.Memory, section: *s}
 		if q.window > 0 {
-			b.window = q.byWindow.down(m.origin)
+			b.window = q.windowIndex(m.origin)
 		}
 		if k.words > 0 {
 			q.peek(now, &b, s.in(shard.Span(word, k.words)), 0, &d)
@@ -656,7 +656,7 @@ func (m *Memory) bind(q *Quota) (*binding, error) {
 		b.salt = together[0].salt
 	}
 	if q.window > 0 {
-		b.window = m.origin / q.window
+		b.window = q.windowIndex(m.origin)
 	}
 	q.bound.Store(b)
 	return b, nil

@@ -120,15 +120,16 @@ func lowest(past []moment, since int64, now *big.Rat) *big.Rat {
 func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
 	m := &model{capacity: q.limit.Events}
 	per := q.limit.Per.Microseconds()
+	index := indexer(q.limit)
 	counts := map[int64]int64{}
 	above := func(window int64) int64 { return max(0, counts[window]-m.capacity) }
 	m.room = func(t int64) *big.Rat {
-		w := t / per
+		w := index(t)
 		before := whole(min(m.capacity, counts[w-1]+above(w-2)))
 		return whole(m.capacity - counts[w] - above(w-1) - floor(before.Mul(before, share(t%per))))
 	}
 	carry := func(t int64) { // what is above one capacity is the next window's
-		for w := t/per - 1; w <= t/per; w++ {
+		for w := index(t) - 1; w <= index(t); w++ {
 			over := above(w - 1)
 			counts[w-1] -= over
 			counts[w] += over
@@ -136,22 +137,23 @@ func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
 	}
 	m.add = func(t, n int64) {
 		carry(t)
-		counts[t/per] += n
+		counts[index(t)] += n
 	}
 	m.owe = func(t, n int64) {
 		m.add(t, n)
-		counts[t/per] = min(counts[t/per], 2*m.capacity)
+		counts[index(t)] = min(counts[index(t)], 2*m.capacity)
 	}
 	m.back = func(t, n, at int64) {
 		carry(t)
 		if at != 0 {
-			counts[at/per] = max(0, counts[at/per]-n)
+			counts[index(at)] = max(0, counts[index(at)]-n)
 			return
 		}
-		if counts[t/per] -= n; counts[t/per] < 0 {
+		w := index(t)
+		if counts[w] -= n; counts[w] < 0 {
 			// More comes back than this window has: the rest is the last one's.
-			counts[t/per-1] = max(0, counts[t/per-1]+counts[t/per])
-			counts[t/per] = 0
+			counts[w-1] = max(0, counts[w-1]+counts[w])
+			counts[w] = 0
 		}
 	}
 	return m
@@ -324,6 +326,9 @@ func anyLimit(algorithms ...Algorithm) *rapid.Generator[Limit] {
 		most := min(maxEvents, maxRate*per)
 		if l.Algorithm == SlidingLog {
 			most = min(most, 60) // beyond, the model takes too long
+		}
+		if l.Algorithm == FixedWindow && rapid.Bool().Draw(t, "calendar") {
+			return anyCalendar(magnitude(1, maxEvents).Draw(t, "events")).Draw(t, "limit")
 		}
 		l.Events = magnitude(1, most).Draw(t, "events")
 		if a, _ := l.Algorithm.lookup(); a.bursts && rapid.Bool().Draw(t, "bursts") {

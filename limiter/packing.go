@@ -66,6 +66,9 @@ func layoutOf(q *Quota) layout {
 	}
 	count := uint(bits.Len64(uint64(q.capacity)))
 	l := layout{index: uint(bits.Len64(uint64(uptime.Microseconds()/q.window + 1))), prev: count, level: count + 1}
+	if q.algorithm == &fixedWindow {
+		l.prev = 0
+	}
 	if l.index+l.prev+l.level > 64 {
 		return layout{}
 	}
@@ -118,7 +121,7 @@ func (k *kind) name() (name string) {
 	for i := range k.sections {
 		s := &k.sections[i]
 		l := s.quota.limit
-		name += fmt.Sprintln(l.Events, int64(l.Per), l.Burst, uint8(l.Algorithm), s.form)
+		name += fmt.Sprintln(l.Events, int64(l.Per), l.Burst, uint8(l.Algorithm), l.Calendar(), s.form)
 	}
 	return name
 }
@@ -155,7 +158,7 @@ func (s *section) unpack(words []uint64, origin, now int64, space []Entry) State
 	switch s.form {
 	case inCounts:
 		c := loadCounts(words)
-		return State{Last: c.index*q.window + origin - origin%q.window, Level: c.level, Prev: c.prev}
+		return State{Last: q.windowStart(c.index + q.windowIndex(origin)), Level: c.level, Prev: c.prev}
 	case inSlots:
 		return unpackSlots(words, origin, now, space)
 	case inLows:
@@ -170,16 +173,16 @@ func (q *Quota) unpackWord(word uint64, origin, now int64) State {
 	if q.algorithm.bursts {
 		return State{Last: now, Level: q.levelOf(word, now-origin)}
 	}
-	c := q.countsOf(word, origin/q.window)
-	return State{Last: c.index * q.window, Level: c.level, Prev: c.prev}
+	c := q.countsOf(word, q.windowIndex(origin))
+	return State{Last: q.windowStart(c.index), Level: c.level, Prev: c.prev}
 }
 
 // pack writes a state, as unpack reads it.
 func (s *section) pack(words []uint64, origin int64, state State) {
 	switch s.form {
 	case inCounts:
-		window := s.quota.window
-		storeCounts(words, counts{state.Last/window - origin/window, state.Level, state.Prev})
+		q := s.quota
+		storeCounts(words, counts{q.windowIndex(state.Last) - q.windowIndex(origin), state.Level, state.Prev})
 		return
 	case inSlots:
 		packSlots(words, origin, state)
@@ -195,7 +198,7 @@ func (q *Quota) packWord(origin int64, state State) uint64 {
 	if q.algorithm.bursts {
 		return q.bucketWord(state.Last-origin, state.Level)
 	}
-	return q.windowWord(counts{state.Last / q.window, state.Level, state.Prev}, origin/q.window)
+	return q.windowWord(counts{q.windowIndex(state.Last), state.Level, state.Prev}, q.windowIndex(origin))
 }
 
 // A bucket's word is when it will be empty, in units of 1/refill microseconds.

@@ -39,6 +39,7 @@ type Quota struct {
 
 	// Windows, in microseconds. SlidingWindow fades the previous window in steps.
 	window, step, steps int64
+	calendar            *calendarWindows // nil: windows are multiples of window
 
 	// What word.go needs of the above.
 	full                      int64 // a bucket's level
@@ -152,7 +153,8 @@ func (q *Quota) Algorithm() Algorithm { return q.limit.algorithm() }
 // Capacity is the most units that can pass at once, Decision.Limit.
 func (q *Quota) Capacity() int64 { return q.capacity }
 
-// Window is the limit's period, or for buckets the time in which a full one drains.
+// Window is the limit's period, or for buckets the time in which a full one drains. Of a calendar
+// limit it is only the usual length: [Quota.WindowAt] has the real one.
 func (q *Quota) Window() time.Duration {
 	if q.algorithm.bursts {
 		return micros(q.drain)

@@ -98,3 +98,6 @@ func (q *Quota) faded(prev, room int64) int64 {
 	}
 	return min((q.steps-((room+1)*q.steps-1)/prev)*q.step, q.window)
 }
+
+// windowRest is how long the window of s.Last still lasts.
+func (q *Quota) windowRest(s State) int64 { return q.window - s.Last%q.window }

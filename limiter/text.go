@@ -17,11 +17,18 @@ import (
 //	1000/h token-bucket       burst 1000
 //	5/10m sliding-log         exact
 //	1_000_000/30d             underscores may group digits
+//	1_000_000/month           a month of the calendar, in UTC
+//	1000/day Europe/Berlin    from midnight to midnight, there
+//	10_000/week from sunday   weeks begin on monday unless it is said otherwise
 //
 // The period is a unit (s, m, h, d, or sec, min, second, minute, hour, day) or a
 // number with a unit (ms, us and sums such as 1h30m too). What follows it may come
 // in either order: "burst" with a number, and the name of an algorithm, of which
 // "gcra" is another name for token-bucket.
+//
+// The period may also be a week, month or year of the calendar ([Weekly]), or a day if a time zone
+// follows: 1000/day is any 24 hours, 1000/day UTC from midnight to midnight. Zones have their IANA
+// names.
 func Parse(text string) (Limit, error) {
 	l, err := parse(text)
 	if err == nil {
@@ -47,13 +54,19 @@ func parse(text string) (Limit, error) {
 	if l.Events, err = parseCount("events", events); err != nil {
 		return Limit{}, err
 	}
-	if l.Per, err = parsePeriod(period); err != nil {
+	rest := words[1:]
+	if l, rest, err = parseCalendar(l.Events, period, rest); err != nil {
 		return Limit{}, err
+	}
+	if l.calendar.unit == noUnit {
+		if l.Per, err = parsePeriod(period); err != nil {
+			return Limit{}, err
+		}
 	}
 
 	var burst int64
 	named := false
-	for rest := words[1:]; len(rest) > 0; {
+	for len(rest) > 0 {
 		switch {
 		case strings.EqualFold(rest[0], "burst") && burst != 0:
 			return Limit{}, fmt.Errorf("burst is given twice")
@@ -84,6 +97,68 @@ func parse(text string) (Limit, error) {
 		l = l.WithBurst(burst)
 	}
 	return l, nil
+}
+
+// parseCalendar reads the period of a calendar, which goes on in the words behind it: "from" with
+// a day of the week, and a time zone. It returns a limit of so many events alone for others.
+func parseCalendar(events int64, period string, words []string) (l Limit, rest []string, _ error) {
+	switch period {
+	case "week":
+		l = Weekly(events)
+	case "month":
+		l = Monthly(events)
+	case "year":
+		l = Yearly(events)
+	case "day", "d":
+		if len(words) == 0 || !isZone(words[0]) {
+			return Limit{Events: events}, words, nil
+		}
+		l = Daily(events)
+	default:
+		if len(words) > 0 && isZone(words[0]) {
+			return l, nil, fmt.Errorf("%q is a time zone, which stands behind day, week, month or year, not behind %q", shorten(words[0]), shorten(period))
+		}
+		return Limit{Events: events}, words, nil
+	}
+	if len(words) > 0 && strings.EqualFold(words[0], "from") {
+		if len(words) == 1 {
+			return l, nil, fmt.Errorf("from has no day after it, such as monday")
+		}
+		from, ok := parseWeekday(words[1])
+		switch {
+		case l.calendar.unit != week:
+			return l, nil, fmt.Errorf("from %s is for a week, and not for a %s", shorten(words[1]), period)
+		case !ok:
+			return l, nil, fmt.Errorf("from is %q: it must be a day of the week, such as monday", shorten(words[1]))
+		}
+		l, words = l.From(from), words[2:]
+	}
+	if len(words) > 0 && isZone(words[0]) {
+		l, words = l.In(words[0]), words[1:]
+	}
+	return l, words, nil
+}
+
+// isZone reports whether a word is meant as a time zone: each but a few old ones is "UTC" or has a slash.
+func isZone(word string) bool {
+	if word == time.UTC.String() || strings.Contains(word, "/") {
+		return true
+	}
+	var a Algorithm
+	if strings.EqualFold(word, "burst") || strings.EqualFold(word, "from") || a.UnmarshalText([]byte(word)) == nil {
+		return false
+	}
+	_, err := zoneNamed(word)
+	return err == nil
+}
+
+func parseWeekday(word string) (time.Weekday, bool) {
+	for d := time.Sunday; d <= time.Saturday; d++ {
+		if strings.EqualFold(word, d.String()) {
+			return d, true
+		}
+	}
+	return 0, false
 }
 
 // shorten keeps a hostile text out of logs, and its beginning in them.
@@ -167,13 +242,18 @@ func parsePeriod(text string) (time.Duration, error) {
 	return days + d, nil
 }
 
-// String writes l so that [Parse] reads it back: 100/1m, 10/1s token-bucket burst 20.
+// String writes l so that [Parse] reads it back: 100/1m, 10/1s token-bucket burst 20,
+// 1000/month Europe/Berlin.
 func (l Limit) String() string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatInt(l.Events, 10))
 	b.WriteByte('/')
-	b.WriteString(formatPeriod(l.Per))
-	if l.Algorithm != SlidingWindow {
+	period, usual := formatPeriod(l.Per), SlidingWindow
+	if c := l.Calendar(); c != "" {
+		period, usual = c, FixedWindow
+	}
+	b.WriteString(period)
+	if l.Algorithm != usual {
 		b.WriteByte(' ')
 		b.WriteString(l.Algorithm.String())
 	}

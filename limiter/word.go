@@ -1,6 +1,9 @@
 package limiter
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // What the algorithms decide, on states as Memory packs them: the hot path. The State
 // functions say what is right, and the tests hold these to them.
@@ -121,6 +124,9 @@ func (q *Quota) takeWindow(now, origin int64, word uint64, cost int64, d *Decisi
 
 // takeCounts fills in the decision on counts, and reports whether they have changed.
 func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (changed bool) {
+	if q.calendar != nil {
+		return q.takeCalendar(now, c, cost, d)
+	}
 	current := q.byWindow.down(now)
 	elapsed := now - current*q.window
 	switch age := current - c.index; {
@@ -193,4 +199,41 @@ func (q *Quota) waitCounts(c *counts, elapsed, cost int64) int64 {
 		return rest + q.faded(min(c.level, q.capacity), room)
 	}
 	return rest
+}
+
+// takeCalendar is takeCounts for windows of a calendar.
+func (q *Quota) takeCalendar(now int64, c *counts, cost int64, d *Decision) (changed bool) {
+	w := q.calendar.at(now)
+	switch {
+	case c.index >= w.index: // above it only for judge, while another goroutine decides on it
+	case c.index == w.before:
+		c.index, c.level = w.index, max(0, c.level-q.capacity)
+	default:
+		c.index, c.level = w.index, 0
+	}
+	d.Allowed = cost <= q.capacity-c.level || cost == 0
+	d.Limit, d.Degraded, d.Overflow = q.capacity, false, false
+	d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay = 0, 0, 0, 0
+	switch {
+	case d.Allowed:
+		c.level += cost
+	case cost > q.capacity:
+		d.RetryAfter = Never
+	default:
+		d.RetryAfter = w.wait(now, c.level+cost > 2*q.capacity)
+	}
+	d.Remaining = max(0, q.capacity-c.level)
+	if c.level > 0 {
+		d.NextAfter = w.wait(now, c.level >= 2*q.capacity)
+		d.ResetAfter = w.wait(now, c.level > q.capacity)
+	}
+	return d.Allowed && cost > 0
+}
+
+// wait is how long the window lasts, or the one behind it.
+func (w *calendarWindow) wait(now int64, behind bool) time.Duration {
+	if behind {
+		return micros(w.followedTo - now)
+	}
+	return micros(w.end - now)
 }

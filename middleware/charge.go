@@ -10,8 +10,8 @@ import (
 
 // match appends the policies and the charges of the rules that match, and returns 200, or
 // the status to refuse with and the rule that does, and then no policies. Where it will not be
-// told how the request ends, all are charged when it comes; where it is not placeable, it takes
-// no places.
+// told how the request ends, all are charged when it comes; where it is not placeable, the
+// status is statusEndless if it needs a place.
 func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses *rule) {
 	tier := ""
 	if set.needsTier {
@@ -98,9 +98,14 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	if !policy.isPlace() {
 		policies, charges = m.addLimits(policies, charges, a, policy)
 	}
-	if place := policy.placed(); place != nil && m.placeable && !holdsFor(r.Context(), place, key) {
-		a.looks = false
-		policies, charges = a.charge(policies, charges, place, 1)
+	if place := policy.placed(); place != nil && !holdsFor(r.Context(), place, key) {
+		switch {
+		case m.placeable:
+			a.looks = false
+			policies, charges = a.charge(policies, charges, place, 1)
+		case !rule.Shadow:
+			m.status, m.refuses = statusEndless, rule
+		}
 	}
 	return policies, charges
 }
@@ -145,6 +150,10 @@ func (p *policy) reserved(cost int64) int64 {
 
 // statusSkip is what key says of a rule that does not count a request without a key.
 const statusSkip = 0
+
+// statusEndless is what match says of a request that needs a place, where nothing would tell when
+// to return it.
+const statusEndless = 1
 
 // key is what the rule counts r under, or a status other than 200. A request that has no
 // key is what NoKey says, but a preflight its client's address; where the key could not be

@@ -109,8 +109,8 @@ func (set *ruleset) placeable(r *http.Request, how how) bool {
 			"weir: a rule has Concurrency, and requests are checked without telling how they end, so that the place of one whose client leaves is free while its handler goes on; use RateLimit.Begin in place of Check")
 		return true
 	}
-	set.notices.unheld.warn(set.Logger, "weir-concurrency-not-applied",
-		"weir: a rule has Concurrency, and requests are checked without telling how they end, so that it is not applied; use RateLimit.Begin in place of Check")
+	set.notices.unheld.warn(set.Logger, "weir-concurrency-without-end",
+		"weir: a rule has Concurrency, and nothing tells how requests end, so that they are refused; use RateLimit.Begin in place of Check")
 	return false
 }
 

@@ -83,7 +83,7 @@ func TestABanSaysWhoseItIs(t *testing.T) {
 		hammer(t, h, 3)
 		all, err := list.All(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, []bans.Ban{{Key: "192.0.2.1", Rule: "login", Until: time.Now().Add(time.Minute), Times: 1}}, all)
+		assert.Equal(t, []bans.Ban{{Key: "192.0.2.1", Rule: "login", Until: time.Now().Add(time.Minute), Times: 1, Since: time.Now()}}, all)
 	})
 }
 

@@ -90,7 +90,9 @@ func showPattern(outside, inside *http.Request) {
 //
 // Check is for adapters: what Handler does, without knowing what comes next. It is not told
 // how the request ends, so rules with [Rule.Counts] count every answer, and [Settle] settles
-// at once; see [RateLimit.Begin].
+// at once. A place of [Rule.Concurrency] is returned when the request's [http.Server] ends its
+// context; without one a request that needs a place is refused with 503, as it could never be
+// returned. See [RateLimit.Begin].
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
 	behind, _ := l.check(l.ruleset(r), w, r, how{inPlace: true}, nil)
 	return behind != nil
@@ -160,10 +162,14 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	policies, charges, status, refuses := set.match(r, outer, how.ends, set.placeable(r, how), policies, charges)
 	if status != http.StatusOK {
 		no := refusal{status: status}
-		if refuses.Deny {
+		switch {
+		case refuses.Deny:
 			no.rule, no.reply, no.retryAfter = refuses.Name, refuses.reply, refuses.reply.RetryAfter
-			set.observeDenied(r, refuses)
-		} else {
+			set.observeRefused(r, refuses, no.retryAfter)
+		case status == statusEndless:
+			no.status, no.rule, no.retryAfter = http.StatusServiceUnavailable, refuses.Name, limiter.Never
+			set.observeRefused(r, refuses, no.retryAfter)
+		default:
 			set.observe(r, OutcomeNoKey, bans.Ban{})
 		}
 		set.refuse(w, r, nil, no, told)

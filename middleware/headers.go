@@ -95,6 +95,10 @@ type policy struct {
 	name   string // shown as a Structured Fields string (RFC 9651): "ip"
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 
+	// Of a calendar limit, whose windows differ in length, that is member.
+	isCalendar bool
+	present    atomic.Pointer[presentMember]
+
 	rule      *rule
 	softAt    int64          // percent
 	overdraft *limiter.Quota // nil: there is none
@@ -114,6 +118,7 @@ func newPolicy(q *limiter.Quota, shown string) *policy {
 	p := &policy{
 		quota: q, shown: shown, limit: strconv.FormatInt(q.Capacity(), 10),
 		name: name, member: memberOf(name, q.Capacity(), q.Window()),
+		isCalendar: q.Limit().Calendar() != "",
 	}
 	if p.isPlace() {
 		p.member += concurrentUnit
@@ -164,10 +169,32 @@ func (e *entry) member() string {
 	switch {
 	case e.isPlace() && e.Limit != e.quota.Capacity():
 		return memberOf(e.name, e.Limit, 0) + concurrentUnit
+	case e.Window == 0 && e.isCalendar:
+		return e.memberAt(e.At)
 	case e.Window == 0:
 		return e.policy.member
 	}
 	return memberOf(e.name, e.Limit, e.Window)
+}
+
+// A presentMember is a policy's member in a window.
+type presentMember struct {
+	start, end int64
+	text       string
+}
+
+// memberAt is the member of a calendar limit in the window of a time, which is made once in it.
+func (p *policy) memberAt(at int64) string {
+	if at <= 0 { // no store has said it
+		at = time.Now().UnixMicro()
+	}
+	m := p.present.Load()
+	if m == nil || at < m.start || at >= m.end {
+		start, end := p.quota.WindowAt(at)
+		m = &presentMember{start, end, memberOf(p.name, p.quota.Capacity(), time.Duration(end-start)*time.Microsecond)}
+		p.present.Store(m)
+	}
+	return m.text
 }
 
 // memberOf writes a member of the RateLimit-Policy list: "ip";q=100;w=60.

@@ -132,13 +132,14 @@ func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcom
 	observations.Put(o)
 }
 
-// observeDenied tells the observer, if there is one, of a request that a rule denies.
-func (set *ruleset) observeDenied(r *http.Request, denies *rule) {
+// observeRefused tells the observer, if there is one, of a request that a rule refuses without
+// asking the store.
+func (set *ruleset) observeRefused(r *http.Request, refuses *rule, retryAfter time.Duration) {
 	if set.Observer == nil {
 		return
 	}
 	o := observations.Get().(*Observation)
-	o.Rules = append(o.Rules[:0], RuleResult{Rule: denies.info, Decision: limiter.Decision{RetryAfter: denies.reply.RetryAfter}})
+	o.Rules = append(o.Rules[:0], RuleResult{Rule: refuses.info, Decision: limiter.Decision{RetryAfter: retryAfter}})
 	o.Request, o.Outcome, o.Elapsed, o.Waited, o.Err = r, OutcomeRefused, 0, 0, nil
 	set.Observer.Observe(o)
 	o.Request = nil

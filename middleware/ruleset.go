@@ -576,8 +576,9 @@ func (c *compiler) overdraft(at string, r *rule, info RuleInfo) *limiter.Quota {
 		return nil
 	}
 	c.name(at, r.Name+overdraftSuffix, info.Tier)
+	l.Events, l.Burst = r.Overdraft, 0
 	over := c.quota(at+" Overdraft", family{rule: r.Name + overdraftSuffix, tier: info.Tier,
-		limits: []limiter.Limit{{Events: r.Overdraft, Per: l.Per, Algorithm: l.Algorithm}}, onOutage: r.OnOutage, settles: r.awaitsEnd()})
+		limits: []limiter.Limit{l}, onOutage: r.OnOutage, settles: r.awaitsEnd()})
 	if over != nil && r.Units > over.Capacity() {
 		c.report("%s: Overdraft is %d: a request takes %d units, so that none would ever pass by it", at, r.Overdraft, r.Units)
 	}

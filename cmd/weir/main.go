@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	_ "time/tzdata" // of limits, wherever the command runs
 
 	"github.com/redis/go-redis/v9"
 

@@ -79,7 +79,7 @@ func recommend(s *session, args []string) error {
 // newMeter is for limits on a period.
 func newMeter(per string, algorithm limiter.Algorithm) (*demand.Meter, error) {
 	limit, err := limiter.Parse("1/" + per)
-	if err != nil || limit.Burst != 0 || strings.ContainsAny(per, " \t") {
+	if err != nil || limit.Burst != 0 || limit.Calendar() != "" || strings.ContainsAny(per, " \t") {
 		return nil, usageError{fmt.Errorf("--per is %q: want a period such as 10s, 1m, 1h or 1d", per)}
 	}
 	if algorithm == limiter.TokenBucket || algorithm == limiter.LeakyBucket {
@@ -156,7 +156,7 @@ func measure(meter *demand.Meter, log *weblog, f *logFlags, of keyfunc.Func, mat
 			counts.keyless++
 			continue
 		}
-		meter.Add(key, e.At, 1)
+		requests.Measure(meter, key, e.At)
 	}
 }
 

@@ -26,8 +26,12 @@ type Entry struct {
 	Took         time.Duration // 0: not in the log
 	Headers      []string      // the values of Reader.Headers; nil: none is in the line
 
-	line int64
+	line  int64
+	chunk *chunk // which has the text
 }
+
+// Keep has the text of an entry stay as it is when the entry is no longer good.
+func (e *Entry) Keep() { e.chunk = nil }
 
 // Time is At as a time.
 func (e *Entry) Time() time.Time { return time.UnixMicro(e.At) }

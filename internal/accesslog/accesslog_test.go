@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,8 +29,9 @@ func readAll(t testing.TB, log string, o Options) ([]Entry, Stats) {
 			return entries, r.Stats()
 		}
 		require.NoError(t, err)
+		e.Keep()
 		entry := *e
-		entry.line = 0
+		entry.line, entry.Headers = 0, slices.Clone(e.Headers)
 		entries = append(entries, entry)
 	}
 }
@@ -311,6 +314,41 @@ func TestWholeSecondsAreSpread(t *testing.T) {
 	}
 	require.Equal(t, []int64{125_000, 375_000, 625_000, 875_000, 1_500_000, 2_500_000}, got)
 	require.True(t, stats.Whole)
+}
+
+// The text of entries is written over, and never while one of them is held for the order.
+func TestAnEntryHasItsOwnTextInWhateverOrderItComes(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 0))
+	const lines = 2 * begunWindow
+	var log strings.Builder
+	at := int64(1_700_000_000_000_000)
+	for range lines {
+		at += random.Int64N(20_000)
+		began := at
+		if random.IntN(4) == 0 {
+			began -= random.Int64N(60_000_000)
+		}
+		logged := max(at, began)
+		fmt.Fprintf(&log, `{"ts":%d,"duration":%d,"remote_ip":"192.0.2.%d","method":"M%[1]d","uri":"/%[4]d/%[5]s","device":"%[4]d"}`+"\n",
+			logged, logged-began, random.IntN(256), began, strings.Repeat("x", random.IntN(90)))
+	}
+	o := Options{Map: map[string]string{"took_us": "$.duration", "header:X-Device": "$.device"}}
+	r, err := NewReader(strings.NewReader(log.String()), o)
+	require.NoError(t, err)
+	var kept, was Entry
+	for i := range lines {
+		e, err := r.Next()
+		require.NoError(t, err)
+		began := strconv.FormatInt(e.At, 10)
+		require.True(t, strings.HasPrefix(e.Target, "/"+began+"/"), "%s at %s", e.Target, began)
+		require.Equal(t, []string{began}, e.Headers)
+		require.True(t, strings.HasPrefix(e.Client, "192.0.2.") && e.Method[0] == 'M')
+		if i == lines/2 {
+			e.Keep()
+			kept, was = *e, Entry{Target: strings.Clone(e.Target), Method: strings.Clone(e.Method)}
+		}
+	}
+	require.Equal(t, was.Target+was.Method, kept.Target+kept.Method)
 }
 
 func TestEntriesAreInOrderWhateverTheLog(t *testing.T) {

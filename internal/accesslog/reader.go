@@ -35,7 +35,7 @@ type Reader struct {
 	rest   string // of the block: lines that were read and are not parsed yet
 	end    error  // of what there is to read
 	lines  int64
-	kept   keeper
+	texts  keeper
 	last   *Entry   // that Next returned
 	free   []*Entry // to be used again
 
@@ -167,9 +167,10 @@ func (r *Reader) Headers() []string { return r.parser.headers }
 func (r *Reader) Stats() Stats { return r.stats }
 
 // Next is the next request, in the order of time, or io.EOF. It is good until the call after
-// it.
+// it, and so is its text; see [Entry.Keep].
 func (r *Reader) Next() (*Entry, error) {
 	if r.last != nil {
+		r.texts.release(r.last)
 		r.free = append(r.free, r.last)
 	}
 	next := r.spread
@@ -250,7 +251,7 @@ func (r *Reader) parse() (*Entry, error) {
 			}
 			continue
 		}
-		r.kept.keep(e)
+		r.texts.keep(e)
 		e.line = r.lines
 		if r.parser.whole {
 			e.Loose, r.stats.Whole = 1, true
@@ -276,7 +277,8 @@ func (r *Reader) newEntry() *Entry {
 	}
 	e := r.free[len(r.free)-1]
 	r.free = r.free[:len(r.free)-1]
-	*e = Entry{}
+	*e = Entry{Headers: e.Headers}
+	clear(e.Headers)
 	return e
 }
 
@@ -315,36 +317,77 @@ func (r *Reader) fill() error {
 	return nil
 }
 
-// A keeper copies the text of entries, so that they hold on to no more of a line than is wanted.
-type keeper struct{ strings.Builder }
+// A chunk is text of entries. It is written again when all of them have been used.
+type chunk struct {
+	text    []byte
+	entries int
+}
 
-// keptAtOnce is how much text shares one allocation.
-const keptAtOnce = 1 << 14
+// A keeper copies the text of entries, so that they hold on to no more of a line than is wanted.
+type keeper struct {
+	chunk *chunk // that is being written
+	used  []*chunk
+}
+
+// chunkSize is how much text shares one allocation.
+const chunkSize = 1 << 14
 
 func (k *keeper) keep(e *Entry) {
 	switch e.Method {
 	case http.MethodGet: // the most by far
 		e.Method = http.MethodGet
-	default:
-		e.Method = k.copy(e.Method)
+	case http.MethodPost:
+		e.Method = http.MethodPost
 	}
-	e.Client, e.Target, e.Host = k.copy(e.Client), k.copy(e.Target), k.copy(e.Host)
-	e.User, e.Tier = k.copy(e.User), k.copy(e.Tier)
-	e.UserAgent, e.ForwardedFor = k.copy(e.UserAgent), k.copy(e.ForwardedFor)
+	size := len(e.Client) + len(e.Method) + len(e.Target) + len(e.Host) + len(e.User) + len(e.Tier) + len(e.UserAgent) + len(e.ForwardedFor)
+	for _, value := range e.Headers {
+		size += len(value)
+	}
+	c := k.chunk
+	if c == nil || cap(c.text)-len(c.text) < size {
+		c = k.next(size)
+		k.chunk = c
+	}
+	e.chunk = c
+	c.entries++
+	e.Client, e.Method, e.Target, e.Host = c.copy(e.Client), c.copy(e.Method), c.copy(e.Target), c.copy(e.Host)
+	e.User, e.Tier = c.copy(e.User), c.copy(e.Tier)
+	e.UserAgent, e.ForwardedFor = c.copy(e.UserAgent), c.copy(e.ForwardedFor)
 	for i, value := range e.Headers {
-		e.Headers[i] = k.copy(value)
+		e.Headers[i] = c.copy(value)
 	}
 }
 
-func (k *keeper) copy(text string) string {
+// next is a chunk with room for that much.
+func (k *keeper) next(size int) *chunk {
+	if last := len(k.used) - 1; last >= 0 && size <= chunkSize {
+		c := k.used[last]
+		k.used = k.used[:last]
+		return c
+	}
+	return &chunk{text: make([]byte, 0, max(chunkSize, size))}
+}
+
+func (c *chunk) copy(text string) string {
 	if text == "" {
 		return ""
 	}
-	if k.Cap()-k.Len() < len(text) {
-		k.Reset()
-		k.Grow(max(keptAtOnce, len(text)))
+	from := len(c.text)
+	c.text = append(c.text, text...)
+	return unsafe.String(&c.text[from], len(text)) // which is written over when no entry has it
+}
+
+// release takes back the text of an entry.
+func (k *keeper) release(e *Entry) {
+	c := e.chunk
+	if c == nil {
+		return
 	}
-	from := k.Len()
-	k.WriteString(text)
-	return k.String()[from:]
+	if c.entries--; c.entries > 0 {
+		return
+	}
+	c.text = c.text[:0]
+	if c != k.chunk && cap(c.text) == chunkSize {
+		k.used = append(k.used, c)
+	}
 }

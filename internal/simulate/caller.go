@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/demand"
 )
 
 // A caller is the other end of connections. What most of its requests need is found through it:
@@ -16,6 +17,9 @@ type caller struct {
 	number int    // of that client
 	cells  []*cell
 	first  [2]*cell // room for cells
+	// The key that a meter counts its requests by, mostly, and what that asked for.
+	key   string
+	asked *demand.Key
 }
 
 // mostCells bounds how many a caller holds: beyond that, a map is no slower.
@@ -31,10 +35,14 @@ func (c *caller) hold(found *cell) {
 	}
 }
 
-// keep is a key to be kept. Its text may be a part of a long one, such as a log's.
+// keep is a key to be kept. Its text may be a part of a long one, such as a log's. That of an
+// address is kept where the next request has it, too: texts in one place are compared at once.
 func (c *caller) keep(key string) string {
-	if key == c.client {
+	switch {
+	case key == c.client:
 		return c.client
+	case strings.HasPrefix(c.addr, key):
+		return c.addr[:len(key)]
 	}
 	return strings.Clone(key)
 }

@@ -172,6 +172,7 @@ func (s *Simulation) decide(t *turn) {
 	case ends == s.clock.now:
 		finish(e.Status)
 	default:
+		e.Keep()
 		heap.Push(&s.turns.ends, ending{at: ends, status: e.Status, finish: finish, caller: t.requests.caller})
 	}
 	d.Soft = t.response["X-Ratelimit-Warning"] != nil

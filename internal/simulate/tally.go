@@ -101,7 +101,7 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 	i := slices.IndexFunc(t.order, func(r *ruleTally) bool { return r.Rule == info.Name && r.Tier == info.Tier })
 	r := t.order[i]
 	t.rules[info] = r
-	if t.meters && len(info.Limits) == 0 && info.Limit.Events > 0 && !info.Own && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
+	if t.meters && len(info.Limits) == 0 && info.Limit.Events > 0 && info.Limit.Calendar() == "" && !info.Own && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
 		if r.counted = info.Limit.Algorithm; r.counted == limiter.TokenBucket || r.counted == limiter.LeakyBucket {
 			r.counted = limiter.SlidingWindow
 		}

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/accesslog"
@@ -102,8 +101,9 @@ func (s *Simulation) doInTurn(e *accesslog.Entry) *Decision {
 	} else {
 		t = newTurn(s.requests, s.decide)
 	}
+	e.Keep() // it may outlive the others of its log
 	t.entry, t.of, t.at = *e, &t.entry, s.clock.now
-	own(&t.entry)
+	t.entry.Headers = slices.Clone(e.Headers)
 	t.decided = false
 	s.run(t)
 	d := &t.decision
@@ -114,17 +114,6 @@ func (s *Simulation) doInTurn(e *accesslog.Entry) *Decision {
 	}
 	s.call()
 	return d
-}
-
-// own gives an entry texts of its own, as it may outlive the others of its log.
-func own(e *accesslog.Entry) {
-	for _, text := range []*string{&e.Client, &e.ForwardedFor, &e.Method, &e.Target, &e.Host, &e.UserAgent, &e.User, &e.Tier} {
-		*text = strings.Clone(*text)
-	}
-	e.Headers = slices.Clone(e.Headers)
-	for i, value := range e.Headers {
-		e.Headers[i] = strings.Clone(value)
-	}
 }
 
 // run has a turn go on.

@@ -3,6 +3,7 @@ package failover
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -63,9 +64,16 @@ func (e Event) attrs(code string, last slog.Attr) []any {
 	return append(attrs, last)
 }
 
+// A Told is an event that OnDegraded was told of.
+type Told struct {
+	Event
+	At time.Time // when it was found out
+}
+
 // A notice is an event, or what is logged whether there is a hook or not.
 type notice struct {
 	Event
+	at    time.Time
 	about subject
 	part  *part
 	found chan finding // nil: nothing is to be found out
@@ -100,6 +108,7 @@ type news struct {
 	mu      sync.Mutex
 	waiting []notice
 	telling bool
+	told    []Told // the last ones: see Stats.Events
 
 	// What has been said. Only the goroutine that tells touches it.
 	failing map[string]time.Time // of a server, when its first failure was told
@@ -110,6 +119,7 @@ type news struct {
 // tell has an event told. What the store finds out about it may take a second, for each of
 // the parts of a server that is gone, so it is found out at once.
 func (n *news) tell(e notice) {
+	e.at = time.Now()
 	if n.diagnose != nil && !e.Partly {
 		e.found = make(chan finding, 1)
 		go func() {
@@ -156,6 +166,7 @@ func (n *news) tellOne(e notice) {
 	}()
 	if e.Partly { // which is about no one server
 		e.Unusable = kindOf(e.Err) == unusable
+		n.remember(Told{e.Event, e.at})
 		n.hook(e.Event)
 		return
 	}
@@ -171,6 +182,7 @@ func (n *news) tellOne(e notice) {
 	switch e.about {
 	case change:
 		n.follow(&e)
+		n.remember(Told{e.Event, e.at})
 		n.hook(e.Event)
 	case firstFailure:
 		n.logFirst(e.Event)
@@ -182,6 +194,24 @@ func (n *news) tellOne(e notice) {
 				e.attrs("weir-store-unusable", slog.Any("error", e.Err))...)
 		}
 	}
+}
+
+// remember keeps the last events.
+func (n *news) remember(e Told) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.told) == eventsKept {
+		n.told = slices.Delete(n.told, 0, 1)
+	}
+	n.told = append(n.told, e)
+}
+
+const eventsKept = 16
+
+func (n *news) events() []Told {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.told)
 }
 
 // follow keeps account of which parts are unusable, so that an outage of them is said once and

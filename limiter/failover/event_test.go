@@ -61,6 +61,32 @@ func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 	})
 }
 
+func TestTheLastEventsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := Must(New(inner, Options{OnDegraded: func(Event) {}}))
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
+		var began time.Time
+		for range eventsKept {
+			inner.is(dead)
+			began = time.Now()
+			breakDown(t, s, charge(api, "key"))
+			inner.is(fine)
+			time.Sleep(3 * time.Second)
+			decide(t, s, charge(api, "key"))
+			synctest.Wait()
+		}
+		told := s.Stats().Events
+		require.Len(t, told, eventsKept)
+		last := told[eventsKept-2:]
+		assert.True(t, last[0].Degraded)
+		assert.ErrorContains(t, last[0].Err, "connection refused")
+		assert.Equal(t, began, last[0].At)
+		assert.False(t, last[1].Degraded)
+		assert.Equal(t, began.Add(3*time.Second), last[1].At)
+	})
+}
+
 func TestAHookMayUseTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)

@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -55,10 +56,13 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 			*d = limiter.Decision{Allowed: true, At: -1} // nothing was counted
 		} else {
 			*d = answers[next]
-			d.At = -d.At // which tells Refund that it is the local counters' time
 			if share := local[next].Quota; share != q {
 				d.Window = share.Window()
+				if start, end := share.WindowAt(d.At); end > start {
+					d.Window = time.Duration(end-start) * time.Microsecond
+				}
 			}
+			d.At = -d.At // which tells Refund that it is the local counters' time
 			next++
 		}
 		d.Degraded = true

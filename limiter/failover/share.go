@@ -34,7 +34,7 @@ func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 func (s *Store) divided(q *limiter.Quota) (*limiter.Quota, error) {
 	replicas := int64(s.options.Replicas)
 	if q.InFlight() {
-		return limiter.NewConcurrency(q.Rule(), q.Tier(), max(1, q.Capacity()/replicas))
+		return limiter.NewConcurrency(q.Rule(), q.Tier(), Stats{Replicas: s.options.Replicas}.SharePlaces(q.Capacity()))
 	}
 	return limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), replicas))
 }
@@ -71,9 +71,11 @@ func slow(l limiter.Limit, events, replicas int64) limiter.Limit {
 	if rest > 0 {
 		per++
 	}
-	l.Events = events
-	l.Per = time.Duration(min(per, longest.Microseconds())) * time.Microsecond
-	return l
+	// A window of a calendar is one of so long.
+	return limiter.Limit{
+		Events: events, Per: time.Duration(min(per, longest.Microseconds())) * time.Microsecond,
+		Burst: l.Burst, Algorithm: l.Algorithm,
+	}
 }
 
 // mulDiv is a*b/c, and what remains, for positive numbers; the quotient has to fit.

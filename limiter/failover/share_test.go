@@ -16,6 +16,14 @@ import (
 
 const day = 24 * time.Hour
 
+func TestTheShareOfAProcessIsTold(t *testing.T) {
+	l := limiter.PerMinute(100)
+	assert.Equal(t, l, Stats{Replicas: 1}.Share(l))
+	assert.Equal(t, l, Stats{}.Share(l), "of a store that does not say")
+	assert.Equal(t, limiter.PerMinute(25), Stats{Replicas: 4}.Share(l))
+	assert.Equal(t, []int64{1, 2, 10}, []int64{Stats{Replicas: 4}.SharePlaces(3), Stats{Replicas: 4}.SharePlaces(10), Stats{}.SharePlaces(10)})
+}
+
 func TestALimitIsDividedWithoutExceedingIt(t *testing.T) {
 	for _, tt := range []struct {
 		limit    string
@@ -37,6 +45,8 @@ func TestALimitIsDividedWithoutExceedingIt(t *testing.T) {
 		{"10/1s leaky-bucket", 20, "10/20s leaky-bucket burst 1"},
 		{"11/366d token-bucket", 2, "5/28747636363637us token-bucket burst 5"},
 		{"2/366d token-bucket", 3, "1/366d token-bucket burst 1"}, // the floor
+		{"1000/month Europe/Berlin", 4, "250/month Europe/Berlin"},
+		{"3/day UTC", 4, "1/32h fixed-window"},
 		{"1000000000000/30d token-bucket", 100_000, "122000000/366d token-bucket burst 10000000"},
 	} {
 		t.Run(fmt.Sprint(tt.limit, " by ", tt.replicas), func(t *testing.T) {

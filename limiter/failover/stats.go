@@ -3,6 +3,8 @@ package failover
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // Stats is what [Store.Stats] tells. A batch that was decided counts in one of the first
@@ -29,7 +31,19 @@ type Stats struct {
 
 	// Partly says that there is an outage which is not total: see [Event.Partly].
 	Partly bool
+
+	// Events are the last sixteen that OnDegraded was told of, the oldest first.
+	Events []Told
+
+	// Replicas is that of Options: Local counts the share of one of so many processes.
+	Replicas int
 }
+
+// Share is what Local counts against in this process, in place of l.
+func (s Stats) Share(l limiter.Limit) limiter.Limit { return divide(l, int64(max(1, s.Replicas))) }
+
+// SharePlaces is how many events may be under way in this process, of n.
+func (s Stats) SharePlaces(n int64) int64 { return max(1, n/int64(max(1, s.Replicas))) }
 
 // A Reporter is a store that knows the health of its server. [limiter.As] finds it.
 type Reporter interface {
@@ -54,6 +68,8 @@ func (s *Store) Stats() Stats {
 		Failures: s.counters.failures.Load(),
 	}
 	stats.Partly = s.partial.told.Load()
+	stats.Replicas = s.options.Replicas
+	stats.Events = s.news.events()
 	for p := range s.inTrouble(^uint64(0)) {
 		p.mu.Lock()
 		if !p.since.IsZero() {

@@ -64,7 +64,7 @@ type testCase struct {
 }
 
 // cases are all there are, as each file declares its own.
-var cases = concat(admissions, durations, exacts, batches, keys, mistakes, returns, debts, changes, places, races)
+var cases = concat(admissions, durations, exacts, calendars, batches, keys, mistakes, returns, debts, changes, places, races)
 
 func concat(lists ...[]testCase) (all []testCase) {
 	for _, list := range lists {

@@ -294,7 +294,8 @@ func (c *checker) overdraft(path []string, made *middleware.Rule) {
 			c.at(at, "is %d: a leaky_bucket has none, as its requests wait", made.Overdraft)
 			return
 		}
-		over := limiter.Limit{Events: made.Overdraft, Per: l.Per, Algorithm: l.Algorithm}
+		over := l
+		over.Events, over.Burst = made.Overdraft, 0
 		if err := over.Validate(); err != nil {
 			c.at(at, "is %d, per %v: %s", made.Overdraft, l.Per, inFile(err))
 			return

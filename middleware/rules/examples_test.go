@@ -20,7 +20,7 @@ func TestTheExamplesSayWhatTheyDo(t *testing.T) {
 	model := func(*http.Request) (string, error) { return "model:large", nil }
 	paths, err := filepath.Glob("../../_examples/rules/files/*.yaml")
 	require.NoError(t, err)
-	require.Len(t, paths, 10)
+	require.Len(t, paths, 11)
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			r, err := rules.Load(path, rules.Options{Keys: map[string]keyfunc.Func{"model": model}})

@@ -68,10 +68,10 @@ type overload struct {
 
 // limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
-	Limit     *limitText  `yaml:"limit" doc:"The limit in one piece: 100/1m, 10/s burst 20."`
+	Limit     *limitText  `yaml:"limit" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000/month Europe/Berlin."`
 	Limits    []limitText `yaml:"limits" doc:"Several limits in place of one, all of which have to have room, with different windows: [10/s, 1000/h]. The first goes by the rule's name, others by that and their window in seconds: api.3600."`
 	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
-	Window    *period     `yaml:"window" doc:"The time in which they fit; a plain number is in seconds."`
+	Window    *window     `yaml:"window" doc:"The time in which they fit; a plain number is in seconds; week, month or year is one of the calendar."`
 	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
 	Burst     *int64      `yaml:"burst" min:"1" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
 

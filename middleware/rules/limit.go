@@ -87,7 +87,8 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 		c.at(sub(path, "window"), "needs requests, how many fit in the window")
 		return limiter.Limit{}
 	default:
-		l = limiter.Limit{Events: *f.Requests, Per: f.Window.Duration}
+		l = f.Window.of
+		l.Events = *f.Requests
 		if l.Events < 1 {
 			c.at(sub(path, "requests"), "is %d: it must be at least 1", l.Events)
 		}

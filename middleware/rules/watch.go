@@ -56,6 +56,8 @@ type Status struct {
 	Loads    uint64    // rules that came into force, the first ones included
 	Refused  uint64    // attempts that failed
 	Err      error     // of the last attempt; nil: what is written is in force
+	Changes  []Change  // what the last rules that came into force changed; none of the first ones
+	Fallback bool      // those in force are Options.Fallback
 }
 
 // Watch reads a rules file and keeps a RateLimit at what it says, until ctx ends or the
@@ -147,6 +149,7 @@ func (w *Watcher) begin(ctx context.Context) error {
 		return err
 	}
 	w.inForce(rules)
+	w.status.Fallback = refused != nil
 	if refused != nil { // what is written is not what is in force
 		w.refused(refused)
 	} else {
@@ -233,13 +236,17 @@ func (w *Watcher) reload(ctx context.Context, rules *Rules, err error) {
 }
 
 func (w *Watcher) inForce(rules *Rules) {
+	var changes []Change
+	if w.rules != nil {
+		changes = Diff(w.rules, rules)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rules = rules
 	w.options.bound = rules.bound
 	w.status.Loads++
 	w.status.LoadedAt, w.status.Version = time.Now(), rules.Version()
-	w.status.Err = nil
+	w.status.Err, w.status.Changes, w.status.Fallback = nil, changes, false
 }
 
 // recovered notes that what is written is what is in force, after something else was.
@@ -277,6 +284,20 @@ func (w *Watcher) Status() Status {
 func (w *Watcher) Reloads() (loaded, refused uint64, last time.Time, err error) {
 	s := w.Status()
 	return s.Loads, s.Refused, s.LoadedAt, s.Err
+}
+
+// Written is where the rules in force come from: the file, or the name of the source, and nothing
+// of a fallback; their version; and in words what they changed when they came into force. It is
+// for what shows them without importing this package.
+func (w *Watcher) Written() (source, version string, changes []string) {
+	s := w.Status()
+	for _, c := range s.Changes {
+		changes = append(changes, c.Says)
+	}
+	if s.Fallback {
+		return "", s.Version, changes
+	}
+	return w.name, s.Version, changes
 }
 
 // Rules are those in force.

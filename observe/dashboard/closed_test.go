@@ -87,7 +87,7 @@ func TestThePageIsWholeInItselfAndRunsNothingElse(t *testing.T) {
 	}
 	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
-	assert.Less(t, len(html), 64<<10)
+	assert.Less(t, len(html), 96<<10)
 }
 
 func TestOtherMethodsAreToldWhatThereIs(t *testing.T) {

@@ -9,7 +9,11 @@ import (
 
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/observe/internal/whatif"
 )
+
+// mostRecorders is how many rules and tiers have their demand recorded.
+const mostRecorders = 32
 
 const (
 	span      = 300       // seconds that are shown
@@ -34,12 +38,14 @@ type counts struct {
 	lastErr  atomic.Pointer[storeError]
 
 	countLevels func() // before a second ends
+	recorders   int    // that there is room for
 
-	mu     sync.Mutex
-	levels map[levelOf]*levelCounts
-	byName map[seriesName]*series
-	other  *series // of all beyond maxSeries
-	swept  int64   // the second in which room was last made
+	mu          sync.Mutex
+	levels      map[levelOf]*levelCounts
+	outcomePast [outcomes]past
+	byName      map[seriesName]*series
+	other       *series // of all beyond maxSeries
+	swept       int64   // the second in which room was last made
 }
 
 type seriesName struct{ rule, tier string }
@@ -50,6 +56,10 @@ type series struct {
 	asked, refused counter
 	latest         sample // of those it refused
 	new            newKeys
+
+	began                  int64 // the second in which it was first met
+	askedPast, refusedPast past
+	demand                 *whatif.Recorder // nil: there are too many
 }
 
 // A counter counts events, by the second.
@@ -75,7 +85,8 @@ func (c *counts) init() {
 // Observe implements [middleware.Observer].
 func (d *Dashboard) Observe(o *middleware.Observation) {
 	c := &d.counts
-	now := d.now()
+	since := time.Since(d.start)
+	now, eighth := int64(since/time.Second), uint(since%time.Second/(time.Second/whatif.Eighths))
 	if now > c.second.Load() && c.mu.TryLock() { // whoever has the lock does it too
 		c.fold(now)
 		c.mu.Unlock()
@@ -97,10 +108,14 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		rule := &o.Rules[i]
 		s := c.of(rule.Rule)
 		s.asked.total.Add(1)
+		key := uint64(whatif.Whole)
 		if rule.Key != "" {
-			h := hash(rule.Key) // which takes some 8 ns
-			s.new.add(h)
-			d.followed.observe(c, o, i, h, now)
+			key = hash(rule.Key) // which takes some 8 ns
+			s.new.add(key)
+			d.followed.observe(c, o, i, key, now)
+		}
+		if s.demand != nil {
+			s.demand.Add(key, rule.Cost, eighth)
 		}
 		if !rule.Allowed && o.Err == nil { // else it is no decision
 			s.refused.total.Add(1)
@@ -146,8 +161,12 @@ func (c *counts) named(rule *middleware.RuleInfo) *series {
 	if len(c.byName) == maxSeries && !c.sweep() {
 		return c.other
 	}
-	s := &series{seriesName: name}
-	s.new.init(c.second.Load())
+	s := &series{seriesName: name, began: c.second.Load()}
+	s.new.init(s.began)
+	if c.recorders > 0 {
+		c.recorders--
+		s.demand = whatif.New(s.began)
+	}
 	c.byName[name] = s
 	return s
 }
@@ -163,6 +182,9 @@ func (c *counts) sweep() bool {
 	for name, s := range c.byName {
 		if s.asked.total.Load() == s.asked.folded && s.asked.sum(now, span) == 0 {
 			delete(c.byName, name)
+			if s.demand != nil {
+				c.recorders++
+			}
 		}
 	}
 	c.cache.Forget()
@@ -178,6 +200,7 @@ func (c *counts) fold(now int64) {
 	}
 	for i := range c.outcome {
 		c.outcome[i].fold(last, now)
+		c.outcomePast[i].fold(c.outcome[i].folded, last, now)
 	}
 	c.degraded.fold(last, now)
 	c.countLevels()
@@ -189,6 +212,11 @@ func (c *counts) fold(now int64) {
 		s.asked.fold(last, now)
 		s.refused.fold(last, now)
 		s.new.fold(last, now)
+		s.askedPast.fold(s.asked.folded, last, now)
+		s.refusedPast.fold(s.refused.folded, last, now)
+		if s.demand != nil {
+			s.demand.Fold(last, now)
+		}
 	}
 	c.other.asked.fold(last, now)
 	c.other.refused.fold(last, now)

@@ -141,7 +141,7 @@ func TestToObserveAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkObserve(b *testing.B) {
-	d := newDashboard(b, Options{})
+	d := newDashboard(b, Options{Authorize: func(*http.Request) bool { return true }})
 	q := &middleware.RuleInfo{Name: "ip"}
 	for _, allowed := range []bool{true, false} {
 		o := observed(q, "198.51.100.1", allowed)

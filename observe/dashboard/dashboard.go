@@ -79,9 +79,11 @@ type Options struct {
 }
 
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. It is a
-// [pace.Observer] too, for requests to other servers. Memory for its counts is bounded: some 9 KB
-// for each of up to 500 rules and tiers, and of up to 100 rules of package pace, and what is beyond
-// them is counted together. Of 512 clients, those that were refused last, it has what they did: 1.4 MB.
+// [pace.Observer] too, for requests to other servers. Memory for its counts is bounded: some 14 KB
+// for each of up to 500 rules and tiers, and 9 KB of up to 100 rules of package pace, and what is
+// beyond them is counted together. The demand of the first 32 rules and tiers is recorded for an
+// hour, in 40 to 300 KB each. Of 512 clients, those that were refused last, it has what they did:
+// 1.4 MB.
 type Dashboard struct {
 	options Options
 	page    []byte
@@ -99,6 +101,7 @@ type Dashboard struct {
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
+	watchers []Watcher
 	latest   latest
 
 	viewers   *viewers
@@ -146,6 +149,9 @@ func New(o Options) (*Dashboard, error) {
 	d.followed.digests = digests
 	d.counts.init()
 	d.counts.countLevels = d.countLevels
+	if o.Authorize != nil { // else there is no page to ask from
+		d.counts.recorders = mostRecorders
+	}
 	return d, nil
 }
 
@@ -220,7 +226,25 @@ func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(d.state(d.mayAct(r)))
+	query := r.URL.Query()
+	var answer any
+	var err error
+	switch look := query.Get("weir"); look {
+	case "":
+		_, _ = w.Write(d.state(d.mayAct(r)))
+		return
+	case "past":
+		answer, err = d.lookBack(query)
+	case "what-if":
+		answer, err = d.whatIf(query)
+	default:
+		err = mistakef("there is nothing to see under %.20q", look)
+	}
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		answer = outcome{Error: err.Error()}
+	}
+	_, _ = w.Write(mustMarshal(answer))
 }
 
 // secure sets what keeps browsers from doing anything with the page but showing it.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -22,7 +23,7 @@ func TestRowsSayHowManyAreInProgressAndWait(t *testing.T) {
 		}}))
 		d := newDashboard(t, Options{Authorize: func(*http.Request) bool { return true }})
 		d.Add(l)
-		rows, _ := d.rows()
+		rows, _ := d.rows(failover.Stats{})
 		assert.Equal(t, "2 at once", rows[1].Limit)
 		h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
 		var wg sync.WaitGroup

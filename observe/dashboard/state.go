@@ -29,6 +29,9 @@ type tick struct {
 	Calls    *callsView `json:"calls,omitempty"`
 
 	Overload *overloadView `json:"overload,omitempty"`
+	Outage   *outageView   `json:"outage,omitempty"`
+	Marks    []mark        `json:"marks,omitempty"`
+	Written  []writtenView `json:"written,omitempty"`
 }
 
 // A state is all that the page shows.
@@ -52,6 +55,9 @@ type row struct {
 	For      string `json:"for,omitempty"`
 	OnOutage string `json:"onOutage,omitempty"`
 	Shadow   bool   `json:"shadow,omitempty"`
+
+	share string // see shareOf
+	deny  bool
 }
 
 type seriesView struct {
@@ -137,14 +143,20 @@ func (d *Dashboard) refresh(l *latest) {
 		return
 	}
 	s := &state{tick: tick{Now: time.Now().Unix(), Second: now}}
-	s.Rows, s.Hidden = d.rows()
+	var health failover.Stats
+	if d.store.Failover != nil {
+		health = d.store.Failover()
+	}
+	s.Rows, s.Hidden = d.rows(health)
+	s.Outage, s.Marks = outageOf(health, s.Rows), marksOf(health)
+	s.Written = d.lookAtWritten()
 	if l.state == nil || !reflect.DeepEqual(l.state.Rows, s.Rows) {
 		l.version++
 	}
 	if d.options.Bans != nil && (l.bans == nil || now >= l.bansAt+bansEvery) {
 		l.bans, l.bansAt = d.lookAtBans(), now
 	}
-	d.count(s)
+	d.count(s, health)
 	if d.options.Offenders != nil && (l.top == nil || now >= l.topAt+topEvery) {
 		l.top, l.unlisted = d.lookAtTop(s.Rows)
 		l.topAt = now
@@ -195,13 +207,14 @@ func mustMarshal(v any) []byte {
 }
 
 // rows are the rules in force, and how many more there are than are shown.
-func (d *Dashboard) rows() (rows []row, hidden int) {
+func (d *Dashboard) rows(health failover.Stats) (rows []row, hidden int) {
 	known := map[row]bool{}
 	for _, l := range d.all() {
 		for _, info := range l.Rules() {
 			r := row{
 				Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), For: info.Route,
 				OnOutage: info.OnOutage.String(), Shadow: info.Shadow,
+				share: shareOf(health, &info), deny: info.Deny,
 			}
 			if info.ForTier != "" {
 				r.For = "tier " + info.ForTier
@@ -221,7 +234,7 @@ func (d *Dashboard) rows() (rows []row, hidden int) {
 }
 
 // count fills in what was counted in the last second.
-func (d *Dashboard) count(s *state) {
+func (d *Dashboard) count(s *state, health failover.Stats) {
 	c := &d.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +255,7 @@ func (d *Dashboard) count(s *state) {
 		}
 	}
 	s.Places = d.places(s.Rows)
-	s.Store = d.lookAtStore(s.Second)
+	s.Store = d.lookAtStore(s.Second, health)
 	s.Overload = d.lookAtOverload(s.Second)
 }
 
@@ -262,13 +275,9 @@ func (d *Dashboard) places(rows []row) (places [][3]int) {
 }
 
 // lookAtStore is how the store is. The counts are locked.
-func (d *Dashboard) lookAtStore(now int64) storeView {
+func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 	const recent = 5 // seconds
 	c := &d.counts
-	var health failover.Stats
-	if d.store.Failover != nil {
-		health = d.store.Failover()
-	}
 	v := storeView{Figures: figuresOf(d.store, health), Degraded: c.degraded.sum(now, 10)}
 	if median := c.elapsed.quantile(0.5); median > 0 {
 		v.Median, v.Slowest = short(median), short(c.elapsed.quantile(0.99))

@@ -32,6 +32,7 @@ type finding struct {
 type suspect struct {
 	Key    string `json:"key"` // as it is shown
 	Digest string `json:"digest"`
+	Banned bool   `json:"banned,omitempty"` // already: the list holds it, whatever becomes of its requests
 }
 
 type level string
@@ -277,9 +278,11 @@ func (d *Dashboard) known(rule string, keys []share) (known []suspect) {
 	}
 	for _, k := range keys {
 		all := slices.Concat(t.Most, t.Busiest)
+		s, ok := d.suspect(k.key)
 		if at := slices.IndexFunc(all, func(o topKey) bool { return o.hash == k.key }); at >= 0 {
-			known = append(known, suspect{all[at].Key, all[at].Digest})
-		} else if s, ok := d.suspect(k.key); ok {
+			s.Key, s.Digest, ok = all[at].Key, all[at].Digest, true
+		}
+		if ok {
 			known = append(known, s)
 		}
 	}
@@ -302,8 +305,12 @@ func (d *Dashboard) suspect(hash uint64) (suspect, bool) {
 	}
 	s := suspect{Digest: d.followed.digestOf(&key).String()}
 	s.Key = s.Digest
-	if text, ok := key.whole(); ok && d.options.ShowKeys {
+	text, whole := key.whole()
+	if whole && d.options.ShowKeys {
 		s.Key = typedKey(text)
+	}
+	if whole && d.options.Bans != nil {
+		_, s.Banned = d.options.Bans.Find(text)
 	}
 	return s, true
 }
@@ -313,7 +320,7 @@ func (d *Dashboard) suspect(hash uint64) (suspect, bool) {
 func (t *topView) surely() []suspect {
 	if len(t.Most) > 0 {
 		if first := t.Most[0]; !first.Whole && 2*(first.Refused-min(first.Refused, first.Error)) > t.Refused {
-			return []suspect{{first.Key, first.Digest}}
+			return []suspect{{Key: first.Key, Digest: first.Digest}}
 		}
 	}
 	return nil

@@ -241,7 +241,7 @@ func (c counter) refund(charges []limiter.Charge) {
 		if past := s.Prev - after.Prev; past > 0 && at == 0 {
 			e.pending -= past
 		} else if past > 0 {
-			if e.past > 0 && e.pastAt/p.window != at/p.window {
+			if e.past > 0 && !p.sameWindow(at, e.pastAt) {
 				e.past = 0 // which is of a window before
 			}
 			e.past, e.pastAt = e.past+past, at

@@ -25,6 +25,9 @@ end
 local quotas = {}
 for i = 1, quotaCount do
   quotas[i] = quota(sub(request, at, at + 24))
+  if quotas[i].calendar then
+    quotas[i].algorithm.check(quotas[i], now)
+  end
   at = at + 25
 end
 

@@ -104,12 +104,12 @@ func (s *Store) exchanged(c *count, hash uint64, heard int64) {
 	}
 	now := c.state
 	now.Level = max(0, now.Level+e.pending*p.unit)
-	if p.window > 0 {
+	if p.windows {
 		now.Level, now.Prev = min(now.Level, 2*p.capacity), max(0, now.Prev-e.past)
 	}
 	now = p.owe(now, e.owed)
 	e.hear(now, now.Last, heard, heard)
-	if p.quota.Settles && p.window == 0 {
+	if p.quota.Settles && !p.windows {
 		now.Log = sh.lows[hash]
 		sh.keepLows(hash, p.advanced(now, now.Last).Log)
 	}

@@ -311,7 +311,7 @@ func advanced(q *limiter.Quota, s limiter.State, now int64) limiter.State {
 	if q.Algorithm() != limiter.TokenBucket {
 		return q.Refund(s, now, 1, 1) // which is nothing
 	}
-	refill := q.Numbers()[2]
+	refill := q.Numbers(0)[2]
 	passed := min(now-s.Last, 1+s.Level/refill)
 	return limiter.State{Last: now, Level: max(0, s.Level-passed*refill)}
 }
@@ -319,7 +319,7 @@ func advanced(q *limiter.Quota, s limiter.State, now int64) limiter.State {
 // unitOf is what a unit adds to a state's level.
 func unitOf(q *limiter.Quota) int64 {
 	if q.Algorithm() == limiter.TokenBucket {
-		return q.Numbers()[1]
+		return q.Numbers(0)[1]
 	}
 	return 1
 }

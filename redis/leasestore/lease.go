@@ -39,7 +39,7 @@ type hand struct{ units, since int64 }
 // it is the later, as the bucket may have been almost empty at the earlier, and more than was in
 // it then is not refunded.
 func (h hand) date(p *plan, d *limiter.Decision) {
-	if h.units > 0 && d.At > 0 && p.window > 0 {
+	if h.units > 0 && d.At > 0 && p.windows {
 		d.At = h.since
 	}
 }
@@ -133,7 +133,7 @@ func (e *entry) expire(now int64, all bool) {
 // what is in hand.
 func (e *entry) view(p *plan, at int64) limiter.State {
 	s := e.state()
-	if p.window > 0 && at/p.window != e.now/p.window {
+	if p.windows && !p.sameWindow(e.now, at) {
 		return s // what was taken of the window before is not of this one, and nothing is in hand
 	}
 	if n := e.stock - e.exact; n > 0 {
@@ -220,7 +220,7 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 		if e.busy {
 			e.crossed += cost
 		}
-	case !taken && (p.window == 0 || h.since/p.window == e.since/p.window):
+	case !taken && (!p.windows || p.sameWindow(e.since, h.since)):
 		e.stock += h.units // and what is of another window is lost
 	}
 	e.expire(now, false)
@@ -238,7 +238,7 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 	d.Remaining = min(d.Limit, d.Remaining+inHand)
 	if d.Remaining == d.Limit {
 		d.NextAfter, d.ResetAfter = 0, 0
-	} else if p.window == 0 {
+	} else if !p.windows {
 		back := time.Duration(float64(p.quota.Window()) * float64(inHand) / float64(p.capacity))
 		d.ResetAfter = max(d.NextAfter, d.ResetAfter-back.Truncate(time.Microsecond))
 	}

@@ -48,6 +48,7 @@ type redisLedger struct {
 	formats
 	names     counters.Names
 	transport *wire.Transport
+	clock     counters.Clock
 	holder    [8]byte // that this process is
 	percent   int
 	life      time.Duration
@@ -115,8 +116,9 @@ func (l *redisLedger) encodeLeases(leases []lease) (keys []string, argument []by
 	b = appendCounts(b, len(quotas), len(leases), l.percent)
 	b = counters.AppendNumber(b, l.life.Microseconds())
 	b = append(b, l.holder[:]...)
+	now := l.clock.Now()
 	for _, q := range quotas {
-		b = counters.AppendQuota(b, q)
+		b = counters.AppendQuota(b, q, now)
 		settles := byte(0)
 		if q.Settles {
 			settles = 1
@@ -182,8 +184,9 @@ func (l *redisLedger) encodeCounts(counts []count) (keys []string, argument []by
 	quotas := quotasOf(counts, func(c *count) *limiter.Quota { return c.quota })
 	b := make([]byte, 0, 4+25*len(quotas)+34*len(counts))
 	b = appendCounts(b, len(quotas), len(counts))
+	now := l.clock.Now()
 	for _, q := range quotas {
-		b = counters.AppendQuota(b, q)
+		b = counters.AppendQuota(b, q, now)
 	}
 	for i := range counts {
 		c := &counts[i]
@@ -246,6 +249,16 @@ func run[T any](ctx context.Context, l *redisLedger, s *wire.Script, all []T, mo
 	}
 	l.trips.Add(uint64(len(requests)))
 	l.transport.Run(ctx, requests...)
+	var again []*wire.Request
+	for i, r := range requests {
+		if l.clock.Correct(r.Err()) {
+			keys, argument := encode(parts[i])
+			requests[i] = wire.NewRequest(s, keys, argument)
+			again = append(again, requests[i])
+		}
+	}
+	l.trips.Add(uint64(len(again)))
+	l.transport.Run(ctx, again...)
 	var errs []error
 	for i, r := range requests {
 		reply, err := r.Text()

@@ -19,7 +19,7 @@ type plan struct {
 	capacity int64
 	room     int64 // units that all processes together may hold
 	chunk    int64 // units to hold of a key that is seldom asked for
-	window   int64 // in microseconds; 0 for a bucket
+	windows  bool  // it has some: it is no bucket
 	unit     int64 // what an event adds to a level
 	refill   int64 // what a microsecond takes from a bucket's
 }
@@ -110,7 +110,7 @@ func (ps *plans) make(q *limiter.Quota, number uint32) *plan {
 		return p
 	}
 	err := p.mode.Check(q.Limit())
-	if numbers := q.Numbers(); err == nil && p.mode == Synchronized && q.Algorithm() == limiter.TokenBucket && numbers[0] > mostLevel/numbers[1] {
+	if numbers := q.Numbers(0); err == nil && p.mode == Synchronized && q.Algorithm() == limiter.TokenBucket && numbers[0] > mostLevel/numbers[1] {
 		err = fmt.Errorf("leasestore: limit %v cannot be %v: what several processes admit at once could not be told apart in a double; round its numbers", q.Limit(), p.mode)
 	}
 	if err != nil && !isNamed {
@@ -121,10 +121,11 @@ func (ps *plans) make(q *limiter.Quota, number uint32) *plan {
 		p.err = fmt.Errorf("%w: rule %q: %w", limiter.ErrCharges, q.Rule(), err)
 		return p
 	}
-	if numbers := q.Numbers(); q.Algorithm() == limiter.TokenBucket {
+	if q.Algorithm() == limiter.TokenBucket {
+		numbers := q.Numbers(0)
 		p.unit, p.refill = numbers[1], numbers[2]
 	} else {
-		p.window, p.unit = numbers[1], 1
+		p.windows, p.unit = true, 1
 	}
 	p.room = p.capacity / 100 * int64(ps.options.Ahead)
 	p.room += p.capacity % 100 * int64(ps.options.Ahead) / 100
@@ -133,4 +134,10 @@ func (ps *plans) make(q *limiter.Quota, number uint32) *plan {
 		p.mode = Exact
 	}
 	return p
+}
+
+// sameWindow reports whether two times of Redis's are in one of p's windows.
+func (p *plan) sameWindow(a, b int64) bool {
+	start, end := p.quota.WindowAt(a)
+	return start <= b && b < end
 }

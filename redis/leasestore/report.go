@@ -1,6 +1,8 @@
 package leasestore
 
 import (
+	"slices"
+
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 )
@@ -17,10 +19,18 @@ func (s *Store) Health() failover.Stats {
 		return h
 	}
 	e := exact.Health()
+	last := e.LastError
+	if last == nil {
+		last = h.LastError
+	}
+	events := slices.Concat(h.Events, e.Events)
+	slices.SortStableFunc(events, func(a, b failover.Told) int { return a.At.Compare(b.At) })
 	return failover.Stats{
 		Decided: h.Decided + e.Decided, Local: h.Local + e.Local, Open: h.Open + e.Open, Closed: h.Closed + e.Closed,
 		Failures: h.Failures + e.Failures,
 		Degraded: h.Degraded || e.Degraded, DegradedFor: max(h.DegradedFor, e.DegradedFor),
-		Partly: h.Partly || e.Partly,
+		Partly:   h.Partly || e.Partly,
+		Events:   events,
+		Replicas: e.Replicas, LastError: last,
 	}
 }

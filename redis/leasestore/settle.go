@@ -201,13 +201,14 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	}
 	redisNow := l.now
 	e.until = asked + life.Microseconds()
-	if p.window > 0 {
+	if p.windows {
 		// A window's units are spent in that window. Its end comes no later on our clock than
 		// it does on Redis's.
-		if redisNow/p.window != e.since/p.window {
+		start, end := p.quota.WindowAt(redisNow)
+		if e.since < start || e.since >= end {
 			e.stock, e.back = 0, 0
 		}
-		e.until = min(e.until, asked+p.window-redisNow%p.window)
+		e.until = min(e.until, asked+end-redisNow)
 	}
 	if l.granted > 0 || e.stock == 0 {
 		e.since = redisNow

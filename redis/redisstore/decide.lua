@@ -27,6 +27,9 @@ for i = 1, quotaCount do
   local kind, a, b, c, settles = read('<BdddB', request, at)
   local q = algorithms[kind].compile(a, b, c)
   q.algorithm = algorithms[kind]
+  if q.calendar then
+    q.algorithm.check(q, now)
+  end
   q.bytes = sub(request, at, at + 24)
   if settles == 1 then
     q.settles, q.hasEntries = true, q.hasEntries or q.algorithm.hasLows

@@ -39,7 +39,10 @@ func counterOf(c limiter.Charge) counter { return counter{c.Quota.Rule(), c.Quot
 
 // alike tells that states of a are states of b.
 func alike(a, b *limiter.Quota) bool {
-	return a.Algorithm() == b.Algorithm() && a.Numbers() == b.Numbers()
+	if a.Limit().Calendar() != "" || b.Limit().Calendar() != "" {
+		return a.Limit() == b.Limit()
+	}
+	return a.Algorithm() == b.Algorithm() && a.Numbers(0) == b.Numbers(0)
 }
 
 // at is the state of a charge's key under its quota. If it was written under another
@@ -211,6 +214,11 @@ var extremes = []limiter.Limit{
 	{Events: 16_383, Per: 16_381 * time.Microsecond, Burst: 1, Algorithm: limiter.LeakyBucket},
 	{Events: 1, Per: time.Microsecond, Algorithm: limiter.FixedWindow},
 	{Events: 1_000_000_000_000, Per: year, Algorithm: limiter.FixedWindow},
+	limiter.Daily(3),
+	limiter.Daily(1000).In("Africa/Cairo"),
+	limiter.Weekly(5).From(time.Saturday).In("Asia/Kolkata"),
+	limiter.Monthly(1_000_000_000_000).In("Europe/Berlin"),
+	limiter.Yearly(7).In("America/New_York"),
 	{Events: 1, Per: year, Algorithm: limiter.SlidingLog},
 	{Events: 10, Per: time.Microsecond, Algorithm: limiter.SlidingLog},
 	{Events: 10_000, Per: time.Second, Algorithm: limiter.SlidingLog},
@@ -258,6 +266,7 @@ type comparison struct {
 	keys   []string
 	waits  []time.Duration // that decisions told of
 	times  []int64         // of decisions
+	latest int64           // that it was
 	told   []string
 
 	// What may happen, apart from decisions.
@@ -272,6 +281,7 @@ func compareWithModel(t fail, c chance, s *store, clock *serverClock) *compariso
 func compareUnder(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *comparison {
 	clock.micros.Store(clock.begun + c.draw(0, 1_000_000))
 	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.sender.Client, model: model{}}
+	s.sender.clock.Set(clock.micros.Load())
 	for _, name := range []counter{{rule: "rule"}, {rule: "rule", tier: "tier"}, {rule: "GET /other"}} {
 		w.rules = append(w.rules, w.quota(name.rule, name.tier, limit()))
 		w.rules[len(w.rules)-1].Settles = w.oneIn(2)
@@ -457,8 +467,12 @@ func (w *comparison) passTime() {
 	if w.back || step > 0 {
 		now += step
 	}
+	// A script knows the days of a calendar before and behind the present one, and no more.
+	w.latest = max(w.latest, now)
+	now = max(now, w.latest-(20*time.Hour).Microseconds())
 	const first, last = 946684800_000000, 7258118400_000000 // the years 2000 and 2200
 	w.clock.micros.Store(min(max(now, first), last))
+	w.store.sender.clock.Set(w.clock.micros.Load())
 	w.note("%d us later, at %d", step, w.clock.micros.Load())
 }
 
@@ -470,8 +484,8 @@ func (w *comparison) changeLimit() {
 	switch w.draw(0, 3) {
 	case 0:
 	case 1: // another algorithm
-		l.Algorithm = limiter.Algorithm(w.draw(0, int64(limiter.SlidingCounter)))
-		if l.Burst = 0; l.Validate() != nil {
+		l = limiter.Limit{Events: l.Events, Per: l.Per, Algorithm: limiter.Algorithm(w.draw(0, int64(limiter.SlidingCounter)))}
+		if l.Validate() != nil {
 			l = w.limit()
 		}
 	default:
@@ -589,8 +603,8 @@ func decodeStored(value string, q *limiter.Quota) (s limiter.State, err error) {
 		return s, fmt.Errorf("it has %d bytes", len(value))
 	}
 	numbers := [3]int64{double(1), double(9), double(17)}
-	if limiter.Algorithm(value[0]) != q.Algorithm() || numbers != q.Numbers() {
-		return s, fmt.Errorf("it was written under %d %v, want %d %v", value[0], numbers, q.Algorithm(), q.Numbers())
+	if want := q.Numbers(numbers[1]); limiter.Algorithm(value[0]) != q.Algorithm() || numbers != want {
+		return s, fmt.Errorf("it was written under %d %v, want %d %v", value[0], numbers, q.Algorithm(), want)
 	}
 	s = limiter.State{Last: double(25), Level: double(33), Prev: double(41)}
 	entry := func(at int) {
@@ -879,7 +893,7 @@ func TestALookInLuaIsGos(t *testing.T) {
 			}
 			now = max(now, s.Last)
 			d := q.Describe(s, now, 0, true)
-			n := q.Numbers()
+			n := q.Numbers(s.Last)
 			args = append(args, int64(q.Algorithm()), n[0], n[1], n[2], s.Last, s.Level, s.Prev, now)
 			if d.Remaining == d.Limit {
 				want = append(want, fmt.Sprint(d.Remaining, " free"))

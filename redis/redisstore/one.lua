@@ -12,6 +12,9 @@ if settles then
 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
+if q.calendar then
+  algorithm.check(q, now)
+end
 local s, expiry = {last = now, level = 0, prev = 0, log = '', kept = 0}, 0
 local value = redis.call('GET', KEYS[1])
 if value then

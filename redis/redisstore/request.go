@@ -24,6 +24,7 @@ type request struct {
 	algorithms algorithms
 	single     bool // for one.lua
 	plain      bool // Redis's Lua lacks struct
+	dated      bool // it was made anew for the server's time
 	payload    payload
 
 	messages []*message // about places
@@ -43,24 +44,27 @@ func (r *request) script(of *scripts) *wire.Script {
 	return of.of(r.algorithms)
 }
 
-// encode makes the arguments of the groups.
-func (r *request) encode() {
+// encode makes the arguments of the groups, for the server's time as far as it is known.
+func (r *request) encode(now int64) {
 	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !g.items[0].isPlace && !isLong(g.items[0].quota) {
 		it := &g.items[0]
 		r.single = true
 		r.charges, r.size = 1, recordSizeOf(it.quota)
 		r.algorithms = r.algorithms.withQuota(it.quota)
-		r.payload = payload{r.batch, counters.AppendQuota(nil, it.quota)}
+		r.payload = payload{r.batch, counters.AppendQuota(nil, it.quota, now)}
 		r.Args = []any{nil, nil, 1, it.name, &r.payload, costOf(take, it)}
 		return
 	}
-	r.encodeBatch()
+	r.encodeBatch(now)
 }
 
-func (r *request) encodeBatch() {
+func (r *request) encodeBatch(now int64) {
 	items := 0
 	for _, g := range r.groups {
 		items += len(g.items)
+	}
+	for _, m := range r.messages {
+		m.index = 0
 	}
 	r.charges, r.asks, r.size, r.messages = 0, 0, recordSize, nil
 	r.Args = make([]any, wire.FirstKey, wire.FirstKey+items+1)
@@ -124,7 +128,7 @@ func (r *request) encodeBatch() {
 		argument = r.appendPlaces(argument, asks)
 	}
 	for _, q := range quotas {
-		argument = counters.AppendQuota(argument, q)
+		argument = counters.AppendQuota(argument, q, now)
 		settles := byte(0)
 		if q.Settles {
 			settles = 1

@@ -528,7 +528,7 @@ func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
 	q := quotaOf(t, "log", limiter.PerMinute(5).With(limiter.SlidingLog))
 	name := s.names.Name(s.names.Tag("key"), q)
 	for _, level := range []int64{-1, -1 << 40, 6, 1 << 40} {
-		value := counters.AppendQuota(nil, q)
+		value := counters.AppendQuota(nil, q, 0)
 		for _, n := range []int64{serverMillis(t, server) * 1000, level, 0} {
 			value = counters.AppendNumber(value, n)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
@@ -14,11 +15,12 @@ type sender struct {
 	*wire.Transport
 	once    *wire.Transport // sends nothing twice, where that can be had
 	scripts *scripts
+	clock   *counters.Clock
 	batches *atomic.Uint64
 }
 
 func newSender(t *wire.Transport, s *scripts) *sender {
-	return &sender{t, t.WithoutRetries(), s, &atomic.Uint64{}}
+	return &sender{t, t.WithoutRetries(), s, &counters.Clock{}, &atomic.Uint64{}}
 }
 
 // within is the sender with that deadline on round trips, and whether its client keeps it.
@@ -37,7 +39,7 @@ func (s *sender) send(b *batch, finished func()) {
 		requests = splitByTag(b)
 	}
 	for _, r := range requests {
-		r.encode()
+		r.encode(s.clock.Now())
 	}
 	for rest := slices.Clone(requests); ; b.again() {
 		s.sendOnce(b, rest)
@@ -91,7 +93,14 @@ func (s *sender) amend(r *request, err error) bool {
 		r.plain, r.WithSource = true, true
 	case isIncomplete(err) && r.single:
 		r.single, r.WithSource = false, false
-		r.encodeBatch()
+		r.encodeBatch(s.clock.Now())
+	case !r.dated && s.clock.Correct(err):
+		r.dated = true
+		if now := s.clock.Now(); r.single {
+			r.encode(now)
+		} else {
+			r.encodeBatch(now)
+		}
 	case isIncomplete(err) && r.algorithms&every != every:
 		r.algorithms, r.WithSource = r.algorithms|every, false
 	default:

@@ -7,9 +7,12 @@ function actionsOf(finding) {
   if (!n || left.has(leftAs(finding))) return [];
   const button = (text, click, grave) => el("button", { type: "button", class: grave ? "grave" : false, on: { click } }, text);
   const actions = [];
-  if (acts && known.length && $("bans")) {
-    const those = n === 1 ? "Ban this one" : known.length < n ? "Ban the " + known.length + " that are known" : "Ban these " + n;
-    actions.push(button(those + " for an hour", (e) => propose(e.target, known.map((k) => k.key), "1h", "refused by " + finding.rule), true));
+  const free = known.filter((k) => !k.banned);
+  if (acts && free.length && $("bans")) {
+    const those = n === 1 ? "Ban this one" : known.length < n ? "Ban the " + free.length + " that are known" : free.length < n ? "Ban the other " + free.length : "Ban these " + n;
+    actions.push(button(those + " for an hour", (e) => propose(e.target, free.map((k) => k.key), "1h", "refused by " + finding.rule), true));
+  } else if (known.length && !free.length) {
+    actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : known.length < n ? "Those that are known are banned." : "They are banned."));
   }
   if (known.length) actions.push(button(n === 1 ? "Look at it" : "Look at one", () => lookAt(finding.rule, known[0].key)));
   actions.push(button("Leave it: the limit holds", () => {

@@ -44,7 +44,7 @@ function showClient(c) {
   say($("client-ban"), ban || "");
   const row = (name, quiet, numbers, bad) => el("li", {}, el("span", { class: "name" }, name, quiet ? el("small", {}, " " + quiet) : ""),
     el("span", { class: bad ? "number some" : "number" }, numbers));
-  const numbers = (r) => count(r.asked) + (r.refused ? ", " + count(r.refused) + " refused" : "");
+  const numbers = (r) => count(r.asked) + " asked" + (r.refused ? ", " + count(r.refused) + " refused" : "");
   fill("client-rules", c.rules.map((r) => row(r.rule || "other rules", r.tier, numbers(r), r.refused)));
   fill("client-routes", c.routes.map((r) => row(r.others ? "other routes" : r.route || "no route", "", numbers(r), r.refused)));
   fill("client-hour", (c.hour || []).map((r) => row(r.rule, r.error ? "at most, up to " + count(r.error) + " fewer" : "", numbers(r), r.refused)));

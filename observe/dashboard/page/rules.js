@@ -16,21 +16,21 @@ function line(row) {
     return { node, value };
   };
   const numbers = [number("asked/s"), number("refused/s"), number("refused")];
-  const name = el("span", { class: "name" }), now = el("span");
+  const name = el("span", { class: "name" }), now = el("span"), outage = el("span", { class: "outage" });
   if (row) {
     name.append(row.rule);
     if (row.tier) name.append(" ", el("small", {}, row.tier));
     if (row.shadow) name.append(el("span", { class: "badge", title: "It refuses nothing." }, "shadow"));
     if (row.onOutage === "closed") name.append(el("span", { class: "badge closed", title: "Without the store, its requests are answered 503." }, "fails closed"));
     if (row.onOutage === "open") name.append(el("span", { class: "badge closed", title: "Without the store, its requests pass uncounted." }, "fails open"));
-    name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : ""), now));
+    name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : ""), now, outage));
   } else {
     name.append("All requests");
   }
   const id = row ? identity(row) : null;
   const button = el("button", { type: "button", class: "row" + (row && row.shadow ? " in-shadow" : ""), on: { click: () => select(id) } },
     name, spark, ...numbers.map((n) => n.node));
-  return { id, row, now, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
+  return { id, row, now, outage, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
 }
 
 function drawRows() {
@@ -63,6 +63,8 @@ function updateRows() {
   lines.forEach((l) => {
     if (l.row) {
       const [taken, waiting] = places.get(l.index) || [0, 0];
+      l.outage.className = "outage " + (l.row.shadow ? "" : l.row.onOutage || "");
+      say(l.outage, last.outage ? "Now: " + last.outage.rules[l.index] : "");
       say(l.now, taken || waiting ? "; in progress " + whole.format(taken) + (waiting ? ", waiting " + whole.format(waiting) : "") : "");
     }
     l.button.setAttribute("aria-pressed", l.id === selected);

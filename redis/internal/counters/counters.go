@@ -78,10 +78,10 @@ func appendName(b []byte, name string) []byte {
 	return b
 }
 
-// AppendQuota writes q in 25 bytes, as it is stored too.
-func AppendQuota(b []byte, q *limiter.Quota) []byte {
+// AppendQuota writes q in 25 bytes, as it is stored too, for use at that time.
+func AppendQuota(b []byte, q *limiter.Quota, at int64) []byte {
 	b = append(b, byte(q.Algorithm()))
-	for _, n := range q.Numbers() {
+	for _, n := range q.Numbers(at) {
 		b = AppendNumber(b, n)
 	}
 	return b

@@ -1,0 +1,283 @@
+package limiter
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
+)
+
+// A calendar makes the period of a FixedWindow a day, a week, a month or a year of a time zone,
+// which differ in length. The zero calendar is none.
+type calendar struct {
+	unit unit
+	from time.Weekday // on which weeks begin
+	zone string       // empty: UTC
+}
+
+type unit uint8
+
+const (
+	noUnit unit = iota
+	day
+	week
+	month
+	year
+)
+
+// calendarUnits are their names and Per, by unit.
+var calendarUnits = [...]struct {
+	name string
+	per  time.Duration
+}{
+	day:   {"day", 24 * time.Hour},
+	week:  {"week", 7 * 24 * time.Hour},
+	month: {"month", 31 * 24 * time.Hour},
+	year:  {"year", 366 * 24 * time.Hour},
+}
+
+// Daily is a limit of events in a day from midnight to midnight, in UTC unless [Limit.In] says
+// where. It counts as PerDay(events).With(FixedWindow) does there.
+func Daily(events int64) Limit { return calendarLimit(events, calendar{unit: day}) }
+
+// Weekly is a limit of events in a week that begins on Monday, unless [Limit.From] says when, in
+// UTC unless [Limit.In] says where.
+func Weekly(events int64) Limit {
+	return calendarLimit(events, calendar{unit: week, from: time.Monday})
+}
+
+// Monthly is a limit of events in a month of the calendar, in UTC unless [Limit.In] says where:
+//
+//	limiter.Monthly(1_000_000)
+//	limiter.Monthly(1_000_000).In("Europe/Berlin")
+func Monthly(events int64) Limit { return calendarLimit(events, calendar{unit: month}) }
+
+// Yearly is a limit of events in a year of the calendar, in UTC unless [Limit.In] says where.
+func Yearly(events int64) Limit { return calendarLimit(events, calendar{unit: year}) }
+
+func calendarLimit(events int64, c calendar) Limit {
+	return Limit{Events: events, Per: calendarUnits[c.unit].per, Algorithm: FixedWindow, calendar: c}
+}
+
+// In returns l, which [Daily], [Weekly], [Monthly] or [Yearly] made, in a time zone by its IANA
+// name, such as "Europe/Berlin". Empty is UTC. [Limit.Validate] says if there is no such zone. A
+// program that runs where there may be no zone data imports time/tzdata.
+func (l Limit) In(zone string) Limit {
+	if zone == time.UTC.String() {
+		zone = ""
+	}
+	l.calendar.zone = zone
+	return l
+}
+
+// From returns l, which [Weekly] made, with weeks that begin on that day.
+func (l Limit) From(day time.Weekday) Limit {
+	l.calendar.from = day
+	if l.calendar.unit != week {
+		l.calendar.from = -1 // which Validate refuses, as Sunday is 0
+	}
+	return l
+}
+
+// Calendar is the period of a limit that [Daily], [Weekly], [Monthly] or [Yearly] made, as it
+// stands in text: "day Europe/Berlin", "week from monday", "month". It is empty for other limits.
+func (l Limit) Calendar() string {
+	if l.calendar.unit == noUnit {
+		return ""
+	}
+	return l.calendar.String()
+}
+
+func (c calendar) String() string {
+	text := calendarUnits[c.unit].name
+	if c.unit == week {
+		text += " from " + strings.ToLower(c.from.String())
+	}
+	switch {
+	case c.zone != "":
+		text += " " + c.zone
+	case c.unit == day: // which is else any 24 hours
+		text += " UTC"
+	}
+	return text
+}
+
+// checkCalendar reports what is wrong with the calendar of l.
+func (l Limit) checkCalendar(report func(field invalid.Name, reason string, args ...any)) {
+	c := l.calendar
+	switch {
+	case c == calendar{}:
+		return
+	case int(c.unit) >= len(calendarUnits) || c.unit == noUnit:
+		report("Per", "%v: a time zone and a first day need Daily, Weekly, Monthly or Yearly", l.Per)
+		return
+	case l.Per != calendarUnits[c.unit].per:
+		report("Per", "%v: of a calendar %s it has to stay %v", l.Per, calendarUnits[c.unit].name, calendarUnits[c.unit].per)
+	case l.Algorithm != FixedWindow:
+		report("Algorithm", "%v: a calendar %s is counted by %v alone", l.Algorithm, calendarUnits[c.unit].name, FixedWindow)
+	}
+	if c.unit != week && c.from != 0 || c.from < time.Sunday || c.from > time.Saturday {
+		report("the first day", "none that a calendar %s can be from: only Weekly limits are From one of the seven days", calendarUnits[c.unit].name)
+	}
+	if _, err := zoneNamed(c.zone); err != nil {
+		report("the time zone", "%w", err)
+	}
+}
+
+// zones are those that were asked for and exist.
+var zones sync.Map
+
+// zoneNamed says what is wrong with a zone's name, beginning with it.
+func zoneNamed(name string) (*time.Location, error) {
+	if known, ok := zones.Load(name); ok {
+		return known.(*time.Location), nil
+	}
+	if name == time.Local.String() {
+		return nil, fmt.Errorf("%q: what that is differs between processes, name the time zone", name)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		if _, none := time.LoadLocation("America/New_York"); none != nil {
+			return nil, fmt.Errorf(`%q: this system has no time zone data; import _ "time/tzdata" in the program`, shorten(name))
+		}
+		return nil, fmt.Errorf("%q: there is no such time zone, want a name such as Europe/Berlin", shorten(name))
+	}
+	zones.Store(name, zone)
+	return zone, nil
+}
+
+// calendarWindows are the windows of a calendar. They tile time: each begins where the one before
+// ends, at a whole second. All times are in microseconds since 1970.
+type calendarWindows struct {
+	calendar
+	zone *time.Location
+	last atomic.Pointer[calendarWindow] // that was asked for
+}
+
+// A calendarWindow is one of them, with what lies beside it.
+type calendarWindow struct {
+	index, before          int64 // its number since 1970, and that of the one before
+	began                  int64 // when the one before did
+	start, end, followedTo int64 // the last is when the one behind ends
+}
+
+func newCalendarWindows(c calendar) *calendarWindows {
+	zone, _ := zoneNamed(c.zone) // which Validate has found
+	return &calendarWindows{calendar: c, zone: zone}
+}
+
+// at is the window of a time. It is made once in each window.
+func (c *calendarWindows) at(t int64) *calendarWindow {
+	if w := c.last.Load(); w != nil && w.start <= t && t < w.end {
+		return w
+	}
+	return c.find(t)
+}
+
+func (c *calendarWindows) find(t int64) *calendarWindow {
+	w := &calendarWindow{index: c.indexOf(time.UnixMicro(t).In(c.zone).Date())}
+	for w.end = c.start(w.index + 1); w.end <= t; w.end = c.start(w.index + 1) {
+		w.index++ // clocks were set back over midnight: the day had begun
+	}
+	w.start = c.start(w.index)
+	w.before = w.index - 1
+	for w.began = c.start(w.before); w.began == w.start; w.began = c.start(w.before) {
+		w.before-- // a day that there was not
+	}
+	next := w.index + 2
+	for w.followedTo = c.start(next); w.followedTo == w.end; w.followedTo = c.start(next) {
+		next++
+	}
+	c.last.Store(w)
+	return w
+}
+
+// firstDay is which day since 1970-01-01, a Thursday, the first week since begins on.
+func (c *calendarWindows) firstDay() int { return (int(c.from-time.Thursday) + 7) % 7 }
+
+// indexOf is the number of the window that a date is in.
+func (c *calendarWindows) indexOf(y int, m time.Month, d int) int64 {
+	days := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / (24 * 60 * 60)
+	switch c.unit {
+	case year:
+		return int64(y) - 1970
+	case month:
+		return 12*(int64(y)-1970) + int64(m) - 1
+	case week:
+		days -= int64(c.firstDay())
+		return (days - (days%7+7)%7) / 7
+	}
+	return days
+}
+
+// start is when the window of that number begins.
+func (c *calendarWindows) start(index int64) int64 {
+	i := int(index)
+	switch c.unit {
+	case year:
+		return c.midnight(1970+i, 1, 1)
+	case month:
+		return c.midnight(1970, time.Month(1+i), 1)
+	case week:
+		return c.midnight(1970, 1, 1+c.firstDay()+7*i)
+	}
+	return c.midnight(1970, 1, 1+i)
+}
+
+// midnight is when a day begins: the first time that is on its date or a later one. Where clocks
+// are set at night, midnight may not be there, or be there twice, and [time.Date] does not say
+// which time it is then.
+func (c *calendarWindows) midnight(y int, m time.Month, d int) int64 {
+	const second = 1_000_000
+	t := time.Date(y, m, d, 0, 0, 0, 0, c.zone)
+	want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() // as the clock shows it
+	_, offset := t.Zone()
+	from, to := t.ZoneBounds()
+	switch shown := t.Unix() + int64(offset); {
+	case shown > want: // set forward over midnight, and t is behind that
+		return from.Unix() * second
+	case shown < want:
+		return to.Unix() * second
+	}
+	if !from.IsZero() {
+		_, before := from.Add(-time.Second).Zone()
+		if first := want - int64(before); first < from.Unix() { // set back over midnight
+			return first * second
+		}
+	}
+	return t.Unix() * second
+}
+
+// WindowAt is when the window begins and ends that a time is in, both in microseconds since 1970:
+// of a calendar limit, the days, weeks, months or years differ in length. Of algorithms without windows
+// (buckets, a log) both are 0.
+func (q *Quota) WindowAt(at int64) (start, end int64) {
+	switch {
+	case q.calendar != nil:
+		w := q.calendar.at(at)
+		return w.start, w.end
+	case q.algorithm == &fixedWindow || q.algorithm == &slidingCounter:
+		start = at - at%q.window
+		return start, start + q.window
+	}
+	return 0, 0
+}
+
+// windowIndex is the number of the window that a time is in.
+func (q *Quota) windowIndex(t int64) int64 {
+	if q.calendar != nil {
+		return q.calendar.at(t).index
+	}
+	return t / q.window
+}
+
+// windowStart is when the window of that number begins.
+func (q *Quota) windowStart(index int64) int64 {
+	if q.calendar != nil {
+		return q.calendar.start(index)
+	}
+	return index * q.window
+}

@@ -1,0 +1,213 @@
+package limiter
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+	_ "time/tzdata"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// zonesToTry are set forward and back by day and at midnight, by half an hour, and never.
+var zonesToTry = []string{
+	"", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Africa/Cairo", "Asia/Beirut",
+	"America/Havana", "Australia/Lord_Howe", "Pacific/Auckland", "Pacific/Kiritimati", "Etc/GMT+12",
+}
+
+func anyCalendar(events int64, among ...string) *rapid.Generator[Limit] {
+	if among == nil {
+		among = zonesToTry
+	}
+	return rapid.Custom(func(t *rapid.T) Limit {
+		l := rapid.SampledFrom([]func(int64) Limit{Daily, Weekly, Monthly, Yearly}).Draw(t, "unit")(events)
+		if l.calendar.unit == week {
+			l = l.From(time.Weekday(rapid.IntRange(0, 6).Draw(t, "from")))
+		}
+		return l.In(rapid.SampledFrom(among).Draw(t, "zone"))
+	})
+}
+
+// indexer numbers windows by what a clock on the wall shows. Those of a calendar are right as long
+// as that goes from one date to a later one alone.
+func indexer(l Limit) func(t int64) int64 {
+	zone, err := time.LoadLocation(l.calendar.zone)
+	if err != nil {
+		panic(err)
+	}
+	shown := func(t int64) time.Time { return time.UnixMicro(t).In(zone) }
+	switch l.calendar.unit {
+	case day, week:
+		return func(t int64) int64 {
+			y, m, d := shown(t).Date()
+			date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+			if l.calendar.unit == week {
+				for date.Weekday() != l.calendar.from {
+					date = date.AddDate(0, 0, -1)
+				}
+				return (date.Unix()/86400 + 70_000) / 7
+			}
+			return date.Unix() / 86400
+		}
+	case month:
+		return func(t int64) int64 { return int64(shown(t).Year()*12) + int64(shown(t).Month()) }
+	case year:
+		return func(t int64) int64 { return int64(shown(t).Year()) }
+	}
+	return func(t int64) int64 { return t / l.Per.Microseconds() }
+}
+
+// Each time is in one window, which begins where the one before ends and ends where the next one
+// begins, whichever of them is asked for first; and clocks show the date of a window in it alone.
+func TestTheWindowsOfACalendarTileTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		among := append([]string{
+			"Pacific/Apia", "Pacific/Kwajalein", "America/St_Johns", "America/Sao_Paulo", "Africa/Monrovia",
+			"Asia/Gaza", "America/Scoresbysund", "Antarctica/Troll", "Asia/Tehran",
+		}, zonesToTry...)
+		l := anyCalendar(1, among...).Draw(t, "limit")
+		windows := newCalendarWindows(l.calendar)
+		at := rapid.Int64Range(0, 2_500_000_000).Draw(t, "seconds") * 1_000_000
+		at += rapid.Int64Range(0, 999_999).Draw(t, "microseconds")
+		w := *windows.at(at)
+		require.True(t, w.began < w.start && w.start <= at && at < w.end && w.end < w.followedTo, "%d in %+v", at, w)
+		require.Equal(t, w, *newCalendarWindows(l.calendar).at(w.start), "from its beginning")
+		require.Equal(t, w, *newCalendarWindows(l.calendar).at(w.end - 1), "from its last moment")
+		next := windows.at(w.end)
+		require.Equal(t, []int64{w.index, w.start, w.end, w.followedTo}, []int64{next.before, next.began, next.start, next.end})
+		require.Greater(t, next.index, w.index)
+		before := windows.at(w.start - 1)
+		require.Equal(t, []int64{w.before, w.began, w.start, w.end}, []int64{before.index, before.start, before.end, before.followedTo})
+		require.Equal(t, w.start, windows.start(w.index))
+		require.Zero(t, w.start%1_000_000)
+
+		index := indexer(l)
+		require.Greater(t, index(w.start), index(w.start-1), "the date changes where a window begins")
+		require.Greater(t, index(w.end), index(w.end-1), "and where it ends")
+	})
+}
+
+func TestTheWindowsOfACalendarAreThoseOfTheWall(t *testing.T) {
+	for _, tt := range []struct {
+		l          Limit
+		at         string // in UTC
+		start, end string
+		hours      float64
+	}{
+		{Monthly(1), "2026-02-14T12:00:00Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z", 28 * 24},
+		{Monthly(1), "2028-02-14T12:00:00Z", "2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", 29 * 24},
+		{Monthly(1).In("Europe/Berlin"), "2026-02-28T22:59:59.999999Z", "2026-01-31T23:00:00Z", "2026-02-28T23:00:00Z", 28 * 24},
+		{Monthly(1).In("Europe/Berlin"), "2026-02-28T23:00:00Z", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z", 31*24 - 1},
+		{Yearly(1).In("Asia/Kolkata"), "2026-01-01T00:00:00Z", "2025-12-31T18:30:00Z", "2026-12-31T18:30:00Z", 365 * 24},
+		{Weekly(1), "2026-11-22T23:59:59Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z", 7 * 24},
+		{Weekly(1).From(time.Sunday), "2026-11-22T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z", 7 * 24},
+		{Weekly(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-18T22:00:00Z", "2026-10-25T23:00:00Z", 7*24 + 1},
+		{Daily(1), "2026-03-29T12:00:00Z", "2026-03-29T00:00:00Z", "2026-03-30T00:00:00Z", 24},
+		{Daily(1).In("Europe/Berlin"), "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", 23},
+		{Daily(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", 25},
+		{Daily(1).In("Australia/Lord_Howe"), "2026-04-05T00:00:00Z", "2026-04-04T13:00:00Z", "2026-04-05T13:30:00Z", 24.5},
+		// There is no midnight: the day begins at 1.
+		{Daily(1).In("Africa/Cairo"), "2026-04-24T12:00:00Z", "2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z", 23},
+		{Daily(1).In("Asia/Beirut"), "2022-03-27T12:00:00Z", "2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z", 23},
+		{Daily(1).In("America/Sao_Paulo"), "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", 23},
+		// At midnight it is 23:00 again.
+		{Daily(1).In("America/Sao_Paulo"), "2018-02-17T12:00:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z", 25},
+		// Midnight is there twice: the day begins at the first.
+		{Daily(1).In("America/Havana"), "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", 25},
+		// One minute after midnight it is 23:01 on the day before again, which is over.
+		{Daily(1).In("America/St_Johns"), "2010-11-07T02:31:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z", 25},
+		{Daily(1).In("America/St_Johns"), "2010-11-07T02:29:59Z", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z", 24},
+		// There was no 30 December 2011, nor a 21 August 1993.
+		{Daily(1).In("Pacific/Apia"), "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", 24},
+		{Daily(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z", 24},
+		{Monthly(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-01T10:00:00Z", "2011-12-31T10:00:00Z", 30 * 24},
+		{Daily(1).In("Pacific/Kwajalein"), "1993-08-21T12:00:00Z", "1993-08-21T12:00:00Z", "1993-08-22T12:00:00Z", 24},
+	} {
+		t.Run(tt.l.Calendar()+" "+tt.at, func(t *testing.T) {
+			at, err := time.Parse(time.RFC3339, tt.at)
+			require.NoError(t, err)
+			start, end := mustQuota(t, tt.l).WindowAt(at.UnixMicro())
+			assert.Equal(t, tt.start, time.UnixMicro(start).UTC().Format(time.RFC3339))
+			assert.Equal(t, tt.end, time.UnixMicro(end).UTC().Format(time.RFC3339))
+			assert.Equal(t, tt.hours, float64(end-start)/3.6e9)
+		})
+	}
+}
+
+func TestTheWindowOfATimeIsKnownOfAllThatHaveWindows(t *testing.T) {
+	for _, l := range []Limit{PerMinute(100), PerMinute(5).With(FixedWindow)} {
+		start, end := mustQuota(t, l).WindowAt(119_999_999)
+		assert.Equal(t, []int64{60_000_000, 120_000_000}, []int64{start, end}, "%v", l)
+	}
+	for _, l := range []Limit{PerMinute(5), PerMinute(5).With(TokenBucket), PerMinute(5).With(LeakyBucket)} {
+		start, end := mustQuota(t, l).WindowAt(119_999_999)
+		assert.Equal(t, []int64{0, 0}, []int64{start, end}, "%v", l)
+	}
+}
+
+func TestEqualCalendarLimitsCompareEqual(t *testing.T) {
+	assert.Equal(t, Monthly(5).In("Europe/Berlin"), Monthly(5).In("Europe/Berlin"))
+	assert.True(t, Monthly(5).In("UTC") == Monthly(5))
+	assert.True(t, Weekly(5) == Weekly(5).From(time.Monday))
+	assert.False(t, Monthly(5) == Monthly(5).In("Europe/Berlin"))
+	assert.False(t, Monthly(5) == Limit{Events: 5, Per: 744 * time.Hour, Algorithm: FixedWindow})
+}
+
+func TestACalendarThatMakesNoSenseIsRefused(t *testing.T) {
+	for want, l := range map[string]Limit{
+		`limiter: the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`:             Monthly(5).In("Europe/Berln"),
+		`limiter: the time zone is "Local": what that is differs between processes, name the time zone`:                       Daily(5).In("Local"),
+		`limiter: the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`:            Daily(5).In("../etc/passwd"),
+		`limiter: Algorithm is sliding-log: a calendar month is counted by fixed-window alone`:                                Monthly(5).With(SlidingLog),
+		`limiter: Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`:                               Monthly(5).WithBurst(7),
+		`limiter: the first day is none that a calendar month can be from: only Weekly limits are From one of the seven days`: Monthly(5).From(time.Sunday),
+		`limiter: the first day is none that a calendar week can be from: only Weekly limits are From one of the seven days`:  Weekly(5).From(7),
+		`limiter: Per is 1h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                           PerHour(5).In("Europe/Berlin"),
+		`limiter: Per is 24h0m0s: of a calendar month it has to stay 744h0m0s`:                                                {Events: 5, Per: 24 * time.Hour, Algorithm: FixedWindow, calendar: calendar{unit: month}},
+		`limiter: Events is 0: it must be from 1 to 1000000000000`:                                                            Yearly(0),
+	} {
+		assert.EqualError(t, l.Validate(), want)
+	}
+}
+
+func TestACalendarIsOnlyImpliedWhereItIsSure(t *testing.T) {
+	assert.True(t, Monthly(5).In("Europe/Berlin").Implies(Monthly(5).In("Europe/Berlin")))
+	assert.False(t, Monthly(5).Implies(Monthly(5).In("Europe/Berlin")), "their bounds differ")
+	assert.False(t, Daily(5).Implies(Limit{Events: 1_000_000, Per: 31 * 24 * time.Hour}))
+	assert.True(t, PerSecond(1).Implies(Daily(90_001)))
+	assert.False(t, PerSecond(1).Implies(Daily(86_400)), "a day may have 25 hours")
+}
+
+// In memory, on the paths with a lock and without.
+func TestAMonthIsCountedFromItsFirstDayToItsLast(t *testing.T) {
+	for _, events := range []int64{3, 1e12} {
+		synctest.Test(t, func(t *testing.T) {
+			berlin, err := time.LoadLocation("Europe/Berlin")
+			require.NoError(t, err)
+			time.Sleep(time.Until(time.Date(2026, 1, 31, 23, 59, 58, 0, berlin)))
+			api := Must(New(Config{Name: "api", Limit: Monthly(events).In("Europe/Berlin")}))
+			ctx := context.Background()
+			d, err := api.AllowN(ctx, "key", events)
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+			assert.Equal(t, 2*time.Second, d.ResetAfter)
+			d, _ = api.Allow(ctx, "key")
+			assert.False(t, d.Allowed)
+			assert.Equal(t, 2*time.Second, d.RetryAfter)
+			time.Sleep(2*time.Second - time.Microsecond)
+			d, _ = api.Allow(ctx, "key")
+			assert.False(t, d.Allowed)
+			time.Sleep(time.Microsecond)
+			d, _ = api.AllowN(ctx, "key", events)
+			assert.True(t, d.Allowed, "it is February")
+			assert.Equal(t, 28*24*time.Hour, d.ResetAfter)
+			time.Sleep(d.ResetAfter)
+			d, _ = api.AllowN(ctx, "key", events)
+			assert.True(t, d.Allowed, "it is March")
+			assert.Equal(t, 31*24*time.Hour-time.Hour, d.ResetAfter)
+		})
+	}
+}

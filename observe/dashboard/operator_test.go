@@ -1,0 +1,223 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/browser"
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// every has something done twenty times a second, until the test is over.
+func every(t *testing.T, do func(i int)) {
+	ctx, done := context.WithCancel(t.Context())
+	t.Cleanup(done)
+	go func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				do(i)
+			}
+		}
+	}()
+}
+
+// look is at a page on all screens: nothing is beyond the edge, no heading is empty and, where
+// WEIR_AXE names axe.min.js, axe has no findings. Pictures are taken where WEIR_PICTURES says.
+func look(b *browser.Browser, name string) {
+	t := b.T()
+	t.Helper()
+	for _, dark := range []bool{false, true} {
+		for _, width := range []int64{320, 390, 1280, 1920} {
+			b.Look(width, 900, dark)
+			assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "%s at %d", name, width)
+			assert.Empty(t, browser.Eval[[]string](b, `[...document.querySelectorAll("button, h2, h3, summary")].filter((e) => e.checkVisibility() && !e.innerText.trim()).map((e) => e.outerHTML)`), name)
+			assert.Empty(t, axe(b), "%s at %d, dark: %v", name, width, dark)
+			if width > 320 {
+				b.Picture(fmt.Sprintf("%s-%d-%v", name, width, map[bool]string{true: "dark", false: "light"}[dark]))
+			}
+		}
+	}
+	b.Look(1280, 900, false)
+}
+
+func axe(b *browser.Browser) (found []string) {
+	path := os.Getenv("WEIR_AXE")
+	if path == "" {
+		return nil
+	}
+	script, err := os.ReadFile(path)
+	require.NoError(b.T(), err)
+	b.Run(string(script))
+	return browser.Eval[[]string](b, `axe.run().then((r) => r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + " " + n.failureSummary)))`)
+}
+
+func TestAFindingSaysWhatMayBeDoneAndDoesIt(t *testing.T) {
+	t.Parallel()
+	s := start(t, dashboard.Options{ShowKeys: true})
+	b := browser.Open(t, s.serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
+	look(b, "idle")
+	every(t, func(i int) {
+		s.good(i)
+		for n := range 3 {
+			s.send("GET", "/export", "203.0.113.9", fmt.Sprint("evil-", n))
+		}
+	})
+	b.Await(patience, `document.querySelector("#findings .grave")?.innerText === "Ban these 3 for an hour"`)
+	b.Click("#findings .grave")
+	b.Await(patience, `document.querySelector(".plan .sure") !== null`)
+	plan := b.Text(".plan")
+	for n := range 3 {
+		assert.Contains(t, plan, fmt.Sprint("header:X-Tenant:evil-", n))
+	}
+	for _, part := range []string{"Ban these 3 for an hour?", "It lasts until", "answered 403 Forbidden", "in this process alone", "press Unban"} {
+		assert.Contains(t, plan, part)
+	}
+	assert.True(t, s.bans.Empty(), "it is only said")
+	look(b, "plan")
+	b.Click(".plan .buttons button:last-child")
+	b.Await(patience, `document.querySelector(".plan") === null`)
+	assert.True(t, s.bans.Empty(), "Cancel")
+
+	b.Click("#findings .grave")
+	b.Await(patience, `document.querySelector(".plan .sure") !== null`)
+	b.Run(`document.querySelector(".plan input").value = ""`)
+	b.Write(".plan input", "scrapes <b>prices</b>")
+	b.Click(".plan .sure")
+	b.Await(patience, `document.querySelector("#done").innerText === "3 clients are banned for 1h."`)
+	b.Await(patience, `document.querySelectorAll("#banned li").length === 3`)
+	assert.Contains(t, b.Text("#banned"), "by hand: scrapes <b>prices</b>")
+	assert.Contains(t, b.Text("#banned"), "since ")
+	ban, ok := s.bans.Find("header:X-Tenant:evil-1")
+	require.True(t, ok)
+	assert.Equal(t, "scrapes <b>prices</b>", ban.Reason)
+
+	// Here no limiter looks tenants up, which is said as soon as it is seen.
+	b.Click("#findings .actions button:nth-child(2)")
+	b.Await(patience, `document.querySelector("#client-key").innerText.startsWith("header:X-Tenant:evil-")`)
+	b.Await(patience, `document.querySelector("#client-ban").innerText.includes("its requests still pass: no limiter looks this key up")`)
+	look(b, "attacked")
+
+	b.Click("#findings .actions button:last-child")
+	b.Await(patience, `document.querySelector("#done").innerText.includes("goes on refusing what is above 60/1m")`)
+	assert.Empty(t, b.Text("#findings .actions"))
+}
+
+func TestAViewerThatMayOnlyLookSeesNoButtonsThatAct(t *testing.T) {
+	t.Parallel()
+	s := start(t, dashboard.Options{ShowKeys: true, Authorize: func(r *http.Request) bool { return r.Method == http.MethodGet }})
+	require.NoError(t, s.bans.Ban(t.Context(), "198.51.100.200", time.Hour))
+	every(t, func(int) { s.noisy() })
+	b := browser.Open(t, s.serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelector("#findings .actions button")?.innerText === "Look at it"`)
+	assert.Equal(t, []string{"Look"}, browser.Eval[[]string](b, `[...document.querySelectorAll("#hand button")].filter((e) => e.checkVisibility()).map((e) => e.innerText)`))
+	assert.False(t, browser.Eval[bool](b, `[...document.querySelectorAll("button")].some((e) => e.checkVisibility() && /ban|reset/i.test(e.innerText))`))
+	b.Click("#findings .actions button")
+	b.Await(patience, `document.querySelector("#client-latest").innerText.includes("refused by tenant")`)
+	assert.Contains(t, b.Text("#client-routes"), "/")
+	assert.Contains(t, b.Text("#client-since"), "What was before is not known")
+	assert.Empty(t, b.Text("#answer"), "nothing was asked that it may not")
+	look(b, "read-only")
+}
+
+func TestTheDigestOfALogLineIsAnAddress(t *testing.T) {
+	t.Parallel()
+	s := start(t, dashboard.Options{})
+	for range 20 {
+		s.send("GET", "/export", "203.0.113.9", "acme")
+	}
+	digest := keyfunc.NewDigester(nil).Digest("header:X-Tenant:acme").String()
+	b := browser.Open(t, s.serve()+"#"+digest, 1280, 900, false)
+	b.Await(patience, `document.querySelector("#client-latest").innerText.includes("refused by tenant")`)
+	assert.Equal(t, digest, b.Text("#client-key"))
+	assert.NotContains(t, b.Text("body"), "acme")
+
+	unknown := keyfunc.NewDigester(nil).Digest("nobody").String()
+	b.Run(`location.hash = "` + unknown + `"`)
+	b.Await(patience, `document.querySelector("#client-error").innerText.includes("this process knows no key with this digest")`)
+	assert.True(t, browser.Eval[bool](b, `document.querySelector("#client-known").hidden`))
+}
+
+func TestInAnOutageItIsSaidWhatEachRuleDoesAndSinceWhen(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
+	t.Cleanup(func() { rdb.Close() })
+	s := start(t, dashboard.Options{ShowKeys: true, Store: redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Replicas: 4}})})
+	b := browser.Open(t, s.serve(), 1280, 900, false)
+	every(t, func(i int) { s.good(i); s.attack() })
+	b.Await(patience, `document.querySelector("#store-state").innerText === "answers"`)
+	assert.Empty(t, b.Text("#store-servers"))
+	server.Kill()
+	b.Await(patience, `document.querySelector("#store").dataset.bad === "true" && document.querySelectorAll("#store-servers li").length === 1`)
+	assert.Contains(t, b.Text("#store-servers"), server.Addr)
+	assert.Contains(t, b.Text("#store-servers"), "connection refused")
+	rows := b.Text("#rows")
+	for _, part := range []string{
+		"Now: counts by itself: this process allows 150/1m", "Now: refuses nothing, as always", "Now: answers all requests 503",
+	} {
+		assert.Contains(t, rows, part)
+	}
+	b.Await(patience, `document.querySelector("#chart-marks").innerText.startsWith("store down ")`)
+	time.Sleep(5 * time.Second) // for the picture
+	look(b, "outage")
+	server.Restart()
+	b.Await(patience, `document.querySelector("#store-state").innerText === "answers" && document.querySelector("#chart-marks :last-child").innerText.startsWith("store back after ")`)
+	assert.NotContains(t, b.Text("#rows"), "Now:")
+	assert.Empty(t, b.Text("#store-servers"))
+}
+
+func TestRulesSayWhenTheyWereLoadedAndWhyTheyAreNot(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	write("version: 1\ndefault: {limit: 100/1m, key: ip}\n")
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
+	require.NoError(t, err)
+	w, err := rules.Watch(t.Context(), path, rules.Options{
+		Poll: 100 * time.Millisecond, OnReload: func(rules.Reload) {}, Config: middleware.Config{Observer: page},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { w.Close() })
+	page.Add(w.RateLimit)
+	page.FollowRules(w)
+	b := browser.Open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
+	b.Await(patience, `document.querySelector("#written").innerText.includes("limits.yaml, in force since")`)
+	assert.Contains(t, b.Text("#written"), "the first since the start")
+
+	write("version: 1\ndefault: {limit: 50/1m, key: ip}\nendpoints:\n  POST /login: {limit: 5/1m, key: ip}\n")
+	b.Await(patience, `document.querySelector("#written summary").innerText === "What the last load changed (2)"`)
+	b.Click("#written summary")
+	assert.Contains(t, b.Text("#written ul"), "100/1m")
+	assert.Contains(t, b.Text("#written ul"), "POST /login")
+
+	write("version: 1\ndefault: {limit: <b>many</b>, key: ip}\n")
+	b.Await(patience, `document.querySelector("#written pre").innerText.includes("<b>many</b>")`)
+	assert.Contains(t, b.Text("#written"), "so the rules below stay in force")
+	assert.Contains(t, b.Text("#rows"), "50/1m")
+	look(b, "refused-rules")
+
+	write("version: 1\ndefault: {limit: 60/1m, key: ip}\n")
+	b.Await(patience, `document.querySelector("#written pre").hidden && document.querySelector("#rows").innerText.includes("60/1m")`)
+	assert.Contains(t, b.Text("#written"), "Refused once.")
+}

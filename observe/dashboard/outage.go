@@ -1,0 +1,126 @@
+package dashboard
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
+)
+
+// An outageView is what is known of an outage that goes on.
+type outageView struct {
+	Since   int64        `json:"since"`             // Unix milliseconds
+	Servers []serverView `json:"servers,omitempty"` // those that give no answer, as far as the store says
+	Rules   []string     `json:"rules"`             // what each row does now
+}
+
+type serverView struct {
+	Server   string `json:"server,omitempty"` // empty: the store does not say which
+	Cause    string `json:"cause,omitempty"`
+	Unusable bool   `json:"unusable,omitempty"` // a wrong configuration, which does not pass by itself
+	Since    int64  `json:"since"`
+}
+
+// A mark is a moment on the chart.
+type mark struct {
+	At   int64  `json:"at"` // Unix milliseconds
+	Text string `json:"text"`
+	Bad  bool   `json:"bad,omitempty"`
+}
+
+// outageOf is nil where the store answers, or tells nothing of itself.
+func outageOf(health failover.Stats, rows []row) *outageView {
+	if !health.Degraded {
+		return nil
+	}
+	v := &outageView{Since: time.Now().Add(-health.DegradedFor).UnixMilli(), Rules: make([]string, len(rows))}
+	last := map[int]failover.Told{}
+	for _, e := range health.Events {
+		if !e.Partly {
+			last[e.Part] = e
+		}
+	}
+	seen := map[serverView]bool{}
+	for _, e := range health.Events {
+		if e.Partly || !e.Degraded || last[e.Part].At != e.At {
+			continue
+		}
+		s := serverView{Server: cut(e.Server), Unusable: e.Unusable, Since: e.At.UnixMilli()}
+		if e.Err != nil {
+			s.Cause = cut(e.Err.Error())
+		}
+		same := s
+		same.Since = 0
+		if !seen[same] { // a server has several parts
+			seen[same] = true
+			v.Servers = append(v.Servers, s)
+		}
+	}
+	for i, r := range rows {
+		v.Rules[i] = r.inOutage()
+	}
+	return v
+}
+
+// inOutage is what a rule does while its store gives no answer.
+func (r *row) inOutage() string {
+	switch {
+	case r.deny:
+		return "refuses all, as always"
+	case r.Shadow:
+		return "refuses nothing, as always"
+	case r.OnOutage == limiter.FailOpen.String():
+		return "lets all requests pass, uncounted"
+	case r.OnOutage == limiter.FailClosed.String():
+		return "answers all requests 503"
+	case r.share == "":
+		return "counts by itself: each process allows " + r.Limit
+	}
+	return "counts by itself: this process allows " + r.share
+}
+
+// shareOf is what a rule allows in this process where its store gives no answer, or nothing if
+// that is all of the limit.
+func shareOf(health failover.Stats, info *middleware.RuleInfo) string {
+	if health.Replicas <= 1 || info.Deny {
+		return ""
+	}
+	share := *info
+	if share.Limit != (limiter.Limit{}) {
+		share.Limit = health.Share(share.Limit)
+	}
+	share.Limits = nil
+	for _, l := range info.Limits {
+		share.Limits = append(share.Limits, health.Share(l))
+	}
+	if share.Concurrency.Max > 0 {
+		share.Concurrency.Max = health.SharePlaces(share.Concurrency.Max)
+	}
+	return share.LimitText()
+}
+
+// marksOf are the moments of the last day.
+func marksOf(health failover.Stats) (marks []mark) {
+	for _, e := range health.Events {
+		if time.Since(e.At) > 24*time.Hour {
+			continue
+		}
+		m := mark{At: e.At.UnixMilli(), Bad: e.Degraded}
+		switch {
+		case e.Partly && e.Degraded:
+			m.Text = "store fails in part"
+		case e.Partly:
+			m.Text = "store no longer fails in part"
+		case e.Degraded && e.Unusable:
+			m.Text = "store cannot be used"
+		case e.Degraded:
+			m.Text = "store down"
+		default:
+			m.Text = fmt.Sprintf("store back after %v", e.For.Round(time.Second))
+		}
+		marks = append(marks, m)
+	}
+	return marks
+}
