@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -63,6 +66,35 @@ func requireForm(t *testing.T, v any, path, name string, paths map[string]bool) 
 	case float64:
 		if strings.HasSuffix(name, "_seconds") {
 			assert.GreaterOrEqual(t, v, 0.0, path)
+		}
+	}
+}
+
+// writtenAs is what commands write, but for simulate and recommend, whose reports have a page of
+// their own.
+var writtenAs = map[string]reflect.Type{
+	"check": reflect.TypeFor[[]report](), "explain": reflect.TypeFor[rules.Explanation](), "diff": reflect.TypeFor[difference](),
+	"publish": reflect.TypeFor[published](), "rules": reflect.TypeFor[ruleset](), "top": reflect.TypeFor[topView](),
+	"peek": reflect.TypeFor[peeked](), "reset": reflect.TypeFor[resetKey](), "ban": reflect.TypeFor[listedBan](),
+	"bans": reflect.TypeFor[[]listedBan](), "unban": reflect.TypeFor[unbanned](), "version": reflect.TypeFor[build](),
+}
+
+// pathsOf are the fields of a type, in their order.
+func pathsOf(of reflect.Type, path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		switch {
+		case of.Kind() == reflect.Pointer:
+			pathsOf(of.Elem(), path)(yield)
+		case of.Kind() == reflect.Slice:
+			pathsOf(of.Elem(), path+"[]")(yield)
+		case of.Kind() == reflect.Struct && of != reflect.TypeFor[time.Time]():
+			for _, f := range reflect.VisibleFields(of) {
+				if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+					pathsOf(f.Type, strings.TrimPrefix(path+"."+name, "."))(yield)
+				}
+			}
+		default:
+			yield(path)
 		}
 	}
 }
@@ -144,14 +176,16 @@ endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shad
 	var table strings.Builder
 	table.WriteString("\n| command | fields |\n|---|---|\n")
 	for _, name := range has {
-		if name == "simulate" || name == "recommend" {
-			continue // their reports have a page of their own
+		of, ok := writtenAs[name]
+		if !ok {
+			continue
 		}
 		var fields []string
-		for path := range byCommand[name] {
+		for path := range pathsOf(of, "") {
 			fields = append(fields, "`"+path+"`")
+			delete(byCommand[name], path)
 		}
-		slices.Sort(fields)
+		assert.Empty(t, byCommand[name], "%s writes fields that its type has not", name)
 		fmt.Fprintf(&table, "| `%s` | %s |\n", name, strings.Join(fields, ", "))
 	}
 	table.WriteString("\n")
