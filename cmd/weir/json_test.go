@@ -107,6 +107,7 @@ func TestTheJSONOfAllCommandsHasOneForm(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	store := redisstore.New(client, redisstore.Options{})
+	t.Cleanup(func() { _ = store.Close() })
 	for _, tier := range []string{"", "free"} {
 		q, err := limiter.NewQuota("default", tier, limiter.PerHour(10))
 		require.NoError(t, err)
