@@ -27,6 +27,7 @@ import (
 type logFlags struct {
 	format, tiers, keys, report, show, secretFile string
 	mapped                                        map[string]string
+	secret                                        []byte // see shown
 	trusted, routes                               []string
 	serveMux, partial, asJSON                     bool
 }
@@ -64,15 +65,22 @@ func newLogFlags(flags *flag.FlagSet) *logFlags {
 // options are for a rules file, whose bans are in the log's time.
 func (f *logFlags) options() rules.Options {
 	o := rules.Options{Keys: map[string]keyfunc.Func{}, Overload: shed.FromRules}
-	o.Config.Bans = simulate.NewBans()
+	o.Config.Bans, o.Config.Secret = simulate.NewBans(), f.secret
 	for _, name := range list(f.keys) {
 		o.Keys[name] = simulate.Key(name)
 	}
 	return o
 }
 
-// shown is how a client is shown.
+// shown is how a client is shown. It reads the Secret of digests, which rules files have too.
 func (f *logFlags) shown() (func(string) string, error) {
+	var err error
+	if f.secret, err = (&server{secretFile: f.secretFile}).secret(); err != nil {
+		return nil, err
+	}
+	if err := keyfunc.CheckSecret("weir", f.secret); err != nil {
+		return nil, usageError{err}
+	}
 	switch f.show {
 	case "address":
 		return func(client string) string { return client }, nil
@@ -80,14 +88,7 @@ func (f *logFlags) shown() (func(string) string, error) {
 	default:
 		return nil, usageError{fmt.Errorf("--show is %q: want digest or address", f.show)}
 	}
-	secret, err := (&server{secretFile: f.secretFile}).secret()
-	if err != nil {
-		return nil, err
-	}
-	if err := keyfunc.CheckSecret("weir", secret); err != nil {
-		return nil, usageError{err}
-	}
-	digester := keyfunc.NewDigester(secret)
+	digester := keyfunc.NewDigester(f.secret)
 	return func(client string) string { return digester.Digest(client).String() }, nil
 }
 
@@ -99,6 +100,9 @@ type weblog struct {
 	client  func(*http.Request) netip.Addr // nil: the log's is the client
 	tier    func(*accesslog.Entry) string  // nil: the log's
 	told    progress
+	expects func([]*accesslog.Entry) // the next requests; nil: nothing does
+	coming  [16]*accesslog.Entry
+	n       int
 }
 
 // collectOften is for what measures demand: of each client that takes memory until the end, so
@@ -214,6 +218,10 @@ func (l *weblog) satisfies(need string, f *logFlags) bool {
 
 // next is the next request, from the client that it is of.
 func (l *weblog) next() (*accesslog.Entry, error) {
+	if l.n%len(l.coming) == 0 && l.expects != nil {
+		l.expects(l.Coming(l.coming[:0]))
+	}
+	l.n++
 	e, err := l.Next()
 	if err != nil {
 		return nil, err

@@ -46,18 +46,26 @@ type Meter struct {
 	groups []group
 	plain  bool // it measures neither peaks nor bursts
 
-	keys     map[string]*key
+	keys     map[string]*Key
 	requests int64
 	refused  []int64 // by limit
 
 	// The log in parts, for what is found in one to be tried on another.
 	begin, width int64
 	parts        [mostParts]part
+	now          int   // the part of the last request
+	until        int64 // when that ends
 }
 
 // A group is limits, from and to, that count in the same way: what one of them has counted
 // is what each of them has, until it refuses something.
-type group struct{ from, to int }
+type group struct {
+	from, to int
+	logs     bool // they are sliding logs
+}
+
+// mostGroups is how many a meter has at most: a sliding window is a log or a counter.
+const mostGroups = 2
 
 // mostParts is how many parts of equal length a log has at most, all of them even.
 const mostParts = 16
@@ -68,9 +76,10 @@ type part struct {
 	refused  [64]int64 // by limit
 }
 
-// A key is what one key has asked for.
-type key struct {
-	groups []counted
+// A Key is what one key has asked for. It has no pointers to what is of one request, and what
+// most requests need of it is beside each other in memory.
+type Key struct {
+	groups [mostGroups]counted
 
 	// demand is, for each part of the log, how many of limits refused something, and one
 	// more; 0: it did not come. The higher refuse no more than the lower, but for two cases: in
@@ -84,28 +93,28 @@ type key struct {
 // needed is what else a key would have needed.
 type needed struct {
 	// peak is the most that came in any period, found with what came in the last: slots of a
-	// thousandth of a period, and how much came in each.
+	// thousandth of a period, and how much came in each, of which the first are gone.
 	peak, recent int64
 	slots        []slot
+	gone         int
 
-	// Of a bucket for each of rates, how full it is, in events times microseconds of the
-	// period, and how full it ever was. A key that came once has none yet: they hold first.
-	first, last    int64
-	levels, bursts []int64
+	// last is when it came last, and came the level that this adds to buckets: that of each
+	// that was empty. The first busy of them, the slowest, were not. Most is the most it added.
+	last, came, most int64
+	busy             int
+	buckets          []bucket
 }
+
+// A bucket is how full it is, in events times microseconds of the period, and how full it ever
+// was when it was not empty before.
+type bucket struct{ level, burst int64 }
 
 // counted is what a group's limits have counted.
 type counted struct {
-	refused int           // how many of them have refused something: those that are lower
-	own     []exceeded    // what each of these has counted
-	shared  limiter.State // what each of the others has
-}
-
-// exceeded is what a limit has counted that refused something. Until then it refuses whatever
-// comes, as what is refused changes nothing.
-type exceeded struct {
-	limiter.State
-	until int64
+	refused int             // how many of them have refused something: those that are lower
+	own     []limiter.State // what each of these has counted
+	until   []int64         // when each may admit something again: what is refused changes nothing
+	shared  limiter.State   // what each of the others has
 }
 
 type slot struct{ at, n uint32 }
@@ -117,7 +126,7 @@ const slots = 1000
 // must not be one with a burst.
 func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
 	m := &Meter{
-		per: per, period: per.Microseconds(), keys: map[string]*key{}, refused: make([]int64, len(limits)),
+		per: per, period: per.Microseconds(), keys: map[string]*Key{}, refused: make([]int64, len(limits)),
 		width: max(per.Microseconds(), 1_000_000),
 	}
 	if m.period < slots {
@@ -137,7 +146,7 @@ func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
 	}
 	for i := range most {
 		if i == 0 || m.quotas[i].Algorithm() != m.quotas[i-1].Algorithm() {
-			m.groups = append(m.groups, group{i, i})
+			m.groups = append(m.groups, group{i, i, m.quotas[i].Algorithm() == limiter.SlidingLog})
 		}
 		m.groups[len(m.groups)-1].to = i + 1
 	}
@@ -156,85 +165,165 @@ func NewCurve(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
 
 // Add notes a request of a key that costs so much, at a time that is no earlier than the
 // last. The key's text is copied.
-func (m *Meter) Add(name string, at, cost int64) {
-	cost = min(cost, mostCost)
-	k := m.keys[name]
-	if k == nil {
-		k = &key{groups: make([]counted, len(m.groups))}
-		if !m.plain {
-			k.needed = &needed{}
-		}
-		m.keys[strings.Clone(name)] = k
+func (m *Meter) Add(name string, at, cost int64) { m.AddTo(m.Key(name), at, cost) }
+
+// Key is the one of that name, for AddTo.
+func (m *Meter) Key(name string) *Key {
+	if k := m.keys[name]; k != nil {
+		return k
 	}
+	var k *Key
+	if m.plain {
+		k = &Key{}
+	} else {
+		both := &struct {
+			Key
+			needed
+		}{}
+		k, both.Key.needed = &both.Key, &both.needed
+	}
+	m.keys[strings.Clone(name)] = k
+	return k
+}
+
+// Read reads some of each part of k, for those who will need it soon and do something else first.
+func (k *Key) Read() (sum uint64) {
+	for i := range k.groups {
+		sum += uint64(k.groups[i].refused) + uint64(k.groups[i].shared.Level)
+	}
+	if log := k.groups[0].shared.Log; len(log) > 0 {
+		sum += uint64(log[0].At)
+	}
+	if n := k.needed; n != nil {
+		sum += uint64(n.most)
+		if len(n.slots) > 0 {
+			sum += uint64(n.slots[0].at)
+		}
+		if len(n.buckets) > 0 {
+			sum += uint64(n.buckets[0].level)
+		}
+	}
+	return sum
+}
+
+// AddTo is Add for a key that is known.
+func (m *Meter) AddTo(k *Key, at, cost int64) {
+	cost = min(cost, mostCost)
 	if m.begin == 0 {
 		m.begin = at
 	}
-	in := m.part(at)
+	if at >= m.until {
+		m.now = m.part(at)
+		m.until = m.begin + int64(m.now+1)*m.width
+	}
 	m.requests++
-	m.parts[in].requests++
-	k.demand[in] = max(k.demand[in], 1)
+	m.parts[m.now].requests++
+	k.demand[m.now] = max(k.demand[m.now], 1)
 	for i := range m.groups {
-		m.count(k, &m.groups[i], &k.groups[i], in, at, cost)
+		m.count(k, &m.groups[i], &k.groups[i], at, cost)
 	}
-	if m.plain {
-		return
+	if k.needed != nil {
+		m.measurePeak(k.needed, at, cost)
+		m.fill(k.needed, at, cost)
 	}
-	m.measurePeak(k, at, cost)
-	m.fill(k, at, cost)
 }
 
 // count has a group's limits decide.
-func (m *Meter) count(k *key, g *group, c *counted, in int, at, cost int64) {
-	refuse := func(limit int) {
-		m.refused[limit]++
-		m.parts[in].refused[limit]++
-		k.demand[in] = max(k.demand[in], uint8(limit+2))
-	}
-	for i := range c.own {
-		own, quota := &c.own[i], m.quotas[g.from+i]
-		if at < own.until {
-			refuse(g.from + i)
-			continue
+func (m *Meter) count(k *Key, g *group, c *counted, at, cost int64) {
+	for i, until := range c.until {
+		limit := g.from + i
+		if at >= until {
+			if m.take(g, limit, &c.own[i], at, cost) {
+				continue
+			}
+			c.until[i] = m.roomAt(g, limit, &c.own[i], at)
 		}
-		state, ok := quota.Take(own.State, at, cost)
-		if ok {
-			own.State = state
-		} else {
-			own.until = until(quota, &own.State, at)
-			refuse(g.from + i)
-		}
+		m.refuse(k, limit)
 	}
 	for ; g.from+c.refused < g.to; c.refused++ {
-		quota := m.quotas[g.from+c.refused]
-		state, ok := quota.Take(c.shared, at, cost)
-		if ok {
-			c.shared = state // and so would those above say
-			return
+		limit := g.from + c.refused
+		if m.take(g, limit, &c.shared, at, cost) {
+			return // and so would those above say
 		}
-		own := exceeded{c.shared, until(quota, &c.shared, at)}
+		own := c.shared
 		own.Log = slices.Clone(own.Log)
-		c.own = append(c.own, own)
-		refuse(g.from + c.refused)
+		c.own, c.until = append(c.own, own), append(c.until, m.roomAt(g, limit, &own, at))
+		m.refuse(k, limit)
 	}
 }
 
-// until is when a quota has room for anything again.
-func until(quota *limiter.Quota, s *limiter.State, at int64) int64 {
-	d := quota.Describe(*s, at, 1, false)
+func (m *Meter) refuse(k *Key, limit int) {
+	m.refused[limit]++
+	m.parts[m.now].refused[limit]++
+	k.demand[m.now] = max(k.demand[m.now], uint8(limit+2))
+}
+
+// take has a limit count an event, or refuse it.
+func (m *Meter) take(g *group, limit int, s *limiter.State, at, cost int64) bool {
+	if g.logs {
+		return takeOfLog(s, limits[limit], m.period, at, cost)
+	}
+	state, ok := m.quotas[limit].Take(*s, at, cost)
+	if ok {
+		*s = state
+	}
+	return ok
+}
+
+// takeOfLog is Quota.Take for a sliding log, in half of the time: of one limit in ten it takes
+// most of it. It is on a state of our own, in which Prev is how many entries of Log are gone.
+func takeOfLog(s *limiter.State, limit, period, at, cost int64) bool {
+	gone := s.Prev
+	for gone < int64(len(s.Log)) && s.Log[gone].At <= at-period {
+		s.Level -= s.Log[gone].N
+		gone++
+	}
+	switch {
+	case gone == int64(len(s.Log)):
+		s.Log, gone = s.Log[:0], 0
+	case len(s.Log) == cap(s.Log) && gone >= int64(len(s.Log)+1)/2:
+		s.Log, gone = s.Log[:copy(s.Log, s.Log[gone:])], 0
+	}
+	s.Prev = gone
+	if cost == 0 {
+		return true
+	}
+	if s.Level+cost > limit {
+		return false
+	}
+	s.Level += cost
+	s.Log = append(s.Log, limiter.Entry{At: at, N: cost})
+	return true
+}
+
+// roomAt is when a limit has room for anything again.
+func (m *Meter) roomAt(g *group, limit int, s *limiter.State, at int64) int64 {
+	if g.logs {
+		if s.Level < limits[limit] {
+			return at
+		}
+		return s.Log[s.Prev].At + m.period
+	}
+	d := m.quotas[limit].Describe(*s, at, 1, false)
 	return at + d.RetryAfter.Microseconds()
 }
 
 // measurePeak is how two pointers find the most in any period: one is at the newest slot,
 // the other a period behind it.
-func (m *Meter) measurePeak(k *key, at, cost int64) {
+func (m *Meter) measurePeak(k *needed, at, cost int64) {
 	now := uint32((at - m.begin) * slots / m.period)
-	gone := 0
-	for gone < len(k.slots) && k.slots[gone].at+slots <= now {
-		k.recent -= int64(k.slots[gone].n)
-		gone++
+	for k.gone < len(k.slots) && k.slots[k.gone].at+slots <= now {
+		k.recent -= int64(k.slots[k.gone].n)
+		k.gone++
 	}
-	if k.slots = k.slots[gone:]; len(k.slots) > 0 && k.slots[len(k.slots)-1].at == now {
-		k.slots[len(k.slots)-1].n += uint32(cost)
+	switch {
+	case k.gone == len(k.slots):
+		k.slots, k.gone = k.slots[:0], 0
+	case len(k.slots) == cap(k.slots) && k.gone >= (len(k.slots)+1)/2:
+		k.slots, k.gone = k.slots[:copy(k.slots, k.slots[k.gone:])], 0
+	}
+	if last := len(k.slots) - 1; last >= k.gone && k.slots[last].at == now {
+		k.slots[last].n += uint32(cost)
 	} else {
 		k.slots = append(k.slots, slot{now, uint32(cost)})
 	}
@@ -243,25 +332,27 @@ func (m *Meter) measurePeak(k *key, at, cost int64) {
 }
 
 // fill is Lindley's recursion: a bucket's level is what it was, less what drained since, and
-// what came. The burst that never refuses is the highest level.
-func (m *Meter) fill(k *key, at, cost int64) {
-	if k.first == 0 {
-		k.first, k.last = cost, at
-		return
-	}
-	if k.levels == nil {
-		room := make([]int64, 2*len(rates))
-		k.levels, k.bursts = room[:len(rates)], room[len(rates):]
-		for i := range rates {
-			k.levels[i], k.bursts[i] = k.first*m.period, k.first*m.period
+// what came. The burst that never refuses is the highest level. A bucket that is faster is no
+// fuller, so behind the first that has drained all have, and need not be looked at.
+func (m *Meter) fill(k *needed, at, cost int64) {
+	passed, came := min(at-k.last, longest), min(cost, fullest/m.period)*m.period
+	i := 0
+	for ; i < len(rates); i++ {
+		level := k.came
+		if i < k.busy {
+			level = k.buckets[i].level
 		}
+		level -= passed * rates[i]
+		if level <= 0 {
+			break
+		}
+		if i == len(k.buckets) {
+			k.buckets = append(k.buckets, bucket{})
+		}
+		level = min(level+came, fullest)
+		k.buckets[i] = bucket{level, max(k.buckets[i].burst, level)}
 	}
-	passed, came := min(at-k.last, longest), cost*m.period
-	k.last = at
-	for i, rate := range rates {
-		level := min(max(0, k.levels[i]-passed*rate)+came, fullest)
-		k.levels[i], k.bursts[i] = level, max(k.bursts[i], level)
-	}
+	k.busy, k.last, k.came, k.most = i, at, came, max(k.most, came)
 }
 
 // What is beyond these makes a burst longer at most, and no number too large.
@@ -272,11 +363,12 @@ const (
 )
 
 // burst is how many events the bucket of that rate has to hold never to refuse one.
-func (m *Meter) burst(k *key, rate int) int64 {
-	if k.bursts == nil {
-		return k.first
+func (m *Meter) burst(k *needed, rate int) int64 {
+	most := k.most
+	if rate < len(k.buckets) {
+		most = max(most, k.buckets[rate].burst)
 	}
-	return (k.bursts[rate] + m.period - 1) / m.period
+	return (most + m.period - 1) / m.period
 }
 
 // part is the part of the log that a time is in. A log that grows longer has its parts made

@@ -196,7 +196,7 @@ func (m *Meter) chooseBuckets(r *Result, spare float64) {
 		}
 		bursts = bursts[:0]
 		for _, k := range m.keys {
-			bursts = append(bursts, m.burst(k, i))
+			bursts = append(bursts, m.burst(k.needed, i))
 		}
 		slices.Sort(bursts)
 		r.Buckets = append(r.Buckets, Bucket{rate, quantile(bursts, spare)})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/demand"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
@@ -83,10 +84,8 @@ func (s *Requests) Client() (client string, number int) {
 		number = len(s.numbers)
 		s.numbers[strings.Clone(key)] = number
 	}
-	if len(s.header) == 0 {
-		// It is of the address alone, so keys that are as well mostly are the same text, in the
-		// same place, which is compared at once.
-		c.client, c.number = key, number
+	if len(s.header) == 0 { // it is of the address alone
+		c.client, c.number = c.keep(key), number
 	}
 	return key, number
 }
@@ -130,6 +129,19 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 		*r = *r.WithContext(keyfunc.WithUser(r.Context(), e.User))
 	}
 	return r
+}
+
+// Expect may be told of the next requests, to find sooner what is known of who sent them.
+func (s *Requests) Expect(coming []*accesslog.Entry) { s.callers.expect(coming) }
+
+// Measure adds the request that Of returned last to what its key asked for. All requests are
+// measured by one meter.
+func (s *Requests) Measure(m *demand.Meter, key string, at int64) {
+	c := s.caller
+	if c.asked == nil || c.key != key {
+		c.key, c.asked = c.keep(key), m.Key(key)
+	}
+	m.AddTo(c.asked, at, 1)
 }
 
 func (s *Requests) setHeader(r *http.Request, name, value string) {

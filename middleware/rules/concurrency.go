@@ -83,7 +83,7 @@ func (c *concurrency) UnmarshalText(text []byte) error {
 }
 
 func (concurrency) JSONSchema() map[string]any {
-	return map[string]any{"type": "integer", "minimum": 1, "title": "number"}
+	return map[string]any{"type": []string{"integer", "string"}, "minimum": 1, "pattern": document.PositivePattern, "title": "number"}
 }
 
 // Places implements limiter.Placer.

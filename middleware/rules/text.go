@@ -25,8 +25,14 @@ type limitText struct{ limiter.Limit }
 func (l *limitText) UnmarshalText(text []byte) error { return inWords(l.Limit.UnmarshalText(text)) }
 
 func (limitText) JSONSchema() map[string]any {
-	return map[string]any{"type": "string", "title": "limit", "pattern": "^\\s*0*[1-9][0-9_]*\\s*/\\s*(" + periodPattern + "|" + calendarPattern + ")(\\s.*)?$", "examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket", "10000/month Europe/Berlin"}}
+	return map[string]any{"type": "string", "title": "limit", "not": map[string]any{"pattern": unburstPattern}, "pattern": "^\\s*0*[1-9][0-9_]*\\s*/\\s*(" + periodPattern + "|" + calendarPattern + ")(\\s.*)?$", "examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket", "10000/month Europe/Berlin"}}
 }
+
+// unburstPattern is that of limits with a burst by an algorithm that has none.
+const unburstPattern = `\s([Ff]ixed|[Ss]liding)[-_].*\s[Bb]urst\s|\s[Bb]urst\s.*\s([Ff]ixed|[Ss]liding)[-_]`
+
+// longPattern is that of more days than a period may have.
+const longPattern = `^0*(36[7-9]|3[7-9][0-9]|[4-9][0-9]{2}|[1-9][0-9]{3,})d`
 
 // periodPattern is how package limiter reads periods, for the schema, and calendarPattern those that
 // are of a calendar in any case.
@@ -51,7 +57,7 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 }
 
 func (period) JSONSchema() map[string]any {
-	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*)$", "examples": []any{"60s", "1m", "24h", "30d", 60}}
+	return map[string]any{"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "maximum": 366 * 24 * 60 * 60, "not": map[string]any{"type": "string", "pattern": longPattern}, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*)$", "examples": []any{"60s", "1m", "24h", "30d", 60}}
 }
 
 // window is a period, or that of a calendar.
@@ -113,7 +119,10 @@ func (a *algorithm) UnmarshalText(text []byte) error {
 }
 
 func (algorithm) JSONSchema() map[string]any {
-	return map[string]any{"enum": algorithms, "title": "algorithm"}
+	return map[string]any{"title": "algorithm", "anyOf": []any{
+		map[string]any{"enum": algorithms},
+		map[string]any{"type": "string", "pattern": "^(" + anyCase(algorithms) + ")$"},
+	}}
 }
 
 // outage is an outage policy by its name.
@@ -403,5 +412,5 @@ func (c *cost) UnmarshalText(text []byte) error {
 func (limitFields) JSONSchema() map[string]any { return limitText{}.JSONSchema() }
 func (soft) JSONSchema() map[string]any        { return percent{}.JSONSchema() }
 func (cost) JSONSchema() map[string]any {
-	return map[string]any{"type": "integer", "minimum": 1, "title": "number"}
+	return map[string]any{"type": []string{"integer", "string"}, "minimum": 1, "pattern": document.PositivePattern, "title": "number"}
 }

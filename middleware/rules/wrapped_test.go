@@ -49,6 +49,11 @@ func TestAFileBelowRateLimitsIsAWholeOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 5, e.Steps[2].Line)
 
+	for _, empty := range []string{`{"rate_limits": {}}`, `{"version": 1, "rate_limits": {}}`} {
+		_, err := rules.Parse([]byte(empty), rules.Options{})
+		require.ErrorContains(t, err, "limits nothing", empty)
+	}
+
 	for _, with := range []string{"version: 1\n" + wrappedFile, wrappedFile + "  version: 1\n", `{"rate_limits": {"version": 1, "default": "3/s"}}`} {
 		assert.Empty(t, parse(t, with, rules.Options{}).Warnings(), with)
 		requireSchema(t, with)

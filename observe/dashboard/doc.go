@@ -11,7 +11,8 @@
 //
 // It is one [http.Handler] for one path, of any router: the page, its live figures and what
 // is done from it have the same address. The page needs nothing from elsewhere and keeps
-// the last five minutes, whether it is open or not. It has no goroutine.
+// the last five minutes, whether it is open or not. It has no goroutine, but for
+// the one that tells [Options.Fleet] of this process.
 //
 // So many pages are live at once as [Options.MaxStreams] says; one more takes the place of the
 // oldest. Viewers that may act keep their place before viewers that may only look, so where

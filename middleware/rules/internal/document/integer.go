@@ -10,8 +10,8 @@ import (
 // integerPattern is what an integer may look like, here and in a schema.
 const integerPattern = `^-?(0|[1-9][0-9]*(_[0-9]+)*)$`
 
-// positivePattern is that of one from 1 on.
-const positivePattern = `^[1-9][0-9]*(_[0-9]+)*$`
+// PositivePattern is that of one from 1 on.
+const PositivePattern = `^[1-9][0-9]*(_[0-9]+)*$`
 
 var integer = regexp.MustCompile(integerPattern)
 

@@ -3,6 +3,7 @@ package document
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -10,22 +11,39 @@ import (
 
 // Schema is the JSON Schema (draft 2020-12) of the documents Decode reads into a struct of
 // the type that of has, or points to. A type that is written as a scalar may say how, by a
-// method on its value:
+// method on its value, and a struct or a list what its parts say of each other, in schemas that
+// all hold:
 //
 //	JSONSchema() map[string]any
+//	JSONConstraints() []map[string]any
 //
-// Its title is also the name of the type in Fields. A struct can't contain itself.
+// Its title is also the name of the type in Fields. A type that has a name is in $defs by it. A
+// struct can't contain itself.
 func Schema(of any, id, title string, wrappers ...Wrapper) []byte {
 	schema := object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}}
 	if id != "" {
 		schema = append(schema, member{"$id", id})
 	}
 	schema = append(schema, member{"title", title})
-	return indent(append(schema, wrapping(structSchema(structOf(of)), wrappers)...))
+	var defs definitions
+	whole, constraints := defs.structSchema(structOf(of)), constraintsOf(structOf(of))
+	if len(wrappers) > 0 && constraints != nil {
+		defs.add("whole", object{{"allOf", constraints}})
+		constraints = []map[string]any{{"$ref": "#/$defs/whole"}}
+	}
+	schema = append(schema, wrapping(whole, constraints, wrappers)...)
+	if len(defs.list) > 0 {
+		schema = append(schema, member{"$defs", defs.list})
+	}
+	return indent(schema)
 }
 
-// wrapping is a schema for a document that stands by itself or below a wrapper's key.
-func wrapping(schema object, wrappers []Wrapper) object {
+// wrapping is a schema for a document that stands by itself or below a wrapper's key, and whose
+// parts say of each other what constraints hold.
+func wrapping(schema object, constraints []map[string]any, wrappers []Wrapper) object {
+	if len(wrappers) == 0 {
+		return constrained(schema, constraints)
+	}
 	for _, w := range wrappers {
 		inside := object{}
 		for i := range schema {
@@ -35,42 +53,101 @@ func wrapping(schema object, wrappers []Wrapper) object {
 				for _, property := range all {
 					inside = append(inside, member{property.name, object{{"$ref", "#/properties/" + property.name}}})
 				}
-				m.value = append(all, member{w.Key, object{
+				m.value = append(all, member{w.Key, constrained(object{
 					{"description", "The whole of it, as a part of a larger configuration."},
 					{"type", "object"}, {"properties", inside}, {"additionalProperties", false},
-				}})
+				}, constraints)})
 			case "required":
 				*m = member{"anyOf", []object{{{"required", m.value}}, {{"required", []string{w.Key}}}}}
 			}
+		}
+		beside := append(slices.Sorted(maps.Keys(w.Implied)), w.Key)
+		schema = append(schema,
+			member{"if", object{{"required", []string{w.Key}}}},
+			member{"then", object{{"propertyNames", object{{"enum", beside}}}}})
+		if constraints != nil {
+			schema = append(schema, member{"else", object{{"allOf", constraints}}})
 		}
 	}
 	return schema
 }
 
-// describer is what says how it is written.
-type describer interface{ JSONSchema() map[string]any }
+// describer is what says how it is written, and constrainer what its parts say of each other.
+type (
+	describer   interface{ JSONSchema() map[string]any }
+	constrainer interface{ JSONConstraints() []map[string]any }
+)
 
-// schemaOf is the schema of what can be read into a t. It agrees with decoder.decode.
-func schemaOf(t reflect.Type) object {
+// constraintsOf are those of a t, or nil.
+func constraintsOf(t reflect.Type) []map[string]any {
+	if c, ok := reflect.Zero(t).Interface().(constrainer); ok && t.Kind() != reflect.Pointer {
+		return c.JSONConstraints()
+	}
+	return nil
+}
+
+func constrained(schema object, constraints []map[string]any) object {
+	if constraints == nil {
+		return schema
+	}
+	return append(schema, member{"allOf", constraints})
+}
+
+// definitions are the schemas of types, by their names.
+type definitions struct {
+	list  object
+	types map[string]reflect.Type
+}
+
+// add puts a schema behind all others.
+func (d *definitions) add(name string, schema object) { d.list = append(d.list, member{name, schema}) }
+
+// schemaOf is the schema of what can be read into a t, or a reference to it.
+func (d *definitions) schemaOf(t reflect.Type) object {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	name := t.Name()
+	if name == "" || t.PkgPath() == "" {
+		return d.formsOf(t)
+	}
+	switch other, known := d.types[name]; {
+	case known && other != t:
+		panic(fmt.Sprintf("document: %s and %s are of one name", t, other))
+	case !known:
+		if d.types == nil {
+			d.types = map[string]reflect.Type{}
+		}
+		d.types[name] = t
+		at := len(d.list)
+		d.add(name, nil) // before those that it is made of
+		d.list[at].value = d.formsOf(t)
+	}
+	return object{{"$ref", "#/$defs/" + name}}
+}
+
+// formsOf is the schema of what can be read into a t. It agrees with decoder.decode.
+func (d *definitions) formsOf(t reflect.Type) object {
 	var forms []object
 	if isText(t) || described(t) != nil {
 		forms = append(forms, scalarSchema(t))
 	}
 	switch t.Kind() {
-	case reflect.Pointer:
-		return schemaOf(t.Elem())
 	case reflect.Struct:
 		if isObject(t) {
-			forms = append(forms, structSchema(t))
+			forms = append(forms, constrained(d.structSchema(t), constraintsOf(t)))
 		}
 	case reflect.Map:
-		forms = append(forms, object{{"type", orNull(t, "object")}, {"additionalProperties", schemaOf(t.Elem())}})
+		forms = append(forms, object{{"type", orNull(t, "object")}, {"additionalProperties", d.schemaOf(t.Elem())}})
 	case reflect.Slice:
-		element := schemaOf(t.Elem())
+		element := d.schemaOf(t.Elem())
 		if !isText(t) {
 			forms = append(forms, element)
 		}
 		forms = append(forms, object{{"type", orNull(t, "array")}, {"items", element}})
+		if c := constraintsOf(t); c != nil {
+			return object{{"anyOf", forms}, {"allOf", c}}
+		}
 	default:
 		return scalarSchema(t)
 	}
@@ -88,7 +165,7 @@ func orNull(t reflect.Type, name string) any {
 	return []string{name, "null"}
 }
 
-func structSchema(t reflect.Type) object {
+func (d *definitions) structSchema(t reflect.Type) object {
 	properties, required := object{}, []string{}
 	for _, f := range fieldsOf(t) {
 		var schema object
@@ -98,7 +175,7 @@ func structSchema(t reflect.Type) object {
 		if f.hasFallback {
 			schema = append(schema, member{"default", fallbackValue(f)})
 		}
-		for _, m := range f.bounded(schemaOf(f.typ)) {
+		for _, m := range f.bounded(d.schemaOf(f.typ)) {
 			if m.name != "description" || f.doc == "" {
 				schema = append(schema, m)
 			}
@@ -139,7 +216,7 @@ func (f *field) bounded(schema object) object {
 	if f.least != "" && f.least != "0" { // of text such as 10_000
 		for i := range schema {
 			if schema[i].name == "pattern" {
-				schema[i].value = positivePattern
+				schema[i].value = PositivePattern
 			}
 		}
 	}

@@ -19,11 +19,19 @@ func TestTheSchemaSaysWhatIsRead(t *testing.T) {
 		Rooms   map[string]*room `yaml:"rooms"`
 		address
 	}
-	const integer = `"type": ["integer", "string"], "pattern": "^-?(0|[1-9][0-9]*(_[0-9]+)*)$"`
-	const roomFields = `"type": "object", "properties": {
-		"size": {"description": "As it is said.", "type": "string"},
-		"windows": {"anyOf": [` + windowFields + `, {"type": ["array", "null"], "items": ` + windowFields + `}]}
-	}, "required": ["size"], "additionalProperties": false`
+	const (
+		integer = `"type": ["integer", "string"], "pattern": "^-?(0|[1-9][0-9]*(_[0-9]+)*)$"`
+		room    = `"anyOf": [{"type": ["string", "number"]}, {"type": "object", "properties": {
+			"size": {"description": "As it is said.", "type": "string"},
+			"windows": {"anyOf": [{"$ref": "#/$defs/window"}, {"type": ["array", "null"], "items": {"$ref": "#/$defs/window"}}]}
+		}, "required": ["size"], "additionalProperties": false}]`
+		panes  = `{"anyOf": [{` + integer + `}, {"type": ["array", "null"], "items": {` + integer + `}}]}`
+		window = `"type": "object", "properties": {
+			"width": {` + integer + `},
+			"panes": {"anyOf": [` + panes + `, {"type": ["array", "null"], "items": ` + panes + `}]},
+			"frames": {"anyOf": [{"type": "object", "properties": {}, "additionalProperties": false}, {"type": ["array", "null"], "items": {"type": "object", "properties": {}, "additionalProperties": false}}]}
+		}, "additionalProperties": false`
+	)
 	schema := document.Schema(wall{}, "https://example.com/wall.json", "A wall")
 	require.JSONEq(t, `{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -35,14 +43,18 @@ func TestTheSchemaSaysWhatIsRead(t *testing.T) {
 			"open": {"default": true, "type": "boolean"},
 			"name": {"type": "string"},
 			"colors": {"description": "Of the walls.", "default": "white", "anyOf": [
-				{"type": "string", "title": "color", "pattern": "^[a-z]+$"},
-				{"type": ["array", "null"], "items": {"type": "string", "title": "color", "pattern": "^[a-z]+$"}}]},
-			"rooms": {"type": ["object", "null"], "additionalProperties": {"anyOf": [{"type": ["string", "number"]}, {`+roomFields+`}]}},
+				{"$ref": "#/$defs/color"}, {"type": ["array", "null"], "items": {"$ref": "#/$defs/color"}}]},
+			"rooms": {"type": ["object", "null"], "additionalProperties": {"$ref": "#/$defs/room"}},
 			"street": {"type": "string"},
 			"number": {`+integer+`}
 		},
 		"required": ["version"],
-		"additionalProperties": false
+		"additionalProperties": false,
+		"$defs": {
+			"color": {"type": "string", "title": "color", "pattern": "^[a-z]+$"},
+			"room": {`+room+`},
+			"window": {`+window+`}
+		}
 	}`, string(schema))
 	require.Equal(t, schema, document.Schema(new(wall), "https://example.com/wall.json", "A wall"), "the same each time")
 	require.Contains(t, string(schema), "Of the <format>.", "for people")
@@ -50,17 +62,42 @@ func TestTheSchemaSaysWhatIsRead(t *testing.T) {
 	require.NotContains(t, string(document.Schema(wall{}, "", "A wall")), "$id")
 }
 
-const windowFields = `{"type": "object", "properties": {
-	"width": {"type": ["integer", "string"], "pattern": "^-?(0|[1-9][0-9]*(_[0-9]+)*)$"},
-	"panes": {"anyOf": [` + panes + `, {"type": ["array", "null"], "items": ` + panes + `}]},
-	"frames": {"anyOf": [` + frame + `, {"type": ["array", "null"], "items": ` + frame + `}]}
-}, "additionalProperties": false}`
+// A gate has parts that say something of each other, by itself and in a list.
+type gate struct {
+	Open  bool  `yaml:"open"`
+	Shut  bool  `yaml:"shut"`
+	Posts posts `yaml:"posts"`
+}
 
-const (
-	frame = `{"type": "object", "properties": {}, "additionalProperties": false}`
-	pane  = `{"type": ["integer", "string"], "pattern": "^-?(0|[1-9][0-9]*(_[0-9]+)*)$"}`
-	panes = `{"anyOf": [` + pane + `, {"type": ["array", "null"], "items": ` + pane + `}]}`
-)
+type posts []string
+
+func (gate) JSONConstraints() []map[string]any {
+	return []map[string]any{{"not": map[string]any{"required": []string{"open", "shut"}}}}
+}
+
+func (posts) JSONConstraints() []map[string]any { return []map[string]any{{"minItems": 2}} }
+
+func TestTheSchemaSaysWhatPartsSayOfEachOther(t *testing.T) {
+	t.Parallel()
+	const properties = `"open": {"type": "boolean"}, "shut": {"type": "boolean"}, "posts": {"$ref": "#/$defs/posts"}`
+	const list = `{"anyOf": [{"type": "string"}, {"type": ["array", "null"], "items": {"type": "string"}}], "allOf": [{"minItems": 2}]}`
+	require.JSONEq(t, `{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A gate",
+		"type": "object", "properties": {`+properties+`}, "additionalProperties": false,
+		"allOf": [{"not": {"required": ["open", "shut"]}}], "$defs": {"posts": `+list+`}
+	}`, string(document.Schema(gate{}, "", "A gate")))
+	require.JSONEq(t, `{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A gate",
+		"type": "object", "additionalProperties": false,
+		"properties": {`+properties+`, "garden": {
+			"description": "The whole of it, as a part of a larger configuration.", "type": "object", "properties": {
+				"open": {"$ref": "#/properties/open"}, "shut": {"$ref": "#/properties/shut"}, "posts": {"$ref": "#/properties/posts"}
+			}, "additionalProperties": false, "allOf": [{"$ref": "#/$defs/whole"}]
+		}},
+		"if": {"required": ["garden"]}, "then": {"propertyNames": {"enum": ["open", "garden"]}}, "else": {"allOf": [{"$ref": "#/$defs/whole"}]},
+		"$defs": {"posts": `+list+`, "whole": {"allOf": [{"not": {"required": ["open", "shut"]}}]}}
+	}`, string(document.Schema(gate{}, "", "A gate", document.Wrapper{Key: "garden", Implied: map[string]string{"open": "true"}})))
+}
 
 func TestTheSchemaIsJSON(t *testing.T) {
 	t.Parallel()

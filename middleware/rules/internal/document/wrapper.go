@@ -24,8 +24,10 @@ func (w Wrapper) unwrap(root *node) (_ *node, implied []string) {
 	if outer.value.kind != mapping {
 		return outer.value, nil
 	}
-	inner := *outer.value // which may have an anchor
-	inner.first = maps.Clone(inner.first)
+	inner := *outer.value                                          // which may have an anchor
+	if inner.first = maps.Clone(inner.first); inner.first == nil { // of an empty mapping
+		inner.first = map[string]int{}
+	}
 	add := func(e entry) {
 		if _, given := inner.first[e.key]; !given {
 			inner.first[e.key] = len(inner.entries)
