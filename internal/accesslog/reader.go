@@ -212,7 +212,7 @@ func (r *Reader) Next() (*Entry, error) {
 		r.free = append(r.free, r.last)
 	}
 	next := r.spread
-	if r.parser.has[fieldTook] && !r.parser.begins {
+	if r.ordersBegun() {
 		next = func() (*Entry, error) { return r.begun.next(r.spread, false) }
 	}
 	e, err := next()
@@ -238,6 +238,26 @@ func (r *Reader) ended() error {
 	}
 	return fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
 }
+
+// Coming appends the entries that the next calls of Next return, as far as they are known and have
+// room: for what is better done about several at once.
+func (r *Reader) Coming(into []*Entry) []*Entry {
+	w := &r.logged
+	if r.ordersBegun() {
+		w = &r.begun
+	}
+	for _, e := range w.held[w.taken:w.ready] {
+		if len(into) == cap(into) {
+			break
+		}
+		into = append(into, e.Entry)
+	}
+	return into
+}
+
+// ordersBegun reports whether entries come in the order in which requests began, and not in the
+// log's.
+func (r *Reader) ordersBegun() bool { return r.parser.has[fieldTook] && !r.parser.begins }
 
 // spread is the next in the order of the log's times, with the time at which it began.
 func (r *Reader) spread() (*Entry, error) {
