@@ -271,7 +271,7 @@ func (set *ruleset) limitOfDigest(r *rule, digest keyfunc.Digest) (limiter.Limit
 		}
 	}
 	if r.LimitFor != nil {
-		return limiter.Limit{}, errors.New("a digest does not tell the key that LimitFor would be asked about")
+		return limiter.Limit{}, errors.New("middleware: a digest does not tell the key that LimitFor would be asked about")
 	}
 	return limiter.Limit{}, nil
 }
@@ -286,7 +286,7 @@ func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key
 	}
 	p, status := set.policyOf(ctx, r, base, key, class)
 	if status != http.StatusOK {
-		return nil, errors.New("LimitFor failed")
+		return nil, errors.New("middleware: which limit the key has is not known, as LimitFor failed")
 	}
 	return p, nil
 }
