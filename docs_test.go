@@ -122,6 +122,7 @@ var imported = map[string]string{
 
 	"pace":        module + "/pace",
 	"redisbans":   module + "/redis/redisbans",
+	"redisfleet":  module + "/redis/redisfleet",
 	"serverlimit": module + "/pace/serverlimit",
 
 	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings", "url": "net/url",

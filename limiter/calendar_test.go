@@ -24,6 +24,7 @@ func anyCalendar(events int64, among ...string) *rapid.Generator[Limit] {
 	}
 	return rapid.Custom(func(t *rapid.T) Limit {
 		l := rapid.SampledFrom([]func(int64) Limit{Daily, Weekly, Monthly, Yearly}).Draw(t, "unit")(events)
+		l.Events = min(l.Events, maxRate*l.Per.Microseconds())
 		if l.calendar.unit == week {
 			l = l.From(time.Weekday(rapid.IntRange(0, 6).Draw(t, "from")))
 		}

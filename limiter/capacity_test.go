@@ -802,17 +802,22 @@ func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
 func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)
-		most := make([]*kind, maxTags) // as if so many were there, but for one
-		m.kinds.Store(&most)
+		m.tags.most, m.tags.few, m.tags.enough = 3, 3, 3
 		require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
+		inUse := named(t, "rule", "", PerDay(maxTags+2))
+		m.remaining(inUse, "key")
+		require.True(t, m.take(named(t, "counted", "", PerDay(maxTags+3)), "key", 1))
 		q := named(t, "one more", "", PerDay(maxTags+1))
 		err := m.Decide(t.Context(), []Charge{{Quota: q, Key: "key", Cost: 1}}, make([]Decision, 1))
-		require.ErrorContains(t, err, `rule "one more": the store already counts for 32000 different limits`)
+		require.ErrorContains(t, err, `rule "one more": the store already counts for 3 different limits`)
 		require.NotErrorIs(t, err, ErrCharges)
 		known := named(t, "rule", "", PerDay(maxTags))
 		require.Error(t, m.Refund(t.Context(), []Charge{{Quota: known, Key: "key", Cost: 1}, {Quota: q, Key: "key", Cost: 1}}))
 		assert.Equal(t, known.Capacity()-1, m.remaining(known, "key"), "some was given back though there was an error")
 		assert.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1), "a limit it knows is fine")
+		assert.EqualValues(t, maxTags+2, inUse.Capacity())
+		time.Sleep(49 * time.Hour)
+		assert.True(t, m.take(q, "key", 1), "what was counted is free again")
 	})
 }
 

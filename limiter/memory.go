@@ -64,8 +64,9 @@ type MemoryOptions struct {
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
 //
-// Memory always can decide: its errors are those of [CheckCharges], and one for more
-// than 32,000 different limits. It does not look at the context.
+// Memory always can decide: its errors are those of [CheckCharges], and one for more than
+// 32,000 different limits at a time: those of quotas in use, and those that keys were counted under
+// which are not back in their initial state. It does not look at the context.
 type Memory struct {
 	start  time.Time
 	origin int64 // start in microseconds since 1970
@@ -77,11 +78,10 @@ type Memory struct {
 
 	places places
 
-	register sync.Mutex              // guards changes of what follows
-	binds    uint64                  // how many there were
-	names    map[string]*kind        // what a kind is known by
-	kinds    atomic.Pointer[[]*kind] // by tag, from 1 on
-	claimed  map[string]struct{}     // see Claim
+	register sync.Mutex // guards changes of what follows
+	binds    uint64     // how many there were
+	tags     tags
+	claimed  map[string]struct{} // see Claim
 }
 
 // A binding remembers how a quota's states are held in a store.
@@ -100,7 +100,6 @@ const (
 	maxMaxKeys      = 1 << 31
 	defaultMaxBytes = 256 << 20
 	minMaxBytes     = 1 << 20
-	maxTags         = 32_000
 )
 
 // NewMemory returns an empty store.
@@ -123,10 +122,9 @@ func NewMemory(o MemoryOptions) (*Memory, error) {
 		origin:   max(0, start.UnixMicro()),
 		table:    table.New(o.MaxKeys, o.MaxBytes),
 		overflow: table.NewShard(),
-		names:    map[string]*kind{},
 		claimed:  map[string]struct{}{},
 	}
-	m.kinds.Store(&[]*kind{nil})
+	m.tags.init()
 	return m, nil
 }
 
@@ -143,25 +141,26 @@ func hashOf(key string) uint64 { return maphash.String(seed, key) }
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
 	if len(charges) > 1 && charges[0].Quota != nil && charges[0].Quota.family != nil && m.decideFamily(charges, decisions) {
+		inUse(charges)
 		return nil
 	}
 	if err := CheckDecide(charges, decisions); err != nil {
 		return err
 	}
-	switch len(charges) {
-	case 0:
+	var err error
+	switch {
+	case len(charges) == 0:
 		return nil
-	case 1:
-		return m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
+	case len(charges) == 1:
+		err = m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
+	case m.decideKnown(charges, decisions):
+	case hasPlaces(charges):
+		err = m.beginAll(charges, decisions)
 	default:
-		if m.decideKnown(charges, decisions) {
-			return nil
-		}
-		if hasPlaces(charges) {
-			return m.beginAll(charges, decisions)
-		}
-		return m.decideLocked(charges, decisions)
+		err = m.decideLocked(charges, decisions)
 	}
+	inUse(charges)
+	return err
 }
 
 // decideOne decides on one charge: without a lock if the key is known and others leave its
@@ -389,6 +388,7 @@ func (m *Memory) Refund(_ context.Context, charges []Charge) error {
 			shard.Unlock()
 		}
 	}
+	inUse(charges)
 	return nil
 }
 
@@ -419,6 +419,7 @@ func (m *Memory) Owe(_ context.Context, charges []Charge) error {
 		}
 		shard.Unlock()
 	}
+	inUse(charges)
 	return nil
 }
 
@@ -534,6 +535,7 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 		}
 		shard.Unlock()
 	}
+	inUse(charges)
 	return nil
 }
 
@@ -634,21 +636,12 @@ func (m *Memory) bind(q *Quota) (*binding, error) {
 	defer m.register.Unlock()
 	k, of := kindOf(q)
 	name := k.name()
-	if known, ok := m.names[name]; ok {
+	if known, ok := m.tags.names[name]; ok {
 		k = known
-	} else {
-		kinds := *m.kinds.Load()
-		if len(kinds) > maxTags {
-			return nil, fmt.Errorf("limiter: rule %q: the store already counts for %d different limits and can take no more", q.rule, maxTags)
-		}
-		k.tag = table.Tag(len(kinds))
-		if k.words > 0 || k.sections[0].form == inRun {
-			k.tag |= table.Boxed
-		}
-		extended := append(kinds[:len(kinds):len(kinds)], k)
-		m.kinds.Store(&extended)
-		m.names[name] = k
+	} else if err := m.addKind(k, name); err != nil {
+		return nil, fmt.Errorf("limiter: rule %q: %w", q.rule, err)
 	}
+	k.use(q)
 	m.binds++
 	k.latest.Store(m.binds)
 	b := &binding{memory: m, kind: k, section: k.sections[of], of: of, salt: q.salt, since: m.binds}
@@ -661,9 +654,6 @@ func (m *Memory) bind(q *Quota) (*binding, error) {
 	q.bound.Store(b)
 	return b, nil
 }
-
-// kind is the one of that tag.
-func (m *Memory) kind(tag table.Tag) *kind { return (*m.kinds.Load())[tag&^table.Boxed] }
 
 // Claim implements [Claimer]. Its other error is about a Memory that NewMemory did not make.
 func (m *Memory) Claim(rule string) error {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+	"weak"
 
 	"github.com/weirgo/weir/limiter/internal/table"
 )
@@ -82,9 +83,13 @@ type kind struct {
 	words    int // of its spans; 0: it has none
 	sections []section
 	latest   atomic.Uint64 // the binding of the last quota that is of this kind
+
+	// Those that are bound to it, as far as they are still in use: see tags.go.
+	users  map[weak.Pointer[Quota]]struct{}
+	pruned int // how many were left when those that are not were last removed
 }
 
-// A section is where the state of a quota is in a span. The quota is one of many with that
+// A section is where the state of a quota is in a span. The quota stands for all with that
 // limit.
 type section struct {
 	quota   *Quota

@@ -64,13 +64,20 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	if err := errors.Join(err, l.Validate()); err != nil {
 		return nil, err
 	}
-	q := &Quota{rule: rule, tier: tier, limit: l}
+	q := compiled(l)
+	q.rule, q.tier = rule, tier
+	q.salt = maphash.String(seed, rule+"\x00"+tier)
+	return q, nil
+}
+
+// compiled is a quota without a name, of a valid limit.
+func compiled(l Limit) *Quota {
+	q := &Quota{limit: l}
 	q.algorithm, _ = l.algorithm().lookup()
 	q.algorithm.compile(q)
 	q.compileWord()
-	q.salt = maphash.String(seed, rule+"\x00"+tier)
 	q.layout = layoutOf(q)
-	return q, nil
+	return q
 }
 
 // maxLimits is how many limits a rule can have.

@@ -354,6 +354,17 @@ func (s *Shard) drop(judge Judge) int {
 	return before - s.used
 }
 
+// Retire empties the idle cells of tags that are no longer wanted, even those that are kept, and
+// tells of the tags of all that remain.
+func (s *Shard) Retire(unwanted func(Tag) bool, remains func(Tag), judge Judge) {
+	for c := range all(*s.lines.Load()) {
+		tag := c.Tag()
+		if tag != 0 && !(unwanted(tag) && s.vacate(c, judge, false)) {
+			remains(tag)
+		}
+	}
+}
+
 func (s *Shard) idle(c Cell, judge Judge) bool {
 	worth, _, free := s.appraise(c, judge)
 	return free && worth == 0
