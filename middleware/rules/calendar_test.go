@@ -12,24 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// zoneAtNoon is one where it is about noon, so that no day, month or year ends while a test runs.
-func zoneAtNoon() string {
-	switch ahead := 12 - time.Now().UTC().Hour(); {
-	case ahead > 0:
-		return fmt.Sprintf("Etc/GMT-%d", ahead) // in POSIX's sense: what is west is positive
-	case ahead < 0:
-		return fmt.Sprintf("Etc/GMT+%d", -ahead)
-	}
-	return "Etc/GMT"
-}
-
 func TestACalendarWorksOnEveryRouterAndStore(t *testing.T) {
 	t.Parallel()
-	zone := zoneAtNoon()
+	zone := phase.NoonZone()
 	file := strings.ReplaceAll(`version: 1
 proxies: {trusted: [127.0.0.1]}
 endpoints:
