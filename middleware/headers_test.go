@@ -279,10 +279,11 @@ func TestThePolicyOfACalendarSaysHowLongItsWindowIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		berlin, err := time.LoadLocation("Europe/Berlin")
 		require.NoError(t, err)
-		h := newLimit(t,
+		limits := newLimit(t,
 			middleware.Rule{Name: "month", Key: keyfunc.IP(), Limit: limiter.Monthly(100)},
 			middleware.Rule{Name: "day", Key: keyfunc.IP(), Limit: limiter.Daily(5).In("Europe/Berlin")},
-		).Handler(ok)
+		)
+		h := limits.Handler(ok)
 		for _, step := range []struct {
 			at         time.Time
 			month, day int // seconds
@@ -298,6 +299,8 @@ func TestThePolicyOfACalendarSaysHowLongItsWindowIs(t *testing.T) {
 			assert.Equal(t, fmt.Sprintf(`"month";q=100;w=%d, "day";q=5;w=%d`, step.month, step.day), w.Header().Get("RateLimit-Policy"))
 			assert.Contains(t, w.Header().Get("RateLimit"), `"day";r=4;t=43200`)
 			assert.Equal(t, strconv.FormatInt(step.midnight.Unix(), 10), w.Header().Get("X-RateLimit-Reset"))
+			assert.Contains(t, serve(limits.Usage(), request()).Body.String(), fmt.Sprintf(
+				`"limit":"5/day Europe/Berlin","events":5,"per":%d,"algorithm":"fixed-window","quota":5,"window":%[1]d,"used":1`, step.day))
 		}
 	})
 }

@@ -373,10 +373,15 @@ func (q *question) describe(set *ruleset) usageRule {
 }
 
 func describeLimit(q *limiter.Quota) usageLimit {
-	limit := q.Limit()
+	limit, window := q.Limit(), q.Window()
+	if limit.Calendar() != "" {
+		start, end := q.WindowAt(time.Now().UnixMicro())
+		window = time.Duration(end-start) * time.Microsecond
+		limit.Per = window
+	}
 	return usageLimit{
-		Limit: limit.String(), Events: limit.Events, Per: limit.Per.Seconds(), Burst: limit.Burst,
-		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: q.Window().Seconds(),
+		Limit: q.Limit().String(), Events: limit.Events, Per: limit.Per.Seconds(), Burst: limit.Burst,
+		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: window.Seconds(),
 	}
 }
 
