@@ -122,9 +122,10 @@ var imported = map[string]string{
 
 	"pace":        module + "/pace",
 	"redisbans":   module + "/redis/redisbans",
+	"redisfleet":  module + "/redis/redisfleet",
 	"serverlimit": module + "/pace/serverlimit",
 
-	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings",
+	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings", "url": "net/url",
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log",
 	"slog": "log/slog", "time": "time",
 }

@@ -21,7 +21,8 @@ import (
 // that builds on another's key has to, or its keys differ from process to process; [Class.Mark]
 // puts it back.
 //
-// A Func does not change the request and may be called from many goroutines.
+// A Func does not change the request, but for reading its body with [Body], and may be called from
+// many goroutines.
 type Func func(*http.Request) (string, error)
 
 // ErrNoKey says that a request carries no such key: no user, no such header.

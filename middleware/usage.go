@@ -22,9 +22,9 @@ import (
 //
 //	mux.Handle("GET /usage", limits.Usage())
 //
-//	{"rules":[{"rule":"month","tier":"premium","key":"own","limits":[{"limit":"10000/30d",
-//	"events":10000,"per":2592000,"algorithm":"sliding-counter","quota":10000,"window":2592000,
-//	"used":7200,"remaining":2800,"next":60,"reset":864000}]}]}
+//	{"rules":[{"rule":"month","tier":"premium","key":"own","limits":[{"limit":"10000/month",
+//	"events":10000,"per":2678400,"calendar":"month","algorithm":"fixed-window","quota":10000,
+//	"window":2592000,"used":7200,"remaining":2800,"next":864000,"reset":864000}]}]}
 //
 // Asking costs nothing: everything is looked at in one decision of cost 0, which observers do not
 // hear of, and at most once a second for a client, so an answer may be a second old. The handler
@@ -127,6 +127,7 @@ type (
 		Limit      string  `json:"limit"`
 		Events     int64   `json:"events"`
 		Per        float64 `json:"per"`
+		Calendar   string  `json:"calendar,omitempty"` // then Per is the usual length
 		Burst      int64   `json:"burst,omitempty"`
 		Algorithm  string  `json:"algorithm"`
 		Quota      int64   `json:"quota"`  // the most that can be left
@@ -373,16 +374,20 @@ func (q *question) describe(set *ruleset) usageRule {
 }
 
 func describeLimit(q *limiter.Quota) usageLimit {
-	limit, window := q.Limit(), q.Window()
-	if limit.Calendar() != "" {
-		start, end := q.WindowAt(time.Now().UnixMicro())
-		window = time.Duration(end-start) * time.Microsecond
-		limit.Per = window
-	}
+	limit := q.Limit()
 	return usageLimit{
-		Limit: q.Limit().String(), Events: limit.Events, Per: limit.Per.Seconds(), Burst: limit.Burst,
-		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: window.Seconds(),
+		Limit: limit.String(), Events: limit.Events, Per: limit.Per.Seconds(), Calendar: limit.Calendar(), Burst: limit.Burst,
+		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: windowAt(q, time.Now().UnixMicro()),
 	}
+}
+
+// windowAt is how long the window of that time is, which of a calendar is not always the same.
+func windowAt(q *limiter.Quota, at int64) float64 {
+	if q.Limit().Calendar() == "" {
+		return q.Window().Seconds()
+	}
+	start, end := q.WindowAt(at)
+	return (time.Duration(end-start) * time.Microsecond).Seconds()
 }
 
 // isFallback reports whether r is of Config.Default.
@@ -410,18 +415,21 @@ func (q *question) looks(looks []look, i int) []look {
 				inProgress := d.Limit - d.Remaining
 				told.Concurrency.InProgress = &inProgress
 			} else {
-				told.Limits[n].usageLeft = leftOf(d)
+				told.Limits[n].tell(p.quota, d)
 			}
 		})
 	}
 	if over := q.policy.overdraft; over != nil {
-		ask(q.policy, over, func(told *usageRule, d *limiter.Decision) { told.Overdraft.usageLeft = leftOf(d) })
+		ask(q.policy, over, func(told *usageRule, d *limiter.Decision) { told.Overdraft.tell(over, d) })
 	}
 	return looks
 }
 
-func leftOf(d *limiter.Decision) *usageLeft {
-	return &usageLeft{
+func (u *usageLimit) tell(q *limiter.Quota, d *limiter.Decision) {
+	if d.At > 0 { // when the store decided, on whose clock its windows are
+		u.Window = windowAt(q, d.At)
+	}
+	u.usageLeft = &usageLeft{
 		Used: d.Limit - d.Remaining, Remaining: d.Remaining,
 		Next: secondsUp(d.NextAfter), Reset: secondsUp(d.ResetAfter),
 	}

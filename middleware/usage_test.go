@@ -52,7 +52,7 @@ type usageOfRule struct {
 }
 
 type usageOfLimit struct {
-	Limit, Algorithm             string
+	Limit, Algorithm, Calendar   string
 	Events, Quota, Burst         int64
 	Per, Window                  float64
 	Used, Remaining, Next, Reset *int64
@@ -185,6 +185,26 @@ func TestUsageTellsWhatIsLeftOfEveryRuleOfTheClient(t *testing.T) {
 		assert.EqualValues(t, 20, ben.left(t, "plan"), "ben has used nothing")
 		assert.Empty(t, ben.rule(t, "plan").Tier)
 		assert.EqualValues(t, 990, ben.left(t, "all"))
+	})
+}
+
+func TestTheMonthOfACalendarIsToldWithItsLength(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "month", Key: keyfunc.User, Limit: limiter.Monthly(10_000).In("Europe/Berlin"),
+			Cost: func(*http.Request) int64 { return 7_200 }}}})
+		_, result := check(l, request(as("ann")))
+		require.True(t, result.Allowed)
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		require.NoError(t, err)
+		now := time.Now().In(berlin)
+		begin := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, berlin)
+		end := begin.AddDate(0, 1, 0)
+		u := usageOf(t, l, as("ann"))
+		month := u.rule(t, "month").Limits[0]
+		assert.Equal(t, "month Europe/Berlin", month.Calendar)
+		assert.Equal(t, end.Sub(begin).Seconds(), month.Window)
+		assert.EqualValues(t, []int64{10_000, 7_200, 2_800}, []int64{month.Quota, *month.Used, *month.Remaining})
+		assert.InDelta(t, time.Until(end).Seconds(), *month.Reset, 1)
 	})
 }
 

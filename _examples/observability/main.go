@@ -3,14 +3,15 @@
 // that makes up keys, a noisy tenant, and a partner that waits for its turn (package pace).
 //
 //	go run ./_examples/observability
-//	open http://127.0.0.1:8080/limits                                 # the page
+//	open http://127.0.0.1:8080/limits                                 # the page: look at the tenant, ban it, lift the ban
 //	for i in $(seq 11); do curl -i http://127.0.0.1:8080/search; done # 10 pass
 //	curl -s http://127.0.0.1:8080/metrics | grep rate_limit_exceeded  # ip: the attacker; tenant: the noisy one
 //	prometheus --config.file=_examples/observability/prometheus.yml --storage.tsdb.path=/tmp/weir
 //
 // Grafana shows grafana-dashboard.json (Dashboards, New, Import); alerts.yml is tried by
 // promtool test rules _examples/observability/*_test.yml. With -redis 127.0.0.1:6379
-// limits are counted there: stop it, and see the alerts fire and the service go on.
+// limits are counted there, and the pages of several such services show them all: stop it, and
+// see the alerts fire and the services go on.
 package main
 
 import (
@@ -36,16 +37,19 @@ import (
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/observe/sloglimit"
 	"github.com/weirgo/weir/redis/redisbans"
+	"github.com/weirgo/weir/redis/redisfleet"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// open is where limits are counted and bans are listed.
-func open(server string) (limiter.Store, bans.List) {
+// open is where limits are counted, bans are listed, and processes tell of themselves.
+func open(server string) (limiter.Store, bans.List, dashboard.Fleet) {
 	if server == "" {
-		return must(limiter.NewMemory(limiter.MemoryOptions{})), must(bans.New(bans.Options{}))
+		return must(limiter.NewMemory(limiter.MemoryOptions{})), must(bans.New(bans.Options{})), nil
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server})
-	return redisstore.New(rdb, redisstore.Options{}), must(redisbans.New(context.Background(), rdb, redisbans.Options{}))
+	return redisstore.New(rdb, redisstore.Options{}),
+		must(redisbans.New(context.Background(), rdb, redisbans.Options{})),
+		must(redisfleet.New(rdb, redisfleet.Options{}))
 }
 
 func must[T any](v T, err error) T {
@@ -67,20 +71,20 @@ func main() {
 	server := flag.String("redis", "", "address of a Redis to count in; empty: in memory")
 	flag.Parse()
 
-	store, list := open(*server)
+	store, list, fleet := open(*server)
 	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store, Bans: list}))
 	prometheus.MustRegister(metrics)
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
 	top := must(offenders.New(offenders.Options{ShowKeys: true}))
-	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true}))
+	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, Offenders: top, Fleet: fleet, ShowKeys: true}))
 
-	address := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1"))
+	address, tenant := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1")), keyfunc.Header("X-Tenant")
 	limits := weir.Must(weir.New(weir.Config{
-		Store: store, Bans: list, BanKeys: []keyfunc.Func{address},
+		Store: store, Bans: list, BanKeys: []keyfunc.Func{address, tenant},
 		Observer: middleware.Observers(metrics, refusals, page, top),
 		Rules: []weir.Rule{
 			{Name: "ip", Key: address, Limit: weir.PerSecond(50)},
-			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: weir.PerSecond(20)},
+			{Name: "tenant", Key: tenant, NoKey: middleware.NoKeySkip, Limit: weir.PerSecond(20)},
 			{Name: "search", Match: weir.Route("GET /search"), Key: address, Limit: weir.PerMinute(10)},
 			{Name: "ip-next", Key: address, Limit: weir.PerSecond(10), Shadow: true}, // what would it do?
 		},

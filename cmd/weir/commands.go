@@ -40,7 +40,7 @@ func commands() []command {
 			examples: []string{"> limits.schema.json"},
 		}, {
 			name: "publish", args: "FILE", does: "checks a rules file and writes it to the key in Redis that a fleet has its rules from", run: publish,
-			examples: []string{"limits.yaml", "limits.yaml --if-version 3f9c0a71d2be", "limits.yaml --key api:limits --strict"},
+			examples: []string{"limits.yaml", "limits.yaml --if-version 3f9c0a71d2be", "limits.yaml --rules-key api:limits --strict"},
 		}, {
 			name: "rules", does: "lists the rules in force, of a service or in a Redis", run: inForce, words: none,
 			examples: []string{"", "--service https://api.internal/debug/limits --header-file admin.txt", "--text > limits.yaml"},

@@ -100,6 +100,9 @@ type weblog struct {
 	client  func(*http.Request) netip.Addr // nil: the log's is the client
 	tier    func(*accesslog.Entry) string  // nil: the log's
 	told    progress
+	expects func([]*accesslog.Entry) // the next requests; nil: nothing does
+	coming  [16]*accesslog.Entry
+	n       int
 }
 
 // collectOften is for what measures demand: of each client that takes memory until the end, so
@@ -215,6 +218,10 @@ func (l *weblog) satisfies(need string, f *logFlags) bool {
 
 // next is the next request, from the client that it is of.
 func (l *weblog) next() (*accesslog.Entry, error) {
+	if l.n%len(l.coming) == 0 && l.expects != nil {
+		l.expects(l.Coming(l.coming[:0]))
+	}
+	l.n++
 	e, err := l.Next()
 	if err != nil {
 		return nil, err

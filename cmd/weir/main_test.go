@@ -29,6 +29,9 @@ endpoints:
 `
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
 	redis.SetLogger(silence{})
 	os.Exit(m.Run())
 }

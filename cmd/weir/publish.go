@@ -58,9 +58,13 @@ func publish(s *session, args []string) error {
 	o := options(*tiers, *keys)
 	loaded, err := rules.Parse(text, o) // as text, which is what it becomes
 	if err != nil {
+		if wrong := (*rules.Error)(nil); errors.As(err, &wrong) {
+			inFile(wrong.Problems, files[0])
+		}
 		return err
 	}
 	report := report{File: files[0], Good: true, Warnings: loaded.Warnings()}
+	inFile(report.Warnings, files[0])
 	if !*asJSON || *strict {
 		report.writeProblems(s.err)
 	}
@@ -82,6 +86,13 @@ func publish(s *session, args []string) error {
 		fmt.Fprintf(s.out, "%s is version %s from now on\n", *at, loaded.Version())
 		return nil
 	})
+}
+
+// inFile says in which file they are.
+func inFile(problems []rules.Problem, name string) {
+	for i := range problems {
+		problems[i].File = name
+	}
 }
 
 // read is the text of a file, or the standard input for "-".

@@ -221,12 +221,18 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 		c := &keyCommand{limits: limits, key: counted, asJSON: *asJSON}
 		seen := map[string]bool{}
 		for _, info := range limits.Rules() {
-			if !seen[info.Name] && (*rule == "" || *rule == info.Name) {
+			if info.Deny && *rule == info.Name {
+				return usageError{fmt.Errorf("the rule %q denies every request, and counts none", *rule)}
+			}
+			if !info.Deny && !seen[info.Name] && (*rule == "" || *rule == info.Name) {
 				c.rules = append(c.rules, info.Name)
 			}
 			seen[info.Name] = true
 		}
 		if len(c.rules) == 0 {
+			if *rule == "" {
+				return usageError{errors.New("the file has no rule that counts")}
+			}
 			return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
 		}
 		if c.keyed, err = server.keyed(counted, known); err != nil {
@@ -256,13 +262,13 @@ type peeked struct {
 }
 
 type peekedRule struct {
-	Rule   string  `json:"rule"`
-	Tier   string  `json:"tier,omitempty"`
-	AtOnce bool    `json:"at_once,omitempty"` // what counts is in progress
-	Used   int64   `json:"used"`
-	Limit  int64   `json:"limit"`
-	Left   int64   `json:"left"`
-	FreeIn seconds `json:"free_in_seconds,omitempty"` // when all of it is free again; unknown of what is in progress
+	Rule       string  `json:"rule"`
+	Tier       string  `json:"tier,omitempty"`
+	InProgress bool    `json:"in_progress,omitempty"` // what counts is in progress
+	Used       int64   `json:"used"`
+	Limit      int64   `json:"limit"`
+	Left       int64   `json:"left"`
+	FreeIn     seconds `json:"free_in_seconds,omitempty"` // when all of it is free again; unknown of what is in progress
 }
 
 func peek(s *session, args []string) error {
@@ -305,7 +311,7 @@ func peek(s *session, args []string) error {
 		fmt.Fprintln(table, "RULE\tUSED\tLIMIT\tLEFT\tFREE IN")
 		for _, r := range found.Rules {
 			name, freeIn := ruleName(r.Rule, r.Tier), r.FreeIn.short().String()
-			if r.AtOnce {
+			if r.InProgress {
 				name, freeIn = name+", at once", ""
 			}
 			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", name, r.Used, r.Limit, r.Left, freeIn)

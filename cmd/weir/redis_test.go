@@ -167,6 +167,7 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"top", "x"}, exitUsage, "flags only"},
 		{[]string{"peek", "--key=x"}, exitUsage, "name the file"},
 		{[]string{"peek", file, "--key=user:x", "--rule", "none"}, exitUsage, `no rule named "none"`},
+		{[]string{"peek", write(t, "deny.yaml", "version: 1\ndefault: 1/s\nendpoints: {/a: {mode: deny}}\n"), "--key=user:x", "--rule", "/a"}, exitUsage, "denies every request"},
 		{[]string{"peek", file, "--key=user:x", "--prefix", "a b"}, exitUsage, "a b"},
 		{[]string{"reset", file}, exitUsage, "name the --key"},
 		{[]string{"reset", "none.yaml", "--key=user:x"}, exitBad, "none.yaml"},

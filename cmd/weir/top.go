@@ -29,15 +29,15 @@ type topView struct {
 
 // A topKey is a counter.
 type topKey struct {
-	Key    string  `json:"key,omitempty"` // where --names has it
-	Digest string  `json:"digest"`
-	Rule   string  `json:"rule"`
-	Tier   string  `json:"tier,omitempty"`
-	AtOnce bool    `json:"at_once,omitempty"` // what counts is in progress
-	Used   int64   `json:"used"`
-	Limit  int64   `json:"limit"`
-	Share  float64 `json:"share"` // of the limit
-	FreeIn seconds `json:"free_in_seconds"`
+	Key        string  `json:"key,omitempty"` // where --names has it
+	Digest     string  `json:"digest"`
+	Rule       string  `json:"rule"`
+	Tier       string  `json:"tier,omitempty"`
+	InProgress bool    `json:"in_progress,omitempty"` // what counts is in progress
+	Used       int64   `json:"used"`
+	Limit      int64   `json:"limit"`
+	Share      float64 `json:"share"` // of the limit
+	FreeIn     seconds `json:"free_in_seconds"`
 }
 
 // A topPass says how much was looked at, and what follows from that.
@@ -171,7 +171,7 @@ func (t *topping) once(ctx context.Context) error {
 		return err
 	}
 	if !found.Ended {
-		return errInterrupted
+		return fmt.Errorf("%w: at %s of %s", errInterrupted, verdict.Number(view.Pass.Looked), verdict.Number(view.Pass.Keys))
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func (t *topping) view(found *redisstore.Surveyed) *topView {
 	}
 	for _, u := range found.Top {
 		view.Top = append(view.Top, topKey{
-			Key: t.names[u.Digest], Digest: u.Digest, Rule: u.Rule, Tier: u.Tier, AtOnce: u.InFlight,
+			Key: t.names[u.Digest], Digest: u.Digest, Rule: u.Rule, Tier: u.Tier, InProgress: u.InFlight,
 			Used: u.Used, Limit: u.Limit, Share: ratio(u.Used, u.Limit), FreeIn: inSeconds(u.ResetAfter),
 		})
 	}
@@ -257,7 +257,7 @@ func (t *topping) write(v *topView) error {
 	fmt.Fprintln(table, "USED\tLIMIT\tSHARE\tFREE IN\tRULE\tKEY")
 	for _, u := range v.Top {
 		name := ruleName(u.Rule, u.Tier)
-		if u.AtOnce {
+		if u.InProgress {
 			name += ", at once"
 		}
 		fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, percent(u.Used, u.Limit), u.FreeIn.short(), name, t.names.shown(u.Digest))

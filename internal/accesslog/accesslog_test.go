@@ -84,6 +84,9 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 		"caddy": {caddyLine, device, "caddy", Entry{
 			At: at("2022-03-09T21:30:01.524102Z") - 500_929, Client: "2001:db8::7", Method: "GET", Target: "/abc?d", Host: "localhost:8443",
 			UserAgent: "curl/7.82.0", Status: 200, Took: 500_929_675, Headers: []string{"7"}}},
+		"caddy's console": {"2022/03/09 21:30:01.524\tinfo\thttp.log.access.log0\thandled request\t" + strings.Replace(caddyLine, `"level":"info","ts":1646861401.5241024,`, "", 1), device, "caddy", Entry{
+			At: at("2022-03-09T21:30:01.524Z") - 500_929, Client: "2001:db8::7", Method: "GET", Target: "/abc?d", Host: "localhost:8443",
+			UserAgent: "curl/7.82.0", Status: 200, Took: 500_929_675, Headers: []string{"7"}}},
 		"traefik's text": {traefikText, Options{}, "traefik", Entry{
 			At: at("2015-05-17T10:05:03.5Z"), Loose: 500_000, Client: "10.0.0.9", Method: "POST", Target: "/login", UserAgent: "Go-http-client/1.1",
 			Status: 401, Took: 1500 * time.Millisecond}},
@@ -99,6 +102,9 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 		"envoy's JSON": {envoyJSON, Options{}, "envoy", Entry{
 			At: at("2016-04-15T20:17:00.310Z"), Client: "10.0.0.4", ForwardedFor: "203.0.113.9", Method: "GET", Target: "/x?y",
 			Host: "a.example", UserAgent: "u", Status: 200, Took: 12 * time.Millisecond}},
+		"envoy gateway": {`{":authority":"a.example:8443","downstream_remote_address":"10.244.0.1:51997","duration":74,"method":"POST","response_code":200,"start_time":"2016-04-15T20:17:00.310Z","user-agent":"u","x-envoy-origin-path":"/x?y","x-forwarded-for":"203.0.113.9"}`, Options{}, "envoy", Entry{
+			At: at("2016-04-15T20:17:00.310Z"), Client: "10.244.0.1", ForwardedFor: "203.0.113.9", Method: "POST", Target: "/x?y",
+			Host: "a.example:8443", UserAgent: "u", Status: 200, Took: 74 * time.Millisecond}},
 		"alb": {albLine, Options{}, "alb", Entry{
 			At: at("2018-07-02T22:23:00.015641Z"), Client: "192.168.131.39", Method: "GET", Target: "/x?y", Host: "www.example.com:443",
 			UserAgent: "curl/7.46.0", Status: 200, Took: 171 * time.Millisecond}},
@@ -183,7 +189,10 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 	}{
 		"empty":            {"", Options{}, "the log is empty"},
 		"empty lines":      {"\n \n", Options{}, "the log is empty"},
-		"no format":        {"hello, world\n", Options{}, `no line fits a format that is known; combined comes closest to the first`},
+		"no format":        {"#\nhello\n", Options{}, `no line fits a format that is known (alb, caddy, cloudfront, combined, common, envoy, iis, json, traefik), nor is it said with --format; line 2 is "hello"`},
+		"nearly a format":  {strings.Replace(combinedLine, "2015", "3015", 1), Options{}, `combined comes closest to the first, and fails at byte 18: $time_local "17/May/3015:10:05:03 +0200" is a time out of range`},
+		"a place in JSON":  {combinedLine, Options{Map: map[string]string{"user": "$.sub"}}, `the log is combined, and the format has no "$.sub": it has $remote_addr, $ident, $remote_user, `},
+		"a variable":       {caddyLine, Options{Map: map[string]string{"user": "$remote_user"}}, `the log is caddy, and "$remote_user" is no path in JSON`},
 		"another format":   {caddyLine, Options{Format: "combined"}, "no line fits a format that is known"},
 		"its own format":   {combinedLine, Options{Format: "$remote_addr|$time_local"}, `the first fails at byte 1: it has no "|" behind $remote_addr`},
 		"unknown format":   {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, cloudfront, combined`},

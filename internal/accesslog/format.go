@@ -20,6 +20,10 @@ type format struct {
 	more  bool     // lines may go on
 	known []member // of JSON
 
+	// console says that JSON has a time before it, a level, a logger and a message, with tabs
+	// between them.
+	console bool
+
 	columns   map[string]slot // by their names; nil: it has none
 	order     []string        // theirs, if no line says it; nil: one has to
 	separator byte            // between them
@@ -55,16 +59,11 @@ var formats = []format{
 	{name: "cloudfront", columns: cloudfront, order: cloudfrontOrder, separator: '\t'},
 	{name: "iis", columns: iis, separator: ' '},
 	{name: "cloudfront", known: members(cloudfront)},
-	{name: "caddy", known: []member{
-		{"$.ts", slot{field: fieldTime}}, {"$.duration", slot{field: fieldTook, unit: time.Second}}, {"$.status", slot{field: fieldStatus}},
-		{"$.request.remote_ip", slot{field: fieldClient}}, {"$.request.remote_addr", slot{field: fieldClient}}, {"$.request.client_ip", slot{field: fieldClient}},
-		{"$.request.method", slot{field: fieldMethod}}, {"$.request.uri", slot{field: fieldTarget}}, {"$.request.host", slot{field: fieldHost}},
-		{`$.request.headers["User-Agent"][0]`, slot{field: fieldUserAgent}}, {`$.request.headers["X-Forwarded-For"][0]`, slot{field: fieldForwardedFor}},
-		{`$.request.headers["*"][0]`, slot{field: fieldHeader}},
-	}},
+	{name: "caddy", known: caddy},
+	{name: "caddy", known: caddy, console: true},
 	{name: "traefik", begins: true, known: []member{
 		{"$.StartUTC", slot{field: fieldTime}}, {"$.Duration", slot{field: fieldTook, unit: time.Nanosecond}}, {"$.DownstreamStatus", slot{field: fieldStatus}},
-		{"$.ClientHost", slot{field: fieldClient}}, {"$.RequestMethod", slot{field: fieldMethod}}, {"$.RequestPath", slot{field: fieldTarget}},
+		{"$.ClientAddr", slot{field: fieldClient}}, {"$.ClientHost", slot{field: fieldClient}}, {"$.RequestMethod", slot{field: fieldMethod}}, {"$.RequestPath", slot{field: fieldTarget}},
 		{"$.RequestAddr", slot{field: fieldHost}}, {"$.request_User-Agent", slot{field: fieldUserAgent}}, {"$.request_X-Forwarded-For", slot{field: fieldForwardedFor}},
 		{"$.request_*", slot{field: fieldHeader}},
 	}},
@@ -72,11 +71,23 @@ var formats = []format{
 		{"$.start_time", slot{field: fieldTime}}, {"$.duration", slot{field: fieldTook, unit: time.Millisecond}}, {"$.response_code", slot{field: fieldStatus}},
 		{"$.downstream_remote_address", slot{field: fieldClient}}, {"$.method", slot{field: fieldMethod}}, {"$.path", slot{field: fieldTarget}},
 		{"$.authority", slot{field: fieldHost}}, {"$.user_agent", slot{field: fieldUserAgent}}, {"$.x_forwarded_for", slot{field: fieldForwardedFor}},
+		// And what Envoy Gateway calls them.
+		{`$["x-envoy-origin-path"]`, slot{field: fieldTarget}}, {`$[":authority"]`, slot{field: fieldHost}},
+		{`$["user-agent"]`, slot{field: fieldUserAgent}}, {`$["x-forwarded-for"]`, slot{field: fieldForwardedFor}},
 	}},
 	{name: anything, known: plainMembers()},
 }
 
 const envoyEnd = `%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%LAST_FORWARDED%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
+
+// caddy are the members of Caddy's lines.
+var caddy = []member{
+	{"$.ts", slot{field: fieldTime}}, {"$.duration", slot{field: fieldTook, unit: time.Second}}, {"$.status", slot{field: fieldStatus}},
+	{"$.request.remote_ip", slot{field: fieldClient}}, {"$.request.remote_addr", slot{field: fieldClient}}, {"$.request.client_ip", slot{field: fieldClient}},
+	{"$.request.method", slot{field: fieldMethod}}, {"$.request.uri", slot{field: fieldTarget}}, {"$.request.host", slot{field: fieldHost}},
+	{`$.request.headers["User-Agent"][0]`, slot{field: fieldUserAgent}}, {`$.request.headers["X-Forwarded-For"][0]`, slot{field: fieldForwardedFor}},
+	{`$.request.headers["*"][0]`, slot{field: fieldHeader}},
+}
 
 // redacted are headers that proxies leave out of their logs, or write as REDACTED.
 var redacted = []string{"Authorization", "Cookie"}
@@ -179,6 +190,9 @@ func newParser(f *format, o Options) (*parser, error) {
 			}
 		}
 		p.lines = root
+		if f.console {
+			p.lines = &console{root, p.slot(slot{field: fieldTime})}
+		}
 		if p.name != anything {
 			p.required = mostNeeded
 		}
@@ -203,7 +217,11 @@ func newParser(f *format, o Options) (*parser, error) {
 		return nil, err
 	}
 	for _, source := range slices.Sorted(maps.Keys(unused)) {
-		return nil, fmt.Errorf("the format has no %q", source)
+		var names []string
+		for i := range t.parts {
+			names = append(names, t.parts[i].name)
+		}
+		return nil, fmt.Errorf("the format has no %q: it has %s", source, strings.Join(names, ", "))
 	}
 	t.more = f.more
 	p.lines = t
@@ -377,7 +395,8 @@ func (p *parser) begin(lines []string) {
 				break
 			}
 		}
-	case *tree:
+	default:
+		root := p.tree()
 		for _, of := range mayLack {
 			p.has[of] = false
 		}
@@ -386,13 +405,13 @@ func (p *parser) begin(lines []string) {
 				p.has[of] = false
 			}
 		}
-		of.meets(p.slots, func(field) {})
+		root.meets(p.slots, func(field) {})
 		for _, line := range lines {
 			var e Entry
 			if _, wrong := p.parse(&e, line); wrong != "" {
 				continue
 			}
-			of.meets(p.slots, func(met field) { p.has[met] = p.has[met] || slices.Contains(mayLack, met) })
+			root.meets(p.slots, func(met field) { p.has[met] = p.has[met] || slices.Contains(mayLack, met) })
 			for _, of := range mostNeeded {
 				p.has[of] = p.has[of] || missing(&e, of) == ""
 			}
@@ -406,10 +425,21 @@ func (p *parser) begin(lines []string) {
 	}
 }
 
+// tree is what is wanted of JSON; nil: lines are none.
+func (p *parser) tree() *tree {
+	switch of := p.lines.(type) {
+	case *tree:
+		return of
+	case *console:
+		return of.object
+	}
+	return nil
+}
+
 // unmet is a place that Options.Map names, and that no line had.
 func (p *parser) unmet() (place string) {
-	root, ok := p.lines.(*tree)
-	if !ok {
+	root := p.tree()
+	if root == nil {
 		return "" // the format has it
 	}
 	for _, place := range p.told {

@@ -139,6 +139,27 @@ func (t *tree) parse(s *scanner, e *Entry, line string) (at int, wrong string) {
 	return d.at, d.wrong
 }
 
+// A console is JSON as programs write it for people, behind a time and more: Caddy's format
+// console, which it has on a terminal.
+type console struct {
+	object *tree
+	time   int // its slot
+}
+
+// parse implements lineParser.
+func (c *console) parse(s *scanner, e *Entry, line string) (at int, wrong string) {
+	time, rest, tabbed := strings.Cut(line, "\t")
+	begin := strings.Index(rest, "\t{") + 1
+	if !tabbed || begin == 0 {
+		return 0, "has no JSON behind a time and tabs"
+	}
+	if wrong := s.put(e, s.slots[c.time], time); wrong != "" {
+		return 0, fmt.Sprintf("%.80q %s", time, wrong)
+	}
+	at, wrong = c.object.parse(s, e, rest[begin:])
+	return len(time) + 1 + begin + at, wrong
+}
+
 func (d *document) fail(wrong string) bool {
 	if d.wrong == "" {
 		d.wrong = wrong

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -90,7 +91,7 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 		}
 	}
 	if r.parser, err = fitting(found, first); err != nil {
-		return nil, err
+		return nil, cmp.Or(misplaced(o, first), err)
 	}
 	r.parser.begin(first)
 	if place := r.parser.missing; place != "" {
@@ -107,6 +108,9 @@ const (
 	longestLine = 1 << 20
 	sample      = 100 // lines that say what the format is
 )
+
+// usual is the name of the format of which others are variants.
+const usual = "combined"
 
 // fitting is the parser that reads the most of these lines.
 func fitting(found []*parser, lines []string) (*parser, error) {
@@ -127,7 +131,7 @@ func fitting(found []*parser, lines []string) (*parser, error) {
 			at, wrong := p.parse(&e, line)
 			if wrong == "" {
 				fit++
-			} else if i == first && at > furthest {
+			} else if i == first && (at > furthest || at == furthest && p.name == usual) {
 				closest, furthest, why = p, at, wrong
 			}
 		}
@@ -135,13 +139,47 @@ func fitting(found []*parser, lines []string) (*parser, error) {
 			best, most = p, fit
 		}
 	}
-	if best == nil {
-		if len(found) == 1 {
-			return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: it %s: %.200q", furthest+1, why, lines[first])
-		}
-		return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: it %s: %.200q", closest.name, furthest+1, why, lines[first])
+	if best != nil {
+		return best, nil
 	}
-	return best, nil
+	begins := "the first is"
+	if first > 0 {
+		begins = fmt.Sprintf("line %d is", first+1)
+	}
+	switch {
+	case len(found) == 1:
+		return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: %s: %.100q", furthest+1, said(why), lines[first])
+	case furthest == 0:
+		return nil, fmt.Errorf("no line fits a format that is known (%s), nor is it said with --format; %s %.100q", strings.Join(Formats(), ", "), begins, lines[first])
+	}
+	return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: %s: %.100q", closest.name, furthest+1, said(why), lines[first])
+}
+
+// said is what is wrong with a line, as a part of a sentence.
+func said(wrong string) string {
+	switch verb, _, _ := strings.Cut(wrong, " "); verb {
+	case "has", "is", "goes", "ends", "nests", "comes", "does":
+		return "it " + wrong
+	}
+	return wrong
+}
+
+// misplaced is what is wrong with Options.Map, if a format fits these lines without it.
+func misplaced(o Options, lines []string) error {
+	told := o
+	o.Map = nil
+	found, err := candidates(o)
+	if err != nil || len(told.Map) == 0 {
+		return nil
+	}
+	fits, err := fitting(found, lines)
+	if err != nil {
+		return nil
+	}
+	if _, err = newParser(fits.format, told); err == nil {
+		return nil
+	}
+	return fmt.Errorf("the log is %s, and %w", fits.name, err)
 }
 
 // Has reports whether the log has user, tier, host, client, method, target or status.
@@ -174,7 +212,7 @@ func (r *Reader) Next() (*Entry, error) {
 		r.free = append(r.free, r.last)
 	}
 	next := r.spread
-	if r.parser.has[fieldTook] && !r.parser.begins {
+	if r.ordersBegun() {
 		next = func() (*Entry, error) { return r.begun.next(r.spread, false) }
 	}
 	e, err := next()
@@ -200,6 +238,26 @@ func (r *Reader) ended() error {
 	}
 	return fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
 }
+
+// Coming appends the entries that the next calls of Next return, as far as they are known and have
+// room: for what is better done about several at once.
+func (r *Reader) Coming(into []*Entry) []*Entry {
+	w := &r.logged
+	if r.ordersBegun() {
+		w = &r.begun
+	}
+	for _, e := range w.held[w.taken:w.ready] {
+		if len(into) == cap(into) {
+			break
+		}
+		into = append(into, e.Entry)
+	}
+	return into
+}
+
+// ordersBegun reports whether entries come in the order in which requests began, and not in the
+// log's.
+func (r *Reader) ordersBegun() bool { return r.parser.has[fieldTook] && !r.parser.begins }
 
 // spread is the next in the order of the log's times, with the time at which it began.
 func (r *Reader) spread() (*Entry, error) {

@@ -201,6 +201,8 @@ func (s *scanner) time(text string) (micros int64, whole, ok bool) {
 		return s.common(text)
 	case len(text) >= len("2015-05-17T10:05:03Z") && text[4] == '-':
 		return s.rfc3339(text)
+	case len(text) == len("2015/05/17 10:05:03.123") && text[4] == '/': // as Go's programs write it, which is UTC of Caddy's
+		return s.rfc3339(text[:4] + "-" + text[5:7] + "-" + text[8:] + "Z")
 	}
 	return epoch(text)
 }

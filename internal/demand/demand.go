@@ -186,6 +186,26 @@ func (m *Meter) Key(name string) *Key {
 	return k
 }
 
+// Read reads some of each part of k, for those who will need it soon and do something else first.
+func (k *Key) Read() (sum uint64) {
+	for i := range k.groups {
+		sum += uint64(k.groups[i].refused) + uint64(k.groups[i].shared.Level)
+	}
+	if log := k.groups[0].shared.Log; len(log) > 0 {
+		sum += uint64(log[0].At)
+	}
+	if n := k.needed; n != nil {
+		sum += uint64(n.most)
+		if len(n.slots) > 0 {
+			sum += uint64(n.slots[0].at)
+		}
+		if len(n.buckets) > 0 {
+			sum += uint64(n.buckets[0].level)
+		}
+	}
+	return sum
+}
+
 // AddTo is Add for a key that is known.
 func (m *Meter) AddTo(k *Key, at, cost int64) {
 	cost = min(cost, mostCost)

@@ -158,6 +158,7 @@ var cases = []testCase{
 	{claim: "a key from the path is one of each value", run: keyFromPath},
 	{claim: "a key from the path is known in groups", run: keyFromPathInGroups, routed: true},
 	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},
+	{claim: "a key from the body is counted, and the handler reads the body", run: keyFromBody},
 	{claim: "unknown paths are counted and have no pattern", run: unknownPaths},
 
 	{claim: "a refusal is what the client accepts", run: refusalBody},

@@ -54,6 +54,7 @@ type callers struct {
 	slots []slot // a power of two, a quarter to a half of them taken
 	n     int
 	room  []caller
+	read  uint64 // so that expect is not for nothing, as a compiler sees it
 }
 
 type slot struct {
@@ -117,4 +118,44 @@ func remoteAddr(client string) string {
 		return "[" + client + "]:1024"
 	}
 	return client + ":1024"
+}
+
+// expect has what is known of callers at hand when their requests come: to wait for memory once for
+// several of them takes a fraction of the time that it takes for each.
+func (c *callers) expect(coming []*accesslog.Entry) {
+	var hashes [expected]uint64
+	mask, read := uint64(len(c.slots)-1), uint64(0)
+	coming = coming[:min(len(coming), expected)]
+	for i, e := range coming {
+		hashes[i] = maphash.String(c.seed, e.Client)
+		read += c.slots[hashes[i]&mask].hash
+	}
+	for i := range coming {
+		if at := c.slots[hashes[i]&mask].caller; at != nil {
+			read += uint64(at.number) + uint64(len(at.name))
+		}
+	}
+	for i := range coming {
+		if at := c.slots[hashes[i]&mask].caller; at != nil {
+			read += at.read()
+		}
+	}
+	c.read = read
+}
+
+// expected is of how many requests at once.
+const expected = 16
+
+// read reads some of each part of what is known of a caller.
+func (c *caller) read() (sum uint64) {
+	if len(c.addr) > 0 {
+		sum += uint64(c.addr[0])
+	}
+	for _, cell := range c.cells {
+		sum += uint64(cell.state.Last)
+	}
+	if c.asked != nil {
+		sum += c.asked.Read()
+	}
+	return sum
 }

@@ -131,6 +131,9 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	return r
 }
 
+// Expect may be told of the next requests, to find sooner what is known of who sent them.
+func (s *Requests) Expect(coming []*accesslog.Entry) { s.callers.expect(coming) }
+
 // Measure adds the request that Of returned last to what its key asked for. All requests are
 // measured by one meter.
 func (s *Requests) Measure(m *demand.Meter, key string, at int64) {

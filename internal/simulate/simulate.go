@@ -140,6 +140,9 @@ func (s *Simulation) withoutPlaces(c *middleware.Config) {
 	}
 }
 
+// Expect is [Requests.Expect].
+func (s *Simulation) Expect(coming []*accesslog.Entry) { s.requests.Expect(coming) }
+
 // Do decides about a request at a time, in microseconds since 1970, that is no earlier than
 // the last. What it returns is good until the next. It is nil of a request that waits for a
 // place: Options.Later is told of that.

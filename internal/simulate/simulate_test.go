@@ -184,6 +184,11 @@ endpoints:
   "POST /login": {limits: [2/10s, 6/10m], counts: [401, 403], when: after}
   "GET /articles/{id}": {limit: 9/1m burst 12, counts: [200, 404], escalate: {of: outcomes, after: 20, within: 10m, ban: 1m}, soft: {at: 50%}}
 default: {limits: [4/1s, 30/1m], counts: "!5xx", mode: shadow, escalate: {after: 3, within: 1h, ban: 1m}}`,
+	"the calendar": `
+endpoints:
+  "POST /login": {limit: 25/month}
+  "/static/*": {limits: [5/1m, 40/day Europe/Berlin], counts: "!5xx"}
+default: {limit: 12/week America/New_York, overdraft: 3}`,
 	"overload": `
 overload: {priority: [premium], max_wait: 10ms}
 default: 9/1m`,

@@ -40,9 +40,9 @@ type figures struct {
 		Total int
 		Error string
 		List  []struct {
-			Key, Rule, Reason, By string
-			Until, Since          int64
-			Permanent             bool
+			Key, Name, Rule, Reason, By string
+			Until, Since                int64
+			Permanent                   bool
 		}
 	}
 	Top []struct {
@@ -79,6 +79,24 @@ type figures struct {
 			Sent                     float64
 			Until                    int64
 			Refused, Retried, GaveUp int
+		}
+	}
+	Fleet *struct {
+		Known, Bad bool
+		Text       string
+		Notes      []string
+		Asked      float64
+		Refused    float64
+		List       []struct {
+			Name, State, About string
+			Self, Bad          bool
+			Ago                int
+			Asked, Refused     float64
+		}
+		Rules []struct {
+			Rule, Limit string
+			Asked       float64
+			Processes   int
 		}
 	}
 	Hidden int

@@ -57,6 +57,27 @@ func (d *Dashboard) clickable(key string) string {
 	return typedKey(key)
 }
 
+// names are keys that may be shown, by their digests: of the clients that are followed.
+func (d *Dashboard) names() map[string]string {
+	if !d.options.ShowKeys {
+		return nil
+	}
+	names := map[string]string{}
+	for i := range d.followed.sets {
+		s := &d.followed.sets[i]
+		for j := range s.clients {
+			if s.hashes[j].Load() == 0 {
+				continue
+			}
+			key, _ := s.clients[j].who()
+			if text, ok := key.whole(); ok {
+				names[d.digest(text)] = typedKey(text)
+			}
+		}
+	}
+	return names
+}
+
 // keyOf is the key that a digest stands for, if this process knows it: from its latest requests,
 // from Offenders or from the list of bans. Else it is [keyfunc.Digest.Key] where actions take that: bans ask the list,
 // and counters are found by it in Redis.

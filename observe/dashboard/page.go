@@ -18,9 +18,9 @@ var parts embed.FS
 var (
 	scripts = []string{
 		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "past.js", "rules.js",
-		"written.js", "keys.js", "bans.js", "calls.js", "hand.js", "client.js", "whatif.js",
+		"written.js", "keys.js", "bans.js", "calls.js", "hand.js", "client.js", "whatif.js", "fleet.js",
 	}
-	styles = []string{"style.css", "past.css", "whatif.css"}
+	styles = []string{"style.css", "past.css", "whatif.css", "fleet.css"}
 
 	script = "\"use strict\";\n(() => {\n" + join(scripts) + "connect();\n})();\n"
 	style  = join(styles)
@@ -46,12 +46,12 @@ func join(names []string) string {
 func render(o Options) (page []byte, policy string, err error) {
 	var b bytes.Buffer
 	err = pageTemplate.ExecuteTemplate(&b, "page.html", struct {
-		Title           string
-		Style           template.CSS
-		Script          template.JS
-		Bans, Offenders bool
-		Span            int
-	}{o.Title, template.CSS(style), template.JS(script), o.Bans != nil, o.Offenders != nil, span})
+		Title, Process         string
+		Style                  template.CSS
+		Script                 template.JS
+		Bans, Offenders, Fleet bool
+		Span                   int
+	}{o.Title, processName, template.CSS(style), template.JS(script), o.Bans != nil, o.Offenders != nil, o.Fleet != nil, span})
 	policy = "default-src 'none'; connect-src 'self'; img-src data:; " +
 		"style-src " + digestOf(style) + "; script-src " + digestOf(script) + "; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"

@@ -27,6 +27,7 @@ type tick struct {
 	Unlisted *unlisted  `json:"unlisted,omitempty"`
 	Bans     *bansView  `json:"bans,omitempty"`
 	Calls    *callsView `json:"calls,omitempty"`
+	Fleet    *fleetView `json:"fleet,omitempty"`
 
 	Overload *overloadView `json:"overload,omitempty"`
 	Outage   *outageView   `json:"outage,omitempty"`
@@ -84,6 +85,7 @@ type bansView struct {
 
 type banView struct {
 	Key   string `json:"key"`
+	Name  string `json:"name,omitempty"` // where Key is a digest and this process may show what it stands for
 	Rule  string `json:"rule,omitempty"`
 	Until int64  `json:"until,omitempty"` // Unix milliseconds
 	Times int    `json:"times,omitempty"`
@@ -143,10 +145,7 @@ func (d *Dashboard) refresh(l *latest) {
 		return
 	}
 	s := &state{tick: tick{Now: time.Now().Unix(), Second: now}}
-	var health failover.Stats
-	if d.store.Failover != nil {
-		health = d.store.Failover()
-	}
+	health := d.health()
 	s.Rows, s.Hidden = d.rows(health)
 	s.Outage, s.Marks = outageOf(health, s.Rows), marksOf(health)
 	s.Written = d.lookAtWritten()
@@ -163,6 +162,7 @@ func (d *Dashboard) refresh(l *latest) {
 	}
 	s.Bans, s.Top, s.Unlisted = l.bans, l.top, l.unlisted
 	s.Calls = d.lookAtCalls(now)
+	s.Fleet = d.lookAtFleet(now, s.Rows)
 	s.Verdict = d.judge(s)
 	l.state = s
 	l.tick = mustMarshal(s.tick)
@@ -204,6 +204,14 @@ func mustMarshal(v any) []byte {
 		panic(fmt.Sprintf("dashboard: %v", err)) // there is nothing in it that could fail
 	}
 	return text
+}
+
+// health is what the store says of its server; zero where it says nothing.
+func (d *Dashboard) health() (health failover.Stats) {
+	if d.store.Failover != nil {
+		health = d.store.Failover()
+	}
+	return health
 }
 
 // rows are the rules in force, and how many more there are than are shown.
@@ -328,8 +336,11 @@ func (d *Dashboard) lookAtBans() *bansView {
 	if err != nil {
 		v.Error = fmt.Sprintf("%.300s", err.Error())
 	}
+	names := d.names()
 	for _, ban := range all[:min(len(all), maxBansSeen)] {
-		v.List = append(v.List, d.banView(ban))
+		view := d.banView(ban)
+		view.Name = names[ban.Digest]
+		v.List = append(v.List, view)
 	}
 	return v
 }

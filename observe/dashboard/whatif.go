@@ -171,9 +171,12 @@ func (d *Dashboard) unknowns(info *middleware.RuleInfo, limit limiter.Limit, h *
 	case h.Keys > 1:
 		note("All clients of this process are followed: nothing is estimated.")
 	}
-	if d.store.Kind == "memory" {
+	switch n := d.fleet.others(); {
+	case d.store.Kind == "memory":
 		note("This process counts for itself. What clients ask of others is not in it, and does not count here.")
-	} else {
+	case n > 0:
+		note("This is what this process was asked, one of %d. Clients ask the others as well, so where these share their counters more would be refused than this.", n+1)
+	default:
 		note("This is what this process was asked. Where several processes share their counters, clients ask those as well, and would be refused more than this.")
 	}
 	if h.refused > 0 && !info.Shadow {

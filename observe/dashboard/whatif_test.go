@@ -185,16 +185,7 @@ func TestThePageShowsAnHourAndADayAndTriesLimits(t *testing.T) {
 	b.Await(patience, `document.querySelector("#whatif-answer .answer")?.innerText.startsWith("20/1s would have refused something to 1 of 41 clients") ?? false`)
 	assert.Contains(t, b.Text("#whatif-answer"), "which is in force,")
 
-	for _, scheme := range []struct {
-		name string
-		dark bool
-	}{{"light", false}, {"dark", true}} {
-		for _, width := range []int64{390, 1280, 1920} {
-			b.Look(width, 900, scheme.dark)
-			assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing is beyond the edge")
-			b.Picture(fmt.Sprintf("past-%s-%d", scheme.name, width))
-		}
-	}
+	look(b, "past")
 }
 
 func TestThePageSaysFromWhenOnItKnowsAnything(t *testing.T) {

@@ -46,7 +46,7 @@ func Publish(ctx context.Context, client redis.UniversalClient, key string, text
 }
 
 // ErrChanged is what [PublishIf] returns where other rules are in Redis than it was told.
-var ErrChanged = errors.New("redisrules: the rules in Redis are not of that version")
+var ErrChanged = errors.New("the rules in Redis are not of that version")
 
 // PublishIf is [Publish] if the rules in Redis still are those of a version
 // ([rules.VersionOf]), so that two who change them at once do not undo each other's work.

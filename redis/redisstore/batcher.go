@@ -103,6 +103,16 @@ func (b *batcher) enqueue(g *group) *batch {
 	g.since = time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.admit(g)
+}
+
+// admit is enqueue of a group whose caller came at g.since, or counts as coming with the one
+// before it, should it have been held up on the way here: the last of those that wait has most
+// time left, and leads them for as long as they all may wait. The batcher is locked.
+func (b *batcher) admit(g *group) *batch {
+	if n := len(b.waiting); n > 0 && g.since.Before(b.waiting[n-1].since) {
+		g.since = b.waiting[n-1].since
+	}
 	b.waiting = append(b.waiting, g)
 	return b.startNext(g)
 }

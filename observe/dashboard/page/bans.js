@@ -14,7 +14,7 @@ function drawBans() {
   if (drawn !== drawnBans) {
     drawnBans = drawn;
     $("banned").replaceChildren(...b.list.map((ban) => el("li", {},
-      el("span", {}, el("code", {}, ban.key), el("small", {})),
+      el("span", {}, el("code", {}, ban.name || ban.key), ban.name ? el("small", {}, "digest " + ban.key) : "", el("small", { class: "why" })),
       el("button", { type: "button", class: "acts", "aria-label": "Unban " + ban.key, on: { click: () => act("unban", "", ban.key) } }, "Unban"))));
   }
   const few = allBans || b.list.length <= someBans + 2 ? b.list.length : someBans;
@@ -23,7 +23,7 @@ function drawBans() {
   b.list.forEach((ban, i) => {
     const item = $("banned").children[i];
     item.hidden = i >= few;
-    const small = item.querySelector("small");
+    const small = item.querySelector(".why");
     say(small, leftOf(ban) + ", " + whyOf(ban));
   });
 }

@@ -104,7 +104,7 @@ function drawHand() {
   if (hand.hidden) return;
   const at = new Date((view.end - (span - hover) * view.step) * 1000);
   const known = hover >= span - view.known;
-  say(hand, [at.toLocaleTimeString(), ...known ? shownLayers.map((l) => l.name + "  " + (view.step > 1 ? rate(l.list[hover]) : whole.format(l.list[hover]))) : ["not known"]].join("\n"));
+  say(hand, [clock(at.getTime(), true), ...known ? shownLayers.map((l) => l.name + "  " + (view.step > 1 ? rate(l.list[hover]) : whole.format(l.list[hover]))) : ["not known"]].join("\n"));
   const width = $("chart").clientWidth, x = hover / (span - 1) * width;
   hand.style.left = Math.max(0, x > width / 2 ? x - hand.offsetWidth - 12 : x + 12) + "px";
 }

@@ -48,7 +48,7 @@ const until = (ms) => {
   if (h) return h + " h " + m + " min left";
   return m ? m + " min " + (s % 60) + " s left" : s + " s left";
 };
-const clock = (ms, seconds) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined, hour12: false }) +
+const clock = (ms, seconds) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined, hourCycle: "h23" }) +
   (Math.abs(ms - Date.now()) > 12 * 3600e3 ? " on " + new Date(ms).toLocaleDateString() : "");
 const zeros = () => new Array(span).fill(0);
 // The mean of some seconds is steadier than the last one, and no older than five.

@@ -57,8 +57,7 @@ function drawSpan(view) {
   const notes = [];
   if (view.step > 1) notes.push("Averages over " + (view.step < 60 ? view.step + " s" : (view.step / 60).toFixed(1) + " min") + ", of this process.");
   if (view.known < span && view.step) {
-    const from = new Date((view.end - view.known * view.step) * 1000);
-    notes.push("Nothing is known of what was before " + from.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: view.step > 1 ? undefined : "2-digit" }) + ".");
+    notes.push("Nothing is known of what was before " + clock((view.end - view.known * view.step) * 1000, view.step === 1) + ".");
   }
   if (view.step || chosen === "minutes") say($("chart-note"), notes.join(" "));
 }

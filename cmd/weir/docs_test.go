@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+var (
+	filesOfPage    = regexp.MustCompile("(?s)<!-- file: ([^ ]+) -->\n```yaml\n(.*?)```\n")
+	consolesOfPage = regexp.MustCompile("(?s)```console\n(.*?)```\n")
+)
+
+// What docs/command.md says that commands write is what they write; "..." stands for anything
+// in a line.
+func TestTheExamplesOfThePageAreTrue(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("they are for a shell")
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("they are for bash")
+	}
+	page, err := os.ReadFile("../../docs/command.md")
+	require.NoError(t, err)
+	for _, c := range commands() {
+		assert.Regexp(t, "(?s)(`|weir )"+c.name+"\\b", string(page), "the page has each command")
+	}
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	q, err := limiter.NewQuota("default", "", limiter.PerMinute(100).With(limiter.SlidingLog))
+	require.NoError(t, err)
+	charge := []limiter.Charge{{Quota: q, Key: "user:42", Cost: 80}}
+
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(self, filepath.Join(dir, "weir")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.txt"), []byte("user:41\nuser:42\n"), 0o600))
+	for _, file := range filesOfPage.FindAllStringSubmatch(string(page), -1) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file[1]), []byte(file[2]), 0o600))
+	}
+	consoles := consolesOfPage.FindAllStringSubmatch(string(page), -1)
+	require.Len(t, consoles, 3)
+	for _, console := range consoles {
+		for _, part := range strings.Split(console[1], "$ ")[1:] {
+			line, want, _ := strings.Cut(part, "\n")
+			if strings.HasPrefix(line, "weir peek") || strings.HasPrefix(line, "weir top") { // all in this minute
+				store := redisstore.New(client, redisstore.Options{})
+				require.NoError(t, store.Reset(t.Context(), charge))
+				require.NoError(t, store.Decide(t.Context(), charge, make([]limiter.Decision, 1)))
+			}
+			cmd := exec.Command(bash, "-c", line)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), asCommand+"=1", "PATH="+dir+":"+os.Getenv("PATH"), "WEIR_REDIS=redis://"+server.Addr, "WEIR_SECRET=", "TZ=UTC")
+			got, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s\n%s", line, got)
+			pattern := strings.ReplaceAll(regexp.QuoteMeta(want), `\.\.\.`, `[^\n]+`)
+			assert.Regexp(t, "^"+pattern+"$", string(got), line)
+		}
+	}
+}

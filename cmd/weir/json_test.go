@@ -1,0 +1,205 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// Fields that are times, and mappings of which the keys are names of rules.
+var (
+	timeFields  = []string{"at", "until", "from", "to", "first", "begin", "time"}
+	namesOfKeys = []string{"stopped"}
+	snakeCase   = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+)
+
+// requireForm holds JSON to what output.go says, and adds the paths of fields to paths.
+func requireForm(t *testing.T, v any, path, name string, paths map[string]bool) {
+	t.Helper()
+	switch v.(type) {
+	case string, float64, bool:
+		paths[path] = true
+	}
+	switch v := v.(type) {
+	case nil:
+		t.Errorf("%s is null: what there is not is left out", path)
+	case map[string]any:
+		for key, inner := range v {
+			if slices.Contains(namesOfKeys, name) {
+				requireForm(t, inner, path+".*", "", paths)
+				continue
+			}
+			assert.Regexp(t, snakeCase, key, path)
+			requireForm(t, inner, strings.TrimPrefix(path+"."+key, "."), key, paths)
+		}
+	case []any:
+		for _, inner := range v {
+			requireForm(t, inner, path+"[]", name, paths)
+		}
+	case string:
+		assert.NotContains(t, v, "0001-01-01", path)
+		assert.False(t, strings.HasSuffix(name, "_seconds"), "%s is %q", path, v)
+		if slices.Contains(timeFields, name) {
+			at, err := time.Parse(time.RFC3339, v)
+			assert.NoError(t, err, path)
+			assert.Equal(t, time.UTC, at.Location(), path)
+		}
+		if _, err := time.ParseDuration(v); err == nil && v != "0" {
+			t.Errorf("%s is %q: a duration is a number of seconds", path, v)
+		}
+	case float64:
+		if strings.HasSuffix(name, "_seconds") {
+			assert.GreaterOrEqual(t, v, 0.0, path)
+		}
+	}
+}
+
+// writtenAs is what commands write, but for simulate and recommend, whose reports have a page of
+// their own.
+var writtenAs = map[string]reflect.Type{
+	"check": reflect.TypeFor[[]report](), "explain": reflect.TypeFor[rules.Explanation](), "diff": reflect.TypeFor[difference](),
+	"publish": reflect.TypeFor[published](), "rules": reflect.TypeFor[ruleset](), "top": reflect.TypeFor[topView](),
+	"peek": reflect.TypeFor[peeked](), "reset": reflect.TypeFor[resetKey](), "ban": reflect.TypeFor[listedBan](),
+	"bans": reflect.TypeFor[[]listedBan](), "unban": reflect.TypeFor[unbanned](), "version": reflect.TypeFor[build](),
+}
+
+// pathsOf are the fields of a type, in their order.
+func pathsOf(of reflect.Type, path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		switch {
+		case of.Kind() == reflect.Pointer:
+			pathsOf(of.Elem(), path)(yield)
+		case of.Kind() == reflect.Slice:
+			pathsOf(of.Elem(), path+"[]")(yield)
+		case of.Kind() == reflect.Struct && of != reflect.TypeFor[time.Time]():
+			for _, f := range reflect.VisibleFields(of) {
+				if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+					pathsOf(f.Type, strings.TrimPrefix(path+"."+name, "."))(yield)
+				}
+			}
+		default:
+			yield(path)
+		}
+	}
+}
+
+// The JSON of all commands has one form, and docs/command.md has its fields. To write them anew:
+// WEIR_UPDATE=1 go test ./cmd/weir -run OneForm
+func TestTheJSONOfAllCommandsHasOneForm(t *testing.T) {
+	server := redistest.Start(t)
+	t.Setenv("WEIR_REDIS", "redis://"+server.Addr)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisstore.New(client, redisstore.Options{})
+	t.Cleanup(func() { _ = store.Close() })
+	for _, tier := range []string{"", "free"} {
+		q, err := limiter.NewQuota("default", tier, limiter.PerHour(10))
+		require.NoError(t, err)
+		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "user:42", Cost: 10}}, make([]limiter.Decision, 1)))
+	}
+	running, err := limiter.NewConcurrency("default", "", 5)
+	require.NoError(t, err)
+	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: running, Key: "user:42", Cost: 2}}, make([]limiter.Decision, 1)))
+	file := write(t, "limits.yaml", `version: 1
+default:
+  limit: 10/h
+  key: user|ip
+  tiers: {free: 10/h}
+  concurrency: {max: 5, queue: 2, max_wait: 1500ms}
+  cost: {units: 2, settle: true}
+  counts: [2xx]
+  when: after
+  soft: 80%
+  escalate: {after: 3, within: 1m, ban: 1h}
+endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shadow, overdraft: 2}, "/deny": {mode: deny}}
+`)
+	other := write(t, "other.yaml", "version: 1\ndefault: {limit: 5/h, key: user|ip, tiers: {free: 2/h}}\n")
+	log := write(t, "access.log", attacked())
+	empty := write(t, "empty.log", line("192.0.2.1", 0, "GET /"))
+	keys := write(t, "keys.txt", "user:42\n")
+
+	byCommand, has := map[string]map[string]bool{}, []string{}
+	run := func(args ...string) {
+		t.Helper()
+		exit, out, said := weir(t, "", append(args, "--json")...)
+		require.Contains(t, []int{exitGood, exitBad}, exit, said)
+		var v any
+		require.NoError(t, json.Unmarshal([]byte(out), &v), "%s: %s%s", args, out, said)
+		if byCommand[args[0]] == nil {
+			byCommand[args[0]] = map[string]bool{}
+			has = append(has, args[0])
+		}
+		requireForm(t, v, "", "", byCommand[args[0]])
+	}
+	run("check", file, write(t, "bad.yaml", bad))
+	run("explain", file, "--path=/static/a", "--user=42", "--tier=free")
+	run("explain", file, "--path=/", "--user=42", "--tier=free")
+	run("diff", file, other)
+	run("diff", file, file)
+	simulated := write(t, "limited.yaml", limited)
+	run("simulate", simulated, log)
+	run("simulate", simulated, write(t, "looser.yaml", strings.ReplaceAll(limited, "2/1m", "9/1m")), log)
+	run("simulate", simulated, empty)
+	run("recommend", log)
+	run("publish", file)
+	run("rules")
+	run("top", "--names", keys)
+	run("peek", file, "--key=user:42")
+	run("reset", file, "--key=user:42")
+	run("ban", "user:42", "--for=1h")
+	run("ban", "user:43")
+	run("bans", "--names", keys)
+	run("unban", "user:43")
+	run("unban", "user:43")
+	run("version")
+	for _, c := range commands() {
+		if c.flags().Lookup("json") != nil {
+			assert.Contains(t, has, c.name, "its JSON is tried")
+		}
+	}
+
+	var table strings.Builder
+	table.WriteString("\n| command | fields |\n|---|---|\n")
+	for _, name := range has {
+		of, ok := writtenAs[name]
+		if !ok {
+			continue
+		}
+		var fields []string
+		for path := range pathsOf(of, "") {
+			fields = append(fields, "`"+path+"`")
+			delete(byCommand[name], path)
+		}
+		assert.Empty(t, byCommand[name], "%s writes fields that its type has not", name)
+		fmt.Fprintf(&table, "| `%s` | %s |\n", name, strings.Join(fields, ", "))
+	}
+	table.WriteString("\n")
+	const page = "../../docs/command.md"
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), "<!-- json -->\n")
+	require.True(t, ok)
+	written, after, ok := strings.Cut(rest, "<!-- /json -->")
+	require.True(t, ok)
+	if os.Getenv("WEIR_UPDATE") != "" {
+		require.NoError(t, os.WriteFile(page, []byte(before+"<!-- json -->\n"+table.String()+"<!-- /json -->"+after), 0o644))
+		return
+	}
+	require.Equal(t, table.String(), written)
+}

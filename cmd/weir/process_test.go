@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// asCommand in the environment has the test binary be the command.
+const asCommand = "WEIR_TEST_AS_COMMAND"
+
+// process is the command in a process of its own.
+func process(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	return cmd
+}
+
+// exitOf is what a process ended with.
+func exitOf(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return -1
+}
+
+func TestEachCommandTellsOfItselfOnTheStandardOutput(t *testing.T) {
+	for _, c := range commands() {
+		exit, out, said := weir(t, "", c.name, "--help")
+		assert.Equal(t, exitGood, exit)
+		assert.Empty(t, said)
+		_, asked, _ := weir(t, "", "help", c.name)
+		assert.Equal(t, out, asked)
+		assert.True(t, strings.HasPrefix(out, "usage: weir "+c.name), out)
+		c.flags().VisitAll(func(f *flag.Flag) { assert.Contains(t, out, "  "+dashed(f.Name), c.name) })
+		require.NotEmpty(t, c.examples, c.name)
+		for _, example := range c.examples {
+			assert.Contains(t, out, strings.TrimSpace("  weir "+c.name+" "+example))
+			for word := range strings.FieldsSeq(example) {
+				if name, isFlag := strings.CutPrefix(word, "-"); isFlag && name != "" {
+					assert.NotNil(t, c.flags().Lookup(strings.TrimLeft(name, "-")), "%s has no flag %s", c.name, word)
+				}
+			}
+		}
+	}
+	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
+		exit, out, said := weir(t, "", args...)
+		assert.Equal(t, exitGood, exit)
+		assert.Empty(t, said)
+		for _, c := range commands() {
+			assert.Contains(t, out, "  "+c.name)
+		}
+	}
+}
+
+func TestAProcessEndsWithWhatCameOfIt(t *testing.T) {
+	file := write(t, "limits.yaml", loose)
+	for _, test := range []struct {
+		args []string
+		exit int
+	}{
+		{[]string{"check", file}, exitGood},
+		{[]string{"check", write(t, "bad.yaml", bad)}, exitBad},
+		{[]string{"check"}, exitUsage},
+		{[]string{"chek"}, exitUsage},
+		{[]string{"version"}, exitGood},
+		{[]string{"--version"}, exitGood},
+		{[]string{"help", "top"}, exitGood},
+		{[]string{"top", "--redis=redis://127.0.0.1:1"}, exitBad},
+		{[]string{"diff", file, write(t, "new.yaml", "version: 1\ndefault: 1/s\n"), "--exit-code"}, exitDiffers},
+	} {
+		var out, said bytes.Buffer
+		cmd := process(t, test.args...)
+		cmd.Stdout, cmd.Stderr = &out, &said
+		assert.Equal(t, test.exit, exitOf(t, cmd.Run()), "%s\n%s%s", test.args, out.String(), said.String())
+		if test.exit == exitUsage {
+			assert.Empty(t, out.String(), test.args)
+			assert.NotEmpty(t, said.String(), test.args)
+		}
+	}
+}
+
+func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is no /dev/full")
+	}
+	file := write(t, "limits.yaml", loose)
+	for _, args := range [][]string{{"help"}, {"version"}, {"check", file}, {"check", "--json", file}, {"schema"}, {"explain", file, "--path=/"}, {"completion", "bash"}, {"diff", file, file}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		defer full.Close()
+		var said bytes.Buffer
+		cmd := process(t, args...)
+		cmd.Stdout, cmd.Stderr = full, &said
+		assert.Equal(t, exitBad, exitOf(t, cmd.Run()), args)
+		assert.Contains(t, said.String(), "no space left on device", args)
+	}
+}
+
+func TestAReaderThatLeavesEndsTheCommandAsItEndsOthers(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no signals")
+	}
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+	var said bytes.Buffer
+	cmd := process(t, "schema")
+	cmd.Stdout, cmd.Stderr = writer, &said
+	err = cmd.Run()
+	require.NoError(t, writer.Close())
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	assert.Equal(t, syscall.SIGPIPE, exit.Sys().(syscall.WaitStatus).Signal())
+	assert.Empty(t, said.String())
+}
+
+// counters is a Redis with so many counters.
+func counters(t *testing.T, n int) (url string) {
+	t.Helper()
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisstore.New(client, redisstore.Options{})
+	q, err := limiter.NewQuota("default", "", limiter.PerHour(10).With(limiter.SlidingLog))
+	require.NoError(t, err)
+	for i := range n {
+		charges := []limiter.Charge{{Quota: q, Key: fmt.Sprintf("user:%d", i), Cost: int64(1 + i%10)}}
+		require.NoError(t, store.Decide(t.Context(), charges, make([]limiter.Decision, 1)))
+	}
+	return "--redis=redis://" + server.Addr
+}
+
+func TestTopGoesOnUntilItIsStopped(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no signals")
+	}
+	url := counters(t, 200)
+	for _, sent := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		cmd := process(t, "top", "--watch", "--interval=1s", "--rate=100", "--json", url)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		var shares []float64
+		for range 4 {
+			require.True(t, lines.Scan(), said.String())
+			var view topView
+			require.NoError(t, json.Unmarshal(lines.Bytes(), &view), lines.Text())
+			assert.NotZero(t, view.At)
+			assert.LessOrEqual(t, view.Pass.FullLow, view.Pass.FullHigh)
+			shares = append(shares, view.Pass.Share)
+			if view.Pass.Share == 1 {
+				assert.EqualValues(t, 20, view.Pass.Full)
+			}
+		}
+		assert.Less(t, shares[0], 1.0)
+		require.NoError(t, cmd.Process.Signal(sent))
+		_, _ = io.Copy(io.Discard, out)
+		assert.Equal(t, exitGood, exitOf(t, cmd.Wait()), said.String())
+		assert.Empty(t, said.String())
+	}
+}
+
+func TestTopThatIsStoppedTellsWhatItHasFound(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no signals")
+	}
+	url := counters(t, 300)
+	options, err := redis.ParseURL(strings.TrimPrefix(url, "--redis="))
+	require.NoError(t, err)
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	cmd := process(t, "top", "--rate=5", url) // for a minute
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	require.NoError(t, cmd.Start())
+	await(t, func() bool { return strings.Contains(client.Info(t.Context(), "commandstats").Val(), "cmdstat_scan") })
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	assert.Equal(t, exitInterrupted, exitOf(t, cmd.Wait()))
+	assert.Contains(t, out.String(), "USED")
+	assert.Contains(t, said.String(), "stopped before it had looked at all keys: at ")
+}
+
+func TestTheVersionIsThatOfTheBuild(t *testing.T) {
+	exit, out, said := weir(t, "", "version")
+	require.Equal(t, exitGood, exit, said)
+	assert.True(t, strings.HasPrefix(out, "weir "), out)
+	assert.Contains(t, out, runtime.Version()+" on "+runtime.GOOS+"/"+runtime.GOARCH)
+	_, out, _ = weir(t, "", "version", "--json")
+	var b build
+	require.NoError(t, json.Unmarshal([]byte(out), &b))
+	assert.Equal(t, runtime.Version(), b.Go)
+}
