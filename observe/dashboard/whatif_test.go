@@ -69,6 +69,9 @@ func TestWhatALimitWouldRefuseIsWhatItRefuses(t *testing.T) {
 
 		a = s.whatIf("tenant", "", "100/s")
 		assert.Equal(t, "100/1s would have refused nothing to any of 41 clients in the last 60 s.", a.Text)
+		a = s.whatIf("tenant", "", "100/day Europe/Berlin")
+		assert.Equal(t, 1, a.Clients.About)
+		assert.InDelta(t, 1050, a.Requests.About, 50, "all but the 100 of a day, or those of two")
 		a = s.whatIf("strict", "", "1000/h")
 		assert.Equal(t, 1, a.Clients.About, "in shadow too")
 		assert.Contains(t, fmt.Sprint(a.Notes), "The limit's period is longer than the 60 s that are known")
