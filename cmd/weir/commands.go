@@ -55,7 +55,7 @@ func commands() []command {
 			examples: []string{"limits.yaml --key user:42 --rule 'POST /login'"},
 		}, {
 			name: "ban", args: "KEY", does: "locks a key out of all processes that share the list of bans", run: ban, words: none,
-			examples: []string{"203.0.113.7 --for 1h", "user:42"},
+			examples: []string{"203.0.113.7 --for 1h", "user:42 --reason 'card testing' --by ann"},
 		}, {
 			name: "unban", args: "KEY", does: "lets a banned key in again; exits with 1 if it was not banned", run: unban, words: none,
 			examples: []string{"203.0.113.7", "EsoXtJryKJQ28wPgFmAwog"},

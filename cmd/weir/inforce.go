@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,6 +32,16 @@ type ruleset struct {
 	Version  string        `json:"version,omitempty"`
 	Rules    []ruleInForce `json:"rules"`
 	NotShown int           `json:"not_shown,omitempty"` // how many more the service has
+	Loaded   []loaded      `json:"loaded,omitempty"`    // what a service says of where it has its rules from
+}
+
+// A loaded is a file, or a key in Redis, that a service has rules from.
+type loaded struct {
+	Source  string    `json:"source,omitempty"` // none: those in force are not what is written
+	Version string    `json:"version"`
+	At      time.Time `json:"at"`                // when they came into force
+	Refused uint64    `json:"refused,omitempty"` // how often others were
+	Error   string    `json:"error,omitempty"`   // why what is written now is not in force
 }
 
 type ruleInForce struct {
@@ -119,6 +130,12 @@ func (r *ruleset) write(s *session) error {
 	if r.Version != "" {
 		fmt.Fprintf(s.out, "%s, version %s\n", r.Key, r.Version)
 	}
+	for _, l := range r.Loaded {
+		fmt.Fprintf(s.out, "%s, version %s, in force since %s\n", cmp.Or(l.Source, "a fallback"), l.Version, l.At.Local().Format(time.RFC3339))
+		if l.Error != "" {
+			fmt.Fprintf(s.out, "what is written now is refused: %s\n", l.Error)
+		}
+	}
 	table := newTable(s)
 	fmt.Fprintln(table, "RULE\tLIMIT\tFOR\tIN AN OUTAGE\tMODE")
 	for _, rule := range r.Rules {
@@ -203,7 +220,12 @@ func askService(address string, header http.Header) (ruleset, error) {
 			Rule, Tier, Limit, For, OnOutage string
 			Shadow                           bool
 		}
-		Hidden int
+		Hidden  int
+		Written []struct {
+			Source, Version, Error string
+			Loaded                 int64 // Unix milliseconds
+			Refused                uint64
+		}
 	}
 	if err := json.NewDecoder(io.LimitReader(answer.Body, mostPage)).Decode(&page); err != nil || page.Rows == nil {
 		return found, errors.New("what answers there is not the page of package dashboard")
@@ -214,5 +236,8 @@ func askService(address string, header http.Header) (ruleset, error) {
 		})
 	}
 	found.NotShown = page.Hidden
+	for _, w := range page.Written {
+		found.Loaded = append(found.Loaded, loaded{w.Source, w.Version, time.UnixMilli(w.Loaded).UTC().Truncate(time.Second), w.Refused, w.Error})
+	}
 	return found, nil
 }

@@ -24,7 +24,7 @@ import (
 
 // Fields that are times, and mappings of which the keys are names of rules.
 var (
-	timeFields  = []string{"at", "until", "from", "to", "first", "begin", "time"}
+	timeFields  = []string{"at", "until", "from", "to", "first", "begin", "time", "since"}
 	namesOfKeys = []string{"stopped"}
 	snakeCase   = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 )
@@ -163,7 +163,7 @@ endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shad
 	run("peek", file, "--key=user:42")
 	run("reset", file, "--key=user:42")
 	run("ban", "user:42", "--for=1h")
-	run("ban", "user:43")
+	run("ban", "user:43", "--reason=card testing", "--by=ann")
 	run("bans", "--names", keys)
 	run("unban", "user:43")
 	run("unban", "user:43")

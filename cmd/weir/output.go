@@ -43,7 +43,9 @@ func round(d time.Duration) time.Duration {
 }
 
 // now is the time in JSON: to the second.
-func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+func now() time.Time { return inUTC(time.Now()) }
+
+func inUTC(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
 // ratio is a share from 0 on.
 func ratio(part, whole int64) float64 {

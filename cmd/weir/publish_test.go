@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/observe/dashboard"
 	"github.com/weirgo/weir/redis/redisrules"
@@ -87,15 +86,16 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 func TestTheRulesOfAServiceAreReadFromItsPage(t *testing.T) {
 	store, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
-	loaded, err := rules.Parse([]byte("version: 1\nendpoints: {\"POST /login\": {limit: 5/m, tiers: {free: 2/m}}, \"/x\": {mode: deny}}\n"), rules.Options{})
+	const text = "version: 1\nendpoints: {\"POST /login\": {limit: 5/m, tiers: {free: 2/m}}, \"/x\": {mode: deny}}\n"
+	o := rules.Options{OnReload: func(rules.Reload) {}}
+	o.Config.Store = store
+	limits, err := rules.Watch(t.Context(), write(t, "limits.yaml", text), o)
 	require.NoError(t, err)
-	config := loaded.Config()
-	config.Store = store
-	limits, err := middleware.New(config)
-	require.NoError(t, err)
+	t.Cleanup(func() { _ = limits.Close() })
 	page, err := dashboard.New(dashboard.Options{Authorize: func(r *http.Request) bool { return r.Header.Get("X-Admin") == "s3cret" }})
 	require.NoError(t, err)
-	page.Add(limits)
+	page.Add(limits.RateLimit)
+	page.FollowRules(limits)
 	mux := http.NewServeMux()
 	mux.Handle("/debug/limits/", page)
 	server := httptest.NewServer(mux)
@@ -105,6 +105,7 @@ func TestTheRulesOfAServiceAreReadFromItsPage(t *testing.T) {
 	credentials := write(t, "admin.txt", "X-Admin: s3cret\r\n")
 	exit, out, said := weir(t, "", "rules", address, "--header-file", credentials)
 	require.Equal(t, exitGood, exit, said)
+	assert.Regexp(t, `^/.*/limits.yaml, version `+rules.VersionOf([]byte(text))+`, in force since 2`, out)
 	assert.Regexp(t, `"POST /login" +5/1m +POST /login +local +enforce`, out)
 	assert.Regexp(t, `"POST /login", tier "free" +2/1m`, out)
 	assert.Regexp(t, `"/x" +none +/x .*deny`, out)

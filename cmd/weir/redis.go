@@ -438,6 +438,9 @@ type listedBan struct {
 	Until     time.Time `json:"until,omitzero"` // none: it is permanent
 	Permanent bool      `json:"permanent"`
 	Times     int       `json:"times"` // bans by a rule in a row, with this one
+	Since     time.Time `json:"since,omitzero"`
+	Reason    string    `json:"reason,omitempty"` // of a ban by hand, as its next
+	By        string    `json:"by,omitempty"`     // the operator
 }
 
 func ban(s *session, args []string) error {
@@ -447,14 +450,20 @@ func ban(s *session, args []string) error {
 		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
 		return err
 	})
+	reason := flags.String("reason", "", "`why`, for those who look at the bans, who see it as it stands")
+	by := flags.String("by", "", "your `name`, for them")
 	const wants = "the key to ban, as weir explain shows it, such as user:42, or its digest"
 	return onBan(s, flags, args, wants, func(ctx context.Context, c *banCommand) error {
-		if err := c.list.Ban(ctx, c.key, length); err != nil {
+		notes := []bans.Note{bans.Reason(*reason), bans.By(*by)}
+		if _, err := bans.Noted(notes...); err != nil {
+			return usageError{err}
+		}
+		if err := c.list.Ban(ctx, c.key, length, notes...); err != nil {
 			return err
 		}
 		switch {
 		case c.asJSON:
-			b := listedBan{Key: c.keyed.Key, Digest: c.keyed.Digest, Permanent: length == 0}
+			b := listedBan{Key: c.keyed.Key, Digest: c.keyed.Digest, Permanent: length == 0, Since: now(), Reason: *reason, By: *by}
 			if length > 0 {
 				b.Until = now().Add(length)
 			}
@@ -524,22 +533,28 @@ func listBans(s *session, args []string) error {
 		}
 		listed := []listedBan{}
 		for _, b := range all {
-			listed = append(listed, listedBan{known[b.Digest], b.Digest, b.Rule, b.Until.UTC().Truncate(time.Second), b.Until.IsZero(), b.Times})
+			listed = append(listed, listedBan{
+				Key: known[b.Digest], Digest: b.Digest, Rule: b.Rule, Until: inUTC(b.Until), Permanent: b.Until.IsZero(),
+				Times: b.Times, Since: inUTC(b.Since), Reason: b.Reason, By: b.By,
+			})
 		}
 		if *asJSON {
 			return writeJSON(s.out, listed)
 		}
 		table := newTable(s)
-		fmt.Fprintln(table, "UNTIL\tTIMES\tBY\tKEY")
+		fmt.Fprintln(table, "SINCE\tUNTIL\tTIMES\tBY\tKEY\tREASON")
 		for _, b := range listed {
-			until, by := "permanent", "hand"
+			since, until, by := "", "permanent", cmp.Or(b.By, "hand")
+			if !b.Since.IsZero() {
+				since = b.Since.Local().Format(time.RFC3339)
+			}
 			if !b.Permanent {
 				until = b.Until.Local().Format(time.RFC3339)
 			}
 			if b.Rule != "" {
 				by = strconv.Quote(b.Rule)
 			}
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", until, b.Times, by, cmp.Or(b.Key, b.Digest))
+			fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\n", since, until, b.Times, by, cmp.Or(b.Key, b.Digest), b.Reason)
 		}
 		return table.Flush()
 	})

@@ -174,6 +174,7 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"ban"}, exitUsage, "name the key"},
 		{[]string{"ban", "user:x", "--for", "soon"}, exitUsage, "--for"},
 		{[]string{"ban", "user:x", "--for="}, exitUsage, "--for"},
+		{[]string{"ban", "user:x", "--reason", "a\nb"}, exitUsage, "Reason"},
 		{[]string{"ban", "foo"}, exitUsage, "no request can have this key: want an address"},
 		{[]string{"ban", "tenant:acme"}, exitUsage, "or of a kind that --keys names"},
 		{[]string{"unban", "foo"}, exitUsage, "no request can have this key"},

@@ -131,7 +131,7 @@ func TestPlacesAreHeldForAsLongAsTheLogSays(t *testing.T) {
 	exit, out, err = weir(t, log, "simulate", queue, "-", format)
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, "refused 2 of 4 requests")
-	assert.Contains(t, out, "1 wait for their turn")
+	assert.Contains(t, out, "1 waits for its turn")
 
 	exit, out, err = weir(t, log, "simulate", one, queue, "-", format, "--json")
 	require.Equal(t, exitGood, exit, err)

@@ -132,27 +132,18 @@ type topping struct {
 	interval time.Duration
 }
 
-// look looks for so long. An answer may take as long as patience besides.
-func (t *topping) look(ctx context.Context, d time.Duration) (redisstore.Surveyed, error) {
-	ctx, cancel := context.WithTimeout(ctx, d+patience)
-	defer cancel()
-	return t.survey.Look(ctx, d)
-}
-
 // once looks at all keys, and tells on a terminal how far it has come.
 func (t *topping) once(ctx context.Context) error {
 	terminal := terminalOf(t.s.err)
 	var found redisstore.Surveyed
 	for begun := time.Now(); ; {
-		next, err := t.look(ctx, 250*time.Millisecond)
-		if ctx.Err() != nil {
+		var err error
+		found, err = t.survey.Look(ctx, time.Second)
+		if ctx.Err() != nil || err == nil && found.Ended {
 			break
 		}
 		if err != nil {
 			return err
-		}
-		if found = next; found.Ended {
-			break
 		}
 		if terminal != nil && time.Since(begun) > time.Second {
 			p := newTopPass(&found.Pass, false)
@@ -182,7 +173,7 @@ func (t *topping) watch(ctx context.Context) error {
 	known := false
 	for {
 		begun := time.Now()
-		found, err := t.look(ctx, t.interval)
+		found, err := t.survey.Look(ctx, t.interval)
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -96,7 +96,8 @@ func NewSurvey(client redis.UniversalClient, n int, o TopOptions) (*Survey, erro
 	}, nil
 }
 
-// Look goes on with a pass for as long as that, or until it ends, and tells what is known then.
+// Look goes on with a pass for as long as that, or until it ends, looks again at what it knows,
+// and tells what it has found.
 // After an error the next Look begins a new pass; what was found stays known.
 func (s *Survey) Look(ctx context.Context, d time.Duration) (Surveyed, error) {
 	found, err := s.look(ctx, d)
@@ -183,13 +184,18 @@ func (s *Survey) begin(ctx context.Context) error {
 // scan looks at the pages of a node until then.
 func (s *Survey) scan(ctx context.Context, n *node, ends time.Time) error {
 	pattern := escapeGlob(s.prefix) + ":{*}:*"
-	pause := time.NewTimer(time.Until(n.next))
-	defer pause.Stop()
-	for !n.done && !s.isEnough() && !n.next.After(ends) {
+	for !n.done && !s.isEnough() {
+		pause := n.next
+		if ends.Before(pause) {
+			pause = ends
+		}
 		select {
-		case <-pause.C:
+		case <-time.After(time.Until(pause)):
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+		if n.next.After(ends) {
+			return nil
 		}
 		n.next = time.Now().Add(s.every) // it does not catch up
 		names, cursor, err := n.client.Scan(ctx, n.cursor, pattern, topPage).Result()
@@ -203,7 +209,6 @@ func (s *Survey) scan(ctx context.Context, n *node, ends time.Time) error {
 		}
 		s.note(found)
 		n.cursor, n.done = cursor, cursor == 0
-		pause.Reset(time.Until(n.next))
 	}
 	return nil
 }
@@ -324,12 +329,10 @@ func (s *Survey) refresh(ctx context.Context) error {
 	n := &node{client: s.client, together: together, knows: true} // or it says that it does not
 	var found []counted
 	for page := range slices.Chunk(names, topPage) {
-		if found != nil {
-			select {
-			case <-time.After(s.every):
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+		select {
+		case <-time.After(s.every):
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 		some, err := s.ask(ctx, n, page)
 		if err != nil {

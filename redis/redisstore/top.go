@@ -64,8 +64,8 @@ const (
 
 // Top are the n counters in Redis that have used the largest share of their limit just now,
 // the largest first: those that are being refused, or nearly. The bool reports whether all were
-// looked at. That takes a while, for the sake of what else Redis does: 100 seconds for a million
-// keys. A [Survey] tells meanwhile what it has found.
+// looked at. That takes a while, for the sake of what else Redis does: 100 seconds or more for a
+// million keys. A [Survey] tells meanwhile what it has found.
 func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions) ([]Usage, bool, error) {
 	s, err := NewSurvey(client, n, o)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -24,6 +25,9 @@ func newLane(text string) (*lane, error) {
 	limit, err := limiter.Parse(text)
 	if err != nil {
 		return nil, err
+	}
+	if limit.Calendar() != "" {
+		return nil, fmt.Errorf("%v is of the calendar, which is not drawn here: a fixed window of as many days, such as 1000/30d fixed-window, is alike", limit)
 	}
 	quota, err := limiter.NewQuota("playground", "", limit)
 	if err != nil {

@@ -80,6 +80,7 @@ function compile(lane) {
   if (said.error) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
   say(node.querySelector(".error"), said.error || "");
   node.querySelector(".remove").setAttribute("aria-label", "Remove " + lane.text);
+  node.querySelector(".chart canvas").setAttribute("aria-label", lane.text); // until there are figures
   if (said.error) return;
   lane.name = lane.algorithm.replaceAll("-", " ");
   say(node.querySelector(".what b"), capital(lane.name) + ".");
