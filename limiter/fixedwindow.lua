@@ -88,7 +88,9 @@ return {
   refund = function(q, s, n, at)
     local same = at == 0
     if q.calendar then
-      same = same or position(q, at) == position(q, s.last)
+      -- What is before the first may be of several windows, the last of which is longer than this.
+      local isKnown = at >= q.first - q.window / 2 and at < q.third
+      same = same or isKnown and position(q, at) == position(q, s.last)
     else
       same = same or at - at % q.window == s.last - s.last % q.window
     end

@@ -49,6 +49,25 @@ func TestNearABoundTheServersClockDecidesWhichDayItIs(t *testing.T) {
 	})
 }
 
+// A process that is ahead has counted on a day as on the one before tomorrow. What comes back then is
+// of that day, or of none.
+func TestUnitsOfADayDoNotComeBackToTheNext(t *testing.T) {
+	_, client := startRedis(t)
+	clock := newServerClock(t)
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	q := quotaOf(t, "rule", limiter.Daily(5))
+	_, midnight := q.WindowAt(clock.begun)
+	clock.micros.Store(midnight - 1)
+	s.sender.clock.Set(midnight - 1)
+	yesterdays := decideOne(t, s, q, "key", 5)
+	clock.sleep(14 * time.Hour)
+	s.sender.clock.Set(clock.micros.Load() + (11 * time.Hour).Microseconds())
+	require.True(t, decideOne(t, s, q, "key", 5).Allowed)
+	refund := []limiter.Charge{{Quota: q, Key: "key", Cost: 5, At: yesterdays.At}}
+	require.NoError(t, s.Refund(t.Context(), refund))
+	assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
+}
+
 // A process whose clock is wrong asks once more, and then knows.
 func TestAProcessWithAWrongClockAsksOnceMore(t *testing.T) {
 	_, client := startRedis(t)
