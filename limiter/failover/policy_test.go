@@ -44,7 +44,12 @@ func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 	whole := Must(New(newServer(t, dead), Options{}))
 	assert.Zero(t, decide(t, whole, charge(api, "key"))[0].Window, "it is the rule's own")
 
-	d := decide(t, s, limiter.Charge{Quota: api, Key: "other", Cost: 4})[0]
+	month := quota(t, "month", limiter.Monthly(100), limiter.FailLocal)
+	d := decide(t, s, charge(month, "key"))[0]
+	start, end := month.WindowAt(-d.At)
+	assert.Equal(t, []int64{33, end - start}, []int64{d.Limit, d.Window.Microseconds()}, "a share of this month")
+
+	d = decide(t, s, limiter.Charge{Quota: api, Key: "other", Cost: 4})[0]
 	assert.Equal(t, limiter.Never, d.RetryAfter, "of no share is there so much")
 }
 
