@@ -279,7 +279,7 @@ func (s *sluggish) Decide(ctx context.Context, charges []limiter.Charge, decisio
 	return s.Store.Decide(ctx, charges, decisions)
 }
 
-func TestThoseWhoAskAtOnceShareOneQuestion(t *testing.T) {
+func TestCallersAtOnceShareOneQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
@@ -382,8 +382,8 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 		key, unknown string
 	}{
 		"a user":                          {key(keyfunc.User), []func(*http.Request){as("ann")}, "own", ""},
-		"nobody":                          {key(keyfunc.User), nil, "", "no_key"},
-		"nobody, refused otherwise":       {middleware.Rule{Name: "r", Key: keyfunc.User, Limit: perHour(5), NoKey: middleware.NoKeyUnauthorized}, nil, "", "no_key"},
+		"a guest":                         {key(keyfunc.User), nil, "", "no_key"},
+		"a guest, refused otherwise":      {middleware.Rule{Name: "r", Key: keyfunc.User, Limit: perHour(5), NoKey: middleware.NoKeyUnauthorized}, nil, "", "no_key"},
 		"an address":                      {key(keyfunc.First(keyfunc.User, keyfunc.IP())), nil, "own", ""},
 		"a proxy that tells no address":   {key(doubt), nil, "in doubt", ""},
 		"all together":                    {key(keyfunc.Global), nil, "shared", ""},
@@ -409,7 +409,7 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 	}
 }
 
-// Nobody reads another client's counters, however keys are cut.
+// No client reads another client's counters, however keys are cut.
 func TestNoKeyIsMistakenForOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{

@@ -128,7 +128,7 @@ func TestPartsFailApart(t *testing.T) {
 			assert.False(t, decide(t, s, charge(api, "0 a"))[0].Degraded)
 			assert.False(t, decide(t, s, charge(api, "2 a"), charge(api, "0 b"))[0].Degraded)
 		}
-		stats := s.Stats()
+		stats := counted(s)
 		assert.Error(t, stats.LastError)
 		stats.LastError = nil
 		assert.Equal(t, Stats{Decided: 20, Local: 10, Failures: 5, Degraded: true}, stats)

@@ -75,6 +75,11 @@ func (w *window) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+func (w window) String() string {
+	w.of.Events = 1
+	return strings.TrimPrefix(w.of.String(), "1/")
+}
+
 func (window) JSONSchema() map[string]any {
 	schema := period{}.JSONSchema()
 	schema["pattern"] = "^(" + periodPattern + "|[1-9][0-9_]*|(day|" + calendarPattern + ")( .*)?)$"

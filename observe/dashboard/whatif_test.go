@@ -135,6 +135,18 @@ func TestAQuestionThatHasNoAnswerIsRefused(t *testing.T) {
 	})
 }
 
+func TestWhatAnotherRuleRefusesIsNoDemand(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{})
+		for range 20 {
+			s.send("POST", "/login", "198.51.100.1", "")
+		}
+		time.Sleep(time.Second)
+		assert.Equal(t, 5-1, s.whatIf("ip", "", "1/h").Requests.About, "login lets 5 pass, and the others take nothing of ip")
+		assert.Equal(t, 20-1, s.whatIf("login", "", "1/h").Requests.About)
+	})
+}
+
 func TestOfManyRulesOnlySomeAreRecorded(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		page, limits := manyRules(t)
