@@ -73,6 +73,12 @@ func PerHour(events int64) Limit { return limiter.PerHour(events) }
 // PerDay is a limit of so many events in 24 hours.
 func PerDay(events int64) Limit { return limiter.PerDay(events) }
 
+// Daily is a limit of so many events from midnight to midnight. See [limiter.Daily].
+func Daily(events int64) Limit { return limiter.Daily(events) }
+
+// Monthly is a limit of so many events in a month of the calendar. See [limiter.Monthly].
+func Monthly(events int64) Limit { return limiter.Monthly(events) }
+
 // Parse reads a limit as text, such as "10/s burst 20". See [limiter.Parse].
 func Parse(text string) (Limit, error) { return limiter.Parse(text) }
 

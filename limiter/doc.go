@@ -13,7 +13,8 @@
 //
 // A [Limit] is a number of events in a period. Written as text it is 100/1m, or
 // "10/s burst 20", or "1000/h token-bucket"; [Parse] and [Limit.String] read and
-// write that. How events are counted is the limit's [Algorithm]. With N for Events,
+// write that. A period may be of the calendar, as in [Monthly] or "1000/day Europe/Berlin": a
+// FixedWindow from midnight to midnight there. How events are counted is the limit's [Algorithm]. With N for Events,
 // P for Per and B for Burst:
 //
 //	algorithm       for                                at most in any period P    state

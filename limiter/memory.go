@@ -24,7 +24,7 @@ type MemoryOptions struct {
 	//
 	// Memory is taken as keys come, 22 to 34 bytes for each. A limit of at most 10 events
 	// that is exact takes 8 more for each of them, a bucket of a quota that [Quota.Settles]
-	// 136 more, and a window that counts above some 100,000 in a second or a million in a
+	// 136 more, and a sliding window that counts above some 100,000 in a second or a million in a
 	// minute 24. A longer SlidingLog takes 64 more for a key, and 16 to 20
 	// for each event in it, of four at least.
 	MaxKeys int

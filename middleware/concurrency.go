@@ -252,8 +252,7 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 	for at >= 0 {
 		a := &s.policies[at]
 		a.warnPatience(ctx, set)
-		a.progress.waiting.Add(1)
-		got, err := l.room.Wait(ctx, a.line(), a.concurrency.Queue, a.concurrency.MaxWait-l.room.Now().Sub(began), func() (bool, error) {
+		got, err := l.inTurn(ctx, a, a.concurrency.MaxWait-l.room.Now().Sub(began), func() (bool, error) {
 			asked = true
 			for i := range s.policies {
 				s.policies[i].overdrawn, s.policies[i].spared = false, false
@@ -264,7 +263,6 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 			err := l.take(ctx, set, s, charges)
 			return s.allowed || s.decisions[at].Allowed || s.lacks() < 0, err
 		})
-		a.progress.waiting.Add(-1)
 		switch {
 		case err != nil && isGone(ctx):
 			s.gone, s.allowed = true, false
@@ -279,6 +277,13 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 		at = s.lacks()
 	}
 	return nil
+}
+
+// inTurn waits in a's line, and counts as waiting until then, should the store panic too.
+func (l *RateLimit) inTurn(ctx context.Context, a *applied, patience time.Duration, ask func() (bool, error)) (bool, error) {
+	a.progress.waiting.Add(1)
+	defer a.progress.waiting.Add(-1)
+	return l.room.Wait(ctx, a.line(), a.concurrency.Queue, patience, ask)
 }
 
 // refresh has charges of places count by the rules in force, as they may have changed while the

@@ -391,6 +391,43 @@ func TestARequestTakesOnePlaceHoweverOftenItMeetsItsRule(t *testing.T) {
 	assert.Equal(t, 200, serve(inner, request().WithContext(outlives)).Code, "the place of a request that has ended is no longer its own")
 }
 
+// A faulty store is somebody else's, with a mistake in it.
+type faulty struct {
+	*limiter.Memory
+	now *atomic.Bool
+}
+
+func (p faulty) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if p.now.Load() {
+		panic("a mistake in the store")
+	}
+	return p.Memory.Decide(ctx, charges, decisions)
+}
+
+func TestARequestWhoseStorePanicsWaitsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{})), &atomic.Bool{}}
+		d := deskOf(t, middleware.Config{Store: store, Rules: []middleware.Rule{queued(1, 3, time.Hour)}})
+		first, panicked := d.begin(), make(chan any, 1)
+		go func() {
+			defer func() { panicked <- recover() }()
+			serve(d.handler, request())
+		}()
+		synctest.Wait()
+		third := d.begin()
+		require.EqualValues(t, 2, d.l.InProgress()[0].Waiting)
+		store.now.Store(true)
+		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-first).Code)
+		assert.Equal(t, "a mistake in the store", <-panicked)
+		store.now.Store(false)
+		assert.EqualValues(t, 1, d.l.InProgress()[0].Waiting)
+		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-third).Code, "it is the next one's turn")
+		assert.Zero(t, d.l.InProgress()[0].Waiting)
+	})
+}
+
 func TestRequestsWaitInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 3, time.Hour)}})

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -271,4 +272,35 @@ func param(t *rapid.T, item httpsfv.Item, name string) int64 {
 		t.Fatalf("%s of %v is %v, not an integer", name, item.Value, value)
 	}
 	return n
+}
+
+// The policy says how long the window is that the request is in, and Reset when that ends.
+func TestThePolicyOfACalendarSaysHowLongItsWindowIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		require.NoError(t, err)
+		limits := newLimit(t,
+			middleware.Rule{Name: "month", Key: keyfunc.IP(), Limit: limiter.Monthly(100)},
+			middleware.Rule{Name: "day", Key: keyfunc.IP(), Limit: limiter.Daily(5).In("Europe/Berlin")},
+		)
+		h := limits.Handler(ok)
+		for _, step := range []struct {
+			at         time.Time
+			month, day int // seconds
+			midnight   time.Time
+		}{
+			{time.Date(2000, 2, 28, 12, 0, 0, 0, berlin), 29 * 86400, 86400, time.Date(2000, 2, 29, 0, 0, 0, 0, berlin)},
+			{time.Date(2000, 3, 26, 12, 0, 0, 0, berlin), 31 * 86400, 23 * 3600, time.Date(2000, 3, 27, 0, 0, 0, 0, berlin)},
+			{time.Date(2000, 9, 30, 12, 0, 0, 0, berlin), 30 * 86400, 86400, time.Date(2000, 10, 1, 0, 0, 0, 0, berlin)},
+			{time.Date(2000, 10, 29, 12, 0, 0, 0, berlin), 31 * 86400, 25 * 3600, time.Date(2000, 10, 30, 0, 0, 0, 0, berlin)},
+		} {
+			time.Sleep(time.Until(step.at))
+			w := serve(h, request())
+			assert.Equal(t, fmt.Sprintf(`"month";q=100;w=%d, "day";q=5;w=%d`, step.month, step.day), w.Header().Get("RateLimit-Policy"))
+			assert.Contains(t, w.Header().Get("RateLimit"), `"day";r=4;t=43200`)
+			assert.Equal(t, strconv.FormatInt(step.midnight.Unix(), 10), w.Header().Get("X-RateLimit-Reset"))
+			assert.Contains(t, serve(limits.Usage(), request()).Body.String(), fmt.Sprintf(
+				`"limit":"5/day Europe/Berlin","events":5,"per":86400,"calendar":"day Europe/Berlin","algorithm":"fixed-window","quota":5,"window":%d,"used":1`, step.day))
+		}
+	})
 }

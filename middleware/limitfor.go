@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -42,7 +43,25 @@ type limitShard struct {
 	mu sync.Mutex
 
 	// Keys that were not asked for while as many others were are forgotten.
-	young, old map[string]*limitAnswer
+	young, old map[limitKey]*limitAnswer
+
+	expired int // how often all answers were
+}
+
+// A limitKey is what an answer is found by: a key or, as clients can make keys long, the hash of a
+// long one.
+type limitKey struct {
+	short string
+	hash  [sha256.Size]byte
+}
+
+const longLimitKey = 128
+
+func limitKeyOf(key string) limitKey {
+	if len(key) > longLimitKey {
+		return limitKey{hash: sha256.Sum256([]byte(key))}
+	}
+	return limitKey{short: key}
 }
 
 // A limitAnswer is the latest for one key.
@@ -62,18 +81,18 @@ var limitSeed = maphash.MakeSeed()
 func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key string) (limiter.Limit, error) {
 	shard := &c.shards[maphash.String(limitSeed, key)%uint64(len(c.shards))]
 	shard.mu.Lock()
-	a := shard.answer(key)
+	a := shard.answer(limitKeyOf(key))
 	if time.Now().Before(a.until) || a.known && a.asking != nil {
 		defer shard.mu.Unlock()
 		return a.limit, a.err
 	}
-	asking := a.asking
+	asking, expired := a.asking, shard.expired
 	if asking == nil {
 		a.asking = make(chan struct{})
 	}
 	shard.mu.Unlock()
 	if asking == nil {
-		return shard.ask(ctx, logger, r, key, a)
+		return shard.ask(ctx, logger, r, key, a, expired)
 	}
 	patience := time.NewTimer(limitPatience)
 	defer patience.Stop()
@@ -90,7 +109,7 @@ func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key s
 }
 
 // answer is that of a key, or a new one.
-func (s *limitShard) answer(key string) *limitAnswer {
+func (s *limitShard) answer(key limitKey) *limitAnswer {
 	if a := s.young[key]; a != nil {
 		return a
 	}
@@ -102,19 +121,24 @@ func (s *limitShard) answer(key string) *limitAnswer {
 		s.young, s.old = nil, s.young
 	}
 	if s.young == nil {
-		s.young = map[string]*limitAnswer{}
+		s.young = map[limitKey]*limitAnswer{}
 	}
-	s.young[strings.Clone(key)] = a
+	key.short = strings.Clone(key.short)
+	s.young[key] = a
 	return a
 }
 
-// ask calls LimitFor, and returns what goes then. If that panics, others do not wait on.
-func (s *limitShard) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer) (limit limiter.Limit, err error) {
+// ask calls LimitFor, and returns what goes then. If that panics, others do not wait on. An answer
+// that has expired meanwhile is asked for again.
+func (s *limitShard) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer, expired int) (limit limiter.Limit, err error) {
 	err = errors.New("it panicked")
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		limit, err = a.note(limit, err)
+		if s.expired != expired {
+			a.until = time.Time{}
+		}
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitPatience) // others wait for it too
 	defer cancel()
@@ -148,7 +172,8 @@ func (c *limitCache) expire() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		for _, answers := range []map[string]*limitAnswer{s.young, s.old} {
+		s.expired++
+		for _, answers := range []map[limitKey]*limitAnswer{s.young, s.old} {
 			for _, a := range answers {
 				a.until = time.Time{}
 			}
@@ -246,7 +271,7 @@ func (set *ruleset) limitOfDigest(r *rule, digest keyfunc.Digest) (limiter.Limit
 		}
 	}
 	if r.LimitFor != nil {
-		return limiter.Limit{}, errors.New("a digest does not tell the key that LimitFor would be asked about")
+		return limiter.Limit{}, errors.New("middleware: a digest does not tell the key that LimitFor would be asked about")
 	}
 	return limiter.Limit{}, nil
 }
@@ -261,7 +286,7 @@ func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key
 	}
 	p, status := set.policyOf(ctx, r, base, key, class)
 	if status != http.StatusOK {
-		return nil, errors.New("LimitFor failed")
+		return nil, errors.New("middleware: which limit the key has is not known, as LimitFor failed")
 	}
 	return p, nil
 }

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -199,6 +201,44 @@ func TestAnotherLimitForIsAskedAtOnce(t *testing.T) {
 		limit, remaining := limitOf(l, as("a"))
 		assert.EqualValues(t, []int64{20, 18}, []int64{limit, remaining})
 	})
+}
+
+// What the one before says when it is asked already is not what goes on for a minute.
+func TestAnAnswerThatComesAfterAReloadIsAskedForAgain(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		before := &plans{limits: map[string]limiter.Limit{"user:a": logOf(10, time.Hour)}, takes: 500 * time.Millisecond}
+		after := &plans{limits: map[string]limiter.Limit{"user:a": logOf(20, time.Hour)}}
+		l := newLimit(t, ruleOf(before))
+		go limitOf(l, as("a"))
+		synctest.Wait()
+		require.NoError(t, l.Reconfigure(configOf(ruleOf(after))))
+		time.Sleep(time.Second)
+		limit, _ := limitOf(l, as("a"))
+		assert.EqualValues(t, 20, limit)
+	})
+}
+
+// A client may make keys as long as a server takes headers.
+func TestLongKeysOfUnknownClientsTakeLittleMemory(t *testing.T) {
+	rule := ruleOf(&plans{})
+	rule.Key = keyfunc.Header("X-Tenant")
+	rule.LimitFor = func(_ context.Context, key string) (limiter.Limit, error) {
+		return perHour(int64(len(key)) - 64<<10), nil // which has the whole key
+	}
+	l := newLimit(t, rule)
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, long := heap(), strings.Repeat("x", 64<<10)
+	for i := range 1000 {
+		limit, _ := limitOf(l, header("X-Tenant", fmt.Sprint(1000+i, long)))
+		require.EqualValues(t, len("header:X-Tenant:1000"), limit)
+	}
+	assert.Less(t, int64(heap()-before), int64(8<<20), "of 64 MB that were sent")
+	runtime.KeepAlive(l)
 }
 
 func TestOverridesAreByKeyOrDigest(t *testing.T) {

@@ -118,7 +118,8 @@ var ErrNoRule = errors.New("middleware: there is no rule of that name")
 
 // Peek tells what a key has left of a rule, in each of its tiers, and takes nothing. The
 // key is as the rule's key function makes it, with its class or without; empty for a rule
-// without one.
+// without one. It is an error if the key may have a limit of its own that cannot be found out, as
+// of a digest where Rule.LimitFor is asked.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
 	var results []RuleResult
@@ -128,7 +129,11 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 			continue
 		}
 		if p.rule.hasOwn() {
-			p, _ = set.policyOf(ctx, p.rule, p, key, class)
+			own, err := set.policyToTell(ctx, p.rule, p, key, class)
+			if err != nil {
+				return nil, err
+			}
+			p = own
 		}
 		looks, charges := applied{key: key, class: class}.charge(nil, nil, p, 0)
 		for _, other := range p.behind() {

@@ -212,11 +212,12 @@ func TestTheMonthOfACalendarIsToldWithItsLength(t *testing.T) {
 func TestAskingWhatIsLeftCostsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		store := &spy{}
-		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{
+		c := middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{
 			{Name: "all", Limit: perHour(20)},
-			{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{perHour(5), logOf(9, 24*time.Hour)}, Overdraft: 0},
+			{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{perHour(5), logOf(9, 24*time.Hour)}},
 			{Name: "soft", Key: keyfunc.User, Limit: perHour(6), Overdraft: 2},
-		}})
+		}}
+		l := limited(t, c)
 		used := map[string]int64{}
 		total := int64(0)
 		for range 30 {
@@ -228,14 +229,9 @@ func TestAskingWhatIsLeftCostsNothing(t *testing.T) {
 				}
 				continue
 			}
-			// A handler that has not answered before, as the cache is not what is tried here.
 			before := len(store.asked)
-			fresh := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{
-				{Name: "all", Limit: perHour(20)},
-				{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{perHour(5), logOf(9, 24*time.Hour)}},
-				{Name: "soft", Key: keyfunc.User, Limit: perHour(6), Overdraft: 2},
-			}})
-			u := usageOf(t, fresh, as(user))
+			require.NoError(t, l.Reconfigure(c)) // which forgets what was asked before
+			u := usageOf(t, l, as(user))
 			require.Len(t, store.asked, before+1, "all rules are one question")
 			for _, c := range store.asked[before] {
 				require.Zero(t, c.Cost)
@@ -283,7 +279,7 @@ func (s *sluggish) Decide(ctx context.Context, charges []limiter.Charge, decisio
 	return s.Store.Decide(ctx, charges, decisions)
 }
 
-func TestThoseWhoAskAtOnceShareOneQuestion(t *testing.T) {
+func TestCallersAtOnceShareOneQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
@@ -386,8 +382,8 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 		key, unknown string
 	}{
 		"a user":                          {key(keyfunc.User), []func(*http.Request){as("ann")}, "own", ""},
-		"nobody":                          {key(keyfunc.User), nil, "", "no_key"},
-		"nobody, refused otherwise":       {middleware.Rule{Name: "r", Key: keyfunc.User, Limit: perHour(5), NoKey: middleware.NoKeyUnauthorized}, nil, "", "no_key"},
+		"a guest":                         {key(keyfunc.User), nil, "", "no_key"},
+		"a guest, refused otherwise":      {middleware.Rule{Name: "r", Key: keyfunc.User, Limit: perHour(5), NoKey: middleware.NoKeyUnauthorized}, nil, "", "no_key"},
 		"an address":                      {key(keyfunc.First(keyfunc.User, keyfunc.IP())), nil, "own", ""},
 		"a proxy that tells no address":   {key(doubt), nil, "in doubt", ""},
 		"all together":                    {key(keyfunc.Global), nil, "shared", ""},
@@ -413,7 +409,7 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 	}
 }
 
-// Nobody reads another client's counters, however keys are cut.
+// No client reads another client's counters, however keys are cut.
 func TestNoKeyIsMistakenForOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
@@ -546,6 +542,12 @@ func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {
 			u := usageOf(t, l, as(user))
 			assert.Equal(t, want, u.left(t, "r"), user)
 		}
+		digest := keyfunc.NewDigester(nil)
+		_, err := l.Peek(t.Context(), "r", digest.Digest("user:ann").Key())
+		assert.ErrorContains(t, err, "a digest does not tell the key")
+		told, err := l.Peek(t.Context(), "r", digest.Digest("user:ben").Key())
+		require.NoError(t, err, "an override is found by the digest of its key")
+		assert.EqualValues(t, 90, told[0].Limit)
 		p.err = errors.New("no database")
 		for onOutage, unknown := range map[limiter.Outage]string{limiter.FailLocal: "", limiter.FailOpen: "no_limit", limiter.FailClosed: "no_limit"} {
 			rule.OnOutage = onOutage

@@ -16,7 +16,7 @@ func TestKeptUsageIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, size := range map[string]int{"many": 100, "long": 1 << 20} {
 			c, set := &usageCache{}, &ruleset{}
-			for i := range 200_000 / (1 + size/1000) {
+			for i := range 25_000 / (1 + size/10_000) {
 				var id usageID
 				binary.LittleEndian.PutUint64(id[:], uint64(i))
 				_, err := c.of(t.Context(), set, id, func(context.Context) ([]byte, error) { return make([]byte, size), nil })

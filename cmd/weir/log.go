@@ -99,6 +99,7 @@ type weblog struct {
 	counted *sized
 	client  func(*http.Request) netip.Addr // nil: the log's is the client
 	tier    func(*accesslog.Entry) string  // nil: the log's
+	hasUser bool                           // a request had one
 	told    progress
 	expects func([]*accesslog.Entry) // the next requests; nil: nothing does
 	coming  [16]*accesslog.Entry
@@ -227,6 +228,7 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 		return nil, err
 	}
 	l.told.show(l, e)
+	l.hasUser = l.hasUser || e.User != ""
 	if l.client == nil {
 		return e, nil
 	}
@@ -248,6 +250,14 @@ func (l *weblog) forwarded(e *accesslog.Entry) string {
 	return e.ForwardedFor
 }
 
+// anonymous says that no request had a user, if the log was said to have some.
+func (l *weblog) anonymous(f *logFlags) []string {
+	if f.mapped["user"] == "" || l.hasUser {
+		return nil
+	}
+	return []string{fmt.Sprintf("No request in the log has a user: at %s there is none.", f.mapped["user"])}
+}
+
 // readTiers reads which tier each client is in.
 func readTiers(name string) (func(*accesslog.Entry) string, error) {
 	text, err := os.ReadFile(name)
@@ -264,14 +274,34 @@ func readTiers(name string) (func(*accesslog.Entry) string, error) {
 		if len(fields) != 2 {
 			return nil, fmt.Errorf("%s:%d: want a user or an address, and a tier, on a line", name, n)
 		}
-		tiers[fields[0]] = fields[1]
+		of := canonical(fields[0])
+		if _, err := netip.ParsePrefix(of); err == nil {
+			return nil, fmt.Errorf("%s:%d: %s is a network: want a user or an address", name, n, of)
+		}
+		if before, ok := tiers[of]; ok && before != fields[1] {
+			return nil, fmt.Errorf("%s:%d: %s is in tier %q already", name, n, of, before)
+		}
+		tiers[of] = fields[1]
+	}
+	if len(tiers) == 0 {
+		return nil, fmt.Errorf("%s: no line has a user or an address, and a tier", name)
 	}
 	return func(e *accesslog.Entry) string {
 		if tier, ok := tiers[e.User]; ok && e.User != "" {
 			return tier
 		}
-		return tiers[e.Client]
+		return tiers[canonical(e.Client)]
 	}, nil
+}
+
+// canonical is an address as it is mostly written, of which IPv6 has several ways.
+func canonical(text string) string {
+	if strings.Contains(text, ":") {
+		if at, err := netip.ParseAddr(text); err == nil {
+			return at.Unmap().String()
+		}
+	}
+	return text
 }
 
 // partly says of rules that need what the log lacks that it does, or that they are left out.

@@ -248,7 +248,7 @@ func (r *run) tell(s *session, names, notes []string, shown func(string) string)
 		page.Change, page.Words = change, verdict.Changed(change)
 	}
 	stats := r.log.Stats()
-	page.Notes = append(slices.Concat(notes, r.places()), verdict.Log(&stats, summary.Answered, r.effect)...)
+	page.Notes = append(slices.Concat(notes, r.places(), r.log.anonymous(r.flags)), verdict.Log(&stats, summary.Answered, r.effect)...)
 	for i := range summary.Curves {
 		page.Curves = append(page.Curves, verdict.CurveOf(&summary.Curves[i]))
 	}

@@ -131,7 +131,7 @@ func TestPlacesAreHeldForAsLongAsTheLogSays(t *testing.T) {
 	exit, out, err = weir(t, log, "simulate", queue, "-", format)
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, "refused 2 of 4 requests")
-	assert.Contains(t, out, "1 wait for their turn")
+	assert.Contains(t, out, "1 waits for its turn")
 
 	exit, out, err = weir(t, log, "simulate", one, queue, "-", format, "--json")
 	require.Equal(t, exitGood, exit, err)
@@ -196,6 +196,14 @@ default: 1/1h
 	assert.Regexp(t, `"POST /login"\s+1/1h\s+4\s+2\s+2`, out)
 	assert.Regexp(t, `"GET /a"\s+1/1h\s+2\s+1`, out)
 	assert.Regexp(t, `"GET /b"\s+1/1h\s+2\s+1`, out)
+}
+
+func TestALogInWhichNobodyHasAUserIsTold(t *testing.T) {
+	file := write(t, "limits.yaml", "version: 1\ndefault: {limit: 1/1h, key: user|ip}\n")
+	_, out, _ := weir(t, strings.ReplaceAll(attacked(), " ada ", " - "), "simulate", file, "-", "--map=user=$remote_user")
+	assert.Contains(t, out, "note: No request in the log has a user: at $remote_user there is none.")
+	_, out, _ = weir(t, attacked(), "simulate", file, "-", "--map=user=$remote_user")
+	assert.NotContains(t, out, "No request in the log")
 }
 
 func TestALimitOfOneKeyByItsDigestIsFoundWithTheSecret(t *testing.T) {
@@ -359,6 +367,9 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"simulate", file, "-", "--trust=10.0.0.0/8"}, exitBad, "--trust needs X-Forwarded-For"},
 		{attacked(), []string{"simulate", file, "-", "--tiers=none"}, exitBad, "none"},
 		{attacked(), []string{"simulate", file, "-", "--tiers=" + bad}, exitBad, "a user or an address, and a tier"},
+		{attacked(), []string{"simulate", file, "-", "--tiers=" + write(t, "networks", "10.0.0.0/8 free\n")}, exitBad, "networks:1: 10.0.0.0/8 is a network: want a user or an address"},
+		{attacked(), []string{"simulate", file, "-", "--tiers=" + write(t, "twice", "2001:db8::7 free\n2001:DB8:0::7 premium\n")}, exitBad, `twice:2: 2001:db8::7 is in tier "free" already`},
+		{attacked(), []string{"simulate", file, "-", "--tiers=" + write(t, "none", "# nobody\n")}, exitBad, "no line has a user or an address, and a tier"},
 		{attacked(), []string{"simulate", file, "-", "--show=all"}, exitUsage, `--show is "all": want digest or address`},
 		{attacked(), []string{"simulate", file, "-", "--report=none/x.html"}, exitBad, "none/x.html"},
 		{attacked(), []string{"recommend", "-", "--per=x"}, exitUsage, `--per is "x": want a period`},

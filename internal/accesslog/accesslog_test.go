@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -325,6 +326,36 @@ func TestWholeSecondsAreSpread(t *testing.T) {
 	require.True(t, stats.Whole)
 }
 
+func TestLinesAreWholeWhereverBlocksEnd(t *testing.T) {
+	line := func(size int) string { // of that many bytes
+		const begin = `{"ts":1,"client_ip":"192.0.2.1","method":"GET","uri":"/`
+		return begin + strings.Repeat("x", size-len(begin)-2) + `"}`
+	}
+	random := rand.New(rand.NewPCG(1, 0))
+	for round := range 12 {
+		sizes := []int{100, longestLine - 1, longestLine, longestLine + 1, 3*blockSize - 1, 3 * blockSize, 1000, blockSize - 102, blockSize - 1101}
+		random.Shuffle(len(sizes), func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })
+		var lines, whole []string
+		for _, size := range append([]int{100}, sizes...) {
+			lines = append(lines, line(size))
+			if size < longestLine {
+				whole = append(whole, line(size))
+			}
+		}
+		log := strings.Join(lines, "\n") + strings.Repeat("\n", round%2)
+		r, err := NewReader(iotest.HalfReader(strings.NewReader(log)), Options{})
+		require.NoError(t, err)
+		for i, want := range whole {
+			e, err := r.Next()
+			require.NoError(t, err)
+			require.True(t, strings.Contains(want, `"`+e.Target+`"`), "line %d: %d bytes", i, len(e.Target))
+		}
+		_, err = r.Next()
+		require.ErrorIs(t, err, io.EOF)
+		require.EqualValues(t, len(lines)-len(whole), r.Stats().Broken)
+	}
+}
+
 // The text of entries is written over, and never while one of them is held for the order.
 func TestAnEntryHasItsOwnTextInWhateverOrderItComes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 0))
@@ -385,33 +416,60 @@ func TestEntriesAreInOrderWhateverTheLog(t *testing.T) {
 }
 
 // What is read of any JSON is what encoding/json reads of it.
+// Whatever is JSON is read, and its values are those that encoding/json finds.
 func FuzzValuesInJSON(f *testing.F) {
-	for _, line := range []string{caddyLine, traefikLine, envoyJSON, nginxJSON, `{"ts":1,"a":{"b":[1,"x"]}}`, `{"a":{"b":[{},"\u00e9"]},"ts":1}`, `{"a":"\"`} {
+	for _, line := range []string{
+		caddyLine, traefikLine, envoyJSON, nginxJSON, `{"ts":1,"a":{"b":[1,"x"]}}`, `{"a":{"b":[{},"\u00e9"]},"ts":1}`, `{"a":"\"`,
+		`{"a":{"b":["", "` + strings.Repeat("long", 12) + `\\\""]}}`, `{"a" : { "b":[ [{"b":"}"}] , "x\/" ] } , "c" : -1.5e3}`, `{"a":{"b":[0,"` + strings.Repeat("y", mostPlain) + `"]}}`,
+	} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		p, err := newParser(&format{name: "json", known: []member{{"$.ts", slot{field: fieldTime}}}}, Options{Map: map[string]string{"user": "$.a.b[1]"}})
+		p, err := newParser(&format{name: "json"}, Options{Map: map[string]string{"user": "$.a.b[1]"}})
 		require.NoError(t, err)
 		var e Entry
-		if _, wrong := p.lines.parse(&p.scanner, &e, line); wrong != "" || !json.Valid([]byte(line)) {
+		_, wrong := p.lines.parse(&p.scanner, &e, line)
+		var object map[string]json.RawMessage
+		if strings.Contains(line, "\n") || json.Unmarshal([]byte(line), &object) != nil || object == nil {
 			return
 		}
-		var want struct{ A, a, TS any }
-		var object map[string]json.RawMessage
-		if json.Unmarshal([]byte(line), &object) != nil || strings.Count(line, `"a"`) != 1 || strings.Count(line, `"b"`) != 1 || strings.Contains(line, `\u`) {
+		if strings.Count(line, "{")+strings.Count(line, "[") <= deepest {
+			require.Empty(t, wrong)
+		}
+		if wrong != "" || strings.Count(line, `"a"`) != 1 || strings.Count(line, `"b"`) != 1 || strings.Contains(line, `\u`) {
 			return // names twice, or spelled with escapes
 		}
-		if json.Unmarshal(object["a"], &want.A) != nil {
-			return
-		}
-		members, _ := want.A.(map[string]any)
-		elements, _ := members["b"].([]any)
-		if len(elements) < 2 {
+		var members map[string]json.RawMessage
+		var elements []json.RawMessage
+		if json.Unmarshal(object["a"], &members) != nil || json.Unmarshal(members["b"], &elements) != nil || len(elements) < 2 {
 			require.Empty(t, e.User)
 			return
 		}
-		if text, ok := elements[1].(string); ok && text != "-" {
+		var text string
+		switch first := elements[1][0]; {
+		case first == '{' || first == '[' || string(elements[1]) == "null":
+		case first != '"':
+			text = string(elements[1])
+		case json.Unmarshal(elements[1], &text) != nil || strings.ContainsRune(text, '\uFFFD'):
+			return // bytes that are no text stay as they are
+		}
+		if text != "-" {
 			require.Equal(t, text, e.User)
+		}
+	})
+}
+
+func FuzzADecimalIsTheFloat(f *testing.F) {
+	for _, text := range []string{"0.012", "12", "0.500929675", "1500000", "999999999.999999999", "-1", "1.", ".5", "1e3", "31622399.999999999", "0.0000000001"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond, time.Nanosecond} {
+			if d, ok := decimal(text, unit); ok {
+				n, err := strconv.ParseFloat(text, 64)
+				require.NoError(t, err)
+				require.InDelta(t, n*float64(unit), float64(d), max(0.6, float64(d)*1e-15))
+			}
 		}
 	})
 }

@@ -216,12 +216,12 @@ func newParser(f *format, o Options) (*parser, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, source := range slices.Sorted(maps.Keys(unused)) {
+	if lost := slices.Sorted(maps.Keys(unused)); len(lost) > 0 {
 		var names []string
 		for i := range t.parts {
 			names = append(names, t.parts[i].name)
 		}
-		return nil, fmt.Errorf("the format has no %q: it has %s", source, strings.Join(names, ", "))
+		return nil, fmt.Errorf("the format has no %q: it has %s", lost[0], strings.Join(names, ", "))
 	}
 	t.more = f.more
 	p.lines = t

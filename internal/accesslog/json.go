@@ -168,10 +168,12 @@ func (d *document) fail(wrong string) bool {
 }
 
 func (d *document) space() {
-	for d.at < len(d.text) && (d.text[d.at] == ' ' || d.text[d.at] == '\t' || d.text[d.at] == '\r') {
+	for d.at < len(d.text) && d.text[d.at] <= ' ' && isSpace(d.text[d.at]) {
 		d.at++
 	}
 }
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
 // value reads any value; what of it is wanted, t says, which may be nil.
 func (d *document) value(t *tree) bool {
@@ -184,6 +186,11 @@ func (d *document) value(t *tree) bool {
 	begin := d.at
 	switch d.text[d.at] {
 	case '"':
+		if t != nil && len(t.slots) > 0 {
+			if text, ok := d.plain(); ok {
+				return d.put(t, begin, text)
+			}
+		}
 		text, ok := d.quoted()
 		if !ok || t == nil || len(t.slots) == 0 {
 			return ok
@@ -218,8 +225,7 @@ func (d *document) value(t *tree) bool {
 // bare passes over what is no string, object or array.
 func (d *document) bare() {
 	for ; d.at < len(d.text); d.at++ {
-		switch d.text[d.at] {
-		case ',', ']', '}', ' ', '\t', '\r':
+		if c := d.text[d.at]; c == ',' || c == ']' || c == '}' || c <= ' ' && isSpace(c) {
 			return
 		}
 	}
@@ -237,6 +243,24 @@ func (d *document) put(t *tree, begin int, text string) bool {
 		}
 	}
 	return true
+}
+
+// mostPlain is up to what length a string is read byte by byte.
+const mostPlain = 40
+
+// plain reads a string, if it is a short one without escapes, as most are.
+func (d *document) plain() (text string, ok bool) {
+	begin := d.at + 1
+	for at := begin; at < min(len(d.text), begin+mostPlain); at++ {
+		switch d.text[at] {
+		case '"':
+			d.at = at + 1
+			return d.text[begin:at], true
+		case '\\':
+			return "", false
+		}
+	}
+	return "", false
 }
 
 // quoted reads a string, without undoing escapes.

@@ -1,7 +1,7 @@
 package accesslog
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -30,15 +30,19 @@ type Options struct {
 
 // A Reader reads a log.
 type Reader struct {
-	in     *bufio.Reader
-	block  []byte
+	in     io.Reader
 	parser *parser
-	rest   string // of the block: lines that were read and are not parsed yet
-	end    error  // of what there is to read
 	lines  int64
-	texts  keeper
-	last   *Entry   // that Next returned
-	free   []*Entry // to be used again
+
+	block   []byte
+	rest    string // of the block: lines that were read and are not parsed yet
+	partial []byte // and the beginning of the one after these
+	tooLong bool   // the line of rest goes on, for longer than a block
+	end     error  // of what there is to read
+
+	texts keeper
+	last  *Entry   // that Next returned
+	free  []*Entry // to be used again
 
 	logged, begun window
 	stats         Stats
@@ -77,7 +81,7 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{in: bufio.NewReaderSize(from, blockSize), logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
+	r := &Reader{in: from, logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
 	if err := r.fill(); err != nil {
 		return nil, err
 	}
@@ -345,34 +349,50 @@ func (r *Reader) fill() error {
 	if r.block == nil {
 		r.block = make([]byte, blockSize)
 	}
-	block, n := r.block[:blockSize], 0
-	var err error
-	for n < len(block) && err == nil {
-		var more int
-		more, err = r.in.Read(block[n:])
-		n += more
-	}
-	block = block[:n]
-	if err == nil {
-		var tail []byte
-		tail, err = r.in.ReadSlice('\n')
-		for errors.Is(err, bufio.ErrBufferFull) { // what is too long is not kept
-			if len(block) < blockSize+longestLine {
-				block = append(block, tail...)
-			}
-			tail, err = r.in.ReadSlice('\n')
+	n := copy(r.block, r.partial)
+	for {
+		var err error
+		if n, err = r.read(n); err != nil {
+			return err
 		}
-		block = append(block, tail...)
+		begin, end := 0, n
+		if r.tooLong { // what is left of it is passed over
+			begin = n
+			if at := bytes.IndexByte(r.block[:n], '\n'); at >= 0 {
+				r.tooLong, begin = false, at+1
+			}
+		}
+		if r.end == nil {
+			end = bytes.LastIndexByte(r.block[:n], '\n') + 1
+		}
+		if end <= begin && r.end == nil {
+			if begin > 0 { // there is room for more
+				n = copy(r.block, r.block[begin:n])
+				continue
+			}
+			r.tooLong, end = true, n
+		}
+		lines := r.block[begin:end]
+		r.partial = r.block[end:n]
+		r.rest = unsafe.String(unsafe.SliceData(lines), len(lines)) // of which entries keep copies
+		return nil
 	}
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		return err
-	case err != nil:
-		r.end = io.EOF
+}
+
+// read reads into the block, behind n bytes, until it is full or the log ends.
+func (r *Reader) read(n int) (int, error) {
+	for n < len(r.block) {
+		more, err := r.in.Read(r.block[n:])
+		n += more
+		switch {
+		case errors.Is(err, io.EOF):
+			r.end = io.EOF
+			return n, nil
+		case err != nil:
+			return n, err
+		}
 	}
-	r.block = block[:0]
-	r.rest = unsafe.String(unsafe.SliceData(block), len(block)) // of which entries keep copies
-	return nil
+	return n, nil
 }
 
 // A chunk is text of entries. It is written again when all of them have been used.

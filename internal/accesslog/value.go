@@ -327,12 +327,41 @@ func epoch(text string) (micros int64, whole, ok bool) {
 // where there is none, is 0.
 func duration(text string, unit time.Duration) (time.Duration, bool) {
 	if unit != 0 {
+		if d, ok := decimal(text, unit); ok {
+			return d, true
+		}
 		if n, err := strconv.ParseFloat(text, 64); err == nil && n < float64(longest/unit) {
 			return time.Duration(math.Round(max(0, n) * float64(unit))), true
 		}
 	}
 	d, err := time.ParseDuration(text)
 	return max(0, d), err == nil && d < longest
+}
+
+// decimal reads a number such as 0.012 of a unit that is a power of ten of nanoseconds, if it has
+// no more digits than that and is no longer than most.
+func decimal(text string, unit time.Duration) (d time.Duration, ok bool) {
+	whole, fraction, hasFraction := strings.Cut(text, ".")
+	if whole == "" || len(whole) > 9 || hasFraction && fraction == "" {
+		return 0, false
+	}
+	for i := range len(whole) {
+		if whole[i]-'0' > 9 {
+			return 0, false
+		}
+		d = d*10 + time.Duration(whole[i]-'0')
+	}
+	if d >= longest/unit {
+		return 0, false
+	}
+	d *= unit
+	for i := range len(fraction) {
+		if unit /= 10; unit == 0 || fraction[i]-'0' > 9 {
+			return 0, false
+		}
+		d += time.Duration(fraction[i]-'0') * unit
+	}
+	return d, true
 }
 
 const longest = 366 * 24 * time.Hour

@@ -10,6 +10,7 @@
 package phase
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -53,6 +54,18 @@ func Long() time.Duration {
 			return period
 		}
 	}
+}
+
+// NoonZone is a time zone where it is about noon, so that no day, week, month or year of it ends while
+// a test runs that asks a server.
+func NoonZone() string {
+	switch ahead := 12 - time.Now().UTC().Hour(); {
+	case ahead > 0:
+		return fmt.Sprintf("Etc/GMT-%d", ahead) // in POSIX's sense: what is west is positive
+	case ahead < 0:
+		return fmt.Sprintf("Etc/GMT+%d", -ahead)
+	}
+	return "Etc/GMT"
 }
 
 // Draw is how long after a midnight a clock begins that is not Go's.

@@ -22,7 +22,7 @@ func (s *server) post(path string, body io.Reader) answer {
 }
 
 func keyFromBody(s *suite) {
-	account := keyfunc.JSONField("account", 256)
+	byName := keyfunc.JSONField("account", 256)
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body) // first: HTTP/1.1 does not go on with it once an answer has begun
 		if err != nil {
@@ -30,13 +30,13 @@ func keyFromBody(s *suite) {
 		}
 		_, _ = w.Write(body)
 	}
-	byAccount := middleware.Rule{Name: "account", Key: account, Limit: perHour(2), NoKey: middleware.NoKeySkip}
-	byBoth := middleware.Rule{Name: "both", Key: keyfunc.Join(account, keyfunc.JSONField("device", 256)), Limit: perHour(100), NoKey: middleware.NoKeySkip}
+	byAccount := middleware.Rule{Name: "account", Key: byName, Limit: perHour(2), NoKey: middleware.NoKeySkip}
+	byBoth := middleware.Rule{Name: "both", Key: keyfunc.Join(byName, keyfunc.JSONField("device", 256)), Limit: perHour(100), NoKey: middleware.NoKeySkip}
 	// One limit is around the router, and one around the route.
 	server := s.serve(app([]Limit{rules(byAccount)}, Route{Method: http.MethodPost, Path: "/login", Handler: echo, Limits: []Limit{rules(byBoth)}}))
-	for _, who := range []string{"jane", "joe"} {
-		for i, spelled := range []string{`{"account":"WHO","device":"a"}`, ` {"device":"b","ACCOUNT":"WHO"}`, `{"account":"WHO"}`} {
-			body := strings.ReplaceAll(spelled, "WHO", who)
+	for _, account := range []string{"jane", "joe"} {
+		for i, spelled := range []string{`{"account":"NAME","device":"a"}`, ` {"device":"b","ACCOUNT":"NAME"}`, `{"account":"NAME"}`} {
+			body := strings.ReplaceAll(spelled, "NAME", account)
 			send := io.Reader(strings.NewReader(body))
 			if i == 1 {
 				send = io.MultiReader(send)

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,6 +156,23 @@ func TestWhatALogSaysIsTextAndNothingElse(t *testing.T) {
 	assert.Contains(t, b.Text("#point"), "</script><img")
 	b.Run(`const s = document.createElement("script"); try { s.textContent = "window.hit = 1"; document.body.append(s) } catch {}`)
 	assert.True(t, browser.Eval[bool](b, `window.hit === undefined && document.images.length === 0`))
+}
+
+// A sliding window may refuse clients that keep to its limit, and then it is said why.
+func TestALimitAboveWhatAnyClientAsksForIsExplainedIfItRefuses(t *testing.T) {
+	for algorithm, explained := range map[limiter.Algorithm]bool{limiter.SlidingWindow: true, limiter.SlidingLog: false} {
+		m, err := demand.NewMeter(time.Minute, algorithm)
+		require.NoError(t, err)
+		for minute := range int64(2) { // 30 at the beginning of each: never more in any minute
+			for i := range int64(30) {
+				m.Add("192.0.2.1", (16_666_666+minute)*60_000_000+i, 1)
+			}
+		}
+		r, err := m.Result(1)
+		require.NoError(t, err)
+		require.EqualValues(t, 30, r.Peaks.Most)
+		assert.Equal(t, explained, strings.Contains(verdict.Peaks(r), "Limits above that still refuse something"), "%v: %+v", algorithm, r.Curve)
+	}
 }
 
 func TestNumbersAreWrittenForPeople(t *testing.T) {

@@ -75,12 +75,13 @@ func by(s *simulate.Summary) string {
 func gentle(s *simulate.Summary) string {
 	var parts []string
 	for _, of := range []struct {
-		n    int64
-		what string
-	}{{s.Delayed, "wait for their turn"}, {s.Overdrawn, "pass on an overdraft"}, {s.Warned, "carry a warning that the limit is near"},
-		{s.Exempt, "are never limited"}, {s.Unlimited, "meet no rule"}} {
+		n         int64
+		one, many string
+	}{{s.Delayed, "waits for its turn", "wait for their turn"}, {s.Overdrawn, "passes on an overdraft", "pass on an overdraft"},
+		{s.Warned, "carries a warning that the limit is near", "carry a warning that the limit is near"},
+		{s.Exempt, "is never limited", "are never limited"}, {s.Unlimited, "meets no rule", "meet no rule"}} {
 		if of.n > 0 {
-			parts = append(parts, Number(of.n)+" "+of.what)
+			parts = append(parts, count(of.n, of.one, of.many))
 		}
 	}
 	if len(parts) == 0 {
@@ -145,8 +146,12 @@ func Recommended(r *demand.Result, spare float64, key string) Words {
 // Peaks is what clients ask for, in words.
 func Peaks(r *demand.Result) string {
 	p := r.Peaks
-	return fmt.Sprintf("The most that a client asked for in any %s: half of them %s, nine in ten at most %s, 99%% at most %s, 99.9%% at most %s, and one %s.",
+	text := fmt.Sprintf("The most that a client asked for in any %s: half of them %s, nine in ten at most %s, 99%% at most %s, 99.9%% at most %s, and one %s.",
 		Period(r.Per), Number(p.P50), Number(p.P90), Number(p.P99), Number(p.P999), Number(p.Most))
+	if slices.ContainsFunc(r.Curve, func(at demand.Point) bool { return at.Limit > p.Most && at.Keys > 0 }) {
+		text += " Limits above that still refuse something: a sliding window counts what came in the window before as if it had come evenly. A sliding log counts exactly."
+	}
+	return text
 }
 
 // An Effect is what becomes of the first requests of a log, so many of them, if those of a

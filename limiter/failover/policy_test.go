@@ -44,7 +44,12 @@ func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 	whole := Must(New(newServer(t, dead), Options{}))
 	assert.Zero(t, decide(t, whole, charge(api, "key"))[0].Window, "it is the rule's own")
 
-	d := decide(t, s, limiter.Charge{Quota: api, Key: "other", Cost: 4})[0]
+	month := quota(t, "month", limiter.Monthly(100), limiter.FailLocal)
+	d := decide(t, s, charge(month, "key"))[0]
+	start, end := month.WindowAt(-d.At)
+	assert.Equal(t, []int64{33, end - start}, []int64{d.Limit, d.Window.Microseconds()}, "a share of this month")
+
+	d = decide(t, s, limiter.Charge{Quota: api, Key: "other", Cost: 4})[0]
 	assert.Equal(t, limiter.Never, d.RetryAfter, "of no share is there so much")
 }
 
@@ -123,7 +128,7 @@ func TestPartsFailApart(t *testing.T) {
 			assert.False(t, decide(t, s, charge(api, "0 a"))[0].Degraded)
 			assert.False(t, decide(t, s, charge(api, "2 a"), charge(api, "0 b"))[0].Degraded)
 		}
-		stats := s.Stats()
+		stats := counted(s)
 		assert.Error(t, stats.LastError)
 		stats.LastError = nil
 		assert.Equal(t, Stats{Decided: 20, Local: 10, Failures: 5, Degraded: true}, stats)

@@ -114,7 +114,8 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 			s.new.add(key)
 			d.followed.observe(c, o, i, key, now)
 		}
-		if s.demand != nil {
+		// What another rule refuses takes nothing of this one.
+		if s.demand != nil && !(rule.Allowed && o.Outcome == middleware.OutcomeRefused) {
 			s.demand.Add(key, rule.Cost, eighth)
 		}
 		if !rule.Allowed && o.Err == nil { // else it is no decision

@@ -10,7 +10,9 @@ import (
 
 // followed has the last minutes of some clients: of those that were refused of late, and of
 // those that an operator looks at. A client is a key. How many are followed is bounded; one more
-// takes the place of the one that has not been seen for longest.
+// takes the place of the one that has not been seen for longest. Where many keys are refused once,
+// as an attacker makes them up, a few of them in each second take the place of one that was seen
+// lately: so to refuse them costs little, and others are not lost among them.
 type followed struct {
 	digests keyfunc.Digester
 	sets    [followedSets]clientSet
@@ -31,7 +33,8 @@ const (
 type clientSet struct {
 	hashes  [followedWays]atomic.Uint64 // 0: free
 	clients [followedWays]client
-	mu      sync.Mutex // guards which clients are followed; locked before a client
+	crowded atomic.Int64 // one more than the second in which one gave way that had been seen lately
+	mu      sync.Mutex   // guards which clients are followed; locked before a client
 }
 
 // A client is what became of the requests of one key.
@@ -103,15 +106,18 @@ func (f *followed) follow(hash uint64, key string, now int64) *client {
 	if c := f.find(hash); c != nil {
 		return c
 	}
-	at := s.last(now)
+	at, lately := s.last(now)
+	if lately {
+		s.crowded.Store(now + 1)
+	}
 	s.clients[at].begin(hash, f.keyOf(key), now)
 	s.hashes[at].Store(hash)
 	return &s.clients[at]
 }
 
 // last is the place of a client that gives way: one that is free, else the one that has not been
-// seen for longest of those that are not pinned.
-func (s *clientSet) last(now int64) (last int) {
+// seen for longest of those that are not pinned. lately says that it has been seen lately.
+func (s *clientSet) last(now int64) (last int, lately bool) {
 	rank := func(i int) (class int, since int64) {
 		c := &s.clients[i]
 		switch until := c.pinned.Load(); {
@@ -128,7 +134,7 @@ func (s *clientSet) last(now int64) (last int) {
 			last, lowest, oldest = i, class, since
 		}
 	}
-	return last
+	return last, lowest > 0 && now-s.clients[last].seen.Load() < clientStep
 }
 
 func (f *followed) keyOf(key string) (k clientKey) {
@@ -164,7 +170,6 @@ func (c *client) begin(hash uint64, key clientKey, now int64) {
 	clear(c.steps[:])
 	clear(c.rules[:])
 	clear(c.routes[:])
-	clear(c.latest[:])
 }
 
 // observe counts a request for the client with the key of rule i, which is the first with that
@@ -178,7 +183,7 @@ func (f *followed) observe(c *counts, o *middleware.Observation, i int, hash uin
 	}
 	known := f.find(hash)
 	if known == nil {
-		if o.Err != nil || !saysNo(o.Rules[i:], key) {
+		if o.Err != nil || f.set(hash).crowded.Load() == now+1 || !saysNo(o.Rules[i:], key) {
 			return
 		}
 		known = f.follow(hash, key, now)

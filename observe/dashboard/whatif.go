@@ -55,7 +55,7 @@ func (d *Dashboard) whatIf(query url.Values) (*whatIfView, error) {
 		if q, err := limiter.NewQuota("in force", "", info.Limit); err == nil {
 			v.Now = "By the same reckoning, " + h.told(info.Limit.String()+", which is in force,", h.Try(q, d.start.Unix()))
 			if h.counted && !info.Shadow {
-				v.Now += fmt.Sprintf(" What it did refuse is %s of requests.", percent(h.refused, h.asked))
+				v.Now += fmt.Sprintf(" It did refuse %s, %s of all that it was asked.", counted(int64(h.refused), "request"), percent(h.refused, h.asked))
 			}
 		}
 	}
@@ -180,7 +180,7 @@ func (d *Dashboard) unknowns(info *middleware.RuleInfo, limit limiter.Limit, h *
 		note("This is what this process was asked. Where several processes share their counters, clients ask those as well, and would be refused more than this.")
 	}
 	if h.refused > 0 && !info.Shadow {
-		note("Refused requests are in the demand. Not known is what clients did not ask as they were refused before, nor what they only asked again for that.")
+		note("What the rule refused is in the demand; what others refused takes nothing of it, and is not. Not known is what clients did not ask as they were refused before, nor what they only asked again for that.")
 	}
 	if h.banned > 0 {
 		note("Clients that are banned met no rule, so what they asked is not in it.")

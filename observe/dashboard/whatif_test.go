@@ -69,6 +69,9 @@ func TestWhatALimitWouldRefuseIsWhatItRefuses(t *testing.T) {
 
 		a = s.whatIf("tenant", "", "100/s")
 		assert.Equal(t, "100/1s would have refused nothing to any of 41 clients in the last 60 s.", a.Text)
+		a = s.whatIf("tenant", "", "100/day Europe/Berlin")
+		assert.Equal(t, 1, a.Clients.About)
+		assert.InDelta(t, 1050, a.Requests.About, 50, "all but the 100 of a day, or those of two")
 		a = s.whatIf("strict", "", "1000/h")
 		assert.Equal(t, 1, a.Clients.About, "in shadow too")
 		assert.Contains(t, fmt.Sprint(a.Notes), "The limit's period is longer than the 60 s that are known")
@@ -129,6 +132,18 @@ func TestAQuestionThatHasNoAnswerIsRefused(t *testing.T) {
 		r.URL.RawQuery = "weir=elsewhere"
 		s.mux.ServeHTTP(w, r)
 		assert.Equal(t, http.StatusBadRequest, w.Code)
+	})
+}
+
+func TestWhatAnotherRuleRefusesIsNoDemand(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{})
+		for range 20 {
+			s.send("POST", "/login", "198.51.100.1", "")
+		}
+		time.Sleep(time.Second)
+		assert.Equal(t, 5-1, s.whatIf("ip", "", "1/h").Requests.About, "login lets 5 pass, and the others take nothing of ip")
+		assert.Equal(t, 20-1, s.whatIf("login", "", "1/h").Requests.About)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
@@ -64,6 +65,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		{Events: 60, Per: 150 * time.Millisecond},
 		limiter.Limit{Events: 60, Per: 150 * time.Millisecond}.With(limiter.FixedWindow),
 		limiter.Limit{Events: 7, Per: 100 * time.Millisecond}.WithBurst(50),
+		limiter.Daily(1000).In(phase.NoonZone()),
 	} {
 		q := quotaOf(t, fmt.Sprint("rule ", i), l)
 		q.Settles = i == 4
@@ -73,6 +75,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 	for range 3 {
 		ledgers = append(ledgers, ledgerOf(connect(t, server.Addr), 40, life))
 	}
+	ledgers[0].clock.Set(0) // which it is told
 	since := map[int]int64{}
 	changed := []*limiter.Quota{
 		quotaOf(t, "rule 0", limiter.PerSecond(1000).With(limiter.TokenBucket)),
@@ -80,6 +83,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		quotaOf(t, "rule 2", limiter.Limit{Events: 600, Per: 300 * time.Millisecond}),
 		quotaOf(t, "rule 3", limiter.Limit{Events: 30, Per: 150 * time.Millisecond}.With(limiter.FixedWindow)),
 		quotas[4],
+		quotaOf(t, "rule 5", limiter.Monthly(2000).In(phase.NoonZone())),
 	}
 	granted := 0
 	for step := range 700 {

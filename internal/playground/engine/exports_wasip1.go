@@ -11,6 +11,7 @@ import (
 // There is one page, which calls one function after the other.
 var (
 	input    []float64 // what room made
+	told     []float64 // the room of answers in numbers
 	answer   unsafe.Pointer
 	lanes    = map[int32]*lane{}
 	arrivals []int64
@@ -21,7 +22,7 @@ var (
 //
 //go:wasmexport room
 func room(n int32) unsafe.Pointer {
-	input = make([]float64, n)
+	input = slices.Grow(input[:0], int(n))[:n]
 	return unsafe.Pointer(unsafe.SliceData(input))
 }
 
@@ -31,6 +32,7 @@ func room(n int32) unsafe.Pointer {
 func output() unsafe.Pointer { return answer }
 
 func numbers(n []float64) int32 {
+	told = n
 	answer = unsafe.Pointer(unsafe.SliceData(n))
 	return int32(len(n))
 }
@@ -69,7 +71,7 @@ func limit(at, bytes int32) int32 {
 //
 //go:wasmexport traffic
 func traffic(n int32, units float64) {
-	arrivals, cost = make([]int64, n), int64(units)
+	arrivals, cost = slices.Grow(arrivals[:0], int(n))[:n], int64(units)
 	for i := range arrivals {
 		arrivals[i] = int64(input[i])
 	}
@@ -81,7 +83,7 @@ func traffic(n int32, units float64) {
 //go:wasmexport decide
 func decide(at int32, from, to float64, points int32) int32 {
 	c := lanes[at].decide(arrivals, cost, axis{int64(from), int64(to), int(points)})
-	return numbers(slices.Concat([]float64{float64(c.most), float64(c.from)}, c.used, c.waits))
+	return numbers(append(append(append(told[:0], float64(c.most), float64(c.from)), c.used...), c.waits...))
 }
 
 // look answers with what a lane holds at a time: the numbers of a view, the log's in the end.
@@ -89,9 +91,8 @@ func decide(at int32, from, to float64, points int32) int32 {
 //go:wasmexport look
 func look(at int32, now float64) int32 {
 	v := lanes[at].look(int64(now))
-	n := []float64{
-		float64(v.remaining), float64(v.next), float64(v.retry), float64(v.delay), float64(v.current), float64(v.previous),
-	}
+	n := append(told[:0],
+		float64(v.remaining), float64(v.next), float64(v.retry), float64(v.delay), float64(v.current), float64(v.previous))
 	for _, taken := range v.log {
 		n = append(n, float64(taken))
 	}

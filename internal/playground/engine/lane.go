@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -15,6 +16,9 @@ type lane struct {
 	arrivals []int64 // microseconds, ascending; not the lane's own
 	cost     int64   // units of each
 	saved    []limiter.State
+
+	course course // the latest, whose room the next one takes
+	passed []int64
 }
 
 // between is how many arrivals there are between two saved states.
@@ -24,6 +28,9 @@ func newLane(text string) (*lane, error) {
 	limit, err := limiter.Parse(text)
 	if err != nil {
 		return nil, err
+	}
+	if limit.Calendar() != "" {
+		return nil, fmt.Errorf("%v is of the calendar, which is not drawn here: a fixed window of as many days, such as 1000/30d fixed-window, is alike", limit)
 	}
 	quota, err := limiter.NewQuota("playground", "", limit)
 	if err != nil {
@@ -54,17 +61,25 @@ type course struct {
 	most, from int64
 }
 
-// decide decides about all arrivals, each of which costs so many units.
+// decide decides about all arrivals, each of which costs so many units. What it returns is good
+// until the next.
 func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 	l.arrivals, l.cost, l.saved = arrivals, cost, l.saved[:0]
-	c := course{waits: make([]float64, len(arrivals)), used: make([]float64, 0, a.points)}
-	passed := make([]int64, 0, len(arrivals)) // when they went on, ascending
+	c := course{waits: slices.Grow(l.course.waits[:0], len(arrivals))[:len(arrivals)], used: slices.Grow(l.course.used[:0], a.points)}
+	passed := l.passed[:0] // when they went on, ascending
 	var s limiter.State
 	point := a.point(0)
 	use := func(before int64) {
+		used, until := 0.0, int64(-1)
 		for point < before && len(c.used) < a.points {
-			d := l.quota.Describe(s, point, 0, true)
-			c.used = append(c.used, float64(d.Limit-d.Remaining))
+			if point >= until {
+				d := l.quota.Describe(s, point, 0, true)
+				used, until = float64(d.Limit-d.Remaining), point+d.NextAfter.Microseconds()
+				if d.NextAfter == 0 {
+					until = before // all remains
+				}
+			}
+			c.used = append(c.used, used)
 			point = a.point(len(c.used))
 		}
 	}
@@ -78,11 +93,16 @@ func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 			saved.Log = slices.Clone(s.Log) // a Take may append to it in place
 			l.saved = append(l.saved, saved)
 		}
+		if i > 0 && at == arrivals[i-1] && c.waits[i-1] < 0 { // a refusal changes nothing
+			c.waits[i] = -1
+			continue
+		}
 		var ok bool
 		if s, ok = l.quota.Take(s, at, cost); !ok {
 			c.waits[i] = -1
 			continue
 		}
+		c.waits[i] = 0
 		if queue {
 			d := l.quota.Describe(s, at, cost, true)
 			c.waits[i] = float64(d.Delay.Microseconds())
@@ -101,6 +121,7 @@ func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 			c.most, c.from = n, passed[first]
 		}
 	}
+	l.course, l.passed = c, passed
 	return c
 }
 

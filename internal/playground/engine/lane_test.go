@@ -161,6 +161,11 @@ func TestWhatParseRefusesIsNoLane(t *testing.T) {
 	}
 }
 
+func TestACalendarIsNotDrawn(t *testing.T) {
+	_, err := newLane("1000/month")
+	require.ErrorContains(t, err, "1000/month is of the calendar, which is not drawn here")
+}
+
 func TestASavedStateIsNotTheLanesOwn(t *testing.T) {
 	l, err := newLane("300/10s sliding-log")
 	require.NoError(t, err)

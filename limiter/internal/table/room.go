@@ -355,7 +355,7 @@ func (s *Shard) drop(judge Judge) int {
 }
 
 // Retire empties the idle cells of tags that are no longer wanted, even those that are kept, and
-// tells of the tags of all that remain.
+// tells of the tags of all cells that remain.
 func (s *Shard) Retire(unwanted func(Tag) bool, remains func(Tag), judge Judge) {
 	for c := range all(*s.lines.Load()) {
 		tag := c.Tag()

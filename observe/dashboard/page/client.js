@@ -1,7 +1,7 @@
 // One client: what became of its latest requests in this process.
 
 let client = null; // the key or the digest that is shown
-let clientAsked = 0;
+let clientAsked = 0, addressed = false;
 
 async function drawClient(now) {
   if (client === null || (!now && last.second < clientAsked + 2)) return;
@@ -23,7 +23,8 @@ function showClient(c) {
   say($("client-error"), c.error || "");
   $("client-known").hidden = Boolean(c.error);
   if (c.error) return;
-  history.replaceState(null, "", "#" + c.digest);
+  if (!addressed) history.replaceState(null, "", "#" + c.digest); // once, as another may be asked for meanwhile
+  addressed = true;
   say($("client-key"), c.key);
   say($("client-digest"), c.key === c.digest ? "its digest; the key is not shown" : "digest " + c.digest);
   const asked = c.asked.slice(-c.known), refused = c.refused.slice(-c.known), all = total(asked);
@@ -66,6 +67,7 @@ function lookAt(rule, key) {
   $("key").value = key;
   $("hand").scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   client = key === "" ? null : key;
+  addressed = false;
   $("client").hidden = client === null;
   $("answer").replaceChildren();
   drawClient(true);
@@ -73,8 +75,8 @@ function lookAt(rule, key) {
 }
 
 // The digest of a log line is an address: the page's own, and # before it.
-function lookAtAddress() {
-  const digest = decodeURIComponent(location.hash.slice(1));
+function lookAtAddress(url) {
+  const digest = new URL(url).hash.slice(1);
   if (digest && digest !== client) lookAt("", digest);
 }
-window.addEventListener("hashchange", lookAtAddress);
+window.addEventListener("hashchange", (e) => lookAtAddress(e.newURL));

@@ -11,7 +11,7 @@ function drawFleet() {
   const item = () => el("li", {}, el("span", { class: "name" }), el("span", { class: "number" }), el("span", { class: "number" }));
   items($("processes"), f.list.length, item).forEach((li, i) => {
     const p = f.list[i], [name, asked, refused] = li.children, answers = p.state === "answers";
-    const about = { late: "told nothing for " + ago(p.ago), unknown: "last heard of " + ago(p.ago) + " before", unreadable: "", answers: "" }[p.state];
+    const about = { late: "told nothing for " + ago(p.ago), unknown: "last heard of " + ago(p.ago) + " ago", unreadable: "", answers: "" }[p.state];
     const text = [p.self ? "this one" : "", about, p.bad ? "its store " + p.store : "", p.about || ""].filter(Boolean).join("; ");
     describe(name, p.name, text);
     li.classList.toggle("ill", p.bad || p.state === "late" || p.state === "unreadable");

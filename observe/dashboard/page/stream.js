@@ -63,7 +63,7 @@ function begin(state) {
   drawRows();
   drawRuleChoice();
   draw();
-  if (first) lookAtAddress();
+  if (first) lookAtAddress(location.href);
 }
 
 function advance(tick) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -179,7 +180,8 @@ func crowd(r *Recorder, seed uint64, n int, from int64) (all log) {
 }
 
 func TestASampleOfManyKeysStandsForThemAll(t *testing.T) {
-	const n, runs = 12_000, 12
+	const n = 12_000
+	runs := race.Draws(12, 3)
 	q := quota(t, limiter.PerMinute(30).With(limiter.TokenBucket))
 	within, sum, want := 0, 0.0, int64(0)
 	for seed := range uint64(runs) {
@@ -199,15 +201,16 @@ func TestASampleOfManyKeysStandsForThemAll(t *testing.T) {
 		sum += float64(e.About)
 		assert.InDelta(t, n, d.Keys*d.Each, 0.35*n)
 	}
-	assert.GreaterOrEqual(t, within, runs-3, "19 times in 20 the number is within its bounds")
-	assert.InDelta(t, float64(want), sum/runs, 0.2*float64(want), "and the mean is near it")
+	assert.GreaterOrEqual(t, within, runs*3/4, "19 times in 20 the number is within its bounds")
+	assert.InDelta(t, float64(want), sum/float64(runs), 0.2*float64(want), "and the mean is near it")
 }
 
 func TestEstimatesHoldNineteenTimesInTwenty(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, refused := range []int{0, 1, 5, 40, 800} {
 		within, known := 0, 0
-		const runs, each = 2000, 8
+		const each = 8
+		runs := race.Draws(2000, 400)
 		for range runs {
 			r := Result{each: each}
 			units := int64(0)
@@ -228,9 +231,9 @@ func TestEstimatesHoldNineteenTimesInTwenty(t *testing.T) {
 				known++
 			}
 		}
-		assert.Greater(t, within, runs*93/100, "of %d keys", refused)
+		assert.Greater(t, within, runs*92/100, "of %d keys", refused)
 		if refused > 100 {
-			assert.Greater(t, known, runs*93/100, "what %d keys are refused", refused)
+			assert.Greater(t, known, runs*92/100, "what %d keys are refused", refused)
 		}
 	}
 }

@@ -1,0 +1,186 @@
+package redisstore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
+)
+
+func TestPlacesAreExactWhileSlotsOfAClusterMove(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t)
+	const most, processes, callers = 4, 3, 6
+	q := concurrency(t, "exports", most)
+	limit := bounded(t, "api", 1_000_000, limiter.SlidingCounter)
+	keys := []string{"a", "b", "c"}
+	referees := make([]referee, len(keys))
+	var stores []*store
+	var wg sync.WaitGroup
+	var done, began atomic.Int64
+	for range processes {
+		client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+		s := newStore(client, forgetting).Within(patience).(*store)
+		stores = append(stores, s)
+		for range callers {
+			wg.Go(func() {
+				for done.Load() == 0 {
+					i := rand.IntN(len(keys))
+					charges := []limiter.Charge{charge(q, keys[i], 1), charge(limit, keys[i], 1)}[:1+rand.IntN(2)]
+					d := make([]limiter.Decision, len(charges))
+					// While a slot moves, two counters of a key may be on two nodes (TRYAGAIN).
+					if err := s.Decide(t.Context(), charges, d); err != nil && len(charges) == 1 {
+						t.Errorf("a slot that moves is no failure: %v", err)
+						return
+					} else if err != nil || !d[0].Allowed {
+						time.Sleep(rand.N(2 * time.Millisecond))
+						continue
+					}
+					began.Add(1)
+					referees[i].begin()
+					time.Sleep(rand.N(2 * time.Millisecond))
+					referees[i].end()
+					charges[0].At = d[0].At
+					_ = s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}})
+				}
+			})
+		}
+	}
+	for round := range 4 {
+		for i, key := range keys {
+			before := began.Load()
+			redistest.MoveSlot(nodes, stores[0].names.Name(stores[0].names.Tag(key), q), nodes[(round+i)%3])
+			await(t, "events while slots move", func() bool { return began.Load() > before+50 || t.Failed() })
+		}
+	}
+	done.Store(1)
+	wg.Wait()
+	for i, key := range keys {
+		assert.EqualValues(t, most, referees[i].most.Load(), "never more than the limit, and as many")
+		for _, s := range stores {
+			await(t, "nothing to be held", s.isIdle)
+		}
+		assert.EqualValues(t, most, decideOne(t, stores[0], q, key, 0).Remaining, "all places are free again")
+	}
+}
+
+// A master that dies may have granted places which the next one has not heard of. It admits as many
+// more, at most, until the process that holds them says so.
+func TestAFailoverForgetsNoMorePlacesThanWereNotReplicated(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	process := func() *store {
+		client := closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
+		}))
+		return newStore(client, forgetting).Within(patience).(*store)
+	}
+	one, other := process(), process()
+	const most, unheard = 5, 2
+	q := concurrency(t, "exports", most)
+	require.True(t, decideOne(t, one, q, "key", 2).Allowed)
+	require.True(t, decideOne(t, other, q, "key", 1).Allowed)
+	sentinel.Master.MustDo("WAIT", "1", "5000")
+	sentinel.Replica.MustDo("REPLICAOF", "127.0.0.1", "1") // from here on it hears of nothing
+	held := decideOne(t, one, q, "key", unheard)
+	require.True(t, held.Allowed)
+	require.False(t, decideOne(t, other, q, "key", 1).Allowed)
+
+	sentinel.Master.Kill()
+	sentinel.AwaitFailover()
+	answered := func(s *store) bool {
+		return s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 0)}, make([]limiter.Decision, 1)) == nil
+	}
+	await(t, "the other process to be answered", func() bool { return answered(other) })
+	beyond, taken := 0, limiter.Decision{}
+	for range most {
+		if d := decideOne(t, other, q, "key", 1); d.Allowed {
+			beyond, taken = beyond+1, d
+		}
+	}
+	t.Logf("%d more than the limit", beyond)
+	assert.LessOrEqual(t, beyond, unheard, "no more than the new master had not heard of")
+	for range beyond {
+		end(t, other, q, "key", taken)
+	}
+	await(t, "the process that holds places to say so, though it decides nothing", func() bool {
+		return decideOne(t, other, q, "key", 0).Remaining == 0
+	})
+	assert.False(t, decideOne(t, other, q, "key", 1).Allowed, "%d of %d are under way", most, most)
+	end(t, one, q, "key", held)
+	await(t, "the place that was returned", func() bool { return decideOne(t, other, q, "key", 1).Allowed })
+}
+
+// A key that is evicted takes with it what other processes hold, until they say so again.
+func TestAnEvictedKeyForgetsNoPlacesOfTheProcessThatAsks(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	clock := newServerClock(t)
+	one, other := onClock(t, clock, connect(t, server), forgetting), onClock(t, clock, connect(t, server), forgetting)
+	q := concurrency(t, "exports", 4)
+	require.True(t, decideOne(t, one, q, "key", 3).Allowed)
+	require.True(t, decideOne(t, other, q, "key", 1).Allowed)
+	server.MustDo("FLUSHALL")
+	assert.EqualValues(t, 3, decideOne(t, other, q, "key", 0).Remaining, "its own place is counted, and those of others are not")
+	server.MustDo("FLUSHALL")
+	assert.EqualValues(t, 1, decideOne(t, one, q, "key", 0).Remaining)
+	assert.Zero(t, decideOne(t, other, q, "key", 0).Remaining, "each has said what it holds")
+	assert.False(t, decideOne(t, other, q, "key", 1).Allowed)
+}
+
+func TestAFullServerGrantsNoPlaceAndKeepsThoseThatAreHeld(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	one := newStore(connect(t, server), forgetting).Within(patience).(*store)
+	other := newStore(connect(t, server), forgetting).Within(patience).(*store)
+	q := concurrency(t, "exports", 4)
+	held := decideOne(t, one, q, "key", 1)
+	require.True(t, decideOne(t, other, q, "key", 2).Allowed)
+
+	server.MustDo("CONFIG", "SET", "maxmemory", "1")
+	for _, s := range []*store{one, other} {
+		for i := range 20 {
+			var d [1]limiter.Decision
+			err := s.Decide(t.Context(), []limiter.Charge{charge(q, fmt.Sprint("key", strings.Repeat("!", i%2)), 1)}, d[:])
+			require.ErrorContains(t, err, "OOM", "so that the rule's policy decides")
+			require.False(t, d[0].Allowed)
+		}
+	}
+	end(t, one, q, "key", held)
+	server.MustDo("CONFIG", "SET", "maxmemory", "0")
+
+	await(t, "the returned place, and none of those refused", func() bool { return decideOne(t, other, q, "key", 0).Remaining == 2 })
+	assert.False(t, decideOne(t, one, q, "key", 3).Allowed)
+	assert.True(t, decideOne(t, one, q, "key", 2).Allowed)
+}
+
+// A clock that has stepped back makes no lease longer.
+func TestAClockThatStepsBackHoldsNoPlaceLonger(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, back := range []time.Duration{time.Second, time.Hour, 400 * 24 * time.Hour} {
+		clock := newServerClock(t)
+		dies, lives := onClock(t, clock, connect(t, server), forgetting), onClock(t, clock, connect(t, server), forgetting)
+		q := concurrency(t, "exports", 3)
+		key := back.String()
+		require.True(t, decideOne(t, dies, q, key, 2).Allowed)
+		require.True(t, decideOne(t, lives, q, key, 1).Allowed)
+		dies.silence()
+		clock.sleep(-back)
+		assert.Zero(t, decideOne(t, lives, q, key, 0).Remaining, "%v back, none is free", back)
+		clock.sleep(placeLease - time.Microsecond)
+		assert.Zero(t, decideOne(t, lives, q, key, 0).Remaining, "%v back", back)
+		clock.sleep(time.Microsecond)
+		assert.EqualValues(t, 2, decideOne(t, lives, q, key, 0).Remaining, "%v back", back)
+	}
+}
