@@ -177,7 +177,7 @@ func TestTopGoesOnUntilItIsStopped(t *testing.T) {
 		lines := bufio.NewScanner(out)
 		var shares []float64
 		for range views {
-			require.True(t, lines.Scan(), said.String())
+			require.True(t, lines.Scan())
 			var view topView
 			require.NoError(t, json.Unmarshal(lines.Bytes(), &view), lines.Text())
 			assert.NotZero(t, view.At)
