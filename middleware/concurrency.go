@@ -103,8 +103,7 @@ func (set *ruleset) placeable(r *http.Request, how how) bool {
 	if !set.hasPlaces || how.ends {
 		return true
 	}
-	ctx := r.Context()
-	if ctx.Done() != nil && ctx.Value(http.ServerContextKey) != nil {
+	if endsByServer(r.Context()) {
 		set.notices.early.warn(set.Logger, "weir-no-end",
 			"weir: a rule has Concurrency, and requests are checked without telling how they end, so that the place of one whose client leaves is free while its handler goes on; use RateLimit.Begin in place of Check")
 		return true
@@ -112,6 +111,11 @@ func (set *ruleset) placeable(r *http.Request, how how) bool {
 	set.notices.unheld.warn(set.Logger, "weir-concurrency-without-end",
 		"weir: a rule has Concurrency, and nothing tells how requests end, so that they are refused; use RateLimit.Begin in place of Check")
 	return false
+}
+
+// endsByServer reports whether an [http.Server] ends the context when the handler has returned.
+func endsByServer(ctx context.Context) bool {
+	return ctx.Done() != nil && ctx.Value(http.ServerContextKey) != nil
 }
 
 // decideGuarded is decideObserved for charges that are to be returned if an observer or

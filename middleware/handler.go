@@ -91,8 +91,8 @@ func showPattern(outside, inside *http.Request) {
 // Check is for adapters: what Handler does, without knowing what comes next. It is not told
 // how the request ends, so rules with [Rule.Counts] count every answer, and [Settle] settles
 // at once. A place of [Rule.Concurrency] is returned when the request's [http.Server] ends its
-// context; without one a request that needs a place is refused with 503, as it could never be
-// returned. See [RateLimit.Begin].
+// context, and so is one of [Config.Overload]; without a server a request that needs a place is
+// refused with 503, as it could never be returned. See [RateLimit.Begin].
 func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
 	behind, _ := l.check(l.ruleset(r), w, r, how{inPlace: true}, nil)
 	return behind != nil
@@ -175,7 +175,12 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		set.refuse(w, r, nil, no, told)
 		return refused(r, outer)
 	}
-	overload := set.overloadOf(r, how)
+	overload, endless := set.overloadOf(r, how)
+	if endless {
+		set.observe(r, OutcomeShed, bans.Ban{})
+		set.refuse(w, r, nil, refusal{status: http.StatusServiceUnavailable, shed: true, retryAfter: limiter.Never}, told)
+		return refused(r, outer)
+	}
 	if len(charges) == 0 {
 		if overload == nil {
 			return r, nil
@@ -252,7 +257,8 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		s.writeFields(w.Header(), set, values, text)
 	}
 	if place != nil {
-		end.place, passed = place, true
+		end.occupy(place, how)
+		passed = true
 		return behind, end
 	}
 	if d := s.delay(); d > 0 && !l.delayed(r.Context(), d) {

@@ -39,22 +39,40 @@ type OverloadOptions struct {
 // statusShed is what decideObserved says of a request that Config.Overload has refused.
 const statusShed = 0
 
-// overloadOf is what r needs a place of, or nil: it has one already, or its end is not known.
-func (set *ruleset) overloadOf(r *http.Request, how how) Overload {
+// overloadOf is what r needs a place of, or nil: it has one already. Endless reports that it needs
+// one that nothing would tell when to return.
+func (set *ruleset) overloadOf(r *http.Request, how how) (overload Overload, endless bool) {
 	if set.Overload == nil {
-		return nil
-	}
-	if !how.ends {
-		set.notices.unplaced.warn(set.Logger, "weir-overload-not-applied",
-			"weir: requests are checked without telling how they end, so Config.Overload does not bound them")
-		return nil
+		return nil, false
 	}
 	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
 		if e.place != nil && e.set.Overload == set.Overload {
-			return nil
+			return nil, false
 		}
 	}
-	return set.Overload
+	switch {
+	case how.ends:
+	case endsByServer(r.Context()):
+		set.notices.vacated.warn(set.Logger, "weir-no-end",
+			"weir: Config.Overload is set, and requests are checked without telling how they end, so that the place of one whose client leaves is free while its handler goes on; use RateLimit.Begin in place of Check")
+	default:
+		set.notices.unplaced.warn(set.Logger, "weir-overload-without-end",
+			"weir: Config.Overload is set, and nothing tells how requests end, so that they are refused; use RateLimit.Begin in place of Check")
+		return nil, true
+	}
+	return set.Overload, false
+}
+
+// occupy has e hold a place. Where e is not told how the request ends, that is until the server
+// ends the context.
+func (e *ending) occupy(place Place, how how) {
+	e.place = place
+	if !how.ends {
+		context.AfterFunc(e.Context, func() {
+			e.release()
+			place.Leave()
+		})
+	}
 }
 
 // admit takes a place for a request that has passed its rules, once its turn has come, and
@@ -97,7 +115,7 @@ func (l *RateLimit) admitUncharged(set *ruleset, w http.ResponseWriter, r *http.
 		set.observe(r, OutcomeAllowed, bans.Ban{})
 		observed = true
 		behind, end, _ := l.await(set, r, how, nil, &decided{}, nil)
-		end.place = place
+		end.occupy(place, how)
 		return behind, end
 	case isGone(r.Context()):
 		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)

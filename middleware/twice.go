@@ -106,6 +106,7 @@ type notices struct {
 	twice      onceWarning
 	unsettled  onceWarning
 	unplaced   onceWarning
+	vacated    onceWarning // of places of Config.Overload that are returned
 	endless    onceWarning
 	early      onceWarning // of places that are returned
 	unheld     onceWarning

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -112,6 +113,7 @@ func rulesOf(key string, text []byte, o rules.Options) (ruleset, error) {
 	if config.Store, err = limiter.NewMemory(limiter.MemoryOptions{}); err != nil { // which is not asked
 		return found, err
 	}
+	config.Logger = slog.New(slog.DiscardHandler) // check warns
 	limits, err := middleware.New(config)
 	if err != nil {
 		return found, err

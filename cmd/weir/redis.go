@@ -138,6 +138,7 @@ func (s *server) limits(client redis.UniversalClient, loaded *rules.Rules) (*mid
 	}
 	config := loaded.Config()
 	config.Store = redisstore.New(client, options).Within(patience) // what Redis says, or nothing
+	config.Logger = slog.New(slog.DiscardHandler)                   // check warns
 	return middleware.New(config)
 }
 

@@ -36,7 +36,7 @@ type Used string
 const (
 	StaysUsed   Used = "stays used"
 	BeginsAnew  Used = "begins anew"
-	UsedPartly  Used = "stays used, but of new windows" // of a rule with several limits
+	UsedPartly  Used = "stays used, but of windows that are new or the first now" // of a rule with several limits
 	notAboutUse Used = ""
 )
 
@@ -528,15 +528,14 @@ func sameLimits(a, b *middleware.RuleInfo) bool {
 	return a.Limit == b.Limit && slices.Equal(a.Limits, b.Limits) && a.Concurrency == b.Concurrency
 }
 
-// hasNewWindow reports whether a limit after the first has a window that no limit had there: its
-// counter is named by it.
+// hasNewWindow reports whether a limit has a window of which the counter had another name: those
+// after the first are named by it, and the first keeps that of the first, of whatever window.
 func hasNewWindow(was, is *middleware.RuleInfo) bool {
-	for i, l := range is.Limits {
-		if i > 0 && !slices.ContainsFunc(was.Limits[min(1, len(was.Limits)):], func(other limiter.Limit) bool { return other.Per == l.Per }) {
-			return true
-		}
+	later := func(info *middleware.RuleInfo) []limiter.Limit { return info.Limits[min(1, len(info.Limits)):] }
+	had := func(l limiter.Limit) bool {
+		return slices.ContainsFunc(later(was), func(other limiter.Limit) bool { return other.Per == l.Per })
 	}
-	return false
+	return had(is.Limit) || slices.ContainsFunc(later(is), func(l limiter.Limit) bool { return !had(l) })
 }
 
 // overrides compares the limits of single keys, which are counted and not named.

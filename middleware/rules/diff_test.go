@@ -91,7 +91,13 @@ func TestADiffSaysWhatChangesForWhichRequests(t *testing.T) {
 			"requests without an endpoint: 10/1s, 1000/1h → 10/1s, 2000/1h, key ip as before; what was used stays used",
 		}},
 		"another window": {"version: 1\ndefault: {limits: [10/s, 1000/h]}\n", "version: 1\ndefault: {limits: [10/s, 1000/h, 9000/d]}\n", []string{
-			"requests without an endpoint: 10/1s, 1000/1h → 10/1s, 1000/1h, 9000/1d, key ip as before; what was used stays used, but of new windows",
+			"requests without an endpoint: 10/1s, 1000/1h → 10/1s, 1000/1h, 9000/1d, key ip as before; what was used stays used, but of windows that are new or the first now",
+		}},
+		"the first is gone": {"version: 1\ndefault: {limits: [10/s, 1000/h]}\n", "version: 1\ndefault: 1000/h\n", []string{
+			"requests without an endpoint: 10/1s, 1000/1h → 1000/1h, key ip as before; what was used stays used, but of windows that are new or the first now",
+		}},
+		"the last is gone": {"version: 1\ndefault: {limits: [10/s, 1000/h]}\n", "version: 1\ndefault: 10/s\n", []string{
+			"requests without an endpoint: 10/1s, 1000/1h → 10/1s, key ip as before; what was used stays used",
 		}},
 		"bans": {"version: 1\nban: {cidrs: [192.0.2.0/24], keys: [\"user:secret\"]}\n", "version: 1\nban: {cidrs: [198.51.100.7], keys: [\"user:other\", \"user:third\"]}\n", []string{
 			"banned clients: ban.cidrs: no longer 192.0.2.0/24",

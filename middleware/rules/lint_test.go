@@ -1,10 +1,13 @@
 package rules_test
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -35,4 +38,16 @@ func TestWhatIsHardlyMeantIsWarnedOfWithItsPlace(t *testing.T) {
 		}
 		assert.ElementsMatch(t, want, warnings, text)
 	}
+}
+
+// What is made of the rules warns when it is made; to read them first is not to warn twice.
+func TestReadingRulesLogsNothing(t *testing.T) {
+	var log strings.Builder
+	o := rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	r := parse(t, "version: 1\ndefault: {limits: [10/s, 600/m]}\n", o)
+	assert.Empty(t, log.String())
+	assert.Len(t, r.Warnings(), 1)
+	_, err := middleware.New(r.Config())
+	assert.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(log.String(), "weir-idle-limit"))
 }
