@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter/internal/table"
 )
 
 func TestAllowDoesNotAllocate(t *testing.T) {
@@ -135,4 +137,21 @@ func TestStatesInSpansDoNotAllocate(t *testing.T) {
 			round()
 		}), "%s, idle meanwhile", name)
 	}
+}
+
+// A new key in a full store has some dozen cells judged, with its shard locked.
+func TestAKeyOfACalendarIsJudgedWithoutFindingItsWindowAnew(t *testing.T) {
+	m := newMemory(t, 1)
+	m.start = m.start.Add(-50 * time.Hour) // so that the store's first window has passed
+	q := named(t, "rule", "", Daily(5))
+	require.True(t, m.take(q, "key", 1))
+	b := m.bound(q)
+	hash := b.digest("key")
+	shard := m.table.Shard(m.table.Index(hash))
+	shard.Now = m.now()
+	place, sight := shard.Seek(hash)
+	require.Equal(t, table.Seen, sight)
+	worth, _ := judge{m.Memory}.Judge(shard, place.Tag(), place.State())
+	assert.Positive(t, worth)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { judge{m.Memory}.Judge(shard, place.Tag(), place.State()) }))
 }

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -66,7 +67,10 @@ func calendarLimit(events int64, c calendar) Limit {
 // name, such as "Europe/Berlin". Empty is UTC. [Limit.Validate] says if there is no such zone. A
 // program that runs where there may be no zone data imports time/tzdata.
 func (l Limit) In(zone string) Limit {
-	if zone == time.UTC.String() {
+	switch {
+	case l.calendar.unit == noUnit:
+		zone = cmp.Or(zone, time.UTC.String()) // which Validate refuses, as it does others
+	case zone == time.UTC.String():
 		zone = ""
 	}
 	l.calendar.zone = zone
@@ -154,7 +158,9 @@ func zoneNamed(name string) (*time.Location, error) {
 type calendarWindows struct {
 	calendar
 	zone *time.Location
-	last atomic.Pointer[calendarWindow] // that was asked for
+
+	// Those that were asked for first, which Memory counts from, and last.
+	first, last atomic.Pointer[calendarWindow]
 }
 
 // A calendarWindow is one of them, with what lies beside it.
@@ -178,6 +184,9 @@ func (c *calendarWindows) at(t int64) *calendarWindow {
 }
 
 func (c *calendarWindows) find(t int64) *calendarWindow {
+	if w := c.first.Load(); w != nil && w.start <= t && t < w.end {
+		return w
+	}
 	w := &calendarWindow{index: c.indexOf(time.UnixMicro(t).In(c.zone).Date())}
 	for w.end = c.start(w.index + 1); w.end <= t; w.end = c.start(w.index + 1) {
 		w.index++ // clocks were set back over midnight: the day had begun
@@ -191,6 +200,7 @@ func (c *calendarWindows) find(t int64) *calendarWindow {
 	for w.followedTo = c.start(next); w.followedTo == w.end; w.followedTo = c.start(next) {
 		next++
 	}
+	c.first.CompareAndSwap(nil, w)
 	c.last.Store(w)
 	return w
 }

@@ -167,6 +167,8 @@ func TestACalendarThatMakesNoSenseIsRefused(t *testing.T) {
 		`limiter: the first day is none that a calendar month can be from: only Weekly limits are From one of the seven days`: Monthly(5).From(time.Sunday),
 		`limiter: the first day is none that a calendar week can be from: only Weekly limits are From one of the seven days`:  Weekly(5).From(7),
 		`limiter: Per is 1h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                           PerHour(5).In("Europe/Berlin"),
+		`limiter: Per is 24h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                          PerDay(5).In("UTC"),
+		`limiter: Per is 168h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                         Limit{Events: 5, Per: 168 * time.Hour}.In(""),
 		`limiter: Per is 24h0m0s: of a calendar month it has to stay 744h0m0s`:                                                {Events: 5, Per: 24 * time.Hour, Algorithm: FixedWindow, calendar: calendar{unit: month}},
 		`limiter: Events is 0: it must be from 1 to 1000000000000`:                                                            Yearly(0),
 	} {

@@ -67,6 +67,7 @@ func (m *Memory) addKind(k *kind, name string) error {
 		settles := s.quota.Settles
 		s.quota = compiled(s.quota.limit) // as that one is not to be in use for ever
 		s.quota.Settles = settles
+		s.quota.WindowAt(m.origin) // so that its calendar remembers that window
 	}
 	k.tag, k.users = tag, map[weak.Pointer[Quota]]struct{}{}
 	if k.words > 0 || k.sections[0].form == inRun {

@@ -177,7 +177,10 @@ func TestTopGoesOnUntilItIsStopped(t *testing.T) {
 		lines := bufio.NewScanner(out)
 		var shares []float64
 		for range views {
-			require.True(t, lines.Scan(), said.String())
+			if !lines.Scan() {
+				_ = cmd.Wait() // until then the process may write
+				t.Fatal(said.String())
+			}
 			var view topView
 			require.NoError(t, json.Unmarshal(lines.Bytes(), &view), lines.Text())
 			assert.NotZero(t, view.At)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/internal/tally"
 	"github.com/weirgo/weir/observe/internal/whatif"
@@ -133,13 +134,14 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 // note keeps the key that a rule refused or, if the rule has one counter for all, the key of
 // another rule that applied.
 func (c *counts) note(s *series, rules []middleware.RuleResult, i int) {
-	if key := rules[i].Key; key != "" {
-		s.latest.add(key, s)
+	tells := func(r *middleware.RuleResult) bool { return r.Key != "" && r.Class != keyfunc.Shared }
+	if r := &rules[i]; tells(r) {
+		s.latest.add(r.Key, r.Class, s)
 		return
 	}
 	for j := range rules {
-		if key := rules[j].Key; key != "" {
-			s.latest.add(key, c.of(rules[j].Rule))
+		if r := &rules[j]; tells(r) {
+			s.latest.add(r.Key, r.Class, c.of(r.Rule))
 			return
 		}
 	}

@@ -14,9 +14,11 @@ import (
 
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
 
@@ -257,9 +259,41 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 		s := &series{seriesName: seriesName{rule: "ip"}}
 		for key, n := range tt.counts {
 			for range n {
-				s.latest.add(fmt.Sprint("key ", key), s)
+				s.latest.add(fmt.Sprint("key ", key), keyfunc.Own, s)
 			}
 		}
 		assert.Equal(t, tt.says, d.clients(refusing{rule: "ip", latest: s.latest.spread()}).Text, "%v", tt.counts)
+	}
+}
+
+// Clients that share a key did nothing together: the page neither calls them one noisy client, nor
+// offers to ban them, nor bans them without saying so.
+func TestAKeyThatClientsShareIsNoNoisyClient(t *testing.T) {
+	list := bans.Must(bans.New(bans.Options{}))
+	d := newDashboard(t, Options{ShowKeys: true, Bans: list})
+	ask := func(rule *middleware.RuleInfo, key string, class keyfunc.Class) finding {
+		for range sampleSize {
+			o := observed(rule, key, false)
+			o.Rules[0].Class = class
+			d.Observe(o)
+		}
+		return d.clients(refusing{rule: rule.Name, latest: d.counts.of(rule).latest.spread()})
+	}
+	assert.Empty(t, ask(&middleware.RuleInfo{Name: "route"}, "route:GET /", keyfunc.Shared).Text, "it says nothing of clients")
+
+	ip := &middleware.RuleInfo{Name: "ip"}
+	f := ask(ip, "10.0.0.1", keyfunc.InDoubt)
+	assert.Contains(t, f.Text, "10.0.0.1, which is a proxy's that does not name its clients: they share it.")
+	assert.NotContains(t, f.Text, "noisy")
+	require.Len(t, f.Known, 1)
+	assert.True(t, f.Known[0].Shared)
+
+	f = ask(ip, "203.0.113.9", keyfunc.Own)
+	assert.Contains(t, f.Text, "one noisy client")
+	assert.False(t, f.Known[0].Shared)
+
+	p := d.plan([]string{"10.0.0.1", "203.0.113.9", "route:GET /", "global"}, 0)
+	for i, shared := range []bool{true, false, true, true} {
+		assert.Equal(t, shared, p.Clients[i].Shared, p.Clients[i].Key)
 	}
 }

@@ -46,7 +46,8 @@ type client struct {
 	mu     sync.Mutex // guards what follows
 	hash   uint64
 	key    clientKey
-	since  int64 // the second from which on it is followed
+	class  keyfunc.Class // of its last request; Own before that
+	since  int64         // the second from which on it is followed
 	steps  [clientKept]clientCount
 	rules  [countsKept]ruleCount
 	routes [countsKept]routeCount
@@ -166,7 +167,7 @@ func (c *client) begin(hash uint64, key clientKey, now int64) {
 	c.seen.Store(now)
 	c.pinned.Store(0)
 	c.missed.Store(0)
-	c.hash, c.key, c.since, c.events = hash, key, now, 0
+	c.hash, c.key, c.class, c.since, c.events = hash, key, keyfunc.Own, now, 0
 	clear(c.steps[:])
 	clear(c.rules[:])
 	clear(c.routes[:])
@@ -209,6 +210,7 @@ func (k *client) count(c *counts, o *middleware.Observation, first int, hash uin
 	if k.hash != hash {
 		return // it has given way
 	}
+	k.class = o.Rules[first].Class
 	e := event{second: now, outcome: o.Outcome, route: o.Request.Pattern}
 	for i := first; i < len(o.Rules); i++ {
 		rule := &o.Rules[i]
@@ -310,6 +312,21 @@ func (f *followed) byDigest(digest keyfunc.Digest) *client {
 		}
 	}
 	return nil
+}
+
+// shares reports whether a key is one that clients are known to share.
+func (f *followed) shares(key string) bool {
+	if key == "global" || key == "no-ip" {
+		return true
+	}
+	h := hash(key)
+	k := f.find(h)
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.hash == h && k.class != keyfunc.Own
 }
 
 // who is the client's key, and its hash.

@@ -27,7 +27,8 @@ type plan struct {
 type planned struct {
 	Key    string   `json:"key"`
 	Digest string   `json:"digest"`
-	Ban    *banView `json:"ban,omitempty"` // that it has already, and that would be replaced
+	Ban    *banView `json:"ban,omitempty"`    // that it has already, and that would be replaced
+	Shared bool     `json:"shared,omitempty"` // by clients that would all be refused
 }
 
 const maxBanned = 50 // clients at once
@@ -114,7 +115,7 @@ func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
 		p.Until = time.Now().Add(length).UnixMilli()
 	}
 	for _, key := range keys {
-		client := planned{Key: d.clickable(key), Digest: d.digest(key)}
+		client := planned{Key: d.clickable(key), Digest: d.digest(key), Shared: d.followed.shares(key)}
 		if ban, ok := d.options.Bans.Find(key); ok {
 			v := d.banView(ban)
 			client.Ban = &v

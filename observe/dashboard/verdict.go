@@ -33,6 +33,7 @@ type suspect struct {
 	Key    string `json:"key"` // as it is shown
 	Digest string `json:"digest"`
 	Banned bool   `json:"banned,omitempty"` // already: the list holds it, whatever becomes of its requests
+	Shared bool   `json:"shared,omitempty"` // by clients that a ban would all refuse
 }
 
 type level string
@@ -248,12 +249,18 @@ func (d *Dashboard) clients(r refusing) finding {
 	alone := 2*most >= l.refusals
 	few := len(noisy) > 1 && len(noisy) <= maxFew && 4*theirs >= 3*l.refusals && theirs >= 4*len(noisy)
 	switch {
+	case alone && l.keys[0].shared:
+		f.Clients, f.Known = 1, d.known(l.by, noisy[:1])
+		f.Text = begin + fmt.Sprintf("%s are of one key%s%s, which is a proxy's that does not name its clients: they share it.", part(most), of, f.named())
 	case few:
 		if theirs < l.refusals {
 			all = part(theirs)
 		}
 		f.Clients, f.Known = len(noisy), d.known(l.by, noisy)
 		f.Text = begin + fmt.Sprintf("%s are of %d keys%s%s: a few noisy clients.", all, len(noisy), of, f.named())
+		if slices.ContainsFunc(noisy, func(k share) bool { return k.shared }) {
+			f.Text += " Some of these keys are proxies' that do not name their clients, who share them."
+		}
 	case alone:
 		f.Clients, f.Known = 1, d.known(l.by, noisy[:1])
 		f.Text = begin + fmt.Sprintf("%s are of one key%s%s: %s.", part(most), of, f.named(), one)
@@ -283,11 +290,15 @@ func (d *Dashboard) known(rule string, keys []share) (known []suspect) {
 			s.Key, s.Digest, ok = all[at].Key, all[at].Digest, true
 		}
 		if ok {
+			s.Shared = k.shared
 			known = append(known, s)
 		}
 	}
 	if known == nil && len(keys) == 1 {
-		return t.surely()
+		if known = t.surely(); known != nil {
+			known[0].Shared = keys[0].shared
+		}
+		return known
 	}
 	slices.SortFunc(known, func(a, b suspect) int { return cmp.Compare(a.Key, b.Key) }) // not to change places each second
 	return known

@@ -7,11 +7,11 @@ function actionsOf(finding) {
   if (!n || left.has(leftAs(finding))) return [];
   const button = (text, click, grave) => el("button", { type: "button", class: grave ? "grave" : false, on: { click } }, text);
   const actions = [];
-  const free = known.filter((k) => !k.banned);
+  const open = known.filter((k) => !k.banned), free = open.filter((k) => !k.shared);
   if (acts && free.length && $("bans")) {
     const those = n === 1 ? "Ban this one" : known.length < n ? "Ban the " + free.length + " that are known" : free.length < n ? "Ban the other " + free.length : "Ban these " + n;
     actions.push(button(those + " for an hour", (e) => propose(e.target, free.map((k) => k.key), "1h", "refused by " + finding.rule), true));
-  } else if (known.length && !free.length) {
+  } else if (known.length && !open.length) {
     actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : known.length < n ? "Those that are known are banned." : "They are banned."));
   }
   if (known.length) actions.push(button(n === 1 ? "Look at it" : "Look at one", () => lookAt(finding.rule, known[0].key)));
@@ -42,6 +42,7 @@ async function propose(button, keys, period, reason) {
   tellDone("");
   const ask = { action: "ban", keys, for: period };
   const answer = await post({ ...ask, preview: true });
+  for (const open of document.querySelectorAll(".plan")) open.remove(); // of another click meanwhile
   const panel = el("div", { class: "plan", role: "group", "aria-label": "What this ban will do", tabindex: "-1" });
   const close = () => { panel.remove(); button.focus(); };
   if (answer.error) {
@@ -62,7 +63,8 @@ async function propose(button, keys, period, reason) {
     panel.append(
       el("p", { class: "title" }, title + "?"),
       el("ul", {}, ...clients.map((c) => el("li", {}, el("code", {}, c.key),
-        c.ban ? el("small", {}, " is banned already (" + leftOf(c.ban) + "), which this replaces") : ""))),
+        c.ban ? el("small", {}, " is banned already (" + leftOf(c.ban) + "), which this replaces") : "",
+        c.shared ? el("small", {}, " is the key of clients that have nothing to do with each other: all of them are refused") : ""))),
       el("ul", { class: "will" },
         el("li", {}, answer.plan.until ? "It lasts until " + clock(answer.plan.until) + "." : "It lasts until somebody lifts it."),
         ...answer.plan.will.map((sentence) => el("li", {}, sentence))),

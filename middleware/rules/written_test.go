@@ -1,0 +1,48 @@
+package rules_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+func TestAWatcherTellsWhatTheLastLoadChangedAndWhereRulesComeFrom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, map[string]string{"limits.yaml": limitOf("100/1m")}, rules.Options{Fallback: []byte(limitOf("7/1m"))})
+		source, version, changes := w.Written()
+		require.Equal(t, w.path, source)
+		require.Equal(t, w.Rules().Version(), version)
+		require.Empty(t, changes, "they are the first")
+
+		w.write(limitOf("50/1m"))
+		settle()
+		_, _, changes = w.Written()
+		require.Len(t, changes, 1)
+		require.Contains(t, changes[0], "100/1m")
+		require.Contains(t, changes[0], "50/1m")
+
+		w.write(limitOf("many"))
+		settle()
+		_, again, same := w.Written()
+		require.Equal(t, w.Rules().Version(), again, "what is refused changes nothing")
+		require.Equal(t, changes, same)
+		require.Error(t, w.Status().Err)
+	})
+}
+
+func TestAFallbackIsNotSaidToBeWritten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, map[string]string{"limits.yaml": limitOf("many")}, rules.Options{Fallback: []byte(limitOf("7/1m"))})
+		source, _, _ := w.Written()
+		require.Empty(t, source)
+		require.True(t, w.Status().Fallback)
+		w.write(limitOf("8/1m"))
+		settle()
+		source, _, changes := w.Written()
+		require.Equal(t, w.path, source)
+		require.False(t, w.Status().Fallback)
+		require.Len(t, changes, 1)
+	})
+}
