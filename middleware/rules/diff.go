@@ -36,6 +36,7 @@ type Used string
 const (
 	StaysUsed   Used = "stays used"
 	BeginsAnew  Used = "begins anew"
+	UsedBySame  Used = "stays used where the key is the same"                     // of a key that has a choice, such as user|ip
 	UsedPartly  Used = "stays used, but of windows that are new or the first now" // of a rule with several limits
 	notAboutUse Used = ""
 )
@@ -281,7 +282,10 @@ type placed struct {
 func (r *Rules) placed() (all []placed) {
 	add := func(section, place, subject, name string, list ruleList, fallback []string) {
 		for i := range list {
-			p := placed{section, place, subject, &list[i], list.name(i, name, fallback), list[i].parts(fallback)}
+			p := placed{section, place, subject, &list[i], list.name(i, name, fallback), nil}
+			for _, part := range list[i].parts(fallback) {
+				p.parts = append(p.parts, strings.Join(choices(part), "|")) // however it is spaced
+			}
 			if len(list) > 1 {
 				p.subject += fmt.Sprintf(", rule %q", p.name)
 			}
@@ -435,7 +439,11 @@ func (d *differ) rule(b, a *placed) {
 		tell(Change{Field: "place", Old: b.subject, New: a.subject, Used: used, Says: fmt.Sprintf("the rule %q, which was for %s", a.name, b.subject)})
 	}
 	if was, is := keyWords(b.parts), keyWords(a.parts); !slices.Equal(b.parts, a.parts) {
-		used = BeginsAnew
+		if used == StaysUsed && canBeSame(b.parts, a.parts) {
+			used = UsedBySame
+		} else {
+			used = BeginsAnew
+		}
 		tell(Change{Field: "key", Old: strings.TrimPrefix(was, "key "), New: strings.TrimPrefix(is, "key "), Used: used, Says: was + " → " + is})
 	}
 	active := func(p *placed) bool { return !p.Mode.off && !p.Mode.deny }
@@ -465,6 +473,27 @@ func (d *differ) rule(b, a *placed) {
 			tell(Change{Field: field, Old: was, New: is, Says: says})
 		})
 	}
+}
+
+// canBeSame reports whether a request can have one key by both: a choice does not show in a key.
+func canBeSame(was, is []string) bool {
+	if len(was) != len(is) {
+		return false
+	}
+	for i := range was {
+		if len(without(choices(was[i]), choices(is[i]))) == len(choices(was[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func choices(part string) []string {
+	all := strings.Split(part, "|")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
 }
 
 // limitWords is all that is written of a rule's limits.

@@ -52,11 +52,19 @@ func TestADiffSaysWhatChangesForWhichRequests(t *testing.T) {
 			"GET /search for tier free: 10/1m → 30/1m, as in no tier, key ip as before; what was used begins anew",
 		}},
 		"a limit in other words": {search, strings.Replace(search, "limit: 30/m", "requests: 30, window: 60", 1), nil},
+		"a key with spaces":      {"version: 1\ndefault: {limit: 9/s, key: user|ip}\n", "version: 1\ndefault: {limit: 9/s, key: [user | ip]}\n", nil},
 		"a default in words":     {search, strings.Replace(search, "30/m", "30/m, no_key: share, when: before, mode: enforce, on_outage: local, overdraft: 0, key: ip", 1), nil},
 		"a key and a limit": {search, strings.Replace(search, "30/m", "60/m, key: user|ip", 1), []string{
-			"GET /search: key ip → key user|ip; what was used begins anew",
-			"GET /search: 30/1m → 60/1m; what was used begins anew",
+			"GET /search: key ip → key user|ip; what was used stays used where the key is the same",
+			"GET /search: 30/1m → 60/1m; what was used stays used where the key is the same",
 		}},
+		"another key": {search, strings.Replace(search, "30/m", "30/m, key: user", 1), []string{
+			"GET /search: key ip → key user; what was used begins anew",
+		}},
+		"a part of a key": {
+			"version: 1\ndefault: {limit: 9/s, key: [user|ip, method]}\n", "version: 1\ndefault: {limit: 9/s, key: [user, method]}\n",
+			[]string{"requests without an endpoint: key user|ip and method → key user and method; what was used stays used where the key is the same"},
+		},
 		"a name": {search, strings.Replace(search, "limit", "name: search, limit", 1), []string{
 			`GET /search: the rule "GET /search" is named "search"; what was used begins anew`,
 		}},
@@ -280,4 +288,17 @@ func TestADiffOfAFileWithItselfIsEmpty(t *testing.T) {
 		changes := rules.Diff(all[a], all[b])
 		require.Equal(t, a == b, len(changes) == 0, "%v", says(changes))
 	})
+}
+
+// What a diff says of keys with a choice is so: explain has the keys that requests count under.
+func TestAKeyWithAChoiceIsThatOfWhatWasChosen(t *testing.T) {
+	t.Parallel()
+	counted := func(key string) string {
+		e, err := parsed(t, "version: 1\ndefault: {limit: 9/s, key: "+key+"}\n").Explain(rules.Request{Path: "/", User: "42"})
+		require.NoError(t, err)
+		return e.Steps[len(e.Steps)-1].Key
+	}
+	assert.Equal(t, counted("user"), counted("user|ip"))
+	assert.Equal(t, counted("[user, method]"), counted("[user|ip, method]"))
+	assert.NotEqual(t, counted("ip"), counted("user|ip"))
 }
