@@ -3,6 +3,7 @@ package limiter
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,12 +135,15 @@ func (l Limit) checkCalendar(report func(field invalid.Name, reason string, args
 // zones are those that were asked for and exist.
 var zones sync.Map
 
+// ofTheSystem are names that systems give to files of their own beside the zones.
+var ofTheSystem = []string{time.Local.String(), "localtime", "posixrules", "posix", "right"}
+
 // zoneNamed says what is wrong with a zone's name, beginning with it.
 func zoneNamed(name string) (*time.Location, error) {
 	if known, ok := zones.Load(name); ok {
 		return known.(*time.Location), nil
 	}
-	if name == time.Local.String() {
+	if top, _, _ := strings.Cut(name, "/"); slices.Contains(ofTheSystem, top) {
 		return nil, fmt.Errorf("%q: what that is differs between processes, name the time zone", name)
 	}
 	zone, err := time.LoadLocation(name)

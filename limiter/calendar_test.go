@@ -161,6 +161,8 @@ func TestACalendarThatMakesNoSenseIsRefused(t *testing.T) {
 	for want, l := range map[string]Limit{
 		`limiter: the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`:             Monthly(5).In("Europe/Berln"),
 		`limiter: the time zone is "Local": what that is differs between processes, name the time zone`:                       Daily(5).In("Local"),
+		`limiter: the time zone is "localtime": what that is differs between processes, name the time zone`:                   Daily(5).In("localtime"),
+		`limiter: the time zone is "right/Europe/Berlin": what that is differs between processes, name the time zone`:         Daily(5).In("right/Europe/Berlin"),
 		`limiter: the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`:            Daily(5).In("../etc/passwd"),
 		`limiter: Algorithm is sliding-log: a calendar month is counted by fixed-window alone`:                                Monthly(5).With(SlidingLog),
 		`limiter: Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`:                               Monthly(5).WithBurst(7),
