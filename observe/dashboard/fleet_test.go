@@ -275,7 +275,7 @@ func TestThePageShowsTheFleet(t *testing.T) {
 	const like = `{"format": 1, "weir": "v1.1.0", "name": "%s", "seconds": 60, "outcomes": {"allowed": %d, "refused": %d},
 		"rules": [{"rule": "tenant", "limit": "60/1m token-bucket burst 10", "asked": %d, "refused": %d}], "store": "%s", "bad": %t}`
 	tell("b", like, "web-2, process 7", 2400, 130, 2530, 130, "answers", false)
-	tell("c", like, `web-3, <img src=x onerror=window.hit=1>`, 2400, 130, 2530, 130, "gives no answer for 12s", true)
+	tell("c", like, `web-3, <img src=x onerror=window.hit=1>`, 2400, 130, 2530, 130, "has given no answer for 12s", true)
 	tell("d", `{"format": 7, "name": "web-4, process 7"}`)
 	tell("e", like, "web-5, process 7", 1, 1, 1, 1, "answers", false)
 	bd.mu.Lock()
@@ -285,7 +285,7 @@ func TestThePageShowsTheFleet(t *testing.T) {
 	b.Await(patience, `document.querySelector("#scope").innerText.startsWith("one process of 5: ")`)
 	text := b.Text("#processes")
 	assert.Contains(t, text, "told nothing for 3 min")
-	assert.Contains(t, text, "its store gives no answer for 12s")
+	assert.Contains(t, text, "its store has given no answer for 12s")
 	assert.Contains(t, text, "tells in a form that this version does not read")
 	assert.Contains(t, text, "this one")
 	assert.Contains(t, b.Text("#fleet-sum"), "requests a second")
