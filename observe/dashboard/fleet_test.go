@@ -190,10 +190,11 @@ func TestSumsDoNotMixVersionsAndRulesSilently(t *testing.T) {
 		tell := func(process, text string) { require.NoError(t, b.Tell(t.Context(), process, []byte(text))) }
 		tell("newer", `{"format": 2, "weir": "v9.0.0", "name": "newer", "seconds": 60, "outcomes": {"allowed": 6000}}`)
 		tell("torn", `{"format": 1, "na`)
+		tell("long", `{"format": 2, "name": "`+strings.Repeat("x", 60_000)+`"}`)
 		tell("other", `{"format": 1, "weir": "v1.1.0", "name": "other", "seconds": 60, "outcomes": {"allowed": 600, "refused": 60}, "inForce": "x",
 			"rules": [{"rule": "ip", "limit": "5/1m", "asked": 660, "refused": 60}], "more": 3, "store": "gives no answer", "bad": true}`)
 		f := here.watch().Fleet
-		assert.Equal(t, "2 of 4 processes answer", f.Text)
+		assert.Equal(t, "2 of 5 processes answer", f.Text)
 		assert.InDelta(t, 21, f.Asked, 1, "without those that cannot be read")
 		assert.InDelta(t, 1, f.Refused, 0.1)
 		notes := fmt.Sprint(f.Notes)
@@ -211,6 +212,7 @@ func TestSumsDoNotMixVersionsAndRulesSilently(t *testing.T) {
 			}
 		}
 		for _, p := range f.List {
+			assert.LessOrEqual(t, len(p.Name), 300, "it is sent every second")
 			if p.Name == "other" {
 				assert.True(t, p.Bad)
 				assert.Equal(t, "has other rules", p.About)
