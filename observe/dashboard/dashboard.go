@@ -107,6 +107,7 @@ type Dashboard struct {
 	fleet  fleet
 
 	followed followed
+	trying   sync.Mutex // held while a limit is tried: one at a time, as it can take seconds
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
@@ -256,7 +257,7 @@ func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
 	case "past":
 		answer, err = d.lookBack(query)
 	case "what-if":
-		answer, err = d.whatIf(query)
+		answer, err = d.whatIf(r.Context(), query)
 	default:
 		err = mistakef("there is nothing to see under %.20q", look)
 	}

@@ -148,6 +148,7 @@ func (f *fleet) read(ctx context.Context) {
 	err := f.board.Each(ctx, func(process string, text []byte, ago time.Duration) {
 		h := heard{process: process, ago: ago}
 		h.broken = json.Unmarshal(text, &h.report) != nil || h.Format != reportFormat || h.Seconds < 0
+		h.bound()
 		all = append(all, h)
 	})
 	f.mu.Lock()
@@ -155,6 +156,16 @@ func (f *fleet) read(ctx context.Context) {
 	f.failed = err
 	if err == nil {
 		f.heard, f.at = all, time.Now()
+	}
+}
+
+// bound cuts what is shown of what another process told, as its texts are sent to every page.
+func (r *report) bound() {
+	r.Name, r.Weir, r.Store = cut(r.Name), cut(r.Weir), cut(r.Store)
+	r.Rules = r.Rules[:min(len(r.Rules), mostTold)]
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		rule.Rule, rule.Tier, rule.Limit = cut(rule.Rule), cut(rule.Tier), cut(rule.Limit)
 	}
 }
 
@@ -353,7 +364,7 @@ func (d *Dashboard) lookAtFleet(now int64, rows []row) *fleetView {
 			names = append(names, fmt.Sprintf("%s in %d", name, n))
 		}
 		slices.Sort(names)
-		note("The processes have several versions of Weir: %s.", strings.Join(names, ", "))
+		note("The processes have several versions of Weir: %.300s.", strings.Join(names, ", "))
 	}
 	if others > 0 {
 		note("%s other rules than this process, as while new ones are rolled out.", countedHave(others))

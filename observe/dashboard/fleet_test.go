@@ -190,10 +190,11 @@ func TestSumsDoNotMixVersionsAndRulesSilently(t *testing.T) {
 		tell := func(process, text string) { require.NoError(t, b.Tell(t.Context(), process, []byte(text))) }
 		tell("newer", `{"format": 2, "weir": "v9.0.0", "name": "newer", "seconds": 60, "outcomes": {"allowed": 6000}}`)
 		tell("torn", `{"format": 1, "na`)
+		tell("long", `{"format": 2, "name": "`+strings.Repeat("x", 60_000)+`"}`)
 		tell("other", `{"format": 1, "weir": "v1.1.0", "name": "other", "seconds": 60, "outcomes": {"allowed": 600, "refused": 60}, "inForce": "x",
 			"rules": [{"rule": "ip", "limit": "5/1m", "asked": 660, "refused": 60}], "more": 3, "store": "gives no answer", "bad": true}`)
 		f := here.watch().Fleet
-		assert.Equal(t, "2 of 4 processes answer", f.Text)
+		assert.Equal(t, "2 of 5 processes answer", f.Text)
 		assert.InDelta(t, 21, f.Asked, 1, "without those that cannot be read")
 		assert.InDelta(t, 1, f.Refused, 0.1)
 		notes := fmt.Sprint(f.Notes)
@@ -211,6 +212,7 @@ func TestSumsDoNotMixVersionsAndRulesSilently(t *testing.T) {
 			}
 		}
 		for _, p := range f.List {
+			assert.LessOrEqual(t, len(p.Name), 300, "it is sent every second")
 			if p.Name == "other" {
 				assert.True(t, p.Bad)
 				assert.Equal(t, "has other rules", p.About)
@@ -275,7 +277,7 @@ func TestThePageShowsTheFleet(t *testing.T) {
 	const like = `{"format": 1, "weir": "v1.1.0", "name": "%s", "seconds": 60, "outcomes": {"allowed": %d, "refused": %d},
 		"rules": [{"rule": "tenant", "limit": "60/1m token-bucket burst 10", "asked": %d, "refused": %d}], "store": "%s", "bad": %t}`
 	tell("b", like, "web-2, process 7", 2400, 130, 2530, 130, "answers", false)
-	tell("c", like, `web-3, <img src=x onerror=window.hit=1>`, 2400, 130, 2530, 130, "gives no answer for 12s", true)
+	tell("c", like, `web-3, <img src=x onerror=window.hit=1>`, 2400, 130, 2530, 130, "has given no answer for 12s", true)
 	tell("d", `{"format": 7, "name": "web-4, process 7"}`)
 	tell("e", like, "web-5, process 7", 1, 1, 1, 1, "answers", false)
 	bd.mu.Lock()
@@ -285,7 +287,7 @@ func TestThePageShowsTheFleet(t *testing.T) {
 	b.Await(patience, `document.querySelector("#scope").innerText.startsWith("one process of 5: ")`)
 	text := b.Text("#processes")
 	assert.Contains(t, text, "told nothing for 3 min")
-	assert.Contains(t, text, "its store gives no answer for 12s")
+	assert.Contains(t, text, "its store has given no answer for 12s")
 	assert.Contains(t, text, "tells in a form that this version does not read")
 	assert.Contains(t, text, "this one")
 	assert.Contains(t, b.Text("#fleet-sum"), "requests a second")

@@ -43,7 +43,7 @@ func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
 		require.NoError(t, err)
 		seen := s.figures().Store
 		assert.True(t, seen.Bad, "%T", store)
-		assert.Contains(t, seen.Text, "gives no answer")
+		assert.Contains(t, seen.Text, "no answer")
 		assert.NotEmpty(t, seen.Figures)
 	}
 }

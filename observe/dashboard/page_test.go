@@ -131,7 +131,7 @@ func TestToStopRedisTurnsTheStoreRed(t *testing.T) {
 
 	server.Kill()
 	b.Await(patience, `document.querySelector("#store").dataset.bad === "true"`)
-	assert.Contains(t, b.Text("#store"), "gives no answer")
+	assert.Contains(t, b.Text("#store"), "no answer")
 	assert.Equal(t, "bad", browser.Eval[string](b, `document.querySelector("#verdict").dataset.level`))
 	b.Picture("outage-light")
 	b.Look(390, 844, true)

@@ -301,7 +301,7 @@ func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 	case health.Degraded:
 		v.Bad, v.Text = true, "gives no answer"
 		if health.DegradedFor >= time.Second {
-			v.Text += " for " + health.DegradedFor.Truncate(time.Second).String()
+			v.Text = "has given no answer for " + health.DegradedFor.Truncate(time.Second).String()
 		}
 	case failed:
 		v.Bad, v.Text = true, "can't decide"

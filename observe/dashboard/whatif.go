@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -23,8 +24,11 @@ type whatIfView struct {
 	Each     int64           `json:"each"`     // one client of so many is followed
 }
 
+// tryWait is how long it may take to try a limit.
+const tryWait = 3 * time.Second
+
 // whatIf answers a query of the page: rule, tier and limit.
-func (d *Dashboard) whatIf(query url.Values) (*whatIfView, error) {
+func (d *Dashboard) whatIf(ctx context.Context, query url.Values) (*whatIfView, error) {
 	rule, tier := query.Get("rule"), query.Get("tier")
 	limit, err := limiter.Parse(query.Get("limit"))
 	if err != nil {
@@ -42,7 +46,16 @@ func (d *Dashboard) whatIf(query url.Values) (*whatIfView, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := h.Try(wanted, d.start.Unix())
+	if !d.trying.TryLock() {
+		return nil, mistakef("another limit is being tried: ask again in some seconds")
+	}
+	defer d.trying.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, tryWait)
+	defer cancel()
+	result, err := h.Try(ctx, wanted, d.start.Unix())
+	if err != nil {
+		return nil, mistakef("to try %s takes more than %v, as it remembers every event: try it with another algorithm", limit, tryWait)
+	}
 	units, unitsKnown := result.EstimateUnits()
 	v := &whatIfView{
 		Text:     h.told(limit.String(), result),
@@ -52,11 +65,18 @@ func (d *Dashboard) whatIf(query url.Values) (*whatIfView, error) {
 		Each:     h.Each,
 	}
 	if len(info.Limits) == 0 && !info.Own {
-		if q, err := limiter.NewQuota("in force", "", info.Limit); err == nil {
-			v.Now = "By the same reckoning, " + h.told(info.Limit.String()+", which is in force,", h.Try(q, d.start.Unix()))
+		q, err := limiter.NewQuota("in force", "", info.Limit)
+		var now whatif.Result
+		if err == nil {
+			now, err = h.Try(ctx, q, d.start.Unix())
+		}
+		if err == nil {
+			v.Now = "By the same reckoning, " + h.told(info.Limit.String()+", which is in force,", now)
 			if h.counted && !info.Shadow {
 				v.Now += fmt.Sprintf(" It did refuse %s, %s of all that it was asked.", counted(int64(h.refused), "request"), percent(h.refused, h.asked))
 			}
+		} else if ctx.Err() != nil {
+			v.Now = "The limit in force is not tried beside it, as that takes too long."
 		}
 	}
 	v.Notes = d.unknowns(info, limit, h, unitsKnown)

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"context"
 	"math"
 
 	"github.com/weirgo/weir/limiter"
@@ -68,14 +69,18 @@ type Result struct {
 }
 
 // Try has a limit decide about a demand. All keys begin with nothing used, in the second in
-// Unix time that the Recorder's second 0 is.
-func (d *Demand) Try(q *limiter.Quota, start int64) Result {
+// Unix time that the Recorder's second 0 is. Its error is that of ctx: a log of thousands of
+// events for each key takes seconds.
+func (d *Demand) Try(ctx context.Context, q *limiter.Quota, start int64) (Result, error) {
 	r := Result{each: d.Each}
 	var state limiter.State
 	for _, key := range d.asked {
 		state = limiter.State{Log: state.Log[:0]}
 		refused := int64(0)
-		for _, a := range key {
+		for i, a := range key {
+			if i%64 == 0 && ctx.Err() != nil {
+				return Result{}, ctx.Err()
+			}
 			var no int64
 			state, no = a.try(q, state, start)
 			refused += no
@@ -86,7 +91,7 @@ func (d *Demand) Try(q *limiter.Quota, start int64) Result {
 			r.squares += float64(refused) * float64(refused)
 		}
 	}
-	return r
+	return r, nil
 }
 
 // try has a quota decide about a second. What came in several eighths is as much in each.

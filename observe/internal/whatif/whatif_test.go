@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -116,7 +117,8 @@ func TestOfFewKeysTheAnswerIsWhatTheLimitDecides(t *testing.T) {
 		r.Fold(last, second)
 		q := quota(t, l)
 		d := r.Demand(second)
-		result := d.Try(q, start)
+		result, err := d.Try(t.Context(), q, start)
+		require.NoError(t, err)
 		keys, units := all.decided(q, second-Seconds)
 		if result.Keys != keys || result.Units != units {
 			t.Fatalf("%v: %d keys and %d units are refused, want %d and %d", l, result.Keys, result.Units, keys, units)
@@ -194,7 +196,9 @@ func TestASampleOfManyKeysStandsForThemAll(t *testing.T) {
 			want, _ = all.decided(q, 0)
 			require.Equal(t, int64(n/10), want)
 		}
-		e := d.Try(q, start).EstimateKeys()
+		result, err := d.Try(t.Context(), q, start)
+		require.NoError(t, err)
+		e := result.EstimateKeys()
 		if e.Low <= want && want <= e.High {
 			within++
 		}
@@ -390,6 +394,20 @@ func BenchmarkTry(b *testing.B) {
 	crowd(r, fixed, 12_000, 0)
 	q := quota(b, limiter.PerSecond(20))
 	for b.Loop() {
-		r.Demand(Seconds).Try(q, start)
+		_, _ = r.Demand(Seconds).Try(b.Context(), q, start)
 	}
+}
+
+func TestToTryALimitEndsWithItsContext(t *testing.T) {
+	r := New(0)
+	r.Add(1, 1, 0)
+	r.Fold(0, 1)
+	limit, err := limiter.Parse("10/1h sliding-log")
+	require.NoError(t, err)
+	q, err := limiter.NewQuota("x", "", limit)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = r.Demand(1).Try(ctx, q, 0)
+	require.ErrorIs(t, err, context.Canceled)
 }
