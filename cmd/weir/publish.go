@@ -73,6 +73,10 @@ func publish(s *session, args []string) error {
 	}
 	return server.with(patience, func(ctx context.Context, client redis.UniversalClient) error {
 		if only == nil {
+			// What is of another type is no rules, but the data of a key that was not meant.
+			if _, err := redisrules.Read(ctx, client, *at); err != nil && !errors.Is(err, redisrules.ErrNone) {
+				return err
+			}
 			err = redisrules.Publish(ctx, client, *at, text, o)
 		} else {
 			err = redisrules.PublishIf(ctx, client, *at, *only, text, o)

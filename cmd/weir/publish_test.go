@@ -76,6 +76,11 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 	_, said = run(exitGood, "publish", doubted)
 	assert.Contains(t, said, "warning: ")
 
+	require.NoError(t, client.HSet(t.Context(), "basket", "apples", 5).Err())
+	_, said = run(exitBad, "publish", newer, "--rules-key=basket")
+	assert.Contains(t, said, "WRONGTYPE")
+	assert.Equal(t, "5", client.HGet(t.Context(), "basket", "apples").Val(), "what is no rules is left alone")
+
 	require.NoError(t, client.Set(t.Context(), "limits", "version: 9\n", 0).Err())
 	_, said = run(exitBad, "rules")
 	assert.Contains(t, said, "have problems, so that services keep the ones that they had")
