@@ -12,9 +12,8 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// namesFlag is the flag for what stands behind digests: Redis has nothing else, and nobody can
-// make a key of a digest again, with the secret or without. So who knows the keys says which
-// there may be.
+// namesFlag is the flag for what stands behind digests: Redis has nothing else, and no
+// secret makes a key of a digest again. So an operator that knows keys says which there may be.
 func namesFlag(flags *flag.FlagSet) *string {
 	return flags.String("names", "", "a `file` with keys, one on a line, such as user:42, that are shown in place of their digests; - for the standard input")
 }

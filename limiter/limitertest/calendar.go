@@ -81,7 +81,7 @@ var calendars = []testCase{
 			t.remaining(q, "key", 6, "at the end of that day")
 			t.sleep(tick)
 			t.remaining(q, "key", 10, "on the second day")
-			t.remaining(q, "other", 10, "of a key that nobody asked for meanwhile")
+			t.remaining(q, "other", 10, "of a key that was not asked for meanwhile")
 		},
 	},
 	{

@@ -96,7 +96,7 @@ func (d *Dashboard) lookAtClient(r *http.Request, text string) (*clientView, err
 		return nil, err
 	}
 	if key == "" {
-		return nil, mistakef("which client? A rule without a key has one counter for everybody")
+		return nil, mistakef("which client? A rule without a key has one counter for all clients")
 	}
 	key, _ = keyfunc.Classify(key)
 	now := d.now()

@@ -5,6 +5,6 @@
 //	...
 //	page, err := dashboard.New(dashboard.Options{Fleet: board, ...})
 //
-// It costs Redis one small command of each process every five seconds, and one for each process
-// of which somebody has the page open.
+// It costs Redis one small command of each process every five seconds, and one of each
+// process while its page is open.
 package redisfleet
