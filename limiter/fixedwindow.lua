@@ -1,6 +1,7 @@
 -- The counterpart of fixedwindow.go. Of a calendar's windows it knows two, the first of which is the
--- one that the caller took for the present, and by the server's clock it may be over, or yet to
--- come: what is before it, and behind the second, counts as one window each.
+-- one that the caller took for the present, and by the server's clock it may be yet to come: what is
+-- before it, and behind the second, counts as one window each. When it is over nothing is written by
+-- it, or a debt in the second would be owed in all that come after it.
 
 -- Which of these a time is in.
 local function position(q, t)
@@ -49,7 +50,7 @@ return {
   end,
 
   check = function(q, t)
-    if t >= q.third or t < q.first - q.window / 2 then
+    if t >= q.second or t < q.first - q.window / 2 then
       error(string.format('WEIROUTOFDATE %.0f', t))
     end
   end,

@@ -68,6 +68,23 @@ func TestUnitsOfADayDoNotComeBackToTheNext(t *testing.T) {
 	assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
 }
 
+// A process that is behind writes of the day that it is, and so a debt is of the next day alone.
+func TestADebtOfADayIsOfTheNextThoughItsProcessWasBehind(t *testing.T) {
+	_, client := startRedis(t)
+	clock := newServerClock(t)
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	q := quotaOf(t, "rule", limiter.Daily(10))
+	_, midnight := q.WindowAt(clock.begun)
+	clock.micros.Store(midnight)
+	s.sender.clock.Set(midnight - time.Hour.Microseconds())
+	require.True(t, decideOne(t, s, q, "key", 10).Allowed)
+	require.NoError(t, s.Owe(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 4}}))
+	clock.sleep(24 * time.Hour)
+	assert.EqualValues(t, 6, decideOne(t, s, q, "key", 0).Remaining)
+	clock.sleep(24 * time.Hour)
+	assert.EqualValues(t, 10, decideOne(t, s, q, "key", 0).Remaining)
+}
+
 // A process whose clock is wrong asks once more, and then knows.
 func TestAProcessWithAWrongClockAsksOnceMore(t *testing.T) {
 	_, client := startRedis(t)
