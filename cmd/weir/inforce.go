@@ -159,7 +159,7 @@ func (r *ruleset) write(s *session) error {
 	return nil
 }
 
-// headerFlags are for what a service asks of those who may see its page.
+// headerFlags are for what a service asks of operators that may see its page.
 func headerFlags(flags *flag.FlagSet, header http.Header) {
 	flags.Func("header", "a `header` for the service, such as \"X-Admin: 1\"; may be repeated. Others on this machine can see it: see --header-file", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")

@@ -451,7 +451,7 @@ func ban(s *session, args []string) error {
 		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
 		return err
 	})
-	reason := flags.String("reason", "", "`why`, for those who look at the bans, who see it as it stands")
+	reason := flags.String("reason", "", "`why`, which the list of bans shows as it stands")
 	by := flags.String("by", "", "your `name`, for them")
 	const wants = "the key to ban, as weir explain shows it, such as user:42, or its digest"
 	return onBan(s, flags, args, wants, func(ctx context.Context, c *banCommand) error {

@@ -186,7 +186,7 @@ func (m *Meter) Key(name string) *Key {
 	return k
 }
 
-// Read reads some of each part of k, for those who will need it soon and do something else first.
+// Read reads some of each part of k, for a caller that needs it soon and does something else first.
 func (k *Key) Read() (sum uint64) {
 	for i := range k.groups {
 		sum += uint64(k.groups[i].refused) + uint64(k.groups[i].shared.Level)

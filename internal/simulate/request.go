@@ -131,7 +131,7 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	return r
 }
 
-// Expect may be told of the next requests, to find sooner what is known of who sent them.
+// Expect may be told of the next requests, to find sooner what is known of their callers.
 func (s *Requests) Expect(coming []*accesslog.Entry) { s.callers.expect(coming) }
 
 // Measure adds the request that Of returned last to what its key asked for. All requests are

@@ -30,7 +30,7 @@ type action struct {
 	Reason  string   `json:"reason"`  // may be empty
 	Preview bool     `json:"preview"` // say what it would do, and do nothing
 
-	by string // who asks
+	by string // the operator that asks
 }
 
 // An outcome is what became of an action.

@@ -49,7 +49,7 @@ func Publish(ctx context.Context, client redis.UniversalClient, key string, text
 var ErrChanged = errors.New("the rules in Redis are not of that version")
 
 // PublishIf is [Publish] if the rules in Redis still are those of a version
-// ([rules.VersionOf]), so that two who change them at once do not undo each other's work.
+// ([rules.VersionOf]), so that two operators that change them at once do not undo each other's work.
 // Empty: if there are none yet.
 func PublishIf(ctx context.Context, client redis.UniversalClient, key, version string, text []byte, o rules.Options) error {
 	if err := check(client, key); err != nil {

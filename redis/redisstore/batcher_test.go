@@ -1275,23 +1275,33 @@ func TestADecisionKeepsItsDeadlineWhileTheServerHangs(t *testing.T) {
 	}
 }
 
+// unanswered is a sendFunc to a server that never answers.
+func unanswered(b *batch, finished func()) {
+	b.send()
+	deadline, _ := b.Deadline()
+	select {
+	case <-time.After(time.Until(deadline)):
+	case <-b.Done():
+	}
+	finished()
+	for _, g := range b.groups {
+		g.deliver(answer{}, context.DeadlineExceeded)
+	}
+}
+
+// aGroup has one charge.
+func aGroup() *group {
+	g := &group{done: make(chan struct{}, 1)}
+	g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
+	return g
+}
+
 // A caller may lead only after it has waited for another to be given up.
 func TestADecisionKeepsItsDeadlineWheneverItComes(t *testing.T) {
 	for _, led := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			const timeout = time.Second
-			b := newBatcher(led, 256, 1, timeout, func(b *batch, finished func()) {
-				b.send()
-				deadline, _ := b.Deadline()
-				select {
-				case <-time.After(time.Until(deadline)):
-				case <-b.Done():
-				}
-				finished()
-				for _, g := range b.groups {
-					g.deliver(answer{}, context.DeadlineExceeded)
-				}
-			})
+			b := newBatcher(led, 256, 1, timeout, unanswered)
 			b.isNear()
 			bound := b.patience() + timeout/lateness
 			var wg sync.WaitGroup
@@ -1299,9 +1309,7 @@ func TestADecisionKeepsItsDeadlineWheneverItComes(t *testing.T) {
 				wg.Go(func() {
 					time.Sleep(n * timeout / 10)
 					start := time.Now()
-					g := &group{done: make(chan struct{}, 1)}
-					g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
-					b.ask(t.Context(), g)
+					b.ask(t.Context(), aGroup())
 					assert.LessOrEqual(t, time.Since(start), bound, "a caller that came %v after the first waits too long", n*timeout/10)
 				})
 			}
@@ -1312,41 +1320,25 @@ func TestADecisionKeepsItsDeadlineWheneverItComes(t *testing.T) {
 }
 
 // Between the clock and the lock a caller may be held up, so that others which came later go before
-// it. Who leads then has less time left than those, and does not take theirs.
+// it. The one that leads then has less time left than those, and does not take theirs.
 func TestNoCallerIsGivenUpEarlyAsAnotherWasHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = time.Second
-		b := newBatcher(true, 256, 1, timeout, func(b *batch, finished func()) {
-			b.send()
-			deadline, _ := b.Deadline()
-			select {
-			case <-time.After(time.Until(deadline)):
-			case <-b.Done():
-			}
-			finished()
-			for _, g := range b.groups {
-				g.deliver(answer{}, context.DeadlineExceeded)
-			}
-		})
+		b := newBatcher(true, 256, 1, timeout, unanswered)
 		b.isNear()
-		one := func() *group {
-			g := &group{done: make(chan struct{}, 1)}
-			g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
-			return g
-		}
 		var wg sync.WaitGroup
 		for range 2 { // as many batches as are in flight
-			wg.Go(func() { b.ask(t.Context(), one()) })
+			wg.Go(func() { b.ask(t.Context(), aGroup()) })
 			synctest.Wait()
 		}
 		time.Sleep(timeout / 2)
 		came := time.Now()
 		wg.Go(func() {
-			b.ask(t.Context(), one())
+			b.ask(t.Context(), aGroup())
 			assert.GreaterOrEqual(t, time.Since(came), timeout, "it waits as long as it may")
 		})
 		synctest.Wait()
-		heldUp := one()
+		heldUp := aGroup()
 		heldUp.since = came.Add(-timeout / 3)
 		b.mu.Lock()
 		require.Nil(t, b.admit(heldUp))

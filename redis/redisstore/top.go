@@ -49,7 +49,7 @@ type TopOptions struct {
 	MaxKeys int
 
 	// Rate is how many keys of each server are looked at in a second, at most, as Redis
-	// answers nobody else meanwhile. Zero: 10,000.
+	// answers no other client meanwhile. Zero: 10,000.
 	Rate int
 }
 

@@ -66,9 +66,9 @@ async function propose(button, keys, period, reason) {
         c.ban ? el("small", {}, " is banned already (" + leftOf(c.ban) + "), which this replaces") : "",
         c.shared ? el("small", {}, " is the key of clients that have nothing to do with each other: all of them are refused") : ""))),
       el("ul", { class: "will" },
-        el("li", {}, answer.plan.until ? "It lasts until " + clock(answer.plan.until) + "." : "It lasts until somebody lifts it."),
+        el("li", {}, answer.plan.until ? "It lasts until " + clock(answer.plan.until) + "." : "It lasts until an operator lifts it."),
         ...answer.plan.will.map((sentence) => el("li", {}, sentence))),
-      el("label", {}, "Reason, for those who read the list", why),
+      el("label", {}, "Reason, as the list of bans shows it", why),
       el("div", { class: "buttons" }, sure, el("button", { type: "button", on: { click: close } }, "Cancel")),
     );
   }
