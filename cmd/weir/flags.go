@@ -10,6 +10,15 @@ import (
 	"github.com/weirgo/weir/internal/nearest"
 )
 
+// parseFlags is parse for a command without arguments.
+func (s *session) parseFlags(flags *flag.FlagSet, args []string) error {
+	rest, err := s.parse(flags, args)
+	if err == nil && len(rest) > 0 {
+		return usageError{errors.New("it takes flags only")}
+	}
+	return err
+}
+
 // parse reads flags and arguments in any order. All commands declare their flags for it, and
 // do nothing before.
 func (s *session) parse(flags *flag.FlagSet, args []string) (rest []string, err error) {

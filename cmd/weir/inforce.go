@@ -65,12 +65,10 @@ func inForce(s *session, args []string) error {
 	asText := flags.Bool("text", false, "write the text in Redis as it stands")
 	asJSON := flags.Bool("json", false, "write JSON")
 	tiers, keys := knowing(flags)
-	rest, err := s.parse(flags, args)
+	err := s.parseFlags(flags, args)
 	switch {
 	case err != nil:
 		return err
-	case len(rest) > 0:
-		return usageError{errors.New("it takes flags only")}
 	case *service != "" && *asText:
 		return usageError{errors.New("--text is of the rules in Redis: a service has them without their text")}
 	case *service == "" && len(header) > 0:

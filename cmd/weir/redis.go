@@ -516,12 +516,8 @@ func listBans(s *session, args []string) error {
 	file := namesFlag(flags)
 	own := ownKeys(flags)
 	asJSON := flags.Bool("json", false, "write JSON")
-	rest, err := s.parse(flags, args)
-	if err != nil {
+	if err := s.parseFlags(flags, args); err != nil {
 		return err
-	}
-	if len(rest) > 0 {
-		return usageError{errors.New("it takes flags only")}
 	}
 	known, err := s.readNames(*file, server, *own)
 	if err != nil {

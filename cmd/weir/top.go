@@ -89,12 +89,10 @@ func top(s *session, args []string) error {
 	file := namesFlag(flags)
 	own := ownKeys(flags)
 	asJSON := flags.Bool("json", false, "write JSON; with --watch an object on each line")
-	rest, err := s.parse(flags, args)
+	err := s.parseFlags(flags, args)
 	switch {
 	case err != nil:
 		return err
-	case len(rest) > 0:
-		return usageError{errors.New("it takes flags only")}
 	case *interval < time.Second || *interval > time.Hour:
 		return usageError{fmt.Errorf("--interval is %v: it must be from 1s to 1h", *interval)}
 	case *rate < 1:

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"flag"
 	"fmt"
 	"runtime"
@@ -42,12 +41,8 @@ func thisBuild() build {
 func version(s *session, args []string) error {
 	flags := flag.NewFlagSet("version", flag.ContinueOnError)
 	asJSON := flags.Bool("json", false, "write JSON")
-	rest, err := s.parse(flags, args)
-	if err != nil {
+	if err := s.parseFlags(flags, args); err != nil {
 		return err
-	}
-	if len(rest) > 0 {
-		return usageError{errors.New("it takes flags only")}
 	}
 	b := thisBuild()
 	if *asJSON {
