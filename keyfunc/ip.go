@@ -28,6 +28,12 @@ import (
 // A peer without an address, such as a unix socket, has the key "no-ip", one for
 // all of them; see [TrustUnixSocket].
 //
+// A RemoteAddr without a port is not a TCP peer's: a middleware rewrote it, such as
+// chi's RealIP, and those that read a header let each client choose its address. Such an
+// address is logged once (code weir-rewritten-address), is never a trusted proxy's, and its
+// key is [InDoubt], or "no-ip" if the request carries a header that the address may be from.
+// If the address comes from what no client can write, add a port to it.
+//
 // One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1)
 // is IPv4, zones and ports do not count. An address under the NAT64 prefix
 // 64:ff9b::/96 counts as the IPv4 address in it, or all translated clients would
@@ -56,8 +62,8 @@ func NewIP(opts ...IPOption) (Func, error) {
 
 // NewAddress returns a function that finds the client's address as [IP] does, whole: for
 // lists of addresses rather than for keys. A client without a known address has the
-// zero Addr, and so has one of a trusted proxy that says nothing to be believed: where
-// IP counts the proxy, a list must not take the client for it.
+// zero Addr, and so has a RemoteAddr without a port, and one of a trusted proxy that says
+// nothing to be believed: where IP counts the proxy, a list must not take the client for it.
 func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 	ip, err := newClientIP(opts)
 	if err != nil {
@@ -268,8 +274,8 @@ type clientIP struct {
 
 func (c *clientIP) key(r *http.Request) (string, error) {
 	if c.header == "" {
-		c.warning.check(r)
 		if host := plainIPv4(r.RemoteAddr); host != "" {
+			c.warning.check(r)
 			return host, nil
 		}
 	}
@@ -280,6 +286,15 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 			return addressKey(client, c.ipv6Prefix), nil
 		}
 	}
+	rewritten := isRewritten(peer, r.RemoteAddr)
+	switch {
+	case rewritten:
+		if header := c.warning.rewritten(r); header != "" {
+			return noIP, nil
+		}
+	case c.header == "":
+		c.warning.check(r)
+	}
 	if !peer.IsValid() {
 		return noIP, nil
 	}
@@ -288,7 +303,7 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	if !peer.Is4() || strings.IndexByte(text, ':') >= 0 {
 		text = addressKey(peer, c.ipv6Prefix)
 	}
-	if trusted {
+	if trusted || rewritten {
 		// Even without the header: a client can have it dropped ("Connection: X-Forwarded-For").
 		return inDoubtMark + text, nil
 	}
@@ -301,8 +316,12 @@ func (c *clientIP) address(r *http.Request) netip.Addr {
 	if c.header != "" && c.trusted(client, r.RemoteAddr) {
 		// Without a list, the request is the proxy's own.
 		if lines := r.Header[c.header]; len(lines) > 0 || c.cut == nil {
-			client = c.named(lines)
+			return network.FromNAT64(c.named(lines))
 		}
+	}
+	if isRewritten(client, r.RemoteAddr) {
+		c.warning.rewritten(r)
+		return netip.Addr{}
 	}
 	return network.FromNAT64(client)
 }
@@ -312,7 +331,17 @@ func (c *clientIP) trusted(peer netip.Addr, remoteAddr string) bool {
 	if !peer.IsValid() {
 		return c.unixSocket && isUnixSocket(remoteAddr)
 	}
-	return c.anyPeer || c.peers.Contains(peer)
+	return c.anyPeer || c.peers.Contains(peer) && !isRewritten(peer, remoteAddr)
+}
+
+// isRewritten reports whether a RemoteAddr with that address has no port, so that it is not
+// net/http's.
+func isRewritten(peer netip.Addr, remoteAddr string) bool {
+	if !peer.IsValid() {
+		return false
+	}
+	_, port := splitPort(remoteAddr)
+	return port == ""
 }
 
 // isUnixSocket reports whether a RemoteAddr is what net makes of a unix socket: a path,

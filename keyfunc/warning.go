@@ -13,10 +13,32 @@ var forwardingHeaders = [...]string{
 }
 
 // A proxyWarning tells the operator, once, that there seems to be a proxy which
-// no option trusts: all its clients would be counted as one.
+// no option trusts: all its clients would be counted as one. It does so, once too, for
+// addresses that were rewritten.
 type proxyWarning struct {
-	given   atomic.Bool
-	checked atomic.Uint32
+	given          atomic.Bool
+	checked        atomic.Uint32
+	givenRewritten atomic.Bool
+}
+
+// rewritten warns that a RemoteAddr was rewritten, and returns the header that it may be from.
+func (w *proxyWarning) rewritten(r *http.Request) (header string) {
+	for _, name := range forwardingHeaders {
+		if len(r.Header[name]) > 0 {
+			header = name
+			break
+		}
+	}
+	if !w.givenRewritten.Load() && w.givenRewritten.CompareAndSwap(false, true) {
+		slog.Default().LogAttrs(r.Context(), slog.LevelWarn,
+			"keyfunc: a request's RemoteAddr has no port, so it is not the TCP peer: a middleware in front, such "+
+				"as chi's RealIP, rewrote it. If it reads a header, clients choose their addresses. Remove it, "+
+				"and name the proxy with TrustProxies, TrustForwarded, TrustHeader or TrustHops. Until then "+
+				"such clients are neither banned nor allowed by address, and share one limit where a header "+
+				"names an address.",
+			slog.String("code", "weir-rewritten-address"), slog.String("header", header))
+	}
+	return header
 }
 
 // check looks at the first requests and then at one in 64. A counter for all of

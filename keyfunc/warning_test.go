@@ -81,3 +81,50 @@ func TestATrustedProxyIsNotReported(t *testing.T) {
 	}
 	assert.Empty(t, log.String())
 }
+
+func TestARewrittenAddressIsInDoubtAndReportedOnce(t *testing.T) {
+	log := logged(t)
+	f := keyfunc.IP()
+	for range 10 {
+		text, class := classified(t, f, from("192.0.2.1"))
+		assert.Equal(t, "192.0.2.1", text)
+		assert.Equal(t, keyfunc.InDoubt, class)
+	}
+	var line struct{ Code string }
+	require.NoError(t, json.Unmarshal(log.Bytes(), &line), "one line: %s", log)
+	assert.Equal(t, "weir-rewritten-address", line.Code)
+	assert.NotContains(t, log.String(), "192.0.2.1")
+}
+
+func TestAnAddressThatIsFromAHeaderChoosesNoKey(t *testing.T) {
+	log := logged(t)
+	for _, header := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "True-Client-IP", "CF-Connecting-IP"} {
+		for _, f := range []keyfunc.Func{
+			keyfunc.IP(),
+			keyfunc.IP(keyfunc.TrustProxies("192.0.2.0/24")),
+			keyfunc.IP(keyfunc.TrustForwarded("192.0.2.0/24")),
+			keyfunc.IP(keyfunc.TrustHeader("X-Real-IP", "192.0.2.0/24")),
+		} {
+			for _, client := range []string{"192.0.2.1", "203.0.113.9", "2001:db8::1", "[2001:db8::1]"} {
+				text, class := classified(t, f, from(client, header, client))
+				assert.Equal(t, "no-ip", text)
+				assert.Equal(t, keyfunc.Shared, class)
+			}
+		}
+	}
+	assert.NotContains(t, log.String(), "weir-untrusted-proxy", "which says that all may be well")
+}
+
+func TestARewrittenAddressIsOnNoList(t *testing.T) {
+	address, err := keyfunc.NewAddress(keyfunc.TrustProxies("10.0.0.0/8"))
+	require.NoError(t, err)
+	for _, peer := range []string{"192.0.2.1", "10.0.0.1", "::1"} {
+		assert.False(t, address(from(peer, "X-Forwarded-For", "192.0.2.1")).IsValid(), peer)
+	}
+}
+
+func TestWhereAnyPeerIsTrustedItsAddressDoesNotMatter(t *testing.T) {
+	f := keyfunc.IP(keyfunc.TrustHops(1))
+	assert.Equal(t, "192.0.2.7", keyOf(t, f, from("198.51.100.1", "X-Forwarded-For", "192.0.2.7")))
+	assert.Equal(t, keyfunc.Own, classOf(t, f, from("198.51.100.1", "X-Forwarded-For", "192.0.2.7")))
+}

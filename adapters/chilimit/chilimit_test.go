@@ -1,6 +1,7 @@
 package chilimit_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -173,4 +174,24 @@ func TestWithoutChiThereIsNoPattern(t *testing.T) {
 	var patterns []string
 	require.Equal(t, "plain", serve(seeing(&patterns)(say("plain")), "GET", "/").Body.String())
 	require.Equal(t, []string{""}, patterns)
+}
+
+func TestClientsBehindRealIPDoNotChooseTheirAddress(t *testing.T) {
+	for _, header := range []string{"X-Real-IP", "True-Client-IP", "X-Forwarded-For"} {
+		r := chi.NewRouter()
+		r.Use(chimiddleware.RealIP)
+		r.Use(middleware.PerIP(limiter.PerHour(5)))
+		r.Get("/", say("in"))
+		passed := 0
+		for i := range 50 {
+			request := httptest.NewRequest("GET", "/", nil)
+			request.Header.Set(header, fmt.Sprintf("198.51.100.%d", i))
+			w := httptest.NewRecorder()
+			r.ServeHTTP(w, request)
+			if w.Code == 200 {
+				passed++
+			}
+		}
+		require.Equal(t, 5, passed, "of 50 with another %s each", header)
+	}
 }

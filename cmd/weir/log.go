@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -232,7 +233,7 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 	if l.client == nil {
 		return e, nil
 	}
-	r := &http.Request{RemoteAddr: e.Client, Header: http.Header{}}
+	r := &http.Request{RemoteAddr: net.JoinHostPort(e.Client, "1"), Header: http.Header{}}
 	if forwarded := l.forwarded(e); forwarded != "" {
 		r.Header["X-Forwarded-For"] = []string{forwarded}
 	}
