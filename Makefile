@@ -2,7 +2,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow apart goals phases hours fuzz bench bench-compare race race-memory race-leases race-http race-pace newest benchmarks playground help
+.PHONY: test setup vet unit narrow apart goals phases hours fuzz bench bench-compare race race-memory race-leases race-http race-pace newest benchmarks playground tidy help
 
 test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),goals newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
@@ -14,9 +14,12 @@ vet: ## go vet, gofmt and staticcheck, over the examples too
 	go vet ./... ./_examples/*/
 	GOARCH=386 go vet ./limiter/... ./keyfunc ./middleware # where an int has 32 bits
 	go run $(STATICCHECK) ./... ./_examples/*/
+	go -C cmd/weir vet ./...
+	cd cmd/weir && go run $(STATICCHECK) ./...
 
-unit: ## tests with the race detector
+unit: ## tests with the race detector, those of the command too, which is a module of its own
 	WEIR_REQUIRE_REDIS=1 go test -race -timeout 15m ./...
+	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test -race ./...
 
 narrow: ## tests where an int has 32 bits, which has no race detector; Linux on amd64 runs them
 	GOARCH=386 go test -short ./limiter ./limiter/internal/table ./keyfunc ./middleware ./middleware/bans
@@ -40,6 +43,7 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 
 bench: ## the benchmarks beside the code
 	go test -run '^$$' -bench . -benchmem ./...
+	go -C cmd/weir test -run '^$$' -bench . -benchmem ./...
 
 bench-compare: ## those benchmarks beside BASE's, in turns, with benchstat: BASE=main [PACKAGES=./limiter] [BENCH=Take] [COUNT=6]
 	.ci/bench-compare '$(BASE)' '$(or $(PACKAGES),./...)' '$(or $(BENCH),.)' '$(or $(COUNT),6)'
@@ -66,6 +70,12 @@ benchmarks: ## checks the module of the race, and has every contestant decide a 
 
 playground: ## docs/playground.html anew, of limiter and of its own sources
 	go run ./internal/playground
+
+tidy: ## go mod tidy in every module; the command's has no replacement, as go install refuses one
+	GOWORK=off go mod tidy
+	go -C internal/tests mod tidy
+	go -C _benchmarks mod tidy
+	.ci/tidy-command
 
 newest: ## tests against the newest versions of what Weir uses, in a scratch copy
 	.ci/newest

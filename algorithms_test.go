@@ -33,9 +33,9 @@ var drawn = []struct {
 	{limiter.Limit{Events: 10, Per: period}.With(limiter.SlidingLog), "what a sliding window of so few is"},
 }
 
-// traffic is when requests arrive: much around a boundary of windows, then twice of what is
+// aroundAnEdge is when requests arrive: much around a boundary of windows, then twice of what is
 // allowed, then a pause, and many at once.
-func traffic() (at []time.Duration) {
+func aroundAnEdge() (at []time.Duration) {
 	add := func(from, every time.Duration, n int) {
 		for i := range n {
 			at = append(at, from+time.Duration(i)*every)
@@ -63,7 +63,7 @@ func decide(t *testing.T, limit limiter.Limit) course {
 	quota, err := limiter.NewQuota("picture", "", limit)
 	require.NoError(t, err)
 	c := course{quota: quota}
-	arrivals := traffic()
+	arrivals := aroundAnEdge()
 	var state limiter.State
 	for step := range steps {
 		end := time.Duration(step) * shown / steps
@@ -110,7 +110,7 @@ func (c course) most() int {
 
 func (c course) figures() string {
 	return fmt.Sprintf("%d of %d allowed, at most %d in any %d s",
-		len(c.passed), len(traffic()), c.most(), int(period.Seconds()))
+		len(c.passed), len(aroundAnEdge()), c.most(), int(period.Seconds()))
 }
 
 const pictureStyle = `<style>

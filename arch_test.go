@@ -112,19 +112,10 @@ var rooms = []room{
 	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v4"}},
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
-	{"cmd/weir", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/rules", "middleware/shed", "redis", "internal/nearest", "internal/operate", "internal/route",
-		"internal/accesslog", "internal/decompress", "internal/demand", "internal/simulate", "internal/verdict",
-	},
-		[]string{"github.com/redis/go-redis/v9"}},
-
 	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, nil}, // a reader of use without the rest
 
-	{"internal/accesslog", nil, nil},
 	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
-	{"internal/decompress", nil, []string{"github.com/klauspost/compress"}},
-	{"internal/demand", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/nearest", nil, nil},
 	{"internal/network", nil, nil},
@@ -136,9 +127,8 @@ var rooms = []room{
 	{"internal/redistest", nil, []string{"github.com/redis/go-redis/v9", "go.uber.org/goleak"}},
 	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},
-	{"internal/simulate", []string{"keyfunc", "limiter", "middleware", "middleware/bans", "internal/accesslog", "internal/demand", "internal/route"}, nil},
+	{"internal/traffic", nil, nil},
 	{"internal/waiting", nil, nil},
-	{"internal/verdict", []string{"limiter", "internal/accesslog", "internal/demand", "internal/simulate"}, nil},
 	{"internal/routertest", []string{"keyfunc", "limiter", "middleware"},
 		[]string{"github.com/stretchr/testify", "github.com/dunglas/httpsfv"}},
 }
@@ -378,7 +368,7 @@ func TestOnlyPackagesInRedisImportItsClient(t *testing.T) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
 		for _, path := range p.Imports {
 			if strings.HasPrefix(path, "github.com/redis/go-redis/") &&
-				!strings.HasPrefix(name, "redis/") && name != "internal/redistest" && !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "_examples/") {
+				!strings.HasPrefix(name, "redis/") && name != "internal/redistest" && !strings.HasPrefix(name, "_examples/") {
 				t.Errorf("%s imports %s: what speaks Redis belongs in redis", name, path)
 			}
 		}

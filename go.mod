@@ -21,8 +21,6 @@ require (
 	pgregory.net/rapid v1.2.0
 )
 
-require github.com/klauspost/compress v1.18.0
-
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bytedance/sonic v1.9.1 // indirect

@@ -1,16 +1,17 @@
 package weir_test
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,7 +28,7 @@ import (
 	"github.com/weirgo/weir/adapters/echo5limit"
 	"github.com/weirgo/weir/adapters/echolimit"
 	"github.com/weirgo/weir/adapters/ginlimit"
-	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/traffic"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -254,33 +255,35 @@ func TestTrafficIsLimitedByTwoRulesTogether(t *testing.T) {
 }
 
 // replays are requests in the order of their times, by where they are from.
-func replays(t *testing.T) map[string][]accesslog.Entry {
-	sources := map[string][]accesslog.Entry{"generated": accesslog.Generate(1, 10_000)}
+func replays(t *testing.T) map[string][]traffic.Request {
+	sources := map[string][]traffic.Request{"generated": traffic.Generate(1, 10_000)}
 	if name := os.Getenv(accessLog); name != "" {
-		file, err := os.Open(name)
+		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		defer file.Close()
-		sources["log"] = readLog(t, file)
+		sources["log"] = readLog(t, string(text))
 	}
 	return sources
 }
 
-func readLog(t *testing.T, from io.Reader) (entries []accesslog.Entry) {
-	log, err := accesslog.NewReader(from, accesslog.Options{Headers: []string{"User-Agent"}})
-	require.NoError(t, err)
-	for {
-		entry, err := log.Next()
-		if errors.Is(err, io.EOF) {
-			return entries
+var combined = regexp.MustCompile(`^(\S+) .*?\[([^]]+)\] "(\S+) (\S+)[^"]*" \d+ \S+ "[^"]*" "(.*)"$`)
+
+func readLog(t *testing.T, text string) (requests []traffic.Request) {
+	for line := range strings.Lines(text) {
+		if parts := combined.FindStringSubmatch(strings.TrimSpace(line)); parts != nil {
+			at, err := time.Parse("02/Jan/2006:15:04:05 -0700", parts[2])
+			require.NoError(t, err)
+			requests = append(requests, traffic.Request{
+				At: at.UnixMicro(), Client: parts[1], Method: parts[3], Target: parts[4], UserAgent: parts[5],
+			})
 		}
-		require.NoError(t, err)
-		entries = append(entries, *entry)
 	}
+	slices.SortStableFunc(requests, func(a, b traffic.Request) int { return cmp.Compare(a.At, b.At) })
+	return requests
 }
 
 // replay runs in a bubble, where time is that of the requests. The last limit is for
 // each client, those before it for all.
-func replay(t *testing.T, requests []accesslog.Entry, router func(*middleware.RateLimit, http.HandlerFunc) http.Handler, limits []limiter.Limit) {
+func replay(t *testing.T, requests []traffic.Request, router func(*middleware.RateLimit, http.HandlerFunc) http.Handler, limits []limiter.Limit) {
 	time.Sleep(time.Until(requests[0].Time())) // before there is a store: it lives 17 years
 	var rules []middleware.Rule
 	var models []model

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/accesslog"
-	"github.com/weirgo/weir/internal/simulate"
-	"github.com/weirgo/weir/internal/verdict"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )

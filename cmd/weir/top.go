@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirgo/weir/internal/verdict"
+	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 

@@ -1,14 +1,26 @@
-package accesslog
+// Package traffic makes up the requests of a website, for tests.
+package traffic
 
 import (
 	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"time"
 )
+
+// A Request is one line of a log.
+type Request struct {
+	At        int64  // microseconds since 1970
+	Client    string // the address of the connection's other end
+	Method    string
+	Target    string // path and query
+	UserAgent string
+}
+
+// Time is At as a time.
+func (r *Request) Time() time.Time { return time.UnixMicro(r.At) }
 
 const (
 	day  = 24 * time.Hour
@@ -23,10 +35,10 @@ const (
 //   - bursts: requests of one client that are milliseconds apart
 //
 // Times are whole microseconds, and many are on the boundary of a second, minute, hour or day.
-func Generate(seed uint64, n int) []Entry {
+func Generate(seed uint64, n int) []Request {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0))}
 	visitors := rand.NewZipf(g.Rand, 1.3, 8, 2_000)
-	for len(g.entries) < n {
+	for len(g.requests) < n {
 		switch g.IntN(60) {
 		case 0:
 			g.burst(int(visitors.Uint64()))
@@ -36,23 +48,22 @@ func Generate(seed uint64, n int) []Entry {
 			g.visit(int(visitors.Uint64()))
 		}
 	}
-	g.entries = g.entries[:n]
-	slices.SortStableFunc(g.entries, func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
-	return g.entries
+	g.requests = g.requests[:n]
+	slices.SortStableFunc(g.requests, func(a, b Request) int { return cmp.Compare(a.At, b.At) })
+	return g.requests
 }
 
 type generator struct {
 	*rand.Rand
-	entries []Entry
+	requests []Request
 }
 
 // begin is midnight: windows of every length begin there.
 var begin = time.Date(2024, time.February, 28, 0, 0, 0, 0, time.UTC)
 
 func (g *generator) add(at time.Duration, client, method, target, agent string) {
-	g.entries = append(g.entries, Entry{
-		Client: client, At: begin.Add(at).UnixMicro(), Method: method, Target: target,
-		Status: http.StatusOK, UserAgent: agent,
+	g.requests = append(g.requests, Request{
+		At: begin.Add(at).UnixMicro(), Client: client, Method: method, Target: target, UserAgent: agent,
 	})
 }
 
@@ -68,13 +79,13 @@ func (g *generator) visit(visitor int) {
 	const agent = `Mozilla/5.0 (X11; Linux x86_64) "made up"`
 	at := g.daytime()
 	for range 1 + int(g.ExpFloat64()*2) {
-		g.add(at, address(visitor), http.MethodGet, fmt.Sprintf("/articles/%d?page=%d", g.IntN(300), 1+g.IntN(3)), agent)
+		g.add(at, address(visitor), "GET", fmt.Sprintf("/articles/%d?page=%d", g.IntN(300), 1+g.IntN(3)), agent)
 		for range g.IntN(6) {
 			at += time.Duration(g.ExpFloat64() * float64(80*time.Millisecond))
-			g.add(at, address(visitor), http.MethodGet, fmt.Sprintf("/static/%d.png", g.IntN(50)), agent)
+			g.add(at, address(visitor), "GET", fmt.Sprintf("/static/%d.png", g.IntN(50)), agent)
 		}
 		if g.IntN(8) == 0 {
-			g.add(at, address(visitor), http.MethodPost, "/search", agent)
+			g.add(at, address(visitor), "POST", "/search", agent)
 		}
 		at += time.Duration(math.Exp(g.NormFloat64()*1.5) * float64(12*time.Second)) // a pause, sometimes of minutes
 	}
@@ -95,7 +106,7 @@ func (g *generator) crawl() {
 	every := []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, time.Minute, 15 * time.Minute, time.Hour}[robot]
 	at := time.Duration(g.IntN(days*24)) * time.Hour
 	for range 20 + g.IntN(60) {
-		g.add(at, fmt.Sprintf("203.0.113.%d", 1+robot), http.MethodGet, fmt.Sprintf("/articles/%d", g.IntN(300)), "robot/1.0 (+https://robot.example/)")
+		g.add(at, fmt.Sprintf("203.0.113.%d", 1+robot), "GET", fmt.Sprintf("/articles/%d", g.IntN(300)), "robot/1.0 (+https://robot.example/)")
 		at += every
 	}
 }
@@ -103,7 +114,7 @@ func (g *generator) crawl() {
 func (g *generator) burst(visitor int) {
 	at := g.daytime()
 	for range 30 + g.IntN(120) {
-		g.add(at, address(visitor), http.MethodPost, "/login", "curl/8.5.0")
+		g.add(at, address(visitor), "POST", "/login", "curl/8.5.0")
 		at += time.Duration(g.IntN(20_000)) * time.Microsecond
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/demand"
-	"github.com/weirgo/weir/internal/simulate"
+	"github.com/weirgo/weir/cmd/weir/internal/demand"
+	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 	"github.com/weirgo/weir/limiter"
 )
 

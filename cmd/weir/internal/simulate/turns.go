@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/limiter"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/accesslog"
-	"github.com/weirgo/weir/internal/demand"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/demand"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )

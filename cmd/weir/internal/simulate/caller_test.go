@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
 func TestEachNameIsOneCaller(t *testing.T) {

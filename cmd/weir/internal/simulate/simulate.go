@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )

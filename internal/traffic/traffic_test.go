@@ -1,4 +1,4 @@
-package accesslog
+package traffic
 
 import (
 	"cmp"
@@ -18,16 +18,16 @@ func TestASeedAlwaysMakesTheSameRequests(t *testing.T) {
 
 func TestMadeUpRequestsAreLikeRealOnes(t *testing.T) {
 	for seed := range uint64(4) {
-		entries := Generate(seed, 10_000)
-		require.Len(t, entries, 10_000)
-		require.True(t, slices.IsSortedFunc(entries, func(a, b Entry) int { return cmp.Compare(a.At, b.At) }))
-		assert.Greater(t, entries[len(entries)-1].Time().Sub(entries[0].Time()), 3*day)
+		requests := Generate(seed, 10_000)
+		require.Len(t, requests, 10_000)
+		require.True(t, slices.IsSortedFunc(requests, func(a, b Request) int { return cmp.Compare(a.At, b.At) }))
+		assert.Greater(t, requests[len(requests)-1].Time().Sub(requests[0].Time()), 3*day)
 
 		byClient := map[string]int{}
 		pauses := map[time.Duration]int{}
 		last := map[string]time.Time{}
 		onBoundary := 0
-		for _, e := range entries {
+		for _, e := range requests {
 			byClient[e.Client]++
 			if pause := e.Time().Sub(last[e.Client]); pause < 30*day {
 				for _, longest := range []time.Duration{time.Second, time.Minute, time.Hour, day} {

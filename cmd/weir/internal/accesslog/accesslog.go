@@ -1,5 +1,5 @@
 // Package accesslog reads the access logs of web servers and proxies, in the order in which
-// requests came, and makes up traffic for tests.
+// requests came.
 package accesslog
 
 import "time"

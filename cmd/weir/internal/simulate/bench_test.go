@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
 // What a line costs, from the text of a log to what is counted. The goal is 500,000 lines/s on one

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/accesslog"
-	"github.com/weirgo/weir/internal/demand"
-	"github.com/weirgo/weir/internal/simulate"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/demand"
+	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 )
 
 // Words are what a reader has to know first, and what else.

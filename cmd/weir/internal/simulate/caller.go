@@ -4,8 +4,8 @@ import (
 	"hash/maphash"
 	"strings"
 
-	"github.com/weirgo/weir/internal/accesslog"
-	"github.com/weirgo/weir/internal/demand"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/demand"
 )
 
 // A caller is the other end of connections. What most of its requests need is found through it:

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weirgo/weir/internal/accesslog"
-	"github.com/weirgo/weir/internal/decompress"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/decompress"
 	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/limiter"
 )

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/demand"
+	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/internal/browser"
-	"github.com/weirgo/weir/internal/demand"
-	"github.com/weirgo/weir/internal/simulate"
-	"github.com/weirgo/weir/internal/verdict"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
 )
