@@ -2,7 +2,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow apart goals phases hours fuzz bench bench-compare race race-memory race-leases race-http race-pace newest benchmarks playground tidy help
+.PHONY: test setup vet unit narrow apart goals phases hours fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
 
 test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),goals newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
@@ -53,9 +53,6 @@ race: ## Weir beside its peers on a Redis, in one run of some minutes
 
 race-memory: ## Weir beside its peers in memory, in one run of a quarter of an hour
 	go -C _benchmarks run ./memrace
-
-race-leases: ## the modes of leasestore beside each other, in one run of ten minutes
-	go -C _benchmarks run ./leaserace
 
 race-http: ## Weir beside its peers in HTTP servers, in one run of six minutes
 	go -C _benchmarks run ./httprace

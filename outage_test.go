@@ -158,7 +158,7 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 				o := redisstore.Options{Failover: failover.Options{Replicas: 4, Failures: 1, OnDegraded: func(failover.Event) {}}}
 				var store limiter.Store = redisstore.New(client, o)
 				if leased {
-					s, err := leasestore.New(client, leasestore.Options{Redis: o, Mode: leasestore.Leased})
+					s, err := leasestore.New(client, leasestore.Options{Redis: o})
 					require.NoError(t, err)
 					t.Cleanup(func() { _ = s.Close() })
 					store = s

@@ -6,8 +6,8 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// How charges are decided on together: the Synchronized ones first, which cost nothing to
-// undo, then those that can be paid for with units in hand, and then the rest, by Redis.
+// How charges are decided on together: first those that can be paid for with units in hand, and
+// then the rest, by Redis.
 
 // A part is what decideAll knows of one charge.
 type part struct {
@@ -30,30 +30,25 @@ func (s *Store) decideAll(ctx context.Context, charges []limiter.Charge, decisio
 		parts = make([]part, len(charges))
 	}
 	parts = parts[:len(charges)]
-	modes := [3]int{}
+	isExact := true
 	for i := range charges {
 		p := s.planOf(charges[i].Quota)
 		if p == nil {
-			modes[Exact]++
 			continue
 		}
 		if p.err != nil {
 			return p.err
 		}
-		parts[i].plan = p
-		modes[p.mode]++
+		parts[i].plan, isExact = p, false
 	}
-	switch len(charges) {
-	case modes[Exact]:
+	if isExact {
 		return s.exact.Decide(ctx, charges, decisions)
-	case modes[Synchronized]:
-		return s.synced.Decide(ctx, charges, decisions)
 	}
 	b := batch{s, charges, decisions, parts}
 	return b.decide(ctx)
 }
 
-// A batch is charges of which some are Leased, or of several modes.
+// A batch is charges of which some are leased.
 type batch struct {
 	*Store
 	charges   []limiter.Charge
@@ -62,65 +57,47 @@ type batch struct {
 }
 
 func (b *batch) decide(ctx context.Context) error {
-	counted := b.pick(func(p *part) bool { return p.plan != nil && p.plan.mode == Synchronized })
-	if len(counted) > 0 {
-		taken, err := b.decideIn(ctx, b.synced, counted, true)
-		if err != nil {
-			return err
-		}
-		if !taken {
-			return b.refuse(ctx, nil)
-		}
-	}
-
-	isRefused, rest := false, b.pick(func(p *part) bool { return p.plan == nil })
+	isRefused := false
 	for i := range b.parts {
 		p := &b.parts[i]
-		if p.plan == nil || p.plan.mode != Leased {
+		if p.plan == nil {
 			continue
 		}
 		p.verdict, p.hand = b.spend(p.plan, &b.charges[i], &b.decisions[i])
-		switch p.verdict {
-		case refused:
-			isRefused = true
-		case ask:
-			rest = append(rest, i)
-		}
+		isRefused = isRefused || p.verdict == refused
 	}
 	if isRefused {
-		return b.refuse(ctx, counted)
+		return b.refuse(ctx)
 	}
+	rest := b.undecided()
 	if len(rest) == 0 {
 		return nil
 	}
-	taken, err := b.decideIn(ctx, b.exact, rest, true)
+	taken, err := b.decideExactly(ctx, rest, true)
 	if err != nil {
 		b.release()
-		b.refund(counted)
 		return err
 	}
-	if taken {
-		b.settleAsked(true)
-		return nil
+	b.settleAsked(taken)
+	if !taken {
+		b.look()
 	}
-	b.settleAsked(false)
-	b.look()
-	return b.lookCounted(ctx, counted)
+	return nil
 }
 
-// pick is the numbers of the parts that f holds for.
-func (b *batch) pick(f func(*part) bool) (numbers []int) {
+// undecided is the numbers of the parts that only Redis can decide on.
+func (b *batch) undecided() (numbers []int) {
 	for i := range b.parts {
-		if f(&b.parts[i]) {
+		if p := &b.parts[i]; p.plan == nil || p.verdict == ask {
 			numbers = append(numbers, i)
 		}
 	}
 	return numbers
 }
 
-// decideIn has a store decide on some of the charges, less what was in hand for them, or
+// decideExactly has Redis decide on some of the charges, less what was in hand for them, or
 // look at them, and fills in their decisions.
-func (b *batch) decideIn(ctx context.Context, store limiter.Store, numbers []int, take bool) (taken bool, _ error) {
+func (b *batch) decideExactly(ctx context.Context, numbers []int, take bool) (taken bool, _ error) {
 	charges := make([]limiter.Charge, len(numbers))
 	decisions := make([]limiter.Decision, len(numbers))
 	for i, n := range numbers {
@@ -130,7 +107,7 @@ func (b *batch) decideIn(ctx context.Context, store limiter.Store, numbers []int
 			charges[i].Cost = 0
 		}
 	}
-	err := store.Decide(ctx, charges, decisions)
+	err := b.exact.Decide(ctx, charges, decisions)
 	taken = err == nil
 	for i, n := range numbers {
 		b.decisions[n] = decisions[i]
@@ -143,7 +120,7 @@ func (b *batch) decideIn(ctx context.Context, store limiter.Store, numbers []int
 func (b *batch) settleAsked(taken bool) {
 	for i := range b.parts {
 		p := &b.parts[i]
-		if p.plan == nil || p.plan.mode != Leased || p.verdict != ask {
+		if p.plan == nil || p.verdict != ask {
 			continue
 		}
 		cost := b.charges[i].Cost - p.hand.units
@@ -166,7 +143,7 @@ func (b *batch) release() {
 func (b *batch) look() {
 	for i := range b.parts {
 		p := &b.parts[i]
-		if p.plan == nil || p.plan.mode != Leased || p.verdict != allowed {
+		if p.plan == nil || p.verdict != allowed {
 			continue
 		}
 		b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
@@ -180,32 +157,9 @@ func (b *batch) look() {
 	}
 }
 
-// refund undoes what counted charges took.
-func (b *batch) refund(counted []int) {
-	if len(counted) == 0 {
-		return
-	}
-	charges := make([]limiter.Charge, len(counted))
-	for i, n := range counted {
-		charges[i] = b.charges[n]
-		charges[i].At = charges[i].Quota.UndoAt(&b.decisions[n])
-	}
-	_ = b.synced.Refund(context.Background(), charges) // what cannot be given back stays used
-}
-
-// lookCounted is refund, and describes the charges as looked at.
-func (b *batch) lookCounted(ctx context.Context, counted []int) error {
-	b.refund(counted)
-	if len(counted) == 0 {
-		return nil
-	}
-	_, err := b.decideIn(ctx, b.synced, counted, false)
-	return err
-}
-
 // refuse ends a batch that was refused here: charges that stand in the way are told so, all
-// others are looked at. Those counted had been taken.
-func (b *batch) refuse(ctx context.Context, taken []int) error {
+// others are looked at.
+func (b *batch) refuse(ctx context.Context) error {
 	for i := range b.parts {
 		if p := &b.parts[i]; p.verdict == ask && p.hand.units > 0 {
 			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
@@ -213,16 +167,11 @@ func (b *batch) refuse(ctx context.Context, taken []int) error {
 		}
 	}
 	b.look()
-	if err := b.lookCounted(ctx, taken); err != nil {
-		return err
-	}
-	unknown := b.pick(func(p *part) bool {
-		return p.plan == nil || p.plan.mode == Leased && p.verdict == ask
-	})
+	unknown := b.undecided()
 	if len(unknown) == 0 {
 		return nil
 	}
-	if _, err := b.decideIn(ctx, b.exact, unknown, false); err != nil {
+	if _, err := b.decideExactly(ctx, unknown, false); err != nil {
 		return err
 	}
 	for _, n := range unknown {

@@ -12,22 +12,19 @@ import (
 
 // A decision that asks nobody, on one key and on many, admitted and refused.
 func BenchmarkDecide(b *testing.B) {
-	for _, m := range []Mode{Leased, Synchronized} {
-		for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingWindow} {
-			b.Run(fmt.Sprint(m, "/", a, "/admitted"), func(b *testing.B) {
-				l := limiter.PerDay(1_000_000_000_000 / 2).With(a)
-				benchmark(b, m, l, 1, 0)
-			})
-			b.Run(fmt.Sprint(m, "/", a, "/refused"), func(b *testing.B) {
-				benchmark(b, m, limiter.PerDay(100).With(a), 1, 200)
-			})
-		}
+	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingWindow} {
+		b.Run(fmt.Sprint(a, "/admitted"), func(b *testing.B) {
+			benchmark(b, limiter.PerDay(1_000_000_000_000/2).With(a), 1, 0)
+		})
+		b.Run(fmt.Sprint(a, "/refused"), func(b *testing.B) {
+			benchmark(b, limiter.PerDay(100).With(a), 1, 200)
+		})
 	}
 }
 
-func benchmark(b *testing.B, m Mode, l limiter.Limit, keys, before int) {
+func benchmark(b *testing.B, l limiter.Limit, keys, before int) {
 	f := newFake()
-	s := f.instance(b, 1, Options{Mode: m})
+	s := f.instance(b, 1, Options{})
 	q := quotaOf(b, "rule", l)
 	charges, decisions := make([][]limiter.Charge, keys), make([]limiter.Decision, 1)
 	for i := range charges {

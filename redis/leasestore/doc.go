@@ -1,45 +1,16 @@
 // Package leasestore decides in memory, and keeps many processes within one limit through
 // the Redis that they share. Where a round trip for every decision is too much:
 //
-//	store, err := leasestore.New(rdb, leasestore.Options{Mode: leasestore.Leased})
+//	store, err := leasestore.New(rdb, leasestore.Options{})
 //	...
 //	defer store.Close()
 //	limits, err := middleware.New(middleware.Config{Store: store, Rules: rules})
 //
 // or for some rules only, by name:
 //
-//	leasestore.Options{Rules: map[string]leasestore.Mode{"global": leasestore.Leased}}
+//	leasestore.Options{Rules: []string{"global"}}
 //
-// # Which mode
-//
-//	            a decision            more than the limit       less than the limit   for
-//	Exact       a round trip          never                     never                 logins, and whatever must be exact
-//	Leased      memory; on keys that  never in the long run;    a little, as below    rates that many requests share
-//	            are new, a trip       at most Ahead (25%) of
-//	                                  the burst at a moment
-//	Synchronized memory, always       at most one burst for     a little, as below    quotas over minutes and longer
-//	                                  each other process
-//
-// That is so while Redis answers and forgets nothing, and no process is killed: what these
-// cost is below.
-//
-// Leased is the one to begin with. Choose Synchronized where no request may ever wait for the
-// network, and where a burst is small beside what the limit allows in the time that matters:
-// of "100 per second", three processes can admit 300 at once before they hear of each other;
-// of "6000 per minute" that takes as many requests in less than a tenth of a second.
-//
-// Some limits are decided exactly whatever the mode, and also where Options.Rules names the rule:
-// those of which Ahead would come to fewer than two units, such as "5 per minute" on a login;
-// those of at most 10 events that say no algorithm, as these are exact; and all of a rule that
-// has several, which are taken together. So a limit that is changed from 12 to 10, or a second
-// one for its rule, changes the mode and is no error.
-//
-// LeakyBucket and SlidingLog can only be Exact: a queue has one order, in which units taken
-// ahead would leave gaps, and a log is for never more than N in any period. Options.Mode
-// leaves them Exact; Options.Rules can't give them another, which limiter.New and the
-// middleware's New refuse with the reason.
-//
-// # Leased
+// # How it works
 //
 // A process takes units of a key ahead: what it was asked for in 75 milliseconds, or some more
 // (a third of Ahead, at most 20) while half of the limit is free. It spends them by itself,
@@ -65,72 +36,57 @@
 // refusals are Redis's own, with the exact RetryAfter, or follow from what it said last.
 // Remaining is as of the last settlement, less what this process has spent since.
 //
-// # Synchronized
+// # What is decided exactly
 //
-// A process counts by itself, on top of what all have told Redis, and tells it what it has
-// counted every 75 milliseconds. What several admit before they hear of each other is too
-// much: one burst for each process but one at most, beyond what the limit allows, as none
-// admits more than that before Redis has heard of it. A process that has waits for the next
-// exchange, which RetryAfter says; a burst of less than the rate brings in 75 milliseconds is
-// better Leased. A bucket remembers it and makes up for it before it admits again, so that the
-// excess does not grow with time; a window does so in the next one, for as much as the limit,
-// and what is above that is forgotten. A bucket that was full begins to refill when Redis has
-// heard of what was used, 75 milliseconds later at most, which is lost.
+// Redis decides on some limits each time, as redisstore does, also where Options.Rules names the
+// rule: those of which Ahead would come to fewer than two units, such as "5 per minute" on a login;
+// those of at most 10 events that say no algorithm, as these are exact; slots; and all of a rule
+// that has several limits, which are taken together. So a limit that is changed from 12 to 10, or a
+// second one for its rule, is no error.
 //
-// A look (a decision of cost 0) at a key that is not being exchanged asks Redis, or it would find
-// that nothing was used of what other processes count.
-//
-// Counters are others than those of exact decisions: a rule that changes its mode begins anew,
-// as it does when its limit is changed from 12 to 10 or back. What was used is told again where
-// Redis gave no answer, and so may count twice; what was refunded is not, and so may be lost.
+// LeakyBucket and SlidingLog cannot be leased: a queue has one order, in which units taken ahead
+// would leave gaps, and a log is for never more than N in any period. If Options.Rules names a
+// rule with such a limit, limiter.New and the middleware's New refuse it with the reason.
 //
 // # What an event really cost
 //
-// What is settled ([Store.Settle]), refunded or owed goes to where the event was counted. A Leased
+// What is settled ([Store.Settle]), refunded or owed goes to where the event was counted. An
 // event owes the units in hand first, as those are charged already, and Redis, in the background,
 // the rest. What is refunded returns to Redis, to what is left of the grant that it was spent from.
-// While Redis is down neither can be told, and the error says so. A Synchronized event is corrected
-// in this process at once, and the others hear of it in the next exchange, be it after an outage;
-// what was owed by several at once is at most one limit more, too. Events that an outage policy
+// While Redis is down neither can be told, and the error says so. Events that an outage policy
 // counted are corrected where it did ([failover.Store.Settle]).
 //
 // What is owed is used without asking, so it is what can be used beside the bounds below.
 //
 // # What can be admitted too much
 //
-// Of a limit of B at once, of which A may be ahead, shared by n processes, this much more than
-// B + rate x time can be admitted in any interval. The rows add up, each as often as it
-// happens in the interval or, for what is still held, in the five seconds before it. Of a
-// window limit it is so many more in the window, and A is 0.
+// Of a limit of B at once, of which A may be ahead, this much more than B + rate x time can be
+// admitted in any interval. The rows add up, each as often as it happens in the interval or, for
+// what is still held, in the five seconds before it. Of a window limit it is so many more in the
+// window, and A is 0.
 //
-//	                                         Leased        Synchronized
-//	nothing happens                          A             (n-1) x B
-//	Redis forgets: FLUSHALL, a restart       B             n x B
+//	nothing happens                          A
+//	Redis forgets: FLUSHALL, a restart       B
 //	without persistence
-//	a process is killed, or its Close fails  0             what it had not told: at most B, and
-//	                                                       no more than it admitted in 75ms and
-//	                                                       an exchange
-//	Redis is away for one process that       (B + rate x T) / Replicas, either way;
-//	decides by policy Local for a time T     one event at least
+//	a process is killed, or its Close fails  0
+//	Redis is away for one process that       (B + rate x T) / Replicas; one event at least
+//	decides by policy Local for a time T
 //	by policy Open, Closed                   all that asks, nothing
 //
 // A is in the first row only because of what was granted before the interval: over a whole run
-// Leased admits nothing too much while nothing happens, however many processes are killed.
+// nothing too much is admitted while nothing happens, however many processes are killed.
 //
-// With Replicas = n, an outage that all processes see thus admits two bursts: one locally,
-// where the rate is shared, and from Redis, which has refilled or was restarted empty, another;
-// and what the rate brings until all have heard of its return, at most a probe
+// With Replicas set to the number of processes, an outage that all processes see thus admits two
+// bursts: one locally, where the rate is shared, and from Redis, which has refilled or was restarted
+// empty, another; and what the rate brings until all have heard of its return, at most a probe
 // (failover.Options.ProbeEvery) later. With Replicas left at 1 each process admits the whole
 // limit: set it. A replica that is promoted forgets what it had not been sent, at most as if
 // all were forgotten.
 //
 // # Outages
 //
-// While Redis gives no answer each rule's [limiter.Outage] decides, as redisstore.Options
-// say: of Leased rules when what is in hand is used up or has expired, of Synchronized ones
-// when an exchange has failed, for a quarter of a second at most after Redis went away. Both
-// hear of its return in the background. A process begins while Redis is down. OnDegraded hears
-// of both, of each by itself.
+// While Redis gives no answer each rule's [limiter.Outage] decides, as redisstore.Options say, when
+// what is in hand is used up or has expired. A process begins while Redis is down.
 //
 // Time in a process is its monotonic clock, beside which Redis's own decides: setting a
 // process's clock has no effect. One that is suspended finds its leases expired if its
@@ -140,13 +96,12 @@
 //
 // One goroutine, which sleeps while there are no requests; [Store.Close] ends it. Some 300 bytes for
 // each key that is in use, up to Options.MaxKeys. In Redis a second key beside a counter that
-// is leased, with 24 bytes for each process that holds units, for five seconds; and one key for
-// each Synchronized counter. The ACL is redisstore's.
+// is leased, with 24 bytes for each process that holds units, for five seconds. The ACL is
+// redisstore's.
 //
 // In a Cluster and in a Ring nothing is returned, as go-redis may send there twice what it is
 // told once: what is not used comes back with the refill. There each key is settled by a
 // script of its own, and a node that hangs holds up the settlements of all until the client
 // gives it up: set ContextTimeoutEnabled on the client, which bounds that to a quarter of a
-// second. While one node of it is lost, the outage
-// policies decide on all Synchronized rules.
+// second.
 package leasestore

@@ -22,15 +22,13 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // A fake is a Redis in this process, on Go's clock: the store of exact decisions, and what
-// lease.lua and leasesync.lua do. A test on a real Redis holds the latter equal.
+// lease.lua does. A test on a real Redis holds the latter equal.
 type fake struct {
 	mu      sync.Mutex
 	states  map[counterName]written
 	holders map[counterName]map[int]holder
-	counts  map[counterName]written
 	down    atomic.Bool
-	loses   atomic.Bool  // the answer to the next exchange
-	lag     atomic.Int64 // of a settlement or an exchange, half before and half after it
+	lag     atomic.Int64 // of a settlement, half before and half after it
 	trips   atomic.Uint64
 	decided atomic.Uint64
 }
@@ -49,8 +47,7 @@ type holder struct{ units, ends int64 }
 
 func newFake() *fake {
 	return &fake{
-		states: map[counterName]written{}, counts: map[counterName]written{},
-		holders: map[counterName]map[int]holder{},
+		states: map[counterName]written{}, holders: map[counterName]map[int]holder{},
 	}
 }
 
@@ -120,7 +117,7 @@ func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []l
 	return nil
 }
 
-// Places is for events that are under way, which it counts as anything else.
+// Places is for slots, which it counts as anything else.
 func (f *fake) Places(*limiter.Quota) error { return nil }
 
 func (f *fake) change(charges []limiter.Charge, do func(name counterName, c limiter.Charge, now int64)) error {
@@ -186,23 +183,19 @@ type fakeLedger struct {
 func (l fakeLedger) Tag(key string) keyfunc.Digest { return tagOf(key) }
 func (l fakeLedger) Trips() uint64                 { return l.trips.Load() }
 
-func (l fakeLedger) Settle(_ context.Context, leases []lease) (int64, error) {
-	return l.trip(func(now int64) int64 { return l.settleAt(now, leases) })
-}
-
-// trip is a way there, what is done at the time of arrival, and a way back.
-func (l fakeLedger) trip(do func(now int64) int64) (int64, error) {
+func (l fakeLedger) Settle(_ context.Context, leases []lease) error {
 	if l.down.Load() {
-		return 0, errDown
+		return errDown
 	}
 	l.trips.Add(1)
 	defer time.Sleep(time.Duration(l.lag.Load()) / 2)
 	time.Sleep(time.Duration(l.lag.Load()) / 2)
-	return do(time.Now().UnixMicro()), nil
+	l.settleAt(time.Now().UnixMicro(), leases)
+	return nil
 }
 
 // settleAt is what lease.lua does.
-func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
+func (l fakeLedger) settleAt(now int64, leases []lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range leases {
@@ -244,7 +237,6 @@ func (l fakeLedger) settleAt(now int64, leases []lease) int64 {
 		e.state = s
 		e.state.Log = slices.Clone(s.Log) // as a quota's functions may change one in place
 	}
-	return now
 }
 
 // refundTo returns units to the window that they were taken from, of a state at the present.
@@ -253,85 +245,6 @@ func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
 		return q.Refund(s, s.Last, n, 0)
 	}
 	return q.Refund(s, s.Last, n, max(1, since))
-}
-
-func (l fakeLedger) Exchange(_ context.Context, counts []count) (int64, error) {
-	if l.loses.CompareAndSwap(true, false) {
-		_, _ = l.trip(func(now int64) int64 { return l.exchangeAt(now, slices.Clone(counts)) })
-		return 0, errDown
-	}
-	return l.trip(func(now int64) int64 { return l.exchangeAt(now, counts) })
-}
-
-// exchangeAt is what count.lua does.
-func (l fakeLedger) exchangeAt(now int64, counts []count) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range counts {
-		c := &counts[i]
-		name, q := nameOf(c.quota, c.tag), c.quota
-		w := l.counts[name]
-		if w.quota == nil {
-			w.quota = q
-		}
-		s := advanced(w.quota, w.State, now)
-		if d := w.quota.Describe(s, now, 0, true); c.used > 0 || d.Remaining == d.Limit {
-			s = q.Convert(w.quota, s, now)
-		} else {
-			q = w.quota
-		}
-		s.Log = nil
-		if c.past > 0 {
-			s = q.Refund(s, now, c.past, c.pastAt)
-		}
-		switch {
-		case c.used > 0:
-			s.Level += c.used * unitOf(q)
-			if q.Algorithm() != limiter.TokenBucket {
-				s.Level = min(s.Level, 2*q.Capacity())
-			}
-		case c.used < 0:
-			s = q.Refund(s, now, -c.used, 0)
-		}
-		if s.Level < 2*q.Capacity()*unitOf(q) {
-			s = q.Owe(s, now, c.owed)
-		}
-		if c.used != 0 || c.owed > 0 || c.past > 0 {
-			l.counts[name] = written{s, q}
-		}
-		c.done, c.state = true, c.quota.Convert(q, s, now)
-		c.state.Log = slices.Clone(c.state.Log)
-	}
-	return now
-}
-
-// advanced is s at time now. It may be further above the limit than a Quota's functions know of.
-func advanced(q *limiter.Quota, s limiter.State, now int64) limiter.State {
-	now = max(now, s.Last)
-	if q.Algorithm() != limiter.TokenBucket {
-		return q.Refund(s, now, 1, 1) // which is nothing
-	}
-	refill := q.Numbers(0)[2]
-	passed := min(now-s.Last, 1+s.Level/refill)
-	return limiter.State{Last: now, Level: max(0, s.Level-passed*refill)}
-}
-
-// unitOf is what a unit adds to a state's level.
-func unitOf(q *limiter.Quota) int64 {
-	if q.Algorithm() == limiter.TokenBucket {
-		return q.Numbers(0)[1]
-	}
-	return 1
-}
-
-func (l fakeLedger) Forget(_ context.Context, tag keyfunc.Digest, q *limiter.Quota) error {
-	if l.down.Load() {
-		return errDown
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.counts, nameOf(q, tag))
-	return nil
 }
 
 // instance is a process on the fake. Its exact decisions are under outage policies too.
@@ -344,7 +257,7 @@ func (f *fake) instanceUnder(t testing.TB, number int, o Options, policy failove
 	t.Helper()
 	require.NoError(t, o.Validate())
 	o = o.complete()
-	s := newStore(failover.Must(failover.New(f, policy)), fakeLedger{f, number, int64(o.Ahead)}, policy, o)
+	s := newStore(failover.Must(failover.New(f, policy)), fakeLedger{f, number, int64(o.Ahead)}, o)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -354,7 +267,6 @@ func (f *fake) empty() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.states)
-	clear(f.counts)
 	clear(f.holders)
 }
 

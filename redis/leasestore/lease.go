@@ -8,7 +8,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// How a Leased charge is decided on, with what is in hand.
+// How a leased charge is decided on, with what is in hand.
 
 // A verdict is what comes of a charge without asking Redis.
 type verdict uint8
@@ -70,7 +70,7 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now i
 	if e.plan != p.number {
 		// The limit has changed. Redis converts what was used, for exact decisions.
 		e.expire(now, true)
-		s.list(sh, e, cell, leased)
+		s.list(sh, e, cell)
 		if e.back == 0 && !e.busy {
 			e.plan, e.heard, e.sights = p.number, 0, 0
 		}
@@ -93,10 +93,10 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now i
 		e.stock -= cost
 		e.describe(p, now, d)
 		d.At = e.since // when Redis counted them
-		s.list(sh, e, cell, leased)
+		s.list(sh, e, cell)
 		return allowed, hand{cost, e.since}
 	case known && e.refuses(p, cost, now, d):
-		s.list(sh, e, cell, leased)
+		s.list(sh, e, cell)
 		return refused, hand{}
 	}
 	h := hand{e.stock, e.since}
@@ -200,7 +200,7 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 	now := s.now()
 	e, cell := sh.find(hash)
 	if e == nil && cost > 0 {
-		if e = sh.add(hash, s.table.most, false, s.worth); e != nil {
+		if e = sh.add(hash, s.table.most); e != nil {
 			_, cell = sh.find(hash)
 			e.tag, e.plan, e.counted = s.ledger.Tag(key), p.number, now-memory.Microseconds()
 			e.watched = now
@@ -225,7 +225,7 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 	}
 	e.expire(now, false)
 	if cost > 0 || e.back > 0 {
-		s.list(sh, e, cell, leased)
+		s.list(sh, e, cell)
 	}
 	return e.stock
 }
@@ -258,7 +258,7 @@ func (s *Store) surrender(c *limiter.Charge, isReset bool) (units int64) {
 		return 0
 	}
 	e.expire(s.now(), false)
-	s.list(sh, e, cell, leased) // the others may hold that much more
+	s.list(sh, e, cell) // the others may hold that much more
 	units = min(e.stock, p.capacity)
 	e.stock, e.heard = 0, 0
 	if isReset {
@@ -296,5 +296,5 @@ func (s *Store) settleInHand(c *limiter.Settlement) {
 	if e.busy {
 		e.crossed += rest
 	}
-	s.list(sh, e, cell, leased)
+	s.list(sh, e, cell)
 }

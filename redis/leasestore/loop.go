@@ -4,22 +4,20 @@ import "time"
 
 // A pace is when the loop last did what.
 type pace struct {
-	settled, exchanged time.Time
-	pause              time.Duration // between settlements; longer while they fail
-	sweep              time.Duration // until idle entries are looked at again
+	settled time.Time
+	pause   time.Duration // between settlements; longer while they fail
+	sweep   time.Duration // until idle entries are looked at again
 }
 
 const (
 	longestPause = time.Second            // between settlements that fail
-	mostRounds   = 32                     // of one exchange
-	lostPause    = 100 * time.Millisecond // between exchanges that fail
 	sweepEvery   = 250 * time.Millisecond // at first, when requests have stopped
 	longestSweep = time.Second            // while units are held
 	longestRest  = 10 * time.Minute       // while none are
 )
 
-// loop is the Store's goroutine: it settles leases and exchanges counts, and nothing else
-// does while it runs. Without requests it sleeps, and a request wakes it.
+// loop is the Store's goroutine: it settles leases, and nothing else does while it runs. Without
+// requests it sleeps, and a request wakes it.
 func (s *Store) loop() {
 	defer close(s.ended)
 	timer := time.NewTimer(time.Hour)
@@ -50,28 +48,17 @@ func (s *Store) loop() {
 	}
 }
 
-// turn does what is due.
+// turn settles if it is time to.
 func (s *Store) turn(p *pace) {
-	if time.Since(p.settled) >= p.pause {
-		if err := s.settle(); err != nil {
-			p.pause = min(2*p.pause, longestPause)
-		} else {
-			p.pause = tick
-		}
-		p.settled = time.Now()
+	if time.Since(p.settled) < p.pause {
+		return
 	}
-	every := exchangeEvery
-	if s.lost.Load() != nil {
-		every = lostPause
+	if err := s.settle(); err != nil {
+		p.pause = min(2*p.pause, longestPause)
+	} else {
+		p.pause = tick
 	}
-	if time.Since(p.exchanged) >= every {
-		p.exchanged = time.Now()
-		for range mostRounds {
-			if more, err := s.exchange(time.Now().Add(patience)); !more || err != nil { // which it remembers
-				break
-			}
-		}
-	}
+	p.settled = time.Now()
 }
 
 // idle is for how long there is nothing to do. Where nothing is listed, listing something
@@ -83,10 +70,7 @@ func (s *Store) idle(p *pace) (wait time.Duration, isForever bool) {
 	case isListed:
 		s.dozing.Store(false)
 		p.sweep = sweepEvery
-		next := min(time.Until(p.settled.Add(p.pause)), time.Until(p.exchanged.Add(exchangeEvery)))
-		return max(next, time.Millisecond), false
-	case s.lost.Load() != nil:
-		return lostPause, false
+		return max(time.Until(p.settled.Add(p.pause)), time.Millisecond), false
 	case keys > 0:
 		wait = p.sweep
 		if p.sweep *= 2; s.holding {
@@ -103,7 +87,7 @@ func (s *Store) idle(p *pace) (wait time.Duration, isForever bool) {
 func (s *Store) listed() (isListed bool, keys int) {
 	for sh := range s.table.occupied() {
 		sh.mu.Lock()
-		isListed = isListed || len(sh.listed[leased])+len(sh.listed[counted]) > 0
+		isListed = isListed || len(sh.listed) > 0
 		keys += len(sh.index)
 		sh.mu.Unlock()
 	}

@@ -33,7 +33,6 @@ type siege struct {
 	fleet []*Store
 	made  int
 	under failover.Options
-	mode  Mode
 	pause time.Duration // between two events of a process
 
 	all     *gauge    // admitted, by whomever
@@ -42,10 +41,10 @@ type siege struct {
 	last    time.Time // when a policy last decided
 }
 
-func besiege(t *testing.T, m Mode, o limiter.Outage, replicas int) *siege {
+func besiege(t *testing.T, o limiter.Outage, replicas int) *siege {
 	q := quotaOf(t, "rule", limiter.PerSecond(lossBurst).With(limiter.TokenBucket))
 	q.OnOutage = o
-	s := &siege{t: t, f: newFake(), q: q, mode: m, pause: 2 * time.Millisecond, all: newGauge(q), byRedis: newGauge(q),
+	s := &siege{t: t, f: newFake(), q: q, pause: 2 * time.Millisecond, all: newGauge(q), byRedis: newGauge(q),
 		under: failover.Options{Replicas: replicas, ProbeEvery: time.Second, OnDegraded: func(failover.Event) {}}}
 	for range lossProcesses {
 		s.join()
@@ -55,7 +54,7 @@ func besiege(t *testing.T, m Mode, o limiter.Outage, replicas int) *siege {
 
 func (s *siege) join() {
 	s.made++
-	s.fleet = append(s.fleet, s.f.instanceUnder(s.t, s.made, Options{Mode: s.mode}, s.under))
+	s.fleet = append(s.fleet, s.f.instanceUnder(s.t, s.made, Options{}, s.under))
 }
 
 // ask asks a process once.
@@ -87,108 +86,83 @@ func (s *siege) run(d time.Duration) {
 
 func TestEachTimeRedisIsEmptiedAdmitsABurstAgain(t *testing.T) {
 	t.Parallel()
-	for m, bursts := range map[Mode]float64{Leased: 1, Synchronized: lossProcesses} {
-		t.Run(m.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				random := rand.New(rand.NewPCG(1, 18))
-				s := besiege(t, m, limiter.FailClosed, 1)
-				s.pause = time.Millisecond / 2 // which spends a burst between two exchanges
-				s.run(4 * time.Second)
-				for flushes := 1.0; flushes <= 5; flushes++ {
-					s.f.empty()
-					s.run(time.Duration(1 + random.IntN(int(2*time.Second))))
-					if m == Leased {
-						assert.LessOrEqual(t, s.all.above(), flushes*lossBurst, "over the whole time")
-						assert.LessOrEqual(t, s.all.worst(), flushes*lossBurst+lossAhead, "over the worst interval")
-					} else {
-						assert.LessOrEqual(t, s.all.worst(), (flushes+1)*bursts*lossBurst-lossBurst, "over the worst interval")
-					}
-				}
-				assert.Greater(t, s.all.worst(), 4*lossBurst*bursts*0.8, "the bound is come near to")
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 18))
+		s := besiege(t, limiter.FailClosed, 1)
+		s.pause = time.Millisecond / 2
+		s.run(4 * time.Second)
+		for flushes := 1.0; flushes <= 5; flushes++ {
+			s.f.empty()
+			s.run(time.Duration(1 + random.IntN(int(2*time.Second))))
+			assert.LessOrEqual(t, s.all.above(), flushes*lossBurst, "over the whole time")
+			assert.LessOrEqual(t, s.all.worst(), flushes*lossBurst+lossAhead, "over the worst interval")
+		}
+		assert.Greater(t, s.all.worst(), 4*lossBurst*0.8, "the bound is come near to")
+	})
 }
 
-func TestAProcessThatDiesTakesWhatItHasNotToldWithIt(t *testing.T) {
+func TestAProcessThatDiesAdmitsNothingTooMuch(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronized} {
-		t.Run(m.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const kills = 6
-				s := besiege(t, m, limiter.FailClosed, 1)
-				for range kills {
-					for s.ask(0) { // all that it will, within a moment
-					}
-					s.fleet[0].abandon()
-					s.fleet = s.fleet[1:]
-					s.join()
-				}
-				if m == Leased {
-					assert.LessOrEqual(t, s.all.above(), 0.0, "what it was granted was charged before")
-					s.run(5 * time.Second)
-					assert.LessOrEqual(t, s.all.above(), 0.0)
-					assert.LessOrEqual(t, s.all.worst(), float64(lossAhead))
-					return
-				}
-				assert.EqualValues(t, (kills-1)*lossBurst, s.all.above(), "a burst for each that died, but the first that anybody has")
-				s.run(5 * time.Second)
-				assert.LessOrEqual(t, s.all.worst(), float64((lossProcesses+kills-1)*lossBurst), "and one for each that lives")
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const kills = 6
+		s := besiege(t, limiter.FailClosed, 1)
+		for range kills {
+			for s.ask(0) { // all that it will, within a moment
+			}
+			s.fleet[0].abandon()
+			s.fleet = s.fleet[1:]
+			s.join()
+		}
+		assert.LessOrEqual(t, s.all.above(), 0.0, "what it was granted was charged before")
+		s.run(5 * time.Second)
+		assert.LessOrEqual(t, s.all.above(), 0.0)
+		assert.LessOrEqual(t, s.all.worst(), float64(lossAhead))
+	})
 }
 
 func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronized} {
-		for _, replicas := range []int{1, lossProcesses} {
-			for _, restarted := range []bool{false, true} {
-				for seed := range uint64(2) {
-					t.Run(fmt.Sprintf("%v, Replicas %d, restarted empty %t, %d", m, replicas, restarted, seed), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) {
-							random := rand.New(rand.NewPCG(seed, 19))
-							s := besiege(t, m, limiter.FailLocal, replicas)
-							s.run(4 * time.Second)
-							s.f.down.Store(true)
-							if restarted {
-								s.f.empty()
-							}
-							down := time.Now()
-							s.run(time.Duration(1+random.IntN(10)) * 500 * time.Millisecond)
-							s.f.down.Store(false)
-							s.run(4 * time.Second)
-							policies := s.last.Sub(down).Seconds()
-							require.Less(t, policies, 8.5, "the policies are no longer in force")
+	for _, replicas := range []int{1, lossProcesses} {
+		for _, restarted := range []bool{false, true} {
+			for seed := range uint64(2) {
+				t.Run(fmt.Sprintf("Replicas %d, restarted empty %t, %d", replicas, restarted, seed), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						random := rand.New(rand.NewPCG(seed, 19))
+						s := besiege(t, limiter.FailLocal, replicas)
+						s.run(4 * time.Second)
+						s.f.down.Store(true)
+						if restarted {
+							s.f.empty()
+						}
+						down := time.Now()
+						s.run(time.Duration(1+random.IntN(10)) * 500 * time.Millisecond)
+						s.f.down.Store(false)
+						s.run(4 * time.Second)
+						policies := s.last.Sub(down).Seconds()
+						require.Less(t, policies, 8.5, "the policies are no longer in force")
 
-							t.Logf("%.0f above the limit, %.0f in the worst interval, of a burst of %d", s.all.above(), s.all.worst(), lossBurst)
-							perProcess := (lossBurst + lossBurst*policies) / float64(replicas)
-							for process := range s.fleet {
-								assert.LessOrEqual(t, float64(s.locally[process]), perProcess, "the share of a process")
-								assert.Greater(t, float64(s.locally[process]), 0.5*perProcess, "which it uses")
-							}
-							forgotten := 0.0
-							if restarted {
-								forgotten = lossBurst
-							}
-							beyond := lossProcesses * perProcess
-							if m == Leased {
-								assert.LessOrEqual(t, s.byRedis.above(), forgotten)
-								assert.LessOrEqual(t, s.all.above(), forgotten+beyond, "over the whole time")
-								assert.LessOrEqual(t, s.all.worst(), forgotten+beyond+lossAhead, "over the worst interval")
-								if replicas == lossProcesses {
-									// Locally a burst, from Redis what has refilled, and some do both until all have heard.
-									heard := s.under.ProbeEvery.Seconds()
-									assert.LessOrEqual(t, s.all.above(), lossBurst*(2+heard))
-									assert.Greater(t, s.all.above(), 1.5*lossBurst, "the bound is come near to")
-								}
-							} else {
-								assert.LessOrEqual(t, s.byRedis.worst(), (lossProcesses-1)*lossBurst+forgotten*lossProcesses)
-								assert.LessOrEqual(t, s.all.worst(), (lossProcesses-1)*lossBurst+forgotten*lossProcesses+beyond)
-							}
-						})
+						t.Logf("%.0f above the limit, %.0f in the worst interval, of a burst of %d", s.all.above(), s.all.worst(), lossBurst)
+						perProcess := (lossBurst + lossBurst*policies) / float64(replicas)
+						for process := range s.fleet {
+							assert.LessOrEqual(t, float64(s.locally[process]), perProcess, "the share of a process")
+							assert.Greater(t, float64(s.locally[process]), 0.5*perProcess, "which it uses")
+						}
+						forgotten := 0.0
+						if restarted {
+							forgotten = lossBurst
+						}
+						beyond := lossProcesses * perProcess
+						assert.LessOrEqual(t, s.byRedis.above(), forgotten)
+						assert.LessOrEqual(t, s.all.above(), forgotten+beyond, "over the whole time")
+						assert.LessOrEqual(t, s.all.worst(), forgotten+beyond+lossAhead, "over the worst interval")
+						if replicas == lossProcesses {
+							// Locally a burst, from Redis what has refilled, and some do both until all have heard.
+							heard := s.under.ProbeEvery.Seconds()
+							assert.LessOrEqual(t, s.all.above(), lossBurst*(2+heard))
+							assert.Greater(t, s.all.above(), 1.5*lossBurst, "the bound is come near to")
+						}
 					})
-				}
+				})
 			}
 		}
 	}
@@ -196,75 +170,62 @@ func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 
 func TestAnOpenRuleAdmitsAllInAnOutageAndAClosedOneNothing(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronized} {
-		for _, o := range []limiter.Outage{limiter.FailOpen, limiter.FailClosed} {
-			t.Run(fmt.Sprint(m, " ", o), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := besiege(t, m, o, lossProcesses)
-					s.run(4 * time.Second)
-					s.f.down.Store(true)
-					s.run(2 * life) // what was leased is gone
-					before := s.all.total
-					s.run(time.Second)
-					if o == limiter.FailOpen {
-						assert.EqualValues(t, 500*lossProcesses, s.all.total-before)
-					} else {
-						assert.Zero(t, s.all.total-before)
-					}
-					s.f.down.Store(false)
-					s.run(4 * time.Second)
-					if m == Leased {
-						assert.LessOrEqual(t, s.byRedis.above(), 0.0)
-					} else {
-						assert.LessOrEqual(t, s.byRedis.worst(), float64((lossProcesses-1)*lossBurst))
-					}
-				})
+	for _, o := range []limiter.Outage{limiter.FailOpen, limiter.FailClosed} {
+		t.Run(o.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := besiege(t, o, lossProcesses)
+				s.run(4 * time.Second)
+				s.f.down.Store(true)
+				s.run(2 * life) // what was leased is gone
+				before := s.all.total
+				s.run(time.Second)
+				if o == limiter.FailOpen {
+					assert.EqualValues(t, 500*lossProcesses, s.all.total-before)
+				} else {
+					assert.Zero(t, s.all.total-before)
+				}
+				s.f.down.Store(false)
+				s.run(4 * time.Second)
+				assert.LessOrEqual(t, s.byRedis.above(), 0.0)
 			})
-		}
+		})
 	}
 }
 
 func TestOfAWindowTheBoundsAreThoseOfEachWindow(t *testing.T) {
 	t.Parallel()
 	const window = 10 * time.Second
-	for _, m := range []Mode{Leased, Synchronized} {
-		for seed := range uint64(3) {
-			t.Run(fmt.Sprint(m, " ", seed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					random := rand.New(rand.NewPCG(seed, 20))
-					time.Sleep(time.Duration(random.Int64N(int64(window)))) // begins anywhere in a window
-					s := besiege(t, m, limiter.FailClosed, 1)
-					s.q = quotaOf(t, "window", limiter.Limit{Events: lossBurst, Per: window}.With(limiter.FixedWindow))
-					admitted, emptied, killed := map[int64]int64{}, map[int64]int64{}, map[int64]int64{}
-					now := func() int64 { return time.Now().UnixMicro() / window.Microseconds() }
-					for range 8000 {
-						switch random.IntN(1000) {
-						case 0:
-							s.f.empty()
-							emptied[now()]++
-						case 1:
-							s.fleet[0].abandon()
-							s.fleet = s.fleet[1:]
-							s.join()
-							killed[now()]++
-						}
-						if s.ask(random.IntN(lossProcesses)) {
-							admitted[now()]++
-						}
-						time.Sleep(5 * time.Millisecond)
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 20))
+				time.Sleep(time.Duration(random.Int64N(int64(window)))) // begins anywhere in a window
+				s := besiege(t, limiter.FailClosed, 1)
+				s.q = quotaOf(t, "window", limiter.Limit{Events: lossBurst, Per: window}.With(limiter.FixedWindow))
+				admitted, emptied := map[int64]int64{}, map[int64]int64{}
+				now := func() int64 { return time.Now().UnixMicro() / window.Microseconds() }
+				for range 8000 {
+					switch random.IntN(1000) {
+					case 0:
+						s.f.empty()
+						emptied[now()]++
+					case 1:
+						s.fleet[0].abandon()
+						s.fleet = s.fleet[1:]
+						s.join()
 					}
-					reached := int64(0)
-					for w, n := range admitted {
-						most := lossBurst * (1 + emptied[w])
-						if m == Synchronized {
-							most = lossBurst * (lossProcesses*(1+emptied[w]) + killed[w])
-						}
-						assert.LessOrEqual(t, n, most, "in window %d, emptied %d times, with %d killed", w, emptied[w], killed[w])
-						reached = max(reached, n)
+					if s.ask(random.IntN(lossProcesses)) {
+						admitted[now()]++
 					}
-					assert.Greater(t, reached, int64(1.5*lossBurst), "or this test tries nothing")
-				})
+					time.Sleep(5 * time.Millisecond)
+				}
+				reached := int64(0)
+				for w, n := range admitted {
+					assert.LessOrEqual(t, n, lossBurst*(1+emptied[w]), "in window %d, emptied %d times", w, emptied[w])
+					reached = max(reached, n)
+				}
+				assert.Greater(t, reached, int64(1.5*lossBurst), "or this test tries nothing")
 			})
-		}
+		})
 	}
 }

@@ -4,26 +4,21 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// Options is what [New] takes. The zero Options decide everything exactly.
+// Options is what [New] takes. The zero Options lease all rules that can be leased.
 type Options struct {
 	// Redis says how the counters are named, and what happens while Redis gives no answer.
 	// A [redisstore.Store] with the same Prefix and Secret has the same counters.
 	Redis redisstore.Options
 
-	// Mode is that of all rules that Rules does not name, but for those with a limit that it makes
-	// no sense for: they are Exact.
-	Mode Mode
-
-	// Rules gives rules modes of their own, by name. One that makes no sense for the rule's
-	// limit is an error where the rule is made; limits that are too tight, or beside others,
-	// are Exact.
-	Rules map[string]Mode
+	// Rules names the rules that are leased; all other rules are decided exactly. If a rule named
+	// here has a leaky-bucket or a sliding-log, making the rule is an error. Nil: all rules are
+	// leased, except those whose limit cannot be.
+	Rules []string
 
 	// Ahead is how much of what a limit lets pass at once all processes together may hold
 	// in leases, in percent from 1 to 50. It is the most by which admissions can exceed
@@ -31,11 +26,8 @@ type Options struct {
 	// is decided exactly. Zero: 25. All processes need the same.
 	Ahead int
 
-	// MaxKeys bounds how many keys are remembered, from 64 to 2^26, of some 300 bytes each. Of
-	// Leased rules a key that finds no room is decided exactly. Of Synchronized ones it takes
-	// the place of one that Redis has been told of, nearest to its initial state among some
-	// in reach, which is known again after an exchange; what came since the last exchange is
-	// above the bound. Zero: 200,000.
+	// MaxKeys bounds how many keys are remembered, from 64 to 2^26, of some 300 bytes each.
+	// A key that finds no room is decided exactly. Zero: 200,000.
 	MaxKeys int
 }
 
@@ -56,13 +48,8 @@ func (o Options) Validate() error {
 	report := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("leasestore: "+format, args...))
 	}
-	if int(o.Mode) >= len(modes) {
-		report("Mode is %d: it must be Exact, Leased or Synchronized", uint8(o.Mode))
-	}
-	for _, rule := range slices.Sorted(maps.Keys(o.Rules)) {
-		if m := o.Rules[rule]; int(m) >= len(modes) {
-			report("Rules[%q] is %d: it must be Exact, Leased or Synchronized", rule, uint8(m))
-		}
+	if slices.Contains(o.Rules, "") {
+		report("Rules[%d] is empty: it must be the name of a rule", slices.Index(o.Rules, ""))
 	}
 	if o.Ahead < 0 || o.Ahead > mostAhead {
 		report("Ahead is %d: it must be from 1 to %d percent, or 0 for %d", o.Ahead, mostAhead, defaultAhead)
@@ -75,16 +62,8 @@ func (o Options) Validate() error {
 
 // complete fills in the defaults.
 func (o Options) complete() Options {
-	o.Rules = maps.Clone(o.Rules) // the caller may change its own
+	o.Rules = slices.Clone(o.Rules) // the caller may change its own
 	o.Ahead = cmp.Or(o.Ahead, defaultAhead)
 	o.MaxKeys = cmp.Or(o.MaxKeys, defaultMaxKeys)
 	return o
-}
-
-// mode is a rule's, and whether it was given to it by name.
-func (o *Options) mode(rule string) (m Mode, isNamed bool) {
-	if m, isNamed = o.Rules[rule]; isNamed {
-		return m, true
-	}
-	return o.Mode, false
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Whatever the mode of the others, a place is decided on with what Redis is asked about.
-func TestPlacesGoToRedisInTheSameExchange(t *testing.T) {
+// A slot is decided on with what Redis is asked about.
+func TestSlotsGoToRedisInTheSameRoundTrip(t *testing.T) {
 	server := redistest.Start(t)
-	s, err := New(server.Connect(t), Options{Mode: Leased})
+	s, err := New(server.Connect(t), Options{})
 	require.NoError(t, err)
-	other, err := New(server.Connect(t), Options{Mode: Synchronized})
+	other, err := New(server.Connect(t), Options{})
 	require.NoError(t, err)
 	q, err := limiter.NewConcurrency("places", "", 2)
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package leasestore
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,16 +13,14 @@ import (
 // A plan is how the counters of a quota are decided on.
 type plan struct {
 	quota    *limiter.Quota // the first that came with this name and limit
-	mode     Mode           // Exact where the limit is too tight for its rule's, or not the only one
-	err      error          // why the rule's mode makes no sense for the limit
+	exact    bool           // the rule is not leased, or its limit cannot be
+	err      error          // why a rule that Options.Rules names cannot be leased
 	number   uint32
 	salt     uint64
 	capacity int64
 	room     int64 // units that all processes together may hold
 	chunk    int64 // units to hold of a key that is seldom asked for
 	windows  bool  // it has some: it is no bucket
-	unit     int64 // what an event adds to a level
-	refill   int64 // what a microsecond takes from a bucket's
 }
 
 // What tells plans apart.
@@ -50,9 +49,6 @@ const (
 
 	// tight is how few units ahead are not worth it.
 	tight = 2
-
-	// mostLevel leaves room for 64 bursts below 2^53, up to which Lua counts exactly.
-	mostLevel = 1 << 47
 
 	// mostChunk is how many units are held of a key that is seldom asked for.
 	mostChunk = 20
@@ -100,40 +96,42 @@ func (ps *plans) add(q *limiter.Quota) *plan {
 }
 
 func (ps *plans) make(q *limiter.Quota, number uint32) *plan {
-	mode, isNamed := ps.options.mode(q.Rule())
+	isNamed := slices.Contains(ps.options.Rules, q.Rule())
 	p := &plan{
-		quota: q, number: number, capacity: q.Capacity(), mode: mode,
-		salt: maphash.String(ps.seed, q.Rule()+"\x00"+q.Tier()),
+		quota: q, number: number, capacity: q.Capacity(),
+		exact:   ps.options.Rules != nil && !isNamed,
+		windows: q.Algorithm() != limiter.TokenBucket,
+		salt:    maphash.String(ps.seed, q.Rule()+"\x00"+q.Tier()),
 	}
-	if q.InFlight() || q.Family() != nil || q.Limit().Algorithm == limiter.SlidingWindow && q.Algorithm() == limiter.SlidingLog {
-		p.mode = Exact
+	isSmall := q.Limit().Algorithm == limiter.SlidingWindow && q.Algorithm() == limiter.SlidingLog
+	if p.exact || q.InFlight() || q.Family() != nil || isSmall {
+		p.exact = true
 		return p
 	}
-	err := p.mode.Check(q.Limit())
-	if numbers := q.Numbers(0); err == nil && p.mode == Synchronized && q.Algorithm() == limiter.TokenBucket && numbers[0] > mostLevel/numbers[1] {
-		err = fmt.Errorf("leasestore: limit %v cannot be %v: what several processes admit at once could not be told apart in a double; round its numbers", q.Limit(), p.mode)
-	}
-	if err != nil && !isNamed {
-		p.mode = Exact
+	if err := check(q.Limit()); err != nil {
+		p.exact = true
+		if isNamed {
+			p.err = fmt.Errorf("%w: rule %q: %w", limiter.ErrCharges, q.Rule(), err)
+		}
 		return p
-	}
-	if err != nil {
-		p.err = fmt.Errorf("%w: rule %q: %w", limiter.ErrCharges, q.Rule(), err)
-		return p
-	}
-	if q.Algorithm() == limiter.TokenBucket {
-		numbers := q.Numbers(0)
-		p.unit, p.refill = numbers[1], numbers[2]
-	} else {
-		p.windows, p.unit = true, 1
 	}
 	p.room = p.capacity / 100 * int64(ps.options.Ahead)
 	p.room += p.capacity % 100 * int64(ps.options.Ahead) / 100
 	p.chunk = min(mostChunk, max(1, p.room/3))
-	if p.room < tight {
-		p.mode = Exact
-	}
+	p.exact = p.room < tight
 	return p
+}
+
+// check returns why a limit cannot be leased, or nil. A limit that is too tight is no error: it is
+// decided exactly.
+func check(l limiter.Limit) error {
+	switch l.Algorithm {
+	case limiter.LeakyBucket:
+		return fmt.Errorf("leasestore: limit %v cannot be leased: a leaky-bucket's delays come from one queue, in which units taken ahead would leave gaps", l)
+	case limiter.SlidingLog:
+		return fmt.Errorf("leasestore: limit %v cannot be leased: a sliding-log admits exactly N in any period, and units taken ahead have no time of their own", l)
+	}
+	return nil
 }
 
 // sameWindow reports whether two times of Redis's are in one of p's windows.

@@ -2,24 +2,17 @@ package leasestore
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 )
 
-// The lists of a shard.
-const (
-	leased = iota
-	counted
-)
-
-// list puts an entry on a list of those that the loop looks at next. The shard is locked.
-func (s *Store) list(sh *shard, e *entry, cell uint32, which int) {
+// list has the loop look at an entry next. The shard is locked.
+func (s *Store) list(sh *shard, e *entry, cell uint32) {
 	if e.listed {
 		return
 	}
 	e.listed = true
-	sh.listed[which] = append(sh.listed[which], cell)
+	sh.listed = append(sh.listed, cell)
 	if s.dozing.Load() {
 		select {
 		case s.wake <- struct{}{}:
@@ -31,7 +24,6 @@ func (s *Store) list(sh *shard, e *entry, cell uint32, which int) {
 // A round is what the loop brings to Redis at once.
 type round struct {
 	leases []lease
-	counts []count
 	of     []uint64 // their hashes
 }
 
@@ -39,7 +31,7 @@ type round struct {
 const mostInRound = 2048
 
 func (r *round) reset() {
-	r.leases, r.counts, r.of = r.leases[:0], r.counts[:0], r.of[:0]
+	r.leases, r.of = r.leases[:0], r.of[:0]
 }
 
 // settle is one round of leases.
@@ -53,7 +45,7 @@ func (s *Store) settle() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	asked := s.now()
-	_, err := s.ledger.Settle(ctx, r.leases)
+	err := s.ledger.Settle(ctx, r.leases)
 	heard := s.now()
 	for i := range r.leases {
 		s.settled(&r.leases[i], r.of[i], asked, heard)
@@ -68,16 +60,15 @@ func (s *Store) gather(r *round) {
 	for sh := range s.table.occupied() {
 		sh.mu.Lock()
 		now := s.now()
-		list := sh.listed[leased]
+		list := sh.listed
 		n := 0
 		for ; n < len(list) && len(r.leases) < mostInRound; n++ {
-			// A cell that was another key's may be on the other list.
-			if e := &sh.cells[list[n]]; e.listed && s.plans.numbered(e.plan).mode != Synchronized {
+			if e := &sh.cells[list[n]]; e.listed { // a freed cell may be listed
 				e.listed = false
 				s.propose(r, e, now, true)
 			}
 		}
-		sh.listed[leased] = append(list[:0], list[n:]...)
+		sh.listed = append(list[:0], list[n:]...)
 		s.sweep(r, sh, now, passed)
 		sh.mu.Unlock()
 	}
@@ -92,10 +83,6 @@ func (s *Store) sweep(r *round, sh *shard, now int64, passed time.Duration) {
 		sh.swept = (sh.swept + 1) % len(sh.cells)
 		e := &sh.cells[sh.swept]
 		if !e.used || e.busy || e.listed || len(r.leases) >= mostInRound {
-			continue
-		}
-		if p := s.plans.numbered(e.plan); p.mode == Synchronized {
-			s.sweepCount(sh, e, uint32(sh.swept), p, now)
 			continue
 		}
 		switch idle := now - e.touched; {
@@ -218,15 +205,15 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	e.exact, e.whole = e.crossed, e.crossed == 0
 	e.scarce = p.quota.Describe(l.state, redisNow, 0, true).Remaining <= 0
 	if e.scarce && e.stock == 0 && heard-e.touched < hungry.Microseconds() {
-		s.list(sh, e, cell, leased) // ask again, before a request needs it
+		s.list(sh, e, cell) // ask again, before a request needs it
 	}
 }
 
-// settleAll returns all that is held, and tells all that was counted. The loop has ended.
+// settleAll returns all that is held. The loop has ended.
 func (s *Store) settleAll() error {
-	deadline := time.Now().Add(4 * patience)
-	var errs []error
-	for time.Now().Before(deadline) {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	defer cancel()
+	for ctx.Err() == nil {
 		r := &s.rounds
 		r.reset()
 		for sh := range s.table.occupied() {
@@ -237,9 +224,6 @@ func (s *Store) settleAll() error {
 					continue
 				}
 				p := s.plans.numbered(e.plan)
-				if p.mode == Synchronized {
-					continue
-				}
 				e.expire(s.now(), true)
 				if e.back > 0 {
 					e.busy = true
@@ -250,24 +234,11 @@ func (s *Store) settleAll() error {
 			sh.mu.Unlock()
 		}
 		if len(r.leases) == 0 {
-			break
+			return nil
 		}
-		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		_, err := s.ledger.Settle(ctx, r.leases)
-		cancel()
-		if err != nil {
-			errs = append(errs, err)
-			break
+		if err := s.ledger.Settle(ctx, r.leases); err != nil {
+			return err
 		}
 	}
-	for time.Now().Before(deadline) {
-		more, err := s.exchange(deadline)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		if err != nil || !more {
-			break
-		}
-	}
-	return errors.Join(errs...)
+	return ctx.Err()
 }

@@ -31,13 +31,13 @@ func (r *reservation) settle(t testing.TB) {
 
 // reserved is what a fleet of three admits of one key, with what each event really cost, which
 // is up to so many times what was reserved.
-func reserved(t *testing.T, random *rand.Rand, m Mode, q *limiter.Quota, most float64, kills bool) []reservation {
+func reserved(t *testing.T, random *rand.Rand, q *limiter.Quota, most float64, kills bool) []reservation {
 	f := newFake()
 	f.lag.Store(random.Int64N(2) * int64(20*time.Millisecond))
 	next := 0
 	join := func() *Store {
 		next++
-		return f.instance(t, next, Options{Mode: m})
+		return f.instance(t, next, Options{})
 	}
 	fleet := []*Store{join(), join(), join()}
 	var all []reservation
@@ -98,50 +98,38 @@ func settlingQuota(t testing.TB, l limiter.Limit) *limiter.Quota {
 // What events really cost, as if that had been known when they were admitted.
 func TestWhatIsReallyUsedIsWithinTheLimit(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Exact, Leased, Synchronized} {
-		for _, l := range []limiter.Limit{
-			limiter.PerSecond(100).With(limiter.TokenBucket),
-			limiter.PerSecond(20).WithBurst(100),
-			limiter.PerSecond(100).With(limiter.SlidingCounter),
-			{Events: 300, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
-		} {
-			for seed := range race.Draws[uint64](4, 2) {
-				t.Run(fmt.Sprint(m, " ", l, " ", seed), func(t *testing.T) {
-					phase.Test(t, func(t *testing.T) {
-						q := settlingQuota(t, l)
-						g := newGauge(q)
-						s, windows := limiter.State{}, map[int64]int64{}
-						all := reserved(t, rand.New(rand.NewPCG(seed, 3)), m, q, 1, seed%2 == 1)
-						refunded := int64(0)
-						for _, r := range all {
-							refunded += r.charge.Cost - r.actual
-							g.admitAt(r.at, r.actual)
-							windows[r.at.UnixMicro()/l.Per.Microseconds()] += r.actual
-							if m != Synchronized && l.Algorithm != limiter.TokenBucket {
-								after, ok := q.Take(s, r.at.UnixMicro(), r.actual)
-								require.True(t, ok, "the algorithm itself would have refused what was admitted at %v", r.at)
-								s = after
-							}
+	for _, l := range []limiter.Limit{
+		limiter.PerSecond(100).With(limiter.TokenBucket),
+		limiter.PerSecond(20).WithBurst(100),
+		limiter.PerSecond(100).With(limiter.SlidingCounter),
+		{Events: 300, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
+	} {
+		for seed := range race.Draws[uint64](4, 2) {
+			t.Run(fmt.Sprint(l, " ", seed), func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
+					q := settlingQuota(t, l)
+					g := newGauge(q)
+					s := limiter.State{}
+					all := reserved(t, rand.New(rand.NewPCG(seed, 3)), q, 1, seed%2 == 1)
+					refunded := int64(0)
+					for _, r := range all {
+						refunded += r.charge.Cost - r.actual
+						g.admitAt(r.at, r.actual)
+						if l.Algorithm != limiter.TokenBucket {
+							after, ok := q.Take(s, r.at.UnixMicro(), r.actual)
+							require.True(t, ok, "the algorithm itself would have refused what was admitted at %v", r.at)
+							s = after
 						}
-						require.Greater(t, refunded, q.Capacity(), "or this test tries nothing")
-						slack := 1e-6 * g.capacity
-						ahead := float64(q.Capacity() * defaultAhead / 100)
-						switch {
-						case m == Synchronized && l.Algorithm == limiter.TokenBucket:
-							assert.LessOrEqual(t, g.worst(), 2*g.capacity+slack)
-						case m == Synchronized:
-							for window, n := range windows {
-								assert.LessOrEqual(t, n, 3*q.Capacity(), "in window %d", window)
-							}
-						case m == Leased && l.Algorithm == limiter.TokenBucket:
-							assert.LessOrEqual(t, g.worst(), ahead+slack, "over the worst interval")
-							assert.LessOrEqual(t, g.above(), slack, "over the whole time")
-						case l.Algorithm == limiter.TokenBucket:
-							assert.LessOrEqual(t, g.worst(), slack)
-						}
-					})
+					}
+					require.Greater(t, refunded, q.Capacity(), "or this test tries nothing")
+					slack := 1e-6 * g.capacity
+					ahead := float64(q.Capacity() * defaultAhead / 100)
+					if l.Algorithm == limiter.TokenBucket {
+						assert.LessOrEqual(t, g.worst(), ahead+slack, "over the worst interval")
+						assert.LessOrEqual(t, g.above(), slack, "over the whole time")
+					}
 				})
-			}
+			})
 		}
 	}
 }
@@ -149,31 +137,26 @@ func TestWhatIsReallyUsedIsWithinTheLimit(t *testing.T) {
 // What is owed is used without asking, so it is what can be used beside the limit.
 func TestNoMoreIsUsedThanTheLimitAndWhatIsOwedInTheEnd(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Exact, Leased, Synchronized} {
-		for _, l := range []limiter.Limit{
-			limiter.PerSecond(100).With(limiter.TokenBucket),
-			limiter.PerSecond(100).With(limiter.SlidingCounter),
-			{Events: 200, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
-		} {
-			for seed := range race.Draws[uint64](4, 2) {
-				t.Run(fmt.Sprint(m, " ", l, " ", seed), func(t *testing.T) {
-					phase.Test(t, func(t *testing.T) {
-						q := settlingQuota(t, l)
-						g := newGauge(q)
-						owed := int64(0)
-						for _, r := range reserved(t, rand.New(rand.NewPCG(seed, 4)), m, q, 3, false) {
-							g.admit(r.actual)
-							owed += max(0, r.actual-r.charge.Cost)
-						}
-						require.Greater(t, owed, 2*q.Capacity(), "or this test tries nothing")
-						most := 2 * g.capacity // which is owed in the end, and a window that has just begun
-						if m == Synchronized {
-							most += 2 * g.capacity // that others had not heard of
-						}
-						assert.LessOrEqual(t, g.above(), most)
-					})
+	for _, l := range []limiter.Limit{
+		limiter.PerSecond(100).With(limiter.TokenBucket),
+		limiter.PerSecond(100).With(limiter.SlidingCounter),
+		{Events: 200, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
+	} {
+		for seed := range race.Draws[uint64](4, 2) {
+			t.Run(fmt.Sprint(l, " ", seed), func(t *testing.T) {
+				phase.Test(t, func(t *testing.T) {
+					q := settlingQuota(t, l)
+					g := newGauge(q)
+					owed := int64(0)
+					for _, r := range reserved(t, rand.New(rand.NewPCG(seed, 4)), q, 3, false) {
+						g.admit(r.actual)
+						owed += max(0, r.actual-r.charge.Cost)
+					}
+					require.Greater(t, owed, 2*q.Capacity(), "or this test tries nothing")
+					most := 2 * g.capacity // which is owed in the end, and a window that has just begun
+					assert.LessOrEqual(t, g.above(), most)
 				})
-			}
+			})
 		}
 	}
 }
@@ -203,19 +186,12 @@ func (f *fake) inRedis(t testing.TB, q *limiter.Quota) int64 {
 	return q.Capacity() - decideOne(t, f, q, "key", 0).Remaining
 }
 
-// told is how many units of the key processes have told Redis of.
-func (f *fake) told(q *limiter.Quota) int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return q.Capacity() - q.Describe(f.counts[nameOf(q, tagOf("key"))].State, time.Now().UnixMicro(), 0, true).Remaining
-}
-
 func TestWhatALeasedEventOwesIsPaidOutOfHandAndTheRestToRedis(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingCounter, limiter.FixedWindow} {
 		phase.Test(t, func(t *testing.T) {
 			f := newFake()
-			s := f.instance(t, 1, Options{Mode: Leased})
+			s := f.instance(t, 1, Options{})
 			q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: a})
 			used := warmUp(t, s, q)
 			d := decideOne(t, s, q, "key", 5)
@@ -242,7 +218,7 @@ func TestALeasedEventIsSettledAfterItsLeaseHasEnded(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := f.instance(t, 1, Options{Mode: Leased})
+		s := f.instance(t, 1, Options{})
 		q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
 		warmUp(t, s, q)
 		more, less := decideOne(t, s, q, "key", 5), decideOne(t, s, q, "key", 5)
@@ -261,42 +237,40 @@ func TestALeasedEventIsSettledAfterItsLeaseHasEnded(t *testing.T) {
 
 func TestUnitsOfAWindowThatHasEndedAreNotRefundedToTheNext(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Mode{Leased, Synchronized} {
-		for _, a := range []limiter.Algorithm{limiter.SlidingCounter, limiter.FixedWindow} {
-			phase.Test(t, func(t *testing.T) {
-				f := newFake()
-				s := f.instance(t, 1, Options{Mode: m})
-				q := settlingQuota(t, limiter.Limit{Events: 1000, Per: time.Minute, Algorithm: a})
-				nextWindow := func() {
-					time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
-				}
-				nextWindow()
-				for range 10 {
-					decideOne(t, s, q, "key", 1)
-					time.Sleep(15 * time.Millisecond)
-				}
-				d := decideOne(t, s, q, "key", 50)
-				require.True(t, d.Allowed)
-				nextWindow()
-				require.True(t, decideOne(t, s, q, "key", 100).Allowed)
-				time.Sleep(time.Second)
-				require.NoError(t, settled(t, s, q, 50, d, 0))
-				time.Sleep(time.Second)
-				assert.GreaterOrEqual(t, 1000-decideOne(t, s, q, "key", 0).Remaining, int64(100), "%v %v", m, a)
-				other := f.instance(t, 2, Options{Mode: m})
-				decideOne(t, other, q, "key", 1)
-				time.Sleep(time.Second)
-				used := int64(100 + 1)
-				if a == limiter.SlidingCounter {
-					used += 9 // of the window before, the 10 that were not refunded, less what has faded
-				}
-				assert.GreaterOrEqual(t, 1000-decideOne(t, other, q, "key", 0).Remaining, used, "%v %v, as others have it", m, a)
-				assert.LessOrEqual(t, 1000-decideOne(t, other, q, "key", 0).Remaining, used+mostChunk+1, "%v %v", m, a)
-				nextWindow()
-				require.NoError(t, settled(t, s, q, 50, d, 80))
-				assert.GreaterOrEqual(t, 1000-decideOne(t, s, q, "key", 0).Remaining, int64(30), "what is owed is used now")
-			})
-		}
+	for _, a := range []limiter.Algorithm{limiter.SlidingCounter, limiter.FixedWindow} {
+		phase.Test(t, func(t *testing.T) {
+			f := newFake()
+			s := f.instance(t, 1, Options{})
+			q := settlingQuota(t, limiter.Limit{Events: 1000, Per: time.Minute, Algorithm: a})
+			nextWindow := func() {
+				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+			}
+			nextWindow()
+			for range 10 {
+				decideOne(t, s, q, "key", 1)
+				time.Sleep(15 * time.Millisecond)
+			}
+			d := decideOne(t, s, q, "key", 50)
+			require.True(t, d.Allowed)
+			nextWindow()
+			require.True(t, decideOne(t, s, q, "key", 100).Allowed)
+			time.Sleep(time.Second)
+			require.NoError(t, settled(t, s, q, 50, d, 0))
+			time.Sleep(time.Second)
+			assert.GreaterOrEqual(t, 1000-decideOne(t, s, q, "key", 0).Remaining, int64(100), "%v", a)
+			other := f.instance(t, 2, Options{})
+			decideOne(t, other, q, "key", 1)
+			time.Sleep(time.Second)
+			used := int64(100 + 1)
+			if a == limiter.SlidingCounter {
+				used += 9 // of the window before, the 10 that were not refunded, less what has faded
+			}
+			assert.GreaterOrEqual(t, 1000-decideOne(t, other, q, "key", 0).Remaining, used, "%v, as others have it", a)
+			assert.LessOrEqual(t, 1000-decideOne(t, other, q, "key", 0).Remaining, used+mostChunk+1, "%v", a)
+			nextWindow()
+			require.NoError(t, settled(t, s, q, 50, d, 80))
+			assert.GreaterOrEqual(t, 1000-decideOne(t, s, q, "key", 0).Remaining, int64(30), "what is owed is used now")
+		})
 	}
 }
 
@@ -304,15 +278,14 @@ func TestUnitsOfAWindowThatHasEndedAreNotRefundedToTheNext(t *testing.T) {
 func TestARuleWhoseLimitBecomesExactGoesOnWithWhatWasUsed(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{
-		{Mode: Leased}, {Mode: Leased, Ahead: mostAhead}, {Rules: map[string]Mode{"rule": Leased}},
-		{Mode: Synchronized}, {Rules: map[string]Mode{"rule": Synchronized}},
+		{}, {Ahead: mostAhead}, {Rules: []string{"rule"}},
 	} {
 		phase.Test(t, func(t *testing.T) {
 			f := newFake()
 			s := f.instance(t, 1, o)
 			many, few := quotaOf(t, "rule", limiter.PerHour(12)), quotaOf(t, "rule", limiter.PerHour(10))
 			require.NoError(t, s.Check(many))
-			require.NoError(t, s.Check(few), "it is decided exactly, whatever the mode")
+			require.NoError(t, s.Check(few), "it is decided exactly")
 			admitted := map[*limiter.Quota]int{}
 			var last limiter.Decision
 			for i, q := range []*limiter.Quota{many, few, many, few} {
@@ -327,16 +300,9 @@ func TestARuleWhoseLimitBecomesExactGoesOnWithWhatWasUsed(t *testing.T) {
 					time.Sleep(15 * time.Millisecond)
 				}
 			}
-			mode, _ := o.mode("rule")
 			total := admitted[many] + admitted[few]
-			switch {
-			case mode == Leased:
-				assert.LessOrEqual(t, total, 12+1) // a counter admits one more around a boundary
-				assert.GreaterOrEqual(t, total, 9, "but for what was in hand at a change")
-			default: // counters are others, and both keep what they had
-				assert.LessOrEqual(t, admitted[few], 10)
-				assert.LessOrEqual(t, admitted[many], 12+1)
-			}
+			assert.LessOrEqual(t, total, 12+1) // a counter admits one more around a boundary
+			assert.GreaterOrEqual(t, total, 9, "but for what was in hand at a change")
 			require.NoError(t, settled(t, s, few, 1, last, 0))
 			require.NoError(t, settled(t, s, many, 1, last, 3))
 			require.False(t, decideOne(t, s, few, "key", 10).Allowed)
@@ -346,7 +312,7 @@ func TestARuleWhoseLimitBecomesExactGoesOnWithWhatWasUsed(t *testing.T) {
 
 func TestARuleWithSeveralLimitsIsDecidedExactlyAsAWhole(t *testing.T) {
 	t.Parallel()
-	for _, o := range []Options{{Mode: Leased}, {Mode: Synchronized}, {Rules: map[string]Mode{"api": Leased, "api.3600": Synchronized}}} {
+	for _, o := range []Options{{}, {Rules: []string{"api", "api.3600"}}} {
 		phase.Test(t, func(t *testing.T) {
 			f := newFake()
 			s := f.instance(t, 1, o)
@@ -382,13 +348,10 @@ func TestARuleWithSeveralLimitsIsDecidedExactlyAsAWhole(t *testing.T) {
 func TestNoSettlementGoesAroundTheStore(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
-		s := newFake().instance(t, 1, Options{Mode: Leased})
+		s := newFake().instance(t, 1, Options{})
 		found, ok := limiter.As[limiter.Settler](s)
 		require.True(t, ok)
 		assert.Same(t, s, found)
-		for _, d := range []limiter.Decision{{}, {At: 1}, {At: -1}} {
-			require.NoError(t, settled(t, newFake().instance(t, 1, Options{Mode: Synchronized}), quotaOf(t, "rule", limiter.PerHour(100)), 1, d, 5))
-		}
 		q := quotaOf(t, "rule", limiter.PerHour(100))
 		assert.ErrorIs(t, settled(t, s, q, 5, limiter.Decision{}, -1), limiter.ErrCharges)
 	})
@@ -397,70 +360,60 @@ func TestNoSettlementGoesAroundTheStore(t *testing.T) {
 func TestAnEventIsSettledWhereItWasCountedWhateverHappensToRedis(t *testing.T) {
 	t.Parallel()
 	const before, during, after = 0, 1, 2
-	for _, m := range []Mode{Leased, Synchronized} {
-		for counted := before; counted <= after; counted++ {
-			for when := counted; when <= after; when++ {
-				for _, actual := range []int64{2, 9} {
-					t.Run(fmt.Sprint(m, " ", counted, " ", when, " ", actual), func(t *testing.T) {
-						phase.Test(t, func(t *testing.T) {
-							f := newFake()
-							o := Options{Mode: m}
-							if m == Leased {
-								o.Rules = map[string]Mode{"cold": Exact} // so that Redis is asked
+	for counted := before; counted <= after; counted++ {
+		for when := counted; when <= after; when++ {
+			for _, actual := range []int64{2, 9} {
+				t.Run(fmt.Sprint(counted, " ", when, " ", actual), func(t *testing.T) {
+					phase.Test(t, func(t *testing.T) {
+						f := newFake()
+						s := f.instance(t, 1, Options{Rules: []string{"rule"}}) // so that Redis is asked about the other
+						q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+						cold := quotaOf(t, "cold", limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+						var d limiter.Decision
+						var err error
+						used, byPolicy := int64(0), int64(0)
+						for now := before; now <= after; now++ {
+							f.down.Store(now == during)
+							for range 400 { // so that the policies come into force, or no longer are
+								decideOne(t, s, cold, "key", 1)
+								time.Sleep(30 * time.Millisecond)
 							}
-							s := f.instance(t, 1, o)
-							q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
-							cold := quotaOf(t, "cold", limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
-							var d limiter.Decision
-							var err error
-							used, byPolicy := int64(0), int64(0)
-							for now := before; now <= after; now++ {
-								f.down.Store(now == during)
-								for range 400 { // so that the policies come into force, or no longer are
-									decideOne(t, s, cold, "key", 1)
-									time.Sleep(30 * time.Millisecond)
-								}
-								isDegraded := decideOne(t, s, q, "key", 0).Degraded
-								require.Equal(t, now == during, isDegraded)
-								if now == counted {
-									d = decideOne(t, s, q, "key", 5)
-									require.True(t, d.Allowed)
-									require.Equal(t, isDegraded, d.At < 0)
-									if used += 5; isDegraded {
-										used, byPolicy = used-5, 5
-									}
-								}
-								if now == when {
-									err = settled(t, s, q, 5, d, actual)
-									if isDegraded {
-										byPolicy = 1000 - decideOne(t, s, q, "key", 0).Remaining
-									}
+							isDegraded := decideOne(t, s, q, "key", 0).Degraded
+							require.Equal(t, now == during, isDegraded)
+							if now == counted {
+								d = decideOne(t, s, q, "key", 5)
+								require.True(t, d.Allowed)
+								require.Equal(t, isDegraded, d.At < 0)
+								if used += 5; isDegraded {
+									used, byPolicy = used-5, 5
 								}
 							}
-							isLost := m == Leased && counted == before && when == during
-							switch {
-							case isLost:
-								assert.ErrorIs(t, err, failover.ErrUnavailable)
-							case counted == during:
-								require.NoError(t, err)
-								if when == during {
-									assert.Equal(t, actual, byPolicy)
+							if now == when {
+								err = settled(t, s, q, 5, d, actual)
+								if isDegraded {
+									byPolicy = 1000 - decideOne(t, s, q, "key", 0).Remaining
 								}
-							default:
-								require.NoError(t, err)
-								used += actual - 5
 							}
-							time.Sleep(time.Second)
-							assert.Equal(t, used, 1000-decideOne(t, s, q, "key", 0).Remaining, "as the process has it")
-							require.NoError(t, s.Close())
-							if m == Leased {
-								assert.Equal(t, used, f.inRedis(t, q), "as Redis has it")
-							} else {
-								assert.Equal(t, used, f.told(q), "as Redis has it")
+						}
+						isLost := counted == before && when == during
+						switch {
+						case isLost:
+							assert.ErrorIs(t, err, failover.ErrUnavailable)
+						case counted == during:
+							require.NoError(t, err)
+							if when == during {
+								assert.Equal(t, actual, byPolicy)
 							}
-						})
+						default:
+							require.NoError(t, err)
+							used += actual - 5
+						}
+						time.Sleep(time.Second)
+						assert.Equal(t, used, 1000-decideOne(t, s, q, "key", 0).Remaining, "as the process has it")
+						require.NoError(t, s.Close())
+						assert.Equal(t, used, f.inRedis(t, q), "as Redis has it")
 					})
-				}
+				})
 			}
 		}
 	}
@@ -477,73 +430,9 @@ func TestClosingWaitsForWhatTheExactStoreSettlesLater(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		closed, o := 0, Options{}.complete()
-		s := newStore(closing{newFake(), &closed}, fakeLedger{newFake(), 1, 25}, failover.Options{}, o)
+		s := newStore(closing{newFake(), &closed}, fakeLedger{newFake(), 1, 25}, o)
 		assert.ErrorIs(t, s.Close(), errDown)
 		require.NoError(t, s.Close())
 		assert.Equal(t, 1, closed)
 	})
-}
-
-// A limit is changed while there is a reservation. What is settled of it, by this process or by one
-// that does not know the new limit yet, leaves what is counted under the new one.
-func TestASettlementUnderAFormerLimitForgetsNothing(t *testing.T) {
-	t.Parallel()
-	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingCounter, limiter.FixedWindow} {
-		for _, actual := range []int64{1, 3} {
-			phase.Test(t, func(t *testing.T) {
-				f := newFake()
-				s, other, third := f.instance(t, 1, Options{Mode: Synchronized}), f.instance(t, 2, Options{Mode: Synchronized}), f.instance(t, 3, Options{Mode: Synchronized})
-				old := settlingQuota(t, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: a})
-				q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: a})
-				here, there := decideOne(t, s, old, "key", 2), decideOne(t, other, old, "key", 2)
-				time.Sleep(time.Second)
-				require.True(t, decideOne(t, s, q, "key", 900).Allowed)
-				time.Sleep(time.Second)
-				require.NoError(t, settled(t, s, old, 2, here, actual))
-				isCounted := func(s *Store, least int64) {
-					t.Helper()
-					decideOne(t, s, q, "key", 0)
-					time.Sleep(time.Second) // to hear of others
-					d := decideOne(t, s, q, "key", 0)
-					assert.LessOrEqual(t, d.Remaining, 1000-least, "%v", a)
-					assert.GreaterOrEqual(t, d.Remaining, 1000-least-4, "%v: what comes back under another limit may be less", a)
-				}
-				isCounted(s, 902+actual)
-				time.Sleep(time.Second)
-				require.NoError(t, settled(t, other, old, 2, there, actual))
-				time.Sleep(time.Second)
-				isCounted(s, 900+2*actual)
-				isCounted(third, 900+2*actual)
-			})
-		}
-	}
-}
-
-func TestARefundIsToldOnceThoughTheAnswerIsLost(t *testing.T) {
-	t.Parallel()
-	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingCounter, limiter.FixedWindow} {
-		phase.Test(t, func(t *testing.T) {
-			f := newFake()
-			s := f.instance(t, 1, Options{Mode: Synchronized})
-			q := settlingQuota(t, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: a})
-			first, second := decideOne(t, s, q, "key", 40), decideOne(t, s, q, "key", 40)
-			time.Sleep(time.Second)
-			require.EqualValues(t, 80, f.told(q))
-			f.loses.Store(true)
-			require.NoError(t, settled(t, s, q, 40, first, 10))
-			time.Sleep(2 * time.Second)
-			require.False(t, f.loses.Load())
-			assert.EqualValues(t, 50, f.told(q), "%v", a)
-			assert.EqualValues(t, 50, decideOne(t, s, q, "key", 0).Remaining, "%v", a)
-
-			f.down.Store(true)
-			decideOne(t, s, q, "key", 0)
-			time.Sleep(time.Second)
-			require.NoError(t, settled(t, s, q, 40, second, 10), "%v", a)
-			time.Sleep(5 * time.Second)
-			f.down.Store(false)
-			time.Sleep(5 * time.Second)
-			assert.EqualValues(t, 20, f.told(q), "what is settled in an outage is told after it, %v", a)
-		})
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"io"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 	"github.com/weirgo/weir/redis/redisstore"
@@ -23,35 +23,29 @@ import (
 
 // What the package documentation and docs/redis.md say in words.
 const (
-	tick          = 10 * time.Millisecond  // from one settlement of leases to the next
-	exchangeEvery = 75 * time.Millisecond  // from one exchange of counts to the next
-	horizon       = 75 * time.Millisecond  // the demand that is leased ahead
-	hungry        = 200 * time.Millisecond // for how long more is asked for of a key that has run out
-	life          = 5 * time.Second        // of a lease, and of what is known of a key
-	grace         = time.Second            // after it, in which what was not spent can be returned
-	patience      = 250 * time.Millisecond // of a trip in the background
-	memory        = time.Second            // for how long what Redis said is a reason to refuse
+	tick     = 10 * time.Millisecond  // from one settlement of leases to the next
+	horizon  = 75 * time.Millisecond  // the demand that is leased ahead
+	hungry   = 200 * time.Millisecond // for how long more is asked for of a key that has run out
+	life     = 5 * time.Second        // of a lease, and of what is known of a key
+	grace    = time.Second            // after it, in which what was not spent can be returned
+	patience = 250 * time.Millisecond // of a trip in the background
+	memory   = time.Second            // for how long what Redis said is a reason to refuse
 )
 
-// A ledger is where units are leased and counts are exchanged: a [redisLedger], or a fake in
-// tests.
+// A ledger is where units are leased: a [redisLedger], or a fake in tests.
 type ledger interface {
 	Tag(key string) keyfunc.Digest
-	Settle(ctx context.Context, leases []lease) (now int64, err error)
-	Exchange(ctx context.Context, counts []count) (now int64, err error)
-	Forget(ctx context.Context, tag keyfunc.Digest, q *limiter.Quota) error
+	Settle(ctx context.Context, leases []lease) error
 	Trips() uint64
 }
 
-// Store is a [limiter.Store] that decides in memory as far as the modes of its rules allow.
+// Store is a [limiter.Store] that decides in memory on units that Redis has granted ahead.
 type Store struct {
 	exact  limiter.Store
 	ledger ledger
-	synced *failover.Store // around a counter
 	plans  *plans
 	table  *table
 	start  time.Time
-	most   int // keys
 
 	dozing atomic.Bool // the loop waits to be woken
 	wake   chan struct{}
@@ -63,13 +57,10 @@ type Store struct {
 	rounds  round     // this and what follows is the loop's own
 	swept   time.Time // when idle entries were last looked at
 	holding bool      // some of them held units
-
-	offset atomic.Int64          // from our clock to Redis's, at least
-	lost   atomic.Pointer[error] // why counts cannot be exchanged; nil while they can
 }
 
 // New returns a Store that counts in Redis, through a client of go-redis, and starts the
-// goroutine that settles leases and exchanges counts. [Store.Close] ends it. Nothing is asked
+// goroutine that settles leases. [Store.Close] ends it. Nothing is asked
 // of Redis before the first decision. The client stays the caller's to close.
 func New(client redis.UniversalClient, options Options) (*Store, error) {
 	if err := options.Validate(); err != nil {
@@ -80,21 +71,20 @@ func New(client redis.UniversalClient, options Options) (*Store, error) {
 	}
 	o := options.complete()
 	names := counters.New(o.Redis.Prefix, o.Redis.Secret, counters.Format)
-	ledger := newLedger(client, names, o.Ahead, life, patience)
-	return newStore(redisstore.New(client, o.Redis), ledger, o.Redis.Failover, o), nil
+	return newStore(redisstore.New(client, o.Redis), newLedger(client, names, o.Ahead, life, patience), o), nil
 }
 
-func newStore(exact limiter.Store, l ledger, policy failover.Options, o Options) *Store {
-	start := time.Now()
+func newStore(exact limiter.Store, l ledger, o Options) *Store {
 	s := &Store{
-		exact: exact, ledger: l, plans: newPlans(&o), table: newTable(o.MaxKeys), start: start, most: o.MaxKeys,
+		exact: exact, ledger: l, plans: newPlans(&o), table: newTable(o.MaxKeys), start: time.Now(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
-	s.offset.Store(start.UnixMicro() - 1)                      // as now begins with 1
-	s.synced = failover.Must(failover.New(counter{s}, policy)) // which Options.Validate has looked at
 	go s.loop()
 	return s
 }
+
+// Unwrap implements [limiter.Wrapper]: the store inside decides what is exact, and says how Redis fares.
+func (s *Store) Unwrap() limiter.Store { return s.exact }
 
 // now is the time on a clock that only goes forward, in microseconds. It is never 0.
 func (s *Store) now() int64 { return time.Since(s.start).Microseconds() + 1 }
@@ -103,26 +93,15 @@ func (s *Store) hash(p *plan, key string) uint64 {
 	return maphash.String(s.plans.seed, key) ^ p.salt
 }
 
-// Check returns why the mode that Options.Rules gives q's rule makes no sense for its limit,
-// or nil. [limiter.New] and the middleware's New ask it; Decide returns the same, as an error
-// that wraps [limiter.ErrCharges].
+// Check returns why a rule that Options.Rules names cannot be leased with q's limit, or nil.
+// [limiter.New] and the middleware's New ask it; Decide returns the same, as an error that wraps
+// [limiter.ErrCharges].
 func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
 
-// Decide implements [limiter.Store]. A look at a Synchronized key that is not being
-// exchanged takes a round trip.
+// Decide implements [limiter.Store].
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := s.decide(ctx, charges, decisions); err != nil || !isLook(charges) {
-		return err
-	}
-	return s.hear(ctx, charges, decisions)
-}
-
-func (s *Store) decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if len(charges) == 1 && len(decisions) == 1 && charges[0].Quota != nil && charges[0].Cost >= 0 {
 		if p := s.planOf(charges[0].Quota); p != nil && p.err == nil {
-			if p.mode == Synchronized {
-				return s.synced.Decide(ctx, charges, decisions)
-			}
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -139,7 +118,7 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 		return nil
 	}
 	p := s.plans.of(q)
-	if p.err == nil && (p.mode == Exact || s.closed.Load()) {
+	if p.err == nil && (p.exact || s.closed.Load()) {
 		return nil
 	}
 	return p
@@ -156,7 +135,7 @@ func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 			c.Cost += min(s.surrender(c, false), math.MaxInt64-c.Cost)
 		}
 	}
-	return s.change(ctx, charges, prepare, s.exact.Refund, s.synced.Refund)
+	return s.change(ctx, charges, prepare, s.exact.Refund)
 }
 
 // Owe implements [limiter.Store]. What this process holds ahead of the key pays first. Like
@@ -169,102 +148,70 @@ func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
 		}
 		c.Cost = owed.Actual
 	}
-	return s.change(ctx, charges, prepare, s.exact.Owe, s.synced.Owe)
+	return s.change(ctx, charges, prepare, s.exact.Owe)
 }
 
-// Settle implements [limiter.Settler]. What a Leased event owes is paid out of what is in hand,
-// and the rest is settled in Redis, later, as redisstore does. What was counted here, under a
-// Synchronized rule, is corrected here, and told in the next exchange, even if that comes
-// after an outage.
+// Settle implements [limiter.Settler]. What an event owes is paid out of what is in hand,
+// and the rest is settled in Redis, later, as redisstore does.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	var exact, ours, byPolicy []limiter.Settlement
-	for _, c := range settlements {
+	rest := slices.Clone(settlements)
+	for i := range rest {
+		c := &rest[i]
 		p := s.planOf(c.Quota)
-		switch {
-		case p == nil:
-		case p.err != nil:
+		if p != nil && p.err != nil {
 			return p.err
-		case p.mode == Synchronized && c.At > 0:
-			ours = append(ours, c)
-			continue
-		case p.mode == Synchronized:
-			byPolicy = append(byPolicy, c)
-			continue
 		}
-		exact = append(exact, c)
-	}
-	for i := range exact {
-		if c := &exact[i]; c.At > 0 && s.planOf(c.Quota) != nil {
+		if p != nil && c.At > 0 {
 			s.settleInHand(c)
 		}
 	}
-	return errors.Join(
-		counter{s}.Settle(ctx, ours),
-		limiter.Settle(ctx, s.synced, byPolicy),
-		limiter.Settle(ctx, s.exact, exact),
-	)
+	return limiter.Settle(ctx, s.exact, rest)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead
 // of the key, or to refuse it, until they next ask Redis about it.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, charges, func(c *limiter.Charge) { s.surrender(c, true) },
-		s.exact.Reset, s.synced.Reset)
+	return s.change(ctx, charges, func(c *limiter.Charge) { s.surrender(c, true) }, s.exact.Reset)
 }
 
-// change is for what needs no decision: the Synchronized charges go one way, and all others
-// the other, of which the leased are prepared.
+// change has the exact store change charges. Those that are leased are prepared before.
 func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare func(*limiter.Charge),
-	exact, synced func(context.Context, []limiter.Charge) error) error {
+	change func(context.Context, []limiter.Charge) error) error {
 
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	var others, counted []limiter.Charge
-	for _, c := range charges {
-		p := s.planOf(c.Quota)
-		switch {
-		case p == nil:
-		case p.err != nil:
+	charges = slices.Clone(charges)
+	for i := range charges {
+		if p := s.planOf(charges[i].Quota); p != nil && p.err != nil {
 			return p.err
-		case p.mode == Synchronized:
-			counted = append(counted, c)
-			continue
-		}
-		others = append(others, c)
-	}
-	for i := range others {
-		if p := s.planOf(others[i].Quota); p != nil && others[i].Cost >= 0 {
-			prepare(&others[i])
 		}
 	}
-	if len(counted) > 0 {
-		if err := synced(ctx, counted); err != nil {
-			return err
+	for i := range charges {
+		if s.planOf(charges[i].Quota) != nil && charges[i].Cost >= 0 {
+			prepare(&charges[i])
 		}
 	}
-	if len(others) == 0 {
+	if len(charges) == 0 {
 		return ctx.Err()
 	}
-	return exact(ctx, others)
+	return change(ctx, charges)
 }
 
-// Places implements [limiter.Placer]: events that are under way are counted in Redis, whatever
-// the mode of their rule.
+// Places implements [limiter.Placer]: slots are counted in Redis, and never leased.
 func (s *Store) Places(q *limiter.Quota) error {
 	placer, ok := limiter.As[limiter.Placer](s.exact)
 	if !ok {
-		return fmt.Errorf("leasestore: %T does not count events that are under way", s.exact)
+		return fmt.Errorf("leasestore: %T does not count slots", s.exact)
 	}
 	return placer.Places(q)
 }
 
-// Close returns what this process holds ahead, tells Redis what it has counted and what is being
-// settled, and ends the Store's goroutine. It takes at most two seconds. Decisions that are asked for afterwards are
-// exact. Its error says that Redis did not hear of all; what was held then comes back as if
+// Close returns what this process holds ahead, tells Redis what is being settled, and ends the
+// Store's goroutine. It takes at most two seconds. Decisions that are asked for afterwards are exact. Its error says that Redis did not hear of all; what was held then comes back as if
 // it had been spent.
 func (s *Store) Close() error {
 	var err error
@@ -284,20 +231,17 @@ func (s *Store) Close() error {
 
 // Stats is what [Store.Stats] tells.
 type Stats struct {
-	Local uint64 // charges of Leased and Synchronized rules that were decided here
-	Asked uint64 // charges of Leased rules that Redis was asked about
-	Trips uint64 // scripts that settled leases or exchanged counts
+	Local uint64 // charges of leased rules that were decided here
+	Asked uint64 // charges of leased rules that Redis was asked about
+	Trips uint64 // scripts that settled leases
 	Keys  int    // that are remembered
 	Held  int64  // units held in leases
-
-	// Synced is how Synchronized rules fare, and whether their outage policies are in force.
-	Synced failover.Stats
 }
 
 // Stats sums up what the store has done since it was made. It locks one shard after the
 // other, each for a moment.
 func (s *Store) Stats() Stats {
-	stats := Stats{Trips: s.ledger.Trips(), Synced: s.synced.Stats()}
+	stats := Stats{Trips: s.ledger.Trips()}
 	for i := range s.table.shards {
 		sh := &s.table.shards[i]
 		sh.mu.Lock()

@@ -30,8 +30,7 @@ type entry struct {
 	last, level, prev int64
 	now, asked, heard int64
 
-	stock, until, since int64 // Leased: units in hand until then, the last of them granted at Redis's time since
-	pending             int64 // Synchronized: units that Redis has not been told of
+	stock, until, since int64 // units in hand until then, the last of them granted at Redis's time since
 	exact               int64 // units that Redis counted for this process since it said that, less those refunded
 	touched             int64 // when it was last asked for
 	recent              int64 // units asked for since counted
@@ -41,8 +40,6 @@ type entry struct {
 	crossed          int64 // of exact, those during a settlement, which it may have seen
 	back             int64 // units to return, granted by then too
 	refunded         int64 // when units that Redis had counted were last refunded
-	owed             int64 // Synchronized: units that Redis has not been told are owed
-	past, pastAt     int64 // Synchronized: units to refund to the window of that time, which has ended
 	counted, watched int64
 	rate             float64 // units asked for in a second: an estimate that decides on how many to ask for
 	tag              keyfunc.Digest
@@ -51,9 +48,6 @@ type entry struct {
 func (e *entry) state() limiter.State {
 	return limiter.State{Last: e.last, Level: e.level, Prev: e.prev}
 }
-
-// isUntold tells that Redis has not heard of all that was counted here.
-func (e *entry) isUntold() bool { return e.pending != 0 || e.owed != 0 || e.past != 0 }
 
 // hear keeps what Redis said.
 func (e *entry) hear(s limiter.State, now, asked, heard int64) {
@@ -78,13 +72,12 @@ type shard struct {
 	mu     sync.Mutex
 	number int
 	within *table
-	index  map[uint64]uint32          // of cells, by hash
-	lows   map[uint64][]limiter.Entry // of Synchronized buckets that settle: the Log of their states
+	index  map[uint64]uint32 // of cells, by hash
 	cells  []entry
 	free   []uint32
-	listed [2][]uint32 // cells to settle, and to exchange
-	hand   int         // where eviction looks next
-	swept  int         // where the sweep goes on
+	listed []uint32 // cells to settle
+	hand   int      // where eviction looks next
+	swept  int      // where the sweep goes on
 
 	local, asked uint64 // decisions taken here, and those that asked Redis
 	_            [64]byte
@@ -122,12 +115,10 @@ func (sh *shard) find(hash uint64) (*entry, uint32) {
 }
 
 // add makes an entry, in place of another one if the shard is full, or nil where it is full
-// of those that cannot go. Those that must be added are even then.
-func (sh *shard) add(hash uint64, most int, must bool, worth func(*entry) int64) *entry {
-	for range 2 { // so that a shard that had to grow above that shrinks again
-		if len(sh.index) >= most && !sh.evict(worth) && !must {
-			return nil
-		}
+// of those that cannot go.
+func (sh *shard) add(hash uint64, most int) *entry {
+	if len(sh.index) >= most && !sh.evict() {
+		return nil
 	}
 	var i uint32
 	if n := len(sh.free); n > 0 {
@@ -144,32 +135,20 @@ func (sh *shard) add(hash uint64, most int, must bool, worth func(*entry) int64)
 	return &sh.cells[i]
 }
 
-// keepLows keeps the Log of an entry's state.
-func (sh *shard) keepLows(hash uint64, lows []limiter.Entry) {
-	switch {
-	case len(lows) == 0:
-		delete(sh.lows, hash)
-		return
-	case sh.lows == nil:
-		sh.lows = map[uint64][]limiter.Entry{}
-	}
-	sh.lows[hash] = lows
-}
-
 // inReach is how many entries eviction chooses from.
 const inReach = 16
 
-// evict removes the entry in reach that is worth least; a negative worth keeps it.
-func (sh *shard) evict(worth func(*entry) int64) bool {
-	least, found := int64(0), -1
+// evict removes the entry in reach that was asked for longest ago, among those without units.
+func (sh *shard) evict() bool {
+	oldest, found := int64(0), -1
 	for range min(inReach, len(sh.cells)) {
 		sh.hand = (sh.hand + 1) % len(sh.cells)
 		e := &sh.cells[sh.hand]
-		if !e.used || e.busy {
+		if !e.used || e.busy || e.stock != 0 || e.back != 0 {
 			continue
 		}
-		if w := worth(e); w >= 0 && (found < 0 || w < least) {
-			least, found = w, sh.hand
+		if found < 0 || e.touched < oldest {
+			oldest, found = e.touched, sh.hand
 		}
 	}
 	if found < 0 {
@@ -182,7 +161,6 @@ func (sh *shard) evict(worth func(*entry) int64) bool {
 // remove frees a cell. It may still be listed, so a reader of the list looks twice.
 func (sh *shard) remove(i uint32) {
 	delete(sh.index, sh.cells[i].hash)
-	delete(sh.lows, sh.cells[i].hash)
 	sh.cells[i] = entry{}
 	sh.free = append(sh.free, i)
 	if len(sh.index) == 0 {

@@ -24,7 +24,6 @@ import (
 	"github.com/weirgo/weir/limiter/limitertest"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/redis/leasestore"
 	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
@@ -197,12 +196,6 @@ func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
 	q, err := limiter.NewQuota("rule", "", limiter.PerSecond(1000))
 	require.NoError(t, err)
 	charges, d := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
-	counted, err := leasestore.New(client, leasestore.Options{Mode: leasestore.Synchronized})
-	require.NoError(t, err)
-	require.NoError(t, counted.Decide(ctx, charges, d), "it has not been told to Redis")
-	require.ErrorContains(t, counted.Close(), why)
-	require.NoError(t, leasestore.Leased.Check(q.Limit()), "it is the server that cannot")
-
 	require.NoError(t, counting(client, redisstore.Options{}).Decide(ctx, charges, d))
 	_, _, err = redisstore.Top(ctx, client, 10, redisstore.TopOptions{})
 	require.ErrorContains(t, err, why)
