@@ -94,10 +94,9 @@ var rooms = []room{
 	{"middleware/rules/internal/document", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "pace"}, nil},
-	{"observe/internal/whatif", []string{"limiter"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
 	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware", "pace"}, nil},
-	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/internal/whatif", "observe/offenders", "pace", "internal/operate"}, nil},
+	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "pace", "internal/operate"}, nil},
 	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "pace"},
 		[]string{"github.com/prometheus/client_golang"}},
 	{"observe/otellimit", []string{"limiter", "middleware", "middleware/shed", "observe/internal/tally", "pace"},

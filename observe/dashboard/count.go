@@ -10,11 +10,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/internal/tally"
-	"github.com/weirgo/weir/observe/internal/whatif"
 )
-
-// mostRecorders is how many rules and tiers have their demand recorded.
-const mostRecorders = 32
 
 const (
 	span      = 300       // seconds that are shown
@@ -39,7 +35,6 @@ type counts struct {
 	lastErr  atomic.Pointer[storeError]
 
 	countLevels func() // before a second ends
-	recorders   int    // that there is room for
 
 	mu          sync.Mutex
 	levels      map[levelOf]*levelCounts
@@ -60,7 +55,6 @@ type series struct {
 
 	began                  int64 // the second in which it was first met
 	askedPast, refusedPast past
-	demand                 *whatif.Recorder // nil: there are too many
 }
 
 // A counter counts events, by the second.
@@ -86,8 +80,7 @@ func (c *counts) init() {
 // Observe implements [middleware.Observer].
 func (d *Dashboard) Observe(o *middleware.Observation) {
 	c := &d.counts
-	since := time.Since(d.start)
-	now, eighth := int64(since/time.Second), uint(since%time.Second/(time.Second/whatif.Eighths))
+	now := d.now()
 	if now > c.second.Load() && c.mu.TryLock() { // whoever has the lock does it too
 		c.fold(now)
 		c.mu.Unlock()
@@ -109,15 +102,10 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		rule := &o.Rules[i]
 		s := c.of(rule.Rule)
 		s.asked.total.Add(1)
-		key := uint64(whatif.Whole)
 		if rule.Key != "" {
-			key = hash(rule.Key) // which takes some 8 ns
+			key := hash(rule.Key) // which takes some 8 ns
 			s.new.add(key)
 			d.followed.observe(c, o, i, key, now)
-		}
-		// What another rule refuses takes nothing of this one.
-		if s.demand != nil && !(rule.Allowed && o.Outcome == middleware.OutcomeRefused) {
-			s.demand.Add(key, rule.Cost, eighth)
 		}
 		if !rule.Allowed && o.Err == nil { // else it is no decision
 			s.refused.total.Add(1)
@@ -166,10 +154,6 @@ func (c *counts) named(rule *middleware.RuleInfo) *series {
 	}
 	s := &series{seriesName: name, began: c.second.Load()}
 	s.new.init(s.began)
-	if c.recorders > 0 {
-		c.recorders--
-		s.demand = whatif.New(s.began)
-	}
 	c.byName[name] = s
 	return s
 }
@@ -185,9 +169,6 @@ func (c *counts) sweep() bool {
 	for name, s := range c.byName {
 		if s.asked.total.Load() == s.asked.folded && s.asked.sum(now, span) == 0 {
 			delete(c.byName, name)
-			if s.demand != nil {
-				c.recorders++
-			}
 		}
 	}
 	c.cache.Forget()
@@ -217,9 +198,6 @@ func (c *counts) fold(now int64) {
 		s.new.fold(last, now)
 		s.askedPast.fold(s.asked.folded, last, now)
 		s.refusedPast.fold(s.refused.folded, last, now)
-		if s.demand != nil {
-			s.demand.Fold(last, now)
-		}
 	}
 	c.other.asked.fold(last, now)
 	c.other.refused.fold(last, now)

@@ -89,9 +89,8 @@ type Options struct {
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. It is a
 // [pace.Observer] too, for requests to other servers. Memory for its counts is bounded: some 14 KB
 // for each of up to 500 rules and tiers, and 9 KB of up to 100 rules of package pace, and what is
-// beyond them is counted together. The demand of the first 32 rules and tiers is recorded for an
-// hour, in 40 to 300 KB each. Of 512 clients, those that were refused last, it has what they did:
-// 1.4 MB.
+// beyond them is counted together. Of 512 clients, those that were refused last, it has what
+// they did: 1.4 MB.
 type Dashboard struct {
 	options Options
 	page    []byte
@@ -107,7 +106,6 @@ type Dashboard struct {
 	fleet  fleet
 
 	followed followed
-	trying   sync.Mutex // held while a limit is tried: one at a time, as it can take seconds
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
@@ -162,9 +160,6 @@ func New(o Options) (*Dashboard, error) {
 	d.followed.digests = digests
 	d.counts.init()
 	d.counts.countLevels = d.countLevels
-	if o.Authorize != nil { // else there is no page to ask from
-		d.counts.recorders = mostRecorders
-	}
 	if o.Fleet != nil {
 		d.fleet.board = o.Fleet
 		d.fleet.start(d)
@@ -256,8 +251,6 @@ func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
 		return
 	case "past":
 		answer, err = d.lookBack(query)
-	case "what-if":
-		answer, err = d.whatIf(r.Context(), query)
 	default:
 		err = mistakef("there is nothing to see under %.20q", look)
 	}

@@ -18,9 +18,9 @@ var parts embed.FS
 var (
 	scripts = []string{
 		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "past.js", "rules.js",
-		"written.js", "keys.js", "bans.js", "calls.js", "hand.js", "client.js", "whatif.js", "fleet.js",
+		"written.js", "keys.js", "bans.js", "calls.js", "hand.js", "client.js", "fleet.js",
 	}
-	styles = []string{"style.css", "past.css", "whatif.css", "fleet.css"}
+	styles = []string{"style.css", "past.css", "fleet.css"}
 
 	script = "\"use strict\";\n(() => {\n" + join(scripts) + "connect();\n})();\n"
 	style  = join(styles)
