@@ -319,7 +319,6 @@ func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	compilesAlone(t, "limiter/failover", ours[:5], breaker)
 	compilesAlone(t, "redis/internal/wire", []string{"redis/internal/wire", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
-	compilesAlone(t, "redis/redisfleet", []string{"redis/redisfleet", "redis/internal/wire", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/counters"} {
 		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
 	}

@@ -122,7 +122,6 @@ var imported = map[string]string{
 
 	"pace":        module + "/pace",
 	"redisbans":   module + "/redis/redisbans",
-	"redisfleet":  module + "/redis/redisfleet",
 	"serverlimit": module + "/pace/serverlimit",
 
 	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings", "url": "net/url",

@@ -37,19 +37,17 @@ import (
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/observe/sloglimit"
 	"github.com/weirgo/weir/redis/redisbans"
-	"github.com/weirgo/weir/redis/redisfleet"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// open is where limits are counted, bans are listed, and processes tell of themselves.
-func open(server string) (limiter.Store, bans.List, dashboard.Fleet) {
+// open is where limits are counted, and bans are listed.
+func open(server string) (limiter.Store, bans.List) {
 	if server == "" {
-		return must(limiter.NewMemory(limiter.MemoryOptions{})), must(bans.New(bans.Options{})), nil
+		return must(limiter.NewMemory(limiter.MemoryOptions{})), must(bans.New(bans.Options{}))
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server})
 	return redisstore.New(rdb, redisstore.Options{}),
-		must(redisbans.New(context.Background(), rdb, redisbans.Options{})),
-		must(redisfleet.New(rdb, redisfleet.Options{}))
+		must(redisbans.New(context.Background(), rdb, redisbans.Options{}))
 }
 
 func must[T any](v T, err error) T {
@@ -71,12 +69,12 @@ func main() {
 	server := flag.String("redis", "", "address of a Redis to count in; empty: in memory")
 	flag.Parse()
 
-	store, list, fleet := open(*server)
+	store, list := open(*server)
 	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store, Bans: list}))
 	prometheus.MustRegister(metrics)
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
 	top := must(offenders.New(offenders.Options{ShowKeys: true}))
-	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, Offenders: top, Fleet: fleet, ShowKeys: true}))
+	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true}))
 
 	address, tenant := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1")), keyfunc.Header("X-Tenant")
 	limits := weir.Must(weir.New(weir.Config{

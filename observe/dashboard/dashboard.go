@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -57,12 +56,6 @@ type Options struct {
 	// whether the page names them. Nil: the page has none.
 	Offenders *offenders.Sketch
 
-	// Fleet is where this process and the others of the service tell each other of themselves,
-	// so that the page shows them all: the Board of package redisfleet. It is told every five
-	// seconds, and read every five while the page is in view. Nil: the page shows this process
-	// alone, and says so.
-	Fleet Fleet
-
 	// ShowKeys shows the keys of bans, on the page, and of all that is done from it, in the
 	// log. They can be addresses, names of users and API keys. False: digests stand for
 	// them. A list in Redis has digests only, which are shown with the key where this process has
@@ -103,7 +96,6 @@ type Dashboard struct {
 	store  *tally.Store
 	counts counts
 	calls  calls
-	fleet  fleet
 
 	followed followed
 
@@ -126,9 +118,6 @@ func New(o Options) (*Dashboard, error) {
 	digests := keyfunc.NewDigester(o.Secret)
 	if o.Offenders != nil && o.Offenders.Digest("") != digests.Digest("").String() {
 		err = errors.Join(err, errors.New("dashboard: Secret is not that of Offenders: a key would have two digests"))
-	}
-	if v := reflect.ValueOf(o.Fleet); o.Fleet != nil && v.Kind() == reflect.Pointer && v.IsNil() {
-		err = errors.Join(err, errors.New("dashboard: Fleet is a nil pointer: leave it out, or make one"))
 	}
 	if o.MaxStreams < 0 || o.MaxStreams > mostStreams {
 		err = errors.Join(err, fmt.Errorf("dashboard: MaxStreams is %d: it must be from 1 to %d, or 0 for %d", o.MaxStreams, mostStreams, defaultStreams))
@@ -160,10 +149,6 @@ func New(o Options) (*Dashboard, error) {
 	d.followed.digests = digests
 	d.counts.init()
 	d.counts.countLevels = d.countLevels
-	if o.Fleet != nil {
-		d.fleet.board = o.Fleet
-		d.fleet.start(d)
-	}
 	return d, nil
 }
 
@@ -187,17 +172,13 @@ func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
 	d.limiters = append(d.limiters, limits...)
 }
 
-// Close ends the streams of open pages, which otherwise hold up [http.Server.Shutdown], and
-// leaves the Fleet:
+// Close ends the streams of open pages, which otherwise hold up [http.Server.Shutdown]:
 //
 //	server.RegisterOnShutdown(func() { page.Close() })
 //
 // Its error is nil.
 func (d *Dashboard) Close() error {
 	d.closeOnce.Do(func() { close(d.closed) })
-	if d.fleet.board != nil {
-		<-d.fleet.ended
-	}
 	return nil
 }
 

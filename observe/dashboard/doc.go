@@ -11,8 +11,8 @@
 //
 // It is one [http.Handler] for one path, of any router: the page, its live figures and what
 // is done from it have the same address. The page needs nothing from elsewhere and keeps the
-// last five minutes, and an hour and a day in coarser steps, whether it is open or not. With
-// [Options.Fleet] it shows the other processes of the service too; without, it has no goroutine.
+// last five minutes, and an hour and a day in coarser steps, whether it is open or not. It shows the process that
+// serves it, and has no goroutine. Of all processes of a service, metrics tell (package promlimit).
 //
 // So many pages are live at once as [Options.MaxStreams] says; one more takes the place of the
 // oldest. Viewers that may act keep their place before viewers that may only look, so where

@@ -81,24 +81,6 @@ type figures struct {
 			Refused, Retried, GaveUp int
 		}
 	}
-	Fleet *struct {
-		Known, Bad bool
-		Text       string
-		Notes      []string
-		Asked      float64
-		Refused    float64
-		List       []struct {
-			Name, State, About string
-			Self, Bad          bool
-			Ago                int
-			Asked, Refused     float64
-		}
-		Rules []struct {
-			Rule, Limit string
-			Asked       float64
-			Processes   int
-		}
-	}
 	Hidden int
 	Acts   bool
 	Names  []string

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"fmt"
 	"html/template"
+	"os"
 	"strings"
 )
 
@@ -18,9 +20,9 @@ var parts embed.FS
 var (
 	scripts = []string{
 		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "past.js", "rules.js",
-		"written.js", "keys.js", "bans.js", "calls.js", "hand.js", "client.js", "fleet.js",
+		"written.js", "keys.js", "bans.js", "calls.js", "hand.js", "client.js",
 	}
-	styles = []string{"style.css", "past.css", "fleet.css"}
+	styles = []string{"style.css", "past.css"}
 
 	script = "\"use strict\";\n(() => {\n" + join(scripts) + "connect();\n})();\n"
 	style  = join(styles)
@@ -46,17 +48,26 @@ func join(names []string) string {
 func render(o Options) (page []byte, policy string, err error) {
 	var b bytes.Buffer
 	err = pageTemplate.ExecuteTemplate(&b, "page.html", struct {
-		Title, Process         string
-		Style                  template.CSS
-		Script                 template.JS
-		Bans, Offenders, Fleet bool
-		Span                   int
-	}{o.Title, processName, template.CSS(style), template.JS(script), o.Bans != nil, o.Offenders != nil, o.Fleet != nil, span})
+		Title, Process  string
+		Style           template.CSS
+		Script          template.JS
+		Bans, Offenders bool
+		Span            int
+	}{o.Title, processName, template.CSS(style), template.JS(script), o.Bans != nil, o.Offenders != nil, span})
 	policy = "default-src 'none'; connect-src 'self'; img-src data:; " +
 		"style-src " + digestOf(style) + "; script-src " + digestOf(script) + "; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 	return b.Bytes(), policy, err
 }
+
+// processName is how operators know the process that the page shows.
+var processName = func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%.100s, process %d", host, os.Getpid())
+}()
 
 func digestOf(text string) string {
 	sum := sha256.Sum256([]byte(text))

@@ -27,7 +27,6 @@ type tick struct {
 	Unlisted *unlisted  `json:"unlisted,omitempty"`
 	Bans     *bansView  `json:"bans,omitempty"`
 	Calls    *callsView `json:"calls,omitempty"`
-	Fleet    *fleetView `json:"fleet,omitempty"`
 
 	Overload *overloadView `json:"overload,omitempty"`
 	Outage   *outageView   `json:"outage,omitempty"`
@@ -162,7 +161,6 @@ func (d *Dashboard) refresh(l *latest) {
 	}
 	s.Bans, s.Top, s.Unlisted = l.bans, l.top, l.unlisted
 	s.Calls = d.lookAtCalls(now)
-	s.Fleet = d.lookAtFleet(now, s.Rows)
 	s.Verdict = d.judge(s)
 	l.state = s
 	l.tick = mustMarshal(s.tick)
