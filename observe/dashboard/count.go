@@ -36,12 +36,11 @@ type counts struct {
 
 	countLevels func() // before a second ends
 
-	mu          sync.Mutex
-	levels      map[levelOf]*levelCounts
-	outcomePast [outcomes]past
-	byName      map[seriesName]*series
-	other       *series // of all beyond maxSeries
-	swept       int64   // the second in which room was last made
+	mu     sync.Mutex
+	levels map[levelOf]*levelCounts
+	byName map[seriesName]*series
+	other  *series // of all beyond maxSeries
+	swept  int64   // the second in which room was last made
 }
 
 type seriesName struct{ rule, tier string }
@@ -52,9 +51,6 @@ type series struct {
 	asked, refused counter
 	latest         sample // of those it refused
 	new            newKeys
-
-	began                  int64 // the second in which it was first met
-	askedPast, refusedPast past
 }
 
 // A counter counts events, by the second.
@@ -152,8 +148,8 @@ func (c *counts) named(rule *middleware.RuleInfo) *series {
 	if len(c.byName) == maxSeries && !c.sweep() {
 		return c.other
 	}
-	s := &series{seriesName: name, began: c.second.Load()}
-	s.new.init(s.began)
+	s := &series{seriesName: name}
+	s.new.init(c.second.Load())
 	c.byName[name] = s
 	return s
 }
@@ -184,7 +180,6 @@ func (c *counts) fold(now int64) {
 	}
 	for i := range c.outcome {
 		c.outcome[i].fold(last, now)
-		c.outcomePast[i].fold(c.outcome[i].folded, last, now)
 	}
 	c.degraded.fold(last, now)
 	c.countLevels()
@@ -196,8 +191,6 @@ func (c *counts) fold(now int64) {
 		s.asked.fold(last, now)
 		s.refused.fold(last, now)
 		s.new.fold(last, now)
-		s.askedPast.fold(s.asked.folded, last, now)
-		s.refusedPast.fold(s.refused.folded, last, now)
 	}
 	c.other.asked.fold(last, now)
 	c.other.refused.fold(last, now)

@@ -80,7 +80,7 @@ type Options struct {
 }
 
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. It is a
-// [pace.Observer] too, for requests to other servers. Memory for its counts is bounded: some 14 KB
+// [pace.Observer] too, for requests to other servers. Memory for its counts is bounded: some 9 KB
 // for each of up to 500 rules and tiers, and 9 KB of up to 100 rules of package pace, and what is
 // beyond them is counted together. Of 512 clients, those that were refused last, it has what
 // they did: 1.4 MB.
@@ -223,23 +223,7 @@ func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	query := r.URL.Query()
-	var answer any
-	var err error
-	switch look := query.Get("weir"); look {
-	case "":
-		_, _ = w.Write(d.state(d.mayAct(r)))
-		return
-	case "past":
-		answer, err = d.lookBack(query)
-	default:
-		err = mistakef("there is nothing to see under %.20q", look)
-	}
-	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		answer = outcome{Error: err.Error()}
-	}
-	_, _ = w.Write(mustMarshal(answer))
+	_, _ = w.Write(d.state(d.mayAct(r)))
 }
 
 // secure sets what keeps browsers from doing anything with the page but showing it.

@@ -11,7 +11,7 @@
 //
 // It is one [http.Handler] for one path, of any router: the page, its live figures and what
 // is done from it have the same address. The page needs nothing from elsewhere and keeps the
-// last five minutes, and an hour and a day in coarser steps, whether it is open or not. It shows the process that
+// last five minutes whether it is open or not. It shows the process that
 // serves it, and has no goroutine. Of all processes of a service, metrics tell (package promlimit).
 //
 // So many pages are live at once as [Options.MaxStreams] says; one more takes the place of the

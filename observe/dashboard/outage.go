@@ -101,10 +101,10 @@ func shareOf(health failover.Stats, info *middleware.RuleInfo) string {
 	return share.LimitText()
 }
 
-// marksOf are the moments of the last day.
+// marksOf are the moments of the last minutes.
 func marksOf(health failover.Stats) (marks []mark) {
 	for _, e := range health.Events {
-		if time.Since(e.At) > 24*time.Hour {
+		if time.Since(e.At) > span*time.Second {
 			continue
 		}
 		m := mark{At: e.At.UnixMilli(), Bad: e.Degraded}

@@ -19,10 +19,10 @@ var parts embed.FS
 // {{template "name.html" .}} of those that have a file of their own.
 var (
 	scripts = []string{
-		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "past.js", "rules.js",
+		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
 		"written.js", "keys.js", "bans.js", "calls.js", "hand.js", "client.js",
 	}
-	styles = []string{"style.css", "past.css"}
+	styles = []string{"style.css"}
 
 	script = "\"use strict\";\n(() => {\n" + join(scripts) + "connect();\n})();\n"
 	style  = join(styles)

@@ -27,33 +27,34 @@ const nice = (n) => {
 
 const outcomeOf = (name) => outcomes[names.indexOf(name)] || zeros();
 const add = (a, b) => a.map((n, i) => n + b[i]);
-function layers(row, view) {
+function layers(row) {
   if (row) {
-    const passed = view.asked.map((n, k) => n - Math.min(n, view.refused[k]));
+    const { asked, refused } = series[rows.indexOf(row)] || { asked: zeros(), refused: zeros() };
+    const passed = asked.map((n, k) => n - Math.min(n, refused[k]));
     return [
       { name: row.shadow ? "would pass" : "within the limit", kind: "pass", list: passed, always: true },
-      { name: row.shadow ? "would be refused" : "refused", kind: row.shadow ? "shadow" : "refuse", list: view.refused, always: true },
+      { name: row.shadow ? "would be refused" : "refused", kind: row.shadow ? "shadow" : "refuse", list: refused, always: true },
     ];
   }
   return [
-    { name: "passed", kind: "pass", list: view.outcome("allowed"), always: true },
-    { name: "exempt", kind: "exempt", list: view.outcome("exempt") },
-    { name: "on an overdraft", kind: "shadow", list: view.outcome("overdrawn") },
-    { name: "refused", kind: "refuse", list: view.outcome("refused"), always: true },
-    { name: "shed for overload", kind: "undecided", list: view.outcome("shed") },
-    { name: "without a key", kind: "refuse", list: view.outcome("no_key") },
-    { name: "banned", kind: "ban", list: view.outcome("banned") },
-    { name: "undecided", kind: "undecided", list: view.outcome("undecided") },
+    { name: "passed", kind: "pass", list: outcomeOf("allowed"), always: true },
+    { name: "exempt", kind: "exempt", list: outcomeOf("exempt") },
+    { name: "on an overdraft", kind: "shadow", list: outcomeOf("overdrawn") },
+    { name: "refused", kind: "refuse", list: outcomeOf("refused"), always: true },
+    { name: "shed for overload", kind: "undecided", list: outcomeOf("shed") },
+    { name: "without a key", kind: "refuse", list: outcomeOf("no_key") },
+    { name: "banned", kind: "ban", list: outcomeOf("banned") },
+    { name: "undecided", kind: "undecided", list: outcomeOf("undecided") },
   ];
 }
 
-let shownLayers = [], view = null, hover = -1;
+let shownLayers = [], hover = -1;
 function drawChart() {
   const row = rows.find((r) => identity(r) === selected);
   say($("traffic-title"), row ? row.rule + (row.tier ? " · " + row.tier : "") + ", requests a second" : "All requests, a second");
-  view = charted(row);
-  drawSpan(view);
-  shownLayers = layers(row, view).filter((l) => l.always || total(l.list) > 0);
+  const known = Math.min(span, last.second);
+  say($("chart-note"), known < span ? "Nothing is known of what was before " + clock((last.now - known) * 1000, true) + "." : "");
+  shownLayers = layers(row).filter((l) => l.always || total(l.list) > 0);
   const height = 100, chart = $("chart");
   let floor = zeros();
   const sums = [];
@@ -66,12 +67,12 @@ function drawChart() {
   chart.setAttribute("viewBox", `0 0 ${span - 1} ${height}`);
   const lines = [0.5, 1].map((f) => f * most);
   chart.replaceChildren(
-    svg("rect", { class: "unknown", x: 0, y: 0, width: Math.max(0, span - 1 - view.known), height }),
+    svg("rect", { class: "unknown", x: 0, y: 0, width: Math.max(0, span - 1 - known), height }),
     ...lines.map((n) => svg("line", { x1: 0, x2: span - 1, y1: height - height * n / most, y2: height - height * n / most })),
     ...sums.map(([bottom, top, l]) => svg("path", { class: l.kind, d: area(bottom, top, most, height) })),
     ...sums.map(([, top, l]) => svg("path", { class: l.kind + " edge", d: edge(l.list, top, most, height) })),
   );
-  const marks = (last.marks || []).map((m) => ({ ...m, x: span - 1 - (view.end * 1000 - m.at) / 1000 / view.step })).filter((m) => m.x >= 0 && m.x <= span);
+  const marks = (last.marks || []).map((m) => ({ ...m, x: span - 1 - (last.now * 1000 - m.at) / 1000 })).filter((m) => m.x >= 0 && m.x <= span);
   for (const m of marks) chart.append(svg("line", { class: m.bad ? "mark bad" : "mark", x1: m.x, x2: m.x, y1: 0, y2: height }));
   if (hover >= 0) chart.append(svg("line", { class: "hair", x1: hover, x2: hover, y1: 0, y2: height }));
   $("chart-scale").replaceChildren(...lines.map((n) => {
@@ -91,10 +92,8 @@ function drawChart() {
     legend.dataset.of = shownLayers.map((l) => l.name).join();
     legend.replaceChildren(...shownLayers.map((l) => el("li", { class: l.kind }, el("i"), el("b"), el("span", {}, l.name))));
   }
-  // Of the last minutes how it is now, of more how it was in the mean.
-  const typical = (list) => chosen === "minutes" ? rate(mean(list)) : view.known ? rate(total(list) / view.known) : "–";
-  shownLayers.forEach((l, i) => say(legend.children[i].querySelector("b"), typical(l.list)));
-  say($("chart-says"), shownLayers.map((l) => typical(l.list) + " " + l.name).join(", ") + " a second." + marks.map((m) => " " + m.text + " at " + clock(m.at, true) + ".").join(""));
+  shownLayers.forEach((l, i) => say(legend.children[i].querySelector("b"), rate(mean(l.list))));
+  say($("chart-says"), shownLayers.map((l) => rate(mean(l.list)) + " " + l.name).join(", ") + " a second." + marks.map((m) => " " + m.text + " at " + clock(m.at, true) + ".").join(""));
   drawHand();
 }
 
@@ -102,9 +101,9 @@ function drawHand() {
   const hand = $("chart-hand");
   hand.hidden = hover < 0 || !last;
   if (hand.hidden) return;
-  const at = new Date((view.end - (span - hover) * view.step) * 1000);
-  const known = hover >= span - view.known;
-  say(hand, [clock(at.getTime(), true), ...known ? shownLayers.map((l) => l.name + "  " + (view.step > 1 ? rate(l.list[hover]) : whole.format(l.list[hover]))) : ["not known"]].join("\n"));
+  const at = new Date((last.now - (span - hover)) * 1000);
+  const known = hover >= span - last.second;
+  say(hand, [clock(at.getTime(), true), ...known ? shownLayers.map((l) => l.name + "  " + whole.format(l.list[hover])) : ["not known"]].join("\n"));
   const width = $("chart").clientWidth, x = hover / (span - 1) * width;
   hand.style.left = Math.max(0, x > width / 2 ? x - hand.offsetWidth - 12 : x + 12) + "px";
 }
