@@ -96,7 +96,7 @@ var rooms = []room{
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
 	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware", "pace"}, nil},
-	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "pace", "internal/operate"}, nil},
+	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "internal/operate"}, nil},
 	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "pace"},
 		[]string{"github.com/prometheus/client_golang"}},
 	{"observe/otellimit", []string{"limiter", "middleware", "middleware/shed", "observe/internal/tally", "pace"},

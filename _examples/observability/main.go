@@ -10,8 +10,8 @@
 //
 // Grafana shows grafana-dashboard.json (Dashboards, New, Import); alerts.yml is tried by
 // promtool test rules _examples/observability/*_test.yml. With -redis 127.0.0.1:6379
-// limits are counted there, and the pages of several such services show them all: stop it, and
-// see the alerts fire and the services go on.
+// limits are counted there, by several such services: stop it, and see the alerts fire and the
+// services go on.
 package main
 
 import (
@@ -100,6 +100,6 @@ func main() {
 	listener := must(net.Listen("tcp", *addr))
 	log.Printf("listening on http://%s", listener.Addr())
 	play("http://" + listener.Addr().String())
-	partner("http://"+listener.Addr().String(), metrics, page)
+	partner("http://"+listener.Addr().String(), metrics)
 	log.Fatal(http.Serve(listener, mux))
 }

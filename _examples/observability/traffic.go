@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/observe/dashboard"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/pace"
 )
@@ -57,12 +56,11 @@ func (c client) askBy(by *http.Client, url string) {
 }
 
 // partner is a client that keeps to its limit: five callers that wait for their turn.
-func partner(url string, metrics *promlimit.Metrics, page *dashboard.Dashboard) {
+func partner(url string, metrics *promlimit.Metrics) {
 	transport := must(pace.NewTransport(connections.Transport, pace.Options{
 		Rules:    []pace.Rule{{Name: "partner", Host: strings.TrimPrefix(url, "http://"), Limit: weir.PerSecond(15)}},
-		Observer: pace.Observers(metrics, page),
+		Observer: metrics,
 	}))
-	page.FollowTransport(transport)
 	if err := metrics.FollowTransport(transport); err != nil {
 		panic(err) // it is not nil
 	}

@@ -79,10 +79,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Dashboard is the page, and the [middleware.Observer] that counts for it. It is a
-// [pace.Observer] too, for requests to other servers. Memory for its counts is bounded: some 9 KB
-// for each of up to 500 rules and tiers, and 9 KB of up to 100 rules of package pace, and what is
-// beyond them is counted together. Of 512 clients, those that were refused last, it has what
+// A Dashboard is the page, and the [middleware.Observer] that counts for it. Memory for
+// its counts is bounded: some 9 KB for each of up to 500 rules and tiers, and what is beyond them
+// is counted together. Of 512 clients, those that were refused last, it has what
 // they did: 1.4 MB.
 type Dashboard struct {
 	options Options
@@ -95,7 +94,6 @@ type Dashboard struct {
 
 	store  *tally.Store
 	counts counts
-	calls  calls
 
 	followed followed
 

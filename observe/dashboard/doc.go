@@ -24,10 +24,5 @@
 // With [Dashboard.FollowRules] it shows what became of a rules file: from where and when it was
 // loaded, what that changed, and why what is written now is refused.
 //
-// It shows requests to other servers as well, if it is the Observer of package pace:
-//
-//	github, err := pace.NewTransport(nil, pace.Options{Observer: page, Rules: ...})
-//	page.FollowTransport(github)
-//
 // Keys are shown as digests unless [Options.ShowKeys] is set.
 package dashboard

@@ -72,15 +72,6 @@ type figures struct {
 		Shadow                           bool
 	}
 	Counts [][3]int
-	Calls  *struct {
-		Hidden int
-		List   []struct {
-			Rule, P95                string
-			Sent                     float64
-			Until                    int64
-			Refused, Retried, GaveUp int
-		}
-	}
 	Hidden int
 	Acts   bool
 	Names  []string

@@ -16,17 +16,16 @@ import (
 
 // A tick is what is new since the second before.
 type tick struct {
-	Now      int64      `json:"now"`    // Unix seconds
-	Second   int64      `json:"second"` // since the start: the one that began
-	Outcomes []uint32   `json:"outcomes"`
-	Counts   [][3]int   `json:"counts"`           // a row's number, asked, refused; of rows where there was any
-	Places   [][3]int   `json:"places,omitempty"` // a row's number, requests in progress, and that wait
-	Verdict  verdict    `json:"verdict"`
-	Store    storeView  `json:"store"`
-	Top      []topView  `json:"top,omitempty"`
-	Unlisted *unlisted  `json:"unlisted,omitempty"`
-	Bans     *bansView  `json:"bans,omitempty"`
-	Calls    *callsView `json:"calls,omitempty"`
+	Now      int64     `json:"now"`    // Unix seconds
+	Second   int64     `json:"second"` // since the start: the one that began
+	Outcomes []uint32  `json:"outcomes"`
+	Counts   [][3]int  `json:"counts"`           // a row's number, asked, refused; of rows where there was any
+	Places   [][3]int  `json:"places,omitempty"` // a row's number, requests in progress, and that wait
+	Verdict  verdict   `json:"verdict"`
+	Store    storeView `json:"store"`
+	Top      []topView `json:"top,omitempty"`
+	Unlisted *unlisted `json:"unlisted,omitempty"`
+	Bans     *bansView `json:"bans,omitempty"`
 
 	Overload *overloadView `json:"overload,omitempty"`
 	Outage   *outageView   `json:"outage,omitempty"`
@@ -160,7 +159,6 @@ func (d *Dashboard) refresh(l *latest) {
 		l.topAt = now
 	}
 	s.Bans, s.Top, s.Unlisted = l.bans, l.top, l.unlisted
-	s.Calls = d.lookAtCalls(now)
 	s.Verdict = d.judge(s)
 	l.state = s
 	l.tick = mustMarshal(s.tick)
