@@ -229,7 +229,7 @@ func (r *run) places() (notes []string) {
 		}
 	}
 	if slices.Sort(left); len(left) > 0 {
-		return []string{fmt.Sprintf("Not simulated: the concurrency of %s. The log does not have how long requests took: say where with --map took=PLACE.", strings.Join(slices.Compact(left), ", "))}
+		return []string{fmt.Sprintf("Not simulated: the concurrency of %s. The log does not have how long requests took: say where with --map took_ms=PLACE.", strings.Join(slices.Compact(left), ", "))}
 	}
 	if bounded {
 		return []string{"A request has its place for as long as the log says that it took, and ends as much later as it waited for it."}

@@ -95,7 +95,7 @@ endpoints:
   "POST /login": {limit: 3/1m, concurrency: 2}
 default: [{limit: 100/1m}, {limit: 9/1s, name: each, tiers: {free: {limit: 1/1s}}}]
 `
-	const want = `Not simulated: the concurrency of "/exports", "POST /login". The log does not have how long requests took: say where with --map took=PLACE.`
+	const want = `Not simulated: the concurrency of "/exports", "POST /login". The log does not have how long requests took: say where with --map took_ms=PLACE.`
 	file, report := write(t, "limits.yaml", bounded), filepath.Join(t.TempDir(), "report.html")
 	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--report", report, "--partial")
 	require.Equal(t, exitGood, exit, err)
@@ -196,6 +196,53 @@ default: 1/1h
 	assert.Regexp(t, `"POST /login"\s+1/1h\s+4\s+2\s+2`, out)
 	assert.Regexp(t, `"GET /a"\s+1/1h\s+2\s+1`, out)
 	assert.Regexp(t, `"GET /b"\s+1/1h\s+2\s+1`, out)
+}
+
+// Which fields a line of JSON may have is not known beforehand, so the lines say it.
+func TestAHeaderThatNoLineOfJSONHasIsNotGuessed(t *testing.T) {
+	file := write(t, "limits.yaml", `{version: 1, default: {limit: 1/1h, key: "header:X-Api-Key"}}`)
+	plain, caddy := "", ""
+	for i := range 4 {
+		plain += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.%d","method":"GET","path":"/"}`+"\n", 1709294400+i, i)
+		caddy += fmt.Sprintf(`{"ts":%d.5,"request":{"remote_ip":"192.0.2.%d","method":"GET","uri":"/","headers":{"Accept":["a"]}}}`+"\n", 1709294400+i, i)
+	}
+	const want = "goes by header:X-Api-Key, which the log does not have: say where with --map header:X-Api-Key=PLACE"
+	for _, log := range []string{plain, caddy} {
+		exit, out, err := weir(t, log, "simulate", file, "-")
+		require.Equal(t, exitBad, exit, out)
+		assert.Contains(t, err, `"default" `+want)
+		exit, out, err = weir(t, log, "recommend", "-", "--key=header:X-Api-Key")
+		require.Equal(t, exitBad, exit, out)
+		assert.Contains(t, err, want)
+		exit, _, err = weir(t, log, "recommend", "-", "--key=header:X-Api-Key", "--map=header:X-Api-Key=$.key")
+		require.Equal(t, exitBad, exit)
+		assert.Contains(t, err, "no line has anything at $.key")
+	}
+	some := plain + strings.Replace(plain, `"method"`, `"http_x_api_key":"k","method"`, 1)
+	exit, _, err := weir(t, some, "simulate", file, "-")
+	require.Equal(t, exitGood, exit, err)
+}
+
+func TestANumberThatSaysNoUnitIsNoDuration(t *testing.T) {
+	const log = `{"time":1709294400,"client_ip":"192.0.2.1","method":"GET","path":"/","responseTime":35}` + "\n"
+	file := write(t, "limits.yaml", limited)
+	exit, _, err := weir(t, log, "simulate", file, "-", "--map=took=$.responseTime")
+	require.Equal(t, exitBad, exit)
+	assert.Contains(t, err, "is a number without a unit: say took_s, took_ms, took_us or took_ns in place of took")
+	exit, _, err = weir(t, log, "simulate", file, "-", "--map=took_ms=$.responseTime")
+	require.Equal(t, exitGood, exit, err)
+}
+
+// One line with a wrong year makes the log two years long.
+func TestALogOfAnyLengthEnds(t *testing.T) {
+	file := write(t, "limits.yaml", limited)
+	for _, year := range []string{"2025", "2254", "1970"} {
+		log := attacked() + strings.Replace(line("192.0.2.3", 0, "GET /"), "2024", year, 1)
+		exit, _, err := weir(t, log, "simulate", file, "-", "--report", filepath.Join(t.TempDir(), "report.html"))
+		require.Equal(t, exitGood, exit, err)
+		exit, _, err = weir(t, log, "recommend", "-")
+		require.Equal(t, exitGood, exit, err)
+	}
 }
 
 func TestALogInWhichNobodyHasAUserIsTold(t *testing.T) {

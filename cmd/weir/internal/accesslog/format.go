@@ -132,6 +132,8 @@ type parser struct {
 	headers []string
 	has     map[field]bool
 
+	hasHeader []bool // of JSON: which of headers its first lines have, or Options.Map names; nil: all with a slot
+
 	required []field  // of every line
 	told     []string // the places in Options.Map
 	missing  string   // of these: a column that is not there
@@ -321,7 +323,7 @@ func (p *parser) slotNamed(name string) (slot, error) {
 		}
 		return slot{field: fieldHeader, header: i}, nil
 	}
-	for suffix, unit := range map[string]time.Duration{"": time.Second, "_ms": time.Millisecond, "_us": time.Microsecond, "_ns": time.Nanosecond} {
+	for suffix, unit := range map[string]time.Duration{"": 0, "_s": time.Second, "_ms": time.Millisecond, "_us": time.Microsecond, "_ns": time.Nanosecond} {
 		if name == "took"+suffix {
 			return slot{field: fieldTook, unit: unit}, nil
 		}
@@ -329,7 +331,7 @@ func (p *parser) slotNamed(name string) (slot, error) {
 	if of, ok := fieldNames[name]; ok {
 		return slot{field: of}, nil
 	}
-	return slot{}, fmt.Errorf("%q is nothing that a log is asked for: want one of %s, took_ms, took_us, took_ns, header:NAME, cookie:NAME or key:NAME",
+	return slot{}, fmt.Errorf("%q is nothing that a log is asked for: want one of %s, took_s, took_ms, took_us, took_ns, header:NAME, cookie:NAME or key:NAME",
 		name, strings.Join(slices.Sorted(maps.Keys(fieldNames)), ", "))
 }
 
@@ -380,8 +382,8 @@ func missing(e *Entry, of field) string {
 }
 
 // mayLack are the fields that objects with the members of a format do not always have: whoever
-// writes them chooses.
-var mayLack = []field{fieldStatus, fieldTook, fieldHost}
+// writes them chooses. Neither do they have every header.
+var mayLack = []field{fieldStatus, fieldTook, fieldHost, fieldUserAgent, fieldForwardedFor}
 
 // begin finds out from the first lines of a log what its lines have.
 func (p *parser) begin(lines []string) {
@@ -405,13 +407,29 @@ func (p *parser) begin(lines []string) {
 				p.has[of] = false
 			}
 		}
-		root.meets(p.slots, func(field) {})
+		root.meets(func(int) {})
+		p.hasHeader = make([]bool, len(p.headers))
+		for _, place := range p.told {
+			if at, err := root.leaf(place); err == nil {
+				for _, to := range at.slots {
+					if p.slots[to].field == fieldHeader {
+						p.hasHeader[p.slots[to].header] = true // see unmet
+					}
+				}
+			}
+		}
 		for _, line := range lines {
 			var e Entry
 			if _, wrong := p.parse(&e, line); wrong != "" {
 				continue
 			}
-			root.meets(p.slots, func(met field) { p.has[met] = p.has[met] || slices.Contains(mayLack, met) })
+			root.meets(func(at int) {
+				met := p.slots[at]
+				p.has[met.field] = p.has[met.field] || slices.Contains(mayLack, met.field)
+				if met.field == fieldHeader {
+					p.hasHeader[met.header] = true
+				}
+			})
 			for _, of := range mostNeeded {
 				p.has[of] = p.has[of] || missing(&e, of) == ""
 			}

@@ -55,16 +55,16 @@ func (t *tree) leaf(path string) (*tree, error) {
 	return at, nil
 }
 
-// meets tells of every field that may be here whether a line had it, of which it forgets that.
-func (t *tree) meets(slots []slot, tell func(field)) {
-	for _, to := range t.slots {
-		if t.met {
-			tell(slots[to].field)
+// meets calls found with every slot that a line had a value for, and forgets that it had.
+func (t *tree) meets(found func(slot int)) {
+	if t.met {
+		for _, to := range t.slots {
+			found(to)
 		}
 	}
 	t.met = false
 	for _, c := range t.children {
-		c.meets(slots, tell)
+		c.meets(found)
 	}
 }
 

@@ -88,16 +88,15 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	if r.rest == "" {
 		return nil, errEmpty
 	}
-	var first []string
+	var all []string // the lines of the first block
 	for line := range strings.Lines(r.rest) {
-		if first = append(first, trimmed(line)); len(first) == sample {
-			break
-		}
+		all = append(all, trimmed(line))
 	}
+	first := all[:min(len(all), sample)]
 	if r.parser, err = fitting(found, first); err != nil {
 		return nil, cmp.Or(misplaced(o, first), err)
 	}
-	r.parser.begin(first)
+	r.parser.begin(all)
 	if place := r.parser.missing; place != "" {
 		return nil, fmt.Errorf("the log has no column %q", place)
 	}
@@ -199,6 +198,9 @@ func (r *Reader) HasHeader(name string) bool {
 		return true
 	}
 	i := slices.Index(r.parser.headers, name)
+	if i >= 0 && r.parser.hasHeader != nil {
+		return r.parser.hasHeader[i]
+	}
 	return i >= 0 && slices.ContainsFunc(r.parser.slots, func(to slot) bool { return to.field == fieldHeader && to.header == i })
 }
 

@@ -106,6 +106,9 @@ func (s *scanner) put(e *Entry, to slot, value string) (wrong string) {
 		s.whole = true
 	case fieldTook:
 		took, ok := duration(value, to.unit)
+		if _, err := strconv.ParseFloat(value, 64); !ok && err == nil && to.unit == 0 {
+			return "is a number without a unit: say took_s, took_ms, took_us or took_ns in place of took"
+		}
 		if !ok {
 			return "is no duration that is read here"
 		}

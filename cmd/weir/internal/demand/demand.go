@@ -312,7 +312,7 @@ func (m *Meter) roomAt(g *group, limit int, s *limiter.State, at int64) int64 {
 // the other a period behind it.
 func (m *Meter) measurePeak(k *needed, at, cost int64) {
 	now := uint32((at - m.begin) * slots / m.period)
-	for k.gone < len(k.slots) && k.slots[k.gone].at+slots <= now {
+	for k.gone < len(k.slots) && now-k.slots[k.gone].at >= slots { // also where now has wrapped around
 		k.recent -= int64(k.slots[k.gone].n)
 		k.gone++
 	}

@@ -53,7 +53,7 @@ const second = 1_000_000
 // widen makes bins of the next width.
 func (t *timeline) widen() {
 	width := 2 * t.width
-	if i := slices.Index(widths, t.width/second); i+1 < len(widths) {
+	if i := slices.Index(widths, t.width/second); i >= 0 && i+1 < len(widths) {
 		width = widths[i+1] * second
 	}
 	wider := timeline{begin: t.begin - t.begin%width, width: width}
