@@ -69,6 +69,8 @@ func (s *server) address() (text, by string) {
 func errAddress(text, by string) error {
 	u, err := url.Parse(text)
 	switch {
+	case !strings.Contains(text, "://"):
+		return usageError{fmt.Errorf("%s is no URL: want redis://host:port, such as redis://127.0.0.1:6379", by)}
 	case err != nil:
 		return usageError{fmt.Errorf("%s is no URL: in a user's name or a password, write / as %%2F, # as %%23, ? as %%3F, %% as %%25, @ as %%40 and so on", by)}
 	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
@@ -446,8 +448,12 @@ type listedBan struct {
 
 func ban(s *session, args []string) error {
 	flags := flag.NewFlagSet("ban", flag.ContinueOnError)
-	var length time.Duration // 0: permanent
-	flags.Func("for", "how `long`, such as 1h or 30d; without it permanently, until it is lifted", func(text string) (err error) {
+	length := time.Hour // 0: permanent
+	flags.Func("for", "how `long`, such as 30d, or permanent; without it an hour", func(text string) (err error) {
+		if text == "permanent" {
+			length = 0
+			return nil
+		}
 		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
 		return err
 	})

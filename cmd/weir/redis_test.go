@@ -131,7 +131,9 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	assert.Contains(t, run("unban", "2001:db8::8"), "2001:db8::/64: the ban is lifted")
 	assert.Equal(t, "[]\n", run("bans", "--json"))
 
-	assert.Contains(t, run("ban", "tenant:acme", "--keys", "tenant"), "tenant:acme is banned permanently")
+	assert.Contains(t, run("ban", "tenant:acme", "--keys", "tenant", "--for=permanent"), "tenant:acme is banned permanently")
+	assert.Contains(t, run("ban", "tenant:other", "--keys", "tenant"), "tenant:other is banned for 1h0m0s", "a ban that nobody remembers ends by itself")
+	run("unban", "tenant:other", "--keys", "tenant")
 	assert.Contains(t, run("bans"), "permanent")
 	var listed []map[string]any
 	require.NoError(t, json.Unmarshal([]byte(run("bans", "--json")), &listed))
@@ -159,6 +161,7 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"peek", file, "--key=user:x", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"bans", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"top", "--redis", "http://x"}, exitUsage, "--redis"},
+		{[]string{"top", "--redis", "127.0.0.1:6379"}, exitUsage, "--redis is no URL: want redis://host:port"},
 		{[]string{"top", "--n", "0"}, exitUsage, "Top of 0"},
 		{[]string{"top", "--interval", "1ms"}, exitUsage, "from 1s to 1h"},
 		{[]string{"top", "--rate", "0"}, exitUsage, "at least 1"},
