@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,28 +64,49 @@ func (b heldBody) Close() error {
 	return b.body.Close()
 }
 
-// mostPatience is how long a body is read that a caller has not asked for. It is closed then.
+// mostPatience is how long to wait for a body that the caller has not asked for yet.
 const mostPatience = time.Second
 
-// begin reads a body to its end, or up to so many bytes, and not for long. An error says that
-// there is no more to be read.
-func begin(body io.ReadCloser, most int64) ([]byte, error) {
-	late := time.AfterFunc(mostPatience, func() { _ = body.Close() })
+// peek reads the beginning of a body, of so many bytes at most, and says whether that is all of
+// it. The response's body is whole after it. A body that is too slow goes on to be read in the
+// background, until it is closed: nothing of it is known then.
+func peek(r *http.Response, most int) (text []byte, ended bool) {
+	p := &peeked{body: r.Body, read: make(chan struct{})}
+	r.Body = p
+	go func() {
+		defer close(p.read)
+		p.text, p.err = io.ReadAll(io.LimitReader(p.body, int64(most)+1))
+		rest := io.Reader(p.body)
+		if p.err != nil {
+			rest = failing{p.err}
+		}
+		p.whole = io.MultiReader(bytes.NewReader(p.text), rest)
+	}()
+	late := time.NewTimer(mostPatience)
 	defer late.Stop()
-	return io.ReadAll(io.LimitReader(body, most))
+	select {
+	case <-p.read:
+		return p.text[:min(len(p.text), most)], p.err == nil && len(p.text) <= most
+	case <-late.C:
+		return nil, false
+	}
 }
 
-// resume is a body of which the beginning was read, up to an error if there is one.
-func resume(read []byte, err error, body io.ReadCloser) io.ReadCloser {
-	rest := io.Reader(body)
-	if err != nil {
-		rest = failing{err}
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(read), rest), body}
+// A peeked body is one of which the beginning was read.
+type peeked struct {
+	body  io.ReadCloser
+	read  chan struct{} // closed once the rest is set
+	text  []byte
+	err   error
+	whole io.Reader
 }
+
+func (p *peeked) Read(b []byte) (int, error) {
+	<-p.read
+	return p.whole.Read(b)
+}
+
+func (p *peeked) Close() error { return p.body.Close() }
 
 type failing struct{ err error }
 

@@ -23,8 +23,9 @@ type WaitError struct {
 	// to it, as the key is banned by hand.
 	Wait time.Duration
 
-	// Cooldown says that the server had refused requests, and they wait until it takes them
-	// again. Else it was too many of our own: of all processes that share the Store.
+	// Cooldown says that the server refused a request, or said that nothing of a quota is left,
+	// and requests wait until it takes them again. Else it was too many of our own: of all
+	// processes that share the Store.
 	Cooldown bool
 }
 
@@ -36,7 +37,7 @@ func (e *WaitError) Error() string {
 	case e.Wait == limiter.Never:
 		return fmt.Sprintf("pace: %s: requests are held back until that is lifted by hand", e.Rule)
 	case e.Cooldown:
-		return fmt.Sprintf("pace: %s: the server has refused requests, and would be asked again in %v, which is too long to wait", e.Rule, e.Wait)
+		return fmt.Sprintf("pace: %s: the server wants no requests now; it would be asked again in %v, which is too long to wait", e.Rule, e.Wait)
 	}
 	return fmt.Sprintf("pace: %s: it would be this request's turn in %v, which is too long to wait", e.Rule, e.Wait)
 }

@@ -98,7 +98,7 @@ type Rule struct {
 // Retry says which requests are sent again: those with an idempotent method (GET, HEAD, OPTIONS,
 // TRACE, PUT, DELETE) or a header field Idempotency-Key, and others only if the server asks for
 // it (X-Should-Retry: true). A body has to come from Request.GetBody. They are sent again after
-// a refusal, after 408, 500, 502, 503 and 504, and when no response came; not if the server says
+// a refusal, after 408, 500, 502, 503, 504 and 529, and when no response came; not if the server says
 // X-Should-Retry: false.
 //
 // As in net/http, an Idempotency-Key of no values (req.Header["Idempotency-Key"] = nil) says that

@@ -53,11 +53,14 @@ func (got *answer) isFailure() bool {
 		return false
 	}
 	switch status {
-	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, statusOverloaded:
 		return true
 	}
 	return got.said.Limited || got.said.Retry == serverlimit.RetryYes
 }
+
+// statusOverloaded is Anthropic's.
+const statusOverloaded = 529
 
 // isRepeatable reports whether a request can be sent again, and may be.
 func isRepeatable(r *http.Request, server serverlimit.Retry) bool {
@@ -89,14 +92,14 @@ func jitter(attempt int) time.Duration {
 const mostKept = 64 << 10
 
 // keep reads a body to its end and closes it, so that the connection is free, and puts
-// what it read in its place. It returns false, and has the body go on, if it is too long or does not end.
+// what it read in its place. It returns false, and leaves the body whole, if it is too long or does
+// not end.
 func keep(r *http.Response) bool {
 	if r.Body == nil || r.Body == http.NoBody {
 		return true
 	}
-	read, err := begin(r.Body, mostKept+1)
-	if err != nil || len(read) > mostKept {
-		r.Body = resume(read, err, r.Body)
+	read, ended := peek(r, mostKept)
+	if !ended {
 		return false
 	}
 	_ = r.Body.Close()

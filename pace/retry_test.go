@@ -428,3 +428,31 @@ func TestABodyThatDoesNotEndHoldsNoResponseBack(t *testing.T) {
 		})
 	}
 }
+
+// A trickle is a body that takes three seconds to arrive.
+type trickle struct{ io.Reader }
+
+func (s trickle) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	return s.Reader.Read(p[:min(len(p), 4)])
+}
+
+func (trickle) Close() error { return nil }
+
+func TestABodyThatIsSlowIsReturnedWhole(t *testing.T) {
+	for status, fields := range map[int][]string{503: nil, 429: {"Content-Type", "application/json"}, 403: {"X-GitHub-Request-Id", "1"}} {
+		synctest.Test(t, func(t *testing.T) {
+			base := round(func(*http.Request) (*http.Response, error) {
+				resp := respond(status, fields...)
+				resp.Body = trickle{strings.NewReader("slow and whole")}
+				return resp, nil
+			})
+			transport := newTransport(t, base, pace.Options{Rules: rules(limiter.PerSecond(10)), Retry: pace.Retry{Attempts: 2}})
+			resp, err := transport.RoundTrip(request(t, "GET", api))
+			require.NoError(t, err)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.Equal(t, "slow and whole", string(text))
+		})
+	}
+}

@@ -281,7 +281,7 @@ func (got *answer) outcome() Outcome {
 }
 
 // mostRead is how much of a body is read to see what it says of limits.
-const mostRead = 4 << 10
+const mostRead = 16 << 10
 
 // read is what a response says about limits. Of its body, if that has to be looked into, nothing
 // is lost.
@@ -290,8 +290,7 @@ func read(r *http.Response) serverlimit.Reading {
 	if !said.BodyTells || r.Body == nil {
 		return said
 	}
-	text, err := begin(r.Body, mostRead)
-	r.Body = resume(text, err, r.Body)
+	text, _ := peek(r, mostRead)
 	return serverlimit.ReadWithBody(r, append([]byte{}, text...)) // which is not nil
 }
 

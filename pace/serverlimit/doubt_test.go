@@ -66,9 +66,15 @@ func TestDoubtIsReadOnTheSafeSide(t *testing.T) {
 		{"nothing remains, by one of two", "X-RateLimit-Remaining: 7\nX-RateLimit-Remaining: 0", "limited | - 0/?"},
 		{"nothing remains, by one of two that a proxy joined", "X-RateLimit-Remaining: 7, 0", "limited | - 0/?"},
 		{"two limits", "X-RateLimit-Limit: 100, 50\nRateLimit-Limit: 70", "limited | - ?/50"},
-		{"more remains than there is", "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 5000", "limited | - 10/10"},
+		{"more remains than there is", "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 5000", "limited | - 5000/?"},
+		{"some of nothing remain", "X-RateLimit-Limit: 0\nX-RateLimit-Remaining: 5", "limited | - 5/?"},
+		{"thousands", "X-RateLimit-Limit: 5,000\nX-RateLimit-Remaining: 4,999", "limited | - 4999/5000"},
+		{"thousands and a window", "X-RateLimit-Limit: 1,200,000;w=60", "limited | - ?/1200000 per 1m0s"},
+		{"thousands, joined", "X-RateLimit-Limit: 12,000, 5,000", "limited | - ?/5000"},
+		{"counts joined without a space", "X-RateLimit-Limit: 1000,500,70", "limited | - ?/70"},
+		{"thousands in other countries", "X-RateLimit-Limit: 5.000.000\nX-RateLimit-Remaining: 5'000", "limited"},
 		{"less than nothing remains", "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: -1", "limited | - ?/10"},
-		{"half a request remains", "X-RateLimit-Remaining: 0.5", "limited | - 0/?"},
+		{"half a request remains", "X-RateLimit-Remaining: 0.50", "limited"},
 		{"NaN remain", "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: NaN", "limited | - ?/10"},
 		{"more remains than an int64 has", "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 99999999999999999999", "limited | - ?/10"},
 		{"unlimited", "X-RateLimit-Limit: unlimited", "limited"},
@@ -126,9 +132,11 @@ func TestAStatusAloneDoesNotMakeALimit(t *testing.T) {
 		"403 Forbidden":             "served",
 		"404 Not Found":             "served",
 		"418 I'm a teapot":          "served",
+		"420 Enhance Your Calm":     "limited",
 		"429 Too Many Requests":     "limited",
 		"500 Internal Server Error": "served",
 		"503 Service Unavailable":   "served",
+		"529 Overloaded":            "served",
 	} {
 		require.Equal(t, want, tell(serverlimit.Read(parse(t, status, ""))), status)
 	}
@@ -139,8 +147,12 @@ func TestAStatusAloneDoesNotMakeALimit(t *testing.T) {
 		"404 Not Found":             "served, wait 7s ±1s",
 		"418 I'm a teapot":          "limited, wait 7s ±1s",
 		"429 Too Many Requests":     "limited, wait 7s ±1s",
-		"500 Internal Server Error": "served, wait 7s ±1s",
+		"420 Enhance Your Calm":     "limited, wait 7s ±1s",
+		"500 Internal Server Error": "limited, wait 7s ±1s",
+		"502 Bad Gateway":           "limited, wait 7s ±1s",
 		"503 Service Unavailable":   "limited, wait 7s ±1s",
+		"504 Gateway Timeout":       "limited, wait 7s ±1s",
+		"529 Overloaded":            "limited, wait 7s ±1s",
 	} {
 		require.Equal(t, want, tell(serverlimit.Read(parse(t, status, "Retry-After: 7"))), status)
 	}

@@ -21,6 +21,7 @@ const (
 	retry
 	name   // of the quota that the fields without one are about
 	global // true: that quota is the one for all requests
+	status // allowed: that quota is not used up
 	used   // 32/40: used, of the limit
 	pairs  // total=100; remaining=99; resets=41
 	list   // RateLimit
@@ -54,7 +55,7 @@ var words = map[string]kind{
 	"Reset": reset, "Resettime": reset, "Next": reset,
 	"Interval": window, "Period": window, "Window": window,
 	"Bucket": name, "Resource": name, "Name": name, "Reason": name, "Global": global,
-	"Policy": policy, "Retry": wait,
+	"Policy": policy, "Retry": wait, "Status": status,
 }
 
 // periods are names of quotas that tell their window.
@@ -184,6 +185,7 @@ type slot struct {
 	prefix string
 	called string // what another field says of the quota without a name
 	listed bool   // by RateLimit or RateLimit-Policy
+	open   bool   // the server says that it is not used up
 	again  bool   // another is the same
 }
 
@@ -239,6 +241,11 @@ func (c *collector) readLine(m meaning, line string) {
 	case global:
 		if strings.EqualFold(line, "true") {
 			c.call(m.prefix, "global")
+		}
+		return
+	case status: // fields are sorted, so the quota's others were read before
+		if i := c.find(m.prefix, m.quota); i >= 0 && strings.HasPrefix(line, "allowed") {
+			c.slots[i].open = true // Anthropic's allowed_warning too
 		}
 		return
 	case name:
@@ -361,8 +368,8 @@ func (c *collector) finish() []slot {
 		if q.Name == "" {
 			q.Name = q.called
 		}
-		if q.Limit != Unsaid && q.Remaining > q.Limit {
-			q.Remaining = q.Limit
+		if q.Remaining > q.Limit {
+			q.Limit = Unsaid // it is that of something else, or was misread
 		}
 		if q.Window == 0 && !q.listed {
 			q.Window = periods[q.Name]

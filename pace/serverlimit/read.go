@@ -1,7 +1,6 @@
 package serverlimit
 
 import (
-	"bytes"
 	"cmp"
 	"net/http"
 	"strings"
@@ -26,8 +25,8 @@ const (
 // A Reading is what a response says about the server's limits.
 type Reading struct {
 	// Limited says that the server refused the request because of a limit, or because it is
-	// too busy and says until when: status 429; 403, 418 and 503 with a time to wait; 403
-	// with a quota of which nothing remains.
+	// too busy and says until when: status 429 and 420; 403, 418 and all from 500 on with a time
+	// to wait; 403 with a quota of which nothing remains; an error that AWS calls throttling.
 	Limited bool
 
 	// Wait is how long to send no more requests of this kind, from the response on, at most
@@ -51,8 +50,8 @@ type Reading struct {
 	// Others are the further quotas of the response, the closest to its end first.
 	Others []Quota
 
-	// BodyTells says that the fields leave open whether this 403 is a limit, and the
-	// body tells: [ReadWithBody] reads both. Only GitHub does this.
+	// BodyTells says that the body may tell what the fields leave open: whether this is a
+	// limit (GitHub, AWS), or how long to wait (Google). [ReadWithBody] reads both.
 	BodyTells bool
 }
 
@@ -66,7 +65,7 @@ type Quota struct {
 	// Limit is how much there is at most, in units of the server's choice; or Unsaid.
 	Limit int64
 
-	// Remaining is how much is left, Limit at most; or Unsaid.
+	// Remaining is how much is left; or Unsaid. A Limit below it is taken for Unsaid.
 	Remaining int64
 
 	// Reset is the time until more remains. Some servers mean until all of it does. It is
@@ -97,8 +96,7 @@ const (
 func Read(r *http.Response) Reading { return ReadWithBody(r, nil) }
 
 // ReadWithBody is [Read] for a response of which the caller has read the beginning of the
-// body; 4 KiB are enough. GitHub tells of some secondary limits there alone
-// ([Reading.BodyTells]). Bodies of other servers make no difference.
+// body; 16 KiB are enough. The body is looked into where [Reading.BodyTells] alone.
 func ReadWithBody(r *http.Response, body []byte) Reading {
 	var space [24]string
 	fields := fieldsOf(r.Header, space[:0])
@@ -135,32 +133,18 @@ func read(r *http.Response, fields []string, body []byte) Reading {
 	case reset.d > 0:
 		said.Wait, said.Unsure = min(reset.d, MaxWait), reset.step
 	}
-	switch r.StatusCode {
-	case http.StatusTooManyRequests:
+	switch status := r.StatusCode; {
+	case status == http.StatusTooManyRequests, status == 420: // which is Twitter's for it
 		said.Limited = true
-	case http.StatusForbidden:
+	case status == http.StatusForbidden:
 		said.Limited = c.wait.d > 0 || exhausted
-	case http.StatusTeapot, http.StatusServiceUnavailable:
+	case status == http.StatusTeapot, status >= 500:
 		said.Limited = c.wait.d > 0
 	}
-	if failed && len(r.Header["X-Github-Request-Id"]) > 0 {
-		said.readGitHub(r.StatusCode, body)
+	if failed {
+		said.readBody(r, body)
 	}
 	return said
-}
-
-// readGitHub reads what GitHub says of a secondary limit in words, and waits the minute that
-// its documentation wants where there is no field to say how long.
-func (said *Reading) readGitHub(status int, body []byte) {
-	if status == http.StatusForbidden && !said.Limited {
-		said.Limited = bytes.Contains(body, []byte("secondary rate limit")) ||
-			bytes.Contains(body, []byte("secondary-rate-limit")) || // in the documentation_url
-			bytes.Contains(body, []byte("abuse detection")) // what it was called before
-		said.BodyTells = body == nil
-	}
-	if said.Limited && said.Wait == 0 {
-		said.Wait, said.Unsure = time.Minute, time.Second
-	}
 }
 
 // fromCache reports whether the response was not made for this request. X-From-Cache is
@@ -175,7 +159,7 @@ func fromCache(h http.Header) bool {
 func untilAnew(quotas []slot, status int) (reset span, exhausted bool) {
 	for i := range quotas {
 		q := &quotas[i]
-		if q.Remaining == 0 || q.Remaining == Unsaid && status == http.StatusTooManyRequests {
+		if q.Remaining == 0 || q.Remaining == Unsaid && !q.open && status == http.StatusTooManyRequests {
 			exhausted = true
 			if q.Reset > reset.d {
 				reset = span{q.Reset, q.Unsure}
@@ -194,8 +178,10 @@ func closestFirst(a, b slot) int {
 }
 
 // part is for the order alone, so that rounding does not matter.
-func (q *Quota) part() float64 {
+func (q *slot) part() float64 {
 	switch {
+	case q.open:
+		return 4
 	case q.Remaining == Unsaid:
 		return 3
 	case q.Remaining == 0:

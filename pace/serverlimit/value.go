@@ -2,6 +2,7 @@ package serverlimit
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -43,13 +44,37 @@ func readNumber(s string) (n number, rest string, ok bool) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// readCount reads how many there are, rounded down as Reddit's 98.0 wants, or Unsaid.
+// readCount reads how many there are, rounded down as Reddit's 98.0 wants, or Unsaid. Less than
+// one is Unsaid too: a fraction of a quota that is not counted in requests is not "none".
 func readCount(s string) int64 {
-	n, rest, ok := readNumber(strings.Trim(s, " \t"))
-	if !ok || rest != "" || n.whole > most {
+	s = strings.Trim(s, " \t")
+	if lengthOfGroups(s) == len(s) {
+		s = strings.ReplaceAll(s, ",", "")
+	}
+	n, rest, ok := readNumber(s)
+	if !ok || rest != "" || n.whole > most || n.whole == 0 && n.part > 0 {
 		return Unsaid
 	}
 	return n.whole
+}
+
+// groups is a number with separators between its thousands: 5,000. Two counts that a proxy
+// joined have a space behind the comma, or do not look like this.
+var groups = regexp.MustCompile(`^ *\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[; ]|, |$)`)
+
+// lengthOfGroups is how much of s is a number with separators; 0: it begins with none.
+func lengthOfGroups(s string) int {
+	if strings.IndexByte(s, ',') < 0 || !groups.MatchString(s) {
+		return 0
+	}
+	return len(strings.TrimRight(groups.FindString(s), ";, "))
+}
+
+// cutItem cuts a list after its first item.
+func cutItem(s string) (item, rest string) {
+	n := lengthOfGroups(s)
+	item, rest, _ = strings.Cut(s[n:], ",")
+	return s[:n+len(item)], rest
 }
 
 // readCounts reads the least of counts with commas between them, as proxies leave them.
@@ -58,7 +83,7 @@ func readCounts(s string) int64 {
 	n := int64(Unsaid)
 	for s != "" {
 		var item string
-		item, s, _ = strings.Cut(s, ",")
+		item, s = cutItem(s)
 		item, _, _ = strings.Cut(item, ";")
 		n = least(n, readCount(item))
 	}
@@ -71,7 +96,7 @@ func readLimit(s string) (limit int64, window time.Duration) {
 	limit = Unsaid
 	for s != "" {
 		var item string
-		item, s, _ = strings.Cut(s, ",")
+		item, s = cutItem(s)
 		item, params, policy := strings.Cut(item, ";")
 		n := readCount(item)
 		if !policy {

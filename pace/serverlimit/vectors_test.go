@@ -461,6 +461,62 @@ var vectors = []vector{
 		anthropic-ratelimit-tokens-reset: 2025-10-25T12:01:00Z`, "",
 		"limited, wait 2m0s ±1s | tokens 0/? in 2m0s ±1s of tokens | requests 0/? in 1m0s ±1s of requests"},
 
+	{"Anthropic, a subscription's five hours are used up", "https://github.com/lidge-jun/opencodex/pull/3809", "429 Too Many Requests", `
+		Date: Sat, 25 Oct 2025 11:00:00 GMT
+		anthropic-ratelimit-unified-status: rejected
+		anthropic-ratelimit-unified-reset: 1761393600
+		anthropic-ratelimit-unified-representative-claim: five_hour
+		anthropic-ratelimit-unified-5h-status: rejected
+		anthropic-ratelimit-unified-5h-utilization: 1.08
+		anthropic-ratelimit-unified-5h-reset: 1761393600
+		anthropic-ratelimit-unified-7d-status: allowed_warning
+		anthropic-ratelimit-unified-7d-reset: 1761800000
+		anthropic-ratelimit-unified-overage-status: rejected`, "",
+		"limited, wait 1h0m0s ±1s | unified ?/? in 1h0m0s ±1s | unified-5h ?/? in 1h0m0s ±1s | unified-7d ?/? in 113h53m20s ±1s"},
+	{"Anthropic, overloaded", "https://docs.claude.com/en/api/errors", "529 Overloaded", `
+		retry-after: 20
+		x-should-retry: true`, "",
+		"limited, wait 20s ±1s, retry"},
+
+	// What bodies alone tell
+	{"Gemini, unread", "https://github.com/letterstory/lettertrace/pull/34", "429 Too Many Requests", `
+		Content-Type: application/json; charset=UTF-8`, "",
+		"limited, the body tells"},
+	{"Gemini", "https://github.com/letterstory/lettertrace/pull/34", "429 Too Many Requests", `
+		Content-Type: application/json; charset=UTF-8`,
+		`{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "58s"}]}}`,
+		"limited, wait 58s ±1s"},
+	{"Gemini, with decimals", "https://github.com/dcdpr/jp/pull/1061", "429 Too Many Requests", `
+		Content-Type: application/json; charset=UTF-8`,
+		`[{"error": {"code": 429, "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "45.837906927s"}]}}]`,
+		"limited, wait 45.837906927s ±1ms"},
+	{"somebody who writes of Gemini's delay", "", "429 Too Many Requests", `
+		Content-Type: application/json`, `{"error": "what does \"retryDelay\": \"58s\" mean?"}`,
+		"limited"},
+	{"AWS, by a field", "https://docs.aws.amazon.com/apigateway/latest/developerguide/", "400 Bad Request", `
+		X-Amzn-RequestId: 6d4c
+		X-Amzn-ErrorType: ThrottlingException:http://internal.amazon.com/coral/com.amazon.coral.availability/`, "",
+		"limited"},
+	{"AWS, by another field", "https://docs.aws.amazon.com/apigateway/latest/developerguide/", "400 Bad Request", `
+		X-Amzn-RequestId: 6d4c
+		X-Amzn-ErrorType: ValidationException`, "",
+		"served"},
+	{"AWS, unread", "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html", "400 Bad Request", `
+		X-Amzn-RequestId: 6d4c`, "",
+		"served, the body tells"},
+	{"AWS, DynamoDB", "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html", "400 Bad Request", `
+		X-Amzn-RequestId: 6d4c`, `{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"Rate exceeded"}`,
+		"limited"},
+	{"AWS, DynamoDB, another error", "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html", "400 Bad Request", `
+		X-Amzn-RequestId: 6d4c`, `{"__type":"com.amazonaws.dynamodb.v20120810#ValidationException","message":"no ThrottlingException"}`,
+		"served"},
+	{"AWS, S3", "https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html", "503 Slow Down", `
+		x-amz-request-id: 656c76696e6727`, `<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>`,
+		"limited"},
+	{"AWS, S3, down", "https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html", "503 Service Unavailable", `
+		x-amz-request-id: 656c76696e6727`, `<?xml version="1.0"?><Error><Code>ServiceUnavailable</Code></Error>`,
+		"served"},
+
 	// Retry-After, or less
 	{"a number of seconds", "https://www.rfc-editor.org/rfc/rfc9110#field.retry-after", "503 Service Unavailable", `
 		Retry-After: 120`, "",

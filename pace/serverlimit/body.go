@@ -1,0 +1,52 @@
+package serverlimit
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// readBody reads what three providers say in the bodies of errors alone; of others nothing is
+// read. A nil body was not looked into.
+func (said *Reading) readBody(r *http.Response, body []byte) {
+	h := r.Header
+	switch {
+	case len(h["X-Github-Request-Id"]) > 0:
+		if r.StatusCode == http.StatusForbidden && !said.Limited {
+			said.Limited = gitHubLimit.Match(body)
+			said.BodyTells = body == nil
+		}
+		if said.Limited && said.Wait == 0 {
+			said.Wait, said.Unsure = time.Minute, time.Second // which GitHub's documentation wants
+		}
+	case said.Limited && said.Wait > 0:
+	case len(h["X-Amzn-Errortype"]) > 0:
+		said.Limited = said.Limited || awsThrottling.MatchString(">"+h["X-Amzn-Errortype"][0]+"<")
+	case len(h["X-Amzn-Requestid"]) > 0 || len(h["X-Amz-Request-Id"]) > 0: // the latter is S3's
+		if r.StatusCode == http.StatusBadRequest || r.StatusCode == http.StatusServiceUnavailable {
+			said.Limited = awsThrottling.Match(body)
+			said.BodyTells = body == nil
+		}
+	case said.Limited && strings.HasPrefix(h.Get("Content-Type"), "application/json"):
+		said.BodyTells = body == nil
+		if delay := googleDelay.FindSubmatch(body); delay != nil {
+			if d, err := time.ParseDuration(string(delay[1])); err == nil {
+				said.Wait, said.Unsure = min(d, MaxWait), precisionOf(d)
+			}
+		}
+	}
+}
+
+var (
+	// The second is in the documentation_url, the third what it was called before.
+	gitHubLimit = regexp.MustCompile(`secondary rate limit|secondary-rate-limit|abuse detection`)
+
+	// awsThrottling is what AWS's SDKs take for throttling: a <Code>, or the end of a "__type".
+	awsThrottling = regexp.MustCompile(`[">#](Throttling|ThrottlingException|ThrottledException|RequestThrottled|RequestThrottledException|` +
+		`TooManyRequestsException|ProvisionedThroughputExceededException|RequestLimitExceeded|BandwidthLimitExceeded|` +
+		`LimitExceededException|SlowDown|PriorRequestNotComplete|EC2ThrottledException)["<:]`)
+
+	// googleDelay is how google.rpc.RetryInfo says how long to wait, in JSON.
+	googleDelay = regexp.MustCompile(`"retryDelay"\s*:\s*"([0-9]{1,9}(?:\.[0-9]{1,9})?s)"`)
+)
