@@ -95,8 +95,8 @@ func New(c Config) (*RateLimit, error) { return middleware.New(c) }
 // Must is for a limiter written in code: it panics where [New] returns an error.
 func Must(l *RateLimit, err error) *RateLimit { return middleware.Must(l, err) }
 
-// Route matches requests by the pattern they were routed by. It panics on a pattern that
-// cannot match anything. See [middleware.Route].
+// Route matches requests by the pattern they were routed by. A pattern that cannot match
+// anything is an error of [New]. See [middleware.Route].
 func Route(patterns ...string) func(*http.Request) bool { return middleware.Route(patterns...) }
 
 // Statuses counts answers with one of these statuses. See [middleware.Statuses].

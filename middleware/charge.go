@@ -9,7 +9,8 @@ import (
 )
 
 // match appends the policies and the charges of the rules that match, and returns 200, or
-// the status to refuse with and the rule that does, and then no policies. Where it will not be
+// the status to refuse with and the rule that does, and then no policies. With 200 it returns a
+// rule that has skipped the request, if all of its rules have. Where it will not be
 // told how the request ends, all are charged when it comes; where it is not placeable, the
 // status is statusEndless if it needs a place.
 func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses *rule) {
@@ -32,7 +33,10 @@ func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, p
 	if m.status != http.StatusOK {
 		return nil, nil, m.status, m.refuses
 	}
-	return policies, charges, m.status, nil
+	if len(policies) > 0 || outer != nil {
+		m.skipped = nil
+	}
+	return policies, charges, m.status, m.skipped
 }
 
 // A matching is what is known of a request while its rules are gathered. Policies and
@@ -46,6 +50,7 @@ type matching struct {
 	tier      string
 	status    int   // 200, or what to refuse with
 	refuses   *rule // that does
+	skipped   *rule // leaves requests without a key to the others; nil: none has
 }
 
 // addAll appends what the request is charged for a rule, if there is one, and for those that
@@ -75,6 +80,9 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	switch {
 	case status == http.StatusOK:
 	case status == statusSkip:
+		if rule.NoKey == NoKeySkip {
+			m.skipped = rule
+		}
 		return policies, charges
 	case rule.Shadow:
 		rule.notes.shadowed.note(m.set.Logger, rule.info)

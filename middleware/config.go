@@ -284,7 +284,7 @@ type Rule struct {
 type Tiers map[string]limiter.Limit
 
 // NoKey says what a rule does with a request for which its key function has no key.
-// None of the choices lets a request pass uncounted by accident.
+// A request is not limited where all rules that it meets are NoKeySkip, which is warned of.
 type NoKey uint8
 
 const (

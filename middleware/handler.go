@@ -182,6 +182,9 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		return refused(r, outer)
 	}
 	if len(charges) == 0 {
+		if refuses != nil {
+			refuses.warnUnlimited(set.Logger)
+		}
 		if overload == nil {
 			return r, nil
 		}

@@ -288,16 +288,21 @@ func appendJSON(b []byte, name string) []byte {
 	return append(b, '"')
 }
 
-// appendDuration writes seconds in words, and from two minutes on as time.Duration does.
+// appendDuration writes seconds in words, from two minutes on to the nearest minute, hour or
+// day: Retry-After has the seconds.
 func appendDuration(b []byte, seconds int64) []byte {
+	n, unit := seconds, "second"
 	switch {
-	case seconds == 1:
-		return append(b, "1 second"...)
-	case seconds < 120:
-		return append(strconv.AppendInt(b, seconds, 10), " seconds"...)
-	case seconds >= 3600:
-		b = append(strconv.AppendInt(b, seconds/3600, 10), 'h')
+	case seconds >= 2*24*3600:
+		n, unit = (seconds+12*3600)/(24*3600), "day"
+	case seconds >= 2*3600:
+		n, unit = (seconds+1800)/3600, "hour"
+	case seconds >= 2*60:
+		n, unit = (seconds+30)/60, "minute"
 	}
-	b = append(strconv.AppendInt(b, seconds/60%60, 10), 'm')
-	return append(strconv.AppendInt(b, seconds%60, 10), 's')
+	b = append(append(strconv.AppendInt(b, n, 10), ' '), unit...)
+	if n != 1 {
+		b = append(b, 's')
+	}
+	return b
 }

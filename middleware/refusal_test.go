@@ -120,11 +120,18 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 			seconds, _ := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
 			message := "The request costs more than the limit ever allows at once."
 			if units == 1 {
-				words := (time.Duration(seconds) * time.Second).String()
-				if seconds < 120 {
-					words = strings.TrimSuffix(fmt.Sprintf("%d seconds", seconds), map[bool]string{true: "s"}[seconds == 1])
+				wait, unit, units := time.Duration(seconds)*time.Second, time.Second, "seconds"
+				switch {
+				case wait == time.Second:
+					units = "second"
+				case wait >= 48*time.Hour:
+					unit, units = 24*time.Hour, "days"
+				case wait >= 2*time.Hour:
+					unit, units = time.Hour, "hours"
+				case wait >= 2*time.Minute:
+					unit, units = time.Minute, "minutes"
 				}
-				message = "Too many requests. Try again in " + words + "."
+				message = fmt.Sprintf("Too many requests. Try again in %d %s.", wait.Round(unit)/unit, units)
 			}
 			want, _ := json.Marshal(plain{"rate_limit_exceeded", message, seconds})
 			require.Equal(t, string(want), w.Body.String())

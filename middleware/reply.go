@@ -29,7 +29,7 @@ type Refusal struct {
 	Type, Title string
 
 	// Message is a text of up to 1,000 bytes, in which {retry_after} stands for the time to wait
-	// in words ("12 seconds"), {seconds} for the seconds as a number, {rule} for the rule's name
+	// in words ("12 seconds", "8 days"), {seconds} for the seconds as a number, {rule} for the rule's name
 	// and {limit} for its limit ("100/1m"). A message with one of the first two is not used where
 	// there is no such time. Empty: a sentence of Weir's.
 	Message string

@@ -40,7 +40,7 @@ func TestARefusalIsInTheApplicationsWordsInEachFormat(t *testing.T) {
 		assert.Equal(t, 420, w.Code, format)
 		assert.Equal(t, "3600", w.Header().Get("Retry-After"), format)
 		var body map[string]any
-		message := `Easy, "a"b" <is> 1/1h sliding-log: back in 1h0m0s (3600).`
+		message := `Easy, "a"b" <is> 1/1h sliding-log: back in 60 minutes (3600).`
 		switch _ = json.Unmarshal(w.Body.Bytes(), &body); format {
 		case "text":
 			assert.Equal(t, message+"\n", w.Body.String())
@@ -101,7 +101,7 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 	status, retryAfter, body := answer("/closed")
 	assert.Equal(t, []any{403, "", "This request is not accepted.\n"}, []any{status, retryAfter, body})
 	status, retryAfter, body = answer("/later")
-	assert.Equal(t, []any{503, "600", "Back in 10m0s.\n"}, []any{status, retryAfter, body})
+	assert.Equal(t, []any{503, "600", "Back in 10 minutes.\n"}, []any{status, retryAfter, body})
 	assert.Equal(t, []string{"refused by closed none", "refused by later none"}, heard)
 
 	_, result := check(l, request(routedBy("/shadow")))
@@ -139,5 +139,17 @@ func TestWhatIsWrongWithARefusal(t *testing.T) {
 		`the rule name is empty`, `"e": middleware: Refusal.RetryAfter is -1ns`, `"f": middleware: Refusal.Message has 1001 bytes`, `"g": limiter: Events is 0`,
 	} {
 		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestTheTimeToWaitIsInWords(t *testing.T) {
+	for wait, want := range map[time.Duration]string{
+		time.Second: "1 second", 119 * time.Second: "119 seconds", 2 * time.Minute: "2 minutes", 30 * time.Minute: "30 minutes",
+		119*time.Minute + 29*time.Second: "119 minutes", 2 * time.Hour: "2 hours", 36 * time.Hour: "36 hours",
+		48 * time.Hour: "2 days", 197*time.Hour + 22*time.Minute + 38*time.Second: "8 days",
+	} {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Deny: true,
+			Refusal: middleware.Refusal{RetryAfter: wait, Message: "{retry_after}"}}}})
+		assert.Equal(t, want+"\n", serve(l.Handler(ok), request(header("Accept", "text/plain"))).Body.String())
 	}
 }

@@ -1,6 +1,8 @@
 package middleware
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -29,18 +31,21 @@ import (
 // not use one in [Config.Allow], where anybody could write it.
 //
 // Route needs r.Pattern, which is empty until a request is routed; see
-// [RateLimit.Handler]. It panics on a pattern that cannot match anything.
+// [RateLimit.Handler].
+//
+// A pattern that cannot match anything is an error of [New], beside all others of its Config.
+// Where New cannot see it, as in a function of your own around this one, the first request panics.
 //
 //go:noinline
 func Route(patterns ...string) func(*http.Request) bool {
-	if len(patterns) == 0 {
-		panic("middleware: Route needs a pattern")
-	}
 	m := &routeMatcher{texts: slices.Clone(patterns), rules: make([]route.Pattern, len(patterns))}
+	if len(patterns) == 0 {
+		m.wrong = errors.New("Route needs a pattern")
+	}
 	for i, pattern := range patterns {
 		var err error
 		if m.rules[i], err = route.ParseRule(pattern); err != nil {
-			panic("middleware: Route " + err.Error())
+			m.wrong = errors.Join(m.wrong, fmt.Errorf("Route: %w", err))
 		}
 		if m.first == "" && !m.rules[i].IsForAll() {
 			m.first = pattern
@@ -56,6 +61,7 @@ type routeMatcher struct {
 	rules    []route.Pattern
 	first    string // of the texts, one that needs a route; empty: none does
 	hosts    bool   // one has a host
+	wrong    error  // what is wrong with the patterns, if anything
 	unrouted unroutedDetector
 }
 
@@ -63,6 +69,9 @@ func (m *routeMatcher) matches(r *http.Request) bool {
 	if r.URL == whichRoutes {
 		*r.Context().Value(matcherKey{}).(**routeMatcher) = m
 		return false
+	}
+	if m.wrong != nil { // and nobody has asked: neither answer would be safe
+		panic("middleware: " + m.wrong.Error())
 	}
 	switch r.Pattern {
 	case "": // which "/*" is for too

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -82,11 +83,22 @@ func TestRouteTakesSeveralPatterns(t *testing.T) {
 	require.False(t, match(r))
 }
 
-func TestRoutePanicsOnWhatCannotMatch(t *testing.T) {
+func TestNewReportsARouteThatCannotMatchBesideAllElse(t *testing.T) {
 	for _, pattern := range []string{"", " ", "GET", "search", "GET search", "get /search", "GET,POST /x", "/x y", "/search?q=1", "/x#y", "GET/x", "api/x", "a.example:80/x"} {
-		assert.Panics(t, func() { middleware.Route(pattern) }, "%q", pattern)
+		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1), Match: middleware.Route("/", pattern)}}})
+		assert.ErrorContains(t, err, `middleware: Rules[0] "r" Match: Route: `, "%q", pattern)
 	}
-	assert.Panics(t, func() { middleware.Route() })
+	_, err := middleware.New(middleware.Config{Allow: middleware.Route("health"), Deny: middleware.Route(), Rules: []middleware.Rule{
+		{Name: "login", Match: middleware.Route("POST login", "GET/x")}, {Name: "closed", Deny: true, Match: middleware.Route("admin")}}})
+	for _, want := range []string{`Rules[0] "login" Match: Route: `, `"POST login"`, `"GET/x"`, "Events is 0",
+		`Rules[1] "closed" Match: Route: `, `Config.Allow: Route: `, `Config.Deny: Route needs a pattern`} {
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestARouteThatCannotMatchPanicsWhereNewDidNotSeeIt(t *testing.T) {
+	match := middleware.Route("POST login") // in a function of the application's
+	assert.PanicsWithValue(t, `middleware: Route: pattern "POST login" has no path: want "POST /login"`, func() { match(request()) })
 }
 
 func TestRouteDoesNotAllocate(t *testing.T) {

@@ -112,6 +112,7 @@ type notes struct {
 	escalation onceWarning
 	shadowed   shadowCount
 	idle       onceWarning
+	unlimited  onceWarning
 	patience   onceWarning
 
 	limits       limitCache // of single keys
@@ -272,6 +273,8 @@ func (c *compiler) settings() {
 	} else {
 		c.refusal = set.Refusal
 	}
+	c.match("Config.Allow", set.Allow)
+	c.match("Config.Deny", set.Deny)
 	for i, key := range set.BanKeys {
 		if key == nil {
 			c.report("Config.BanKeys[%d] is nil", i)
@@ -280,6 +283,13 @@ func (c *compiler) settings() {
 	}
 	if len(set.BanKeys) > 0 && set.Bans == nil && set.DenyKey == nil {
 		c.report("Config.BanKeys needs Config.Bans or DenyKey, a list to look the keys up in")
+	}
+}
+
+// match checks a function that may be what Route returned.
+func (c *compiler) match(at string, match func(*http.Request) bool) {
+	if m := matcherOf(match); m != nil && m.wrong != nil {
+		c.report("%s: %w", at, m.wrong)
 	}
 }
 
@@ -309,6 +319,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		}
 		given = Rule{Name: given.Name, Match: given.Match, Shadow: given.Shadow, Deny: true, Refusal: given.Refusal}
 	}
+	c.match(at+" Match", given.Match)
 	if given.NoKey > NoKeyUnauthorized {
 		c.report("%s: NoKey is %d: there is no such choice", at, given.NoKey)
 	}

@@ -104,6 +104,13 @@ func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
 		"an ambiguous request is answered 400, any other is treated as Rule.OnOutage says", slog.String("rule", r.Name))
 }
 
+// warnUnlimited warns of a request that no rule has limited, as each left it to the others.
+func (r *rule) warnUnlimited(logger *slog.Logger) {
+	r.notes.unlimited.warn(logger, "weir-unlimited",
+		"weir: a request without a key met only rules that skip it, so such requests are not limited at all; have a rule by address beside them, or another NoKey",
+		slog.String("rule", r.Name))
+}
+
 func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
 	l.storeFailure.warn(set.Logger, "weir-store-failed",
 		"weir: the store could not decide; such requests are answered 503 until it can",

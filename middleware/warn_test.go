@@ -174,3 +174,39 @@ func TestWarnsWhenARouteNeverSeesAPattern(t *testing.T) {
 		assert.Empty(t, log.String(), "unknown paths have no pattern either")
 	})
 }
+
+func TestWarnsOfARequestThatEveryRuleSkips(t *testing.T) {
+	skips := middleware.Rule{Name: "user", Key: keyfunc.User, NoKey: middleware.NoKeySkip, Limit: limiter.PerHour(1)}
+	on := func(path string, r middleware.Rule) middleware.Rule {
+		r.Name, r.Match = r.Name+path, middleware.Route(path)
+		return r
+	}
+	byAddress := middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1000)}
+	for name, test := range map[string]struct {
+		rules []middleware.Rule
+		warns string // the rule; empty: none
+	}{
+		"alone":                           {[]middleware.Rule{skips}, "user"},
+		"beside another that does":        {[]middleware.Rule{on("/a", skips), on("/*", skips)}, "user/*"},
+		"beside one for other routes":     {[]middleware.Rule{skips, on("/b", byAddress)}, "user"},
+		"beside one by address":           {[]middleware.Rule{skips, byAddress}, ""},
+		"beside one for this route":       {[]middleware.Rule{skips, on("/a", byAddress)}, ""},
+		"for another route":               {[]middleware.Rule{on("/b", skips)}, ""},
+		"what it does not have is shared": {[]middleware.Rule{{Name: "user", Key: keyfunc.User, Limit: limiter.PerHour(1000)}}, ""},
+	} {
+		logger, log := logged()
+		h := limited(t, middleware.Config{Logger: logger, Rules: test.rules}).Handler(ok)
+		for range 3 {
+			serve(h, request(routedBy("/a")))
+		}
+		if test.warns == "" {
+			assert.NotContains(t, log.String(), "weir-unlimited", name)
+			continue
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unlimited rule="+test.warns), name)
+	}
+	logger, log := logged()
+	inner := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{skips}}).Handler(ok)
+	serve(limited(t, middleware.Config{Rules: []middleware.Rule{byAddress}}).Handler(inner), request())
+	assert.Empty(t, log.String(), "a limiter around it has counted the request")
+}

@@ -52,7 +52,7 @@ func refusedInWords(t *testing.T, s *lineService) {
 	status, h, body := s.says(t, "GET /news", visitor)
 	require.Equal(t, 503, status)
 	require.NotEmpty(t, h.Get("Retry-After"))
-	require.Regexp(t, `^Slow down: 2/1h sliding-log, try again in (1h0m0s|59m\d+s)\.\n$`, body)
+	require.Regexp(t, `^Slow down: 2/1h sliding-log, try again in (60|59) minutes\.\n$`, body)
 
 	visitor.accept = "application/problem+json"
 	s.passes(t, "GET /login", visitor, 2)
@@ -78,7 +78,7 @@ func deniedAll(t *testing.T, s *lineService) {
 		status, h, body := s.says(t, "POST /api/v1/upload", visitor)
 		require.Equal(t, 503, status)
 		require.Equal(t, "600", h.Get("Retry-After"))
-		require.Equal(t, "Uploads are back in 10m0s.\n", body)
+		require.Equal(t, "Uploads are back in 10 minutes.\n", body)
 		require.Empty(t, rateFields(h))
 	}
 	s.passes(t, "POST /api/v1/upload", lineClient{ip: "10.0.0.9"}, 1)
