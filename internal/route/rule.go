@@ -30,7 +30,7 @@ func ParseRule(pattern string) (Pattern, error) {
 
 // parseRule returns why no request can match, or an empty reason.
 func parseRule(pattern string) (p Pattern, reason string) {
-	if strings.Contains(withoutParameters(pattern), "://") {
+	if strings.Contains(WithoutParameters(pattern), "://") {
 		return p, "has a scheme"
 	}
 	p = Parse(pattern)
@@ -43,6 +43,8 @@ func parseRule(pattern string) (p Pattern, reason string) {
 		return p, "does not begin with a method in capitals"
 	case isRegexp(p.Host + p.Path):
 		return p, "looks like a regular expression, and is compared with what routes are registered as"
+	case strings.ContainsAny(WithoutParameters(p.Host+p.Path), "\"<>`"):
+		return p, "has a quotation mark or an angle bracket, which no route has"
 	case p.Method == "" && p.Host != "*" && knownMethod(p.Host):
 		if p.Path == "" {
 			return p, "has no path"
@@ -84,13 +86,13 @@ func isMethod(method string) bool {
 
 // isRegexp knows what no router has in a route, but for the expression of a parameter.
 func isRegexp(place string) bool {
-	host, path, _ := strings.Cut(withoutParameters(place), "/")
+	host, path, _ := strings.Cut(WithoutParameters(place), "/")
 	return strings.ContainsAny(host, "^|\\") || strings.ContainsAny(path, "^|\\[]") ||
 		strings.Contains(path, ".*") || strings.Contains(path, ".+") || strings.HasSuffix(path, "$")
 }
 
-// withoutParameters is a place with nothing in its braces.
-func withoutParameters(place string) string {
+// WithoutParameters is a place with nothing in its braces.
+func WithoutParameters(place string) string {
 	if strings.IndexByte(place, '{') < 0 {
 		return place
 	}
@@ -162,7 +164,7 @@ func isName(host string) bool {
 
 // pathIsNone says why no route has such a path, or nothing.
 func pathIsNone(path string) string {
-	bare := withoutParameters(path)
+	bare := WithoutParameters(path)
 	if strings.ContainsAny(bare, " \t?#") {
 		return "has a space, ? or # in its path"
 	}
@@ -173,7 +175,7 @@ func pathIsNone(path string) string {
 	for more {
 		var segment string
 		segment, rest, more = cut(rest)
-		star := strings.IndexByte(withoutParameters(segment), '*')
+		star := strings.IndexByte(WithoutParameters(segment), '*')
 		switch {
 		case segment == "" && more:
 			return "has // in its path"
@@ -237,7 +239,7 @@ func likelyPlace(place string) (host, path string) {
 	if _, rest, ok := strings.Cut(place, "://"); ok {
 		place = rest
 	}
-	place = strings.TrimPrefix(place, "^")
+	place = angled.Replace(strings.TrimPrefix(place, "^"))
 	if strings.IndexByte(place, '{') < 0 {
 		place = expressions.Replace(place)
 	}
@@ -256,6 +258,9 @@ func likelyPlace(place string) (host, path string) {
 var expressions = strings.NewReplacer(
 	"(.*)", "*", "(.+)", "*", ".*", "*", ".+", "*", "([^/]+)", "{id}", "[^/]+", "{id}", "(?:", "", "\\/", "/", "\\.", ".", "\\d+", "{id}", "$", "",
 )
+
+// angled is what quotes and the parameters of Flask and OpenAPI's prose become.
+var angled = strings.NewReplacer(`"`, "", "`", "", "<", "{", ">", "}")
 
 func likelyHost(host, path string) (string, string) {
 	if host == "" || host == "*" {

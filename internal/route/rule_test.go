@@ -74,6 +74,11 @@ func TestAPatternThatNoRequestMatchesIsRefusedWithWhatWasMeant(t *testing.T) {
 		"/users/id}":                      {"has a brace without its other one", `"/users/{id}"`},
 		"/}{":                             {"has a brace without its other one", unknown},
 		"/{":                              {"has a brace without its other one", `"/{}"`},
+		`POST /login"`:                    {"has a quotation mark or an angle bracket", `"POST /login"`},
+		`"/login"`:                        {"has a quotation mark or an angle bracket", `"/login"`},
+		"GET /docs/<id>":                  {"has a quotation mark or an angle bracket", `"GET /docs/{id}"`},
+		"GET /docs/<id":                   {"has a quotation mark or an angle bracket", `"GET /docs/{id}"`},
+		"GET `/docs`":                     {"has a quotation mark or an angle bracket", `"GET /docs"`},
 		"/{a/b":                           {"has a brace without its other one", `"/{a}/b"`},
 	} {
 		_, err := route.ParseRule(text)

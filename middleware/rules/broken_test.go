@@ -765,6 +765,25 @@ endpoints:
 		`11:3: endpoints."{tenant}.example.com/a": pattern "{tenant}.example.com/a" has a host that is not one: want "*.example.com/a"`,
 		`12:3: endpoints."münchen.example/a": pattern "münchen.example/a" has a host outside ASCII, which clients ask for by its form within: want something like "xn--mnchen-3ya.example/search"`,
 	}},
+	{"endpoints with quotes and angle brackets, which nothing matches", `version: 1
+endpoints:
+  POST /login": 3/s
+  "GET /docs/<id>": 3/s
+`, []string{
+		`3:3: endpoints."POST /login\"": pattern "POST /login\"" has a quotation mark or an angle bracket, which no route has: want "POST /login"`,
+		`4:3: endpoints."GET /docs/<id>": pattern "GET /docs/<id>" has a quotation mark or an angle bracket, which no route has: want "GET /docs/{id}"`,
+	}},
+	{"a parameter that the endpoint does not have", `version: 1
+endpoints:
+  "GET /docs/{id}": {limit: 3/s, key: "path:doc"}
+  "GET /a/{id}/{version}": [{limit: 3/s, key: [ip, "user | path:versoin"]}, {limit: 9/s, key: "path:id"}]
+  "GET /b": {limit: 3/s, key: "path:id|ip"}
+  "GET /c/*": {limit: 3/s, key: "path:id"}
+`, []string{
+		`3:39: endpoints."GET /docs/{id}".key: is of a parameter "doc" that the endpoint does not have: there are id`,
+		`4:52: endpoints."GET /a/{id}/{version}".0.key.1: is of a parameter "versoin" that the endpoint does not have: did you mean "version"?`,
+		`5:31: endpoints."GET /b".key: is of a parameter "id" that the endpoint does not have: it has none`,
+	}},
 	{"endpoints that are the same but for how the host is spelled", `version: 1
 endpoints: {"GET Example.org./x": 3/s, "GET example.org/x": 3/s}
 `, []string{

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/internal/nearest"
@@ -25,6 +24,7 @@ type checker struct {
 	warnings problems // what can't be meant, but is no mistake
 	options  Options
 	file     *file
+	places   []*place
 	keys     *keys
 	ip       []keyfunc.IPOption
 	config   middleware.Config
@@ -52,12 +52,10 @@ func (c *checker) check() {
 	c.config.Shadow = c.config.Shadow || c.file.Mode.shadow
 	c.proxies()
 	c.fileTiers()
-	if made := c.several([]string{"global"}, c.file.Global, "global", nil); made != nil {
-		c.config.Rules = append(c.config.Rules, *made)
+	c.places = c.file.places(c.doc)
+	for _, at := range c.places {
+		c.place(at)
 	}
-	c.config.ByTier = c.rules("tiers", c.file.Tiers, func(tier string) string { return "tier:" + tier }, []string{"user|ip"})
-	c.config.ByRoute = c.rules("endpoints", c.file.Endpoints, func(pattern string) string { return pattern }, []string{"ip"})
-	c.config.Default = c.several([]string{"default"}, c.file.Default, "default", []string{"ip"})
 	c.headers()
 	if c.file.Refusal != nil {
 		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
@@ -110,30 +108,17 @@ func (c *checker) nothing() bool {
 		len(c.config.Rules) == 0
 }
 
-// rules makes those of a mapping, in the order of their names.
-func (c *checker) rules(section string, given map[string]ruleList, name func(key string) string, key []string) map[string]middleware.Rule {
-	if len(given) == 0 {
-		return nil
+// place puts the rules of a place into the Config: the first of them, which has the others in
+// its And.
+func (c *checker) place(at *place) {
+	if len(at.rules) == 0 && c.doc.Has(at.path...) && !c.noted(at.path) {
+		c.atKey(at.path, "has no rule: write a limit such as 100/1m, or leave it out")
 	}
-	made := make(map[string]middleware.Rule, len(given))
-	for _, k := range slices.Sorted(maps.Keys(given)) {
-		if rule := c.several([]string{section, k}, given[k], name(k), key); rule != nil {
-			made[k] = *rule
-		}
-	}
-	return made
-}
-
-// several makes one of the rules for the same requests, which has the others in its And; nil for
-// none.
-func (c *checker) several(path []string, given ruleList, name string, key []string) (first *middleware.Rule) {
-	if len(given) == 0 && c.doc.Has(path...) && !c.noted(path) {
-		c.atKey(path, "has no rule: write a limit such as 100/1m, or leave it out")
-	}
-	for i := range given {
-		made := c.rule(c.element(path, i), given, &given[i], given.name(i, name, key), key)
-		if given[i].Mode.off {
-			c.off = append(c.off, c.element(path, i))
+	var first *middleware.Rule
+	for i := range at.rules {
+		made := c.rule(&at.rules[i])
+		if at.rules[i].Mode.off {
+			c.off = append(c.off, at.rules[i].path)
 			continue
 		}
 		if first == nil {
@@ -142,14 +127,33 @@ func (c *checker) several(path []string, given ruleList, name string, key []stri
 			first.And = append(first.And, made)
 		}
 	}
-	return first
+	if first == nil {
+		return
+	}
+	set := func(rules *map[string]middleware.Rule) {
+		if *rules == nil {
+			*rules = map[string]middleware.Rule{}
+		}
+		(*rules)[at.of] = *first
+	}
+	switch at.section {
+	case "global":
+		c.config.Rules = append(c.config.Rules, *first)
+	case "tiers":
+		set(&c.config.ByTier)
+	case "endpoints":
+		set(&c.config.ByRoute)
+	case "default":
+		c.config.Default = first
+	}
 }
 
 // rule makes one of those for the same requests. It is only good for use if nothing is wrong.
-func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key []string) middleware.Rule {
+func (c *checker) rule(p *placed) middleware.Rule {
+	path, r, name := p.path, p.rule, p.name
 	made := middleware.Rule{
 		Name:      name,
-		Key:       c.key(path, r, key),
+		Key:       c.key(p),
 		NoKey:     r.NoKey.NoKey,
 		OnOutage:  r.OnOutage.Outage,
 		Overdraft: r.Overdraft,
@@ -187,12 +191,13 @@ func (c *checker) rule(path []string, beside ruleList, r *rule, name string, key
 			c.quota(at, "rule", tier)
 		}
 	}
-	made.Overrides = c.overrides(path, r, key)
+	made.Overrides = c.overrides(p)
 	c.doubtChoices(path, r)
-	c.doubtKey(path, beside, r, key)
+	c.doubtKey(p)
+	c.parameters(p)
 	c.overdraft(path, &made)
 	c.neverPasses(path, r.Cost, &made)
-	c.escalate(path, r, &made, key)
+	c.escalate(p, &made)
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode.deny)
 	if r.Mode.deny { // the rest is for another mode
 		return middleware.Rule{Name: name, Deny: true, Refusal: made.Refusal}
@@ -303,17 +308,17 @@ func (c *checker) overdraft(path []string, made *middleware.Rule) {
 	}
 }
 
-func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallback []string) {
-	e := r.Escalate
+func (c *checker) escalate(p *placed, made *middleware.Rule) {
+	e, parts := p.Escalate, p.parts
 	if e == nil {
 		return
 	}
-	path = sub(path, "escalate")
+	path := sub(p.path, "escalate")
 	if e.Within == nil || e.Ban == nil {
 		return // noted as missing
 	}
 	made.Escalate = bans.Escalation{After: int(e.After), Within: e.Within.Duration, Ban: e.Ban.Duration, Outcomes: e.Of.outcomes}
-	if e.Of.outcomes && len(r.Counts) == 0 {
+	if e.Of.outcomes && len(p.Counts) == 0 {
 		c.at(sub(path, "of"), "is outcomes, and the rule has no counts that says which")
 	}
 	if e.Factor != nil {
@@ -331,7 +336,6 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 			c.at(path, "%s", inFile(err))
 		}
 	}
-	parts := r.parts(fallback)
 	if len(parts) == 0 {
 		c.at(path, "needs a key: it is keys that are banned")
 	}
@@ -344,32 +348,30 @@ func (c *checker) escalate(path []string, r *rule, made *middleware.Rule, fallba
 }
 
 // doubtKey warns of a key that a client can make up.
-func (c *checker) doubtKey(path []string, beside ruleList, r *rule, fallback []string) {
-	parts := r.parts(fallback)
-	part := c.unchecked(parts)
+func (c *checker) doubtKey(p *placed) {
+	part := c.unchecked(p.parts)
 	if part == "" {
 		return
 	}
 	var so []string
-	if !c.holdEach(c.file.Global, nil) && !c.holdEach(beside, fallback) {
+	if !c.holdEach(c.places[0]) && !c.holdEach(p.place) {
 		so = append(so, "no limit holds it (one under global with key: ip would)")
 	}
-	if r.Escalate != nil && c.madeUp(parts) != "" {
+	if p.Escalate != nil && c.madeUp(p.parts) != "" {
 		so = append(so, "it is never banned")
-		if !c.isOwn(parts) {
+		if !c.isOwn(p.parts) {
 			so = append(so, "it can have others banned")
 		}
 	}
 	if len(so) > 0 {
-		c.warnings.at(sub(path, "key"), "a client that sends another %s each time has a new key each time: %s", told("", []string{part}), strings.Join(so, ", "))
+		c.warnings.at(sub(p.path, "key"), "a client that sends another %s each time has a new key each time: %s", told("", []string{part}), strings.Join(so, ", "))
 	}
 }
 
 // holdEach reports whether one of these rules counts each client apart, whatever it sends.
-func (c *checker) holdEach(list ruleList, fallback []string) bool {
-	return slices.ContainsFunc(list, func(r rule) bool {
-		parts := r.parts(fallback)
-		return r.Mode == (ruleMode{}) && len(parts) > 0 && c.unchecked(parts) == "" && !c.isShared(parts)
+func (c *checker) holdEach(at *place) bool {
+	return slices.ContainsFunc(at.rules, func(p placed) bool {
+		return p.Mode == (ruleMode{}) && len(p.parts) > 0 && c.unchecked(p.parts) == "" && !c.isShared(p.parts)
 	})
 }
 
@@ -558,9 +560,4 @@ func suggest(word string, known []string) string {
 }
 
 // element is where the i-th element of a list is written, which may be in no list.
-func (c *checker) element(list []string, i int) []string {
-	if at := sub(list, strconv.Itoa(i)); c.doc.Has(at...) {
-		return at
-	}
-	return list
-}
+func (c *checker) element(list []string, i int) []string { return element(c.doc, list, i) }

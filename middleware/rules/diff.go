@@ -270,53 +270,37 @@ func fallbackOf(t reflect.Type, fallback string) string {
 	return fallback
 }
 
-// A placed rule is one where it stands in the file.
-type placed struct {
-	section, place, subject string
-	*rule
-	name  string
-	parts []string // of its key
-}
-
-// placed are all rules, in the order of the file's sections.
-func (r *Rules) placed() (all []placed) {
-	add := func(section, place, subject, name string, list ruleList, fallback []string) {
-		for i := range list {
-			p := placed{section, place, subject, &list[i], list.name(i, name, fallback), nil}
-			for _, part := range list[i].parts(fallback) {
-				p.parts = append(p.parts, strings.Join(choices(part), "|")) // however it is spaced
-			}
-			if len(list) > 1 {
-				p.subject += fmt.Sprintf(", rule %q", p.name)
-			}
-			all = append(all, p)
-		}
+// subject is the requests that a rule is for, in words.
+func (p *placed) subject() (text string) {
+	switch p.section {
+	case "global":
+		text = "all requests"
+	case "tiers":
+		text = "tier " + p.of
+	case "endpoints":
+		text = p.of
+	default:
+		text = "requests without an endpoint"
 	}
-	f := r.file
-	add("global", "", "all requests", "global", f.Global, nil)
-	for _, tier := range slices.Sorted(maps.Keys(f.Tiers)) {
-		add("tiers", tier, "tier "+tier, "tier:"+tier, f.Tiers[tier], []string{"user|ip"})
+	if len(p.place.rules) > 1 {
+		text += fmt.Sprintf(", rule %q", p.name)
 	}
-	for _, pattern := range slices.Sorted(maps.Keys(f.Endpoints)) {
-		add("endpoints", pattern, pattern, pattern, f.Endpoints[pattern], []string{"ip"})
-	}
-	add("default", "", "requests without an endpoint", "default", f.Default, []string{"ip"})
-	return all
+	return text
 }
 
 // rules compares all rules: first those of one name at one place, then those of one name, then
 // those at one place, which got another name.
 func (d *differ) rules() {
-	before, after := d.old.placed(), d.new.placed()
+	before, after := d.old.file.placed(d.old.doc), d.new.file.placed(d.new.doc)
 	of := make([]int, len(after)) // which was it before; -1: none
 	taken := map[int]bool{}
 	for i := range of {
 		of[i] = -1
 	}
 	for _, same := range []func(a, b *placed) bool{
-		func(a, b *placed) bool { return a.name == b.name && a.section == b.section && a.place == b.place },
+		func(a, b *placed) bool { return a.name == b.name && a.section == b.section && a.of == b.of },
 		func(a, b *placed) bool { return a.name == b.name },
-		func(a, b *placed) bool { return a.section == b.section && a.place == b.place },
+		func(a, b *placed) bool { return a.section == b.section && a.of == b.of },
 	} {
 		for i := range after {
 			for j := range before {
@@ -374,7 +358,7 @@ func keyWords(parts []string) string {
 func (d *differ) come(a *placed) {
 	is := a.told(d.newInfos)
 	d.add(Change{
-		Section: a.section, For: a.subject, Rule: a.name, Field: "rule", New: is,
+		Section: a.section, For: a.subject(), Rule: a.name, Field: "rule", New: is,
 		Says: "a new rule, " + is + d.instead(d.old, a, "; until now "),
 	})
 }
@@ -382,7 +366,7 @@ func (d *differ) come(a *placed) {
 func (d *differ) gone(b *placed) {
 	was := b.told(d.oldInfos)
 	d.add(Change{
-		Section: b.section, For: b.subject, Rule: b.name, Field: "rule", Old: was,
+		Section: b.section, For: b.subject(), Rule: b.name, Field: "rule", Old: was,
 		Says: "no such rule any more, which was " + was + d.instead(d.new, b, "; from now on "),
 	})
 }
@@ -393,10 +377,10 @@ func (d *differ) instead(in *Rules, p *placed, when string) string {
 	if p.section != "endpoints" {
 		return ""
 	}
-	if _, also := in.file.Endpoints[p.place]; also {
+	if _, also := in.file.Endpoints[p.of]; also {
 		return "" // other rules are at that place
 	}
-	pattern, err := route.ParseRule(p.place)
+	pattern, err := route.ParseRule(p.of)
 	if err != nil {
 		return ""
 	}
@@ -424,7 +408,7 @@ func (d *differ) instead(in *Rules, p *placed, when string) string {
 // rule compares two that are one.
 func (d *differ) rule(b, a *placed) {
 	tell := func(c Change) {
-		c.Section, c.For, c.Rule = a.section, a.subject, a.name
+		c.Section, c.For, c.Rule = a.section, a.subject(), a.name
 		if a.Mode.off && b.Mode.off {
 			c.Used, c.Says = notAboutUse, c.Says+" (it is off)"
 		}
@@ -435,8 +419,8 @@ func (d *differ) rule(b, a *placed) {
 		used = BeginsAnew
 		tell(Change{Field: "name", Old: b.name, New: a.name, Used: used, Says: fmt.Sprintf("the rule %q is named %q", b.name, a.name)})
 	}
-	if a.section != b.section || a.place != b.place {
-		tell(Change{Field: "place", Old: b.subject, New: a.subject, Used: used, Says: fmt.Sprintf("the rule %q, which was for %s", a.name, b.subject)})
+	if a.section != b.section || a.of != b.of {
+		tell(Change{Field: "place", Old: b.subject(), New: a.subject(), Used: used, Says: fmt.Sprintf("the rule %q, which was for %s", a.name, b.subject())})
 	}
 	if was, is := keyWords(b.parts), keyWords(a.parts); !slices.Equal(b.parts, a.parts) {
 		if used == StaysUsed && canBeSame(b.parts, a.parts) {
@@ -486,14 +470,6 @@ func canBeSame(was, is []string) bool {
 		}
 	}
 	return true
-}
-
-func choices(part string) []string {
-	all := strings.Split(part, "|")
-	for i := range all {
-		all[i] = strings.TrimSpace(all[i])
-	}
-	return all
 }
 
 // limitWords is all that is written of a rule's limits.

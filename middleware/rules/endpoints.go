@@ -67,8 +67,34 @@ func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 	case strings.HasSuffix(p.Path, "*") && !strings.HasSuffix(p.Path, "/*"):
 		c.warnings.atKey(at, "is for a route that is registered just so, with its *: write %q for all that is below", strings.TrimRight(text, "*")+"/*")
 	}
+	if bare := route.WithoutParameters(p.Path); strings.ContainsAny(bare, "'$") {
+		c.warnings.atKey(at, "has ' or $ in its path, and is for a route that is registered just so: write a parameter as {id}")
+	}
 	if near := nearest.Of(p.Method, methods); near != "" && near != p.Method {
 		c.warnings.atKey(at, "is for a method %q of your own: did you mean %q?", p.Method, near)
+	}
+}
+
+// parameters makes sure that a route has the parameters that its rules count by. A route below
+// the pattern may have more.
+func (c *checker) parameters(p *placed) {
+	pattern, err := route.ParseRule(p.of)
+	if p.section != "endpoints" || err != nil || pattern.Below {
+		return
+	}
+	there := route.Parameters(pattern.Path)
+	for i, part := range p.parts {
+		for _, choice := range choices(part) {
+			name, ok := strings.CutPrefix(choice, "path:")
+			if name = strings.TrimSpace(name); !ok || slices.Contains(there, name) {
+				continue
+			}
+			meant := "it has none"
+			if len(there) > 0 {
+				meant = suggest(name, there)
+			}
+			c.at(c.element(sub(p.path, "key"), i), "is of a parameter %q that the endpoint does not have: %s", name, meant)
+		}
 	}
 }
 

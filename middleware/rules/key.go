@@ -87,19 +87,16 @@ func orNone(f keyfunc.Func) keyfunc.Func {
 }
 
 // key is r's, or nil if something is wrong with it.
-func (c *checker) key(path []string, r *rule, fallback []string) keyfunc.Func {
-	parts := r.Key
-	if !c.doc.Has(sub(path, "key")...) {
-		parts = fallback
-	} else if len(parts) == 0 {
+func (c *checker) key(p *placed) keyfunc.Func {
+	path, parts := p.path, p.parts
+	if len(p.Key) == 0 && c.doc.Has(sub(path, "key")...) {
 		c.at(sub(path, "key"), "names no key: leave it out, or write ip, user and the like")
-		return nil
 	}
 	if c.noted(sub(path, "key")) {
 		return nil
 	}
 	for i, part := range parts {
-		if j := slices.Index(parts, part); j < i {
+		if slices.Contains(parts[:i], part) {
 			c.at(c.element(sub(path, "key"), i), "is in the list twice")
 			return nil
 		}
@@ -107,7 +104,7 @@ func (c *checker) key(path []string, r *rule, fallback []string) keyfunc.Func {
 	if len(parts) == 0 {
 		return nil // one counter for all
 	}
-	c.keys.usedBy(parts, r)
+	c.keys.usedBy(parts, p.rule)
 	return c.keys.get(parts, func(i int, err error) { c.at(c.element(sub(path, "key"), i), "%s", err) })
 }
 

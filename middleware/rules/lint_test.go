@@ -18,6 +18,9 @@ func TestWhatIsHardlyMeantIsWarnedOfWithItsPlace(t *testing.T) {
 		"default: {limit: 3/s, key: [user, fingerprint | ip]}": {
 			`2:28: default.key: a client that sends another fingerprint|ip each time has a new key each time: no limit holds it (one under global with key: ip would)`,
 			`2:35: default.key.1: every request has fingerprint, so that ip is never reached: write it first`},
+		"endpoints: {\"/users/$id\": 3/s, \"/it's\": 3/s, \"/{$}\": 3/s}": {
+			`2:13: endpoints."/users/$id": has ' or $ in its path, and is for a route that is registered just so: write a parameter as {id}`,
+			`2:32: endpoints."/it's": has ' or $ in its path, and is for a route that is registered just so: write a parameter as {id}`},
 		"default: {limit: 3/s, key: user|ip}":                 nil,
 		"allow: {routes: [\"GET /a\", \"/*\"]}\ndefault: 3/s": {`2:28: allow.routes.1: is for every request, so nothing is limited: name some routes, or write mode: shadow`},
 		"ban: {cidrs: [10.1.0.0/16, 192.0.2.7]}\nallow: {cidrs: [10.0.0.0/8, 192.0.2.8, 192.0.2.0/24]}\ndefault: 3/s": {

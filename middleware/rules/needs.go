@@ -25,47 +25,29 @@ type Need struct {
 // whoever decides by them about requests of which less is known. They are sorted.
 func (r *Rules) Needs() []Need {
 	needs := map[Need]bool{}
-	of := func(at, name string, rule *rule, fallback []string, always ...string) {
-		need := func(of string) { needs[Need{name, of}] = true }
-		for _, part := range rule.parts(fallback) {
-			for choice := range strings.SplitSeq(part, "|") {
-				r.needsOf(strings.TrimSpace(choice), at, need)
+	for _, p := range r.file.placed(r.doc) {
+		need := func(of string) { needs[Need{p.name, of}] = true }
+		for _, part := range p.parts {
+			for _, choice := range choices(part) {
+				r.needsOf(choice, p.of, need)
 			}
 		}
-		if len(rule.Tiers) > 0 {
+		if len(p.Tiers) > 0 || p.section == "tiers" {
 			need("tier")
 		}
-		if rule.Cost != nil && rule.Cost.Header != "" {
-			need("header:" + http.CanonicalHeaderKey(rule.Cost.Header))
+		if p.section == "endpoints" && hostOf(p.of) != "" {
+			need("host")
 		}
-		for _, of := range always {
-			need(of)
+		if p.Cost != nil && p.Cost.Header != "" {
+			need("header:" + http.CanonicalHeaderKey(p.Cost.Header))
 		}
-		if len(rule.Counts) > 0 {
+		if len(p.Counts) > 0 {
 			need("status")
 		}
-		if rule.Cost != nil && rule.Cost.Settle {
+		if p.Cost != nil && p.Cost.Settle {
 			need("settled")
 		}
 	}
-	f := r.file
-	all := func(at string, list ruleList, fallback []string, always ...string) {
-		for i := range list {
-			of(at, list.name(i, at, fallback), &list[i], fallback, always...)
-		}
-	}
-	all("global", f.Global, nil)
-	for tier, list := range f.Tiers {
-		all("tier:"+tier, list, []string{"user|ip"}, "tier")
-	}
-	for text, list := range f.Endpoints {
-		var hosted []string
-		if hostOf(text) != "" {
-			hosted = []string{"host"}
-		}
-		all(text, list, []string{"ip"}, hosted...)
-	}
-	all("default", f.Default, []string{"ip"})
 	return slices.SortedFunc(maps.Keys(needs), func(a, b Need) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Rule, b.Rule))
 	})

@@ -19,7 +19,7 @@ tiers:
   premium: 200/h
 endpoints:
   "GET /users/{id}": {limit: 5/s, key: ["path:id", "apikey:x-key"]}
-  "GET /": {limit: 5/s, key: "path:id"}
+  "GET /*": {limit: 5/s, key: "path:id"}
   "POST /login": {limit: 5/m, name: login, key: [ip, "cookie:session", tenant, "header:tenant"]}
   "example.org/*": {limit: 5/m, tiers: {free: 1/m}}
   "/a": {limit: 5/m, key: "bearer|user|ip"}
@@ -40,14 +40,14 @@ default: {limit: 100/m, key: fingerprint}
 		{"example.org/*", "host"},
 		{"login", "key:tenant"},
 		{"/b", "route"},
-		{"GET /", "route"},
+		{"GET /*", "route"},
 		{"example.org/*", "tier"},
 		{"tier:free", "tier"},
 		{"tier:premium", "tier"},
 		{"/a", "user"},
 		{"tier:premium", "user"},
 	}, r.Needs())
-	require.Equal(t, []string{"/a", "/b", "GET /", "GET /users/{id}", "POST /login", "example.org/*"}, r.Routes())
+	require.Equal(t, []string{"/a", "/b", "GET /*", "GET /users/{id}", "POST /login", "example.org/*"}, r.Routes())
 
 	r, err = rules.Parse([]byte("version: 1\ndefault: 5/s\n"), rules.Options{})
 	require.NoError(t, err)

@@ -14,12 +14,11 @@ import (
 )
 
 // overrides are the limits that single keys of a rule have.
-func (c *checker) overrides(path []string, r *rule, fallback []string) map[string]limiter.Limit {
-	if len(r.Overrides) == 0 {
+func (c *checker) overrides(p *placed) map[string]limiter.Limit {
+	if len(p.Overrides) == 0 {
 		return nil
 	}
-	path = sub(path, "overrides")
-	parts := r.parts(fallback)
+	path, parts := sub(p.path, "overrides"), p.parts
 	if len(parts) == 0 {
 		c.at(path, "needs a key: without one there is one counter for all")
 		return nil
@@ -29,9 +28,9 @@ func (c *checker) overrides(path []string, r *rule, fallback []string) map[strin
 			return nil // which is told of the key
 		}
 	}
-	made := make(map[string]limiter.Limit, len(r.Overrides))
-	for _, text := range slices.Sorted(maps.Keys(r.Overrides)) {
-		at, given := sub(path, text), r.Overrides[text]
+	made := make(map[string]limiter.Limit, len(p.Overrides))
+	for _, text := range slices.Sorted(maps.Keys(p.Overrides)) {
+		at, given := sub(path, text), p.Overrides[text]
 		one, several := c.limits(at, &given, false)
 		if several != nil {
 			c.at(sub(at, "limits"), "is for rules: a key has one limit, which takes the place of all that the rule has")

@@ -1,0 +1,76 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirgo/weir/middleware/rules/internal/document"
+)
+
+// A place is where rules for the same requests stand in a file.
+type place struct {
+	section string   // global, tiers, endpoints or default
+	of      string   // the tier, or the endpoint
+	path    []string // in the document
+	rules   []placed
+}
+
+// A placed rule is one with what its place says of it.
+type placed struct {
+	*place
+	*rule
+	path  []string // in the document, where the rule may be in a list
+	name  string
+	parts []string // of its key; none for one counter for all
+}
+
+// places are all that a file has, in the order of its sections. It is the one walk over rules.
+func (f *file) places(doc *document.Document) (all []*place) {
+	add := func(section, of, name string, path []string, list ruleList, fallback []string) {
+		at := &place{section: section, of: of, path: path}
+		for i := range list {
+			p := placed{at, &list[i], element(doc, path, i), list.name(i, name, fallback), nil}
+			for _, part := range list[i].parts(fallback) {
+				p.parts = append(p.parts, strings.Join(choices(part), "|")) // however it is spaced
+			}
+			at.rules = append(at.rules, p)
+		}
+		all = append(all, at)
+	}
+	add("global", "", "global", []string{"global"}, f.Global, nil)
+	for _, tier := range slices.Sorted(maps.Keys(f.Tiers)) {
+		add("tiers", tier, "tier:"+tier, []string{"tiers", tier}, f.Tiers[tier], []string{"user|ip"})
+	}
+	for _, pattern := range slices.Sorted(maps.Keys(f.Endpoints)) {
+		add("endpoints", pattern, pattern, []string{"endpoints", pattern}, f.Endpoints[pattern], []string{"ip"})
+	}
+	add("default", "", "default", []string{"default"}, f.Default, []string{"ip"})
+	return all
+}
+
+// placed are the rules of all places.
+func (f *file) placed(doc *document.Document) (all []placed) {
+	for _, at := range f.places(doc) {
+		all = append(all, at.rules...)
+	}
+	return all
+}
+
+// choices are what a part of a key can be, in the order in which they are tried.
+func choices(part string) []string {
+	all := strings.Split(part, "|")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}
+
+// element is where the i-th element of a list is written, which may be in no list.
+func element(doc *document.Document, list []string, i int) []string {
+	if at := sub(list, strconv.Itoa(i)); doc.Has(at...) {
+		return at
+	}
+	return list
+}
