@@ -54,6 +54,13 @@ func (f LegacyFields) Validate() error {
 	}) {
 		return invalid.New("middleware", "%v is %.64q: it must be up to 64 letters, digits and -", invalid.Name("Legacy.Prefix"), f.Prefix)
 	}
+	// X-Rate-Limit is a prefix, and X-Rate-Limit-Limit the name of a field.
+	name := strings.ToLower(f.Prefix)
+	whole, isLimit := strings.CutSuffix(name, "-limit")
+	if isLimit && strings.HasSuffix(whole, "limit") || strings.HasSuffix(name, "-remaining") || strings.HasSuffix(name, "-reset") {
+		return invalid.New("middleware", "%v is %q, the whole name of a field: it must be what the three names begin with, such as %q",
+			invalid.Name("Legacy.Prefix"), f.Prefix, f.Prefix[:strings.LastIndexByte(f.Prefix, '-')])
+	}
 	return nil
 }
 

@@ -97,12 +97,32 @@ func (c *checker) bannedKey(text string) error {
 		if !slices.ContainsFunc(c.keys.order, func(id string) bool { return isOfKind(id, kind) }) {
 			return fmt.Errorf("is a key of kind %s, and no rule has such a key", kind)
 		}
+		if _, _, value := keyfunc.KindOf(text); kind == "apikey" && c.namesHeader(value) {
+			return errors.New("is a key of kind apikey with the name of its header: want apikey: and the key alone, as weir explain shows it")
+		}
 	default:
 		if len(c.options.Keys) == 0 { // it may be one of the application's
 			return errors.New("is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them")
 		}
 	}
 	return nil
+}
+
+// namesHeader reports whether the value of an API key begins with the name of the header that a
+// rule reads such keys from.
+func (c *checker) namesHeader(value string) bool {
+	for _, p := range c.file.placed(c.doc) {
+		for _, part := range p.parts {
+			for _, choice := range choices(part) {
+				header, ok := strings.CutPrefix(choice, "apikey:")
+				header = strings.TrimSpace(header) + ":"
+				if ok && len(value) >= len(header) && strings.EqualFold(value[:len(header)], header) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // spelled makes sure that a banned key is spelled as that of a request which has it, as

@@ -784,6 +784,22 @@ endpoints:
 		`4:52: endpoints."GET /a/{id}/{version}".0.key.1: is of a parameter "versoin" that the endpoint does not have: did you mean "version"?`,
 		`5:31: endpoints."GET /b".key: is of a parameter "id" that the endpoint does not have: it has none`,
 	}},
+	{"keys of an API with the name of their header, which no request has", `version: 1
+ban: {keys: ["apikey:X-Api-Key:sk-2"]}
+allow: {keys: ["apikey:x-api-key:sk-3"]}
+global: 9/s
+default: {limit: 3/s, key: "user|apikey:X-Api-Key", overrides: {"apikey:X-API-KEY:sk-4": 9/s}}
+`, []string{
+		`2:14: ban.keys.0: is a key of kind apikey with the name of its header: want apikey: and the key alone, as weir explain shows it`,
+		`3:16: allow.keys.0: is a key of kind apikey with the name of its header: want apikey: and the key alone, as weir explain shows it`,
+		`5:65: default.overrides: is a key of kind apikey with the name of its header: want apikey: and the key alone, as weir explain shows it`,
+	}},
+	{"the whole name of a field in place of a prefix", `version: 1
+headers: {limit: X-Rate-Limit-Limit}
+default: 3/s
+`, []string{
+		`2:18: headers.limit: is "X-Rate-Limit-Limit", the whole name of a field: it must be what the three names begin with, such as "X-Rate-Limit"`,
+	}},
 	{"endpoints that are the same but for how the host is spelled", `version: 1
 endpoints: {"GET Example.org./x": 3/s, "GET example.org/x": 3/s}
 `, []string{

@@ -68,6 +68,7 @@ func (c *checker) check() {
 	c.overload()
 	c.ban()
 	c.doubtNetworks()
+	c.doubtSkips()
 	if c.nothing() && len(c.list) == 0 {
 		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, overload or ban")
 	}
@@ -495,13 +496,9 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
 	exempt := c.allowList(a)
 	sorted := slices.Sorted(maps.Keys(endpoints))
-	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs")
+	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs", "so nothing is limited: name some routes, or write mode: shadow")
 	for _, text := range routes {
 		pattern, _ := route.ParseRule(text)
-		if pattern.Covers(&everything) {
-			at := c.element([]string{"allow", "routes"}, slices.Index(a.Routes, text))
-			c.warnings.atKey(at, "is for every request, so nothing is limited: name some routes, or write mode: shadow")
-		}
 		for _, endpoint := range sorted {
 			if e := endpoints[endpoint]; pattern.Covers(&e) {
 				c.atKey([]string{"endpoints", endpoint}, "is never limited, as %q is in allow.routes: keep one", text)
@@ -516,8 +513,8 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 }
 
 // routes are those of a list that are good. They have no host, instead of which something
-// else may do.
-func (c *checker) routes(list, texts []string, instead string) (good []string) {
+// else may do. A route for every request is warned of with what follows from it.
+func (c *checker) routes(list, texts []string, instead, follows string) (good []string) {
 	for i, text := range texts {
 		at := c.element(list, i)
 		pattern, ok := c.pattern(at, text)
@@ -527,6 +524,9 @@ func (c *checker) routes(list, texts []string, instead string) (good []string) {
 			c.at(at, "has a host, which clients write as they like: name the route without it%s", instead)
 		default:
 			good = append(good, text)
+			if pattern.Covers(&everything) {
+				c.warnings.atKey(at, "is for every request, %s", follows)
+			}
 		}
 	}
 	return good

@@ -3,6 +3,8 @@ package rules
 import (
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/middleware"
 )
 
 // What is valid and hardly meant, beside what is warned of where it is read.
@@ -50,19 +52,65 @@ func (c *checker) doubtCost(path []string, given *cost, header string) {
 	}
 }
 
-// doubtNetworks warns of networks that are both banned and allowed.
+// doubtNetworks warns of networks that are allowed, and banned or a proxy's too.
 func (c *checker) doubtNetworks() {
-	if c.file.Ban == nil || c.file.Allow == nil {
+	if c.file.Allow == nil {
 		return
 	}
+	var banned, proxies []network
+	if b := c.file.Ban; b != nil {
+		banned = b.CIDRs
+	}
+	if p := c.file.Proxies; p != nil {
+		proxies = slices.Concat(p.Trusted, p.Forwarded)
+	}
+	c.doubtAllowed(banned, "has clients of %v, which is in ban.cidrs, and a ban goes first")
+	c.doubtAllowed(proxies, "has the proxies of %v: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited")
+}
+
+func (c *checker) doubtAllowed(others []network, message string) {
 	const enough = 1000 // to be written by a person, and each is compared with all others
-	banned := c.file.Ban.CIDRs[:min(len(c.file.Ban.CIDRs), enough)]
+	others = others[:min(len(others), enough)]
 	for i, n := range c.file.Allow.CIDRs[:min(len(c.file.Allow.CIDRs), enough)] {
-		for _, other := range banned {
+		for _, other := range others {
 			if n.IsValid() && other.IsValid() && n.Overlaps(other.Prefix) {
-				c.warnings.at(c.element([]string{"allow", "cidrs"}, i), "has clients of %v, which is in ban.cidrs, and a ban goes first", other.Prefix)
+				c.warnings.at(c.element([]string{"allow", "cidrs"}, i), message, other.Prefix)
 				break
 			}
 		}
 	}
+}
+
+// doubtSkips warns of rules that skip requests without a key, where no other rule limits these.
+func (c *checker) doubtSkips() {
+	always := slices.ContainsFunc(c.places, func(at *place) bool { return at.section == "default" && c.limitsAll(at) })
+	if c.countsAll() || c.limitsAll(c.places[0]) {
+		return
+	}
+	for _, at := range c.places {
+		// A request in a tier, as any, meets the rules of its endpoint too, or the default.
+		if c.limitsAll(at) || always && (at.section == "global" || at.section == "tiers") {
+			continue
+		}
+		for i := range at.rules {
+			if p := &at.rules[i]; c.skips(p) {
+				c.warnings.at(sub(p.path, "no_key"), "is skip, and nothing else limits a request without a key here: a client that leaves the key out is unlimited. Give global a limit, or write no_key: share")
+			}
+		}
+	}
+}
+
+// limitsAll reports whether a rule of a place limits, or denies, each of its requests.
+func (c *checker) limitsAll(at *place) bool {
+	return slices.ContainsFunc(at.rules, func(p placed) bool {
+		return !p.Mode.off && !p.Mode.shadow && !c.skips(&p)
+	})
+}
+
+// skips reports whether a rule in force lets requests without its key pass.
+func (c *checker) skips(p *placed) bool {
+	if p.Mode != (ruleMode{}) || p.NoKey.NoKey != middleware.NoKeySkip || len(p.parts) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(p.parts, func(part string) bool { return c.canBe(part, alwaysKinds) })
 }

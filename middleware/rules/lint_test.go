@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 )
 
 func TestWhatIsHardlyMeantIsWarnedOfWithItsPlace(t *testing.T) {
@@ -21,6 +22,8 @@ func TestWhatIsHardlyMeantIsWarnedOfWithItsPlace(t *testing.T) {
 		"endpoints: {\"/users/$id\": 3/s, \"/it's\": 3/s, \"/{$}\": 3/s}": {
 			`2:13: endpoints."/users/$id": has ' or $ in its path, and is for a route that is registered just so: write a parameter as {id}`,
 			`2:32: endpoints."/it's": has ' or $ in its path, and is for a route that is registered just so: write a parameter as {id}`},
+		"proxies: {trusted: [10.0.0.0/8]}\nallow: {cidrs: [192.0.2.0/24, 10.1.0.0/16]}\ndefault: 3/s": {
+			`3:31: allow.cidrs.1: has the proxies of 10.0.0.0/8: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited`},
 		"default: {limit: 3/s, key: user|ip}":                 nil,
 		"allow: {routes: [\"GET /a\", \"/*\"]}\ndefault: 3/s": {`2:28: allow.routes.1: is for every request, so nothing is limited: name some routes, or write mode: shadow`},
 		"ban: {cidrs: [10.1.0.0/16, 192.0.2.7]}\nallow: {cidrs: [10.0.0.0/8, 192.0.2.8, 192.0.2.0/24]}\ndefault: 3/s": {
@@ -53,4 +56,35 @@ func TestReadingRulesLogsNothing(t *testing.T) {
 	_, err := middleware.New(r.Config())
 	assert.NoError(t, err)
 	assert.Equal(t, 1, strings.Count(log.String(), "weir-idle-limit"))
+}
+
+func TestARuleThatSkipsClientsThatNothingElseLimitsIsWarnedOf(t *testing.T) {
+	const says = `is skip, and nothing else limits a request without a key here: a client that leaves the key out is unlimited. Give global a limit, or write no_key: share`
+	for text, want := range map[string][]string{
+		"default: {limit: 3/s, key: user, no_key: skip}":                                                                              {"2:42: default.no_key: " + says},
+		"global: {limit: 3/s, key: user, no_key: skip}":                                                                               {"2:41: global.no_key: " + says},
+		"tiers: {free: {limit: 3/s, key: user, no_key: skip}}":                                                                        {"2:47: tiers.free.no_key: " + says},
+		"endpoints: {\"/a\": [{limit: 3/s, key: user, no_key: skip}, {limit: 9/s, key: bearer, no_key: skip}]}\ndefault: 9/s":         {`2:52: endpoints."/a".0.no_key: ` + says, `2:93: endpoints."/a".1.no_key: ` + says},
+		"global: {limit: 9/s, mode: shadow}\ndefault: {limit: 3/s, key: user, no_key: skip}":                                          {"3:42: default.no_key: " + says},
+		"global: 9/s\ndefault: {limit: 3/s, key: user, no_key: skip}":                                                                 nil,
+		"global: {limit: 3/s, key: user, no_key: skip}\ndefault: 3/s":                                                                 nil,
+		"tiers: {free: {limit: 3/s, key: user, no_key: skip}}\ndefault: 3/s":                                                          nil,
+		"default: {limit: 3/s, key: user|ip, no_key: skip}":                                                                           nil,
+		"default: {limit: 3/s, key: [user, ip], no_key: skip}":                                                                        nil,
+		"default: [{limit: 3/s, key: user, no_key: skip}, {limit: 9/s, key: ip}]":                                                     nil,
+		"default: [{limit: 3/s, key: user, no_key: skip, mode: shadow}]":                                                              nil,
+		"endpoints: {\"/a\": [{limit: 3/s, key: user, no_key: skip}, {limit: 3/s, key: bearer, no_key: unauthorized}]}\ndefault: 1/s": nil,
+	} {
+		var warnings []string
+		for _, w := range parse(t, "version: 1\n"+text+"\n", rules.Options{}).Warnings() {
+			warnings = append(warnings, w.String())
+		}
+		assert.ElementsMatch(t, want, warnings, text)
+	}
+}
+
+func TestAnExemptionOfAllRoutesFromOverloadIsWarnedOf(t *testing.T) {
+	r := parse(t, "version: 1\noverload: {exempt: [\"/*\"]}\n", rules.Options{Overload: shed.FromRules})
+	assert.Len(t, r.Warnings(), 1)
+	assert.Equal(t, `2:21: overload.exempt.0: is for every request, so nothing is bounded: name some routes, or leave overload out`, r.Warnings()[0].String())
 }

@@ -22,7 +22,7 @@ func (c *checker) overload() {
 	before := len(c.list)
 	c.priority(sub(path, "priority"), o.Priority)
 	exempt := sub(path, "exempt")
-	routes := c.routes(exempt, o.Exempt, "")
+	routes := c.routes(exempt, o.Exempt, "", "so nothing is bounded: name some routes, or leave overload out")
 	if len(o.Exempt) == 0 && c.doc.Has(exempt...) && !c.noted(exempt) {
 		c.at(exempt, "is empty: name routes, or leave it out")
 	}

@@ -79,6 +79,9 @@ func (c *checker) keyOf(parts []string, text string) (string, error) {
 				return key, err
 			}
 		case choice == "fingerprint" && kind == "fp", name == "apikey" && kind == "apikey":
+			if err := c.bannedKey(text); err != nil {
+				return "", err
+			}
 			return text, nil
 		case source != "" && strings.EqualFold(strings.ReplaceAll(choice, " ", ""), source):
 			if !c.isSpelled(text, kind) {
