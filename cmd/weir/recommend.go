@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/demand"
@@ -34,6 +35,10 @@ func recommend(s *session, args []string) error {
 	}
 	if len(names) != 1 {
 		return usageError{errors.New("name a log, or - for the standard input")}
+	}
+	shown, err := f.shown()
+	if err != nil {
+		return err
 	}
 	meter, err := newMeter(*per, algorithm)
 	if err != nil {
@@ -70,6 +75,9 @@ func recommend(s *session, args []string) error {
 	result, err := meter.Result(share)
 	if err != nil {
 		return fmt.Errorf("%s: %w", names[0], err)
+	}
+	for i := range result.Refused {
+		result.Refused[i].Client = shown(result.Refused[i].Client)
 	}
 	r := &recommended{result: result, key: *key, only: *only, period: verdict.TextOf(result.Per), algorithm: algorithm}
 	stats := log.Stats()
@@ -197,7 +205,8 @@ func quoted(key string) string {
 func (r *recommended) tell(s *session, f *logFlags, names []string, share float64, stats *accesslog.Stats, counts unmeasured) error {
 	result := r.result
 	page := &verdict.Page{
-		Title: titleOf(names), Words: verdict.Recommended(result, share, subjectOf(r.key)),
+		Refused: result.Refused[:min(len(result.Refused), mostInReport)],
+		Title:   titleOf(names), Words: verdict.Recommended(result, share, subjectOf(r.key)),
 		Notes: verdict.Log(stats, counts.answered, verdict.Effect{}), Peaks: verdict.Peaks(result),
 	}
 	if counts.keyless > 0 {
@@ -242,6 +251,22 @@ func (r *recommended) tell(s *session, f *logFlags, names []string, share float6
 	}
 	if err := table.Flush(); err != nil {
 		return err
+	}
+	if n := len(result.Refused); n > 0 {
+		fmt.Fprintf(table, "\n%s REFUSED\tMOST IN A %s\tUNTIL\t\n", strings.ToUpper(subjectOf(r.key)), strings.ToUpper(verdict.Period(result.Per)))
+		for _, c := range result.Refused[:min(n, mostOnTerminal)] {
+			mark := ""
+			if c.Apart {
+				mark = "set apart"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, verdict.Number(c.Most), c.At.Format(time.DateTime), mark)
+		}
+		if n > mostOnTerminal {
+			fmt.Fprintf(table, "and %s more\n", verdict.Number(int64(n-mostOnTerminal)))
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(s.out, "\nin a rules file:\n%s\n", text)
 	return nil

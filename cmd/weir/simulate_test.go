@@ -322,6 +322,13 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	assert.Contains(t, out, "default: {limit: 4/1m, algorithm: fixed_window, key: ip}\n")
 	assert.Regexp(t, `4/1m\s+1\s+2.4%\s+26\s+20%\s+recommended`, out)
 
+	// One client asks for far more than the others: it does not choose the limit, and is named.
+	exit, out, err = weir(t, log, "recommend", "-", "--show=address")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.")
+	assert.Contains(t, out, "1 client is set apart, which asks for far more than all others: 198.51.100.1 for 30 in one minute until 1 March 2024, 12:00:29 UTC, and no other for more than 4. Look whether they are attackers: with them the limit would be 30 per minute.")
+	assert.Regexp(t, `CLIENT ADDRESS REFUSED\s+MOST IN A MINUTE\s+UNTIL\s*\n198.51.100.1\s+30\s+2024-03-01 12:00:29\s+set apart\n`, out)
+
 	exit, out, err = weir(t, log, "recommend", "-", "--for=GET /search", "--per=1h", "--json", "--key=ip")
 	require.Equal(t, exitGood, exit, err)
 	var said struct {

@@ -44,7 +44,6 @@ type Meter struct {
 
 	quotas []*limiter.Quota // for each of limits
 	groups []group
-	plain  bool // it measures neither peaks nor bursts
 
 	keys     map[string]*Key
 	requests int64
@@ -87,21 +86,18 @@ type Key struct {
 	// counted exactly. Then the key counts as one that the lower refused too.
 	demand [mostParts]uint8
 
-	*needed // nil: not measured
-}
-
-// needed is what else a key would have needed.
-type needed struct {
 	// peak is the most that came in any period, found with what came in the last: slots of a
-	// thousandth of a period, and how much came in each, of which the first are gone.
-	peak, recent int64
-	slots        []slot
-	gone         int
+	// thousandth of a period, and how much came in each, of which the first are gone. That period
+	// ended at peakAt.
+	peak, peakAt, recent int64
+	slots                []slot
+	gone                 int
 
 	// last is when it came last, and came the level that this adds to buckets: that of each
 	// that was empty. The first busy of them, the slowest, were not. Most is the most it added.
 	last, came, most int64
 	busy             int
+	apart            bool // see setApart
 	buckets          []bucket
 }
 
@@ -153,16 +149,6 @@ func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
 	return m, nil
 }
 
-// NewCurve is NewMeter for a curve alone: its Result has no Peaks and no Buckets, and a key takes
-// half of the memory.
-func NewCurve(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
-	m, err := NewMeter(per, algorithm)
-	if err == nil {
-		m.plain = true
-	}
-	return m, err
-}
-
 // Add notes a request of a key that costs so much, at a time that is no earlier than the
 // last. The key's text is copied.
 func (m *Meter) Add(name string, at, cost int64) { m.AddTo(m.Key(name), at, cost) }
@@ -172,16 +158,7 @@ func (m *Meter) Key(name string) *Key {
 	if k := m.keys[name]; k != nil {
 		return k
 	}
-	var k *Key
-	if m.plain {
-		k = &Key{}
-	} else {
-		both := &struct {
-			Key
-			needed
-		}{}
-		k, both.Key.needed = &both.Key, &both.needed
-	}
+	k := &Key{}
 	m.keys[strings.Clone(name)] = k
 	return k
 }
@@ -194,14 +171,12 @@ func (k *Key) Read() (sum uint64) {
 	if log := k.groups[0].shared.Log; len(log) > 0 {
 		sum += uint64(log[0].At)
 	}
-	if n := k.needed; n != nil {
-		sum += uint64(n.most)
-		if len(n.slots) > 0 {
-			sum += uint64(n.slots[0].at)
-		}
-		if len(n.buckets) > 0 {
-			sum += uint64(n.buckets[0].level)
-		}
+	sum += uint64(k.most)
+	if len(k.slots) > 0 {
+		sum += uint64(k.slots[0].at)
+	}
+	if len(k.buckets) > 0 {
+		sum += uint64(k.buckets[0].level)
 	}
 	return sum
 }
@@ -222,10 +197,8 @@ func (m *Meter) AddTo(k *Key, at, cost int64) {
 	for i := range m.groups {
 		m.count(k, &m.groups[i], &k.groups[i], at, cost)
 	}
-	if k.needed != nil {
-		m.measurePeak(k.needed, at, cost)
-		m.fill(k.needed, at, cost)
-	}
+	m.measurePeak(k, at, cost)
+	m.fill(k, at, cost)
 }
 
 // count has a group's limits decide.
@@ -310,7 +283,7 @@ func (m *Meter) roomAt(g *group, limit int, s *limiter.State, at int64) int64 {
 
 // measurePeak is how two pointers find the most in any period: one is at the newest slot,
 // the other a period behind it.
-func (m *Meter) measurePeak(k *needed, at, cost int64) {
+func (m *Meter) measurePeak(k *Key, at, cost int64) {
 	now := uint32((at - m.begin) * slots / m.period)
 	for k.gone < len(k.slots) && now-k.slots[k.gone].at >= slots { // also where now has wrapped around
 		k.recent -= int64(k.slots[k.gone].n)
@@ -327,14 +300,15 @@ func (m *Meter) measurePeak(k *needed, at, cost int64) {
 	} else {
 		k.slots = append(k.slots, slot{now, uint32(cost)})
 	}
-	k.recent += cost
-	k.peak = max(k.peak, k.recent)
+	if k.recent += cost; k.recent > k.peak {
+		k.peak, k.peakAt = k.recent, at
+	}
 }
 
 // fill is Lindley's recursion: a bucket's level is what it was, less what drained since, and
 // what came. The burst that never refuses is the highest level. A bucket that is faster is no
 // fuller, so behind the first that has drained all have, and need not be looked at.
-func (m *Meter) fill(k *needed, at, cost int64) {
+func (m *Meter) fill(k *Key, at, cost int64) {
 	passed, came := min(at-k.last, longest), min(cost, fullest/m.period)*m.period
 	i := 0
 	for ; i < len(rates); i++ {
@@ -363,7 +337,7 @@ const (
 )
 
 // burst is how many events the bucket of that rate has to hold never to refuse one.
-func (m *Meter) burst(k *needed, rate int) int64 {
+func (m *Meter) burst(k *Key, rate int) int64 {
 	most := k.most
 	if rate < len(k.buckets) {
 		most = max(most, k.buckets[rate].burst)

@@ -1,6 +1,7 @@
 package demand
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -17,6 +18,24 @@ type Result struct {
 	Chosen   Point         `json:"chosen"`
 	Tried    *Trial        `json:"tried,omitempty"` // nil: the log is too short for it
 	Buckets  []Bucket      `json:"buckets"`         // by rate, up to that of the chosen limit
+
+	// Apart is how many clients the choice leaves out, as they ask for far more than all others, of
+	// which Next asks for the most. With is the limit that would have been chosen with them; 0:
+	// none of limits.
+	Apart int   `json:"set_apart"`
+	Next  int64 `json:"next,omitempty"`
+	With  int64 `json:"limit_with_them,omitempty"`
+
+	// Refused are the clients that the chosen limit refuses something, by what they ask for.
+	Refused []Client `json:"refused"`
+}
+
+// A Client is one that a limit refuses something.
+type Client struct {
+	Client string    `json:"client"`
+	Most   int64     `json:"most"` // that it asked for in any period
+	At     time.Time `json:"at"`   // when that period ended
+	Apart  bool      `json:"set_apart,omitempty"`
 }
 
 // Peaks are quantiles over keys: the most that half of them, nine of ten and so on asked for
@@ -68,36 +87,90 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 		return nil, fmt.Errorf("there are no requests to choose a limit by")
 	}
 	r := &Result{Per: m.per, Keys: int64(len(m.keys)), Requests: m.requests}
-	all := m.refusedKeys(0, mostParts)
+	all := m.refusedKeys(0, mostParts, false)
 	for i, keys := range all {
 		r.Curve = append(r.Curve, Point{limits[i], keys, m.refused[i]})
 		if keys == 0 {
 			break
 		}
 	}
-	chosen, ok := choose(all, r.Keys, spare)
+	sorted := m.setApart(spare)
+	rest := m.refusedKeys(0, mostParts, true)
+	chosen, ok := choose(rest, m.keysIn(0, mostParts, true), spare)
 	if !ok {
 		return nil, fmt.Errorf("some %.4g%% of the clients ask for more than %d in %v: no limit up to that spares %.4g%%",
-			100*float64(all[len(all)-1])/float64(r.Keys), limits[len(all)-1], m.per, 100*spare)
+			100*float64(rest[len(rest)-1])/float64(r.Keys), limits[len(rest)-1], m.per, 100*spare)
 	}
 	r.Chosen = r.Curve[chosen]
 	if r.Tried = m.try(spare); r.Tried != nil {
 		low, high := interval(r.Keys-r.Chosen.Keys, r.Keys)
 		r.Tried.Low, r.Tried.High = min(r.Tried.Low, low), max(r.Tried.High, high)
 	}
-	if !m.plain {
-		r.Peaks = m.peaks()
-		m.chooseBuckets(r, spare)
+	for _, name := range sorted {
+		if k := m.keys[name]; k.apart || k.refusedBy(0, mostParts) > chosen {
+			r.Refused = append(r.Refused, Client{name, k.peak, time.UnixMicro(k.peakAt).UTC(), k.apart})
+		}
+		if m.keys[name].apart {
+			r.Apart++
+		}
 	}
+	if r.Apart > 0 {
+		if with, ok := choose(all, r.Keys, spare); ok {
+			r.With = limits[with]
+		}
+		r.Next = m.keys[sorted[r.Apart]].peak
+	}
+	r.Peaks = m.peaks(sorted)
+	m.chooseBuckets(r, spare)
 	return r, nil
 }
 
-// refusedKeys is how many keys each limit refused something in these parts of the log.
-func (m *Meter) refusedKeys(from, to int) []int64 {
+// Beyond these a client is an outlier: it asks for more than farOff times as much as the next one,
+// and slack, as three is not far from one.
+const (
+	farOff = 3
+	slack  = 3
+
+	fewestToJudge = 10 // clients; of fewer it is unknown what is usual
+	mostApart     = 50 // at most one client in so many is set apart, and at least one
+)
+
+// setApart marks the outliers: the most clients that are far off from the rest. Else they choose the
+// limit, unless spare leaves so many out in any case. It returns the keys by their peaks, the highest
+// first.
+func (m *Meter) setApart(spare float64) (sorted []string) {
+	for name, k := range m.keys {
+		k.apart = false
+		sorted = append(sorted, name)
+	}
+	slices.SortFunc(sorted, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.keys[b].peak, m.keys[a].peak), cmp.Compare(a, b))
+	})
+	if len(sorted) < fewestToJudge || spare == 1 {
+		return sorted
+	}
+	for n := max(1, len(sorted)/mostApart); n > int(mayRefuse(int64(len(sorted)), spare)); n-- {
+		if m.keys[sorted[n-1]].peak > farOff*(m.keys[sorted[n]].peak+slack) {
+			for _, name := range sorted[:n] {
+				m.keys[name].apart = true
+			}
+			break
+		}
+	}
+	return sorted
+}
+
+// refusedBy is how many of limits refused a key something in these parts of the log, and -1 if it
+// did not come.
+func (k *Key) refusedBy(from, to int) int { return int(slices.Max(k.demand[from:to])) - 1 }
+
+// refusedKeys is how many keys each limit refused something in these parts of the log. Those set
+// apart are left out, if they are to be.
+func (m *Meter) refusedKeys(from, to int, without bool) []int64 {
 	counts := make([]int64, len(m.quotas)+1)
 	for _, k := range m.keys {
-		if d := slices.Max(k.demand[from:to]); d > 0 {
-			counts[d-1]++ // of limits that refused it something
+		if n := k.refusedBy(from, to); n >= 0 && !(without && k.apart) {
+			counts[n]++
 		}
 	}
 	refused := make([]int64, len(m.quotas))
@@ -110,9 +183,9 @@ func (m *Meter) refusedKeys(from, to int) []int64 {
 }
 
 // keysIn is how many keys came in these parts of the log.
-func (m *Meter) keysIn(from, to int) (n int64) {
+func (m *Meter) keysIn(from, to int, without bool) (n int64) {
 	for _, k := range m.keys {
-		if slices.Max(k.demand[from:to]) > 0 {
+		if k.refusedBy(from, to) >= 0 && !(without && k.apart) {
 			n++
 		}
 	}
@@ -148,12 +221,12 @@ func (m *Meter) try(spare float64) *Trial {
 	if cut == 0 || cut == mostParts {
 		return nil
 	}
-	before, after := m.keysIn(0, cut), m.keysIn(cut, mostParts)
-	chosen, ok := choose(m.refusedKeys(0, cut), before, spare)
+	before, after := m.keysIn(0, cut, true), m.keysIn(cut, mostParts, false)
+	chosen, ok := choose(m.refusedKeys(0, cut, true), before, spare)
 	if !ok || before < fewestKeys || after < fewestKeys {
 		return nil
 	}
-	t := &Trial{Limit: limits[chosen], Keys: after, Refused: m.refusedKeys(cut, mostParts)[chosen]}
+	t := &Trial{Limit: limits[chosen], Keys: after, Refused: m.refusedKeys(cut, mostParts, false)[chosen]}
 	for i := cut; i < mostParts; i++ {
 		t.Requests += m.parts[i].requests
 		t.ReqsRefused += m.parts[i].refused[chosen]
@@ -173,12 +246,12 @@ func interval(good, n int64) (low, high float64) {
 	return max(0, (middle-off)/(1+z*z/count)), min(1, (middle+off)/(1+z*z/count))
 }
 
-func (m *Meter) peaks() Peaks {
-	all := make([]int64, 0, len(m.keys))
-	for _, k := range m.keys {
-		all = append(all, k.peak)
+// peaks are of all keys, those set apart included.
+func (m *Meter) peaks(sorted []string) Peaks {
+	all := make([]int64, 0, len(sorted))
+	for _, name := range slices.Backward(sorted) {
+		all = append(all, m.keys[name].peak)
 	}
-	slices.Sort(all)
 	return Peaks{quantile(all, .5), quantile(all, .9), quantile(all, .99), quantile(all, .999), all[len(all)-1]}
 }
 
@@ -196,7 +269,9 @@ func (m *Meter) chooseBuckets(r *Result, spare float64) {
 		}
 		bursts = bursts[:0]
 		for _, k := range m.keys {
-			bursts = append(bursts, m.burst(k.needed, i))
+			if !k.apart {
+				bursts = append(bursts, m.burst(k, i))
+			}
 		}
 		slices.Sort(bursts)
 		r.Buckets = append(r.Buckets, Bucket{rate, quantile(bursts, spare)})

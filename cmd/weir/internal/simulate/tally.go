@@ -19,11 +19,11 @@ type Tally struct {
 	Counts
 	began, last int64
 
-	rules   map[*middleware.RuleInfo]*ruleTally
-	order   []*ruleTally
-	clients []client // by number
-	times   timeline
-	meters  bool
+	rules    map[*middleware.RuleInfo]*ruleTally
+	order    []*ruleTally
+	clients  []client // by number
+	times    timeline
+	measures bool
 }
 
 // Counts are numbers of requests.
@@ -53,8 +53,7 @@ type client struct {
 type ruleTally struct {
 	RuleCounts
 	refusedKeys map[string]struct{}
-	meter       *demand.Meter
-	counted     limiter.Algorithm // by the meter
+	trials      *demand.Trials // nil: none
 }
 
 // RuleCounts are what a rule, or the limit of one of its tiers, decided.
@@ -79,7 +78,7 @@ const (
 // NewTally returns an empty one. If it measures, it finds out what other limits of each rule
 // would have refused.
 func NewTally(rules []middleware.RuleInfo, measures bool) *Tally {
-	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, meters: measures}
+	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, measures: measures}
 	for _, info := range rules {
 		t.order = append(t.order, newRuleTally(&info))
 	}
@@ -101,12 +100,9 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 	i := slices.IndexFunc(t.order, func(r *ruleTally) bool { return r.Rule == info.Name && r.Tier == info.Tier })
 	r := t.order[i]
 	t.rules[info] = r
-	if t.meters && len(info.Limits) == 0 && info.Limit.Events > 0 && info.Limit.Calendar() == "" && !info.Own && !info.Settles && info.Counts == (middleware.Counts{}) { // it counts requests
-		if r.counted = info.Limit.Algorithm; r.counted == limiter.TokenBucket || r.counted == limiter.LeakyBucket {
-			r.counted = limiter.SlidingWindow
-		}
-		// Without a meter where the period is too short for one.
-		r.meter, _ = demand.NewCurve(info.Limit.Per, r.counted)
+	countsRequests := len(info.Limits) == 0 && info.Limit.Events > 0 && !info.Settles && info.Counts == (middleware.Counts{})
+	if t.measures && countsRequests && !info.Own && r.trials == nil {
+		r.trials, _ = demand.NewTrials(info.Limit) // which middleware has taken
 	}
 	return r
 }
@@ -170,8 +166,8 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 func (t *Tally) addRule(d *middleware.RuleResult, at int64) {
 	r := t.rule(d.Rule)
 	r.Asked++
-	if r.meter != nil && !d.Rule.Own { // of such a key another limit of the rule changes nothing
-		r.meter.Add(d.Key, at, d.Cost)
+	if r.trials != nil && !d.Rule.Own { // of such a key another limit of the rule changes nothing
+		r.trials.Add(d.Key, at, d.Cost)
 	}
 	if d.Degraded {
 		r.Overdrawn++
@@ -210,10 +206,11 @@ type Hit struct {
 
 // A Curve is what other limits of a rule would have refused, counted by themselves.
 type Curve struct {
-	Rule, Tier string
-	Limit      limiter.Limit
-	Refused    int64 // by the limit that it has
-	*demand.Result
+	Rule, Tier     string
+	Limit          limiter.Limit // that it has
+	Refused        int64         // by that
+	Tried          []demand.Tried
+	Keys, Requests int64
 }
 
 // Summary is what was counted so far, with the clients that were stopped most often, as they
@@ -240,11 +237,9 @@ func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 		s.Hit[i].Client = shown(s.Hit[i].Client)
 	}
 	for info, r := range t.rules {
-		if r.meter == nil || info.Own {
-			continue
-		}
-		if result, err := r.meter.Result(0.999); err == nil { // else no limit here would spare so many
-			s.Curves = append(s.Curves, Curve{r.Rule, r.Tier, info.Limit, r.Refused, result})
+		if r.trials != nil && !info.Own {
+			tried, keys, requests := r.trials.Result()
+			s.Curves = append(s.Curves, Curve{r.Rule, r.Tier, info.Limit, r.Refused, tried, keys, requests})
 		}
 	}
 	slices.SortFunc(s.Curves, func(a, b Curve) int {

@@ -41,9 +41,10 @@ type Page struct {
 	Change  *simulate.Change
 	Curves  []Curve
 
-	// Peaks and Buckets are of a recommendation.
+	// Peaks, Buckets and Refused are of a recommendation.
 	Peaks   string
 	Buckets []Bucket
+	Refused []demand.Client
 }
 
 // A Curve is what limits other than one would have refused.
@@ -69,9 +70,14 @@ type Bucket struct{ Limit, Most string }
 
 // CurveOf is the curve of a rule of a simulation.
 func CurveOf(c *simulate.Curve) Curve {
-	period := TextOf(c.Limit.Per)
-	curve := NewCurve(c.Result, nameOf(c.Rule, c.Tier), c.Limit.Events, func(limit int64) string { return fmt.Sprintf("limit: %d/%s", limit, period) })
-	curve.Said = fmt.Sprintf("It now has %v.", c.Limit)
+	curve := Curve{Name: nameOf(c.Rule, c.Tier), Said: fmt.Sprintf("It now has %v.", c.Limit)}
+	for i, tried := range c.Tried {
+		text := tried.Limit.String()
+		curve.Points = append(curve.Points, newPoint(text, tried.Limit.Events, "limit: "+text, tried.Keys, c.Keys, tried.Requests, c.Requests))
+		if tried.Limit.Events <= c.Limit.Events {
+			curve.Begin = i
+		}
+	}
 	return curve
 }
 
@@ -80,20 +86,25 @@ func CurveOf(c *simulate.Curve) Curve {
 func NewCurve(r *demand.Result, name string, limit int64, text func(limit int64) string) Curve {
 	curve := Curve{Name: name}
 	for i, p := range r.Curve {
-		says := fmt.Sprintf("would have refused %s of %s (%s)", Number(p.Requests), count(r.Requests, "request", "requests"), Share(p.Requests, r.Requests))
-		if r.Keys > 1 {
-			says = fmt.Sprintf("would have refused %s of %s clients (%s) and %s of %s requests (%s)", Number(p.Keys), Number(r.Keys), Share(p.Keys, r.Keys),
-				Number(p.Requests), Number(r.Requests), Share(p.Requests, r.Requests))
-		}
-		curve.Points = append(curve.Points, Point{
-			Limit: PerPeriod(p.Limit, r.Per), Number: Number(p.Limit), Says: says, Text: text(p.Limit),
-			Keys: float64(p.Keys) / float64(r.Keys), Requests: float64(p.Requests) / float64(r.Requests),
-		})
+		curve.Points = append(curve.Points, newPoint(PerPeriod(p.Limit, r.Per), p.Limit, text(p.Limit), p.Keys, r.Keys, p.Requests, r.Requests))
 		if p.Limit <= limit {
 			curve.Begin = i
 		}
 	}
 	return curve
+}
+
+// newPoint is a limit that refused something to refusedKeys of keys, and refused of requests.
+func newPoint(limit string, events int64, text string, refusedKeys, keys, refused, requests int64) Point {
+	says := fmt.Sprintf("would have refused %s of %s (%s)", Number(refused), count(requests, "request", "requests"), Share(refused, requests))
+	if keys > 1 {
+		says = fmt.Sprintf("would have refused %s of %s clients (%s) and %s of %s requests (%s)", Number(refusedKeys), Number(keys), Share(refusedKeys, keys),
+			Number(refused), Number(requests), Share(refused, requests))
+	}
+	return Point{
+		Limit: limit, Number: Number(events), Says: says, Text: text,
+		Keys: float64(refusedKeys) / float64(keys), Requests: float64(refused) / float64(requests),
+	}
 }
 
 // TextOf is a period as in 60/1m.

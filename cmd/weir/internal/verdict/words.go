@@ -139,8 +139,23 @@ func Recommended(r *demand.Result, spare float64, key string) Words {
 	if float64(r.Keys)*(1-spare) < 1 {
 		few = fmt.Sprintf("With %s, %s is all of them.", count(r.Keys, "client", "clients"), Percent(spare))
 	}
-	w.Detail = sentences(refuses, few, tried)
+	w.Detail = sentences(refuses, setApart(r), few, tried)
 	return w
+}
+
+// setApart is about the clients that the choice leaves out.
+func setApart(r *demand.Result) string {
+	if r.Apart == 0 {
+		return ""
+	}
+	with := "no limit that is tried here would spare them"
+	if r.With > 0 {
+		with = "with them the limit would be " + PerPeriod(r.With, r.Per)
+	}
+	c := r.Refused[0]
+	return fmt.Sprintf("%s set apart, which %s for far more than all others: %s for %s in one %s until %s, and no other for more than %s. Look whether they are attackers: %s.",
+		count(int64(r.Apart), "client is", "clients are"), plural(int64(r.Apart), "asks", "ask"),
+		c.Client, Number(c.Most), Period(r.Per), c.At.Format("2 January 2006, 15:04:05 MST"), Number(r.Next), with)
 }
 
 // Peaks is what clients ask for, in words.
