@@ -356,7 +356,7 @@ func TestALimitThatHangsOnAHostDrawsAWarning(t *testing.T) {
 		{`endpoints: {"GET a.example/x": 1/s, "POST /x": 2/s}`, `2:13: endpoints."GET a.example/x"` + others},
 		{"default: 2/s\nendpoints: {\"a.example/*\": 1/s}", ""},
 		{"default: {limit: 2/s, mode: shadow}\nendpoints: {\"a.example/*\": 1/s}", `3:13: endpoints."a.example/*"` + others},
-		{"default: {limit: 2/s, key: user, no_key: skip}\nendpoints: {\"a.example/*\": 1/s}", `3:13: endpoints."a.example/*"` + others},
+		{"tiers: {free: 1/s}\nendpoints: {\"a.example/*\": 1/s}", `3:13: endpoints."a.example/*"` + others},
 		{"global: 2/s\nendpoints: {\"a.example/*\": {limit: 1/s, mode: shadow}}", ""},
 		{"default: 2/s\nendpoints: {\"a.example/*\": {limit: 1/s, mode: shadow}}", `3:13: endpoints."a.example/*"` + shadow},
 		{"global: 2/s\nendpoints: {\"a.example/*\": 1/s, \"POST /login\": 1/s}", `3:13: endpoints."a.example/*"` + before + `a.example/login"`},

@@ -122,11 +122,12 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		assert.NotNil(t, c.Bans)
 		assert.Zero(t, c.BanStatus)
 		assert.False(t, c.Shadow)
-		require.Len(t, r.Warnings(), 2)
+		require.Len(t, r.Warnings(), 3)
 		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing`,
 			r.Warnings()[0].String())
 		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned`,
 			r.Warnings()[1].String())
+		assert.Contains(t, r.Warnings()[2].String(), `testdata/sample.yaml:4:17: allow.cidrs.0: has the proxies of 10.0.0.0/8: `)
 	})
 }
 
