@@ -86,7 +86,7 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 	if m.requests == 0 {
 		return nil, fmt.Errorf("there are no requests to choose a limit by")
 	}
-	r := &Result{Per: m.per, Keys: int64(len(m.keys)), Requests: m.requests}
+	r := &Result{Per: m.per, Keys: int64(len(m.keys)), Requests: m.requests, Refused: []Client{}}
 	all := m.refusedKeys(0, mostParts, false)
 	for i, keys := range all {
 		r.Curve = append(r.Curve, Point{limits[i], keys, m.refused[i]})
