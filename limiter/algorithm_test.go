@@ -30,7 +30,7 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 				}
 				now := anyStart().Draw(t, "start")
 				steps, times := 25, []int64{0, 1, now, math.MaxInt64, math.MinInt64}
-				if q.Settles = q.algorithm.bursts && rapid.Bool().Draw(t, "settles"); q.Settles {
+				if q.Settles = a == TokenBucket && rapid.Bool().Draw(t, "settles"); q.Settles {
 					// As many takes as lows are remembered, and times of takes only.
 					steps, times = MostLows, []int64{0}
 				}
@@ -180,9 +180,41 @@ func TestGivingBackNeverLeavesMoreThanTheLimit(t *testing.T) {
 
 func TestGivingBackAtOnceUndoesTaking(t *testing.T) {
 	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision) {
-		if d.Allowed && cost > 0 {
+		if d.Allowed && cost > 0 && (q.algorithm.delay == nil || q.unit >= q.refill) {
 			require.Equal(t, q.Describe(before, now, 0, true).Remaining,
-				q.Describe(q.Refund(clone(after), now, cost, 0), now, 0, true).Remaining)
+				q.Describe(q.Refund(clone(after), now, cost, q.UndoAt(&d)), now, 0, true).Remaining)
+		}
+	})
+}
+
+func TestTurnsOfALeakyBucketNeverComeCloserTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := mustQuota(t, anyLimit(LeakyBucket).Draw(t, "limit"))
+		q.Settles = rapid.Bool().Draw(t, "settles")
+		type turn struct{ at, cost, receipt int64 }
+		var turns []turn
+		s, d, now := State{}, Decision{Remaining: q.capacity}, anyStart().Draw(t, "start")
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			if waiting := len(turns); waiting > 0 && rapid.Bool().Draw(t, "cancels") {
+				if i := rapid.IntRange(0, waiting-1).Draw(t, "which"); turns[i].at > now {
+					s = q.Refund(s, now, turns[i].cost, turns[i].receipt)
+					turns = slices.Delete(turns, i, i+1)
+				}
+				continue
+			}
+			if rapid.IntRange(0, 9).Draw(t, "passes") == 0 {
+				now += max(0, anyStep(q, d).Draw(t, "step"))
+			}
+			cost := anyCost(q.capacity, min(d.Remaining, 1+d.Remaining/8)).Draw(t, "cost")
+			after, allowed := q.Take(s, now, cost)
+			d = q.Describe(after, now, cost, allowed)
+			if s = after; allowed && cost > 0 {
+				turns = append(turns, turn{now + d.Delay.Microseconds(), cost, d.At})
+			}
+		}
+		for i := range turns[:max(0, len(turns)-1)] { // each is behind those before it
+			distance := turns[i].cost * q.unit / q.refill
+			require.GreaterOrEqual(t, turns[i+1].at-turns[i].at, distance, "turn %d of %+v under %v", i, turns, q.limit)
 		}
 	})
 }

@@ -48,7 +48,8 @@ type Decision struct {
 	Delay time.Duration
 
 	// At is when the store decided, for [Charge.At] of a refund: microseconds since 1970 on
-	// the store's own clock, or another number that the store finds the units again by. It
+	// the store's own clock, or another number that the store finds the units again by, as for
+	// a LeakyBucket the time at which the queue ends behind the event. It
 	// says nothing to any other store, and is not to be compared with time.Now: clocks differ
 	// between Redis and a process. Zero: it is not known.
 	At int64

@@ -22,7 +22,7 @@ type Config struct {
 	// A LeakyBucket has no others beside it.
 	Limits []Limit
 
-	// Settles is needed for [Limiter.Reserve]. A bucket then remembers how low it was since
+	// Settles is needed for [Limiter.Reserve]. A TokenBucket then remembers how low it was since
 	// units were reserved ([Quota.Settles]), which takes more memory.
 	Settles bool
 

@@ -44,7 +44,7 @@ func Lua(of ...Algorithm) string {
 	source.WriteString("local algorithms = {}\n")
 	for _, a := range of {
 		if known, ok := a.lookup(); ok {
-			fmt.Fprintf(&source, "algorithms[%d] = (function()\n%send)()\n", a, readLua(known.lua))
+			fmt.Fprintf(&source, "algorithms[%d] = (function(isQueue)\n%send)(%t)\n", a, readLua(known.lua), known.delay != nil)
 		}
 	}
 	return source.String()

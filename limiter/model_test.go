@@ -31,6 +31,14 @@ func newModel(q *Quota) *model {
 			queue := new(big.Rat).Sub(whole(m.capacity), m.room(t))
 			return queue.Quo(queue, big.NewRat(q.refill, q.unit))
 		}
+		last := m.back
+		m.back = func(t, n, end int64) {
+			queue := m.delay(t)
+			if queue.Sign() == 0 || q.unit < q.refill || t+ceil(queue).Microseconds() != end {
+				n = 0
+			}
+			last(t, n, 0)
+		}
 		return m
 	case FixedWindow:
 		return windowModel(q, func(int64) *big.Rat { return new(big.Rat) })
@@ -259,6 +267,9 @@ func (m *model) decide(now, cost int64) Decision {
 	if d.Remaining < d.Limit {
 		d.NextAfter = after(d.Remaining + 1)
 		d.ResetAfter = after(d.Limit)
+	}
+	if m.delay != nil && d.ResetAfter > 0 {
+		d.At = now + d.ResetAfter.Microseconds()
 	}
 	switch {
 	case d.Allowed:

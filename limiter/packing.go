@@ -32,7 +32,7 @@ const (
 // form depends on Settles, which is set after q was made.
 func (q *Quota) form() form {
 	switch {
-	case q.algorithm.bursts && q.Settles:
+	case q.hasLows():
 		return inLows
 	case q.algorithm.bursts || q.layout.index > 0:
 		return inWord

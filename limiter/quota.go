@@ -22,7 +22,7 @@ type Quota struct {
 	OnOutage Outage
 
 	// Settles says that units come back long after they were taken, when it is known what an
-	// event really cost. A bucket then remembers how low it was meanwhile, so that all of them
+	// event really cost. A TokenBucket then remembers how low it was meanwhile, so that all of them
 	// do which have not drained; else it keeps back what may have. To be set before the first
 	// use. False: they come back at once or never.
 	Settles bool
@@ -193,10 +193,13 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 // place.
 //
 // Units return to the window that they were taken in, or to the log's entries of that time,
-// and to nothing if those are gone. To a bucket return at most as many as were in it at its
+// and to nothing if those are gone. To a TokenBucket return at most as many as were in it at its
 // emptiest since; the others drained. Without [Quota.Settles] that is not known, and a refund
 // that is late by d is less by what d refills. Where the time is not known (0), the units that
 // were taken last are returned, which may admit more than the limit if they were not the ones.
+//
+// To a LeakyBucket return the units of the last event in its queue, and of no other: later events
+// have their turns already, and keep them. Where the time is not known nothing returns.
 //
 // A state that was written under another quota is refunded by that one, and stays its own:
 // converted to a lower limit first, it would forget what was used above that.
@@ -238,7 +241,7 @@ func (q *Quota) OweFrom(from *Quota, s State, now, n int64) (*Quota, State) {
 func (q *Quota) UndoAt(d *Decision) int64 {
 	const future = 1 << 52
 	switch {
-	case !q.algorithm.bursts && !q.InFlight() || d.At == 0:
+	case !q.algorithm.bursts && !q.InFlight() || q.algorithm.delay != nil || d.At == 0:
 		return d.At
 	case d.At < 0: // on counters beside the store's own, as package failover has them
 		return -future
@@ -263,9 +266,12 @@ func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 		d.NextAfter = micros(behind + q.algorithm.wait(q, s, remaining+1))
 		d.ResetAfter = micros(behind + reset)
 	}
+	if q.algorithm.delay != nil {
+		d.At += reset // the end of the queue, by which leaveQueue knows the event
+	}
 	switch {
 	case allowed && q.algorithm.delay != nil:
-		d.Delay = micros(q.algorithm.delay(q, q.algorithm.refund(q, State{Last: s.Last, Level: s.Level}, cost, 0)))
+		d.Delay = micros(q.algorithm.delay(q, State{Level: s.Level - cost*q.unit}))
 	case !allowed && (cost < 0 || cost > q.capacity):
 		d.RetryAfter = Never
 	case !allowed:
@@ -291,7 +297,7 @@ func (q *Quota) Convert(from *Quota, s State, now int64) State {
 	case from == nil:
 		return s
 	case from.limit == q.limit:
-		if q.algorithm.bursts && !q.Settles {
+		if q.algorithm.bursts && !q.hasLows() {
 			s.Log = nil
 		}
 		return s

@@ -159,6 +159,9 @@ var lastings = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Sec
 
 func TestReservingUpperBoundsUsesWhatCanBeUsed(t *testing.T) {
 	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		if a == LeakyBucket { // later events have their turns, by what was reserved
+			continue
+		}
 		t.Run(a.String(), func(t *testing.T) {
 			q := settling(t, a)
 			all := completions(q.limit)

@@ -59,44 +59,42 @@ do
   end
 end
 
-for _, kind in ipairs({1, 2}) do
-  local bucket = algorithms[kind]
-  if bucket then
-    local advance, take, refund = bucket.advance, bucket.take, bucket.refund
+local bucket = algorithms[1]
+if bucket then
+  local advance, take, refund = bucket.advance, bucket.take, bucket.refund
 
-    bucket.hasLows = true
+  bucket.hasLows = true
 
-    bucket.advance = function(q, s, t)
-      advance(q, s, t)
+  bucket.advance = function(q, s, t)
+    advance(q, s, t)
+    s.log = sink(s.log, s.level)
+  end
+
+  bucket.take = function(q, s, cost)
+    local level = take(q, s, cost)
+    if level and q.settles then
+      return level, addLow(s.log, s.last, level)
+    end
+    return level, s.log
+  end
+
+  bucket.refund = function(q, s, n, at)
+    if at == 0 or not q.settles then
+      refund(q, s, n, at)
       s.log = sink(s.log, s.level)
+      return
     end
-
-    bucket.take = function(q, s, cost)
-      local level = take(q, s, cost)
-      if level and q.settles then
-        return level, addLow(s.log, s.last, level)
+    local which
+    for i = 1, #s.log, 16 do
+      if struct.unpack('<d', s.log, i) <= at then
+        which = i
       end
-      return level, s.log
     end
-
-    bucket.refund = function(q, s, n, at)
-      if at == 0 or not q.settles then
-        refund(q, s, n, at)
-        s.log = sink(s.log, s.level)
-        return
-      end
-      local which
-      for i = 1, #s.log, 16 do
-        if struct.unpack('<d', s.log, i) <= at then
-          which = i
-        end
-      end
-      if which then
-        local low = struct.unpack('<d', s.log, which + 8)
-        local back = math.min(n * q.unit, s.level, low)
-        s.level = s.level - back
-        s.log = sink(lower(s.log, which, back), s.level)
-      end
+    if which then
+      local low = struct.unpack('<d', s.log, which + 8)
+      local back = math.min(n * q.unit, s.level, low)
+      s.level = s.level - back
+      s.log = sink(lower(s.log, which, back), s.level)
     end
   end
 end

@@ -17,7 +17,7 @@ type State struct {
 	Prev int64
 
 	// Log is in the order of time. In SlidingLog an entry is an event and its units, and there
-	// are at most as many as Events. In a bucket of a quota that [Quota.Settles] an entry is
+	// are at most as many as Events. In a TokenBucket of a quota that [Quota.Settles] an entry is
 	// the lowest level since that time, and there are at most [MostLows]. Others have none.
 	// Take appends to it in place when its capacity allows.
 	Log []Entry

@@ -66,7 +66,7 @@ func fillBucket(q *Quota, s State, cost int64) (State, bool) {
 		return s, false
 	}
 	s.Level = level
-	if q.Settles {
+	if q.hasLows() {
 		s.Log = addLow(slices.Clone(s.Log), Entry{s.Last, level})
 	}
 	return s, true
@@ -84,7 +84,7 @@ func emptyBucket(q *Quota, s State, n, at int64) State {
 	back := min(n*q.unit, s.Level)
 	switch {
 	case at == 0:
-	case q.Settles:
+	case q.hasLows():
 		i := entriesUpTo(s.Log, at) - 1
 		if i < 0 {
 			return s
@@ -110,6 +110,10 @@ func waitBucket(q *Quota, s State, cost int64) int64 {
 // The lows of a bucket say how low its level was since a time: an entry for each, in the order
 // of time and so of levels, for a time between two the one before, before the first none. What
 // follows changes them in place.
+
+// hasLows reports whether a bucket remembers them, for refunds: a leaky bucket returns only what is
+// last in its queue.
+func (q *Quota) hasLows() bool { return q.Settles && q.algorithm.bursts && q.algorithm.delay == nil }
 
 // MostLows is the most entries in the Log of a bucket that settles. To leave one out makes a
 // refund smaller, never larger.

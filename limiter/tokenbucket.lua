@@ -1,5 +1,6 @@
--- The counterpart of tokenbucket.go, but for the lows, which settles.lua has.
-return {
+-- The counterpart of tokenbucket.go, but for the lows, which settles.lua has, and of leakybucket.go,
+-- which isQueue tells.
+local bucket = {
   compile = function(capacity, unit, refill)
     return {
       algorithm = false, bytes = false, capacity = capacity,
@@ -45,3 +46,13 @@ return {
     return divUp(s.level, q.refill)
   end,
 }
+
+if isQueue then
+  -- Only of the event that is last: later events have their turns.
+  bucket.refund = function(q, s, n, at)
+    if s.level > 0 and q.unit >= q.refill and s.last + divUp(s.level, q.refill) == at then
+      s.level = s.level - math.min(n * q.unit, s.level)
+    end
+  end
+end
+return bucket

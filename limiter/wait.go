@@ -33,8 +33,9 @@ func newNever(name string, o Outage) (Charge, error) {
 // when they may be there, in no order, so under load a large n can wait for long.
 //
 // If the wait would not end before ctx does, or never, Wait takes nothing and returns a
-// [*WaitError] at once. If ctx ends while it waits it returns ctx.Err(), having taken nothing:
-// a place in a LeakyBucket is given back. Other errors are those of AllowN.
+// [*WaitError] at once. If ctx ends while it waits it returns ctx.Err(), having taken nothing but a
+// turn in a LeakyBucket, which is free again unless a later one is behind it. Other errors are those
+// of AllowN.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	for {
 		if err := ctx.Err(); err != nil {

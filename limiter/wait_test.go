@@ -171,16 +171,10 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 			ctx, end := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- l.Wait(ctx, "key", 50) }()
-			if a == LeakyBucket {
-				go func() { done <- l.Wait(ctx, "key", 10) }()
-			}
 			const pause = time.Second
 			time.Sleep(pause)
 			end()
 			require.ErrorIs(t, <-done, context.Canceled)
-			if a == LeakyBucket {
-				require.ErrorIs(t, <-done, context.Canceled)
-			}
 			after, err := l.Peek(t.Context(), "key", l.quota.capacity)
 			require.NoError(t, err)
 			assert.Equal(t, before.RetryAfter-pause, after.RetryAfter, "%v", a)

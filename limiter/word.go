@@ -109,6 +109,9 @@ func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint
 		d.NextAfter = micros(q.byRefill.up(level - (min(used, q.capacity)-1)*q.unit))
 		d.ResetAfter = micros(q.byRefill.up(level))
 	}
+	if q.queue {
+		d.At += d.ResetAfter.Microseconds()
+	}
 	return word
 }
 

@@ -133,6 +133,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
 			d.NextAfter, d.ResetAfter = 0, 0
 		}
+		d.At = 0 // nothing is held
 	}
 	s.allowed, s.overdrawn = false, false
 	if len(taken) == 0 {

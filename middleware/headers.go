@@ -275,7 +275,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		}
 		reset := secondsUp(strictest.ResetAfter)
 		if !set.Legacy.Delta {
-			reset = unixUp(set.calendar.timeOf(strictest.At) + strictest.ResetAfter.Microseconds())
+			reset = unixUp(set.calendar.timeOf(strictest.decidedAt()) + strictest.ResetAfter.Microseconds())
 		}
 		text = strconv.AppendInt(text, reset, 10)
 		values[0], values[1], values[2] = strictest.limitText(), remaining, textOf(text[from:])
@@ -373,7 +373,16 @@ type calendar struct {
 	distance atomic.Int64
 }
 
-// timeOf is a Decision.At in microseconds since 1970.
+// decidedAt is when the store decided, on its clock, or at most 0 if that is not known. The At of a
+// leaky bucket is when its queue ends.
+func (e *entry) decidedAt() int64 {
+	if e.At > 0 && e.quota.Algorithm() == limiter.LeakyBucket {
+		return e.At - e.ResetAfter.Microseconds()
+	}
+	return e.At
+}
+
+// timeOf is a time on the store's clock in microseconds since 1970.
 func (c *calendar) timeOf(at int64) int64 {
 	if !c.runs || at <= 0 {
 		return time.Now().UnixMicro()

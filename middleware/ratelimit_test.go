@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -368,6 +369,44 @@ func TestAClientThatGoesAwayLeavesTheQueueAtOnce(t *testing.T) {
 		assert.Zero(t, time.Since(start))
 		assert.Equal(t, 1, served, "nobody is there for the answer")
 	})
+}
+
+func TestClientsThatLeaveTheQueueLetNoOthersPassTogether(t *testing.T) {
+	for name, config := range map[string]middleware.Config{
+		"settles":  {Rules: []middleware.Rule{{Settles: true, Units: 1}}},
+		"overload": {Rules: []middleware.Rule{{}}, Overload: places(1000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				config.Rules[0].Name, config.Rules[0].Limit = "q", limiter.PerSecond(20).With(limiter.LeakyBucket)
+				l, err := middleware.New(config)
+				require.NoError(t, err)
+				times := make(chan time.Time, 400)
+				h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { times <- time.Now() }))
+				var meant sync.WaitGroup
+				for rest := range 18 {
+					ctx, leave := context.WithCancel(t.Context())
+					var leaving sync.WaitGroup
+					for range 18 - rest {
+						leaving.Go(func() { serve(h, request().WithContext(ctx)) })
+					}
+					synctest.Wait()
+					meant.Go(func() { serve(h, request()) })
+					synctest.Wait()
+					leave()
+					leaving.Wait()
+					time.Sleep(50 * time.Millisecond)
+				}
+				meant.Wait()
+				require.Greater(t, len(times), 1)
+				for last := <-times; len(times) > 0; {
+					next := <-times
+					assert.GreaterOrEqual(t, next.Sub(last), 50*time.Millisecond)
+					last = next
+				}
+			})
+		})
+	}
 }
 
 func TestATurnAfterTheDeadlineIsRefusedAtOnceAndGivenBack(t *testing.T) {

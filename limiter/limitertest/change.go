@@ -20,7 +20,7 @@ var changes = []testCase{
 					rule := fmt.Sprint("rule ", i, changed.Events)
 					before, after := t.named(rule, "", l), t.named(rule, "", changed)
 					t.take(before, "key", 4)
-					t.take(before, "given back", 4)
+					at := t.take(before, "given back", 4).At
 					want := max(0, after.Capacity()-4)
 					used := t.look(before, "key")
 					t.remaining(after, "key", want, "of 4 that were used under "+l.String())
@@ -36,7 +36,7 @@ var changes = []testCase{
 					if want > 0 {
 						t.take(after, "key", want)
 					}
-					t.refund(limiter.Charge{Quota: after, Key: "given back", Cost: 1})
+					t.refund(limiter.Charge{Quota: after, Key: "given back", Cost: 1, At: at})
 					t.remaining(after, "given back", max(0, after.Capacity()-3), "of 4 that were used and 1 given back")
 					if want > 0 {
 						t.retry(after, "key", 2)

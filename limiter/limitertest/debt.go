@@ -173,6 +173,9 @@ var debts = []testCase{
 		run: func(t *trial) {
 			const period, answer = 10 * time.Second, time.Second
 			for _, l := range samples {
+				if l.Algorithm == limiter.LeakyBucket { // its later events have their turns
+					continue
+				}
 				l = scaled(l, 20)
 				q := t.named("rule "+l.String(), "", l)
 				q.Settles = true

@@ -87,6 +87,8 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"room is not checked", "decisions need as much room as there are charges"},
 		{"nothing is given back", "what is given back can be taken again"},
 		{"a refund has no time", "a refund is of the units that its decision took"},
+		{"a refund takes the last turn", "a turn that is given back brings no others together"},
+		{"a refund has no time", "a turn that is given back brings no others together"},
 		{"more is given back than taken", "no more can be given back than was taken"},
 		{"all is given back", "giving nothing back changes nothing"},
 		{"a refund is saved up", "giving back to an unknown key is harmless"},
@@ -458,6 +460,9 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 			continue
 		case s.flaw == "a refund has no time":
 			c.At = 0
+		case s.flaw == "a refund takes the last turn":
+			d := c.Quota.Describe(s.held[s.name(c)].state, now, 0, true)
+			c.At = d.At
 		case s.flaw == "all is given back" && cost == 0:
 			cost = c.Quota.Capacity()
 		case s.flaw == "a refund is saved up":

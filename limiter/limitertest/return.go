@@ -14,9 +14,9 @@ var returns = []testCase{
 		why:  "Refund is for events that did not happen after all.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
-			t.take(q, "key", q.Capacity())
+			at := t.take(q, "key", q.Capacity()).At
 			t.refuse(q, "key", 2)
-			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 2})
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 2, At: at})
 			t.remaining(q, "key", 2, "after 2 were given back")
 			t.take(q, "key", 2)
 			t.refuse(q, "key", 1)
@@ -28,8 +28,8 @@ var returns = []testCase{
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(l)
 			for _, n := range []int64{2, 3, q.Capacity(), q.Capacity() + 1, 1 << 53, math.MaxInt64} {
-				t.take(q, "key", 2)
-				t.refund(limiter.Charge{Quota: q, Key: "key", Cost: n})
+				at := t.take(q, "key", 2).At
+				t.refund(limiter.Charge{Quota: q, Key: "key", Cost: n, At: at})
 				t.remaining(q, "key", q.Capacity(), "after more was given back than taken")
 			}
 			t.take(q, "key", q.Capacity())
@@ -75,6 +75,46 @@ var returns = []testCase{
 		},
 	},
 	{
+		name: "a turn that is given back brings no others together",
+		why:  "Events in a leaky bucket have their turns when they are admitted. What is given back of one that others are behind would let the next event out together with them, so only the last one's units return: pass At to Quota.Refund.",
+		run: func(t *trial) {
+			const distance = 2500 * time.Millisecond
+			q := t.quota(limiter.Limit{Events: 4, Per: 10 * time.Second, Burst: 6, Algorithm: limiter.LeakyBucket})
+			cancel := func(d limiter.Decision) {
+				t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 1, At: q.UndoAt(&d)})
+			}
+			var last time.Duration // the turn of the last event that was not cancelled
+			for range 10 {
+				var cancelled []limiter.Decision
+				for len(cancelled) < 5 {
+					cancelled = append(cancelled, t.take(q, "key", 1))
+				}
+				turn := t.slept + t.take(q, "key", 1).Delay
+				if last > 0 && turn < last+distance {
+					t.broken("%d events were cancelled that were before others: two others leave %v apart, want %v", len(cancelled), turn-last, distance)
+				}
+				last = turn
+				for _, d := range cancelled {
+					cancel(d)
+				}
+				t.sleep(distance / 10)
+				before := t.look(q, "key")
+				one := t.ask(q, "key", 1)
+				two := t.ask(q, "key", 1)
+				if two.Allowed {
+					cancel(two)
+				}
+				if one.Allowed {
+					cancel(one)
+				}
+				if after := t.look(q, "key"); after != before {
+					t.broken("after the last two events were cancelled, the last one first, a look says %+v, want %+v as before them", after, before)
+				}
+				t.sleep(before.ResetAfter - distance)
+			}
+		},
+	},
+	{
 		name: "giving nothing back changes nothing",
 		why:  "Cost 0 of Refund is 0 units, not all of them and not one.",
 		each: func(t *trial, l limiter.Limit) {
@@ -107,7 +147,9 @@ var returns = []testCase{
 			charges := t.mixed("rule")
 			t.decide(charges...)
 			before := t.looks(charges)
-			t.decide(charges...)
+			for i, d := range t.decide(charges...) {
+				charges[i].At = d.At
+			}
 			t.refund(append(charges, limiter.Charge{Quota: t.quota(samples[0]), Key: "unknown", Cost: 1})...)
 			for i, d := range t.looks(charges) {
 				if d.Remaining != before[i].Remaining {

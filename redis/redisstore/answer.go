@@ -18,8 +18,7 @@ func isLong(q *limiter.Quota) bool { return isLog(q) && q.Capacity() > 10 }
 
 // hasLows reports whether q's buckets remember how low they were.
 func hasLows(q *limiter.Quota) bool {
-	a := q.Algorithm()
-	return q.Settles && (a == limiter.TokenBucket || a == limiter.LeakyBucket)
+	return q.Settles && q.Algorithm() == limiter.TokenBucket
 }
 
 // An answer is what the script says about one group: the server's time, and a record for

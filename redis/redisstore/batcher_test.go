@@ -1235,6 +1235,9 @@ func TestConcurrentBatchesOverNodesNeitherAdmitTooMuchNorLoseUnits(t *testing.T)
 		wg.Wait()
 		for k := range keys {
 			assert.LessOrEqual(t, used[k].Load(), q.Capacity(), "%v admits no more than its limit", a)
+			if a == limiter.LeakyBucket { // a turn that others are behind drains
+				continue
+			}
 			assert.Equal(t, q.Capacity()-used[k].Load(), decideOne(t, stores[0], q, keys[k], 0).Remaining,
 				"%v: what refused batches took is given back to the last unit", a)
 		}
