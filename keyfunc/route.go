@@ -52,10 +52,17 @@ func init() {
 // know: a proxy, a ServeMux pattern with a host. Otherwise the client writes what
 // it likes in the Host header, and every new host is a new key. To check, ask for
 // a host you do not have (curl -H 'Host: x.invalid'): it must not reach the limiter.
+//
+// Of a request that a client is about to send (package pace) it is the URL's host where
+// r.Host is empty, as it is after a redirect.
 func Host(r *http.Request) (string, error) {
-	host := route.Host(r.Host)
+	field := r.Host
+	if field == "" && r.URL != nil {
+		field = r.URL.Host
+	}
+	host := route.Host(field)
 	if host == "" {
-		if text, _ := splitPort(r.Host); text == "" || text == "." {
+		if text, _ := splitPort(field); text == "" || text == "." {
 			return "", ErrNoKey
 		}
 		host = "other"

@@ -3,6 +3,7 @@ package keyfunc_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -56,9 +57,11 @@ func TestHostHasOneSpelling(t *testing.T) {
 		{strings.Repeat("a", 254), "host:other"},
 	} {
 		assert.Equal(t, tt.want, keyOf(t, keyfunc.Host, &http.Request{Host: tt.host}), tt.host)
+		assert.Equal(t, tt.want, keyOf(t, keyfunc.Host, &http.Request{URL: &url.URL{Host: tt.host}}), "after a redirect: %s", tt.host)
 	}
 	for _, host := range []string{"", ".", ":8080", "[]:8080"} {
 		assertNoKey(t, keyfunc.Host, &http.Request{Host: host})
+		assertNoKey(t, keyfunc.Host, &http.Request{URL: &url.URL{Host: host}})
 	}
 }
 

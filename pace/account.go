@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 )
 
@@ -68,18 +70,29 @@ func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) 
 	if r.only != nil {
 		return r.only, nil
 	}
-	key, err := r.key(request)
-	if err == nil && key == "" || errors.Is(err, keyfunc.ErrNoKey) {
-		return r.accounts.get(0, func() *account { return newAccount(r, "") }), nil
+	key := ""
+	if r.key != nil {
+		var err error
+		if key, err = r.key(request); err != nil && !errors.Is(err, keyfunc.ErrNoKey) {
+			return nil, fmt.Errorf("pace: %s: the key of the request: %w", r.name, err)
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("pace: %s: the key of the request: %w", r.name, err)
+	if r.host.name == "" { // or one server could stop requests to all
+		key = serverOf(request) + "\x00" + key
+	}
+	if key == "" {
+		return r.accounts.get(0, func() *account { return newAccount(r, "") }), nil
 	}
 	hash := maphash.String(seed, key)
 	if a := r.accounts.find(hash); a != nil {
 		return a, nil
 	}
 	return r.accounts.get(hash, func() *account { return newAccount(r, t.digests.Digest(key).String()) }), nil
+}
+
+// serverOf is the host that a request goes to, whatever its Host field says: no two have one text.
+func serverOf(request *http.Request) string {
+	return cmp.Or(route.Host(request.URL.Host), strings.ToLower(request.URL.Host))
 }
 
 func newAccount(r *rule, key string) *account {

@@ -11,10 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/pace"
 )
@@ -286,3 +288,36 @@ type idler struct {
 }
 
 func (i idler) CloseIdleConnections() { *i.closed = true }
+
+// A receiver of webhooks that redirects and refuses, in whatever way, holds no other back.
+func TestNoHostOfManyHoldsOthersBack(t *testing.T) {
+	for name, key := range map[string]keyfunc.Func{"no key": nil, "by host": keyfunc.Host, "by token": pace.Token} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(func(r *http.Request, _ int) *http.Response {
+					switch {
+					case r.URL.Path == "/":
+						return respond(302, "Location", "https://"+r.URL.Host+"/there")
+					case r.URL.Hostname() == "bad.example.org" || r.URL.Hostname() == "böse.example.org":
+						return respond(429, "Retry-After", "86400")
+					}
+					return respond(200)
+				})
+				client := &http.Client{Transport: newTransport(t, s, pace.Options{Rules: []pace.Rule{{Host: "*", Key: key, Limit: limiter.PerSecond(10)}}})}
+				for host, want := range map[string]int{"bad.example.org": 429, "böse.example.org": 429} {
+					resp, err := client.Get("https://" + host + "/")
+					require.NoError(t, err)
+					require.Equal(t, want, resp.StatusCode)
+				}
+				for _, host := range []string{"good.example.org", "güt.example.org", "[2001:db8::1]"} {
+					resp, err := client.Get("https://" + host + "/")
+					require.NoError(t, err, host)
+					require.Equal(t, 200, resp.StatusCode)
+				}
+				var tooLong *pace.WaitError
+				_, err := client.Get("https://BAD.example.org:443/")
+				require.ErrorAs(t, err, &tooLong, "it is held back itself")
+			})
+		})
+	}
+}

@@ -25,7 +25,7 @@ type Observation struct {
 	Outcome Outcome
 
 	// Rule is the name of the rule that applied, and Key the digest of the key that the request
-	// was counted under: empty if the rule has no Key, and if there is no rule.
+	// was counted under: empty if the rule has no Key, but with the Host "*", and if there is no rule.
 	Rule, Key string
 
 	// Attempt counts from 1.

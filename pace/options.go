@@ -64,7 +64,8 @@ type Rule struct {
 	Name string
 
 	// Host is required: "api.github.com", with a port if the rule is for this port alone,
-	// "*.example.org" for all hosts below a domain, or "*" for any.
+	// "*.example.org" for all hosts below a domain, or "*" for any. With "*" each host has counts
+	// and cooldowns of its own, so that no server can hold back requests to others.
 	Host string
 
 	// Match narrows the rule to requests that it returns true for, where a server has several
@@ -73,7 +74,8 @@ type Rule struct {
 
 	// Key names the quota that a request uses up: there is one for each key. Requests without a
 	// key (keyfunc.ErrNoKey) share a count, and with any other error a request fails. Functions
-	// of package keyfunc serve here too. Nil: all requests of the rule share one.
+	// of package keyfunc serve here too. Nil: all requests of the rule share one, but with the
+	// Host "*", where all to one host do.
 	Key keyfunc.Func
 
 	// Limit is how many requests the server allows, preferably in its own period: only then

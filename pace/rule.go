@@ -63,7 +63,7 @@ func newRule(r Rule, o *Options) (*rule, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if r.Key == nil {
+	if r.Key == nil && made.host.name != "" {
 		made.only = newAccount(made, "")
 	}
 	if made.quota == nil {
