@@ -123,7 +123,7 @@ func TestRefusalsThatComeTogetherAreOne(t *testing.T) {
 				s := newServer(func(*http.Request, int) *http.Response { return respond(429, fields...) })
 				s.took = time.Second
 				var seen observed
-				transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(100).WithBurst(50)), Observer: &seen})
+				transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(100).WithBurst(51)), Observer: &seen})
 				require.NoError(t, errors.Join(together(t, 50, transport, api)...))
 				began := 0
 				for _, o := range seen.all() {
@@ -155,7 +155,7 @@ func TestALaterRefusalDoesNotShortenACooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(refusingTwice("60", 500*time.Millisecond, "1"))
 		s.took = time.Second
-		all := fleet(t, 2, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(2)), MaxWait: time.Hour})
+		all := fleet(t, 2, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(3)), MaxWait: time.Hour})
 		var group sync.WaitGroup
 		for _, process := range all {
 			group.Go(func() { _, _ = get(t, process, api) })
@@ -527,7 +527,7 @@ func TestOfTwoCooldownsAtOnceTheLongerHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(refusingTwice("2", 20*time.Millisecond, "60"))
 		s.took = time.Second
-		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(2)), Cooldowns: uneven{newBans(t)}, MaxWait: time.Hour})
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(3)), Cooldowns: uneven{newBans(t)}, MaxWait: time.Hour})
 		together(t, 2, transport, api)
 		_, err := get(t, transport, api)
 		require.NoError(t, err)

@@ -80,8 +80,9 @@ type Rule struct {
 
 	// Limit is how many requests the server allows, preferably in its own period: only then
 	// can what it says to remain be compared. Requests leave evenly, PerHour(3600) one a second,
-	// unless the limit has a burst: PerSecond(10).WithBurst(20) lets 20 leave at once after a
-	// pause, and then one every tenth of a second. The algorithm is TokenBucket then, and else
+	// unless the limit has a burst: PerSecond(10).WithBurst(20) lets 19 leave at once after a
+	// pause, and then one every tenth of a second. One of a burst is kept back, so that requests
+	// which arrive less evenly than they left are not refused. The algorithm is TokenBucket then, and else
 	// the zero one or LeakyBucket. The zero Limit is none, which needs Concurrency.
 	Limit limiter.Limit
 

@@ -59,7 +59,7 @@ func TestACooldownHoldsThoseBackThatWaitForAPlace(t *testing.T) {
 func TestACooldownDoesNotEndWithABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(refuseFirst("Retry-After", "10"))
-		all := fleet(t, 2, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(10))})
+		all := fleet(t, 2, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(11))})
 		_, err := get(t, all[0], api)
 		require.NoError(t, err)
 		var group sync.WaitGroup

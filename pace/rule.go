@@ -39,6 +39,11 @@ type rule struct {
 	until             atomic.Int64 // the latest end of a cooldown; see Transport.now
 }
 
+// margin is how many requests of a burst are kept back. A pace at the edge of what the server lets
+// through has no slack: requests leave evenly and arrive unevenly, so that each which comes too early
+// is refused, and each refusal stops all processes for a second or more.
+const margin = 1
+
 // What a Limit of a leaky bucket can be.
 const (
 	mostQueue = 1_000_000_000_000
@@ -82,7 +87,7 @@ func (r *rule) setLimit(l limiter.Limit, maxWait time.Duration) error {
 	switch l.Algorithm {
 	case limiter.SlidingWindow:
 	case limiter.TokenBucket:
-		r.burst = cmp.Or(l.Burst, l.Events)
+		r.burst = max(1, cmp.Or(l.Burst, l.Events)-margin)
 		queue += r.burst
 	case limiter.LeakyBucket:
 		queue = cmp.Or(l.Burst, queue)
