@@ -17,9 +17,10 @@ import (
 // the client's text from its first byte can pose as any other.
 //
 // Keys that are not one client's alone have that written before them, in a way that no client
-// can; [Classify] takes it off. The middleware and the lists of bans do so by themselves. A Func
-// that builds on another's key has to, or its keys differ from process to process; [Class.Mark]
-// puts it back.
+// can; [Classify] takes it off. The middleware and the lists of bans do so by themselves. What
+// passes a key to anything else, such as a limiter.Limiter, must take its text, as that mark
+// differs from process to process. So must a Func that builds on another's key; [Class.Mark] puts
+// the mark back.
 //
 // A Func does not change the request, but for reading its body with [Body], and may be called from
 // many goroutines.

@@ -39,7 +39,7 @@ type Store interface {
 	// key that has nothing to get back.
 	Refund(ctx context.Context, charges []Charge) error
 
-	// Owe takes Cost units of each charge without asking for room ([Quota.Owe]). At is ignored.
+	// Owe takes Cost units of each charge without asking for room ([Quota.OweFrom]). At is ignored.
 	Owe(ctx context.Context, charges []Charge) error
 
 	// Reset makes each charge's key as if it had never been seen. Cost and At are ignored.
