@@ -20,8 +20,8 @@ import (
 
 // An action is what an operator asks for.
 type action struct {
-	Action string `json:"action"` // peek, reset, ban or unban
-	Rule   string `json:"rule"`   // of peek and reset
+	Action string `json:"action"` // look, reset, ban or unban
+	Rule   string `json:"rule"`   // of look and reset
 	Key    string `json:"key"`    // as operate.Key reads it, or its digest; of unban also as the page shows it
 
 	// Of ban.
@@ -35,12 +35,13 @@ type action struct {
 
 // An outcome is what became of an action.
 type outcome struct {
-	Error  string     `json:"error,omitempty"`
-	Text   string     `json:"text,omitempty"`
-	Key    string     `json:"key,omitempty"` // that the action was done on, if it was written as another
-	Counts []peekView `json:"counts,omitempty"`
-	Ban    *banView   `json:"ban,omitempty"`
-	Plan   *plan      `json:"plan,omitempty"`
+	Error string `json:"error,omitempty"`
+	Text  string `json:"text,omitempty"`
+	Key   string `json:"key,omitempty"` // that the action was done on, if it was written as another
+
+	Counts []peekView  `json:"counts,omitempty"`
+	Client *clientView `json:"client,omitempty"`
+	Plan   *plan       `json:"plan,omitempty"`
 }
 
 type peekView struct {
@@ -97,7 +98,8 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errNotBanned):
 		reply(w, http.StatusNotFound, outcome{Error: err.Error()})
 	default:
-		reply(w, http.StatusBadGateway, outcome{Error: err.Error(), Text: done.Text})
+		done.Error = err.Error()
+		reply(w, http.StatusBadGateway, done)
 	}
 }
 
@@ -190,8 +192,8 @@ func (d *Dashboard) banned(ctx context.Context, shown, key string) (string, bool
 // do does it on a key.
 func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, err error) {
 	switch a.Action {
-	case "peek":
-		o, err = d.peek(ctx, a.Rule, key)
+	case "look":
+		o, err = d.lookUp(ctx, a.Rule, key)
 	case "reset":
 		o, err = d.reset(ctx, a.Rule, key)
 	case "ban":
@@ -211,14 +213,15 @@ func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, er
 	return o, err
 }
 
-func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err error) {
+// peek is what a key has left under a rule, in each tier.
+func (d *Dashboard) peek(ctx context.Context, rule, key string) (counts []peekView, err error) {
 	found, err := d.each(rule, func(l *middleware.RateLimit) error {
 		results, err := l.Peek(ctx, rule, key)
 		for _, r := range results {
 			if r.IsConcurrency() { // when others end is not known
 				r.NextAfter, r.ResetAfter = 0, 0
 			}
-			o.Counts = append(o.Counts, peekView{
+			counts = append(counts, peekView{
 				Rule: r.Rule.Name, Tier: r.Rule.Tier, Limit: r.Limit, Remaining: r.Remaining,
 				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Rule.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
 			})
@@ -226,15 +229,9 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (o outcome, err 
 		return err
 	})
 	if err != nil || !found {
-		return outcome{}, orNoRule(err, rule)
+		return nil, orNoRule(err, rule)
 	}
-	if d.options.Bans != nil && key != "" {
-		if ban, ok := d.options.Bans.Find(key); ok {
-			v := d.banView(ban)
-			o.Ban = &v
-		}
-	}
-	return o, nil
+	return counts, nil
 }
 
 func (d *Dashboard) reset(ctx context.Context, rule, key string) (outcome, error) {

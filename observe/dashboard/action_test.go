@@ -34,7 +34,7 @@ func TestAnOperatorLetsACustomerThrough(t *testing.T) {
 	}
 	require.Equal(t, http.StatusTooManyRequests, s.send("GET", "/", "198.51.100.1", "acme"))
 
-	code, said := s.do(`{"action":"peek","rule":"tenant","key":"header:X-Tenant:acme"}`)
+	code, said := s.do(`{"action":"look","rule":"tenant","key":"header:X-Tenant:acme"}`)
 	require.Equal(t, http.StatusOK, code, said)
 	var answer struct {
 		Counts []struct {
@@ -62,7 +62,7 @@ func TestAnOperatorBansAndLiftsBans(t *testing.T) {
 		require.Equal(t, http.StatusOK, code, said)
 		require.Equal(t, http.StatusForbidden, s.send("GET", "/", "203.0.113.9", ""))
 
-		_, said = s.do(`{"action":"peek","rule":"ip","key":"203.0.113.9"}`)
+		_, said = s.do(`{"action":"look","rule":"ip","key":"203.0.113.9"}`)
 		assert.Contains(t, said, `"ban":`)
 
 		list := s.figures().Bans
@@ -130,24 +130,25 @@ func TestOnlyThePageItselfActs(t *testing.T) {
 func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
 	s := start(t, dashboard.Options{})
 	for ask, want := range map[string]string{
-		`{"action":"peek","rule":"nope","key":"user:a"}`:      `there is no rule of that name: \"nope\"`,
-		`{"action":"reset","rule":"nope","key":"user:a"}`:     "there is no rule",
-		`{"action":"peek","key":"user:a"}`:                    "which rule?",
+		`{"action":"look","rule":"nope","key":"user:a"}`:  `there is no rule of that name: \"nope\"`,
+		`{"action":"reset","rule":"nope","key":"user:a"}`: "there is no rule",
+		`{"action":"look"}`:                                   "which rule?",
+		`{"action":"reset","key":"user:a"}`:                   "which rule?",
 		`{"action":"ban","key":""}`:                           "which key?",
 		`{"action":"unban","key":""}`:                         "which key?",
 		`{"action":"ban","key":"user:a","for":"-1h"}`:         "has a sign",
 		`{"action":"ban","key":"user:a","for":"1 fortnight"}`: "1 fortnight",
 		`{"action":"ban","key":"\"half"}`:                     "quotation mark",
 		`{"action":"ban","key":"foo"}`:                        "no request can have this key: want an address",
-		`{"action":"peek","rule":"ip","key":"usr:42"}`:        "no request can have this key",
+		`{"action":"look","rule":"ip","key":"usr:42"}`:        "no request can have this key",
 		`{"action":"reset","rule":"ip","key":"203.0.113"}`:    "no request can have this key",
 		`{"action":"unban","key":"foo"}`:                      "no request can have this key",
 		`{"action":"ban","key":"198.51.100.0/24"}`:            "this is a network, and no key: networks go into ban.cidrs",
 		`{"action":"unban","key":"198.51.100.0/24"}`:          "is a network",
-		`{"action":"peek","rule":"ip","key":"10.0.0.0/8"}`:    "is a network",
+		`{"action":"look","rule":"ip","key":"10.0.0.0/8"}`:    "is a network",
 		`{"action":"reset","rule":"ip","key":"10.0.0.0/8"}`:   "is a network",
 		`{"action":"drop"}`:                                   `there is no action \"drop\"`,
-		`{"action":"peek","rulle":"ip"}`:                      `unknown field \"rulle\"`,
+		`{"action":"look","rulle":"ip"}`:                      `unknown field \"rulle\"`,
 		`{`:                                                   "cannot be read",
 		`{"action":"` + strings.Repeat("a", 65<<10) + `"}`:    "too large",
 	} {
@@ -168,19 +169,19 @@ func TestWhatAnOperatorDoesIsLoggedWithoutTheKey(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		s := start(t, dashboard.Options{ShowKeys: shown})
 		for _, ask := range []string{
-			`{"action":"peek","rule":"ip","key":"203.0.113.9"}`, `{"action":"reset","rule":"ip","key":"203.0.113.9"}`,
+			`{"action":"look","rule":"ip","key":"203.0.113.9"}`, `{"action":"reset","rule":"ip","key":"203.0.113.9"}`,
 			`{"action":"ban","key":"203.0.113.9","for":"1h"}`, `{"action":"unban","key":"203.0.113.9"}`,
 		} {
 			s.do(ask, func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), "ann")) })
 		}
-		s.do(`{"action":"peek","rule":"nope","key":"203.0.113.9"}`, func(r *http.Request) { r.SetBasicAuth("bob", "secret") })
+		s.do(`{"action":"look","rule":"nope","key":"203.0.113.9"}`, func(r *http.Request) { r.SetBasicAuth("bob", "secret") })
 		log := s.log.String()
 		assert.Equal(t, 5, strings.Count(log, "code=weir-operator "))
 		assert.Equal(t, 4, strings.Count(log, "user=user:ann"))
 		assert.Contains(t, log, " claimed_user=bob")
 		assert.NotContains(t, log, " user=bob", "nobody may have asked for the password")
 		assert.NotContains(t, log, "secret")
-		for _, word := range []string{"action=peek", "action=reset", "action=ban", "action=unban", "rule=ip", "for=1h", "remote=192.0.2.1:1234"} {
+		for _, word := range []string{"action=look", "action=reset", "action=ban", "action=unban", "rule=ip", "for=1h", "remote=192.0.2.1:1234"} {
 			assert.Contains(t, log, word)
 		}
 		assert.Equal(t, shown, strings.Contains(log, "203.0.113.9"))
@@ -189,7 +190,7 @@ func TestWhatAnOperatorDoesIsLoggedWithoutTheKey(t *testing.T) {
 
 func TestANameThatNobodyCheckedIsCutInTheLog(t *testing.T) {
 	s := start(t, dashboard.Options{})
-	s.do(`{"action":"peek","rule":"ip","key":"user:a"}`, func(r *http.Request) { r.SetBasicAuth(strings.Repeat("x", 4000), "") })
+	s.do(`{"action":"look","rule":"ip","key":"user:a"}`, func(r *http.Request) { r.SetBasicAuth(strings.Repeat("x", 4000), "") })
 	assert.Contains(t, s.log.String(), "claimed_user="+strings.Repeat("x", 100)+" ")
 }
 
@@ -199,12 +200,12 @@ func TestAnAddressIsTheKeyThatItIsCountedAs(t *testing.T) {
 	for range 3 {
 		s.send("GET", "/", client, "")
 	}
-	_, said := s.do(`{"action":"peek","rule":"strict","key":"2001:db8::ffff"}`)
+	_, said := s.do(`{"action":"look","rule":"strict","key":"2001:db8::ffff"}`)
 	assert.Contains(t, said, `"remaining":2`)
 	assert.Contains(t, said, `"key":"2001:db8::/64"`)
 	_, said = s.do(`{"action":"reset","rule":"strict","key":" 2001:db8::1 "}`)
 	assert.Contains(t, said, "This is counted as 2001:db8::/64. The key begins anew")
-	_, said = s.do(`{"action":"peek","rule":"strict","key":"2001:db8::/64"}`)
+	_, said = s.do(`{"action":"look","rule":"strict","key":"2001:db8::/64"}`)
 	assert.Contains(t, said, `"remaining":5`)
 
 	code, said := s.do(`{"action":"ban","key":"2001:db8::1","for":"1h"}`)
@@ -249,7 +250,7 @@ func TestADigestStandsForItsKeyInActions(t *testing.T) {
 	assert.NotContains(t, said, "acme", "it is not told whose digest it is")
 	_, banned := s.bans.Find("header:X-Tenant:acme")
 	assert.True(t, banned)
-	code, said = s.do(`{"action":"peek","rule":"tenant","key":"` + tenant + `"}`)
+	code, said = s.do(`{"action":"look","rule":"tenant","key":"` + tenant + `"}`)
 	assert.Equal(t, http.StatusOK, code)
 	assert.Contains(t, said, `"remaining":0`)
 	assert.Contains(t, said, `"ban":{`)
@@ -259,7 +260,7 @@ func TestADigestStandsForItsKeyInActions(t *testing.T) {
 	assert.False(t, banned)
 
 	unknown := keyfunc.NewDigester(nil).Digest("user:unknown").String()
-	for action, why := range map[string]string{"ban": "name the key", "peek": "name the key", "reset": "name the key"} {
+	for action, why := range map[string]string{"ban": "name the key", "look": "name the key", "reset": "name the key"} {
 		code, said := s.do(`{"action":"` + action + `","rule":"tenant","key":"` + unknown + `"}`)
 		assert.Equal(t, http.StatusBadRequest, code, action)
 		assert.Contains(t, said, why)
@@ -357,7 +358,7 @@ func TestAResetSaysWhetherThereWasAnythingToForget(t *testing.T) {
 	assert.Contains(t, said, `"The key begins anew under strict."`)
 }
 
-func TestAPeekOfWhatNobodyCountsShowsNoNumbers(t *testing.T) {
+func TestALookAtWhatNobodyCountsShowsNoNumbers(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
 	store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, Replicas: 4, OnDegraded: func(failover.Event) {}}})
@@ -370,8 +371,8 @@ func TestAPeekOfWhatNobodyCountsShowsNoNumbers(t *testing.T) {
 	require.NoError(t, err)
 	page.Add(limits)
 	s := &service{t: t, page: page, mux: page}
-	_, said := s.do(`{"action":"peek","rule":"open","key":"203.0.113.9"}`)
+	_, said := s.do(`{"action":"look","rule":"open","key":"203.0.113.9"}`)
 	assert.Contains(t, said, `"limit":0,"remaining":0,"degraded":true,"uncounted":true`)
-	_, said = s.do(`{"action":"peek","rule":"local","key":"203.0.113.9"}`)
+	_, said = s.do(`{"action":"look","rule":"local","key":"203.0.113.9"}`)
 	assert.Contains(t, said, `"limit":2,"remaining":2,"degraded":true}`)
 }

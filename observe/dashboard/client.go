@@ -2,59 +2,33 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"errors"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
 )
 
 // A clientView is what this process knows of one key.
 type clientView struct {
-	Error  string `json:"error,omitempty"`
 	Key    string `json:"key"` // as it is shown
 	Digest string `json:"digest"`
 
-	// Since when its requests are followed, in Unix milliseconds: what was before is not known.
-	Since int64 `json:"since"`
-	Step  int   `json:"step"`  // seconds
-	Known int   `json:"known"` // of the steps, the last ones
+	// The rule that refused it last or, if that is not known, most in the last hour.
+	Rule   string `json:"rule,omitempty"`
+	Shadow bool   `json:"shadow,omitempty"` // of the rule
 
-	Asked   []uint32      `json:"asked"` // by step, the oldest first
-	Refused []uint32      `json:"refused"`
-	Rules   []clientRule  `json:"rules"`
-	Routes  []clientRoute `json:"routes"`
-	Latest  []clientEvent `json:"latest"` // the last one first
-	Missed  uint32        `json:"missed,omitempty"`
+	// When it was last refused, and when a request of its last passed, in Unix milliseconds. 0: not
+	// since the process follows it, which begins with the first refusal or look.
+	Refused int64 `json:"refused,omitempty"`
+	Passed  int64 `json:"passed,omitempty"`
 
 	Hour []clientHour `json:"hour,omitempty"` // of rules that have the key among their offenders
 
 	Ban    *banView `json:"ban,omitempty"`
-	Passed bool     `json:"passed,omitempty"` // a request passed after it was banned: no limiter looks the key up
-}
-
-type clientRule struct {
-	Rule    string `json:"rule"` // empty: all others
-	Tier    string `json:"tier,omitempty"`
-	Asked   uint32 `json:"asked"`
-	Refused uint32 `json:"refused"`
-}
-
-type clientRoute struct {
-	Route   string `json:"route"` // empty: of requests without a route
-	Others  bool   `json:"others,omitempty"`
-	Asked   uint32 `json:"asked"`
-	Refused uint32 `json:"refused"`
-}
-
-type clientEvent struct {
-	At     int64  `json:"at"` // Unix milliseconds, of its second
-	Became string `json:"became"`
-	Route  string `json:"route,omitempty"`
-	Rule   string `json:"rule,omitempty"` // that refused it
-	Shadow bool   `json:"shadow,omitempty"`
+	Missed bool     `json:"missed,omitempty"` // a request passed after it was banned: no limiter looks the key up
 }
 
 type clientHour struct {
@@ -64,143 +38,84 @@ type clientHour struct {
 	Error   uint64 `json:"error,omitempty"` // by which both may be too high
 }
 
-// clientHeader names the client that a page asks about. It is a header as keys can be secrets, and
-// addresses are logged.
-const clientHeader = "Weir-Client"
+const (
+	maxHours = 8
 
-// client answers what is known of one key, or of a digest.
-func (d *Dashboard) client(w http.ResponseWriter, r *http.Request) {
-	text, err := url.PathUnescape(r.Header.Get(clientHeader))
-	v := &clientView{}
-	if err == nil {
-		v, err = d.lookAtClient(r, text)
+	// passesAfter is how long after a ban a request may pass that was on its way, in milliseconds.
+	passesAfter = 5000
+)
+
+// lookUp is what is known of a client, and what it has left under a rule: the operator's or,
+// without one, the rule that refuses it. Without a key it is the rule's one counter for all.
+func (d *Dashboard) lookUp(ctx context.Context, rule, key string) (o outcome, err error) {
+	if key == "" {
+		o.Counts, err = d.peek(ctx, rule, key)
+		return o, err
 	}
-	status := http.StatusOK
-	if err != nil {
-		v, status = &clientView{Error: err.Error()}, http.StatusBadRequest
-		if errors.Is(err, errUnknownClient) {
-			status = http.StatusNotFound
-		}
+	o.Client = d.client(key)
+	if _, isDigest := keyfunc.DigestOf(key); isDigest && d.store.Kind != "redis" {
+		return o, nil // only Redis finds counters by it
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(mustMarshal(v))
+	named := rule != ""
+	if rule = cmp.Or(rule, o.Client.Rule); rule == "" {
+		return o, nil
+	}
+	o.Counts, err = d.peek(ctx, rule, key)
+	if !named && errors.Is(err, middleware.ErrNoRule) { // it is no longer in force
+		o.Client.Rule, err = "", nil
+	}
+	return o, err
 }
 
-var errUnknownClient = errors.New("this process knows no key with this digest: it was not refused here lately, " +
-	"or another process serves the client")
-
-func (d *Dashboard) lookAtClient(r *http.Request, text string) (*clientView, error) {
-	key, err := d.key(r.Context(), action{Action: "look", Key: text})
-	if err != nil {
-		return nil, err
-	}
-	if key == "" {
-		return nil, mistakef("which client? A rule without a key has one counter for all clients")
-	}
+// client is what is known of a key, which is followed from now on.
+func (d *Dashboard) client(key string) *clientView {
 	key, _ = keyfunc.Classify(key)
-	now := d.now()
-	h, k := hash(key), (*client)(nil)
-	if digest, ok := keyfunc.DigestOf(key); ok { // of a key that is too long to be kept
-		if k = d.followed.byDigest(digest); k == nil {
-			return nil, errUnknownClient
-		}
-		_, h = k.who()
-	} else {
-		k = d.followed.follow(h, key, now)
+	v := &clientView{Key: d.clickable(key), Digest: d.digest(key)}
+	if _, isDigest := keyfunc.DigestOf(key); !isDigest {
+		d.followed.follow(hash(key), key, d.now())
 	}
-	k.pinned.Store(now + pinnedFor)
-	v := &clientView{Digest: d.digest(key), Step: clientStep}
-	v.Key = d.clickable(key)
-	passed, ok := d.describe(v, k, h, now)
-	if !ok {
-		return nil, errUnknownClient
+	last := d.followed.of(key)
+	v.Passed = d.at(last.passed)
+	v.Hour = d.hourOf(v.Digest)
+	switch {
+	case last.by != nil:
+		v.Rule, v.Shadow, v.Refused = last.by.rule, last.shadow, d.at(last.refused)
+	case len(v.Hour) > 0 && v.Hour[0].Refused > 0:
+		v.Rule = v.Hour[0].Rule
 	}
-	d.describeHour(v)
 	if d.options.Bans != nil {
 		if ban, ok := d.options.Bans.Find(key); ok {
 			ban := d.banView(ban)
 			v.Ban = &ban
-			v.Passed = ban.Since > 0 && passed > ban.Since+passesAfter
+			v.Missed = ban.Since > 0 && v.Passed > ban.Since+passesAfter
 		}
 	}
-	return v, nil
+	return v
 }
 
-// passesAfter is how long after a ban a request may pass that was on its way, in milliseconds.
-const passesAfter = 5000
-
-// at is when a second of this page began, in Unix milliseconds.
+// at is when a second of this page began, in Unix milliseconds; 0 of 0.
 func (d *Dashboard) at(second int64) int64 {
+	if second == 0 {
+		return 0
+	}
 	return d.start.Add(time.Duration(second) * time.Second).UnixMilli()
 }
 
-// describe fills in what is counted of a client, if it has not given way, and tells when its last
-// request passed.
-func (d *Dashboard) describe(v *clientView, k *client, hash uint64, now int64) (passed int64, ok bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.hash != hash {
-		return 0, false
-	}
-	v.Since, v.Missed = d.at(k.since), k.missed.Load()
-	step := now / clientStep
-	v.Known = int(min(step-k.since/clientStep+1, clientKept))
-	for at := step - clientKept + 1; at <= step; at++ {
-		c := clientCount{}
-		if at >= 0 {
-			if counted := k.steps[at%clientKept]; counted.step == at {
-				c = counted
-			}
-		}
-		v.Asked, v.Refused = append(v.Asked, c.asked), append(v.Refused, c.refused)
-	}
-	v.Rules, v.Routes, v.Latest = []clientRule{}, []clientRoute{}, []clientEvent{}
-	for i, r := range k.rules {
-		switch {
-		case r.asked == 0:
-		case i == countsKept-1:
-			v.Rules = append(v.Rules, clientRule{Asked: r.asked, Refused: r.refused})
-		default:
-			v.Rules = append(v.Rules, clientRule{r.rule, r.tier, r.asked, r.refused})
-		}
-	}
-	for i, r := range k.routes {
-		if r.asked > 0 {
-			v.Routes = append(v.Routes, clientRoute{cut(r.pattern), i == countsKept-1, r.asked, r.refused})
-		}
-	}
-	slices.SortStableFunc(v.Rules, func(a, b clientRule) int { return cmp.Compare(b.Asked, a.Asked) })
-	slices.SortStableFunc(v.Routes, func(a, b clientRoute) int { return cmp.Compare(b.Asked, a.Asked) })
-	for i := k.events - 1; i >= max(0, k.events-eventsKept); i-- {
-		e := &k.latest[i%eventsKept]
-		seen := clientEvent{At: d.at(e.second), Became: e.outcome.String(), Route: cut(e.route), Shadow: e.shadow}
-		if e.rule != nil {
-			seen.Rule = cmp.Or(e.rule.rule, "a rule beyond those that are told apart")
-		}
-		if !e.refused() {
-			passed = max(passed, seen.At)
-		}
-		v.Latest = append(v.Latest, seen)
-	}
-	return passed, true
-}
-
-// describeHour fills in the last hour, from the rules' offenders.
-func (d *Dashboard) describeHour(v *clientView) {
+// hourOf is the last hour of a key, from the rules' offenders, the worst first.
+func (d *Dashboard) hourOf(digest string) (hour []clientHour) {
 	top := d.options.Offenders
 	if top == nil {
-		return
+		return nil
 	}
 	for _, rule := range top.Rules() {
 		for _, o := range top.Busiest(rule.Name, topKeys*topKeys) {
-			if o.Digest == v.Digest {
-				v.Hour = append(v.Hour, clientHour{rule.Name, o.All.N, o.Refused.N, max(o.All.Error, o.Refused.Error)})
+			if o.Digest == digest {
+				hour = append(hour, clientHour{rule.Name, o.All.N, o.Refused.N, max(o.All.Error, o.Refused.Error)})
 			}
 		}
 	}
-	slices.SortStableFunc(v.Hour, func(a, b clientHour) int {
+	slices.SortStableFunc(hour, func(a, b clientHour) int {
 		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Asked, a.Asked))
 	})
-	v.Hour = v.Hour[:min(len(v.Hour), countsKept)]
+	return hour[:min(len(hour), maxHours)]
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -22,160 +21,154 @@ import (
 	"github.com/weirgo/weir/redis/redisbans"
 )
 
-// A client is what the page is told of one.
-type client struct {
-	Error, Key, Digest string
-	Since              int64
-	Step, Known        int
-	Asked, Refused     []int
-	Rules              []struct {
-		Rule, Tier     string
-		Asked, Refused int
+// A looked is what an operator learns of a client.
+type looked struct {
+	Error  string
+	Client struct {
+		Key, Digest, Rule string
+		Shadow, Missed    bool
+		Refused, Passed   int64
+		Hour              []struct {
+			Rule           string
+			Asked, Refused int
+		}
+		Ban *struct{ Reason string }
 	}
-	Routes []struct {
-		Route          string
-		Others         bool
-		Asked, Refused int
+	Counts []struct {
+		Rule, Tier       string
+		Limit, Remaining int
 	}
-	Latest []struct {
-		At                  int64
-		Became, Route, Rule string
-		Shadow              bool
-	}
-	Hour []struct {
-		Rule           string
-		Asked, Refused int
-	}
-	Ban    *struct{ Reason string }
-	Passed bool
 }
 
-// client asks about a key, or a digest.
-func (s *service) client(text string, edits ...func(*http.Request)) (code int, c client) {
+// look looks at a key, or a digest, and at what it has left under a rule if one is named.
+func (s *service) look(key, rule string, edits ...func(*http.Request)) (code int, l looked) {
 	s.t.Helper()
-	r := accepting("application/json")
-	r.Header.Set("Weir-Client", url.PathEscape(text))
-	for _, edit := range edits {
-		edit(r)
+	ask, err := json.Marshal(map[string]string{"action": "look", "key": key, "rule": rule})
+	require.NoError(s.t, err)
+	code, said := s.do(string(ask), edits...)
+	if strings.HasPrefix(said, "{") {
+		require.NoError(s.t, json.Unmarshal([]byte(said), &l))
 	}
+	return code, l
+}
+
+// Who may only look at the page would else learn of any client whether it is there and what
+// refuses it, and have the page follow keys of his choice.
+func TestOnlyWhoMayActLooksAtAClient(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true, Authorize: anybodyLooks})
+	for range 12 {
+		s.send("GET", "/", "203.0.113.9", "acme")
+	}
+	code, l := s.look("header:X-Tenant:acme", "")
+	assert.Equal(t, http.StatusForbidden, code)
+	assert.Empty(t, l.Client.Rule)
+	r := accepting("application/json")
+	r.Header.Set("Weir-Client", "header:X-Tenant:acme")
 	w := httptest.NewRecorder()
 	s.mux.ServeHTTP(w, r)
-	if strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
-		require.NoError(s.t, json.Unmarshal(w.Body.Bytes(), &c))
+	var state struct {
+		Client any
+		Rows   []any
 	}
-	return w.Code, c
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &state))
+	assert.Nil(t, state.Client, "a GET has the figures of all clients alone")
+	assert.NotEmpty(t, state.Rows)
+	code, l = s.look("header:X-Tenant:acme", "", func(r *http.Request) { r.Header.Set("X-Admin", "1") })
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "tenant", l.Client.Rule)
+	assert.Contains(t, s.log.String(), "action=look key=header:X-Tenant:acme", "and it is logged")
 }
 
-func TestOneClientHasItsLastMinutes(t *testing.T) {
+func TestAClientComesWithTheRuleThatRefusesIt(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{ShowKeys: true})
-		for range 12 {
-			s.send("GET", "/export", "203.0.113.9", "acme")
+		time.Sleep(10 * time.Second)
+		for range 13 {
+			s.send("GET", "/", "203.0.113.9", "acme")
 		}
-		begun := time.Now()
-		time.Sleep(60 * time.Second) // and there are ten again
-		s.send("GET", "/export", "203.0.113.9", "acme")
-		const key = "header:X-Tenant:acme"
-		for _, text := range []string{key, keyfunc.NewDigester(nil).Digest(key).String()} {
-			code, c := s.client(text)
-			require.Equal(t, http.StatusOK, code, c.Error)
-			assert.Equal(t, key, c.Key)
-			assert.Equal(t, 2+1, sum(c.Asked), "from its first refusal on")
-			assert.Equal(t, 2, sum(c.Refused))
-			assert.InDelta(t, begun.UnixMilli(), c.Since, 1000)
-			assert.Equal(t, 10, c.Step)
-			assert.InDelta(t, 7, c.Known, 1, "steps, of what was before nothing is known")
-			assert.Len(t, c.Asked, 31)
-			require.Len(t, c.Rules, 1)
-			assert.Equal(t, "tenant", c.Rules[0].Rule)
-			assert.Equal(t, 2, c.Rules[0].Refused)
-			require.NotEmpty(t, c.Latest)
-			assert.Equal(t, [3]string{"allowed", "/", ""}, [3]string{c.Latest[0].Became, c.Latest[0].Route, c.Latest[0].Rule})
-			last := c.Latest[len(c.Latest)-1]
-			assert.Equal(t, [3]string{"refused", "/", "tenant"}, [3]string{last.Became, last.Route, last.Rule})
-			assert.Equal(t, 13, c.Hour[0].Asked, "the offenders know of all")
+		refused := time.Now().UnixMilli()
+		time.Sleep(5 * time.Second)
+		s.send("GET", "/", "203.0.113.9", "acme")
+		for _, key := range []string{"header:X-Tenant:acme", keyfunc.NewDigester(nil).Digest("header:X-Tenant:acme").String()} {
+			code, l := s.look(key, "")
+			require.Equal(t, http.StatusOK, code, l.Error)
+			assert.Equal(t, "header:X-Tenant:acme", l.Client.Key)
+			assert.Equal(t, "tenant", l.Client.Rule)
+			assert.InDelta(t, refused, l.Client.Refused, 1000)
+			assert.InDelta(t, refused+5000, l.Client.Passed, 1000)
+			require.Len(t, l.Counts, 2, "what is left of each tier's limit")
+			assert.Equal(t, "tenant", l.Counts[0].Rule)
+			assert.Equal(t, 14, l.Client.Hour[0].Asked, "the offenders know of all")
 		}
+		_, l := s.look("203.0.113.9", "")
+		assert.Equal(t, "strict", l.Client.Rule)
+		assert.True(t, l.Client.Shadow, "it refuses nothing")
+		_, l = s.look("203.0.113.9", "ip")
+		assert.Equal(t, "ip", l.Counts[0].Rule, "the operator's choice")
 	})
 }
 
-func TestAClientOfWhichNothingIsKnownIsFollowedFromThenOn(t *testing.T) {
+func TestALookSaysIfABannedClientStillPasses(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{ShowKeys: true})
-		s.send("GET", "/", "203.0.113.9", "")
-		time.Sleep(time.Minute)
-		code, c := s.client("203.0.113.9")
-		require.Equal(t, http.StatusOK, code, c.Error)
-		assert.Zero(t, sum(c.Asked))
-		assert.Equal(t, 1, c.Known, "the present step alone")
-		assert.InDelta(t, time.Now().UnixMilli(), c.Since, 1000)
-		s.send("GET", "/", "203.0.113.9", "")
-		_, c = s.client("203.0.113.9")
-		assert.Equal(t, 1, sum(c.Asked))
-
-		// A ban is told, and that no request passes since.
+		code, l := s.look("203.0.113.9", "")
+		require.Equal(t, http.StatusOK, code, l.Error)
+		assert.Zero(t, l.Client.Refused+l.Client.Passed, "nothing is known of it")
 		require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", time.Hour))
+		require.NoError(t, s.bans.Ban(t.Context(), "header:X-Tenant:acme", time.Hour)) // which no limiter looks up
+		_, _ = s.look("header:X-Tenant:acme", "")
 		time.Sleep(10 * time.Second)
 		s.send("GET", "/", "203.0.113.9", "")
-		_, c = s.client("203.0.113.9")
-		require.NotNil(t, c.Ban)
-		assert.Equal(t, "banned", c.Latest[0].Became)
-		assert.False(t, c.Passed)
-		require.NoError(t, s.bans.Ban(t.Context(), "header:X-Tenant:acme", time.Hour)) // which no limiter looks up
-		_, _ = s.client("header:X-Tenant:acme")
-		time.Sleep(10 * time.Second)
 		s.send("GET", "/", "203.0.113.10", "acme")
-		_, c = s.client("header:X-Tenant:acme")
-		assert.True(t, c.Passed)
+		_, l = s.look("203.0.113.9", "")
+		require.NotNil(t, l.Client.Ban)
+		assert.False(t, l.Client.Missed)
+		_, l = s.look("header:X-Tenant:acme", "")
+		assert.True(t, l.Client.Missed)
 	})
 }
 
 func TestWhatIsAskedOfAClientIsNamed(t *testing.T) {
 	s := start(t, dashboard.Options{})
-	for text, want := range map[string]struct {
-		code int
-		says string
-	}{
-		"foo": {http.StatusBadRequest, "no request can have this key"},
-		keyfunc.NewDigester(nil).Digest("nobody").String(): {http.StatusNotFound, "this process knows no key with this digest"},
-		"203.0.113.0/24": {http.StatusBadRequest, "network"},
-		`""`:             {http.StatusBadRequest, "which client?"},
+	for text, says := range map[string]string{
+		"foo": "no request can have this key",
+		keyfunc.NewDigester(nil).Digest("nobody").String(): "this process knows no key with this digest",
+		"203.0.113.0/24": "network",
+		`""`:             "which rule?",
 	} {
-		code, c := s.client(text)
-		assert.Equal(t, want.code, code, text)
-		assert.Contains(t, c.Error, want.says)
+		code, l := s.look(text, "")
+		assert.Equal(t, http.StatusBadRequest, code, text)
+		assert.Contains(t, l.Error, says)
 	}
-	code, _ := s.client("203.0.113.9", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
+	code, _ := s.look("203.0.113.9", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
 	assert.Equal(t, http.StatusForbidden, code)
-	closed := start(t, dashboard.Options{Authorize: func(*http.Request) bool { return false }})
-	code, _ = closed.client("203.0.113.9")
-	assert.Equal(t, http.StatusForbidden, code)
-	_, c := s.client("203.0.113.9")
-	assert.Equal(t, c.Digest, c.Key, "keys are not shown")
+	_, l := s.look("203.0.113.9", "")
+	assert.Equal(t, l.Client.Digest, l.Client.Key, "keys are not shown")
 }
 
 func TestClientsThatAreFollowedAreBounded(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{ShowKeys: true})
-		_, _ = s.client("198.51.100.1") // an operator looks at it
+		_, _ = s.look("198.51.100.1", "")
 		for i := range 20 {
+			s.send("GET", "/", "198.51.100.1", "")
 			for n := range 200 { // "strict" is in shadow, and says no to the sixth
 				for range 6 {
 					s.send("GET", "/", fmt.Sprintf("192.0.%d.%d", i, n), "")
 				}
 			}
-			s.send("GET", "/", "198.51.100.1", "")
 			time.Sleep(time.Second)
 		}
+		_, l := s.look("198.51.100.1", "")
+		assert.InDelta(t, time.Now().Add(-time.Second).UnixMilli(), l.Client.Passed, 1000, "it does not give way to those that rotate addresses")
 		known := 0
 		for n := range 200 {
-			if _, c := s.client(keyfunc.NewDigester(nil).Digest(fmt.Sprint("192.0.19.", n)).String()); sum(c.Asked) > 0 {
+			if _, l := s.look(keyfunc.NewDigester(nil).Digest(fmt.Sprint("192.0.19.", n)).String(), ""); l.Client.Refused > 0 {
 				known++
 			}
 		}
 		assert.Positive(t, known, "some of the latest are followed")
 		assert.Less(t, known, 100, "a few in each second")
-		_, c := s.client("198.51.100.1")
-		assert.Equal(t, 20, sum(c.Asked), "it does not give way to those that rotate addresses")
 	})
 }
 
@@ -185,10 +178,11 @@ func TestAKeyThatIsTooLongIsFoundByItsDigest(t *testing.T) {
 	for range 12 {
 		s.send("GET", "/", "203.0.113.9", long)
 	}
-	code, c := s.client(keyfunc.NewDigester(nil).Digest("header:X-Tenant:" + long).String())
-	require.Equal(t, http.StatusOK, code, c.Error)
-	assert.Equal(t, 2, sum(c.Asked))
-	assert.Equal(t, c.Digest, c.Key)
+	code, l := s.look(keyfunc.NewDigester(nil).Digest("header:X-Tenant:"+long).String(), "tenant")
+	require.Equal(t, http.StatusOK, code, l.Error)
+	assert.Equal(t, "tenant", l.Client.Rule)
+	assert.Equal(t, l.Client.Digest, l.Client.Key)
+	assert.Empty(t, l.Counts, "what is counted in memory is not found by a digest: unknown is not all")
 }
 
 func TestABanInRedisHasANameWhereTheKeyWasMet(t *testing.T) {
@@ -204,7 +198,7 @@ func TestABanInRedisHasANameWhereTheKeyWasMet(t *testing.T) {
 		for _, key := range []string{"203.0.113.9", "203.0.113.10"} {
 			require.NoError(t, list.Ban(t.Context(), key, time.Hour, bans.By("ada")))
 		}
-		_, _ = s.client("203.0.113.9")
+		_, _ = s.look("203.0.113.9", "")
 		names := map[string]string{}
 		for _, ban := range s.figures().Bans.List {
 			names[ban.Key] = ban.Name

@@ -90,8 +90,8 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	if o.Err != nil && !errors.Is(o.Err, context.Canceled) { // of the client
 		c.lastErr.Store(&storeError{now, o.Err})
 	}
-	if o.Outcome == middleware.OutcomeBanned {
-		d.followed.banned(o, now)
+	if o.Outcome == middleware.OutcomeBanned && o.Ban.Key != "" {
+		d.followed.banned(o.Ban.Key, now)
 	}
 	degraded := false
 	for i := range o.Rules {

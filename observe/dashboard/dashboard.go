@@ -26,10 +26,10 @@ type Options struct {
 	//
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
-	// lets all look and few act. It is asked for every request, and at least every five
-	// minutes while the page is open; then also with a copy of the request with the
-	// method POST, as viewers that may act keep their place before others (see MaxStreams). Nil: the
-	// page is closed.
+	// lets all see the page, and few look at a client of their choice, reset or ban it. It is
+	// asked for every request, and at least every five minutes while the page is open; then
+	// also with a copy of the request with the method POST, as viewers that may act keep their
+	// place before others (see MaxStreams). Nil: the page is closed.
 	//
 	// Check credentials, or at least the Host header as well as the address. An address
 	// alone lets in every site that a browser at it visits and that makes its name point here
@@ -81,8 +81,7 @@ type Options struct {
 
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. Memory for
 // its counts is bounded: some 9 KB for each of up to 500 rules and tiers, and what is beyond them
-// is counted together. Of 512 clients, those that were refused last, it has what
-// they did: 1.4 MB.
+// is counted together. Of 512 clients, those that were refused last, it has the key: 100 KB.
 type Dashboard struct {
 	options Options
 	page    []byte
@@ -214,10 +213,6 @@ func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
 	}
 	if live {
 		d.stream(w, r)
-		return
-	}
-	if r.Header.Get(clientHeader) != "" {
-		d.client(w, r)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

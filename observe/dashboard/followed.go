@@ -8,11 +8,11 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// followed has the last minutes of some clients: of those that were refused of late, and of
-// those that an operator looks at. A client is a key. How many are followed is bounded; one more
-// takes the place of the one that has not been seen for longest. Where many keys are refused once,
-// as an attacker makes them up, a few of them in each second take the place of one that was seen
-// lately: so to refuse them costs little, and others are not lost among them.
+// followed has some clients: those that were refused of late, and those that an operator looked
+// at. A client is a key. How many are followed is bounded; one more takes the place of the one that
+// has not been seen for longest. Where many keys are refused once, as an attacker makes them up, a
+// few of them in each second take the place of one that was seen lately: so to refuse them costs
+// little, and others are not lost among them.
 type followed struct {
 	digests keyfunc.Digester
 	sets    [followedSets]clientSet
@@ -22,11 +22,7 @@ const (
 	followedSets = 64
 	followedWays = 8
 
-	pinnedFor  = 600 // seconds for which a client is kept that an operator has looked at
-	eventsKept = 32
-	countsKept = 8 // rules, and routes, that are told apart
-	clientStep = 10
-	clientKept = span/clientStep + 1 // the current one is not complete
+	seenLately = 10 // seconds
 )
 
 // A clientSet has the clients of one part of all hashes.
@@ -37,22 +33,23 @@ type clientSet struct {
 	mu      sync.Mutex   // guards which clients are followed; locked before a client
 }
 
-// A client is what became of the requests of one key.
+// A client is a key with the last that happened to its requests.
 type client struct {
-	seen   atomic.Int64  // the last second
-	pinned atomic.Int64  // the second until which it is kept
-	missed atomic.Uint32 // requests that came while another one was counted
+	seen atomic.Int64 // the last second
 
-	mu     sync.Mutex // guards what follows
-	hash   uint64
-	key    clientKey
-	class  keyfunc.Class // of its last request; Own before that
-	since  int64         // the second from which on it is followed
-	steps  [clientKept]clientCount
-	rules  [countsKept]ruleCount
-	routes [countsKept]routeCount
-	latest [eventsKept]event
-	events int // all that there were
+	mu    sync.Mutex // guards what follows
+	hash  uint64
+	key   clientKey
+	class keyfunc.Class // of its last request; Own before that
+	fate
+}
+
+// A fate is what happened to a client last. Seconds are those of the page; 0: not known.
+type fate struct {
+	by      *series // the rule that refused it; nil: none is known
+	shadow  bool    // and refuses nothing
+	refused int64   // when that was
+	passed  int64   // when a request of its passed
 }
 
 // A clientKey is a key or, of one for which there is no room, its digest.
@@ -60,30 +57,6 @@ type clientKey struct {
 	text   [64]byte
 	size   int // -1: there is the digest alone
 	digest keyfunc.Digest
-}
-
-type clientCount struct {
-	step           int64
-	asked, refused uint32
-}
-
-type ruleCount struct {
-	*series
-	asked, refused uint32
-}
-
-type routeCount struct {
-	pattern        string
-	asked, refused uint32
-}
-
-// An event is one request.
-type event struct {
-	second  int64
-	outcome middleware.Outcome
-	route   string  // its pattern
-	rule    *series // the first that said no to it, if one did
-	shadow  bool    // and refuses nothing
 }
 
 func (f *followed) set(hash uint64) *clientSet { return &f.sets[hash>>32%followedSets] }
@@ -117,25 +90,17 @@ func (f *followed) follow(hash uint64, key string, now int64) *client {
 }
 
 // last is the place of a client that gives way: one that is free, else the one that has not been
-// seen for longest of those that are not pinned. lately says that it has been seen lately.
+// seen for longest. lately says that it has been seen lately.
 func (s *clientSet) last(now int64) (last int, lately bool) {
-	rank := func(i int) (class int, since int64) {
-		c := &s.clients[i]
-		switch until := c.pinned.Load(); {
-		case s.hashes[i].Load() == 0:
-			return 0, 0
-		case until > now:
-			return 2, until
+	for i := range s.hashes {
+		if s.hashes[i].Load() == 0 {
+			return i, false
 		}
-		return 1, c.seen.Load()
-	}
-	lowest, oldest := rank(0)
-	for i := 1; i < followedWays; i++ {
-		if class, since := rank(i); class < lowest || class == lowest && since < oldest {
-			last, lowest, oldest = i, class, since
+		if s.clients[i].seen.Load() <= s.clients[last].seen.Load() {
+			last = i
 		}
 	}
-	return last, lowest > 0 && now-s.clients[last].seen.Load() < clientStep
+	return last, now-s.clients[last].seen.Load() < seenLately
 }
 
 func (f *followed) keyOf(key string) (k clientKey) {
@@ -165,15 +130,10 @@ func (c *client) begin(hash uint64, key clientKey, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen.Store(now)
-	c.pinned.Store(0)
-	c.missed.Store(0)
-	c.hash, c.key, c.class, c.since, c.events = hash, key, keyfunc.Own, now, 0
-	clear(c.steps[:])
-	clear(c.rules[:])
-	clear(c.routes[:])
+	c.hash, c.key, c.class, c.fate = hash, key, keyfunc.Own, fate{}
 }
 
-// observe counts a request for the client with the key of rule i, which is the first with that
+// observe notes a request of the client with the key of rule i, which is the first with that
 // key. It is in the path of every request, and allocates nothing.
 func (f *followed) observe(c *counts, o *middleware.Observation, i int, hash uint64, now int64) {
 	key := o.Rules[i].Key
@@ -189,7 +149,7 @@ func (f *followed) observe(c *counts, o *middleware.Observation, i int, hash uin
 		}
 		known = f.follow(hash, key, now)
 	}
-	known.count(c, o, i, hash, now)
+	known.note(c, o, i, hash, now)
 }
 
 func saysNo(rules []middleware.RuleResult, key string) bool {
@@ -201,9 +161,9 @@ func saysNo(rules []middleware.RuleResult, key string) bool {
 	return false
 }
 
-func (k *client) count(c *counts, o *middleware.Observation, first int, hash uint64, now int64) {
+func (k *client) note(c *counts, o *middleware.Observation, first int, hash uint64, now int64) {
+	k.seen.Store(now)
 	if !k.mu.TryLock() { // a request does not wait for that
-		k.missed.Add(1)
 		return
 	}
 	defer k.mu.Unlock()
@@ -211,90 +171,54 @@ func (k *client) count(c *counts, o *middleware.Observation, first int, hash uin
 		return // it has given way
 	}
 	k.class = o.Rules[first].Class
-	e := event{second: now, outcome: o.Outcome, route: o.Request.Pattern}
+	now = max(now, 1) // 0 is not known
+	if passes(o.Outcome) {
+		k.passed = now
+	}
+	shadow := true // of those that refuse this request
 	for i := first; i < len(o.Rules); i++ {
 		rule := &o.Rules[i]
-		if rule.Key != o.Rules[first].Key {
+		if rule.Key != o.Rules[first].Key || rule.Allowed || o.Err != nil || rule.Rule.Shadow && !shadow {
 			continue
 		}
-		s, no := c.of(rule.Rule), !rule.Allowed && o.Err == nil
-		k.countRule(s, no)
-		if no && (e.rule == nil || e.shadow) {
-			e.rule, e.shadow = s, rule.Rule.Shadow
+		if shadow {
+			k.by, k.shadow, k.refused = c.of(rule.Rule), rule.Rule.Shadow, now
 		}
-	}
-	k.add(e)
-}
-
-// add counts a request. The client is locked.
-func (k *client) add(e event) {
-	k.seen.Store(e.second)
-	k.latest[k.events%eventsKept] = e
-	k.events++
-	step := e.second / clientStep
-	now := &k.steps[step%clientKept]
-	if now.step != step {
-		*now = clientCount{step: step}
-	}
-	now.asked++
-	if e.refused() {
-		now.refused++
-	}
-	for i := range k.routes {
-		route := &k.routes[i]
-		last := i == countsKept-1 // all others
-		if route.asked == 0 && !last {
-			route.pattern = e.route
-		}
-		if last || route.pattern == e.route {
-			route.asked++
-			if e.refused() {
-				route.refused++
-			}
-			return
-		}
+		shadow = shadow && rule.Rule.Shadow
 	}
 }
 
-func (k *client) countRule(s *series, no bool) {
-	for i := range k.rules {
-		rule := &k.rules[i]
-		last := i == countsKept-1 // all others
-		if rule.asked == 0 && !last {
-			rule.series = s
-		}
-		if last || rule.series == s {
-			rule.asked++
-			if no {
-				rule.refused++
-			}
-			return
-		}
+// passes reports whether a request goes on to the handler.
+func passes(o middleware.Outcome) bool {
+	return o == middleware.OutcomeAllowed || o == middleware.OutcomeOverdrawn || o == middleware.OutcomeExempt
+}
+
+// banned notes that the client of a ban is still there.
+func (f *followed) banned(key string, now int64) {
+	key, _ = keyfunc.Classify(key)
+	if k := f.find(hash(key)); k != nil {
+		k.seen.Store(now)
 	}
 }
 
-// refused reports whether the request did not pass.
-func (e *event) refused() bool {
-	switch e.outcome {
-	case middleware.OutcomeAllowed, middleware.OutcomeOverdrawn, middleware.OutcomeExempt:
-		return false
-	}
-	return true
-}
-
-// banned counts a request that is refused for a ban.
-func (f *followed) banned(o *middleware.Observation, now int64) {
-	if o.Ban.Key == "" {
-		return
-	}
-	key, _ := keyfunc.Classify(o.Ban.Key)
+// of is what happened to the client with a key or, if the key is not known, with its digest.
+func (f *followed) of(key string) (last fate) {
 	h := hash(key)
-	if k := f.find(h); k != nil && k.mu.TryLock() {
-		if k.hash == h {
-			k.add(event{second: now, outcome: o.Outcome, route: o.Request.Pattern})
+	k := f.find(h)
+	if digest, ok := keyfunc.DigestOf(key); ok {
+		if k = f.byDigest(digest); k != nil {
+			_, h = k.who()
 		}
-		k.mu.Unlock()
 	}
+	if k == nil {
+		return fate{}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.hash != h {
+		return fate{} // it has given way
+	}
+	return k.fate
 }
 
 // byDigest is the client that a digest stands for, or nil.

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"fmt"
-	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -33,59 +32,32 @@ func TestToFollowManyClientsAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// Of each client that is found, the figures are its own.
+// What is found of a client is its own.
 func TestClientsThatGiveWayAreNotMixedUp(t *testing.T) {
 	d := newDashboard(t, Options{ShowKeys: true})
-	rule := &middleware.RuleInfo{Name: "ip"}
+	rules := make([]*middleware.RuleInfo, 400) // each refuses one key
+	for i := range rules {
+		rules[i] = &middleware.RuleInfo{Name: fmt.Sprint("key ", i)}
+	}
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
 			for i := range 20_000 {
-				o := observed(rule, fmt.Sprint("key ", (g*i)%3000), false)
-				o.Request = &http.Request{Pattern: "/of/" + o.Rules[0].Key}
-				d.Observe(o)
+				rule := rules[(g*i)%len(rules)]
+				d.Observe(observed(rule, rule.Name, false))
 			}
 		})
 	}
 	wg.Go(func() {
 		for i := range 5000 {
-			key := fmt.Sprint("key ", i%3000)
-			h := hash(key)
-			k := d.followed.find(h)
-			if k == nil {
-				continue
-			}
-			v := &clientView{}
-			if _, ok := d.describe(v, k, h, d.now()); !ok {
-				continue
-			}
-			for _, e := range v.Latest {
-				if e.Route != "/of/"+key {
-					t.Errorf("%s has a request on %s", key, e.Route)
-					return
-				}
+			key := fmt.Sprint("key ", i%len(rules))
+			if by := d.followed.of(key).by; by != nil && by.rule != key {
+				t.Errorf("%s is refused by %s", key, by.rule)
+				return
 			}
 		}
 	})
 	wg.Wait()
-}
-
-// Counts are kept for eight rules and routes of a client; the last place is that of all others.
-func TestOfAClientSomeRulesAndRoutesAreToldApart(t *testing.T) {
-	d := newDashboard(t, Options{})
-	for i := range 20 {
-		o := observed(&middleware.RuleInfo{Name: fmt.Sprint("rule ", i)}, "a", false)
-		o.Request = &http.Request{Pattern: fmt.Sprint("/", i)}
-		d.Observe(o)
-	}
-	v := &clientView{}
-	_, ok := d.describe(v, d.followed.find(hash("a")), hash("a"), d.now())
-	require.True(t, ok)
-	require.Len(t, v.Rules, countsKept)
-	require.Len(t, v.Routes, countsKept)
-	assert.Equal(t, clientRule{Asked: 13, Refused: 13}, v.Rules[0])
-	assert.Equal(t, clientRoute{Others: true, Route: "", Asked: 13, Refused: 13}, v.Routes[0])
-	assert.Len(t, v.Latest, 20)
 }
 
 func BenchmarkFollowed(b *testing.B) {

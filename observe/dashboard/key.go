@@ -88,7 +88,7 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 			return text, nil
 		}
 		if a.Action == "look" {
-			return digest.Key(), nil
+			return digest.Key(), nil // of a key that is too long to be kept
 		}
 	}
 	if top := d.options.Offenders; top != nil {
@@ -107,8 +107,5 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 	if a.Action == "ban" || a.Action == "unban" || d.store.Kind == "redis" {
 		return digest.Key(), nil
 	}
-	if a.Action == "look" {
-		return "", errUnknownClient
-	}
-	return "", mistakef("this is a digest, of a key that this process does not know: name the key")
+	return "", mistakef("this process knows no key with this digest: it was not refused here lately, or another process serves the client: name the key")
 }

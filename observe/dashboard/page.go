@@ -20,7 +20,7 @@ var parts embed.FS
 var (
 	scripts = []string{
 		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
-		"written.js", "keys.js", "bans.js", "hand.js", "client.js",
+		"written.js", "keys.js", "bans.js", "client.js",
 	}
 	styles = []string{"style.css"}
 

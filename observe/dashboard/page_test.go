@@ -95,7 +95,7 @@ func TestWhatClientsSendIsTextAndNothingElse(t *testing.T) {
 	b.Await(patience, `document.querySelector("#keys").innerText.includes("</script><img")`)
 	b.Await(patience, `document.querySelector("#banned").innerText.includes("\\u202e")`) // as it is written in Go
 	b.Click(`#keys li:first-child button`)
-	b.Await(patience, `document.querySelector("#answer").innerText.includes("</script><img")`)
+	b.Await(patience, `document.querySelector("#client-key").innerText.includes("</script><img")`)
 	assert.True(t, browser.Eval[bool](b, `window.hit === undefined && document.images.length === 0`))
 
 	// A script that got in after all would not run.

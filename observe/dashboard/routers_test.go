@@ -68,7 +68,7 @@ func TestThePageWorksOnEveryRouterUnderAPrefix(t *testing.T) {
 			assert.Equal(t, "retry: 1000\n", line)
 			response.Body.Close()
 
-			response, err = http.Post(url, "application/json", strings.NewReader(`{"action":"peek","rule":"ip","key":"192.0.2.1"}`))
+			response, err = http.Post(url, "application/json", strings.NewReader(`{"action":"look","rule":"ip","key":"192.0.2.1"}`))
 			require.NoError(t, err)
 			answer, err := io.ReadAll(response.Body)
 			response.Body.Close()

@@ -344,7 +344,7 @@ func TestManyMayLookWhileRequestsAreCounted(t *testing.T) {
 					s.figures()
 				case 1:
 					s.do(`{"action":"ban","key":"203.0.113.9"}`)
-					s.do(`{"action":"peek","rule":"ip","key":"203.0.113.9"}`)
+					s.do(`{"action":"look","rule":"ip","key":"203.0.113.9"}`)
 					s.do(`{"action":"unban","key":"203.0.113.9"}`)
 				default:
 					s.good(i)

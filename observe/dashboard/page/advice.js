@@ -14,7 +14,7 @@ function actionsOf(finding) {
   } else if (known.length && !open.length) {
     actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : known.length < n ? "Those that are known are banned." : "They are banned."));
   }
-  if (known.length) actions.push(button(n === 1 ? "Look at it" : "Look at one", () => lookAt(finding.rule, known[0].key)));
+  if (acts && known.length) actions.push(button(n === 1 ? "Look at it" : "Look at one", () => lookAt(finding.rule, known[0].key)));
   actions.push(button("Leave it: the limit holds", () => {
     const limit = rows.filter((r) => r.rule === finding.rule).map((r) => r.limit)[0];
     left.add(leftAs(finding));
@@ -58,7 +58,8 @@ async function propose(button, keys, period, reason) {
       panel.remove();
       button.focus();
       if (byFinding) return tellDone([done.text, done.error].filter(Boolean).join(" "), done.error);
-      tell("ban", "", "", done);
+      $("answer").replaceChildren();
+      tell(done);
     } } }, title);
     panel.append(
       el("p", { class: "title" }, title + "?"),

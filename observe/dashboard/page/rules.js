@@ -102,7 +102,7 @@ function selectRule(name) {
 function drawRuleChoice() {
   const chosen = $("rule").value;
   const all = [...new Set(rows.map((r) => r.rule))];
-  $("rule").replaceChildren(...all.map((name) => el("option", { value: name }, name)));
+  $("rule").replaceChildren(el("option", { value: "" }, "the rule that refuses it"), ...all.map((name) => el("option", { value: name }, name)));
   if (all.includes(chosen)) $("rule").value = chosen;
 }
 cards.push(updateRows);
