@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"os"
@@ -23,6 +24,9 @@ import (
 type Link struct {
 	RoundTrip time.Duration
 
+	// Lose, if set, reports whether an answer that has come is lost, with its connection.
+	Lose func() bool
+
 	dials atomic.Int64
 }
 
@@ -32,12 +36,15 @@ func (l *Link) Dials() int { return int(l.dials.Load()) }
 // Dial is a Dialer for clients of go-redis. It heeds its context, as go-redis's own does.
 func (l *Link) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	l.dials.Add(1)
-	if l.RoundTrip == 0 {
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}
 	far, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
+	}
+	if l.Lose != nil {
+		far = losing{far, l.Lose}
+	}
+	if l.RoundTrip == 0 {
+		return far, nil
 	}
 	select {
 	case <-ctx.Done():
@@ -53,6 +60,21 @@ func (l *Link) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	go l.relay(relayed, far)
 	go l.relay(far, relayed)
 	return near, nil
+}
+
+// A losing connection is closed with an answer that is lost.
+type losing struct {
+	net.Conn
+	lose func() bool
+}
+
+func (c losing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.lose() {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
 }
 
 // DialTLS is Dial for a server that speaks TLS. As in go-redis's own, the handshake heeds

@@ -99,9 +99,7 @@
 // is leased, with 24 bytes for each process that holds units, for five seconds. The ACL is
 // redisstore's.
 //
-// In a Cluster and in a Ring nothing is returned, as go-redis may send there twice what it is
-// told once: what is not used comes back with the refill. There each key is settled by a
-// script of its own, and a node that hangs holds up the settlements of all until the client
+// In a Cluster and in a Ring each key is settled by a script of its own, and a node that hangs holds up the settlements of all until the client
 // gives it up: set ContextTimeoutEnabled on the client, which bounds that to a quarter of a
 // second.
 package leasestore

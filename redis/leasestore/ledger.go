@@ -45,7 +45,7 @@ type redisLedger struct {
 // lets pass at once. What is returned twice would be admitted twice, so nothing is sent twice.
 func newLedger(client redis.UniversalClient, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
 	l := &redisLedger{
-		format: format, names: names, transport: wire.NewTransport(client).Once(timeout),
+		format: format, names: names, transport: wire.NewTransport(client).Bounded(timeout),
 		percent: percent, life: life,
 	}
 	_, _ = rand.Read(l.holder[:]) // which cannot fail
@@ -100,6 +100,7 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	encode := func(i int) *wire.Request {
 		keys, argument := l.encode(parts[i])
 		requests[i] = wire.NewRequest(leaseScript, keys, argument)
+		requests[i].Once = true
 		return requests[i]
 	}
 	for i := range parts {
@@ -156,11 +157,7 @@ func (l *redisLedger) encode(leases []lease) (keys []string, argument []byte) {
 		name := l.names.Name(e.tag, e.quota)
 		keys = append(keys, name, l.holdersOf(name))
 		b = appendCounts(b, slices.Index(quotas, e.quota)+1)
-		back := e.back
-		if l.transport.Split {
-			back = 0 // which go-redis may send twice
-		}
-		for _, n := range [...]int64{e.since, back, e.keep, e.want, e.need} {
+		for _, n := range [...]int64{e.since, e.back, e.keep, e.want, e.need} {
 			b = counters.AppendNumber(b, min(n, 1<<53))
 		}
 	}

@@ -2,8 +2,6 @@ package leasestore
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,71 +16,37 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// losing is the address of a proxy in front of a server, which loses one answer each time
-// that it is told to, with the connection.
-func losing(t *testing.T, server string, lose *atomic.Bool) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			upstream, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = client.Close()
-				return
-			}
-			go func() {
-				_, _ = io.Copy(upstream, client)
-				_ = upstream.Close()
-			}()
-			go func() {
-				defer client.Close()
-				defer upstream.Close()
-				answer := make([]byte, 65536)
-				for {
-					n, err := upstream.Read(answer)
-					if err != nil || lose.CompareAndSwap(true, false) {
-						return
-					}
-					if _, err := client.Write(answer[:n]); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return listener.Addr().String()
-}
-
 func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
-	for _, timeouts := range []bool{false, true} {
-		var lose atomic.Bool
-		rdb := redis.NewClient(&redis.Options{Addr: losing(t, server.Addr, &lose), ContextTimeoutEnabled: timeouts})
-		t.Cleanup(func() { _ = rdb.Close() })
-		ledger := ledgerOf(rdb, 25, life)
-		key := fmt.Sprint("key", timeouts)
-		settle := func(l lease) (lease, error) {
-			l.tag, l.quota = ledger.Tag(key), q
-			one := []lease{l}
-			err := ledger.Settle(t.Context(), one)
-			return one[0], err
-		}
-		granted, err := settle(lease{want: 20, need: 20})
-		require.NoError(t, err)
-		require.EqualValues(t, 20, granted.granted)
-		exact := redisstore.New(connect(t, server.Addr), redisstore.Options{})
-		require.EqualValues(t, 30, decideOne(t, exact, q, key, 50).Remaining)
-		lose.Store(true)
-		_, err = settle(lease{back: 20, since: granted.now})
-		require.Error(t, err, "nobody knows whether they were returned")
-		require.EqualValues(t, 50, decideOne(t, exact, q, key, 0).Remaining)
+	var lose atomic.Bool
+	link := &redistest.Link{Lose: func() bool { return lose.CompareAndSwap(true, false) }}
+	for name, rdb := range map[string]redis.UniversalClient{
+		"one server":                   redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: link.Dial}),
+		"one server, which keeps time": redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: link.Dial, ContextTimeoutEnabled: true}),
+		"a Cluster":                    redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(redistest.Cluster(t)), Dialer: link.Dial}),
+		"a Ring":                       redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr}, Dialer: link.Dial}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.CloseAfter(t, rdb)
+			q := quotaOf(t, name, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+			ledger := ledgerOf(rdb, 25, life)
+			settle := func(l lease) (lease, error) {
+				l.tag, l.quota = ledger.Tag("key"), q
+				one := []lease{l}
+				err := ledger.Settle(t.Context(), one)
+				return one[0], err
+			}
+			granted, err := settle(lease{want: 20, need: 20})
+			require.NoError(t, err)
+			require.EqualValues(t, 20, granted.granted)
+			exact := redisstore.New(rdb, redisstore.Options{})
+			require.EqualValues(t, 30, decideOne(t, exact, q, "key", 50).Remaining)
+			lose.Store(true)
+			_, err = settle(lease{back: 20, since: granted.now})
+			require.Error(t, err, "nobody knows whether they were returned")
+			require.EqualValues(t, 50, decideOne(t, exact, q, "key", 0).Remaining)
+		})
 	}
 }
 

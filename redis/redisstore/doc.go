@@ -32,9 +32,9 @@
 // rules with the same key are decided in one script there too. While a slot is being moved, several rules on a key that is new to it fail, as
 // Redis asks to try again until the move is over, and are decided as in an outage.
 //
-// A command that go-redis sends again, because the connection broke after Redis had run
-// it, may count twice. A refund or a debt is not sent again, except that a Cluster's or a
-// Ring's client does so by itself: a refund that counts twice admits as much more.
+// A decision that go-redis sends again, because the connection broke after Redis had run
+// it, may count twice, which admits less. A refund or a debt is never sent again: its answer is
+// an error, and it counts once or not at all.
 //
 // # Settlements
 //
@@ -46,8 +46,7 @@
 //
 // If Redis gives no answer to one, or the process dies with it, the correction is lost, and with
 // it nothing else: what was charged stays so until it comes back with its period.
-// Stats.Unsettled counts those. It is not told again, as it might count twice, but for what
-// a Cluster's or a Ring's client does by itself.
+// Stats.Unsettled counts those. It is not told again, as it might count twice.
 //
 // # How many at once
 //

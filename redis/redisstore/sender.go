@@ -13,21 +13,20 @@ import (
 // A sender brings batches to Redis.
 type sender struct {
 	*wire.Transport
-	once    *wire.Transport // sends nothing twice, where that can be had
 	scripts *scripts
 	clock   *counters.Clock
 	batches *atomic.Uint64
 }
 
 func newSender(t *wire.Transport, s *scripts) *sender {
-	return &sender{t, t.WithoutRetries(), s, &counters.Clock{}, &atomic.Uint64{}}
+	return &sender{t, s, &counters.Clock{}, &atomic.Uint64{}}
 }
 
 // within is the sender with that deadline on round trips, and whether its client keeps it.
 func (s *sender) within(timeout time.Duration) (*sender, bool) {
 	other := *s
 	transport, keeps := s.Transport.Within(timeout)
-	other.Transport, other.once = transport, transport.WithoutRetries()
+	other.Transport = transport
 	return &other, keeps
 }
 
@@ -70,13 +69,10 @@ func (s *sender) sendOnce(b *batch, requests []*request) {
 	all := space[:0]
 	for _, r := range requests {
 		r.Script = r.script(s.scripts.known())
+		r.Once = corrects(r.groups)
 		all = append(all, &r.Request)
 	}
-	if corrects(b.groups) {
-		s.once.Send(b, all)
-	} else {
-		s.Send(b, all)
-	}
+	s.Send(b, all)
 }
 
 // corrects reports whether there are refunds or debts among groups, which count twice if they are

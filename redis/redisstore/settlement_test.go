@@ -2,12 +2,10 @@ package redisstore
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -239,42 +237,29 @@ func TestASettlementUnderAFormerLimitForgetsNothing(t *testing.T) {
 	}
 }
 
-// A losing connection loses the next answer, when it is told to, and is closed then.
-type losing struct {
-	net.Conn
-	lose *atomic.Bool
-}
-
-func (c losing) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err == nil && c.lose.CompareAndSwap(true, false) {
-		_ = c.Close()
-		return 0, io.EOF
+// unreliable are clients whose answers are lost when lose says so.
+func unreliable(t *testing.T, lose func() bool) map[string]redis.UniversalClient {
+	link := &redistest.Link{Lose: lose}
+	one, two := redistest.Start(t), redistest.Start(t)
+	_, secure, config := redistest.StartTLS(t)
+	clients := map[string]redis.UniversalClient{
+		"one that keeps deadlines": redis.NewClient(&redis.Options{Addr: one.Addr, Dialer: link.Dial, ContextTimeoutEnabled: true}),
+		"one that is made to":      redis.NewClient(&redis.Options{Addr: one.Addr, Dialer: link.Dial}),
+		"TLS":                      redis.NewClient(&redis.Options{Addr: secure, TLSConfig: config, Dialer: link.DialTLS(config)}),
+		"a Cluster":                redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(redistest.Cluster(t)), Dialer: link.Dial}),
+		"a Ring":                   redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}, Dialer: link.Dial}),
 	}
-	return n, err
+	for _, client := range clients {
+		closeAfter(t, client)
+	}
+	return clients
 }
 
 func TestACorrectionWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
-	server, _ := startRedis(t)
-	_, addr, config := redistest.StartTLS(t)
-	for name, o := range map[string]*redis.Options{
-		"one that keeps deadlines": {Addr: server.Addr, ContextTimeoutEnabled: true},
-		"one that is made to":      {Addr: server.Addr},
-		"TLS":                      {Addr: addr, TLSConfig: config},
-	} {
+	var lose atomic.Bool
+	for name, client := range unreliable(t, func() bool { return lose.CompareAndSwap(true, false) }) {
 		t.Run(name, func(t *testing.T) {
-			var lose atomic.Bool
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				var conn net.Conn
-				var err error
-				if o.TLSConfig != nil {
-					conn, err = (&tls.Dialer{Config: o.TLSConfig}).DialContext(ctx, network, addr)
-				} else {
-					conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
-				}
-				return losing{conn, &lose}, err
-			}
-			s := newStore(closeAfter(t, redis.NewClient(o)), Options{ForgetRefusals: true}).Within(10 * time.Second).(*store)
+			s := newStore(client, Options{ForgetRefusals: true}).Within(10 * time.Second).(*store)
 			q := bounded(t, name, 100, limiter.TokenBucket)
 			q.Settles = true
 			used := func() int64 { return 100 - decideOne(t, s, q, "key", 0).Remaining }
@@ -283,11 +268,60 @@ func TestACorrectionWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
 			require.NoError(t, s.Refund(t.Context(), back)) // so that the script is known
 			require.NoError(t, s.Owe(t.Context(), back))
 			lose.Store(true)
-			require.Error(t, s.Refund(t.Context(), back))
+			err := s.Refund(t.Context(), back)
+			require.Error(t, err)
+			var kind interface{ Answered() bool }
+			require.ErrorAs(t, err, &kind, "it is Redis that failed")
+			require.False(t, kind.Answered())
 			assert.EqualValues(t, 40, used())
 			lose.Store(true)
 			require.Error(t, s.Owe(t.Context(), back))
 			assert.EqualValues(t, 50, used())
+		})
+	}
+}
+
+// Refunds of many keys go together, so that one lost answer is a reason for go-redis to send all
+// of a node's again.
+func TestARefundCountsOnceThoughAnswersToManyAreLost(t *testing.T) {
+	var lossy atomic.Bool
+	var lost atomic.Int64
+	lose := func() bool {
+		isLost := lossy.Load() && rand.IntN(4) == 0
+		if isLost {
+			lost.Add(1)
+		}
+		return isLost
+	}
+	for name, client := range unreliable(t, lose) {
+		t.Run(name, func(t *testing.T) {
+			const keys, used, refunds = 60, 50, 5
+			s := newStore(client, Options{ForgetRefusals: true}).Within(2 * time.Second).(*store)
+			q := bounded(t, name, 100, limiter.TokenBucket)
+			var wg sync.WaitGroup
+			var heard [keys]int64
+			for k := range keys {
+				decideOne(t, s, q, strconv.Itoa(k), used)
+			}
+			before := lost.Load()
+			lossy.Store(true)
+			for k := range keys {
+				wg.Go(func() {
+					for range refunds {
+						if s.Refund(t.Context(), []limiter.Charge{charge(q, strconv.Itoa(k), 1)}) == nil {
+							heard[k]++
+						}
+					}
+				})
+			}
+			wg.Wait()
+			lossy.Store(false)
+			require.Greater(t, lost.Load(), before, "or this test tries nothing")
+			for k := range keys {
+				refunded := int64(used) - (100 - decideOne(t, s, q, strconv.Itoa(k), 0).Remaining)
+				assert.GreaterOrEqual(t, refunded, heard[k], "key %d", k)
+				assert.LessOrEqual(t, refunded, int64(refunds), "key %d", k)
+			}
 		})
 	}
 }

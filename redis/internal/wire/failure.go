@@ -72,7 +72,7 @@ func (t *Transport) Failed(pkg string, err error, in time.Duration) error {
 		return &failure{pkg: pkg, err: err, answered: true}
 	case errors.As(err, &said):
 		return &failure{pkg: pkg, err: err, answered: true, unusable: t.isUnusable(said.Error())}
-	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded),
+	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errSentBefore),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &failure{pkg: pkg, err: err}
 	default:

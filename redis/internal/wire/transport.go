@@ -2,10 +2,12 @@ package wire
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -52,41 +54,23 @@ func (t *Transport) Within(timeout time.Duration) (_ *Transport, keeps bool) {
 	}
 	client = client.WithTimeout(Settling * timeout) // contexts have shorter ones
 	client.Options().ContextTimeoutEnabled = true
-	// What is sent again may count twice, and a refused connection is known at once.
+	// A take that is sent again may count twice, and a refused connection is known at once.
 	client.Options().MaxRetries = 0
 	other := *t
 	other.Client = client
 	return &other, true
 }
 
-// Once is Within for what must not be sent twice, wherever a client can be kept from that:
-// where it is for one server.
-func (t *Transport) Once(timeout time.Duration) *Transport {
+// Bounded is Within where that can be had. Elsewhere a client for one server at least waits no
+// longer than that for bytes to arrive.
+func (t *Transport) Bounded(timeout time.Duration) *Transport {
 	t, _ = t.Within(timeout)
 	client, ok := t.Client.(*redis.Client)
 	if !ok {
 		return t
 	}
-	client = client.WithTimeout(timeout)
-	client.Options().MaxRetries = 0
 	other := *t
-	other.Client = client
-	return &other
-}
-
-// WithoutRetries is the transport with a client that sends nothing again by itself, where it is
-// for one server.
-func (t *Transport) WithoutRetries() *Transport {
-	client, ok := t.Client.(*redis.Client)
-	if !ok || client.Options().MaxRetries == 0 {
-		return t
-	}
-	o := client.Options()
-	client = client.WithTimeout(o.ReadTimeout)
-	client.Options().WriteTimeout = o.WriteTimeout
-	client.Options().MaxRetries = 0
-	other := *t
-	other.Client = client
+	other.Client = client.WithTimeout(timeout)
 	return &other
 }
 
@@ -102,6 +86,7 @@ type Request struct {
 	Args       []any // two that are filled in, the number of keys, keys, arguments
 	WithSource bool  // Redis has to be told the script
 	Alone      bool  // not in a pipeline
+	Once       bool  // not sent again after an answer was lost, as it would count twice
 
 	answer command
 }
@@ -178,14 +163,23 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 	for _, r := range requests {
 		args := r.Args
 		r.Script.put(args, r.WithSource)
+		r.answer = command{}
+		if last := len(args) - 1; r.Once {
+			args = append(args[:last:last], &once{args[last], &r.answer.unanswered})
+		}
 		if t.TestClock != nil {
 			args = append(args[:len(args):len(args)], t.TestClock()...)
 		}
-		r.answer = command{Cmd: redis.NewCmd(ctx, args...)}
+		r.answer.Cmd = redis.NewCmd(ctx, args...)
 	}
 	// A command has its error, here and below.
 	if len(requests) == 1 {
-		_ = t.Client.Process(ctx, requests[0].answer.Cmd)
+		r := requests[0]
+		if r.Once {
+			_ = t.Client.Process(ctx, &r.answer)
+		} else {
+			_ = t.Client.Process(ctx, r.answer.Cmd)
+		}
 		return
 	}
 	pipeline := t.Client.Pipeline()
@@ -199,22 +193,57 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 	_, _ = pipeline.Exec(ctx)
 }
 
-// A command is one of several that go out together. A Cluster asks for a script to be
-// tried again while of its keys' slot some are on one node and some on another. go-redis
-// then repeats all that went to the node, if it was the first, though others have been
-// run; or none. So it does not get to know, and the script is tried again alone.
+// A command is one of several that go out together, or one that must not be sent twice.
+//
+// A Cluster asks for a script to be tried again while of its keys' slot some are on one node and
+// some on another. go-redis then repeats all that went to the node, if it was the first, though
+// others have been run; or none. So it does not get to know, and the script is tried again alone.
+//
+// If an answer is lost, clients for a Cluster and a Ring send a command again, and with it all
+// that went to the node, whatever their options say. See [once].
 type command struct {
 	*redis.Cmd
-	tryAgain error
+	tryAgain   error
+	answered   bool        // Redis has run it
+	unanswered atomic.Bool // it is written, and Redis has not said that it did not run it
 }
 
-// SetErr is called with every answer.
+// SetErr is called with every answer, and with what became of what was not answered.
 func (c *command) SetErr(err error) {
+	if errors.Is(err, errSentBefore) && (c.answered || c.Err() != nil) {
+		return // there is an answer, or an error that says why there is none
+	}
+	c.answered = err == nil
+	if err != nil && IsAnswer(err) {
+		c.unanswered.Store(false)
+	}
 	c.tryAgain = nil
 	if err != nil && isTryAgain(err) {
 		c.tryAgain, err = err, nil
 	}
 	c.Cmd.SetErr(err)
+}
+
+// errSentBefore is for a command that go-redis was about to send again.
+var errSentBefore = errors.New("Redis gave no answer, and what may have been counted is not sent again")
+
+// A once is an argument that go-redis cannot write twice, unless Redis has said in between that it
+// did not run the command, but moved it to another node, say. go-redis drops the connection, and
+// with it what it had not written yet.
+type once struct {
+	argument   any
+	unanswered *atomic.Bool
+}
+
+// MarshalBinary implements [encoding.BinaryMarshaler].
+func (o *once) MarshalBinary() ([]byte, error) {
+	if !o.unanswered.CompareAndSwap(false, true) {
+		return nil, errSentBefore
+	}
+	if m, ok := o.argument.(encoding.BinaryMarshaler); ok {
+		return m.MarshalBinary()
+	}
+	return o.argument.([]byte), nil
 }
 
 // isUnknown reports that the server has not seen the script, or not since it was restarted.
