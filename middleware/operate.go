@@ -36,6 +36,8 @@ type RuleInfo struct {
 	Counts               Counts
 	Settles, ChargeAfter bool
 
+	Escalate bans.Escalation // zero: it bans nobody
+
 	// Route is the pattern of a rule of Config.ByRoute, ForTier the tier of one of
 	// Config.ByTier.
 	Route, ForTier string

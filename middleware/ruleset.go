@@ -353,7 +353,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		return r
 	}
 	info.OnOutage = given.OnOutage
-	info.Counts, info.Settles, info.ChargeAfter = given.Counts, given.Settles, given.ChargeAfter
+	info.Counts, info.Settles, info.ChargeAfter, info.Escalate = given.Counts, given.Settles, given.ChargeAfter, given.Escalate
 	limits := c.limits(at, given)
 	if limits == nil {
 		c.withoutLimit(at, given)

@@ -85,7 +85,7 @@ func (d *Dashboard) client(key string) *clientView {
 	}
 	if d.options.Bans != nil {
 		if ban, ok := d.options.Bans.Find(key); ok {
-			ban := d.banView(ban)
+			ban := d.banView(ban, d.rulesByName())
 			v.Ban = &ban
 			v.Missed = ban.Since > 0 && v.Passed > ban.Since+passesAfter
 		}

@@ -174,6 +174,13 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 		"nobody": {func(*service, int) {}, "idle", []string{"No requests"}},
 		"good clients": {func(s *service, i int) { s.good(i) }, "good",
 			[]string{"All is well: 20 requests a second, none refused."}},
+		"good clients and few that are banned": {func(s *service, i int) {
+			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
+			s.good(i)
+			if i%25 == 0 {
+				s.send("GET", "/", "203.0.113.9", "")
+			}
+		}, "good", []string{"All is well: 21 requests a second, none refused, 3.8% stopped for other reasons."}},
 		"a noisy tenant": {func(s *service, i int) { s.good(i); s.noisy() }, "warning",
 			[]string{"nearly all by tenant", "100% of its latest 64 refusals are of one key, header:X-Tenant:acme"}},
 		"an attacker who rotates keys": {func(s *service, i int) { s.good(i); s.attack() }, "warning",
@@ -192,7 +199,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			s.send("GET", "/", "203.0.113.9", "")
 		}, "warning", []string{"50% of 40 requests a second are of banned clients."}},
 		"clients without a key": {func(s *service, i int) { s.good(i); s.send("GET", "/internal", "198.51.100.1", "") }, "warning",
-			[]string{"50% of 40 requests a second are refused for want of a key."}},
+			[]string{"50% of 40 requests a second are stopped as they have no key."}},
 		"banned ones and noisy ones": {func(s *service, i int) {
 			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
 			s.good(i)

@@ -102,6 +102,11 @@ func TestAFindingSaysWhatMayBeDoneAndDoesIt(t *testing.T) {
 	b.Click(".plan .buttons button:last-child")
 	b.Await(patience, `document.querySelector(".plan") === null`)
 	assert.True(t, s.bans.Empty(), "Cancel")
+	b.Click("#findings .grave")
+	b.Await(patience, `document.querySelector(".plan .sure") !== null`)
+	b.Run(`document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }))`)
+	b.Await(patience, `document.querySelector(".plan") === null`)
+	assert.True(t, s.bans.Empty(), "Escape")
 
 	b.Click("#findings .grave")
 	b.Await(patience, `document.querySelector(".plan .sure") !== null`)

@@ -114,10 +114,11 @@ func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
 	if length > 0 {
 		p.Until = time.Now().Add(length).UnixMilli()
 	}
+	rules := d.rulesByName()
 	for _, key := range keys {
 		client := planned{Key: d.clickable(key), Digest: d.digest(key), Shared: d.followed.shares(key)}
 		if ban, ok := d.options.Bans.Find(key); ok {
-			v := d.banView(ban)
+			v := d.banView(ban, rules)
 			client.Ban = &v
 		}
 		p.Clients = append(p.Clients, client)

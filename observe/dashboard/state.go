@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ type banView struct {
 	Times int    `json:"times,omitempty"`
 	Since int64  `json:"since,omitempty"` // Unix milliseconds; 0: not known
 
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty"` // of a rule: what it bans for, if it is in force
 	By     string `json:"by,omitempty"`
 
 	Permanent bool `json:"permanent,omitempty"` // until it is lifted: there is no Until
@@ -332,19 +333,22 @@ func (d *Dashboard) lookAtBans() *bansView {
 	if err != nil {
 		v.Error = fmt.Sprintf("%.300s", err.Error())
 	}
-	names := d.names()
+	names, rules := d.names(), d.rulesByName()
 	for _, ban := range all[:min(len(all), maxBansSeen)] {
-		view := d.banView(ban)
+		view := d.banView(ban, rules)
 		view.Name = names[ban.Digest]
 		v.List = append(v.List, view)
 	}
 	return v
 }
 
-func (d *Dashboard) banView(ban bans.Ban) banView {
+func (d *Dashboard) banView(ban bans.Ban, rules map[string]*middleware.RuleInfo) banView {
 	v := banView{
 		Key: d.shownBan(ban), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero(),
 		Reason: ban.Reason, By: ban.By,
+	}
+	if rule := rules[ban.Rule]; rule != nil && rule.Escalate.After > 0 {
+		v.Reason = escalated(rule)
 	}
 	if !ban.Since.IsZero() {
 		v.Since = ban.Since.UnixMilli()
@@ -353,4 +357,37 @@ func (d *Dashboard) banView(ban bans.Ban) banView {
 		v.Until = ban.Until.UnixMilli()
 	}
 	return v
+}
+
+// escalated is what a rule bans for.
+func escalated(rule *middleware.RuleInfo) string {
+	e := rule.Escalate
+	times := fmt.Sprintf("%d times within %s", e.After, period(e.Within))
+	if e.Outcomes {
+		return fmt.Sprintf("answered %v %s", rule.Counts, times)
+	}
+	return "refused " + times
+}
+
+// period is a duration without parts that are zero.
+func period(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// rulesByName are the rules in force.
+func (d *Dashboard) rulesByName() map[string]*middleware.RuleInfo {
+	rules := map[string]*middleware.RuleInfo{}
+	for _, l := range d.all() {
+		for _, info := range l.Rules() {
+			rules[info.Name] = &info
+		}
+	}
+	return rules
 }

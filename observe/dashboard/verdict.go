@@ -47,8 +47,22 @@ const (
 
 const judged = 10 // seconds
 
-// judge says what happened in the last ten seconds. d.latest is locked.
+// judge says what happened in the last ten seconds, and whether the rules in force are what is
+// written. d.latest is locked.
 func (d *Dashboard) judge(s *state) verdict {
+	v := d.judgeTraffic(s)
+	if i := slices.IndexFunc(s.Written, func(w writtenView) bool { return w.Error != "" }); i >= 0 {
+		w := &s.Written[i]
+		text := fmt.Sprintf("What is written in %s is not in force: older rules are.", cmp.Or(w.Source, "the rules' source"))
+		if v.Level == idle || v.Level == good {
+			return verdict{Level: warning, Text: text, Detail: v.Text, Findings: v.Findings}
+		}
+		v.Detail = strings.TrimSpace(v.Detail + " " + text)
+	}
+	return v
+}
+
+func (d *Dashboard) judgeTraffic(s *state) verdict {
 	c := &d.counts
 	c.mu.Lock()
 	var all uint64
@@ -72,11 +86,12 @@ func (d *Dashboard) judge(s *state) verdict {
 	}
 	troubles := troublesOf(all, became, rules)
 	if len(troubles) == 0 {
-		none := "none"
-		if passed := became[middleware.OutcomeAllowed] + became[middleware.OutcomeOverdrawn] + became[middleware.OutcomeExempt]; passed < all {
-			none = percent(all-passed, all)
+		text := fmt.Sprintf("All is well: %s, %s refused", rate, noneOr(became[middleware.OutcomeRefused], all))
+		passed := became[middleware.OutcomeAllowed] + became[middleware.OutcomeOverdrawn] + became[middleware.OutcomeExempt]
+		if others := all - passed - became[middleware.OutcomeRefused]; others > 0 {
+			text += fmt.Sprintf(", %s stopped for other reasons", percent(others, all))
 		}
-		return verdict{Level: good, Text: fmt.Sprintf("All is well: %s, %s refused.", rate, none), Findings: with(nil, fresh)}
+		return verdict{Level: good, Text: text + ".", Findings: with(nil, fresh)}
 	}
 	v := verdict{Level: warning}
 	for i, t := range troubles {
@@ -102,11 +117,7 @@ func storeVerdict(s *state, rate string, all uint64, became [outcomes]uint64) ve
 	case s.Store.Degraded > 0:
 		v.Detail = "Each rule's outage policy decides. "
 	}
-	some := "none"
-	if refused := became[middleware.OutcomeRefused]; refused > 0 {
-		some = percent(refused, all)
-	}
-	v.Detail += fmt.Sprintf("%s, %s refused by limits.", rate, some)
+	v.Detail += fmt.Sprintf("%s, %s refused.", rate, noneOr(became[middleware.OutcomeRefused], all))
 	return v
 }
 
@@ -128,7 +139,7 @@ func troublesOf(all uint64, became [outcomes]uint64, rules []refusing) (troubles
 	add(middleware.OutcomeShed, 1, "are shed, as the service is asked for more than it can do", false)
 	add(middleware.OutcomeUndecided, 1, "are answered 503, as their turn would come too late", false)
 	add(middleware.OutcomeBanned, 5, "are of banned clients", false)
-	add(middleware.OutcomeNoKey, 5, "are refused for want of a key", false)
+	add(middleware.OutcomeNoKey, 5, "are stopped as they have no key", false)
 	slices.SortStableFunc(troubles, func(a, b trouble) int { return cmp.Compare(b.n, a.n) })
 	return troubles
 }
@@ -367,6 +378,13 @@ func perSecond(n uint64, seconds int64) string {
 		return strconv.FormatFloat(rate, 'g', 2, 64)
 	}
 	return grouped(strconv.FormatInt(int64(rate+0.5), 10))
+}
+
+func noneOr(n, of uint64) string {
+	if n == 0 {
+		return "none"
+	}
+	return percent(n, of)
 }
 
 func percent(n, of uint64) string {

@@ -45,6 +45,7 @@ async function propose(button, keys, period, reason) {
   for (const open of document.querySelectorAll(".plan")) open.remove(); // of another click meanwhile
   const panel = el("div", { class: "plan", role: "group", "aria-label": "What this ban will do", tabindex: "-1" });
   const close = () => { panel.remove(); button.focus(); };
+  panel.addEventListener("keydown", (e) => { if (e.key === "Escape") close(); });
   if (answer.error) {
     panel.append(el("p", { class: "error" }, answer.error), el("div", { class: "buttons" }, el("button", { type: "button", on: { click: close } }, "Close")));
   } else {

@@ -30,7 +30,7 @@ function drawBans() {
 const leftOf = (ban) => ban.permanent ? "permanent" : until(ban.until);
 // whyOf is since when a client is banned, by whom and why, as far as it is known.
 const whyOf = (ban) => (ban.since ? "since " + clock(ban.since) : "since when is not known") + ", by " +
-  (ban.rule ? "rule " + ban.rule + ": refused too often" + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "")
+  (ban.rule ? "rule " + ban.rule + (ban.reason ? ": " + ban.reason : "") + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "")
     : (ban.by || "hand") + ": " + (ban.reason || "no reason given"));
 const ordinal = (n) => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");
 cards.push(drawBans);

@@ -71,7 +71,7 @@ function updateRows() {
     if (l.item.hidden) return;
     const s = l.row ? series[l.index] : {
       asked: outcomes.reduce(add, zeros()),
-      refused: ["refused", "shed", "banned", "undecided", "no_key"].map(outcomeOf).reduce(add, zeros()),
+      refused: outcomeOf("refused"),
     };
     if (!s) { l.numbers.forEach((n, i) => say(n, i < 2 ? "0" : "–")); return; }
     const asked = coarse(s.asked), most = Math.max(...asked, 1), ground = asked.map(() => 0);
