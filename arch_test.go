@@ -112,7 +112,7 @@ var rooms = []room{
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
 	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
-	{"pace/serverlimit", nil, nil}, // a reader of use without the rest
+	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
 	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
 	{"internal/invalid", nil, nil},
@@ -264,9 +264,6 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"observe/offenders": {
 			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
-		"observe/sloglimit": {
-			"observe/sloglimit", "pace", "pace/serverlimit", "middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
-		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
 			allowed := p.Standard
@@ -333,6 +330,18 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)
 	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules", "redis/internal/wire"), append(may, ofGoRedis...))
+}
+
+// What a program compiles that paces its calls, or logs what pace does.
+func TestPaceCompilesAParserOfFieldsAlone(t *testing.T) {
+	t.Parallel()
+	ours := []string{
+		"pace", "pace/serverlimit", "keyfunc", "limiter", "limiter/internal/table", "middleware/bans", "internal/invalid", "internal/network", "internal/route", "internal/waiting",
+	}
+	parser := []string{"github.com/dunglas/httpsfv"}
+	compilesAlone(t, "pace/serverlimit", []string{"pace/serverlimit"}, parser)
+	compilesAlone(t, "pace", ours, parser)
+	compilesAlone(t, "observe/sloglimit", append(ours, "observe/sloglimit", "middleware", "internal/operate", "internal/response"), parser)
 }
 
 // compilesAlone requires that a package compiles the standard library and no other packages

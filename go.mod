@@ -4,7 +4,7 @@ go 1.25.0
 
 require (
 	github.com/anishathalye/porcupine v1.0.2
-	github.com/dunglas/httpsfv v1.1.0
+	github.com/dunglas/httpsfv v1.1.2
 	github.com/gin-gonic/gin v1.9.1
 	github.com/go-chi/chi/v5 v5.2.3
 	github.com/labstack/echo/v4 v4.13.3
