@@ -3,7 +3,6 @@ module github.com/weirgo/weir/cmd/weir
 go 1.25.0
 
 require (
-	github.com/klauspost/compress v1.18.0
 	github.com/redis/go-redis/v9 v9.7.3
 	github.com/stretchr/testify v1.11.1
 	github.com/weirgo/weir v0.0.0
@@ -16,6 +15,7 @@ require (
 	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
 	github.com/pmezard/go-difflib v1.0.0 // indirect
 	github.com/sony/gobreaker/v2 v2.0.0 // indirect
+	github.com/valyala/fastjson v1.6.10
 	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/cmd/weir/internal/decompress"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/keyfunc"
@@ -35,7 +34,7 @@ type logFlags struct {
 
 func newLogFlags(flags *flag.FlagSet) *logFlags {
 	f := &logFlags{mapped: map[string]string{}}
-	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", a log_format as nginx has it, or Envoy's; without it, the one that fits")
+	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", or a log_format as nginx has it; without it, the one that fits")
 	flags.Func("map", "`NAME=PLACE` says where a line has the user, tier, time, took, client, method, target, host, status, header:NAME, cookie:NAME or key:NAME: user=$.sub in JSON, user=$remote_user in a format; may be repeated", func(text string) error {
 		name, place, ok := strings.Cut(text, "=")
 		if !ok || name == "" || place == "" {
@@ -102,9 +101,6 @@ type weblog struct {
 	tier    func(*accesslog.Entry) string  // nil: the log's
 	hasUser bool                           // a request had one
 	told    progress
-	expects func([]*accesslog.Entry) // the next requests; nil: nothing does
-	coming  [16]*accesslog.Entry
-	n       int
 }
 
 // collectOften is for what measures demand: of each client that takes memory until the end, so
@@ -146,11 +142,7 @@ func (s *session) open(name string, f *logFlags, needs []rules.Need) (_ *weblog,
 		}
 	}()
 	l.counted.Reader = l.file
-	plain, err := decompress.NewReader(l.counted)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if l.Reader, err = accesslog.NewReader(plain, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
+	if l.Reader, err = accesslog.NewReader(l.counted, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if !l.Has("client") {
@@ -220,10 +212,6 @@ func (l *weblog) satisfies(need string, f *logFlags) bool {
 
 // next is the next request, from the client that it is of.
 func (l *weblog) next() (*accesslog.Entry, error) {
-	if l.n%len(l.coming) == 0 && l.expects != nil {
-		l.expects(l.Coming(l.coming[:0]))
-	}
-	l.n++
 	e, err := l.Next()
 	if err != nil {
 		return nil, err

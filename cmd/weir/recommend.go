@@ -145,7 +145,6 @@ type unmeasured struct{ answered, keyless int64 }
 
 func measure(meter *demand.Meter, log *weblog, f *logFlags, of keyfunc.Func, matches func(*accesslog.Entry) bool) (counts unmeasured, err error) {
 	requests := simulate.NewRequests(simulate.Options{Routes: f.routes, ServeMux: f.serveMux, Headers: log.Headers(), Tier: log.tier})
-	log.expects = requests.Expect
 	for {
 		e, err := log.next()
 		if errors.Is(err, io.EOF) {
@@ -165,7 +164,7 @@ func measure(meter *demand.Meter, log *weblog, f *logFlags, of keyfunc.Func, mat
 			counts.keyless++
 			continue
 		}
-		requests.Measure(meter, key, e.At)
+		meter.Add(key, e.At, 1)
 	}
 }
 

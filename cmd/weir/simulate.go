@@ -151,11 +151,6 @@ func (r *run) all(files []string) error {
 		r.services = append(r.services, service)
 		r.tallies = append(r.tallies, simulate.NewTally(service.Rules(), r.flags.report != ""))
 	}
-	r.log.expects = func(coming []*accesslog.Entry) {
-		for _, service := range r.services {
-			service.Expect(coming)
-		}
-	}
 	r.undecided = map[int64]bool{}
 	var early *simulate.Simulation // where requests of a second come when it begins
 	for first := true; ; first = false {

@@ -2,7 +2,11 @@
 // requests came.
 package accesslog
 
-import "time"
+import (
+	"net/url"
+	"strings"
+	"time"
+)
 
 // An Entry is what a log says about one request. Text that it does not say is empty.
 type Entry struct {
@@ -26,12 +30,23 @@ type Entry struct {
 	Took         time.Duration // 0: not in the log
 	Headers      []string      // the values of Reader.Headers; nil: none is in the line
 
-	line  int64
-	chunk *chunk // which has the text
+	line int64
 }
 
-// Keep has the text of an entry stay as it is when the entry is no longer good.
-func (e *Entry) Keep() { e.chunk = nil }
+// UnixSocket is the Client of a request that came over a unix socket.
+const UnixSocket = "@"
 
 // Time is At as a time.
 func (e *Entry) Time() time.Time { return time.UnixMicro(e.At) }
+
+// URL writes the target into u as a server reads it.
+func (e *Entry) URL(u *url.URL) {
+	path, query, _ := strings.Cut(e.Target, "?")
+	if strings.HasPrefix(path, "/") && strings.IndexByte(path, '%') < 0 {
+		*u = url.URL{Path: path, RawQuery: query}
+	} else if parsed, err := url.ParseRequestURI(e.Target); err == nil {
+		*u = *parsed
+	} else {
+		*u = url.URL{Path: e.Target}
+	}
+}

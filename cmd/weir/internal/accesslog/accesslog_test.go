@@ -1,13 +1,11 @@
 package accesslog
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -30,7 +28,6 @@ func readAll(t testing.TB, log string, o Options) ([]Entry, Stats) {
 			return entries, r.Stats()
 		}
 		require.NoError(t, err)
-		e.Keep()
 		entry := *e
 		entry.line, entry.Headers = 0, slices.Clone(e.Headers)
 		entries = append(entries, entry)
@@ -53,14 +50,7 @@ const (
 	caddyLine    = `{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"127.0.0.1","remote_port":"41342","client_ip":"2001:db8::7","proto":"HTTP/2.0","method":"GET","host":"localhost:8443","uri":"/abc?d","headers":{"User-Agent":["curl/7.82.0"],"X-Device":["7"],"Accept":["*/*"],"Accept-Encoding":["gzip, deflate, br"]},"tls":{"resumed":false,"version":772,"cipher_suite":4865,"proto":"h2","server_name":"example.com"}},"bytes_read": 0,"user_id":"","duration":0.500929675,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"],"Content-Encoding":["gzip"]}}`
 	traefikText  = `10.0.0.9 - - [17/May/2015:10:05:03 +0000] "POST /login HTTP/1.1" 401 7 "-" "Go-http-client/1.1" 12 "login@docker" "http://172.18.0.2:80" 1500ms`
 	traefikLine  = `{"ClientAddr":"203.0.113.7:4711","ClientHost":"203.0.113.7","ClientPort":"4711","ClientUsername":"-","DownstreamContentSize":17,"DownstreamStatus":204,"Duration":1500000,"RequestAddr":"example.org","RequestHost":"example.org","RequestMethod":"PUT","RequestPath":"/x","RequestProtocol":"HTTP/1.1","StartUTC":"2024-03-01T10:05:03.123456789Z","entryPointName":"web","level":"info","msg":"","request_User-Agent":"u","request_X-Device":"7","time":"2024-03-01T10:05:03Z"}`
-	envoyLine    = `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - via_upstream - "-" 154 0 226 100 "198.51.100.3, 10.0.35.28" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80"`
-	envoyOldLine = `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80"`
-	envoyJSON    = `{"start_time":"2016-04-15T20:17:00.310Z","method":"GET","path":"/x?y","protocol":"HTTP/2","response_code":200,"duration":12,"user_agent":"u","authority":"a.example","x_forwarded_for":"203.0.113.9","downstream_remote_address":"10.0.0.4:5512"}`
 	albLine      = `https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/x?y HTTP/1.1" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws "Root=1-58337281" "-"`
-	cloudHeader  = "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken x-forwarded-for ssl-protocol ssl-cipher x-edge-response-result-type cs-protocol-version fle-status fle-encrypted-fields c-port time-to-first-byte x-edge-detailed-result-type sc-content-type sc-content-len sc-range-start sc-range-end\n"
-	cloudLine    = "2019-12-04\t21:02:31\tLAX1\t392\t192.0.2.100\tGET\td111111abcdef8.cloudfront.net\t/index.html\t200\t-\tMozilla/5.0%20(Windows%20NT%2010.0;%20Win64;%20x64)\ta=b%2520c\tid=7%3B%20x=y\tHit\tSOX4xwn4XV6Q4rgb7XiVGOHms_BGlTAC4KyHmureZmBNrjGdRLiNIQ==\twww.example.com\thttps\t23\t1.500\t203.0.113.7,%20192.0.2.9\tTLSv1.2\tECDHE-RSA-AES128-GCM-SHA256\tHit\tHTTP/2.0\t-\t-\t11040\t0.001\tHit\ttext/html\t78\t-\t-"
-	cloudJSON    = `{"cs-uri-query":"a=b","date":"2019-12-04","time":"21:02:31","c-ip":"192.0.2.100","cs-method":"GET","cs-uri-stem":"/index.html","sc-status":"200","cs(User-Agent)":"A%20b","cs(Cookie)":"-","x-host-header":"www.example.com","time-taken":"1.500"}`
-	iisLine      = "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2023-05-01 00:00:00\n#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) sc-status sc-substatus sc-win32-status time-taken\n2023-05-01 00:00:04 10.0.0.4 GET /a x=1 443 CORP\\ada 192.0.2.7 Mozilla/5.0+(Windows+NT+10.0) - 404 0 2 250"
 	nginxJSON    = `{"time_iso8601":"2015-05-17T10:05:03+02:00","remote_addr":"192.0.2.1","request":"GET /q?w=\u0022x HTTP/1.1","status":"429","request_time":"0.250","http_user_agent":"u"}`
 )
 
@@ -85,42 +75,15 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 		"caddy": {caddyLine, device, "caddy", Entry{
 			At: at("2022-03-09T21:30:01.524102Z") - 500_929, Client: "2001:db8::7", Method: "GET", Target: "/abc?d", Host: "localhost:8443",
 			UserAgent: "curl/7.82.0", Status: 200, Took: 500_929_675, Headers: []string{"7"}}},
-		"caddy's console": {"2022/03/09 21:30:01.524\tinfo\thttp.log.access.log0\thandled request\t" + strings.Replace(caddyLine, `"level":"info","ts":1646861401.5241024,`, "", 1), device, "caddy", Entry{
-			At: at("2022-03-09T21:30:01.524Z") - 500_929, Client: "2001:db8::7", Method: "GET", Target: "/abc?d", Host: "localhost:8443",
-			UserAgent: "curl/7.82.0", Status: 200, Took: 500_929_675, Headers: []string{"7"}}},
 		"traefik's text": {traefikText, Options{}, "traefik", Entry{
 			At: at("2015-05-17T10:05:03.5Z"), Loose: 500_000, Client: "10.0.0.9", Method: "POST", Target: "/login", UserAgent: "Go-http-client/1.1",
 			Status: 401, Took: 1500 * time.Millisecond}},
 		"traefik": {traefikLine, device, "traefik", Entry{
 			At: at("2024-03-01T10:05:03.123456Z"), Client: "203.0.113.7", Method: "PUT", Target: "/x", Host: "example.org", UserAgent: "u",
 			Status: 204, Took: 1500 * time.Microsecond, Headers: []string{"7"}}},
-		"envoy": {envoyLine, Options{}, "envoy", Entry{
-			At: at("2016-04-15T20:17:00.310Z"), Client: "10.0.35.28", ForwardedFor: "198.51.100.3, 10.0.35.28", Method: "POST", Target: "/api/v1/locations",
-			Host: "locations", UserAgent: "nsq2http", Status: 204, Took: 226 * time.Millisecond}},
-		"envoy before 1.15": {envoyOldLine, Options{}, "envoy", Entry{
-			At: at("2016-04-15T20:17:00.310Z"), Client: "10.0.35.28", ForwardedFor: "10.0.35.28", Method: "POST", Target: "/api/v1/locations",
-			Host: "locations", UserAgent: "nsq2http", Status: 204, Took: 226 * time.Millisecond}},
-		"envoy's JSON": {envoyJSON, Options{}, "envoy", Entry{
-			At: at("2016-04-15T20:17:00.310Z"), Client: "10.0.0.4", ForwardedFor: "203.0.113.9", Method: "GET", Target: "/x?y",
-			Host: "a.example", UserAgent: "u", Status: 200, Took: 12 * time.Millisecond}},
-		"envoy gateway": {`{":authority":"a.example:8443","downstream_remote_address":"10.244.0.1:51997","duration":74,"method":"POST","response_code":200,"start_time":"2016-04-15T20:17:00.310Z","user-agent":"u","x-envoy-origin-path":"/x?y","x-forwarded-for":"203.0.113.9"}`, Options{}, "envoy", Entry{
-			At: at("2016-04-15T20:17:00.310Z"), Client: "10.244.0.1", ForwardedFor: "203.0.113.9", Method: "POST", Target: "/x?y",
-			Host: "a.example:8443", UserAgent: "u", Status: 200, Took: 74 * time.Millisecond}},
 		"alb": {albLine, Options{}, "alb", Entry{
 			At: at("2018-07-02T22:23:00.015641Z"), Client: "192.168.131.39", Method: "GET", Target: "/x?y", Host: "www.example.com:443",
 			UserAgent: "curl/7.46.0", Status: 200, Took: 171 * time.Millisecond}},
-		"cloudfront": {cloudHeader + cloudLine, Options{Headers: []string{"Cookie"}}, "cloudfront", Entry{
-			At: at("2019-12-04T21:02:30Z"), Loose: 500_000, Client: "192.0.2.100", ForwardedFor: "203.0.113.7, 192.0.2.9", Method: "GET", Target: "/index.html?a=b%2520c", Host: "www.example.com",
-			UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64)", Status: 200, Took: 1500 * time.Millisecond, Headers: []string{"id=7; x=y"}}},
-		"a part of cloudfront's": {strings.Join(strings.Split(cloudLine, "\t")[:26], "\t"), Options{}, "cloudfront", Entry{
-			At: at("2019-12-04T21:02:30Z"), Loose: 500_000, Client: "192.0.2.100", ForwardedFor: "203.0.113.7, 192.0.2.9", Method: "GET", Target: "/index.html?a=b%2520c", Host: "www.example.com",
-			UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64)", Status: 200, Took: 1500 * time.Millisecond}},
-		"cloudfront's JSON": {cloudJSON, Options{}, "cloudfront", Entry{
-			At: at("2019-12-04T21:02:30Z"), Loose: 500_000, Client: "192.0.2.100", Method: "GET", Target: "/index.html?a=b", Host: "www.example.com",
-			UserAgent: "A b", Status: 200, Took: 1500 * time.Millisecond}},
-		"iis": {iisLine, Options{Map: map[string]string{"user": "cs-username"}}, "iis", Entry{
-			At: at("2023-05-01T00:00:04.25Z"), Loose: 500_000, Client: "192.0.2.7", Method: "GET", Target: "/a?x=1", User: `CORP\ada`,
-			UserAgent: "Mozilla/5.0 (Windows NT 10.0)", Status: 404, Took: 250 * time.Millisecond}},
 		"nginx's JSON": {nginxJSON, Options{}, "json", Entry{
 			At: at("2015-05-17T08:05:03.25Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: `/q?w="x`, UserAgent: "u", Status: 429, Took: 250 * time.Millisecond}},
 		"JSON with a mapping": {`{"at":1431857103123,"who":{"sub":"u-1","plan":["x","gold"]},"peer":"[::ffff:192.0.2.1]:99","ms":"3"}`, Options{Format: "json", Map: map[string]string{
@@ -131,9 +94,6 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 			"its own", Entry{At: at("2015-05-17T10:05:03.250Z"), Client: "192.0.2.1", ForwardedFor: "203.0.113.9", Method: "GET", Target: `/"`, Headers: []string{"7"}}},
 		"a user in a format": {combinedLine, Options{Map: map[string]string{"user": "$remote_user"}}, "combined", Entry{
 			At: at("2015-05-17T08:05:03.5Z"), Loose: 500_000, Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, User: "ada", Status: 200}},
-		"Envoy's own": {`2016-04-15T20:17:00.310Z GET /x 203.0.113.9 7`, Options{
-			Format: "%START_TIME% %REQ(:METHOD)% %REQ(:PATH)% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %REQ(X-DEVICE):40%", Headers: []string{"X-Device"}},
-			"its own", Entry{At: at("2016-04-15T20:17:00.310Z"), Client: "203.0.113.9", Method: "GET", Target: "/x", Headers: []string{"7"}}},
 	} {
 		test.options.Headers = append(test.options.Headers, "User-Agent")
 		entries, stats := readAll(t, test.line+"\r\n", test.options)
@@ -177,9 +137,10 @@ func TestALineThatCannotBeReadIsCountedAndShown(t *testing.T) {
 	_, stats = readAll(t, caddyLine+"\n"+caddyLine[:len(caddyLine)-1]+"\n"+caddyLine[:300]+"\n"+caddyLine+"x\n"+strings.Replace(caddyLine, `"uri"`, `"iru"`, 1), Options{})
 	var whys []string
 	for _, broken := range stats.First {
-		whys = append(whys, broken.Why)
+		why, _, _ := strings.Cut(broken.Why, ":")
+		whys = append(whys, why)
 	}
-	assert.Equal(t, []string{"ends within the JSON", "ends within a string", "goes on behind the object", "has no target"}, whys)
+	assert.Equal(t, []string{"is no JSON", "is no JSON", "is no JSON", "has no target"}, whys)
 }
 
 func TestWhatIsNoLogIsAnError(t *testing.T) {
@@ -190,13 +151,13 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 	}{
 		"empty":            {"", Options{}, "the log is empty"},
 		"empty lines":      {"\n \n", Options{}, "the log is empty"},
-		"no format":        {"#\nhello\n", Options{}, `no line fits a format that is known (alb, caddy, cloudfront, combined, common, envoy, iis, json, traefik), nor is it said with --format; line 2 is "hello"`},
+		"no format":        {"#\nhello\n", Options{}, `no line fits a format that is known (alb, caddy, combined, common, json, traefik), nor is it said with --format; line 2 is "hello"`},
 		"nearly a format":  {strings.Replace(combinedLine, "2015", "3015", 1), Options{}, `combined comes closest to the first, and fails at byte 18: $time_local "17/May/3015:10:05:03 +0200" is a time out of range`},
 		"a place in JSON":  {combinedLine, Options{Map: map[string]string{"user": "$.sub"}}, `the log is combined, and the format has no "$.sub": it has $remote_addr, $ident, $remote_user, `},
 		"a variable":       {caddyLine, Options{Map: map[string]string{"user": "$remote_user"}}, `the log is caddy, and "$remote_user" is no path in JSON`},
 		"another format":   {caddyLine, Options{Format: "combined"}, "no line fits a format that is known"},
 		"its own format":   {combinedLine, Options{Format: "$remote_addr|$time_local"}, `the first fails at byte 1: it has no "|" behind $remote_addr`},
-		"unknown format":   {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, cloudfront, combined`},
+		"unknown format":   {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, combined`},
 		"no time":          {combinedLine, Options{Format: "$remote_addr $request"}, "the format has no time"},
 		"nothing between":  {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
 		"no variables":     {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
@@ -211,22 +172,6 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 		}
 		require.ErrorContains(t, err, test.want, name)
 	}
-}
-
-// Parts of a log come one after the other, each with what its columns are.
-func TestColumnsAreWhatTheLastHeaderSays(t *testing.T) {
-	log := "#Fields: date time c-ip cs-method cs-uri-stem\n2023-05-01 00:00:01 192.0.2.1 GET /a\n" +
-		"2023-05-01 00:00:01 192.0.2.1 GET /a b\n" +
-		"#Fields: date time cs-method cs-uri-stem c-ip sc-status\n2023-05-01 00:00:02 POST /b 192.0.2.2 500\n" +
-		"#Fields: date time cs-method cs-uri-stem sc-status\n2023-05-01 00:00:03 POST /b 500\n"
-	entries, stats := readAll(t, log, Options{})
-	require.Len(t, entries, 2)
-	require.Equal(t, "192.0.2.1", entries[0].Client)
-	require.Equal(t, "192.0.2.2", entries[1].Client)
-	require.Equal(t, 500, entries[1].Status)
-	require.EqualValues(t, 2, stats.Broken)
-	require.Equal(t, "line 3, byte 37: goes on behind cs-uri-stem, the last of #Fields:", stats.First[0].String())
-	require.Equal(t, "line 7, byte 1: has no client", stats.First[1].String())
 }
 
 // What objects have that are called anything, their lines say, and not what they could be called.
@@ -333,7 +278,7 @@ func TestLinesAreWholeWhereverBlocksEnd(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 0))
 	for round := range 12 {
-		sizes := []int{100, longestLine - 1, longestLine, longestLine + 1, 3*blockSize - 1, 3 * blockSize, 1000, blockSize - 102, blockSize - 1101}
+		sizes := []int{100, longestLine - 1, longestLine, longestLine + 1, 3*longestLine - 1, 3 * longestLine, 1000, longestLine - 102, longestLine - 1101}
 		random.Shuffle(len(sizes), func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })
 		var lines, whole []string
 		for _, size := range append([]int{100}, sizes...) {
@@ -354,41 +299,6 @@ func TestLinesAreWholeWhereverBlocksEnd(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 		require.EqualValues(t, len(lines)-len(whole), r.Stats().Broken)
 	}
-}
-
-// The text of entries is written over, and never while one of them is held for the order.
-func TestAnEntryHasItsOwnTextInWhateverOrderItComes(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 0))
-	const lines = 2 * begunWindow
-	var log strings.Builder
-	at := int64(1_700_000_000_000_000)
-	for range lines {
-		at += random.Int64N(20_000)
-		began := at
-		if random.IntN(4) == 0 {
-			began -= random.Int64N(60_000_000)
-		}
-		logged := max(at, began)
-		fmt.Fprintf(&log, `{"ts":%d,"duration":%d,"remote_ip":"192.0.2.%d","method":"M%[1]d","uri":"/%[4]d/%[5]s","device":"%[4]d"}`+"\n",
-			logged, logged-began, random.IntN(256), began, strings.Repeat("x", random.IntN(90)))
-	}
-	o := Options{Map: map[string]string{"took_us": "$.duration", "header:X-Device": "$.device"}}
-	r, err := NewReader(strings.NewReader(log.String()), o)
-	require.NoError(t, err)
-	var kept, was Entry
-	for i := range lines {
-		e, err := r.Next()
-		require.NoError(t, err)
-		began := strconv.FormatInt(e.At, 10)
-		require.True(t, strings.HasPrefix(e.Target, "/"+began+"/"), "%s at %s", e.Target, began)
-		require.Equal(t, []string{began}, e.Headers)
-		require.True(t, strings.HasPrefix(e.Client, "192.0.2.") && e.Method[0] == 'M')
-		if i == lines/2 {
-			e.Keep()
-			kept, was = *e, Entry{Target: strings.Clone(e.Target), Method: strings.Clone(e.Method)}
-		}
-	}
-	require.Equal(t, was.Target+was.Method, kept.Target+kept.Method)
 }
 
 func TestEntriesAreInOrderWhateverTheLog(t *testing.T) {
@@ -415,67 +325,8 @@ func TestEntriesAreInOrderWhateverTheLog(t *testing.T) {
 	})
 }
 
-// What is read of any JSON is what encoding/json reads of it.
-// Whatever is JSON is read, and its values are those that encoding/json finds.
-func FuzzValuesInJSON(f *testing.F) {
-	for _, line := range []string{
-		caddyLine, traefikLine, envoyJSON, nginxJSON, `{"ts":1,"a":{"b":[1,"x"]}}`, `{"a":{"b":[{},"\u00e9"]},"ts":1}`, `{"a":"\"`,
-		`{"a":{"b":["", "` + strings.Repeat("long", 12) + `\\\""]}}`, `{"a" : { "b":[ [{"b":"}"}] , "x\/" ] } , "c" : -1.5e3}`, `{"a":{"b":[0,"` + strings.Repeat("y", mostPlain) + `"]}}`,
-	} {
-		f.Add(line)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		p, err := newParser(&format{name: "json"}, Options{Map: map[string]string{"user": "$.a.b[1]"}})
-		require.NoError(t, err)
-		var e Entry
-		_, wrong := p.lines.parse(&p.scanner, &e, line)
-		var object map[string]json.RawMessage
-		if strings.Contains(line, "\n") || json.Unmarshal([]byte(line), &object) != nil || object == nil {
-			return
-		}
-		if strings.Count(line, "{")+strings.Count(line, "[") <= deepest {
-			require.Empty(t, wrong)
-		}
-		if wrong != "" || strings.Count(line, `"a"`) != 1 || strings.Count(line, `"b"`) != 1 || strings.Contains(line, `\u`) {
-			return // names twice, or spelled with escapes
-		}
-		var members map[string]json.RawMessage
-		var elements []json.RawMessage
-		if json.Unmarshal(object["a"], &members) != nil || json.Unmarshal(members["b"], &elements) != nil || len(elements) < 2 {
-			require.Empty(t, e.User)
-			return
-		}
-		var text string
-		switch first := elements[1][0]; {
-		case first == '{' || first == '[' || string(elements[1]) == "null":
-		case first != '"':
-			text = string(elements[1])
-		case json.Unmarshal(elements[1], &text) != nil || strings.ContainsRune(text, '\uFFFD'):
-			return // bytes that are no text stay as they are
-		}
-		if text != "-" {
-			require.Equal(t, text, e.User)
-		}
-	})
-}
-
-func FuzzADecimalIsTheFloat(f *testing.F) {
-	for _, text := range []string{"0.012", "12", "0.500929675", "1500000", "999999999.999999999", "-1", "1.", ".5", "1e3", "31622399.999999999", "0.0000000001"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond, time.Nanosecond} {
-			if d, ok := decimal(text, unit); ok {
-				n, err := strconv.ParseFloat(text, 64)
-				require.NoError(t, err)
-				require.InDelta(t, n*float64(unit), float64(d), max(0.6, float64(d)*1e-15))
-			}
-		}
-	})
-}
-
 func FuzzLinesOfAnyFormat(f *testing.F) {
-	for _, line := range []string{combinedLine, caddyLine, traefikText, traefikLine, envoyLine, envoyOldLine, envoyJSON, albLine, cloudHeader + cloudLine, cloudJSON, iisLine, nginxJSON} {
+	for _, line := range []string{combinedLine, caddyLine, traefikText, traefikLine, albLine, nginxJSON} {
 		f.Add(line, line[:len(line)/2])
 	}
 	f.Fuzz(func(t *testing.T, first, second string) {
@@ -490,8 +341,8 @@ func FuzzLinesOfAnyFormat(f *testing.F) {
 	})
 }
 
-// The goal is 1,000,000 lines/s on one core, for a simulation and a recommendation to have half of
-// the time of 500,000.
+// The goal is 600,000 lines/s on one core, for a simulation and a recommendation to have half of
+// the time of 300,000.
 func BenchmarkRead(b *testing.B) {
 	for name, line := range map[string]string{
 		"combined": strings.Replace(combinedLine, `An \"agent\" (like others)`, "Mozilla/5.0 (X11; Linux x86_64; rv:26.0) Gecko/20100101 Firefox/26.0", 1),

@@ -16,24 +16,16 @@ import (
 type format struct {
 	name string // several can have one: which of them it is, the log says
 
-	text  string   // as a log_format or a format of Envoy's; empty: it is JSON, or has columns
+	text  string   // as a log_format; empty: it is JSON
 	more  bool     // lines may go on
 	known []member // of JSON
-
-	// console says that JSON has a time before it, a level, a logger and a message, with tabs
-	// between them.
-	console bool
-
-	columns   map[string]slot // by their names; nil: it has none
-	order     []string        // theirs, if no line says it; nil: one has to
-	separator byte            // between them
 
 	// begins says that the time of a line is that of the request's beginning. False: servers
 	// write it when they have answered.
 	begins bool
 }
 
-// A member is where a line of JSON has a value.
+// A member is where a line of JSON has a value. Of several for one thing the last counts.
 type member struct {
 	path string
 	slot slot
@@ -51,34 +43,17 @@ var formats = []format{
 	{name: "combined", text: combined, more: true},
 	{name: "combined", text: "$vhost " + combined, more: true},
 	{name: "common", text: `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent`},
-	{name: "envoy", begins: true, more: true, text: `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` +
-		`%RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% %UPSTREAM_TRANSPORT_FAILURE_REASON% ` + envoyEnd},
-	{name: "envoy", begins: true, more: true, text: `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` + envoyEnd},
 	{name: "alb", more: true, text: `$type $time_iso8601 $elb $remote_addr $target $request_time $request_time $request_time ` +
 		`$status $target_status $received $sent "$request" "$http_user_agent"`},
-	{name: "cloudfront", columns: cloudfront, order: cloudfrontOrder, separator: '\t'},
-	{name: "iis", columns: iis, separator: ' '},
-	{name: "cloudfront", known: members(cloudfront)},
 	{name: "caddy", known: caddy},
-	{name: "caddy", known: caddy, console: true},
 	{name: "traefik", begins: true, known: []member{
 		{"$.StartUTC", slot{field: fieldTime}}, {"$.Duration", slot{field: fieldTook, unit: time.Nanosecond}}, {"$.DownstreamStatus", slot{field: fieldStatus}},
 		{"$.ClientAddr", slot{field: fieldClient}}, {"$.ClientHost", slot{field: fieldClient}}, {"$.RequestMethod", slot{field: fieldMethod}}, {"$.RequestPath", slot{field: fieldTarget}},
 		{"$.RequestAddr", slot{field: fieldHost}}, {"$.request_User-Agent", slot{field: fieldUserAgent}}, {"$.request_X-Forwarded-For", slot{field: fieldForwardedFor}},
 		{"$.request_*", slot{field: fieldHeader}},
 	}},
-	{name: "envoy", begins: true, known: []member{
-		{"$.start_time", slot{field: fieldTime}}, {"$.duration", slot{field: fieldTook, unit: time.Millisecond}}, {"$.response_code", slot{field: fieldStatus}},
-		{"$.downstream_remote_address", slot{field: fieldClient}}, {"$.method", slot{field: fieldMethod}}, {"$.path", slot{field: fieldTarget}},
-		{"$.authority", slot{field: fieldHost}}, {"$.user_agent", slot{field: fieldUserAgent}}, {"$.x_forwarded_for", slot{field: fieldForwardedFor}},
-		// And what Envoy Gateway calls them.
-		{`$["x-envoy-origin-path"]`, slot{field: fieldTarget}}, {`$[":authority"]`, slot{field: fieldHost}},
-		{`$["user-agent"]`, slot{field: fieldUserAgent}}, {`$["x-forwarded-for"]`, slot{field: fieldForwardedFor}},
-	}},
 	{name: anything, known: plainMembers()},
 }
-
-const envoyEnd = `%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%LAST_FORWARDED%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
 
 // caddy are the members of Caddy's lines.
 var caddy = []member{
@@ -99,11 +74,16 @@ func plainMembers() []member {
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		members = append(members, member{"$." + name, variables[name]})
 	}
-	for name, of := range map[string]field{
-		"time": fieldTime, "timestamp": fieldTime, "@timestamp": fieldTime, "ts": fieldTime,
-		"client_ip": fieldClient, "remote_ip": fieldClient, "method": fieldMethod, "path": fieldTarget, "uri": fieldTarget, "user_agent": fieldUserAgent,
+	for _, as := range []struct {
+		of    field
+		names string
+	}{
+		{fieldTime, "time timestamp @timestamp ts"}, {fieldClient, "remote_ip client_ip"},
+		{fieldMethod, "method"}, {fieldTarget, "path uri"}, {fieldUserAgent, "user_agent"},
 	} {
-		members = append(members, member{"$." + name, slot{field: of}})
+		for name := range strings.FieldsSeq(as.names) {
+			members = append(members, member{"$." + name, slot{field: as.of}})
+		}
 	}
 	return append(members, member{"$.http_*", slot{field: fieldHeader}})
 }
@@ -121,28 +101,32 @@ func Formats() (names []string) {
 
 // A lineParser reads a line into e. What is wrong with the line begins at its byte at.
 type lineParser interface {
-	parse(s *scanner, e *Entry, line string) (at int, wrong string)
+	parse(p *parser, e *Entry, line []byte) (at int, wrong string)
 }
 
 // A parser reads lines of one format.
 type parser struct {
-	scanner
 	*format
-	lines   lineParser
-	headers []string
-	has     map[field]bool
+	lines     lineParser
+	slots     []slot
+	headers   []string
+	has       map[field]bool
+	hasHeader map[int]bool // by their index
 
-	hasHeader []bool // of JSON: which of headers its first lines have, or Options.Map names; nil: all with a slot
+	required []field // of every line
+	told     []told  // by Options.Map
+	whole    bool    // the time of the last line has whole seconds
+}
 
-	required []field  // of every line
-	told     []string // the places in Options.Map
-	missing  string   // of these: a column that is not there
+// A told is where a user says that a value is.
+type told struct {
+	place string
+	slot  int
 }
 
 // newParser makes a parser of a format, with what o says of it.
 func newParser(f *format, o Options) (*parser, error) {
-	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[field]bool{}}
-	told := map[string][]int{} // by the place in the format
+	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[field]bool{}, hasHeader: map[int]bool{}}
 	overridden := map[slot]bool{}
 	for _, name := range slices.Sorted(maps.Keys(o.Map)) {
 		to, err := p.slotNamed(name)
@@ -150,65 +134,66 @@ func newParser(f *format, o Options) (*parser, error) {
 			return nil, err
 		}
 		overridden[slot{field: to.field, header: to.header}] = true
-		told[o.Map[name]] = append(told[o.Map[name]], p.slot(to))
+		p.told = append(p.told, told{o.Map[name], p.slot(to)})
 	}
-	p.told = slices.Sorted(maps.Keys(told))
-	p.scanner.headers = len(p.headers)
 	isTold := func(to slot) bool { return overridden[slot{field: to.field, header: to.header}] }
-
-	if f.columns != nil {
-		p.lines = p.newColumns(told, isTold)
-		return p, nil
-	}
 	if f.text == "" {
-		root := &tree{}
-		for _, m := range f.known {
-			if m.slot.field != fieldHeader {
-				if !isTold(m.slot) && p.wants(m.slot) {
-					if err := root.add(m.path, p.slot(m.slot)); err != nil {
-						return nil, err
-					}
+		return p, p.readObjects(isTold)
+	}
+	return p, p.readText(isTold)
+}
+
+// readObjects has the parser read JSON.
+func (p *parser) readObjects(isTold func(slot) bool) error {
+	lines := &object{}
+	p.lines = lines
+	for _, m := range p.known {
+		if m.slot.field != fieldHeader {
+			if !isTold(m.slot) && p.wants(m.slot) {
+				if err := lines.add(m.path, p.slot(m.slot)); err != nil {
+					return err
 				}
+			}
+			continue
+		}
+		for i, name := range p.headers {
+			to := slot{field: fieldHeader, header: i}
+			if isTold(to) || strings.Contains(name, ":") || slices.Contains(redacted, name) {
 				continue
 			}
-			for i, name := range p.headers {
-				to := slot{field: fieldHeader, header: i, coded: m.slot.coded}
-				if isTold(to) || strings.Contains(name, ":") || slices.Contains(redacted, name) {
-					continue
-				}
-				if strings.HasSuffix(m.path, "http_*") {
-					name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
-				}
-				if err := root.add(strings.Replace(m.path, "*", name, 1), p.slot(to)); err != nil {
-					return nil, err
-				}
+			if strings.HasSuffix(m.path, "http_*") {
+				name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
+			}
+			if err := lines.add(strings.Replace(m.path, "*", name, 1), p.slot(to)); err != nil {
+				return err
 			}
 		}
-		for _, path := range p.told {
-			for _, to := range told[path] {
-				if err := root.add(path, to); err != nil {
-					return nil, err
-				}
-			}
-		}
-		p.lines = root
-		if f.console {
-			p.lines = &console{root, p.slot(slot{field: fieldTime})}
-		}
-		if p.name != anything {
-			p.required = mostNeeded
-		}
-		return p, nil
 	}
-
-	unused := maps.Clone(told)
-	t, err := newTemplate(f.text, func(name string) (slots []int) {
-		plain := name
-		if strings.HasPrefix(name, "$") {
-			plain = "$" + variableName(name)
+	for _, told := range p.told {
+		if err := lines.add(told.place, told.slot); err != nil {
+			return err
 		}
+	}
+	if p.name != anything {
+		p.required = mostNeeded
+	}
+	return nil
+}
+
+// readText has the parser read text.
+func (p *parser) readText(isTold func(slot) bool) error {
+	unused := map[string]bool{}
+	for _, told := range p.told {
+		unused[told.place] = true
+	}
+	t, err := newTemplate(p.text, func(name string) (slots []int) {
+		plain := "$" + variableName(name)
 		delete(unused, plain)
-		slots = slices.Clone(told[plain])
+		for _, told := range p.told {
+			if told.place == plain {
+				slots = append(slots, told.slot)
+			}
+		}
 		to, ok := known(name, p.headers)
 		if ok && !isTold(to) && p.wants(to) {
 			slots = append(slots, p.slot(to))
@@ -216,71 +201,29 @@ func newParser(f *format, o Options) (*parser, error) {
 		return slots
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if lost := slices.Sorted(maps.Keys(unused)); len(lost) > 0 {
 		var names []string
 		for i := range t.parts {
 			names = append(names, t.parts[i].name)
 		}
-		return nil, fmt.Errorf("the format has no %q: it has %s", lost[0], strings.Join(names, ", "))
+		return fmt.Errorf("the format has no %q: it has %s", lost[0], strings.Join(names, ", "))
 	}
-	t.more = f.more
+	t.more = p.more
 	p.lines = t
+	p.require()
+	return nil
+}
+
+// require has each line say what the log has.
+func (p *parser) require() {
+	p.required = nil
 	for _, of := range mostNeeded {
 		if p.has[of] {
 			p.required = append(p.required, of)
 		}
 	}
-	return p, nil
-}
-
-// newColumns reads columns: those that were told, and those that are known.
-func (p *parser) newColumns(told map[string][]int, isTold func(slot) bool) *columns {
-	made := map[string][]int{} // slots, by the names of columns that have one
-	c := &columns{separator: p.separator}
-	c.use = func(names []string) (slots [][]int) {
-		clear(p.has)
-		for _, name := range names {
-			for _, at := range told[name] {
-				p.note(p.slots[at].field)
-			}
-			to, ok := p.columns[name]
-			if header, isHeader := headerColumn(name); !ok && isHeader {
-				to, ok = headerSlot(header, p.headers)
-				to.coded = p.columns["cs(User-Agent)"].coded
-			}
-			if ok = ok && !isTold(to) && p.wants(to); ok && made[name] == nil {
-				made[name] = []int{p.slot(to)}
-			}
-			these := told[name]
-			if ok {
-				these = slices.Concat(these, made[name])
-			}
-			slots = append(slots, these)
-		}
-		p.missing = ""
-		for _, name := range p.told {
-			if !slices.Contains(names, name) {
-				p.missing = name
-			}
-		}
-		return slots
-	}
-	if p.order != nil {
-		c.set(p.order, true)
-	}
-	return c
-}
-
-// directive reports whether a line is no request's, but says what is in the lines behind it.
-func (p *parser) directive(line string) bool {
-	c, ok := p.lines.(*columns)
-	if !ok || !strings.HasPrefix(line, "#") {
-		return false
-	}
-	c.directive(line)
-	return true
 }
 
 // wants reports whether a value is worth to be read: a user agent, which is as long as all else,
@@ -290,23 +233,21 @@ func (p *parser) wants(to slot) bool {
 	return to.field != fieldUserAgent || slices.Contains(p.headers, "User-Agent")
 }
 
-// slot notes a slot.
+// slot notes a slot, and that lines have what it is for.
 func (p *parser) slot(to slot) int {
-	p.note(to.field)
+	p.note(to)
 	p.slots = append(p.slots, to)
 	return len(p.slots) - 1
 }
 
-// note notes that lines have a field.
-func (p *parser) note(of field) {
-	p.has[of] = true
-	switch of {
+func (p *parser) note(to slot) {
+	p.has[to.field] = true
+	switch to.field {
 	case fieldRequest:
 		p.has[fieldMethod], p.has[fieldTarget] = true, true
-	case fieldLastForwarded:
-		p.has[fieldClient] = true
+	case fieldHeader:
+		p.hasHeader[to.header] = true
 	}
-	p.has[fieldTime] = p.has[fieldTime] || p.has[fieldDate] && p.has[fieldClock]
 }
 
 // slotNamed is the slot that a user calls by a name such as took_ms or header:X-Device.
@@ -336,18 +277,12 @@ func (p *parser) slotNamed(name string) (slot, error) {
 }
 
 // parse reads a line, and checks that it says what every line has to.
-func (p *parser) parse(e *Entry, line string) (at int, wrong string) {
-	p.whole, p.parts = false, 0
-	if at, wrong := p.lines.parse(&p.scanner, e, line); wrong != "" {
+func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
+	if at, wrong := p.lines.parse(p, e, line); wrong != "" {
 		return at, wrong
 	}
-	switch {
-	case e.At == 0:
+	if e.At == 0 {
 		return 0, "has no time"
-	case p.parts == datePart || p.parts == clockPart:
-		return 0, "has a date or a time of the day alone"
-	case e.At > latest:
-		return 0, outOfRange
 	}
 	if strings.HasPrefix(e.Target, "http://") || strings.HasPrefix(e.Target, "https://") { // as in a request to a proxy
 		_, target, _ := strings.Cut(e.Target, "//")
@@ -381,88 +316,51 @@ func missing(e *Entry, of field) string {
 	return ""
 }
 
-// mayLack are the fields that objects with the members of a format do not always have: whoever
-// writes them chooses. Neither do they have every header.
-var mayLack = []field{fieldStatus, fieldTook, fieldHost, fieldUserAgent, fieldForwardedFor}
-
-// begin finds out from the first lines of a log what its lines have.
-func (p *parser) begin(lines []string) {
-	switch of := p.lines.(type) {
-	case *template:
-		return // which says it
-	case *columns:
-		of.set(p.order, true)
-		for _, line := range lines {
-			if !p.directive(line) {
-				break
-			}
+// begin finds out from the first lines of a log what its lines have. Text says it by its format;
+// objects have what their writers chose, or what Options.Map says.
+func (p *parser) begin(lines [][]byte) {
+	of, ok := p.lines.(*object)
+	if !ok {
+		return
+	}
+	clear(p.has)
+	clear(p.hasHeader)
+	for i := range of.paths {
+		of.paths[i].met = false
+	}
+	for _, line := range lines {
+		var e Entry
+		if _, wrong := p.parse(&e, line); wrong != "" {
+			continue
 		}
-	default:
-		root := p.tree()
-		for _, of := range mayLack {
-			p.has[of] = false
-		}
-		if p.name == anything {
-			for _, of := range mostNeeded {
-				p.has[of] = false
-			}
-		}
-		root.meets(func(int) {})
-		p.hasHeader = make([]bool, len(p.headers))
-		for _, place := range p.told {
-			if at, err := root.leaf(place); err == nil {
-				for _, to := range at.slots {
-					if p.slots[to].field == fieldHeader {
-						p.hasHeader[p.slots[to].header] = true // see unmet
-					}
-				}
-			}
-		}
-		for _, line := range lines {
-			var e Entry
-			if _, wrong := p.parse(&e, line); wrong != "" {
-				continue
-			}
-			root.meets(func(at int) {
-				met := p.slots[at]
-				p.has[met.field] = p.has[met.field] || slices.Contains(mayLack, met.field)
-				if met.field == fieldHeader {
-					p.hasHeader[met.header] = true
-				}
-			})
-			for _, of := range mostNeeded {
-				p.has[of] = p.has[of] || missing(&e, of) == ""
-			}
+		for _, needed := range mostNeeded {
+			p.has[needed] = p.has[needed] || missing(&e, needed) == ""
 		}
 	}
-	p.required = nil
-	for _, of := range mostNeeded {
-		if p.has[of] {
-			p.required = append(p.required, of)
+	for i := range of.paths {
+		for _, to := range of.paths[i].slots {
+			if at := p.slots[to]; of.paths[i].met && !slices.Contains(mostNeeded, at.field) && at.field != fieldRequest {
+				p.note(at)
+			}
 		}
+		of.paths[i].met = false // see unmet
 	}
-}
-
-// tree is what is wanted of JSON; nil: lines are none.
-func (p *parser) tree() *tree {
-	switch of := p.lines.(type) {
-	case *tree:
-		return of
-	case *console:
-		return of.object
+	p.require()
+	for _, told := range p.told {
+		p.note(p.slots[told.slot])
 	}
-	return nil
 }
 
 // unmet is a place that Options.Map names, and that no line had.
 func (p *parser) unmet() (place string) {
-	root := p.tree()
-	if root == nil {
+	of, ok := p.lines.(*object)
+	if !ok {
 		return "" // the format has it
 	}
-	for _, place := range p.told {
-		if at, err := root.leaf(place); err == nil && !at.met {
-			return place
+	for i := range of.paths {
+		isTold := slices.ContainsFunc(p.told, func(t told) bool { return t.place == of.paths[i].text })
+		if isTold && !of.paths[i].met {
+			return of.paths[i].text
 		}
 	}
 	return ""
@@ -474,12 +372,12 @@ func candidates(o Options) ([]*parser, error) {
 	switch {
 	case o.Format == "":
 		these = formats
-	case strings.ContainsAny(o.Format, "$% "):
+	case strings.ContainsAny(o.Format, "$ "):
 		text, err := logFormat(o.Format)
 		if err != nil {
 			return nil, err
 		}
-		these = []format{{name: "its own", text: text, begins: strings.Contains(text, "%START_TIME")}}
+		these = []format{{name: "its own", text: text}}
 	default:
 		for _, f := range formats {
 			if f.name == o.Format {
@@ -498,8 +396,8 @@ func candidates(o Options) ([]*parser, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if !p.has[fieldTime] && p.columns == nil { // of columns a line will say
-			errs = append(errs, errors.New("the format has no time: want $time_local, $time_iso8601, $msec or %START_TIME%, or say where it is"))
+		if !p.has[fieldTime] {
+			errs = append(errs, errors.New("the format has no time: want $time_local, $time_iso8601 or $msec, or say where it is"))
 			continue
 		}
 		found = append(found, p)

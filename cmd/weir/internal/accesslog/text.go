@@ -26,7 +26,8 @@ type part struct {
 }
 
 // parse reads a line into e. What is wrong with the line begins at its byte at.
-func (t *template) parse(s *scanner, e *Entry, line string) (at int, wrong string) {
+func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong string) {
+	line := string(text) // which e has parts of
 	rest, ok := strings.CutPrefix(line, t.before)
 	if !ok {
 		return 0, fmt.Sprintf("does not begin with %q", t.before)
@@ -53,7 +54,7 @@ func (t *template) parse(s *scanner, e *Entry, line string) (at int, wrong strin
 			value = unescape(value)
 		}
 		for _, to := range p.slots {
-			if wrong := s.put(e, s.slots[to], value); wrong != "" {
+			if wrong := in.put(e, in.slots[to], value); wrong != "" {
 				return at, fmt.Sprintf("%s %.80q %s", p.name, value, wrong)
 			}
 		}
@@ -127,21 +128,14 @@ func unescape(text string) string {
 	return b.String()
 }
 
-var (
-	nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
-	envoyOperator = regexp.MustCompile(`%([A-Z_]+)(?:\(([^)]*)\))?(?::\d+)?%`)
-)
+var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
-// newTemplate reads a log_format of nginx, or a format string of Envoy. slotsOf gives the
-// slots of a variable by its name as it is written there.
+// newTemplate reads a log_format of nginx. slotsOf gives the slots of a variable by its name as it
+// is written there.
 func newTemplate(text string, slotsOf func(name string) []int) (*template, error) {
-	variable := nginxVariable
-	if strings.Contains(text, "%START_TIME") {
-		variable = envoyOperator
-	}
-	found := variable.FindAllStringIndex(text, -1)
+	found := nginxVariable.FindAllStringIndex(text, -1)
 	if len(found) == 0 {
-		return nil, fmt.Errorf("the format %.80q has no variables: want a log_format as nginx has it, an access log format of Envoy's, or the name of one", text)
+		return nil, fmt.Errorf("the format %.80q has no variables: want a log_format as nginx has it, or the name of a format", text)
 	}
 	t := &template{before: text[:found[0][0]]}
 	for i, at := range found {
@@ -178,34 +172,8 @@ var variables = map[string]slot{
 	"weir_milliseconds":    {field: fieldTook, unit: time.Millisecond},
 }
 
-// operators are what those of Envoy are, by name, or by name and argument.
-var operators = map[string]slot{
-	"START_TIME":                             {field: fieldTime},
-	"DURATION":                               {field: fieldTook, unit: time.Millisecond},
-	"RESPONSE_CODE":                          {field: fieldStatus},
-	"DOWNSTREAM_REMOTE_ADDRESS":              {field: fieldClient},
-	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": {field: fieldClient},
-	"REQ(:METHOD)":                           {field: fieldMethod},
-	"REQ(:PATH)":                             {field: fieldTarget},
-	"REQ(X-ENVOY-ORIGINAL-PATH?:PATH)":       {field: fieldTarget},
-	"REQ(:AUTHORITY)":                        {field: fieldHost},
-	"REQ(USER-AGENT)":                        {field: fieldUserAgent},
-	"REQ(X-FORWARDED-FOR)":                   {field: fieldForwardedFor},
-	"LAST_FORWARDED":                         {field: fieldLastForwarded}, // of ours
-}
-
-// known is what a variable of nginx or an operator of Envoy is, without being told.
+// known is what a variable of nginx is, without being told.
 func known(name string, headers []string) (slot, bool) {
-	if parts := envoyOperator.FindStringSubmatch(name); parts != nil {
-		if parts[1] == "REQ" {
-			if to, ok := operators["REQ("+strings.ToUpper(parts[2])+")"]; ok {
-				return to, true
-			}
-			return headerSlot(http.CanonicalHeaderKey(parts[2]), headers)
-		}
-		to, ok := operators[parts[1]]
-		return to, ok
-	}
 	name = variableName(name)
 	if to, ok := variables[name]; ok {
 		return to, true

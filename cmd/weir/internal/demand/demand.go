@@ -45,7 +45,7 @@ type Meter struct {
 	quotas []*limiter.Quota // for each of limits
 	groups []group
 
-	keys     map[string]*Key
+	keys     map[string]*key
 	requests int64
 	refused  []int64 // by limit
 
@@ -75,9 +75,8 @@ type part struct {
 	refused  [64]int64 // by limit
 }
 
-// A Key is what one key has asked for. It has no pointers to what is of one request, and what
-// most requests need of it is beside each other in memory.
-type Key struct {
+// A key is what one key has asked for.
+type key struct {
 	groups [mostGroups]counted
 
 	// demand is, for each part of the log, how many of limits refused something, and one
@@ -122,7 +121,7 @@ const slots = 1000
 // must not be one with a burst.
 func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
 	m := &Meter{
-		per: per, period: per.Microseconds(), keys: map[string]*Key{}, refused: make([]int64, len(limits)),
+		per: per, period: per.Microseconds(), keys: map[string]*key{}, refused: make([]int64, len(limits)),
 		width: max(per.Microseconds(), 1_000_000),
 	}
 	if m.period < slots {
@@ -151,38 +150,12 @@ func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
 
 // Add notes a request of a key that costs so much, at a time that is no earlier than the
 // last. The key's text is copied.
-func (m *Meter) Add(name string, at, cost int64) { m.AddTo(m.Key(name), at, cost) }
-
-// Key is the one of that name, for AddTo.
-func (m *Meter) Key(name string) *Key {
-	if k := m.keys[name]; k != nil {
-		return k
+func (m *Meter) Add(name string, at, cost int64) {
+	k := m.keys[name]
+	if k == nil {
+		k = &key{}
+		m.keys[strings.Clone(name)] = k
 	}
-	k := &Key{}
-	m.keys[strings.Clone(name)] = k
-	return k
-}
-
-// Read reads some of each part of k, for a caller that needs it soon and does something else first.
-func (k *Key) Read() (sum uint64) {
-	for i := range k.groups {
-		sum += uint64(k.groups[i].refused) + uint64(k.groups[i].shared.Level)
-	}
-	if log := k.groups[0].shared.Log; len(log) > 0 {
-		sum += uint64(log[0].At)
-	}
-	sum += uint64(k.most)
-	if len(k.slots) > 0 {
-		sum += uint64(k.slots[0].at)
-	}
-	if len(k.buckets) > 0 {
-		sum += uint64(k.buckets[0].level)
-	}
-	return sum
-}
-
-// AddTo is Add for a key that is known.
-func (m *Meter) AddTo(k *Key, at, cost int64) {
 	cost = min(cost, mostCost)
 	if m.begin == 0 {
 		m.begin = at
@@ -202,7 +175,7 @@ func (m *Meter) AddTo(k *Key, at, cost int64) {
 }
 
 // count has a group's limits decide.
-func (m *Meter) count(k *Key, g *group, c *counted, at, cost int64) {
+func (m *Meter) count(k *key, g *group, c *counted, at, cost int64) {
 	for i, until := range c.until {
 		limit := g.from + i
 		if at >= until {
@@ -225,7 +198,7 @@ func (m *Meter) count(k *Key, g *group, c *counted, at, cost int64) {
 	}
 }
 
-func (m *Meter) refuse(k *Key, limit int) {
+func (m *Meter) refuse(k *key, limit int) {
 	m.refused[limit]++
 	m.parts[m.now].refused[limit]++
 	k.demand[m.now] = max(k.demand[m.now], uint8(limit+2))
@@ -283,7 +256,7 @@ func (m *Meter) roomAt(g *group, limit int, s *limiter.State, at int64) int64 {
 
 // measurePeak is how two pointers find the most in any period: one is at the newest slot,
 // the other a period behind it.
-func (m *Meter) measurePeak(k *Key, at, cost int64) {
+func (m *Meter) measurePeak(k *key, at, cost int64) {
 	now := uint32((at - m.begin) * slots / m.period)
 	for k.gone < len(k.slots) && now-k.slots[k.gone].at >= slots { // also where now has wrapped around
 		k.recent -= int64(k.slots[k.gone].n)
@@ -308,7 +281,7 @@ func (m *Meter) measurePeak(k *Key, at, cost int64) {
 // fill is Lindley's recursion: a bucket's level is what it was, less what drained since, and
 // what came. The burst that never refuses is the highest level. A bucket that is faster is no
 // fuller, so behind the first that has drained all have, and need not be looked at.
-func (m *Meter) fill(k *Key, at, cost int64) {
+func (m *Meter) fill(k *key, at, cost int64) {
 	passed, came := min(at-k.last, longest), min(cost, fullest/m.period)*m.period
 	i := 0
 	for ; i < len(rates); i++ {
@@ -337,7 +310,7 @@ const (
 )
 
 // burst is how many events the bucket of that rate has to hold never to refuse one.
-func (m *Meter) burst(k *Key, rate int) int64 {
+func (m *Meter) burst(k *key, rate int) int64 {
 	most := k.most
 	if rate < len(k.buckets) {
 		most = max(most, k.buckets[rate].burst)

@@ -18,7 +18,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/cmd/weir/internal/decompress"
 	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/limiter"
 )
@@ -346,9 +345,7 @@ func logged(t *testing.T, name string) (all []event) {
 	file, err := os.Open(name)
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
-	plain, err := decompress.NewReader(file)
-	require.NoError(t, err)
-	log, err := accesslog.NewReader(plain, accesslog.Options{})
+	log, err := accesslog.NewReader(file, accesslog.Options{})
 	require.NoError(t, err)
 	for {
 		e, err := log.Next()

@@ -162,7 +162,7 @@ func (m *Meter) setApart(spare float64) (sorted []string) {
 
 // refusedBy is how many of limits refused a key something in these parts of the log, and -1 if it
 // did not come.
-func (k *Key) refusedBy(from, to int) int { return int(slices.Max(k.demand[from:to])) - 1 }
+func (k *key) refusedBy(from, to int) int { return int(slices.Max(k.demand[from:to])) - 1 }
 
 // refusedKeys is how many keys each limit refused something in these parts of the log. Those set
 // apart are left out, if they are to be.

@@ -152,7 +152,7 @@ func (g *generator) rule(name string, nth int) string {
 		}
 	}
 	if g.some(2) {
-		field("key: %s", g.one("ip", "user|ip", "host", `"header:X-Device|ip"`, "tenant|ip", `"cookie:session|ip"`, `[ip, "path:none"]`, "user", "tenant"))
+		field("key: %s", g.one("ip", "user|ip", "host", `"header:X-Device|ip"`, "tenant|ip", `"cookie:session|ip"`, `[ip, "query:none"]`, "user", "tenant"))
 		field("no_key: %s", g.one("skip", "unauthorized", "bad_request", "count"))
 	}
 	if g.some(5) {

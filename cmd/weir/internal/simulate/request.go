@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/cmd/weir/internal/demand"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
@@ -46,9 +45,9 @@ type Requests struct {
 	router *route.Router
 	routes map[string]string // that were chosen, by method and path
 
-	callers *callers       // by Entry.Client
-	caller  *caller        // of the request
-	numbers map[string]int // of clients, by Options.Client
+	peers   map[string]*peer // by Entry.Client
+	peer    *peer            // of the request
+	numbers map[string]int   // of clients, by Options.Client
 
 	blank   map[string]*http.Request // by tier
 	request http.Request             // and what it has, all of which the next has again
@@ -57,11 +56,29 @@ type Requests struct {
 	agent   [1]string
 }
 
+// A peer is the other end of connections.
+type peer struct {
+	addr   string // as net/http has it
+	client string // it is one, of a request without header fields; empty: not known yet
+	number int    // of that client
+}
+
+// remoteAddr is a peer as net/http has it.
+func remoteAddr(client string) string {
+	switch {
+	case client == accesslog.UnixSocket || client == "":
+		return "@"
+	case strings.IndexByte(client, ':') >= 0:
+		return "[" + client + "]:1024"
+	}
+	return client + ":1024"
+}
+
 // NewRequests returns what makes them.
 func NewRequests(o Options) *Requests {
 	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
 	return &Requests{
-		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{}, callers: newCallers(), numbers: map[string]int{},
+		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{}, peers: map[string]*peer{}, numbers: map[string]int{},
 		blank: map[string]*http.Request{"": blank}, header: http.Header{},
 	}
 }
@@ -69,9 +86,9 @@ func NewRequests(o Options) *Requests {
 // Client is the client of the request that Of returned last, by Options.Client, and its number,
 // from 0. One that cannot be told is empty.
 func (s *Requests) Client() (client string, number int) {
-	c := s.caller
-	if len(s.header) == 0 && c.client != "" {
-		return c.client, c.number
+	p := s.peer
+	if len(s.header) == 0 && p.client != "" {
+		return p.client, p.number
 	}
 	key := ""
 	if s.o.Client != nil {
@@ -85,7 +102,7 @@ func (s *Requests) Client() (client string, number int) {
 		s.numbers[strings.Clone(key)] = number
 	}
 	if len(s.header) == 0 { // it is of the address alone
-		c.client, c.number = c.keep(key), number
+		p.client, p.number = key, number
 	}
 	return key, number
 }
@@ -97,7 +114,11 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	if len(s.header) > 0 {
 		clear(s.header)
 	}
-	s.caller = s.callers.of(e.Client)
+	s.peer = s.peers[e.Client]
+	if s.peer == nil {
+		s.peer = &peer{addr: remoteAddr(e.Client)}
+		s.peers[strings.Clone(e.Client)] = s.peer
+	}
 	tier := e.Tier
 	if s.o.Tier != nil {
 		tier = s.o.Tier(e)
@@ -110,7 +131,7 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 		s.blank[tier] = blank
 	}
 	*r = *blank
-	r.Method, r.URL, r.RequestURI, r.Host, r.RemoteAddr = e.Method, &s.url, e.Target, e.Host, s.caller.addr
+	r.Method, r.URL, r.RequestURI, r.Host, r.RemoteAddr = e.Method, &s.url, e.Target, e.Host, s.peer.addr
 	r.Header, r.ContentLength = s.header, -1
 	r.Pattern = s.route(r)
 	if e.UserAgent != "" {
@@ -129,19 +150,6 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 		*r = *r.WithContext(keyfunc.WithUser(r.Context(), e.User))
 	}
 	return r
-}
-
-// Expect may be told of the next requests, to find sooner what is known of their callers.
-func (s *Requests) Expect(coming []*accesslog.Entry) { s.callers.expect(coming) }
-
-// Measure adds the request that Of returned last to what its key asked for. All requests are
-// measured by one meter.
-func (s *Requests) Measure(m *demand.Meter, key string, at int64) {
-	c := s.caller
-	if c.asked == nil || c.key != key {
-		c.key, c.asked = c.keep(key), m.Key(key)
-	}
-	m.AddTo(c.asked, at, 1)
 }
 
 func (s *Requests) setHeader(r *http.Request, name, value string) {

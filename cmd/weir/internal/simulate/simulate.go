@@ -140,9 +140,6 @@ func (s *Simulation) withoutPlaces(c *middleware.Config) {
 	}
 }
 
-// Expect is [Requests.Expect].
-func (s *Simulation) Expect(coming []*accesslog.Entry) { s.requests.Expect(coming) }
-
 // Do decides about a request at a time, in microseconds since 1970, that is no earlier than
 // the last. What it returns is good until the next. It is nil of a request that waits for a
 // place: Options.Later is told of that.
@@ -167,7 +164,6 @@ func (s *Simulation) decide(t *turn) {
 	d, e, r := &t.decision, t.of, t.requests.Of(t.of)
 	d.At = s.clock.now
 	d.Client, d.number = t.requests.Client()
-	s.store.caller = t.requests.caller
 	finish, _, _ := s.limits.Begin(t.response, r, nil)
 	// It begins when its turn has come, and takes as long as it took.
 	switch ends := s.clock.now + d.Delay.Microseconds() + e.Took.Microseconds(); {
@@ -175,8 +171,7 @@ func (s *Simulation) decide(t *turn) {
 	case ends == s.clock.now:
 		finish(e.Status)
 	default:
-		e.Keep()
-		heap.Push(&s.turns.ends, ending{at: ends, status: e.Status, finish: finish, caller: t.requests.caller})
+		heap.Push(&s.turns.ends, ending{at: ends, status: e.Status, finish: finish})
 	}
 	d.Soft = t.response["X-Ratelimit-Warning"] != nil
 }

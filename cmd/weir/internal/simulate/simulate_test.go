@@ -46,7 +46,7 @@ allow: {cidrs: [203.0.113.1], routes: ["GET /static/*"]}
 ban: {cidrs: [203.0.113.2, "2001:db8:0:7::/64"], keys: ["user:3"]}
 endpoints:
   "GET /articles/{id}": {limit: 6/1m, key: ip}
-  "POST /login": {limit: 10/1m, key: [ip, "path:none"], no_key: skip}
+  "POST /login": {limit: 10/1m, key: [ip, "query:none"], no_key: skip}
   "/static/*": 4/1s
 default: 5/1m`,
 	"path": `

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"strings"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -14,53 +15,27 @@ type Clock struct{ now int64 }
 type store struct {
 	clock  *Clock
 	turns  *turns
-	keys   map[*limiter.Quota]map[string]*cell // quotas are as many as the rules have, and stay
-	caller *caller                             // of the request that is decided about
-	room   []cell                              // for those to come
-	states []limiter.State                     // of one batch, and where they are from
-	found  []*cell
-}
-
-// A cell is what was counted for a key.
-type cell struct {
-	quota *limiter.Quota
-	key   string
-	state limiter.State
+	keys   map[*limiter.Quota]map[string]*limiter.State // quotas are as many as the rules have, and stay
+	states []limiter.State                              // of one batch
 }
 
 func newStore(clock *Clock) *store {
-	return &store{clock: clock, keys: map[*limiter.Quota]map[string]*cell{}, caller: &caller{}}
+	return &store{clock: clock, keys: map[*limiter.Quota]map[string]*limiter.State{}}
 }
 
-// cell is the one of a key, or nil.
-func (s *store) cell(q *limiter.Quota, key string) *cell {
-	for _, c := range s.caller.cells {
-		if c.quota == q && c.key == key {
-			return c
-		}
-	}
-	c := s.keys[q][key]
-	if c != nil {
-		s.caller.hold(c)
-	}
-	return c
-}
+// of is the state of a key, or nil.
+func (s *store) of(c *limiter.Charge) *limiter.State { return s.keys[c.Quota][c.Key] }
 
-// put notes a key that is new.
+// put sets it.
 func (s *store) put(c *limiter.Charge, state limiter.State) {
-	if len(s.room) == 0 {
-		s.room = make([]cell, atOnce)
+	if found := s.of(c); found != nil {
+		*found = state
+		return
 	}
-	added := &s.room[0]
-	s.room = s.room[1:]
-	*added = cell{c.Quota, s.caller.keep(c.Key), state}
-	keys := s.keys[c.Quota]
-	if keys == nil {
-		keys = map[string]*cell{}
-		s.keys[c.Quota] = keys
+	if s.keys[c.Quota] == nil {
+		s.keys[c.Quota] = map[string]*limiter.State{}
 	}
-	keys[added.key] = added
-	s.caller.hold(added)
+	s.keys[c.Quota][strings.Clone(c.Key)] = &state
 }
 
 // Immediate says that the store waits for nothing, and keeps no slice that it is given.
@@ -71,25 +46,19 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
 	}
-	s.states, s.found = s.states[:0], s.found[:0]
+	s.states = s.states[:0]
 	for i := range charges {
-		c := s.cell(charges[i].Quota, charges[i].Key)
-		s.found = append(s.found, c)
-		if c != nil {
-			s.states = append(s.states, c.state)
-		} else {
-			s.states = append(s.states, limiter.State{})
+		state := limiter.State{}
+		if found := s.of(&charges[i]); found != nil {
+			state = *found
 		}
+		s.states = append(s.states, state)
 	}
 	if !limiter.TakeAll(charges, s.states, s.clock.now, decisions) {
 		return nil
 	}
-	for i, c := range s.found {
-		switch {
-		case charges[i].Cost == 0:
-		case c != nil:
-			c.state = s.states[i]
-		default:
+	for i := range charges {
+		if charges[i].Cost > 0 {
 			s.put(&charges[i], s.states[i])
 		}
 	}
@@ -101,11 +70,12 @@ func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	for _, c := range charges {
-		if found := s.cell(c.Quota, c.Key); found != nil {
-			found.state = c.Quota.Refund(found.state, s.clock.now, c.Cost, c.At)
-			if c.Quota.InFlight() && found.state.Level == 0 {
-				found.state = limiter.State{} // Memory too knows what is under way, and no more
+	for i := range charges {
+		c := &charges[i]
+		if found := s.of(c); found != nil {
+			*found = c.Quota.Refund(*found, s.clock.now, c.Cost, c.At)
+			if c.Quota.InFlight() && found.Level == 0 {
+				*found = limiter.State{} // Memory too knows what is under way, and no more
 			}
 		}
 	}
@@ -119,11 +89,11 @@ func (s *store) Owe(_ context.Context, charges []limiter.Charge) error {
 	}
 	for i := range charges {
 		c := &charges[i]
-		if found := s.cell(c.Quota, c.Key); found != nil {
-			found.state = c.Quota.Owe(found.state, s.clock.now, c.Cost)
-		} else {
-			s.put(c, c.Quota.Owe(limiter.State{}, s.clock.now, c.Cost))
+		state := limiter.State{}
+		if found := s.of(c); found != nil {
+			state = *found
 		}
+		s.put(c, c.Quota.Owe(state, s.clock.now, c.Cost))
 	}
 	return nil
 }
@@ -133,10 +103,8 @@ func (s *store) Reset(_ context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	for _, c := range charges {
-		if found := s.cell(c.Quota, c.Key); found != nil {
-			found.state = limiter.State{} // which a key has that was never seen
-		}
+	for i := range charges {
+		delete(s.keys[charges[i].Quota], charges[i].Key)
 	}
 	return nil
 }

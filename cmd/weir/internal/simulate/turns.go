@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
@@ -26,8 +25,7 @@ type turn struct {
 	goOn  func() (struct{}, bool) // until it is decided or waits
 	stop  func()
 	pause func(struct{}) bool
-	entry accesslog.Entry // its own
-	at    int64           // when it came
+	at    int64 // when it came
 
 	decided bool
 	called  bool // it is to ask for a place; false: it has waited for too long
@@ -101,9 +99,7 @@ func (s *Simulation) doInTurn(e *accesslog.Entry) *Decision {
 	} else {
 		t = newTurn(s.requests, s.decide)
 	}
-	e.Keep() // it may outlive the others of its log
-	t.entry, t.of, t.at = *e, &t.entry, s.clock.now
-	t.entry.Headers = slices.Clone(e.Headers)
+	t.of, t.at = e, s.clock.now
 	t.decided = false
 	s.run(t)
 	d := &t.decision
@@ -118,7 +114,7 @@ func (s *Simulation) doInTurn(e *accesslog.Entry) *Decision {
 
 // run has a turn go on.
 func (s *Simulation) run(t *turn) {
-	s.turns.now, s.store.caller = t, t.requests.caller
+	s.turns.now = t
 	t.goOn()
 }
 
@@ -128,7 +124,7 @@ func (s *Simulation) resume(t *turn, called bool) {
 	t.called = called
 	s.run(t)
 	if t.decided {
-		s.later(&t.entry, t.at, &t.decision)
+		s.later(t.of, t.at, &t.decision)
 		s.turns.idle = append(s.turns.idle, t)
 	}
 }
@@ -161,7 +157,7 @@ func (s *Simulation) end(before int64) {
 				s.resume(e.turn, false)
 			}
 		} else {
-			s.clock.now, s.store.caller = max(s.clock.now, e.at), e.caller
+			s.clock.now = max(s.clock.now, e.at)
 			e.finish(e.status)
 		}
 		s.call()
@@ -173,7 +169,6 @@ type ending struct {
 	at     int64
 	status int
 	finish func(status int)
-	caller *caller
 
 	turn *turn // that waits
 	wait int   // for which time: it may be another by then
