@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"math"
-	"math/bits"
 	"time"
 )
 
@@ -29,7 +28,8 @@ type Decision struct {
 	// then all that is known is Allowed and Degraded, and the other fields but At are zero.
 	Limit int64
 
-	// Remaining is how many units could pass right now, after this decision.
+	// Remaining is how many units could pass right now, after this decision. Of several limits
+	// it is the least that one has, and Limit, NextAfter and ResetAfter are of that one.
 	Remaining int64
 
 	// RetryAfter is zero when Allowed. Otherwise the same cost is refused until
@@ -63,17 +63,41 @@ type Decision struct {
 // does not, so what it has for Remaining is neither "none" nor "enough": it is unknown.
 func (d *Decision) Counted() bool { return d.Limit > 0 }
 
-// IsTighterThan tells which of two limits an event goes by that has several: the one that refuses
-// longest or, if none does, the one with the least share left.
+// IsTighterThan tells which of two limits leaves less of an event that needs both: the one with fewer
+// units left. If they are as many, it is the one that never has more, or the one that refuses, and
+// that has them back later.
 func (d *Decision) IsTighterThan(other *Decision) bool {
 	switch {
+	case d.Counted() != other.Counted():
+		return d.Counted()
+	case d.Remaining != other.Remaining:
+		return d.Remaining < other.Remaining
+	case d.isWhole() != other.isWhole():
+		return d.isWhole()
 	case d.Allowed != other.Allowed:
 		return !d.Allowed
-	case !d.Allowed:
+	case d.RetryAfter != other.RetryAfter:
 		return d.RetryAfter > other.RetryAfter
+	case d.NextAfter != other.NextAfter:
+		return d.NextAfter > other.NextAfter
 	}
-	// Remaining/Limit is less.
-	high, low := bits.Mul64(uint64(d.Remaining), uint64(other.Limit))
-	otherHigh, otherLow := bits.Mul64(uint64(other.Remaining), uint64(d.Limit))
-	return high < otherHigh || high == otherHigh && low < otherLow
+	return d.ResetAfter > other.ResetAfter
+}
+
+func (d *Decision) isWhole() bool { return d.Remaining == d.Limit }
+
+// Join makes d the decision on an event that needs another limit too: it is refused while either
+// refuses, and the rest is of the tighter one.
+func (d *Decision) Join(other *Decision) {
+	joined := *d
+	if other.IsTighterThan(d) {
+		joined = *other
+	}
+	joined.Allowed = d.Allowed && other.Allowed
+	joined.Degraded = d.Degraded || other.Degraded
+	joined.RetryAfter = max(d.RetryAfter, other.RetryAfter)
+	if d.Remaining == other.Remaining && !joined.isWhole() {
+		joined.NextAfter = max(d.NextAfter, other.NextAfter)
+	}
+	*d = joined
 }

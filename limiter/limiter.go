@@ -126,8 +126,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error)
 // an error; an error means that the store could not decide, or that cost is negative.
 // Cost 0 looks without taking.
 //
-// Of several limits the Decision is that of the refusal that lasts longest, or else that of
-// the limit of which the least share is left.
+// Of several limits the Decision is what all of them together let pass ([Decision.Join]).
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if l.memory != nil && cost >= 0 {
 		err = l.memory.decideOne(l.quota, key, cost, &d)
@@ -185,7 +184,11 @@ func (b *batch) decide(ctx context.Context, l *Limiter, n int) (Decision, error)
 	} else {
 		err = decideElsewhere(ctx, l.store, b.charges[:n], b.decisions[:n])
 	}
-	return combined(b.decisions[:len(l.quotas)]), err
+	d := b.decisions[0]
+	for i := range b.decisions[1:len(l.quotas)] {
+		d.Join(&b.decisions[1+i])
+	}
+	return d, err
 }
 
 // decideElsewhere has a store decide on copies, as what is passed to an interface escapes.
@@ -194,15 +197,4 @@ func decideElsewhere(ctx context.Context, store Store, charges []Charge, decisio
 	err := store.Decide(ctx, slices.Clone(charges), made)
 	copy(decisions, made)
 	return err
-}
-
-// combined is the decision on several limits of one event.
-func combined(decisions []Decision) Decision {
-	tightest := &decisions[0]
-	for i := range decisions[1:] {
-		if d := &decisions[1+i]; d.IsTighterThan(tightest) {
-			tightest = d
-		}
-	}
-	return *tightest
 }

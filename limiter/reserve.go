@@ -66,7 +66,7 @@ type Hold struct {
 	settled  atomic.Bool
 }
 
-// ErrSettled is what [Hold.Settle] returns from the second time on, and after Cancel.
+// ErrSettled is what [Hold.Settle] and [Hold.Cancel] return if the Hold was settled or cancelled before.
 var ErrSettled = errors.New("limiter: the hold is already settled")
 
 // settleTime bounds how long settling can take, as the context of Reserve does not.
@@ -88,19 +88,6 @@ func (h *Hold) Settle(actual int64) error {
 	case h.settled.Swap(true):
 		return ErrSettled
 	}
-	return h.settle(actual)
-}
-
-// Cancel refunds all that is held, and does nothing if the Hold is settled, or holds nothing.
-// Its error is that of the store.
-func (h *Hold) Cancel() error {
-	if h.limiter == nil || h.settled.Swap(true) {
-		return nil
-	}
-	return h.settle(0)
-}
-
-func (h *Hold) settle(actual int64) error {
 	l := h.limiter
 	if l.memory != nil {
 		charges := [1]Charge{{Quota: l.quota, Key: h.key, At: h.at[0]}}
@@ -120,6 +107,9 @@ func (h *Hold) settle(actual int64) error {
 	defer end()
 	return Settle(ctx, l.store, settlements)
 }
+
+// Cancel is Settle(0): the event did not happen. Deferred, it does nothing after Settle.
+func (h *Hold) Cancel() error { return h.Settle(0) }
 
 // outlive is a context for what is to be done though ctx has ended.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
 )
@@ -109,13 +110,13 @@ func TestTheFirstSettlementCounts(t *testing.T) {
 		settle, cancel := mustReserve(t, l, 60)
 		require.NoError(t, settle(10))
 		require.ErrorIs(t, settle(90), ErrSettled)
-		require.NoError(t, cancel(), "so that it can be deferred")
+		require.ErrorIs(t, cancel(), ErrSettled)
 		assert.Equal(t, int64(90), remaining(t, l, "key"))
 
 		settle, cancel = mustReserve(t, l, 60)
 		require.NoError(t, cancel())
 		assert.Equal(t, int64(90), remaining(t, l, "key"), "all was refunded")
-		require.NoError(t, cancel())
+		require.ErrorIs(t, cancel(), ErrSettled)
 		require.ErrorIs(t, settle(60), ErrSettled)
 		assert.Equal(t, int64(90), remaining(t, l, "key"))
 	})
@@ -180,14 +181,14 @@ func TestAHoldOfARefusalOrAnErrorHoldsNothing(t *testing.T) {
 		hold, d, err := l.Reserve(t.Context(), "key", 50)
 		require.NoError(t, err)
 		assert.False(t, d.Allowed)
-		require.NoError(t, hold.Cancel())
+		require.ErrorIs(t, hold.Cancel(), ErrCharges)
 		require.ErrorIs(t, hold.Settle(1), ErrCharges)
 		assert.Equal(t, int64(40), remaining(t, l, "key"))
 	})
 	l := tokens(brokenStore{}, FixedWindow)
 	hold, _, err := l.Reserve(t.Context(), "key", 50)
 	require.ErrorIs(t, err, errOutage)
-	require.NoError(t, hold.Cancel())
+	require.ErrorIs(t, hold.Cancel(), ErrCharges)
 	require.ErrorIs(t, hold.Settle(1), ErrCharges)
 }
 
@@ -252,13 +253,15 @@ func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
 		d, err := l.AllowN(t.Context(), "key", 8)
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
-		assert.Equal(t, int64(10), d.Limit, "the least share is left of the second's")
+		assert.Equal(t, int64(10), d.Limit, "the fewest are left of the second's")
 		assert.Equal(t, int64(2), d.Remaining)
 
 		d, err = l.AllowN(t.Context(), "key", 8)
 		require.NoError(t, err)
 		assert.False(t, d.Allowed)
-		assert.Equal(t, int64(15), d.Limit, "the hour's refusal lasts longest")
+		assert.Equal(t, int64(2), d.Remaining)
+		assert.Equal(t, int64(10), d.Limit)
+		assert.Greater(t, d.RetryAfter, time.Minute, "the hour's refusal lasts longest")
 		time.Sleep(10 * time.Second)
 
 		d, err = l.AllowN(t.Context(), "key", 7)
@@ -284,6 +287,54 @@ func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, int64(4), d.Remaining, "of the hour's 15")
 	})
+}
+
+// The several limits of a rule are one decision: what it says of units and times is what AllowN does.
+func TestRemainingOfSeveralLimitsIsWhatPassesNow(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) { inBubble(t, func() { severalLimits(rt) }) })
+}
+
+func severalLimits(t *rapid.T) {
+	var limits []Limit
+	algorithms := rapid.SampledFrom([]Algorithm{SlidingWindow, TokenBucket, FixedWindow, SlidingLog, SlidingCounter})
+	for _, per := range []time.Duration{time.Millisecond, 1500 * time.Microsecond, time.Second, time.Minute, time.Hour} {
+		if events := rapid.Int64Range(0, 30).Draw(t, "events"); events > 0 {
+			limits = append(limits, Limit{Events: events, Per: per, Algorithm: algorithms.Draw(t, "algorithm")})
+		}
+	}
+	if limits == nil {
+		t.Skip("no limit")
+	}
+	l := Must(New(Config{Name: "api", Limits: limits}))
+	ask := func(n int64) Decision {
+		d, err := l.AllowN(context.Background(), "key", n)
+		require.NoError(t, err)
+		return d
+	}
+	d := ask(0)
+	for range rapid.IntRange(0, 5).Draw(t, "steps") {
+		d = ask(anyCost(2*d.Remaining+1, d.Remaining).Draw(t, "cost"))
+		if !d.Allowed && d.RetryAfter < Never && rapid.Bool().Draw(t, "waits") {
+			time.Sleep(d.RetryAfter)
+		}
+	}
+	d = ask(0)
+	require.False(t, ask(d.Remaining+1).Allowed, "more than remain of %v: %+v", limits, d)
+	if d.NextAfter > 0 {
+		time.Sleep(d.NextAfter - time.Microsecond)
+		require.Equal(t, d.Remaining, ask(0).Remaining, "before NextAfter")
+		time.Sleep(time.Microsecond)
+		require.Greater(t, ask(0).Remaining, d.Remaining, "after NextAfter")
+	}
+	d = ask(0)
+	require.True(t, ask(d.Remaining).Allowed, "what remains of %v: %+v", limits, d)
+	d = ask(1)
+	require.False(t, d.Allowed)
+	require.Zero(t, d.Remaining)
+	time.Sleep(d.RetryAfter - time.Microsecond)
+	require.False(t, ask(1).Allowed)
+	time.Sleep(time.Microsecond)
+	require.True(t, ask(1).Allowed)
 }
 
 func TestSeveralLimitsThatMakeNoSense(t *testing.T) {

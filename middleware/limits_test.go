@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -121,6 +122,28 @@ func TestARuleGoesByTheLimitThatRefusesLongest(t *testing.T) {
 	require.Len(t, result.Rules, 1)
 	assert.Equal(t, result.Rules[0].Limits[1], result.Rules[0].Decision)
 	assert.Equal(t, logOf(2, time.Hour), result.Rules[0].Binding())
+}
+
+func TestWhatRemainsOfSeveralLimitsPassesNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limits: []limiter.Limit{logOf(2, time.Second), logOf(10, time.Hour)}}}})
+		for range 6 {
+			check(l, request())
+			time.Sleep(time.Second)
+		}
+		w, result := check(l, request())
+		assert.EqualValues(t, 1, result.Remaining, "of the second's 2, though a smaller share is left of the hour's 10")
+		assert.EqualValues(t, 2, result.Limit)
+		assert.Equal(t, result.Decision, result.Rules[0].Decision)
+		assert.Equal(t, logOf(2, time.Second), result.Rules[0].Binding())
+		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
+		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Remaining"))
+		check(l, request())
+		result, refused := l.Refusal(httptest.NewRecorder(), request())
+		assert.True(t, refused)
+		assert.Zero(t, result.Remaining)
+		assert.Equal(t, time.Second, result.RetryAfter)
+	})
 }
 
 func TestOneLimiterTwiceChargesSeveralLimitsOnce(t *testing.T) {

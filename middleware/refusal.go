@@ -107,13 +107,18 @@ func (a *answer) set(h http.Header, i int, field, value string) {
 	h[field] = a.values[i : i+1 : i+1]
 }
 
-// by notes which rule refuses, and for how long: the one that refuses longest. What limiters
+// by notes which rule refuses, the tightest of them, and until when any does. What limiters
 // further out said let the request pass.
 func (no *refusal) by(s *decided) {
+	var tightest *limiter.Decision
 	for i := range s.policies {
 		p, d := &s.policies[i], &s.decisions[i]
-		if !p.shadow && !d.Allowed && (no.quota == nil || d.RetryAfter > no.retryAfter) {
-			no.retryAfter, no.rule, no.quota, no.reply = d.RetryAfter, p.rule.Name, p.quota, p.rule.reply
+		if p.shadow || d.Allowed {
+			continue
+		}
+		no.retryAfter = max(no.retryAfter, d.RetryAfter)
+		if tightest == nil || d.IsTighterThan(tightest) {
+			tightest, no.rule, no.quota, no.reply = d, p.rule.Name, p.quota, p.rule.reply
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 
 // A Result is what the limiters that a request has passed so far said about it.
 type Result struct {
-	// Decision is that of the binding rule: one that refused or, if all allowed,
-	// the one with the fewest units left. Of a request that only rules in shadow applied
+	// Decision is that of the binding rule: of those that refused, or else of all, the one with
+	// the fewest units left. RetryAfter is the longest of any. Of a request that only rules in shadow applied
 	// to there is no Rule, and it is Allowed. Degraded is also set for a request
 	// that passed on a rule's Overdraft, and where any rule's decision has it. One that
 	// nothing was counted for (Limit is 0) is binding only where there is no other.
@@ -62,8 +61,7 @@ type RuleResult struct {
 
 	// Decision is what the rule said, which refuses nothing where Rule.Shadow is set. The
 	// zero Decision: the store was not asked, or could not decide. Of several limits, and of
-	// Concurrency, it is what the one said that refuses longest or, if none does, has the least
-	// share left.
+	// Concurrency, it is what all of them together let pass ([limiter.Decision.Join]).
 	limiter.Decision
 
 	// Limits is what each said of a rule with several, in the order of Rule.Limits, or the one
@@ -73,21 +71,21 @@ type RuleResult struct {
 	// Concurrent is what Rule.Concurrency said: Limit less Remaining requests of the key are in
 	// progress. Zero: the rule has none.
 	Concurrent limiter.Decision
+
+	binding int // of Limits; -1: Concurrent
 }
 
-// IsConcurrency reports whether the Decision is that of Rule.Concurrency, and not of a limit.
-func (r *RuleResult) IsConcurrency() bool {
-	return r.Rule.Concurrency.Max > 0 && r.Decision == r.Concurrent
-}
+// IsConcurrency reports whether Remaining is of Rule.Concurrency, and not of a limit.
+func (r *RuleResult) IsConcurrency() bool { return r.binding < 0 }
 
-// Binding is the limit that the Decision is of: of a rule with several, the one that it goes by.
-// It is zero if IsConcurrency.
+// Binding is the limit that Remaining is of: of a rule with several, the one that leaves the fewest
+// units. It is zero if IsConcurrency.
 func (r *RuleResult) Binding() limiter.Limit {
-	if r.IsConcurrency() {
+	switch {
+	case r.IsConcurrency():
 		return limiter.Limit{}
-	}
-	if i := slices.Index(r.Limits, r.Decision); i >= 0 && i < len(r.Rule.Limits) {
-		return r.Rule.Limits[i]
+	case r.binding < len(r.Rule.Limits):
+		return r.Rule.Limits[r.binding]
 	}
 	return r.Rule.Limit
 }
@@ -274,20 +272,13 @@ func merge(list []entry, e entry) []entry {
 	return append(list, e)
 }
 
-// stricter tells which of two entries a client should mind.
+// stricter tells which of two entries a client should mind: one that refuses, though the other may
+// have fewer units left of another kind, or the tighter one.
 func (e *entry) stricter(than *entry) bool {
-	switch {
-	case e.Allowed != than.Allowed:
+	if e.Allowed != than.Allowed {
 		return !e.Allowed
-	case !e.Allowed:
-		return e.RetryAfter > than.RetryAfter
-	case e.Counted() != than.Counted():
-		return e.Counted()
-	case e.Remaining != than.Remaining:
-		return e.Remaining < than.Remaining
-	default:
-		return e.ResetAfter > than.ResetAfter
 	}
+	return e.IsTighterThan(&than.Decision)
 }
 
 // binding is the strictest entry.
@@ -314,6 +305,7 @@ func (s *decided) result() (result Result) {
 	for i := range list {
 		result.Degraded = result.Degraded || list[i].Degraded
 		result.NearLimit = result.NearLimit || list[i].isNear()
+		result.RetryAfter = max(result.RetryAfter, list[i].RetryAfter)
 	}
 	list = s.shadows(list)
 	result.Rules = make([]RuleResult, 0, len(list))

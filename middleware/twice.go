@@ -37,8 +37,8 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 	}
 	if !a.other || first < 0 {
 		results = append(results, a.result(d))
-		if a.isPlace() {
-			results[len(results)-1].Concurrent = d
+		if r := &results[len(results)-1]; a.isPlace() {
+			r.Concurrent, r.binding = d, -1
 		}
 		return results
 	}
@@ -46,14 +46,16 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 	if r.Limits == nil {
 		r.Limits = append(make([]limiter.Decision, 0, max(1, len(a.rule.Limits))), r.Decision)
 	}
+	which := len(r.Limits)
 	if a.isPlace() {
-		r.Concurrent = d
+		r.Concurrent, which = d, -1
 	} else {
 		r.Limits = append(r.Limits, d)
 	}
 	if d.IsTighterThan(&r.Decision) {
-		r.Decision = d
+		r.binding = which
 	}
+	r.Decision.Join(&d)
 	return results
 }
 
