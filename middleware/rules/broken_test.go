@@ -794,6 +794,17 @@ default: {limit: 3/s, key: "user|apikey:X-Api-Key", overrides: {"apikey:X-API-KE
 		`3:16: allow.keys.0: is a key of kind apikey with the name of its header: want apikey: and the key alone, as weir explain shows it`,
 		`5:65: default.overrides: is a key of kind apikey with the name of its header: want apikey: and the key alone, as weir explain shows it`,
 	}},
+	{"limits of keys beside nothing but a concurrency", `version: 1
+default: {concurrency: 5, key: user, overrides: {"user:42": 9/s}}
+`, []string{
+		`2:49: default.overrides: needs a limit: a key's own takes the place of that, and a concurrency has none`,
+	}},
+	{"a name that another rule's second window has", `version: 1
+default: {limits: [10/s, 100/m], name: api}
+endpoints: {"/x": {limit: 1/s, name: api.60}}
+`, []string{
+		`2:10: default: there is another rule named "api.60"`,
+	}},
 	{"the whole name of a field in place of a prefix", `version: 1
 headers: {limit: X-Rate-Limit-Limit}
 default: 3/s

@@ -217,8 +217,23 @@ func (c *checker) lastCheck() {
 	config := c.config
 	config.Store = nopStore{}
 	config.Logger = slog.New(slog.DiscardHandler) // what uses the rules warns, once
-	if _, err := middleware.New(config); err != nil {
-		c.at(nil, "%s", inFile(err))
+	_, err := middleware.New(config)
+	if err == nil {
+		return
+	}
+	errs := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = joined.Unwrap()
+	}
+	for _, err := range errs {
+		at, text := []string(nil), inFile(err)
+		for _, p := range c.file.placed(c.doc) {
+			if _, message, ok := strings.Cut(text, fmt.Sprintf(" %q: ", p.name)); ok {
+				at, text = p.path, message
+				break
+			}
+		}
+		c.at(at, "%s", text)
 	}
 }
 

@@ -333,6 +333,8 @@ var beyondSchema = map[string]string{
 	"endpoints with quotes and angle brackets, which nothing matches":    "expressions in braces may have both",
 	"keys of an API with the name of their header, which no request has": "headers' names are compared all over the file",
 	"the whole name of a field in place of a prefix":                     "its parts are compared",
+	"limits of keys beside nothing but a concurrency":                    "two fields are compared",
+	"a name that another rule's second window has":                       "names are compared all over the file",
 	"a parameter that the endpoint does not have":                        "a key is compared with a pattern",
 	"endpoints that are the same but for how the host is spelled":        "patterns are compared",
 	"endpoints that are the same":                                        "patterns are compared",
