@@ -100,10 +100,10 @@ func (s *session) command(args []string) int {
 	case errors.Is(err, errDiffers):
 		return exitDiffers
 	case name == "":
-		fmt.Fprintf(s.err, "weir: %v\n", err)
+		fmt.Fprintf(s.err, "weir: %s\n", inWords(err))
 		return exitUsage
 	}
-	fmt.Fprintf(s.err, "weir %s: %v\n", name, err)
+	fmt.Fprintf(s.err, "weir %s: %s\n", name, inWords(err))
 	switch {
 	case errors.As(err, &usage):
 		return exitUsage

@@ -190,3 +190,18 @@ func TestAMistakeOnTheCommandLineIsTold(t *testing.T) {
 	assert.Equal(t, exitBad, exit)
 	assert.Contains(t, err, `did you mean "limit"?`)
 }
+
+func TestErrorsHaveNoNamesOfPackages(t *testing.T) {
+	const nowhere = "--redis=redis://127.0.0.1:1"
+	for want, args := range map[string][]string{
+		"weir ban: dial tcp 127.0.0.1:1: ":                                      {"ban", nowhere, "--for", "1m", "user:1"},
+		"weir ban: --for: period \"-1m\" has a sign\n":                          {"ban", nowhere, "--for", "-1m", "user:1"},
+		"weir rules: read Redis key \"limits\": dial tcp 127.0.0.1:1: ":         {"rules", nowhere},
+		"weir explain: stat nowhere.yaml: no such file or directory\n":          {"explain", "nowhere.yaml", "--path", "/"},
+		"stat nowhere.yaml: no such file or directory\nnowhere.yaml: 1 problem": {"check", "nowhere.yaml"},
+	} {
+		exit, out, err := weir(t, "", args...)
+		require.NotZero(t, exit)
+		require.True(t, strings.HasPrefix(err+out, want), "%v: %s", args, err+out)
+	}
+}

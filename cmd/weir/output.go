@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"regexp"
 	"text/tabwriter"
 	"time"
 )
@@ -58,3 +59,10 @@ func ratio(part, whole int64) float64 {
 func percent(part, whole int64) int64 { return int64(100 * float64(part) / float64(whole)) }
 
 func newTable(s *session) *tabwriter.Writer { return tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0) }
+
+// packages are what errors of Weir's packages begin with, which tells the caller of a command
+// nothing.
+var packages = regexp.MustCompile(`(^|: |\n)(limiter|keyfunc|middleware|rules|bans|failover|redisbans|redisrules|redisstore): `)
+
+// inWords is the text of an error without names of packages.
+func inWords(err error) string { return packages.ReplaceAllString(err.Error(), "$1") }

@@ -81,7 +81,7 @@ func check(s *session, args []string) error {
 		case errors.As(err, &wrong):
 			r.Problems = wrong.Problems
 		case err != nil:
-			r.Problems = []rules.Problem{{File: file, Message: err.Error()}}
+			r.Problems = []rules.Problem{{File: file, Message: inWords(err)}}
 		default:
 			r.Warnings = append(r.Warnings, loaded.Warnings()...)
 		}

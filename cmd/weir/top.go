@@ -178,7 +178,7 @@ func (t *topping) watch(ctx context.Context) error {
 		case err != nil && !known:
 			return err
 		case err != nil:
-			fmt.Fprintf(t.s.err, "weir top: %v\n", err)
+			fmt.Fprintf(t.s.err, "weir top: %s\n", inWords(err))
 		default:
 			known = true
 			if err := t.show(terminal, t.view(&found)); err != nil {

@@ -78,26 +78,23 @@ func isMade(text string) bool {
 	case "hash", "fp":
 		sum, err := base64.RawURLEncoding.Strict().DecodeString(rest)
 		return err == nil && len(sum) == 32
-	case "join":
-		return isJoined(rest)
 	}
-	return false
+	return Parts(text) != nil
 }
 
-// isJoined reports whether text is parts, each with its length and a colon in front.
-func isJoined(text string) bool {
-	if text == "" {
-		return false
-	}
-	for text != "" {
+// Parts are the keys that a joined key is made of, or nil if text is no joined key. Each has its
+// length and a colon in front; one that the request does not have is empty.
+func Parts(text string) (parts []string) {
+	text, ok := strings.CutPrefix(text, "join:")
+	for ok && text != "" {
 		digits, rest, _ := strings.Cut(text, ":")
 		n, err := strconv.Atoi(digits)
 		if err != nil || n < 0 || n > len(rest) || digits != strconv.Itoa(n) {
-			return false
+			return nil
 		}
-		text = rest[n:]
+		parts, text = append(parts, rest[:n]), rest[n:]
 	}
-	return true
+	return parts
 }
 
 // Spelled is the key of a request that has what such a text says: a user, or a header with

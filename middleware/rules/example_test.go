@@ -71,5 +71,5 @@ default: 60/m
 	// ban line 0 - not banned
 	// allow line 0 - not on the list
 	// tiers line 4 - 100/1h for "user:42"
-	// endpoints line 6 - 5/1s for "join:7:user:4211:203.0.113.9"
+	// endpoints line 6 - 5/1s for "user:42" and "203.0.113.9" together, the key "join:7:user:4211:203.0.113.9"
 }

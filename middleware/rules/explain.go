@@ -12,9 +12,11 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -93,8 +95,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	for _, at := range r.off {
 		explanation.Notes = append(explanation.Notes, fmt.Sprintf("%s is off (line %d)", document.JoinPath(at), r.line(at...)))
 	}
-	if q.Tier != "" && r.tiers != nil && !slices.Contains(r.tiers, q.Tier) {
-		explanation.Notes = append(explanation.Notes, fmt.Sprintf("the file has no tier %q: %s", q.Tier, suggest(q.Tier, r.tiers)))
+	if tiers := r.tierNames(); q.Tier != "" && !slices.Contains(tiers, q.Tier) {
+		there := cmp.Or(strings.Join(tiers, ", "), "none")
+		explanation.Notes = append(explanation.Notes, fmt.Sprintf("the file has no tier %q: there are %s", q.Tier, there))
 	}
 	step := func(s Step) { explanation.Steps = append(explanation.Steps, s) }
 	found := limits.Explain(request)
@@ -184,6 +187,9 @@ func (s *Step) words() string {
 	if s.Key != "" {
 		whom = fmt.Sprintf("for %q", s.Key)
 	}
+	if parts := operate.Parts(s.Key); parts != nil {
+		whom = fmt.Sprintf("for %s together, the key %q", strings.Join(inQuotes(parts), " and "), s.Key)
+	}
 	text := fmt.Sprintf("%s %s", s.Limit, whom)
 	if s.Own {
 		text += ", a limit of its own"
@@ -230,6 +236,16 @@ func (s *Step) words() string {
 	return text
 }
 
+// inQuotes are the keys that there are of parts.
+func inQuotes(parts []string) (texts []string) {
+	for _, part := range parts {
+		if part != "" {
+			texts = append(texts, strconv.Quote(part))
+		}
+	}
+	return texts
+}
+
 // escalationWords say what bans a key.
 func escalationWords(r *middleware.Rule) string {
 	e := r.Escalate
@@ -241,6 +257,16 @@ func escalationWords(r *middleware.Rule) string {
 		of = "answers that count"
 	}
 	return fmt.Sprintf("banned for %v after %d %s within %v", e.Ban, e.After, of, e.Within)
+}
+
+// tierNames are the tiers that the application or the file has, sorted.
+func (r *Rules) tierNames() []string {
+	names := slices.Clone(r.tiers)
+	for _, p := range r.file.placed(r.doc) {
+		names = slices.AppendSeq(names, maps.Keys(p.Tiers))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // ruleNamed is a rule of a Config, or nil.

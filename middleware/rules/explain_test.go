@@ -320,3 +320,12 @@ func TestARequestThatCantBeIsNotExplained(t *testing.T) {
 		errors.New(`rules: method "get /x" is not one in capitals`),
 	).Error())
 }
+
+func TestAnExplanationSaysWhichTiersThereAre(t *testing.T) {
+	r := parse(t, "version: 1\nglobal: {limit: 9/s, tiers: {gold: 99/s}}\ndefault: {limit: 3/s, tiers: {silver: 5/s}}\n", rules.Options{})
+	for tier, want := range map[string][]string{"": nil, "gold": nil, "glod": {`the file has no tier "glod": there are gold, silver`}} {
+		e, err := r.Explain(rules.Request{Path: "/", Tier: tier})
+		require.NoError(t, err)
+		require.Equal(t, want, e.Notes)
+	}
+}
