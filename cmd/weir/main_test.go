@@ -107,7 +107,7 @@ func TestExplainTellsTheRulesOfARequest(t *testing.T) {
 1.  ban        line 2  not banned
 2.  allow              not on the list
 3.  tiers      line 3  "tier:free": 100/1h for "203.0.113.7"
-4.  endpoints  line 5  "GET /users/{id}": 5/1s for "join:0:10:tenant:..."
+4.  endpoints  line 5  "GET /users/{id}": 5/1s for "tenant:..." together, the key "join:0:10:tenant:..."
 `, out)
 
 	_, out, _ = weir(t, good, "explain", "-", "--keys=tenant", "--path", "/", "--ip", "198.51.100.4")
