@@ -38,6 +38,10 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 				taken := map[int64]int64{}
 				for range rapid.IntRange(1, steps).Draw(t, "steps") {
 					now = max(0, now+anyStep(q, d).Draw(t, "step"))
+					if q.Settles && q.isAhead(s, now) { // what was taken is forgotten
+						times = times[:1]
+						clear(taken)
+					}
 					if rapid.IntRange(0, 4).Draw(t, "refunds") == 0 {
 						n := anyCost(q.capacity, 1).Draw(t, "n")
 						at := rapid.SampledFrom(times).Draw(t, "at")
@@ -81,12 +85,12 @@ func TestAWindowThatFadesInStepsNeverAdmitsMoreThanOneThatDoesNot(t *testing.T) 
 		m, s, d := newModel(q), State{}, Decision{}
 		now := anyStart().Draw(t, "start")
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
-			now = max(0, now+anyStep(q, d).Draw(t, "step"))
+			now = anyNow(q, s, now, d).Draw(t, "now")
 			exact := m.remaining(now)
 			// What the exact window had room for two steps ago: one has not passed yet, and
 			// in a window of no whole number of steps they are a little longer.
 			var late int64
-			if at := max(now, m.last); at%per >= 2*q.step {
+			if at := max(now, *m.last); at%per >= 2*q.step {
 				late = floor(m.room(at - 2*q.step))
 			}
 			cost := anyCost(q.capacity, exact).Draw(t, "cost")
@@ -228,7 +232,7 @@ func trace(t *testing.T, algorithms []Algorithm, check func(t *rapid.T, q *Quota
 				s, d := State{}, Decision{Remaining: q.capacity}
 				now := anyStart().Draw(t, "start")
 				for range rapid.IntRange(1, 25).Draw(t, "steps") {
-					now = max(0, now+anyStep(q, d).Draw(t, "step"))
+					now = anyNow(q, s, now, d).Draw(t, "now")
 					if rapid.IntRange(0, 9).Draw(t, "owes") == 0 {
 						s = q.Owe(s, now, anyOwed(q.capacity).Draw(t, "owed"))
 					}
@@ -258,7 +262,7 @@ func admit(t *rapid.T, q *Quota) (admitted []admission) {
 	s, d := State{}, Decision{Remaining: q.capacity}
 	now := anyStart().Draw(t, "start")
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
-		now = max(0, now+anyStep(q, d).Draw(t, "step"))
+		now = anyNow(q, s, now, d).Draw(t, "now")
 		cost := max(1, anyCost(q.capacity, d.Remaining).Draw(t, "cost"))
 		after, allowed := q.Take(s, now, cost)
 		d = q.Describe(after, now, cost, allowed)
@@ -418,29 +422,47 @@ func TestARaisedLimitNeverAdmitsLessInTotal(t *testing.T) {
 	}
 }
 
-func TestAClockThatStepsBackGrantsNothing(t *testing.T) {
-	const hour = int64(3_600_000_000)
+// A step back by up to a period grants nothing and costs itself. By more, it is as a step forward:
+// it grants one burst.
+func TestAClockThatStepsBackGrantsAtMostOneBurstAndCostsAtMostAPeriod(t *testing.T) {
+	limits := []Limit{Daily(10), Monthly(10)}
 	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			q := mustQuota(t, Limit{Events: 10, Per: 10 * time.Second, Algorithm: a})
-			now := int64(1_753_000_000_000_000)
+		limits = append(limits, Limit{Events: 10, Per: 10 * time.Second, Algorithm: a})
+	}
+	for _, l := range limits {
+		t.Run(l.String(), func(t *testing.T) {
+			q := mustQuota(t, l)
+			now := time.Date(2026, 3, 1, 0, 0, 0, 1000, time.UTC).UnixMicro()
+			period := q.Window().Microseconds()
 			s, ok := q.Take(State{}, now, q.capacity)
 			require.True(t, ok)
 			before := q.Describe(s, now, 0, true)
 
-			// Oscillating, it passes the same ten seconds again and again.
+			// Oscillating, it passes the same period again and again.
 			for range 100 {
-				for _, at := range []int64{now - hour, now - 1, now} {
+				for _, at := range []int64{now - period, now - 1, now} {
 					_, ok := q.Take(s, at, 1)
 					require.False(t, ok, "a clock that oscillates refilled what is spent")
 				}
 			}
-			d := q.Describe(s, now-hour, 1, false)
-			require.Equal(t, before.ResetAfter+time.Hour, d.ResetAfter, "it takes as much longer as the clock is behind")
-			_, ok = q.Take(s, now-hour+d.RetryAfter.Microseconds()-1, 1)
+			d := q.Describe(s, now-period, 1, false)
+			require.Equal(t, before.ResetAfter+micros(period), d.ResetAfter, "it takes as much longer as the clock is behind")
+			_, ok = q.Take(s, now-period+d.RetryAfter.Microseconds()-1, 1)
 			require.False(t, ok)
-			_, ok = q.Take(s, now-hour+d.RetryAfter.Microseconds(), 1)
+			_, ok = q.Take(s, now-period+d.RetryAfter.Microseconds(), 1)
 			require.True(t, ok)
+
+			for _, back := range []int64{2*period + 2, 400 * 24 * 3_600_000_000} {
+				at := now - back
+				require.Equal(t, q.Describe(State{}, at, 0, true), q.Describe(s, at, 0, true), "after a step of %d periods", back/period)
+				after, ok := q.Take(s, at, q.capacity)
+				require.True(t, ok)
+				_, ok = q.Take(after, at, 1)
+				require.False(t, ok, "more than one burst")
+				require.LessOrEqual(t, q.Describe(after, at, 1, false).RetryAfter, micros(2*period))
+				require.Equal(t, q.Describe(State{}, at, 0, true), q.Describe(q.Refund(clone(s), at, 1, 0), at, 0, true))
+				require.Equal(t, q.capacity-1, q.Describe(q.Owe(s, at, 1), at, 0, true).Remaining)
+			}
 		})
 	}
 }

@@ -49,8 +49,9 @@
 // RetryAfter is exact: an event refused now is refused until then and admitted from
 // then on, if no other comes first. A refusal uses up nothing, so asking too often
 // never makes the wait longer. Of N units in M > N concurrent requests exactly N are
-// admitted. Time is counted in whole microseconds and never backwards: while a clock
-// that stepped back catches up, nothing is granted again.
+// admitted. Time is counted in whole microseconds. A clock that steps back by up to a period of
+// the limit grants nothing until it has caught up. A step by more than that, in either direction,
+// grants one burst.
 //
 // The long-run rate is never above what was asked for. For windows and the log it is
 // exactly that, and for buckets where Events per Per is a fraction of small

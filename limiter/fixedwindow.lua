@@ -1,39 +1,16 @@
--- The counterpart of fixedwindow.go. Of a calendar's windows it knows two, the first of which is the
--- one that the caller took for the present, and by the server's clock it may be yet to come: what is
--- before it, and behind the second, counts as one window each. When it is over nothing is written by
--- it, or a debt in the second would be owed in all that come after it.
+-- The counterpart of fixedwindow.go. Of a calendar a quota knows two windows: that of the time
+-- it was made for, which every state that is written under it is in, and the next one.
 
--- Which of these a time is in.
-local function position(q, t)
-  if t < q.first then
-    return 0
-  end
-  if t < q.second then
-    return 1
-  end
-  if t < q.third then
-    return 2
-  end
-  return 3
-end
-
--- When the window of a time ends, and the next one. Of those behind the second it is a guess.
+-- When the window of a time ends, and the next one.
 local function ends(q, t)
   if not q.calendar then
     local finish = t - t % q.window + q.window
     return finish, finish + q.window
   end
-  local at = position(q, t)
-  if at == 0 then
-    return q.first, q.second
-  end
-  if at == 1 then
+  if t < q.second then
     return q.second, q.third
   end
-  if at == 2 then
-    return q.third, q.third + q.window
-  end
-  return t + q.window, t + 2 * q.window
+  return q.third, q.third + q.window -- where nothing is owed, so that only the first counts
 end
 
 return {
@@ -50,28 +27,21 @@ return {
   end,
 
   check = function(q, t)
-    if t >= q.second or t < q.first - q.window / 2 then
+    if t < q.first or t >= q.second then
       error(string.format('WEIROUTOFDATE %.0f', t))
     end
   end,
 
+  isAhead = function(q, s, t)
+    return (q.calendar and q.first or s.last) - t > q.window
+  end,
+
   advance = function(q, s, t)
-    local passed -- windows
-    if q.calendar then
-      passed = position(q, t) - position(q, s.last)
-    else
-      local start = t - t % q.window
-      passed = 2
-      if start <= s.last then
-        passed = 0
-      elseif start - s.last <= q.window then
-        passed = 1
-      end
-    end
-    if passed == 1 then
-      s.level = math.max(0, s.level - q.capacity)
-    elseif passed > 1 then
+    local finish, followedTo = ends(q, s.last)
+    if t >= followedTo then
       s.level = 0
+    elseif t >= finish then
+      s.level = math.max(0, s.level - q.capacity)
     end
     s.last = t
   end,
@@ -87,15 +57,9 @@ return {
   end,
 
   refund = function(q, s, n, at)
-    local same = at == 0
-    if q.calendar then
-      -- What is before the first may be of several windows, the last of which is longer than this.
-      local isKnown = at >= q.first - q.window / 2 and at < q.third
-      same = same or isKnown and position(q, at) == position(q, s.last)
-    else
-      same = same or at - at % q.window == s.last - s.last % q.window
-    end
-    if same then
+    local finish = ends(q, s.last)
+    local start = q.calendar and q.first or finish - q.window
+    if at == 0 or start <= at and at < finish then
       s.level = math.max(0, s.level - n)
     end
   end,

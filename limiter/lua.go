@@ -26,7 +26,8 @@ func readLua(name string) []byte {
 //	                   for the store's own algorithm and bytes, as a table is cheap to make
 //	                   with all its fields at once
 //	check(q, t)        to be called where q.calendar is true, before anything is counted: the error
-//	                   "WEIROUTOFDATE t" where time t is not near the window that q is of
+//	                   "WEIROUTOFDATE t" where time t is not in the window that q is of
+//	isAhead(q, s, t)   whether the clock has stepped back so far from s that it counts no more
 //	advance(q, s, t)   brings s to time t, no earlier than s.last
 //	take(q, s, cost)   the level after an event that fits, and where there are entries those,
 //	                   or nil; cost from 1 to capacity
@@ -54,8 +55,9 @@ func Lua(of ...Algorithm) string {
 // bucket's state has the string s.log, and its quota settles if q.settles is true.
 func LuaSettles() string { return string(readLua("settles.lua")) }
 
-// LuaConvert comes after [Lua] of all algorithms. It sets the local function convert(q, from, s),
-// which is [Quota.Convert] for limits that differ. A state then has the fields of all of them.
+// LuaConvert comes after [Lua] of all algorithms. It sets the local function
+// convert(q, from, s, now), which is [Quota.Convert] for limits that differ, and usedOf(q, s). A
+// state then has the fields of all of them.
 func LuaConvert() string { return string(readLua("convert.lua")) }
 
 // Numbers are what a quota is compiled of in [Lua], all below 2^53. Of a calendar limit they are of

@@ -12,8 +12,9 @@ import (
 // A model is an algorithm written down from its definition, in exact fractions and
 // without a thought for speed. What a decision says follows from room alone.
 type model struct {
+	quota    *Quota
 	capacity int64
-	last     int64 // the time of the last change
+	last     *int64 // the time of the last change
 	room     func(t int64) *big.Rat
 	add      func(t, n int64)
 	back     func(t, n, at int64) // what was taken at that time; 0: last
@@ -22,6 +23,12 @@ type model struct {
 }
 
 func newModel(q *Quota) *model {
+	m := algorithmModel(q)
+	m.quota = q
+	return m
+}
+
+func algorithmModel(q *Quota) *model {
 	switch q.Algorithm() {
 	case TokenBucket:
 		return bucketModel(q, q.limit.burst())
@@ -52,12 +59,12 @@ func newModel(q *Quota) *model {
 
 // bucketModel leaks at the compiled rate; that this is the rate asked for is another test.
 func bucketModel(q *Quota, capacity int64) *model {
-	m := &model{capacity: capacity}
+	m := &model{capacity: capacity, last: new(int64)}
 	rate := big.NewRat(q.refill, q.unit)
 	level := new(big.Rat)
 	var past []moment
 	at := func(t int64) *big.Rat {
-		leaked := new(big.Rat).Mul(rate, whole(t-m.last))
+		leaked := new(big.Rat).Mul(rate, whole(t-*m.last))
 		return notNegative(leaked.Sub(level, leaked))
 	}
 	m.room = func(t int64) *big.Rat { return new(big.Rat).Sub(whole(capacity), at(t)) }
@@ -126,7 +133,7 @@ func lowest(past []moment, since int64, now *big.Rat) *big.Rat {
 // windowModel counts in windows, and the one before by its share(how far into this one),
 // in whole units.
 func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
-	m := &model{capacity: q.limit.Events}
+	m := &model{capacity: q.limit.Events, last: new(int64)}
 	per := q.limit.Per.Microseconds()
 	index := indexer(q.limit)
 	counts := map[int64]int64{}
@@ -168,7 +175,7 @@ func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
 }
 
 func logModel(q *Quota) *model {
-	m := &model{capacity: q.limit.Events}
+	m := &model{capacity: q.limit.Events, last: new(int64)}
 	per := q.limit.Per.Microseconds()
 	var log []int64 // of each unit
 	var owed int64  // those that wait for room in it
@@ -220,9 +227,33 @@ func logModel(q *Quota) *model {
 	return m
 }
 
-// remaining is how many whole units there is room for. A clock that is behind has to catch up.
+// remaining is how many whole units there is room for. A clock that is behind has to catch up,
+// unless it is too far behind.
 func (m *model) remaining(now int64) int64 {
-	return max(0, floor(m.room(max(now, m.last))))
+	if m.isAhead(now) {
+		return m.capacity
+	}
+	return max(0, floor(m.room(max(now, *m.last))))
+}
+
+// isAhead reports whether the clock is behind the last change by more than a period, or before
+// the calendar's window of that by more than the window's length.
+func (m *model) isAhead(now int64) bool {
+	if m.quota.limit.calendar.unit != noUnit {
+		start, end := m.quota.WindowAt(*m.last)
+		return start-now > end-start
+	}
+	return *m.last-now > m.quota.Window().Microseconds()
+}
+
+// change has something happen now, or as soon as the clock has caught up.
+func (m *model) change(now int64, happen func(t int64)) {
+	if m.isAhead(now) {
+		*m = *newModel(m.quota)
+	}
+	now = max(now, *m.last)
+	happen(now)
+	*m.last = now
 }
 
 func (m *model) take(now, cost int64) bool {
@@ -230,37 +261,35 @@ func (m *model) take(now, cost int64) bool {
 		return cost == 0
 	}
 	if cost > 0 {
-		now = max(now, m.last)
-		m.add(now, cost)
-		m.last = now
+		m.change(now, func(t int64) { m.add(t, cost) })
 	}
 	return true
 }
 
 func (m *model) owes(now, n int64) {
 	if n > 0 {
-		now = max(now, m.last)
-		m.owe(now, min(n, 2*m.capacity))
-		m.last = now
+		m.change(now, func(t int64) { m.owe(t, min(n, 2*m.capacity)) })
 	}
 }
 
 func (m *model) refund(now, n, at int64) {
-	if n > 0 {
-		now = max(now, m.last)
-		m.back(now, min(n, m.capacity), at)
-		m.last = now
+	if _, end := m.quota.WindowAt(*m.last); n <= 0 || m.quota.limit.calendar.unit != noUnit && now >= end {
+		return
 	}
+	m.change(now, func(t int64) { m.back(t, min(n, m.capacity), at) })
 }
 
 // decide is a whole decision. What it says of the future is found by trying.
 func (m *model) decide(now, cost int64) Decision {
 	var delay time.Duration
-	if m.delay != nil {
-		delay = ceil(m.delay(max(now, m.last)))
+	if m.delay != nil && !m.isAhead(now) {
+		delay = ceil(m.delay(max(now, *m.last)))
 	}
 	d := Decision{Allowed: m.take(now, cost), Limit: m.capacity, Remaining: m.remaining(now)}
-	d.At = max(now, m.last)
+	d.At = max(now, *m.last)
+	if m.isAhead(now) {
+		d.At = now
+	}
 	after := func(units int64) time.Duration {
 		return first(func(wait int64) bool { return m.remaining(now+wait) >= units })
 	}
@@ -413,6 +442,17 @@ func anyStep(q *Quota, d Decision) *rapid.Generator[int64] {
 		magnitude(1, 3*window),
 		rapid.Map(magnitude(1, 3_600_000_000), func(back int64) int64 { return -back }),
 	)
+}
+
+// anyNow draws the time after anyStep, back by at most a period of the limit.
+func anyNow(q *Quota, s State, now int64, d Decision) *rapid.Generator[int64] {
+	return rapid.Map(anyStep(q, d), func(step int64) int64 {
+		next := max(0, now+step)
+		if next < s.Last && q.isAhead(s, next) {
+			return s.Last
+		}
+		return next
+	})
 }
 
 // anyStart draws a time of day in this century or the epoch's first.

@@ -3,7 +3,6 @@ package limiter
 import (
 	"errors"
 	"hash/maphash"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -204,7 +203,7 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 // A state that was written under another quota is refunded by that one, and stays its own:
 // converted to a lower limit first, it would forget what was used above that.
 func (q *Quota) Refund(s State, now, n, at int64) State {
-	if n <= 0 {
+	if n <= 0 || q.isOver(s, now) {
 		return s
 	}
 	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
@@ -226,13 +225,20 @@ func (q *Quota) Owe(s State, now, n int64) State {
 // nothing that was used above it.
 func (q *Quota) OweFrom(from *Quota, s State, now, n int64) (*Quota, State) {
 	converted := q.Owe(q.Convert(from, s, now), now, n)
-	if from == nil || from.limit == q.limit {
+	if n <= 0 || from == nil || from.limit == q.limit || from.isOver(s, now) {
 		return q, converted
 	}
-	if kept := from.Owe(s, now, n); from.used(kept) > q.used(converted) {
+	if kept := from.algorithm.owe(from, from.at(s, now), min(n, 2*from.capacity)); from.used(kept) > q.used(converted) {
 		return from, kept
 	}
 	return q, converted
+}
+
+// isOver reports whether s is of a calendar's window that has ended. Units do not return to
+// such a window, and a debt begins a state of the next one: a store's server knows a calendar
+// no further than the window behind that of a state ([Quota.Numbers]).
+func (q *Quota) isOver(s State, now int64) bool {
+	return q.calendar != nil && now >= q.calendar.at(s.Last).end
 }
 
 // UndoAt is the [Charge.At] for a refund that undoes d at once, as stores do where a batch is
@@ -252,8 +258,8 @@ func (q *Quota) UndoAt(d *Decision) int64 {
 // Describe is the Decision on an event of that cost, where s is the state that Take
 // returned for it and allowed is what Take said.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
-	behind := max(0, s.Last-now)
-	return q.describe(q.at(s, now), behind, cost, allowed)
+	s = q.at(s, now)
+	return q.describe(s, max(0, s.Last-now), cost, allowed)
 }
 
 // describe is Describe for a state already brought to the present, behind which
@@ -275,23 +281,39 @@ func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 	case !allowed && (cost < 0 || cost > q.capacity):
 		d.RetryAfter = Never
 	case !allowed:
-		d.RetryAfter = micros(behind + q.algorithm.wait(q, s, cost))
+		d.RetryAfter = micros(max(1, behind+q.algorithm.wait(q, s, cost)))
 	}
 	return d
 }
 
-// at brings s to the present, which is never before its own past.
+// at brings s to the present, which is never before its own past, unless that is too far ahead.
 func (q *Quota) at(s State, now int64) State {
+	if s.Last > now && q.isAhead(s, now) {
+		s = State{}
+	}
 	return q.algorithm.advance(q, s, max(now, s.Last, 0))
 }
 
+// isAhead reports whether the clock has stepped back by more than one period of the limit: of a
+// calendar, the window of s. Such a state counts no more, or a clock that was a year fast would
+// refuse for a year. As a step forward by a period, this grants one burst.
+func (q *Quota) isAhead(s State, now int64) bool {
+	switch {
+	case q.InFlight():
+		return false
+	case q.calendar != nil:
+		w := q.calendar.at(s.Last)
+		return w.start-now > w.end-w.start
+	}
+	return s.Last-now > q.Window().Microseconds()
+}
+
 // Convert is a state that was written under another quota as one of q's: what was used stays
-// used, up to q's capacity, and what is owed stays owed, up to that again. Events of a log keep
-// their time; those of a count get the latest that it allows. Under an equal limit it is s
-// itself; from is nil for a key that was never seen. It is to be written only with what is taken:
-// a conversion to a lower limit forgets what was used above it, and two limits that are asked in
-// turn would make room for each other. What is refunded and owed goes by [Quota.Refund] and
-// [Quota.OweFrom].
+// used, up to q's capacity, as if it had been used now, and what is owed stays owed, up to that
+// again. Under an equal limit it is s itself; from is nil for a key that was never seen. It is to
+// be written only with what is taken: a conversion to a lower limit forgets what was used above
+// it, and two limits that are asked in turn would make room for each other. What is refunded and
+// owed goes by [Quota.Refund] and [Quota.OweFrom].
 func (q *Quota) Convert(from *Quota, s State, now int64) State {
 	switch {
 	case from == nil:
@@ -305,63 +327,22 @@ func (q *Quota) Convert(from *Quota, s State, now int64) State {
 		return s // all that are under way are, whatever the limit is now
 	}
 	s = from.at(s, now)
-	start := s.Last
-	if q.algorithm == &slidingCounter || from.algorithm == &slidingCounter {
-		counter := q
-		if from.algorithm == &slidingCounter {
-			counter = from
-		}
-		start -= s.Last % counter.window
-	}
-	switch {
-	case from.algorithm == &slidingLog && q.algorithm == &slidingLog:
-		return q.fromEvents(s, s.Log, s.Prev)
-	case from.algorithm == &slidingLog && q.algorithm == &slidingCounter:
-		t := State{Last: s.Last}
-		for _, e := range s.Log {
-			switch {
-			case e.At >= start:
-				t.Level += e.N
-			case e.At >= start-q.window:
-				t.Prev += e.N
-			}
-		}
-		t.Level, t.Prev = min(t.Level, q.capacity), min(t.Prev, q.capacity)
-		return oweCount(q, t, min(s.Prev, q.capacity))
-	case from.algorithm == &slidingCounter && q.algorithm == &slidingLog:
-		owed := max(0, s.Level-from.capacity)
-		return q.fromEvents(s, []Entry{{start - 1, s.Prev}, {s.Last, s.Level - owed}}, owed)
-	}
-	used, _ := from.algorithm.look(from, s)
+	used := from.used(s)
 	owed := max(0, used-from.capacity)
-	t := q.at(State{}, s.Last)
+	t := q.at(State{}, now)
 	if used > 0 {
 		t, _ = q.algorithm.take(q, t, min(used-owed, q.capacity))
 	}
-	return q.Owe(t, s.Last, owed)
+	return q.algorithm.owe(q, t, min(owed, q.capacity))
 }
 
-// fromEvents is a log at the time of s of the last of these events, and of the units owed.
-func (q *Quota) fromEvents(s State, events []Entry, owed int64) State {
-	room := q.capacity
-	log := make([]Entry, 0, len(events)+1)
-	for _, e := range slices.Backward(events) {
-		if n := min(room, e.N); n > 0 {
-			log = append(log, Entry{e.At, n})
-			room -= n
-		}
-	}
-	slices.Reverse(log)
-	return q.Owe(q.at(State{Last: s.Last, Level: q.capacity - room, Log: log}, s.Last), s.Last, owed)
-}
-
-// used is how many units of s are used or owed, at its time.
+// used is how many units of s are used or owed, at its time and up to twice the capacity.
 func (q *Quota) used(s State) int64 {
-	if q.algorithm.bursts {
+	switch {
+	case q.algorithm.bursts:
 		return divUp(s.Level, q.unit)
-	}
-	if q.fades {
-		return s.Level + q.share(s)
+	case q.fades:
+		return min(s.Level+q.share(s), 2*q.capacity)
 	}
 	return s.Level
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestAQuotaKnowsWhatItWasMadeOf(t *testing.T) {
@@ -112,4 +113,40 @@ func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
 		d.At = -d.At
 		assert.Negative(t, q.UndoAt(&d), a)
 	}
+}
+
+// What was used stays used under a changed limit, and what is owed stays owed; and however often
+// the limit changes, none admits more than it would alone.
+func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		quotas := []*Quota{mustQuota(t, anyLimit().Draw(t, "one")), mustQuota(t, anyLimit().Draw(t, "other"))}
+		var from *Quota
+		var s State
+		now := anyStart().Draw(t, "start")
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			q := rapid.SampledFrom(quotas).Draw(t, "quota")
+			converted := q.Convert(from, clone(s), now)
+			if from != nil && from.limit != q.limit {
+				used := from.used(from.at(clone(s), now))
+				want := min(used, from.capacity, q.capacity) + min(max(0, used-from.capacity), q.capacity)
+				require.Equal(t, want, q.used(converted), "%v, of which %d are used, is %v", from.limit, used, q.limit)
+			}
+			if rapid.IntRange(0, 3).Draw(t, "owes") == 0 {
+				n := anyOwed(q.capacity).Draw(t, "owed")
+				under, owing := q.OweFrom(from, clone(s), now, n)
+				least := q.used(q.at(converted, now)) + min(n, 2*q.capacity)
+				require.GreaterOrEqual(t, under.used(owing), min(least, 2*q.capacity))
+				from, s = under, owing
+				continue
+			}
+			d := q.Describe(converted, now, 0, true)
+			cost := anyCost(q.capacity, d.Remaining).Draw(t, "cost")
+			after, ok := q.Take(converted, now, cost)
+			require.Equal(t, cost <= d.Remaining, ok)
+			if ok && cost > 0 {
+				from, s = q, after
+			}
+			now = max(0, now+anyStep(q, d).Draw(t, "step"))
+		}
+	})
 }

@@ -26,6 +26,10 @@ return {
     }
   end,
 
+  isAhead = function(q, s, t)
+    return s.last - t > q.window
+  end,
+
   advance = function(q, s, t)
     local age = t - s.last + s.last % q.window -- of the window of s.last
     if age >= q.window then

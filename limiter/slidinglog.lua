@@ -80,6 +80,10 @@ return {
     }
   end,
 
+  isAhead = function(q, s, t)
+    return s.last - t > q.window
+  end,
+
   advance = function(q, s, t)
     s.last = t
     local gone = t - q.window -- an event at e counts in [e, e+window)

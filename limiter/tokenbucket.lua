@@ -8,6 +8,10 @@ local bucket = {
     }
   end,
 
+  isAhead = function(q, s, t)
+    return s.last - t > divUp(q.full, q.refill)
+  end,
+
   advance = function(q, s, t)
     local level = s.level - (t - s.last) * q.refill
     if level < 0 then

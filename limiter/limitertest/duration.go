@@ -1,6 +1,10 @@
 package limitertest
 
-import "github.com/weirgo/weir/limiter"
+import (
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
 
 // durations are about what decisions say of the future, which then is tried.
 var durations = []testCase{
@@ -78,6 +82,26 @@ var durations = []testCase{
 						used, l, d.ResetAfter, then.Remaining, then.Limit, then.ResetAfter)
 				}
 			}
+		},
+	},
+	{
+		name: "a clock that steps back costs a period at most and grants one burst",
+		why:  "A state may be ahead of the clock, by up to a period: nothing is granted until the clock has caught up. If it is further ahead the limit begins anew, or a clock that was a year fast would refuse for a year.",
+		each: func(t *trial, l limiter.Limit) {
+			if !t.stepsBack {
+				return
+			}
+			q := t.quota(l)
+			for _, key := range []string{"near", "far"} {
+				t.take(q, key, q.Capacity())
+			}
+			t.sleep(-q.Window() / 2)
+			t.retry(q, "near", 1)
+			t.sleep(-time.Hour)
+			for range q.Capacity() {
+				t.take(q, "far", 1)
+			}
+			t.retry(q, "far", 1)
 		},
 	},
 }

@@ -112,25 +112,6 @@ var exacts = []testCase{
 		},
 	},
 	{
-		name: "a limit that grows keeps times",
-		why:  "The events of a log keep their time under another limit: Quota.Convert.",
-		run: func(t *trial) {
-			const period = 10 * time.Second
-			before := t.quota(limiter.Limit{Events: 9, Per: period})
-			after := t.quota(limiter.Limit{Events: 10, Per: period})
-			t.take(before, "key", 5)
-			t.sleep(4 * time.Second)
-			t.take(before, "key", 4)
-			t.sleep(time.Second)
-			t.take(after, "key", 1)
-			if d := t.refuse(after, "key", 1); d.RetryAfter != 5*time.Second {
-				t.broken("5 events of 5s ago, under %v, have a RetryAfter of %v under %v, want 5s", before.Limit(), d.RetryAfter, after.Limit())
-			}
-			t.sleep(5 * time.Second)
-			t.remaining(after, "key", 5, "a period after 5 of 10")
-		},
-	},
-	{
 		name: "a limit that ceases to be exact, and is exact again, forgets nothing",
 		why:  "From 10 events to 12 a log becomes a count, and back again: what was used in the last period stays used, and what is owed stays owed.",
 		run: func(t *trial) {

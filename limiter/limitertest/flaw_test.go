@@ -53,13 +53,13 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"expires after half the time", "ResetAfter is exact"},
 		{"expires a little early", "ResetAfter is exact"},
 		{"NextAfter is ResetAfter", "NextAfter is exact"},
+		{"time never steps back", "a clock that steps back costs a period at most and grants one burst"},
 		{"small windows are counters", "a window of few events is exact"},
 		{"expires after half the time", "an event of a log is one, whatever it costs"},
 		{"a refund has no time", "an event of a log is one, whatever it costs"},
 		{"a batch is one by one", "several limits of a rule are charged together"},
 		{"limits of a rule are one", "several limits of a rule are charged together"},
-		{"a new limit knows what was used and not when", "a limit that grows keeps times"},
-		{"a new limit knows what was used and not when", "a limit that ceases to be exact, and is exact again, forgets nothing"},
+		{"a new limit forgets what is owed", "a limit that ceases to be exact, and is exact again, forgets nothing"},
 		{"a new limit begins anew", "a limit that ceases to be exact, and is exact again, forgets nothing"},
 		{"a batch is one by one", "a batch takes nothing if one charge is refused"},
 		{"a batch is one by one", "a refused batch leaves new keys as if never seen"},
@@ -174,7 +174,12 @@ func failure(t *testing.T, flaw, why string, run func(*trial)) string {
 			}()
 			store := newFlawed(flaw)
 			time.Sleep(3_456_789 * tick) // not to begin where a window does
-			run(newTrial(r, why, store, time.Sleep))
+			tr := newTrial(r, why, store, func(d time.Duration) {
+				store.behind += max(0, -d)
+				time.Sleep(d)
+			})
+			tr.stepsBack = true
+			run(tr)
 		}()
 		<-ended
 	})
@@ -197,6 +202,9 @@ type flawed struct {
 	flaw  string
 	clock func() time.Time
 	made  time.Time
+
+	behind time.Duration // how far the clock has stepped back
+	latest int64
 
 	mu    sync.Mutex
 	held  map[string]held
@@ -221,7 +229,12 @@ func (s *flawed) now() int64 {
 	case "never comes back":
 		return s.made.UnixMicro()
 	}
-	return s.clock().UnixMicro()
+	now := s.clock().Add(-s.behind).UnixMicro()
+	if s.flaw == "time never steps back" {
+		s.latest = max(s.latest, now)
+		return s.latest
+	}
+	return now
 }
 
 func (s *flawed) name(c limiter.Charge) string {
@@ -319,7 +332,7 @@ func (s *flawed) load(c limiter.Charge, now int64) limiter.State {
 		return limiter.State{}
 	}
 	state := c.Quota.Convert(h.quota, h.state, now)
-	if s.flaw == "a new limit knows what was used and not when" {
+	if s.flaw == "a new limit forgets what is owed" {
 		used := h.quota.Capacity() - h.quota.Describe(h.state, now, 0, true).Remaining
 		state, _ = c.Quota.Take(limiter.State{}, now, min(used, c.Quota.Capacity()))
 	}

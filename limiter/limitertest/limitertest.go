@@ -47,8 +47,9 @@ type Harness struct {
 	New func(t testing.TB) limiter.Store
 
 	// Sleep moves the clock that the store reads, which otherwise stands still, by
-	// a whole number of microseconds up to some years. Nil: the store reads
-	// time.Now, and every case runs in a bubble of testing/synctest.
+	// a whole number of microseconds up to some years, back where it is negative. Nil: the
+	// store reads time.Now, and every case runs in a bubble of testing/synctest, whose
+	// clock does not step back.
 	Sleep func(time.Duration)
 }
 
@@ -99,7 +100,9 @@ func (h Harness) try(t *testing.T, why string, run func(t *trial)) {
 	if h.Sleep != nil {
 		store := h.New(t)
 		h.Sleep(phase.Draw(t))
-		run(newTrial(t, why, store, h.Sleep))
+		tr := newTrial(t, why, store, h.Sleep)
+		tr.stepsBack = true
+		run(tr)
 		return
 	}
 	phase.Test(t, func(t *testing.T) {

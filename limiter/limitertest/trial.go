@@ -29,6 +29,8 @@ type trial struct {
 	why   string
 	clock func(time.Duration) // moves it
 	slept time.Duration       // in all
+
+	stepsBack bool // the clock can
 }
 
 func newTrial(tb testing.TB, why string, store limiter.Store, sleep func(time.Duration)) *trial {

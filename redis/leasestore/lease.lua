@@ -42,6 +42,9 @@ for i = 1, count do
     if isOurs then
       s.last, s.level, s.prev = read('<ddd', value, 26)
       s.log = sub(value, 58)
+      if s.last > now and q.algorithm.isAhead(q, s, now) then
+        s.last, s.level, s.prev, s.log = now, 0, 0, ''
+      end
       q.algorithm.advance(q, s, math.max(now, s.last))
     end
   end

@@ -97,23 +97,28 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	}
 	parts := slices.Collect(slices.Chunk(leases, most))
 	requests := make([]*wire.Request, len(parts))
-	encode := func(i int) *wire.Request {
-		keys, argument := l.encode(parts[i])
+	encode := func(i int, now int64) *wire.Request {
+		keys, argument := l.encode(parts[i], now)
 		requests[i] = wire.NewRequest(leaseScript, keys, argument)
 		requests[i].Once = true
 		return requests[i]
 	}
 	for i := range parts {
-		encode(i)
+		encode(i, l.clock.Now())
 	}
 	l.run(ctx, requests)
-	var again []*wire.Request
-	for i, r := range requests {
-		if l.clock.Correct(r.Err()) {
-			again = append(again, encode(i))
+	for range counters.MostCorrections {
+		var again []*wire.Request
+		for i, r := range requests {
+			if now, ok := l.clock.Correct(r.Err()); ok {
+				again = append(again, encode(i, now))
+			}
 		}
+		if len(again) == 0 {
+			break
+		}
+		l.run(ctx, again)
 	}
-	l.run(ctx, again)
 	var errs []error
 	for i, r := range requests {
 		reply, err := r.Text()
@@ -132,7 +137,7 @@ func (l *redisLedger) run(ctx context.Context, requests []*wire.Request) {
 	l.transport.Run(ctx, requests...)
 }
 
-func (l *redisLedger) encode(leases []lease) (keys []string, argument []byte) {
+func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument []byte) {
 	var quotas []*limiter.Quota
 	for i := range leases {
 		if !slices.Contains(quotas, leases[i].quota) {
@@ -143,7 +148,6 @@ func (l *redisLedger) encode(leases []lease) (keys []string, argument []byte) {
 	b = appendCounts(b, len(quotas), len(leases), l.percent)
 	b = counters.AppendNumber(b, l.life.Microseconds())
 	b = append(b, l.holder[:]...)
-	now := l.clock.Now()
 	for _, q := range quotas {
 		b = counters.AppendQuota(b, q, now)
 		settles := byte(0)

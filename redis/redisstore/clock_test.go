@@ -16,6 +16,7 @@ import (
 // is told otherwise.
 type serverClock struct {
 	micros atomic.Int64
+	passed atomic.Int64 // in all, for a process's clock, which does not step back
 	begun  int64
 }
 
@@ -31,10 +32,15 @@ func newSteadyClock(t testing.TB) *serverClock {
 func clockAt(at time.Duration) *serverClock {
 	c := &serverClock{begun: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).Add(at).UnixMicro()}
 	c.micros.Store(c.begun)
+	c.passed.Store(c.begun)
 	return c
 }
 
-func (c *serverClock) sleep(d time.Duration) { c.micros.Add(d.Microseconds()) }
+// sleep moves the clock, back where d is negative.
+func (c *serverClock) sleep(d time.Duration) {
+	c.micros.Add(d.Microseconds())
+	c.passed.Add(max(0, d.Microseconds()))
+}
 
 func (c *serverClock) args() []any {
 	now := c.micros.Load()
@@ -57,7 +63,7 @@ func onClock(t testing.TB, clock *serverClock, client redis.UniversalClient, o O
 	)
 	s.sender.TestClock = clock.args
 	if s.denied != nil {
-		s.denied.clock = func() time.Duration { return time.Duration(clock.micros.Load()) * time.Microsecond }
+		s.denied.clock = func() time.Duration { return time.Duration(clock.passed.Load()) * time.Microsecond }
 	}
 	t.Cleanup(func() { _ = s.holders.close(patience) }) // or it would tell what it holds after the test, too
 	return s.Within(10 * time.Second).(*store)

@@ -95,9 +95,6 @@ local function copyOf(s)
   end
   return copy
 end
-local function usedOf(s)
-  return s.quota.capacity - s.quota.algorithm.remaining(s.quota, s)
-end
 
 local function clear(s)
   s.last, s.level, s.prev, s.log, s.kept = now, 0, 0, '', 0
@@ -154,6 +151,10 @@ for g = 1, groupCount do
         s.last, s.level, s.prev, expiry = read('<dddd', value, 26)
         if hasEntries then
           s.log = sub(value, 58)
+        end
+        if s.last > now and algorithm.isAhead(q, s, now) then
+          plain, all, nextCharge, answered, nextTime = false, fit, firstCharge, firstAnswer, firstTime
+          break
         end
         algorithm.advance(q, s, max(now, s.last))
       end
@@ -326,6 +327,9 @@ for g = 1, groupCount do
           elseif hasEntries then
             s.log = sub(value, 58)
           end
+          if s.last > now and written.algorithm.isAhead(written, s, now) then
+            s.last, s.level, s.prev, s.log, s.kept, s.rewritten = now, 0, 0, '', 0, true
+          end
           written.algorithm.advance(written, s, max(now, s.last))
         else
           s.foreign = true
@@ -342,20 +346,25 @@ for g = 1, groupCount do
     -- other. What is refunded stays under the quota that it was written under, and what is
     -- owed too if that counts more; the copy is for the answer alone then. That takes its algorithm, with its lows.
     local from = s.quota
+    if q.calendar and s.last >= q.second and from.capacity == q.capacity
+        and (from.first == q.second and from.second == q.third or from.first == q.third) then
+      q = from -- the same limit: the clock has stepped back to before the window of s, which stays
+    end
     local isOther = from ~= q and from.bytes ~= q.bytes
-    local isCorrected = isOther and (op == REFUND or op == OWE) and cost > 0 and not isFree(s)
-    if isCorrected then
+    local isOver = isOther and from.calendar and s.last >= from.second -- Quota.isOver
+    local isCorrected = isOther and (op == REFUND or op == OWE and not isOver) and cost > 0 and not isFree(s)
+    if isCorrected and not isOver then
       if not complete then
         error('WEIRINCOMPLETE')
       end
       local converted
       if op == OWE then
         converted = copyOf(s)
-        convert(q, from, converted)
+        convert(q, from, converted, now)
         correct(converted, op, cost)
       end
       correct(s, op, cost, at)
-      if converted and usedOf(s) <= usedOf(converted) then
+      if converted and usedOf(from, s) <= usedOf(q, converted) then
         -- As Quota.OweFrom: a rule that only looks and owes comes to its limit.
         for name, value in pairs(converted) do
           s[name] = value
@@ -370,7 +379,7 @@ for g = 1, groupCount do
       if isCorrected or op == TAKE or cost == 0 and op ~= RESET then
         s = copyOf(s)
       end
-      convert(q, from, s)
+      convert(q, from, s, now)
       s.rewritten = true
     end
 

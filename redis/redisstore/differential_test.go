@@ -266,7 +266,6 @@ type comparison struct {
 	keys   []string
 	waits  []time.Duration // that decisions told of
 	times  []int64         // of decisions
-	latest int64           // that it was
 	told   []string
 
 	// What may happen, apart from decisions.
@@ -461,17 +460,14 @@ func (w *comparison) passTime() {
 		step = w.draw(1, 5) * year.Microseconds() / 2
 	default:
 		if w.back {
-			step = -w.magnitude((5 * time.Hour).Microseconds())
+			step = -w.magnitude(pick(w.chance, []int64{(5 * time.Hour).Microseconds(), 2 * window}))
 		}
 	}
 	if w.back || step > 0 {
 		now += step
 	}
-	// A script knows the days of a calendar before and behind the present one, and no more.
-	w.latest = max(w.latest, now)
-	now = max(now, w.latest-(20*time.Hour).Microseconds())
 	const first, last = 946684800_000000, 7258118400_000000 // the years 2000 and 2200
-	w.clock.micros.Store(min(max(now, first), last))
+	w.clock.sleep(time.Duration(min(max(now, first), last)-w.clock.micros.Load()) * time.Microsecond)
 	w.store.sender.clock.Set(w.clock.micros.Load())
 	w.note("%d us later, at %d", step, w.clock.micros.Load())
 }
@@ -807,7 +803,8 @@ func TestARefundReturnsNoMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// As long as the clock is not beyond the last take, no more remains than that take left.
+// As long as the clock is not beyond the last take, and behind it by a period at most, no more
+// remains than that take left.
 func TestTimeThatStepsBackGrantsNothing(t *testing.T) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
@@ -821,9 +818,14 @@ func TestTimeThatStepsBackGrantsNothing(t *testing.T) {
 		for c.more() {
 			w.passTime()
 			if c.oneIn(2) {
-				back := c.magnitude((5 * time.Hour).Microseconds())
-				clock.micros.Add(-back)
-				w.note("%d us back", back)
+				first := changed - q.Window().Microseconds()
+				if start, end := q.WindowAt(changed); q.Limit().Calendar() != "" {
+					first = start - (end - start)
+				}
+				now := clock.micros.Load()
+				now = max(first, now-c.magnitude((5*time.Hour).Microseconds()))
+				clock.micros.Store(now)
+				w.note("back, at %d", now)
 			}
 			charges := []limiter.Charge{{Quota: q, Key: key, Cost: c.magnitude(q.Capacity())}}
 			w.note("decide %s", shown(charges))

@@ -1,7 +1,8 @@
 -- Decides on a single charge, as decide.lua does, for callers that come alone: what that
 -- sets up for a batch would take longer than the decision. KEYS[1] is the key, ARGV[1]
 -- the quota, ARGV[2] the cost. What is not plain here is left to decide.lua: a value of
--- another quota, or without an expiry, or something else, which is an error already.
+-- another quota, of a clock that was far ahead, or without an expiry, or something else, which
+-- is an error already.
 local bytes, cost = ARGV[1], tonumber(ARGV[2])
 local kind, a, b, c = struct.unpack('<Bddd', bytes)
 local algorithm = algorithms[kind]
@@ -24,6 +25,9 @@ if value then
   s.last, s.level, s.prev, expiry = struct.unpack('<dddd', value, 26)
   if hasEntries then
     s.log = string.sub(value, 58)
+  end
+  if s.last > now and algorithm.isAhead(q, s, now) then
+    error('WEIRINCOMPLETE')
   end
   algorithm.advance(q, s, math.max(now, s.last))
 end

@@ -24,7 +24,7 @@ type request struct {
 	algorithms algorithms
 	single     bool // for one.lua
 	plain      bool // Redis's Lua lacks struct
-	dated      bool // it was made anew for the server's time
+	dated      int  // how often it was made anew for the server's time
 	payload    payload
 
 	messages []*message // about places

@@ -90,17 +90,26 @@ func (s *sender) amend(r *request, err error) bool {
 	case isIncomplete(err) && r.single:
 		r.single, r.WithSource = false, false
 		r.encodeBatch(s.clock.Now())
-	case !r.dated && s.clock.Correct(err):
-		r.dated = true
-		if now := s.clock.Now(); r.single {
-			r.encode(now)
-		} else {
-			r.encodeBatch(now)
-		}
+	case r.dated < counters.MostCorrections && s.outOfDate(r, err):
 	case isIncomplete(err) && r.algorithms&every != every:
 		r.algorithms, r.WithSource = r.algorithms|every, false
 	default:
 		return r.Amend(err)
+	}
+	return true
+}
+
+// outOfDate makes r anew for the time that Redis says it is, if that is what err says.
+func (s *sender) outOfDate(r *request, err error) bool {
+	now, ok := s.clock.Correct(err)
+	if !ok {
+		return false
+	}
+	r.dated++
+	if r.single {
+		r.encode(now)
+	} else {
+		r.encodeBatch(now)
 	}
 	return true
 }

@@ -16,24 +16,28 @@ type Clock struct{ ahead atomic.Int64 }
 // Now is the time in microseconds since 1970.
 func (c *Clock) Now() int64 { return time.Now().UnixMicro() + c.ahead.Load() }
 
-// Correct reports whether err is that a script was told about a window that is not near the
-// server's time, which it then goes by. Such a script has done nothing.
-func (c *Clock) Correct(err error) bool {
+// MostCorrections is how often a request is made anew for the server's time: a window may end
+// while it is on its way.
+const MostCorrections = 3
+
+// Correct reports whether err is that a script was told about a window that the server's time is
+// not in. It returns that time, and the clock then goes by it. Such a script has done nothing.
+func (c *Clock) Correct(err error) (now int64, ok bool) {
 	said, ok := err.(redis.Error)
 	if !ok {
-		return false
+		return 0, false
 	}
 	_, text, ok := strings.Cut(said.Error(), "WEIROUTOFDATE ")
 	if !ok {
-		return false
+		return 0, false
 	}
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
-	now, err := strconv.ParseInt(text[:digits], 10, 64)
+	now, err = strconv.ParseInt(text[:digits], 10, 64)
 	if err != nil {
-		return false
+		return 0, false
 	}
 	c.Set(now)
-	return true
+	return now, true
 }
 
 // Set says what time it is.
