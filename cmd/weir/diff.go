@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/redis/redisrules"
@@ -28,45 +28,43 @@ type side struct {
 	Version string `json:"version"`
 }
 
-func diff(s *session, args []string) error {
-	flags := flag.NewFlagSet("diff", flag.ContinueOnError)
+func diff(s *session, flags *pflag.FlagSet) action {
 	server := connectionFlags(flags)
 	at := rulesKey(flags)
 	exitCode := flags.Bool("exit-code", false, "end with 3 if the rules differ")
 	asJSON := flags.Bool("json", false, "write JSON")
 	tiers, keys := knowing(flags)
-	names, err := s.parse(flags, args)
-	if err != nil {
+	return func(names []string) error {
+		if len(names) != 2 || names[0] == "-" && names[1] == "-" {
+			return usageError{errors.New("name an old and a new rules file, redis for the rules there, or - for the standard input")}
+		}
+		o := options(*tiers, *keys)
+		var sides [2]*rules.Rules
+		var err error
+		for i, name := range names {
+			if sides[i], err = s.loadFrom(name, server, *at, o); err != nil {
+				return err
+			}
+		}
+		found := difference{side{names[0], sides[0].Version()}, side{names[1], sides[1].Version()}, false, append([]rules.Change{}, rules.Diff(sides[0], sides[1])...)}
+		found.Differ = len(found.Changes) > 0
+		switch {
+		case *asJSON:
+			err = writeJSON(s.out, found)
+		case found.Differ:
+			for _, c := range found.Changes {
+				fmt.Fprintln(s.out, c.Says)
+			}
+		case found.Old.Version == found.New.Version:
+			fmt.Fprintln(s.out, "they are the same")
+		default:
+			fmt.Fprintln(s.out, "they are written differently, and say the same")
+		}
+		if err == nil && found.Differ && *exitCode {
+			err = errDiffers
+		}
 		return err
 	}
-	if len(names) != 2 || names[0] == "-" && names[1] == "-" {
-		return usageError{errors.New("name an old and a new rules file, redis for the rules there, or - for the standard input")}
-	}
-	o := options(*tiers, *keys)
-	var sides [2]*rules.Rules
-	for i, name := range names {
-		if sides[i], err = s.loadFrom(name, server, *at, o); err != nil {
-			return err
-		}
-	}
-	found := difference{side{names[0], sides[0].Version()}, side{names[1], sides[1].Version()}, false, append([]rules.Change{}, rules.Diff(sides[0], sides[1])...)}
-	found.Differ = len(found.Changes) > 0
-	switch {
-	case *asJSON:
-		err = writeJSON(s.out, found)
-	case found.Differ:
-		for _, c := range found.Changes {
-			fmt.Fprintln(s.out, c.Says)
-		}
-	case found.Old.Version == found.New.Version:
-		fmt.Fprintln(s.out, "they are the same")
-	default:
-		fmt.Fprintln(s.out, "they are written differently, and say the same")
-	}
-	if err == nil && found.Differ && *exitCode {
-		err = errDiffers
-	}
-	return err
 }
 
 // loadFrom reads a file, the standard input or the rules in Redis.

@@ -169,7 +169,7 @@ endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shad
 	run("unban", "user:43")
 	run("version")
 	for _, c := range commands() {
-		if c.flags().Lookup("json") != nil {
+		if flagsOf(t, c.name).Lookup("json") != nil {
 			assert.Contains(t, has, c.name, "its JSON is tried")
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -14,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
@@ -32,7 +33,7 @@ type logFlags struct {
 	serveMux, partial, asJSON                     bool
 }
 
-func newLogFlags(flags *flag.FlagSet) *logFlags {
+func newLogFlags(flags *pflag.FlagSet) *logFlags {
 	f := &logFlags{mapped: map[string]string{}}
 	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", or a log_format as nginx has it; without it, the one that fits")
 	flags.Func("map", "`NAME=PLACE` says where a line has the user, tier, time, took, client, method, target, host, status, header:NAME, cookie:NAME or key:NAME: user=$.sub in JSON, user=$remote_user in a format; may be repeated", func(text string) error {

@@ -11,16 +11,12 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	_ "time/tzdata" // of limits, wherever the command runs
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weirgo/weir/internal/nearest"
 )
 
 // What the command ends with.
@@ -37,9 +33,6 @@ const (
 type session struct {
 	in       io.Reader
 	out, err io.Writer
-
-	// declared is given the flags of a command in place of the command being run.
-	declared func(*flag.FlagSet)
 }
 
 // silence is for go-redis, which logs what commands say themselves, and the end of connections.
@@ -74,36 +67,30 @@ func (s *session) run(args []string) int {
 }
 
 func (s *session) command(args []string) int {
+	root := s.cobra()
 	if len(args) == 0 {
-		s.overview(s.err)
+		root.SetOut(s.err)
+		_ = root.Help()
 		return exitUsage
 	}
-	name, args := args[0], args[1:]
-	if slices.Contains([]string{"-h", "-help", "--help"}, name) {
-		name = "help"
+	if args[0] == "--version" {
+		args = append([]string{"version"}, args[1:]...)
 	}
-	if name == "--version" {
-		name = "version"
-	}
-	c, err := commandNamed(name)
-	if err == nil {
-		err = c.run(s, args)
-	} else {
-		name = ""
-	}
+	root.SetArgs(args)
+	c, err := root.ExecuteC()
 	var usage usageError
 	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
+	case err == nil:
 		return exitGood
 	case errors.Is(err, errBad):
 		return exitBad
 	case errors.Is(err, errDiffers):
 		return exitDiffers
-	case name == "":
+	case c == root: // a command that there is not
 		fmt.Fprintf(s.err, "weir: %s\n", inWords(err))
 		return exitUsage
 	}
-	fmt.Fprintf(s.err, "weir %s: %s\n", name, inWords(err))
+	fmt.Fprintf(s.err, "%s: %s\n", c.CommandPath(), inWords(err))
 	switch {
 	case errors.As(err, &usage):
 		return exitUsage
@@ -111,20 +98,4 @@ func (s *session) command(args []string) int {
 		return exitInterrupted
 	}
 	return exitBad
-}
-
-// commandNamed is the command of that name. An error is about the command line.
-func commandNamed(name string) (*command, error) {
-	var names []string
-	for _, c := range commands() {
-		if c.name == name {
-			return &c, nil
-		}
-		names = append(names, c.name)
-	}
-	meant := "weir help lists them"
-	if near := nearest.Of(name, names); near != "" {
-		meant = fmt.Sprintf("did you mean %q?", near)
-	}
-	return nil, usageError{fmt.Errorf("there is no command %.64q: %s", name, meant)}
 }

@@ -3,18 +3,19 @@ package main
 import (
 	"bufio"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/keyfunc"
 )
 
 // namesFlag is the flag for what stands behind digests: Redis has nothing else, and no
 // secret makes a key of a digest again. So an operator that knows keys says which there may be.
-func namesFlag(flags *flag.FlagSet) *string {
+func namesFlag(flags *pflag.FlagSet) *string {
 	return flags.String("names", "", "a `file` with keys, one on a line, such as user:42, that are shown in place of their digests; - for the standard input")
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -56,32 +56,55 @@ func exitOf(t *testing.T, err error) int {
 }
 
 func TestEachCommandTellsOfItselfOnTheStandardOutput(t *testing.T) {
+	_, overview, _ := weir(t, "", "help")
 	for _, c := range commands() {
 		exit, out, said := weir(t, "", c.name, "--help")
 		assert.Equal(t, exitGood, exit)
 		assert.Empty(t, said)
 		_, asked, _ := weir(t, "", "help", c.name)
 		assert.Equal(t, out, asked)
-		assert.True(t, strings.HasPrefix(out, "usage: weir "+c.name), out)
-		c.flags().VisitAll(func(f *flag.Flag) { assert.Contains(t, out, "  "+dashed(f.Name), c.name) })
+		assert.Contains(t, overview, "\n  "+c.name)
+		flags := flagsOf(t, c.name)
 		require.NotEmpty(t, c.examples, c.name)
 		for _, example := range c.examples {
 			assert.Contains(t, out, strings.TrimSpace("  weir "+c.name+" "+example))
 			for word := range strings.FieldsSeq(example) {
-				if name, isFlag := strings.CutPrefix(word, "-"); isFlag && name != "" {
-					assert.NotNil(t, c.flags().Lookup(strings.TrimLeft(name, "-")), "%s has no flag %s", c.name, word)
+				if name := strings.TrimLeft(word, "-"); name != word && name != "" {
+					assert.NotNil(t, flags.Lookup(name), "%s has no flag %s", c.name, word)
 				}
 			}
 		}
 	}
-	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
+	for _, args := range [][]string{{"--help"}, {"-h"}} {
 		exit, out, said := weir(t, "", args...)
 		assert.Equal(t, exitGood, exit)
 		assert.Empty(t, said)
-		for _, c := range commands() {
-			assert.Contains(t, out, "  "+c.name)
-		}
+		assert.Equal(t, overview, out)
 	}
+}
+
+func flagsOf(t *testing.T, name string) *pflag.FlagSet {
+	t.Helper()
+	c, _, err := (&session{}).cobra().Find([]string{name})
+	require.NoError(t, err)
+	return c.Flags()
+}
+
+func TestShellsAreToldHowToComplete(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		exit, out, said := weir(t, "", "completion", shell)
+		assert.Equal(t, exitGood, exit, said)
+		assert.Contains(t, out, "__complete", "the command is asked")
+	}
+	_, out, _ := weir(t, "", "__complete", "ba")
+	assert.Contains(t, out, "ban\t")
+	assert.Contains(t, out, "bans\t")
+	_, out, _ = weir(t, "", "__complete", "top", "--wa")
+	assert.Contains(t, out, "--watch\t")
+	_, out, _ = weir(t, "", "__complete", "unban", "")
+	assert.Contains(t, out, ":4\n", "keys are no files")
+	_, out, _ = weir(t, "", "__complete", "check", "")
+	assert.Contains(t, out, ":0\n")
 }
 
 func TestAProcessEndsWithWhatCameOfIt(t *testing.T) {

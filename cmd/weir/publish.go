@@ -3,19 +3,19 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/redis/redisrules"
 )
 
 // rulesKey is the flag for where rules are in Redis.
-func rulesKey(flags *flag.FlagSet) *string {
+func rulesKey(flags *pflag.FlagSet) *string {
 	return flags.String("rules-key", "limits", "the `key` in Redis that has the rules: what redisrules.Watch is given")
 }
 
@@ -26,8 +26,7 @@ type published struct {
 	Warnings []rules.Problem `json:"warnings"`
 }
 
-func publish(s *session, args []string) error {
-	flags := flag.NewFlagSet("publish", flag.ContinueOnError)
+func publish(s *session, flags *pflag.FlagSet) action {
 	server := connectionFlags(flags)
 	at := rulesKey(flags)
 	var only *string // nil: whatever is there
@@ -44,52 +43,50 @@ func publish(s *session, args []string) error {
 	strict := flags.Bool("strict", false, "refuse a file with warnings too")
 	asJSON := flags.Bool("json", false, "write JSON")
 	tiers, keys := knowing(flags)
-	files, err := s.parse(flags, args)
-	if err != nil {
-		return err
-	}
-	if len(files) != 1 {
-		return usageError{errors.New("name one file, or - for the standard input")}
-	}
-	text, err := s.read(files[0])
-	if err != nil {
-		return err
-	}
-	o := options(*tiers, *keys)
-	loaded, err := rules.Parse(text, o) // as text, which is what it becomes
-	if err != nil {
-		if wrong := (*rules.Error)(nil); errors.As(err, &wrong) {
-			inFile(wrong.Problems, files[0])
+	return func(files []string) error {
+		if len(files) != 1 {
+			return usageError{errors.New("name one file, or - for the standard input")}
 		}
-		return err
-	}
-	report := report{File: files[0], Good: true, Warnings: loaded.Warnings()}
-	inFile(report.Warnings, files[0])
-	if !*asJSON || *strict {
-		report.writeProblems(s.err)
-	}
-	if *strict && len(report.Warnings) > 0 {
-		return errors.New("the file has warnings: it is not published")
-	}
-	return server.with(patience, func(ctx context.Context, client redis.UniversalClient) error {
-		if only == nil {
-			// What is of another type is no rules, but the data of a key that was not meant.
-			if _, err := redisrules.Read(ctx, client, *at); err != nil && !errors.Is(err, redisrules.ErrNone) {
-				return err
-			}
-			err = redisrules.Publish(ctx, client, *at, text, o)
-		} else {
-			err = redisrules.PublishIf(ctx, client, *at, *only, text, o)
-		}
+		text, err := s.read(files[0])
 		if err != nil {
 			return err
 		}
-		if *asJSON {
-			return writeJSON(s.out, published{*at, loaded.Version(), append([]rules.Problem{}, report.Warnings...)})
+		o := options(*tiers, *keys)
+		loaded, err := rules.Parse(text, o) // as text, which is what it becomes
+		if err != nil {
+			if wrong := (*rules.Error)(nil); errors.As(err, &wrong) {
+				inFile(wrong.Problems, files[0])
+			}
+			return err
 		}
-		fmt.Fprintf(s.out, "%s is version %s from now on\n", *at, loaded.Version())
-		return nil
-	})
+		report := report{File: files[0], Good: true, Warnings: loaded.Warnings()}
+		inFile(report.Warnings, files[0])
+		if !*asJSON || *strict {
+			report.writeProblems(s.err)
+		}
+		if *strict && len(report.Warnings) > 0 {
+			return errors.New("the file has warnings: it is not published")
+		}
+		return server.with(patience, func(ctx context.Context, client redis.UniversalClient) error {
+			if only == nil {
+				// What is of another type is no rules, but the data of a key that was not meant.
+				if _, err := redisrules.Read(ctx, client, *at); err != nil && !errors.Is(err, redisrules.ErrNone) {
+					return err
+				}
+				err = redisrules.Publish(ctx, client, *at, text, o)
+			} else {
+				err = redisrules.PublishIf(ctx, client, *at, *only, text, o)
+			}
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return writeJSON(s.out, published{*at, loaded.Version(), append([]rules.Problem{}, report.Warnings...)})
+			}
+			fmt.Fprintf(s.out, "%s is version %s from now on\n", *at, loaded.Version())
+			return nil
+		})
+	}
 }
 
 // inFile says in which file they are.

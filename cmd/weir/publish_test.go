@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -12,9 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
-	"github.com/weirgo/weir/observe/dashboard"
 	"github.com/weirgo/weir/redis/redisrules"
 )
 
@@ -86,53 +82,6 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 	assert.Contains(t, said, "have problems, so that services keep the ones that they had")
 	_, said = run(exitUsage, "publish", old, "--if-version=")
 	assert.Contains(t, said, "want a version, or none")
-}
-
-func TestTheRulesOfAServiceAreReadFromItsPage(t *testing.T) {
-	store, err := limiter.NewMemory(limiter.MemoryOptions{})
-	require.NoError(t, err)
-	const text = "version: 1\nendpoints: {\"POST /login\": {limit: 5/m, tiers: {free: 2/m}}, \"/x\": {mode: deny}}\n"
-	o := rules.Options{OnReload: func(rules.Reload) {}}
-	o.Config.Store = store
-	limits, err := rules.Watch(t.Context(), write(t, "limits.yaml", text), o)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = limits.Close() })
-	page, err := dashboard.New(dashboard.Options{Authorize: func(r *http.Request) bool { return r.Header.Get("X-Admin") == "s3cret" }})
-	require.NoError(t, err)
-	page.Add(limits.RateLimit)
-	page.FollowRules(limits)
-	mux := http.NewServeMux()
-	mux.Handle("/debug/limits/", page)
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	address := "--service=" + server.URL + "/debug/limits/"
-
-	credentials := write(t, "admin.txt", "X-Admin: s3cret\r\n")
-	exit, out, said := weir(t, "", "rules", address, "--header-file", credentials)
-	require.Equal(t, exitGood, exit, said)
-	assert.Regexp(t, `^/.*/limits.yaml, version `+rules.VersionOf([]byte(text))+`, in force since 2`, out)
-	assert.Regexp(t, `"POST /login" +5/1m +POST /login +local +enforce`, out)
-	assert.Regexp(t, `"POST /login", tier "free" +2/1m`, out)
-	assert.Regexp(t, `"/x" +none +/x .*deny`, out)
-	for _, test := range []struct {
-		args []string
-		exit int
-		want string
-	}{
-		{[]string{address}, exitBad, "403 Forbidden: it asks for other credentials"},
-		{[]string{"--service=" + server.URL + "/debug/limits", "--header=X-Admin: s3cret"}, exitBad, "wants to be asked elsewhere"},
-		{[]string{"--service=" + server.URL + "/nothing"}, exitBad, "404 Not Found"},
-		{[]string{"--service=http://user:s3cret@127.0.0.1:1/"}, exitBad, "does not answer"},
-		{[]string{"--service=localhost:80"}, exitUsage, "is no URL"},
-		{[]string{"--header-file", write(t, "x", "s3cret\n"), address}, exitUsage, "is not a list of headers"},
-		{[]string{"--header", "X-Admin: 1"}, exitUsage, "a header is for a --service"},
-		{[]string{address, "--text"}, exitUsage, "--text is of the rules in Redis"},
-	} {
-		exit, out, said := weir(t, "", append([]string{"rules"}, test.args...)...)
-		assert.Equal(t, test.exit, exit, test.args)
-		assert.Contains(t, said, test.want, test.args)
-		assert.NotContains(t, out+said, "s3cret")
-	}
 }
 
 func TestADiffIsOfFilesAndOfTheStandardInput(t *testing.T) {

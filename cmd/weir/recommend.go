@@ -2,13 +2,14 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/demand"
@@ -20,8 +21,7 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-func recommend(s *session, args []string) error {
-	flags := flag.NewFlagSet("recommend", flag.ContinueOnError)
+func recommend(s *session, flags *pflag.FlagSet) action {
 	f := newLogFlags(flags)
 	key := flags.String("key", "ip", "what is counted apart, as in a rules file: ip, user, user|ip, header:NAME and so on")
 	per := flags.String("per", "1m", "the limit's `period`, such as 10s, 1m, 1h or 1d")
@@ -29,59 +29,57 @@ func recommend(s *session, args []string) error {
 	only := flags.String("for", "", "count the requests to one `endpoint` only, such as \"POST /login\"")
 	algorithm := limiter.SlidingWindow
 	flags.TextVar(&algorithm, "algorithm", limiter.SlidingWindow, "how requests are counted: `sliding-window`, fixed-window or sliding-log")
-	names, err := s.parse(flags, args)
-	if err != nil {
-		return err
+	return func(names []string) error {
+		if len(names) != 1 {
+			return usageError{errors.New("name a log, or - for the standard input")}
+		}
+		shown, err := f.shown()
+		if err != nil {
+			return err
+		}
+		meter, err := newMeter(*per, algorithm)
+		if err != nil {
+			return err
+		}
+		share, err := shareOf(*spare)
+		if err != nil {
+			return err
+		}
+		of, needs, err := countedBy(*key, f)
+		if err != nil {
+			return err
+		}
+		matches, err := matching(*only)
+		if err != nil {
+			return err
+		}
+		log, missing, err := s.open(names[0], f, needs)
+		if err != nil {
+			return err
+		}
+		defer log.close()
+		if len(missing) > 0 {
+			return fmt.Errorf("%s: --key %s goes by %s, which the log does not have: say where with --map %s=PLACE", names[0], *key, missing[0].Of, missing[0].Of)
+		}
+		if *only != "" && (!log.Has("method") || !log.Has("target")) {
+			return fmt.Errorf("%s: --for needs methods and paths, which the log does not have", names[0])
+		}
+		collectOften()
+		counts, err := measure(meter, log, f, of, matches)
+		if err != nil {
+			return fmt.Errorf("%s: %w", names[0], err)
+		}
+		result, err := meter.Result(share)
+		if err != nil {
+			return fmt.Errorf("%s: %w", names[0], err)
+		}
+		for i := range result.Refused {
+			result.Refused[i].Client = shown(result.Refused[i].Client)
+		}
+		r := &recommended{result: result, key: *key, only: *only, period: verdict.TextOf(result.Per), algorithm: algorithm}
+		stats := log.Stats()
+		return r.tell(s, f, names, share, &stats, counts)
 	}
-	if len(names) != 1 {
-		return usageError{errors.New("name a log, or - for the standard input")}
-	}
-	shown, err := f.shown()
-	if err != nil {
-		return err
-	}
-	meter, err := newMeter(*per, algorithm)
-	if err != nil {
-		return err
-	}
-	share, err := shareOf(*spare)
-	if err != nil {
-		return err
-	}
-	of, needs, err := countedBy(*key, f)
-	if err != nil {
-		return err
-	}
-	matches, err := matching(*only)
-	if err != nil {
-		return err
-	}
-	log, missing, err := s.open(names[0], f, needs)
-	if err != nil {
-		return err
-	}
-	defer log.close()
-	if len(missing) > 0 {
-		return fmt.Errorf("%s: --key %s goes by %s, which the log does not have: say where with --map %s=PLACE", names[0], *key, missing[0].Of, missing[0].Of)
-	}
-	if *only != "" && (!log.Has("method") || !log.Has("target")) {
-		return fmt.Errorf("%s: --for needs methods and paths, which the log does not have", names[0])
-	}
-	collectOften()
-	counts, err := measure(meter, log, f, of, matches)
-	if err != nil {
-		return fmt.Errorf("%s: %w", names[0], err)
-	}
-	result, err := meter.Result(share)
-	if err != nil {
-		return fmt.Errorf("%s: %w", names[0], err)
-	}
-	for i := range result.Refused {
-		result.Refused[i].Client = shown(result.Refused[i].Client)
-	}
-	r := &recommended{result: result, key: *key, only: *only, period: verdict.TextOf(result.Per), algorithm: algorithm}
-	stats := log.Stats()
-	return r.tell(s, f, names, share, &stats, counts)
 }
 
 // newMeter is for limits on a period.

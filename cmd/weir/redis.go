@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
@@ -36,7 +36,7 @@ type server struct {
 }
 
 // connectionFlags say where it is.
-func connectionFlags(flags *flag.FlagSet) *server {
+func connectionFlags(flags *pflag.FlagSet) *server {
 	var s server
 	// Not with $WEIR_REDIS for its default, which --help would show.
 	flags.StringVar(&s.url, "redis", "", "`URL` of Redis, as in redis://user:password@host:6379/0; without it $WEIR_REDIS, or else redis://127.0.0.1:6379")
@@ -46,7 +46,7 @@ func connectionFlags(flags *flag.FlagSet) *server {
 }
 
 // serverFlags say that, and what the service calls things there.
-func serverFlags(flags *flag.FlagSet) *server {
+func serverFlags(flags *pflag.FlagSet) *server {
 	s := connectionFlags(flags)
 	flags.StringVar(&s.prefix, "prefix", "", "redisstore.Options.Prefix of the service")
 	flags.StringVar(&s.secretFile, "secret-file", "", "a `file` with redisstore.Options.Secret of the service; or $WEIR_SECRET")
@@ -183,8 +183,7 @@ type keyCommand struct {
 }
 
 // onKey runs do for the rules of a file that flags name, on the key that they name.
-func onKey(s *session, name string, args []string, do func(ctx context.Context, c *keyCommand) error) error {
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *keyCommand) error) action {
 	server := serverFlags(flags)
 	rule := flags.String("rule", "", "only this rule, by its `name`; all rules without it")
 	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42, or its digest; empty: the counter that all clients share")
@@ -192,57 +191,53 @@ func onKey(s *session, name string, args []string, do func(ctx context.Context, 
 	file := namesFlag(flags)
 	asJSON := flags.Bool("json", false, "write JSON")
 	tiers, keys := knowing(flags)
-	files, err := s.parse(flags, args)
-	if err != nil {
-		return err
-	}
-	if len(files) != 1 {
-		return usageError{errors.New("name the file of rules, redis for the rules there, or - for the standard input")}
-	}
-	given := false
-	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "key" })
-	if !given {
-		return usageError{errors.New("name the --key; an empty one for the counter that all clients share")}
-	}
-	counted, err := keyOf(*key, *keys)
-	if err != nil {
-		return err
-	}
-	known, err := s.readNames(*file, server, *keys)
-	if err != nil {
-		return err
-	}
-	loaded, err := s.loadFrom(files[0], server, *at, options(*tiers, *keys))
-	if err != nil {
-		return err
-	}
-	return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
-		limits, err := server.limits(client, loaded)
+	return func(files []string) error {
+		if len(files) != 1 {
+			return usageError{errors.New("name the file of rules, redis for the rules there, or - for the standard input")}
+		}
+		if !flags.Changed("key") {
+			return usageError{errors.New("name the --key; an empty one for the counter that all clients share")}
+		}
+		counted, err := keyOf(*key, *keys)
 		if err != nil {
 			return err
 		}
-		c := &keyCommand{limits: limits, key: counted, asJSON: *asJSON}
-		seen := map[string]bool{}
-		for _, info := range limits.Rules() {
-			if info.Deny && *rule == info.Name {
-				return usageError{fmt.Errorf("the rule %q denies every request, and counts none", *rule)}
-			}
-			if !info.Deny && !seen[info.Name] && (*rule == "" || *rule == info.Name) {
-				c.rules = append(c.rules, info.Name)
-			}
-			seen[info.Name] = true
-		}
-		if len(c.rules) == 0 {
-			if *rule == "" {
-				return usageError{errors.New("the file has no rule that counts")}
-			}
-			return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
-		}
-		if c.keyed, err = server.keyed(counted, known); err != nil {
+		known, err := s.readNames(*file, server, *keys)
+		if err != nil {
 			return err
 		}
-		return do(ctx, c)
-	})
+		loaded, err := s.loadFrom(files[0], server, *at, options(*tiers, *keys))
+		if err != nil {
+			return err
+		}
+		return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
+			limits, err := server.limits(client, loaded)
+			if err != nil {
+				return err
+			}
+			c := &keyCommand{limits: limits, key: counted, asJSON: *asJSON}
+			seen := map[string]bool{}
+			for _, info := range limits.Rules() {
+				if info.Deny && *rule == info.Name {
+					return usageError{fmt.Errorf("the rule %q denies every request, and counts none", *rule)}
+				}
+				if !info.Deny && !seen[info.Name] && (*rule == "" || *rule == info.Name) {
+					c.rules = append(c.rules, info.Name)
+				}
+				seen[info.Name] = true
+			}
+			if len(c.rules) == 0 {
+				if *rule == "" {
+					return usageError{errors.New("the file has no rule that counts")}
+				}
+				return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
+			}
+			if c.keyed, err = server.keyed(counted, known); err != nil {
+				return err
+			}
+			return do(ctx, c)
+		})
+	}
 }
 
 // keyed is a key, or the one that stands for a digest, as JSON.
@@ -274,8 +269,8 @@ type peekedRule struct {
 	FreeIn     seconds `json:"free_in_seconds,omitempty"` // when all of it is free again; unknown of what is in progress
 }
 
-func peek(s *session, args []string) error {
-	return onKey(s, "peek", args, func(ctx context.Context, c *keyCommand) error {
+func peek(s *session, flags *pflag.FlagSet) action {
+	return onKey(flags, s, func(ctx context.Context, c *keyCommand) error {
 		found := peeked{c.keyed, []peekedRule{}}
 		add := func(r *middleware.RuleResult, d *limiter.Decision, atOnce bool) {
 			p := peekedRule{r.Rule.Name, r.Rule.Tier, atOnce, d.Limit - d.Remaining, d.Limit, d.Remaining, 0}
@@ -334,8 +329,8 @@ type resetRule struct {
 	HadUsed bool   `json:"had_used"` // something of the limit
 }
 
-func reset(s *session, args []string) error {
-	return onKey(s, "reset", args, func(ctx context.Context, c *keyCommand) error {
+func reset(s *session, flags *pflag.FlagSet) action {
+	return onKey(flags, s, func(ctx context.Context, c *keyCommand) error {
 		done := resetKey{c.keyed, []resetRule{}}
 		shown := done.Digest
 		if done.Key != "" || c.key == "" {
@@ -404,33 +399,31 @@ type banCommand struct {
 }
 
 // onBan runs do on the list of bans and the key that a command names, or its digest.
-func onBan(s *session, flags *flag.FlagSet, args []string, wants string, do func(ctx context.Context, c *banCommand) error) error {
+func onBan(flags *pflag.FlagSet, wants string, do func(ctx context.Context, c *banCommand) error) action {
 	server := serverFlags(flags)
 	keys := ownKeys(flags)
 	asJSON := flags.Bool("json", false, "write JSON")
-	rest, err := s.parse(flags, args)
-	if err != nil {
-		return err
+	return func(rest []string) error {
+		if len(rest) != 1 || strings.TrimSpace(rest[0]) == "" {
+			return usageError{errors.New("name " + wants)}
+		}
+		text := strings.TrimSpace(rest[0])
+		key, err := keyOf(text, *keys)
+		if err != nil {
+			return err
+		}
+		c := &banCommand{key: key, text: key, asJSON: *asJSON}
+		if _, ok := keyfunc.DigestOf(key); ok {
+			c.text = text
+		}
+		if c.keyed, err = server.keyed(key, nil); err != nil {
+			return err
+		}
+		return onBans(server, func(ctx context.Context, list bans.List) error {
+			c.list = list
+			return do(ctx, c)
+		})
 	}
-	if len(rest) != 1 || strings.TrimSpace(rest[0]) == "" {
-		return usageError{errors.New("name " + wants)}
-	}
-	text := strings.TrimSpace(rest[0])
-	key, err := keyOf(text, *keys)
-	if err != nil {
-		return err
-	}
-	c := &banCommand{key: key, text: key, asJSON: *asJSON}
-	if _, ok := keyfunc.DigestOf(key); ok {
-		c.text = text
-	}
-	if c.keyed, err = server.keyed(key, nil); err != nil {
-		return err
-	}
-	return onBans(server, func(ctx context.Context, list bans.List) error {
-		c.list = list
-		return do(ctx, c)
-	})
 }
 
 // A listedBan is a ban as JSON.
@@ -446,8 +439,7 @@ type listedBan struct {
 	By        string    `json:"by,omitempty"`     // the operator
 }
 
-func ban(s *session, args []string) error {
-	flags := flag.NewFlagSet("ban", flag.ContinueOnError)
+func ban(s *session, flags *pflag.FlagSet) action {
 	length := time.Hour // 0: permanent
 	flags.Func("for", "how `long`, such as 30d, or permanent; without it an hour", func(text string) (err error) {
 		if text == "permanent" {
@@ -460,7 +452,7 @@ func ban(s *session, args []string) error {
 	reason := flags.String("reason", "", "`why`, which the list of bans shows as it stands")
 	by := flags.String("by", "", "your `name`, for them")
 	const wants = "the key to ban, as weir explain shows it, such as user:42, or its digest"
-	return onBan(s, flags, args, wants, func(ctx context.Context, c *banCommand) error {
+	return onBan(flags, wants, func(ctx context.Context, c *banCommand) error {
 		notes := []bans.Note{bans.Reason(*reason), bans.By(*by)}
 		if _, err := bans.Noted(notes...); err != nil {
 			return usageError{err}
@@ -493,10 +485,9 @@ type unbanned struct {
 	Lifted bool `json:"lifted"`
 }
 
-func unban(s *session, args []string) error {
-	flags := flag.NewFlagSet("unban", flag.ContinueOnError)
+func unban(s *session, flags *pflag.FlagSet) action {
 	const wants = "the key, or its digest as weir bans shows it"
-	return onBan(s, flags, args, wants, func(ctx context.Context, c *banCommand) error {
+	return onBan(flags, wants, func(ctx context.Context, c *banCommand) error {
 		lifted, err := c.list.Unban(ctx, c.text) // a digest as it is written, as it may also be a key
 		if err != nil {
 			return err
@@ -516,49 +507,47 @@ func unban(s *session, args []string) error {
 	})
 }
 
-func listBans(s *session, args []string) error {
-	flags := flag.NewFlagSet("bans", flag.ContinueOnError)
+func listBans(s *session, flags *pflag.FlagSet) action {
 	server := serverFlags(flags)
 	file := namesFlag(flags)
 	own := ownKeys(flags)
 	asJSON := flags.Bool("json", false, "write JSON")
-	if err := s.parseFlags(flags, args); err != nil {
-		return err
-	}
-	known, err := s.readNames(*file, server, *own)
-	if err != nil {
-		return err
-	}
-	return onBans(server, func(ctx context.Context, list bans.List) error {
-		all, err := list.All(ctx)
+	return func([]string) error {
+		known, err := s.readNames(*file, server, *own)
 		if err != nil {
 			return err
 		}
-		listed := []listedBan{}
-		for _, b := range all {
-			listed = append(listed, listedBan{
-				Key: known[b.Digest], Digest: b.Digest, Rule: b.Rule, Until: inUTC(b.Until), Permanent: b.Until.IsZero(),
-				Times: b.Times, Since: inUTC(b.Since), Reason: b.Reason, By: b.By,
-			})
-		}
-		if *asJSON {
-			return writeJSON(s.out, listed)
-		}
-		table := newTable(s)
-		fmt.Fprintln(table, "SINCE\tUNTIL\tTIMES\tBY\tKEY\tREASON")
-		for _, b := range listed {
-			since, until, by := "", "permanent", cmp.Or(b.By, "hand")
-			if !b.Since.IsZero() {
-				since = b.Since.Local().Format(time.RFC3339)
+		return onBans(server, func(ctx context.Context, list bans.List) error {
+			all, err := list.All(ctx)
+			if err != nil {
+				return err
 			}
-			if !b.Permanent {
-				until = b.Until.Local().Format(time.RFC3339)
+			listed := []listedBan{}
+			for _, b := range all {
+				listed = append(listed, listedBan{
+					Key: known[b.Digest], Digest: b.Digest, Rule: b.Rule, Until: inUTC(b.Until), Permanent: b.Until.IsZero(),
+					Times: b.Times, Since: inUTC(b.Since), Reason: b.Reason, By: b.By,
+				})
 			}
-			if b.Rule != "" {
-				by = strconv.Quote(b.Rule)
+			if *asJSON {
+				return writeJSON(s.out, listed)
 			}
-			fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\n", since, until, b.Times, by, cmp.Or(b.Key, b.Digest), b.Reason)
-		}
-		return table.Flush()
-	})
+			table := newTable(s)
+			fmt.Fprintln(table, "SINCE\tUNTIL\tTIMES\tBY\tKEY\tREASON")
+			for _, b := range listed {
+				since, until, by := "", "permanent", cmp.Or(b.By, "hand")
+				if !b.Since.IsZero() {
+					since = b.Since.Local().Format(time.RFC3339)
+				}
+				if !b.Permanent {
+					until = b.Until.Local().Format(time.RFC3339)
+				}
+				if b.Rule != "" {
+					by = strconv.Quote(b.Rule)
+				}
+				fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\n", since, until, b.Times, by, cmp.Or(b.Key, b.Digest), b.Reason)
+			}
+			return table.Flush()
+		})
+	}
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
@@ -15,11 +16,11 @@ import (
 )
 
 // knowing are the flags about what the application knows and the file does not.
-func knowing(flags *flag.FlagSet) (tiers, keys *string) {
+func knowing(flags *pflag.FlagSet) (tiers, keys *string) {
 	return flags.String("tiers", "", "comma-separated `names` of the tiers that the application assigns"), ownKeys(flags)
 }
 
-func ownKeys(flags *flag.FlagSet) *string {
+func ownKeys(flags *pflag.FlagSet) *string {
 	return flags.String("keys", "", "comma-separated `names` of the application's own keys")
 }
 
@@ -60,46 +61,44 @@ type report struct {
 	Warnings []rules.Problem `json:"warnings"`
 }
 
-func check(s *session, args []string) error {
-	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+func check(s *session, flags *pflag.FlagSet) action {
 	asJSON := flags.Bool("json", false, "write a JSON array with an object for each file")
 	tiers, keys := knowing(flags)
-	files, err := s.parse(flags, args)
-	if err != nil {
+	return func(files []string) error {
+		if len(files) == 0 {
+			return usageError{errors.New("name a file to check, or - for the standard input")}
+		}
+		var reports []report
+		bad := false
+		var err error
+		for _, file := range files {
+			r := report{File: file, Good: true, Problems: []rules.Problem{}, Warnings: []rules.Problem{}}
+			loaded, err := s.load(file, options(*tiers, *keys))
+			var wrong *rules.Error
+			switch {
+			case errors.As(err, &wrong):
+				r.Problems = wrong.Problems
+			case err != nil:
+				r.Problems = []rules.Problem{{File: file, Message: inWords(err)}}
+			default:
+				r.Warnings = append(r.Warnings, loaded.Warnings()...)
+			}
+			r.Good = err == nil
+			bad = bad || err != nil
+			reports = append(reports, r)
+		}
+		if *asJSON {
+			err = writeJSON(s.out, reports)
+		} else {
+			for _, r := range reports {
+				r.write(s.out)
+			}
+		}
+		if bad && err == nil {
+			err = errBad
+		}
 		return err
 	}
-	if len(files) == 0 {
-		return usageError{errors.New("name a file to check, or - for the standard input")}
-	}
-	var reports []report
-	bad := false
-	for _, file := range files {
-		r := report{File: file, Good: true, Problems: []rules.Problem{}, Warnings: []rules.Problem{}}
-		loaded, err := s.load(file, options(*tiers, *keys))
-		var wrong *rules.Error
-		switch {
-		case errors.As(err, &wrong):
-			r.Problems = wrong.Problems
-		case err != nil:
-			r.Problems = []rules.Problem{{File: file, Message: inWords(err)}}
-		default:
-			r.Warnings = append(r.Warnings, loaded.Warnings()...)
-		}
-		r.Good = err == nil
-		bad = bad || err != nil
-		reports = append(reports, r)
-	}
-	if *asJSON {
-		err = writeJSON(s.out, reports)
-	} else {
-		for _, r := range reports {
-			r.write(s.out)
-		}
-	}
-	if bad && err == nil {
-		err = errBad
-	}
-	return err
 }
 
 // writeProblems writes them for people, and for editors that know how compilers write.
@@ -129,8 +128,7 @@ func (r *report) write(out io.Writer) {
 	}
 }
 
-func explain(s *session, args []string) error {
-	flags := flag.NewFlagSet("explain", flag.ContinueOnError)
+func explain(s *session, flags *pflag.FlagSet) action {
 	q := rules.Request{Header: http.Header{}}
 	flags.StringVar(&q.Method, "method", http.MethodGet, "the request's `method`")
 	flags.StringVar(&q.Path, "path", "", "its `path`, such as /users/42, or its route, such as /users/{id}")
@@ -151,54 +149,47 @@ func explain(s *session, args []string) error {
 	})
 	asJSON := flags.Bool("json", false, "write JSON")
 	tiers, keys := knowing(flags)
-	files, err := s.parse(flags, args)
-	if err != nil {
-		return err
-	}
-	if len(files) != 1 || q.Path == "" {
-		return usageError{errors.New("name one file, or - for the standard input, and a --path")}
-	}
-	loaded, err := s.load(files[0], options(*tiers, *keys))
-	if err != nil {
-		return err
-	}
-	explanation, err := loaded.Explain(q)
-	if err != nil {
-		return usageError{err}
-	}
-	if *asJSON {
-		return writeJSON(s.out, explanation)
-	}
-	fmt.Fprintf(s.out, "%s %s%s, routed as %s\n", q.Method, q.Host, q.Path, explanation.Route)
-	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	for i, step := range explanation.Steps {
-		line := ""
-		if step.Line > 0 {
-			line = fmt.Sprintf("line %d", step.Line)
+	return func(files []string) error {
+		if len(files) != 1 || q.Path == "" {
+			return usageError{errors.New("name one file, or - for the standard input, and a --path")}
 		}
-		says := step.Says
-		if step.Rule != "" && step.Rule != step.Section {
-			says = fmt.Sprintf("%q: %s", step.Rule, says)
+		loaded, err := s.load(files[0], options(*tiers, *keys))
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
+		explanation, err := loaded.Explain(q)
+		if err != nil {
+			return usageError{err}
+		}
+		if *asJSON {
+			return writeJSON(s.out, explanation)
+		}
+		fmt.Fprintf(s.out, "%s %s%s, routed as %s\n", q.Method, q.Host, q.Path, explanation.Route)
+		table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+		for i, step := range explanation.Steps {
+			line := ""
+			if step.Line > 0 {
+				line = fmt.Sprintf("line %d", step.Line)
+			}
+			says := step.Says
+			if step.Rule != "" && step.Rule != step.Section {
+				says = fmt.Sprintf("%q: %s", step.Rule, says)
+			}
+			fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		for _, note := range explanation.Notes {
+			fmt.Fprintf(s.out, "note: %s\n", note)
+		}
+		return nil
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for _, note := range explanation.Notes {
-		fmt.Fprintf(s.out, "note: %s\n", note)
-	}
-	return nil
 }
 
-func schema(s *session, args []string) error {
-	rest, err := s.parse(flag.NewFlagSet("schema", flag.ContinueOnError), args)
-	if err != nil {
+func schema(s *session, _ *pflag.FlagSet) action {
+	return func([]string) error {
+		_, err := s.out.Write(rules.Schema())
 		return err
 	}
-	if len(rest) > 0 {
-		return usageError{errors.New("it takes no arguments")}
-	}
-	_, err = s.out.Write(rules.Schema())
-	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
@@ -24,62 +25,59 @@ const (
 	mostInReport   = 100
 )
 
-func simulateLog(s *session, args []string) error {
-	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
+func simulateLog(s *session, flags *pflag.FlagSet) action {
 	f := newLogFlags(flags)
-	names, err := s.parse(flags, args)
-	if err != nil {
-		return err
-	}
-	if len(names) < 2 || len(names) > 3 {
-		return usageError{errors.New("name a rules file, or an old and a new one, and a log, or - for the standard input")}
-	}
-	shown, err := f.shown()
-	if err != nil {
-		return err
-	}
-	files, logName := names[:len(names)-1], names[len(names)-1]
-	if slices.Contains(files, "-") {
-		return usageError{errors.New("a rules file has to be a file: the standard input is for the log")}
-	}
-	var needs []rules.Need
-	bounded := false
-	for _, file := range files {
-		loaded, err := rules.Load(file, f.options())
+	return func(names []string) error {
+		if len(names) < 2 || len(names) > 3 {
+			return usageError{errors.New("name a rules file, or an old and a new one, and a log, or - for the standard input")}
+		}
+		shown, err := f.shown()
 		if err != nil {
 			return err
 		}
-		needs = append(needs, loaded.Needs()...)
-		bounded = bounded || loaded.Config().Overload != nil
-	}
-	log, missing, err := s.open(logName, f, needs)
-	if err != nil {
-		return err
-	}
-	defer log.close()
-	if !log.Has("method") || !log.Has("target") {
-		return fmt.Errorf("%s: the log has no requests' methods and paths: say where with --map method=PLACE --map target=PLACE, or --map request=PLACE", logName)
-	}
-	notes, err := partly(missing, f)
-	if err != nil {
-		return err
-	}
-	for _, need := range needs {
-		if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
-			notes = append(notes, note)
+		files, logName := names[:len(names)-1], names[len(names)-1]
+		if slices.Contains(files, "-") {
+			return usageError{errors.New("a rules file has to be a file: the standard input is for the log")}
 		}
+		var needs []rules.Need
+		bounded := false
+		for _, file := range files {
+			loaded, err := rules.Load(file, f.options())
+			if err != nil {
+				return err
+			}
+			needs = append(needs, loaded.Needs()...)
+			bounded = bounded || loaded.Config().Overload != nil
+		}
+		log, missing, err := s.open(logName, f, needs)
+		if err != nil {
+			return err
+		}
+		defer log.close()
+		if !log.Has("method") || !log.Has("target") {
+			return fmt.Errorf("%s: the log has no requests' methods and paths: say where with --map method=PLACE --map target=PLACE, or --map request=PLACE", logName)
+		}
+		notes, err := partly(missing, f)
+		if err != nil {
+			return err
+		}
+		for _, need := range needs {
+			if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		}
+		if bounded {
+			notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
+		}
+		if f.report != "" {
+			collectOften()
+		}
+		run := &run{flags: f, log: log, left: missing}
+		if err := run.all(files); err != nil {
+			return fmt.Errorf("%s: %w", logName, err)
+		}
+		return run.tell(s, names, notes, shown)
 	}
-	if bounded {
-		notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
-	}
-	if f.report != "" {
-		collectOften()
-	}
-	run := &run{flags: f, log: log, left: missing}
-	if err := run.all(files); err != nil {
-		return fmt.Errorf("%s: %w", logName, err)
-	}
-	return run.tell(s, names, notes, shown)
 }
 
 // A run is of one file of rules, or two, over a log.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/redis/redisstore"
@@ -78,10 +78,9 @@ func estimate(found int64, share float64) (about, low, high int64) {
 // errInterrupted is what top ends with where it was stopped before it had looked at all.
 var errInterrupted = errors.New("stopped before it had looked at all keys")
 
-func top(s *session, args []string) error {
-	flags := flag.NewFlagSet("top", flag.ContinueOnError)
+func top(s *session, flags *pflag.FlagSet) action {
 	server := serverFlags(flags)
-	n := flags.Int("n", 20, "how many")
+	n := flags.IntP("n", "n", 20, "how many")
 	rule := flags.String("rule", "", "only of the rule with this `name`")
 	watch := flags.Bool("watch", false, "go on, and show every --interval what is known then, until it is stopped (Ctrl-C)")
 	interval := flags.Duration("interval", 2*time.Second, "how `long` between two tables, from 1s to 1h")
@@ -89,35 +88,34 @@ func top(s *session, args []string) error {
 	file := namesFlag(flags)
 	own := ownKeys(flags)
 	asJSON := flags.Bool("json", false, "write JSON; with --watch an object on each line")
-	err := s.parseFlags(flags, args)
-	switch {
-	case err != nil:
-		return err
-	case *interval < time.Second || *interval > time.Hour:
-		return usageError{fmt.Errorf("--interval is %v: it must be from 1s to 1h", *interval)}
-	case *rate < 1:
-		return usageError{fmt.Errorf("--rate is %d: it must be at least 1", *rate)}
+	return func([]string) error {
+		switch {
+		case *interval < time.Second || *interval > time.Hour:
+			return usageError{fmt.Errorf("--interval is %v: it must be from 1s to 1h", *interval)}
+		case *rate < 1:
+			return usageError{fmt.Errorf("--rate is %d: it must be at least 1", *rate)}
+		}
+		known, err := s.readNames(*file, server, *own)
+		if err != nil {
+			return err
+		}
+		client, err := server.connect()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		survey, err := redisstore.NewSurvey(client, *n, redisstore.TopOptions{Prefix: server.prefix, Rule: *rule, Rate: *rate})
+		if err != nil {
+			return usageError{err}
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		t := &topping{s: s, client: client, survey: survey, names: known, asJSON: *asJSON, interval: *interval}
+		if *watch {
+			return t.watch(ctx)
+		}
+		return t.once(ctx)
 	}
-	known, err := s.readNames(*file, server, *own)
-	if err != nil {
-		return err
-	}
-	client, err := server.connect()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	survey, err := redisstore.NewSurvey(client, *n, redisstore.TopOptions{Prefix: server.prefix, Rule: *rule, Rate: *rate})
-	if err != nil {
-		return usageError{err}
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	t := &topping{s: s, client: client, survey: survey, names: known, asJSON: *asJSON, interval: *interval}
-	if *watch {
-		return t.watch(ctx)
-	}
-	return t.once(ctx)
 }
 
 // A topping is one run of top.

@@ -2,10 +2,11 @@ package main
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/spf13/pflag"
 )
 
 // A build is what a binary was built of.
@@ -38,24 +39,22 @@ func thisBuild() build {
 	return b
 }
 
-func version(s *session, args []string) error {
-	flags := flag.NewFlagSet("version", flag.ContinueOnError)
+func version(s *session, flags *pflag.FlagSet) action {
 	asJSON := flags.Bool("json", false, "write JSON")
-	if err := s.parseFlags(flags, args); err != nil {
-		return err
-	}
-	b := thisBuild()
-	if *asJSON {
-		return writeJSON(s.out, b)
-	}
-	fmt.Fprintf(s.out, "weir %s\n", b.Version)
-	if b.Revision != "" {
-		changes := ""
-		if b.Modified {
-			changes = ", with changes"
+	return func([]string) error {
+		b := thisBuild()
+		if *asJSON {
+			return writeJSON(s.out, b)
 		}
-		fmt.Fprintf(s.out, "revision %s of %s%s\n", b.Revision, b.Time, changes)
+		fmt.Fprintf(s.out, "weir %s\n", b.Version)
+		if b.Revision != "" {
+			changes := ""
+			if b.Modified {
+				changes = ", with changes"
+			}
+			fmt.Fprintf(s.out, "revision %s of %s%s\n", b.Revision, b.Time, changes)
+		}
+		fmt.Fprintf(s.out, "%s on %s\n", b.Go, b.Platform)
+		return nil
 	}
-	fmt.Fprintf(s.out, "%s on %s\n", b.Go, b.Platform)
-	return nil
 }
