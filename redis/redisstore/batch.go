@@ -23,7 +23,8 @@ type batch struct {
 	patience time.Duration // for the answer, from when the batch is sent: at most the timeout
 	ended    chan struct{}
 
-	messages []*message // about places
+	messages []*message // about slots
+	isLost   bool       // the messages, which later ones make up for
 	requests []*request // before it is finished
 
 	// After start:
@@ -64,6 +65,16 @@ func (b *batch) took() time.Duration {
 		return 0
 	}
 	return time.Duration(max(1, heard-sent))
+}
+
+// isLate reports whether b is in flight for so long that no message about slots waits for it, and no
+// other batch does: a quarter of their lease without being sent, or an eighth of it since. So there
+// is time for several others before a lease ends, on other connections, whatever the timeout is.
+func (b *batch) isLate(now time.Time, lease time.Duration) bool {
+	if sent := b.sent.Load(); sent != 0 {
+		return now.Sub(b.start) >= time.Duration(sent)+lease/8
+	}
+	return now.Sub(b.start) >= lease/4
 }
 
 // isOverdue reports whether to wait for b no more. A batch that is not sent has as long as the

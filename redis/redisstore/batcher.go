@@ -204,16 +204,24 @@ func (b *batcher) startNext(me *group) *batch {
 
 // isFree reports whether it is time for a batch. The batcher is locked.
 func (b *batcher) isFree() bool {
-	switch n := len(b.inFlight); {
+	inFlight := b.inFlight
+	for len(inFlight) > 0 && b.outlastsLeases() && inFlight[0].isLate(time.Now(), b.holdings.lease) {
+		inFlight = inFlight[1:]
+	}
+	switch n := len(inFlight); {
 	case n == 0 || b.most == 1:
 		return true
-	case n == 1 && len(b.waiting) >= b.inFlight[0].waited:
+	case n == 1 && len(b.waiting) >= inFlight[0].waited:
 		return true
 	case n >= b.parallel || !b.isLong():
 		return false
 	}
 	return time.Since(b.started) >= b.interval()
 }
+
+// outlastsLeases reports whether a batch may be in flight for so long that messages about slots
+// cannot wait for it.
+func (b *batcher) outlastsLeases() bool { return (1+setup)*b.timeout >= b.holdings.lease/8 }
 
 // next is a batch of the groups that wait, if it is time for one, or nil. The batcher is locked.
 func (b *batcher) next() (groups []*group) {
@@ -273,10 +281,11 @@ func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
 
 // pause is how long it is until the next look. The batcher is locked.
 func (b *batcher) pause() time.Duration {
+	pause := min(b.timeout, b.holdings.lease/8) / lateness
 	if b.isLong() {
-		return min(b.timeout/lateness, b.interval())
+		return min(pause, b.interval())
 	}
-	return b.timeout / lateness
+	return pause
 }
 
 // finish ends a batch; false if it was given up before. The batcher is locked.
@@ -291,7 +300,9 @@ func (b *batcher) finish(batch *batch) bool {
 	}
 	b.inFlight = slices.Delete(b.inFlight, i, i+1)
 	b.later.end(batch)
-	b.holdings.end(batch)
+	if !batch.isLost {
+		b.holdings.end(batch)
+	}
 	if took := batch.took(); took > 0 {
 		b.measure(took)
 	}
@@ -308,6 +319,10 @@ func (b *batcher) look() {
 	expire(b.waiting, now, patience)
 	b.inFlight = slices.DeleteFunc(b.inFlight, func(batch *batch) bool {
 		expire(batch.groups, now, patience)
+		if len(batch.messages) > 0 && batch.isLate(now, b.holdings.lease) {
+			b.holdings.lose(batch)
+			expireSlots(batch.groups)
+		}
 		if !batch.isOverdue(now, patience) {
 			return false
 		}
@@ -338,6 +353,16 @@ func (b *batcher) look() {
 	b.watched = len(b.inFlight) > 0 || len(b.waiting) > 0 || len(b.abandoned) > 0
 	if b.watched {
 		b.watch.Reset(b.pause())
+	}
+}
+
+// expireSlots makes callers leave that would have taken slots: what Redis grants them comes to
+// nothing.
+func expireSlots(groups []*group) {
+	for _, g := range groups {
+		if g.takesPlaces() && g.state.CompareAndSwap(waiting, left) {
+			g.done <- struct{}{}
+		}
 	}
 }
 

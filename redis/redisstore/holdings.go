@@ -252,11 +252,12 @@ func (h *holdings) end(b *batch) {
 	h.checkQuiet()
 }
 
-// lose is for a batch that is given up.
+// lose is for a batch that is given up, or whose messages do not wait for it any more.
 func (h *holdings) lose(b *batch) {
 	for _, m := range b.messages {
 		h.conclude(m, false)
 	}
+	b.messages, b.isLost = nil, true
 	h.checkQuiet()
 }
 

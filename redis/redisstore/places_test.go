@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -325,7 +327,7 @@ func TestWhatIsHeldIsToldAnewInAThirdOfTheLease(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	clock := newServerClock(t)
-	const lease = 300 * time.Millisecond
+	const lease = 3 * time.Second
 	s := onClock(t, clock, connect(t, server), forgetting).leases(lease)
 	other := onClock(t, clock, connect(t, server), forgetting)
 	q := concurrency(t, "exports", 600)
@@ -348,6 +350,66 @@ func TestWhatIsHeldIsToldAnewInAThirdOfTheLease(t *testing.T) {
 	}
 	await(t, "all to be returned", s.isIdle)
 	assert.EqualValues(t, 600, decideOne(t, other, q, "5", 0).Remaining)
+}
+
+// Connections that fall silent are many: each is found out by a message that no answer comes to.
+func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *testing.T) {
+	for _, timeout := range []time.Duration{50 * time.Millisecond, 2 * time.Second, 20 * time.Second, time.Minute} {
+		for _, led := range []bool{true, false} {
+			t.Run(fmt.Sprint(timeout, " led=", led), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var silent atomic.Int64
+					heard, longest := time.Now(), time.Duration(0)
+					b := newBatcher(led, 100, 2, timeout, nil)
+					b.send = func(batch *batch, finished func()) {
+						batch.send()
+						if silent.Add(-1) >= 0 {
+							<-batch.Done()
+							finished()
+							return
+						}
+						time.Sleep(time.Millisecond)
+						batch.hear()
+						b.mu.Lock()
+						if len(batch.messages) > 0 && !batch.isLost {
+							longest, heard = max(longest, time.Since(heard)), time.Now()
+							r := &request{messages: batch.messages, reply: string(make([]byte, 8+len(batch.messages)))}
+							for i, m := range r.messages {
+								m.index = i + 1
+							}
+							batch.requests = []*request{r}
+						}
+						b.mu.Unlock()
+						finished()
+						for _, g := range batch.groups {
+							if !g.tells {
+								g.deliver(answer{}, nil)
+							}
+						}
+					}
+					q := concurrency(t, "exports", 6)
+					b.hold("key", keyfunc.Digest{}, q, 6)
+					for second := range 60 {
+						if second%20 == 10 {
+							silent.Store(6)
+						}
+						for range 10 { // of other rules
+							g := newGroup(take)
+							g.add("other", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
+							go b.ask(t.Context(), g)
+							time.Sleep(100 * time.Millisecond)
+						}
+					}
+					time.Sleep(2 * timeout) // until the last callers have left
+					b.release("key", 6, 0)
+					<-b.close()
+					b.awaitIdle(t)
+					assert.Less(t, longest, placeLease)
+					assert.Greater(t, longest, b.holdings.renewEvery(), "or this test tries nothing")
+				})
+			})
+		}
+	}
 }
 
 func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
