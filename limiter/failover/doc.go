@@ -34,14 +34,6 @@
 // redisstore does. Of a store that does not, and while the breakers are not open yet, all
 // servers of a batch are taken to have failed.
 //
-// # A part of the calls
-//
-// Where the server fails at a twentieth of the decisions or more, but never at so many in a
-// row that policies come into force, OnDegraded is told with [Event.Partly] set: once when
-// that has been so for ten seconds, or up to a minute where requests are few, and once when
-// less than a hundredth have failed of 500 calls or more, or for five minutes. While the
-// policies of a server are in force, nothing is told of a part of the calls.
-//
 // # The share of a process
 //
 // Local counts against the limit divided by Options.Replicas, so that all processes
@@ -76,8 +68,9 @@
 // What was counted locally is not added to the server's counters: for as long as a window
 // or a bucket reaches back, a key may get what it got from both. With Replicas set to the
 // number of processes, Local thus admits one burst more than the limit in an outage, and
-// what refilled in the server's counters meanwhile, at most a burst, once it is back.
+// what refilled in the server's counters meanwhile, at most a burst, once it is back; and what the
+// rate brings until each process has found the server's return.
 //
-// There is no goroutine but for a probe and for telling about changes, a timer while calls
-// fail and no policies are in force, and nothing to close. Without requests there is no probe.
+// There is no goroutine but for a probe and for telling about changes, and nothing to close.
+// Without requests there is no probe.
 package failover

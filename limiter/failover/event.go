@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -13,8 +14,8 @@ type Event struct {
 	// Degraded says which of the two.
 	Degraded bool
 
-	// Part is which server of the store it is about, as the store numbers them; 0 for a
-	// store that has one.
+	// Part is the part of the store that it is about, as the store numbers them; 0 for a
+	// store that has one. Of a server that has several parts it is the first that failed.
 	Part int
 
 	// Server is the address of that server, or of those that the part is on, as far as the
@@ -30,22 +31,10 @@ type Event struct {
 
 	// For is how long the policies were in force; zero while Degraded.
 	For time.Duration
-
-	// Partly says that the event is about an outage that is not total: the server answers,
-	// but not to all calls, and the policies decide where it does not. Err and For are as
-	// above, and Part is 0.
-	Partly bool
-
-	// Share is how many of the calls failed lately, from 0 to 1, where Partly.
-	Share float64
 }
 
 // log is what is done with events by default. That a server is unusable has been said.
 func (e Event) log() {
-	if e.Partly {
-		e.logPartly()
-		return
-	}
 	switch {
 	case !e.Degraded:
 		slog.Info("weir: the store's server is back", e.attrs("weir-recovered", slog.Duration("after", e.For))...)
@@ -112,15 +101,30 @@ type news struct {
 
 	// What has been said. Only the goroutine that tells touches it.
 	failing map[string]time.Time // of a server, when its first failure was told
-	unfit   time.Time            // when a server was last found unusable; zero: in no outage
-	unfits  uint64               // the parts that have policies in force for that
+	down    []downServer
+	unfit   time.Time // when a server was last found unusable; zero: in no outage
+	unfits  uint64    // the parts that have policies in force for that
+}
+
+// A downServer is one whose policies are in force for some parts.
+type downServer struct {
+	server string // its address, or those that the part is on
+	part   int    // the first
+	parts  uint64
+	began  time.Time
+}
+
+// isSame reports whether two texts have an address in common.
+func isSame(a, b string) bool {
+	others := strings.Split(b, ", ")
+	return a != "" && slices.ContainsFunc(strings.Split(a, ", "), func(addr string) bool { return slices.Contains(others, addr) })
 }
 
 // tell has an event told. What the store finds out about it may take a second, for each of
 // the parts of a server that is gone, so it is found out at once.
 func (n *news) tell(e notice) {
 	e.at = time.Now()
-	if n.diagnose != nil && !e.Partly {
+	if n.diagnose != nil {
 		e.found = make(chan finding, 1)
 		go func() {
 			err := e.Err
@@ -164,12 +168,6 @@ func (n *news) tellOne(e notice) {
 			slog.Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(r))
 		}
 	}()
-	if e.Partly { // which is about no one server
-		e.Unusable = kindOf(e.Err) == unusable
-		n.remember(Told{e.Event, e.at})
-		n.hook(e.Event)
-		return
-	}
 	if e.found != nil {
 		found := <-e.found
 		e.Server = found.server
@@ -182,8 +180,10 @@ func (n *news) tellOne(e notice) {
 	switch e.about {
 	case change:
 		n.follow(&e)
-		n.remember(Told{e.Event, e.at})
-		n.hook(e.Event)
+		if n.isOfServer(&e) {
+			n.remember(Told{e.Event, e.at})
+			n.hook(e.Event)
+		}
 	case firstFailure:
 		n.logFirst(e.Event)
 	case wrongServer:
@@ -228,6 +228,30 @@ func (n *news) follow(e *notice) {
 	}
 }
 
+// isOfServer reports whether e begins or ends the outage of a server, and not only of one more of
+// its parts: one that hangs has a third of all. A server without a name has one part.
+func (n *news) isOfServer(e *notice) bool {
+	bit := uint64(1) << e.Part
+	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && isSame(o.server, e.Server) })
+	switch {
+	case e.Degraded && i < 0:
+		n.down = append(n.down, downServer{e.Server, e.Part, bit, e.at})
+		return true
+	case e.Degraded:
+		n.down[i].parts |= bit
+		return false
+	case i < 0:
+		return true
+	}
+	o := &n.down[i]
+	if o.parts &^= bit; o.parts != 0 {
+		return false
+	}
+	e.Part, e.For = o.part, e.at.Sub(o.began)
+	n.down = slices.Delete(n.down, i, i+1)
+	return true
+}
+
 // examine asks the store which server a failure is about and, of one that gave no answer,
 // what else can be found out.
 func (n *news) examine(part int, err error) (server string, found error) {
@@ -247,8 +271,10 @@ func (n *news) logFirst(e Event) {
 		name = fmt.Sprint(e.Part)
 	}
 	now := time.Now()
-	if last, ok := n.failing[name]; ok && now.Sub(last) < quiet {
-		return
+	for known, last := range n.failing {
+		if isSame(known, name) && now.Sub(last) < quiet {
+			return
+		}
 	}
 	if n.failing == nil || len(n.failing) >= 1024 { // servers come and go
 		n.failing = map[string]time.Time{}

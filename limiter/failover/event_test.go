@@ -380,6 +380,58 @@ func TestEventsOfManyPartsDoNotWaitForEachOthersDiagnosis(t *testing.T) {
 	})
 }
 
+// A shared store has three parts on each server, and a fourth that is half on the next.
+type shared struct{ cluster }
+
+func (s shared) Diagnose(part int, err error) (string, error) {
+	if part%4 == 3 {
+		return fmt.Sprintf("10.0.0.%d:6379, 10.0.0.%d:6379", part/4, part/4+1), err
+	}
+	return fmt.Sprintf("10.0.0.%d:6379", part/4), err
+}
+
+func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
+	for _, parts := range [][]string{{"0", "1", "2", "3"}, {"3", "1", "2", "0"}} {
+		synctest.Test(t, func(t *testing.T) {
+			heard := &diary{}
+			inner := newServer(t, downFor("0", "1", "2", "3", "9"))
+			api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
+			log := logged(t, func() {
+				s := Must(New(shared{cluster{inner}}, Options{OnDegraded: func(e Event) { heard.note(e); e.log() }}))
+				for _, part := range append(parts, "9") {
+					breakDown(t, s, charge(api, part))
+					time.Sleep(time.Second)
+				}
+				inner.is(downFor("1")) // one part of four is still down
+				for range 5 {
+					time.Sleep(time.Second)
+					for _, part := range append(parts, "9") {
+						decide(t, s, charge(api, part))
+					}
+					synctest.Wait()
+				}
+				require.Len(t, heard.read(), 3, "two outages, and the end of one")
+				inner.is(fine)
+				for range 5 {
+					time.Sleep(time.Second)
+					for _, part := range parts {
+						decide(t, s, charge(api, part))
+					}
+					synctest.Wait()
+				}
+				require.False(t, s.Stats().Degraded)
+			})
+			require.Len(t, heard.read(), 4)
+			for code, times := range map[string]int{"weir-call-failed": 2, "weir-degraded": 2, "weir-recovered": 2} {
+				assert.Equal(t, times, strings.Count(log, code), "%s:\n%s", code, log)
+			}
+			last := heard.read()[3]
+			assert.Equal(t, parts[0], fmt.Sprint(last.Part), "it ends as it began")
+			assert.Greater(t, last.For, 9*time.Second)
+		})
+	}
+}
+
 // A curious store has a Diagnose that panics, or forgets the error.
 type curious struct {
 	*server

@@ -26,7 +26,6 @@ type Store struct {
 	partOf  func(*limiter.Charge) int // nil: there is one part
 	options Options
 	news    news
-	partial partial
 
 	tryWrite func(context.Context, []limiter.Charge) error     // nil: a refusal speaks for the server
 	settle   func(context.Context, []limiter.Settlement) error // nil: it does nothing later
@@ -103,9 +102,6 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	}
 	failed, err := s.note(ctx, time.Now(), charges, s.inner.Decide(ctx, charges, decisions))
 	if failed {
-		if _, cause := s.outage(charges); cause == nil && !isOfOneKey(err) {
-			s.partial.miss(s)
-		}
 		_, err = s.decideWithout(ctx, s.failedParts(charges, err), charges, decisions, err)
 		return err
 	}

@@ -31,12 +31,10 @@ type Options struct {
 	ProbeEvery time.Duration
 
 	// OnDegraded hears when the policies come into force and when they no longer are:
-	// for each part of the store in turns, one call after the other, never two at once,
-	// in a goroutine that holds up no request. It also hears of an outage that is not total,
-	// see [Event.Partly]. A panic in it is logged. Nil: a record of slog for each, Warn with
-	// code weir-degraded and Info with code weir-recovered, or weir-partly-degraded and
-	// weir-partly-recovered. A first failure (weir-call-failed) and a server that is wrongly
-	// configured (weir-store-unusable) are logged in any case.
+	// once for each server, one call after the other, never two at once, in a goroutine that
+	// holds up no request. A panic in it is logged. Nil: a record of slog for each, Warn with
+	// code weir-degraded and Info with code weir-recovered. A first failure (weir-call-failed)
+	// and a server that is wrongly configured (weir-store-unusable) are logged in any case.
 	OnDegraded func(Event)
 
 	// MaxKeys bounds how many keys Local remembers, as in [limiter.MemoryOptions].

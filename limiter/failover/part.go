@@ -90,11 +90,9 @@ func (p *part) book(err error) {
 	case open && p.since.IsZero():
 		p.since = time.Now()
 		p.store.news.tell(notice{Event: Event{Degraded: true, Part: p.number, Err: p.err}, part: p})
-		p.store.partial.opened(p.store)
 	case !open && !p.since.IsZero():
 		p.store.news.tell(notice{Event: Event{Part: p.number, Err: p.err, For: time.Since(p.since)}, part: p})
 		p.since, p.unfit = time.Time{}, false
-		p.store.partial.closed(p.store)
 		p.store.shares.Clear() // rules may have been read anew since they were first needed
 	}
 	if bit := uint64(1) << p.number; open || err != nil {

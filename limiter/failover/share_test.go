@@ -175,3 +175,43 @@ func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
 		assert.Zero(t, held())
 	})
 }
+
+// What the documentation says of an outage that all processes see: a burst of the local counters,
+// and from the server, which has refilled, another.
+func TestAnOutageAdmitsTwoBurstsMoreThanTheLimitAtMost(t *testing.T) {
+	const processes, burst, rate = 3, 240, 90.0
+	for seconds := range 6 {
+		synctest.Test(t, func(t *testing.T) {
+			inner := newServer(t, fine)
+			q := quota(t, "api", limiter.PerSecond(rate).WithBurst(burst), limiter.FailLocal)
+			var fleet []*Store
+			for range processes {
+				fleet = append(fleet, Must(New(inner, Options{Replicas: processes, OnDegraded: func(Event) {}})))
+			}
+			level, peak, last := 0.0, 0.0, time.Now()
+			run := func(d time.Duration) {
+				for range d / time.Millisecond {
+					for _, s := range fleet {
+						if decide(t, s, charge(q, "key"))[0].Allowed {
+							level++
+						}
+					}
+					level = max(0, level-rate*time.Since(last).Seconds())
+					last, peak = time.Now(), max(peak, level)
+					time.Sleep(time.Millisecond)
+				}
+			}
+			run(3 * time.Second)
+			assert.LessOrEqual(t, peak, burst+1.0, "the limit holds before")
+			inner.is(dead)
+			run(time.Duration(seconds) * time.Second)
+			inner.is(fine)
+			run(3 * time.Second)
+			heard := rate * fleet[0].options.ProbeEvery.Seconds() // until each process has found its return
+			assert.LessOrEqual(t, peak, 3*burst+heard)
+			if seconds > 3 {
+				assert.Greater(t, peak, 2.9*burst, "the bound is come near to")
+			}
+		})
+	}
+}

@@ -29,9 +29,6 @@ type Stats struct {
 	// LastError is what a server or the network said last, while Degraded.
 	LastError error
 
-	// Partly says that there is an outage which is not total: see [Event.Partly].
-	Partly bool
-
 	// Events are the last sixteen that OnDegraded was told of, the oldest first.
 	Events []Told
 
@@ -67,7 +64,6 @@ func (s *Store) Stats() Stats {
 		Closed:   s.counters.closed.Load(),
 		Failures: s.counters.failures.Load(),
 	}
-	stats.Partly = s.partial.told.Load()
 	stats.Replicas = s.options.Replicas
 	stats.Events = s.news.events()
 	for p := range s.inTrouble(^uint64(0)) {

@@ -38,13 +38,11 @@ func outageOf(health failover.Stats, rows []row) *outageView {
 	v := &outageView{Since: time.Now().Add(-health.DegradedFor).UnixMilli(), Rules: make([]string, len(rows))}
 	last := map[int]failover.Told{}
 	for _, e := range health.Events {
-		if !e.Partly {
-			last[e.Part] = e
-		}
+		last[e.Part] = e
 	}
 	seen := map[serverView]bool{}
 	for _, e := range health.Events {
-		if e.Partly || !e.Degraded || last[e.Part].At != e.At {
+		if !e.Degraded || last[e.Part].At != e.At {
 			continue
 		}
 		s := serverView{Server: cut(e.Server), Unusable: e.Unusable, Since: e.At.UnixMilli()}
@@ -109,10 +107,6 @@ func marksOf(health failover.Stats) (marks []mark) {
 		}
 		m := mark{At: e.At.UnixMilli(), Bad: e.Degraded}
 		switch {
-		case e.Partly && e.Degraded:
-			m.Text = "store fails in part"
-		case e.Partly:
-			m.Text = "store no longer fails in part"
 		case e.Degraded && e.Unusable:
 			m.Text = "store cannot be used"
 		case e.Degraded:

@@ -23,7 +23,7 @@ type instruments struct {
 
 	degradedFor metric.Float64ObservableCounter
 
-	degraded, partly, cells, bytes, inProgress, inLine metric.Int64ObservableGauge
+	degraded, cells, bytes, inProgress, inLine metric.Int64ObservableGauge
 }
 
 // measure makes the instruments and has them read.
@@ -38,7 +38,6 @@ func (t *Observer) measure(meter metric.Meter) error {
 		evicted:     m.counter("rate_limit.table.evicted", "{key}", "Keys that were forgotten at the cap before their time."),
 		overflowed:  m.counter("rate_limit.table.overflowed", "{decision}", "Decisions at the cap on a counter shared by new keys."),
 		degraded:    m.gauge("rate_limit.store.degraded", "1", "1 while outage policies decide in place of the store's server."),
-		partly:      m.gauge("rate_limit.store.degraded.partly", "1", "1 while the store's server fails at a part of the calls."),
 		cells:       m.gauge("rate_limit.table.cells", "{cell}", "Places for keys that memory is taken for."),
 		bytes:       m.gauge("rate_limit.table.size", "By", "Memory of the store in memory."),
 		inProgress:  m.gauge("rate_limit.concurrency.in_progress", "{request}", "Requests of all keys in progress in this process, of a rule with Concurrency."),
@@ -111,7 +110,6 @@ func (in *instruments) readStore(to metric.Observer, t *tally.Tally, store metri
 	if t.Store.Failover != nil {
 		stats := t.Store.Failover()
 		to.ObserveInt64(in.degraded, oneIf(stats.Degraded), store)
-		to.ObserveInt64(in.partly, oneIf(stats.Partly), store)
 		to.ObserveInt64(in.failures, int64(stats.Failures), store)
 		to.ObserveFloat64(in.degradedFor, t.Store.Degraded(stats).Seconds(), store)
 		for by, n := range map[string]uint64{

@@ -35,8 +35,6 @@ var (
 		"Calls that Redis failed at: there was no connection, no answer in time, or an error.")
 	degraded = desc("rate_limit_degraded",
 		"1 while the rules' outage policies decide in place of the store's server.", "store")
-	partly = desc("rate_limit_partly_degraded",
-		"1 while the store's server fails at a part of the calls, on which the rules' outage policies decide.", "store")
 	degradedFor = desc("rate_limit_degraded_seconds_total",
 		"For how long the outage policies have been in force in all.", "store")
 	breaker = desc("rate_limit_breaker_state",
@@ -158,7 +156,6 @@ func (m *Metrics) collectStore(to sink) {
 	if s.Failover != nil {
 		stats := s.Failover()
 		to.is(degraded, stats.Degraded, s.Kind)
-		to.is(partly, stats.Partly, s.Kind)
 		to <- prometheus.MustNewConstMetric(degradedFor, prometheus.CounterValue, s.Degraded(stats).Seconds(), s.Kind)
 		to.is(breaker, !stats.Degraded, s.Kind, "closed")
 		to.is(breaker, stats.Degraded, s.Kind, "open")

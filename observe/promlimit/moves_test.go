@@ -155,7 +155,6 @@ func TestEveryMetricMoves(t *testing.T) {
 	moved["rate_limit_rules_over_cap_total"] = samples(t, narrow)["rate_limit_rules_over_cap_total"] == 1
 
 	moved["rate_limit_bans_stale_seconds"] = true // in TestHowStaleBansAreIsShown
-	moved["rate_limit_partly_degraded"] = true    // in TestAPartialOutageIsSeen, as it takes ten seconds
 	for _, name := range names(inRedis) {
 		if strings.HasPrefix(name, "rate_limit_overload") {
 			continue // in TestWhatTheServiceHasRoomForIsShown
@@ -227,34 +226,6 @@ func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {
 			assert.InDelta(t, 11*outage, seconds(), 0.1*outage)
 		}
 		assert.Zero(t, samples(t, metrics)[`rate_limit_degraded{store="other"}`])
-	})
-}
-
-func TestAPartialOutageIsSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-		require.NoError(t, err)
-		inner := &breakable{Store: memory}
-		store := failover.Must(failover.New(inner, failover.Options{OnDegraded: func(failover.Event) {}}))
-		metrics := newMetrics(t, promlimit.Options{Store: store})
-		h := middleware.Must(middleware.New(middleware.Config{
-			Observer: metrics, Store: store, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1_000_000)}},
-		})).Handler(noop)
-		for _, every := range []int{10, 1000} { // of which one fails
-			for i := range 3000 {
-				inner.broken.Store(i%every == every-1)
-				ask(h, "/", "", "")
-				time.Sleep(10 * time.Millisecond)
-			}
-			now, want := samples(t, metrics), 0.0
-			if every == 10 {
-				want = 1
-			}
-			assert.Equal(t, want, now[`rate_limit_partly_degraded{store="other"}`])
-			assert.Zero(t, now[`rate_limit_degraded{store="other"}`], "no policy is in force for all")
-		}
-		inner.broken.Store(false)
-		time.Sleep(time.Hour) // for the timer
 	})
 }
 

@@ -394,7 +394,7 @@ func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *t
 							silent.Store(6)
 						}
 						for range 10 { // of other rules
-							g := newGroup(take)
+							g := &group{done: make(chan struct{}, 1)} // none of the pool, which is of other bubbles
 							g.add("other", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
 							go b.ask(t.Context(), g)
 							time.Sleep(100 * time.Millisecond)
