@@ -65,7 +65,7 @@ benchmarks: ## checks the module of the race, and has every contestant decide a 
 	cd _benchmarks && go run $(STATICCHECK) ./...
 	WEIR_REQUIRE_REDIS=1 go -C _benchmarks test ./...
 
-playground: ## docs/playground.html anew, of limiter and of its own sources
+playground: ## playground.html, a page to open in a browser, of limiter and of its own sources
 	go run ./internal/playground
 
 tidy: ## go mod tidy in every module; the command's has no replacement, as go install refuses one

@@ -1,6 +1,6 @@
-// Command playground makes docs/playground.html of its sources: the page's parts, which are in
-// page, and package limiter, which engine is compiled to WebAssembly with. Run it in the
-// module's folder, or with the path to write to.
+// Command playground makes playground.html of its sources: the page's parts, which are in
+// page, and package limiter, which engine is compiled to WebAssembly with. It writes
+// to the current folder, or to the path that is given.
 //
 //	go run ./internal/playground
 package main
@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	path := "docs/playground.html"
+	path := "playground.html"
 	if len(os.Args) > 1 {
 		path = os.Args[1]
 	}

@@ -15,11 +15,10 @@ var parts embed.FS
 // scripts are the parts of the page's script, in the order in which they go by each other.
 var scripts = []string{"engine.js", "words.js", "traffic.js", "log.js", "chart.js", "gauge.js", "page.js"}
 
-// An engine is what decides in the page, and what it was made of.
+// An engine is what decides in the page, and what it was made with.
 type engine struct {
 	Engine    string // as gzip in base64
 	Toolchain string // the Go version
-	Sources   string // a digest of the code
 }
 
 // join makes the page, which is whole in itself: browsers run this script, this style and this

@@ -1,4 +1,4 @@
-// Command engine is what decides in docs/playground.html: package limiter as WebAssembly, for
+// Command engine is what decides in the playground's page: package limiter as WebAssembly, for
 // which it is built with -buildmode=c-shared. The page writes into the memory that room makes,
 // calls one of the other functions, and reads as much as that says from output: numbers, or
 // words with a zero byte between them. Times are in microseconds.
