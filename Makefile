@@ -2,9 +2,9 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow apart goals phases hours fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
+.PHONY: test setup vet unit narrow apart goals differential phases hours fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
 
-test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),goals newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
+test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),goals differential newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
 
 setup: ## installs redis-server where it is missing, and in CI Chromium, promtool and nginx
 	.ci/setup
@@ -31,6 +31,10 @@ apart: ## tests in a module of their own: on miniredis, and with OpenTelemetry's
 
 goals: ## what overload shedding promises, with more seeds, and the table of its docs
 	WEIR_TABLE=1 go test ./middleware/shed
+
+differential: ## whether Lua on Redis decides what Go does, in 20,000 random traces a test (DRAWS)
+	WEIR_REQUIRE_REDIS=1 WEIR_DRAWS=$(or $(DRAWS),20000) go test -timeout 60m ./redis/redisstore \
+		-run '^(TestLuaDecidesAndStoresWhatGoDoes|TestThePlainScriptsDecideAndStoreWhatGoDoes|TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther)$$'
 
 phases: ## tests that meet a window, in every hour of the day and where each begins
 	WEIR_PHASE=all go test -timeout 60m ./limiter/... ./middleware/... ./adapters/...

@@ -1,13 +1,16 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -651,11 +654,23 @@ func steps() int {
 	return 120
 }
 
+// checkLong is rapid.Check with a thousand traces, or as many as -rapid.checks or the environment's
+// WEIR_DRAWS says. A failure says the seed, and in which phase the clock began.
+func checkLong(t *testing.T, property func(t *rapid.T)) {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks")
+	if checks.Value.String() == checks.DefValue && !testing.Short() {
+		require.NoError(t, checks.Value.Set(cmp.Or(os.Getenv("WEIR_DRAWS"), "1000")))
+		defer func() { _ = checks.Value.Set(checks.DefValue) }()
+	}
+	rapid.Check(t, property)
+}
+
 func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	rapid.Check(t, func(t *rapid.T) {
+	checkLong(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
 		w.back, w.change = true, true
@@ -674,7 +689,7 @@ func compareBatches(t *testing.T, lacksStruct bool) {
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
 	s.sender.scripts.lacking.Store(lacksStruct)
-	rapid.Check(t, func(t *rapid.T) {
+	checkLong(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
 		w.back, w.change, w.batches = true, true, true
