@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
 )
 
@@ -212,7 +214,8 @@ func (l *listed) has(p *route.Pattern, _ *http.Request) (bool, string) {
 			}
 		}
 	}
-	return false, nearest(p.Path, l.patterns)
+	method := cmp.Or(p.Method, "GET") // which a listed pattern has one of
+	return false, nearest.Of(method+" "+p.Path, l.patterns)
 }
 
 // A muxed place is an http.ServeMux, which lists nothing, but says what it routes a request by.
@@ -271,7 +274,7 @@ func (set *ruleset) vetTier(tier string) {
 	known := slices.Sorted(maps.Keys(set.tierNames))
 	warn(set.Logger, "weir-unknown-tier",
 		"weir: a request is in a tier that no rule has, so it is limited like one in no tier: is the tier misspelt?",
-		slog.String("tier", strings.ToValidUTF8(tier[:min(len(tier), longestTier)], "")), slog.String("nearest", nearest(tier, known)))
+		slog.String("tier", strings.ToValidUTF8(tier[:min(len(tier), longestTier)], "")), slog.String("nearest", nearest.Of(tier, known)))
 }
 
 // isNew reports whether something is noticed for the first time. It is for what a
@@ -312,30 +315,4 @@ func (n *notices) isNewTier(tier string) bool {
 func (n *notices) knowsTier(tier string) bool {
 	told := n.tiers.Load()
 	return told != nil && (len(*told) >= mostUnknownTiers || slices.Contains(*told, tier))
-}
-
-// nearest is that of names which has most in common with s, at its beginning and its end, or
-// none.
-func nearest(s string, names []string) (found string) {
-	most := 0
-	for _, name := range names {
-		a, b := strings.ToLower(s), strings.ToLower(name[max(strings.IndexByte(name, '/'), 0):])
-		common := prefix(a, b)
-		a, b = a[common:], b[common:]
-		for common++; a != "" && b != "" && a[len(a)-1] == b[len(b)-1]; common++ {
-			a, b = a[:len(a)-1], b[:len(b)-1]
-		}
-		common--
-		if common > most && 2*common >= len(s) {
-			found, most = name, common
-		}
-	}
-	return found
-}
-
-func prefix(a, b string) (n int) {
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
 }
