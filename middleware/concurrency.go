@@ -72,7 +72,6 @@ func (c *compiler) withoutLimit(at string, given Rule) {
 		{"Counts", given.Counts.given},
 		{"Settles", given.Settles},
 		{"ChargeAfter", given.ChargeAfter},
-		{"Overdraft", given.Overdraft != 0},
 	} {
 		if field.given {
 			c.report("%s: %s is set, and there is no Limit: of Concurrency each request takes one place, and returns it when it ends", at, field.name)
@@ -236,7 +235,7 @@ func (l *RateLimit) takeInTurn(ctx context.Context, set *ruleset, s *decided, ch
 	err = l.wait(ctx, set, w, slices.Clone(charges), at, asked)
 	copy(s.policies, w.policies)
 	copy(s.decisions, w.decisions)
-	s.allowed, s.overdrawn, s.gone = w.allowed, w.overdrawn, w.gone
+	s.allowed, s.gone = w.allowed, w.gone
 	return l.room.Now().Sub(began), err
 }
 
@@ -259,7 +258,7 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 		got, err := l.inTurn(ctx, a, a.concurrency.MaxWait-l.room.Now().Sub(began), func() (bool, error) {
 			asked = true
 			for i := range s.policies {
-				s.policies[i].overdrawn, s.policies[i].spared = false, false
+				s.policies[i].spared = false
 			}
 			if now := l.rules.Load(); now != set {
 				now.refresh(charges)

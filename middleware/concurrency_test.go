@@ -892,7 +892,6 @@ func TestBadConcurrency(t *testing.T) {
 		"counts":            {func(r *middleware.Rule) { r.Counts = middleware.StatusClass(5) }, "Counts is set, and there is no Limit"},
 		"charged after":     {func(r *middleware.Rule) { r.ChargeAfter = true }, "ChargeAfter is set, and there is no Limit"},
 		"settles":           {func(r *middleware.Rule) { r.Settles = true }, "Settles is set, and there is no Limit"},
-		"overdraft":         {func(r *middleware.Rule) { r.Overdraft = 2 }, "Overdraft is set, and there is no Limit"},
 		"tier":              {func(r *middleware.Rule) { r.TierConcurrency = map[string]limiter.Concurrency{"x": {}} }, `TierConcurrency["x"]: limiter: Max is 0`},
 		"tier of no name":   {func(r *middleware.Rule) { r.TierConcurrency = map[string]limiter.Concurrency{"": few} }, "a tier without a name"},
 		"long name":         {func(r *middleware.Rule) { r.Name = strings.Repeat("x", 120) }, "at most 128"},

@@ -94,8 +94,8 @@ type Config struct {
 	// Limiters further in do not know of this one then. What they say in the header fields
 	// stands beside or in place of what it has said, and if one of them is this limiter once
 	// more, it charges the request twice. So it is for the only limiter that a request meets, or
-	// one with HeadersNone. New refuses it where only the Result would tell: with
-	// Rule.Overdraft, and with HeadersNone also with Rule.SoftAt. False: handlers find the Result.
+	// one with HeadersNone. New refuses it where only the Result would tell: with HeadersNone and
+	// Rule.SoftAt. False: handlers find the Result.
 	NoResult bool
 
 	// OnRefused answers in place of Weir when a request is refused. The header
@@ -248,12 +248,6 @@ type Rule struct {
 	// SoftAt is a percentage of what the limit allows at once, from 1 to 99. From there on
 	// responses carry X-RateLimit-Warning and [Result.NearLimit] is set. Zero: no warning.
 	SoftAt int
-
-	// Overdraft is how many units per period pass beyond the limit, with
-	// [limiter.Decision.Degraded] set, for a handler to answer with less, before requests
-	// are refused. They are counted apart, by the same algorithm; a LeakyBucket can have
-	// none. Zero: none.
-	Overdraft int64
 
 	// Escalate bans a key that is refused again and again. It needs Config.Bans and a Key.
 	// Zero: it does not.

@@ -85,8 +85,8 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 		return err
 	}
 	s.allowed = allAllowed(s.decisions)
-	if !s.allowed && set.hasShadowOrOverdraft {
-		if err := l.overdraw(ctx, set, s, charges); err != nil {
+	if !s.allowed && set.hasShadow {
+		if err := l.passShadows(ctx, set, s, charges); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		}
 		d.At = 0 // nothing is held
 	}
-	s.allowed, s.overdrawn = false, false
+	s.allowed = false
 	if len(taken) == 0 {
 		return
 	}
@@ -148,9 +148,6 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 func (s *decided) took(rule int) (limiter.Charge, bool) {
 	p, d := &s.policies[rule], &s.decisions[rule]
 	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, At: d.At}
-	if p.overdrawn {
-		c.Quota = p.overdraft
-	}
 	if p.looks {
 		c.Cost = 0
 	}

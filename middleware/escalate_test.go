@@ -162,27 +162,6 @@ func TestARuleInShadowStrikesNobodyBesideOneThatDoes(t *testing.T) {
 	})
 }
 
-func TestWhatPassesOnTheOverdraftStrikesNobody(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		rule := loginRule(strict)
-		rule.Limit, rule.Overdraft = limiter.PerHour(1), 2
-		other := middleware.Rule{Name: "other", Limit: limiter.PerHour(2)}
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule, other}}).Handler(ok)
-		hammer(t, h, 10)
-		assert.Zero(t, bansIn(t, list), "it is the other rule that refuses; this one would have let pass")
-
-		h = limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
-		for range 3 {
-			require.Equal(t, 200, serve(h, request()).Code)
-		}
-		hammer(t, h, 2)
-		assert.Zero(t, bansIn(t, list))
-		hammer(t, h, 1)
-		assert.Equal(t, 1, bansIn(t, list))
-	})
-}
-
 func TestRequestsWithoutAKeyAreNeverBanned(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for _, err := range []error{nil, keyfunc.ErrNoKey, errors.New("the database is down")} {

@@ -106,9 +106,8 @@ type policy struct {
 	isCalendar bool
 	present    atomic.Pointer[presentMember]
 
-	rule      *rule
-	softAt    int64          // percent
-	overdraft *limiter.Quota // nil: there is none
+	rule   *rule
+	softAt int64 // percent
 
 	// Of a rule with several limits each is a policy. They apply one after the other.
 	others []*policy // those behind the first

@@ -187,9 +187,9 @@ func (r *rule) takes(l limiter.Limit) error {
 	if err := l.Validate(); err != nil {
 		return err
 	}
-	if l.Algorithm == limiter.LeakyBucket && (r.Counts.given || r.ChargeAfter || r.Overdraft != 0) {
-		return invalid.New("middleware", "the limit is %v: a rule with %v, %v or %v has no leaky-bucket, as its requests wait", l,
-			invalid.Name("Counts"), invalid.Name("ChargeAfter"), invalid.Name("Overdraft"))
+	if l.Algorithm == limiter.LeakyBucket && (r.Counts.given || r.ChargeAfter) {
+		return invalid.New("middleware", "the limit is %v: a rule with %v or %v has no leaky-bucket, as its requests wait", l,
+			invalid.Name("Counts"), invalid.Name("ChargeAfter"))
 	}
 	return nil
 }
@@ -327,7 +327,7 @@ func (set *ruleset) own(base *policy, l limiter.Limit) (*policy, error) {
 	info := *base.info
 	info.Limit, info.Limits, info.Own = l, nil, true
 	p := newPolicy(quota, quota.Rule())
-	p.info, p.rule, p.softAt, p.overdraft, p.place = &info, base.rule, base.softAt, base.overdraft, base.place
+	p.info, p.rule, p.softAt, p.place = &info, base.rule, base.softAt, base.place
 	grown[id] = p
 	set.ownLimits.policies.Store(&grown)
 	return p, nil

@@ -258,7 +258,7 @@ func TestWhatIsWrongWithLimitsOfKeys(t *testing.T) {
 		{Name: "b", Limit: plenty, LimitFor: (&plans{}).limitFor},
 		{Name: "c", Key: constant, Limit: plenty, Overrides: map[string]limiter.Limit{"": plenty, "secret": {}}},
 		{Name: "d", Key: constant, Limit: plenty, Units: 5, Overrides: map[string]limiter.Limit{"secret": limiter.PerHour(4)}},
-		{Name: "e", Key: constant, Limit: plenty, Overdraft: 5, Overrides: map[string]limiter.Limit{"secret": {Events: 3, Per: time.Hour, Algorithm: limiter.LeakyBucket}}},
+		{Name: "e", Key: constant, Limit: plenty, Counts: middleware.Statuses(401), Overrides: map[string]limiter.Limit{"secret": {Events: 3, Per: time.Hour, Algorithm: limiter.LeakyBucket}}},
 	}})
 	for _, want := range []string{
 		`middleware: Config: Secret has 5 bytes`, `"a": Overrides and LimitFor need a Key`, `"b": Overrides and LimitFor need a Key`, `"c": Overrides has an empty key`,

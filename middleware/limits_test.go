@@ -268,14 +268,13 @@ func TestARuleKeepsItsCountersWhenItGetsMoreLimits(t *testing.T) {
 func TestLimitsThatCannotBeAreErrors(t *testing.T) {
 	second, hour := limiter.PerSecond(1), limiter.PerHour(100)
 	for want, rule := range map[string]middleware.Rule{
-		`Rules[0] "a": Limits is empty`:                                     {Name: "a", Limits: []limiter.Limit{}},
-		`Rules[0] "a": Limit is 100/1h, and there are Limits`:               {Name: "a", Limit: hour, Limits: []limiter.Limit{second}},
-		`Rules[0] "a": tier "x" is in Tiers and in TierLimits`:              {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": hour}, TierLimits: map[string][]limiter.Limit{"x": {second}}},
-		`Rules[0] "a": TierLimits["x"] is empty`:                            {Name: "a", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": {}}},
-		`Rules[0] "a": Overdraft is 3: a rule with several limits has none`: {Name: "a", Limits: []limiter.Limit{second, hour}, Overdraft: 3},
-		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:           {Name: "a", Limits: []limiter.Limit{hour, second}, Units: 5},
-		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`:  {Name: "a", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": {hour, second}}, Units: 5},
-		`Events is 0: it must be from`:                                      {Name: "a", Limits: []limiter.Limit{hour, {}}},
+		`Rules[0] "a": Limits is empty`:                                    {Name: "a", Limits: []limiter.Limit{}},
+		`Rules[0] "a": Limit is 100/1h, and there are Limits`:              {Name: "a", Limit: hour, Limits: []limiter.Limit{second}},
+		`Rules[0] "a": tier "x" is in Tiers and in TierLimits`:             {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": hour}, TierLimits: map[string][]limiter.Limit{"x": {second}}},
+		`Rules[0] "a": TierLimits["x"] is empty`:                           {Name: "a", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": {}}},
+		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:          {Name: "a", Limits: []limiter.Limit{hour, second}, Units: 5},
+		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`: {Name: "a", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": {hour, second}}, Units: 5},
+		`Events is 0: it must be from`:                                     {Name: "a", Limits: []limiter.Limit{hour, {}}},
 	} {
 		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}})
 		assert.ErrorContains(t, err, want)

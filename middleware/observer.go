@@ -60,11 +60,10 @@ const (
 	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503
 	OutcomeRefused                  // refused by a limit, or a rule with Deny
 	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
-	OutcomeOverdrawn                // let pass on an overdraft
 	OutcomeAllowed                  // let pass
 )
 
-var outcomes = [...]string{"banned", "exempt", "no_key", "undecided", "refused", "shed", "overdrawn", "allowed"}
+var outcomes = [...]string{"banned", "exempt", "no_key", "undecided", "refused", "shed", "allowed"}
 
 // Outcomes are all there are.
 func Outcomes() []Outcome {

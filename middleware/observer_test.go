@@ -49,7 +49,7 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 			Allow: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 			Deny:  func(r *http.Request) bool { return r.URL.Path == "/wp-admin" },
 			Rules: []middleware.Rule{
-				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Overdraft: 1},
+				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
 				{Name: "new", Limit: limiter.PerHour(1), Shadow: true},
 				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeyBadRequest, Limit: limiter.PerHour(100)},
 			},
@@ -75,7 +75,6 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 		assert.Equal(t, middleware.OutcomeAllowed, outcome())
 		assert.False(t, heard.last(t).Rules[1].Decision.Allowed, "in shadow, it would have refused")
 		assert.Same(t, info, heard.last(t).Rules[0].Rule)
-		assert.Equal(t, middleware.OutcomeOverdrawn, outcome())
 		assert.Equal(t, middleware.OutcomeRefused, outcome())
 		assert.False(t, heard.last(t).Rules[0].Decision.Allowed)
 
@@ -153,7 +152,7 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 			Bans: list,
 			Rules: []middleware.Rule{{
 				Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Tiers: middleware.Tiers{"premium": limiter.PerHour(9)},
-				Overdraft: 1, Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
+				Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
 			}},
 			ByRoute: map[string]middleware.Rule{"GET /search": {Name: "search", Limit: limiter.PerHour(5)}},
 			ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(7)}},
@@ -166,7 +165,7 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 		assert.Equal(t, []string{"ip/", "ip/premium", "free/free", "search/GET /search", "rest/"}, names)
 
 		status := func() int { w, _ := check(l, request()); return w.Code }
-		for range 3 {
+		for range 2 {
 			require.Equal(t, http.StatusOK, status())
 		}
 		require.Equal(t, http.StatusTooManyRequests, status(), "one strike, of two")
@@ -178,8 +177,8 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 			assert.Equal(t, int64(9), results[1].Remaining)
 		}
 		require.NoError(t, l.Reset(context.Background(), "ip", "192.0.2.1"))
-		for range 3 {
-			require.Equal(t, http.StatusOK, status(), "limit and overdraft begin anew")
+		for range 2 {
+			require.Equal(t, http.StatusOK, status(), "the limit begins anew")
 		}
 		require.Equal(t, http.StatusTooManyRequests, status())
 		assert.True(t, list.Empty(), "and so do the strikes")

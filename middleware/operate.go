@@ -155,15 +155,15 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 	return results, nil
 }
 
-// Reset makes a key as if the rule had never seen it, in all tiers, with its overdraft and
-// what it was refused. Requests that are in progress keep their places until they end. Bans are
+// Reset makes a key as if the rule had never seen it, in all tiers, with what it
+// was refused. Requests that are in progress keep their places until they end. Bans are
 // another matter; see Config.Bans.
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	key, _ = keyfunc.Classify(key)
 	var quotas []*limiter.Quota
 	for _, p := range l.rules.Load().policies() {
 		if p.rule.Name == rule {
-			quotas = append(quotas, p.quota, p.overdraft, p.rule.strikes)
+			quotas = append(quotas, p.quota, p.rule.strikes)
 			for _, other := range p.behind() {
 				quotas = append(quotas, other.quota)
 			}

@@ -15,8 +15,7 @@ import (
 type Result struct {
 	// Decision is that of the binding rule: of those that refused, or else of all, the one with
 	// the fewest units left. RetryAfter is the longest of any. Of a request that only rules in shadow applied
-	// to there is no Rule, and it is Allowed. Degraded is also set for a request
-	// that passed on a rule's Overdraft, and where any rule's decision has it. One that
+	// to there is no Rule, and it is Allowed. Degraded is set where any rule's decision has it. One that
 	// nothing was counted for (Limit is 0) is binding only where there is no other.
 	limiter.Decision
 
@@ -109,9 +108,8 @@ type decided struct {
 	policies  []applied
 	decisions []limiter.Decision
 
-	allowed   bool // by all rules
-	overdrawn bool // on a rule's overdraft
-	gone      bool // the client was, before it was decided
+	allowed bool // by all rules
+	gone    bool // the client was, before it was decided
 }
 
 // A scope is the context behind a limiter. It remembers the decisions, for handlers
@@ -165,7 +163,7 @@ type many struct {
 // in more stays there. It returns the place for the fields' text.
 func (s *scope) keep(r *http.Request, outer *scope, d *decided, more *many) []byte {
 	s.Context, s.outer, s.url = r.Context(), outer, r.URL
-	s.allowed, s.overdrawn = d.allowed, d.overdrawn
+	s.allowed = d.allowed
 	n, text := len(d.policies), s.text[:0]
 	switch {
 	case more != nil:
@@ -216,9 +214,6 @@ func (s *decided) outcome(status int) Outcome {
 	}
 	if s.gone {
 		return OutcomeRefused
-	}
-	if s.overdrawn {
-		return OutcomeOverdrawn
 	}
 	return OutcomeAllowed
 }

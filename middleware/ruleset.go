@@ -29,19 +29,19 @@ type ruleset struct {
 
 	limitField, remainingField, resetField string // of HeadersLegacy
 
-	most                 int  // limits that one request can meet
-	needsRoute           bool // some rule may look at r.Pattern
-	needsTier            bool // some rule asks for the tier
-	hasBans              bool // some requests are banned
-	hasShadowOrOverdraft bool // not every refusal by a rule is one of the request
-	hasEscalation        bool // some rule counts its refusals
-	hasPlaces            bool // some rule has Concurrency
-	hasQueues            bool // and requests wait for it
-	awaitsEnds           bool // some rule goes by how a request ends
-	chargesAfter         bool // and some is charged only then
+	most          int  // limits that one request can meet
+	needsRoute    bool // some rule may look at r.Pattern
+	needsTier     bool // some rule asks for the tier
+	hasBans       bool // some requests are banned
+	hasShadow     bool // not every refusal by a rule is one of the request
+	hasEscalation bool // some rule counts its refusals
+	hasPlaces     bool // some rule has Concurrency
+	hasQueues     bool // and requests wait for it
+	awaitsEnds    bool // some rule goes by how a request ends
+	chargesAfter  bool // and some is charged only then
 
 	// Those that stay are the same after a change of the others. The quotas are also of
-	// overdrafts and refusals, by what they count.
+	// refusals, by what they count.
 	infos    map[string]*RuleInfo // by their text
 	families map[string][]*limiter.Quota
 	quotas   []*limiter.Quota // all of these
@@ -372,7 +372,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set.needsTier = set.needsTier || len(r.tiers) > 0
 	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
 	set.chargesAfter = set.chargesAfter || r.ChargeAfter
-	set.hasShadowOrOverdraft = set.hasShadowOrOverdraft || given.Shadow || given.Overdraft != 0
+	set.hasShadow = set.hasShadow || given.Shadow
 	return r
 }
 
@@ -392,9 +392,6 @@ func (c *compiler) end(at string, given Rule) {
 	}
 	if given.ChargeAfter && !given.Counts.given && !given.Settles {
 		c.report("%s: ChargeAfter needs Counts or Settles: nothing else is known only afterwards", at)
-	}
-	if given.ChargeAfter && given.Overdraft != 0 {
-		c.report("%s: Overdraft is %d, and ChargeAfter is set: keep one, as what is taken afterwards is not refused", at, given.Overdraft)
 	}
 }
 
@@ -520,9 +517,6 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Li
 	}
 	p := policies[0]
 	p.others, p.place = policies[1:], place
-	if r.Overdraft != 0 {
-		p.overdraft = c.overdraft(at, r, info)
-	}
 	c.idle(r, info, limits)
 	return p
 }
@@ -568,34 +562,6 @@ func (c *compiler) overrides(at string, r *rule) {
 	}
 }
 
-// overdraft is what r counts an overdraft against, for the tier that info tells of, or nil if
-// something is wrong with it.
-func (c *compiler) overdraft(at string, r *rule, info RuleInfo) *limiter.Quota {
-	l := info.Limit
-	switch {
-	case c.set.NoResult:
-		c.report("%s: Overdraft is %d, and Config.NoResult is set: no handler would know which requests pass on it", at, r.Overdraft)
-		return nil
-	case r.Overdraft < 0:
-		c.report("%s: Overdraft is %d: it must not be negative", at, r.Overdraft)
-		return nil
-	case info.Limits != nil:
-		c.report("%s: Overdraft is %d: a rule with several limits has none, as it would be beyond one of them", at, r.Overdraft)
-		return nil
-	case l.Algorithm == limiter.LeakyBucket:
-		c.report("%s: Overdraft is %d: a leaky-bucket has none, as its requests wait", at, r.Overdraft)
-		return nil
-	}
-	c.name(at, r.Name+overdraftSuffix, info.Tier)
-	l.Events, l.Burst = r.Overdraft, 0
-	over := c.quota(at+" Overdraft", family{rule: r.Name + overdraftSuffix, tier: info.Tier,
-		limits: []limiter.Limit{l}, onOutage: r.OnOutage, settles: r.awaitsEnd()})
-	if over != nil && r.Units > over.Capacity() {
-		c.report("%s: Overdraft is %d: a request takes %d units, so that none would ever pass by it", at, r.Overdraft, r.Units)
-	}
-	return over
-}
-
 // idle warns of a limit that has no effect beside a stricter one.
 func (c *compiler) idle(r *rule, info RuleInfo, limits []limiter.Limit) {
 	for _, l := range limits {
@@ -622,11 +588,8 @@ func (c *compiler) info(info RuleInfo) *RuleInfo {
 	return kept
 }
 
-// What the counters of a rule's overdraft and refusals are called, after the rule.
-const (
-	overdraftSuffix = " overdraft"
-	strikesSuffix   = " strikes"
-)
+// strikesSuffix is what the counters of a rule's refusals are called, after the rule.
+const strikesSuffix = " strikes"
 
 // A family is what the quotas of one rule in one tier are for.
 type family struct {

@@ -392,20 +392,6 @@ func TestTheEndOfARuleInShadow(t *testing.T) {
 	}
 }
 
-func TestOnTheOverdraftItIsSettledThere(t *testing.T) {
-	rule := tokens(10, 10)
-	rule.Overdraft = 20
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
-	through(l, settling(t))
-	through(l, settling(t, 4))
-	assert.EqualValues(t, 0, left(t, l, "tokens", ""), "the limit itself stays used up")
-	for range 3 { // 16 of 20 are left there
-		through(l, settling(t, 0))
-	}
-	assert.Equal(t, 200, through(l, settling(t)))
-	assert.Equal(t, http.StatusTooManyRequests, through(l, settling(t)), "four and ten are used, and ten don't fit")
-}
-
 func TestRulesThatChangeMeanwhile(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
 	through(l, func(w http.ResponseWriter, r *http.Request) {
@@ -659,7 +645,6 @@ func TestAHandlerRefundsAndCharges(t *testing.T) {
 		{Name: "ip", Key: keyfunc.IP(), Limit: perHour(10), Units: 4},
 		{Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)},
 		{Name: "never", Limit: perHour(10), Match: func(*http.Request) bool { return false }},
-		{Name: "draft", Limit: perHour(1), Overdraft: 10},
 		{Name: "shadow", Limit: perHour(1), Shadow: true},
 	}})
 	other := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "ip", Limit: perHour(10)}}})
@@ -689,22 +674,12 @@ func TestAHandlerRefundsAndCharges(t *testing.T) {
 		assert.EqualError(t, l.Refund(ctx, "ip", -1), `middleware: Refund of rule "ip": -1 units: they must not be negative`)
 		_, err = l.Charge(ctx, "ip", -1)
 		assert.ErrorIs(t, err, limiter.ErrCharges)
-		require.NoError(t, l.Refund(ctx, "draft", 1))
 		require.NoError(t, l.Refund(ctx, "shadow", 1))
 	}
 	through(l, other.Handler(http.HandlerFunc(handler)).ServeHTTP)
 	assert.EqualValues(t, 8, left(t, l, "login", ""))
 	assert.EqualValues(t, 9, left(t, other, "ip", ""))
 	assert.EqualValues(t, 1, left(t, l, "shadow", ""))
-
-	for range 3 {
-		require.NoError(t, l.Reset(t.Context(), "ip", "192.0.2.1"))
-		through(l, func(_ http.ResponseWriter, r *http.Request) {
-			result, _ := middleware.FromContext(r.Context())
-			_ = result
-			require.NoError(t, l.Refund(r.Context(), "draft", 1))
-		})
-	}
 }
 
 func TestNoMoreIsRefundedThanWasTaken(t *testing.T) {
@@ -730,7 +705,6 @@ func TestNoMoreIsRefundedThanWasTaken(t *testing.T) {
 func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
 	limit := limiter.PerHour(5)
 	cost := func(*http.Request) int64 { return 2 }
-	counts := middleware.Statuses(401)
 	for want, c := range map[string]middleware.Config{
 		`middleware: Rules[0] "a": Settles needs a Cost or Units, which are reserved when a request comes, or ChargeAfter`: {
 			Rules: []middleware.Rule{{Name: "a", Limit: limit, Settles: true}}},
@@ -738,8 +712,6 @@ func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
 			NoResult: true, Rules: []middleware.Rule{{Name: "a", Limit: limit, Settles: true, Cost: cost}}},
 		`middleware: Rules[0] "a": ChargeAfter needs Counts or Settles: nothing else is known only afterwards`: {
 			Rules: []middleware.Rule{{Name: "a", Limit: limit, ChargeAfter: true}}},
-		`middleware: Rules[0] "a": Overdraft is 3, and ChargeAfter is set: keep one, as what is taken afterwards is not refused`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, ChargeAfter: true, Counts: counts, Overdraft: 3}}},
 		`middleware: Rules[0] "a": ChargeAfter is set: a leaky-bucket has none, as its requests have waited when they are answered`: {
 			Rules: []middleware.Rule{{Name: "a", Limit: limit.With(limiter.LeakyBucket), ChargeAfter: true, Settles: true}}},
 		`middleware: Rules[0] "a": Escalate.Outcomes needs Counts, which says which answers lead to a ban`: {

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // A shadowCount counts what would have been refused, and logs it at most once a minute.
@@ -36,4 +38,64 @@ func (c *shadowCount) log(logger *slog.Logger, message string, attrs ...slog.Att
 	}
 	attrs = append(attrs, slog.String("code", "weir-shadow"), slog.Uint64("requests", c.refused.Swap(0)))
 	logger.LogAttrs(context.Background(), slog.LevelInfo, message, attrs...)
+}
+
+// passShadows asks again for a request that was refused, without the rules in shadow that refused
+// it, until all charges that remain are taken, or a rule that is in force refuses. s has what each
+// rule said, and whether the request passes.
+func (l *RateLimit) passShadows(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
+	asked := make([]int, len(charges)) // by their places in s
+	for i := range asked {
+		asked[i] = i
+	}
+	for decisions := s.decisions; !s.allowed; {
+		var taken []limiter.Charge
+		var next []int
+		var shadowed *rule // the last one that was logged
+		for i, at := range asked {
+			s.decisions[at] = decisions[i]
+		}
+		refused := false
+		for i, at := range asked {
+			switch p, allowed := &s.policies[at], decisions[i].Allowed; {
+			case allowed && p.info.Shadow && s.refuses(p.rule):
+				p.spared = true // nothing is taken where another limit of the rule refuses
+			case allowed:
+				taken, next = append(taken, charges[i]), append(next, at)
+			case p.info.Shadow:
+				if p.rule != shadowed {
+					p.rule.notes.shadowed.note(set.Logger, p.info)
+				}
+				shadowed = p.rule
+			default:
+				refused = true
+			}
+		}
+		if refused {
+			return nil
+		}
+		charges, asked = taken, next
+		decisions = make([]limiter.Decision, len(charges))
+		if len(charges) > 0 {
+			if err := l.ask(ctx, set, charges, decisions); err != nil {
+				return err
+			}
+		}
+		if s.allowed = allAllowed(decisions); s.allowed {
+			for i, at := range asked {
+				s.decisions[at] = decisions[i]
+			}
+		}
+	}
+	return nil
+}
+
+// refuses reports whether one of a rule's limits does.
+func (s *decided) refuses(rule *rule) bool {
+	for i := range s.policies {
+		if s.policies[i].rule == rule && !s.decisions[i].Allowed {
+			return true
+		}
+	}
+	return false
 }

@@ -340,19 +340,49 @@ func TestAConfigInShadowRefusesNothingAtAll(t *testing.T) {
 	})
 }
 
-func TestARuleInShadowWithAnOverdraftWouldRefuseOnlyBeyondIt(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		logger, log := logged()
-		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerDay(2), Overdraft: 1, Shadow: true}}})
-		for range 3 {
-			w, result := check(l, request())
-			require.Equal(t, 200, w.Code)
-			assert.True(t, result.Rules[0].Allowed)
-			assert.False(t, result.Degraded, "nobody is to answer with less")
-		}
-		assert.Empty(t, log.String())
-		_, result := check(l, request())
-		assert.False(t, result.Rules[0].Allowed)
-		assert.Contains(t, log.String(), "code=weir-shadow")
+// Whatever the rules: a refused request is refused until its Retry-After is over, and then
+// passes.
+func TestRetryAfterIsExactWithRulesInShadow(t *testing.T) {
+	phase.Test(t, func(*testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			rules := drawRules(t, "rule", 4, func(r *middleware.Rule) {
+				r.Shadow = rapid.SampledFrom([]bool{false, false, true}).Draw(t, "shadow")
+			})
+			rules = append(rules, drawRules(t, "more", 1, func(*middleware.Rule) {})...)
+			if len(rules) == 0 {
+				t.Skip("nothing to refuse")
+			}
+			var refused middleware.Result
+			l := limited(t, middleware.Config{Rules: rules, OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+				refused = result
+				w.WriteHeader(result.Status)
+			}})
+			for range 30 {
+				r := drawRequest(t)
+				if w, _ := check(l, r()); w.Code == 200 {
+					continue
+				}
+				for _, rule := range refused.Rules {
+					if rule.Remaining < 0 || rule.Allowed != (rule.RetryAfter == 0) || rule.Degraded {
+						t.Fatalf("a refusal's rule says %+v", rule)
+					}
+				}
+				after := refused.RetryAfter
+				if after == limiter.Never {
+					continue
+				}
+				time.Sleep(after - time.Microsecond)
+				if w, _ := check(l, r()); w.Code != 429 {
+					t.Fatalf("%d a microsecond before %v were over", w.Code, after)
+				}
+				if refused.RetryAfter != time.Microsecond {
+					t.Fatalf("a microsecond before %v were over, it said %v", after, refused.RetryAfter)
+				}
+				time.Sleep(time.Microsecond)
+				if w, _ := check(l, r()); w.Code != 200 {
+					t.Fatalf("%d after %v, and %v more", w.Code, after, refused.RetryAfter)
+				}
+			}
+		})
 	})
 }

@@ -19,9 +19,8 @@ type applied struct {
 	class  keyfunc.Class
 	shadow bool // the rule's
 
-	looks     bool // it is charged when its answer is known
-	overdrawn bool // it was charged to the rule's overdraft
-	spared    bool // it was not charged, as another limit of the rule refused, in shadow
+	looks  bool // it is charged when its answer is known
+	spared bool // it was not charged, as another limit of the rule refused, in shadow
 }
 
 // result is what the rule decided.

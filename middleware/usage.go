@@ -117,7 +117,6 @@ type (
 		Key         string         `json:"key,omitempty"` // its class
 		Unknown     string         `json:"unknown,omitempty"`
 		Limits      []usageLimit   `json:"limits,omitempty"`
-		Overdraft   *usageLimit    `json:"overdraft,omitempty"`
 		Concurrency *usageProgress `json:"concurrency,omitempty"`
 		SoftAt      int            `json:"soft_at,omitempty"`
 		Near        bool           `json:"near_limit,omitempty"`
@@ -328,9 +327,6 @@ func (u *usageRule) forget() {
 	for i := range u.Limits {
 		u.Limits[i].usageLeft = nil
 	}
-	if u.Overdraft != nil {
-		u.Overdraft.usageLeft = nil
-	}
 	if u.Concurrency != nil {
 		u.Concurrency.InProgress = nil
 	}
@@ -365,10 +361,6 @@ func (q *question) describe(set *ruleset) usageRule {
 		case q.unknown != unknownLimit:
 			told.Limits = append(told.Limits, describeLimit(p.quota))
 		}
-	}
-	if q.policy.overdraft != nil {
-		overdraft := describeLimit(q.policy.overdraft)
-		told.Overdraft = &overdraft
 	}
 	return told
 }
@@ -418,9 +410,6 @@ func (q *question) looks(looks []look, i int) []look {
 				told.Limits[n].tell(p.quota, d)
 			}
 		})
-	}
-	if over := q.policy.overdraft; over != nil {
-		ask(q.policy, over, func(told *usageRule, d *limiter.Decision) { told.Overdraft.tell(over, d) })
 	}
 	return looks
 }

@@ -44,7 +44,6 @@ type usageOfRule struct {
 	SoftAt                               int  `json:"soft_at"`
 	Near                                 bool `json:"near_limit"`
 	Limits                               []usageOfLimit
-	Overdraft                            *usageOfLimit
 	Concurrency                          *struct {
 		Max        int64
 		InProgress *int64 `json:"in_progress"`
@@ -101,7 +100,7 @@ func TestUsageTellsWhatIsLeftOfEveryRuleOfTheClient(t *testing.T) {
 		l := limited(t, middleware.Config{
 			Rules: []middleware.Rule{
 				{Name: "all", Limit: logOf(1000, time.Hour)},
-				{Name: "plan", Key: keyfunc.User, Limit: logOf(20, time.Hour), SoftAt: 80, Overdraft: 5,
+				{Name: "plan", Key: keyfunc.User, Limit: logOf(20, time.Hour), SoftAt: 80,
 					Tiers: middleware.Tiers{"premium": logOf(10, 30*24*time.Hour)}},
 				{Name: "api", Key: keyfunc.User, Limits: []limiter.Limit{logOf(100, time.Minute), logOf(900, time.Hour)}},
 				{Name: "quiet", Key: keyfunc.User, Limit: logOf(1, time.Hour), Shadow: true},
@@ -143,7 +142,6 @@ func TestUsageTellsWhatIsLeftOfEveryRuleOfTheClient(t *testing.T) {
 		assert.Equal(t, "own", plan.Key)
 		assert.Equal(t, 80, plan.SoftAt)
 		assert.True(t, plan.Near)
-		assert.EqualValues(t, 5, *plan.Overdraft.Remaining)
 		require.Len(t, plan.Limits, 1)
 		limit := plan.Limits[0]
 		assert.Equal(t, "10/30d sliding-log", limit.Limit)
@@ -215,7 +213,7 @@ func TestAskingWhatIsLeftCostsNothing(t *testing.T) {
 		c := middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{
 			{Name: "all", Limit: perHour(20)},
 			{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{perHour(5), logOf(9, 24*time.Hour)}},
-			{Name: "soft", Key: keyfunc.User, Limit: perHour(6), Overdraft: 2},
+			{Name: "soft", Key: keyfunc.User, Limit: perHour(6)},
 		}}
 		l := limited(t, c)
 		used := map[string]int64{}
@@ -354,7 +352,7 @@ func (h *halves) Decide(ctx context.Context, charges []limiter.Charge, decisions
 func TestAPartOfTheRulesMayNotBeKnown(t *testing.T) {
 	l := limited(t, middleware.Config{Store: &halves{}, Rules: []middleware.Rule{
 		{Name: "good", Limit: perHour(5)},
-		{Name: "degraded", Limits: []limiter.Limit{perHour(5), logOf(9, time.Minute)}, SoftAt: 1, Overdraft: 0},
+		{Name: "degraded", Limits: []limiter.Limit{perHour(5), logOf(9, time.Minute)}, SoftAt: 1},
 		{Name: "open", Limit: perHour(5)},
 		{Name: "crowded", Limit: perHour(5)},
 	}})
@@ -518,7 +516,7 @@ func TestMoreRulesThanABatchTakesAreTold(t *testing.T) {
 	store := &spy{}
 	c := middleware.Config{Store: store, ByRoute: map[string]middleware.Rule{}}
 	for i := range 150 {
-		c.ByRoute[fmt.Sprintf("/r%d", i)] = middleware.Rule{Name: fmt.Sprintf("r%d", i), Key: keyfunc.User, Limit: perHour(int64(i + 1)), Overdraft: 1}
+		c.ByRoute[fmt.Sprintf("/r%d", i)] = middleware.Rule{Name: fmt.Sprintf("r%d", i), Key: keyfunc.User, Limit: perHour(int64(i + 1))}
 	}
 	l := limited(t, c)
 	u := usageOf(t, l, as("ann"))
@@ -526,9 +524,8 @@ func TestMoreRulesThanABatchTakesAreTold(t *testing.T) {
 	for i := range 150 {
 		name := fmt.Sprintf("r%d", i)
 		assert.EqualValues(t, i+1, u.left(t, name))
-		assert.NotNil(t, u.rule(t, name).Overdraft.Remaining)
 	}
-	assert.Len(t, store.asked, 5, "of 64 at most")
+	assert.Len(t, store.asked, 3, "of 64 at most")
 }
 
 func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {

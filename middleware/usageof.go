@@ -79,7 +79,7 @@ func (l *RateLimit) tellUsageOf(w http.ResponseWriter, r *http.Request) {
 
 // isUnused reports whether it is known that nothing is counted.
 func (u *usageRule) isUnused() bool {
-	if u.Unknown != "" || u.Overdraft != nil && u.Overdraft.Used > 0 {
+	if u.Unknown != "" {
 		return false
 	}
 	for i := range u.Limits {

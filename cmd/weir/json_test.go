@@ -127,7 +127,7 @@ default:
   when: after
   soft: 80%
   escalate: {after: 3, within: 1m, ban: 1h}
-endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shadow, overdraft: 2}, "/deny": {mode: deny}}
+endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shadow}, "/deny": {mode: deny}}
 `)
 	other := write(t, "other.yaml", "version: 1\ndefault: {limit: 5/h, key: user|ip, tiers: {free: 2/h}}\n")
 	log := write(t, "access.log", attacked())

@@ -51,7 +51,7 @@ endpoints:
   "GET /a": {limit: 3/s, window: 1s}
   search: 3/s
   "POST /b": {limit: 3/s, key: [ip, nobody], cost: {per: 3}}
-  "POST /c": {limit: 3/s, escalate: {after: 0, within: 1m, ban: 1m}, overdraft: -2}
+  "POST /c": {limit: 3/s, escalate: {after: 0, within: 1m, ban: 1m}}
   "POST /c": 3/s
 default: {limit: 3/s, algorithm: fixed_window, burst: 3, tiers: {fre: 3/s}, on_outage: shut}
 soft: 120%
@@ -74,7 +74,6 @@ soft: 120%
 		`12:37: endpoints."POST /b".key.1: the key is not one of `,
 		`12:52: endpoints."POST /b".cost: has neither units nor a header`,
 		`13:45: endpoints."POST /c".escalate.after: is 0: `,
-		`13:81: endpoints."POST /c".overdraft: is -2: `,
 		`14:3: endpoints."POST /c": duplicate key: the first is on line 13`,
 		`15:55: default.burst: burst is 3: fixed-window has no burst`,
 		`15:66: default.tiers.fre: the tier "fre" is never used: did you mean "free"?`,
@@ -622,26 +621,6 @@ default: {limit: 3/s, soft: 100%}
 `, []string{
 		`2:29: default.soft: "100%" is not a percentage from 1% to 99%, or off`,
 	}},
-	{"an overdraft below zero", `version: 1
-default: {limit: 3/s, overdraft: -1}
-`, []string{
-		`2:34: default.overdraft: is -1: it must not be negative`,
-	}},
-	{"an overdraft of a queue", `version: 1
-default: {limit: 3/s leaky_bucket, overdraft: 2}
-`, []string{
-		`2:47: default.overdraft: is 2: a leaky_bucket has none, as its requests wait`,
-	}},
-	{"an overdraft of a queue in a tier", `version: 1
-default: {limit: 3/s, overdraft: 2, tiers: {free: 3/s leaky_bucket, paid: 5/s leaky_bucket}}
-`, []string{
-		`2:34: default.overdraft: is 2: a leaky_bucket has none, as its requests wait`,
-	}},
-	{"an overdraft that is too large", `version: 1
-default: {limit: 3/s, overdraft: 100_000_000}
-`, []string{
-		`2:34: default.overdraft: is 100000000, per 1s: requests is 100000000 per 1s: the rate must be at most 10 million per second`,
-	}},
 	{"an escalation without its parts", `version: 1
 default: {limit: 3/s, escalate: {}}
 `, []string{
@@ -826,15 +805,14 @@ default: 3/s
 global: {limit: 10/s, cost: 20}
 default: {limit: 100/s burst 5, cost: {units: 6}}
 endpoints:
-  "/a": {requests: 10, window: 1m, cost: 8, tiers: {paid: 9/m, team: 7/m}, overdraft: 5}
+  "/a": {requests: 10, window: 1m, cost: 8, tiers: {paid: 9/m, team: 7/m}}
 tiers:
-  paid: {limit: 10/s, cost: 20, overdraft: 30}
+  paid: {limit: 10/s, cost: 20}
   team: {limit: 5/s leaky-bucket burst 3, cost: 9}
 `, []string{
 		`2:29: global.cost: is 20: 10/1s allows at most 10 at once, so no request would ever pass`,
 		`3:47: default.cost.units: is 6: 100/1s token-bucket burst 5 allows at most 5 at once, so no request would ever pass`,
 		`5:42: endpoints."/a".cost: is 8: 7/1m, the limit of tier team, allows at most 7 at once, so no request would ever pass`,
-		`5:87: endpoints."/a".overdraft: is 5: a request costs 8, so none would ever pass by it`,
 		`7:29: tiers.paid.cost: is 20: 10/1s allows at most 10 at once, so no request would ever pass`,
 		`8:49: tiers.team.cost: is 9: 5/1s leaky-bucket burst 3 allows at most 4 at once, so no request would ever pass`,
 	}},
@@ -993,9 +971,9 @@ tiers: {a: &a {limit: 3/s}, b: {<<: *a}}
 `, []string{
 		`2:33: merge keys (<<) are not supported; write the fields, or give the whole mapping an alias`,
 	}},
-	{"JSON that is wrong", `{"version": 1, "default": {"limit": "9/s", "key": null, "cost": "5", "overdraft": 1e3}}
+	{"JSON that is wrong", `{"version": 1, "default": {"limit": "9/s", "key": null, "cost": "5", "burst": 1e3}}
 `, []string{
 		`1:51: default.key: names no key: leave it out, or write ip, user and the like`,
-		`1:83: default.overdraft: is "1e3": want a whole number, written in digits: 1000, or 1_000`,
+		`1:79: default.burst: is "1e3": want a whole number, written in digits: 1000, or 1_000`,
 	}},
 }

@@ -25,7 +25,7 @@ proxies: {trusted: [127.0.0.1]}
 endpoints:
   "GET /news": {limit: 4/day ZONE, key: user}
   "POST /login": {limits: [100/1h, 6/month ZONE], key: user}
-  "GET /login": {requests: 3, window: week from sunday ZONE, key: user, overdraft: 1}
+  "GET /login": {requests: 3, window: week from sunday ZONE, key: user}
 `, "ZONE", zone)
 	window := func(l limiter.Limit) (length, left int64) {
 		q, err := limiter.NewQuota("rule", "", l.In(zone))
@@ -63,7 +63,7 @@ endpoints:
 	weeks := func(t *testing.T, s *lineService) {
 		ann := lineClient{ip: "203.0.113.1", user: "ann"}
 		_, left := window(limiter.Weekly(3).From(time.Sunday))
-		s.passes(t, "GET /login", ann, 4) // the last of them on the overdraft
+		s.passes(t, "GET /login", ann, 3)
 		inTime(t, s.refuses(t, "GET /login", ann).Get("Retry-After"), left)
 	}
 	reload := func(t *testing.T, s *lineService) {
@@ -85,7 +85,7 @@ endpoints:
 	holdOnEveryRouterAndStore(t, []lineClaim{
 		{line: "limit: 4/day", claim: "a day ends at midnight there", run: ends, file: file},
 		{line: "limits:", claim: "a month beside an hour", run: several, file: file},
-		{line: "window: week", claim: "a week, and an overdraft of that week", run: weeks, file: file},
+		{line: "window: week", claim: "a week", run: weeks, file: file},
 		{line: "limit:", claim: "what was used of a day stays used when the limit changes", run: reload, file: file},
 	})
 }

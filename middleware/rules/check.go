@@ -153,12 +153,11 @@ func (c *checker) place(at *place) {
 func (c *checker) rule(p *placed) middleware.Rule {
 	path, r, name := p.path, p.rule, p.name
 	made := middleware.Rule{
-		Name:      name,
-		Key:       c.key(p),
-		NoKey:     r.NoKey.NoKey,
-		OnOutage:  r.OnOutage.Outage,
-		Overdraft: r.Overdraft,
-		Shadow:    r.Mode.shadow,
+		Name:     name,
+		Key:      c.key(p),
+		NoKey:    r.NoKey.NoKey,
+		OnOutage: r.OnOutage.Outage,
+		Shadow:   r.Mode.shadow,
 	}
 	made.Limit, made.Limits = c.limits(path, &r.limitFields, r.Mode.deny)
 	made.Concurrency = c.concurrency(path, &r.limitFields)
@@ -196,7 +195,6 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	c.doubtChoices(path, r)
 	c.doubtKey(p)
 	c.parameters(p)
-	c.overdraft(path, &made)
 	c.neverPasses(path, r.Cost, &made)
 	c.escalate(p, &made)
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode.deny)
@@ -226,9 +224,6 @@ func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 	}
 	if made.ChargeAfter && len(r.Counts) == 0 && !made.Settles {
 		c.at(when, "is after, and needs counts or cost.settle: nothing else is known only afterwards")
-	}
-	if made.ChargeAfter && made.Overdraft != 0 {
-		c.at(when, "is after, and there is an overdraft: keep one, as what is taken afterwards is not refused")
 	}
 	waits := made.Limit.Algorithm == limiter.LeakyBucket
 	for _, tier := range r.Tiers {
@@ -272,41 +267,6 @@ func (c *checker) softAt(path []string, s *soft) int {
 		c.at(path, "has no at: write soft: 80%%, or soft: off")
 	}
 	return s.At.of100
-}
-
-func (c *checker) overdraft(path []string, made *middleware.Rule) {
-	at := sub(path, "overdraft")
-	switch {
-	case made.Overdraft == 0:
-		return
-	case made.Overdraft < 0:
-		c.at(at, "is %d: it must not be negative", made.Overdraft)
-		return
-	case made.Limits != nil || len(made.TierLimits) > 0:
-		c.at(at, "is %d: a rule with several limits has none, as it would be beyond one of them", made.Overdraft)
-		return
-	case made.Limit == (limiter.Limit{}):
-		return
-	}
-	limits := []limiter.Limit{made.Limit}
-	for _, tier := range slices.Sorted(maps.Keys(made.Tiers)) {
-		limits = append(limits, made.Tiers[tier])
-	}
-	for _, l := range limits {
-		if l == (limiter.Limit{}) {
-			continue
-		}
-		if l.Algorithm == limiter.LeakyBucket {
-			c.at(at, "is %d: a leaky_bucket has none, as its requests wait", made.Overdraft)
-			return
-		}
-		over := l
-		over.Events, over.Burst = made.Overdraft, 0
-		if err := over.Validate(); err != nil {
-			c.at(at, "is %d, per %v: %s", made.Overdraft, l.Per, inFile(err))
-			return
-		}
-	}
 }
 
 func (c *checker) escalate(p *placed, made *middleware.Rule) {

@@ -55,7 +55,7 @@ func (c *checker) withoutLimit(path []string, made *middleware.Rule) {
 	if made.Concurrency == (limiter.Concurrency{}) || made.Limit != (limiter.Limit{}) || made.Limits != nil || c.hasLimit(path) {
 		return
 	}
-	for _, field := range []string{"cost", "counts", "when", "overdraft"} {
+	for _, field := range []string{"cost", "counts", "when"} {
 		if at := sub(path, field); c.doc.Has(at...) && !c.noted(at) {
 			c.at(at, "needs a limit: of a concurrency each request takes one place, and returns it when it ends")
 		}

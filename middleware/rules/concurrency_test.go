@@ -196,7 +196,6 @@ func TestWhatIsWrongWithHowManyAtOnce(t *testing.T) {
 		"concurrency: 5, cost: 2":                               "default.cost: needs a limit: of a concurrency each request takes one place",
 		"concurrency: 5, counts: 401":                           "default.counts: needs a limit",
 		"concurrency: 5, counts: 401, when: after":              "default.when: needs a limit",
-		"concurrency: 5, overdraft: 3":                          "default.overdraft: needs a limit",
 		"concurrency: 5, burst: 3":                              "default: has no limit",
 		"concurrency: 5, requests: 3":                           "default.requests: needs a window",
 		"limit: 5/s, tiers: {free: {concurrency: 0}}":           "default.tiers.free.concurrency: is 0",

@@ -79,7 +79,7 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 // neverPasses notes a cost that the limits of a rule never allow: one that every request has
 // is a mistake, one of requests without the header may be meant.
 func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule) {
-	overdraftAt, path := sub(path, "overdraft"), sub(path, "cost")
+	path = sub(path, "cost")
 	if given == nil || given.Settle || c.noted(path) { // one that settles reserves no more than there is
 		return
 	}
@@ -120,9 +120,6 @@ func (c *checker) neverPasses(path []string, given *cost, made *middleware.Rule)
 	}
 	for _, key := range slices.Sorted(maps.Keys(made.Overrides)) {
 		compare(made.Overrides[key], ", the limit of a key in overrides,")
-	}
-	if made.Overdraft > 0 && made.Units > made.Overdraft {
-		c.at(overdraftAt, "is %d: a request costs %d, so none would ever pass by it", made.Overdraft, made.Units)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestADiffSaysWhatChangesForWhichRequests(t *testing.T) {
 		}},
 		"a limit in other words": {search, strings.Replace(search, "limit: 30/m", "requests: 30, window: 60", 1), nil},
 		"a key with spaces":      {"version: 1\ndefault: {limit: 9/s, key: user|ip}\n", "version: 1\ndefault: {limit: 9/s, key: [user | ip]}\n", nil},
-		"a default in words":     {search, strings.Replace(search, "30/m", "30/m, no_key: share, when: before, mode: enforce, on_outage: local, overdraft: 0, key: ip", 1), nil},
+		"a default in words":     {search, strings.Replace(search, "30/m", "30/m, no_key: share, when: before, mode: enforce, on_outage: local, key: ip", 1), nil},
 		"a key and a limit": {search, strings.Replace(search, "30/m", "60/m, key: user|ip", 1), []string{
 			"GET /search: key ip → key user|ip; what was used stays used where the key is the same",
 			"GET /search: 30/1m → 60/1m; what was used stays used where the key is the same",
@@ -182,7 +182,6 @@ endpoints:
     mode: shadow
     refusal: {status: 503, type: "https://example.org/a", title: A, message: "B"}
     soft: {at: 80%}
-    overdraft: 20
   "POST /b":
     limits: [10/s, 1000/h]
     counts: [401, 403]

@@ -71,9 +71,8 @@ type Step struct {
 	Shadow  bool    `json:"shadow,omitempty"`           // it refuses nothing
 	SoftAt  int     `json:"soft_at,omitempty"`          // percent of the limit at which a warning begins
 
-	Overdraft int64  `json:"overdraft,omitempty"` // how many more pass, marked as degraded
-	Escalate  string `json:"escalate,omitempty"`  // what bans the key, in words
-	Says      string `json:"says"`                // all that, in words
+	Escalate string `json:"escalate,omitempty"` // what bans the key, in words
+	Says     string `json:"says"`               // all that, in words
 }
 
 // Explain tells which rules apply to a request, in what order, with which keys and limits.
@@ -168,7 +167,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 			s.Section = path[0]
 		}
 		if given := ruleNamed(&config, rule.Name); given != nil {
-			s.SoftAt, s.Overdraft, s.Escalate = given.SoftAt, given.Overdraft, escalationWords(given)
+			s.SoftAt, s.Escalate = given.SoftAt, escalationWords(given)
 		}
 		s.Says = s.words()
 		step(s)
@@ -217,9 +216,6 @@ func (s *Step) words() string {
 	}
 	if s.SoftAt > 0 {
 		text += fmt.Sprintf(", with a warning from %d%% on", s.SoftAt)
-	}
-	if s.Overdraft > 0 {
-		text += fmt.Sprintf(", and %d more are marked as degraded", s.Overdraft)
 	}
 	if s.Escalate != "" {
 		text += ", " + s.Escalate

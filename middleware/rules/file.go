@@ -101,7 +101,6 @@ type rule struct {
 	Mode      ruleMode               `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing; off is as if the rule were not there; deny refuses every request, counts none, and needs no limit."`
 	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"What a client is answered that the rule refuses, field by field in place of what the file says."`
 	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
-	Overdraft int64                  `yaml:"overdraft" min:"0" default:"0" doc:"How many more per window are admitted and marked as degraded, for the application to answer with less."`
 	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
 }
 

@@ -235,7 +235,7 @@ var extremes = []string{
 	"", "null", "~", "true", "[]", "{}", "[[]]", "{a: b}", `""`, "*a", "&a", "!!str", "|", ">", "#", "'", `"`, ": ", "- ", ", ", "?", "%",
 	"leaky_bucket", "token_bucket", "fixed_window", "sliding_log", "user", "ip", "user|ip", "global", "header:X-A", "0s", "1ns", "400d", "1us",
 	"local", "shadow", "off", "1%", "default", "tier:free", "global", "/*", `"GET /"`, `"süß"`, "10/s burst 5", "1/366d", "10000000/s",
-	"0.0.0.0/0", "::1", "1GiB", "endpoints", "tiers", "overdraft: 3", "name: default", "no_key: skip", "\t", "\u2028", "\x00", "\xff",
+	"0.0.0.0/0", "::1", "1GiB", "endpoints", "tiers", "name: default", "no_key: skip", "\t", "\u2028", "\x00", "\xff",
 }
 
 func lines(edit func(*rand.Rand, []string) []string) func(*rand.Rand, string) string {

@@ -29,19 +29,18 @@ func loadSample(t testing.TB, o rules.Options) *rules.Rules {
 
 // A plainRule is a rule without its functions, which can't be compared.
 type plainRule struct {
-	Name      string
-	Limit     limiter.Limit
-	Tiers     middleware.Tiers
-	NoKey     middleware.NoKey
-	OnOutage  limiter.Outage
-	SoftAt    int
-	Overdraft int64
-	Escalate  bans.Escalation
-	Shadow    bool
+	Name     string
+	Limit    limiter.Limit
+	Tiers    middleware.Tiers
+	NoKey    middleware.NoKey
+	OnOutage limiter.Outage
+	SoftAt   int
+	Escalate bans.Escalation
+	Shadow   bool
 }
 
 func plainly(r middleware.Rule) plainRule {
-	return plainRule{r.Name, r.Limit, r.Tiers, r.NoKey, r.OnOutage, r.SoftAt, r.Overdraft, r.Escalate, r.Shadow}
+	return plainRule{r.Name, r.Limit, r.Tiers, r.NoKey, r.OnOutage, r.SoftAt, r.Escalate, r.Shadow}
 }
 
 // keyOf is the key of a request under a rule; "none" if the rule has one counter.
@@ -193,7 +192,6 @@ func TestScalarsAreReadAsTheyAreMeant(t *testing.T) {
 			"0%": "", "100%": "", "80": "", "08%": "", "+8%": "", "8.5%": "", "-5%": "", "%": "", "80 %": "", "on": ""},
 		escalate: {"1}": "1", "2.5}": "2.5", "1000}": "1000", `"3"}`: "3", "0}": "", "0.99}": "", "1001}": "", ".nan}": "",
 			".inf}": "", "1_0}": "", "0x2}": "", "-2}": "", "two}": ""},
-		"overdraft: ": {"5": "5", "0": "0", "1_000": "1000", "-1": "", "1.5": "", "05": ""},
 		"cost: ": {"5": "5", "{units: 5}": "5", `"5"`: "5", "1_000": "1000", "10_000": "10000", "10_001": "",
 			"9223372036854775807": "", "0": "", "-1": "", "+5": "", "05": "", "5.0": "", "9223372036854775808": "", "_5": "", "5_": "", "1MiB": ""},
 	} {
@@ -209,7 +207,7 @@ func TestScalarsAreReadAsTheyAreMeant(t *testing.T) {
 			rule := r.Config().Default
 			got := map[string]any{
 				"algorithm: ": rule.Limit.Algorithm, "on_outage: ": rule.OnOutage, "mode: ": rule.Shadow, "no_key: ": rule.NoKey,
-				"soft: ": rule.SoftAt, escalate: rule.Escalate.Factor, "overdraft: ": rule.Overdraft, "cost: ": rule.Units,
+				"soft: ": rule.SoftAt, escalate: rule.Escalate.Factor, "cost: ": rule.Units,
 			}[field]
 			assert.Equal(t, want, fmt.Sprint(got), "%s%s", field, text)
 		}

@@ -223,7 +223,6 @@ func (concurrency) JSONConstraints() []map[string]any {
 func (r rule) JSONConstraints() []map[string]any {
 	deny := with(says{"mode": oneOfWords("deny")})
 	after := with(says{"when": oneOfWords("after")})
-	overdraft := with(says{"overdraft": says{"not": says{"enum": []any{0, "0"}}}})
 	settling := with(says{"cost": isTrue("settle")})
 	queuedTier := with(says{"tiers": says{"not": says{"additionalProperties": says{"not": either(inLimit(waiting...), queued())}}}})
 	return append(r.limitFields.JSONConstraints(),
@@ -232,12 +231,10 @@ func (r rule) JSONConstraints() []map[string]any {
 		says{"properties": says{"key": eachLike(keyPattern)}},
 		implied("Of a concurrency alone each request takes one place, and returns it when it ends.",
 			says{"type": "object", "required": []string{"concurrency"}, "not": havingAny("limit", "limits", "requests", "window", "algorithm", "burst")},
-			says{"not": havingAny("cost", "counts", "when", "overdraft")}),
-		never("A rule with several limits has no overdraft.", says{"allOf": []says{having("limits"), overdraft}}),
-		never("The requests of a leaky_bucket wait: it has no overdraft, and they have waited when they are answered.",
-			says{"allOf": []says{either(queued(), queuedTier), either(overdraft, having("counts"), after)}}),
+			says{"not": havingAny("cost", "counts", "when")}),
+		never("The requests of a leaky_bucket have waited when they are answered.",
+			says{"allOf": []says{either(queued(), queuedTier), either(having("counts"), after)}}),
 		implied("Nothing but counts and cost.settle is known only afterwards.", after, either(having("counts"), settling)),
-		never("What is taken afterwards is not refused.", says{"allOf": []says{after, overdraft}}),
 		implied("What is settled was reserved, or is charged when it is known.",
 			with(says{"cost": says{"type": "object", "required": []string{"settle"}, "properties": says{"settle": says{"enum": []bool{true}}}, "not": havingAny("units", "header")}}), after),
 		implied("Outcomes are those that counts names.", with(says{"escalate": with(says{"of": oneOfWords("outcomes")})}), having("counts")),

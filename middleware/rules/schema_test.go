@@ -325,7 +325,6 @@ var beyondSchema = map[string]string{
 	"a burst that takes years to come back":                              "the burst is compared with the limit",
 	"a key there is not":                                                 "the application may have a key of that name",
 	"a key without its name":                                             "the application may have a key of that name",
-	"an overdraft that is too large":                                     "how large it may be depends on the window",
 	"an escalation that ends below its beginning":                        "two durations are compared",
 	"an escalation that bans everybody":                                  "the application may have keys of those names, which tell clients apart",
 	"two rules of one name":                                              "names are compared all over the file",
@@ -436,7 +435,7 @@ func madeUp(random *rand.Rand) map[string]any {
 				return pick(1, 5, "2", some(25, map[string]func() any{"units": number, "header": of("Content-Length", "X-Cost"), "per": of("1MiB", 500), "missing": number, "max": number, "settle": of(true, false)}))
 			},
 			"counts": of("2xx", []any{401, "!5xx"}, 401, []any{}), "when": of("before", "after"), "on_outage": of("open", "closed", "local"), "mode": of("enforce", "shadow", "off", "deny"),
-			"refusal": refused, "soft": of("80%", "off", map[string]any{"at": "50%"}, map[string]any{}), "overdraft": of(0, 5, "0", 20),
+			"refusal": refused, "soft": of("80%", "off", map[string]any{"at": "50%"}, map[string]any{}),
 			"tiers": func() any { return map[string]any{"gold": pick(limit(), limits()), "free": limit()} },
 			"overrides": func() any {
 				return map[string]any{fmt.Sprint(pick("user:42", "192.0.2.7", "2rhsDB77NOyjo59J_5XpDg")): pick(limit(), limits())}

@@ -66,7 +66,6 @@ var secretPlaces = []string{
 	"default: {limit: 1/s, key: \"header:X-Api-Key: SECRET\"}",
 	"default: {limit: 1/s, key: \"cookie:session=SECRET\"}",
 	"default: {limit: 1/s, cost: {header: \"Authorization: SECRET\"}}",
-	"default: {limit: 1/s, overdraft: SECRET}",
 	"default: {limit: 1/s, key: \"apikey:X-Api-Key\"}\nban: {keys: [SECRET]}",
 	"default: {limit: 1/s, key: [\"apikey:X-Api-Key\", bearer]}\nban: {keys: [SECRET]}",
 	"default: 1/s\nban: {file: banned.txt}",

@@ -399,24 +399,6 @@ func TestAWarningComesBeforeTheWall(t *testing.T) {
 	}
 }
 
-func TestAnOverdraftPassesMarked(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		limits, err := middleware.New(parse(t, "version: 1\ndefault: {limit: 3/h sliding_log, overdraft: 2}\n", rules.Options{}).Config())
-		require.NoError(t, err)
-		var degraded []bool
-		s := &site{t, limits}
-		handler := limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			result, _ := middleware.FromContext(r.Context())
-			degraded = append(degraded, result.Degraded)
-		}))
-		for range 5 {
-			handler.ServeHTTP(discard{http.Header{}}, call{}.request())
-		}
-		require.Equal(t, []bool{false, false, false, true, true}, degraded)
-		require.Equal(t, http.StatusTooManyRequests, s.status(call{}))
-	})
-}
-
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header              { return d.header }

@@ -109,8 +109,7 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		}
 		degraded = degraded || rule.Degraded
 	}
-	// An overdraft says the same of its decisions.
-	if degraded && o.Outcome != middleware.OutcomeOverdrawn {
+	if degraded {
 		c.degraded.total.Add(1)
 	}
 }

@@ -190,7 +190,7 @@ func (k *client) note(c *counts, o *middleware.Observation, first int, hash uint
 
 // passes reports whether a request goes on to the handler.
 func passes(o middleware.Outcome) bool {
-	return o == middleware.OutcomeAllowed || o == middleware.OutcomeOverdrawn || o == middleware.OutcomeExempt
+	return o == middleware.OutcomeAllowed || o == middleware.OutcomeExempt
 }
 
 // banned notes that the client of a ban is still there.

@@ -87,7 +87,7 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 	troubles := troublesOf(all, became, rules)
 	if len(troubles) == 0 {
 		text := fmt.Sprintf("All is well: %s, %s refused", rate, noneOr(became[middleware.OutcomeRefused], all))
-		passed := became[middleware.OutcomeAllowed] + became[middleware.OutcomeOverdrawn] + became[middleware.OutcomeExempt]
+		passed := became[middleware.OutcomeAllowed] + became[middleware.OutcomeExempt]
 		if others := all - passed - became[middleware.OutcomeRefused]; others > 0 {
 			text += fmt.Sprintf(", %s stopped for other reasons", percent(others, all))
 		}

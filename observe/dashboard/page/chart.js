@@ -39,7 +39,6 @@ function layers(row) {
   return [
     { name: "passed", kind: "pass", list: outcomeOf("allowed"), always: true },
     { name: "exempt", kind: "exempt", list: outcomeOf("exempt") },
-    { name: "on an overdraft", kind: "shadow", list: outcomeOf("overdrawn") },
     { name: "refused", kind: "refuse", list: outcomeOf("refused"), always: true },
     { name: "shed for overload", kind: "undecided", list: outcomeOf("shed") },
     { name: "without a key", kind: "refuse", list: outcomeOf("no_key") },

@@ -172,9 +172,6 @@ func (g *generator) rule(name string, nth int) string {
 		field("soft: {at: %d%%}", 50+g.IntN(45))
 	}
 	if g.some(5) {
-		field("overdraft: %d", 1+g.IntN(8))
-	}
-	if g.some(5) {
 		field("refusal: {status: %s, title: Busy}", g.one("429", "503"))
 	}
 	if g.some(6) {

@@ -52,7 +52,7 @@ type Decision struct {
 
 // Passed reports whether the request reached its handler.
 func (d *Decision) Passed() bool {
-	return d.Outcome >= middleware.OutcomeOverdrawn || d.Outcome == middleware.OutcomeExempt
+	return d.Outcome == middleware.OutcomeAllowed || d.Outcome == middleware.OutcomeExempt
 }
 
 // New returns a service with these rules. Their Bans must be from [NewBans], of their own.

@@ -71,14 +71,14 @@ endpoints:
   "POST /login": {limit: 20/1m, escalate: {after: 10, within: 10m, ban: 30s}}
   "/static/*": {limit: 5/10s, escalate: {after: 3, within: 1m, ban: 10m, factor: 10}}
 default: {limit: 40/1h, name: rest, escalate: {after: 20, within: 1d, ban: 1h, max: 2h}}`,
-	"soft, overdraft and shadow": `
+	"soft and shadow": `
 soft: {at: 80%}
 global: {limit: 20/10s, mode: shadow}
 endpoints:
-  "GET /articles/{id}": {limit: 10/1m, overdraft: 5}
-  "POST /login": {limit: 20/1m, mode: shadow, overdraft: 3}
+  "GET /articles/{id}": {limit: 10/1m}
+  "POST /login": {limit: 20/1m, mode: shadow}
   "/static/*": {limit: 6/10s, soft: {at: 50%}}
-default: {limit: 2/1m, algorithm: fixed_window, overdraft: 2}`,
+default: {limit: 2/1m, algorithm: fixed_window}`,
 	"all in shadow": `
 mode: shadow
 ban: {cidrs: [203.0.113.0/24]}
@@ -122,7 +122,7 @@ endpoints:
   "POST /login":
     - {limit: 20/1m, escalate: {after: 5, within: 10m, ban: 2m}}
     - {limit: 3/10s, key: user, no_key: skip, counts: "!5xx"}
-  "/static/*": [{limit: 6/10s burst 9}, {limit: 400/1d, key: user|ip, overdraft: 10}]
+  "/static/*": [{limit: 6/10s burst 9}, {limit: 400/1d, key: user|ip}]
 default: [{limit: 6/1m}, {limits: [40/1h, 90/1d], key: host}]`,
 	"at once": `
 endpoints:
@@ -188,7 +188,7 @@ default: {limits: [4/1s, 30/1m], counts: "!5xx", mode: shadow, escalate: {after:
 endpoints:
   "POST /login": {limit: 25/month}
   "/static/*": {limits: [5/1m, 40/day Europe/Berlin], counts: "!5xx"}
-default: {limit: 12/week America/New_York, overdraft: 3}`,
+default: {limit: 12/week America/New_York}`,
 	"overload": `
 overload: {priority: [premium], max_wait: 10ms}
 default: 9/1m`,

@@ -33,7 +33,6 @@ type Counts struct {
 	Banned    int64 `json:"banned"`     // refused for a ban
 	NoKey     int64 `json:"no_key"`     // refused for want of a key
 	Delayed   int64 `json:"delayed"`    // let pass after a wait
-	Overdrawn int64 `json:"overdrawn"`  // let pass on an overdraft
 	Warned    int64 `json:"warned"`     // let pass with a warning that the limit is near
 	Exempt    int64 `json:"exempt"`     // let pass as never limited
 	Unlimited int64 `json:"unlimited"`  // let pass as no rule is for them
@@ -63,10 +62,9 @@ type RuleCounts struct {
 	Limit  string `json:"limit"`
 	Shadow bool   `json:"shadow,omitempty"` // it refused nothing, and would have refused so much
 
-	Asked     int64 `json:"asked"`
-	Refused   int64 `json:"refused"`
-	Overdrawn int64 `json:"overdrawn"`
-	Keys      int64 `json:"keys_refused"` // how many keys were refused something
+	Asked   int64 `json:"asked"`
+	Refused int64 `json:"refused"`
+	Keys    int64 `json:"keys_refused"` // how many keys were refused something
 }
 
 // What stops requests that no rule refuses. No rule has these names, which end with a space.
@@ -143,8 +141,6 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 		t.Exempt++
 	case len(d.Rules) == 0:
 		t.Unlimited++
-	case d.Outcome == middleware.OutcomeOverdrawn:
-		t.Overdrawn++
 	}
 	if d.Soft {
 		t.Warned++
@@ -168,9 +164,6 @@ func (t *Tally) addRule(d *middleware.RuleResult, at int64) {
 	r.Asked++
 	if r.trials != nil && !d.Rule.Own { // of such a key another limit of the rule changes nothing
 		r.trials.Add(d.Key, at, d.Cost)
-	}
-	if d.Degraded {
-		r.Overdrawn++
 	}
 	if d.Allowed {
 		return

@@ -77,7 +77,7 @@ func gentle(s *simulate.Summary) string {
 	for _, of := range []struct {
 		n         int64
 		one, many string
-	}{{s.Delayed, "waits for its turn", "wait for their turn"}, {s.Overdrawn, "passes on an overdraft", "pass on an overdraft"},
+	}{{s.Delayed, "waits for its turn", "wait for their turn"},
 		{s.Warned, "carries a warning that the limit is near", "carry a warning that the limit is near"},
 		{s.Exempt, "is never limited", "are never limited"}, {s.Unlimited, "meets no rule", "meet no rule"}} {
 		if of.n > 0 {
