@@ -31,7 +31,6 @@ type counts struct {
 	find     func(*middleware.RuleInfo) *series
 	outcome  [outcomes]counter
 	degraded counter // decisions by outage policies
-	elapsed  latency
 	lastErr  atomic.Pointer[storeError]
 
 	countLevels func() // before a second ends
@@ -83,9 +82,6 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	}
 	if int(o.Outcome) < outcomes {
 		c.outcome[o.Outcome].total.Add(1)
-	}
-	if o.Elapsed > 0 {
-		c.elapsed.add(o.Elapsed)
 	}
 	if o.Err != nil && !errors.Is(o.Err, context.Canceled) { // of the client
 		c.lastErr.Store(&storeError{now, o.Err})
@@ -194,7 +190,6 @@ func (c *counts) fold(now int64) {
 	c.other.asked.fold(last, now)
 	c.other.refused.fold(last, now)
 	c.other.new.fold(last, now)
-	c.elapsed.fold(last, now)
 	c.second.Store(now)
 }
 

@@ -2,9 +2,7 @@ package dashboard
 
 import (
 	"fmt"
-	"math"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,10 +14,8 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/observe/internal/tally"
 )
 
 func newDashboard(t require.TestingT, o Options) *Dashboard {
@@ -163,38 +159,6 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-func TestAQuantileIsAtMostAQuarterTooHigh(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := &latency{}
-		times := rapid.SliceOfN(rapid.Int64Range(1, int64(time.Hour)), 1, 300).Draw(t, "times")
-		for _, ns := range times {
-			l.add(time.Duration(ns))
-		}
-		slices.Sort(times)
-		for _, share := range []float64{0, 0.5, 0.99} {
-			exact := times[min(int(share*float64(len(times))), len(times)-1)]
-			got := int64(l.quantile(share))
-			if got < exact || float64(got) > math.Ceil(float64(exact)*1.25)+1 {
-				t.Fatalf("quantile %v of %v is %d, want %d", share, times, got, exact)
-			}
-		}
-	})
-}
-
-func TestWhatDecisionsTookIsForgottenAfterTwentySeconds(t *testing.T) {
-	l := &latency{}
-	require.Zero(t, l.quantile(0.5))
-	l.add(time.Millisecond)
-	l.fold(3, 9)
-	l.fold(9, 12)
-	require.Positive(t, l.quantile(0.5))
-	l.fold(12, 21)
-	require.Zero(t, l.quantile(0.5))
-	l.add(time.Millisecond)
-	l.fold(21, 60)
-	require.Zero(t, l.quantile(0.5))
-}
-
 func TestAKeyIsReadBackAsItIsShown(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.OneOf(
@@ -216,19 +180,6 @@ func TestAKeyIsReadBackAsItIsShown(t *testing.T) {
 		require.Equal(t, plain, typedKey(plain))
 	}
 	require.Equal(t, `"tenant:acme"`, typedKey("tenant:acme"), "it is of the application's own")
-}
-
-func TestWhatAStoreTellsBecomesFigures(t *testing.T) {
-	store := tally.NewStore(nil)
-	assert.Empty(t, figuresOf(store, failover.Stats{}))
-	store.Failover = func() failover.Stats { return failover.Stats{} }
-	store.Batches = func() (sent, remembered uint64) { return 1234567, 999 }
-	store.Memory = func() limiter.MemoryStats { return limiter.MemoryStats{Cells: 300_000, Bytes: 3 << 20, Evicted: 2} }
-	assert.Equal(t, []figure{
-		{"Decided", "1,000"}, {"Local", "0"}, {"Open", "7"}, {"Closed", "0"}, {"Failures", "12"},
-		{"Batches", "1,234,567"}, {"Remembered", "999"},
-		{"Cells", "300,000"}, {"Bytes", "3.0 MiB"}, {"Evicted", "2"}, {"Overflowed", "0"},
-	}, figuresOf(store, failover.Stats{Decided: 1000, Open: 7, Failures: 12}))
 }
 
 func TestWhoIsRefusedIsSaidInWords(t *testing.T) {

@@ -43,10 +43,9 @@ type Options struct {
 	// Title is above the page, such as the service's name. Empty: the host's name.
 	Title string
 
-	// Store is what the limiters count in, for its health: what it tells of itself is shown
-	// ([failover.Reporter], [limiter.MemoryReporter], [limiter.Batcher]), through stores around
-	// it too ([limiter.Wrapper]). Nil, or one that tells nothing: its health is what can be
-	// seen from requests.
+	// Store is what the limiters count in, for its health ([failover.Reporter]), through stores
+	// around it too ([limiter.Wrapper]). Nil, or one that reports nothing: its health is what can
+	// be seen from requests.
 	Store limiter.Store
 
 	// Bans is the limiters' list. Nil: the page has none.

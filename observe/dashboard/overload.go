@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/weirgo/weir/middleware/shed"
@@ -97,7 +98,7 @@ func (d *Dashboard) lookAtOverload(now int64) *overloadView {
 		for _, s := range b.Stats() {
 			p := placesView{Route: s.Route, Limit: s.Limit, InFlight: s.InFlight, Waiting: s.Waiting, Streams: s.Streams, Rate: s.Rate}
 			if s.Latency > 0 {
-				p.Latency = short(s.Latency)
+				p.Latency = fmt.Sprintf("%.3g ms", s.Latency.Seconds()*1000)
 			}
 			v.Places = append(v.Places, p)
 			for _, l := range s.Levels {

@@ -67,13 +67,10 @@ type seriesView struct {
 }
 
 type storeView struct {
-	Bad      bool     `json:"bad"`
-	Text     string   `json:"text"`
-	Error    string   `json:"error,omitempty"`
-	Median   string   `json:"median,omitempty"`
-	Slowest  string   `json:"slowest,omitempty"` // of a hundred
-	Degraded uint64   `json:"degraded"`          // decisions by outage policies, in the last ten seconds
-	Figures  []figure `json:"figures"`
+	Bad      bool   `json:"bad"`
+	Text     string `json:"text"`
+	Error    string `json:"error,omitempty"`
+	Degraded uint64 `json:"degraded"` // decisions by outage policies, in the last ten seconds
 }
 
 type bansView struct {
@@ -283,10 +280,7 @@ func (d *Dashboard) places(rows []row) (places [][3]int) {
 func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 	const recent = 5 // seconds
 	c := &d.counts
-	v := storeView{Figures: figuresOf(d.store, health), Degraded: c.degraded.sum(now, 10)}
-	if median := c.elapsed.quantile(0.5); median > 0 {
-		v.Median, v.Slowest = short(median), short(c.elapsed.quantile(0.99))
-	}
+	v := storeView{Degraded: c.degraded.sum(now, 10)}
 	failed := false
 	if last := c.lastErr.Load(); last != nil && now-last.second < 60+int64(health.DegradedFor/time.Second) {
 		v.Error = fmt.Sprintf("%.300s", last.err.Error())
@@ -310,19 +304,6 @@ func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 		v.Text = "answers"
 	}
 	return v
-}
-
-// short is a duration in few digits.
-func short(d time.Duration) string {
-	switch {
-	case d < time.Microsecond:
-		return fmt.Sprintf("%d ns", d.Nanoseconds())
-	case d < time.Millisecond:
-		return fmt.Sprintf("%.3g µs", float64(d)/float64(time.Microsecond))
-	case d < time.Second:
-		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
-	}
-	return fmt.Sprintf("%.3g s", d.Seconds())
 }
 
 func (d *Dashboard) lookAtBans() *bansView {

@@ -409,3 +409,11 @@ func percentOf(share float64) string {
 	}
 	return strconv.FormatFloat(p, 'f', 0, 64) + "%"
 }
+
+// grouped puts a comma between thousands.
+func grouped(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
