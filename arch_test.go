@@ -114,7 +114,6 @@ var rooms = []room{
 	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
-	{"internal/browser", nil, []string{"github.com/stretchr/testify"}},
 	{"internal/invalid", nil, nil},
 	{"internal/nearest", nil, nil},
 	{"internal/network", nil, nil},

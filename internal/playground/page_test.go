@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,7 +14,9 @@ import (
 var carried = regexp.MustCompile(`(?s)id="engine" data-built-by="[^"]*">\n(.*?)\n</script>`)
 
 func TestThePageIsOneFileThatNamesNoOtherAddress(t *testing.T) {
-	page, err := os.ReadFile(buildPage(t))
+	path := filepath.Join(t.TempDir(), "playground.html")
+	require.NoError(t, write(path))
+	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	found := carried.FindStringSubmatch(string(page))
 	require.NotNil(t, found, "the page carries no engine")

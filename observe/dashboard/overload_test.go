@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/browser"
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -117,47 +116,6 @@ func TestOfManyRoutesTheFullestAreShown(t *testing.T) {
 		assert.Equal(t, "GET /14", o.Places[5].Route)
 		assert.Equal(t, 14, o.More)
 	})
-}
-
-func TestThePageShowsAnOverload(t *testing.T) {
-	t.Parallel()
-	s := startBusy(t, shed.Options{Priority: shed.ByTier("premium", "free"), MaxWait: 100 * time.Millisecond}, 20*time.Millisecond)
-	b := browser.Open(t, s.serve(), 1280, 900, false)
-	b.Await(patience, `!document.querySelector("#overload").hidden`)
-	assert.Equal(t, "has room", b.Text("#overload-text"))
-	assert.Equal(t, "0 of 32 in flight", b.Text("#places .about"))
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Millisecond):
-				s.ask("premium", 4)
-				s.ask("free", 30)
-				s.ask("", 20)
-			}
-		}
-	}()
-	b.Await(patience, `document.querySelector("#overload").dataset.is === "waits"`)
-	b.Await(2*patience, `document.querySelector("#overload").dataset.is === "sheds"`)
-	b.Await(patience, `document.querySelectorAll("#levels .number.some").length > 0`)
-	assert.Contains(t, b.Text("#overload-text"), "others")
-	assert.NotContains(t, b.Text("#overload-text"), "premium")
-	for _, scheme := range []struct {
-		name string
-		dark bool
-	}{{"light", false}, {"dark", true}} {
-		for _, width := range []int64{320, 390, 800, 1280, 1920} {
-			b.Look(width, 844, scheme.dark)
-			assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing is beyond the edge")
-			box := browser.Eval[[]float64](b, `(({width, height}) => [width, height])(document.getElementById("overload").getBoundingClientRect())`)
-			assert.Greater(t, box[0], 0.8*float64(min(width, 400))-40, "at %d", width)
-			assert.Positive(t, box[1])
-			b.Picture(fmt.Sprintf("overload-%s-%d", scheme.name, width))
-		}
-	}
 }
 
 func TestWithoutABoundThereIsNoCardForIt(t *testing.T) {

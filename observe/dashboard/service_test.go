@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -121,29 +120,6 @@ func (s *service) noisy() { s.send("GET", "/export", "203.0.113.9", "acme") }
 // attack tries passwords, each time from another address.
 func (s *service) attack() {
 	s.send("POST", "/login", fmt.Sprintf("192.0.%d.%d", rand.IntN(256), rand.IntN(256)), "")
-}
-
-// mixed sends all kinds at once, until the test is over: twenty requests a second of forty
-// good clients, forty of a noisy tenant, sixty of an attacker.
-func (s *service) mixed() {
-	done := s.t.Context().Done()
-	go func() {
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			s.good(i)
-			s.noisy()
-			s.noisy()
-			s.attack()
-			s.attack()
-			s.attack()
-		}
-	}()
 }
 
 // serve is the service on a port, and the address of its page.

@@ -1,10 +1,6 @@
 package verdict_test
 
 import (
-	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,12 +12,9 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/demand"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 	"github.com/weirgo/weir/cmd/weir/internal/verdict"
-	"github.com/weirgo/weir/internal/browser"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
 )
-
-const patience = 20 * time.Second // of a busy machine
 
 func shown(client string) string { return client }
 
@@ -55,93 +48,8 @@ default: 5/1m
 	return page
 }
 
-// recommended is a page about a limit.
-func recommended(t *testing.T) *verdict.Page {
-	t.Helper()
-	meter, err := demand.NewMeter(time.Minute, limiter.SlidingWindow)
-	require.NoError(t, err)
-	for _, e := range accesslog.Generate(1, 5_000) {
-		meter.Add(e.Client, e.At, 1)
-	}
-	r, err := meter.Result(0.99)
-	require.NoError(t, err)
-	page := &verdict.Page{Title: "access.log", Words: verdict.Recommended(r, 0.99, "client address"), Peaks: verdict.Peaks(r)}
-	for _, b := range r.Buckets {
-		page.Buckets = append(page.Buckets, verdict.Bucket{Limit: fmt.Sprintf("%d/1m burst %d", b.Rate, b.Burst), Most: verdict.Number(b.Rate + b.Burst)})
-	}
-	page.Curves = []verdict.Curve{verdict.NewCurve(r, "client address", r.Chosen.Limit, func(limit int64) string { return fmt.Sprintf("default: {limit: %d/1m, key: ip}", limit) })}
-	return page
-}
-
-// show opens a page as a file, as whoever was sent it does.
-func show(t *testing.T, page *verdict.Page, width int64, dark bool) *browser.Browser {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "report.html")
-	file, err := os.Create(path)
-	require.NoError(t, err)
-	require.NoError(t, page.Write(file))
-	require.NoError(t, file.Close())
-	return browser.Open(t, (&url.URL{Scheme: "file", Path: path}).String(), width, 800, dark)
-}
-
-func TestTheAnswerIsInTheFirstViewportOnEveryScreen(t *testing.T) {
-	t.Parallel()
-	for name, page := range map[string]*verdict.Page{"simulated": simulated(t), "recommended": recommended(t)} {
-		b := show(t, page, 1280, false)
-		assert.Equal(t, page.Verdict, b.Text("h1"))
-		for dark, widths := range map[bool][]int64{false: {320, 390, 800, 1280, 3840}, true: {320, 1280}} { // which changes no layout
-			for _, width := range widths {
-				b.Look(width, 800, dark)
-				assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "%s at %d: nothing is beyond the edge", name, width)
-				assert.LessOrEqual(t, browser.Eval[float64](b, `document.querySelector("#detail").getBoundingClientRect().bottom`), 800.0, "%s at %d", name, width)
-				assert.Positive(t, browser.Eval[float64](b, `document.querySelector("#drawn").getBoundingClientRect().width`))
-				b.Picture(fmt.Sprintf("%s-%d-%t", name, width, dark))
-			}
-		}
-		assert.Len(t, b.Requests(), 1, "the page alone")
-	}
-}
-
-func TestTheSliderTellsWhatAnotherLimitRefuses(t *testing.T) {
-	t.Parallel()
-	page := recommended(t)
-	b := show(t, page, 1280, false)
-	curve := page.Curves[0]
-	is := func(i int) {
-		t.Helper()
-		point := curve.Points[i]
-		assert.Equal(t, point.Limit+" "+point.Says, b.Text("#point"))
-		assert.Equal(t, point.Text, b.Text("#text"))
-		assert.Equal(t, point.Limit+" "+point.Says, browser.Eval[string](b, `document.querySelector("#limit").getAttribute("aria-valuetext")`))
-	}
-	is(curve.Begin)
-	press := func(key string, code int) {
-		for _, kind := range []string{"keyDown", "keyUp"} {
-			b.Call("Input.dispatchKeyEvent", browser.Object{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}, nil)
-		}
-	}
-	b.Run(`document.querySelector("#limit").focus()`)
-	press("ArrowLeft", 37)
-	is(curve.Begin - 1)
-	press("Home", 36)
-	is(0)
-	press("End", 35)
-	is(len(curve.Points) - 1)
-	b.Click("#copy")
-	b.Await(patience, `["Copied", "Selected"].includes(document.querySelector("#copy").textContent)`)
-	assert.Equal(t, curve.Points[len(curve.Points)-1].Text, browser.Eval[string](b, `getSelection().toString()`))
-
-	many := simulated(t)
-	b = show(t, many, 1280, false)
-	b.Run(`const which = document.querySelector("#which"); which.value = "1"; which.dispatchEvent(new Event("change"))`)
-	assert.Contains(t, b.Text("#said"), "It now has")
-	assert.Contains(t, b.Text("#curve"), "Not here: POST /search. Only a rule with one limit")
-	second := many.Curves[1]
-	assert.Equal(t, second.Points[second.Begin].Limit, b.Text("#point b"))
-}
-
+// In a browser reports are looked at by internal/tests/report.
 func TestWhatALogSaysIsTextAndNothingElse(t *testing.T) {
-	t.Parallel()
 	const hostile = `</script><img src=x onerror=window.hit=1>`
 	page := simulated(t)
 	page.Title, page.Verdict = hostile, hostile
@@ -149,13 +57,10 @@ func TestWhatALogSaysIsTextAndNothingElse(t *testing.T) {
 	page.Summary.Hit[0].Client, page.Summary.Hit[0].By = hostile, hostile
 	page.Summary.Timeline.Stopped[hostile] = make([]int64, len(page.Summary.Timeline.Passed))
 	page.Curves[0].Name, page.Curves[0].Points[0].Says = hostile, hostile
-	b := show(t, page, 1280, false)
-	assert.Contains(t, b.Text("h1"), "</script><img")
-	assert.Contains(t, b.Text("#clients"), "</script><img")
-	b.Run(`document.querySelector("#limit").value = 0; document.querySelector("#limit").dispatchEvent(new Event("input"))`)
-	assert.Contains(t, b.Text("#point"), "</script><img")
-	b.Run(`const s = document.createElement("script"); try { s.textContent = "window.hit = 1"; document.body.append(s) } catch {}`)
-	assert.True(t, browser.Eval[bool](b, `window.hit === undefined && document.images.length === 0`))
+	var written strings.Builder
+	require.NoError(t, page.Write(&written))
+	assert.NotContains(t, written.String(), "<img")
+	assert.Contains(t, written.String(), "&lt;img")
 }
 
 // A sliding window may refuse clients that keep to its limit, and then it is said why.

@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/browser"
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/internal/tests/browser"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/dashboard"
@@ -230,24 +231,28 @@ func TestAPageThatIsNotLiveLooksFromTimeToTimeAndComesBack(t *testing.T) {
 	b := browser.Open(t, address, 800, 600, false)
 	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
 	b.Run(`const later = window.setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms > 7000 ? ms / 10 : ms, ...a)`)
-	watch := func() *http.Response {
+	get := func(accept string) *http.Response {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		require.NoError(t, err)
-		r.Header.Set("Accept", "text/event-stream")
+		r.Header.Set("Accept", accept)
 		response, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
 		return response
 	}
-	newer := watch()
+	newer := get("text/event-stream")
 	b.Await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
 	b.Await(patience, `document.querySelector("#live").innerText.includes("as many pages are live as may be")`)
-	assert.True(t, s.figures().Full, "the page has not taken the place again")
+	now := get("application/json")
+	defer now.Body.Close()
+	var state struct{ Full bool }
+	require.NoError(t, json.NewDecoder(now.Body).Decode(&state))
+	assert.True(t, state.Full, "the page has not taken the place again")
 
 	b.Click("#again")
 	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
 	require.NoError(t, newer.Body.Close())
 
-	newer = watch()
+	newer = get("text/event-stream")
 	b.Await(patience, `document.querySelector("#live").innerText.includes("a newer page is live")`)
 	require.NoError(t, newer.Body.Close())
 	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/browser"
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/internal/tests/browser"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
@@ -139,7 +139,7 @@ func TestAViewerThatMayOnlyLookSeesNoButtonsThatAct(t *testing.T) {
 	require.NoError(t, s.bans.Ban(t.Context(), "198.51.100.200", time.Hour))
 	every(t, func(int) { s.noisy() })
 	b := browser.Open(t, s.serve(), 1280, 900, false)
-	b.Await(patience, `document.querySelector("#findings .actions button")?.innerText.startsWith("Leave it")`)
+	b.Await(patience, `document.querySelector("#findings .actions button")?.innerText.startsWith("Leave it") === true`)
 	assert.False(t, browser.Eval[bool](b, `document.querySelector("#hand").checkVisibility()`), "clients are for those who may act")
 	assert.False(t, browser.Eval[bool](b, `[...document.querySelectorAll("button")].some((e) => e.checkVisibility() && /ban|reset|look/i.test(e.innerText))`))
 	b.Click("#keys button")

@@ -1,4 +1,4 @@
-package main
+package playground_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/browser"
+	"github.com/weirgo/weir/internal/tests/browser"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -28,7 +29,12 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "playground.html")
-	return path, write(path)
+	command := exec.Command("go", "run", "./internal/playground", path)
+	command.Dir = "../../.." // the module's root
+	if said, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, said)
+	}
+	return path, nil
 })
 
 func TestMain(m *testing.M) {

@@ -1,10 +1,10 @@
-package main
+package playground_test
 
 import (
 	"slices"
 	"testing"
 
-	"github.com/weirgo/weir/internal/browser"
+	"github.com/weirgo/weir/internal/tests/browser"
 )
 
 // What the page's script takes of a frame while 1,000 requests are on the screen: as time goes
