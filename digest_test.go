@@ -73,10 +73,12 @@ func TestAClientHasOneDigestEverywhere(t *testing.T) {
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &figures))
 	found["the page"] = figures.Top[0].Most[0].Key
 	found["the page's bans"] = figures.Bans.List[0].Key
-	top, _, err := redisstore.Top(t.Context(), client, 1, redisstore.TopOptions{})
+	names, err := client.Keys(t.Context(), redisstore.CounterNames("")).Result()
+	require.NoError(t, err)
+	top, err := redisstore.Usages(t.Context(), client, "", names)
 	require.NoError(t, err)
 	found["weir top"] = top[0].Digest
-	names, err := client.Keys(t.Context(), "weir:*:ip").Result()
+	names, err = client.Keys(t.Context(), "weir:*:ip").Result()
 	require.NoError(t, err)
 	_, name, _ := strings.Cut(names[0], "{")
 	found["Redis"], _, _ = strings.Cut(name, "}")

@@ -51,17 +51,17 @@ type topPass struct {
 	FullHigh int64   `json:"full_high"` // to so many
 }
 
-func newTopPass(p *redisstore.Pass, ended bool) topPass {
-	t := topPass{Keys: p.Keys, Looked: min(p.Looked, p.Keys), Took: inSeconds(p.Took)}
+func newTopPass(p *pass, ended bool) topPass {
+	t := topPass{Keys: p.keys, Looked: min(p.looked, p.keys), Took: inSeconds(p.took)}
 	switch {
 	case ended:
 		t.Looked, t.Share = t.Keys, 1
-	case p.Looked == 0:
+	case p.looked == 0 || p.keys == 0:
 		return t // nothing is known
 	default: // which is not all, even if there are more keys than when it began
-		t.Share = min(0.999, float64(p.Looked)/float64(p.Keys))
+		t.Share = min(0.999, float64(p.looked)/float64(p.keys))
 	}
-	t.Full, t.FullLow, t.FullHigh = estimate(p.Full, t.Share)
+	t.Full, t.FullLow, t.FullHigh = estimate(p.full, t.Share)
 	return t
 }
 
@@ -92,8 +92,10 @@ func top(s *session, flags *pflag.FlagSet) action {
 		switch {
 		case *interval < time.Second || *interval > time.Hour:
 			return usageError{fmt.Errorf("--interval is %v: it must be from 1s to 1h", *interval)}
-		case *rate < 1:
-			return usageError{fmt.Errorf("--rate is %d: it must be at least 1", *rate)}
+		case *n < 1 || *n > 10_000:
+			return usageError{fmt.Errorf("-n is %d: it must be from 1 to 10000", *n)}
+		case *rate < 1 || *rate > 1_000_000:
+			return usageError{fmt.Errorf("--rate is %d: it must be from 1 to 1000000", *rate)}
 		}
 		known, err := s.readNames(*file, server, *own)
 		if err != nil {
@@ -104,13 +106,12 @@ func top(s *session, flags *pflag.FlagSet) action {
 			return err
 		}
 		defer client.Close()
-		survey, err := redisstore.NewSurvey(client, *n, redisstore.TopOptions{Prefix: server.prefix, Rule: *rule, Rate: *rate})
-		if err != nil {
+		if err := (redisstore.Options{Prefix: server.prefix}).Validate(); err != nil {
 			return usageError{err}
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		t := &topping{s: s, client: client, survey: survey, names: known, asJSON: *asJSON, interval: *interval}
+		t := &topping{s: s, client: client, survey: newSurvey(client, *n, *rate, server.prefix, *rule), names: known, asJSON: *asJSON, interval: *interval}
 		if *watch {
 			return t.watch(ctx)
 		}
@@ -122,7 +123,7 @@ func top(s *session, flags *pflag.FlagSet) action {
 type topping struct {
 	s        *session
 	client   redis.UniversalClient
-	survey   *redisstore.Survey
+	survey   *survey
 	names    names
 	asJSON   bool
 	interval time.Duration
@@ -131,62 +132,93 @@ type topping struct {
 // once looks at all keys, and tells on a terminal how far it has come.
 func (t *topping) once(ctx context.Context) error {
 	terminal := terminalOf(t.s.err)
-	var found redisstore.Surveyed
-	for begun := time.Now(); ; {
-		var err error
-		found, err = t.survey.Look(ctx, time.Second)
-		if ctx.Err() != nil || err == nil && found.Ended {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if terminal != nil && time.Since(begun) > time.Second {
-			p := newTopPass(&found.Pass, false)
-			fmt.Fprintf(terminal, "\r%s of %s keys, %d%% \x1b[K", verdict.Number(p.Looked), verdict.Number(p.Keys), int(100*p.Share))
+	ended := make(chan error, 1)
+	go func() { ended <- t.survey.run(ctx) }()
+	progress := time.NewTicker(time.Second)
+	defer progress.Stop()
+	var err error
+	for isOver := false; !isOver; {
+		select {
+		case err = <-ended:
+			isOver = true
+		case <-progress.C:
+			if terminal != nil {
+				t.survey.mu.Lock()
+				p := newTopPass(&t.survey.pass, false)
+				t.survey.mu.Unlock()
+				fmt.Fprintf(terminal, "\r%s of %s keys, %d%% \x1b[K", verdict.Number(p.Looked), verdict.Number(p.Keys), int(100*p.Share))
+			}
 		}
 	}
 	if terminal != nil {
 		fmt.Fprint(terminal, "\r\x1b[K")
 	}
-	view := t.view(&found)
-	if t.asJSON {
-		if err := writeJSON(t.s.out, view); err != nil {
-			return err
-		}
-	} else if err := t.write(view); err != nil {
+	if err != nil && ctx.Err() == nil {
 		return err
 	}
-	if !found.Ended {
-		return fmt.Errorf("%w: at %s of %s", errInterrupted, verdict.Number(view.Pass.Looked), verdict.Number(view.Pass.Keys))
+	isInterrupted := err != nil
+	view, err := t.view(context.WithoutCancel(ctx), !isInterrupted)
+	if err != nil {
+		return err
 	}
-	return nil
+	if t.asJSON {
+		err = writeJSON(t.s.out, view)
+	} else {
+		err = t.write(view)
+	}
+	if err == nil && isInterrupted {
+		err = fmt.Errorf("%w: at %s of %s", errInterrupted, verdict.Number(view.Pass.Looked), verdict.Number(view.Pass.Keys))
+	}
+	return err
 }
 
-// watch goes on until it is stopped, which is how it ends.
+// watch goes through the keys again and again, until it is stopped, which is how it ends.
 func (t *topping) watch(ctx context.Context) error {
 	terminal := terminalOf(t.s.out)
-	known := false
-	for {
-		begun := time.Now()
-		found, err := t.survey.Look(ctx, t.interval)
+	failed := make(chan error, 1) // a pass; the latest
+	go func() {
+		for ctx.Err() == nil {
+			err := t.survey.run(ctx)
+			select {
+			case <-failed:
+			default:
+			}
+			failed <- err
+			select { // a pass may have failed early, or had little to look at
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	show := time.NewTicker(t.interval)
+	defer show.Stop()
+	for isKnown := false; ; {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case err = <-failed:
+			if err == nil && isKnown {
+				continue
+			}
+		case <-show.C:
+		}
+		var view *topView
+		if err == nil {
+			view, err = t.view(ctx, false)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !known:
+		case err != nil && !isKnown:
 			return err
 		case err != nil:
 			fmt.Fprintf(t.s.err, "weir top: %s\n", inWords(err))
 		default:
-			known = true
-			if err := t.show(terminal, t.view(&found)); err != nil {
+			isKnown = true
+			if err := t.show(terminal, view); err != nil {
 				return err
 			}
-		}
-		select { // a pass may have ended, or failed, early
-		case <-time.After(time.Until(begun.Add(t.interval))):
-		case <-ctx.Done():
-			return nil
 		}
 	}
 }
@@ -211,19 +243,24 @@ func (t *topping) show(terminal io.Writer, view *topView) error {
 	return nil
 }
 
-func (t *topping) view(found *redisstore.Surveyed) *topView {
-	view := &topView{At: now(), Top: []topKey{}, Pass: newTopPass(&found.Pass, found.Ended)}
-	if found.Last != nil && !found.Ended {
-		last := newTopPass(found.Last, true)
-		view.Last = &last
+// view is what is known now; ended says that the pass is complete.
+func (t *topping) view(ctx context.Context, ended bool) (*topView, error) {
+	top, pass, last, err := t.survey.known(ctx)
+	if err != nil {
+		return nil, err
 	}
-	for _, u := range found.Top {
+	view := &topView{At: now(), Top: []topKey{}, Pass: newTopPass(&pass, ended)}
+	if last != nil && !ended {
+		complete := newTopPass(last, true)
+		view.Last = &complete
+	}
+	for _, u := range top {
 		view.Top = append(view.Top, topKey{
 			Key: t.names[u.Digest], Digest: u.Digest, Rule: u.Rule, Tier: u.Tier, InProgress: u.InFlight,
 			Used: u.Used, Limit: u.Limit, Share: ratio(u.Used, u.Limit), FreeIn: inSeconds(u.ResetAfter),
 		})
 	}
-	return view
+	return view, nil
 }
 
 // says is how much of the keys that is, and with what error.

@@ -77,7 +77,7 @@
 // clock with SetTime, which windows go by, and FastForward, which keys expire by; set
 // Options.ForgetRefusals, as refusals are remembered on the clock of the process. It is
 // slower than Redis by far, so for a busy machine give Options.Failover a Deadline of
-// seconds. Bans (package redisbans), leases (package leasestore) and [Top] need a Redis, and
+// seconds. Bans (package redisbans), leases (package leasestore) and [Usages] need a Redis, and
 // say so.
 //
 // # Outages

@@ -59,15 +59,22 @@ func ExampleNew_incorrect() {
 	// redisstore: Prefix "my app" has a space, a brace or a character outside printable ASCII
 }
 
-// The keys that have used the largest share of their limit.
-func ExampleTop() {
+// What the counters in a Redis have used.
+func ExampleUsages() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	top, all, err := redisstore.Top(context.Background(), rdb, 10, redisstore.TopOptions{Rule: "ip"})
-	if err != nil {
-		log.Fatal(err)
+	ctx := context.Background()
+	for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		names, next, err := rdb.Scan(ctx, cursor, redisstore.CounterNames(""), 50).Result()
+		if err != nil {
+			log.Fatal(err)
+		}
+		found, err := redisstore.Usages(ctx, rdb, "", names)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, u := range found {
+			fmt.Println(u.Rule, u.Digest, u.Used, "of", u.Limit)
+		}
+		cursor = next
 	}
-	for _, u := range top {
-		fmt.Println(u.Digest, u.Used, "of", u.Limit)
-	}
-	fmt.Println("all were looked at:", all)
 }

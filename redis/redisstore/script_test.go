@@ -266,9 +266,7 @@ func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
 		assert.Regexp(t, `^weir:(`+counters.Format+`|next):\{`, name, "one pattern, weir:*, is for all of them")
 	}
 
-	list, all, err := Top(t.Context(), client, 100, TopOptions{})
-	require.NoError(t, err)
-	require.True(t, all)
+	list := usages(t, client, "", server)
 	require.Len(t, list, len(everyAlgorithm), "of its own version alone")
 	for _, u := range list {
 		assert.Equal(t, int64(5), u.Used)

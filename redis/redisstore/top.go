@@ -1,14 +1,16 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
@@ -19,63 +21,68 @@ var topScript = wire.NewScript(partNames + source(every) + logLua + topLua)
 
 // A Usage is how much of a limit a key has used.
 type Usage struct {
+	Name       string // of the counter in Redis
 	Digest     string // of the key: see [keyfunc.Digest]
 	Rule, Tier string
-	InFlight   bool          // what counts is under way ([limiter.NewConcurrency])
-	Used       int64         // of Limit, in units
-	Limit      int64         //
-	ResetAfter time.Duration // when all of it is free again; of what is under way a guess
+	InFlight   bool // the counter is of slots ([limiter.NewConcurrency])
+	Used       int64
+	Limit      int64
+	ResetAfter time.Duration // until all of it is free again; of slots a guess
 }
 
-// compare puts the largest share first, and of the same shares the most units.
-func (u *Usage) compare(other *Usage) int {
-	return -cmp.Or(
-		cmp.Compare(float64(u.Used)/float64(u.Limit), float64(other.Used)/float64(other.Limit)),
-		cmp.Compare(u.Used, other.Used),
-		-strings.Compare(u.Rule+u.Tier+u.Digest, other.Rule+other.Tier+other.Digest),
-	)
+// CounterNames is a pattern for Redis's SCAN that all counters under a prefix match ([Options]).
+func CounterNames(prefix string) string {
+	escape := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`)
+	return escape.Replace(counters.New(prefix, nil, counters.Format).Prefix) + ":{*}:*"
 }
 
-// TopOptions is what [Top] and [NewSurvey] take. The zero TopOptions are the defaults.
-type TopOptions struct {
-	// Prefix is as in [Options].
-	Prefix string
-
-	// Rule is the only one to look at. Empty: all.
-	Rule string
-
-	// MaxKeys is how many keys of the Redis, of whatever kind, are looked at before Top
-	// gives up, at most. Zero: a million. A Survey goes on.
-	MaxKeys int
-
-	// Rate is how many keys of each server are looked at in a second, at most, as Redis
-	// answers no other client meanwhile. Zero: 10,000.
-	Rate int
-}
-
-const (
-	defaultMaxScanned = 1_000_000
-	defaultScanRate   = 10_000
-
-	// topPage is how many keys Redis is asked about at once, which keeps others waiting for
-	// some tenths of a millisecond.
-	topPage = 50
-)
-
-// Top are the n counters in Redis that have used the largest share of their limit just now,
-// the largest first: those that are being refused, or nearly. The bool reports whether all were
-// looked at. That takes a while, for the sake of what else Redis does: 100 seconds or more for a
-// million keys. A [Survey] tells meanwhile what it has found.
-func Top(ctx context.Context, client redis.UniversalClient, n int, o TopOptions) ([]Usage, bool, error) {
-	s, err := NewSurvey(client, n, o)
-	if err != nil {
-		return nil, false, err
-	}
-	s.most = int64(cmp.Or(o.MaxKeys, defaultMaxScanned))
-	for {
-		found, err := s.Look(ctx, time.Hour)
-		if err != nil || found.Ended {
-			return found.Top, found.Last != nil, err
+// Usages returns what the counters with these names have used, without those that are free. Names
+// that are no counter's are left out, so a page of SCAN can be asked about as it is. It changes
+// nothing, and runs a script for each name, in one pipeline.
+func Usages(ctx context.Context, client redis.UniversalClient, prefix string, names []string) ([]Usage, error) {
+	var found []Usage
+	var requests []*wire.Request
+	for _, name := range names {
+		if u, ok := parseName(prefix, name); ok {
+			found = append(found, u)
+			requests = append(requests, wire.NewRequest(topScript, []string{name}, counters.PlacesSuffix))
 		}
 	}
+	t := wire.NewTransport(client)
+	if len(requests) > 0 {
+		t.Run(ctx, requests[0]) // so that Redis is told the script once
+		t.Run(ctx, requests[1:]...)
+	}
+	used := found[:0]
+	for i, r := range requests {
+		numbers, err := r.Numbers()
+		if err == nil && len(numbers) != 3 {
+			err = fmt.Errorf("the script of top answers %d numbers: %w", len(numbers), wire.ErrAnswer)
+		}
+		if err != nil {
+			return nil, t.Failed("redisstore", err, 0)
+		}
+		u := found[i]
+		u.Used, u.Limit, u.ResetAfter = numbers[0], numbers[1], time.Duration(numbers[2])*time.Microsecond
+		if u.Used > 0 && u.Limit > 0 {
+			used = append(used, u)
+		}
+	}
+	return used, nil
+}
+
+// parseName reads the name of a counter.
+func parseName(prefix, name string) (u Usage, ok bool) {
+	rest, ok := strings.CutPrefix(name, counters.New(prefix, nil, counters.Format).Prefix+":{")
+	if !ok {
+		return u, false
+	}
+	digest, names, _ := strings.Cut(rest, "}:")
+	if _, ok := keyfunc.ParseDigest(digest); !ok {
+		return u, false
+	}
+	names, inFlight := strings.CutSuffix(names, counters.PlacesSuffix)
+	rule, tier, _ := strings.Cut(names, ":")
+	unescape := strings.NewReplacer("%3A", ":", "%25", "%").Replace
+	return Usage{Name: name, Digest: digest, Rule: unescape(rule), Tier: unescape(tier), InFlight: inFlight}, true
 }

@@ -1,7 +1,9 @@
 package redisstore
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,14 +16,28 @@ import (
 	"github.com/weirgo/weir/redis/internal/counters"
 )
 
-func TestTopAreThoseWhoHaveUsedMost(t *testing.T) {
+// usages are what counters under a prefix have used, the least first.
+func usages(t testing.TB, client redis.UniversalClient, prefix string, servers ...*redistest.Server) []Usage {
+	t.Helper()
+	var names []string
+	for _, server := range servers {
+		some, _, err := connect(t, server).Scan(t.Context(), 0, CounterNames(prefix), 1_000_000).Result()
+		require.NoError(t, err)
+		names = append(names, some...)
+	}
+	found, err := Usages(t.Context(), client, prefix, names)
+	require.NoError(t, err)
+	slices.SortFunc(found, func(a, b Usage) int { return cmp.Compare(a.Used, b.Used) })
+	return found
+}
+
+func TestUsagesAreOfAllCountersAndOfNothingElse(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
 	store := New(client, Options{})
 	for i, a := range everyAlgorithm {
 		q := bounded(t, fmt.Sprintf("rule:%v%%", a), 100, a)
-		capacity := q.Capacity()
-		for j, used := range []int64{10, 20 + int64(i), capacity} {
+		for j, used := range []int64{10, 20 + int64(i), q.Capacity()} {
 			require.True(t, decideOne(t, store, q, fmt.Sprint("key", j), used).Allowed)
 		}
 	}
@@ -30,60 +46,46 @@ func TestTopAreThoseWhoHaveUsedMost(t *testing.T) {
 	server.MustDo("SET", "weir:1:{bans}:list", "nor this")
 	server.MustDo("SET", "weird", "nor this")
 
-	top, all, err := Top(t.Context(), client, 100, TopOptions{})
-	require.NoError(t, err)
-	assert.True(t, all)
-	require.Len(t, top, 3*len(everyAlgorithm))
+	found := usages(t, client, "", server)
+	require.Len(t, found, 3*len(everyAlgorithm))
 	keys := counters.New("weir", nil, counters.Format)
 	exhausted := keys.Tag("key2")
-	for i, u := range top {
-		if i < len(everyAlgorithm) {
+	for i, u := range found {
+		if i >= 2*len(everyAlgorithm) {
 			assert.Equal(t, u.Limit, u.Used, u.Rule)
 			assert.Equal(t, string(exhausted[:]), u.Digest)
 		}
 		assert.Positive(t, u.ResetAfter)
 		assert.Regexp(t, `^rule:[a-z-]+%$`, u.Rule)
-		if i > 0 {
-			assert.LessOrEqual(t, float64(u.Used)/float64(u.Limit), float64(top[i-1].Used)/float64(top[i-1].Limit))
-		}
 	}
-	assert.Equal(t, int64(10), top[len(top)-1].Used)
+	assert.Equal(t, int64(10), found[0].Used)
+	assert.Empty(t, usages(t, client, "we*r", server))
 
-	first, _, err := Top(t.Context(), client, 3, TopOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, usages(top[:3]), usages(first))
-	one, _, err := Top(t.Context(), client, 100, TopOptions{Rule: "rule:token-bucket%"})
-	require.NoError(t, err)
-	assert.Len(t, one, 3)
-	none, _, err := Top(t.Context(), client, 100, TopOptions{Prefix: "we*r"})
-	require.NoError(t, err)
-	assert.Empty(t, none)
+	nodes := redistest.Cluster(t)
+	client = closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	store = New(client, Options{})
+	for i := range 60 {
+		require.True(t, decideOne(t, store, bounded(t, "rule", 10, limiter.TokenBucket), fmt.Sprint("key", i), 1+int64(i)%10).Allowed)
+	}
+	assert.Len(t, usages(t, client, "", nodes...), 60, "of all nodes of a Cluster")
 }
 
-// usages are what does not change with time.
-func usages(list []Usage) (names []string) {
-	for _, u := range list {
-		names = append(names, fmt.Sprint(u.Digest, u.Rule, u.Used))
-	}
-	return names
-}
-
-func TestTopSaysWhatTheStoreSays(t *testing.T) {
+func TestUsagesSayWhatTheStoreSays(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
 	store := New(client, Options{})
 	for _, a := range everyAlgorithm {
+		server.MustDo("FLUSHALL")
 		q, err := limiter.NewQuota("rule "+a.String(), "tier", limiter.Limit{Events: 7, Per: 200 * time.Millisecond, Algorithm: a})
 		require.NoError(t, err)
 		for range 5 {
 			decideOne(t, store, q, "key", 1)
-			top, _, err := Top(t.Context(), client, 1, TopOptions{Rule: q.Rule()})
-			require.NoError(t, err)
+			found := usages(t, client, "", server)
 			look := decideOne(t, store, q, "key", 0)
 			used := int64(0)
-			if len(top) > 0 {
-				used = top[0].Used
-				assert.Equal(t, "tier", top[0].Tier)
+			if len(found) > 0 {
+				used = found[0].Used
+				assert.Equal(t, "tier", found[0].Tier)
 			}
 			assert.GreaterOrEqual(t, used, look.Limit-look.Remaining, "%v: time has only passed since", a)
 			assert.LessOrEqual(t, used, look.Limit)
@@ -91,82 +93,26 @@ func TestTopSaysWhatTheStoreSays(t *testing.T) {
 	}
 }
 
-func TestTopLooksAtEveryNodeOfACluster(t *testing.T) {
-	cluster := redistest.Cluster(t)
-	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(cluster)}))
-	store := New(client, Options{})
-	q := bounded(t, "rule", 10, limiter.TokenBucket)
-	for i := range 60 {
-		require.True(t, decideOne(t, store, q, fmt.Sprint("key", i), 1+int64(i)%10).Allowed)
-	}
-	top, all, err := Top(t.Context(), client, 60, TopOptions{})
-	require.NoError(t, err)
-	assert.True(t, all)
-	assert.Len(t, top, 60)
-	assert.Equal(t, int64(10), top[5].Used)
-	assert.Equal(t, int64(9), top[6].Used)
-}
-
-func TestTopGivesUpWhereItIsTold(t *testing.T) {
-	server := redistest.Start(t)
-	client := connect(t, server)
-	for i := range 2000 {
-		server.MustDo("SET", fmt.Sprint("other", i), "x")
-	}
-	_, all, err := Top(t.Context(), client, 1, TopOptions{MaxKeys: 300})
-	require.NoError(t, err)
-	assert.False(t, all)
-}
-
-func TestTopRefusesWhatMakesNoSense(t *testing.T) {
-	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
-	_, _, err := Top(t.Context(), nil, 1, TopOptions{})
-	assert.ErrorContains(t, err, "needs a client")
-	_, _, err = Top(t.Context(), client, 0, TopOptions{})
-	assert.ErrorContains(t, err, "Top of 0")
-	_, _, err = Top(t.Context(), client, 1, TopOptions{MaxKeys: -1})
-	assert.ErrorContains(t, err, "MaxKeys is -1")
-	_, _, err = Top(t.Context(), client, 1, TopOptions{Prefix: "a b"})
-	assert.ErrorContains(t, err, "a b")
-	_, _, err = Top(t.Context(), client, 1, TopOptions{})
-	assert.Error(t, err, "nobody is there")
-}
-
-func TestTopShowsWhatIsUnderWay(t *testing.T) {
+func TestUsagesTellOfSlotsInUseAndTheirLimitOfNow(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := connect(t, server)
 	one, two := New(client, Options{}), New(client, Options{})
-	exports, premium := concurrency(t, "a:b", 5), concurrency(t, "idle", 5)
+	idle := concurrency(t, "idle", 5)
 	decideOne(t, one, bounded(t, "a:b", 100, limiter.FixedWindow), "key", 10)
-	decideOne(t, one, exports, "key", 3)
-	decideOne(t, two, exports, "key", 1)
-	end(t, one, premium, "key", decideOne(t, one, premium, "key", 1))
+	decideOne(t, one, concurrency(t, "a:b", 5), "key", 3)
+	decideOne(t, two, concurrency(t, "a:b", 9), "key", 1)
+	end(t, one, idle, "key", decideOne(t, one, idle, "key", 1))
 	require.NoError(t, one.Close())
 
-	top, all, err := Top(t.Context(), client, 10, TopOptions{})
-	require.NoError(t, err)
-	assert.True(t, all)
-	require.Len(t, top, 2, "what has ended is not shown")
-	assert.Equal(t, "a:b", top[0].Rule)
-	assert.Empty(t, top[0].Tier)
-	assert.True(t, top[0].InFlight)
-	assert.EqualValues(t, 4, top[0].Used)
-	assert.EqualValues(t, 5, top[0].Limit)
-	assert.False(t, top[1].InFlight)
+	found := usages(t, client, "", server)
+	require.Len(t, found, 2, "what has ended is not shown")
+	slots := found[0]
+	assert.Equal(t, "a:b", slots.Rule)
+	assert.Empty(t, slots.Tier)
+	assert.True(t, slots.InFlight)
+	assert.EqualValues(t, 4, slots.Used)
+	assert.EqualValues(t, 9, slots.Limit)
+	assert.False(t, found[1].InFlight)
 	require.NoError(t, two.Close())
-}
-
-func TestTopTellsTheLimitThatPlacesHaveNow(t *testing.T) {
-	t.Parallel()
-	client := connect(t, redistest.Start(t))
-	s := New(client, Options{})
-	for _, most := range []int64{5, 9} {
-		require.True(t, decideOne(t, s, concurrency(t, "exports", most), "user", 1).Allowed)
-		top, _, err := Top(t.Context(), client, 5, TopOptions{})
-		require.NoError(t, err)
-		require.Len(t, top, 1)
-		assert.Equal(t, most, top[0].Limit)
-	}
-	require.NoError(t, s.Close())
 }

@@ -197,6 +197,6 @@ func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
 	require.NoError(t, err)
 	charges, d := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
 	require.NoError(t, counting(client, redisstore.Options{}).Decide(ctx, charges, d))
-	_, _, err = redisstore.Top(ctx, client, 10, redisstore.TopOptions{})
+	_, err = redisstore.Usages(ctx, client, "", client.Keys(ctx, redisstore.CounterNames("")).Val())
 	require.ErrorContains(t, err, why)
 }

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// A survey goes through the keys of a Redis with SCAN, no faster than it may, and remembers which
+// counters have used the largest share of their limit. Redis gives its keys in an order that has
+// nothing to do with them: what a pass has looked at so far is a random sample of the keys.
+type survey struct {
+	client       redis.UniversalClient
+	n            int
+	prefix, rule string
+	every        time.Duration // for a page of each server
+
+	mu   sync.Mutex
+	pass pass
+	last *pass                       // that was complete
+	top  map[string]redisstore.Usage // by name: more than n, as some will be free again
+}
+
+// A pass is a walk through all keys.
+type pass struct {
+	begun        time.Time
+	looked, keys int64 // of whatever kind: looked at, and when it began
+	full         int64 // counters that have used all of their limit
+	took         time.Duration
+}
+
+// page is how many keys Redis looks at for one SCAN.
+const page = 50
+
+func newSurvey(client redis.UniversalClient, n, rate int, prefix, rule string) *survey {
+	return &survey{
+		client: client, n: n, prefix: prefix, rule: rule, every: page * time.Second / time.Duration(rate),
+		top: map[string]redisstore.Usage{},
+	}
+}
+
+// run is one pass.
+func (s *survey) run(ctx context.Context) error {
+	nodes, keys, err := s.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.pass = pass{begun: time.Now(), keys: keys}
+	s.mu.Unlock()
+	errs := make([]error, len(nodes))
+	var all sync.WaitGroup
+	for i, node := range nodes {
+		all.Go(func() { errs[i] = s.scan(ctx, node) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ended := s.pass
+	ended.took = time.Since(ended.begun)
+	s.last = &ended
+	return nil
+}
+
+// nodes are the servers, and how many keys they have.
+func (s *survey) nodes(ctx context.Context) (nodes []*redis.Client, keys int64, err error) {
+	var mu sync.Mutex
+	add := func(ctx context.Context, node *redis.Client) error {
+		n, err := node.DBSize(ctx).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		nodes, keys = append(nodes, node), keys+n
+		return err
+	}
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, add)
+	} else {
+		err = add(ctx, s.client.(*redis.Client)) // what connect returns
+	}
+	return nodes, keys, err
+}
+
+func (s *survey) scan(ctx context.Context, node *redis.Client) error {
+	for cursor := uint64(0); ; {
+		next := time.Now().Add(s.every) // it does not catch up
+		names, following, err := node.Scan(ctx, cursor, redisstore.CounterNames(s.prefix), page).Result()
+		if err != nil {
+			return err
+		}
+		found, err := redisstore.Usages(ctx, node, s.prefix, names)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.pass.looked += page
+		s.forget(names)
+		for _, u := range found {
+			if u.Used >= u.Limit && s.isMeant(&u) {
+				s.pass.full++
+			}
+		}
+		s.keep(found)
+		s.mu.Unlock()
+		if cursor = following; cursor == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(time.Until(next)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *survey) isMeant(u *redisstore.Usage) bool { return s.rule == "" || s.rule == u.Rule }
+
+func (s *survey) forget(names []string) {
+	for _, name := range names {
+		delete(s.top, name)
+	}
+}
+
+// keep puts usages among the first, and drops the last beyond some more than n.
+func (s *survey) keep(found []redisstore.Usage) {
+	for _, u := range found {
+		if s.isMeant(&u) {
+			s.top[u.Name] = u
+		}
+	}
+	if most := max(2*s.n, 100); len(s.top) > 2*most {
+		for _, u := range s.sorted()[most:] {
+			delete(s.top, u.Name)
+		}
+	}
+}
+
+// sorted puts the largest share first, and of the same shares the most units.
+func (s *survey) sorted() []redisstore.Usage {
+	all := make([]redisstore.Usage, 0, len(s.top))
+	for _, u := range s.top {
+		all = append(all, u)
+	}
+	slices.SortFunc(all, func(a, b redisstore.Usage) int {
+		return cmp.Or(
+			-cmp.Compare(float64(a.Used)/float64(a.Limit), float64(b.Used)/float64(b.Limit)),
+			-cmp.Compare(a.Used, b.Used),
+			strings.Compare(a.Rule+a.Tier+a.Digest, b.Rule+b.Tier+b.Digest),
+		)
+	})
+	return all
+}
+
+// known looks again at the first that are known, and returns them with how far the pass is.
+func (s *survey) known(ctx context.Context) (top []redisstore.Usage, now pass, last *pass, err error) {
+	s.mu.Lock()
+	var names []string
+	for _, u := range s.sorted() {
+		names = append(names, u.Name)
+	}
+	s.mu.Unlock()
+	for part := range slices.Chunk(names, page) {
+		found, err := redisstore.Usages(ctx, s.client, s.prefix, part)
+		if err != nil {
+			return nil, now, nil, err
+		}
+		s.mu.Lock()
+		s.forget(part)
+		s.keep(found)
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	top, now = s.sorted(), s.pass
+	now.took = time.Since(now.begun)
+	return top[:min(s.n, len(top))], now, s.last, nil
+}
