@@ -42,6 +42,11 @@ type account struct {
 	outage      atomic.Int64 // units of turns that are still waited for, and that such a policy gave
 	lastTurn    atomic.Int64 // the last turn that is waited for of those that the store gave; see Transport.now
 
+	queueEnd atomic.Int64  // the next turn, as far as is known here; see reserve
+	asking   atomic.Int64  // units of turns that the store is asked for
+	looks    atomic.Int64  // how often the store was asked for the queue's end
+	looking  chan struct{} // full while it is
+
 	alone atomic.Int64         // when a cooldown ends that is not in Cooldowns; see Transport.now
 	ended atomic.Int64         // when the last cooldown ends or ended; 0: there was none
 	told  atomic.Pointer[told] // what the server said to remain, if that changes our pace
@@ -96,7 +101,7 @@ func serverOf(request *http.Request) string {
 }
 
 func newAccount(r *rule, key string) *account {
-	return &account{rule: r, key: key, name: "pace:" + r.name + ":" + key, sharing: make(chan struct{}, 1)}
+	return &account{rule: r, key: key, name: "pace:" + r.name + ":" + key, sharing: make(chan struct{}, 1), looking: make(chan struct{}, 1)}
 }
 
 func (s *accounts) find(hash uint64) *account {

@@ -176,3 +176,58 @@ func TestARequestThatIsCanceledWhileItWaitsGivesItsTurnBack(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 10 * time.Second}, s.times())
 	})
 }
+
+// Callers that leave the queue make no room for a burst: turns behind theirs are given already.
+func TestRequestsLeaveEvenlyWhoeverLeavesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(20)), MaxWait: time.Hour})
+		var meant sync.WaitGroup
+		for round := range 36 {
+			ctx, cancel := context.WithCancel(t.Context())
+			var given sync.WaitGroup
+			for range 36 - round { // so that the turn of each that is meant would be the same
+				r := request(t, "GET", api).WithContext(ctx)
+				given.Go(func() { _, _ = do(transport, r) })
+			}
+			synctest.Wait()
+			r := request(t, "GET", api)
+			meant.Go(func() { _, _ = do(transport, r) })
+			synctest.Wait()
+			cancel()
+			given.Wait()
+		}
+		meant.Wait()
+		sent := s.times()
+		require.GreaterOrEqual(t, len(sent), 36)
+		for i := 1; i < len(sent); i++ {
+			require.GreaterOrEqual(t, sent[i]-sent[i-1], 50*time.Millisecond-time.Microsecond, "request %d", i)
+		}
+	})
+}
+
+// However many requests cannot wait, and at how many moments, those that can leave as if the others
+// had never been.
+func TestRequestsThatCannotWaitDoNotLengthenTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), MaxWait: time.Minute})
+		for range 50 {
+			for range 40 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				r := request(t, "GET", api).WithContext(ctx)
+				go func() {
+					defer cancel()
+					_, _ = do(transport, r)
+				}()
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		sent := s.times()
+		require.GreaterOrEqual(t, len(sent), 58, "of 60 that the limit allows in six seconds")
+		for i := 1; i < len(sent); i++ {
+			require.GreaterOrEqual(t, sent[i]-sent[i-1], 100*time.Millisecond-time.Microsecond, "request %d", i)
+		}
+	})
+}

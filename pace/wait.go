@@ -102,13 +102,21 @@ func (c *call) takeTurn() error {
 	if told := c.a.told.Load(); told != nil {
 		cost = told.cost(c.t.now(), r)
 	}
+	if !c.reserve(cost) {
+		if err := c.look(cost); err != nil {
+			return err
+		}
+	}
+	c.a.asking.Add(cost)
 	d, err := c.decide(cost)
+	c.a.asking.Add(-cost)
 	if err != nil {
 		return fmt.Errorf("pace: %s: %w", r.name, err)
 	}
 	if !d.Allowed {
 		return &WaitError{Rule: r.name, Wait: c.afterQueue(&d, cost)}
 	}
+	raise(&c.a.queueEnd, c.t.now()+int64(d.Delay+r.timeOf(cost)))
 	c.turn = turn{cost, d}
 	if d.Degraded {
 		c.a.wasDegraded.Store(true)
@@ -133,6 +141,46 @@ func (c *call) takeTurn() error {
 		c.giveBack()
 	}
 	return err
+}
+
+// reserve reports whether a request can wait for its turn, as far as this process knows. A turn
+// that is taken in vain returns to the queue only as long as none stands behind it, so that many
+// requests which cannot wait would make the queue longer: none of them is to take one.
+func (c *call) reserve(cost int64) bool {
+	for {
+		end, now := c.a.queueEnd.Load(), c.t.now()
+		turn := max(end, now)
+		if wait := time.Duration(turn-now) - c.ahead(); wait > shortest && !c.fits(wait) {
+			return false
+		}
+		if c.a.queueEnd.CompareAndSwap(end, turn+int64(c.rule.timeOf(cost))) {
+			return true
+		}
+	}
+}
+
+// look asks the store for the end of the queue, as requests of this process or of others may have
+// left it, and reserves a turn there. One request asks at a time, for all that came meanwhile.
+func (c *call) look(cost int64) error {
+	looks := c.a.looks.Load()
+	select {
+	case c.a.looking <- struct{}{}:
+		defer func() { <-c.a.looking }()
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+	if looks == c.a.looks.Load() {
+		d, err := c.decide(0)
+		if err != nil {
+			return fmt.Errorf("pace: %s: %w", c.rule.name, err)
+		}
+		c.a.queueEnd.Store(c.t.now() + int64(d.Delay+c.rule.timeOf(c.a.asking.Load())))
+		c.a.looks.Add(1)
+	}
+	if c.reserve(cost) {
+		return nil
+	}
+	return &WaitError{Rule: c.rule.name, Wait: time.Duration(c.a.queueEnd.Load()-c.t.now()) - c.ahead()}
 }
 
 // ahead is how long before its turn a request may leave. A burst is earned again after a
