@@ -37,6 +37,7 @@ type ending struct {
 	limits   *RateLimit
 	set      *ruleset
 	answered response.Response // if some rule goes by its status
+	body     response.Body     // and by whether this came
 
 	place  Place       // nil: it needs none
 	holds  atomic.Bool // places of rules, until they are returned
@@ -45,7 +46,7 @@ type ending struct {
 	mu     sync.Mutex
 	ended  bool
 	unseen bool // a limiter further in has refused the request
-	left   bool // the client had left before the request ended
+	left   bool // the client had left before the request ended, or held its body back
 	status int  // of the answer
 	opened []open
 
@@ -79,7 +80,7 @@ func (e *ending) Value(key any) any {
 	switch {
 	case key == (endingKey{}):
 		return e
-	case key == (response.StreamKey{}) && e.place != nil:
+	case key == (response.WatcherKey{}) && e.isWatched():
 		return e
 	case e.hidden:
 		return e.Context.Value(key)
@@ -143,9 +144,8 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	panicked := true
 	defer func() { e.finish(e.answered.Status(panicked)) }()
 	watched := e.answered.Watch(w)
-	if e.place != nil {
-		e.answered.Stream = e
-	}
+	e.answered.Watcher = e
+	response.WatchBody(r, e)
 	next.ServeHTTP(watched, r)
 	panicked = false
 }
@@ -170,7 +170,7 @@ func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
 		return nil, false
 	}
 	e.ended, e.status, owed = true, status, e.owed[:0]
-	e.left = errors.Is(e.Context.Err(), context.Canceled)
+	e.left = errors.Is(e.Context.Err(), context.Canceled) || e.body.WasHeldBack(status)
 	for i := range e.opened {
 		owed = e.append(owed, &e.opened[i], e.actual(&e.opened[i]))
 	}
@@ -179,7 +179,7 @@ func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
 
 // actual is what the request cost, as far as it is known. If the client has left, any answer
 // counts: a proxy answers 502 then, and what is behind it has done the work, so clients would
-// be charged only if they like.
+// be charged only if they like. So it is where it sent a body that cannot be read, or not all of it.
 func (e *ending) actual(o *open) int64 {
 	p := &e.policies[o.rule]
 	switch {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -21,6 +22,10 @@ type Place interface {
 	// Streams says that the answer is being sent while the handler goes on: it was flushed or,
 	// if detached, its connection was taken over.
 	Streams(detached bool)
+
+	// Waits says that the handler begins to wait for its client, or has ceased to: for more of the
+	// request's body, or to take more of the answer. A handler may do so in several goroutines.
+	Waits(begins bool)
 
 	// Leave says that the handler has returned, or has panicked, or was never asked. It is
 	// called once, and nothing is after it.
@@ -126,12 +131,27 @@ func (l *RateLimit) admitUncharged(set *ruleset, w http.ResponseWriter, r *http.
 	return nil, nil
 }
 
-// Streams implements [response.Stream]: a handler that goes on when it has returned, which it
-// must not, has no place any more.
+// Streams implements [response.Watcher]: a handler that goes on when it has returned, as within an
+// http.TimeoutHandler, has no place any more.
 func (e *ending) Streams(detached bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.ended {
+	if e.place != nil && !e.ended {
 		e.place.Streams(detached)
 	}
 }
+
+// Waits implements [response.Watcher].
+func (e *ending) Waits(begins bool) {
+	if e.place == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.place.Waits(begins)
+	}
+}
+
+// Body implements [response.Watcher].
+func (e *ending) Body() *response.Body { return &e.body }

@@ -52,6 +52,8 @@ type counted struct{ *counting }
 
 func (p counted) Leave() { p.left.Add(1); p.free.Add(1) }
 
+func (p counted) Waits(bool) {}
+
 func (p counted) Streams(detached bool) {
 	if detached {
 		p.detached.Add(1)

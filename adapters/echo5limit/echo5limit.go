@@ -82,12 +82,14 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 // HTTPErrorHandler, as the status is what finish wants.
 func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
 	var answered response.Response
-	inner := c.Response()
-	c.SetResponse(answered.Watch(inner))
-	answered.Stream = response.StreamOf(c.Request().Context())
+	inner, request := c.Response(), c.Request()
+	w, r := answered.WatchBoth(inner, request)
+	c.SetResponse(w)
+	c.SetRequest(r)
 	panicked := true
 	defer func() {
 		c.SetResponse(inner)
+		request.MultipartForm = c.Request().MultipartForm // whose files the server removes
 		finish(answered.Status(panicked))
 	}()
 	if err = next(c); err != nil {

@@ -82,12 +82,13 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 // HTTPErrorHandler, as the status is what finish wants.
 func nextAndFinish(c echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
 	var answered response.Response
-	inner := c.Response().Writer
-	c.Response().Writer = answered.Watch(inner)
-	answered.Stream = response.StreamOf(c.Request().Context())
+	inner, request := c.Response().Writer, c.Request()
+	w, r := answered.WatchBoth(inner, request)
+	c.Response().Writer = w
+	c.SetRequest(r)
 	panicked := true
 	defer func() {
-		c.Response().Writer = inner
+		c.Response().Writer, request.MultipartForm = inner, c.Request().MultipartForm // whose files the server removes
 		finish(answered.Status(panicked))
 	}()
 	if err = next(c); err != nil {

@@ -74,11 +74,12 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 
 // next has the handlers behind run, and tells finish how the request ends.
 func next(c *gin.Context, finish func(status int)) {
-	w := &writer{ResponseWriter: c.Writer, stream: response.StreamOf(c.Request.Context())}
-	c.Writer = w
+	request := c.Request
+	w := &writer{ResponseWriter: c.Writer, watcher: response.WatcherOf(request.Context())}
+	c.Writer, c.Request = w, response.Watched(request, w.watcher)
 	panicked := true
 	defer func() {
-		c.Writer = w.ResponseWriter
+		c.Writer, request.MultipartForm = w.ResponseWriter, c.Request.MultipartForm // whose files the server removes
 		status := w.Status()
 		if w.hijacked {
 			status = http.StatusSwitchingProtocols
@@ -95,16 +96,33 @@ func next(c *gin.Context, finish func(status int)) {
 type writer struct {
 	gin.ResponseWriter
 	hijacked bool
-	stream   response.Stream
+	watcher  response.Watcher
 }
 
-func (w *writer) Flush() { w.ResponseWriter.Flush(); w.stream.Streams(false) }
+func (w *writer) Write(b []byte) (int, error) {
+	w.watcher.Waits(true)
+	defer w.watcher.Waits(false)
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *writer) WriteString(s string) (int, error) {
+	w.watcher.Waits(true)
+	defer w.watcher.Waits(false)
+	return w.ResponseWriter.WriteString(s)
+}
+
+func (w *writer) Flush() {
+	w.watcher.Waits(true)
+	defer w.watcher.Waits(false)
+	w.ResponseWriter.Flush()
+	w.watcher.Streams(false)
+}
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := w.ResponseWriter.Hijack()
 	if err == nil {
 		w.hijacked = true
-		w.stream.Streams(true)
+		w.watcher.Streams(true)
 	}
 	return conn, buffered, err
 }

@@ -1,5 +1,6 @@
-// Package response learns the status that a handler answers with. The ResponseWriter that it
-// puts between is what the one behind it is: a Flusher, a Hijacker, a Pusher.
+// Package response learns the status that a handler answers with, and when it waits for its
+// client. The ResponseWriter that it puts between is what the one behind it is: a Flusher, a
+// Hijacker, a Pusher.
 package response
 
 import (
@@ -9,34 +10,38 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 )
 
 // A Response is what was answered so far, once it is watched.
 type Response struct {
 	http.ResponseWriter
-	Stream   Stream // nil: no caller asks
-	status   int    // 0: nothing was sent yet
+	Watcher  Watcher // nil: none
+	status   int     // 0: nothing was sent yet
 	hijacked bool
 }
 
-// A Stream wants to know of an answer that is being sent while its handler goes on, because it
-// was flushed or, if detached, its connection was taken over.
-type Stream interface{ Streams(detached bool) }
+// A Watcher hears how a request goes on while its handler runs.
+type Watcher interface {
+	// Streams says that the answer was flushed or, if detached, that the connection was taken over.
+	Streams(detached bool)
 
-// StreamKey is what a request's Stream is found under in its context.
-type StreamKey struct{}
+	// Waits says that the handler begins to wait for its client, to send more of the body or to
+	// take more of the answer, or has ceased to. It is called by several goroutines at once.
+	Waits(begins bool)
 
-// StreamOf is the Stream of the request with that context, or one that does nothing.
-func StreamOf(ctx context.Context) Stream {
-	if s, ok := ctx.Value(StreamKey{}).(Stream); ok {
-		return s
-	}
-	return unheard{}
+	// Body is the place for the request's body.
+	Body() *Body
 }
 
-type unheard struct{}
+// WatcherKey is what a request's Watcher is found under in its context.
+type WatcherKey struct{}
 
-func (unheard) Streams(bool) {}
+// WatcherOf is the Watcher of the request with that context, or nil.
+func WatcherOf(ctx context.Context) Watcher {
+	w, _ := ctx.Value(WatcherKey{}).(Watcher)
+	return w
+}
 
 // Watch returns a ResponseWriter for a handler to answer with in place of w, of which a is what
 // it answers. Whatever else w can do, http.ResponseController finds it.
@@ -90,6 +95,14 @@ func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 	return a
 }
 
+// WatchBoth is Watch for adapters of routers that have changed the server's request in place: the
+// request that it returns beside is r, or a copy of which the Watcher in its context watches the body.
+func (a *Response) WatchBoth(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+	w = a.Watch(w)
+	a.Watcher = WatcherOf(r.Context())
+	return w, Watched(r, a.Watcher)
+}
+
 // behind is the first T among w and what it wraps.
 func behind[T any](w http.ResponseWriter) (found T, ok bool) {
 	for {
@@ -139,18 +152,33 @@ func (a *Response) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (a *Response) Write(b []byte) (int, error) {
 	a.sends(http.StatusOK)
+	if a.Watcher != nil {
+		a.Watcher.Waits(true)
+		defer a.Watcher.Waits(false)
+	}
 	return a.ResponseWriter.Write(b)
 }
 
 // WriteString implements io.StringWriter.
 func (a *Response) WriteString(s string) (int, error) {
 	a.sends(http.StatusOK)
+	if a.Watcher != nil {
+		a.Watcher.Waits(true)
+		defer a.Watcher.Waits(false)
+	}
 	return io.WriteString(a.ResponseWriter, s)
 }
 
 // ReadFrom implements io.ReaderFrom, so that files are sent as they are without a writer
 // between.
 func (a *Response) ReadFrom(r io.Reader) (int64, error) {
+	if a.Watcher != nil {
+		if !isFile(r) { // to wait for r is to work
+			return io.Copy(struct{ io.Writer }{a}, r)
+		}
+		a.Watcher.Waits(true)
+		defer a.Watcher.Waits(false)
+	}
 	sends := true // if reading panics
 	defer func() {
 		if sends {
@@ -162,13 +190,30 @@ func (a *Response) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
+// isFile reports whether r is a file, or a part of one, that is read without waiting.
+func isFile(r io.Reader) bool {
+	if part, ok := r.(*io.LimitedReader); ok {
+		r = part.R
+	}
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
 // FlushError is what http.ResponseController calls.
 func (a *Response) FlushError() error {
+	if a.Watcher != nil {
+		a.Watcher.Waits(true)
+		defer a.Watcher.Waits(false)
+	}
 	err := http.NewResponseController(a.ResponseWriter).Flush()
 	if !errors.Is(err, http.ErrNotSupported) {
 		a.sends(http.StatusOK)
-		if a.Stream != nil {
-			a.Stream.Streams(false)
+		if a.Watcher != nil {
+			a.Watcher.Streams(false)
 		}
 	}
 	return err
@@ -191,8 +236,8 @@ type hijacker struct{ a *Response }
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(h.a.ResponseWriter).Hijack()
 	h.a.hijacked = h.a.hijacked || err == nil
-	if err == nil && h.a.Stream != nil {
-		h.a.Stream.Streams(true)
+	if err == nil && h.a.Watcher != nil {
+		h.a.Watcher.Streams(true)
 	}
 	return conn, buffered, err
 }

@@ -1,6 +1,7 @@
 package routertest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -273,4 +274,48 @@ func errorsAreAnswered(s *suite) {
 		server.wantStatus(401, "the router's own handling of errors answers", "GET /")
 	}
 	server.wantStatus(429, "what it answers counts", "GET /")
+}
+
+// heldBack has clients bring about a 5xx, which does not count, by what they send of a body.
+func heldBack(s *suite) {
+	for how, left := range map[string]int64{"whole": 10, "not asked for": 10, "in part": 9, "broken off": 9} {
+		limit, began := s.rules(middleware.Rule{Name: "some", Limit: perHour(10), Counts: middleware.Not(middleware.StatusClass(5))}), make(chan bool, 1)
+		server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Method: "POST", Path: "/", Handler: func(w http.ResponseWriter, r *http.Request) {
+			began <- true
+			switch how {
+			case "whole", "in part":
+				_, _ = io.ReadFull(r.Body, make([]byte, 4))
+			case "broken off":
+				_, _ = io.ReadAll(r.Body)
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}}))
+		body, send := io.Pipe()
+		r := server.request(s.Context(), "POST /")
+		r.Body, r.ContentLength = body, 8
+		if how == "whole" {
+			r.ContentLength = 4 // no more is asked for to find that it is
+		}
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			_, _ = server.try(r) // fails where the client does
+		}()
+		go func() {
+			_, _ = send.Write([]byte("four"))
+			switch how {
+			case "whole":
+				_ = send.Close()
+			case "broken off":
+				<-began
+				_ = send.CloseWithError(errors.New("the client's program ends"))
+			}
+		}()
+		ended()
+		_ = send.Close() // HTTP/1 answers when it has read what is left
+		<-answered
+		found, err := limit.Rules.Peek(s.Context(), "some", "")
+		require.NoError(s, err)
+		require.Equal(s, left, found[0].Remaining, how)
+	}
 }

@@ -1,6 +1,7 @@
 package routertest
 
 import (
+	"io"
 	"net/http"
 	"time"
 
@@ -12,12 +13,13 @@ import (
 // A service is an Overload that admits every request, or none, and tells what it hears.
 type service struct {
 	full   bool
+	waits  chan bool // that a handler begins to wait for its client
 	heard  chan string
 	flying chan struct{} // one for each place that is held
 }
 
 func newService() *service {
-	return &service{heard: make(chan string, 8), flying: make(chan struct{}, 8)}
+	return &service{waits: make(chan bool, 100), heard: make(chan string, 8), flying: make(chan struct{}, 8)}
 }
 
 func (s *service) Admit(*http.Request) (middleware.Place, time.Duration) {
@@ -33,6 +35,12 @@ type placeIn struct{ *service }
 func (p placeIn) Leave() {
 	<-p.flying
 	p.heard <- "left"
+}
+
+func (p placeIn) Waits(begins bool) {
+	if begins {
+		p.waits <- true
+	}
 }
 
 func (p placeIn) Streams(detached bool) {
@@ -99,4 +107,31 @@ func upgradeHoldsNoPlace(s *suite) {
 	_, _ = server.try(server.request(s.Context(), "GET /"))
 	require.Equal(s, "detached", receive(s.T, service.heard, "the connection to be taken over"))
 	require.Equal(s, "left", receive(s.T, service.heard, "the handler to return"))
+}
+
+func placesKnowOfSlowClients(s *suite) {
+	service := newService()
+	server := s.serve(app([]Limit{limits(middleware.Config{Overload: service})}, Route{Method: "POST", Path: "/",
+		Handler: func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.ReadAll(r.Body); err != nil {
+				s.Errorf("read: %v", err)
+			}
+			for len(service.waits) > 0 {
+				<-service.waits
+			}
+			_, _ = io.WriteString(w, "x")
+			if len(service.waits) == 0 {
+				s.Error("a place is not told that its handler waits to be read from")
+			}
+		}}))
+	body, send := io.Pipe()
+	go func() {
+		receive(s.T, service.waits, "the handler to wait for its client")
+		_ = send.Close()
+	}()
+	r := server.request(s.Context(), "POST /")
+	r.Body = body
+	a, err := server.try(r)
+	require.NoError(s, err)
+	require.Equal(s, "x", a.body)
 }

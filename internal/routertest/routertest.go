@@ -175,10 +175,12 @@ var cases = []testCase{
 	{claim: "right logins end a refusal as soon as they are known", run: refusalsEndWithRightLogins, ends: true},
 	{claim: "what a request cost is what its handler says", run: settled, ends: true},
 	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes, ends: true},
+	{claim: "a client that breaks its body off, or holds it back, is charged whatever is answered", run: heldBack, ends: true},
 	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
 	{claim: "the ResponseWriter can do all it could where a rule awaits the end", run: watchedResponseWriter},
 
 	{claim: "a place in the service is held until the handler returns, however it does", run: placesAreGivenBack},
+	{claim: "a place is told when its handler waits for its client", run: placesKnowOfSlowClients},
 	{claim: "a request that is shed goes no further", run: shedGoesNoFurther},
 	{claim: "a connection that is taken over holds no place", run: upgradeHoldsNoPlace, only: "HTTP/1.1"},
 	{claim: "server-sent events arrive one by one", run: events},

@@ -22,7 +22,8 @@
 // to a database or processors, if most requests of the limit go through it; where routes depend
 // on different things, [Options.PerRoute] gives each its own. An answer that is flushed and goes
 // on for far longer than others, or whose connection is taken over, is a stream: it is no
-// longer counted, as it is no work that a limit could speed up. Handlers that wait without
+// longer counted, as it is no work that a limit could speed up. Nor is a request while it waits for
+// a client that has kept it waiting for as long: to send its body, or to take its answer. Handlers that wait without
 // having flushed anything, such as long polls, do not differ from ones that hang: they hold
 // their place, unless [Options.Exempt] names them.
 //

@@ -3,6 +3,7 @@ package shed
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/middleware"
@@ -13,6 +14,7 @@ type gate struct {
 	maxWait time.Duration
 	start   time.Time
 	tell    func(p *place, admitted bool) // is called under the lock for one that waited
+	later   func()                        // sweeps after sweepEvery
 
 	mu      sync.Mutex
 	meter   meter
@@ -21,6 +23,9 @@ type gate struct {
 	refused time.Duration // when one of that level last was
 	streams int
 	counts  []Level
+
+	flying   list // those that were admitted, without streams
+	sweeping bool // they will be swept
 }
 
 const (
@@ -37,9 +42,12 @@ const (
 	calm = time.Second
 
 	// An answer that was flushed is a stream's if its handler goes on for so many times
-	// what is usual, and for so long.
-	streamTimes = 4
-	streamTime  = 100 * time.Millisecond
+	// what is usual, and for so long; and a request is slow that has waited so for its client.
+	slowTimes = 4
+	slowTime  = 100 * time.Millisecond
+
+	// sweepEvery is how often both are looked for.
+	sweepEvery = 20 * time.Millisecond
 )
 
 // A place is of a request in flight, or one that waits.
@@ -47,13 +55,19 @@ type place struct {
 	gate   *gate
 	level  int
 	cohort uint32
-	came   time.Duration // when it was admitted; of one that waits, when it began to
+	came   time.Duration // when it was admitted, later by what it waited for its client; of one that waits for a place, when it began to
+
+	waits atomic.Int32 // goroutines that wait for its client
+	slow  atomic.Bool  // it has waited for long
 
 	// Under the gate's lock.
-	state  state
-	stream *time.Timer // nil: nothing was flushed
+	state    state
+	waited   time.Duration // for its client, as was seen, until it was slow
+	left     time.Duration // when it was set apart
+	flushed  bool
+	detached bool // it is a stream
 
-	in           *list // where it waits, between
+	in           *list // where it is, between
 	older, newer *place
 	told         chan bool // whether it is admitted; used by those that wait
 }
@@ -63,7 +77,7 @@ type state uint8
 const (
 	waiting  state = iota
 	inFlight       // and counted
-	apart          // in flight, and not counted: a stream
+	apart          // in flight, and not counted: a stream, or one whose client keeps it waiting
 	gone
 )
 
@@ -72,6 +86,7 @@ var places = sync.Pool{New: func() any { return &place{} }}
 
 func newGate(levels int, maxWait time.Duration) *gate {
 	g := &gate{maxWait: maxWait, start: time.Now(), tell: func(p *place, admitted bool) { p.told <- admitted }}
+	g.later = func() { time.AfterFunc(sweepEvery, func() { g.sweep(g.now()) }) }
 	g.queue.levels = make([]level, levels)
 	g.cut = levels
 	g.meter.limit = initialLimit
@@ -85,7 +100,7 @@ func (g *gate) now() time.Duration { return time.Since(g.start) }
 // admit returns the place of a request, or nil.
 func (g *gate) admit(ctx context.Context, level int) *place {
 	p := places.Get().(*place)
-	p.gate, p.level, p.stream, p.told = g, level, nil, nil
+	*p = place{gate: g, level: level}
 	if g.enter(p, g.now()) {
 		return p
 	}
@@ -116,6 +131,11 @@ func (g *gate) begin(p *place, now time.Duration) {
 	p.state, p.came = inFlight, now
 	p.cohort = g.meter.enter(now)
 	g.counts[p.level].Admitted++
+	g.flying.push(p)
+	if !g.sweeping {
+		g.sweeping = true
+		g.later()
+	}
 }
 
 // wait reports whether p is admitted in the end.
@@ -214,24 +234,22 @@ func (g *gate) fill(now time.Duration) {
 // Leave implements [middleware.Place].
 func (p *place) Leave() {
 	p.gate.leave(p, p.gate.now())
-	if p.stream != nil {
-		p.stream.Stop() // it may be running, so the place is not used again
-		return
-	}
 	places.Put(p)
 }
 
 func (g *gate) leave(p *place, now time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch p.state {
-	case inFlight:
-		g.meter.leave(now, now-p.came, p.cohort)
-		g.fill(now)
-	case apart:
+	if !p.detached {
+		g.flying.remove(p)
+	}
+	if p.state == inFlight {
+		g.meter.leave(now, max(0, now-p.came), p.cohort)
+	} else {
 		g.streams--
 	}
 	p.state = gone
+	g.fill(now)
 }
 
 // Streams implements [middleware.Place].
@@ -240,32 +258,79 @@ func (p *place) Streams(detached bool) {
 	now := g.now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case p.state != inFlight:
-	case detached:
-		g.setApart(p, now)
-	case p.stream == nil:
-		usual := time.Duration(g.meter.base * float64(time.Second))
-		after := max(streamTime, streamTimes*usual) - (now - p.came)
-		p.stream = time.AfterFunc(after, func() { g.goesOn(p, g.now()) })
+	p.flushed = true
+	if detached {
+		g.detach(p, now)
 	}
 }
 
-// goesOn is for p when it has been flushed, and goes on for longer than others.
-func (g *gate) goesOn(p *place, now time.Duration) {
+// Waits implements [middleware.Place].
+func (p *place) Waits(begins bool) {
+	if begins {
+		p.waits.Add(1)
+	} else {
+		p.waits.Add(-1)
+	}
+	if p.slow.Load() {
+		g := p.gate
+		now := g.now()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.turn(p, now)
+	}
+}
+
+// sweep looks for those in flight that are streams, or wait for their clients. It does so again as
+// long as there are any.
+func (g *gate) sweep(now time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p.state == inFlight {
-		g.setApart(p, now)
+	usual := time.Duration(g.meter.base * float64(time.Second))
+	long := max(slowTime, slowTimes*usual)
+	for p, next := g.flying.oldest, (*place)(nil); p != nil; p = next {
+		next = p.newer
+		if p.waits.Load() > 0 && !p.slow.Load() {
+			p.waited += sweepEvery
+		}
+		switch {
+		case p.flushed && now-p.came >= long:
+			g.detach(p, now)
+		case p.waited >= long && !p.slow.Load():
+			p.came += p.waited - sweepEvery/2 // when it began to wait is not known any better
+			p.slow.Store(true)
+			g.turn(p, now)
+		}
+	}
+	if g.sweeping = g.flying.n > 0; g.sweeping {
+		g.later()
 	}
 }
 
-// setApart has a stream count no more.
-func (g *gate) setApart(p *place, now time.Duration) {
-	p.state = apart
-	g.meter.forget(now, p.cohort)
-	g.streams++
-	g.fill(now)
+// detach has a stream count no more.
+func (g *gate) detach(p *place, now time.Duration) {
+	if !p.detached {
+		p.detached = true
+		g.flying.remove(p)
+		g.turn(p, now)
+	}
+}
+
+// turn has p count or not: a stream does not, nor a slow request while it waits for its client, and
+// what it took is without that time.
+func (g *gate) turn(p *place, now time.Duration) {
+	away := p.detached || p.slow.Load() && p.waits.Load() > 0
+	switch {
+	case away && p.state == inFlight:
+		p.state, p.left = apart, now
+		g.meter.forget(now, p.cohort)
+		g.streams++
+		g.fill(now)
+	case !away && p.state == apart:
+		p.state = inFlight
+		p.came += now - p.left
+		p.cohort = g.meter.enter(now)
+		g.streams--
+	}
 }
 
 var _ middleware.Place = (*place)(nil)

@@ -103,6 +103,7 @@ func (l *Limiter) Admit(r *http.Request) (middleware.Place, time.Duration) {
 type exempt struct{}
 
 func (exempt) Streams(bool) {}
+func (exempt) Waits(bool)   {}
 func (exempt) Leave()       {}
 
 // retryAfter spreads requests that are refused together, and would come back together, and

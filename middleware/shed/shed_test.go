@@ -110,7 +110,7 @@ func TestAStreamIsCountedUntilItIsLongerThanOthers(t *testing.T) {
 		detached, _ := l.Admit(tiered(""))
 		detached.Streams(true)
 		assert.Equal(t, [2]int{1, 1}, [2]int{l.Stats()[0].InFlight, l.Stats()[0].Streams}, "a connection that is taken over is no request")
-		time.Sleep(streamTime + time.Millisecond)
+		time.Sleep(slowTime + sweepEvery)
 		synctest.Wait()
 		assert.Equal(t, [2]int{0, 2}, [2]int{l.Stats()[0].InFlight, l.Stats()[0].Streams})
 		flushed.Leave()

@@ -15,7 +15,7 @@ type Stats struct {
 
 	Limit    int // how many may be in flight now
 	InFlight int // how many are, without streams
-	Streams  int // how many answers are being sent that go on for longer than others
+	Streams  int // how many go on for longer than others while they are sent, or wait for slow clients
 	Waiting  int
 
 	// Rate is requests per second that the service is capable of, as far as is known, and

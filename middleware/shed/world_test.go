@@ -15,6 +15,7 @@ type simulated struct {
 
 func simulate(g *gate) *simulated {
 	s := &simulated{gate: g, jobs: map[*place]*openloop.Job{}}
+	g.later = func() { s.run.After(sweepEvery, func() { s.sweep(s.run.Now()) }) }
 	g.tell = func(p *place, admitted bool) {
 		j := s.jobs[p]
 		delete(s.jobs, p)
@@ -62,11 +63,8 @@ func (s *simulated) wait(p *place) {
 }
 
 func (s *simulated) admitted(p *place, j *openloop.Job) {
-	j.Place = p
+	j.Place, p.flushed = p, j.Stream // which flushes at once
 	s.run.Start(j)
-	if j.Stream { // which flushes at once
-		s.run.After(streamTime, func() { s.goesOn(p, s.run.Now()) })
-	}
 }
 
 func (s *simulated) Leave(r *openloop.Run, j *openloop.Job) { s.leave(j.Place.(*place), r.Now()) }
