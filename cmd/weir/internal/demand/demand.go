@@ -60,7 +60,6 @@ type Meter struct {
 // is what each of them has, until it refuses something.
 type group struct {
 	from, to int
-	logs     bool // they are sliding logs
 }
 
 // mostGroups is how many a meter has at most: a sliding window is a log or a counter.
@@ -106,10 +105,9 @@ type bucket struct{ level, burst int64 }
 
 // counted is what a group's limits have counted.
 type counted struct {
-	refused int             // how many of them have refused something: those that are lower
-	own     []limiter.State // what each of these has counted
-	until   []int64         // when each may admit something again: what is refused changes nothing
-	shared  limiter.State   // what each of the others has
+	own    []limiter.State // of those that have refused something, which are the lower
+	until  []int64         // when each of these may admit something again
+	shared limiter.State   // of each of the others
 }
 
 type slot struct{ at, n uint32 }
@@ -141,7 +139,7 @@ func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
 	}
 	for i := range most {
 		if i == 0 || m.quotas[i].Algorithm() != m.quotas[i-1].Algorithm() {
-			m.groups = append(m.groups, group{i, i, m.quotas[i].Algorithm() == limiter.SlidingLog})
+			m.groups = append(m.groups, group{i, i})
 		}
 		m.groups[len(m.groups)-1].to = i + 1
 	}
@@ -179,36 +177,26 @@ func (m *Meter) count(k *key, g *group, c *counted, at, cost int64) {
 	for i, until := range c.until {
 		limit := g.from + i
 		if at >= until {
-			if m.take(g, limit, &c.own[i], at, cost) {
+			if m.take(limit, &c.own[i], at, cost) {
 				continue
 			}
-			c.until[i] = m.roomAt(g, limit, &c.own[i], at)
+			c.until[i] = m.roomAt(limit, c.own[i], at)
 		}
 		m.refuse(k, limit)
 	}
-	for ; g.from+c.refused < g.to; c.refused++ {
-		limit := g.from + c.refused
-		if m.take(g, limit, &c.shared, at, cost) {
+	for limit := g.from + len(c.own); limit < g.to; limit++ {
+		if m.take(limit, &c.shared, at, cost) {
 			return // and so would those above say
 		}
 		own := c.shared
 		own.Log = slices.Clone(own.Log)
-		c.own, c.until = append(c.own, own), append(c.until, m.roomAt(g, limit, &own, at))
+		c.own, c.until = append(c.own, own), append(c.until, m.roomAt(limit, own, at))
 		m.refuse(k, limit)
 	}
 }
 
-func (m *Meter) refuse(k *key, limit int) {
-	m.refused[limit]++
-	m.parts[m.now].refused[limit]++
-	k.demand[m.now] = max(k.demand[m.now], uint8(limit+2))
-}
-
 // take has a limit count an event, or refuse it.
-func (m *Meter) take(g *group, limit int, s *limiter.State, at, cost int64) bool {
-	if g.logs {
-		return takeOfLog(s, limits[limit], m.period, at, cost)
-	}
+func (m *Meter) take(limit int, s *limiter.State, at, cost int64) bool {
 	state, ok := m.quotas[limit].Take(*s, at, cost)
 	if ok {
 		*s = state
@@ -216,42 +204,18 @@ func (m *Meter) take(g *group, limit int, s *limiter.State, at, cost int64) bool
 	return ok
 }
 
-// takeOfLog is Quota.Take for a sliding log, in half of the time: of one limit in ten it takes
-// most of it. It is on a state of our own, in which Prev is how many entries of Log are gone.
-func takeOfLog(s *limiter.State, limit, period, at, cost int64) bool {
-	gone := s.Prev
-	for gone < int64(len(s.Log)) && s.Log[gone].At <= at-period {
-		s.Level -= s.Log[gone].N
-		gone++
+// roomAt is when a limit has room for anything again: a refusal changes nothing until then.
+func (m *Meter) roomAt(limit int, s limiter.State, at int64) int64 {
+	if _, ok := m.quotas[limit].Take(s, at, 1); ok {
+		return at // only a higher cost was refused
 	}
-	switch {
-	case gone == int64(len(s.Log)):
-		s.Log, gone = s.Log[:0], 0
-	case len(s.Log) == cap(s.Log) && gone >= int64(len(s.Log)+1)/2:
-		s.Log, gone = s.Log[:copy(s.Log, s.Log[gone:])], 0
-	}
-	s.Prev = gone
-	if cost == 0 {
-		return true
-	}
-	if s.Level+cost > limit {
-		return false
-	}
-	s.Level += cost
-	s.Log = append(s.Log, limiter.Entry{At: at, N: cost})
-	return true
+	return at + m.quotas[limit].Describe(s, at, 1, false).RetryAfter.Microseconds()
 }
 
-// roomAt is when a limit has room for anything again.
-func (m *Meter) roomAt(g *group, limit int, s *limiter.State, at int64) int64 {
-	if g.logs {
-		if s.Level < limits[limit] {
-			return at
-		}
-		return s.Log[s.Prev].At + m.period
-	}
-	d := m.quotas[limit].Describe(*s, at, 1, false)
-	return at + d.RetryAfter.Microseconds()
+func (m *Meter) refuse(k *key, limit int) {
+	m.refused[limit]++
+	m.parts[m.now].refused[limit]++
+	k.demand[m.now] = max(k.demand[m.now], uint8(limit+2))
 }
 
 // measurePeak is how two pointers find the most in any period: one is at the newest slot,
