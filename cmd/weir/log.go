@@ -12,13 +12,11 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
-	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/middleware/shed"
@@ -44,14 +42,8 @@ func newLogFlags(flags *pflag.FlagSet) *logFlags {
 		f.mapped[name] = place
 		return nil
 	})
-	flags.Func("trust", "`addresses` of proxies, comma-separated: what the log's X-Forwarded-For says of their clients is taken for the client", func(text string) error {
-		f.trusted = append(f.trusted, list(text)...)
-		return nil
-	})
-	flags.Func("route", "a `route` of the service that the rules do not name, such as \"GET /users/{id}\", for keys that go by routes; may be repeated", func(text string) error {
-		f.routes = append(f.routes, text)
-		return nil
-	})
+	flags.StringSliceVar(&f.trusted, "trust", nil, "`addresses` of proxies, comma-separated: what the log's X-Forwarded-For says of their clients is taken for the client")
+	flags.StringArrayVar(&f.routes, "route", nil, "a `route` of the service that the rules do not name, such as \"GET /users/{id}\", for keys that go by routes; may be repeated")
 	flags.BoolVar(&f.serveMux, "servemux", false, "the router is an http.ServeMux")
 	flags.StringVar(&f.tiers, "tiers", "", "a `file` with a user, or a client's address, and a tier on each line")
 	flags.StringVar(&f.keys, "keys", "", "comma-separated `names` of the application's own keys; --map key:NAME=PLACE says where the log has one")
@@ -97,11 +89,9 @@ func (f *logFlags) shown() (func(string) string, error) {
 type weblog struct {
 	*accesslog.Reader
 	file    io.ReadCloser
-	counted *sized
 	client  func(*http.Request) netip.Addr // nil: the log's is the client
 	tier    func(*accesslog.Entry) string  // nil: the log's
 	hasUser bool                           // a request had one
-	told    progress
 }
 
 // collectOften is for what measures demand: of each client that takes memory until the end, so
@@ -112,38 +102,22 @@ func collectOften() {
 	}
 }
 
-// sized counts what was read of a file.
-type sized struct {
-	io.Reader
-	n, of int64 // of: 0 if it is not known
-}
-
-func (c *sized) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	c.n += int64(n)
-	return n, err
-}
-
 // open opens a log, "-" for the standard input, that says at least what these rules need.
 func (s *session) open(name string, f *logFlags, needs []rules.Need) (_ *weblog, missing []rules.Need, err error) {
-	l := &weblog{file: io.NopCloser(s.in), counted: &sized{}}
+	l := &weblog{file: io.NopCloser(s.in)}
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
 			return nil, nil, err
 		}
 		l.file = file
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			l.counted.of = info.Size()
-		}
 	}
 	defer func() {
 		if err != nil {
 			_ = l.file.Close()
 		}
 	}()
-	l.counted.Reader = l.file
-	if l.Reader, err = accesslog.NewReader(l.counted, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
+	if l.Reader, err = accesslog.NewReader(l.file, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if !l.Has("client") {
@@ -167,7 +141,6 @@ func (s *session) open(name string, f *logFlags, needs []rules.Need) (_ *weblog,
 			missing = append(missing, need)
 		}
 	}
-	l.told = s.progress(l)
 	return l, missing, nil
 }
 
@@ -217,7 +190,6 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.told.show(l, e)
 	l.hasUser = l.hasUser || e.User != ""
 	if l.client == nil {
 		return e, nil
@@ -323,50 +295,4 @@ func partly(missing []rules.Need, f *logFlags) (notes []string, err error) {
 		return notes, nil
 	}
 	return nil, errors.Join(errs...)
-}
-
-// A progress is told on a terminal, a line that is written over.
-type progress struct {
-	to   io.Writer // nil: there is no terminal
-	next time.Time
-	n    int64
-}
-
-// progress is for a terminal behind the session's errors. What it writes is no client's text.
-func (s *session) progress(l *weblog) progress {
-	p, ok := s.err.(*printable)
-	if !ok {
-		return progress{}
-	}
-	file, ok := p.to.(*os.File)
-	if !ok {
-		return progress{}
-	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return progress{}
-	}
-	return progress{to: file, next: time.Now().Add(time.Second)}
-}
-
-func (p *progress) show(l *weblog, e *accesslog.Entry) {
-	if p.to == nil {
-		return
-	}
-	if p.n++; p.n%4096 != 0 || time.Now().Before(p.next) {
-		return
-	}
-	p.next = time.Now().Add(200 * time.Millisecond)
-	share := ""
-	if l.counted.of > 0 {
-		share = fmt.Sprintf(", %d%%", 100*l.counted.n/l.counted.of)
-	}
-	fmt.Fprintf(p.to, "\r%s requests%s, at %s \x1b[K", verdict.Number(p.n), share, e.Time().UTC().Format(time.DateTime))
-}
-
-// close takes the line away.
-func (l *weblog) close() {
-	if l.told.to != nil && l.told.n >= 4096 {
-		fmt.Fprint(l.told.to, "\r\x1b[K")
-	}
-	_ = l.file.Close()
 }

@@ -57,7 +57,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		defer log.close()
+		defer log.file.Close()
 		if len(missing) > 0 {
 			return fmt.Errorf("%s: --key %s goes by %s, which the log does not have: say where with --map %s=PLACE", names[0], *key, missing[0].Of, missing[0].Of)
 		}

@@ -53,7 +53,7 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		defer log.close()
+		defer log.file.Close()
 		if !log.Has("method") || !log.Has("target") {
 			return fmt.Errorf("%s: the log has no requests' methods and paths: say where with --map method=PLACE --map target=PLACE, or --map request=PLACE", logName)
 		}
