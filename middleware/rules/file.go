@@ -6,8 +6,9 @@ import (
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
-// The types of this file are the format. Their tags are what is read, what the JSON Schema
-// says and what the table in docs/rules.md has.
+// The types of this file are the format. A field's tags are its name (yaml), whether it is
+// required, and what schema.json and the table in docs/rules.md say of it: doc, default, min and
+// max of an integer, pattern of text, and keys, the pattern of a mapping's keys.
 
 // wrapper is what a whole file may stand below, as many services have it.
 var wrapper = document.Wrapper{Key: "rate_limits", Implied: map[string]string{"version": "1"}}
