@@ -21,7 +21,7 @@ func fieldsOf(t reflect.Type) []field {
 	}
 	var fields []field
 	for _, f := range reflect.VisibleFields(t) {
-		if name := f.Tag.Get("yaml"); name != "" {
+		if name := f.Tag.Get("yaml"); name != "" && name != "-" {
 			fields = append(fields, field{name, f.Tag.Get("required") == "true", f.Index})
 		}
 	}
