@@ -51,9 +51,8 @@ const judged = 10 // seconds
 // written. d.latest is locked.
 func (d *Dashboard) judge(s *state) verdict {
 	v := d.judgeTraffic(s)
-	if i := slices.IndexFunc(s.Written, func(w writtenView) bool { return w.Error != "" }); i >= 0 {
-		w := &s.Written[i]
-		text := fmt.Sprintf("What is written in %s is not in force: older rules are.", cmp.Or(w.Source, "the rules' source"))
+	if slices.ContainsFunc(s.Written, func(w writtenView) bool { return w.Error != "" }) {
+		const text = "The rules that are written are not in force: older ones are."
 		if v.Level == idle || v.Level == good {
 			return verdict{Level: warning, Text: text, Detail: v.Text, Findings: v.Findings}
 		}
