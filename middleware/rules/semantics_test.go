@@ -1,13 +1,11 @@
 package rules_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -271,47 +269,6 @@ func TestWhatARequestCosts(t *testing.T) {
 		cost := parse(t, "version: 1\ndefault: {limit: 90/s, cost: "+of.cost+"}\n", rules.Options{}).Config().Default.Cost
 		assert.Equal(t, of.want, cost(of.r), "%s of %v, length %d", of.cost, of.r.Header, of.r.ContentLength)
 	}
-}
-
-func TestUploadsAreChargedByTheirLengthOverHTTP(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		r := parse(t, "version: 1\nendpoints: {\"POST /up\": {limit: 10/h sliding_log, cost: {header: Content-Length, per: 1KiB, missing: 4}}}\n", rules.Options{})
-		limits, err := middleware.New(r.Config())
-		require.NoError(t, err)
-		mux := http.NewServeMux()
-		mux.Handle("POST /up", okay)
-		address := serve(t, limits.Handler(mux))
-		for _, of := range []struct {
-			head, body   string
-			status, left int // -1: the limiter was not asked
-		}{
-			{"Content-Length: 100", strings.Repeat("x", 100), 200, 9},
-			{"Content-Length: 3072", strings.Repeat("x", 3072), 200, 6},
-			{"Transfer-Encoding: chunked", "5\r\nchunk\r\n0\r\n\r\n", 200, 2}, // nobody knows how long
-			{"Content-Length: 2049", strings.Repeat("x", 2049), 429, 2},
-			{"Content-Length: 104857600", "", 429, 2}, // before any of it is sent
-			{"Content-Length: 9223372036854775807", "", 429, 2},
-			{"Content-Length: 9223372036854775808", "", 400, -1},
-			{"Content-Length: -1", "", 400, -1},
-			{"Content-Length: many", "", 400, -1},
-			{"Content-Length: 1\r\nContent-Length: 2", "x", 400, -1},
-			{"Content-Length: 0", "", 200, 1},
-			{"X-None: 0", "", 200, 0},
-			{"Content-Length: 0", "", 429, 0},
-		} {
-			conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
-			require.NoError(t, err)
-			_, err = fmt.Fprintf(conn, "POST /up HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n\r\n%s", of.head, of.body)
-			require.NoError(t, err)
-			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			require.NoError(t, err)
-			require.NoError(t, conn.Close())
-			require.Equal(t, of.status, answer.StatusCode, of.head)
-			if of.left >= 0 {
-				require.Equal(t, strconv.Itoa(of.left), answer.Header.Get("X-Ratelimit-Remaining"), of.head)
-			}
-		}
-	})
 }
 
 func TestKeysAreReadAsTheFileSays(t *testing.T) {
