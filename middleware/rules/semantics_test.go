@@ -438,7 +438,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 		failing := errors.New("a store that is down")
 		own := middleware.Config{
 			Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
-			Deny:    func(r *http.Request) bool { return r.Header.Get("X-Deny") != "" },
+			DenyKey: func(key string) bool { return key == "bearer:denied" },
 			Allow:   func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" },
 			BanKeys: []keyfunc.Func{keyfunc.Bearer},
 			Headers: middleware.HeadersDraft11,
@@ -449,7 +449,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 		}
 		s := open(t, parse(t, "version: 1\nglobal: 2/h sliding_log\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
 		header := func(name string) map[string]string { return map[string]string{name: "1"} }
-		require.Equal(t, http.StatusForbidden, s.status(call{header: header("X-Deny")}))
+		require.Equal(t, http.StatusForbidden, s.status(call{header: map[string]string{"Authorization": "Bearer denied"}}))
 		require.Equal(t, http.StatusForbidden, s.status(call{from: "192.0.2.7:1"}))
 		for range 5 {
 			require.Equal(t, http.StatusOK, s.status(call{header: header("X-Allow")}))
