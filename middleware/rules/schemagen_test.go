@@ -391,23 +391,23 @@ func (outage) JSONSchema() map[string]any {
 }
 
 func (mode) JSONSchema() map[string]any {
-	return map[string]any{"enum": modes, "title": "enforce or shadow"}
+	return map[string]any{"enum": shadows.words, "title": "enforce or shadow"}
 }
 
 func (ruleMode) JSONSchema() map[string]any {
-	return map[string]any{"enum": ruleModes, "title": "enforce, shadow, off or deny"}
+	return map[string]any{"enum": ruleModes.words, "title": "enforce, shadow, off or deny"}
 }
 
 func (fields) JSONSchema() map[string]any {
-	return map[string]any{"enum": fieldFamilies, "title": "both, legacy, draft or none"}
+	return map[string]any{"enum": families.words, "title": "both, legacy, draft or none"}
 }
 
 func (reset) JSONSchema() map[string]any {
-	return map[string]any{"enum": resets, "title": "unix or delta"}
+	return map[string]any{"enum": resets.words, "title": "unix or delta"}
 }
 
 func (when) JSONSchema() map[string]any {
-	return map[string]any{"enum": whens, "title": "before or after"}
+	return map[string]any{"enum": whens.words, "title": "before or after"}
 }
 
 func (answers) JSONSchema() map[string]any {
@@ -421,11 +421,11 @@ func (answers) JSONSchema() map[string]any {
 }
 
 func (strikes) JSONSchema() map[string]any {
-	return map[string]any{"enum": strikeKinds, "title": "refusals or outcomes"}
+	return map[string]any{"enum": strikeKind.words, "title": "refusals or outcomes"}
 }
 
 func (noKey) JSONSchema() map[string]any {
-	return map[string]any{"enum": noKeys, "title": "share, skip, bad_request or unauthorized"}
+	return map[string]any{"enum": noKeys.words, "title": "share, skip, bad_request or unauthorized"}
 }
 
 func (percent) JSONSchema() map[string]any {

@@ -356,12 +356,6 @@ func TestAWarningComesBeforeTheWall(t *testing.T) {
 	}
 }
 
-type discard struct{ header http.Header }
-
-func (d discard) Header() http.Header              { return d.header }
-func (discard) WriteHeader(int)                    {}
-func (discard) Write(text []byte) (n int, _ error) { return len(text), nil }
-
 // The login of the sample: three refusals, and the device is out for a minute, then for two.
 func TestRefusalsLeadToBansThatGrow(t *testing.T) {
 	for status, line := range map[int]string{http.StatusForbidden: "", http.StatusTooManyRequests: "ban: {status: 429}\n"} {

@@ -101,84 +101,76 @@ type outage struct{ limiter.Outage }
 
 func (o *outage) UnmarshalText(text []byte) error { return inWords(o.Outage.UnmarshalText(text)) }
 
-// oneOf reads a word.
-func oneOf[T any](text []byte, words []string, values []T) (value T, err error) {
-	if i := slices.Index(words, string(text)); i >= 0 {
-		return values[i], nil
-	}
-	return value, fmt.Errorf("%.64q is not what can be written here: %s", text, suggest(string(text), words))
+// A choice is what words stand for.
+type choice[T comparable] struct {
+	words  []string
+	values []T
 }
 
-// wordOf is the word that oneOf reads as value.
-func wordOf[T comparable](value T, words []string, values []T) string {
-	return words[slices.Index(values, value)]
+func (c *choice[T]) read(text []byte, into *T) error {
+	i := slices.Index(c.words, string(text))
+	if i < 0 {
+		return fmt.Errorf("%.64q is not what can be written here: %s", text, suggest(string(text), c.words))
+	}
+	*into = c.values[i]
+	return nil
 }
+
+func (c *choice[T]) word(value T) string { return c.words[slices.Index(c.values, value)] }
+
+var (
+	shadows    = choice[bool]{[]string{"enforce", "shadow"}, []bool{false, true}}
+	resets     = choice[bool]{[]string{"unix", "delta"}, []bool{false, true}}
+	whens      = choice[bool]{[]string{"before", "after"}, []bool{false, true}}
+	strikeKind = choice[bool]{[]string{"refusals", "outcomes"}, []bool{false, true}}
+	ruleModes  = choice[ruleMode]{[]string{"enforce", "shadow", "off", "deny"}, []ruleMode{{}, {shadow: true}, {off: true}, {deny: true}}}
+	families   = choice[middleware.Headers]{[]string{"both", "legacy", "draft", "none"},
+		[]middleware.Headers{middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone}}
+	noKeys = choice[middleware.NoKey]{[]string{"share", "skip", "bad_request", "unauthorized"},
+		[]middleware.NoKey{middleware.NoKeyShare, middleware.NoKeySkip, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized}}
+)
 
 // mode says whether refusals are meant.
 type mode struct{ shadow bool }
 
-var modes = []string{"enforce", "shadow"}
-
-func (m *mode) UnmarshalText(text []byte) (err error) {
-	m.shadow, err = oneOf(text, modes, []bool{false, true})
-	return err
-}
-
-func (m mode) String() string { return wordOf(m.shadow, modes, []bool{false, true}) }
+func (m *mode) UnmarshalText(text []byte) error { return shadows.read(text, &m.shadow) }
+func (m mode) String() string                   { return shadows.word(m.shadow) }
 
 // ruleMode says what becomes of the requests that a rule is for.
 type ruleMode struct{ shadow, off, deny bool }
 
-var (
-	ruleModes      = []string{"enforce", "shadow", "off", "deny"}
-	ruleModeValues = []ruleMode{{}, {shadow: true}, {off: true}, {deny: true}}
-)
-
-func (m *ruleMode) UnmarshalText(text []byte) (err error) {
-	*m, err = oneOf(text, ruleModes, ruleModeValues)
-	return err
-}
-
-func (m ruleMode) String() string { return wordOf(m, ruleModes, ruleModeValues) }
+func (m *ruleMode) UnmarshalText(text []byte) error { return ruleModes.read(text, m) }
+func (m ruleMode) String() string                   { return ruleModes.word(m) }
 
 // fields says which families of header fields are sent.
 type fields struct{ middleware.Headers }
 
-var (
-	fieldFamilies = []string{"both", "legacy", "draft", "none"}
-	fieldValues   = []middleware.Headers{middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone}
-)
-
-func (f *fields) UnmarshalText(text []byte) (err error) {
-	f.Headers, err = oneOf(text, fieldFamilies, fieldValues)
-	return err
-}
-
-func (f fields) String() string { return wordOf(f.Headers, fieldFamilies, fieldValues) }
+func (f *fields) UnmarshalText(text []byte) error { return families.read(text, &f.Headers) }
+func (f fields) String() string                   { return families.word(f.Headers) }
 
 // reset says how the time is told at which a limit is whole again.
 type reset struct{ delta bool }
 
-var resets = []string{"unix", "delta"}
-
-func (r *reset) UnmarshalText(text []byte) (err error) {
-	r.delta, err = oneOf(text, resets, []bool{false, true})
-	return err
-}
-
-func (r reset) String() string { return wordOf(r.delta, resets, []bool{false, true}) }
+func (r *reset) UnmarshalText(text []byte) error { return resets.read(text, &r.delta) }
+func (r reset) String() string                   { return resets.word(r.delta) }
 
 // when says when a request is charged whose end matters.
 type when struct{ after bool }
 
-var whens = []string{"before", "after"}
+func (w *when) UnmarshalText(text []byte) error { return whens.read(text, &w.after) }
+func (w when) String() string                   { return whens.word(w.after) }
 
-func (w *when) UnmarshalText(text []byte) (err error) {
-	w.after, err = oneOf(text, whens, []bool{false, true})
-	return err
-}
+// strikes says what leads to a ban.
+type strikes struct{ outcomes bool }
 
-func (w when) String() string { return wordOf(w.after, whens, []bool{false, true}) }
+func (s *strikes) UnmarshalText(text []byte) error { return strikeKind.read(text, &s.outcomes) }
+func (s strikes) String() string                   { return strikeKind.word(s.outcomes) }
+
+// noKey says what becomes of requests without a key.
+type noKey struct{ middleware.NoKey }
+
+func (n *noKey) UnmarshalText(text []byte) error { return noKeys.read(text, &n.NoKey) }
+func (n noKey) String() string                   { return noKeys.word(n.NoKey) }
 
 // answers are some that count, by their status.
 type answers struct{ text string }
@@ -190,33 +182,6 @@ func (a *answers) UnmarshalText(text []byte) error {
 }
 
 func (a answers) String() string { return a.text }
-
-// strikes says what leads to a ban.
-type strikes struct{ outcomes bool }
-
-var strikeKinds = []string{"refusals", "outcomes"}
-
-func (s *strikes) UnmarshalText(text []byte) (err error) {
-	s.outcomes, err = oneOf(text, strikeKinds, []bool{false, true})
-	return err
-}
-
-func (s strikes) String() string { return wordOf(s.outcomes, strikeKinds, []bool{false, true}) }
-
-// noKey says what becomes of requests without a key.
-type noKey struct{ middleware.NoKey }
-
-var (
-	noKeys      = []string{"share", "skip", "bad_request", "unauthorized"}
-	noKeyValues = []middleware.NoKey{middleware.NoKeyShare, middleware.NoKeySkip, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized}
-)
-
-func (n *noKey) UnmarshalText(text []byte) (err error) {
-	n.NoKey, err = oneOf(text, noKeys, noKeyValues)
-	return err
-}
-
-func (n noKey) String() string { return wordOf(n.NoKey, noKeys, noKeyValues) }
 
 // percent is how much is used; 0 is off.
 type percent struct {
