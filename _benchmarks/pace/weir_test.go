@@ -1,4 +1,4 @@
-package main
+package pace
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // weirClient shares the limit and cooldowns through Redis, where there is one. It has the defaults,
 // but for a deadline that outlasts a moment in which this machine has no time for Redis: what is
 // measured is not an outage.
-func weirClient(base http.RoundTripper, t *task) (*http.Client, func(), error) {
+func weirClient(base http.RoundTripper, t task) (*http.Client, func(), error) {
 	target, err := url.Parse(t.URL)
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,4 @@
-package main
+package pace
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func nginxParty(ctx context.Context, limit int64) (party, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "pacerace")
+	dir, err := os.MkdirTemp("", "pace")
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func nginxParty(ctx context.Context, limit int64) (party, error) {
 	if err := n.cmd.Start(); err != nil {
 		_ = os.RemoveAll(dir)
 		if errors.Is(err, exec.ErrNotFound) {
-			return nil, errors.New("nginx is not installed; install it with: apt-get install nginx-light (Debian, Ubuntu) or brew install nginx (macOS), or leave it out with -cases")
+			return nil, errors.New("nginx is not installed; install it with: apt-get install nginx-light (Debian, Ubuntu) or brew install nginx (macOS)")
 		}
 		return nil, err
 	}

@@ -1,8 +1,9 @@
-package main
+package redis
 
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -20,17 +21,17 @@ import (
 	ulule "github.com/ulule/limiter/v3"
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 
-	"github.com/weirgo/weir/benchmarks/race"
+	"github.com/weirgo/weir/benchmarks/peers"
 )
 
 // shared is for a Call that needs nothing of its own in a goroutine.
-func shared(call race.Call) func() race.Call { return func() race.Call { return call } }
+func shared(c call) func() call { return func() call { return c } }
 
 func redisRateLimit() redis_rate.Limit {
 	return redis_rate.Limit{Rate: 1, Period: time.Second, Burst: burst}
 }
 
-func openRedisRate(_ context.Context, c *environment) (func() race.Call, error) {
+func openRedisRate(c *environment) (func() call, error) {
 	limiter, limit := redis_rate.NewLimiter(c.client()), redisRateLimit()
 	return shared(func(ctx context.Context, key string) (bool, error) {
 		result, err := limiter.Allow(ctx, key, limit)
@@ -41,7 +42,7 @@ func openRedisRate(_ context.Context, c *environment) (func() race.Call, error) 
 	}), nil
 }
 
-func openUlule(_ context.Context, c *environment) (func() race.Call, error) {
+func openUlule(c *environment) (func() call, error) {
 	store, err := ululeredis.NewStoreWithOptions(c.client(), ulule.StoreOptions{Prefix: "ulule"})
 	if err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func openUlule(_ context.Context, c *environment) (func() race.Call, error) {
 	}), nil
 }
 
-func openThrottled(_ context.Context, c *environment) (func() race.Call, error) {
+func openThrottled(c *environment) (func() call, error) {
 	store, err := goredisstore.NewCtx(c.client(), "throttled:")
 	if err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func openThrottled(_ context.Context, c *environment) (func() race.Call, error) 
 // openHTTPRate calls OnLimit, which decides and sets headers, and is what httprate's
 // handler calls. There is no leaner way: the counter on its own decides nothing, and
 // Status does not count. The request is made once and the headers go nowhere.
-func openHTTPRate(_ context.Context, c *environment) (func() race.Call, error) {
+func openHTTPRate(c *environment) (func() call, error) {
 	counter := httprateredis.NewCounter(&httprateredis.Config{
 		Client:           c.client(),
 		PrefixKey:        "httprate",
@@ -82,8 +83,8 @@ func openHTTPRate(_ context.Context, c *environment) (func() race.Call, error) {
 		httprate.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
 			w.(*nowhere).err = err
 		}))
-	return func() race.Call {
-		w := &nowhere{header: http.Header{}}
+	return func() call {
+		w := &nowhere{Nowhere: peers.Nowhere{Fields: http.Header{}}}
 		var request *http.Request
 		return func(ctx context.Context, key string) (bool, error) {
 			if request == nil || request.Context() != ctx {
@@ -96,20 +97,16 @@ func openHTTPRate(_ context.Context, c *environment) (func() race.Call, error) {
 	}, nil
 }
 
-// nowhere is a ResponseWriter that keeps the error instead of a response.
+// nowhere keeps the error instead of a response.
 type nowhere struct {
-	header http.Header
-	err    error
+	peers.Nowhere
+	err error
 }
-
-func (w *nowhere) Header() http.Header         { return w.header }
-func (w *nowhere) Write(b []byte) (int, error) { return len(b), nil }
-func (w *nowhere) WriteHeader(int)             {}
 
 // openRueidis sends redis_rate's script with its arguments, and reads the answer as
 // redis_rate does.
-func openRueidis(ctx context.Context, c *environment) (func() race.Call, error) {
-	source, err := redisRateScript(ctx)
+func openRueidis(c *environment) (func() call, error) {
+	source, err := redisRateScript()
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +114,7 @@ func openRueidis(ctx context.Context, c *environment) (func() race.Call, error) 
 	if err != nil {
 		return nil, err
 	}
-	c.closeLater(func() error { client.Close(); return nil })
+	c.b.Cleanup(client.Close)
 	script, limit := rueidis.NewLuaScript(source), redisRateLimit()
 	return shared(func(ctx context.Context, key string) (bool, error) {
 		answer, err := script.Exec(ctx, client, []string{"rueidis:" + key}, []string{
@@ -139,21 +136,52 @@ func openRueidis(ctx context.Context, c *environment) (func() race.Call, error) 
 }
 
 // redisRateScript is the source that redis_rate sends to a server which does not know it.
-func redisRateScript(ctx context.Context) (string, error) {
+func redisRateScript() (string, error) {
 	var source string
-	client := newIntercepted(func(args []any) error {
+	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }})
+	defer client.Close()
+	client.AddHook(recorder{func(args []any) error {
 		if args[0] == "eval" {
 			source = args[1].(string)
 		}
 		return noScript{}
-	})
-	defer client.Close()
-	_, err := redis_rate.NewLimiter(client).Allow(ctx, "", redisRateLimit())
+	}})
+	_, err := redis_rate.NewLimiter(client).Allow(context.Background(), "", redisRateLimit())
 	if source == "" {
 		return "", errors.Join(errors.New("redis_rate sent no script"), err)
 	}
 	return source, nil
 }
+
+// A recorder is a hook of go-redis that hears of commands. With an error they are not sent.
+type recorder struct{ heard func(args []any) error }
+
+func (r recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := r.heard(cmd.Args()); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (r recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			_ = r.heard(cmd.Args())
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// noScript is what a server says that does not know a script.
+type noScript struct{}
+
+func (noScript) Error() string { return "NOSCRIPT No matching script." }
+func (noScript) RedisError()   {}
 
 // mostAtOnce is how many requests of a key may be under way: more than there are callers.
 const mostAtOnce = 1000
@@ -171,7 +199,7 @@ redis.call('ZADD', KEYS[1], now, ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1`)
 
-func openSortedSet(_ context.Context, c *environment) (func() race.Call, error) {
+func openSortedSet(c *environment) (func() call, error) {
 	client := c.client()
 	var requests atomic.Int64
 	return shared(func(ctx context.Context, key string) (bool, error) {
@@ -184,7 +212,7 @@ func openSortedSet(_ context.Context, c *environment) (func() race.Call, error) 
 	}), nil
 }
 
-func openMennanov(_ context.Context, c *environment) (func() race.Call, error) {
+func openMennanov(c *environment) (func() call, error) {
 	client := c.client()
 	var buffers sync.Map
 	var requests atomic.Int64

@@ -1,8 +1,7 @@
-package main
+package pace
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -11,33 +10,18 @@ import (
 
 // A contestant is how a process calls a third party.
 type contestant struct {
-	name, about string
+	name string
 
 	// client makes the one of a process. Done is called when no caller uses it any more.
-	client func(base http.RoundTripper, t *task) (c *http.Client, done func(), err error)
+	client func(base http.RoundTripper, t task) (c *http.Client, done func(), err error)
 }
 
 // contestants are all of them. To add one, add it here.
 var contestants = []contestant{
-	{weir, "pace.NewTransport with a rule for the host, a redisstore, a redisbans.List, and up to 4 attempts", weirClient},
-	{timeRate, "golang.org/x/time/rate in each process: Wait, then the request, which is not repeated", rateClient},
-	{retryable, "hashicorp/go-retryablehttp with its defaults, but for RetryMax 3 and waits of 100 ms to 1 s", retryableClient},
-	{naive, "a plain client that repeats a request that failed, up to 4 in all, each after 100 ms", naiveClient},
-}
-
-const (
-	weir      = "weir"
-	timeRate  = "x/time/rate"
-	retryable = "retryablehttp"
-	naive     = "naive"
-)
-
-func named(name string) (contestant, bool) {
-	i := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == name })
-	if i < 0 {
-		return contestant{}, false
-	}
-	return contestants[i], true
+	{"weir", weirClient},
+	{"time-rate", rateClient},          // in each process: Wait, then the request, which is not repeated
+	{"retryablehttp", retryableClient}, // hashicorp's defaults, but for RetryMax 3 and waits of 100 ms to 1 s
+	{"naive", naiveClient},             // repeats a request that failed, up to 4 in all, each after 100 ms
 }
 
 // attempts is how often a request is sent at most, by those that repeat it.
@@ -45,7 +29,7 @@ const attempts = 4
 
 const retryWait = 100 * time.Millisecond
 
-func rateClient(base http.RoundTripper, t *task) (*http.Client, func(), error) {
+func rateClient(base http.RoundTripper, t task) (*http.Client, func(), error) {
 	limit := rate.NewLimiter(rate.Limit(t.Limit), 1)
 	return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		if err := limit.Wait(r.Context()); err != nil {
@@ -55,7 +39,7 @@ func rateClient(base http.RoundTripper, t *task) (*http.Client, func(), error) {
 	})}, func() {}, nil
 }
 
-func retryableClient(base http.RoundTripper, _ *task) (*http.Client, func(), error) {
+func retryableClient(base http.RoundTripper, _ task) (*http.Client, func(), error) {
 	c := retryablehttp.NewClient()
 	c.HTTPClient = &http.Client{Transport: base}
 	c.Logger = nil
@@ -64,7 +48,7 @@ func retryableClient(base http.RoundTripper, _ *task) (*http.Client, func(), err
 	return c.StandardClient(), func() {}, nil
 }
 
-func naiveClient(base http.RoundTripper, _ *task) (*http.Client, func(), error) {
+func naiveClient(base http.RoundTripper, _ task) (*http.Client, func(), error) {
 	return &http.Client{Transport: roundTripper(func(r *http.Request) (response *http.Response, err error) {
 		for range attempts - 1 {
 			response, err = base.RoundTrip(r)
