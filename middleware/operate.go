@@ -124,33 +124,29 @@ var ErrNoRule = errors.New("middleware: there is no rule of that name")
 // of a digest where Rule.LimitFor is asked.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
-	var results []RuleResult
+	var questions []question
 	set := l.rules.Load()
 	for _, p := range set.policies() {
-		if p.info.Name != rule {
-			continue
-		}
-		if p.rule.hasOwn() {
-			own, err := set.policyToTell(ctx, p.rule, p, key, class)
-			if err != nil {
-				return nil, err
-			}
-			p = own
-		}
-		looks, charges := applied{key: key, class: class}.charge(nil, nil, p, 0)
-		for _, other := range p.behind() {
-			looks, charges = applied{key: key, class: class}.charge(looks, charges, other, 0)
-		}
-		decisions := make([]limiter.Decision, len(charges))
-		if err := l.store.Decide(ctx, charges, decisions); err != nil {
-			return nil, err
-		}
-		for i, d := range decisions {
-			results = looks[i].appendResult(results, d)
+		if p.info.Name == rule {
+			questions = append(questions, question{rule: p.rule, policy: p, key: key, class: class})
 		}
 	}
-	if results == nil {
+	if questions == nil {
 		return nil, fmt.Errorf("%w: %.128q", ErrNoRule, rule)
+	}
+	if err := l.left(ctx, set, questions); err != nil {
+		return nil, err
+	}
+	var results []RuleResult
+	for i := range questions {
+		q := &questions[i]
+		if q.err != nil {
+			return nil, q.err
+		}
+		for n, p := range q.policies {
+			a := applied{policy: p, key: key, class: class}
+			results = a.appendResult(results, q.decisions[n])
+		}
 	}
 	return results, nil
 }

@@ -62,7 +62,7 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 	}
 	questions := set.questions(r)
 	body, err := l.usage.of(r.Context(), set, idOf(questions), func(ctx context.Context) ([]byte, error) {
-		rules, err := l.look(ctx, set, questions)
+		rules, err := l.describe(ctx, set, questions)
 		if err != nil {
 			return nil, err
 		}
@@ -164,6 +164,11 @@ type question struct {
 	key     string
 	class   keyfunc.Class
 	unknown string // why nothing is asked
+
+	// What left answers.
+	policies  []*policy // all of the rule in its tier; nil: nothing is asked
+	decisions []limiter.Decision
+	err       error // of the key's own limit
 }
 
 // questions are about all rules that the client of r can meet, on whatever route.
@@ -257,83 +262,67 @@ func idOf(questions []question) usageID {
 	return sha256.Sum256(text)
 }
 
-// A look is a charge of nothing, and what is done with the decision.
-type look struct {
-	rule   int // its place among those that are told
-	charge limiter.Charge
-	tell   func(told *usageRule, d *limiter.Decision)
-}
-
-var errUncounted = errors.New("the server gives no answer, and outage policies decide")
-
-// look asks the store what is left, and describes the rules. Where the store could not say it of
-// any rule, that is an error.
-func (l *RateLimit) look(ctx context.Context, set *ruleset, questions []question) ([]usageRule, error) {
-	told := make([]usageRule, len(questions))
-	var looks []look
+// left asks the store what is left of the rules, in decisions of cost 0. Usage, UsageOf and Peek
+// are views of it.
+func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question) error {
+	var charges []limiter.Charge
 	for i := range questions {
 		q := &questions[i]
 		if q.unknown == "" && !q.rule.Deny && q.rule.hasOwn() {
-			if own, err := set.policyToTell(ctx, q.rule, q.policy, q.key, q.class); err == nil {
+			own, err := set.policyToTell(ctx, q.rule, q.policy, q.key, q.class)
+			if q.err = err; err == nil {
 				q.policy = own
 			} else {
 				q.unknown = unknownLimit
 			}
 		}
+		if q.unknown != "" || q.rule.Deny {
+			continue
+		}
+		q.policies = append([]*policy{q.policy}, q.policy.behind()...)
+		for _, p := range q.policies {
+			charges = append(charges, limiter.Charge{Quota: p.quota, Key: q.key})
+		}
+	}
+	decisions := make([]limiter.Decision, len(charges))
+	for from := 0; from < len(charges); from += limiter.MaxCharges {
+		to := min(from+limiter.MaxCharges, len(charges))
+		if err := l.store.Decide(ctx, charges[from:to], decisions[from:to]); err != nil {
+			return err
+		}
+	}
+	for i := range questions {
+		n := len(questions[i].policies)
+		questions[i].decisions, decisions = decisions[:n], decisions[n:]
+	}
+	return nil
+}
+
+var errUncounted = errors.New("the server gives no answer, and outage policies decide")
+
+// describe is left in words. Where the store could not say it of any rule, that is an error.
+func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []question) ([]usageRule, error) {
+	if err := l.left(ctx, set, questions); err != nil {
+		if !isGone(ctx) {
+			l.warnStoreFailure(set, err)
+		}
+		return nil, err
+	}
+	told := make([]usageRule, len(questions))
+	asks, known := false, false
+	for i := range questions {
+		q := &questions[i]
 		told[i] = q.describe(set)
-		if q.unknown == "" && !q.rule.Deny {
-			looks = q.looks(looks, i)
-		}
+		asks = asks || q.policies != nil
+		known = known || q.policies != nil && told[i].Unknown != unknownOutage
 	}
-	known := len(looks) == 0
-	for batch := range slices.Chunk(looks, limiter.MaxCharges) {
-		charges := make([]limiter.Charge, len(batch))
-		for i := range batch {
-			charges[i] = batch[i].charge
-		}
-		decisions := make([]limiter.Decision, len(batch))
-		if err := l.store.Decide(ctx, charges, decisions); err != nil {
-			if !isGone(ctx) {
-				l.warnStoreFailure(set, err)
-			}
-			return nil, err
-		}
-		for i := range batch {
-			rule, d := &told[batch[i].rule], &decisions[i]
-			switch {
-			case d.Degraded || !d.Counted():
-				rule.Unknown = unknownOutage
-			case d.Overflow:
-				rule.Unknown, known = unknownRoom, true
-			default:
-				batch[i].tell(rule, d)
-				known = true
-			}
-		}
-	}
-	if !known {
+	if asks && !known {
 		return nil, errUncounted
-	}
-	for i := range told {
-		if told[i].Unknown != "" {
-			told[i].forget()
-		}
 	}
 	return told, nil
 }
 
-// forget leaves out what is known of a part of the rule alone.
-func (u *usageRule) forget() {
-	for i := range u.Limits {
-		u.Limits[i].usageLeft = nil
-	}
-	if u.Concurrency != nil {
-		u.Concurrency.InProgress = nil
-	}
-	u.Near = false
-}
-
-// describe is what is known of the rule without asking.
+// describe is what is known of the rule.
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
 	told := usageRule{Rule: r.Name, Shadow: r.Shadow, Denied: r.Deny, Unknown: q.unknown, Default: set.isFallback(r)}
@@ -354,22 +343,50 @@ func (q *question) describe(set *ruleset) usageRule {
 	if q.unknown == "" {
 		told.Key = q.class.String()
 	}
-	for _, p := range append([]*policy{q.policy}, q.policy.behind()...) {
+	for i := range q.decisions {
+		switch d := &q.decisions[i]; {
+		case d.Degraded || !d.Counted():
+			told.Unknown = unknownOutage
+		case d.Overflow && told.Unknown == "":
+			told.Unknown = unknownRoom
+		}
+	}
+	for i, p := range append([]*policy{q.policy}, q.policy.behind()...) {
+		var d *limiter.Decision // nil: not known
+		if q.policies != nil && told.Unknown == "" {
+			d = &q.decisions[i]
+			e := entry{applied{policy: p}, *d}
+			told.Near = told.Near || e.isNear()
+		}
 		switch {
 		case p.isPlace():
 			told.Concurrency = &usageProgress{Max: p.quota.Capacity()}
+			if d != nil {
+				inProgress := d.Limit - d.Remaining
+				told.Concurrency.InProgress = &inProgress
+			}
 		case q.unknown != unknownLimit:
-			told.Limits = append(told.Limits, describeLimit(p.quota))
+			told.Limits = append(told.Limits, describeLimit(p.quota, d))
 		}
 	}
 	return told
 }
 
-func describeLimit(q *limiter.Quota) usageLimit {
-	limit := q.Limit()
+func describeLimit(q *limiter.Quota, d *limiter.Decision) usageLimit {
+	limit, at := q.Limit(), time.Now().UnixMicro()
+	var left *usageLeft
+	if d != nil {
+		left = &usageLeft{
+			Used: d.Limit - d.Remaining, Remaining: d.Remaining,
+			Next: secondsUp(d.NextAfter), Reset: secondsUp(d.ResetAfter),
+		}
+		if d.At > 0 { // when the store decided, on whose clock its windows are
+			at = d.At
+		}
+	}
 	return usageLimit{
 		Limit: limit.String(), Events: limit.Events, Per: limit.Per.Seconds(), Calendar: limit.Calendar(), Burst: limit.Burst,
-		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: windowAt(q, time.Now().UnixMicro()),
+		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: windowAt(q, at), usageLeft: left,
 	}
 }
 
@@ -390,38 +407,6 @@ func (set *ruleset) isFallback(r *rule) bool {
 		}
 	}
 	return false
-}
-
-// looks appends what is asked about the rule that is told in place i.
-func (q *question) looks(looks []look, i int) []look {
-	ask := func(p *policy, quota *limiter.Quota, tell func(*usageRule, *limiter.Decision)) {
-		looks = append(looks, look{i, limiter.Charge{Quota: quota, Key: q.key}, func(told *usageRule, d *limiter.Decision) {
-			tell(told, d)
-			e := entry{applied{policy: p}, *d}
-			told.Near = told.Near || quota == p.quota && e.isNear()
-		}})
-	}
-	for n, p := range append([]*policy{q.policy}, q.policy.behind()...) {
-		ask(p, p.quota, func(told *usageRule, d *limiter.Decision) {
-			if p.isPlace() {
-				inProgress := d.Limit - d.Remaining
-				told.Concurrency.InProgress = &inProgress
-			} else {
-				told.Limits[n].tell(p.quota, d)
-			}
-		})
-	}
-	return looks
-}
-
-func (u *usageLimit) tell(q *limiter.Quota, d *limiter.Decision) {
-	if d.At > 0 { // when the store decided, on whose clock its windows are
-		u.Window = windowAt(q, d.At)
-	}
-	u.usageLeft = &usageLeft{
-		Used: d.Limit - d.Remaining, Remaining: d.Remaining,
-		Next: secondsUp(d.NextAfter), Reset: secondsUp(d.ResetAfter),
-	}
 }
 
 // isLook answers requests that are not for looking, and sets what all answers have.

@@ -57,7 +57,7 @@ func (l *RateLimit) tellUsageOf(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limitPatience)
 	defer cancel()
-	told, err := l.look(ctx, set, questions)
+	told, err := l.describe(ctx, set, questions)
 	if err != nil {
 		if r.Context().Err() == nil {
 			tellUnknown(w, r)
