@@ -73,6 +73,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return fmt.Errorf("%s: %w", names[0], err)
 		}
+		result.Refused = result.Refused[:min(len(result.Refused), mostInReport)]
 		for i := range result.Refused {
 			result.Refused[i].Client = shown(result.Refused[i].Client)
 		}
@@ -202,7 +203,7 @@ func quoted(key string) string {
 func (r *recommended) tell(s *session, f *logFlags, names []string, share float64, stats *accesslog.Stats, counts unmeasured) error {
 	result := r.result
 	page := &verdict.Page{
-		Refused: result.Refused[:min(len(result.Refused), mostInReport)],
+		Refused: result.Refused,
 		Title:   titleOf(names), Words: verdict.Recommended(result, share, subjectOf(r.key)),
 		Notes: verdict.Log(stats, counts.answered, verdict.Effect{}), Peaks: verdict.Peaks(result),
 	}
@@ -249,7 +250,7 @@ func (r *recommended) tell(s *session, f *logFlags, names []string, share float6
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	if n := len(result.Refused); n > 0 {
+	if n := int(result.Chosen.Keys); n > 0 {
 		fmt.Fprintf(table, "\n%s REFUSED\tMOST IN A %s\tUNTIL\t\n", strings.ToUpper(subjectOf(r.key)), strings.ToUpper(verdict.Period(result.Per)))
 		for _, c := range result.Refused[:min(n, mostOnTerminal)] {
 			mark := ""

@@ -231,10 +231,7 @@ func (r *run) tell(s *session, names, notes []string, shown func(string) string)
 	table := newTable(s)
 	fmt.Fprintln(table, "RULE\tLIMIT\tASKED\tREFUSED\tKEYS")
 	for _, rule := range summary.Rules {
-		name := fmt.Sprintf("%q", rule.Rule)
-		if rule.Tier != "" {
-			name += fmt.Sprintf(", tier %q", rule.Tier)
-		}
+		name := ruleName(rule.Rule, rule.Tier)
 		if rule.Shadow {
 			name += ", in shadow"
 		}
