@@ -141,13 +141,10 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 		next.ServeHTTP(w, r)
 		return
 	}
-	panicked := true
-	defer func() { e.finish(e.answered.Status(panicked)) }()
 	watched := e.answered.Watch(w)
 	e.answered.Watcher = e
 	response.WatchBody(r, e)
-	next.ServeHTTP(watched, r)
-	panicked = false
+	e.answered.Finish(e.finish, func() { next.ServeHTTP(watched, r) })
 }
 
 // finish settles what the request was charged: its answer has that status. Only the first call

@@ -119,9 +119,7 @@ func find(routes chi.Routes, method, path string, into *http.Request) string {
 	scratch.Reset()
 	found := routes.Find(scratch, method, path)
 	if found == "" && method == http.MethodHead {
-		// middleware.GetHead may yet make it a GET.
-		scratch.Reset()
-		found = routes.Find(scratch, http.MethodGet, path)
+		return find(routes, http.MethodGet, path, into) // middleware.GetHead may yet make it one
 	}
 	if into != nil && found != "" {
 		for i, name := range scratch.URLParams.Keys {

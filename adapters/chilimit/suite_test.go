@@ -6,15 +6,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	chimiddleware "github.com/go-chi/chi/v5/middleware"
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/chilimit"
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/internal/routertest"
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,14 +36,6 @@ func TestChi(t *testing.T) {
 			routertest.Run(t, routertest.Router{Build: shape.build, Unrouted: shape.plain})
 		})
 	}
-}
-
-func TestChiOnRedis(t *testing.T) {
-	client := redistest.Start(t).Connect(t)
-	routertest.RunEnds(t, routertest.Router{Build: shape{}.build}, func(t *testing.T) limiter.Store {
-		require.NoError(t, client.FlushAll(t.Context()).Err())
-		return redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: redistest.Patience}})
-	})
 }
 
 func (s shape) build(app routertest.App) http.Handler {

@@ -69,7 +69,7 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 				return nil
 			default:
 				err := o.OnRefused(c, *told)
-				if err == nil && !isCommitted(c) {
+				if sent, unknown := echo.UnwrapResponse(c.Response()); err == nil && (unknown != nil || !sent.Committed) {
 					c.Response().WriteHeader(told.Status)
 				}
 				return err
@@ -86,23 +86,16 @@ func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status in
 	w, r := answered.WatchBoth(inner, request)
 	c.SetResponse(w)
 	c.SetRequest(r)
-	panicked := true
 	defer func() {
 		c.SetResponse(inner)
 		request.MultipartForm = c.Request().MultipartForm // whose files the server removes
-		finish(answered.Status(panicked))
 	}()
-	if err = next(c); err != nil {
-		c.Echo().HTTPErrorHandler(c, err)
-	}
-	panicked = false
+	answered.Finish(finish, func() {
+		if err = next(c); err != nil {
+			c.Echo().HTTPErrorHandler(c, err)
+		}
+	})
 	return err
-}
-
-// isCommitted reports whether an answer is known to be written.
-func isCommitted(c *echo.Context) bool {
-	response, err := echo.UnwrapResponse(c.Response())
-	return err == nil && response.Committed
 }
 
 // list is what the router has.

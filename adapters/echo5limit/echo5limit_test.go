@@ -109,38 +109,6 @@ func TestInPreThereIsNoRoute(t *testing.T) {
 	require.Equal(t, []string{"", "", ""}, patterns)
 }
 
-// Echo puts a context in its pool as soon as the request is done.
-func TestTheDecisionIsNotLeftInTheNextRequest(t *testing.T) {
-	e := echo.New()
-	e.GET("/limited", home, echo5limit.PerIP(limiter.PerHour(5).With(limiter.SlidingLog)))
-	result := middleware.Result{Rule: "none was seen"}
-	e.GET("/free", func(c *echo.Context) error {
-		result, _ = middleware.FromContext(c.Request().Context())
-		return nil
-	})
-	serve(e, "/limited")
-	w := serve(e, "/free")
-	require.Zero(t, result)
-	require.Empty(t, w.Header())
-}
-
-func TestTheClientIsWhoKeyfuncSays(t *testing.T) {
-	e := echo.New()
-	e.Use(echo5limit.PerIP(limiter.PerHour(1).With(limiter.SlidingLog)))
-	e.GET("/", home)
-	for i, want := range []int{200, 429} {
-		request := httptest.NewRequest(http.MethodGet, "/", nil)
-		request.Header.Set("X-Forwarded-For", "198.51.100."+string(rune('1'+i)))
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, request)
-		require.Equal(t, want, w.Code, "a header nobody vouches for makes no new client")
-	}
-}
-
-func TestPerIPPanicsOnALimitThatCannotBeMeant(t *testing.T) {
-	require.Panics(t, func() { echo5limit.PerIP(limiter.PerMinute(0)) })
-}
-
 func TestAnErrorIsHandledOnceWhereItsStatusDoesNotCount(t *testing.T) {
 	failure := errors.New("ours")
 	var handled []error

@@ -27,17 +27,6 @@ func ExamplePerIP() {
 	// 429, 0 of 2 left
 }
 
-// One route is limited by a middleware of its own.
-func ExamplePerIP_route() {
-	search := func(c *echo.Context) error { return nil }
-
-	e := echo.New()
-	e.GET("/search", search, echo5limit.PerIP(limiter.PerSecond(2)))
-
-	get(e, "/search")
-	// Output: 200, 1 of 2 left
-}
-
 func ExampleNew() {
 	limits, err := middleware.New(middleware.Config{
 		Rules: []middleware.Rule{

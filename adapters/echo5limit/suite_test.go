@@ -6,29 +6,16 @@ import (
 	"testing"
 
 	"github.com/labstack/echo/v5"
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/echo5limit"
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/internal/routertest"
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEcho5(t *testing.T) {
 	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails})
-}
-
-func TestEcho5OnRedis(t *testing.T) {
-	client := redistest.Start(t).Connect(t)
-	routertest.RunEnds(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams}, func(t *testing.T) limiter.Store {
-		require.NoError(t, client.FlushAll(t.Context()).Err())
-		return redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: redistest.Patience}})
-	})
 }
 
 func build(engine func() *echo.Echo) func(routertest.App) http.Handler {

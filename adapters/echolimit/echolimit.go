@@ -86,26 +86,20 @@ func nextAndFinish(c echo.Context, next echo.HandlerFunc, finish func(status int
 	w, r := answered.WatchBoth(inner, request)
 	c.Response().Writer = w
 	c.SetRequest(r)
-	panicked := true
-	defer func() {
-		c.Response().Writer, request.MultipartForm = inner, c.Request().MultipartForm // whose files the server removes
-		finish(answered.Status(panicked))
-	}()
-	if err = next(c); err != nil {
-		c.Error(err)
-	}
-	panicked = false
+	// The server removes the form's files.
+	defer func() { c.Response().Writer, request.MultipartForm = inner, c.Request().MultipartForm }()
+	answered.Finish(finish, func() {
+		if err = next(c); err != nil {
+			c.Error(err)
+		}
+	})
 	return err
 }
 
 // values tells what echo has found in the path.
 func values(c echo.Context) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
-		at := slices.Index(c.ParamNames(), name)
-		if at < 0 {
-			return "", false
-		}
-		return c.ParamValues()[at], true
+		return c.Param(name), slices.Contains(c.ParamNames(), name)
 	}
 }
 

@@ -27,18 +27,6 @@ func ExamplePerIP() {
 	// 429, 0 of 2 left
 }
 
-// One route is limited by a handler in front of its own.
-func ExamplePerIP_route() {
-	search := func(c *gin.Context) {}
-
-	r := gin.New()
-	g := r.Group("/api")
-	g.GET("/search", ginlimit.PerIP(limiter.PerSecond(2)), search)
-
-	get(r, "/api/search")
-	// Output: 200, 1 of 2 left
-}
-
 func ExampleNew() {
 	limits, err := middleware.New(middleware.Config{
 		Rules: []middleware.Rule{

@@ -74,60 +74,31 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 
 // next has the handlers behind run, and tells finish how the request ends.
 func next(c *gin.Context, finish func(status int)) {
-	request := c.Request
-	w := &writer{ResponseWriter: c.Writer, watcher: response.WatcherOf(request.Context())}
-	c.Writer, c.Request = w, response.Watched(request, w.watcher)
-	panicked := true
-	defer func() {
-		c.Writer, request.MultipartForm = w.ResponseWriter, c.Request.MultipartForm // whose files the server removes
-		status := w.Status()
-		if w.hijacked {
-			status = http.StatusSwitchingProtocols
-		} else if panicked && !w.Written() {
-			status = http.StatusInternalServerError
+	w, request := &writer{ResponseWriter: c.Writer}, c.Request
+	_, c.Request = w.answered.WatchBoth(c.Writer, request)
+	c.Writer = w
+	// The server removes the form's files.
+	defer func() { c.Writer, request.MultipartForm = w.ResponseWriter, c.Request.MultipartForm }()
+	w.answered.Finish(func(status int) {
+		if status == http.StatusOK || w.Written() && status != http.StatusSwitchingProtocols {
+			status = w.Status() // which gin may not have sent yet
 		}
 		finish(status)
-	}()
-	c.Next()
-	panicked = false
+	}, c.Next)
 }
 
 // A writer tells what gin's own does not.
 type writer struct {
 	gin.ResponseWriter
-	hijacked bool
-	watcher  response.Watcher
+	answered response.Response
 }
 
-func (w *writer) Write(b []byte) (int, error) {
-	w.watcher.Waits(true)
-	defer w.watcher.Waits(false)
-	return w.ResponseWriter.Write(b)
-}
+func (w *writer) Write(b []byte) (int, error)       { return w.answered.Write(b) }
+func (w *writer) WriteString(s string) (int, error) { return w.answered.WriteString(s) }
+func (w *writer) Flush()                            { _ = w.answered.FlushError() }
+func (w *writer) Unwrap() http.ResponseWriter       { return w.ResponseWriter }
 
-func (w *writer) WriteString(s string) (int, error) {
-	w.watcher.Waits(true)
-	defer w.watcher.Waits(false)
-	return w.ResponseWriter.WriteString(s)
-}
-
-func (w *writer) Flush() {
-	w.watcher.Waits(true)
-	defer w.watcher.Waits(false)
-	w.ResponseWriter.Flush()
-	w.watcher.Streams(false)
-}
-
-func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := w.ResponseWriter.Hijack()
-	if err == nil {
-		w.hijacked = true
-		w.watcher.Streams(true)
-	}
-	return conn, buffered, err
-}
-
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.answered.TakeOver() }
 
 // list is what the engine has, if it is what the server serves: a context does not tell.
 func list(c *gin.Context) (all []string) {

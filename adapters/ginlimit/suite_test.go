@@ -6,15 +6,10 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/ginlimit"
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/internal/routertest"
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestMain(m *testing.M) {
@@ -24,14 +19,6 @@ func TestMain(m *testing.M) {
 
 func TestGin(t *testing.T) {
 	routertest.Run(t, routertest.Router{Build: build(func() *gin.Engine { return gin.New() }), Pattern: routertest.ColonParams})
-}
-
-func TestGinOnRedis(t *testing.T) {
-	client := redistest.Start(t).Connect(t)
-	routertest.RunEnds(t, routertest.Router{Build: build(func() *gin.Engine { return gin.New() }), Pattern: routertest.ColonParams}, func(t *testing.T) limiter.Store {
-		require.NoError(t, client.FlushAll(t.Context()).Err())
-		return redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: redistest.Patience}})
-	})
 }
 
 func TestGinThatCorrectsPaths(t *testing.T) {

@@ -132,6 +132,14 @@ func (a *Response) Status(panicked bool) int {
 	return http.StatusOK
 }
 
+// Finish has a handler answer, and tells finish the status when it has returned, or panics.
+func (a *Response) Finish(finish func(status int), answer func()) {
+	panicked := true
+	defer func() { finish(a.Status(panicked)) }()
+	answer()
+	panicked = false
+}
+
 // sends notes the status of the answer, of which the first is sent.
 func (a *Response) sends(status int) {
 	informs := status < 200 && status != http.StatusSwitchingProtocols
@@ -233,11 +241,14 @@ func (f flusher) Flush() { _ = f.a.FlushError() }
 
 type hijacker struct{ a *Response }
 
-func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := http.NewResponseController(h.a.ResponseWriter).Hijack()
-	h.a.hijacked = h.a.hijacked || err == nil
-	if err == nil && h.a.Watcher != nil {
-		h.a.Watcher.Streams(true)
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.a.TakeOver() }
+
+// TakeOver is Hijack, for ResponseWriters that have to have it.
+func (a *Response) TakeOver() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	a.hijacked = a.hijacked || err == nil
+	if err == nil && a.Watcher != nil {
+		a.Watcher.Streams(true)
 	}
 	return conn, buffered, err
 }

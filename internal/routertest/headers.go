@@ -1,16 +1,12 @@
 package routertest
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/middleware"
 )
 
 // fields is what a response says about limits.
@@ -59,74 +55,4 @@ func readFields(s *suite, h http.Header) fields {
 	f.order = list("RateLimit", "r", f.left)
 	require.Equal(s, names, f.order, "RateLimit and RateLimit-Policy list the same rules")
 	return f
-}
-
-func stackedHeaders(s *suite) {
-	server := s.serve(app([]Limit{perIP(perHour(10))},
-		get("/search", say("found"), perIP(perHour(2))), get("/", say("home"))))
-
-	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
-	require.Equal(s, map[string]int64{nameOf(10): 10}, f.policies, "the router's limit alone")
-	require.EqualValues(s, 9, f.remaining)
-
-	f = readFields(s, server.wantStatus(200, "", "GET /search").Header)
-	require.Equal(s, map[string]int64{nameOf(10): 10, nameOf(2): 2}, f.policies, "both limits")
-	require.Equal(s, map[string]int64{nameOf(10): 8, nameOf(2): 1}, f.left)
-	require.Equal(s, []string{nameOf(10), nameOf(2)}, f.order, "the outer limit comes first")
-	require.EqualValues(s, 2, f.limit, "X-RateLimit-Limit is the stricter limit's")
-	require.EqualValues(s, 1, f.remaining, "X-RateLimit-Remaining is the stricter limit's")
-
-	server.wantStatus(200, "", "GET /search")
-	a := server.wantStatus(429, "", "GET /search", "Accept: application/problem+json")
-	f = readFields(s, a.Header)
-	require.Equal(s, []string{nameOf(2), nameOf(10)}, f.order, "the rule that refused comes first")
-	require.Equal(s, map[string]int64{nameOf(10): 6, nameOf(2): 0}, f.left, "what the outer limit took stays taken")
-	require.EqualValues(s, 2, f.limit)
-	require.EqualValues(s, 0, f.remaining)
-	var problem struct {
-		Violated []string `json:"violated-policies"`
-	}
-	require.NoError(s, json.Unmarshal([]byte(a.body), &problem), a.body)
-	require.Equal(s, []string{nameOf(2)}, problem.Violated, "the rule that refused is named, not the others")
-	require.Len(s, a.Header.Values("Retry-After"), 1)
-	require.Len(s, a.Header.Values("Cache-Control"), 1)
-}
-
-func stricterOuter(s *suite) {
-	server := s.serve(app([]Limit{perIP(perHour(1))},
-		get("/", say("home"), perIP(perHour(50)))))
-	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
-	require.EqualValues(s, 1, f.limit, "X-RateLimit-Limit is the stricter limit's")
-	require.EqualValues(s, 0, f.remaining, "X-RateLimit-Remaining is the stricter limit's")
-	require.Equal(s, map[string]int64{nameOf(1): 0, nameOf(50): 49}, f.left)
-	f = readFields(s, server.wantStatus(429, "", "GET /").Header)
-	require.Equal(s, map[string]int64{nameOf(1): 0}, f.left, "the inner limit was not asked")
-}
-
-func sameNameOnce(s *suite) {
-	server := s.serve(app([]Limit{perIP(perHour(3))},
-		get("/", say("home"), perIP(perHour(3))), get("/other", say("other"))))
-	server.wantStatus(200, "", "GET /other")
-	f := readFields(s, server.wantStatus(200, "", "GET /").Header)
-	require.Equal(s, map[string]int64{nameOf(3): 1}, f.left, "the stricter of two limits of one name stands")
-	require.EqualValues(s, 1, f.remaining)
-}
-
-func threeLevels(s *suite) {
-	named := func(name string, events int64) Limit {
-		return rules(middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: perHour(events)})
-	}
-	server := s.serve(App{Group: Group{
-		Limits: []Limit{named("all", 100), named("also", 90)},
-		Groups: []Group{{
-			Prefix: "/v1", Limits: []Limit{named("group", 20)},
-			Routes: []Route{get("/users/{id}", say("user"), named("route", 5))},
-		}},
-	}})
-	f := readFields(s, server.wantStatus(200, "", "GET /v1/users/7").Header)
-	require.Equal(s, []string{"all", "also", "group", "route"}, f.order, "outer limits come first")
-	require.Equal(s, map[string]int64{"all": 100, "also": 90, "group": 20, "route": 5}, f.policies)
-	require.Equal(s, map[string]int64{"all": 99, "also": 89, "group": 19, "route": 4}, f.left)
-	require.EqualValues(s, 5, f.limit)
-	require.EqualValues(s, 4, f.remaining)
 }

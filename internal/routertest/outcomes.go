@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -107,36 +106,6 @@ func loginsAtOnce(s *suite) {
 	require.Equal(s, 40, s.inParallel(rule, 40, 200), "right ones that are charged afterwards")
 }
 
-func refusalsEndWithRightLogins(s *suite) {
-	const limit = 3
-	let := make(chan struct{})
-	server, ended := s.serveToTheEnd(app([]Limit{s.rules(login(limit))}, Route{Path: "/login", Handler: func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Status") == "" {
-			_ = http.NewResponseController(w).Flush() // the client learns that it is under way
-			<-let
-			return
-		}
-		answerAsAsked(w, r)
-	}}))
-	for range limit {
-		response, err := server.client.Do(server.request(s.Context(), "POST /login"))
-		require.NoError(s, err)
-		defer response.Body.Close()
-	}
-	for range 3 {
-		server.wantStatus(429, "three are under way", "POST /login", "X-Status: 200")
-		ended()
-	}
-	close(let)
-	for range limit {
-		ended()
-	}
-	for range 2 * limit {
-		server.wantStatus(200, "they were right", "POST /login", "X-Status: 200")
-		ended()
-	}
-}
-
 // settled reserves 60 of 100 and says what it was.
 func settled(s *suite) {
 	limit := s.rules(middleware.Rule{Name: "tokens", Limit: perHour(100), Units: 60, Settles: true})
@@ -224,45 +193,6 @@ func (s *suite) informs() bool {
 		w.WriteHeader(http.StatusTeapot)
 	})))
 	return server.ask("GET /").StatusCode == http.StatusTeapot
-}
-
-// watchedResponseWriter compares what a handler has to write to with and without a rule that
-// awaits the end of the request.
-func watchedResponseWriter(s *suite) {
-	probe := func(w http.ResponseWriter, _ *http.Request) {
-		var can []string
-		note := func(what string, ok bool) {
-			if ok {
-				can = append(can, what)
-			}
-		}
-		_, ok := w.(http.Flusher)
-		note("Flusher", ok)
-		_, ok = w.(http.Hijacker)
-		note("Hijacker", ok)
-		_, ok = w.(http.Pusher)
-		note("Pusher", ok)
-		_, ok = w.(io.ReaderFrom)
-		note("ReaderFrom", ok)
-		_, ok = w.(io.StringWriter)
-		note("StringWriter", ok)
-		_, ok = w.(interface{ CloseNotify() <-chan bool })
-		note("CloseNotifier", ok)
-		controller := http.NewResponseController(w)
-		soon := time.Now().Add(time.Hour)
-		note("SetReadDeadline", controller.SetReadDeadline(soon) == nil)
-		note("SetWriteDeadline", controller.SetWriteDeadline(soon) == nil)
-		note("EnableFullDuplex", controller.EnableFullDuplex() == nil)
-		note("Flush", controller.Flush() == nil)
-		_, _ = io.Copy(w, strings.NewReader(strings.Join(can, " ")))
-	}
-	without := strings.Fields(s.serve(app(nil, get("/", probe))).ask("GET /").body)
-	awaited := []Limit{rules(login(5)), rules(login(7))}
-	with := strings.Fields(s.serve(app(awaited, get("/", probe, rules(login(3))))).ask("GET /").body)
-	require.NotEmpty(s, without)
-	require.Subset(s, with, without, "what the ResponseWriter can do it can do still")
-	pushes := func(can []string) bool { return strings.Contains(strings.Join(can, " "), "Pusher") }
-	require.Equal(s, pushes(without), pushes(with), "it promises nothing that it can't do")
 }
 
 func errorsAreAnswered(s *suite) {

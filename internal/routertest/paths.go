@@ -28,41 +28,6 @@ func perIDOpen() Limit {
 	return rules(rule)
 }
 
-func keyFromPath(s *suite) {
-	for place, build := range map[string]func(limit Limit, routes ...Route) App{
-		"router": func(limit Limit, routes ...Route) App { return app([]Limit{limit}, routes...) },
-		"route": func(limit Limit, routes ...Route) App {
-			for i := range routes {
-				routes[i].Limits = []Limit{limit}
-			}
-			return app(nil, routes...)
-		},
-	} {
-		if place == "router" && s.router.Unrouted {
-			continue
-		}
-		server := s.serve(build(perID(), get("/users/{id}", say("user")), get("/users/{id}/posts/{post}", say("post"))))
-		for id := range 4 {
-			server.wantStatus(200, "each id has a counter, around the "+place, fmt.Sprintf("GET /users/%d", id))
-		}
-		for id := range 4 {
-			server.wantStatus(429, "of its own, around the "+place, fmt.Sprintf("GET /users/%d", id))
-			server.wantStatus(429, "whatever the route, around the "+place, fmt.Sprintf("GET /users/%d/posts/7", id))
-		}
-	}
-}
-
-func keyFromPathInGroups(s *suite) {
-	server := s.serve(App{Group: Group{Groups: []Group{{
-		Prefix: "/orgs/{org}", Limits: []Limit{perID()},
-		Routes: []Route{get("/users/{id}", say("user"))},
-	}}}})
-	for id := range 4 {
-		server.wantStatus(200, "each id has a counter", fmt.Sprintf("GET /orgs/a/users/%d", id))
-		server.wantStatus(429, "of its own", fmt.Sprintf("GET /orgs/b/users/%d", id))
-	}
-}
-
 // keySpellings holds the keys equal to what handlers see, however a path is spelled.
 func keySpellings(s *suite) {
 	var lock sync.Mutex

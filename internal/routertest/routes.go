@@ -2,6 +2,7 @@ package routertest
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -20,158 +21,6 @@ func byRoute(name string, patterns ...string) middleware.Rule {
 	return middleware.Rule{
 		Name: name, Match: middleware.Route(patterns...), Key: keyfunc.IP(), Limit: perHour(1000),
 	}
-}
-
-// applied is the names of the rules that applied to a request.
-func (s *suite) applied(server *server, target string) []string {
-	s.Helper()
-	a := server.wantStatus(200, "the route is there", target)
-	if a.Header.Get("RateLimit") == "" {
-		return nil
-	}
-	return readFields(s, a.Header).order
-}
-
-func rulesByRoute(s *suite) {
-	server := s.serve(app(
-		[]Limit{rules(
-			byRoute("search", "GET /search"),
-			byRoute("user", "GET /users/{id}"),
-			byRoute("own", "GET "+s.router.Pattern("/users/{name}/posts/{post}")),
-			byRoute("users", "/users/*"),
-			byRoute("post", "POST /search"),
-		)},
-		get("/", say("home")),
-		get("/search", say("found")),
-		get("/searching", say("searching")),
-		Route{Method: http.MethodPost, Path: "/search", Handler: say("posted")},
-		get("/users/{id}", say("user")),
-		get("/users/{id}/posts/{post}", say("post")),
-	))
-	for target, want := range map[string][]string{
-		"GET /":                nil,
-		"GET /search":          {"search"},
-		"GET /search?q=weir":   {"search"},
-		"POST /search":         {"post"},
-		"GET /searching":       nil,
-		"GET /users/7":         {"user", "users"},
-		"GET /users/search":    {"user", "users"},
-		"GET /users/7/posts/8": {"own", "users"},
-	} {
-		require.Equal(s, want, s.applied(server, target), "the rules for %s", target)
-	}
-}
-
-func rulesByRouteInGroups(s *suite) {
-	at := func(level string) Limit {
-		return rules(
-			byRoute(level+" item", "GET /v1/orgs/{org}/items/{item}"),
-			byRoute(level+" list", "GET /v1/orgs/{org}/items"),
-			byRoute(level+" ping", "/v1/ping"),
-			byRoute(level+" v1", "/v1/*"),
-		)
-	}
-	server := s.serve(App{Group: Group{
-		Limits: []Limit{at("router")},
-		Routes: []Route{get("/ping", say("pong"))},
-		Groups: []Group{{
-			Prefix: "/v1", Limits: []Limit{at("v1")},
-			Routes: []Route{get("/ping", say("pong"))},
-			Groups: []Group{{
-				Prefix: "/orgs/{org}", Limits: []Limit{at("org")},
-				Routes: []Route{
-					get("/items", say("items")),
-					get("/items/{item}", say("item"), at("route")),
-				},
-			}},
-		}},
-	}})
-	want := map[string][]string{
-		"GET /ping":    nil,
-		"GET /v1/ping": {"router ping", "router v1", "v1 ping", "v1 v1"},
-		"GET /v1/orgs/a/items": {
-			"router list", "router v1", "v1 list", "v1 v1", "org list", "org v1",
-		},
-		"GET /v1/orgs/v1/items/ping": {
-			"router item", "router v1", "v1 item", "v1 v1", "org item", "org v1", "route item", "route v1",
-		},
-	}
-	if s.router.Nested {
-		want = map[string][]string{
-			"GET /ping":                  nil,
-			"GET /v1/ping":               {"router v1", "v1 ping", "v1 v1"},
-			"GET /v1/orgs/a/items":       {"router v1", "v1 v1", "org list", "org v1"},
-			"GET /v1/orgs/v1/items/ping": {"router v1", "v1 v1", "org item", "org v1", "route item", "route v1"},
-		}
-	}
-	for target, want := range want {
-		require.Equal(s, want, s.applied(server, target), "the rules for %s", target)
-	}
-}
-
-func rulesByHost(s *suite) {
-	byHost := map[string]middleware.Rule{}
-	for _, pattern := range []string{"example.org/*", "POST example.org/search", "*.example.org/search", "[2001:db8::1]/*", "GET /search"} {
-		byHost[pattern] = middleware.Rule{Name: pattern, Key: keyfunc.IP(), Limit: perHour(1000)}
-	}
-	server := s.serve(app(
-		[]Limit{limits(middleware.Config{
-			ByRoute: byHost,
-			Rules:   []middleware.Rule{byRoute("also", "GET example.org/users/{id}", "*.example.org/*")},
-			Default: &middleware.Rule{Name: "default", Limit: perHour(1000)},
-		})},
-		get("/search", say("found")),
-		Route{Method: http.MethodPost, Path: "/search", Handler: say("posted")},
-		get("/users/{id}", say("user"))))
-	for _, test := range []struct {
-		host, target string
-		want         []string
-	}{
-		{"example.org", "GET /search", []string{"example.org/*"}},
-		{"EXAMPLE.Org", "GET /search", []string{"example.org/*"}},
-		{"example.org:8443", "POST /search", []string{"POST example.org/search"}},
-		{"example.org.:80", "GET /users/7", []string{"also", "example.org/*"}},
-		{"b.a.Example.org", "GET /search", []string{"also", "*.example.org/search"}},
-		{"a.example.org", "GET /users/7", []string{"also", "default"}},
-		{"[2001:DB8:0::1]:80", "GET /search", []string{"[2001:db8::1]/*"}},
-		{"example.org.invalid", "GET /search", []string{"GET /search"}},
-		{"example.org.invalid", "POST /search", []string{"default"}},
-	} {
-		request := server.request(s.Context(), test.target)
-		request.Host = test.host
-		a, err := server.try(request)
-		require.NoError(s, err)
-		require.Equal(s, 200, a.StatusCode)
-		require.ElementsMatch(s, test.want, readFields(s, a.Header).order, "the rules for %s of %s", test.target, test.host)
-	}
-}
-
-func ruleAroundRoute(s *suite) {
-	server := s.serve(app(nil,
-		get("/users/{id}", say("user"), rules(byRoute("this", "GET /users/{id}"), byRoute("other", "GET /search")))))
-	require.Equal(s, []string{"this"}, s.applied(server, "GET /users/7"))
-}
-
-func counterPerRoute(s *suite) {
-	server := s.serve(app(
-		[]Limit{rules(middleware.Rule{Name: "route", Key: keyfunc.Route, Limit: perHour(2)})},
-		get("/search", say("found")), get("/users/{id}", say("user"))))
-	server.wantStatus(200, "", "GET /users/1")
-	server.wantStatus(200, "", "GET /users/2")
-	server.wantStatus(429, "all users are one route", "GET /users/3")
-	server.wantStatus(200, "another route has another counter", "GET /search")
-}
-
-func headCountsAsGet(s *suite) {
-	rule := byRoute("search", "GET /search")
-	rule.Limit = perHour(3)
-	server := s.serve(app([]Limit{rules(rule)}, get("/search", say("found")),
-		Route{Method: http.MethodHead, Path: "/search", Handler: say("")}))
-	server.wantStatus(200, "", "GET /search")
-	server.wantStatus(200, "", "HEAD /search")
-	server.wantStatus(200, "", "HEAD /search")
-	server.wantStatus(429, "HEAD took what GET would have", "GET /search")
-	server.wantStatus(429, "HEAD is refused as GET is", "HEAD /search")
 }
 
 func spellings(s *suite) {
@@ -268,4 +117,21 @@ func unknownPaths(s *suite) {
 	for _, pattern := range patterns {
 		require.NotContains(s, pattern, "nosuch", "a raw path is never a pattern")
 	}
+}
+
+func refusalGoesNoFurther(s *suite) {
+	var behind, handled atomic.Int32
+	a := app([]Limit{perIP(perHour(1))},
+		get("/", func(w http.ResponseWriter, _ *http.Request) {
+			handled.Add(1)
+			_, _ = io.WriteString(w, "home")
+		}, perIP(perHour(9))))
+	a.Behind = func() { behind.Add(1) }
+	server := s.serve(a)
+	server.wantStatus(200, "", "GET /")
+	answer := server.wantStatus(429, "", "GET /")
+	require.NotContains(s, answer.body, "home", "the handler adds nothing to a refusal")
+	server.wantStatus(429, "", "GET /nosuch")
+	require.EqualValues(s, 1, behind.Load(), "a refused request does not reach later middleware")
+	require.EqualValues(s, 1, handled.Load(), "a refused request does not reach the handler")
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -61,28 +62,45 @@ func events(s *suite) {
 	}
 }
 
-// sameResponseWriter compares what a handler has to write to with and without limits.
+// sameResponseWriter compares what a handler has to write to without a limit, with one, and with
+// one that awaits the end of the request.
 func sameResponseWriter(s *suite) {
 	probe := func(w http.ResponseWriter, _ *http.Request) {
-		_, flusher := w.(http.Flusher)
-		_, hijacker := w.(http.Hijacker)
-		_, pusher := w.(http.Pusher)
-		_, readerFrom := w.(io.ReaderFrom)
-		_, stringWriter := w.(io.StringWriter)
+		can := []string{}
+		note := func(what string, ok bool) {
+			if ok {
+				can = append(can, what)
+			}
+		}
+		_, ok := w.(http.Flusher)
+		note("Flusher", ok)
+		_, ok = w.(http.Hijacker)
+		note("Hijacker", ok)
+		_, ok = w.(http.Pusher)
+		note("Pusher", ok)
+		_, ok = w.(io.ReaderFrom)
+		note("ReaderFrom", ok)
+		_, ok = w.(io.StringWriter)
+		note("StringWriter", ok)
+		_, ok = w.(interface{ CloseNotify() <-chan bool })
+		note("CloseNotifier", ok)
 		controller := http.NewResponseController(w)
 		soon := time.Now().Add(time.Hour)
-		report := fmt.Sprintf("%T Flusher=%t Hijacker=%t Pusher=%t ReaderFrom=%t StringWriter=%t", w,
-			flusher, hijacker, pusher, readerFrom, stringWriter)
-		report += fmt.Sprintf(" SetReadDeadline=%v SetWriteDeadline=%v EnableFullDuplex=%v Flush=%v ",
-			controller.SetReadDeadline(soon), controller.SetWriteDeadline(soon),
-			controller.EnableFullDuplex(), controller.Flush())
-		_, _ = io.Copy(w, strings.NewReader(report)) // through ReaderFrom where there is one
+		note("SetReadDeadline", controller.SetReadDeadline(soon) == nil)
+		note("SetWriteDeadline", controller.SetWriteDeadline(soon) == nil)
+		note("EnableFullDuplex", controller.EnableFullDuplex() == nil)
+		note("Flush", controller.Flush() == nil)
+		_, _ = io.Copy(w, strings.NewReader(fmt.Sprintf("%T ", w)+strings.Join(can, " "))) // through ReaderFrom where there is one
 	}
-	without := s.serve(app(nil, get("/", probe))).ask("GET /").body
-	limit := []Limit{perIP(perHour(100)), rules(middleware.Rule{Name: "all", Limit: perHour(50)})}
-	with := s.serve(app(limit, get("/", probe, perIP(perHour(20))))).ask("GET /").body
+	can := func(outer []Limit, limits ...Limit) []string {
+		return strings.Fields(s.serve(app(outer, get("/", probe, limits...))).ask("GET /").body)
+	}
+	without := can(nil)
 	require.NotEmpty(s, without)
-	require.Equal(s, without, with, "a limit takes nothing away from the ResponseWriter")
+	require.Equal(s, without, can([]Limit{perIP(perHour(100)), named("all", 50)}, perIP(perHour(20))), "a limit takes nothing away, and leaves it as it is")
+	watched := can([]Limit{rules(login(5)), rules(login(7))}, rules(login(3)))
+	require.Subset(s, watched, without[1:], "what it can do it can do still")
+	require.Equal(s, slices.Contains(without, "Pusher"), slices.Contains(watched, "Pusher"), "it promises nothing that it can't do")
 }
 
 func fullDuplex(s *suite) {
@@ -167,32 +185,6 @@ func upgrade(s *suite) {
 	response, _, _ = shake()
 	require.Equal(s, http.StatusTooManyRequests, response.StatusCode, "a handshake counts like a request")
 	require.NotEmpty(s, response.Header.Get("Retry-After"))
-}
-
-func leakyBucketDelays(s *suite) {
-	// One every 20 ms: each request finds the one before it still in the queue, unless
-	// this machine needs longer than that for a request; then another one will.
-	queue := limiter.Limit{Events: 50, Per: time.Second, Burst: 5, Algorithm: limiter.LeakyBucket}
-	var delay time.Duration
-	var reached time.Time
-	server := s.serve(app([]Limit{perIP(queue)}, get("/", func(_ http.ResponseWriter, r *http.Request) {
-		reached = time.Now()
-		result, _ := middleware.FromContext(r.Context())
-		delay = result.Delay
-	})))
-	delayed := 0
-	for range 1000 {
-		asked := time.Now()
-		server.wantStatus(200, "a queue that is not full turns no client away", "GET /")
-		require.GreaterOrEqual(s, reached.Sub(asked), delay, "the handler begins when it is the request's turn")
-		if delay > 0 {
-			delayed++
-		}
-		if delayed == 3 {
-			return
-		}
-	}
-	s.Errorf("of 1000 requests one after the other, %d were delayed", delayed)
 }
 
 // A watchedStore tells when it has decided.

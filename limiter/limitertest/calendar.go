@@ -48,6 +48,77 @@ var calendars = []testCase{
 		},
 	},
 	{
+		name: "what was used of a calendar's window is returned to that window alone",
+		why:  "The window of a charge is found by its time, whatever the window's length.",
+		run: func(t *trial) {
+			q := t.quota(limiter.Monthly(10).In("Europe/Berlin"))
+			t.begin(q, 28*24)
+			at := t.take(q, "key", 4).At
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 3, At: at})
+			t.remaining(q, "key", 9, "after 3 of 4 were refunded in their month")
+			t.sleep(t.look(q, "key").ResetAfter)
+			t.take(q, "key", 4)
+			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 1, At: at})
+			t.remaining(q, "key", 6, "after a unit of the month before was refunded")
+		},
+	},
+	{
+		name: "what is owed is the next of a calendar's windows'",
+		why:  "A debt is counted in the window that follows, and not in the one behind that.",
+		run: func(t *trial) {
+			q := t.quota(limiter.Daily(10).In("Europe/Berlin"))
+			t.begin(q, 23)
+			t.take(q, "key", 10)
+			t.take(q, "other", 10)
+			t.owe(limiter.Charge{Quota: q, Key: "key", Cost: 4}, limiter.Charge{Quota: q, Key: "other", Cost: 4})
+			d := t.refuse(q, "key", 7)
+			if d.ResetAfter != d.RetryAfter || d.NextAfter >= d.ResetAfter {
+				t.broken("a key that owes 4 of 10 a day: RetryAfter %v, NextAfter %v, ResetAfter %v, want the first and last the same", d.RetryAfter, d.NextAfter, d.ResetAfter)
+			}
+			t.sleep(d.NextAfter)
+			t.remaining(q, "key", 6, "on the day after 4 were owed")
+			t.sleep(d.ResetAfter - d.NextAfter - tick)
+			t.remaining(q, "key", 6, "at the end of that day")
+			t.sleep(tick)
+			t.remaining(q, "key", 10, "on the second day")
+			t.remaining(q, "other", 10, "of a key that was not asked for meanwhile")
+		},
+	},
+	{
+		name: "a limit that changes within a day keeps what was used of it",
+		why:  "A plan is changed in the middle of a day or a month: what was used of it stays used, under more, under less, in another time zone, and of another period.",
+		run: func(t *trial) {
+			before := t.quota(limiter.Daily(1000).In("Europe/Berlin"))
+			start, end := t.begin(before, 24)
+			t.sleep(time.Duration(end-start) / 2 * tick)
+			for _, to := range []limiter.Limit{
+				limiter.Daily(2000).In("Europe/Berlin"),
+				limiter.Daily(900).In("Europe/Berlin"),
+				limiter.Daily(2000).In("Asia/Kolkata"),
+				limiter.Weekly(5000).In("Europe/Berlin"),
+				limiter.Monthly(30_000),
+				limiter.PerDay(2000),
+				limiter.PerDay(2000).With(limiter.FixedWindow),
+			} {
+				key := to.String()
+				t.take(before, key, 300)
+				after := t.quota(to)
+				t.remaining(after, key, to.Events-300, "when the limit has become "+to.String())
+				t.take(after, key, 200)
+				t.remaining(before, key, 500, "when it is what it was before")
+				t.take(before, key, 100)
+				t.remaining(after, key, to.Events-600, "when it has become "+to.String()+" again")
+			}
+			for _, from := range []limiter.Limit{limiter.PerDay(1000), limiter.PerDay(1000).With(limiter.FixedWindow)} {
+				key := "from " + from.String()
+				t.take(t.quota(from), key, 300)
+				t.remaining(before, key, 700, "when the limit was "+from.String())
+				t.take(before, key, 100)
+				t.remaining(before, key, 600, "after 100 more")
+			}
+		},
+	},
+	{
 		name: "the limits of a rule may be of a calendar and not",
 		why:  "All of them have room, or nothing is taken; each comes back in its own time.",
 		run: func(t *trial) {

@@ -1,0 +1,361 @@
+package routertest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
+)
+
+// A trace is requests to an App, one after the other, and how each is answered.
+type trace struct {
+	claim  string
+	routed bool // limits for the whole router match by route
+	app    func(*suite) App
+	asks   []ask
+	nested []ask // in place of asks where a group is a router of its own; nil: the same
+}
+
+// An ask is a request and its answer.
+type ask struct {
+	target string // such as "GET /search; X-User: ann"
+	status int
+	said   string // by the fields, as saying has it; "-": there are none; empty: whatever it is
+	body   string // "-": there is none; empty: whatever it is; of a refusal in Weir's words the Content-Type
+	why    string
+}
+
+func (t *trace) run(s *suite) {
+	asks := t.asks
+	if s.router.Nested && t.nested != nil {
+		asks = t.nested
+	}
+	server := s.serve(t.app(s))
+	for i, ask := range asks {
+		lines := strings.Split(ask.target, "; ")
+		a := server.ask(lines[0], lines[1:]...)
+		is := fmt.Sprintf("%d: %s: %s", i, ask.target, ask.why)
+		require.Equal(s, ask.status, a.StatusCode, is)
+		require.Equal(s, s.protocol, a.Proto, "the suite speaks the protocol that it says")
+		switch ask.said {
+		case "":
+		case "-":
+			require.Empty(s, a.Header.Values("X-RateLimit-Limit"), is)
+			require.Empty(s, a.Header.Values("RateLimit"), is)
+		default:
+			require.Equal(s, ask.said, saying(s, a.Header, ask.said), is)
+		}
+		switch ask.body {
+		case "":
+		case "-":
+			require.Empty(s, a.body, is)
+		default:
+			require.Equal(s, ask.body, a.says(s), is)
+		}
+	}
+}
+
+// says is the body or, of a refusal in Weir's words, which have to be whole and for no cache, its
+// Content-Type.
+func (a *answer) says(s *suite) string {
+	if a.StatusCode != http.StatusTooManyRequests {
+		return a.body
+	}
+	require.Equal(s, int64(len(a.body)), a.ContentLength)
+	require.Equal(s, []string{"no-store"}, a.Header.Values("Cache-Control"))
+	require.NotEmpty(s, a.Header.Get("Retry-After"))
+	return a.Header.Get("Content-Type")
+}
+
+// saying is what the fields say, as far as like does: X-RateLimit-Remaining and -Limit ("1 of 2"),
+// and the rules of RateLimit in order, with what is left ("all=9") or without ("all").
+func saying(s *suite, h http.Header, like string) string {
+	f, both, left := readFields(s, h), strings.Contains(like, " of "), strings.Contains(like, "=")
+	var parts []string
+	if both {
+		parts = append(parts, fmt.Sprintf("%d of %d", f.remaining, f.limit))
+	}
+	for _, name := range f.order {
+		switch {
+		case left:
+			parts = append(parts, fmt.Sprintf("%s=%d", name, f.left[name]))
+		case !both:
+			parts = append(parts, name)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// asAsked authenticates clients as who they say they are.
+func asAsked(a App) App {
+	a.Authenticate = func(r *http.Request) context.Context {
+		return keyfunc.WithUser(middleware.WithTier(r.Context(), r.Header.Get("X-Plan")), r.Header.Get("X-User"))
+	}
+	return a
+}
+
+// tell answers with the decision that the handler reads.
+func tell(w http.ResponseWriter, r *http.Request) {
+	result, ok := middleware.FromContext(r.Context())
+	fmt.Fprintf(w, "%t %t %d %q: %d of %d in %q", ok, result.Allowed, result.Status, result.Rule, result.Remaining, result.Limit, result.Tier)
+	for _, r := range result.Rules {
+		fmt.Fprintf(w, ", %s %d", r.Rule.Name, r.Remaining)
+	}
+}
+
+// named is a rule by address.
+func named(name string, events int64) Limit {
+	return rules(middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: perHour(events)})
+}
+
+const preflight = "; Origin: https://example.com; Access-Control-Request-Method: GET"
+
+var traces = []trace{
+	{
+		claim: "PerIP for the router refuses after exactly N",
+		app: func(*suite) App {
+			return app([]Limit{perIP(perHour(3))}, get("/", say("home")), get("/search", say("found")))
+		},
+		asks: []ask{
+			{"GET /", 200, "2 of 3", "home", "the first passes"},
+			{"GET /search; X-Forwarded-For: 198.51.100.1", 200, "", "found", "the second passes"},
+			{"GET /; X-Forwarded-For: 198.51.100.2", 200, "", "", "the third passes"},
+			{"GET /", 429, "0 of 3", "", "the fourth of three does not"},
+			{"GET /search", 429, "", "", "it is one limit for the whole router"},
+			{"GET /; X-Forwarded-For: 198.51.100.3", 429, "", "", "a header that no proxy vouches for makes no new client, whatever the router trusts"},
+		},
+	},
+	{
+		claim: "PerIP for a route limits that route alone",
+		app:   func(*suite) App { return app(nil, get("/", tell), get("/search", say("found"), perIP(perHour(2)))) },
+		asks: []ask{
+			{"GET /search", 200, "1 of 2", "", "the first passes"},
+			{"GET /search", 200, "", "", "the second passes"},
+			{"GET /search", 429, "", "", "the third of two does not"},
+			{"GET /", 200, "-", `false false 0 "": 0 of 0 in ""`, "another route has no limit, and nothing is left of that one"},
+		},
+	},
+	{
+		claim: "clients are counted apart by user",
+		app: func(*suite) App {
+			return asAsked(app([]Limit{rules(middleware.Rule{Name: "user", Key: keyfunc.User, Limit: perHour(1)})}, get("/", say("home"))))
+		},
+		asks: []ask{
+			{"GET /; X-User: ann", 200, "", "", "ann's first"},
+			{"GET /; X-User: ann", 429, "", "", "ann's second"},
+			{"GET /; X-User: ben", 200, "", "", "ben has a counter of his own"},
+			{"GET /", 200, "", "", "the first without a user"},
+			{"GET /", 429, "", "", "without a user they share a counter"},
+		},
+	},
+	{
+		claim: "the tier comes from the context",
+		app: func(*suite) App {
+			return asAsked(app([]Limit{rules(middleware.Rule{Name: "plan", Key: keyfunc.IP(), Limit: perHour(1),
+				Tiers: middleware.Tiers{"premium": perHour(2)}})}, get("/", tell)))
+		},
+		asks: []ask{
+			{"GET /", 200, "0 of 1", `true true 0 "plan": 0 of 1 in "", plan 0`, "the first without a plan"},
+			{"GET /", 429, "", "", "one is all without a plan"},
+			{"GET /; X-Plan: premium", 200, "1 of 2", `true true 0 "plan": 1 of 2 in "premium", plan 1`, "premium is counted apart"},
+			{"GET /; X-Plan: premium", 200, "", "", "premium has two"},
+			{"GET /; X-Plan: premium", 429, "", "", "premium has only two"},
+			{"GET /; X-Plan: gold", 429, "", "", "a tier that the rule does not have is none"},
+		},
+	},
+	{
+		claim: "the handler can read the decision",
+		app:   func(*suite) App { return app([]Limit{named("all", 10)}, get("/", tell, named("home", 2))) },
+		asks: []ask{{"GET /", 200, "", `true true 0 "home": 1 of 2 in "", all 9, home 1`,
+			"the binding rule is the one with the least left; of the rules the outer ones come first"}},
+	},
+	{
+		claim: "one limiter in several places charges once",
+		app: func(*suite) App {
+			limit := named("ip", 2)
+			return App{Group: Group{Limits: []Limit{limit, limit}, Groups: []Group{{
+				Prefix: "/v1", Limits: []Limit{limit}, Routes: []Route{get("/search", say("found"), limit)}}}}}
+		},
+		asks: []ask{
+			{"GET /v1/search", 200, "1 of 2, ip=1", "", "each request is charged once"},
+			{"GET /v1/search", 200, "0 of 2, ip=0", "", "each request is charged once"},
+			{"GET /v1/search", 429, "", "", "two are all"},
+		},
+	},
+	{
+		claim: "router and route agree on one set of headers",
+		app: func(*suite) App {
+			return app([]Limit{named("all", 10)}, get("/search", say("found"), named("search", 2)), get("/", say("home")))
+		},
+		asks: []ask{
+			{"GET /", 200, "9 of 10, all=9", "", "the router's limit alone"},
+			{"GET /search", 200, "1 of 2, all=8, search=1", "", "both limits, the outer one first, and X-RateLimit is the stricter one's"},
+			{"GET /search", 200, "0 of 2, all=7, search=0", "", "and so on"},
+			{"GET /search", 429, "0 of 2, search=0, all=6", "", "the rule that refused comes first; what the outer limit took stays taken"},
+		},
+	},
+	{
+		claim: "router, group and route agree",
+		app: func(*suite) App {
+			return App{Group: Group{Limits: []Limit{named("all", 100), named("also", 90)}, Groups: []Group{{
+				Prefix: "/v1", Limits: []Limit{named("group", 20)}, Routes: []Route{get("/users/{id}", say("user"), named("route", 5))}}}}}
+		},
+		asks: []ask{{"GET /v1/users/7", 200, "4 of 5, all=99, also=89, group=19, route=4", "", "outer limits come first"}},
+	},
+	{
+		claim: "rules match by route with parameters", routed: true,
+		app: func(s *suite) App {
+			return app([]Limit{rules(byRoute("search", "GET /search"), byRoute("user", "GET /users/{id}"),
+				byRoute("own", "GET "+s.router.Pattern("/users/{name}/posts/{post}")), byRoute("users", "/users/*"), byRoute("post", "POST /search"))},
+				get("/", say("home")), get("/search", say("found")), get("/searching", say("searching")),
+				Route{Method: http.MethodPost, Path: "/search", Handler: say("posted")},
+				get("/users/{id}", say("user")), get("/users/{id}/posts/{post}", say("post")))
+		},
+		asks: []ask{
+			{"GET /", 200, "-", "home", "no rule is for it"},
+			{"GET /search", 200, "search", "found", "the method counts"},
+			{"GET /search?q=weir", 200, "search", "found", "the query does not"},
+			{"POST /search", 200, "post", "posted", "the method counts"},
+			{"GET /searching", 200, "-", "searching", "a pattern is no prefix"},
+			{"GET /users/7", 200, "user, users", "user", "a parameter stands for any value"},
+			{"GET /users/search", 200, "user, users", "user", "also for the name of another route"},
+			{"GET /users/7/posts/8", 200, "own, users", "post", "a parameter of any name, as the router spells it"},
+		},
+	},
+	{
+		claim: "rules match by route in groups, wherever the limit is", routed: true,
+		app: func(*suite) App {
+			at := func(level string) Limit {
+				return rules(byRoute(level+" item", "GET /v1/orgs/{org}/items/{item}"), byRoute(level+" list", "GET /v1/orgs/{org}/items"),
+					byRoute(level+" ping", "/v1/ping"), byRoute(level+" v1", "/v1/*"))
+			}
+			return App{Group: Group{Limits: []Limit{at("router")}, Routes: []Route{get("/ping", say("pong"))}, Groups: []Group{{
+				Prefix: "/v1", Limits: []Limit{at("v1")}, Routes: []Route{get("/ping", say("pong"))}, Groups: []Group{{
+					Prefix: "/orgs/{org}", Limits: []Limit{at("org")},
+					Routes: []Route{get("/items", say("items")), get("/items/{item}", say("item"), at("route"))}}}}}}}
+		},
+		asks: []ask{
+			{"GET /ping", 200, "-", "", "it is in no group"},
+			{"GET /v1/ping", 200, "router ping, router v1, v1 ping, v1 v1", "", "it is in one"},
+			{"GET /v1/orgs/a/items", 200, "router list, router v1, v1 list, v1 v1, org list, org v1", "", "a group has a parameter"},
+			{"GET /v1/orgs/v1/items/ping", 200, "router item, router v1, v1 item, v1 v1, org item, org v1, route item, route v1", "", "values that are names elsewhere"},
+		},
+		nested: []ask{
+			{"GET /ping", 200, "-", "", "it is in no group"},
+			{"GET /v1/ping", 200, "router v1, v1 ping, v1 v1", "", "the outer limit does not know the inner routes"},
+			{"GET /v1/orgs/a/items", 200, "router v1, v1 v1, org list, org v1", "", "the outer limits do not know the inner routes"},
+			{"GET /v1/orgs/v1/items/ping", 200, "router v1, v1 v1, org item, org v1, route item, route v1", "", "values that are names elsewhere"},
+		},
+	},
+	{
+		claim: "HEAD counts as GET", routed: true,
+		app: func(*suite) App {
+			rule := byRoute("search", "GET /search")
+			rule.Limit = perHour(2)
+			return app([]Limit{rules(rule)}, get("/search", say("found")), Route{Method: http.MethodHead, Path: "/search", Handler: say("")})
+		},
+		asks: []ask{
+			{"GET /search", 200, "1 of 2", "", "the first"},
+			{"HEAD /search", 200, "0 of 2", "", "the second"},
+			{"GET /search", 429, "", "", "HEAD took what GET would have"},
+			{"HEAD /search", 429, "0 of 2, search=0", "-", "HEAD is refused as GET is, with its fields and without a body"},
+		},
+	},
+	{
+		claim: "no method and no header switches a limit off",
+		app:   func(*suite) App { return app([]Limit{named("ip", 2)}, Route{Path: "/any", Handler: say("ran")}) },
+		asks: []ask{
+			{"OPTIONS /any" + preflight, 200, "1 of 2", "ran", "a preflight counts"},
+			{"OPTIONS /any", 200, "0 of 2", "ran", "as does any other request"},
+			{"OPTIONS /any" + preflight, 429, "", "", "and is refused"},
+			{"DELETE /any; Origin: https://example.com", 429, "", "", "whatever the method"},
+		},
+	},
+	{
+		claim: "a refusal is what the client accepts",
+		app:   func(*suite) App { return app([]Limit{named("ip", 1)}, get("/", say("home"))) },
+		asks: []ask{
+			{"GET /", 200, "", "home", "the first passes"},
+			{"GET /; Accept: application/problem+json", 429, "", "application/problem+json", "whole, and the handler adds nothing"},
+			{"GET /", 429, "", "application/json", "no Accept: the client takes anything"},
+			{"GET /; Accept: text/html", 429, "", "text/plain; charset=utf-8", "for browsers"},
+		},
+	},
+	{
+		claim: "OnRefused answers instead",
+		app: func(*suite) App {
+			return app([]Limit{limits(middleware.Config{
+				Rules: []middleware.Rule{{Name: "all", Limit: perHour(1)}},
+				OnRefused: func(w http.ResponseWriter, r *http.Request, refused middleware.Result) {
+					w.WriteHeader(http.StatusTeapot)
+					fmt.Fprint(w, "own words for ", r.URL.Path, ": ", refused.Status, " by ", refused.Rule)
+				},
+			})}, get("/", say("home")))
+		},
+		asks: []ask{
+			{"GET /", 200, "", "home", "the first passes"},
+			{"GET /", 418, "0 of 1", "own words for /: 429 by all", "it has the last word, and the fields are set before"},
+		},
+	},
+	{
+		claim: "rules match by host, however it is spelled", routed: true,
+		app: func(*suite) App {
+			byHost := map[string]middleware.Rule{}
+			for _, pattern := range []string{"example.org/*", "POST example.org/search", "*.example.org/search", "[2001:db8::1]/*", "GET /search"} {
+				byHost[pattern] = middleware.Rule{Name: pattern, Key: keyfunc.IP(), Limit: perHour(1000)}
+			}
+			return app([]Limit{limits(middleware.Config{ByRoute: byHost,
+				Rules:   []middleware.Rule{byRoute("also", "GET example.org/users/{id}", "*.example.org/*")},
+				Default: &middleware.Rule{Name: "default", Limit: perHour(1000)},
+			})}, get("/search", say("found")), Route{Method: http.MethodPost, Path: "/search", Handler: say("posted")}, get("/users/{id}", say("user")))
+		},
+		asks: []ask{
+			{"GET /search; Host: example.org", 200, "example.org/*", "", "a rule for a host goes before one for any"},
+			{"GET /search; Host: EXAMPLE.Org", 200, "example.org/*", "", "case does not count"},
+			{"POST /search; Host: example.org:8443", 200, "POST example.org/search", "", "nor does the port"},
+			{"GET /users/7; Host: example.org.:80", 200, "also, example.org/*", "", "nor a trailing dot"},
+			{"GET /search; Host: b.a.Example.org", 200, "also, *.example.org/search", "", "a wildcard is for one label or more"},
+			{"GET /users/7; Host: a.example.org", 200, "also, default", "", "and for its path alone"},
+			{"GET /search; Host: [2001:DB8:0::1]:80", 200, "[2001:db8::1]/*", "", "an address has several spellings"},
+			{"GET /search; Host: example.org.invalid", 200, "GET /search", "", "a made-up host meets the rules for any"},
+			{"POST /search; Host: example.org.invalid", 200, "default", "", "or the default"},
+		},
+	},
+	{
+		claim: "a key from the path is one of each value, around a route",
+		app: func(*suite) App {
+			limit := perID()
+			return app(nil, get("/users/{id}", say("user"), limit), get("/users/{id}/posts/{post}", say("post"), limit))
+		},
+		asks: onePerID("/users/"),
+	},
+	{
+		claim: "a key from the path is one of each value, around the router", routed: true,
+		app: func(*suite) App {
+			return app([]Limit{perID()}, get("/users/{id}", say("user")), get("/users/{id}/posts/{post}", say("post")))
+		},
+		asks: onePerID("/users/"),
+	},
+	{
+		claim: "a key from the path is known in groups", routed: true,
+		app: func(*suite) App {
+			return App{Group: Group{Groups: []Group{{Prefix: "/orgs/{org}", Limits: []Limit{perID()},
+				Routes: []Route{get("/users/{id}", say("user")), get("/users/{id}/posts/{post}", say("post"))}}}}}
+		},
+		asks: onePerID("/orgs/a/users/"),
+	},
+}
+
+func onePerID(path string) []ask {
+	return []ask{
+		{"GET " + path + "1", 200, "", "user", "the first of 1"},
+		{"GET " + path + "2", 200, "", "user", "the first of 2"},
+		{"GET " + path + "1", 429, "", "", "the second of 1"},
+		{"GET " + path + "2/posts/7", 429, "", "", "the second of 2, whatever the route"},
+	}
+}
