@@ -141,31 +141,11 @@ func checkFuture(t require.TestingT, q *Quota, s State, now, cost int64, d Decis
 	require.Equal(t, d.Limit, remaining(d.ResetAfter), "not all remain at ResetAfter")
 }
 
-func TestWhatADecisionSaysOfTheFutureComesTrue(t *testing.T) {
-	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, _ State, after State, now, cost int64, d Decision) {
-		checkFuture(t, q, after, now, cost, d)
-	})
-}
-
 func TestARefusalChangesNothing(t *testing.T) {
 	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision) {
 		if !d.Allowed || cost == 0 {
 			require.Equal(t, before, after)
 		}
-	})
-}
-
-func TestRemainingIsWithinTheLimitAndFallsByWhatIsAdmittedOnly(t *testing.T) {
-	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision) {
-		require.GreaterOrEqual(t, d.Remaining, int64(0))
-		require.LessOrEqual(t, d.Remaining, d.Limit)
-		found := q.Describe(before, now, 0, true).Remaining
-		if d.Allowed {
-			found -= cost
-		}
-		require.Equal(t, found, d.Remaining, "an event of cost %d changed what remains by something else", cost)
-		later := now + magnitude(1, 3*q.Window().Microseconds()).Draw(t, "later")
-		require.GreaterOrEqual(t, q.Describe(after, later, 0, true).Remaining, d.Remaining, "Remaining fell by time alone")
 	})
 }
 
