@@ -471,7 +471,11 @@ func (w *comparison) passTime() {
 	}
 	const first, last = 946684800_000000, 7258118400_000000 // the years 2000 and 2200
 	w.clock.sleep(time.Duration(min(max(now, first), last)-w.clock.micros.Load()) * time.Microsecond)
-	w.store.sender.clock.Set(w.clock.micros.Load())
+	wrong := int64(0) // as the process's clock is: Redis's says which window of a calendar it is
+	if w.oneIn(8) {
+		wrong = w.draw(-1, 1) * w.magnitude(40*24*time.Hour.Microseconds())
+	}
+	w.store.sender.clock.Set(w.clock.micros.Load() + wrong)
 	w.note("%d us later, at %d", step, w.clock.micros.Load())
 }
 
