@@ -453,8 +453,12 @@ func (w *comparison) passTime() {
 		step = w.draw(0, window)
 	case 2:
 		step = w.magnitude(window)
-	case 3: // where a window ends
+	case 3: // where a window ends, or that of a calendar or one beside it
 		step = window - now%window + w.draw(-1, 1)
+		q := pick(w.chance, w.rules)
+		if start, end := q.WindowAt(now); q.Limit().Calendar() != "" {
+			step = pick(w.chance, []int64{end, start, start - (end - start), end + (end - start)}) - now + w.draw(-1, 1)
+		}
 	case 4, 5, 6: // what somebody was told to wait, and a microsecond less
 		if len(w.waits) > 0 {
 			step = pick(w.chance, w.waits[max(0, len(w.waits)-6):]).Microseconds() + w.draw(-1, 0)
