@@ -25,7 +25,7 @@ type action struct {
 	Key    string `json:"key"`    // as operate.Key reads it, or its digest; of unban also as the page shows it
 
 	// Of ban.
-	Keys    []string `json:"keys"`    // in place of Key: all are banned, or none if one of them is wrong
+	Keys    []string `json:"keys"`    // or Key: all are banned, or none if one of them is wrong
 	For     string   `json:"for"`     // empty: until it is lifted
 	Reason  string   `json:"reason"`  // may be empty
 	Preview bool     `json:"preview"` // say what it would do, and do nothing
@@ -105,8 +105,8 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 
 // perform does what is asked for, and logs it.
 func (d *Dashboard) perform(ctx context.Context, r *http.Request, a action) (done outcome, err error) {
-	if a.Action == "ban" && (a.Preview || len(a.Keys) > 0) {
-		return d.banAll(ctx, r, a)
+	if a.Action == "ban" {
+		return d.ban(ctx, r, a)
 	}
 	key, err := d.key(ctx, a)
 	if err == nil {
@@ -160,7 +160,7 @@ func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 		key = text
 	}
 	if a.Action == "unban" {
-		if banned, ok := d.banned(ctx, text, key); ok { // whatever it is
+		if banned, ok := d.listed(ctx, text, key); ok { // whatever it is
 			return banned, nil
 		}
 	}
@@ -174,8 +174,8 @@ func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 	return key, nil
 }
 
-// banned is the key of a ban, by what is shown for it or by the key itself.
-func (d *Dashboard) banned(ctx context.Context, shown, key string) (string, bool) {
+// listed is the key of a ban, by what is shown for it or by the key itself.
+func (d *Dashboard) listed(ctx context.Context, shown, key string) (string, bool) {
 	if d.options.Bans == nil || key == "" {
 		return "", false
 	}
@@ -196,8 +196,6 @@ func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, er
 		o, err = d.lookUp(ctx, a.Rule, key)
 	case "reset":
 		o, err = d.reset(ctx, a.Rule, key)
-	case "ban":
-		o, err = d.ban(ctx, key, a)
 	case "unban":
 		o, err = d.unban(ctx, key)
 	default:
@@ -280,29 +278,6 @@ func orNoRule(err error, rule string) error {
 }
 
 var errNoBans = mistakef("the page has no list of bans (dashboard.Options.Bans)")
-
-func (d *Dashboard) ban(ctx context.Context, key string, a action) (outcome, error) {
-	if key == "" {
-		return outcome{}, mistakef("which key?")
-	}
-	length, err := d.checkBan(a)
-	if err != nil {
-		return outcome{}, err
-	}
-	text := "The key is banned permanently, until the ban is lifted."
-	if a.For != "" {
-		text = "The key is banned for " + a.For + "."
-	}
-	defer d.forgetBans()
-	if err := d.options.Bans.Ban(ctx, key, length, bans.Reason(a.Reason), bans.By(a.by)); err != nil {
-		o := outcome{}
-		if _, here := d.options.Bans.Find(key); here {
-			o.Text = text + " Only this process knows as yet."
-		}
-		return o, err
-	}
-	return outcome{Text: text}, nil
-}
 
 func (d *Dashboard) unban(ctx context.Context, key string) (outcome, error) {
 	if d.options.Bans == nil {

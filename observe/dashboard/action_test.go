@@ -175,8 +175,11 @@ func TestWhatAnOperatorDoesIsLoggedWithoutTheKey(t *testing.T) {
 			s.do(ask, func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), "ann")) })
 		}
 		s.do(`{"action":"look","rule":"nope","key":"203.0.113.9"}`, func(r *http.Request) { r.SetBasicAuth("bob", "secret") })
+		s.do(`{"action":"ban","key":"a token pasted"}`)
+		s.do(`{"action":"ban","keys":["203.0.113.9","a token pasted"]}`)
 		log := s.log.String()
-		assert.Equal(t, 5, strings.Count(log, "code=weir-operator "))
+		assert.Equal(t, 7, strings.Count(log, "code=weir-operator "))
+		assert.Equal(t, shown, strings.Contains(log, "pasted"))
 		assert.Equal(t, 4, strings.Count(log, "user=user:ann"))
 		assert.Contains(t, log, " claimed_user=bob")
 		assert.NotContains(t, log, " user=bob", "nobody may have asked for the password")
@@ -210,7 +213,7 @@ func TestAnAddressIsTheKeyThatItIsCountedAs(t *testing.T) {
 
 	code, said := s.do(`{"action":"ban","key":"2001:db8::1","for":"1h"}`)
 	require.Equal(t, http.StatusOK, code)
-	assert.Contains(t, said, "This is counted as 2001:db8::/64. The key is banned for 1h.")
+	assert.Contains(t, said, "The client is banned for 1h.")
 	assert.Equal(t, http.StatusForbidden, s.send("GET", "/", client, ""))
 	assert.Contains(t, s.log.String(), "action=ban key=2001:db8::/64")
 	_, said = s.do(`{"action":"unban","key":"2001:db8::2"}`)
@@ -301,7 +304,7 @@ func TestABanThatOnlyThisProcessKnowsIsSaidToBeOne(t *testing.T) {
 	code, said := s.do(`{"action":"ban","key":"user:a"}`)
 	assert.Equal(t, http.StatusBadGateway, code)
 	assert.Contains(t, said, "connection refused")
-	assert.Contains(t, said, "Only this process knows")
+	assert.Contains(t, said, "only this process knows")
 	list := s.figures().Bans
 	assert.Equal(t, 1, list.Total)
 	assert.Contains(t, list.Error, "connection refused")

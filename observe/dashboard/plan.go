@@ -33,20 +33,60 @@ type planned struct {
 
 const maxBanned = 50 // clients at once
 
-// banAll bans several clients, of which all keys are known, or says what that would do.
-func (d *Dashboard) banAll(ctx context.Context, r *http.Request, a action) (done outcome, err error) {
+// ban bans clients, of which all keys are known, or says what that would do.
+func (d *Dashboard) ban(ctx context.Context, r *http.Request, a action) (done outcome, err error) {
+	length, keys, err := d.banned(ctx, a)
+	switch {
+	case err != nil && !a.Preview:
+		d.record(r, a, a.Key, err)
+		return done, err
+	case err != nil:
+		return done, err
+	case a.Preview:
+		return outcome{Plan: d.plan(keys, length)}, nil
+	}
+	defer d.forgetBans()
+	var errs []error
+	for _, key := range keys {
+		err := d.options.Bans.Ban(ctx, key, length, bans.Reason(a.Reason), bans.By(a.by))
+		d.record(r, a, key, err)
+		if err == nil {
+			continue
+		}
+		if _, here := d.options.Bans.Find(key); here {
+			err = fmt.Errorf("only this process knows of the ban as yet: %w", err)
+		}
+		errs = append(errs, fmt.Errorf("%.80s: %w", d.shown(key), err))
+	}
+	switch n := len(keys) - len(errs); {
+	case n == 0:
+		return done, errors.Join(errs...)
+	case len(keys) == 1:
+		done.Text = "The client is banned"
+	case n == len(keys):
+		done.Text = fmt.Sprintf("%d clients are banned", n)
+	default:
+		done.Text = fmt.Sprintf("%d of %d clients are banned", n, len(keys))
+	}
+	if a.For != "" {
+		done.Text += " for " + a.For
+	}
+	done.Text += "."
+	return done, errors.Join(errs...)
+}
+
+// banned are the keys that are to be banned, and for how long.
+func (d *Dashboard) banned(ctx context.Context, a action) (length time.Duration, keys []string, err error) {
 	texts := a.Keys
 	if len(texts) == 0 {
 		texts = []string{a.Key}
 	}
 	if len(texts) > maxBanned {
-		return done, mistakef("%d keys: at most %d are banned at once", len(texts), maxBanned)
+		return 0, nil, mistakef("%d keys: at most %d are banned at once", len(texts), maxBanned)
 	}
-	length, err := d.checkBan(a)
-	if err != nil {
-		return done, err
+	if length, err = d.checkBan(a); err != nil {
+		return 0, nil, err
 	}
-	var keys []string
 	for _, text := range texts {
 		one := a
 		one.Key = text
@@ -57,39 +97,17 @@ func (d *Dashboard) banAll(ctx context.Context, r *http.Request, a action) (done
 		if _, isDigest := keyfunc.DigestOf(key); err == nil && isDigest && d.holdsKeys() {
 			err = bans.ErrDigest
 		}
+		if err != nil && len(texts) > 1 {
+			err = fmt.Errorf("%.80s: %w", d.shown(text), err) // it may be a credential, and is logged
+		}
 		if err != nil {
-			return done, fmt.Errorf("%.80s: %w", text, err)
+			return 0, nil, err
 		}
 		if !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}
-	if a.Preview {
-		return outcome{Plan: d.plan(keys, length)}, nil
-	}
-	var errs []error
-	banned := 0
-	for _, key := range keys {
-		_, err := d.ban(ctx, key, a)
-		d.record(r, a, key, err)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%.80s: %w", d.shown(key), err))
-		} else {
-			banned++
-		}
-	}
-	done.Text = fmt.Sprintf("%d clients are banned", banned)
-	if banned == 1 {
-		done.Text = "The client is banned"
-	}
-	if banned < len(keys) {
-		done.Text += fmt.Sprintf(", of %d", len(keys))
-	}
-	if a.For != "" {
-		done.Text += " for " + a.For
-	}
-	done.Text += "."
-	return done, errors.Join(errs...)
+	return length, keys, nil
 }
 
 // checkBan is how long the ban is that is asked for, or what is wrong with it.
