@@ -250,17 +250,17 @@ func (r *recommended) tell(s *session, f *logFlags, names []string, share float6
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	if n := int(result.Chosen.Keys); n > 0 {
+	if refused := result.Refused[:min(len(result.Refused), mostOnTerminal)]; len(refused) > 0 {
 		fmt.Fprintf(table, "\n%s REFUSED\tMOST IN A %s\tUNTIL\t\n", strings.ToUpper(subjectOf(r.key)), strings.ToUpper(verdict.Period(result.Per)))
-		for _, c := range result.Refused[:min(n, mostOnTerminal)] {
+		for _, c := range refused {
 			mark := ""
 			if c.Apart {
 				mark = "set apart"
 			}
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, verdict.Number(c.Most), c.At.Format(time.DateTime), mark)
 		}
-		if n > mostOnTerminal {
-			fmt.Fprintf(table, "and %s more\n", verdict.Number(int64(n-mostOnTerminal)))
+		if more := result.Chosen.Keys - int64(len(refused)); more > 0 {
+			fmt.Fprintf(table, "and %s more\n", verdict.Number(more))
 		}
 		if err := table.Flush(); err != nil {
 			return err
