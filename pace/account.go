@@ -61,7 +61,7 @@ type account struct {
 // accounts are those of a rule by hashes of their keys, as no key is to be kept. Two keys of one
 // hash, of which the chance is nil, would be paced as one.
 type accounts struct {
-	mu sync.RWMutex
+	mu sync.Mutex
 	of map[uint64]*account
 }
 
@@ -88,11 +88,7 @@ func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) 
 	if key == "" {
 		return r.accounts.get(0, func() *account { return newAccount(r, "") }), nil
 	}
-	hash := maphash.String(seed, key)
-	if a := r.accounts.find(hash); a != nil {
-		return a, nil
-	}
-	return r.accounts.get(hash, func() *account { return newAccount(r, t.digests.Digest(key).String()) }), nil
+	return r.accounts.get(maphash.String(seed, key), func() *account { return newAccount(r, t.digests.Digest(key).String()) }), nil
 }
 
 // serverOf is the host that a request goes to, whatever its Host field says: no two have one text.
@@ -102,12 +98,6 @@ func serverOf(request *http.Request) string {
 
 func newAccount(r *rule, key string) *account {
 	return &account{rule: r, key: key, name: "pace:" + r.name + ":" + key, sharing: make(chan struct{}, 1), looking: make(chan struct{}, 1)}
-}
-
-func (s *accounts) find(hash uint64) *account {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.of[hash]
 }
 
 func (s *accounts) get(hash uint64, made func() *account) *account {
@@ -147,7 +137,7 @@ func (a *account) isIdle() bool {
 }
 
 func (s *accounts) len() int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return len(s.of)
 }

@@ -80,7 +80,7 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-func TestARequestThatDoesNotWaitAllocatesNothing(t *testing.T) {
+func TestARequestThatDoesNotWaitAllocatesLittle(t *testing.T) {
 	bare, rule := nothing(), pace.Rule{Host: "api.example.org", Limit: fast, Key: pace.Token}
 	transport := newTransport(t, bare, pace.Options{Rules: []pace.Rule{rule}, Retry: pace.Retry{Attempts: 3}, Observer: deaf{}})
 	r := request(t, "GET", api)
@@ -88,7 +88,7 @@ func TestARequestThatDoesNotWaitAllocatesNothing(t *testing.T) {
 	of := func(transport http.RoundTripper) float64 {
 		return testing.AllocsPerRun(100, func() { _, _ = transport.RoundTrip(r) })
 	}
-	if n := of(transport) - of(bare); n > 0 {
+	if n := of(transport) - of(bare); n > 3 { // what is asked of the store, and the Observation
 		t.Errorf("%v allocations more than the bare transport", n)
 	}
 }

@@ -40,7 +40,7 @@
 // # What passes by
 //
 // Requests to a host without a rule are sent unpaced. As a name may be misspelt, each such host
-// is logged once, unless [Options.Unmatched] says otherwise.
+// is logged once; with [Options.RefuseUnmatched] they fail.
 //
 // Caches belong outside of pace, so that what they answer takes no turn. What sets a token
 // belongs inside, or outside: see [Token].

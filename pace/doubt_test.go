@@ -249,7 +249,7 @@ func TestTokensAreInNoLogKeyOrErrorOfAFleet(t *testing.T) {
 	defer third.Close()
 	var seen strings.Builder
 	transport := pace.Must(pace.NewTransport(nil, pace.Options{
-		Store: redisstore.New(rdb, redisstore.Options{}), Cooldowns: list, Logger: logger, Unmatched: pace.WarnUnmatched,
+		Store: redisstore.New(rdb, redisstore.Options{}), Cooldowns: list, Logger: logger,
 		Rules:    []pace.Rule{{Host: "127.0.0.1", Key: pace.Token, Limit: limiter.PerSecond(100)}},
 		Observer: observer(func(o *pace.Observation) { fmt.Fprintf(&seen, "%s %s %v\n", o.Rule, o.Key, o.Err) }),
 	}))

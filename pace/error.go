@@ -43,5 +43,5 @@ func (e *WaitError) Error() string {
 }
 
 // ErrNoRule is what the error of a request to a host wraps that no rule is for, with
-// [RefuseUnmatched].
+// [Options.RefuseUnmatched].
 var ErrNoRule = errors.New("pace: no rule is for this request")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/pace/serverlimit"
@@ -66,7 +65,7 @@ const (
 	OutcomeTooLong                  // not sent, as it would have waited for too long
 	OutcomeCanceled                 // not sent, as its context ended while it waited
 	OutcomeUndecided                // not sent, as the Store could not decide, or Key failed
-	OutcomeUnmatched                // sent or refused by Options.Unmatched, as no rule is for it
+	OutcomeUnmatched                // sent unpaced or refused, as no rule is for it
 )
 
 var outcomes = [...]string{"served", "refused", "failed", "too_long", "canceled", "undecided", "unmatched"}
@@ -106,18 +105,11 @@ func (s several) ObserveAttempt(o *Observation) {
 	}
 }
 
-// observations are reused, so that to observe allocates nothing.
-var observations = sync.Pool{New: func() any { return new(Observation) }}
-
 func (t *Transport) observe(o Observation) {
 	if t.options.Observer == nil {
 		return
 	}
-	told := observations.Get().(*Observation)
-	*told = o
-	t.options.Observer.ObserveAttempt(told)
-	*told = Observation{}
-	observations.Put(told)
+	t.options.Observer.ObserveAttempt(&o)
 }
 
 // Stats are the figures of a rule in this process, at one moment.

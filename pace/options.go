@@ -40,8 +40,9 @@ type Options struct {
 	// Retry says which requests are sent again. The zero value: none.
 	Retry Retry
 
-	// Unmatched says what becomes of a request that no rule is for. Zero: WarnUnmatched.
-	Unmatched Unmatched
+	// RefuseUnmatched has requests that no rule is for fail with [ErrNoRule]. False: they are sent
+	// unpaced, and each such host is logged once, as the name in a rule may be misspelt.
+	RefuseUnmatched bool
 
 	// Observer hears what became of each attempt. Nil: none.
 	Observer Observer
@@ -117,21 +118,6 @@ type Retry struct {
 	Budget int
 }
 
-// Unmatched says what becomes of requests that no rule is for.
-type Unmatched uint8
-
-const (
-	// WarnUnmatched sends them as if there were no pace, and logs each host once, as the name in
-	// a rule may be misspelt.
-	WarnUnmatched Unmatched = iota
-
-	// PassUnmatched does the same without a word.
-	PassUnmatched
-
-	// RefuseUnmatched has them fail with [ErrNoRule].
-	RefuseUnmatched
-)
-
 const (
 	defaultMaxWait = 30 * time.Second
 	mostMaxWait    = 24 * time.Hour
@@ -158,9 +144,6 @@ func (o Options) complete() (Options, error) {
 		report("Retry.%s is %d: it must be from 1 to 100 percent, or 0 for %d", invalid.Name("Budget"), o.Retry.Budget, defaultBudget)
 	case o.Retry.Budget > 0 && o.Retry.Attempts < 2:
 		report("Retry.%s is %d, and there is nothing to spend it on, as %s is %d", invalid.Name("Budget"), o.Retry.Budget, invalid.Name("Attempts"), o.Retry.Attempts)
-	}
-	if o.Unmatched > RefuseUnmatched {
-		report("%s is %d: it must be WarnUnmatched, PassUnmatched or RefuseUnmatched", invalid.Name("Unmatched"), uint8(o.Unmatched))
 	}
 	if err := keyfunc.CheckSecret("pace", o.Secret); err != nil {
 		errs = append(errs, err)

@@ -27,8 +27,8 @@ func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
 		want    []string
 	}{
 		"nothing": {pace.Options{}, []string{"pace: Rules are missing"}},
-		"everything": {pace.Options{Rules: []pace.Rule{rule}, MaxWait: -1, Retry: pace.Retry{Attempts: 11, Budget: 101}, Unmatched: 3, Secret: []byte("short")},
-			[]string{"MaxWait is -1ns", "Retry.Attempts is 11", "Retry.Budget is 101", "Unmatched is 3", "Secret has 5 bytes"}},
+		"everything": {pace.Options{Rules: []pace.Rule{rule}, MaxWait: -1, Retry: pace.Retry{Attempts: 11, Budget: 101}, Secret: []byte("short")},
+			[]string{"MaxWait is -1ns", "Retry.Attempts is 11", "Retry.Budget is 101", "Secret has 5 bytes"}},
 		"a budget for nothing": {pace.Options{Rules: []pace.Rule{rule}, Retry: pace.Retry{Budget: 10}}, []string{"Retry.Budget is 10"}},
 		"rules": {pace.Options{Rules: []pace.Rule{
 			{}, {Host: "https://a.org"}, {Host: "a.org/b", Limit: per}, {Host: "ä.org", Limit: per}, {Host: "a.org:http", Limit: per}, {Host: "*.", Limit: per}, {Host: "a b", Limit: per},
@@ -84,7 +84,7 @@ func TestARuleIsForItsHosts(t *testing.T) {
 		{"[::1]:9", "http://[::1]:8/", false},
 	} {
 		base := round(func(*http.Request) (*http.Response, error) { return respond(200), nil })
-		transport := newTransport(t, base, pace.Options{Unmatched: pace.RefuseUnmatched, Rules: []pace.Rule{{Host: c.host, Limit: limiter.PerSecond(10)}}})
+		transport := newTransport(t, base, pace.Options{RefuseUnmatched: true, Rules: []pace.Rule{{Host: c.host, Limit: limiter.PerSecond(10)}}})
 		_, err := get(t, transport, c.url)
 		require.Equal(t, c.want, !errors.Is(err, pace.ErrNoRule), "%s for %s", c.host, c.url)
 	}
@@ -122,11 +122,11 @@ func TestAHostMayHaveSeveralQuotas(t *testing.T) {
 func TestAHostWithoutARuleIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		unmatched pace.Unmatched
-		sent      int
-		warned    int
+		refuse bool
+		sent   int
+		warned int
 	}{
-		"by default": {0, 40, 2}, "passed": {pace.PassUnmatched, 40, 0}, "refused": {pace.RefuseUnmatched, 0, 0},
+		"by default": {false, 40, 2}, "refused": {true, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -134,7 +134,7 @@ func TestAHostWithoutARuleIsNoticed(t *testing.T) {
 			var seen observed
 			s := newServer(nil)
 			transport := newTransport(t, s, pace.Options{
-				Rules: rules(limiter.PerSecond(1)), Unmatched: c.unmatched, Observer: &seen, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				Rules: rules(limiter.PerSecond(1)), RefuseUnmatched: c.refuse, Observer: &seen, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			})
 			for range 20 {
 				for _, url := range []string{"https://api.exmaple.org/", "https://other.example.org/"} {

@@ -123,13 +123,11 @@ func (t *Transport) unmatched(request *http.Request) (*http.Response, error) {
 	if request.URL != nil {
 		host = request.URL.Host
 	}
-	if t.options.Unmatched == RefuseUnmatched {
+	if t.options.RefuseUnmatched {
 		closeBody(request)
 		o.Err = fmt.Errorf("%w: it is to the host %.253q", ErrNoRule, host)
 	} else {
-		if t.options.Unmatched == WarnUnmatched {
-			t.warnUnpaced(request.Context(), host)
-		}
+		t.warnUnpaced(request.Context(), host)
 		began := t.now()
 		o.Response, o.Err = t.base.RoundTrip(request)
 		o.Took = time.Duration(t.now() - began)

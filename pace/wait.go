@@ -299,16 +299,10 @@ func (c *call) hasWaited(d time.Duration) {
 	c.left -= d
 }
 
-// decide asks the store for a turn. What is passed to a Memory stays on the stack.
+// decide asks the store for a turn.
 func (c *call) decide(cost int64) (limiter.Decision, error) {
-	charges := [1]limiter.Charge{{Quota: c.rule.quota, Key: c.a.key, Cost: cost}}
-	if memory, ok := c.t.options.Store.(*limiter.Memory); ok {
-		var decisions [1]limiter.Decision
-		err := memory.Decide(c.ctx, charges[:], decisions[:])
-		return decisions[0], err
-	}
 	decisions := make([]limiter.Decision, 1)
-	err := c.t.options.Store.Decide(c.ctx, []limiter.Charge{charges[0]}, decisions)
+	err := c.t.options.Store.Decide(c.ctx, []limiter.Charge{{Quota: c.rule.quota, Key: c.a.key, Cost: cost}}, decisions)
 	return decisions[0], err
 }
 

@@ -53,7 +53,7 @@ func TestEveryMetricOfRequestsToOthersMoves(t *testing.T) {
 		transport, err := pace.NewTransport(&server{statuses: []int{200, 503, 200, 429, 200}}, pace.Options{
 			Rules:    []pace.Rule{{Name: "api", Host: "api.example.org", Limit: limiter.PerSecond(1)}},
 			Retry:    pace.Retry{Attempts: 2, Budget: 100},
-			Observer: metrics, Unmatched: pace.PassUnmatched,
+			Observer: metrics,
 		})
 		require.NoError(t, err)
 		require.NoError(t, metrics.FollowTransport(transport))

@@ -1,7 +1,6 @@
 package serverlimit
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -64,24 +63,15 @@ var periods = map[string]time.Duration{
 	"hourly": time.Hour, "day": 24 * time.Hour, "daily": 24 * time.Hour,
 }
 
-// lower has the parts of names that providers use, so that lower case costs no allocation.
-var lower = map[string]string{
-	"Requests": "requests", "Tokens": "tokens", "Input-Tokens": "input-tokens",
-	"Output-Tokens": "output-tokens", "Second": "second", "Secondly": "secondly", "Minute": "minute",
-	"Hour": "hour", "Hourly": "hourly", "Day": "day", "Daily": "daily", "Used": "used", "": "",
-}
-
-// fieldsOf appends the names of the fields that may tell of limits, sorted, so that a reading
-// does not depend on the order of a map. Every response goes through this.
-func fieldsOf(h http.Header, fields []string) []string {
+// fieldsOf are the names of the fields that may tell of limits, sorted, so that a reading does not
+// depend on the order of a map.
+func fieldsOf(h http.Header) (fields []string) {
 	for field := range h {
 		if len(field) <= maxName && mayTell(field) {
 			fields = append(fields, field)
 		}
 	}
-	if len(fields) > 1 {
-		slices.Sort(fields)
-	}
+	slices.Sort(fields)
 	return fields
 }
 
@@ -101,28 +91,9 @@ func mayTell(field string) bool {
 
 // meaningOf reads a field's name, in net/http's canonical form.
 func meaningOf(field string) meaning {
-	if m, ok := known[field]; ok {
+	if m, ok := special[field]; ok {
 		return m
 	}
-	return parseName(field)
-}
-
-// known are those that are special, and the usual ones, so that they are parsed once.
-var known = func() map[string]meaning {
-	all := maps.Clone(special)
-	for _, field := range []string{
-		"Ratelimit", "Ratelimit-Policy", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
-		"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Used", "X-Ratelimit-Resource",
-		"X-Ratelimit-Reset-After", "X-Ratelimit-Bucket", "X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset",
-		"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
-		"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
-	} {
-		all[field] = parseName(field)
-	}
-	return all
-}()
-
-func parseName(field string) meaning {
 	prefix, rest, ok := strings.Cut(field, "Ratelimit")
 	if !ok {
 		prefix, rest, ok = strings.Cut(field, "Rate-Limit")
@@ -152,22 +123,15 @@ func parseName(field string) meaning {
 	}
 	switch {
 	case m.kind != nothing:
-	case periods[lowerCase(m.quota)] > 0:
+	case periods[strings.ToLower(m.quota)] > 0:
 		m.kind = limit // HubSpot's X-HubSpot-RateLimit-Daily: 250000
 	case prefix == "Zendesk-":
 		m.kind = pairs // of an endpoint, as zendesk-ratelimit-tickets-index
 	default:
 		return meaning{}
 	}
-	m.quota = lowerCase(m.quota)
+	m.quota = strings.ToLower(m.quota)
 	return m
-}
-
-func lowerCase(quota string) string {
-	if s, ok := lower[quota]; ok {
-		return s
-	}
-	return strings.ToLower(quota)
 }
 
 // A collector puts together what the fields of a response say.

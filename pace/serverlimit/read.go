@@ -98,8 +98,7 @@ func Read(r *http.Response) Reading { return ReadWithBody(r, nil) }
 // ReadWithBody is [Read] for a response of which the caller has read the beginning of the
 // body; 16 KiB are enough. The body is looked into where [Reading.BodyTells] alone.
 func ReadWithBody(r *http.Response, body []byte) Reading {
-	var space [24]string
-	fields := fieldsOf(r.Header, space[:0])
+	fields := fieldsOf(r.Header)
 	if len(fields) == 0 && r.StatusCode < 400 {
 		return Reading{Quota: unsaid("")} // as most do
 	}
