@@ -1,38 +1,40 @@
--- The bans that processes share. KEYS[1] is a hash of what is known of each key by its
--- digest, "ends remember times rule|since|by|reason", and of the list's version; KEYS[2] to KEYS[4] are
--- sorted sets that say what gives way and when: digests of bans by escalation and by hand,
--- by when they end, and of keys with a ban that is over, by when they are forgotten. Bans without
--- an end have 0 for it and are in none of them. All times are in milliseconds. | is MARK; states of
--- older versions have no notes behind the rule.
+-- The bans that processes share. KEYS[1] is a hash: what is known of each key by its digest,
+-- "ends remember times rule|since|by|reason" (| is MARK; without an end it is 0), and three fields of
+-- the list. `born` says which list it is: one that was lost and began anew is another. KEYS[2] has
+-- the digests by the version of their last change, which is how processes read what they have not
+-- seen. KEYS[3] has them by class and, within it, by when they are over. All times are in
+-- milliseconds.
 --
--- ARGV[1] is what to do, ARGV[2] the channel that hears of changes, ARGV[3] the cap.
+-- ARGV[1] is what to do, ARGV[2] a channel that hears that there was a change, ARGV[3] the cap.
 local _ = struct.pack -- a server without struct, such as miniredis, is only tested for counters
-local list, escalated, byHand, remembered = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local list, changes, ends = KEYS[1], KEYS[2], KEYS[3]
 local op, channel, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local DAY = 24 * 60 * 60 * 1000
 local MARK = '\31'
+local FIELDS = 3 -- of the list
 local FEW = 16 -- what a call drops beside what it is for, at most
+
+-- The lower classes give way to the higher ones. A lifted ban is no more in the hash: it is
+-- remembered for an hour, so that all processes read that it was lifted.
+local REMEMBERED, ESCALATED, BY_HAND, LIFTED, ENDLESS = 0, 1, 2, 3, 4
+local CLASS = 2 ^ 43
 
 local function text(n)
   return string.format('%.0f', n)
 end
 
 local function parse(value)
-  local ends, remember, times, rest = string.match(value or '', '^(%d+) (%d+) (%d+) (.*)$')
-  if ends then
+  local ending, remember, times, rest = string.match(value or '', '^(%d+) (%d+) (%d+) (.*)$')
+  if ending then
     local rule, since, note = string.match(rest, '^(.*)\31(%d*)\31([^\31]*\31[^\31]*)$')
-    return {
-      ends = tonumber(ends), remember = tonumber(remember), times = tonumber(times),
-      rule = rule or rest, since = since or '', note = note or MARK,
-    }
+    return {ends = tonumber(ending), remember = tonumber(remember), times = tonumber(times), rule = rule, since = since, note = note}
   end
 end
 
 local function format(r)
-  return text(r.ends) .. ' ' .. text(r.remember) .. ' ' .. text(r.times) .. ' ' .. r.rule ..
-    MARK .. r.since .. MARK .. r.note
+  return text(r.ends) .. ' ' .. text(r.remember) .. ' ' .. text(r.times) .. ' ' .. r.rule .. MARK .. r.since .. MARK .. r.note
 end
 
 local function inForce(r)
@@ -47,100 +49,99 @@ local function find(tag)
   end
 end
 
-local function version()
-  return tonumber(redis.call('HGET', list, 'version') or 0)
+local function field(name)
+  return tonumber(redis.call('HGET', list, name) or 0)
 end
 
--- Sees to it that a key does not expire earlier than that.
-local function live(key, life)
-  if redis.call('PTTL', key) < life then
-    redis.call('PEXPIRE', key, text(life))
+-- Sees to it that nothing expires earlier than that.
+local function live(life)
+  for _, key in ipairs(KEYS) do
+    if redis.call('PTTL', key) < life then
+      redis.call('PEXPIRE', key, text(life))
+    end
   end
 end
 
--- A version is never used twice, even by a list that was lost and began anew: so a
--- process that has seen the last one has seen everything.
-local function tell(tag, value)
-  local before = version()
-  local after = math.max(before + 1, clock[1] * 1000000 + clock[2])
-  redis.call('HSET', list, 'version', text(after))
-  live(list, DAY)
-  redis.call('PUBLISH', channel, text(before) .. ' ' .. text(after) .. ' ' .. text(now) .. ' ' .. tag .. ' ' .. value)
+-- Notes a change. A version is never used twice, even by a list that began anew.
+local function change(tag)
+  local version = math.max(field('version') + 1, clock[1] * 1000000 + clock[2])
+  redis.call('HSET', list, 'version', text(version))
+  redis.call('HSETNX', list, 'born', text(version))
+  redis.call('HSETNX', list, 'gone', '0')
+  redis.call('ZADD', changes, text(version), tag)
+  live(DAY)
+  redis.call('PUBLISH', channel, 'changed')
 end
 
-local function unqueue(tag)
-  redis.call('ZREM', escalated, tag)
-  redis.call('ZREM', byHand, tag)
-  redis.call('ZREM', remembered, tag)
-end
-
--- Puts a key where it is found when its time has come. A minute is added to what Redis
--- expires by itself, so that nothing is gone before it is over.
-local function enqueue(tag, r)
+-- A minute is added to what Redis expires by itself, so that nothing is gone before it is over.
+local function place(tag, r)
+  local class, due, life = REMEMBERED, r.ends + r.remember, r.ends + r.remember - now + 60000
   if r.ends == 0 then
-    return live(list, 366 * DAY)
+    class, due, life = ENDLESS, 0, 366 * DAY
+  elseif now < r.ends then
+    class, due = r.rule == '' and BY_HAND or ESCALATED, r.ends
   end
-  local queue, due = remembered, r.ends + r.remember
-  if now < r.ends then
-    queue, due = r.rule == '' and byHand or escalated, r.ends
-  end
-  redis.call('ZADD', queue, text(due), tag)
-  local life = r.ends + r.remember - now + 60000
-  live(queue, life)
-  live(list, life)
-end
-
-local function drop(tag)
-  unqueue(tag)
-  redis.call('HDEL', list, tag)
+  redis.call('ZADD', ends, text(class * CLASS + due), tag)
+  live(life)
 end
 
 local function put(tag, r)
-  unqueue(tag)
   redis.call('HSET', list, tag, format(r))
-  enqueue(tag, r)
-  tell(tag, format(r))
+  place(tag, r)
+  change(tag)
 end
 
--- Drops some of what is over, which every process knows without being told.
+local function lift(tag)
+  redis.call('HDEL', list, tag)
+  redis.call('ZADD', ends, text(LIFTED * CLASS + now + 3600000), tag)
+  change(tag)
+end
+
+-- Forgets what is over, which processes know without reading it. That a ban was lifted they do not
+-- know: `gone` is the last such version that was forgotten.
+local function forget(tag, isLifted)
+  if isLifted then
+    redis.call('HSET', list, 'gone', text(math.max(field('gone'), tonumber(redis.call('ZSCORE', changes, tag) or 0))))
+  end
+  redis.call('HDEL', list, tag)
+  redis.call('ZREM', ends, tag)
+  redis.call('ZREM', changes, tag)
+end
+
 local function expire()
-  for _, queue in ipairs({escalated, byHand, remembered}) do
-    for _, tag in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', text(now), 'LIMIT', '0', FEW)) do
+  for class = REMEMBERED, LIFTED do
+    local latest = text(class * CLASS + now)
+    if class == LIFTED and redis.call('ZCOUNT', ends, text(LIFTED * CLASS), '(' .. text(ENDLESS * CLASS)) > most then
+      latest = '(' .. text(ENDLESS * CLASS)
+    end
+    for _, tag in ipairs(redis.call('ZRANGEBYSCORE', ends, text(class * CLASS), latest, 'LIMIT', '0', FEW)) do
       local r = find(tag)
       if r then
-        unqueue(tag)
-        enqueue(tag, r)
+        place(tag, r)
       else
-        drop(tag)
+        forget(tag, class == LIFTED)
       end
     end
   end
 end
 
--- Makes room for a new key in a queue, or says that nothing may give way to it.
-local function makeRoom(of)
+-- Makes room for a new key of a class, or says that nothing may give way to it.
+local function makeRoom(class)
   for _ = 1, FEW do
-    if redis.call('HLEN', list) <= most then -- with the version
+    if redis.call('HLEN', list) - FIELDS < most then
       return true
     end
-    local tag
-    for _, queue in ipairs({remembered, escalated, byHand}) do
-      tag = tag or redis.call('ZRANGE', queue, '0', '0')[1]
-      if queue == of then
-        break
-      end
-    end
-    if not tag then
+    local first = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')
+    if not first[1] or tonumber(first[2]) >= (class + 1) * CLASS then
       return false
     end
-    drop(tag)
-    tell(tag, '')
+    lift(first[1])
   end
   return true
 end
 
 local function answer(r)
-  return {text(version()), text(now), format(r)}
+  return {text(field('version')), text(now), format(r)}
 end
 
 local FULL = {err = 'WEIRFULL'}
@@ -154,7 +155,7 @@ if op == 'escalate' then
   if r and inForce(r) then
     return answer(r)
   end
-  if not r and not makeRoom(escalated) then
+  if not r and not makeRoom(ESCALATED) then
     return FULL
   end
   local times = r and math.min(r.times, 2147483646) + 1 or 1
@@ -179,7 +180,7 @@ if op == 'ban' then
   local tag, ms = ARGV[4], tonumber(ARGV[5])
   local r = find(tag)
   if not r then
-    if not makeRoom(byHand) then
+    if not makeRoom(BY_HAND) then
       return FULL
     end
     r = {remember = 0, times = 0}
@@ -195,12 +196,11 @@ if op == 'unban' then
   for i = 4, #ARGV do
     if redis.call('HEXISTS', list, ARGV[i]) == 1 then
       local r = find(ARGV[i])
-      drop(ARGV[i])
-      tell(ARGV[i], '')
-      return {text(version()), text(now), ARGV[i], r and inForce(r) and '1' or '0'}
+      lift(ARGV[i])
+      return {text(field('version')), text(now), ARGV[i], r and inForce(r) and '1' or '0'}
     end
   end
-  return {text(version()), text(now)}
+  return {text(field('version')), text(now)}
 end
 
 -- What a process knew while Redis did not: tag, how long yet ('' until it is lifted, below
@@ -225,42 +225,33 @@ if op == 'merge' then
       r.times = math.max(r.times, old.times)
       r.remember = math.max(r.remember, old.remember)
     end
-    local queue = not inForce(r) and remembered or rule == '' and byHand or escalated
-    if wins and (old or makeRoom(queue)) then
+    local class = not inForce(r) and REMEMBERED or rule == '' and BY_HAND or ESCALATED
+    if wins and (old or makeRoom(class)) then
       put(tag, r)
       old = r
     end
     states[#states + 1] = old and format(old) or ''
   end
-  return {text(version()), text(now), unpack(states)}
+  return {text(field('version')), text(now), unpack(states)}
 end
 
--- The version that was seen, and a cursor. Without a cursor the answer to a process that
--- has seen the last version is that alone.
+-- What has changed since a version, of a list of that birth, 500 at a time: tag, version and state,
+-- or '', in turns. Before that: this list's birth; '1' if what was seen is lost; '1' if the process
+-- has to read all, as it was not told of a ban that was lifted.
 if op == 'read' then
-  local withEnd = 0
-  for i = 2, 4 do
-    withEnd = withEnd + redis.call('ZCARD', KEYS[i])
+  local seen, born = tonumber(ARGV[4]), ARGV[5]
+  if redis.call('ZCOUNT', ends, text(ENDLESS * CLASS), '+inf') > 0 then
+    live(366 * DAY) -- the others live as long as a process reads them
   end
-  if redis.call('HLEN', list) - 1 > withEnd then
-    live(list, 366 * DAY) -- the others live as long as a process reads them
-  end
-  local v = text(version())
-  if ARGV[5] == '0' and v == ARGV[4] then
-    return {v, text(now)}
-  end
-  local page = redis.call('HSCAN', list, ARGV[5], 'COUNT', '500')
-  local result = {v, text(now), page[1]}
-  for i = 1, #page[2], 2 do
-    local tag = page[2][i]
-    if tag ~= 'version' then
-      if find(tag) then
-        result[#result + 1] = tag
-        result[#result + 1] = page[2][i + 1]
-      else
-        drop(tag)
-      end
-    end
+  local version, gone, is = field('version'), field('gone'), text(field('born'))
+  local lost = seen > 0 and is ~= born
+  local result = {text(version), text(now), is, lost and '1' or '0', seen > 0 and seen < gone and '1' or '0'}
+  local page = redis.call('ZRANGEBYSCORE', changes, '(' .. text(seen), '+inf', 'WITHSCORES', 'LIMIT', '0', '500')
+  for i = 1, #page, 2 do
+    local r = find(page[i])
+    result[#result + 1] = page[i]
+    result[#result + 1] = page[i + 1]
+    result[#result + 1] = r and format(r) or ''
   end
   return result
 end

@@ -437,23 +437,27 @@ func passInRedis(t testing.TB, b *List, d time.Duration) {
 		local by = tonumber(ARGV[1])
 		local function text(n) return string.format('%.0f', n) end
 		local all = redis.call('HGETALL', KEYS[1])
+		local version = redis.call('HGET', KEYS[1], 'version')
 		for i = 1, #all, 2 do
-			if all[i] == 'version' then
-				redis.call('HSET', KEYS[1], 'version', text(all[i + 1] + 1))
-			else
-				local ends, rest = string.match(all[i + 1], '^(%d+)( .*)$')
+			local ends, rest = string.match(all[i + 1], '^(%d+)( .*)$')
+			if ends then
 				if ends ~= '0' then
 					redis.call('HSET', KEYS[1], all[i], text(ends - by) .. rest)
 				end
+				version = version + 1
+				redis.call('ZADD', KEYS[2], text(version), all[i])
 			end
 		end
-		for i = 2, 4 do
-			local all = redis.call('ZRANGE', KEYS[i], 0, -1)
-			for _, tag in ipairs(all) do
-				redis.call('ZINCRBY', KEYS[i], -by, tag)
+		if version then
+			redis.call('HSET', KEYS[1], 'version', text(version), 'gone', text(version)) -- so that all is read
+		end
+		local queue = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
+		for i = 1, #queue, 2 do
+			if tonumber(queue[i + 1]) < 4 * 2 ^ 43 then -- it has an end
+				redis.call('ZINCRBY', KEYS[3], -by, queue[i])
 			end
 		end
-		for i = 1, 4 do
+		for i = 1, 3 do
 			local life = redis.call('PTTL', KEYS[i])
 			if life >= 0 then redis.call('PEXPIRE', KEYS[i], text(math.max(life - by, 60000))) end
 		end

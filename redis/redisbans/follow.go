@@ -14,11 +14,11 @@ import (
 // retryAfter is how long Redis is left alone that gave no answer.
 const retryAfter = time.Second
 
-// follow keeps the copy of the list up to date. Nothing else reads the list, or hears of
-// changes, so versions are seen in their order.
+// follow keeps the copy of the list up to date: every poll, and when a message says that there was a
+// change. Nothing else reads the list. A message that is lost costs a poll.
 func (l *List) follow(ctx context.Context) {
 	var subscription *redis.PubSub
-	var messages <-chan any
+	var messages <-chan *redis.Message
 	defer func() {
 		if subscription != nil {
 			_ = subscription.Close()
@@ -31,7 +31,7 @@ func (l *List) follow(ctx context.Context) {
 		var err error
 		if subscription == nil {
 			if subscription, err = wire.Subscribe(ctx, l.redis.Client, l.redis.channel); err == nil {
-				messages = subscription.ChannelWithSubscriptions(redis.WithChannelSize(1000))
+				messages = subscription.Channel()
 			}
 		}
 		if err == nil {
@@ -55,15 +55,13 @@ func (l *List) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case message, ok := <-messages:
+		case _, ok := <-messages:
+			for len(messages) > 0 {
+				<-messages
+			}
 			if !ok {
 				messages = nil // the client was closed
-			}
-			switch m := message.(type) {
-			case *redis.Message:
-				l.hear(m.Payload)
-			case *redis.Subscription:
-				// A new connection. What was said before was not heard.
+			} else if !isFailing {
 				_ = catchUp()
 			}
 		case <-l.nudges:
@@ -78,106 +76,103 @@ func (l *List) follow(ctx context.Context) {
 	}
 }
 
-// maxTold is how many digests are in told at most before the list is read instead.
-const maxTold = 10_000
-
-// hear makes what a message says known here.
-func (l *List) hear(text string) {
-	before, c, ok := parseMessage(text)
-	if !ok {
-		return // not from a List
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.version <= l.seen {
-		return
-	}
-	l.learn(c)
-	if before != l.seen || len(l.told) > maxTold {
-		l.seen = unread // a message was lost, or answers kept too many in mind
-		l.nudge()
-		return
-	}
-	l.seen = c.version
-	if l.calls.Load() == 0 && l.seen >= l.newest {
-		clear(l.told)
-	}
-}
-
-// unread is a version that no list has.
-const unread = -1
-
 // catchUp brings to Redis what it does not know, and reads what this process does not.
 func (l *List) catchUp(ctx context.Context) error {
 	undelivered := l.deliver(ctx)
 	if said := redis.Error(nil); undelivered != nil && !errors.As(undelivered, &said) {
 		return undelivered // there is no server to ask either
 	}
-	l.mu.Lock()
-	seen := l.seen
 	if lost := l.local.Load().Stats(); lost.Evicted+lost.Forgotten > 0 {
-		seen = unread // an outage was too much for the copy
+		l.anew.Store(true) // an outage was too much for the copy
 	}
-	l.mu.Unlock()
-	page, err := l.redis.read(ctx, seen, "0")
-	if err != nil {
-		return err
-	}
-	if page.version == 0 && seen != 0 { // the list is lost
-		if err := l.restore(ctx); err != nil {
-			return err
+	var fresh *bans.Memory // that is read from the beginning
+	for {
+		seen, newest := l.versions()
+		if l.anew.Swap(false) || fresh == nil && seen == 0 && newest > 0 {
+			empty, err := newCopy(l.redis.max)
+			if err != nil {
+				return err
+			}
+			fresh, seen = empty, 0
+			l.forget()
 		}
-		if page, err = l.redis.read(ctx, 0, "0"); err != nil {
-			return err
+		p, err := l.redis.read(ctx, seen, l.born)
+		switch {
+		case err != nil:
+			if fresh != nil {
+				l.anew.Store(true)
+			}
+			return errors.Join(undelivered, err)
+		case p.isLost || p.version < newest:
+			l.anew.Store(true)
+			l.forget()
+			if err := l.restore(ctx); err != nil {
+				return err
+			}
+			continue
+		case p.isAnew && fresh == nil:
+			l.anew.Store(true)
+			continue
+		}
+		if l.take(p, fresh) {
+			return undelivered
 		}
 	}
-	if page.cursor != "" {
-		err = l.readAll(ctx, page)
-	}
-	return errors.Join(undelivered, err)
 }
 
-// readAll reads the list from its first page on, into a new copy. Of what is changed
-// meanwhile there are messages, or there is another version afterwards.
-func (l *List) readAll(ctx context.Context, page page) error {
-	fresh, err := newCopy(l.redis.max)
-	if err != nil {
-		return err
-	}
-	version := page.version
-	for {
-		for i := 0; i+1 < len(page.rest); i += 2 {
-			if c, ok := page.change(page.rest[i], page.rest[i+1]); ok {
-				l.apply(fresh, c)
-			}
-		}
-		if page.cursor == "0" {
-			break
-		}
-		if page, err = l.redis.read(ctx, version, page.cursor); err != nil {
-			return err
-		}
-	}
+// versions are the version that was read, and the highest that Redis has said there is.
+func (l *List) versions() (seen, newest int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.replace(fresh, version)
-	return nil
+	newest = l.seen
+	for _, c := range l.told {
+		newest = max(newest, c.version)
+	}
+	return l.seen, newest
 }
 
-// replace puts a copy of that version in place of the one that is in use.
-func (l *List) replace(fresh *bans.Memory, version int64) {
+// forget has the list read from the beginning.
+func (l *List) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen, l.born = 0, ""
+}
+
+// take makes a page known, in a fresh copy or in the one that is in use, and reports whether it is
+// the last. What Redis has answered to this process since is newer.
+func (l *List) take(p page, fresh *bans.Memory) (isLast bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	to := l.local.Load()
+	if fresh != nil {
+		to = fresh
+	}
+	for _, c := range p.changes {
+		if l.told[c.ban.Key].version <= p.version {
+			l.apply(to, c)
+		}
+		l.seen = c.version
+	}
+	l.born = p.born
+	if len(p.changes) == fullPage {
+		return false
+	}
+	l.seen = p.version
 	for tag, c := range l.told {
-		if c.version > version {
-			l.apply(fresh, c)
-		} else {
+		if c.version <= l.seen {
 			delete(l.told, tag)
 		}
 	}
-	for _, p := range l.pending {
-		l.apply(fresh, p.change)
+	if fresh != nil {
+		for _, c := range l.told {
+			l.apply(fresh, c)
+		}
+		for _, p := range l.pending {
+			l.apply(fresh, p.change)
+		}
+		l.local.Store(fresh)
 	}
-	l.local.Store(fresh)
-	l.seen, l.read = version, version
+	return true
 }
 
 // restore is for a Redis that lost the list: everything that is known here is pending.
@@ -188,7 +183,6 @@ func (l *List) restore(ctx context.Context) error {
 			l.pending[ban.Key] = pending{change: change{ban: ban, remember: remember}}
 		}
 	})
-	l.seen, l.read = 0, 0
 	clear(l.told)
 	l.mu.Unlock()
 	return l.deliver(ctx)
@@ -199,8 +193,6 @@ const maxMerged = 100
 
 // deliver brings the bans to Redis that are pending, and learns what holds there.
 func (l *List) deliver(ctx context.Context) error {
-	l.calls.Add(1)
-	defer l.calls.Add(-1)
 	for {
 		batch, args := l.gather()
 		if len(batch) == 0 {
@@ -239,10 +231,9 @@ func (l *List) delivered(batch []pending, a answer) {
 		if l.pending[tag] != p { // there is a newer one
 			continue
 		}
-		if c, ok := a.change(tag, a.rest[i]); ok && !c.lifted {
+		delete(l.pending, tag)
+		if c, ok := a.change(tag, a.rest[i]); ok && !c.lifted { // else Redis has no room: it holds here alone
 			l.accept(c)
-		} else {
-			delete(l.pending, tag) // Redis has no room: it holds here alone
 		}
 	}
 }

@@ -30,8 +30,8 @@ type Options struct {
 	// are not yet in Redis.
 	MaxBans int
 
-	// Poll is how often Redis is asked whether there was a change that this process was
-	// not told of: from 10ms to an hour. Zero: 10s.
+	// Poll is how often Redis is asked for changes, at least: from 10ms to an hour. Zero: 1s.
+	// A message says that there was one, so most are known sooner.
 	Poll time.Duration
 
 	// Logger hears when Redis cannot be asked, Warn with code weir-bans-stale, and when it
@@ -43,7 +43,7 @@ const (
 	defaultMaxBans = 100_000 // as those of package bans
 	mostMaxBans    = 10_000_000
 
-	defaultPoll = 10 * time.Second
+	defaultPoll = time.Second
 	minPoll     = 10 * time.Millisecond
 	maxPoll     = time.Hour
 )
@@ -67,8 +67,8 @@ func newCopy(max int) (*bans.Memory, error) {
 }
 
 // A List is a [bans.List] in Redis, shared by all processes. Each has a copy of it, so that
-// Find does not ask Redis. Changes travel by pub/sub: a process that missed one learns of it from
-// the next, from a new connection, or after Options.Poll.
+// Find does not ask Redis. It reads what has changed every Options.Poll, and at once when a message
+// says that something has.
 //
 // While Redis gives no answer the bans that are known hold. Ban and Escalate then take
 // effect in this process, return the error as well, and are written to Redis when it is
@@ -79,8 +79,8 @@ func newCopy(max int) (*bans.Memory, error) {
 // in Redis expires when it is over; a ban without an end, a year after the last process
 // stopped reading the list.
 //
-// An ACL user needs ~weir:* &weir:* +eval +evalsha +time +hget +hset +hdel +hlen +hexists
-// +hscan +zadd +zrem +zrange +zrangebyscore +zcard +pexpire +pttl +publish +subscribe
+// An ACL user needs ~weir:* &weir:* +eval +evalsha +time +hget +hset +hsetnx +hdel +hlen +hexists
+// +zadd +zrem +zrange +zrangebyscore +zscore +zcount +pexpire +pttl +publish +subscribe
 // +unsubscribe +ping, and in a Cluster what the client asks about slots.
 type List struct {
 	digests keyfunc.Digester
@@ -98,13 +98,11 @@ type List struct {
 	asked  chan chan error // by callers that wait for it
 	ended  <-chan struct{}
 
-	calls atomic.Int64 // to Redis that are under way: an answer may be older than a message
-
+	anew    atomic.Bool       // the list is to be read from the beginning
 	mu      sync.Mutex        // guards changes of local, and what follows
-	seen    int64             // the version of the list that local is
-	read    int64             // the version of which the list was last read as a whole
-	told    map[string]change // the newest of each digest, beyond seen or while there are calls
-	newest  int64             // the highest version in told
+	seen    int64             // the version that was read
+	born    string            // of which list
+	told    map[string]change // what Redis answered to this process since it last read the list
 	pending map[string]pending
 }
 
@@ -174,8 +172,6 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 		return err
 	}
 	tag := l.tag(key)
-	l.calls.Add(1)
-	defer l.calls.Add(-1)
 	c, err := l.redis.ban(ctx, "ban", tag, milliseconds(d), noteText(noted))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +204,6 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	}
 	e = e.WithDefaults()
 	tag := l.tag(key)
-	l.calls.Add(1)
-	defer l.calls.Add(-1)
 	ban, isNew, err := l.escalateHere(ctx, tag, rule, e)
 	if err != nil || !isNew {
 		return digested(ban), err
@@ -255,8 +249,6 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	if _, ok := keyfunc.ParseDigest(key); ok {
 		tags = append(tags, key)
 	}
-	l.calls.Add(1)
-	defer l.calls.Add(-1)
 	a, err := l.redis.run(ctx, "unban", tags...)
 	known := "" // the tag that Redis knew of
 	if err == nil && len(a.rest) == 2 {
@@ -279,7 +271,7 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	}
 	if err != nil {
 		l.failed(ctx, err)
-		l.seen = unread // as Redis may know of the ban still
+		l.anew.Store(true) // as Redis may know of the ban still
 		l.nudge()
 	}
 	return lifted, err
@@ -336,23 +328,14 @@ func (l *List) Stale() time.Duration {
 
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
-// accept makes what Redis answered known here.
+// accept makes what Redis answered known here, unless something newer has been read.
 func (l *List) accept(c change) {
 	delete(l.pending, c.ban.Key)
-	l.learn(c)
-	if c.version < l.read {
-		l.nudge() // the list was read since, or a Redis with a clock that is behind has it now
+	if c.version > l.seen && c.version >= l.told[c.ban.Key].version {
+		l.told[c.ban.Key] = c
+		l.apply(l.local.Load(), c)
 	}
-}
-
-// learn makes a change known here, unless what is known of the key is newer.
-func (l *List) learn(c change) {
-	if c.version < max(l.read, l.told[c.ban.Key].version) {
-		return
-	}
-	l.told[c.ban.Key] = c
-	l.newest = max(l.newest, c.version)
-	l.apply(l.local.Load(), c)
+	l.nudge()
 }
 
 // apply makes a change known in a copy of the list. One that finds no room is in Redis

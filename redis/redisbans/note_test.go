@@ -1,7 +1,6 @@
 package redisbans
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -44,26 +43,4 @@ func TestNotesOutliveARedisThatLosesThem(t *testing.T) {
 	after := awaitBanned(t, readList(t, client, Options{}), "key")
 	assert.Equal(t, [2]string{"scrapes", "ada"}, [2]string{after.Reason, after.By})
 	assert.WithinDuration(t, before.Since, after.Since, 10*time.Second)
-}
-
-// What a version without notes has written is read, and its processes find what is written now.
-func TestBansOfAnOlderVersionAreRead(t *testing.T) {
-	server := redistest.Start(t)
-	client := connect(t, server)
-	list := readList(t, client, Options{})
-	ends := time.Now().Add(time.Hour).UnixMilli()
-	for key, rule := range map[string]string{"by hand": "", "escalated": "login of \x1f all"} {
-		require.NoError(t, client.HSet(t.Context(), list.redis.names[0], list.tag(key), fmt.Sprintf("%d 0 0 %s", ends, rule), "version", "1").Err())
-	}
-	fresh := readList(t, client, Options{})
-	ban := awaitBanned(t, fresh, "by hand")
-	assert.Empty(t, ban.Rule+ban.Reason+ban.By)
-	assert.True(t, ban.Since.IsZero(), "not known")
-	assert.Equal(t, "login of \x1f all", awaitBanned(t, fresh, "escalated").Rule)
-
-	// A ban that there is, is answered as it is.
-	known, err := fresh.Escalate(t.Context(), "escalated", "other", bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
-	require.NoError(t, err)
-	assert.Equal(t, "login of \x1f all", known.Rule)
-	unban(t, fresh, "by hand", true)
 }

@@ -20,11 +20,10 @@ var source string
 
 var script = wire.NewScript(source)
 
-// format is the version of what is in Redis: the list, its queues, and its messages. It is
-// part of all names, so that processes of two versions of Weir on one Redis leave each other's
-// lists alone. A change of what is written changes it, unless both versions read what the other
-// writes: to one that knows of no notes they are a part of the rule's name.
-const format = "1"
+// format is the version of what is in Redis. It is part of all names, so that processes of two
+// versions of Weir on one Redis leave each other's lists alone. A change of what is written
+// changes it.
+const format = "2"
 
 // under begins the names of a list. The braces put all of it in one slot of a Cluster.
 func under(prefix, format string) string { return prefix + ":" + format + ":{bans}:" }
@@ -41,14 +40,13 @@ type remote struct {
 func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
 	return &remote{
 		Transport: wire.NewTransport(client),
-		names:     []string{prefix + "list", prefix + "escalated", prefix + "byhand", prefix + "remembered"},
-		channel:   prefix + "changes",
+		names:     []string{prefix + "list", prefix + "changes", prefix + "ends"},
+		channel:   prefix + "changed",
 		max:       max,
 	}
 }
 
-// A change is what is known of a key since a version of the list. What Redis answered is newer
-// than messages that were on their way.
+// A change is what is known of a key since a version of the list.
 type change struct {
 	version  int64
 	ban      bans.Ban // its Key is the digest
@@ -101,25 +99,14 @@ func numbers(fields []string, into ...*int64) bool {
 	return true
 }
 
-// mark is before each of the notes at the end of a state: since when, by whom, and why. None of
-// them has it in itself.
+// mark is before each of the notes at the end of a state. None of them has it in itself.
 const mark = "\x1f"
 
 func noteText(b bans.Ban) string { return b.By + mark + b.Reason }
 
-// cutNotes takes the notes off a state's rule, if there are any: states of older versions have
-// none.
-func cutNotes(text string) (rule, since, by, reason string) {
-	parts := strings.Split(text, mark)
-	n := len(parts) - 3
-	if n < 1 {
-		return text, "", "", ""
-	}
-	return strings.Join(parts[:n], mark), parts[n], parts[n+1], parts[n+2]
-}
-
 // change is what a says of a digest, on this process's clock: its state in the list is "ends
-// remember times rule" with notes, all times in milliseconds, and nothing if it is not there.
+// remember times rule", with since, by and reason behind marks, all times in milliseconds, and
+// nothing if it is not there.
 func (a *answer) change(tag, state string) (c change, ok bool) {
 	if _, ok := keyfunc.ParseDigest(tag); !ok {
 		return c, false
@@ -133,9 +120,14 @@ func (a *answer) change(tag, state string) (c change, ok bool) {
 	if len(fields) != 4 || !numbers(fields[:3], &ends, &remember, &times) {
 		return c, false
 	}
+	parts := strings.Split(fields[3], mark)
+	n := len(parts) - 3 // the rule may have marks too
+	if n < 1 {
+		return c, false
+	}
 	c.remember = time.Duration(remember) * time.Millisecond
-	rule, begun, by, reason := cutNotes(fields[3])
-	c.ban.Rule, c.ban.Times, c.ban.By, c.ban.Reason = rule, int(times), by, reason
+	begun := parts[n]
+	c.ban.Rule, c.ban.Times, c.ban.By, c.ban.Reason = strings.Join(parts[:n], mark), int(times), parts[n+1], parts[n+2]
 	here := func(ms int64) time.Time { return time.Now().Add(time.Duration(ms-a.now) * time.Millisecond) }
 	if ends != 0 {
 		c.ban.Until = here(ends)
@@ -186,30 +178,35 @@ func (r *remote) merge(ctx context.Context, args []any) (answer, error) {
 	return a, err
 }
 
-// A page is a part of the list: digests and states in turns. Without a cursor there is none:
-// the process has seen the list's version.
+// A page is what has changed since a version.
 type page struct {
-	answer
-	cursor string
+	version int64
+	born    string // which list it is
+	isLost  bool   // what was seen is no longer in Redis
+	isAnew  bool   // what was lifted since then is not known: all has to be read
+	changes []change
 }
 
-func (r *remote) read(ctx context.Context, seen int64, cursor string) (p page, err error) {
-	p.answer, err = r.run(ctx, "read", strconv.FormatInt(seen, 10), cursor)
-	if len(p.rest) > 0 {
-		p.cursor, p.rest = p.rest[0], p.rest[1:]
-	}
-	return p, err
-}
+// fullPage is how many changes a page has at most.
+const fullPage = 500
 
-// parseMessage reads what the channel says of a change, and which version that changed.
-func parseMessage(text string) (before int64, c change, ok bool) {
-	fields := strings.SplitN(text, " ", 5)
-	var a answer
-	if len(fields) != 5 || !numbers(fields[:3], &before, &a.version, &a.now) {
-		return 0, c, false
+func (r *remote) read(ctx context.Context, seen int64, born string) (p page, err error) {
+	a, err := r.run(ctx, "read", strconv.FormatInt(seen, 10), born)
+	if err != nil {
+		return p, err
 	}
-	c, ok = a.change(fields[3], fields[4])
-	return before, c, ok
+	if len(a.rest) < 3 || len(a.rest)%3 != 0 {
+		return p, misspoken(a.rest)
+	}
+	p = page{version: a.version, born: a.rest[0], isLost: a.rest[1] == "1", isAnew: a.rest[2] == "1"}
+	for i := 3; i < len(a.rest); i += 3 {
+		c, ok := a.change(a.rest[i], a.rest[i+2])
+		if !ok || !numbers(a.rest[i+1:i+2], &c.version) {
+			return p, misspoken(a.rest[i : i+3])
+		}
+		p.changes = append(p.changes, c)
+	}
+	return p, nil
 }
 
 // milliseconds is d for Redis, rounded up.
