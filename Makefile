@@ -52,22 +52,22 @@ bench: ## the benchmarks beside the code
 bench-compare: ## those benchmarks beside BASE's, in turns, with benchstat: BASE=main [PACKAGES=./limiter] [BENCH=Take] [COUNT=6]
 	.ci/bench-compare '$(BASE)' '$(or $(PACKAGES),./...)' '$(or $(BENCH),.)' '$(or $(COUNT),6)'
 
-race: ## Weir beside its peers on a Redis, in one run of some minutes
-	go -C _benchmarks run ./redisrace
+race: ## Weir beside its peers on a Redis, in one run of ten minutes
+	go -C _benchmarks run ./race -time 300ms -base redis_rate ./redis
 
-race-memory: ## Weir beside its peers in memory, in one run of a quarter of an hour
-	go -C _benchmarks run ./memrace
+race-memory: ## Weir beside its peers in memory, in one run of ten minutes
+	go -C _benchmarks run ./race -cpu 1,2 ./memory
 
-race-http: ## Weir beside its peers in HTTP servers, in one run of six minutes
-	go -C _benchmarks run ./httprace
+race-http: ## Weir beside its peers in HTTP servers, in one run of five minutes
+	go -C _benchmarks run ./race -cpu 2 ./http
 
-race-pace: ## calling a third party through package pace, beside its peers, in one run of a quarter of an hour
-	go -C _benchmarks run ./pacerace
+race-pace: ## calling a third party through package pace, beside its peers, in one run of ten minutes
+	go -C _benchmarks run ./race -time 1x -rounds 4 ./pace
 
-benchmarks: ## checks the module of the race, and has every contestant decide a little
+benchmarks: ## checks the module of the race, and has every contestant do a little
 	go -C _benchmarks vet ./...
 	cd _benchmarks && go run $(STATICCHECK) ./...
-	WEIR_REQUIRE_REDIS=1 go -C _benchmarks test ./...
+	WEIR_REQUIRE_REDIS=1 go -C _benchmarks test -short -bench . -benchtime 1x ./...
 
 playground: ## playground.html, a page to open in a browser, of limiter and of its own sources
 	go run ./internal/playground

@@ -93,7 +93,7 @@ var rooms = []room{
 	}, nil},
 	{"middleware/rules/internal/document", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},
 
-	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "pace"}, nil},
+	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "middleware/shed", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
 	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware", "pace"}, nil},
 	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "internal/operate"}, nil},

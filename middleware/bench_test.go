@@ -172,7 +172,7 @@ func TestWhatARequestAllocates(t *testing.T) {
 		"refused":              {middleware.Config{Rules: perIP(once, 1)}, request(), 1},
 		"refused, problem":     {middleware.Config{Rules: perIP(once, 1)}, request(problem), 2},
 		"refused, three rules": {middleware.Config{Rules: perIP(once, 3)}, request(), 2},
-		"denied":               {middleware.Config{Deny: func(*http.Request) bool { return true }}, request(), 1},
+		"denied":               {middleware.Config{BanKeys: []keyfunc.Func{keyfunc.IP()}, DenyKey: func(string) bool { return true }}, request(), 1},
 	} {
 		h, w := limited(t, test.config).Handler(noop), nobody{http.Header{}}
 		h.ServeHTTP(w, test.request)

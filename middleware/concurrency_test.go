@@ -226,7 +226,7 @@ func TestAPlaceIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 			}), r.WithContext(ctx))
 			free("the client leaves")
 
-			refuses := limited(t, middleware.Config{Deny: func(*http.Request) bool { return true }})
+			refuses := limited(t, middleware.Config{BanKeys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied})
 			assert.Equal(t, 403, serve(l.Handler(refuses.Handler(noop)), request()).Code)
 			free("another limiter refuses it")
 			tight := limited(t, middleware.Config{Rules: one})

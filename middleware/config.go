@@ -31,9 +31,6 @@ type Config struct {
 	// Default is the rule for requests that none of ByRoute is for. Nil: there is none.
 	Default *Rule
 
-	// Deny says which requests are refused before anything else. Nil: none.
-	Deny func(*http.Request) bool
-
 	// Allow says which requests are not limited, unless they are refused as banned. It must
 	// not go by what a client can write, such as a host. Nil: none.
 	Allow func(*http.Request) bool
@@ -43,7 +40,8 @@ type Config struct {
 	Bans bans.List
 
 	// DenyKey says which keys are locked out beside those in Bans, such as a fixed list. It is
-	// given the text of a key, as keyfunc.Classify returns it. Nil: none.
+	// given the text of a key, as keyfunc.Classify returns it. Where a ban goes by something else of a
+	// request, make a key of that in BanKeys, or have a rule with Deny. Nil: none.
 	DenyKey func(key string) bool
 
 	// BanKeys says which keys of a request are looked up in Bans and asked of DenyKey. Nil:
@@ -61,7 +59,7 @@ type Config struct {
 	// BanStatus is what banned and denied requests are answered: 403 or 429. Zero: 403.
 	BanStatus int
 
-	// Shadow makes all rules what [Rule.Shadow] says, and bans and Deny too.
+	// Shadow makes all rules what [Rule.Shadow] says, and bans too.
 	Shadow bool
 
 	// Overload bounds how many requests are in flight, by what the service can do: package
@@ -71,10 +69,6 @@ type Config struct {
 	// that are exempt take no place, nor does a request twice. Shadow does not concern it. Nil:
 	// there is no bound.
 	Overload Overload
-
-	// Secret is what digests of keys in Rule.Overrides were made with: that of the store, the logs
-	// or the page which show them. It has at least 16 bytes. Nil: they were made without.
-	Secret []byte
 
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
 	Store limiter.Store
@@ -163,9 +157,8 @@ type Rule struct {
 	TierLimits map[string][]limiter.Limit
 
 	// Overrides are limits of single keys, in place of all that the rule has for others, in every
-	// tier: by the text of the key ([keyfunc.Classify]), or by [keyfunc.Digest.Key] of the digest
-	// that it has under Config.Secret. They count under the rule's name, so what a key has used
-	// stays used when its limit changes. Nil: there are none.
+	// tier, by the text of the key ([keyfunc.Classify]). They count under the rule's name, so what a
+	// key has used stays used when its limit changes. Nil: there are none.
 	Overrides map[string]limiter.Limit
 
 	// LimitFor is the limit of a key that Overrides does not have, such as one that a customer

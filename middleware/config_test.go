@@ -122,10 +122,8 @@ func TestNewNamesEveryMistake(t *testing.T) {
 }
 
 func TestAConfigNeedsARuleOnlyIfItRefusesNothingElse(t *testing.T) {
-	never := func(*http.Request) bool { return false }
 	rule := middleware.Rule{Name: "r", Limit: limiter.PerHour(1)}
 	for name, config := range map[string]middleware.Config{
-		"Deny":          {Deny: never},
 		"Bans":          {Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}},
 		"ByTier":        {ByTier: map[string]middleware.Rule{"free": rule}},
 		"ByRoute":       {ByRoute: map[string]middleware.Rule{"/": rule}},

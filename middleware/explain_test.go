@@ -40,13 +40,13 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 		list := bansOf(t)
 		otherwise := draw("default")
 		c := middleware.Config{
-			Store: store, Bans: list, BanKeys: byIP, ExemptPreflights: rapid.Bool().Draw(t, "preflights"), Shadow: rapid.Bool().Draw(t, "all in shadow"),
+			Store: store, Bans: list, BanKeys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied,
+			ExemptPreflights: rapid.Bool().Draw(t, "preflights"), Shadow: rapid.Bool().Draw(t, "all in shadow"),
 			Rules:   []middleware.Rule{draw("a"), draw("b")},
 			ByTier:  map[string]middleware.Rule{"gold": draw("gold")},
 			ByRoute: map[string]middleware.Rule{"/a": draw("/a"), "/b/*": draw("/b")},
 			Default: &otherwise,
 			Allow:   func(r *http.Request) bool { return r.Pattern == "/free" },
-			Deny:    func(r *http.Request) bool { return r.Pattern == "/bad" },
 		}
 		l := limited(t, c)
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
@@ -102,10 +102,10 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 	list := bansOf(t)
 	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
 	l := limited(t, middleware.Config{
-		Bans: list, BanKeys: byIP, ExemptPreflights: true,
-		Deny:  func(r *http.Request) bool { return r.Pattern == "/bad" },
-		Allow: func(r *http.Request) bool { return r.Pattern == "/free" },
-		Rules: []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},
+		Bans: list, BanKeys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied,
+		ExemptPreflights: true,
+		Allow:            func(r *http.Request) bool { return r.Pattern == "/free" },
+		Rules:            []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},
 	})
 	ban, _ := list.Find("192.0.2.9")
 	assert.Equal(t, middleware.Explanation{Banned: true, Ban: ban}, l.Explain(request(from("192.0.2.9:1"), routedBy("/free"))))
@@ -117,7 +117,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 
 func TestExplainLogsNoBansInShadow(t *testing.T) {
 	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, Shadow: true, Deny: always, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
+	l := limited(t, middleware.Config{Logger: logger, Shadow: true, BanKeys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
 	e := l.Explain(request())
 	assert.True(t, e.Banned)
 	assert.Len(t, e.Rules, 1, "it goes on all the same")

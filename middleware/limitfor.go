@@ -248,41 +248,17 @@ func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.L
 	if l, ok := r.overrides[key]; ok {
 		return l, nil
 	}
-	if len(r.byDigest) > 0 {
-		if l, ok := r.byDigest[set.digests.Digest(key)]; ok {
-			return l, nil
-		}
-	}
-	if digest, ok := keyfunc.DigestOf(key); ok {
-		return set.limitOfDigest(r, digest)
-	}
 	if r.LimitFor == nil {
 		return limiter.Limit{}, nil
 	}
 	return r.notes.limits.of(ctx, set.Logger, r, key)
 }
 
-// limitOfDigest is limitOf for a key of which the digest alone is known, that an operator asks
-// about.
-func (set *ruleset) limitOfDigest(r *rule, digest keyfunc.Digest) (limiter.Limit, error) {
-	for key, l := range r.overrides {
-		if set.digests.Digest(key) == digest {
-			return l, nil
-		}
-	}
-	if r.LimitFor != nil {
-		return limiter.Limit{}, errors.New("middleware: a digest does not tell the key that LimitFor would be asked about")
-	}
-	return limiter.Limit{}, nil
-}
-
 // policyToTell is policyOf for one that asks what is left: of a digest it is an error where the
 // limit cannot be known, whatever an outage means.
 func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, error) {
-	if digest, ok := keyfunc.DigestOf(key); ok {
-		if _, err := set.limitOf(ctx, r, digest.Key()); err != nil {
-			return nil, err
-		}
+	if _, ok := keyfunc.DigestOf(key); ok {
+		return nil, errors.New("middleware: a digest does not tell the key, which may have a limit of its own")
 	}
 	p, status := set.policyOf(ctx, r, base, key, class)
 	if status != http.StatusOK {

@@ -241,27 +241,26 @@ func TestLongKeysOfUnknownClientsTakeLittleMemory(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-func TestOverridesAreByKeyOrDigest(t *testing.T) {
-	secret := []byte("0123456789abcdef")
-	digest := keyfunc.NewDigester(secret).Digest("user:b")
-	l := limited(t, middleware.Config{Secret: secret, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour),
-		Overrides: map[string]limiter.Limit{"user:a": logOf(5, time.Hour), digest.Key(): logOf(7, time.Hour)}}}})
-	for user, want := range map[string]int64{"a": 5, "b": 7, "c": 3} {
+func TestOverridesAreByKey(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour),
+		Overrides: map[string]limiter.Limit{"user:a": logOf(5, time.Hour)}}}})
+	for user, want := range map[string]int64{"a": 5, "c": 3} {
 		limit, _ := limitOf(l, as(user))
 		assert.Equal(t, want, limit, user)
 	}
 }
 
 func TestWhatIsWrongWithLimitsOfKeys(t *testing.T) {
-	_, err := middleware.New(middleware.Config{Secret: []byte("short"), Rules: []middleware.Rule{
+	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
 		{Name: "a", Limit: plenty, Overrides: map[string]limiter.Limit{"x": plenty}},
 		{Name: "b", Limit: plenty, LimitFor: (&plans{}).limitFor},
 		{Name: "c", Key: constant, Limit: plenty, Overrides: map[string]limiter.Limit{"": plenty, "secret": {}}},
+		{Name: "f", Key: constant, Limit: plenty, Overrides: map[string]limiter.Limit{keyfunc.Digester{}.Digest("user:a").Key(): plenty}},
 		{Name: "d", Key: constant, Limit: plenty, Units: 5, Overrides: map[string]limiter.Limit{"secret": limiter.PerHour(4)}},
 		{Name: "e", Key: constant, Limit: plenty, Counts: middleware.Statuses(401), Overrides: map[string]limiter.Limit{"secret": {Events: 3, Per: time.Hour, Algorithm: limiter.LeakyBucket}}},
 	}})
 	for _, want := range []string{
-		`middleware: Config: Secret has 5 bytes`, `"a": Overrides and LimitFor need a Key`, `"b": Overrides and LimitFor need a Key`, `"c": Overrides has an empty key`,
+		`"f": Overrides has the digest of a key: it has to be the key`, `"a": Overrides and LimitFor need a Key`, `"b": Overrides and LimitFor need a Key`, `"c": Overrides has an empty key`,
 		`"c": Overrides: limiter: Events is 0`, `"d": Overrides: Units is 5: 4/1h allows at most 4 at once`, `"e": Overrides: middleware: the limit is 3/1h leaky-bucket`,
 	} {
 		require.ErrorContains(t, err, want)

@@ -126,8 +126,8 @@ type givenRoute struct {
 	unrouted   *unroutedDetector
 }
 
-// routes are all that can be known and need a route: those of ByRoute, and of a Match, Allow
-// or Deny that is what Route returns.
+// routes are all that can be known and need a route: those of ByRoute, and of a Match or
+// Allow that is what Route returns.
 func (set *ruleset) routes() (all []givenRoute) {
 	matched := func(name string, match func(*http.Request) bool) {
 		if m := matcherOf(match); m != nil {
@@ -143,7 +143,6 @@ func (set *ruleset) routes() (all []givenRoute) {
 		matched(r.Name, r.Match)
 	}
 	matched("Config.Allow", set.Allow)
-	matched("Config.Deny", set.Deny)
 	return slices.DeleteFunc(all, func(given givenRoute) bool {
 		p, err := route.ParseRule(given.text)
 		return err != nil || p.IsForAll()

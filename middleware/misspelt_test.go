@@ -150,7 +150,6 @@ func TestAMuxBehindAnotherHandlerIsWarnedOfAtOnce(t *testing.T) {
 	for name, c := range map[string]middleware.Config{
 		"ByRoute": {ByRoute: byRoutes("/login", "/logout")},
 		"Match":   {Rules: []middleware.Rule{{Name: "r", Limit: plenty, Match: middleware.Route("/login")}}},
-		"Deny":    {Deny: middleware.Route("/login"), Rules: []middleware.Rule{{Name: "all", Limit: plenty}}},
 	} {
 		phase.Run(t, name, func(t *testing.T) {
 			logger, log := logged()

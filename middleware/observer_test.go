@@ -45,9 +45,9 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 		heard := &recorder{}
 		store := &spy{}
 		l := limited(t, middleware.Config{
-			Observer: heard, Bans: list, BanKeys: []keyfunc.Func{keyfunc.IP()}, Store: store,
-			Allow: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
-			Deny:  func(r *http.Request) bool { return r.URL.Path == "/wp-admin" },
+			Observer: heard, Bans: list, DenyKey: isDenied, Store: store,
+			Allow:   func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+			BanKeys: []keyfunc.Func{keyfunc.IP(), deniedIf(func(r *http.Request) bool { return r.URL.Path == "/wp-admin" })},
 			Rules: []middleware.Rule{
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
 				{Name: "new", Limit: limiter.PerHour(1), Shadow: true},

@@ -141,7 +141,8 @@ func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
 func TestEverythingButTheStoreChangesAtOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
-		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.HeadersLegacy, Deny: func(r *http.Request) bool { return r.Method == "PUT" },
+		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.HeadersLegacy, DenyKey: isDenied,
+			BanKeys:   []keyfunc.Func{deniedIf(func(r *http.Request) bool { return r.Method == "PUT" })},
 			BanStatus: 429, Default: &middleware.Rule{Name: "d", Limit: limiter.PerDay(1)}}))
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Limit"))

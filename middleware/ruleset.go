@@ -51,7 +51,6 @@ type ruleset struct {
 	banKeyFailure keyFailure
 	shadowedBans  shadowCount
 
-	digests   keyfunc.Digester
 	check     func(*limiter.Quota) error // of the store; nil: it takes all
 	ownLimits ownLimits
 
@@ -97,8 +96,7 @@ type rule struct {
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
 
-	overrides map[string]limiter.Limit         // by the key's text
-	byDigest  map[keyfunc.Digest]limiter.Limit // the others
+	overrides map[string]limiter.Limit // by the key's text
 
 	notes *notes
 	owner *notices // those of the limiter, by which it is known
@@ -226,7 +224,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 
 	set.most += mostByTier + mostByRoute
 	set.needsTier = set.needsTier || set.byTier != nil
-	set.hasBans = set.Deny != nil || set.Bans != nil || set.DenyKey != nil
+	set.hasBans = set.Bans != nil || set.DenyKey != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
 	if set.most == 0 && !set.hasBans && set.Overload == nil {
 		c.report("Config.Rules is empty: at least one rule is needed")
@@ -245,10 +243,6 @@ func (c *compiler) settings() {
 	if set.Headers > HeadersNone {
 		c.report("Config.Headers is %d: there is no such choice", set.Headers)
 	}
-	if err := keyfunc.CheckSecret("middleware: Config", set.Secret); err != nil {
-		c.errs = append(c.errs, err)
-	}
-	set.digests = keyfunc.NewDigester(set.Secret)
 	if err := set.Legacy.Validate(); err != nil {
 		c.report("Config: %w", err)
 	}
@@ -274,7 +268,6 @@ func (c *compiler) settings() {
 		c.refusal = set.Refusal
 	}
 	c.match("Config.Allow", set.Allow)
-	c.match("Config.Deny", set.Deny)
 	for i, key := range set.BanKeys {
 		if key == nil {
 			c.report("Config.BanKeys[%d] is nil", i)
@@ -530,14 +523,10 @@ func (c *compiler) overrides(at string, r *rule) {
 		c.report("%s: Overrides and LimitFor need a Limit, which others have", at)
 		return
 	}
-	if len(r.Overrides) > 0 {
-		r.overrides, r.byDigest = map[string]limiter.Limit{}, map[keyfunc.Digest]limiter.Limit{}
-	}
-	for key, l := range r.Overrides {
-		if digest, ok := keyfunc.DigestOf(key); ok {
-			r.byDigest[digest] = l
-		} else {
-			r.overrides[key] = l
+	r.overrides = maps.Clone(r.Overrides)
+	for key, l := range r.overrides {
+		if _, ok := keyfunc.DigestOf(key); ok {
+			c.report("%s: Overrides has the digest of a key: it has to be the key, as no request has a digest", at)
 		}
 		if key == noKey {
 			c.report("%s: Overrides has an empty key", at)

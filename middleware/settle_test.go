@@ -193,7 +193,7 @@ func TestWhatAnInnerLimiterBansCostsTheOuterOneNothing(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
 	require.NoError(t, list.Ban(t.Context(), "x", time.Hour))
 	for status, c := range map[int]middleware.Config{
-		http.StatusForbidden:          {Deny: func(*http.Request) bool { return true }},
+		http.StatusForbidden:          {BanKeys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied},
 		http.StatusServiceUnavailable: {Bans: list, BanKeys: []keyfunc.Func{failing}},
 	} {
 		c.Logger = quiet

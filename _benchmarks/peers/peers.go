@@ -3,6 +3,7 @@
 package peers
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -134,3 +135,21 @@ func FrameEcho(next http.Handler) http.Handler {
 		return func(c echo.Context) error { return next(c) }
 	})
 }
+
+// Nowhere is a ResponseWriter that keeps the header and the status.
+type Nowhere struct {
+	Fields http.Header
+	Status int
+}
+
+// Header is the response's.
+func (w *Nowhere) Header() http.Header { return w.Fields }
+
+// Write writes to nowhere.
+func (w *Nowhere) Write(b []byte) (int, error) { return len(b), nil }
+
+// WriteHeader keeps the status.
+func (w *Nowhere) WriteHeader(status int) { w.Status = status }
+
+// Key is the key of a client, an address. The first 2^24 differ.
+func Key(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }

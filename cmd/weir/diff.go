@@ -53,7 +53,7 @@ func diff(s *session, flags *pflag.FlagSet) action {
 			err = writeJSON(s.out, found)
 		case found.Differ:
 			for _, c := range found.Changes {
-				fmt.Fprintln(s.out, c.Says)
+				fmt.Fprintln(s.out, c)
 			}
 		case found.Old.Version == found.New.Version:
 			fmt.Fprintln(s.out, "they are the same")

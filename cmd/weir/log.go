@@ -26,7 +26,6 @@ import (
 type logFlags struct {
 	format, tiers, keys, report, show, secretFile string
 	mapped                                        map[string]string
-	secret                                        []byte // see shown
 	trusted, routes                               []string
 	serveMux, partial, asJSON                     bool
 }
@@ -58,20 +57,20 @@ func newLogFlags(flags *pflag.FlagSet) *logFlags {
 // options are for a rules file, whose bans are in the log's time.
 func (f *logFlags) options() rules.Options {
 	o := rules.Options{Keys: map[string]keyfunc.Func{}, Overload: shed.FromRules}
-	o.Config.Bans, o.Config.Secret = simulate.NewBans(), f.secret
+	o.Config.Bans = simulate.NewBans()
 	for _, name := range list(f.keys) {
 		o.Keys[name] = simulate.Key(name)
 	}
 	return o
 }
 
-// shown is how a client is shown. It reads the Secret of digests, which rules files have too.
+// shown is how a client is shown.
 func (f *logFlags) shown() (func(string) string, error) {
-	var err error
-	if f.secret, err = (&server{secretFile: f.secretFile}).secret(); err != nil {
+	secret, err := (&server{secretFile: f.secretFile}).secret()
+	if err != nil {
 		return nil, err
 	}
-	if err := keyfunc.CheckSecret("weir", f.secret); err != nil {
+	if err := keyfunc.CheckSecret("weir", secret); err != nil {
 		return nil, usageError{err}
 	}
 	switch f.show {
@@ -81,7 +80,7 @@ func (f *logFlags) shown() (func(string) string, error) {
 	default:
 		return nil, usageError{fmt.Errorf("--show is %q: want digest or address", f.show)}
 	}
-	digester := keyfunc.NewDigester(f.secret)
+	digester := keyfunc.NewDigester(secret)
 	return func(client string) string { return digester.Digest(client).String() }, nil
 }
 

@@ -46,7 +46,7 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 	assert.Equal(t, first, service.Status().Version)
 
 	out, _ = run(exitGood, "diff", "redis", newer)
-	assert.Equal(t, "requests without an endpoint: 100/1m → 200/1m, key ip as before; what was used stays used\n", out)
+	assert.Equal(t, "default.limit: 100/1m → 200/1m; what was used stays used\n", out)
 	run(exitDiffers, "diff", "redis", newer, "--exit-code")
 	out, _ = run(exitGood, "diff", "redis", old, "--exit-code")
 	assert.Equal(t, "they are the same\n", out)
@@ -93,8 +93,7 @@ func TestADiffIsOfFilesAndOfTheStandardInput(t *testing.T) {
 	assert.True(t, found.Differ)
 	require.Len(t, found.Changes, 1)
 	assert.Equal(t, rules.Change{
-		Section: "default", For: "requests without an endpoint", Rule: "default", Field: "limit", Old: "100/1m", New: "200/1m", Used: rules.StaysUsed,
-		Says: "requests without an endpoint: 100/1m → 200/1m, key ip as before; what was used stays used",
+		Path: "default.limit", Old: "100/1m", New: "200/1m", Used: rules.StaysUsed,
 	}, found.Changes[0])
 	_, out, _ = weir(t, "version: 1\ndefault: {requests: 100, window: 60}\n", "diff", old, "-", "--exit-code")
 	assert.Equal(t, "they are written differently, and say the same\n", out)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 	"github.com/weirgo/weir/cmd/weir/internal/verdict"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -69,10 +67,11 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 		if bounded {
 			notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
 		}
-		if f.report != "" {
-			collectOften()
+		collectOften()
+		run := &run{flags: f, log: log}
+		for _, need := range missing {
+			run.left = append(run.left, need.Rule)
 		}
-		run := &run{flags: f, log: log, left: missing}
 		if err := run.all(files); err != nil {
 			return fmt.Errorf("%s: %w", logName, err)
 		}
@@ -84,7 +83,7 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 type run struct {
 	flags *logFlags
 	log   *weblog
-	left  []rules.Need // that the log does not satisfy: their rules are left out
+	left  []string // rules that need what the log lacks
 
 	services  []*simulate.Simulation // one for each file
 	tallies   []*simulate.Tally
@@ -103,40 +102,10 @@ func (r *run) service(file string, later func(*accesslog.Entry, int64, *simulate
 	if err != nil {
 		return nil, err
 	}
-	config := loaded.Config()
-	for _, need := range r.left {
-		leaveOut(&config, need.Rule)
-	}
-	return simulate.New(config, simulate.Options{
-		Routes: append(loaded.Routes(), r.flags.routes...), ServeMux: r.flags.serveMux,
+	return simulate.New(loaded.Config(), simulate.Options{
+		LeftOut: r.left, Routes: append(loaded.Routes(), r.flags.routes...), ServeMux: r.flags.serveMux,
 		Headers: r.log.Headers(), Client: loaded.IP(), Tier: r.log.tier, HasTook: r.log.Has("took"), Later: later,
 	})
-}
-
-// leaveOut has no request match a rule, and no other rule in its place.
-func leaveOut(c *middleware.Config, name string) {
-	leave := func(rule *middleware.Rule) {
-		if rule.Name == name {
-			rule.Match = func(*http.Request) bool { return false }
-		}
-		for i := range rule.And {
-			if rule.And[i].Name == name {
-				rule.And[i].Match = func(*http.Request) bool { return false }
-			}
-		}
-	}
-	for i := range c.Rules {
-		leave(&c.Rules[i])
-	}
-	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
-		for at, rule := range rules {
-			leave(&rule)
-			rules[at] = rule
-		}
-	}
-	if c.Default != nil {
-		leave(c.Default)
-	}
 }
 
 // all decides about all requests of the log.

@@ -255,17 +255,6 @@ func TestALogInWhichNobodyHasAUserIsTold(t *testing.T) {
 	assert.NotContains(t, out, "No request in the log")
 }
 
-func TestALimitOfOneKeyByItsDigestIsFoundWithTheSecret(t *testing.T) {
-	const secret = "a secret of the service's own, long enough"
-	digest := keyfunc.NewDigester([]byte(secret)).Digest("192.0.2.2").String()
-	file := write(t, "limits.yaml", "version: 1\ndefault: {limit: 1/1h, overrides: {"+digest+": 100/1h}}\n")
-	_, out, _ := weir(t, attacked(), "simulate", file, "-")
-	assert.Contains(t, out, "refused 27 of 30 requests")
-	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--secret-file", write(t, "secret", secret+"\n"), "--report", filepath.Join(t.TempDir(), "report.html"))
-	require.Equal(t, exitGood, exit, err)
-	assert.Contains(t, out, "refused 16 of 30 requests")
-}
-
 func TestOutcomesAreThoseOfTheLog(t *testing.T) {
 	file := write(t, "limits.yaml", `version: 1
 endpoints:

@@ -60,21 +60,6 @@ var batches = []testCase{
 		},
 	},
 	{
-		name: "a refused batch leaves new keys as if never seen",
-		why:  "Deciding must not create what is then counted.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			t.take(q, "exhausted", q.Capacity())
-			t.decide(
-				limiter.Charge{Quota: q, Key: "new", Cost: 1},
-				limiter.Charge{Quota: q, Key: "exhausted", Cost: 1},
-				limiter.Charge{Quota: q, Key: "newer", Cost: 2},
-			)
-			t.remaining(q, "new", q.Capacity(), "after a refused batch")
-			t.remaining(q, "newer", q.Capacity(), "after a refused batch")
-		},
-	},
-	{
 		name: "every charge that stands in the way is refused",
 		why:  "Users are told of all rules that they have violated, each with its own RetryAfter.",
 		run: func(t *trial) {
@@ -97,60 +82,6 @@ var batches = []testCase{
 			if last := decisions[len(decisions)-1]; !last.Allowed {
 				t.broken("a charge that does not stand in the way of its batch is not Allowed: %+v", last)
 			}
-		},
-	},
-	{
-		name: "looks and events go together in a batch",
-		why:  "Cost 0 never stands in the way and takes nothing, whatever others take.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			t.take(q, "exhausted", q.Capacity())
-			decisions := t.decide(
-				limiter.Charge{Quota: q, Key: "exhausted"},
-				limiter.Charge{Quota: q, Key: "key", Cost: 2},
-				limiter.Charge{Quota: q, Key: "new"},
-			)
-			for i, want := range []int64{0, q.Capacity() - 2, q.Capacity()} {
-				if d := decisions[i]; !d.Allowed || d.Remaining != want {
-					t.broken("charge %d of a look, an event and a look under %v: %+v, want allowed with %d remaining", i+1, l, d, want)
-				}
-			}
-			t.remaining(q, "new", q.Capacity(), "after a look in a batch")
-		},
-	},
-	{
-		name: "Peek says when units fit, and takes none",
-		why:  "limiter.Limiter.Peek asks for them beside a charge that is always refused: nothing is taken, and the others are answered all the same.",
-		each: func(t *trial, l limiter.Limit) {
-			peeked, err := limiter.New(limiter.Config{Name: "peeked", Limit: l, Store: t.store})
-			if err != nil {
-				t.Fatalf("limitertest: New(%v): %v", l, err)
-			}
-			q := t.named("peeked", "", l)
-			peek := func(n int64) limiter.Decision {
-				t.Helper()
-				d, err := peeked.Peek(t.Context(), "key", n)
-				if err != nil {
-					t.broken("Peek(%d) under %v returned error %q, want none", n, l, err)
-				}
-				return d
-			}
-			all := q.Capacity()
-			if d := peek(all); !d.Allowed || d.Remaining != all {
-				t.broken("Peek(%d) at a new key under %v is %+v, want allowed", all, l, d)
-			}
-			t.take(q, "key", all-1)
-			if d := peek(1); !d.Allowed || d.Remaining != 1 {
-				t.broken("Peek(1) under %v is %+v where 1 remains, want allowed", l, d)
-			}
-			d := peek(2)
-			if refused := t.refuse(q, "key", 2); d.RetryAfter != refused.RetryAfter || d.Remaining != 1 {
-				t.broken("Peek(2) under %v is %+v, and 2 are refused with %+v, want the same", l, d, refused)
-			}
-			if d := peek(all + 1); d.RetryAfter != limiter.Never {
-				t.broken("Peek(%d) under %v is %+v, want RetryAfter Never", all+1, l, d)
-			}
-			t.take(q, "key", 1)
 		},
 	},
 	{

@@ -1,7 +1,6 @@
 package limitertest
 
 import (
-	"math"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -9,78 +8,6 @@ import (
 
 // debts are about units that are owed, and events of which it is known only later what they cost.
 var debts = []testCase{
-	{
-		name: "what is owed is used",
-		why:  "Owe takes without asking for room: it is Quota.Owe and writes the state, of a key that was never seen too.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			t.owe(limiter.Charge{Quota: q, Key: "new", Cost: 3})
-			t.remaining(q, "new", q.Capacity()-3, "after 3 were owed for a new key")
-			t.take(q, "new", q.Capacity()-3)
-			t.refuse(q, "new", 1)
-
-			t.take(q, "key", 2)
-			t.owe(limiter.Charge{Quota: q, Key: "key", Cost: 1}, limiter.Charge{Quota: q, Key: "other", Cost: 2}, limiter.Charge{Quota: q, Key: "none"})
-			t.remaining(q, "key", q.Capacity()-3, "after 2 were taken and 1 owed")
-			t.remaining(q, "other", q.Capacity()-2, "after 2 were owed beside another key")
-			t.remaining(q, "none", q.Capacity(), "after 0 were owed")
-		},
-	},
-	{
-		name: "later events wait for what is owed",
-		why:  "What is owed above the limit is paid back before anything else is admitted, and RetryAfter says when that is.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			for i, cost := range []int64{1, 2, q.Capacity()} {
-				key, other := string(rune('a'+i)), string(rune('n'+i))
-				t.take(q, key, 2)
-				t.take(q, other, 2)
-				t.sleep(1_234_567 * tick)
-				t.take(q, key, t.look(q, key).Remaining)
-				t.take(q, other, t.look(q, other).Remaining)
-				t.owe(limiter.Charge{Quota: q, Key: key, Cost: 4})
-				t.remaining(q, key, 0, "after more than the limit was used")
-				owing, full := t.refuse(q, key, q.Capacity()), t.refuse(q, other, q.Capacity())
-				if owing.RetryAfter <= full.RetryAfter {
-					t.broken("under %v the limit is free in %v where 4 are owed and in %v where none is, want it later", l, owing.RetryAfter, full.RetryAfter)
-				}
-				t.retry(q, key, cost)
-			}
-		},
-	},
-	{
-		name: "a look is admitted whatever is owed",
-		why:  "A request of cost 0 asks for nothing, so nothing is missing.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			t.take(q, "key", q.Capacity())
-			for range 3 {
-				t.owe(limiter.Charge{Quota: q, Key: "key", Cost: 3})
-				t.remaining(q, "key", 0, "while units are owed")
-			}
-			t.take(q, "other", 1)
-			for _, d := range t.decide(limiter.Charge{Quota: q, Key: "key"}, limiter.Charge{Quota: q, Key: "other", Cost: 1}) {
-				if !d.Allowed {
-					t.broken("a look at a key that owes, beside an event of another under %v: %+v, want both allowed", l, d)
-				}
-			}
-		},
-	},
-	{
-		name: "what is owed outlives its window",
-		why:  "A key that owes a whole limit waits one period more than one that has used it: a state lives for up to three windows, and nothing that is owed fades before it is counted.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			t.take(q, "key", q.Capacity())
-			t.owe(limiter.Charge{Quota: q, Key: "key", Cost: q.Capacity()})
-			d := t.refuse(q, "key", q.Capacity())
-			if d.RetryAfter <= q.Window() || d.ResetAfter != d.RetryAfter {
-				t.broken("a key that owes all of %v: RetryAfter %v and ResetAfter %v, want the same, more than %v", l, d.RetryAfter, d.ResetAfter, q.Window())
-			}
-			t.retry(q, "key", q.Capacity())
-			t.refuse(q, "key", 1)
-		},
-	},
 	{
 		name: "a caller that goes on reserving too little gets no more than the limit",
 		why:  "Of each event one unit is taken and two are owed: over many periods that is still the limit.",
@@ -100,71 +27,6 @@ var debts = []testCase{
 			if most := periods*l.Events + 2*q.Capacity() + 2; used > most {
 				t.broken("in %d periods of %v, %d were used, want at most %d", periods, l, used, most)
 			}
-		},
-	},
-	{
-		name: "what is owed above one limit is forgiven",
-		why:  "A mistaken cost must not lock a key out for ever: more than one limit's worth is never owed, however often.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			for _, key := range []string{"all", "more", "most", "again"} {
-				t.take(q, key, q.Capacity())
-			}
-			t.owe(
-				limiter.Charge{Quota: q, Key: "all", Cost: q.Capacity()},
-				limiter.Charge{Quota: q, Key: "more", Cost: q.Capacity() + 1},
-				limiter.Charge{Quota: q, Key: "most", Cost: math.MaxInt64},
-			)
-			for range 3 {
-				t.owe(limiter.Charge{Quota: q, Key: "again", Cost: q.Capacity() - 1})
-			}
-			want := t.refuse(q, "all", 1)
-			for _, key := range []string{"more", "most", "again"} {
-				if d := t.refuse(q, key, 1); d.RetryAfter != want.RetryAfter || d.ResetAfter != want.ResetAfter {
-					t.broken("a key that owes more than all of %v waits for %v and is reset after %v, want %v and %v as with all of it",
-						l, d.RetryAfter, d.ResetAfter, want.RetryAfter, want.ResetAfter)
-				}
-			}
-			t.sleep(want.ResetAfter)
-			for _, key := range []string{"all", "more", "most", "again"} {
-				t.remaining(q, key, q.Capacity(), "when all was paid back")
-			}
-		},
-	},
-	{
-		name: "a reset key owes nothing",
-		why:  "Reset forgets what is owed with all else.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			t.take(q, "key", 1)
-			t.owe(limiter.Charge{Quota: q, Key: "key", Cost: 2 * q.Capacity()})
-			t.reset(limiter.Charge{Quota: q, Key: "key"})
-			t.take(q, "key", q.Capacity())
-			t.refuse(q, "key", 1)
-		},
-	},
-	{
-		name: "an event is settled to what it really cost",
-		why:  "limiter.Settle refunds what was reserved in excess and owes what was missing, before the next decision on the key: a Settler that does it later has to send it along.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			q.Settles = true
-			first := t.take(q, "first", 4)
-			second := t.take(q, "second", 1)
-			third := t.take(q, "third", 3)
-			t.settle(
-				limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: "first", Cost: 4, At: first.At}, Actual: 1},
-				limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: "second", Cost: 1, At: second.At}, Actual: 3},
-				limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: "third", Cost: 3, At: third.At}, Actual: 3},
-			)
-			t.remaining(q, "first", q.Capacity()-1, "when 1 was used of 4 that were reserved")
-			t.remaining(q, "second", q.Capacity()-3, "when 3 were used and 1 reserved")
-			t.remaining(q, "third", q.Capacity()-3, "when what was reserved was used")
-
-			d := t.take(q, "first", q.Capacity()-1)
-			t.settle(limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: "first", Cost: q.Capacity() - 1, At: d.At}})
-			t.take(q, "first", q.Capacity()-1)
-			t.refuse(q, "first", 1)
 		},
 	},
 	{

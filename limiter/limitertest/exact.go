@@ -41,29 +41,6 @@ var exacts = []testCase{
 		},
 	},
 	{
-		name: "an event of a log is one, whatever it costs",
-		why:  "An entry is an event and its units: they expire together, and what is refunded of it is gone from it.",
-		run: func(t *trial) {
-			l := limiter.Limit{Events: 10_000, Per: time.Minute, Algorithm: limiter.SlidingLog}
-			q := t.quota(l)
-			first := t.take(q, "key", 6000)
-			t.sleep(10 * time.Second)
-			second := t.take(q, "key", 4000)
-			if d := t.refuse(q, "key", 5999); d.RetryAfter != 50*time.Second || d.NextAfter != 50*time.Second {
-				t.broken("under %v, 10s after 6000 units RetryAfter is %v and NextAfter %v, want 50s", l, d.RetryAfter, d.NextAfter)
-			}
-			t.refund(
-				limiter.Charge{Quota: q, Key: "key", Cost: 1000, At: first.At},
-				limiter.Charge{Quota: q, Key: "unknown", Cost: 1000, At: second.At},
-			)
-			t.remaining(q, "key", 1000, "after as many were refunded")
-			t.sleep(50 * time.Second)
-			t.remaining(q, "key", 6000, "after the event of which 5000 were left")
-			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 9999, At: second.At})
-			t.remaining(q, "key", 10_000, "after all were refunded")
-		},
-	},
-	{
 		name: "several limits of a rule are charged together",
 		why:  "The quotas of a family are charged in one batch under one key, and each has its own count.",
 		run: func(t *trial) {
@@ -109,36 +86,6 @@ var exacts = []testCase{
 			see("after 6 were owed", 0, 33, 5)
 			t.reset(batch(0)[1])
 			see("after the second was reset", 0, 40, 5)
-		},
-	},
-	{
-		name: "a limit that ceases to be exact, and is exact again, forgets nothing",
-		why:  "From 10 events to 12 a log becomes a count, and back again: what was used in the last period stays used, and what is owed stays owed.",
-		run: func(t *trial) {
-			const period = 10 * time.Second
-			ten := t.quota(limiter.Limit{Events: 10, Per: period})
-			twelve := t.quota(limiter.Limit{Events: 12, Per: period})
-			t.take(ten, "key", 6)
-			t.take(ten, "key", 4)
-			t.remaining(twelve, "key", 2, "of 10 that were used")
-			t.take(twelve, "key", 1)
-			t.refuse(ten, "key", 1)
-			t.remaining(twelve, "key", 1, "after looks and a refusal under the limit before")
-			if d := t.refuse(ten, "key", 10); d.RetryAfter > period {
-				t.broken("10 of %v that were taken now, of which 11 are used under %v, fit in %v, want %v or less", ten.Limit(), twelve.Limit(), d.RetryAfter, period)
-			}
-			t.sleep(2 * period)
-			t.take(ten, "key", 3)
-			t.remaining(ten, "key", 7, "when those before have expired and 3 were taken")
-
-			t.take(ten, "owing", 10)
-			t.owe(limiter.Charge{Quota: ten, Key: "owing", Cost: 10})
-			t.owe(limiter.Charge{Quota: twelve, Key: "owing", Cost: 1})
-			t.refuse(ten, "owing", 1)
-			t.sleep(period)
-			if d := t.look(twelve, "owing"); d.Remaining > 3 {
-				t.broken("%v after 21 were used or owed, %d of %d remain under %v, want at most 3", period, d.Remaining, d.Limit, twelve.Limit())
-			}
 		},
 	},
 }

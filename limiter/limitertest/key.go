@@ -10,24 +10,6 @@ import (
 // keys are about telling clients apart.
 var keys = []testCase{
 	{
-		name: "keys do not know of each other",
-		why:  "What one caller does changes nothing for another.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			t.take(q, "calm", 1)
-			before := t.look(q, "calm")
-			t.take(q, "busy", q.Capacity())
-			t.refuse(q, "busy", 1)
-			t.refuse(q, "busy", q.Capacity()+1)
-			t.refund(limiter.Charge{Quota: q, Key: "busy", Cost: 1})
-			t.reset(limiter.Charge{Quota: q, Key: "busy"})
-			t.take(q, "busy", 2)
-			if after := t.look(q, "calm"); after != before {
-				t.broken("while another key was used, given back to and reset, one under %v went from %+v to %+v", l, before, after)
-			}
-		},
-	},
-	{
 		name: "rules and tiers count apart",
 		why:  "The rule's name, the tier's name and the key all tell counters apart, and do not run into each other.",
 		each: func(t *trial, l limiter.Limit) {

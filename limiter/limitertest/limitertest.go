@@ -11,7 +11,8 @@
 //	}
 //
 // Each case begins with a store from New, has a name that says what is promised, and
-// fails with a sentence that says which promise was broken. One is run like any subtest:
+// fails with a sentence that says which promise was broken. Most are traces of calls, in
+// promises.txt. One is run like any subtest:
 //
 //	go test -run 'TestStoreKeepsItsPromises/RetryAfter_is_exact'
 //
@@ -64,8 +65,8 @@ type testCase struct {
 	each func(t *trial, l limiter.Limit) // for each of the sample limits
 }
 
-// cases are all there are, as each file declares its own.
-var cases = concat(admissions, durations, exacts, calendars, batches, keys, mistakes, returns, debts, changes, places, races)
+// cases are all there are: those of promises.txt, and those that each file declares.
+var cases = concat(traces(), exacts, calendars, batches, keys, mistakes, returns, debts, changes, places, races)
 
 func concat(lists ...[]testCase) (all []testCase) {
 	for _, list := range lists {

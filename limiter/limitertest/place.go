@@ -13,73 +13,10 @@ import (
 // places are about events that are under way, for stores that are a [limiter.Placer].
 var places = ofPlacers([]testCase{
 	{
-		name: "as many events as the limit are under way at once",
-		why:  "An event takes a place until it ends. How many there are is the limit, whatever an event takes of them.",
-		run: func(t *trial) {
-			q := t.concurrency("rule", 5)
-			for i := range int64(5) {
-				d := t.take(q, "key", 1)
-				if d.Limit != 5 || d.Remaining != 4-i {
-					t.broken("event %d of 5 was answered %+v, want a Limit of 5 and %d Remaining", i+1, d, 4-i)
-				}
-			}
-			t.refuse(q, "key", 1)
-			t.remaining(q, "key", 0, "of 5 after as many events have begun")
-			t.take(q, "wide", 3)
-			t.refuse(q, "wide", 3)
-			t.take(q, "wide", 2)
-			if d := t.ask(q, "new", 6); d.Allowed || d.RetryAfter != limiter.Never {
-				t.broken("an event of 6 places of 5 was answered %+v, want a refusal for ever", d)
-			}
-			t.remaining(q, "new", 5, "where none fitted")
-		},
-	},
-	{
-		name: "a place is free when its event ends, and no sooner",
-		why:  "Time frees nothing, and what is returned is free at once in the process that returns it: its next event finds it.",
-		run: func(t *trial) {
-			q := t.concurrency("rule", 2)
-			first, second := t.take(q, "key", 1), t.take(q, "key", 1)
-			for range 10 {
-				t.sleep(100 * time.Millisecond) // no longer, as a store has to be told now and then
-				t.refuse(q, "key", 1)
-			}
-			t.leave(q, "key", first)
-			third := t.take(q, "key", 1)
-			t.refuse(q, "key", 1)
-			t.leave(q, "key", second)
-			t.leave(q, "key", third)
-			t.remaining(q, "key", 2, "after all events have ended")
-			t.take(q, "key", 2)
-		},
-	},
-	{
-		name: "each end frees one place",
-		why:  "A place that is returned twice, or of an event that never had one, makes none: there are never more than the limit.",
-		run: func(t *trial) {
-			q := t.concurrency("rule", 3)
-			var last limiter.Decision
-			for range 3 {
-				last = t.take(q, "key", 1)
-			}
-			t.leave(q, "key", last)
-			t.remaining(q, "key", 1, "after one of three has ended")
-			t.refund(limiter.Charge{Quota: q, Key: "key", Cost: 1, At: last.At})
-			t.remaining(q, "key", 2, "after two of three have ended")
-			for range 5 {
-				t.leave(q, "key", last)
-				t.leave(q, "new", last)
-			}
-			t.remaining(q, "key", 3, "after more ends than events")
-			t.take(q, "new", 3)
-			t.refuse(q, "new", 1)
-		},
-	},
-	{
 		name: "places and units are taken together or not at all",
 		why:  "A refused place spends no quota, and a refused quota takes no place, wherever the keys are counted.",
 		run: func(t *trial) {
-			q := t.concurrency("places", 2)
+			q := t.concurrency("places", "", 2)
 			for _, l := range samples {
 				for _, keys := range [][2]string{{"key", "key"}, {"a " + l.Algorithm.String(), "b " + l.Algorithm.String()}} {
 					rate := t.named("rate "+l.Algorithm.String(), "", slow(l, 20))
@@ -106,40 +43,10 @@ var places = ofPlacers([]testCase{
 		},
 	},
 	{
-		name: "a look takes no place",
-		why:  "Pages and operators look at keys.",
-		run: func(t *trial) {
-			q := t.concurrency("rule", 2)
-			for range 5 {
-				t.remaining(q, "key", 2, "at a look")
-			}
-			t.take(q, "key", 2)
-			t.remaining(q, "key", 0, "at a look")
-		},
-	},
-	{
-		name: "a limit that is lowered admits none until enough have ended",
-		why:  "Events that are under way stay so, whatever the limit is now.",
-		run: func(t *trial) {
-			before, after := t.concurrency("rule", 5), t.concurrency("rule", 2)
-			d := t.take(before, "key", 5)
-			t.refuse(after, "key", 1)
-			for range 3 {
-				t.leave(before, "key", d)
-				t.refuse(after, "key", 1)
-			}
-			t.leave(after, "key", d)
-			t.take(after, "key", 1)
-			t.refuse(after, "key", 1)
-			t.take(before, "key", 3)
-			t.refuse(before, "key", 1)
-		},
-	},
-	{
 		name: "RetryAfter goes by how long events take",
 		why:  "It is a guess: of places that are each held that long, one is free after its part of that.",
 		run: func(t *trial) {
-			q := t.concurrency("rule", 4)
+			q := t.concurrency("rule", "", 4)
 			if d := t.take(q, "key", 3); d.At == 0 {
 				t.broken("the decision on places has no At, by which their end tells how long they were held")
 			}
@@ -155,53 +62,10 @@ var places = ofPlacers([]testCase{
 		},
 	},
 	{
-		name: "places of keys, rules and tiers are apart",
-		why:  "A key that is full says nothing of another, nor of the limit of the same rule.",
-		run: func(t *trial) {
-			q, other, tier := t.concurrency("rule", 1), t.concurrency("other", 1), t.concurrencyOf("rule", "tier", 1)
-			for _, q := range []*limiter.Quota{q, other, tier} {
-				for _, key := range []string{"key", "Key", "key\x00", ""} {
-					t.take(q, key, 1)
-					t.refuse(q, key, 1)
-				}
-			}
-		},
-	},
-	{
-		name: "what is owed takes places without asking",
-		why:  "An event that is under way without having asked counts all the same.",
-		run: func(t *trial) {
-			q := t.concurrency("rule", 2)
-			c := limiter.Charge{Quota: q, Key: "key", Cost: 3}
-			t.owe(c)
-			t.refuse(q, "key", 1)
-			c.Cost = 1
-			t.refund(c)
-			t.refuse(q, "key", 1)
-			t.refund(c)
-			t.take(q, "key", 1)
-			t.refuse(q, "key", 1)
-		},
-	},
-	{
-		name: "a reset loses no place for ever",
-		why:  "Whether events that are under way are counted after a reset is the store's to say. When they have ended, all places are free, and the limit holds.",
-		run: func(t *trial) {
-			q := t.concurrency("rule", 3)
-			d := t.take(q, "key", 2)
-			t.reset(limiter.Charge{Quota: q, Key: "key"}, limiter.Charge{Quota: q, Key: "new"})
-			t.leave(q, "key", d)
-			t.leave(q, "key", d)
-			t.remaining(q, "key", 3, "after a reset, and the end of all events")
-			t.take(q, "key", 3)
-			t.refuse(q, "key", 1)
-		},
-	},
-	{
 		name: "a context that has ended takes no place",
 		why:  "No one would return it.",
 		run: func(t *trial) {
-			q := t.concurrency("rule", 1)
+			q := t.concurrency("rule", "", 1)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			err := t.store.Decide(ctx, []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1))
@@ -218,7 +82,7 @@ var places = ofPlacers([]testCase{
 		why:  "Finding, deciding and writing are one step, and so is returning, in batches with other charges too.",
 		run: func(t *trial) {
 			const most = 3
-			q, rate := t.concurrency("places", most), t.named("rate", "", limiter.PerHour(1_000_000))
+			q, rate := t.concurrency("places", "", most), t.named("rate", "", limiter.PerHour(1_000_000))
 			none := t.named("none", "", limiter.PerHour(1))
 			t.take(none, "key", 1)
 			keys := []string{"a", "b"}
@@ -264,12 +128,7 @@ func ofPlacers(cases []testCase) []testCase {
 	return cases
 }
 
-func (t *trial) concurrency(rule string, most int64) *limiter.Quota {
-	t.Helper()
-	return t.concurrencyOf(rule, "", most)
-}
-
-func (t *trial) concurrencyOf(rule, tier string, most int64) *limiter.Quota {
+func (t *trial) concurrency(rule, tier string, most int64) *limiter.Quota {
 	t.Helper()
 	q, err := limiter.NewConcurrency(rule, tier, most)
 	if err != nil {

@@ -35,23 +35,6 @@ var races = []testCase{
 		},
 	},
 	{
-		name: "callers of different cost never take more than the limit",
-		why:  "What was admitted adds up to what is missing.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(scaled(l, 100))
-			var taken atomic.Int64
-			t.race(20, func(ctx context.Context, random *rand.Rand) error {
-				cost := random.Int64N(7)
-				d, err := t.try(ctx, limiter.Charge{Quota: q, Key: "key", Cost: cost})
-				if d[0].Allowed {
-					taken.Add(cost)
-				}
-				return err
-			})
-			t.remaining(q, "key", q.Capacity()-taken.Load(), "after a race of different costs")
-		},
-	},
-	{
 		name: "exactly N of many batches are taken",
 		why:  "All or nothing holds in a race too, whatever keys the batches share and in whatever order they name them. A case that never ends is a deadlock: take locks in one order.",
 		each: func(t *trial, l limiter.Limit) {

@@ -30,7 +30,9 @@ type trial struct {
 	clock func(time.Duration) // moves it
 	slept time.Duration       // in all
 
-	stepsBack bool // the clock can
+	stepsBack bool   // the clock can
+	step      string // of a trace
+	runs      int    // of traces
 }
 
 func newTrial(tb testing.TB, why string, store limiter.Store, sleep func(time.Duration)) *trial {
@@ -45,7 +47,11 @@ func (t *trial) sleep(d time.Duration) {
 // broken ends the case: what was seen is not what the promise says.
 func (t *trial) broken(format string, args ...any) {
 	t.Helper()
-	t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), t.why)
+	step := ""
+	if t.step != "" {
+		step = "at " + t.step + ": "
+	}
+	t.Fatalf("%s%s\n%s", step, fmt.Sprintf(format, args...), t.why)
 }
 
 // quota is l under the rule name that most cases use.
@@ -165,4 +171,60 @@ func describe(charges []limiter.Charge) string {
 		text += fmt.Sprintf("%s[%.20q]*%d", rule, c.Key, c.Cost)
 	}
 	return text
+}
+
+// retry sees a cost refused, refused a tick before its RetryAfter, and admitted then.
+func (t *trial) retry(q *limiter.Quota, key string, cost int64) {
+	t.Helper()
+	wait := t.refuse(q, key, cost).RetryAfter
+	if wait > 3*q.Window() {
+		t.broken("cost %d under %v: RetryAfter is %v, which is longer than the limit takes to come back", cost, q.Limit(), wait)
+	}
+	t.sleep(wait - tick)
+	if d := t.ask(q, key, cost); d.Allowed || d.RetryAfter != tick {
+		t.broken("cost %d under %v: RetryAfter was %v; 1µs before, Allowed is %v and RetryAfter %v",
+			cost, q.Limit(), wait, d.Allowed, d.RetryAfter)
+	}
+	t.sleep(tick)
+	if d := t.ask(q, key, cost); !d.Allowed {
+		t.broken("cost %d under %v: RetryAfter was %v; then it is refused for another %v", cost, q.Limit(), wait, d.RetryAfter)
+	}
+}
+
+// fill sees more units of a key remain at each NextAfter, and not before, until all do.
+func (t *trial) fill(q *limiter.Quota, key string) {
+	t.Helper()
+	for d := t.look(q, key); d.Remaining < d.Limit; {
+		if d.NextAfter < tick {
+			t.broken("%d of %d remain under %v and NextAfter is %v, want at least 1µs", d.Remaining, d.Limit, q.Limit(), d.NextAfter)
+		}
+		t.sleep(d.NextAfter - tick)
+		if early := t.look(q, key); early.Remaining != d.Remaining || early.NextAfter != tick {
+			t.broken("under %v %d remain and NextAfter is %v; 1µs before, %d remain and NextAfter is %v",
+				q.Limit(), d.Remaining, d.NextAfter, early.Remaining, early.NextAfter)
+		}
+		t.sleep(tick)
+		next := t.look(q, key)
+		if next.Remaining <= d.Remaining {
+			t.broken("under %v %d remain and NextAfter is %v; then %d remain, want more", q.Limit(), d.Remaining, d.NextAfter, next.Remaining)
+		}
+		d = next
+	}
+	if d := t.look(q, key); d.NextAfter != 0 {
+		t.broken("all remain under %v and NextAfter is %v, want 0", q.Limit(), d.NextAfter)
+	}
+}
+
+// empty sees all units of a key remain at ResetAfter, and not before.
+func (t *trial) empty(q *limiter.Quota, key string) {
+	t.Helper()
+	reset := t.look(q, key).ResetAfter
+	t.sleep(reset - tick)
+	if d := t.look(q, key); d.Remaining == d.Limit || d.ResetAfter != tick {
+		t.broken("under %v ResetAfter is %v; 1µs before, %d of %d remain and ResetAfter is %v", q.Limit(), reset, d.Remaining, d.Limit, d.ResetAfter)
+	}
+	t.sleep(tick)
+	if d := t.look(q, key); d.Remaining != d.Limit || d.ResetAfter != 0 {
+		t.broken("under %v ResetAfter is %v; then %d of %d remain and ResetAfter is %v", q.Limit(), reset, d.Remaining, d.Limit, d.ResetAfter)
+	}
 }

@@ -20,7 +20,7 @@ type banList struct {
 	keys     map[string]struct{}
 }
 
-// ban makes Config.Deny and what bans by escalation need.
+// ban makes Config.DenyKey and what bans by escalation need.
 func (c *checker) ban() {
 	b := c.file.Ban
 	if b == nil {
@@ -51,13 +51,27 @@ func (c *checker) ban() {
 	c.keys.one("ip")
 	c.config.BanKeys = append(slices.Clone(c.config.BanKeys), c.keys.all()...)
 
-	c.config.Deny = anyOf(c.config.Deny, c.inNetworks(&list.networks))
-	if own := c.config.DenyKey; len(list.keys) > 0 {
-		c.config.DenyKey = func(key string) bool {
-			_, banned := list.keys[key]
-			return banned || own != nil && own(key)
-		}
+	if own := c.config.DenyKey; len(list.keys) > 0 || list.networks.Len() > 0 {
+		c.config.DenyKey = func(key string) bool { return list.has(key) || own != nil && own(key) }
 	}
+	if address, err := keyfunc.NewAddress(c.ip...); err == nil && list.networks.Len() > 0 { // or it is noted
+		c.config.BanKeys = append(c.config.BanKeys, func(r *http.Request) (string, error) {
+			ip := address(r)
+			if ip == (netip.Addr{}) {
+				return "", keyfunc.ErrNoKey
+			}
+			return ip.String(), nil // all of it, where the key of a client's address may be a prefix
+		})
+	}
+}
+
+// has reports whether a key is banned, or is an address in a banned network.
+func (l *banList) has(key string) bool {
+	if _, banned := l.keys[key]; banned {
+		return true
+	}
+	ip, err := netip.ParseAddr(key)
+	return err == nil && l.networks.Contains(ip)
 }
 
 // banned adds what a line or an element says.

@@ -602,11 +602,11 @@ endpoints:
 		`2:33: global.overrides: needs a key: without one there is one counter for all`,
 		`7:15: default.overrides: parse "5/fortnight": period "fortnight" is not a duration such as 10s, 1m, 24h or 30d`,
 		`8:24: default.overrides.limits: is for rules: a key has one limit, which takes the place of all that the rule has`,
-		`9:5: default.overrides: is not a key of this rule, which counts by user|ip: want one as weir explain shows it, or its digest`,
+		`9:5: default.overrides: is not a key of this rule, which counts by user|ip: want one as weir explain shows it`,
 		`10:5: default.overrides: is a network, and a key is one client: give clients of a network a tier`,
 		`11:5: default.overrides: is a key that stands there twice, in two spellings`,
 		`13:5: default.overrides: is a key of kind user that no request can have: want something like user:42`,
-		`15:51: endpoints."/a".overrides: is not a key of this rule, which counts by user and ip: want one as weir explain shows it, or its digest`,
+		`15:51: endpoints."/a".overrides: is not a key of this rule, which counts by user and ip: want one as weir explain shows it`,
 		`16:36: endpoints."/b".cost: is 8: 5/1s, the limit of a key in overrides, allows at most 5 at once, so no request would ever pass`,
 	}},
 	{"a warning without a percentage", `version: 1

@@ -82,9 +82,5 @@ func (c *concurrency) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (concurrency) JSONSchema() map[string]any {
-	return map[string]any{"type": []string{"integer", "string"}, "minimum": 1, "pattern": document.PositivePattern, "title": "number"}
-}
-
 // Places implements limiter.Placer.
 func (nopStore) Places(*limiter.Quota) error { return nil }

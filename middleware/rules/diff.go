@@ -6,188 +6,181 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
-// A Change is one thing that other rules change, and for which requests.
+// A Change is one place of a file that other rules change.
 type Change struct {
-	Section string `json:"section"`        // of the file: endpoints, ban
-	For     string `json:"for"`            // which requests, in words: GET /search, tier free
-	Rule    string `json:"rule,omitempty"` // that it is of; after the change
-	Tier    string `json:"tier,omitempty"` // that it is for, of a rule with other limits for some tiers
-	Field   string `json:"field"`          // what changes: limit, key, escalate.after; rule: all of it
-	Old     string `json:"old,omitempty"`  // empty: there was none
-	New     string `json:"new,omitempty"`  // empty: there is none
-	Used    Used   `json:"used,omitempty"` // what becomes of what was used of the limit
-	Says    string `json:"says"`           // all that, in words
+	Path string `json:"path"` // such as endpoints."GET /search".limit; of a rule that comes or goes, where it is
+	Old  string `json:"old"`
+	New  string `json:"new"`
+	Used Used   `json:"used,omitempty"` // of a rule's counter, where the change is about that
 }
 
-// Used says what becomes of what was used of a limit that changes.
+// String is the change in one line.
+func (c Change) String() string {
+	text := c.Path + ": " + c.Old + " → " + c.New
+	if c.Used != "" {
+		text += "; what was used " + string(c.Used)
+	}
+	return text
+}
+
+// Used says whether what was used of a rule's limit stays used. Counters go by the rule's name,
+// the tier, the window behind the first, and the key.
 type Used string
 
 const (
-	StaysUsed   Used = "stays used"
-	BeginsAnew  Used = "begins anew"
-	UsedBySame  Used = "stays used where the key is the same"                     // of a key that has a choice, such as user|ip
-	UsedPartly  Used = "stays used, but of windows that are new or the first now" // of a rule with several limits
-	notAboutUse Used = ""
+	StaysUsed  Used = "stays used"
+	BeginsAnew Used = "begins anew"
+	UsedBySame Used = "stays used where the key is the same"                     // of a key that has a choice, such as user|ip
+	UsedPartly Used = "stays used, but of windows that are new or the first now" // of a rule with several limits
 )
 
-// Diff tells what changes where after takes the place of before, in the order of a file. It goes
+// Diff is what changes where after takes the place of before, in the order of a file. It goes
 // by what rules say and not by how they are written: a limit of 60/1m and one of 60 in 60 s are
 // the same. Keys of requests are counted and not quoted, as they may be credentials.
 func Diff(before, after *Rules) []Change {
-	d := &differ{old: before, new: after, oldInfos: before.infos(), newInfos: after.infos()}
-	d.mode()
-	d.section("proxies", before.file.Proxies, after.file.Proxies)
-	d.section("ban", before.file.Ban, after.file.Ban)
-	d.section("allow", before.file.Allow, after.file.Allow)
-	d.rules()
-	d.section("overload", before.file.Overload, after.file.Overload)
-	d.section("soft", before.file.Soft, after.file.Soft)
-	d.section("headers", before.file.Headers, after.file.Headers)
-	d.section("refusal", before.file.Refusal, after.file.Refusal)
-	return d.changes
-}
-
-// A differ is a comparison under way.
-type differ struct {
-	old, new           *Rules
-	oldInfos, newInfos map[string]map[string]middleware.RuleInfo // by name and tier
-	changes            []Change
-}
-
-// infos are the rules that are not off, by name and tier.
-func (r *Rules) infos() map[string]map[string]middleware.RuleInfo {
-	config := r.Config()
-	config.Store = nopStore{}
-	config.Logger = slog.New(slog.DiscardHandler)
-	all := map[string]map[string]middleware.RuleInfo{}
-	limits, err := middleware.New(config)
-	if err != nil { // which lastCheck makes sure of
-		return all
-	}
-	for _, info := range limits.Rules() {
-		if all[info.Name] == nil {
-			all[info.Name] = map[string]middleware.RuleInfo{}
+	changes := compare(before.sections(), after.sections())
+	was, is := before.described(), after.described()
+	paths := slices.AppendSeq(slices.Collect(maps.Keys(was)), maps.Keys(is))
+	slices.SortFunc(paths, func(a, b string) int {
+		section := func(path string) int {
+			return slices.IndexFunc(ruleSections, func(s string) bool { return strings.HasPrefix(path, s) })
 		}
-		all[info.Name][info.Tier] = info
+		return cmp.Or(section(a)-section(b), strings.Compare(a, b))
+	})
+	for _, path := range slices.Compact(paths) {
+		b, a := was[path], is[path]
+		switch {
+		case b == nil:
+			c := Change{Path: path, Old: none, New: a.summary}
+			for _, b := range was {
+				if b.name == a.name && a.active() { // it was at another place
+					c.Used = usedBetween(b, a)
+				}
+			}
+			changes = append(changes, c)
+		case a == nil:
+			changes = append(changes, Change{Path: path, Old: b.summary, New: none})
+		default:
+			for _, c := range compare(b.leaves, a.leaves) {
+				field := strings.TrimPrefix(c.Path, path+".")
+				if a.active() && b.active() {
+					c.Used = usedOf(field, b, a)
+				}
+				changes = append(changes, c)
+			}
+		}
+	}
+	return changes
+}
+
+const none = "none"
+
+// A leaf is a value of a file: what it is compared by, and what is shown of it.
+type leaf struct {
+	path, value, shown string
+	list               []string // its elements, of which only those that come and go are shown
+}
+
+// compare has a change for each leaf that is not the same. A path is in both, or has its default.
+func compare(before, after []leaf) (changes []Change) {
+	was := map[string]leaf{}
+	for _, l := range before {
+		was[l.path] = l
+	}
+	for _, a := range after {
+		b, ok := was[a.path]
+		if !ok {
+			b.shown = none
+		}
+		delete(was, a.path)
+		if a.value != b.value {
+			c := Change{Path: a.path, Old: cmp.Or(without(b.list, a.list), b.shown), New: cmp.Or(without(a.list, b.list), a.shown)}
+			if c.Old == c.New {
+				c.New += ", with other contents"
+			}
+			changes = append(changes, c)
+		}
+	}
+	for _, b := range before {
+		if _, gone := was[b.path]; gone && b.value != "" {
+			changes = append(changes, Change{Path: b.path, Old: b.shown, New: none})
+		}
+	}
+	return changes
+}
+
+// without are the texts of a that are not in b, where both are lists.
+func without(a, b []string) string {
+	if a == nil || b == nil {
+		return ""
+	}
+	only := slices.DeleteFunc(slices.Clone(a), func(text string) bool { return slices.Contains(b, text) })
+	return cmp.Or(strings.Join(only, ", "), none)
+}
+
+// sections are the leaves of all that is no rule.
+func (r *Rules) sections() (all []leaf) {
+	for _, section := range []struct {
+		path string
+		of   any
+	}{
+		{"mode", r.file.Mode}, {"proxies", r.file.Proxies}, {"ban", r.file.Ban}, {"allow", r.file.Allow}, {"overload", r.file.Overload},
+		{"soft", r.file.Soft}, {"headers", r.file.Headers}, {"refusal", r.file.Refusal},
+	} {
+		all = append(all, r.leavesOf(section.path, reflect.ValueOf(section.of), "")...)
+	}
+	if r.file.Overload != nil {
+		all = append(all, leaf{path: "overload", value: "{}", shown: "{}"})
 	}
 	return all
 }
 
-// add notes a change, whose Says becomes "For: what it says; what was used ...".
-func (d *differ) add(c Change) {
-	subject := c.For
-	if c.Tier != "" {
-		subject += " for tier " + c.Tier
+// leavesOf are the leaves of a value that a document was read into. A pointer to a struct that
+// is nil has those of an empty one.
+func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []leaf) {
+	if t := v.Type(); t.Kind() == reflect.Pointer && isSection(t.Elem()) {
+		if v.IsNil() {
+			v = reflect.New(t.Elem())
+		}
+		for name, f := range fieldsOf(t.Elem()) {
+			all = append(all, r.leavesOf(path+"."+name, v.Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
+		}
+		return all
 	}
-	c.Says = subject + ": " + c.Says
-	if c.Used != notAboutUse {
-		c.Says += "; what was used " + string(c.Used)
+	text := textOf(v, fallback)
+	l := leaf{path: path, value: text, shown: cmp.Or(text, none)}
+	if v.Kind() == reflect.Slice && path != "overload.priority" { // where the order means something
+		l.list = strings.Split(text, ", ")
+		slices.Sort(l.list)
+		l.value = strings.Join(l.list, ", ")
 	}
-	d.changes = append(d.changes, c)
+	switch path {
+	case "ban.keys", "allow.keys":
+		l.shown, l.list = keysOf(v.Len()), nil
+	case "ban.file", "allow.file":
+		sum := r.sums[text]
+		l.value += string(sum[:])
+	}
+	return []leaf{l}
 }
 
-func (d *differ) mode() {
-	before, after := d.old.file.Mode, d.new.file.Mode
-	if before == after {
-		return
-	}
-	says := "nothing is refused from now on (mode: shadow)"
-	if !after.shadow {
-		says = "rules refuse from now on (mode: enforce)"
-	}
-	d.add(Change{Section: "mode", For: "all requests", Field: "mode", Old: before.String(), New: after.String(), Says: says})
-}
-
-// sectionFor says which requests a section is about, and sectionNote what follows from a change of it.
-var (
-	sectionFor  = map[string]string{"ban": "banned clients", "allow": "clients and routes that are never limited"}
-	sectionNote = map[string]string{"proxies": ", so that addresses of clients may be read otherwise, and counted anew"}
-)
-
-// section compares a section that has no rules.
-func (d *differ) section(name string, before, after any) {
-	subject := cmp.Or(sectionFor[name], "all requests")
-	d.fields(reflect.ValueOf(before), reflect.ValueOf(after), name, func(field, before, after, says string) {
-		d.add(Change{Section: name, For: subject, Field: field, Old: before, New: after, Says: says + sectionNote[name]})
-	})
-}
-
-// fields tells of what differs between two pointers to structs that a document was read into.
-func (d *differ) fields(before, after reflect.Value, path string, tell func(field, before, after, says string)) {
-	switch {
-	case before.IsNil() && after.IsNil():
-	case before.IsNil() || after.IsNil():
-		was, is := whole(before), whole(after)
-		tell(path, was, is, fmt.Sprintf("%s: %s → %s", path, cmp.Or(was, "none"), cmp.Or(is, "none")))
-	default:
-		for name, f := range fieldsOf(before.Elem().Type()) {
-			d.field(before.Elem().FieldByIndex(f.Index), after.Elem().FieldByIndex(f.Index), path+"."+name, f.Tag.Get("default"), tell)
-		}
-	}
-}
-
-// field tells of what differs in one of those fields.
-func (d *differ) field(before, after reflect.Value, path, fallback string, tell func(field, before, after, says string)) {
-	t := before.Type()
-	switch {
-	case t.Kind() == reflect.Pointer && isSection(t.Elem()):
-		d.fields(before, after, path, tell)
-	case path == "ban.keys" || path == "allow.keys":
-		left, come := without(textsOf(before), textsOf(after)), without(textsOf(after), textsOf(before))
-		if len(left)+len(come) > 0 {
-			tell(path, counted(before.Len(), "key"), counted(after.Len(), "key"), fmt.Sprintf("%s: %d more, %d fewer", path, len(come), len(left)))
-		}
-	case path == "ban.file" || path == "allow.file":
-		was, is := before.String(), after.String()
-		if was != is {
-			tell(path, was, is, fmt.Sprintf("%s: %s → %s", path, cmp.Or(was, "none"), cmp.Or(is, "none")))
-		} else if d.old.sums[was] != d.new.sums[is] {
-			tell(path, was, is, fmt.Sprintf("%s: what is in %s changes", path, is))
-		}
-	case t.Kind() == reflect.Slice && path != "overload.priority": // of which the order means something
-		for _, text := range without(textsOf(before), textsOf(after)) {
-			tell(path, text, "", path+": no longer "+text)
-		}
-		for _, text := range without(textsOf(after), textsOf(before)) {
-			tell(path, "", text, path+": "+text+" too")
-		}
-	default:
-		was, is := textOf(before, fallback), textOf(after, fallback)
-		if was != is {
-			tell(path, was, is, fmt.Sprintf("%s: %s → %s", path, cmp.Or(was, "none"), cmp.Or(is, "none")))
-		}
-	}
-}
-
-func counted(n int, what string) string {
+func keysOf(n int) string {
 	switch n {
 	case 0:
-		return ""
+		return none
 	case 1:
-		return "1 " + what
+		return "1 key"
 	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// without are the texts of a that are not in b.
-func without(a, b []string) (only []string) {
-	for _, text := range a {
-		if !slices.Contains(b, text) && !slices.Contains(only, text) {
-			only = append(only, text)
-		}
-	}
-	return only
+	return fmt.Sprintf("%d keys", n)
 }
 
 // fieldsOf are the fields of a struct that are read, by name, those of embedded structs too.
@@ -212,40 +205,11 @@ func isSection(t reflect.Type) bool {
 	return false
 }
 
-// whole is all that is written in a struct, in one line; "" of nil.
-func whole(v reflect.Value) string {
-	if v.IsNil() {
-		return ""
-	}
-	var parts []string
-	for name, f := range fieldsOf(v.Elem().Type()) {
-		inner := v.Elem().FieldByIndex(f.Index)
-		switch {
-		case inner.IsZero():
-		case name == "keys":
-			parts = append(parts, counted(inner.Len(), "key"))
-		case inner.Kind() == reflect.Pointer && isSection(inner.Type().Elem()):
-			parts = append(parts, name+" "+whole(inner))
-		default:
-			parts = append(parts, name+" "+textOf(inner, ""))
-		}
-	}
-	return cmp.Or(strings.Join(parts, ", "), "{}")
-}
-
-// textsOf are the elements of a slice.
-func textsOf(v reflect.Value) (list []string) {
-	for i := range v.Len() {
-		list = append(list, textOf(v.Index(i), ""))
-	}
-	return list
-}
-
-// textOf is a value as it is written, or what stands for it where it is not: "" for nothing.
+// textOf is a value as it is written, or its default where it is not: "" for nothing.
 func textOf(v reflect.Value, fallback string) string {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
-			return fallbackOf(v.Type().Elem(), fallback)
+			return defaultOf(v.Type().Elem(), fallback)
 		}
 		v = v.Elem()
 	}
@@ -254,15 +218,23 @@ func textOf(v reflect.Value, fallback string) string {
 	}
 	switch v.Kind() {
 	case reflect.Slice:
-		return cmp.Or(strings.Join(textsOf(v), ", "), fallback)
+		texts := make([]string, v.Len())
+		for i := range texts {
+			texts[i] = textOf(v.Index(i), "")
+		}
+		return cmp.Or(strings.Join(texts, ", "), fallback)
 	case reflect.String:
 		return cmp.Or(v.String(), fallback)
+	case reflect.Int64:
+		if v.IsZero() {
+			return fallback
+		}
 	}
 	return fmt.Sprint(v.Interface())
 }
 
-// fallbackOf is the text of a default, spelled as values are.
-func fallbackOf(t reflect.Type, fallback string) string {
+// defaultOf is the text of a default, spelled as values are.
+func defaultOf(t reflect.Type, fallback string) string {
 	v := reflect.New(t)
 	if reader, ok := v.Interface().(encoding.TextUnmarshaler); ok && reader.UnmarshalText([]byte(fallback)) == nil {
 		return textOf(v.Elem(), fallback)
@@ -270,254 +242,98 @@ func fallbackOf(t reflect.Type, fallback string) string {
 	return fallback
 }
 
-// subject is the requests that a rule is for, in words.
-func (p *placed) subject() (text string) {
-	switch p.section {
-	case "global":
-		text = "all requests"
-	case "tiers":
-		text = "tier " + p.of
-	case "endpoints":
-		text = p.of
-	default:
-		text = "requests without an endpoint"
-	}
-	if len(p.place.rules) > 1 {
-		text += fmt.Sprintf(", rule %q", p.name)
-	}
-	return text
+// A description is a rule as it is compared.
+type description struct {
+	*placed
+	infos   map[string]middleware.RuleInfo
+	leaves  []leaf
+	summary string
 }
 
-// rules compares all rules: first those of one name at one place, then those of one name, then
-// those at one place, which got another name.
-func (d *differ) rules() {
-	before, after := d.old.file.placed(d.old.doc), d.new.file.placed(d.new.doc)
-	of := make([]int, len(after)) // which was it before; -1: none
-	taken := map[int]bool{}
-	for i := range of {
-		of[i] = -1
-	}
-	for _, same := range []func(a, b *placed) bool{
-		func(a, b *placed) bool { return a.name == b.name && a.section == b.section && a.of == b.of },
-		func(a, b *placed) bool { return a.name == b.name },
-		func(a, b *placed) bool { return a.section == b.section && a.of == b.of },
-	} {
-		for i := range after {
-			for j := range before {
-				if of[i] < 0 && !taken[j] && same(&before[j], &after[i]) {
-					of[i], taken[j] = j, true
-				}
+// described are all rules, by their paths. Of several at one place, those after the first have
+// their name in it.
+func (r *Rules) described() map[string]*description {
+	infos := r.infos()
+	all := map[string]*description{}
+	for _, p := range r.file.placed(r.doc) {
+		path := document.JoinPath(p.place.path)
+		if all[path] != nil {
+			path = document.JoinPath(sub(p.place.path, p.name))
+		}
+		d := &description{placed: &p}
+		if p.active() {
+			d.infos = infos[p.name]
+		}
+		add := func(field, value, shown string) {
+			d.leaves = append(d.leaves, leaf{path: path + "." + field, value: value, shown: cmp.Or(shown, none)})
+		}
+		key := cmp.Or(told(" and ", p.parts), "one counter for all")
+		add("name", p.name, p.name)
+		add("key", key, key)
+		add("mode", p.Mode.String(), p.Mode.String())
+		for _, tier := range slices.Sorted(maps.Keys(d.infos)) {
+			info, at := d.infos[tier], ".limit"
+			if tier != "" {
+				at = document.JoinPath([]string{"tiers", tier, "limit"})
+			}
+			add(strings.TrimPrefix(at, "."), limitOf(&info), limitOf(&info))
+		}
+		if !p.active() { // and has no info
+			d.leaves = append(d.leaves, r.written(path, &p.limitFields)...)
+			for _, tier := range slices.Sorted(maps.Keys(p.Tiers)) {
+				fields := p.Tiers[tier]
+				d.leaves = append(d.leaves, r.written(path+"."+document.JoinPath([]string{"tiers", tier}), &fields)...)
 			}
 		}
-	}
-	for _, section := range []string{"global", "tiers", "endpoints", "default"} {
-		for j := range before {
-			if b := &before[j]; !taken[j] && b.section == section {
-				d.gone(b)
+		overrides := ""
+		if given := ruleNamed(&r.config, p.name); given != nil && len(given.Overrides) > 0 {
+			overrides = fmt.Sprint(given.Overrides)
+		}
+		add("overrides", overrides, keysOf(len(p.Overrides)))
+		for name, f := range fieldsOf(reflect.TypeFor[rule]()) {
+			switch name {
+			case "name", "key", "mode", "tiers", "overrides", "limit", "limits", "requests", "window", "algorithm", "burst", "concurrency":
+				continue
 			}
+			d.leaves = append(d.leaves, r.leavesOf(path+"."+name, reflect.ValueOf(p.rule).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
 		}
-		for i := range after {
-			switch a := &after[i]; {
-			case a.section != section:
-			case of[i] < 0:
-				d.come(a)
-			default:
-				d.rule(&before[of[i]], a)
-			}
+		info := d.infos[""]
+		if d.summary = "mode " + p.Mode.String(); p.active() {
+			d.summary = limitOf(&info) + ", key " + key
 		}
+		all[path] = d
 	}
+	return all
 }
 
-// told is what a rule does, in a few words.
-func (p *placed) told(infos map[string]map[string]middleware.RuleInfo) string {
-	switch {
-	case p.Mode.off:
-		return "switched off"
-	case p.Mode.deny:
-		return "every request is denied"
+// active reports whether a rule has counters.
+func (p *placed) active() bool { return !p.Mode.off && !p.Mode.deny }
+
+// written are the leaves of limits as they are written.
+func (r *Rules) written(path string, f *limitFields) (all []leaf) {
+	for name, field := range fieldsOf(reflect.TypeFor[limitFields]()) {
+		all = append(all, r.leavesOf(path+"."+name, reflect.ValueOf(f).Elem().FieldByIndex(field.Index), "")...)
 	}
-	info := infos[p.name][""]
-	text := info.LimitText() + ", " + keyWords(p.parts)
-	for _, tier := range slices.Sorted(maps.Keys(p.Tiers)) {
-		info := infos[p.name][tier]
-		text += fmt.Sprintf(", %s for tier %s", info.LimitText(), tier)
-	}
-	if p.Mode.shadow {
-		text += ", in shadow"
-	}
-	return text
+	return all
 }
 
-func keyWords(parts []string) string {
-	if len(parts) == 0 {
-		return "one counter for all"
+// infos are the rules that are not off, by name and tier.
+func (r *Rules) infos() map[string]map[string]middleware.RuleInfo {
+	config := r.Config()
+	config.Store = nopStore{}
+	config.Logger = slog.New(slog.DiscardHandler)
+	all := map[string]map[string]middleware.RuleInfo{}
+	limits, err := middleware.New(config)
+	if err != nil { // which lastCheck makes sure of
+		return all
 	}
-	return "key " + told(" and ", parts)
-}
-
-func (d *differ) come(a *placed) {
-	is := a.told(d.newInfos)
-	d.add(Change{
-		Section: a.section, For: a.subject(), Rule: a.name, Field: "rule", New: is,
-		Says: "a new rule, " + is + d.instead(d.old, a, "; until now "),
-	})
-}
-
-func (d *differ) gone(b *placed) {
-	was := b.told(d.oldInfos)
-	d.add(Change{
-		Section: b.section, For: b.subject(), Rule: b.name, Field: "rule", Old: was,
-		Says: "no such rule any more, which was " + was + d.instead(d.new, b, "; from now on "),
-	})
-}
-
-// instead says what else in those rules is for the requests of an endpoint, or for all that
-// had one of the default.
-func (d *differ) instead(in *Rules, p *placed, when string) string {
-	if p.section != "endpoints" {
-		return ""
-	}
-	if _, also := in.file.Endpoints[p.of]; also {
-		return "" // other rules are at that place
-	}
-	pattern, err := route.ParseRule(p.of)
-	if err != nil {
-		return ""
-	}
-	path := strings.NewReplacer("{$}", "", "*", "x").Replace(pattern.Path)
-	if pattern.Below {
-		path = strings.TrimSuffix(path, "/") + "/x"
-	}
-	host := strings.Replace(pattern.Host, "*", "x", 1)
-	found, err := in.Explain(Request{Method: cmp.Or(pattern.Method, http.MethodGet), Path: path, Host: host})
-	if err != nil {
-		return ""
-	}
-	var others []string
-	for _, step := range found.Steps {
-		if step.Section == "endpoints" || step.Section == "default" {
-			others = append(others, fmt.Sprintf("%q, %s", step.Rule, cmp.Or(step.Limit, "which denies")))
+	for _, info := range limits.Rules() {
+		if all[info.Name] == nil {
+			all[info.Name] = map[string]middleware.RuleInfo{}
 		}
+		all[info.Name][info.Tier] = info
 	}
-	if len(others) == 0 {
-		return when + "no endpoint and no default is for them"
-	}
-	return when + strings.Join(others, " and ")
-}
-
-// rule compares two that are one.
-func (d *differ) rule(b, a *placed) {
-	tell := func(c Change) {
-		c.Section, c.For, c.Rule = a.section, a.subject(), a.name
-		if a.Mode.off && b.Mode.off {
-			c.Used, c.Says = notAboutUse, c.Says+" (it is off)"
-		}
-		d.add(c)
-	}
-	used := StaysUsed
-	if a.name != b.name {
-		used = BeginsAnew
-		tell(Change{Field: "name", Old: b.name, New: a.name, Used: used, Says: fmt.Sprintf("the rule %q is named %q", b.name, a.name)})
-	}
-	if a.section != b.section || a.of != b.of {
-		tell(Change{Field: "place", Old: b.subject(), New: a.subject(), Used: used, Says: fmt.Sprintf("the rule %q, which was for %s", a.name, b.subject())})
-	}
-	if was, is := keyWords(b.parts), keyWords(a.parts); !slices.Equal(b.parts, a.parts) {
-		if used == StaysUsed && canBeSame(b.parts, a.parts) {
-			used = UsedBySame
-		} else {
-			used = BeginsAnew
-		}
-		tell(Change{Field: "key", Old: strings.TrimPrefix(was, "key "), New: strings.TrimPrefix(is, "key "), Used: used, Says: was + " → " + is})
-	}
-	active := func(p *placed) bool { return !p.Mode.off && !p.Mode.deny }
-	if was, is := b.Mode.String(), a.Mode.String(); was != is {
-		says := "mode: " + was + " → " + is
-		if active(a) && !active(b) {
-			says += ", " + a.told(d.newInfos)
-		}
-		tell(Change{Field: "mode", Old: was, New: is, Says: says})
-	}
-	if active(a) && active(b) {
-		d.limits(b, a, used, tell)
-		d.overrides(b, a, used, tell)
-	} else if !active(a) && !active(b) { // what is written of limits has no effect
-		was, is := limitWords(b.rule), limitWords(a.rule)
-		if was != is {
-			tell(Change{Field: "limit", Old: was, New: is, Says: fmt.Sprintf("limit: %s → %s", cmp.Or(was, "none"), cmp.Or(is, "none"))})
-		}
-	}
-	compared := []string{"name", "key", "mode", "tiers", "overrides", "limit", "limits", "requests", "window", "algorithm", "burst", "concurrency"}
-	for name, f := range fieldsOf(reflect.TypeFor[rule]()) {
-		if slices.Contains(compared, name) {
-			continue
-		}
-		before, after := reflect.ValueOf(b.rule).Elem().FieldByIndex(f.Index), reflect.ValueOf(a.rule).Elem().FieldByIndex(f.Index)
-		d.field(before, after, name, f.Tag.Get("default"), func(field, was, is, says string) {
-			tell(Change{Field: field, Old: was, New: is, Says: says})
-		})
-	}
-}
-
-// canBeSame reports whether a request can have one key by both: a choice does not show in a key.
-func canBeSame(was, is []string) bool {
-	if len(was) != len(is) {
-		return false
-	}
-	for i := range was {
-		if len(without(choices(was[i]), choices(is[i]))) == len(choices(was[i])) {
-			return false
-		}
-	}
-	return true
-}
-
-// limitWords is all that is written of a rule's limits.
-func limitWords(r *rule) string {
-	parts := []string{whole(reflect.ValueOf(&r.limitFields))}
-	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
-		f := r.Tiers[tier]
-		parts = append(parts, "tier "+tier+" "+whole(reflect.ValueOf(&f)))
-	}
-	if n := len(r.Overrides); n > 0 {
-		parts = append(parts, counted(n, "key"))
-	}
-	return strings.TrimPrefix(strings.Join(parts, ", "), "{}")
-}
-
-// limits compares the limit of a rule, in each of its tiers.
-func (d *differ) limits(b, a *placed, used Used, tell func(Change)) {
-	tiers := slices.Concat([]string{""}, slices.Collect(maps.Keys(b.Tiers)), slices.Collect(maps.Keys(a.Tiers)))
-	slices.Sort(tiers)
-	for _, tier := range slices.Compact(tiers) {
-		was, had := d.oldInfos[b.name][tier]
-		is, has := d.newInfos[a.name][tier]
-		used := used
-		says := [2]string{}
-		if !had {
-			was, says[0] = d.oldInfos[b.name][""], ", as in no tier"
-		}
-		if !has {
-			is, says[1] = d.newInfos[a.name][""], ", as in no tier"
-		}
-		if had != has {
-			used = BeginsAnew // a tier with a limit of its own has a counter of its own
-		}
-		if had == has && sameLimits(&was, &is) {
-			continue
-		}
-		if used == StaysUsed && hasNewWindow(&was, &is) {
-			used = UsedPartly
-		}
-		key := ""
-		if slices.Equal(b.parts, a.parts) {
-			key = ", " + keyWords(a.parts) + " as before"
-		}
-		tell(Change{
-			Tier: tier, Field: "limit", Old: limitOf(&was), New: limitOf(&is), Used: used,
-			Says: limitOf(&was) + says[0] + " → " + limitOf(&is) + says[1] + key,
-		})
-	}
+	return all
 }
 
 // limitOf is the limit, with the requests that wait for a place.
@@ -529,8 +345,54 @@ func limitOf(info *middleware.RuleInfo) string {
 	return text
 }
 
-func sameLimits(a, b *middleware.RuleInfo) bool {
-	return a.Limit == b.Limit && slices.Equal(a.Limits, b.Limits) && a.Concurrency == b.Concurrency
+// usedOf says what becomes of what was used, where a field of a rule changes.
+func usedOf(field string, b, a *description) Used {
+	used := usedBetween(b, a)
+	switch {
+	case field == "name", field == "key", field == "overrides":
+		return used
+	case field != "limit" && !strings.HasPrefix(field, "tiers."):
+		return ""
+	}
+	for tier, is := range a.infos {
+		if path := document.JoinPath([]string{"tiers", tier, "limit"}); path != field && (tier != "" || field != "limit") {
+			continue
+		}
+		was, had := b.infos[tier]
+		switch {
+		case !had:
+			return BeginsAnew // a tier with a limit of its own has a counter of its own
+		case used == StaysUsed && hasNewWindow(&was, &is):
+			return UsedPartly
+		}
+		return used
+	}
+	return BeginsAnew
+}
+
+// usedBetween says what becomes of what was used of a rule that becomes another.
+func usedBetween(b, a *description) Used {
+	switch {
+	case !b.active() || !a.active():
+		return ""
+	case b.name != a.name:
+		return BeginsAnew
+	case slices.Equal(b.parts, a.parts):
+		return StaysUsed
+	case canBeSame(b.parts, a.parts):
+		return UsedBySame
+	}
+	return BeginsAnew
+}
+
+// canBeSame reports whether a request can have one key by both: a choice does not show in a key.
+func canBeSame(was, is []string) bool {
+	for i := range was {
+		if len(was) != len(is) || !slices.ContainsFunc(choices(was[i]), func(c string) bool { return slices.Contains(choices(is[i]), c) }) {
+			return false
+		}
+	}
+	return len(was) > 0 && len(is) > 0
 }
 
 // hasNewWindow reports whether a limit has a window of which the counter had another name: those
@@ -541,40 +403,4 @@ func hasNewWindow(was, is *middleware.RuleInfo) bool {
 		return slices.ContainsFunc(later(was), func(other limiter.Limit) bool { return other.Per == l.Per })
 	}
 	return had(is.Limit) || slices.ContainsFunc(later(is), func(l limiter.Limit) bool { return !had(l) })
-}
-
-// overrides compares the limits of single keys, which are counted and not named.
-func (d *differ) overrides(b, a *placed, used Used, tell func(Change)) {
-	before, after := ruleNamed(&d.old.config, b.name), ruleNamed(&d.new.config, a.name)
-	if before == nil || after == nil {
-		return
-	}
-	type change struct{ was, is limiter.Limit }
-	counts := map[change]int{}
-	for key, was := range before.Overrides {
-		if is := after.Overrides[key]; is != was {
-			counts[change{was, is}]++
-		}
-	}
-	for key, is := range after.Overrides {
-		if _, had := before.Overrides[key]; !had {
-			counts[change{is: is}]++
-		}
-	}
-	text := func(l limiter.Limit) string {
-		if l == (limiter.Limit{}) {
-			return "none of its own"
-		}
-		return l.String()
-	}
-	changes := slices.SortedFunc(maps.Keys(counts), func(a, b change) int {
-		return cmp.Or(strings.Compare(text(a.was), text(b.was)), strings.Compare(text(a.is), text(b.is)))
-	})
-	for _, c := range changes {
-		keys := "one key"
-		if n := counts[c]; n > 1 {
-			keys = strconv.Itoa(n) + " keys"
-		}
-		tell(Change{Field: "overrides", Old: text(c.was), New: text(c.is), Used: used, Says: fmt.Sprintf("the limit of %s: %s → %s", keys, text(c.was), text(c.is))})
-	}
 }

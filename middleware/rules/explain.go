@@ -161,7 +161,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 			}
 		}
 		if rule.ChargeAfter {
-			s.When = whens[1]
+			s.When = whens.words[1]
 		}
 		if len(path) > 0 {
 			s.Section = path[0]

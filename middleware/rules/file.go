@@ -6,8 +6,9 @@ import (
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
-// The types of this file are the format. Their tags are what is read, what the JSON Schema
-// says and what the table in docs/rules.md has.
+// The types of this file are the format. A field's tags are its name (yaml), whether it is
+// required, and what schema.json and the table in docs/rules.md say of it: doc, default, min and
+// max of an integer, pattern of text, and keys, the pattern of a mapping's keys.
 
 // wrapper is what a whole file may stand below, as many services have it.
 var wrapper = document.Wrapper{Key: "rate_limits", Implied: map[string]string{"version": "1"}}
@@ -91,7 +92,7 @@ type rule struct {
 	Name string `yaml:"name" pattern:"^[!-~]([ -~]{0,126}[!-~])?$" doc:"What clients and metrics call the rule, and counters go by. Default: the endpoint, tier:NAME, global or default; of a list that is the first, and the others have by and their key behind it, as in POST /login by user."`
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Other limits for some tiers, in this rule alone."`
-	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys in place of all others, by the key as weir explain shows it, such as user:42, or by its digest. What a key has used stays used. No message quotes them."`
+	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys in place of all others, by the key as weir explain shows it, such as user:42. What a key has used stays used. No message quotes them."`
 	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
 	NoKey     noKey                  `yaml:"no_key" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`

@@ -203,14 +203,3 @@ func (b *lockedBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.text.String()
 }
-
-// serve is the address of a server for one handler.
-func serve(t testing.TB, h http.Handler) string {
-	t.Helper()
-	server := httptest.NewServer(h)
-	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
-		server.Close()
-	})
-	return server.URL
-}

@@ -62,10 +62,7 @@ func (c *checker) overrides(p *placed) map[string]limiter.Limit {
 // keyOf is the key that a request has under a rule's key of these parts, as a person writes it.
 // Errors do not quote it.
 func (c *checker) keyOf(parts []string, text string) (string, error) {
-	if digest, ok := keyfunc.ParseDigest(text); ok {
-		return digest.Key(), nil
-	}
-	wrong := fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it, or its digest", told(" and ", parts))
+	wrong := fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it", told(" and ", parts))
 	kind, source, _ := keyfunc.KindOf(text)
 	if len(parts) > 1 {
 		if kind != "join" {

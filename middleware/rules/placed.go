@@ -9,6 +9,9 @@ import (
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
+// ruleSections are the sections that have rules, in their order.
+var ruleSections = []string{"global", "tiers", "endpoints", "default"}
+
 // A place is where rules for the same requests stand in a file.
 type place struct {
 	section string   // global, tiers, endpoints or default

@@ -2,12 +2,11 @@ package rules
 
 import (
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // The tables of fields in docs/rules.md are those that files are read by. To write them anew:
@@ -49,9 +48,9 @@ func reference() string {
 		b.WriteString("\n| " + of + " | written as | default | |\n|---|---|---|---|\n")
 	}
 	head("field")
-	for _, f := range document.Fields(file{}) {
-		section, _, below := strings.Cut(f.Path, ".")
-		kind := f.Type
+	for _, f := range fieldsBelow("", reflect.TypeFor[file]()) {
+		section, _, below := strings.Cut(f.path, ".")
+		kind := f.written
 		switch strings.TrimSuffix(section, "[]") {
 		case "global", "default":
 			kind = "rule, or a list"
@@ -63,21 +62,72 @@ func reference() string {
 		if below {
 			continue
 		}
-		row(f.Path, kind, f.Default, f.Doc)
+		row(f.path, kind, f.fallback, f.doc)
 	}
 	head("field of a rule")
-	for _, f := range document.Fields(rule{}) {
-		if strings.HasPrefix(f.Path, "tiers.") || strings.HasPrefix(f.Path, "overrides.") {
+	for _, f := range fieldsBelow("", reflect.TypeFor[rule]()) {
+		if strings.HasPrefix(f.path, "tiers.") || strings.HasPrefix(f.path, "overrides.") {
 			continue // a limit's fields, once more
 		}
-		if f.Path == "tiers" {
-			f.Type = "limits, by tier"
+		if f.path == "tiers" {
+			f.written = "limits, by tier"
 		}
-		if f.Path == "overrides" {
-			f.Type = "limits, by key"
+		if f.path == "overrides" {
+			f.written = "limits, by key"
 		}
-		row(f.Path, f.Type, f.Default, f.Doc)
+		row(f.path, f.written, f.fallback, f.doc)
 	}
 	b.WriteString("\n")
 	return b.String()
+}
+
+// A referenceRow is a row of the tables: where a field is, what is written there, and what for.
+type referenceRow struct{ path, written, fallback, doc string }
+
+func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
+	for _, f := range schemaFields(t) {
+		row := referenceRow{prefix + f.name, typeName(f.typ), f.fallback, f.doc}
+		if f.required && !f.hasFallback {
+			row.fallback = "(required)"
+		}
+		rows = append(rows, row)
+		path, inner := row.path, f.typ
+		for inner.Kind() != reflect.Struct {
+			switch inner.Kind() {
+			case reflect.Map:
+				path += ".*"
+			case reflect.Slice:
+				path += "[]"
+			case reflect.Pointer:
+			default:
+				inner = reflect.TypeFor[struct{}]()
+				continue
+			}
+			inner = inner.Elem()
+		}
+		rows = append(rows, fieldsBelow(path+".", inner)...)
+	}
+	return rows
+}
+
+// typeName is what a t calls itself in the schema, or else what it is.
+func typeName(t reflect.Type) string {
+	title, _ := described(t)["title"].(string)
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return typeName(t.Elem())
+	case t.Kind() == reflect.Slice && !isText(t):
+		return typeName(t.Elem()) + ", or a list"
+	case title != "" && isObject(t):
+		return title + ", or a mapping"
+	case title != "":
+		return title
+	case t.Kind() == reflect.String:
+		return "text"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case isObject(t), t.Kind() == reflect.Map:
+		return "a mapping"
+	}
+	return "a whole number"
 }

@@ -1,13 +1,11 @@
 package rules_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -273,47 +271,6 @@ func TestWhatARequestCosts(t *testing.T) {
 	}
 }
 
-func TestUploadsAreChargedByTheirLengthOverHTTP(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		r := parse(t, "version: 1\nendpoints: {\"POST /up\": {limit: 10/h sliding_log, cost: {header: Content-Length, per: 1KiB, missing: 4}}}\n", rules.Options{})
-		limits, err := middleware.New(r.Config())
-		require.NoError(t, err)
-		mux := http.NewServeMux()
-		mux.Handle("POST /up", okay)
-		address := serve(t, limits.Handler(mux))
-		for _, of := range []struct {
-			head, body   string
-			status, left int // -1: the limiter was not asked
-		}{
-			{"Content-Length: 100", strings.Repeat("x", 100), 200, 9},
-			{"Content-Length: 3072", strings.Repeat("x", 3072), 200, 6},
-			{"Transfer-Encoding: chunked", "5\r\nchunk\r\n0\r\n\r\n", 200, 2}, // nobody knows how long
-			{"Content-Length: 2049", strings.Repeat("x", 2049), 429, 2},
-			{"Content-Length: 104857600", "", 429, 2}, // before any of it is sent
-			{"Content-Length: 9223372036854775807", "", 429, 2},
-			{"Content-Length: 9223372036854775808", "", 400, -1},
-			{"Content-Length: -1", "", 400, -1},
-			{"Content-Length: many", "", 400, -1},
-			{"Content-Length: 1\r\nContent-Length: 2", "x", 400, -1},
-			{"Content-Length: 0", "", 200, 1},
-			{"X-None: 0", "", 200, 0},
-			{"Content-Length: 0", "", 429, 0},
-		} {
-			conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
-			require.NoError(t, err)
-			_, err = fmt.Fprintf(conn, "POST /up HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n\r\n%s", of.head, of.body)
-			require.NoError(t, err)
-			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			require.NoError(t, err)
-			require.NoError(t, conn.Close())
-			require.Equal(t, of.status, answer.StatusCode, of.head)
-			if of.left >= 0 {
-				require.Equal(t, strconv.Itoa(of.left), answer.Header.Get("X-Ratelimit-Remaining"), of.head)
-			}
-		}
-	})
-}
-
 func TestKeysAreReadAsTheFileSays(t *testing.T) {
 	tenant := map[string]string{"X-Tenant": "acme", "Cookie": "session=s3", "Authorization": "Bearer t0k3n"}
 	full := call{user: "42", header: tenant, route: "POST /x/{id}", host: "EXAMPLE.com:80"}
@@ -399,12 +356,6 @@ func TestAWarningComesBeforeTheWall(t *testing.T) {
 	}
 }
 
-type discard struct{ header http.Header }
-
-func (d discard) Header() http.Header              { return d.header }
-func (discard) WriteHeader(int)                    {}
-func (discard) Write(text []byte) (n int, _ error) { return len(text), nil }
-
 // The login of the sample: three refusals, and the device is out for a minute, then for two.
 func TestRefusalsLeadToBansThatGrow(t *testing.T) {
 	for status, line := range map[int]string{http.StatusForbidden: "", http.StatusTooManyRequests: "ban: {status: 429}\n"} {
@@ -481,7 +432,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 		failing := errors.New("a store that is down")
 		own := middleware.Config{
 			Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
-			Deny:    func(r *http.Request) bool { return r.Header.Get("X-Deny") != "" },
+			DenyKey: func(key string) bool { return key == "bearer:denied" },
 			Allow:   func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" },
 			BanKeys: []keyfunc.Func{keyfunc.Bearer},
 			Headers: middleware.HeadersDraft11,
@@ -492,7 +443,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 		}
 		s := open(t, parse(t, "version: 1\nglobal: 2/h sliding_log\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
 		header := func(name string) map[string]string { return map[string]string{name: "1"} }
-		require.Equal(t, http.StatusForbidden, s.status(call{header: header("X-Deny")}))
+		require.Equal(t, http.StatusForbidden, s.status(call{header: map[string]string{"Authorization": "Bearer denied"}}))
 		require.Equal(t, http.StatusForbidden, s.status(call{from: "192.0.2.7:1"}))
 		for range 5 {
 			require.Equal(t, http.StatusOK, s.status(call{header: header("X-Allow")}))

@@ -292,7 +292,7 @@ func (w *Watcher) Reloads() (loaded, refused uint64, last time.Time, err error) 
 func (w *Watcher) Written() (source, version string, changes []string) {
 	s := w.Status()
 	for _, c := range s.Changes {
-		changes = append(changes, c.Says)
+		changes = append(changes, c.String())
 	}
 	if s.Fallback {
 		return "", s.Version, changes

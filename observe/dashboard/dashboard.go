@@ -79,7 +79,7 @@ type Options struct {
 }
 
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. Memory for
-// its counts is bounded: some 9 KB for each of up to 500 rules and tiers, and what is beyond them
+// its counts is bounded: some 3 KB for each of up to 500 rules and tiers, and what is beyond them
 // is counted together. Of 512 clients, those that were refused last, it has the key: 100 KB.
 type Dashboard struct {
 	options Options

@@ -240,24 +240,6 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 	}
 }
 
-func TestAnAttackerWhomNothingRefusesIsSeenByNewKeys(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		s := start(t, dashboard.Options{})
-		for i := range 10 * 150 {
-			s.good(i / 10)
-			for j := range 3 * (i / (10 * 135)) {
-				s.send("GET", "/", fmt.Sprint("203.0.113.", j), fmt.Sprint("made up ", i, j))
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		v := s.figures().Verdict
-		assert.Contains(t, v.Text, "none refused")
-		require.Len(t, v.Findings, 1, "%v", v)
-		assert.Equal(t, "tenant", v.Findings[0].Rule)
-		assert.Contains(t, v.Findings[0].Text, "of keys that it had not seen for minutes, or ever")
-	})
-}
-
 func TestAFewWhoAreNoisyAreNamedByDigestsWhereKeysAre(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{})

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -221,18 +222,25 @@ func (f *followed) of(key string) (last fate) {
 	return k.fate
 }
 
+// all are the clients that are followed.
+func (f *followed) all() iter.Seq[*client] {
+	return func(yield func(*client) bool) {
+		for i := range f.sets {
+			s := &f.sets[i]
+			for j := range s.clients {
+				if s.hashes[j].Load() != 0 && !yield(&s.clients[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // byDigest is the client that a digest stands for, or nil.
 func (f *followed) byDigest(digest keyfunc.Digest) *client {
-	for i := range f.sets {
-		s := &f.sets[i]
-		for j := range s.clients {
-			if s.hashes[j].Load() == 0 {
-				continue
-			}
-			k := &s.clients[j]
-			if key, _ := k.who(); f.digestOf(&key) == digest {
-				return k
-			}
+	for k := range f.all() {
+		if key, _ := k.who(); f.digestOf(&key) == digest {
+			return k
 		}
 	}
 	return nil

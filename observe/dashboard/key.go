@@ -63,16 +63,10 @@ func (d *Dashboard) names() map[string]string {
 		return nil
 	}
 	names := map[string]string{}
-	for i := range d.followed.sets {
-		s := &d.followed.sets[i]
-		for j := range s.clients {
-			if s.hashes[j].Load() == 0 {
-				continue
-			}
-			key, _ := s.clients[j].who()
-			if text, ok := key.whole(); ok {
-				names[d.digest(text)] = typedKey(text)
-			}
+	for k := range d.followed.all() {
+		key, _ := k.who()
+		if text, ok := key.whole(); ok {
+			names[d.digest(text)] = typedKey(text)
 		}
 	}
 	return names

@@ -51,9 +51,8 @@ const judged = 10 // seconds
 // written. d.latest is locked.
 func (d *Dashboard) judge(s *state) verdict {
 	v := d.judgeTraffic(s)
-	if i := slices.IndexFunc(s.Written, func(w writtenView) bool { return w.Error != "" }); i >= 0 {
-		w := &s.Written[i]
-		text := fmt.Sprintf("What is written in %s is not in force: older rules are.", cmp.Or(w.Source, "the rules' source"))
+	if slices.ContainsFunc(s.Written, func(w writtenView) bool { return w.Error != "" }) {
+		const text = "The rules that are written are not in force: older ones are."
 		if v.Level == idle || v.Level == good {
 			return verdict{Level: warning, Text: text, Detail: v.Text, Findings: v.Findings}
 		}
@@ -72,13 +71,12 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 		all += became[i]
 	}
 	rules := refusals(s)
-	fresh := newKeysOf(s)
 	c.mu.Unlock()
 
 	rate := perSecond(all, min(judged, s.Second)) + " requests a second"
 	if s.Store.Bad {
 		v := storeVerdict(s, rate, all, became)
-		v.Findings = with(d.findings(rules), fresh)
+		v.Findings = d.findings(rules)
 		return v
 	}
 	if all == 0 {
@@ -91,7 +89,7 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 		if others := all - passed - became[middleware.OutcomeRefused]; others > 0 {
 			text += fmt.Sprintf(", %s stopped for other reasons", percent(others, all))
 		}
-		return verdict{Level: good, Text: text + ".", Findings: with(nil, fresh)}
+		return verdict{Level: good, Text: text + "."}
 	}
 	v := verdict{Level: warning}
 	for i, t := range troubles {
@@ -104,7 +102,6 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 			v.Findings = d.findings(rules)
 		}
 	}
-	v.Findings = with(v.Findings, fresh)
 	return v
 }
 
@@ -173,32 +170,6 @@ func (d *Dashboard) findings(rules []refusing) (found []finding) {
 		}
 	}
 	return found
-}
-
-// newKeysOf are the rules of which most requests are of new keys. No limit refuses such
-// clients. The counts are locked.
-func newKeysOf(s *state) (found []finding) {
-	for i, series := range s.series {
-		if series == nil || s.Rows[i].Shadow {
-			continue
-		}
-		if share, most := series.new.share(&series.asked, s.Second); most {
-			found = append(found, finding{Rule: series.rule, Text: fmt.Sprintf("About %.0f%% of what it is asked is of keys that it had not seen for minutes, or ever: "+
-				"many clients that ask once, or an attacker who rotates keys.", 100*share)})
-		}
-	}
-	return found
-}
-
-// with adds to findings those on other rules, as far as there is room.
-func with(findings, others []finding) []finding {
-	for _, other := range others {
-		said := slices.ContainsFunc(findings, func(f finding) bool { return f.Rule == other.Rule })
-		if !said && len(findings) < maxFindings {
-			findings = append(findings, other)
-		}
-	}
-	return findings
 }
 
 const (

@@ -5,7 +5,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/weirgo/weir/observe/internal/tally"
 	"github.com/weirgo/weir/pace"
 )
 
@@ -14,28 +13,6 @@ const (
 	attemptKey = attribute.Key("rate_limit.pace.attempt")
 	waitKey    = attribute.Key("rate_limit.pace.wait") // in seconds
 )
-
-// paceInstruments are read from the tally too.
-type paceInstruments struct{ attempts, retries, cooldowns metric.Int64ObservableCounter }
-
-func (m *maker) pace() paceInstruments {
-	return paceInstruments{
-		attempts:  m.counter("rate_limit.pace.attempts", "{attempt}", "Attempts to send a request to others, by what became of them."),
-		retries:   m.counter("rate_limit.pace.retries", "{attempt}", "Attempts after which the request was to be sent again."),
-		cooldowns: m.counter("rate_limit.pace.cooldowns", "{cooldown}", "Answers after which no process sends requests for a while."),
-	}
-}
-
-func (in *paceInstruments) read(to metric.Observer, t *tally.Paced) {
-	for _, r := range t.Rules() {
-		rule := ruleKey.String(r.Rule)
-		for _, o := range pace.Outcomes() {
-			to.ObserveInt64(in.attempts, int64(r.Count(o)), metric.WithAttributes(rule, outcomeKey.String(o.String())))
-		}
-		to.ObserveInt64(in.retries, int64(r.Retries()), metric.WithAttributes(rule))
-		to.ObserveInt64(in.cooldowns, int64(r.Cooldowns()), metric.WithAttributes(rule))
-	}
-}
 
 // ofRule are a rule's attributes, which are made once.
 func (t *Observer) ofRule(rule string) []metric.RecordOption {

@@ -38,7 +38,7 @@ func TestUsageIsThatOfAllProcesses(t *testing.T) {
 		process := func() (*middleware.RateLimit, *Store) {
 			store := New(client, Options{Secret: secret, Failover: failover.Options{Deadline: redistest.Patience}})
 			log := func(n int64) limiter.Limit { return limiter.PerHour(n).With(limiter.SlidingLog) }
-			return middleware.Must(middleware.New(middleware.Config{Store: store, Secret: secret, Rules: []middleware.Rule{
+			return middleware.Must(middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
 				{Name: "all", Limit: log(1000)},
 				{Name: "ip", Key: keyfunc.IP(), Limit: log(100)},
 				{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{log(50), {Events: 90, Per: 2 * 3600e9, Algorithm: limiter.SlidingLog}}, Concurrency: limiter.Concurrency{Max: 9}},

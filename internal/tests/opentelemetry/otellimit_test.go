@@ -85,13 +85,9 @@ func (s *service) metrics() map[string]float64 {
 				return metric.Name + " " + set.Encoded(attribute.DefaultEncoder())
 			}
 			switch data := metric.Data.(type) {
-			case metricdata.Sum[int64]:
+			case metricdata.Gauge[float64]:
 				for _, p := range data.DataPoints {
-					m[name(p.Attributes)] = float64(p.Value)
-				}
-			case metricdata.Gauge[int64]:
-				for _, p := range data.DataPoints {
-					m[name(p.Attributes)] = float64(p.Value)
+					m[name(p.Attributes)] = p.Value
 				}
 			case metricdata.Sum[float64]:
 				for _, p := range data.DataPoints {

@@ -71,9 +71,6 @@ var redacted = []string{"Authorization", "Cookie"}
 // or as most call them.
 func plainMembers() []member {
 	var members []member
-	for _, name := range slices.Sorted(maps.Keys(variables)) {
-		members = append(members, member{"$." + name, variables[name]})
-	}
 	for _, as := range []struct {
 		of    field
 		names string
@@ -84,6 +81,9 @@ func plainMembers() []member {
 		for name := range strings.FieldsSeq(as.names) {
 			members = append(members, member{"$." + name, slot{field: as.of}})
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(variables)) { // which say more, such as a path's query
+		members = append(members, member{"$." + name, variables[name]})
 	}
 	return append(members, member{"$.http_*", slot{field: fieldHeader}})
 }

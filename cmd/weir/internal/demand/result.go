@@ -65,8 +65,8 @@ type Trial struct {
 	ReqsRefused int64   `json:"requests_refused"`
 	Spared      float64 `json:"spared"` // share of the keys
 
-	// Low and High are what the recommendation may spare of as many clients again, 19 times in
-	// 20: by what it does in the whole log, and by this trial, whichever is farther off.
+	// Low and High are the 95% confidence interval of the share that the recommendation spares of
+	// as many other clients: by the whole log or by this trial, whichever is farther off.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }

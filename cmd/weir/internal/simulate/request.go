@@ -29,6 +29,9 @@ type Options struct {
 	// Tier is the tier of a request. Nil: what its entry says.
 	Tier func(*accesslog.Entry) string
 
+	// LeftOut are the names of rules that no request meets.
+	LeftOut []string
+
 	// HasTook says that entries say how long requests took. Else how many are in progress is not
 	// known, and left out.
 	HasTook bool

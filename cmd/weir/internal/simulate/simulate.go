@@ -68,9 +68,14 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
 	s.unplaced = map[string]bool{}
-	if !o.HasTook {
-		s.withoutPlaces(&c)
-	}
+	eachRule(&c, func(rule *middleware.Rule) {
+		if slices.Contains(o.LeftOut, rule.Name) {
+			leaveOut(rule)
+		}
+		if !o.HasTook {
+			s.withoutPlace(rule)
+		}
+	})
 	s.only = &turn{requests: s.requests, response: discarding{}}
 
 	// Most rules need neither fields nor a Result, and New says where one does.
@@ -101,41 +106,45 @@ func (s *Simulation) Rules() []middleware.RuleInfo {
 // it is not known how long requests took: that is left out, and their limits stay.
 func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unplaced)) }
 
-// withoutPlaces takes that out of rules, which may be the caller's.
-func (s *Simulation) withoutPlaces(c *middleware.Config) {
-	without := func(rule middleware.Rule) middleware.Rule {
-		if rule.Concurrency == (limiter.Concurrency{}) && len(rule.TierConcurrency) == 0 {
-			return rule
-		}
-		rule.Concurrency, rule.TierConcurrency = limiter.Concurrency{}, nil
-		hasLimit := rule.Limit != (limiter.Limit{}) || len(rule.Limits) > 0
-		if s.unplaced[rule.Name] = !hasLimit; !hasLimit {
-			// No request meets it, nor another rule in its place.
-			rule.Limit, rule.Tiers, rule.TierLimits = limiter.PerSecond(1), nil, nil
-			rule.Match = func(*http.Request) bool { return false }
-		}
-		return rule
+// withoutPlace takes that out of a rule.
+func (s *Simulation) withoutPlace(rule *middleware.Rule) {
+	if rule.Concurrency == (limiter.Concurrency{}) && len(rule.TierConcurrency) == 0 {
+		return
 	}
-	all := func(rule middleware.Rule) middleware.Rule {
-		rule = without(rule)
+	rule.Concurrency, rule.TierConcurrency = limiter.Concurrency{}, nil
+	hasLimit := rule.Limit != (limiter.Limit{}) || len(rule.Limits) > 0
+	if s.unplaced[rule.Name] = !hasLimit; !hasLimit {
+		rule.Limit, rule.Tiers, rule.TierLimits = limiter.PerSecond(1), nil, nil
+		leaveOut(rule)
+	}
+}
+
+// leaveOut has no request meet a rule, nor another rule in its place.
+func leaveOut(rule *middleware.Rule) { rule.Match = func(*http.Request) bool { return false } }
+
+// eachRule calls do with each of the rules, which c has copies of then: they may be the caller's.
+func eachRule(c *middleware.Config, do func(*middleware.Rule)) {
+	all := func(rule *middleware.Rule) {
 		rule.And = slices.Clone(rule.And)
+		do(rule)
 		for i := range rule.And {
-			rule.And[i] = without(rule.And[i])
+			do(&rule.And[i])
 		}
-		return rule
 	}
 	c.Rules = slices.Clone(c.Rules)
 	for i := range c.Rules {
-		c.Rules[i] = all(c.Rules[i])
+		all(&c.Rules[i])
 	}
 	c.ByTier, c.ByRoute = maps.Clone(c.ByTier), maps.Clone(c.ByRoute)
 	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
 		for at, rule := range rules {
-			rules[at] = all(rule)
+			all(&rule)
+			rules[at] = rule
 		}
 	}
 	if c.Default != nil {
-		rule := all(*c.Default)
+		rule := *c.Default
+		all(&rule)
 		c.Default = &rule
 	}
 }

@@ -70,7 +70,7 @@ type Bucket struct{ Limit, Most string }
 
 // CurveOf is the curve of a rule of a simulation.
 func CurveOf(c *simulate.Curve) Curve {
-	curve := Curve{Name: nameOf(c.Rule, c.Tier), Said: fmt.Sprintf("It now has %v.", c.Limit)}
+	curve := Curve{Name: nameOf(c.Rule, c.Tier), Said: fmt.Sprintf("It now has %v. Limits are tried one by one: what other rules and bans refuse counts here too.", c.Limit)}
 	for i, tried := range c.Tried {
 		text := tried.Limit.String()
 		curve.Points = append(curve.Points, newPoint(text, tried.Limit.Events, "limit: "+text, tried.Keys, c.Keys, tried.Requests, c.Requests))

@@ -130,9 +130,9 @@ func Recommended(r *demand.Result, spare float64, key string) Words {
 	if r.Chosen.Requests == 0 {
 		refuses = fmt.Sprintf("It would have refused none of %s requests.", Number(r.Requests))
 	}
-	tried := "The log is too short to try that on a part of it that the choice has not seen."
+	tried := "The log is too short to test the limit on a part that did not choose it."
 	if t := r.Tried; t != nil {
-		tried = fmt.Sprintf("Chosen by the first half of the log alone it would be %s, which spared %s of %s clients in the second. Of as many clients again, the limit spares from %s to %s, 19 times in 20.",
+		tried = fmt.Sprintf("The first half of the log alone would choose %s, which spares %s of %s clients in the second half. 95%% confidence interval: %s to %s of clients.",
 			PerPeriod(t.Limit, r.Per), Share(t.Keys-t.Refused, t.Keys), Number(t.Keys), Percent(t.Low), Percent(t.High))
 	}
 	few := ""

@@ -16,16 +16,12 @@ import (
 
 // Decode reads one document, YAML or JSON, into a pointer to a struct. The problems are
 // everything that is wrong, in the order of the document; what could be read is in into.
-// The Document is never nil. Decode panics if the struct has fields it can't read.
+// The Document is never nil.
 //
 // A document below the key of a wrapper is read as if it stood by itself, and its paths begin
 // there.
 func Decode(data []byte, into any, wrappers ...Wrapper) (*Document, []Problem) {
 	target := reflect.ValueOf(into)
-	if target.Kind() != reflect.Pointer || target.IsNil() || target.Elem().Kind() != reflect.Struct {
-		panic(fmt.Sprintf("document: Decode into %T: want a pointer to a struct", into))
-	}
-	fieldsOf(target.Type().Elem()) // panics for what can't be read, whatever this document has of it
 	root, found := read(data)
 	doc := &Document{root: root}
 	for _, w := range wrappers {

@@ -1,13 +1,10 @@
 // Package document reads configuration into structs and says where every mistake is.
-// It also makes a JSON Schema and a reference table from the same structs, so the three
-// can't disagree. It knows nothing of what is configured.
+// It knows nothing of what is configured.
 //
 // # How a struct is read
 //
-// A field's tags are `yaml:"name"` (the name in the document, needed), `doc:"one
-// sentence"`, `default:"text"` (said in the schema and the reference, not applied
-// here), `required:"true"` and, said in the schema alone, `min` and `max` of an integer,
-// `pattern` of text and `keys`, the pattern of a mapping's keys. Embedded structs are inlined, `yaml:"-"` is passed over.
+// A field's tags are `yaml:"name"` (the name in the document) and `required:"true"`. A field
+// without a name is passed over. Embedded structs are inlined.
 //
 //   - string, bool and integers of any size. An integer is decimal digits, a single _
 //     between any two; 0x10, 010, 1e3, +5 and 1.0 are refused.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -203,31 +202,4 @@ func TestWhatCouldBeReadIsThere(t *testing.T) {
 	require.Equal(t, "x", h.Name)
 	require.Equal(t, "1", h.Rooms["hall"].Size)
 	require.Equal(t, []color{"red", ""}, h.Colors)
-}
-
-func TestAStructThatCantBeReadIsAMistakeInTheProgram(t *testing.T) {
-	t.Parallel()
-	for _, into := range []any{
-		house{}, (*house)(nil), new(int), nil,
-		new(struct {
-			A float64 `yaml:"a"`
-		}),
-		new(struct {
-			A map[int]string `yaml:"a"`
-		}),
-		new(struct {
-			A any `yaml:"a"`
-		}),
-		new(struct{ A string }),
-		new(struct {
-			A map[string]struct {
-				B []time.Duration `yaml:"b"`
-			} `yaml:"a"`
-		}),
-		new(struct {
-			a string `yaml:"a"`
-		}),
-	} {
-		require.Panics(t, func() { document.Decode([]byte("b: 1"), into) }, "%T", into)
-	}
 }

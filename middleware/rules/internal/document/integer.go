@@ -7,13 +7,7 @@ import (
 	"strings"
 )
 
-// integerPattern is what an integer may look like, here and in a schema.
-const integerPattern = `^-?(0|[1-9][0-9]*(_[0-9]+)*)$`
-
-// PositivePattern is that of one from 1 on.
-const PositivePattern = `^[1-9][0-9]*(_[0-9]+)*$`
-
-var integer = regexp.MustCompile(integerPattern)
+var integer = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
 // ParseInteger reads decimal digits, and _ between them, into bits. All else can be read in
 // two ways: 010 is 8 or 10, and 1e3 of a limit is rather a mistake.

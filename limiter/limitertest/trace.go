@@ -1,0 +1,325 @@
+package limitertest
+
+import (
+	_ "embed"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// promises are the cases that a trace of calls shows; the file says how they are written.
+//
+//go:embed promises.txt
+var promises string
+
+// A declaration names a quota of a trace.
+type declaration struct {
+	name, rule, tier string
+	text             string // the limit; empty: each of the samples
+	places           bool
+}
+
+// traces are the cases in promises.
+func traces() (cases []testCase) {
+	for _, text := range strings.Split(promises, "\n== ")[1:] {
+		c := testCase{}
+		name, rest, _ := strings.Cut(text, "\n")
+		c.name = name
+		var quotas []declaration
+		var steps, limits []string
+		settles, back := false, false
+		for line := range strings.Lines(rest) {
+			line = strings.TrimSpace(line)
+			switch verb, rest, _ := strings.Cut(line, " "); verb {
+			case "":
+			case ">":
+				c.why = rest
+			case "limit", "places":
+				names, text, _ := strings.Cut(rest, " = ")
+				d := declaration{text: text, places: verb == "places"}
+				d.name, d.rule, _ = strings.Cut(names, " of ")
+				if d.rule == "" {
+					d.rule = d.name
+				}
+				d.rule, d.tier, _ = strings.Cut(d.rule, "/")
+				quotas = append(quotas, d)
+			case "for":
+				all, algorithms, _ := strings.Cut(rest, " in ")
+				for _, l := range strings.Split(all, ", ") {
+					for _, a := range strings.Split(algorithms, " ") {
+						limits = append(limits, l+" "+a)
+					}
+				}
+			case "settles":
+				settles = true
+			case "steps":
+				back = true
+			default:
+				steps = append(steps, line)
+			}
+		}
+		if quotas == nil {
+			quotas = []declaration{{name: "rule", rule: "rule"}}
+		}
+		others := slices.ContainsFunc(quotas, func(d declaration) bool { return strings.HasPrefix(d.text, "other") })
+		run := func(t *trial, each limiter.Limit) {
+			if back && !t.stepsBack {
+				return
+			}
+			if _, ok := limiter.As[limiter.Placer](t.store); quotas[0].places && !ok {
+				return
+			}
+			for _, other := range samples {
+				t.runs++ // each has rules of its own
+				tr := &trace{trial: t, ids: map[string]decided{}}
+				for _, d := range quotas {
+					d.rule += fmt.Sprint(" ", t.runs)
+					q := t.declared(d, each, other)
+					q.Settles = settles
+					tr.quotas = append(tr.quotas, named{d.name, q})
+				}
+				for _, step := range steps {
+					t.step = step
+					tr.do(step)
+				}
+				t.step = ""
+				if !others {
+					break
+				}
+			}
+		}
+		switch {
+		case limits != nil:
+			c.run = func(t *trial) {
+				for _, text := range limits {
+					run(t, t.parsed(text))
+				}
+			}
+		case slices.ContainsFunc(quotas, func(d declaration) bool { return d.text == "" || strings.HasPrefix(d.text, "each") }):
+			c.each = run
+		default:
+			c.run = func(t *trial) { run(t, limiter.Limit{}) }
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+func (t *trial) parsed(text string) limiter.Limit {
+	t.Helper()
+	l, err := limiter.Parse(text)
+	if err != nil {
+		t.Fatalf("limitertest: %v", err)
+	}
+	return l
+}
+
+func (t *trial) declared(d declaration, each, other limiter.Limit) *limiter.Quota {
+	t.Helper()
+	text, events, isSlow := strings.Cut(d.text, " slow ")
+	n, _ := strconv.ParseInt(events, 10, 64)
+	l := each
+	switch {
+	case d.places:
+		n, _ = strconv.ParseInt(d.text, 10, 64)
+		return t.concurrency(d.rule, d.tier, n)
+	case text == "other":
+		l = other
+	case text != "" && text != "each":
+		l = t.parsed(text)
+	}
+	if isSlow {
+		l = slow(l, n)
+	}
+	return t.named(d.rule, d.tier, l)
+}
+
+// A trace is a case of promises while it runs.
+type trace struct {
+	*trial
+	quotas []named
+	ids    map[string]decided
+}
+
+type named struct {
+	name  string
+	quota *limiter.Quota
+}
+
+// decided is a charge and what was decided.
+type decided struct {
+	limiter.Charge
+	limiter.Decision
+}
+
+// do is one step.
+func (t *trace) do(step string) {
+	t.Helper()
+	verb, rest, _ := strings.Cut(step, " ")
+	if times, ok := strings.CutSuffix(verb, "x"); ok {
+		for range t.number(times, limiter.Charge{}) {
+			t.do(rest)
+		}
+		return
+	}
+	if verb == "sleep" {
+		t.sleep(t.duration(rest))
+		return
+	}
+	var all []limiter.Charge
+	var settlements []limiter.Settlement
+	var last []string // fields of the last charge behind its cost
+	for part := range strings.SplitSeq(rest, ", ") {
+		fields := strings.Fields(part)
+		if verb == "settle" {
+			d := t.ids[fields[0]]
+			d.Charge.At = d.Decision.At
+			settlements = append(settlements, limiter.Settlement{Charge: d.Charge, Actual: t.number(fields[1], d.Charge)})
+			continue
+		}
+		c := t.charge(fields[0])
+		last = fields[1:]
+		if len(last) > 0 && !slices.Contains([]string{"look", "same", "longer"}, verb) {
+			c.Cost = t.number(last[0], c)
+			last = last[1:]
+		}
+		if len(last) == 2 && last[0] == "of" {
+			c.At = t.ids[last[1]].Decision.At
+		}
+		all = append(all, c)
+	}
+	if verb == "settle" {
+		t.settle(settlements...)
+		return
+	}
+	c := all[0]
+	switch verb {
+	case "take":
+		t.note(c, t.take(c.Quota, c.Key, c.Cost), last)
+	case "refuse":
+		t.note(c, t.refuse(c.Quota, c.Key, c.Cost), last)
+	case "never":
+		if d := t.refuse(c.Quota, c.Key, c.Cost); d.RetryAfter != limiter.Never {
+			t.broken("cost %d under %v: RetryAfter is %v, want Never", c.Cost, c.Quota.Limit(), d.RetryAfter)
+		}
+	case "left":
+		t.remaining(c.Quota, c.Key, c.Cost, "then")
+	case "look":
+		t.note(c, t.look(c.Quota, c.Key), last)
+	case "same":
+		if d, want := t.look(c.Quota, c.Key), t.ids[last[0]].Decision; d != want {
+			t.broken("under %v a key looks %+v, want %+v", c.Quota.Limit(), d, want)
+		}
+	case "longer":
+		other := t.charge(last[0])
+		n := t.number(last[1], c)
+		long, short := t.refuse(c.Quota, c.Key, n).RetryAfter, t.refuse(other.Quota, other.Key, n).RetryAfter
+		if long <= short {
+			t.broken("under %v %d are free after %v, and of another key after %v, want later", c.Quota.Limit(), n, long, short)
+		}
+	case "batch":
+		t.batch(rest, all)
+	case "owe":
+		t.owe(all...)
+	case "refund":
+		t.refund(all...)
+	case "reset":
+		t.reset(all...)
+	case "begin":
+		t.begin(c.Quota, float64(c.Cost))
+	case "drain":
+		for n := t.look(c.Quota, c.Key).Limit; n > 0; n-- {
+			if d := t.take(c.Quota, c.Key, 1); d.Limit != c.Quota.Capacity() || d.Remaining != n-1 {
+				t.broken("an admitted event left %d of %d, want %d of %d", d.Remaining, d.Limit, n-1, c.Quota.Capacity())
+			}
+		}
+	case "retry":
+		t.retry(c.Quota, c.Key, c.Cost)
+	case "fill":
+		t.fill(c.Quota, c.Key)
+	case "empty":
+		t.empty(c.Quota, c.Key)
+	default:
+		t.Fatalf("limitertest: there is no step %q", verb)
+	}
+}
+
+// charge is of "key", or of "limit:key".
+func (t *trace) charge(text string) limiter.Charge {
+	for _, n := range t.quotas {
+		if key, ok := strings.CutPrefix(text, n.name+":"); ok {
+			return limiter.Charge{Quota: n.quota, Key: key}
+		}
+	}
+	return limiter.Charge{Quota: t.quotas[0].quota, Key: text}
+}
+
+func (t *trace) number(text string, c limiter.Charge) int64 {
+	t.Helper()
+	text, less, _ := strings.Cut(text, "-")
+	text, more, _ := strings.Cut(text, "+")
+	n, err := int64(0), error(nil)
+	switch text {
+	case "all":
+		n = c.Quota.Capacity()
+	case "half":
+		n = c.Quota.Capacity() / 2
+	case "rest":
+		n = t.look(c.Quota, c.Key).Remaining
+	case "max":
+		n = math.MaxInt64
+	default:
+		n, err = strconv.ParseInt(text, 10, 64)
+	}
+	if err != nil {
+		t.Fatalf("limitertest: %v", err)
+	}
+	if less != "" {
+		n -= t.number(less, c)
+	}
+	if more != "" {
+		n += t.number(more, c)
+	}
+	return n
+}
+
+func (t *trace) duration(text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("limitertest: %v", err)
+	}
+	return d
+}
+
+// note remembers a decision "as ID", and holds it to "FIELD=TIME".
+func (t *trace) note(c limiter.Charge, d limiter.Decision, fields []string) {
+	t.Helper()
+	for i, field := range fields {
+		name, value, is := strings.Cut(field, "=")
+		switch {
+		case field == "as":
+			t.ids[fields[i+1]] = decided{c, d}
+		case is:
+			got := map[string]time.Duration{"RetryAfter": d.RetryAfter, "NextAfter": d.NextAfter, "ResetAfter": d.ResetAfter, "Delay": d.Delay}[name]
+			if want := t.duration(value); got != want {
+				t.broken("under %v %s is %v, want %v: %+v", c.Quota.Limit(), name, got, want, d)
+			}
+		}
+	}
+}
+
+// batch decides on charges together, of which text says which stand in the way.
+func (t *trace) batch(text string, charges []limiter.Charge) {
+	t.Helper()
+	for i, d := range t.decide(charges...) {
+		if want := strings.HasSuffix(strings.Split(text, ", ")[i], " yes"); d.Allowed != want {
+			t.broken("charge %d of a batch was answered %+v, want Allowed %v", i+1, d, want)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package tally
+
+import (
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/shed"
+	"github.com/weirgo/weir/pace"
+)
+
+// A Metric is one that Prometheus and OpenTelemetry are told alike, each under its own name.
+type Metric struct {
+	Prometheus    string // empty: it has it in another form
+	OpenTelemetry string
+	Unit          string // for OpenTelemetry
+	Help          string
+	Gauge         bool     // or a counter
+	OfStore       bool     // OpenTelemetry is told which kind of store it is of, whatever the labels
+	Labels        []string // names, as Prometheus has them
+}
+
+var (
+	requests = Metric{"rate_limit_requests_total", "rate_limit.requests", "{request}",
+		"What each rule said about the requests that it applied to. A request counts once for every rule: for shares of all requests, take the outcomes.",
+		false, false, []string{"rule", "decision", "tier"}}
+	outcomes = Metric{"rate_limit_outcomes_total", "rate_limit.outcomes", "{request}",
+		"What became of the requests that the limiter had a say in. A request counts once, so shares of requests are of this.",
+		false, false, []string{"outcome"}}
+
+	storeErrors = Metric{"rate_limit_store_errors_total", "rate_limit.store.errors", "{request}",
+		"Requests that the store could not decide about: answered 503, unless all their rules are in shadow.",
+		false, true, []string{"store"}}
+	degraded = Metric{"rate_limit_degraded", "rate_limit.store.degraded", "1",
+		"1 while the rules' outage policies decide in place of the store's server.", true, true, []string{"store"}}
+	degradedFor = Metric{"rate_limit_degraded_seconds_total", "rate_limit.store.degraded.time", "s",
+		"For how long the outage policies have been in force in all.", false, true, []string{"store"}}
+	failures = Metric{"", "rate_limit.store.failures", "{call}",
+		"Calls that the store's server failed at.", false, true, nil}
+	byServer = Metric{"rate_limit_store_decisions_total", "rate_limit.store.decisions", "{decision}",
+		"Calls of the store that were decided, one for all rules of a request, by its server or by an outage policy: server, fail_local, fail_open or fail_closed.",
+		false, true, []string{"store", "by"}}
+
+	cells = Metric{"rate_limit_table_cells", "rate_limit.table.cells", "{cell}",
+		"Places for keys that the store in memory has taken memory for.", true, true, nil}
+	bytes      = Metric{"rate_limit_table_bytes", "rate_limit.table.size", "By", "Memory of the store in memory.", true, true, nil}
+	evicted    = Metric{"rate_limit_table_evicted_total", "rate_limit.table.evicted", "{key}", "Keys that were forgotten at the cap before their time.", false, true, nil}
+	overflowed = Metric{"rate_limit_table_overflowed_total", "rate_limit.table.overflowed", "{decision}",
+		"Decisions at the cap that were taken on a counter shared by new keys.", false, true, nil}
+
+	inProgress = Metric{"rate_limit_concurrency_in_progress", "rate_limit.concurrency.in_progress", "{request}",
+		"Requests of all keys in progress in this process, of a rule with Concurrency.", true, false, []string{"rule", "tier"}}
+	waiting = Metric{"rate_limit_concurrency_waiting", "rate_limit.concurrency.waiting", "{request}",
+		"Requests of all keys that wait in this process to be in progress.", true, false, []string{"rule", "tier"}}
+	atOnce = Metric{"rate_limit_concurrency_limit", "rate_limit.concurrency.limit", "{request}",
+		"How many requests of one key may be in progress at once.", true, false, []string{"rule", "tier"}}
+
+	overloadLimit = Metric{"rate_limit_overload_limit", "rate_limit.overload.limit", "{request}",
+		"How many requests may be in flight.", true, false, []string{"route"}}
+	overloadInFlight = Metric{"rate_limit_overload_in_flight", "rate_limit.overload.in_flight", "{request}",
+		"Requests in flight, without streams.", true, false, []string{"route"}}
+	overloadStreams = Metric{"rate_limit_overload_streams", "rate_limit.overload.streams", "{request}",
+		"Answers that are being sent for far longer than others take.", true, false, []string{"route"}}
+	overloadWaiting = Metric{"rate_limit_overload_waiting", "rate_limit.overload.waiting", "{request}",
+		"Requests that wait for a place.", true, false, []string{"route"}}
+	overloadRequests = Metric{"rate_limit_overload_requests_total", "rate_limit.overload.requests", "{request}",
+		"Requests by level of priority that took a place or were refused: admitted or shed.", false, false, []string{"route", "level", "decision"}}
+	overloaded = Metric{"rate_limit_overloaded", "rate_limit.overloaded", "1",
+		"1 while requests of a level are refused after a short wait.", true, false, []string{"route", "level"}}
+
+	paceAttempts = Metric{"rate_limit_pace_attempts_total", "rate_limit.pace.attempts", "{attempt}",
+		"Attempts to send a request to others, by what became of them. A request that is sent again counts again.", false, false, []string{"rule", "outcome"}}
+	paceRetries = Metric{"rate_limit_pace_retries_total", "rate_limit.pace.retries", "{attempt}",
+		"Attempts after which the request was to be sent again.", false, false, []string{"rule"}}
+	paceCooldowns = Metric{"rate_limit_pace_cooldowns_total", "rate_limit.pace.cooldowns", "{cooldown}",
+		"Answers to this process after which no process sends requests for a while.", false, false, []string{"rule"}}
+
+	// Metrics are all there are.
+	Metrics = []*Metric{
+		&requests, &outcomes, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
+		&cells, &bytes, &evicted, &overflowed, &inProgress, &waiting, &atOnce, &overloadLimit, &overloadInFlight, &overloadStreams, &overloadWaiting,
+		&overloadRequests, &overloaded, &paceAttempts, &paceRetries, &paceCooldowns,
+	}
+)
+
+// A Snapshot is what metrics are read from. Overload may be nil.
+type Snapshot struct {
+	Tally    *Tally
+	Placing  *Placing
+	Most     int // rules of which requests in progress are told
+	Overload *shed.Limiter
+	Paced    *Paced
+}
+
+// An Emit takes a value of a metric, with the values of its labels.
+type Emit func(m *Metric, value float64, labels ...string)
+
+func (emit Emit) is(m *Metric, yes bool, labels ...string) {
+	value := 0.0
+	if yes {
+		value = 1
+	}
+	emit(m, value, labels...)
+}
+
+// Read emits all that is known.
+func (s *Snapshot) Read(emit Emit) {
+	for _, o := range middleware.Outcomes() {
+		emit(&outcomes, float64(s.Tally.Outcome(o)), o.String())
+	}
+	for _, r := range s.Tally.Rules() {
+		for _, d := range Decisions() {
+			emit(&requests, float64(r.Count[d]), r.Rule, d.String(), r.Tier)
+		}
+	}
+	emit(&storeErrors, float64(s.Tally.Errors()), s.Tally.Store.Kind)
+	s.Tally.Store.read(emit)
+	for _, p := range s.Placing.InProgress(s.Most) {
+		emit(&inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
+		emit(&waiting, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
+		emit(&atOnce, float64(p.Rule.Concurrency.Max), p.Rule.Name, p.Rule.Tier)
+	}
+	if s.Overload != nil {
+		readOverload(emit, s.Overload.Stats())
+	}
+	for _, r := range s.Paced.Rules() {
+		for _, o := range pace.Outcomes() {
+			emit(&paceAttempts, float64(r.Count(o)), r.Rule, o.String())
+		}
+		emit(&paceRetries, float64(r.Retries()), r.Rule)
+		emit(&paceCooldowns, float64(r.Cooldowns()), r.Rule)
+	}
+}
+
+func (s *Store) read(emit Emit) {
+	if s.Memory != nil {
+		stats := s.Memory()
+		emit(&cells, float64(stats.Cells))
+		emit(&bytes, float64(stats.Bytes))
+		emit(&evicted, float64(stats.Evicted))
+		emit(&overflowed, float64(stats.Overflowed))
+	}
+	if s.Failover == nil {
+		return
+	}
+	stats := s.Failover()
+	emit.is(&degraded, stats.Degraded, s.Kind)
+	emit(&degradedFor, s.Degraded(stats).Seconds(), s.Kind)
+	emit(&failures, float64(stats.Failures))
+	emit(&byServer, float64(stats.Decided), s.Kind, "server")
+	emit(&byServer, float64(stats.Local), s.Kind, "fail_local")
+	emit(&byServer, float64(stats.Open), s.Kind, "fail_open")
+	emit(&byServer, float64(stats.Closed), s.Kind, "fail_closed")
+}
+
+func readOverload(emit Emit, stats []shed.Stats) {
+	for _, s := range stats {
+		emit(&overloadLimit, float64(s.Limit), s.Route)
+		emit(&overloadInFlight, float64(s.InFlight), s.Route)
+		emit(&overloadStreams, float64(s.Streams), s.Route)
+		emit(&overloadWaiting, float64(s.Waiting), s.Route)
+		for _, level := range s.Levels {
+			emit(&overloadRequests, float64(level.Admitted), s.Route, level.Name, "admitted")
+			emit(&overloadRequests, float64(level.Shed), s.Route, level.Name, "shed")
+			emit.is(&overloaded, level.Overloaded, s.Route, level.Name)
+		}
+	}
+}
