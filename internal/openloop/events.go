@@ -13,51 +13,15 @@ func (e event) Before(other event) bool {
 	return e.at < other.at || e.at == other.at && e.made < other.made
 }
 
-// events are those to come. Most come after one of a few times, such as a timeout, and so in the
-// order in which they were made: these are in a line.
+// events are those to come.
 type events struct {
-	made  int
-	lines []line
-	other heap[event]
-}
-
-type line struct {
-	after time.Duration
-	queue []event
+	made int
+	heap heap[event]
 }
 
 func (l *events) add(now, after time.Duration, do func()) {
-	after = max(0, after)
 	l.made++
-	e := event{now + after, l.made, do}
-	for i := range l.lines {
-		if l.lines[i].after == after {
-			l.lines[i].queue = append(l.lines[i].queue, e)
-			return
-		}
-	}
-	if after >= time.Millisecond && after%time.Millisecond == 0 {
-		l.lines = append(l.lines, line{after, []event{e}})
-		return
-	}
-	l.other.push(e)
-}
-
-func (l *events) pop() (e event, ok bool) {
-	var first *line
-	for i := range l.lines {
-		if q := l.lines[i].queue; len(q) > 0 && (first == nil || q[0].Before(first.queue[0])) {
-			first = &l.lines[i]
-		}
-	}
-	if len(l.other) > 0 && (first == nil || l.other[0].Before(first.queue[0])) {
-		return l.other.pop(), true
-	}
-	if first == nil {
-		return event{}, false
-	}
-	e, first.queue = first.queue[0], first.queue[1:]
-	return e, true
+	l.heap.push(event{now + max(0, after), l.made, do})
 }
 
 // A heap has the first in front.

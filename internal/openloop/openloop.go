@@ -92,7 +92,8 @@ func (w *World) Do(limit Limit, d time.Duration, pass func(time.Duration)) *Run 
 		limit.Ask(r, &Job{Tier: 1, Stream: true, count: &r.streams})
 	}
 	r.arrive()
-	for e, ok := r.events.pop(); ok; e, ok = r.events.pop() {
+	for len(r.events.heap) > 0 {
+		e := r.events.heap.pop()
 		if pass != nil && e.at > r.now {
 			pass(e.at - r.now)
 		}
