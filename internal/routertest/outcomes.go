@@ -106,37 +106,6 @@ func loginsAtOnce(s *suite) {
 	require.Equal(s, 40, s.inParallel(rule, 40, 200), "right ones that are charged afterwards")
 }
 
-// settled reserves 60 of 100 and says what it was.
-func settled(s *suite) {
-	limit := s.rules(middleware.Rule{Name: "tokens", Limit: perHour(100), Units: 60, Settles: true})
-	server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: func(_ http.ResponseWriter, r *http.Request) {
-		n, err := strconv.ParseInt(r.Header.Get("X-Tokens"), 10, 64)
-		if err != nil {
-			return
-		}
-		if err := middleware.Settle(r.Context(), "tokens", n); err != nil {
-			s.Errorf("settle: %v", err)
-		}
-		if r.Header.Get("X-Panic") != "" {
-			panic("after it was settled")
-		}
-	}}))
-	for _, c := range []struct {
-		header    []string
-		remaining int64
-	}{
-		{[]string{"X-Tokens: 10"}, 90},
-		{[]string{"X-Tokens: 5", "X-Panic: yes"}, 85},
-		{[]string{"X-Tokens: 75"}, 10},
-	} {
-		_, _ = server.try(server.request(s.Context(), "POST /", c.header...)) // a panic ends the connection
-		ended()
-		found, err := limit.Rules.Peek(s.Context(), "tokens", "")
-		require.NoError(s, err)
-		require.Equal(s, c.remaining, found[0].Remaining, "%v", c.header)
-	}
-}
-
 func outcomes(s *suite) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("X-How") {

@@ -81,16 +81,6 @@ func placesAreGivenBack(s *suite) {
 	require.Empty(s, service.flying) // of what was aborted a client may ask twice, and so be heard twice
 }
 
-func shedGoesNoFurther(s *suite) {
-	service := newService()
-	service.full = true
-	server := s.serve(app([]Limit{limits(middleware.Config{Overload: service})},
-		get("/", func(http.ResponseWriter, *http.Request) { s.Error("a request that is shed reaches its handler") })))
-	answer := server.ask("GET /")
-	require.Equal(s, 503, answer.StatusCode)
-	require.Equal(s, "3", answer.Header.Get("Retry-After"))
-}
-
 func upgradeHoldsNoPlace(s *suite) {
 	service := newService()
 	server := s.serve(app([]Limit{limits(middleware.Config{Overload: service})},

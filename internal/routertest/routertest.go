@@ -149,20 +149,17 @@ var cases = []testCase{
 
 	{claim: "five failed logins, and right ones without end", run: failedLogins, ends: true},
 	{claim: "logins at once", run: loginsAtOnce, ends: true},
-	{claim: "what a request cost is what its handler says", run: settled, ends: true},
 	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes, ends: true},
 	{claim: "a client that breaks its body off, or holds it back, is charged whatever is answered", run: heldBack, ends: true},
 	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
 
 	{claim: "a place in the service is held until the handler returns, however it does", run: placesAreGivenBack},
 	{claim: "a place is told when its handler waits for its client", run: placesKnowOfSlowClients},
-	{claim: "a request that is shed goes no further", run: shedGoesNoFurther},
 	{claim: "a connection that is taken over holds no place", run: upgradeHoldsNoPlace, only: "HTTP/1.1"},
 	{claim: "server-sent events arrive one by one", run: events},
 	{claim: "the ResponseWriter is what it is without a limit", run: sameResponseWriter},
 	{claim: "a request body can be read while the response is written", run: fullDuplex},
 	{claim: "an upgraded connection is the handler's", run: upgrade, only: "HTTP/1.1"},
-	{claim: "a client that goes away while it waits is let go", run: clientGoesAway},
 }
 
 // A suite is one case's view of the router.

@@ -2,20 +2,15 @@ package routertest
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
 )
 
 func events(s *suite) {
@@ -185,49 +180,4 @@ func upgrade(s *suite) {
 	response, _, _ = shake()
 	require.Equal(s, http.StatusTooManyRequests, response.StatusCode, "a handshake counts like a request")
 	require.NotEmpty(s, response.Header.Get("Retry-After"))
-}
-
-// A watchedStore tells when it has decided.
-type watchedStore struct {
-	limiter.Store
-	decided chan struct{}
-}
-
-func (w watchedStore) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	err := w.Store.Decide(ctx, charges, decisions)
-	w.decided <- struct{}{}
-	return err
-}
-
-func clientGoesAway(s *suite) {
-	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-	require.NoError(s, err)
-	store := watchedStore{memory, make(chan struct{}, 2)}
-	var handled atomic.Int32
-	handler := s.router.Build(app(
-		[]Limit{limits(middleware.Config{Store: store, Rules: []middleware.Rule{
-			{Name: "queue", Limit: limiter.PerHour(1).With(limiter.LeakyBucket)},
-		}})},
-		get("/", func(http.ResponseWriter, *http.Request) { handled.Add(1) })))
-	left := make(chan struct{}, 2)
-	server := s.serveHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() { left <- struct{}{} }()
-		handler.ServeHTTP(w, r)
-	}))
-	server.wantStatus(200, "the first need not wait", "GET /")
-	receive(s.T, store.decided, "the first decision")
-	receive(s.T, left, "the first handler to return")
-
-	ctx, goAway := context.WithCancel(s.Context())
-	failed := make(chan error, 1)
-	r := server.request(ctx, "GET /")
-	go func() {
-		_, err := server.try(r)
-		failed <- err
-	}()
-	receive(s.T, store.decided, "the second decision")
-	goAway() // it would have to wait for an hour
-	receive(s.T, left, "the handler of a client that went away to return")
-	require.ErrorIs(s, receive(s.T, failed, "the client to notice"), context.Canceled)
-	require.EqualValues(s, 1, handled.Load(), "a client that went away is not served")
 }
