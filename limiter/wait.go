@@ -41,6 +41,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if err := l.lookAhead(ctx, key, n); err != nil {
+			return err
+		}
 		d, err := l.AllowN(ctx, key, n)
 		switch {
 		case err != nil:
@@ -60,6 +63,20 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 			return err
 		}
 	}
+}
+
+// lookAhead is a [*WaitError] if the queue of a LeakyBucket is longer than ctx lasts. A turn that is
+// taken in vain is lost once another one stands behind it, so many callers that cannot wait would
+// fill the queue with turns that nobody uses.
+func (l *Limiter) lookAhead(ctx context.Context, key string, n int64) error {
+	if _, bounded := ctx.Deadline(); !bounded || n == 0 || l.quota.algorithm.delay == nil {
+		return nil
+	}
+	d, err := l.AllowN(ctx, key, 0)
+	if err == nil && !fits(ctx, d.Delay) {
+		err = &WaitError{l.quota.rule, d.Delay}
+	}
+	return err
 }
 
 // waitForTurn waits for the Delay of d, which took n units.

@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -189,4 +191,26 @@ func TestAWaitThatHasEndedAsksNothing(t *testing.T) {
 	require.ErrorIs(t, l.Wait(ctx, "key", 1), context.Canceled)
 	assert.Equal(t, int64(100), remaining(t, l, "key"))
 	require.ErrorIs(t, tokens(brokenStore{}, FixedWindow).Wait(t.Context(), "key", 1), errOutage)
+}
+
+// However many callers cannot wait, those that can leave as if the others had never been.
+func TestCallersThatCannotWaitDoNotLengthenTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Must(New(Config{Name: "x", Limit: Limit{Events: 10, Per: time.Second, Burst: 600, Algorithm: LeakyBucket}}))
+		var left atomic.Int64
+		for range 50 {
+			for range 40 {
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					if l.Wait(ctx, "key", 1) == nil {
+						left.Add(1)
+					}
+				}()
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		require.GreaterOrEqual(t, left.Load(), int64(50), "of 59 that there is room for")
+	})
 }
