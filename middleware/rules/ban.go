@@ -14,10 +14,36 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// A banList is what a file bans.
-type banList struct {
+// A clientList is what a file bans, or never limits.
+type clientList struct {
 	networks netw.Set
 	keys     map[string]struct{}
+}
+
+// clientList reads cidrs, keys and file of a section. It has check look at each key, with a way to
+// warn of it.
+func (c *checker) clientList(section string, cidrs []network, keys []string, file string, check func(key string, warn func(message string)) error) *clientList {
+	list := &clientList{networks: setOf(cidrs), keys: map[string]struct{}{}}
+	add := func(text string, warn func(message string)) error {
+		if isNetwork, err := addNetwork(&list.networks, text); isNetwork {
+			return err
+		}
+		list.keys[text] = struct{}{}
+		return check(text, warn)
+	}
+	for i, key := range keys {
+		at := c.element([]string{section, "keys"}, i)
+		if c.noted(at) {
+			continue
+		}
+		if err := add(key, func(message string) { c.warnings.at(at, "%s", message) }); err != nil {
+			c.at(at, "%s", err)
+		}
+	}
+	if c.doc.Has(section, "file") {
+		c.keyFile([]string{section, "file"}, file, add)
+	}
+	return list
 }
 
 // ban makes Config.DenyKey and what bans by escalation need.
@@ -26,20 +52,7 @@ func (c *checker) ban() {
 	if b == nil {
 		b = &banned{}
 	}
-	list := banList{keys: map[string]struct{}{}}
-	list.networks = setOf(b.CIDRs)
-	for i, key := range b.Keys {
-		at := c.element([]string{"ban", "keys"}, i)
-		if c.noted(at) {
-			continue
-		}
-		if err := c.banned(&list, key); err != nil {
-			c.at(at, "%s", err)
-		}
-	}
-	if c.doc.Has("ban", "file") {
-		c.keyFile([]string{"ban", "file"}, b.File, func(line string, _ func(string)) error { return c.banned(&list, line) })
-	}
+	list := c.clientList("ban", b.CIDRs, b.Keys, b.File, func(key string, _ func(string)) error { return c.bannedKey(key) })
 	if b.Status != nil {
 		c.config.BanStatus = int(*b.Status)
 		if *b.Status != http.StatusForbidden && *b.Status != http.StatusTooManyRequests {
@@ -65,25 +78,13 @@ func (c *checker) ban() {
 	}
 }
 
-// has reports whether a key is banned, or is an address in a banned network.
-func (l *banList) has(key string) bool {
+// has reports whether a key is in the list, or is an address in one of its networks.
+func (l *clientList) has(key string) bool {
 	if _, banned := l.keys[key]; banned {
 		return true
 	}
 	ip, err := netip.ParseAddr(key)
 	return err == nil && l.networks.Contains(ip)
-}
-
-// banned adds what a line or an element says.
-func (c *checker) banned(list *banList, text string) error {
-	if isNetwork, err := addNetwork(&list.networks, text); isNetwork {
-		return err
-	}
-	if err := c.bannedKey(text); err != nil {
-		return err
-	}
-	list.keys[text] = struct{}{}
-	return nil
 }
 
 // addNetwork adds a text that is a network or an address. An error says that it is that of everyone.

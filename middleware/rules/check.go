@@ -454,7 +454,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		return
 	}
 	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
-	exempt := c.allowList(a)
+	exempt, from := c.allowed(a)
 	sorted := slices.Sorted(maps.Keys(endpoints))
 	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs", "so nothing is limited: name some routes, or write mode: shadow")
 	for _, text := range routes {
@@ -469,7 +469,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	if len(routes) > 0 {
 		onRoute = middleware.Route(routes...)
 	}
-	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&exempt.networks), exempt.match(), onRoute)
+	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&exempt.networks), exempt.hasKey(from), onRoute)
 }
 
 // routes are those of a list that are good. They have no host, instead of which something

@@ -8,14 +8,14 @@
 //
 //	version: 1
 //	proxies: {trusted: [10.0.0.0/8]}
-//	ban: {cidrs: [198.51.100.0/24], file: banned.txt}       # 403, before anything else
-//	allow: {cidrs: [10.0.0.0/8], routes: ["GET /healthz"]}  # never limited
+//	ban: {cidrs: [198.51.100.0/24]}                          # 403, before anything else
+//	allow: {cidrs: [192.0.2.0/28], routes: ["GET /healthz"]} # never limited
 //	global: 10_000/s
 //	tiers:
 //	  free: 100/h
 //	  premium: {limit: 10_000/h, key: user}
 //	endpoints:
-//	  "GET /search": {limit: 30/1m, algorithm: token_bucket, burst: 10, key: [user, ip]}
+//	  "GET /search": {limit: 30/1m, algorithm: token_bucket, burst: 10, key: user|ip}
 //	  "POST /login": {limit: 5/1m, on_outage: closed, escalate: {after: 3, within: 10m, ban: 1m}}
 //	  "/beta/*": {limit: 10/s, mode: shadow}
 //	default: {requests: 100, window: 60s}
