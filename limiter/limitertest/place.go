@@ -13,36 +13,6 @@ import (
 // places are about events that are under way, for stores that are a [limiter.Placer].
 var places = ofPlacers([]testCase{
 	{
-		name: "places and units are taken together or not at all",
-		why:  "A refused place spends no quota, and a refused quota takes no place, wherever the keys are counted.",
-		run: func(t *trial) {
-			q := t.concurrency("places", "", 2)
-			for _, l := range samples {
-				for _, keys := range [][2]string{{"key", "key"}, {"a " + l.Algorithm.String(), "b " + l.Algorithm.String()}} {
-					rate := t.named("rate "+l.Algorithm.String(), "", slow(l, 20))
-					place := limiter.Charge{Quota: q, Key: keys[0], Cost: 1}
-					unit := limiter.Charge{Quota: rate, Key: keys[1], Cost: 1}
-					capacity := rate.Capacity()
-					for i := range int64(3) {
-						d := t.decide(place, unit)
-						if want := i < 2; d[0].Allowed != want || !d[1].Allowed {
-							t.broken("batch %d of a place and a unit was answered %+v, want the first two taken, and of the third the place refused alone", i+1, d)
-						}
-					}
-					t.remaining(rate, keys[1], capacity-2, "of which a refused place spent none")
-					t.settle(limiter.Settlement{Charge: place}, limiter.Settlement{Charge: unit, Actual: 1})
-					t.take(rate, keys[1], capacity-2)
-					d := t.decide(unit, place)
-					if d[0].Allowed || !d[1].Allowed || d[1].Remaining != 1 {
-						t.broken("a batch of a unit that is not there and a place was answered %+v, want the unit refused alone and the place described as it is", d)
-					}
-					t.remaining(q, keys[0], 1, "of which a refused unit took none")
-					t.settle(limiter.Settlement{Charge: place})
-				}
-			}
-		},
-	},
-	{
 		name: "RetryAfter goes by how long events take",
 		why:  "It is a guess: of places that are each held that long, one is free after its part of that.",
 		run: func(t *trial) {

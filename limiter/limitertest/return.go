@@ -48,23 +48,4 @@ var returns = []testCase{
 			}
 		},
 	},
-	{
-		name: "a batch is given back to each of its keys",
-		why:  "Every charge of Refund gets its own Cost back, to its own key only.",
-		run: func(t *trial) {
-			charges := t.mixed("rule")
-			t.decide(charges...)
-			before := t.looks(charges)
-			for i, d := range t.decide(charges...) {
-				charges[i].At = d.At
-			}
-			t.refund(append(charges, limiter.Charge{Quota: t.quota(samples[0]), Key: "unknown", Cost: 1})...)
-			for i, d := range t.looks(charges) {
-				if d.Remaining != before[i].Remaining {
-					t.broken("under %v %d remain after %d were taken and given back, want %d",
-						charges[i].Quota.Limit(), d.Remaining, charges[i].Cost, before[i].Remaining)
-				}
-			}
-		},
-	},
 }

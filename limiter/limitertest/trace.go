@@ -173,7 +173,8 @@ func (t *trace) do(step string) {
 	}
 	var all []limiter.Charge
 	var settlements []limiter.Settlement
-	var last []string // fields of the last charge behind its cost
+	var last []string    // fields of the last charge behind its cost
+	var lasts [][]string // and of all
 	for part := range strings.SplitSeq(rest, ", ") {
 		fields := strings.Fields(part)
 		if verb == "settle" {
@@ -191,7 +192,7 @@ func (t *trace) do(step string) {
 		if len(last) == 2 && last[0] == "of" {
 			c.At = t.ids[last[1]].Decision.At
 		}
-		all = append(all, c)
+		all, lasts = append(all, c), append(lasts, last)
 	}
 	if verb == "settle" {
 		t.settle(settlements...)
@@ -223,7 +224,7 @@ func (t *trace) do(step string) {
 			t.broken("under %v %d are free after %v, and of another key after %v, want later", c.Quota.Limit(), n, long, short)
 		}
 	case "batch":
-		t.batch(rest, all)
+		t.batch(all, lasts)
 	case "owe":
 		t.owe(all...)
 	case "refund":
@@ -314,12 +315,23 @@ func (t *trace) note(c limiter.Charge, d limiter.Decision, fields []string) {
 	}
 }
 
-// batch decides on charges together, of which text says which stand in the way.
-func (t *trace) batch(text string, charges []limiter.Charge) {
+// batch decides on charges together. Fields say of each whether it is "yes" or "no". If one is no,
+// nothing is taken, and each is answered as alone: the others as looks.
+func (t *trace) batch(charges []limiter.Charge, fields [][]string) {
 	t.Helper()
-	for i, d := range t.decide(charges...) {
-		if want := strings.HasSuffix(strings.Split(text, ", ")[i], " yes"); d.Allowed != want {
+	decisions := t.decide(charges...)
+	refused := slices.ContainsFunc(decisions, func(d limiter.Decision) bool { return !d.Allowed })
+	for i, d := range decisions {
+		c := charges[i]
+		if want := fields[i][0] == "yes"; d.Allowed != want {
 			t.broken("charge %d of a batch was answered %+v, want Allowed %v", i+1, d, want)
 		}
+		if d.Allowed {
+			c.Cost = 0
+		}
+		if alone := t.decide(c)[0]; refused && d != alone {
+			t.broken("in a batch that is refused, charge %d, under %v, is answered %+v, and alone %+v", i+1, c.Quota.Limit(), d, alone)
+		}
+		t.note(charges[i], d, fields[i])
 	}
 }
