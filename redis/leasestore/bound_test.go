@@ -507,37 +507,6 @@ func TestOutagePoliciesAreHonoured(t *testing.T) {
 	})
 }
 
-func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{})
-		q := quotaOf(t, "open", limiter.Limit{Events: 10, Per: 24 * time.Hour}.With(limiter.TokenBucket))
-		q.OnOutage = limiter.FailOpen
-		for range 100 {
-			decideOne(t, s, q, "key", 1)
-			time.Sleep(20 * time.Millisecond)
-		}
-		f.down.Store(true)
-		require.Eventually(t, func() bool { return decideOne(t, s, q, "key", 1).Allowed }, 10*time.Second, 10*time.Millisecond)
-		for range 200 {
-			decideOne(t, s, q, "key", 1)
-			time.Sleep(20 * time.Millisecond)
-		}
-		f.down.Store(false)
-		time.Sleep(time.Second)
-		for range 200 { // of which the first are decided by policy still
-			decideOne(t, s, q, "key", 1)
-			time.Sleep(20 * time.Millisecond)
-		}
-		for range 200 {
-			d := decideOne(t, s, q, "key", 1)
-			require.False(t, d.Allowed || d.Degraded)
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
-}
-
 func TestABatchOfLeasedAndExactChargesIsTakenTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {

@@ -527,7 +527,6 @@ type gate struct {
 	shut        chan struct{} // nil: open
 	shutBehind  chan struct{} // the same, for what Redis has answered
 	trips, cmds int
-	keys        []int // of each script
 }
 
 func (h *gate) shutIt() (open func()) {
@@ -565,7 +564,6 @@ func (h *gate) pass(cmds []redis.Cmder) (behind chan struct{}) {
 	for _, cmd := range cmds {
 		if name := cmd.Name(); name == "evalsha" || name == "eval" {
 			scripts++
-			h.keys = append(h.keys, cmd.Args()[2].(int))
 		}
 	}
 	shut := h.shut
@@ -581,16 +579,16 @@ func (h *gate) pass(cmds []redis.Cmder) (behind chan struct{}) {
 	return behind
 }
 
-func (h *gate) count() (trips int, keys []int) {
+func (h *gate) count() (trips int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.trips, slices.Clone(h.keys)
+	return h.trips
 }
 
 func (h *gate) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.trips, h.cmds, h.keys = 0, 0, nil
+	h.trips, h.cmds = 0, 0
 }
 
 func (h *gate) DialHook(next redis.DialHook) redis.DialHook {
@@ -617,20 +615,11 @@ func (h *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 // gated is a store on a server, with nothing between them but a gate and a long deadline.
-// Its batches are led by callers, or have goroutines.
-func gated(t *testing.T, led bool, o Options) (*store, *gate, *redistest.Server) {
+func gated(t *testing.T) (*store, *gate, *redistest.Server) {
 	t.Helper()
 	server := redistest.Start(t)
 	g := &gate{}
-	var client redis.UniversalClient
-	if led {
-		client = connectWith(t, server, g)
-	} else {
-		client = closeAfter(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: time.Hour}))
-		client.AddHook(g)
-	}
-	s := newStore(client, o).Within(longEnough).(*store)
-	require.Equal(t, led, s.batchers[0].led)
+	s := newStore(connectWith(t, server, g), Options{}).Within(longEnough).(*store)
 	s.batchers[0].isNear()
 	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket} { // so that Redis knows the scripts
 		one, two := bounded(t, "one", 1000, a), bounded(t, "two", 1000, a)
@@ -662,57 +651,6 @@ func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
 		require.NoError(t, s.Refund(t.Context(), charges))
 		require.NoError(t, s.Reset(t.Context(), charges))
 		assert.Equal(t, 14, roundTrips(t, server)-before, "giving back is one round trip, and so is a reset")
-	}
-}
-
-func TestThoseWhoComeDuringARoundTripShareTheNext(t *testing.T) {
-	s, gate, server := gated(t, true, Options{})
-	q := bounded(t, "rule", 40, limiter.SlidingWindow)
-	before := roundTrips(t, server)
-	open := gate.shutIt()
-	defer open()
-	var admitted atomic.Int64
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			if decideOne(t, s, q, "key", 1).Allowed {
-				admitted.Add(1)
-			}
-		})
-	}
-	await(t, "62 of 64 callers to wait behind two batches", func() bool {
-		inFlight, waiting := s.batchers[0].count()
-		trips, _ := gate.count()
-		return inFlight == 2 && waiting == 62 && trips == 2
-	})
-	open()
-	wg.Wait()
-	assert.EqualValues(t, 40, admitted.Load(), "a shared round trip admits the limit")
-	assert.Equal(t, 3, roundTrips(t, server)-before, "64 callers at once need three round trips")
-}
-
-func TestNoBatchToRedisExceedsMaxBatch(t *testing.T) {
-	for _, most := range []int{1, 10, 25} {
-		s, gate, _ := gated(t, true, Options{MaxBatch: most})
-		q := bounded(t, "rule", 40, limiter.SlidingWindow)
-		open := gate.shutIt()
-		var wg sync.WaitGroup
-		for i := range 64 {
-			wg.Go(func() { assert.True(t, decideOne(t, s, q, fmt.Sprint(i), 1).Allowed) })
-		}
-		await(t, "all callers to be under way", func() bool {
-			inFlight, waiting := s.batchers[0].count()
-			return inFlight+waiting == 64
-		})
-		open()
-		wg.Wait()
-		trips, keys := gate.count()
-		assert.LessOrEqual(t, slices.Max(keys), most, "a batch has MaxBatch charges at most")
-		want := 64
-		if most > 1 {
-			want = 2 + (62+most-1)/most
-		}
-		assert.Equal(t, want, trips, "64 callers in batches of at most %d", most)
 	}
 }
 
@@ -753,66 +691,8 @@ func (d slowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-func TestWhoCancelsDisturbsNobody(t *testing.T) {
-	for _, led := range []bool{true, false} {
-		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
-			s, gate, _ := gated(t, led, Options{})
-			q := bounded(t, "rule", 100, limiter.TokenBucket)
-			open := gate.shutIt()
-			defer open()
-			type caller struct {
-				cancel context.CancelFunc
-				result chan error
-				d      [1]limiter.Decision
-			}
-			call := func(cost int64) *caller {
-				c := &caller{result: make(chan error, 1)}
-				var ctx context.Context
-				ctx, c.cancel = context.WithCancel(t.Context())
-				inFlight, waiting := s.batchers[0].count()
-				go func() { c.result <- s.Decide(ctx, []limiter.Charge{charge(q, "key", cost)}, c.d[:]) }()
-				await(t, "a caller to be under way", func() bool {
-					f, w := s.batchers[0].count()
-					return f+w == inFlight+waiting+1
-				})
-				return c
-			}
-			result := func(c *caller, why string) error {
-				select {
-				case err := <-c.result:
-					c.cancel()
-					return err
-				case <-time.After(patience):
-					t.Fatal(why)
-					return nil
-				}
-			}
-			sent, stays := call(1), call(2)
-			await(t, "both to be at the gate", func() bool { trips, _ := gate.count(); return trips == 2 })
-			waits, alsoStays := call(10), call(20)
-			sent.cancel()
-			waits.cancel()
-			assert.ErrorIs(t, result(waits, "a caller that cancels is held until Redis answers"), context.Canceled)
-			if !led { // who leads stays for the answer
-				assert.ErrorIs(t, result(sent, "a caller that cancels is held until Redis answers"), context.Canceled)
-			}
-			open()
-			for _, c := range []*caller{stays, alsoStays} {
-				require.NoError(t, result(c, "others in the batch got no answer"), "others in the batch are answered")
-				assert.True(t, c.d[0].Allowed)
-			}
-			if led {
-				assert.NoError(t, result(sent, "a leader got no answer"), "the leader gets the answer")
-			}
-			s.batchers[0].awaitIdle(t)
-			assert.EqualValues(t, 100-1-2-20, decideOne(t, s, q, "key", 0).Remaining,
-				"a caller that left before its batch was sent (10) is not charged, and one that left after it (1) is")
-		})
-	}
-}
-
 func TestADecisionThatIsTooLateIsNotAskedFor(t *testing.T) {
-	s, gate, _ := gated(t, true, Options{})
+	s, gate, _ := gated(t)
 	q := bounded(t, "rule", 100, limiter.TokenBucket)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -820,7 +700,7 @@ func TestADecisionThatIsTooLateIsNotAskedFor(t *testing.T) {
 	assert.ErrorIs(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)), context.Canceled)
 	assert.ErrorIs(t, s.Refund(ctx, charges), context.Canceled)
 	assert.ErrorIs(t, s.Reset(ctx, charges), context.Canceled)
-	trips, _ := gate.count()
+	trips := gate.count()
 	assert.Zero(t, trips, "a caller that has left already reaches nobody")
 }
 
@@ -890,33 +770,6 @@ func TestExactlyTheLimitIsAdmittedOfManyConcurrentRequests(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAHundredProcessesTogetherAdmitExactlyTheLimit(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	q := bounded(t, "rule", 250, limiter.SlidingWindow)
-	var admitted, refused atomic.Int64
-	var wg sync.WaitGroup
-	for range 100 {
-		client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 2})
-		closeAfter(t, client)
-		s := newStore(client, Options{}).Within(patience)
-		for range 2 {
-			wg.Go(func() {
-				for range 5 {
-					if decideOne(t, s, q, "key", 1).Allowed {
-						admitted.Add(1)
-					} else {
-						refused.Add(1)
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-	assert.EqualValues(t, 250, admitted.Load(), "100 processes of 1000 requests admit the limit")
-	assert.EqualValues(t, 750, refused.Load())
 }
 
 func TestExactlyTheLimitIsAdmittedByBatchesOfSeveralRules(t *testing.T) {

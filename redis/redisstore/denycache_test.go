@@ -147,7 +147,7 @@ func TestWhatThisProcessGivesBackIsSeenAtOnce(t *testing.T) {
 }
 
 func TestWhatIsGivenBackDuringARefusalIsSeenAtOnce(t *testing.T) {
-	s, gate, _ := gated(t, true, Options{})
+	s, gate, _ := gated(t)
 	q := bounded(t, "rule", 5, limiter.SlidingWindow)
 	for name, change := range map[string]func(context.Context, []limiter.Charge) error{"given back": s.Refund, "reset": s.Reset} {
 		decideOne(t, s, q, name, 5)
@@ -409,7 +409,7 @@ func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
 // An answer that comes late replaces none that Redis gave after it.
 func TestALateAnswerDoesNotUndoWhatIsRemembered(t *testing.T) {
 	for late, first := range map[int64]int64{6: 0, 5: 6} { // 6 of 10 are taken, and 5 more are refused
-		s, gate, server := gated(t, true, Options{})
+		s, gate, server := gated(t)
 		q := bounded(t, "rule", 10, limiter.SlidingWindow)
 		decideOne(t, s, q, "key", first)
 		answered, release := gate.holdNextAnswer()
