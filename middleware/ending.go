@@ -20,6 +20,10 @@ import (
 // or 500 if they panic, and 101 of a connection that they have taken over. Where byStatus is
 // false, any status will do.
 //
+// It does not see what becomes of the request's body, as Handler and the adapters of Weir do: one
+// that was broken off or held back is like any other, and while a handler waits for its client the
+// request keeps its place of Config.Overload.
+//
 // A request that is refused is answered unless told is not nil, which then is told what to
 // answer, as [RateLimit.Refusal] does.
 func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, told *Result) (finish func(status int), byStatus, passed bool) {

@@ -57,7 +57,7 @@ var (
 	overloadInFlight = Metric{"rate_limit_overload_in_flight", "rate_limit.overload.in_flight", "{request}",
 		"Requests in flight, without streams.", true, false, []string{"route"}}
 	overloadStreams = Metric{"rate_limit_overload_streams", "rate_limit.overload.streams", "{request}",
-		"Answers that are being sent for far longer than others take.", true, false, []string{"route"}}
+		"Requests in flight that are not counted: streams, and those that wait for slow clients.", true, false, []string{"route"}}
 	overloadWaiting = Metric{"rate_limit_overload_waiting", "rate_limit.overload.waiting", "{request}",
 		"Requests that wait for a place.", true, false, []string{"route"}}
 	overloadRequests = Metric{"rate_limit_overload_requests_total", "rate_limit.overload.requests", "{request}",
