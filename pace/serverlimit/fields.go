@@ -22,7 +22,6 @@ const (
 	global // true: that quota is the one for all requests
 	status // allowed: that quota is not used up
 	used   // 32/40: used, of the limit
-	pairs  // total=100; remaining=99; resets=41
 	list   // RateLimit
 	policy // RateLimit-Policy
 )
@@ -125,8 +124,6 @@ func meaningOf(field string) meaning {
 	case m.kind != nothing:
 	case periods[strings.ToLower(m.quota)] > 0:
 		m.kind = limit // HubSpot's X-HubSpot-RateLimit-Daily: 250000
-	case prefix == "Zendesk-":
-		m.kind = pairs // of an endpoint, as zendesk-ratelimit-tickets-index
 	default:
 		return meaning{}
 	}
@@ -224,8 +221,6 @@ func (c *collector) readLine(m meaning, line string) {
 		if n, all := readCount(spent), readCount(of); n != Unsaid && all != Unsaid {
 			q.Limit, q.Remaining = all, max(0, all-n)
 		}
-	case pairs:
-		c.readPairs(&q, line)
 	case reset:
 		s, _ := c.clock.read(line, m.unit)
 		q.setReset(s)
@@ -235,23 +230,6 @@ func (c *collector) readLine(m meaning, line string) {
 		}
 	}
 	c.add(&slot{Quota: q, prefix: m.prefix})
-}
-
-// readPairs reads total=100; remaining=99; resets=41.
-func (c *collector) readPairs(q *Quota, line string) {
-	for line != "" {
-		var pair string
-		pair, line, _ = strings.Cut(line, ";")
-		switch key, value, _ := strings.Cut(strings.TrimSpace(pair), "="); key {
-		case "total":
-			q.Limit = readCount(value)
-		case "remaining":
-			q.Remaining = readCount(value)
-		case "resets":
-			s, _ := c.clock.read(value, time.Second)
-			q.setReset(s)
-		}
-	}
 }
 
 // setReset leaves what is above a year unsaid, and what has passed.

@@ -207,7 +207,7 @@ var vectors = []vector{
 		ratelimit-remaining: 699
 		ratelimit-reset: 41
 		zendesk-ratelimit-tickets-index: total=100; remaining=99; resets=41`, "",
-		"served | tickets-index 99/100 in 41s ±1s | - 699/700 in 41s ±1s"},
+		"served | - 699/700 in 41s ±1s"},
 	{"Zendesk, the older fields alone", "https://developer.zendesk.com/documentation/ticketing/using-the-zendesk-api/best-practices-for-avoiding-rate-limiting/", "200 OK", `
 		X-Rate-Limit: 700
 		X-Rate-Limit-Remaining: 699`, "",
