@@ -81,6 +81,11 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 // take has the store take all charges, or none. s has what each rule said, and whether the
 // request passes.
 func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
+	if set.chargesAfter && slices.ContainsFunc(charges, isTurn) {
+		if known, err := l.lookFirst(ctx, set, s, charges); known || err != nil {
+			return err
+		}
+	}
 	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
 		return err
 	}
@@ -97,6 +102,31 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 		l.nudge(s)
 	}
 	return nil
+}
+
+// isTurn reports whether c is a turn in a leaky bucket.
+func isTurn(c limiter.Charge) bool { return c.Quota.Algorithm() == limiter.LeakyBucket }
+
+// lookFirst refuses a request of which a rule that is charged afterwards has nothing left, before
+// it takes a turn in a queue: that might not come back, and clients that are refused could fill the
+// queue.
+func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (refused bool, err error) {
+	looks := slices.Clone(charges)
+	for i := range looks {
+		looks[i].Cost = 0
+	}
+	if err := l.ask(ctx, set, looks, s.decisions); err != nil {
+		return false, err
+	}
+	for i := range s.policies {
+		p, d := &s.policies[i], &s.decisions[i]
+		refused = refused || p.looks && !p.shadow && d.Remaining <= 0 && d.Counted()
+	}
+	if refused {
+		s.allowed = false
+		s.looksRefuse(set)
+	}
+	return refused, nil
 }
 
 // looksRefuse reports whether a rule that is charged afterwards has nothing left, which

@@ -331,6 +331,24 @@ func TestChargedAfterwardsRequestsThatDoNotCountAreWithoutEnd(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, ask(l, 200))
 }
 
+func TestARequestThatARuleRefusesAfterwardsTakesNoTurnInAQueue(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		store := &spy{}
+		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{
+			{Name: "login", Limit: perHour(1), ChargeAfter: true, Counts: middleware.Statuses(401)},
+			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket)},
+		}})
+		assert.Equal(t, 401, ask(l, 401))
+		taken := len(store.charged)
+		for range 10 {
+			assert.Equal(t, http.StatusTooManyRequests, ask(l, 401))
+		}
+		for _, c := range store.charged[taken:] {
+			assert.Zero(t, c.Cost, "another request's turn could be behind it")
+		}
+	})
+}
+
 func TestChargedBeforehandAtMostTheLimitIsUnderWay(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{
 		{Name: "login", Limit: perHour(5), Counts: middleware.Statuses(401)},
