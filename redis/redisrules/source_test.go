@@ -54,17 +54,6 @@ func TestWhatIsPublishedIsHeardOfAtOnce(t *testing.T) {
 	require.Equal(t, "-1", server.MustDo("TTL", key))
 }
 
-func TestWhatIsWrittenByHandIsFoundByThePoll(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	r := newSource(connect(t, server.Addr), key, 10*time.Millisecond)
-	closeAfter(t, r)
-	server.MustDo("SET", key, "one")
-	awaitText(t, r, "one")
-	server.MustDo("SET", key, "two")
-	awaitText(t, r, "two")
-}
-
 func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -96,19 +85,6 @@ func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
 	server.MustDo("APPEND", key, "x")
 	_, err := r.Read(t.Context())
 	require.EqualError(t, err, `redisrules: Redis key "weir:rules" is longer than 1 MiB (1048576 bytes)`)
-}
-
-func TestARestartOfRedisIsSurvived(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := connect(t, server.Addr)
-	r := follow(t, client)
-	for _, text := range []string{"first", "second"} {
-		server.Restart()
-		awaitNudge(t, r) // messages may have been missed
-		write(t, client, text)
-		awaitText(t, r, text)
-	}
 }
 
 func TestASourceMayBeginWhileRedisIsDown(t *testing.T) {
