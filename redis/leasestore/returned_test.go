@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -40,7 +41,7 @@ func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
 			granted, err := settle(lease{want: 20, need: 20})
 			require.NoError(t, err)
 			require.EqualValues(t, 20, granted.granted)
-			exact := redisstore.New(rdb, redisstore.Options{})
+			exact := redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Deadline: 10 * time.Second}})
 			require.EqualValues(t, 30, decideOne(t, exact, q, "key", 50).Remaining)
 			lose.Store(true)
 			_, err = settle(lease{back: 20, since: granted.now})
