@@ -28,7 +28,6 @@ type topKey struct {
 	Asked   uint64 `json:"asked"`
 	Refused uint64 `json:"refused"`
 	Error   uint64 `json:"error,omitempty"` // by which what the list is ordered by may be too high
-	hash    uint64 // as samples have it; 0: it is not known, or of all together
 }
 
 // unlisted counts the rules of which the keys are not shown.
@@ -58,10 +57,10 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
 	for _, r := range rules[:min(len(rules), topRules)] {
 		v := topView{Rule: r.Name, Asked: r.All, Refused: r.Refused, Most: []topKey{}, Busiest: []topKey{}}
 		for _, o := range d.options.Offenders.Top(r.Name, topKeys) {
-			v.Most = append(v.Most, topKey{shownKey(o), o.Digest, o.Whole, o.All.N, o.Refused.N, o.Refused.Error, hashOf(o)})
+			v.Most = append(v.Most, topKey{shownKey(o), o.Digest, o.Whole, o.All.N, o.Refused.N, o.Refused.Error})
 		}
 		for _, o := range d.options.Offenders.Busiest(r.Name, topKeys) {
-			v.Busiest = append(v.Busiest, topKey{shownKey(o), o.Digest, o.Whole, o.All.N, o.Refused.N, o.All.Error, hashOf(o)})
+			v.Busiest = append(v.Busiest, topKey{shownKey(o), o.Digest, o.Whole, o.All.N, o.Refused.N, o.All.Error})
 		}
 		top = append(top, v)
 	}
@@ -73,11 +72,4 @@ func shownKey(o offenders.Offender) string {
 		return typedKey(o.Key)
 	}
 	return quoteKey(o.Key)
-}
-
-func hashOf(o offenders.Offender) uint64 {
-	if !o.Whole || o.Key == "" {
-		return 0
-	}
-	return hash(o.Key)
 }

@@ -232,19 +232,19 @@ func (d *Dashboard) clients(r refusing) finding {
 	few := len(noisy) > 1 && len(noisy) <= maxFew && 4*theirs >= 3*l.refusals && theirs >= 4*len(noisy)
 	switch {
 	case alone && l.keys[0].shared:
-		f.Clients, f.Known = 1, d.known(l.by, noisy[:1])
+		f.Clients, f.Known = 1, d.known(noisy[:1])
 		f.Text = begin + fmt.Sprintf("%s are of one key%s%s, which is a proxy's that does not name its clients: they share it.", part(most), of, f.named())
 	case few:
 		if theirs < l.refusals {
 			all = part(theirs)
 		}
-		f.Clients, f.Known = len(noisy), d.known(l.by, noisy)
+		f.Clients, f.Known = len(noisy), d.known(noisy)
 		f.Text = begin + fmt.Sprintf("%s are of %d keys%s%s: a few noisy clients.", all, len(noisy), of, f.named())
 		if slices.ContainsFunc(noisy, func(k share) bool { return k.shared }) {
 			f.Text += " Some of these keys are proxies' that do not name their clients, who share them."
 		}
 	case alone:
-		f.Clients, f.Known = 1, d.known(l.by, noisy[:1])
+		f.Clients, f.Known = 1, d.known(noisy[:1])
 		f.Text = begin + fmt.Sprintf("%s are of one key%s%s: %s.", part(most), of, f.named(), one)
 	case 2*len(l.keys) >= l.refusals:
 		f.Text = begin + fmt.Sprintf("%s are of %d keys%s: %s.", all, len(l.keys), of, crowd)
@@ -259,28 +259,13 @@ const (
 	maxNamed = 3
 )
 
-// known are those of these keys that are among the rule's offenders, or are followed.
-func (d *Dashboard) known(rule string, keys []share) (known []suspect) {
-	t := &topView{}
-	if at := slices.IndexFunc(d.latest.top, func(t topView) bool { return t.Rule == rule }); at >= 0 {
-		t = &d.latest.top[at]
-	}
+// known are those of these keys that are followed.
+func (d *Dashboard) known(keys []share) (known []suspect) {
 	for _, k := range keys {
-		all := slices.Concat(t.Most, t.Busiest)
-		s, ok := d.suspect(k.key)
-		if at := slices.IndexFunc(all, func(o topKey) bool { return o.hash == k.key }); at >= 0 {
-			s.Key, s.Digest, ok = all[at].Key, all[at].Digest, true
-		}
-		if ok {
+		if s, ok := d.suspect(k.key); ok {
 			s.Shared = k.shared
 			known = append(known, s)
 		}
-	}
-	if known == nil && len(keys) == 1 {
-		if known = t.surely(); known != nil {
-			known[0].Shared = keys[0].shared
-		}
-		return known
 	}
 	slices.SortFunc(known, func(a, b suspect) int { return cmp.Compare(a.Key, b.Key) }) // not to change places each second
 	return known
@@ -306,17 +291,6 @@ func (d *Dashboard) suspect(hash uint64) (suspect, bool) {
 		_, s.Banned = d.options.Bans.Find(text)
 	}
 	return s, true
-}
-
-// surely is the key that a rule refused most in the last hour, where that is more than all
-// others: keys that are not shown have no hash to be told by.
-func (t *topView) surely() []suspect {
-	if len(t.Most) > 0 {
-		if first := t.Most[0]; !first.Whole && 2*(first.Refused-min(first.Refused, first.Error)) > t.Refused {
-			return []suspect{{Key: first.Key, Digest: first.Digest}}
-		}
-	}
-	return nil
 }
 
 // named are the clients that are known, the first of them, in words.
