@@ -266,9 +266,6 @@ func perHour(events int64) limiter.Limit { return limiter.PerHour(events).With(l
 
 func perIP(limit limiter.Limit) Limit { return Limit{PerIP: limit} }
 
-// nameOf is the name of perIP's rule for so many an hour.
-func nameOf(events int64) string { return "ip:" + perHour(events).String() }
-
 // say is a handler that answers 200 with a text.
 func say(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }

@@ -225,7 +225,7 @@ func (c *command) SetErr(err error) {
 }
 
 // errSentBefore is for a command that go-redis was about to send again.
-var errSentBefore = errors.New("Redis gave no answer, and what may have been counted is not sent again")
+var errSentBefore = errors.New("no answer from Redis, and what may have been counted is not sent again")
 
 // A once is an argument that go-redis cannot write twice, unless Redis has said in between that it
 // did not run the command, but moved it to another node, say. go-redis drops the connection, and
