@@ -349,6 +349,19 @@ func TestARequestThatARuleRefusesAfterwardsTakesNoTurnInAQueue(t *testing.T) {
 	})
 }
 
+func TestOnlyRequestsOfARuleChargedAfterwardsAreLookedAtBeforeTheyTakeATurn(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		store := &spy{}
+		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{
+			{Name: "login", Match: func(r *http.Request) bool { return false }, Limit: perHour(1), ChargeAfter: true, Counts: middleware.Statuses(401)},
+			{Name: "seen", Limit: perHour(1), ChargeAfter: true, Counts: middleware.Statuses(401), Shadow: true},
+			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket)},
+		}})
+		assert.Equal(t, 200, ask(l, 200))
+		assert.Len(t, store.charged, 2, "one question for two rules")
+	})
+}
+
 func TestChargedBeforehandAtMostTheLimitIsUnderWay(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{
 		{Name: "login", Limit: perHour(5), Counts: middleware.Statuses(401)},
