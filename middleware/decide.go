@@ -81,7 +81,7 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 // take has the store take all charges, or none. s has what each rule said, and whether the
 // request passes.
 func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
-	if set.chargesAfter && slices.ContainsFunc(charges, isTurn) {
+	if slices.ContainsFunc(s.policies, mayRefuseAfter) && slices.ContainsFunc(charges, isTurn) {
 		if known, err := l.lookFirst(ctx, set, s, charges); known || err != nil {
 			return err
 		}
@@ -106,6 +106,9 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 
 // isTurn reports whether c is a turn in a leaky bucket.
 func isTurn(c limiter.Charge) bool { return c.Quota.Algorithm() == limiter.LeakyBucket }
+
+// mayRefuseAfter reports whether p refuses what its look finds nothing left for.
+func mayRefuseAfter(p applied) bool { return p.looks && !p.shadow }
 
 // lookFirst refuses a request of which a rule that is charged afterwards has nothing left, before
 // it takes a turn in a queue: that might not come back, and clients that are refused could fill the
