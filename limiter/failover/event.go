@@ -29,7 +29,7 @@ type Event struct {
 	// script: a wrong configuration, which does not pass by itself as outages do.
 	Unusable bool
 
-	// For is how long the policies were in force; zero while Degraded.
+	// For is how long it was until the first part of the server answered; zero while Degraded.
 	For time.Duration
 }
 
@@ -110,8 +110,9 @@ type news struct {
 type downServer struct {
 	server string // its address, or those that the part is on
 	part   int    // the first
-	parts  uint64
+	parts  uint64 // that have not answered since
 	began  time.Time
+	isBack bool // a part has answered: that the others do is no news
 }
 
 // isSame reports whether two texts have an address in common.
@@ -222,34 +223,47 @@ func (n *news) follow(e *notice) {
 	case e.Degraded && e.Unusable:
 		n.unfits |= bit
 	case e.over():
-		if n.unfits &^= bit; n.unfits == 0 {
-			n.unfit = time.Time{}
-		}
+		n.mended(bit)
+	}
+}
+
+func (n *news) mended(parts uint64) {
+	if n.unfits &^= parts; n.unfits == 0 {
+		n.unfit = time.Time{}
 	}
 }
 
 // isOfServer reports whether e begins or ends the outage of a server, and not only of one more of
-// its parts: one that hangs has a third of all. A server without a name has one part.
+// its parts: one that hangs has a third of all. The first part to answer ends it, as others may
+// have no request to find that out for long. A server without a name has one part.
 func (n *news) isOfServer(e *notice) bool {
 	bit := uint64(1) << e.Part
 	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && isSame(o.server, e.Server) })
-	switch {
-	case e.Degraded && i < 0:
-		n.down = append(n.down, downServer{e.Server, e.Part, bit, e.at})
-		return true
-	case e.Degraded:
-		n.down[i].parts |= bit
-		return false
-	case i < 0:
+	if i < 0 {
+		if e.Degraded {
+			n.down = append(n.down, downServer{server: e.Server, part: e.Part, parts: bit, began: e.at})
+		}
 		return true
 	}
 	o := &n.down[i]
-	if o.parts &^= bit; o.parts != 0 {
-		return false
+	if e.Degraded {
+		isNew := o.isBack
+		if isNew {
+			o.server, o.part, o.began, o.isBack = e.Server, e.Part, e.at, false
+		}
+		o.parts |= bit
+		return isNew
 	}
-	e.Part, e.For = o.part, e.at.Sub(o.began)
-	n.down = slices.Delete(n.down, i, i+1)
-	return true
+	isEnd := !o.isBack
+	if isEnd {
+		e.Part, e.For = o.part, e.at.Sub(o.began)
+		o.isBack = true
+		n.mended(o.parts)
+	}
+	if o.parts &^= bit; o.parts == 0 {
+		n.down = slices.Delete(n.down, i, i+1)
+	}
+	return isEnd
 }
 
 // examine asks the store which server a failure is about and, of one that gave no answer,

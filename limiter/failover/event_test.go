@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -410,7 +411,7 @@ func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 					}
 					synctest.Wait()
 				}
-				require.Len(t, heard.read(), 3, "two outages, and the end of one")
+				require.Len(t, heard.read(), 4, "two outages, and the ends of both: three parts of one have answered")
 				inner.is(fine)
 				for range 5 {
 					time.Sleep(time.Second)
@@ -425,9 +426,55 @@ func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 			for code, times := range map[string]int{"weir-call-failed": 2, "weir-degraded": 2, "weir-recovered": 2} {
 				assert.Equal(t, times, strings.Count(log, code), "%s:\n%s", code, log)
 			}
-			last := heard.read()[3]
-			assert.Equal(t, parts[0], fmt.Sprint(last.Part), "it ends as it began")
-			assert.Greater(t, last.For, 9*time.Second)
+			first := slices.IndexFunc(heard.read(), func(e Event) bool { return !e.Degraded && e.Part < 9 })
+			assert.Equal(t, parts[0], fmt.Sprint(heard.read()[first].Part), "it ends as it began")
+			assert.Greater(t, heard.read()[first].For, 4*time.Second)
+		})
+	}
+}
+
+// A part whose only key comes once a night is still degraded when its server fails again.
+func TestEachOutageOfAServerIsToldThoughAPartIsNotAskedForLong(t *testing.T) {
+	for name, err := range map[string]error{"silent": errDown, "unusable": saying{"NOPERM", unusable}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				heard := &diary{}
+				inner := newServer(t, fine)
+				api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
+				var s *Store
+				says := func(words ...string) {
+					time.Sleep(5 * time.Second)
+					decide(t, s, charge(api, "0"))
+					synctest.Wait()
+					var told []string
+					for _, e := range heard.read() {
+						told = append(told, fmt.Sprint(map[bool]string{true: "down", false: "back"}[e.Degraded], e.Part))
+					}
+					require.Equal(t, words, told)
+				}
+				down := func(context.Context, string, []limiter.Charge) error { return err }
+				log := logged(t, func() {
+					s = Must(New(shared{cluster{inner}}, Options{OnDegraded: func(e Event) { heard.note(e); e.log() }}))
+					inner.is(down)
+					breakDown(t, s, charge(api, "0"))
+					breakDown(t, s, charge(api, "1")) // the quiet one
+					says("down0")
+					inner.is(fine)
+					says("down0", "back0")
+					time.Sleep(time.Hour)
+					inner.is(down)
+					breakDown(t, s, charge(api, "0"))
+					says("down0", "back0", "down0")
+					inner.is(fine)
+					says("down0", "back0", "down0", "back0")
+					decide(t, s, charge(api, "1"))
+					synctest.Wait()
+					says("down0", "back0", "down0", "back0") // that the quiet one answers is no news
+				})
+				require.False(t, s.Stats().Degraded)
+				code := map[string]string{"silent": "weir-degraded", "unusable": "weir-store-unusable"}[name]
+				assert.Equal(t, 2, strings.Count(log, code), log)
+			})
 		})
 	}
 }
