@@ -17,8 +17,6 @@ local function faded(q, prev)
 end
 
 return {
-  isCounter = true,
-
   compile = function(capacity, window, step)
     return {
       algorithm = false, bytes = false, capacity = capacity,

@@ -1,7 +1,8 @@
 -- Tells how much of their quotas the counters KEYS have used, and changes nothing. What is
 -- above this line is limiter.Lua, all algorithms, and log.lua; ARGV[1] ends the names of what
 -- counts events that are under way. Replies with three numbers for each: what is used, the
--- capacity, and the microseconds until all is free; or with zeros for what is no counter.
+-- capacity, and the microseconds until all is free; or with zeros for what is no counter,
+-- or one that is void as the clock was set back.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
@@ -42,6 +43,9 @@ local function look(key)
     s.first, s.kept = struct.unpack('<dd', value, 50)
   elseif algorithm.isLog and #value % 16 == 9 then
     s.log = string.sub(value, 58)
+  end
+  if s.last > now and algorithm.isAhead(q, s, now) then
+    return 0, 0, 0 -- it counts no more: see decide.lua
   end
   algorithm.advance(q, s, math.max(now, s.last))
   local remaining, reset = algorithm.remaining(q, s), algorithm.resetAfter(q, s)
