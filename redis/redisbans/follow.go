@@ -96,25 +96,26 @@ func (l *List) catchUp(ctx context.Context) error {
 			fresh, seen = empty, 0
 			l.forget()
 		}
+		l.exchange.Lock()
 		p, err := l.redis.read(ctx, seen, l.born)
+		isLost := p.isLost || p.version < newest
+		isLast := err == nil && !isLost && (!p.isAnew || fresh != nil) && l.take(p, fresh)
+		l.exchange.Unlock()
 		switch {
 		case err != nil:
 			if fresh != nil {
 				l.anew.Store(true)
 			}
 			return errors.Join(undelivered, err)
-		case p.isLost || p.version < newest:
+		case isLost:
 			l.anew.Store(true)
 			l.forget()
 			if err := l.restore(ctx); err != nil {
 				return err
 			}
-			continue
 		case p.isAnew && fresh == nil:
 			l.anew.Store(true)
-			continue
-		}
-		if l.take(p, fresh) {
+		case isLast:
 			return undelivered
 		}
 	}
@@ -194,16 +195,25 @@ const maxMerged = 100
 // deliver brings the bans to Redis that are pending, and learns what holds there.
 func (l *List) deliver(ctx context.Context) error {
 	for {
-		batch, args := l.gather()
-		if len(batch) == 0 {
-			return nil
-		}
-		a, err := l.redis.merge(ctx, args)
-		if err != nil {
+		if more, err := l.deliverSome(ctx); !more || err != nil {
 			return err
 		}
-		l.delivered(batch, a)
 	}
+}
+
+func (l *List) deliverSome(ctx context.Context) (more bool, err error) {
+	l.exchange.Lock()
+	defer l.exchange.Unlock()
+	batch, args := l.gather()
+	if len(batch) == 0 {
+		return false, nil
+	}
+	a, err := l.redis.merge(ctx, args)
+	if err != nil {
+		return false, err
+	}
+	l.delivered(batch, a)
+	return true, nil
 }
 
 // gather is what one script is to bring to Redis.

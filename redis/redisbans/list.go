@@ -104,6 +104,8 @@ type List struct {
 	born    string            // of which list
 	told    map[string]change // what Redis answered to this process since it last read the list
 	pending map[string]pending
+
+	exchange sync.RWMutex // no ban is lifted while some are brought to Redis or read: it might be among them
 }
 
 // A pending is a ban that Redis does not know of.
@@ -249,6 +251,8 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	if _, ok := keyfunc.ParseDigest(key); ok {
 		tags = append(tags, key)
 	}
+	l.exchange.RLock()
+	defer l.exchange.RUnlock()
 	a, err := l.redis.run(ctx, "unban", tags...)
 	known := "" // the tag that Redis knew of
 	if err == nil && len(a.rest) == 2 {
@@ -259,14 +263,15 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	for _, tag := range tags {
 		tag := tag.(string)
 		_, here := l.local.Load().Find(tag)
-		_, isPending := l.pending[tag]
-		lifted = lifted || here && (err != nil || isPending) // of which Redis does not know
 		switch {
 		case err != nil:
+			lifted = lifted || here
 			delete(l.pending, tag)
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
 		case known == "" || known == tag:
-			l.accept(change{version: a.version, ban: bans.Ban{Key: tag}, lifted: true})
+			lifted = lifted || here && known == "" // it held in this process alone
+			// Nothing was read since it answered; a Redis that lost the list answers less.
+			l.accept(change{version: max(a.version, l.seen), ban: bans.Ban{Key: tag}, lifted: true})
 		}
 	}
 	if err != nil {
@@ -328,10 +333,11 @@ func (l *List) Stale() time.Duration {
 
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
-// accept makes what Redis answered known here, unless something newer has been read.
+// accept makes what Redis answered known here, unless something newer has been read. An answer
+// that changed nothing has the version that was read.
 func (l *List) accept(c change) {
 	delete(l.pending, c.ban.Key)
-	if c.version > l.seen && c.version >= l.told[c.ban.Key].version {
+	if c.version >= l.seen && c.version >= l.told[c.ban.Key].version {
 		l.told[c.ban.Key] = c
 		l.apply(l.local.Load(), c)
 	}

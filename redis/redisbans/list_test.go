@@ -371,6 +371,35 @@ func TestWhatRedisDidNotLiftComesBack(t *testing.T) {
 	assert.False(t, isBanned(list, "key"))
 }
 
+// Redis knows no such key, so its answer is no newer than what has been read.
+func TestABanThatHoldsInOneProcessAloneIsLifted(t *testing.T) {
+	for _, how := range []string{"not delivered yet", "no room in Redis", "Redis lost the list"} {
+		t.Run(how, func(t *testing.T) {
+			server := redistest.Start(t)
+			list := readList(t, connect(t, server), Options{Poll: never})
+			require.NoError(t, list.Ban(t.Context(), "other", time.Hour))
+			all(t, banWorld{list: list})
+			list.mu.Lock()
+			local, tag := list.local.Load(), list.tag("key")
+			require.NoError(t, local.Ban(t.Context(), tag, time.Hour))
+			switch ban, _ := local.Find(tag); how {
+			case "not delivered yet":
+				list.pending[tag] = pending{change{ban: ban}, true}
+			case "Redis lost the list":
+				server.MustDo("FLUSHALL")
+			}
+			list.mu.Unlock()
+			unban(t, list, "key", true)
+			assert.False(t, isBanned(list, "key"))
+			all(t, banWorld{list: list})
+			assert.False(t, isBanned(list, "key"), "what was read does not bring it back")
+			assert.True(t, isBanned(list, "other"))
+			fresh := readList(t, connect(t, server), Options{Poll: never})
+			assert.Len(t, all(t, banWorld{list: fresh}), 1)
+		})
+	}
+}
+
 func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
 	server := redistest.Start(t)
 	list, other := readList(t, connect(t, server), Options{}), readList(t, connect(t, server), Options{})
