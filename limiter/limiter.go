@@ -137,7 +137,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 }
 
 // Refund returns n units to key, for events that did not happen after all: of those that d
-// took, which is the Decision on them. Never more than the limit remain. Where it is known
+// took, which is the Decision on them. Never more than the limit remain. For a LeakyBucket call it
+// once for each Decision: what a second call would return may be another's by then. Where it is known
 // only later what an event cost, use [Limiter.Reserve].
 func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
 	charges := l.charges(key, n)

@@ -235,7 +235,7 @@ func (l *RateLimit) takeInTurn(ctx context.Context, set *ruleset, s *decided, ch
 	err = l.wait(ctx, set, w, slices.Clone(charges), at, asked)
 	copy(s.policies, w.policies)
 	copy(s.decisions, w.decisions)
-	s.allowed, s.gone = w.allowed, w.gone
+	s.allowed, s.gone, s.late = w.allowed, w.gone, w.late
 	return l.room.Now().Sub(began), err
 }
 

@@ -61,8 +61,11 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 	if err != nil {
 		return l.undecided(ctx, set, s, err), waited, err
 	}
-	if s.gone {
+	switch {
+	case s.gone:
 		return statusClientClosedRequest, waited, nil
+	case s.late:
+		return http.StatusServiceUnavailable, waited, nil
 	}
 	if !s.allowed {
 		if set.hasEscalation {
@@ -70,8 +73,7 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 		}
 		return http.StatusTooManyRequests, waited, nil
 	}
-	if d := s.delay(); d > 0 && tooLate(ctx, d) {
-		// Its place in the queue is for another request, and the client learns now.
+	if tooLate(ctx, s.delay()) { // since it was looked at, others have come
 		l.undo(ctx, set, s)
 		return http.StatusServiceUnavailable, waited, nil
 	}
@@ -79,13 +81,20 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 }
 
 // take has the store take all charges, or none. s has what each rule said, and whether the
-// request passes.
+// request passes. Turns in a queue that it would not use are not taken: a turn comes back only if
+// no other is behind it, so requests that are refused could fill the queue.
 func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
-	if slices.ContainsFunc(s.policies, mayRefuseAfter) && slices.ContainsFunc(charges, isTurn) {
-		if known, err := l.lookFirst(ctx, set, s, charges); known || err != nil {
+	if (hasDeadline(ctx) || slices.ContainsFunc(s.policies, mayRefuseAfter)) && slices.ContainsFunc(charges, isTurn) {
+		turns := l.turns.enter(charges)
+		defer l.turns.leave(turns)
+		if known, err := l.lookFirst(ctx, set, s, charges, turns); known || err != nil {
 			return err
 		}
 	}
+	return l.takeNow(ctx, set, s, charges)
+}
+
+func (l *RateLimit) takeNow(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
 	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
 		return err
 	}
@@ -104,16 +113,12 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 	return nil
 }
 
-// isTurn reports whether c is a turn in a leaky bucket.
-func isTurn(c limiter.Charge) bool { return c.Quota.Algorithm() == limiter.LeakyBucket }
-
 // mayRefuseAfter reports whether p refuses what its look finds nothing left for.
 func mayRefuseAfter(p applied) bool { return p.looks && !p.shadow }
 
-// lookFirst refuses a request of which a rule that is charged afterwards has nothing left, before
-// it takes a turn in a queue: that might not come back, and clients that are refused could fill the
-// queue.
-func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (refused bool, err error) {
+// lookFirst refuses a request of which a rule that is charged afterwards has nothing left, or a
+// turn would come after the deadline.
+func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge, turns []inQueue) (known bool, err error) {
 	looks := slices.Clone(charges)
 	for i := range looks {
 		looks[i].Cost = 0
@@ -121,15 +126,26 @@ func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, cha
 	if err := l.ask(ctx, set, looks, s.decisions); err != nil {
 		return false, err
 	}
+	full, refused := false, false
 	for i := range s.policies {
 		p, d := &s.policies[i], &s.decisions[i]
-		refused = refused || p.looks && !p.shadow && d.Remaining <= 0 && d.Counted()
+		switch {
+		case p.shadow || !d.Counted():
+		case p.looks:
+			refused = refused || d.Remaining <= 0
+		default:
+			full = full || d.Remaining < p.cost
+		}
 	}
-	if refused {
+	switch {
+	case refused:
 		s.allowed = false
 		s.looksRefuse(set)
+	case full: // a limit refuses, which is to be counted as that
+	default:
+		s.late = !l.turns.send(ctx, s, turns)
 	}
-	return refused, nil
+	return refused || s.late, nil
 }
 
 // looksRefuse reports whether a rule that is charged afterwards has nothing left, which
@@ -255,10 +271,15 @@ func allAllowed(decisions []limiter.Decision) bool {
 	return true
 }
 
+func hasDeadline(ctx context.Context) bool {
+	_, ok := ctx.Deadline()
+	return ok
+}
+
 // tooLate reports whether ctx ends before a turn that comes after d.
 func tooLate(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
-	return ok && time.Until(deadline) < d
+	return ok && d > 0 && time.Until(deadline) < d
 }
 
 // delayed returns after d, or at once and false when the client goes away.

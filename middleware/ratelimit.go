@@ -20,6 +20,7 @@ type RateLimit struct {
 	memory *limiter.Memory // the store, if it is one: then charges stay on the stack
 	places atomic.Pointer[[]place]
 	room   waiting.Room[lineKey] // for requests that wait for a place
+	turns  turns
 
 	usage usageCache
 

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -424,6 +425,85 @@ func TestATurnAfterTheDeadlineIsRefusedAtOnceAndGivenBack(t *testing.T) {
 		}
 		assert.Zero(t, time.Since(start))
 		assert.Equal(t, 200, serve(h, request()).Code, "the place in the queue was given back")
+	})
+}
+
+// A distantStore is as far away as a server, so that requests decide at the same time.
+type distantStore struct{ limiter.Store }
+
+func (d distantStore) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	defer time.Sleep(time.Millisecond)
+	time.Sleep(time.Millisecond)
+	return d.Store.Decide(ctx, charges, decisions)
+}
+
+func (d distantStore) Refund(ctx context.Context, charges []limiter.Charge) error {
+	time.Sleep(time.Millisecond)
+	return d.Store.Refund(ctx, charges)
+}
+
+func TestRequestsThatCannotWaitForTheirTurnsDoNotFillTheQueue(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Store: distantStore{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}, Rules: []middleware.Rule{
+			{Name: "ip", Limit: limiter.PerHour(100_000)},
+			{Name: "queue", Limit: limiter.PerSecond(10).With(limiter.LeakyBucket).WithBurst(100)},
+		}})
+		h := l.Handler(ok)
+		var served, refused atomic.Int64
+		var clients sync.WaitGroup
+		for range 30 {
+			clients.Go(func() {
+				for range 100 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					code := serve(h, request().WithContext(ctx)).Code
+					cancel()
+					switch code {
+					case 200:
+						served.Add(1)
+					case 503:
+						time.Sleep(100 * time.Millisecond)
+					case 429:
+						refused.Add(1)
+					}
+				}
+			})
+		}
+		began := time.Now()
+		clients.Wait()
+		assert.GreaterOrEqual(t, served.Load(), int64(9*time.Since(began)/time.Second), "ten a second leave")
+		assert.Zero(t, refused.Load(), "the queue is not full")
+	})
+}
+
+func TestARequestThatALimitRefusesIsRefusedByItHoweverLongTheQueueIs(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		h := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "few", Limit: limiter.PerHour(2)},
+			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)},
+		}}).Handler(ok)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.Equal(t, 200, serve(h, request()).Code)
+		assert.Equal(t, 503, serve(h, request().WithContext(ctx)).Code)
+		assert.Equal(t, 200, serve(h, request()).Code, "the one before took nothing")
+		assert.Equal(t, 429, serve(h, request().WithContext(ctx)).Code)
+	})
+}
+
+func TestASecondRefundReturnsNobodyElsesTurn(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "queue", Units: 2, Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(10)})
+		serve(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			ctx := r.Context()
+			require.NoError(t, l.Refund(ctx, "queue", 1))
+			second, err := l.Charge(ctx, "queue", 1)
+			require.NoError(t, err)
+			assert.Equal(t, time.Second, second.Delay, "one unit came back")
+			require.NoError(t, l.Refund(ctx, "queue", 1))
+			third, err := l.Charge(ctx, "queue", 1)
+			require.NoError(t, err)
+			assert.Equal(t, 2*time.Second, third.Delay, "they leave one after the other")
+		})), request())
 	})
 }
 

@@ -110,6 +110,7 @@ type decided struct {
 
 	allowed bool // by all rules
 	gone    bool // the client was, before it was decided
+	late    bool // its turn would come after its deadline, so it took none
 }
 
 // A scope is the context behind a limiter. It remembers the decisions, for handlers

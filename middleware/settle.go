@@ -95,7 +95,8 @@ func (e *ending) said(a *applied, n int64, innermost bool) (owed []limiter.Settl
 
 // Refund returns up to n of the units that the request with this context took of a rule, for
 // what did not happen after all, and all calls together at most what it took, whether the
-// store returned an error or not. A rule with Counts or Settles has returned by itself what was
+// store returned an error or not. In a leaky bucket the first call that returns some is the last, as
+// behind those units others may have their turns. A rule with Counts or Settles has returned by itself what was
 // not used when the request ends, and refuses. The error is that, [ErrNotApplied], or the
 // store's.
 func (l *RateLimit) Refund(ctx context.Context, rule string, n int64) error {
@@ -115,7 +116,7 @@ func (l *RateLimit) Refund(ctx context.Context, rule string, n int64) error {
 	var taken []limiter.Charge
 	for j := range 1 + len(s.policies[i].others) {
 		if c, ok := s.took(i + j); ok {
-			if c.Cost = s.refund(i+j, n, c.Cost); c.Cost > 0 {
+			if c.Cost = s.refund(i+j, n, c); c.Cost > 0 {
 				taken = append(taken, c)
 			}
 		}
@@ -134,14 +135,17 @@ type refunds struct {
 
 // refund notes that n units are returned of those taken for a rule, and tells how many still
 // can be.
-func (s *scope) refund(rule int, n, taken int64) int64 {
+func (s *scope) refund(rule int, n int64, taken limiter.Charge) int64 {
 	if s.refunds.Load() == nil {
 		s.refunds.CompareAndSwap(nil, &refunds{units: make([]int64, len(s.policies))})
 	}
 	done := s.refunds.Load()
 	done.mu.Lock()
 	defer done.mu.Unlock()
-	n = min(n, taken-done.units[rule])
+	if isTurn(taken) && done.units[rule] > 0 {
+		return 0 // the end of the queue may be another's by now
+	}
+	n = min(n, taken.Cost-done.units[rule])
 	done.units[rule] += n
 	return n
 }
