@@ -20,6 +20,9 @@ type banKey struct {
 // findBan looks r's keys up before any rule is asked, and returns 200, or the status to
 // refuse with: BanStatus for a ban, or another if it cannot be told that there is none.
 func (set *ruleset) findBan(r *http.Request) (bans.Ban, int) {
+	if set.deny != nil && set.deny(r) { // first: it reads no key, so none can fail
+		return bans.Ban{}, set.BanStatus
+	}
 	listed := set.Bans != nil && !set.Bans.Empty()
 	if !listed && set.DenyKey == nil {
 		return bans.Ban{}, http.StatusOK

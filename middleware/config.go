@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/weirgo/weir/internal/gate"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -127,6 +128,16 @@ type Config struct {
 	// Shadow would have refused. Nil: slog.Default(), where keyfunc and Route log theirs
 	// in any case.
 	Logger *slog.Logger
+
+	deny func(*http.Request) bool // whom a rules file bans by address; nil: none
+}
+
+func init() {
+	gate.Deny = func(config any, match func(*http.Request) bool) {
+		c := config.(*Config)
+		before := c.deny
+		c.deny = func(r *http.Request) bool { return match(r) || before != nil && before(r) }
+	}
 }
 
 // A Rule is one limit on some requests, counted for each key apart.

@@ -224,7 +224,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 
 	set.most += mostByTier + mostByRoute
 	set.needsTier = set.needsTier || set.byTier != nil
-	set.hasBans = set.Bans != nil || set.DenyKey != nil
+	set.hasBans = set.Bans != nil || set.DenyKey != nil || set.deny != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
 	if set.most == 0 && !set.hasBans && set.Overload == nil {
 		c.report("Config.Rules is empty: at least one rule is needed")

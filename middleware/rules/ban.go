@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/weirgo/weir/internal/gate"
 	netw "github.com/weirgo/weir/internal/network"
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
@@ -46,7 +47,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 	return list
 }
 
-// ban makes Config.DenyKey and what bans by escalation need.
+// ban makes Config.DenyKey, the ban of networks, and what bans by escalation need.
 func (c *checker) ban() {
 	b := c.file.Ban
 	if b == nil {
@@ -64,27 +65,16 @@ func (c *checker) ban() {
 	c.keys.one("ip")
 	c.config.BanKeys = append(slices.Clone(c.config.BanKeys), c.keys.all()...)
 
-	if own := c.config.DenyKey; len(list.keys) > 0 || list.networks.Len() > 0 {
-		c.config.DenyKey = func(key string) bool { return list.has(key) || own != nil && own(key) }
+	if own := c.config.DenyKey; len(list.keys) > 0 {
+		c.config.DenyKey = func(key string) bool {
+			_, banned := list.keys[key]
+			return banned || own != nil && own(key)
+		}
 	}
-	if address, err := keyfunc.NewAddress(c.ip...); err == nil && list.networks.Len() > 0 { // or it is noted
-		c.config.BanKeys = append(c.config.BanKeys, func(r *http.Request) (string, error) {
-			ip := address(r)
-			if ip == (netip.Addr{}) {
-				return "", keyfunc.ErrNoKey
-			}
-			return ip.String(), nil // all of it, where the key of a client's address may be a prefix
-		})
+	// Networks are no DenyKey: that has every key of a request read, and one that fails refuses it.
+	if banned := c.inNetworks(&list.networks); banned != nil {
+		gate.Deny(&c.config, banned)
 	}
-}
-
-// has reports whether a key is in the list, or is an address in one of its networks.
-func (l *clientList) has(key string) bool {
-	if _, banned := l.keys[key]; banned {
-		return true
-	}
-	ip, err := netip.ParseAddr(key)
-	return err == nil && l.networks.Contains(ip)
 }
 
 // addNetwork adds a text that is a network or an address. An error says that it is that of everyone.

@@ -1,11 +1,13 @@
 package rules_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -271,6 +273,44 @@ func TestWhatARequestCosts(t *testing.T) {
 	}
 }
 
+func TestUploadsAreChargedByTheirLengthOverHTTP(t *testing.T) {
+	s := openText(t, "version: 1\nendpoints: {\"POST /up\": {limit: 10/h sliding_log, cost: {header: Content-Length, per: 1KiB, missing: 4}}}\n")
+	mux := http.NewServeMux()
+	mux.Handle("POST /up", okay)
+	server := httptest.NewServer(s.limits.Handler(mux))
+	defer server.Close()
+	for _, of := range []struct {
+		head, body   string
+		status, left int // -1: the limiter was not asked
+	}{
+		{"Content-Length: 100", strings.Repeat("x", 100), 200, 9},
+		{"Content-Length: 3072", strings.Repeat("x", 3072), 200, 6},
+		{"Transfer-Encoding: chunked", "5\r\nchunk\r\n0\r\n\r\n", 200, 2}, // nobody knows how long
+		{"Content-Length: 2049", strings.Repeat("x", 2049), 429, 2},
+		{"Content-Length: 104857600", "", 429, 2}, // before any of it is sent
+		{"Content-Length: 9223372036854775807", "", 429, 2},
+		{"Content-Length: 9223372036854775808", "", 400, -1},
+		{"Content-Length: -1", "", 400, -1},
+		{"Content-Length: many", "", 400, -1},
+		{"Content-Length: 1\r\nContent-Length: 2", "x", 400, -1},
+		{"Content-Length: 0", "", 200, 1},
+		{"X-None: 0", "", 200, 0},
+		{"Content-Length: 0", "", 429, 0},
+	} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "POST /up HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n\r\n%s", of.head, of.body)
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+		require.Equal(t, of.status, answer.StatusCode, of.head)
+		if of.left >= 0 {
+			require.Equal(t, strconv.Itoa(of.left), answer.Header.Get("X-Ratelimit-Remaining"), of.head)
+		}
+	}
+}
+
 func TestKeysAreReadAsTheFileSays(t *testing.T) {
 	tenant := map[string]string{"X-Tenant": "acme", "Cookie": "session=s3", "Authorization": "Bearer t0k3n"}
 	full := call{user: "42", header: tenant, route: "POST /x/{id}", host: "EXAMPLE.com:80"}
@@ -425,6 +465,39 @@ default: {limit: 1/h sliding_log, key: user, no_key: unauthorized, on_outage: cl
 			require.Empty(t, answer.Header)
 		}
 	})
+}
+
+func TestABannedNetworkHasNoKeyOfOtherClientsRead(t *testing.T) {
+	const text = `
+version: 1
+proxies: {trusted: 10.0.0.0/8}
+allow: {cidrs: 203.0.113.0/24, preflights: true}
+default: {key: ip, limit: 100/h}
+endpoints:
+  GET /search: {key: "query:q", limit: 100/h}
+  GET /account: {key: account, limit: 100/h}
+ban: {cidrs: [198.51.100.0/24, 10.0.0.0/16, 203.0.113.7], status: 429}
+`
+	read := 0
+	s := open(t, parse(t, text, rules.Options{Keys: map[string]keyfunc.Func{"account": func(*http.Request) (string, error) {
+		read++
+		return "", errors.New("its database is down")
+	}}}))
+	for _, path := range []string{"/other", "/other?q=1&q=2"} {
+		asked := call{route: "GET /other", path: path}
+		assert.Equal(t, http.StatusOK, s.status(asked), path)
+		asked.from = "10.0.0.1:1"
+		asked.header = map[string]string{"X-Forwarded-For": "of nobody"}
+		assert.Equal(t, http.StatusOK, s.status(asked), "the proxy is in the list, and its client is not known")
+		asked.header["X-Forwarded-For"] = "198.51.100.7"
+		assert.Equal(t, http.StatusTooManyRequests, s.status(asked), path)
+		asked.from = "203.0.113.7:1"
+		assert.Equal(t, http.StatusTooManyRequests, s.status(asked), "allow exempts nobody who is banned")
+		assert.Equal(t, http.StatusOK, s.status(call{route: "GET /other", path: path, from: "198.51.100.7"}), "a rewritten address is on no list")
+	}
+	assert.Zero(t, read)
+	s.status(call{route: "GET /account"})
+	assert.Equal(t, 1, read, "its own rule asks for it")
 }
 
 func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
