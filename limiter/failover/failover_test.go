@@ -523,7 +523,7 @@ func TestAMistakeIsOneInAnOutageToo(t *testing.T) {
 	for _, o := range []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed} {
 		api := quota(t, "api", limiter.PerHour(100), o)
 		breakDown(t, s, charge(api, "0"))
-		before := s.Stats()
+		before := counted(s)
 		for _, charges := range [][]limiter.Charge{
 			{{Quota: api, Key: "0", Cost: -1}},
 			{{Key: "0", Cost: 1}},
@@ -534,7 +534,7 @@ func TestAMistakeIsOneInAnOutageToo(t *testing.T) {
 			assert.ErrorIs(t, s.Reset(t.Context(), charges), limiter.ErrCharges)
 		}
 		assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(api, "0")}, make([]limiter.Decision, 2)), limiter.ErrCharges)
-		after := s.Stats()
+		after := counted(s)
 		before.DegradedFor, after.DegradedFor = 0, 0
 		assert.Equal(t, before, after)
 		s = Must(New(cluster{inner}, Options{}))
