@@ -32,7 +32,9 @@ import (
 // chi's RealIP, and those that read a header let each client choose its address. Such an
 // address is logged once (code weir-rewritten-address), is never a trusted proxy's, and its
 // key is [InDoubt], or "no-ip" if the request carries a header that the address may be from.
-// If the address comes from what no client can write, add a port to it.
+// If the address comes from what no client can write, add a port to it. A middleware that copies
+// a port from a header too, such as gorilla's ProxyHeaders, cannot be told from the TCP peer:
+// have none in front.
 //
 // One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1)
 // is IPv4, zones and ports do not count. An address under the NAT64 prefix

@@ -17,6 +17,7 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // Limits of single keys: Rule.Overrides, and what Rule.LimitFor said. They count under the
@@ -258,7 +259,7 @@ func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.L
 // limit cannot be known, whatever an outage means.
 func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, error) {
 	if _, ok := keyfunc.DigestOf(key); ok {
-		return nil, errors.New("middleware: a digest does not tell the key, which may have a limit of its own")
+		return nil, fmt.Errorf("middleware: a digest does not tell the key, which may have a limit of its own: %w", bans.ErrDigest)
 	}
 	p, status := set.policyOf(ctx, r, base, key, class)
 	if status != http.StatusOK {

@@ -120,8 +120,8 @@ var ErrNoRule = errors.New("middleware: there is no rule of that name")
 
 // Peek tells what a key has left of a rule, in each of its tiers, and takes nothing. The
 // key is as the rule's key function makes it, with its class or without; empty for a rule
-// without one. It is an error if the key may have a limit of its own that cannot be found out, as
-// of a digest where Rule.LimitFor is asked.
+// without one. It is an error if the key may have a limit of its own that cannot be found out: of
+// a digest it is [bans.ErrDigest] where the rule has Overrides or LimitFor.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
 	var questions []question
