@@ -18,6 +18,8 @@ type Overload interface {
 }
 
 // A Place is that of a request in flight, from when it is admitted until its handler returns.
+// Streams and Waits are called while the request is locked: they must not block, nor ask anything of
+// the request or its RateLimit.
 type Place interface {
 	// Streams says that the answer is being sent while the handler goes on: it was flushed or,
 	// if detached, its connection was taken over.

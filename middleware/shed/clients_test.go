@@ -1,6 +1,7 @@
 package shed
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -19,11 +20,13 @@ import (
 // Clients that keep their requests waiting: they hold a place only while a handler works.
 
 func TestClientsThatHoldTheirBodiesBackDoNotStopTheService(t *testing.T) {
-	s := serviceOf(t, false)
-	for range initialLimit {
-		s.dial(t, "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx")
+	for _, idle := range []int{initialLimit, 64, 100} {
+		s := serviceOf(t, false)
+		for range idle {
+			s.dial(t, "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx")
+		}
+		s.others(t, idle)
 	}
-	s.others(t, initialLimit)
 }
 
 func TestClientsThatDoNotReadTheirAnswersDoNotStopTheService(t *testing.T) {
@@ -158,7 +161,7 @@ func TestLatencyIsWithoutTheTimeThatAHandlerWaitsForItsClient(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 				p.Leave()
 			}()
-			time.Sleep(3 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
 		assert.InDelta(t, 0.05, l.Stats()[0].Latency.Seconds(), sweepEvery.Seconds())
@@ -169,7 +172,7 @@ func TestClientsThatDripHoldNoPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Must(New(Options{}))
 		var all sync.WaitGroup
-		for range 20 * initialLimit {
+		for range mostSlow * initialLimit {
 			p, _ := l.Admit(tiered(""))
 			require.NotNil(t, p)
 			all.Go(func() {
@@ -185,5 +188,61 @@ func TestClientsThatDripHoldNoPlaces(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, l.Stats()[0].InFlight)
 		all.Wait()
+	})
+}
+
+func TestSlowClientsThatComeBackTogetherAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const apart = mostSlow * initialLimit
+		l := Must(New(Options{}))
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var held []middleware.Place
+		for range 20 {
+			for range initialLimit {
+				go func() {
+					if p, _ := l.Admit(tiered("").WithContext(ctx)); p != nil {
+						p.Waits(true)
+						mu.Lock()
+						held = append(held, p)
+						mu.Unlock()
+					}
+				}()
+			}
+			time.Sleep(slowTime + 2*sweepEvery)
+		}
+		stands := func(inFlight, apart int, why string) {
+			t.Helper()
+			synctest.Wait()
+			s := l.Stats()[0]
+			assert.Equal(t, [2]int{inFlight, apart}, [2]int{s.InFlight, s.Streams}, why)
+		}
+		stands(initialLimit, apart, "the last ones are slow too, and count")
+		cancel()
+		for _, p := range held[:10] {
+			p.Leave()
+		}
+		held = held[10:]
+		time.Sleep(2 * sweepEvery)
+		stands(initialLimit-10, apart, "others have their room")
+		for _, p := range held {
+			p.Waits(false)
+		}
+		stands(initialLimit-10+apart, 0, "all have sent the last byte")
+		for _, p := range held {
+			p.Waits(true)
+		}
+		stands(initialLimit-10, apart, "they wait once more")
+		time.Sleep(slowTime + 2*sweepEvery)
+		for _, p := range held[:30] {
+			p.Streams(true)
+		}
+		time.Sleep(2 * sweepEvery)
+		stands(0, len(held), "streams leave their room to others")
+		for _, p := range held {
+			p.Leave()
+		}
+		stands(0, 0, "all have gone")
+		assert.Zero(t, l.all.slow)
 	})
 }

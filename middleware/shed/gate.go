@@ -21,7 +21,8 @@ type gate struct {
 	queue   queue
 	cut     int           // the first level that is overloaded, as all after it are; their number: none
 	refused time.Duration // when one of that level last was
-	streams int
+	streams int           // those apart
+	slow    int           // of them, those that wait for their clients
 	counts  []Level
 
 	flying   list // those that were admitted, without streams
@@ -46,6 +47,10 @@ const (
 	slowTimes = 4
 	slowTime  = 100 * time.Millisecond
 
+	// So many times the limit are set apart for slow clients at once, and of a small limit as many as
+	// of the first one: when they all have sent the rest, they are all at work.
+	mostSlow = 4
+
 	// sweepEvery is how often both are looked for.
 	sweepEvery = 20 * time.Millisecond
 )
@@ -62,7 +67,7 @@ type place struct {
 
 	// Under the gate's lock.
 	state    state
-	waited   time.Duration // for its client, as was seen, until it was slow
+	waited   time.Duration // for its client, as was seen, since it was not slow
 	left     time.Duration // when it was set apart
 	flushed  bool
 	detached bool // it is a stream
@@ -247,6 +252,9 @@ func (g *gate) leave(p *place, now time.Duration) {
 		g.meter.leave(now, max(0, now-p.came), p.cohort)
 	} else {
 		g.streams--
+		if !p.detached {
+			g.slow--
+		}
 	}
 	p.state = gone
 	g.fill(now)
@@ -295,8 +303,9 @@ func (g *gate) sweep(now time.Duration) {
 		switch {
 		case p.flushed && now-p.came >= long:
 			g.detach(p, now)
-		case p.waited >= long && !p.slow.Load():
+		case p.waited >= long && !p.slow.Load() && g.slow < g.mostSlow():
 			p.came += p.waited - sweepEvery/2 // when it began to wait is not known any better
+			p.waited = 0
 			p.slow.Store(true)
 			g.turn(p, now)
 		}
@@ -311,16 +320,28 @@ func (g *gate) detach(p *place, now time.Duration) {
 	if !p.detached {
 		p.detached = true
 		g.flying.remove(p)
+		if p.state == apart {
+			g.slow--
+		}
 		g.turn(p, now)
 	}
 }
 
+// mostSlow is how many may be set apart for slow clients. It bounds all that are in flight beside
+// streams, as a request that comes back needs no room: no more are admitted then.
+func (g *gate) mostSlow() int { return mostSlow * max(initialLimit, int(g.meter.limit+0.5)) }
+
 // turn has p count or not: a stream does not, nor a slow request while it waits for its client, and
-// what it took is without that time.
+// what it took is without that time. One too many is not slow, until it has waited for as long again.
 func (g *gate) turn(p *place, now time.Duration) {
 	away := p.detached || p.slow.Load() && p.waits.Load() > 0
 	switch {
+	case away && p.state == inFlight && !p.detached && g.slow >= g.mostSlow():
+		p.slow.Store(false)
 	case away && p.state == inFlight:
+		if !p.detached {
+			g.slow++
+		}
 		p.state, p.left = apart, now
 		g.meter.forget(now, p.cohort)
 		g.streams++
@@ -330,6 +351,7 @@ func (g *gate) turn(p *place, now time.Duration) {
 		p.came += now - p.left
 		p.cohort = g.meter.enter(now)
 		g.streams--
+		g.slow--
 	}
 }
 
