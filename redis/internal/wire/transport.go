@@ -163,7 +163,7 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 	for _, r := range requests {
 		args := r.Args
 		r.Script.put(args, r.WithSource)
-		r.answer = command{}
+		r.answer = command{isAlone: r.Alone || len(requests) == 1}
 		if last := len(args) - 1; r.Once {
 			args = append(args[:last:last], &once{args[last], &r.answer.unanswered})
 		}
@@ -174,18 +174,13 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 	}
 	// A command has its error, here and below.
 	if len(requests) == 1 {
-		r := requests[0]
-		if r.Once {
-			_ = t.Client.Process(ctx, &r.answer)
-		} else {
-			_ = t.Client.Process(ctx, r.answer.Cmd)
-		}
+		_ = t.Client.Process(ctx, &requests[0].answer)
 		return
 	}
 	pipeline := t.Client.Pipeline()
 	for _, r := range requests {
 		if r.Alone {
-			_ = t.Client.Process(ctx, r.answer.Cmd)
+			_ = t.Client.Process(ctx, &r.answer)
 		} else {
 			_ = pipeline.Process(ctx, &r.answer)
 		}
@@ -197,12 +192,14 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 //
 // A Cluster asks for a script to be tried again while of its keys' slot some are on one node and
 // some on another. go-redis then repeats all that went to the node, if it was the first, though
-// others have been run; or none. So it does not get to know, and the script is tried again alone.
+// others have been run; or none. So it does not get to know, and the script is tried again alone:
+// then go-redis knows, and repeats that one.
 //
 // If an answer is lost, clients for a Cluster and a Ring send a command again, and with it all
 // that went to the node, whatever their options say. See [once].
 type command struct {
 	*redis.Cmd
+	isAlone    bool
 	tryAgain   error
 	answered   bool        // Redis has run it
 	unanswered atomic.Bool // it is written, and Redis has not said that it did not run it
@@ -218,7 +215,7 @@ func (c *command) SetErr(err error) {
 		c.unanswered.Store(false)
 	}
 	c.tryAgain = nil
-	if err != nil && isTryAgain(err) {
+	if err != nil && isTryAgain(err) && !c.isAlone {
 		c.tryAgain, err = err, nil
 	}
 	c.Cmd.SetErr(err)
