@@ -188,7 +188,7 @@ func (b *batcher) startNext(me *group) *batch {
 				return b.start(groups, true, g.since)
 			}
 			batch := b.start(groups, true, time.Now())
-			batch.patience = min(b.timeout, max(0, b.patience()-batch.start.Sub(g.since)))
+			batch.patience = min(batch.patience, max(0, b.patience()-batch.start.Sub(g.since)))
 			g.batch = batch
 			g.done <- struct{}{}
 			return nil
@@ -268,6 +268,9 @@ func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
 	b.inFlight = append(b.inFlight, batch)
 	b.later.begin(batch)
 	b.holdings.begin(batch)
+	if led && len(batch.messages) > 0 {
+		batch.patience = min(batch.patience, b.holdings.lease/8) // a leader cannot leave: see expireSlots
+	}
 	if !b.watched {
 		b.watched = true
 		if b.watch == nil {
