@@ -22,6 +22,8 @@ const (
 	begun           // and more may come
 	whole
 	failed
+	closed // by the handler, when it had begun
+	unread // and when it had not
 )
 
 // WatchBody has w watch the body of r, which must not be the server's own request: by the body
@@ -54,7 +56,15 @@ func Watched(r *http.Request, w Watcher) *http.Request {
 // body that no handler has asked for that is not known, and did not matter.
 func (b *Body) WasHeldBack(status int) bool {
 	state := b.state.Load()
-	return state == failed || state == begun && status >= 500
+	return state == failed || (state == begun || state == closed) && status >= 500
+}
+
+// Close implements io.Closer. That a body fails from then on is not the client's doing.
+func (b *Body) Close() error {
+	if !b.state.CompareAndSwap(begun, closed) {
+		b.state.CompareAndSwap(untouched, unread)
+	}
+	return b.ReadCloser.Close()
 }
 
 // Read implements io.Reader.

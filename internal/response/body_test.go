@@ -98,6 +98,23 @@ func TestAnErrorOfTheBodyIsTheClientsDoing(t *testing.T) {
 	assert.True(t, w.body.WasHeldBack(400))
 }
 
+func TestWhatFailsAfterTheHandlersOwnCloseIsNotTheClientsDoing(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		w := &watch{}
+		r := httptest.NewRequest("POST", "/", &reader{Reader: io.MultiReader(strings.NewReader("x"), breaks{}), watch: w})
+		response.WatchBody(r, w)
+		if begun {
+			_, err := r.Body.Read(make([]byte, 1))
+			require.NoError(t, err)
+		}
+		require.NoError(t, r.Body.Close())
+		_, err := io.ReadAll(r.Body) // as of HTTP/2, which has an error of its own for it
+		assert.Error(t, err)
+		assert.False(t, w.body.WasHeldBack(400))
+		assert.Equal(t, begun, w.body.WasHeldBack(500), "more could have come")
+	}
+}
+
 type breaks struct{}
 
 func (breaks) Read([]byte) (int, error) { return 0, errors.New("a malformed chunk") }
