@@ -80,9 +80,9 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	switch {
 	case status == http.StatusOK:
 	case status == statusSkip:
-		if rule.NoKey == NoKeySkip {
-			m.skipped = rule
-		}
+		m.skipped = rule
+		return policies, charges
+	case status == statusUncounted:
 		return policies, charges
 	case rule.Shadow:
 		rule.notes.shadowed.note(m.set.Logger, rule.info)
@@ -159,6 +159,9 @@ func (p *policy) reserved(cost int64) int64 {
 // statusSkip is what key says of a rule that does not count a request without a key.
 const statusSkip = 0
 
+// statusUncounted is what key says of an Open rule where the key could not be read.
+const statusUncounted = 2
+
 // statusEndless is what match says of a request that needs a place, where nothing would tell when
 // to return it.
 const statusEndless = 1
@@ -206,7 +209,7 @@ func (r *rule) failedKeyStatus(err error) int {
 	case errors.Is(err, keyfunc.ErrAmbiguous):
 		return http.StatusBadRequest
 	case r.OnOutage == limiter.FailOpen:
-		return statusSkip
+		return statusUncounted
 	case r.OnOutage == limiter.FailClosed, r.NoKey == NoKeyBadRequest, r.NoKey == NoKeyUnauthorized:
 		return http.StatusServiceUnavailable
 	}

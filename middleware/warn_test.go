@@ -191,6 +191,7 @@ func TestWarnsOfARequestThatEveryRuleSkips(t *testing.T) {
 		"beside one for other routes":     {[]middleware.Rule{skips, on("/b", byAddress)}, "user"},
 		"beside one by address":           {[]middleware.Rule{skips, byAddress}, ""},
 		"beside one for this route":       {[]middleware.Rule{skips, on("/a", byAddress)}, ""},
+		"whose key cannot be read":        {[]middleware.Rule{{Name: "user", Key: func(*http.Request) (string, error) { return "", errors.New("no answer") }, NoKey: middleware.NoKeySkip, OnOutage: limiter.FailOpen, Limit: limiter.PerHour(1)}}, ""},
 		"for another route":               {[]middleware.Rule{on("/b", skips)}, ""},
 		"what it does not have is shared": {[]middleware.Rule{{Name: "user", Key: keyfunc.User, Limit: limiter.PerHour(1000)}}, ""},
 	} {
