@@ -288,3 +288,23 @@ func TestNoClientMakesItsUnitsComeBack(t *testing.T) {
 		})
 	}
 }
+
+// A sender is a ResponseWriter that notes what it reads from.
+type sender struct {
+	*httptest.ResponseRecorder
+	from io.Reader
+}
+
+func (s *sender) ReadFrom(r io.Reader) (int64, error) {
+	s.from = r
+	return io.Copy(struct{ io.Writer }{s.ResponseRecorder}, r)
+}
+
+func TestARuleThatCountsAnswersAloneHandsOnWhatIsReadFrom(t *testing.T) {
+	from := struct{ io.Reader }{strings.NewReader("whole")}
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: perHour(5), Counts: middleware.Statuses(401)}}})
+	to := &sender{ResponseRecorder: httptest.NewRecorder()}
+	l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, from) })).ServeHTTP(to, request())
+	assert.Equal(t, "whole", to.Body.String())
+	assert.Equal(t, from, to.from, "nobody asks when it waits")
+}
