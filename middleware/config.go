@@ -229,8 +229,9 @@ type Rule struct {
 	// Counts says which answers use up the limit: [Statuses], [StatusClass], or [Not] one of
 	// these. A request is charged when it comes, and what it took is returned once the answer
 	// is known and does not count, so at most as many as the limit allows are under way or
-	// have counted; see ChargeAfter. The status is the one that was sent; where the client has left, or has not sent a body that can be
-	// read to its end when the answer is 5xx, any counts. A handler that panics before it sends
+	// have counted; see ChargeAfter. The status is the one that was sent; where the client has left, or its
+	// body could not be read to its end, any counts; and so does a 5xx where the body has been begun and
+	// has not been read whole, so read it to its end before you answer 5xx. A handler that panics before it sends
 	// any has answered 500, and one that takes the connection over 101. A LeakyBucket counts
 	// all requests. Zero: all count, whatever is answered.
 	Counts Counts
