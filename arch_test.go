@@ -86,7 +86,7 @@ var rooms = []room{
 
 	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
-	{"middleware/shed", []string{"middleware", "internal/invalid"}, nil},
+	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document",

@@ -168,6 +168,15 @@ func matcherOf(match func(*http.Request) bool) (m *routeMatcher) {
 	return m
 }
 
+func init() {
+	route.WrongMatch = func(match func(*http.Request) bool) error {
+		if m := matcherOf(match); m != nil {
+			return m.wrong
+		}
+		return nil
+	}
+}
+
 // A listed place is a router that lists its routes.
 type listed struct {
 	patterns []string

@@ -33,8 +33,9 @@ import (
 // Route needs r.Pattern, which is empty until a request is routed; see
 // [RateLimit.Handler].
 //
-// A pattern that cannot match anything is an error of [New], beside all others of its Config.
-// Where New cannot see it, as in a function of your own around this one, the first request panics.
+// A pattern that cannot match anything is an error of [New], beside all others of its Config, and of
+// the constructors of packages shed and pace. In a function of your own around this one nobody can
+// see it, and each request panics: have such a function in a test.
 //
 //go:noinline
 func Route(patterns ...string) func(*http.Request) bool {

@@ -281,8 +281,8 @@ func (c *compiler) settings() {
 
 // match checks a function that may be what Route returned.
 func (c *compiler) match(at string, match func(*http.Request) bool) {
-	if m := matcherOf(match); m != nil && m.wrong != nil {
-		c.report("%s: %w", at, m.wrong)
+	if err := route.WrongMatch(match); err != nil {
+		c.report("%s: %w", at, err)
 	}
 }
 

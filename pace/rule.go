@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -55,6 +56,9 @@ func newRule(r Rule, o *Options) (*rule, error) {
 	var err error
 	made.host, err = parseHost(r.Host)
 	errs := []error{err, r.OnOutage.Validate()}
+	if err := route.WrongMatch(r.Match); err != nil {
+		errs = append(errs, invalid.New("pace", "%s: %w", invalid.Name("Match"), err))
+	}
 	if r.Limit == (limiter.Limit{}) {
 		if r.Concurrency == (limiter.Concurrency{}) {
 			errs = append(errs, invalid.New("pace", "%s is missing, and so is %s: without one, nothing is paced", invalid.Name("Limit"), invalid.Name("Concurrency")))

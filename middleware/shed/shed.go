@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -58,6 +59,9 @@ func New(o Options) (*Limiter, error) {
 	if o.MaxWait < shortestMaxWait || o.MaxWait > longestMaxWait {
 		errs = append(errs, invalid.New("shed", "%s is %v: it must be from %v to %v; the default is %v",
 			invalid.Name("Options.MaxWait"), o.MaxWait, shortestMaxWait, longestMaxWait, defaultMaxWait))
+	}
+	if err := route.WrongMatch(o.Exempt); err != nil {
+		errs = append(errs, invalid.New("shed", "%s: %w", invalid.Name("Options.Exempt"), err))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -20,16 +20,17 @@ import (
 
 func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 	for want, o := range map[string]Options{
-		"Options.MaxWait is -1s":             {MaxWait: -time.Second},
-		"Options.MaxWait is 1m0s":            {MaxWait: time.Minute},
-		"ByTier has 0 tiers":                 {Priority: ByTier()},
-		"ByTier has a tier without a name":   {Priority: ByTier("a", "")},
-		`ByTier has "a" twice`:               {Priority: ByTier("a", "a")},
-		`ByTier has "others"`:                {Priority: ByTier("others")},
-		"ByTier has 16 tiers":                {Priority: ByTier(strings.Split("abcdefghijklmnop", "")...)},
-		"ByLevel has 0 levels":               {Priority: ByLevel(nil, func(*http.Request) int { return 0 })},
-		"ByLevel needs a function":           {Priority: ByLevel([]string{"a"}, nil)},
-		"ByLevel has a level without a name": {Priority: ByLevel([]string{""}, func(*http.Request) int { return 0 })},
+		"Options.MaxWait is -1s":                      {MaxWait: -time.Second},
+		`Options.Exempt: Route: pattern "GET health"`: {Exempt: middleware.Route("GET health")},
+		"Options.MaxWait is 1m0s":                     {MaxWait: time.Minute},
+		"ByTier has 0 tiers":                          {Priority: ByTier()},
+		"ByTier has a tier without a name":            {Priority: ByTier("a", "")},
+		`ByTier has "a" twice`:                        {Priority: ByTier("a", "a")},
+		`ByTier has "others"`:                         {Priority: ByTier("others")},
+		"ByTier has 16 tiers":                         {Priority: ByTier(strings.Split("abcdefghijklmnop", "")...)},
+		"ByLevel has 0 levels":                        {Priority: ByLevel(nil, func(*http.Request) int { return 0 })},
+		"ByLevel needs a function":                    {Priority: ByLevel([]string{"a"}, nil)},
+		"ByLevel has a level without a name":          {Priority: ByLevel([]string{""}, func(*http.Request) int { return 0 })},
 	} {
 		_, err := New(o)
 		assert.ErrorContains(t, err, "shed: ")
