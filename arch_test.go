@@ -84,11 +84,11 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document",
 	}, nil},
 	{"middleware/rules/internal/document", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},
@@ -114,6 +114,7 @@ var rooms = []room{
 	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
+	{"internal/gate", nil, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/nearest", nil, nil},
 	{"internal/network", nil, nil},
@@ -256,12 +257,12 @@ func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
 		"limiter":         {"limiter", "internal/invalid", "internal/waiting"},
 		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
 		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"},
+		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting"},
 		"middleware/shed": {
-			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
+			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
+			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 		},
 	} {
 		for _, p := range goList(t, "-deps", "./"+of) {
@@ -324,7 +325,7 @@ func TestRulesCompileAReaderAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{
 		"middleware", "middleware/rules", "middleware/rules/internal/document",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
+		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
 	}
 	may := []string{"go.yaml.in/yaml/v4"}
 	compilesAlone(t, "middleware/rules", ours, may)
@@ -340,7 +341,7 @@ func TestPaceCompilesAParserOfFieldsAlone(t *testing.T) {
 	parser := []string{"github.com/dunglas/httpsfv"}
 	compilesAlone(t, "pace/serverlimit", []string{"pace/serverlimit"}, parser)
 	compilesAlone(t, "pace", ours, parser)
-	compilesAlone(t, "observe/sloglimit", append(ours, "observe/sloglimit", "middleware", "internal/nearest", "internal/operate", "internal/response"), parser)
+	compilesAlone(t, "observe/sloglimit", append(ours, "observe/sloglimit", "middleware", "internal/gate", "internal/nearest", "internal/operate", "internal/response"), parser)
 }
 
 // compilesAlone requires that a package compiles the standard library and no other packages
