@@ -74,6 +74,8 @@ func newCopy(max int) (*bans.Memory, error) {
 // effect in this process, return the error as well, and are written to Redis when it is
 // back, if still in force; Unban lifts in this process until the list has been read again.
 // A Redis that has lost its data gets the bans back from the processes.
+// After a partial loss (a failover to a replica that lags, appendfsync everysec) it may not: a ban
+// that Redis had confirmed then holds in the processes that had read it, and in no new one.
 //
 // A key is known by its digest only: every Ban has a Digest, and no Key. All that is
 // in Redis expires when it is over; a ban without an end, a year after the last process
