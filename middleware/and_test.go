@@ -24,7 +24,7 @@ func TestRulesInAndAreForTheSameRequests(t *testing.T) {
 	assert.Equal(t, []string{"address"}, namesOf(t, l, request(routedBy("/login"))), "the other one has no key")
 	assert.Equal(t, []string{"default"}, namesOf(t, l, request(routedBy("/x"), user)))
 	assert.Equal(t, []string{"address", "account"}, namesOf(t, l, request(routedBy("/login"), user)))
-	result, refused := l.Refusal(httptest.NewRecorder(), request(routedBy("/login"), user))
+	result, refused := refusal(l, httptest.NewRecorder(), request(routedBy("/login"), user))
 	assert.True(t, refused)
 	assert.Equal(t, "account", result.Rule)
 	assert.EqualValues(t, 7, result.Rules[0].Remaining, "all are charged, or none")

@@ -15,12 +15,12 @@ func TestACalendarFollowsTheWallClock(t *testing.T) {
 		c := calendar{runs: true}
 		const ahead = 3_000_000 // of the wall clock is the store
 		at := func() int64 { return time.Now().UnixMicro() + ahead }
-		assert.Equal(t, time.Now().UnixMicro(), c.timeOf(at()))
+		assert.Equal(t, time.Now().UnixMicro(), c.timeOf(at(), 0))
 		time.Sleep(time.Second - time.Microsecond)
 		c.distance.Add(60_000_000) // as if the clock had stepped since it was measured
-		assert.Equal(t, time.Now().UnixMicro()+60_000_000, c.timeOf(at()))
+		assert.Equal(t, time.Now().UnixMicro()+60_000_000, c.timeOf(at(), 0))
 		time.Sleep(time.Microsecond)
-		assert.Equal(t, time.Now().UnixMicro(), c.timeOf(at()), "it is measured once a second")
+		assert.Equal(t, time.Now().UnixMicro(), c.timeOf(at(), 0), "it is measured once a second")
 	})
 }
 
@@ -28,8 +28,8 @@ func TestACalendarFollowsTheWallClock(t *testing.T) {
 func TestACalendarAsksTheClockWhereTimesSayNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UnixMicro()
-		assert.Equal(t, now, (&calendar{}).timeOf(now+12345))
-		assert.Equal(t, now, (&calendar{runs: true}).timeOf(0))
-		assert.Equal(t, now, (&calendar{runs: true}).timeOf(-now))
+		assert.Equal(t, now, (&calendar{}).timeOf(now+12345, 0))
+		assert.Equal(t, now, (&calendar{runs: true}).timeOf(0, 0))
+		assert.Equal(t, now, (&calendar{runs: true}).timeOf(-now, 0))
 	})
 }

@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -773,76 +772,6 @@ func TestAPlaceIsHeldWhileARequestWaitsItsTurn(t *testing.T) {
 		assert.Equal(t, 499, (<-turn).Code)
 		assert.Zero(t, inProgress(t, d.l, "exports", client))
 	})
-}
-
-// Check is not told how a request ends. Its server's context tells.
-func TestCheckReturnsThePlaceWhenTheServerEndsTheContext(t *testing.T) {
-	logger, lines := logged()
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{exports(1)}, Logger: logger})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if l.Check(w, r) {
-			assert.EqualValues(t, 1, inProgress(t, l, "exports", "127.0.0.1"))
-			fmt.Fprint(w, "done")
-		}
-	}))
-	defer server.Close()
-	for range 3 {
-		answer, err := http.Get(server.URL)
-		require.NoError(t, err)
-		_, _ = io.Copy(io.Discard, answer.Body)
-		answer.Body.Close()
-		assert.Equal(t, 200, answer.StatusCode)
-		assert.Eventually(t, func() bool { return inProgress(t, l, "exports", "127.0.0.1") == 0 }, 10*time.Second, time.Millisecond)
-	}
-	assert.Equal(t, 1, strings.Count(lines.String(), "weir-no-end"))
-
-}
-
-// Outside of a server nothing tells when to return a place, and any number would be let in.
-func TestARequestOfWhichNothingTellsWhenItEndsHasNoPlace(t *testing.T) {
-	var heard []middleware.Observation
-	observer := observer(func(o *middleware.Observation) {
-		heard = append(heard, middleware.Observation{Outcome: o.Outcome, Rules: slices.Clone(o.Rules)})
-	})
-	limit := exports(1)
-	limit.Limit = perHour(5)
-	limit.Match = func(r *http.Request) bool { return r.URL.Path == "/export" }
-	shadow := exports(1)
-	shadow.Name, shadow.Shadow = "shadow", true
-	logger, lines := logged()
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{limit, shadow, {Name: "all", Limit: perHour(5)}}, Observer: observer, Logger: logger})
-	export := func(r *http.Request) { r.URL.Path = "/export" }
-	cancellable := func(r *http.Request) {
-		ctx, cancel := context.WithCancel(r.Context())
-		t.Cleanup(cancel)
-		*r = *r.WithContext(ctx)
-	}
-	for _, edits := range [][]func(*http.Request){{export}, {export, cancellable}} {
-		w := httptest.NewRecorder()
-		assert.False(t, l.Check(w, request(edits...)))
-		assert.Equal(t, 503, w.Code)
-		assert.Empty(t, w.Header().Get("Retry-After"))
-		result, refused := l.Refusal(httptest.NewRecorder(), request(edits...))
-		assert.True(t, refused)
-		assert.Equal(t, 503, result.Status)
-		assert.Equal(t, "exports", result.Rule)
-	}
-	for _, o := range heard {
-		assert.Equal(t, middleware.OutcomeRefused, o.Outcome)
-		assert.Equal(t, "exports", o.Rules[0].Rule.Name)
-	}
-	assert.Len(t, heard, 4)
-	assert.Equal(t, 1, strings.Count(lines.String(), "weir-concurrency-without-end"))
-	left, err := l.Peek(t.Context(), "all", "")
-	require.NoError(t, err)
-	assert.EqualValues(t, 5, left[0].Remaining, "a request that is refused takes nothing")
-	assert.True(t, l.Check(httptest.NewRecorder(), request()), "no rule that refuses wants a place for it")
-
-	r := request(export)
-	finish, _, passed := l.Begin(httptest.NewRecorder(), r, nil)
-	require.True(t, passed)
-	assert.True(t, l.Check(httptest.NewRecorder(), r), "it has its place")
-	finish(200)
 }
 
 func TestAWaitThatOutlastsTheServersPatienceIsWarnedOf(t *testing.T) {

@@ -301,16 +301,3 @@ const (
 	// Bearer scheme unless one is set already. No rule is charged for it either.
 	NoKeyUnauthorized
 )
-
-// status is what it answers; 200 to count the request all the same.
-func (n NoKey) status() int {
-	switch n {
-	case NoKeySkip:
-		return statusSkip
-	case NoKeyBadRequest:
-		return http.StatusBadRequest
-	case NoKeyUnauthorized:
-		return http.StatusUnauthorized
-	}
-	return http.StatusOK
-}

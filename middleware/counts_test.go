@@ -1,10 +1,8 @@
 package middleware_test
 
 import (
-	"bytes"
 	"io"
 	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -84,20 +82,6 @@ func TestAsManyAsTheLimitAreUnderWayOrHaveCounted(t *testing.T) {
 	assert.Equal(t, 200, ask(l, 200), "which was none that counts")
 }
 
-func TestWithoutItsEndEveryRequestCounts(t *testing.T) {
-	var log bytes.Buffer
-	l := limited(t, middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Rules: []middleware.Rule{
-		{Name: "login", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Counts: middleware.Statuses(401)},
-	}})
-	defer func() { assert.Equal(t, 1, strings.Count(log.String(), "code=weir-no-end")) }()
-	for range 2 {
-		w, _ := check(l, request())
-		assert.Equal(t, 200, w.Code)
-	}
-	w, _ := check(l, request())
-	assert.Equal(t, http.StatusTooManyRequests, w.Code)
-}
-
 func TestAnAdapterTellsHowARequestEnds(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{
 		{Name: "login", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Counts: middleware.Statuses(401), Match: middleware.Route("POST /login")},
@@ -125,10 +109,8 @@ func TestAnAdapterTellsHowARequestEnds(t *testing.T) {
 	require.True(t, passed)
 	finish(401)
 
-	var told middleware.Result
-	finish, _, passed = l.Begin(httptest.NewRecorder(), login(), &told)
-	assert.False(t, passed)
-	assert.Nil(t, finish)
+	told, refused := refusal(l, httptest.NewRecorder(), login())
+	assert.True(t, refused)
 	assert.Equal(t, http.StatusTooManyRequests, told.Status)
 }
 

@@ -10,80 +10,62 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// decideObserved is decide, and then takes a place from overload, if that is not nil. It tells
-// the observer what came of it.
-func (l *RateLimit) decideObserved(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload) (status int, place Place, retryAfter time.Duration) {
-	if set.Observer == nil {
-		status, _, _ = l.decide(r.Context(), set, s, charges)
-		if status == http.StatusOK && overload != nil {
-			return l.admit(set, r, s, overload)
+// decide is the third phase of a request: it asks the store once, and s has what each rule
+// said. If the request lacks nothing but a slot that it waits for, s.awaits says which, and admit
+// goes on.
+func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (no *refusal, err error) {
+	if len(charges) == 0 {
+		return nil, nil
+	}
+	if set.hasQueues {
+		if s.awaits = s.line(&l.room); s.awaits >= 0 {
+			return nil, nil // behind those that wait already
 		}
-		return status, nil, 0
 	}
-	o := observations.Get().(*Observation)
-	var began time.Time
-	if l.timed(o) {
-		began = time.Now()
+	if err := l.take(ctx, set, s, charges); err != nil {
+		return l.undecided(ctx, set, s, err), err
 	}
-	status, waited, err := l.decide(r.Context(), set, s, charges)
-	elapsed := time.Duration(0)
-	if !began.IsZero() {
-		elapsed = max(time.Since(began)-waited, 1)
-	}
-	if status == http.StatusOK && overload != nil {
-		status, place, retryAfter = l.admit(set, r, s, overload)
-	}
-	outcome := s.outcome(status)
-	if status == statusShed {
-		s = &decided{} // it is charged nothing
-	}
-	observed := false
-	defer func() {
-		if place != nil && !observed { // the observer panics
-			place.Leave()
+	if set.hasQueues {
+		if s.awaits = s.lacks(); s.awaits >= 0 {
+			s.asked = true
+			return nil, nil
 		}
-	}()
-	o.Waited = waited
-	set.observeRules(o, r, outcome, s, elapsed, err)
-	observed = true
-	return status, place, retryAfter
+	}
+	return l.verdict(ctx, set, s), nil
 }
 
-// decide has the store decide on the charges, and returns 200, or the status to refuse
-// with: 503 if it could not, with the error, or if the request's turn comes too late; 429 if a
-// rule refuses. It tells how long the request waited for a place.
-func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (status int, waited time.Duration, err error) {
-	if set.hasQueues {
-		waited, err = l.takeInTurn(ctx, set, s, charges)
-	} else {
-		err = l.take(ctx, set, s, charges)
-	}
-	if err != nil {
-		return l.undecided(ctx, set, s, err), waited, err
-	}
+// verdict is the refusal of a request that was decided, or nil.
+func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refusal {
 	switch {
-	case s.gone:
-		return statusClientClosedRequest, waited, nil
 	case s.late:
-		return http.StatusServiceUnavailable, waited, nil
-	}
-	if !s.allowed {
+		return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
+	case !s.allowed:
 		if set.hasEscalation {
 			l.escalate(ctx, set, s)
 		}
-		return http.StatusTooManyRequests, waited, nil
-	}
-	if tooLate(ctx, s.delay()) { // since it was looked at, others have come
+		no := &refusal{status: http.StatusTooManyRequests, outcome: OutcomeRefused, limited: true}
+		if set.hasPlaces {
+			var shared bool
+			if no.full, shared = s.full(); shared {
+				no.status = http.StatusServiceUnavailable
+			}
+		}
+		return no
+	case tooLate(ctx, s.delay()): // since it was looked at, others have come
 		l.undo(ctx, set, s)
-		return http.StatusServiceUnavailable, waited, nil
+		return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
 	}
-	return http.StatusOK, waited, nil
+	return nil
 }
 
 // take has the store take all charges, or none. s has what each rule said, and whether the
 // request passes. Turns in a queue that it would not use are not taken: a turn comes back only if
 // no other is behind it, so requests that are refused could fill the queue.
 func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
+	if s.timed {
+		began := time.Now()
+		defer func() { s.elapsed += max(time.Since(began), 1) }()
+	}
 	if (hasDeadline(ctx) || slices.ContainsFunc(s.policies, mayRefuseAfter)) && slices.ContainsFunc(charges, isTurn) {
 		turns := l.turns.enter(charges)
 		defer l.turns.leave(turns)
@@ -248,18 +230,19 @@ func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline)
 }
 
-// undecided is the status of a request that the store could not decide about.
-func (l *RateLimit) undecided(ctx context.Context, set *ruleset, s *decided, err error) int {
+// undecided is the refusal of a request that the store could not decide about; nil if all rules
+// are in shadow.
+func (l *RateLimit) undecided(ctx context.Context, set *ruleset, s *decided, err error) *refusal {
 	if ctx.Err() == nil { // a client that went away is no outage
 		l.warnStoreFailure(set, err)
 	}
 	for _, p := range s.policies {
 		if !p.info.Shadow {
-			return http.StatusServiceUnavailable
+			return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
 		}
 	}
 	s.allowed = true
-	return http.StatusOK
+	return nil
 }
 
 func allAllowed(decisions []limiter.Decision) bool {
@@ -280,20 +263,4 @@ func hasDeadline(ctx context.Context) bool {
 func tooLate(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && d > 0 && time.Until(deadline) < d
-}
-
-// delayed returns after d, or at once and false when the client goes away.
-func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
-	if clock := l.room.Clock; clock != nil {
-		clock.Await(nil, clock.Now().Add(d))
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -14,26 +14,6 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Begin is [RateLimit.Check] for rules that go by how a request ends, which an adapter has to
-// tell: where finish is not nil, it is to be called once, when the handlers have returned or
-// while they panic, with the status of the answer: of handlers that have answered nothing 200,
-// or 500 if they panic, and 101 of a connection that they have taken over. Where byStatus is
-// false, any status will do.
-//
-// It does not see what becomes of the request's body, as Handler and the adapters of Weir do: one
-// that was broken off or held back is like any other, and while a handler waits for its client the
-// request keeps its place of Config.Overload.
-//
-// A request that is refused is answered unless told is not nil, which then is told what to
-// answer, as [RateLimit.Refusal] does.
-func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, told *Result) (finish func(status int), byStatus, passed bool) {
-	behind, end := l.check(l.ruleset(r), w, r, how{inPlace: true, ends: true}, told)
-	if end != nil {
-		finish, byStatus = end.finish, end.isWatched()
-	}
-	return finish, byStatus, behind != nil
-}
-
 // An ending is the scope of a request that some rule awaits the end of: what it was charged
 // may change then.
 type ending struct {
@@ -104,29 +84,15 @@ func (s *decided) awaitsEnd() bool {
 
 func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Settles }
 
-// await keeps what was decided about r until r ends. It returns the request that
-// goes further, and the place for the fields' text.
-func (l *RateLimit) await(set *ruleset, r *http.Request, how how, outer *scope, s *decided, more *many) (behind *http.Request, e *ending, text []byte) {
-	if how.inPlace {
-		e, behind = &ending{}, r
-	} else {
-		p := &passedToEnd{}
-		e, behind = &p.ending, &p.request
-	}
-	text = e.keep(r, outer, s, more)
-	e.hidden = set.NoResult || len(s.policies) == 0
-	*behind = *r.WithContext(e)
-	e.limits, e.set, e.opened, e.ended = l, set, e.space[:0], !how.ends
+// begin has e hold a place, if it is not nil, and await the end of what it was charged.
+func (e *ending) begin(l *RateLimit, set *ruleset, place Place) {
+	e.limits, e.set, e.place, e.opened = l, set, place, e.space[:0]
+	e.hidden = set.NoResult || len(e.policies) == 0
 	for i := range e.policies {
 		if c, ok := e.took(i); ok && e.policies[i].rule.awaitsEnd() {
 			e.opened = append(e.opened, open{i, c, unsaid})
 		}
 	}
-	if !how.ends && e.countsAnswers() {
-		set.notices.endless.warn(set.Logger, "weir-no-end",
-			"weir: a rule counts answers, and the adapter does not tell how requests end, so it counts every request; use RateLimit.Begin in place of Check")
-	}
-	return behind, e, text
 }
 
 // countsAnswers reports whether a rule that applied goes by the status of the answer.
@@ -196,13 +162,10 @@ func (e *ending) actual(o *open) int64 {
 	return p.cost
 }
 
-// refused is what check returns of a request that limiters further out, which it tells, let
-// pass: no handler sees it, so it costs nothing what a handler would say. A request with
-// another URL is another, which a handler makes, and that handler may have done work.
-func refused(r *http.Request, outer *scope) (*http.Request, *ending) {
-	if outer == nil {
-		return nil, nil
-	}
+// unseen notes that no handler sees a request that limiters further out have let pass: it costs
+// nothing what a handler would say. A request with another URL is another, which a handler
+// makes, and that handler may have done work.
+func unseen(r *http.Request) {
 	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
 		if e.url == nil || e.url != r.URL {
 			continue
@@ -211,7 +174,6 @@ func refused(r *http.Request, outer *scope) (*http.Request, *ending) {
 		e.unseen = true
 		e.mu.Unlock()
 	}
-	return nil, nil
 }
 
 // append appends what makes a charge the actual cost, if it is not.
@@ -222,17 +184,6 @@ func (e *ending) append(owed []limiter.Settlement, o *open, actual int64) []limi
 	owed = append(owed, limiter.Settlement{Charge: o.charge, Actual: actual})
 	o.charge.Cost = actual
 	return owed
-}
-
-// cancel returns what was charged to a request that no handler has seen.
-func (e *ending) cancel() {
-	e.ended = true // nothing else knows of it yet
-	e.release()
-	var owed []limiter.Settlement
-	for i := range e.opened {
-		owed = e.append(owed, &e.opened[i], 0)
-	}
-	e.settle(owed)
 }
 
 // settlePatience is how long the end of a request waits for a store that does not settle by

@@ -41,11 +41,11 @@ type Explanation struct {
 // which keys and limits. It stops where r would go no further.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	set := l.rules.Load()
-	switch ban, status := set.findBan(r); {
-	case status == set.BanStatus:
-		e.Ban, e.Banned = ban, true
-	case status != http.StatusOK && !set.Shadow:
-		e.Status = status
+	switch f := set.findBan(r); {
+	case f.banned:
+		e.Ban, e.Banned = f.ban, true
+	case !set.Shadow:
+		e.Status = f.status
 	}
 	if (e.Banned || e.Status != 0) && !set.Shadow {
 		return e
@@ -56,13 +56,13 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
 		return e
 	}
-	policies, _, status, refuses := set.match(r, scopeOf(r.Context()), true, true, nil, nil)
+	policies, _, _, no := set.match(r, scopeOf(r.Context()), nil, nil)
 	switch {
-	case status == http.StatusOK:
-	case refuses.Deny:
-		e.Status, e.Denied = status, refuses.Name
+	case no == nil:
+	case no.by.Deny:
+		e.Status, e.Denied = no.status, no.by.Name
 	default:
-		e.Status, e.Keyless = status, refuses.Name
+		e.Status, e.Keyless = no.status, no.by.Name
 	}
 	for i := range policies {
 		if !policies[i].other {

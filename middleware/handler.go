@@ -1,13 +1,10 @@
 package middleware
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware/bans"
 )
 
 // Handler limits the requests to next. It is what net/http and chi call a middleware.
@@ -34,14 +31,14 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				if behind, end := l.check(set, w, &routed, how{inPlace: true, ends: true}, nil); behind != nil {
+				if behind, end := l.begin(set, w, &routed, &routed, nil); behind != nil {
 					serve(next, w, behind, end)
 				}
 				showPattern(r, &routed)
 				return
 			}
 		}
-		if behind, end := l.check(set, w, r, how{ends: true}, nil); behind != nil {
+		if behind, end := l.begin(set, w, r, nil, nil); behind != nil {
 			serve(next, w, behind, end)
 			showPattern(r, behind)
 		}
@@ -83,74 +80,44 @@ func showPattern(outside, inside *http.Request) {
 	}
 }
 
-// Check decides about r, sets the header fields and, if the request has to wait for
-// its turn, waits. When it returns false it has answered already, and the request
-// must go no further. When it returns true, r's context holds the [Result], unless
-// [Config.NoResult] is set: Check changes r in place, for routers that hold on to it.
+// Begin is [RateLimit.Handler] for adapters of routers: it decides about r, which may wait for
+// its turn, and puts the [Result] into r's context in place. If it returns false, the request is
+// answered, by onRefused or, if that is nil, as Config says, and must go no further.
 //
-// Check is for adapters: what Handler does, without knowing what comes next. It is not told
-// how the request ends, so rules with [Rule.Counts] count every answer, and [Settle] settles
-// at once. A place of [Rule.Concurrency] is returned when the request's [http.Server] ends its
-// context, and so is one of [Config.Overload]; without a server a request that needs a place is
-// refused with 503, as it could never be returned. See [RateLimit.Begin].
-func (l *RateLimit) Check(w http.ResponseWriter, r *http.Request) bool {
-	behind, _ := l.check(l.ruleset(r), w, r, how{inPlace: true}, nil)
-	return behind != nil
-}
-
-// Refusal is Check, but for the answer: of a request that is refused it sets the header
-// fields, and leaves the status, which is the Result's, and the body to its caller.
-// Config.OnRefused is not asked.
-func (l *RateLimit) Refusal(w http.ResponseWriter, r *http.Request) (result Result, refused bool) {
-	behind, _ := l.check(l.ruleset(r), w, r, how{inPlace: true}, &result)
-	return result, behind == nil
-}
-
-// ruleset is the one in force for r.
-func (l *RateLimit) ruleset(r *http.Request) *ruleset {
+// Where finish is not nil, the adapter calls it once, when the handlers have returned or while
+// they panic, with the status of the answer: of handlers that have answered nothing 200, or 500
+// if they panic, and 101 of a connection that they have taken over. Where byStatus is false, any
+// status will do.
+//
+// Begin does not see the request's body, as Handler and Weir's adapters do: a body that was
+// broken off or held back is like any other, and a request keeps its place of Config.Overload
+// while its handler waits for the client.
+func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func(http.ResponseWriter, *http.Request, Result)) (finish func(status int), byStatus, passed bool) {
 	set := l.rules.Load()
 	if !set.vetted.Load() {
 		l.vet(set, r, false)
 	}
-	return set
+	behind, end := l.begin(set, w, r, r, onRefused)
+	if end != nil {
+		finish, byStatus = end.finish, end.isWatched()
+	}
+	return finish, byStatus, behind != nil
 }
 
-// how is in what way a request is checked.
-type how struct {
-	inPlace bool // the request itself goes further, and not a copy
-	ends    bool // the ending is told how the request ends
-}
-
-// check is the hot path: rules to charges, one decision, header fields. It returns the
-// request that goes further, with the scope as its context if a rule applied: r itself, or
-// a copy if not in place; and that scope's ending, if some rule awaits it. It returns nil
-// where it has answered, or told told what to answer.
+// begin takes a request through its five phases: gate, match, decide, admit and answer. It
+// returns the request that goes further, and its ending if some rule awaits the end; or nil where
+// it has answered. Unless into is nil, that is into, whose context is changed in place.
 //
 // All that is known of the request stays on the stack until it passes, so that a refusal
 // pays for its answer alone.
-func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, how how, told *Result) (*http.Request, *ending) {
-	if set.hasBans {
-		switch ban, status := set.findBan(r); {
-		case status == http.StatusOK:
-		case set.Shadow:
-			set.shadowedBans.noteBan(set.Logger)
-		case status == set.BanStatus:
-			set.observe(r, OutcomeBanned, ban)
-			set.refuse(w, r, nil, refusedFor(ban, status, l.room.Now()), told)
-			return refused(r, scopeOf(r.Context()))
-		default:
-			set.observe(r, OutcomeNoKey, bans.Ban{})
-			set.refuse(w, r, nil, refusal{status: status}, told)
-			return refused(r, scopeOf(r.Context()))
-		}
-	}
-	if set.ExemptPreflights && isPreflight(r) {
+func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Request, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
+	switch exempt, no := set.gate(r, l.room.Now); {
+	case no != nil:
+		return set.refuse(w, r, nil, no, onRefused)
+	case exempt:
 		return r, nil
 	}
-	if set.Allow != nil && set.Allow(r) {
-		set.observe(r, OutcomeExempt, bans.Ban{})
-		return r, nil
-	}
+
 	var few workspace
 	policies, charges, decisions := few.policies[:0], few.charges[:0], few.decisions[:]
 	var more *many
@@ -159,131 +126,40 @@ func (l *RateLimit) check(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		policies, charges, decisions = more.policies, make([]limiter.Charge, 0, set.most), more.decisions
 	}
 	outer := scopeOf(r.Context())
-	policies, charges, status, refuses := set.match(r, outer, how.ends, set.placeable(r, how), policies, charges)
-	if status != http.StatusOK {
-		no := refusal{status: status}
-		switch {
-		case refuses.Deny:
-			no.rule, no.reply, no.retryAfter = refuses.Name, refuses.reply, refuses.reply.RetryAfter
-			set.observeRefused(r, refuses, no.retryAfter)
-		case status == statusEndless:
-			no.status, no.rule, no.retryAfter = http.StatusServiceUnavailable, refuses.Name, limiter.Never
-			set.observeRefused(r, refuses, no.retryAfter)
-		default:
-			set.observe(r, OutcomeNoKey, bans.Ban{})
-		}
-		set.refuse(w, r, nil, no, told)
-		return refused(r, outer)
+	policies, charges, skipped, no := set.match(r, outer, policies, charges)
+	if no != nil {
+		set.observeUnasked(r, no)
+		return set.refuse(w, r, nil, no, onRefused)
 	}
-	overload, endless := set.overloadOf(r, how)
-	if endless {
-		set.observe(r, OutcomeShed, bans.Ban{})
-		set.refuse(w, r, nil, refusal{status: http.StatusServiceUnavailable, shed: true, retryAfter: limiter.Never}, told)
-		return refused(r, outer)
+	if skipped != nil {
+		skipped.warnUnlimited(set.Logger)
 	}
-	if len(charges) == 0 {
-		if refuses != nil {
-			refuses.warnUnlimited(set.Logger)
-		}
-		if overload == nil {
-			return r, nil
-		}
-		return l.admitUncharged(set, w, r, how, told)
+	overload := set.overloadOf(r)
+	if len(charges) == 0 && overload == nil {
+		return r, nil
 	}
-	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)]}
+
+	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)], awaits: -1, timed: set.isTimed(l)}
 	var place Place
-	var retryAfter time.Duration
-	if set.hasPlaces {
-		status, place, retryAfter = l.decideGuarded(set, r, &s, charges, overload)
-	} else {
-		status, place, retryAfter = l.decideObserved(set, r, &s, charges, overload)
-	}
-	switch status {
-	case http.StatusOK:
-	case statusShed:
-		set.refuse(w, r, nil, refusal{status: http.StatusServiceUnavailable, shed: true, retryAfter: retryAfter}, told)
-		return nil, nil
-	case statusClientClosedRequest:
-		set.refuse(w, r, nil, refusal{status: status}, told)
-		return nil, nil
-	case http.StatusServiceUnavailable:
-		set.refuse(w, r, nil, refusal{status: status}, told)
-		return refused(r, outer)
-	default:
-		no := refusal{status: status}
-		if set.hasPlaces {
-			var shared bool
-			if no.full, shared = s.full(); shared {
-				no.status = http.StatusServiceUnavailable
-			}
-		}
-		set.refuse(w, r, &s, no, told)
-		return refused(r, outer)
-	}
-	holds := set.hasPlaces && s.hasPlace()
-	behind, end := r, (*ending)(nil)
-	var values *[5]string
-	var text []byte
-	switch {
-	case set.NoResult && (place != nil || holds):
-		behind, end, text = l.await(set, r, how, outer, &s, more)
-		if set.Headers != HeadersNone {
-			values = &end.values
-		}
-	case set.NoResult && set.Headers == HeadersNone:
-	case set.NoResult:
-		f := &fields{}
-		values, text = &f.values, f.text[:0]
-	case place != nil || holds || set.awaitsEnds && s.awaitsEnd():
-		behind, end, text = l.await(set, r, how, outer, &s, more)
-		values = &end.values
-	case how.inPlace:
-		kept := &scope{}
-		values, text = &kept.values, kept.keep(r, outer, &s, more)
-		*r = *r.WithContext(kept)
-	default:
-		p := &passed{}
-		values, text = &p.values, p.keep(r, outer, &s, more)
-		p.request = *r.WithContext(&p.scope)
-		behind = &p.request
-	}
 	passed := false
-	if holds {
-		end.hold()
-		defer func() {
-			if !passed {
-				end.release()
-			}
-		}()
-	}
-	if values != nil {
-		s.writeFields(w.Header(), set, values, text)
-	}
-	if place != nil {
-		end.occupy(place, how)
-		passed = true
-		return behind, end
-	}
-	if d := s.delay(); d > 0 && !l.delayed(r.Context(), d) {
-		if end != nil {
-			end.cancel()
+	defer func() {
+		if !passed { // also if an observer or Overload panics
+			l.giveBack(r.Context(), set, &s, place)
 		}
-		set.refuse(w, r, nil, refusal{status: statusClientClosedRequest}, told)
-		return refused(r, outer)
+	}()
+	no, err := l.decide(r.Context(), set, &s, charges)
+	var waited time.Duration
+	if no == nil {
+		place, waited, no, err = l.admit(set, r, &s, charges, overload, err)
 	}
+	if set.Observer != nil {
+		set.observeDecided(r, &s, no, waited, err)
+	}
+	if no != nil {
+		return set.refuse(w, r, &s, no, onRefused)
+	}
+
+	behind, end := l.answer(set, w, r, into, outer, &s, more, place)
 	passed = true
-	if !how.ends {
-		if holds {
-			context.AfterFunc(end.Context, end.release)
-		}
-		end = nil
-	}
 	return behind, end
 }
-
-// statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.
-const statusClientClosedRequest = 499
-
-// isGone reports whether the client of a request has left. Of one whose deadline is over it waits
-// for an answer.
-func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

@@ -274,7 +274,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		}
 		reset := secondsUp(strictest.ResetAfter)
 		if !set.Legacy.Delta {
-			reset = unixUp(set.calendar.timeOf(strictest.decidedAt()) + strictest.ResetAfter.Microseconds())
+			reset = unixUp(set.calendar.timeOf(strictest.decidedAt(), s.delay()) + strictest.ResetAfter.Microseconds())
 		}
 		text = strconv.AppendInt(text, reset, 10)
 		values[0], values[1], values[2] = strictest.limitText(), remaining, textOf(text[from:])
@@ -381,10 +381,11 @@ func (e *entry) decidedAt() int64 {
 	return e.At
 }
 
-// timeOf is a time on the store's clock in microseconds since 1970.
-func (c *calendar) timeOf(at int64) int64 {
+// timeOf is a time on the store's clock in microseconds since 1970. Where that is not known, it is
+// the present time, less how long the request has waited for its turn since.
+func (c *calendar) timeOf(at int64, waited time.Duration) int64 {
 	if !c.runs || at <= 0 {
-		return time.Now().UnixMicro()
+		return time.Now().UnixMicro() - waited.Microseconds()
 	}
 	if since := at - c.measured.Load(); since < 0 || since >= time.Second.Microseconds() {
 		c.distance.Store(time.Now().UnixMicro() - at)

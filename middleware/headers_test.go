@@ -216,10 +216,10 @@ func TestFieldsAreStructuredAndRetryAfterIsNotBeforeTheWindow(t *testing.T) {
 				t.Skip(err)
 			}
 			for range 10 {
-				l.Check(httptest.NewRecorder(), request())
+				passes(l, httptest.NewRecorder(), request())
 			}
 			w := httptest.NewRecorder()
-			allowed := l.Check(w, request())
+			allowed := passes(l, w, request())
 			policies := parseList(t, w.Header()["Ratelimit-Policy"])
 			limits := parseList(t, w.Header()["Ratelimit"])
 			if len(policies) != n || len(limits) != n {

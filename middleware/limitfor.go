@@ -8,7 +8,6 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"maps"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -218,11 +217,10 @@ type ownLimit struct {
 // hasOwn reports whether keys of r may have limits of their own.
 func (r *rule) hasOwn() bool { return r.LimitFor != nil || len(r.Overrides) > 0 }
 
-// policyOf is what counts for a key in place of base, or a status other than 200 if that is
-// not known: what an outage means.
-func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, int) {
+// policyOf is what counts for a key in place of base. If that is not known, OnOutage decides.
+func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, keyUse) {
 	if key == noKey || class == keyfunc.InDoubt {
-		return base, http.StatusOK
+		return base, useKey
 	}
 	limit, err := set.limitOf(ctx, r, key)
 	var own *policy
@@ -230,18 +228,18 @@ func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key str
 		own, err = set.own(base, limit)
 	}
 	if err == nil {
-		return own, http.StatusOK
+		return own, useKey
 	}
 	if ctx.Err() == nil {
 		r.warnLimitFailure(set.Logger, err)
 	}
 	switch r.OnOutage {
 	case limiter.FailOpen:
-		return base, statusSkip
+		return base, useNone
 	case limiter.FailClosed:
-		return base, http.StatusServiceUnavailable
+		return base, refuse503
 	}
-	return base, http.StatusOK
+	return base, useKey
 }
 
 // limitOf is the limit of a key's own, or the zero Limit.
@@ -261,8 +259,8 @@ func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key
 	if _, ok := keyfunc.DigestOf(key); ok {
 		return nil, fmt.Errorf("middleware: a digest does not tell the key, which may have a limit of its own: %w", bans.ErrDigest)
 	}
-	p, status := set.policyOf(ctx, r, base, key, class)
-	if status != http.StatusOK {
+	p, use := set.policyOf(ctx, r, base, key, class)
+	if use != useKey {
 		return nil, errors.New("middleware: which limit the key has is not known, as LimitFor failed")
 	}
 	return p, nil

@@ -152,7 +152,7 @@ func TestTheRuleSaysWhatBecomesOfAKeyWhoseLimitIsNotKnown(t *testing.T) {
 			l := newLimit(t, rule)
 			for range 5 {
 				w := httptest.NewRecorder()
-				l.Check(w, request(as("a")))
+				passes(l, w, request(as("a")))
 				codes = append(codes, w.Code)
 			}
 			return codes
@@ -186,7 +186,7 @@ func TestDifferentLimitsOfKeysAreBounded(t *testing.T) {
 	l := newLimit(t, rule)
 	for i := range 4200 {
 		w := httptest.NewRecorder()
-		if passed := l.Check(w, request(as(fmt.Sprint(i)))); passed != (i < 4096) {
+		if passed := passes(l, w, request(as(fmt.Sprint(i)))); passed != (i < 4096) {
 			t.Fatalf("key %d: passed is %v", i, passed)
 		}
 	}

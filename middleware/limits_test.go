@@ -116,7 +116,7 @@ func TestARuleGoesByTheLimitThatRefusesLongest(t *testing.T) {
 	for range 2 {
 		check(l, request())
 	}
-	result, refused := l.Refusal(httptest.NewRecorder(), request())
+	result, refused := refusal(l, httptest.NewRecorder(), request())
 	assert.True(t, refused)
 	assert.Greater(t, result.RetryAfter, 59*time.Minute)
 	require.Len(t, result.Rules, 1)
@@ -139,7 +139,7 @@ func TestWhatRemainsOfSeveralLimitsPassesNow(t *testing.T) {
 		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
 		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Remaining"))
 		check(l, request())
-		result, refused := l.Refusal(httptest.NewRecorder(), request())
+		result, refused := refusal(l, httptest.NewRecorder(), request())
 		assert.True(t, refused)
 		assert.Zero(t, result.Remaining)
 		assert.Equal(t, time.Second, result.RetryAfter)

@@ -45,8 +45,6 @@ type Observation struct {
 	// Err is why the store could not decide, with OutcomeUndecided, or with OutcomeAllowed if
 	// all the rules are in shadow.
 	Err error
-
-	turn uint8 // of those that are timed
 }
 
 // An Outcome is what becomes of a request.
@@ -100,54 +98,56 @@ func (s several) Observe(o *Observation) {
 	}
 }
 
-// observations are reused, so that to observe allocates nothing. They begin at any turn, as
-// they may not live for 64.
-var observations = sync.Pool{New: func() any {
-	return &Observation{Rules: make([]RuleResult, 0, fewRules), turn: uint8(rand.Uint32())}
-}}
+// observations are reused, so that to observe allocates nothing.
+var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]RuleResult, 0, fewRules)} }}
 
-// observe tells the observer, if there is one, of a request that no rule was asked about.
-func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban) {
+// observe reports a request that the store was not asked about, and the rule that denies it, if
+// there is one.
+func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban, denies *rule) {
 	if set.Observer == nil {
 		return
 	}
 	o := observations.Get().(*Observation)
-	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Waited, o.Err = r, outcome, o.Rules[:0], 0, 0, nil
-	o.Ban = ban
-	set.Observer.Observe(o)
-	o.Request, o.Ban = nil, bans.Ban{}
-	observations.Put(o)
+	*o = Observation{Request: r, Outcome: outcome, Ban: ban, Rules: o.Rules[:0]}
+	if denies != nil {
+		o.Rules = append(o.Rules, RuleResult{Rule: denies.info, Decision: limiter.Decision{RetryAfter: denies.reply.RetryAfter}})
+	}
+	set.report(o)
 }
 
-// observeRules tells the observer, which there is, of a decision.
-func (set *ruleset) observeRules(o *Observation, r *http.Request, outcome Outcome, s *decided, elapsed time.Duration, err error) {
-	rules := o.Rules[:0]
-	for i := range s.policies {
-		rules = s.policies[i].appendResult(rules, s.decisions[i])
+// observeUnasked reports a request that a rule refuses without asking the store.
+func (set *ruleset) observeUnasked(r *http.Request, no *refusal) {
+	if no.by.Deny {
+		set.observe(r, OutcomeRefused, bans.Ban{}, no.by)
+		return
 	}
-	o.Request, o.Outcome, o.Rules, o.Elapsed, o.Err = r, outcome, rules, elapsed, err
+	set.observe(r, OutcomeNoKey, bans.Ban{}, nil)
+}
+
+// observeDecided reports, to the observer that there is, what became of a request once rules were
+// matched. A request that is shed was charged nothing.
+func (set *ruleset) observeDecided(r *http.Request, s *decided, no *refusal, waited time.Duration, err error) {
+	o := observations.Get().(*Observation)
+	*o = Observation{Request: r, Outcome: OutcomeAllowed, Rules: o.Rules[:0], Elapsed: s.elapsed, Waited: waited, Err: err}
+	if no != nil {
+		o.Outcome = no.outcome
+	}
+	if o.Outcome != OutcomeShed {
+		for i := range s.policies {
+			o.Rules = s.policies[i].appendResult(o.Rules, s.decisions[i])
+		}
+	}
+	set.report(o)
+}
+
+func (set *ruleset) report(o *Observation) {
 	set.Observer.Observe(o)
 	o.Request = nil // the rest is written over, or goes with the next collection
 	observations.Put(o)
 }
 
-// observeRefused tells the observer, if there is one, of a request that a rule refuses without
-// asking the store.
-func (set *ruleset) observeRefused(r *http.Request, refuses *rule, retryAfter time.Duration) {
-	if set.Observer == nil {
-		return
-	}
-	o := observations.Get().(*Observation)
-	o.Rules = append(o.Rules[:0], RuleResult{Rule: refuses.info, Decision: limiter.Decision{RetryAfter: retryAfter}})
-	o.Request, o.Outcome, o.Elapsed, o.Waited, o.Err = r, OutcomeRefused, 0, 0, nil
-	set.Observer.Observe(o)
-	o.Request = nil
-	observations.Put(o)
-}
-
-// timed reports whether the decision that o is about is to be timed: to read the clock twice
-// costs as much as to decide in memory.
-func (l *RateLimit) timed(o *Observation) bool {
-	o.turn++
-	return !l.immediate || o.turn%64 == 0
+// isTimed reports whether a decision is timed for the observer: to read the clock twice costs as
+// much as to decide in memory.
+func (set *ruleset) isTimed(l *RateLimit) bool {
+	return set.Observer != nil && (!l.immediate || rand.N(64) == 0)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -203,70 +200,6 @@ func TestExemptRequestsTakeNoPlace(t *testing.T) {
 	h := overloaded(t, c, middleware.Config{Rules: one, Allow: func(*http.Request) bool { return true }}).Handler(noop)
 	assert.Equal(t, 200, serve(h, request()).Code)
 	assert.Zero(t, c.asked.Load())
-}
-
-// Outside of a server nothing tells when to return a place, and any number would be let in.
-func TestCheckRefusesWhatCouldNeverReturnItsPlace(t *testing.T) {
-	for name, config := range map[string]middleware.Config{"a rule": {Rules: one}, "no rule at all": {}} {
-		t.Run(name, func(t *testing.T) {
-			c, seen := places(1), outcomesSeen{}
-			logger, log := logged()
-			config.Logger, config.Observer = logger, seen
-			l := overloaded(t, c, config)
-			w := httptest.NewRecorder()
-			assert.False(t, l.Check(w, request()))
-			assert.Equal(t, 503, w.Code)
-			assert.Empty(t, w.Header().Get("Retry-After"), "there is no use in coming back")
-			result, refused := l.Refusal(httptest.NewRecorder(), request())
-			assert.True(t, refused)
-			assert.Equal(t, 503, result.Status)
-			assert.Equal(t, 1, strings.Count(log.String(), "weir-overload-without-end"))
-			assert.Equal(t, outcomesSeen{middleware.OutcomeShed: 2}, seen)
-			assert.Zero(t, c.asked.Load())
-
-			r := request()
-			finish, _, passed := l.Begin(httptest.NewRecorder(), r, nil)
-			require.True(t, passed, "nothing was charged")
-			assert.True(t, l.Check(httptest.NewRecorder(), r), "it has its place")
-			finish(200)
-			assert.EqualValues(t, 1, c.left.Load())
-		})
-	}
-}
-
-func TestAPlaceThatCheckTookIsReturnedWhenTheServerEndsTheContext(t *testing.T) {
-	place := middleware.Rule{Name: "place", Key: keyfunc.Global, Concurrency: limiter.Concurrency{Max: 1}}
-	for name, rules := range map[string][]middleware.Rule{
-		"no rule": nil, "a limit": {{Name: "many", Limit: limiter.PerHour(100)}}, "a place of a rule too": {place},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := places(1)
-			logger, log := logged()
-			l := overloaded(t, c, middleware.Config{Rules: rules, Logger: logger})
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if l.Check(w, r) {
-					assert.Zero(t, c.free.Load(), "it is held while the handler runs")
-					w.WriteHeader(http.StatusNoContent)
-				}
-			}))
-			defer server.Close()
-			for n := range int32(3) {
-				answer, err := http.Get(server.URL)
-				require.NoError(t, err)
-				answer.Body.Close()
-				assert.Equal(t, 204, answer.StatusCode)
-				assert.Eventually(t, func() bool {
-					return c.left.Load() == n+1 && (rules == nil || rules[0].Concurrency.Max == 0 || inProgress(t, l, "place", "") == 0)
-				}, 10*time.Second, time.Millisecond)
-			}
-			c.free.Store(0)
-			answer, err := http.Get(server.URL)
-			require.NoError(t, err)
-			answer.Body.Close()
-			assert.Equal(t, 503, answer.StatusCode)
-			assert.Contains(t, log.String(), "weir-no-end")
-		})
-	}
 }
 
 func TestAnOverloadHasToBeComparable(t *testing.T) {

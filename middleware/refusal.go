@@ -8,16 +8,23 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A refusal is why a request must go no further.
+// A refusal is why a request must go no further, and the memory of its answer.
 type refusal struct {
 	status     int
+	outcome    Outcome // once rules were matched
 	banned     bool
 	shed       bool           // for overload
-	full       int64          // for want of a place: how many requests may be in progress
+	limited    bool           // by limits, of which the answer's fields tell
+	full       int64          // for want of a slot: how many requests may be in progress
+	by         *rule          // that denies, or needs a key
 	rule       string         // that refuses, or led to the ban
 	quota      *limiter.Quota // that refuses
 	reply      *reply         // of the rule that refuses; nil: what Weir says by itself
 	retryAfter time.Duration  // Never: there is no telling, or no use in coming back
+
+	// The header fields' values, those of fields first, and all text that is new.
+	values [10]string
+	text   [224]byte
 }
 
 // answered is the status that the client sees.
@@ -39,77 +46,9 @@ func (no *refusal) limit() string {
 	return ""
 }
 
-// refuse answers a request that must go no further, or tells told, if that is not nil, what
-// to answer. s is nil when nothing was decided.
-func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, no refusal, told *Result) {
-	if no.status == statusClientClosedRequest && told == nil {
-		w.WriteHeader(no.status)
-		return
-	}
-	h, a := w.Header(), &answer{}
-	text := a.text[:0]
-	if s != nil {
-		text = s.writeFields(h, set, (*[5]string)(a.values[:]), text)
-		no.by(s)
-	}
-	seconds := no.seconds()
-	a.set(h, 5, "Cache-Control", "no-store")
-	if seconds > 0 {
-		from := len(text)
-		text = strconv.AppendInt(text, seconds, 10)
-		a.set(h, 6, "Retry-After", textOf(text[from:]))
-	}
-	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
-		h.Set("WWW-Authenticate", "Bearer")
-	}
-	switch {
-	case told != nil:
-		*told = no.result(s)
-		return
-	case set.OnRefused != nil:
-		set.OnRefused(w, r, no.result(s))
-		return
-	}
-	from := len(text)
-	switch negotiate(r.Header["Accept"]) {
-	case formatProblem:
-		a.set(h, 7, "Content-Type", "application/problem+json")
-		text = no.appendProblem(text, s, seconds)
-	case formatText:
-		a.set(h, 7, "Content-Type", "text/plain; charset=utf-8")
-		a.set(h, 8, "X-Content-Type-Options", "nosniff")
-		text = append(no.appendMessage(text, seconds, false), '\n')
-	default:
-		a.set(h, 7, "Content-Type", "application/json")
-		text = no.appendPlain(text, seconds)
-	}
-	body := text[from:len(text):len(text)]
-	if r.Method == http.MethodHead {
-		// Of other answers net/http counts the bytes itself.
-		a.set(h, 9, "Content-Length", strconv.Itoa(len(body)))
-		w.WriteHeader(no.answered())
-		return
-	}
-	w.WriteHeader(no.answered())
-	_, _ = w.Write(body) // the client may be gone
-}
-
-// An answer is the memory of one refusal: the header fields' values, those of fields first,
-// and all text that is new.
-type answer struct {
-	values [10]string
-	text   [224]byte
-}
-
-// set sets a field that no other code has set, in its place i.
-func (a *answer) set(h http.Header, i int, field, value string) {
-	a.values[i] = value
-	h[field] = a.values[i : i+1 : i+1]
-}
-
-// by notes which rule refuses, the tightest of them, and until when any does. What limiters
+// byLimits notes which rule refuses, the tightest of them, and until when any does. What limiters
 // further out said let the request pass.
-func (no *refusal) by(s *decided) {
+func (no *refusal) byLimits(s *decided) {
 	var tightest *limiter.Decision
 	for i := range s.policies {
 		p, d := &s.policies[i], &s.decisions[i]
@@ -131,9 +70,9 @@ func (no *refusal) seconds() int64 {
 	return secondsUp(no.retryAfter)
 }
 
-// result is what is told about the refusal. s is nil when nothing was decided.
+// result is what is told about the refusal.
 func (no *refusal) result(s *decided) (result Result) {
-	if s != nil {
+	if no.limited {
 		result = s.result()
 	} else {
 		result.Rule, result.RetryAfter = no.rule, no.retryAfter
@@ -217,7 +156,7 @@ func (no *refusal) appendProblem(b []byte, s *decided, seconds int64) []byte {
 	}
 	b = strconv.AppendInt(append(b, `"status":`...), int64(no.answered()), 10)
 	b = append(no.appendMessage(append(b, `,"detail":"`...), seconds, true), '"')
-	if s != nil {
+	if no.limited {
 		b = s.appendViolated(b)
 	}
 	return append(b, '}')

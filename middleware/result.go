@@ -99,7 +99,7 @@ func FromContext(ctx context.Context) (Result, bool) {
 }
 
 // A decided is what was decided about a request by one limiter. It stays on the stack of
-// check, with the arrays behind its slices, until the request passes. So it has no context,
+// begin, with the arrays behind its slices, until the request passes. So it has no context,
 // which others may keep: the compiler does not tell the fields of a struct apart.
 type decided struct {
 	outer *scope // of the limiter further out; nil: there is none
@@ -108,9 +108,12 @@ type decided struct {
 	policies  []applied
 	decisions []limiter.Decision
 
-	allowed bool // by all rules
-	gone    bool // the client was, before it was decided
-	late    bool // its turn would come after its deadline, so it took none
+	allowed bool          // by all rules
+	late    bool          // its turn would come after its deadline, so it took none
+	asked   bool          // the store was, for a request that waits for a slot
+	timed   bool          // for the observer
+	awaits  int32         // by place, the policy that it waits for a slot of; -1: none
+	elapsed time.Duration // in the store
 }
 
 // A scope is the context behind a limiter. It remembers the decisions, for handlers
@@ -201,22 +204,6 @@ func (s *decided) delay() (d time.Duration) {
 type entry struct {
 	applied
 	limiter.Decision
-}
-
-// outcome is what an answer with that status comes of, once the store was asked.
-func (s *decided) outcome(status int) Outcome {
-	switch status {
-	case statusShed:
-		return OutcomeShed
-	case http.StatusServiceUnavailable:
-		return OutcomeUndecided
-	case http.StatusTooManyRequests:
-		return OutcomeRefused
-	}
-	if s.gone {
-		return OutcomeRefused
-	}
-	return OutcomeAllowed
 }
 
 // isNear reports whether it is one to warn about.

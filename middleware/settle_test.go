@@ -141,14 +141,6 @@ func TestSettledWhileTheRequestEnds(t *testing.T) {
 	}
 }
 
-func TestSettleWithoutAnAdapterThatTellsTheEnd(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
-	r := request()
-	require.True(t, l.Check(httptest.NewRecorder(), r))
-	require.NoError(t, middleware.Settle(r.Context(), "tokens", 10))
-	assert.EqualValues(t, 90, left(t, l, "tokens", ""), "it is settled at once")
-}
-
 func TestSettleFindsTheRuleOfALimiterFurtherOut(t *testing.T) {
 	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
 	inner := limited(t, middleware.Config{Rules: []middleware.Rule{

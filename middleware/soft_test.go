@@ -37,7 +37,7 @@ func TestTheWarningBeginsExactlyAtItsPercentage(t *testing.T) {
 				}
 			}
 			w := httptest.NewRecorder()
-			if l.Check(w, request()) || w.Header().Get("X-RateLimit-Warning") == "" {
+			if passes(l, w, request()) || w.Header().Get("X-RateLimit-Warning") == "" {
 				t.Fatal("no warning with the refusal")
 			}
 		})

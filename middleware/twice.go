@@ -106,11 +106,6 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 type notices struct {
 	twice      onceWarning
 	unsettled  onceWarning
-	unplaced   onceWarning
-	vacated    onceWarning // of places of Config.Overload that are returned
-	endless    onceWarning
-	early      onceWarning // of places that are returned
-	unheld     onceWarning
 	unreturned onceWarning
 	tiers      atomic.Pointer[[]string] // that no rule has and that were told
 

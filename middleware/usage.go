@@ -48,12 +48,10 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 	}
 	set := l.rules.Load()
 	anywhere := routedBy(r, elsewhere, http.MethodGet)
-	ban, status := set.findBan(anywhere)
-	isBanned := status == set.BanStatus && !set.Shadow
-	switch {
-	case status == http.StatusOK || isBanned || set.Shadow:
-	default:
-		tellProblem(w, r, status, "It is not known whether requests of this client are accepted.")
+	found := set.findBan(anywhere)
+	isBanned := found.banned && !set.Shadow
+	if found.status != 0 && !found.banned && !set.Shadow {
+		tellProblem(w, r, found.status, "It is not known whether requests of this client are accepted.")
 		return
 	}
 	if !isBanned && set.Allow != nil && set.Allow(anywhere) {
@@ -70,7 +68,7 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 	})
 	switch {
 	case err == nil && isBanned:
-		tell(w, r, http.StatusOK, "application/json", withBan(body, usageBan{Reset: untilLifted(ban)}))
+		tell(w, r, http.StatusOK, "application/json", withBan(body, usageBan{Reset: untilLifted(found.ban)}))
 	case err == nil:
 		tell(w, r, http.StatusOK, "application/json", body)
 	case r.Context().Err() == nil:

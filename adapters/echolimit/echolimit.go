@@ -52,30 +52,34 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 				// What keyfunc.PathValue could not tell: echo may route by another spelling of the path.
 				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values(c))))
 			}
-			var told *middleware.Result
-			if o.OnRefused != nil {
-				told = &middleware.Result{}
-			}
-			finish, byStatus, passed := limits.Begin(c.Response(), c.Request(), told)
+			onRefused, failed := o.answers(c)
+			finish, byStatus, passed := limits.Begin(c.Response(), c.Request(), onRefused)
 			switch {
-			case passed && byStatus:
-				return nextAndFinish(c, next, finish)
-			case passed && finish != nil:
-				defer finish(http.StatusOK)
-				return next(c)
-			case passed:
-				return next(c)
-			case told == nil:
+			case !passed && failed != nil:
+				return *failed
+			case !passed:
 				return nil
-			default:
-				err := o.OnRefused(c, *told)
-				if err == nil && !c.Response().Committed {
-					c.Response().WriteHeader(told.Status)
-				}
-				return err
+			case byStatus:
+				return nextAndFinish(c, next, finish)
+			case finish != nil:
+				defer finish(http.StatusOK)
 			}
+			return next(c)
 		}
 	}
+}
+
+// answers is o.OnRefused for c, and what it has returned; both nil without one.
+func (o Options) answers(c echo.Context) (func(http.ResponseWriter, *http.Request, middleware.Result), *error) {
+	if o.OnRefused == nil {
+		return nil, nil
+	}
+	var err error
+	return func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) {
+		if err = o.OnRefused(c, result); err == nil && !c.Response().Committed {
+			c.Response().WriteHeader(result.Status)
+		}
+	}, &err
 }
 
 // nextAndFinish has next answer, and tells finish how. An error is answered here, by the

@@ -51,18 +51,18 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 			// What keyfunc.PathValue could not tell: gin routes by the path that is unescaped.
 			c.Request = c.Request.WithContext(route.WithValues(c.Request.Context(), values(c)))
 		}
-		var told *middleware.Result
+		var onRefused func(http.ResponseWriter, *http.Request, middleware.Result)
 		if o.OnRefused != nil {
-			told = &middleware.Result{}
+			onRefused = func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) {
+				c.Abort()
+				c.Status(result.Status)
+				o.OnRefused(c, result)
+			}
 		}
-		finish, byStatus, passed := limits.Begin(c.Writer, c.Request, told)
+		finish, byStatus, passed := limits.Begin(c.Writer, c.Request, onRefused)
 		switch {
 		case !passed:
 			c.Abort()
-			if told != nil {
-				c.Status(told.Status)
-				o.OnRefused(c, *told)
-			}
 		case byStatus:
 			next(c, finish)
 		case finish != nil:

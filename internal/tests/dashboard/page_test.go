@@ -157,7 +157,7 @@ func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
 	for range 5 {
 		r := httptest.NewRequest("GET", "/things/33", nil)
 		r.Pattern = "GET /things/33"
-		limits.Check(httptest.NewRecorder(), r)
+		limits.Begin(httptest.NewRecorder(), r, nil)
 	}
 	time.Sleep(time.Second) // for it to be in the figures
 	b := browser.Open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)

@@ -8,19 +8,16 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// match appends the policies and the charges of the rules that match, and returns 200, or
-// the status to refuse with and the rule that does, and then no policies. With 200 it returns a
-// rule that has skipped the request, if all of its rules have. Where it will not be
-// told how the request ends, all are charged when it comes; where it is not placeable, the
-// status is statusEndless if it needs a place.
-func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, status int, refuses *rule) {
+// match is the second phase of a request: it appends the policies and the charges of the rules
+// that match. If all rules have skipped the request, it returns one of them.
+func (set *ruleset) match(r *http.Request, outer *scope, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, skipped *rule, _ *refusal) {
 	tier := ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
 			set.vetTier(tier)
 		}
 	}
-	m := matching{set: set, request: r, outer: outer, ends: ends, placeable: placeable, tier: tier, status: http.StatusOK}
+	m := matching{set: set, request: r, outer: outer, tier: tier}
 	for _, rule := range set.always {
 		policies, charges = m.addAll(policies, charges, rule)
 	}
@@ -30,27 +27,24 @@ func (set *ruleset) match(r *http.Request, outer *scope, ends, placeable bool, p
 	if set.byRoute != nil || set.fallback != nil {
 		policies, charges = m.addAll(policies, charges, set.forRoute(r))
 	}
-	if m.status != http.StatusOK {
-		return nil, nil, m.status, m.refuses
+	if m.no != nil {
+		return nil, nil, nil, m.no
 	}
 	if len(policies) > 0 || outer != nil {
 		m.skipped = nil
 	}
-	return policies, charges, m.status, m.skipped
+	return policies, charges, m.skipped, nil
 }
 
 // A matching is what is known of a request while its rules are gathered. Policies and
 // charges are not part of it, or they would leave the stack with the rest.
 type matching struct {
-	set       *ruleset
-	request   *http.Request
-	outer     *scope // of the limiters further out; nil: there is none
-	ends      bool
-	placeable bool // it can have places
-	tier      string
-	status    int   // 200, or what to refuse with
-	refuses   *rule // that does
-	skipped   *rule // leaves requests without a key to the others; nil: none has
+	set     *ruleset
+	request *http.Request
+	outer   *scope // of the limiters further out; nil: there is none
+	tier    string
+	no      *refusal // of the first rule that refuses
+	skipped *rule    // leaves requests without a key to the others; nil: none has
 }
 
 // addAll appends what the request is charged for a rule, if there is one, and for those that
@@ -65,57 +59,57 @@ func (m *matching) addAll(policies []applied, charges []limiter.Charge, rule *ru
 // add appends what the request is charged for a rule, if it matches.
 func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
 	r := m.request
-	if m.status != http.StatusOK || rule.Match != nil && !rule.Match(r) {
+	if m.no != nil || rule.Match != nil && !rule.Match(r) {
 		return policies, charges
 	}
 	if rule.Deny {
-		if rule.Shadow {
-			rule.notes.shadowed.note(m.set.Logger, rule.info)
-		} else {
-			m.status, m.refuses = rule.reply.Status, rule
-		}
+		m.refuse(rule, rule.reply.Status)
 		return policies, charges
 	}
-	key, class, status := m.set.key(rule, r)
-	switch {
-	case status == http.StatusOK:
-	case status == statusSkip:
+	key, class, use := m.set.key(rule, r)
+	switch use {
+	case useKey:
+	case useSkip:
 		m.skipped = rule
 		return policies, charges
-	case status == statusUncounted:
-		return policies, charges
-	case rule.Shadow:
-		rule.notes.shadowed.note(m.set.Logger, rule.info)
+	case useNone:
 		return policies, charges
 	default:
-		m.status, m.refuses = status, rule
+		m.refuse(rule, refusals[use])
 		return policies, charges
 	}
 	policy := rule.policyFor(m.tier)
 	if rule.hasOwn() {
-		switch policy, status = m.set.policyOf(r.Context(), rule, policy, key, class); status {
-		case http.StatusOK:
-		case statusSkip:
+		switch policy, use = m.set.policyOf(r.Context(), rule, policy, key, class); use {
+		case useKey:
+		case useNone:
 			return policies, charges
 		default:
-			m.status, m.refuses = status, rule
+			m.refuse(rule, refusals[use])
 			return policies, charges
 		}
 	}
-	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.ChargeAfter && m.ends}
+	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.ChargeAfter}
 	if !policy.isPlace() {
 		policies, charges = m.addLimits(policies, charges, a, policy)
 	}
 	if place := policy.placed(); place != nil && !holdsFor(r.Context(), place, key) {
-		switch {
-		case m.placeable:
-			a.looks = false
-			policies, charges = a.charge(policies, charges, place, 1)
-		case !rule.Shadow:
-			m.status, m.refuses = statusEndless, rule
-		}
+		a.looks = false
+		policies, charges = a.charge(policies, charges, place, 1)
 	}
 	return policies, charges
+}
+
+// refuse has a rule refuse the request, unless it is in shadow.
+func (m *matching) refuse(rule *rule, status int) {
+	if rule.Shadow {
+		rule.notes.shadowed.note(m.set.Logger, rule.info)
+		return
+	}
+	m.no = &refusal{status: status, by: rule}
+	if rule.Deny {
+		m.no.rule, m.no.reply, m.no.retryAfter = rule.Name, rule.reply, rule.reply.RetryAfter
+	}
 }
 
 // addLimits is add for the limits of a policy that applies as a.
@@ -156,41 +150,72 @@ func (p *policy) reserved(cost int64) int64 {
 	return cost
 }
 
-// statusSkip is what key says of a rule that does not count a request without a key.
-const statusSkip = 0
+// A keyUse is what a rule does with a request once its key was asked for.
+type keyUse uint8
 
-// statusUncounted is what key says of an Open rule where the key could not be read.
-const statusUncounted = 2
+const (
+	useKey    keyUse = iota // it counts the key
+	useSkip                 // it leaves the request to the other rules, as it has no key
+	useNone                 // it counts nothing, as key or limit could not be read and the rule is Open
+	refuse400               // these refuse
+	refuse401
+	refuse503
+)
 
-// statusEndless is what match says of a request that needs a place, where nothing would tell when
-// to return it.
-const statusEndless = 1
+// refusals are the statuses of the uses that refuse.
+var refusals = [...]int{refuse400: http.StatusBadRequest, refuse401: http.StatusUnauthorized, refuse503: http.StatusServiceUnavailable}
 
-// key is what the rule counts r under, or a status other than 200. A request that has no
-// key is what NoKey says, but a preflight its client's address; where the key could not be
-// read, it is what OnOutage says.
-func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, int) {
+// key is what the rule counts r under. A request that has no key is what NoKey says, but a
+// preflight its client's address; where the key could not be read, it is what OnOutage says.
+func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, keyUse) {
 	if rule.Key == nil {
-		return noKey, keyfunc.Shared, http.StatusOK
+		return noKey, keyfunc.Shared, useKey
 	}
 	key, class, err := read(rule.Key, r)
 	if err == nil {
 		rule.warnOneKey(set.Logger, key, class, r)
-		return key, class, http.StatusOK
+		return key, class, useKey
 	}
-	status := rule.NoKey.status()
+	use := rule.NoKey.use()
 	switch {
 	case !errors.Is(err, keyfunc.ErrNoKey):
 		rule.warnKeyFailure(set.Logger, err)
-		status = rule.failedKeyStatus(err)
+		use = rule.failedKey(err)
 	case rule.NoKey != NoKeySkip && isPreflight(r):
 		// The address may be a proxy's, so it is limited, and never banned.
-		return set.preflightKey(r), keyfunc.InDoubt, http.StatusOK
+		return set.preflightKey(r), keyfunc.InDoubt, useKey
 	}
-	if status == http.StatusOK {
+	if use == useKey {
 		rule.warnOneKey(set.Logger, noKey, keyfunc.Shared, r)
 	}
-	return noKey, keyfunc.Shared, status
+	return noKey, keyfunc.Shared, use
+}
+
+// use is what n makes of a request without a key.
+func (n NoKey) use() keyUse {
+	switch n {
+	case NoKeySkip:
+		return useSkip
+	case NoKeyBadRequest:
+		return refuse400
+	case NoKeyUnauthorized:
+		return refuse401
+	}
+	return useKey // the one that all of them share
+}
+
+// failedKey is what a rule makes of a request with a key that cannot be read: it refuses an
+// ambiguous one with 400. Of others OnOutage decides, and Local counts them all together.
+func (r *rule) failedKey(err error) keyUse {
+	switch {
+	case errors.Is(err, keyfunc.ErrAmbiguous):
+		return refuse400
+	case r.OnOutage == limiter.FailOpen:
+		return useNone
+	case r.OnOutage == limiter.FailClosed, r.NoKey == NoKeyBadRequest, r.NoKey == NoKeyUnauthorized:
+		return refuse503
+	}
+	return useKey
 }
 
 // read is the key of r under f. An empty one is none.
@@ -200,20 +225,6 @@ func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err
 		err = keyfunc.ErrNoKey
 	}
 	return key, class, err
-}
-
-// failedKeyStatus is what becomes of a request when its key could not be read: of an
-// ambiguous one, 400; else what an outage means, where to count here is to count all of them together.
-func (r *rule) failedKeyStatus(err error) int {
-	switch {
-	case errors.Is(err, keyfunc.ErrAmbiguous):
-		return http.StatusBadRequest
-	case r.OnOutage == limiter.FailOpen:
-		return statusUncounted
-	case r.OnOutage == limiter.FailClosed, r.NoKey == NoKeyBadRequest, r.NoKey == NoKeyUnauthorized:
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusOK
 }
 
 // noKey is the key of requests without one: no key function's, as it would be none.

@@ -1,0 +1,119 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+)
+
+// statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.
+const statusClientClosedRequest = 499
+
+// isGone reports whether the client of a request has left. Of one whose deadline is over it waits
+// for an answer.
+func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// answer is the last phase of a request that passes: it sets the header fields, and keeps what was
+// decided in the context of the request that goes further. If some rule awaits the end of the
+// request, or it holds a slot or a place, there is an ending.
+func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, outer *scope, s *decided, more *many, place Place) (*http.Request, *ending) {
+	holds := set.hasPlaces && s.hasPlace()
+	awaits := place != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
+	if !awaits && set.NoResult {
+		if set.Headers != HeadersNone {
+			f := &fields{}
+			s.writeFields(w.Header(), set, &f.values, f.text[:0])
+		}
+		return r, nil
+	}
+	behind, end, kept := into, (*ending)(nil), (*scope)(nil)
+	switch {
+	case awaits && into != nil:
+		end = &ending{}
+		kept = &end.scope
+	case awaits:
+		p := &passedToEnd{}
+		behind, end, kept = &p.request, &p.ending, &p.scope
+	case into != nil:
+		kept = &scope{}
+	default:
+		p := &passed{}
+		behind, kept = &p.request, &p.scope
+	}
+	text := kept.keep(r, outer, s, more)
+	var ctx context.Context = kept
+	if awaits {
+		end.begin(l, set, place)
+		ctx = end
+	}
+	*behind = *r.WithContext(ctx)
+	if len(s.policies) > 0 {
+		s.writeFields(w.Header(), set, &kept.values, text)
+	}
+	if holds {
+		end.hold()
+	}
+	return behind, end
+}
+
+// refuse answers a request that must go no further. s is not nil if limits refused it.
+func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, no *refusal, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
+	unseen(r)
+	if no.status == statusClientClosedRequest {
+		w.WriteHeader(no.status)
+		return nil, nil
+	}
+	h, text := w.Header(), no.text[:0]
+	if no.limited {
+		text = s.writeFields(h, set, (*[5]string)(no.values[:]), text)
+		no.byLimits(s)
+	}
+	seconds := no.seconds()
+	no.set(h, 5, "Cache-Control", "no-store")
+	if seconds > 0 {
+		from := len(text)
+		text = strconv.AppendInt(text, seconds, 10)
+		no.set(h, 6, "Retry-After", textOf(text[from:]))
+	}
+	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if onRefused == nil {
+		onRefused = set.OnRefused
+	}
+	if onRefused != nil {
+		onRefused(w, r, no.result(s))
+		return nil, nil
+	}
+	from := len(text)
+	switch negotiate(r.Header["Accept"]) {
+	case formatProblem:
+		no.set(h, 7, "Content-Type", "application/problem+json")
+		text = no.appendProblem(text, s, seconds)
+	case formatText:
+		no.set(h, 7, "Content-Type", "text/plain; charset=utf-8")
+		no.set(h, 8, "X-Content-Type-Options", "nosniff")
+		text = append(no.appendMessage(text, seconds, false), '\n')
+	default:
+		no.set(h, 7, "Content-Type", "application/json")
+		text = no.appendPlain(text, seconds)
+	}
+	body := text[from:len(text):len(text)]
+	if r.Method == http.MethodHead {
+		// Of other answers net/http counts the bytes itself.
+		no.set(h, 9, "Content-Length", strconv.Itoa(len(body)))
+		body = nil
+	}
+	w.WriteHeader(no.answered())
+	if len(body) > 0 {
+		_, _ = w.Write(body) // the client may be gone
+	}
+	return nil, nil
+}
+
+// set sets a field that no other code has set, in its place i.
+func (no *refusal) set(h http.Header, i int, field, value string) {
+	no.values[i] = value
+	h[field] = no.values[i : i+1 : i+1]
+}

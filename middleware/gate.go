@@ -1,0 +1,93 @@
+package middleware
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// gate is the first phase of a request: it is refused if its client is banned, and exempt from
+// all rules if Config says so.
+func (set *ruleset) gate(r *http.Request, now func() time.Time) (exempt bool, no *refusal) {
+	if set.hasBans {
+		switch f := set.findBan(r); {
+		case f.status == 0:
+		case set.Shadow:
+			set.shadowedBans.noteBan(set.Logger)
+		case f.banned:
+			set.observe(r, OutcomeBanned, f.ban, nil)
+			return false, refusedFor(&f, now())
+		default:
+			set.observe(r, OutcomeNoKey, bans.Ban{}, nil)
+			return false, &refusal{status: f.status}
+		}
+	}
+	if set.ExemptPreflights && isPreflight(r) {
+		return true, nil
+	}
+	if set.Allow != nil && set.Allow(r) {
+		set.observe(r, OutcomeExempt, bans.Ban{}, nil)
+		return true, nil
+	}
+	return false, nil
+}
+
+// A banKey is a key to look up in the list of bans. When its function fails, no rule can
+// count the request instead: it is refused, unless its rule says to let such requests pass.
+type banKey struct {
+	read keyfunc.Func
+	open bool
+}
+
+// A banFinding is what is known of bans on a request.
+type banFinding struct {
+	status int // what to refuse with: BanStatus, or another if a ban cannot be ruled out; 0: nothing is banned
+	banned bool
+	ban    bans.Ban
+}
+
+// findBan looks up r's keys, before any rule is asked.
+func (set *ruleset) findBan(r *http.Request) (f banFinding) {
+	if set.deny != nil && set.deny(r) { // first: it reads no key, so none can fail
+		return banFinding{status: set.BanStatus, banned: true}
+	}
+	listed := set.Bans != nil && !set.Bans.Empty()
+	if !listed && set.DenyKey == nil {
+		return f
+	}
+	for _, look := range set.banKeys {
+		key, _, err := read(look.read, r)
+		switch {
+		case err == nil:
+			if listed {
+				if ban, ok := set.Bans.Find(key); ok {
+					ban.Key = key // a shared list has the digest only
+					return banFinding{set.BanStatus, true, ban}
+				}
+			}
+			if set.DenyKey != nil && set.DenyKey(key) {
+				return banFinding{status: set.BanStatus, banned: true}
+			}
+		case errors.Is(err, keyfunc.ErrNoKey):
+		case errors.Is(err, keyfunc.ErrAmbiguous):
+			f.status = http.StatusBadRequest
+		case !look.open && f.status == 0:
+			set.banKeyFailure.warnKeyFailure(set.Logger, err, "its requests are refused while anything is banned")
+			f.status = http.StatusServiceUnavailable
+		}
+	}
+	return f
+}
+
+// refusedFor is the refusal of a banned client.
+func refusedFor(f *banFinding, now time.Time) *refusal {
+	no := &refusal{status: f.status, banned: true, rule: f.ban.Rule, retryAfter: limiter.Never}
+	if !f.ban.Until.IsZero() {
+		no.retryAfter = max(f.ban.Until.Sub(now), time.Microsecond)
+	}
+	return no
+}
