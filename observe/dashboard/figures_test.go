@@ -320,11 +320,11 @@ func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		gone, cancel := contextWithCancel(r)
 		cancel()
-		limits.Check(httptest.NewRecorder(), gone)
+		limits.Begin(httptest.NewRecorder(), gone, nil)
 		time.Sleep(time.Second)
 		assert.False(t, s.figures().Store.Bad, "a client that went away is no outage")
 
-		limits.Check(httptest.NewRecorder(), r)
+		limits.Begin(httptest.NewRecorder(), r, nil)
 		time.Sleep(time.Second)
 		f := s.figures()
 		assert.True(t, f.Store.Bad)
@@ -373,7 +373,7 @@ func ask(limits *middleware.RateLimit, thing, times int) {
 	for range times {
 		r := httptest.NewRequest("GET", fmt.Sprint("/things/", thing), nil)
 		r.Pattern = fmt.Sprint("GET /things/", thing)
-		limits.Check(httptest.NewRecorder(), r)
+		limits.Begin(httptest.NewRecorder(), r, nil)
 	}
 }
 
