@@ -68,19 +68,6 @@ func TestAKeyOfAnyKindCanBeAllowed(t *testing.T) {
 }
 
 func TestAnAllowedKeyThatClientsCanSendIsWarnedOf(t *testing.T) {
-	r := parse(t, `version: 1
-allow: {keys: ["user:1", "header:X-Partner:acme", "cookie:a:b"]}
-default: 3/s
-`, rules.Options{})
-	var warnings []string
-	for _, w := range r.Warnings() {
-		warnings = append(warnings, w.String())
-	}
-	require.Equal(t, []string{
-		"2:26: allow.keys.1: is a key of kind header, which any client can send, to be never limited",
-		"2:51: allow.keys.2: is a key of kind cookie, which any client can send, to be never limited",
-	}, warnings)
-
 	dir := write(t, map[string]string{"limits.yaml": "version: 1\nallow: {file: p.txt}\ndefault: 3/s\n", "p.txt": "user:1\n  path:id:7 # all that begins so\n"})
 	r, err := rules.Load(filepath.Join(dir, "limits.yaml"), rules.Options{})
 	require.NoError(t, err)

@@ -58,6 +58,7 @@ func (c *checker) ban() {
 		c.config.BanStatus = int(*b.Status)
 		if *b.Status != http.StatusForbidden && *b.Status != http.StatusTooManyRequests {
 			c.at([]string{"ban", "status"}, "is %d: it must be 403 or 429", *b.Status)
+			c.config.BanStatus = 0
 		}
 	}
 	// A ban on a user or an address also holds on routes that count by something else.

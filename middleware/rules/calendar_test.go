@@ -9,12 +9,10 @@ import (
 	"time"
 	_ "time/tzdata"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware/rules"
 )
 
 func TestACalendarWorksOnEveryRouterAndStore(t *testing.T) {
@@ -88,19 +86,4 @@ endpoints:
 		{line: "window: week", claim: "a week", run: weeks, file: file},
 		{line: "limit:", claim: "what was used of a day stays used when the limit changes", run: reload, file: file},
 	})
-}
-
-func TestWhatIsNoCalendarIsSaid(t *testing.T) {
-	for limit, want := range map[string]string{
-		"{limit: 5/month Europe/Berln}":                 `the time zone is "Europe/Berln": there is no such time zone`,
-		"{requests: 5, window: month Europe/Berln}":     `the time zone is "Europe/Berln": there is no such time zone`,
-		"{requests: 5, window: week from noon}":         `from is "noon": it must be a day of the week`,
-		"{requests: 5, window: month, burst: 7}":        `fixed-window has no burst`,
-		"{requests: 5, window: month, algorithm: gcra}": `is token-bucket, but limit says fixed-window`,
-		"{limits: [5/day Europe/Berlin, 7/day]}":        `has the window of 5/day Europe/Berlin: keep one of the two`,
-		"{requests: 5, window: fortnight}":              `period "fortnight" is not a duration`,
-	} {
-		_, err := rules.Parse([]byte("version: 1\ndefault: "+limit+"\n"), rules.Options{})
-		assert.ErrorContains(t, err, want, limit)
-	}
 }

@@ -1,14 +1,13 @@
 package rules
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -38,18 +37,15 @@ type checker struct {
 
 // check is what a file says, in the form in which package middleware takes it.
 func (c *checker) check() {
-	if c.file.Version != 1 && c.doc.Has("version") && !c.noted([]string{"version"}) {
-		c.at([]string{"version"}, "is %d: this program reads version 1", c.file.Version)
-	}
-	if slices.Contains(c.doc.Implied, "version") {
-		c.warnings.at(nil, "is read as version 1 of a rules file: write version: 1 above %s, so that a later version of this program reads it as it is meant", c.doc.Wrapped)
+	if !c.doc.Has("version") && c.doc.Wrapped {
+		c.warnings.at(nil, "is read as version 1 of a rules file: write version: 1 above %s, so that a later version of this program reads it as it is meant", wrapper.Key)
 	}
 	c.names = map[string][]string{}
 	for i := range c.config.Rules {
 		c.names[c.config.Rules[i].Name] = nil
 	}
 	c.config.Rules = slices.Clone(c.config.Rules)
-	c.config.Shadow = c.config.Shadow || c.file.Mode.shadow
+	c.config.Shadow = c.config.Shadow || c.file.Mode == "shadow"
 	c.proxies()
 	c.fileTiers()
 	c.places = c.file.places(c.doc)
@@ -59,9 +55,6 @@ func (c *checker) check() {
 	c.headers()
 	if c.file.Refusal != nil {
 		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
-	}
-	if s := c.file.Soft; s != nil {
-		c.softAt([]string{"soft"}, s)
 	}
 	endpoints := c.endpoints()
 	c.allow(endpoints)
@@ -80,27 +73,20 @@ func (c *checker) headers() {
 	if h == nil {
 		return
 	}
-	path := []string{"headers"}
-	if c.doc.Has("headers", "send") {
-		c.config.Headers = h.Send.Headers
+	if h.Send != "" {
+		c.config.Headers = families[h.Send]
 	}
-	if none := c.config.Headers == middleware.HeadersDraft11 || c.config.Headers == middleware.HeadersNone; none {
-		for _, field := range []string{"limit", "reset"} {
-			if c.doc.Has("headers", field) {
-				c.at(sub(path, field), "is about the legacy fields, which are not sent")
-			}
-		}
-		return
+	if h.Limit == "" && c.doc.Has("headers", "limit") && !c.noted([]string{"headers", "limit"}) {
+		c.at([]string{"headers", "limit"}, "is empty: leave it out for X-RateLimit")
 	}
-	if h.Limit == "" && c.doc.Has("headers", "limit") && !c.noted(sub(path, "limit")) {
-		c.at(sub(path, "limit"), "is empty: leave it out for X-RateLimit")
-	}
-	legacy := middleware.LegacyFields{Prefix: h.Limit, Delta: h.Reset.delta}
+	legacy := middleware.LegacyFields{Prefix: h.Limit, Delta: h.Reset == "delta"}
 	if err := legacy.Validate(); err != nil {
-		c.at(sub(path, "limit"), "%s", strings.TrimPrefix(inFile(err), "limit "))
-		return
+		c.at([]string{"headers", "limit"}, "%s", strings.TrimPrefix(inFile(err), "limit "))
+	} else if legacy != (middleware.LegacyFields{}) {
+		if c.config.Legacy = legacy; h.Send == "draft" || h.Send == "none" {
+			c.at([]string{"headers", "send"}, "is %s, and limit and reset are about the legacy fields", h.Send)
+		}
 	}
-	c.config.Legacy = legacy
 }
 
 func (c *checker) nothing() bool {
@@ -118,7 +104,7 @@ func (c *checker) place(at *place) {
 	var first *middleware.Rule
 	for i := range at.rules {
 		made := c.rule(&at.rules[i])
-		if at.rules[i].Mode.off {
+		if at.rules[i].Mode == "off" {
 			c.off = append(c.off, at.rules[i].path)
 			continue
 		}
@@ -155,24 +141,20 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	made := middleware.Rule{
 		Name:     name,
 		Key:      c.key(p),
-		NoKey:    r.NoKey.NoKey,
-		OnOutage: r.OnOutage.Outage,
-		Shadow:   r.Mode.shadow,
+		NoKey:    noKeys[r.NoKey],
+		OnOutage: outages[r.OnOutage],
+		Shadow:   r.Mode == "shadow",
 	}
-	made.Limit, made.Limits = c.limits(path, &r.limitFields, r.Mode.deny)
+	made.Limit, made.Limits = c.limits(path, &r.limitFields, r.Mode == "deny")
 	made.Concurrency = c.concurrency(path, &r.limitFields)
-	c.withoutLimit(path, &made)
 	made.Units, made.Cost = c.cost(path, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)
 	if made.Key == nil && c.doc.Has(sub(path, "no_key")...) && !c.doc.Has(sub(path, "key")...) {
 		c.at(sub(path, "no_key"), "needs a key: without one there is one counter for all")
 	}
-	switch {
-	case r.Soft != nil:
-		made.SoftAt = c.softAt(sub(path, "soft"), r.Soft)
-	case c.file.Soft != nil:
-		made.SoftAt = c.file.Soft.At.of100
+	if soft := cmp.Or(r.Soft, c.file.Soft); soft != nil {
+		made.SoftAt = int(soft.At)
 	}
 	if len(r.Tiers) > 0 {
 		made.Tiers, made.TierLimits, made.TierConcurrency = middleware.Tiers{}, map[string][]limiter.Limit{}, map[string]limiter.Concurrency{}
@@ -188,17 +170,18 @@ func (c *checker) rule(p *placed) middleware.Rule {
 			if given.Concurrency != nil || c.doc.Has(sub(at, "concurrency")...) {
 				made.TierConcurrency[tier] = c.concurrency(at, &given)
 			}
-			c.quota(at, "rule", tier)
+			if _, err := limiter.NewQuota("rule", tier, limiter.PerSecond(1)); err != nil {
+				c.atKey(at, "%s", inFile(err))
+			}
 		}
 	}
 	made.Overrides = c.overrides(p)
 	c.doubtChoices(path, r)
 	c.doubtKey(p)
 	c.parameters(p)
-	c.neverPasses(path, r.Cost, &made)
 	c.escalate(p, &made)
-	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode.deny)
-	if r.Mode.deny { // the rest is for another mode
+	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode == "deny")
+	if r.Mode == "deny" { // the rest is for another mode
 		return middleware.Rule{Name: name, Deny: true, Refusal: made.Refusal}
 	}
 	return made
@@ -206,7 +189,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 
 // end is what a rule says of how requests end.
 func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
-	counts, when := sub(path, "counts"), sub(path, "when")
+	counts := sub(path, "counts")
 	if c.doc.Has(counts...) && !c.noted(counts) {
 		texts := make([]string, len(r.Counts))
 		for i, a := range r.Counts {
@@ -218,24 +201,7 @@ func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 		}
 	}
 	made.Settles = r.Cost != nil && r.Cost.Settle
-	made.ChargeAfter = r.When.after
-	if made.Settles && made.Cost == nil && made.Units == 0 && !made.ChargeAfter && !c.noted(sub(path, "cost")) {
-		c.at(sub(path, "cost"), "settles, and has neither units nor a header that say what to reserve")
-	}
-	if made.ChargeAfter && len(r.Counts) == 0 && !made.Settles {
-		c.at(when, "is after, and needs counts or cost.settle: nothing else is known only afterwards")
-	}
-	waits := made.Limit.Algorithm == limiter.LeakyBucket
-	for _, tier := range r.Tiers {
-		waits = waits || tier.Limit != nil && tier.Limit.Algorithm == limiter.LeakyBucket || tier.Algorithm != nil && tier.Algorithm.Algorithm == limiter.LeakyBucket
-	}
-	if waits && (len(r.Counts) > 0 || made.ChargeAfter) {
-		at := counts
-		if len(r.Counts) == 0 {
-			at = when
-		}
-		c.at(at, "is for a leaky_bucket, whose requests have waited when they are answered: take another algorithm")
-	}
+	made.ChargeAfter = r.When == "after"
 }
 
 // name checks a rule's name and notes it.
@@ -252,21 +218,9 @@ func (c *checker) name(path []string, name string) {
 		c.atKey(at, "there is another rule named %q, %s: give one of them a name of its own", name, where)
 	}
 	c.names[name] = path
-	c.quota(at, name, "")
-}
-
-// quota notes what package limiter finds wrong with those names.
-func (c *checker) quota(path []string, rule, tier string) {
-	if _, err := limiter.NewQuota(rule, tier, limiter.PerSecond(1)); err != nil {
-		c.atKey(path, "%s", inFile(err))
+	if _, err := limiter.NewQuota(name, "", limiter.PerSecond(1)); err != nil {
+		c.atKey(at, "%s", inFile(err))
 	}
-}
-
-func (c *checker) softAt(path []string, s *soft) int {
-	if !s.At.given && !c.doc.Has(sub(path, "at")...) {
-		c.at(path, "has no at: write soft: 80%%, or soft: off")
-	}
-	return s.At.of100
 }
 
 func (c *checker) escalate(p *placed, made *middleware.Rule) {
@@ -278,27 +232,12 @@ func (c *checker) escalate(p *placed, made *middleware.Rule) {
 	if e.Within == nil || e.Ban == nil {
 		return // noted as missing
 	}
-	made.Escalate = bans.Escalation{After: int(e.After), Within: e.Within.Duration, Ban: e.Ban.Duration, Outcomes: e.Of.outcomes}
-	if e.Of.outcomes && len(p.Counts) == 0 {
-		c.at(sub(path, "of"), "is outcomes, and the rule has no counts that says which")
-	}
+	made.Escalate = bans.Escalation{After: int(e.After), Within: e.Within.Duration, Ban: e.Ban.Duration, Outcomes: e.Of == "outcomes"}
 	if e.Factor != nil {
 		made.Escalate.Factor = e.Factor.float64
 	}
 	if e.Max != nil {
 		made.Escalate.Max = e.Max.Duration
-	}
-	switch {
-	case c.noted(path):
-	case e.After < 1 || e.After > 10_000:
-		c.at(sub(path, "after"), "is %d: it must be from 1 to 10,000", e.After)
-	default:
-		if err := made.Escalate.Validate(); err != nil {
-			c.at(path, "%s", inFile(err))
-		}
-	}
-	if len(parts) == 0 {
-		c.at(path, "needs a key: it is keys that are banned")
 	}
 	if c.isShared(parts) {
 		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", told(" and ", parts))
@@ -332,7 +271,7 @@ func (c *checker) doubtKey(p *placed) {
 // holdEach reports whether one of these rules counts each client apart, whatever it sends.
 func (c *checker) holdEach(at *place) bool {
 	return slices.ContainsFunc(at.rules, func(p placed) bool {
-		return p.Mode == (ruleMode{}) && len(p.parts) > 0 && c.unchecked(p.parts) == "" && !c.isShared(p.parts)
+		return p.enforces() && len(p.parts) > 0 && c.unchecked(p.parts) == "" && !c.isShared(p.parts)
 	})
 }
 
@@ -353,7 +292,7 @@ func (c *checker) tier(path []string, tier string) {
 	case tier == "":
 		c.atKey(path, "a tier has no name")
 	case c.tiers != nil && !slices.Contains(c.tiers, tier):
-		c.atKey(path, "the tier %q is never used: %s", tier, suggest(tier, c.tiers))
+		c.atKey(path, "the tier %q is never used: %s", tier, document.Suggest(tier, c.tiers))
 	}
 }
 
@@ -390,12 +329,6 @@ func (c *checker) proxies() {
 		if at := []string{"proxies", name}; slices.Contains(ways, name) && len(p.Trusted)+len(p.Forwarded) == 0 && !p.UnixSocket {
 			c.at(at, "is empty: name your proxies")
 		}
-	}
-	if p.Hops != nil && *p.Hops < 1 && !c.noted([]string{"proxies", "hops"}) {
-		c.at([]string{"proxies", "hops"}, "is %d: it must be at least 1", *p.Hops)
-	}
-	if bits := p.IPv6Prefix; bits != nil && (*bits < 32 || *bits > 128) && !c.noted([]string{"proxies", "ipv6_prefix"}) {
-		c.at([]string{"proxies", "ipv6_prefix"}, "is %d: it must be from 32 to 128", *bits)
 	}
 	if p.UnixSocket {
 		c.ip = append(c.ip, keyfunc.TrustUnixSocket())
@@ -509,14 +442,6 @@ func anyOf(matches ...func(*http.Request) bool) func(*http.Request) bool {
 		}
 		return false
 	}
-}
-
-// suggest says what was probably meant, or what there is.
-func suggest(word string, known []string) string {
-	if near := nearest.Of(word, known); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	return "there are " + strings.Join(known, ", ")
 }
 
 // element is where the i-th element of a list is written, which may be in no list.

@@ -177,32 +177,3 @@ func TestHowManyAtOnceIsExplained(t *testing.T) {
 	assert.Equal(t, 1, last.Queue)
 	assert.Equal(t, 60.0, last.MaxWait)
 }
-
-// What is wrong is told with its field, before anything runs.
-func TestWhatIsWrongWithHowManyAtOnce(t *testing.T) {
-	for given, want := range map[string]string{
-		"concurrency: 0":         "2:24: default.concurrency: is 0: it must be from 1 to 1,000,000,000",
-		"concurrency: many":      `default.concurrency: "many" is neither a whole number nor a mapping`,
-		"concurrency: 2.5":       "default.concurrency: ",
-		"concurrency:":           "default.concurrency: has no value",
-		"concurrency: {}":        "default.concurrency: has no max",
-		"concurrency: {max: -1}": "default.concurrency.max: is -1",
-		"concurrency: {max: 5, queue: 0, max_wait: 1s}":         "default.concurrency.queue: is 0: it must be from 1 to 10,000",
-		"concurrency: {max: 5, queue: 10001, max_wait: 1s}":     "default.concurrency.queue: is 10001",
-		"concurrency: {max: 5, queue: 20}":                      "default.concurrency.queue: needs a max_wait",
-		"concurrency: {max: 5, max_wait: 2s}":                   "default.concurrency.max_wait: needs a queue",
-		"concurrency: {max: 5, queue: 20, max_wait: soon}":      "default.concurrency.max_wait: ",
-		"concurrency: {max: 5, line: 20}":                       "default.concurrency: unknown field: want one of max, queue, max_wait",
-		"concurrency: 5, cost: 2":                               "default.cost: needs a limit: of a concurrency each request takes one place",
-		"concurrency: 5, counts: 401":                           "default.counts: needs a limit",
-		"concurrency: 5, counts: 401, when: after":              "default.when: needs a limit",
-		"concurrency: 5, burst: 3":                              "default: has no limit",
-		"concurrency: 5, requests: 3":                           "default.requests: needs a window",
-		"limit: 5/s, tiers: {free: {concurrency: 0}}":           "default.tiers.free.concurrency: is 0",
-		"concurrency: 5, tiers: {free: {key: ip}}":              "default.tiers.free: unknown field",
-		"concurrency: 5, tiers: {free: {concurrency: {max: }}}": "default.tiers.free.concurrency.max: has no value",
-	} {
-		_, err := rules.Parse([]byte("version: 1\ndefault: {"+given+"}\n"), rules.Options{})
-		assert.ErrorContains(t, err, want, given)
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding"
 	"fmt"
-	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -133,7 +132,7 @@ func (r *Rules) sections() (all []leaf) {
 		path string
 		of   any
 	}{
-		{"mode", r.file.Mode}, {"proxies", r.file.Proxies}, {"ban", r.file.Ban}, {"allow", r.file.Allow}, {"overload", r.file.Overload},
+		{"mode", cmp.Or(r.file.Mode, "enforce")}, {"proxies", r.file.Proxies}, {"ban", r.file.Ban}, {"allow", r.file.Allow}, {"overload", r.file.Overload},
 		{"soft", r.file.Soft}, {"headers", r.file.Headers}, {"refusal", r.file.Refusal},
 	} {
 		all = append(all, r.leavesOf(section.path, reflect.ValueOf(section.of), "")...)
@@ -270,7 +269,7 @@ func (r *Rules) described() map[string]*description {
 		key := cmp.Or(told(" and ", p.parts), "one counter for all")
 		add("name", p.name, p.name)
 		add("key", key, key)
-		add("mode", p.Mode.String(), p.Mode.String())
+		add("mode", cmp.Or(p.Mode, "enforce"), cmp.Or(p.Mode, "enforce"))
 		for _, tier := range slices.Sorted(maps.Keys(d.infos)) {
 			info, at := d.infos[tier], ".limit"
 			if tier != "" {
@@ -298,16 +297,13 @@ func (r *Rules) described() map[string]*description {
 			d.leaves = append(d.leaves, r.leavesOf(path+"."+name, reflect.ValueOf(p.rule).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
 		}
 		info := d.infos[""]
-		if d.summary = "mode " + p.Mode.String(); p.active() {
+		if d.summary = "mode " + cmp.Or(p.Mode, "enforce"); p.active() {
 			d.summary = limitOf(&info) + ", key " + key
 		}
 		all[path] = d
 	}
 	return all
 }
-
-// active reports whether a rule has counters.
-func (p *placed) active() bool { return !p.Mode.off && !p.Mode.deny }
 
 // written are the leaves of limits as they are written.
 func (r *Rules) written(path string, f *limitFields) (all []leaf) {
@@ -319,11 +315,8 @@ func (r *Rules) written(path string, f *limitFields) (all []leaf) {
 
 // infos are the rules that are not off, by name and tier.
 func (r *Rules) infos() map[string]map[string]middleware.RuleInfo {
-	config := r.Config()
-	config.Store = nopStore{}
-	config.Logger = slog.New(slog.DiscardHandler)
 	all := map[string]map[string]middleware.RuleInfo{}
-	limits, err := middleware.New(config)
+	limits, err := idle(r.Config())
 	if err != nil { // which lastCheck makes sure of
 		return all
 	}

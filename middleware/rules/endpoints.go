@@ -9,6 +9,7 @@ import (
 	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // endpoints checks the patterns of all, and returns those that are good.
@@ -24,6 +25,7 @@ func (c *checker) endpoints() map[string]route.Pattern {
 		}
 		if other, ok := tree.Add(pattern, text); !ok {
 			c.atKey(at, "is the same route as %q in line %d: keep one", other, c.doc.Key("endpoints", other).Line)
+			delete(c.config.ByRoute, text)
 			continue
 		}
 		if _, on := c.config.ByRoute[text]; !on {
@@ -34,7 +36,7 @@ func (c *checker) endpoints() map[string]route.Pattern {
 			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", text)
 		}
 	}
-	c.hosts(texts, patterns, &tree)
+	c.hosts(texts, patterns)
 	return patterns
 }
 
@@ -91,7 +93,7 @@ func (c *checker) parameters(p *placed) {
 			}
 			meant := "it has none"
 			if len(there) > 0 {
-				meant = suggest(name, there)
+				meant = document.Suggest(name, there)
 			}
 			c.at(c.element(sub(p.path, "key"), i), "is of a parameter %q that the endpoint does not have: %s", name, meant)
 		}
@@ -104,42 +106,23 @@ var methods = []string{
 	"COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "REPORT", "SEARCH", "UNLOCK",
 }
 
-// hosts warns of limits that hang on a host, which is whatever a client writes.
-func (c *checker) hosts(texts []string, patterns map[string]route.Pattern, tree *route.Tree[string]) {
-	var named, unnamed []string
-	for _, text := range texts {
-		switch p, ok := patterns[text]; {
-		case !ok:
-		case p.Host == "":
-			unnamed = append(unnamed, text)
-		default:
-			named = append(named, text)
-		}
+// hosts warns of the first limit that hangs on a host, which is whatever a client writes, and has
+// nothing behind it for other hosts.
+func (c *checker) hosts(texts []string, patterns map[string]route.Pattern) {
+	if c.countsAll() || c.config.Default != nil && anyCounts(*c.config.Default) {
+		return
 	}
-	counted := c.countsAll()
-	elsewhere := counted || c.config.Default != nil && anyCounts(*c.config.Default)
-	const enough = 100 // to tell people, and each is compared with all others
+	const enough = 100 // each is compared with all others
+	named := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return patterns[text].Host == "" })
 	for _, text := range named[:min(len(named), enough)] {
-		p, at := patterns[text], []string{"endpoints", text}
-		if made := c.config.ByRoute[text]; isShadow(made) && !counted {
-			c.warnings.atKey(at, "is in shadow, so a client that writes that host into its requests is not limited: give global a limit")
-		}
-		host := p.Host
+		p := patterns[text]
 		p.Host = ""
-		covered, before := elsewhere, ""
-		for _, other := range unnamed {
-			q := patterns[other]
-			covered = covered || q.Covers(&p) && anyCounts(c.config.ByRoute[other])
-			if before == "" && p.Covers(&q) && !q.Covers(&p) {
-				if q.Host = host; !tree.Has(q) {
-					before = other
-					c.warnings.atKey(at, "goes before %q, so a client that writes that host into its requests is limited by this alone: add %q", before, q.String())
-				}
-			}
-		}
-		if !covered {
-			elsewhere = true // said once, it is said of all
-			c.warnings.atKey(at, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
+		if !slices.ContainsFunc(texts, func(other string) bool {
+			q, ok := patterns[other]
+			return ok && q.Host == "" && q.Covers(&p) && anyCounts(c.config.ByRoute[other])
+		}) {
+			c.warnings.atKey([]string{"endpoints", text}, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
+			return
 		}
 	}
 }
@@ -149,12 +132,8 @@ func (c *checker) countsAll() bool {
 	return slices.ContainsFunc(c.config.Rules, anyCounts)
 }
 
-// anyCounts reports whether r or a rule in its And counts, and isShadow whether none refuses.
+// anyCounts reports whether r or a rule in its And counts.
 func anyCounts(r middleware.Rule) bool { return slices.ContainsFunc(allOf(r), counts) }
-
-func isShadow(r middleware.Rule) bool {
-	return !slices.ContainsFunc(allOf(r), func(r middleware.Rule) bool { return !r.Shadow })
-}
 
 // allOf is r and the rules in its And.
 func allOf(r middleware.Rule) []middleware.Rule { return append([]middleware.Rule{r}, r.And...) }

@@ -134,39 +134,3 @@ func TestHowRequestsEndIsExplained(t *testing.T) {
 		assert.Equal(t, c.says, e.Steps[len(e.Steps)-1].Says)
 	}
 }
-
-func TestLimitsThatHaveNoEffectAreWarnedOf(t *testing.T) {
-	r := parse(t, "version: 1\ndefault: {limits: [100/s, 100_000/1m]}\n", rules.Options{})
-	require.Len(t, r.Warnings(), 1)
-	assert.Equal(t, `limits.yaml:2:19: default.limits: has 100000/1m, which has no effect beside 100/1s, a stricter one in any period`, "limits.yaml:"+r.Warnings()[0].String())
-}
-
-// What is wrong with how requests end is told with its field, before anything runs.
-func TestWhatIsWrongWithHowRequestsEnd(t *testing.T) {
-	for given, want := range map[string]string{
-		"limits: []":                            "default.limits: is empty",
-		"limits:":                               "default.limits: is empty",
-		"limits: [10/s, 20/s]":                  `default.limits.1: has the window of 10/1s`,
-		"limits: [10/s, 20/1m leaky_bucket]":    "default.limits.1: is a leaky_bucket beside other limits",
-		"limits: [10/s], limit: 5/s":            "default.limits: stands beside limit: keep one of the two",
-		"limits: [10/s], burst: 5":              "default.limits: stands beside burst",
-		"limits: [10/s, 10/fortnight]":          `default.limits.1: `,
-		"limits: [10/s, 100/1m], cost: 11":      "default.cost: is 11: 10/1s allows at most 10 at once",
-		"limit: 10/s, counts: 600":              `default.counts: "600": the status 600 must be from 100 to 599`,
-		"limit: 10/s, counts: 6xx":              `default.counts: "6xx": the class of statuses 6 must be from 1 to 5`,
-		"limit: 10/s, counts: []":               "default.counts: there are no statuses",
-		"limit: 10/s, counts: [2xx, \"!5xx\"]":  `"!5xx" stands beside others`,
-		"limit: 10/s, counts: ok":               `"ok" is no status such as 401`,
-		"limit: 10/s leaky_bucket, counts: 401": "default.counts: is for a leaky_bucket",
-		"limit: 10/s, when: after":              "default.when: is after, and needs counts or cost.settle",
-		"limit: 10/s, when: later, counts: 401": `default.when: "later" is not what can be written here`,
-		"limit: 10/s, cost: {settle: true}":     "default.cost: settles, and has neither units nor a header",
-		"limit: 10/s, escalate: {after: 1, within: 1m, ban: 1m, of: outcomes}": "default.escalate.of: is outcomes, and the rule has no counts",
-	} {
-		_, err := rules.Parse([]byte("version: 1\ndefault: {"+given+"}\n"), rules.Options{})
-		assert.ErrorContains(t, err, want, given)
-	}
-	r, err := rules.Parse([]byte("version: 1\ndefault: {limit: 10/s, cost: {units: 50, settle: true}}\n"), rules.Options{})
-	require.NoError(t, err, "no more is reserved than there is")
-	assert.True(t, r.Config().Default.Settles)
-}

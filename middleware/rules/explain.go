@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -84,9 +83,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	config := r.Config()
-	config.Store = nopStore{}
-	config.Logger = slog.New(slog.DiscardHandler) // what it would warn of is said here
-	limits, err := middleware.New(config)
+	limits, err := idle(config)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -161,7 +158,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 			}
 		}
 		if rule.ChargeAfter {
-			s.When = whens.words[1]
+			s.When = "after"
 		}
 		if len(path) > 0 {
 			s.Section = path[0]

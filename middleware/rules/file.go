@@ -7,16 +7,17 @@ import (
 )
 
 // The types of this file are the format. A field's tags are its name (yaml), whether it is
-// required, and what schema.json and the table in docs/rules.md say of it: doc, default, min and
-// max of an integer, pattern of text, and keys, the pattern of a mapping's keys.
+// required, min and max of an integer, words that can be written, whether it is what a scalar in place
+// of the mapping says (short), and what schema.json and the table in docs/rules.md say of it: doc,
+// default, pattern of text, and keys, the pattern of a mapping's keys.
 
 // wrapper is what a whole file may stand below, as many services have it.
-var wrapper = document.Wrapper{Key: "rate_limits", Implied: map[string]string{"version": "1"}}
+var wrapper = document.Wrapper{Key: "rate_limits", Beside: "version"}
 
 // file is a whole rules file.
 type file struct {
 	Version   int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
-	Mode      mode                `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
+	Mode      string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
 	Proxies   *proxies            `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer."`
 	Ban       *banned             `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
 	Allow     *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
@@ -48,7 +49,7 @@ type banned struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
 	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them, such as user:42. No message quotes them."`
 	File   string    `yaml:"file" doc:"A file with more of both, one on a line, # for comments; relative to this one, and watched like it."`
-	Status *int64    `yaml:"status" min:"403" max:"429" default:"403" doc:"What is answered: 403 or 429. Also for bans by escalation."`
+	Status *int64    `yaml:"status" default:"403" doc:"What is answered: 403 or 429. Also for bans by escalation."`
 }
 
 type allowed struct {
@@ -69,7 +70,7 @@ type overload struct {
 
 // limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
-	Limit     *limitText  `yaml:"limit" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000/month Europe/Berlin."`
+	Limit     *limitText  `yaml:"limit" short:"true" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000/month Europe/Berlin."`
 	Limits    []limitText `yaml:"limits" doc:"Several limits in place of one, all of which have to have room, with different windows: [10/s, 1000/h]. The first goes by the rule's name, others by that and their window in seconds: api.3600."`
 	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
 	Window    *window     `yaml:"window" doc:"The time in which they fit; a plain number is in seconds; week, month or year is one of the calendar."`
@@ -80,8 +81,8 @@ type limitFields struct {
 }
 
 type concurrency struct {
-	Max     *int64  `yaml:"max" doc:"How many, from 1."`
-	Queue   *int64  `yaml:"queue" doc:"How many more of a key wait for their turn, up to 10,000, of all keys together too; with max_wait."`
+	Max     *int64  `yaml:"max" short:"true" min:"1" max:"1000000000" required:"true" doc:"How many, from 1."`
+	Queue   *int64  `yaml:"queue" min:"1" max:"10000" doc:"How many more of a key wait for their turn, up to 10,000, of all keys together too; with max_wait."`
 	MaxWait *period `yaml:"max_wait" doc:"How long one waits at most; below the server's write timeout."`
 }
 
@@ -94,12 +95,12 @@ type rule struct {
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Other limits for some tiers, in this rule alone."`
 	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys in place of all others, by the key as weir explain shows it, such as user:42. What a key has used stays used. No message quotes them."`
 	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
-	NoKey     noKey                  `yaml:"no_key" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
+	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
 	Counts    []answers              `yaml:"counts" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
-	When      when                   `yaml:"when" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
-	OnOutage  outage                 `yaml:"on_outage" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
-	Mode      ruleMode               `yaml:"mode" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing; off is as if the rule were not there; deny refuses every request, counts none, and needs no limit."`
+	When      string                 `yaml:"when" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
+	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
+	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing; off is as if the rule were not there; deny refuses every request, counts none, and needs no limit."`
 	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"What a client is answered that the rule refuses, field by field in place of what the file says."`
 	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached."`
 	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
@@ -122,7 +123,7 @@ func (r *rule) parts(fallback []string) []string {
 }
 
 type cost struct {
-	Units   *int64 `yaml:"units" min:"1" doc:"A fixed cost, no more than the limit allows at once; in short, cost: 5."`
+	Units   *int64 `yaml:"units" short:"true" min:"1" doc:"A fixed cost, no more than the limit allows at once; in short, cost: 5."`
 	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"A header with a number that makes the cost, such as Content-Length."`
 	Per     *size  `yaml:"per" default:"1" doc:"How much of that number costs a unit, rounded up: 1MiB, 500."`
 	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost where the header is missing or not a number, as for a chunked upload."`
@@ -131,13 +132,13 @@ type cost struct {
 }
 
 type soft struct {
-	At percent `yaml:"at" doc:"How much of the limit is used when X-RateLimit-Warning begins: 80%; or off."`
+	At percent `yaml:"at" short:"true" required:"true" doc:"How much of the limit is used when X-RateLimit-Warning begins: 80%; or off."`
 }
 
 type headers struct {
-	Send  fields `yaml:"send" default:"both" doc:"both families, legacy (X-RateLimit-Limit, -Remaining and -Reset), draft (RateLimit-Policy and RateLimit), or none."`
+	Send  string `yaml:"send" words:"both legacy draft none" default:"both" doc:"both families, legacy (X-RateLimit-Limit, -Remaining and -Reset), draft (RateLimit-Policy and RateLimit), or none."`
 	Limit string `yaml:"limit" pattern:"^[A-Za-z0-9-]{1,64}$" default:"X-RateLimit" doc:"What the names of the legacy fields begin with, before -Limit, -Remaining and -Reset."`
-	Reset reset  `yaml:"reset" default:"unix" doc:"Whether the legacy Reset is a time, in seconds since 1970, or delta: in how many seconds it is."`
+	Reset string `yaml:"reset" words:"unix delta" default:"unix" doc:"Whether the legacy Reset is a time, in seconds since 1970, or delta: in how many seconds it is."`
 }
 
 type refusal struct {
@@ -154,5 +155,5 @@ type escalate struct {
 	Ban    *period `yaml:"ban" required:"true" doc:"For how long the key is banned then."`
 	Factor *factor `yaml:"factor" default:"2" doc:"How many times as long each time it happens again, from 1 to 1000."`
 	Max    *period `yaml:"max" default:"24h" doc:"The longest ban, and how long after one the next begins anew."`
-	Of     strikes `yaml:"of" default:"refusals" doc:"What is counted: refusals, or outcomes, the answers that the rule's counts names."`
+	Of     string  `yaml:"of" words:"refusals outcomes" default:"refusals" doc:"What is counted: refusals, or outcomes, the answers that the rule's counts names."`
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,7 +22,6 @@ import (
 	"github.com/weirgo/weir/adapters/echo5limit"
 	"github.com/weirgo/weir/adapters/echolimit"
 	"github.com/weirgo/weir/adapters/ginlimit"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -320,84 +318,4 @@ func textsOf(problems []rules.Problem) (texts []string) {
 		texts = append(texts, p.String())
 	}
 	return texts
-}
-
-func TestAPatternThatIsHardlyMeantDrawsAWarning(t *testing.T) {
-	for endpoints, want := range map[string][]string{
-		`"/": 1/s`:             nil, // the home page, which has no other name
-		`"/static/*": 1/s`:     nil,
-		`"GET /a/b/": 1/s`:     {`3:3: endpoints."GET /a/b/": is for all that is below it on http.ServeMux, and for that one path on chi, gin and echo: write "GET /a/b/*" for all that is below on each of them`},
-		`"/static*": 1/s`:      {`3:3: endpoints."/static*": is for a route that is registered just so, with its *: write "/static/*" for all that is below`},
-		`"GTE /a": 1/s`:        {`3:3: endpoints."GTE /a": is for a method "GTE" of your own: did you mean "GET"?`},
-		`"PURGE /a": 1/s`:      nil,
-		`"PROPFIND /a/*": 1/s`: nil,
-	} {
-		r := parse(t, "version: 1\nendpoints:\n  "+endpoints+"\ndefault: 1/s\n", rules.Options{})
-		assert.Equal(t, want, textsOf(r.Warnings()), endpoints)
-	}
-	r := parse(t, "version: 1\nallow: {routes: \"/static/\"}\ndefault: 1/s\n", rules.Options{})
-	require.Len(t, r.Warnings(), 1)
-	require.Equal(t, `allow.routes`, r.Warnings()[0].Field)
-}
-
-func TestALimitThatHangsOnAHostDrawsAWarning(t *testing.T) {
-	const (
-		others = `: is for requests that name that host, and a client that names another is not limited: give default or global a limit`
-		shadow = `: is in shadow, so a client that writes that host into its requests is not limited: give global a limit`
-		before = `: goes before "POST /login", so a client that writes that host into its requests is limited by this alone: add "POST `
-	)
-	for _, test := range []struct{ text, warning string }{
-		{`endpoints: {"a.example/*": 1/s}`, `2:13: endpoints."a.example/*"` + others},
-		{`endpoints: {"a.example/*": 1/s, "b.example/*": 1/s}`, `2:13: endpoints."a.example/*"` + others},
-		{`endpoints: {"a.example/*": 1/s, "/*": 2/s}`, ""},
-		{`endpoints: {"a.example/*": 1/s, "/*": {limit: 2/s, mode: shadow}}`, `2:13: endpoints."a.example/*"` + others},
-		{`endpoints: {"a.example/x": 1/s, "/x": 2/s}`, ""},
-		{`endpoints: {"a.example/x": 1/s, "GET /x": 2/s, "a.example/y": 1/s, default: 1/s}`, "error"},
-		{`endpoints: {"GET a.example/x": 1/s, "POST /x": 2/s}`, `2:13: endpoints."GET a.example/x"` + others},
-		{"default: 2/s\nendpoints: {\"a.example/*\": 1/s}", ""},
-		{"default: {limit: 2/s, mode: shadow}\nendpoints: {\"a.example/*\": 1/s}", `3:13: endpoints."a.example/*"` + others},
-		{"tiers: {free: 1/s}\nendpoints: {\"a.example/*\": 1/s}", `3:13: endpoints."a.example/*"` + others},
-		{"global: 2/s\nendpoints: {\"a.example/*\": {limit: 1/s, mode: shadow}}", ""},
-		{"default: 2/s\nendpoints: {\"a.example/*\": {limit: 1/s, mode: shadow}}", `3:13: endpoints."a.example/*"` + shadow},
-		{"global: 2/s\nendpoints: {\"a.example/*\": 1/s, \"POST /login\": 1/s}", `3:13: endpoints."a.example/*"` + before + `a.example/login"`},
-		{"global: 2/s\nendpoints: {\"[::1]/*\": 1/s, \"POST /login\": 1/s}", `3:13: endpoints."[::1]/*"` + before + `[::1]/login"`},
-		{"global: 2/s\nendpoints: {\"*.example/*\": 1/s, \"POST /login\": 1/s, \"POST *.example/login\": 1/s}", ""},
-	} {
-		r, err := rules.Parse([]byte("version: 1\n"+test.text+"\n"), rules.Options{})
-		if test.warning == "error" {
-			require.Error(t, err)
-			continue
-		}
-		require.NoError(t, err, test.text)
-		var want []string
-		if test.warning != "" {
-			want = []string{test.warning}
-		}
-		assert.Equal(t, want, textsOf(r.Warnings()), test.text)
-	}
-	own := middleware.Config{Rules: []middleware.Rule{{Name: "mine", Limit: limiter.PerSecond(9)}}}
-	r := parse(t, "version: 1\nendpoints: {\"a.example/*\": 1/s}\n", rules.Options{Config: own})
-	require.Empty(t, r.Warnings(), "a rule of the application's counts as global does")
-}
-
-func TestACostThatRequestsWithoutTheHeaderNeverPassWithDrawsAWarning(t *testing.T) {
-	r := parse(t, "version: 1\ndefault: {limit: 5/s, cost: {header: Content-Length, missing: 6}}\n", rules.Options{})
-	require.Equal(t, []string{
-		`2:63: default.cost.missing: is 6: 5/1s allows at most 5 at once, so no request without that header would ever pass`,
-	}, textsOf(r.Warnings()))
-	r = parse(t, "version: 1\ndefault: {limit: 5/s, cost: {header: Content-Length, missing: 6, max: 5}}\n", rules.Options{})
-	require.Empty(t, r.Warnings())
-}
-
-// Many endpoints with hosts, which all go before many without, are checked in bounded time.
-func TestAFileOfManyHostsIsCheckedSoon(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("version: 1\nglobal: 1/s\nendpoints:\n")
-	for i := range 5_000 {
-		fmt.Fprintf(&b, "  h%d.example/*: 1/s\n  /p%d: 1/s\n", i, i)
-	}
-	r, err := rules.Parse([]byte(b.String()), rules.Options{})
-	require.NoError(t, err)
-	require.Len(t, r.Warnings(), 100)
-	require.True(t, slices.ContainsFunc(r.Warnings(), func(p rules.Problem) bool { return strings.Contains(p.Message, `goes before "/p0"`) }))
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 )
 
 // keys makes functions of what a rules file calls a key, one for each spelling.
@@ -60,7 +59,7 @@ func (k *keys) one(part string) keyfunc.Func { return k.get([]string{part}, func
 func (k *keys) usedBy(parts []string, r *rule) {
 	id := strings.Join(parts, partsSeparator)
 	before, used := k.open[id]
-	k.open[id] = r.OnOutage.Outage == limiter.FailOpen && (before || !used)
+	k.open[id] = r.OnOutage == "open" && (before || !used)
 }
 
 // all are the keys that were made, in the order in which they were. One that only rules

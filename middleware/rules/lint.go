@@ -3,8 +3,6 @@ package rules
 import (
 	"slices"
 	"strings"
-
-	"github.com/weirgo/weir/middleware"
 )
 
 // What is valid and hardly meant, beside what is warned of where it is read.
@@ -52,29 +50,18 @@ func (c *checker) doubtCost(path []string, given *cost, header string) {
 	}
 }
 
-// doubtNetworks warns of networks that are allowed, and banned or a proxy's too.
+// doubtNetworks warns of networks that are allowed, and a proxy's too.
 func (c *checker) doubtNetworks() {
-	if c.file.Allow == nil {
+	a, p := c.file.Allow, c.file.Proxies
+	if a == nil || p == nil {
 		return
 	}
-	var banned, proxies []network
-	if b := c.file.Ban; b != nil {
-		banned = b.CIDRs
-	}
-	if p := c.file.Proxies; p != nil {
-		proxies = slices.Concat(p.Trusted, p.Forwarded)
-	}
-	c.doubtAllowed(banned, "has clients of %v, which is in ban.cidrs, and a ban goes first")
-	c.doubtAllowed(proxies, "has the proxies of %v: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited")
-}
-
-func (c *checker) doubtAllowed(others []network, message string) {
 	const enough = 1000 // to be written by a person, and each is compared with all others
-	others = others[:min(len(others), enough)]
-	for i, n := range c.file.Allow.CIDRs[:min(len(c.file.Allow.CIDRs), enough)] {
-		for _, other := range others {
-			if n.IsValid() && other.IsValid() && n.Overlaps(other.Prefix) {
-				c.warnings.at(c.element([]string{"allow", "cidrs"}, i), message, other.Prefix)
+	proxies := slices.Concat(p.Trusted, p.Forwarded)
+	for i, n := range a.CIDRs[:min(len(a.CIDRs), enough)] {
+		for _, proxy := range proxies[:min(len(proxies), enough)] {
+			if n.IsValid() && proxy.IsValid() && n.Overlaps(proxy.Prefix) {
+				c.warnings.at(c.element([]string{"allow", "cidrs"}, i), "has the proxies of %v: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited", proxy.Prefix)
 				break
 			}
 		}
@@ -103,13 +90,13 @@ func (c *checker) doubtSkips() {
 // limitsAll reports whether a rule of a place limits, or denies, each of its requests.
 func (c *checker) limitsAll(at *place) bool {
 	return slices.ContainsFunc(at.rules, func(p placed) bool {
-		return !p.Mode.off && !p.Mode.shadow && !c.skips(&p)
+		return p.Mode != "off" && p.Mode != "shadow" && !c.skips(&p)
 	})
 }
 
 // skips reports whether a rule in force lets requests without its key pass.
 func (c *checker) skips(p *placed) bool {
-	if p.Mode != (ruleMode{}) || p.NoKey.NoKey != middleware.NoKeySkip || len(p.parts) == 0 {
+	if !p.enforces() || p.NoKey != "skip" || len(p.parts) == 0 {
 		return false
 	}
 	return !slices.ContainsFunc(p.parts, func(part string) bool { return c.canBe(part, alwaysKinds) })

@@ -53,39 +53,6 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 	require.Len(t, strings.Split(err.Error(), "\n"), 2, "all at once")
 }
 
-func TestWhatCanHardlyBeMeantIsWarnedOf(t *testing.T) {
-	const escalate = "escalate: {after: 1, within: 1m, ban: 1m}"
-	for rule, want := range map[string]string{
-		"key: ip":                    "",
-		"key: [user, ip]":            "",
-		"key: user|ip":               "",
-		"key: user|route":            "", // guests are not banned
-		"key: apikey:X-Key":          "a client that sends another apikey each time has a new key each time: no limit holds it (one under global with key: ip would)",
-		"key: bearer":                "",
-		"key: [ip, route]":           "",
-		"key: [org, route]":          "",
-		"key: [user|ip, route]":      "",
-		`key: "header:X-A"`:          "a client that sends another header:X-A each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned, it can have others banned",
-		`key: "cookie:a|ip"`:         "a client that sends another cookie:a|ip each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned, it can have others banned",
-		"key: path:id":               "a client that sends another path:id each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned, it can have others banned",
-		"key: [ip, host]":            "a client that sends another host each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned",
-		"key: fingerprint":           "a client that sends another fingerprint each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned",
-		"key: [user|ip, host]":       "a client that sends another host each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned",
-		"key: [user, route]":         "",
-		"key: [user|method, bearer]": "",
-	} {
-		o := rules.Options{Keys: map[string]keyfunc.Func{"org": keyfunc.IP()}}
-		text := "version: 1\nproxies: {}\ndefault: {limit: 3/s, " + rule + ", " + escalate + "}\n"
-		var got []string
-		for _, w := range parse(t, text, o).Warnings() {
-			require.Equal(t, 3, w.Line)
-			require.Contains(t, []string{"default.escalate", "default.key"}, w.Field)
-			got = append(got, w.Message)
-		}
-		assert.Equal(t, want, strings.Join(got, "\n"), rule)
-	}
-}
-
 func TestAKeyOfTheApplicationsIsNotTakenForOneThatAllShare(t *testing.T) {
 	own := rules.Options{Keys: map[string]keyfunc.Func{"global": keyfunc.IP()}}
 	const text = "version: 1\ndefault: {limit: 3/s, key: global, escalate: {after: 1, within: 1m, ban: 1m}}\n"

@@ -109,26 +109,6 @@ func TestWhatAFileSaysOfOverloadIsWhatItsConstructorIsGiven(t *testing.T) {
 }
 
 func TestWhatIsWrongWithOverloadIsTold(t *testing.T) {
-	withShed := rules.Options{Overload: shed.FromRules, Tiers: []string{"premium", "free"}}
-	for given, want := range map[string]string{
-		"":                               "1:2: overload: has no value",
-		"[]":                             "1:12: overload: is a list",
-		"{priority: []}":                 "1:23: overload.priority: is empty: name the tiers",
-		"{priority: [premium, premium]}": `1:33: overload.priority.1: is "premium" once more: name each tier once`,
-		"{priority: [premium, fre]}":     `1:33: overload.priority.1: the tier "fre" is never used: did you mean "free"?`,
-		`{priority: ["", free]}`:         "1:24: overload.priority.0: a tier has no name",
-		"{max_wait: 1h}":                 "1:12: overload: max_wait is 1h0m0s: it must be from 1ms to 10s; the default is 300ms",
-		"{max_wait: 0}":                  "1:23: overload.max_wait: ",
-		"{per_route: yes}":               "1:24: overload.per_route: ",
-		"{exempt: []}":                   "1:21: overload.exempt: is empty: name routes",
-		"{exempt: [poll]}":               `1:22: overload.exempt.0: pattern "poll" has no path: want "/poll"`,
-		"{exempt: [example.org/poll]}":   "1:22: overload.exempt.0: has a host, which clients write as they like: name the route without it",
-		"{limit: 100}":                   "1:13: overload: unknown field",
-	} {
-		_, err := rules.Parse([]byte("{overload: "+given+", version: 1}\n"), withShed)
-		require.Error(t, err, given)
-		assert.Contains(t, problemsOf(t, err)[0], want, given)
-	}
 	const text = "version: 1\noverload: {priority: [premium, free]}\ndefault: 3/s\n"
 	own := rules.Options{Overload: shed.FromRules}
 	own.Config.Overload = shed.Must(shed.New(shed.Options{}))

@@ -23,10 +23,6 @@ func (c *checker) overrides(p *placed) map[string]limiter.Limit {
 		c.at(path, "needs a key: without one there is one counter for all")
 		return nil
 	}
-	if !c.hasLimit(p.path) {
-		c.at(path, "needs a limit: a key's own takes the place of that, and a concurrency has none")
-		return nil
-	}
 	for _, part := range parts {
 		if _, err := keyfunc.Parse(part, c.options.Keys); err != nil {
 			return nil // which is told of the key

@@ -48,12 +48,3 @@ func TestTheLimitOfAKeyIsExplained(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `2/1h sliding-log for "user:finn", a limit of its own`, e.Steps[2].Says)
 }
-
-func TestALimitOfAKeyThatClientsCanSendIsWarnedOf(t *testing.T) {
-	r := parse(t, `version: 1
-global: {limit: 9/s, key: ip}
-default: {limit: 3/s, key: "header:X-Tenant", overrides: {"header:X-Tenant:acme": 5/s}}
-`, rules.Options{})
-	require.Len(t, r.Warnings(), 1)
-	require.Equal(t, `3:47: default.overrides: are for keys by header:X-Tenant, which any client can send, to have another's limit`, r.Warnings()[0].String())
-}

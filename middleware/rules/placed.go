@@ -61,6 +61,11 @@ func (f *file) placed(doc *document.Document) (all []placed) {
 	return all
 }
 
+// enforces reports whether a rule refuses what is beyond its limit, and active whether it has counters.
+func (p *placed) enforces() bool { return p.Mode == "" || p.Mode == "enforce" }
+
+func (p *placed) active() bool { return p.Mode != "off" && p.Mode != "deny" }
+
 // choices are what a part of a key can be, in the order in which they are tried.
 func choices(part string) []string {
 	all := strings.Split(part, "|")

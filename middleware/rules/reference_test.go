@@ -86,7 +86,7 @@ type referenceRow struct{ path, written, fallback, doc string }
 
 func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
 	for _, f := range schemaFields(t) {
-		row := referenceRow{prefix + f.name, typeName(f.typ), f.fallback, f.doc}
+		row := referenceRow{prefix + f.name, f.written(f.typ), f.fallback, f.doc}
 		if f.required && !f.hasFallback {
 			row.fallback = "(required)"
 		}
@@ -110,16 +110,20 @@ func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
 	return rows
 }
 
-// typeName is what a t calls itself in the schema, or else what it is.
-func typeName(t reflect.Type) string {
-	title, _ := described(t)["title"].(string)
+// written is how a t is written in the field.
+func (f *schemaField) written(t reflect.Type) string {
+	title, _ := scalars[t.Name()]["title"].(string)
+	short := shortField(t)
 	switch {
 	case t.Kind() == reflect.Pointer:
-		return typeName(t.Elem())
-	case t.Kind() == reflect.Slice && !isText(t):
-		return typeName(t.Elem()) + ", or a list"
-	case title != "" && isObject(t):
-		return title + ", or a mapping"
+		return f.written(t.Elem())
+	case t.Kind() == reflect.Slice:
+		return f.written(t.Elem()) + ", or a list"
+	case short != nil:
+		return strings.Replace(short.written(short.typ), "a whole number", "number", 1) + ", or a mapping"
+	case len(f.words) > 0:
+		last := len(f.words) - 1
+		return strings.Join(f.words[:last], ", ") + " or " + f.words[last]
 	case title != "":
 		return title
 	case t.Kind() == reflect.String:

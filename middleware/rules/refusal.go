@@ -19,13 +19,9 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 	}
 	made.Type, made.Title, made.Message = given.Type, given.Title, given.Message
 	if given.Status != nil {
-		made.Status = int(min(max(*given.Status, 0), 1000))
-		switch {
-		case c.noted(sub(path, "status")):
-		case denies && made.Status != http.StatusForbidden && made.Status != http.StatusTooManyRequests && made.Status != http.StatusServiceUnavailable:
-			c.at(sub(path, "status"), "is %d: with mode: deny it must be 403, 429 or 503", *given.Status)
-		case made.Status < 400 || made.Status > 599:
-			c.at(sub(path, "status"), "is %d: it must be from 400 to 599", *given.Status)
+		made.Status = int(*given.Status)
+		if denies && !c.noted(sub(path, "status")) && made.Status != http.StatusForbidden && made.Status != http.StatusTooManyRequests && made.Status != http.StatusServiceUnavailable {
+			c.at(sub(path, "status"), "is %d: with mode: deny it must be 403, 429 or 503", made.Status)
 		}
 	}
 	check("type", middleware.Refusal{Type: given.Type})

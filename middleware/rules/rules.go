@@ -200,24 +200,20 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	}
 	if doc.Has() { // it could be read
 		c.check()
+		c.lastCheck()
 	}
 	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, off: c.off, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
 		rules.ip = c.keys.one("ip")
 	}
 	digest.Sum(rules.digest[:0])
-	if len(c.list) == 0 {
-		c.lastCheck()
-	}
 	return rules, c.err()
 }
 
-// lastCheck asks package middleware, so that nothing is found out only when it is used.
+// lastCheck has package middleware say what else is wrong, in the words of a file. Of a rule with
+// something wrong in it that is only what follows, as it is of the whole.
 func (c *checker) lastCheck() {
-	config := c.config
-	config.Store = nopStore{}
-	config.Logger = slog.New(slog.DiscardHandler) // what uses the rules warns, once
-	_, err := middleware.New(config)
+	_, err := idle(c.config)
 	if err == nil {
 		return
 	}
@@ -225,20 +221,60 @@ func (c *checker) lastCheck() {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		errs = joined.Unwrap()
 	}
+	before, all := len(c.list), c.file.placed(c.doc)
+next:
 	for _, err := range errs {
-		at, text := []string(nil), inFile(err)
-		for _, p := range c.file.placed(c.doc) {
-			if _, message, ok := strings.Cut(text, fmt.Sprintf(" %q: ", p.name)); ok {
-				at, text = p.path, message
-				break
+		text := inFile(err)
+		for i := range all {
+			at := all[i].path
+			_, said, ok := strings.Cut(text, fmt.Sprintf(" %q", all[i].name))
+			tier, said, colon := strings.Cut(said, ": ")
+			if !ok || !colon || tier != "" && !strings.HasPrefix(tier, " tier ") {
+				continue
 			}
+			if slices.ContainsFunc(all, func(p placed) bool { return p.name == all[i].name && c.noted(p.path) }) {
+				continue next
+			}
+			for _, f := range ruleFields {
+				if rest, ok := strings.CutPrefix(said, f.inGo); ok && c.doc.Has(sub(at, f.name)...) {
+					at, said = sub(at, f.name), strings.TrimLeft(rest, ": ")
+					break
+				}
+			}
+			if said = inRule.Replace(said); tier != "" {
+				said += ":" + tier
+			}
+			c.at(at, "%s", said)
+			continue next
 		}
-		c.at(at, "%s", text)
+		if before == 0 {
+			c.at(nil, "%s", text)
+		}
 	}
 }
 
-// nopStore is for a RateLimit that decides nothing.
+// ruleFields are what messages of package middleware begin with, and the fields of a file that are
+// about it.
+var ruleFields = []struct{ inGo, name string }{
+	{"Units", "cost"}, {"Cost", "cost"}, {"Settles", "cost"}, {"Counts", "counts"}, {"ChargeAfter", "when"},
+	{"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"Overrides and LimitFor", "overrides"}, {"Overrides", "overrides"},
+}
+
+// inRule has the fields of a middleware.Rule in the words of a file.
+var inRule = strings.NewReplacer("a Cost or Units, which are", "units or a header, which say what is", "ChargeAfter", "when: after", "Counts or Settles", "counts or cost.settle",
+	"Counts", "counts", "Settles", "settle", "Units is", "the cost is", "need a Limit, which others have", "need a limit, of which a key's own takes the place", "a Key", "a key", "a Limit", "a limit", "no Limit", "no limit", "of Concurrency", "of a concurrency")
+
+// idle is a RateLimit for questions about a Config, which decides nothing.
+func idle(c middleware.Config) (*middleware.RateLimit, error) {
+	c.Store = nopStore{}
+	c.Logger = slog.New(slog.DiscardHandler) // what uses the rules warns, once
+	return middleware.New(c)
+}
+
 type nopStore struct{ limiter.Store }
+
+// Places implements limiter.Placer.
+func (nopStore) Places(*limiter.Quota) error { return nil }
 
 // Config is the rules for [middleware.New].
 func (r *Rules) Config() middleware.Config {

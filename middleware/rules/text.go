@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,6 +66,7 @@ func inFile(err error) string { return invalid.In(words, err) }
 var words = map[invalid.Name]string{
 	"Events": "requests", "Per": "window", "Burst": "burst", "Algorithm": "algorithm",
 	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
+	"Queue": "queue", "MaxWait": "max_wait",
 	"Options.MaxWait": "max_wait", "Priority: ByTier": "priority",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
 	"Legacy.Prefix": "limit", "Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
@@ -91,86 +91,17 @@ var algorithms = []string{
 
 func (a *algorithm) UnmarshalText(text []byte) error {
 	if a.Algorithm.UnmarshalText(text) != nil {
-		return fmt.Errorf("%.64q is not an algorithm: %s", text, suggest(string(text), algorithms))
+		return fmt.Errorf("%.64q is not an algorithm: %s", text, document.Suggest(string(text), algorithms))
 	}
 	return nil
 }
 
-// outage is an outage policy by its name.
-type outage struct{ limiter.Outage }
-
-func (o *outage) UnmarshalText(text []byte) error { return inWords(o.Outage.UnmarshalText(text)) }
-
-// A choice is what words stand for.
-type choice[T comparable] struct {
-	words  []string
-	values []T
-}
-
-func (c *choice[T]) read(text []byte, into *T) error {
-	i := slices.Index(c.words, string(text))
-	if i < 0 {
-		return fmt.Errorf("%.64q is not what can be written here: %s", text, suggest(string(text), c.words))
-	}
-	*into = c.values[i]
-	return nil
-}
-
-func (c *choice[T]) word(value T) string { return c.words[slices.Index(c.values, value)] }
-
+// What words of a file stand for. An empty one, or one that is wrong, is the first.
 var (
-	shadows    = choice[bool]{[]string{"enforce", "shadow"}, []bool{false, true}}
-	resets     = choice[bool]{[]string{"unix", "delta"}, []bool{false, true}}
-	whens      = choice[bool]{[]string{"before", "after"}, []bool{false, true}}
-	strikeKind = choice[bool]{[]string{"refusals", "outcomes"}, []bool{false, true}}
-	ruleModes  = choice[ruleMode]{[]string{"enforce", "shadow", "off", "deny"}, []ruleMode{{}, {shadow: true}, {off: true}, {deny: true}}}
-	families   = choice[middleware.Headers]{[]string{"both", "legacy", "draft", "none"},
-		[]middleware.Headers{middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone}}
-	noKeys = choice[middleware.NoKey]{[]string{"share", "skip", "bad_request", "unauthorized"},
-		[]middleware.NoKey{middleware.NoKeyShare, middleware.NoKeySkip, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized}}
+	families = map[string]middleware.Headers{"legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone}
+	noKeys   = map[string]middleware.NoKey{"skip": middleware.NoKeySkip, "bad_request": middleware.NoKeyBadRequest, "unauthorized": middleware.NoKeyUnauthorized}
+	outages  = map[string]limiter.Outage{"open": limiter.FailOpen, "closed": limiter.FailClosed}
 )
-
-// mode says whether refusals are meant.
-type mode struct{ shadow bool }
-
-func (m *mode) UnmarshalText(text []byte) error { return shadows.read(text, &m.shadow) }
-func (m mode) String() string                   { return shadows.word(m.shadow) }
-
-// ruleMode says what becomes of the requests that a rule is for.
-type ruleMode struct{ shadow, off, deny bool }
-
-func (m *ruleMode) UnmarshalText(text []byte) error { return ruleModes.read(text, m) }
-func (m ruleMode) String() string                   { return ruleModes.word(m) }
-
-// fields says which families of header fields are sent.
-type fields struct{ middleware.Headers }
-
-func (f *fields) UnmarshalText(text []byte) error { return families.read(text, &f.Headers) }
-func (f fields) String() string                   { return families.word(f.Headers) }
-
-// reset says how the time is told at which a limit is whole again.
-type reset struct{ delta bool }
-
-func (r *reset) UnmarshalText(text []byte) error { return resets.read(text, &r.delta) }
-func (r reset) String() string                   { return resets.word(r.delta) }
-
-// when says when a request is charged whose end matters.
-type when struct{ after bool }
-
-func (w *when) UnmarshalText(text []byte) error { return whens.read(text, &w.after) }
-func (w when) String() string                   { return whens.word(w.after) }
-
-// strikes says what leads to a ban.
-type strikes struct{ outcomes bool }
-
-func (s *strikes) UnmarshalText(text []byte) error { return strikeKind.read(text, &s.outcomes) }
-func (s strikes) String() string                   { return strikeKind.word(s.outcomes) }
-
-// noKey says what becomes of requests without a key.
-type noKey struct{ middleware.NoKey }
-
-func (n *noKey) UnmarshalText(text []byte) error { return noKeys.read(text, &n.NoKey) }
-func (n noKey) String() string                   { return noKeys.word(n.NoKey) }
 
 // answers are some that count, by their status.
 type answers struct{ text string }
@@ -184,31 +115,25 @@ func (a *answers) UnmarshalText(text []byte) error {
 func (a answers) String() string { return a.text }
 
 // percent is how much is used; 0 is off.
-type percent struct {
-	of100 int
-	given bool
-}
+type percent int
 
 func (p *percent) UnmarshalText(text []byte) error {
-	p.given = true
 	if string(text) == "off" {
-		p.of100 = 0
 		return nil
 	}
-	digits, ok := strings.CutSuffix(string(text), "%")
-	n, err := strconv.Atoi(digits)
-	if !ok || err != nil || n < 1 || n > 99 || digits != strconv.Itoa(n) {
+	n, err := strconv.Atoi(strings.TrimSuffix(string(text), "%"))
+	if err != nil || n < 1 || n > 99 || percent(n).String() != string(text) {
 		return fmt.Errorf("%.64q is not a percentage from 1%% to 99%%, or off", text)
 	}
-	p.of100 = n
+	*p = percent(n)
 	return nil
 }
 
 func (p percent) String() string {
-	if p.of100 == 0 {
+	if p == 0 {
 		return "off"
 	}
-	return strconv.Itoa(p.of100) + "%"
+	return strconv.Itoa(int(p)) + "%"
 }
 
 // factor is a number from 1 to 1000.
@@ -262,27 +187,3 @@ func (n *network) UnmarshalText(text []byte) (err error) {
 }
 
 var errEveryone = errors.New("it takes in everyone, or nearly")
-
-// A limit and others can be written as the one thing that matters in them.
-
-// UnmarshalText is also that of a rule, which embeds its limit. It leaves f without one that
-// can't be read: that is noted then.
-func (f *limitFields) UnmarshalText(text []byte) error {
-	var l limitText
-	if err := l.UnmarshalText(text); err != nil {
-		return err
-	}
-	f.Limit = &l
-	return nil
-}
-
-func (s *soft) UnmarshalText(text []byte) error { return s.At.UnmarshalText(text) }
-
-func (c *cost) UnmarshalText(text []byte) error {
-	n, err := document.ParseInteger(string(text), 64)
-	if err != nil {
-		return fmt.Errorf("%.64q is neither a whole number nor a mapping", text)
-	}
-	c.Units = &n
-	return nil
-}

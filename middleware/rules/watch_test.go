@@ -325,7 +325,7 @@ func TestWithoutAHookReloadsAreLogged(t *testing.T) {
 		writeFile(t, path, "version: 2\n")
 		settle()
 		require.Contains(t, log.String(), `level=WARN msg="weir: rules were not reloaded, those in force are kept" code=weir-rules-refused source=`+path)
-		require.Contains(t, log.String(), `version: is 2: this program reads version 1`)
+		require.Contains(t, log.String(), `version: is 2: it must be 1`)
 	})
 }
 

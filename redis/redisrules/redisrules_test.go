@@ -133,7 +133,7 @@ func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
 	err := redisrules.Publish(t.Context(), client, inRedis, []byte("version: 2\ndefault: 3/s\n"), rules.Options{})
-	require.Equal(t, []string{"1:10: version: is 2: this program reads version 1"}, problemsOf(t, err))
+	require.Equal(t, []string{"1:10: version: is 2: it must be 1"}, problemsOf(t, err))
 	require.Error(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")+"ban: {file: banned.txt}\n"), rules.Options{}))
 	require.Equal(t, "0", server.MustDo("EXISTS", inRedis))
 
@@ -186,7 +186,7 @@ func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
 	_, err = redisrules.Watch(t.Context(), client, inRedis, rules.Options{})
 	require.ErrorContains(t, err, "rules: app:limits: redisrules: read Redis key")
 	_, err = redisrules.Watch(t.Context(), client, inRedis, rules.Options{Fallback: []byte("version: 2\n")})
-	require.Equal(t, "1:10: version: is 2: this program reads version 1", problemsOf(t, err)[0])
+	require.Equal(t, "1:10: version: is 2: it must be 1", problemsOf(t, err)[0])
 	down := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
 	require.Equal(t, "3", down.limit())
 	require.Error(t, down.Status().Err)

@@ -2,78 +2,74 @@ package document
 
 import (
 	"encoding"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/weirgo/weir/internal/nearest"
 )
+
+// A Wrapper is a key that a whole document may stand below, alone or beside one of its fields. That
+// field is not required then.
+type Wrapper struct{ Key, Beside string }
 
 // Decode reads one document, YAML or JSON, into a pointer to a struct. The problems are
 // everything that is wrong, in the order of the document; what could be read is in into.
 // The Document is never nil.
 //
-// A document below the key of a wrapper is read as if it stood by itself, and its paths begin
+// A document below the key of the wrapper is read as if it stood by itself, and its paths begin
 // there.
-func Decode(data []byte, into any, wrappers ...Wrapper) (*Document, []Problem) {
-	target := reflect.ValueOf(into)
+func Decode(data []byte, into any, w Wrapper) (*Document, []Problem) {
+	doc := &Document{}
 	root, found := read(data)
-	doc := &Document{root: root}
-	for _, w := range wrappers {
-		if root == nil || doc.Wrapped != "" {
-			break
-		}
-		if inner, implied := w.unwrap(root); inner != nil {
-			doc.root, doc.Wrapped, doc.Implied = inner, w.Key, implied
-		}
+	if root == nil {
+		return doc, found.inOrder()
 	}
-	if root != nil {
-		d := decoder{problems: found}
-		d.decode(entry{value: doc.root}, target.Elem())
-		found = d.problems
+	d := decoder{}
+	if inner := w.unwrap(root); inner != nil {
+		root, doc.Wrapped, d.optional = inner, true, w.Beside
 	}
-	return doc, found.inOrder()
+	doc.root = &place{key: positionOf(root), value: positionOf(root)}
+	d.at = doc.root
+	d.decode(root, reflect.ValueOf(into).Elem(), field{})
+	return doc, d.problems.inOrder()
 }
 
-// read makes nodes of data. Without a root there are problems.
-func read(data []byte) (*node, problems) {
-	data, found := checkBytes(data)
-	if found != nil {
-		return nil, found
+// unwrap is what stands below w's key, with the field beside it, or nil if the document has no such
+// form.
+func (w Wrapper) unwrap(root *yaml.Node) *yaml.Node {
+	var inner *yaml.Node
+	var beside []*yaml.Node
+	for i := 0; i+1 < len(root.Content) && root.Kind == yaml.MappingNode; i += 2 {
+		switch key := root.Content[i]; {
+		case key.Value == w.Key && inner == nil:
+			inner = root.Content[i+1]
+		case key.Value == w.Beside:
+			beside = append(beside, key, root.Content[i+1])
+		default:
+			return nil
+		}
 	}
-	if json.Valid(data) {
-		data = surrogates.ReplaceAllFunc(data, character)
+	if inner == nil || inner.Kind != yaml.MappingNode {
+		return inner
 	}
-	root, found := readYAML(data)
-	if root != nil && root.kind == null {
-		found.add(Position{1, 1}, nil, "the document is empty")
-		root = nil
-	}
-	return root, found
-}
-
-// surrogates are a character in two escapes, which is all of JSON that is not YAML, or an
-// escaped backslash, behind which none begins.
-var surrogates = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
-
-// character is what surrogates stand for, and a backslash as it is written.
-func character(escaped []byte) []byte {
-	var s string
-	if string(escaped) == `\\` || json.Unmarshal(slices.Concat([]byte{'"'}, escaped, []byte{'"'}), &s) != nil {
-		return escaped
-	}
-	return []byte(s)
+	whole := *inner
+	whole.Content = slices.Concat(inner.Content, beside)
+	return &whole
 }
 
 // A decoder moves nodes into Go values.
 type decoder struct {
 	problems problems
 	path     []string
+	at       *place // of the value that is read
+	optional string // a field of the whole that is not required
 }
 
 func (d *decoder) complain(at Position, format string, args ...any) {
@@ -81,137 +77,238 @@ func (d *decoder) complain(at Position, format string, args ...any) {
 }
 
 // within runs do with name at the end of the path.
-func (d *decoder) within(name string, do func()) {
-	d.path = append(d.path, name)
+func (d *decoder) within(name string, key Position, value *yaml.Node, do func()) {
+	outer, here := d.at, &place{key: key, value: positionOf(value)}
+	if outer.inside == nil {
+		outer.inside = map[string]*place{}
+	}
+	if outer.inside[name] == nil { // of a key that is there twice, the first counts
+		outer.inside[name] = here
+	}
+	d.path, d.at = append(d.path, name), here
 	do()
-	d.path = d.path[:len(d.path)-1]
+	d.path, d.at = d.path[:len(d.path)-1], outer
 }
 
-// decode reads e into v, which is settable and zero.
-func (d *decoder) decode(e entry, v reflect.Value) {
-	n, t := e.value, v.Type()
+// decode reads n into v, which is settable and zero. The field is the one that v is in.
+func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
+	if n.Alias != nil {
+		n = n.Alias
+	}
+	t, is := v.Type(), kindOf(n)
 	switch {
 	case t.Kind() == reflect.Pointer:
 		pointee := reflect.New(t.Elem())
-		d.decode(e, pointee.Elem())
-		if n.kind != null {
+		d.decode(n, pointee.Elem(), f)
+		if is != null {
 			v.Set(pointee)
 		}
-	case n.kind == null && !isText(t) && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice):
+	case is == null && !isText(t) && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice):
 		// Empty: all that was in it is commented out.
-	case n.kind == null:
-		d.complain(e.where(), "has no value")
-	case isText(t) && n.kind.scalar():
-		if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.text)); err != nil {
-			d.complain(n.Position, "%s", err.Error())
+	case is == null:
+		d.complain(d.at.key, "has no value")
+	case isText(t) && is.scalar():
+		if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err != nil {
+			d.complain(d.at.value, "%s", err.Error())
 		}
-	case isObject(t) && n.kind == mapping:
-		d.fields(e, v)
-	case t.Kind() == reflect.Map && n.kind == mapping:
+	case isObject(t) && is == mapping:
+		d.fields(n, v)
+	case isObject(t) && is.scalar() && shortOf(t) != nil:
+		short := *shortOf(t)
+		d.within(short.name, d.at.key, n, func() { d.decode(n, v.FieldByIndex(short.index), short) })
+	case t.Kind() == reflect.Map && is == mapping:
 		d.mapping(n, v)
-	case t.Kind() == reflect.Slice && n.kind == list:
-		d.list(n.items, v)
+	case t.Kind() == reflect.Slice && is == list:
+		v.Set(reflect.MakeSlice(t, len(n.Content), len(n.Content)))
+		for i, item := range n.Content {
+			d.within(strconv.Itoa(i), positionOf(item), item, func() { d.decode(item, v.Index(i), f) })
+		}
 	case t.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(t, 1, 1))
-		d.decode(e, v.Index(0))
+		d.decode(n, v.Index(0), f)
 	default:
-		if err := setScalar(v, n); err != nil {
-			d.complain(n.Position, "%s", err.Error())
+		if err := setScalar(v, n, f); err != nil {
+			d.complain(d.at.value, "%s", err.Error())
 		}
 	}
 }
 
-func (d *decoder) fields(e entry, v reflect.Value) {
-	n, fields := e.value, fieldsOf(v.Type())
+func (d *decoder) fields(n *yaml.Node, v reflect.Value) {
+	fields, whole := fieldsOf(v.Type()), len(d.path) == 0
 	names := make([]string, len(fields))
 	for i, f := range fields {
 		names[i] = f.name
 	}
-	isNear := func(key string) bool { return nearest.Of(key, names) != "" }
-	d.unique(n, isNear, func(inner entry) {
-		for _, f := range fields {
-			if f.name == inner.key {
-				d.decode(inner, v.FieldByIndex(f.index))
-				return
-			}
+	known := d.entries(n, func(key string) bool { return nearest.Of(key, names) != "" }, func(key string, at Position, value *yaml.Node) {
+		if i := slices.Index(names, key); i >= 0 {
+			d.decode(value, v.FieldByIndex(fields[i].index), fields[i])
+		} else if near := nearest.Of(key, names); near != "" {
+			d.complain(at, "unknown field %s: did you mean %q?", quote(key), near)
+		} else {
+			d.complain(at, "unknown field: want one of %s", strings.Join(names, ", "))
 		}
-		if near := nearest.Of(inner.key, names); near != "" {
-			d.complain(inner.at, "unknown field %s: did you mean %q?", quote(inner.key), near)
-			return
-		}
-		d.complain(inner.at, "unknown field: want one of %s", strings.Join(names, ", "))
 	})
 	for _, f := range fields {
-		if _, ok := n.child(f.name); f.required && !ok {
-			d.within(f.name, func() { d.complain(e.where(), "is required, and missing") })
+		if _, ok := known[f.name]; f.required && !ok && !(whole && f.name == d.optional) {
+			d.problems.add(d.at.key, append(d.path, f.name), "is required, and missing")
 		}
 	}
 }
 
-func (d *decoder) mapping(n *node, v reflect.Value) {
+func (d *decoder) mapping(n *yaml.Node, v reflect.Value) {
 	t := v.Type()
-	v.Set(reflect.MakeMapWithSize(t, len(n.entries)))
-	isChosen := func(string) bool { return true }
-	d.unique(n, isChosen, func(e entry) {
-		value := reflect.New(t.Elem()).Elem()
-		d.decode(e, value)
-		v.SetMapIndex(reflect.ValueOf(e.key).Convert(t.Key()), value)
+	v.Set(reflect.MakeMapWithSize(t, len(n.Content)/2))
+	d.entries(n, func(string) bool { return true }, func(key string, _ Position, value *yaml.Node) {
+		element := reflect.New(t.Elem()).Elem()
+		d.decode(value, element, field{})
+		v.SetMapIndex(reflect.ValueOf(key).Convert(t.Key()), element)
 	})
 }
 
-func (d *decoder) list(items []*node, v reflect.Value) {
-	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
-	for i, item := range items {
-		d.within(strconv.Itoa(i), func() { d.decode(entry{value: item}, v.Index(i)) })
-	}
-}
-
-// unique calls do for each entry of a mapping, at its path. Of a key that is there twice
-// the first counts. A key that is not to be told is left out of paths and messages: what
-// stands where a field is expected, and is none, may be a credential.
-func (d *decoder) unique(n *node, tells func(key string) bool, do func(entry)) {
-	for i, e := range n.entries {
+// entries calls do for each entry of a mapping, at its path, and returns the lines of their keys. Of
+// a key that is there twice the first counts. A key that is not to be told is left out of paths and
+// messages: what stands where a field is expected, and is none, may be a credential.
+func (d *decoder) entries(n *yaml.Node, tells func(key string) bool, do func(key string, at Position, value *yaml.Node)) map[string]int {
+	lines := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, at, value := n.Content[i].Value, positionOf(n.Content[i]), n.Content[i+1]
 		check := func() {
-			if first := n.first[e.key]; first != i {
-				d.complain(e.at, "duplicate key: the first is on line %d", n.entries[first].at.Line)
+			if first, twice := lines[key]; twice {
+				d.complain(at, "duplicate key: the first is on line %d", first)
 				return
 			}
-			do(e)
+			lines[key] = at.Line
+			do(key, at, value)
 		}
-		if tells(e.key) {
-			d.within(e.key, check)
+		if tells(key) {
+			d.within(key, at, value, check)
 		} else {
 			check()
 		}
 	}
+	return lines
 }
 
 // setScalar reads n into v, which is no collection.
-func setScalar(v reflect.Value, n *node) error {
-	wrong := fmt.Errorf("is %s: want %s", n.kind, inWords(v.Type()))
+func setScalar(v reflect.Value, n *yaml.Node, f field) error {
+	is := kindOf(n)
+	wrong := fmt.Errorf("is %s: want %s", is, inWords(v.Type()))
 	switch {
-	case v.Kind() == reflect.String && n.kind == text:
-		v.SetString(n.text)
-	case v.Kind() == reflect.String && n.kind.scalar():
+	case len(f.words) > 0 && is.scalar():
+		if !slices.Contains(f.words, n.Value) {
+			return fmt.Errorf("%s is not what can be written here: %s", quote(n.Value), Suggest(n.Value, f.words))
+		}
+		v.SetString(n.Value)
+	case v.Kind() == reflect.String && is == text:
+		v.SetString(n.Value)
+	case v.Kind() == reflect.String && is.scalar():
 		return fmt.Errorf("%w, so put it in quotes", wrong)
-	case v.Kind() == reflect.String && n.kind == mapping: // as [user:42] is read, or a: b: c
+	case v.Kind() == reflect.String && is == mapping: // as [user:42] is read, or a: b: c
 		return fmt.Errorf("%w; what has a colon in it needs quotes", wrong)
-	case v.Kind() == reflect.Bool && n.kind == boolean:
-		v.SetBool(strings.EqualFold(n.text, "true"))
-	case v.Kind() == reflect.Bool && n.kind == text:
+	case v.Kind() == reflect.Bool && is == boolean:
+		v.SetBool(strings.EqualFold(n.Value, "true"))
+	case v.Kind() == reflect.Bool && is == text:
 		return errors.New("is text: want true or false, without quotes")
-	case v.CanInt() && (n.kind == number || n.kind == text):
-		i, err := ParseInteger(n.text, v.Type().Bits())
+	case v.CanInt() && (is == number || is == text):
+		i, err := ParseInteger(n.Value, v.Type().Bits())
 		if err != nil {
-			is := string(text)
-			if n.kind == number {
-				is = quote(n.text)
+			quoted := string(text)
+			if is == number {
+				quoted = quote(n.Value)
 			}
-			return fmt.Errorf("is %s: %w", is, err)
+			return fmt.Errorf("is %s: %w", quoted, err)
 		}
 		v.SetInt(i)
+		return f.bounds(i)
 	default:
 		return wrong
 	}
 	return nil
+}
+
+// Suggest says which of these words was probably meant, or what there is.
+func Suggest(word string, known []string) string {
+	if near := nearest.Of(word, known); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "there are " + strings.Join(known, ", ")
+}
+
+// A field is a field of a struct that is read.
+type field struct {
+	name            string
+	index           []int
+	required, short bool
+	words           []string
+	min, max        string
+}
+
+// bounds is an error for a number that is none of the field's.
+func (f *field) bounds(n int64) error {
+	least, err := ParseInteger(f.min, 64)
+	below := err == nil && n < least
+	most, err := ParseInteger(f.max, 64)
+	above := err == nil && n > most
+	switch {
+	case !below && !above:
+		return nil
+	case f.max == "":
+		return fmt.Errorf("is %d: it must be at least %s", n, f.min)
+	case f.min == f.max:
+		return fmt.Errorf("is %d: it must be %s", n, f.min)
+	}
+	return fmt.Errorf("is %d: it must be from %s to %s", n, f.min, f.max)
+}
+
+// fieldsOf lists the fields of a struct, those of embedded structs in their place. The list is
+// not to be changed.
+func fieldsOf(t reflect.Type) []field {
+	if known, ok := knownFields.Load(t); ok {
+		return known.([]field)
+	}
+	var fields []field
+	for _, f := range reflect.VisibleFields(t) {
+		if name := f.Tag.Get("yaml"); name != "" && name != "-" {
+			fields = append(fields, field{name, f.Index, f.Tag.Get("required") == "true", f.Tag.Get("short") == "true",
+				strings.Fields(f.Tag.Get("words")), f.Tag.Get("min"), f.Tag.Get("max")})
+		}
+	}
+	knownFields.Store(t, fields)
+	return fields
+}
+
+var knownFields sync.Map // of what fieldsOf was asked for, by its reflect.Type
+
+// shortOf is the field of a struct that a scalar is, or nil.
+func shortOf(t reflect.Type) *field {
+	fields := fieldsOf(t)
+	if i := slices.IndexFunc(fields, func(f field) bool { return f.short }); i >= 0 {
+		return &fields[i]
+	}
+	return nil
+}
+
+var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// isText reports whether a t reads itself from a scalar.
+func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textUnmarshaler) }
+
+// isObject reports whether a t is read from a mapping.
+func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && len(fieldsOf(t)) > 0 }
+
+// inWords is what is written for a t.
+func inWords(t reflect.Type) string {
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return inWords(t.Elem())
+	case isObject(t) && shortOf(t) != nil:
+		return inWords(t.FieldByIndex(shortOf(t).index).Type) + ", or a mapping"
+	case isText(t), t.Kind() == reflect.String:
+		return string(text)
+	case t.Kind() == reflect.Bool:
+		return string(boolean)
+	case isObject(t), t.Kind() == reflect.Map:
+		return string(mapping)
+	}
+	return "a whole number"
 }

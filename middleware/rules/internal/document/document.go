@@ -3,8 +3,10 @@
 //
 // # How a struct is read
 //
-// A field's tags are `yaml:"name"` (the name in the document) and `required:"true"`. A field
-// without a name is passed over. Embedded structs are inlined.
+// A field's tags are `yaml:"name"` (the name in the document), `required:"true"`, `min:"1"` and
+// `max:"9"` of an integer, `words:"a b"` (the texts that can be written), and `short:"true"`: a
+// scalar where the struct should be is this field alone. A field without a name is passed over.
+// Embedded structs are inlined.
 //
 //   - string, bool and integers of any size. An integer is decimal digits, a single _
 //     between any two; 0x10, 010, 1e3, +5 and 1.0 are refused.
@@ -12,9 +14,7 @@
 //   - slices. One element may be written without the list around it.
 //   - structs, and pointers to anything here: nil where the document has nothing.
 //   - encoding.TextUnmarshaler, by the pointer: it gets a scalar as it is written, without
-//     quotes, and its error is the problem's message. If it is a struct too, a mapping is
-//     read into its fields; likewise a list into a slice, and a mapping into a map. A
-//     struct that embeds one is one, by Go's rules.
+//     quotes, and its error is the problem's message.
 //
 // A field without a value ("limit:" and nothing after it) is a problem, but for maps and
 // slices: they are empty, as they are when each of their elements is commented out.
@@ -22,68 +22,53 @@
 // # What is a document
 //
 // JSON as encoding/json reads it, or YAML without tags, merge keys and keys that are not
-// text. Aliases are followed, within the bounds that hold for all (limits.go).
+// text. Aliases are followed, within the bounds that hold for all (yaml.go).
 package document
-
-import "strconv"
 
 // A Document is what was read, for questions about where things are.
 type Document struct {
-	Wrapped string   // the key that it stands below; empty: none
-	Implied []string // fields that it has because of that
+	Wrapped bool // it stands below the key of its Wrapper
 
-	root *node // nil: it could not be read
+	root *place // nil: it could not be read
+}
+
+// A place is where a value is written.
+type place struct {
+	key, value Position // key is that of the value, where it has none: an element of a list
+	inside     map[string]*place
 }
 
 // Has reports whether the document has a value at path.
 func (d *Document) Has(path ...string) bool {
-	return d.root != nil && len(d.find(path)) == len(path)+1
+	_, all := d.find(path)
+	return all
 }
 
 // Position is where the value at path begins, or the nearest of its ancestors that exists.
 func (d *Document) Position(path ...string) Position {
-	if d.root == nil {
-		return Position{}
-	}
-	return last(d.find(path)).value.Position
+	at, _ := d.find(path)
+	return at.value
 }
 
 // Key is where the key in front of the value at path begins, or the value itself where it
 // has none: an element of a list.
 func (d *Document) Key(path ...string) Position {
+	at, _ := d.find(path)
+	return at.key
+}
+
+// find walks along path as far as it exists, and reports whether all of it does.
+func (d *Document) find(path []string) (at place, all bool) {
 	if d.root == nil {
-		return Position{}
+		return place{}, false
 	}
-	return last(d.find(path)).where()
-}
-
-// find walks along path as far as it exists, and returns the root and every step.
-func (d *Document) find(path []string) []entry {
-	steps := []entry{{value: d.root}}
+	here := d.root
 	for _, name := range path {
-		next, ok := last(steps).value.child(name)
-		if !ok {
-			break
+		next := here.inside[name]
+		if next == nil {
+			return *here, false
 		}
-		steps = append(steps, next)
+		here = next
 	}
-	return steps
-}
-
-func last[T any](s []T) T { return s[len(s)-1] }
-
-// child is the value of a key, or the element of a list by its index.
-func (n *node) child(name string) (entry, bool) {
-	switch n.kind {
-	case mapping:
-		if i, ok := n.first[name]; ok {
-			return n.entries[i], true
-		}
-	case list:
-		i, err := strconv.Atoi(name)
-		if err == nil && i >= 0 && i < len(n.items) && name == strconv.Itoa(i) {
-			return entry{value: n.items[i]}, true
-		}
-	}
-	return entry{}, false
+	return *here, true
 }

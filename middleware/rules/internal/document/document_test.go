@@ -13,13 +13,13 @@ import (
 
 // A house is what the tests read: something of every kind, and nothing of rate limits.
 type house struct {
-	Version int              `yaml:"version" doc:"The version of this format." required:"true"`
-	Open    bool             `yaml:"open" doc:"Whether anybody may come in." default:"true"`
-	Name    string           `yaml:"name" doc:"What is written on the door."`
-	Small   int8             `yaml:"small" default:"5"`
-	Colors  []color          `yaml:"colors" doc:"Of the walls." default:"white"`
-	Rooms   map[string]*room `yaml:"rooms" doc:"The rooms, by what is written on their doors."`
-	Cellar  *room            `yaml:"cellar" doc:"Where it is cold."`
+	Version int              `yaml:"version" required:"true"`
+	Open    bool             `yaml:"open"`
+	Name    string           `yaml:"name"`
+	Small   int8             `yaml:"small"`
+	Colors  []color          `yaml:"colors"`
+	Rooms   map[string]*room `yaml:"rooms"`
+	Cellar  *room            `yaml:"cellar"`
 	address
 	Secret string `yaml:"-"`
 }
@@ -40,18 +40,16 @@ func (c *color) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (color) JSONSchema() map[string]any {
-	return map[string]any{"type": "string", "title": "color", "pattern": "^[a-z]+$"}
-}
-
 // A room may be written as its size alone.
 type room struct {
-	Size    string   `yaml:"size" doc:"As it is said." required:"true"`
+	Size    size     `yaml:"size" required:"true" short:"true"`
 	Windows []window `yaml:"windows"`
 }
 
-func (r *room) UnmarshalText(text []byte) error {
-	r.Size = string(text)
+type size string
+
+func (s *size) UnmarshalText(text []byte) error {
+	*s = size(text)
 	return nil
 }
 
@@ -65,14 +63,14 @@ type window struct {
 func read(t *testing.T, text string) (house, *document.Document) {
 	t.Helper()
 	var h house
-	d, problems := document.Decode([]byte(text), &h)
+	d, problems := document.Decode([]byte(text), &h, document.Wrapper{})
 	require.Empty(t, problems)
 	return h, d
 }
 
 // complaints are the problems of a document, a line for each.
 func complaints(text string) []string {
-	_, problems := document.Decode([]byte(text), new(house))
+	_, problems := document.Decode([]byte(text), new(house), document.Wrapper{})
 	var lines []string
 	for _, p := range problems {
 		lines = append(lines, p.String())
@@ -144,7 +142,7 @@ cellar: {size: *size}
 `)
 	require.Equal(t, h.Rooms["hall"], h.Rooms["kitchen"])
 	require.NotSame(t, h.Rooms["hall"], h.Rooms["kitchen"])
-	require.Equal(t, "40", h.Cellar.Size)
+	require.EqualValues(t, "40", h.Cellar.Size)
 	require.Equal(t, document.Position{Line: 6, Column: 12}, d.Position("rooms", "kitchen"))
 	require.Equal(t, document.Position{Line: 5, Column: 22}, d.Position("rooms", "kitchen", "windows", "width"), "what is in it is where it is written")
 }
@@ -187,7 +185,7 @@ rooms:
 
 func TestOfADocumentThatCantBeReadNothingIsKnown(t *testing.T) {
 	t.Parallel()
-	d, problems := document.Decode([]byte("a: [b"), new(house))
+	d, problems := document.Decode([]byte("a: [b"), new(house), document.Wrapper{})
 	require.NotEmpty(t, problems)
 	require.False(t, d.Has())
 	require.Zero(t, d.Position("a"))
@@ -197,9 +195,9 @@ func TestOfADocumentThatCantBeReadNothingIsKnown(t *testing.T) {
 func TestWhatCouldBeReadIsThere(t *testing.T) {
 	t.Parallel()
 	var h house
-	_, problems := document.Decode([]byte("version: one\nname: x\nrooms:\n  hall: {size: '1', door: 2}\ncolors: [red, 12]\n"), &h)
+	_, problems := document.Decode([]byte("version: one\nname: x\nrooms:\n  hall: {size: '1', door: 2}\ncolors: [red, 12]\n"), &h, document.Wrapper{})
 	require.Len(t, problems, 3, "%v", problems)
 	require.Equal(t, "x", h.Name)
-	require.Equal(t, "1", h.Rooms["hall"].Size)
+	require.EqualValues(t, "1", h.Rooms["hall"].Size)
 	require.Equal(t, []color{"red", ""}, h.Colors)
 }

@@ -20,8 +20,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var h, again house
-		d, problems := document.Decode(data, &h)
-		_, same := document.Decode(data, &again)
+		d, problems := document.Decode(data, &h, document.Wrapper{})
+		_, same := document.Decode(data, &again, document.Wrapper{})
 		require.Equal(t, problems, same)
 		require.Equal(t, h, again, "what is read is what is written, and nothing else")
 

@@ -8,6 +8,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v4"
 	"pgregory.net/rapid"
 )
 
@@ -52,28 +53,28 @@ func inASCII(data []byte) []byte {
 }
 
 // plainValue is n as encoding/json has it.
-func plainValue(n *node) any {
-	switch n.kind {
+func plainValue(n *yaml.Node) any {
+	switch kindOf(n) {
 	case null:
 		return nil
 	case number:
-		return json.Number(n.text)
+		return json.Number(n.Value)
 	case boolean:
-		return n.text == "true"
+		return n.Value == "true"
 	case list:
-		items := make([]any, len(n.items))
-		for i, item := range n.items {
+		items := make([]any, len(n.Content))
+		for i, item := range n.Content {
 			items[i] = plainValue(item)
 		}
 		return items
 	case mapping:
 		entries := map[string]any{}
-		for _, e := range n.entries {
-			entries[e.key] = plainValue(e.value)
+		for i := 0; i < len(n.Content); i += 2 {
+			entries[n.Content[i].Value] = plainValue(n.Content[i+1])
 		}
 		return entries
 	}
-	return n.text
+	return n.Value
 }
 
 func value(t *rapid.T, depth int) any {

@@ -2,36 +2,73 @@ package document
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
 
-// readYAML builds the nodes of data. The parser's time and memory grow with its length and
-// no faster, so the limits are checked on what it made.
-func readYAML(data []byte) (*node, problems) {
-	r := &yamlReader{data: data, anchored: map[*yaml.Node]*node{}}
-	root := r.parse()
+// More than this is refused. It is far above what people write.
+const (
+	MaxBytes  = 1 << 20
+	maxDepth  = 32      // collections in each other, aliases followed
+	maxValues = 200_000 // aliases followed
+)
+
+// read is the root of a document. Without one there are problems.
+func read(data []byte) (*yaml.Node, problems) {
+	r := &reader{data: bytes.TrimPrefix(data, []byte("\ufeff")), sizes: map[*yaml.Node]size{}}
+	root := r.read()
 	if len(r.problems) > 0 {
-		root = nil
+		return nil, r.problems
 	}
-	return root, r.problems
+	return root, nil
 }
 
-type yamlReader struct {
-	builder
+// A reader has the parser read a document, and refuses what is too much and what is not supported.
+// The parser's time and memory grow with the length and no faster, so bounds are checked on what it
+// made.
+type reader struct {
 	data     []byte
-	anchored map[*yaml.Node]*node // what aliases lead to; nil: it is not complete
+	problems problems
+	refused  bool // reading on makes no sense
+	sizes    map[*yaml.Node]size
 }
 
-// parse runs the parser, and refuses the document if that panics.
-func (r *yamlReader) parse() (root *node) {
-	defer func() {
+// A size is how many values there are in one, itself included, and how deep.
+type size struct{ values, depth int }
+
+func (r *reader) refuse(at Position, format string, args ...any) {
+	if !r.refused {
+		r.problems.add(at, nil, format, args...)
+	}
+	r.refused = true
+}
+
+func (r *reader) read() (root *yaml.Node) {
+	if len(r.data) > MaxBytes {
+		r.refuse(Position{1, 1}, "the document is %d bytes long: want at most %d", len(r.data), MaxBytes)
+		return nil
+	}
+	if i := bytes.IndexFunc(r.data, isNoText); i >= 0 {
+		if c, size := utf8.DecodeRune(r.data[i:]); size > 1 || c != utf8.RuneError {
+			r.refuse(endOf(r.data[:i]), "the control character %U is not allowed", c)
+		} else {
+			r.refuse(endOf(r.data[:i]), "the byte %#x is not UTF-8", r.data[i])
+		}
+		return nil
+	}
+	if json.Valid(r.data) {
+		r.data = surrogates.ReplaceAllFunc(r.data, character)
+	}
+	defer func() { // the parser may panic
 		if p := recover(); p != nil {
 			r.refuse(Position{1, 1}, "the YAML parser can't read this document, and can't say where: %s", fault(p))
 		}
@@ -41,32 +78,64 @@ func (r *yamlReader) parse() (root *node) {
 	if err == nil {
 		err = loader.Load(&first)
 	}
-	if err == io.EOF {
-		return &node{Position: Position{1, 1}, kind: null}
+	if err == io.EOF || err == nil && kindOf(first.Content[0]) == null {
+		r.refuse(Position{1, 1}, "the document is empty")
 	}
 	if err == nil {
-		root = r.node(first.Content[0], 0)
+		root = first.Content[0]
+		r.survey(root, 0)
 		err = loader.Load(&second)
 	}
 	switch {
 	case err == nil:
-		r.refuse(Position{second.Line, second.Column}, "another document begins here: want one")
+		r.refuse(positionOf(&second), "another document begins here: want one")
 	case err != io.EOF:
 		r.fail(err)
 	}
 	return root
 }
 
+// isNoText is of control characters, what only some parsers take for the end of a line, and
+// bytes that are not UTF-8.
+func isNoText(r rune) bool {
+	return r < ' ' && !strings.ContainsRune("\n\r\t", r) || r >= 0x7f && r < 0xa0 || strings.ContainsRune("\u2028\u2029\ufeff\ufffe\uffff", r) || r == utf8.RuneError
+}
+
+// surrogates are a character in two escapes, which is all of JSON that is not YAML, or an
+// escaped backslash, behind which none begins.
+var surrogates = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
+
+// character is what surrogates stand for, and a backslash as it is written.
+func character(escaped []byte) []byte {
+	var s string
+	if string(escaped) == `\\` || json.Unmarshal(slices.Concat([]byte{'"'}, escaped, []byte{'"'}), &s) != nil {
+		return escaped
+	}
+	return []byte(s)
+}
+
+// fault is what the parser panicked with, if that can't be of the document's text.
+func fault(p any) string {
+	if err, ok := p.(runtime.Error); ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%T", p)
+}
+
+const (
+	unknownAlias = "unknown alias: no anchor of its name stands before it; text that begins with * needs quotes"
+	noTags       = "tags (!name) are not supported; text that begins with ! needs quotes"
+)
+
 // fail notes an error of the parser.
-func (r *yamlReader) fail(err error) {
+func (r *reader) fail(err error) {
 	var failed *yaml.LoadError
 	if !errors.As(err, &failed) {
 		r.refuse(Position{1, 1}, "syntax: the YAML parser can't read this")
 		return
 	}
-	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(r.data)), "\n")
-	at, began := position(failed.Mark), position(failed.ContextMark)
-	rest := from(lines, at)
+	end := endOf(r.data)
+	at, began := Position{failed.Mark.Line, failed.Mark.Column}, Position{failed.ContextMark.Line, failed.ContextMark.Column}
 	message := "syntax: " + failed.Message
 	switch {
 	case failed.Stage == yaml.ComposerStage: // its message quotes the document
@@ -77,97 +146,107 @@ func (r *yamlReader) fail(err error) {
 		message = noTags
 	case failed.ContextMsg == "while scanning a directive", strings.Contains(failed.Message, "YAML document"):
 		at, message = Position{at.Line, 1}, "directives (%NAME) are not supported; text that begins with % needs quotes"
-	case strings.HasPrefix(rest, "\t") && failed.ContextMsg == "while scanning for the next token":
+	case failed.ContextMsg == "while scanning for the next token" && r.isTab(at):
 		message = "syntax: lines are indented with spaces, not with tabs"
 	case failed.ContextMsg != "":
-		message += ", " + failed.ContextMsg
-		if strings.TrimSpace(rest) == "" && began.Line > 0 {
-			at = began // of what the document ends in
+		if message += ", " + failed.ContextMsg; began.Line > 0 {
+			at = began
 		}
 	}
-	if at.Line < 1 || at.Line > len(lines) { // the parser adds a line end
-		at = Position{len(lines), utf8.RuneCountInString(last(lines)) + 1}
+	if at.Line < 1 || at.compare(end) > 0 { // the parser adds a line end
+		at = end
 	}
 	r.refuse(at, "%s", message)
 }
 
-func position(m yaml.Mark) Position { return Position{m.Line, m.Column} }
+func positionOf(n *yaml.Node) Position { return Position{n.Line, n.Column} }
 
-// from is the text from p on.
-func from(lines []string, p Position) string {
-	if p.Line < 1 || p.Line > len(lines) {
-		return ""
-	}
-	line := []rune(lines[p.Line-1])
-	return string(line[min(max(p.Column, 1)-1, len(line)):]) + strings.Join(lines[p.Line:], "\n")
+// linesOf are the lines of a text, however they end, and endOf is behind all of it.
+func linesOf(data []byte) []string {
+	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n")
 }
 
-const (
-	unknownAlias = "unknown alias: no anchor of its name stands before it; text that begins with * needs quotes"
-	noTags       = "tags (!name) are not supported; text that begins with ! needs quotes"
-)
-
-// fault is what the parser panicked with, if that can't be of the document's text.
-func fault(p any) string {
-	if err, ok := p.(runtime.Error); ok {
-		return err.Error()
-	}
-	return fmt.Sprintf("%T", p)
+func endOf(data []byte) Position {
+	lines := linesOf(data)
+	return Position{len(lines), utf8.RuneCountInString(lines[len(lines)-1]) + 1}
 }
 
-// node builds the node of n, which is in depth collections.
-func (r *yamlReader) node(n *yaml.Node, depth int) *node {
-	made := &node{Position: Position{n.Line, n.Column}, values: 1}
-	if depth > maxDepth {
-		r.refuse(made.Position, "%s", tooDeep())
-		return made
+func (r *reader) isTab(at Position) bool {
+	lines := linesOf(r.data)
+	if at.Line < 1 || at.Line > len(lines) {
+		return false
 	}
+	line := []rune(lines[at.Line-1])
+	return at.Column >= 1 && at.Column <= len(line) && line[at.Column-1] == '\t'
+}
+
+// survey checks a value that is in depth collections, and all that is in it.
+func (r *reader) survey(n *yaml.Node, depth int) (of size) {
+	at := positionOf(n)
+	of.values = 1
 	if n.Kind == yaml.AliasNode {
-		return r.alias(made, n.Alias)
+		known, complete := r.sizes[n.Alias]
+		if !complete {
+			r.refuse(at, "the alias is within its own anchor")
+		}
+		of, depth = known, depth+known.depth
+	}
+	if depth > maxDepth {
+		r.refuse(at, "nested more than %d deep", maxDepth)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		r.problems.add(made.Position, nil, noTags)
+		r.problems.add(at, nil, noTags)
+	}
+	for i := 0; i < len(n.Content) && !r.refused; i++ {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			r.key(n.Content[i])
+			continue
+		}
+		inner := r.survey(n.Content[i], depth+1)
+		of.values, of.depth = of.values+inner.values, max(of.depth, inner.depth+1)
+		if of.values > maxValues {
+			r.refuse(positionOf(n.Content[i]), "more than %d values, counting those of an alias wherever it stands", maxValues)
+		}
 	}
 	if n.Anchor != "" {
-		r.anchored[n] = nil
-		defer func() { r.anchored[n] = made }()
+		r.sizes[n] = of
 	}
-	switch n.Kind {
-	case yaml.MappingNode:
-		made.kind = mapping
-		for i := 0; i+1 < len(n.Content) && !r.refused; i += 2 {
-			r.add(made, r.entry(n.Content[i], n.Content[i+1], depth))
-		}
-	case yaml.SequenceNode:
-		made.kind = list
-		for i := 0; i < len(n.Content) && !r.refused; i++ {
-			r.add(made, entry{value: r.node(n.Content[i], depth+1)})
-		}
-	default:
-		if made.kind = scalarKind(n); made.kind != null {
-			made.text = n.Value
-		}
-	}
-	return made
+	return of
 }
 
-func (r *yamlReader) entry(key, value *yaml.Node, depth int) entry {
-	e := entry{key: key.Value, at: Position{key.Line, key.Column}}
+func (r *reader) key(key *yaml.Node) {
+	at := positionOf(key)
 	switch {
 	case key.Kind != yaml.ScalarNode:
-		r.problems.add(e.at, nil, "the key is a list, a mapping or an alias: want text")
+		r.problems.add(at, nil, "the key is a list, a mapping or an alias: want text")
 	case key.Style&yaml.TaggedStyle != 0:
-		r.problems.add(e.at, nil, noTags)
+		r.problems.add(at, nil, noTags)
 	case key.ShortTag() == "!!merge":
-		r.problems.add(e.at, nil, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
-	case scalarKind(key) != text:
-		r.problems.add(e.at, nil, "the key is not text: put it in quotes")
+		r.problems.add(at, nil, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
+	case kindOf(key) != text:
+		r.problems.add(at, nil, "the key is not text: put it in quotes")
 	}
-	e.value = r.node(value, depth+1)
-	return e
 }
 
-func scalarKind(n *yaml.Node) kind {
+type kind string
+
+const (
+	text    kind = "text"
+	number  kind = "a number"
+	boolean kind = "true or false"
+	null    kind = "null"
+	list    kind = "a list"
+	mapping kind = "a mapping"
+)
+
+// kindOf is what a value is, which is no alias.
+func kindOf(n *yaml.Node) kind {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return mapping
+	case yaml.SequenceNode:
+		return list
+	}
 	switch n.ShortTag() {
 	case "!!null":
 		return null
@@ -179,14 +258,4 @@ func scalarKind(n *yaml.Node) kind {
 	return text // of which some looks like a date
 }
 
-// alias is the value of an anchor, once more. What is in it stays where the anchor is.
-func (r *yamlReader) alias(at *node, to *yaml.Node) *node {
-	anchored := r.anchored[to]
-	if anchored == nil {
-		r.refuse(at.Position, "the alias is within its own anchor")
-		return at
-	}
-	again := *anchored
-	again.Position = at.Position
-	return &again
-}
+func (k kind) scalar() bool { return k == text || k == number || k == boolean }
