@@ -22,8 +22,6 @@ type RateLimit struct {
 	room   waiting.Room[lineKey] // for requests that wait for a place
 	turns  turns
 
-	usage usageCache
-
 	immediate bool // the store is a Memory, or an [immediate]
 
 	changing sync.Mutex

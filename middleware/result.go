@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -123,7 +122,6 @@ type scope struct {
 	url             *url.URL // the request's
 	decided
 	fields
-	refunds atomic.Pointer[refunds] // by hand
 
 	// What the slices are for a single rule.
 	policySpace   [1]applied

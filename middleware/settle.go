@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/weirgo/weir/limiter"
 )
 
-// ErrNotApplied is what [Settle], [RateLimit.Refund] and [RateLimit.Charge] return for a rule
+// ErrNotApplied is what [Settle] and [RateLimit.Charge] return for a rule
 // that did not apply to the request: it did not match, or an exempt request met no rules.
 var ErrNotApplied = errors.New("middleware: the rule did not apply to this request")
 
@@ -91,63 +90,6 @@ func (e *ending) said(a *applied, n int64, innermost bool) (owed []limiter.Settl
 		}
 	}
 	return owed, true
-}
-
-// Refund returns up to n of the units that the request with this context took of a rule, for
-// what did not happen after all, and all calls together at most what it took, whether the
-// store returned an error or not. In a leaky bucket the first call that returns some is the last, as
-// behind those units others may have their turns. A rule with Counts or Settles has returned by itself what was
-// not used when the request ends, and refuses. The error is that, [ErrNotApplied], or the
-// store's.
-func (l *RateLimit) Refund(ctx context.Context, rule string, n int64) error {
-	if n < 0 {
-		return fmt.Errorf("middleware: Refund of rule %.128q: %d units: they must not be negative", rule, n)
-	}
-	s, i, err := l.applied(ctx, rule)
-	if err != nil {
-		return err
-	}
-	if s.policies[i].isPlace() {
-		return fmt.Errorf("middleware: Refund of rule %.128q: its place is returned when the request ends", rule)
-	}
-	if s.policies[i].rule.awaitsEnd() {
-		return fmt.Errorf("middleware: Refund of rule %.128q: what it takes is settled when the request ends", rule)
-	}
-	var taken []limiter.Charge
-	for j := range 1 + len(s.policies[i].others) {
-		if c, ok := s.took(i + j); ok {
-			if c.Cost = s.refund(i+j, n, c); c.Cost > 0 {
-				taken = append(taken, c)
-			}
-		}
-	}
-	if len(taken) == 0 {
-		return nil
-	}
-	return l.store.Refund(ctx, taken)
-}
-
-// refunds are how many units of what a request took were returned by hand.
-type refunds struct {
-	mu    sync.Mutex
-	units []int64 // by place in the scope
-}
-
-// refund notes that n units are returned of those taken for a rule, and tells how many still
-// can be.
-func (s *scope) refund(rule int, n int64, taken limiter.Charge) int64 {
-	if s.refunds.Load() == nil {
-		s.refunds.CompareAndSwap(nil, &refunds{units: make([]int64, len(s.policies))})
-	}
-	done := s.refunds.Load()
-	done.mu.Lock()
-	defer done.mu.Unlock()
-	if isTurn(taken) && done.units[rule] > 0 {
-		return 0 // the end of the queue may be another's by now
-	}
-	n = min(n, taken.Cost-done.units[rule])
-	done.units[rule] += n
-	return n
 }
 
 // Charge takes n units more of a rule for the key that the request with this context counts

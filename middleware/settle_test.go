@@ -663,21 +663,15 @@ func TestRefusalsAreNoOutcomes(t *testing.T) {
 	assert.True(t, list.Empty())
 }
 
-func TestAHandlerRefundsAndCharges(t *testing.T) {
+func TestAHandlerCharges(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "ip", Key: keyfunc.IP(), Limit: perHour(10), Units: 4},
+		{Name: "ip", Key: keyfunc.IP(), Limit: perHour(14), Units: 4},
 		{Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)},
 		{Name: "never", Limit: perHour(10), Match: func(*http.Request) bool { return false }},
-		{Name: "shadow", Limit: perHour(1), Shadow: true},
 	}})
 	other := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "ip", Limit: perHour(10)}}})
 	handler := func(_ http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		require.NoError(t, l.Refund(ctx, "ip", 1))
-		assert.EqualValues(t, 7, left(t, l, "ip", "192.0.2.1"), "of the limiter whose method it is")
-		require.NoError(t, l.Refund(ctx, "ip", 100))
-		assert.EqualValues(t, 10, left(t, l, "ip", "192.0.2.1"))
-
 		d, err := l.Charge(ctx, "ip", 7)
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
@@ -689,40 +683,14 @@ func TestAHandlerRefundsAndCharges(t *testing.T) {
 
 		_, err = l.Charge(ctx, "login", 2)
 		require.NoError(t, err, "these stay, however it ends")
-		assert.EqualError(t, l.Refund(ctx, "login", 1), `middleware: Refund of rule "login": what it takes is settled when the request ends`)
 		_, err = l.Charge(ctx, "never", 2)
 		assert.ErrorIs(t, err, middleware.ErrNotApplied)
-		assert.ErrorIs(t, l.Refund(ctx, "never", 2), middleware.ErrNotApplied)
-		assert.ErrorIs(t, other.Refund(t.Context(), "ip", 1), middleware.ErrNotApplied)
-		assert.EqualError(t, l.Refund(ctx, "ip", -1), `middleware: Refund of rule "ip": -1 units: they must not be negative`)
 		_, err = l.Charge(ctx, "ip", -1)
 		assert.ErrorIs(t, err, limiter.ErrCharges)
-		require.NoError(t, l.Refund(ctx, "shadow", 1))
 	}
 	through(l, other.Handler(http.HandlerFunc(handler)).ServeHTTP)
 	assert.EqualValues(t, 8, left(t, l, "login", ""))
-	assert.EqualValues(t, 9, left(t, other, "ip", ""))
-	assert.EqualValues(t, 1, left(t, l, "shadow", ""))
-}
-
-func TestNoMoreIsRefundedThanWasTaken(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "api", Limits: []limiter.Limit{perHour(100), limiter.PerDay(1000)}, Units: 3},
-	}})
-	for range 5 {
-		through(l, noop)
-	}
-	through(l, func(_ http.ResponseWriter, r *http.Request) {
-		var all sync.WaitGroup
-		for range 10 {
-			all.Go(func() { assert.NoError(t, l.Refund(r.Context(), "api", 2)) })
-		}
-		all.Wait()
-	})
-	found, err := l.Peek(t.Context(), "api", "")
-	require.NoError(t, err)
-	assert.EqualValues(t, 85, found[0].Limits[0].Remaining)
-	assert.EqualValues(t, 985, found[0].Limits[1].Remaining)
+	assert.EqualValues(t, 9, left(t, other, "ip", ""), "each of the limiter whose method it is")
 }
 
 func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {

@@ -2,12 +2,9 @@ package middleware
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,10 +23,9 @@ import (
 //	"events":10000,"per":2678400,"calendar":"month","algorithm":"fixed-window","quota":10000,
 //	"window":2592000,"used":7200,"remaining":2800,"next":864000,"reset":864000}]}]}
 //
-// Asking costs nothing: everything is looked at in one decision of cost 0, which observers do not
-// hear of, and at most once a second for a client, so an answer may be a second old. The handler
-// stands behind authentication, as a limiter does; and behind the limiter, which then counts
-// these requests like any others, or beside it.
+// Asking uses nothing up: everything is looked at in one decision of cost 0, which observers do not
+// hear of. The handler stands behind authentication, as a limiter does, and behind the limiter,
+// which counts these requests like any others: each asks the store once.
 //
 // It tells of the rules for all requests, of those for the client's tier, and of those for each
 // route, by their names and patterns; not of rules in shadow. A rule that counts by what this
@@ -58,28 +54,21 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 		tell(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
 		return
 	}
-	questions := set.questions(r)
-	body, err := l.usage.of(r.Context(), set, idOf(questions), func(ctx context.Context) ([]byte, error) {
-		rules, err := l.describe(ctx, set, questions)
-		if err != nil {
-			return nil, err
+	ctx, cancel := context.WithTimeout(r.Context(), limitPatience)
+	defer cancel()
+	view, err := usageView{}, error(nil)
+	if view.Rules, err = l.describe(ctx, set, set.questions(r)); err != nil {
+		if r.Context().Err() == nil {
+			w.Header().Set("Retry-After", "1")
+			tellProblem(w, r, http.StatusServiceUnavailable, "What is left is not known at the moment.")
 		}
-		return json.Marshal(usageView{Rules: rules})
-	})
-	switch {
-	case err == nil && isBanned:
-		tell(w, r, http.StatusOK, "application/json", withBan(body, usageBan{Reset: untilLifted(found.ban)}))
-	case err == nil:
-		tell(w, r, http.StatusOK, "application/json", body)
-	case r.Context().Err() == nil:
-		tellUnknown(w, r)
+		return
 	}
-}
-
-// withBan is the object in body with a ban in it.
-func withBan(body []byte, ban usageBan) []byte {
-	text, _ := json.Marshal(ban) // which can always be
-	return slices.Concat([]byte(`{"ban":`), text, []byte{','}, body[1:])
+	if isBanned {
+		view.Ban = &usageBan{Reset: untilLifted(found.ban)}
+	}
+	body, _ := json.Marshal(view) // which can always be
+	tell(w, r, http.StatusOK, "application/json", body)
 }
 
 // untilLifted is in how many seconds a ban ends; 0 if it does not by itself.
@@ -93,15 +82,12 @@ func untilLifted(ban bans.Ban) int64 {
 // What is told, as docs/usage.md describes it. Times are in seconds.
 type (
 	usageView struct {
-		Ban        *usageBan   `json:"ban,omitempty"`
-		BanUnknown bool        `json:"ban_unknown,omitempty"` // to staff alone, as is Unused
-		Rules      []usageRule `json:"rules"`
-		Unused     []usageRule `json:"unused,omitempty"`
+		Ban   *usageBan   `json:"ban,omitempty"`
+		Rules []usageRule `json:"rules"`
 	}
 
 	usageBan struct {
-		Rule  string `json:"rule,omitempty"`  // to staff alone
-		Reset int64  `json:"reset,omitempty"` // 0: it is lifted by hand
+		Reset int64 `json:"reset,omitempty"` // 0: it is lifted by hand
 	}
 
 	usageRule struct {
@@ -110,7 +96,6 @@ type (
 		Routes      []string       `json:"routes,omitempty"`      // it is for these alone
 		Default     bool           `json:"default,omitempty"`     // it is for routes without a rule of their own
 		Conditional bool           `json:"conditional,omitempty"` // it is for requests that the service chooses
-		Shadow      bool           `json:"shadow,omitempty"`      // to staff alone
 		Denied      bool           `json:"denied,omitempty"`
 		Key         string         `json:"key,omitempty"` // its class
 		Unknown     string         `json:"unknown,omitempty"`
@@ -240,27 +225,7 @@ func patternPath(r *http.Request) string {
 	return r.Pattern
 }
 
-// A usageID is the same for the same questions alone, whatever clients write into keys.
-type usageID [sha256.Size]byte
-
-func idOf(questions []question) usageID {
-	var space [1024]byte
-	text := space[:0]
-	for i := range questions {
-		q := &questions[i]
-		tier := ""
-		if q.policy != nil {
-			tier = q.policy.info.Tier
-		}
-		for _, part := range [...]string{q.rule.Name, tier, q.key, q.unknown} {
-			text = append(binary.AppendUvarint(text, uint64(len(part))), part...)
-		}
-		text = append(text, byte(q.class))
-	}
-	return sha256.Sum256(text)
-}
-
-// left asks the store what is left of the rules, in decisions of cost 0. Usage, UsageOf and Peek
+// left asks the store what is left of the rules, in decisions of cost 0. Usage and Peek
 // are views of it.
 func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question) error {
 	var charges []limiter.Charge
@@ -323,7 +288,7 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []ques
 // describe is what is known of the rule.
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
-	told := usageRule{Rule: r.Name, Shadow: r.Shadow, Denied: r.Deny, Unknown: q.unknown, Default: set.isFallback(r)}
+	told := usageRule{Rule: r.Name, Denied: r.Deny, Unknown: q.unknown, Default: set.isFallback(r)}
 	switch m := matcherOf(r.Match); {
 	case m != nil:
 		told.Routes = m.texts
@@ -419,12 +384,6 @@ func isLook(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// tellUnknown answers that nothing is known, which has not to be the case for long.
-func tellUnknown(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Retry-After", "1")
-	tellProblem(w, r, http.StatusServiceUnavailable, "What is left is not known at the moment.")
-}
-
 // tellProblem answers with a problem object (RFC 9457).
 func tellProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	body, _ := json.Marshal(struct { // which can always be
@@ -433,11 +392,6 @@ func tellProblem(w http.ResponseWriter, r *http.Request, status int, detail stri
 		Detail string `json:"detail"`
 	}{http.StatusText(status), status, detail})
 	tell(w, r, status, "application/problem+json", body)
-}
-
-func tellView(w http.ResponseWriter, r *http.Request, view usageView) {
-	body, _ := json.Marshal(view) // which can always be
-	tell(w, r, http.StatusOK, "application/json", body)
 }
 
 func tell(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
