@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,23 +138,6 @@ func TestAskingWhatIsLeftCostsNothing(t *testing.T) {
 			require.Equal(t, used[user], *u.rule(t, "user").Limits[1].Used)
 		}
 	})
-}
-
-// sluggish is a store that takes its time.
-type sluggish struct {
-	limiter.Store
-	asked atomic.Int64
-	takes time.Duration
-}
-
-func (s *sluggish) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	s.asked.Add(1)
-	select {
-	case <-time.After(s.takes):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return s.Store.Decide(ctx, charges, decisions)
 }
 
 func TestWhatIsNotKnownIsNeverToldAsUnused(t *testing.T) {
