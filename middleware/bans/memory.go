@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"strings"
 	"sync"
@@ -46,15 +45,13 @@ type Memory struct {
 	start   time.Time
 	max     int
 	digests keyfunc.Digester
-	seed    maphash.Seed
 
-	// What Find reads. A ban that is over counts until it is dropped.
+	// What Find reads without a lock. A ban that is over counts until it is dropped.
 	inForce atomic.Int64 // how many bans
 	next    atomic.Int64 // when the first of them ends, in nanoseconds since start
-	shards  [shardCount]shard
 
-	mu        sync.Mutex // guards changes, and what follows; locked before a shard
-	size      int
+	mu        sync.RWMutex // guards what follows
+	entries   map[string]*entry
 	queues    [classes]queue
 	evicted   uint64
 	forgotten uint64
@@ -73,12 +70,9 @@ func New(o Options) (*Memory, error) {
 		start:   time.Now(),
 		max:     cmp.Or(o.MaxBans, defaultMaxBans),
 		digests: keyfunc.NewDigester(o.Secret),
-		seed:    maphash.MakeSeed(),
+		entries: map[string]*entry{},
 	}
 	m.next.Store(never)
-	for i := range m.shards {
-		m.shards[i].entries = map[string]*entry{}
-	}
 	return m, nil
 }
 
@@ -105,7 +99,8 @@ func (m *Memory) Find(key string) (Ban, bool) {
 		return Ban{}, false
 	}
 	now := m.now()
-	if now >= m.next.Load() && m.mu.TryLock() { // else the holder of the lock does it
+	if now >= m.next.Load() {
+		m.mu.Lock()
 		m.expire(now)
 		m.mu.Unlock()
 	}
@@ -117,10 +112,9 @@ func (m *Memory) Find(key string) (Ban, bool) {
 }
 
 func (m *Memory) find(id string, now int64) (Ban, bool) {
-	s := m.shard(id)
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	e := s.entries[id]
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	e := m.entries[id]
 	if e == nil || now >= e.until {
 		return Ban{}, false
 	}
@@ -187,7 +181,7 @@ func (m *Memory) Escalate(_ context.Context, key, rule string, e Escalation) (Ba
 	if err != nil {
 		return Ban{}, err
 	}
-	return m.ban(m.shard(id).entries[id]), nil
+	return m.ban(m.entries[id]), nil
 }
 
 // maxTimes fits an int everywhere.
@@ -201,10 +195,10 @@ func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
 	now := m.now()
 	m.expire(now)
 	id := m.idOf(key)
-	if _, ok := keyfunc.ParseDigest(key); ok && m.shard(id).entries[id] == nil {
+	if _, ok := keyfunc.ParseDigest(key); ok && m.entries[id] == nil {
 		id = digestMark + key
 	}
-	if e := m.shard(id).entries[id]; e != nil {
+	if e := m.entries[id]; e != nil {
 		lifted = now < e.until
 		m.drop(e)
 		m.settle()
@@ -234,12 +228,10 @@ func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
 
 // each calls f with the entries of one moment: it holds up changes.
 func (m *Memory) each(f func(*entry)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range m.shards {
-		for _, e := range m.shards[i].entries {
-			f(e)
-		}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, e := range m.entries {
+		f(e)
 	}
 }
 
@@ -280,7 +272,7 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 		state.until = int64(b.Until.Sub(m.start))
 	}
 	if now >= state.forgottenAt() {
-		if e := m.shard(id).entries[id]; e != nil {
+		if e := m.entries[id]; e != nil {
 			m.drop(e)
 			m.settle()
 		}
@@ -299,8 +291,8 @@ type Stats struct {
 
 // Stats returns the list's figures.
 func (m *Memory) Stats() Stats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	return Stats{
 		Bans:       int(m.inForce.Load()),
 		Remembered: len(m.queues[remembered]),

@@ -2,10 +2,8 @@ package bans
 
 import (
 	"container/heap"
-	"hash/maphash"
 	"math"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -97,16 +95,6 @@ func (q queue) first() *entry {
 	return q[0]
 }
 
-// A shard is a part of the table. Entries change under its lock and that of the list, so
-// that either is enough to read them.
-type shard struct {
-	mu      sync.RWMutex
-	entries map[string]*entry
-	_       [32]byte // a cache line for each
-}
-
-const shardCount = 32
-
 // longestKey is the longest that is kept, as a client may choose the length of its key.
 const longestKey = 256
 
@@ -131,10 +119,6 @@ func (m *Memory) idOf(key string) string {
 	return string(id[:])
 }
 
-func (m *Memory) shard(id string) *shard {
-	return &m.shards[maphash.String(m.seed, id)%shardCount]
-}
-
 func (m *Memory) ban(e *entry) Ban {
 	b := Ban{Key: e.id, Rule: e.rule, Times: e.times}
 	if digest, ok := strings.CutPrefix(e.id, digestMark); ok {
@@ -154,7 +138,7 @@ func (m *Memory) ban(e *entry) Ban {
 
 // remembered is the entry of a key if it still counts, or nil.
 func (m *Memory) remembered(id string, now int64) *entry {
-	e := m.shard(id).entries[id]
+	e := m.entries[id]
 	if e == nil || now >= e.forgottenAt() {
 		return nil
 	}
@@ -171,28 +155,21 @@ func (m *Memory) put(id string, s state, now int64) error {
 	case s.rule == "":
 		class = byHand
 	}
-	shard := m.shard(id)
-	e := shard.entries[id]
+	e := m.entries[id]
 	if e == nil {
-		if m.size >= m.max && !m.makeRoom(class) {
+		if len(m.entries) >= m.max && !m.makeRoom(class) {
 			if class == remembered {
 				m.forgotten++
 				return nil
 			}
 			return ErrFull
 		}
-		e = &entry{id: strings.Clone(id), state: s, class: class}
-		heap.Push(&m.queues[class], e)
-		m.size++
-		shard.mu.Lock()
-		shard.entries[e.id] = e
-		shard.mu.Unlock()
-		return nil
+		e = &entry{id: strings.Clone(id)}
+		m.entries[e.id] = e
+	} else {
+		heap.Remove(&m.queues[e.class], e.index)
 	}
-	heap.Remove(&m.queues[e.class], e.index)
-	shard.mu.Lock()
 	e.state, e.class = s, class
-	shard.mu.Unlock()
 	heap.Push(&m.queues[class], e)
 	return nil
 }
@@ -217,11 +194,7 @@ func (m *Memory) makeRoom(of class) bool {
 
 func (m *Memory) drop(e *entry) {
 	heap.Remove(&m.queues[e.class], e.index)
-	m.size--
-	shard := m.shard(e.id)
-	shard.mu.Lock()
-	delete(shard.entries, e.id)
-	shard.mu.Unlock()
+	delete(m.entries, e.id)
 }
 
 // maxExpired bounds how many entries of a class one call drops. A call adds one at most, so few
@@ -241,7 +214,7 @@ func (m *Memory) expire(now int64) {
 				continue
 			}
 			heap.Remove(&m.queues[class], e.index)
-			e.class = remembered // read under the list's lock only
+			e.class = remembered
 			heap.Push(&m.queues[remembered], e)
 		}
 	}
