@@ -53,7 +53,7 @@ func main() {
 
 	limits := weir.Must(weir.New(weir.Config{
 		Rules:    []weir.Rule{{Name: "client", Key: keyfunc.IP(), Limit: weir.PerMinute(10), Match: weir.Route("GET /{$}")}},
-		Overload: shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium", "free")})),
+		Overload: shed.Must(shed.New(shed.Options{Priority: []string{"premium", "free"}})),
 	}))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })

@@ -67,7 +67,7 @@ var words = map[invalid.Name]string{
 	"Events": "requests", "Per": "window", "Burst": "burst", "Algorithm": "algorithm",
 	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
 	"Queue": "queue", "MaxWait": "max_wait",
-	"Options.MaxWait": "max_wait", "Priority: ByTier": "priority",
+	"Options.MaxWait": "max_wait", "Options.Priority": "priority",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
 	"Legacy.Prefix": "limit", "Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
 	"TrustUnixSocket()": "unix_socket", "TrustProxies or another option": "trusted or another way",

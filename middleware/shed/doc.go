@@ -3,7 +3,7 @@
 // refuses those that it has no room for, the least important ones first.
 //
 //	limits, err := middleware.New(middleware.Config{
-//		Overload: shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium", "free")})),
+//		Overload: shed.Must(shed.New(shed.Options{Priority: []string{"premium", "free"}})),
 //		Rules:    ...
 //	})
 //

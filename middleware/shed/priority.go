@@ -8,80 +8,42 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Priority says which requests go before others: [ByTier] or [ByLevel]. In the zero Priority
-// all are equal.
-type Priority struct {
-	names []string // of the levels, the first to be served first
-	of    func(*http.Request) int
-	errs  []error
-}
+const (
+	// others is the level of requests that are in none of the tiers.
+	others = "others"
 
-// byTier is what is wrong where ByTier was given something that is.
-const byTier = invalid.Name("Priority: ByTier")
+	mostLevels = 16
+)
 
-// others is the level of requests that are in none of the tiers.
-const others = "others"
-
-// ByTier admits requests by their tier, as [middleware.WithTier] set it, in this order; those
-// in another or in none come last.
-func ByTier(tiers ...string) Priority {
-	p := Priority{names: append(slices.Clone(tiers), others)}
-	if len(tiers) == 0 || len(tiers) >= mostLevels {
-		p.report("%s has %d tiers: it must have from 1 to %d", byTier, len(tiers), mostLevels-1)
+// levelsOf are the levels for these tiers, or what is wrong with them.
+func levelsOf(tiers []string) (levels []string, errs []error) {
+	report := func(format string, args ...any) {
+		errs = append(errs, invalid.New("shed", "%v "+format, append([]any{invalid.Name("Options.Priority")}, args...)...))
+	}
+	if len(tiers) >= mostLevels || tiers != nil && len(tiers) == 0 {
+		report("has %d tiers: it must have from 1 to %d", len(tiers), mostLevels-1)
 	}
 	for i, tier := range tiers {
 		switch {
 		case tier == "":
-			p.report("%s has a tier without a name at %d; requests in no tier come last", byTier, i)
+			report("has a tier without a name at %d; requests in no tier come last", i)
 		case slices.Contains(tiers[:i], tier):
-			p.report("%s has %q twice", byTier, tier)
+			report("has %q twice", tier)
 		case tier == others:
-			p.report("%s has %q, which is what requests in no other tier are called", byTier, tier)
+			report("has %q, which is what requests in no other tier are called", tier)
 		}
 	}
-	tiers = slices.Clone(tiers)
-	p.of = func(r *http.Request) int {
-		tier := middleware.Tier(r.Context())
-		for i, t := range tiers {
-			if t == tier {
-				return i
-			}
-		}
-		return len(tiers)
-	}
-	return p
+	return append(slices.Clone(tiers), others), errs
 }
 
-// ByLevel admits requests by what of returns: those of the first of these levels, which it
-// says as 0, before those of the second, and so on. A number that is no level is the last one.
-func ByLevel(levels []string, of func(*http.Request) int) Priority {
-	p := Priority{names: slices.Clone(levels), of: of}
-	if len(levels) == 0 || len(levels) > mostLevels {
-		p.report("Priority: ByLevel has %d levels: it must have from 1 to %d", len(levels), mostLevels)
-	}
-	if slices.Contains(levels, "") {
-		p.report("Priority: ByLevel has a level without a name")
-	}
-	if of == nil {
-		p.report("Priority: ByLevel needs a function")
-	}
-	return p
-}
-
-const mostLevels = 16
-
-func (p *Priority) report(format string, args ...any) {
-	p.errs = append(p.errs, invalid.New("shed", format, args...))
-}
-
-func (p *Priority) levels() int { return max(1, len(p.names)) }
-
-func (p *Priority) level(r *http.Request) int {
-	if p.of == nil {
+// level is the level of a request, 0 for the one that is served first.
+func (l *Limiter) level(r *http.Request) int {
+	last := len(l.levels) - 1
+	if last == 0 {
 		return 0
 	}
-	if level := p.of(r); level >= 0 && level < len(p.names) {
-		return level
+	if i := slices.Index(l.levels[:last], middleware.Tier(r.Context())); i >= 0 {
+		return i
 	}
-	return len(p.names) - 1
+	return last
 }

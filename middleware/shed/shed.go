@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +14,10 @@ import (
 
 // Options is what [New] takes. The zero Options are the defaults.
 type Options struct {
-	// Priority says which requests are admitted before others. Zero: all are equal.
-	Priority Priority
+	// Priority names tiers, as [middleware.WithTier] sets them, whose requests are admitted
+	// before others, in this order. Requests in another tier or in none come last. Nil: all are
+	// equal.
+	Priority []string
 
 	// MaxWait is how long a request may wait for a place under overload, from 1 ms to 10 s:
 	// add it to what a client is ready to wait for an answer. Zero: 300 ms.
@@ -43,6 +44,7 @@ const (
 // once, and by one RateLimit or several: what it bounds is all that they let pass.
 type Limiter struct {
 	options Options
+	levels  []string // by name, the first to be served first
 	all     *gate
 
 	mu     sync.RWMutex
@@ -52,7 +54,7 @@ type Limiter struct {
 // New returns a limiter that knows nothing of the service yet, or everything that is wrong with
 // the options.
 func New(o Options) (*Limiter, error) {
-	errs := slices.Clone(o.Priority.errs)
+	levels, errs := levelsOf(o.Priority)
 	if o.MaxWait == 0 {
 		o.MaxWait = defaultMaxWait
 	}
@@ -66,17 +68,13 @@ func New(o Options) (*Limiter, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return &Limiter{options: o, all: newGate(o.Priority.levels(), o.MaxWait), routes: map[string]*gate{}}, nil
+	return &Limiter{options: o, levels: levels, all: newGate(len(levels), o.MaxWait), routes: map[string]*gate{}}, nil
 }
 
 // FromRules is [New] for the overload section of a rules file: what Options.Overload of
 // package rules takes.
 func FromRules(o middleware.OverloadOptions) (middleware.Overload, error) {
-	options := Options{MaxWait: o.MaxWait, PerRoute: o.PerRoute, Exempt: o.Exempt}
-	if o.Priority != nil {
-		options.Priority = ByTier(o.Priority...)
-	}
-	l, err := New(options)
+	l, err := New(Options{Priority: o.Priority, MaxWait: o.MaxWait, PerRoute: o.PerRoute, Exempt: o.Exempt})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +95,7 @@ func (l *Limiter) Admit(r *http.Request) (middleware.Place, time.Duration) {
 		return exempt{}, 0
 	}
 	g := l.gate(r)
-	if p := g.admit(r.Context(), l.options.Priority.level(r)); p != nil {
+	if p := g.admit(r.Context(), l.level(r)); p != nil {
 		return p, 0
 	}
 	return nil, retryAfter()
@@ -138,7 +136,7 @@ func (l *Limiter) gate(r *http.Request) *gate {
 	if len(l.routes) >= mostRoutes {
 		return l.all
 	}
-	g = newGate(l.options.Priority.levels(), l.options.MaxWait)
+	g = newGate(len(l.levels), l.options.MaxWait)
 	l.routes[r.Pattern] = g
 	return g
 }

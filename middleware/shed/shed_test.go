@@ -23,40 +23,33 @@ func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 		"Options.MaxWait is -1s":                      {MaxWait: -time.Second},
 		`Options.Exempt: Route: pattern "GET health"`: {Exempt: middleware.Route("GET health")},
 		"Options.MaxWait is 1m0s":                     {MaxWait: time.Minute},
-		"ByTier has 0 tiers":                          {Priority: ByTier()},
-		"ByTier has a tier without a name":            {Priority: ByTier("a", "")},
-		`ByTier has "a" twice`:                        {Priority: ByTier("a", "a")},
-		`ByTier has "others"`:                         {Priority: ByTier("others")},
-		"ByTier has 16 tiers":                         {Priority: ByTier(strings.Split("abcdefghijklmnop", "")...)},
-		"ByLevel has 0 levels":                        {Priority: ByLevel(nil, func(*http.Request) int { return 0 })},
-		"ByLevel needs a function":                    {Priority: ByLevel([]string{"a"}, nil)},
-		"ByLevel has a level without a name":          {Priority: ByLevel([]string{""}, func(*http.Request) int { return 0 })},
+		"Options.Priority has 0 tiers":                {Priority: []string{}},
+		"Options.Priority has a tier without a name":  {Priority: []string{"a", ""}},
+		`Options.Priority has "a" twice`:              {Priority: []string{"a", "a"}},
+		`Options.Priority has "others"`:               {Priority: []string{"others"}},
+		"Options.Priority has 16 tiers":               {Priority: strings.Split("abcdefghijklmnop", "")},
 	} {
 		_, err := New(o)
 		assert.ErrorContains(t, err, "shed: ")
 		assert.ErrorContains(t, err, want)
 		assert.Panics(t, func() { Must(New(o)) })
 	}
-	_, err := New(Options{MaxWait: -1, Priority: ByTier()})
+	_, err := New(Options{MaxWait: -1, Priority: []string{}})
 	assert.ErrorContains(t, err, "MaxWait")
-	assert.ErrorContains(t, err, "ByTier", "all that is wrong is said")
+	assert.ErrorContains(t, err, "Priority", "all that is wrong is said")
 }
 
-func TestLevelsAreThoseOfTheTierOrOfTheFunction(t *testing.T) {
-	p := ByTier("premium", "free")
+func TestLevelsAreThoseOfTheTier(t *testing.T) {
+	l := Must(New(Options{Priority: []string{"premium", "free"}}))
 	for tier, want := range map[string]int{"premium": 0, "free": 1, "": 2, "unknown": 2} {
-		assert.Equal(t, want, p.level(tiered(tier)), tier)
-	}
-	for said, want := range map[int]int{0: 0, 1: 1, 2: 1, -1: 1, 1 << 40: 1} {
-		p := ByLevel([]string{"a", "b"}, func(*http.Request) int { return said })
-		assert.Equal(t, want, p.level(tiered("")), said)
+		assert.Equal(t, want, l.level(tiered(tier)), tier)
 	}
 }
 
 // What the limiter holds is what is in flight, whatever comes and goes in whatever order.
 func TestEachPlaceIsTakenAndGivenBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := Must(New(Options{Priority: ByTier("premium", "free"), MaxWait: 20 * time.Millisecond}))
+		l := Must(New(Options{Priority: []string{"premium", "free"}, MaxWait: 20 * time.Millisecond}))
 		var all sync.WaitGroup
 		var held, most, admitted atomic.Int64
 		var refused atomic.Uint64
@@ -240,4 +233,4 @@ func tiered(tier string) *http.Request {
 	return r.WithContext(middleware.WithTier(context.Background(), tier))
 }
 
-func premium() *Limiter { return Must(New(Options{Priority: ByTier("premium")})) }
+func premium() *Limiter { return Must(New(Options{Priority: []string{"premium"}})) }

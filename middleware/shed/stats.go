@@ -30,7 +30,7 @@ type Stats struct {
 
 // A Level is what became of the requests of one level of priority.
 type Level struct {
-	Name       string // the tier's, or as given to ByLevel
+	Name       string // the tier's, or "others"; empty: there is one level
 	Overloaded bool   // its requests are refused after a short wait
 	Admitted   uint64
 	Shed       uint64 // of which some had waited
@@ -38,11 +38,11 @@ type Level struct {
 
 // Stats tells how the limits are, by route.
 func (l *Limiter) Stats() []Stats {
-	all := []Stats{l.all.stats("", l.options.Priority.names)}
+	all := []Stats{l.all.stats("", l.levels)}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for route, g := range l.routes {
-		all = append(all, g.stats(route, l.options.Priority.names))
+		all = append(all, g.stats(route, l.levels))
 	}
 	slices.SortFunc(all, func(a, b Stats) int { return cmp.Compare(a.Route, b.Route) })
 	return all
@@ -57,7 +57,7 @@ func (g *gate) stats(route string, names []string) Stats {
 	}
 	for i := range s.Levels {
 		s.Levels[i].Overloaded = i >= g.cut
-		if i < len(names) {
+		if len(names) > 1 { // the only one has no name
 			s.Levels[i].Name = names[i]
 		}
 	}
@@ -73,9 +73,9 @@ func (l *Limiter) Explain(r *http.Request) string {
 	if l.options.PerRoute && r.Pattern != "" {
 		text = "takes a place of its route's overload limit"
 	}
-	if names := l.options.Priority.names; len(names) > 1 {
-		level := l.options.Priority.level(r)
-		text += fmt.Sprintf(", in level %q, %d of %d", names[level], level+1, len(names))
+	if n := len(l.levels); n > 1 {
+		level := l.level(r)
+		text += fmt.Sprintf(", in level %q, %d of %d", l.levels[level], level+1, n)
 	}
 	return text
 }

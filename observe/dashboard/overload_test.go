@@ -56,7 +56,7 @@ func (b *busy) ask(tier string, n int) {
 
 func TestOverloadIsShownByLevelForTheLastMinutes(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		s := startBusy(t, shed.Options{Priority: shed.ByTier("premium", "free")}, 2*time.Second)
+		s := startBusy(t, shed.Options{Priority: []string{"premium", "free"}}, 2*time.Second)
 		assert.NotNil(t, s.figures().Overload)
 		s.ask("premium", 2)
 		s.ask("free", 38)

@@ -232,7 +232,7 @@ func TestTheOverloadLimitOfARulesFileIsShown(t *testing.T) {
 // Five times as much is asked of a service as it can do.
 func TestWhatTheServiceHasRoomForIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overload := shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium")}))
+		overload := shed.Must(shed.New(shed.Options{Priority: []string{"premium"}}))
 		m := newMetrics(t, promlimit.Options{Overload: overload})
 		before := samples(t, m)
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

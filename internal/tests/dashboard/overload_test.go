@@ -55,7 +55,7 @@ func (b *busy) ask(tier string, n int) {
 
 func TestThePageShowsAnOverload(t *testing.T) {
 	t.Parallel()
-	s := startBusy(t, shed.Options{Priority: shed.ByTier("premium", "free"), MaxWait: 100 * time.Millisecond}, 20*time.Millisecond)
+	s := startBusy(t, shed.Options{Priority: []string{"premium", "free"}, MaxWait: 100 * time.Millisecond}, 20*time.Millisecond)
 	b := browser.Open(t, s.serve(), 1280, 900, false)
 	b.Await(patience, `!document.querySelector("#overload").hidden`)
 	assert.Equal(t, "has room", b.Text("#overload-text"))

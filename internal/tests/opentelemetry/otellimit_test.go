@@ -255,7 +255,7 @@ func TestTheTableIsMeasured(t *testing.T) {
 }
 
 func TestTheOverloadLimitIsMeasuredWhereItIsGivenOrFollowed(t *testing.T) {
-	overload := shed.Must(shed.New(shed.Options{Priority: shed.ByTier("premium"), PerRoute: true}))
+	overload := shed.Must(shed.New(shed.Options{Priority: []string{"premium"}, PerRoute: true}))
 	limits := middleware.Must(middleware.New(middleware.Config{Overload: overload}))
 	given := serve(t, otellimit.Options{Overload: overload}, middleware.Config{Overload: overload})
 	followed := serve(t, otellimit.Options{}, middleware.Config{Overload: overload})
