@@ -141,7 +141,7 @@ func TestExplainKnowsHostsAndWhatAServeMuxMakesOfASlash(t *testing.T) {
 		{[]string{"--path", "/news", "--host", "A.Example.org.:8080"}, `"*.example.org/*": 5/1s for "192.0.2.1"`},
 		{[]string{"--path", "/news", "--host", "example.org"}, `9/1s for "192.0.2.1"`},
 		{[]string{"--path", "/static/a", "--host", "example.org", "--servemux"}, `"/static/": 2/1s for "192.0.2.1"`},
-		{[]string{"--path", "/static/a", "--host", "example.org"}, `note: an http.ServeMux routes it as "/static/", to other rules: explain it with ServeMux (--servemux)`},
+		{[]string{"--path", "/static/a", "--host", "example.org"}, `9/1s for "192.0.2.1"`},
 		{[]string{"--path", "/news"}, "note: the file has endpoints for hosts, and the request names none: say which with Host (--host)"},
 	} {
 		exit, out, err := weir(t, hosted, append([]string{"explain", "-"}, test.args...)...)

@@ -29,7 +29,6 @@ type checker struct {
 	config   middleware.Config
 	bound    bound
 	names    map[string][]string                                     // of rules, and where
-	off      [][]string                                              // where rules are that are off
 	tiers    []string                                                // those there are; nil: unknown
 	files    []string                                                // read beside this one
 	readFile func(name string) (path string, text []byte, err error) // nil: no file may be named
@@ -105,7 +104,6 @@ func (c *checker) place(at *place) {
 	for i := range at.rules {
 		made := c.rule(&at.rules[i])
 		if at.rules[i].Mode == "off" {
-			c.off = append(c.off, at.rules[i].path)
 			continue
 		}
 		if first == nil {

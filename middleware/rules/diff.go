@@ -83,70 +83,45 @@ func Diff(before, after *Rules) []Change {
 
 const none = "none"
 
-// A leaf is a value of a file: what it is compared by, and what is shown of it.
-type leaf struct {
-	path, value, shown string
-	list               []string // its elements, of which only those that come and go are shown
-}
+// A leaf is a value of a file, or an element of a list: what it is compared by, and what is shown of
+// it. Of nothing the value is "".
+type leaf struct{ path, value, shown string }
 
-// compare has a change for each leaf that is not the same. A path is in both, or has its default.
+// compare has a change for each path of which the leaves are not the same.
 func compare(before, after []leaf) (changes []Change) {
-	was := map[string]leaf{}
-	for _, l := range before {
-		was[l.path] = l
-	}
-	for _, a := range after {
-		b, ok := was[a.path]
-		if !ok {
-			b.shown = none
+	only := func(of, other []leaf) map[string][]string {
+		has, left := map[[2]string]bool{}, map[string][]string{}
+		for _, l := range other {
+			has[[2]string{l.path, l.value}] = true
 		}
-		delete(was, a.path)
-		if a.value != b.value {
-			c := Change{Path: a.path, Old: cmp.Or(without(b.list, a.list), b.shown), New: cmp.Or(without(a.list, b.list), a.shown)}
-			if c.Old == c.New {
-				c.New += ", with other contents"
+		for _, l := range of {
+			if l.value != "" && !has[[2]string{l.path, l.value}] {
+				left[l.path] = append(left[l.path], l.shown)
 			}
-			changes = append(changes, c)
 		}
+		return left
 	}
-	for _, b := range before {
-		if _, gone := was[b.path]; gone && b.value != "" {
-			changes = append(changes, Change{Path: b.path, Old: b.shown, New: none})
+	gone, came, told := only(before, after), only(after, before), map[string]bool{}
+	for _, l := range slices.Concat(after, before) {
+		if told[l.path] || gone[l.path] == nil && came[l.path] == nil {
+			continue
 		}
+		told[l.path] = true
+		c := Change{Path: l.path, Old: cmp.Or(strings.Join(gone[l.path], ", "), none), New: cmp.Or(strings.Join(came[l.path], ", "), none)}
+		if c.Old == c.New {
+			c.New += ", with other contents"
+		}
+		changes = append(changes, c)
 	}
 	return changes
-}
-
-// without are the texts of a that are not in b, where both are lists.
-func without(a, b []string) string {
-	if a == nil || b == nil {
-		return ""
-	}
-	only := slices.DeleteFunc(slices.Clone(a), func(text string) bool { return slices.Contains(b, text) })
-	return cmp.Or(strings.Join(only, ", "), none)
-}
-
-// sections are the leaves of all that is no rule.
-func (r *Rules) sections() (all []leaf) {
-	for _, section := range []struct {
-		path string
-		of   any
-	}{
-		{"mode", cmp.Or(r.file.Mode, "enforce")}, {"proxies", r.file.Proxies}, {"ban", r.file.Ban}, {"allow", r.file.Allow}, {"overload", r.file.Overload},
-		{"soft", r.file.Soft}, {"headers", r.file.Headers}, {"refusal", r.file.Refusal},
-	} {
-		all = append(all, r.leavesOf(section.path, reflect.ValueOf(section.of), "")...)
-	}
-	if r.file.Overload != nil {
-		all = append(all, leaf{path: "overload", value: "{}", shown: "{}"})
-	}
-	return all
 }
 
 // leavesOf are the leaves of a value that a document was read into. A pointer to a struct that
 // is nil has those of an empty one.
 func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []leaf) {
-	if t := v.Type(); t.Kind() == reflect.Pointer && isSection(t.Elem()) {
+	t := v.Type()
+	switch {
+	case t.Kind() == reflect.Pointer && isSection(t.Elem()):
 		if v.IsNil() {
 			v = reflect.New(t.Elem())
 		}
@@ -154,18 +129,17 @@ func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []l
 			all = append(all, r.leavesOf(path+"."+name, v.Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
 		}
 		return all
+	case path == "ban.keys", path == "allow.keys":
+		return []leaf{{path, textOf(v, ""), keysOf(v.Len())}}
+	case t.Kind() == reflect.Slice && v.Len() > 0 && path != "overload.priority": // where the order means something
+		for i := range v.Len() {
+			all = append(all, leaf{path, textOf(v.Index(i), ""), textOf(v.Index(i), "")})
+		}
+		return all
 	}
 	text := textOf(v, fallback)
-	l := leaf{path: path, value: text, shown: cmp.Or(text, none)}
-	if v.Kind() == reflect.Slice && path != "overload.priority" { // where the order means something
-		l.list = strings.Split(text, ", ")
-		slices.Sort(l.list)
-		l.value = strings.Join(l.list, ", ")
-	}
-	switch path {
-	case "ban.keys", "allow.keys":
-		l.shown, l.list = keysOf(v.Len()), nil
-	case "ban.file", "allow.file":
+	l := leaf{path, text, text}
+	if path == "ban.file" || path == "allow.file" {
 		sum := r.sums[text]
 		l.value += string(sum[:])
 	}
@@ -241,6 +215,19 @@ func defaultOf(t reflect.Type, fallback string) string {
 	return fallback
 }
 
+// sections are the leaves of all that is no rule.
+func (r *Rules) sections() (all []leaf) {
+	for name, f := range fieldsOf(reflect.TypeFor[file]()) {
+		if name != "version" && !slices.Contains(ruleSections, name) {
+			all = append(all, r.leavesOf(name, reflect.ValueOf(r.file).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
+		}
+	}
+	if r.file.Overload != nil {
+		all = append(all, leaf{"overload", "{}", "{}"})
+	}
+	return all
+}
+
 // A description is a rule as it is compared.
 type description struct {
 	*placed
@@ -260,49 +247,64 @@ func (r *Rules) described() map[string]*description {
 			path = document.JoinPath(sub(p.place.path, p.name))
 		}
 		d := &description{placed: &p}
-		if p.active() {
+		add := func(field, value string) { d.leaves = append(d.leaves, leaf{path + "." + field, value, value}) }
+		key, mode := cmp.Or(told(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
+		add("name", p.name)
+		add("key", key)
+		add("mode", mode)
+		if d.summary = "mode " + mode; p.active() {
 			d.infos = infos[p.name]
-		}
-		add := func(field, value, shown string) {
-			d.leaves = append(d.leaves, leaf{path: path + "." + field, value: value, shown: cmp.Or(shown, none)})
-		}
-		key := cmp.Or(told(" and ", p.parts), "one counter for all")
-		add("name", p.name, p.name)
-		add("key", key, key)
-		add("mode", cmp.Or(p.Mode, "enforce"), cmp.Or(p.Mode, "enforce"))
-		for _, tier := range slices.Sorted(maps.Keys(d.infos)) {
-			info, at := d.infos[tier], ".limit"
-			if tier != "" {
-				at = document.JoinPath([]string{"tiers", tier, "limit"})
+			info := d.infos[""]
+			d.summary = limitOf(&info) + ", key " + key
+			for _, tier := range slices.Sorted(maps.Keys(d.infos)) {
+				info := d.infos[tier]
+				add(limitField(tier), limitOf(&info))
 			}
-			add(strings.TrimPrefix(at, "."), limitOf(&info), limitOf(&info))
-		}
-		if !p.active() { // and has no info
+		} else { // and has no info
 			d.leaves = append(d.leaves, r.written(path, &p.limitFields)...)
-			for _, tier := range slices.Sorted(maps.Keys(p.Tiers)) {
-				fields := p.Tiers[tier]
+			for tier, fields := range p.Tiers {
 				d.leaves = append(d.leaves, r.written(path+"."+document.JoinPath([]string{"tiers", tier}), &fields)...)
 			}
 		}
-		overrides := ""
-		if given := ruleNamed(&r.config, p.name); given != nil && len(given.Overrides) > 0 {
-			overrides = fmt.Sprint(given.Overrides)
+		own := leaf{path + ".overrides", "", keysOf(len(p.Overrides))}
+		for _, key := range slices.Sorted(maps.Keys(p.Overrides)) {
+			fields := p.Overrides[key]
+			own.value += fmt.Sprint(key, r.written("", &fields))
 		}
-		add("overrides", overrides, keysOf(len(p.Overrides)))
-		for name, f := range fieldsOf(reflect.TypeFor[rule]()) {
-			switch name {
-			case "name", "key", "mode", "tiers", "overrides", "limit", "limits", "requests", "window", "algorithm", "burst", "concurrency":
-				continue
-			}
-			d.leaves = append(d.leaves, r.leavesOf(path+"."+name, reflect.ValueOf(p.rule).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
-		}
-		info := d.infos[""]
-		if d.summary = "mode " + cmp.Or(p.Mode, "enforce"); p.active() {
-			d.summary = limitOf(&info) + ", key " + key
-		}
+		d.leaves = append(d.leaves, own)
+		d.leaves = append(d.leaves, r.others(path, p.rule)...)
 		all[path] = d
 	}
 	return all
+}
+
+// limitField is where the limit of a tier is, or that of requests in none.
+func limitField(tier string) string {
+	if tier == "" {
+		return "limit"
+	}
+	return document.JoinPath([]string{"tiers", tier, "limit"})
+}
+
+// others are the leaves of what a rule says beside its name, key, mode and limits.
+func (r *Rules) others(path string, of *rule) (all []leaf) {
+	for name, f := range fieldsOf(reflect.TypeFor[rule]()) {
+		if !slices.Contains(limitNames, name) && !slices.Contains([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, name) {
+			all = append(all, r.leavesOf(path+"."+name, reflect.ValueOf(of).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
+		}
+	}
+	return all
+}
+
+// saidBy is what a rule of the file says beside its limit, where that is no default.
+func (r *Rules) saidBy(p *placed) (fields []string) {
+	if p.rule == nil {
+		return nil
+	}
+	for _, c := range compare(r.others("", &rule{}), r.others("", p.rule)) {
+		fields = append(fields, strings.TrimPrefix(c.Path, ".")+": "+c.New)
+	}
+	return fields
 }
 
 // written are the leaves of limits as they are written.
@@ -348,7 +350,7 @@ func usedOf(field string, b, a *description) Used {
 		return ""
 	}
 	for tier, is := range a.infos {
-		if path := document.JoinPath([]string{"tiers", tier, "limit"}); path != field && (tier != "" || field != "limit") {
+		if limitField(tier) != field {
 			continue
 		}
 		was, had := b.infos[tier]

@@ -124,9 +124,9 @@ func TestWhatAFileSaysOfHowRequestsEnd(t *testing.T) {
 func TestHowRequestsEndIsExplained(t *testing.T) {
 	r := parse(t, endsFile, rules.Options{})
 	for _, c := range []struct{ method, path, says string }{
-		{"POST", "/login", `5/1h for "192.0.2.1", if the answer is 401, 403 (else it gets back what it took)`},
-		{"GET", "/login", `2/1h for "192.0.2.1", if the answer is all but 5xx, which is when it is charged`},
-		{"POST", "/api/v1/upload", `100/1h sliding-log for all clients together, 1 reserved until the application says what it cost`},
+		{"POST", "/login", `5/1h for "192.0.2.1"; counts: 401, 403`},
+		{"GET", "/login", `2/1h for "192.0.2.1"; counts: !5xx; when: after`},
+		{"POST", "/api/v1/upload", `100/1h sliding-log for all clients together; cost.header: X-Device; cost.settle: true`},
 		{"GET", "/news", `3/1h, 5/1d for "192.0.2.1"`},
 	} {
 		e, err := r.Explain(rules.Request{Method: c.method, Path: c.path})

@@ -186,7 +186,7 @@ func TestAnExplanationIsInTheOrderOfEvaluationAndSaysWhere(t *testing.T) {
 			`4 ban: not banned`,
 			`5 allow: not on the list`,
 			`6 global "global": 100/1s for all clients together`,
-			`15 endpoints "POST /users/{id}/files/*": 60/1s for "192.0.2.1", at a cost of 5`,
+			`15 endpoints "POST /users/{id}/files/*": 60/1s for "192.0.2.1", at a cost of 5; cost.header: Content-Length; cost.per: 1024; cost.missing: 7`,
 		}},
 		{rules.Request{Path: "/beta/x"}, []string{
 			`4 ban: not banned`,

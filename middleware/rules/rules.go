@@ -105,8 +105,6 @@ type Rules struct {
 	warnings []Problem
 	doc      *document.Document
 	file     *file
-	names    map[string][]string     // where rules are, by name
-	off      [][]string              // where those are that are off
 	files    []string                // that were read beside it
 	tiers    []string                // that there are; nil: unknown
 	own      map[string]keyfunc.Func // keys of the application's
@@ -202,7 +200,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		c.check()
 		c.lastCheck()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, names: c.names, off: c.off, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
 		rules.ip = c.keys.one("ip")
 	}
