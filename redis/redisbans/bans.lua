@@ -1,40 +1,26 @@
--- The bans that processes share. KEYS[1] is a hash: what is known of each key by its digest,
--- "ends remember times rule|since|by|reason" (| is MARK; without an end it is 0), and three fields of
--- the list. `born` says which list it is: one that was lost and began anew is another. KEYS[2] has
--- the digests by the version of their last change, which is how processes read what they have not
--- seen. KEYS[3] has them by class and, within it, by when they are over. All times are in
--- milliseconds.
+-- The bans that processes share. KEYS[1] is a hash: what is known of each key by its digest, in
+-- JSON, and `born`, which tells the list from one that was lost before it. KEYS[2] is a stream of the
+-- digests that have changed, so that a process reads what it has not seen. KEYS[3] has the digests
+-- by class and, within it, by when they are over. All times are in milliseconds.
 --
--- ARGV[1] is what to do, ARGV[2] a channel that hears that there was a change, ARGV[3] the cap.
+-- ARGV[1] is what to do, ARGV[2] a channel that hears of changes, ARGV[3] the cap. Processes say and
+-- are answered times as from now.
 local _ = struct.pack -- a server without struct, such as miniredis, is only tested for counters
 local list, changes, ends = KEYS[1], KEYS[2], KEYS[3]
-local op, channel, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local op, channel, most, tag = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local DAY = 24 * 60 * 60 * 1000
-local MARK = '\31'
-local FIELDS = 3 -- of the list
 local FEW = 16 -- what a call drops beside what it is for, at most
+local KEPT = '10000' -- changes, at least; a process that has missed more reads the whole list
+local PAGE = '500'
 
--- The lower classes give way to the higher ones. A lifted ban is no more in the hash: it is
--- remembered for an hour, so that all processes read that it was lifted.
-local REMEMBERED, ESCALATED, BY_HAND, LIFTED, ENDLESS = 0, 1, 2, 3, 4
+-- The lower classes give way to the higher ones.
+local REMEMBERED, ESCALATED, BY_HAND, ENDLESS = 0, 1, 2, 3
 local CLASS = 2 ^ 43
 
 local function text(n)
   return string.format('%.0f', n)
-end
-
-local function parse(value)
-  local ending, remember, times, rest = string.match(value or '', '^(%d+) (%d+) (%d+) (.*)$')
-  if ending then
-    local rule, since, note = string.match(rest, '^(.*)\31(%d*)\31([^\31]*\31[^\31]*)$')
-    return {ends = tonumber(ending), remember = tonumber(remember), times = tonumber(times), rule = rule, since = since, note = note}
-  end
-end
-
-local function format(r)
-  return text(r.ends) .. ' ' .. text(r.remember) .. ' ' .. text(r.times) .. ' ' .. r.rule .. MARK .. r.since .. MARK .. r.note
 end
 
 local function inForce(r)
@@ -43,14 +29,29 @@ end
 
 -- What counts of a key, or nil.
 local function find(tag)
-  local r = parse(redis.call('HGET', list, tag))
-  if r and (inForce(r) or now < r.ends + r.remember) then
+  local ok, r = pcall(cjson.decode, redis.call('HGET', list, tag) or '')
+  if ok and type(r) == 'table' and (inForce(r) or now < r.ends + r.remember) then
     return r
   end
 end
 
-local function field(name)
-  return tonumber(redis.call('HGET', list, name) or 0)
+local function shift(r, by)
+  for _, field in ipairs({'ends', 'since'}) do
+    if r[field] ~= 0 then -- which is none
+      r[field] = r[field] + by
+      if r[field] == 0 then
+        r[field] = -1
+      end
+    end
+  end
+end
+
+local function state(r)
+  if not r then
+    return ''
+  end
+  shift(r, -now)
+  return cjson.encode(r)
 end
 
 -- Sees to it that nothing expires earlier than that.
@@ -62,13 +63,9 @@ local function live(life)
   end
 end
 
--- Notes a change. A version is never used twice, even by a list that began anew.
 local function change(tag)
-  local version = math.max(field('version') + 1, clock[1] * 1000000 + clock[2])
-  redis.call('HSET', list, 'version', text(version))
-  redis.call('HSETNX', list, 'born', text(version))
-  redis.call('HSETNX', list, 'gone', '0')
-  redis.call('ZADD', changes, text(version), tag)
+  redis.call('HSETNX', list, 'born', clock[1] .. '.' .. clock[2])
+  redis.call('XADD', changes, 'MAXLEN', '~', KEPT, '*', 'tag', tag)
   live(DAY)
   redis.call('PUBLISH', channel, 'changed')
 end
@@ -86,40 +83,26 @@ local function place(tag, r)
 end
 
 local function put(tag, r)
-  redis.call('HSET', list, tag, format(r))
+  redis.call('HSET', list, tag, cjson.encode(r))
   place(tag, r)
   change(tag)
+  return {state(r)}
 end
 
-local function lift(tag)
-  redis.call('HDEL', list, tag)
-  redis.call('ZADD', ends, text(LIFTED * CLASS + now + 3600000), tag)
-  change(tag)
-end
-
--- Forgets what is over, which processes know without reading it. That a ban was lifted they do not
--- know: `gone` is the last such version that was forgotten.
-local function forget(tag, isLifted)
-  if isLifted then
-    redis.call('HSET', list, 'gone', text(math.max(field('gone'), tonumber(redis.call('ZSCORE', changes, tag) or 0))))
-  end
+local function drop(tag)
   redis.call('HDEL', list, tag)
   redis.call('ZREM', ends, tag)
-  redis.call('ZREM', changes, tag)
 end
 
+-- Drops what is over, which processes know without reading it.
 local function expire()
-  for class = REMEMBERED, LIFTED do
-    local latest = text(class * CLASS + now)
-    if class == LIFTED and redis.call('ZCOUNT', ends, text(LIFTED * CLASS), '(' .. text(ENDLESS * CLASS)) > most then
-      latest = '(' .. text(ENDLESS * CLASS)
-    end
-    for _, tag in ipairs(redis.call('ZRANGEBYSCORE', ends, text(class * CLASS), latest, 'LIMIT', '0', FEW)) do
+  for class = REMEMBERED, BY_HAND do
+    for _, tag in ipairs(redis.call('ZRANGEBYSCORE', ends, text(class * CLASS), text(class * CLASS + now), 'LIMIT', '0', FEW)) do
       local r = find(tag)
       if r then
         place(tag, r)
       else
-        forget(tag, class == LIFTED)
+        drop(tag)
       end
     end
   end
@@ -128,20 +111,17 @@ end
 -- Makes room for a new key of a class, or says that nothing may give way to it.
 local function makeRoom(class)
   for _ = 1, FEW do
-    if redis.call('HLEN', list) - FIELDS < most then
+    if redis.call('HLEN', list) - 1 < most then
       return true
     end
     local first = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')
     if not first[1] or tonumber(first[2]) >= (class + 1) * CLASS then
       return false
     end
-    lift(first[1])
+    drop(first[1])
+    change(first[1])
   end
   return true
-end
-
-local function answer(r)
-  return {text(field('version')), text(now), format(r)}
 end
 
 local FULL = {err = 'WEIRFULL'}
@@ -150,10 +130,10 @@ expire()
 
 -- tag, rule, first, factor, max
 if op == 'escalate' then
-  local tag, rule, max = ARGV[4], ARGV[5], tonumber(ARGV[8])
+  local max = tonumber(ARGV[8])
   local r = find(tag)
   if r and inForce(r) then
-    return answer(r)
+    return {state(r)}
   end
   if not r and not makeRoom(ESCALATED) then
     return FULL
@@ -170,88 +150,79 @@ if op == 'escalate' then
   end
   local ms = tonumber(ARGV[6]) * power
   ms = ms < max and math.floor(ms) or max
-  r = {ends = now + ms, remember = max, times = times, rule = rule, since = text(now), note = MARK}
-  put(tag, r)
-  return answer(r)
+  return put(tag, {ends = now + ms, remember = max, times = times, rule = ARGV[5], since = now, by = '', reason = ''})
 end
 
--- tag, how long, 0 until it is lifted, and its note: by whom and why, with MARK between them
-if op == 'ban' then
-  local tag, ms = ARGV[4], tonumber(ARGV[5])
-  local r = find(tag)
-  if not r then
-    if not makeRoom(BY_HAND) then
-      return FULL
-    end
-    r = {remember = 0, times = 0}
+-- tag, '1' if the ban is newer than any here, and what is known of the key. Of two bans the newer one
+-- holds, else one by hand, else the one that ends later, by more than a second.
+if op == 'put' then
+  local r = cjson.decode(ARGV[6])
+  shift(r, now)
+  local old = find(tag)
+  local wins = inForce(r) or now < r.ends + r.remember
+  if old then
+    local lasts = old.ends ~= 0 and (r.ends == 0 or r.ends > old.ends + 1000)
+    wins = wins and (ARGV[5] == '1' or lasts and not (inForce(old) and old.rule == ''))
+    r.times = math.max(r.times, old.times)
+    r.remember = math.max(r.remember, old.remember)
   end
-  r.ends, r.rule = ms == 0 and 0 or now + ms, ''
-  r.since, r.note = text(now), ARGV[6]
-  put(tag, r)
-  return answer(r)
+  if not wins then
+    return {state(old)}
+  end
+  if not old and not makeRoom(not inForce(r) and REMEMBERED or r.rule == '' and BY_HAND or ESCALATED) then
+    return FULL
+  end
+  return put(tag, r)
 end
 
--- The first of some tags that is known: it ends the answer, with '1' if it was banned.
+-- The first of some tags that is known ends the answer, with '1' if it was banned.
 if op == 'unban' then
   for i = 4, #ARGV do
     if redis.call('HEXISTS', list, ARGV[i]) == 1 then
       local r = find(ARGV[i])
-      lift(ARGV[i])
-      return {text(field('version')), text(now), ARGV[i], r and inForce(r) and '1' or '0'}
+      drop(ARGV[i])
+      change(ARGV[i])
+      return {ARGV[i], r and inForce(r) and '1' or '0'}
     end
   end
-  return {text(field('version')), text(now)}
+  return {}
 end
 
--- What a process knew while Redis did not: tag, how long yet ('' until it is lifted, below
--- zero if it is over), remember, times, rule; '1' if it is newer than what is here; how long
--- ago it began ('' if that is not known), and its note.
--- Otherwise the ban that ends later holds, not by a trifle, and one by hand. One that finds
--- no room is left out. The answer has what holds for each, or ''.
-if op == 'merge' then
-  local states = {}
-  for i = 4, #ARGV, 8 do
-    local tag, left, rule = ARGV[i], ARGV[i + 1], ARGV[i + 4]
-    local r = {
-      ends = left == '' and 0 or now + tonumber(left), remember = tonumber(ARGV[i + 2]),
-      times = tonumber(ARGV[i + 3]), rule = rule,
-      since = ARGV[i + 6] == '' and '' or text(now - tonumber(ARGV[i + 6])), note = ARGV[i + 7],
-    }
-    local old = find(tag)
-    local wins = inForce(r) or now < r.ends + r.remember
-    if old then
-      local lasts = old.ends ~= 0 and (r.ends == 0 or r.ends > old.ends + 1000)
-      wins = wins and (ARGV[i + 5] == '1' or lasts and not (inForce(old) and old.rule == ''))
-      r.times = math.max(r.times, old.times)
-      r.remember = math.max(r.remember, old.remember)
-    end
-    local class = not inForce(r) and REMEMBERED or rule == '' and BY_HAND or ESCALATED
-    if wins and (old or makeRoom(class)) then
-      put(tag, r)
-      old = r
-    end
-    states[#states + 1] = old and format(old) or ''
-  end
-  return {text(field('version')), text(now), unpack(states)}
-end
-
--- What has changed since a version, of a list of that birth, 500 at a time: tag, version and state,
--- or '', in turns. Before that: this list's birth; '1' if what was seen is lost; '1' if the process
--- has to read all, as it was not told of a ban that was lifted.
+-- A page of what has changed since a change, of the list that was born then or, from a cursor, of all
+-- that is known: tags and states, in turns. Before them: when this list was born; the last change
+-- that is read then; the next cursor, '0' after the last page; and 'anew' if the process has
+-- missed changes and reads all, or 'lost' if Redis has lost what it saw.
 if op == 'read' then
-  local seen, born = tonumber(ARGV[4]), ARGV[5]
+  local seen, known, cursor = ARGV[4], ARGV[5], ARGV[6]
   if redis.call('ZCOUNT', ends, text(ENDLESS * CLASS), '+inf') > 0 then
     live(366 * DAY) -- the others live as long as a process reads them
   end
-  local version, gone, is = field('version'), field('gone'), text(field('born'))
-  local lost = seen > 0 and is ~= born
-  local result = {text(version), text(now), is, lost and '1' or '0', seen > 0 and seen < gone and '1' or '0'}
-  local page = redis.call('ZRANGEBYSCORE', changes, '(' .. text(seen), '+inf', 'WITHSCORES', 'LIMIT', '0', '500')
-  for i = 1, #page, 2 do
-    local r = find(page[i])
-    result[#result + 1] = page[i]
-    result[#result + 1] = page[i + 1]
-    result[#result + 1] = r and format(r) or ''
+  local born = redis.call('HGET', list, 'born') or ''
+  local result = {born, seen, '0', ''}
+  local function add(tag)
+    result[#result + 1] = tag
+    result[#result + 1] = state(find(tag))
+  end
+  if cursor ~= '' then
+    local last = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
+    local page = redis.call('HSCAN', list, cursor, 'COUNT', PAGE)
+    result[2], result[3] = last and last[1] or '0-0', page[1]
+    for i = 1, #page[2], 2 do
+      if page[2][i] ~= 'born' then
+        add(page[2][i])
+      end
+    end
+  elseif born ~= known then
+    result[4] = known == '' and 'anew' or 'lost'
+  elseif seen ~= '0-0' and not redis.call('XRANGE', changes, seen, seen)[1] then
+    result[4] = redis.call('XRANGE', changes, '-', seen, 'COUNT', '1')[1] and 'lost' or 'anew'
+  else
+    local page = redis.call('XRANGE', changes, '(' .. seen, '+', 'COUNT', PAGE)
+    for i, entry in ipairs(page) do
+      result[2] = entry[1]
+      add(entry[2][2])
+    end
+    result[3] = #page == tonumber(PAGE) and '1' or '0'
   end
   return result
 end

@@ -64,12 +64,12 @@ func (l *List) follow(ctx context.Context) {
 			} else if !isFailing {
 				_ = catchUp()
 			}
-		case <-l.nudges:
-			if !isFailing { // else not for every ban of an outage
+		case answer := <-l.wake:
+			if answer != nil {
+				answer <- catchUp()
+			} else if !isFailing { // else not for every ban of an outage
 				_ = catchUp()
 			}
-		case answer := <-l.asked:
-			answer <- catchUp()
 		case <-timer.C:
 			_ = catchUp()
 		}
@@ -79,171 +79,132 @@ func (l *List) follow(ctx context.Context) {
 // catchUp brings to Redis what it does not know, and reads what this process does not.
 func (l *List) catchUp(ctx context.Context) error {
 	undelivered := l.deliver(ctx)
-	if said := redis.Error(nil); undelivered != nil && !errors.As(undelivered, &said) {
+	if undelivered != nil && !wire.IsAnswer(undelivered) {
 		return undelivered // there is no server to ask either
 	}
 	if lost := l.local.Load().Stats(); lost.Evicted+lost.Forgotten > 0 {
 		l.anew.Store(true) // an outage was too much for the copy
 	}
-	var fresh *bans.Memory // that is read from the beginning
-	for {
-		seen, newest := l.versions()
-		if l.anew.Swap(false) || fresh == nil && seen == 0 && newest > 0 {
-			empty, err := newCopy(l.redis.max)
+	r := reading{to: l.local.Load()}
+	for !r.isDone {
+		if l.anew.Swap(false) {
+			fresh, err := newCopy(l.redis.max)
 			if err != nil {
 				return err
 			}
-			fresh, seen = empty, 0
-			l.forget()
+			r = reading{to: fresh, cursor: "0"}
 		}
-		l.exchange.Lock()
-		p, err := l.redis.read(ctx, seen, l.born)
-		isLost := p.isLost || p.version < newest
-		isLast := err == nil && !isLost && (!p.isAnew || fresh != nil) && l.take(p, fresh)
-		l.exchange.Unlock()
-		switch {
-		case err != nil:
-			if fresh != nil {
-				l.anew.Store(true)
-			}
+		gap, err := l.read(ctx, &r)
+		if gap == "lost" {
+			l.restore()
+			err = l.deliver(ctx)
+		}
+		if gap != "" || err != nil && r.to != l.local.Load() {
+			l.anew.Store(true)
+		}
+		if err != nil {
 			return errors.Join(undelivered, err)
-		case isLost:
-			l.anew.Store(true)
-			l.forget()
-			if err := l.restore(ctx); err != nil {
-				return err
-			}
-		case p.isAnew && fresh == nil:
-			l.anew.Store(true)
-		case isLast:
-			return undelivered
 		}
 	}
+	return undelivered
 }
 
-// versions are the version that was read, and the highest that Redis has said there is.
-func (l *List) versions() (seen, newest int64) {
+// A reading is how far the list has been read.
+type reading struct {
+	to     *bans.Memory // the copy in use, or a fresh one, which is in use when the reading is done
+	cursor string       // in the whole list; empty: what has changed is read, which is last
+	isDone bool
+}
+
+// read reads a page.
+func (l *List) read(ctx context.Context, r *reading) (gap string, _ error) {
+	l.exchange.Lock()
+	defer l.exchange.Unlock()
+	p, err := l.redis.page(ctx, l.seen, l.born, r.cursor)
+	if err != nil || p.gap != "" {
+		return p.gap, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	newest = l.seen
-	for _, c := range l.told {
-		newest = max(newest, c.version)
+	for _, k := range p.knows {
+		if _, ok := l.unsent[k.ban.Key]; !ok {
+			l.apply(r.to, k)
+		}
 	}
-	return l.seen, newest
+	if r.cursor == "" || r.cursor == "0" { // what changes during a scan is read after it
+		l.seen, l.born = p.seen, p.born
+	}
+	isLast := p.next == "0"
+	if r.isDone = isLast && r.cursor == ""; r.isDone && r.to != l.local.Load() {
+		for _, u := range l.unsent {
+			l.apply(r.to, u.known)
+		}
+		l.local.Store(r.to)
+	}
+	if isLast {
+		r.cursor = ""
+	} else if r.cursor != "" {
+		r.cursor = p.next
+	}
+	return "", nil
 }
 
-// forget has the list read from the beginning.
-func (l *List) forget() {
+// restore is for a Redis that has lost bans: everything that is known here is brought to it.
+func (l *List) restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen, l.born = 0, ""
-}
-
-// take makes a page known, in a fresh copy or in the one that is in use, and reports whether it is
-// the last. What Redis has answered to this process since is newer.
-func (l *List) take(p page, fresh *bans.Memory) (isLast bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	to := l.local.Load()
-	if fresh != nil {
-		to = fresh
-	}
-	for _, c := range p.changes {
-		if l.told[c.ban.Key].version <= p.version {
-			l.apply(to, c)
-		}
-		l.seen = c.version
-	}
-	l.born = p.born
-	if len(p.changes) == fullPage {
-		return false
-	}
-	l.seen = p.version
-	for tag, c := range l.told {
-		if c.version <= l.seen {
-			delete(l.told, tag)
-		}
-	}
-	if fresh != nil {
-		for _, c := range l.told {
-			l.apply(fresh, c)
-		}
-		for _, p := range l.pending {
-			l.apply(fresh, p.change)
-		}
-		l.local.Store(fresh)
-	}
-	return true
-}
-
-// restore is for a Redis that lost the list: everything that is known here is pending.
-func (l *List) restore(ctx context.Context) error {
-	l.mu.Lock()
 	l.local.Load().Each(func(ban bans.Ban, remember time.Duration) {
-		if _, ok := l.pending[ban.Key]; !ok {
-			l.pending[ban.Key] = pending{change: change{ban: ban, remember: remember}}
+		if _, ok := l.unsent[ban.Key]; !ok {
+			l.unsent[ban.Key] = unsent{known: known{ban: ban, remember: remember}}
 		}
 	})
-	clear(l.told)
-	l.mu.Unlock()
-	return l.deliver(ctx)
 }
 
-// maxMerged is how many bans a script brings to Redis.
-const maxMerged = 100
+// mostDelivered is how many bans a round trip brings to Redis.
+const mostDelivered = 100
 
-// deliver brings the bans to Redis that are pending, and learns what holds there.
-func (l *List) deliver(ctx context.Context) error {
-	for {
-		if more, err := l.deliverSome(ctx); !more || err != nil {
-			return err
-		}
+// deliver brings bans to Redis that it does not know of, and learns what holds there.
+func (l *List) deliver(ctx context.Context) (err error) {
+	for more := true; more && err == nil; {
+		more, err = l.deliverSome(ctx)
 	}
+	return err
 }
 
 func (l *List) deliverSome(ctx context.Context) (more bool, err error) {
 	l.exchange.Lock()
 	defer l.exchange.Unlock()
-	batch, args := l.gather()
+	var batch []unsent
+	var requests []*wire.Request
+	l.mu.Lock()
+	for _, u := range l.unsent {
+		if len(batch) < mostDelivered {
+			batch, requests = append(batch, u), append(requests, l.redis.put(u.known, u.isNewer))
+		}
+	}
+	l.mu.Unlock()
 	if len(batch) == 0 {
 		return false, nil
 	}
-	a, err := l.redis.merge(ctx, args)
-	if err != nil {
+	if err := l.redis.send(ctx, requests...); err != nil {
 		return false, err
 	}
-	l.delivered(batch, a)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, u := range batch {
+		k, err := l.redis.held(u.ban.Key, requests[i])
+		if err != nil && !errors.Is(err, bans.ErrFull) {
+			return false, err
+		}
+		if l.unsent[u.ban.Key] != u { // there is a newer one
+			continue
+		}
+		delete(l.unsent, u.ban.Key)
+		if err != nil { // it holds here alone
+			l.logFull(err)
+		} else if !k.lifted { // else it is over
+			l.apply(l.local.Load(), k)
+		}
+	}
 	return true, nil
-}
-
-// gather is what one script is to bring to Redis.
-func (l *List) gather() (batch []pending, args []any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for tag, p := range l.pending {
-		if end := p.ban.Until; !end.IsZero() && time.Until(end.Add(p.remember)) <= 0 {
-			delete(l.pending, tag)
-			continue
-		}
-		if len(batch) == maxMerged {
-			break
-		}
-		batch, args = append(batch, p), appendMerge(args, p)
-	}
-	return batch, args
-}
-
-func (l *List) delivered(batch []pending, a answer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, p := range batch {
-		tag := p.ban.Key
-		if l.pending[tag] != p { // there is a newer one
-			continue
-		}
-		delete(l.pending, tag)
-		if c, ok := a.change(tag, a.rest[i]); ok && !c.lifted { // else Redis has no room: it holds here alone
-			l.accept(c)
-		}
-	}
 }

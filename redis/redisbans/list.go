@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,17 +72,16 @@ func newCopy(max int) (*bans.Memory, error) {
 // While Redis gives no answer the bans that are known hold. Ban and Escalate then take
 // effect in this process, return the error as well, and are written to Redis when it is
 // back, if still in force; Unban lifts in this process until the list has been read again.
-// A Redis that has lost its data gets the bans back from the processes.
-// After a partial loss (a failover to a replica that lags, appendfsync everysec) it may not: a ban
-// that Redis had confirmed then holds in the processes that had read it, and in no new one.
+// A Redis that has lost bans, if only its last ones, gets them back from the processes that have
+// read them. Bans that were lifted just before may come back with them.
 //
 // A key is known by its digest only: every Ban has a Digest, and no Key. All that is
 // in Redis expires when it is over; a ban without an end, a year after the last process
 // stopped reading the list.
 //
 // An ACL user needs ~weir:* &weir:* +eval +evalsha +time +hget +hset +hsetnx +hdel +hlen +hexists
-// +zadd +zrem +zrange +zrangebyscore +zscore +zcount +pexpire +pttl +publish +subscribe
-// +unsubscribe +ping, and in a Cluster what the client asks about slots.
+// +hscan +zadd +zrem +zrange +zrangebyscore +zcount +xadd +xrange +xrevrange +pexpire +pttl +publish
+// +subscribe +unsubscribe +ping, and in a Cluster what the client asks about slots.
 type List struct {
 	digests keyfunc.Digester
 	redis   *remote
@@ -96,24 +94,24 @@ type List struct {
 	start   time.Time
 	current atomic.Int64 // when local was last known to be the list, since start; 0: never
 
-	nudges chan struct{}   // something is to be brought to Redis, or read
-	asked  chan chan error // by callers that wait for it
-	ended  <-chan struct{}
+	wake  chan chan error // to catch up with Redis; who sends nil does not wait for it
+	ended <-chan struct{}
 
-	anew    atomic.Bool       // the list is to be read from the beginning
-	mu      sync.Mutex        // guards changes of local, and what follows
-	seen    int64             // the version that was read
-	born    string            // of which list
-	told    map[string]change // what Redis answered to this process since it last read the list
-	pending map[string]pending
+	anew       atomic.Bool // the whole list is to be read
+	seen, born string      // the last change that was read, and of which list; follow's own
 
-	exchange sync.RWMutex // no ban is lifted while some are brought to Redis or read: it might be among them
+	// exchange is held while bans are read or brought to Redis, and shared by calls that change some
+	// there: what they change is either read by now, or read later.
+	exchange sync.RWMutex
+
+	mu     sync.Mutex // guards unsent, and changes of local that must agree with it
+	unsent map[string]unsent
 }
 
-// A pending is a ban that Redis does not know of.
-type pending struct {
-	change
-	newer bool // than any that Redis has: by hand
+// An unsent ban is one that Redis does not know of.
+type unsent struct {
+	known
+	isNewer bool // than any that Redis has: by hand
 }
 
 // New returns the list that is in Redis, through any client of go-redis. It asks
@@ -137,14 +135,13 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		digests: keyfunc.NewDigester(o.Secret),
 		poll:    cmp.Or(o.Poll, defaultPoll),
 		log:     cmp.Or(o.Logger, slog.Default()),
-		nudges:  make(chan struct{}, 1),
-		asked:   make(chan chan error),
+		wake:    make(chan chan error, 1),
 		ended:   ctx.Done(),
-		told:    map[string]change{},
-		pending: map[string]pending{},
+		unsent:  map[string]unsent{},
 		start:   time.Now(),
 	}
 	l.local.Store(local)
+	l.anew.Store(true)
 	go l.follow(ctx)
 	return l, nil
 }
@@ -176,25 +173,37 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 		return err
 	}
 	tag := l.tag(key)
-	c, err := l.redis.ban(ctx, "ban", tag, milliseconds(d), noteText(noted))
+	noted.Key, noted.Since = tag, time.Now()
+	if d > 0 {
+		noted.Until = noted.Since.Add(d)
+	}
+	l.exchange.RLock()
+	defer l.exchange.RUnlock()
+	request := l.redis.put(known{ban: noted}, true)
+	k, err := l.ask(ctx, tag, request)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
-		l.accept(c)
+		l.accept(k)
 		return nil
 	}
 	if errors.Is(err, bans.ErrFull) {
 		return err
 	}
 	l.failed(ctx, err)
-	local := l.local.Load()
-	if full := local.Ban(ctx, tag, d, notes...); full != nil {
+	if full := l.local.Load().Ban(ctx, tag, d, notes...); full != nil {
 		return errors.Join(err, full)
 	}
-	if ban, ok := local.Find(tag); ok {
-		l.suspend(pending{change{ban: ban}, true})
-	}
+	l.keep(unsent{known{ban: noted}, true})
 	return err
+}
+
+// ask has Redis run the script, and returns what holds of a digest then.
+func (l *List) ask(ctx context.Context, tag string, request *wire.Request) (known, error) {
+	if err := l.redis.send(ctx, request); err != nil {
+		return known{}, err
+	}
+	return l.redis.held(tag, request)
 }
 
 // errDown is for what does not wait for Redis in an outage.
@@ -208,20 +217,32 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	}
 	e = e.WithDefaults()
 	tag := l.tag(key)
-	ban, isNew, err := l.escalateHere(ctx, tag, rule, e)
-	if err != nil || !isNew {
+	// First in this process, so that other calls need not wait for Redis, nor ask it as well.
+	l.mu.Lock()
+	local := l.local.Load()
+	ban, isKnown := local.Find(tag)
+	var err error
+	if !isKnown {
+		ban, err = local.Escalate(ctx, tag, rule, e)
+	}
+	l.mu.Unlock()
+	if err != nil || isKnown {
 		return digested(ban), err
 	}
-	var c change
+	var k known
 	if err = errDown; !l.down.Load() {
-		c, err = l.redis.ban(ctx, "escalate", tag, rule, milliseconds(e.Ban), strconv.FormatFloat(e.Factor, 'g', -1, 64), milliseconds(e.Max))
+		l.exchange.RLock()
+		defer l.exchange.RUnlock()
+		if !l.down.Load() {
+			k, err = l.ask(ctx, tag, l.redis.escalate(tag, rule, e))
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.accept(c)
-		return digested(c.ban), nil
+		l.accept(k)
+		return digested(k.ban), nil
 	case errors.Is(err, bans.ErrFull):
 		if found, _ := l.local.Load().Find(tag); found == ban { // else it is banned otherwise by now
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
@@ -230,51 +251,33 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	case !errors.Is(err, errDown):
 		l.failed(ctx, err)
 	}
-	l.suspend(pending{change: change{ban: ban, remember: e.Max}})
+	l.keep(unsent{known: known{ban: ban, remember: e.Max}})
 	return digested(ban), err
-}
-
-// escalateHere bans in this process, so that other calls need not wait for Redis, nor ask it as
-// well.
-func (l *List) escalateHere(ctx context.Context, tag, rule string, e bans.Escalation) (ban bans.Ban, isNew bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	local := l.local.Load()
-	if ban, ok := local.Find(tag); ok {
-		return ban, false, nil
-	}
-	ban, err = local.Escalate(ctx, tag, rule, e)
-	return ban, true, err
 }
 
 // Unban implements [bans.List]. It takes a key, or the digest that All has of it.
 func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
-	tags := []any{l.tag(key)}
+	tags := []string{l.tag(key)}
 	if _, ok := keyfunc.ParseDigest(key); ok {
 		tags = append(tags, key)
 	}
 	l.exchange.RLock()
 	defer l.exchange.RUnlock()
-	a, err := l.redis.run(ctx, "unban", tags...)
-	known := "" // the tag that Redis knew of
-	if err == nil && len(a.rest) == 2 {
-		known, lifted = a.rest[0], a.rest[1] == "1"
+	request := l.redis.request("unban", tags[0], tags[len(tags)-1])
+	err = l.redis.send(ctx, request)
+	var said []string
+	if err == nil {
+		said, err = l.redis.answer(request)
+	}
+	if len(said) == 2 { // which Redis knew of
+		tags, lifted = said[:1], said[1] == "1"
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, tag := range tags {
-		tag := tag.(string)
-		_, here := l.local.Load().Find(tag)
-		switch {
-		case err != nil:
-			lifted = lifted || here
-			delete(l.pending, tag)
-			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
-		case known == "" || known == tag:
-			lifted = lifted || here && known == "" // it held in this process alone
-			// Nothing was read since it answered; a Redis that lost the list answers less.
-			l.accept(change{version: max(a.version, l.seen), ban: bans.Ban{Key: tag}, lifted: true})
-		}
+		here, _ := l.local.Load().Unban(ctx, tag) // which cannot fail
+		lifted = lifted || here && len(said) == 0
+		delete(l.unsent, tag)
 	}
 	if err != nil {
 		l.failed(ctx, err)
@@ -297,20 +300,18 @@ func (l *List) All(ctx context.Context) ([]bans.Ban, error) {
 
 // isCurrent returns nil when the copy is as the list in Redis.
 func (l *List) isCurrent(ctx context.Context) error {
-	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
-		answer := make(chan error, 1)
-		select {
-		case l.asked <- answer:
-		case <-l.ended:
-			return struct{}{}, errEnded
-		case <-ctx.Done():
-			return struct{}{}, context.Cause(ctx)
-		}
-		select {
-		case err := <-answer:
-			return struct{}{}, err
-		case <-l.ended:
-			return struct{}{}, errEnded
+	answer := make(chan error, 1)
+	_, err := wire.Call(ctx, func(ctx context.Context) (_ struct{}, err error) {
+		for wake := l.wake; ; wake = nil {
+			select {
+			case wake <- answer:
+			case err = <-answer:
+				return
+			case <-l.ended:
+				return struct{}{}, errEnded
+			case <-ctx.Done():
+				return struct{}{}, context.Cause(ctx)
+			}
 		}
 	})
 	return l.redis.failed(err)
@@ -335,40 +336,34 @@ func (l *List) Stale() time.Duration {
 
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
-// accept makes what Redis answered known here, unless something newer has been read. An answer
-// that changed nothing has the version that was read.
-func (l *List) accept(c change) {
-	delete(l.pending, c.ban.Key)
-	if c.version >= l.seen && c.version >= l.told[c.ban.Key].version {
-		l.told[c.ban.Key] = c
-		l.apply(l.local.Load(), c)
-	}
-	l.nudge()
+// accept makes what Redis answered known here.
+func (l *List) accept(k known) {
+	delete(l.unsent, k.ban.Key)
+	l.apply(l.local.Load(), k)
 }
 
-// apply makes a change known in a copy of the list. One that finds no room is in Redis
+// apply makes known in a copy of the list what Redis says. A ban that finds no room is in Redis
 // still, and the copy is as full of bans without an end as that.
-func (l *List) apply(m *bans.Memory, c change) {
-	if c.lifted {
-		_, _ = m.Unban(context.Background(), c.ban.Key)
-		return
-	}
-	if err := m.Restore(c.ban, c.remember); err != nil {
-		l.log.Warn("weir: a ban is not known here", "code", "weir-bans-full", "error", err)
+func (l *List) apply(m *bans.Memory, k known) {
+	if k.lifted {
+		_, _ = m.Unban(context.Background(), k.ban.Key)
+	} else if err := m.Restore(k.ban, k.remember); err != nil {
+		l.logFull(err)
 	}
 }
 
-// suspend notes that a ban is to be brought to Redis. Those that are over are forgotten as
-// others come, so that there are at most twice as many as there can be bans here.
-func (l *List) suspend(p pending) {
-	l.pending[p.ban.Key] = p
-	if len(l.pending) > 2*l.redis.max {
-		local := l.local.Load()
-		for tag := range l.pending {
-			if _, ok := local.Find(tag); !ok {
-				delete(l.pending, tag)
-			}
+func (l *List) logFull(err error) {
+	l.log.Warn("weir: a ban is not known in this process, or in this process alone", "code", "weir-bans-full", "error", err)
+}
+
+// keep has a ban brought to Redis later. Of more than there can be bans here any gives way.
+func (l *List) keep(u unsent) {
+	l.unsent[u.ban.Key] = u
+	for tag := range l.unsent {
+		if len(l.unsent) > 2*l.redis.max {
+			delete(l.unsent, tag)
 		}
+		break
 	}
 	l.nudge()
 }
@@ -398,7 +393,7 @@ func (l *List) goUp() {
 
 func (l *List) nudge() {
 	select {
-	case l.nudges <- struct{}{}:
-	default: // there is one already
+	case l.wake <- nil:
+	default: // it is woken already
 	}
 }

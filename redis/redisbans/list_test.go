@@ -3,6 +3,7 @@ package redisbans
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -23,7 +24,6 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // quietLog is for outages that tests make.
@@ -124,12 +124,16 @@ func TestABanIsKnownInEveryProcess(t *testing.T) {
 			o := Options{Prefix: strings.ReplaceAll(name, " ", "-"), Poll: never}
 			here, there := readList(t, client, o), readList(t, client, o)
 			await(t, "both to hear of changes", func() bool { return hearers(t, here) == 2 })
-			require.NoError(t, here.Ban(t.Context(), "by hand", 0))
+			require.NoError(t, here.Ban(t.Context(), "by hand", 0, bans.Reason("scrapes | the shop"), bans.By("ada")))
+			begun := time.Now()
 			ban, err := there.Escalate(t.Context(), "key", "rule", doubling)
 			require.NoError(t, err)
 			for _, list := range []*List{here, there} {
-				assert.Zero(t, awaitBanned(t, list, "by hand").Until)
-				got := awaitBanned(t, list, "key")
+				got := awaitBanned(t, list, "by hand")
+				assert.WithinDuration(t, begun, got.Since, 10*time.Second)
+				got.Since = time.Time{}
+				assert.Equal(t, bans.Ban{Digest: here.tag("by hand"), Reason: "scrapes | the shop", By: "ada"}, got)
+				got = awaitBanned(t, list, "key")
 				assert.WithinDuration(t, ban.Until, got.Until, 10*time.Second)
 				assert.WithinDuration(t, ban.Since, got.Since, 10*time.Second)
 				got.Until, got.Since = ban.Until, ban.Since
@@ -232,7 +236,7 @@ func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
 	assert.Positive(t, list.Stale(), "Redis was never read")
 
 	server.Restart()
-	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "105" })
+	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "103" })
 	other := newList(t, ctx, connect(t, server), Options{Poll: never})
 	awaitList(t, other)
 	assert.Equal(t, "rule", awaitBanned(t, other, "key").Rule)
@@ -290,7 +294,7 @@ func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	_, err := lists[0].Escalate(t.Context(), "remembered", "rule", doubling)
 	require.NoError(t, err)
 	passInRedis(t, lists[0], time.Hour)
-	require.NoError(t, lists[0].Ban(t.Context(), "endless", 0))
+	require.NoError(t, lists[0].Ban(t.Context(), "endless", 0, bans.By("ada")))
 	_, err = lists[0].Escalate(t.Context(), "key", "rule", doubling)
 	require.NoError(t, err)
 	for i := range 250 {
@@ -302,7 +306,7 @@ func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	for _, list := range lists {
 		assert.True(t, isBanned(list, "endless"), "it holds while Redis is away")
 	}
-	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", lists[0].redis.names[0]) == "256" })
+	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", lists[0].redis.names[0]) == "254" })
 	other := readList(t, connect(t, server), Options{Poll: never})
 	assert.Len(t, all(t, banWorld{list: other}), 252)
 	ban, err := other.Escalate(t.Context(), "remembered", "rule", doubling)
@@ -312,6 +316,7 @@ func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 		awaitBanned(t, list, "remembered")
 		assert.Zero(t, awaitBanned(t, list, "endless").Until)
 	}
+	assert.Equal(t, "ada", awaitBanned(t, other, "endless").By)
 }
 
 func TestACallEndsThoughRedisHangs(t *testing.T) {
@@ -339,7 +344,7 @@ func TestACallEndsThoughRedisHangs(t *testing.T) {
 	_, err := list.Escalate(ctx, "another", "rule", doubling)
 	assert.ErrorIs(t, err, errDown, "others do not wait")
 	server.Resume()
-	await(t, "what was banned to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "6" })
+	await(t, "what was banned to be in Redis", func() bool { return server.MustDo("HLEN", list.redis.names[0]) == "4" })
 	await(t, "Redis to be asked again", func() bool { return !list.down.Load() })
 	_, err = list.Escalate(ctx, "yet another", "rule", doubling)
 	assert.NoError(t, err)
@@ -384,7 +389,7 @@ func TestABanThatHoldsInOneProcessAloneIsLifted(t *testing.T) {
 			require.NoError(t, local.Ban(t.Context(), tag, time.Hour))
 			switch ban, _ := local.Find(tag); how {
 			case "not delivered yet":
-				list.pending[tag] = pending{change{ban: ban}, true}
+				list.unsent[tag] = unsent{known{ban: ban}, true}
 			case "Redis lost the list":
 				server.MustDo("FLUSHALL")
 			}
@@ -412,7 +417,7 @@ func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
 	mute.redis.channel = "elsewhere"
 	require.NoError(t, mute.Ban(t.Context(), "key", time.Minute))
 	list.mu.Lock()
-	list.suspend(pending{change: change{ban: ban, remember: doubling.Max}})
+	list.keep(unsent{known: known{ban: ban, remember: doubling.Max}})
 	list.mu.Unlock()
 	await(t, "the list to be told", func() bool { return awaitBanned(t, list, "key").Rule == "" })
 	require.NoError(t, other.Ban(t.Context(), "later", time.Minute))
@@ -425,15 +430,12 @@ func TestAListIsReadInPages(t *testing.T) {
 	client := connect(t, server)
 	list := readList(t, client, Options{})
 	const most = 3000
-	var args []any
 	for i := range most {
-		p := pending{change: change{ban: bans.Ban{Key: list.tag(fmt.Sprint(i)), Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}}
-		if args = appendMerge(args, p); len(args) == 100*mergeArgs {
-			_, err := list.redis.merge(t.Context(), args)
-			require.NoError(t, err)
-			args = args[:0]
-		}
+		list.mu.Lock()
+		list.keep(unsent{known: known{ban: bans.Ban{Key: list.tag(fmt.Sprint(i)), Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}})
+		list.mu.Unlock()
 	}
+	all(t, banWorld{list: list})
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { // the list changes while it is read
@@ -513,7 +515,7 @@ func TestProcessesAgreeAfterAnUproar(t *testing.T) {
 	}
 	want := all(t, banWorld{list: lists[0]})
 	assert.NotEmpty(t, want)
-	assert.Equal(t, strconv.Itoa(len(want)), server.MustDo("EVAL", "return redis.call('HLEN', KEYS[1]) - 3", "1", lists[0].redis.names[0]))
+	assert.Equal(t, strconv.Itoa(len(want)), server.MustDo("EVAL", "return redis.call('HLEN', KEYS[1]) - 1", "1", lists[0].redis.names[0]))
 	for _, list := range lists[1:] {
 		got := all(t, banWorld{list: list})
 		require.Len(t, got, len(want))
@@ -544,7 +546,7 @@ func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		require.NoError(t, list.Ban(t.Context(), "203.0.113.9", time.Hour)) // the one before is remembered now
 	}
-	form := regexp.MustCompile(`^(weir|other):2:\{bans\}:(list|changes|ends)$`)
+	form := regexp.MustCompile(`^(weir|other):3:\{bans\}:(list|changes|ends)$`)
 	names := strings.Split(server.MustDo("KEYS", "*"), "\n")
 	assert.Len(t, names, 6)
 	for _, name := range names {
@@ -559,8 +561,8 @@ func TestOfBansOnlyDigestsAreInRedisAndAllOfItExpires(t *testing.T) {
 		}
 	}
 	digest := plain.tag("203.0.113.8")
-	assert.Regexp(t, "^0 0 0 \x1f[0-9]+\x1f\x1f$", server.MustDo("HGET", "weir:2:{bans}:list", digest))
-	assert.Empty(t, server.MustDo("HGET", "other:2:{bans}:list", digest), "a secret changes it")
+	assert.Regexp(t, `^\{("(ends|remember|times)":0,?|"(rule|by|reason)":"",?|"since":[0-9]+,?){7}\}$`, server.MustDo("HGET", "weir:3:{bans}:list", digest), "what is stored is what a version means")
+	assert.Empty(t, server.MustDo("HGET", "other:3:{bans}:list", digest), "a secret changes it")
 }
 
 func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
@@ -580,24 +582,25 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 		}
 		ctx := context.Background()
 		tag := list.tag("key")
-		if _, err := list.redis.run(ctx, "unban", tag); err != nil {
+		if _, err := list.Unban(ctx, "key"); err != nil {
 			t.Fatal(err)
 		}
 		if times > 1 {
-			over := pending{change: change{ban: bans.Ban{Key: tag, Until: time.Now().Add(-time.Second), Times: times - 1}, remember: time.Hour}}
-			if _, err := list.redis.merge(ctx, appendMerge(nil, over)); err != nil {
+			over := known{ban: bans.Ban{Key: tag, Until: time.Now().Add(-time.Second), Times: times - 1}, remember: time.Hour}
+			if _, err := list.ask(ctx, tag, list.redis.put(over, false)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a, err := list.redis.run(ctx, "escalate", tag, "rule", milliseconds(e.Ban), strconv.FormatFloat(e.Factor, 'g', -1, 64), milliseconds(e.Max))
-		if err != nil {
+		request := list.redis.escalate(tag, "rule", e)
+		if err := list.redis.send(ctx, request); err != nil {
 			t.Fatal(err)
 		}
-		c, ok := a.change(tag, a.rest[0])
-		var ends int64
-		require.True(t, ok && numbers(strings.Fields(a.rest[0])[:1], &ends))
-		if got, want := time.Duration(ends-a.now)*time.Millisecond, e.Duration(times); got != want || c.ban.Times != times {
-			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", got, c.ban.Times, e, want, times)
+		said, err := list.redis.answer(request)
+		require.NoError(t, err)
+		var s state
+		require.NoError(t, json.Unmarshal([]byte(said[0]), &s))
+		if got, want := time.Duration(s.Ends)*time.Millisecond, e.Duration(times); got != want || s.Times != times {
+			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", got, s.Times, e, want, times)
 		}
 	})
 }
@@ -613,48 +616,53 @@ func TestWhatIsOverIsDroppedFromRedis(t *testing.T) {
 	}
 	require.NoError(t, list.Ban(t.Context(), "long", 100*time.Hour))
 	sizes := func() string {
-		return server.MustDo("HLEN", list.redis.names[0]) + " " + server.MustDo("ZCARD", list.redis.names[1]) + " " + server.MustDo("ZCARD", list.redis.names[2])
+		return server.MustDo("HLEN", list.redis.names[0]) + " " + server.MustDo("ZCARD", list.redis.names[2])
 	}
-	assert.Equal(t, "84 81 81", sizes())
+	assert.Equal(t, "82 81", sizes())
 	passInRedis(t, list, time.Hour)
 	for range 4 {
 		unban(t, list, "nobody", false)
 	}
-	assert.Equal(t, "44 41 41", sizes(), "the escalated are remembered")
+	assert.Equal(t, "42 41", sizes(), "the escalated are remembered")
 	passInRedis(t, list, 2*time.Hour)
 	for range 4 {
 		unban(t, list, "nobody", false)
 	}
-	assert.Equal(t, "4 1 1", sizes())
+	assert.Equal(t, "2 1", sizes())
 	unban(t, list, "long", true)
-	assert.Equal(t, "3 1 1", sizes(), "so that all processes hear of it")
-	passInRedis(t, list, 2*time.Hour)
-	unban(t, list, "nobody", false)
-	assert.Equal(t, "3 0 0", sizes())
+	assert.Equal(t, "1 0", sizes())
 }
 
-// A process that was away for so long that a lifted ban is forgotten reads all.
-func TestAProcessThatWasAwayKnowsWhatWasLiftedLongAgo(t *testing.T) {
-	client := connect(t, redistest.Start(t))
-	here, there := readList(t, client, Options{Poll: never}), readList(t, client, Options{Poll: never})
-	for _, key := range []string{"first", "lifted", "last"} {
-		require.NoError(t, here.Ban(t.Context(), key, 0))
+// A process that was away for so long that a lifted ban is forgotten reads all, and so does each
+// when Redis has lost its last writes, of which it gets those back that were read.
+func TestAProcessThatMissedChangesReadsTheWholeList(t *testing.T) {
+	for _, missed := range []string{"MAXLEN", "MINID"} {
+		server := redistest.Start(t)
+		here, there := readList(t, connect(t, server), Options{Poll: never}), readList(t, connect(t, server), Options{Poll: never})
+		for _, key := range []string{"first", "lifted", "last"} {
+			require.NoError(t, here.Ban(t.Context(), key, 0))
+		}
+		awaitBanned(t, there, "last")
+		all(t, banWorld{list: there})
+		mute := readList(t, connect(t, server), Options{Poll: never})
+		mute.redis.channel = "elsewhere"
+		if missed == "MAXLEN" {
+			unban(t, mute, "lifted", true)
+			server.MustDo("XTRIM", here.redis.names[1], "MAXLEN", "0")
+			require.NoError(t, mute.Ban(t.Context(), "new", 0))
+		} else { // as a replica that takes over without the last two
+			server.MustDo("HDEL", here.redis.names[0], here.tag("lifted"), here.tag("last"))
+			server.MustDo("ZREM", here.redis.names[2], here.tag("lifted"), here.tag("last"))
+			server.MustDo("EVAL", `for _, e in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '2')) do redis.call('XDEL', KEYS[1], e[1]) end`, "1", here.redis.names[1])
+			require.NoError(t, mute.Ban(t.Context(), "new", 0))
+		}
+		known := all(t, banWorld{list: there})
+		assert.Equal(t, missed == "MINID", isBanned(there, "lifted"))
+		for _, key := range []string{"first", "last", "new"} {
+			assert.True(t, isBanned(there, key), "%s %s", missed, key)
+		}
+		assert.Len(t, all(t, banWorld{list: readList(t, connect(t, server), Options{})}), len(known))
 	}
-	awaitBanned(t, there, "last")
-	there.mu.Lock()
-	seen, born := there.seen, there.born
-	there.mu.Unlock()
-	unban(t, here, "lifted", true)
-	awaitFree(t, there, "lifted")
-	require.NoError(t, there.local.Load().Ban(t.Context(), there.tag("lifted"), 0)) // as if it had not heard
-	passInRedis(t, here, 2*time.Hour)
-	unban(t, here, "nobody", false) // drops what is over
-	there.mu.Lock()
-	there.seen, there.born = seen, born
-	there.mu.Unlock()
-	assert.Len(t, all(t, banWorld{list: there}), 2)
-	assert.False(t, isBanned(there, "lifted"))
-	assert.True(t, isBanned(there, "first"))
 }
 
 func TestAnEndlessBanLivesAsLongAsSomebodyReadsTheList(t *testing.T) {
@@ -774,29 +782,6 @@ func TestFindAllocatesNothing(t *testing.T) {
 		}
 		assert.Zero(t, least)
 	}
-}
-
-// Beside each other, as while a new version is rolled out, processes of two versions have
-// lists of their own.
-func TestTwoVersionsOfAListLeaveEachOtherAlone(t *testing.T) {
-	client := connect(t, redistest.Start(t))
-	ours := newRemote(client, under(wire.DefaultPrefix, format), 10)
-	theirs := newRemote(client, under(wire.DefaultPrefix, "next"), 10)
-	assert.NotEqual(t, ours.channel, theirs.channel)
-	tag := keyfunc.NewDigester(nil).Digest("key").String()
-	_, err := ours.ban(t.Context(), "ban", tag, milliseconds(time.Hour), mark)
-	require.NoError(t, err)
-	page, err := theirs.read(t.Context(), 0, "")
-	require.NoError(t, err)
-	assert.Zero(t, page.version, "the other list is empty")
-	lifted, err := theirs.run(t.Context(), "unban", tag)
-	require.NoError(t, err)
-	assert.Empty(t, lifted.rest)
-	page, err = ours.read(t.Context(), 0, "")
-	require.NoError(t, err)
-	require.Len(t, page.changes, 1)
-	assert.Equal(t, tag, page.changes[0].ban.Key)
-	assert.Equal(t, "weir:2:{bans}:", under("weir", format), "what is stored is what a version means")
 }
 
 func TestAListTakesAKeyAsItsFunctionReturnsIt(t *testing.T) {

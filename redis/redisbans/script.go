@@ -1,9 +1,13 @@
 package redisbans
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +27,7 @@ var script = wire.NewScript(source)
 // format is the version of what is in Redis. It is part of all names, so that processes of two
 // versions of Weir on one Redis leave each other's lists alone. A change of what is written
 // changes it.
-const format = "2"
+const format = "3"
 
 // under begins the names of a list. The braces put all of it in one slot of a Cluster.
 func under(prefix, format string) string { return prefix + ":" + format + ":{bans}:" }
@@ -46,174 +50,150 @@ func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
 	}
 }
 
-// A change is what is known of a key since a version of the list.
-type change struct {
-	version  int64
-	ban      bans.Ban // its Key is the digest
+// known is what is known of a key. Its ban's Key is the digest.
+type known struct {
+	ban      bans.Ban
 	remember time.Duration
 	lifted   bool // the ban, and what led to it, is forgotten
 }
 
-// An answer is what the script says: the list's version, the time on Redis's clock in
-// milliseconds, and what else the operation answers.
-type answer struct {
-	version, now int64
-	rest         []string
+// state is known as the script has it, in milliseconds from now.
+type state struct {
+	Ends     int64  `json:"ends"`  // 0: never
+	Since    int64  `json:"since"` // 0: not known
+	Remember int64  `json:"remember"`
+	Times    int    `json:"times"`
+	Rule     string `json:"rule"`
+	By       string `json:"by"`
+	Reason   string `json:"reason"`
 }
 
-// run has Redis run the script.
-func (r *remote) run(ctx context.Context, op string, args ...any) (a answer, err error) {
-	said, err := wire.Call(ctx, func(ctx context.Context) ([]string, error) {
-		request := wire.NewRequest(script, r.names, append([]any{op, r.channel, r.max}, args...)...)
-		r.Run(ctx, request)
-		return request.Strings()
+func (r *remote) request(op string, args ...any) *wire.Request {
+	return wire.NewRequest(script, r.names, append([]any{op, r.channel, r.max}, args...)...)
+}
+
+// put is a request to have a ban in Redis. Its answer is what holds there.
+func (r *remote) put(k known, isNewer bool) *wire.Request {
+	b := k.ban
+	text, _ := json.Marshal(state{ // which cannot fail
+		Ends: fromNow(b.Until), Since: fromNow(b.Since), Remember: k.remember.Milliseconds(),
+		Times: b.Times, Rule: b.Rule, By: b.By, Reason: b.Reason,
 	})
-	switch {
-	case err != nil && strings.Contains(err.Error(), "WEIRFULL"):
-		return a, bans.ErrFull
-	case err != nil:
-		return a, r.failed(err)
-	case len(said) < 2 || !numbers(said[:2], &a.version, &a.now):
-		return a, misspoken(said)
+	newer := "0"
+	if isNewer {
+		newer = "1"
 	}
-	a.rest = said[2:]
-	return a, nil
+	return r.request("put", b.Key, newer, string(text))
+}
+
+// escalate is a request to ban a key unless it is already. Its answer is what holds there.
+func (r *remote) escalate(tag, rule string, e bans.Escalation) *wire.Request {
+	factor := strconv.FormatFloat(e.Factor, 'g', -1, 64)
+	return r.request("escalate", tag, rule, e.Ban.Milliseconds(), factor, e.Max.Milliseconds())
+}
+
+// send has Redis run the script, within [wire.Patience]. A request has its own error.
+func (r *remote) send(ctx context.Context, requests ...*wire.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, wire.Patience)
+	defer cancel()
+	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
+		r.Run(ctx, requests...)
+		return struct{}{}, nil
+	})
+	return r.failed(err)
+}
+
+// answer is what the script said to a request that was sent.
+func (r *remote) answer(request *wire.Request) ([]string, error) {
+	said, err := request.Strings()
+	if err != nil && strings.Contains(err.Error(), "WEIRFULL") {
+		return nil, bans.ErrFull
+	}
+	return said, r.failed(err)
 }
 
 // failed is why a call came to nothing.
 func (r *remote) failed(err error) error { return r.Failed("redisbans", err, 0) }
 
+// held is what the script said that holds of a digest.
+func (r *remote) held(tag string, request *wire.Request) (known, error) {
+	said, err := r.answer(request)
+	if err != nil {
+		return known{}, err
+	}
+	return read(append([]string{tag}, said...))
+}
+
+// read is what the script says of a digest: tag and state.
+func read(said []string) (k known, err error) {
+	if len(said) != 2 {
+		return k, misspoken(said)
+	}
+	if _, ok := keyfunc.ParseDigest(said[0]); !ok {
+		return k, misspoken(said)
+	}
+	k.ban.Key = said[0]
+	if k.lifted = said[1] == ""; k.lifted {
+		return k, nil
+	}
+	var s state
+	if err := json.Unmarshal([]byte(said[1]), &s); err != nil {
+		return k, misspoken(said)
+	}
+	k.ban = bans.Ban{Key: k.ban.Key, Rule: s.Rule, Until: at(s.Ends), Times: s.Times, Since: at(s.Since), Reason: s.Reason, By: s.By}
+	k.remember = time.Duration(s.Remember) * time.Millisecond
+	return k, nil
+}
+
 func misspoken(said []string) error {
 	return fmt.Errorf("redisbans: the script of bans answers %.200q", said)
 }
 
-// numbers reads fields that are all numbers.
-func numbers(fields []string, into ...*int64) bool {
-	for i, field := range fields {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return false
-		}
-		*into[i] = n
+// fromNow is a time in milliseconds from now, rounded up; at is the time. 0 is none.
+func fromNow(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
 	}
-	return true
+	ms := math.Ceil(float64(time.Until(t)) / float64(time.Millisecond))
+	return cmp.Or(int64(ms), -1)
 }
 
-// mark is before each of the notes at the end of a state. None of them has it in itself.
-const mark = "\x1f"
-
-func noteText(b bans.Ban) string { return b.By + mark + b.Reason }
-
-// change is what a says of a digest, on this process's clock: its state in the list is "ends
-// remember times rule", with since, by and reason behind marks, all times in milliseconds, and
-// nothing if it is not there.
-func (a *answer) change(tag, state string) (c change, ok bool) {
-	if _, ok := keyfunc.ParseDigest(tag); !ok {
-		return c, false
+func at(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
 	}
-	c = change{version: a.version, ban: bans.Ban{Key: tag}, lifted: state == ""}
-	if c.lifted {
-		return c, true
-	}
-	fields := strings.SplitN(state, " ", 4)
-	var ends, remember, times int64
-	if len(fields) != 4 || !numbers(fields[:3], &ends, &remember, &times) {
-		return c, false
-	}
-	parts := strings.Split(fields[3], mark)
-	n := len(parts) - 3 // the rule may have marks too
-	if n < 1 {
-		return c, false
-	}
-	c.remember = time.Duration(remember) * time.Millisecond
-	begun := parts[n]
-	c.ban.Rule, c.ban.Times, c.ban.By, c.ban.Reason = strings.Join(parts[:n], mark), int(times), parts[n+1], parts[n+2]
-	here := func(ms int64) time.Time { return time.Now().Add(time.Duration(ms-a.now) * time.Millisecond) }
-	if ends != 0 {
-		c.ban.Until = here(ends)
-	}
-	if since, err := strconv.ParseInt(begun, 10, 64); err == nil {
-		c.ban.Since = here(since)
-	}
-	return c, true
+	return time.Now().Add(time.Duration(ms) * time.Millisecond)
 }
 
-// ban is what holds of a key after an operation that bans it.
-func (r *remote) ban(ctx context.Context, op, tag string, args ...any) (change, error) {
-	a, err := r.run(ctx, op, append([]any{tag}, args...)...)
-	if err != nil {
-		return change{}, err
-	}
-	if len(a.rest) == 1 && a.rest[0] != "" {
-		if c, ok := a.change(tag, a.rest[0]); ok {
-			return c, nil
-		}
-	}
-	return change{}, misspoken(a.rest)
-}
-
-// mergeArgs is how many describe a ban.
-const mergeArgs = 8
-
-func appendMerge(args []any, p pending) []any {
-	left, newer, ago := "", "", ""
-	if !p.ban.Until.IsZero() {
-		left = milliseconds(time.Until(p.ban.Until))
-	}
-	if p.newer {
-		newer = "1"
-	}
-	if !p.ban.Since.IsZero() {
-		ago = milliseconds(time.Since(p.ban.Since))
-	}
-	return append(args, p.ban.Key, left, milliseconds(p.remember), strconv.Itoa(p.ban.Times), p.ban.Rule, newer, ago, noteText(p.ban))
-}
-
-// merge answers with the state of each digest that args describe, in their order.
-func (r *remote) merge(ctx context.Context, args []any) (answer, error) {
-	a, err := r.run(ctx, "merge", args...)
-	if err == nil && len(a.rest) != len(args)/mergeArgs {
-		err = misspoken(a.rest)
-	}
-	return a, err
-}
-
-// A page is what has changed since a version.
+// A page is some of the list, or of what has changed.
 type page struct {
-	version int64
-	born    string // which list it is
-	isLost  bool   // what was seen is no longer in Redis
-	isAnew  bool   // what was lifted since then is not known: all has to be read
-	changes []change
+	born  string // which list it is
+	seen  string // the last change that is read then
+	next  string // a cursor; "0": this was the last page
+	gap   string // "anew" or "lost": what was seen is no longer there
+	knows []known
 }
 
-// fullPage is how many changes a page has at most.
-const fullPage = 500
-
-func (r *remote) read(ctx context.Context, seen int64, born string) (p page, err error) {
-	a, err := r.run(ctx, "read", strconv.FormatInt(seen, 10), born)
+// page reads from a cursor or, if that is empty, what has changed.
+func (r *remote) page(ctx context.Context, seen, born, cursor string) (p page, err error) {
+	request := r.request("read", seen, born, cursor)
+	if err := r.send(ctx, request); err != nil {
+		return p, err
+	}
+	said, err := r.answer(request)
 	if err != nil {
 		return p, err
 	}
-	if len(a.rest) < 3 || len(a.rest)%3 != 0 {
-		return p, misspoken(a.rest)
+	if len(said) < 4 || len(said)%2 != 0 {
+		return p, misspoken(said)
 	}
-	p = page{version: a.version, born: a.rest[0], isLost: a.rest[1] == "1", isAnew: a.rest[2] == "1"}
-	for i := 3; i < len(a.rest); i += 3 {
-		c, ok := a.change(a.rest[i], a.rest[i+2])
-		if !ok || !numbers(a.rest[i+1:i+2], &c.version) {
-			return p, misspoken(a.rest[i : i+3])
+	p = page{born: said[0], seen: said[1], next: said[2], gap: said[3]}
+	for said := range slices.Chunk(said[4:], 2) {
+		k, err := read(said)
+		if err != nil {
+			return p, err
 		}
-		p.changes = append(p.changes, c)
+		p.knows = append(p.knows, k)
 	}
 	return p, nil
-}
-
-// milliseconds is d for Redis, rounded up.
-func milliseconds(d time.Duration) string {
-	ms := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return strconv.FormatInt(ms, 10)
 }
