@@ -1,90 +1,104 @@
 package rules
 
 import (
-	"context"
 	"crypto/sha256"
 	"fmt"
+	"hash"
+	"io"
 	"os"
-	"slices"
+	"path/filepath"
 	"time"
+
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
-const (
-	// defaultPoll is the time between two looks at files.
-	defaultPoll = time.Second
+// defaultPoll is the time between two looks at files.
+const defaultPoll = time.Second
 
-	// fresh is how long after a change a file system may give another one the same time: two
-	// seconds on FAT, the coarsest, and some for clocks that differ.
-	fresh = 3 * time.Second
-)
-
-// files are a rules file and those that it names, which are looked at from time to time
-// rather than watched: not every file system tells of changes.
+// files are a rules file and those that it names, which are read from time to time rather than
+// watched: not every file system tells of changes, or of their times.
 type files struct {
-	path string
+	path   string
+	others []string // that the rules named when they were last parsed
 
-	others []string          // that the rules named when they were last read
-	looks  []look            // the last ones
-	found  [sha256.Size]byte // at the last look that read the files
-	told   [sha256.Size]byte // of what was last reported as changed
+	found [sha256.Size]byte // at the last look
+	known [sha256.Size]byte // what was last parsed
 }
 
-// A look is what can be told of a file without reading it.
-type look struct {
-	path string
-	info os.FileInfo
-	err  error // then there is no info
-	at   time.Time
-}
-
-func lookAt(path string) look {
-	at := time.Now()
-	info, err := os.Stat(path)
-	return look{path, info, err, at}
-}
-
-// same reports whether the file can't have been written between two looks.
-func (l look) same(next look) bool {
-	if l.err != nil || next.err != nil {
-		return l.path == next.path && l.err != nil && next.err != nil && l.err.Error() == next.err.Error()
-	}
-	return l.path == next.path && os.SameFile(l.info, next.info) &&
-		l.info.Size() == next.info.Size() &&
-		l.info.Mode() == next.info.Mode() &&
-		l.info.ModTime().Equal(next.info.ModTime()) &&
-		l.at.Sub(l.info.ModTime()).Abs() >= fresh // or it was written just before, and maybe again
-}
-
-// look reports whether the files have changed and stay so: the last two looks found the
-// same, and other than what was reported before. What was found are the rules, or the error.
-func (f *files) look(ctx context.Context, name string, o Options) (rules *Rules, err error, changed bool) {
-	next := make([]look, 0, 1+len(f.others))
-	for _, path := range append([]string{f.path}, f.others...) {
-		next = append(next, lookAt(path))
-	}
-	if f.found == f.told && slices.EqualFunc(f.looks, next, look.same) {
-		return nil, nil, false
-	}
+// look reports whether the files have changed and stay so: two looks found the same, and other
+// than what was parsed. One may be in the middle of their being written.
+func (f *files) look() bool {
 	before := f.found
-	rules, err = f.read(ctx, name, o)
-	f.looks = next // from before they were read
-	if f.found != before || f.found == f.told {
-		return nil, nil, false // it may be in the middle of being written, or is known
+	text, err := readFile(f.path, document.MaxBytes)
+	if err != nil {
+		f.found = digestOf(fmt.Errorf("rules: %w", err))
+	} else {
+		sum := sha256.New()
+		sum.Write(text)
+		for _, path := range f.others {
+			text, err := readFile(path, mostBans)
+			addOther(sum, text, err)
+		}
+		sum.Sum(f.found[:0])
 	}
-	f.told = f.found
-	return rules, err, true
+	return f.found == before && f.found != f.known
 }
 
 // read is the rules in the files, or what is wrong with them.
-func (f *files) read(ctx context.Context, name string, o Options) (*Rules, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("rules: read %s: %w", f.path, err)
-	}
+func (f *files) read(name string, o Options) (*Rules, error) {
 	rules, err := loadFile(f.path, name, o)
 	if rules == nil {
-		f.found = sha256.Sum256([]byte(err.Error()))
+		f.known = digestOf(err)
 		return nil, err
 	}
-	f.found, f.others = rules.digest, rules.files
+	f.known, f.others = rules.digest, rules.files
 	return rules, err
+}
+
+func digestOf(err error) [sha256.Size]byte { return sha256.Sum256([]byte(err.Error())) }
+
+// addOther adds a file that the rules name, or why it can't be read.
+func addOther(digest hash.Hash, text []byte, err error) {
+	fmt.Fprintf(digest, "\x00%d\x00%v\x00", len(text), err)
+	digest.Write(text)
+}
+
+// loadFile reads and checks the rules file at path, which messages call name. With an error
+// in the file, the Rules still tell which files it names; without Rules, it can't be read.
+func loadFile(path, name string, o Options) (*Rules, error) {
+	text, err := readFile(path, document.MaxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	return parse(name, text, o, func(other string) (string, []byte, error) {
+		if !filepath.IsAbs(other) {
+			other = filepath.Join(filepath.Dir(path), other)
+		}
+		text, err := readFile(other, mostBans)
+		return other, text, err
+	})
+}
+
+// mostBans is the length of a file of bans: what is longer was not written by people, and
+// takes long to read.
+const mostBans = 32 << 20
+
+func readFile(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path) // first: to open a named pipe waits for its other end
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s is larger than %d MiB", path, most>>20)
+	}
+	return text, err
 }

@@ -5,11 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -134,46 +131,6 @@ func parseText(text []byte, o Options) (*Rules, error) { return parse("", text, 
 // Load reads and checks a rules file and the files that it names.
 func Load(path string, o Options) (*Rules, error) { return onlyGood(loadFile(path, path, o)) }
 
-// loadFile reads and checks the rules file at path, which messages call name. With an error
-// in the file, the Rules still tell which files it names; without Rules, it can't be read.
-func loadFile(path, name string, o Options) (*Rules, error) {
-	text, err := readFile(path, document.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
-	}
-	return parse(name, text, o, func(other string) (string, []byte, error) {
-		if !filepath.IsAbs(other) {
-			other = filepath.Join(filepath.Dir(path), other)
-		}
-		text, err := readFile(other, mostBans)
-		return other, text, err
-	})
-}
-
-// mostBans is the length of a file of bans: what is longer was not written by people, and
-// takes long to read.
-const mostBans = 32 << 20
-
-func readFile(path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path) // first: to open a named pipe waits for its other end
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d MiB", path, most>>20)
-	}
-	return text, err
-}
-
 func parse(name string, text []byte, o Options, readFile func(name string) (path string, text []byte, err error)) (*Rules, error) {
 	if err := errors.Join(o.Validate(), o.needBans()); err != nil {
 		return nil, err
@@ -187,8 +144,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if readFile != nil {
 		c.readFile = func(name string) (string, []byte, error) {
 			path, text, err := readFile(name)
-			fmt.Fprintf(digest, "\x00%d\x00%v\x00", len(text), err)
-			digest.Write(text)
+			addOther(digest, text, err)
 			sums[name] = sha256.Sum256(text)
 			return path, text, err
 		}

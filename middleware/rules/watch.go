@@ -134,7 +134,6 @@ func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
 // begin makes the RateLimit of the first rules.
 func (w *Watcher) begin(ctx context.Context) error {
 	rules, refused := w.read(ctx)
-	w.files.told = w.files.found // to OnReload, below
 	if refused != nil {
 		if w.options.Fallback == nil {
 			return refused
@@ -160,8 +159,11 @@ func (w *Watcher) begin(ctx context.Context) error {
 
 // read is the rules that are written, or what is wrong with them.
 func (w *Watcher) read(ctx context.Context) (*Rules, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("rules: read %s: %w", w.name, err)
+	}
 	if w.source == nil {
-		return w.files.read(ctx, w.name, w.options)
+		return w.files.read(w.name, w.options)
 	}
 	text, err := w.source.Read(ctx)
 	if err != nil {
@@ -173,9 +175,12 @@ func (w *Watcher) read(ctx context.Context) (*Rules, error) {
 // follow reloads after every nudge of the source, or when files have changed.
 func (w *Watcher) follow(ctx context.Context) {
 	defer close(w.done)
-	if w.source == nil {
-		w.look(ctx)
-		return
+	var changed <-chan struct{}
+	poll := time.NewTicker(cmp.Or(w.options.Poll, defaultPoll))
+	defer poll.Stop()
+	if w.source != nil {
+		changed = w.source.Changed()
+		poll.Stop()
 	}
 	for {
 		select {
@@ -184,26 +189,14 @@ func (w *Watcher) follow(ctx context.Context) {
 				w.logger().LogAttrs(context.Background(), slog.LevelWarn, "weir: rules: "+err.Error())
 			}
 			return
-		case <-w.source.Changed():
-			rules, err := w.read(ctx)
-			w.reload(ctx, rules, err)
-		}
-	}
-}
-
-// look looks at the files from time to time.
-func (w *Watcher) look(ctx context.Context) {
-	poll := time.NewTicker(cmp.Or(w.options.Poll, defaultPoll))
-	defer poll.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
+		case <-changed:
 		case <-poll.C:
-			if rules, err, changed := w.files.look(ctx, w.name, w.options); changed {
-				w.reload(ctx, rules, err)
+			if !w.files.look() {
+				continue
 			}
 		}
+		rules, err := w.read(ctx)
+		w.reload(ctx, rules, err)
 	}
 }
 

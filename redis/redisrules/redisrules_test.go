@@ -157,7 +157,7 @@ func TestABadValueKeepsTheLastGoodOne(t *testing.T) {
 	w := fromRedis(t, server, rules.Options{Poll: 100 * time.Millisecond})
 	server.MustDo("SET", inRedis, "version: 1\ndefault: 5 per hour\n") // by hand, and told to nobody
 	eventually(t, "the refusal", func() bool { return len(w.all()) == 2 })
-	require.EqualError(t, w.all()[1].Err, `2:10: default: parse "5 per hour": it does not begin with events/period, such as 100/1m`)
+	require.EqualError(t, w.all()[1].Err, `2:10: default.limit: parse "5 per hour": it does not begin with events/period, such as 100/1m`)
 	require.Equal(t, "5", w.limit())
 	server.MustDo("DEL", inRedis)
 	eventually(t, "the next refusal", func() bool { return len(w.all()) == 3 })
