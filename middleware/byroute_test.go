@@ -135,46 +135,6 @@ func TestTiersCountInRulesOfEveryPlace(t *testing.T) {
 	})
 }
 
-func TestAroundAServeMuxRulesByRouteApply(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		mux := http.NewServeMux()
-		mux.Handle("GET /users/{id}", ok)
-		mux.Handle("/static/", ok)
-		h := limited(t, middleware.Config{
-			ByRoute: byRoute(limiter.PerHour(1), "GET /users/{name}", "/static/*"),
-			Default: &middleware.Rule{Name: "default", Limit: limiter.PerHour(2)},
-		}).Handler(mux)
-		do := func(path string) int { return serve(h, httptest.NewRequest("GET", path, nil)).Code }
-		assert.Equal(t, 200, do("/users/1"))
-		assert.Equal(t, 429, do("/users/2"))
-		assert.Equal(t, 200, do("/static/a"))
-		assert.Equal(t, 429, do("/static/b/c"))
-		assert.Equal(t, 404, do("/nowhere"))
-		assert.Equal(t, 404, do("/somewhere"))
-		assert.Equal(t, 429, do("/elsewhere"), "unknown paths count against the default")
-	})
-}
-
-func TestWarnsWhenRulesByRouteNeverSeeAPattern(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		logger, log := logged()
-		l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoute(plenty, "/b", "/a")})
-		for range 300 {
-			serve(l.Handler(ok), request())
-		}
-		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
-		assert.Contains(t, log.String(), "route=/a")
-
-		log.Reset()
-		l = limited(t, middleware.Config{Logger: logger, ByRoute: byRoute(plenty, "/b", "/a")})
-		serve(l.Handler(ok), request(routedBy("/c")))
-		for range 300 {
-			serve(l.Handler(ok), request())
-		}
-		assert.Empty(t, log.String(), "unknown paths have no pattern either")
-	})
-}
-
 // A rule for everything is for what no route is for too: 404s are a flood like any other.
 func TestARuleForEveryPathIsForThoseThatNoRouteIsFor(t *testing.T) {
 	logger, log := logged()

@@ -2,15 +2,10 @@ package middleware_test
 
 import (
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -62,24 +57,6 @@ func TestOnlyAnswersThatCountUseUpALimit(t *testing.T) {
 		assert.EqualValues(t, 1, left(t, l, "signup", client), "the refused request used nothing up")
 		assert.EqualValues(t, 94, left(t, l, "all", client), "a rule beside it counts all of them")
 	})
-}
-
-func TestAsManyAsTheLimitAreUnderWayOrHaveCounted(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "login", Limit: limiter.PerHour(3).With(limiter.SlidingLog), Counts: middleware.Statuses(401)},
-	}})
-	handler := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for range 2 {
-		assert.Equal(t, 401, ask(l, 401))
-	}
-	within := 0
-	l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, request())
-		within = w.Code
-	})).ServeHTTP(httptest.NewRecorder(), request())
-	assert.Equal(t, http.StatusTooManyRequests, within, "two failed, and one is under way")
-	assert.Equal(t, 200, ask(l, 200), "which was none that counts")
 }
 
 func TestAnAdapterTellsHowARequestEnds(t *testing.T) {
@@ -206,67 +183,6 @@ func BenchmarkCounts(b *testing.B) {
 			benchmark(b, limited(b, middleware.Config{Rules: []middleware.Rule{
 				{Name: "login", Key: keyfunc.IP(), Limit: plenty, Counts: middleware.Statuses(401)},
 			}}).Handler(answering(status)))
-		})
-	}
-}
-
-// timesOut answers as http.TimeoutHandler does around a handler that waits for its body.
-func timesOut(w http.ResponseWriter, r *http.Request) {
-	reads := make(chan struct{})
-	go func() {
-		_, _ = io.ReadFull(r.Body, make([]byte, 5))
-		close(reads)
-		_, _ = io.ReadAll(r.Body)
-	}()
-	<-reads
-	w.WriteHeader(http.StatusServiceUnavailable)
-}
-
-// What a client sends makes servers fail; that is no fault of theirs.
-func TestNoClientMakesItsUnitsComeBack(t *testing.T) {
-	reads := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := io.ReadAll(r.Body); err != nil {
-			w.WriteHeader(http.StatusInternalServerError)
-		}
-	})
-	backend := httptest.NewServer(reads)
-	defer backend.Close()
-	to, err := url.Parse(backend.URL)
-	require.NoError(t, err)
-	proxy := httputil.NewSingleHostReverseProxy(to)
-	proxy.ErrorLog = log.New(io.Discard, "", 0)
-	const malformed, heldBack = "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nZZ\r\n", "Content-Length: 10\r\n\r\nhello"
-	for name, test := range map[string]struct {
-		handler http.Handler
-		body    string
-	}{
-		"a handler that cannot read the body": {reads, malformed},
-		"a proxy that cannot read the body":   {proxy, malformed},
-		"a timeout of a body held back":       {http.HandlerFunc(timesOut), heldBack},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var ran atomic.Int32
-			l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(),
-				Limit: limiter.PerHour(5).With(limiter.SlidingLog), Counts: middleware.Not(middleware.StatusClass(5))}}})
-			limited := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ran.Add(1)
-				test.handler.ServeHTTP(w, r)
-			}))
-			ended := make(chan bool)
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				defer func() { ended <- true }()
-				limited.ServeHTTP(w, r)
-			}))
-			defer server.Close()
-			for range 15 {
-				conn, err := net.Dial("tcp", server.Listener.Addr().String())
-				require.NoError(t, err)
-				_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\n"+test.body)
-				require.NoError(t, err)
-				<-ended
-				require.NoError(t, conn.Close())
-			}
-			assert.EqualValues(t, 5, ran.Load())
 		})
 	}
 }

@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -192,51 +191,6 @@ func TestWhatIsInDoubtIsCountedOnTheProxy(t *testing.T) {
 		left, err := l.Peek(t.Context(), "r", "10.0.0.1")
 		require.NoError(t, err)
 		assert.EqualValues(t, 5, left[0].Remaining)
-	})
-}
-
-// besieged is a limiter on a store that is full of keys which are being refused.
-func besieged(t *testing.T, rule middleware.Rule) (h http.Handler, list interface{ Empty() bool }) {
-	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: 300})
-	require.NoError(t, err)
-	bans := bansOf(t)
-	h = limited(t, middleware.Config{Store: memory, Bans: bans, Rules: []middleware.Rule{rule}}).Handler(ok)
-	for i := range 200 {
-		require.Equal(t, 200, serve(h, request(from(fmt.Sprintf("198.51.100.%d:1", i)))).Code)
-	}
-	siege := limiter.Must(limiter.New(limiter.Config{Name: "siege", Store: memory, Limit: limiter.PerDay(1)}))
-	for i := range 2_000 {
-		_, err := siege.Allow(t.Context(), fmt.Sprint(i))
-		require.NoError(t, err)
-		_, err = siege.Allow(t.Context(), fmt.Sprint(i))
-		require.NoError(t, err)
-	}
-	require.NotZero(t, memory.Stats().Overflowed)
-	return h, bans
-}
-
-func TestASiegeOfTheStoreBansNoInnocents(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		for _, after := range []int{1, 10} {
-			rule := middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerHour(2),
-				Escalate: bans.Escalation{After: after, Within: time.Hour, Ban: time.Hour}}
-			h, list := besieged(t, rule)
-			refused := 0
-			for i := range 300 { // newcomers, one request each
-				if serve(h, request(from(fmt.Sprintf("203.0.113.%d:1", i%250)))).Code == 429 {
-					refused++
-				}
-			}
-			require.NotZero(t, refused, "newcomers share a counter")
-			if after > 1 {
-				for i := range 200 { // regulars, refused once
-					for range 3 {
-						serve(h, request(from(fmt.Sprintf("198.51.100.%d:1", i))))
-					}
-				}
-			}
-			assert.True(t, list.Empty(), "with After %d", after)
-		}
 	})
 }
 

@@ -103,15 +103,6 @@ func TestStrikesCountOnlyWithinTheirTime(t *testing.T) {
 	})
 }
 
-func TestTheFirstRefusalCanBan(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Hour})}}).Handler(ok)
-		assert.Equal(t, "3600", hammer(t, h, 1))
-		assert.Equal(t, 403, serve(h, request()).Code)
-	})
-}
-
 func TestWithoutFactorAndMaxABanDoublesUpToADay(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		h := limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 7 * time.Hour})}}).Handler(ok)
@@ -172,33 +163,6 @@ func TestRequestsWithoutAKeyAreNeverBanned(t *testing.T) {
 			hammer(t, h, 5)
 			assert.Zero(t, bansIn(t, list))
 		}
-	})
-}
-
-// A patient list refuses, as a server does, who has hung up.
-type patient struct{ bans.List }
-
-func (p patient) Escalate(ctx context.Context, key, rule string, e bans.Escalation) (bans.Ban, error) {
-	if err := ctx.Err(); err != nil {
-		return bans.Ban{}, err
-	}
-	return p.List.Escalate(ctx, key, rule, e)
-}
-
-func TestWhoHangsUpIsStruckAllTheSame(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		store := &spy{fails: func(ctx context.Context, charges []limiter.Charge) error {
-			if charges[0].Quota.Rule() == "login" {
-				return nil // that was decided before he hung up
-			}
-			return ctx.Err()
-		}}
-		h := limited(t, middleware.Config{Bans: patient{list}, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		hammer(t, h, 3, func(r *http.Request) { *r = *r.WithContext(ctx) })
-		assert.Equal(t, 1, bansIn(t, list))
 	})
 }
 

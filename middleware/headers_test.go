@@ -136,15 +136,6 @@ func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
 	})
 }
 
-func TestTheSameLimiterTwiceDoublesNothing(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10)})
-		w := serve(l.Handler(l.Handler(ok)), request())
-		assert.Equal(t, []string{`"r";q=10;w=3600`}, w.Header()["Ratelimit-Policy"])
-		assert.Equal(t, "9", w.Header().Get("X-RateLimit-Remaining"))
-	})
-}
-
 func TestOtherMembersOfTheListsStay(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		inner := middleware.PerIP(limiter.PerHour(5))(ok)

@@ -42,15 +42,6 @@ func TestABadConfigChangesNothing(t *testing.T) {
 	})
 }
 
-func TestAFixedCostThatALowerLimitNeverAllowsIsRefused(t *testing.T) {
-	rule := middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Units: 5}
-	l := newLimit(t, rule)
-	rule.Limit = limiter.PerHour(4)
-	require.ErrorContains(t, l.Reconfigure(middleware.Config{Logger: quiet, Rules: []middleware.Rule{rule}}),
-		`Rules[0] "r": Units is 5: 4/1h allows at most 4 at once`)
-	require.Equal(t, limiter.PerHour(10), l.Rules()[0].Limit)
-}
-
 func TestCountersOutliveAChangeOfConfig(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		keyed := func(n int64) middleware.Rule {

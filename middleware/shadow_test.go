@@ -1,16 +1,12 @@
 package middleware_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,17 +44,6 @@ func TestARuleInShadowRefusesNothingAndTellsClientsNothing(t *testing.T) {
 		require.Equal(t, 429, w.Code)
 		assert.Contains(t, w.Body.String(), `"violated-policies":["open"]`)
 		assert.NotContains(t, fmt.Sprint(w.Header()), "shady")
-	})
-}
-
-func TestARuleInShadowAloneLeavesNoTrace(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), SoftAt: 1, Shadow: true}).Handler(noop)
-		for range 3 {
-			w := serve(h, request())
-			require.Equal(t, 200, w.Code)
-			assert.Empty(t, w.Header())
-		}
 	})
 }
 
@@ -157,38 +142,6 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 	})
 }
 
-func TestExactlyTheLimitPassesWhileARuleInShadowRefuses(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		const n, workers, each = 100, 8, 50
-		l := newLimit(t,
-			middleware.Rule{Name: "shadow a", Limit: limiter.PerDay(1), Shadow: true},
-			middleware.Rule{Name: "all", Limit: limiter.PerDay(n)},
-			middleware.Rule{Name: "shadow b", Limit: limiter.PerDay(n / 2), Shadow: true},
-			middleware.Rule{Name: "half", Limit: limiter.PerDay(n), Key: keyfunc.IP()},
-		)
-		var passed, shadowed atomic.Int64
-		var group sync.WaitGroup
-		for i := range workers {
-			group.Go(func() {
-				for range each {
-					w, result := check(l, request(from(fmt.Sprintf("192.0.2.%d:1", i%2))))
-					if w.Code == 200 {
-						passed.Add(1)
-						for _, rule := range result.Rules {
-							if rule.Rule.Name == "shadow b" && rule.Allowed {
-								shadowed.Add(1)
-							}
-						}
-					}
-				}
-			})
-		}
-		group.Wait()
-		assert.EqualValues(t, n, passed.Load())
-		assert.EqualValues(t, n/2, shadowed.Load())
-	})
-}
-
 func TestAQueueInShadowDelaysNobody(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(5), Shadow: true},
@@ -234,34 +187,6 @@ func TestShadowIsLoggedOnceAMinuteWithHowMany(t *testing.T) {
 		check(l, request(inTier("gold")))
 		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-shadow"))
 		assert.Contains(t, log.String(), `rule=r tier=gold code=weir-shadow requests=6`)
-	})
-}
-
-func TestShadowLosesNoCountAmongManyWhoLog(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		l := limited(t, middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Rules: []middleware.Rule{
-			{Name: "r", Limit: limiter.PerDay(1).With(limiter.SlidingLog), Shadow: true}}})
-		check(l, request())
-		const minutes, requests = 100, 20
-		for range minutes {
-			var group sync.WaitGroup
-			for range requests {
-				group.Go(func() { check(l, request()) })
-			}
-			group.Wait()
-			time.Sleep(time.Minute)
-		}
-		check(l, request())
-		lines, sum := strings.Split(strings.TrimSpace(log.String()), "\n"), 0
-		assert.Len(t, lines, minutes+1, "one for each minute")
-		for _, line := range lines {
-			var n int
-			_, err := fmt.Sscanf(line[strings.Index(line, "requests="):], "requests=%d", &n)
-			require.NoError(t, err)
-			sum += n
-		}
-		assert.Equal(t, minutes*requests+1, sum)
 	})
 }
 

@@ -158,18 +158,6 @@ func TestARuleThatChangesMeanwhileChargesOnce(t *testing.T) {
 	})
 }
 
-func TestARuleInShadowDecidesOnceAboutARequest(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		heard := &recorder{}
-		l := limited(t, middleware.Config{Observer: heard, Rules: []middleware.Rule{
-			{Name: "shadow", Limit: limiter.PerHour(1), Shadow: true}, {Name: "all", Limit: limiter.PerHour(9)},
-		}})
-		h := l.Handler(l.Handler(ok))
-		assert.Equal(t, []int{200, 200, 200}, statuses(h, 3))
-		assert.Len(t, heard.seen, 3)
-	})
-}
-
 // However often, in whatever place and by whatever copies of the request without another
 // URL it is met: a limiter admits what it would alone.
 func TestALimiterAdmitsTheSameHoweverOftenItIsMet(t *testing.T) {

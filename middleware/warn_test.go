@@ -147,32 +147,36 @@ func TestWarnsOnceWhenTheStoreFails(t *testing.T) {
 }
 
 func TestWarnsWhenARouteNeverSeesAPattern(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		// An adapter of its own: it may be that paths are unknown.
-		logger, log := logged()
-		slogDefault := slog.Default()
-		slog.SetDefault(logger)
-		t.Cleanup(func() { slog.SetDefault(slogDefault) })
-
-		l := newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("GET /search"), Limit: limiter.PerHour(1)})
-		for range 99 {
-			check(l, request())
-		}
-		assert.Empty(t, log.String(), "too early to tell")
-		for range 200 {
-			check(l, request())
-		}
-		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
-		assert.Contains(t, log.String(), `route="GET /search"`)
-
-		log.Reset()
-		l = newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("GET /search"), Limit: limiter.PerHour(1)})
-		check(l, request(routedBy("/")))
-		for range 300 {
-			check(l, request())
-		}
-		assert.Empty(t, log.String(), "unknown paths have no pattern either")
-	})
+	for name, c := range map[string]func() middleware.Config{
+		"ByRoute": func() middleware.Config { return middleware.Config{ByRoute: byRoute(plenty, "/b", "/a")} },
+		"Match": func() middleware.Config {
+			return middleware.Config{Rules: []middleware.Rule{{Name: "r", Match: middleware.Route("/a"), Limit: limiter.PerHour(1)}}}
+		},
+	} {
+		phase.Run(t, name, func(t *testing.T) {
+			logger, log := logged()
+			slogDefault := slog.Default() // a Match has no logger of its own
+			slog.SetDefault(logger)
+			t.Cleanup(func() { slog.SetDefault(slogDefault) })
+			for _, routed := range []bool{true, false} { // unknown paths have no pattern either
+				config := c()
+				config.Logger = logger
+				l := limited(t, config)
+				if routed {
+					check(l, request(routedBy("/c")))
+				}
+				for range 99 {
+					check(l, request())
+				}
+				assert.Empty(t, log.String(), "too early to tell")
+				for range 200 {
+					check(l, request())
+				}
+				assert.Equal(t, map[bool]int{false: 1}[routed], strings.Count(log.String(), "code=weir-unrouted"))
+			}
+			assert.Contains(t, log.String(), "route=/a")
+		})
+	}
 }
 
 func TestWarnsOfARequestThatEveryRuleSkips(t *testing.T) {
