@@ -113,7 +113,7 @@ var examples = map[string]example{
 	},
 	"concurrency": {
 		request: "GET /", limit: 10, within: time.Minute, free: "GET /healthz",
-		shows: []string{"Concurrency: weir.Concurrency{Max: 2, Queue: 2, MaxWait: 10 * time.Second}},"},
+		shows: []string{"Limit: weir.AtOnce(2).Queue(2, 10*time.Second)},"},
 		args:  func(t *testing.T) []string { return []string{"-takes", "3s"} },
 		after: twoRunAndTwoWait,
 	},

@@ -19,7 +19,11 @@ type (
 	// Algorithm is how events are counted. See [limiter.Algorithm].
 	Algorithm = limiter.Algorithm
 
-	// Concurrency is how many events may be under way at once. See [limiter.Concurrency].
+	// Allowance says how much is allowed: a Limit, an AtOnce, or All of several. See
+	// [limiter.Allowance].
+	Allowance = limiter.Allowance
+
+	// Concurrency is what AtOnce makes. See [limiter.Concurrency].
 	Concurrency = limiter.Concurrency
 
 	// Outage is what a rule does while the store's server is away. See [limiter.Outage].
@@ -33,6 +37,12 @@ type (
 
 	// Tiers are a rule's limits by tier. See [middleware.Tiers].
 	Tiers = middleware.Tiers
+
+	// LimitMap has a rule's limits of single keys. See [middleware.LimitMap].
+	LimitMap = middleware.LimitMap
+
+	// LimitFunc looks up a rule's limit of a key. See [middleware.LimitFunc].
+	LimitFunc = middleware.LimitFunc
 
 	// RateLimit decides about requests. See [middleware.RateLimit].
 	RateLimit = middleware.RateLimit
@@ -78,6 +88,12 @@ func Daily(events int64) Limit { return limiter.Daily(events) }
 
 // Monthly is a limit of so many events in a month of the calendar. See [limiter.Monthly].
 func Monthly(events int64) Limit { return limiter.Monthly(events) }
+
+// AtOnce allows so many events in progress at once. See [limiter.AtOnce].
+func AtOnce(most int64) Concurrency { return limiter.AtOnce(most) }
+
+// All holds several allowances together. See [limiter.All].
+func All(parts ...Allowance) Allowance { return limiter.All(parts...) }
 
 // Parse reads a limit as text, such as "10/s burst 20". See [limiter.Parse].
 func Parse(text string) (Limit, error) { return limiter.Parse(text) }

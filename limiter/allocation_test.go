@@ -108,7 +108,7 @@ func TestStatesInSpansDoNotAllocate(t *testing.T) {
 	require.NoError(t, err)
 	settling := named(t, "settling", "", PerDay(10_000).With(TokenBucket))
 	settling.Settles = true
-	family, err := NewQuotas("family", "", []Limit{PerMinute(10_000), PerSecond(9), PerDay(8e11)})
+	family, err := NewQuotas("family", "", All(PerMinute(10_000), PerSecond(9), PerDay(8e11)))
 	require.NoError(t, err)
 	for name, quotas := range map[string][]*Quota{
 		"exact": {named(t, "exact", "", PerMinute(9))}, "settling": {settling}, "log": {named(t, "log", "", PerDay(50).With(SlidingLog))}, "family": family,

@@ -248,7 +248,7 @@ func BenchmarkLimits(b *testing.B) {
 				for i := range n {
 					limits = append(limits, Limit{Events: tt.events, Per: time.Duration(300+i) * 24 * time.Hour, Algorithm: TokenBucket})
 				}
-				quotas, err := NewQuotas("api", "", limits)
+				quotas, err := NewQuotas("api", "", Join(limits, Concurrency{}))
 				if err != nil {
 					b.Fatal(err)
 				}

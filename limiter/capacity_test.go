@@ -91,7 +91,7 @@ func TestMaxBytesHasABound(t *testing.T) {
 func wideLimits(t *testing.T) map[string][]*Quota {
 	settling := named(t, "settling", "", PerHour(100).With(TokenBucket))
 	settling.Settles = true
-	family, err := NewQuotas("family", "", []Limit{PerHour(100), PerDay(1000).With(TokenBucket), {Events: 9, Per: 30 * time.Minute}})
+	family, err := NewQuotas("family", "", All(PerHour(100), PerDay(1000).With(TokenBucket), Limit{Events: 9, Per: 30 * time.Minute}))
 	require.NoError(t, err)
 	return map[string][]*Quota{
 		"exact": {named(t, "exact", "", PerHour(10))}, "settling": {settling}, "family": family,
@@ -184,7 +184,7 @@ func TestALimitThatIsAddedToARuleKeepsWhatTheOthersCounted(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)
 		family := func(limits ...Limit) []*Quota {
-			quotas, err := NewQuotas("api", "", limits)
+			quotas, err := NewQuotas("api", "", Join(limits, Concurrency{}))
 			require.NoError(t, err)
 			return quotas
 		}
@@ -222,7 +222,7 @@ func TestALimitThatIsAddedToARuleKeepsWhatTheOthersCounted(t *testing.T) {
 func TestTheLimitsOfARuleTakeOnePlace(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, fewKeys)
-		family, err := NewQuotas("api", "", []Limit{PerMinute(100), PerHour(1000), PerDay(9)})
+		family, err := NewQuotas("api", "", All(PerMinute(100), PerHour(1000), PerDay(9)))
 		require.NoError(t, err)
 		for i := range fewKeys {
 			m.decide(chargesOf(family, fmt.Sprint(i), 1)...)

@@ -125,7 +125,7 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 					named(t, "c", "", PerHour(80_000_000)), named(t, "d", "", PerHour(3).With(TokenBucket)),
 				}
 				quotas[3].Settles = true
-				family, err := NewQuotas("e", "", []Limit{PerMinute(3), PerHour(4).With(TokenBucket)})
+				family, err := NewQuotas("e", "", All(PerMinute(3), PerHour(4).With(TokenBucket)))
 				require.NoError(t, err)
 				quotas = append(quotas, family...)
 				victim := named(t, "victim", "", PerHour(5))
@@ -260,7 +260,7 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 			return x, y
 		},
 		"limits of one rule": func(t *testing.T, a Algorithm) (x, y *Quota) {
-			family, err := NewQuotas("rule", "", []Limit{PerHour(callers * calls).With(a), PerDay(callers * calls / 4).With(a)})
+			family, err := NewQuotas("rule", "", All(PerHour(callers*calls).With(a), PerDay(callers*calls/4).With(a)))
 			require.NoError(t, err)
 			return family[0], family[1]
 		},
@@ -347,7 +347,7 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 			settling := named(t, "settling", "", PerDay(1000).With(a))
 			settling.Settles = true
 			large := named(t, "large", "", PerDay(8e11))
-			family, err := NewQuotas("family", "", []Limit{PerMinute(1000), PerHour(9), PerDay(8e11)})
+			family, err := NewQuotas("family", "", All(PerMinute(1000), PerHour(9), PerDay(8e11)))
 			require.NoError(t, err)
 			limits := func(cost int64) (charges []Charge) {
 				for _, q := range family {
@@ -405,7 +405,7 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 			named(t, "e", "", PerDay(10_000).With(FixedWindow)), named(t, "f", "", PerDay(10_000).With(TokenBucket)),
 		}
 		quotas[5].Settles = true
-		family, err := NewQuotas("g", "", []Limit{PerDay(10_000), PerHour(10_000).With(TokenBucket), PerMinute(5e8)})
+		family, err := NewQuotas("g", "", All(PerDay(10_000), PerHour(10_000).With(TokenBucket), PerMinute(5e8)))
 		require.NoError(t, err)
 		quotas = append(quotas, family...)
 		var used [9][keys]atomic.Int64

@@ -151,7 +151,8 @@ func ExampleLimiter_Reserve() {
 func ExampleSemaphore_Acquire() {
 	ctx := context.Background()
 	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{
-		Name: "exports", Max: 2, Queue: 10, MaxWait: time.Second,
+		Name:  "exports",
+		Limit: limiter.AtOnce(2).Queue(10, time.Second),
 	})
 	if err != nil {
 		panic(err)
@@ -258,10 +259,10 @@ func ExampleLimiter_Wait() {
 func ExampleConfig_limits() {
 	api := limiter.Must(limiter.New(limiter.Config{
 		Name: "api",
-		Limits: []limiter.Limit{
+		Limit: limiter.All(
 			limiter.PerSecond(10).With(limiter.SlidingLog),
 			limiter.PerDay(1000).With(limiter.SlidingLog),
-		},
+		),
 	}))
 	for _, cost := range []int64{8, 8} {
 		d, err := api.AllowN(context.Background(), "user:42", cost)

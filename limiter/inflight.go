@@ -75,11 +75,7 @@ func (s *State) holding() int64 {
 //
 // It is for a store that is a [Placer]. Others would keep what a process took that died.
 func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
-	err := checkName("rule name", rule)
-	if tier != "" {
-		err = errors.Join(err, checkName("tier name", tier))
-	}
-	if err = errors.Join(err, checkMax(most)); err != nil {
+	if err := errors.Join(checkNames(rule, tier), checkMax(most)); err != nil {
 		return nil, err
 	}
 	q := &Quota{rule: rule, tier: tier, limit: Limit{Events: most}, algorithm: &inFlight, capacity: most}

@@ -3,9 +3,10 @@ package limiter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // Config is what [New] takes.
@@ -14,13 +15,8 @@ type Config struct {
 	// store count apart by their names.
 	Name string
 
-	// Limit is required, or else Limits.
-	Limit Limit
-
-	// Limits, in place of Limit, are up to 8 limits of different periods, such as 10 per
-	// second and 1,000 per hour. An event needs room in each of them, or takes nothing.
-	// A LeakyBucket has no others beside it.
-	Limits []Limit
+	// Limit is required: a [Limit], or [All] of several. AtOnce is for [NewSemaphore].
+	Limit Allowance
 
 	// Settles is needed for [Limiter.Reserve]. A TokenBucket then remembers how low it was since
 	// units were reserved ([Quota.Settles]), which takes more memory.
@@ -75,13 +71,9 @@ func New(c Config) (*Limiter, error) {
 }
 
 func (c *Config) quotas() ([]*Quota, error) {
-	if c.Limits == nil {
-		q, err := NewQuota(c.Name, "", c.Limit)
-		return []*Quota{q}, err
-	}
-	quotas, err := NewQuotas(c.Name, "", c.Limits)
-	if c.Limit != (Limit{}) {
-		err = errors.Join(err, fmt.Errorf("limiter: %q has Limit, %v, and Limits: give one of them", c.Name, c.Limit))
+	quotas, err := NewQuotas(c.Name, "", c.Limit)
+	if err == nil && quotas[len(quotas)-1].InFlight() {
+		return nil, invalid.New("limiter", "%s of %q is %v: AtOnce is for a Semaphore, which learns when an event ends", invalid.Name("Limit"), c.Name, c.Limit)
 	}
 	return quotas, err
 }

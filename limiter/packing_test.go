@@ -133,7 +133,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 				}
 			}
 			if len(family) > 1 {
-				members, err := NewQuotas("family", "", family)
+				members, err := NewQuotas("family", "", Join(family, Concurrency{}))
 				require.NoError(rt, err)
 				for _, q := range members {
 					q.Settles = rapid.Bool().Draw(rt, "settles")

@@ -56,11 +56,7 @@ type Quota struct {
 // apart from each other; tier is empty for a rule without tiers. Names are 1 to 128
 // characters of printable ASCII without a space at either end.
 func NewQuota(rule, tier string, l Limit) (*Quota, error) {
-	err := checkName("rule name", rule)
-	if tier != "" {
-		err = errors.Join(err, checkName("tier name", tier))
-	}
-	if err := errors.Join(err, l.Validate()); err != nil {
+	if err := errors.Join(checkNames(rule, tier), l.Validate()); err != nil {
 		return nil, err
 	}
 	q := compiled(l)
@@ -79,17 +75,20 @@ func compiled(l Limit) *Quota {
 	return q
 }
 
-// maxLimits is how many limits a rule can have.
-const maxLimits = 8
+// concurrentSuffix follows the rule in the name of the counter of its slots. The name is the same
+// whether there are limits beside it or not, so the count survives when that changes.
+const concurrentSuffix = ".concurrent"
 
-// NewQuotas is NewQuota for a rule with up to 8 limits, which differ in their periods. The
-// first quota has the rule's name, and the others that and their period in seconds, as in
-// "api.3600". An event is charged to all of them, in one batch, one beside the other.
-func NewQuotas(rule, tier string, limits []Limit) ([]*Quota, error) {
-	if len(limits) == 0 || len(limits) > maxLimits {
-		return nil, invalid.New("limiter", "rule %q has %d limits: it must have 1 to %d", rule, len(limits), maxLimits)
+// NewQuotas is [NewQuota] for an [Allowance]. The first limit's quota has the rule's name, and the
+// others that and their period in seconds, as in "api.3600". The quota of AtOnce, as
+// [NewConcurrency] makes it, is the last, "api.concurrent". An event is charged to all of them, in
+// one batch, one beside the other.
+func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
+	limits, atOnce, err := Split(a)
+	if err != nil {
+		return nil, errors.Join(checkNames(rule, tier), err)
 	}
-	var family []*Quota
+	var quotas []*Quota
 	var errs []error
 	for i, l := range limits {
 		name := rule
@@ -97,33 +96,37 @@ func NewQuotas(rule, tier string, limits []Limit) ([]*Quota, error) {
 			name += "." + strconv.FormatFloat(l.Per.Seconds(), 'f', -1, 64)
 		}
 		q, err := NewQuota(name, tier, l)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case len(limits) > 1 && l.Algorithm == LeakyBucket:
-			errs = append(errs, invalid.New("limiter", "rule %q has the limit %v beside others: requests that wait their turn in a leaky-bucket cannot meet another limit", rule, l))
-		}
-		for _, other := range limits[:i] {
-			if other.Per == l.Per {
-				errs = append(errs, invalid.New("limiter", "rule %q has two limits of one period, %v and %v", rule, other, l))
-			}
-		}
-		family = append(family, q)
+		errs = append(errs, err)
+		quotas = append(quotas, q)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	family := quotas
+	if atOnce != (Concurrency{}) {
+		q, err := NewConcurrency(rule+concurrentSuffix, tier, atOnce.Max)
+		errs = append(errs, err)
+		quotas = append(quotas, q)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	if len(family) > 1 {
 		for _, q := range family {
 			q.family = family
 		}
 	}
-	return family, nil
+	return quotas, nil
 }
 
 // Family is the quotas that were made together by [NewQuotas], q among them, or nil if q is
 // alone. A store may hold their states of a key together.
 func (q *Quota) Family() []*Quota { return q.family }
+
+func checkNames(rule, tier string) error {
+	err := checkName("rule name", rule)
+	if tier == "" {
+		return err
+	}
+	return errors.Join(err, checkName("tier name", tier))
+}
 
 func checkName(what, name string) error {
 	if name == "" {

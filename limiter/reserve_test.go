@@ -249,7 +249,7 @@ func TestWhatIsSettledLateGoesWhereItWasTaken(t *testing.T) {
 
 func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store Store) {
-		l := Must(New(Config{Name: "api", Limits: []Limit{PerSecond(10), PerHour(15), PerDay(1000)}, Settles: true, Store: store}))
+		l := Must(New(Config{Name: "api", Limit: All(PerSecond(10), PerHour(15), PerDay(1000)), Settles: true, Store: store}))
 		d, err := l.AllowN(t.Context(), "key", 8)
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
@@ -305,7 +305,7 @@ func severalLimits(t *rapid.T) {
 	if limits == nil {
 		t.Skip("no limit")
 	}
-	l := Must(New(Config{Name: "api", Limits: limits}))
+	l := Must(New(Config{Name: "api", Limit: Join(limits, Concurrency{})}))
 	ask := func(n int64) Decision {
 		d, err := l.AllowN(context.Background(), "key", n)
 		require.NoError(t, err)
@@ -342,12 +342,19 @@ func TestSeveralLimitsThatMakeNoSense(t *testing.T) {
 		c    Config
 		want string
 	}{
-		{Config{Limit: PerSecond(1), Limits: []Limit{PerHour(1)}}, `"api" has Limit, 1/1s, and Limits`},
-		{Config{Limits: []Limit{}}, "has 0 limits"},
-		{Config{Limits: make([]Limit, 9)}, "has 9 limits: it must have 1 to 8"},
-		{Config{Limits: []Limit{PerHour(1), PerHour(2)}}, "two limits of one period"},
-		{Config{Limits: []Limit{PerHour(1), PerSecond(2).With(LeakyBucket)}}, "leaky-bucket cannot meet another limit"},
-		{Config{Limits: []Limit{PerHour(1), {}}}, "Events is 0"},
+		{Config{}, "Limit is missing"},
+		{Config{Limit: new(Limit)}, "Limit is a *limiter.Limit: it must be a Limit, AtOnce or All"},
+		{Config{Limit: All()}, "has 0 limits"},
+		{Config{Limit: Join(make([]Limit, 9), Concurrency{})}, "has 9 limits: it must have 1 to 8"},
+		{Config{Limit: All(Join(make([]Limit, 5), Concurrency{}), Join(make([]Limit, 4), Concurrency{}))}, "has 9 limits: it must have 1 to 8"},
+		{Config{Limit: All(PerHour(1), nil)}, "one of All is <nil>"},
+		{Config{Limit: All(PerHour(1), AtOnce(2), AtOnce(2))}, "must have AtOnce once"},
+		{Config{Limit: All(PerHour(1), AtOnce(0))}, "must have AtOnce once, of at least 1"},
+		{Config{Limit: AtOnce(2)}, "AtOnce is for a Semaphore"},
+		{Config{Limit: All(PerHour(1), AtOnce(2))}, "AtOnce is for a Semaphore"},
+		{Config{Limit: All(PerHour(1), PerHour(2))}, "two limits have one period"},
+		{Config{Limit: All(PerHour(1), PerSecond(2).With(LeakyBucket))}, "leaky-bucket cannot meet another limit"},
+		{Config{Limit: All(PerHour(1), Limit{})}, "Events is 0"},
 	} {
 		tt.c.Name = "api"
 		l, err := New(tt.c)
@@ -384,7 +391,7 @@ func TestReservingAndSettlingDoesNotAllocate(t *testing.T) {
 
 func TestSeveralLimitsDoNotAllocate(t *testing.T) {
 	ctx := context.Background()
-	l := Must(New(Config{Name: "api", Limits: []Limit{PerSecond(1000), PerHour(10_000), PerDay(100_000)}}))
+	l := Must(New(Config{Name: "api", Limit: All(PerSecond(1000), PerHour(10_000), PerDay(100_000))}))
 	_, err := l.Allow(ctx, "key")
 	require.NoError(t, err)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Allow(ctx, "key") }))

@@ -16,16 +16,9 @@ type SemaphoreConfig struct {
 	// count apart by their names.
 	Name string
 
-	// Max is how many events of a key may be under way at once: from 1 to 10^9.
-	Max int64
-
-	// Queue is how many events of a key wait in this process when all places are taken, in the
-	// order in which they came: up to 10,000, which is also the most of all keys together.
-	// Zero: none.
-	Queue int
-
-	// MaxWait is how long one waits at most. Required with a Queue.
-	MaxWait time.Duration
+	// Limit is required: how many events of a key may be in progress at once, such as AtOnce(5),
+	// or AtOnce(5).Queue(20, time.Second) for a queue.
+	Limit Concurrency
 
 	// Store holds the places. Nil: a [Memory] of its own. It has to be a [Placer].
 	Store Store
@@ -38,7 +31,7 @@ type SemaphoreConfig struct {
 // A Semaphore limits how many events of a key are under way at once, where a rate says nothing
 // about it: an export takes a minute, or a pool has so many connections.
 //
-//	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{Name: "exports", Max: 5})
+//	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{Name: "exports", Limit: limiter.AtOnce(5)})
 //
 //	release, d, err := exports.Acquire(ctx, "user:42")
 //	defer release()
@@ -56,9 +49,8 @@ type Semaphore struct {
 
 // NewSemaphore returns a Semaphore, or everything that is wrong with c.
 func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
-	quota, err := NewConcurrency(c.Name, "", c.Max)
-	err = errors.Join(err, c.OnOutage.Validate(), checkQueue(c.Queue, c.MaxWait))
-	if err != nil {
+	quota, err := NewConcurrency(c.Name, "", c.Limit.Max)
+	if err := errors.Join(err, c.OnOutage.Validate(), c.Limit.checkQueue()); err != nil {
 		return nil, err
 	}
 	quota.OnOutage = c.OnOutage
@@ -78,13 +70,13 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 		return nil, err
 	}
 	memory, _ := c.Store.(*Memory)
-	s := &Semaphore{quota: quota, store: c.Store, memory: memory, most: c.Queue, maxWait: c.MaxWait}
+	s := &Semaphore{quota: quota, store: c.Store, memory: memory, most: c.Limit.Waiting, maxWait: c.Limit.MaxWait}
 	s.room.Shared = memory == nil
 	return s, nil
 }
 
 // Acquire takes a place for key, or says in the Decision why there is none: RetryAfter is a
-// guess from how long others held theirs. With a Queue it waits for one first, until MaxWait,
+// guess from how long others held theirs. With a queue it waits for one first, until MaxWait,
 // or until ctx ends, whose error it returns. Another error means that the store could not
 // decide. Release returns the place, once: further calls do nothing, nor does that of an event
 // that got none, so it can always be deferred.

@@ -24,7 +24,7 @@ func semaphore(tb testing.TB, c SemaphoreConfig) *Semaphore {
 
 func TestASemaphoreHasAsManyPlacesAsItSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, SemaphoreConfig{Max: 2})
+		s := semaphore(t, SemaphoreConfig{Limit: AtOnce(2)})
 		first, d, err := s.Acquire(t.Context(), "key")
 		require.NoError(t, err)
 		assert.Equal(t, int64(1), d.Remaining)
@@ -55,7 +55,7 @@ func TestASemaphoreHasAsManyPlacesAsItSays(t *testing.T) {
 // do not go first.
 func TestWaitersGoInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, SemaphoreConfig{Max: 1, Queue: 100, MaxWait: time.Hour})
+		s := semaphore(t, SemaphoreConfig{Limit: AtOnce(1).Queue(100, time.Hour)})
 		release, _, _ := s.Acquire(t.Context(), "key")
 		var order []int
 		var wg sync.WaitGroup
@@ -82,7 +82,7 @@ func TestWaitersGoInTurn(t *testing.T) {
 
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, SemaphoreConfig{Max: 1, Queue: 2, MaxWait: 2 * time.Second})
+		s := semaphore(t, SemaphoreConfig{Limit: AtOnce(1).Queue(2, 2*time.Second)})
 		release, _, _ := s.Acquire(t.Context(), "key")
 
 		began := time.Now()
@@ -119,7 +119,7 @@ func TestWaitingEnds(t *testing.T) {
 // One that gives up while it is first lets the next one go.
 func TestATurnThatIsNotTakenIsTheNextOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, SemaphoreConfig{Max: 1, Queue: 2, MaxWait: time.Hour})
+		s := semaphore(t, SemaphoreConfig{Limit: AtOnce(1).Queue(2, time.Hour)})
 		release, _, _ := s.Acquire(t.Context(), "key")
 		ctx, cancel := context.WithCancel(t.Context())
 		go s.Acquire(ctx, "key")
@@ -152,9 +152,9 @@ func TestPlacesAreNeverMoreAndAllReturn(tt *testing.T) {
 		var waiting, held int
 		synctest.Test(tt, func(*testing.T) { // what fails in it would end more than the draw
 			m := Must(NewMemory(MemoryOptions{}))
-			c := SemaphoreConfig{Name: "x", Max: most, Store: m}
+			c := SemaphoreConfig{Name: "x", Limit: AtOnce(most), Store: m}
 			if queue > 0 {
-				c.Queue, c.MaxWait = queue, 20*time.Millisecond
+				c.Limit = c.Limit.Queue(queue, 20*time.Millisecond)
 			}
 			s, _ := NewSemaphore(c)
 			var wg sync.WaitGroup
@@ -239,7 +239,7 @@ func TestALowerMaxWaitsForEventsToEnd(t *testing.T) {
 
 func TestPlacesLeaveNothingBehind(t *testing.T) {
 	m := Must(NewMemory(MemoryOptions{}))
-	s := semaphore(t, SemaphoreConfig{Max: 1, Store: m})
+	s := semaphore(t, SemaphoreConfig{Limit: AtOnce(1), Store: m})
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
@@ -269,15 +269,15 @@ func (m *Memory) heldKeys() (n int) {
 
 func TestBadSemaphores(t *testing.T) {
 	for want, c := range map[string]SemaphoreConfig{
-		"the rule name is empty":                   {Max: 1},
+		"the rule name is empty":                   {Limit: AtOnce(1)},
 		"Max is 0: it must be from 1":              {Name: "x"},
-		"Max is -1":                                {Name: "x", Max: -1},
-		"Queue is -1":                              {Name: "x", Max: 1, Queue: -1},
-		"Queue is 10001":                           {Name: "x", Max: 1, Queue: 10_001, MaxWait: time.Second},
-		"MaxWait is missing":                       {Name: "x", Max: 1, Queue: 1},
-		"MaxWait is 1s, and there is no Queue":     {Name: "x", Max: 1, MaxWait: time.Second},
-		"MaxWait is -1s":                           {Name: "x", Max: 1, MaxWait: -time.Second},
-		"which cannot count events that are under": {Name: "x", Max: 1, Store: struct{ Store }{}},
+		"Max is -1":                                {Name: "x", Limit: AtOnce(-1)},
+		"Queue is -1":                              {Name: "x", Limit: AtOnce(1).Queue(-1, 0)},
+		"Queue is 10001":                           {Name: "x", Limit: AtOnce(1).Queue(10_001, time.Second)},
+		"MaxWait is missing":                       {Name: "x", Limit: AtOnce(1).Queue(1, 0)},
+		"MaxWait is 1s, and there is no Queue":     {Name: "x", Limit: AtOnce(1).Queue(0, time.Second)},
+		"MaxWait is -1s":                           {Name: "x", Limit: AtOnce(1).Queue(0, -time.Second)},
+		"which cannot count events that are under": {Name: "x", Limit: AtOnce(1), Store: struct{ Store }{}},
 	} {
 		_, err := NewSemaphore(c)
 		assert.ErrorContains(t, err, want)
@@ -291,7 +291,7 @@ func BenchmarkSemaphore(b *testing.B) {
 			names[i] = fmt.Sprint("key", i)
 		}
 		b.Run(name, func(b *testing.B) {
-			s := semaphore(b, SemaphoreConfig{Max: 1 << 20})
+			s := semaphore(b, SemaphoreConfig{Limit: AtOnce(1 << 20)})
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				release, _, _ := s.Acquire(b.Context(), names[i%keys])

@@ -78,7 +78,7 @@ func lineOf(c *limiter.Charge) lineKey { return lineKey{c.Quota.Rule(), c.Quota.
 func (a *applied) line() lineKey { return lineKey{a.quota.Rule(), a.quota.Tier(), a.key} }
 
 // queues reports whether a request waits for a place of a.
-func (a *applied) queues() bool { return a.concurrency.Queue > 0 && !a.info.Shadow }
+func (a *applied) queues() bool { return a.concurrency.Waiting > 0 && !a.info.Shadow }
 
 // queue has a request wait for slots, in one line at a time and holding nothing, until it is the
 // first and everything can be taken. Should it lack another slot then, it goes to the end of that
@@ -124,7 +124,7 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 				s.policies[i].spared = false
 			}
 			if now := l.rules.Load(); now != set {
-				now.refresh(charges)
+				now.refresh(s, charges)
 			}
 			err := l.take(ctx, set, s, charges)
 			return s.allowed || s.decisions[at].Allowed || s.lacks() < 0, err
@@ -149,15 +149,15 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 func (l *RateLimit) inTurn(ctx context.Context, a *applied, patience time.Duration, ask func() (bool, error)) (bool, error) {
 	a.progress.waiting.Add(1)
 	defer a.progress.waiting.Add(-1)
-	return l.room.Wait(ctx, a.line(), a.concurrency.Queue, patience, ask)
+	return l.room.Wait(ctx, a.line(), a.concurrency.Waiting, patience, ask)
 }
 
 // refresh has charges of places count by the rules in force, as they may have changed while the
 // request waited: more may be allowed now, and it would stand in the way of those that came later.
-func (set *ruleset) refresh(charges []limiter.Charge) {
+func (set *ruleset) refresh(s *decided, charges []limiter.Charge) {
 	for i := range charges {
 		was := charges[i].Quota
-		if !was.InFlight() {
+		if !was.InFlight() || s.policies[i].info.Own { // whose limit is not in the rules
 			continue
 		}
 		at := slices.IndexFunc(set.quotas, func(q *limiter.Quota) bool {

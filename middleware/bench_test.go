@@ -97,7 +97,7 @@ func BenchmarkLimits(b *testing.B) {
 	for _, n := range []int{1, 3} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			benchmark(b, limited(b, middleware.Config{NoResult: true, Headers: middleware.HeadersNone,
-				Rules: []middleware.Rule{{Name: "api", Key: keyfunc.IP(), Limits: limits[:n]}}}).Handler(noop))
+				Rules: []middleware.Rule{{Name: "api", Key: keyfunc.IP(), Limit: limiter.Join(limits[:n], limiter.Concurrency{})}}}).Handler(noop))
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestWhatARequestAllocates(t *testing.T) {
 		"allowed, three lean":  {middleware.Config{Rules: perIP(plenty, 3), NoResult: true, Headers: middleware.HeadersNone}, request(), 0},
 		"allowed, three rules": {middleware.Config{Rules: perIP(plenty, 3)}, request(), 2},
 		"allowed, three limits": {middleware.Config{Rules: []middleware.Rule{
-			{Name: "api", Limits: []limiter.Limit{plenty, limiter.PerHour(2_000_000), limiter.PerMinute(200_000)}},
+			{Name: "api", Limit: limiter.All(plenty, limiter.PerHour(2_000_000), limiter.PerMinute(200_000))},
 		}}, request(), 3}, // and the text of what is long to tell
 		// The answer.
 		"refused":              {middleware.Config{Rules: perIP(once, 1)}, request(), 1},

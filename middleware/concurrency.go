@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 
@@ -9,43 +10,14 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// How many requests of a rule are in progress at once, its Concurrency: a policy beside those
-// of its limits, of which a request takes a place, and returns it when it ends.
-
-// concurrentSuffix is what the counters of a rule's places are called, after the rule. It is
-// one name whether the rule has a limit or not, so that the count survives when it gets one.
-const concurrentSuffix = ".concurrent"
+// How many requests of a rule are in progress at once: a policy beside those of its limits, of
+// which a request takes a place, and returns it when it ends.
 
 // isPlace reports whether p is a rule's Concurrency, and not one of its limits.
 func (p *policy) isPlace() bool { return p.quota.InFlight() }
 
 // A progress is what is under way of a rule in one tier. It outlives a change of the rules.
 type progress struct{ requests, waiting atomic.Int64 }
-
-// place is r's Concurrency for the tier that info tells of, or nil if something is wrong with it.
-func (c *compiler) place(at string, r *rule, info RuleInfo, alone bool) *policy {
-	of := info.Concurrency
-	if err := of.Validate(); err != nil {
-		c.report("%s: Concurrency: %w", at, err)
-		return nil
-	}
-	name := r.Name + concurrentSuffix
-	quota := c.quota(at+" Concurrency", family{rule: name, tier: info.Tier, places: of.Max, onOutage: r.OnOutage})
-	if quota == nil {
-		return nil
-	}
-	c.name(at, name, info.Tier)
-	shown := name
-	if alone {
-		shown = r.Name
-	}
-	p := newPolicy(quota, shown)
-	p.concurrency, p.other = of, !alone
-	p.progress = c.progress(counters{name, info.Tier})
-	c.set.hasPlaces = true
-	c.set.hasQueues = c.set.hasQueues || of.Queue > 0 && !r.Shadow
-	return p
-}
 
 func (c *compiler) progress(of counters) *progress {
 	p := &progress{}
@@ -69,24 +41,25 @@ func (c *compiler) withoutLimit(at string, given Rule) {
 		{"ChargeAfter", given.ChargeAfter},
 	} {
 		if field.given {
-			c.report("%s: %s is set, and there is no Limit: of Concurrency each request takes one place, and returns it when it ends", at, field.name)
+			c.report("%s: %s is set, and there is no limit: of AtOnce each request takes one place, and returns it when it ends", at, field.name)
 		}
 	}
 }
 
-// canHold refuses a store that cannot count requests in progress.
-func (l *RateLimit) canHold(set *ruleset) error {
-	placer, ok := limiter.As[limiter.Placer](l.store)
-	for _, quota := range set.quotas {
-		switch {
-		case !quota.InFlight():
-		case !ok:
-			return invalid.New("middleware", "Config.Store is a %T, which cannot count requests in progress, as Concurrency of the rule %q needs: what a process takes would stay taken if it died", l.store, quota.Rule())
-		default:
-			if err := placer.Places(quota); err != nil {
-				return invalid.New("middleware", "Config.Store: %w", err)
-			}
+// checkQuota returns why the store cannot count by q, or nil.
+func (l *RateLimit) checkQuota(q *limiter.Quota) error {
+	var err error
+	if q.InFlight() {
+		placer, ok := limiter.As[limiter.Placer](l.store)
+		if !ok {
+			return invalid.New("middleware", "Config.Store is a %T, which cannot count requests in progress, as AtOnce of the rule %q needs: what a process takes would stay taken if it died", l.store, q.Rule())
 		}
+		err = placer.Places(q)
+	} else if store, ok := limiter.As[limiter.Checker](l.store); ok {
+		err = store.Check(q)
+	}
+	if err != nil {
+		return fmt.Errorf("middleware: Config.Store: %w", err)
 	}
 	return nil
 }
@@ -183,14 +156,14 @@ func (s *decided) full() (most int64, shared bool) {
 	return most, shared && most > 0
 }
 
-// An InProgress is how much of a rule with Concurrency is under way in this process.
+// An InProgress is how much of a rule with AtOnce is under way in this process.
 type InProgress struct {
 	Rule     *RuleInfo // shared, and not to be changed
 	Requests int64     // that have a place
 	Waiting  int64     // that wait for one
 }
 
-// InProgress is what is under way now of each rule with Concurrency, in the order of Rules.
+// InProgress is what is under way now of each rule with AtOnce, in the order of Rules.
 func (l *RateLimit) InProgress() []InProgress {
 	var all []InProgress
 	for _, p := range l.rules.Load().policies() {

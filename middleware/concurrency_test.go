@@ -30,13 +30,13 @@ import (
 
 // exports is a rule of which so many requests of a client are in progress at once.
 func exports(most int64) middleware.Rule {
-	return middleware.Rule{Name: "exports", Key: keyfunc.IP(), Concurrency: limiter.Concurrency{Max: most}}
+	return middleware.Rule{Name: "exports", Key: keyfunc.IP(), Limit: limiter.AtOnce(most)}
 }
 
 // queued is exports, where as many wait for so long.
 func queued(most int64, queue int, wait time.Duration) middleware.Rule {
 	rule := exports(most)
-	rule.Concurrency.Queue, rule.Concurrency.MaxWait = queue, wait
+	rule.Limit = limiter.AtOnce(most).Queue(queue, wait)
 	return rule
 }
 
@@ -115,7 +115,7 @@ func TestNoMoreRequestsOfAKeyAreInProgressThanItsRuleSays(t *testing.T) {
 // A rule without a key says that the service is busy, and not the client.
 func TestARuleWithoutAKeyAnswers503(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{{Name: "pool", Concurrency: limiter.Concurrency{Max: 1}}}})
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{{Name: "pool", Limit: limiter.AtOnce(1)}}})
 		d.begin()
 		w := <-d.begin(from("198.51.100.7:1"), header("Accept", "application/problem+json"))
 		assert.Equal(t, 503, w.Code)
@@ -128,7 +128,7 @@ func TestARuleWithoutAKeyAnswers503(t *testing.T) {
 func TestALimitAndConcurrencyAreTakenTogetherOrNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := exports(1)
-		rule.Limit, rule.Units = limiter.PerHour(10), 2
+		rule.Limit, rule.Units = limiter.All(limiter.PerHour(10), rule.Limit), 2
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
 		d.begin()
 		w := <-d.begin()
@@ -366,7 +366,7 @@ func (f observe) Observe(o *middleware.Observation) { f(o) }
 // A request that waits for a place of one rule keeps no place of another, and is charged nothing.
 func TestWhatWaitsHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := middleware.Rule{Name: "all", Limit: limiter.PerHour(3), Concurrency: limiter.Concurrency{Max: 2}}
+		all := middleware.Rule{Name: "all", Limit: limiter.All(limiter.PerHour(3), limiter.AtOnce(2))}
 		slow := queued(1, 5, time.Hour)
 		slow.Match = func(r *http.Request) bool { return r.URL.Path == "/slow" }
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{all, slow}})
@@ -406,17 +406,20 @@ func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
 			return event{ms.Draw(t, "come"), ms.Draw(t, "hold"), ms.Draw(t, "patience"), rapid.IntRange(1, 7).Draw(t, "rules"), rapid.Bool().Draw(t, "panics")}
 		}), 1, 25).Draw(t, "events")
 		var rules []middleware.Rule
+		var most []int64
 		for i := range 3 {
+			slots := limiter.AtOnce(rapid.Int64Range(1, 3).Draw(t, "max"))
+			if queue := rapid.IntRange(0, 4).Draw(t, "queue"); queue > 0 {
+				slots = slots.Queue(queue, 30*time.Millisecond)
+			}
+			most = append(most, slots.Max)
 			rule := middleware.Rule{
-				Name: fmt.Sprint(i), Concurrency: limiter.Concurrency{Max: rapid.Int64Range(1, 3).Draw(t, "max")},
+				Name: fmt.Sprint(i), Limit: slots,
 				Match:  func(r *http.Request) bool { n, _ := strconv.Atoi(r.Header.Get("Rules")); return n>>i&1 == 1 },
 				Shadow: rapid.IntRange(0, 5).Draw(t, "shadow") == 0,
 			}
-			if queue := rapid.IntRange(0, 4).Draw(t, "queue"); queue > 0 {
-				rule.Concurrency.Queue, rule.Concurrency.MaxWait = queue, 30*time.Millisecond
-			}
 			if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
-				rule.Limit = limiter.PerSecond(50)
+				rule.Limit = limiter.All(limiter.PerSecond(50), slots)
 			}
 			rules = append(rules, rule)
 		}
@@ -427,7 +430,7 @@ func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
 			h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for i := range rules {
 					if rules[i].Match(r) && !rules[i].Shadow {
-						if n := now[i].Add(1); n > rules[i].Concurrency.Max {
+						if n := now[i].Add(1); n > most[i] {
 							wrong = append(wrong, fmt.Sprintf("%d of rule %d at once", n, i))
 						}
 						defer now[i].Add(-1)
@@ -467,8 +470,7 @@ func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
 func TestTiersHaveConcurrencyOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := exports(1)
-		rule.TierConcurrency = map[string]limiter.Concurrency{"premium": {Max: 3}}
-		rule.Tiers = middleware.Tiers{"metered": limiter.PerHour(5)}
+		rule.Tiers = middleware.Tiers{"premium": limiter.AtOnce(3), "metered": limiter.All(limiter.PerHour(5), limiter.AtOnce(1))}
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
 		for tier, most := range map[string]int{"": 1, "premium": 3, "metered": 1} {
 			for range most {
@@ -542,7 +544,7 @@ func TestALowerConcurrencyAdmitsNobodyUntilEnoughHaveLeft(t *testing.T) {
 			d.begin()
 		}
 		withLimit := queued(2, 1, time.Hour)
-		withLimit.Limit = limiter.PerHour(100)
+		withLimit.Limit = limiter.All(limiter.PerHour(100), withLimit.Limit)
 		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{withLimit}}))
 		assert.EqualValues(t, 3, d.l.InProgress()[0].Requests)
 		waits := d.begin()
@@ -641,7 +643,7 @@ func TestARequestThatIsShedReturnsItsPlace(t *testing.T) {
 func TestAPlaceIsHeldWhileARequestWaitsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := exports(1)
-		rule.Limit = limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)
+		rule.Limit = limiter.All(limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5), rule.Limit)
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
 		d.begin()
 		d.leave <- struct{}{}
@@ -675,25 +677,25 @@ func TestAWaitThatOutlastsTheServersPatienceIsWarnedOf(t *testing.T) {
 type plain struct{ limiter.Store }
 
 func TestBadConcurrency(t *testing.T) {
-	few := limiter.Concurrency{Max: 5}
-	base := middleware.Rule{Name: "exports", Key: keyfunc.IP(), Concurrency: few}
+	few := limiter.AtOnce(5)
+	base := middleware.Rule{Name: "exports", Key: keyfunc.IP(), Limit: few}
 	for name, test := range map[string]struct {
 		edit func(*middleware.Rule)
 		says string
 	}{
-		"no places":         {func(r *middleware.Rule) { r.Concurrency.Max = -1 }, "Max is -1"},
-		"queue without end": {func(r *middleware.Rule) { r.Concurrency.Queue = 5 }, "MaxWait is missing"},
-		"wait for nothing":  {func(r *middleware.Rule) { r.Concurrency.MaxWait = 5 }, "no Queue"},
-		"queue alone":       {func(r *middleware.Rule) { r.Concurrency = limiter.Concurrency{Queue: 5, MaxWait: 1} }, "Max is 0"},
-		"cost":              {func(r *middleware.Rule) { r.Cost = func(*http.Request) int64 { return 2 } }, "Cost is set, and there is no Limit"},
-		"units":             {func(r *middleware.Rule) { r.Units = 2 }, "Units is set, and there is no Limit"},
-		"counts":            {func(r *middleware.Rule) { r.Counts = middleware.StatusClass(5) }, "Counts is set, and there is no Limit"},
-		"charged after":     {func(r *middleware.Rule) { r.ChargeAfter = true }, "ChargeAfter is set, and there is no Limit"},
-		"settles":           {func(r *middleware.Rule) { r.Settles = true }, "Settles is set, and there is no Limit"},
-		"tier":              {func(r *middleware.Rule) { r.TierConcurrency = map[string]limiter.Concurrency{"x": {}} }, `TierConcurrency["x"]: limiter: Max is 0`},
-		"tier of no name":   {func(r *middleware.Rule) { r.TierConcurrency = map[string]limiter.Concurrency{"": few} }, "a tier without a name"},
+		"no places":         {func(r *middleware.Rule) { r.Limit = limiter.AtOnce(-1) }, "Max is -1"},
+		"queue without end": {func(r *middleware.Rule) { r.Limit = few.Queue(5, 0) }, "MaxWait is missing"},
+		"wait for nothing":  {func(r *middleware.Rule) { r.Limit = few.Queue(0, 5) }, "no Queue"},
+		"queue alone":       {func(r *middleware.Rule) { r.Limit = limiter.AtOnce(0).Queue(5, 1) }, "Max is 0"},
+		"cost":              {func(r *middleware.Rule) { r.Cost = func(*http.Request) int64 { return 2 } }, "Cost is set, and there is no limit"},
+		"units":             {func(r *middleware.Rule) { r.Units = 2 }, "Units is set, and there is no limit"},
+		"counts":            {func(r *middleware.Rule) { r.Counts = middleware.StatusClass(5) }, "Counts is set, and there is no limit"},
+		"charged after":     {func(r *middleware.Rule) { r.ChargeAfter = true }, "ChargeAfter is set, and there is no limit"},
+		"settles":           {func(r *middleware.Rule) { r.Settles = true }, "Settles is set, and there is no limit"},
+		"tier":              {func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"x": limiter.Concurrency{}} }, `tier "x": limiter: Max is 0`},
+		"tier of no name":   {func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"": few} }, "a tier without a name"},
 		"long name":         {func(r *middleware.Rule) { r.Name = strings.Repeat("x", 120) }, "at most 128"},
-		"nothing":           {func(r *middleware.Rule) { r.Concurrency = limiter.Concurrency{} }, "0"},
+		"nothing":           {func(r *middleware.Rule) { r.Limit = nil }, "Limit is missing"},
 	} {
 		rule := base
 		test.edit(&rule)
@@ -708,7 +710,7 @@ func TestBadConcurrency(t *testing.T) {
 
 func TestASlotIsNotChargedByHand(t *testing.T) {
 	rule := exports(5)
-	rule.Limit = limiter.PerHour(10)
+	rule.Limit = limiter.All(limiter.PerHour(10), rule.Limit)
 	alone := exports(5)
 	alone.Name = "alone"
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, alone}})
@@ -750,7 +752,7 @@ func BenchmarkConcurrency(b *testing.B) {
 	limit := middleware.Rule{Name: "one", Key: keyfunc.IP(), Limit: plenty}
 	lean := middleware.Config{NoResult: true, Headers: middleware.HeadersNone}
 	both := exports(1000)
-	both.Limit = plenty
+	both.Limit = limiter.All(plenty, both.Limit)
 	for name, rule := range map[string]middleware.Rule{"limit": limit, "concurrency": exports(1000), "queue": queued(1000, 100, time.Second), "both": both} {
 		b.Run(name, func(b *testing.B) {
 			benchmark(b, limited(b, middleware.Config{Rules: []middleware.Rule{rule}}).Handler(noop))

@@ -150,57 +150,20 @@ type Rule struct {
 	// Key says which client is asking. Nil: one counter for all requests that match.
 	Key keyfunc.Func
 
-	// Limit is required, or Limits, or Concurrency, or Deny. With Tiers, it is for requests in
-	// none of them.
-	Limit limiter.Limit
+	// Limit is required, but with Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All] of
+	// several. With Tiers, it is for requests in none of them. Clients see the first limit under
+	// the rule's name, "api", others with their period in seconds, "api.3600", and AtOnce beside a
+	// limit as "api.concurrent". AtOnce needs a Config.Store that is a [limiter.Placer]; see
+	// docs/concurrency.md.
+	Limit limiter.Allowance
 
-	// Limits are several for the same requests, such as 10 a second and 1,000 an hour: a
-	// request passes if all of them have room, and is then charged to each. The first is told
-	// to clients under the rule's name, "api", the others with their period in seconds behind
-	// it, "api.3600". No two have one period, and none is a LeakyBucket.
-	Limits []limiter.Limit
-
-	// Tiers are limits for some callers, by the name given to [WithTier].
+	// Tiers are for some callers, by the name given to [WithTier], in place of Limit.
 	Tiers Tiers
 
-	// TierLimits are Tiers with several limits each, which take the place of all that the rule
-	// has for others.
-	TierLimits map[string][]limiter.Limit
-
-	// Overrides are limits of single keys, in place of all that the rule has for others, in every
-	// tier, by the text of the key ([keyfunc.Classify]). They count under the rule's name, so what a
-	// key has used stays used when its limit changes. Nil: there are none.
-	Overrides map[string]limiter.Limit
-
-	// LimitFor is the limit of a key that Overrides does not have, such as one that a customer
-	// pays for, from wherever it is kept. The zero Limit: the key has none of its own.
-	//
-	// What it says of a key is kept for a minute, of the 50,000 keys at least that were asked for
-	// last. For each key there is one call at a time: requests of a key that is not known wait for
-	// it, for up to a second; those of one that is known go on with what is known. The context
-	// ends after a second, and not with the request.
-	//
-	// If it fails, or the limit is not valid, what was known goes on. Where nothing is known the
-	// rule's OnOutage says what becomes of the request: it meets the rule's limit for all (Local),
-	// passes (Open), or is answered 503 (Closed). So it is where the rules' keys would have more than 4,096
-	// different limits. Nil: keys have no limits of their own.
-	//
-	// A client that makes up keys has LimitFor called for each.
-	LimitFor func(ctx context.Context, key string) (limiter.Limit, error)
-
-	// Concurrency is how many requests of a key may be in progress at once, alone or beside a
-	// limit. A request takes a place when it passes, whatever it costs, and returns it when its
-	// handler has returned, whatever becomes of the client; see docs/concurrency.md. One that
-	// lacks nothing but a place waits for it with a Queue, in turn and in this process, and
-	// takes nothing meanwhile. Refused it is answered 429, or 503 if there is no Key.
-	//
-	// Clients are told of places under the rule's name, or beside a limit with ".concurrent"
-	// behind it. Config.Store has to be a [limiter.Placer]. Zero: any number.
-	Concurrency limiter.Concurrency
-
-	// TierConcurrency is Concurrency for some callers, by tier. A tier that is named in one of
-	// these three fields alone has of the others what the rule has for requests in no tier.
-	TierConcurrency map[string]limiter.Concurrency
+	// LimitFor has the limits of single keys, in place of all that the rule has for others, in
+	// every tier: a [LimitMap] or a [LimitFunc]. They count under the rule's name, so what a key
+	// has used stays used when its limit changes. Nil: keys have no limits of their own.
+	LimitFor LimitFor
 
 	// Match says which requests the rule is for; see [Route]. Nil: all. A rule of ByTier,
 	// of ByRoute or Default matches more narrowly with it, not another rule instead.
@@ -279,9 +242,33 @@ type Rule struct {
 	And []Rule
 }
 
-// Tiers are limits by tier name. A request that [WithTier] puts in one of them is
-// counted against that limit instead of the rule's own, in a counter apart.
-type Tiers map[string]limiter.Limit
+// Tiers are allowances by tier name. A request that [WithTier] puts in one of them is
+// counted against that one instead of the rule's own, in a counter apart.
+type Tiers map[string]limiter.Allowance
+
+// LimitFor has limits of single keys: a [LimitMap] or a [LimitFunc].
+type LimitFor interface{ limitFor() }
+
+// A LimitMap has limits of single keys, by the text of the key ([keyfunc.Classify]). [New] checks
+// them.
+type LimitMap map[string]limiter.Allowance
+
+// A LimitFunc looks up the limit of a key, such as one that a customer pays for. Nil: the key has
+// none of its own. It may have four parts, or as many as the rule.
+//
+// Its answer is kept for a minute, for the 50,000 keys at least that were asked for last. For each
+// key there is one call at a time: requests of a key that is not known wait for it, for up to a
+// second; those of one that is known go on with what is known. The context ends after a second,
+// and not with the request. A client that makes up keys has it called for each.
+//
+// If it fails, or the limit is not valid, what was known goes on. Where nothing is known the
+// rule's OnOutage says what becomes of the request: it meets the rule's limit for all (Local),
+// passes (Open), or is answered 503 (Closed). So it is where the rules' keys would have more than
+// 4,096 different limits.
+type LimitFunc func(ctx context.Context, key string) (limiter.Allowance, error)
+
+func (LimitMap) limitFor()  {}
+func (LimitFunc) limitFor() {}
 
 // NoKey says what a rule does with a request for which its key function has no key.
 // A request is not limited where all rules that it meets are NoKeySkip, which is warned of.

@@ -111,12 +111,13 @@ type policy struct {
 
 	// Of a rule with several limits each is a policy. They apply one after the other.
 	others []*policy // those behind the first
-	place  *policy   // and behind them the rule's Concurrency; nil: there is none, or it is alone
+	place  *policy   // and behind them that of its slots; nil: there is none, or it is alone
 	other  bool      // it is one of these
 
-	// Of what isPlace.
-	concurrency limiter.Concurrency
-	progress    *progress
+	allows   limiter.Allowance // all of them together
+	progress *progress         // of slots
+
+	concurrency limiter.Concurrency // of what isPlace
 }
 
 func newPolicy(q *limiter.Quota, shown string) *policy {

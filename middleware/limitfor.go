@@ -19,8 +19,8 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// Limits of single keys: Rule.Overrides, and what Rule.LimitFor said. They count under the
-// rule's name and tier, so what a key has used stays used when its limit changes.
+// Limits of single keys, which Rule.LimitFor has. They count under the rule's name and tier, so
+// what a key has used stays used when its limit changes.
 
 const (
 	limitKept     = time.Minute     // how long what LimitFor said is not asked again
@@ -66,11 +66,11 @@ func limitKeyOf(key string) limitKey {
 
 // A limitAnswer is the latest for one key.
 type limitAnswer struct {
-	limit  limiter.Limit // zero: the rule's own
-	known  bool          // there was one
-	err    error         // why there is none
-	until  time.Time     // when to ask again
-	asking chan struct{} // closed when the call that is under way has ended; nil: none is
+	limit  limiter.Allowance // nil: the rule's own
+	known  bool              // there was one
+	err    error             // why there is none
+	until  time.Time         // when to ask again
+	asking chan struct{}     // closed when the call that is under way has ended; nil: none is
 }
 
 var limitSeed = maphash.MakeSeed()
@@ -78,7 +78,7 @@ var limitSeed = maphash.MakeSeed()
 // of is the limit of a key, as the rule's LimitFor says or has said: one call at a time for a
 // key. While it is asked again, others go on with the answer that is known, and so do all if
 // that fails.
-func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key string) (limiter.Limit, error) {
+func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key string) (limiter.Allowance, error) {
 	shard := &c.shards[maphash.String(limitSeed, key)%uint64(len(c.shards))]
 	shard.mu.Lock()
 	a := shard.answer(limitKeyOf(key))
@@ -102,9 +102,9 @@ func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key s
 		defer shard.mu.Unlock()
 		return a.limit, a.err
 	case <-patience.C:
-		return limiter.Limit{}, errors.New("it has not answered in time")
+		return nil, errors.New("it has not answered in time")
 	case <-ctx.Done():
-		return limiter.Limit{}, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
@@ -130,7 +130,7 @@ func (s *limitShard) answer(key limitKey) *limitAnswer {
 
 // ask calls LimitFor, and returns what goes then. If that panics, others do not wait on. An answer
 // that has expired meanwhile is asked for again.
-func (s *limitShard) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer, expired int) (limit limiter.Limit, err error) {
+func (s *limitShard) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer, expired int) (limit limiter.Allowance, err error) {
 	err = errors.New("it panicked")
 	defer func() {
 		s.mu.Lock()
@@ -142,7 +142,7 @@ func (s *limitShard) ask(ctx context.Context, logger *slog.Logger, r *rule, key 
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitPatience) // others wait for it too
 	defer cancel()
-	if limit, err = r.LimitFor(ctx, key); err == nil && limit != (limiter.Limit{}) {
+	if limit, err = r.LimitFor.(LimitFunc)(ctx, key); err == nil && limit != nil {
 		err = r.takes(limit)
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *limitShard) ask(ctx context.Context, logger *slog.Logger, r *rule, key 
 }
 
 // note takes an answer, and returns what goes then.
-func (a *limitAnswer) note(limit limiter.Limit, err error) (limiter.Limit, error) {
+func (a *limitAnswer) note(limit limiter.Allowance, err error) (limiter.Allowance, error) {
 	close(a.asking)
 	a.asking = nil
 	now := time.Now()
@@ -182,16 +182,33 @@ func (c *limitCache) expire() {
 	}
 }
 
-// takes says why a key of r can't have that limit, or nil.
-func (r *rule) takes(l limiter.Limit) error {
-	if err := l.Validate(); err != nil {
+// mostOwnParts is how many parts a LimitFunc's answer may have, if the rule has fewer.
+const mostOwnParts = fewRules
+
+// takes says why a key of r cannot have that limit, or nil.
+func (r *rule) takes(a limiter.Allowance) error {
+	limits, _, err := limiter.Split(a)
+	if err != nil {
 		return err
 	}
-	if l.Algorithm == limiter.LeakyBucket && (r.Counts.given || r.ChargeAfter) {
-		return invalid.New("middleware", "the limit is %v: a rule with %v or %v has no leaky-bucket, as its requests wait", l,
-			invalid.Name("Counts"), invalid.Name("ChargeAfter"))
+	if parts := partsOf(a); parts > r.parts {
+		return invalid.New("middleware", "the limit has %d parts: %v: it must have at most %d", parts, a, r.parts)
+	}
+	for _, l := range limits {
+		if err := r.fits(l); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// partsOf is how many limits and slots a has.
+func partsOf(a limiter.Allowance) int {
+	limits, atOnce, _ := limiter.Split(a)
+	if atOnce != (limiter.Concurrency{}) {
+		return len(limits) + 1
+	}
+	return len(limits)
 }
 
 func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
@@ -211,11 +228,11 @@ type ownLimits struct {
 
 type ownLimit struct {
 	base  *policy
-	limit limiter.Limit
+	limit limiter.Allowance
 }
 
 // hasOwn reports whether keys of r may have limits of their own.
-func (r *rule) hasOwn() bool { return r.LimitFor != nil || len(r.Overrides) > 0 }
+func (r *rule) hasOwn() bool { return r.LimitFor != nil }
 
 // policyOf is what counts for a key in place of base. If that is not known, OnOutage decides.
 func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, keyUse) {
@@ -242,13 +259,10 @@ func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key str
 	return base, useKey
 }
 
-// limitOf is the limit of a key's own, or the zero Limit.
-func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.Limit, error) {
-	if l, ok := r.overrides[key]; ok {
-		return l, nil
-	}
-	if r.LimitFor == nil {
-		return limiter.Limit{}, nil
+// limitOf is the limit of a key's own, or nil.
+func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.Allowance, error) {
+	if known, ok := r.LimitFor.(LimitMap); ok {
+		return known[key], nil
 	}
 	return r.notes.limits.of(ctx, set.Logger, r, key)
 }
@@ -267,8 +281,8 @@ func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key
 }
 
 // own is a policy like base with another limit, or base itself for none.
-func (set *ruleset) own(base *policy, l limiter.Limit) (*policy, error) {
-	if l == (limiter.Limit{}) || l == base.info.Limit && base.info.Limits == nil {
+func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
+	if l == nil || l == base.allows {
 		return base, nil
 	}
 	id := ownLimit{base, l}
@@ -289,31 +303,33 @@ func (set *ruleset) own(base *policy, l limiter.Limit) (*policy, error) {
 	if p := grown[id]; p != nil {
 		return p, nil
 	}
-	quota, err := limiter.NewQuota(base.info.Name, base.info.Tier, l)
+	r, info := base.rule, *base.info
+	info.allow(l)
+	info.Own = true
+	of := r.family(info.Tier, l)
+	quotas, err := of.make()
 	if err != nil {
 		return nil, err
 	}
-	quota.OnOutage, quota.Settles = base.quota.OnOutage, base.quota.Settles
-	if set.check != nil {
-		if err := set.check(quota); err != nil {
+	for _, quota := range quotas {
+		if set.check == nil { // as long as it is compiled
+			set.quotas = append(set.quotas, quota)
+		} else if err := set.check(quota); err != nil {
 			return nil, err
 		}
 	}
-	info := *base.info
-	info.Limit, info.Limits, info.Own = l, nil, true
-	p := newPolicy(quota, quota.Rule())
-	p.info, p.rule, p.softAt, p.place = &info, base.rule, base.softAt, base.place
+	p := r.newPolicy(quotas, l, &info, base.progress)
 	grown[id] = p
 	set.ownLimits.policies.Store(&grown)
 	return p, nil
 }
 
 // isPossible reports whether there is room for a limit, and notes it.
-func (n *notices) isPossible(l limiter.Limit) bool {
+func (n *notices) isPossible(l limiter.Allowance) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.limits == nil {
-		n.limits = map[limiter.Limit]struct{}{}
+		n.limits = map[limiter.Allowance]struct{}{}
 	}
 	if _, known := n.limits[l]; !known && len(n.limits) >= mostOwn {
 		return false

@@ -25,21 +25,21 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// plans is a LimitFor that can be changed and counts its calls.
+// plans is a LimitFunc that can be changed and counts its calls.
 type plans struct {
 	mu     sync.Mutex
-	limits map[string]limiter.Limit
+	limits map[string]limiter.Allowance
 	err    error
 	takes  time.Duration
 	calls  atomic.Int64
 }
 
-func (p *plans) limitFor(ctx context.Context, key string) (limiter.Limit, error) {
+func (p *plans) limitFor(ctx context.Context, key string) (limiter.Allowance, error) {
 	p.calls.Add(1)
 	select {
 	case <-time.After(p.takes):
 	case <-ctx.Done():
-		return limiter.Limit{}, ctx.Err()
+		return nil, ctx.Err()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +52,7 @@ func as(user string) func(*http.Request) {
 
 // ruleOf has a limit of 3 an hour, and what p says.
 func ruleOf(p *plans) middleware.Rule {
-	return middleware.Rule{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour), LimitFor: p.limitFor,
+	return middleware.Rule{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour), LimitFor: middleware.LimitFunc(p.limitFor),
 		Tiers: middleware.Tiers{"gold": logOf(30, time.Hour)}}
 }
 
@@ -63,7 +63,7 @@ func limitOf(l *middleware.RateLimit, edits ...func(*http.Request)) (limit, rema
 
 func TestAKeyMayHaveALimitOfItsOwn(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		p := &plans{limits: map[string]limiter.Limit{"user:big": logOf(100, time.Hour)}}
+		p := &plans{limits: map[string]limiter.Allowance{"user:big": logOf(100, time.Hour)}}
 		l := newLimit(t, ruleOf(p))
 		for i := range 5 {
 			limit, remaining := limitOf(l, as("big"))
@@ -71,7 +71,7 @@ func TestAKeyMayHaveALimitOfItsOwn(t *testing.T) {
 		}
 		assert.EqualValues(t, 1, p.calls.Load(), "it is asked once")
 		limit, _ := limitOf(l, as("small"))
-		assert.EqualValues(t, 3, limit, "the zero Limit is none of its own")
+		assert.EqualValues(t, 3, limit, "nil is none of its own")
 		limit, remaining := limitOf(l, as("big"), inTier("gold"))
 		assert.EqualValues(t, []int64{100, 99}, []int64{limit, remaining}, "each tier counts apart, with the key's limit")
 		limit, _ = limitOf(l)
@@ -83,7 +83,7 @@ func TestAKeyMayHaveALimitOfItsOwn(t *testing.T) {
 		assert.EqualValues(t, 95, results[0].Remaining)
 		assert.True(t, results[0].Rule.Own)
 
-		p.limits = map[string]limiter.Limit{"user:big": logOf(6, time.Hour)}
+		p.limits = map[string]limiter.Allowance{"user:big": logOf(6, time.Hour)}
 		time.Sleep(time.Minute)
 		_, remaining = limitOf(l, as("big"))
 		assert.EqualValues(t, 0, remaining, "what was used stays used")
@@ -95,7 +95,7 @@ func TestAKeyMayHaveALimitOfItsOwn(t *testing.T) {
 
 func TestAKeyIsAskedForOneAtATime(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		p := &plans{limits: map[string]limiter.Limit{"user:a": logOf(1000, time.Hour)}, takes: 500 * time.Millisecond}
+		p := &plans{limits: map[string]limiter.Allowance{"user:a": logOf(1000, time.Hour)}, takes: 500 * time.Millisecond}
 		l := newLimit(t, ruleOf(p))
 		var wait sync.WaitGroup
 		for range 50 {
@@ -121,11 +121,11 @@ func TestAKeyIsAskedForOneAtATime(t *testing.T) {
 func TestWhatIsKnownOfAKeyStaysWhileItCannotBeAsked(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		p := &plans{limits: map[string]limiter.Limit{"user:a": logOf(100, time.Hour)}}
+		p := &plans{limits: map[string]limiter.Allowance{"user:a": logOf(100, time.Hour)}}
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{ruleOf(p)}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		limitOf(l, as("a"))
 		for _, err := range []error{errors.New("the database is down"), nil} {
-			p.err, p.limits = err, map[string]limiter.Limit{"user:a": {Events: -1}}
+			p.err, p.limits = err, map[string]limiter.Allowance{"user:a": limiter.Limit{Events: -1}}
 			time.Sleep(time.Minute)
 			limit, _ := limitOf(l, as("a"))
 			assert.EqualValues(t, 100, limit, err)
@@ -167,7 +167,7 @@ func TestTheRuleSaysWhatBecomesOfAKeyWhoseLimitIsNotKnown(t *testing.T) {
 func TestAPanicInLimitForLeavesNobodyWaiting(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rule := ruleOf(&plans{})
-		rule.LimitFor = func(context.Context, string) (limiter.Limit, error) { panic("no") }
+		rule.LimitFor = middleware.LimitFunc(func(context.Context, string) (limiter.Allowance, error) { panic("no") })
 		l := newLimit(t, rule)
 		assert.Panics(t, func() { limitOf(l, as("a")) })
 		limit, _ := limitOf(l, as("a"))
@@ -178,10 +178,10 @@ func TestAPanicInLimitForLeavesNobodyWaiting(t *testing.T) {
 func TestDifferentLimitsOfKeysAreBounded(t *testing.T) {
 	rule := ruleOf(&plans{})
 	next := int64(0)
-	rule.LimitFor = func(context.Context, string) (limiter.Limit, error) {
+	rule.LimitFor = middleware.LimitFunc(func(context.Context, string) (limiter.Allowance, error) {
 		next++
 		return limiter.PerDay(1_000_000 + next), nil
-	}
+	})
 	rule.OnOutage = limiter.FailClosed
 	l := newLimit(t, rule)
 	for i := range 4200 {
@@ -194,7 +194,7 @@ func TestDifferentLimitsOfKeysAreBounded(t *testing.T) {
 
 func TestAnotherLimitForIsAskedAtOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		before, after := &plans{limits: map[string]limiter.Limit{"user:a": logOf(10, time.Hour)}}, &plans{limits: map[string]limiter.Limit{"user:a": logOf(20, time.Hour)}}
+		before, after := &plans{limits: map[string]limiter.Allowance{"user:a": logOf(10, time.Hour)}}, &plans{limits: map[string]limiter.Allowance{"user:a": logOf(20, time.Hour)}}
 		l := newLimit(t, ruleOf(before))
 		limitOf(l, as("a"))
 		require.NoError(t, l.Reconfigure(configOf(ruleOf(after))))
@@ -206,8 +206,8 @@ func TestAnotherLimitForIsAskedAtOnce(t *testing.T) {
 // What the one before says when it is asked already is not what goes on for a minute.
 func TestAnAnswerThatComesAfterAReloadIsAskedForAgain(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		before := &plans{limits: map[string]limiter.Limit{"user:a": logOf(10, time.Hour)}, takes: 500 * time.Millisecond}
-		after := &plans{limits: map[string]limiter.Limit{"user:a": logOf(20, time.Hour)}}
+		before := &plans{limits: map[string]limiter.Allowance{"user:a": logOf(10, time.Hour)}, takes: 500 * time.Millisecond}
+		after := &plans{limits: map[string]limiter.Allowance{"user:a": logOf(20, time.Hour)}}
 		l := newLimit(t, ruleOf(before))
 		go limitOf(l, as("a"))
 		synctest.Wait()
@@ -222,9 +222,9 @@ func TestAnAnswerThatComesAfterAReloadIsAskedForAgain(t *testing.T) {
 func TestLongKeysOfUnknownClientsTakeLittleMemory(t *testing.T) {
 	rule := ruleOf(&plans{})
 	rule.Key = keyfunc.Header("X-Tenant")
-	rule.LimitFor = func(_ context.Context, key string) (limiter.Limit, error) {
+	rule.LimitFor = middleware.LimitFunc(func(_ context.Context, key string) (limiter.Allowance, error) {
 		return perHour(int64(len(key)) - 64<<10), nil // which has the whole key
-	}
+	})
 	l := newLimit(t, rule)
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -241,9 +241,9 @@ func TestLongKeysOfUnknownClientsTakeLittleMemory(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-func TestOverridesAreByKey(t *testing.T) {
+func TestALimitMapIsByKey(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour),
-		Overrides: map[string]limiter.Limit{"user:a": logOf(5, time.Hour)}}}})
+		LimitFor: middleware.LimitMap{"user:a": logOf(5, time.Hour)}}}})
 	for user, want := range map[string]int64{"a": 5, "c": 3} {
 		limit, _ := limitOf(l, as(user))
 		assert.Equal(t, want, limit, user)
@@ -252,16 +252,16 @@ func TestOverridesAreByKey(t *testing.T) {
 
 func TestWhatIsWrongWithLimitsOfKeys(t *testing.T) {
 	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "a", Limit: plenty, Overrides: map[string]limiter.Limit{"x": plenty}},
-		{Name: "b", Limit: plenty, LimitFor: (&plans{}).limitFor},
-		{Name: "c", Key: constant, Limit: plenty, Overrides: map[string]limiter.Limit{"": plenty, "secret": {}}},
-		{Name: "f", Key: constant, Limit: plenty, Overrides: map[string]limiter.Limit{keyfunc.Digester{}.Digest("user:a").Key(): plenty}},
-		{Name: "d", Key: constant, Limit: plenty, Units: 5, Overrides: map[string]limiter.Limit{"secret": limiter.PerHour(4)}},
-		{Name: "e", Key: constant, Limit: plenty, Counts: middleware.Statuses(401), Overrides: map[string]limiter.Limit{"secret": {Events: 3, Per: time.Hour, Algorithm: limiter.LeakyBucket}}},
+		{Name: "a", Limit: plenty, LimitFor: middleware.LimitMap{"x": plenty}},
+		{Name: "b", Limit: plenty, LimitFor: middleware.LimitFunc((&plans{}).limitFor)},
+		{Name: "c", Key: constant, Limit: plenty, LimitFor: middleware.LimitMap{"": plenty, "secret": limiter.Limit{}}},
+		{Name: "f", Key: constant, Limit: plenty, LimitFor: middleware.LimitMap{keyfunc.Digester{}.Digest("user:a").Key(): plenty}},
+		{Name: "d", Key: constant, Limit: plenty, Units: 5, LimitFor: middleware.LimitMap{"secret": limiter.PerHour(4)}},
+		{Name: "e", Key: constant, Limit: plenty, Counts: middleware.Statuses(401), LimitFor: middleware.LimitMap{"secret": limiter.Limit{Events: 3, Per: time.Hour, Algorithm: limiter.LeakyBucket}}},
 	}})
 	for _, want := range []string{
-		`"f": Overrides has the digest of a key: it has to be the key`, `"a": Overrides and LimitFor need a Key`, `"b": Overrides and LimitFor need a Key`, `"c": Overrides has an empty key`,
-		`"c": Overrides: limiter: Events is 0`, `"d": Overrides: Units is 5: 4/1h allows at most 4 at once`, `"e": Overrides: middleware: the limit is 3/1h leaky-bucket`,
+		`"f": LimitFor has the digest of a key: it has to be the key`, `"a": LimitFor needs a Key`, `"b": LimitFor needs a Key`, `"c": LimitFor has an empty key`,
+		`"c": LimitFor: limiter: Events is 0`, `"d": LimitFor: Units is 5: 4/1h allows at most 4 at once`, `"e": LimitFor: Counts is 401: a leaky-bucket has none`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -269,9 +269,9 @@ func TestWhatIsWrongWithLimitsOfKeys(t *testing.T) {
 }
 
 func BenchmarkLimitFor(b *testing.B) {
-	p := &plans{limits: map[string]limiter.Limit{"user:a": limiter.PerSecond(1_000_000)}}
+	p := &plans{limits: map[string]limiter.Allowance{"user:a": limiter.PerSecond(1_000_000)}}
 	rule := ruleOf(p)
-	for name, of := range map[string]func(context.Context, string) (limiter.Limit, error){"without": nil, "with": p.limitFor} {
+	for name, of := range map[string]middleware.LimitFor{"without": nil, "with": middleware.LimitFunc(p.limitFor)} {
 		rule.LimitFor = of
 		rule.Limit = limiter.PerSecond(1_000_000)
 		l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}, NoResult: true, Headers: middleware.HeadersNone})
@@ -284,5 +284,54 @@ func BenchmarkLimitFor(b *testing.B) {
 				h.ServeHTTP(w, r)
 			}
 		})
+	}
+}
+
+// A key's own limit may be several, and slots, though the rule has none.
+func TestAKeyMayHaveSeveralLimitsAndSlotsOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		big := limiter.All(logOf(5, time.Second), logOf(6, time.Hour), limiter.AtOnce(2).Queue(1, time.Hour))
+		for name, own := range map[string]middleware.LimitFor{
+			"map":  middleware.LimitMap{"user:big": big},
+			"func": middleware.LimitFunc((&plans{limits: map[string]limiter.Allowance{"user:big": big}}).limitFor),
+		} {
+			rule := middleware.Rule{Name: "r", Key: keyfunc.User, Limit: limiter.All(logOf(100, time.Hour), limiter.AtOnce(1)), LimitFor: own}
+			d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
+			assert.Empty(t, d.begin(as("big")), name)
+			assert.Empty(t, d.begin(as("big")), name)
+			waits := d.begin(as("big"))
+			assert.Empty(t, waits, "%s: it waits for a slot of its own", name)
+			assert.Equal(t, 429, (<-d.begin(as("big"))).Code, name)
+			require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{rule}}))
+			d.leave <- struct{}{}
+			synctest.Wait()
+			assert.EqualValues(t, 2, inProgress(t, d.l, "r", "user:big"), "%s: it went on, also after a reload", name)
+			d.leave <- struct{}{}
+			d.leave <- struct{}{}
+			synctest.Wait()
+			assert.Zero(t, inProgress(t, d.l, "r", "user:big"), name)
+			time.Sleep(time.Second)
+			for range 3 {
+				assert.Empty(t, d.begin(as("big")), name)
+				d.leave <- struct{}{}
+				synctest.Wait()
+			}
+			assert.Equal(t, 429, (<-d.begin(as("big"))).Code, "%s: six an hour", name)
+		}
+	})
+}
+
+func TestAnswersOfALimitFuncThatCannotBeAreErrors(t *testing.T) {
+	five := limiter.All(logOf(1, time.Second), logOf(2, time.Minute), logOf(3, time.Hour), logOf(4, 24*time.Hour), limiter.AtOnce(1))
+	for want, a := range map[string]limiter.Allowance{
+		"Events is 0": limiter.Limit{}, "is a *limiter.Limit": new(limiter.Limit), "has 5 parts": five,
+	} {
+		var log bytes.Buffer
+		rule := ruleOf(&plans{limits: map[string]limiter.Allowance{"user:a": a}})
+		rule.OnOutage = limiter.FailClosed
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		w, _ := check(l, request(as("a")))
+		assert.Equal(t, 503, w.Code, want)
+		assert.Contains(t, log.String(), want)
 	}
 }

@@ -2,9 +2,11 @@ package middleware_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,9 +29,11 @@ func logOf(events int64, per time.Duration) limiter.Limit {
 
 // several is a rule with three limits.
 func several() middleware.Rule {
-	return middleware.Rule{Name: "api", Key: keyfunc.IP(), Limits: []limiter.Limit{
-		logOf(3, time.Second), logOf(6, time.Minute), logOf(8, time.Hour),
-	}}
+	return middleware.Rule{Name: "api", Key: keyfunc.IP(), Limit: limiter.All(
+		logOf(3, time.Second),
+		logOf(6, time.Minute),
+		logOf(8, time.Hour),
+	)}
 }
 
 func TestEachOfSeveralLimitsBinds(t *testing.T) {
@@ -75,8 +79,8 @@ func TestARuleWithSeveralLimitsIsOneRule(t *testing.T) {
 		require.Len(t, rules, 2, what)
 		assert.Nil(t, rules[0].Limits, what)
 		api := rules[1]
-		assert.Equal(t, several().Limits, api.Rule.Limits, what)
-		assert.Equal(t, several().Limits[0], api.Rule.Limit, what)
+		assert.Equal(t, several().Limit, limiter.Join(api.Rule.Limits, limiter.Concurrency{}), what)
+		assert.Equal(t, api.Rule.Limits[0], api.Rule.Limit, what)
 		require.Len(t, api.Limits, 3, what)
 		assert.EqualValues(t, 2, api.Limits[0].Remaining, what)
 		assert.EqualValues(t, 5, api.Limits[1].Remaining, what)
@@ -88,7 +92,7 @@ func TestARuleWithSeveralLimitsIsOneRule(t *testing.T) {
 	require.Len(t, rules, 2)
 	assert.Equal(t, "100/1h sliding-log", rules[0].LimitText())
 	assert.Equal(t, "3/1s sliding-log, 6/1m sliding-log, 8/1h sliding-log", rules[1].LimitText())
-	assert.Equal(t, several().Limits, rules[1].Limits)
+	assert.Equal(t, several().Limit, limiter.Join(rules[1].Limits, limiter.Concurrency{}))
 	assert.Nil(t, rules[0].Limits)
 	explained := l.Explain(request())
 	require.Len(t, explained.Rules, 2)
@@ -112,7 +116,7 @@ type observer func(o *middleware.Observation)
 func (f observer) Observe(o *middleware.Observation) { f(o) }
 
 func TestARuleGoesByTheLimitThatRefusesLongest(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limits: []limiter.Limit{logOf(2, time.Second), logOf(2, time.Hour)}}}})
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limiter.All(logOf(2, time.Second), logOf(2, time.Hour))}}})
 	for range 2 {
 		check(l, request())
 	}
@@ -126,7 +130,7 @@ func TestARuleGoesByTheLimitThatRefusesLongest(t *testing.T) {
 
 func TestWhatRemainsOfSeveralLimitsPassesNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limits: []limiter.Limit{logOf(2, time.Second), logOf(10, time.Hour)}}}})
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limiter.All(logOf(2, time.Second), logOf(10, time.Hour))}}})
 		for range 6 {
 			check(l, request())
 			time.Sleep(time.Second)
@@ -224,7 +228,7 @@ func TestSeveralLimitsInShadow(t *testing.T) {
 func TestSeveralLimitsThatRefuseAreOneRefusal(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
 	l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
-		Name: "api", Key: keyfunc.IP(), Limits: []limiter.Limit{logOf(1, time.Minute), logOf(1, time.Hour)},
+		Name: "api", Key: keyfunc.IP(), Limit: limiter.All(logOf(1, time.Minute), logOf(1, time.Hour)),
 		Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Hour},
 	}}})
 	serve(l.Handler(noop), request())
@@ -236,9 +240,8 @@ func TestSeveralLimitsThatRefuseAreOneRefusal(t *testing.T) {
 
 func TestTiersWithSeveralLimits(t *testing.T) {
 	rule := middleware.Rule{
-		Name: "plan", Limits: []limiter.Limit{logOf(1, time.Second), logOf(2, time.Hour)},
-		Tiers:      middleware.Tiers{"single": perHour(5)},
-		TierLimits: map[string][]limiter.Limit{"gold": {logOf(3, time.Second), logOf(4, time.Minute), logOf(9, time.Hour)}},
+		Name: "plan", Limit: limiter.All(logOf(1, time.Second), logOf(2, time.Hour)),
+		Tiers: middleware.Tiers{"single": perHour(5), "gold": limiter.All(logOf(3, time.Second), logOf(4, time.Minute), logOf(9, time.Hour))},
 	}
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
 	for tier, want := range map[string]string{
@@ -255,7 +258,7 @@ func TestARuleKeepsItsCountersWhenItGetsMoreLimits(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: perHour(10)}}})
 	check(l, request())
 	require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{
-		{Name: "api", Limits: []limiter.Limit{perHour(10), logOf(100, 24*time.Hour)}},
+		{Name: "api", Limit: limiter.All(perHour(10), logOf(100, 24*time.Hour))},
 	}, Logger: quiet}))
 	check(l, request())
 	found, err := l.Peek(t.Context(), "api", "")
@@ -267,28 +270,32 @@ func TestARuleKeepsItsCountersWhenItGetsMoreLimits(t *testing.T) {
 func TestLimitsThatCannotBeAreErrors(t *testing.T) {
 	second, hour := limiter.PerSecond(1), limiter.PerHour(100)
 	for want, rule := range map[string]middleware.Rule{
-		`Rules[0] "a": Limits is empty`:                                    {Name: "a", Limits: []limiter.Limit{}},
-		`Rules[0] "a": Limit is 100/1h, and there are Limits`:              {Name: "a", Limit: hour, Limits: []limiter.Limit{second}},
-		`Rules[0] "a": tier "x" is in Tiers and in TierLimits`:             {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": hour}, TierLimits: map[string][]limiter.Limit{"x": {second}}},
-		`Rules[0] "a": TierLimits["x"] is empty`:                           {Name: "a", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": {}}},
-		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:          {Name: "a", Limits: []limiter.Limit{hour, second}, Units: 5},
-		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`: {Name: "a", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": {hour, second}}, Units: 5},
-		`Events is 0: it must be from`:                                     {Name: "a", Limits: []limiter.Limit{hour, {}}},
+		`Rules[0] "a": limiter: Limit is missing`:                          {Name: "a"},
+		`Rules[0] "a": limiter: All has 0 limits`:                          {Name: "a", Limit: limiter.All()},
+		`Rules[0] "a": limiter: Limit is a *limiter.Limit`:                 {Name: "a", Limit: &hour},
+		`Rules[0] "a" tier "x": limiter: Limit is missing`:                 {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": nil}},
+		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:          {Name: "a", Limit: limiter.All(hour, second), Units: 5},
+		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`: {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": limiter.All(hour, second)}, Units: 5},
+		`Events is 0: it must be from`:                                     {Name: "a", Limit: limiter.All(hour, limiter.Limit{})},
 	} {
 		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}})
 		assert.ErrorContains(t, err, want)
 	}
 	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "a.1", Limit: hour}, {Name: "a", Limits: []limiter.Limit{hour, second}},
+		{Name: "a.1", Limit: hour}, {Name: "a", Limit: limiter.All(hour, second)},
 	}})
 	assert.ErrorContains(t, err, `there is another rule named "a.1"`)
+	var full []middleware.Rule
+	for i := range 8 {
+		full = append(full, middleware.Rule{Name: fmt.Sprint(i), Limit: limiter.Join(distinct(8), limiter.Concurrency{})})
+	}
 	for name, c := range map[string]middleware.Config{
-		"in one rule": {Rules: []middleware.Rule{{Name: "a", Limits: distinct(65)}}},
-		"in several":  {Rules: []middleware.Rule{{Name: "a", Limits: distinct(40)}, {Name: "b", Limits: distinct(25)}}},
-		"by tier": {Rules: []middleware.Rule{{Name: "a", Limits: distinct(40)}},
-			ByTier: map[string]middleware.Rule{"x": {Name: "b", Limits: distinct(25)}}},
-		"by route": {Rules: []middleware.Rule{{Name: "a", Limits: distinct(40)}},
-			ByRoute: map[string]middleware.Rule{"/": {Name: "b", Limit: hour, TierLimits: map[string][]limiter.Limit{"x": distinct(25)}}}},
+		"in several": {Rules: append(full, middleware.Rule{Name: "b", Limit: hour})},
+		"by tier":    {Rules: full, ByTier: map[string]middleware.Rule{"x": {Name: "b", Limit: hour}}},
+		"by key": {Rules: append(slices.Clone(full[:7]), middleware.Rule{Name: "b", Key: keyfunc.IP(), Limit: hour,
+			LimitFor: middleware.LimitMap{"x": limiter.Join(distinct(8), limiter.AtOnce(1))}})},
+		"by route": {Rules: full[1:], ByRoute: map[string]middleware.Rule{"/": {Name: "b", Limit: hour,
+			Tiers: middleware.Tiers{"x": limiter.Join(distinct(8), limiter.AtOnce(1))}}}},
 	} {
 		c.Logger = quiet
 		_, err := middleware.New(c)
@@ -315,7 +322,7 @@ func TestALimitWithoutEffectIsWarnedOf(t *testing.T) {
 		"a bucket's burst": {[]limiter.Limit{limiter.PerSecond(10).WithBurst(100), limiter.PerMinute(600)}, ""},
 	} {
 		var out bytes.Buffer
-		c := middleware.Config{Rules: []middleware.Rule{{Name: "api", Limits: test.limits}}, Logger: slog.New(slog.NewTextHandler(&out, nil))}
+		c := middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limiter.Join(test.limits, limiter.Concurrency{})}}, Logger: slog.New(slog.NewTextHandler(&out, nil))}
 		l := limited(t, c)
 		require.NoError(t, l.Reconfigure(c))
 		if test.want == "" {

@@ -38,7 +38,7 @@ type Observation struct {
 	// in memory, one decision in 64 is.
 	Elapsed time.Duration
 
-	// Waited is how long the request waited for a place, which Rule.Concurrency may have it do,
+	// Waited is how long the request waited for a place, which AtOnce may have it do,
 	// whether it got one or not.
 	Waited time.Duration
 

@@ -30,7 +30,7 @@ type RuleInfo struct {
 
 	Shadow bool // it refuses nothing, whatever it decides
 	Deny   bool // it refuses every request, and has no Limit
-	Own    bool // the Limit is that of single keys: see Rule.Overrides and LimitFor
+	Own    bool // the Limit is that of single keys: see Rule.LimitFor
 
 	// What is said of how requests end: see the fields of Rule.
 	Counts               Counts
@@ -57,7 +57,7 @@ func (r *RuleInfo) LimitText() string {
 		texts = append(texts, l.String())
 	}
 	if r.Concurrency.Max > 0 {
-		texts = append(texts, fmt.Sprintf("%d at once", r.Concurrency.Max))
+		texts = append(texts, r.Concurrency.String())
 	}
 	return strings.Join(texts, ", ")
 }
@@ -121,7 +121,7 @@ var ErrNoRule = errors.New("middleware: there is no rule of that name")
 // Peek tells what a key has left of a rule, in each of its tiers, and takes nothing. The
 // key is as the rule's key function makes it, with its class or without; empty for a rule
 // without one. It is an error if the key may have a limit of its own that cannot be found out: of
-// a digest it is [bans.ErrDigest] where the rule has Overrides or LimitFor.
+// a digest it is [bans.ErrDigest] where the rule has LimitFor.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
 	var questions []question

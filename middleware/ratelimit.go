@@ -51,17 +51,9 @@ func New(c Config) (*RateLimit, error) {
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}
-	set.check = l.checkQuota()
+	set.check = l.checkQuota
 	l.rules.Store(set)
 	return l, nil
-}
-
-// checkQuota is what the store has to say about quotas; nil: nothing.
-func (l *RateLimit) checkQuota() func(*limiter.Quota) error {
-	if store, ok := limiter.As[limiter.Checker](l.store); ok {
-		return store.Check
-	}
-	return nil
 }
 
 // An immediate store does as limiter.Memory does: it decides and settles in this process and
@@ -87,9 +79,9 @@ func (l *RateLimit) Reconfigure(c Config) error {
 	if err := l.claim(set); err != nil {
 		return err
 	}
-	set.check = l.checkQuota()
+	set.check = l.checkQuota
 	for _, r := range set.all {
-		if r.LimitFor != nil {
+		if _, ok := r.LimitFor.(LimitFunc); ok {
 			r.notes.limits.expire()
 		}
 	}

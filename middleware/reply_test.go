@@ -136,7 +136,7 @@ func TestWhatIsWrongWithARefusal(t *testing.T) {
 		`"a": middleware: Refusal.Status is 200: it must be from 400 to 599`, `Refusal.Type is "a b": it is not a URI`, `Refusal.Title has a control character`,
 		`Refusal.Message has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}`,
 		`"b": Refusal.RetryAfter is 1s: it is for a rule that denies`, `"c": Refusal.Status is 404: of a rule that denies it must be 403, 429 or 503`,
-		`the rule name is empty`, `"e": middleware: Refusal.RetryAfter is -1ns`, `"f": middleware: Refusal.Message has 1001 bytes`, `"g": limiter: Events is 0`,
+		`the rule name is empty`, `"e": middleware: Refusal.RetryAfter is -1ns`, `"f": middleware: Refusal.Message has 1001 bytes`, `"g": limiter: Limit is missing`,
 	} {
 		require.ErrorContains(t, err, want)
 	}

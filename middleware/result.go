@@ -62,18 +62,18 @@ type RuleResult struct {
 	// Concurrency, it is what all of them together let pass ([limiter.Decision.Join]).
 	limiter.Decision
 
-	// Limits is what each said of a rule with several, in the order of Rule.Limits, or the one
-	// of a rule that has Concurrency too. Nil: it has a limit alone, or none.
+	// Limits is what each said of a rule with several, in their order, or the one
+	// of a rule that has AtOnce too. Nil: it has a limit alone, or none.
 	Limits []limiter.Decision
 
-	// Concurrent is what Rule.Concurrency said: Limit less Remaining requests of the key are in
+	// Concurrent is what AtOnce said: Limit less Remaining requests of the key are in
 	// progress. Zero: the rule has none.
 	Concurrent limiter.Decision
 
 	binding int // of Limits; -1: Concurrent
 }
 
-// IsConcurrency reports whether Remaining is of Rule.Concurrency, and not of a limit.
+// IsConcurrency reports whether Remaining is of AtOnce, and not of a limit.
 func (r *RuleResult) IsConcurrency() bool { return r.binding < 0 }
 
 // Binding is the limit that Remaining is of: of a rule with several, the one that leaves the fewest

@@ -35,7 +35,7 @@ type ruleset struct {
 	hasBans       bool // some requests are banned
 	hasShadow     bool // not every refusal by a rule is one of the request
 	hasEscalation bool // some rule counts its refusals
-	hasPlaces     bool // some rule has Concurrency
+	hasPlaces     bool // some rule has, or may have, AtOnce
 	hasQueues     bool // and requests wait for it
 	awaitsEnds    bool // some rule goes by how a request ends
 	chargesAfter  bool // and some is charged only then
@@ -43,7 +43,7 @@ type ruleset struct {
 	// Those that stay are the same after a change of the others. The quotas are also of
 	// refusals, by what they count.
 	infos    map[string]*RuleInfo // by their text
-	families map[string][]*limiter.Quota
+	families map[family][]*limiter.Quota
 	quotas   []*limiter.Quota // all of these
 	progress map[counters]*progress
 
@@ -51,7 +51,7 @@ type ruleset struct {
 	banKeyFailure keyFailure
 	shadowedBans  shadowCount
 
-	check     func(*limiter.Quota) error // of the store; nil: it takes all
+	check     func(*limiter.Quota) error // the store's; nil as long as the rules are compiled
 	ownLimits ownLimits
 
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
@@ -96,7 +96,7 @@ type rule struct {
 	tiers   map[string]*policy // nil without
 	strikes *limiter.Quota     // what refusals count against; nil without Escalate
 
-	overrides map[string]limiter.Limit // by the key's text
+	parts int // how many limits and slots it has at most
 
 	notes *notes
 	owner *notices // those of the limiter, by which it is known
@@ -125,17 +125,10 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// most is how many limits and places a request can meet by r and those for the same requests.
+// most is how many limits and slots a request can meet by r and those for the same requests.
 func (r *rule) most() (most int) {
 	for ; r != nil; r = r.and {
-		limits := max(1, len(r.Limits)) // also of one that denies, for it to be counted as a rule
-		for _, of := range r.TierLimits {
-			limits = max(limits, len(of))
-		}
-		if r.Concurrency.Max > 0 || len(r.TierConcurrency) > 0 {
-			limits++
-		}
-		most += limits
+		most += max(1, r.parts) // also of one that denies, for it to be counted as a rule
 	}
 	return most
 }
@@ -162,7 +155,7 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[string][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[family][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[counters]bool{}}
 	set.notices, set.calendar = &notices{}, &calendar{}
 	if before != nil {
@@ -347,15 +340,13 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	}
 	info.OnOutage = given.OnOutage
 	info.Counts, info.Settles, info.ChargeAfter, info.Escalate = given.Counts, given.Settles, given.ChargeAfter, given.Escalate
-	limits := c.limits(at, given)
-	if limits == nil {
-		c.withoutLimit(at, given)
-	}
-	info.Concurrency = given.Concurrency
-	if r.policy = c.policy(at, r, info, limits); r.policy != nil {
+	if r.policy = c.policy(at, r, info, given.Limit); r.policy != nil {
 		r.info = r.policy.info
-		c.tiers(at, r, info, limits)
-		c.overrides(at, r)
+		if r.policy.isPlace() {
+			c.withoutLimit(at, given)
+		}
+		c.tiers(at, r, info)
+		c.own(at, r)
 	}
 	c.escalation(at, r)
 
@@ -404,157 +395,155 @@ func (c *compiler) name(at, name, tier string) {
 	c.names[counters{name, tier}] = true
 }
 
-// limits are those of a rule, for requests in no tier.
-func (c *compiler) limits(at string, given Rule) []limiter.Limit {
-	switch {
-	case given.Limits == nil && given.Limit == (limiter.Limit{}) && given.Concurrency != (limiter.Concurrency{}):
-		return nil // it has nothing else
-	case given.Limits == nil:
-		return []limiter.Limit{given.Limit}
-	case len(given.Limits) == 0:
-		c.report("%s: Limits is empty: leave it out, or name some", at)
-	case given.Limit != (limiter.Limit{}):
-		c.report("%s: Limit is %v, and there are Limits: keep one of the two", at, given.Limit)
+// tiers makes r's policies for requests in tiers.
+func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
+	if len(r.Tiers) > 0 {
+		r.tiers = make(map[string]*policy, len(r.Tiers))
 	}
-	return slices.Clone(given.Limits)
-}
-
-// tiers makes r's policies for requests in tiers. What is not said of one is what the rule has
-// for others: those limits, and the info's Concurrency.
-func (c *compiler) tiers(at string, r *rule, info RuleInfo, others []limiter.Limit) {
-	limits := make(map[string][]limiter.Limit, len(r.Tiers)+len(r.TierLimits)+len(r.TierConcurrency))
-	for tier := range r.TierConcurrency {
-		limits[tier] = others
-	}
-	for tier, l := range r.Tiers {
-		limits[tier] = []limiter.Limit{l}
-	}
-	for tier, several := range r.TierLimits {
-		if _, both := r.Tiers[tier]; both {
-			c.report("%s: tier %q is in Tiers and in TierLimits: keep one of the two", at, tier)
-		}
-		if len(several) == 0 {
-			c.report("%s: TierLimits[%q] is empty: leave it out, or name some", at, tier)
-		}
-		limits[tier] = slices.Clone(several)
-	}
-	if len(limits) > 0 {
-		r.tiers = make(map[string]*policy, len(limits))
-	}
-	for _, tier := range slices.Sorted(maps.Keys(limits)) {
+	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		if tier == "" {
 			c.report("%s: Tiers has a tier without a name; Limit is for requests in no tier", at)
 			continue
 		}
 		c.set.tierNames[tier] = true
-		info.Tier, info.Concurrency = tier, r.Concurrency
-		if of, ok := r.TierConcurrency[tier]; ok {
-			info.Concurrency = of
-			if of == (limiter.Concurrency{}) {
-				c.report("%s: TierConcurrency[%q]: %w", at, tier, of.Validate())
-			}
-		}
-		r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info, limits[tier])
+		info.Tier = tier
+		r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info, r.Tiers[tier])
 	}
 }
 
-// policy is the one of r's that info tells of, with these limits, or nil if something is wrong
-// with it.
-func (c *compiler) policy(at string, r *rule, info RuleInfo, limits []limiter.Limit) *policy {
-	concurrent := info.Concurrency != (limiter.Concurrency{})
-	if len(limits) == 0 && !concurrent {
+// policy is the one of r's that info is about, with what it allows, or nil if something is wrong
+// with that.
+func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance) *policy {
+	quotas := c.quotas(at, r.family(info.Tier, a))
+	if quotas == nil {
 		return nil
 	}
-	var quotas []*limiter.Quota
-	if len(limits) > 0 {
-		quotas = c.quotas(at, family{rule: r.Name, tier: info.Tier, limits: limits, onOutage: r.OnOutage, settles: r.awaitsEnd()})
-		if quotas == nil {
-			return nil
+	info.allow(a)
+	for _, quota := range quotas {
+		if name := quota.Rule(); name != r.Name || info.Tier != "" { // else it is the rule's own
+			c.name(at, name, info.Tier)
 		}
-		info.Limit = limits[0]
-	}
-	if len(limits) > 1 {
-		info.Limits = limits
-	}
-	shared := c.info(info)
-	var place *policy
-	if concurrent {
-		if place = c.place(at, r, info, len(limits) == 0); place == nil {
-			return nil
-		}
-		place.info, place.rule, place.softAt = shared, r, int64(r.SoftAt)
-		if len(limits) == 0 {
-			return place
+		if quota.InFlight() {
+			c.set.hasPlaces = true
+			c.set.hasQueues = c.set.hasQueues || info.Concurrency.Waiting > 0 && !r.Shadow
+		} else if err := r.fits(quota.Limit()); err != nil {
+			c.report("%s: %w", at, err)
 		}
 	}
-	policies := make([]*policy, len(quotas))
-	for i, quota := range quotas {
-		p := newPolicy(quota, quota.Rule())
-		p.info, p.rule, p.softAt, p.other = shared, r, int64(r.SoftAt), i > 0
-		policies[i] = p
-		if p.other || info.Tier != "" { // else it is the rule's own
-			c.name(at, quota.Rule(), info.Tier)
-		}
-		if most := quota.Capacity(); r.Units > most && !r.Settles {
-			c.report("%s: Units is %d: %v allows at most %d at once, so that no request would ever pass", at, r.Units, quota.Limit(), most)
-		}
-		if quota.Algorithm() == limiter.LeakyBucket {
-			const why = "a leaky-bucket has none, as its requests have waited when they are answered"
-			if r.Counts.given {
-				c.report("%s: Counts is %v: %s", at, r.Counts, why)
-			}
-			if r.ChargeAfter {
-				c.report("%s: ChargeAfter is set: %s", at, why)
-			}
-		}
-	}
-	p := policies[0]
-	p.others, p.place = policies[1:], place
-	c.idle(r, info, limits)
-	return p
+	r.parts = max(r.parts, len(quotas))
+	c.idle(r, info)
+	return r.newPolicy(quotas, a, c.info(info), c.progress(counters{r.Name, info.Tier}))
 }
 
-// overrides checks the limits of single keys. No message has a key in it.
-func (c *compiler) overrides(at string, r *rule) {
-	if r.hasOwn() && r.Key == nil {
-		c.report("%s: Overrides and LimitFor need a Key, as they are for single keys", at)
+// allow sets what r allows, which is valid.
+func (r *RuleInfo) allow(a limiter.Allowance) {
+	r.Limit, r.Limits = limiter.Limit{}, nil
+	limits, atOnce, _ := limiter.Split(a)
+	r.Concurrency = atOnce
+	if len(limits) > 0 {
+		r.Limit = limits[0]
 	}
-	if r.hasOwn() && r.policy.isPlace() {
-		c.report("%s: Overrides and LimitFor need a Limit, which others have", at)
+	if len(limits) > 1 {
+		r.Limits = limits
+	}
+}
+
+// newPolicy is the policy of the first quota of an Allowance, which has the others behind it.
+func (r *rule) newPolicy(quotas []*limiter.Quota, a limiter.Allowance, info *RuleInfo, progress *progress) (first *policy) {
+	for i, quota := range quotas {
+		shown := quota.Rule()
+		if i == 0 {
+			shown = r.Name // also if there is nothing but slots
+		}
+		p := newPolicy(quota, shown)
+		p.info, p.rule, p.softAt, p.other = info, r, int64(r.SoftAt), i > 0
+		p.allows, p.progress = a, progress
+		if quota.InFlight() {
+			p.concurrency = info.Concurrency
+		}
+		switch {
+		case i == 0:
+			first = p
+		case quota.InFlight():
+			first.place = p
+		default:
+			first.others = append(first.others, p)
+		}
+	}
+	return first
+}
+
+// fits returns why r cannot have that limit, or nil.
+func (r *rule) fits(l limiter.Limit) error {
+	const why = "a leaky-bucket has none, as its requests have waited when they are answered"
+	quota, err := limiter.NewQuota(r.Name, "", l)
+	switch {
+	case err != nil:
+		return err
+	case r.Units > quota.Capacity() && !r.Settles:
+		return fmt.Errorf("Units is %d: %v allows at most %d at once, so that no request would ever pass", r.Units, l, quota.Capacity())
+	case l.Algorithm == limiter.LeakyBucket && r.Counts.given:
+		return fmt.Errorf("Counts is %v: %s", r.Counts, why)
+	case l.Algorithm == limiter.LeakyBucket && r.ChargeAfter:
+		return fmt.Errorf("ChargeAfter is set: %s", why)
+	}
+	return nil
+}
+
+// own checks the limits of single keys. No message has a key in it.
+func (c *compiler) own(at string, r *rule) {
+	if r.LimitFor == nil {
 		return
 	}
-	r.overrides = maps.Clone(r.Overrides)
-	for key, l := range r.overrides {
+	if r.Key == nil {
+		c.report("%s: LimitFor needs a Key, as it is for single keys", at)
+	}
+	var known LimitMap
+	switch of := r.LimitFor.(type) {
+	case LimitMap:
+		known = maps.Clone(of)
+		r.LimitFor = known
+		for _, a := range known {
+			r.parts = max(r.parts, partsOf(a))
+		}
+	case LimitFunc:
+		if of == nil {
+			c.report("%s: LimitFor is a nil LimitFunc", at)
+		}
+		c.set.hasPlaces, c.set.hasQueues = true, true // as it may have some
+		r.parts = max(r.parts, mostOwnParts)
+	default:
+		c.report("%s: LimitFor is a %T: it must be a LimitMap or a LimitFunc", at, of)
+	}
+	for key, a := range known {
 		if _, ok := keyfunc.DigestOf(key); ok {
-			c.report("%s: Overrides has the digest of a key: it has to be the key, as no request has a digest", at)
+			c.report("%s: LimitFor has the digest of a key: it has to be the key, as no request has a digest", at)
 		}
 		if key == noKey {
-			c.report("%s: Overrides has an empty key", at)
+			c.report("%s: LimitFor has an empty key", at)
 		}
-		if err := r.takes(l); err != nil {
-			c.report("%s: Overrides: %w", at, err)
+		if err := r.takes(a); err != nil {
+			c.report("%s: LimitFor: %w", at, err)
 			continue
 		}
-		if !c.set.notices.isPossible(l) {
-			c.report("%s: Overrides: the keys of a limiter's rules can have %d different limits", at, mostOwn)
+		if !c.set.notices.isPossible(a) {
+			c.report("%s: LimitFor: the keys of a limiter's rules can have %d different limits", at, mostOwn)
 			return
 		}
-		own, err := c.set.own(r.policy, l)
+		own, err := c.set.own(r.policy, a)
 		if err != nil {
-			c.report("%s: Overrides: %w", at, err)
+			c.report("%s: LimitFor: %w", at, err)
 			continue
 		}
-		c.set.quotas = append(c.set.quotas, own.quota)
-		if most := own.quota.Capacity(); r.Units > most && !r.Settles {
-			c.report("%s: Overrides: Units is %d: %v allows at most %d at once, so that no request of its key would ever pass", at, r.Units, l, most)
-		}
+		c.set.hasPlaces = c.set.hasPlaces || own.placed() != nil
+		c.set.hasQueues = c.set.hasQueues || own.info.Concurrency.Waiting > 0 && !r.Shadow
 	}
 }
 
 // idle warns of a limit that has no effect beside a stricter one.
-func (c *compiler) idle(r *rule, info RuleInfo, limits []limiter.Limit) {
-	for _, l := range limits {
-		for _, by := range limits {
+func (c *compiler) idle(r *rule, info RuleInfo) {
+	for _, l := range info.Limits {
+		for _, by := range info.Limits {
 			if l == by || !by.Implies(l) {
 				continue
 			}
@@ -583,18 +572,20 @@ const strikesSuffix = " strikes"
 // A family is what the quotas of one rule in one tier are for.
 type family struct {
 	rule, tier string
-	limits     []limiter.Limit
-	places     int64 // in place of limits
+	allows     limiter.Allowance
 	onOutage   limiter.Outage
 	settles    bool
 }
 
+func (r *rule) family(tier string, a limiter.Allowance) family {
+	return family{r.Name, tier, a, r.OnOutage, r.awaitsEnd()}
+}
+
 // quotas are those that were there before, or new ones, or nil if something is wrong with them.
 func (c *compiler) quotas(at string, f family) []*limiter.Quota {
-	text := fmt.Sprintf("%#v", f)
 	var quotas []*limiter.Quota
 	if c.before != nil {
-		quotas = c.before.families[text]
+		quotas = c.before.families[f]
 	}
 	if quotas == nil {
 		var err error
@@ -602,29 +593,18 @@ func (c *compiler) quotas(at string, f family) []*limiter.Quota {
 			c.report("%s: %w", at, err)
 			return nil
 		}
-		for _, quota := range quotas {
-			quota.OnOutage, quota.Settles = f.onOutage, f.settles
-		}
 	}
-	c.set.families[text] = quotas
+	c.set.families[f] = quotas
 	c.set.quotas = append(c.set.quotas, quotas...)
 	return quotas
 }
 
 func (f *family) make() ([]*limiter.Quota, error) {
-	if f.places == 0 {
-		return limiter.NewQuotas(f.rule, f.tier, f.limits)
+	quotas, err := limiter.NewQuotas(f.rule, f.tier, f.allows)
+	for _, quota := range quotas {
+		quota.OnOutage, quota.Settles = f.onOutage, f.settles && !quota.InFlight()
 	}
-	q, err := limiter.NewConcurrency(f.rule, f.tier, f.places)
-	return []*limiter.Quota{q}, err
-}
-
-// quota is quotas for a single limit.
-func (c *compiler) quota(at string, f family) *limiter.Quota {
-	if quotas := c.quotas(at, f); quotas != nil {
-		return quotas[0]
-	}
-	return nil
+	return quotas, err
 }
 
 // escalation checks what r's refusals lead to.
@@ -636,7 +616,9 @@ func (c *compiler) escalation(at string, r *rule) {
 		c.report("%s: Escalate: %w", at, err)
 	} else {
 		c.name(at, r.Name+strikesSuffix, "")
-		r.strikes = c.quota(at+" Escalate", family{rule: r.Name + strikesSuffix, limits: []limiter.Limit{strikes(r.Escalate)}})
+		if quotas := c.quotas(at+" Escalate", family{rule: r.Name + strikesSuffix, allows: strikes(r.Escalate)}); quotas != nil {
+			r.strikes = quotas[0]
+		}
 	}
 	if r.Escalate.Outcomes && !r.Counts.given {
 		c.report("%s: Escalate.Outcomes needs Counts, which says which answers lead to a ban", at)

@@ -196,7 +196,7 @@ func TestDearerInsideItIsSettledAsAWhole(t *testing.T) {
 		cost := int64(10)
 		rule := tokens(0, 100)
 		rule.Cost = func(*http.Request) int64 { return cost }
-		rule.Limit, rule.Limits = limiter.Limit{}, []limiter.Limit{perHour(100), limiter.PerDay(1000)}
+		rule.Limit = limiter.All(perHour(100), limiter.PerDay(1000))
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "other", Limit: perHour(9), Counts: middleware.Statuses(401)}}})
 		var ctx context.Context
 		inside := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -43,7 +43,7 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 	}
 	r := &results[first]
 	if r.Limits == nil {
-		r.Limits = append(make([]limiter.Decision, 0, max(1, len(a.rule.Limits))), r.Decision)
+		r.Limits = append(make([]limiter.Decision, 0, max(1, len(a.info.Limits))), r.Decision)
 	}
 	which := len(r.Limits)
 	if a.isPlace() {
@@ -111,7 +111,7 @@ type notices struct {
 
 	mu     sync.Mutex
 	told   map[string]bool
-	limits map[limiter.Limit]struct{} // that keys have had of their own
+	limits map[limiter.Allowance]struct{} // that keys have had of their own
 }
 
 // scopeOf is that of the innermost limiter so far, or nil.

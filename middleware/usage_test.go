@@ -112,7 +112,7 @@ func TestAskingWhatIsLeftCostsNothing(t *testing.T) {
 		store := &spy{}
 		c := middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{
 			{Name: "all", Limit: perHour(20)},
-			{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{perHour(5), logOf(9, 24*time.Hour)}},
+			{Name: "user", Key: keyfunc.User, Limit: limiter.All(perHour(5), logOf(9, 24*time.Hour))},
 			{Name: "soft", Key: keyfunc.User, Limit: perHour(6)},
 		}}
 		l := limited(t, c)
@@ -181,7 +181,7 @@ func (h *halves) Decide(ctx context.Context, charges []limiter.Charge, decisions
 func TestAPartOfTheRulesMayNotBeKnown(t *testing.T) {
 	l := limited(t, middleware.Config{Store: &halves{}, Rules: []middleware.Rule{
 		{Name: "good", Limit: perHour(5)},
-		{Name: "degraded", Limits: []limiter.Limit{perHour(5), logOf(9, time.Minute)}, SoftAt: 1},
+		{Name: "degraded", Limit: limiter.All(perHour(5), logOf(9, time.Minute)), SoftAt: 1},
 		{Name: "open", Limit: perHour(5)},
 		{Name: "crowded", Limit: perHour(5)},
 	}})
@@ -354,12 +354,11 @@ func TestMoreRulesThanABatchTakesAreTold(t *testing.T) {
 
 func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		p := &plans{limits: map[string]limiter.Limit{"user:ann": logOf(70, time.Hour)}}
+		p := &plans{limits: map[string]limiter.Allowance{"user:ann": logOf(70, time.Hour)}}
 		rule := ruleOf(p)
-		rule.Overrides = map[string]limiter.Limit{"user:ben": logOf(90, time.Hour)}
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
 		check(l, request(as("ann")))
-		for user, want := range map[string]int64{"ann": 69, "ben": 90, "cleo": 3} {
+		for user, want := range map[string]int64{"ann": 69, "cleo": 3} {
 			u := usageOf(t, l, as(user))
 			assert.Equal(t, want, u.left(t, "r"), user)
 		}

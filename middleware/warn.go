@@ -42,17 +42,9 @@ func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
 // counts under the same name in the store: the two then share counters. An error is the
 // store's.
 func (l *RateLimit) claim(set *ruleset) error {
-	if err := l.canHold(set); err != nil {
-		return err
-	}
-	if store, ok := limiter.As[limiter.Checker](l.store); ok {
-		for _, quota := range set.quotas {
-			if quota.InFlight() {
-				continue
-			}
-			if err := store.Check(quota); err != nil {
-				return fmt.Errorf("middleware: Config.Store: %w", err)
-			}
+	for _, quota := range set.quotas {
+		if err := l.checkQuota(quota); err != nil {
+			return err
 		}
 	}
 	store, ok := limiter.As[limiter.Claimer](l.store)

@@ -27,7 +27,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	keyed := rule
 	keyed.Key = pace.Token
 	placed := keyed
-	placed.Concurrency = limiter.Concurrency{Max: 1000}
+	placed.Limit = limiter.All(placed.Limit, limiter.AtOnce(1000))
 	newOne := func(r pace.Rule, o pace.Options) http.RoundTripper {
 		o.Rules = []pace.Rule{r}
 		return newTransport(b, nothing(), o)

@@ -12,7 +12,7 @@
 // # Before a request is sent
 //
 // Each attempt waits for three things: that no cooldown is in force for its key, that it is its
-// turn, and that there is a place ([Rule.Concurrency]). Turns are places in the queue of a leaky
+// turn, and that there is a place ([limiter.AtOnce]). Turns are places in the queue of a leaky
 // bucket, so that requests of all processes leave evenly, and each knows at once how long it
 // would wait. One for which that is too long fails without waiting, gives its turn back, and
 // says how long it would have been ([WaitError]). Every wait ends with the request's context.

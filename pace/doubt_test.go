@@ -303,7 +303,7 @@ func TestManyRequestsOfManyKindsLeaveNothingBehind(t *testing.T) {
 	defer third.Close()
 	transport := pace.Must(pace.NewTransport(third.Client().Transport, pace.Options{
 		MaxWait: time.Second, Logger: slog.New(slog.DiscardHandler),
-		Rules: []pace.Rule{{Host: "127.0.0.1", Key: pace.Token, Limit: limiter.PerSecond(1000).WithBurst(100), Concurrency: limiter.Concurrency{Max: 8}}},
+		Rules: []pace.Rule{{Host: "127.0.0.1", Key: pace.Token, Limit: limiter.All(limiter.PerSecond(1000).WithBurst(100), limiter.AtOnce(8))}},
 		Retry: pace.Retry{Attempts: 3, Budget: 50},
 	}))
 	client := &http.Client{Transport: transport}

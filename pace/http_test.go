@@ -66,7 +66,7 @@ func TestNoMoreRequestsAreUnderWayThanThereArePlaces(t *testing.T) {
 				}
 			})
 			transport := newTransport(t, base, pace.Options{
-				Rules: []pace.Rule{{Host: hostOf(s), Limit: fast, Concurrency: limiter.Concurrency{Max: 3}}},
+				Rules: []pace.Rule{{Host: hostOf(s), Limit: limiter.All(fast, limiter.AtOnce(3))}},
 				Retry: pace.Retry{Attempts: 3, Budget: 100},
 			})
 			client := &http.Client{Transport: transport}
@@ -121,7 +121,7 @@ func TestAPlaceIsHeldUntilTheBodyEnds(t *testing.T) {
 			s, base := serve(t, true, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write(make([]byte, 1<<20)) // more than a stream's window
 			})
-			transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: fast, Concurrency: limiter.Concurrency{Max: 1}}}})
+			transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: limiter.All(fast, limiter.AtOnce(1))}}})
 			first, err := transport.RoundTrip(request(t, "GET", s.URL))
 			require.NoError(t, err)
 			require.EqualValues(t, 1, transport.Stats()[0].InFlight)
@@ -196,7 +196,7 @@ func TestAnUpgradedConnectionCanBeWrittenTo(t *testing.T) {
 		line, _ := buffered.ReadString('\n')
 		_, _ = io.WriteString(conn, line)
 	})
-	transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: fast, Concurrency: limiter.Concurrency{Max: 1}}}})
+	transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: limiter.All(fast, limiter.AtOnce(1))}}})
 	r := request(t, "GET", s.URL)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "echo")
@@ -263,7 +263,7 @@ func TestATokenThatExpiresWhileItWaits(t *testing.T) {
 		return base.RoundTrip(r)
 	})
 	transport := newTransport(t, fresh, pace.Options{Rules: []pace.Rule{{
-		Host: "127.0.0.1", Limit: limiter.PerSecond(200), Concurrency: limiter.Concurrency{Max: 1},
+		Host: "127.0.0.1", Limit: limiter.All(limiter.PerSecond(200), limiter.AtOnce(1)),
 		Key: func(*http.Request) (string, error) { return "token of the account", nil },
 	}}})
 	for range 20 {

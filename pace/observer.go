@@ -116,7 +116,7 @@ func (t *Transport) observe(o Observation) {
 type Stats struct {
 	Rule     string // its name
 	Waiting  int64  // requests that wait: for the end of a cooldown, a turn, a place, or to be sent again
-	InFlight int64  // requests that were sent and have no response yet; with Concurrency, until its body has ended
+	InFlight int64  // requests that were sent and have no response yet; with AtOnce, until its body has ended
 	Keys     int    // that are known
 
 	// Until is when the cooldown ends that lasts longest, of those that a response began here

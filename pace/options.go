@@ -84,14 +84,13 @@ type Rule struct {
 	// unless the limit has a burst: PerSecond(10).WithBurst(20) lets 19 leave at once after a
 	// pause, and then one every tenth of a second. One of a burst is kept back, so that requests
 	// which arrive less evenly than they left are not refused. The algorithm is TokenBucket then, and else
-	// the zero one or LeakyBucket. The zero Limit is none, which needs Concurrency.
-	Limit limiter.Limit
-
-	// Concurrency is how many requests may be under way at once, from when they are sent until
-	// the response's body is read to its end or closed, or the request's context ends. Others wait for a place, in the order in
-	// which they came. A zero Queue is as many as there may be, for MaxWait of the Options. The
-	// zero value: any number.
-	Concurrency limiter.Concurrency
+	// the zero one or LeakyBucket.
+	//
+	// AtOnce is how many requests may be in progress, alone or beside a limit (limiter.All), from
+	// when they are sent until the response's body is read to its end or closed, or the request's
+	// context ends. Others wait for a slot, in FIFO order. Without a Queue as many wait as there
+	// may be, for MaxWait of the Options.
+	Limit limiter.Allowance
 
 	// OnOutage says what happens while Store's server gives no answer. Zero: FailLocal, so that
 	// each process paces by its share of the limit (failover.Options.Replicas). With FailClosed

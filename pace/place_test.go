@@ -19,7 +19,7 @@ func TestRequestsWaitForAPlaceAndLeaveInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		s.took = time.Second
-		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Concurrency: limiter.Concurrency{Max: 2}}}, MaxWait: 4 * time.Second})
+		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.AtOnce(2)}}, MaxWait: 4 * time.Second})
 		errs := together(t, 20, transport, api)
 		failed := 0
 		for _, err := range errs {
@@ -46,7 +46,7 @@ func TestACooldownHoldsThoseBackThatWaitForAPlace(t *testing.T) {
 		s := newServer(refuseFirst("Retry-After", "10"))
 		s.took = time.Second
 		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{
-			Host: "api.example.org", Limit: limiter.PerSecond(10).WithBurst(10), Concurrency: limiter.Concurrency{Max: 1},
+			Host: "api.example.org", Limit: limiter.All(limiter.PerSecond(10).WithBurst(10), limiter.AtOnce(1)),
 		}}})
 		together(t, 5, transport, api)
 		sent := s.times()
@@ -82,7 +82,7 @@ func TestAPanicLeavesThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := round(func(*http.Request) (*http.Response, error) { panic("base") })
 		transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{
-			{Host: "api.example.org", Concurrency: limiter.Concurrency{Max: 1}}, {Host: "b.example.org", Limit: limiter.PerSecond(10)},
+			{Host: "api.example.org", Limit: limiter.AtOnce(1)}, {Host: "b.example.org", Limit: limiter.PerSecond(10)},
 		}})
 		for range 3 {
 			require.PanicsWithValue(t, "base", func() { _, _ = get(t, transport, api) })
@@ -97,7 +97,7 @@ func TestAPanicLeavesThePlace(t *testing.T) {
 // connection.
 func TestAPlaceEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := newTransport(t, newServer(nil), pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Concurrency: limiter.Concurrency{Max: 1}}}})
+		transport := newTransport(t, newServer(nil), pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.AtOnce(1)}}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := transport.RoundTrip(request(t, "GET", api).WithContext(ctx))

@@ -47,9 +47,9 @@ func TestWhateverHappens(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			zero := time.Now()
 			s := &thirdParty{}
-			rule := pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(rate).WithBurst(burst), Concurrency: limiter.Concurrency{Max: places}}
+			rule := pace.Rule{Host: "api.example.org", Limit: limiter.All(limiter.PerSecond(rate).WithBurst(burst), limiter.AtOnce(places))}
 			if places == 0 {
-				rule.Concurrency = limiter.Concurrency{}
+				rule.Limit = limiter.PerSecond(rate).WithBurst(burst)
 			}
 			store, err := limiter.NewMemory(limiter.MemoryOptions{})
 			require.NoError(t, err)

@@ -136,7 +136,7 @@ func TestPlacesAreSharedOnRedis(t *testing.T) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
 	})
 	all, _ := onRedis(t, 3, base, pace.Options{MaxWait: time.Hour, Rules: []pace.Rule{{
-		Host: "api.example.org", Limit: fast, Key: pace.Token, Concurrency: limiter.Concurrency{Max: 2},
+		Host: "api.example.org", Limit: limiter.All(fast, limiter.AtOnce(2)), Key: pace.Token,
 	}}})
 	var group sync.WaitGroup
 	for _, process := range all {

@@ -354,7 +354,7 @@ func TestBodiesAreClosed(t *testing.T) {
 					}
 					return resp, err
 				})
-				if c.rule.Limit == (limiter.Limit{}) {
+				if c.rule.Limit == nil {
 					c.rule.Limit = limiter.PerSecond(10)
 				}
 				c.rule.Host = "api.example.org"

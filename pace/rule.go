@@ -59,15 +59,17 @@ func newRule(r Rule, o *Options) (*rule, error) {
 	if err := route.WrongMatch(r.Match); err != nil {
 		errs = append(errs, invalid.New("pace", "%s: %w", invalid.Name("Match"), err))
 	}
-	if r.Limit == (limiter.Limit{}) {
-		if r.Concurrency == (limiter.Concurrency{}) {
-			errs = append(errs, invalid.New("pace", "%s is missing, and so is %s: without one, nothing is paced", invalid.Name("Limit"), invalid.Name("Concurrency")))
-		}
-	} else {
-		errs = append(errs, made.setLimit(r.Limit, o.MaxWait))
+	limits, atOnce, err := limiter.Split(r.Limit)
+	errs = append(errs, err)
+	switch {
+	case err != nil:
+	case len(limits) > 1:
+		errs = append(errs, invalid.New("pace", "%s is %v: a rule paces by one limit, with AtOnce beside it", invalid.Name("Limit"), r.Limit))
+	case len(limits) == 1:
+		errs = append(errs, made.setLimit(limits[0], o.MaxWait))
 	}
-	if c := r.Concurrency; c != (limiter.Concurrency{}) {
-		errs = append(errs, made.setPlaces(c, r.OnOutage, o))
+	if err == nil && atOnce != (limiter.Concurrency{}) {
+		errs = append(errs, made.setPlaces(atOnce, r.OnOutage, o))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -83,9 +85,6 @@ func newRule(r Rule, o *Options) (*rule, error) {
 }
 
 func (r *rule) setLimit(l limiter.Limit, maxWait time.Duration) error {
-	if err := l.Validate(); err != nil {
-		return err
-	}
 	r.events, r.per, r.burst = l.Events, l.Per, 1
 	queue := max(r.events, r.requestsIn(maxWait))
 	switch l.Algorithm {
@@ -105,20 +104,17 @@ func (r *rule) setLimit(l limiter.Limit, maxWait time.Duration) error {
 }
 
 func (r *rule) setPlaces(c limiter.Concurrency, o limiter.Outage, options *Options) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
-	if c.Queue == 0 {
-		c.Queue, c.MaxWait = mostWaiting, options.MaxWait
+	if c.Waiting == 0 {
+		c = c.Queue(mostWaiting, options.MaxWait)
 	}
 	var err error
 	r.places, err = limiter.NewSemaphore(limiter.SemaphoreConfig{
-		Name: r.name + ".in-flight", Max: c.Max, Queue: c.Queue, MaxWait: c.MaxWait, Store: options.Store, OnOutage: o,
+		Name: r.name + ".in-flight", Limit: c, Store: options.Store, OnOutage: o,
 	})
 	return err
 }
 
-// mostWaiting is the largest Queue of a limiter.Concurrency.
+// mostWaiting is the longest queue of a limiter.Concurrency.
 const mostWaiting = 10_000
 
 // register tells a store what will be counted in it. Two transports of a process that share

@@ -75,7 +75,7 @@ func (t *Transport) now() int64 { return int64(time.Since(t.start)) + 1 }
 
 // RoundTrip implements [http.RoundTripper]. It sends the request when that is due, again if
 // Retry says so, and returns the last response as it came: a refusal is a response. With
-// Concurrency the response's body has to be read to its end or closed, as net/http asks for
+// AtOnce the response's body has to be read to its end or closed, as net/http asks for
 // too, or the request is under way for ever.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	r := t.ruleFor(request)

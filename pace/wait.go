@@ -11,7 +11,7 @@ import (
 )
 
 // admit waits until the request may be sent: until no cooldown is in force, for its turn, and
-// for a place, which is nil without Concurrency. With an error it has taken nothing.
+// for a place, which is nil without AtOnce. With an error it has taken nothing.
 func (c *call) admit() (*place, error) {
 	for {
 		for cooldown := c.t.cooldown(c.a); cooldown > 0; cooldown = c.t.cooldown(c.a) {

@@ -75,11 +75,7 @@ func BenchmarkSeveral(b *testing.B) {
 				for i := range limits {
 					limits[i] = limiter.Limit{Events: 1 << 28, Per: peers.Window + time.Duration(i)*time.Hour}
 				}
-				c := limiter.Config{Limit: limits[0], Store: memory(b, keys)}
-				if n > 1 {
-					c.Limit, c.Limits = limiter.Limit{}, limits
-				}
-				return allow(b, c)
+				return allow(b, limiter.Config{Limit: limiter.Join(limits, limiter.Concurrency{}), Store: memory(b, keys)})
 			}})
 			all = append(all, contestant{fmt.Sprint("weir-rules=", n), func(b *testing.B, q quota, keys int) func() call { return rules(b, q, keys, n) }})
 		}

@@ -198,9 +198,11 @@ func bucket(i int) limiter.Limit {
 
 // openLimits has three limits in one rule.
 func openLimits(c *environment) (func() call, error) {
-	l, err := limiter.New(limiter.Config{Name: "rule", Store: redisstore.New(c.client(), redisstore.Options{}), Limits: []limiter.Limit{
-		{Events: burst, Per: time.Hour}, {Events: burst, Per: 2 * time.Hour}, {Events: burst, Per: 3 * time.Hour},
-	}})
+	l, err := limiter.New(limiter.Config{Name: "rule", Store: redisstore.New(c.client(), redisstore.Options{}), Limit: limiter.All(
+		limiter.Limit{Events: burst, Per: time.Hour},
+		limiter.Limit{Events: burst, Per: 2 * time.Hour},
+		limiter.Limit{Events: burst, Per: 3 * time.Hour},
+	)})
 	return shared(func(ctx context.Context, key string) (bool, error) {
 		d, err := l.Allow(ctx, key)
 		if err == nil && d.Degraded {

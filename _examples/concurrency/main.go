@@ -26,7 +26,7 @@ func main() {
 	limits := weir.Must(weir.New(weir.Config{Rules: []weir.Rule{
 		{Name: "home", Key: keyfunc.IP(), Limit: weir.PerMinute(10), Match: weir.Route("GET /{$}")},
 		{Name: "exports", Key: keyfunc.IP(), Match: weir.Route("POST /exports"),
-			Concurrency: weir.Concurrency{Max: 2, Queue: 2, MaxWait: 10 * time.Second}},
+			Limit: weir.AtOnce(2).Queue(2, 10*time.Second)},
 	}}))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })

@@ -348,7 +348,7 @@ func TestSeveralLimitsOfARuleAreTakenTogetherInAnOutage(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for _, replicas := range []int{1, 4} {
 			s := Must(New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, OnDegraded: func(Event) {}}))
-			family, err := limiter.NewQuotas("api", "", []limiter.Limit{limiter.PerDay(400), limiter.PerMinute(20)})
+			family, err := limiter.NewQuotas("api", "", limiter.All(limiter.PerDay(400), limiter.PerMinute(20)))
 			require.NoError(t, err)
 			charges := []limiter.Charge{charge(family[0], "key"), charge(family[1], "key")}
 			admitted := int64(0)

@@ -52,7 +52,7 @@ var calendars = []testCase{
 		why:  "All of them have room, or nothing is taken; each comes back in its own time.",
 		run: func(t *trial) {
 			limits := []limiter.Limit{limiter.PerMinute(20), limiter.Daily(40).In("Europe/Berlin"), limiter.Monthly(50)}
-			quotas, err := limiter.NewQuotas("several", "", limits)
+			quotas, err := limiter.NewQuotas("several", "", limiter.Join(limits, limiter.Concurrency{}))
 			if err != nil {
 				t.Fatal(err)
 			}

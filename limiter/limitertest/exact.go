@@ -49,11 +49,11 @@ var exacts = []testCase{
 				{Events: 40, Per: time.Minute, Algorithm: limiter.SlidingCounter},
 				{Events: 60, Per: 24 * time.Hour, Burst: 12, Algorithm: limiter.TokenBucket},
 			}
-			family, err := limiter.NewQuotas("family", "", limits)
+			family, err := limiter.NewQuotas("family", "", limiter.Join(limits, limiter.Concurrency{}))
 			if err != nil {
 				t.Fatalf("limitertest: NewQuotas(%v): %v", limits, err)
 			}
-			gold, _ := limiter.NewQuotas("family", "gold", limits)
+			gold, _ := limiter.NewQuotas("family", "gold", limiter.Join(limits, limiter.Concurrency{}))
 			batch := func(cost int64) (charges []limiter.Charge) {
 				for _, q := range family {
 					charges = append(charges, limiter.Charge{Quota: q, Key: "key", Cost: cost})

@@ -143,8 +143,8 @@ func (c *checker) rule(p *placed) middleware.Rule {
 		OnOutage: outages[r.OnOutage],
 		Shadow:   r.Mode == "shadow",
 	}
-	made.Limit, made.Limits = c.limits(path, &r.limitFields, r.Mode == "deny")
-	made.Concurrency = c.concurrency(path, &r.limitFields)
+	limits, atOnce := c.limits(path, &r.limitFields, r.Mode == "deny"), c.concurrency(path, &r.limitFields)
+	made.Limit = limiter.Join(limits, atOnce)
 	made.Units, made.Cost = c.cost(path, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)
@@ -155,25 +155,27 @@ func (c *checker) rule(p *placed) middleware.Rule {
 		made.SoftAt = int(soft.At)
 	}
 	if len(r.Tiers) > 0 {
-		made.Tiers, made.TierLimits, made.TierConcurrency = middleware.Tiers{}, map[string][]limiter.Limit{}, map[string]limiter.Concurrency{}
+		made.Tiers = middleware.Tiers{}
 		for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 			given := r.Tiers[tier]
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
-			if one, several := c.limits(at, &given, false); several != nil {
-				made.TierLimits[tier] = several
-			} else if one != (limiter.Limit{}) {
-				made.Tiers[tier] = one
-			}
+			its, slots := c.limits(at, &given, false), atOnce // which it has, unless it says otherwise
 			if given.Concurrency != nil || c.doc.Has(sub(at, "concurrency")...) {
-				made.TierConcurrency[tier] = c.concurrency(at, &given)
+				slots = c.concurrency(at, &given)
 			}
+			if its == nil {
+				its = limits
+			}
+			made.Tiers[tier] = limiter.Join(its, slots)
 			if _, err := limiter.NewQuota("rule", tier, limiter.PerSecond(1)); err != nil {
 				c.atKey(at, "%s", inFile(err))
 			}
 		}
 	}
-	made.Overrides = c.overrides(p)
+	if overrides := c.overrides(p, atOnce); len(overrides) > 0 {
+		made.LimitFor = overrides
+	}
 	c.doubtChoices(path, r)
 	c.doubtKey(p)
 	c.parameters(p)

@@ -12,7 +12,7 @@ func (c *checker) concurrency(path []string, f *limitFields) (of limiter.Concurr
 	}
 	of.Max = *given.Max
 	if given.Queue != nil {
-		of.Queue = int(*given.Queue)
+		of.Waiting = int(*given.Queue)
 	}
 	if given.MaxWait != nil {
 		of.MaxWait = given.MaxWait.Duration

@@ -142,19 +142,19 @@ func placesBesideLimits(t *testing.T, s *lineService) {
 
 func TestWhatAFileSaysOfHowManyAtOnce(t *testing.T) {
 	c := parse(t, placesFile, rules.Options{}).Config()
-	assert.Equal(t, limiter.Concurrency{Max: 5}, c.Rules[0].Concurrency)
+	assert.Equal(t, limiter.AtOnce(5), c.Rules[0].Limit)
 	assert.Nil(t, c.Rules[0].Key)
-	assert.Equal(t, limiter.Concurrency{Max: 1}, c.ByTier["free"].Concurrency)
+	assert.Equal(t, limiter.AtOnce(1), c.ByTier["free"].Limit)
 	exports := c.ByRoute["GET /news"]
-	assert.Equal(t, limiter.Concurrency{Max: 2}, exports.Concurrency)
-	assert.Equal(t, map[string]limiter.Concurrency{"premium": {Max: 3}}, exports.TierConcurrency)
-	assert.Empty(t, exports.Tiers)
-	assert.Zero(t, exports.Limit)
-	assert.Equal(t, limiter.Concurrency{Max: 1, Queue: 1, MaxWait: time.Minute}, c.ByRoute["GET /login"].Concurrency)
+	assert.Equal(t, limiter.AtOnce(2), exports.Limit)
+	assert.Equal(t, middleware.Tiers{"premium": limiter.AtOnce(3)}, exports.Tiers)
+	assert.Equal(t, limiter.AtOnce(1).Queue(1, time.Minute), c.ByRoute["GET /login"].Limit)
 	both := c.ByRoute["POST /login"]
-	assert.EqualValues(t, 3, both.Limit.Events)
-	assert.EqualValues(t, 1, both.Concurrency.Max)
-	_, err := middleware.New(c)
+	limits, atOnce, err := limiter.Split(both.Limit)
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, limits[0].Events)
+	assert.EqualValues(t, 1, atOnce.Max)
+	_, err = middleware.New(c)
 	require.NoError(t, err)
 }
 

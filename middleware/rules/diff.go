@@ -334,8 +334,8 @@ func (r *Rules) infos() map[string]map[string]middleware.RuleInfo {
 // limitOf is the limit, with the requests that wait for a place.
 func limitOf(info *middleware.RuleInfo) string {
 	text := info.LimitText()
-	if of := info.Concurrency; of.Queue > 0 {
-		text += fmt.Sprintf(", %d more wait up to %v", of.Queue, of.MaxWait)
+	if of := info.Concurrency; of.Waiting > 0 {
+		text += fmt.Sprintf(", %d more wait up to %v", of.Waiting, of.MaxWait)
 	}
 	return text
 }

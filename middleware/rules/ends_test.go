@@ -115,9 +115,8 @@ func TestWhatAFileSaysOfHowRequestsEnd(t *testing.T) {
 	assert.True(t, form.ChargeAfter)
 	assert.True(t, tokens.Settles)
 	assert.NotNil(t, tokens.Cost)
-	assert.Equal(t, []limiter.Limit{limiter.PerHour(3), limiter.PerDay(5)}, api.Limits)
-	assert.Zero(t, api.Limit)
-	assert.Equal(t, []limiter.Limit{limiter.PerHour(4), limiter.PerDay(50).With(limiter.SlidingLog)}, api.TierLimits["premium"])
+	assert.Equal(t, limiter.All(limiter.PerHour(3), limiter.PerDay(5)), api.Limit)
+	assert.Equal(t, limiter.All(limiter.PerHour(4), limiter.PerDay(50).With(limiter.SlidingLog)), api.Tiers["premium"])
 	assert.True(t, c.ByRoute["GET /api/v1/search"].Escalate.Outcomes)
 }
 

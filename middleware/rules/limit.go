@@ -1,40 +1,39 @@
 package rules
 
-import (
-	"strings"
+import "github.com/weirgo/weir/limiter"
 
-	"github.com/weirgo/weir/limiter"
-)
-
-// limits makes those of f: one, or several, or none where there need not be any. What is wrong
-// is noted, and the zero Limit returned, or none of several.
-func (c *checker) limits(path []string, f *limitFields, none bool) (one limiter.Limit, several []limiter.Limit) {
+// limits makes those of f, or none where there need not be any. What is wrong is noted, and none
+// returned.
+func (c *checker) limits(path []string, f *limitFields, none bool) (several []limiter.Limit) {
 	at := sub(path, "limits")
 	if !c.doc.Has(at...) {
 		if none && f.Limit == nil && f.Requests == nil && f.Window == nil {
-			return limiter.Limit{}, nil
+			return nil
 		}
-		return c.limit(path, f), nil
+		if l := c.limit(path, f); l != (limiter.Limit{}) {
+			return []limiter.Limit{l}
+		}
+		return nil
 	}
 	for _, field := range limitNames {
 		if field != "limits" && c.doc.Has(sub(path, field)...) {
 			c.at(at, "stands beside %s: keep one of the two", field)
-			return limiter.Limit{}, nil
+			return nil
 		}
 	}
 	switch {
 	case c.noted(at):
-		return limiter.Limit{}, nil
+		return nil
 	case len(f.Limits) == 0:
 		c.at(at, "is empty: name the limits, or write limit: 100/1m")
-		return limiter.Limit{}, nil
+		return nil
 	}
 	for _, l := range f.Limits {
 		several = append(several, l.Limit)
 	}
-	if _, err := limiter.NewQuotas("rule", "", several); err != nil {
-		c.at(at, "%s", strings.TrimPrefix(inFile(err), `rule "rule" `))
-		return limiter.Limit{}, nil
+	if _, err := limiter.NewQuotas("rule", "", limiter.Join(several, limiter.Concurrency{})); err != nil {
+		c.at(at, "%s", inFile(err))
+		return nil
 	}
 	for _, l := range several {
 		for _, by := range several {
@@ -43,7 +42,7 @@ func (c *checker) limits(path []string, f *limitFields, none bool) (one limiter.
 			}
 		}
 	}
-	return limiter.Limit{}, several
+	return several
 }
 
 // limit makes one of either spelling. What is wrong is noted, and the zero Limit returned.

@@ -11,10 +11,11 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
 )
 
-// overrides are the limits that single keys of a rule have.
-func (c *checker) overrides(p *placed) map[string]limiter.Limit {
+// overrides are the limits that single keys of a rule have, beside what it has of concurrency.
+func (c *checker) overrides(p *placed, atOnce limiter.Concurrency) middleware.LimitMap {
 	if len(p.Overrides) == 0 {
 		return nil
 	}
@@ -28,11 +29,11 @@ func (c *checker) overrides(p *placed) map[string]limiter.Limit {
 			return nil // which is told of the key
 		}
 	}
-	made := make(map[string]limiter.Limit, len(p.Overrides))
+	made := make(middleware.LimitMap, len(p.Overrides))
 	for _, text := range slices.Sorted(maps.Keys(p.Overrides)) {
 		at, given := sub(path, text), p.Overrides[text]
-		one, several := c.limits(at, &given, false)
-		if several != nil {
+		its := c.limits(at, &given, false)
+		if c.doc.Has(sub(at, "limits")...) {
 			c.at(sub(at, "limits"), "is for rules: a key has one limit, which takes the place of all that the rule has")
 			continue
 		}
@@ -43,10 +44,10 @@ func (c *checker) overrides(p *placed) map[string]limiter.Limit {
 		switch {
 		case err != nil:
 			c.atKey(at, "%s", err)
-		case made[key] != (limiter.Limit{}):
+		case made[key] != nil:
 			c.atKey(at, "is a key that stands there twice, in two spellings")
-		case one != (limiter.Limit{}): // or it is noted
-			made[key] = one
+		case its != nil: // or it is noted
+			made[key] = limiter.Join(its, atOnce)
 		}
 	}
 	if part := c.madeUp(parts); part != "" {

@@ -211,12 +211,12 @@ next:
 // about it.
 var ruleFields = []struct{ inGo, name string }{
 	{"Units", "cost"}, {"Cost", "cost"}, {"Settles", "cost"}, {"Counts", "counts"}, {"ChargeAfter", "when"},
-	{"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"Overrides and LimitFor", "overrides"}, {"Overrides", "overrides"},
+	{"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"LimitFor", "overrides"},
 }
 
 // inRule has the fields of a middleware.Rule in the words of a file.
 var inRule = strings.NewReplacer("a Cost or Units, which are", "units or a header, which say what is", "ChargeAfter", "when: after", "Counts or Settles", "counts or cost.settle",
-	"Counts", "counts", "Settles", "settle", "Units is", "the cost is", "need a Limit, which others have", "need a limit, of which a key's own takes the place", "a Key", "a key", "a Limit", "a limit", "no Limit", "no limit", "of Concurrency", "of a concurrency")
+	"Counts", "counts", "Settles", "settle", "Units is", "the cost is", "a Key", "a key", "a Limit", "a limit", "no Limit", "no limit", "of AtOnce", "of a concurrency")
 
 // idle is a RateLimit for questions about a Config, which decides nothing.
 func idle(c middleware.Config) (*middleware.RateLimit, error) {

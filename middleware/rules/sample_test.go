@@ -30,7 +30,7 @@ func loadSample(t testing.TB, o rules.Options) *rules.Rules {
 // A plainRule is a rule without its functions, which can't be compared.
 type plainRule struct {
 	Name     string
-	Limit    limiter.Limit
+	Limit    limiter.Allowance
 	Tiers    middleware.Tiers
 	NoKey    middleware.NoKey
 	OnOutage limiter.Outage
@@ -169,7 +169,7 @@ func TestAWindowIsInSecondsUnlessItSays(t *testing.T) {
 		if want == 0 {
 			assert.Error(t, err, text)
 		} else if assert.NoError(t, err, text) {
-			assert.Equal(t, want, r.Config().Default.Limit.Per, text)
+			assert.Equal(t, want, r.Config().Default.Limit.(limiter.Limit).Per, text)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestScalarsAreReadAsTheyAreMeant(t *testing.T) {
 			}
 			rule := r.Config().Default
 			got := map[string]any{
-				"algorithm: ": rule.Limit.Algorithm, "on_outage: ": rule.OnOutage, "mode: ": rule.Shadow, "no_key: ": rule.NoKey,
+				"algorithm: ": rule.Limit.(limiter.Limit).Algorithm, "on_outage: ": rule.OnOutage, "mode: ": rule.Shadow, "no_key: ": rule.NoKey,
 				"soft: ": rule.SoftAt, escalate: rule.Escalate.Factor, "cost: ": rule.Units,
 			}[field]
 			assert.Equal(t, want, fmt.Sprint(got), "%s%s", field, text)

@@ -19,7 +19,7 @@ func TestRowsSayHowManyAreInProgressAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
 			{Name: "all", Limit: limiter.PerHour(100)},
-			{Name: "exports", Concurrency: limiter.Concurrency{Max: 2, Queue: 5, MaxWait: time.Minute}},
+			{Name: "exports", Limit: limiter.AtOnce(2).Queue(5, time.Minute)},
 		}}))
 		d := newDashboard(t, Options{Authorize: func(*http.Request) bool { return true }})
 		d.Add(l)

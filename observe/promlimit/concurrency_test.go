@@ -20,7 +20,7 @@ func TestWhatIsInProgressAndWaitsIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metrics := newMetrics(t, promlimit.Options{})
 		limits := middleware.Must(middleware.New(middleware.Config{Observer: metrics, Rules: []middleware.Rule{
-			{Name: "exports", Concurrency: limiter.Concurrency{Max: 1, Queue: 2, MaxWait: time.Minute}},
+			{Name: "exports", Limit: limiter.AtOnce(1).Queue(2, time.Minute)},
 		}}))
 		require.Error(t, metrics.FollowLimiter(nil))
 		require.NoError(t, metrics.FollowLimiter(limits))

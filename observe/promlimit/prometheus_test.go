@@ -60,7 +60,7 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 	transport := pace.Must(pace.NewTransport(nil, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.PerSecond(1)}}}))
 	require.NoError(t, inMemory.FollowTransport(transport))
 	inMemory.ObserveAttempt(&pace.Observation{Rule: "api.example.org"})
-	placing := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Concurrency: limiter.Concurrency{Max: 1}}}}))
+	placing := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Limit: limiter.AtOnce(1)}}}))
 	require.NoError(t, inMemory.FollowLimiter(placing))
 	return []named{{inRedis, "redis"}, {inMemory, "memory"}}
 }

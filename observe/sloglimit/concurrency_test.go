@@ -16,7 +16,7 @@ import (
 func TestARefusalSaysThatItIsForHowManyAtOnce(t *testing.T) {
 	_, refusals, written := logging(t, sloglimit.Options{}, middleware.Config{Rules: []middleware.Rule{{Name: "x", Limit: limiter.PerHour(1)}}})
 	l := middleware.Must(middleware.New(middleware.Config{Observer: refusals, Rules: []middleware.Rule{
-		{Name: "exports", Key: keyfunc.IP(), Limit: limiter.PerHour(100), Concurrency: limiter.Concurrency{Max: 1}},
+		{Name: "exports", Key: keyfunc.IP(), Limit: limiter.All(limiter.PerHour(100), limiter.AtOnce(1))},
 	}}))
 	var h http.Handler
 	h = l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

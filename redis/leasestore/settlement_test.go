@@ -316,7 +316,7 @@ func TestARuleWithSeveralLimitsIsDecidedExactlyAsAWhole(t *testing.T) {
 		phase.Test(t, func(t *testing.T) {
 			f := newFake()
 			s := f.instance(t, 1, o)
-			family, err := limiter.NewQuotas("api", "", []limiter.Limit{limiter.PerDay(10_000).With(limiter.TokenBucket), limiter.PerHour(300).With(limiter.TokenBucket), {Events: 5, Per: 365 * 24 * time.Hour, Algorithm: limiter.SlidingLog}})
+			family, err := limiter.NewQuotas("api", "", limiter.All(limiter.PerDay(10_000).With(limiter.TokenBucket), limiter.PerHour(300).With(limiter.TokenBucket), limiter.Limit{Events: 5, Per: 365 * 24 * time.Hour, Algorithm: limiter.SlidingLog}))
 			require.NoError(t, err)
 			alone := quotaOf(t, "api", limiter.PerDay(10_000))
 			var charges []limiter.Charge

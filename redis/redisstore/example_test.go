@@ -33,7 +33,7 @@ func Example_semaphore() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	store := redisstore.New(rdb, redisstore.Options{})
 	defer store.Close() // when all have ended
-	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{Name: "exports", Max: 5, Store: store})
+	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{Name: "exports", Limit: limiter.AtOnce(5), Store: store})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestUsageIsThatOfAllProcesses(t *testing.T) {
 			return middleware.Must(middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
 				{Name: "all", Limit: log(1000)},
 				{Name: "ip", Key: keyfunc.IP(), Limit: log(100)},
-				{Name: "user", Key: keyfunc.User, Limits: []limiter.Limit{log(50), {Events: 90, Per: 2 * 3600e9, Algorithm: limiter.SlidingLog}}, Concurrency: limiter.Concurrency{Max: 9}},
+				{Name: "user", Key: keyfunc.User, Limit: limiter.All(log(50), limiter.Limit{Events: 90, Per: 2 * 3600e9, Algorithm: limiter.SlidingLog}, limiter.AtOnce(9))},
 			}})), store
 		}
 		request := func(target string) *http.Request {

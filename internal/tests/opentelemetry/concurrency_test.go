@@ -15,7 +15,7 @@ import (
 
 func TestWhatIsInProgressIsMeasured(t *testing.T) {
 	s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
-	l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Concurrency: limiter.Concurrency{Max: 2}}}})
+	l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Limit: limiter.AtOnce(2)}}})
 	require.NoError(t, err)
 	require.Error(t, s.observer.FollowLimiter(nil))
 	require.NoError(t, s.observer.FollowLimiter(l))

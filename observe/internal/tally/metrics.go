@@ -46,7 +46,7 @@ var (
 		"Decisions at the cap that were taken on a counter shared by new keys.", false, true, nil}
 
 	inProgress = Metric{"rate_limit_concurrency_in_progress", "rate_limit.concurrency.in_progress", "{request}",
-		"Requests of all keys in progress in this process, of a rule with Concurrency.", true, false, []string{"rule", "tier"}}
+		"Requests of all keys in progress in this process, of a rule with AtOnce.", true, false, []string{"rule", "tier"}}
 	waiting = Metric{"rate_limit_concurrency_waiting", "rate_limit.concurrency.waiting", "{request}",
 		"Requests of all keys that wait in this process to be in progress.", true, false, []string{"rule", "tier"}}
 	atOnce = Metric{"rate_limit_concurrency_limit", "rate_limit.concurrency.limit", "{request}",

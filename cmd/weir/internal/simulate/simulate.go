@@ -89,7 +89,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 		return nil, err
 	}
 	for _, info := range s.limits.Rules() {
-		s.queues = s.queues || info.Concurrency.Queue > 0 && !info.Shadow
+		s.queues = s.queues || info.Concurrency.Waiting > 0 && !info.Shadow
 	}
 	if s.queues && s.later == nil {
 		return nil, errors.New("simulate: requests may wait for a place, and Options.Later is nil")
@@ -108,18 +108,40 @@ func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unpl
 
 // withoutPlace takes that out of a rule.
 func (s *Simulation) withoutPlace(rule *middleware.Rule) {
-	if rule.Concurrency == (limiter.Concurrency{}) && len(rule.TierConcurrency) == 0 {
+	found := false
+	rates := func(a limiter.Allowance) limiter.Allowance {
+		limits, atOnce, err := limiter.Split(a)
+		if err != nil || atOnce == (limiter.Concurrency{}) {
+			return a // New says what is wrong
+		}
+		found = true
+		if limits == nil {
+			return limiter.PerSecond(10_000_000) // which allows all
+		}
+		return limiter.Join(limits, limiter.Concurrency{})
+	}
+	_, alone := rule.Limit.(limiter.Concurrency)
+	rule.Limit = rates(rule.Limit)
+	rule.Tiers = maps.Clone(rule.Tiers)
+	for tier, a := range rule.Tiers {
+		rule.Tiers[tier] = rates(a)
+	}
+	if known, ok := rule.LimitFor.(middleware.LimitMap); ok {
+		known = maps.Clone(known)
+		for key, a := range known {
+			known[key] = rates(a)
+		}
+		rule.LimitFor = known
+	}
+	if !found {
 		return
 	}
-	rule.Concurrency, rule.TierConcurrency = limiter.Concurrency{}, nil
-	hasLimit := rule.Limit != (limiter.Limit{}) || len(rule.Limits) > 0
-	if s.unplaced[rule.Name] = !hasLimit; !hasLimit {
-		rule.Limit, rule.Tiers, rule.TierLimits = limiter.PerSecond(1), nil, nil
+	if s.unplaced[rule.Name] = alone; alone {
+		rule.Tiers, rule.LimitFor = nil, nil
 		leaveOut(rule)
 	}
 }
 
-// leaveOut has no request meet a rule, nor another rule in its place.
 func leaveOut(rule *middleware.Rule) { rule.Match = func(*http.Request) bool { return false } }
 
 // eachRule calls do with each of the rules, which c has copies of then: they may be the caller's.

@@ -273,10 +273,10 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 		return middleware.Rule{Name: name, Limit: limiter.PerMinute(n), Key: keyfunc.IP()}
 	}
 	both := minute("both", 3)
-	both.Concurrency = limiter.Concurrency{Max: 1}
+	both.Limit = limiter.All(both.Limit, limiter.AtOnce(1))
 	tiered := minute("tiered", 100)
-	tiered.TierConcurrency = map[string]limiter.Concurrency{"free": {Max: 1}}
-	alone := middleware.Rule{Name: "alone", Concurrency: limiter.Concurrency{Max: 1}, Key: keyfunc.IP(), And: []middleware.Rule{tiered}}
+	tiered.Tiers = middleware.Tiers{"free": limiter.All(tiered.Limit, limiter.AtOnce(1))}
+	alone := middleware.Rule{Name: "alone", Limit: limiter.AtOnce(1), Key: keyfunc.IP(), And: []middleware.Rule{tiered}}
 	fallback := minute("rest", 1)
 	config := middleware.Config{
 		Bans: NewBans(), BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{both}, Default: &fallback, ByRoute: map[string]middleware.Rule{"/exports": alone},
@@ -289,8 +289,8 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 		names = append(names, r.Name)
 	}
 	slices.Sort(names)
-	require.Equal(t, []string{"both", "rest", "tiered"}, names)
-	require.Equal(t, alone.Concurrency, config.ByRoute["/exports"].Concurrency, "the caller's rules stay as they are")
+	require.Equal(t, []string{"both", "rest", "tiered", "tiered"}, names)
+	require.Equal(t, alone.Limit, config.ByRoute["/exports"].Limit, "the caller's rules stay as they are")
 
 	// Two in progress at once, and the limits as ever: both of them apply, and not the default.
 	for i, want := range []bool{true, true, true, false} {

@@ -1,0 +1,206 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/waiting"
+)
+
+// An Allowance says how much is allowed: a [Limit], an [AtOnce], or [All] of several.
+//
+// Allowances can be copied and compared with ==. They are checked where they are used. A nil or
+// zero Allowance is an error.
+type Allowance interface {
+	// String is the Allowance as text, such as "10/1s, 1000/1h, 5 at once".
+	String() string
+
+	add(to *several)
+}
+
+// Concurrency is how many events may be in progress at once, and how many wait for a slot. It is
+// an [Allowance]; [AtOnce] makes one.
+type Concurrency struct {
+	// Max is how many events of a key may be in progress: from 1 to 10^9.
+	Max int64
+
+	// Waiting is how many events of a key wait for a slot, in FIFO order and in this process: up
+	// to 10,000, which is also the most of all keys together. Zero: none.
+	Waiting int
+
+	// MaxWait is how long an event waits at most. Required with Waiting.
+	MaxWait time.Duration
+}
+
+// AtOnce allows so many events in progress at once, from 1 to 10^9.
+func AtOnce(most int64) Concurrency { return Concurrency{Max: most} }
+
+// Queue returns c with a queue: up to waiting events, at most 10,000, each wait up to maxWait for
+// a slot.
+func (c Concurrency) Queue(waiting int, maxWait time.Duration) Concurrency {
+	c.Waiting, c.MaxWait = waiting, maxWait
+	return c
+}
+
+// String is c as text, such as "5 at once".
+func (c Concurrency) String() string { return fmt.Sprintf("%d at once", c.Max) }
+
+// maxLimits is how many limits an Allowance can have.
+const maxLimits = 8
+
+// All holds several allowances together: an event passes if all of them have room, and is then
+// charged to each. It takes up to 8 limits, whose periods differ, and one [AtOnce]. A LeakyBucket
+// has no other limit beside it.
+//
+//	limiter.All(limiter.PerSecond(10), limiter.PerHour(1000), limiter.AtOnce(5))
+func All(parts ...Allowance) Allowance {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	var all several
+	for _, part := range parts {
+		switch part := part.(type) {
+		case Limit, Concurrency, several:
+			part.add(&all)
+		default:
+			all.wrong = fmt.Sprintf("one of All is %T: it must be a Limit, AtOnce or All", part)
+		}
+	}
+	return all
+}
+
+// several is what All returns.
+type several struct {
+	limits [maxLimits]Limit
+	n      int // more than there is room for is an error
+	atOnce Concurrency
+	wrong  string
+}
+
+func (l Limit) add(to *several) {
+	if to.n < maxLimits {
+		to.limits[to.n] = l
+	}
+	to.n++
+}
+
+func (c Concurrency) add(to *several) {
+	if to.atOnce != (Concurrency{}) || c == (Concurrency{}) {
+		to.wrong = fmt.Sprintf("All has %v, and must have AtOnce once, of at least 1", c)
+	}
+	to.atOnce = c
+}
+
+func (a several) add(to *several) {
+	for i := range a.n {
+		a.limits[min(i, maxLimits-1)].add(to)
+	}
+	if a.atOnce != (Concurrency{}) {
+		a.atOnce.add(to)
+	}
+	if a.wrong != "" {
+		to.wrong = a.wrong
+	}
+}
+
+func (a several) String() string {
+	var texts []string
+	for _, l := range a.limits[:min(a.n, maxLimits)] {
+		texts = append(texts, l.String())
+	}
+	if a.atOnce != (Concurrency{}) {
+		texts = append(texts, a.atOnce.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Join is the Allowance of what [Split] returns: All of them, or nil of nothing.
+func Join(limits []Limit, atOnce Concurrency) Allowance {
+	var parts []Allowance
+	for _, l := range limits {
+		parts = append(parts, l)
+	}
+	if atOnce != (Concurrency{}) {
+		parts = append(parts, atOnce)
+	}
+	if parts == nil {
+		return nil
+	}
+	return All(parts...)
+}
+
+// Split returns the limits of an Allowance, in their order, and its concurrency, which is zero if
+// it has none. Its error is everything that is wrong with them.
+func Split(a Allowance) ([]Limit, Concurrency, error) {
+	switch a := a.(type) {
+	case Limit:
+		return []Limit{a}, Concurrency{}, a.Validate()
+	case Concurrency:
+		return nil, a, a.Validate()
+	case several:
+		limits := a.limits[:min(a.n, maxLimits)]
+		return limits, a.atOnce, a.validate()
+	case nil:
+		return nil, Concurrency{}, invalid.New("limiter", "%s is missing", invalid.Name("Limit"))
+	}
+	return nil, Concurrency{}, invalid.New("limiter", "%s is a %T: it must be a Limit, AtOnce or All", invalid.Name("Limit"), a)
+}
+
+func (a *several) validate() error {
+	if a.wrong != "" {
+		return invalid.New("limiter", "%s", a.wrong)
+	}
+	if a.n > maxLimits || a.n == 0 && a.atOnce == (Concurrency{}) {
+		return invalid.New("limiter", "All has %d limits: it must have 1 to %d", a.n, maxLimits)
+	}
+	var errs []error
+	limits := a.limits[:a.n]
+	for i, l := range limits {
+		errs = append(errs, l.Validate())
+		if a.n > 1 && l.Algorithm == LeakyBucket {
+			errs = append(errs, invalid.New("limiter", "the limit %v has others beside it: requests that wait their turn in a leaky-bucket cannot meet another limit", l))
+		}
+		for _, other := range limits[:i] {
+			if other.Per == l.Per {
+				errs = append(errs, invalid.New("limiter", "two limits have one period, %v and %v", other, l))
+			}
+		}
+	}
+	if a.atOnce != (Concurrency{}) {
+		errs = append(errs, a.atOnce.Validate())
+	}
+	return errors.Join(errs...)
+}
+
+// Validate is everything that is wrong with c.
+func (c Concurrency) Validate() error {
+	return errors.Join(checkMax(c.Max), c.checkQueue())
+}
+
+// mostPlaces bounds Max.
+const mostPlaces = 1_000_000_000
+
+func checkMax(most int64) error {
+	if most < 1 || most > mostPlaces {
+		return invalid.New("limiter", "%s is %d: it must be from 1 to %d", invalid.Name("Max"), most, int64(mostPlaces))
+	}
+	return nil
+}
+
+func (c Concurrency) checkQueue() error {
+	queue, maxWait := c.Waiting, c.MaxWait
+	switch {
+	case queue < 0 || queue > waiting.Most:
+		return invalid.New("limiter", "%s is %d: it must be from 1 to %d, or 0 for none", invalid.Name("Queue"), queue, waiting.Most)
+	case maxWait < 0:
+		return invalid.New("limiter", "%s is %v: it must not be negative", invalid.Name("MaxWait"), maxWait)
+	case queue > 0 && maxWait == 0:
+		return invalid.New("limiter", "%s is missing: %s is %d, and an event that waits has to have an end to it", invalid.Name("MaxWait"), invalid.Name("Queue"), queue)
+	case queue == 0 && maxWait > 0:
+		return invalid.New("limiter", "%s is %v, and there is no %s to wait in", invalid.Name("MaxWait"), maxWait, invalid.Name("Queue"))
+	}
+	return nil
+}
