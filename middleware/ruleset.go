@@ -481,11 +481,11 @@ func (r *rule) fits(l limiter.Limit) error {
 	case err != nil:
 		return err
 	case r.Units > quota.Capacity() && !r.Settles:
-		return fmt.Errorf("Units is %d: %v allows at most %d at once, so that no request would ever pass", r.Units, l, quota.Capacity())
+		return fmt.Errorf("%s is %d: %v allows at most %d at once, so that no request would ever pass", invalid.Name("Units"), r.Units, l, quota.Capacity())
 	case l.Algorithm == limiter.LeakyBucket && r.Counts.given:
-		return fmt.Errorf("Counts is %v: %s", r.Counts, why)
+		return fmt.Errorf("%s is %v: %s", invalid.Name("Counts"), r.Counts, why)
 	case l.Algorithm == limiter.LeakyBucket && r.ChargeAfter:
-		return fmt.Errorf("ChargeAfter is set: %s", why)
+		return fmt.Errorf("%s is set: %s", invalid.Name("ChargeAfter"), why)
 	}
 	return nil
 }
