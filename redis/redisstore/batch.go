@@ -11,13 +11,11 @@ import (
 // no others.
 //
 // go-redis asks a context for its deadline whenever it is about to dial, write or read, if it
-// keeps deadlines. So a batch knows each step of making a connection: each has the timeout,
-// however many there are, and a server that hangs is found out by the first.
+// keeps deadlines.
 type batch struct {
 	groups   []*group
 	waited   int  // how many of them callers wait for
 	led      bool // by a caller, which cannot leave
-	steps    bool // the client asks for the deadline of each
 	start    time.Time
 	timeout  time.Duration
 	patience time.Duration // for the answer, from when the batch is sent: at most the timeout
@@ -28,9 +26,8 @@ type batch struct {
 	requests []*request // before it is finished
 
 	// After start:
-	stepped atomic.Int64 // when the client began what it is doing now
-	sent    atomic.Int64 // when the batch was sent; zero: it is not
-	heard   atomic.Int64 // when there was an answer; zero: there is none
+	sent  atomic.Int64 // when the batch was sent; zero: it is not
+	heard atomic.Int64 // when there was an answer; zero: there is none
 }
 
 func newBatch(groups []*group, led bool, start time.Time, timeout time.Duration) *batch {
@@ -45,7 +42,6 @@ func newBatch(groups []*group, led bool, start time.Time, timeout time.Duration)
 
 // again is for a batch that is about to be sent again, as the answer was no decision.
 func (b *batch) again() {
-	b.stepped.Store(int64(time.Since(b.start)))
 	b.sent.Store(0)
 }
 
@@ -77,34 +73,25 @@ func (b *batch) isLate(now time.Time, lease time.Duration) bool {
 	return now.Sub(b.start) >= lease/4
 }
 
-// isOverdue reports whether to wait for b no more. A batch that is not sent has as long as the
-// client is seen to get on, or the patience of callers.
+// isOverdue reports whether to wait for b no more. A batch that is not sent has the patience of
+// callers.
 func (b *batch) isOverdue(now time.Time, patience time.Duration) bool {
-	passed := now.Sub(b.start)
 	if sent := time.Duration(b.sent.Load()); sent != 0 {
-		return passed >= sent+b.patience
+		patience = sent + b.patience
 	}
-	if b.steps {
-		return passed >= time.Duration(b.stepped.Load())+b.timeout || passed >= (1+setup)*b.timeout
-	}
-	return passed >= patience
+	return now.Sub(b.start) >= patience
 }
 
 // Deadline, Done, Err and Value make a batch a context.
 func (b *batch) Deadline() (time.Time, bool) {
 	sent := time.Duration(b.sent.Load())
 	switch {
-	case sent != 0 && b.led:
+	case !b.led: // no caller waits for a late answer, and yet the connection need not be made anew
+		return b.start.Add(max(unawaited*b.timeout, sent+b.timeout)), true
+	case sent != 0:
 		return b.start.Add(sent + b.patience), true
-	case sent != 0: // no caller waits for a late answer, and yet the connection need not be made anew
-		return b.start.Add(max(settling*b.timeout, sent+b.timeout)), true
 	}
-	now := time.Now()
-	b.stepped.Store(int64(now.Sub(b.start)))
-	if b.led {
-		return now.Add(b.timeout), true
-	}
-	return b.start.Add(settling * b.timeout), true
+	return time.Now().Add(b.timeout), true // of each step of making a connection
 }
 
 func (b *batch) Done() <-chan struct{} { return b.ended }

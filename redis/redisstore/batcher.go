@@ -12,11 +12,10 @@ import (
 // second batch does not wait for the first if it is as large. Where a round trip is long, more
 // start beside those, at intervals, so that a caller does not wait for most of one.
 //
-// Where the client keeps deadlines and a round trip is short, a batch is led by one of the
-// callers whose groups are in it, in its own goroutine, as waking another one costs as much as
-// a round trip on the loopback interface. Elsewhere a batch has a goroutine, which may outlast
-// the callers: a connection that it makes is kept however late, and so is one whose answer is
-// late.
+// A batch has a goroutine, which may outlast its callers: it keeps a connection that it makes,
+// or whose answer comes late. A caller that comes alone leads its batch in its own goroutine, if
+// the client keeps deadlines and a round trip is short, as waking another goroutine costs as
+// much as a round trip on the loopback interface.
 //
 // An answer has the timeout from when its batch is sent. What comes before that, waiting for
 // other batches and making a connection, has as many measured round trips as it may take.
@@ -28,17 +27,16 @@ type batcher struct {
 	long     time.Duration // longTrip, but in tests
 	send     sendFunc
 
-	mu        sync.Mutex
-	waiting   []*group
-	later     later
-	holdings  holdings
-	inFlight  []*batch
-	abandoned []*batch      // by their callers, still making a connection
-	trip      time.Duration // how long a round trip takes: measured, or assumed
-	measured  bool
-	started   time.Time   // the latest batch
-	watch     *time.Timer // runs look, unless the batcher is at rest
-	watched   bool
+	mu       sync.Mutex
+	waiting  []*group
+	holdings holdings
+	settling map[string]int // settlements in flight, by the name of their counter
+	inFlight []*batch
+	trip     time.Duration // how long a round trip takes: measured, or assumed
+	measured bool
+	started  time.Time   // the latest batch
+	watch    *time.Timer // runs look, unless the batcher is at rest
+	watched  bool
 }
 
 // A sendFunc brings a batch to Redis, calls finished when there is an answer or none to come,
@@ -54,8 +52,8 @@ const (
 	// CLIENT SETINFO), and to hear that Redis does not know the script.
 	setup = 12
 
-	// settling is how many timeouts a connection may take that no caller waits for any more.
-	settling = 20
+	// unawaited is how many timeouts a connection may take that no caller waits for any more.
+	unawaited = 20
 
 	// longTrip is the round trip from which on more than two batches are in flight.
 	// Below it two keep Redis busy, and fewer and larger batches cost less.
@@ -65,7 +63,7 @@ const (
 // newBatcher is a batcher of which no round trip is known. Until one is, or a batch was sent in
 // vain, it is assumed to take as long as it may.
 func newBatcher(led bool, most, parallel int, timeout time.Duration, send sendFunc) *batcher {
-	b := &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout}
+	b := &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout, settling: make(map[string]int)}
 	b.holdings = newHoldings(b, placeLease)
 	return b
 }
@@ -89,7 +87,7 @@ func (b *batcher) measure(took time.Duration) {
 // much to do does not count, and gets no shorter by smaller batches. The batcher is locked.
 func (b *batcher) isLong() bool { return b.measured && b.trip >= b.long }
 
-// hasLeaders reports whether callers lead batches now. The batcher is locked.
+// hasLeaders reports whether callers may lead batches now. The batcher is locked.
 func (b *batcher) hasLeaders() bool { return b.led && b.measured && b.trip < b.long }
 
 // interval is that of batches where a round trip is long. The batcher is locked.
@@ -97,30 +95,29 @@ func (b *batcher) interval() time.Duration {
 	return max(time.Millisecond, b.trip/time.Duration(b.parallel))
 }
 
-// enqueue sees to it that g is sent. Unless it returns a batch, which the caller has to lead,
-// g will be answered.
-func (b *batcher) enqueue(g *group) *batch {
-	g.since = time.Now()
+// enqueue sees to it that g is sent and answered.
+func (b *batcher) enqueue(g *group) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.admit(g)
+	b.admit(g, time.Now())
+	b.startNext(nil)
 }
 
-// admit is enqueue of a group whose caller came at g.since, or counts as coming with the one
-// before it, should it have been held up on the way here: the last of those that wait has most
-// time left, and leads them for as long as they all may wait. The batcher is locked.
-func (b *batcher) admit(g *group) *batch {
-	if n := len(b.waiting); n > 0 && g.since.Before(b.waiting[n-1].since) {
-		g.since = b.waiting[n-1].since
-	}
+// admit appends g, whose caller came at that time, to those that wait. The batcher is locked.
+func (b *batcher) admit(g *group, now time.Time) {
+	g.since = now
 	b.waiting = append(b.waiting, g)
-	return b.startNext(g)
 }
 
 // ask enqueues g and waits for the answer. With false the caller has left.
 func (b *batcher) ask(ctx context.Context, g *group) bool {
-	if batch := b.enqueue(g); batch != nil {
-		b.lead(batch)
+	now := time.Now()
+	b.mu.Lock()
+	b.admit(g, now)
+	batch := b.startNext(g)
+	b.mu.Unlock()
+	if batch != nil {
+		b.run(batch)
 		return true
 	}
 	return b.await(ctx, g)
@@ -137,15 +134,11 @@ func (b *batcher) await(ctx context.Context, g *group) bool {
 		}
 		<-g.done // something else happened at the same moment
 	}
-	if batch := g.batch; batch != nil {
-		g.batch = nil
-		b.lead(batch) // even if the context has ended: others are in the batch
-	}
 	return g.state.Load() == answered
 }
 
-// lead sends a batch in its leader's goroutine. The next one starts before answers are read.
-func (b *batcher) lead(batch *batch) {
+// run sends a batch. The next one starts before the answers are read.
+func (b *batcher) run(batch *batch) {
 	b.send(batch, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -155,50 +148,18 @@ func (b *batcher) lead(batch *batch) {
 	})
 }
 
-// run sends a batch, and then the next ones as long as there are any.
-func (b *batcher) run(batch *batch) {
-	for batch != nil {
-		current := batch
-		batch = nil
-		b.send(current, func() {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if b.finish(current) {
-				if groups := b.next(); groups != nil {
-					batch = b.start(groups, false, time.Now())
-				}
-			}
-		})
-	}
-}
-
-// startNext starts a batch of the groups that wait, if there is one. If it is led, then by the
-// last of them to come, which has most time left; to me it is returned. The batcher is locked.
+// startNext starts a batch of the groups that wait, if it is time for one. It returns the batch
+// that the caller of me has to run, if that may lead one. The batcher is locked.
 func (b *batcher) startNext(me *group) *batch {
-	for groups := b.next(); groups != nil; groups = b.next() {
-		if !b.hasLeaders() {
-			go b.run(b.start(groups, false, time.Now()))
-			return nil
-		}
-		for _, g := range slices.Backward(groups) {
-			if !g.isAwaited() || !g.state.CompareAndSwap(waiting, leading) {
-				continue // it has just left
-			}
-			if g == me {
-				return b.start(groups, true, g.since)
-			}
-			batch := b.start(groups, true, time.Now())
-			batch.patience = min(batch.patience, max(0, b.patience()-batch.start.Sub(g.since)))
-			g.batch = batch
-			g.done <- struct{}{}
-			return nil
-		}
-		groups = slices.DeleteFunc(groups, (*group).isAwaited)
-		if len(groups) > 0 { // and all callers have left
-			go b.run(b.start(groups, false, time.Now()))
-			return nil
-		}
+	groups := b.next()
+	if groups == nil {
+		return nil
 	}
+	if me != nil && groups[len(groups)-1] == me && b.hasLeaders() {
+		me.state.Store(leading)
+		return b.start(groups, true, me.since)
+	}
+	go b.run(b.start(groups, false, time.Now()))
 	return nil
 }
 
@@ -223,26 +184,23 @@ func (b *batcher) isFree() bool {
 // cannot wait for it.
 func (b *batcher) outlastsLeases() bool { return (1+setup)*b.timeout >= b.holdings.lease/8 }
 
-// next is a batch of the groups that wait, if it is time for one, or nil. The batcher is locked.
+// next is a batch of the groups that wait, in order, if it is time for one, or nil. The batcher is
+// locked.
 func (b *batcher) next() (groups []*group) {
 	if !b.isFree() {
 		return nil
 	}
-	most := b.most - min(b.later.count, b.most/2) // so that settlements do not come to wait
+	b.waiting = slices.DeleteFunc(b.waiting, (*group).hasLeft)
+	if !slices.ContainsFunc(b.waiting, (*group).isDue) {
+		return nil
+	}
 	charges, isFull := 0, false
 	clear(b.holdings.claims)
-	var settlements []*group
 	rest := b.waiting[:0]
 	for _, g := range b.waiting {
-		if g.hasLeft() {
-			continue
-		}
-		if !isFull && !b.later.isBefore(g) && !b.holdings.isBusy(g) {
-			n := b.later.of(g)
-			charges += len(g.items) + n
-			if groups == nil && n > 0 && charges > b.most { // g waits until there are fewer
-				settlements, isFull = b.later.some(g, b.most), true
-			} else if isFull = charges > most && groups != nil; !isFull {
+		if !isFull && !b.isSettling(g) && !b.holdings.isBusy(g) {
+			charges += len(g.items)
+			if isFull = charges > b.most && groups != nil; !isFull {
 				groups = append(groups, g)
 				continue
 			}
@@ -251,22 +209,15 @@ func (b *batcher) next() (groups []*group) {
 	}
 	clear(b.waiting[len(rest):])
 	b.waiting = rest
-	if settlements != nil {
-		return settlements
-	}
-	if groups != nil && b.later.count > 0 {
-		groups = append(b.later.before(groups, b.most-charges), groups...)
-	}
 	return groups
 }
 
 // start makes groups a batch in flight. The batcher is locked.
 func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
 	batch := newBatch(groups, led, now, b.timeout)
-	batch.steps = b.led
 	b.started = now
 	b.inFlight = append(b.inFlight, batch)
-	b.later.begin(batch)
+	b.countSettling(batch, 1)
 	b.holdings.begin(batch)
 	if led && len(batch.messages) > 0 {
 		batch.patience = min(batch.patience, b.holdings.lease/8) // a leader cannot leave: see expireSlots
@@ -293,16 +244,12 @@ func (b *batcher) pause() time.Duration {
 
 // finish ends a batch; false if it was given up before. The batcher is locked.
 func (b *batcher) finish(batch *batch) bool {
-	if i := slices.Index(b.abandoned, batch); i >= 0 {
-		b.abandoned = slices.Delete(b.abandoned, i, i+1)
-		return false
-	}
 	i := slices.Index(b.inFlight, batch)
 	if i < 0 {
 		return false
 	}
 	b.inFlight = slices.Delete(b.inFlight, i, i+1)
-	b.later.end(batch)
+	b.countSettling(batch, -1)
 	if !batch.isLost {
 		b.holdings.end(batch)
 	}
@@ -329,11 +276,11 @@ func (b *batcher) look() {
 		if !batch.isOverdue(now, patience) {
 			return false
 		}
-		b.later.end(batch)
+		b.countSettling(batch, -1)
 		b.holdings.lose(batch)
 		expire(batch.groups, now, 0)
-		if !batch.led && !batch.isSent() {
-			b.abandoned = append(b.abandoned, batch) // a connection may come of it yet
+		if !batch.led && !batch.isSent() { // a connection may come of it yet
+			time.AfterFunc(unawaited*b.timeout-now.Sub(batch.start), func() { close(batch.ended) })
 		} else {
 			close(batch.ended)
 		}
@@ -342,18 +289,11 @@ func (b *batcher) look() {
 		}
 		return true
 	})
-	b.abandoned = slices.DeleteFunc(b.abandoned, func(batch *batch) bool {
-		overdue := now.Sub(batch.start) >= settling*b.timeout
-		if overdue {
-			close(batch.ended)
-		}
-		return overdue
-	})
 	for before := -1; len(b.inFlight) > before && len(b.waiting) > 0; {
 		before = len(b.inFlight)
 		b.startNext(nil)
 	}
-	b.watched = len(b.inFlight) > 0 || len(b.waiting) > 0 || len(b.abandoned) > 0
+	b.watched = len(b.inFlight) > 0 || len(b.waiting) > 0
 	if b.watched {
 		b.watch.Reset(b.pause())
 	}

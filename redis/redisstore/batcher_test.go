@@ -189,26 +189,10 @@ func TestTheFirstTwoLeaveAtOnceAndTheRestTogether(t *testing.T) {
 		second.finish()
 		w.none(t, "no caller waits any more")
 
-		// A second batch leaves when it is as large as the first.
-		for range 7 {
-			all = append(all, b.startCall(t, 1))
-		}
-		w.none(t, "7 wait for a batch of 8 to finish, or for one more to come")
-		all = append(all, b.startCall(t, 1))
-		fourth := w.next(t)
-		assert.Len(t, fourth.groups, 8, "a second batch waits only for as many as are in the first")
-		all = append(all, b.startCall(t, 1))
-		w.none(t, "two batches are on their way already")
-		fourth.finish()
-		w.none(t, "one waits for a batch of 8 to finish, or for 7 more to come")
 		third.finish()
-		w.next(t).finish()
 		for _, c := range all {
 			c.isAnswered(t)
 		}
-		alone := b.startCall(t, 1)
-		w.next(t).finish()
-		alone.isAnswered(t)
 	})
 }
 
@@ -262,46 +246,25 @@ func TestWithAMaxBatchOfOneEachTravelsAloneAndAtOnce(t *testing.T) {
 func TestACallerThatHasLeftIsNotInABatch(t *testing.T) {
 	bothWays(t, 2, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
 		var all []*caller
-		for range 8 {
+		for range 7 {
 			all = append(all, b.startCall(t, 1))
 		}
 		first, second := w.next(t), w.next(t)
 		for _, i := range []int{2, 3, 5} {
 			all[i].leaves(t)
 		}
-		if b.led {
-			all[1].cancel() // who leads stays, as others may be in its batch
-		} else {
-			all[1].leaves(t)
-		}
 		second.finish()
 		third := w.next(t)
 		assert.Equal(t, groupsOf(all[4], all[6]), third.groups, "a caller that left takes no place in a batch")
-		all[4].leaves(t) // under way, and not the leader
+		all[4].leaves(t) // in flight
+		x := b.startCall(t, 1)
+		x.leaves(t)
 		third.finish()
 		first.finish()
-		fourth := w.next(t)
-		assert.Equal(t, groupsOf(all[7]), fourth.groups)
-		fourth.finish()
-		for _, i := range []int{0, 6, 7} {
+		w.none(t, "all who waited have left")
+		for _, i := range []int{0, 1, 6} {
 			all[i].isAnswered(t)
 		}
-		if b.led {
-			all[1].isAnswered(t)
-		}
-
-		// All callers that waited have left: nothing is sent, and the batcher is not stuck.
-		x, y, z := b.startCall(t, 1), b.startCall(t, 1), b.startCall(t, 1)
-		first, second = w.next(t), w.next(t)
-		z.leaves(t)
-		first.finish()
-		second.finish()
-		w.none(t, "all who waited have left")
-		x.isAnswered(t)
-		y.isAnswered(t)
-		z = b.startCall(t, 1)
-		w.next(t).finish()
-		z.isAnswered(t)
 	})
 }
 
@@ -311,113 +274,31 @@ func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
 		start := time.Now()
 		hung := []*caller{b.startCall(t, 1), b.startCall(t, 1)}
 		first, second := w.next(t), w.next(t)
-		deadline, ok := first.ctx.Deadline()
-		require.True(t, ok, "a batch has a deadline, for who dials")
-		if b.led {
-			assert.WithinDuration(t, start.Add(timeout), deadline, timeout)
-		} else {
-			assert.WithinDuration(t, start.Add(settling*timeout), deadline, timeout, "no caller waits for the end of it")
-		}
-		require.NoError(t, first.ctx.Err())
-		await(t, "half of the time to pass", func() bool { return time.Since(start) > timeout/2 })
+		time.Sleep(timeout / 2)
 		next := []*caller{b.startCall(t, 1), b.startCall(t, 1)}
-		// The batches are given up, and the callers that wait leave.
 		third := w.next(t)
-		assert.GreaterOrEqual(t, time.Since(start), timeout, "a batch was given up too early")
+		assert.InDelta(t, timeout, time.Since(start), float64(timeout/lateness), "batches are given up in time")
 		assert.Equal(t, groupsOf(next...), third.groups, "groups that waited leave when the batches before them are given up")
-		<-first.ctx.Done()
-		require.ErrorIs(t, first.ctx.Err(), context.DeadlineExceeded)
-		await(t, "the other to be given up", func() bool { return second.ctx.Err() != nil })
-		third.finish()
-		for _, c := range next {
-			c.hears(t) // in time or, on a busy machine, not
-		}
+		await(t, "both to be given up", func() bool { return first.ctx.Err() != nil && second.ctx.Err() != nil })
 		if !b.led {
 			for _, c := range hung {
 				assert.False(t, c.hears(t), "callers leave when their time is up, whatever becomes of their batch")
 			}
 		}
-		b.awaitIdle(t)
-
-		// Those that were given up finish late, when others have taken their places. They make
-		// no room for a third.
-		x, y, z := b.startCall(t, 1), b.startCall(t, 1), b.startCall(t, 1)
-		fourth, fifth := w.next(t), w.next(t)
+		x, z := b.startCall(t, 1), b.startCall(t, 1)
+		fourth := w.next(t)
 		first.finish()
 		second.finish()
-		if b.led {
-			hung[0].isAnswered(t)
-			hung[1].isAnswered(t)
-		}
-		if time.Since(z.since) < timeout/2 {
-			w.none(t, "two batches are on their way already")
-		}
+		y := b.startCall(t, 1)
+		w.none(t, "batches that finish late make no room for a third")
+		third.finish()
 		fourth.finish()
-		sixth := w.next(t)
-		fifth.finish()
-		sixth.finish()
-		for _, c := range []*caller{x, y, z} {
-			c.hears(t)
+		w.next(t).finish()
+		if b.led {
+			next = append(next, hung...)
 		}
-	})
-}
-
-func TestWhoWaitsTooLongLeaves(t *testing.T) {
-	const timeout = 40 * time.Millisecond
-	bothWays(t, 256, timeout, func(t *testing.T, b *batcher, w fakeRedis) {
-		c, other := b.startCall(t, 1), b.startCall(t, 1)
-		batches := []*sentBatch{w.next(t), w.next(t)}
-		g := &group{done: make(chan struct{}, 1)}
-		g.since = c.since // no later, so that it is not given the other's place when that is given up
-		b.mu.Lock()
-		b.waiting = append(b.waiting, g)
-		b.mu.Unlock()
-		assert.False(t, b.await(t.Context(), g), "a caller that got no place was answered")
-		took := time.Since(g.since)
-		assert.GreaterOrEqual(t, took, timeout, "a caller left too early")
-		assert.Less(t, took, timeout+timeout/lateness+200*time.Millisecond, "a caller left too late")
-		for _, f := range batches {
-			f.finish()
-		}
-		c.hears(t)
-		other.hears(t)
-	})
-}
-
-func TestALeaderThatHasWaitedHasLessTimeButForRoundTrips(t *testing.T) {
-	for tripTime, atMost := range map[time.Duration]time.Duration{0: longEnough / 2, longEnough / setup: longEnough} {
-		w := fakeRedis{make(chan *sentBatch, 1)}
-		b := newBatcher(true, 256, 1, longEnough, w.send)
-		b.isNear()
-		b.trip = tripTime
-		g := newGroup(take)
-		g.since = time.Now().Add(-longEnough / 2)
-		b.waiting = []*group{g}
-		b.mu.Lock()
-		require.Nil(t, b.startNext(nil))
-		b.mu.Unlock()
-		go b.await(t.Context(), g)
-		f := w.next(t)
-		assert.LessOrEqual(t, f.ctx.patience, atMost, "a caller waits for the timeout and some round trips in all")
-		assert.Greater(t, f.ctx.patience, atMost/2)
-		deadline, _ := f.ctx.Deadline()
-		assert.Equal(t, f.ctx.start.Add(time.Duration(f.ctx.sent.Load())+f.ctx.patience), deadline, "the time runs from when the batch is sent")
-		f.finish()
-		b.awaitIdle(t)
-	}
-}
-
-func TestABatcherAtRestHasNoTimer(t *testing.T) {
-	bothWays(t, 256, 10*time.Millisecond, func(t *testing.T, b *batcher, w fakeRedis) {
-		for range 3 {
-			c := b.startCall(t, 1)
-			w.next(t).finish()
-			c.hears(t)
-			await(t, "a batcher without traffic to be at rest", func() bool {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				return !b.watched && !b.watch.Stop()
-			})
+		for _, c := range append(next, x, y, z) {
+			c.isAnswered(t)
 		}
 	})
 }
@@ -435,86 +316,67 @@ func TestAnAnswerThatIsThereIsTakenHoweverLate(t *testing.T) {
 	}
 }
 
-func TestWhoIsToLeadDoesSoThoughItWouldRatherLeave(t *testing.T) {
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 50 {
-		w := fakeRedis{make(chan *sentBatch, 1)}
-		b := newBatcher(true, 256, 2, time.Hour, w.send)
-		b.isNear()
-		leader, other := newGroup(take), newGroup(take)
-		leader.since = time.Now()
-		b.waiting = []*group{other, leader}
-		b.mu.Lock()
-		require.Nil(t, b.startNext(nil))
-		b.mu.Unlock()
-		go func() { w.next(t).finish() }()
-		require.True(t, b.await(gone, leader), "the leader is answered")
-		require.True(t, b.await(t.Context(), other), "others in its batch are answered")
-	}
-}
-
 // Callers come, wait, leave and hang at random. Each is answered once or has left, and
 // that is all that is ever seen.
 func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
-	t.Parallel()
 	for _, led := range []bool{true, false} {
 		for _, most := range []int{1, 2, 7, 256} {
 			t.Run(fmt.Sprintf("led=%t, at most %d", led, most), func(t *testing.T) {
-				t.Parallel()
-				const timeout = 4 * time.Millisecond
-				var b *batcher
-				b = newBatcher(led, most, 1, timeout, func(f *batch, finished func()) {
-					f.send()
-					charges, batch := 0, f.groups
-					for _, g := range batch {
-						charges += len(g.items)
-					}
-					assert.False(t, charges > most && len(batch) > 1, "a batch has %d charges, more than %d", charges, most)
-					if inFlight, _ := b.count(); most > 1 && inFlight > 2 {
-						t.Errorf("%d batches are on their way", inFlight)
-					}
-					if rand.IntN(20) == 0 {
-						<-f.Done()
-						time.Sleep(time.Millisecond)
-					} else {
-						time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
-					}
-					f.hear()
-					finished()
-					for _, g := range batch {
-						g.deliver(answer{now: int64(len(g.items))}, nil)
-					}
-				})
-				b.isNear()
-				var wg sync.WaitGroup
-				var answered, gone atomic.Int64
-				const callers, calls = 32, 150
-				for range callers {
-					wg.Go(func() {
-						for range calls {
-							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(2000))*time.Microsecond)
-							n := 1 + rand.IntN(4)
-							g := newGroup(take)
-							for range n {
-								g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
-							}
-							if b.ask(ctx, g) {
-								assert.Equal(t, int64(n), g.answer.now, "a caller got another's answer")
-								g.free()
-								answered.Add(1)
-							} else {
-								gone.Add(1)
-							}
-							cancel()
+				synctest.Test(t, func(t *testing.T) {
+					const timeout = 4 * time.Millisecond
+					var b *batcher
+					b = newBatcher(led, most, 1, timeout, func(f *batch, finished func()) {
+						f.send()
+						charges, batch := 0, f.groups
+						for _, g := range batch {
+							charges += len(g.items)
+						}
+						assert.False(t, charges > most && len(batch) > 1, "a batch has %d charges, more than %d", charges, most)
+						if inFlight, _ := b.count(); most > 1 && inFlight > 2 {
+							t.Errorf("%d batches are on their way", inFlight)
+						}
+						if rand.IntN(20) == 0 {
+							<-f.Done()
+							time.Sleep(time.Millisecond)
+						} else {
+							time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
+						}
+						f.hear()
+						finished()
+						for _, g := range batch {
+							g.deliver(answer{now: int64(len(g.items))}, nil)
 						}
 					})
-				}
-				wg.Wait()
-				b.awaitIdle(t)
-				assert.EqualValues(t, callers*calls, answered.Load()+gone.Load())
-				assert.NotZero(t, answered.Load())
-				assert.True(t, gone.Load() > 0 || led && most == 1, "nobody has left")
+					b.isNear()
+					var wg sync.WaitGroup
+					var answered, gone atomic.Int64
+					const callers, calls = 32, 150
+					for range callers {
+						wg.Go(func() {
+							for range calls {
+								ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(2000))*time.Microsecond)
+								n := 1 + rand.IntN(4)
+								g := &group{done: make(chan struct{}, 1)} // none of the pool, which is of other bubbles
+								for range n {
+									g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
+								}
+								if b.ask(ctx, g) {
+									assert.Equal(t, int64(n), g.answer.now, "a caller got another's answer")
+									answered.Add(1)
+								} else {
+									gone.Add(1)
+								}
+								cancel()
+							}
+						})
+					}
+					wg.Wait()
+					b.awaitIdle(t)
+					time.Sleep(time.Second) // batches that were given up end
+					assert.EqualValues(t, callers*calls, answered.Load()+gone.Load())
+					assert.NotZero(t, answered.Load())
+					assert.True(t, gone.Load() > 0 || led && most == 1, "nobody has left")
+				})
 			})
 		}
 	}
@@ -1173,36 +1035,6 @@ func TestADecisionKeepsItsDeadlineWheneverItComes(t *testing.T) {
 			b.awaitIdle(t)
 		})
 	}
-}
-
-// Between the clock and the lock a caller may be held up, so that others which came later go before
-// it. The one that leads then has less time left than those, and does not take theirs.
-func TestNoCallerIsGivenUpEarlyAsAnotherWasHeldUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const timeout = time.Second
-		b := newBatcher(true, 256, 1, timeout, unanswered)
-		b.isNear()
-		var wg sync.WaitGroup
-		for range 2 { // as many batches as are in flight
-			wg.Go(func() { b.ask(t.Context(), aGroup()) })
-			synctest.Wait()
-		}
-		time.Sleep(timeout / 2)
-		came := time.Now()
-		wg.Go(func() {
-			b.ask(t.Context(), aGroup())
-			assert.GreaterOrEqual(t, time.Since(came), timeout, "it waits as long as it may")
-		})
-		synctest.Wait()
-		heldUp := aGroup()
-		heldUp.since = came.Add(-timeout / 3)
-		b.mu.Lock()
-		require.Nil(t, b.admit(heldUp))
-		b.mu.Unlock()
-		wg.Go(func() { b.await(t.Context(), heldUp) })
-		wg.Wait()
-		b.awaitIdle(t)
-	})
 }
 
 func TestADecisionKeepsItsDeadlineWhereOneNodeOfSeveralHangs(t *testing.T) {

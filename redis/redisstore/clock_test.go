@@ -65,7 +65,7 @@ func onClock(t testing.TB, clock *serverClock, client redis.UniversalClient, o O
 	if s.denied != nil {
 		s.denied.clock = func() time.Duration { return time.Duration(clock.passed.Load()) * time.Microsecond }
 	}
-	t.Cleanup(func() { _ = s.holders.close(patience) }) // or it would tell what it holds after the test, too
+	t.Cleanup(func() { s.holders.close() }) // or it would tell what it holds after the test, too
 	return s.Within(10 * time.Second).(*store)
 }
 

@@ -164,20 +164,12 @@ func (m *denyCache) decide(charges []limiter.Charge, decisions []limiter.Decisio
 	return refused
 }
 
-// add remembers the answer to a group that was refused, and how decisions describe it.
-func (m *denyCache) add(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking) {
-	m.store(charges, decisions, a, asked, true)
-}
-
-// update is add for a group that was taken, whose answer is what is left now: it replaces
-// what is remembered of the keys. Of keys that were not refused nothing is remembered.
-func (m *denyCache) update(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking) {
-	if m.size.Load() > 0 {
-		m.store(charges, decisions, a, asked, false)
+// learn remembers the answer to a group that was refused, and how decisions describe it. The answer
+// to a group that was taken replaces what is remembered of its keys.
+func (m *denyCache) learn(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, taken bool) {
+	if taken && m.size.Load() == 0 {
+		return
 	}
-}
-
-func (m *denyCache) store(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, add bool) {
 	heard := m.clock()
 	for i := range charges {
 		c := &charges[i]
@@ -197,7 +189,7 @@ func (m *denyCache) store(charges []limiter.Charge, decisions []limiter.Decision
 		case ok && known.isNewer(&s):
 		case asked.changes < shard.changed: // s may be of before the change, and known of before s
 			delete(shard.known, key)
-		case ok || add:
+		case ok || !taken:
 			shard.put(key, s)
 		}
 		m.size.Add(int64(len(shard.known) - before))

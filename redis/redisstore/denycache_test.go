@@ -367,11 +367,7 @@ func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
 		see := func(now, level int64, taken bool, asked asking) {
 			a := answerOf(now, 1, now, level, 0)
 			clock += time.Millisecond
-			if taken {
-				m.update(c, make([]limiter.Decision, 1), a, asked)
-			} else {
-				m.add(c, make([]limiter.Decision, 1), a, asked)
-			}
+			m.learn(c, make([]limiter.Decision, 1), a, asked, taken)
 		}
 		level := func() int64 {
 			s, ok := m.recall(&c[0], clock)

@@ -40,7 +40,7 @@
 //
 // What an event really cost ([limiter.Settle]) is told to Redis without a caller that waits: with
 // the next decision of this process on the same counter, before it, so that a caller's next
-// event meets what came back; with a decision on another one; or alone after 10 milliseconds. A
+// event meets what came back; with a decision on another one; or alone after 5 milliseconds. A
 // refusal that is remembered is forgotten at once. Up to 1,024 settlements wait; the callers of
 // more wait themselves, and so do all with MaxBatch 1. [Store.Close] waits for them.
 //

@@ -29,8 +29,7 @@ type group struct {
 	since time.Time      // when the caller came
 
 	state atomic.Uint32
-	done  chan struct{} // gets a value when a waiting group is answered, leads or has to leave
-	batch *batch        // that it leads
+	done  chan struct{} // gets a value when a waiting group is answered or has to leave
 
 	answer answer
 	err    error
@@ -42,6 +41,12 @@ type group struct {
 
 // isAwaited reports whether a caller waits for g.
 func (g *group) isAwaited() bool { return g.settlement == nil && !g.tells }
+
+// linger is how long a settlement, or a message about slots, waits for a decision to go with.
+const linger = 5 * time.Millisecond
+
+// isDue reports whether g does not wait for another group to go with.
+func (g *group) isDue() bool { return g.isAwaited() || time.Since(g.since) >= linger }
 
 // takesPlaces reports whether g is to take places.
 func (g *group) takesPlaces() bool {
@@ -68,7 +73,7 @@ type item struct {
 }
 
 // The states of a group. From waiting there is one step to another, for what happens
-// first; a leading group is answered in the end.
+// first; a group whose caller leads its batch is answered in the end.
 const (
 	waiting uint32 = iota
 	leading

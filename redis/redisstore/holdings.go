@@ -1,8 +1,7 @@
 package redisstore
 
 import (
-	"errors"
-	"fmt"
+	"container/list"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -24,21 +23,18 @@ type holdings struct {
 	process int64 // what Redis knows this one by
 	lease   time.Duration
 
-	byName  map[string]*holding // of the key in Redis
-	most    int                 // entries since the map was made: it keeps the room for as many
-	number  int64               // of the latest message
-	pending int                 // messages that are in flight, or queued
+	byName map[string]*holding // of the key in Redis
+	most   int                 // entries since the map was made: it keeps the room for as many
+	number int64               // of the latest message
 
-	renewals, retries queue // told, and to be told again
+	renewals, retries list.List // told, and to be told again, in order of their latest messages
 
 	claims map[string]struct{} // keys that a group of the batch to be needs, beside a busy one
 
 	timer *time.Timer
 	due   time.Time // when it runs; zero: it does not
 
-	closed bool
-	quiet  chan struct{} // closed when there is nothing pending, after close
-	failed bool          // to tell something, after close
+	closed bool // nothing is renewed
 }
 
 // A holding is the places of one key.
@@ -58,8 +54,8 @@ type holding struct {
 	began   time.Time
 	counted time.Time // the latest message that may have had Redis count a place
 
-	in         *queue
-	prev, next *holding
+	in *list.List
+	at *list.Element
 }
 
 // A message says how many places of a key this process holds.
@@ -79,9 +75,6 @@ const (
 	// placeLease is for how long Redis counts places of a process that says nothing.
 	placeLease = 10 * time.Second
 
-	// placeLinger is how long a returned place waits for a batch to go with.
-	placeLinger = 5 * time.Millisecond
-
 	// mostEnds is how many of the events that ended since the last message are told, the
 	// latest: all in all the others make little of the mean.
 	mostEnds = 8
@@ -100,35 +93,14 @@ func newHoldings(of *batcher, lease time.Duration) holdings {
 	return holdings{of: of, process: rand.Int64N(1 << 53), lease: lease}
 }
 
-// A queue is holdings in order of their latest messages.
-type queue struct{ first, last *holding }
-
-func (q *queue) push(h *holding) {
-	h.in, h.prev, h.next = q, q.last, nil
-	if q.last == nil {
-		q.first = h
-	} else {
-		q.last.next = h
-	}
-	q.last = h
-}
+// push appends h to a queue, and leaveQueue takes it out.
+func (h *holding) push(q *list.List) { h.in, h.at = q, q.PushBack(h) }
 
 func (h *holding) leaveQueue() {
-	q := h.in
-	if q == nil {
-		return
+	if h.in != nil {
+		h.in.Remove(h.at)
+		h.in, h.at = nil, nil
 	}
-	if h.prev == nil {
-		q.first = h.next
-	} else {
-		h.prev.next = h.next
-	}
-	if h.next == nil {
-		q.last = h.prev
-	} else {
-		h.next.prev = h.prev
-	}
-	h.in, h.prev, h.next = nil, nil, nil
 }
 
 // isKnown reports whether Redis counts what is held.
@@ -210,7 +182,6 @@ func (h *holdings) begin(b *batch) {
 				of.message = &message{holding: of, number: h.number, limit: it.quota.Capacity(), held: of.held, doubted: of.doubted, ends: of.ends}
 				of.ends, of.began = nil, b.start
 				of.leaveQueue()
-				h.pending++
 				b.messages = append(b.messages, of.message)
 			}
 			if it.cost > 0 || of.held > 0 {
@@ -221,7 +192,6 @@ func (h *holdings) begin(b *batch) {
 					of.queued.state.Store(left)
 				}
 				of.queued = nil
-				h.pending--
 			}
 			it.message = of.message
 		}
@@ -249,7 +219,6 @@ func (h *holdings) end(b *batch) {
 			h.conclude(m, r.isHeard(m))
 		}
 	}
-	h.checkQuiet()
 }
 
 // lose is for a batch that is given up, or whose messages do not wait for it any more.
@@ -258,28 +227,23 @@ func (h *holdings) lose(b *batch) {
 		h.conclude(m, false)
 	}
 	b.messages, b.isLost = nil, true
-	h.checkQuiet()
 }
 
 func (h *holdings) conclude(m *message, heard bool) {
 	of := m.holding
 	of.message = nil
 	of.doubted = !heard
-	h.pending--
 	if heard {
 		of.told = m.held + m.granted
-	} else {
-		h.failed = h.failed || h.closed
 	}
 	switch {
-	case of.held == 0 && (of.isKnown() || h.closed && !heard):
+	case of.held == 0 && of.isKnown():
 		h.forget(of)
-	case h.closed && !heard:
 	case !heard:
-		h.retries.push(of)
+		of.push(&h.retries)
 		h.arm(of.began.Add(h.retryEvery()))
 	default:
-		h.renewals.push(of)
+		of.push(&h.renewals)
 		h.arm(of.began.Add(h.renewEvery()))
 		if !of.isKnown() {
 			h.enqueue(of)
@@ -287,22 +251,17 @@ func (h *holdings) conclude(m *message, heard bool) {
 	}
 }
 
-// enqueue has Redis told of a holding, in placeLinger or with the next batch.
+// enqueue has Redis told of a holding, in a moment or with the next batch.
 func (h *holdings) enqueue(of *holding) {
 	if of.queued != nil || of.message != nil {
 		return
 	}
 	g := newGroup(take)
-	g.tells, g.tag, g.since = true, of.tag, time.Now()
+	g.tells, g.tag = true, of.tag
 	g.add(of.name, &limiter.Charge{Quota: of.quota})
 	of.queued = g
-	h.pending++
-	h.of.waiting = append(h.of.waiting, g)
-	if h.closed {
-		h.arm(g.since)
-	} else {
-		h.arm(g.since.Add(placeLinger))
-	}
+	h.of.admit(g, time.Now())
+	h.arm(g.since.Add(linger))
 }
 
 // arm sees to it that tend runs at that time.
@@ -325,18 +284,21 @@ func (h *holdings) tend() {
 	defer b.mu.Unlock()
 	now := time.Now()
 	h.due = time.Time{}
+	h.renew(&h.retries, h.retryEvery(), now)
 	if !h.closed {
-		h.renew(&h.retries, h.retryEvery(), now)
 		h.renew(&h.renewals, h.renewEvery(), now)
 	}
 	b.startNext(nil)
 }
 
 // renew enqueues those of a queue that it is time for, up to a batch of them at once.
-func (h *holdings) renew(q *queue, every time.Duration, now time.Time) {
+func (h *holdings) renew(q *list.List, every time.Duration, now time.Time) {
 	for range h.of.most {
-		of := q.first
-		if of == nil || now.Sub(of.began) < every {
+		if q.Len() == 0 {
+			return
+		}
+		of := q.Front().Value.(*holding)
+		if now.Sub(of.began) < every {
 			break
 		}
 		if of.held == 0 && now.Sub(of.counted) > 2*h.lease {
@@ -346,10 +308,10 @@ func (h *holdings) renew(q *queue, every time.Duration, now time.Time) {
 		of.leaveQueue()
 		h.enqueue(of)
 	}
-	if q.first == nil {
+	if q.Len() == 0 {
 		return
 	}
-	at := q.first.began.Add(every)
+	at := q.Front().Value.(*holding).began.Add(every)
 	if at.After(now) {
 		at = at.Add(h.jitter())
 	} else {
@@ -386,46 +348,17 @@ func (b *batcher) hold(name string, tag keyfunc.Digest, q *limiter.Quota, n int6
 	b.holdings.enqueue(of)
 }
 
-// close ends renewals, and returns a channel that is closed when Redis was told of all that was
-// returned.
-func (b *batcher) close() <-chan struct{} {
+// close ends renewals, and reports whether Redis was told of all that was returned.
+func (b *batcher) close() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h := &b.holdings
-	if h.quiet == nil {
-		h.closed, h.quiet = true, make(chan struct{})
-		for _, of := range h.byName {
-			if of.isKnown() || of.message != nil {
-				continue
-			}
-			of.leaveQueue()
-			h.enqueue(of)
+	b.holdings.closed = true
+	for _, of := range b.holdings.byName {
+		if !of.isKnown() || of.message != nil {
+			return false
 		}
-		if h.pending > 0 {
-			h.arm(time.Now())
-		}
-		h.checkQuiet()
 	}
-	return h.quiet
-}
-
-// checkQuiet is for when a message is over.
-func (h *holdings) checkQuiet() {
-	if h.quiet == nil || h.pending > 0 {
-		return
-	}
-	select {
-	case <-h.quiet:
-	default:
-		close(h.quiet)
-	}
-}
-
-// hasFailed reports whether Redis did not hear of something after close.
-func (b *batcher) hasFailed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.holdings.failed
+	return true
 }
 
 // holders are the batchers of a store that tell Redis of places.
@@ -440,25 +373,13 @@ func (h *holders) add(batchers []*batcher) {
 	h.of = append(h.of, batchers...)
 }
 
-// close ends renewals, and waits until Redis is told of all that was returned, up to a while.
-func (h *holders) close(patience time.Duration) error {
+// close ends renewals, and reports whether Redis was told of all that was returned.
+func (h *holders) close() bool {
 	h.mu.Lock()
-	batchers := h.of
-	h.mu.Unlock()
-	var told []<-chan struct{}
-	for _, b := range batchers {
-		told = append(told, b.close())
+	defer h.mu.Unlock()
+	told := true
+	for _, b := range h.of {
+		told = b.close() && told
 	}
-	end := time.After(patience)
-	for i, b := range batchers {
-		select {
-		case <-told[i]:
-		case <-end:
-			return fmt.Errorf("redisstore: Redis was not told in %v of all places that were returned", patience)
-		}
-		if b.hasFailed() {
-			return errors.New("redisstore: Redis has not answered when told of places that were returned")
-		}
-	}
-	return nil
+	return told
 }

@@ -115,7 +115,7 @@ func (s *store) undo(parts []keyPart, asked asking) {
 		}
 		p.group.answer.look(p.charges, p.decisions)
 		if s.denied != nil {
-			s.denied.add(p.charges, p.decisions, p.group.answer, asked)
+			s.denied.learn(p.charges, p.decisions, p.group.answer, asked, false)
 		}
 		p.group.free()
 	}

@@ -48,7 +48,7 @@ func end(t testing.TB, s limiter.Store, q *limiter.Quota, key string, d limiter.
 func (s *store) isIdle() bool {
 	for _, b := range s.batchers {
 		b.mu.Lock()
-		idle := len(b.holdings.byName) == 0 && b.holdings.pending == 0
+		idle := len(b.holdings.byName) == 0
 		b.mu.Unlock()
 		if !idle {
 			return false
@@ -177,7 +177,7 @@ func TestPlacesAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
 // Of two keys one is always in flight, as long as other groups come that need one of the two.
 func TestAGroupThatNeedsSeveralPlacesIsNotOvertakenForGood(t *testing.T) {
 	t.Parallel()
-	b := newBatcher(false, 256, 2, time.Hour, nil)
+	b := newBatcher(false, 256, 2, time.Hour, func(*batch, func()) {})
 	of := func(rules ...string) *group {
 		g := &group{done: make(chan struct{}, 1), since: time.Now()}
 		for _, rule := range rules {
@@ -188,7 +188,6 @@ func TestAGroupThatNeedsSeveralPlacesIsNotOvertakenForGood(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.holdings.closed = true // what is lost is not told again
 	begin := func(groups ...*group) *batch {
 		t.Helper()
 		b.waiting = append(b.waiting, groups...)
@@ -402,7 +401,7 @@ func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *t
 					}
 					time.Sleep(2 * timeout) // until the last callers have left
 					b.release("key", 6, 0)
-					<-b.close()
+					await(t, "the return to be told", b.close)
 					b.awaitIdle(t)
 					assert.Less(t, longest, placeLease)
 					assert.Greater(t, longest, b.holdings.renewEvery(), "or this test tries nothing")
@@ -414,44 +413,36 @@ func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *t
 
 func TestACallerThatLeadsWaitsNoLongerForASlotThanOthers(t *testing.T) {
 	for _, timeout := range []time.Duration{50 * time.Millisecond, 20 * time.Second} {
-		for _, follows := range []bool{false, true} { // another batch, which is in flight
-			t.Run(fmt.Sprint(timeout, " follows=", follows), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					b := newBatcher(true, 100, 2, timeout, nil)
-					b.measure(time.Millisecond)
-					b.send = func(batch *batch, finished func()) {
-						assert.True(t, batch.led, "or this test tries nothing")
-						batch.send()
-						end, _ := batch.Deadline()
-						if len(batch.messages) == 0 {
-							end = batch.start.Add(time.Millisecond)
-						}
-						time.Sleep(time.Until(end)) // the connection is silent
-						finished()
-						for _, g := range batch.groups {
-							g.deliver(answer{}, context.DeadlineExceeded)
-						}
+		t.Run(fmt.Sprint(timeout), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBatcher(true, 100, 2, timeout, nil)
+				b.measure(time.Millisecond)
+				b.send = func(batch *batch, finished func()) {
+					assert.True(t, batch.led, "or this test tries nothing")
+					batch.send()
+					end, _ := batch.Deadline()
+					if len(batch.messages) == 0 {
+						end = batch.start.Add(time.Millisecond)
 					}
-					ask := func(c limiter.Charge) time.Duration {
-						g := &group{done: make(chan struct{}, 1)} // none of the pool, which is of other bubbles
-						g.add(c.Key, &c)
-						start := time.Now()
-						b.ask(t.Context(), g)
-						return time.Since(start)
+					time.Sleep(time.Until(end)) // the connection is silent
+					finished()
+					for _, g := range batch.groups {
+						g.deliver(answer{}, context.DeadlineExceeded)
 					}
-					if follows {
-						for range 2 {
-							go ask(charge(&limiter.Quota{}, "other", 1))
-							synctest.Wait()
-						}
-					}
-					took := ask(charge(concurrency(t, "exports", 6), "key", 1))
-					assert.LessOrEqual(t, took, min(timeout, placeLease/8)+setup*time.Millisecond)
-					assert.GreaterOrEqual(t, took, min(timeout, placeLease/8)-setup*time.Millisecond)
-					b.awaitIdle(t)
-				})
+				}
+				ask := func(c limiter.Charge) time.Duration {
+					g := &group{done: make(chan struct{}, 1)} // none of the pool, which is of other bubbles
+					g.add(c.Key, &c)
+					start := time.Now()
+					b.ask(t.Context(), g)
+					return time.Since(start)
+				}
+				took := ask(charge(concurrency(t, "exports", 6), "key", 1))
+				assert.LessOrEqual(t, took, min(timeout, placeLease/8)+setup*time.Millisecond)
+				assert.GreaterOrEqual(t, took, min(timeout, placeLease/8)-setup*time.Millisecond)
+				b.awaitIdle(t)
 			})
-		}
+		})
 	}
 }
 
@@ -588,7 +579,7 @@ func TestAbortedEventsLeaveNothing(t *testing.T) {
 	await(t, "nothing to be left", func() bool {
 		for _, b := range s.store.holders.of {
 			b.mu.Lock()
-			left := len(b.holdings.byName) + b.holdings.pending + len(b.waiting)
+			left := len(b.holdings.byName) + len(b.waiting)
 			b.mu.Unlock()
 			if left > 0 {
 				return false

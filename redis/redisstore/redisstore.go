@@ -153,7 +153,7 @@ func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
 
 // Settle implements [limiter.Settler]: the caller does not wait for Redis, unless 1,024
 // settlements do. The next decision of this process on a key takes its settlements along, and
-// others go with other decisions, or 10 milliseconds later.
+// others go with other decisions, or 5 milliseconds later.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if s.invalid != nil {
 		return s.invalid
@@ -170,7 +170,7 @@ func (s *Store) Close() error {
 	if s.invalid != nil {
 		return nil
 	}
-	return errors.Join(s.store.unsettled.close(closePatience), s.store.holders.close(closePatience))
+	return s.store.close(closePatience)
 }
 
 // closePatience is how long Close waits at most.

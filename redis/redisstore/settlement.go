@@ -4,28 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
-// A settlement is a correction of one charge, of which no caller waits.
+// A settlement is a correction of one charge, of which no caller waits. It goes with the next
+// batch, and so before the next decision on its counter, or alone after a moment.
 type settlement struct {
 	store  *store
-	op     op
 	charge limiter.Charge
-	tag    keyfunc.Digest
-	name   string // of the counter
-	isSent bool
-}
-
-func (s *settlement) group(now time.Time) *group {
-	g := newGroup(s.op)
-	g.settlement, g.tag, g.since = s, s.tag, now
-	g.add(s.name, &s.charge)
-	return g
 }
 
 // end is for when g, the settlement's group, is answered or will not be.
@@ -37,22 +27,49 @@ func (s *settlement) end(g *group) {
 	s.store.unsettled.remove(lost)
 }
 
+// settle sees to it that a settlement's group is sent.
+func (b *batcher) settle(g *group) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.admit(g, time.Now())
+	b.holdings.arm(g.since.Add(linger))
+}
+
+// countSettling adds n for each settlement in a batch. The batcher is locked.
+func (b *batcher) countSettling(batch *batch, n int) {
+	for _, g := range batch.groups {
+		if g.settlement == nil {
+			continue
+		}
+		name := g.items[0].name
+		if b.settling[name] += n; b.settling[name] == 0 {
+			delete(b.settling, name)
+		}
+	}
+}
+
+// isSettling reports whether a settlement of a counter of g's is in flight. As batches may
+// overtake each other, g has to wait for it. The batcher is locked.
+func (b *batcher) isSettling(g *group) bool {
+	return len(b.settling) > 0 && slices.ContainsFunc(g.items, func(it item) bool { return b.settling[it.name] > 0 })
+}
+
 // mostUnsettled is how many settlements no caller waits for. Beyond that callers do.
 const mostUnsettled = 1024
 
 // unsettled counts settlements that no caller waits for.
 type unsettled struct {
-	mu    sync.Mutex
-	count int
-	lost  uint64        // which Redis did not say that it has
-	none  chan struct{} // made by close, after which none is added; closed when there are none
+	mu     sync.Mutex
+	count  int
+	lost   uint64 // which Redis did not say that it has
+	closed bool   // callers wait for all others
 }
 
 // add reports whether there is room for another.
 func (u *unsettled) add() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.none != nil || u.count == mostUnsettled {
+	if u.closed || u.count == mostUnsettled {
 		return false
 	}
 	u.count++
@@ -65,9 +82,7 @@ func (u *unsettled) remove(lost bool) {
 	if lost {
 		u.lost++
 	}
-	if u.count--; u.count == 0 && u.none != nil {
-		close(u.none)
-	}
+	u.count--
 }
 
 func (u *unsettled) howManyLost() uint64 {
@@ -76,24 +91,29 @@ func (u *unsettled) howManyLost() uint64 {
 	return u.lost
 }
 
-// close waits until there are none, up to a while.
-func (u *unsettled) close(patience time.Duration) error {
-	u.mu.Lock()
-	if u.none == nil {
-		u.none = make(chan struct{})
-		if u.count == 0 {
-			close(u.none)
-		}
-	}
-	u.mu.Unlock()
-	select {
-	case <-u.none:
-		return nil
-	case <-time.After(patience):
-	}
+// close ends adding, and returns how many there are.
+func (u *unsettled) close() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return fmt.Errorf("redisstore: Redis has not answered to %d settlements in %v", u.count, patience)
+	u.closed = true
+	return u.count
+}
+
+// close ends settlements and renewals of slots, and waits until Redis has what was settled and
+// returned, up to a while.
+func (s *store) close(patience time.Duration) error {
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		count, told := s.unsettled.close(), s.holders.close()
+		switch {
+		case count == 0 && told:
+			return nil
+		case time.Now().Before(end):
+			continue
+		case count > 0:
+			return fmt.Errorf("redisstore: Redis has not answered to %d settlements in %v", count, patience)
+		}
+		return fmt.Errorf("redisstore: Redis was not told in %v of all places that were returned", patience)
+	}
 }
 
 // Settle implements [limiter.Settler]. The callers of what is beyond mostUnsettled wait, whatever
@@ -119,8 +139,9 @@ func (s *store) settle(ctx context.Context, op op, charges []limiter.Charge) err
 		if s.maxBatch == 1 || !s.unsettled.add() {
 			return s.change(ctx, op, charges[i:])
 		}
-		tag := s.names.Tag(c.Key)
-		s.batcher(tag).settle(&settlement{store: s, op: op, charge: c, tag: tag, name: s.names.Name(tag, c.Quota)})
+		g := s.group(op, charges[i:i+1])
+		g.settlement = &settlement{s, c}
+		s.batcher(g.tag).settle(g)
 	}
 	return nil
 }

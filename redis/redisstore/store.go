@@ -109,7 +109,7 @@ func (s *store) ask(ctx context.Context, op op, charges []limiter.Charge) (*grou
 	return g, s.check(ctx, g, s.batcher(g.tag).ask(ctx, g))
 }
 
-// send is ask without the waiting. Where batches are led, their caller has to wait for each.
+// send is ask without the waiting.
 func (s *store) send(op op, charges []limiter.Charge) *group {
 	g := s.group(op, charges)
 	s.batcher(g.tag).enqueue(g)
@@ -184,12 +184,8 @@ func (s *store) doubt() {
 // conclude makes decisions of g's answer and ends g.
 func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter.Decision, asked asking) (taken bool) {
 	taken = g.answer.decide(charges, decisions)
-	switch {
-	case s.denied == nil:
-	case taken:
-		s.denied.update(charges, decisions, g.answer, asked)
-	default:
-		s.denied.add(charges, decisions, g.answer, asked)
+	if s.denied != nil {
+		s.denied.learn(charges, decisions, g.answer, asked, taken)
 	}
 	g.free()
 	return taken
