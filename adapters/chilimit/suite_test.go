@@ -49,14 +49,6 @@ func (s shape) build(app routertest.App) http.Handler {
 		})
 	}
 	r.Use(s.limits(app.Limits)...)
-	if app.Behind != nil {
-		r.Use(func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				app.Behind()
-				next.ServeHTTP(w, r)
-			})
-		})
-	}
 	s.fill(r, app.Group)
 	return r
 }

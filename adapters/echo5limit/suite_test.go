@@ -30,14 +30,6 @@ func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
 			})
 		}
 		e.Use(limits(app.Limits)...)
-		if app.Behind != nil {
-			e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-				return func(c *echo.Context) error {
-					app.Behind()
-					return next(c)
-				}
-			})
-		}
 		fill(e.Group(""), app.Group)
 		return e
 	}

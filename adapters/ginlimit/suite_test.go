@@ -39,9 +39,6 @@ func build(engine func() *gin.Engine) func(routertest.App) http.Handler {
 			r.Use(func(c *gin.Context) { c.Request = c.Request.WithContext(app.Authenticate(c.Request)) })
 		}
 		r.Use(limits(app.Limits)...)
-		if app.Behind != nil {
-			r.Use(func(*gin.Context) { app.Behind() })
-		}
 		fill(&r.RouterGroup, app.Group)
 		return r
 	}

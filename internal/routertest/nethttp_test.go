@@ -80,12 +80,6 @@ func routes(mux *http.ServeMux, prefix string, routes []routertest.Route, outer 
 // front is what stands in front of the router.
 func front(app routertest.App, mux *http.ServeMux) http.Handler {
 	handler := http.Handler(mux)
-	if app.Behind != nil {
-		handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			app.Behind()
-			mux.ServeHTTP(w, r)
-		})
-	}
 	handler = limited(handler, app.Limits)
 	if app.Authenticate == nil {
 		return handler

@@ -10,97 +10,24 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A service is an Overload that admits every request, or none, and tells what it hears.
+// A service is an Overload that admits every request, and tells what it hears.
 type service struct {
-	full   bool
-	waits  chan bool // that a handler begins to wait for its client
-	heard  chan string
-	flying chan struct{} // one for each place that is held
+	waits chan bool // that a handler begins to wait for its client
+	left  chan bool // that it has returned
 }
 
-func newService() *service {
-	return &service{waits: make(chan bool, 100), heard: make(chan string, 8), flying: make(chan struct{}, 8)}
-}
+func (s service) Admit(*http.Request) (middleware.Place, time.Duration) { return s, 0 }
+func (s service) Leave()                                                { s.left <- true }
+func (s service) Streams(bool)                                          {}
 
-func (s *service) Admit(*http.Request) (middleware.Place, time.Duration) {
-	if s.full {
-		return nil, 3 * time.Second
-	}
-	s.flying <- struct{}{}
-	return placeIn{s}, 0
-}
-
-type placeIn struct{ *service }
-
-func (p placeIn) Leave() {
-	<-p.flying
-	p.heard <- "left"
-}
-
-func (p placeIn) Waits(begins bool) {
+func (s service) Waits(begins bool) {
 	if begins {
-		p.waits <- true
+		s.waits <- true
 	}
-}
-
-func (p placeIn) Streams(detached bool) {
-	if detached {
-		p.heard <- "detached"
-	} else {
-		p.heard <- "flushed"
-	}
-}
-
-func placesAreGivenBack(s *suite) {
-	service := newService()
-	in := func(do func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if len(service.flying) != 1 {
-				s.Errorf("%d places are held by one handler", len(service.flying))
-			}
-			do(w, r)
-		}
-	}
-	server := s.serve(app([]Limit{limits(middleware.Config{Overload: service})},
-		get("/", in(func(http.ResponseWriter, *http.Request) {})),
-		get("/flush", in(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })),
-		get("/control", in(func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() })),
-		get("/panic", in(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))))
-	for _, test := range []struct {
-		path string
-		want []string
-	}{{"/", []string{"left"}}, {"/flush", []string{"flushed", "left"}}, {"/control", []string{"flushed", "left"}}, {"/panic", []string{"left"}}} {
-		response, err := server.try(server.request(s.Context(), "GET "+test.path))
-		if err == nil && response.StatusCode == 404 {
-			s.Fatalf("%s is not found", test.path)
-		}
-		for _, want := range test.want {
-			require.Equal(s, want, receive(s.T, service.heard, test.path+": "+want))
-		}
-	}
-	require.Empty(s, service.flying) // of what was aborted a client may ask twice, and so be heard twice
-}
-
-func upgradeHoldsNoPlace(s *suite) {
-	service := newService()
-	server := s.serve(app([]Limit{limits(middleware.Config{Overload: service})},
-		get("/", func(w http.ResponseWriter, _ *http.Request) {
-			conn, rw, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				s.Errorf("hijack: %v", err)
-				return
-			}
-			_, _ = rw.WriteString("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-			_ = rw.Flush()
-			_ = conn.Close()
-		})))
-	_, _ = server.try(server.request(s.Context(), "GET /"))
-	require.Equal(s, "detached", receive(s.T, service.heard, "the connection to be taken over"))
-	require.Equal(s, "left", receive(s.T, service.heard, "the handler to return"))
 }
 
 func placesKnowOfSlowClients(s *suite) {
-	service := newService()
+	service := service{make(chan bool, 100), make(chan bool, 1)}
 	server := s.serve(app([]Limit{limits(middleware.Config{Overload: service})}, Route{Method: "POST", Path: "/",
 		Handler: func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.ReadAll(r.Body); err != nil {
@@ -124,4 +51,5 @@ func placesKnowOfSlowClients(s *suite) {
 	a, err := server.try(r)
 	require.NoError(s, err)
 	require.Equal(s, "x", a.body)
+	receive(s.T, service.left, "the place to be returned")
 }

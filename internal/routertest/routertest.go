@@ -51,10 +51,6 @@ type App struct {
 	// limits sets it. Nil: there is no such middleware.
 	Authenticate func(*http.Request) context.Context
 
-	// Behind is called in a middleware behind the limits of the whole router. Nil:
-	// there is no such middleware.
-	Behind func()
-
 	// Group has the limits of the whole router, its routes and its groups.
 	// Its prefix is empty.
 	Group
@@ -153,12 +149,9 @@ var cases = []testCase{
 	{claim: "a client that breaks its body off, or holds it back, is charged whatever is answered", run: heldBack, ends: true},
 	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
 
-	{claim: "a place in the service is held until the handler returns, however it does", run: placesAreGivenBack},
 	{claim: "a place is told when its handler waits for its client", run: placesKnowOfSlowClients},
-	{claim: "a connection that is taken over holds no place", run: upgradeHoldsNoPlace, only: "HTTP/1.1"},
 	{claim: "server-sent events arrive one by one", run: events},
 	{claim: "the ResponseWriter is what it is without a limit", run: sameResponseWriter},
-	{claim: "a request body can be read while the response is written", run: fullDuplex},
 	{claim: "an upgraded connection is the handler's", run: upgrade, only: "HTTP/1.1"},
 }
 

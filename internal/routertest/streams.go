@@ -98,46 +98,6 @@ func sameResponseWriter(s *suite) {
 	require.Equal(s, slices.Contains(without, "Pusher"), slices.Contains(watched, "Pusher"), "it promises nothing that it can't do")
 }
 
-func fullDuplex(s *suite) {
-	server := s.serve(app([]Limit{perIP(perHour(100))}, Route{
-		Method: http.MethodPost, Path: "/echo", Handler: func(w http.ResponseWriter, r *http.Request) {
-			controller := http.NewResponseController(w)
-			_ = controller.EnableFullDuplex() // HTTP/2 always is
-			lines := bufio.NewScanner(r.Body)
-			for lines.Scan() {
-				fmt.Fprintln(w, lines.Text())
-				if err := controller.Flush(); err != nil {
-					s.Errorf("flush: %v", err)
-				}
-			}
-		},
-	}))
-	reader, writer := io.Pipe()
-	r := server.request(s.Context(), "POST /echo")
-	r.Body = reader
-	type result struct {
-		response *http.Response
-		err      error
-	}
-	responses := make(chan result, 1)
-	go func() {
-		response, err := server.client.Do(r)
-		responses <- result{response, err}
-	}()
-	fmt.Fprintln(writer, "one")
-	got := receive(s.T, responses, "the response to begin before the request ends")
-	require.NoError(s, got.err)
-	lines := bufio.NewScanner(got.response.Body)
-	require.True(s, lines.Scan())
-	require.Equal(s, "one", lines.Text())
-	fmt.Fprintln(writer, "two")
-	require.True(s, lines.Scan())
-	require.Equal(s, "two", lines.Text())
-	require.NoError(s, writer.Close())
-	require.False(s, lines.Scan())
-	require.NoError(s, got.response.Body.Close())
-}
-
 func upgrade(s *suite) {
 	server := s.serve(app([]Limit{perIP(perHour(1))},
 		get("/socket", func(w http.ResponseWriter, r *http.Request) {

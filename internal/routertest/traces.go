@@ -113,8 +113,6 @@ func named(name string, events int64) Limit {
 	return rules(middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: perHour(events)})
 }
 
-const preflight = "; Origin: https://example.com; Access-Control-Request-Method: GET"
-
 var traces = []trace{
 	{
 		claim: "PerIP for the router refuses after exactly N",
@@ -141,19 +139,6 @@ var traces = []trace{
 		},
 	},
 	{
-		claim: "clients are counted apart by user",
-		app: func(*suite) App {
-			return asAsked(app([]Limit{rules(middleware.Rule{Name: "user", Key: keyfunc.User, Limit: perHour(1)})}, get("/", say("home"))))
-		},
-		asks: []ask{
-			{"GET /; X-User: ann", 200, "", "", "ann's first"},
-			{"GET /; X-User: ann", 429, "", "", "ann's second"},
-			{"GET /; X-User: ben", 200, "", "", "ben has a counter of his own"},
-			{"GET /", 200, "", "", "the first without a user"},
-			{"GET /", 429, "", "", "without a user they share a counter"},
-		},
-	},
-	{
 		claim: "the tier comes from the context",
 		app: func(*suite) App {
 			return asAsked(app([]Limit{rules(middleware.Rule{Name: "plan", Key: keyfunc.IP(), Limit: perHour(1),
@@ -167,12 +152,6 @@ var traces = []trace{
 			{"GET /; X-Plan: premium", 429, "", "", "premium has only two"},
 			{"GET /; X-Plan: gold", 429, "", "", "a tier that the rule does not have is none"},
 		},
-	},
-	{
-		claim: "the handler can read the decision",
-		app:   func(*suite) App { return app([]Limit{named("all", 10)}, get("/", tell, named("home", 2))) },
-		asks: []ask{{"GET /", 200, "", `true true 0 "home": 1 of 2 in "", all 9, home 1`,
-			"the binding rule is the one with the least left; of the rules the outer ones come first"}},
 	},
 	{
 		claim: "one limiter in several places charges once",
@@ -267,16 +246,6 @@ var traces = []trace{
 		},
 	},
 	{
-		claim: "no method and no header switches a limit off",
-		app:   func(*suite) App { return app([]Limit{named("ip", 2)}, Route{Path: "/any", Handler: say("ran")}) },
-		asks: []ask{
-			{"OPTIONS /any" + preflight, 200, "1 of 2", "ran", "a preflight counts"},
-			{"OPTIONS /any", 200, "0 of 2", "ran", "as does any other request"},
-			{"OPTIONS /any" + preflight, 429, "", "", "and is refused"},
-			{"DELETE /any; Origin: https://example.com", 429, "", "", "whatever the method"},
-		},
-	},
-	{
 		claim: "a refusal is what the client accepts",
 		app:   func(*suite) App { return app([]Limit{named("ip", 1)}, get("/", say("home"))) },
 		asks: []ask{
@@ -284,46 +253,6 @@ var traces = []trace{
 			{"GET /; Accept: application/problem+json", 429, "", "application/problem+json", "whole, and the handler adds nothing"},
 			{"GET /", 429, "", "application/json", "no Accept: the client takes anything"},
 			{"GET /; Accept: text/html", 429, "", "text/plain; charset=utf-8", "for browsers"},
-		},
-	},
-	{
-		claim: "OnRefused answers instead",
-		app: func(*suite) App {
-			return app([]Limit{limits(middleware.Config{
-				Rules: []middleware.Rule{{Name: "all", Limit: perHour(1)}},
-				OnRefused: func(w http.ResponseWriter, r *http.Request, refused middleware.Result) {
-					w.WriteHeader(http.StatusTeapot)
-					fmt.Fprint(w, "own words for ", r.URL.Path, ": ", refused.Status, " by ", refused.Rule)
-				},
-			})}, get("/", say("home")))
-		},
-		asks: []ask{
-			{"GET /", 200, "", "home", "the first passes"},
-			{"GET /", 418, "0 of 1", "own words for /: 429 by all", "it has the last word, and the fields are set before"},
-		},
-	},
-	{
-		claim: "rules match by host, however it is spelled", routed: true,
-		app: func(*suite) App {
-			byHost := map[string]middleware.Rule{}
-			for _, pattern := range []string{"example.org/*", "POST example.org/search", "*.example.org/search", "[2001:db8::1]/*", "GET /search"} {
-				byHost[pattern] = middleware.Rule{Name: pattern, Key: keyfunc.IP(), Limit: perHour(1000)}
-			}
-			return app([]Limit{limits(middleware.Config{ByRoute: byHost,
-				Rules:   []middleware.Rule{byRoute("also", "GET example.org/users/{id}", "*.example.org/*")},
-				Default: &middleware.Rule{Name: "default", Limit: perHour(1000)},
-			})}, get("/search", say("found")), Route{Method: http.MethodPost, Path: "/search", Handler: say("posted")}, get("/users/{id}", say("user")))
-		},
-		asks: []ask{
-			{"GET /search; Host: example.org", 200, "example.org/*", "", "a rule for a host goes before one for any"},
-			{"GET /search; Host: EXAMPLE.Org", 200, "example.org/*", "", "case does not count"},
-			{"POST /search; Host: example.org:8443", 200, "POST example.org/search", "", "nor does the port"},
-			{"GET /users/7; Host: example.org.:80", 200, "also, example.org/*", "", "nor a trailing dot"},
-			{"GET /search; Host: b.a.Example.org", 200, "also, *.example.org/search", "", "a wildcard is for one label or more"},
-			{"GET /users/7; Host: a.example.org", 200, "also, default", "", "and for its path alone"},
-			{"GET /search; Host: [2001:DB8:0::1]:80", 200, "[2001:db8::1]/*", "", "an address has several spellings"},
-			{"GET /search; Host: example.org.invalid", 200, "GET /search", "", "a made-up host meets the rules for any"},
-			{"POST /search; Host: example.org.invalid", 200, "default", "", "or the default"},
 		},
 	},
 	{
