@@ -17,28 +17,7 @@ import (
 // server counted stay taken while it is down, and the error wraps [ErrUnavailable]. Where it
 // is not known when they were taken, it is taken to be now.
 func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	if s.settle == nil || s.trouble.Load() == 0 {
-		return s.correct(ctx, charges, s.local.Refund, s.inner.Refund)
-	}
-	charges, ended := s.ended(charges)
-	var err error
-	if len(ended) > 0 {
-		err = s.settle(ctx, ended)
-	}
-	return both(err, s.correct(ctx, charges, s.local.Refund, s.inner.Refund))
-}
-
-// ended divides charges of events that have ended, and that the server counts, from others. The
-// inner store tells the server of them in time, without a caller that waits for one that is down.
-func (s *Store) ended(charges []limiter.Charge) (others []limiter.Charge, ended []limiter.Settlement) {
-	for _, c := range charges {
-		if c.Quota != nil && c.Quota.InFlight() && c.At > 0 {
-			ended = append(ended, limiter.Settlement{Charge: c})
-		} else {
-			others = append(others, c)
-		}
-	}
-	return others, ended
+	return s.correct(ctx, charges, s.local.Refund, s.inner.Refund)
 }
 
 // Owe implements [limiter.Store]. Unlike other stores it goes by the charges' At: what is owed
@@ -56,65 +35,39 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	now, later := s.nowAndLater(settlements)
-	var err error
-	if len(now) > 0 {
-		refunds, debts := limiter.Corrections(s.asTaken(now))
-		err = both(s.Refund(ctx, refunds), s.Owe(ctx, debts))
+	isHere := func(c limiter.Settlement) bool { return c.At < 0 }
+	if s.settle != nil && s.trouble.Load() == 0 && !slices.ContainsFunc(settlements, isHere) { // as a rule
+		return s.settleLater(ctx, settlements)
 	}
-	if len(later) == 0 {
-		return err
+	down, _ := s.downOf(settled(settlements))
+	var now, later []limiter.Settlement
+	for _, c := range settlements {
+		at := s.placeOf(&c.Charge, down)
+		if at == onServer && s.settle != nil {
+			later = append(later, c)
+			continue
+		}
+		if at == here {
+			c.Cost = s.localCost(&c.Charge)
+		}
+		now = append(now, c)
+	}
+	refunds, debts := limiter.Corrections(now)
+	err := errors.Join(s.Refund(ctx, refunds), s.Owe(ctx, debts))
+	return errors.Join(err, s.settleLater(ctx, later))
+}
+
+// settleLater has the inner store settle, of which no error is no sign of life.
+func (s *Store) settleLater(ctx context.Context, settlements []limiter.Settlement) error {
+	if len(settlements) == 0 {
+		return nil
 	}
 	began := time.Now()
-	if failed := s.settle(ctx, later); failed != nil { // and no error is no sign of life
-		_, failed = s.note(ctx, began, settled(later), failed)
-		err = both(err, failed)
+	err := s.settle(ctx, settlements)
+	if err != nil {
+		_, err = s.note(ctx, began, settled(settlements), err)
 	}
 	return err
-}
-
-// asTaken is settlements with the costs that were taken, which of those that were counted here may
-// be less than was asked for.
-func (s *Store) asTaken(settlements []limiter.Settlement) []limiter.Settlement {
-	down := uint64(0)
-	if s.trouble.Load() != 0 {
-		down, _ = s.outage(settled(settlements))
-	}
-	settlements = slices.Clone(settlements)
-	for i := range settlements {
-		if c := &settlements[i].Charge; s.placeOf(c, down) == here {
-			c.Cost = s.localCost(c)
-		}
-	}
-	return settlements
-}
-
-// nowAndLater divides settlements by whether the inner store has them for later.
-func (s *Store) nowAndLater(settlements []limiter.Settlement) (now, later []limiter.Settlement) {
-	if s.settle == nil {
-		return settlements, nil
-	}
-	down := uint64(0)
-	if s.trouble.Load() != 0 {
-		down, _ = s.outage(settled(settlements))
-	}
-	for i := range settlements {
-		c := &settlements[i]
-		isNow := s.placeOf(&c.Charge, down) != onServer
-		if isNow && now == nil {
-			later = slices.Clone(settlements[:i])
-		}
-		switch {
-		case isNow:
-			now = append(now, *c)
-		case now != nil:
-			later = append(later, *c)
-		}
-	}
-	if now == nil { // as a rule
-		return nil, settlements
-	}
-	return now, later
 }
 
 // settled is the charges of settlements.
@@ -138,38 +91,38 @@ const (
 func (s *Store) placeOf(c *limiter.Charge, down uint64) place {
 	isDown := down != 0 && down&(1<<s.partNumber(c)) != 0
 	switch {
-	case c.At < 0:
+	case c.At < 0, c.At == 0 && isDown:
 		return here
-	case c.At > 0 && c.Quota.InFlight(): // what it is told of events that have ended, the store tells its server in time
-		return onServer
-	case c.At == 0 && isDown:
-		return here
-	case isDown:
+	case isDown && !hasEnded(c):
 		return lost
 	}
 	return onServer
 }
+
+// hasEnded tells an event that was in progress, of whose end the inner store tells its server in
+// time, without a caller that waits for one that is down.
+func hasEnded(c *limiter.Charge) bool { return c.At > 0 && c.Quota.InFlight() }
 
 // correct has units refunded, or owed, by the local counters and by the inner store.
 func (s *Store) correct(ctx context.Context, charges []limiter.Charge, local, inner func(context.Context, []limiter.Charge) error) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	var down uint64
-	var cause, err error
-	if s.trouble.Load() != 0 {
-		down, cause = s.outage(charges)
-	}
+	down, cause := s.downOf(charges)
 	var ours, servers []limiter.Charge
+	var ended []limiter.Settlement
+	var err error
 	for _, c := range charges {
-		switch s.placeOf(&c, down) {
-		case here:
+		switch at := s.placeOf(&c, down); {
+		case at == here:
 			c.At = max(c.At, -c.At)
 			ours = append(ours, c)
-		case onServer:
-			servers = append(servers, c)
-		case lost:
+		case at == lost:
 			err = fmt.Errorf("%w, so what it counted could not be corrected: %w", ErrUnavailable, cause)
+		case s.settle != nil && s.trouble.Load() != 0 && hasEnded(&c):
+			ended = append(ended, limiter.Settlement{Charge: c})
+		default:
+			servers = append(servers, c)
 		}
 	}
 	if err := local(ctx, s.localShares(nil, ours)); err != nil {
@@ -177,18 +130,7 @@ func (s *Store) correct(ctx context.Context, charges []limiter.Charge, local, in
 	}
 	if len(servers) > 0 {
 		_, failed := s.note(ctx, time.Now(), servers, inner(ctx, servers))
-		err = both(err, failed)
+		err = errors.Join(err, failed)
 	}
-	return err
-}
-
-// both is errors.Join, but for a single error, which is returned as it is.
-func both(a, b error) error {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	}
-	return errors.Join(a, b)
+	return errors.Join(err, s.settleLater(ctx, ended))
 }

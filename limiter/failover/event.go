@@ -33,14 +33,28 @@ type Event struct {
 	For time.Duration
 }
 
-// log is what is done with events by default. That a server is unusable has been said.
+// log is what is done with events by default.
 func (e Event) log() {
-	switch {
-	case !e.Degraded:
-		slog.Info("weir: the store's server is back", e.attrs("weir-recovered", slog.Duration("after", e.For))...)
-	case !e.Unusable:
+	if e.Degraded {
 		slog.Warn("weir: the store's server "+kindOf(e.Err).verb()+", so the rules' OnOutage policies decide",
 			e.attrs("weir-degraded", slog.Any("error", e.Err))...)
+	} else {
+		slog.Info("weir: the store's server is back", e.attrs("weir-recovered", slog.Duration("after", e.For))...)
+	}
+}
+
+// logFirst logs the first failure in a while.
+func (e Event) logFirst() {
+	kind := kindOf(e.Err)
+	cause := slog.Any("error", e.Err)
+	switch kind {
+	case unusable:
+		slog.Error("weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide",
+			e.attrs("weir-store-unusable", cause)...)
+	case unknown:
+		slog.Warn("weir: a call to the store's server failed: the rules' OnOutage policies decide", e.attrs("weir-call-failed", cause)...)
+	default:
+		slog.Warn("weir: a call to the store's server failed, as it "+kind.verb()+": the rules' OnOutage policies decide", e.attrs("weir-call-failed", cause)...)
 	}
 }
 
@@ -59,31 +73,21 @@ type Told struct {
 	At time.Time // when it was found out
 }
 
-// A notice is an event, or what is logged whether there is a hook or not.
+// A notice is an event, or a failure that is logged whether there is a hook or not.
 type notice struct {
-	Event
-	at    time.Time
-	about subject
-	part  *part
-	found chan finding // nil: nothing is to be found out
+	Told
+	isFirst bool // a failure, the first in a while
+	part    *part
+	found   chan finding // what the store says of the server
 }
 
-// A finding is what a store says of a server.
+// isOver reports that the policies are no longer in force.
+func (n *notice) isOver() bool { return !n.isFirst && !n.Degraded }
+
 type finding struct {
 	server string
 	err    error
 }
-
-type subject uint8
-
-const (
-	change       subject = iota // for the hook
-	firstFailure                // none had failed for quiet
-	wrongServer                 // an unusable one
-)
-
-// over tells that the policies are no longer in force.
-func (n *notice) over() bool { return n.about == change && !n.Degraded }
 
 // quiet is how long no call has failed before one is told of as the first.
 const quiet = time.Minute
@@ -99,20 +103,15 @@ type news struct {
 	telling bool
 	told    []Told // the last ones: see Stats.Events
 
-	// What has been said. Only the goroutine that tells touches it.
-	failing map[string]time.Time // of a server, when its first failure was told
+	// What has been said of servers, by their addresses. Only the goroutine that tells touches it.
+	failing map[string]time.Time // when a first failure was last heard of
 	down    []downServer
-	unfit   time.Time // when a server was last found unusable; zero: in no outage
-	unfits  uint64    // the parts that have policies in force for that
 }
 
-// A downServer is one whose policies are in force for some parts.
+// A downServer is one whose outage was told.
 type downServer struct {
-	server string // its address, or those that the part is on
-	part   int    // the first
-	parts  uint64 // that have not answered since
-	began  time.Time
-	isBack bool // a part has answered: that the others do is no news
+	Told
+	parts uint64 // that are known to be degraded
 }
 
 // isSame reports whether two texts have an address in common.
@@ -124,18 +123,15 @@ func isSame(a, b string) bool {
 // tell has an event told. What the store finds out about it may take a second, for each of
 // the parts of a server that is gone, so it is found out at once.
 func (n *news) tell(e notice) {
-	e.at = time.Now()
-	if n.diagnose != nil {
-		e.found = make(chan finding, 1)
-		go func() {
-			err := e.Err
-			if e.over() {
-				err = nil
-			}
-			server, err := n.examine(e.Part, err)
-			e.found <- finding{server, err}
-		}()
-	}
+	e.At, e.found = time.Now(), make(chan finding, 1)
+	go func() {
+		err := e.Err
+		if e.isOver() {
+			err = nil
+		}
+		server, err := n.examine(e.Part, err)
+		e.found <- finding{server, err}
+	}()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting = append(n.waiting, e)
@@ -147,7 +143,7 @@ func (n *news) tell(e notice) {
 
 func (n *news) tellAll() {
 	for e, ok := n.next(); ok; e, ok = n.next() {
-		n.tellOne(e)
+		n.tellOne(&e)
 	}
 }
 
@@ -163,38 +159,73 @@ func (n *news) next() (e notice, ok bool) {
 }
 
 // tellOne keeps a hook that panics from ending the program, of all moments in this one.
-func (n *news) tellOne(e notice) {
+func (n *news) tellOne(e *notice) {
 	defer func() {
 		if r := recover(); r != nil {
 			slog.Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(r))
 		}
 	}()
-	if e.found != nil {
-		found := <-e.found
-		e.Server = found.server
-		if !e.over() {
-			e.Err = found.err
-			e.part.learn(e.Err)
-		}
+	found := <-e.found
+	e.Server = found.server
+	if !e.isOver() {
+		e.Err = found.err
+		e.part.learn(e.Err)
 	}
 	e.Unusable = kindOf(e.Err) == unusable
-	switch e.about {
-	case change:
-		n.follow(&e)
-		if n.isOfServer(&e) {
-			n.remember(Told{e.Event, e.at})
-			n.hook(e.Event)
-		}
-	case firstFailure:
-		n.logFirst(e.Event)
-	case wrongServer:
-		isNew := n.unfits == 0 && (n.unfit.IsZero() || time.Since(n.unfit) >= quiet)
-		n.unfit = time.Now()
-		if isNew {
-			slog.Error("weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide",
-				e.attrs("weir-store-unusable", slog.Any("error", e.Err))...)
+	switch {
+	case e.isFirst && n.isNews(e):
+		e.logFirst()
+	case !e.isFirst && n.isOfServer(e):
+		n.remember(e.Told)
+		n.hook(e.Event)
+	}
+}
+
+// isNews reports whether no part of e's server has failed in that way for a while.
+func (n *news) isNews(e *notice) bool {
+	const most = 1024 // servers come and go
+	if n.failing == nil || len(n.failing) >= most {
+		n.failing = map[string]time.Time{}
+	}
+	name := e.Server
+	if name == "" {
+		name = fmt.Sprint(e.Part)
+	}
+	way := fmt.Sprint(e.Unusable, " ")
+	isNews := true
+	for known, last := range n.failing {
+		rest, isWay := strings.CutPrefix(known, way)
+		isNews = isNews && !(isWay && isSame(rest, name) && e.At.Sub(last) < quiet)
+	}
+	n.failing[way+name] = e.At
+	return isNews
+}
+
+// isOfServer reports whether e begins or ends the outage of a server, and not only of one more of
+// its parts: one that hangs has a third of all. The first part to answer ends it, as others may
+// have no request to find that out for long.
+func (n *news) isOfServer(e *notice) bool {
+	bit := uint64(1) << e.Part
+	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && isSame(o.Server, e.Server) })
+	switch {
+	case i < 0 && e.Degraded:
+		n.down = append(n.down, downServer{e.Told, bit})
+	case i < 0:
+		return false // its end was told when another part answered
+	case e.Degraded:
+		n.down[i].parts |= bit
+		return false
+	default:
+		begun := n.down[i]
+		n.down = slices.Delete(n.down, i, i+1)
+		e.Part, e.For = begun.Part, e.At.Sub(begun.At)
+		for name := range n.failing {
+			if _, server, _ := strings.Cut(name, " "); isSame(server, begun.Server) || begun.Server == "" {
+				delete(n.failing, name) // what fails next is another outage
+			}
 		}
 	}
+	return true
 }
 
 // remember keeps the last events.
@@ -215,57 +246,6 @@ func (n *news) events() []Told {
 	return slices.Clone(n.told)
 }
 
-// follow keeps account of which parts are unusable, so that an outage of them is said once and
-// the next one again.
-func (n *news) follow(e *notice) {
-	bit := uint64(1) << e.Part
-	switch {
-	case e.Degraded && e.Unusable:
-		n.unfits |= bit
-	case e.over():
-		n.mended(bit)
-	}
-}
-
-func (n *news) mended(parts uint64) {
-	if n.unfits &^= parts; n.unfits == 0 {
-		n.unfit = time.Time{}
-	}
-}
-
-// isOfServer reports whether e begins or ends the outage of a server, and not only of one more of
-// its parts: one that hangs has a third of all. The first part to answer ends it, as others may
-// have no request to find that out for long. A server without a name has one part.
-func (n *news) isOfServer(e *notice) bool {
-	bit := uint64(1) << e.Part
-	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && isSame(o.server, e.Server) })
-	if i < 0 {
-		if e.Degraded {
-			n.down = append(n.down, downServer{server: e.Server, part: e.Part, parts: bit, began: e.at})
-		}
-		return true
-	}
-	o := &n.down[i]
-	if e.Degraded {
-		isNew := o.isBack
-		if isNew {
-			o.server, o.part, o.began, o.isBack = e.Server, e.Part, e.at, false
-		}
-		o.parts |= bit
-		return isNew
-	}
-	isEnd := !o.isBack
-	if isEnd {
-		e.Part, e.For = o.part, e.at.Sub(o.began)
-		o.isBack = true
-		n.mended(o.parts)
-	}
-	if o.parts &^= bit; o.parts == 0 {
-		n.down = slices.Delete(n.down, i, i+1)
-	}
-	return isEnd
-}
-
 // examine asks the store which server a failure is about and, of one that gave no answer,
 // what else can be found out.
 func (n *news) examine(part int, err error) (server string, found error) {
@@ -276,28 +256,4 @@ func (n *news) examine(part int, err error) (server string, found error) {
 		found = err
 	}
 	return server, found
-}
-
-// logFirst logs the first failure of a server, which may be several parts'.
-func (n *news) logFirst(e Event) {
-	name := e.Server
-	if name == "" {
-		name = fmt.Sprint(e.Part)
-	}
-	now := time.Now()
-	for known, last := range n.failing {
-		if isSame(known, name) && now.Sub(last) < quiet {
-			return
-		}
-	}
-	if n.failing == nil || len(n.failing) >= 1024 { // servers come and go
-		n.failing = map[string]time.Time{}
-	}
-	n.failing[name] = now
-	why := ""
-	if k := kindOf(e.Err); k != unknown {
-		why = ", as it " + k.verb()
-	}
-	slog.Warn("weir: a call to the store's server failed"+why+": the rules' OnOutage policies decide",
-		e.attrs("weir-call-failed", slog.Any("error", e.Err))...)
 }

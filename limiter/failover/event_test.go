@@ -88,70 +88,32 @@ func TestTheLastEventsAreKept(t *testing.T) {
 	})
 }
 
-func TestAHookMayUseTheStore(t *testing.T) {
+func TestAHookMayUseTheStoreBeSlowAndPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, dead)
+		inner := newServer(t, fine)
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		var s *Store
-		var degraded []bool
+		var heard []bool
 		s = Must(New(inner, Options{OnDegraded: func(e Event) {
-			assert.Equal(t, e.Degraded, s.Stats().Degraded)
-			degraded = append(degraded, decide(t, s, charge(api, "key"))[0].Degraded)
-		}}))
-		breakDown(t, s, charge(api, "key"))
-		synctest.Wait()
-		inner.is(fine)
-		time.Sleep(2 * time.Second)
-		decide(t, s, charge(api, "key"))
-		synctest.Wait()
-		assert.Equal(t, []bool{true, false}, degraded)
-	})
-}
-
-func TestASlowHookHoldsNothingUpAndHearsAllInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, heard := newServer(t, fine), &diary{}
-		s := Must(New(inner, Options{OnDegraded: func(e Event) {
 			time.Sleep(time.Hour)
-			heard.note(e)
+			decide(t, s, charge(api, "key"))
+			heard = append(heard, e.Degraded)
+			panic("no pager")
 		}}))
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
-		start := time.Now()
-		for range 3 {
-			inner.is(dead)
-			breakDown(t, s, charge(api, "key"))
-			inner.is(fine)
-			time.Sleep(2 * time.Second)
-			decide(t, s, charge(api, "key"))
-			synctest.Wait()
-		}
-		assert.Equal(t, 6*time.Second, time.Since(start))
-		assert.Empty(t, heard.read())
-		time.Sleep(7 * time.Hour)
-		for i, e := range heard.read() {
-			assert.Equal(t, i%2 == 0, e.Degraded)
-		}
-		assert.Len(t, heard.read(), 6)
-	})
-}
-
-func TestAHookThatPanicsEndsNoProgram(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		calls := 0
 		log := logged(t, func() {
-			inner := newServer(t, dead)
-			s := Must(New(inner, Options{OnDegraded: func(Event) {
-				calls++
-				panic("no pager")
-			}}))
-			api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
-			breakDown(t, s, charge(api, "key"))
-			inner.is(fine)
-			time.Sleep(2 * time.Second)
-			decide(t, s, charge(api, "key"))
-			synctest.Wait()
+			start := time.Now()
+			for range 3 {
+				inner.is(dead)
+				breakDown(t, s, charge(api, "key"))
+				inner.is(fine)
+				time.Sleep(2 * time.Second)
+				decide(t, s, charge(api, "key"))
+				synctest.Wait()
+			}
+			assert.Equal(t, 6*time.Second, time.Since(start), "no request waits for it")
+			time.Sleep(7 * time.Hour)
 		})
-		assert.Equal(t, 2, calls)
+		assert.Equal(t, []bool{true, false, true, false, true, false}, heard, "all in order, one after the other")
 		assert.Contains(t, log, `level=ERROR msg="weir: OnDegraded panicked" code=weir-hook-panic panic="no pager"`)
 	})
 }
@@ -238,75 +200,40 @@ func TestWhatIsLoggedSaysWhetherTheServerAnswered(t *testing.T) {
 	}
 }
 
-func TestAnUnusableServerIsAWrongConfigurationAndSaidOnce(t *testing.T) {
+func TestAnUnusableServerIsAWrongConfigurationAndSaidOnceInEachOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
 		unfit := func(context.Context, string, []limiter.Charge) error {
 			return saying{"ERR unknown command 'evalsha'", unusable}
 		}
 		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.FailLocal)
-		closed := quota(t, "closed", limiter.PerMinute(1_000_000), limiter.FailClosed)
-		for _, hook := range []func(Event){nil, heard.note} {
-			s := Must(New(cluster{inner}, Options{OnDegraded: hook}))
-			outage := func() string {
-				return logged(t, func() {
-					inner.is(unfit)
-					for _, part := range []string{"1", "2"} {
-						breakDown(t, s, charge(api, part))
-					}
-					for range 100 { // probes are made too
-						time.Sleep(100 * time.Millisecond)
-						assert.True(t, decide(t, s, charge(api, "1"))[0].Degraded, "the policies decide")
-						assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(closed, "1")}, make([]limiter.Decision, 1)), ErrUnavailable)
-					}
-					synctest.Wait()
-				})
-			}
-			const line = `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide" ` +
-				`code=weir-store-unusable part=1 error="ERR unknown command 'evalsha'"` + "\n"
-			assert.Equal(t, line, outage())
-			logged(t, func() {
-				inner.is(fine)
-				for _, part := range []string{"1", "2"} {
-					time.Sleep(2 * time.Second)
-					decide(t, s, charge(api, part))
-					synctest.Wait()
-				}
-			})
-			require.False(t, s.Stats().Degraded)
-			assert.Equal(t, line, outage(), "once in each outage")
-		}
-		events := heard.read()
-		require.Len(t, events, 6)
-		for i, e := range events {
-			assert.True(t, e.Unusable)
-			assert.Equal(t, i/2%2 == 0, e.Degraded, "the hook hears of it as of any outage")
-		}
-	})
-}
-
-// A wrong configuration that was mended before the policies came into force, and comes again.
-func TestAServerThatIsUnusableAgainIsSaidAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, fine)
-		unfit := func(context.Context, string, []limiter.Charge) error { return saying{"NOPERM", unusable} }
-		s := Must(New(inner, Options{}))
-		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.FailLocal)
-		for _, times := range []int{2, 100, 1, 100} {
+		s := Must(New(located{cluster{inner}, new([]error)}, Options{OnDegraded: heard.note}))
+		for range 2 {
 			log := logged(t, func() {
 				inner.is(unfit)
-				for range times {
-					decide(t, s, charge(api, "key"))
-					time.Sleep(time.Second)
+				for _, part := range []string{"4", "5"} {
+					breakDown(t, s, charge(api, part))
+				}
+				for range 1000 { // probes are made too
+					time.Sleep(100 * time.Millisecond)
+					assert.True(t, decide(t, s, charge(api, "4"))[0].Degraded, "the policies decide")
 				}
 				inner.is(fine)
-				time.Sleep(2 * time.Second)
-				decide(t, s, charge(api, "key"))
+				for _, part := range []string{"4", "5"} {
+					time.Sleep(2 * time.Second)
+					decide(t, s, charge(api, part))
+				}
 				synctest.Wait()
-				decide(t, s, charge(api, "key"))
 			})
-			assert.Equal(t, 1, strings.Count(log, "weir-store-unusable"), log)
-			time.Sleep(time.Hour)
+			assert.Equal(t, `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide" `+
+				`code=weir-store-unusable part=4 server=10.0.0.2:6379 error="ERR unknown command 'evalsha'"`+"\n", log)
+			require.False(t, s.Stats().Degraded)
+		}
+		events := heard.read()
+		require.Len(t, events, 4)
+		for i, e := range events {
+			assert.True(t, e.Unusable)
+			assert.Equal(t, i%2 == 0, e.Degraded, "the hook hears of it as of any outage")
 		}
 	})
 }

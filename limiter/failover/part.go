@@ -23,7 +23,7 @@ type part struct {
 	failed  time.Time // when that was
 	since   time.Time // when the policies came into force; zero: they are not
 	probing bool
-	unfit   bool // it was told that the server is unusable
+	unfit   bool // it was said last that the server is unusable
 }
 
 // newPart is a part that no outcome is known of.
@@ -43,7 +43,6 @@ func (p *part) note(began time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.since.IsZero() && (err == nil || !began.Before(p.failed)) {
-		p.announce(err)
 		p.book(err)
 	}
 }
@@ -51,21 +50,12 @@ func (p *part) note(began time.Time, err error) {
 // announce has it logged that a call failed after a time in which none did, or that the
 // server is unusable. It needs the lock.
 func (p *part) announce(err error) {
-	n := notice{Event: Event{Part: p.number, Err: err}, part: p}
-	switch {
-	case err == nil:
-		return
-	case kindOf(err) == unusable:
-		if p.unfit && (!p.since.IsZero() || time.Since(p.failed) < quiet) {
-			return
-		}
-		p.unfit, n.about = true, wrongServer
-	case p.failed.IsZero() || time.Since(p.failed) >= quiet:
-		n.about = firstFailure
-	default:
-		return
+	isUnfit := kindOf(err) == unusable
+	isFirst := p.since.IsZero() && (p.failed.IsZero() || time.Since(p.failed) >= quiet)
+	if isFirst || isUnfit && !p.unfit {
+		p.unfit = isUnfit
+		p.store.news.tell(notice{Told: Told{Event: Event{Part: p.number, Err: err}}, part: p, isFirst: true})
 	}
-	p.store.news.tell(n)
 }
 
 // learn takes what was found out about a failure for what the server or the network said,
@@ -83,15 +73,16 @@ func (p *part) learn(err error) {
 func (p *part) book(err error) {
 	_, _ = p.breaker.Execute(func() (struct{}, error) { return struct{}{}, err })
 	if err != nil {
+		p.announce(err)
 		p.err, p.failed = err, time.Now()
 	}
 	open := p.breaker.State() != gobreaker.StateClosed
 	switch {
 	case open && p.since.IsZero():
 		p.since = time.Now()
-		p.store.news.tell(notice{Event: Event{Degraded: true, Part: p.number, Err: p.err}, part: p})
+		p.store.news.tell(notice{Told: Told{Event: Event{Degraded: true, Part: p.number, Err: p.err}}, part: p})
 	case !open && !p.since.IsZero():
-		p.store.news.tell(notice{Event: Event{Part: p.number, Err: p.err, For: time.Since(p.since)}, part: p})
+		p.store.news.tell(notice{Told: Told{Event: Event{Part: p.number, Err: p.err}}, part: p})
 		p.since, p.unfit = time.Time{}, false
 		p.store.shares.Clear() // rules may have been read anew since they were first needed
 	}
@@ -129,9 +120,6 @@ func (p *part) endProbe(known bool, err error) {
 	defer p.mu.Unlock()
 	p.probing = false
 	if known {
-		if kindOf(err) == unusable {
-			p.announce(err)
-		}
 		p.book(err)
 	}
 }
@@ -165,6 +153,14 @@ func (s *Store) inTrouble(set uint64) iter.Seq[*part] {
 			}
 		}
 	}
+}
+
+// downOf is outage, for the price of one load while all is well.
+func (s *Store) downOf(charges []limiter.Charge) (down uint64, cause error) {
+	if s.trouble.Load() == 0 {
+		return 0, nil
+	}
+	return s.outage(charges)
 }
 
 // outage is the set of parts with an open breaker that charges are on, and what one of
