@@ -31,6 +31,15 @@ func (p lazyPlacer) Settle(_ context.Context, settlements []limiter.Settlement) 
 	return p.Memory.Owe(context.Background(), debts)
 }
 
+// An eventIn is when an event is counted or settled.
+type eventIn string
+
+const (
+	before eventIn = "before the outage"
+	during eventIn = "during the outage"
+	after  eventIn = "after the outage"
+)
+
 func TestAnEventEndsWhereItBegan(t *testing.T) {
 	for _, began := range []eventIn{before, during, after} {
 		for _, ended := range []eventIn{before, during, after} {

@@ -77,28 +77,6 @@ func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
 	assert.Equal(t, int64(9), decide(t, s, charge(api, "key"))[0].Remaining, "nothing was taken")
 }
 
-func TestLocalRulesOfABatchAreTakenTogetherOrNotAtAll(t *testing.T) {
-	s := Must(New(newServer(t, dead), Options{Replicas: 2}))
-	few := quota(t, "few", limiter.PerMinute(4), limiter.FailLocal)
-	many := quota(t, "many", limiter.PerMinute(100), limiter.FailLocal)
-	free := quota(t, "free", limiter.PerMinute(7), limiter.FailOpen)
-	batch := []limiter.Charge{charge(many, "key"), charge(free, "key"), charge(few, "key")}
-	look := limiter.Decision{Allowed: true, Degraded: true, At: -1}
-	for i := range 4 {
-		d := decide(t, s, batch...)
-		taken := min(i+1, 2)
-		assert.Equal(t, i < 2, d[2].Allowed)
-		assert.Equal(t, i >= 2, d[2].RetryAfter > 0)
-		assert.Equal(t, int64(2), d[2].Limit)
-		assert.True(t, d[0].Allowed)
-		assert.Equal(t, int64(50-taken), d[0].Remaining, "a batch that is refused takes nothing")
-		assert.Equal(t, look, d[1])
-		assert.True(t, d[0].Degraded && d[2].Degraded)
-	}
-	assert.Equal(t, uint64(4), s.Stats().Local, "a batch counts once")
-	assert.Zero(t, s.Stats().Open)
-}
-
 func TestABatchOfAnyLengthIsDecided(t *testing.T) {
 	s := Must(New(newServer(t, dead), Options{Replicas: 2, Failures: 1}))
 	for n := range limiter.MaxCharges + 1 {

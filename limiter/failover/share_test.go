@@ -89,6 +89,7 @@ func TestEveryShareIsALimitAndAllTogetherAreNoMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := anyLimit().Draw(t, "limit")
 		replicas := rapid.OneOf(rapid.Int64Range(1, 1000), rapid.Int64Range(1, maxReplicas)).Draw(t, "replicas")
+		require.Equal(t, l, divide(l, 1))
 		share := divide(l, replicas)
 		require.NoError(t, share.Validate(), "%v", share)
 		require.Equal(t, l.Algorithm, share.Algorithm)
@@ -115,15 +116,6 @@ func TestEveryShareIsALimitAndAllTogetherAreNoMore(t *testing.T) {
 			t.Fatalf("%d times %v is less than half of %v", replicas, share, l)
 		}
 	})
-}
-
-func TestASingleProcessHasTheWholeLimit(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := anyLimit().Draw(t, "limit")
-		require.Equal(t, l, divide(l, 1))
-	})
-	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
-	assert.Same(t, api, Must(New(newServer(t, fine), Options{})).share(api))
 }
 
 func TestReplicasInAnOutageAdmitTheLimitTogether(t *testing.T) {
