@@ -163,8 +163,7 @@ type calendarWindows struct {
 	calendar
 	zone *time.Location
 
-	// Those that were asked for first, which Memory counts from, and last.
-	first, last atomic.Pointer[calendarWindow]
+	last atomic.Pointer[calendarWindow] // that was asked for
 }
 
 // A calendarWindow is one of them, with what lies beside it.
@@ -188,9 +187,6 @@ func (c *calendarWindows) at(t int64) *calendarWindow {
 }
 
 func (c *calendarWindows) find(t int64) *calendarWindow {
-	if w := c.first.Load(); w != nil && w.start <= t && t < w.end {
-		return w
-	}
 	w := &calendarWindow{index: c.indexOf(time.UnixMicro(t).In(c.zone).Date())}
 	for w.end = c.start(w.index + 1); w.end <= t; w.end = c.start(w.index + 1) {
 		w.index++ // clocks were set back over midnight: the day had begun
@@ -204,7 +200,6 @@ func (c *calendarWindows) find(t int64) *calendarWindow {
 	for w.followedTo = c.start(next); w.followedTo == w.end; w.followedTo = c.start(next) {
 		next++
 	}
-	c.first.CompareAndSwap(nil, w)
 	c.last.Store(w)
 	return w
 }
@@ -278,20 +273,4 @@ func (q *Quota) WindowAt(at int64) (start, end int64) {
 		return start, start + q.window
 	}
 	return 0, 0
-}
-
-// windowIndex is the number of the window that a time is in.
-func (q *Quota) windowIndex(t int64) int64 {
-	if q.calendar != nil {
-		return q.calendar.at(t).index
-	}
-	return t / q.window
-}
-
-// windowStart is when the window of that number begins.
-func (q *Quota) windowStart(index int64) int64 {
-	if q.calendar != nil {
-		return q.calendar.start(index)
-	}
-	return index * q.window
 }

@@ -169,17 +169,6 @@ func TestWithoutMemoryALogNeverAdmitsMore(t *testing.T) {
 	})
 }
 
-func TestAnExactWindowTakesEightBytesAnEvent(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		const keys = 40_000 // a page more or less in each part is 6.6 bytes a key
-		word, exact := newMemory(t, 0), newMemory(t, 0)
-		word.flood(mustQuota(t, PerHour(100)), "", keys)
-		exact.flood(mustQuota(t, PerHour(10)), "", keys)
-		beside := float64(exact.Stats().Bytes-word.Stats().Bytes) / keys
-		assert.InDelta(t, 80, beside, 8, "a page for each of 64 parts included")
-	})
-}
-
 func TestALimitThatIsAddedToARuleKeepsWhatTheOthersCounted(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)
@@ -216,21 +205,6 @@ func TestALimitThatIsAddedToARuleKeepsWhatTheOthersCounted(t *testing.T) {
 		assert.Equal(t, []int64{4, 0, 0}, used(three), "the others were not asked to be reset")
 		assert.Equal(t, []int64{4, 0}, used(family(second, hour)), "a long log has a place of its own, and a rule with it too")
 		assert.Equal(t, []int64{4}, used(family(second)))
-	})
-}
-
-func TestTheLimitsOfARuleTakeOnePlace(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		m := newMemory(t, fewKeys)
-		family, err := NewQuotas("api", "", All(PerMinute(100), PerHour(1000), PerDay(9)))
-		require.NoError(t, err)
-		for i := range fewKeys {
-			m.decide(chargesOf(family, fmt.Sprint(i), 1)...)
-		}
-		for i := range fewKeys {
-			assert.Equal(t, int64(8), m.remaining(family[2], fmt.Sprint(i)))
-		}
-		assert.Zero(t, m.Stats().Evicted+m.Stats().Overflowed)
 	})
 }
 
@@ -799,25 +773,18 @@ func TestChangingLimitsTakeNoMoreMemory(t *testing.T) {
 	})
 }
 
-func TestMemoryTakesAsManyLimitsAsItSays(t *testing.T) {
+// Limits that come and go, as those of plans and of files that are loaded anew.
+func TestMemoryTakesAnyNumberOfLimits(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)
-		m.tags.most, m.tags.few, m.tags.enough = 3, 3, 3
-		require.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1))
-		inUse := named(t, "rule", "", PerDay(maxTags+2))
-		m.remaining(inUse, "key")
-		require.True(t, m.take(named(t, "counted", "", PerDay(maxTags+3)), "key", 1))
-		q := named(t, "one more", "", PerDay(maxTags+1))
-		err := m.Decide(t.Context(), []Charge{{Quota: q, Key: "key", Cost: 1}}, make([]Decision, 1))
-		require.ErrorContains(t, err, `rule "one more": the store already counts for 3 different limits`)
-		require.NotErrorIs(t, err, ErrCharges)
-		known := named(t, "rule", "", PerDay(maxTags))
-		require.Error(t, m.Refund(t.Context(), []Charge{{Quota: known, Key: "key", Cost: 1}, {Quota: q, Key: "key", Cost: 1}}))
-		assert.Equal(t, known.Capacity()-1, m.remaining(known, "key"), "some was given back though there was an error")
-		assert.True(t, m.take(named(t, "rule", "", PerDay(maxTags)), "key", 1), "a limit it knows is fine")
-		assert.EqualValues(t, maxTags+2, inUse.Capacity())
-		time.Sleep(49 * time.Hour)
-		assert.True(t, m.take(q, "key", 1), "what was counted is free again")
+		for i := range int64(3 * mostTags) {
+			a := []Algorithm{TokenBucket, SlidingCounter, FixedWindow}[i%3]
+			q := named(t, "rule", "", Limit{Events: 100_000 + i, Per: 30 * 24 * time.Hour, Algorithm: a})
+			require.True(t, m.take(q, fmt.Sprint("key ", i%1000), 1), "limit %d", i)
+			require.EqualValues(t, i/1000+1, q.Capacity()-m.remaining(q, fmt.Sprint("key ", i%1000)), "what was used under other limits stays used")
+		}
+		assert.LessOrEqual(t, len(m.tags), mostTags)
+		assert.Less(t, m.Stats().Bytes, 1<<18)
 	})
 }
 

@@ -249,12 +249,12 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 	}
 	for name, quotas := range map[string]func(t *testing.T, a Algorithm) (x, y *Quota){
 		"words": pair,
-		"one in a span": func(t *testing.T, a Algorithm) (x, y *Quota) {
+		"one a state": func(t *testing.T, a Algorithm) (x, y *Quota) {
 			x, y = pair(t, a)
 			x.Settles = true
 			return x, y
 		},
-		"both in spans": func(t *testing.T, a Algorithm) (x, y *Quota) {
+		"both states": func(t *testing.T, a Algorithm) (x, y *Quota) {
 			x, y = pair(t, a)
 			x.Settles, y.Settles = true, true
 			return x, y
@@ -342,26 +342,6 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 				for m.take(q, "", 1) {
 				}
 			}
-			// Of other forms, and of several limits.
-			exact, used := named(t, "exact", "", PerDay(9)), named(t, "used", "", PerDay(2))
-			settling := named(t, "settling", "", PerDay(1000).With(a))
-			settling.Settles = true
-			large := named(t, "large", "", PerDay(8e11))
-			family, err := NewQuotas("family", "", All(PerMinute(1000), PerHour(9), PerDay(8e11)))
-			require.NoError(t, err)
-			limits := func(cost int64) (charges []Charge) {
-				for _, q := range family {
-					charges = append(charges, Charge{Quota: q, Key: "key", Cost: cost})
-				}
-				return charges
-			}
-			m.decide(limits(1)...)
-			require.False(t, m.decide(append(limits(1), Charge{Quota: global, Key: "", Cost: 1})...)[3].Allowed)
-			for m.take(used, "key", 1) {
-			}
-			for _, q := range []*Quota{exact, settling, large} {
-				m.take(q, "key", 1)
-			}
 			m.take(own, "key", 1)
 			m.take(spare, "key", 1)
 			require.False(t, m.take(own, "other", own.Capacity()) && m.take(own, "other", 1), "it is marked as refused")
@@ -378,14 +358,6 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 				m.decide(Charge{Quota: own, Key: "key", Cost: 1}, Charge{Quota: spare, Key: "key", Cost: 1})
 				m.decide(Charge{Quota: own, Key: "key", Cost: 0}, Charge{Quota: spare, Key: "key", Cost: 0})
 				m.decide(Charge{Quota: roomy, Key: "key", Cost: 1}, Charge{Quota: global, Key: "", Cost: 1})
-				for _, q := range []*Quota{exact, settling, large} {
-					assert.True(t, m.take(q, "key", 1))
-				}
-				assert.False(t, m.take(used, "key", 1))
-				assert.False(t, m.take(used, "key", 2), "more than the oldest event stands in the way")
-				m.decide(limits(0)...)
-				m.decide(limits(1)...)
-				m.decide(append(limits(1), Charge{Quota: settling, Key: "key", Cost: 1}, Charge{Quota: exact, Key: "key", Cost: 1})...)
 			}
 			for i := range m.table.Shards() {
 				m.table.Shard(i).Unlock()

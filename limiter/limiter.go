@@ -110,7 +110,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error)
 	if l.memory == nil {
 		return l.AllowN(ctx, key, 1)
 	}
-	err = l.memory.decideOne(l.quota, key, 1, &d)
+	l.memory.decideOne(l.quota, key, 1, &d)
 	return d, err
 }
 
@@ -121,7 +121,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error)
 // Of several limits the Decision is what all of them together let pass ([Decision.Join]).
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if l.memory != nil && cost >= 0 {
-		err = l.memory.decideOne(l.quota, key, cost, &d)
+		l.memory.decideOne(l.quota, key, cost, &d)
 		return d, err
 	}
 	var b batch

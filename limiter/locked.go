@@ -1,99 +1,26 @@
 package limiter
 
-import "github.com/weirgo/weir/limiter/internal/table"
+import (
+	"slices"
 
-// How Memory decides with the shards' locks: on new keys, on states that do not fit a word
-// or were written under another limit, and where others were faster too often.
+	"github.com/weirgo/weir/limiter/internal/table"
+)
 
-// decideOneLocked decides on one charge.
-func (m *Memory) decideOneLocked(shard *table.Shard, hash uint64, q *Quota, key string, cost int64, b *binding, d *Decision) {
-	shard.Lock()
-	if !m.decideIn(shard, hash, q, key, cost, b, d) {
-		// No room for a new key. The shard stays locked, so that nothing changes
-		// between that finding and the decision on the overflow counter.
-		m.overflow.Lock()
-		m.decideIn(m.overflow, b.salt, q, key, cost, b, d)
-		d.Overflow = true
-		m.overflow.Unlock()
-		if cost > 0 {
-			m.overflowed.Add(1)
-		}
-	}
-	shard.Unlock()
-}
-
-// decideIn decides in a locked shard; false means that there is no room for a new key.
-func (m *Memory) decideIn(shard *table.Shard, hash uint64, q *Quota, key string, cost int64, b *binding, d *Decision) bool {
-	cell, found := shard.Find(hash)
-	written, word := b.tag, uint64(0)
-	if found {
-		written, word = cell.Tag(), cell.Take()
-	}
-	shard.Now = m.now()
-	now := shard.Now - m.origin
-	var after uint64
-	var s State
-	asState := written != b.tag || b.form == inRun
-	if !asState && b.words > 0 {
-		words := fresh[:b.words]
-		if found {
-			words = shard.Span(word, b.words)
-		}
-		var verdict verdict
-		after, verdict = q.peek(now, b, b.in(words), cost, d)
-		asState = verdict == locked
-	}
-	switch {
-	case asState:
-		if found {
-			s = m.load(shard, q, b, written, word)
-		}
-		var allowed bool
-		s, allowed = q.takeNow(q.at(s, shard.Now), cost)
-		*d = q.describe(s, 0, cost, allowed)
-	case b.words == 0:
-		after = q.takeWord(now, b, word, cost, d)
-	}
-	isTaken := d.Allowed && cost > 0
-	if !found {
-		if !isTaken {
-			return cost > 0 || shard == m.overflow || m.hasRoom(shard, hash, b)
-		}
-		if cell, word, found = m.room(shard, hash, b, key); !found {
-			return false
-		}
-	}
-	switch {
-	case !isTaken:
-	case asState:
-		written, word = b.tag, m.save(shard, b, written, word, s)
-	case b.words == 0:
-		word = after
-	default:
-		q.commit(now, b, b.in(shard.Span(word, b.words)), cost, after)
-		word = table.Changed(word)
-	}
-	cell.SetMarks(marksAfter(cell.Marks(), q, cost, d))
-	cell.Put(written, word)
-	return true
-}
-
-// fresh is the span of a key that was never seen.
-var fresh [table.MostWords]uint64
+// How Memory decides with the shards' locks: on states, on new keys and on those that were written
+// under another limit, and where others were faster too often.
 
 // A lockedKey is what decideLocked knows of one charge.
 type lockedKey struct {
-	index   int
-	shard   *table.Shard
-	key     uint64
-	binding *binding
+	shard, home *shard // home is locked; shard may be the overflow counters
+	hash        uint64
+	binding     *binding
 
 	cell  table.Cell
 	found bool
-	owner int       // the key that has taken the cell: an earlier charge may share it
-	tag   table.Tag // what the owner will put into the cell
+	first int       // the first charge on that cell: some share one, if it is an overflow counter
+	tag   table.Tag // what the first charge has taken from the cell, and will put there
 	word  uint64
-	marks table.Mark // those that any charge gives the owner's cell
+	marks table.Mark // that any charge gives the first one's cell
 
 	before, after State
 	allowed       bool
@@ -102,206 +29,266 @@ type lockedKey struct {
 // decideLocked locks every shard that charges touch, always in the same order, takes all
 // cells, and counts only when all charges are allowed. A key that was given a cell, and is
 // then not charged, has an idle one.
-func (m *Memory) decideLocked(charges []Charge, decisions []Decision) error {
-	var few [fewCharges]lockedKey
-	keys := few[:]
-	if n := len(charges); n > fewCharges {
-		keys = make([]lockedKey, n)
+func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []lockedKey) {
+	for i := range charges {
+		k, q := &keys[i], charges[i].Quota
+		k.binding, k.hash = m.binding(q), q.digest(charges[i].Key)
+		k.home = m.shardOf(k.hash)
+		k.shard = k.home
 	}
-	keys = keys[:len(charges)]
-	if err := m.place(charges, keys); err != nil {
-		return err
-	}
-	var locks [MaxCharges]*table.Shard
-	held := m.lock(keys, locks[:0])
-	defer unlock(held)
-	all := m.weigh(charges, keys)
-	if m.lacksRoom(charges, keys, all) {
-		putBack(keys)
-		if m.makeRoom(charges, keys, all) {
-			defer m.overflow.Unlock()
+	lock(keys)
+	overflow := false
+	var all bool
+	for settled := false; ; {
+		missing := take(charges, keys)
+		var lacking bool
+		all, lacking = m.weigh(charges, keys)
+		if !missing || settled && !(all && lacking) {
+			break
 		}
-		all = m.weigh(charges, keys) // others had the cells meanwhile
+		putBack(keys) // for whoever makes room may move cells
+		var changed bool
+		changed, overflow = m.makeRoom(charges, keys, all, overflow)
+		settled = !changed
 	}
 	for i := range keys {
-		s, c := &keys[i], &charges[i]
-		q, cost, state := c.Quota, c.Cost, &s.before
+		k, c, d := &keys[i], &charges[i], &decisions[i]
+		q, cost, s := c.Quota, c.Cost, &k.before
 		switch {
 		case all:
-			state = &s.after
-		case s.allowed:
+			s = &k.after
+		case k.allowed:
 			cost = 0 // it is a look
 		}
-		decisions[i] = q.describe(*state, 0, cost, s.allowed)
-		decisions[i].Overflow = s.shard == m.overflow
-		if !s.found {
-			continue
+		*d = q.describe(*s, 0, cost, k.allowed)
+		d.Overflow = k.shard == &m.overflow
+		switch {
+		case k.found:
+			first := &keys[k.first]
+			if all && cost > 0 {
+				first.word = k.shard.save(q, k.binding.tag, first.tag, first.word, *s, d)
+				first.tag = k.binding.tag
+			}
+			first.marks |= marksAfter(k.cell.Marks(), q, cost, d) &^ table.Pinned
+		case all && cost > 0 && q.InFlight():
+			k.shard.putSlots(k.hash, *s)
 		}
-		if owner := &keys[s.owner]; all && cost > 0 {
-			owner.word = m.save(s.shard, s.binding, owner.tag, owner.word, s.after)
-			owner.tag = s.binding.tag
-		}
-		keys[s.owner].marks |= marksAfter(s.cell.Marks(), q, cost, &decisions[i]) &^ table.Pinned
 	}
 	for i := range keys {
-		if s := &keys[i]; s.found && s.owner == i {
-			s.cell.SetMarks(s.marks)
+		if k := &keys[i]; k.found && k.first == i {
+			k.cell.SetMarks(k.marks)
 		}
 	}
 	putBack(keys)
-	return nil
-}
-
-// place fills in where each charge's key belongs.
-func (m *Memory) place(charges []Charge, keys []lockedKey) (err error) {
-	for i := range charges {
-		s := &keys[i]
-		if s.binding, err = m.binding(charges[i].Quota); err != nil {
-			return err
-		}
-		s.key = s.binding.digest(charges[i].Key)
-		s.index = m.table.Index(s.key)
-		s.shard = m.table.Shard(s.index)
+	if overflow {
+		m.overflow.Unlock()
 	}
-	return nil
+	for i := range keys {
+		if isFirst(keys, i) {
+			keys[i].home.Unlock()
+		}
+	}
 }
 
-// weigh takes the cells there are, reads the clock, and decides.
-func (m *Memory) weigh(charges []Charge, keys []lockedKey) (all bool) {
+// lock locks each shard once, in ascending order.
+func lock(keys []lockedKey) {
+	for last := -1; ; {
+		var next *shard
+		for i := range keys {
+			if s := keys[i].home; s.index > last && (next == nil || s.index < next.index) {
+				next = s
+			}
+		}
+		if next == nil {
+			return
+		}
+		next.Lock()
+		last = next.index
+	}
+}
+
+// isFirst reports whether no charge before i has the same home.
+func isFirst(keys []lockedKey, i int) bool {
+	for j := range i {
+		if keys[j].home == keys[i].home {
+			return false
+		}
+	}
+	return true
+}
+
+// take takes the cells there are, and reports whether one is missing.
+func take(charges []Charge, keys []lockedKey) (missing bool) {
 	for i := range keys {
-		s := &keys[i]
-		if s.cell, s.found = s.shard.Find(s.key); !s.found {
+		k := &keys[i]
+		if charges[i].Quota.InFlight() {
 			continue
 		}
-		for s.owner = 0; keys[s.owner].cell != s.cell; s.owner++ {
+		if k.cell, k.found = k.shard.Find(k.hash); !k.found {
+			missing = true
+			continue
 		}
-		if s.owner == i {
-			s.tag, s.word = s.cell.Tag(), s.cell.Take()
+		for k.first = 0; keys[k.first].cell != k.cell; k.first++ {
+		}
+		if k.first == i {
+			k.tag, k.word = takeCell(k.cell)
 		}
 	}
+	return missing
+}
+
+// takeCell has a cell for the caller alone, which one with a state is already: nobody changes it
+// without the lock.
+func takeCell(c table.Cell) (table.Tag, uint64) {
+	if c.Tag() == heldTag {
+		return heldTag, c.Look()
+	}
+	return c.Tag(), c.Take()
+}
+
+// putCell ends takeCell.
+func putCell(c table.Cell, tag table.Tag, word uint64) {
+	if c.Tag() == heldTag {
+		if tag == heldTag {
+			return
+		}
+		c.Take()
+	}
+	c.Put(tag, word)
+}
+
+// putBack ends take.
+func putBack(keys []lockedKey) {
+	for i := range keys {
+		if k := &keys[i]; k.found && k.first == i {
+			putCell(k.cell, k.tag, k.word)
+		}
+	}
+}
+
+// weigh reads the clock, decides, and reports whether all are allowed and whether what is to be
+// counted lacks a cell.
+func (m *Memory) weigh(charges []Charge, keys []lockedKey) (all, lacking bool) {
 	now := m.now()
 	all = true
 	for i := range keys {
-		s, q := &keys[i], charges[i].Quota
-		s.shard.Now = now
-		s.before = State{}
-		if s.found {
-			owner := &keys[s.owner]
-			s.before = m.load(s.shard, q, s.binding, owner.tag, owner.word)
+		k, q, cost := &keys[i], charges[i].Quota, charges[i].Cost
+		k.shard.now = now
+		k.before = m.stateOf(charges, keys, i)
+		if len(keys) > 1 && len(k.before.Log) >= MostLows && q.hasLows() {
+			k.before.Log = slices.Clone(k.before.Log) // from which take may leave one out
 		}
-		for j := range i {
-			if s.found && keys[j].found && keys[j].owner == s.owner && charges[j].Quota.salt == q.salt {
-				s.before = q.Convert(charges[j].Quota, keys[j].after, now)
-			}
-		}
-		s.before = q.at(s.before, now)
-		s.after, s.allowed = q.takeNow(s.before, charges[i].Cost)
-		all = all && s.allowed
+		k.after, k.allowed = q.takeNow(k.before, cost)
+		all = all && k.allowed
+		lacking = lacking || !k.found && cost > 0 && !q.InFlight()
 	}
-	return all
+	return all, lacking
 }
 
-// lacksRoom reports whether a charge needs a cell and has none, or looks at a key for which there
-// is no room.
-func (m *Memory) lacksRoom(charges []Charge, keys []lockedKey, all bool) bool {
-	for i := range keys {
-		if s := &keys[i]; !s.found && (all && charges[i].Cost > 0 || !m.hasRoom(s.shard, s.key, s.binding)) {
-			return true
+// stateOf is the state that a charge finds, after those before it.
+func (m *Memory) stateOf(charges []Charge, keys []lockedKey, i int) State {
+	k, q, now := &keys[i], charges[i].Quota, keys[i].shard.now
+	switch {
+	case q.InFlight():
+		return k.shard.slots(k.hash)
+	case !k.found:
+		return q.at(State{}, now)
+	}
+	for j := i - 1; j >= k.first; j-- {
+		if keys[j].found && keys[j].first == k.first {
+			return q.at(q.Convert(charges[j].Quota, keys[j].after, now), now)
 		}
 	}
-	return false
-}
-
-// putBack ends what weigh began.
-func putBack(keys []lockedKey) {
-	for i := range keys {
-		if s := &keys[i]; s.found && s.owner == i {
-			s.cell.Put(s.tag, s.word)
+	first := &keys[k.first]
+	s, from := k.shard.load(first.tag, first.word)
+	same := from == q || from.limit == q.limit
+	if from != q {
+		s = q.Convert(from, s, now)
+	}
+	s = q.at(s, now)
+	if same && first.tag == heldTag && k.binding.tag == heldTag {
+		known := &k.shard.held[first.word]
+		k.shard.put(known, s)
+		s.Log = known.log[known.over:]
+		if cost := charges[i].Cost; q.algorithm.mostEvents > 0 && cost > 0 && s.Level+cost <= q.capacity {
+			s.Log = k.shard.ready(known)
 		}
 	}
+	return s
 }
 
-// makeRoom gives a cell to each charge that needs one, or moves it to its rule's overflow
-// counter, where looks go too for whose key there is no room. If not all can be taken, all are
-// looks. It reports whether it left the overflow shard locked.
-func (m *Memory) makeRoom(charges []Charge, keys []lockedKey, all bool) (overflow bool) {
+// makeRoom gives a cell to each charge that is to be counted and has none, or moves it to its rule's
+// overflow counter, where looks go too for whose key there is no room. It reports whether
+// anything changed, and whether the overflow counters are locked, which come after all shards.
+func (m *Memory) makeRoom(charges []Charge, keys []lockedKey, all, overflow bool) (changed, locked bool) {
 	counted := false
 	for i := range keys {
-		if s := &keys[i]; s.found {
-			s.cell.SetMarks(s.cell.Marks() | table.Pinned)
+		if k := &keys[i]; k.found {
+			k.cell.SetMarks(k.cell.Marks() | table.Pinned)
 		}
 	}
 	for i := range keys {
-		s, c := &keys[i], &charges[i]
-		if s.found {
-			continue
-		}
+		k, c := &keys[i], &charges[i]
 		isTaken := all && c.Cost > 0
-		for j := range i { // the limits of a family stay together
-			if keys[j].binding.salt == s.binding.salt && charges[j].Key == c.Key {
-				s.shard, s.key = keys[j].shard, keys[j].key
-			}
-		}
-		if cell, ok := s.shard.Find(s.key); ok {
-			cell.SetMarks(cell.Marks() | table.Pinned)
+		if k.found || c.Quota.InFlight() || !isTaken && (k.shard == &m.overflow || k.shard.hasRoom(k.hash, k.binding, c)) {
 			continue
 		}
-		if !isTaken && (s.shard == m.overflow || m.hasRoom(s.shard, s.key, s.binding)) {
-			continue
-		}
-		var cell table.Cell
-		var word uint64
-		ok := false
-		if isTaken {
-			cell, word, ok = m.room(s.shard, s.key, s.binding, c.Key)
-		}
-		if !ok {
-			if !overflow {
-				overflow = true
-				m.overflow.Lock()
-				m.overflow.Now = s.shard.Now
-			}
-			if isTaken && !counted {
-				counted = true
-				m.overflowed.Add(1)
-			}
-			s.shard, s.key = m.overflow, s.binding.salt
-			if cell, ok = s.shard.Find(s.key); ok {
+		changed = true
+		if isTaken && k.shard != &m.overflow {
+			if cell, ok := k.shard.room(k.hash, k.binding, c); ok {
 				cell.SetMarks(cell.Marks() | table.Pinned)
 				continue
 			}
-			if !isTaken {
-				continue
-			}
-			cell, word, _ = m.room(s.shard, s.key, s.binding, c.Key)
+		}
+		if !overflow {
+			overflow = true
+			m.overflow.Lock()
+		}
+		k.shard, k.hash, m.overflow.now = &m.overflow, c.Quota.salt, k.home.now
+		if !isTaken {
+			continue
+		}
+		if !counted {
+			counted = true
+			m.overflowed.Add(1)
+		}
+		cell, ok := k.shard.Find(k.hash)
+		if !ok {
+			cell, _ = k.shard.room(k.hash, k.binding, c)
 		}
 		cell.SetMarks(cell.Marks() | table.Pinned)
-		cell.Put(s.binding.tag, word)
 	}
-	return overflow
+	return changed, overflow
 }
 
-// lock locks each shard once, in ascending order, and appends it to held.
-func (m *Memory) lock(keys []lockedKey, held []*table.Shard) []*table.Shard {
-	for last := -1; ; {
-		next := m.table.Shards()
-		for i := range keys {
-			if index := keys[i].index; index > last {
-				next = min(next, index)
-			}
+// room makes a cell for a key, with a first state, if there is room for both. The key of a rule
+// that does not tell keys apart is kept for good: there is one for each rule, and it has to
+// outlast any flood of others.
+func (s *shard) room(hash uint64, b *binding, c *Charge) (cell table.Cell, ok bool) {
+	word := uint64(0)
+	if b.tag == heldTag {
+		if word, ok = s.newState(c.Quota, false); !ok && s.Sweep() {
+			word, ok = s.newState(c.Quota, false)
 		}
-		if next == m.table.Shards() {
-			return held
+		if !ok {
+			return cell, false
 		}
-		shard := m.table.Shard(next)
-		shard.Lock()
-		held = append(held, shard)
-		last = next
 	}
+	if cell, ok = s.Room(hash, b.tag); !ok {
+		s.Drop(b.tag, word)
+		return cell, false
+	}
+	if c.Key == "" {
+		cell.SetMarks(table.Kept)
+	}
+	cell.Put(b.tag, word)
+	return cell, true
 }
 
-func unlock(held []*table.Shard) {
-	for _, shard := range held {
-		shard.Unlock()
+// hasRoom reports whether room would make a cell. It evicts nothing.
+func (s *shard) hasRoom(hash uint64, b *binding, c *Charge) bool {
+	if b.tag == heldTag && !s.hasMemory(c.Quota) && !(s.Sweep() && s.hasMemory(c.Quota)) {
+		return false
 	}
+	return s.HasRoom(hash)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,27 +73,15 @@ type Memory struct {
 	origin int64 // start in microseconds since 1970
 
 	table    *table.Table
-	overflow *table.Shard // the overflow counters; locked after any shard of table
+	shards   []shard // of the table
+	overflow shard   // the overflow counters
 
 	overflowed, merged atomic.Uint64
 
-	places places
-
-	register sync.Mutex // guards changes of what follows
-	binds    uint64     // how many there were
-	tags     tags
-	claimed  map[string]struct{} // see Claim
-}
-
-// A binding remembers how a quota's states are held in a store.
-type binding struct {
-	memory *Memory
-	*kind
-	section
-	of     int    // which one that is
-	window int64  // the index of the one at the store's origin
-	salt   uint64 // of what its keys are held as, which is one for a family
-	since  uint64 // later than what was bound before
+	register sync.Mutex               // guards changes of what follows
+	limits   atomic.Pointer[[]*Quota] // by tag
+	tags     map[Limit]table.Tag      // of words
+	claimed  map[string]struct{}      // see Claim
 }
 
 const (
@@ -117,15 +106,26 @@ func NewMemory(o MemoryOptions) (*Memory, error) {
 		return nil, fmt.Errorf("limiter: MaxBytes is %d: it must be at least %d, or 0 for %d", o.MaxBytes, minMaxBytes, defaultMaxBytes)
 	}
 	start := time.Now()
+	budget := table.NewBudget(o.MaxBytes)
 	m := &Memory{
-		start:    start,
-		origin:   max(0, start.UnixMicro()),
-		table:    table.New(o.MaxKeys, o.MaxBytes),
-		overflow: table.NewShard(),
-		claimed:  map[string]struct{}{},
+		start:   start,
+		origin:  max(0, start.UnixMicro()),
+		table:   table.New(o.MaxKeys, budget),
+		tags:    map[Limit]table.Tag{},
+		claimed: map[string]struct{}{},
 	}
-	m.tags.init()
+	m.limits.Store(&[]*Quota{heldTag: nil})
+	m.shards = make([]shard, m.table.Shards())
+	for i := range m.shards {
+		m.shards[i].init(m, i, m.table.Shard(i), budget)
+	}
+	m.overflow.init(m, len(m.shards), table.NewShard(), table.NewBudget(math.MaxInt64))
 	return m, nil
+}
+
+func (s *shard) init(m *Memory, index int, of *table.Shard, budget *table.Budget) {
+	s.memory, s.index, s.Shard, s.budget = m, index, of, budget
+	of.Owner = s
 }
 
 // now is at or after origin, whatever clock the store was made under.
@@ -134,114 +134,45 @@ func (m *Memory) now() int64 {
 }
 
 // digest is what a key is held as.
-func (b *binding) digest(key string) uint64 { return hashOf(key) ^ b.salt }
+func (q *Quota) digest(key string) uint64 { return hashOf(key) ^ q.salt }
 
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
+func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.table.Index(hash)] }
+
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
-	if len(charges) > 1 && charges[0].Quota != nil && charges[0].Quota.family != nil && m.decideFamily(charges, decisions) {
-		inUse(charges)
-		return nil
-	}
 	if err := CheckDecide(charges, decisions); err != nil {
 		return err
 	}
-	var err error
-	switch {
-	case len(charges) == 0:
-		return nil
-	case len(charges) == 1:
-		err = m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
+	switch n := len(charges); {
+	case n == 0:
+	case n == 1:
+		m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
 	case m.decideKnown(charges, decisions):
-	case hasPlaces(charges):
-		err = m.beginAll(charges, decisions)
+	case n <= fewCharges:
+		var keys [fewCharges]lockedKey
+		m.decideLocked(charges, decisions, keys[:n])
 	default:
-		err = m.decideLocked(charges, decisions)
+		m.decideLocked(charges, decisions, make([]lockedKey, n))
 	}
-	inUse(charges)
-	return err
-}
-
-// decideOne decides on one charge: without a lock if the key is known and others leave its
-// word alone. A refusal then writes nothing. The clock is read after the word, here and
-// elsewhere: no decision is before one that it builds on.
-func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) error {
-	b := m.bound(q)
-	if b == nil {
-		if q.InFlight() {
-			m.begin(q, key, cost, d)
-			return nil
-		}
-		var err error
-		if b, err = m.bind(q); err != nil {
-			return err
-		}
-	}
-	hash := b.digest(key)
-	shard := m.table.Shard(m.table.Index(hash))
-	for attempt := 0; attempt < attempts && b.form != inRun; attempt++ {
-		place, sight := shard.Seek(hash)
-		if sight == table.Busy {
-			pause(attempt)
-			continue
-		}
-		if sight == table.Unseen || place.Tag() != b.tag {
-			break
-		}
-		if b.words > 0 {
-			if known, ok := m.decideSpan(shard, place, q, cost, b, d); ok {
-				return nil
-			} else if !known {
-				break
-			}
-			pause(attempt)
-			continue
-		}
-		after := q.takeWord(m.now()-m.origin, b, place.State(), cost, d)
-		if marksAfter(place.Marks(), q, cost, d) != place.Marks() {
-			break
-		}
-		if after == place.State() || place.Swap(after) {
-			return nil
-		}
-		pause(attempt)
-	}
-	m.decideOneLocked(shard, hash, q, key, cost, b, d)
 	return nil
 }
 
-// decideSpan is what decideOne does where the state is in a span. It is not ok where others
-// were faster, and neither known where the lock is needed.
-func (m *Memory) decideSpan(shard *table.Shard, place table.Place, q *Quota, cost int64, b *binding, d *Decision) (known, ok bool) {
-	words := b.in(shard.Span(place.State(), b.words))
-	now := m.now() - m.origin
-	after, verdict := q.peek(now, b, words, cost, d)
-	switch {
-	case !place.Still():
-		return true, false
-	case verdict == locked || marksAfter(place.Marks(), q, cost, d) != place.Marks():
-		return false, false
-	case verdict == stays:
-		return true, true
-	case !place.Take():
-		return true, false
+// decideOne decides on one charge.
+func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) {
+	b := m.binding(q)
+	if b.tag != heldTag && m.decideWord(q, b, q.digest(key), cost, d) {
+		return
 	}
-	q.commit(now, b, words, cost, after)
-	place.Put(table.Changed(place.State()))
-	return true, true
+	m.decideOneLocked(q, key, cost, d)
 }
 
-// attempts is how often the paths without a lock try where others are faster, before they
-// queue up for the lock.
-const attempts = 6
-
-// pause leaves a word to those that were faster: for half a microsecond, and twice as long
-// each time. They then decide several times from their own cache, where all would do little
-// else than pass the word around. (The compiler keeps the loop, though it is empty.)
-func pause(attempt int) {
-	for range 1024 << attempt {
-	}
+func (m *Memory) decideOneLocked(q *Quota, key string, cost int64, d *Decision) {
+	charges, keys := [1]Charge{{Quota: q, Key: key, Cost: cost}}, [1]lockedKey{}
+	var decisions [1]Decision
+	m.decideLocked(charges[:], decisions[:], keys[:])
+	*d = decisions[0]
 }
 
 // marksAfter keeps a key from being forgotten that is refused, though some units may be
@@ -257,402 +188,108 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 	return marks
 }
 
-// room makes a cell for a key, with a first state, if there is room for both. The key of a rule
-// that does not tell keys apart is kept for good: there is one for each rule, and it has to
-// outlast any flood of others.
-func (m *Memory) room(shard *table.Shard, hash uint64, b *binding, key string) (cell table.Cell, word uint64, ok bool) {
-	if word, ok = m.roomForState(shard, b); !ok {
-		return cell, 0, false
-	}
-	if cell, ok = shard.Room(hash, b.tag, judge{m}); !ok {
-		if b.tag&table.Boxed != 0 {
-			shard.Free(word)
-		}
-		return cell, 0, false
-	}
-	if key == "" {
-		cell.SetMarks(table.Kept)
-	}
-	return cell, word, true
-}
-
-// hasRoom reports whether room would make a cell. It evicts nothing.
-func (m *Memory) hasRoom(shard *table.Shard, hash uint64, b *binding) bool {
-	word, ok := m.roomForState(shard, b)
-	if !ok {
-		return false
-	}
-	if b.tag&table.Boxed != 0 {
-		shard.Free(word)
-	}
-	return shard.HasRoom(hash, judge{m})
-}
-
-// roomForState is newState, for which idle keys make room.
-func (m *Memory) roomForState(shard *table.Shard, b *binding) (word uint64, ok bool) {
-	if word, ok = b.newState(shard, false); !ok && shard.Sweep(judge{m}) {
-		word, ok = b.newState(shard, false)
-	}
-	return word, ok
-}
-
-// newState is the word of a key that was never seen, with the span or run that it refers to.
-func (b *binding) newState(shard *table.Shard, must bool) (word uint64, ok bool) {
-	switch {
-	case b.words > 0:
-		return shard.NewSpan(b.words, must)
-	case b.form == inRun:
-		return newRun(shard, must)
-	}
-	return 0, true
-}
-
-// load reads a cell's word as a state of b's quota q, even if it was written as another kind. A
-// log has its place in space if it is large enough and the kind is b's.
-func (m *Memory) load(shard *table.Shard, q *Quota, b *binding, written table.Tag, word uint64) State {
-	if written == b.tag {
-		return m.unpack(shard, b.kind, &b.section, word)
-	}
-	from, ok := m.writtenAs(written, b)
-	if !ok {
-		return State{}
-	}
-	return q.Convert(from.quota, m.unpack(shard, from.kind, &from.section, word), shard.Now)
-}
-
-func (m *Memory) unpack(shard *table.Shard, k *kind, s *section, word uint64) State {
-	if s.form == inRun {
-		return unpackRun(shard.Run(word))
-	}
-	if k.words == 0 {
-		return s.quota.unpackWord(word, m.origin, shard.Now)
-	}
-	return s.unpack(s.in(shard.Span(word, k.words)), m.origin, shard.Now, nil)
-}
-
-// save is a cell's word, with the tag of what it was, after the state of one of b's quotas has
-// become s.
-func (m *Memory) save(shard *table.Shard, b *binding, written table.Tag, word uint64, s State) uint64 {
-	if written != b.tag {
-		word = m.convert(shard, b, written, word)
-	}
-	switch {
-	case b.form == inRun:
-		word, merged := packRun(shard, word, s, written != b.tag)
-		m.merged.Add(uint64(merged))
-		return word
-	case b.words == 0:
-		return b.quota.packWord(m.origin, s)
-	}
-	b.pack(b.in(shard.Span(word, b.words)), m.origin, s)
-	return table.Changed(word)
-}
-
-// convert is a cell's word as one of b's kind, in which the other quotas of a family have what
-// they had.
-func (m *Memory) convert(shard *table.Shard, b *binding, written table.Tag, word uint64) uint64 {
-	converted, _ := b.newState(shard, true) // the key is known: it has to be counted on
-	for i := range b.sections {
-		section := &b.sections[i]
-		if other := (binding{memory: m, kind: b.kind, section: *section, of: i}); i != b.of {
-			if s := m.load(shard, section.quota, &other, written, word); s.Level > 0 || s.Prev > 0 {
-				section.pack(section.in(shard.Span(converted, b.words)), m.origin, s)
-			}
-		}
-	}
-	if written&table.Boxed != 0 {
-		shard.Free(word)
-	}
-	return converted
-}
-
 // Refund implements [Store]. Its errors are those of [CheckCharges]. Keys get theirs
 // back one after the other.
-func (m *Memory) Refund(_ context.Context, charges []Charge) error {
-	if err := m.check(charges); err != nil {
-		return err
-	}
-	for i := range charges {
-		c := &charges[i]
-		switch {
-		case c.Quota.InFlight():
-			m.end(c)
-		case c.Cost > 0:
-			b, _ := m.binding(c.Quota)
-			hash := b.digest(c.Key)
-			shard := m.table.Shard(m.table.Index(hash))
-			shard.Lock()
-			if cell, ok := shard.Find(hash); ok {
-				m.change(shard, cell, b, c.Cost, c.At, true)
-			}
-			shard.Unlock()
-		}
-	}
-	inUse(charges)
-	return nil
-}
+func (m *Memory) Refund(_ context.Context, charges []Charge) error { return m.each(charges, refunds) }
 
 // Owe implements [Store]. Its errors are those of [CheckCharges]. A key for which there is no
 // room owes on the overflow counter.
-func (m *Memory) Owe(_ context.Context, charges []Charge) error {
-	if err := m.check(charges); err != nil {
-		return err
-	}
-	for i := range charges {
-		c := &charges[i]
-		if c.Quota.InFlight() {
-			m.beginAnyway(c)
-			continue
-		}
-		if c.Cost == 0 {
-			continue
-		}
-		b, _ := m.binding(c.Quota)
-		hash := b.digest(c.Key)
-		shard := m.table.Shard(m.table.Index(hash))
-		shard.Lock()
-		if !m.oweIn(shard, hash, c, b) {
-			m.overflow.Lock()
-			m.oweIn(m.overflow, b.salt, c, b)
-			m.overflow.Unlock()
-			m.overflowed.Add(1)
-		}
-		shard.Unlock()
-	}
-	inUse(charges)
-	return nil
-}
+func (m *Memory) Owe(_ context.Context, charges []Charge) error { return m.each(charges, owes) }
 
-// oweIn owes in a locked shard; false means that there is no room for a new key.
-func (m *Memory) oweIn(shard *table.Shard, hash uint64, c *Charge, b *binding) bool {
-	cell, found := shard.Find(hash)
-	if !found {
-		var word uint64
-		shard.Now = m.now()
-		if cell, word, found = m.room(shard, hash, b, c.Key); !found {
-			return false
-		}
-		cell.Put(b.tag, word)
-	}
-	m.change(shard, cell, b, c.Cost, 0, false)
-	return true
-}
+// Reset implements [Store]. Its errors are those of [CheckCharges]. Events under way stay so, and
+// end like all others.
+func (m *Memory) Reset(_ context.Context, charges []Charge) error { return m.each(charges, resets) }
 
-// change refunds or owes n units in a locked shard: a refund under the quota that the state was
-// written under, a debt as [Quota.OweFrom] says. But a debt of a family that was replaced, or
-// that a family replaced, changes no limits of the cell: what it has of others would be lost.
-// States of few entries are changed where they are: they would else be made anew.
-func (m *Memory) change(shard *table.Shard, cell table.Cell, b *binding, n, at int64, refund bool) {
-	written, word := cell.Tag(), cell.Take()
-	shard.Now = m.now()
-	if written != b.tag {
-		from, ok := m.writtenAs(written, b)
-		k := m.kind(written)
-		replaced := len(k.sections)+len(b.sections) > 2 && b.since < k.latest.Load()
-		switch {
-		case !ok && (refund || replaced): // nothing was counted, or is any more
-			cell.Put(written, word)
-			return
-		case !refund && !replaced:
-			s := State{}
-			if ok {
-				s = m.unpack(shard, from.kind, &from.section, word)
-			}
-			q, s := b.quota.OweFrom(from.quota, s, shard.Now, n)
-			if q == from.quota {
-				b = &from
-			}
-			cell.Put(b.tag, m.save(shard, b, written, word, s))
-			return
-		}
-		b = &from
-	}
-	q := b.quota
-	var space [mostSlotEntries]Entry
-	var s State
-	few := b.form == inSlots || b.form == inLows
-	switch {
-	case !few && refund:
-		s = q.Refund(m.load(shard, q, b, written, word), shard.Now, n, at)
-	case !few:
-		s = q.Owe(m.load(shard, q, b, written, word), shard.Now, n)
-	default:
-		s = b.unpack(b.in(shard.Span(word, b.words)), m.origin, shard.Now, space[:0])
-		switch {
-		case b.form == inSlots && refund:
-			s = refundLog(q, advanceLog(q, s, shard.Now), min(n, q.capacity), at)
-		case b.form == inSlots:
-			s = oweLog(q, advanceLog(q, s, shard.Now), min(n, 2*q.capacity))
-		case refund:
-			s.Log = sink(s.Log, s.Level)
-			s = emptyBucket(q, s, min(n, q.capacity), at)
-		default:
-			s.Log = sink(s.Log, s.Level)
-			s = oweBucket(q, s, min(n, 2*q.capacity))
-		}
-	}
-	if refund {
-		d := Decision{Allowed: true, Remaining: q.capacity}
-		d.Remaining -= q.used(s)
-		cell.SetMarks(marksAfter(cell.Marks(), q, n, &d))
-	}
-	if few {
-		b.pack(b.in(shard.Span(word, b.words)), m.origin, s)
-		word = table.Changed(word)
-	} else {
-		word = m.save(shard, b, written, word, s)
-	}
-	cell.Put(written, word)
-}
+// A change is made of one key after the other.
+type change uint8
 
-// writtenAs is how a cell of that tag holds what b's quota counts, if it does.
-func (m *Memory) writtenAs(written table.Tag, b *binding) (from binding, ok bool) {
-	k := m.kind(written)
-	i, ok := k.sectionFor(b.kind, b.of)
-	if !ok {
-		return binding{}, false
-	}
-	return binding{memory: m, kind: k, section: k.sections[i], of: i}, true
-}
+const (
+	refunds change = iota
+	owes
+	resets
+)
 
-// Reset implements [Store]. Its errors are those of [CheckCharges].
-func (m *Memory) Reset(_ context.Context, charges []Charge) error {
-	if err := m.check(charges); err != nil {
-		return err
-	}
-	for i := range charges {
-		c := &charges[i]
-		if c.Quota.InFlight() {
-			m.forgetMean(c)
-			continue
-		}
-		b, _ := m.binding(c.Quota)
-		hash := b.digest(c.Key)
-		shard := m.table.Shard(m.table.Index(hash))
-		shard.Lock()
-		if cell, ok := shard.Find(hash); ok {
-			m.reset(shard, cell, b)
-		}
-		shard.Unlock()
-	}
-	inUse(charges)
-	return nil
-}
-
-// reset makes a key as if it had never been seen. Those of the other quotas of a family stay.
-func (m *Memory) reset(shard *table.Shard, cell table.Cell, b *binding) {
-	written := cell.Tag()
-	from, ok := m.writtenAs(written, b)
-	switch {
-	case !ok:
-	case len(from.sections) == 1:
-		shard.Clear(cell)
-	default:
-		word := cell.Take()
-		shard.Now = m.now()
-		cell.Put(written, m.save(shard, &from, written, word, from.quota.at(State{}, shard.Now)))
-	}
-}
-
-// check is CheckCharges, and fails where a quota cannot be bound, before anything has changed.
-func (m *Memory) check(charges []Charge) error {
+func (m *Memory) each(charges []Charge, what change) error {
 	if err := CheckCharges(charges); err != nil {
 		return err
 	}
 	for i := range charges {
-		if charges[i].Quota.InFlight() {
+		c := &charges[i]
+		if what != resets && c.Cost == 0 {
 			continue
 		}
-		if _, err := m.binding(charges[i].Quota); err != nil {
-			return err
+		hash := c.Quota.digest(c.Key)
+		s := m.shardOf(hash)
+		s.Lock()
+		s.now = m.now()
+		if c.Quota.InFlight() {
+			s.changeSlots(hash, c, what)
+		} else if cell, ok := s.Find(hash); ok {
+			s.changeCell(cell, c, what)
+		} else if what == owes {
+			s.oweNew(hash, c)
 		}
+		s.Unlock()
 	}
 	return nil
 }
 
-// judge tells the table what a cell is worth.
-type judge struct{ *Memory }
-
-func (m judge) Judge(shard *table.Shard, tag table.Tag, word uint64) (worth int64, refusing bool) {
-	k := m.kind(tag)
-	for i := range k.sections {
-		w, r := m.judge(shard, k, &k.sections[i], word)
-		worth, refusing = max(worth, w), refusing || r
+func (s *shard) changeSlots(hash uint64, c *Charge, what change) {
+	state := s.slots(hash)
+	switch what {
+	case refunds:
+		state = inFlight.refund(c.Quota, state, c.Cost, c.At)
+	case owes:
+		state = inFlight.owe(c.Quota, state, c.Cost)
+	case resets: // what is under way is so all the same
+		state = State{Level: state.Level}
 	}
-	return worth, refusing
+	s.putSlots(hash, state)
 }
 
-func (m judge) judge(shard *table.Shard, k *kind, s *section, word uint64) (worth int64, refusing bool) {
-	q, now := s.quota, shard.Now-m.origin
-	var used, reset int64
-	switch {
-	case s.form == inRun:
-		used, reset = q.algorithm.look(q, q.at(unpackRun(shard.Run(word)), shard.Now))
-	case q.algorithm.bursts:
-		if k.words > 0 {
-			word = atomic.LoadUint64(&shard.Span(word, k.words)[s.at])
+// oweNew owes for a key that has no cell.
+func (s *shard) oweNew(hash uint64, c *Charge) {
+	m, b := s.memory, s.memory.binding(c.Quota)
+	if cell, ok := s.room(hash, b, c); ok {
+		s.changeCell(cell, c, owes)
+		return
+	}
+	m.overflowed.Add(1)
+	m.overflow.Lock() // which comes after all shards
+	defer m.overflow.Unlock()
+	m.overflow.now = s.now
+	cell, ok := m.overflow.Find(c.Quota.salt)
+	if !ok {
+		cell, _ = m.overflow.room(c.Quota.salt, b, c)
+	}
+	m.overflow.changeCell(cell, c, owes)
+}
+
+// changeCell makes a change in a locked shard: a refund under the quota that the state was written
+// under, a debt as [Quota.OweFrom] says.
+func (s *shard) changeCell(cell table.Cell, c *Charge, what change) {
+	if what == resets {
+		s.Clear(cell)
+		return
+	}
+	written, word := takeCell(cell)
+	s.now = s.memory.now() // as others may have changed a word meanwhile
+	state, q := s.load(written, word)
+	tag := written
+	if what == refunds {
+		state = q.Refund(state, s.now, c.Cost, c.At)
+	} else {
+		from := q
+		if q, state = c.Quota.OweFrom(from, state, s.now, c.Cost); q != from {
+			tag = s.memory.binding(q).tag
 		}
-		level := q.levelOf(word, now)
-		used, reset = q.byUnit.up(level), q.byRefill.up(level)
-	default:
-		var d Decision
-		b := binding{memory: m.Memory, section: *s}
-		if q.window > 0 {
-			b.window = q.windowIndex(m.origin)
-		}
-		if k.words > 0 {
-			q.peek(now, &b, s.in(shard.Span(word, k.words)), 0, &d)
-		} else {
-			q.takeWord(now, &b, word, 0, &d)
-		}
-		used, reset = q.capacity-d.Remaining, d.ResetAfter.Microseconds()
 	}
-	if used == 0 {
-		return 0, false
+	d := q.describe(q.at(state, s.now), 0, 0, true)
+	word = s.save(q, tag, written, word, state, &d)
+	if what == refunds {
+		cell.SetMarks(marksAfter(cell.Marks(), q, c.Cost, &d))
 	}
-	// Keys of one window are idle at the same time; the more used, the more is lost.
-	const steps = 1 << 10
-	return reset*steps + min(used, q.capacity)*(steps-1)/q.capacity, used >= q.capacity
-}
-
-// binding is how q's cells are written here.
-func (m *Memory) binding(q *Quota) (*binding, error) {
-	if b := m.bound(q); b != nil {
-		return b, nil
-	}
-	return m.bind(q)
-}
-
-// bound is that, or nil if q was not here last.
-func (m *Memory) bound(q *Quota) *binding {
-	if b := q.bound.Load(); b != nil && b.memory == m {
-		return b
-	}
-	return nil
-}
-
-func (m *Memory) bind(q *Quota) (*binding, error) {
-	m.register.Lock()
-	defer m.register.Unlock()
-	k, of := kindOf(q)
-	name := k.name()
-	if known, ok := m.tags.names[name]; ok {
-		k = known
-	} else if err := m.addKind(k, name); err != nil {
-		return nil, fmt.Errorf("limiter: rule %q: %w", q.rule, err)
-	}
-	k.use(q)
-	m.binds++
-	k.latest.Store(m.binds)
-	b := &binding{memory: m, kind: k, section: k.sections[of], of: of, salt: q.salt, since: m.binds}
-	if together := q.together(); together != nil {
-		b.salt = together[0].salt
-	}
-	if q.window > 0 {
-		b.window = q.windowIndex(m.origin)
-	}
-	q.bound.Store(b)
-	return b, nil
+	putCell(cell, tag, word)
 }
 
 // Claim implements [Claimer]. Its other error is about a Memory that NewMemory did not make.
@@ -681,16 +318,19 @@ type MemoryStats struct {
 // Stats sums up the store. It locks one shard after the other, each for a moment.
 func (m *Memory) Stats() MemoryStats {
 	stats := MemoryStats{Overflowed: m.overflowed.Load(), Merged: m.merged.Load()}
-	for i := range m.table.Shards() {
-		shard := m.table.Shard(i)
-		shard.Lock()
-		stats.Cells += shard.Cells()
-		stats.Bytes += shard.Bytes()
-		stats.Evicted += shard.Evicted
-		shard.Unlock()
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.Lock()
+		stats.Cells += s.Cells()
+		stats.Bytes += s.Bytes() + s.bytes()
+		stats.Evicted += s.Evicted
+		s.Unlock()
 	}
 	m.overflow.Lock()
-	stats.Bytes += m.overflow.Bytes()
+	stats.Bytes += m.overflow.Bytes() + m.overflow.bytes()
 	m.overflow.Unlock()
 	return stats
 }
+
+// Places implements [Placer]: what a process has taken ends with it, and so does its Memory.
+func (m *Memory) Places(*Quota) error { return nil }

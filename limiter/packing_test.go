@@ -207,40 +207,22 @@ func TestMemoryDecidesAsThePlainFunctionsDo(t *testing.T) {
 	})
 }
 
-// What is read without the lock can be of several moments, and of several keys. It is not
-// believed then, but it must not end the process.
-func TestSlotsThatWereReadWhileTheyChangedAreHarmless(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		q := mustQuota(t, Limit{Events: rapid.Int64Range(1, exactEvents).Draw(t, "events"), Per: time.Minute})
-		words := make([]uint64, q.words())
-		for i := range words {
-			at := rapid.Uint64Range(0, 3e8).Draw(t, "at")
-			words[i] = at<<slotTime | rapid.Uint64Range(0, slotMask).Draw(t, "owed")<<slotBits | rapid.Uint64Range(0, slotMask).Draw(t, "units")
-		}
-		for range 5 {
-			var d Decision
-			now, cost := rapid.Int64Range(0, 4e8).Draw(t, "now"), anyCost(q.capacity, 1).Draw(t, "cost")
-			q.takeSlots(now, 1e15, words, cost, &d)
-		}
-	})
-}
-
 func TestEveryLimitOfUpToAMillionFitsAWord(t *testing.T) {
 	for _, a := range []Algorithm{SlidingCounter, TokenBucket, LeakyBucket, FixedWindow} {
 		for _, per := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 366 * 24 * time.Hour} {
 			q := mustQuota(t, Limit{Events: 1_000_000, Per: per, Algorithm: a})
-			assert.Equal(t, inWord, q.form(), "%v", q.limit)
+			assert.True(t, q.fitsWord(), "%v", q.limit)
 		}
 	}
 	for _, events := range []int64{11, 1000, 60_000} {
-		assert.Equal(t, inWord, mustQuota(t, PerSecond(events)).form(), "%d/s", events)
+		assert.True(t, mustQuota(t, PerSecond(events)).fitsWord(), "%d/s", events)
 	}
 }
 
 func TestAPackedStateIsGoodForFifteenYears(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := mustQuota(t, anyLimit(SlidingCounter, TokenBucket, LeakyBucket, FixedWindow).Draw(t, "limit"))
-		if q.form() != inWord {
+		if !q.fitsWord() {
 			t.Skip("not packed")
 		}
 		origin := anyStart().Draw(t, "origin")
@@ -252,10 +234,7 @@ func TestAPackedStateIsGoodForFifteenYears(t *testing.T) {
 		s, ok := q.Take(State{}, now, cost)
 		require.True(t, ok)
 		later := now + magnitude(1, q.Window().Microseconds()).Draw(t, "later") - 1
-		held := section{quota: q, form: inWord}
-		words := make([]uint64, 1)
-		held.pack(words, origin, s)
-		unpacked := held.unpack(words, origin, later, nil)
+		unpacked := q.unpack(q.pack(s, origin), origin, later)
 		require.Equal(t, q.Describe(s, later, 0, true), q.Describe(unpacked, later, 0, true))
 	})
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"errors"
 	"hash/maphash"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -71,7 +72,6 @@ func compiled(l Limit) *Quota {
 	q.algorithm, _ = l.algorithm().lookup()
 	q.algorithm.compile(q)
 	q.compileWord()
-	q.layout = layoutOf(q)
 	return q
 }
 
@@ -175,14 +175,22 @@ func (q *Quota) Window() time.Duration {
 // When there is no room it is s itself, and false. Cost 0 takes nothing and succeeds;
 // a negative cost, or one above the capacity, fails.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
-	taken, ok := q.takeNow(q.at(s, now), cost)
+	taken, ok := q.takeNow(q.at(q.own(s), now), cost)
 	if !ok || cost == 0 {
 		return s, ok
 	}
 	return taken, true
 }
 
-// takeNow is Take for a state already brought to the present.
+// own is s with a log that may be changed in place.
+func (q *Quota) own(s State) State {
+	if q.hasLows() {
+		s.Log = slices.Clone(s.Log)
+	}
+	return s
+}
+
+// takeNow is Take for a state already brought to the present, whose log it may change in place.
 func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	if cost <= 0 || cost > q.capacity {
 		return s, cost == 0
@@ -214,7 +222,8 @@ func (q *Quota) Refund(s State, now, n, at int64) State {
 
 // Owe is s at time now with n units more used, without asking for room: at most one capacity
 // above the limit, which later events wait for. The rest is forgiven. Units that are above the
-// limit outlive their window, and are the first that the next one counts.
+// limit outlive their window, and are the first that the next one counts. It may change s.Log in
+// place.
 func (q *Quota) Owe(s State, now, n int64) State {
 	if n <= 0 {
 		return s
@@ -261,7 +270,7 @@ func (q *Quota) UndoAt(d *Decision) int64 {
 // Describe is the Decision on an event of that cost, where s is the state that Take
 // returned for it and allowed is what Take said.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
-	s = q.at(s, now)
+	s = q.at(q.own(s), now)
 	return q.describe(s, max(0, s.Last-now), cost, allowed)
 }
 
@@ -290,6 +299,7 @@ func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 }
 
 // at brings s to the present, which is never before its own past, unless that is too far ahead.
+// It may change s.Log in place: into what is as true of s.
 func (q *Quota) at(s State, now int64) State {
 	if s.Last > now && q.isAhead(s, now) {
 		s = State{}
@@ -329,7 +339,7 @@ func (q *Quota) Convert(from *Quota, s State, now int64) State {
 	case q.InFlight() && from.InFlight():
 		return s // all that are under way are, whatever the limit is now
 	}
-	s = from.at(s, now)
+	s = from.at(from.own(s), now)
 	used := from.used(s)
 	owed := max(0, used-from.capacity)
 	t := q.at(State{}, now)

@@ -31,7 +31,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, 
 	}
 	n = max(n, 1)
 	if l.memory != nil {
-		err = l.memory.decideOne(l.quota, key, min(n, l.quota.capacity), &d)
+		l.memory.decideOne(l.quota, key, min(n, l.quota.capacity), &d)
 		hold.at[0] = d.At
 	} else {
 		var b batch

@@ -113,7 +113,7 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 // ask is a Decision on so many places.
 func (s *Semaphore) ask(ctx context.Context, key string, n int64) (d Decision, err error) {
 	if s.memory != nil {
-		s.memory.begin(s.quota, key, n, &d)
+		s.memory.decideOne(s.quota, key, n, &d)
 		return d, nil
 	}
 	decisions := make([]Decision, 1)
@@ -148,7 +148,7 @@ func (p *heldPlace) release() {
 	}
 	s, c := p.semaphore, Charge{Quota: p.semaphore.quota, Key: p.key, Cost: 1, At: p.at}
 	if s.memory != nil {
-		s.memory.end(&c)
+		_ = s.memory.Refund(p.ctx, []Charge{c})
 	} else {
 		ctx, end := outlive(p.ctx)
 		_ = Settle(ctx, s.store, []Settlement{{Charge: c}}) // else the store gives up on it in time

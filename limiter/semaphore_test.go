@@ -225,15 +225,15 @@ func TestALowerMaxWaitsForEventsToEnd(t *testing.T) {
 	before, _ := NewConcurrency("exports", "", 5)
 	after, _ := NewConcurrency("exports", "", 2)
 	for range 5 {
-		m.begin(before, "key", 1, &d)
+		m.decideOne(before, "key", 1, &d)
 	}
 	for left := 5; left > 1; left-- {
-		m.begin(after, "key", 1, &d)
+		m.decideOne(after, "key", 1, &d)
 		assert.Equal(t, left < 2, d.Allowed, "%d are under way", left)
 		assert.Zero(t, d.Remaining)
-		m.end(&Charge{Quota: after, Key: "key", Cost: 1})
+		require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 1}}))
 	}
-	m.begin(after, "key", 1, &d)
+	m.decideOne(after, "key", 1, &d)
 	assert.True(t, d.Allowed)
 }
 
@@ -255,14 +255,14 @@ func TestPlacesLeaveNothingBehind(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Zero(t, m.heldKeys())
-	for i := range m.places {
-		assert.Less(t, m.places[i].most, keptRoom+1, "of what is kept for reuse")
+	for i := range m.shards {
+		assert.Less(t, m.shards[i].most, keptRoom+1, "of what is kept for reuse")
 	}
 }
 
 func (m *Memory) heldKeys() (n int) {
-	for i := range m.places {
-		n += len(m.places[i].taken)
+	for i := range m.shards {
+		n += len(m.shards[i].underWay)
 	}
 	return n
 }

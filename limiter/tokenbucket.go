@@ -54,9 +54,6 @@ func drainBucket(q *Quota, s State, t int64) State {
 	if passed := t - s.Last; passed < 2*q.drain { // or the product could overflow
 		level = max(0, s.Level-passed*q.refill)
 	}
-	if n := len(s.Log); n > 0 && s.Log[n-1].N > level {
-		s.Log = slices.Clone(s.Log) // as s stays what it is
-	}
 	return State{Last: t, Level: level, Log: sink(s.Log, level)}
 }
 
@@ -67,7 +64,7 @@ func fillBucket(q *Quota, s State, cost int64) (State, bool) {
 	}
 	s.Level = level
 	if q.hasLows() {
-		s.Log = addLow(slices.Clone(s.Log), Entry{s.Last, level})
+		s.Log = addLow(s.Log, Entry{s.Last, level})
 	}
 	return s, true
 }

@@ -1,72 +1,88 @@
 package limiter
 
 import (
-	"sync/atomic"
+	"math/bits"
 	"time"
 )
 
-// What the algorithms decide, on states as Memory packs them: the hot path. The State
-// functions say what is right, and the tests hold these to them.
+// The states that Memory packs into a word, and what the algorithms decide on them: the hot path.
+// Times count from the store's origin. The State functions say what is right, and the tests hold
+// these to them; a word leaves out only what Memory makes good by reading its clock after it.
+
+// uptime is how long a process can run before a packed time would overflow.
+const uptime = 15 * 366 * 24 * time.Hour
+
+// A layout is how a window's word is divided: its index, the previous count, and the current
+// one, which has a bit more for what is owed. All are 0 for what does not fit.
+type layout struct{ index, prev, level uint }
+
+func layoutOf(q *Quota) layout {
+	if q.algorithm.bursts || q.algorithm.mostEvents > 0 || q.calendar != nil {
+		return layout{}
+	}
+	count := uint(bits.Len64(uint64(q.capacity)))
+	l := layout{index: uint(bits.Len64(uint64(uptime.Microseconds()/q.window + 1))), prev: count, level: count + 1}
+	if q.algorithm == &fixedWindow {
+		l.prev = 0
+	}
+	if l.index+l.prev+l.level > 64 {
+		return layout{}
+	}
+	return l
+}
+
+// fitsWord reports whether q's states are packed. It depends on Settles, which is set after q was
+// made.
+func (q *Quota) fitsWord() bool {
+	return q.layout.index > 0 || q.algorithm.bursts && !q.hasLows()
+}
+
+// unpack is the state in a word.
+func (q *Quota) unpack(word uint64, origin, now int64) State {
+	if q.algorithm.bursts {
+		return State{Last: now, Level: q.levelOf(word, now-origin)}
+	}
+	c := q.countsOf(word, origin/q.window)
+	return State{Last: c.index * q.window, Level: c.level, Prev: c.prev}
+}
+
+// pack is the word that unpack reads.
+func (q *Quota) pack(s State, origin int64) uint64 {
+	if q.algorithm.bursts {
+		return uint64((s.Last-origin)*q.refill + s.Level)
+	}
+	return q.windowWord(counts{s.Last / q.window, s.Level, s.Prev}, origin/q.window)
+}
+
+// A bucket's word is when it will be empty, in units of 1/refill microseconds.
+func (q *Quota) levelOf(word uint64, now int64) int64 { return max(0, int64(word)-now*q.refill) }
+
+// counts are a window's state: its index since 1970, its count, and that of the one before.
+type counts struct{ index, level, prev int64 }
+
+// countsOf are those in a window's word, whose index counts from the store's window at its own
+// beginning.
+func (q *Quota) countsOf(word uint64, origin int64) counts {
+	l := &q.layout
+	return counts{
+		index: int64(word>>(l.prev+l.level)) + origin,
+		level: int64(word & (1<<l.level - 1)),
+		prev:  int64(word >> l.level & (1<<l.prev - 1)),
+	}
+}
+
+func (q *Quota) windowWord(c counts, origin int64) uint64 {
+	l := &q.layout
+	return uint64(c.index-origin)<<(l.prev+l.level) | uint64(c.prev)<<l.level | uint64(c.level)
+}
 
 // compileWord derives what the functions below use from what the algorithm compiled.
 func (q *Quota) compileWord() {
+	q.layout = layoutOf(q)
 	q.full = q.capacity * q.unit
 	q.bursts, q.queue, q.fades = q.algorithm.bursts, q.algorithm.delay != nil, q.steps > 0
 	q.byUnit, q.byRefill = newDivisor(q.unit), newDivisor(q.refill)
 	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
-}
-
-// peek fills in the decision on a state of q's in its section of a span, which may be changing:
-// then what it says is not to be believed. After is for commit. Now counts from the store's
-// origin, in microseconds.
-func (q *Quota) peek(now int64, b *binding, words []uint64, cost int64, d *Decision) (after uint64, o verdict) {
-	d.At = now + b.memory.origin
-	switch word := atomic.LoadUint64(&words[0]); {
-	case q.bursts:
-		if after = q.takeBucket(now, word, cost, d); after != word {
-			o = changes
-		}
-	case b.form == inWord:
-		if after = q.takeWindow(d.At, b.window, word, cost, d); after != word {
-			o = changes
-		}
-	case b.form == inSlots:
-		return q.takeSlots(now, b.memory.origin, words, cost, d)
-	default:
-		c := loadCounts(words)
-		c.index += b.window
-		if q.takeCounts(d.At, &c, cost, d) {
-			o = changes
-		}
-	}
-	return after, o
-}
-
-// commit takes what peek found to be allowed, with the cell taken.
-func (q *Quota) commit(now int64, b *binding, words []uint64, cost int64, after uint64) {
-	switch b.form {
-	case inSlots:
-		fillSlot(words, after)
-		return
-	case inCounts:
-		var d Decision
-		c := loadCounts(words)
-		c.index += b.window
-		q.takeCounts(now+b.memory.origin, &c, cost, &d)
-		c.index -= b.window
-		storeCounts(words, c)
-		return
-	case inLows:
-		var space [MostLows + 1]Entry
-		origin := b.memory.origin
-		level := q.levelOf(words[0], now)
-		lows := sink(loadLows(words, origin, space[:0]), level)
-		if lows == nil {
-			lows = space[:0]
-		}
-		storeLows(words, origin, addLow(lows, Entry{now + origin, level + cost*q.unit}))
-	}
-	atomic.StoreUint64(&words[0], after)
 }
 
 // takeWord fills in the decision on a word that was written under q's limit, or 0, and
@@ -76,7 +92,11 @@ func (q *Quota) takeWord(now int64, b *binding, word uint64, cost int64, d *Deci
 	if q.bursts {
 		return q.takeBucket(now, word, cost, d)
 	}
-	return q.takeWindow(d.At, b.window, word, cost, d)
+	c := q.countsOf(word, b.window)
+	if !q.takeCounts(d.At, &c, cost, d) {
+		return word
+	}
+	return q.windowWord(c, b.window)
 }
 
 // takeBucket fills in the decision on a bucket's word at a time in microseconds since
@@ -115,27 +135,12 @@ func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint
 	return word
 }
 
-// takeWindow is takeBucket for a window's word, at a time in microseconds since 1970. The
-// index counts from origin, the store's window at its own beginning.
-func (q *Quota) takeWindow(now, origin int64, word uint64, cost int64, d *Decision) uint64 {
-	c := q.countsOf(word, origin)
-	if !q.takeCounts(now, &c, cost, d) {
-		return word
-	}
-	return q.windowWord(c, origin)
-}
-
 // takeCounts fills in the decision on counts, and reports whether they have changed.
 func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (changed bool) {
-	if q.calendar != nil {
-		return q.takeCalendar(now, c, cost, d)
-	}
 	current := q.byWindow.down(now)
 	elapsed := now - current*q.window
 	switch age := current - c.index; {
 	case age == 0:
-	case age < 0: // only for judge, while another goroutine decides on it
-		elapsed = 0
 	case age == 1 && q.fades:
 		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), min(c.level, q.capacity)
 	case age == 1:
@@ -202,41 +207,4 @@ func (q *Quota) waitCounts(c *counts, elapsed, cost int64) int64 {
 		return rest + q.faded(min(c.level, q.capacity), room)
 	}
 	return rest
-}
-
-// takeCalendar is takeCounts for windows of a calendar.
-func (q *Quota) takeCalendar(now int64, c *counts, cost int64, d *Decision) (changed bool) {
-	w := q.calendar.at(now)
-	switch {
-	case c.index >= w.index: // above it only for judge, while another goroutine decides on it
-	case c.index == w.before:
-		c.index, c.level = w.index, max(0, c.level-q.capacity)
-	default:
-		c.index, c.level = w.index, 0
-	}
-	d.Allowed = cost <= q.capacity-c.level || cost == 0
-	d.Limit, d.Degraded, d.Overflow = q.capacity, false, false
-	d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay = 0, 0, 0, 0
-	switch {
-	case d.Allowed:
-		c.level += cost
-	case cost > q.capacity:
-		d.RetryAfter = Never
-	default:
-		d.RetryAfter = w.wait(now, c.level+cost > 2*q.capacity)
-	}
-	d.Remaining = max(0, q.capacity-c.level)
-	if c.level > 0 {
-		d.NextAfter = w.wait(now, c.level >= 2*q.capacity)
-		d.ResetAfter = w.wait(now, c.level > q.capacity)
-	}
-	return d.Allowed && cost > 0
-}
-
-// wait is how long the window lasts, or the one behind it.
-func (w *calendarWindow) wait(now int64, behind bool) time.Duration {
-	if behind {
-		return micros(w.followedTo - now)
-	}
-	return micros(w.end - now)
 }

@@ -13,7 +13,7 @@ const (
 // that the shard grew by, or else the one nearest to idle is evicted; Room fails when most
 // in reach are refusing, or all are marked. It may move other cells, so the caller must have
 // taken none.
-func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
+func (s *Shard) Room(digest uint64, tag Tag) (Cell, bool) {
 	if c, ok := s.nearby(digest); ok {
 		c.settle(digest, tag, 0)
 		s.used++
@@ -22,19 +22,19 @@ func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 	for {
 		var r reach
 		if s.used < s.Cells()*7/8 {
-			r.explore(s, digest, nil) // most likely there is an empty cell: none is judged
+			r.explore(s, digest, false) // most likely there is an empty cell: none is judged
 		}
 		if r.free == nowhere {
-			r.explore(s, digest, judge)
+			r.explore(s, digest, true)
 		}
 		switch {
 		case r.free != nowhere:
-			if s.vacate(r.cell(r.free), judge, false) {
+			if s.vacate(r.cell(r.free), false) {
 				return s.occupy(&r, r.free, digest, tag), true
 			}
-		case s.grow(judge):
+		case s.grow():
 		case r.victim != nowhere && !r.besieged():
-			if s.vacate(r.cell(r.victim), judge, true) {
+			if s.vacate(r.cell(r.victim), true) {
 				return s.occupy(&r, r.victim, digest, tag), true
 			}
 		default:
@@ -44,29 +44,29 @@ func (s *Shard) Room(digest uint64, tag Tag, judge Judge) (Cell, bool) {
 }
 
 // HasRoom reports whether Room would make a cell. It moves and evicts none.
-func (s *Shard) HasRoom(digest uint64, judge Judge) bool {
+func (s *Shard) HasRoom(digest uint64) bool {
 	var r reach
 	if s.used < s.Cells()*7/8 {
-		r.explore(s, digest, nil)
+		r.explore(s, digest, false)
 	}
 	if r.free == nowhere {
-		r.explore(s, digest, judge)
+		r.explore(s, digest, true)
 	}
-	return r.free != nowhere || s.canGrow(judge) || r.victim != nowhere && !r.besieged()
+	return r.free != nowhere || s.canGrow() || r.victim != nowhere && !r.besieged()
 }
 
 // canGrow reports whether grow would make room.
-func (s *Shard) canGrow(judge Judge) bool {
+func (s *Shard) canGrow() bool {
 	n := len(*s.lines.Load())
 	if n >= s.maxLines || s.waits() {
 		return false
 	}
 	more := (min(max(minLines, larger(n)), s.maxLines) - n) * lineBytes
-	if s.budget.reserve(more, false) {
-		s.budget.release(more)
+	if s.budget.Reserve(more, false) {
+		s.budget.Release(more)
 		return true
 	}
-	if s.someIdle(judge) {
+	if s.someIdle() {
 		return true
 	}
 	s.patience = patience
@@ -93,12 +93,12 @@ func (s *Shard) nearby(digest uint64) (Cell, bool) {
 
 // vacate empties a cell if it is idle, or at least may be evicted: its state may have
 // changed since it was judged.
-func (s *Shard) vacate(c Cell, judge Judge, evict bool) bool {
+func (s *Shard) vacate(c Cell, evict bool) bool {
 	if c.Tag() == 0 {
 		return true
 	}
 	state := c.Take()
-	worth, refusing := judge.Judge(s, c.Tag(), state)
+	worth, refusing := s.Owner.Judge(c.Tag(), state)
 	if worth > 0 && (refusing || !evict) {
 		c.Put(c.Tag(), state)
 		return false
@@ -170,8 +170,8 @@ type hop struct{ step, cell int8 }
 
 var nowhere = hop{}
 
-// explore looks for a free cell. Without a judge that is an empty one.
-func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
+// explore looks for a free cell: an empty one, or if it judges, an idle one.
+func (r *reach) explore(s *Shard, digest uint64, judges bool) {
 	r.lines, r.n, r.free, r.victim, r.judged, r.refusing = *s.lines.Load(), 0, nowhere, nowhere, 0, 0
 	n := len(r.lines)
 	if n == 0 {
@@ -181,7 +181,7 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 	if (n >= s.maxLines || s.patience > 0) && s.used == n*cellsPerLine {
 		most = fullReach // each more is a cache miss, and all that it finds is another victim
 	}
-	if r.visit(s, judge, first(digest, n), nowhere) || r.visit(s, judge, second(digest, n), nowhere) {
+	if r.visit(s, judges, first(digest, n), nowhere) || r.visit(s, judges, second(digest, n), nowhere) {
 		return
 	}
 	for from := 0; from < r.n; from++ {
@@ -194,7 +194,7 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 			if to == at {
 				to = second(other, n)
 			}
-			if r.visit(s, judge, to, hop{int8(from), int8(i + 1)}) {
+			if r.visit(s, judges, to, hop{int8(from), int8(i + 1)}) {
 				return
 			}
 		}
@@ -202,7 +202,7 @@ func (r *reach) explore(s *Shard, digest uint64, judge Judge) {
 }
 
 // visit reports whether there is a free cell in a line.
-func (r *reach) visit(s *Shard, judge Judge, line int, from hop) bool {
+func (r *reach) visit(s *Shard, judges bool, line int, from hop) bool {
 	for i := range r.n {
 		if r.steps[i].line == int32(line) {
 			return false
@@ -216,11 +216,11 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from hop) bool {
 		r.free = hop{here, int8(i + 1)}
 		return true
 	}
-	if judge == nil {
+	if !judges {
 		return false
 	}
 	for i := range l.digest {
-		worth, refusing, free := s.appraise(Cell{l, i}, judge)
+		worth, refusing, free := s.appraise(Cell{l, i})
 		switch {
 		case !free:
 			continue
@@ -240,12 +240,12 @@ func (r *reach) visit(s *Shard, judge Judge, line int, from hop) bool {
 }
 
 // appraise judges a cell as it is now, if it is free to be taken over at all.
-func (s *Shard) appraise(c Cell, judge Judge) (worth int64, refusing, free bool) {
+func (s *Shard) appraise(c Cell) (worth int64, refusing, free bool) {
 	word := atomic.LoadUint64(&c.line.word[c.i])
 	if word == taken || c.Marks()&(Pinned|Kept) != 0 {
 		return 0, false, false
 	}
-	worth, refusing = judge.Judge(s, c.Tag(), word^c.seal())
+	worth, refusing = s.Owner.Judge(c.Tag(), word^c.seal())
 	return worth, refusing || c.Marks()&Refusing != 0, true
 }
 
@@ -268,12 +268,12 @@ func (h head) empty() int {
 }
 
 // Sweep empties the idle cells, if a tenth are, and reports whether it did, so that there may be
-// memory for spans and runs.
-func (s *Shard) Sweep(judge Judge) bool {
+// memory.
+func (s *Shard) Sweep() bool {
 	if s.waits() {
 		return false
 	}
-	if s.someIdle(judge) && s.drop(judge) > 0 {
+	if s.someIdle() && s.drop() > 0 {
 		return true
 	}
 	s.patience = patience
@@ -295,14 +295,14 @@ func (s *Shard) waits() bool {
 // grow drops the idle cells and, unless that made ample room, moves the others to
 // a larger array. It reports whether there may be room now; there is none to make when
 // the shard is as large as it may be, or when there is no memory.
-func (s *Shard) grow(judge Judge) bool {
+func (s *Shard) grow() bool {
 	n := len(*s.lines.Load())
 	if n >= s.maxLines || s.waits() {
 		return false
 	}
 	dropped := 0
-	if s.someIdle(judge) {
-		dropped = s.drop(judge)
+	if s.someIdle() {
+		dropped = s.drop()
 	}
 	size := n
 	// All in reach can be live in an array that is half empty: what nothing was dropped
@@ -313,14 +313,14 @@ func (s *Shard) grow(judge Judge) bool {
 	for {
 		size = min(size, s.maxLines)
 		more := (size - n) * lineBytes
-		if !s.budget.reserve(more, more == 0) {
+		if !s.budget.Reserve(more, more == 0) {
 			s.patience = patience
 			return dropped > 0
 		}
 		if s.rehash(size) {
 			return true
 		}
-		s.budget.release(more)
+		s.budget.Release(more)
 		if size == s.maxLines {
 			s.maxLines = n // its cells did not fit: stay as it is
 			return dropped > 0
@@ -330,12 +330,12 @@ func (s *Shard) grow(judge Judge) bool {
 }
 
 // someIdle looks for an idle cell in a sample that shows one if a tenth are.
-func (s *Shard) someIdle(judge Judge) bool {
+func (s *Shard) someIdle() bool {
 	const sample = 16 // lines
 	lines := *s.lines.Load()
 	for at := 0; at < len(lines); at += 1 + len(lines)/sample {
 		for c := range all(lines[at : at+1]) {
-			if s.idle(c, judge) {
+			if s.idle(c) {
 				return true
 			}
 		}
@@ -344,29 +344,18 @@ func (s *Shard) someIdle(judge Judge) bool {
 }
 
 // drop empties the idle cells, and counts them.
-func (s *Shard) drop(judge Judge) int {
+func (s *Shard) drop() int {
 	before := s.used
 	for c := range all(*s.lines.Load()) {
-		if s.idle(c, judge) {
-			s.vacate(c, judge, false)
+		if s.idle(c) {
+			s.vacate(c, false)
 		}
 	}
 	return before - s.used
 }
 
-// Retire empties the idle cells of tags that are no longer wanted, even those that are kept, and
-// tells of the tags of all cells that remain.
-func (s *Shard) Retire(unwanted func(Tag) bool, remains func(Tag), judge Judge) {
-	for c := range all(*s.lines.Load()) {
-		tag := c.Tag()
-		if tag != 0 && !(unwanted(tag) && s.vacate(c, judge, false)) {
-			remains(tag)
-		}
-	}
-}
-
-func (s *Shard) idle(c Cell, judge Judge) bool {
-	worth, _, free := s.appraise(c, judge)
+func (s *Shard) idle(c Cell) bool {
+	worth, _, free := s.appraise(c)
 	return free && worth == 0
 }
 
@@ -405,7 +394,7 @@ func (s *Shard) adopt(c Cell, word uint64) bool {
 		return true
 	}
 	var r reach
-	if r.explore(s, digest, nil); r.free == nowhere {
+	if r.explore(s, digest, false); r.free == nowhere {
 		return false
 	}
 	to := s.occupy(&r, r.free, digest, c.Tag())

@@ -18,13 +18,10 @@
 // always before the shard grows, and a cell is found in one or two cache misses.
 //
 // A tag says how to read the state in a cell's word; the table itself never does.
-// Its user supplies a [Judge], and the cells it calls idle carry no information:
+// A shard's [Owner] does, and the cells it calls idle carry no information:
 // they are taken over by new digests on the way, which is all the sweeping there is. A
 // shard grows when all cells in reach are live, up to its maximum. There, the cell
 // nearest to idle makes room, unless most are refusing.
-//
-// A state that does not fit a word is a reference to words that are kept beside the lines (see
-// span.go); its tag has the Boxed bit.
 //
 // # Without the lock and with it
 //
@@ -67,9 +64,6 @@ const (
 
 // A Tag says how a cell's state is to be read. Zero marks an empty cell.
 type Tag uint16
-
-// Boxed marks the tags with a state that is a reference to a span or a run.
-const Boxed Tag = 1 << 15
 
 // A Mark says what a cell is protected from.
 type Mark uint8
@@ -143,11 +137,14 @@ func sealed(state, seal uint64) uint64 {
 	return taken + 1
 }
 
-// A Judge tells what a state is worth at the shard's time: 0 if it is idle, which is
-// to say that it carries no information, and more the longer it will take to be;
-// and whether it is refusing.
-type Judge interface {
-	Judge(s *Shard, tag Tag, state uint64) (worth int64, refusing bool)
+// An Owner knows what the states in a shard mean. The shard asks it with its lock held.
+type Owner interface {
+	// Judge tells what a state is worth: 0 if it is idle, which is to say that it carries no
+	// information, and more the longer it will take to be; and whether it is refusing.
+	Judge(tag Tag, state uint64) (worth int64, refusing bool)
+
+	// Drop is told of a state whose cell is emptied.
+	Drop(tag Tag, state uint64)
 }
 
 // A Table is a fixed number of shards.
@@ -156,15 +153,14 @@ type Table struct {
 }
 
 // New returns a table that never has more than maxCells cells, rounded up to whole lines in each
-// shard, nor takes more bytes than that for its cells, spans and runs. It begins with none.
-func New(maxCells int, maxBytes int64) *Table {
+// shard, and takes the memory for them from the budget. It begins with none.
+func New(maxCells int, budget *Budget) *Table {
 	shards := 1
 	for shards < fewShards && maxCells/shards > fewCells || shards < manyShards && maxCells/shards > manyCells {
 		shards *= 2
 	}
 	t := &Table{shards: make([]Shard, shards)}
 	perShard := (maxCells + shards - 1) / shards
-	budget := newBudget(maxBytes)
 	for i := range t.shards {
 		t.shards[i].init((perShard+cellsPerLine-1)/cellsPerLine, budget)
 	}
@@ -180,16 +176,15 @@ func (t *Table) Shard(i int) *Shard { return &t.shards[i] }
 // Shards is how many there are.
 func (t *Table) Shards() int { return len(t.shards) }
 
-// A Shard is a part of a table. Its methods need its lock, except for Seek and Span.
+// A Shard is a part of a table. Its methods need its lock, except for Seek.
 type Shard struct {
 	lines atomic.Pointer[[]line]
-	pages atomic.Pointer[[]*page] // of spans; nil: none
-	_     [48]byte                // what is read all the time is on another cache line than what is written
+	_     [56]byte // what is read all the time is on another cache line than what is written
 
 	sync.Mutex
 
-	// Now is the time for which cells are judged.
-	Now int64
+	// Owner is to be set before the first cell is made.
+	Owner Owner
 
 	// Evicted counts the live cells that made room for new ones.
 	Evicted uint64
@@ -197,19 +192,18 @@ type Shard struct {
 	maxLines int
 	used     int // cells that are not empty
 	patience int // how often it is not tried again to have more memory
-	boxes    boxes
-	budget   *budget
+	budget   *Budget
 	_        [64]byte
 }
 
 // NewShard returns a shard on its own, without a maximum.
 func NewShard() *Shard {
 	s := &Shard{}
-	s.init(math.MaxInt32/cellsPerLine, newBudget(noBudget))
+	s.init(math.MaxInt32/cellsPerLine, NewBudget(math.MaxInt64))
 	return s
 }
 
-func (s *Shard) init(maxLines int, budget *budget) {
+func (s *Shard) init(maxLines int, budget *Budget) {
 	s.maxLines, s.budget = maxLines, budget
 	s.lines.Store(new([]line))
 }
@@ -217,8 +211,8 @@ func (s *Shard) init(maxLines int, budget *budget) {
 // Cells is how many cells the shard has memory for.
 func (s *Shard) Cells() int { return len(*s.lines.Load()) * cellsPerLine }
 
-// Bytes is how much memory the shard's cells, spans and runs take.
-func (s *Shard) Bytes() int { return len(*s.lines.Load())*lineBytes + s.boxBytes() }
+// Bytes is how much memory the shard's cells take.
+func (s *Shard) Bytes() int { return len(*s.lines.Load()) * lineBytes }
 
 // Find is where a digest's cell is.
 func (s *Shard) Find(digest uint64) (Cell, bool) {
@@ -279,8 +273,10 @@ func (c Cell) Tag() Tag { return c.line.head.tag(c.i) }
 // Take has the cell for the caller alone, until it calls Put, and returns its state.
 func (c Cell) Take() (state uint64) { return c.take() ^ c.seal() }
 
-// Put ends Take, with a state to be read by that tag. The caller frees what it no longer
-// refers to.
+// Look returns the state of a cell that nobody changes without the lock.
+func (c Cell) Look() (state uint64) { return atomic.LoadUint64(&c.line.word[c.i]) ^ c.seal() }
+
+// Put ends Take, with a state to be read by that tag.
 func (c Cell) Put(tag Tag, state uint64) {
 	if tag != c.Tag() {
 		c.settle(c.line.digest[c.i], tag, c.Marks())
@@ -303,9 +299,7 @@ func (s *Shard) Clear(c Cell) { s.empty(c, c.Take()) }
 
 // empty empties a cell that is taken.
 func (s *Shard) empty(c Cell, state uint64) {
-	if c.Tag()&Boxed != 0 {
-		s.Free(state)
-	}
+	s.Owner.Drop(c.Tag(), state)
 	c.settle(0, 0, 0)
 	s.used--
 }
@@ -331,3 +325,24 @@ func (c Cell) settle(digest uint64, tag Tag, marks Mark) {
 	l.setHead(l.head.withTag(c.i, tag).withMarks(c.i, marks))
 	atomic.StoreUint64(&l.turns, l.turns+1)
 }
+
+// A Budget is how much memory may be taken together.
+type Budget struct {
+	most int64
+	used atomic.Int64
+}
+
+// NewBudget returns one of so many bytes.
+func NewBudget(most int64) *Budget { return &Budget{most: most} }
+
+// Reserve takes so many bytes, if there are as many or it must.
+func (b *Budget) Reserve(bytes int, must bool) bool {
+	if b.used.Add(int64(bytes)) > b.most && !must {
+		b.Release(bytes)
+		return false
+	}
+	return true
+}
+
+// Release gives bytes back.
+func (b *Budget) Release(bytes int) { b.used.Add(-int64(bytes)) }

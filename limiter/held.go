@@ -1,0 +1,318 @@
+package limiter
+
+import (
+	"unsafe"
+
+	"github.com/weirgo/weir/limiter/internal/table"
+)
+
+// How Memory holds a key. There are two forms:
+//
+//   - A word, which is the state packed (word.go), under a tag that stands for the limit it was
+//     written under. It is changed by one compare-and-swap.
+//   - A state, which its shard holds behind its lock, for all else: logs, buckets that settle,
+//     counts that do not fit a word, calendars. The cell has the tag heldTag and the state's
+//     place in place of the word. Events under way are states, too, but without a cell: a key has
+//     one while it has some, so what there is of them is bounded by these, and nothing is evicted.
+
+const (
+	heldTag table.Tag = 1 // and those above it are words
+
+	// mostTags bounds the limits that words are written under. Further ones are held as states.
+	mostTags = 4096
+)
+
+// A binding is how a quota's states are held in a store.
+type binding struct {
+	memory *Memory
+	tag    table.Tag
+	window int64 // the index of the one at the store's origin, for a window's word
+}
+
+// binding is q's in m.
+func (m *Memory) binding(q *Quota) *binding {
+	if b := q.bound.Load(); b != nil && b.memory == m {
+		return b
+	}
+	b := &binding{memory: m, tag: m.tagOf(q)}
+	if q.window > 0 && q.calendar == nil {
+		b.window = m.origin / q.window
+	}
+	q.bound.Store(b)
+	return b
+}
+
+// tagOf is the tag of q's limit, which is registered if it is new.
+func (m *Memory) tagOf(q *Quota) table.Tag {
+	if !q.fitsWord() {
+		return heldTag
+	}
+	m.register.Lock()
+	defer m.register.Unlock()
+	if tag, ok := m.tags[q.limit]; ok {
+		return tag
+	}
+	known := *m.limits.Load()
+	if len(known) > mostTags {
+		return heldTag
+	}
+	tag := table.Tag(len(known))
+	grown := append(known, compiled(q.limit)) // beyond what others see of the slice
+	m.limits.Store(&grown)
+	m.tags[q.limit] = tag
+	return tag
+}
+
+// writtenUnder is a quota of the limit that words of a tag are written under.
+func (m *Memory) writtenUnder(tag table.Tag) *Quota { return (*m.limits.Load())[tag] }
+
+// A shard is a part of a Memory. What is in it needs the lock of the table's shard.
+type shard struct {
+	*table.Shard
+	memory *Memory
+	index  int   // shards are locked in this order
+	now    int64 // at which states are judged
+	held   []state
+	free   []uint64 // places in held
+	logs   int      // bytes of the logs of held
+	budget *table.Budget
+
+	underWay map[uint64]slots
+	most     int // of them since the map was made: it keeps the room for as many
+}
+
+// slots is a State of events under way, without the time.
+type slots struct{ level, mean int64 }
+
+// keptRoom is for how many keys a shard without events under way keeps room.
+const keptRoom = 128
+
+func (s *shard) putSlots(hash uint64, state State) {
+	if state.Level > 0 {
+		if s.underWay == nil {
+			s.underWay = map[uint64]slots{}
+		}
+		s.underWay[hash] = slots{state.Level, state.Prev}
+		s.most = max(s.most, len(s.underWay))
+		return
+	}
+	delete(s.underWay, hash)
+	if len(s.underWay) == 0 && s.most > keptRoom {
+		s.underWay, s.most = nil, 0
+	}
+}
+
+func (s *shard) slots(hash uint64) State {
+	known := s.underWay[hash]
+	return State{Last: s.now, Level: known.level, Prev: known.mean}
+}
+
+// A state is what a shard holds of a key.
+type state struct {
+	quota             *Quota // it was written under
+	last, level, prev int64
+	log               []Entry // of which the first are over
+	over              int
+
+	// What it is worth, as of the last change.
+	idle  int64 // when it is back in its initial state
+	full  int64 // when it has a unit again
+	share int64 // of the limit that was used
+}
+
+const (
+	stateBytes = int(unsafe.Sizeof(state{}))
+	entryBytes = int(unsafe.Sizeof(Entry{}))
+
+	fewEntries = 4  // that a log begins with
+	keptLog    = 16 // how many entries a state may have room for that is not in use
+)
+
+// lacks is how many states and entries of a log there is to be memory for, before q has a new state.
+func (s *shard) lacks(q *Quota) (states, entries int) {
+	if n := len(s.free); n > 0 {
+		return 0, max(0, q.firstEntries()-cap(s.held[s.free[n-1]].log))
+	}
+	if n := len(s.held); n == cap(s.held) {
+		states = max(4, n/8)
+	}
+	return states, q.firstEntries()
+}
+
+// hasMemory reports whether newState would make a state.
+func (s *shard) hasMemory(q *Quota) bool {
+	states, entries := s.lacks(q)
+	bytes := states*stateBytes + entries*entryBytes
+	if !s.budget.Reserve(bytes, false) {
+		return false
+	}
+	s.budget.Release(bytes)
+	return true
+}
+
+// newState makes a state for a key that was never seen, if there is memory for it, or it must.
+func (s *shard) newState(q *Quota, must bool) (at uint64, ok bool) {
+	states, entries := s.lacks(q)
+	if !s.budget.Reserve(states*stateBytes+entries*entryBytes, must) {
+		return 0, false
+	}
+	if states > 0 {
+		s.held = append(make([]state, 0, cap(s.held)+states), s.held...)
+	}
+	if last := len(s.free) - 1; last >= 0 {
+		at, s.free = s.free[last], s.free[:last]
+	} else {
+		at, s.held = uint64(len(s.held)), append(s.held, state{})
+	}
+	log := s.held[at].log
+	if entries > 0 {
+		log = make([]Entry, 0, cap(log)+entries)
+		s.logs += entries * entryBytes
+	}
+	s.held[at] = state{quota: q, log: log[:0]}
+	return at, true
+}
+
+// firstEntries is how many entries a log begins with.
+func (q *Quota) firstEntries() int {
+	switch {
+	case q.hasLows():
+		return MostLows + 1
+	case q.algorithm.mostEvents > 0:
+		return int(min(q.capacity, fewEntries))
+	}
+	return 0
+}
+
+// freeState ends the use of a state. One with a short log keeps the room for it.
+func (s *shard) freeState(at uint64) {
+	known := &s.held[at]
+	if cap(known.log) > keptLog {
+		s.budget.Release(cap(known.log) * entryBytes)
+		s.logs -= cap(known.log) * entryBytes
+		known.log = nil
+	}
+	known.quota = nil
+	s.free = append(s.free, at)
+}
+
+// bytes is what the shard takes beside its cells.
+func (s *shard) bytes() int { return cap(s.held)*stateBytes + s.logs }
+
+// state is a State, whose log lies in s's.
+func (s *state) state() State {
+	return State{Last: s.last, Level: s.level, Prev: s.prev, Log: s.log[s.over:]}
+}
+
+// lies reports whether a log lies in the room of s's.
+func (s *state) lies(log []Entry) bool {
+	n, m := cap(s.log), cap(log)
+	return 0 < m && m <= n && &s.log[:n][n-1] == &log[:m][m-1]
+}
+
+// put writes a State.
+func (s *shard) put(known *state, of State) {
+	known.last, known.level, known.prev = of.Last, of.Level, of.Prev
+	switch {
+	case known.lies(of.Log):
+		known.over = cap(known.log) - cap(of.Log)
+		known.log = known.log[:known.over+len(of.Log)]
+	case len(of.Log) <= cap(known.log):
+		known.log, known.over = append(known.log[:0], of.Log...), 0
+	default:
+		more := cap(of.Log) - cap(known.log)
+		s.budget.Reserve(more*entryBytes, true)
+		s.logs += more * entryBytes
+		known.log, known.over = of.Log, 0
+	}
+}
+
+// ready is the log of a state that was put, with room for an entry. Where there is no memory for
+// that, the last two events become one: it counts the earlier one longer, and admits no more.
+func (s *shard) ready(known *state) []Entry {
+	log := known.log[known.over:]
+	switch n := len(log); {
+	case len(known.log) < cap(known.log):
+	case known.over > 0 && (known.over >= n/4 || n <= keptLog):
+		known.log, known.over = append(known.log[:0], log...), 0
+	default:
+		room := n + max(fewEntries, n/4)
+		if most := int(known.quota.capacity); most <= keptLog {
+			room = min(room, most)
+		}
+		if more := room - cap(known.log); s.budget.Reserve(more*entryBytes, n < 2) {
+			s.logs += more * entryBytes
+			known.log, known.over = append(make([]Entry, 0, room), log...), 0
+			break
+		}
+		log[n-2] = Entry{log[n-1].At, log[n-2].N + log[n-1].N}
+		known.log = known.log[:len(known.log)-1]
+		s.memory.merged.Add(1)
+	}
+	return known.log[known.over:]
+}
+
+// load reads a cell's state, and the quota that it was written under.
+func (s *shard) load(tag table.Tag, word uint64) (State, *Quota) {
+	if tag == heldTag {
+		known := &s.held[word]
+		return known.state(), known.quota
+	}
+	q := s.memory.writtenUnder(tag)
+	return q.unpack(word, s.memory.origin, s.now), q
+}
+
+// save is the word of a cell after a state of q has become of, as d says, and its tag. Before it
+// the cell had another word and tag.
+func (s *shard) save(q *Quota, tag, before table.Tag, word uint64, of State, d *Decision) uint64 {
+	if tag != heldTag {
+		if before == heldTag {
+			s.freeState(word)
+		}
+		return q.pack(of, s.memory.origin)
+	}
+	if before != heldTag {
+		word, _ = s.newState(q, true) // the key is known: it has to be counted on
+	}
+	known := &s.held[word]
+	known.quota = q
+	s.put(known, of)
+	known.idle, known.full = 0, 0
+	if used := d.Limit - d.Remaining; used > 0 {
+		known.idle, known.share = s.now+d.ResetAfter.Microseconds(), steps(used, q)
+	}
+	if d.Remaining == 0 {
+		known.full = s.now + d.NextAfter.Microseconds()
+	}
+	return word
+}
+
+// steps is how much of a limit is used. Keys of one window are idle at the same time; the more
+// used, the more is lost.
+func steps(used int64, q *Quota) int64 { return min(used, q.capacity) * (allSteps - 1) / q.capacity }
+
+const allSteps = 1 << 10
+
+// Judge implements [table.Owner].
+func (s *shard) Judge(tag table.Tag, word uint64) (worth int64, refusing bool) {
+	if tag == heldTag {
+		known := &s.held[word]
+		if known.idle <= s.now {
+			return 0, false
+		}
+		return (known.idle-s.now)*allSteps + known.share, s.now < known.full
+	}
+	q := s.memory.writtenUnder(tag)
+	used, reset := q.algorithm.look(q, q.at(q.unpack(word, s.memory.origin, s.now), s.now))
+	if used == 0 {
+		return 0, false
+	}
+	return reset*allSteps + steps(used, q), used >= q.capacity
+}
+
+// Drop implements [table.Owner].
+func (s *shard) Drop(tag table.Tag, word uint64) {
+	if tag == heldTag {
+		s.freeState(word)
+	}
+}
