@@ -115,9 +115,9 @@ type state struct {
 	over              int
 
 	// What it is worth, as of the last change.
-	idle  int64 // when it is back in its initial state
-	full  int64 // when it has a unit again
-	share int64 // of the limit that was used
+	idle int64 // when it is back in its initial state
+	full int64 // when it has a unit again
+	used int64 // units
 }
 
 const (
@@ -227,9 +227,9 @@ func (s *shard) put(known *state, of State) {
 	}
 }
 
-// ready is the log of a state that was put, with room for an entry. Where there is no memory for
+// ready makes room for an entry. Where there is no memory for
 // that, the last two events become one: it counts the earlier one longer, and admits no more.
-func (s *shard) ready(known *state) []Entry {
+func (s *shard) ready(known *state) {
 	log := known.log[known.over:]
 	switch n := len(log); {
 	case len(known.log) < cap(known.log):
@@ -249,7 +249,6 @@ func (s *shard) ready(known *state) []Entry {
 		known.log = known.log[:len(known.log)-1]
 		s.memory.merged.Add(1)
 	}
-	return known.log[known.over:]
 }
 
 // load reads a cell's state, and the quota that it was written under.
@@ -274,40 +273,115 @@ func (s *shard) save(q *Quota, tag, before table.Tag, word uint64, of State, d *
 	if before != heldTag {
 		word, _ = s.newState(q, true) // the key is known: it has to be counted on
 	}
-	known := &s.held[word]
-	known.quota = q
-	s.put(known, of)
-	known.idle, known.full = 0, 0
-	if used := d.Limit - d.Remaining; used > 0 {
-		known.idle, known.share = s.now+d.ResetAfter.Microseconds(), steps(used, q)
-	}
-	if d.Remaining == 0 {
-		known.full = s.now + d.NextAfter.Microseconds()
-	}
+	s.hold(&s.held[word], q, of, d)
 	return word
 }
 
-// steps is how much of a limit is used. Keys of one window are idle at the same time; the more
-// used, the more is lost.
-func steps(used int64, q *Quota) int64 { return min(used, q.capacity) * (allSteps - 1) / q.capacity }
+// hold writes what a state of q has become.
+func (s *shard) hold(known *state, q *Quota, of State, d *Decision) {
+	known.quota = q
+	s.put(known, of)
+	s.note(known, d)
+}
 
+// note writes what a state is worth after d.
+func (s *shard) note(known *state, d *Decision) {
+	known.idle, known.full, known.used = s.now+d.ResetAfter.Microseconds(), 0, d.Limit-d.Remaining
+	if d.Remaining == 0 {
+		known.full = s.now + d.NextAfter.Microseconds()
+	}
+}
+
+// decideHeld decides on one charge of a key that is known as a state of q's limit.
+func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool {
+	s.Lock()
+	defer s.Unlock()
+	cell, ok := s.Find(hash)
+	if !ok || cell.Tag() != heldTag {
+		return false
+	}
+	known := &s.held[cell.Look()]
+	if known.quota != q && known.quota.limit != q.limit {
+		return false
+	}
+	if s.now = s.memory.now(); q.algorithm == &slidingLog && known.prev == 0 && known.last <= s.now {
+		s.takeLog(known, q, cost, d)
+	} else {
+		after, allowed := q.takeNow(s.present(known, q, cost), cost)
+		*d = q.describe(after, 0, cost, allowed)
+		if allowed && cost > 0 {
+			s.hold(known, q, after, d)
+		}
+	}
+	cell.SetMarks(marksAfter(cell.Marks(), q, cost, d))
+	return true
+}
+
+// takeLog fills in the decision on a log of which nothing is owed: the way of small limits.
+func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
+	gone := s.now - q.window
+	for known.over < len(known.log) && known.log[known.over].At <= gone {
+		known.level -= known.log[known.over].N
+		known.over++
+	}
+	known.last = s.now
+	free := q.capacity - known.level
+	*d = Decision{Allowed: cost <= free || cost == 0, Limit: q.capacity, At: s.now}
+	if d.Allowed && cost > 0 {
+		s.ready(known)
+		known.log = append(known.log, Entry{s.now, cost})
+		known.level += cost
+		free -= cost
+	}
+	d.Remaining = free
+	if log := known.log[known.over:]; len(log) > 0 {
+		d.NextAfter, d.ResetAfter = micros(log[0].At-gone), micros(log[len(log)-1].At-gone)
+	}
+	s.note(known, d)
+	switch {
+	case d.Allowed:
+	case cost > q.capacity:
+		d.RetryAfter = Never
+	case cost == free+1:
+		d.RetryAfter = d.NextAfter
+	default:
+		d.RetryAfter = micros(q.roomFor(known.state(), cost-free))
+	}
+}
+
+// present brings a state of q's limit to the present, and makes room for an entry where one may come.
+func (s *shard) present(known *state, q *Quota, cost int64) State {
+	of := q.at(known.state(), s.now)
+	s.put(known, of)
+	if q.algorithm.mostEvents > 0 && cost > 0 && of.Level+cost <= q.capacity {
+		s.ready(known)
+	}
+	of.Log = known.log[known.over:]
+	return of
+}
+
+// allSteps is what keys that are idle at the same time differ by: the more used, the more is lost.
 const allSteps = 1 << 10
 
+func worth(used, reset int64, q *Quota) int64 {
+	return reset*allSteps + min(used, q.capacity)*(allSteps-1)/q.capacity
+}
+
 // Judge implements [table.Owner].
-func (s *shard) Judge(tag table.Tag, word uint64) (worth int64, refusing bool) {
+func (s *shard) Judge(tag table.Tag, word uint64) (_ int64, refusing bool) {
 	if tag == heldTag {
 		known := &s.held[word]
 		if known.idle <= s.now {
 			return 0, false
 		}
-		return (known.idle-s.now)*allSteps + known.share, s.now < known.full
+		return worth(known.used, known.idle-s.now, known.quota), s.now < known.full
 	}
 	q := s.memory.writtenUnder(tag)
 	used, reset := q.algorithm.look(q, q.at(q.unpack(word, s.memory.origin, s.now), s.now))
 	if used == 0 {
 		return 0, false
 	}
-	return reset*allSteps + steps(used, q), used >= q.capacity
+	return worth(used, reset, q), used >= q.capacity
 }
 
 // Drop implements [table.Owner].

@@ -201,20 +201,10 @@ func (m *Memory) stateOf(charges []Charge, keys []lockedKey, i int) State {
 	}
 	first := &keys[k.first]
 	s, from := k.shard.load(first.tag, first.word)
-	same := from == q || from.limit == q.limit
-	if from != q {
-		s = q.Convert(from, s, now)
+	if first.tag == heldTag && k.binding.tag == heldTag && (from == q || from.limit == q.limit) {
+		return k.shard.present(&k.shard.held[first.word], q, charges[i].Cost)
 	}
-	s = q.at(s, now)
-	if same && first.tag == heldTag && k.binding.tag == heldTag {
-		known := &k.shard.held[first.word]
-		k.shard.put(known, s)
-		s.Log = known.log[known.over:]
-		if cost := charges[i].Cost; q.algorithm.mostEvents > 0 && cost > 0 && s.Level+cost <= q.capacity {
-			s.Log = k.shard.ready(known)
-		}
-	}
-	return s
+	return q.at(q.Convert(from, s, now), now)
 }
 
 // makeRoom gives a cell to each charge that is to be counted and has none, or moves it to its rule's

@@ -161,8 +161,8 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 
 // decideOne decides on one charge.
 func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) {
-	b := m.binding(q)
-	if b.tag != heldTag && m.decideWord(q, b, q.digest(key), cost, d) {
+	b, hash := m.binding(q), q.digest(key)
+	if b.tag == heldTag && m.shardOf(hash).decideHeld(q, hash, cost, d) || b.tag != heldTag && m.decideWord(q, b, hash, cost, d) {
 		return
 	}
 	m.decideOneLocked(q, key, cost, d)

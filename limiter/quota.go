@@ -292,6 +292,8 @@ func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 		d.Delay = micros(q.algorithm.delay(q, State{Level: s.Level - cost*q.unit}))
 	case !allowed && (cost < 0 || cost > q.capacity):
 		d.RetryAfter = Never
+	case !allowed && cost == remaining+1:
+		d.RetryAfter = max(time.Microsecond, d.NextAfter)
 	case !allowed:
 		d.RetryAfter = micros(max(1, behind+q.algorithm.wait(q, s, cost)))
 	}

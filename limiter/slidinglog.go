@@ -29,6 +29,9 @@ var slidingLog = algorithm{
 	owe:    oweLog,
 	refund: refundLog,
 	look: func(q *Quota, s State) (used, reset int64) {
+		if n := len(s.Log); n > 0 && s.Prev == 0 {
+			return s.Level, s.Log[n-1].At + q.window - s.Last
+		}
 		return s.Level, q.roomFor(s, s.Level)
 	},
 	wait: func(q *Quota, s State, cost int64) int64 {
@@ -38,7 +41,14 @@ var slidingLog = algorithm{
 
 func advanceLog(q *Quota, s State, t int64) State {
 	s.Last = t
-	// An event at e counts in [e, e+window).
+	if len(s.Log) == 0 || s.Log[0].At > t-q.window {
+		return s
+	}
+	return expireLog(q, s, t)
+}
+
+// expireLog is s without the events that are over at t: one at e counts in [e, e+window).
+func expireLog(q *Quota, s State, t int64) State {
 	for len(s.Log) > 0 && s.Log[0].At <= t-q.window {
 		gone := s.Log[0]
 		s.Log = s.Log[1:]
