@@ -352,7 +352,9 @@ func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 // present brings a state of q's limit to the present, and makes room for an entry where one may come.
 func (s *shard) present(known *state, q *Quota, cost int64) State {
 	of := q.at(known.state(), s.now)
-	s.put(known, of)
+	if len(known.log) > 0 { // which at may have changed in place
+		s.put(known, of)
+	}
 	if q.algorithm.mostEvents > 0 && cost > 0 && of.Level+cost <= q.capacity {
 		s.ready(known)
 	}

@@ -10,10 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func newShard(owner Owner) *Shard {
+	s := NewShard()
+	s.Owner = owner
+	return s
+}
+
 // put makes a cell for a digest in a shard where there is room.
 func put(t *testing.T, s *Shard, digest uint64, tag Tag, state uint64) {
 	t.Helper()
-	cell, ok := s.Room(digest, tag, refusing{})
+	cell, ok := s.Room(digest, tag)
 	require.True(t, ok)
 	cell.Put(tag, state)
 }
@@ -57,7 +63,7 @@ func TestASwapThatComesLateChangesNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewShard()
+			s := newShard(refusing{})
 			if s.maxLines = 1; name == "it moved to its other line" {
 				s.maxLines = 1000
 			}
@@ -77,7 +83,9 @@ func TestASwapThatComesLateChangesNothing(t *testing.T) {
 // it is refusing.
 type byState struct{ then func() }
 
-func (b *byState) Judge(_ *Shard, _ Tag, state uint64) (int64, bool) {
+func (*byState) Drop(Tag, uint64) {}
+
+func (b *byState) Judge(_ Tag, state uint64) (int64, bool) {
 	if then := b.then; then != nil {
 		b.then = nil
 		defer then()
@@ -92,13 +100,14 @@ func TestACellThatIsUsedAfterItWasJudgedIsNotLost(t *testing.T) {
 		"it could be evicted": {live, refusing},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewShard()
+			s := newShard(nil)
 			s.maxLines = 1
 			put(t, s, 1, 1, states.before)
 			put(t, s, 2, 1, refusing)
 			put(t, s, 3, 1, 109) // live, and further from idle
 			judge := &byState{then: func() { assert.True(t, seen(t, s, 1).Swap(states.after)) }}
-			_, ok := s.Room(4, 1, judge)
+			s.Owner = judge
+			_, ok := s.Room(4, 1)
 			if states.after == refusing {
 				assert.False(t, ok, "most are refusing")
 				assert.Zero(t, s.Evicted)
@@ -110,17 +119,18 @@ func TestACellThatIsUsedAfterItWasJudgedIsNotLost(t *testing.T) {
 		})
 	}
 	t.Run("while the shard grows", func(t *testing.T) {
-		s := NewShard()
+		s := newShard(nil)
 		put(t, s, 1, 1, idle)
 		judge := &byState{then: func() { assert.True(t, seen(t, s, 1).Swap(live)) }}
-		assert.True(t, s.grow(judge))
+		s.Owner = judge
+		assert.True(t, s.grow())
 		assert.EqualValues(t, live, seen(t, s, 1).State())
 	})
 }
 
 // Two digests take turns in one line while others look for one of them.
 func TestAPlaceIsTheDigestsOwn(t *testing.T) {
-	s := NewShard()
+	s := newShard(refusing{})
 	s.maxLines = 1
 	digests := [...]uint64{rand.Uint64(), rand.Uint64()}
 	var over atomic.Bool
@@ -157,12 +167,12 @@ func TestAPlaceIsTheDigestsOwn(t *testing.T) {
 // Counters are counted up while others come and go, and so make their cells move.
 func TestEverySwapCountsWhereverItsCellMoves(t *testing.T) {
 	const counters, callers = 60, 3
-	s := NewShard()
+	s := newShard(refusing{})
 	random := rand.New(rand.NewPCG(1, 2))
 	digests := make([]uint64, counters)
 	var counts [counters]atomic.Uint64
 	const live, step = 11, 100 // see byState
-	judge := &byState{}
+	s.Owner = &byState{}
 	for i := range digests {
 		digests[i] = random.Uint64()
 		put(t, s, digests[i], 1, live)
@@ -210,7 +220,7 @@ func TestEverySwapCountsWhereverItsCellMoves(t *testing.T) {
 	for range 100_000 {
 		s.Lock()
 		if digest := random.Uint64(); random.IntN(3) > 0 {
-			if cell, ok := s.Room(digest, 2, judge); ok {
+			if cell, ok := s.Room(digest, 2); ok {
 				cell.Put(2, uint64(random.IntN(2))) // idle or live
 			}
 		} else {
@@ -239,7 +249,7 @@ func TestEverySwapCountsWhereverItsCellMoves(t *testing.T) {
 func TestEverySwapCountsThoughAShardGivesUpGrowing(t *testing.T) {
 	gaveUp := 0
 	for round := range uint64(200) {
-		s := NewShard()
+		s := newShard(refusing{})
 		random := rand.New(rand.NewPCG(7, round))
 		size := 5 + random.IntN(8)
 		s.maxLines = size
@@ -261,7 +271,7 @@ func TestEverySwapCountsThoughAShardGivesUpGrowing(t *testing.T) {
 		for range 3 * len(digests) {
 			s.Lock()
 			if digest := random.Uint64(); int(known.Load()) < len(digests) {
-				if cell, ok := s.Room(digest, 1, refusing{}); ok {
+				if cell, ok := s.Room(digest, 1); ok {
 					cell.Put(1, 0)
 					digests[known.Load()] = digest
 					known.Add(1)
@@ -284,7 +294,7 @@ func TestEverySwapCountsThoughAShardGivesUpGrowing(t *testing.T) {
 }
 
 func TestNoSealedStateLooksTaken(t *testing.T) {
-	s := NewShard()
+	s := newShard(refusing{})
 	_, sight := s.Seek(5)
 	require.Equal(t, Unseen, sight, "where there is nothing yet")
 	put(t, s, 5, 1, seal(5, 1)) // which would be 0

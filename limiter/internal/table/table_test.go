@@ -10,15 +10,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A judged is what the model knows of a cell. Its number is the cell's state, or the
-// content of its span if the cell is boxed.
+// A judged is what the model knows of a cell. Its number is the cell's state.
 type judged struct {
 	digest   uint64
 	tag      Tag
 	idleIn   int64
 	refusing bool
 	pinned   bool
-	words    int // of its span
 }
 
 // A modelled shard is one beside a map that says what must be in it.
@@ -26,32 +24,37 @@ type modelled struct {
 	*Shard
 	by      map[uint64]*judged // by number
 	numbers map[uint64]uint64  // by digest
+	dropped []uint64           // since that was looked at
 	next    uint64
 }
 
 func newModelled(maxCells int) *modelled {
-	t := New(maxCells, math.MaxInt64)
-	return &modelled{Shard: t.Shard(0), by: map[uint64]*judged{}, numbers: map[uint64]uint64{}}
+	m := &modelled{Shard: newTable(maxCells, nil).Shard(0), by: map[uint64]*judged{}, numbers: map[uint64]uint64{}}
+	m.Owner = m
+	return m
 }
 
-func (m *modelled) number(tag Tag, state uint64) uint64 {
-	if tag&Boxed == 0 {
-		return state
+func newTable(maxCells int, owner Owner) *Table {
+	t := New(maxCells, NewBudget(math.MaxInt64))
+	for i := range t.Shards() {
+		t.Shard(i).Owner = owner
 	}
-	return m.Span(state, 1)[0]
+	return t
 }
 
-func (m *modelled) Judge(s *Shard, tag Tag, state uint64) (int64, bool) {
-	j := m.by[m.number(tag, state)]
+func (m *modelled) Judge(_ Tag, state uint64) (int64, bool) {
+	j := m.by[state]
 	return j.idleIn, j.refusing
 }
+
+func (m *modelled) Drop(_ Tag, state uint64) { m.dropped = append(m.dropped, state) }
 
 // put makes a cell for a new digest, and says what it took the place of.
 func (m *modelled) put(t *rapid.T, j *judged) {
 	evicted := m.Evicted
 	before := m.within(j.digest)
 	grown := len(*m.lines.Load()) == m.maxLines // and so before is what Room finds
-	cell, ok := m.Room(j.digest, j.tag, m)
+	cell, ok := m.Room(j.digest, j.tag)
 	if !ok {
 		if grown {
 			require.Equal(t, before, m.within(j.digest))
@@ -73,21 +76,19 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 	require.LessOrEqual(t, lost, 1)
 
 	m.next++
-	state := m.next
-	if j.tag&Boxed != 0 {
-		state = m.span(j)
-	}
-	cell.Put(j.tag, state)
+	cell.Put(j.tag, m.next)
 	m.by[m.next], m.numbers[j.digest] = j, m.next
 }
 
 // forget drops what is not in the shard any more, and counts what of it was live.
 func (m *modelled) forget(t *rapid.T, before []uint64, grown bool) (lost int) {
+	dropped := 0
 	for digest, number := range m.numbers {
 		if _, found := m.Find(digest); found {
 			continue
 		}
 		gone := m.by[number]
+		require.Contains(t, m.dropped, number)
 		require.False(t, gone.pinned, "a pinned cell was taken over")
 		if gone.idleIn > 0 {
 			lost++
@@ -105,32 +106,23 @@ func (m *modelled) forget(t *rapid.T, before []uint64, grown bool) (lost int) {
 		}
 		delete(m.by, number)
 		delete(m.numbers, digest)
+		dropped++
 	}
+	require.Len(t, m.dropped, dropped, "what was dropped is there still")
+	m.dropped = nil
 	return lost
-}
-
-// span is a new span, written full of the number.
-func (m *modelled) span(j *judged) uint64 {
-	ref, ok := m.NewSpan(j.words, false)
-	if !ok {
-		panic("there is no memory")
-	}
-	for i := range m.Span(ref, j.words) {
-		m.Span(ref, j.words)[i] = m.next
-	}
-	return ref
 }
 
 // within is the numbers in the cells within a digest's reach, 0 for an empty cell.
 func (m *modelled) within(digest uint64) (numbers []uint64) {
 	var r reach
-	r.explore(m.Shard, digest, refusing{})
+	r.explore(m.Shard, digest, true)
 	for _, step := range r.steps[:r.n] {
 		l := &r.lines[step.line]
 		for i := range l.digest {
 			number := uint64(0)
 			if c := (Cell{l, i}); c.Tag() != 0 {
-				number = m.number(c.Tag(), c.look())
+				number = c.Look()
 			}
 			numbers = append(numbers, number)
 		}
@@ -152,9 +144,6 @@ func (m *modelled) besieged(numbers []uint64) bool {
 	return 2*refusing > all
 }
 
-// look is the state of a cell that nobody has taken.
-func (c Cell) look() uint64 { return c.line.word[c.i] ^ c.seal() }
-
 // check holds the shard to the map.
 func (m *modelled) check(t *rapid.T) {
 	live := 0
@@ -166,7 +155,7 @@ func (m *modelled) check(t *rapid.T) {
 	for digest, number := range m.numbers {
 		cell, found := m.Find(digest)
 		require.True(t, found, "a digest is not found")
-		tag, state := cell.Tag(), cell.look()
+		tag, state := cell.Tag(), cell.Look()
 		j := m.by[number]
 		require.Equal(t, j.tag, tag)
 		place, sight := m.Seek(digest)
@@ -174,13 +163,7 @@ func (m *modelled) check(t *rapid.T) {
 		require.Equal(t, tag, place.Tag())
 		require.Equal(t, state, place.State())
 		require.Equal(t, j.pinned, place.Marks()&Pinned != 0)
-		if tag&Boxed == 0 {
-			require.Equal(t, number, state)
-			continue
-		}
-		for _, word := range m.Span(state, j.words) {
-			require.Equal(t, number, word, "two spans overlap")
-		}
+		require.Equal(t, number, state)
 	}
 }
 
@@ -213,10 +196,9 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 		putOne := func(t *rapid.T) {
 			j := &judged{
 				digest:   digest(),
-				tag:      Tag(rapid.SampledFrom([]int{1, 7, 3 | int(Boxed), 9 | int(Boxed)}).Draw(t, "tag")),
+				tag:      Tag(rapid.SampledFrom([]int{1, 7}).Draw(t, "tag")),
 				idleIn:   rapid.Int64Range(0, 5).Draw(t, "idleIn"),
 				refusing: rapid.Bool().Draw(t, "refusing"),
-				words:    rapid.IntRange(1, 40).Draw(t, "words"),
 			}
 			if _, found := m.Find(j.digest); found {
 				require.Contains(t, m.numbers, j.digest)
@@ -237,29 +219,17 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 				m.next++
 				delete(m.by, number)
 				m.by[m.next], m.numbers[j.digest] = j, m.next
-				tag := cell.Tag()
-				if tag&Boxed == 0 && rapid.Bool().Draw(t, "without the lock") {
+				if rapid.Bool().Draw(t, "without the lock") {
 					place, _ := m.Seek(j.digest)
 					require.True(t, place.Swap(m.next))
 					require.False(t, place.Swap(m.next+1), "its word is another")
 					return
 				}
-				state := cell.Take()
+				cell.Take()
 				_, sight := m.Seek(j.digest)
 				require.Equal(t, Busy, sight, "a cell that is taken is found without the lock")
-				switch {
-				case tag&Boxed == 0:
-					cell.Put(tag, m.next)
-				case rapid.Bool().Draw(t, "unbox"):
-					m.Free(state)
-					j.tag &^= Boxed
-					cell.Put(j.tag, m.next)
-				default:
-					j.words = rapid.IntRange(1, 100).Draw(t, "words")
-					ref := m.span(j)
-					m.Free(state)
-					cell.Put(tag, ref)
-				}
+				j.tag = Tag(rapid.SampledFrom([]int{1, 7}).Draw(t, "tag"))
+				cell.Put(j.tag, m.next)
 			},
 			"clear": func(t *rapid.T) {
 				number, j, cell := known()
@@ -267,6 +237,8 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 					t.Skip("pinned")
 				}
 				m.Clear(cell)
+				require.Equal(t, []uint64{number}, m.dropped)
+				m.dropped = nil
 				delete(m.by, number)
 				delete(m.numbers, j.digest)
 				_, found := m.Find(j.digest)
@@ -295,9 +267,9 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 
 func TestATableIsNeverLargerThanItsMaximum(t *testing.T) {
 	for _, maxCells := range []int{1, 2, 3, 4, 100, 1000, 1024, 1025, 10_000, 70_000} {
-		table, random := New(maxCells, math.MaxInt64), rand.New(rand.NewPCG(1, 1))
+		table, random := newTable(maxCells, live{}), rand.New(rand.NewPCG(1, 1))
 		for range 3 * min(maxCells, 30_000) {
-			fill(table, random.Uint64(), live{})
+			fill(table, random.Uint64())
 		}
 		assert.LessOrEqual(t, cells(table), maxCells+table.Shards()*cellsPerLine, "maxCells %d", maxCells)
 		assert.LessOrEqual(t, table.Shards(), fewShards)
@@ -305,7 +277,7 @@ func TestATableIsNeverLargerThanItsMaximum(t *testing.T) {
 }
 
 func TestATableBeginsWithNoMemory(t *testing.T) {
-	table := New(math.MaxInt32, math.MaxInt64)
+	table := newTable(math.MaxInt32, nil)
 	for i := range table.Shards() {
 		assert.Zero(t, table.Shard(i).Bytes())
 	}
@@ -319,12 +291,14 @@ type (
 	refusing struct{}
 )
 
-func (live) Judge(*Shard, Tag, uint64) (int64, bool)     { return 1, false }
-func (refusing) Judge(*Shard, Tag, uint64) (int64, bool) { return 1, true }
+func (live) Judge(Tag, uint64) (int64, bool)     { return 1, false }
+func (live) Drop(Tag, uint64)                    {}
+func (refusing) Judge(Tag, uint64) (int64, bool) { return 1, true }
+func (refusing) Drop(Tag, uint64)                {}
 
 // fill puts a digest into a table and reports whether there was room.
-func fill(t *Table, digest uint64, judge Judge) bool {
-	cell, ok := t.Shard(t.Index(digest)).Room(digest, 1, judge)
+func fill(t *Table, digest uint64) bool {
+	cell, ok := t.Shard(t.Index(digest)).Room(digest, 1)
 	if ok {
 		cell.Put(1, digest)
 	}
@@ -349,12 +323,12 @@ func size(t *Table) (n int) {
 // Memory says of MaxKeys is what is measured here.
 func TestATableIsNearlyFullBeforeMuchIsEvicted(t *testing.T) {
 	for _, maxCells := range []int{1000, 10_000, 300_000} {
-		table, random := New(maxCells, math.MaxInt64), rand.New(rand.NewPCG(8, uint64(maxCells)))
+		table, random := newTable(maxCells, refusing{}), rand.New(rand.NewPCG(8, uint64(maxCells)))
 		held, lost, first := 0, 0, 0
 		var lostAt [101]float64 // in hundredths of maxCells that were put in
 		most := 0.0             // bytes for each cell in use
 		for i := range maxCells {
-			if fill(table, random.Uint64(), refusing{}) {
+			if fill(table, random.Uint64()) {
 				held++
 			} else if lost++; first == 0 {
 				first = held
@@ -379,23 +353,41 @@ func TestATableIsNearlyFullBeforeMuchIsEvicted(t *testing.T) {
 
 // This once went on for ever: the array was not more than half full, so it kept its size.
 func TestAShardGrowsWhereNoChainHelps(t *testing.T) {
-	table, random := New(1000, math.MaxInt64), rand.New(rand.NewPCG(1, 1))
+	table, random := newTable(1000, refusing{}), rand.New(rand.NewPCG(1, 1))
 	for put := 0; put <= 2*cellsPerLine; {
 		digest := random.Uint64()
 		if first(digest, minLines) == 0 && second(digest, minLines) == 1 {
-			require.True(t, fill(table, digest, refusing{}), "there was no room in a table that could grow")
+			require.True(t, fill(table, digest), "there was no room in a table that could grow")
 			put++
 		}
 	}
 	require.Greater(t, cells(table), minLines*cellsPerLine)
 }
 
+func TestATableTakesNoMoreBytesThanItMay(t *testing.T) {
+	budget := NewBudget(1 << 16)
+	s := NewShard()
+	s.init(math.MaxInt32, budget)
+	s.Owner = refusing{}
+	held := 0
+	for range 5000 {
+		if cell, ok := s.Room(rand.Uint64(), 1); ok {
+			cell.Put(1, 1)
+			held++
+		}
+	}
+	assert.LessOrEqual(t, s.Bytes(), 1<<16)
+	assert.Greater(t, held, 1<<16/lineBytes)
+	assert.False(t, budget.Reserve(1<<16-s.Bytes()+1, false), "what the shard takes is counted")
+	assert.True(t, budget.Reserve(1<<16-s.Bytes(), false))
+}
+
 func BenchmarkFind(b *testing.B) {
-	table, random := New(1_000_000, math.MaxInt64), rand.New(rand.NewPCG(1, 1))
+	table, random := newTable(1_000_000, live{}), rand.New(rand.NewPCG(1, 1))
 	digests := make([]uint64, 600_000)
 	for i := range digests {
 		digests[i] = random.Uint64()
-		fill(table, digests[i], live{})
+		fill(table, digests[i])
 	}
 	b.ReportAllocs()
 	i := 0
