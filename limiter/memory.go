@@ -23,11 +23,10 @@ type MemoryOptions struct {
 	// to 2^31, rounded up to a multiple of three in each of up to 4096 parts. Zero
 	// means a million.
 	//
-	// Memory is taken as keys come, 22 to 34 bytes for each. A limit of at most 10 events
-	// that is exact takes 8 more for each of them, a bucket of a quota that [Quota.Settles]
-	// 136 more, and a sliding window that counts above some 100,000 in a second or a million in a
-	// minute 24. A longer SlidingLog takes 64 more for a key, and 16 to 20
-	// for each event in it, of four at least.
+	// Memory is taken as keys come, 22 to 34 bytes for each. One whose state needs more than a
+	// word takes some 100 more (an exact limit of at most 10 events, a bucket of a quota that
+	// [Quota.Settles], a calendar, a count above some 100,000 in a second or a million in a minute)
+	// and 16 for each event whose time is kept.
 	MaxKeys int
 
 	// MaxBytes bounds the memory that the store takes for all of that, from a mebibyte on.
@@ -52,22 +51,21 @@ type MemoryOptions struct {
 // [Memory.Stats] counts what was forgotten and what was shared. It begins a little before the cap: up to 80% of MaxKeys
 // every key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
 //
-// Keys that are known are decided on without a lock, and a refusal writes nothing. New
-// keys take the lock of their part of the store; there are 64 parts at a million keys, and
-// one that grows holds its keys up for a millisecond or two. A SlidingLog of more than 10
-// events always takes that lock.
+// A key is held in one of two forms. Buckets, fixed windows and the sliding counter are a word: keys
+// that are known are decided on without a lock, and a refusal writes nothing. All else is a state
+// behind the lock of its part of the store, and new keys take that lock too; there are 64 parts at a
+// million keys, and one that grows holds its keys up for a millisecond or two. Of more than 4,000
+// different limits, the further ones are states.
 //
 // At MaxBytes it is the same, but that a new key whose state needs more than a word finds no
-// room at all unless others are back in their initial state. A SlidingLog of more than 10 events counts a new event of a key
+// room at all unless others are back in their initial state. A log counts a new event of a key
 // that it knows together with the one before, as if both were new: it admits no more for it,
 // and it may be later that it admits again. Stats counts those, too.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no
 // effect. Windows are aligned to the epoch as it was when the store was made.
 //
-// Memory always can decide: its errors are those of [CheckCharges], and one for more than
-// 32,000 different limits at a time: those of quotas in use, and those that keys were counted under
-// which are not back in their initial state. It does not look at the context.
+// Memory always can decide: its errors are those of [CheckCharges]. It does not look at the context.
 type Memory struct {
 	start  time.Time
 	origin int64 // start in microseconds since 1970
