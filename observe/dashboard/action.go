@@ -233,22 +233,11 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (counts []peekVi
 }
 
 func (d *Dashboard) reset(ctx context.Context, rule, key string) (outcome, error) {
-	used := false
 	found, err := d.each(rule, func(l *middleware.RateLimit) error {
-		results, err := l.Peek(ctx, rule, key)
-		if err != nil {
-			return err
-		}
-		for _, r := range results {
-			used = used || r.Remaining < r.Limit
-		}
 		return l.Reset(ctx, rule, key)
 	})
 	if err != nil || !found {
 		return outcome{}, orNoRule(err, rule)
-	}
-	if !used {
-		return outcome{Text: "The key had used nothing under " + rule + ". It begins anew."}, nil
 	}
 	return outcome{Text: "The key begins anew under " + rule + "."}, nil
 }
@@ -306,7 +295,7 @@ var errNotBanned = errors.New("the key was not banned; what it did is forgotten"
 func (d *Dashboard) forgetBans() {
 	d.latest.Lock()
 	defer d.latest.Unlock()
-	d.latest.bans = nil
+	d.latest.bans, d.latest.state = nil, nil
 }
 
 // wait is a time to wait, for people.

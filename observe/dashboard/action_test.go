@@ -278,9 +278,8 @@ func TestADigestIsNotToBeUnderTwoSecrets(t *testing.T) {
 	assert.ErrorContains(t, err, "dashboard: Secret is not that of Offenders")
 	_, err = dashboard.New(dashboard.Options{Secret: secret, Offenders: offenders.Must(offenders.New(offenders.Options{Secret: secret}))})
 	assert.NoError(t, err)
-	_, err = dashboard.New(dashboard.Options{Secret: secret[:3], MaxStreams: -1})
+	_, err = dashboard.New(dashboard.Options{Secret: secret[:3]})
 	assert.ErrorContains(t, err, "dashboard: Secret has 3 bytes")
-	assert.ErrorContains(t, err, "dashboard: MaxStreams is -1")
 }
 
 // brokenList is one of a Redis that is down.
@@ -349,16 +348,6 @@ func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
 		}
 	}
 	cancel()
-}
-
-func TestAResetSaysWhetherThereWasAnythingToForget(t *testing.T) {
-	s := start(t, dashboard.Options{})
-	const ask = `{"action":"reset","rule":"strict","key":"198.51.100.1"}`
-	_, said := s.do(ask)
-	assert.Contains(t, said, "had used nothing under strict")
-	s.send("GET", "/", "198.51.100.1", "")
-	_, said = s.do(ask)
-	assert.Contains(t, said, `"The key begins anew under strict."`)
 }
 
 func TestALookAtWhatNobodyCountsShowsNoNumbers(t *testing.T) {

@@ -72,9 +72,9 @@ func (d *Dashboard) client(key string) *clientView {
 	key, _ = keyfunc.Classify(key)
 	v := &clientView{Key: d.clickable(key), Digest: d.digest(key)}
 	if _, isDigest := keyfunc.DigestOf(key); !isDigest {
-		d.followed.follow(hash(key), key, d.now())
+		d.followed.follow(key, d.now())
 	}
-	last := d.followed.of(key)
+	last, _ := d.followed.of(key)
 	v.Passed = d.at(last.passed)
 	v.Hour = d.hourOf(v.Digest)
 	switch {

@@ -33,10 +33,7 @@ type counts struct {
 	degraded counter // decisions by outage policies
 	lastErr  atomic.Pointer[storeError]
 
-	countLevels func() // before a second ends
-
 	mu     sync.Mutex
-	levels map[levelOf]*levelCounts
 	byName map[seriesName]*series
 	other  *series // of all beyond maxSeries
 	swept  int64   // the second in which room was last made
@@ -64,7 +61,6 @@ type storeError struct {
 }
 
 func (c *counts) init() {
-	c.levels = map[levelOf]*levelCounts{}
 	c.byName = map[seriesName]*series{}
 	c.other = &series{}
 	c.find = c.named
@@ -172,11 +168,6 @@ func (c *counts) fold(now int64) {
 		c.outcome[i].fold(last, now)
 	}
 	c.degraded.fold(last, now)
-	c.countLevels()
-	for _, l := range c.levels {
-		l.admitted.fold(last, now)
-		l.shed.fold(last, now)
-	}
 	for _, s := range c.byName {
 		s.asked.fold(last, now)
 		s.refused.fold(last, now)

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,9 +26,9 @@ type Options struct {
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
 	// lets all see the page, and few look at a client of their choice, reset or ban it. It is
-	// asked for every request, and at least every five minutes while the page is open; then
-	// also with a copy of the request with the method POST, as viewers that may act keep their
-	// place before others (see MaxStreams). Nil: the page is closed.
+	// asked for every request, which an open page sends every two seconds. For figures it is
+	// asked also with a copy of the request with the method POST, as viewers that may act see
+	// more. Nil: the page is closed.
 	//
 	// Check credentials, or at least the Host header as well as the address. An address
 	// alone lets in every site that a browser at it visits and that makes its name point here
@@ -67,13 +66,6 @@ type Options struct {
 	// [keyfunc.Digester].
 	Secret []byte
 
-	// MaxStreams is how many open pages are live at once, 1 to 10,000. One page more takes
-	// the place of the one that has been open for longest, of those with viewers that may only
-	// look; if all may act, of any, but for no page that may only look. A page without a
-	// place asks for the figures every ten seconds, and is live again when there is room, or
-	// when its viewer says so. Zero: 16.
-	MaxStreams int
-
 	// Logger hears what was done from the page. Nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -99,13 +91,7 @@ type Dashboard struct {
 	limiters []*middleware.RateLimit
 	watchers []Watcher
 	latest   latest
-
-	viewers   *viewers
-	closed    chan struct{}
-	closeOnce sync.Once
 }
-
-const defaultStreams, mostStreams = 16, 10_000
 
 // New returns a page that shows nothing yet: give it to limiters as their Observer, and
 // then them to Add.
@@ -115,13 +101,9 @@ func New(o Options) (*Dashboard, error) {
 	if o.Offenders != nil && o.Offenders.Digest("") != digests.Digest("").String() {
 		err = errors.Join(err, errors.New("dashboard: Secret is not that of Offenders: a key would have two digests"))
 	}
-	if o.MaxStreams < 0 || o.MaxStreams > mostStreams {
-		err = errors.Join(err, fmt.Errorf("dashboard: MaxStreams is %d: it must be from 1 to %d, or 0 for %d", o.MaxStreams, mostStreams, defaultStreams))
-	}
 	if err != nil {
 		return nil, err
 	}
-	o.MaxStreams = cmp.Or(o.MaxStreams, defaultStreams)
 	if o.Title == "" {
 		o.Title, _ = os.Hostname()
 	}
@@ -136,15 +118,12 @@ func New(o Options) (*Dashboard, error) {
 		log:     o.Logger,
 		start:   time.Now(),
 		store:   tally.NewStore(o.Store),
-		viewers: newViewers(o.MaxStreams),
-		closed:  make(chan struct{}),
 	}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
 	d.followed.digests = digests
 	d.counts.init()
-	d.counts.countLevels = d.countLevels
 	return d, nil
 }
 
@@ -168,18 +147,8 @@ func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
 	d.limiters = append(d.limiters, limits...)
 }
 
-// Close ends the streams of open pages, which otherwise hold up [http.Server.Shutdown]:
-//
-//	server.RegisterOnShutdown(func() { page.Close() })
-//
-// Its error is nil.
-func (d *Dashboard) Close() error {
-	d.closeOnce.Do(func() { close(d.closed) })
-	return nil
-}
-
-// ServeHTTP serves the page, its live figures as an event stream or once as JSON, whichever
-// is accepted, and what is done from the page.
+// ServeHTTP serves the page, its figures as JSON if that is accepted, and what is done from the
+// page.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.secure(w.Header())
 	if d.options.Authorize == nil || !d.options.Authorize(r) {
@@ -198,24 +167,20 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
-	accept := r.Header.Get("Accept")
-	live := r.Method == http.MethodGet && strings.Contains(accept, "text/event-stream")
-	if !live && !strings.Contains(accept, "application/json") {
+	if !strings.Contains(r.Header.Get("Accept"), "application/json") {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(d.page)
 		return
 	}
-	// Another site can't read the figures, but it could take all streams that there are.
+	// Another site cannot read the figures, and has no reason to ask for them.
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		http.Error(w, "The figures are for the page alone.", http.StatusForbidden)
 		return
 	}
-	if live {
-		d.stream(w, r)
-		return
-	}
+	act := r.WithContext(r.Context())
+	act.Method = http.MethodPost
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(d.state(d.mayAct(r)))
+	_, _ = fmt.Fprintf(w, `{"acts":%t,"state":%s}`, d.options.Authorize(act), d.state())
 }
 
 // secure sets what keeps browsers from doing anything with the page but showing it.

@@ -8,16 +8,13 @@
 //	mux.Handle("/limits", page)
 //
 // It is one [http.Handler] for one path, of any router: the page, its live figures and its actions
-// have the same address. The page needs nothing from elsewhere. It keeps the last five minutes,
-// whether it is open or not, of the process that serves it, and has no goroutine. Metrics (package
-// promlimit) have all processes of a service.
+// have the same address. The page needs nothing from elsewhere. An open page asks for the figures
+// every two seconds, or every ten in the background. It keeps the last five minutes, whether it is
+// open or not, of the process that serves it, and has no goroutine. Metrics (package promlimit)
+// have all processes of a service.
 //
 // The page's address, # and the digest of a client as logs have it opens that client, and the rule
 // that refuses it.
-//
-// [Options.MaxStreams] bounds how many pages are live at once. One more takes the place of the
-// oldest. Viewers who may act keep their place before viewers who may only look, so where all may
-// look, strangers do not shut an operator out.
 //
 // It is closed to all requests unless [Options.Authorize] says otherwise. Actions, and looks at a
 // client, have to come from the page itself ([http.CrossOriginProtection]) and are logged.

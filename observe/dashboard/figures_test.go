@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
 	"github.com/weirgo/weir/observe/offenders"
 )
@@ -33,7 +35,6 @@ type figures struct {
 		Bad         bool
 		Text, Error string
 	}
-	Full bool
 	Bans struct {
 		Total int
 		Error string
@@ -69,7 +70,6 @@ type figures struct {
 		Rule, Tier, Limit, For, OnOutage string
 		Shadow                           bool
 	}
-	Counts [][3]int
 	Hidden int
 	Acts   bool
 	Names  []string
@@ -86,8 +86,13 @@ func (s *service) figures() (f figures) {
 	w := httptest.NewRecorder()
 	s.mux.ServeHTTP(w, accepting("application/json"))
 	require.Equal(s.t, http.StatusOK, w.Code)
-	require.NoError(s.t, json.Unmarshal(w.Body.Bytes(), &f))
-	return f
+	var said struct {
+		Acts  bool
+		State figures
+	}
+	require.NoError(s.t, json.Unmarshal(w.Body.Bytes(), &said))
+	said.State.Acts = said.Acts
+	return said.State
 }
 
 func sum(list []int) (n int) {
@@ -121,14 +126,10 @@ func TestTheFiguresAreWhatHappened(t *testing.T) {
 		assert.True(t, f.Rows[of["strict"]].Shadow)
 		assert.Contains(t, of, "tenantpremium")
 
-		assert.Contains(t, f.Counts, [3]int{of["tenant"], 15, 5})
-		assert.Contains(t, f.Counts, [3]int{of["login"], 8, 3})
-		assert.Contains(t, f.Counts, [3]int{of["ip"], 23, 0})
 		for _, series := range f.Series {
-			if series.Row == of["tenant"] {
-				assert.Equal(t, 15, series.Asked[len(series.Asked)-1])
-				assert.Equal(t, 5, sum(series.Refused))
-			}
+			want, seen := map[int][2]int{of["tenant"]: {15, 5}, of["login"]: {8, 3}, of["ip"]: {23, 0}, of["strict"]: {23, 13}}[series.Row], len(series.Asked)-1
+			assert.Equal(t, want, [2]int{series.Asked[seen], series.Refused[seen]}, f.Rows[series.Row].Rule)
+			assert.Equal(t, want[1], sum(series.Refused))
 		}
 		for i, name := range f.Names {
 			assert.Len(t, f.History[i], 300)
@@ -380,4 +381,56 @@ func ask(limits *middleware.RateLimit, thing, times int) {
 func contextWithCancel(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	return r.WithContext(ctx), cancel
+}
+
+// panicking is a list of bans that is not well.
+type panicking struct{ bans.List }
+
+func (panicking) All(context.Context) ([]bans.Ban, error) { panic("not well") }
+
+func TestAPanicOfOnesOwnCodeDoesNotLockThePage(t *testing.T) {
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: panicking{}})
+	require.NoError(t, err)
+	for range 2 {
+		assert.PanicsWithValue(t, "not well", func() { page.ServeHTTP(httptest.NewRecorder(), accepting("application/json")) })
+	}
+}
+
+func TestManyMayLookWhileRequestsAreCounted(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range 300 {
+				switch g {
+				case 0:
+					s.figures()
+				case 1:
+					s.do(`{"action":"ban","key":"203.0.113.9"}`)
+					s.do(`{"action":"look","rule":"ip","key":"203.0.113.9"}`)
+					s.do(`{"action":"unban","key":"203.0.113.9"}`)
+				default:
+					s.good(i)
+					s.noisy()
+					s.attack()
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestFiguresAreMadeOnceASecondHoweverManyAsk(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{})
+		w := &watched{}
+		s.page.FollowRules(w)
+		for range 100 {
+			s.figures()
+		}
+		assert.Equal(t, 1, w.asked)
+		time.Sleep(time.Second)
+		s.figures()
+		assert.Equal(t, 2, w.asked)
+	})
 }

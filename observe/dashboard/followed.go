@@ -1,7 +1,7 @@
 package dashboard
 
 import (
-	"iter"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -24,118 +24,91 @@ const (
 	followedWays = 8
 
 	seenLately = 10 // seconds
+	longestKey = 64 // bytes; of a longer one the digest is kept
 )
 
 // A clientSet has the clients of one part of all hashes.
 type clientSet struct {
 	hashes  [followedWays]atomic.Uint64 // 0: free
+	crowded atomic.Int64                // one more than the second in which one gave way that had been seen lately
+
+	mu      sync.Mutex // guards clients, and changes of hashes
 	clients [followedWays]client
-	crowded atomic.Int64 // one more than the second in which one gave way that had been seen lately
-	mu      sync.Mutex   // guards which clients are followed; locked before a client
 }
 
-// A client is a key with the last that happened to its requests.
+// A client is a key with the last that happened to its requests. Seconds are those of the page;
+// 0: not known.
 type client struct {
-	seen atomic.Int64 // the last second
-
-	mu    sync.Mutex // guards what follows
-	hash  uint64
-	key   clientKey
-	class keyfunc.Class // of its last request; Own before that
-	fate
-}
-
-// A fate is what happened to a client last. Seconds are those of the page; 0: not known.
-type fate struct {
-	by      *series // the rule that refused it; nil: none is known
-	shadow  bool    // and refuses nothing
-	refused int64   // when that was
-	passed  int64   // when a request of its passed
-}
-
-// A clientKey is a key or, of one for which there is no room, its digest.
-type clientKey struct {
-	text   [64]byte
-	size   int // -1: there is the digest alone
-	digest keyfunc.Digest
+	key     string        // or keyfunc.Digest.Key of a long one
+	class   keyfunc.Class // of its last request; Own before that
+	seen    int64         // the last second
+	by      *series       // the rule that refused it; nil: none is known
+	shadow  bool          // and refuses nothing
+	refused int64         // when that was
+	passed  int64         // when a request of its passed
 }
 
 func (f *followed) set(hash uint64) *clientSet { return &f.sets[hash>>32%followedSets] }
 
-// find is the client of a hash, or nil.
-func (f *followed) find(hash uint64) *client {
-	s := f.set(hash)
+// at is where the client of a hash is, or -1.
+func (s *clientSet) at(hash uint64) int {
 	for i := range s.hashes {
 		if s.hashes[i].Load() == hash {
-			return &s.clients[i]
+			return i
 		}
 	}
-	return nil
+	return -1
 }
 
-// follow is the client of a key, from now on if it was not followed. It allocates nothing.
-func (f *followed) follow(hash uint64, key string, now int64) *client {
+// find is the client of a hash, if it is followed.
+func (f *followed) find(hash uint64) (c client, ok bool) {
 	s := f.set(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := f.find(hash); c != nil {
-		return c
+	i := s.at(hash)
+	if i < 0 {
+		return c, false
 	}
-	at, lately := s.last(now)
-	if lately {
-		s.crowded.Store(now + 1)
-	}
-	s.clients[at].begin(hash, f.keyOf(key), now)
-	s.hashes[at].Store(hash)
-	return &s.clients[at]
+	return s.clients[i], true
 }
 
-// last is the place of a client that gives way: one that is free, else the one that has not been
-// seen for longest. lately says that it has been seen lately.
-func (s *clientSet) last(now int64) (last int, lately bool) {
+// follow has the client of a key followed from now on, if it was not.
+func (f *followed) follow(key string, now int64) {
+	h := hash(key)
+	s := f.set(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followed(f, h, key, now)
+}
+
+// followed is the client of a key, which takes the place of another if it is new. s is locked.
+func (s *clientSet) followed(f *followed, hash uint64, key string, now int64) *client {
+	if i := s.at(hash); i >= 0 {
+		return &s.clients[i]
+	}
+	last := 0
 	for i := range s.hashes {
 		if s.hashes[i].Load() == 0 {
-			return i, false
+			last = i
+			break
 		}
-		if s.clients[i].seen.Load() <= s.clients[last].seen.Load() {
+		if s.clients[i].seen <= s.clients[last].seen {
 			last = i
 		}
 	}
-	return last, now-s.clients[last].seen.Load() < seenLately
-}
-
-func (f *followed) keyOf(key string) (k clientKey) {
-	if len(key) > len(k.text) {
-		return clientKey{size: -1, digest: f.digests.Digest(key)}
+	if s.hashes[last].Load() != 0 && now-s.clients[last].seen < seenLately {
+		s.crowded.Store(now + 1)
 	}
-	k.size = copy(k.text[:], key)
-	return k
-}
-
-// whole is all of the key, if it is known.
-func (k *clientKey) whole() (string, bool) {
-	if k.size < 0 {
-		return "", false
+	if len(key) > longestKey {
+		key = f.digests.Digest(key).Key()
 	}
-	return string(k.text[:k.size]), true
-}
-
-func (f *followed) digestOf(k *clientKey) keyfunc.Digest {
-	if text, ok := k.whole(); ok {
-		return f.digests.Digest(text)
-	}
-	return k.digest
-}
-
-func (c *client) begin(hash uint64, key clientKey, now int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen.Store(now)
-	c.hash, c.key, c.class, c.fate = hash, key, keyfunc.Own, fate{}
+	s.clients[last] = client{key: strings.Clone(key), class: keyfunc.Own, seen: now}
+	s.hashes[last].Store(hash)
+	return &s.clients[last]
 }
 
 // observe notes a request of the client with the key of rule i, which is the first with that
-// key. It is in the path of every request, and allocates nothing.
+// key. It is in the path of every request, and waits for nothing.
 func (f *followed) observe(c *counts, o *middleware.Observation, i int, hash uint64, now int64) {
 	key := o.Rules[i].Key
 	for j := range i {
@@ -143,14 +116,15 @@ func (f *followed) observe(c *counts, o *middleware.Observation, i int, hash uin
 			return // it has been
 		}
 	}
-	known := f.find(hash)
-	if known == nil {
-		if o.Err != nil || f.set(hash).crowded.Load() == now+1 || !saysNo(o.Rules[i:], key) {
-			return
-		}
-		known = f.follow(hash, key, now)
+	s := f.set(hash)
+	if s.at(hash) < 0 && (o.Err != nil || s.crowded.Load() == now+1 || !saysNo(o.Rules[i:], key)) {
+		return
 	}
-	known.note(c, o, i, hash, now)
+	if !s.mu.TryLock() {
+		return
+	}
+	defer s.mu.Unlock()
+	s.followed(f, hash, key, now).note(c, o, i, now)
 }
 
 func saysNo(rules []middleware.RuleResult, key string) bool {
@@ -162,18 +136,12 @@ func saysNo(rules []middleware.RuleResult, key string) bool {
 	return false
 }
 
-func (k *client) note(c *counts, o *middleware.Observation, first int, hash uint64, now int64) {
-	k.seen.Store(now)
-	if !k.mu.TryLock() { // a request does not wait for that
-		return
-	}
-	defer k.mu.Unlock()
-	if k.hash != hash {
-		return // it has given way
-	}
+// note notes a request, of which rule first has the client's key.
+func (k *client) note(c *counts, o *middleware.Observation, first int, now int64) {
+	k.seen = now
 	k.class = o.Rules[first].Class
 	now = max(now, 1) // 0 is not known
-	if passes(o.Outcome) {
+	if o.Outcome == middleware.OutcomeAllowed || o.Outcome == middleware.OutcomeExempt {
 		k.passed = now
 	}
 	shadow := true // of those that refuse this request
@@ -189,81 +157,58 @@ func (k *client) note(c *counts, o *middleware.Observation, first int, hash uint
 	}
 }
 
-// passes reports whether a request goes on to the handler.
-func passes(o middleware.Outcome) bool {
-	return o == middleware.OutcomeAllowed || o == middleware.OutcomeExempt
-}
-
 // banned notes that the client of a ban is still there.
 func (f *followed) banned(key string, now int64) {
 	key, _ = keyfunc.Classify(key)
-	if k := f.find(hash(key)); k != nil {
-		k.seen.Store(now)
+	s := f.set(hash(key))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.at(hash(key)); i >= 0 {
+		s.clients[i].seen = now
 	}
 }
 
-// of is what happened to the client with a key or, if the key is not known, with its digest.
-func (f *followed) of(key string) (last fate) {
-	h := hash(key)
-	k := f.find(h)
+// of is the client with a key or, if the key is not known, with its digest.
+func (f *followed) of(key string) (client, bool) {
 	if digest, ok := keyfunc.DigestOf(key); ok {
-		if k = f.byDigest(digest); k != nil {
-			_, h = k.who()
-		}
+		return f.byDigest(digest)
 	}
-	if k == nil {
-		return fate{}
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.hash != h {
-		return fate{} // it has given way
-	}
-	return k.fate
+	return f.find(hash(key))
 }
 
 // all are the clients that are followed.
-func (f *followed) all() iter.Seq[*client] {
-	return func(yield func(*client) bool) {
-		for i := range f.sets {
-			s := &f.sets[i]
-			for j := range s.clients {
-				if s.hashes[j].Load() != 0 && !yield(&s.clients[j]) {
-					return
-				}
+func (f *followed) all() (all []client) {
+	for i := range f.sets {
+		s := &f.sets[i]
+		s.mu.Lock()
+		for j := range s.clients {
+			if s.hashes[j].Load() != 0 {
+				all = append(all, s.clients[j])
 			}
 		}
+		s.mu.Unlock()
 	}
+	return all
 }
 
-// byDigest is the client that a digest stands for, or nil.
-func (f *followed) byDigest(digest keyfunc.Digest) *client {
-	for k := range f.all() {
-		if key, _ := k.who(); f.digestOf(&key) == digest {
-			return k
+// byDigest is the client that a digest stands for.
+func (f *followed) byDigest(digest keyfunc.Digest) (client, bool) {
+	for _, k := range f.all() {
+		if f.digests.Digest(k.key) == digest {
+			return k, true
 		}
 	}
-	return nil
+	return client{}, false
+}
+
+// whole is all of the key, if it is known.
+func (k *client) whole() (string, bool) {
+	_, isDigest := keyfunc.DigestOf(k.key)
+	return k.key, !isDigest
 }
 
 // shares reports whether a key is one that clients are known to share.
 func (f *followed) shares(key string) bool {
-	if key == "global" || key == "no-ip" {
-		return true
-	}
-	h := hash(key)
-	k := f.find(h)
-	if k == nil {
-		return false
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.hash == h && k.class != keyfunc.Own
-}
-
-// who is the client's key, and its hash.
-func (k *client) who() (clientKey, uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.key, k.hash
+	k, _ := f.find(hash(key))
+	return key == "global" || key == "no-ip" || k.class != keyfunc.Own
 }

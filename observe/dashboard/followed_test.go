@@ -51,8 +51,8 @@ func TestClientsThatGiveWayAreNotMixedUp(t *testing.T) {
 	wg.Go(func() {
 		for i := range 5000 {
 			key := fmt.Sprint("key ", i%len(rules))
-			if by := d.followed.of(key).by; by != nil && by.rule != key {
-				t.Errorf("%s is refused by %s", key, by.rule)
+			if c, _ := d.followed.of(key); c.by != nil && c.by.rule != key {
+				t.Errorf("%s is refused by %s", key, c.by.rule)
 				return
 			}
 		}

@@ -63,9 +63,8 @@ func (d *Dashboard) names() map[string]string {
 		return nil
 	}
 	names := map[string]string{}
-	for k := range d.followed.all() {
-		key, _ := k.who()
-		if text, ok := key.whole(); ok {
+	for _, k := range d.followed.all() {
+		if text, ok := k.whole(); ok {
 			names[d.digest(text)] = typedKey(text)
 		}
 	}
@@ -76,9 +75,8 @@ func (d *Dashboard) names() map[string]string {
 // from Offenders or from the list of bans. Else it is [keyfunc.Digest.Key] where actions take that: bans ask the list,
 // and counters are found by it in Redis.
 func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) (string, error) {
-	if k := d.followed.byDigest(digest); k != nil {
-		key, _ := k.who()
-		if text, ok := key.whole(); ok {
+	if k, ok := d.followed.byDigest(digest); ok {
+		if text, ok := k.whole(); ok {
 			return text, nil
 		}
 		if a.Action == "look" {

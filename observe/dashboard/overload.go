@@ -28,7 +28,7 @@ type placesView struct {
 type levelView struct {
 	Name       string `json:"name"`
 	Overloaded bool   `json:"overloaded,omitempty"`
-	Admitted   uint64 `json:"admitted"` // in the last minutes
+	Admitted   uint64 `json:"admitted"` // since the start
 	Shed       uint64 `json:"shed"`
 }
 
@@ -36,14 +36,6 @@ const maxPlaces = 6
 
 // bounded is what a limiter's Overload tells of itself, as that of package shed does.
 type bounded interface{ Stats() []shed.Stats }
-
-// A levelOf is a level of priority in one of them.
-type levelOf struct {
-	bounded
-	name string
-}
-
-type levelCounts struct{ admitted, shed counter }
 
 // bounds are those of all limiters, each once.
 func (d *Dashboard) bounds() (all []bounded) {
@@ -55,40 +47,8 @@ func (d *Dashboard) bounds() (all []bounded) {
 	return all
 }
 
-// countLevels reads how often levels were served and refused, as a second ends. The counts are
-// locked.
-func (d *Dashboard) countLevels() {
-	c := &d.counts
-	all := d.bounds()
-	for level := range c.levels {
-		if !slices.Contains(all, level.bounded) { // a reload has put another in its place
-			delete(c.levels, level)
-		}
-	}
-	for _, b := range all {
-		sums := map[string]shed.Level{}
-		for _, s := range b.Stats() {
-			for _, l := range s.Levels {
-				sum := sums[l.Name]
-				sum.Admitted += l.Admitted
-				sum.Shed += l.Shed
-				sums[l.Name] = sum
-			}
-		}
-		for name, sum := range sums {
-			counted := c.levels[levelOf{b, name}]
-			if counted == nil {
-				counted = &levelCounts{}
-				c.levels[levelOf{b, name}] = counted
-			}
-			counted.admitted.total.Store(sum.Admitted)
-			counted.shed.total.Store(sum.Shed)
-		}
-	}
-}
-
-// lookAtOverload is nil if no limiter has a bound. The counts are locked.
-func (d *Dashboard) lookAtOverload(now int64) *overloadView {
+// lookAtOverload is nil if no limiter has a bound.
+func (d *Dashboard) lookAtOverload() *overloadView {
 	all := d.bounds()
 	if len(all) == 0 {
 		return nil
@@ -112,23 +72,18 @@ func (d *Dashboard) lookAtOverload(now int64) *overloadView {
 	if n := len(v.Places); n > maxPlaces {
 		v.Places, v.More = v.Places[:maxPlaces], n-maxPlaces
 	}
-	for level, counted := range d.counts.levels {
-		for i := range v.Levels {
-			if v.Levels[i].Name == level.name {
-				v.Levels[i].Admitted += counted.admitted.sum(now, span)
-				v.Levels[i].Shed += counted.shed.sum(now, span)
-			}
-		}
-	}
 	return v
 }
 
-// add notes a level once, by its name.
+// add adds up levels of one name.
 func (v *overloadView) add(l shed.Level) {
 	i := slices.IndexFunc(v.Levels, func(known levelView) bool { return known.Name == l.Name })
 	if i < 0 {
 		i = len(v.Levels)
 		v.Levels = append(v.Levels, levelView{Name: l.Name})
 	}
-	v.Levels[i].Overloaded = v.Levels[i].Overloaded || l.Overloaded
+	sum := &v.Levels[i]
+	sum.Overloaded = sum.Overloaded || l.Overloaded
+	sum.Admitted += l.Admitted
+	sum.Shed += l.Shed
 }

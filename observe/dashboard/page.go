@@ -19,12 +19,12 @@ var parts embed.FS
 // {{template "name.html" .}} of those that have a file of their own.
 var (
 	scripts = []string{
-		"core.js", "stream.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
+		"core.js", "live.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
 		"written.js", "keys.js", "bans.js", "client.js",
 	}
 	styles = []string{"style.css"}
 
-	script = "\"use strict\";\n(() => {\n" + join(scripts) + "connect();\n})();\n"
+	script = "\"use strict\";\n(() => {\n" + join(scripts) + "refresh();\n})();\n"
 	style  = join(styles)
 
 	pageTemplate = template.Must(template.ParseFS(parts, "page/*.html"))

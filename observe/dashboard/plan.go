@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +19,7 @@ import (
 type plan struct {
 	Clients []planned `json:"clients"`
 	Until   int64     `json:"until,omitempty"` // Unix milliseconds; 0: until it is lifted
-	Will    []string  `json:"will"`            // in sentences
+	Alone   bool      `json:"alone,omitempty"` // in this process: no other has the list
 }
 
 // A planned client would be banned.
@@ -128,7 +127,7 @@ func (d *Dashboard) checkBan(a action) (length time.Duration, err error) {
 }
 
 func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
-	p := &plan{}
+	p := &plan{Alone: d.holdsKeys()}
 	if length > 0 {
 		p.Until = time.Now().Add(length).UnixMilli()
 	}
@@ -141,43 +140,7 @@ func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
 		}
 		p.Clients = append(p.Clients, client)
 	}
-	p.Will = []string{d.answers(), d.reach(), "To undo it, press Unban: it lifts a ban at any moment, and what led to it is forgotten."}
 	return p
-}
-
-// answers is what banned clients get.
-func (d *Dashboard) answers() string {
-	var statuses []string
-	shadow := false
-	for _, l := range d.all() {
-		list, status := l.Bans()
-		if !same(list, d.options.Bans) {
-			continue
-		}
-		text := fmt.Sprint(status, " ", http.StatusText(status))
-		if shadow = shadow || status == 0; status != 0 && !slices.Contains(statuses, text) {
-			statuses = append(statuses, text)
-		}
-	}
-	switch {
-	case len(statuses) > 0:
-		return "Every request of theirs is answered " + strings.Join(statuses, " or ") + ", whatever rule is for it, where a limiter looks these keys up (Config.BanKeys, or the keys of rules that escalate)."
-	case shadow:
-		return "Nothing is refused: the limiters on this page are in shadow."
-	}
-	return "No limiter on this page has this list of bans (Config.Bans). Unless it is another name for theirs, nothing is refused."
-}
-
-func same(a, b bans.List) bool {
-	return a != nil && reflect.TypeOf(a).Comparable() && a == b
-}
-
-// reach is which processes know of a ban.
-func (d *Dashboard) reach() string {
-	if d.holdsKeys() {
-		return "It holds in this process alone: its list of bans is in its memory."
-	}
-	return "It holds in all processes that share this list of bans."
 }
 
 // holdsKeys reports whether the list is in this process's memory, and has no digests.

@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"bufio"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -56,17 +55,6 @@ func TestThePageWorksOnEveryRouterUnderAPrefix(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, http.StatusOK, response.StatusCode)
 			assert.Contains(t, string(html), "<title>Weir · checkout</title>")
-
-			stream, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-			require.NoError(t, err)
-			stream.Header.Set("Accept", "text/event-stream")
-			response, err = http.DefaultClient.Do(stream)
-			require.NoError(t, err)
-			assert.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
-			line, err := bufio.NewReader(response.Body).ReadString('\n')
-			require.NoError(t, err)
-			assert.Equal(t, "retry: 1000\n", line)
-			response.Body.Close()
 
 			response, err = http.Post(url, "application/json", strings.NewReader(`{"action":"look","rule":"ip","key":"192.0.2.1"}`))
 			require.NoError(t, err)

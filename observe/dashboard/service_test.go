@@ -125,10 +125,7 @@ func (s *service) attack() {
 // serve is the service on a port, and the address of its page.
 func (s *service) serve() (page string) {
 	server := httptest.NewServer(s.mux)
-	s.t.Cleanup(func() {
-		s.page.Close()
-		server.Close()
-	})
+	s.t.Cleanup(server.Close)
 	return server.URL + "/ops/limits"
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -15,36 +14,29 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A tick is what is new since the second before.
-type tick struct {
-	Now      int64     `json:"now"`    // Unix seconds
-	Second   int64     `json:"second"` // since the start: the one that began
-	Outcomes []uint32  `json:"outcomes"`
-	Counts   [][3]int  `json:"counts"`           // a row's number, asked, refused; of rows where there was any
-	Places   [][3]int  `json:"places,omitempty"` // a row's number, requests in progress, and that wait
-	Verdict  verdict   `json:"verdict"`
-	Store    storeView `json:"store"`
-	Top      []topView `json:"top,omitempty"`
-	Unlisted *unlisted `json:"unlisted,omitempty"`
-	Bans     *bansView `json:"bans,omitempty"`
+// A state is all that the page shows.
+type state struct {
+	Now    int64    `json:"now"`    // Unix seconds
+	Second int64    `json:"second"` // since the start: the one that began
+	Rows   []row    `json:"rows"`
+	Hidden int      `json:"hidden"` // rows that are not shown
+	Names  []string `json:"names"`  // of outcomes
 
+	History [][]uint32   `json:"history"`          // of each outcome, by the second
+	Series  []seriesView `json:"series"`           // of rows that did anything
+	Places  [][3]int     `json:"places,omitempty"` // a row's number, requests in progress, and that wait
+
+	Verdict  verdict       `json:"verdict"`
+	Store    storeView     `json:"store"`
+	Top      []topView     `json:"top,omitempty"`
+	Unlisted *unlisted     `json:"unlisted,omitempty"`
+	Bans     *bansView     `json:"bans,omitempty"`
 	Overload *overloadView `json:"overload,omitempty"`
 	Outage   *outageView   `json:"outage,omitempty"`
 	Marks    []mark        `json:"marks,omitempty"`
 	Written  []writtenView `json:"written,omitempty"`
-}
 
-// A state is all that the page shows.
-type state struct {
-	tick
-	Rows    []row        `json:"rows"`
-	Hidden  int          `json:"hidden"` // rows that are not shown
-	History [][]uint32   `json:"history"`
-	Series  []seriesView `json:"series"` // of rows that did anything
-	Names   []string     `json:"names"`  // of outcomes
-	Full    bool         `json:"full"`   // one more live page takes the place of another
-	Acts    bool         `json:"acts"`   // the viewer may do more than look
-	series  []*series    // of each row; nil: nothing was asked of it
+	series []*series // of each row; nil: nothing was asked of it
 }
 
 // A row is a rule in force, in one tier.
@@ -97,99 +89,49 @@ const (
 	maxRows     = 500
 	maxBansSeen = 100
 	bansEvery   = 5 // seconds
-	topEvery    = 2
 	bansWait    = 500 * time.Millisecond
 )
 
 // latest is what was last read, for all viewers in one second.
 type latest struct {
 	sync.Mutex
-	state    *state
-	version  int // of the rows
-	tick     []byte
-	bans     *bansView
-	bansAt   int64
-	top      []topView
-	unlisted *unlisted
-	topAt    int64
+	second int64
+	state  []byte // nil: it has to be read again
+	bans   *bansView
+	bansAt int64
 }
 
-// look brings d.latest to the present, and folds the counts. It is locked meanwhile, so that
-// one looks for all, and after: its caller unlocks.
-func (d *Dashboard) look() *latest {
+// state is all that the page shows, as JSON.
+func (d *Dashboard) state() []byte {
 	l := &d.latest
 	l.Lock()
-	looked := false
-	defer func() {
-		if !looked { // a list of bans, or whatever else it asked, panicked
-			l.Unlock()
-		}
-	}()
-	d.refresh(l)
-	looked = true
-	return l
-}
-
-func (d *Dashboard) refresh(l *latest) {
+	defer l.Unlock()
 	now := d.now()
-	if l.state != nil && l.state.Second == now {
-		if d.options.Bans != nil && l.bans == nil { // there is a new one
-			l.bans, l.bansAt = d.lookAtBans(), now
-			l.state.Bans = l.bans
-			l.tick = mustMarshal(l.state.tick)
-		}
-		return
-	}
-	s := &state{tick: tick{Now: time.Now().Unix(), Second: now}}
-	health := d.health()
-	s.Rows, s.Hidden = d.rows(health)
-	s.Outage, s.Marks = outageOf(health, s.Rows), marksOf(health)
-	s.Written = d.lookAtWritten()
-	if l.state == nil || !reflect.DeepEqual(l.state.Rows, s.Rows) {
-		l.version++
+	if l.state != nil && l.second == now {
+		return l.state
 	}
 	if d.options.Bans != nil && (l.bans == nil || now >= l.bansAt+bansEvery) {
 		l.bans, l.bansAt = d.lookAtBans(), now
 	}
-	d.count(s, health)
-	if d.options.Offenders != nil && (l.top == nil || now >= l.topAt+topEvery) {
-		l.top, l.unlisted = d.lookAtTop(s.Rows)
-		l.topAt = now
-	}
-	s.Bans, s.Top, s.Unlisted = l.bans, l.top, l.unlisted
-	s.Verdict = d.judge(s)
-	l.state = s
-	l.tick = mustMarshal(s.tick)
+	l.second, l.state = now, mustMarshal(d.look(now, l.bans))
+	return l.state
 }
 
-// state is all that the page shows, as JSON.
-func (d *Dashboard) state(acts bool) []byte {
-	l := d.look()
-	defer l.Unlock()
-	return d.marshal(l.state, acts)
-}
-
-// marshal is a state with its history. It is that of the present second, as counts are
-// only folded as time passes, so l must be locked.
-func (d *Dashboard) marshal(s *state, acts bool) []byte {
-	c := &d.counts
-	c.mu.Lock()
-	for i := range c.outcome {
-		s.History = append(s.History, c.outcome[i].seconds(s.Second, span))
-	}
-	for i, row := range s.series {
-		if row != nil && row.asked.sum(s.Second, span) > 0 {
-			s.Series = append(s.Series, seriesView{i, row.asked.seconds(s.Second, span), row.refused.seconds(s.Second, span)})
-		}
-	}
-	c.mu.Unlock()
+// look is how it is now. d.latest is locked.
+func (d *Dashboard) look(now int64, bans *bansView) *state {
+	s := &state{Now: time.Now().Unix(), Second: now, Bans: bans, Written: d.lookAtWritten()}
+	health := d.health()
+	s.Rows, s.Hidden = d.rows(health)
+	s.Outage, s.Marks = outageOf(health, s.Rows), marksOf(health)
 	for _, o := range middleware.Outcomes() {
 		s.Names = append(s.Names, o.String())
 	}
-	s.Full, s.Acts = d.viewers.full(), acts
-	text := mustMarshal(s)
-	s.History, s.Series, s.Names = nil, nil, nil
-	return text
+	d.count(s, health)
+	if d.options.Offenders != nil {
+		s.Top, s.Unlisted = d.lookAtTop(s.Rows)
+	}
+	s.Verdict = d.judge(s)
+	return s
 }
 
 func mustMarshal(v any) []byte {
@@ -235,30 +177,26 @@ func (d *Dashboard) rows(health failover.Stats) (rows []row, hidden int) {
 	return rows, hidden
 }
 
-// count fills in what was counted in the last second.
+// count fills in what was counted.
 func (d *Dashboard) count(s *state, health failover.Stats) {
 	c := &d.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fold(s.Second)
 	for i := range c.outcome {
-		s.Outcomes = append(s.Outcomes, uint32(c.outcome[i].sum(s.Second, 1)))
+		s.History = append(s.History, c.outcome[i].seconds(s.Second, span))
 	}
 	s.series = make([]*series, len(s.Rows))
-	s.Counts = [][3]int{}
 	for i, row := range s.Rows {
 		known := c.byName[seriesName{row.Rule, row.Tier}]
-		if known == nil {
-			continue
-		}
 		s.series[i] = known
-		if asked := known.asked.sum(s.Second, 1); asked > 0 {
-			s.Counts = append(s.Counts, [3]int{i, int(asked), int(known.refused.sum(s.Second, 1))})
+		if known != nil && known.asked.sum(s.Second, span) > 0 {
+			s.Series = append(s.Series, seriesView{i, known.asked.seconds(s.Second, span), known.refused.seconds(s.Second, span)})
 		}
 	}
 	s.Places = d.places(s.Rows)
 	s.Store = d.lookAtStore(s.Second, health)
-	s.Overload = d.lookAtOverload(s.Second)
+	s.Overload = d.lookAtOverload()
 }
 
 // places are those of the rows that have requests in progress.

@@ -273,17 +273,13 @@ func (d *Dashboard) known(keys []share) (known []suspect) {
 
 // suspect is the client with a hash, if it is followed.
 func (d *Dashboard) suspect(hash uint64) (suspect, bool) {
-	k := d.followed.find(hash)
-	if k == nil {
+	k, ok := d.followed.find(hash)
+	if !ok {
 		return suspect{}, false
 	}
-	key, same := k.who()
-	if same != hash {
-		return suspect{}, false
-	}
-	s := suspect{Digest: d.followed.digestOf(&key).String()}
+	s := suspect{Digest: d.digest(k.key)}
 	s.Key = s.Digest
-	text, whole := key.whole()
+	text, whole := k.whole()
 	if whole && d.options.ShowKeys {
 		s.Key = typedKey(text)
 	}

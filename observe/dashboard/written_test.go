@@ -18,9 +18,13 @@ import (
 )
 
 // watched is a rules file of which the last load failed, or not.
-type watched struct{ err error }
+type watched struct {
+	err   error
+	asked int
+}
 
 func (w *watched) Reloads() (loaded, refused uint64, last time.Time, err error) {
+	w.asked++
 	return 1, 0, time.Now(), w.err
 }
 func (w *watched) Written() (source, version string, changes []string) {

@@ -74,7 +74,6 @@ func TestThePageShowsAnOverload(t *testing.T) {
 			}
 		}
 	}()
-	b.Await(patience, `document.querySelector("#overload").dataset.is === "waits"`)
 	b.Await(2*patience, `document.querySelector("#overload").dataset.is === "sheds"`)
 	b.Await(patience, `document.querySelectorAll("#levels .number.some").length > 0`)
 	assert.Contains(t, b.Text("#overload-text"), "others")

@@ -7,7 +7,7 @@ let rows = [];           // rules in force, as the server numbers them
 let series = [];         // of each row: {asked, refused}, span numbers, or null
 let outcomes = [];       // of each outcome: span numbers
 let names = [];          // of outcomes
-let last = null;         // the latest tick
+let last = null;         // the latest figures
 let acts = false;        // the viewer may do more than look
 let selected = null;     // a row's identity, or null for all requests
 let order = "most";      // of keys
@@ -67,7 +67,7 @@ function items(list, n, make) {
   return [...list.children];
 }
 
-// Cards are drawn after each other with every tick, from last and what else the page knows.
+// Cards are drawn after each other with all figures, from last and what else the page knows.
 // Each file adds its own.
 const cards = [];
 
@@ -78,6 +78,7 @@ async function post(ask) {
       method: "POST", headers: { "Content-Type": "application/json", Accept: "application/json" }, body: JSON.stringify(ask),
     });
     const text = await response.text();
+    refresh();
     try { return JSON.parse(text); } catch { return { error: text.trim() || response.statusText }; }
   } catch (error) {
     return { error: "The service gives no answer: " + error.message };

@@ -1,10 +1,9 @@
 // Who asks, and who is refused.
 
-let top = [], drawnKeys = "";
+let drawnKeys = "";
 function drawKeys() {
   if (!$("top")) return;
-  if (last.top) top = last.top;
-  else if (last.unlisted) top = []; // an empty list is not sent
+  const top = last.top || [];
   const row = rows.find((r) => identity(r) === selected);
   // Of all rules, the worst that tells keys apart.
   const found = (last.verdict.findings || []).map((f) => top.find((t) => t.rule === f.rule)).filter(Boolean);

@@ -1,0 +1,49 @@
+// The figures, which the page asks for as long as it is open.
+
+let next = 0, asking = false;
+async function refresh() {
+  if (asking) return;
+  asking = true;
+  clearTimeout(next);
+  let answer = null;
+  try {
+    const response = await fetch(address, { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(10000) });
+    if (!response.ok) throw new Error();
+    answer = await response.json();
+  } catch {}
+  asking = false;
+  next = setTimeout(refresh, document.hidden ? 10000 : 2000);
+  $("live").dataset.is = answer ? "live" : "lost";
+  say($("live"), answer ? "live" : "no connection");
+  if (answer) show(answer.acts, answer.state);
+}
+
+let drawnRows = "";
+function show(mayAct, state) {
+  const first = last === null, found = JSON.stringify(state.rows);
+  acts = mayAct;
+  document.body.dataset.acts = acts;
+  last = state;
+  names = state.names;
+  outcomes = state.history;
+  series = (state.rows || []).map(() => null);
+  for (const s of state.series || []) series[s.row] = s;
+  if (found !== drawnRows) {
+    drawnRows = found;
+    rows = state.rows || [];
+    if (!rows.some((r) => identity(r) === selected)) selected = null;
+    drawRows();
+    drawRuleChoice();
+  }
+  say($("rows-more"), state.hidden ? "And " + whole.format(state.hidden) + " rules more, which the page does not show." : "");
+  draw();
+  if (first) lookAtAddress(location.href);
+}
+
+function draw() {
+  skew = last.now * 1000 - Date.now();
+  drawVerdict(); // also for the title of a page in the background
+  if (document.hidden) return;
+  for (const drawCard of cards) drawCard();
+}
+document.addEventListener("visibilitychange", refresh);
