@@ -122,13 +122,6 @@ func (s *service) attack() {
 	s.send("POST", "/login", fmt.Sprintf("192.0.%d.%d", rand.IntN(256), rand.IntN(256)), "")
 }
 
-// serve is the service on a port, and the address of its page.
-func (s *service) serve() (page string) {
-	server := httptest.NewServer(s.mux)
-	s.t.Cleanup(server.Close)
-	return server.URL + "/ops/limits"
-}
-
 // do has the page's own script do something, and returns status and answer.
 func (s *service) do(action string, edits ...func(*http.Request)) (int, string) {
 	r := httptest.NewRequest("POST", "/ops/limits", strings.NewReader(action))
