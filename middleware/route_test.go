@@ -98,7 +98,7 @@ func TestNewReportsARouteThatCannotMatchBesideAllElse(t *testing.T) {
 
 func TestARouteThatCannotMatchPanicsWhereNewDidNotSeeIt(t *testing.T) {
 	match := middleware.Route("POST login") // in a function of the application's
-	assert.PanicsWithValue(t, `middleware: Route: pattern "POST login" has no path: want "POST /login"`, func() { match(request()) })
+	assert.PanicsWithValue(t, `middleware: Route: pattern "POST login" has no path: want something like /search, or example.com/*`, func() { match(request()) })
 }
 
 func TestRouteDoesNotAllocate(t *testing.T) {

@@ -30,24 +30,19 @@ func Host(field string) string {
 	if host == "" || len(host) > mostHost || host[0] == '.' {
 		return ""
 	}
+	upper := false
 	for i := range len(host) {
 		switch c := host[i]; {
 		case c >= 0x80:
 			return "" // of which strings.ToLower might make a letter of ASCII
 		case 'A' <= c && c <= 'Z':
-			return lower(host)
+			upper = true
 		}
+	}
+	if upper {
+		return strings.ToLower(host)
 	}
 	return host
-}
-
-func lower(host string) string {
-	for i := range len(host) {
-		if host[i] >= 0x80 {
-			return ""
-		}
-	}
-	return strings.ToLower(host)
 }
 
 // address is an IPv6 address in its short form, or empty.

@@ -50,20 +50,6 @@ func (p *Pattern) Covers(other *Pattern) bool {
 	return p.Takes(other.Method) && p.coversHost(other) && (p.Below || !other.Below) && matchPath(p.Path, other.Path, p.Below)
 }
 
-// String is the pattern of a rule as text.
-func (p *Pattern) String() string {
-	host, path := p.Host, p.Path
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	} else if host != "" && host != "localhost" && !strings.Contains(host, ".") {
-		host += "."
-	}
-	if p.Below {
-		path += "/*"
-	}
-	return strings.TrimSpace(p.Method + " " + host + path)
-}
-
 // OfMux is a path with its parameters spelled as in http.ServeMux.
 func OfMux(path string) string {
 	var b strings.Builder

@@ -10,80 +10,78 @@ import (
 	"github.com/weirgo/weir/internal/route"
 )
 
-func TestAPatternThatNoRequestMatchesIsRefusedWithWhatWasMeant(t *testing.T) {
-	const unknown = `something like "GET /search" or "/assets/*"`
-	for text, want := range map[string][2]string{
-		"":                                {"has no path", unknown},
-		"GET":                             {"has no path", unknown},
-		"search":                          {"has no path", `"/search"`},
-		"GET search":                      {"has no path", `"GET /search"`},
-		"a.example":                       {"has no path", `"a.example/*"`},
-		"/a?b=c":                          {"has a space, ? or # in its path", `"/a"`},
-		"/a#b":                            {"has a space, ? or # in its path", `"/a"`},
-		"/a b":                            {"has a space, ? or # in its path", `"/a"`},
-		"/{id}?b=c":                       {"has a space, ? or # in its path", unknown},
-		"/a/*/b":                          {"goes on behind a parameter for all that follows", `"/a/{id}/b"`},
-		"/{a...}/b":                       {"goes on behind a parameter for all that follows", `"/{a}/b"`},
-		"/{$}/b":                          {"goes on behind a parameter for all that follows", `"/b"`},
-		"/*/*":                            {"goes on behind a parameter for all that follows", `"/{id}/*"`},
-		"/a/*.js":                         {"has a * that stands for a part of a segment", `"/a/*"`},
-		"/a/**":                           {"has a * that stands for a part of a segment", `"/a/*"`},
-		"/a*/b":                           {"has a * that stands for a part of a segment", unknown},
-		"/a*b":                            {"has a * that stands for a part of a segment", unknown},
-		"get /a":                          {"does not begin with a method in capitals", `"GET /a"`},
-		"Get: /a":                         {"does not begin with a method in capitals", `"GET /a"`},
-		"GET,POST /a":                     {"has several methods, of which a pattern has one or none", `"GET /a" and "POST /a"`},
-		"get|post a.example/":             {"has several methods, of which a pattern has one or none", `"GET a.example/" and "POST a.example/"`},
-		"ANY /a":                          {"begins with ANY, which is no method: a pattern without one is for all", `"/a"`},
-		"* /a":                            {"begins with *, which is no method: a pattern without one is for all", `"/a"`},
-		"GET/a":                           {"has no space behind its method", `"GET /a"`},
-		"get/a/{id}":                      {"has no space behind its method", `"GET /a/{id}"`},
-		"POST/":                           {"has no space behind its method", `"POST /"`},
-		"GET ^/api/.*$":                   {"looks like a regular expression", `"GET /api/*"`},
-		"^/api/(.*)$":                     {"looks like a regular expression", `"/api/*"`},
-		"/users/[^/]+/posts":              {"looks like a regular expression", `"/users/{id}/posts"`},
-		`/users/\d+`:                      {"looks like a regular expression", `"/users/{id}"`},
-		"/(a|b)":                          {"looks like a regular expression", unknown},
-		"/a$":                             {"looks like a regular expression", `"/a"`},
-		"https://a.example/a":             {"has a scheme", `"a.example/a"`},
-		"GET https://a.example:8443/a?b":  {"has a scheme", `"GET a.example/a"`},
-		"http://a.example":                {"has a scheme", `"a.example/*"`},
-		"a.example:8080/a":                {"has a port, which no host is compared with", `"a.example/a"`},
-		"[::1]:8080/a":                    {"has a host that is not one", `"[::1]/a"`},
-		"api/x":                           {`begins with "api", which reads as a host (write "api." if it is one)`, `"/api/x"`},
-		"GET users/{id}":                  {`begins with "users", which reads as a host (write "users." if it is one)`, `"GET /users/{id}"`},
-		"v1.0/users":                      {"has a host that is not one", `"/v1.0/users"`},
-		"256.1.1.1/users":                 {"has a host that is not one", `"/256.1.1.1/users"`},
-		":id/x":                           {"has a port, which no host is compared with", `"/:id/x"`},
-		"{tenant}.a.example/x":            {"has a host that is not one", `"*.a.example/x"`},
-		"*a.example/x":                    {"has a host that is not one", `"*.example/x"`},
-		"a.*.example/x":                   {"has a host that is not one", unknown},
-		"*/x":                             {"has a host that is not one", `"/x"`},
-		"*.0.0.1/x":                       {"has a host that is not one", unknown},
-		"*.[::1]/x":                       {"has a host that is not one", unknown},
-		"a..example/x":                    {"has a host that is not one", `"/a..example/x"`},
-		strings.Repeat("a", 64) + ".org/": {"has a host that is not one", `"/` + strings.Repeat("a", 64) + `.org/"`},
-		"münchen.example/x":               {"has a host outside ASCII", `something like "xn--mnchen-3ya.example/search"`},
-		"GET *.münchen.example/x":         {"has a host outside ASCII", `something like "xn--mnchen-3ya.example/search"`},
-		"/a//b":                           {"has // in its path", `"/a/b"`},
-		"//a":                             {"has // in its path", `"/a"`},
-		"//*":                             {"has // in its path", `"/*"`},
-		"/a/../b":                         {"has .. in its path, which no client asks for", `"/a/b"`},
-		"/./a":                            {"has . in its path, which no client asks for", `"/a"`},
-		"/users/{id":                      {"has a brace without its other one", `"/users/{id}"`},
-		"/users/id}":                      {"has a brace without its other one", `"/users/{id}"`},
-		"/}{":                             {"has a brace without its other one", unknown},
-		"/{":                              {"has a brace without its other one", `"/{}"`},
-		`POST /login"`:                    {"has a quotation mark or an angle bracket", `"POST /login"`},
-		`"/login"`:                        {"has a quotation mark or an angle bracket", `"/login"`},
-		"GET /docs/<id>":                  {"has a quotation mark or an angle bracket", `"GET /docs/{id}"`},
-		"GET /docs/<id":                   {"has a quotation mark or an angle bracket", `"GET /docs/{id}"`},
-		"GET `/docs`":                     {"has a quotation mark or an angle bracket", `"GET /docs"`},
-		"/{a/b":                           {"has a brace without its other one", `"/{a}/b"`},
+func TestAPatternThatNoRequestMatchesIsRefusedWithTheReason(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                "has no path",
+		"GET":                             "has no path",
+		"search":                          "has no path",
+		"GET search":                      "has no path",
+		"a.example":                       "has no path",
+		"/a?b=c":                          "has a space, ? or # in its path",
+		"/a#b":                            "has a space, ? or # in its path",
+		"/a b":                            "has a space, ? or # in its path",
+		"/{id}?b=c":                       "has a space, ? or # in its path",
+		"/a/*/b":                          "goes on behind a parameter for all that follows",
+		"/{a...}/b":                       "goes on behind a parameter for all that follows",
+		"/{$}/b":                          "goes on behind a parameter for all that follows",
+		"/*/*":                            "goes on behind a parameter for all that follows",
+		"/a/*.js":                         "has a * that stands for a part of a segment",
+		"/a/**":                           "has a * that stands for a part of a segment",
+		"/a*/b":                           "has a * that stands for a part of a segment",
+		"/a*b":                            "has a * that stands for a part of a segment",
+		"get /a":                          "does not begin with a method in capitals",
+		"Get: /a":                         "does not begin with a method in capitals",
+		"GET,POST /a":                     "has several methods",
+		"get|post a.example/":             "has several methods",
+		"ANY /a":                          "begins with ANY, which is no method: a pattern without one is for all",
+		"* /a":                            "begins with *, which is no method: a pattern without one is for all",
+		"GET/a":                           "has no space behind its method",
+		"get/a/{id}":                      "has no space behind its method",
+		"POST/":                           "has no space behind its method",
+		"GET ^/api/.*$":                   "looks like a regular expression",
+		"^/api/(.*)$":                     "looks like a regular expression",
+		"/users/[^/]+/posts":              "looks like a regular expression",
+		`/users/\d+`:                      "looks like a regular expression",
+		"/(a|b)":                          "looks like a regular expression",
+		"/a$":                             "looks like a regular expression",
+		"https://a.example/a":             "has a scheme",
+		"GET https://a.example:8443/a?b":  "has a scheme",
+		"http://a.example":                "has a scheme",
+		"a.example:8080/a":                "has a port, which no host is compared with",
+		"[::1]:8080/a":                    "has a host that is not one",
+		"api/x":                           `begins with "api", which reads as a host: write "/api" for a path, and "api." for a host`,
+		"GET users/{id}":                  `begins with "users", which reads as a host: write "/users" for a path`,
+		"v1.0/users":                      "has a host that is not one",
+		"256.1.1.1/users":                 "has a host that is not one",
+		":id/x":                           "has a port, which no host is compared with",
+		"{tenant}.a.example/x":            "has a host that is not one",
+		"*a.example/x":                    "has a host that is not one",
+		"a.*.example/x":                   "has a host that is not one",
+		"*/x":                             "has a host that is not one",
+		"*.0.0.1/x":                       "has a host that is not one",
+		"*.[::1]/x":                       "has a host that is not one",
+		"a..example/x":                    "has a host that is not one",
+		strings.Repeat("a", 64) + ".org/": "has a host that is not one",
+		"münchen.example/x":               "has a host outside ASCII",
+		"GET *.münchen.example/x":         "has a host outside ASCII",
+		"/a//b":                           "has // in its path",
+		"//a":                             "has // in its path",
+		"//*":                             "has // in its path",
+		"/a/../b":                         "has .. in its path, which no client asks for",
+		"/./a":                            "has . in its path, which no client asks for",
+		"/users/{id":                      "has a brace without its other one",
+		"/users/id}":                      "has a brace without its other one",
+		"/}{":                             "has a brace without its other one",
+		"/{":                              "has a brace without its other one",
+		`POST /login"`:                    "has a quotation mark or an angle bracket",
+		`"/login"`:                        "has a quotation mark or an angle bracket",
+		"GET /docs/<id>":                  "has a quotation mark or an angle bracket",
+		"GET /docs/<id":                   "has a quotation mark or an angle bracket",
+		"GET `/docs`":                     "has a quotation mark or an angle bracket",
+		"/{a/b":                           "has a brace without its other one",
 	} {
 		_, err := route.ParseRule(text)
-		require.ErrorContains(t, err, want[0], "%q", text)
-		assert.True(t, strings.HasSuffix(err.Error(), ": want "+want[1]), "%q: %s", text, err)
+		assert.ErrorContains(t, err, want, "%q", text)
 	}
 }
 
@@ -119,24 +117,4 @@ func TestAPatternThatRoutersHaveIsGood(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, p, "%q", text)
 	}
-}
-
-// What is said to be meant is a pattern, whatever was written.
-func FuzzWhatIsMeantIsAPattern(f *testing.F) {
-	for _, text := range []string{"GET/a", "GET ^/api/.*$", "https://a.b/c", "api/x", "{a}.b/{c", "//", "GET,POST /a/*/b", "[::1]:80/*a", "?", "ANY", "\xff/"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		_, err := route.ParseRule(text)
-		if err == nil {
-			return
-		}
-		_, want, ok := strings.Cut(err.Error(), ": want ")
-		require.True(t, ok)
-		require.NotEmpty(t, want)
-		for _, meant := range route.Likely(text) {
-			_, err := route.ParseRule(meant)
-			require.NoError(t, err)
-		}
-	})
 }

@@ -46,20 +46,6 @@ func (t *Tree[T]) Add(p Pattern, value T) (T, bool) {
 	return value, true
 }
 
-// Has reports whether a pattern for the same requests is there.
-func (t *Tree[T]) Has(p Pattern) bool {
-	at := &t.any
-	if p.Host != "" {
-		at = t.hosts[strings.TrimPrefix(p.Host, "*")]
-	}
-	for rest, more := p.Path, true; more && at != nil; {
-		var segment string
-		segment, rest, more = cut(rest)
-		at = at.next(segment)
-	}
-	return at != nil && at.same(&p) != nil
-}
-
 // same is the leaf at n for the same requests, or nil.
 func (n *node[T]) same(p *Pattern) *leaf[T] {
 	leaves := n.here

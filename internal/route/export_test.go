@@ -1,3 +1,0 @@
-package route
-
-var Likely = likely
