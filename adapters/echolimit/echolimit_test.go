@@ -22,18 +22,6 @@ func serve(h http.Handler, target string) *httptest.ResponseRecorder {
 
 func home(c echo.Context) error { return c.String(http.StatusOK, "home") }
 
-func TestARefusalIsNoErrorToEcho(t *testing.T) {
-	var handled []error
-	e := echo.New()
-	e.HTTPErrorHandler = func(err error, c echo.Context) { handled = append(handled, err) }
-	e.Use(echolimit.PerIP(limiter.PerHour(1).With(limiter.SlidingLog)))
-	e.GET("/", home)
-	require.Equal(t, http.StatusOK, serve(e, "/").Code)
-	w := serve(e, "/")
-	require.Equal(t, http.StatusTooManyRequests, w.Code)
-	require.Empty(t, handled, "HTTPErrorHandler would write a second answer")
-}
-
 func TestARefusalIsAnsweredWithTheContextOfEcho(t *testing.T) {
 	failure := errors.New("ours")
 	for name, test := range map[string]struct {

@@ -62,30 +62,6 @@ func ExampleNew() {
 	// 200, 9 of 10 left
 }
 
-// A refusal can be an error, which the application answers as it does all others.
-func ExampleNewWith() {
-	limits := middleware.Must(middleware.New(middleware.Config{
-		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(1).WithBurst(1)}},
-	}))
-
-	e := echo.New()
-	e.HTTPErrorHandler = func(err error, c echo.Context) {
-		fmt.Println("handled:", err)
-		_ = c.JSON(http.StatusTooManyRequests, map[string]string{"code": "RATE_LIMITED"})
-	}
-	e.Use(echolimit.NewWith(limits, echolimit.Options{OnRefused: func(c echo.Context, result middleware.Result) error {
-		return fmt.Errorf("status %d by rule %s", result.Status, result.Rule)
-	}}))
-	e.GET("/", func(c echo.Context) error { return nil })
-
-	get(e, "/")
-	get(e, "/")
-	// Output:
-	// 200, 0 of 1 left
-	// handled: status 429 by rule ip
-	// 429, 0 of 1 left
-}
-
 func get(h http.Handler, path string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -59,33 +59,6 @@ func ExampleNew() {
 	// 200, 9 of 10 left
 }
 
-// A refusal can be answered by the middleware that answers all errors.
-func ExampleNewWith() {
-	limits := middleware.Must(middleware.New(middleware.Config{
-		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(1).WithBurst(1)}},
-	}))
-
-	r := gin.New()
-	r.Use(func(c *gin.Context) {
-		c.Next()
-		if err := c.Errors.Last(); err != nil {
-			fmt.Println("handled:", err.Err)
-			c.JSON(-1, gin.H{"code": "RATE_LIMITED"}) // -1: the status that is set
-		}
-	})
-	r.Use(ginlimit.NewWith(limits, ginlimit.Options{OnRefused: func(c *gin.Context, result middleware.Result) {
-		_ = c.Error(fmt.Errorf("status %d by rule %s", result.Status, result.Rule))
-	}}))
-	r.GET("/", func(c *gin.Context) {})
-
-	get(r, "/")
-	get(r, "/")
-	// Output:
-	// 200, 0 of 1 left
-	// handled: status 429 by rule ip
-	// 429, 0 of 1 left
-}
-
 func get(h http.Handler, path string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
