@@ -5,12 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
-	"maps"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
@@ -37,15 +34,13 @@ const (
 )
 
 // A limitCache remembers what a rule's LimitFor said. The zero one is empty.
-type limitCache struct{ shards [16]limitShard }
-
-type limitShard struct {
+type limitCache struct {
 	mu sync.Mutex
 
 	// Keys that were not asked for while as many others were are forgotten.
 	young, old map[limitKey]*limitAnswer
 
-	expired int // how often all answers were
+	reloads int // of the rules: LimitFor may be another
 }
 
 // A limitKey is what an answer is found by: a key or, as clients can make keys long, the hash of a
@@ -57,49 +52,40 @@ type limitKey struct {
 
 const longLimitKey = 128
 
-func limitKeyOf(key string) limitKey {
-	if len(key) > longLimitKey {
-		return limitKey{hash: sha256.Sum256([]byte(key))}
-	}
-	return limitKey{short: key}
-}
-
 // A limitAnswer is the latest for one key.
 type limitAnswer struct {
-	limit  limiter.Allowance // nil: the rule's own
-	known  bool              // there was one
-	err    error             // why there is none
-	until  time.Time         // when to ask again
-	asking chan struct{}     // closed when the call that is under way has ended; nil: none is
+	limit   limiter.Allowance // nil: the rule's own
+	known   bool              // there was one
+	err     error             // why there is none
+	until   time.Time         // when to ask again
+	reloads int               // when it was asked for
+	asking  chan struct{}     // closed when the call in progress has ended; nil: none is
 }
-
-var limitSeed = maphash.MakeSeed()
 
 // of is the limit of a key, as the rule's LimitFor says or has said: one call at a time for a
 // key. While it is asked again, others go on with the answer that is known, and so do all if
 // that fails.
 func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key string) (limiter.Allowance, error) {
-	shard := &c.shards[maphash.String(limitSeed, key)%uint64(len(c.shards))]
-	shard.mu.Lock()
-	a := shard.answer(limitKeyOf(key))
-	if time.Now().Before(a.until) || a.known && a.asking != nil {
-		defer shard.mu.Unlock()
+	c.mu.Lock()
+	a := c.answer(key)
+	if a.reloads == c.reloads && time.Now().Before(a.until) || a.known && a.asking != nil {
+		defer c.mu.Unlock()
 		return a.limit, a.err
 	}
-	asking, expired := a.asking, shard.expired
+	asking := a.asking
 	if asking == nil {
-		a.asking = make(chan struct{})
+		a.asking, a.reloads = make(chan struct{}), c.reloads
 	}
-	shard.mu.Unlock()
+	c.mu.Unlock()
 	if asking == nil {
-		return shard.ask(ctx, logger, r, key, a, expired)
+		return c.ask(ctx, logger, r, key, a)
 	}
 	patience := time.NewTimer(limitPatience)
 	defer patience.Stop()
 	select {
 	case <-asking:
-		shard.mu.Lock()
-		defer shard.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		return a.limit, a.err
 	case <-patience.C:
 		return nil, errors.New("it has not answered in time")
@@ -109,36 +95,33 @@ func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key s
 }
 
 // answer is that of a key, or a new one.
-func (s *limitShard) answer(key limitKey) *limitAnswer {
-	if a := s.young[key]; a != nil {
+func (c *limitCache) answer(text string) *limitAnswer {
+	key := limitKey{short: text}
+	if len(text) > longLimitKey {
+		key = limitKey{hash: sha256.Sum256([]byte(text))}
+	}
+	if a := c.young[key]; a != nil {
 		return a
 	}
-	a := s.old[key]
+	a := c.old[key]
 	if a == nil {
 		a = &limitAnswer{}
 	}
-	if len(s.young) >= mostKeys/2/len(limitCache{}.shards) {
-		s.young, s.old = nil, s.young
-	}
-	if s.young == nil {
-		s.young = map[limitKey]*limitAnswer{}
+	if c.young == nil || len(c.young) >= mostKeys/2 {
+		c.young, c.old = map[limitKey]*limitAnswer{}, c.young
 	}
 	key.short = strings.Clone(key.short)
-	s.young[key] = a
+	c.young[key] = a
 	return a
 }
 
-// ask calls LimitFor, and returns what goes then. If that panics, others do not wait on. An answer
-// that has expired meanwhile is asked for again.
-func (s *limitShard) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer, expired int) (limit limiter.Allowance, err error) {
+// ask calls LimitFor, and returns what goes then. If that panics, others do not wait on.
+func (c *limitCache) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer) (limit limiter.Allowance, err error) {
 	err = errors.New("it panicked")
 	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		limit, err = a.note(limit, err)
-		if s.expired != expired {
-			a.until = time.Time{}
-		}
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitPatience) // others wait for it too
 	defer cancel()
@@ -167,19 +150,11 @@ func (a *limitAnswer) note(limit limiter.Allowance, err error) (limiter.Allowanc
 	return a.limit, a.err
 }
 
-// expire has all answers asked for again: LimitFor may be another.
-func (c *limitCache) expire() {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		s.expired++
-		for _, answers := range []map[limitKey]*limitAnswer{s.young, s.old} {
-			for _, a := range answers {
-				a.until = time.Time{}
-			}
-		}
-		s.mu.Unlock()
-	}
+// reload has all answers asked for again.
+func (c *limitCache) reload() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reloads++
 }
 
 // mostOwnParts is how many parts a LimitFunc's answer may have, if the rule has fewer.
@@ -219,11 +194,16 @@ func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
 		slog.String("rule", r.Name), slog.String("error", text[:min(len(text), enough)]))
 }
 
-// ownLimits are the policies of keys with limits of their own, which a request finds without a
-// lock.
+// ownLimits are the policies of keys with limits of their own.
 type ownLimits struct {
-	policies atomic.Pointer[map[ownLimit]*policy]
-	mu       sync.Mutex
+	mu       sync.RWMutex
+	policies map[ownLimit]*policy
+}
+
+func (o *ownLimits) find(id ownLimit) *policy {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.policies[id]
 }
 
 type ownLimit struct {
@@ -286,21 +266,15 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 		return base, nil
 	}
 	id := ownLimit{base, l}
-	if known := set.ownLimits.policies.Load(); known != nil {
-		if p := (*known)[id]; p != nil {
-			return p, nil
-		}
+	if p := set.ownLimits.find(id); p != nil {
+		return p, nil
 	}
 	if !set.notices.isPossible(l) {
 		return nil, fmt.Errorf("the keys of a limiter's rules can have %d different limits, and have them", mostOwn)
 	}
 	set.ownLimits.mu.Lock()
 	defer set.ownLimits.mu.Unlock()
-	grown := map[ownLimit]*policy{}
-	if known := set.ownLimits.policies.Load(); known != nil {
-		grown = maps.Clone(*known)
-	}
-	if p := grown[id]; p != nil {
+	if p := set.ownLimits.policies[id]; p != nil {
 		return p, nil
 	}
 	r, info := base.rule, *base.info
@@ -319,8 +293,10 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 		}
 	}
 	p := r.newPolicy(quotas, l, &info, base.progress)
-	grown[id] = p
-	set.ownLimits.policies.Store(&grown)
+	if set.ownLimits.policies == nil {
+		set.ownLimits.policies = map[ownLimit]*policy{}
+	}
+	set.ownLimits.policies[id] = p
 	return p, nil
 }
 

@@ -82,7 +82,7 @@ func (l *RateLimit) Reconfigure(c Config) error {
 	set.check = l.checkQuota
 	for _, r := range set.all {
 		if _, ok := r.LimitFor.(LimitFunc); ok {
-			r.notes.limits.expire()
+			r.notes.limits.reload()
 		}
 	}
 	l.rules.Store(set)
