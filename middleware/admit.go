@@ -56,9 +56,8 @@ func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided, plac
 
 // delayed returns after d, or at once and false when the client goes away.
 func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
-	if clock := l.room.Clock; clock != nil {
-		clock.Await(nil, clock.Now().Add(d))
-		return true
+	if l.clock != nil {
+		return true // it adds the delay itself
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -86,9 +85,9 @@ func (a *applied) queues() bool { return a.concurrency.Waiting > 0 && !a.info.Sh
 func (l *RateLimit) queue(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (waited time.Duration, no *refusal, err error) {
 	// What waits is a copy, as it leaves the stack. It has no outer, or all of s would leave it.
 	w := &decided{policies: slices.Clone(s.policies), decisions: slices.Clone(s.decisions), awaits: s.awaits, asked: s.asked, timed: s.timed}
-	began := l.room.Now()
+	began := l.now()
 	gone, err := l.wait(ctx, set, w, slices.Clone(charges))
-	waited = l.room.Now().Sub(began)
+	waited = l.now().Sub(began)
 	copy(s.policies, w.policies)
 	copy(s.decisions, w.decisions)
 	s.allowed, s.late = w.allowed, w.late
@@ -114,11 +113,11 @@ func (s *decided) line(room *waiting.Room[lineKey]) int32 {
 
 // wait is queue for a copy of s. Gone: the client has left.
 func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (gone bool, _ error) {
-	began := l.room.Now()
+	began := l.now()
 	for at := s.awaits; at >= 0; at = s.lacks() {
 		a := &s.policies[at]
 		a.warnPatience(ctx, set)
-		got, err := l.inTurn(ctx, a, a.concurrency.MaxWait-l.room.Now().Sub(began), func() (bool, error) {
+		got, err := l.inTurn(ctx, a, a.concurrency.MaxWait-l.now().Sub(began), func() (bool, error) {
 			s.asked = true
 			for i := range s.policies {
 				s.policies[i].spared = false

@@ -27,7 +27,7 @@ func (l *RateLimit) escalate(ctx context.Context, set *ruleset, s *decided) {
 		struck = p.rule
 		// A client that hangs up at once is refused all the same.
 		if until := l.strike(context.WithoutCancel(ctx), set, p.rule, p.key); !until.IsZero() {
-			d.RetryAfter = max(d.RetryAfter, until.Sub(l.room.Now()))
+			d.RetryAfter = max(d.RetryAfter, until.Sub(l.now()))
 		}
 	}
 }

@@ -111,7 +111,7 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 // All that is known of the request stays on the stack until it passes, so that a refusal
 // pays for its answer alone.
 func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Request, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
-	switch exempt, no := set.gate(r, l.room.Now); {
+	switch exempt, no := set.gate(r, l.now); {
 	case no != nil:
 		return set.refuse(w, r, nil, no, onRefused)
 	case exempt:

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/keyfunc"
@@ -22,7 +23,8 @@ type RateLimit struct {
 	room   waiting.Room[lineKey] // for requests that wait for a place
 	turns  turns
 
-	immediate bool // the store is a Memory, or an [immediate]
+	immediate bool  // the store is a Memory, or an [immediate]
+	clock     clock // nil: the process's
 
 	changing sync.Mutex
 	claimed  map[string]bool // names of counters in the store that are this limiter's
@@ -47,7 +49,7 @@ func New(c Config) (*RateLimit, error) {
 		l.immediate = true
 	}
 	l.room.Shared = !l.immediate
-	l.room.Clock, _ = l.store.(waiting.Clock)
+	l.clock, _ = l.store.(clock)
 	if err := l.claim(set); err != nil {
 		return nil, err
 	}
@@ -59,6 +61,17 @@ func New(c Config) (*RateLimit, error) {
 // An immediate store does as limiter.Memory does: it decides and settles in this process and
 // waits for nothing, and it keeps nothing of the slices that it is given.
 type immediate interface{ Immediate() }
+
+// A clock is a store with a time of its own, such as that of a simulation, in which nothing waits.
+type clock interface{ Now() time.Time }
+
+// now is the time by the store's clock, or the process's.
+func (l *RateLimit) now() time.Time {
+	if l.clock != nil {
+		return l.clock.Now()
+	}
+	return time.Now()
+}
 
 // Reconfigure puts these rules in the place of the present ones, at once for all requests
 // that come, or returns everything that is wrong with c and changes nothing. Requests that

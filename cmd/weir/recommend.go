@@ -90,7 +90,7 @@ func newMeter(per string, algorithm limiter.Algorithm) (*demand.Meter, error) {
 		return nil, usageError{fmt.Errorf("--per is %q: want a period such as 10s, 1m, 1h or 1d", per)}
 	}
 	if algorithm == limiter.TokenBucket || algorithm == limiter.LeakyBucket {
-		return nil, usageError{fmt.Errorf("--algorithm is %v: bursts are recommended beside a limit, so want sliding-window, fixed-window or sliding-log", algorithm)}
+		return nil, usageError{fmt.Errorf("--algorithm is %v: want sliding-window, fixed-window or sliding-log", algorithm)}
 	}
 	meter, err := demand.NewMeter(limit.Per, algorithm)
 	if err != nil {
@@ -176,10 +176,6 @@ type recommended struct {
 
 func (r *recommended) limit(n int64) string { return fmt.Sprintf("%d/%s", n, r.period) }
 
-func (r *recommended) bucket(b demand.Bucket) string {
-	return fmt.Sprintf("%s burst %d", r.limit(b.Rate), b.Burst)
-}
-
 // text is for a rules file.
 func (r *recommended) text(limit string) string {
 	rule := fmt.Sprintf("{limit: %s, key: %s}", limit, quoted(r.key))
@@ -202,24 +198,21 @@ func quoted(key string) string {
 
 func (r *recommended) tell(s *session, f *logFlags, names []string, share float64, stats *accesslog.Stats, counts unmeasured) error {
 	result := r.result
+	text := r.text(r.limit(result.Chosen.Limit))
+	shown := &verdict.Recommendation{Result: result, Peaks: verdict.Peaks(result), Text: text}
+	for _, p := range around(result.Curve, result.Chosen.Limit) {
+		shown.Limits = append(shown.Limits, verdict.Limit{Point: p, Text: r.limit(p.Limit), Chosen: p.Limit == result.Chosen.Limit})
+	}
 	page := &verdict.Page{
-		Refused: result.Refused,
-		Title:   titleOf(names), Words: verdict.Recommended(result, share, subjectOf(r.key)),
-		Notes: verdict.Log(stats, counts.answered, verdict.Effect{}), Peaks: verdict.Peaks(result),
+		Title: titleOf(names), Words: verdict.Recommended(result, share, subjectOf(r.key)),
+		Notes: verdict.Log(stats, counts.answered), Recommended: shown,
 	}
 	if counts.keyless > 0 {
 		page.Notes = append(page.Notes, fmt.Sprintf("%s requests have no %s, and are left out.", verdict.Number(counts.keyless), r.key))
 	}
-	curve := verdict.NewCurve(result, subjectOf(r.key), result.Chosen.Limit, func(limit int64) string { return r.text(r.limit(limit)) })
-	curve.Said = fmt.Sprintf("Recommended is %s.", r.limit(result.Chosen.Limit))
-	page.Curves = []verdict.Curve{curve}
-	for _, b := range result.Buckets {
-		page.Buckets = append(page.Buckets, verdict.Bucket{Limit: r.bucket(b), Most: verdict.Number(b.Rate + b.Burst)})
-	}
 	if err := writeReport(f.report, page); err != nil {
 		return err
 	}
-	text := r.text(r.limit(result.Chosen.Limit))
 	if f.asJSON {
 		return writeJSON(s.out, struct {
 			Verdict string `json:"verdict"`
@@ -231,21 +224,16 @@ func (r *recommended) tell(s *session, f *logFlags, names []string, share float6
 		}{page.Verdict, r.limit(result.Chosen.Limit), text, result, newLogReport(stats), append([]string{}, page.Notes...)})
 	}
 	s.say(page)
-	fmt.Fprintln(s.out, page.Peaks)
-	var bursts []string
-	for _, b := range result.Buckets[max(0, len(result.Buckets)-5):] {
-		bursts = append(bursts, r.bucket(b))
-	}
-	fmt.Fprintf(s.out, "With a burst, each of these spares as many: %s.\n\n", strings.Join(bursts, ", "))
+	fmt.Fprintf(s.out, "%s\n\n", shown.Peaks)
 	table := newTable(s)
 	fmt.Fprintln(table, "LIMIT\tCLIENTS REFUSED\t\tREQUESTS REFUSED\t")
-	for _, p := range around(result.Curve, result.Chosen.Limit) {
+	for _, l := range shown.Limits {
 		mark := ""
-		if p.Limit == result.Chosen.Limit {
+		if l.Chosen {
 			mark = "recommended"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.limit(p.Limit), verdict.Number(p.Keys), verdict.Share(p.Keys, result.Keys),
-			verdict.Number(p.Requests), verdict.Share(p.Requests, result.Requests), mark)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Text, verdict.Number(l.Keys), verdict.Share(l.Keys, result.Keys),
+			verdict.Number(l.Requests), verdict.Share(l.Requests, result.Requests), mark)
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/middleware/rules"
@@ -85,118 +84,71 @@ type run struct {
 	log   *weblog
 	left  []string // rules that need what the log lacks
 
-	services  []*simulate.Simulation // one for each file
-	tallies   []*simulate.Tally
-	changes   simulate.Changes
-	undecided map[int64]bool // by number: a request that one service has let pass, or not, and the other has not decided about yet
-	effect    verdict.Effect
-}
-
-// mostEarly is of how many requests it is found out what becomes of them if those of a second
-// all come when it begins: it takes another simulation.
-const mostEarly = 100_000
-
-// service is a simulation of a file's rules.
-func (r *run) service(file string, later func(*accesslog.Entry, int64, *simulate.Decision)) (*simulate.Simulation, error) {
-	loaded, err := rules.Load(file, r.flags.options())
-	if err != nil {
-		return nil, err
-	}
-	return simulate.New(loaded.Config(), simulate.Options{
-		LeftOut: r.left, Routes: append(loaded.Routes(), r.flags.routes...), ServeMux: r.flags.serveMux,
-		Headers: r.log.Headers(), Client: loaded.IP(), Tier: r.log.tier, HasTook: r.log.Has("took"), Later: later,
-	})
+	services []*simulate.Simulation // one for each file
+	tallies  []*simulate.Tally
+	changes  simulate.Changes
 }
 
 // all decides about all requests of the log.
 func (r *run) all(files []string) error {
-	for i, file := range files {
-		service, err := r.service(file, func(e *accesslog.Entry, at int64, d *simulate.Decision) { r.decided(i, e, at, d) })
+	for _, file := range files {
+		loaded, err := rules.Load(file, r.flags.options())
+		if err != nil {
+			return err
+		}
+		service, err := simulate.New(loaded.Config(), simulate.Options{
+			LeftOut: r.left, Routes: append(loaded.Routes(), r.flags.routes...), ServeMux: r.flags.serveMux,
+			Headers: r.log.Headers(), Client: loaded.IP(), Tier: r.log.tier, HasTook: r.log.Has("took"),
+		})
 		if err != nil {
 			return err
 		}
 		r.services = append(r.services, service)
-		r.tallies = append(r.tallies, simulate.NewTally(service.Rules(), r.flags.report != ""))
+		r.tallies = append(r.tallies, simulate.NewTally(service.Rules()))
 	}
-	r.undecided = map[int64]bool{}
-	var early *simulate.Simulation // where requests of a second come when it begins
-	for first := true; ; first = false {
+	passed := make([]bool, len(files))
+	for {
 		e, err := r.log.next()
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if first && e.Loose > 0 {
-			if early, err = r.service(files[len(files)-1], func(_ *accesslog.Entry, _ int64, d *simulate.Decision) { r.decidedEarly(d) }); err != nil {
-				return err
-			}
-		}
-		if early != nil && r.effect.Of < mostEarly {
-			r.effect.Of++
-			if d := early.Do(e, e.At-e.Loose); d != nil {
-				r.decidedEarly(d)
-			}
-		}
 		for i, service := range r.services {
-			if d := service.Do(e, e.At); d != nil {
-				r.decided(i, e, e.At, d)
-			}
+			d := service.Do(e, e.At)
+			r.tallies[i].Add(e, e.At, d)
+			passed[i] = d.Passed()
 		}
-	}
-	for _, service := range append(r.services, early) {
-		if service != nil {
-			service.Finish()
-		}
-	}
-	return nil
-}
-
-// decided counts what a service has decided about a request, now or when that had its place.
-func (r *run) decided(service int, e *accesslog.Entry, at int64, d *simulate.Decision) {
-	r.tallies[service].Add(e, at, d)
-	if service == len(r.services)-1 && d.Number <= r.effect.Of && !d.Passed() {
-		r.effect.Spread++
-	}
-	if len(r.services) == 1 {
-		return
-	}
-	if other, ok := r.undecided[d.Number]; !ok {
-		r.undecided[d.Number] = d.Passed()
-	} else if delete(r.undecided, d.Number); service == 0 {
-		r.changes.Add(d.Passed(), other)
-	} else {
-		r.changes.Add(other, d.Passed())
-	}
-}
-
-func (r *run) decidedEarly(d *simulate.Decision) {
-	if !d.Passed() {
-		r.effect.Early++
+		r.changes.Add(passed[0], passed[len(passed)-1])
 	}
 }
 
 // places says what a simulation knows of how many requests are in progress, if rules bound that:
 // what the log says, or nothing, and then their names.
 func (r *run) places() (notes []string) {
-	var left []string
+	var left, queued []string
 	bounded := false
 	for _, service := range r.services {
-		for _, name := range service.Unplaced() {
-			left = append(left, fmt.Sprintf("%q", name))
-		}
+		left, queued = append(left, service.Unplaced()...), append(queued, service.Unqueued()...)
 		for _, rule := range service.Rules() {
 			bounded = bounded || rule.Concurrency.Max > 0
 		}
 	}
-	if slices.Sort(left); len(left) > 0 {
-		return []string{fmt.Sprintf("Not simulated: the concurrency of %s. The log does not have how long requests took: say where with --map took_ms=PLACE.", strings.Join(slices.Compact(left), ", "))}
+	named := func(names []string) string {
+		slices.Sort(names)
+		return strings.Trim(fmt.Sprintf("%q", slices.Compact(names)), "[]")
+	}
+	if len(left) > 0 {
+		return []string{"Not simulated: the concurrency of " + named(left) + ". The log does not have how long requests took: say where with --map took_ms=PLACE."}
 	}
 	if bounded {
-		return []string{"A request has its place for as long as the log says that it took, and ends as much later as it waited for it."}
+		notes = append(notes, "A request has its slot for as long as the log says that it took.")
 	}
-	return nil
+	if len(queued) > 0 {
+		notes = append(notes, "Not simulated: the queue of "+named(queued)+". A request that would wait there for a slot counts as refused.")
+	}
+	return notes
 }
 
 // tell says what came of it.
@@ -210,10 +162,7 @@ func (r *run) tell(s *session, names, notes []string, shown func(string) string)
 		page.Change, page.Words = change, verdict.Changed(change)
 	}
 	stats := r.log.Stats()
-	page.Notes = append(slices.Concat(notes, r.places(), r.log.anonymous(r.flags)), verdict.Log(&stats, summary.Answered, r.effect)...)
-	for i := range summary.Curves {
-		page.Curves = append(page.Curves, verdict.CurveOf(&summary.Curves[i]))
-	}
+	page.Notes = append(slices.Concat(notes, r.places(), r.log.anonymous(r.flags)), verdict.Log(&stats, summary.Answered)...)
 	if err := writeReport(r.flags.report, page); err != nil {
 		return err
 	}

@@ -18,24 +18,11 @@ const Most = 10_000
 // key's line asks again when a place was returned here and, where other processes return places
 // too, now and then. The zero Room is an empty one.
 type Room[K comparable] struct {
-	Shared bool  // other processes return places
-	Clock  Clock // nil: the process's
+	Shared bool // other processes return places
 
 	waiting atomic.Int64 // of all keys
 	mu      sync.Mutex
 	lines   map[K]*line // that are not empty
-}
-
-// A Clock is a time other than the process's, such as that of a simulation.
-type Clock interface {
-	Now() time.Time
-
-	// Await has the event wait that is being decided about: until it is called, after which
-	// called is true and turn holds nothing, or until then. A nil turn is never called.
-	Await(turn <-chan struct{}, until time.Time) (called bool)
-
-	// Called says that a turn that is waited for holds a value now.
-	Called(turn <-chan struct{})
 }
 
 // A line is the waiters for one key's places, the first at the front.
@@ -75,14 +62,6 @@ func (r *Room[K]) Length(key K) int {
 	return 0
 }
 
-// Now is the time by the room's clock.
-func (r *Room[K]) Now() time.Time {
-	if r.Clock != nil {
-		return r.Clock.Now()
-	}
-	return time.Now()
-}
-
 // Wait asks for a place, in turn, until that is done, patience ends, or ctx does, whose error
 // it then returns; or it returns false at once, if most wait for key or Most for all.
 func (r *Room[K]) Wait(ctx context.Context, key K, most int, patience time.Duration, ask func() (done bool, err error)) (done bool, err error) {
@@ -92,14 +71,6 @@ func (r *Room[K]) Wait(ctx context.Context, key K, most int, patience time.Durat
 	}
 	defer r.leave(key, me)
 	w := me.Value.(*waiter)
-	if r.Clock != nil {
-		for until := r.Clock.Now().Add(patience); r.Clock.Await(w.turn, until); {
-			if done, err = ask(); done || err != nil {
-				return done, err
-			}
-		}
-		return false, nil
-	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	var again <-chan time.Time // for the first of a line
@@ -140,7 +111,7 @@ func (r *Room[K]) join(key K, most int) *list.Element {
 	r.waiting.Add(1)
 	me := l.PushBack(&waiter{make(chan struct{}, 1)})
 	if l.Len() == 1 {
-		l.call(r.Clock)
+		l.call()
 	}
 	return me
 }
@@ -155,7 +126,7 @@ func (r *Room[K]) leave(key K, me *list.Element) {
 	if l.Remove(me); l.Len() == 0 {
 		delete(r.lines, key)
 	} else if wasFirst {
-		l.call(r.Clock)
+		l.call()
 	}
 }
 
@@ -167,7 +138,7 @@ func (r *Room[K]) Returned(key K) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l := r.lines[key]; l != nil {
-		l.call(r.Clock)
+		l.call()
 	}
 }
 
@@ -176,18 +147,14 @@ func (r *Room[K]) Changed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.lines {
-		l.call(r.Clock)
+		l.call()
 	}
 }
 
 // call has the first of the line ask.
-func (l *line) call(clock Clock) {
-	turn := l.Front().Value.(*waiter).turn
+func (l *line) call() {
 	select {
-	case turn <- struct{}{}:
-		if clock != nil {
-			clock.Called(turn)
-		}
+	case l.Front().Value.(*waiter).turn <- struct{}{}:
 	default: // it is to ask already
 	}
 }

@@ -27,16 +27,6 @@ var limits = func() (all []int64) {
 	return append(all, 1_000_000)
 }()
 
-// rates are those of the buckets, in events per period.
-var rates = func() (all []int64) {
-	for decade := int64(1); decade < 100_000; decade *= 10 {
-		for _, n := range []int64{1, 2, 3, 5, 7} {
-			all = append(all, n*decade)
-		}
-	}
-	return append(all, 100_000)
-}()
-
 // A Meter measures the demand of keys. It is for one goroutine.
 type Meter struct {
 	per    time.Duration
@@ -47,13 +37,8 @@ type Meter struct {
 
 	keys     map[string]*key
 	requests int64
+	begin    int64   // of the log
 	refused  []int64 // by limit
-
-	// The log in parts, for what is found in one to be tried on another.
-	begin, width int64
-	parts        [mostParts]part
-	now          int   // the part of the last request
-	until        int64 // when that ends
 }
 
 // A group is limits, from and to, that count in the same way: what one of them has counted
@@ -65,24 +50,14 @@ type group struct {
 // mostGroups is how many a meter has at most: a sliding window is a log or a counter.
 const mostGroups = 2
 
-// mostParts is how many parts of equal length a log has at most, all of them even.
-const mostParts = 16
-
-// A part is what came in one.
-type part struct {
-	requests int64
-	refused  [64]int64 // by limit
-}
-
 // A key is what one key has asked for.
 type key struct {
 	groups [mostGroups]counted
 
-	// demand is, for each part of the log, how many of limits refused something, and one
-	// more; 0: it did not come. The higher refuse no more than the lower, but for two cases: in
-	// a part, one that has admitted more before; and a sliding window of more events than are
-	// counted exactly. Then the key counts as one that the lower refused too.
-	demand [mostParts]uint8
+	// demand is how many of limits refused something. The higher refuse no more than the lower,
+	// but for a sliding window of more events than are counted exactly. Then the key counts as
+	// refused by the lower too.
+	demand uint8
 
 	// peak is the most that came in any period, found with what came in the last: slots of a
 	// thousandth of a period, and how much came in each, of which the first are gone. That period
@@ -91,17 +66,8 @@ type key struct {
 	slots                []slot
 	gone                 int
 
-	// last is when it came last, and came the level that this adds to buckets: that of each
-	// that was empty. The first busy of them, the slowest, were not. Most is the most it added.
-	last, came, most int64
-	busy             int
-	apart            bool // see setApart
-	buckets          []bucket
+	apart bool // see setApart
 }
-
-// A bucket is how full it is, in events times microseconds of the period, and how full it ever
-// was when it was not empty before.
-type bucket struct{ level, burst int64 }
 
 // counted is what a group's limits have counted.
 type counted struct {
@@ -115,13 +81,13 @@ type slot struct{ at, n uint32 }
 // slots is how many a period has.
 const slots = 1000
 
+// mostCost is the most that one request counts as: no number gets too large.
+const mostCost = 1_000_000
+
 // NewMeter returns a meter for limits on that period, counted as the algorithm does, which
 // must not be one with a burst.
 func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
-	m := &Meter{
-		per: per, period: per.Microseconds(), keys: map[string]*key{}, refused: make([]int64, len(limits)),
-		width: max(per.Microseconds(), 1_000_000),
-	}
+	m := &Meter{per: per, period: per.Microseconds(), keys: map[string]*key{}, refused: make([]int64, len(limits))}
 	if m.period < slots {
 		return nil, fmt.Errorf("the period is %v: it must be at least a millisecond", per)
 	}
@@ -158,18 +124,11 @@ func (m *Meter) Add(name string, at, cost int64) {
 	if m.begin == 0 {
 		m.begin = at
 	}
-	if at >= m.until {
-		m.now = m.part(at)
-		m.until = m.begin + int64(m.now+1)*m.width
-	}
 	m.requests++
-	m.parts[m.now].requests++
-	k.demand[m.now] = max(k.demand[m.now], 1)
 	for i := range m.groups {
 		m.count(k, &m.groups[i], &k.groups[i], at, cost)
 	}
 	m.measurePeak(k, at, cost)
-	m.fill(k, at, cost)
 }
 
 // count has a group's limits decide.
@@ -214,8 +173,7 @@ func (m *Meter) roomAt(limit int, s limiter.State, at int64) int64 {
 
 func (m *Meter) refuse(k *key, limit int) {
 	m.refused[limit]++
-	m.parts[m.now].refused[limit]++
-	k.demand[m.now] = max(k.demand[m.now], uint8(limit+2))
+	k.demand = max(k.demand, uint8(limit+1))
 }
 
 // measurePeak is how two pointers find the most in any period: one is at the newest slot,
@@ -240,71 +198,4 @@ func (m *Meter) measurePeak(k *key, at, cost int64) {
 	if k.recent += cost; k.recent > k.peak {
 		k.peak, k.peakAt = k.recent, at
 	}
-}
-
-// fill is Lindley's recursion: a bucket's level is what it was, less what drained since, and
-// what came. The burst that never refuses is the highest level. A bucket that is faster is no
-// fuller, so behind the first that has drained all have, and need not be looked at.
-func (m *Meter) fill(k *key, at, cost int64) {
-	passed, came := min(at-k.last, longest), min(cost, fullest/m.period)*m.period
-	i := 0
-	for ; i < len(rates); i++ {
-		level := k.came
-		if i < k.busy {
-			level = k.buckets[i].level
-		}
-		level -= passed * rates[i]
-		if level <= 0 {
-			break
-		}
-		if i == len(k.buckets) {
-			k.buckets = append(k.buckets, bucket{})
-		}
-		level = min(level+came, fullest)
-		k.buckets[i] = bucket{level, max(k.buckets[i].burst, level)}
-	}
-	k.busy, k.last, k.came, k.most = i, at, came, max(k.most, came)
-}
-
-// What is beyond these makes a burst longer at most, and no number too large.
-const (
-	longest  = 1 << 40 // a pause, in microseconds: 12 days
-	fullest  = 1 << 61
-	mostCost = 1_000_000
-)
-
-// burst is how many events the bucket of that rate has to hold never to refuse one.
-func (m *Meter) burst(k *key, rate int) int64 {
-	most := k.most
-	if rate < len(k.buckets) {
-		most = max(most, k.buckets[rate].burst)
-	}
-	return (most + m.period - 1) / m.period
-}
-
-// part is the part of the log that a time is in. A log that grows longer has its parts made
-// longer, two into one.
-func (m *Meter) part(at int64) int {
-	for (at-m.begin)/m.width >= mostParts {
-		for i := range mostParts / 2 {
-			m.parts[i] = m.parts[2*i].with(&m.parts[2*i+1])
-		}
-		clear(m.parts[mostParts/2:])
-		for _, k := range m.keys {
-			for i := range mostParts / 2 {
-				k.demand[i] = max(k.demand[2*i], k.demand[2*i+1])
-			}
-			clear(k.demand[mostParts/2:])
-		}
-		m.width *= 2
-	}
-	return int((at - m.begin) / m.width)
-}
-
-func (p part) with(other *part) part {
-	p.requests += other.requests
-	for i := range p.refused {
-		p.refused[i] += other.refused[i]
-	}
-	return p
 }

@@ -27,8 +27,8 @@ func BenchmarkLog(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(log) / lines))
 			for n := b.N; n > 0; {
-				s := simulate(b, "version: 1\nendpoints: {\"POST /login\": 10/1m}\ndefault: 60/1m\n", nil)
-				tally := NewTally(s.Rules(), false)
+				s := simulate(b, "version: 1\nendpoints: {\"POST /login\": 10/1m}\ndefault: 60/1m\n")
+				tally := NewTally(s.Rules())
 				r, err := accesslog.NewReader(strings.NewReader(log), accesslog.Options{})
 				require.NoError(b, err)
 				for ; n > 0; n-- {

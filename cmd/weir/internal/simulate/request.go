@@ -35,11 +35,6 @@ type Options struct {
 	// HasTook says that entries say how long requests took. Else how many are in progress is not
 	// known, and left out.
 	HasTook bool
-
-	// Later is told of requests that had to wait for a place, with the time at which they came,
-	// when they have got it, or have waited for too long: in the order of that, from within Do and
-	// Finish. All of it is good until it returns.
-	Later func(e *accesslog.Entry, at int64, d *Decision)
 }
 
 // Requests makes the requests of a log. It is for one goroutine.

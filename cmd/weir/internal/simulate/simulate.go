@@ -23,27 +23,22 @@ import (
 type Simulation struct {
 	limits   *middleware.RateLimit
 	clock    *Clock
-	store    *store
 	requests *Requests
-	turns    *turns
-	only     *turn // where no request waits
-	asked    int64 // how many requests were
-	later    func(*accesslog.Entry, int64, *Decision)
+	response discarding
+	decision Decision
+	ends     endings // of requests that some rule goes by
 
-	queues   bool            // requests may wait for a place
 	unplaced map[string]bool // see Unplaced: by name, true if the rule has no limit either
+	unqueued map[string]bool // see Unqueued
 }
 
 // A Decision is what became of a request.
 type Decision struct {
-	Number  int64  // of the request: 1 is the first that Do was asked about
-	At      int64  // when it was decided, in microseconds since 1970
 	Client  string // good until the next request, as all that is of the log
 	number  int    // of the client
 	Outcome middleware.Outcome
 	Refusal middleware.Result // what was answered, unless the request passed
 	Delay   time.Duration     // how long it had to wait for its turn
-	Waited  time.Duration     // how long it waited for a place, whether it got one or not
 	Soft    bool              // a warning was sent that the limit is near
 
 	// Rules are those that applied, and what they said. They are good until the next request.
@@ -61,22 +56,19 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	if !ok {
 		return nil, errors.New("simulate: Config.Bans is not from NewBans")
 	}
-	s := &Simulation{clock: &list.clock, requests: NewRequests(o), later: o.Later, turns: &turns{waiting: map[<-chan struct{}]*turn{}}}
-	s.store = newStore(s.clock)
-	s.store.turns = s.turns
-	c.Store, c.Observer, c.OnRefused = s.store, s, s.refused
+	s := &Simulation{
+		clock: &list.clock, requests: NewRequests(o), response: discarding{},
+		unplaced: map[string]bool{}, unqueued: map[string]bool{},
+	}
+	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
-	s.unplaced = map[string]bool{}
 	eachRule(&c, func(rule *middleware.Rule) {
 		if slices.Contains(o.LeftOut, rule.Name) {
 			leaveOut(rule)
 		}
-		if !o.HasTook {
-			s.withoutPlace(rule)
-		}
+		s.slots(rule, o.HasTook)
 	})
-	s.only = &turn{requests: s.requests, response: discarding{}}
 
 	// Most rules need neither fields nor a Result, and New says where one does.
 	fast := c
@@ -87,12 +79,6 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	}
 	if err != nil {
 		return nil, err
-	}
-	for _, info := range s.limits.Rules() {
-		s.queues = s.queues || info.Concurrency.Waiting > 0 && !info.Shadow
-	}
-	if s.queues && s.later == nil {
-		return nil, errors.New("simulate: requests may wait for a place, and Options.Later is nil")
 	}
 	return s, nil
 }
@@ -106,34 +92,45 @@ func (s *Simulation) Rules() []middleware.RuleInfo {
 // it is not known how long requests took: that is left out, and their limits stay.
 func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unplaced)) }
 
-// withoutPlace takes that out of a rule.
-func (s *Simulation) withoutPlace(rule *middleware.Rule) {
-	found := false
-	rates := func(a limiter.Allowance) limiter.Allowance {
+// Unqueued are the names of the rules whose requests would wait in a queue for a slot. In a
+// simulation they are refused.
+func (s *Simulation) Unqueued() []string { return slices.Sorted(maps.Keys(s.unqueued)) }
+
+// slots leaves out of a rule's concurrency what is not simulated: its queue, or all of it where it
+// is not known how long requests took.
+func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
+	unplaced := false
+	slots := func(a limiter.Allowance) limiter.Allowance {
 		limits, atOnce, err := limiter.Split(a)
-		if err != nil || atOnce == (limiter.Concurrency{}) {
+		switch {
+		case err != nil || atOnce == (limiter.Concurrency{}):
 			return a // New says what is wrong
+		case hasTook:
+			if atOnce.Waiting > 0 {
+				s.unqueued[rule.Name] = true
+			}
+			return limiter.Join(limits, limiter.AtOnce(atOnce.Max))
 		}
-		found = true
+		unplaced = true
 		if limits == nil {
 			return limiter.PerSecond(10_000_000) // which allows all
 		}
 		return limiter.Join(limits, limiter.Concurrency{})
 	}
 	_, alone := rule.Limit.(limiter.Concurrency)
-	rule.Limit = rates(rule.Limit)
+	rule.Limit = slots(rule.Limit)
 	rule.Tiers = maps.Clone(rule.Tiers)
 	for tier, a := range rule.Tiers {
-		rule.Tiers[tier] = rates(a)
+		rule.Tiers[tier] = slots(a)
 	}
 	if known, ok := rule.LimitFor.(middleware.LimitMap); ok {
 		known = maps.Clone(known)
 		for key, a := range known {
-			known[key] = rates(a)
+			known[key] = slots(a)
 		}
 		rule.LimitFor = known
 	}
-	if !found {
+	if !unplaced {
 		return
 	}
 	if s.unplaced[rule.Name] = alone; alone {
@@ -142,6 +139,7 @@ func (s *Simulation) withoutPlace(rule *middleware.Rule) {
 	}
 }
 
+// leaveOut has no request meet a rule, nor another rule in its place.
 func leaveOut(rule *middleware.Rule) { rule.Match = func(*http.Request) bool { return false } }
 
 // eachRule calls do with each of the rules, which c has copies of then: they may be the caller's.
@@ -172,45 +170,38 @@ func eachRule(c *middleware.Config, do func(*middleware.Rule)) {
 }
 
 // Do decides about a request at a time, in microseconds since 1970, that is no earlier than
-// the last. What it returns is good until the next. It is nil of a request that waits for a
-// place: Options.Later is told of that.
+// the last. What it returns is good until the next.
 func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
-	s.end(at)
+	for len(s.ends) > 0 && s.ends[0].at < at {
+		ended := heap.Pop(&s.ends).(ending)
+		s.clock.now = max(s.clock.now, ended.at)
+		ended.finish(ended.status)
+	}
 	s.clock.now = max(s.clock.now, at)
-	s.asked++
-	if s.queues {
-		return s.doInTurn(e)
+	d := &s.decision
+	*d = Decision{Outcome: middleware.OutcomeAllowed, Rules: d.Rules[:0]}
+	if len(s.response) > 0 {
+		clear(s.response)
 	}
-	s.only.of, s.turns.now = e, s.only
-	s.decide(s.only)
-	return &s.only.decision
-}
-
-// decide decides about the entry of a turn.
-func (s *Simulation) decide(t *turn) {
-	t.decision = Decision{Number: s.asked, Outcome: middleware.OutcomeAllowed, Rules: t.decision.Rules[:0]}
-	if len(t.response) > 0 {
-		clear(t.response)
-	}
-	d, e, r := &t.decision, t.of, t.requests.Of(t.of)
-	d.At = s.clock.now
-	d.Client, d.number = t.requests.Client()
-	finish, _, _ := s.limits.Begin(t.response, r, nil)
+	r := s.requests.Of(e)
+	d.Client, d.number = s.requests.Client()
+	finish, _, _ := s.limits.Begin(s.response, r, nil)
 	// It begins when its turn has come, and takes as long as it took.
 	switch ends := s.clock.now + d.Delay.Microseconds() + e.Took.Microseconds(); {
 	case finish == nil:
 	case ends == s.clock.now:
 		finish(e.Status)
 	default:
-		heap.Push(&s.turns.ends, ending{at: ends, status: e.Status, finish: finish})
+		heap.Push(&s.ends, ending{ends, e.Status, finish})
 	}
-	d.Soft = t.response["X-Ratelimit-Warning"] != nil
+	d.Soft = s.response["X-Ratelimit-Warning"] != nil
+	return d
 }
 
 // Observe implements middleware.Observer.
 func (s *Simulation) Observe(o *middleware.Observation) {
-	d := &s.turns.now.decision
-	d.Outcome, d.At, d.Waited = o.Outcome, s.clock.now, o.Waited
+	d := &s.decision
+	d.Outcome = o.Outcome
 	d.Rules = append(d.Rules, o.Rules...)
 	for i := range d.Rules {
 		r := &d.Rules[i]
@@ -226,7 +217,7 @@ func (s *Simulation) Observe(o *middleware.Observation) {
 
 // refused implements middleware.Config.OnRefused.
 func (s *Simulation) refused(_ http.ResponseWriter, _ *http.Request, result middleware.Result) {
-	s.turns.now.decision.Refusal = result
+	s.decision.Refusal = result
 }
 
 // discarding is the header of a response that goes nowhere.
@@ -235,3 +226,24 @@ type discarding http.Header
 func (d discarding) Header() http.Header         { return http.Header(d) }
 func (d discarding) Write(b []byte) (int, error) { return len(b), nil }
 func (d discarding) WriteHeader(int)             {}
+
+// An ending is the end of a request that some rule goes by.
+type ending struct {
+	at     int64
+	status int
+	finish func(status int)
+}
+
+// endings is a heap, by time.
+type endings []ending
+
+func (e endings) Len() int           { return len(e) }
+func (e endings) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e endings) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *endings) Push(x any)        { *e = append(*e, x.(ending)) }
+func (e *endings) Pop() any {
+	last := (*e)[len(*e)-1]
+	(*e)[len(*e)-1] = ending{}
+	*e = (*e)[:len(*e)-1]
+	return last
+}

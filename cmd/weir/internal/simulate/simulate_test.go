@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/internal/phase"
@@ -132,28 +133,23 @@ default: {concurrency: 3, key: host}`,
 	"at once, without a key": `
 global: {concurrency: 6, name: all}
 default: {limit: 20/1m burst 30, concurrency: 1}`,
-	"a queue": `
-endpoints:
-  "POST /login": {concurrency: {max: 1, queue: 3, max_wait: 300ms}, key: host}
-  "/static/*": {limit: 60/1m, concurrency: {max: 2, queue: 1, max_wait: 2s}}
-default: {concurrency: {max: 1, queue: 2, max_wait: 1s}}`,
-	"queues": `
+	"at once and the rest": `
 global:
-  - {concurrency: {max: 3, queue: 4, max_wait: 500ms}, name: all}
-  - {concurrency: {max: 2, queue: 10, max_wait: 3s}, key: host, name: host}
+  - {concurrency: 3, name: all}
+  - {concurrency: 2, key: host, name: host}
 tiers:
-  premium: [{concurrency: {max: 1, queue: 5, max_wait: 1s}}]
+  premium: [{concurrency: 1}]
 endpoints:
-  "POST /login": {limit: 20/1m, concurrency: {max: 1, queue: 1, max_wait: 1s}, escalate: {after: 5, within: 1h, ban: 10m}, counts: [401], when: after}
+  "POST /login": {limit: 20/1m, concurrency: 1, escalate: {after: 5, within: 1h, ban: 10m}, counts: [401], when: after}
 default: [{limit: 10/1m, algorithm: leaky_bucket, burst: 3, concurrency: 1}, {limit: 6/1m, counts: "!5xx"}]`,
 	"places in shadow": `
-global: {concurrency: {max: 1, queue: 3, max_wait: 1s}, mode: shadow, name: all}
-default: {concurrency: {max: 1, queue: 1, max_wait: 100ms}, escalate: {after: 3, within: 10m, ban: 1m}}`,
+global: {concurrency: 1, mode: shadow, name: all}
+default: {concurrency: 1, escalate: {after: 3, within: 10m, ban: 1m}}`,
 	"places of tiers": `
 default:
   limit: 100/1m
   concurrency: 2
-  tiers: {free: {limit: 50/1m, concurrency: 1}, premium: {limit: 60/1m, concurrency: {max: 1, queue: 9, max_wait: 5s}}}`,
+  tiers: {free: {limit: 50/1m, concurrency: 1}, premium: {limit: 60/1m, concurrency: 1}}`,
 	"a turn and an end": `
 endpoints:
   "POST /login": [{limit: 1/1s, algorithm: leaky_bucket, burst: 4}, {limit: 5/1m, counts: [401, 403], escalate: {of: outcomes, after: 4, within: 1m, ban: 20s}}]
@@ -256,12 +252,9 @@ func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			phase.Test(t, func(t *testing.T) {
-				refused, waited := compare(t, "version: 1\n"+text, fromNow(entries))
+				refused := compare(t, "version: 1\n"+text, fromNow(entries))
 				if !strings.HasPrefix(text, "\nmode: shadow") {
 					require.Positive(t, refused, "some are refused, or this says nothing")
-				}
-				if strings.Contains(text, "queue: ") {
-					require.Positive(t, waited, "some wait for a place, or this says nothing of it")
 				}
 			})
 		})
@@ -300,6 +293,47 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 	}
 }
 
+func TestARequestThatWouldWaitInAQueueIsRefusedAndItsRuleNamed(t *testing.T) {
+	queue := limiter.AtOnce(1).Queue(3, time.Minute)
+	config := middleware.Config{Bans: NewBans(), BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{
+		{Name: "queued", Limit: queue, Key: keyfunc.IP()},
+		{Name: "tiered", Limit: limiter.AtOnce(9), Tiers: map[string]limiter.Allowance{"free": queue}, Key: keyfunc.IP()},
+		{Name: "other", Limit: limiter.AtOnce(9), Key: keyfunc.IP()},
+	}}
+	s, err := New(config, Options{HasTook: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"queued", "tiered"}, s.Unqueued())
+	require.Equal(t, queue, config.Rules[1].Tiers["free"], "the caller's rules stay as they are")
+	for i, want := range []bool{true, false} {
+		d := s.Do(&accesslog.Entry{Client: "192.0.2.1", Method: "GET", Target: "/", Took: time.Minute}, 1e15+int64(i))
+		require.Equal(t, want, d.Passed(), i)
+	}
+}
+
+// A timeline counts all requests of a log of any length.
+func TestATimelineCountsAllRequestsOfALogOfAnyLength(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var times timeline
+		at, passed, stopped := rapid.Int64Range(1, 1<<50).Draw(t, "begin"), int64(0), int64(0)
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			at += rapid.OneOf(rapid.Int64Range(0, 5*second), rapid.Int64Range(0, 100*86400*second), rapid.Int64Range(0, 1<<46)).Draw(t, "pause")
+			passes := rapid.Bool().Draw(t, "passes")
+			if times.add(at, !passes); passes {
+				passed++
+			} else {
+				stopped++
+			}
+		}
+		shown := times.shown()
+		require.LessOrEqual(t, len(shown.Passed), mostBins)
+		for i := range shown.Passed {
+			passed, stopped = passed-shown.Passed[i], stopped-shown.Stopped[i]
+		}
+		require.Zero(t, passed)
+		require.Zero(t, stopped)
+	})
+}
+
 // fromNow is the same traffic, which begins now.
 func fromNow(entries []accesslog.Entry) []accesslog.Entry {
 	entries = slices.Clone(entries)
@@ -317,14 +351,12 @@ type answer struct {
 	Rule, Tier string
 	RetryAfter time.Duration
 	Delay      time.Duration
-	Waited     time.Duration
 	Soft       bool
 	Rules      []middleware.RuleResult
 }
 
-// compare holds a simulation to what a service answers, and tells how many that refused, and how
-// many passed after they waited.
-func compare(t *testing.T, text string, entries []accesslog.Entry) (refused, waited int) {
+// compare holds a simulation to what a service answers, and tells how many that refused.
+func compare(t *testing.T, text string, entries []accesslog.Entry) (refused int) {
 	service := serve(t, text)
 	want := make([]answer, len(entries))
 	var answered sync.WaitGroup
@@ -337,40 +369,19 @@ func compare(t *testing.T, text string, entries []accesslog.Entry) (refused, wai
 	}
 	answered.Wait()
 
-	got := decided(t, text, entries)
+	simulation := simulate(t, text)
 	for i := range entries {
-		require.Equal(t, want[i], got[i], "request %d, %+v", i, entries[i])
-		if got[i].Status != 0 {
-			refused++
-		} else if got[i].Waited > 0 {
-			waited++
-		}
-	}
-	return refused, waited
-}
-
-// decided is what the simulation of a file decides.
-func decided(t *testing.T, text string, entries []accesslog.Entry) []answer {
-	got := make([]answer, len(entries))
-	n := 0
-	tell := func(_ *accesslog.Entry, _ int64, d *Decision) {
-		a := &got[d.Number-1]
-		require.Equal(t, answer{}, *a, "each is decided once")
-		*a = answer{d.Outcome, d.Refusal.Status, d.Refusal.Rule, d.Refusal.Tier, d.Refusal.RetryAfter, d.Delay, d.Waited, d.Soft, nil}
+		d := simulation.Do(&entries[i], entries[i].At)
+		got := answer{d.Outcome, d.Refusal.Status, d.Refusal.Rule, d.Refusal.Tier, d.Refusal.RetryAfter, d.Delay, d.Soft, nil}
 		for _, r := range d.Rules {
-			a.Rules = append(a.Rules, told(r))
+			got.Rules = append(got.Rules, told(r))
 		}
-		n++
-	}
-	simulation := simulate(t, text, tell)
-	for i := range entries {
-		if d := simulation.Do(&entries[i], entries[i].At); d != nil {
-			tell(nil, 0, d)
+		require.Equal(t, want[i], got, "request %d, %+v", i, entries[i])
+		if got.Status != 0 {
+			refused++
 		}
 	}
-	simulation.Finish()
-	require.Equal(t, len(entries), n, "all are decided")
-	return got
+	return refused
 }
 
 // told is a result without what is no promise between stores.
@@ -396,14 +407,14 @@ func (room) Streams(bool)                                          {}
 func (room) Leave()                                                {}
 
 // simulate is the simulation of a file.
-func simulate(t testing.TB, text string, later func(*accesslog.Entry, int64, *Decision)) *Simulation {
+func simulate(t testing.TB, text string) *Simulation {
 	loaded, err := rules.Parse([]byte(text), rules.Options{
 		Keys:     map[string]keyfunc.Func{"tenant": Key("tenant")},
 		Config:   middleware.Config{Bans: NewBans()},
 		Overload: roomy,
 	})
 	require.NoError(t, err)
-	s, err := New(loaded.Config(), Options{Routes: append(loaded.Routes(), routes...), ServeMux: strings.Contains(text, "key: route"), Headers: headers, HasTook: true, Later: later})
+	s, err := New(loaded.Config(), Options{Routes: append(loaded.Routes(), routes...), ServeMux: strings.Contains(text, "key: route"), Headers: headers, HasTook: true})
 	require.NoError(t, err)
 	return s
 }
@@ -479,7 +490,7 @@ type observer struct{}
 
 func (observer) Observe(seen *middleware.Observation) {
 	got := answerTo(seen.Request)
-	got.Outcome, got.Waited = seen.Outcome, seen.Waited
+	got.Outcome = seen.Outcome
 	for _, r := range seen.Rules {
 		for _, d := range append(r.Limits[:len(r.Limits):len(r.Limits)], r.Decision) {
 			if !r.Rule.Shadow {
@@ -494,7 +505,7 @@ func BenchmarkDo(b *testing.B) {
 	entries := accesslog.Generate(3, 100_000) // as the logs of most servers have it
 	for name, text := range files {
 		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
-			s := simulate(b, "version: 1\n"+text, func(*accesslog.Entry, int64, *Decision) {})
+			s := simulate(b, "version: 1\n"+text)
 			b.ReportAllocs()
 			i, round := 0, int64(0)
 			for b.Loop() {

@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -14,7 +15,6 @@ type Clock struct{ now int64 }
 // without a cap.
 type store struct {
 	clock  *Clock
-	turns  *turns
 	keys   map[*limiter.Quota]map[string]*limiter.State // quotas are as many as the rules have, and stay
 	states []limiter.State                              // of one batch
 }
@@ -40,6 +40,12 @@ func (s *store) put(c *limiter.Charge, state limiter.State) {
 
 // Immediate says that the store waits for nothing, and keeps no slice that it is given.
 func (s *store) Immediate() {}
+
+// Now is the time by which middleware decides: nothing waits.
+func (s *store) Now() time.Time { return time.UnixMicro(s.clock.now) }
+
+// Places implements limiter.Placer: what has a place returns it.
+func (s *store) Places(*limiter.Quota) error { return nil }
 
 // Decide implements limiter.Store.
 func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {

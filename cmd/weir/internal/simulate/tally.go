@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/cmd/weir/internal/demand"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -19,11 +17,10 @@ type Tally struct {
 	Counts
 	began, last int64
 
-	rules    map[*middleware.RuleInfo]*ruleTally
-	order    []*ruleTally
-	clients  []client // by number
-	times    timeline
-	measures bool
+	rules   map[*middleware.RuleInfo]*ruleTally
+	order   []*ruleTally
+	clients []client // by number
+	times   timeline
 }
 
 // Counts are numbers of requests.
@@ -52,7 +49,6 @@ type client struct {
 type ruleTally struct {
 	RuleCounts
 	refusedKeys map[string]struct{}
-	trials      *demand.Trials // nil: none
 }
 
 // RuleCounts are what a rule, or the limit of one of its tiers, decided.
@@ -73,10 +69,9 @@ const (
 	byNoKey = "no key "
 )
 
-// NewTally returns an empty one. If it measures, it finds out what other limits of each rule
-// would have refused.
-func NewTally(rules []middleware.RuleInfo, measures bool) *Tally {
-	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, measures: measures}
+// NewTally returns an empty one.
+func NewTally(rules []middleware.RuleInfo) *Tally {
+	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}}
 	for _, info := range rules {
 		t.order = append(t.order, newRuleTally(&info))
 	}
@@ -98,10 +93,6 @@ func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
 	i := slices.IndexFunc(t.order, func(r *ruleTally) bool { return r.Rule == info.Name && r.Tier == info.Tier })
 	r := t.order[i]
 	t.rules[info] = r
-	countsRequests := len(info.Limits) == 0 && info.Limit.Events > 0 && !info.Settles && info.Counts == (middleware.Counts{})
-	if t.measures && countsRequests && !info.Own && r.trials == nil {
-		r.trials, _ = demand.NewTrials(info.Limit) // which middleware has taken
-	}
 	return r
 }
 
@@ -124,7 +115,7 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	}
 	c.requests++
 	for i := range d.Rules {
-		t.addRule(&d.Rules[i], d.At)
+		t.addRule(&d.Rules[i])
 	}
 	by := ""
 	switch {
@@ -145,26 +136,23 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	if d.Soft {
 		t.Warned++
 	}
-	if d.Passed() && d.Delay+d.Waited > 0 {
+	if d.Passed() && d.Delay > 0 {
 		t.Delayed++
 	}
-	t.times.add(d.At, by)
+	t.times.add(at, by != "")
 	if by == "" {
 		return
 	}
 	if c.stopped == 0 {
-		c.first, c.by = d.At, map[string]int64{}
+		c.first, c.by = at, map[string]int64{}
 	}
 	c.stopped++
 	c.by[by]++
 }
 
-func (t *Tally) addRule(d *middleware.RuleResult, at int64) {
+func (t *Tally) addRule(d *middleware.RuleResult) {
 	r := t.rule(d.Rule)
 	r.Asked++
-	if r.trials != nil && !d.Rule.Own { // of such a key another limit of the rule changes nothing
-		r.trials.Add(d.Key, at, d.Cost)
-	}
 	if d.Allowed {
 		return
 	}
@@ -185,7 +173,6 @@ type Summary struct {
 	Rules          []RuleCounts `json:"rules"`
 	Hit            []Hit        `json:"hit"` // the clients that were stopped most often
 	Timeline       Timeline     `json:"timeline"`
-	Curves         []Curve      `json:"-"`
 }
 
 // A Hit is a client that was stopped.
@@ -195,15 +182,6 @@ type Hit struct {
 	Stopped  int64     `json:"stopped"`
 	By       string    `json:"by"` // what stopped it most often: a rule, "ban" or "no key"
 	First    time.Time `json:"first"`
-}
-
-// A Curve is what other limits of a rule would have refused, counted by themselves.
-type Curve struct {
-	Rule, Tier     string
-	Limit          limiter.Limit // that it has
-	Refused        int64         // by that
-	Tried          []demand.Tried
-	Keys, Requests int64
 }
 
 // Summary is what was counted so far, with the clients that were stopped most often, as they
@@ -229,15 +207,6 @@ func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 	for i := range s.Hit {
 		s.Hit[i].Client = shown(s.Hit[i].Client)
 	}
-	for info, r := range t.rules {
-		if r.trials != nil && !info.Own {
-			tried, keys, requests := r.trials.Result()
-			s.Curves = append(s.Curves, Curve{r.Rule, r.Tier, info.Limit, r.Refused, tried, keys, requests})
-		}
-	}
-	slices.SortFunc(s.Curves, func(a, b Curve) int {
-		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Tier, b.Tier))
-	})
 	return s
 }
 

@@ -1,110 +1,55 @@
 package simulate
 
-import (
-	"maps"
-	"slices"
-	"strings"
-	"time"
-)
+import "time"
 
 // mostBins is how many a timeline has at most: an even number.
 const mostBins = 240
 
-// widths are those of bins, in seconds. Each is a multiple of the one before it, and so are
-// those beyond the last, which double.
-var widths = []int64{1, 2, 10, 30, 60, 120, 600, 1800, 3600, 7200, 21600, 43200, 86400}
+const second = 1_000_000 // in microseconds
 
-// A timeline counts requests by time and by what stopped them. It takes a log of any length:
-// when it is full, its bins become wider.
+// A timeline counts requests by time. It takes a log of any length: when it is full, its bins
+// become twice as wide.
 type timeline struct {
-	begin, width int64 // in microseconds; a begin is a multiple of the width
-	bins         []bin
+	begin, width int64 // in microseconds
+	bins         [mostBins]bin
+	used         int
 }
 
-type bin struct {
-	passed  int64
-	stopped map[string]int64 // by what; nil: none
-}
+type bin struct{ passed, stopped int64 }
 
-func (t *timeline) add(at int64, by string) {
+func (t *timeline) add(at int64, stopped bool) {
 	if t.width == 0 {
 		t.begin, t.width = at-at%second, second
 	}
 	for (at-t.begin)/t.width >= mostBins {
-		t.widen()
+		for i := range mostBins / 2 {
+			a, b := t.bins[2*i], t.bins[2*i+1]
+			t.bins[i] = bin{a.passed + b.passed, a.stopped + b.stopped}
+		}
+		clear(t.bins[mostBins/2:])
+		t.width, t.used = 2*t.width, (t.used+1)/2
 	}
 	i := int((at - t.begin) / t.width)
-	for len(t.bins) <= i {
-		t.bins = append(t.bins, bin{})
-	}
-	b := &t.bins[i]
-	if by == "" {
-		b.passed++
-		return
-	}
-	if b.stopped == nil {
-		b.stopped = map[string]int64{}
-	}
-	b.stopped[by]++
-}
-
-const second = 1_000_000
-
-// widen makes bins of the next width.
-func (t *timeline) widen() {
-	width := 2 * t.width
-	if i := slices.Index(widths, t.width/second); i >= 0 && i+1 < len(widths) {
-		width = widths[i+1] * second
-	}
-	wider := timeline{begin: t.begin - t.begin%width, width: width}
-	for i := range t.bins {
-		into := int((t.begin + int64(i)*t.width - wider.begin) / width)
-		for len(wider.bins) <= into {
-			wider.bins = append(wider.bins, bin{})
-		}
-		wider.bins[into].add(&t.bins[i])
-	}
-	*t = wider
-}
-
-func (b *bin) add(other *bin) {
-	b.passed += other.passed
-	if b.stopped == nil {
-		b.stopped = other.stopped
-		return
-	}
-	for by, n := range other.stopped {
-		b.stopped[by] += n
+	t.used = max(t.used, i+1)
+	if stopped {
+		t.bins[i].stopped++
+	} else {
+		t.bins[i].passed++
 	}
 }
 
 // A Timeline is how many requests passed and were stopped, in parts of equal length.
 type Timeline struct {
-	Begin   time.Time          `json:"begin"`
-	Seconds int64              `json:"seconds"` // that each part has
-	Passed  []int64            `json:"passed"`
-	Stopped map[string][]int64 `json:"stopped"` // by rule, "ban" or "no key"
+	Begin   time.Time `json:"begin"`
+	Seconds int64     `json:"seconds"` // that each part has
+	Passed  []int64   `json:"passed"`
+	Stopped []int64   `json:"stopped"`
 }
 
 func (t *timeline) shown() Timeline {
-	names := map[string]bool{}
-	for i := range t.bins {
-		for by := range t.bins[i].stopped {
-			names[by] = true
-		}
-	}
-	shown := Timeline{
-		Begin: time.UnixMicro(t.begin).UTC(), Seconds: t.width / second,
-		Passed: make([]int64, len(t.bins)), Stopped: map[string][]int64{},
-	}
-	for _, by := range slices.Sorted(maps.Keys(names)) {
-		shown.Stopped[strings.TrimSpace(by)] = make([]int64, len(t.bins))
-	}
-	for i := range t.bins {
-		shown.Passed[i] = t.bins[i].passed
-		for by, n := range t.bins[i].stopped {
-			shown.Stopped[strings.TrimSpace(by)][i] += n
-		}
+	shown := Timeline{Begin: time.UnixMicro(t.begin).UTC(), Seconds: t.width / second, Passed: []int64{}, Stopped: []int64{}}
+	for _, b := range t.bins[:t.used] {
+		shown.Passed, shown.Stopped = append(shown.Passed, b.passed), append(shown.Stopped, b.stopped)
 	}
 	return shown
 }

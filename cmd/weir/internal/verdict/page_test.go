@@ -28,38 +28,32 @@ endpoints:
   "GET /articles/{id}": {limit: 6/1m}
   "POST /login": {limit: 10/1m, escalate: {after: 20, within: 10m, ban: 1h}}
   "/static/*": {limit: 4/1s, mode: shadow}
-  "POST /search": {limits: [5/1s, 20/1m, 300/1h]}
-  "PUT /articles/{id}": {limit: 10/1m burst 200}
 default: 5/1m
 `), o)
 	require.NoError(t, err)
 	service, err := simulate.New(loaded.Config(), simulate.Options{Routes: loaded.Routes(), Client: loaded.IP()})
 	require.NoError(t, err)
-	tally := simulate.NewTally(service.Rules(), true)
+	tally := simulate.NewTally(service.Rules())
 	for _, e := range accesslog.Generate(1, 5_000) {
 		tally.Add(&e, e.At, service.Do(&e, e.At))
 	}
 	s := tally.Summary(100, shown)
 	page := &verdict.Page{Title: "limits.yaml, access.log", Words: verdict.Simulated(s), Summary: s}
-	for i := range s.Curves {
-		page.Curves = append(page.Curves, verdict.CurveOf(&s.Curves[i]))
-	}
-	page.Notes = verdict.Log(&accesslog.Stats{Entries: 10_000, Broken: 1, Whole: true, First: []accesslog.Broken{{Line: 7, Byte: 3, Why: "has no time"}}}, 12, verdict.Effect{Of: 10_000, Early: 7, Spread: 5})
+	page.Notes = verdict.Log(&accesslog.Stats{Entries: 10_000, Broken: 1, Whole: true, First: []accesslog.Broken{{Line: 7, Byte: 3, Why: "has no time"}}}, 12)
 	return page
 }
 
-// In a browser reports are looked at by internal/tests/report.
 func TestWhatALogSaysIsTextAndNothingElse(t *testing.T) {
 	const hostile = `</script><img src=x onerror=window.hit=1>`
 	page := simulated(t)
 	page.Title, page.Verdict = hostile, hostile
 	page.Notes = append(page.Notes, hostile)
 	page.Summary.Hit[0].Client, page.Summary.Hit[0].By = hostile, hostile
-	page.Summary.Timeline.Stopped[hostile] = make([]int64, len(page.Summary.Timeline.Passed))
-	page.Curves[0].Name, page.Curves[0].Points[0].Says = hostile, hostile
+	page.Recommended = &verdict.Recommendation{Result: &demand.Result{Refused: []demand.Client{{Client: hostile}}}, Peaks: hostile, Text: hostile}
 	var written strings.Builder
 	require.NoError(t, page.Write(&written))
 	assert.NotContains(t, written.String(), "<img")
+	assert.NotContains(t, written.String(), "<script")
 	assert.Contains(t, written.String(), "&lt;img")
 }
 

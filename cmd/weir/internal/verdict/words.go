@@ -130,16 +130,11 @@ func Recommended(r *demand.Result, spare float64, key string) Words {
 	if r.Chosen.Requests == 0 {
 		refuses = fmt.Sprintf("It would have refused none of %s requests.", Number(r.Requests))
 	}
-	tried := "The log is too short to test the limit on a part that did not choose it."
-	if t := r.Tried; t != nil {
-		tried = fmt.Sprintf("The first half of the log alone would choose %s, which spares %s of %s clients in the second half. 95%% confidence interval: %s to %s of clients.",
-			PerPeriod(t.Limit, r.Per), Share(t.Keys-t.Refused, t.Keys), Number(t.Keys), Percent(t.Low), Percent(t.High))
-	}
 	few := ""
 	if float64(r.Keys)*(1-spare) < 1 {
 		few = fmt.Sprintf("With %s, %s is all of them.", count(r.Keys, "client", "clients"), Percent(spare))
 	}
-	w.Detail = sentences(refuses, setApart(r), few, tried)
+	w.Detail = sentences(refuses, setApart(r), few)
 	return w
 }
 
@@ -169,12 +164,8 @@ func Peaks(r *demand.Result) string {
 	return text
 }
 
-// An Effect is what becomes of the first requests of a log, so many of them, if those of a
-// whole second come all when it begins, and if they are spread over it.
-type Effect struct{ Of, Early, Spread int64 }
-
 // Log says what of a log was not read as it stands.
-func Log(s *accesslog.Stats, answered int64, e Effect) (notes []string) {
+func Log(s *accesslog.Stats, answered int64) (notes []string) {
 	if s.Broken > 0 {
 		text := fmt.Sprintf("%s could not be read, of %s:", count(s.Broken, "line", "lines"), Number(s.Broken+s.Entries))
 		for _, broken := range s.First {
@@ -190,19 +181,7 @@ func Log(s *accesslog.Stats, answered int64, e Effect) (notes []string) {
 			count(answered, "request", "requests"), plural(answered, "was", "were")))
 	}
 	if s.Whole {
-		text := "The log has whole seconds: requests of one second are spread evenly over it."
-		of := ""
-		if e.Of < s.Entries {
-			of = " of the first " + Number(e.Of)
-		}
-		switch {
-		case e.Of == 0:
-		case e.Early != e.Spread:
-			text += fmt.Sprintf(" If they all came when it began, %s%s would be refused in place of %s.", Number(e.Early), of, Number(e.Spread))
-		default:
-			text += fmt.Sprintf(" If they all came when it began, as many%s would be refused.", of)
-		}
-		notes = append(notes, text)
+		notes = append(notes, "The log has whole seconds: requests of one second are spread evenly over it.")
 	}
 	if s.Took {
 		notes = append(notes, "The log has the time of answers: how long each took is subtracted.")
@@ -282,18 +261,6 @@ func Period(per time.Duration) string {
 		}
 	}
 	return per.String()
-}
-
-// oneOf is a minute, an hour or 10 minutes.
-func oneOf(d time.Duration) string {
-	switch text := Period(d); text[0] {
-	case 'h':
-		return "an " + text
-	case 'd', 'm', 's':
-		return "a " + text
-	default:
-		return text
-	}
 }
 
 var units = []struct {
