@@ -379,7 +379,13 @@ func (s *shard) Judge(tag table.Tag, word uint64) (_ int64, refusing bool) {
 		return worth(known.used, known.idle-s.now, known.quota), s.now < known.full
 	}
 	q := s.memory.writtenUnder(tag)
-	used, reset := q.algorithm.look(q, q.at(q.unpack(word, s.memory.origin, s.now), s.now))
+	var used, reset int64
+	if q.bursts {
+		level := q.levelOf(word, s.now-s.memory.origin)
+		used, reset = q.byUnit.up(level), q.byRefill.up(level)
+	} else {
+		used, reset = q.algorithm.look(q, q.at(q.unpack(word, s.memory.origin, s.now), s.now))
+	}
 	if used == 0 {
 		return 0, false
 	}

@@ -42,7 +42,7 @@ func (q *Quota) unpack(word uint64, origin, now int64) State {
 	if q.algorithm.bursts {
 		return State{Last: now, Level: q.levelOf(word, now-origin)}
 	}
-	c := q.countsOf(word, origin/q.window)
+	c := q.countsOf(word, q.byWindow.down(origin))
 	return State{Last: c.index * q.window, Level: c.level, Prev: c.prev}
 }
 
@@ -51,7 +51,7 @@ func (q *Quota) pack(s State, origin int64) uint64 {
 	if q.algorithm.bursts {
 		return uint64((s.Last-origin)*q.refill + s.Level)
 	}
-	return q.windowWord(counts{s.Last / q.window, s.Level, s.Prev}, origin/q.window)
+	return q.windowWord(counts{q.byWindow.down(s.Last), s.Level, s.Prev}, q.byWindow.down(origin))
 }
 
 // A bucket's word is when it will be empty, in units of 1/refill microseconds.
