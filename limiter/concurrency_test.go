@@ -162,8 +162,8 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 				}
 				wg.Wait()
 				assert.False(t, m.take(victim, "key", 1))
-				for i := range m.table.Shards() {
-					shard := m.table.Shard(i)
+				for i := range m.shards {
+					shard := &m.shards[i]
 					require.True(t, shard.TryLock(), "a shard was left locked")
 					shard.Unlock()
 				}
@@ -348,8 +348,8 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 			m.take(roomy, "key", 1)
 			require.False(t, m.take(roomy, "key", roomy.Capacity()), "it is marked as refused, and has much left")
 
-			for i := range m.table.Shards() {
-				m.table.Shard(i).Lock()
+			for i := range m.shards {
+				m.shards[i].Lock()
 			}
 			for range 3 { // one that waited for a lock would never end
 				assert.True(t, m.take(own, "key", 1))
@@ -359,8 +359,8 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 				m.decide(Charge{Quota: own, Key: "key", Cost: 0}, Charge{Quota: spare, Key: "key", Cost: 0})
 				m.decide(Charge{Quota: roomy, Key: "key", Cost: 1}, Charge{Quota: global, Key: "", Cost: 1})
 			}
-			for i := range m.table.Shards() {
-				m.table.Shard(i).Unlock()
+			for i := range m.shards {
+				m.shards[i].Unlock()
 			}
 		})
 	}

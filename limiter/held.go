@@ -68,7 +68,7 @@ func (m *Memory) writtenUnder(tag table.Tag) *Quota { return (*m.limits.Load())[
 
 // A shard is a part of a Memory. What is in it needs the lock of the table's shard.
 type shard struct {
-	*table.Shard
+	table.Shard
 	memory *Memory
 	index  int   // shards are locked in this order
 	now    int64 // at which states are judged
@@ -79,6 +79,11 @@ type shard struct {
 
 	underWay map[uint64]slots
 	most     int // of them since the map was made: it keeps the room for as many
+}
+
+func (s *shard) init(m *Memory, index, lines int, budget *table.Budget) {
+	s.memory, s.index, s.budget = m, index, budget
+	s.Init(lines, budget, s)
 }
 
 // slots is a State of events under way, without the time.
@@ -142,12 +147,7 @@ func (s *shard) lacks(q *Quota) (states, entries int) {
 // hasMemory reports whether newState would make a state.
 func (s *shard) hasMemory(q *Quota) bool {
 	states, entries := s.lacks(q)
-	bytes := states*stateBytes + entries*entryBytes
-	if !s.budget.Reserve(bytes, false) {
-		return false
-	}
-	s.budget.Release(bytes)
-	return true
+	return s.budget.Has(states*stateBytes + entries*entryBytes)
 }
 
 // newState makes a state for a key that was never seen, if there is memory for it, or it must.

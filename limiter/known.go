@@ -24,7 +24,7 @@ func pause(attempt int) {
 
 // decideWord decides on one charge, if it can.
 func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, d *Decision) bool {
-	shard := m.table.Shard(m.table.Index(hash))
+	shard := m.shardOf(hash)
 	for attempt := range attempts {
 		place, sight := shard.Seek(hash)
 		switch {
@@ -46,30 +46,18 @@ func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, d *De
 	return false
 }
 
-// decideKnown decides on a batch, if it can. The two cases differ in how much stack they clear.
-func (m *Memory) decideKnown(charges []Charge, decisions []Decision) bool {
-	if len(charges) > fewCharges {
-		return m.decideManyKnown(charges, decisions)
-	}
-	var keys [fewCharges]knownKey
-	return m.decideKeys(charges, decisions, keys[:len(charges)])
-}
-
-//go:noinline
-func (m *Memory) decideManyKnown(charges []Charge, decisions []Decision) bool {
-	var keys [MaxCharges]knownKey
-	return m.decideKeys(charges, decisions, keys[:len(charges)])
-}
-
-// A knownKey is what decideKeys knows of one charge.
+// A knownKey is what decideKnown knows of one charge.
 type knownKey struct {
 	table.Place
 	binding *binding
 	after   uint64
 }
 
-// decideKeys reads the words, decides, and replaces all of them or none.
-func (m *Memory) decideKeys(charges []Charge, decisions []Decision, keys []knownKey) bool {
+// decideKnown decides on a batch of few charges, if it can: it reads the words, decides, and
+// replaces all of them or none.
+func (m *Memory) decideKnown(charges []Charge, decisions []Decision) bool {
+	var space [fewCharges]knownKey
+	keys := space[:len(charges)]
 	for attempt := range attempts {
 		switch m.seek(charges, keys) {
 		case table.Unseen:
@@ -106,7 +94,7 @@ func (m *Memory) seek(charges []Charge, keys []knownKey) table.Sight {
 		}
 		digest := hash ^ c.Quota.salt
 		var sight table.Sight
-		if k.Place, sight = m.table.Shard(m.table.Index(digest)).Seek(digest); sight != table.Seen {
+		if k.Place, sight = m.shardOf(digest).Seek(digest); sight != table.Seen {
 			return sight
 		}
 		if k.Tag() != k.binding.tag {

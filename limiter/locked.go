@@ -11,9 +11,9 @@ import (
 
 // A lockedKey is what decideLocked knows of one charge.
 type lockedKey struct {
-	shard, home *shard // home is locked; shard may be the overflow counters
-	hash        uint64
-	binding     *binding
+	shard   *shard // the key's, or the overflow counters
+	hash    uint64
+	binding *binding
 
 	cell  table.Cell
 	found bool
@@ -33,10 +33,18 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 	for i := range charges {
 		k, q := &keys[i], charges[i].Quota
 		k.binding, k.hash = m.binding(q), q.digest(charges[i].Key)
-		k.home = m.shardOf(k.hash)
-		k.shard = k.home
+		k.shard = m.shardOf(k.hash)
 	}
-	lock(keys)
+	var space [fewCharges]*shard
+	homes := space[:0]
+	for i := range keys {
+		homes = append(homes, keys[i].shard)
+	}
+	slices.SortFunc(homes, func(a, b *shard) int { return a.index - b.index })
+	homes = slices.Compact(homes)
+	for _, s := range homes {
+		s.Lock()
+	}
 	overflow := false
 	var all bool
 	for settled := false; ; {
@@ -83,38 +91,9 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 	if overflow {
 		m.overflow.Unlock()
 	}
-	for i := range keys {
-		if isFirst(keys, i) {
-			keys[i].home.Unlock()
-		}
+	for _, s := range homes {
+		s.Unlock()
 	}
-}
-
-// lock locks each shard once, in ascending order.
-func lock(keys []lockedKey) {
-	for last := -1; ; {
-		var next *shard
-		for i := range keys {
-			if s := keys[i].home; s.index > last && (next == nil || s.index < next.index) {
-				next = s
-			}
-		}
-		if next == nil {
-			return
-		}
-		next.Lock()
-		last = next.index
-	}
-}
-
-// isFirst reports whether no charge before i has the same home.
-func isFirst(keys []lockedKey, i int) bool {
-	for j := range i {
-		if keys[j].home == keys[i].home {
-			return false
-		}
-	}
-	return true
 }
 
 // take takes the cells there are, and reports whether one is missing.
@@ -131,37 +110,17 @@ func take(charges []Charge, keys []lockedKey) (missing bool) {
 		for k.first = 0; keys[k.first].cell != k.cell; k.first++ {
 		}
 		if k.first == i {
-			k.tag, k.word = takeCell(k.cell)
+			k.tag, k.word = k.cell.Tag(), k.cell.Take()
 		}
 	}
 	return missing
-}
-
-// takeCell has a cell for the caller alone, which one with a state is already: nobody changes it
-// without the lock.
-func takeCell(c table.Cell) (table.Tag, uint64) {
-	if c.Tag() == heldTag {
-		return heldTag, c.Look()
-	}
-	return c.Tag(), c.Take()
-}
-
-// putCell ends takeCell.
-func putCell(c table.Cell, tag table.Tag, word uint64) {
-	if c.Tag() == heldTag {
-		if tag == heldTag {
-			return
-		}
-		c.Take()
-	}
-	c.Put(tag, word)
 }
 
 // putBack ends take.
 func putBack(keys []lockedKey) {
 	for i := range keys {
 		if k := &keys[i]; k.found && k.first == i {
-			putCell(k.cell, k.tag, k.word)
+			k.cell.Put(k.tag, k.word)
 		}
 	}
 }
@@ -234,7 +193,8 @@ func (m *Memory) makeRoom(charges []Charge, keys []lockedKey, all, overflow bool
 			overflow = true
 			m.overflow.Lock()
 		}
-		k.shard, k.hash, m.overflow.now = &m.overflow, c.Quota.salt, k.home.now
+		m.overflow.now = k.shard.now
+		k.shard, k.hash = &m.overflow, c.Quota.salt
 		if !isTaken {
 			continue
 		}

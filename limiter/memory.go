@@ -70,9 +70,8 @@ type Memory struct {
 	start  time.Time
 	origin int64 // start in microseconds since 1970
 
-	table    *table.Table
-	shards   []shard // of the table
-	overflow shard   // the overflow counters
+	shards   []shard
+	overflow shard // the overflow counters; locked after all shards
 
 	overflowed, merged atomic.Uint64
 
@@ -104,26 +103,21 @@ func NewMemory(o MemoryOptions) (*Memory, error) {
 		return nil, fmt.Errorf("limiter: MaxBytes is %d: it must be at least %d, or 0 for %d", o.MaxBytes, minMaxBytes, defaultMaxBytes)
 	}
 	start := time.Now()
-	budget := table.NewBudget(o.MaxBytes)
 	m := &Memory{
 		start:   start,
 		origin:  max(0, start.UnixMicro()),
-		table:   table.New(o.MaxKeys, budget),
 		tags:    map[Limit]table.Tag{},
 		claimed: map[string]struct{}{},
 	}
 	m.limits.Store(&[]*Quota{heldTag: nil})
-	m.shards = make([]shard, m.table.Shards())
+	n, lines := table.Sizes(o.MaxKeys)
+	m.shards = make([]shard, n)
+	budget := table.NewBudget(o.MaxBytes)
 	for i := range m.shards {
-		m.shards[i].init(m, i, m.table.Shard(i), budget)
+		m.shards[i].init(m, i, lines, budget)
 	}
-	m.overflow.init(m, len(m.shards), table.NewShard(), table.NewBudget(math.MaxInt64))
+	m.overflow.init(m, n, math.MaxInt32/3, table.NewBudget(math.MaxInt64))
 	return m, nil
-}
-
-func (s *shard) init(m *Memory, index int, of *table.Shard, budget *table.Budget) {
-	s.memory, s.index, s.Shard, s.budget = m, index, of, budget
-	of.Owner = s
 }
 
 // now is at or after origin, whatever clock the store was made under.
@@ -136,7 +130,7 @@ func (q *Quota) digest(key string) uint64 { return hashOf(key) ^ q.salt }
 
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
-func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.table.Index(hash)] }
+func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[hash&uint64(len(m.shards)-1)] }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
@@ -147,12 +141,11 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 	case n == 0:
 	case n == 1:
 		m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
-	case m.decideKnown(charges, decisions):
-	case n <= fewCharges:
+	case n > fewCharges:
+		m.decideLocked(charges, decisions, make([]lockedKey, n))
+	case !m.decideKnown(charges, decisions):
 		var keys [fewCharges]lockedKey
 		m.decideLocked(charges, decisions, keys[:n])
-	default:
-		m.decideLocked(charges, decisions, make([]lockedKey, n))
 	}
 	return nil
 }
@@ -270,7 +263,7 @@ func (s *shard) changeCell(cell table.Cell, c *Charge, what change) {
 		s.Clear(cell)
 		return
 	}
-	written, word := takeCell(cell)
+	written, word := cell.Tag(), cell.Take()
 	s.now = s.memory.now() // as others may have changed a word meanwhile
 	state, q := s.load(written, word)
 	tag := written
@@ -287,12 +280,12 @@ func (s *shard) changeCell(cell table.Cell, c *Charge, what change) {
 	if what == refunds {
 		cell.SetMarks(marksAfter(cell.Marks(), q, c.Cost, &d))
 	}
-	putCell(cell, tag, word)
+	cell.Put(tag, word)
 }
 
 // Claim implements [Claimer]. Its other error is about a Memory that NewMemory did not make.
 func (m *Memory) Claim(rule string) error {
-	if m == nil || m.table == nil {
+	if m == nil || m.shards == nil {
 		return errors.New("limiter: Store is a Memory that NewMemory did not make")
 	}
 	m.register.Lock()

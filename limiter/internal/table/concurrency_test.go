@@ -1,6 +1,7 @@
 package table
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,8 +12,8 @@ import (
 )
 
 func newShard(owner Owner) *Shard {
-	s := NewShard()
-	s.Owner = owner
+	s := &Shard{}
+	s.Init(math.MaxInt32, NewBudget(math.MaxInt64), owner)
 	return s
 }
 
@@ -106,7 +107,7 @@ func TestACellThatIsUsedAfterItWasJudgedIsNotLost(t *testing.T) {
 			put(t, s, 2, 1, refusing)
 			put(t, s, 3, 1, 109) // live, and further from idle
 			judge := &byState{then: func() { assert.True(t, seen(t, s, 1).Swap(states.after)) }}
-			s.Owner = judge
+			s.owner = judge
 			_, ok := s.Room(4, 1)
 			if states.after == refusing {
 				assert.False(t, ok, "most are refusing")
@@ -122,7 +123,7 @@ func TestACellThatIsUsedAfterItWasJudgedIsNotLost(t *testing.T) {
 		s := newShard(nil)
 		put(t, s, 1, 1, idle)
 		judge := &byState{then: func() { assert.True(t, seen(t, s, 1).Swap(live)) }}
-		s.Owner = judge
+		s.owner = judge
 		assert.True(t, s.grow())
 		assert.EqualValues(t, live, seen(t, s, 1).State())
 	})
@@ -172,7 +173,7 @@ func TestEverySwapCountsWhereverItsCellMoves(t *testing.T) {
 	digests := make([]uint64, counters)
 	var counts [counters]atomic.Uint64
 	const live, step = 11, 100 // see byState
-	s.Owner = &byState{}
+	s.owner = &byState{}
 	for i := range digests {
 		digests[i] = random.Uint64()
 		put(t, s, digests[i], 1, live)

@@ -46,31 +46,10 @@ func (s *Shard) Room(digest uint64, tag Tag) (Cell, bool) {
 // HasRoom reports whether Room would make a cell. It moves and evicts none.
 func (s *Shard) HasRoom(digest uint64) bool {
 	var r reach
-	if s.used < s.Cells()*7/8 {
-		r.explore(s, digest, false)
-	}
-	if r.free == nowhere {
-		r.explore(s, digest, true)
-	}
-	return r.free != nowhere || s.canGrow() || r.victim != nowhere && !r.besieged()
-}
-
-// canGrow reports whether grow would make room.
-func (s *Shard) canGrow() bool {
+	r.explore(s, digest, true)
 	n := len(*s.lines.Load())
-	if n >= s.maxLines || s.waits() {
-		return false
-	}
-	more := (min(max(minLines, larger(n)), s.maxLines) - n) * lineBytes
-	if s.budget.Reserve(more, false) {
-		s.budget.Release(more)
-		return true
-	}
-	if s.someIdle() {
-		return true
-	}
-	s.patience = patience
-	return false
+	return r.free != nowhere || n < s.maxLines && (s.budget.Has((s.larger(n)-n)*lineBytes) || s.Sweep()) ||
+		r.victim != nowhere && !r.besieged()
 }
 
 // nearby is an empty cell in one of a digest's own lines.
@@ -98,7 +77,7 @@ func (s *Shard) vacate(c Cell, evict bool) bool {
 		return true
 	}
 	state := c.Take()
-	worth, refusing := s.Owner.Judge(c.Tag(), state)
+	worth, refusing := s.owner.Judge(c.Tag(), state)
 	if worth > 0 && (refusing || !evict) {
 		c.Put(c.Tag(), state)
 		return false
@@ -245,7 +224,7 @@ func (s *Shard) appraise(c Cell) (worth int64, refusing, free bool) {
 	if word == taken || c.Marks()&(Pinned|Kept) != 0 {
 		return 0, false, false
 	}
-	worth, refusing = s.Owner.Judge(c.Tag(), word^c.seal())
+	worth, refusing = s.owner.Judge(c.Tag(), word^c.seal())
 	return worth, refusing || c.Marks()&Refusing != 0, true
 }
 
@@ -308,10 +287,9 @@ func (s *Shard) grow() bool {
 	// All in reach can be live in an array that is half empty: what nothing was dropped
 	// from must grow, or the caller would come back for ever.
 	if s.used > s.Cells()/2 || dropped == 0 {
-		size = max(minLines, larger(n))
+		size = s.larger(n)
 	}
 	for {
-		size = min(size, s.maxLines)
 		more := (size - n) * lineBytes
 		if !s.budget.Reserve(more, more == 0) {
 			s.patience = patience
@@ -325,7 +303,7 @@ func (s *Shard) grow() bool {
 			s.maxLines = n // its cells did not fit: stay as it is
 			return dropped > 0
 		}
-		size = larger(size)
+		size = s.larger(size)
 	}
 }
 
@@ -360,7 +338,7 @@ func (s *Shard) idle(c Cell) bool {
 }
 
 // larger is a size that keeps what a cell takes within 36 bytes right after it.
-func larger(lines int) int { return lines + (9*lines+19)/20 }
+func (s *Shard) larger(lines int) int { return min(max(minLines, lines+(9*lines+19)/20), s.maxLines) }
 
 // rehash moves the cells to an array of size lines, unless they do not fit.
 func (s *Shard) rehash(size int) bool {

@@ -1,7 +1,7 @@
 // Package table holds small states under 64-bit digests, in memory that the
 // garbage collector has nothing to follow in.
 //
-// A [Table] is a power of two of shards. A shard is an array of lines, and a line is
+// A table is a power of two of shards. A [Shard] is an array of lines, and a line is
 // one 64-byte cache line with three cells:
 //
 //	byte 0      8       16                     40                     64
@@ -45,7 +45,6 @@
 package table
 
 import (
-	"math"
 	"math/bits"
 	"runtime"
 	"sync"
@@ -147,64 +146,39 @@ type Owner interface {
 	Drop(tag Tag, state uint64)
 }
 
-// A Table is a fixed number of shards.
-type Table struct {
-	shards []Shard
-}
-
-// New returns a table that never has more than maxCells cells, rounded up to whole lines in each
-// shard, and takes the memory for them from the budget. It begins with none.
-func New(maxCells int, budget *Budget) *Table {
-	shards := 1
+// Sizes is into how many shards so many cells are divided, a power of two, and how many lines each
+// has at most.
+func Sizes(maxCells int) (shards, lines int) {
+	shards = 1
 	for shards < fewShards && maxCells/shards > fewCells || shards < manyShards && maxCells/shards > manyCells {
 		shards *= 2
 	}
-	t := &Table{shards: make([]Shard, shards)}
 	perShard := (maxCells + shards - 1) / shards
-	for i := range t.shards {
-		t.shards[i].init((perShard+cellsPerLine-1)/cellsPerLine, budget)
-	}
-	return t
+	return shards, (perShard + cellsPerLine - 1) / cellsPerLine
 }
 
-// Index is which shard a digest belongs to.
-func (t *Table) Index(digest uint64) int { return int(digest) & (len(t.shards) - 1) }
-
-// Shard is the shard of that index.
-func (t *Table) Shard(i int) *Shard { return &t.shards[i] }
-
-// Shards is how many there are.
-func (t *Table) Shards() int { return len(t.shards) }
-
-// A Shard is a part of a table. Its methods need its lock, except for Seek.
+// A Shard is a part of a table, the one of a digest by its low bits. Its methods need its lock,
+// except for Seek.
 type Shard struct {
 	lines atomic.Pointer[[]line]
 	_     [56]byte // what is read all the time is on another cache line than what is written
 
 	sync.Mutex
 
-	// Owner is to be set before the first cell is made.
-	Owner Owner
-
 	// Evicted counts the live cells that made room for new ones.
 	Evicted uint64
 
+	owner    Owner
+	budget   *Budget
 	maxLines int
 	used     int // cells that are not empty
 	patience int // how often it is not tried again to have more memory
-	budget   *Budget
 	_        [64]byte
 }
 
-// NewShard returns a shard on its own, without a maximum.
-func NewShard() *Shard {
-	s := &Shard{}
-	s.init(math.MaxInt32/cellsPerLine, NewBudget(math.MaxInt64))
-	return s
-}
-
-func (s *Shard) init(maxLines int, budget *Budget) {
-	s.maxLines, s.budget = maxLines, budget
+// Init makes an empty shard, which takes the memory for its lines from the budget.
+func (s *Shard) Init(maxLines int, budget *Budget, owner Owner) {
+	s.maxLines, s.budget, s.owner = maxLines, budget, owner
 	s.lines.Store(new([]line))
 }
 
@@ -299,7 +273,7 @@ func (s *Shard) Clear(c Cell) { s.empty(c, c.Take()) }
 
 // empty empties a cell that is taken.
 func (s *Shard) empty(c Cell, state uint64) {
-	s.Owner.Drop(c.Tag(), state)
+	s.owner.Drop(c.Tag(), state)
 	c.settle(0, 0, 0)
 	s.used--
 }
@@ -343,6 +317,9 @@ func (b *Budget) Reserve(bytes int, must bool) bool {
 	}
 	return true
 }
+
+// Has reports whether Reserve would take them.
+func (b *Budget) Has(bytes int) bool { return b.used.Load()+int64(bytes) <= b.most }
 
 // Release gives bytes back.
 func (b *Budget) Release(bytes int) { b.used.Add(-int64(bytes)) }

@@ -29,17 +29,18 @@ type modelled struct {
 }
 
 func newModelled(maxCells int) *modelled {
-	m := &modelled{Shard: newTable(maxCells, nil).Shard(0), by: map[uint64]*judged{}, numbers: map[uint64]uint64{}}
-	m.Owner = m
+	m := &modelled{by: map[uint64]*judged{}, numbers: map[uint64]uint64{}}
+	m.Shard = &newTable(maxCells, m)[0]
 	return m
 }
 
-func newTable(maxCells int, owner Owner) *Table {
-	t := New(maxCells, NewBudget(math.MaxInt64))
-	for i := range t.Shards() {
-		t.Shard(i).Owner = owner
+func newTable(maxCells int, owner Owner) []Shard {
+	n, lines := Sizes(maxCells)
+	shards := make([]Shard, n)
+	for i := range shards {
+		shards[i].Init(lines, NewBudget(math.MaxInt64), owner)
 	}
-	return t
+	return shards
 }
 
 func (m *modelled) Judge(_ Tag, state uint64) (int64, bool) {
@@ -271,17 +272,17 @@ func TestATableIsNeverLargerThanItsMaximum(t *testing.T) {
 		for range 3 * min(maxCells, 30_000) {
 			fill(table, random.Uint64())
 		}
-		assert.LessOrEqual(t, cells(table), maxCells+table.Shards()*cellsPerLine, "maxCells %d", maxCells)
-		assert.LessOrEqual(t, table.Shards(), fewShards)
+		assert.LessOrEqual(t, cells(table), maxCells+len(table)*cellsPerLine, "maxCells %d", maxCells)
+		assert.LessOrEqual(t, len(table), fewShards)
 	}
 }
 
 func TestATableBeginsWithNoMemory(t *testing.T) {
 	table := newTable(math.MaxInt32, nil)
-	for i := range table.Shards() {
-		assert.Zero(t, table.Shard(i).Bytes())
+	for i := range table {
+		assert.Zero(t, table[i].Bytes())
 	}
-	_, found := table.Shard(0).Find(5)
+	_, found := table[0].Find(5)
 	assert.False(t, found)
 }
 
@@ -297,24 +298,26 @@ func (refusing) Judge(Tag, uint64) (int64, bool) { return 1, true }
 func (refusing) Drop(Tag, uint64)                {}
 
 // fill puts a digest into a table and reports whether there was room.
-func fill(t *Table, digest uint64) bool {
-	cell, ok := t.Shard(t.Index(digest)).Room(digest, 1)
+func fill(t []Shard, digest uint64) bool {
+	cell, ok := shardOf(t, digest).Room(digest, 1)
 	if ok {
 		cell.Put(1, digest)
 	}
 	return ok
 }
 
-func cells(t *Table) (n int) {
-	for i := range t.Shards() {
-		n += t.Shard(i).Cells()
+func shardOf(t []Shard, digest uint64) *Shard { return &t[digest&uint64(len(t)-1)] }
+
+func cells(t []Shard) (n int) {
+	for i := range t {
+		n += t[i].Cells()
 	}
 	return n
 }
 
-func size(t *Table) (n int) {
-	for i := range t.Shards() {
-		n += t.Shard(i).Bytes()
+func size(t []Shard) (n int) {
+	for i := range t {
+		n += t[i].Bytes()
 	}
 	return n
 }
@@ -366,9 +369,8 @@ func TestAShardGrowsWhereNoChainHelps(t *testing.T) {
 
 func TestATableTakesNoMoreBytesThanItMay(t *testing.T) {
 	budget := NewBudget(1 << 16)
-	s := NewShard()
-	s.init(math.MaxInt32, budget)
-	s.Owner = refusing{}
+	s := &Shard{}
+	s.Init(math.MaxInt32, budget, refusing{})
 	held := 0
 	for range 5000 {
 		if cell, ok := s.Room(rand.Uint64(), 1); ok {
@@ -393,7 +395,7 @@ func BenchmarkFind(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		d := digests[i%len(digests)]
-		table.Shard(table.Index(d)).Find(d)
+		shardOf(table, d).Find(d)
 		i += 7919
 	}
 }
