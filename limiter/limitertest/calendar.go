@@ -47,43 +47,6 @@ var calendars = []testCase{
 			}
 		},
 	},
-	{
-		name: "the limits of a rule may be of a calendar and not",
-		why:  "All of them have room, or nothing is taken; each comes back in its own time.",
-		run: func(t *trial) {
-			limits := []limiter.Limit{limiter.PerMinute(20), limiter.Daily(40).In("Europe/Berlin"), limiter.Monthly(50)}
-			quotas, err := limiter.NewQuotas("several", "", limiter.Join(limits, limiter.Concurrency{}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.begin(t.quota(limiter.Monthly(1)), 30*24)
-			charges := func(cost int64) (all []limiter.Charge) {
-				for _, q := range quotas {
-					all = append(all, limiter.Charge{Quota: q, Key: "key", Cost: cost})
-				}
-				return all
-			}
-			for _, step := range []struct {
-				later     time.Duration
-				cost      int64
-				remaining [3]int64
-			}{
-				{0, 20, [3]int64{0, 20, 30}},
-				{2 * time.Minute, 20, [3]int64{0, 0, 10}},
-				{2 * time.Minute, 1, [3]int64{20, 0, 10}}, // refused by the day
-				{26 * time.Hour, 10, [3]int64{10, 30, 0}},
-				{26 * time.Hour, 1, [3]int64{20, 40, 0}}, // refused by the month
-				{29 * 24 * time.Hour, 20, [3]int64{0, 20, 30}},
-			} {
-				t.sleep(step.later)
-				for i, d := range t.decide(charges(step.cost)...) {
-					if d.Remaining != step.remaining[i] {
-						t.broken("%d of %v remain after %v more and a cost of %d, want %d", d.Remaining, limits[i], step.later, step.cost, step.remaining[i])
-					}
-				}
-			}
-		},
-	},
 }
 
 // now is the store's time, which it tells of charges.

@@ -8,7 +8,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// exacts are about windows of few events, logs, and rules of several limits.
+// exacts are about windows of few events.
 var exacts = []testCase{
 	{
 		name: "a window of few events is exact",
@@ -38,54 +38,6 @@ var exacts = []testCase{
 					}
 				}
 			}
-		},
-	},
-	{
-		name: "several limits of a rule are charged together",
-		why:  "The quotas of a family are charged in one batch under one key, and each has its own count.",
-		run: func(t *trial) {
-			limits := []limiter.Limit{
-				{Events: 5, Per: 10 * time.Second},
-				{Events: 40, Per: time.Minute, Algorithm: limiter.SlidingCounter},
-				{Events: 60, Per: 24 * time.Hour, Burst: 12, Algorithm: limiter.TokenBucket},
-			}
-			family, err := limiter.NewQuotas("family", "", limiter.Join(limits, limiter.Concurrency{}))
-			if err != nil {
-				t.Fatalf("limitertest: NewQuotas(%v): %v", limits, err)
-			}
-			gold, _ := limiter.NewQuotas("family", "gold", limiter.Join(limits, limiter.Concurrency{}))
-			batch := func(cost int64) (charges []limiter.Charge) {
-				for _, q := range family {
-					charges = append(charges, limiter.Charge{Quota: q, Key: "key", Cost: cost})
-				}
-				return append(charges, limiter.Charge{Quota: gold[0], Key: "key"}, limiter.Charge{Quota: family[0], Key: "other"})
-			}
-			see := func(what string, want ...int64) {
-				t.Helper()
-				for i, q := range family {
-					t.remaining(q, "key", want[i], what)
-				}
-				t.remaining(gold[0], "key", 5, what+", in another tier")
-				t.remaining(family[0], "other", 5, what+", for another key")
-			}
-			took := t.decide(batch(4)...)
-			see("after 4 were taken", 1, 36, 8)
-			for i, d := range t.decide(batch(2)...) {
-				if d.Allowed != (i != 0) {
-					t.broken("charge %d of an event that the first limit has no room for: %+v", i+1, d)
-				}
-			}
-			see("after a refusal by the first limit", 1, 36, 8)
-			back := batch(3)
-			for i := range back {
-				back[i].At = took[i].At
-			}
-			t.refund(back...)
-			see("after 3 were refunded", 4, 39, 11)
-			t.owe(batch(6)...)
-			see("after 6 were owed", 0, 33, 5)
-			t.reset(batch(0)[1])
-			see("after the second was reset", 0, 40, 5)
 		},
 	},
 }

@@ -58,7 +58,6 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"expires after half the time", "an event of a log is one, whatever it costs"},
 		{"a refund has no time", "an event of a log is one, whatever it costs"},
 		{"a batch is one by one", "several limits of a rule are charged together"},
-		{"limits of a rule are one", "several limits of a rule are charged together"},
 		{"a new limit forgets what is owed", "a limit that ceases to be exact, and is exact again, forgets nothing"},
 		{"a new limit begins anew", "a limit that ceases to be exact, and is exact again, forgets nothing"},
 		{"a batch is one by one", "a batch takes nothing if one charge is refused"},
@@ -243,10 +242,6 @@ func (s *flawed) name(c limiter.Charge) string {
 		tier = ""
 	case "rules are one":
 		rule = ""
-	case "limits of a rule are one":
-		if family := c.Quota.Family(); family != nil {
-			rule = family[0].Rule()
-		}
 	case "names are joined with a colon":
 		return rule + ":" + tier + ":" + key
 	case "keys end at a NUL":
