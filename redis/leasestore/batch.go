@@ -56,24 +56,19 @@ type batch struct {
 	parts     []part
 }
 
+// decide asks Redis about all that is not paid for with units in hand. Where that would be refused by
+// what Redis said last, it is asked all the same, as it says best how each of several charges stands.
 func (b *batch) decide(ctx context.Context) error {
-	isRefused := false
 	for i := range b.parts {
-		p := &b.parts[i]
-		if p.plan == nil {
-			continue
+		if p := &b.parts[i]; p.plan != nil {
+			p.verdict, p.hand = b.spend(p.plan, &b.charges[i], &b.decisions[i])
 		}
-		p.verdict, p.hand = b.spend(p.plan, &b.charges[i], &b.decisions[i])
-		isRefused = isRefused || p.verdict == refused
-	}
-	if isRefused {
-		return b.refuse(ctx)
 	}
 	rest := b.undecided()
 	if len(rest) == 0 {
 		return nil
 	}
-	taken, err := b.decideExactly(ctx, rest, true)
+	taken, err := b.decideExactly(ctx, rest)
 	if err != nil {
 		b.release()
 		return err
@@ -88,24 +83,21 @@ func (b *batch) decide(ctx context.Context) error {
 // undecided is the numbers of the parts that only Redis can decide on.
 func (b *batch) undecided() (numbers []int) {
 	for i := range b.parts {
-		if p := &b.parts[i]; p.plan == nil || p.verdict == ask {
+		if p := &b.parts[i]; p.verdict != allowed {
 			numbers = append(numbers, i)
 		}
 	}
 	return numbers
 }
 
-// decideExactly has Redis decide on some of the charges, less what was in hand for them, or
-// look at them, and fills in their decisions.
-func (b *batch) decideExactly(ctx context.Context, numbers []int, take bool) (taken bool, _ error) {
+// decideExactly has Redis decide on some of the charges, less what was in hand for them, and fills
+// in their decisions.
+func (b *batch) decideExactly(ctx context.Context, numbers []int) (taken bool, _ error) {
 	charges := make([]limiter.Charge, len(numbers))
 	decisions := make([]limiter.Decision, len(numbers))
 	for i, n := range numbers {
 		charges[i] = b.charges[n]
 		charges[i].Cost -= b.parts[n].hand.units
-		if !take {
-			charges[i].Cost = 0
-		}
 	}
 	err := b.exact.Decide(ctx, charges, decisions)
 	taken = err == nil
@@ -120,7 +112,7 @@ func (b *batch) decideExactly(ctx context.Context, numbers []int, take bool) (ta
 func (b *batch) settleAsked(taken bool) {
 	for i := range b.parts {
 		p := &b.parts[i]
-		if p.plan == nil || p.verdict != ask {
+		if p.plan == nil || p.verdict == allowed {
 			continue
 		}
 		cost := b.charges[i].Cost - p.hand.units
@@ -155,61 +147,4 @@ func (b *batch) look() {
 			b.decisions[i].Remaining = min(b.decisions[i].Limit, b.decisions[i].Remaining+b.charges[i].Cost)
 		}
 	}
-}
-
-// refuse ends a batch that was refused here: charges that stand in the way are told so, all
-// others are looked at.
-func (b *batch) refuse(ctx context.Context) error {
-	for i := range b.parts {
-		if p := &b.parts[i]; p.verdict == ask && p.hand.units > 0 {
-			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
-			p.hand = hand{}
-		}
-	}
-	b.look()
-	unknown := b.undecided()
-	if len(unknown) == 0 {
-		return nil
-	}
-	if _, err := b.decideExactly(ctx, unknown, false); err != nil {
-		return err
-	}
-	for _, n := range unknown {
-		inHand := int64(0)
-		if p := &b.parts[n]; p.plan != nil {
-			inHand = b.asked(p.plan, b.charges[n].Key, 0, hand{}, false, false)
-			addHand(&b.decisions[n], p.plan, inHand)
-		}
-		if err := b.blame(ctx, n, inHand); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// blame finds out of a charge that was looked at whether it would stand in the way, with so
-// many units in hand.
-func (b *batch) blame(ctx context.Context, n int, inHand int64) error {
-	c, d := b.charges[n], &b.decisions[n]
-	switch {
-	case c.Cost <= d.Remaining, !d.Counted():
-		return nil
-	case c.Cost > d.Limit:
-		d.Allowed, d.RetryAfter = false, limiter.Never
-	case c.Cost == d.Remaining+1:
-		d.Allowed, d.RetryAfter = false, d.NextAfter
-	default:
-		c.Cost -= inHand
-		var one [1]limiter.Decision
-		if err := b.exact.Decide(ctx, []limiter.Charge{c}, one[:]); err != nil {
-			return err
-		}
-		if one[0].Allowed { // it has become free since
-			c.At = c.Quota.UndoAt(&one[0])
-			return b.exact.Refund(context.Background(), []limiter.Charge{c})
-		}
-		*d = one[0]
-		addHand(d, b.parts[n].plan, inHand)
-	}
-	return nil
 }

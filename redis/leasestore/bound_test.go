@@ -452,61 +452,6 @@ func TestKeysAreBounded(t *testing.T) {
 	})
 }
 
-func TestOutagePoliciesAreHonoured(t *testing.T) {
-	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{})
-		quotas := map[limiter.Outage]*limiter.Quota{}
-		for _, o := range []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed} {
-			q := quotaOf(t, o.String(), limiter.Limit{Events: 100, Per: time.Hour}.With(limiter.TokenBucket))
-			q.OnOutage = o
-			quotas[o] = q
-		}
-		hammer := func(q *limiter.Quota, n int) (admitted, degraded, failed int) {
-			for range n {
-				var d [1]limiter.Decision
-				err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, d[:])
-				switch {
-				case err != nil:
-					failed++
-				case d[0].Allowed:
-					admitted++
-				}
-				if d[0].Degraded {
-					degraded++
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
-			return admitted, degraded, failed
-		}
-		for _, q := range quotas {
-			admitted, degraded, failed := hammer(q, 10)
-			require.Equal(t, []int{10, 0, 0}, []int{admitted, degraded, failed})
-		}
-		f.down.Store(true)
-		time.Sleep(2 * life)       // what was leased is gone
-		for _, q := range quotas { // so that it is noticed
-			hammer(q, 100)
-		}
-		_, degraded, _ := hammer(quotas[limiter.FailLocal], 200)
-		assert.Equal(t, 200, degraded)
-		admitted, degraded, _ := hammer(quotas[limiter.FailOpen], 500)
-		assert.Equal(t, []int{500, 500}, []int{admitted, degraded})
-		_, _, failed := hammer(quotas[limiter.FailClosed], 50)
-		assert.Equal(t, 50, failed)
-
-		f.down.Store(false)
-		time.Sleep(5 * time.Second)
-		for range 2 { // a probe needs somebody to ask
-			hammer(quotas[limiter.FailClosed], 3)
-			time.Sleep(2 * time.Second)
-		}
-		_, degraded, failed = hammer(quotas[limiter.FailClosed], 10)
-		assert.Zero(t, degraded+failed)
-	})
-}
-
 func TestABatchOfLeasedAndExactChargesIsTakenTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {

@@ -30,10 +30,8 @@
 // Ahead of it refills, a window's with the window, and its share of Ahead after five seconds.
 //
 // Keys that are asked for once in five seconds, or less, are decided by Redis each time. So
-// is what cannot be paid for with what is in hand. Where Redis had no unit left at the last
-// settlement, and a key is asked for so often that not every request can go and see, requests are
-// refused until the next one, some 10 milliseconds later, and told so in RetryAfter. All other
-// refusals are Redis's own, with the exact RetryAfter, or follow from what it said last.
+// is what cannot be paid for with what is in hand, unless it follows from what Redis said last
+// that it has no room. Refusals have the exact RetryAfter.
 // Remaining is as of the last settlement, less what this process has spent since.
 //
 // # What is decided exactly

@@ -2,7 +2,6 @@ package leasestore
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -72,14 +71,14 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now i
 		e.expire(now, true)
 		s.list(sh, e, cell)
 		if e.back == 0 && !e.busy {
-			e.plan, e.heard, e.sights = p.number, 0, 0
+			e.plan, e.said.heard, e.sights = p.number, 0, 0
 		}
 		return ask, hand{}
 	}
 	e.expire(now, false)
-	known := e.heard > 0 && now-e.heard < memory.Microseconds() && !e.isRefunded(now)
+	known := e.said.heard > 0 && !e.mixed && now-e.said.heard < memory.Microseconds() && !e.isRefunded(now)
 	if cost == 0 {
-		if known && e.whole {
+		if known {
 			e.describe(p, now, d)
 			return allowed, hand{}
 		}
@@ -112,8 +111,7 @@ func (e *entry) isRefunded(now int64) bool {
 // touch counts an event that is asked for.
 func (e *entry) touch(p *plan, cost, now int64) {
 	e.touched = now
-	e.sights = min(e.sights, 254) + 1
-	e.asks = min(e.asks, math.MaxInt32-1) + 1
+	e.sights = min(e.sights, 1) + 1
 	e.recent = min(e.recent+min(cost, p.capacity), p.capacity)
 }
 
@@ -133,7 +131,7 @@ func (e *entry) expire(now int64, all bool) {
 // what is in hand.
 func (e *entry) view(p *plan, at int64) limiter.State {
 	s := e.state()
-	if p.windows && !p.sameWindow(e.now, at) {
+	if p.windows && !p.sameWindow(e.said.now, at) {
 		return s // what was taken of the window before is not of this one, and nothing is in hand
 	}
 	if n := e.stock - e.exact; n > 0 {
@@ -151,28 +149,17 @@ func (e *entry) describe(p *plan, now int64, d *limiter.Decision) {
 	*d = p.quota.Describe(e.view(p, at), at, 0, true)
 }
 
-// refuses fills in the decision if a cost cannot be admitted: because by what Redis said it
-// is not there, and others can only have used up more; or because Redis had nothing left a
-// moment ago and is to be asked in a moment, where so many ask that each cannot by itself.
+// refuses fills in the decision if a cost cannot be admitted: by what Redis said it is not there,
+// and others can only have used up more.
 func (e *entry) refuses(p *plan, cost, now int64, d *limiter.Decision) bool {
 	latest := e.latest(now)
 	view := e.view(p, latest)
-	if _, fits := p.quota.Take(view, latest, cost); !fits {
-		// By the earliest time, so that a client that waits as long as this says is not early.
-		at := e.earliest(now)
-		*d = p.quota.Describe(e.view(p, at), at, cost, false)
-		return true
-	}
-	if !e.scarce || !e.often || cost > p.room || now-e.heard >= 2*tick.Microseconds() {
+	if _, fits := p.quota.Take(view, latest, cost); fits {
 		return false
 	}
+	// By the earliest time, so that a client that waits as long as this says is not early.
 	at := e.earliest(now)
-	*d = p.quota.Describe(e.view(p, at), at, 0, true)
-	d.Allowed = false
-	d.Remaining = min(d.Remaining, cost-1)
-	d.RetryAfter = time.Duration(max(1, e.heard+tick.Microseconds()-now)) * time.Microsecond
-	d.NextAfter = d.RetryAfter
-	d.ResetAfter = max(d.ResetAfter, d.NextAfter)
+	*d = p.quota.Describe(e.view(p, at), at, cost, false)
 	return true
 }
 
@@ -203,7 +190,6 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 		if e = sh.add(hash, s.table.most); e != nil {
 			_, cell = sh.find(hash)
 			e.tag, e.plan, e.counted = s.ledger.Tag(key), p.number, now-memory.Microseconds()
-			e.watched = now
 			e.touch(p, cost, now)
 		}
 	}
@@ -211,15 +197,13 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 		return 0 // it is lost, and comes back as if it had been spent
 	}
 	if undecided {
-		e.heard = 0
+		e.said.heard = 0
 	}
 	switch {
 	case taken && undecided:
 	case taken && cost > 0:
 		e.exact += cost
-		if e.busy {
-			e.crossed += cost
-		}
+		e.mixed = e.mixed || e.busy
 	case !taken && (!p.windows || p.sameWindow(e.since, h.since)):
 		e.stock += h.units // and what is of another window is lost
 	}
@@ -260,7 +244,7 @@ func (s *Store) surrender(c *limiter.Charge, isReset bool) (units int64) {
 	e.expire(s.now(), false)
 	s.list(sh, e, cell) // the others may hold that much more
 	units = min(e.stock, p.capacity)
-	e.stock, e.heard = 0, 0
+	e.stock, e.said.heard = 0, 0
 	if isReset {
 		e.back, e.exact, e.busy = 0, 0, false
 	}
@@ -293,8 +277,6 @@ func (s *Store) settleInHand(c *limiter.Settlement) {
 	}
 	rest := max(-p.capacity, min(c.Actual-c.Cost, 2*p.capacity))
 	e.exact += rest
-	if e.busy {
-		e.crossed += rest
-	}
+	e.mixed = e.mixed || e.busy
 	s.list(sh, e, cell)
 }

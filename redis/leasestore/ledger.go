@@ -30,7 +30,6 @@ const format = "1"
 // A redisLedger is a [ledger]: it asks Redis for units ahead. It knows nothing of outage
 // policies: what it cannot do is an error.
 type redisLedger struct {
-	format    string
 	names     counters.Names
 	transport *wire.Transport
 	clock     counters.Clock
@@ -45,7 +44,7 @@ type redisLedger struct {
 // lets pass at once. What is returned twice would be admitted twice, so nothing is sent twice.
 func newLedger(client redis.UniversalClient, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
 	l := &redisLedger{
-		format: format, names: names, transport: wire.NewTransport(client).Bounded(timeout),
+		names: names, transport: wire.NewTransport(client).Bounded(timeout),
 		percent: percent, life: life,
 	}
 	_, _ = rand.Read(l.holder[:]) // which cannot fail
@@ -54,7 +53,7 @@ func newLedger(client redis.UniversalClient, names counters.Names, percent int, 
 
 // holdersOf names the list of a counter's holders. No counter has such a name: a tier's name is
 // not empty, and has no colon.
-func (l *redisLedger) holdersOf(counter string) string { return counter + "::lease:" + l.format }
+func holdersOf(counter string) string { return counter + "::lease:" + format }
 
 // Trips is how many scripts were sent to Redis.
 func (l *redisLedger) Trips() uint64 { return l.trips.Load() }
@@ -159,7 +158,7 @@ func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument
 	for i := range leases {
 		e := &leases[i]
 		name := l.names.Name(e.tag, e.quota)
-		keys = append(keys, name, l.holdersOf(name))
+		keys = append(keys, name, holdersOf(name))
 		b = appendCounts(b, slices.Index(quotas, e.quota)+1)
 		for _, n := range [...]int64{e.since, e.back, e.keep, e.want, e.need} {
 			b = counters.AppendNumber(b, min(n, 1<<53))

@@ -1,7 +1,6 @@
 package leasestore
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,21 +18,6 @@ import (
 // ledgerOf waits longer for Redis than a Store does: a busy machine is no outage.
 func ledgerOf(client redis.UniversalClient, percent int, life time.Duration) *redisLedger {
 	return newLedger(client, counters.New("", nil, counters.Format), percent, life, 10*time.Second)
-}
-
-func TestTwoVersionsOfLeasesLeaveEachOtherAlone(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := server.Connect(t)
-	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: phase.Long(), Algorithm: limiter.TokenBucket})
-	for i, f := range []string{format, "next"} {
-		l := ledgerOf(client, 50, time.Minute)
-		l.format, l.names = f, counters.New("", nil, f)
-		leases := []lease{{tag: l.Tag("key"), quota: q, want: 40, need: 40}}
-		require.NoError(t, l.Settle(t.Context(), leases))
-		assert.Equal(t, int64(40), leases[0].granted, "version %d of 2", i+1)
-		assert.Equal(t, fmt.Sprint(2*(i+1)), server.MustDo("DBSIZE"), "a counter and its holders, of each version")
-	}
 }
 
 // Units are not granted of what is not known.
@@ -62,5 +46,5 @@ func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
 
 func TestTheFormatIsPartOfNames(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "name::lease:1", (&redisLedger{format: format}).holdersOf("name"))
+	assert.Equal(t, "name::lease:1", holdersOf("name"))
 }

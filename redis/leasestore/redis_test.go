@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
-	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
@@ -204,29 +201,6 @@ func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 	assert.Zero(t, f.failed.Load())
 }
 
-func TestARedisThatIsRestartedEmptyGrantsOneMoreBurstAndNoMore(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	server.MustDo("FLUSHALL")
-	f := newFleet(t, 200, limiter.FailClosed)
-	var stops []func()
-	for range 3 {
-		stops = append(stops, f.ask(onRedis(t, server.Addr, Options{}), time.Millisecond))
-	}
-	time.Sleep(500 * time.Millisecond)
-	server.Restart()
-	time.Sleep(2 * time.Second)
-	admitted := f.admitted.Load()
-	require.Eventually(t, func() bool { return f.admitted.Load() > admitted+50 }, 20*time.Second, 50*time.Millisecond, "it goes on")
-	for _, stop := range stops {
-		stop()
-	}
-	f.wg.Wait()
-	most := f.most(2)
-	t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
-	assert.LessOrEqual(t, float64(f.admitted.Load()), most)
-}
-
 func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -250,125 +224,6 @@ func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
 	most := f.most(1)
 	t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
 	assert.LessOrEqual(t, float64(f.admitted.Load()), most)
-}
-
-// A relay is a way to Redis that can be cut.
-type relay struct {
-	addr  string
-	isCut atomic.Bool
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func newRelay(t testing.TB, to string) *relay {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &relay{addr: l.Addr().String()}
-	t.Cleanup(func() { _ = l.Close(); w.cut() })
-	go func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", to)
-			if err != nil || w.isCut.Load() {
-				_ = near.Close()
-				continue
-			}
-			w.mu.Lock()
-			w.conns = append(w.conns, near, far)
-			w.mu.Unlock()
-			go func() { _, _ = io.Copy(near, far); _ = near.Close() }()
-			go func() { _, _ = io.Copy(far, near); _ = far.Close() }()
-		}
-	}()
-	return w
-}
-
-func (w *relay) cut() {
-	w.isCut.Store(true)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range w.conns {
-		_ = c.Close()
-	}
-	w.conns = nil
-}
-
-func TestAnInstanceThatIsCutOffHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	server.MustDo("FLUSHALL")
-	f := newFleet(t, 200, limiter.FailClosed)
-	w := newRelay(t, server.Addr)
-	lonely := onRedis(t, w.addr, Options{})
-	var stops []func()
-	for _, s := range []*Store{lonely, onRedis(t, server.Addr, Options{}), onRedis(t, server.Addr, Options{})} {
-		stops = append(stops, f.ask(s, time.Millisecond))
-	}
-	time.Sleep(3 * time.Second) // what was too much at first is made up for
-	w.cut()
-	before := f.admitted.Load()
-	require.Eventually(t, func() bool { return f.admitted.Load() > before+2*200 && f.failed.Load() > 0 },
-		20*time.Second, 50*time.Millisecond, "the others go on, and the one that is cut off is Closed")
-	w.isCut.Store(false)
-	failed := f.failed.Load()
-	require.Eventually(t, func() bool {
-		last := failed
-		failed = f.failed.Load()
-		return failed == last
-	}, 20*time.Second, 500*time.Millisecond, "it comes back")
-	for _, stop := range stops {
-		stop()
-	}
-	f.wg.Wait()
-	most := f.most(1)
-	t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
-	assert.LessOrEqual(t, float64(f.admitted.Load()), most)
-}
-
-func TestAHundredThousandKeys(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("half a minute")
-	}
-	server := redistest.Start(t)
-	keys := race.Draws(100_000, 20_000)
-	server.MustDo("FLUSHALL")
-	s := onRedis(t, server.Addr, Options{MaxKeys: keys / 2})
-	q := quotaOf(t, "rule", limiter.Limit{Events: 20, Per: time.Hour}.With(limiter.TokenBucket))
-	var wg sync.WaitGroup
-	for w := range 64 {
-		wg.Go(func() {
-			for i := w; i < keys; i += 64 {
-				var d [1]limiter.Decision
-				err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: fmt.Sprint(i), Cost: 1}}, d[:])
-				if err != nil || !d[0].Allowed {
-					t.Errorf("key %d: %+v, %v", i, d[0], err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	stats := s.Stats()
-	t.Logf("%+v", stats)
-	assert.Eventually(t, func() bool { return s.Stats().Keys <= keys/2+shardCount }, 20*time.Second, 10*time.Millisecond,
-		"only what waits to be told is above it")
-	for i := range 100 {
-		// What is on its way from Redis cannot be spent yet.
-		admitted, refused := 1, 0
-		for refused < 5 || admitted < 20 && refused < 500 {
-			if decideOne(t, s, q, fmt.Sprint(i), 1).Allowed {
-				admitted++
-			} else {
-				refused++
-				time.Sleep(time.Millisecond)
-			}
-		}
-		require.Equal(t, 20, admitted)
-	}
 }
 
 func TestLeasesWorkOnACluster(t *testing.T) {

@@ -34,85 +34,86 @@ func (r *round) reset() {
 	r.leases, r.of = r.leases[:0], r.of[:0]
 }
 
-// settle is one round of leases.
-func (s *Store) settle() error {
+// settle is one round of leases: of those that are due or, when the Store closes, of all, which are
+// then returned. It says how many there were.
+func (s *Store) settle(timeout time.Duration, isClosing bool) (count int, err error) {
 	r := &s.rounds
 	r.reset()
-	s.gather(r)
+	s.gather(r, isClosing)
 	if len(r.leases) == 0 {
-		return nil
+		return 0, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	asked := s.now()
-	err := s.ledger.Settle(ctx, r.leases)
+	err = s.ledger.Settle(ctx, r.leases)
 	heard := s.now()
 	for i := range r.leases {
 		s.settled(&r.leases[i], r.of[i], asked, heard)
 	}
-	return err
+	return len(r.leases), err
 }
 
-// gather collects what listed entries want of Redis, and of some others what is due.
-func (s *Store) gather(r *round) {
-	passed := time.Since(s.swept)
-	s.swept, s.holding = time.Now(), false
-	for sh := range s.table.occupied() {
+// gather collects what listed entries want of Redis.
+func (s *Store) gather(r *round, isClosing bool) {
+	isSweep := isClosing || time.Since(s.swept) >= sweepEvery
+	if isSweep {
+		s.swept = time.Now()
+	}
+	for i := range s.table.shards {
+		sh := &s.table.shards[i]
 		sh.mu.Lock()
 		now := s.now()
+		if isSweep {
+			s.sweep(sh, now, isClosing)
+		}
 		list := sh.listed
 		n := 0
 		for ; n < len(list) && len(r.leases) < mostInRound; n++ {
 			if e := &sh.cells[list[n]]; e.listed { // a freed cell may be listed
 				e.listed = false
-				s.propose(r, e, now, true)
+				s.propose(r, e, now, isClosing || e.isIdle(now))
 			}
 		}
 		sh.listed = append(list[:0], list[n:]...)
-		s.sweep(r, sh, now, passed)
 		sh.mu.Unlock()
 	}
 }
 
-// sweep looks at some of the entries that are not asked for: it returns what they hold, and
-// forgets them in the end.
-func (s *Store) sweep(r *round, sh *shard, now int64, passed time.Duration) {
-	const laps = 4 // in the life of a lease
-	share := 1 + float64(len(sh.cells))*laps*passed.Seconds()/life.Seconds()
-	for range int(min(share, float64(len(sh.cells)))) {
-		sh.swept = (sh.swept + 1) % len(sh.cells)
-		e := &sh.cells[sh.swept]
-		if !e.used || e.busy || e.listed || len(r.leases) >= mostInRound {
-			continue
-		}
-		switch idle := now - e.touched; {
+// isIdle reports that nobody has asked for the key for so long that all units are returned.
+func (e *entry) isIdle(now int64) bool { return now-e.touched > life.Microseconds()/2 }
+
+// sweep lists entries that are not asked for and hold units, and forgets the others in the end.
+func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
+	for i := range sh.cells {
+		e := &sh.cells[i]
+		switch {
+		case e.touched == 0 || e.busy || e.listed:
 		case e.stock > 0 || e.back > 0:
-			s.holding = true
-			s.propose(r, e, now, false)
-		case idle > life.Microseconds():
-			sh.remove(uint32(sh.swept))
+			if isClosing || e.isIdle(now) {
+				s.list(sh, e, uint32(i))
+			}
+		case now-e.touched > life.Microseconds():
+			sh.remove(uint32(i))
 		}
 	}
 }
 
 // propose adds to r what is to be settled about an entry, if anything is.
-func (s *Store) propose(r *round, e *entry, now int64, isAsked bool) {
+func (s *Store) propose(r *round, e *entry, now int64, isIdle bool) {
 	if e.busy {
 		return
 	}
 	p := s.plans.numbered(e.plan)
-	e.expire(now, now-e.touched > life.Microseconds()/2)
+	e.expire(now, isIdle)
 	l := lease{tag: e.tag, quota: p.quota, since: e.since}
-	due := e.back > 0
-	if isAsked {
-		due = e.proposeAsked(&l, p, now) || e.back > 0
-	}
-	if !due {
+	due := !isIdle && e.proposeAsked(&l, p, now)
+	if !due && e.back == 0 {
 		return
 	}
 	l.back, l.keep = e.back, e.stock
 	e.back = 0
-	e.busy, e.crossed = true, 0
+	e.busy, e.mixed = true, false
 	r.leases = append(r.leases, l)
 	r.of = append(r.of, e.hash)
 }
@@ -122,7 +123,7 @@ func (s *Store) propose(r *round, e *entry, now int64, isAsked bool) {
 func (e *entry) proposeAsked(l *lease, p *plan, now int64) (due bool) {
 	e.measure(now)
 	need := max(1, min(int64(math.Ceil(e.rate*horizon.Seconds())), p.room))
-	isHalfFree := e.heard == 0 || 2*e.inUse(p, now) <= p.capacity
+	isHalfFree := e.said.heard == 0 || 2*e.inUse(p, now) <= p.capacity
 	target := need
 	if isHalfFree {
 		target = max(need, p.chunk)
@@ -159,10 +160,6 @@ func (e *entry) measure(now int64) {
 	}
 	e.rate += (rate - e.rate) * weight
 	e.recent, e.counted = 0, now
-	if now-e.watched >= 4*tick.Microseconds() {
-		e.often = int64(e.asks)*2*tick.Microseconds() >= now-e.watched
-		e.asks, e.watched = 0, now
-	}
 }
 
 // settled takes in what Redis said about a lease.
@@ -183,7 +180,7 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	case !l.done:
 		return // what was returned is gone, what was granted too
 	case l.foreign:
-		e.heard, e.scarce = 0, false
+		e.said.heard = 0
 		return
 	}
 	redisNow := l.now
@@ -201,44 +198,22 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 		e.since = redisNow
 	}
 	e.stock += l.granted
-	e.hear(l.state, redisNow, asked, heard)
-	e.exact, e.whole = e.crossed, e.crossed == 0
-	e.scarce = p.quota.Describe(l.state, redisNow, 0, true).Remaining <= 0
-	if e.scarce && e.stock == 0 && heard-e.touched < hungry.Microseconds() {
+	e.said = answer{l.state.Last, l.state.Level, l.state.Prev, redisNow, asked, heard}
+	e.exact = 0
+	if e.stock == 0 && heard-e.touched < hungry.Microseconds() {
 		s.list(sh, e, cell) // ask again, before a request needs it
 	}
 }
 
 // settleAll returns all that is held. The loop has ended.
 func (s *Store) settleAll() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
-	defer cancel()
-	for ctx.Err() == nil {
-		r := &s.rounds
-		r.reset()
-		for sh := range s.table.occupied() {
-			sh.mu.Lock()
-			for cell := range sh.cells {
-				e := &sh.cells[cell]
-				if len(r.leases) >= mostInRound || !e.used {
-					continue
-				}
-				p := s.plans.numbered(e.plan)
-				e.expire(s.now(), true)
-				if e.back > 0 {
-					e.busy = true
-					r.leases = append(r.leases, lease{tag: e.tag, quota: p.quota, since: e.since, back: e.back})
-					e.back = 0
-				}
-			}
-			sh.mu.Unlock()
+	for end := time.Now().Add(4 * patience); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			return context.DeadlineExceeded
 		}
-		if len(r.leases) == 0 {
-			return nil
-		}
-		if err := s.ledger.Settle(ctx, r.leases); err != nil {
+		if count, err := s.settle(left, true); count == 0 || err != nil {
 			return err
 		}
 	}
-	return ctx.Err()
 }

@@ -54,9 +54,8 @@ type Store struct {
 	once   sync.Once
 	closed atomic.Bool
 
-	rounds  round     // this and what follows is the loop's own
-	swept   time.Time // when idle entries were last looked at
-	holding bool      // some of them held units
+	rounds round     // this and what follows is the loop's own
+	swept  time.Time // when entries that are not asked for were last looked at
 }
 
 // New returns a Store that counts in Redis, through a client of go-redis, and starts the

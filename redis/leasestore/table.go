@@ -1,10 +1,7 @@
 package leasestore
 
 import (
-	"iter"
-	"math/bits"
 	"sync"
-	"sync/atomic"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -17,67 +14,55 @@ import (
 type entry struct {
 	hash   uint64
 	plan   uint32 // its number
-	used   bool   // false: the cell is free
+	sights uint8  // how often it was asked for, up to 2
 	listed bool   // in the shard's list of those to settle
 	busy   bool   // being settled
-	scarce bool   // Redis had no unit left
-	whole  bool   // no exact decision crossed with what Redis said last
-	often  bool   // asked for twice in two ticks
-	sights uint8  // how often it was asked for, up to 255
+	mixed  bool   // exact decisions crossed with what Redis said last, which may have seen them or not
 
-	// What Redis said last, at its time now. On our clock that was between asked and heard;
-	// heard is 0 when nothing is known.
-	last, level, prev int64
-	now, asked, heard int64
-
-	stock, until, since int64 // units in hand until then, the last of them granted at Redis's time since
-	exact               int64 // units that Redis counted for this process since it said that, less those refunded
-	touched             int64 // when it was last asked for
-	recent              int64 // units asked for since counted
-	asks                int32 // events since watched
+	said                answer // what Redis said last
+	stock, until, since int64  // units in hand until then, the last of them granted at Redis's time since
+	exact               int64  // units that Redis counted for this process since it said that, less those refunded
+	touched             int64  // when it was last asked for; 0: the cell is free
+	recent              int64  // units asked for since counted
 
 	// What only the loop and exact decisions need.
-	crossed          int64 // of exact, those during a settlement, which it may have seen
-	back             int64 // units to return, granted by then too
-	refunded         int64 // when units that Redis had counted were last refunded
-	counted, watched int64
-	rate             float64 // units asked for in a second: an estimate that decides on how many to ask for
-	tag              keyfunc.Digest
+	back     int64 // units to return, granted by then too
+	refunded int64 // when units that Redis had counted were last refunded
+	counted  int64
+	rate     float64 // units asked for in a second: an estimate that decides on how many to ask for
+	tag      keyfunc.Digest
+}
+
+// An answer is a counter's state, as Redis said it at its time now. On our clock that was between
+// asked and heard; heard is 0 when nothing is known.
+type answer struct {
+	last, level, prev int64
+	now, asked, heard int64
 }
 
 func (e *entry) state() limiter.State {
-	return limiter.State{Last: e.last, Level: e.level, Prev: e.prev}
-}
-
-// hear keeps what Redis said.
-func (e *entry) hear(s limiter.State, now, asked, heard int64) {
-	e.last, e.level, e.prev = s.Last, s.Level, s.Prev
-	e.now, e.asked, e.heard = now, asked, heard
+	return limiter.State{Last: e.said.last, Level: e.said.level, Prev: e.said.prev}
 }
 
 // earliest and latest are what Redis's clock shows, at least and at most.
-func (e *entry) earliest(now int64) int64 { return e.now + max(0, now-e.heard) }
-func (e *entry) latest(now int64) int64   { return e.now + max(0, now-e.asked) }
+func (e *entry) earliest(now int64) int64 { return e.said.now + max(0, now-e.said.heard) }
+func (e *entry) latest(now int64) int64   { return e.said.now + max(0, now-e.said.asked) }
 
 // A table holds entries, in shards.
 type table struct {
 	shards [shardCount]shard
-	filled atomic.Uint64 // a bit for each shard that has entries
-	most   int           // entries in a shard
+	most   int // entries in a shard
 }
 
-const shardCount = 64 // as many as a word has bits
+const shardCount = 64
 
 type shard struct {
 	mu     sync.Mutex
-	number int
-	within *table
 	index  map[uint64]uint32 // of cells, by hash
 	cells  []entry
 	free   []uint32
 	listed []uint32 // cells to settle
 	hand   int      // where eviction looks next
-	swept  int      // where the sweep goes on
 
 	local, asked uint64 // decisions taken here, and those that asked Redis
 	_            [64]byte
@@ -86,25 +71,12 @@ type shard struct {
 func newTable(maxKeys int) *table {
 	t := &table{most: (maxKeys + shardCount - 1) / shardCount}
 	for i := range t.shards {
-		t.shards[i].number, t.shards[i].within = i, t
 		t.shards[i].index = map[uint64]uint32{}
 	}
 	return t
 }
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>58] }
-
-// occupied are the shards that have entries, or had some a moment ago: of a process that knows few
-// keys, the loop need not lock them all a hundred times a second.
-func (t *table) occupied() iter.Seq[*shard] {
-	return func(yield func(*shard) bool) {
-		for left := t.filled.Load(); left != 0; left &= left - 1 {
-			if !yield(&t.shards[bits.TrailingZeros64(left)]) {
-				return
-			}
-		}
-	}
-}
 
 // find is the entry with that hash, or nil, and its cell.
 func (sh *shard) find(hash uint64) (*entry, uint32) {
@@ -128,10 +100,7 @@ func (sh *shard) add(hash uint64, most int) *entry {
 		sh.cells = append(sh.cells, entry{})
 	}
 	sh.index[hash] = i
-	if len(sh.index) == 1 {
-		sh.within.filled.Or(1 << sh.number)
-	}
-	sh.cells[i] = entry{hash: hash, used: true}
+	sh.cells[i] = entry{hash: hash}
 	return &sh.cells[i]
 }
 
@@ -144,7 +113,7 @@ func (sh *shard) evict() bool {
 	for range min(inReach, len(sh.cells)) {
 		sh.hand = (sh.hand + 1) % len(sh.cells)
 		e := &sh.cells[sh.hand]
-		if !e.used || e.busy || e.stock != 0 || e.back != 0 {
+		if e.touched == 0 || e.busy || e.stock != 0 || e.back != 0 {
 			continue
 		}
 		if found < 0 || e.touched < oldest {
@@ -163,7 +132,4 @@ func (sh *shard) remove(i uint32) {
 	delete(sh.index, sh.cells[i].hash)
 	sh.cells[i] = entry{}
 	sh.free = append(sh.free, i)
-	if len(sh.index) == 0 {
-		sh.within.filled.And(^(1 << sh.number))
-	}
 }
