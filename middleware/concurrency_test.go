@@ -334,7 +334,7 @@ func TestRequestsWaitInTurn(t *testing.T) {
 func TestWaitingForAPlaceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waited []time.Duration
-		seen := observe(func(o *middleware.Observation) {
+		seen := observer(func(o *middleware.Observation) {
 			waited = append(waited, o.Waited)
 			assert.Less(t, o.Elapsed, time.Millisecond, "which is no part of the decision's time")
 		})
@@ -358,10 +358,6 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 		assert.Zero(t, inProgress(t, d.l, "exports", client))
 	})
 }
-
-type observe func(*middleware.Observation)
-
-func (f observe) Observe(o *middleware.Observation) { f(o) }
 
 // A request that waits for a place of one rule keeps no place of another, and is charged nothing.
 func TestWhatWaitsHoldsNothing(t *testing.T) {
@@ -494,7 +490,7 @@ func TestShadowOfConcurrencyRefusesNothing(t *testing.T) {
 		rule := queued(1, 5, time.Hour)
 		rule.Shadow = true
 		var refused int
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Limit: limiter.PerHour(100)}}, Observer: observe(func(o *middleware.Observation) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Limit: limiter.PerHour(100)}}, Observer: observer(func(o *middleware.Observation) {
 			if !o.Rules[0].Allowed {
 				refused++
 			}
@@ -568,7 +564,7 @@ func TestALowerConcurrencyAdmitsNobodyUntilEnoughHaveLeft(t *testing.T) {
 func TestARequestWhoseTimeIsUpWhileItWaitsIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refused atomic.Int64
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 2, time.Minute)}, Observer: observe(func(o *middleware.Observation) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 2, time.Minute)}, Observer: observer(func(o *middleware.Observation) {
 			if o.Outcome == middleware.OutcomeRefused {
 				refused.Add(1)
 			}
@@ -618,7 +614,7 @@ func TestAHigherConcurrencyIsForThoseThatWaitToo(t *testing.T) {
 func TestAPanicOfOthersReturnsThePlace(t *testing.T) {
 	boom := func() { panic("boom") }
 	for name, config := range map[string]middleware.Config{
-		"observer": {Observer: observe(func(*middleware.Observation) { boom() })},
+		"observer": {Observer: observer(func(*middleware.Observation) { boom() })},
 		"overload": {Overload: &panicking{}},
 		"both":     {Overload: &panicking{}, Observer: outcomesSeen{}},
 	} {

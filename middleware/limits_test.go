@@ -150,14 +150,6 @@ func TestWhatRemainsOfSeveralLimitsPassesNow(t *testing.T) {
 	})
 }
 
-func TestOneLimiterTwiceChargesSeveralLimitsOnce(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{several()}})
-	serve(l.Handler(l.Handler(noop)), request())
-	found, err := l.Peek(t.Context(), "api", "192.0.2.1")
-	require.NoError(t, err)
-	assert.EqualValues(t, 7, found[0].Limits[2].Remaining)
-}
-
 func TestLimitersAroundEachOtherTellSeveralLimitsApart(t *testing.T) {
 	outer := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: perHour(100)}, {Name: "all", Limit: perHour(50)}}})
 	inner := limited(t, middleware.Config{Rules: []middleware.Rule{several()}})

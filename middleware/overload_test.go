@@ -128,22 +128,6 @@ func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 	}
 }
 
-// http.TimeoutHandler answers, and lets the handler run on.
-func TestAHandlerThatRunsOnAfterItsAnswerHoldsItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := places(1)
-		l := overloaded(t, c, middleware.Config{})
-		h := http.TimeoutHandler(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			time.Sleep(time.Minute)
-		})), time.Second, "")
-		assert.Equal(t, 503, serve(h, request()).Code)
-		assert.Zero(t, c.free.Load())
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.EqualValues(t, 1, c.free.Load())
-	})
-}
-
 func TestAClientThatLeavesWhileItWaitsIsNotShed(t *testing.T) {
 	c, seen := places(-1), outcomesSeen{}
 	h := overloaded(t, c, middleware.Config{Rules: one, Observer: seen}).Handler(noop)

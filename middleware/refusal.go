@@ -24,7 +24,7 @@ type refusal struct {
 
 	// The header fields' values, those of fields first, and all text that is new.
 	values [10]string
-	text   [224]byte
+	text   [184]byte
 }
 
 // answered is the status that the client sees.

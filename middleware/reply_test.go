@@ -83,7 +83,7 @@ func TestAMessageThatTellsATimeIsNotUsedWhereThereIsNone(t *testing.T) {
 func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 	var heard []string
 	l := limited(t, middleware.Config{
-		Observer: observeBy(func(o *middleware.Observation) {
+		Observer: observer(func(o *middleware.Observation) {
 			heard = append(heard, o.Outcome.String()+" by "+o.Rules[0].Rule.Name+" "+o.Rules[0].Rule.LimitText())
 		}),
 		Allow: func(r *http.Request) bool { return r.Header.Get("Ops") != "" },
@@ -114,10 +114,6 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 	require.ErrorIs(t, l.Reset(t.Context(), "closed", ""), middleware.ErrNoRule, "it has no counters")
 }
 
-type observeBy func(*middleware.Observation)
-
-func (f observeBy) Observe(o *middleware.Observation) { f(o) }
-
 func TestWhatIsWrongWithARefusal(t *testing.T) {
 	_, err := middleware.New(middleware.Config{
 		Refusal: middleware.Refusal{RetryAfter: time.Second},
@@ -139,17 +135,5 @@ func TestWhatIsWrongWithARefusal(t *testing.T) {
 		`the rule name is empty`, `"e": middleware: Refusal.RetryAfter is -1ns`, `"f": middleware: Refusal.Message has 1001 bytes`, `"g": limiter: Limit is missing`,
 	} {
 		require.ErrorContains(t, err, want)
-	}
-}
-
-func TestTheTimeToWaitIsInWords(t *testing.T) {
-	for wait, want := range map[time.Duration]string{
-		time.Second: "1 second", 119 * time.Second: "119 seconds", 2 * time.Minute: "2 minutes", 30 * time.Minute: "30 minutes",
-		119*time.Minute + 29*time.Second: "119 minutes", 2 * time.Hour: "2 hours", 36 * time.Hour: "36 hours",
-		48 * time.Hour: "2 days", 197*time.Hour + 22*time.Minute + 38*time.Second: "8 days",
-	} {
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Deny: true,
-			Refusal: middleware.Refusal{RetryAfter: wait, Message: "{retry_after}"}}}})
-		assert.Equal(t, want+"\n", serve(l.Handler(ok), request(header("Accept", "text/plain"))).Body.String())
 	}
 }

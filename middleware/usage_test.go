@@ -236,31 +236,6 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 	}
 }
 
-// No client reads another client's counters, however keys are cut.
-func TestNoKeyIsMistakenForOthers(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "a", Key: keyfunc.Header("X-A"), Limit: perHour(100)},
-			{Name: "b", Key: keyfunc.Header("X-B"), Limit: perHour(100)},
-		}})
-		word := rapid.StringMatching(`[ab:\x01]{1,3}`)
-		asked := map[string]int64{}
-		for range 10 {
-			a, b := word.Draw(t, "a"), word.Draw(t, "b")
-			r := func() *http.Request { return request(header("X-A", a), header("X-B", b)) }
-			if rapid.Bool().Draw(t, "asks") {
-				u := usageOf(t, l, header("X-A", a), header("X-B", b))
-				require.Equal(t, 100-asked["a"+a], u.left(t, "a"))
-				require.Equal(t, 100-asked["b"+b], u.left(t, "b"))
-				return
-			}
-			check(l, r())
-			asked["a"+a]++
-			asked["b"+b]++
-		}
-	})
-}
-
 func TestABanIsToldAsOne(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bans.Must(bans.New(bans.Options{}))
@@ -375,34 +350,3 @@ func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkUsage(b *testing.B) {
-	c := middleware.Config{Rules: []middleware.Rule{
-		{Name: "all", Limit: plenty},
-		{Name: "ip", Key: keyfunc.IP(), Limit: plenty},
-		{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()), Limit: plenty},
-	}}
-	b.Run("asked", func(b *testing.B) {
-		h, r, w := limited(b, c).Usage(), request(), &discard{h: http.Header{}}
-		b.ReportAllocs()
-		for b.Loop() {
-			clear(w.h)
-			h.ServeHTTP(w, r)
-		}
-	})
-	b.Run("a decision", func(b *testing.B) {
-		h, r, w := limited(b, c).Handler(noop), request(), &discard{h: http.Header{}}
-		b.ReportAllocs()
-		for b.Loop() {
-			clear(w.h)
-			h.ServeHTTP(w, r)
-		}
-	})
-}
-
-// discard is a ResponseWriter that keeps nothing.
-type discard struct{ h http.Header }
-
-func (d *discard) Header() http.Header         { return d.h }
-func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
-func (d *discard) WriteHeader(int)             {}
