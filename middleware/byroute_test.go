@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -159,44 +157,4 @@ func TestARuleForEveryPathIsForThoseThatNoRouteIsFor(t *testing.T) {
 		serve(l.Handler(ok), request())
 	}
 	assert.Empty(t, log.String(), "such a rule needs no route")
-}
-
-// thousandRoutes is a limiter with a rule for each of a thousand routes.
-func thousandRoutes(t testing.TB) (l *middleware.RateLimit, patterns []string) {
-	rules := map[string]middleware.Rule{}
-	for i := range 1000 {
-		pattern := fmt.Sprintf("GET /api/resource%d/{id}/part%d", i/4, i)
-		rules[pattern] = middleware.Rule{Name: fmt.Sprint("route ", i), Key: keyfunc.IP(), Limit: plenty}
-		patterns = append(patterns, pattern)
-	}
-	return limited(t, middleware.Config{ByRoute: rules}), patterns
-}
-
-func TestARequestUnderAThousandRoutesAllocatesTwice(t *testing.T) {
-	l, patterns := thousandRoutes(t)
-	h := l.Handler(noop)
-	r, w := request(), nobody{http.Header{}}
-	i := 0
-	next := func() {
-		clear(w.header)
-		r.Pattern = patterns[i%len(patterns)]
-		i++
-		h.ServeHTTP(w, r)
-	}
-	for range patterns {
-		next()
-	}
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, next), 2.0)
-}
-
-func BenchmarkAThousandRoutes(b *testing.B) {
-	l, patterns := thousandRoutes(b)
-	h := l.Handler(noop)
-	r, w := request(), nobody{http.Header{}}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		clear(w.header)
-		r.Pattern = patterns[i%len(patterns)]
-		h.ServeHTTP(w, r)
-	}
 }

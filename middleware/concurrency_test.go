@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -742,40 +741,4 @@ func TestResetLeavesThoseInProgressTheirPlaces(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, inProgress(t, d.l, "exports", client))
 	})
-}
-
-func BenchmarkConcurrency(b *testing.B) {
-	limit := middleware.Rule{Name: "one", Key: keyfunc.IP(), Limit: plenty}
-	lean := middleware.Config{NoResult: true, Headers: middleware.HeadersNone}
-	both := exports(1000)
-	both.Limit = limiter.All(plenty, both.Limit)
-	for name, rule := range map[string]middleware.Rule{"limit": limit, "concurrency": exports(1000), "queue": queued(1000, 100, time.Second), "both": both} {
-		b.Run(name, func(b *testing.B) {
-			benchmark(b, limited(b, middleware.Config{Rules: []middleware.Rule{rule}}).Handler(noop))
-		})
-		b.Run(name+"/lean", func(b *testing.B) {
-			c := lean
-			c.Rules = []middleware.Rule{rule}
-			benchmark(b, limited(b, c).Handler(noop))
-		})
-	}
-}
-
-// What a request with a place allocates is its scope, in which its end is awaited.
-func TestAPlaceCostsOneAllocation(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
-	for name, c := range map[string]middleware.Config{
-		"alone": {}, "no result": {NoResult: true, Headers: middleware.HeadersNone},
-	} {
-		for _, rule := range []middleware.Rule{exports(1000), queued(1000, 10, time.Second)} {
-			c.Rules = []middleware.Rule{rule}
-			h, w, r := limited(t, c).Handler(noop), nobody{http.Header{}}, request()
-			assert.LessOrEqual(t, testing.AllocsPerRun(100, func() {
-				clear(w.header)
-				h.ServeHTTP(w, r)
-			}), 1.0, name)
-		}
-	}
 }

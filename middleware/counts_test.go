@@ -168,25 +168,6 @@ func TestCountsThatCannotBeAreErrors(t *testing.T) {
 	}
 }
 
-func TestARuleThatAwaitsTheEndAllocatesLittle(t *testing.T) {
-	h := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: plenty, Counts: middleware.Statuses(401)}}}).Handler(answering(200))
-	w, r := nobody{http.Header{}}, request()
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
-		clear(w.header)
-		h.ServeHTTP(w, r)
-	}), 2.0)
-}
-
-func BenchmarkCounts(b *testing.B) {
-	for _, status := range []int{200, 401} {
-		b.Run(strconv.Itoa(status), func(b *testing.B) {
-			benchmark(b, limited(b, middleware.Config{Rules: []middleware.Rule{
-				{Name: "login", Key: keyfunc.IP(), Limit: plenty, Counts: middleware.Statuses(401)},
-			}}).Handler(answering(status)))
-		})
-	}
-}
-
 // A sender is a ResponseWriter that notes what it reads from.
 type sender struct {
 	*httptest.ResponseRecorder

@@ -268,25 +268,6 @@ func TestWhatIsWrongWithLimitsOfKeys(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
-func BenchmarkLimitFor(b *testing.B) {
-	p := &plans{limits: map[string]limiter.Allowance{"user:a": limiter.PerSecond(1_000_000)}}
-	rule := ruleOf(p)
-	for name, of := range map[string]middleware.LimitFor{"without": nil, "with": middleware.LimitFunc(p.limitFor)} {
-		rule.LimitFor = of
-		rule.Limit = limiter.PerSecond(1_000_000)
-		l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}, NoResult: true, Headers: middleware.HeadersNone})
-		require.NoError(b, err)
-		h := l.Handler(noop)
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			w, r := httptest.NewRecorder(), request(as("a"))
-			for b.Loop() {
-				h.ServeHTTP(w, r)
-			}
-		})
-	}
-}
-
 // A key's own limit may be several, and slots, though the rule has none.
 func TestAKeyMayHaveSeveralLimitsAndSlotsOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

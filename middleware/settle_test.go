@@ -588,13 +588,3 @@ func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
 		assert.EqualError(t, err, want)
 	}
 }
-
-func BenchmarkSettle(b *testing.B) {
-	for name, says := range map[string][]int64{"less": {1}, "unsaid": nil, "more": {3}} {
-		rule := tokens(2, 1)
-		rule.Key, rule.Limit = keyfunc.IP(), plenty
-		b.Run(name, func(b *testing.B) {
-			benchmark(b, limited(b, middleware.Config{Rules: []middleware.Rule{rule}}).Handler(settling(b, says...)))
-		})
-	}
-}
