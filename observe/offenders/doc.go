@@ -19,11 +19,7 @@
 //
 // Most errors are far smaller, and nought as long as there are few keys.
 //
-// The same goes for Busiest and all N requests that the rule applied to, but for what chance
-// adds. Of a rule with more than 4,096 in a sixth of Window, or up to four times as many if
-// they are of several keys, one in 16 that pass is counted from then on, as 16. Two in three
-// counts of n are then within 4√n of the truth, and all but one in 300 within 12√n. Which are
-// counted cannot be foreseen. What is refused is always counted.
+// The same goes for Busiest and all N requests that the rule applied to.
 //
 // Requests are counted, whatever they cost. What a rule in shadow would have refused is
 // refused here. Not counted are those that met no rule: they were banned, exempt, or had no

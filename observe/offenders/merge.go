@@ -24,23 +24,20 @@ type excess struct {
 	name         *name
 }
 
-// read merges what is in the window. A stripe is locked while one pane of it is copied.
+// read merges what is in the window. The rule is locked while one pane is copied.
 func (r *rule) read(now int64) *known {
 	k := &known{merged{keys: map[uint64]excess{}}, merged{keys: map[uint64]excess{}}}
-	for i := range r.stripes {
-		s := &r.stripes[i]
-		for j := range s.panes {
-			p := &s.panes[j]
-			s.mu.Lock()
-			if p.over(now) {
-				s.mu.Unlock()
-				continue
-			}
-			all, refused := p.all.copy(), p.refused.copy()
-			s.mu.Unlock()
-			k.all.add(&all)
-			k.refused.add(&refused)
+	for i := range r.panes {
+		p := &r.panes[i]
+		r.mu.Lock()
+		if p.over(now) {
+			r.mu.Unlock()
+			continue
 		}
+		all, refused := p.all.copy(), p.refused.copy()
+		r.mu.Unlock()
+		k.all.add(&all)
+		k.refused.add(&refused)
 	}
 	return k
 }
@@ -81,16 +78,13 @@ func (k *known) counts(hash uint64) (refused, all Count) {
 
 // totals are how many requests were in the window.
 func (r *rule) totals(now int64) (refused, all uint64) {
-	for i := range r.stripes {
-		s := &r.stripes[i]
-		s.mu.Lock()
-		for j := range s.panes {
-			if p := &s.panes[j]; !p.over(now) {
-				refused += p.refused.total
-				all += p.all.total
-			}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.panes {
+		if p := &r.panes[i]; !p.over(now) {
+			refused += p.refused.total
+			all += p.all.total
 		}
-		s.mu.Unlock()
 	}
 	return refused, all
 }

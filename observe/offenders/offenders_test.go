@@ -219,24 +219,6 @@ func TestRulesAreBoundedAndOnesNobodyMeetsGiveWay(t *testing.T) {
 	})
 }
 
-func TestWherePlentyPassTheyAreSampledAndRefusalsAreNot(t *testing.T) {
-	s := sketch(t, offenders.Options{ShowKeys: true})
-	tell(t, s, "ip", "few", false, 4096)
-	assert.Equal(t, exactly(4096), s.Busiest("ip", 1)[0].All)
-
-	tell(t, s, "ip", "few", true, 1000)
-	tell(t, s, "ip", "many", false, 1_000_000)
-	few, many := s.Busiest("ip", 2)[1], s.Busiest("ip", 2)[0]
-	assert.Equal(t, exactly(1000), few.Refused)
-	assert.Equal(t, exactly(5096), few.All)
-	assert.InDelta(t, 1_000_000, many.All.N, 32_000, "8 standard deviations")
-	assert.Zero(t, many.All.N%16, "as it was sampled from the beginning")
-	assert.Zero(t, many.All.Error)
-
-	tell(t, s, "user", "few", false, 100)
-	assert.Equal(t, exactly(100), s.Busiest("user", 1)[0].All, "a rule that has few")
-}
-
 func TestManyAtOnceAreCountedExactly(t *testing.T) {
 	s := sketch(t, offenders.Options{K: 20, ShowKeys: true})
 	const workers, each = 8, 2000

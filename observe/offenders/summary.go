@@ -38,18 +38,18 @@ func (s *summary) clear() {
 
 func (s *summary) mask() uint64 { return uint64(len(s.index) - 1) }
 
-// add counts a key n times.
-func (s *summary) add(hash uint64, key string, n uint64) {
-	s.total += n
+// add counts a key once.
+func (s *summary) add(hash uint64, key string) {
+	s.total++
 	at := hash & s.mask()
 	for s.index[at] != 0 {
 		if c := &s.counters[s.index[at]-1]; c.hash == hash {
-			c.count += n
+			c.count++
 			return
 		}
 		at = (at + 1) & s.mask()
 	}
-	place, c := s.used, counter{hash: hash, count: n}
+	place, c := s.used, counter{hash: hash, count: 1}
 	if s.used < len(s.counters) {
 		s.used++
 	} else {

@@ -22,8 +22,7 @@ type Offender struct {
 	Refused, All Count
 }
 
-// A Count is how many requests there were, as far as is known: between AtLeast and N, but
-// for the chance that the package comment tells of.
+// A Count is how many requests there were: between AtLeast and N.
 type Count struct {
 	N     uint64
 	Error uint64 // by how much N may be too high
@@ -32,8 +31,7 @@ type Count struct {
 // AtLeast is N without the Error.
 func (c Count) AtLeast() uint64 { return c.N - c.Error }
 
-// A Rule is one that requests met in the window, and how many of them. All is an estimate
-// where there were many, as the package comment says.
+// A Rule is one that requests met in the window, and how many of them.
 type Rule struct {
 	Name         string
 	Refused, All uint64
@@ -41,7 +39,7 @@ type Rule struct {
 
 // Rules are the rules followed, by name. Tiers of a rule count as one.
 func (s *Sketch) Rules() []Rule {
-	now := s.clock.exactly()
+	now := s.now()
 	var all []Rule
 	for name, r := range *s.rules.Load() {
 		if refused, asked := r.totals(now); asked > 0 {
@@ -77,7 +75,7 @@ func (s *Sketch) Digest(key string) string { return s.digests.Digest(key).String
 // KeyOf is the key that a digest stands for, if it is among those counted in the window and not
 // longer than 63 bytes: for an operator that has read the digest in a log.
 func (s *Sketch) KeyOf(digest string) (key string, ok bool) {
-	now := s.clock.exactly()
+	now := s.now()
 	for _, r := range *s.rules.Load() {
 		k := r.read(now)
 		for _, keys := range []map[uint64]excess{k.refused.keys, k.all.keys} {
@@ -97,7 +95,7 @@ func (s *Sketch) read(rule string) *known {
 	if r == nil {
 		return &known{}
 	}
-	return r.read(s.clock.exactly())
+	return r.read(s.now())
 }
 
 // first are those keys, n at most, with the highest counts; of equal ones the surest.
